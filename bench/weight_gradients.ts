@@ -1,7 +1,7 @@
 /**
  * Weight gradients xᵀ·dy: with x transposed first, against within the product.
  *
- * The native device chooses by shape (`kernels/devices/native/prepare_model.ts`), by what this shows.
+ * The native device chooses by shape (`kernels/devices/cpu/native.ts`), by what this shows.
  *
  * @module
  */

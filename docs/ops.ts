@@ -10,7 +10,7 @@ import { IMAGE_OPS } from "../kernels/import/ops/images.ts";
 import { MOVE_OPS } from "../kernels/import/ops/moves.ts";
 import { PRODUCT_OPS } from "../kernels/import/ops/products.ts";
 import { REDUCTION_OPS } from "../kernels/import/ops/reductions.ts";
-import { KNOWN_OPS } from "../kernels/import/constants.ts";
+import { KNOWN_OPS } from "../kernels/onnx/fold.ts";
 import { IMPORT_OPS } from "../kernels/import/ops/table.ts";
 
 const FAMILIES = {

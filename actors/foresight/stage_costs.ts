@@ -5,7 +5,7 @@
  */
 
 import type { StageOptions, StageProgram } from "../../kernels/mod.ts";
-import { segmentsOf } from "../../kernels/stage/recompute_interval.ts";
+import { segmentsOf } from "../../kernels/stage/activations.ts";
 import { parts, type Schedule, type StageModel } from "../../schedules/mod.ts";
 import { optionsOf } from "../pipeline/stage_copies.ts";
 import type { CompiledRun } from "../run/compile_run.ts";

@@ -30,7 +30,7 @@ import {
   type StageOptions,
   type StageProgram,
 } from "../../kernels/mod.ts";
-import { openWeightVersions, type WeightVersions } from "../../kernels/stage/weight_versions.ts";
+import { openWeightVersions, type WeightVersions } from "../../kernels/stage/state.ts";
 import type { StageKernels } from "./stage_kernels.ts";
 import { shouldFail } from "../runtime/mod.ts";
 import {

@@ -5,15 +5,301 @@
  */
 
 import { createHash } from "node:crypto";
+import type { Batch } from "../batch.ts";
+import { dependentValues, passesGradient, sourcesOf } from "../graph/autodiff.ts";
 import { elementCount } from "../graph/shapes.ts";
-import type { Model, Tie } from "../layers/layer.ts";
-import type { CompileOptions } from "./compile_options.ts";
-import { compileLayers, prefixOf } from "./compile_layers.ts";
-import { cutModel } from "./cut_model.ts";
-import type { LayerProgram } from "./layer_program.ts";
-import type { Recompute } from "./saved_values.ts";
-import type { StageProgram } from "./stage_program.ts";
-import { checkTies } from "../layers/ties.ts";
+import type { Node, NodeGraph, Value } from "../graph/value.ts";
+import { gpt2, type Gpt2Config } from "../layers/gpt2.ts";
+import {
+  type AnyLayer,
+  checkTies,
+  fieldProblem,
+  type Model,
+  NotGivenError,
+  type Tie,
+} from "../layers/layer.ts";
+import { llama, type LlamaConfig } from "../layers/llama.ts";
+import { boundsProblem, fieldBounds } from "../stage/field_bounds.ts";
+import {
+  type CompileOptions,
+  type ForwardGraph,
+  type LayerOptions,
+  type OpenLayer,
+  openLayer,
+} from "./compile_layer.ts";
+import {
+  isSkip,
+  type LayerProgram,
+  type OutputSpec,
+  type Recompute,
+  type StageProgram,
+} from "./programs.ts";
+import { type CutModel, cutModel } from "./slices.ts";
+
+/** Says what is wrong with a micro-batch; undefined where nothing is. */
+export type BatchCheck = (batch: Batch) => string | undefined;
+
+/**
+ * Makes the check of a model's micro-batches: the fields that its layers read, their types, lengths
+ * and, where a number says which row or class is meant, its bounds.
+ *
+ * @param halves in which each micro-batch is computed; the model is compiled for one of them.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { batchCheck, compileModel, mlp } from "@troupe/troupe/kernels";
+ *
+ * const model = mlp({ inputs: 2, hidden: 4, layers: 1, classes: 3 }, 1);
+ * const check = batchCheck(compileModel(model, "none"));
+ * const features = Float32Array.of(0.5, 1);
+ * assert.equal(check({ features, labels: Int32Array.of(2) }), undefined);
+ * assert.equal(
+ *   check({ features, labels: Int32Array.of(3) }),
+ *   'the field "labels" must hold whole numbers from -1 to 2, received 3 at position 0',
+ * );
+ * ```
+ */
+export function batchCheck(
+  { programs, slicing = { slices: 1, samples: 1 } }: Pick<StageProgram, "programs" | "slicing">,
+  halves = 1,
+): BatchCheck {
+  const parts = halves * slicing.slices, divisor = parts * slicing.samples;
+  const asked = programs.flatMap((program) => {
+    const bounds = fieldBounds(program);
+    return program.fields.map((spec) => ({
+      spec: { ...spec, shape: spec.shape.map((size, i) => i === 0 ? size * parts : size) },
+      bounds: bounds.get(spec.name),
+    }));
+  });
+  return (batch) => {
+    for (const { spec } of asked) {
+      const problem = fieldProblem(spec, batch);
+      if (problem !== undefined) return `it ${problem}`;
+    }
+    // Others are cut, too.
+    for (const [name, { length }] of parts > 1 ? Object.entries(batch) : []) {
+      if (Number.isInteger(length / divisor)) continue;
+      return `the field "${name}" must be divisible by ${divisor}, received ${length} elements`;
+    }
+    for (const { spec: { name }, bounds } of asked) {
+      const problem = bounds && boundsProblem(name, batch[name]!, bounds);
+      if (problem !== undefined) return problem;
+    }
+  };
+}
+
+/** A layer, and its program for each slice of a sequence. */
+interface CompiledLayer {
+  readonly layer: AnyLayer;
+  readonly compiled: readonly LayerProgram[];
+}
+
+/** What stands before the names of a layer's parameters. */
+const prefixOf = ({ name, prefix = `${name}.` }: Pick<AnyLayer, "name" | "prefix">) => prefix;
+
+/**
+ * Compiles one layer whose takes, if any, are the last uses of what they take.
+ *
+ * @param layer its last use in a model decides `isLoss`.
+ * @param handed what the layer before hands on, by key; none for the first layer.
+ * @throws {TypeError} when an op has no gradient, or none comes to a parameter.
+ * @throws {RangeError} when a loss is not one f32 number for each sample, or the precision unknown.
+ */
+export function compileLayer(
+  layer: AnyLayer,
+  handed: readonly OutputSpec[] | undefined,
+  options: LayerOptions,
+): LayerProgram {
+  const open = openLayer(layer, handed, options);
+  gradientEnds([layer], [open.forward], false);
+  return open.compile(() => true);
+}
+
+/**
+ * Compiles the layers of a model in order, each for all slices.
+ *
+ * [Note: stopped gradients] A parameter from which every path to the loss passes through a
+ * `g.stopGradient` gets no gradient. It is compiled as a frozen one: with a gradient of zero the
+ * optimizer would still let its weights decay. So it is in PyTorch, where it has no `grad`. Of tied
+ * parameters one that gets a gradient suffices.
+ */
+function* compileLayers(
+  { layers, ties = [] }: Pick<Model, "layers" | "ties">,
+  recompute: Recompute,
+  options: CompileOptions,
+  cut: CutModel | undefined,
+): Generator<CompiledLayer> {
+  const { endsWithLoss = true, frozen, precision, slices = 1 } = options;
+  const canonicalOf = new Map(ties.map(([canonical, alias]) => [alias, canonical]));
+  const canonical = (name: string) => canonicalOf.get(name) ?? name;
+  const all = cut?.layers ?? layers;
+  const optionsOf = (layer: AnyLayer, i: number, index: number): LayerOptions => ({
+    isLoss: endsWithLoss && i === layers.length - 1,
+    recompute,
+    precision,
+    ...slices > 1 && { slice: { index, count: slices } },
+    ...frozen && {
+      frozen: (own) => frozen(canonical(prefixOf(layer) + own)),
+    },
+  });
+  const opened = openLayers(all, slices, optionsOf);
+  const lastUse = new Map<string, number>();
+  opened.forEach(([{ takes }], i) => {
+    for (const name of takes) lastUse.set(name, i);
+  });
+  for (const [i, [{ gives }]] of opened.entries()) {
+    const unused = [...gives.keys()].find((name) => !lastUse.has(name));
+    if (unused === undefined) continue;
+    throw new TypeError(
+      `Cannot compile model: a later layer must take ${JSON.stringify(unused)}, which the layer ${
+        named(all[i]!)
+      } gives, received none that does`,
+    );
+  }
+  const ends = gradientEnds(all, opened.map((one) => one.at(-1)!.forward), endsWithLoss);
+  const trained = new Set(ends.trained.map(canonical));
+  const stopped = new Set(ends.stopped.map(canonical)).difference(trained);
+  if (stopped.size > 0) {
+    const all = (name: string) => stopped.has(name) || (frozen?.(name) ?? false);
+    return yield* compileLayers({ layers, ties }, recompute, { ...options, frozen: all }, cut);
+  }
+  for (const [i, layer] of all.entries()) {
+    const compiled = opened[i]!.map((one) => one.compile((name) => lastUse.get(name) === i));
+    yield { layer, compiled };
+  }
+}
+
+/** Whether a node passes on what is asked for. */
+type Passes = (g: NodeGraph, node: Node) => boolean;
+
+/**
+ * The parameters to which a gradient comes, and those to which none does as `g.stopGradient` says, by
+ * full name.
+ *
+ * @throws {TypeError} when none comes to another one that is not frozen: it names the operation.
+ */
+function gradientEnds(
+  layers: readonly AnyLayer[],
+  forwards: readonly ForwardGraph[],
+  endsWithLoss: boolean,
+): { readonly trained: readonly string[]; readonly stopped: readonly string[] } {
+  /** Of each layer the values that have an effect on the loss along nodes that pass it on. */
+  const effective = (passes: Passes) => {
+    let keys = new Set<string>();
+    return forwards.toReversed().map(({ g, inputs, outputs }, i) => {
+      const isEnd = !endsWithLoss || i === 0;
+      const ends = outputs.filter(({ spec }) => isEnd || keys.has(spec.name));
+      const sources = sourcesOf(g, ends.map(({ value }) => value), (node) => passes(g, node));
+      const read = inputs.filter(({ value }) => sources.has(value)).map(({ spec }) => spec.name);
+      keys = new Set([...[...keys].filter(isSkip), ...read]);
+      return sources;
+    }).toReversed();
+  };
+  const differentiable = effective(passesGradient), all = effective(() => true);
+  const unstopped = effective((g, node) => !g.stops.has(node));
+  const trained: string[] = [], stopped: string[] = [];
+  for (const [i, { parameters }] of forwards.entries()) {
+    for (const { spec: { name, frozen }, value } of parameters) {
+      if (frozen) continue;
+      const isStopped = all[i]!.has(value) && !unstopped[i]!.has(value);
+      if (differentiable[i]!.has(value)) trained.push(prefixOf(layers[i]!) + name);
+      else if (isStopped) stopped.push(prefixOf(layers[i]!) + name);
+      else {
+        const end = endOf(forwards, unstopped, i, value);
+        throw new TypeError(
+          `Cannot train layer ${named(layers[i]!)}: ` +
+            (end
+              ? `a gradient must come to its parameter "${name}", received none through ${end.op} of layer ${
+                named(layers[end.layer]!)
+              }; where that is wanted, write g.stopGradient(x) or freeze the parameter`
+              : `the result must depend on every parameter, received "${name}" unused`),
+        );
+      }
+    }
+  }
+  return { trained, stopped };
+}
+
+/** The first operation behind a parameter of a layer that passes no gradient on. */
+function endOf(
+  forwards: readonly ForwardGraph[],
+  unstopped: readonly ReadonlySet<Value>[],
+  first: number,
+  parameter: Value,
+): { readonly op: string; readonly layer: number } | undefined {
+  let keys = new Set<string>();
+  for (let layer = first; layer < forwards.length; layer++) {
+    const { g, inputs, outputs } = forwards[layer]!;
+    const read = inputs.filter(({ spec }) => keys.has(spec.name)).map(({ value }) => value);
+    const dependent = dependentValues(g, layer === first ? [parameter] : read);
+    const node = g.nodes.find((node) =>
+      node.inputs.some((input) => dependent.has(input)) && !passesGradient(g, node) &&
+      !g.stops.has(node) && node.outputs.some((output) => unstopped[layer]!.has(output))
+    );
+    if (node) return { op: node.op, layer };
+    const made = outputs.filter(({ value }) => dependent.has(value)).map(({ spec }) => spec.name);
+    keys = new Set([...[...keys].filter(isSkip), ...made]);
+  }
+}
+
+type OpenSlices = readonly [OpenLayer, ...OpenLayer[]];
+
+/** Builds the forward of every layer for all slices. */
+function openLayers(
+  layers: readonly AnyLayer[],
+  slices: number,
+  optionsOf: (layer: AnyLayer, i: number, slice: number) => LayerOptions,
+): OpenSlices[] {
+  const opened: OpenSlices[] = [], given = new Map<string, OutputSpec>();
+  let handed: readonly OutputSpec[] | undefined;
+  const open = (i: number) =>
+    Array.from(
+      { length: slices },
+      (_, slice) => openLayer(layers[i]!, handed, { ...optionsOf(layers[i]!, i, slice), given }),
+    ) as unknown as OpenSlices;
+  for (const i of layers.keys()) {
+    try {
+      opened.push(open(i));
+    } catch (cause) {
+      throw circleError(cause, layers, i, (later) => open(later)[0].gives);
+    }
+    handed = opened[i]![0].handed;
+    for (const [name, spec] of opened[i]![0].gives) given.set(name, spec);
+  }
+  return opened;
+}
+
+const named = ({ name }: AnyLayer) => JSON.stringify(name);
+
+/** Where a layer takes what only a later one gives: an error that names the circle. */
+function circleError(
+  cause: unknown,
+  layers: readonly AnyLayer[],
+  user: number,
+  givesOf: (layer: number) => ReadonlyMap<string, unknown>,
+): unknown {
+  const error = cause instanceof Error && cause.cause instanceof NotGivenError
+    ? cause.cause
+    : undefined;
+  if (!error) return cause;
+  const gives = (layer: number) => {
+    try {
+      return givesOf(layer).has(error.value);
+    } catch {
+      return false; // What is handed to it is not known.
+    }
+  };
+  const maker = layers.findIndex((_, layer) => layer > user && gives(layer));
+  if (maker < 0) return cause;
+  const circle = [...layers.slice(user, maker + 1), layers[user]!].map(named);
+  const shown = circle.length > 6 ? [...circle.slice(0, 3), "…", ...circle.slice(-2)] : circle;
+  return new RangeError(
+    `Cannot compile model: the layer ${named(layers[user]!)} must not take ${
+      JSON.stringify(error.value)
+    } from a later one, received a circle: ${shown.join(" → ")}`,
+  );
+}
 
 /** A parameter of a model: its full name and how it starts. */
 export interface ModelParameter {
@@ -159,4 +445,59 @@ function fingerprint({ models, overwrites = [], ...specs }: LayerProgram): strin
   for (const model of Object.values(models)) hash.update(model);
   for (const { saved, model } of overwrites) hash.update(saved).update(model);
   return hash.digest("hex");
+}
+
+/**
+ * The parameters of a GPT-2 by name and shape, those of the head last. A tied head has none.
+ *
+ * @throws {RangeError} when a size is not a positive integer, or heads do not divide hidden.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { gpt2Parameters } from "@troupe/troupe/kernels";
+ *
+ * const parameters = gpt2Parameters({ layers: 3, hidden: 8, heads: 2, seq: 4, vocab: 16 });
+ * assert.equal(parameters.length, 2 + 3 * 12 + 3);
+ * const { name, shape } = parameters.at(-1)!;
+ * assert.deepEqual([name, shape], ["lm_head.weight", [16, 8]]);
+ * ```
+ */
+export const gpt2Parameters = (config: Gpt2Config): readonly ModelParameter[] =>
+  parametersOf(gpt2(config, 1), config.layers, (i) => `transformer.h.${i}.`);
+
+/**
+ * The parameters of a Llama by name and shape, those of the head last. A tied head has none.
+ *
+ * @throws {RangeError} when a size cannot be.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { llamaParameters } from "@troupe/troupe/kernels";
+ *
+ * const parameters = llamaParameters({ layers: 3, hidden: 8, heads: 2, seq: 4, vocab: 16 });
+ * assert.equal(parameters.length, 1 + 3 * 9 + 2);
+ * assert.deepEqual(parameters.at(-1)!.shape, [16, 8]);
+ * ```
+ */
+export const llamaParameters = (config: LlamaConfig): readonly ModelParameter[] =>
+  parametersOf(llama(config, 1), config.layers, (i) => `model.layers.${i}.`);
+
+/** Blocks are alike, and their number may be a stranger's word: one is compiled. */
+function parametersOf(
+  model: Model,
+  count: number,
+  prefixOf: (block: number) => string,
+): ModelParameter[] {
+  const layers = model.layers.filter(({ block = "head" }) => ["block 0", "head"].includes(block));
+  const { parameters } = compileModel({ ...model, layers }, "none"), first = prefixOf(0);
+  const isOfBlock = ({ name }: ModelParameter) => name.startsWith(first);
+  const block = parameters.filter(isOfBlock), at = parameters.findIndex(isOfBlock);
+  const renamed = (name: string, i: number) => prefixOf(i) + name.slice(first.length);
+  const blocks = Array.from(
+    { length: count },
+    (_, i) => block.map((one) => ({ ...one, name: renamed(one.name, i) })),
+  );
+  return [...parameters.slice(0, at), ...blocks.flat(), ...parameters.slice(at + block.length)];
 }

@@ -4,10 +4,16 @@
  * @module
  */
 
-import { inputsOf, isSkip, outputsOf } from "./layer_program.ts";
-import { layersOf, type StageProgram, type StageSkip } from "./stage_program.ts";
-import { elementCount } from "../graph/shapes.ts";
 import { DTYPE_BYTES } from "../devices/device.ts";
+import { elementCount } from "../graph/shapes.ts";
+import {
+  inputsOf,
+  isSkip,
+  layersOf,
+  outputsOf,
+  type StageProgram,
+  type StageSkip,
+} from "./programs.ts";
 
 /** A value given by name: the stage that makes it, and those others that use it, in order. */
 export interface SkipEdge {
@@ -62,7 +68,7 @@ export function skipEdges(model: StageProgram, starts: readonly number[]): SkipE
 }
 
 /** A value given by name: the layer that makes it, and those that take it, in order. */
-export interface SkipValue extends Pick<SkipEdge, "key" | "hasGradient" | "bytes"> {
+interface SkipValue extends Pick<SkipEdge, "key" | "hasGradient" | "bytes"> {
   readonly maker: number;
   readonly users: readonly number[];
   /** Bytes that travel over one edge, there and back. */

@@ -4,10 +4,113 @@
  * @module
  */
 
-import type { Announce } from "../files/npm_package.ts";
-import { pinnedPackage } from "../files/pinned_files.ts";
-import { shuffledOrder } from "./order.ts";
-import { type BatchPlan, batchRows, seekable, type SeekableBatches } from "./rows.ts";
+import { uniformInt } from "pure-rand/distribution/uniformInt";
+import { openDraws } from "../layers/layer.ts";
+import { type RandomGenerator, substream } from "../random.ts";
+import { type Announce, pinnedPackage } from "./npm_packages.ts";
+import {
+  type BatchPlan,
+  batchRows,
+  seekable,
+  type SeekableBatches,
+  shuffledOrder,
+} from "./token_batches.ts";
+
+/** What is to be done with a string. */
+export type StringTask = "sort" | "reverse";
+
+/** One micro-batch of B strings and what they are to become; each array owns its whole buffer. */
+export type StringBatch = {
+  /** [B·seq]: the digits of a string as 2 to 11, then 1, then 0 to the end. */
+  readonly ids: Int32Array<ArrayBuffer>;
+  /** [B·seq]: its digits in another order, then 1, then −1 to the end. */
+  readonly targets: Int32Array<ArrayBuffer>;
+};
+
+/** What is drawn. */
+export interface StringOptions {
+  /** What is to be done with a string. */
+  readonly task: StringTask;
+  /** Tokens of a sample: strings have from 1 digit to one less. */
+  readonly seq: number;
+  /** Of all strings. */
+  readonly seed: number;
+  /** Whether they are those that are never trained on. */
+  readonly isHeldOut?: boolean;
+}
+
+/** The number that ends a string; 0 pads it. */
+const END = 1;
+
+/** The number of the digit 0. */
+const ZERO = 2;
+
+/** Number of token ids: one that pads, one that ends a string, and ten digits. */
+export const STRING_VOCABULARY: number = ZERO + 10;
+
+/**
+ * Micro-batches of strings without end, each drawn for its row by the seed. One in ten strings is held
+ * out, by its digits and their places: no other is drawn where `isHeldOut`, and none of them elsewhere.
+ *
+ * @throws {RangeError} when a sample is shorter than two tokens, or the plan not of whole numbers.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { stringBatches } from "@troupe/troupe/kernels";
+ *
+ * const plan = { microBatch: 1, microBatches: 1 };
+ * const [batch] = stringBatches({ task: "sort", seq: 8, seed: 1 }, plan);
+ * const { ids, targets } = batch!, end = ids.indexOf(1);
+ * assert.deepEqual(targets.subarray(0, end), ids.slice(0, end).sort());
+ * assert.equal(targets[end], 1);
+ * ```
+ */
+export function stringBatches(
+  options: StringOptions,
+  plan: BatchPlan,
+): SeekableBatches<StringBatch> {
+  const { seq } = options;
+  if (!Number.isSafeInteger(seq) || seq < 2) {
+    throw new RangeError(
+      `Cannot draw strings: seq must be a whole number from 2, for a digit and an end, received ${seq}`,
+    );
+  }
+  const rows = batchRows(1, { ...plan, order: (row) => row });
+  return seekable((skipped) => generateBatches(rows.from(skipped), options));
+}
+
+function* generateBatches(selections: Iterable<readonly number[]>, options: StringOptions) {
+  const { task, seq } = options;
+  for (const rows of selections) {
+    const ids = new Int32Array(rows.length * seq);
+    const targets = new Int32Array(rows.length * seq).fill(-1);
+    rows.forEach((row, j) => {
+      const digits = drawString(row, options);
+      const wanted = task === "sort" ? digits.toSorted((a, b) => a - b) : digits.toReversed();
+      const tokens = (some: readonly number[]) => [...some.map((digit) => ZERO + digit), END];
+      ids.set(tokens(digits), j * seq);
+      targets.set(tokens(wanted), j * seq);
+    });
+    yield { ids, targets };
+  }
+}
+
+function drawString(row: number, options: StringOptions): number[] {
+  const { task, seq, seed, isHeldOut = false } = options;
+  const random = substream(seed, `${task} ${seq} ${isHeldOut} ${row}`);
+  const drawn = (): number[] => digitsOf(random, uniformInt(random, 1, seq - 1));
+  let digits = drawn();
+  while (belongsToHeldOut(digits) !== isHeldOut) digits = drawn();
+  return digits;
+}
+
+const digitsOf = (random: RandomGenerator, length: number): number[] =>
+  Array.from({ length }, () => uniformInt(random, 0, 9));
+
+/** The digits, each times its place from 1 on, add up to a multiple of ten. */
+const belongsToHeldOut = (digits: readonly number[]): boolean =>
+  digits.reduce((sum, digit, i) => sum + (i + 1) * digit, 0) % 10 === 0;
 
 /** Pixels of a digit: 28 rows of 28. */
 export const DIGIT_PIXELS = 784;
@@ -92,10 +195,10 @@ export async function loadDigits(announce?: Announce): Promise<{ train: Digits; 
  */
 export function digitBatches(digits: Digits, plan: BatchPlan): SeekableBatches<DigitBatch> {
   const rows = batchRows(digits.labels.length, plan);
-  return seekable((skipped) => generateBatches(rows.from(skipped), digits));
+  return seekable((skipped) => generateBatchesOfDigits(rows.from(skipped), digits));
 }
 
-function* generateBatches(selections: Iterable<readonly number[]>, digits: Digits) {
+function* generateBatchesOfDigits(selections: Iterable<readonly number[]>, digits: Digits) {
   for (const rows of selections) {
     const features = new Float32Array(rows.length * DIGIT_PIXELS);
     rows.forEach((row, j) => {
@@ -114,4 +217,67 @@ function pack(digits: readonly { label: number; pixels: readonly number[] }[]): 
   const images = new Float32Array(digits.length * DIGIT_PIXELS);
   digits.forEach(({ pixels }, i) => images.set(pixels, i * DIGIT_PIXELS));
   return { images, labels: Int32Array.from(digits, ({ label }) => label) };
+}
+
+/** One micro-batch of B digits; both arrays own their whole buffers. */
+export type NoisyDigitBatch = {
+  /** [B, 784]: `targets` and noise. */
+  readonly features: Float32Array<ArrayBuffer>;
+  /** [B, 784] */
+  readonly targets: Float32Array<ArrayBuffer>;
+};
+
+/** What is added to each pixel. */
+export interface Noise {
+  /** Of normal numbers with mean 0. */
+  readonly deviation: number;
+  /** Of the noise of each row, whoever cuts them into micro-batches. */
+  readonly seed: number;
+}
+
+/**
+ * Cuts digits into micro-batches as {@linkcode digitBatches} does, each row with noise of its own: a
+ * digit that comes again in another epoch has other noise.
+ *
+ * @throws {RangeError} as {@linkcode digitBatches}.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { DIGIT_PIXELS, noisyDigitBatches } from "@troupe/troupe/kernels";
+ *
+ * const digits = { images: new Float32Array(2 * DIGIT_PIXELS), labels: Int32Array.of(3, 1) };
+ * const cut = (microBatch: number) =>
+ *   [...noisyDigitBatches(digits, { microBatch, microBatches: 1 }, { deviation: 0.5, seed: 1 })];
+ * const [[both], [, second]] = [cut(2), cut(1)];
+ * assert.deepEqual(both!.features.slice(DIGIT_PIXELS), second!.features);
+ * const meanSquare = both!.features.reduce((sum, value) => sum + value ** 2, 0) / (2 * DIGIT_PIXELS);
+ * assert.ok(Math.abs(meanSquare - 0.5 ** 2) < 0.02);
+ * ```
+ */
+export function noisyDigitBatches(
+  digits: Digits,
+  plan: BatchPlan,
+  noise: Noise,
+): SeekableBatches<NoisyDigitBatch> {
+  const { microBatch, microBatches, replicas = 1, fromStep = 1 } = plan;
+  const batches = digitBatches(digits, plan);
+  const first = (fromStep - 1) * replicas * microBatches * microBatch;
+  return seekable(function* (skipped) {
+    let row = first + skipped * microBatch;
+    for (const { features: targets } of batches.from(skipped)) {
+      yield { features: addNoise(targets, row, noise), targets };
+      row += microBatch;
+    }
+  });
+}
+
+function addNoise(pixels: Float32Array<ArrayBuffer>, firstRow: number, noise: Noise) {
+  const { deviation, seed } = noise, initializer = { kind: "normal", deviation } as const;
+  const noisy = new Float32Array(pixels.length);
+  for (let at = 0, row = firstRow; at < pixels.length; at += DIGIT_PIXELS, row++) {
+    const name = `noise ${row}`, spec = { name, shape: [DIGIT_PIXELS], initializer };
+    openDraws(spec, name, seed)(noisy.subarray(at, at + DIGIT_PIXELS));
+  }
+  return noisy.map((value, i) => value + pixels[i]!);
 }

@@ -7,10 +7,178 @@
  * @module
  */
 
-import { nameError } from "../name_error.ts";
-import { type BatchPlan, batchRows, rowsNeeded, seekable, type SeekableBatches } from "./rows.ts";
-import { readerOf, type TokenFile } from "./token_file.ts";
-import { checkTokens, type Tokens } from "./tokens.ts";
+import { uniformInt } from "pure-rand/distribution/uniformInt";
+import { nameError } from "../errors.ts";
+import { substream } from "../random.ts";
+import { checkTokens, readerOf, type TokenFile, type Tokens } from "./token_file.ts";
+
+/** Maps the number of a row in the run (from 0, without end) to a row of the data. */
+export type RowOrder = (row: number) => number;
+
+/**
+ * An order that reads each row once an epoch, every epoch in a permutation of its own.
+ *
+ * The permutation of an epoch is a function of `(seed, epoch)` alone, so a resumed run, another
+ * worker, or a replay that asks for any row in any order gets the same answer.
+ *
+ * @param rows in the data.
+ * @throws {RangeError} when `rows` is no whole number from 1 to 2^32 − 1, or `seed` no integer.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { shuffledOrder } from "@troupe/troupe/kernels";
+ *
+ * const order = shuffledOrder(4, 7);
+ * const epoch = [0, 1, 2, 3].map(order);
+ * assert.deepEqual(epoch.toSorted(), [0, 1, 2, 3]);
+ * assert.equal(shuffledOrder(4, 7)(2), epoch[2]);
+ * ```
+ */
+export function shuffledOrder(rows: number, seed: number): RowOrder {
+  if (!Number.isInteger(rows) || rows < 1 || rows >= 2 ** 32) {
+    throw new RangeError(
+      `Cannot shuffle rows: their number must be whole, from 1 to 2^32 - 1, received ${rows}`,
+    );
+  }
+  if (!Number.isSafeInteger(seed)) {
+    throw new RangeError(`Cannot shuffle rows: the seed must be an integer, received ${seed}`);
+  }
+  // A micro-batch may straddle two epochs, but asks for its rows in order: one epoch is enough.
+  let cachedEpoch = -1;
+  let permutation = new Uint32Array(0);
+  return (row) => {
+    const epoch = Math.floor(row / rows);
+    if (epoch !== cachedEpoch) {
+      permutation = permute(rows, seed, epoch);
+      cachedEpoch = epoch;
+    }
+    return permutation[row % rows]!;
+  };
+}
+
+/** Fisher–Yates over 0 … rows − 1. */
+function permute(rows: number, seed: number, epoch: number): Uint32Array<ArrayBuffer> {
+  const random = substream(seed, `epoch ${epoch}`);
+  const permutation = Uint32Array.from({ length: rows }, (_, i) => i);
+  for (let i = rows - 1; i > 0; i--) {
+    const j = uniformInt(random, 0, i);
+    const swapped = permutation[i]!;
+    permutation[i] = permutation[j]!;
+    permutation[j] = swapped;
+  }
+  return permutation;
+}
+
+/** How a run cuts its data into steps and micro-batches. */
+export interface BatchPlan {
+  /** B: rows of a micro-batch. */
+  readonly microBatch: number;
+  /** N: micro-batches of one data-parallel replica in a step. */
+  readonly microBatches: number;
+  /** W: data-parallel replicas (default 1). */
+  readonly replicas?: number | undefined;
+  /** First step to read for (default 1); a resumed run starts after its checkpoint. */
+  readonly fromStep?: number | undefined;
+  /** Steps to read for; by default as many as there are rows for, without end under `order`. */
+  readonly steps?: number | undefined;
+  /** Whether the last step may have fewer micro-batches than the others (default no). */
+  readonly lastIsSmaller?: boolean | undefined;
+  /** Where each row of the run comes from; by default the data is read in order, once. */
+  readonly order?: RowOrder | undefined;
+}
+
+/** Micro-batches that can be begun anywhere, without those before being made. */
+export interface SeekableBatches<T> extends Generator<T, void> {
+  /** The same micro-batches without the first `microBatch` of them. */
+  from(microBatch: number): Generator<T, void>;
+}
+
+/** Micro-batches that can be begun anywhere, given what begins them somewhere. */
+export function seekable<T>(
+  from: (microBatch: number) => Generator<T, void>,
+): SeekableBatches<T> {
+  return Object.assign(from(0), { from });
+}
+
+/**
+ * Yields the rows of each micro-batch, in the order of the global ids, step after step.
+ *
+ * @param rows in the data.
+ * @throws {RangeError} at once, when the plan is not made of whole numbers from 1, or when the
+ * data has too few rows ({@linkcode rowsNeeded}).
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { batchRows } from "@troupe/troupe/kernels";
+ *
+ * const plan = { microBatch: 2, microBatches: 2, steps: 1, fromStep: 2 };
+ * assert.deepEqual([...batchRows(9, plan)], [[4, 5], [6, 7]]);
+ * assert.deepEqual([...batchRows(9, plan).from(1)], [[6, 7]]);
+ * assert.throws(() => batchRows(7, plan), /8 rows, received 7/);
+ * ```
+ */
+export function batchRows(rows: number, plan: BatchPlan): SeekableBatches<number[]> {
+  const needed = rowsNeeded(plan);
+  if (rows < needed) {
+    throw new RangeError(
+      `Cannot make micro-batches: the data must have at least ${needed} rows, received ${rows}`,
+    );
+  }
+  const { microBatch, fromStep = 1, steps = Infinity, order, lastIsSmaller } = plan;
+  const stepRows = rowsOfStep(plan), unit = lastIsSmaller ? microBatch : stepRows;
+  const there = order ? Infinity : Math.floor(rows / unit) * unit;
+  const end = Math.min((fromStep - 1 + steps) * stepRows, there);
+  const start = (fromStep - 1) * stepRows, rowOf = order ?? ((row: number) => row);
+  return seekable((skipped) => generateRows(start + skipped * microBatch, end, microBatch, rowOf));
+}
+
+/**
+ * The fewest rows that a plan can run on: all it reads when the data is read once, in order; one
+ * when an order repeats them.
+ *
+ * @throws {RangeError} when a number of the plan is not a whole number from 1 (steps: from 0).
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { rowsNeeded, shuffledOrder } from "@troupe/troupe/kernels";
+ *
+ * const plan = { microBatch: 2, microBatches: 4, steps: 10 };
+ * assert.equal(rowsNeeded(plan), 80);
+ * assert.equal(rowsNeeded({ ...plan, order: shuffledOrder(5, 0) }), 1);
+ * ```
+ */
+export function rowsNeeded(plan: BatchPlan): number {
+  const { microBatch, microBatches, replicas = 1, fromStep = 1, steps = 1, order } = plan;
+  checkCounts({ microBatch, microBatches, replicas, fromStep });
+  checkCounts({ steps }, 0);
+  if (order) return 1;
+  const missing = plan.lastIsSmaller && steps > 0 ? rowsOfStep(plan) - microBatch : 0;
+  return rowsOfStep(plan) * (fromStep - 1 + steps) - missing;
+}
+
+function rowsOfStep({ microBatch, microBatches, replicas = 1 }: BatchPlan): number {
+  return replicas * microBatches * microBatch;
+}
+
+function* generateRows(start: number, end: number, microBatch: number, order: RowOrder) {
+  for (let first = start; first < end; first += microBatch) {
+    yield Array.from({ length: microBatch }, (_, j) => order(first + j));
+  }
+}
+
+function checkCounts(counts: Record<string, number>, least = 1): void {
+  for (const [name, value] of Object.entries(counts)) {
+    if (!Number.isSafeInteger(value) || value < least) {
+      throw new RangeError(
+        `Cannot make micro-batches: ${name} must be a whole number from ${least}, ` +
+          `received ${value}`,
+      );
+    }
+  }
+}
 
 /** One micro-batch; both arrays hold B rows of `seq` tokens and own their whole buffers. */
 export type TokenBatch = {
@@ -157,4 +325,44 @@ export function splitTokens<T extends Tokens>(
     train: tokens.subarray(0, trainRows * seq + 1) as T,
     heldOut: tokens.subarray(trainRows * seq, rows * seq + 1) as T,
   };
+}
+
+/** Micro-batches of an evaluation unless asked otherwise. */
+const EVALUATION_MICRO_BATCHES = 16;
+
+/**
+ * The micro-batches of an evaluation, the same each time.
+ *
+ * @param options `count` micro-batches of `microBatch` rows; fewer where the tokens have fewer rows.
+ * @throws {RangeError} when there are not enough tokens for one micro-batch, or a token is outside
+ * the vocabulary.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { heldOutBatches } from "@troupe/troupe/kernels";
+ *
+ * const tokens = Uint8Array.from({ length: 41 }, (_, i) => i);
+ * const batches = heldOutBatches({ tokens, seq: 4, vocabularySize: 64, microBatch: 1, count: 5 });
+ * assert.deepEqual(batches.map(({ ids }) => ids[0]), [0, 8, 16, 24, 32]);
+ * ```
+ */
+export function heldOutBatches(options: {
+  readonly tokens: Tokens | TokenFile;
+  readonly seq: number;
+  readonly vocabularySize: number;
+  readonly microBatch: number;
+  readonly count?: number;
+}): TokenBatch[] {
+  const { tokens, seq, microBatch, count = EVALUATION_MICRO_BATCHES } = options;
+  const rows = rowCount(tokens.length, seq);
+  if (rows < microBatch) {
+    throw new RangeError(
+      `Cannot evaluate: there must be at least ${microBatch} held-out rows of ${seq} tokens, received ${rows}; use more data or a smaller micro-batch`,
+    );
+  }
+  const used = Math.min(count, Math.floor(rows / microBatch)) * microBatch;
+  const order = (row: number) => Math.floor(row * rows / used);
+  const plan = { microBatches: 1, replicas: 1, steps: used / microBatch, order };
+  return [...tokenBatches({ ...options, ...plan })];
 }

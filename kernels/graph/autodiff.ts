@@ -5,8 +5,7 @@
  */
 
 import type { Graph } from "./graph.ts";
-import type { NodeGraph } from "./node_graph.ts";
-import type { Node, Value } from "./value.ts";
+import type { Node, NodeGraph, Value } from "./value.ts";
 import { GRADIENTS, isFlat } from "./gradient_rules.ts";
 
 /**
@@ -71,7 +70,7 @@ export function addGradients(
 }
 
 /** Whether a value has a gradient: it holds numbers with a fraction. */
-export const isReal = ({ dtype }: Value): boolean => dtype === "f32" || dtype === "f16";
+const isReal = ({ dtype }: Value): boolean => dtype === "f32" || dtype === "f16";
 
 /** Whether a node passes gradients on. */
 export const passesGradient = (graph: NodeGraph, node: Node): boolean =>

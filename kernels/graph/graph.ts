@@ -6,11 +6,10 @@
  * @module
  */
 
-import { one } from "./node_graph.ts";
+import { one, TROUPE, type Value } from "./value.ts";
 import { NormalizationGraph } from "./ops/normalization.ts";
 import { sameShape } from "./shapes.ts";
 import { checkCalls, SIGNATURES } from "./signatures.ts";
-import { TROUPE, type Value } from "./value.ts";
 
 export type { InterpolationOptions } from "./ops/along_axis.ts";
 export type { ConvOptions, ConvTransposeOptions } from "./ops/convolutions.ts";

@@ -4,8 +4,7 @@
  * @module
  */
 
-import type { NodeGraph } from "./node_graph.ts";
-import type { Value } from "./value.ts";
+import type { NodeGraph, Value } from "./value.ts";
 
 /**
  * Methods, each by its arguments: those with a question mark may be left out, and what follows a

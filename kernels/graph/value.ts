@@ -4,7 +4,8 @@
  * @module
  */
 
-import type { DType, HostArray } from "../devices/device.ts";
+import { type DType, HOST_ARRAYS, type HostArray } from "../devices/device.ts";
+import { checkElements, elementCount } from "./shapes.ts";
 
 /** A tensor in a graph: an input, a constant, or the output of a node. */
 export interface Value {
@@ -92,3 +93,186 @@ export const ONNX_DTYPE: Readonly<Record<DType, number>> = {
   bool: 9,
   f16: 10,
 };
+
+/** A graph to which nodes are added; {@linkcode Graph} knows the operations. */
+export class NodeGraph {
+  /** The nodes in the order in which they were added, which is a topological order. */
+  readonly nodes: Node[] = [];
+  /** The inputs in the order in which they were added. */
+  readonly inputs: Value[] = [];
+  /** The nodes at which gradients stop because the model says so. */
+  readonly stops: Set<Node> = new Set();
+  readonly #own = new WeakSet<Value>();
+  readonly #inputNames = new Set<string>();
+  #names = 0;
+  #scalars = new Map<string, Value>();
+
+  /** A named input. Names must be unique in the graph. */
+  input(name: string, shape: readonly number[], dtype: DType = "f32"): Value {
+    if (this.#inputNames.has(name)) {
+      throw new TypeError(`Cannot add input: its name must be unique, received "${name}" twice`);
+    }
+    checkElements(shape);
+    const value: Value = { name, shape, dtype };
+    this.#inputNames.add(name);
+    this.inputs.push(value);
+    this.#own.add(value);
+    return value;
+  }
+
+  /** A constant that becomes part of the model. */
+  constant(data: HostArray, shape: readonly number[], dtype: DType = "f32"): Value {
+    checkElements(shape);
+    if (data.length !== elementCount(shape)) {
+      throw new RangeError(
+        `Cannot add constant: shape [${shape}] needs ${
+          elementCount(shape)
+        } elements, received ${data.length}`,
+      );
+    }
+    const value: Value = { name: `c${this.#names++}`, shape, dtype, data };
+    this.#own.add(value);
+    return value;
+  }
+
+  /** Whether a value is of this graph. */
+  owns(value: Value): boolean {
+    return this.#own.has(value);
+  }
+
+  /**
+   * A constant scalar, f32 by default; equal scalars share one constant.
+   *
+   * @throws {RangeError} when no scalar of the type is that number, as a fraction is none of i32.
+   */
+  scalar(value: number, dtype: DType = "f32"): Value {
+    return this.#shared(`${dtype} ${value}`, () => {
+      const data = dtype === "i64"
+        ? BigInt64Array.of(BigInt(Number.isInteger(value) ? value : 0))
+        : HOST_ARRAYS[dtype].of(dtype === "bool" ? Number(value !== 0) : value);
+      const nearest = Number(data[0]);
+      if (nearest === value || dtype.startsWith("f") && Number.isFinite(nearest)) {
+        return this.constant(data, [], dtype);
+      }
+      throw new RangeError(
+        `Cannot add a constant: its value must be a number that ${dtype} holds, received ${value}`,
+      );
+    });
+  }
+
+  /** A constant int64 list, as ops take shapes and axes; equal lists share one constant. */
+  int64(values: readonly number[]): Value {
+    return this.#shared(
+      `i64 ${values}`,
+      () => this.constant(BigInt64Array.from(values, BigInt), [values.length], "i64"),
+    );
+  }
+
+  #shared(key: string, make: () => Value): Value {
+    let value = this.#scalars.get(key);
+    if (!value) this.#scalars.set(key, value = make());
+    return value;
+  }
+
+  /**
+   * Adds any ONNX node. `outputs` are the shapes (and dtypes where not that of the first input).
+   *
+   * Only ops in `gradient_rules.ts` can be trained through; the others may be used where no gradient
+   * flows.
+   */
+  node(
+    op: string,
+    inputs: readonly Value[],
+    outputs: readonly (readonly number[] | { shape: readonly number[]; dtype: DType })[],
+    attributes: Record<string, Attribute> = {},
+    domain = "",
+  ): Value[] {
+    const values: Value[] = [];
+    const node: Node = { id: this.nodes.length, op, domain, inputs, outputs: values, attributes };
+    for (const output of outputs) {
+      const { shape, dtype } = "shape" in output
+        ? output
+        : { shape: output, dtype: inputs[0]?.dtype ?? "f32" as const };
+      checkElements(shape);
+      values.push({ name: `${op}_${this.#names++}`, shape, dtype, node });
+    }
+    this.nodes.push(node);
+    for (const value of values) this.#own.add(value);
+    return values;
+  }
+}
+
+/**
+ * Operands of one dtype: each number becomes a constant of that of the values, or of f32 without any.
+ *
+ * @throws {TypeError} when values differ in dtype.
+ */
+export function operandsOf<All extends readonly Operand[]>(
+  g: NodeGraph,
+  op: string,
+  ...all: All
+): { [Place in keyof All]: Value } {
+  const [first, ...rest] = all.filter((one) => typeof one !== "number");
+  const other = rest.find(({ dtype }) => dtype !== first!.dtype);
+  if (other) {
+    throw new TypeError(
+      `Cannot compute ${op}: its operands must be of one type, as g.cast(x, dtype) makes them, received ${
+        first!.dtype
+      } and ${other.dtype}`,
+    );
+  }
+  const values = all.map((one) => typeof one === "number" ? g.scalar(one, first?.dtype) : one);
+  return values as { [Place in keyof All]: Value };
+}
+
+/** Gives a class of graphs methods, each of which adds the operation that has its name in ONNX. */
+export function addMethods<Given extends readonly unknown[]>(
+  prototype: NodeGraph,
+  names: string,
+  add: (g: NodeGraph, op: string, ...given: Given) => Value,
+): void {
+  for (const name of names.split(" ")) {
+    const op = name[0]!.toUpperCase() + name.slice(1);
+    const value = function (this: NodeGraph, ...given: Given) {
+      return add(this, op, ...given);
+    };
+    Object.defineProperty(prototype, name, { value });
+  }
+}
+
+/** Adds a node with one output, of the dtype of the first input. */
+export function one(
+  g: NodeGraph,
+  op: string,
+  inputs: readonly Value[],
+  shape: readonly number[],
+  attributes: Record<string, Attribute> = {},
+  domain = "",
+): Value {
+  return g.node(op, inputs, [shape], attributes, domain)[0]!;
+}
+
+/**
+ * The nodes of `graph` that `outputs` need when `inputs` are given, in topological order.
+ *
+ * @throws {TypeError} when an output needs a graph input that `inputs` does not hold.
+ */
+export function sliceNodes(
+  graph: NodeGraph,
+  inputs: readonly Value[],
+  outputs: readonly Value[],
+): Node[] {
+  const given = new Set(inputs);
+  const needed = new Set<Node>();
+  const pending = [...outputs];
+  while (pending.length > 0) {
+    const value = pending.pop()!;
+    if (given.has(value) || value.data || (value.node && needed.has(value.node))) continue;
+    if (!value.node) {
+      throw new TypeError(`Cannot cut a model: the input "${value.name}" must be among its inputs`);
+    }
+    needed.add(value.node);
+    pending.push(...value.node.inputs);
+  }
+  return graph.nodes.filter((node) => needed.has(node));
+}

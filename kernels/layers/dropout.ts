@@ -11,7 +11,7 @@
  */
 
 import { createHash } from "node:crypto";
-import { CHANCE_MAX, CHANCE_VALUES, chanceKernels } from "../devices/simd/chance_kernels.ts";
+import { CHANCE_MAX, CHANCE_VALUES, chanceKernels } from "../devices/cpu/simd.ts";
 import { elementCount } from "../graph/shapes.ts";
 import type { MaskBox, MaskSpec, Slice } from "./layer.ts";
 

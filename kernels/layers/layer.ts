@@ -10,11 +10,15 @@
  * @module
  */
 
-import type { DType } from "../devices/device.ts";
+import type { Batch } from "../batch.ts";
+import { CHANCE_MAX, CHANCE_VALUES, chanceKernels } from "../devices/cpu/simd.ts";
+import { type DType, HOST_ARRAYS } from "../devices/device.ts";
+import { nameError } from "../errors.ts";
 import { Graph } from "../graph/graph.ts";
-import { checkCalls, signaturesOf } from "../graph/signatures.ts";
+import { elementCount, sameShape } from "../graph/shapes.ts";
+import { checkCalls, GIVE_AND_TAKE, signaturesOf } from "../graph/signatures.ts";
 import type { Node, Value } from "../graph/value.ts";
-import type { Batch } from "./batch.ts";
+import { type RandomGenerator, substream } from "../random.ts";
 
 /** How a parameter gets its first values; drawn from (seed, parameter name), in any order. */
 export type Initializer =
@@ -405,4 +409,292 @@ export interface Model {
    * @throws {RangeError} when the tokens cannot be divided so.
    */
   readonly withSlices?: (slices: number) => readonly AnyLayer[];
+}
+
+/**
+ * What a layer builds in a graph: its output.
+ *
+ * @param x the output of the layer before, absent for the first.
+ * @throws what `build` throws, of the same built-in class, with the layer's name before it.
+ * @throws {TypeError} when it returns or gives what is neither a value of its graph nor a record of
+ * such.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { buildLayer, type Layer, LayerGraph } from "@troupe/troupe/kernels";
+ *
+ * const dense: Layer = {
+ *   name: "dense 2",
+ *   build: (g, x) => g.gemm(x!, g.parameter("weight", [16, 2])),
+ * };
+ * const g = new LayerGraph();
+ * assert.throws(() => buildLayer(dense, g, g.input("x", [8, 4])), {
+ *   name: "RangeError",
+ *   message: 'Cannot build the layer "dense 2": cannot multiply matrices: ' +
+ *     "inner sizes must be equal, received [8,4] and [16,2]",
+ * });
+ * ```
+ */
+export function buildLayer(layer: AnyLayer, g: LayerGraph, x: Handed | undefined): Handed {
+  const cannot = `Cannot build the layer ${JSON.stringify(layer.name)}`;
+  let y: Handed;
+  try {
+    y = layer.build(g, x);
+  } catch (cause) {
+    throw nameError(cannot, cause, (told) =>
+      // Only the first has no input.
+      x === undefined && told.includes("undefined")
+        ? `${told}; the first layer gets no input, and reads the micro-batch with g.batch`
+        : told);
+  }
+  const problem = handedProblem(y) ?? givenProblem(g);
+  if (problem) throw new TypeError(`${cannot}: ${problem}`);
+  const made = [...handedValues(y).map(([, value]) => value), ...g.gives.values()];
+  const foreign = made.find((value) => !g.owns(value));
+  if (!foreign) return y;
+  throw new TypeError(
+    `${cannot}: its values must be of its own graph, received "${foreign.name}" of another${GIVE_AND_TAKE}`,
+  );
+}
+
+/** What is wrong with what a layer returns. */
+function handedProblem(y: unknown): string | undefined {
+  if (isValue(y)) return undefined;
+  const must = "build must return a value of its graph or a record of them, received";
+  const kind = y === null ? "null" : typeof y !== "object" ? typeof y : y?.constructor?.name;
+  if (kind !== "Object" && kind !== undefined) return `${must} ${kind}`;
+  for (const [name, value] of Object.entries(y as object)) {
+    if (!isValue(value)) return `${must} ${JSON.stringify(name)} of ${typeof value}`;
+    const problem = nameProblem(name);
+    if (problem) return `names of a record ${problem}`;
+  }
+}
+
+/** What is wrong with what it gives. */
+function givenProblem({ gives }: LayerGraph): string | undefined {
+  for (const name of gives.keys()) {
+    const problem = nameProblem(name);
+    if (problem) return `names of what is given ${problem}`;
+  }
+}
+
+/** Names are parts of names in ONNX models. */
+const nameProblem = (name: string): string | undefined =>
+  name !== "" && name.isWellFormed() && !name.includes("\0")
+    ? undefined
+    : `must be text without NUL, received ${JSON.stringify(name)}`;
+
+/** Whether it is a value of a graph. */
+export const isValue = (one: unknown): one is Value =>
+  typeof one === "object" && one !== null && "shape" in one && Array.isArray(one.shape) &&
+  "dtype" in one && typeof one.dtype === "string";
+
+/** What is handed from layer to layer, by key: one value is `x`, an entry of a record `x.NAME`. */
+export const handedValues = (handed: Handed): (readonly [key: string, value: Value])[] =>
+  isValue(handed)
+    ? [["x", handed]]
+    : Object.entries(handed).map(([name, value]) => [`x.${name}`, value]);
+
+/** The inputs of a graph for what the layer before hands on. */
+export function inputsLike(g: LayerGraph, specs: readonly TensorSpec[]): Handed {
+  const inputs = specs.map(({ name, shape, dtype }) =>
+    [name, g.input(name, shape, dtype)] as const
+  );
+  const [first] = inputs;
+  if (first?.[0] === "x") return first[1];
+  return Object.fromEntries(inputs.map(([key, value]) => [key.slice("x.".length), value]));
+}
+
+/** Its full name in the layer: PyTorch's own name of it, behind that of the module where it has one. */
+export const parameterName = (module: string | undefined, name: string): string =>
+  module === undefined ? name : `${module}.${name}`;
+
+/**
+ * The first values of a parameter.
+ *
+ * @param name the parameter's full name, which keys its draws.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { initialValues } from "@troupe/troupe/kernels";
+ *
+ * const normal = { name: "w", shape: [4, 4], initializer: { kind: "normal", deviation: 0.02 } } as const;
+ * assert.deepEqual(initialValues(normal, "h.0.w", 1), initialValues(normal, "h.0.w", 1));
+ * assert.notDeepEqual(initialValues(normal, "h.0.w", 1), initialValues(normal, "h.1.w", 1));
+ * ```
+ */
+export function initialValues(spec: ParameterSpec, name: string, seed: number): Float32Array {
+  const values = new Float32Array(elementCount(spec.shape));
+  openDraws(spec, name, seed)(values);
+  return values;
+}
+
+/** Fills an array with values that follow those of the last call. */
+export type Draws = (into: Float32Array) => void;
+
+/**
+ * The first values of a parameter, piece by piece from the first to the last.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { initialValues, openDraws } from "@troupe/troupe/kernels";
+ *
+ * const normal = { name: "w", shape: [5], initializer: { kind: "normal", deviation: 0.02 } } as const;
+ * const draws = openDraws(normal, "h.0.w", 1), first = new Float32Array(3), rest = new Float32Array(2);
+ * draws(first);
+ * draws(rest);
+ * assert.deepEqual([...first, ...rest], [...initialValues(normal, "h.0.w", 1)]);
+ * ```
+ */
+export function openDraws({ initializer }: ParameterSpec, name: string, seed: number): Draws {
+  if (initializer.kind === "constant") return (into) => void into.fill(initializer.value);
+  const generator = substream(seed, name);
+  return initializer.kind === "uniform"
+    ? openUniforms(initializer, generator)
+    : openNormals(initializer.deviation, generator);
+}
+
+/** Numbers between bounds, of 24 bits each, which is all that an f32 of such a range can hold. */
+function openUniforms(
+  { low, high }: { readonly low: number; readonly high: number },
+  generator: RandomGenerator,
+): Draws {
+  return (into) => {
+    for (let i = 0; i < into.length; i++) {
+      into[i] = low + (high - low) * ((generator.next() >>> 8) / 2 ** 24);
+    }
+  };
+}
+
+/** Where the state of the generator lies in the memory of the kernel. */
+const STATE = 0;
+
+/** Normal numbers. Their bits depend on no engine's logarithm. */
+function openNormals(deviation: number, generator: RandomGenerator): Draws {
+  const [high0, low0, high1, low1] = generator.getState() as [number, number, number, number];
+  const state = Int32Array.of(low0, high0, low1, high1);
+  /** The second of a pair whose first was the last of a piece. */
+  let left: number | undefined;
+  return (into) => {
+    const { memory, kernels } = chanceKernels();
+    const used = new Int32Array(memory.buffer, STATE, 4);
+    used.set(state);
+    let at = 0;
+    if (left !== undefined && into.length > 0) [into[at++], left] = [left, undefined];
+    while (at < into.length) {
+      const count = Math.min(CHANCE_MAX, into.length - at), even = count + count % 2;
+      kernels.normals(STATE, CHANCE_VALUES, even, deviation);
+      const drawn = new Float32Array(memory.buffer, CHANCE_VALUES, even);
+      into.set(drawn.subarray(0, count), at);
+      if (even > count) left = drawn[count];
+      at += count;
+    }
+    state.set(used);
+  };
+}
+
+/**
+ * The fields that the layers of a model read, each once.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { mlp, modelFields } from "@troupe/troupe/kernels";
+ *
+ * const model = mlp({ inputs: 4, hidden: 8, layers: 1, classes: 2 }, 3);
+ * assert.deepEqual(modelFields(model), [
+ *   { name: "features", shape: [3, 4], dtype: "f32" },
+ *   { name: "labels", shape: [3], dtype: "i32" },
+ * ]);
+ * ```
+ */
+export function modelFields(model: Pick<Model, "layers">): readonly TensorSpec[] {
+  const fields = new Map<string, TensorSpec>();
+  for (const g of graphsOf(model)) {
+    for (const { spec } of g.fields) fields.set(spec.name, spec);
+  }
+  return [...fields.values()];
+}
+
+/** Whether a layer of a model leaves elements out in training. */
+export const hasDropout = (model: Pick<Model, "layers">): boolean =>
+  graphsOf(model).some((g) => g.masks.length > 0);
+
+function graphsOf({ layers }: Pick<Model, "layers">): LayerGraph[] {
+  const given = new Map<string, Value>();
+  let handed: readonly TensorSpec[] | undefined;
+  return layers.map((layer) => {
+    const g = new LayerGraph(undefined, given);
+    const y = buildLayer(layer, g, handed && inputsLike(g, handed));
+    handed = handedValues(y).map(([name, { dtype, shape }]) => ({ name, dtype, shape }));
+    for (const [name, value] of g.gives) given.set(name, value);
+    return g;
+  });
+}
+
+/**
+ * What a micro-batch lacks of a field, in words: what it must have, and what it has.
+ *
+ * @returns undefined where nothing is lacking.
+ */
+export function fieldProblem({ name, dtype, shape }: TensorSpec, batch: Batch): string | undefined {
+  const array = HOST_ARRAYS[dtype], elements = elementCount(shape), values: unknown = batch[name];
+  const must = `must have the field "${name}", ${array.name} of [${shape}] (${elements} elements)`;
+  if (values === undefined) {
+    const names = Object.keys(batch).slice(0, 20);
+    return `${must}, received ${names.join(", ").slice(0, 200) || "no field"}`;
+  }
+  if (values instanceof array && values.length === elements) return undefined;
+  return `${must}, received ${kindOf(values)}`;
+}
+
+/** A value in a word or two, whatever it is. */
+function kindOf(value: unknown): string {
+  if (typeof value !== "object" || value === null) return String(value).slice(0, 100);
+  const { length } = value as { length?: unknown };
+  const kind = Object.prototype.toString.call(value).slice("[object ".length, -1);
+  return typeof length === "number" ? `${kind} of ${length}` : kind;
+}
+
+/** What a tie must know of a parameter. */
+interface Shape {
+  readonly shape: readonly number[];
+}
+
+/**
+ * Refuses ties that no run could keep.
+ *
+ * @throws {TypeError} when a tie names no parameter, or one that is tied already.
+ * @throws {RangeError} when tied parameters differ in shape.
+ */
+export function checkTies(ties: readonly Tie[], parameters: ReadonlyMap<string, Shape>): void {
+  const aliases = new Set<string>();
+  for (const [canonical, alias] of ties) {
+    const [first, second] = [canonical, alias].map((name) => {
+      const parameter = parameters.get(name);
+      if (parameter) return parameter;
+      throw new TypeError(
+        `Cannot tie "${canonical}" and "${alias}": both must be parameters of the model, received no "${name}"`,
+      );
+    }) as [Shape, Shape];
+    if (canonical === alias || aliases.has(alias)) {
+      throw new TypeError(
+        `Cannot tie "${canonical}" and "${alias}": an alias must be tied once, to another parameter`,
+      );
+    }
+    if (!sameShape(first.shape, second.shape)) {
+      throw new RangeError(
+        `Cannot tie "${canonical}" and "${alias}": their shapes must be equal, received [${first.shape}] and [${second.shape}]`,
+      );
+    }
+    aliases.add(alias);
+  }
+  const chained = ties.find(([canonical]) => aliases.has(canonical));
+  if (!chained) return;
+  throw new TypeError(
+    `Cannot tie "${chained[0]}" and "${chained[1]}": the first must not be an alias itself`,
+  );
 }

@@ -4,9 +4,9 @@
  * @module
  */
 
-import { countTargets } from "./batch.ts";
+import { countTargets } from "../batch.ts";
+import { checkModelSizes } from "../precision.ts";
 import { checkDropout, type Layer, type Model } from "./layer.ts";
-import { checkModelSizes } from "./model_sizes.ts";
 
 /** The sizes of an MLP. */
 export interface MlpConfig {

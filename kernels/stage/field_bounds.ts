@@ -7,9 +7,9 @@
  */
 
 import { fromBinary } from "@bufbuild/protobuf";
+import { type LayerProgram, PORTS } from "../compile/programs.ts";
 import type { HostArray } from "../devices/device.ts";
 import { TROUPE } from "../graph/value.ts";
-import { type LayerProgram, PORTS } from "../compile/layer_program.ts";
 import { ModelProtoSchema } from "../onnx/onnx_pb.ts";
 import { signatureOf } from "../onnx/signature.ts";
 import { intOf, valueTypes } from "../onnx/value_types.ts";

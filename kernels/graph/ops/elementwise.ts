@@ -4,16 +4,19 @@
  * @module
  */
 
-import { addMethods, NodeGraph, one, operandsOf } from "../node_graph.ts";
-import { broadcastShape } from "../shapes.ts";
 import {
+  addMethods,
   type Attribute,
   type Binary,
   MICROSOFT,
+  NodeGraph,
+  one,
   type Operand,
+  operandsOf,
   type Unary,
   type Value,
 } from "../value.ts";
+import { broadcastShape } from "../shapes.ts";
 
 /** A graph to which operations on each element are added. */
 export class ElementwiseGraph extends NodeGraph {

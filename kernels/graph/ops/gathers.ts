@@ -4,9 +4,8 @@
  * @module
  */
 
-import { type NodeGraph, one } from "../node_graph.ts";
+import { type NodeGraph, one, type Value } from "../value.ts";
 import { elementCount, positiveAxis } from "../shapes.ts";
-import type { Value } from "../value.ts";
 import { MoveGraph } from "./moves.ts";
 
 /** A graph to which gathers and scatters are added. */

@@ -4,7 +4,7 @@
  * @module
  */
 
-import { one } from "../node_graph.ts";
+import { one, type Value } from "../value.ts";
 import {
   broadcastShape,
   type Cut,
@@ -18,7 +18,6 @@ import {
   sameShape,
   transposedShape,
 } from "../shapes.ts";
-import type { Value } from "../value.ts";
 import { ChoiceGraph } from "./choices.ts";
 
 /** A graph to which operations that move elements are added. */

@@ -4,9 +4,8 @@
  * @module
  */
 
-import { one } from "../node_graph.ts";
+import { one, type Value } from "../value.ts";
 import { elementCount, positiveAxis } from "../shapes.ts";
-import type { Value } from "../value.ts";
 import { ResizingGraph } from "./resizing.ts";
 
 /** A graph to which normalisations are added. */

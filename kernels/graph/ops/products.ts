@@ -4,9 +4,8 @@
  * @module
  */
 
-import { one } from "../node_graph.ts";
+import { MICROSOFT, one, type Value } from "../value.ts";
 import { broadcastShape, productShape, sameShape } from "../shapes.ts";
-import { MICROSOFT, type Value } from "../value.ts";
 import { GatherGraph } from "./gathers.ts";
 
 /** Options of {@linkcode Graph.matmul} and {@linkcode Graph.gemm}. */

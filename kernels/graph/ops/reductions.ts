@@ -4,9 +4,8 @@
  * @module
  */
 
-import { type NodeGraph, one } from "../node_graph.ts";
+import { type NodeGraph, one, type Value } from "../value.ts";
 import { positiveAxis, reducedShape } from "../shapes.ts";
-import type { Value } from "../value.ts";
 import { ProductGraph } from "./products.ts";
 
 /** A graph to which reductions are added. */

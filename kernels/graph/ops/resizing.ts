@@ -4,9 +4,8 @@
  * @module
  */
 
-import { one } from "../node_graph.ts";
+import { one, type Value } from "../value.ts";
 import { elementCount } from "../shapes.ts";
-import type { Value } from "../value.ts";
 import { type InterpolationOptions, interpolationWeights, paddingWeights } from "./along_axis.ts";
 import { PoolingGraph } from "./pooling.ts";
 

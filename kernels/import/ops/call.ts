@@ -6,7 +6,7 @@
 
 import type { Attribute, Value } from "../../graph/value.ts";
 import type { LayerGraph } from "../../layers/layer.ts";
-import type { OnnxNode } from "../file/onnx_node.ts";
+import type { OnnxNode } from "../../onnx/read_file.ts";
 
 /** A node whose inputs are values of a graph. */
 export interface Call {

@@ -6,7 +6,7 @@
 
 import type { Value } from "../../graph/value.ts";
 import type { LayerGraph } from "../../layers/layer.ts";
-import { dtypeOf } from "../file/onnx_tensor.ts";
+import { dtypeOf } from "../../onnx/read_file.ts";
 import {
   type Call,
   constantNumbers,

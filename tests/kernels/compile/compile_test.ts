@@ -17,7 +17,7 @@ import {
   type Value,
 } from "../../../kernels/mod.ts";
 import { elementCount } from "../../../kernels/graph/shapes.ts";
-import { lowerModel } from "../../../kernels/onnx/fused_ops.ts";
+import { lowerModel } from "../../../kernels/onnx/lower.ts";
 import { ModelProtoSchema } from "../../../kernels/onnx/onnx_pb.ts";
 import { signatureOf } from "../../../kernels/onnx/signature.ts";
 import { valueTypes } from "../../../kernels/onnx/value_types.ts";

@@ -1,12 +1,15 @@
 /** The data that Troupe brings with it: digits, noisy ones, strings of digits and texts. */
 
 import assert from "node:assert/strict";
-import { DIGIT_PIXELS, digitBatches, loadDigits } from "../../../kernels/data/digits.ts";
-import { noisyDigitBatches } from "../../../kernels/data/noisy_digits.ts";
-import { shuffledOrder } from "../../../kernels/data/order.ts";
-import { batchRows } from "../../../kernels/data/rows.ts";
-import { loadText, TEXT_NAMES, type TextName } from "../../../kernels/data/text.ts";
-import { splitBatch } from "../../../kernels/layers/batch.ts";
+import {
+  DIGIT_PIXELS,
+  digitBatches,
+  loadDigits,
+  noisyDigitBatches,
+} from "../../../kernels/data/digits.ts";
+import { batchRows, shuffledOrder } from "../../../kernels/data/token_batches.ts";
+import { loadText, TEXT_NAMES, type TextName } from "../../../kernels/data/texts.ts";
+import { splitBatch } from "../../../kernels/batch.ts";
 import { stringBatches, type StringTask } from "../../../kernels/mod.ts";
 import fc from "../../fast_check.ts";
 import { assertRefused } from "../graph/refused.ts";

@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { join } from "node:path";
-import { decodeTokens, readTokens } from "../../../kernels/data/tokens.ts";
+import { decodeTokens, readTokens } from "../../../kernels/data/token_file.ts";
 import {
   heldOutBatches,
   knowFile,

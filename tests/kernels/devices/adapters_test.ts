@@ -1,18 +1,14 @@
 import assert from "node:assert/strict";
-import type { Ask } from "../../../kernels/devices/webgpu/adapters/ask_probe.ts";
-import { driverManifests } from "../../../kernels/devices/webgpu/adapters/driver_manifests.ts";
+import type { Ask } from "../../../kernels/devices/webgpu/ask_probe.ts";
+import { driverManifests, type VulkanDevice } from "../../../kernels/devices/webgpu/vulkan.ts";
 import {
+  chooseAdapters,
   findAdapters,
   type FoundAdapters,
-} from "../../../kernels/devices/webgpu/adapters/find_adapters.ts";
-import type {
-  ProbeAnswer,
-  ProviderAnswer,
-} from "../../../kernels/devices/webgpu/adapters/probe.ts";
-import type { VulkanDevice } from "../../../kernels/devices/webgpu/adapters/vulkan.ts";
-import type { Precision } from "../../../kernels/layers/precision.ts";
-import { claimGpu } from "../../../kernels/devices/webgpu/owner.ts";
-import { chooseAdapters } from "../../../kernels/devices/webgpu/adapters/webgpu_adapters.ts";
+} from "../../../kernels/devices/webgpu/adapters.ts";
+import type { ProbeAnswer, ProviderAnswer } from "../../../kernels/devices/webgpu/probe.ts";
+import type { Precision } from "../../../kernels/precision.ts";
+import { claimGpu } from "../../../kernels/devices/webgpu/gpu_api.ts";
 
 const SERVES: ProviderAnswer = { hasF16: true };
 

@@ -1,12 +1,12 @@
 /** The contract of the devices that any isolate can open, what some add to it, and how they are chosen. */
 
 import assert from "node:assert/strict";
-import { openNative } from "../../../kernels/devices/native/native.ts";
-import { nativeLibraryPath } from "../../../kernels/devices/onnx_runtime/native_library.ts";
-import { openDevice, resolveDevice, resolveDevices } from "../../../kernels/devices/open.ts";
+import { openNative } from "../../../kernels/devices/cpu/native.ts";
+import { nativeLibraryPath } from "../../../kernels/devices/cpu/ort_library.ts";
+import { openDevice, resolveDevice, resolveDevices } from "../../../kernels/devices/table.ts";
 import { erf } from "../../../kernels/devices/reference/elementwise.ts";
-import { openReference } from "../../../kernels/devices/reference/reference.ts";
-import { openWasm } from "../../../kernels/devices/wasm/wasm.ts";
+import { openReference } from "../../../kernels/devices/reference.ts";
+import { openWasm } from "../../../kernels/devices/cpu/wasm.ts";
 import { Graph } from "../../../kernels/graph/graph.ts";
 import { ISOLATE_DEVICES } from "../../devices.ts";
 import { testContract } from "./contract.ts";

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { nativeLibraryPath } from "../../../kernels/devices/onnx_runtime/native_library.ts";
+import { nativeLibraryPath } from "../../../kernels/devices/cpu/ort_library.ts";
 import { type Outcome, ROOT, runProgram } from "../../console/command.ts";
 import { inFolder } from "../../in_folder.ts";
 import { addBeside, changeBit, editedCache } from "../files/edited_cache_helper.ts";
@@ -34,8 +34,8 @@ Deno.test("isolates that come and go share one arena, which keeps nothing when t
 
 Deno.test("a library that is not there or cannot be fetched is named", () =>
   inFolder(async (cache) => {
-    const module = import.meta.resolve("../../../kernels/devices/native/native.ts");
-    const fetches = module.replace("native/native.ts", "onnx_runtime/native_library.ts");
+    const module = import.meta.resolve("../../../kernels/devices/cpu/native.ts");
+    const fetches = module.replace("native.ts", "ort_library.ts");
     const program = `
       import { openNative } from "${module}";
       import { nativeLibraryPath } from "${fetches}";
@@ -63,7 +63,7 @@ Deno.test("a native library that is edited is not loaded: wasm is taken, and the
       await editedCache(caches[i]!, library, edit);
     }
     const program = `
-      import { resolveDevice } from "${import.meta.resolve("../../../kernels/devices/open.ts")}";
+      import { resolveDevice } from "${import.meta.resolve("../../../kernels/devices/table.ts")}";
       for (const cache of ${JSON.stringify(caches)}) {
         Deno.env.set("DENO_DIR", cache);
         await resolveDevice("auto", (line) => console.log(line));
@@ -92,7 +92,7 @@ Deno.test("a wasm binary that is changed is not run, and a whole one is", () =>
     const own = { ...imports, "onnxruntime-web/": "./dist/" };
     await Deno.writeTextFile(config, JSON.stringify({ imports: own, nodeModulesDir: "none" }));
     const program = `
-      import { openWasm } from "${import.meta.resolve("../../../kernels/devices/wasm/wasm.ts")}";
+      import { openWasm } from "${import.meta.resolve("../../../kernels/devices/cpu/wasm.ts")}";
       console.log(await openWasm().then(({ name }) => name, ({ message }) => message));`;
     const opened = () => runDeno("eval", "--no-lock", "--config", config, program);
     assert.equal((await opened()).stdout, "wasm\n");

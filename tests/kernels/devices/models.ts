@@ -2,7 +2,7 @@
 
 import { Graph } from "../../../kernels/graph/graph.ts";
 import type { Value } from "../../../kernels/graph/value.ts";
-import { encodeModel } from "../../../kernels/onnx/encode_model.ts";
+import { encodeModel } from "../../../kernels/onnx/encode.ts";
 import {
   type Device,
   type DType,
@@ -11,7 +11,7 @@ import {
   type Tensor,
 } from "../../../kernels/devices/device.ts";
 import { type Border, readSignature } from "../../../kernels/onnx/signature.ts";
-import { asHostArray } from "../../../kernels/devices/engine/host_array.ts";
+import { asHostArray } from "../../../kernels/devices/tensor_memory.ts";
 
 /** The model that computes named outputs from every input of `graph`. */
 export function modelOf(graph: Graph, outputs: Readonly<Record<string, Value>>): Uint8Array {

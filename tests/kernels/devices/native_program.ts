@@ -3,9 +3,8 @@
  * workers in the middle of a run; `share` prints what each of several saw of their arena, in turn.
  */
 
-import { alone } from "../../../kernels/devices/native/alone.ts";
-import { openNative } from "../../../kernels/devices/native/native.ts";
-import { openOrt } from "../../../kernels/devices/native/ort_api.ts";
+import { alone, openNative } from "../../../kernels/devices/cpu/native.ts";
+import { openOrt } from "../../../kernels/devices/cpu/ort_api.ts";
 import { Graph } from "../../../kernels/graph/graph.ts";
 import { modelOf } from "./models.ts";
 

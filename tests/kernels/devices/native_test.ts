@@ -2,23 +2,20 @@
 
 import assert from "node:assert/strict";
 import { fromBinary, toBinary } from "@bufbuild/protobuf";
-import { adamwOf } from "../../../kernels/devices/native/adamw.ts";
-import { openKernelMemory } from "../../../kernels/devices/native/kernel_memory.ts";
-import { openNative } from "../../../kernels/devices/native/native.ts";
-import { openOrt } from "../../../kernels/devices/native/ort_api.ts";
-import type { NativeBytes } from "../../../kernels/devices/native/ort_memory.ts";
-import { prepareModel } from "../../../kernels/devices/native/prepare_model.ts";
-import { nativeLibraryPath } from "../../../kernels/devices/onnx_runtime/native_library.ts";
-import { openReference } from "../../../kernels/devices/reference/reference.ts";
+import { adamwOf, openNative, prepareModel } from "../../../kernels/devices/cpu/native.ts";
+import { type NativeBytes, openKernelMemory } from "../../../kernels/devices/cpu/ort_memory.ts";
+import { openOrt } from "../../../kernels/devices/cpu/ort_api.ts";
+import { nativeLibraryPath } from "../../../kernels/devices/cpu/ort_library.ts";
+import { openReference } from "../../../kernels/devices/reference.ts";
 import { addGradients } from "../../../kernels/graph/autodiff.ts";
 import { Graph } from "../../../kernels/graph/graph.ts";
 import { elementCount } from "../../../kernels/graph/shapes.ts";
 import { TROUPE, type Value } from "../../../kernels/graph/value.ts";
-import { shareEqual } from "../../../kernels/onnx/graph_writer.ts";
+import { shareEqual } from "../../../kernels/onnx/rewrite.ts";
 import { ModelProtoSchema } from "../../../kernels/onnx/onnx_pb.ts";
 import { type Border, readSignature } from "../../../kernels/onnx/signature.ts";
-import { ADAMW_DEFAULTS } from "../../../kernels/optimizer/optimizer_options.ts";
-import { stepModel } from "../../../kernels/optimizer/step_model.ts";
+import { ADAMW_DEFAULTS } from "../../../kernels/stage/options.ts";
+import { stepModel } from "../../../kernels/stage/optimizer.ts";
 import fc from "../../fast_check.ts";
 import {
   modelOf,

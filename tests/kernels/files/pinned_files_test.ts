@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
-import { checkPackage } from "../../../kernels/files/pinned_files.ts";
+import { checkPackage } from "../../../kernels/data/npm_packages.ts";
 import { folderTest, inFolder } from "../../in_folder.ts";
 import { addBeside, changeBit } from "./edited_cache_helper.ts";
 

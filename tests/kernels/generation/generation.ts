@@ -15,9 +15,9 @@ import {
   openReference,
   substream,
 } from "../../../kernels/mod.ts";
-import { openDecoder } from "../../../kernels/generation/cached_decoder.ts";
-import { cachedLlama } from "../../../kernels/architectures/llama_cached.ts";
-import { cachedGpt2 } from "../../../kernels/layers/gpt2_cached.ts";
+import { openDecoder } from "../../../kernels/stage/generate.ts";
+import { cachedLlama } from "../../../kernels/layers/llama.ts";
+import { cachedGpt2 } from "../../../kernels/layers/gpt2.ts";
 import { IS_DEEP } from "../../depth.ts";
 import type { RegisterTest } from "../../devices.ts";
 

@@ -1,7 +1,7 @@
 /** What a graph computes, by the judge of the devices or another one. */
 
 import type { Device } from "../../../kernels/devices/device.ts";
-import { openReference } from "../../../kernels/devices/reference/reference.ts";
+import { openReference } from "../../../kernels/devices/reference.ts";
 import type { Graph } from "../../../kernels/graph/graph.ts";
 import type { Value } from "../../../kernels/graph/value.ts";
 import { modelOf, numbersOf, tensorOf } from "../devices/models.ts";

@@ -1,13 +1,11 @@
 /** What of a file is computed before a run, which nodes become one, and where the rest is cut. */
 
 import assert from "node:assert/strict";
-import { cutPlan, split } from "../../../kernels/import/cut.ts";
-import { staticInputs } from "../../../kernels/import/dimensions.ts";
-import { readOnnx } from "../../../kernels/import/file/onnx_graph.ts";
-import { fuseNodes } from "../../../kernels/import/fuse.ts";
-import { layersOf } from "../../../kernels/import/layers.ts";
-import { planFile } from "../../../kernels/import/plan.ts";
-import { planTraining } from "../../../kernels/import/training_plan.ts";
+import { cutPlan, layersOf, split } from "../../../kernels/onnx/import_layers.ts";
+import { planFile, staticInputs } from "../../../kernels/onnx/fold.ts";
+import { readOnnx } from "../../../kernels/onnx/read_file.ts";
+import { fuseNodes } from "../../../kernels/onnx/fuse.ts";
+import { planTraining } from "../../../kernels/onnx/import_model.ts";
 import {
   type Batch,
   compileModel,

@@ -6,7 +6,7 @@
 
 import { create, type MessageInitShape, toBinary } from "@bufbuild/protobuf";
 import { type Attribute, type DType, type HostArray, ONNX_DTYPE } from "../../../kernels/mod.ts";
-import { encodeAttribute, encodeValueInfo } from "../../../kernels/onnx/encode_model.ts";
+import { encodeAttribute, encodeValueInfo } from "../../../kernels/onnx/encode.ts";
 import { ModelProtoSchema, type TensorProtoSchema } from "../../../kernels/onnx/onnx_pb.ts";
 
 /** A tensor of a file. */

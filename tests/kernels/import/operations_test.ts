@@ -10,9 +10,8 @@ import {
   openNative,
   sameShape,
 } from "../../../kernels/mod.ts";
-import { staticInputs } from "../../../kernels/import/dimensions.ts";
-import { readOnnx } from "../../../kernels/import/file/onnx_graph.ts";
-import { planFile } from "../../../kernels/import/plan.ts";
+import { planFile, staticInputs } from "../../../kernels/onnx/fold.ts";
+import { readOnnx } from "../../../kernels/onnx/read_file.ts";
 import {
   goldenLines,
   type GoldenTensor,

@@ -11,10 +11,10 @@ import {
   onnxWithWeights,
   type Value,
 } from "../../../kernels/mod.ts";
-import { readOnnx } from "../../../kernels/import/file/onnx_graph.ts";
-import { trainedWeights } from "../../../kernels/import/gradients.ts";
-import type { Step } from "../../../kernels/import/plan.ts";
-import { transientBytes } from "../../../kernels/onnx/transient.ts";
+import { readOnnx } from "../../../kernels/onnx/read_file.ts";
+import { trainedWeights } from "../../../kernels/onnx/import_model.ts";
+import type { Step } from "../../../kernels/onnx/fold.ts";
+import { transientBytes } from "../../../kernels/onnx/scratch.ts";
 import { atDepth } from "../../depth.ts";
 import fc from "../../fast_check.ts";
 import { ONNX_FIXTURES, onnxPath } from "../../onnx.ts";

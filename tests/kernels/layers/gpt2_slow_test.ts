@@ -19,7 +19,7 @@ import {
   type Value,
   withAliases,
 } from "../../../kernels/mod.ts";
-import { causalAttention, causalMask } from "../../../kernels/layers/causal_attention.ts";
+import { causalAttention, causalMask } from "../../../kernels/layers/attention.ts";
 import { ISOLATE_DEVICES } from "../../devices.ts";
 import { pseudoRandom } from "../devices/models.ts";
 import { computedOn } from "../graph/computed.ts";

@@ -23,7 +23,7 @@ import {
   xavierNormal,
   xavierUniform,
 } from "../../../kernels/mod.ts";
-import { openDraws } from "../../../kernels/layers/initial_values.ts";
+import { openDraws } from "../../../kernels/layers/layer.ts";
 import { ISOLATE_DEVICES } from "../../devices.ts";
 import { computed, computedOn } from "../graph/computed.ts";
 import { assertRefused } from "../graph/refused.ts";

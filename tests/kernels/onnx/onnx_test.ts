@@ -11,7 +11,7 @@ import {
   transientBytes,
   type Value,
 } from "../../../kernels/mod.ts";
-import { lowerModel } from "../../../kernels/onnx/fused_ops.ts";
+import { lowerModel } from "../../../kernels/onnx/lower.ts";
 import { ModelProtoSchema } from "../../../kernels/onnx/onnx_pb.ts";
 
 /** A model with every operation of the builder, every kind of attribute and every type of constant. */

@@ -11,8 +11,8 @@ import {
   PRECISIONS,
 } from "../../../kernels/mod.ts";
 import { checkFinite } from "../../../actors/commit/non_finite.ts";
-import { readFlat, writeFlat } from "../../../kernels/optimizer/flat_tensor.ts";
-import { allocateSums, openGradientSums } from "../../../kernels/optimizer/gradient_sums.ts";
+import { readFlat, writeFlat } from "../../../kernels/stage/parameters.ts";
+import { allocateSums, openGradientSums } from "../../../kernels/stage/gradients.ts";
 import { bytesOf, copiesOf, leftToRight } from "../../actors/commit/all_reduce/gradients.ts";
 import { ownMemory } from "../own_memory.ts";
 import { openNorms } from "../stage/suite.ts";

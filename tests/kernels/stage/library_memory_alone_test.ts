@@ -1,7 +1,7 @@
 /** The bytes of ONNX Runtime are one number for all who compute in a process, so this runs alone. */
 
 import assert from "node:assert/strict";
-import { openOrt } from "../../../kernels/devices/native/ort_api.ts";
+import { openOrt } from "../../../kernels/devices/cpu/ort_api.ts";
 import {
   ADAMW_DEFAULTS,
   type Batch,

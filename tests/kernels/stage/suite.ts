@@ -24,7 +24,7 @@ import {
   type TokenBatch,
   totalBytes,
 } from "../../../kernels/mod.ts";
-import { readStateInto, writeState } from "../../../kernels/optimizer/flat_state.ts";
+import { readStateInto, writeState } from "../../../kernels/stage/parameters.ts";
 import { IS_DEEP } from "../../depth.ts";
 import type { RegisterTest } from "../../devices.ts";
 import { assertClose } from "./pytorch.ts";

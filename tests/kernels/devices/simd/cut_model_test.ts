@@ -1,9 +1,8 @@
 /** Models in parts: sessions of ONNX Runtime, and kernels of ours between. */
 
 import assert from "node:assert/strict";
-import { cutModel } from "../../../../kernels/devices/simd/cut_model.ts";
-import { KERNELS_MODULE } from "../../../../kernels/devices/simd/kernels_module.ts";
-import { placeValues } from "../../../../kernels/devices/simd/place_values.ts";
+import { cutModel, placeValues } from "../../../../kernels/devices/cpu/simd_cut.ts";
+import { KERNELS_MODULE } from "../../../../kernels/devices/cpu/simd_module.ts";
 import { type Device, Graph, openDevice, type Tensor } from "../../../../kernels/mod.ts";
 import fc from "../../../fast_check.ts";
 import { modelOf, numbersOf, pseudoRandom, square, tensorOf, withDevice } from "../models.ts";

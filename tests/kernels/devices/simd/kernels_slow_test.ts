@@ -1,13 +1,13 @@
 /** Each kernel of ours against the reference device and ONNX Runtime, wherever its rows are. */
 
 import assert from "node:assert/strict";
-import { cutModel } from "../../../../kernels/devices/simd/cut_model.ts";
-import { type KernelName, loadKernels } from "../../../../kernels/devices/simd/load_kernels.ts";
+import { cutModel } from "../../../../kernels/devices/cpu/simd_cut.ts";
+import { type KernelName, loadKernels } from "../../../../kernels/devices/cpu/simd.ts";
 import {
   buildKernels,
   MODULE_FILE,
   moduleText,
-} from "../../../../kernels/devices/simd/source/build.ts";
+} from "../../../../kernels/devices/cpu/build_simd.ts";
 import { elementCount } from "../../../../kernels/graph/shapes.ts";
 import { type Attribute, TROUPE } from "../../../../kernels/graph/value.ts";
 import {
@@ -18,10 +18,10 @@ import {
   openDevice,
   type Tensor,
 } from "../../../../kernels/mod.ts";
-import { lowerModel } from "../../../../kernels/onnx/fused_ops.ts";
+import { lowerModel } from "../../../../kernels/onnx/lower.ts";
 import { type Border, readSignature } from "../../../../kernels/onnx/signature.ts";
-import { ADAMW_DEFAULTS } from "../../../../kernels/optimizer/optimizer_options.ts";
-import { scalarValues, stepModel } from "../../../../kernels/optimizer/step_model.ts";
+import { ADAMW_DEFAULTS } from "../../../../kernels/stage/options.ts";
+import { scalarValues, stepModel } from "../../../../kernels/stage/optimizer.ts";
 import { atDepth } from "../../../depth.ts";
 import fc from "../../../fast_check.ts";
 import { hostArray, modelOf, pseudoRandom, runModel, withDevice } from "../models.ts";

@@ -7,9 +7,9 @@
 import assert from "node:assert/strict";
 import { print } from "../../../../console/print.ts";
 import type { Device } from "../../../../kernels/devices/device.ts";
-import { openDevice, resolveDevices } from "../../../../kernels/devices/open.ts";
-import type { Adapter } from "../../../../kernels/devices/webgpu/adapters/adapter.ts";
-import { webgpuAdapters } from "../../../../kernels/devices/webgpu/adapters/webgpu_adapters.ts";
+import { openDevice, resolveDevices } from "../../../../kernels/devices/table.ts";
+import type { Adapter } from "../../../../kernels/devices/webgpu/vulkan.ts";
+import { webgpuAdapters } from "../../../../kernels/devices/webgpu/adapters.ts";
 import { openWebgpu } from "../../../../kernels/devices/webgpu/webgpu.ts";
 import { Graph } from "../../../../kernels/graph/graph.ts";
 import { modelOf, numbersOf, runModel, tensorOf, withDevice } from "../models.ts";

@@ -118,7 +118,7 @@ Deno.test({
   async fn() {
     const program = `
       import { quietly } from "${
-      import.meta.resolve("../../../../kernels/devices/webgpu/quiet.ts")
+      import.meta.resolve("../../../../kernels/devices/webgpu/gpu_api.ts")
     }";
       const write = (text) => Deno.stderr.writeSync(new TextEncoder().encode(text));
       const openFiles = () => [...Deno.readDirSync("/dev/fd")].length, before = openFiles();

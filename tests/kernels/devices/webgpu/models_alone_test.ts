@@ -1,13 +1,9 @@
 /** Models on the GPU: all operations of a training are there, sums have one order, outputs may be over inputs. */
 
 import assert from "node:assert/strict";
-import {
-  chooseAdapters,
-  webgpuAdapters,
-} from "../../../../kernels/devices/webgpu/adapters/webgpu_adapters.ts";
-import { enterGpu, leaveGpu } from "../../../../kernels/devices/webgpu/gpu_context.ts";
-import { IN_PLACE } from "../../../../kernels/devices/webgpu/model/in_place.ts";
-import { prepareModel } from "../../../../kernels/devices/webgpu/model/prepare_model.ts";
+import { chooseAdapters, webgpuAdapters } from "../../../../kernels/devices/webgpu/adapters.ts";
+import { enterGpu, leaveGpu } from "../../../../kernels/devices/webgpu/gpu_memory.ts";
+import { IN_PLACE, prepareModel } from "../../../../kernels/devices/webgpu/prepare.ts";
 import { elementCount } from "../../../../kernels/graph/shapes.ts";
 import type { Value } from "../../../../kernels/graph/value.ts";
 import {

@@ -1,7 +1,7 @@
 /** Models as they are rewritten for the GPU: a device that computes them, and all that training has. */
 
 import { createHash } from "node:crypto";
-import { prepareModel } from "../../../../kernels/devices/webgpu/model/prepare_model.ts";
+import { prepareModel } from "../../../../kernels/devices/webgpu/prepare.ts";
 import { elementCount } from "../../../../kernels/graph/shapes.ts";
 import {
   ADAMW_DEFAULTS,

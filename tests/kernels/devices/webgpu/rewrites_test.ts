@@ -2,12 +2,12 @@
 
 import assert from "node:assert/strict";
 import { fromBinary } from "@bufbuild/protobuf";
-import { openReference } from "../../../../kernels/devices/reference/reference.ts";
-import { prepareModel } from "../../../../kernels/devices/webgpu/model/prepare_model.ts";
+import { openReference } from "../../../../kernels/devices/reference.ts";
+import { prepareModel } from "../../../../kernels/devices/webgpu/prepare.ts";
 import { Graph } from "../../../../kernels/graph/graph.ts";
 import type { Value } from "../../../../kernels/graph/value.ts";
 import { PORTS } from "../../../../kernels/mod.ts";
-import { encodeModel } from "../../../../kernels/onnx/encode_model.ts";
+import { encodeModel } from "../../../../kernels/onnx/encode.ts";
 import { ModelProtoSchema } from "../../../../kernels/onnx/onnx_pb.ts";
 import { readSignature } from "../../../../kernels/onnx/signature.ts";
 import { valueTypes } from "../../../../kernels/onnx/value_types.ts";

@@ -1,0 +1,149 @@
+/**
+ * A micro-batch: arrays by name, how many targets they hold, and their cut into parts.
+ *
+ * @module
+ */
+
+import type { HostArray } from "./devices/device.ts";
+
+/** The named arrays of one micro-batch, as a model's layers ask for them. */
+export type Batch = { readonly [field: string]: HostArray };
+
+/**
+ * Targets of a micro-batch that are not −1: those are predicted, and have a loss.
+ *
+ * @param field that holds the targets.
+ * @throws {TypeError} when the micro-batch has no such field.
+ * @throws {RangeError} when a target is below −1: devices would read outside the logits.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { countTargets } from "@troupe/troupe/kernels";
+ *
+ * assert.equal(countTargets({ targets: Int32Array.of(7, 0, -1, -1) }, "targets"), 2);
+ * ```
+ */
+export function countTargets(batch: Batch, field: string): number {
+  const targets = batch[field];
+  if (!targets) {
+    throw new TypeError(
+      `Cannot count predictions: the micro-batch must have the field "${field}", received [${
+        Object.keys(batch).join(", ")
+      }]`,
+    );
+  }
+  let count = 0;
+  for (let i = 0; i < targets.length; i++) {
+    if (targets[i]! >= 0) count++;
+    else if (Number(targets[i]) !== -1) throw badTarget(field, i, targets[i]!);
+  }
+  return count;
+}
+
+const badTarget = (field: string, i: number, value: number | bigint) =>
+  new RangeError(
+    `Cannot count predictions: "${field}" must hold classes, or −1 where nothing is predicted, received ${value} at position ${i}`,
+  );
+
+/**
+ * Cuts a micro-batch into parts of as many samples: each field's leading elements, evenly. The parts
+ * share the memory of the whole.
+ *
+ * @throws {RangeError} when the elements of a field cannot be divided so.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { splitBatch } from "@troupe/troupe/kernels";
+ *
+ * const batch = { ids: Int32Array.of(1, 2, 3, 4), label: Float32Array.of(5, 6) };
+ * assert.deepEqual(splitBatch(batch, 2), [
+ *   { ids: Int32Array.of(1, 2), label: Float32Array.of(5) },
+ *   { ids: Int32Array.of(3, 4), label: Float32Array.of(6) },
+ * ]);
+ * assert.throws(() => splitBatch(batch, 3), /"ids".*divisible by 3, received 4 elements/);
+ * ```
+ */
+export function splitBatch(batch: Batch, parts: number): Batch[] {
+  for (const [name, { length }] of Object.entries(batch)) {
+    if (Number.isInteger(length / parts)) continue;
+    throw new RangeError(
+      `Cannot split the micro-batch: the field "${name}" must be divisible by ${parts}, received ${length} elements`,
+    );
+  }
+  return Array.from({ length: parts }, (_, i) =>
+    Object.fromEntries(
+      Object.entries(batch).map(([name, values]) => {
+        const size = values.length / parts;
+        return [name, values.subarray(i * size, (i + 1) * size)];
+      }),
+    ));
+}
+
+/** How the sequences of a micro-batch are cut. */
+export interface Slicing {
+  /** Equal parts of each sample's tokens. */
+  readonly slices: number;
+  /** Samples of a micro-batch. */
+  readonly samples: number;
+}
+
+/**
+ * What one slice has of an array whose numbers are in the order of samples, and of tokens within: the
+ * same part of each sample, one after the other.
+ *
+ * @throws {RangeError} when the array cannot be divided so.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { joinSlices, sliceOf } from "@troupe/troupe/kernels";
+ *
+ * const ids = Int32Array.of(0, 1, 2, 3, 10, 11, 12, 13), slicing = { slices: 2, samples: 2 };
+ * assert.deepEqual(sliceOf(ids, slicing, 1), Int32Array.of(2, 3, 12, 13));
+ * const all = [sliceOf(ids, slicing, 0), sliceOf(ids, slicing, 1)];
+ * assert.deepEqual(joinSlices(all, slicing), ids);
+ * ```
+ */
+export function sliceOf<A extends HostArray>(
+  array: A,
+  { slices, samples }: Slicing,
+  index: number,
+): A {
+  const size = array.length / (slices * samples);
+  if (!Number.isInteger(size)) {
+    throw new RangeError(
+      `Cannot cut an array: its length must be divisible by ${samples} samples of ${slices} slices, received ${array.length} elements`,
+    );
+  }
+  const part = array.slice(0, samples * size) as A;
+  for (let sample = 0; sample < samples; sample++) {
+    const from = (sample * slices + index) * size;
+    // One array of them all is none of its overloads, though each of them takes its like.
+    part.set(array.subarray(from, from + size) as never, sample * size);
+  }
+  return part;
+}
+
+/** The parts of {@linkcode sliceOf} as the array that they were. */
+export function joinSlices<A extends HostArray>(
+  parts: readonly A[],
+  { slices, samples }: Slicing,
+): A {
+  const [first] = parts as [A], size = first.length / samples;
+  const whole = new (first.constructor as new (length: number) => A)(first.length * slices);
+  for (const [index, part] of parts.entries()) {
+    for (let sample = 0; sample < samples; sample++) {
+      const own = part.subarray(sample * size, (sample + 1) * size);
+      whole.set(own as never, (sample * slices + index) * size);
+    }
+  }
+  return whole;
+}
+
+/** What one slice has of each field of a micro-batch. */
+export const sliceBatch = (batch: Batch, slicing: Slicing, index: number): Batch =>
+  Object.fromEntries(
+    Object.entries(batch).map(([name, values]) => [name, sliceOf(values, slicing, index)]),
+  );

@@ -1,0 +1,71 @@
+/**
+ * A model whose sequences are cut into slices: its layers, and what must be alike in all slices.
+ *
+ * @module
+ */
+
+import type { Slicing } from "../batch.ts";
+import { elementCount } from "../graph/shapes.ts";
+import { type AnyLayer, type Model, modelFields, type TensorSpec } from "../layers/layer.ts";
+import { type LayerProgram, outputsOf } from "./programs.ts";
+
+/** The layers of a model that is cut. */
+export interface CutModel {
+  /** Each is compiled for every slice. */
+  readonly layers: readonly AnyLayer[];
+  readonly slicing: Slicing;
+  /**
+   * Checks what a layer was compiled to, slice by slice.
+   *
+   * @throws {TypeError} naming the layer, when what must be alike in all slices is not.
+   */
+  check(layer: AnyLayer, slices: readonly LayerProgram[]): void;
+}
+
+/**
+ * Cuts the sequences of a model.
+ *
+ * @throws {TypeError} when its samples are no sequences, or it does not say how many they are.
+ * @throws {RangeError} when their tokens cannot be divided so.
+ */
+export function cutModel(
+  model: Pick<Model, "name" | "layers" | "samples" | "withSlices">,
+  slices: number,
+): CutModel {
+  const { name, samples, withSlices } = model;
+  if (!withSlices || samples === undefined) {
+    const lacks = withSlices ? "samples" : "withSlices";
+    throw new TypeError(
+      `Cannot cut sequences into ${slices} slices: the model must have sequences, and say so with withSlices and samples; received ${name} without ${lacks}`,
+    );
+  }
+  const whole = new Map(modelFields(model).map((spec) => [spec.name, spec]));
+  return {
+    layers: withSlices(slices),
+    slicing: { slices, samples },
+    check(layer, compiled) {
+      const refuse = (must: string) => {
+        throw new TypeError(
+          `Cannot cut the layer ${JSON.stringify(layer.name)} into ${slices} slices: ${must}`,
+        );
+      };
+      const shared = compiled.map((program) =>
+        JSON.stringify([program.parameters, outputsOf(program), program.isLoss])
+      );
+      if (new Set(shared).size > 1) {
+        refuse("its parameters and its output must be alike in all slices");
+      }
+      for (const field of compiled.flatMap(({ fields }) => fields)) {
+        if (isCut(field, whole.get(field.name), slices)) continue;
+        refuse(
+          `of its field "${field.name}" each slice must have one part of ${slices}, received [${field.shape}] of [${
+            whole.get(field.name)?.shape ?? ""
+          }]`,
+        );
+      }
+    },
+  };
+}
+
+const isCut = (own: TensorSpec, whole: TensorSpec | undefined, slices: number) =>
+  whole !== undefined && elementCount(own.shape) * slices === elementCount(whole.shape);

@@ -1,0 +1,133 @@
+/**
+ * Tokenizers out of a `tokenizer.json`, as Hugging Face's tokenizers write it. The file may be a
+ * stranger's: it is data, bounded in size and time, and names nothing.
+ *
+ * @module
+ */
+
+import { Worker } from "node:worker_threads";
+import type { Tokens } from "./token_file.ts";
+import type { Tokenizer } from "./tokenizer.ts";
+import type { TokenizerAnswer, TokenizerQuestion } from "./tokenizer_worker.ts";
+
+/** The most bytes of a `tokenizer.json`: a quarter of a million tokens with their merges have half. */
+export const TOKENIZER_BYTES_MAX = 2 ** 26;
+
+/** Time for a text, whatever its length: that for the largest file, ten times over. */
+const TEXT_MS_MAX = 30_000;
+
+/** Characters of a text for which it has a millisecond more: GPT-2's takes 300 on a machine of today. */
+const CHARACTERS_PER_MS = 20;
+
+/** A tokenizer that was read from a file. It computes in a worker, and so answers with promises. */
+export interface FileTokenizer extends Pick<Tokenizer, "vocabularySize"> {
+  /** The name that a checkpoint's config holds. */
+  readonly name: "tokenizer.json";
+  /** The special token that begins a text, where it has one. */
+  readonly bos: number | undefined;
+  /** The special token that ends a text, where it has one. */
+  readonly eos: number | undefined;
+  /** Both as they are written out. */
+  readonly ends: readonly [bos: string, eos: string] | undefined;
+  /**
+   * The whole text as ids.
+   *
+   * @throws {RangeError} (as a rejection) when it takes too long.
+   * @throws {SyntaxError} (as a rejection) when the file makes no ids of it.
+   */
+  encode(text: string): Promise<Tokens>;
+  /**
+   * The text of ids, as {@linkcode Tokenizer.decode}.
+   *
+   * @throws {RangeError} {@linkcode SyntaxError} (as a rejection) as `encode`.
+   */
+  decode(ids: Iterable<number>): Promise<string>;
+  /** Ends its worker, and so frees memory; what is asked later starts another. */
+  close(): void;
+}
+
+/**
+ * Reads a `tokenizer.json`. Ids are those of Hugging Face's own tokenizers, special tokens included:
+ * one that is written out in a text is its id, and those that a template adds are added.
+ *
+ * @param path for messages.
+ * @param textMsMax milliseconds for a text, beside one for each 20 characters.
+ * @throws {SyntaxError} when the bytes are no such file, or an id is none that a model may have.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { parseTokenizer } from "@troupe/troupe/kernels";
+ *
+ * const model = { type: "BPE", vocab: { a: 0, b: 1, ab: 2 }, merges: ["a b"] };
+ * const others = { normalizer: null, pre_tokenizer: null, post_processor: null, decoder: null };
+ * const added_tokens = [{ id: 3, content: "<|endoftext|>", special: true }];
+ * const text = JSON.stringify({ version: "1.0", added_tokens, ...others, model });
+ * const { encode, eos } = await parseTokenizer(new TextEncoder().encode(text), "tokenizer.json");
+ * assert.deepEqual([...await encode("abb<|endoftext|>"), eos], [2, 1, 3, 3]);
+ * ```
+ */
+export async function parseTokenizer(
+  bytes: Uint8Array,
+  path: string,
+  textMsMax: number = TEXT_MS_MAX,
+): Promise<FileTokenizer> {
+  let worker: Worker | undefined, last: Promise<unknown> = Promise.resolve();
+  const close = () => void (worker = void worker?.terminate());
+  /** The answer to a question; without one, that with which a worker begins. */
+  const ask = async <T>(about: string, ms: number, question?: TokenizerQuestion): Promise<T> => {
+    if (!worker && question) await ask("its own bytes", TEXT_MS_MAX);
+    const answer = await answerOf(worker ??= startWorker(bytes), ms, question);
+    if (answer && "value" in answer) return answer.value as T;
+    close();
+    if (answer) {
+      throw new SyntaxError(
+        `Cannot read ${path}: it must be a tokenizer.json of Hugging Face's tokenizers, received ${answer.problem}`,
+      );
+    }
+    throw new RangeError(
+      `Cannot use ${path}: it must take at most ${
+        Math.ceil(ms / 1000)
+      } s for ${about}, received more; a regular expression of it may take exponential time`,
+    );
+  };
+  const inTurn = <T>(about: string, length: number, question: TokenizerQuestion): Promise<T> => {
+    const answer = last.then(() => ask<T>(about, textMsMax + length / CHARACTERS_PER_MS, question));
+    last = answer.catch(() => {});
+    return answer;
+  };
+  const opened = await ask<Pick<FileTokenizer, Opened>>("its own bytes", TEXT_MS_MAX);
+  return {
+    name: "tokenizer.json",
+    ...opened,
+    encode: (text) => inTurn(`a text of ${text.length} characters`, text.length, ["encode", text]),
+    decode: (ids) => inTurn("ids", 0, ["decode", [...ids]]),
+    close: () => void last.then(close),
+  };
+}
+
+type Opened = "vocabularySize" | "bos" | "eos" | "ends";
+
+function startWorker(workerData: Uint8Array): Worker {
+  // Workers of node:worker_threads do not keep a program from its end, but take no https URL.
+  const entry = encodeURIComponent(JSON.stringify(import.meta.resolve("./tokenizer_worker.ts")));
+  return new Worker(new URL(`data:text/javascript,await import(${entry})`), { workerData });
+}
+
+/** The next answer of a worker; undefined where that takes longer. */
+async function answerOf(
+  worker: Worker,
+  ms: number,
+  question?: TokenizerQuestion,
+): Promise<TokenizerAnswer | undefined> {
+  const { promise, resolve, reject } = Promise.withResolvers<TokenizerAnswer | undefined>();
+  const timer = setTimeout(() => resolve(undefined), ms);
+  worker.on("message", resolve).on("error", reject).ref();
+  if (question) worker.postMessage(question);
+  try {
+    return await promise;
+  } finally {
+    clearTimeout(timer);
+    worker.off("message", resolve).off("error", reject).unref();
+  }
+}

@@ -1,0 +1,128 @@
+/**
+ * The worker in which a `tokenizer.json` is read and used: its regular expressions may take
+ * exponential time, and what waits for them in another isolate can end it.
+ *
+ * @module
+ */
+
+import { Tokenizer } from "@huggingface/tokenizers";
+import { parentPort, workerData } from "node:worker_threads";
+import { GPT2_MAX } from "../precision.ts";
+import { repeatedKey } from "./files.ts";
+import type { Tokens } from "./token_file.ts";
+
+/** Tokens that begin and end a text, by the names that they usually have. */
+const ENDS = [
+  ["<|endoftext|>", "<|endoftext|>"],
+  ["<s>", "</s>"],
+  ["<bos>", "<eos>"],
+  ["[BOS]", "[EOS]"],
+] as const;
+
+/** The models that the library knows. */
+const MODELS: readonly unknown[] = ["BPE", "Unigram", "WordPiece"];
+
+/** What an id that is none of the vocabulary reads as. */
+const UNKNOWN = "\uFFFD";
+
+let read: Tokenizer, vocabularySize: number;
+
+/** What is asked of the worker. */
+export type TokenizerQuestion =
+  | readonly ["encode", text: string]
+  | readonly ["decode", ids: readonly number[]];
+
+/** What it answers. */
+export type TokenizerAnswer = { readonly value: unknown } | { readonly problem: string };
+
+function open(bytes: Uint8Array) {
+  const text = new TextDecoder("utf-8", { fatal: true }).decode(bytes);
+  const json = JSON.parse(text), twice = repeatedKey(text);
+  if (twice !== undefined) throw new SyntaxError(`the name ${shown(twice)} twice`);
+  // The library takes memory for as many ids as the largest.
+  const ids = idsOf(json);
+  vocabularySize = 1 + ids.values().reduce((a, b) => Math.max(a, b), -1);
+  read = new Tokenizer(json, {});
+  read.encode("a");
+  const ends = ENDS.find((tokens) => tokens.every((token) => ids.has(token)));
+  return { vocabularySize, bos: ends && ids.get(ends[0]), eos: ends && ids.get(ends[1]), ends };
+}
+
+function encode(text: string): Tokens {
+  const { ids } = read.encode(text);
+  return vocabularySize <= 2 ** 16 ? Uint16Array.from(ids) : Int32Array.from(ids);
+}
+
+const decode = (ids: readonly number[]): string =>
+  runsOf(ids).map((run) =>
+    run.length === 0 ? UNKNOWN : read.decode(run, { clean_up_tokenization_spaces: false })
+  ).join("");
+
+/**
+ * The id of each token.
+ *
+ * @throws {SyntaxError} saying what was received that cannot be one.
+ */
+function idsOf(json: unknown): ReadonlyMap<string, number> {
+  const { model, added_tokens: added = [] } = recordOf(json), { type, vocab } = recordOf(model);
+  if (!MODELS.includes(type)) throw new SyntaxError(`a model of type ${shown(type)}`);
+  if (!Array.isArray(added)) throw new SyntaxError("added_tokens that are no list");
+  const own: [unknown, unknown][] = Array.isArray(vocab)
+    ? vocab.map((entry, id) => [entry?.[0], id])
+    : Object.entries(recordOf(vocab));
+  const all = [...own, ...added.map((one) => [recordOf(one).content, recordOf(one).id])];
+  for (const [token, id] of all) {
+    const isId = Number.isSafeInteger(id) && (id as number) >= 0 && (id as number) < GPT2_MAX.vocab;
+    if (!isId || typeof token !== "string") {
+      throw new SyntaxError(`the id ${shown(id)} of the token ${shown(token)}`);
+    }
+  }
+  return new Map(all as [string, number][]);
+}
+
+function recordOf(value: unknown): Readonly<Record<string, unknown>> {
+  if (typeof value === "object" && value !== null) return value as Record<string, unknown>;
+  throw new SyntaxError(`${shown(value)} where a record must be`);
+}
+
+/** A value in a few words: a list or an object may be too deep to be written out. */
+const shown = (value: unknown): string =>
+  typeof value === "object" && value !== null
+    ? "an object"
+    : JSON.stringify(typeof value === "string" ? value.slice(0, 80) : value) ?? "nothing";
+
+/** Ids that are known, in runs; an empty one stands for an id that is not. */
+function runsOf(ids: readonly number[]): number[][] {
+  const runs: number[][] = [];
+  for (const id of ids) {
+    if (id >= vocabularySize) runs.push([]);
+    else if (runs.at(-1)?.length) runs.at(-1)!.push(id);
+    else runs.push([id]);
+  }
+  return runs;
+}
+
+// The library would print what a stranger's file says, and not escape it.
+Object.assign(console, { warn() {} });
+
+function answer(compute: () => unknown): void {
+  let answer: TokenizerAnswer;
+  try {
+    answer = { value: compute() };
+  } catch (error) {
+    // What the engine says of the library's code tells a user nothing.
+    const isRaw = error instanceof TypeError || error instanceof RangeError ||
+      /undefined|\[object/.test(String(error));
+    const problem = isRaw ? "bytes or values of another kind" : (error as Error).message;
+    const line = JSON.stringify(problem.slice(0, 200)).slice(1, -1);
+    answer = { problem: line.replaceAll('\\"', '"') };
+  }
+  parentPort!.postMessage(answer);
+}
+
+parentPort!.on(
+  "message",
+  ([name, given]: TokenizerQuestion) =>
+    answer(() => name === "encode" ? encode(given) : decode(given)),
+);
+answer(() => open(workerData));

@@ -1,0 +1,52 @@
+/**
+ * Builds the WebAssembly module of the kernels from their source: `deno task simd`.
+ *
+ * @module
+ */
+
+import asc from "assemblyscript/asc";
+
+/** Where the module is kept: text, so that it loads from wherever the package is. */
+export const MODULE_FILE = new URL("./simd_module.ts", import.meta.url);
+
+/** Memory is the caller's and shared, up to 4 GiB; nothing of it is the module's own. */
+const OPTIONS = [
+  ...["-O3", "--noAssert", "--runtime", "stub", "--use", "abort="],
+  ...["--importMemory", "--noExportMemory", "--sharedMemory", "--maximumMemory", "65536"],
+  ...["--enable", "simd", "--enable", "relaxed-simd", "--enable", "threads"],
+];
+
+/**
+ * Builds the module.
+ *
+ * @throws {Error} with the compiler's words when the source does not compile.
+ */
+export async function buildKernels(): Promise<Uint8Array> {
+  const written = new Map<string, Uint8Array>();
+  const { error, stderr } = await asc.main(
+    ["kernels.ts", "--outFile", "kernels.wasm", ...OPTIONS],
+    {
+      // The sources have an ending of their own, because they are no TypeScript.
+      async readFile(name) {
+        const path = new URL(name.replace(/\.ts$/, ".as"), import.meta.url);
+        return await Deno.readTextFile(path).catch(() => null);
+      },
+      writeFile: (name, contents) => void written.set(name, contents as Uint8Array),
+      listFiles: () => [],
+    },
+  );
+  if (error) throw new Error(`Cannot build the kernels: ${stderr}`, { cause: error });
+  return written.get("kernels.wasm")!;
+}
+
+/** The text of {@linkcode MODULE_FILE}. */
+export function moduleText(module: Uint8Array): string {
+  const lines = module.toBase64().match(/.{1,96}/g)!;
+  return `/** Built from *.as by \`deno task simd\`: do not edit. */
+export const KERNELS_MODULE = \`
+${lines.join("\n")}
+\`;
+`;
+}
+
+if (import.meta.main) await Deno.writeTextFile(MODULE_FILE, moduleText(await buildKernels()));

@@ -1,0 +1,333 @@
+/**
+ * The fastest device: ONNX Runtime's C library over `Deno.dlopen`.
+ *
+ * Kernels read and write tensors in place, without a copy. Unless asked otherwise, runs happen off
+ * the isolate's thread, so messages keep flowing while a kernel computes.
+ *
+ * @module
+ */
+
+import { fromBinary, toBinary } from "@bufbuild/protobuf";
+import { elementCount } from "../../graph/shapes.ts";
+import { ONNX_DTYPE, TROUPE } from "../../graph/value.ts";
+import { arithmetic, type FusedRewrites, lowerGraph, normalised } from "../../onnx/lower.ts";
+import { type GraphProto, ModelProtoSchema, type NodeProto } from "../../onnx/onnx_pb.ts";
+import { type Rewrite, rewriteNodes, shareEqual, type Writer } from "../../onnx/rewrite.ts";
+import { signatureOf } from "../../onnx/signature.ts";
+import { floatOf, intOf, valueTypes, wholeNumbers } from "../../onnx/value_types.ts";
+import type { Device } from "../device.ts";
+import { type Binding, type BoundProgram, hostDevice } from "../engine.ts";
+import { openOrt, type Ort } from "./ort_api.ts";
+import { type Handle, nativeLibraryPath, POINTER_BYTES } from "./ort_library.ts";
+import { type KernelMemory, type NativeBytes, openKernelMemory } from "./ort_memory.ts";
+import { ownCall } from "./simd.ts";
+
+type Bindings = readonly Binding<NativeBytes>[];
+
+/** Binds a model to memory; undefined where not all of its arrays lie where kernels see them. */
+type BindAdamw = (inputs: Bindings, outputs: Bindings) => BoundProgram | undefined;
+
+/** How a model is bound to our kernel; undefined where it is more than one step of AdamW. */
+export function adamwOf(model: Uint8Array, memory: KernelMemory): BindAdamw | undefined {
+  const { graph } = fromBinary(ModelProtoSchema, model), node = graph?.node[0];
+  if (!graph || graph.node.length > 1 || node?.domain !== TROUPE || node.opType !== "AdamW") {
+    return undefined;
+  }
+  const call = ownCall(node, valueTypes(graph, signatureOf(graph).inputs));
+  return call && ((inputs, outputs) => {
+    const bindings = new Map([...inputs, ...outputs].map((one) => [one.name, one]));
+    const scalars: Bindings = inputs.filter(({ shape }) => shape.length === 0);
+    const offsetOf = (name: string) => {
+      const binding = bindings.get(name), scalar = binding ? scalars.indexOf(binding) : -1;
+      if (scalar >= 0) return memory.scratch.byteOffset + 4 * scalar;
+      const start = binding && memory.offsetOf(binding.block);
+      return start === undefined ? undefined : start + binding!.byteOffset;
+    };
+    const from = node.input.map(offsetOf), to = node.output.map(offsetOf);
+    const isThere = (at: number | undefined) => at !== undefined;
+    if (!from.every(isThere) || !to.every(isThere)) return undefined;
+    const values = scalars.map(({ block, byteOffset }) =>
+      new Float32Array(block.bytes.buffer, byteOffset, 1)
+    );
+    return {
+      run() {
+        values.forEach((value, i) => memory.scratch[i] = value[0]!);
+        call.run(memory.kernels, from, to, 0);
+      },
+      release() {},
+    };
+  });
+}
+
+/** Web Locks, as far as they are used here; the types that come with Deno lack them. */
+interface LockManager {
+  /** Calls `hold` when the lock is free, and keeps it meanwhile. */
+  request<T>(name: string, hold: () => T): Promise<T>;
+}
+
+const LOCK = "troupe: the native device";
+
+/**
+ * Does something while no other isolate of the process does: a Web Lock is the same for all of them,
+ * and a worker that is terminated loses it.
+ */
+export async function alone<T>(action: () => T): Promise<T> {
+  const { locks } = navigator as unknown as { readonly locks: LockManager };
+  return await locks.request(LOCK, action);
+}
+
+/** Elements of which a core's cache holds a few tensors. */
+const CACHED_ELEMENTS = 2 ** 16;
+
+/** Computes an element-wise operation part by part, so that what lies between stays in the caches. */
+function inParts(
+  write: Writer,
+  threads: number,
+  inputs: readonly string[],
+  output: string,
+  compute: (inputs: readonly string[], output?: string) => string,
+): void {
+  const { shape } = write.typeOf(inputs[0]!), rows = shape[0] ?? 1;
+  const parts = Math.min(rows, Math.ceil(elementCount(shape) / (threads * CACHED_ELEMENTS)));
+  if (parts === 1) return void compute(inputs, output);
+  const sizes = Array.from(
+    { length: parts },
+    (_, i) => Math.floor((i + 1) * rows / parts) - Math.floor(i * rows / parts),
+  );
+  const split = inputs.map((name) =>
+    write.nodes("Split", [name, write.constant("i64", sizes)], { axis: 0 }, parts)
+  );
+  const results = sizes.map((_, i) => compute(split.map((of) => of[i]!)));
+  write.node("Concat", results, { axis: 0 }, output);
+}
+
+/** With c = 2√(2/π), t = c(x + 0.044715x³) and y = x·σ(t): y' = σ·(1 + x·t'·(1 − σ)). */
+const fastGeluGrad = (threads: number): Rewrite => (write, { input, output: [dx] }) => {
+  const { add, sub, mul, scalar } = arithmetic(write);
+  const c = 2 * Math.sqrt(2 / Math.PI), k = 0.044715;
+  inParts(write, threads, input, dx!, ([dy, x], output) => {
+    const x2 = mul(x!, x!);
+    const t = mul(mul(x!, add(x2, scalar(1 / k))), scalar(c * k));
+    const sigmoid = write.node("Sigmoid", [t]);
+    const slope = mul(x!, add(x2, scalar(1 / (3 * k))));
+    const rest = mul(slope, sub(scalar(3 * c * k), mul(sigmoid, scalar(3 * c * k))));
+    return mul(dy!, mul(sigmoid, add(rest, scalar(1))), output);
+  });
+};
+
+/** dx = y·(dy − Σ y·dy). */
+const softmaxGrad: Rewrite = (write, { input: [dy, y], output: [dx] }) => {
+  const { sub, mul } = arithmetic(write);
+  const last = write.constant("i64", [write.typeOf(y!).shape.length - 1]);
+  const sum = write.node("ReduceSum", [mul(y!, dy!), last], { keepdims: 1 });
+  mul(y!, sub(dy!, sum), dx);
+};
+
+/**
+ * With x̂ = (x − μ)/σ and ŵ = w/n: dx = (dy·w − dy ŵ − x̂·((dy·x̂) ŵ))/σ, where the means over a row are
+ * products with ŵ, and dy·x̂ is that of the weights' gradient.
+ */
+const layerNormInputGrad: Rewrite = (write, { input, output: [dx] }) => {
+  const [dy, , , inverseDeviation, weight] = input, { sub, mul, scalar } = arithmetic(write);
+  const normal = normalised(write, input.slice(1)), size = write.typeOf(weight!).shape[0]!;
+  const column = write.node("Reshape", [
+    mul(weight!, scalar(1 / size)),
+    write.constant("i64", [size, 1]),
+  ]);
+  const mean = (of: string) => write.node("MatMul", [of, column]);
+  const centred = sub(mul(dy!, weight!), mean(dy!));
+  mul(sub(centred, mul(normal, mean(mul(dy!, normal)))), inverseDeviation!, dx);
+};
+
+const own = (threads: number): FusedRewrites => ({
+  FastGeluGrad: fastGeluGrad(threads),
+  LayerNormInputGrad: layerNormInputGrad,
+  SoftmaxGrad: softmaxGrad,
+});
+
+/**
+ * aᵀ·b with a transposed first: within the product it would be, once for each 128 columns of b. Worth
+ * its pass over memory where a is narrower than b: `deno task bench weight-gradients` compares both.
+ */
+const weightGradient: Rewrite = (write, node) => {
+  const [a, ...others] = node.input as [string, ...string[]];
+  const transposed = write.node("Transpose", [a], { perm: [1, 0] });
+  const [transB, alpha, beta] = [
+    intOf(node, "transB", 0),
+    floatOf(node, "alpha", 1),
+    floatOf(node, "beta", 1),
+  ];
+  write.node(
+    "Gemm",
+    [transposed, ...others],
+    { transB, alpha: { float: alpha }, beta: { float: beta } },
+    node.output[0],
+  );
+};
+
+/** Σ over rows as a product with ones, in half the time, and with several threads in a fifth. */
+const columnSums: Rewrite = (write, { input: [x], output: [sums] }) => {
+  const [rows, columns] = write.typeOf(x!).shape as [number, number];
+  const ones = write.constant("f32", new Array(rows).fill(1), [1, rows]);
+  const product = write.node("MatMul", [ones, x!]);
+  write.node("Reshape", [product, write.constant("i64", [columns])], {}, sums);
+};
+
+/** Rewrites products and sums in place. */
+function rewriteProducts(graph: GraphProto, threads: number): void {
+  const types = valueTypes(graph, signatureOf(graph).inputs);
+  const columnsOf = (name: string | undefined) => types.get(name ?? "")?.shape[1];
+  const constants = new Map(graph.initializer.map((one) => [one.name, one]));
+  const isOverRows = ({ input: [x, axes], output: [sums] }: NodeProto) => {
+    const from = types.get(x!), constant = constants.get(axes);
+    return from?.dtype === "f32" && from.shape.length === 2 && constant !== undefined &&
+      types.get(sums!)?.shape.length === 1 && `${wholeNumbers(constant)}` === "0";
+  };
+  rewriteNodes(graph, types, "native", (node: NodeProto) => {
+    if (node.opType === "ReduceSum" && isOverRows(node)) return columnSums;
+    if (threads > 1 || node.opType !== "Gemm" || intOf(node, "transA", 0) !== 1) return undefined;
+    const own = columnsOf(node.input[0]), result = columnsOf(node.output[0]);
+    return own && result && own < result ? weightGradient : undefined;
+  });
+}
+
+/**
+ * Rewrites a model for the native device.
+ *
+ * @param threads within an operation: each has a cache, and its part of what is to be transposed.
+ * @throws {Error} when the bytes are no model.
+ */
+export function prepareModel(bytes: Uint8Array, threads = 1): Uint8Array {
+  const model = fromBinary(ModelProtoSchema, bytes), { graph } = model;
+  if (!graph) return bytes;
+  lowerGraph(graph, own(threads));
+  rewriteProducts(graph, threads);
+  shareEqual(graph);
+  return toBinary(ModelProtoSchema, model);
+}
+
+/** Options of {@linkcode openNative}. */
+export interface NativeOptions {
+  /** Threads within one operation, 1 by default. */
+  threads?: number;
+  /**
+   * Whether runs take the isolate's own thread. Default false: a run computes on another, and the
+   * isolate stays free. An isolate that has nothing else to do is faster without the change of
+   * threads: that took an eighth of the time of two workers on two cores.
+   */
+  isBlocking?: boolean;
+  /** The ONNX Runtime library; by default {@linkcode nativeLibraryPath}. */
+  library?: string;
+  /** Receives one line before a download starts. */
+  announce?: (line: string) => void;
+}
+
+/**
+ * Opens ONNX Runtime's native library as a device. Its memory is not garbage collected: close it.
+ *
+ * @throws {RangeError} when `threads` is not a positive whole number.
+ * @throws {Error} when the library cannot be found, fetched or loaded.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { openNative } from "@troupe/troupe/kernels";
+ *
+ * const device = await openNative();
+ * const tensor = device.alloc("f32", [2, 3]);
+ * const row = device.view(tensor, 3, [3]);
+ * device.write(row, Float32Array.of(1, 2, 3));
+ * assert.deepEqual(await device.read(tensor), Float32Array.of(0, 0, 0, 1, 2, 3));
+ * device.close();
+ * ```
+ */
+export async function openNative(options: NativeOptions = {}): Promise<Device> {
+  const { threads = 1, isBlocking = false, announce } = options;
+  if (!Number.isInteger(threads) || threads < 1) {
+    throw new RangeError(
+      `Cannot open the native device: threads must be a whole number from 1, received ${threads}`,
+    );
+  }
+  const library = options.library ?? await nativeLibraryPath(announce);
+  const ort = await alone(() => openOrt(library, { threads, isBlocking }));
+  const own = isBlocking ? openKernelMemory() : undefined;
+  return hostDevice<NativeBytes>({
+    name: "native",
+    allocate: (byteLength) => own?.allocate(byteLength) ?? ort.allocate(byteLength),
+    bytes: ({ bytes }) => bytes,
+    release: (block) => void (own?.free(block) || ort.free(block)),
+    async compile(model) {
+      const session = await ort.createSession(prepareModel(model, threads)), names = openNames(ort);
+      const bindOwn = own && adamwOf(model, own);
+      return {
+        bind: (inputs, outputs) =>
+          bindOwn?.(inputs, outputs) ?? bind(ort, session, names.at, inputs, outputs),
+        release() {
+          ort.releaseSession(session);
+          names.close();
+        },
+      };
+    },
+    close: ort.close,
+  });
+}
+
+function bind(
+  ort: Ort,
+  session: Handle,
+  nameAt: (name: string) => bigint,
+  inputs: readonly Binding<NativeBytes>[],
+  outputs: readonly Binding<NativeBytes>[],
+): BoundProgram {
+  const all = [...inputs, ...outputs];
+  const tensors = all.map(({ dtype, shape, block, byteOffset, byteLength }) =>
+    ort.createTensor(block.address + BigInt(byteOffset), byteLength, shape, ONNX_DTYPE[dtype])
+  );
+  // One array of pointers: first every name, then every tensor, inputs before outputs in both.
+  const table = ort.allocate(2 * all.length * POINTER_BYTES);
+  new BigUint64Array(table.bytes.buffer).set([
+    ...all.map(({ name }) => nameAt(name)),
+    ...tensors.map(Deno.UnsafePointer.value),
+  ]);
+  const at = (index: number) =>
+    Deno.UnsafePointer.create(table.address + BigInt(index * POINTER_BYTES))!;
+  const tables = {
+    inputCount: BigInt(inputs.length),
+    outputCount: BigInt(outputs.length),
+    inputNames: at(0),
+    outputNames: at(inputs.length),
+    inputs: at(all.length),
+    outputs: at(all.length + inputs.length),
+  };
+  return {
+    run: () => ort.run(session, tables),
+    release() {
+      tensors.forEach(ort.releaseTensor);
+      ort.free(table);
+    },
+  };
+}
+
+/**
+ * The names of a session's inputs and outputs as zero-terminated strings, each written once: some
+ * sessions, such as those that step weights, are bound a thousand times.
+ */
+function openNames(ort: Ort) {
+  const known = new Map<string, NativeBytes>();
+  return {
+    at(name: string): bigint {
+      const memory = known.get(name) ?? cString(ort, name);
+      known.set(name, memory);
+      return memory.address;
+    },
+    close: () => known.forEach(ort.free),
+  };
+}
+
+/** A zero-terminated string. */
+function cString(ort: Ort, text: string): NativeBytes {
+  const encoded = new TextEncoder().encode(text);
+  const memory = ort.allocate(encoded.length + 1);
+  memory.bytes.set(encoded);
+  return memory;
+}

@@ -1,0 +1,215 @@
+/**
+ * Cuts a model at the nodes that our own kernels compute: what lies between are models of their own.
+ *
+ * Nodes are taken as early as they can be, in turns: all of the engine's whose inputs are there, then
+ * all of ours. So there are as few parts as can be.
+ *
+ * @module
+ */
+
+import { create, fromBinary, toBinary } from "@bufbuild/protobuf";
+import { elementCount } from "../../graph/shapes.ts";
+import { TROUPE } from "../../graph/value.ts";
+import { encodeValueInfo } from "../../onnx/encode.ts";
+import { lowerModel } from "../../onnx/lower.ts";
+import {
+  GraphProtoSchema,
+  type ModelProto,
+  ModelProtoSchema,
+  type NodeProto,
+} from "../../onnx/onnx_pb.ts";
+import { type Border, signatureOf } from "../../onnx/signature.ts";
+import { valueTypes } from "../../onnx/value_types.ts";
+import { DTYPE_BYTES } from "../device.ts";
+import { ALIGNMENT } from "./ort_library.ts";
+import { KEPT, type OwnCall, ownCall } from "./simd.ts";
+
+/** From which step to which a value is needed, both included. */
+interface Lifetime {
+  readonly name: string;
+  readonly byteLength: number;
+  readonly from: number;
+  to: number;
+}
+
+/** Where values lie, in bytes. */
+interface Places {
+  readonly offsets: ReadonlyMap<string, number>;
+  /** Bytes of the memory. */
+  readonly sharedBytes: number;
+}
+
+/** Gives each value, in their order, the first place that is free for as long as it is needed. */
+export function placeValues(lifetimes: readonly Lifetime[]): Places {
+  const placed: (Lifetime & { readonly start: number; readonly end: number })[] = [];
+  for (const value of lifetimes) {
+    const size = Math.ceil(value.byteLength / ALIGNMENT) * ALIGNMENT;
+    const others = placed.filter(({ from, to }) => from <= value.to && to >= value.from);
+    let start = 0;
+    for (const other of others.toSorted((a, b) => a.start - b.start)) {
+      if (start + size <= other.start) break;
+      start = Math.max(start, other.end);
+    }
+    placed.push({ ...value, start, end: start + size });
+  }
+  return {
+    offsets: new Map(placed.map(({ name, start }) => [name, start])),
+    sharedBytes: placed.reduce((most, { end }) => Math.max(most, end), 0),
+  };
+}
+
+/** A part of a model: a model that the engine computes, or a node that one of our kernels does. */
+export type Part =
+  & { readonly inputs: readonly Border[]; readonly outputs: readonly Border[] }
+  & (
+    | { readonly model: Uint8Array }
+    | { readonly call: OwnCall }
+  );
+
+/** A model in parts, each of which is computed after those before it. */
+export interface CutModel {
+  readonly parts: readonly Part[];
+  /** Constants that our kernels read. */
+  readonly constants: ReadonlyMap<string, Uint8Array>;
+  /** Where each value between parts, and what a part works in, lies in memory that is shared by them, in bytes. */
+  readonly offsets: ReadonlyMap<string, number>;
+  /** Bytes of that memory. */
+  readonly sharedBytes: number;
+}
+
+/**
+ * Cuts a model; undefined where none of its nodes is ours, or the shape of a value between is not
+ * known.
+ *
+ * @throws {Error} when the bytes are no model.
+ */
+export function cutModel(bytes: Uint8Array): CutModel | undefined {
+  const model = fromBinary(ModelProtoSchema, lowerModel(bytes, KEPT)), { graph } = model;
+  if (!graph) return undefined;
+  const { inputs, outputs } = signatureOf(graph), types = valueTypes(graph, inputs);
+  const constants = new Map(graph.initializer.map((one) => [one.name!, one.rawData]));
+  const calls = new Map<NodeProto, OwnCall>();
+  for (const node of graph.node) {
+    const isReadable = node.input.every((name) => !constants.has(name) || constants.get(name));
+    const call = isReadable && ownCall(node, types);
+    if (call) calls.set(node, call);
+    else if (node.domain === TROUPE) return undefined;
+  }
+  if (calls.size === 0) return undefined;
+  const groups = groupNodes(graph.node, [...constants.keys(), ...inputs.map(nameOf)], calls);
+  const results = new Set(outputs.map(nameOf));
+  const names = groups.map((nodes, i) =>
+    calls.has(nodes[0]!)
+      ? { inputs: nodes[0]!.input, outputs: nodes[0]!.output }
+      : borderNames(nodes, results.union(namesRead(groups.slice(i + 1).flat())), constants)
+  );
+  const known = (name: string) => name === "" || types.has(name);
+  if (!names.every(({ inputs, outputs }) => [...inputs, ...outputs].every(known))) return undefined;
+  const border = (name: string): Border => ({ name, ...types.get(name) ?? NOTHING });
+  const parts = groups.map((nodes, i): Part => {
+    const call = calls.get(nodes[0]!);
+    const borders = {
+      inputs: names[i]!.inputs.map(border),
+      outputs: names[i]!.outputs.map(border),
+    };
+    return { ...borders, ...call ? { call } : { model: partModel(model, nodes, borders) } };
+  });
+  const read = namesRead([...calls.keys()]);
+  return {
+    parts,
+    constants: new Map(
+      [...constants].flatMap(([name, bytes]) => bytes && read.has(name) ? [[name, bytes]] : []),
+    ),
+    ...placeValues(lifetimesOf(parts, results)),
+  };
+}
+
+/** What stands for an input or output that is left out. */
+const NOTHING = { dtype: "f32", shape: [0] } as const;
+
+const namesRead = (nodes: readonly NodeProto[]) => new Set(nodes.flatMap(({ input }) => input));
+
+/** What some nodes read that they do not make, and what they make that is wanted of them. */
+function borderNames(
+  nodes: readonly NodeProto[],
+  wanted: ReadonlySet<string>,
+  constants: ReadonlyMap<string, unknown>,
+): { inputs: string[]; outputs: string[] } {
+  const made = new Set(nodes.flatMap(({ output }) => output).filter((name) => name !== ""));
+  return {
+    inputs: [...namesRead(nodes)].filter((name) =>
+      name !== "" && !made.has(name) && !constants.has(name)
+    ),
+    outputs: [...made].filter((name) => wanted.has(name)),
+  };
+}
+
+const nameOf = ({ name }: Border) => name;
+
+/** Nodes by parts; each of ours is alone. */
+function groupNodes(
+  nodes: readonly NodeProto[],
+  given: readonly string[],
+  calls: ReadonlyMap<NodeProto, OwnCall>,
+): NodeProto[][] {
+  const known = new Set(["", ...given]), groups: NodeProto[][] = [];
+  const take = (isOwn: boolean, rest: readonly NodeProto[]) =>
+    Map.groupBy(rest, (node) => {
+      const isReady = calls.has(node) === isOwn && node.input.every((name) => known.has(name));
+      if (isReady) { for (const name of node.output) known.add(name); }
+      return isReady;
+    });
+  for (let rest = nodes; rest.length > 0;) {
+    const before = rest.length;
+    for (const isOwn of [false, true]) {
+      const taken = take(isOwn, rest), ready = taken.get(true) ?? [];
+      rest = taken.get(false) ?? [];
+      if (isOwn) groups.push(...ready.map((node) => [node]));
+      else if (ready.length > 0) groups.push(ready);
+    }
+    if (rest.length === before) throw new Error("Cannot cut the model: its nodes must be in order");
+  }
+  return groups;
+}
+
+/** The model of some nodes. */
+function partModel(
+  model: ModelProto,
+  nodes: NodeProto[],
+  { inputs, outputs }: Pick<Part, "inputs" | "outputs">,
+): Uint8Array {
+  const read = namesRead(nodes);
+  const encode = ({ name, dtype, shape }: Border) => encodeValueInfo(name, dtype, shape);
+  const graph = create(GraphProtoSchema, {
+    name: model.graph!.name!,
+    initializer: model.graph!.initializer.filter(({ name }) => read.has(name!)),
+    input: inputs.map(encode),
+    output: outputs.map(encode),
+  });
+  return toBinary(ModelProtoSchema, { ...model, graph: { ...graph, node: nodes } });
+}
+
+/** The name of a part's working memory, among those of values. */
+export const workOf = ({ outputs }: Part): string => `work of ${outputs[0]!.name}`;
+
+/** When the values between parts are made and last read. */
+function lifetimesOf(parts: readonly Part[], results: ReadonlySet<string>): Lifetime[] {
+  const lifetimes = new Map<string, Lifetime>();
+  for (const [at, part] of parts.entries()) {
+    const { inputs, outputs } = part, byteLength = "call" in part ? part.call.workBytes : undefined;
+    if (byteLength) {
+      lifetimes.set(workOf(part), { name: workOf(part), byteLength, from: at, to: at });
+    }
+    for (const { name } of inputs) {
+      const lifetime = lifetimes.get(name);
+      if (lifetime) lifetime.to = at;
+    }
+    for (const { name, dtype, shape } of outputs) {
+      const byteLength = elementCount(shape) * DTYPE_BYTES[dtype];
+      if (name !== "" && !results.has(name)) {
+        lifetimes.set(name, { name, byteLength, from: at, to: at });
+      }
+    }
+  }
+  return [...lifetimes.values()];
+}

@@ -1,0 +1,260 @@
+/**
+ * A {@linkcode Device} over an engine whose memory the host can see.
+ *
+ * @module
+ */
+
+import { type Border, matchTensors, readSignature, type Signature } from "../onnx/signature.ts";
+import type { CopiedBytes, Device, DType, HostArray, Kernel, Run, Tensor } from "./device.ts";
+import { type Allocation, type BlockStore, TensorMemory } from "./tensor_memory.ts";
+
+/** Calls `release` once: when it was closed and nothing that entered is still inside. */
+class Gate {
+  #inside = 0;
+  #closed = false;
+  #release: () => void;
+
+  constructor(release: () => void) {
+    this.#release = release;
+  }
+
+  get closed(): boolean {
+    return this.#closed;
+  }
+
+  enter(): void {
+    this.#inside++;
+  }
+
+  leave(): void {
+    if (--this.#inside === 0 && this.#closed) this.#release();
+  }
+
+  close(): void {
+    if (this.#closed) return;
+    this.#closed = true;
+    if (this.#inside === 0) this.#release();
+  }
+}
+
+/** An input or output of a model, and the memory that is bound to it. */
+export interface Binding<Block> extends Border {
+  readonly block: Block;
+  readonly byteOffset: number;
+  readonly byteLength: number;
+}
+
+/** A model bound to memory. */
+export interface BoundProgram {
+  /** Bytes of tensor memory that binding took for itself. Default 0. */
+  readonly ownBytes?: number;
+  /** Computes once. */
+  run(): Promise<void> | void;
+  /** Frees what binding took. */
+  release(): void;
+}
+
+/** A compiled model of an {@linkcode Engine}. */
+export interface Program<Block> {
+  bind(
+    inputs: readonly Binding<Block>[],
+    outputs: readonly Binding<Block>[],
+  ): BoundProgram;
+  /** Frees the model; nothing bound runs or will run. */
+  release(): void;
+}
+
+/** What a device is made of. */
+interface Engine<Block> extends BlockStore<Block> {
+  readonly name: string;
+  /** See {@linkcode Device.hasFreeViews}. */
+  readonly hasFreeViews: boolean;
+  /** See {@linkcode Device.copied}. */
+  readonly copied: CopiedBytes;
+  /**
+   * Compiles a model.
+   *
+   * @throws {Error} with the engine's reason when it refuses the model.
+   */
+  compile(model: Uint8Array): Promise<Program<Block>>;
+  /** Frees the engine; its blocks and programs are freed already. */
+  close(): void;
+}
+
+/** Makes a {@linkcode Device} of an engine. */
+export function engineDevice<Block>(engine: Engine<Block>): Device {
+  return new EngineDevice(engine);
+}
+
+class EngineDevice<Block> implements Device {
+  readonly name: string;
+  readonly hasFreeViews: boolean;
+  #engine: Engine<Block>;
+  #memory: TensorMemory<Block>;
+  #kernels = new Set<Kernel>();
+  /** Bytes that binding took for itself and has not given back. */
+  #ownBytes = 0;
+  /** Every compiled model is inside until it is freed. */
+  #gate: Gate;
+
+  constructor(engine: Engine<Block>) {
+    this.name = engine.name;
+    this.hasFreeViews = engine.hasFreeViews;
+    this.#engine = engine;
+    this.#memory = new TensorMemory(engine);
+    this.#gate = new Gate(() => {
+      this.#memory.close();
+      engine.close();
+    });
+  }
+
+  get allocatedBytes(): number {
+    return this.#memory.allocatedBytes + this.#ownBytes;
+  }
+
+  get copied(): CopiedBytes {
+    return { ...this.#engine.copied };
+  }
+
+  /** The memory, while the device is open. */
+  get #open(): TensorMemory<Block> {
+    if (this.#gate.closed) {
+      throw new Error(`Cannot use the ${this.name} device: it was closed`);
+    }
+    return this.#memory;
+  }
+
+  alloc(dtype: DType, shape: readonly number[]): Tensor {
+    return this.#open.alloc(dtype, shape);
+  }
+
+  view(tensor: Tensor, offset: number, shape: readonly number[]): Tensor {
+    return this.#open.view(tensor, offset, shape);
+  }
+
+  write(tensor: Tensor, data: HostArray): void {
+    this.#open.write(tensor, data);
+  }
+
+  // Async, so that a wrong call rejects and never throws.
+  async read<A extends HostArray>(tensor: Tensor, into?: A): Promise<A> {
+    return await this.#open.read(tensor, into) as A;
+  }
+
+  zero(tensor: Tensor): void {
+    this.#open.zero(tensor);
+  }
+
+  free(tensor: Tensor): void {
+    this.#open.free(tensor);
+  }
+
+  async compile(model: Uint8Array): Promise<Kernel> {
+    const memory = this.#open;
+    this.#gate.enter();
+    try {
+      const program = await this.#engine.compile(model);
+      try {
+        return this.#kernel(memory, program, readSignature(model));
+      } catch (error) {
+        program.release();
+        throw error;
+      }
+    } finally {
+      this.#gate.leave();
+    }
+  }
+
+  #kernel(memory: TensorMemory<Block>, program: Program<Block>, signature: Signature): Kernel {
+    const bound = new Set<BoundProgram>();
+    const gate = new Gate(() => {
+      for (const each of bound) {
+        each.release();
+        this.#ownBytes -= each.ownBytes ?? 0;
+      }
+      program.release();
+      this.#kernels.delete(kernel);
+      this.#gate.leave();
+    });
+    const kernel: Kernel = {
+      inputs: signature.inputs.map((input) => input.name),
+      outputs: signature.outputs.map((output) => output.name),
+      bind: (inputs, outputs) => {
+        if (gate.closed) throw new Error("Cannot bind the kernel: it was closed");
+        const allocations = new Set<Allocation<Block>>();
+        const place = (what: "input" | "output", given: Readonly<Record<string, Tensor>>) => {
+          const borders = signature[`${what}s`];
+          const tensors = matchTensors(what, borders, given);
+          return borders.map((border, i) => {
+            const { allocation, byteOffset, byteLength } = memory.region(tensors[i]!);
+            allocations.add(allocation);
+            return { ...border, block: allocation.block, byteOffset, byteLength };
+          });
+        };
+        const boundProgram = program.bind(place("input", inputs), place("output", outputs));
+        bound.add(boundProgram);
+        this.#ownBytes += boundProgram.ownBytes ?? 0;
+        return makeRun(boundProgram, [...allocations], memory, gate);
+      },
+      close: () => gate.close(),
+    };
+    this.#gate.enter();
+    this.#kernels.add(kernel);
+    if (this.#gate.closed) kernel.close();
+    return kernel;
+  }
+
+  close(): void {
+    for (const kernel of [...this.#kernels]) kernel.close();
+    this.#gate.close();
+  }
+}
+
+function makeRun<Block>(
+  bound: BoundProgram,
+  allocations: readonly Allocation<Block>[],
+  memory: TensorMemory<Block>,
+  gate: Gate,
+): Run {
+  return async () => {
+    if (gate.closed) throw new Error("Cannot run the kernel: it was closed");
+    memory.pin(allocations);
+    gate.enter();
+    try {
+      await bound.run();
+    } finally {
+      memory.unpin(allocations);
+      gate.leave();
+    }
+  };
+}
+
+/** What such a device is made of: its blocks are bytes. */
+interface HostEngine<Block>
+  extends Pick<Engine<Block>, "name" | "allocate" | "release" | "compile" | "close"> {
+  /** The bytes of a block. Fetched anew at every use: a wasm heap moves when it grows. */
+  bytes(block: Block): Uint8Array;
+  /** Sets bytes to zero, where that is faster than by their array. */
+  readonly zero?: Engine<Block>["zero"];
+}
+
+/** Makes a {@linkcode Device} of such an engine. */
+export function hostDevice<Block>(engine: HostEngine<Block>): Device {
+  const copied = { toDevice: 0, toHost: 0 };
+  return engineDevice({
+    ...engine,
+    hasFreeViews: true,
+    copied,
+    write(block, byteOffset, bytes) {
+      engine.bytes(block).set(bytes, byteOffset);
+      copied.toDevice += bytes.byteLength;
+    },
+    read(block, byteOffset, into) {
+      into.set(engine.bytes(block).subarray(byteOffset, byteOffset + into.byteLength));
+      copied.toHost += into.byteLength;
+    },
+    zero: engine.zero ??
+      ((block, byteOffset, byteLength) =>
+        void engine.bytes(block).fill(0, byteOffset, byteOffset + byteLength)),
+  });
+}

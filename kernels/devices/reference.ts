@@ -1,0 +1,216 @@
+/**
+ * The judge of the other devices: ONNX in plain TypeScript, slow and easy to check.
+ *
+ * Each operation computes in f64 and rounds once to the dtype of its result. Outputs are stored
+ * after all operations, so that one that shares memory with an input never changes what a later
+ * operation reads: a model that depends on the order differs from the other devices here.
+ *
+ * @module
+ */
+
+import { fromBinary } from "@bufbuild/protobuf";
+import { sameShape } from "../graph/shapes.ts";
+import { ONNX_DTYPE } from "../graph/value.ts";
+import { lowerModel } from "../onnx/lower.ts";
+import {
+  type AttributeProto,
+  AttributeProto_AttributeType,
+  ModelProtoSchema,
+  type NodeProto,
+  type TensorProto,
+} from "../onnx/onnx_pb.ts";
+import type { Device, DType } from "./device.ts";
+import { type Binding, hostDevice } from "./engine.ts";
+import {
+  type Attributes,
+  fromBytes,
+  type NdArray,
+  ndArray,
+  type Operation,
+  toBytes,
+} from "./reference/array.ts";
+import { ELEMENTWISE } from "./reference/elementwise.ts";
+import { MOVEMENT } from "./reference/movement.ts";
+import { PRODUCTS } from "./reference/products.ts";
+import { REDUCTIONS } from "./reference/reductions.ts";
+import { WINDOWS } from "./reference/windows.ts";
+
+/** The operations that are known, by name; Microsoft's carry their domain. */
+export const OPERATIONS: Readonly<Record<string, Operation>> = {
+  ...ELEMENTWISE,
+  ...MOVEMENT,
+  ...PRODUCTS,
+  ...REDUCTIONS,
+  ...WINDOWS,
+};
+
+/** One operation on named arrays; an empty name is an optional input or output left out. */
+export interface Step {
+  readonly name: string;
+  readonly operation: Operation;
+  readonly attributes: Attributes;
+  readonly inputs: readonly string[];
+  readonly outputs: readonly string[];
+}
+
+/** A model that can be walked. */
+interface ReferenceModel {
+  readonly constants: ReadonlyMap<string, NdArray>;
+  readonly steps: readonly Step[];
+}
+
+/**
+ * Decodes a model.
+ *
+ * @throws {Error} when the bytes are no ONNX model or use an operation that is not known.
+ */
+function readModel(bytes: Uint8Array): ReferenceModel {
+  const { graph } = fromBinary(ModelProtoSchema, bytes);
+  if (!graph) throw new Error("Cannot compile the model: it must hold a graph, received none");
+  return {
+    constants: new Map(
+      graph.initializer.map((tensor) => [tensor.name ?? "", readConstant(tensor)]),
+    ),
+    steps: graph.node.map(readStep),
+  };
+}
+
+function readStep(node: NodeProto): Step {
+  const name = node.domain ? `${node.domain}.${node.opType}` : node.opType ?? "";
+  const operation = OPERATIONS[name];
+  if (!operation) {
+    throw new Error(
+      `Cannot compile the model: its operations must be known to the reference device, received "${name}"`,
+    );
+  }
+  return {
+    name: node.name || name,
+    operation,
+    attributes: readAttributes(node.attribute),
+    inputs: node.input,
+    outputs: node.output,
+  };
+}
+
+function readAttributes(list: readonly AttributeProto[]): Attributes {
+  const byName = new Map(list.map((attribute) => [attribute.name, attribute]));
+  const { FLOAT } = AttributeProto_AttributeType;
+  return {
+    number(name, otherwise) {
+      const attribute = byName.get(name);
+      if (!attribute) return otherwise;
+      return Number(attribute.type === FLOAT ? attribute.f : attribute.i);
+    },
+    string(name, otherwise) {
+      const attribute = byName.get(name);
+      return attribute ? new TextDecoder().decode(attribute.s) : otherwise;
+    },
+    numbers: (name) => byName.get(name)?.ints.map(Number),
+  };
+}
+
+function readConstant(tensor: TensorProto): NdArray {
+  const dtype = (Object.keys(ONNX_DTYPE) as DType[]).find((dtype) =>
+    ONNX_DTYPE[dtype] === tensor.dataType
+  );
+  if (!dtype) {
+    throw new Error(
+      `Cannot compile the model: constant "${tensor.name}" must be of a known dtype, received ONNX type ${tensor.dataType}`,
+    );
+  }
+  const shape = tensor.dims.map(Number);
+  if (tensor.rawData?.length) return fromBytes(dtype, shape, new Uint8Array(tensor.rawData));
+  const fields = {
+    f32: "floatData",
+    i64: "int64Data",
+    i32: "int32Data",
+    bool: "int32Data",
+  } as const;
+  if (dtype === "f16") {
+    throw new Error(
+      `Cannot compile the model: f16 constant "${tensor.name}" must be given as raw data`,
+    );
+  }
+  return ndArray(dtype, shape, [...tensor[fields[dtype]]].map(Number));
+}
+
+/**
+ * Opens the reference device.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { encodeModel, Graph, openReference } from "@troupe/troupe/kernels";
+ *
+ * const g = new Graph();
+ * const x = g.input("x", [2]);
+ * const model = encodeModel(g, [{ name: "x", value: x }], [{ name: "y", value: g.mul(x, x) }]);
+ * const device = await openReference();
+ * const kernel = await device.compile(model);
+ * const tensor = device.alloc("f32", [2]);
+ * device.write(tensor, Float32Array.of(3, 4));
+ * await kernel.bind({ x: tensor }, { y: tensor })(); // in place
+ * assert.deepEqual(await device.read(tensor), Float32Array.of(9, 16));
+ * device.close();
+ * ```
+ */
+// deno-lint-ignore require-await -- like the other devices, which load a library
+export async function openReference(): Promise<Device> {
+  return hostDevice<Uint8Array>({
+    name: "reference",
+    allocate: (byteLength) => new Uint8Array(byteLength),
+    bytes: (block) => block,
+    release() {}, // The garbage collector's.
+    // deno-lint-ignore require-await -- async, so that a refused model rejects and never throws
+    async compile(bytes) {
+      const model = readModel(lowerModel(bytes));
+      return {
+        bind: (inputs, outputs) => ({ run: () => run(model, inputs, outputs), release() {} }),
+        release() {},
+      };
+    },
+    close() {},
+  });
+}
+
+type Bindings = readonly Binding<Uint8Array>[];
+
+function run(model: ReferenceModel, inputs: Bindings, outputs: Bindings): void {
+  const arrays = new Map(model.constants);
+  for (const input of inputs) {
+    arrays.set(input.name, fromBytes(input.dtype, input.shape, bytesOf(input)));
+  }
+  for (const step of model.steps) walk(step, arrays);
+  for (const output of outputs) {
+    const array = arrays.get(output.name);
+    if (!array || array.dtype !== output.dtype || !sameShape(array.shape, output.shape)) {
+      throw new Error(
+        `Cannot run the model: output "${output.name}" must be ${output.dtype} [${output.shape}], received ${array?.dtype} [${array?.shape}]`,
+      );
+    }
+  }
+  // Copies first: an output may be a view of an input that another output overwrites.
+  const results = outputs.map(({ name }) => arrays.get(name)!)
+    .map((array) => ({ ...array, values: array.values.slice() }));
+  outputs.forEach((output, i) => toBytes(results[i]!, bytesOf(output)));
+}
+
+function bytesOf({ block, byteOffset, byteLength }: Binding<Uint8Array>): Uint8Array {
+  return block.subarray(byteOffset, byteOffset + byteLength);
+}
+
+function walk(step: Step, arrays: Map<string, NdArray>): void {
+  const inputs = step.inputs.map((name) => {
+    const array = arrays.get(name);
+    if (name && !array) {
+      throw new Error(`Cannot run ${step.name}: input "${name}" must be computed`);
+    }
+    return array;
+  });
+  // Optional inputs that were left out are undefined, and operations ask before using one.
+  const results = [step.operation(inputs as NdArray[], step.attributes, step.outputs.length)]
+    .flat();
+  step.outputs.forEach((name, i) => {
+    if (name) arrays.set(name, results[i]!);
+  });
+}

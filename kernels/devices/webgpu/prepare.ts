@@ -1,0 +1,247 @@
+/**
+ * A model as the WebGPU provider takes it.
+ *
+ * @module
+ */
+
+import { fromBinary, toBinary } from "@bufbuild/protobuf";
+import { elementCount, sameShape } from "../../graph/shapes.ts";
+import { ONNX_DTYPE } from "../../graph/value.ts";
+import { lowerGraph } from "../../onnx/lower.ts";
+import { type GraphProto, ModelProtoSchema, type NodeProto } from "../../onnx/onnx_pb.ts";
+import { removeUnread, type Rewrite, rewriteNodes, type Writer } from "../../onnx/rewrite.ts";
+import { signatureOf } from "../../onnx/signature.ts";
+import { intOf, type ValueType, valueTypes } from "../../onnx/value_types.ts";
+import { type DType, DTYPE_BYTES } from "../device.ts";
+import { maxPoolGrad, orderSums } from "./products.ts";
+import { isRowAddition, rewriteGraph } from "./rewrites.ts";
+
+const PRODUCTS = new Set(["MatMul", "FusedMatMul", "Gemm"]);
+
+/** Operations that move elements of their first operand, so that it may be wide or narrow. */
+const MOVEMENTS = new Set(["Reshape", "Transpose", "Split", "Gather"]);
+
+/** The one that moves the elements of all its operands. */
+const JOIN = "Concat";
+
+const isCastTo = (node: NodeProto, dtype: "f16" | "f32") =>
+  node.opType === "Cast" && intOf(node, "to", 0) === ONNX_DTYPE[dtype];
+
+/** What a model widens and rounds. */
+interface Stores {
+  /** The f16 value of one that holds the same numbers in f32. */
+  readonly loads: Map<string, string>;
+  /** The node that rounds a value. */
+  readonly stores: ReadonlyMap<string, NodeProto>;
+  /** Values that something else than that node reads. */
+  readonly read: ReadonlySet<string>;
+}
+
+function storesOf(graph: GraphProto, types: ReadonlyMap<string, ValueType>): Stores {
+  const loads = new Map<string, string>(), stores = new Map<string, NodeProto>();
+  const read = new Set(graph.output.map(({ name = "" }) => name));
+  for (const node of graph.node) {
+    const [from = ""] = node.input, [to = ""] = node.output, dtype = types.get(from)?.dtype;
+    if (isCastTo(node, "f16") && dtype === "f32" && !stores.has(from)) stores.set(from, node);
+    else node.input.forEach((name) => read.add(name));
+    if (isCastTo(node, "f32") && dtype === "f16") loads.set(to, from);
+  }
+  return { loads, stores, read };
+}
+
+/**
+ * Lets the products of a graph compute in FP16, where the graph stores FP16.
+ *
+ * @returns whether it does.
+ */
+function halveProducts(graph: GraphProto, types: ReadonlyMap<string, ValueType>): boolean {
+  if (![...types.values()].some(({ dtype }) => dtype === "f16")) return false;
+  const { loads, stores, read } = storesOf(graph, types), gone = new Set<NodeProto>();
+  const rounded = new Map<string, string>();
+  const half = (write: Writer, name: string) => {
+    const known = loads.get(name) ?? rounded.get(name);
+    if (known) return known;
+    const made = write.node("Cast", [name], { to: ONNX_DTYPE.f16 });
+    rounded.set(name, made);
+    return made;
+  };
+  /** Computes the f16 values of a node's outputs, and what reads them in f32. */
+  const returnHalf = (write: Writer, { output }: NodeProto, compute: (to: string[]) => void) => {
+    const halves = output.map((y) => {
+      const store = stores.get(y);
+      if (store) gone.add(store);
+      return store?.output[0] ?? `half.${y}`;
+    });
+    compute(halves);
+    output.forEach((y, i) => {
+      loads.set(y, halves[i]!);
+      if (read.has(y)) write.node("Cast", [halves[i]!], { to: ONNX_DTYPE.f32 }, y);
+    });
+  };
+  const product: Rewrite = (write, node) => {
+    const halves = node.input.map((name) => half(write, name));
+    returnHalf(write, node, ([output]) => write.again(halves, output));
+  };
+  const movement: Rewrite = (write, node) => {
+    const isMoved = (place: number) => place === 0 || node.opType === JOIN;
+    const halves = node.input.map((name, i) => isMoved(i) ? loads.get(name)! : name);
+    returnHalf(write, node, (outputs) => write.again(halves, ...outputs));
+  };
+  rewriteNodes(graph, types, "half", (node) => {
+    if (gone.has(node)) return () => {};
+    const [first = "", second = ""] = node.input, [y = ""] = node.output;
+    if (PRODUCTS.has(node.opType ?? "")) {
+      return types.get(first)?.dtype === "f32" ? product : undefined;
+    }
+    if (node.opType === JOIN) {
+      return node.input.every((name) => loads.has(name)) ? movement : undefined;
+    }
+    if (!loads.has(first)) return undefined;
+    const isNarrowed = isRowAddition(node, types.get(second)) && stores.has(y) && !read.has(y);
+    return MOVEMENTS.has(node.opType ?? "") || isNarrowed ? movement : undefined;
+  });
+  removeUnread(graph);
+  return true;
+}
+
+/** Operations that may write over an operand, and which: those of the same shape as the result. */
+export const IN_PLACE: Readonly<Record<string, readonly number[]>> = {
+  Add: [0, 1],
+  Sub: [0, 1],
+  Mul: [0, 1],
+  Cast: [0],
+  Where: [1, 2],
+  Gemm: [2], // It adds its third operand to each element when it writes it.
+  ScatterND: [0], // It writes some rows of its first operand, and leaves the rest.
+  ScatterElements: [0], // Some elements.
+  Softmax: [0], // Of the last axis: a workgroup has read all of a row before it writes any of it.
+};
+
+/** Operations whose result may be the memory of their first operand in another shape. */
+const ALIASES = new Set(["Reshape", "Identity", "Squeeze", "Unsqueeze"]);
+
+/** What reads rows of an input before a scatter writes them: no library makes one of these two. */
+const LOOKUP = "Gather";
+
+/** For each output of a graph the inputs in whose memory it may lie. */
+function inPlaceOutputs(
+  graph: GraphProto,
+  types: ReadonlyMap<string, ValueType>,
+): Map<string, Set<string>> {
+  const makers = new Map(graph.node.flatMap((node) => node.output.map((name) => [name, node])));
+  const inputs = graph.input.map(({ name = "" }) => name);
+  return new Map(graph.output.map(({ name = "" }) => {
+    const maker = makers.get(name), before = maker && ancestorsOf(maker, makers);
+    const isFree = (input: string) =>
+      before && mayOverwrite(graph.node, types, name, input, before);
+    return [name, new Set(inputs.filter(isFree))];
+  }));
+}
+
+/** All nodes on which a node depends. */
+function ancestorsOf(node: NodeProto, makers: ReadonlyMap<string, NodeProto>): Set<NodeProto> {
+  const found = new Set<NodeProto>(), waiting = [...node.input];
+  for (let name = waiting.pop(); name !== undefined; name = waiting.pop()) {
+    const maker = makers.get(name);
+    if (!maker || found.has(maker)) continue;
+    found.add(maker);
+    waiting.push(...maker.input);
+  }
+  return found;
+}
+
+/** Whether a softmax is one of the last axis; any other is computed on a transposed copy. */
+const isByRow = (node: NodeProto, rank: number) =>
+  node.opType !== "Softmax" || [-1, rank - 1].includes(intOf(node, "axis", -1));
+
+/** Whether an output may lie in the memory of an input; `before` are the nodes on which it depends. */
+function mayOverwrite(
+  nodes: readonly NodeProto[],
+  types: ReadonlyMap<string, ValueType>,
+  output: string,
+  input: string,
+  before: ReadonlySet<NodeProto>,
+): boolean {
+  const own = types.get(output), given = types.get(input);
+  const isOwnShape = (name: string) => {
+    const shape = types.get(name)?.shape;
+    return shape !== undefined && sameShape(shape, own!.shape);
+  };
+  if (!own || own.dtype !== given?.dtype || !isOwnShape(input)) return false;
+  /** What may be the input's memory. */
+  const names = new Set([input]);
+  for (const node of nodes) {
+    const { opType = "" } = node, [result = ""] = node.output, isMaker = result === output;
+    for (const [place, name] of node.input.entries()) {
+      if (!names.has(name)) continue;
+      if (!isMaker && !before.has(node)) return false;
+      const isElementwise = IN_PLACE[opType]?.includes(place) && isByRow(node, own.shape.length) &&
+        isOwnShape(name) && isOwnShape(result);
+      const isPassed = !isMaker && place === 0 && ALIASES.has(opType);
+      if (isElementwise || isPassed) names.add(result);
+      else if (isMaker || opType !== LOOKUP) return false;
+    }
+    // What reads the output reads what it should.
+    if (isMaker) names.delete(result);
+  }
+  return true;
+}
+
+/** A value of a model: an input, an output, a constant, or what is computed in between. */
+export interface ModelValue {
+  /** Its name in the model. */
+  readonly name: string;
+  /** The type of its elements. */
+  readonly dtype: DType;
+  /** Its sizes. */
+  readonly shape: readonly number[];
+  /** Bytes of its tensor. */
+  readonly byteLength: number;
+}
+
+/** The largest of the values whose shapes are known; undefined where none is. */
+function largestValue(types: ReadonlyMap<string, ValueType>): ModelValue | undefined {
+  let largest: ModelValue | undefined;
+  for (const [name, { dtype, shape }] of types) {
+    const byteLength = elementCount(shape) * DTYPE_BYTES[dtype];
+    if (byteLength > (largest?.byteLength ?? -1)) largest = { name, dtype, shape, byteLength };
+  }
+  return largest;
+}
+
+/** A model of which each operation has a kernel on the GPU. */
+export interface PreparedModel {
+  readonly bytes: Uint8Array;
+  /** For each output the inputs in whose memory it may lie. */
+  readonly inPlace: ReadonlyMap<string, ReadonlySet<string>>;
+  /** Whether it computes in FP16. */
+  readonly usesHalf: boolean;
+  /** Its largest value; undefined where it has none. */
+  readonly largest: ModelValue | undefined;
+}
+
+/**
+ * Rewrites a model.
+ *
+ * @throws {Error} when the bytes are no model, or use an operation in a form that is not known.
+ */
+export function prepareModel(bytes: Uint8Array): PreparedModel {
+  try {
+    const model = fromBinary(ModelProtoSchema, bytes), { graph } = model;
+    if (!graph) throw new Error("it must hold a graph, received none");
+    lowerGraph(graph, { MaxPoolGrad: maxPoolGrad });
+    const { inputs } = signatureOf(graph);
+    const usesHalf = halveProducts(graph, valueTypes(graph, inputs));
+    rewriteGraph(graph, valueTypes(graph, inputs));
+    orderSums(graph, valueTypes(graph, inputs));
+    const types = valueTypes(graph, inputs), inPlace = inPlaceOutputs(graph, types);
+    return {
+      bytes: toBinary(ModelProtoSchema, model),
+      inPlace,
+      usesHalf,
+      largest: largestValue(types),
+    };
+  } catch (error) {
+    throw new Error(`Cannot compile the model for webgpu: ${(error as Error).message}`);
+  }
+}

@@ -1,0 +1,249 @@
+/**
+ * Convolutions that are products of matrices: of windows of one element, or as large as the image.
+ *
+ * The provider computes them as such, and on GPUs of Intel adds parts of products of many terms in the
+ * order of threads: see [Note: the GPU's sums]. Those are written as products, so that what is said
+ * there holds for them too.
+ *
+ * @module
+ */
+
+import { elementCount, sameShape } from "../../graph/shapes.ts";
+import { ONNX_DTYPE } from "../../graph/value.ts";
+import { unreadBehind, windowAttributes, windowCounts } from "../../graph/windows.ts";
+import type { GraphProto, NodeProto } from "../../onnx/onnx_pb.ts";
+import { type ConstantDType, type Rewrite, rewriteNodes, type Writer } from "../../onnx/rewrite.ts";
+import { floatOf, intOf, type ValueType } from "../../onnx/value_types.ts";
+import { windowsOfProto } from "../../onnx/window_rules.ts";
+
+/** Outputs that are computed at a time. */
+const FOUR = 4;
+
+const groupsOf = (node: NodeProto) => intOf(node, "group", 1);
+
+/** Whether the outputs of several groups would be computed at a time. */
+export function mixesGroups(node: NodeProto, weight: ValueType | undefined): boolean {
+  const groups = groupsOf(node), [outputs = 0] = weight?.shape ?? [], own = outputs / groups;
+  const together = [FOUR, 2].find((count) => outputs % count === 0) ?? 1;
+  return groups > 1 && own >= FOUR && own % together !== 0;
+}
+
+/** Whether a transposed one would read the weights of other inputs. */
+export function mixesInputs(node: NodeProto, weight: ValueType | undefined): boolean {
+  const groups = groupsOf(node), [inputs = 0, own = 0] = weight?.shape ?? [];
+  return groups > 1 && own === 1 && inputs > groups;
+}
+
+/** The outputs of each group without those behind the first `own` of `wide`, with the bias added. */
+function cutOff(
+  write: Writer,
+  node: NodeProto,
+  found: string,
+  [own, wide]: readonly [number, number],
+): void {
+  const [, , bias] = node.input, [y] = node.output as [string];
+  const { shape } = write.typeOf(y), [n = 0, outputs = 0, ...sizes] = shape;
+  const reshaped = (of: string, to: readonly number[], output?: string) =>
+    write.node("Reshape", [of, write.constant("i64", to)], {}, output);
+  const apart = reshaped(found, [n, groupsOf(node), wide, elementCount(sizes)]);
+  const ends = [0, own, 2].map((number) => write.constant("i64", [number]));
+  const kept = write.node("Slice", [apart, ...ends]);
+  if (!bias) return void reshaped(kept, shape, y);
+  const perChannel = reshaped(bias, [outputs, ...sizes.map(() => 1)]);
+  write.node("Add", [reshaped(kept, shape), perChannel], {}, y);
+}
+
+/** A weight with outputs of zeros behind those of an axis. */
+function widened(
+  write: Writer,
+  weight: string,
+  axis: number,
+  count: number,
+  as: readonly number[],
+) {
+  const shape = as.map((size, i) => i === axis ? count : size);
+  const dtype = write.typeOf(weight).dtype as ConstantDType;
+  const zeros = write.constant(dtype, Array<number>(elementCount(shape)).fill(0), shape);
+  const matrix = write.node("Reshape", [weight, write.constant("i64", as)]);
+  return write.node("Concat", [matrix, zeros], { axis });
+}
+
+/** See the note above. */
+export const wholeFours: Rewrite = (write, node) => {
+  const [x, weight] = node.input as [string, string], groups = groupsOf(node);
+  const [outputs = 0, ...rest] = write.typeOf(weight).shape, own = outputs / groups;
+  const wide = Math.ceil(own / FOUR) * FOUR;
+  const wider = widened(write, weight, 1, wide - own, [groups, own, elementCount(rest)]);
+  const shape = write.constant("i64", [groups * wide, ...rest]);
+  cutOff(write, node, write.again([x, write.node("Reshape", [wider, shape])]), [own, wide]);
+};
+
+/** See the note above. */
+export const twoOutputs: Rewrite = (write, node) => {
+  const [x, weight] = node.input as [string, string], { shape } = write.typeOf(weight);
+  cutOff(write, node, write.again([x, widened(write, weight, 1, 1, shape)]), [1, 2]);
+};
+
+/** Below every number that is not padding. */
+const PADDING = -3.4e38;
+
+/** A square matrix, row by row. */
+const matrix = (size: number, entry: (row: number, column: number) => boolean) =>
+  Array.from({ length: size * size }, (_, i) => +entry(Math.floor(i / size), i % size));
+
+/** See above. */
+export const maxPoolGrad: Rewrite = (write, node) => {
+  const [dy, x] = node.input as [string, string], { shape } = write.typeOf(x);
+  const [n = 0, channels = 0, ...sizes] = shape, windows = windowsOfProto(node, sizes);
+  const counts = windowCounts(sizes, windows), all = elementCount(counts), { kernel } = windows;
+  const k = elementCount(kernel), images = n * channels, rank = sizes.length;
+  const reshaped = (of: string, to: readonly number[], output?: string) =>
+    write.node("Reshape", [of, write.constant("i64", to)], {}, output);
+  const select = write.constant("f32", matrix(k, (row, column) => row === column), [
+    k,
+    1,
+    ...kernel,
+  ]);
+  const largest = reshaped(write.node("MaxPool", [x], windowAttributes(windows)), [images, 1, all]);
+  const pads = [0, 0, ...windows.pads.slice(0, rank), 0, 0, ...windows.pads.slice(rank)];
+  const padded = write.node("Pad", [
+    reshaped(x, [images, 1, ...sizes]),
+    write.constant("i64", pads),
+    write.constant("f32", [PADDING], []),
+  ]);
+  const inside = windowAttributes({ ...windows, pads: windows.pads.map(() => 0) });
+  const beside = reshaped(write.node("Conv", [padded, select], inside), [images, k, all]);
+  const cast = (of: string) => write.node("Cast", [of], { to: ONNX_DTYPE.f32 });
+  const equal = cast(write.node("Equal", [beside, largest]));
+  const earlier = write.constant("f32", matrix(k, (row, column) => column < row), [k, k]);
+  const isFirst = write.node("Less", [
+    write.node("MatMul", [earlier, equal]),
+    write.constant("f32", [0.5], []),
+  ]);
+  const marks = write.node("Mul", [equal, cast(isFirst)]);
+  const moved = write.node("Mul", [marks, reshaped(dy, [images, 1, all])]);
+  const spread = write.node("ConvTranspose", [reshaped(moved, [images, k, ...counts]), select], {
+    ...windowAttributes(windows),
+    output_padding: unreadBehind(sizes, windows),
+  });
+  reshaped(spread, shape, node.output[0]);
+};
+
+/** The sizes of a product of matrices, and where the axis lies along which terms are added. */
+interface ProductSizes {
+  /** Terms of each element. */
+  readonly terms: number;
+  /** Elements of the result. */
+  readonly elements: number;
+  /** The axis of the terms in the first operand and in the second. */
+  readonly axes: readonly [number, number];
+}
+
+/** The sizes of a MatMul or Gemm from the shapes of its operands. */
+function sizesOf(node: NodeProto, a: ValueType, b: ValueType): ProductSizes {
+  const transA = intOf(node, "transA", 0), transB = intOf(node, "transB", 0);
+  const [rankA, rankB] = [a.shape.length, b.shape.length];
+  const axes = [rankA - 1 - transA, rankB - 2 + transB] as const;
+  const columns = b.shape[rankB - 1 - transB]!, rows = a.shape[rankA - 2 + transA]!;
+  const batch = Math.max(
+    ...[a, b].map(({ shape }) => shape.slice(0, -2).reduce((x, y) => x * y, 1)),
+  );
+  return { terms: a.shape[axes[0]]!, elements: batch * rows * columns, axes };
+}
+
+/** Whether the third operand of a product is just added: then it may be added to the sum of parts. */
+const isPlain = (node: NodeProto): boolean => floatOf(node, "beta", 1) === 1;
+
+/**
+ * Writes a product in parts of at most `most` terms, which are added one after the other; a third
+ * operand is added to the sum of all.
+ */
+function writeInParts(
+  write: Writer,
+  node: NodeProto,
+  operands: readonly string[],
+  { terms, axes }: ProductSizes,
+  most: number,
+  output: string | undefined,
+): void {
+  const [a, b, c] = operands as [string, string, string?];
+  const part = (name: string, axis: number, from: number) => {
+    const [start, end, along] = [from, Math.min(from + most, terms), axis].map((number) =>
+      write.constant("i64", [number])
+    ) as [string, string, string];
+    return write.node("Slice", [name, start, end, along]);
+  };
+  let sum: string | undefined;
+  for (let from = 0; from < terms; from += most) {
+    const parts = [part(a, axes[0], from), part(b, axes[1], from)];
+    const name = from + most >= terms && !c ? output : undefined;
+    if (!sum) sum = write.again(parts, name);
+    else if (node.opType === "Gemm") sum = write.again([...parts, sum], name);
+    else sum = write.node("Add", [sum, write.again(parts)], {}, name);
+  }
+  if (c) write.node("Add", [sum!, c], {}, output);
+}
+
+/** Terms from which products are split, and the most that are. */
+const SPLIT_TERMS = { least: 512, most: 4096 } as const;
+
+/** Up to so many terms a product is split that has at most so many elements for each term. */
+const SPLIT_ELEMENTS: readonly (readonly [terms: number, elementsPerTerm: number])[] = [
+  [768, 52],
+  [2304, 35],
+  [3072, 21.5],
+  [SPLIT_TERMS.most, 16],
+];
+
+/** Terms that are added one after the other in f16. */
+const HALF_TERMS = 1024;
+
+/** Terms of a part; a multiple of four, which the kernels load at once. */
+const PART_TERMS = SPLIT_TERMS.least - 4;
+
+/** The most terms that are added at once. */
+function mostTerms({ terms, elements }: ProductSizes, { dtype }: ValueType): number {
+  const [, perTerm = 0] = SPLIT_ELEMENTS.find(([most]) => terms <= most) ?? [];
+  if (terms >= SPLIT_TERMS.least && elements <= perTerm * terms) return PART_TERMS;
+  return dtype === "f16" ? HALF_TERMS : Infinity;
+}
+
+/** Rewrites the products of a graph, in place, whose terms must not be added at once. */
+export function orderSums(graph: GraphProto, types: ReadonlyMap<string, ValueType>): void {
+  rewriteNodes(graph, types, "order", (node) => {
+    const [a, b] = node.input.map((name) => types.get(name));
+    const isProduct = (node.opType === "Gemm" || node.opType === "MatMul") && isPlain(node);
+    if (!isProduct || !a || !b || a.shape.length < 2 || b.shape.length < 2) return undefined;
+    const sizes = sizesOf(node, a, b), most = mostTerms(sizes, a);
+    if (sizes.terms <= most) return undefined;
+    return (write) => writeInParts(write, node, node.input, sizes, most, node.output[0]);
+  });
+}
+
+/** Whether a convolution is a product of so many terms that its sums might have no order. */
+export function isLongProduct(
+  node: NodeProto,
+  [x, weight]: readonly (ValueType | undefined)[],
+): boolean {
+  if (!x || !weight || intOf(node, "group", 1) !== 1) return false;
+  const [, ...terms] = weight.shape, [, , ...sizes] = x.shape;
+  const { kernel, strides, pads } = windowsOfProto(node, sizes, weight.shape.slice(2));
+  const isAlone = elementCount(kernel) === 1 && strides.every((stride) => stride === 1);
+  return (isAlone || sameShape(kernel, sizes)) && pads.every((pad) => pad === 0) &&
+    elementCount(terms) >= SPLIT_TERMS.least;
+}
+
+/** The weight, a row for each output, times what stands in each window. */
+export const convolutionAsProduct: Rewrite = (write, node) => {
+  const [x, weight, bias] = node.input as [string, string, string?], [y] = node.output as [string];
+  const [outputs = 0, ...terms] = write.typeOf(weight).shape, { shape } = write.typeOf(y);
+  const [n = 0, , ...counts] = shape, inner = elementCount(terms);
+  const reshaped = (of: string, to: readonly number[], output?: string) =>
+    write.node("Reshape", [of, write.constant("i64", to)], {}, output);
+  const product = write.node("MatMul", [
+    reshaped(weight, [outputs, inner]),
+    reshaped(x, [n, inner, elementCount(counts)]),
+  ]);
+  if (!bias) return void reshaped(product, shape, y);
+  reshaped(write.node("Add", [product, reshaped(bias, [outputs, 1])]), shape, y);
+};

@@ -1,0 +1,356 @@
+/**
+ * What the WebGPU provider has no kernel for, said in operations that it has.
+ *
+ * [Note: one order of sums] A ScatterND that adds would add with atomic operations, in whatever order
+ * the threads of a GPU come, where an index stands twice (as a token does in a text). So rows of the
+ * same index are added by a product first, whose order is fixed: with e[i][j] = 1 where the indices i
+ * and j are equal, row i of e·updates is the sum of all updates for that index, the same bits for
+ * every i that has it. Each is added to the row of the base that it belongs to, and put there. Where
+ * the base has no more rows than there are updates, e[i][j] = 1 where index i is j, and eᵀ·updates is
+ * added to all of it. For n updates of w numbers and a base of r rows that is 2·n·min(n, r)·w
+ * operations: 1.7 % of a GPT-2 of 12 layers, 768 wide, at n = 8192, and at most half of those of its
+ * head, which has r columns. What is not finite spreads to other rows; such gradients are not used.
+ *
+ * @module
+ */
+
+import { cutOf, elementCount, positiveAxis } from "../../graph/shapes.ts";
+import { MICROSOFT, ONNX_DTYPE } from "../../graph/value.ts";
+import { arithmetic } from "../../onnx/lower.ts";
+import type { GraphProto, NodeProto } from "../../onnx/onnx_pb.ts";
+import { type ConstantDType, type Rewrite, rewriteNodes, type Writer } from "../../onnx/rewrite.ts";
+import { floatOf, intOf, textOf, type ValueType, wholeNumbers } from "../../onnx/value_types.ts";
+import type { DType } from "../device.ts";
+import {
+  convolutionAsProduct,
+  isLongProduct,
+  mixesGroups,
+  mixesInputs,
+  twoOutputs,
+  wholeFours,
+} from "./products.ts";
+
+/** What is known of the inputs of a node. */
+interface Operands {
+  readonly types: readonly (ValueType | undefined)[];
+  /** The whole numbers of a constant input. */
+  readonly numbers: (input: number) => readonly number[] | undefined;
+}
+
+/** π in parts of which the first two have few digits, so that small multiples of them are exact. */
+const PI_PARTS = [3.140625, 9.670257568359375e-4, 6.2771141529083252e-7];
+
+/** The terms x^3 .. x^11 of the series of the sine, which is good to 6e-8 from −π/2 to π/2. */
+const SINE_TERMS = [-1 / 6, 1 / 120, -1 / 5040, 1 / 362880, -1 / 39916800];
+
+/**
+ * The sine, and the cosine as that of x + π/2; shaders may be off by 2^−11. With the multiple n·π that is
+ * nearest to x, sin x = (−1)^n · sin(x − n·π).
+ */
+const sine = (shift: 0 | 0.5): Rewrite => (write, { input: [x], output: [y] }) => {
+  const { add, sub, mul, scalar } = arithmetic(write);
+  const turns = add(mul(x!, scalar(1 / Math.PI)), scalar(shift + 0.5));
+  const n = write.node("Floor", [turns]), multiple = shift ? sub(n, scalar(shift)) : n;
+  const r = PI_PARTS.reduce((rest, part) => sub(rest, mul(multiple, scalar(part))), x!);
+  const r2 = mul(r, r);
+  const series = SINE_TERMS.reduceRight<string | undefined>(
+    (sum, term) => mul(r2, sum ? add(sum, scalar(term)) : scalar(term)),
+    undefined,
+  )!;
+  const odd = sub(n, mul(write.node("Floor", [mul(n, scalar(0.5))]), scalar(2)));
+  const sign = sub(scalar(1), mul(odd, scalar(2)));
+  mul(sign, mul(r, add(series, scalar(1))), y);
+};
+
+const cast = (write: Writer, name: string, dtype: keyof typeof ONNX_DTYPE, output?: string) =>
+  write.node("Cast", [name], { to: ONNX_DTYPE[dtype] }, output);
+
+/** A power of which both operands have the shape of the result. */
+const pow: Rewrite = (write, { input, output: [y] }) => {
+  const shape = write.constant("i64", write.typeOf(y!).shape);
+  write.node("Pow", input.map((name) => write.node("Expand", [name, shape])), {}, y);
+};
+
+/** 1 where x is positive, less 1 where it is negative. */
+const sign: Rewrite = (write, { input: [x], output: [y] }) => {
+  const { sub, scalar } = arithmetic(write), zero = scalar(0);
+  const isSo = (op: string) => cast(write, write.node(op, [x!, zero]), "f32");
+  sub(isSo("Greater"), isSo("Less"), y);
+};
+
+/** What is more than a half is rounded up, and a half where that gives an even number. */
+const round: Rewrite = (write, { input: [x], output: [y] }) => {
+  const { add, sub, mul, scalar } = arithmetic(write), half = scalar(0.5);
+  const down = write.node("Floor", [x!]), rest = sub(x!, down);
+  const odd = sub(down, mul(write.node("Floor", [mul(down, half)]), scalar(2)));
+  const isSo = (op: string) => cast(write, write.node(op, [rest, half]), "f32");
+  add(down, add(isSo("Greater"), mul(isSo("Equal"), odd)), y);
+};
+
+const isNaN: Rewrite = (write, { input: [x], output: [y] }) =>
+  void write.node("Not", [write.node("Equal", [x!, x!])], {}, y);
+
+const or: Rewrite = (write, { input, output: [y] }) => {
+  const neither = write.node("And", input.map((name) => write.node("Not", [name])));
+  write.node("Not", [neither], {}, y);
+};
+
+const xor: Rewrite = (write, { input, output: [y] }) => {
+  const whole = input.map((name) => cast(write, name, "i32"));
+  write.node("Not", [write.node("Equal", whole)], {}, y);
+};
+
+/** On bools as whole numbers. */
+const asWhole = (isBool: boolean): Rewrite => (write, node) => {
+  const [y] = node.output, whole = node.input.map((name) => cast(write, name, "i32"));
+  if (isBool) write.again(whole, y);
+  else cast(write, write.again(whole), "bool", y);
+};
+
+/** A slice by index, one axis after the other. */
+const slice = ({ types: [x], numbers }: Operands): Rewrite => (write, node) => {
+  const [starts, ends, axes, steps] = [1, 2, 3, 4].map(numbers), { shape } = x!;
+  if (!starts || !ends || !axes) throw new Error("Slice must be along constant axes");
+  axes.reduce((from, given, i) => {
+    const axis = positiveAxis(given, shape.length);
+    const cut = cutOf(shape[axis]!, starts[i]!, ends[i]!, steps?.[i] ?? 1);
+    const places = Array.from({ length: cut.count }, (_, k) => cut.start + k * cut.step);
+    const to = i === axes.length - 1 ? node.output[0] : undefined;
+    return write.node("Gather", [from, write.constant("i32", places)], { axis }, to);
+  }, node.input[0]!);
+};
+
+/**
+ * A ScatterElements that adds, where an index may stand twice along the axis; see [Note: one order of
+ * sums]. Of each place of the axis the updates that are for it are added to it.
+ */
+const scatterElements: Rewrite = (write, node) => {
+  const [base, indices, updates] = node.input as [string, string, string], [y] = node.output;
+  const { shape, dtype } = write.typeOf(base), { shape: given } = write.typeOf(indices);
+  const axis = positiveAxis(intOf(node, "axis", 0), shape.length), size = shape[axis]!;
+  const apart = (name: string) =>
+    write.node("Reshape", [name, write.constant("i64", given.toSpliced(axis, 0, 1))]);
+  const places = Array.from({ length: size }, (_, i) => i);
+  const across = write.constant("i32", places, [size, ...given.slice(axis).map(() => 1)]);
+  const isFor = write.node("Equal", [apart(cast(write, indices, "i32")), across]);
+  const zero = write.constant(dtype as "f32", [0], []);
+  const own = write.node("Where", [isFor, apart(updates), zero]);
+  const sum = write.node("ReduceSum", [own, write.constant("i64", [axis + 1])], { keepdims: 0 });
+  const rest = shape.map((own, i) => i === axis ? 0 : own - given[i]!);
+  const pads = write.constant("i64", [...rest.map(() => 0), ...rest]);
+  const whole = rest.every((width) => width === 0) ? sum : write.node("Pad", [sum, pads]);
+  write.node("Add", [base, whole], {}, y);
+};
+
+/** What takes the place of a node, by its operation. */
+const MISSING: Readonly<
+  Record<string, (node: NodeProto, operands: Operands) => Rewrite | undefined>
+> = {
+  Sin: () => sine(0),
+  Cos: () => sine(0.5),
+  // Of a row or a column of exponents it ends in an error.
+  Pow: (_, { types: [, b] }) =>
+    b && (elementCount(b.shape) > 1 || b.shape.length > 1) ? pow : undefined,
+  Sign: (_, { types: [x] }) => x?.dtype === "f32" ? sign : undefined,
+  Round: () => round,
+  IsNaN: () => isNaN,
+  // Of a mask that is handed on as it came.
+  Identity: (_, { types: [x] }) => x?.dtype === "bool" ? asWhole(false) : undefined,
+  Or: () => or,
+  Xor: () => xor,
+  Equal: (_, { types: [x] }) => x?.dtype === "bool" ? asWhole(true) : undefined,
+  Concat: (_, { types: [x] }) => x?.dtype === "bool" ? asWhole(false) : undefined,
+  Transpose: (_, { types: [x] }) => x?.dtype === "bool" ? asWhole(false) : undefined,
+  // Backwards the first element is not always the right one.
+  Slice: (_, operands) => {
+    const isBackwards = operands.numbers(4)?.some((step) => step < 0);
+    const isWhole = ["i32", "i64", "bool"].includes(operands.types[0]?.dtype ?? "");
+    return isBackwards || isWhole ? slice(operands) : undefined;
+  },
+  ScatterElements: (node, { types: [x, indices] }) => {
+    const axis = x && positiveAxis(intOf(node, "axis", 0), x.shape.length);
+    const isOne = axis === undefined || indices?.shape[axis] === 1;
+    return textOf(node, "reduction") === "add" && !isOne ? scatterElements : undefined;
+  },
+};
+
+/** Updates of a scatter that are compared with all others at a time. */
+const ROWS = 1024;
+
+const isSet = (node: NodeProto, name: string) => intOf(node, name, 0) === 1;
+
+const fusedMatMul: Rewrite = (write, node) => {
+  const [a, b] = node.input as [string, string], [y] = node.output;
+  const alpha = floatOf(node, "alpha", 1);
+  const transA = +isSet(node, "transA"), transB = +isSet(node, "transB");
+  const typeA = write.typeOf(a), typeB = write.typeOf(b);
+  if (typeA.shape.length === 2 && typeB.shape.length === 2) {
+    write.node("Gemm", [a, b], { transA, transB, alpha: { float: alpha } }, y);
+    return;
+  }
+  const transposed = (name: string, { shape: { length: rank } }: ValueType, output?: string) => {
+    const perm = Array.from({ length: rank }, (_, i) => i < rank - 2 ? i : 2 * rank - 3 - i);
+    return write.node("Transpose", [name], { perm }, output);
+  };
+  const typeY = write.typeOf(y!);
+  const [sizeA, sizeB, sizeY] = [typeA, typeB, typeY].map(({ shape }) => elementCount(shape)) as [
+    number,
+    number,
+    number,
+  ];
+  // y = l·r is also the transpose of rᵀ·lᵀ, which may move fewer elements: those of the attention
+  // from each token to each other are many.
+  const moved = transA * sizeA + transB * sizeB;
+  const isTurned = moved > (1 - transA) * sizeA + (1 - transB) * sizeB + sizeY;
+  let left = transA === +isTurned ? a : transposed(a, typeA);
+  let right = transB === +isTurned ? b : transposed(b, typeB);
+  if (alpha !== 1) {
+    const factor = write.constant(typeA.dtype as ConstantDType, [alpha], []);
+    // The product is linear in both: the smaller one is scaled.
+    if (sizeA <= sizeB) left = write.node("Mul", [left, factor]);
+    else right = write.node("Mul", [right, factor]);
+  }
+  if (isTurned) transposed(write.node("MatMul", [right, left]), typeY, y);
+  else write.node("MatMul", [left, right], {}, y);
+};
+
+/** ln softmax x = (x − m) − ln Σ e^(x − m), where m is the largest x. */
+function logSoftmax(write: Writer, x: string, axis: number, output?: string): string {
+  const axes = write.constant("i64", [axis]);
+  const shifted = write.node("Sub", [x, write.node("ReduceMax", [x, axes], { keepdims: 1 })]);
+  const sum = write.node("ReduceSum", [write.node("Exp", [shifted]), axes], { keepdims: 1 });
+  return write.node("Sub", [shifted, write.node("Log", [sum])], {}, output);
+}
+
+/** The loss of each row, 0 where the target is ignored; then their sum or mean where that is asked for. */
+const crossEntropy: Rewrite = (write, node) => {
+  const [logits, targets, weights] = node.input as [string, string, string?];
+  const [loss, logProbabilities] = node.output, { shape } = write.typeOf(logits);
+  if (weights || shape.length !== 2) {
+    throw new Error("SoftmaxCrossEntropyLoss must have logits [n, classes] and no weights");
+  }
+  const ignored = intOf(node, "ignore_index", -1), rows = shape[0]!;
+  const reduction = textOf(node, "reduction") ?? "mean";
+  const logs = logSoftmax(write, logits, 1, logProbabilities || undefined);
+  const wanted = write.typeOf(targets).dtype === "i32"
+    ? targets
+    : write.node("Cast", [targets], { to: ONNX_DTYPE.i32 });
+  const zero = write.constant("f32", [0], []);
+  const isIgnored = write.node("Equal", [wanted, write.constant("i32", [ignored], [])]);
+  const safe = write.node("Where", [isIgnored, write.constant("i32", [0], []), wanted]);
+  const column = write.node("Reshape", [safe, write.constant("i64", [rows, 1])]);
+  const found = write.node("GatherElements", [logs, column], { axis: 1 });
+  const row = write.node("Neg", [write.node("Reshape", [found, write.constant("i64", [rows])])]);
+  const isWhole = reduction === "none";
+  const losses = write.node("Where", [isIgnored, zero, row], {}, isWhole ? loss : undefined);
+  if (isWhole) return;
+  const total = write.node(
+    "ReduceSum",
+    [losses],
+    { keepdims: 0 },
+    reduction === "sum" ? loss : undefined,
+  );
+  if (reduction === "sum") return;
+  const counted = write.node("Where", [isIgnored, zero, write.constant("f32", [1], [])]);
+  write.node("Div", [total, write.node("ReduceSum", [counted], { keepdims: 0 })], {}, loss);
+};
+
+/** 1 where the indices of some rows, from one to another, are those that stand across, else 0. */
+function equalRows(
+  write: Writer,
+  { rows, across, dtype }: { rows: string; across: string; dtype: DType },
+  [from, to]: readonly [number, number],
+): string {
+  // There is no kernel that slices i32.
+  const places = write.constant("i32", range(from, to), [to - from, 1]);
+  const down = write.node("Gather", [rows, places], { axis: 0 });
+  return write.node("Cast", [write.node("Equal", [down, across])], { to: ONNX_DTYPE[dtype] });
+}
+
+const range = (from: number, to: number) => Array.from({ length: to - from }, (_, i) => from + i);
+
+/** `count` rows in parts: from which to which. */
+const partsOf = (count: number) =>
+  range(0, Math.ceil(count / ROWS)).map((i) =>
+    [i * ROWS, Math.min((i + 1) * ROWS, count)] as const
+  );
+
+/**
+ * See the note above; indices are [n, 1]. The base may be f16 where the updates are f32: then each sum
+ * is made in f32 and rounded.
+ */
+const scatterAdd: Rewrite = (write, node) => {
+  const [base, indices, updates] = node.input as [string, string, string], [y] = node.output;
+  const [count = 0] = write.typeOf(indices).shape, { shape, dtype } = write.typeOf(updates);
+  const { shape: whole, dtype: stored } = write.typeOf(base), [height = 0] = whole;
+  const cast = (name: string, to: DType, from: DType, output?: string) =>
+    from === to && !output ? name : write.node("Cast", [name], { to: ONNX_DTYPE[to] }, output);
+  const reshaped = (name: string, to: readonly number[]) =>
+    write.node("Reshape", [name, write.constant("i64", to)]);
+  const flat = reshaped(updates, [count, elementCount(shape.slice(1))]);
+  const rows = write.node("Cast", [reshaped(indices, [count])], { to: ONNX_DTYPE.i32 });
+  if (height <= count) {
+    const across = write.constant("i32", range(0, height), [1, height]);
+    const total = partsOf(count).reduce<string | undefined>((sum, part) => {
+      const some = write.node("Slice", [flat, ...part.map((end) => write.constant("i64", [end]))]);
+      const equal = equalRows(write, { rows, across, dtype }, part);
+      return write.node("Gemm", sum ? [equal, some, sum] : [equal, some], { transA: 1 });
+    }, undefined)!;
+    const sum = [cast(base, dtype, stored), reshaped(total, whole)];
+    if (dtype === stored) write.node("Add", sum, {}, y);
+    else cast(write.node("Add", sum), stored, dtype, y);
+    return;
+  }
+  const across = reshaped(rows, [1, count]);
+  const sums = partsOf(count).map((part) =>
+    write.node("MatMul", [equalRows(write, { rows, across, dtype }, part), flat])
+  );
+  const sum = sums.length === 1 ? sums[0]! : write.node("Concat", sums, { axis: 0 });
+  const before = cast(write.node("Gather", [base, rows], { axis: 0 }), dtype, stored);
+  const after = cast(write.node("Add", [before, reshaped(sum, shape)]), stored, dtype);
+  write.node("ScatterND", [base, indices, after], {}, y);
+};
+
+/** Whether a node adds updates to whole rows: indices are [n, 1]. */
+export function isRowAddition(node: NodeProto, indices: ValueType | undefined): boolean {
+  return node.opType === "ScatterND" && textOf(node, "reduction") === "add" &&
+    indices?.shape.length === 2 && indices.shape[1] === 1;
+}
+
+/** By operation; those of another domain with its name before them. */
+const REWRITES: typeof MISSING = {
+  ...MISSING,
+  [`${MICROSOFT}.FusedMatMul`]: () => fusedMatMul,
+  Conv: (node, { types }) =>
+    isLongProduct(node, types)
+      ? convolutionAsProduct
+      : mixesGroups(node, types[1])
+      ? wholeFours
+      : undefined,
+  ConvTranspose: (node, { types: [, weight] }) =>
+    mixesInputs(node, weight) ? twoOutputs : undefined,
+  LogSoftmax: () => (write, node) =>
+    void logSoftmax(write, node.input[0]!, intOf(node, "axis", -1), node.output[0]),
+  SoftmaxCrossEntropyLoss: () => crossEntropy,
+  ScatterND: (node, { types: [, indices] }) =>
+    isRowAddition(node, indices) ? scatterAdd : undefined,
+};
+
+/**
+ * Rewrites the nodes of a graph in place.
+ *
+ * @throws {Error} when an operation has a form that is not known here.
+ */
+export function rewriteGraph(graph: GraphProto, types: ReadonlyMap<string, ValueType>): void {
+  const constants = new Map(graph.initializer.map((one) => [one.name, one]));
+  rewriteNodes(graph, types, "webgpu", (node) => {
+    const op = node.domain ? `${node.domain}.${node.opType}` : node.opType ?? "";
+    return REWRITES[op]?.(node, {
+      types: node.input.map((name) => types.get(name)),
+      numbers(input) {
+        const constant = constants.get(node.input[input]);
+        return constant && wholeNumbers(constant);
+      },
+    });
+  });
+}

@@ -1,0 +1,458 @@
+/**
+ * Attention of several heads, with all that decoders and encoders ask of it.
+ *
+ * @module
+ */
+
+import type { Graph } from "../graph/graph.ts";
+import type { Value } from "../graph/value.ts";
+import type { LayerGraph, MaskPlace, Tie } from "./layer.ts";
+
+/** Blocks attend to no later token: exp(−1e30) is exactly 0. */
+export const MASKED = -1e30;
+
+/** Zero where a token may attend to another: itself and those before it. */
+export function causalMask(seq: number): Float32Array<ArrayBuffer> {
+  const mask = new Float32Array(seq * seq);
+  for (let i = 0; i < seq; i++) mask.fill(MASKED, i * seq + i + 1, (i + 1) * seq);
+  return mask;
+}
+
+/** The most queries of a part, and the least. */
+const QUERIES = { most: 128, least: 64 } as const;
+
+/** In how many parts the queries of a whole sequence are taken: as few as can be. */
+export function partsOf(seq: number): number {
+  for (let parts = Math.ceil(seq / QUERIES.most); parts * QUERIES.least <= seq; parts++) {
+    if (seq % parts === 0) return parts;
+  }
+  return 1;
+}
+
+/** The greatest number that divides both. */
+const gcd = (a: number, b: number): number => b === 0 ? a : gcd(b, a % b);
+
+/** Where the weights of a part of the queries lie among those of the whole sequence. */
+type PlaceOfWeights = (weights: Value, place: MaskPlace) => Value;
+
+/**
+ * What tokens make of the values of those to which they attend: queries, keys and values are
+ * [B, heads, tokens, width], and so is the result.
+ *
+ * [Note: attention in parts] Half of all scores are masked. Of long samples queries are therefore
+ * taken in parts, each of which meets the keys up to its own end: of n parts (n + 1)/2n of the scores
+ * are computed and kept. A row of scores stays whole, so softmax is what it is by definition.
+ * Measured on native with 12 heads of 64, forward and backward of an attention with its products:
+ * −6 to −11 % at T = 256, −10 % at 512, −19 to −26 % at 1024.
+ *
+ * Parts of a slice lie within those of the whole sequence, so that a mask of its dropout is a box in
+ * one of theirs.
+ *
+ * @param queries of all tokens, or of a slice.
+ * @param keys of the slices up to that of the queries, in order; of a whole sequence one.
+ * @param slices into which the sequence is cut.
+ * @param dropout of the weights by which values are mixed.
+ */
+export function causalAttention(
+  g: Graph,
+  queries: Value,
+  keys: readonly Value[],
+  values: readonly Value[],
+  slices = 1,
+  dropout: PlaceOfWeights = (weights) => weights,
+): Value {
+  const [batch, heads, tokens, width] = queries.shape as [number, number, number, number];
+  const seq = tokens * slices, wholePart = seq / partsOf(seq);
+  const size = gcd(tokens, wholePart), parts = tokens / size;
+  const own = g.constant(causalMask(size), [1, 1, size, size]);
+  const cut = (x: Value) => parts === 1 ? [x] : g.split(x, 2, parts);
+  const join = (some: readonly Value[], axis: number) =>
+    some.length === 1 ? some[0]! : g.concat(some, axis);
+  const k = keys.flatMap(cut), v = values.flatMap(cut), first = k.length - parts;
+  const mixtures = cut(queries).map((some, i) => {
+    const before = (first + i) * size, number = Math.floor(before / wholePart);
+    const upTo = (all: readonly Value[]) => join(all.slice(0, first + i + 1), 2);
+    const scores = g.matmul(some, upTo(k), { transB: true, alpha: 1 / Math.sqrt(width) });
+    const seen = before === 0 ? [] : [g.expand(g.scalar(0), [1, 1, size, before])];
+    const weights = g.softmax(g.add(scores, join([...seen, own], 3)));
+    const box = {
+      whole: [batch, heads, wholePart, (number + 1) * wholePart],
+      from: [0, 0, before - number * wholePart, 0],
+      size: [batch, heads, size, before + size],
+    };
+    return g.matmul(dropout(weights, { number, box }), upTo(v));
+  });
+  return join(mixtures, 2);
+}
+
+/** Options of {@linkcode attention}. */
+export interface AttentionOptions {
+  /** Heads of the queries; must divide their width. */
+  readonly heads: number;
+  /**
+   * Heads of keys and values, each for as many heads of the queries in a row (grouped queries, Ainslie
+   * et al. 2023); must divide `heads`, and is `heads` unless given.
+   */
+  readonly keyValueHeads?: number;
+  /** Whether a query attends to no later key; false unless given. */
+  readonly causal?: boolean;
+  /**
+   * To which keys queries may attend: bool, or int32 where 0 is none, which broadcasts to [samples,
+   * heads, queries, keys]; a row of samples with lengths of their own is [samples, 1, 1, keys].
+   */
+  readonly mask?: Value;
+  /** Added to the scores, f32, which broadcasts to [samples, heads, queries, keys]. */
+  readonly bias?: Value;
+  /** Factor of the scores; 1/√width of a head unless given. */
+  readonly scale?: number;
+  /** Says queries and keys where they stand: [samples, heads, tokens, width] to as many. */
+  readonly position?: (x: Value) => Value;
+  /** Share of the weights that are left out in training; 0 unless given. */
+  readonly dropout?: number;
+}
+
+/**
+ * softmax(scale·q·kᵀ + bias)·v of each head (Vaswani et al. 2017, 3.2): queries [samples, queries,
+ * heads·width], keys and values [samples, keys, keyValueHeads·width] give [samples, queries,
+ * heads·width]; values may have a width of their own. It has no parameters: {@linkcode linear} makes q, k and v, and what comes of the result.
+ *
+ * Of slices of a sequence ({@linkcode LayerGraph.slice}) it is computed where it is causal and has no
+ * mask, bias or scale.
+ *
+ * @throws {RangeError} when the heads do not divide a width, or the shapes do not match.
+ * @throws {TypeError} when a slice attends to what its layer does not have.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { attention, LayerGraph } from "@troupe/troupe/kernels";
+ *
+ * const g = new LayerGraph();
+ * const q = g.input("q", [2, 5, 32]), k = g.input("k", [2, 7, 16]), v = g.input("v", [2, 7, 16]);
+ * const mask = g.reshape(g.batch("mask", [2, 7], "i32"), [2, 1, 1, 7]);
+ * const y = attention(g, q, k, v, { heads: 4, keyValueHeads: 2, mask });
+ * assert.deepEqual(y.shape, [2, 5, 32]);
+ * assert.throws(() => attention(g, q, k, v, { heads: 4 }), /width of the keys must be 8/);
+ * ```
+ */
+export function attention(
+  g: LayerGraph,
+  q: Value,
+  k: Value,
+  v: Value,
+  options: AttentionOptions,
+): Value {
+  const { heads, keyValueHeads = heads, causal = false, position = (x: Value) => x } = options;
+  checkShapes(q, k, v, { heads, keyValueHeads, causal });
+  const queries = position(byHeadOfAttention(g, q, heads));
+  // Later slices read what was computed, not what is repeated of it.
+  const numberOf = g.contexts.length, label = numberOf === 0 ? "" : `.${numberOf}`;
+  const keys = g.context(`keys${label}`, position(byHeadOfAttention(g, k, keyValueHeads)));
+  const values = g.context(`values${label}`, byHeadOfAttention(g, v, keyValueHeads));
+  const repeat = (some: readonly Value[]) => some.map((one) => repeatHeads(g, one, heads));
+  const { mask, bias, scale, dropout = 0 } = options, { count } = g.slice;
+  let mixed: Value;
+  if (causal && !mask && !bias && scale === undefined) {
+    mixed = causalAttention(
+      g,
+      queries,
+      repeat(keys),
+      repeat(values),
+      count,
+      (weights, place) => g.dropout(weights, dropout, place),
+    );
+  } else if (count === 1) {
+    const [allKeys, allValues] = [keys, values].map((all) => repeat(all)[0]) as [Value, Value];
+    mixed = g.matmul(g.dropout(weightsOf(g, queries, allKeys, options), dropout), allValues);
+  } else {
+    throw new TypeError(
+      "Cannot cut attention into slices: it must be causal, with no mask, bias or scale",
+    );
+  }
+  const [samples, , tokens, width] = mixed.shape as [number, number, number, number];
+  return g.reshape(g.transpose(mixed, [0, 2, 1, 3]), [samples, tokens, heads * width]);
+}
+
+/** By how much each query mixes the values of the keys. */
+function weightsOf(
+  g: LayerGraph,
+  queries: Value,
+  keys: Value,
+  { causal, mask, bias, scale = 1 / Math.sqrt(queries.shape[3]!) }: AttentionOptions,
+): Value {
+  let scores = g.matmul(queries, keys, { transB: true, alpha: scale });
+  if (bias) scores = g.add(scores, bias);
+  if (mask) {
+    const isSeen = g.cast(mask, "bool");
+    scores = g.add(scores, g.where(isSeen, g.scalar(0), g.scalar(MASKED)));
+  }
+  if (causal) {
+    const tokens = keys.shape[2]!;
+    scores = g.add(scores, g.constant(causalMask(tokens), [1, 1, tokens, tokens]));
+  }
+  return g.softmax(scores);
+}
+
+/** [samples, tokens, heads·width] as [samples, heads, tokens, width]. */
+function byHeadOfAttention(g: LayerGraph, x: Value, heads: number): Value {
+  const [samples, tokens, width] = x.shape as [number, number, number];
+  return g.transpose(g.reshape(x, [samples, tokens, heads, width / heads]), [0, 2, 1, 3]);
+}
+
+/** Each head as often in a row as queries have heads for it. */
+function repeatHeads(g: LayerGraph, x: Value, heads: number): Value {
+  const [samples, own, tokens, width] = x.shape as [number, number, number, number];
+  if (own === heads) return x;
+  const apart = g.reshape(x, [samples, own, 1, tokens, width]);
+  const repeated = g.expand(apart, [samples, own, heads / own, tokens, width]);
+  return g.reshape(repeated, [samples, heads, tokens, width]);
+}
+
+function checkShapes(
+  q: Value,
+  k: Value,
+  v: Value,
+  { heads, keyValueHeads, causal }: { heads: number; keyValueHeads: number; causal: boolean },
+): void {
+  const must = (holds: boolean, what: string, received: unknown) => {
+    if (!holds) throw new RangeError(`Cannot attend: ${what}, received ${received}`);
+  };
+  const shapes = [q, k, v].map(({ shape }) => shape), all = shapes.map((one) => `[${one}]`);
+  must(
+    shapes.every(({ length }) => length === 3),
+    "queries, keys and values must be [samples, tokens, width]",
+    all.join(", "),
+  );
+  const [[samples, tokens, width], keys, values] = shapes as [number[], number[], number[]];
+  const isDivisor = (part: number, whole: number) => part >= 1 && Number.isInteger(whole / part);
+  must(isDivisor(heads, width!), `heads must divide the width of the queries, ${width}`, heads);
+  must(isDivisor(keyValueHeads, heads), `keyValueHeads must divide heads, ${heads}`, keyValueHeads);
+  const ofHead = width! / heads;
+  must(
+    keys[2] === ofHead * keyValueHeads,
+    `the width of the keys must be ${ofHead} for each of their ${keyValueHeads} heads`,
+    keys[2],
+  );
+  must(
+    isDivisor(keyValueHeads, values[2]!),
+    "keyValueHeads must divide the width of the values",
+    values[2],
+  );
+  must(
+    keys[0] === samples && values[0] === samples && values[1] === keys[1],
+    "queries, keys and values must be of as many samples, keys and values of as many tokens",
+    all.join(", "),
+  );
+  must(!causal || keys[1] === tokens, `keys must be as many as queries, ${tokens}`, keys[1]);
+}
+
+/** The sizes of a cache. */
+interface CacheSizes {
+  /** Heads of keys and values. */
+  readonly heads: number;
+  /** Positions that it has. */
+  readonly seq: number;
+  /** Width of a head. */
+  readonly width: number;
+}
+
+/** What an attention computes. */
+interface CachedAttention {
+  /** What the values are mixed to, [rows, query heads·width]. */
+  readonly mixed: Value;
+  /** The keys that are to be kept, of {@linkcode cacheShape}. */
+  readonly keys: Value;
+  /** The values that are to be kept. */
+  readonly values: Value;
+}
+
+/** The shape of a cache: for each head a row for each position. */
+export const cacheShape = ({ heads, seq, width }: CacheSizes): [number, number] => [
+  heads * seq,
+  width,
+];
+
+/**
+ * Attention of queries, keys and values of `rows` tokens: [heads, rows, width] each, where queries may
+ * have several heads for each of the keys and values.
+ *
+ * One row goes on from a cache, the inputs `keys` and `values` of the layer: those of the rows before
+ * its position, and zeros. More rows begin at position 0, and with them a cache. It reads the fields
+ * `positions`, int32 [rows], and `last`, int32 [1], the last row that is kept.
+ */
+export function cachedAttention(
+  g: LayerGraph,
+  [q, k, v]: readonly [Value, Value, Value],
+  sizes: CacheSizes,
+): CachedAttention {
+  const [heads, rows, width] = q.shape as [number, number, number], goesOn = rows === 1;
+  const { keys, values, mask } = goesOn ? withCache(g, k, v, sizes) : {
+    keys: k,
+    values: v,
+    mask: g.constant(causalMask(rows), [1, rows, rows]),
+  };
+  const scores = g.matmul(q, repeatHeadsOfCachedAttention(g, keys, heads), {
+    transB: true,
+    alpha: 1 / Math.sqrt(width),
+  });
+  const mixed = g.matmul(
+    g.softmax(g.add(scores, mask)),
+    repeatHeadsOfCachedAttention(g, values, heads),
+  );
+  const kept = (all: Value) =>
+    g.reshape(goesOn ? all : newCache(g, all, sizes.seq), cacheShape(sizes));
+  return {
+    mixed: g.reshape(g.transpose(mixed, [1, 0, 2]), [rows, heads * width]),
+    keys: kept(keys),
+    values: kept(values),
+  };
+}
+
+/** [rows, heads·width] as [heads, rows, width]. */
+export function byHead(g: LayerGraph, x: Value, heads: number): Value {
+  const [rows, width] = x.shape as [number, number];
+  return g.transpose(g.reshape(x, [rows, heads, width / heads]), [1, 0, 2]);
+}
+
+/** A field of int32, read once. */
+export function fieldOf(g: LayerGraph, name: string, rows: number): Value {
+  const known = g.fields.find(({ spec }) => spec.name === name);
+  return known?.value ?? g.batch(name, [rows], "i32");
+}
+
+/** Each head of [heads, tokens, width] as often in a row as queries have heads for it. */
+function repeatHeadsOfCachedAttention(g: LayerGraph, x: Value, heads: number): Value {
+  const [own, tokens, width] = x.shape as [number, number, number];
+  if (own === heads) return x;
+  const apart = g.reshape(x, [own, 1, tokens, width]);
+  const repeated = g.expand(apart, [own, heads / own, tokens, width]);
+  return g.reshape(repeated, [heads, tokens, width]);
+}
+
+const indexes = (g: LayerGraph, count: number, shape: readonly number[], step = 1) =>
+  g.constant(Int32Array.from({ length: count }, (_, i) => i * step), shape, "i32");
+
+/** Keys and values of all tokens, [heads, tokens, width], and what is added to the scores of each. */
+interface Attended {
+  readonly keys: Value;
+  readonly values: Value;
+  readonly mask: Value;
+}
+
+/** The cache with the row at `positions`, which was zero, as are all behind it. */
+function withCache(g: LayerGraph, k: Value, v: Value, sizes: CacheSizes): Attended {
+  const { heads, seq, width } = sizes;
+  const position = fieldOf(g, "positions", 1);
+  const row = g.add(indexes(g, heads, [heads], seq), position);
+  const added = (name: string, part: Value) => {
+    const cache = g.input(name, cacheShape(sizes));
+    const all = g.scatterAdd(cache, row, g.reshape(part, [heads, width]));
+    return g.reshape(all, [heads, seq, width]);
+  };
+  const isBehind = g.greater(indexes(g, seq, [1, 1, seq]), position);
+  return {
+    keys: added("keys", k),
+    values: added("values", v),
+    mask: g.where(isBehind, g.scalar(MASKED), g.scalar(0)),
+  };
+}
+
+/** A cache of the rows up to `last`, and zeros. */
+function newCache(g: LayerGraph, part: Value, seq: number): Value {
+  const [heads, rows, width] = part.shape as [number, number, number];
+  const isBehind = g.greater(indexes(g, rows, [1, rows, 1]), fieldOf(g, "last", 1));
+  const own = g.where(isBehind, g.scalar(0), part);
+  if (rows === seq) return own;
+  return g.concat([own, g.expand(g.scalar(0), [heads, seq - rows, width])], 1);
+}
+
+/** One layer. Those of one kind compute the same, with parameters of their own. */
+export interface CachedLayer {
+  /** What it is: an embedding, an attention, a feed-forward network or the head. */
+  readonly kind: "embedding" | "attention" | "mlp" | "head";
+  /** Put before the names of its parameters. */
+  readonly prefix: string;
+  /**
+   * Builds its graph.
+   *
+   * @param x rows of the residual stream, [rows, hidden]; of the embedding undefined.
+   * @returns what it computes, by name: `y`, and of an attention the `keys` and `values` to be kept.
+   */
+  build(g: LayerGraph, x: Value | undefined): Readonly<Record<string, Value>>;
+}
+
+/** A decoder as generation computes it. */
+export interface CachedDecoder {
+  /** Width of the residual stream. */
+  readonly hidden: number;
+  /** Tokens that it sees. */
+  readonly seq: number;
+  /** Number of token ids. */
+  readonly vocab: number;
+  /** The shape of the keys, and of the values, of an attention. */
+  readonly cacheShape: readonly [rows: number, width: number];
+  /** Parameters that are one. */
+  readonly ties: readonly Tie[];
+  /**
+   * The layers for `rows` tokens. Fields are `ids` and `positions`, int32 [rows], and `last`, int32
+   * [1]: the row whose logits, [1, vocabulary], are wanted, and the last one that is kept.
+   *
+   * One row goes on from a cache, more rows begin one: `cachedAttention` says how.
+   */
+  layers(rows: number): readonly CachedLayer[];
+}
+
+/** Options of {@linkcode rotary}. */
+export interface RotaryOptions {
+  /** Base of the angles; 10000 unless given. */
+  readonly theta?: number;
+  /** Where the tokens stand, int32 [tokens], of how many positions; one after the other unless given. */
+  readonly positions?: { readonly at: Value; readonly count: number };
+}
+
+/**
+ * Turns queries or keys by angles that grow with their position, so that a score depends on how far
+ * two tokens are from each other: element i of the first half of x [..., tokens, width] and
+ * element i of the second are turned together, at position p by p·theta^(−2i ÷ width). These pairs are
+ * those of Hugging Face's models; the paper's are neighbours.
+ *
+ * Of a slice of a sequence the first token has its position in the whole.
+ *
+ * @throws {RangeError} when the width is odd.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { attention, LayerGraph, rotary } from "@troupe/troupe/kernels";
+ *
+ * const g = new LayerGraph(), x = g.input("x", [2, 5, 32]);
+ * const y = attention(g, x, x, x, { heads: 4, causal: true, position: (one) => rotary(g, one) });
+ * assert.deepEqual(y.shape, [2, 5, 32]);
+ * assert.throws(() => rotary(g, g.input("odd", [2, 4, 5, 7])), /must be even, received 7/);
+ * ```
+ */
+export function rotary(
+  g: LayerGraph,
+  x: Value,
+  { theta = 10_000, positions }: RotaryOptions = {},
+): Value {
+  const [tokens, width] = x.shape.slice(-2) as [number, number], half = width / 2;
+  if (!Number.isInteger(half)) {
+    throw new RangeError(`Cannot turn by positions: the width must be even, received ${width}`);
+  }
+  const first = positions ? 0 : g.slice.index * tokens, rows = positions?.count ?? tokens;
+  const table = (turn: (angle: number) => number) => {
+    const angles = Float32Array.from(
+      { length: rows * half },
+      (_, i) => turn((first + Math.floor(i / half)) * theta ** (-2 * (i % half) / width)),
+    );
+    const all = g.constant(angles, [rows, half]);
+    return positions ? g.gather(all, positions.at) : all;
+  };
+  const cos = table(Math.cos), sin = table(Math.sin);
+  const [a, b] = g.split(x, -1, 2) as [Value, Value];
+  return g.concat([
+    g.sub(g.mul(a, cos), g.mul(b, sin)),
+    g.add(g.mul(b, cos), g.mul(a, sin)),
+  ], -1);
+}

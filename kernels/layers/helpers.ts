@@ -1,0 +1,488 @@
+/**
+ * Normalisations: `nn.LayerNorm`, `nn.GroupNorm` and `nn.RMSNorm` of PyTorch.
+ *
+ * @module
+ */
+
+import { elementCount, sameShape } from "../graph/shapes.ts";
+import type { Value } from "../graph/value.ts";
+import { type Initializer, type LayerGraph, parameterName } from "./layer.ts";
+
+const ZERO: Initializer = { kind: "constant", value: 0 };
+
+/** x·W + b with the parameters `${name}.weight` and `${name}.bias`. */
+export function linear(
+  g: LayerGraph,
+  x: Value,
+  name: string,
+  outputs: number,
+  deviation = 0.02,
+): Value {
+  const weight = g.parameter(`${name}.weight`, [x.shape[1]!, outputs], {
+    kind: "normal",
+    deviation,
+  });
+  return g.gemm(x, weight, g.parameter(`${name}.bias`, [outputs], ZERO));
+}
+
+/** What Xavier's bounds are multiplied by. */
+export interface XavierOptions {
+  /** 1 unless given; 5/3 before a tanh, √2 before a ReLU. */
+  readonly gain?: number;
+}
+
+/** What Kaiming's bounds are made of. */
+export interface KaimingOptions {
+  /** √2 unless given, as before a ReLU; 1 where nothing follows. */
+  readonly gain?: number;
+  /** Whether to keep the size of what goes forward (`in`, unless given) or backward (`out`). */
+  readonly fan?: "in" | "out";
+}
+
+/**
+ * Inputs of an output of a weight, and outputs of an input: [out, in, ...kernel], PyTorch's layout.
+ *
+ * @throws {RangeError} when the shape has fewer than two sizes, or one that is not positive.
+ */
+function fans(shape: readonly number[]): { readonly in: number; readonly out: number } {
+  const [outputs, inputs, ...kernel] = shape;
+  if (outputs === undefined || inputs === undefined || !(elementCount(shape) > 0)) {
+    throw new RangeError(
+      `Cannot initialise a weight: its shape must be [out, in, ...kernel], received [${shape}]`,
+    );
+  }
+  return { in: inputs * elementCount(kernel), out: outputs * elementCount(kernel) };
+}
+
+const normal = (deviation: number): Initializer => ({ kind: "normal", deviation });
+
+/** The uniform one of a standard deviation, around 0. */
+const uniform = (deviation: number): Initializer => {
+  const high = Math.sqrt(3) * deviation;
+  return { kind: "uniform", low: -high, high };
+};
+
+function xavierDeviation(shape: readonly number[], { gain = 1 }: XavierOptions): number {
+  const { in: inputs, out: outputs } = fans(shape);
+  return gain * Math.sqrt(2 / (inputs + outputs));
+}
+
+const kaimingDeviation = (
+  shape: readonly number[],
+  { gain = Math.SQRT2, fan = "in" }: KaimingOptions,
+): number => gain / Math.sqrt(fans(shape)[fan]);
+
+/**
+ * Uniform within ±gain·√(6 ÷ (in + out)).
+ *
+ * @param shape of the weight, [out, in, ...kernel].
+ * @throws {RangeError} when it is none of a weight.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { xavierUniform } from "@troupe/troupe/kernels";
+ *
+ * const { low, high } = xavierUniform([8, 16]) as { low: number; high: number };
+ * assert.ok(Math.abs(high - 0.5) < 1e-12 && low === -high);
+ * ```
+ */
+export const xavierUniform = (
+  shape: readonly number[],
+  options: XavierOptions = {},
+): Initializer => uniform(xavierDeviation(shape, options));
+
+/**
+ * Normal with deviation gain·√(2 ÷ (in + out)).
+ *
+ * @param shape of the weight, [out, in, ...kernel].
+ * @throws {RangeError} when it is none of a weight.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { xavierNormal } from "@troupe/troupe/kernels";
+ *
+ * assert.deepEqual(xavierNormal([2, 6]), { kind: "normal", deviation: 0.5 });
+ * ```
+ */
+export const xavierNormal = (
+  shape: readonly number[],
+  options: XavierOptions = {},
+): Initializer => normal(xavierDeviation(shape, options));
+
+/**
+ * Uniform within ±gain·√(3 ÷ in), or out.
+ *
+ * @param shape of the weight, [out, in, ...kernel].
+ * @throws {RangeError} when it is none of a weight.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { kaimingUniform } from "@troupe/troupe/kernels";
+ *
+ * const { high } = kaimingUniform([4, 6, 3, 3], { gain: 1 }) as { high: number };
+ * assert.ok(Math.abs(high - Math.sqrt(3 / 54)) < 1e-12);
+ * ```
+ */
+export const kaimingUniform = (
+  shape: readonly number[],
+  options: KaimingOptions = {},
+): Initializer => uniform(kaimingDeviation(shape, options));
+
+/**
+ * Normal with deviation gain ÷ √in, or out.
+ *
+ * @param shape of the weight, [out, in, ...kernel].
+ * @throws {RangeError} when it is none of a weight.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { kaimingNormal } from "@troupe/troupe/kernels";
+ *
+ * assert.deepEqual(kaimingNormal([3, 16], { gain: 1 }), { kind: "normal", deviation: 0.25 });
+ * assert.throws(() => kaimingNormal([3]), /must be \[out, in, ...kernel\], received \[3\]/);
+ * ```
+ */
+export const kaimingNormal = (
+  shape: readonly number[],
+  options: KaimingOptions = {},
+): Initializer => normal(kaimingDeviation(shape, options));
+
+/**
+ * What PyTorch's linear maps and convolutions begin with, weight and bias alike: uniform within ±1/√in.
+ *
+ * @param shape of the weight, [out, in, ...kernel].
+ */
+const torchDefault = (shape: readonly number[]): Initializer =>
+  kaimingUniform(shape, { gain: 1 / Math.sqrt(3) });
+
+/** Options of {@linkcode convolution}. A number stands for that of every spatial axis. */
+export interface ConvolutionOptions {
+  /** Put before the names of the parameters, with a dot; nothing unless given. */
+  readonly name?: string | undefined;
+  /** Channels of the result. */
+  readonly outputs: number;
+  /** The size of a window. */
+  readonly kernel: number | readonly number[];
+  /** Steps from one window to the next; 1 unless given. */
+  readonly stride?: number | readonly number[];
+  /** Zeros in front of each axis, and as many behind; 0 unless given. */
+  readonly padding?: number | readonly number[];
+  /** Steps from one element of a window to the next; 1 unless given. */
+  readonly dilation?: number | readonly number[];
+  /** Parts of the channels, each of which is convolved by itself; 1 unless given. */
+  readonly groups?: number;
+  /** Whether there is a bias; true unless given. */
+  readonly bias?: boolean;
+  /** First values of the weight; uniform within ±1/√(numbers of a window) unless given, as those of the bias. */
+  readonly initializer?: Initializer;
+}
+
+/**
+ * Convolution of x [samples, channels, ...sizes], over one spatial axis or two: [samples, outputs,
+ * ...counts]. Parameters are `weight` [outputs, channels ÷ groups, ...kernel] and `bias` [outputs].
+ *
+ * @throws {RangeError} when sizes do not fit.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { convolution, LayerGraph } from "@troupe/troupe/kernels";
+ *
+ * const g = new LayerGraph(), x = g.input("x", [2, 3, 28, 28]);
+ * const y = convolution(g, x, { name: "conv", outputs: 8, kernel: 3, stride: 2, padding: 1 });
+ * assert.deepEqual(y.shape, [2, 8, 14, 14]);
+ * assert.deepEqual(g.parameters.map(({ spec: { name, shape } }) => [name, shape]), [
+ *   ["conv.weight", [8, 3, 3, 3]],
+ *   ["conv.bias", [8]],
+ * ]);
+ * ```
+ */
+export function convolution(
+  g: LayerGraph,
+  x: Value,
+  { name, outputs, kernel, bias: hasBias = true, initializer, ...windows }: ConvolutionOptions,
+): Value {
+  const { stride = 1, padding = 0, dilation = 1, groups = 1 } = windows;
+  const sizes = x.shape.slice(2);
+  const window = typeof kernel === "number" ? sizes.map(() => kernel) : kernel;
+  const shape = [outputs, x.shape[1]! / groups, ...window], own = torchDefault(shape);
+  const weight = g.parameter(parameterName(name, "weight"), shape, initializer ?? own);
+  const bias = hasBias ? g.parameter(parameterName(name, "bias"), [outputs], own) : undefined;
+  return g.conv(x, weight, bias, {
+    groups,
+    strides: stride,
+    pads: typeof padding === "number" ? padding : [...padding, ...padding],
+    dilations: dilation,
+  });
+}
+
+/** Options of {@linkcode embedding}. */
+export interface EmbeddingOptions {
+  /** Put before the name of the parameter, with a dot; nothing unless given. */
+  readonly name?: string | undefined;
+  /** Vectors of the table. */
+  readonly rows: number;
+  /** Numbers of a vector. */
+  readonly width: number;
+  /** First values of the table; normal with deviation 1 unless given. */
+  readonly initializer?: Initializer;
+}
+
+/**
+ * The vectors of ids: int32 [...] gives [..., width]. The parameter is `weight` [rows, width].
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { embedding, LayerGraph } from "@troupe/troupe/kernels";
+ *
+ * const g = new LayerGraph(), ids = g.batch("ids", [2, 5], "i32");
+ * assert.deepEqual(embedding(g, ids, { name: "wte", rows: 100, width: 8 }).shape, [2, 5, 8]);
+ * assert.deepEqual(g.parameters.map(({ spec }) => spec.name), ["wte.weight"]);
+ * ```
+ */
+export function embedding(
+  g: LayerGraph,
+  ids: Value,
+  { name, rows, width, initializer = { kind: "normal", deviation: 1 } }: EmbeddingOptions,
+): Value {
+  return g.gather(g.parameter(parameterName(name, "weight"), [rows, width], initializer), ids);
+}
+
+/** Options of {@linkcode linearOfLinear}. */
+export interface LinearOptions {
+  /** Put before the names of the parameters, with a dot; nothing unless given. */
+  readonly name?: string | undefined;
+  /** Width of the result. */
+  readonly outputs: number;
+  /** Whether there is a bias; true unless given. */
+  readonly bias?: boolean;
+  /** First values of the weight; uniform within ±1/√inputs unless given, as those of the bias. */
+  readonly initializer?: Initializer;
+}
+
+/**
+ * x·Wᵀ + b over the last axis: x [..., inputs] gives [..., outputs]. Parameters are `weight` [outputs,
+ * inputs] and `bias` [outputs].
+ *
+ * @throws {RangeError} when x has no axis.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { LayerGraph, linear } from "@troupe/troupe/kernels";
+ *
+ * const g = new LayerGraph();
+ * const y = linear(g, g.input("x", [2, 5, 8]), { name: "fc", outputs: 3 });
+ * assert.deepEqual(y.shape, [2, 5, 3]);
+ * assert.deepEqual(g.parameters.map(({ spec: { name, shape } }) => [name, shape]), [
+ *   ["fc.weight", [3, 8]],
+ *   ["fc.bias", [3]],
+ * ]);
+ * ```
+ */
+export function linearOfLinear(
+  g: LayerGraph,
+  x: Value,
+  { name, outputs, bias: hasBias = true, initializer }: LinearOptions,
+): Value {
+  const inputs = x.shape.at(-1);
+  if (inputs === undefined) {
+    throw new RangeError("Cannot apply a linear map: x must be [..., inputs], received []");
+  }
+  const shape = [outputs, inputs], own = torchDefault(shape);
+  const weight = g.parameter(parameterName(name, "weight"), shape, initializer ?? own);
+  const bias = hasBias ? g.parameter(parameterName(name, "bias"), [outputs], own) : undefined;
+  const outer = x.shape.slice(0, -1), rows = outer.reduce((product, size) => product * size, 1);
+  const product = g.gemm(g.reshape(x, [rows, inputs]), weight, bias, { transB: true });
+  return g.reshape(product, [...outer, outputs]);
+}
+
+/** Options of {@linkcode crossEntropy}. */
+export interface CrossEntropyOptions {
+  /**
+   * Share of each target that is spread evenly over all classes, from 0 to 1; 0 unless given. As
+   * `label_smoothing` of PyTorch (Szegedy et al. 2016).
+   */
+  readonly smoothing?: number;
+}
+
+/**
+ * Softmax cross-entropy, summed over what each sample predicts: logits [samples, ..., classes] and
+ * targets int32 [samples, ...] give [samples]. A target of −1 has no loss and no gradient: with
+ * `predictions: (batch) => countTargets(batch, field)` the mean is over the others.
+ *
+ * @throws {RangeError} when the shapes do not match, or smoothing is not from 0 to 1.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { crossEntropy, LayerGraph } from "@troupe/troupe/kernels";
+ *
+ * const g = new LayerGraph(), logits = g.input("x", [2, 5, 10]);
+ * const targets = g.batch("targets", [2, 5], "i32");
+ * assert.deepEqual(crossEntropy(g, logits, targets, { smoothing: 0.1 }).shape, [2]);
+ * assert.throws(() => crossEntropy(g, logits, targets, { smoothing: 2 }), /from 0 to 1, received 2/);
+ * ```
+ */
+export function crossEntropy(
+  g: LayerGraph,
+  logits: Value,
+  targets: Value,
+  { smoothing = 0 }: CrossEntropyOptions = {},
+): Value {
+  if (!(smoothing >= 0 && smoothing <= 1)) {
+    throw new RangeError(
+      `Cannot take cross-entropy: smoothing must be from 0 to 1, received ${smoothing}`,
+    );
+  }
+  if (logits.shape.length < 2 || !sameShape(logits.shape.slice(0, -1), targets.shape)) {
+    throw new RangeError(
+      `Cannot take cross-entropy: logits must be [samples, ..., classes] and targets [samples, ...], received [${logits.shape}] and [${targets.shape}]`,
+    );
+  }
+  const rows = elementCount(targets.shape), classes = logits.shape.at(-1)!;
+  const flat = g.reshape(logits, [rows, classes]), wanted = g.reshape(targets, [rows]);
+  const hard = g.crossEntropy(flat, wanted);
+  const losses = smoothing === 0
+    ? hard
+    : g.add(hard, g.mul(excess(g, flat, wanted), g.scalar(smoothing)));
+  return samplesSum(g, losses, targets.shape);
+}
+
+/**
+ * The squared differences, as their mean over the numbers of each sample: two of [samples, ...] give
+ * [samples]. With `predictions` the number of samples, a step's loss is PyTorch's `mse_loss`.
+ *
+ * @throws {RangeError} when the shapes differ or have no axis.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { LayerGraph, meanSquaredError } from "@troupe/troupe/kernels";
+ *
+ * const g = new LayerGraph(), wanted = g.batch("wanted", [4, 3]);
+ * assert.deepEqual(meanSquaredError(g, g.input("x", [4, 3]), wanted).shape, [4]);
+ * assert.throws(() => meanSquaredError(g, g.input("y", [4]), wanted), /received \[4\] and \[4,3\]/);
+ * ```
+ */
+export function meanSquaredError(g: LayerGraph, prediction: Value, target: Value): Value {
+  const { shape } = prediction;
+  if (shape.length === 0 || !sameShape(shape, target.shape)) {
+    throw new RangeError(
+      `Cannot take the mean squared error: both must be of one shape, [samples, ...], received [${shape}] and [${target.shape}]`,
+    );
+  }
+  const difference = g.sub(prediction, target);
+  const size = elementCount(shape) / shape[0]!;
+  return g.mul(samplesSum(g, g.mul(difference, difference), shape), g.scalar(1 / size));
+}
+
+/** By how much the logit of each target exceeds the mean of its row; 0 where the target is −1. */
+function excess(g: LayerGraph, logits: Value, targets: Value): Value {
+  const [rows, classes] = logits.shape as [number, number];
+  const int = (value: number) => g.constant(Int32Array.of(value), [], "i32");
+  const isPredicted = g.greater(targets, int(-1));
+  const evenly = g.expand(g.scalar(-1 / classes), [rows, classes]);
+  const column = g.where(isPredicted, targets, int(0));
+  const weights = g.scatterAddColumns(evenly, column, g.expand(g.scalar(1), [rows, 1]));
+  const excess = g.sum(g.mul(logits, weights), [1]);
+  return g.where(isPredicted, excess, g.scalar(0));
+}
+
+/** What the numbers of each sample add up to. */
+const samplesSum = (g: LayerGraph, values: Value, shape: readonly number[]): Value =>
+  g.sum(g.reshape(values, [shape[0]!, elementCount(shape) / shape[0]!]), [1]);
+
+/** Options of {@linkcode layerNorm} and {@linkcode rmsNorm}. */
+export interface NormOptions {
+  /** Put before the names of the parameters, with a dot; nothing unless given. */
+  readonly name?: string | undefined;
+  /** Added to what the root is taken of; 1e-5 unless given. */
+  readonly epsilon?: number;
+}
+
+/** Options of {@linkcode groupNorm}. */
+export interface GroupNormOptions extends NormOptions {
+  /** Groups of channels; must divide their number. */
+  readonly groups: number;
+}
+
+const ONE: Initializer = { kind: "constant", value: 1 };
+
+/** The parameters `weight` and `bias`. */
+const affine = (g: LayerGraph, name: string | undefined, size: number): [Value, Value] => [
+  g.parameter(parameterName(name, "weight"), [size], ONE),
+  g.parameter(parameterName(name, "bias"), [size], ZERO),
+];
+
+/**
+ * LayerNorm (Ba, Kiros, Hinton 2016) over the last axis, with the parameters `weight` and `bias`.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { layerNorm, LayerGraph } from "@troupe/troupe/kernels";
+ *
+ * const g = new LayerGraph(), x = g.input("x", [2, 5, 8]);
+ * assert.deepEqual(layerNorm(g, x, { name: "ln" }).shape, [2, 5, 8]);
+ * assert.deepEqual(g.parameters.map(({ spec }) => spec.name), ["ln.weight", "ln.bias"]);
+ * ```
+ */
+export function layerNorm(
+  g: LayerGraph,
+  x: Value,
+  { name, epsilon = 1e-5 }: NormOptions = {},
+): Value {
+  return g.layerNorm(x, ...affine(g, name, x.shape.at(-1)!), epsilon);
+}
+
+/**
+ * x ÷ √(mean of x² + ε) · `weight` over the last axis (Zhang, Sennrich 2019).
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { LayerGraph, rmsNorm } from "@troupe/troupe/kernels";
+ *
+ * const g = new LayerGraph(), x = g.input("x", [2, 5, 8]);
+ * assert.deepEqual(rmsNorm(g, x, { name: "norm", epsilon: 1e-6 }).shape, [2, 5, 8]);
+ * assert.deepEqual(g.parameters.map(({ spec }) => spec.name), ["norm.weight"]);
+ * ```
+ */
+export function rmsNorm(
+  g: LayerGraph,
+  x: Value,
+  { name, epsilon = 1e-5 }: NormOptions = {},
+): Value {
+  const weight = g.parameter(parameterName(name, "weight"), [x.shape.at(-1)!], ONE);
+  return g.rmsNorm(x, weight, epsilon);
+}
+
+/**
+ * GroupNorm (Wu, He 2018): x [samples, channels, ...] is normalised within each group of channels of a
+ * sample, then scaled and moved channel by channel, by the parameters `weight` and `bias`.
+ *
+ * @throws {RangeError} when the groups do not divide the channels.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { groupNorm, LayerGraph } from "@troupe/troupe/kernels";
+ *
+ * const g = new LayerGraph(), x = g.input("x", [2, 6, 4, 4]);
+ * assert.deepEqual(groupNorm(g, x, { groups: 3 }).shape, [2, 6, 4, 4]);
+ * assert.throws(() => groupNorm(g, x, { name: "other", groups: 4 }), /divide the channels, 6, received 4/);
+ * ```
+ */
+export function groupNorm(
+  g: LayerGraph,
+  x: Value,
+  { name, groups, epsilon = 1e-5 }: GroupNormOptions,
+): Value {
+  return g.groupNorm(x, groups, ...affine(g, name, x.shape[1]!), epsilon);
+}

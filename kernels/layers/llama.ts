@@ -1,0 +1,302 @@
+/**
+ * Llama as layers (Touvron et al. 2023): a decoder with RMSNorm before each sub-layer (Zhang, Sennrich
+ * 2019), rotary positions (Su et al. 2021), SwiGLU (Shazeer 2020) and, where keys and values have
+ * fewer heads than queries, grouped-query attention (Ainslie et al. 2023). No linear map has a bias.
+ *
+ * Parameters have the names and layouts of Hugging Face's `LlamaForCausalLM`: weights are [out, in].
+ *
+ * @module
+ */
+
+import { countTargets } from "../batch.ts";
+import type { Value } from "../graph/value.ts";
+import { checkModelSizes } from "../precision.ts";
+import {
+  attention,
+  byHead,
+  cachedAttention,
+  type CachedDecoder,
+  type CachedLayer,
+  cacheShape,
+  fieldOf,
+  rotary,
+} from "./attention.ts";
+import { crossEntropy, embedding, linearOfLinear, rmsNorm } from "./helpers.ts";
+import {
+  checkDropout,
+  type Initializer,
+  type Layer,
+  type LayerGraph,
+  type Model,
+  type Tie,
+} from "./layer.ts";
+
+/** The sizes of a Llama. */
+export interface LlamaConfig {
+  /** Transformer blocks. */
+  readonly layers: number;
+  /** Width of the residual stream. */
+  readonly hidden: number;
+  /** Heads of the queries; must divide `hidden` into even widths. */
+  readonly heads: number;
+  /** Heads of keys and values; must divide `heads`, and is `heads` unless given. */
+  readonly keyValueHeads?: number | undefined;
+  /** Width within the feed-forward network; 8/3 of `hidden` unless given, up to a multiple of 32. */
+  readonly intermediate?: number | undefined;
+  /** Tokens of a sample. */
+  readonly seq: number;
+  /** Number of token ids. */
+  readonly vocab: number;
+  /** Base of the angles of rotary positions; 10000 unless given. */
+  readonly ropeTheta?: number | undefined;
+  /** Added to the mean square in RMSNorm; 1e-6 unless given. */
+  readonly normEpsilon?: number | undefined;
+  /** Whether the head's table is that of the embedding. */
+  readonly tie?: boolean;
+  /** Share of the weights of attention that are left out in training; 0 unless given. */
+  readonly dropout?: number | undefined;
+}
+
+/** A config with all that it may leave out. */
+export type LlamaSizes = Required<{ [Name in keyof LlamaConfig]: NonNullable<LlamaConfig[Name]> }>;
+
+/**
+ * The sizes with those that were not given.
+ *
+ * @throws {RangeError} naming the one that cannot be.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { llamaSizes } from "@troupe/troupe/kernels";
+ *
+ * const sizes = llamaSizes({ layers: 2, hidden: 64, heads: 4, seq: 32, vocab: 256 });
+ * assert.equal(sizes.keyValueHeads, 4);
+ * assert.equal(sizes.intermediate, 192);
+ * ```
+ */
+export function llamaSizes(config: LlamaConfig): LlamaSizes {
+  const { layers, hidden, heads, seq, vocab, keyValueHeads = heads, dropout = 0 } = config;
+  const { intermediate = 32 * Math.ceil(hidden / 12), ropeTheta = 10_000 } = config;
+  const { normEpsilon = 1e-6, tie = false } = config;
+  checkModelSizes("a Llama", { layers, hidden, heads, seq, vocab });
+  checkModelSizes("a Llama", { heads: keyValueHeads });
+  checkDropout("build a Llama", dropout);
+  const must = (holds: boolean, what: string, received: unknown) => {
+    if (!holds) throw new RangeError(`Cannot build a Llama: ${what}, received ${received}`);
+  };
+  must(
+    hidden % (2 * heads) === 0,
+    `hidden must be divisible by twice its heads, ${2 * heads}`,
+    hidden,
+  );
+  must(heads % keyValueHeads === 0, `keyValueHeads must divide its heads, ${heads}`, keyValueHeads);
+  must(
+    Number.isSafeInteger(intermediate) && intermediate >= 1 && intermediate <= INTERMEDIATE_MAX,
+    `intermediate must be a whole number from 1 to ${INTERMEDIATE_MAX}`,
+    intermediate,
+  );
+  const isPositive = (value: number) => Number.isFinite(value) && value > 0;
+  must(isPositive(ropeTheta), "ropeTheta must be a positive number", ropeTheta);
+  must(isPositive(normEpsilon), "normEpsilon must be a positive number", normEpsilon);
+  return {
+    ...{ layers, hidden, heads, keyValueHeads, intermediate, seq, vocab },
+    ...{ ropeTheta, normEpsilon, tie, dropout },
+  };
+}
+
+/** The widest feed-forward network. */
+const INTERMEDIATE_MAX = 2 ** 18;
+
+/** First values of all tables and matrices. */
+const FIRST: Initializer = { kind: "normal", deviation: 0.02 };
+
+/** The parameters that are one: the tables of the embedding and the head, where they are tied. */
+export function llamaTies({ tie = false }: LlamaConfig): readonly Tie[] {
+  return tie ? [["model.embed_tokens.weight", "lm_head.weight"]] : [];
+}
+
+/**
+ * A Llama for training: micro-batches have the fields `ids` and `targets`, int32 [B·seq]; a target of
+ * −1 is not predicted.
+ *
+ * @param microBatchSize samples of a micro-batch, B.
+ * @throws {RangeError} when a size cannot be.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { llama } from "@troupe/troupe/kernels";
+ *
+ * const sizes = { layers: 1, hidden: 64, heads: 4, keyValueHeads: 2, seq: 32, vocab: 256 };
+ * assert.deepEqual(llama(sizes, 8).layers.map((layer) => layer.name), [
+ *   "embedding", "block 0 attention", "block 0 mlp", "head",
+ * ]);
+ * assert.throws(() => llama({ ...sizes, keyValueHeads: 3 }, 8), RangeError);
+ * ```
+ */
+export function llama(config: LlamaConfig, microBatchSize: number): Model {
+  const sizes = llamaSizes(config);
+  checkModelSizes("a Llama", { "micro-batch": microBatchSize });
+  return {
+    name: "llama",
+    layers: lossLayers(sizes, microBatchSize, 1),
+    predictions: (batch) => countTargets(batch, "targets"),
+    ties: llamaTies(sizes),
+    samples: microBatchSize,
+    withSamples: (samples) => llama(config, samples),
+    withSlices: (slices) => lossLayers(sizes, microBatchSize, slices),
+  };
+}
+
+/**
+ * A Llama for prediction: the last layer returns logits [B, seq, vocabulary].
+ *
+ * @throws {RangeError} as {@linkcode llama}.
+ */
+export function llamaLogits(config: LlamaConfig, microBatchSize: number): readonly Layer[] {
+  const sizes = llamaSizes({ ...config, dropout: 0 });
+  const build: Layer["build"] = (g, x) => logits(g, x!, sizes);
+  return [...body(sizes, [microBatchSize, sizes.seq]), { name: "head", prefix: "", build }];
+}
+
+function lossLayers(sizes: LlamaSizes, microBatchSize: number, slices: number): Layer[] {
+  const tokens = sizes.seq / slices, shape = [microBatchSize, tokens] as const;
+  if (!Number.isInteger(tokens)) {
+    throw new RangeError(
+      `Cannot cut a Llama into slices: the ${sizes.seq} tokens of a sample must be divisible by their number, received ${slices}`,
+    );
+  }
+  const build: Layer["build"] = (g, x) =>
+    crossEntropy(g, logits(g, x!, sizes), g.batch("targets", shape, "i32"));
+  return [...body(sizes, shape), { name: "head", prefix: "", build }];
+}
+
+/** From token ids to the residual stream [samples, tokens, hidden] behind the last block. */
+function body(sizes: LlamaSizes, shape: readonly [samples: number, tokens: number]): Layer[] {
+  return [
+    {
+      name: "embedding",
+      prefix: "model.",
+      build: (g) => embed(g, g.batch("ids", shape, "i32"), sizes),
+    },
+    ...Array.from({ length: sizes.layers }, (_, i) => block(sizes, i)).flat(),
+  ];
+}
+
+/** A block: two layers, so that a cut into stages may lie between. */
+function block(sizes: LlamaSizes, index: number): Layer[] {
+  const name = `block ${index}`, prefix = `model.layers.${index}.`;
+  return [
+    { name: `${name} attention`, block: name, prefix, build: (g, x) => attend(g, x!, sizes) },
+    { name: `${name} mlp`, block: name, prefix, build: (g, x) => feedForward(g, x!, sizes) },
+  ];
+}
+
+const project = (g: LayerGraph, x: Value, name: string, outputs: number): Value =>
+  linearOfLinear(g, x, { name, outputs, bias: false, initializer: FIRST });
+
+/** Token ids [...] to the residual stream [..., hidden]. */
+const embed = (g: LayerGraph, ids: Value, { vocab, hidden }: LlamaSizes): Value =>
+  embedding(g, ids, { name: "embed_tokens", rows: vocab, width: hidden, initializer: FIRST });
+
+/** Queries, keys and values of an attention, without positions. */
+function projections(g: LayerGraph, x: Value, sizes: LlamaSizes): [Value, Value, Value] {
+  const { hidden, heads, keyValueHeads, normEpsilon: epsilon } = sizes;
+  const normal = rmsNorm(g, x, { name: "input_layernorm", epsilon });
+  const ofKeys = hidden / heads * keyValueHeads;
+  return [
+    project(g, normal, "self_attn.q_proj", hidden),
+    project(g, normal, "self_attn.k_proj", ofKeys),
+    project(g, normal, "self_attn.v_proj", ofKeys),
+  ];
+}
+
+/** Adds what an attention has mixed to the residual stream. */
+const addMixed = (g: LayerGraph, x: Value, mixed: Value): Value =>
+  g.add(x, project(g, mixed, "self_attn.o_proj", x.shape.at(-1)!));
+
+/** Adds causal self-attention to the residual stream. */
+function attend(g: LayerGraph, x: Value, sizes: LlamaSizes): Value {
+  const { heads, keyValueHeads, dropout, ropeTheta: theta } = sizes;
+  const position = (one: Value) => rotary(g, one, { theta });
+  const options = { heads, keyValueHeads, causal: true, position, dropout };
+  return addMixed(g, x, attention(g, ...projections(g, x, sizes), options));
+}
+
+/** Adds the feed-forward network to the residual stream: down(silu(gate(x))·up(x)). */
+function feedForward(g: LayerGraph, x: Value, sizes: LlamaSizes): Value {
+  const { hidden, intermediate, normEpsilon } = sizes;
+  const normal = rmsNorm(g, x, { name: "post_attention_layernorm", epsilon: normEpsilon });
+  const gate = project(g, normal, "mlp.gate_proj", intermediate);
+  const up = project(g, normal, "mlp.up_proj", intermediate);
+  const gated = g.mul(g.silu(gate), up);
+  return g.add(x, project(g, gated, "mlp.down_proj", hidden));
+}
+
+/** The residual stream to logits. */
+export function logits(g: LayerGraph, x: Value, { vocab, normEpsilon }: LlamaSizes): Value {
+  const normal = rmsNorm(g, x, { name: "model.norm", epsilon: normEpsilon });
+  return project(g, normal, "lm_head", vocab);
+}
+
+/**
+ * A Llama with a cache.
+ *
+ * @throws {RangeError} as {@linkcode llama}.
+ */
+export function cachedLlama(config: LlamaConfig): CachedDecoder {
+  const sizes = llamaSizes(config), { hidden, seq, vocab } = sizes;
+  return {
+    ...{ hidden, seq, vocab },
+    cacheShape: cacheShape(cacheOf(sizes)),
+    ties: llamaTies(sizes),
+    layers: (rows) => layersFor(sizes, rows),
+  };
+}
+
+const cacheOf = ({ keyValueHeads: heads, seq, hidden, heads: all }: LlamaSizes) => ({
+  heads,
+  seq,
+  width: hidden / all,
+});
+
+function layersFor(sizes: LlamaSizes, rows: number): CachedLayer[] {
+  const blocks = Array.from({ length: sizes.layers }, (_, i): CachedLayer[] => {
+    const prefix = `model.layers.${i}.`;
+    return [
+      { kind: "attention", prefix, build: (g, x) => cachedAttend(g, x!, sizes) },
+      { kind: "mlp", prefix, build: (g, x) => ({ y: feedForward(g, x!, sizes) }) },
+    ];
+  });
+  return [
+    {
+      kind: "embedding",
+      prefix: "model.",
+      build: (g) => ({ y: embed(g, g.batch("ids", [rows], "i32"), sizes) }),
+    },
+    ...blocks.flat(),
+    {
+      kind: "head",
+      prefix: "",
+      build: (g, x) => {
+        const row = rows === 1 ? x! : g.gather(x!, fieldOf(g, "last", 1));
+        return { y: logits(g, row, sizes) };
+      },
+    },
+  ];
+}
+
+function cachedAttend(g: LayerGraph, x: Value, sizes: LlamaSizes) {
+  const { heads, keyValueHeads, seq, ropeTheta: theta } = sizes;
+  const positions = { at: fieldOf(g, "positions", x.shape[0]!), count: seq };
+  const turned = (one: Value, count: number) =>
+    rotary(g, byHead(g, one, count), { theta, positions });
+  const [q, k, v] = projections(g, x, sizes);
+  const { mixed, keys, values } = cachedAttention(
+    g,
+    [turned(q, heads), turned(k, keyValueHeads), byHead(g, v, keyValueHeads)],
+    cacheOf(sizes),
+  );
+  return { y: addMixed(g, x, mixed), keys, values };
+}

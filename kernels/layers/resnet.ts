@@ -1,0 +1,180 @@
+/**
+ * A residual network of convolutions (He et al. 2016, "Deep Residual Learning for Image
+ * Recognition") that classifies pictures. Its blocks are those of their second paper, "Identity
+ * Mappings in Deep Residual Networks": what normalises and bends lies before each convolution, and
+ * nothing on the way around. Of samples so few as in a micro-batch, GroupNorm (Wu, He 2018) takes the
+ * place of BatchNorm, so that no sample's result depends on another's.
+ *
+ * @module
+ */
+
+import { countTargets } from "../batch.ts";
+import type { Value } from "../graph/value.ts";
+import { convolution, crossEntropy, groupNorm, kaimingNormal, linearOfLinear } from "./helpers.ts";
+import type { Layer, LayerGraph, Model } from "./layer.ts";
+
+/** The pictures that a network of convolutions reads, and its sizes. */
+export interface PictureConfig {
+  /** Rows of a picture. */
+  readonly height: number;
+  /** Columns of a picture. */
+  readonly width: number;
+  /** Numbers of a pixel. */
+  readonly channels: number;
+  /** Resolutions: each halves height and width, and doubles the channels. */
+  readonly layers: number;
+  /** Channels of the coarsest one. */
+  readonly hidden: number;
+}
+
+/** The sizes of a residual network. */
+export interface ResNetConfig extends PictureConfig {
+  /** Classes. */
+  readonly classes: number;
+}
+
+/**
+ * A residual network that classifies: micro-batches have the fields `features`, f32
+ * [B·channels·height·width], and `labels`, int32 [B]. A sample with label −1 has no loss and no
+ * gradient. Parameters are `stem.weight`, `down.i.conv1.weight`, `head.linear.weight` and so on, in
+ * PyTorch's layouts.
+ *
+ * @param microBatchSize samples of a micro-batch, B.
+ * @throws {RangeError} when a size is not a positive integer, `hidden` cannot be halved as often as
+ * there are resolutions, or a picture cannot.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { resnet } from "@troupe/troupe/kernels";
+ *
+ * const pictures = { height: 28, width: 28, channels: 1 };
+ * const model = resnet({ ...pictures, layers: 2, hidden: 16, classes: 10 }, 8);
+ * assert.deepEqual(model.layers.map(({ name }) => name), ["stem", "down 0", "down 1", "head"]);
+ * assert.throws(() => resnet({ ...pictures, layers: 3, hidden: 10, classes: 10 }, 8), {
+ *   message: "Cannot build ResNet: hidden must be divisible by 4 for 3 layers, received 10",
+ * });
+ * ```
+ */
+export function resnet(config: ResNetConfig, microBatchSize: number): Model {
+  const layers = [...resnetLogits(config, microBatchSize)], head = layers.pop()!;
+  const loss: Layer = {
+    ...head,
+    build: (g, x) => crossEntropy(g, head.build(g, x), g.batch("labels", [microBatchSize], "i32")),
+  };
+  return {
+    name: "resnet",
+    layers: [...layers, loss],
+    predictions: (batch) => countTargets(batch, "labels"),
+    samples: microBatchSize,
+    withSamples: (samples) => resnet(config, samples),
+  };
+}
+
+/**
+ * The network for prediction: the last layer returns logits [B, classes].
+ *
+ * @throws {RangeError} as {@linkcode resnet}.
+ */
+export function resnetLogits(config: ResNetConfig, microBatchSize: number): readonly Layer[] {
+  const { classes } = config;
+  checkPositive("ResNet", { classes });
+  const head: Layer = {
+    name: "head",
+    build(g, x) {
+      const pixels = normalised(g, x!, "norm");
+      return linearOfLinear(g, g.mean(pixels, [2, 3]), { name: "linear", outputs: classes });
+    },
+  };
+  return [...wayDown("ResNet", config, microBatchSize), head];
+}
+
+/** From pictures to the coarsest resolution: a stem, and a residual block for each resolution. */
+export function wayDown(network: string, config: PictureConfig, samples: number): Layer[] {
+  const { height, width, channels, layers } = config;
+  checkPictures(network, config, samples);
+  const stem: Layer = {
+    name: "stem",
+    build(g) {
+      const flat = g.batch("features", [samples, channels * height * width]);
+      const pictures = g.reshape(flat, [samples, channels, height, width]);
+      return convolve(g, pictures, undefined, channelsAt(config, 0));
+    },
+  };
+  const blocks = Array.from({ length: layers }, (_, level): Layer => ({
+    name: `down ${level}`,
+    prefix: `down.${level}.`,
+    build: (g, x) => residualBlock(g, x!, channelsAt(config, level), level === 0 ? 1 : 2),
+  }));
+  return [stem, ...blocks];
+}
+
+/** Channels of a resolution, of which 0 is the finest. */
+const channelsAt = ({ hidden, layers }: PictureConfig, level: number): number =>
+  hidden / 2 ** (layers - 1 - level);
+
+/**
+ * Two convolutions, and a way around them: that of x itself, or of its channels mixed where their
+ * number or the resolution changes. Parameters begin with `name`.
+ */
+export function residualBlock(
+  g: LayerGraph,
+  x: Value,
+  outputs: number,
+  stride = 1,
+  name = "",
+): Value {
+  const first = convolve(g, normalised(g, x, `${name}norm1`), `${name}conv1`, outputs, stride);
+  const second = convolve(g, normalised(g, first, `${name}norm2`), `${name}conv2`, outputs);
+  const isSame = stride === 1 && x.shape[1] === outputs;
+  return g.add(second, isSame ? x : convolve(g, x, `${name}shortcut`, outputs, stride, 1));
+}
+
+/** Channels of a group, where they can be divided so: of 2 to 32 it matters little (Wu, He, table 3). */
+const GROUP = 8;
+
+/** GroupNorm and SiLU. */
+export function normalised(g: LayerGraph, x: Value, name: string): Value {
+  const groups = x.shape[1]! / GROUP;
+  return g.silu(groupNorm(g, x, { name, groups: Number.isInteger(groups) ? groups : 1 }));
+}
+
+/**
+ * A convolution that keeps the resolution, or divides it by its stride. It has no bias, which a norm
+ * behind it has, or would take away.
+ */
+function convolve(
+  g: LayerGraph,
+  x: Value,
+  name: string | undefined,
+  outputs: number,
+  stride = 1,
+  kernel = 3,
+): Value {
+  const initializer = kaimingNormal([outputs, x.shape[1]!, kernel, kernel]);
+  const padding = (kernel - 1) / 2;
+  return convolution(g, x, { name, outputs, kernel, stride, padding, initializer, bias: false });
+}
+
+function checkPictures(network: string, config: PictureConfig, samples: number): void {
+  const { height, width, channels, layers, hidden } = config;
+  checkPositive(network, { height, width, channels, layers, hidden, "micro-batch": samples });
+  const halvings = layers - 1, finest = 2 ** halvings, side = Math.min(height, width);
+  const must = (isSo: boolean, what: string, received: number) => {
+    if (!isSo) throw new RangeError(`Cannot build ${network}: ${what}, received ${received}`);
+  };
+  // The coarsest picture has more than one pixel in each direction, so that halving left something.
+  const most = Math.ceil(Math.log2(side));
+  must(layers <= most, `layers must be at most ${most} for pictures of ${height}×${width}`, layers);
+  must(hidden % finest === 0, `hidden must be divisible by ${finest} for ${layers} layers`, hidden);
+}
+
+/** Refuses sizes that are not whole numbers from 1. */
+function checkPositive(network: string, sizes: Readonly<Record<string, number>>): void {
+  for (const [name, value] of Object.entries(sizes)) {
+    if (Number.isSafeInteger(value) && value >= 1) continue;
+    throw new RangeError(
+      `Cannot build ${network}: ${name} must be a positive integer, received ${value}`,
+    );
+  }
+}

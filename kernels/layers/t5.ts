@@ -1,0 +1,465 @@
+/**
+ * T5 as layers: an encoder, and a decoder that attends to what the encoder makes of its input.
+ *
+ * The architecture is that of Raffel et al. (2020): RMSNorm before each sub-layer, no biases, scores
+ * that are not scaled, and positions that are told by a bias of the scores, a number for each head and
+ * each bucket of distances (2.1). The published T5 has ReLU and a head that is the embedding's table,
+ * scaled; version 1.1 has gated GELU and a head of its own. Parameters have the names and layouts of
+ * Hugging Face's `T5ForConditionalGeneration`.
+ *
+ * Layers of the encoder hand on a record, the states of the tokens and which of them are there at all.
+ * Its last layer hands on nothing: what it makes, the memory, it gives by name to each block of the
+ * decoder, as the first block of a stack does with the biases of positions.
+ *
+ * @module
+ */
+
+import { countTargets } from "../batch.ts";
+import type { Value } from "../graph/value.ts";
+import { checkModelSizes } from "../precision.ts";
+import { attention } from "./attention.ts";
+import { crossEntropy, embedding, linearOfLinear, rmsNorm } from "./helpers.ts";
+import {
+  type AnyLayer,
+  checkDropout,
+  type Initializer,
+  type Layer,
+  type LayerGraph,
+  type Model,
+  type Tie,
+} from "./layer.ts";
+
+/** The sizes of a T5. */
+export interface T5Config {
+  /** Blocks of the encoder, and of the decoder. */
+  readonly layers: number;
+  /** Width of the states. */
+  readonly hidden: number;
+  /** Attention heads. */
+  readonly heads: number;
+  /** Width of a head; hidden ÷ heads unless given. */
+  readonly headWidth?: number;
+  /** Width of the feed-forward networks; 4·hidden unless given. */
+  readonly feedForward?: number;
+  /** Tokens of a sample that the encoder reads. */
+  readonly seq: number;
+  /** Tokens that the decoder predicts; `seq` unless given. */
+  readonly targetSeq?: number;
+  /** Number of token ids. */
+  readonly vocab: number;
+  /** Whether the head's table is that of the embedding, as in the published T5; false unless given. */
+  readonly tie?: boolean;
+  /** Whether feed-forward networks are of gated GELU, as in version 1.1; false unless given. */
+  readonly gated?: boolean;
+  /** Buckets of distances, half of them for later tokens in the encoder; 32 unless given. */
+  readonly buckets?: number;
+  /** From which distance on all are in one bucket; 128 unless given. */
+  readonly maxDistance?: number;
+  /** Share of the elements that are left out in training, wherever T5 does; 0 unless given. */
+  readonly dropout?: number;
+}
+
+/** All sizes of a T5. */
+export type T5Sizes = Required<T5Config>;
+
+/** Those for so many samples of a micro-batch. */
+type Sizes = T5Sizes & { readonly samples: number };
+
+/** What layers of the encoder hand on. */
+type Encoded = {
+  /** f32 [samples, seq, hidden]. */
+  readonly states: Value;
+  /** Which tokens there are, bool [samples, 1, 1, seq]. */
+  readonly mask: Value;
+};
+
+/** The token that pads an input, and begins every output. */
+const PAD = 0;
+
+const EPSILON = 1e-6;
+
+/**
+ * The sizes with those that were not given.
+ *
+ * @throws {RangeError} naming the one that cannot be.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { t5Sizes } from "@troupe/troupe/kernels";
+ *
+ * const { headWidth, targetSeq } = t5Sizes({ layers: 2, hidden: 64, heads: 4, seq: 32, vocab: 12 });
+ * assert.deepEqual([headWidth, targetSeq], [16, 32]);
+ * ```
+ */
+export function t5Sizes(config: T5Config): T5Sizes {
+  const sizes: T5Sizes = {
+    headWidth: config.hidden / config.heads,
+    feedForward: 4 * config.hidden,
+    targetSeq: config.seq,
+    tie: false,
+    gated: false,
+    buckets: 32,
+    maxDistance: 128,
+    dropout: 0,
+    ...config,
+  };
+  const { layers, hidden, heads, seq, vocab, headWidth, feedForward, targetSeq } = sizes;
+  checkModelSizes("T5", { layers, hidden, heads, seq, vocab });
+  checkModelSizes("T5", { seq: targetSeq, hidden: feedForward });
+  if (!Number.isSafeInteger(headWidth) || headWidth < 1) {
+    throw new RangeError(
+      config.headWidth === undefined
+        ? `Cannot build T5: hidden must be divisible by heads, ${heads}, received ${hidden}`
+        : `Cannot build T5: headWidth must be a positive integer, received ${headWidth}`,
+    );
+  }
+  const { buckets, maxDistance } = sizes, exact = buckets / 4;
+  if (!Number.isInteger(exact) || exact < 1 || !(maxDistance > 2 * exact)) {
+    throw new RangeError(
+      `Cannot build T5: buckets must be divisible by 4 and maxDistance above half of them, received ${buckets} and ${maxDistance}`,
+    );
+  }
+  checkDropout("build T5", sizes.dropout);
+  return sizes;
+}
+
+function sizesOf(config: T5Config, samples: number): Sizes {
+  checkModelSizes("T5", { "micro-batch": samples });
+  return { ...t5Sizes(config), samples };
+}
+
+/** T5's own start: with these, states neither grow nor shrink, though scores are not scaled. */
+const normal = (variance: number): Initializer => ({
+  kind: "normal",
+  deviation: Math.sqrt(variance),
+});
+
+/**
+ * In which bucket T5 counts a distance between tokens: near ones each in its own, far ones in buckets
+ * that grow with their logarithm.
+ *
+ * @param distance of the key from the query: below 0 where it comes before.
+ * @param hasLater whether keys may come after queries: then half of the buckets are for those.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { t5Bucket } from "@troupe/troupe/kernels";
+ *
+ * const bucketOf = (distance: number) => t5Bucket(distance, false, 32, 128);
+ * assert.deepEqual([0, -15, -16, -32, -500, 3].map(bucketOf), [0, 15, 16, 21, 31, 0]);
+ * assert.equal(t5Bucket(3, true, 32, 128), 16 + 3);
+ * ```
+ */
+export function t5Bucket(
+  distance: number,
+  hasLater: boolean,
+  buckets: number,
+  maxDistance: number,
+): number {
+  const own = hasLater ? buckets / 2 : buckets, exact = own / 2;
+  const first = hasLater && distance > 0 ? own : 0;
+  const length = hasLater ? Math.abs(distance) : Math.max(-distance, 0);
+  if (length < exact) return first + length;
+  const share = Math.log(length / exact) / Math.log(maxDistance / exact);
+  return first + Math.min(exact + Math.floor(share * (own - exact)), own - 1);
+}
+
+/**
+ * What is added to the scores of a stack, [1, heads, tokens, tokens]. Its first block has the table,
+ * and gives the biases to the others.
+ */
+function positionBias(g: LayerGraph, sizes: Sizes, stack: Stack, block: number): Value {
+  const { heads, hidden, buckets, maxDistance, layers } = sizes, name = `${stack}.positions`;
+  if (block > 0) return g.take(name);
+  const isEncoder = stack === "encoder", tokens = isEncoder ? sizes.seq : sizes.targetSeq;
+  const bucketOfPair = Int32Array.from(
+    { length: tokens * tokens },
+    (_, i) => t5Bucket(i % tokens - Math.floor(i / tokens), isEncoder, buckets, maxDistance),
+  );
+  const biases = embedding(g, g.constant(bucketOfPair, [tokens, tokens], "i32"), {
+    name: "layer.0.SelfAttention.relative_attention_bias",
+    rows: buckets,
+    width: heads,
+    initializer: normal(1 / hidden),
+  });
+  const byHead = g.reshape(g.transpose(biases, [2, 0, 1]), [1, heads, tokens, tokens]);
+  if (layers > 1) g.give(name, byHead);
+  return byHead;
+}
+
+type Stack = "encoder" | "decoder";
+
+/** Adds what a sub-layer makes of its normalised input. */
+function sublayer(
+  g: LayerGraph,
+  x: Value,
+  { dropout }: Sizes,
+  name: string,
+  of: (normalised: Value) => Value,
+): Value {
+  const normalised = rmsNorm(g, x, { name: `${name}.layer_norm`, epsilon: EPSILON });
+  return g.add(x, g.dropout(of(normalised), dropout));
+}
+
+/** What queries make of keys: those of `source`. */
+function attend(
+  g: LayerGraph,
+  x: Value,
+  source: Value,
+  { hidden, heads, headWidth, dropout }: Sizes,
+  name: string,
+  seen: { readonly mask?: Value; readonly bias?: Value; readonly causal?: boolean },
+): Value {
+  const inner = heads * headWidth;
+  const project = (of: Value, own: string, outputs: number, variance: number) =>
+    linearOfLinear(g, of, {
+      name: `${name}.${own}`,
+      outputs,
+      bias: false,
+      initializer: normal(variance),
+    });
+  const q = project(x, "q", inner, 1 / (hidden * headWidth));
+  const k = project(source, "k", inner, 1 / hidden);
+  const v = project(source, "v", inner, 1 / hidden);
+  const mixed = attention(g, q, k, v, { heads, scale: 1, dropout, ...seen });
+  return project(mixed, "o", hidden, 1 / inner);
+}
+
+/** The feed-forward network, of ReLU or of gated GELU (Shazeer 2020). */
+function feedForward(g: LayerGraph, x: Value, sizes: Sizes, name: string): Value {
+  const { hidden, feedForward: wide, gated, dropout } = sizes;
+  const project = (of: Value, own: string, outputs: number) =>
+    linearOfLinear(g, of, {
+      name: `${name}.${own}`,
+      outputs,
+      bias: false,
+      initializer: normal(1 / of.shape.at(-1)!),
+    });
+  const active = gated
+    ? g.mul(g.gelu(project(x, "wi_0", wide)), project(x, "wi_1", wide))
+    : g.relu(project(x, "wi", wide));
+  return project(g.dropout(active, dropout), "wo", hidden);
+}
+
+function encoderBlock(sizes: Sizes, index: number): Layer<Encoded, Encoded>[] {
+  const block = `encoder block ${index}`, prefix = `encoder.block.${index}.`;
+  return [
+    {
+      name: `${block} attention`,
+      block,
+      prefix,
+      build(g, x) {
+        const { states, mask } = x!, bias = positionBias(g, sizes, "encoder", index);
+        const mixed = sublayer(
+          g,
+          states,
+          sizes,
+          "layer.0",
+          (normalised) =>
+            attend(g, normalised, normalised, sizes, "layer.0.SelfAttention", { mask, bias }),
+        );
+        return { states: mixed, mask };
+      },
+    },
+    {
+      name: `${block} feed-forward`,
+      block,
+      prefix,
+      build(g, x) {
+        const { states, mask } = x!;
+        const changed = sublayer(
+          g,
+          states,
+          sizes,
+          "layer.1",
+          (normalised) => feedForward(g, normalised, sizes, "layer.1.DenseReluDense"),
+        );
+        return { states: changed, mask };
+      },
+    },
+  ];
+}
+
+function decoderBlock(sizes: Sizes, index: number): Layer[] {
+  const block = `decoder block ${index}`, prefix = `decoder.block.${index}.`;
+  return [
+    {
+      name: `${block} attention`,
+      block,
+      prefix,
+      build(g, x) {
+        const bias = positionBias(g, sizes, "decoder", index), causal = true;
+        return sublayer(
+          g,
+          x!,
+          sizes,
+          "layer.0",
+          (normalised) =>
+            attend(g, normalised, normalised, sizes, "layer.0.SelfAttention", { bias, causal }),
+        );
+      },
+    },
+    {
+      name: `${block} cross attention`,
+      block,
+      prefix,
+      build(g, x) {
+        const memory = g.take("memory"), mask = g.take("mask");
+        return sublayer(
+          g,
+          x!,
+          sizes,
+          "layer.1",
+          (normalised) => attend(g, normalised, memory, sizes, "layer.1.EncDecAttention", { mask }),
+        );
+      },
+    },
+    {
+      name: `${block} feed-forward`,
+      block,
+      prefix,
+      build: (g, x) =>
+        sublayer(
+          g,
+          x!,
+          sizes,
+          "layer.2",
+          (normalised) => feedForward(g, normalised, sizes, "layer.2.DenseReluDense"),
+        ),
+    },
+  ];
+}
+
+/** The encoder: from the field `ids` to what it gives by the names "memory" and "mask". */
+function encoder(sizes: Sizes): AnyLayer[] {
+  const { samples, seq, vocab, hidden, dropout } = sizes;
+  const first: Layer<Encoded, Encoded> = {
+    name: "encoder embedding",
+    prefix: "",
+    build(g) {
+      const ids = g.batch("ids", [samples, seq], "i32");
+      const isThere = g.greater(ids, g.constant(Int32Array.of(PAD), [], "i32"));
+      const states = embedding(g, ids, { name: "shared", rows: vocab, width: hidden });
+      return { states: g.dropout(states, dropout), mask: g.reshape(isThere, [samples, 1, 1, seq]) };
+    },
+  };
+  const last: Layer<Encoded, Record<never, never>> = {
+    name: "encoder norm",
+    prefix: "encoder.",
+    build(g, x) {
+      const { states, mask } = x!;
+      const memory = rmsNorm(g, states, { name: "final_layer_norm", epsilon: EPSILON });
+      g.give("memory", g.dropout(memory, dropout));
+      g.give("mask", mask);
+      return {};
+    },
+  };
+  return [first, ...blocks(sizes, encoderBlock), last];
+}
+
+/** The decoder up to its blocks. It reads the field `targets`, of which each predicts the next. */
+function decoder(sizes: Sizes): AnyLayer[] {
+  const { samples, targetSeq, vocab, hidden, dropout } = sizes;
+  const first: Layer<Record<never, never>> = {
+    name: "decoder embedding",
+    prefix: "decoder.",
+    build(g) {
+      const ids = shiftRight(g, g.batch("targets", [samples, targetSeq], "i32"));
+      const states = embedding(g, ids, { name: "embed_tokens", rows: vocab, width: hidden });
+      return g.dropout(states, dropout);
+    },
+  };
+  return [first, ...blocks(sizes, decoderBlock)];
+}
+
+const blocks = <Kind>(sizes: Sizes, block: (sizes: Sizes, index: number) => Kind[]): Kind[] =>
+  Array.from({ length: sizes.layers }, (_, i) => block(sizes, i)).flat();
+
+/** What stands before each target: the pad before the first, and for one that is not predicted. */
+function shiftRight(g: LayerGraph, targets: Value): Value {
+  const [samples, tokens] = targets.shape as [number, number], size = samples * tokens;
+  const pad = g.constant(Int32Array.of(PAD), [1], "i32");
+  const places = Int32Array.from({ length: size }, (_, i) => i % tokens === 0 ? 0 : i);
+  const before = g.gather(
+    g.concat([pad, g.reshape(targets, [size])], 0),
+    g.constant(places, [samples, tokens], "i32"),
+  );
+  return g.where(g.greater(before, pad), before, pad);
+}
+
+/** States of the decoder to logits [samples, targetSeq, vocab]. */
+function logits(g: LayerGraph, x: Value, { vocab, hidden, tie, dropout }: Sizes): Value {
+  const normalised = rmsNorm(g, x, { name: "decoder.final_layer_norm", epsilon: EPSILON });
+  const states = g.dropout(normalised, dropout);
+  const scaled = tie ? g.mul(states, g.scalar(1 / Math.sqrt(hidden))) : states;
+  return linearOfLinear(g, scaled, {
+    name: "lm_head",
+    outputs: vocab,
+    bias: false,
+    initializer: normal(1),
+  });
+}
+
+/**
+ * The ties of a T5's parameters: encoder and decoder share the embedding, and where `tie` is true the
+ * head does, too.
+ */
+export function t5Ties({ tie = false }: T5Config): readonly Tie[] {
+  const aliases = ["decoder.embed_tokens.weight", ...tie ? ["lm_head.weight"] : []];
+  return aliases.map((alias) => ["shared.weight", alias]);
+}
+
+/**
+ * T5 for training: micro-batches have the fields `ids`, int32 [B·seq], in which 0 pads at the end, and
+ * `targets`, int32 [B·targetSeq], in which −1 is not predicted. The decoder reads the targets one
+ * place later, after a 0.
+ *
+ * @param microBatchSize samples of a micro-batch, B.
+ * @throws {RangeError} when a size is not a positive integer, or the buckets are none.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { t5 } from "@troupe/troupe/kernels";
+ *
+ * const model = t5({ layers: 1, hidden: 64, heads: 4, seq: 16, vocab: 32, tie: true }, 8);
+ * assert.deepEqual(model.layers.map((layer) => layer.name), [
+ *   "encoder embedding", "encoder block 0 attention", "encoder block 0 feed-forward", "encoder norm",
+ *   "decoder embedding", "decoder block 0 attention", "decoder block 0 cross attention",
+ *   "decoder block 0 feed-forward", "head",
+ * ]);
+ * ```
+ */
+export function t5(config: T5Config, microBatchSize: number): Model {
+  const sizes = sizesOf(config, microBatchSize);
+  const head: Layer = {
+    name: "head",
+    prefix: "",
+    build(g, x) {
+      const targets = g.batch("targets", [sizes.samples, sizes.targetSeq], "i32");
+      return crossEntropy(g, logits(g, x!, sizes), targets);
+    },
+  };
+  return {
+    name: "t5",
+    layers: [...encoder(sizes), ...decoder(sizes), head],
+    predictions: (batch) => countTargets(batch, "targets"),
+    ties: t5Ties(config),
+    samples: microBatchSize,
+    withSamples: (samples) => t5(config, samples),
+  };
+}
+
+/**
+ * T5 for generation: the last layer returns logits [samples, targetSeq, vocab], for the tokens that
+ * come after those of `targets`.
+ *
+ * @throws {RangeError} as {@linkcode t5}.
+ */
+export function t5Logits(config: T5Config, samples: number): readonly AnyLayer[] {
+  const sizes = sizesOf({ ...config, dropout: 0 }, samples);
+  const head: Layer = { name: "head", prefix: "", build: (g, x) => logits(g, x!, sizes) };
+  return [...encoder(sizes), ...decoder(sizes), head];
+}

@@ -1,0 +1,604 @@
+/**
+ * An ONNX file with other weights, all else as it was.
+ *
+ * @module
+ */
+
+import { create, fromBinary, toBinary } from "@bufbuild/protobuf";
+import { BinaryReader, BinaryWriter, WireType } from "@bufbuild/protobuf/wire";
+import { compileModel, gpt2Parameters, type ModelParameter } from "../compile/compile_model.ts";
+import type { DType } from "../devices/device.ts";
+import { elementCount } from "../graph/shapes.ts";
+import { ONNX_DTYPE, type Value } from "../graph/value.ts";
+import { MASKED } from "../layers/attention.ts";
+import type { Gpt2Config } from "../layers/gpt2.ts";
+import {
+  type AnyLayer,
+  buildLayer,
+  type Handed,
+  type Initializer,
+  isValue,
+  LayerGraph,
+  type Tie,
+} from "../layers/layer.ts";
+import { mlp, type MlpConfig } from "../layers/mlp.ts";
+import { encodeModel, encodeValueInfo, IR_VERSION, OPSET } from "./encode.ts";
+import { arithmetic, lowerGraph } from "./lower.ts";
+import {
+  AttributeProto_AttributeType,
+  type GraphProto,
+  GraphProtoSchema,
+  ModelProtoSchema,
+  NodeProtoSchema,
+  TensorProtoSchema,
+} from "./onnx_pb.ts";
+import { decodeModel, quoted } from "./read_file.ts";
+import { type Rewrite, rewriteNodes, type Writer } from "./rewrite.ts";
+import { signatureOf } from "./signature.ts";
+import { floatOf, intOf, valueTypes } from "./value_types.ts";
+
+/** A file that is not written yet. */
+export interface OnnxFile {
+  /** How long it is. */
+  readonly byteLength: number;
+  /**
+   * Its bytes, piece by piece, with the weights as they are asked for, each once.
+   *
+   * @throws {TypeError} when a weight is missing or has another number of elements.
+   */
+  pieces(weightOf: (name: string) => Float32Array | undefined): Generator<Uint8Array<ArrayBuffer>>;
+}
+
+/** What crosses the border of a model; sizes that only a run knows have names. */
+interface OnnxPort {
+  /** Its name. */
+  readonly name: string;
+  /** The type of its elements. */
+  readonly dtype: DType;
+  /** Its sizes. */
+  readonly shape: readonly (number | string)[];
+}
+
+/** A model, but for the values of its weights. */
+interface OnnxModel {
+  /** What it computes, in ONNX's own operations; its weights are missing. */
+  readonly graph: GraphProto;
+  /** Its weights; each has the name by which nodes read it. */
+  readonly parameters: readonly Pick<ModelParameter, "name" | "shape">[];
+  /** What else the file tells: `metadata_props`. */
+  readonly metadata: Readonly<Record<string, string | number | boolean>>;
+}
+
+/** What protocol buffers can address. */
+const BYTES_MAX = 2 ** 31 - 1;
+
+/** Numbers of the fields that hold the weights, in onnx.proto. */
+const MODEL_GRAPH = 7, GRAPH_INITIALIZER = 5, TENSOR_RAW_DATA = 9;
+
+/** The most bytes of a tag and a length. */
+const FIELD_MAX = 10;
+
+/** The tag and the length of a field whose bytes follow. */
+const field = (number: number, byteLength: number): Uint8Array<ArrayBuffer> =>
+  new BinaryWriter().tag(number, WireType.LengthDelimited).uint32(byteLength).finish();
+
+const lengthOf = (pieces: readonly Uint8Array[]) =>
+  pieces.reduce((sum, { length }) => sum + length, 0);
+
+/**
+ * The file of a model.
+ *
+ * [Note: weights last] Encoding all of it as one message would copy every weight once for each level
+ * of the format. So only the rest is encoded, and the weights' fields, whose lengths are known,
+ * follow as the last ones of the graph, which is the last field of the model.
+ *
+ * @throws {RangeError} when it would be larger than the format allows.
+ */
+function onnxFile(model: OnnxModel): OnnxFile {
+  const frame = toBinary(ModelProtoSchema, frameOf(model));
+  const graph = toBinary(GraphProtoSchema, withConstants(model.graph));
+  const tensors = model.parameters.map(({ name, shape }) => {
+    const tensor = create(TensorProtoSchema, {
+      name,
+      dataType: ONNX_DTYPE.f32,
+      dims: shape.map(BigInt),
+    });
+    return { name, bytes: 4 * elementCount(shape), header: toBinary(TensorProtoSchema, tensor) };
+  });
+  const lengths = tensors.map(({ bytes, header }) => bytes + header.byteLength + 2 * FIELD_MAX);
+  checkLength(model, lengths.reduce((sum, length) => sum + length, frame.length + graph.length));
+  const weights = tensors.map(({ name, bytes, header }) => {
+    const values = field(TENSOR_RAW_DATA, bytes);
+    const whole = field(GRAPH_INITIALIZER, header.length + values.length + bytes);
+    return { name, bytes, head: [whole, header, values] };
+  });
+  const weightBytes = weights.reduce((sum, { bytes, head }) => sum + bytes + lengthOf(head), 0);
+  const head = [frame, field(MODEL_GRAPH, graph.length + weightBytes), graph];
+  return {
+    byteLength: lengthOf(head) + weightBytes,
+    *pieces(weightOf) {
+      yield* head;
+      for (const { name, bytes, head } of weights) {
+        yield* head;
+        yield bytesOf(name, weightOf(name), bytes);
+      }
+    },
+  };
+}
+
+/** A graph whose constants are nodes: initializers are weights, for whoever trains it. */
+function withConstants({ initializer, ...graph }: GraphProto): GraphProto {
+  const constants = initializer.map((t) =>
+    create(NodeProtoSchema, {
+      opType: "Constant",
+      name: `${t.name}`,
+      output: [`${t.name}`],
+      attribute: [{ name: "value", type: AttributeProto_AttributeType.TENSOR, t }],
+    })
+  );
+  return { ...graph, initializer: [], node: [...constants, ...graph.node] };
+}
+
+function checkLength({ graph: { name } }: OnnxModel, byteLength: number): void {
+  if (byteLength <= BYTES_MAX) return;
+  throw new RangeError(
+    `Cannot export ${name} as ONNX: the file must be smaller than 2 GiB, the most that its format holds, received ${
+      (byteLength / 2 ** 30).toFixed(1)
+    } GiB`,
+  );
+}
+
+function bytesOf(name: string, values: Float32Array | undefined, bytes: number) {
+  if (values?.byteLength !== bytes) {
+    throw new TypeError(
+      `Cannot export as ONNX: the weight "${name}" must have ${bytes / 4} elements, received ${
+        values?.length ?? "none"
+      }`,
+    );
+  }
+  return new Uint8Array(values.buffer as ArrayBuffer, values.byteOffset, bytes);
+}
+
+const frameOf = ({ metadata }: OnnxModel) =>
+  create(ModelProtoSchema, {
+    irVersion: IR_VERSION,
+    opsetImport: [{ domain: "", version: OPSET }],
+    producerName: "troupe",
+    metadataProps: Object.entries(metadata).map(([key, value]) => ({ key, value: `${value}` })),
+  });
+
+/**
+ * A graph with one input and one output.
+ *
+ * @param build writes its nodes, in ONNX's own operations.
+ */
+function onnxGraph(
+  name: string,
+  input: OnnxPort,
+  output: OnnxPort,
+  build: (write: Writer) => void,
+): GraphProto {
+  const border = ({ name, dtype, shape }: OnnxPort) => encodeValueInfo(name, dtype, shape);
+  const graph = create(GraphProtoSchema, {
+    name,
+    node: [{ name, input: [input.name], output: [output.name] }],
+    input: [border(input)],
+    output: [border(output)],
+  });
+  rewriteNodes(graph, new Map(), "value", () => build); // one node, which is the model
+  return graph;
+}
+
+/**
+ * A GPT-2 as an ONNX file, of operations of opset 20 only: `input_ids`, int64 [batch, sequence], to
+ * `logits`, f32 [batch, sequence, vocabulary]. A sequence has from 1 to `seq` tokens, and a shorter
+ * one in a batch is padded at its end, with any ids: no token sees a later one.
+ *
+ * Weights have the names of {@linkcode gpt2}; one that is tied is there once. `metadata_props` hold
+ * `model` and the sizes, by the names of {@linkcode Gpt2Config}.
+ *
+ * @param metadata what else the file tells, such as its tokenizer.
+ * @throws {RangeError} as {@linkcode gpt2}; or when it would have 2 GiB or more.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { gpt2Onnx, gpt2Parameters, initialValues } from "@troupe/troupe/kernels";
+ *
+ * const config = { layers: 1, hidden: 8, heads: 2, seq: 4, vocab: 16 };
+ * const weights = new Map(
+ *   gpt2Parameters(config).map(({ name, spec }) => [name, initialValues(spec, name, 1)]),
+ * );
+ * const file = gpt2Onnx(config, { tokenizer: "bytes" });
+ * const blob = new Blob([...file.pieces((name) => weights.get(name))]);
+ * assert.equal(blob.size, file.byteLength);
+ * ```
+ */
+export function gpt2Onnx(
+  config: Gpt2Config,
+  metadata: Readonly<Record<string, string>> = {},
+): OnnxFile {
+  const { layers, hidden, heads, seq, vocab, tie = false } = config;
+  const parameters = gpt2Parameters(config);
+  const input = { name: "input_ids", dtype: "i64", shape: ["batch", "sequence"] } as const;
+  const output = { name: "logits", dtype: "f32", shape: ["batch", "sequence", vocab] } as const;
+  const names = parameters.map(({ name }) => name);
+  return onnxFile({
+    graph: onnxGraph("gpt2", input, output, (write) => buildGpt2(write, config, names)),
+    parameters,
+    metadata: { model: "gpt2", layers, hidden, heads, seq, vocab, tie, ...metadata },
+  });
+}
+
+/** What each block needs: how heads are split, and who may attend to whom. */
+interface Shared {
+  /** Axes of a stream [batch · sequence, hidden] cut into heads. */
+  readonly byHead: string;
+  /** True where a token may attend to another, [sequence, sequence]. */
+  readonly isSeen: string;
+}
+
+function buildGpt2(write: Writer, config: Gpt2Config, parameters: readonly string[]): void {
+  const { layers, hidden, heads, vocab } = config, { node } = write, { add } = arithmetic(write);
+  const int = (...values: number[]) => write.constant("i64", values);
+  const count = (value: number) => write.constant("i64", [value], []);
+  const shape = node("Shape", ["input_ids"]);
+  const length = node("Gather", [shape, count(1)]);
+  // Beyond the last position a program that runs this finds no row, and says so.
+  const positions = node("Range", [count(0), length, count(1)]);
+  const tokens = node("Gather", ["transformer.wte.weight", "input_ids"]);
+  const sum = add(tokens, node("Gather", ["transformer.wpe.weight", positions]));
+  const shared = {
+    byHead: node("Concat", [shape, int(heads, hidden / heads)], { axis: 0 }),
+    isSeen: node("GreaterOrEqual", [node("Unsqueeze", [positions, int(1)]), positions]),
+  };
+  let x = node("Reshape", [sum, int(-1, hidden)]);
+  for (let i = 0; i < layers; i++) {
+    x = add(x, attention(write, x, `transformer.h.${i}.`, config, shared));
+    x = add(x, feedForward(write, x, `transformer.h.${i}.`));
+  }
+  const normal = layerNorm(write, x, "transformer.ln_f");
+  // A head is whole, in slices of the vocabulary, or the table of the embedding.
+  const own = parameters.filter((name) => name.startsWith("lm_head."));
+  const parts = (own.length > 0 ? own : ["transformer.wte.weight"])
+    .map((name) => node("Gemm", [normal, name], { transB: 1 }));
+  const all = parts.length > 1 ? node("Concat", parts, { axis: 1 }) : parts[0]!;
+  const logits = node("Concat", [shape, int(vocab)], { axis: 0 });
+  node("Reshape", [all, logits], {}, "logits");
+}
+
+const layerNorm = ({ node }: Writer, x: string, name: string): string =>
+  node("LayerNormalization", [x, `${name}.weight`, `${name}.bias`], {
+    axis: -1,
+    epsilon: { float: 1e-5 },
+  });
+
+const linear = ({ node }: Writer, x: string, name: string): string =>
+  node("Gemm", [x, `${name}.weight`, `${name}.bias`]);
+
+function attention(
+  write: Writer,
+  x: string,
+  prefix: string,
+  { hidden, heads }: Gpt2Config,
+  { byHead, isSeen }: Shared,
+): string {
+  const { node } = write, { mul, scalar } = arithmetic(write);
+  const qkv = linear(write, layerNorm(write, x, `${prefix}ln_1`), `${prefix}attn.c_attn`);
+  const parts = write.nodes("Split", [qkv], { axis: 1, num_outputs: 3 }, 3);
+  // Queries and values [batch, heads, sequence, width], keys with the last two axes exchanged.
+  const [q, k, v] = [[0, 2, 1, 3], [0, 2, 3, 1], [0, 2, 1, 3]].map((perm, i) =>
+    node("Transpose", [node("Reshape", [parts[i]!, byHead])], { perm })
+  ) as [string, string, string];
+  const scores = mul(node("MatMul", [q, k]), scalar(1 / Math.sqrt(hidden / heads)));
+  const masked = node("Where", [isSeen, scores, scalar(MASKED)]);
+  const mixed = node("MatMul", [node("Softmax", [masked], { axis: -1 }), v]);
+  const joined = node("Transpose", [mixed], { perm: [0, 2, 1, 3] });
+  const rows = node("Reshape", [joined, write.constant("i64", [-1, hidden])]);
+  return linear(write, rows, `${prefix}attn.c_proj`);
+}
+
+function feedForward(write: Writer, x: string, prefix: string): string {
+  const wide = linear(write, layerNorm(write, x, `${prefix}ln_2`), `${prefix}mlp.c_fc`);
+  return linear(
+    write,
+    write.node("Gelu", [wide], { approximate: "tanh" }),
+    `${prefix}mlp.c_proj`,
+  );
+}
+
+/** What else is known of the layers. */
+export interface LayersOnnxOptions {
+  /** What kind of model it is; `layers` unless given. */
+  readonly name?: string;
+  /** Ties of the layers' parameters: of those that are one the file holds the first. */
+  readonly ties?: readonly Tie[];
+  /** What else the file tells: its `metadata_props`. */
+  readonly metadata?: Readonly<Record<string, string>>;
+}
+
+/**
+ * Layers as an ONNX file, of operations of opset 20 only. Inputs are the fields of the micro-batch
+ * that they read, by name, in the sizes that the layers have; `output` is what the last returns.
+ *
+ * @param layers as for {@linkcode openPredictor}: the last returns what is asked for, no loss.
+ * @throws {TypeError} {@linkcode RangeError} when a layer cannot be built.
+ * @throws {RangeError} when the file would have 2 GiB or more.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { type Layer, layersOnnx } from "@troupe/troupe/kernels";
+ *
+ * const double: Layer = {
+ *   name: "double",
+ *   build: (g) => g.mul(g.batch("x", [2]), g.parameter("factor", [1])),
+ * };
+ * const file = layersOnnx([double]);
+ * const pieces = file.pieces((name) => name === "double.factor" ? Float32Array.of(2) : undefined);
+ * assert.equal(new Blob([...pieces]).size, file.byteLength);
+ * ```
+ */
+export function layersOnnx(layers: readonly AnyLayer[], options: LayersOnnxOptions = {}): OnnxFile {
+  const { name = "layers", ties = [], metadata = {} } = options;
+  const g = new ModelGraph(ties);
+  let x: Handed | undefined;
+  for (const layer of layers) {
+    g.prefix = layer.prefix ?? `${layer.name}.`;
+    x = buildLayer(layer, g, x);
+  }
+  if (!isValue(x)) {
+    const received = x ? "a record" : "none";
+    throw new RangeError(
+      `Cannot export as ONNX: there must be one layer or more, of which the last returns one value, received ${received}`,
+    );
+  }
+  const weights = g.parameters.map(({ spec: { name }, value }) => ({ name, value }));
+  const fields = g.fields.map(({ spec: { name }, value }) => ({ name, value }));
+  const bytes = encodeModel(g, [...fields, ...weights], [{ name: "output", value: x }]);
+  const { graph } = fromBinary(ModelProtoSchema, bytes);
+  lowerGraph(graph!);
+  useOnnxOnly(graph!);
+  const read = new Set(graph!.input.map(({ name }) => name));
+  const parameters = g.parameters.map(({ spec }) => spec).filter(({ name }) => read.has(name));
+  const isWeight = new Set(parameters.map(({ name }) => name));
+  graph!.input = graph!.input.filter(({ name }) => !isWeight.has(name!));
+  graph!.name = name;
+  return onnxFile({ graph: graph!, parameters, metadata: { model: name, ...metadata } });
+}
+
+/** The graph of all layers: parameters have their full names, and what is one is declared once. */
+class ModelGraph extends LayerGraph {
+  /** Put before the names of parameters. */
+  prefix = "";
+  readonly #canonical: ReadonlyMap<string, string>;
+
+  constructor(ties: readonly Tie[]) {
+    super();
+    this.#canonical = new Map(ties.map(([name, alias]) => [alias, name]));
+  }
+
+  override parameter(name: string, shape: readonly number[], initializer?: Initializer): Value {
+    const own = `${this.prefix}${name}`, full = this.#canonical.get(own) ?? own;
+    const known = this.parameters.find(({ spec }) => spec.name === full);
+    return known?.value ?? super.parameter(full, shape, initializer);
+  }
+
+  override batch(name: string, shape: readonly number[], dtype?: DType): Value {
+    return this.fields.find(({ spec }) => spec.name === name)?.value ??
+      super.batch(name, shape, dtype);
+  }
+
+  /** All layers are of one graph. */
+  override take(name: string): Value {
+    return this.gives.get(name) ?? super.take(name);
+  }
+
+  /** Nothing is left out of a model that is used. */
+  override dropout(x: Value): Value {
+    return x;
+  }
+}
+
+/** Operations of ONNX Runtime's own, in those of ONNX 20. */
+const IN_ONNX: Readonly<Record<string, Rewrite>> = {
+  FastGelu: (write, { input, output }) =>
+    void write.node("Gelu", input, { approximate: "tanh" }, output[0]),
+  SimplifiedLayerNormalization(write, node) {
+    const [x, weight] = node.input as [string, string],
+      { add, mul, div, scalar } = arithmetic(write);
+    const last = write.constant("i64", [-1]);
+    const square = write.node("ReduceMean", [mul(x, x), last], { keepdims: 1 });
+    const root = write.node("Sqrt", [add(square, scalar(floatOf(node, "epsilon", 1e-5)))]);
+    mul(div(x, root), weight, node.output[0]);
+  },
+  QuickGelu(write, node) {
+    const [x] = node.input as [string], factor = floatOf(node, "alpha", 1.702);
+    const inner = factor === 1 ? x : write.node("Mul", [x, write.constant("f32", [factor], [])]);
+    write.node("Mul", [x, write.node("Sigmoid", [inner])], {}, node.output[0]);
+  },
+  FusedMatMul(write, node) {
+    const [a, b] = ["transA", "transB"].map((name, i) => {
+      const operand = node.input[i]!, { length } = write.typeOf(operand).shape;
+      if (intOf(node, name, 0) === 0) return operand;
+      const perm = Array.from({ length }, (_, i) => i < length - 2 ? i : 2 * length - 3 - i);
+      return write.node("Transpose", [operand], { perm });
+    }) as [string, string];
+    const factor = write.constant("f32", [floatOf(node, "alpha", 1)], []);
+    write.node("Mul", [write.node("MatMul", [a, b]), factor], {}, node.output[0]);
+  },
+};
+
+function useOnnxOnly(graph: GraphProto): void {
+  const types = valueTypes(graph, signatureOf(graph).inputs);
+  rewriteNodes(
+    graph,
+    types,
+    "own",
+    ({ opType }) => IN_ONNX[opType!],
+  );
+}
+
+/**
+ * An MLP classifier as an ONNX file, of operations of opset 20 only: `pixels`, f32 [batch, inputs], to
+ * `logits`, f32 [batch, classes]. Weights have the names of {@linkcode mlp}; `metadata_props` hold
+ * `model` and the sizes, by the names of {@linkcode MlpConfig}.
+ *
+ * @throws {RangeError} as {@linkcode mlp}; or when it would have 2 GiB or more.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { mlpOnnx } from "@troupe/troupe/kernels";
+ *
+ * const file = mlpOnnx({ inputs: 2, hidden: 3, layers: 1, classes: 2 });
+ * const sizes = new Map([["0.weight", 6], ["0.bias", 3], ["1.weight", 6], ["1.bias", 2]]);
+ * const pieces = file.pieces((name) => new Float32Array(sizes.get(name.slice("layers.".length))!));
+ * assert.equal(new Blob([...pieces]).size, file.byteLength);
+ * ```
+ */
+export function mlpOnnx(config: MlpConfig): OnnxFile {
+  const { inputs, hidden, layers, classes } = config;
+  const input = { name: "pixels", dtype: "f32", shape: ["batch", inputs] } as const;
+  const output = { name: "logits", dtype: "f32", shape: ["batch", classes] } as const;
+  return onnxFile({
+    graph: onnxGraph("mlp", input, output, ({ node }) => {
+      let x = input.name as string;
+      for (let i = 0; i <= layers; i++) {
+        const read = [x, `layers.${i}.weight`, `layers.${i}.bias`];
+        x = i === layers
+          ? node("Gemm", read, {}, output.name)
+          : node("Gelu", [node("Gemm", read)], { approximate: "tanh" });
+      }
+    }),
+    parameters: compileModel(mlp(config, 1), "none").parameters,
+    metadata: { model: "mlp", inputs, hidden, layers, classes },
+  });
+}
+
+/** Those that hold the elements of an f32 tensor, or say in which file they lie. */
+const TENSOR_DATA = new Set([4, TENSOR_RAW_DATA, 13, 14]);
+
+/** ONNX's number of f32. */
+const FLOAT = 1;
+
+/**
+ * The file with other values of some weights, such as a model of it that was trained.
+ *
+ * Everything else stays byte for byte, and the file as long as it was, unless weights lay in files
+ * beside it, or as lists: then they lie in it, as raw data.
+ *
+ * @param weights by the names of the file's f32 initializers; those that are not named stay.
+ * @throws {TypeError} when it is no ONNX file, has no such initializer, or one of another type.
+ * @throws {RangeError} when a weight has another number of elements, or the file would have 2 GiB.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { fromOnnx, type Layer, layersOnnx, onnxWithWeights } from "@troupe/troupe/kernels";
+ *
+ * const line: Layer = {
+ *   name: "line",
+ *   build: (g) => g.mul(g.batch("x", [2, 1]), g.parameter("slope", [1])),
+ * };
+ * const bytes = await new Blob([...layersOnnx([line]).pieces(() => Float32Array.of(3))]).bytes();
+ * const weights = new Map([["line.slope", Float32Array.of(4)]]);
+ * const other = onnxWithWeights(bytes, weights);
+ * assert.equal(other.length, bytes.length);
+ * assert.deepEqual(fromOnnx(other, { loss: "mse" }).weights, weights);
+ * ```
+ */
+export function onnxWithWeights(
+  bytes: Uint8Array,
+  weights: ReadonlyMap<string, Float32Array>,
+): Uint8Array<ArrayBuffer> {
+  decodeModel(bytes);
+  const missing = new Set(weights.keys());
+  const pieces = [...rewritten(bytes, MODEL_GRAPH, (graph) => [
+    ...rewritten(graph, GRAPH_INITIALIZER, (tensor) => {
+      const { name = "", dims, dataType } = fromBinary(TensorProtoSchema, tensor);
+      const values = weights.get(name);
+      if (!values) return undefined;
+      missing.delete(name);
+      const elements = elementCount(dims.map(Number));
+      if (dataType === FLOAT && values.length === elements) return withData(tensor, values);
+      throw new RangeError(
+        `Cannot write the ONNX model: the weight ${
+          quoted(name)
+        } must be f32 of ${elements} elements, received ${values.length} for ONNX type ${dataType}`,
+      );
+    }),
+  ])];
+  const [unknown] = missing;
+  if (unknown !== undefined) {
+    throw new TypeError(
+      `Cannot write the ONNX model: weights must be among its initializers, received ${
+        quoted(unknown)
+      }`,
+    );
+  }
+  return joined(pieces);
+}
+
+/**
+ * The fields of a message, those of one number with other contents.
+ *
+ * @param contentOf the pieces of the new content; undefined where it stays.
+ */
+function* rewritten(
+  message: Uint8Array,
+  number: number,
+  contentOf: (content: Uint8Array) => readonly Uint8Array[] | undefined,
+): Generator<Uint8Array> {
+  const reader = new BinaryReader(message);
+  let kept = 0;
+  while (reader.pos < reader.len) {
+    const from = reader.pos, [field, wireType] = reader.tag();
+    if (field !== number || wireType !== WireType.LengthDelimited) {
+      reader.skip(wireType, field);
+      continue;
+    }
+    const content = contentOf(reader.bytes());
+    if (!content) continue;
+    yield message.subarray(kept, from);
+    yield header(number, content);
+    yield* content;
+    kept = reader.pos;
+  }
+  yield message.subarray(kept);
+}
+
+/** The tag and the length of a field. */
+const header = (number: number, content: readonly Uint8Array[]): Uint8Array =>
+  new BinaryWriter().tag(number, WireType.LengthDelimited).uint32(lengthOf(content)).finish();
+
+/** A tensor with other elements, where the old ones were. */
+function withData(tensor: Uint8Array, values: Float32Array): Uint8Array[] {
+  const raw = new Uint8Array(values.buffer, values.byteOffset, values.byteLength);
+  const data = [header(TENSOR_RAW_DATA, [raw]), raw], pieces: Uint8Array[] = [];
+  const reader = new BinaryReader(tensor);
+  let isWritten = false;
+  while (reader.pos < reader.len) {
+    const from = reader.pos, [field, wireType] = reader.tag();
+    reader.skip(wireType, field);
+    if (!TENSOR_DATA.has(field)) pieces.push(tensor.subarray(from, reader.pos));
+    else if (!isWritten) isWritten = pieces.push(...data) > 0;
+  }
+  return isWritten ? pieces : [...pieces, ...data];
+}
+
+function joined(pieces: readonly Uint8Array[]): Uint8Array<ArrayBuffer> {
+  const length = lengthOf(pieces);
+  if (length > BYTES_MAX) {
+    throw new RangeError(
+      `Cannot write the ONNX model: the file must be smaller than 2 GiB, the most that its format holds, received ${length} bytes`,
+    );
+  }
+  const bytes = new Uint8Array(length);
+  let at = 0;
+  for (const piece of pieces) {
+    bytes.set(piece, at);
+    at += piece.length;
+  }
+  return bytes;
+}

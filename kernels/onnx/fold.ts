@@ -1,0 +1,470 @@
+/**
+ * A file walked once: what is known before a run is computed, and of all other values their types.
+ *
+ * @module
+ */
+
+import { workOf } from "../compile/work.ts";
+import type { HostArray } from "../devices/device.ts";
+import { OPERATIONS } from "../devices/reference.ts";
+import { type Attributes, type NdArray, ndArray } from "../devices/reference/array.ts";
+import { nameError } from "../errors.ts";
+import { elementCount, ELEMENTS_MAX as SHAPES_ELEMENTS_MAX } from "../graph/shapes.ts";
+import type { Node, Value } from "../graph/value.ts";
+import { IMPORT_OPS, SETTING_PLACES } from "../import/ops/table.ts";
+import { LayerGraph, type TensorSpec } from "../layers/layer.ts";
+import { fuseNodes } from "./fuse.ts";
+import {
+  type Constant,
+  hostArray,
+  listed,
+  type OnnxGraph,
+  type OnnxInput,
+  type OnnxNode,
+  quoted,
+  shown,
+} from "./read_file.ts";
+
+/**
+ * Adds what a node computes.
+ *
+ * @param inputs what it reads.
+ * @throws {TypeError} when its operation, or how it is set, is not understood.
+ * @throws {RangeError} when its inputs do not fit together.
+ */
+export function addNode(
+  g: LayerGraph,
+  node: OnnxNode,
+  inputs: readonly (Value | undefined)[],
+): readonly Value[] {
+  const { name, op } = node, add = Object.hasOwn(IMPORT_OPS, op) ? IMPORT_OPS[op] : undefined;
+  if (!add) {
+    throw new TypeError(
+      `Cannot import the ONNX model: its operations must be among those that are understood, received ${
+        shown(op)
+      } (node ${quoted(name)})`,
+    );
+  }
+  try {
+    const made = add({ g, node, inputs }), values = "shape" in made ? [made] : made;
+    for (const { shape } of values) checkSizes(shape);
+    return values;
+  } catch (cause) {
+    throw nameError(`Cannot import ${op} of the ONNX model (node ${quoted(name)})`, cause);
+  }
+}
+
+/** Sizes of a file may be anything; a run would allocate them. */
+function checkSizes(shape: readonly number[]): void {
+  if (shape.every((size) => size >= 0) && elementCount(shape) <= SHAPES_ELEMENTS_MAX) return;
+  throw new RangeError(
+    `Cannot compute what it makes: sizes must be from 0 and their product at most ${SHAPES_ELEMENTS_MAX}, received [${shape}]`,
+  );
+}
+
+/** The most elements of a constant that is computed, and of all those of a file. */
+const ELEMENTS_MAX = { one: 2 ** 24, all: 2 ** 27 } as const;
+
+/** Operations, as {@linkcode workOf} counts them, that take as long as an element. */
+const ELEMENT_WORK = 20;
+
+/** Computes constants until they cost more than is good for anybody. */
+interface Folding {
+  /**
+   * The outputs of a node that reads constants, or asks for sizes only.
+   *
+   * @returns undefined where the node needs a run.
+   * @throws {RangeError} when all constants together cost too much.
+   */
+  fold(node: OnnxNode, inputs: readonly (Value | undefined)[]): readonly Constant[] | undefined;
+}
+
+/** Opens the folding of one file. */
+function openFolding(): Folding {
+  let all = 0;
+  const spend = (elements: number, node: OnnxNode) => {
+    all += elements;
+    if (elements <= ELEMENTS_MAX.one && all <= ELEMENTS_MAX.all) return;
+    throw new RangeError(
+      `Cannot import the ONNX model: what it computes of constants must be at most ${ELEMENTS_MAX.one} elements, and ${ELEMENTS_MAX.all} in all, received more at ${node.op} (node ${
+        quoted(node.name)
+      })`,
+    );
+  };
+  return {
+    fold(node, inputs) {
+      const own = Object.hasOwn(OWN_OPS, node.op) ? OWN_OPS[node.op] : undefined;
+      const isKnown = inputs.every((input) => !input || input.data);
+      if (own && (isKnown || SHAPE_OPS.has(node.op))) {
+        return [own(node, inputs, (elements) => spend(elements, node))];
+      }
+      if (!isKnown) return undefined;
+      const g = new LayerGraph();
+      const operands = inputs.map((one) => one && g.constant(one.data!, one.shape, one.dtype));
+      const outputs = addNode(g, node, operands);
+      const elements = g.nodes.flatMap((one) => one.outputs)
+        .reduce((sum, { shape }) => sum + elementCount(shape), 0);
+      spend(Math.max(elements, workOf(g.nodes) / ELEMENT_WORK), node);
+      return evaluate(g, outputs);
+    },
+  };
+}
+
+const toNumbers = (value: Value | undefined): number[] =>
+  value?.data ? Array.from(value.data, Number) : [];
+
+/** They read the shape of their input only. */
+const SHAPE_OPS = new Set(["Shape", "Size"]);
+
+/** Makes a constant; says how many elements that will be before it does. */
+type OwnOp = (
+  node: OnnxNode,
+  inputs: readonly (Value | undefined)[],
+  spend: (elements: number) => void,
+) => Constant;
+
+const int64 = (numbers: readonly number[], shape: readonly number[]): Constant => ({
+  dtype: "i64",
+  shape,
+  data: hostArray("i64", numbers),
+});
+
+/** Operations of which no graph has need, as their results are known. */
+const OWN_OPS: Readonly<Record<string, OwnOp>> = {
+  Constant(node) {
+    if (node.value) return node.value;
+    throw new TypeError(
+      `Cannot import the ONNX model: a Constant must have a value that is a tensor or numbers, received none (node ${
+        quoted(node.name)
+      })`,
+    );
+  },
+  Shape({ attributes: { start, end } }, [x]) {
+    const sizes = x!.shape.slice(Number(start ?? 0), end === undefined ? undefined : Number(end));
+    return int64(sizes, [sizes.length]);
+  },
+  Size: (_, [x]) => int64([elementCount(x!.shape)], []),
+  ConstantOfShape(node, [sizes], spend) {
+    const { value } = node, shape = toNumbers(sizes), dtype = value?.dtype ?? "f32";
+    if (shape.some((size) => size < 0)) {
+      throw new RangeError(
+        `Cannot import the ONNX model: the shape of a ConstantOfShape must have sizes from 0, received [${shape}] (node ${
+          quoted(node.name)
+        })`,
+      );
+    }
+    spend(elementCount(shape));
+    const data = hostArray(dtype, Array(elementCount(shape)).fill(value?.data[0] ?? 0));
+    return { dtype, shape, data };
+  },
+  Range(_, inputs, spend) {
+    const [start = 0, limit = 0, delta = 1] = inputs.map((one) => toNumbers(one)[0]);
+    const length = Math.max(0, Math.ceil((limit - start) / delta));
+    spend(length);
+    const dtype = inputs[0]!.dtype;
+    const numbers = Array.from({ length }, (_, i) => start + i * delta);
+    return { dtype, shape: [length], data: hostArray(dtype, numbers) };
+  },
+};
+
+/** The names of operations that no graph needs. */
+export const KNOWN_OPS: readonly string[] = Object.keys(OWN_OPS);
+
+/** Computes values of a graph without inputs. */
+function evaluate(g: LayerGraph, outputs: readonly Value[]): Constant[] {
+  const arrays = new Map<Value, NdArray>();
+  const arrayOf = (value: Value) => {
+    const known = arrays.get(value) ?? ndArray(value.dtype, value.shape, numbersOf(value.data!));
+    arrays.set(value, known);
+    return known;
+  };
+  for (const node of g.nodes) {
+    const name = node.domain ? `${node.domain}.${node.op}` : node.op;
+    const operation = Object.hasOwn(OPERATIONS, name) ? OPERATIONS[name] : undefined;
+    if (!operation) {
+      throw new TypeError(
+        `Cannot import the ONNX model: operations on constants must be known to the reference device, received ${name}`,
+      );
+    }
+    const results = operation(node.inputs.map(arrayOf), attributesOf(node), node.outputs.length);
+    [results].flat().forEach((array, i) => arrays.set(node.outputs[i]!, array));
+  }
+  return outputs.map((value) => {
+    if (value.data) return { dtype: value.dtype, shape: value.shape, data: value.data };
+    const { dtype, shape, values } = arrayOf(value);
+    return { dtype, shape, data: hostArray(dtype, values) };
+  });
+}
+
+const numbersOf = (data: HostArray): ArrayLike<number> =>
+  data instanceof BigInt64Array ? Float64Array.from(data, Number) : data;
+
+/** The attributes of a graph's node as the reference device asks for them. */
+function attributesOf({ attributes }: Node): Attributes {
+  return {
+    number(name, otherwise) {
+      const value = attributes[name];
+      if (typeof value === "object" && "float" in value) return value.float;
+      return typeof value === "number" ? value : otherwise;
+    },
+    string: (name, otherwise) => String(attributes[name] ?? otherwise),
+    numbers(name) {
+      const value = attributes[name];
+      return Array.isArray(value) ? value : undefined;
+    },
+  };
+}
+
+/** Sizes by the names that the file has for them; one without a name is `input.axis`. */
+export type Dimensions = Readonly<Record<string, number>>;
+
+/**
+ * The inputs with every size a number.
+ *
+ * @throws {TypeError} when a size is neither in the file nor given, or the file has none of a name.
+ * @throws {RangeError} when a size is no whole number from 1, or an input too large.
+ */
+export function staticInputs(
+  inputs: readonly OnnxInput[],
+  dimensions: Dimensions,
+): readonly TensorSpec[] {
+  const known = new Set(inputs.flatMap(({ shape }) => shape.filter(isName)));
+  for (const [name, size] of Object.entries(dimensions)) {
+    if (!known.has(name)) {
+      throw new TypeError(
+        `Cannot import the ONNX model: dimensions must be among those that it leaves open, ${
+          listed(known) || "of which it has none"
+        }, received ${quoted(name)}`,
+      );
+    }
+    if (Number.isSafeInteger(size) && size >= 1) continue;
+    throw new RangeError(
+      `Cannot import the ONNX model: the dimension ${
+        quoted(name)
+      } must be a whole number from 1, received ${size}`,
+    );
+  }
+  return inputs.map(({ name, dtype, shape }) => {
+    const sizes = shape.map((size) =>
+      typeof size === "number" ? size : given(dimensions, size, name)
+    );
+    if (elementCount(sizes) <= SHAPES_ELEMENTS_MAX) return { name, dtype, shape: sizes };
+    throw new RangeError(
+      `Cannot import the ONNX model: the input ${
+        quoted(name)
+      } must have at most ${SHAPES_ELEMENTS_MAX} elements, received shape [${sizes}]`,
+    );
+  });
+}
+
+const isName = (size: number | string): size is string => typeof size === "string";
+
+function given(dimensions: Dimensions, size: string, input: string): number {
+  if (Object.hasOwn(dimensions, size)) return dimensions[size]!;
+  throw new TypeError(
+    `Cannot import the ONNX model: the dimension ${quoted(size)} of its input ${
+      quoted(input)
+    } must be given, received ${listed(Object.keys(dimensions)) || "none"}`,
+  );
+}
+
+/** The name of the first axis of all inputs, where it is one that is given: that of samples. */
+export function samplesDimension(inputs: readonly OnnxInput[]): string | undefined {
+  const names = new Set(inputs.map(({ shape }) => shape[0]));
+  const [first] = names;
+  return names.size === 1 && typeof first === "string" ? first : undefined;
+}
+
+/** A weight of a file. */
+interface Weight {
+  readonly shape: readonly number[];
+  /** With what it begins. */
+  readonly data: Float32Array;
+  /** Whether it is not trained. */
+  readonly isFrozen: boolean;
+}
+
+/** What the graph of any layer can have of a file, by name. */
+interface SourceTables {
+  readonly inputs: ReadonlyMap<string, TensorSpec>;
+  readonly weights: ReadonlyMap<string, Weight>;
+  readonly constants: ReadonlyMap<string, Constant>;
+}
+
+/** Finds values by name, in one graph. */
+export interface Sources {
+  /** Undefined where the file has none of that name, as far as it is known. */
+  get(name: string): Value | undefined;
+  set(name: string, value: Value): void;
+}
+
+/**
+ * Opens the sources of a graph: each becomes a part of it when it is asked for.
+ *
+ * [Note: whole numbers] Exporters write ids as int64. Their fields are int32 as everywhere in Troupe,
+ * and are widened where they are read.
+ *
+ * @param parameterOf what the graph calls a weight.
+ */
+export function openSources(
+  g: LayerGraph,
+  { inputs, weights, constants }: SourceTables,
+  parameterOf: (weight: string) => string = (weight) => weight,
+): Sources {
+  const values = new Map<string, Value>();
+  const make = (name: string): Value | undefined => {
+    const constant = constants.get(name);
+    if (constant) return g.constant(constant.data, constant.shape, constant.dtype);
+    const weight = weights.get(name);
+    if (weight) return parameter(g, parameterOf(name), weight);
+    const field = inputs.get(name);
+    if (!field) return undefined;
+    const { dtype, shape } = field;
+    return dtype === "i64"
+      ? g.cast(g.batch(name, shape, "i32"), "i64")
+      : g.batch(name, shape, dtype);
+  };
+  return {
+    get(name) {
+      const value = values.get(name) ?? make(name);
+      if (value) values.set(name, value);
+      return value;
+    },
+    set: (name, value) => void values.set(name, value),
+  };
+}
+
+function parameter(g: LayerGraph, name: string, { shape, isFrozen }: Weight): Value {
+  const value = g.parameter(name, shape);
+  const declared = g.parameters.at(-1)!;
+  if (isFrozen) declared.spec = { ...declared.spec, frozen: true };
+  return value;
+}
+
+/** A node that a run computes. */
+export interface Step {
+  readonly node: OnnxNode;
+  /** The names of what it reads, one for each value whatever the file calls it; empty where left out. */
+  readonly reads: readonly string[];
+  /** What it makes. */
+  readonly makes: readonly TensorSpec[];
+  /** Its work, as models are cut by it. */
+  readonly work: number;
+  /** The nodes of {@linkcode Plan.graph} that it became. */
+  readonly from: number;
+  readonly to: number;
+}
+
+/** What a file computes, step by step. */
+export interface Plan extends SourceTables {
+  readonly steps: readonly Step[];
+  /** All steps in one graph. */
+  readonly graph: LayerGraph;
+  /** What the file calls a value, in the graph. */
+  readonly valueOf: (name: string) => Value | undefined;
+  /** The one name of a value for which a file has several. */
+  readonly canonical: (name: string) => string;
+}
+
+/** What a plan is made from. */
+interface PlanInput {
+  readonly file: OnnxGraph;
+  /** The inputs with every size a number. */
+  readonly inputs: readonly TensorSpec[];
+  /** Which weights are not trained. */
+  readonly isFrozen: (weight: string) => boolean;
+  /** Which are no weights but constants, such as masks of attention. */
+  readonly isConstant?: (weight: string) => boolean;
+}
+
+/**
+ * Walks a file.
+ *
+ * @throws {TypeError} naming the node whose operation, settings or inputs are not understood.
+ */
+export function planFile({ file, inputs, ...kinds }: PlanInput): Plan {
+  const { weights, constants } = sortInitializers(file, kinds);
+  const tables = { inputs: new Map(inputs.map((spec) => [spec.name, spec])), weights, constants };
+  const graph = new LayerGraph(), sources = openSources(graph, tables), folding = openFolding();
+  const steps: Step[] = [], names = new Map<Value, string>(), same = new Map<string, string>();
+  const canonical = (name: string) => same.get(name) ?? name;
+  const made = new Set<string>([...tables.inputs.keys(), ...file.initializers.keys()]);
+  for (const node of fuseNodes(file)) {
+    const reads = node.inputs.map(canonical);
+    for (const [place, constant] of node.constants) {
+      while (reads.length <= place) reads.push("");
+      reads[place] = `${node.outputs[0]}.setting.${place}`;
+      constants.set(reads[place], constant);
+    }
+    const values = reads.map((name) => name === "" ? undefined : readOf(name, node));
+    for (const name of node.outputs) declare(name, node);
+    const folded = folding.fold(node, values);
+    if (folded) {
+      node.outputs.forEach((name, i) => name && folded[i] && constants.set(name, folded[i]));
+      continue;
+    }
+    const from = graph.nodes.length,
+      outputs = addNode(graph, node, values),
+      to = graph.nodes.length;
+    reads.forEach((name, i) => values[i] && names.set(values[i], name));
+    const makes = node.outputs.flatMap((name, i): TensorSpec[] => {
+      const value = outputs[i];
+      if (!name || !value) return [];
+      sources.set(name, value);
+      const known = names.get(value);
+      if (known !== undefined) {
+        same.set(name, known);
+        return [];
+      }
+      names.set(value, name);
+      return [{ name, dtype: value.dtype, shape: value.shape }];
+    });
+    const work = workOf(graph.nodes.slice(from, to));
+    if (makes.length > 0) steps.push({ node, reads, makes, work, from, to });
+  }
+  return { ...tables, steps, graph, valueOf: (name) => sources.get(canonical(name)), canonical };
+
+  function readOf(name: string, node: OnnxNode): Value {
+    const value = sources.get(name);
+    if (value) return value;
+    throw new TypeError(
+      `Cannot import the ONNX model: what a node reads must be made before it, received ${
+        quoted(name)
+      } as an input of ${shown(node.op)} (node ${quoted(node.name)})`,
+    );
+  }
+
+  function declare(name: string, node: OnnxNode): void {
+    if (name === "") return;
+    if (!made.has(name)) return void made.add(name);
+    throw new TypeError(
+      `Cannot import the ONNX model: values must be made once, received ${
+        quoted(name)
+      } again from ${shown(node.op)} (node ${quoted(node.name)})`,
+    );
+  }
+}
+
+/** Numbers with a fraction are weights, but for settings of operations; all others are constants. */
+function sortInitializers(
+  { initializers, nodes }: OnnxGraph,
+  { isFrozen, isConstant = () => false }: Pick<PlanInput, "isFrozen" | "isConstant">,
+) {
+  const settings = new Set(
+    nodes.flatMap(({ op, inputs }) =>
+      (Object.hasOwn(SETTING_PLACES, op) ? SETTING_PLACES[op]! : [])
+        .map((place) => inputs[place] ?? "")
+    ),
+  );
+  const weights = new Map<string, Weight>(), constants = new Map<string, Constant>();
+  const statistics = new Set(
+    nodes.filter(({ op }) => op === "BatchNormalization").flatMap(({ inputs }) => inputs.slice(3)),
+  );
+  for (const [name, constant] of initializers) {
+    const { shape, data } = constant;
+    if (data instanceof Float32Array && !settings.has(name) && !isConstant(name)) {
+      weights.set(name, { shape, data, isFrozen: statistics.has(name) || isFrozen(name) });
+    } else constants.set(name, constant);
+  }
+  return { weights, constants };
+}

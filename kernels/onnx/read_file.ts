@@ -1,0 +1,475 @@
+/**
+ * An ONNX file as a graph of plain records, its nodes in the form of one opset.
+ *
+ * @module
+ */
+
+import { fromBinary } from "@bufbuild/protobuf";
+import type { DType, HostArray } from "../devices/device.ts";
+import { elementCount, ELEMENTS_MAX } from "../graph/shapes.ts";
+import type { Attribute } from "../graph/value.ts";
+import {
+  type AttributeProto,
+  AttributeProto_AttributeType,
+  type GraphProto,
+  type ModelProto,
+  ModelProtoSchema,
+  type NodeProto,
+  type TensorProto,
+  TensorProto_DataLocation,
+  type ValueInfoProto,
+} from "./onnx_pb.ts";
+
+/** Characters of a name. */
+const LENGTH_MAX = 500;
+
+/** What would end a line, move the cursor or turn the direction of writing. */
+const UNSAFE = /[\p{Cc}\p{Bidi_Control}\u2028\u2029]/u;
+
+/**
+ * Refuses names that cannot be shown as they are.
+ *
+ * @throws {TypeError} with the beginning of the first one.
+ */
+function checkNames({ node, initializer, input, output }: GraphProto): void {
+  for (const { name, opType, domain, input, output, attribute } of node) {
+    check("the names of nodes", [name, opType, domain, ...input, ...output]);
+    check("the names of attributes", attribute.map((one) => one.name));
+  }
+  check("the names of initializers", initializer.map(({ name }) => name));
+  check("the names of inputs and outputs", [...input, ...output].map(({ name }) => name));
+  const dims = input.flatMap(({ type }) =>
+    type?.value.case === "tensorType" ? type.value.value.shape?.dim ?? [] : []
+  );
+  check(
+    "the names of sizes",
+    dims.map(({ value }) => value.case === "dimParam" ? value.value : ""),
+  );
+}
+
+function check(what: string, names: readonly (string | undefined)[]): void {
+  const bad = names.find((name = "") => name.length > LENGTH_MAX || UNSAFE.test(name));
+  if (bad === undefined) return;
+  const shown = bad.slice(0, 100).replace(new RegExp(UNSAFE, "gu"), "\ufffd");
+  throw new TypeError(
+    `Cannot import the ONNX model: ${what} must have at most ${LENGTH_MAX} characters, and none that controls how text is shown, received "${shown}"`,
+  );
+}
+
+/** The most characters that are shown of what a file says. */
+const SHOWN_MAX = 120;
+
+/** The most names that are listed. */
+const NAMES_MAX = 20;
+
+/** What a file says, in quotes. */
+export const quoted = (text: string): string =>
+  JSON.stringify(text.length > SHOWN_MAX ? `${text.slice(0, SHOWN_MAX)}…` : text);
+
+/** The same without quotes. */
+export const shown = (text: string): string => quoted(text).slice(1, -1);
+
+/** Some names, without quotes. */
+export const listed = (names: Iterable<string>): string =>
+  Array.from(names, shown).slice(0, NAMES_MAX).join(", ");
+
+/** A tensor whose elements are known before any run. */
+export interface Constant {
+  /** The type of its elements. */
+  readonly dtype: DType;
+  /** Its sizes. */
+  readonly shape: readonly number[];
+  /** Its elements. */
+  readonly data: HostArray;
+}
+
+/** The bytes of files that lie beside a model, by the names by which it knows them. */
+export type ExternalFiles = Readonly<Record<string, Uint8Array>>;
+
+/** How the elements of one of ONNX's types are read. */
+interface ElementType {
+  readonly bytes: number;
+  readonly dtype: DType;
+  /** The elements of memory that begins where an array may begin. */
+  readonly view: (buffer: ArrayBuffer) => Exclude<HostArray, Float16Array> | NumberArray;
+  /** Where they lie if not in `raw_data`. */
+  readonly field: "floatData" | "int32Data" | "int64Data" | "doubleData" | "uint64Data";
+}
+
+type NumberArray =
+  | Int8Array
+  | Uint16Array
+  | Int16Array
+  | Uint32Array
+  | BigUint64Array
+  | Float64Array;
+
+/** By ONNX's numbers of the types. What no device holds is widened; f64 is rounded. */
+const ELEMENT_TYPES: Readonly<Record<number, ElementType>> = {
+  1: { bytes: 4, dtype: "f32", view: (b) => new Float32Array(b), field: "floatData" },
+  2: { bytes: 1, dtype: "i32", view: (b) => new Uint8Array(b), field: "int32Data" },
+  3: { bytes: 1, dtype: "i32", view: (b) => new Int8Array(b), field: "int32Data" },
+  4: { bytes: 2, dtype: "i32", view: (b) => new Uint16Array(b), field: "int32Data" },
+  5: { bytes: 2, dtype: "i32", view: (b) => new Int16Array(b), field: "int32Data" },
+  6: { bytes: 4, dtype: "i32", view: (b) => new Int32Array(b), field: "int32Data" },
+  7: { bytes: 8, dtype: "i64", view: (b) => new BigInt64Array(b), field: "int64Data" },
+  9: { bytes: 1, dtype: "bool", view: (b) => new Uint8Array(b), field: "int32Data" },
+  11: { bytes: 8, dtype: "f32", view: (b) => new Float64Array(b), field: "doubleData" },
+  12: { bytes: 4, dtype: "i64", view: (b) => new Uint32Array(b), field: "uint64Data" },
+  13: { bytes: 8, dtype: "i64", view: (b) => new BigUint64Array(b), field: "uint64Data" },
+};
+
+/** The type of device that holds elements of one of ONNX's types; undefined where none does. */
+export const dtypeOf = (type: number | undefined): DType | undefined =>
+  ELEMENT_TYPES[type ?? 0]?.dtype;
+
+/** Elements of any type as those of a device's. */
+export function hostArray(dtype: DType, numbers: Iterable<number | bigint>): HostArray {
+  if (dtype === "i64") return BigInt64Array.from(numbers, toInt64);
+  const all = Array.isArray(numbers) ? numbers as number[] : Array.from(numbers, Number);
+  if (dtype === "i32") return Int32Array.from(all);
+  if (dtype === "bool") return Uint8Array.from(all, (one) => +(one !== 0));
+  return Float32Array.from(all);
+}
+
+const INT64_MAX = 2n ** 63n - 1n;
+
+/** The ends of slices are often the largest number that there is, which f64 does not hold. */
+function toInt64(value: number | bigint): bigint {
+  const whole = typeof value === "bigint" ? value : BigInt(Math.trunc(value));
+  return whole > INT64_MAX ? INT64_MAX : whole < -INT64_MAX ? -INT64_MAX : whole;
+}
+
+/**
+ * Reads a tensor.
+ *
+ * @param what it is called in messages.
+ * @param external files beside the model.
+ * @throws {TypeError} when its type is unknown, or its elements lie in a file that is not given.
+ * @throws {RangeError} when its sizes and its bytes differ.
+ */
+function readTensor(tensor: TensorProto, what: string, external: ExternalFiles): Constant {
+  const refuse = (must: string, received: unknown): never => {
+    throw new RangeError(
+      `Cannot import the ONNX model: ${what} must ${must}, received ${received}`,
+    );
+  };
+  const type = ELEMENT_TYPES[tensor.dataType ?? 0];
+  if (!type) {
+    throw new TypeError(
+      `Cannot import the ONNX model: ${what} must hold f32, f64, whole numbers or bool, received ONNX type ${
+        tensor.dataType ?? 0
+      }`,
+    );
+  }
+  const shape = tensor.dims.map(Number), elements = elementCount(shape);
+  if (shape.some((size) => !(size >= 0)) || !(elements <= ELEMENTS_MAX)) {
+    refuse(`have sizes from 0 whose product is at most ${ELEMENTS_MAX}`, `[${shape}]`);
+  }
+  const raw = rawBytes(tensor, what, external), bytes = elements * type.bytes;
+  const listed = tensor[type.field];
+  if (raw ? raw.length !== bytes : listed.length !== elements) {
+    refuse(
+      `have the ${bytes} bytes of its sizes [${shape}]`,
+      raw ? `${raw.length} bytes` : `${listed.length} elements`,
+    );
+  }
+  const values = raw ? type.view(raw.slice().buffer) : listed;
+  // Weights are the bulk of a file: they are not walked.
+  const data = values instanceof Float32Array || values instanceof Int32Array ||
+      values instanceof BigInt64Array
+    ? values
+    : hostArray(type.dtype, values);
+  return { dtype: type.dtype, shape, data };
+}
+
+/** The bytes of the elements; undefined where the tensor lists them. */
+function rawBytes(
+  { rawData, dataLocation, externalData }: TensorProto,
+  what: string,
+  external: ExternalFiles,
+): Uint8Array | undefined {
+  const isExternal = dataLocation === TensorProto_DataLocation.EXTERNAL || externalData.length > 0;
+  if (!isExternal) return rawData;
+  const said = new Map(externalData.map(({ key, value }) => [key ?? "", value ?? ""]));
+  const location = said.get("location") ?? "", offset = Number(said.get("offset") ?? 0);
+  const file = Object.hasOwn(external, location) ? external[location] : undefined;
+  if (!file) {
+    throw new TypeError(
+      `Cannot import the ONNX model: ${what} lies in the file ${
+        quoted(location)
+      } beside it, which must be given as one of \`external\`, received [${
+        listed(Object.keys(external))
+      }]`,
+    );
+  }
+  const length = Number(said.get("length") ?? file.length - offset);
+  if (offset >= 0 && length >= 0 && offset + length <= file.length) {
+    return file.subarray(offset, offset + length);
+  }
+  throw new RangeError(
+    `Cannot import the ONNX model: ${what} must lie within the ${file.length} bytes of ${
+      quoted(location)
+    }, received ${length} bytes from ${offset} on`,
+  );
+}
+
+/** A node of a file. */
+export interface OnnxNode {
+  /** Its name, or that of its first output. */
+  readonly name: string;
+  /** ONNX's name of the operation, after its domain where that is not ONNX's own. */
+  readonly op: string;
+  /** The names of what it reads; empty where it is left out. */
+  readonly inputs: readonly string[];
+  /** The names of what it computes; empty where nobody wants it. */
+  readonly outputs: readonly string[];
+  /** Its settings. */
+  readonly attributes: Readonly<Record<string, Attribute>>;
+  /** The one that is a tensor: `value` of Constant and ConstantOfShape. */
+  readonly value?: Constant;
+  /** Inputs that are the node's own: settings that were attributes in older opsets, by their place. */
+  readonly constants: ReadonlyMap<number, Constant>;
+}
+
+/** What changed with an opset, for nodes of those before. */
+interface Change {
+  readonly before: number;
+  readonly upgrade: (node: OnnxNode) => OnnxNode;
+}
+
+/** Attributes that became inputs, each at its place: lists of whole numbers, or scalars. */
+const toInputs = (...names: readonly string[]) => (node: OnnxNode): OnnxNode => {
+  const attributes = { ...node.attributes }, constants = new Map(node.constants);
+  for (const [i, name] of names.entries()) {
+    const value = attributes[name];
+    delete attributes[name];
+    if (value !== undefined) constants.set(i + 1, constantFrom(value));
+  }
+  return { ...node, attributes, constants };
+};
+
+function constantFrom(value: Attribute): Constant {
+  if (Array.isArray(value)) {
+    return { dtype: "i64", shape: [value.length], data: hostArray("i64", value) };
+  }
+  const { float } = value as { float: number };
+  return { dtype: "f32", shape: [], data: Float32Array.of(float) };
+}
+
+/** Softmax of all axes from one on, taken as one. */
+const flattened = (node: OnnxNode): OnnxNode => ({
+  ...node,
+  attributes: { ...node.attributes, axis: node.attributes.axis ?? 1, flattened: 1 },
+});
+
+/** Sizes by factors only, each pixel that of the place below. */
+const simpleResize = (node: OnnxNode): OnnxNode => ({
+  ...node,
+  op: "Resize",
+  inputs: [node.inputs[0]!, "", node.inputs[1]!],
+  attributes: {
+    mode: node.attributes.mode ?? "nearest",
+    coordinate_transformation_mode: "asymmetric",
+    nearest_mode: "floor",
+  },
+});
+
+const AXES_13 = ["Squeeze", "Unsqueeze", "ReduceSum"];
+const AXES_18 = [
+  ...["ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1", "ReduceL2"],
+  ...["ReduceLogSum", "ReduceLogSumExp", "ReduceSumSquare"],
+];
+
+const each = (ops: readonly string[], change: Change) =>
+  Object.fromEntries(ops.map((op) => [op, change]));
+
+const CHANGES: Readonly<Record<string, Change>> = {
+  ...each(AXES_13, { before: 13, upgrade: toInputs("axes") }),
+  ...each(AXES_18, { before: 18, upgrade: toInputs("axes") }),
+  ...each(["Softmax", "LogSoftmax"], { before: 13, upgrade: flattened }),
+  Split: { before: 13, upgrade: toInputs("split") },
+  Slice: { before: 10, upgrade: toInputs("starts", "ends", "axes") },
+  Clip: { before: 11, upgrade: toInputs("min", "max") },
+  Dropout: { before: 12, upgrade: toInputs("ratio") },
+  Pad: { before: 11, upgrade: toInputs("pads", "value") },
+  Upsample: { before: Infinity, upgrade: simpleResize },
+  Resize: { before: 11, upgrade: simpleResize },
+  GroupNormalization: {
+    before: 21,
+    upgrade: (node) => ({ ...node, attributes: { ...node.attributes, scale_of_groups: 1 } }),
+  },
+};
+
+/** A node as the newest opset writes it. */
+function upgradeNode(node: OnnxNode, version: number): OnnxNode {
+  const change = Object.hasOwn(CHANGES, node.op) ? CHANGES[node.op] : undefined;
+  return change && version < change.before ? change.upgrade(node) : node;
+}
+
+/** An input of a file; sizes that only a run knows have names. */
+export interface OnnxInput {
+  /** Its name. */
+  readonly name: string;
+  /** The type of its elements. */
+  readonly dtype: DType;
+  /** Its sizes, or their names; one without a name is `input.axis`. */
+  readonly shape: readonly (number | string)[];
+}
+
+/** What a file holds. */
+export interface OnnxGraph {
+  readonly nodes: readonly OnnxNode[];
+  readonly inputs: readonly OnnxInput[];
+  /** The names of its outputs. */
+  readonly outputs: readonly string[];
+  /** Its initializers, by name. */
+  readonly initializers: ReadonlyMap<string, Constant>;
+}
+
+/** The opsets whose nodes are understood. */
+const OPSETS = { least: 9, most: 23 } as const;
+
+/** More would take minutes to compile. Exports of the largest networks have some thousands. */
+const NODES_MAX = 20_000;
+
+/** The most values that all nodes name: a sum of n becomes n nodes. */
+const OPERANDS_MAX = 4 * NODES_MAX;
+
+/** ONNX's own operations have no domain, or this one. */
+const ONNX_DOMAIN = "ai.onnx";
+
+/**
+ * Decodes a file.
+ *
+ * @throws {TypeError} when it is no ONNX model, is truncated, or holds what is not understood.
+ * @throws {RangeError} when a tensor has other sizes than it has bytes.
+ */
+export function readOnnx(bytes: Uint8Array, external: ExternalFiles): OnnxGraph {
+  const model = decodeModel(bytes), graph = model.graph!;
+  const version = opsetOf(model);
+  checkNames(graph);
+  if (graph.sparseInitializer.length > 0) {
+    const name = graph.sparseInitializer[0]!.values?.name ?? "";
+    throw refusal("its initializers must be dense", `the sparse ${quoted(name)}`);
+  }
+  const initializers = new Map(graph.initializer.map((tensor) => {
+    const name = tensor.name ?? "";
+    return [name, readTensor(tensor, `the initializer ${quoted(name)}`, external)];
+  }));
+  return {
+    nodes: graph.node.map((node) => upgradeNode(readNode(node, external), version)),
+    inputs: graph.input.filter(({ name }) => !initializers.has(name ?? "")).map(readInput),
+    outputs: graph.output.map(({ name }) => name ?? ""),
+    initializers,
+  };
+}
+
+const refusal = (must: string, received: string) =>
+  new TypeError(`Cannot import the ONNX model: ${must}, received ${received}`);
+
+/** The message that a file is. */
+export function decodeModel(bytes: Uint8Array): ModelProto & { graph: GraphProto } {
+  let model: ModelProto | undefined;
+  try {
+    model = fromBinary(ModelProtoSchema, bytes);
+  } catch {
+    // Its reasons are those of a format that the file may not have.
+  }
+  const { graph } = model ?? {};
+  const nodes = graph?.node ?? [];
+  const operands = nodes.reduce((sum, { input, output }) => sum + input.length + output.length, 0);
+  if (nodes.length > NODES_MAX || operands > OPERANDS_MAX) {
+    throw refusal(
+      `it must have at most ${NODES_MAX} nodes with ${OPERANDS_MAX} inputs and outputs`,
+      `${nodes.length} with ${operands}`,
+    );
+  }
+  if (model && graph && graph.node.length > 0) return Object.assign(model, { graph });
+  const what = model ? "no graph with nodes" : "what is no such message, or not all of it";
+  throw refusal("the file must be one", `${bytes.length} bytes with ${what}`);
+}
+
+function opsetOf({ opsetImport }: ModelProto): number {
+  const own = opsetImport.find(({ domain = "" }) => domain === "" || domain === ONNX_DOMAIN);
+  const version = Number(own?.version ?? 0);
+  if (version >= OPSETS.least && version <= OPSETS.most) return version;
+  throw refusal(
+    `its opset must be from ${OPSETS.least} to ${OPSETS.most}`,
+    version === 0 ? "none, as of a file that is not all there" : `${version}`,
+  );
+}
+
+function readInput({ name = "", type }: ValueInfoProto): OnnxInput {
+  const what = `the input ${quoted(name)}`;
+  const tensor = type?.value.case === "tensorType" ? type.value.value : undefined;
+  const dtype = dtypeOf(tensor?.elemType), dims = tensor?.shape?.dim;
+  if (!name || !dtype || !dims || ![1, 6, 7, 9].includes(tensor.elemType ?? 0)) {
+    throw refusal(
+      `${what} must be a tensor of f32, i32, i64 or bool whose number of axes is said`,
+      tensor ? `ONNX type ${tensor.elemType ?? 0}` : "no such tensor",
+    );
+  }
+  const shape = dims.map(({ value }, axis) => {
+    const size = value.case === "dimValue" ? Number(value.value) : 0;
+    const called = value.case === "dimParam" ? value.value : "";
+    return size > 0 ? size : called || `${name}.${axis}`;
+  });
+  return { name, dtype, shape };
+}
+
+function readNode(node: NodeProto, external: ExternalFiles): OnnxNode {
+  const { domain = "", opType = "", input, output } = node;
+  const name = node.name || output[0] || opType;
+  const settings = new Map<string, Attribute>();
+  let value: Constant | undefined;
+  for (const one of node.attribute) {
+    const tensor = constantOf(one, name, external);
+    if (tensor) value = tensor;
+    else settings.set(one.name ?? "", attributeOf(one, opType, name));
+  }
+  const attributes = Object.fromEntries(settings);
+  const op = domain === "" || domain === ONNX_DOMAIN ? opType : `${domain}.${opType}`;
+  const read = { name, op, inputs: input, outputs: output, attributes, constants: new Map() };
+  return value ? { ...read, value } : read;
+}
+
+/** The tensor that an attribute is: `value` of Constant and ConstantOfShape, in whichever form. */
+function constantOf(
+  { name, t, f, i, floats, ints }: AttributeProto,
+  node: string,
+  external: ExternalFiles,
+): Constant | undefined {
+  if (t) return readTensor(t, `a constant of the node ${quoted(node)}`, external);
+  switch (name) {
+    case "value_float":
+      return { dtype: "f32", shape: [], data: Float32Array.of(f ?? 0) };
+    case "value_int":
+      return { dtype: "i64", shape: [], data: BigInt64Array.of(i ?? 0n) };
+    case "value_floats":
+      return { dtype: "f32", shape: [floats.length], data: Float32Array.from(floats) };
+    case "value_ints":
+      return { dtype: "i64", shape: [ints.length], data: BigInt64Array.from(ints) };
+  }
+}
+
+function attributeOf(attribute: AttributeProto, op: string, node: string): Attribute {
+  const { FLOAT, INT, INTS, STRING, FLOATS } = AttributeProto_AttributeType;
+  switch (attribute.type) {
+    case FLOAT:
+      return { float: attribute.f ?? 0 };
+    case INT:
+      return Number(attribute.i ?? 0n);
+    case INTS:
+      return attribute.ints.map(Number);
+    case STRING:
+      return new TextDecoder().decode(attribute.s);
+    case FLOATS:
+      return attribute.floats;
+  }
+  throw new TypeError(
+    `Cannot import the ONNX model: attributes must be numbers, lists, text or tensors, received another as ${
+      quoted(attribute.name ?? "")
+    } of ${shown(op)} (node ${quoted(node)})`,
+  );
+}

@@ -1,0 +1,174 @@
+/**
+ * Rewrites the nodes of an ONNX graph one by one.
+ *
+ * @module
+ */
+
+import { create, toJsonString } from "@bufbuild/protobuf";
+import { type Attribute, ONNX_DTYPE } from "../graph/value.ts";
+import { encodeAttribute } from "./encode.ts";
+import {
+  AttributeProtoSchema,
+  type GraphProto,
+  type NodeProto,
+  NodeProtoSchema,
+  type TensorProto,
+  TensorProtoSchema,
+} from "./onnx_pb.ts";
+import type { ValueType } from "./value_types.ts";
+
+/** What a rewrite writes with. */
+export interface Writer {
+  /**
+   * The dtype and shape of a value of the graph as it was.
+   *
+   * @throws {Error} when it is not known.
+   */
+  typeOf(name: string): ValueType;
+  /** Adds a node with one output, which gets a name unless given, and returns the name. */
+  node(
+    op: string,
+    inputs: readonly string[],
+    attributes?: Readonly<Record<string, Attribute>>,
+    output?: string,
+  ): string;
+  /** Adds a node with so many outputs, and returns their names. */
+  nodes(
+    op: string,
+    inputs: readonly string[],
+    attributes: Readonly<Record<string, Attribute>>,
+    outputs: number,
+  ): string[];
+  /** Adds the node that is rewritten with other inputs and outputs; one, as above, unless given. */
+  again(inputs: readonly string[], output?: string, ...others: readonly string[]): string;
+  /** Adds a constant. */
+  constant(dtype: ConstantDType, values: readonly number[], shape?: readonly number[]): string;
+}
+
+/** Writes what takes the place of a node. */
+export type Rewrite = (write: Writer, node: NodeProto) => void;
+
+const ARRAYS = {
+  f32: Float32Array,
+  f16: Float16Array,
+  i32: Int32Array,
+  i64: { from: (values: readonly number[]) => BigInt64Array.from(values, BigInt) },
+} as const;
+
+/** The dtypes of constants that rewrites add. */
+export type ConstantDType = keyof typeof ARRAYS;
+
+function encodeConstant(
+  name: string,
+  dtype: ConstantDType,
+  values: readonly number[],
+  dims: readonly number[],
+): TensorProto {
+  const { buffer } = ARRAYS[dtype].from(values);
+  return create(TensorProtoSchema, {
+    name,
+    dataType: ONNX_DTYPE[dtype],
+    dims: dims.map(BigInt),
+    rawData: new Uint8Array(buffer),
+  });
+}
+
+/**
+ * Rewrites the nodes of a graph in place.
+ *
+ * @param prefix of new names; another for each time that a graph is rewritten.
+ * @param rewriteOf what takes the place of a node; it stays where there is none.
+ */
+export function rewriteNodes(
+  graph: GraphProto,
+  types: ReadonlyMap<string, ValueType>,
+  prefix: string,
+  rewriteOf: (node: NodeProto) => Rewrite | undefined,
+): void {
+  let names = 0;
+  const constants = new Map<string, string>(), nodes: NodeProto[] = [];
+  const newName = () => `${prefix}.${names++}`;
+  const push = (
+    { name }: NodeProto,
+    op: string,
+    inputs: readonly string[],
+    attributes: Readonly<Record<string, Attribute>>,
+    outputs: readonly string[],
+  ) => {
+    nodes.push(create(NodeProtoSchema, {
+      opType: op,
+      name: `${name}.${names++}`,
+      input: [...inputs],
+      output: [...outputs],
+      attribute: Object.entries(attributes).map(([key, value]) => encodeAttribute(key, value)),
+    }));
+    return [...outputs];
+  };
+  const writerOf = (old: NodeProto): Writer => ({
+    typeOf(name) {
+      const type = types.get(name);
+      if (type) return type;
+      throw new Error(
+        `${old.opType} needs the shape of "${name}", which follows from an operation that is not known here`,
+      );
+    },
+    node: (op, inputs, attributes = {}, output = newName()) =>
+      push(old, op, inputs, attributes, [output])[0]!,
+    nodes: (op, inputs, attributes, outputs) =>
+      push(old, op, inputs, attributes, Array.from({ length: outputs }, newName)),
+    again(inputs, output = newName(), ...others) {
+      const name = `${old.name}.${names++}`;
+      nodes.push({ ...old, name, input: [...inputs], output: [output, ...others] });
+      return output;
+    },
+    constant(dtype, values, shape = [values.length]) {
+      const key = `${dtype} ${values} [${shape}]`, known = constants.get(key);
+      if (known) return known;
+      const made = newName();
+      graph.initializer.push(encodeConstant(made, dtype, values, shape));
+      constants.set(key, made);
+      return made;
+    },
+  });
+  for (const node of graph.node) {
+    const rewrite = rewriteOf(node);
+    if (rewrite) rewrite(writerOf(node), node);
+    else nodes.push(node);
+  }
+  graph.node = nodes;
+}
+
+/** Removes the nodes of which nothing is read. */
+export function removeUnread(graph: GraphProto): void {
+  const read = new Set(graph.output.map(({ name }) => name));
+  graph.node = graph.node.toReversed().filter(({ input, output }) => {
+    const isRead = output.some((name) => read.has(name));
+    if (isRead) { for (const name of input) read.add(name); }
+    return isRead;
+  }).reverse();
+}
+
+/** Lets nodes that compute the same be one, in place. Outputs of the graph keep theirs. */
+export function shareEqual(graph: GraphProto): void {
+  const outputs = new Set(graph.output.map(({ name }) => name));
+  const first = new Map<string, NodeProto>(), names = new Map<string, string>();
+  graph.node = graph.node.filter((node) => {
+    node.input = node.input.map((name) => names.get(name) ?? name);
+    const { opType, domain, input, output } = node;
+    const attributes = node.attribute.map((one) => toJsonString(AttributeProtoSchema, one)).sort();
+    const key = JSON.stringify([
+      opType,
+      domain,
+      input,
+      attributes,
+      output.map((name) => name !== ""),
+    ]);
+    const known = first.get(key);
+    if (!known || output.some((name) => outputs.has(name))) {
+      if (!known) first.set(key, node);
+      return true;
+    }
+    output.forEach((name, i) => names.set(name, known.output[i]!));
+    return false;
+  });
+}

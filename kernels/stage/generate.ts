@@ -1,0 +1,470 @@
+/**
+ * Samples text from a trained decoder.
+ *
+ * @module
+ */
+
+import { delay } from "@std/async/delay";
+import type { Batch } from "../batch.ts";
+import { compileModel } from "../compile/compile_model.ts";
+import type { Tokenizer } from "../data/tokenizer.ts";
+import type { FileTokenizer } from "../data/tokenizer_json.ts";
+import type { Device, Kernel, Tensor } from "../devices/device.ts";
+import type { CachedDecoder, CachedLayer } from "../layers/attention.ts";
+import { cachedGpt2, type Gpt2Config } from "../layers/gpt2.ts";
+import {
+  type AnyLayer,
+  LayerGraph,
+  type ParameterSpec,
+  type TensorSpec,
+  type Tie,
+} from "../layers/layer.ts";
+import { cachedLlama, type LlamaConfig } from "../layers/llama.ts";
+import { encodeModel } from "../onnx/encode.ts";
+import { substream } from "../random.ts";
+import { openStage } from "./stage.ts";
+import { withAliases } from "./state.ts";
+
+/** A decoder and its context. Calls must be awaited one after the other. */
+interface OpenedDecoder {
+  /**
+   * Computes the logits of what comes after `ids`, [vocabulary]; the next call changes them.
+   *
+   * @param from how many of the `ids` are those of the call before, whose keys and values are kept.
+   */
+  logits(ids: readonly number[], from: number): Promise<Float32Array>;
+  /** Frees its memory. */
+  close(): void;
+}
+
+/** The fewest rows for which models are compiled, but for one row. */
+const ROWS_MIN = 16;
+
+/** Rows of the model that computes `tokens` at once: compiled for few sizes, as each takes time. */
+const rowsFor = (tokens: number, seq: number) =>
+  tokens === 1 ? 1 : Math.min(seq, Math.max(ROWS_MIN, 2 ** Math.ceil(Math.log2(tokens))));
+
+/**
+ * Writes the weights to a device.
+ *
+ * @throws {TypeError} when one is missing.
+ */
+export async function openDecoder(
+  device: Device,
+  decoder: CachedDecoder,
+  weights: ReadonlyMap<string, Float32Array>,
+): Promise<OpenedDecoder> {
+  const { seq, hidden, vocab, cacheShape: shape } = decoder;
+  const memory = openMemory(device);
+  const one = await compileLayers(device, decoder, 1);
+  const parameters = writeWeights(memory, one, decoder.ties, weights);
+  const caches = one.map(({ kind }): Readonly<Record<string, Tensor>> =>
+    kind === "attention"
+      ? { keys: memory.alloc("f32", shape), values: memory.alloc("f32", shape) }
+      : {}
+  );
+  const logits = memory.alloc("f32", [1, vocab]), result = new Float32Array(vocab);
+  const bind = (layers: readonly CompiledLayer[], rows: number) =>
+    bindRows(memory, layers, rows, hidden, { parameters, caches, logits });
+  const bound = new Map([[1, bind(one, 1)]]);
+  const rowsOf = async (rows: number) => {
+    const known = bound.get(rows) ?? bind(await compileLayers(device, decoder, rows), rows);
+    bound.set(rows, known);
+    return known;
+  };
+  return {
+    async logits(ids, from) {
+      // One row goes on from a cache; more begin one.
+      const begin = from === ids.length - 1 ? from : 0, rows = rowsFor(ids.length - begin, seq);
+      // One row reads the cache that more rows write.
+      if (begin === 0 && rows === 1) memory.zero(caches.flatMap((cache) => Object.values(cache)));
+      await (await rowsOf(rows)).run(ids.slice(begin), begin);
+      return await device.read(logits, result);
+    },
+    close() {
+      for (const { close } of bound.values()) close();
+      memory.close();
+    },
+  };
+}
+
+/** What allocates tensors and frees them together. */
+function openMemory(device: Device) {
+  const tensors: Tensor[] = [];
+  return {
+    write: device.write.bind(device),
+    zero: (list: readonly Tensor[]) => list.forEach((tensor) => device.zero(tensor)),
+    alloc(...[dtype, shape]: Parameters<Device["alloc"]>): Tensor {
+      const tensor = device.alloc(dtype, shape);
+      tensors.push(tensor);
+      return tensor;
+    },
+    close: () => tensors.forEach((tensor) => device.free(tensor)),
+  };
+}
+
+type Memory = ReturnType<typeof openMemory>;
+
+/** A layer with the kernel of its kind. */
+interface CompiledLayer extends CachedLayer {
+  readonly kernel: Kernel;
+  readonly parameters: readonly ParameterSpec[];
+  readonly fields: readonly TensorSpec[];
+}
+
+async function compileLayers(
+  device: Device,
+  decoder: CachedDecoder,
+  rows: number,
+): Promise<CompiledLayer[]> {
+  const kinds = new Map<string, Pick<CompiledLayer, "kernel" | "parameters" | "fields">>();
+  const layers: CompiledLayer[] = [];
+  for (const layer of decoder.layers(rows)) {
+    const shape = [rows, decoder.hidden];
+    const known = kinds.get(layer.kind) ?? await compileLayer(device, layer, shape);
+    kinds.set(layer.kind, known);
+    layers.push({ ...layer, ...known });
+  }
+  return layers;
+}
+
+async function compileLayer(device: Device, { kind, build }: CachedLayer, shape: number[]) {
+  const g = new LayerGraph();
+  const outputs = build(g, kind === "embedding" ? undefined : g.input("x", shape));
+  const ports = (values: readonly (readonly [string, (typeof g.inputs)[number]])[]) =>
+    values.map(([name, value]) => ({ name, value }));
+  const model = encodeModel(
+    g,
+    ports(g.inputs.map((value) => [value.name, value])),
+    // What is written may have the memory of what is read, but not its name.
+    ports(Object.entries(outputs).map(([name, value]) => [`${name}'`, value])),
+  );
+  return {
+    kernel: await device.compile(model),
+    parameters: g.parameters.map(({ spec }) => spec),
+    fields: g.fields.map(({ spec }) => spec),
+  };
+}
+
+/** The parameters by full name; those that are tied are one. */
+function writeWeights(
+  memory: Memory,
+  layers: readonly CompiledLayer[],
+  ties: readonly Tie[],
+  weights: ReadonlyMap<string, Float32Array>,
+): (name: string) => Tensor {
+  const canonical = new Map(ties.map(([name, alias]) => [alias, name]));
+  const nameOf = (name: string) => canonical.get(name) ?? name;
+  const tensors = new Map<string, Tensor>();
+  for (const { prefix, parameters } of layers) {
+    for (const { name, shape } of parameters) {
+      const full = nameOf(prefix + name), values = weights.get(full);
+      if (tensors.has(full)) continue;
+      if (!values) throw new TypeError(`Cannot generate: the weight "${full}" must be given`);
+      const tensor = memory.alloc("f32", shape);
+      tensors.set(full, tensor);
+      memory.write(tensor, values);
+    }
+  }
+  return (name) => tensors.get(nameOf(name))!;
+}
+
+/** Binds the layers for a number of rows: between them two streams take turns. */
+function bindRows(
+  memory: Memory,
+  layers: readonly CompiledLayer[],
+  rows: number,
+  hidden: number,
+  { parameters, caches, logits }: {
+    readonly parameters: (name: string) => Tensor;
+    readonly caches: readonly Readonly<Record<string, Tensor>>[];
+    readonly logits: Tensor;
+  },
+) {
+  const streams = [0, 1].map(() => memory.alloc("f32", [rows, hidden]));
+  const fields: Record<string, Tensor> = {};
+  for (const { name, dtype, shape } of layers.flatMap((layer) => layer.fields)) {
+    fields[`batch.${name}`] ??= memory.alloc(dtype, shape);
+  }
+  const runs = layers.map(({ kernel, prefix }, i) => {
+    const cache = Object.entries(caches[i]!);
+    const inputs = { ...fields, ...caches[i], x: streams[i % 2]! };
+    const outputs: Record<string, Tensor> = {
+      "y'": i === layers.length - 1 ? logits : streams[(i + 1) % 2]!,
+      ...Object.fromEntries(cache.map(([name, tensor]) => [`${name}'`, tensor])),
+    };
+    const inputOf = (name: string) =>
+      name.startsWith("p.") ? parameters(prefix + name.slice(2)) : inputs[name as "x"];
+    return kernel.bind(
+      Object.fromEntries(kernel.inputs.map((name) => [name, inputOf(name)])),
+      Object.fromEntries(kernel.outputs.map((name) => [name, outputs[name]!])),
+    );
+  });
+  return {
+    async run(tokens: readonly number[], begin: number): Promise<void> {
+      const values: Record<string, Int32Array> = {
+        "batch.ids": new Int32Array(rows),
+        "batch.positions": Int32Array.from({ length: rows }, (_, i) => begin + i),
+        "batch.last": Int32Array.of(tokens.length - 1),
+      };
+      values["batch.ids"]!.set(tokens); // later rows are masked, whatever they hold
+      for (const [name, tensor] of Object.entries(fields)) memory.write(tensor, values[name]!);
+      for (const run of runs) await run();
+    },
+    close: () => new Set(layers.map(({ kernel }) => kernel)).forEach((kernel) => kernel.close()),
+  };
+}
+
+/** How a token is chosen. */
+export interface SampleOptions {
+  /** 0 takes the likeliest token; 1 samples from the model's own distribution. Default 0.8. */
+  readonly temperature?: number;
+  /** Draws from that many of the likeliest tokens only. Of equals the lower id comes first. */
+  readonly topK?: number | undefined;
+  /**
+   * Draws from the fewest of the likeliest tokens only whose probabilities add up to this, from 0,
+   * which leaves one, to 1: nucleus sampling (Holtzman et al. 2020). Probabilities are those that
+   * temperature and `topK` leave.
+   */
+  readonly topP?: number | undefined;
+}
+
+/**
+ * Checks how tokens are to be chosen.
+ *
+ * @throws {RangeError} when an option is out of its bounds.
+ */
+function checkSampling({ temperature = 0.8, topK = 1, topP = 1 }: SampleOptions): void {
+  const cases = [
+    ["temperature must be 0 or more", temperature, temperature >= 0],
+    ["topK must be a whole number from 1", topK, Number.isSafeInteger(topK) && topK >= 1],
+    ["topP must be a number from 0 to 1", topP, topP >= 0 && topP <= 1],
+  ] as const;
+  for (const [must, received, holds] of cases) {
+    if (!holds) throw new RangeError(`Cannot generate: ${must}, received ${received}`);
+  }
+}
+
+/**
+ * Draws an index with probability softmax(logits ÷ temperature), of those that `topK` and `topP`
+ * leave.
+ *
+ * @param uniform what is drawn: a number from 0 to below 1.
+ * @throws {RangeError} when a logit is not a finite number.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { sample } from "@troupe/troupe/kernels";
+ *
+ * const logits = Float32Array.of(1, 3, 3, 2);
+ * assert.equal(sample(logits, { temperature: 0 }, 0.9), 1);
+ * assert.equal(sample(logits, { temperature: 1, topK: 1 }, 0.9), 1);
+ * assert.equal(sample(logits, { temperature: 1, topK: 2 }, 0.9), 2);
+ * assert.equal(sample(logits, { temperature: 1 }, 0.9), 3);
+ * ```
+ */
+export function sample(
+  logits: Float32Array,
+  { temperature = 0.8, topK = Infinity, topP = 1 }: SampleOptions,
+  uniform: number,
+): number {
+  const strange = logits.findIndex((logit) => !Number.isFinite(logit));
+  if (strange >= 0) {
+    throw new RangeError(
+      `Cannot generate: what the model computes must be finite, received ${
+        logits[strange]
+      } for token ${strange}`,
+    );
+  }
+  const highest = logits.reduce((a, b) => Math.max(a, b), -Infinity);
+  if (temperature === 0) return logits.indexOf(highest);
+  const weightOf = (logit: number) => Math.exp((logit - highest) / temperature);
+  const weights = Float64Array.from(logits, weightOf);
+  if (topK < logits.length || topP < 1) {
+    const descending = logits.toSorted().reverse(), most = Math.min(topK, logits.length);
+    const kept = nucleus(Float64Array.from(descending.subarray(0, most), weightOf), topP);
+    dropAllBut(kept, weights, logits, descending[kept - 1]!);
+  }
+  let rest = uniform * weights.reduce((a, b) => a + b, 0);
+  const index = weights.findIndex((weight) => (rest -= weight) < 0);
+  return index < 0 ? weights.findLastIndex((weight) => weight > 0) : index;
+}
+
+/** How many of the likeliest, at least one, have the share `topP` of all. */
+function nucleus(descending: Float64Array, topP: number): number {
+  const enough = topP * descending.reduce((a, b) => a + b, 0);
+  let sum = descending[0]!, count = 1;
+  while (sum < enough && count < descending.length) sum += descending[count++]!;
+  return topP < 1 ? count : descending.length;
+}
+
+/** Leaves the weights of the `count` likeliest, down to the logit `lowest`. */
+function dropAllBut(
+  count: number,
+  weights: Float64Array,
+  logits: Float32Array,
+  lowest: number,
+): void {
+  let equals = count - logits.reduce((above, logit) => above + Number(logit > lowest), 0);
+  logits.forEach((logit, i) => {
+    const isKept = logit > lowest || (logit === lowest && equals-- > 0);
+    if (!isKept) weights[i] = 0;
+  });
+}
+
+/** What to generate. */
+export interface GenerateOptions extends SampleOptions {
+  /** What the model is; `gpt2` unless given. */
+  readonly architecture?: "gpt2" | "llama";
+  /** The sizes of the model. */
+  readonly config: Gpt2Config | LlamaConfig;
+  /** Its weights by name. */
+  readonly weights: ReadonlyMap<string, Float32Array>;
+  /** Token ids to go on from; at least one. */
+  readonly prompt: readonly number[];
+  /** Number of tokens to add. */
+  readonly tokens: number;
+  /** Default 1. */
+  readonly seed?: number;
+  /**
+   * By how many tokens the model's view moves on when the context has outgrown its `seq` tokens, from
+   * 1 to `seq`; what it then sees is computed anew. Default 1: each token sees all `seq` before it.
+   * With more it sees at least `seq` − `slide` + 1 of them, and a token costs less.
+   */
+  readonly slide?: number;
+}
+
+/** What can generate, by its sizes. */
+const DECODERS = { gpt2: cachedGpt2, llama: cachedLlama } as const;
+
+/**
+ * Generates tokens one by one; each sees the `seq` tokens before it. Their keys and values are kept, so
+ * that a token costs one row of the model while all fit.
+ *
+ * @throws {RangeError} when the architecture is none of those, the prompt is empty or outside the
+ * vocabulary, `temperature`, `topK` or `topP` is out of its bounds, `slide` is not from 1 to `seq`, or
+ * the model computes no finite number.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { compileModel, generate, gpt2, initialValues, openReference } from "@troupe/troupe/kernels";
+ *
+ * const config = { layers: 1, hidden: 8, heads: 2, seq: 4, vocab: 16 };
+ * const { parameters } = compileModel(gpt2(config, 1), "none");
+ * const weights = new Map(parameters.map(({ name, spec }) => [name, initialValues(spec, name, 1)]));
+ * const device = await openReference();
+ * const ids = [];
+ * const options = { config, weights, prompt: [3], tokens: 5, topK: 4, topP: 0.9 };
+ * for await (const id of generate(device, options)) ids.push(id);
+ * assert.equal(ids.length, 5);
+ * device.close();
+ * ```
+ */
+export async function* generate(device: Device, options: GenerateOptions): AsyncGenerator<number> {
+  const { architecture = "gpt2", weights, prompt, tokens, seed = 1, slide = 1 } = options;
+  if (!Object.hasOwn(DECODERS, architecture)) {
+    throw new RangeError(
+      `Cannot generate: architecture must be ${
+        Object.keys(DECODERS).join(" or ")
+      }, received ${architecture}`,
+    );
+  }
+  const decoder = DECODERS[architecture](options.config), { seq, vocab } = decoder;
+  const outside = prompt.findIndex((id) => !Number.isInteger(id) || id < 0 || id >= vocab);
+  if (prompt.length === 0 || outside >= 0) {
+    throw new RangeError(
+      `Cannot generate: the prompt must be one or more ids below ${vocab}, received ${
+        prompt.length === 0 ? "none" : `${prompt[outside]} at position ${outside}`
+      }`,
+    );
+  }
+  checkSampling(options);
+  if (!(Number.isInteger(slide) && slide >= 1 && slide <= seq)) {
+    throw new RangeError(
+      `Cannot generate: slide must be a whole number from 1 to ${seq}, received ${slide}`,
+    );
+  }
+  const generator = substream(seed, "generate");
+  const context = [...prompt], model = await openDecoder(device, decoder, weights);
+  try {
+    // From which token on the model sees the context, and how many it has seen.
+    for (let i = 0, start = 0, seen = 0; i < tokens; i++) {
+      if (context.length - start > seq) [start, seen] = [context.length - seq + slide - 1, 0];
+      const logits = await model.logits(context.slice(start), seen);
+      seen = context.length - start;
+      const id = sample(logits, options, (generator.next() >>> 0) / 2 ** 32);
+      context.push(id);
+      // Most devices keep the isolate's thread: without a timer no signal would be heard until the end.
+      await delay(0);
+      yield id;
+    }
+  } finally {
+    model.close();
+  }
+}
+
+/**
+ * Generates text: the prompt, and what the model adds to it.
+ *
+ * @throws {RangeError} as {@linkcode generate}.
+ */
+export async function generateText(
+  device: Device,
+  tokenizer: Tokenizer | FileTokenizer,
+  options: Omit<GenerateOptions, "prompt"> & { readonly prompt: string },
+): Promise<string> {
+  const prompt = [...await tokenizer.encode(options.prompt)];
+  const added = await Array.fromAsync(generate(device, { ...options, prompt }));
+  return await tokenizer.decode([...prompt, ...added]);
+}
+
+/** Computes the output of the last layer for one micro-batch. */
+export type Predictor = (fields: Batch) => Promise<Float32Array>;
+
+/**
+ * Binds layers and their weights to a device.
+ *
+ * @param layers as for training, but the last returns what is asked for instead of a loss:
+ * {@linkcode gpt2Logits}, {@linkcode mlpLogits}.
+ * @param ties of the layers' parameters: `weights` need not hold the aliases.
+ * @throws {TypeError} when a weight is missing.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { type Layer, openPredictor, openReference } from "@troupe/troupe/kernels";
+ *
+ * const double: Layer = {
+ *   name: "double",
+ *   build: (g) => g.mul(g.batch("x", [2]), g.parameter("factor", [1])),
+ * };
+ * const device = await openReference();
+ * const weights = new Map([["double.factor", Float32Array.of(2)]]);
+ * const predict = await openPredictor(device, [double], weights);
+ * assert.deepEqual(await predict({ x: Float32Array.of(3, 4) }), Float32Array.of(6, 8));
+ * device.close();
+ * ```
+ */
+export async function openPredictor(
+  device: Device,
+  layers: readonly AnyLayer[],
+  weights: ReadonlyMap<string, Float32Array>,
+  ties: readonly Tie[] = [],
+): Promise<Predictor> {
+  // With full recomputation a forward saves no activations.
+  const model = compileModel({ name: "predictor", layers, predictions: 1, ties }, "full", {
+    endsWithLoss: false,
+  });
+  const stage = await openStage(device, model, {
+    optimizer: { kind: "sgd", momentum: 0, weightDecay: 0 },
+    backward: "never",
+  });
+  stage.load(withAliases({ weights, moments: new Map() }, ties));
+  return async (fields) => {
+    const { output } = await stage.forward(0, undefined, fields);
+    stage.drop(0);
+    return output as Float32Array; // The program is fp32.
+  };
+}

@@ -1,0 +1,413 @@
+/**
+ * Sums of gradients on a device whose memory is its own: added where they lie, left to right in f32,
+ * FP16 gradients rounded once at the end, as the host adds them where their memory is the host's.
+ *
+ * What is added lies in one parameter at a time: its own gradient, a *term* that came from the host,
+ * and the *sum* so far, where more than two are added.
+ *
+ * @module
+ */
+
+import type { Device, DType, Kernel, MessageArray, Run, Tensor } from "../devices/device.ts";
+import { Graph } from "../graph/graph.ts";
+import { elementCount } from "../graph/shapes.ts";
+import type { Value } from "../graph/value.ts";
+import { encodeModel, type Port } from "../onnx/encode.ts";
+import { F16_MAX, F32_MAX } from "../precision.ts";
+import {
+  allocateFlat,
+  BUCKET_SIZE,
+  type FlatPart,
+  type FlatRange,
+  type FlatTensor,
+  type ParameterStore,
+} from "./parameters.ts";
+
+/** Sizes of the gradients of a stage. */
+export interface GradientNorms {
+  /** The sum of squares of each parameter's gradient, by full name, in one fixed order. */
+  squares(): Promise<Map<string, number>>;
+  /** See {@linkcode Stage.checkGradients}. */
+  areSafe(copies: number): Promise<boolean>;
+}
+
+/** A part of a parameter's gradient that one run reads. */
+export interface GradientPiece {
+  /** The parameter's full name. */
+  readonly parameter: string;
+  /** The part itself. */
+  readonly gradient: Tensor;
+  /** Its elements. */
+  readonly length: number;
+}
+
+/** The memory of {@linkcode GradientNorms}: a number or two for each piece. */
+export interface NormMemory {
+  /** What each run reads. */
+  readonly pieces: readonly GradientPiece[];
+  /** The sum of squares of each piece. */
+  readonly sums: Scalars;
+  /** The largest square in each piece of FP16 gradients. */
+  readonly tops?: Scalars;
+  /** The number of each piece, where views are not free: a run then writes all numbers. */
+  readonly indices?: readonly Tensor[];
+}
+
+/** Numbers that are written one by one and read together. */
+export interface Scalars {
+  /** What each run writes: its number, or all of them where views are not free. */
+  readonly each: readonly Tensor[];
+  /** All of them. */
+  readonly all: Tensor;
+}
+
+function allocateScalars(
+  device: Pick<Device, "alloc" | "view" | "hasFreeViews">,
+  count: number,
+): Scalars {
+  const all = device.alloc("f32", [count]);
+  const each = (i: number) => device.hasFreeViews ? device.view(all, i, []) : all;
+  return { each: Array.from({ length: count }, (_, i) => each(i)), all };
+}
+
+/**
+ * Cuts gradients into pieces: FP32 ones are read where they lie, one piece a parameter; of FP16 ones
+ * a run makes a wider copy, so that pieces must not be long. They do not follow the buckets: a
+ * result must not depend on the bucket size.
+ */
+export function allocateNorms(
+  device: Pick<Device, "alloc" | "view" | "hasFreeViews">,
+  { parameters, gradients }: ParameterStore,
+): NormMemory {
+  const isHalf = gradients.dtype === "f16";
+  const longest = isHalf && device.hasFreeViews ? BUCKET_SIZE : Infinity;
+  const pieces = parameters.flatMap(({ name, shape, gradient }) => {
+    const count = elementCount(shape), parts: GradientPiece[] = [];
+    for (let offset = 0; offset < count; offset += longest) {
+      const length = Math.min(longest, count - offset);
+      parts.push({ parameter: name, gradient: device.view(gradient, offset, [length]), length });
+    }
+    return parts;
+  });
+  const each = () => allocateScalars(device, pieces.length);
+  return {
+    pieces,
+    sums: each(),
+    ...isHalf && { tops: each() },
+    ...!device.hasFreeViews && { indices: pieces.map(() => device.alloc("i64", [1, 1])) },
+  };
+}
+
+/** Shorter pieces are reduced in one row. */
+const LONG_PIECE = 2 ** 18;
+
+/**
+ * Into how many rows a piece is cut that is reduced on a GPU: one group of threads computes each
+ * number of a reduction, and a GPU has many.
+ */
+function rowsOf(length: number): number {
+  if (length < LONG_PIECE) return 1;
+  let rows = 256;
+  while (length % rows > 0) rows /= 2;
+  return rows;
+}
+
+/**
+ * One pass over a piece. The sum of squares is not finite if an element is not; a maximum may
+ * overlook one. In FP32 the squares of FP16 numbers are exact, and their sum cannot overflow.
+ *
+ * [Note: numbers side by side] Where views are not free a run cannot write to a place among the
+ * numbers of all pieces. It writes them all, in place: its own, and the others as they are. So the
+ * host reads them at once, where a read for each would cost as much as the runs.
+ *
+ * @param count the numbers of all pieces, where a run writes them all.
+ */
+function pieceModel(length: number, dtype: "f32" | "f16", count: number | undefined): Uint8Array {
+  const g = new Graph(), d = g.input("d", [length], dtype), wide = g.cast(d, "f32");
+  const rows = count === undefined ? 1 : rowsOf(length);
+  const byRow = (value: Value) => rows === 1 ? value : g.reshape(value, [rows, length / rows]);
+  const sum = rows === 1 ? g.sumOfSquares(wide) : g.sum(g.sumOfSquares(byRow(wide), [1]));
+  const numbers = new Map([["sum", sum]]);
+  if (dtype === "f16") {
+    let squares = byRow(g.mul(wide, wide));
+    if (rows > 1) {
+      [squares] = g.node("ReduceMax", [squares, g.int64([1])], [[rows]], { keepdims: 0 }) as [
+        Value,
+      ];
+    }
+    const [top] = g.node("ReduceMax", [squares], [[]], { keepdims: 0 });
+    numbers.set("top", top!);
+  }
+  const outputs = [...numbers].map(([name, value]): Port => ({ name, value }));
+  if (count === undefined) return encodeModel(g, [{ name: "d", value: d }], outputs);
+  const index = g.input("index", [1, 1], "i64");
+  const all = outputs.map(({ name, value }): Port => {
+    const others = g.input(`${name}s`, [count]);
+    const [result] = g.node("ScatterND", [others, index, g.reshape(value, [1])], [[count]]);
+    return { name, value: result! };
+  });
+  return encodeModel(g, g.inputs.map((value) => ({ name: value.name, value })), all);
+}
+
+/**
+ * Binds the sums and checks of a stage's gradients.
+ *
+ * @param memory by default allocated for it.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { createParameters, openGradientNorms, openReference } from "@troupe/troupe/kernels";
+ *
+ * const device = await openReference();
+ * const store = createParameters(device, [{ name: "b", shape: [2] }], { moments: 1 });
+ * const { squares, areSafe } = await openGradientNorms(device, store);
+ * device.write(store.parameters[0]!.gradient, Float32Array.of(3, 4));
+ * assert.deepEqual(await squares(), new Map([["b", 25]]));
+ * assert.equal(await areSafe(2), true);
+ * device.write(store.parameters[0]!.gradient, Float32Array.of(3, NaN));
+ * assert.equal(await areSafe(2), false);
+ * device.close();
+ * ```
+ */
+export async function openGradientNorms(
+  device: Device,
+  store: ParameterStore,
+  memory: NormMemory = allocateNorms(device, store),
+): Promise<GradientNorms> {
+  const { pieces, sums, tops, indices } = memory, count = indices?.length;
+  const lengths = [...new Set(pieces.map(({ length }) => length))];
+  const kernels = new Map(
+    await Promise.all(lengths.map(async (length) => {
+      return [
+        length,
+        await device.compile(pieceModel(length, tops ? "f16" : "f32", count)),
+      ] as const;
+    })),
+  );
+  const runs = pieces.map(({ gradient, length }, i) => {
+    const others = indices && { index: indices[i]!, sums: sums.all, ...tops && { tops: tops.all } };
+    return kernels.get(length)!.bind({ d: gradient, ...others }, {
+      sum: sums.each[i]!,
+      ...tops && { top: tops.each[i]! },
+    });
+  });
+  for (const [i, index] of indices?.entries() ?? []) {
+    device.write(index, BigInt64Array.of(BigInt(i)));
+  }
+  const read = ({ all }: Scalars) => device.read<Float32Array>(all);
+  const compute = async () => {
+    for (const run of runs) await run();
+    return await read(sums);
+  };
+  return {
+    async squares() {
+      const result = new Map(store.parameters.map(({ name }) => [name, 0]));
+      for (const [i, sum] of (await compute()).entries()) {
+        const { parameter } = pieces[i]!;
+        result.set(parameter, result.get(parameter)! + sum);
+      }
+      return result;
+    },
+    async areSafe(copies) {
+      const found = await compute();
+      if (!tops) return found.every((sum) => sum * copies ** 2 <= F32_SQUARES_MAX);
+      const limit = F16_MAX - F16_ROUNDING * Math.max(0, copies - 2);
+      return found.every(Number.isFinite) &&
+        (await read(tops)).every((top) => copies * Math.sqrt(top) <= limit);
+    },
+  };
+}
+
+/**
+ * Copies with this sum of squares at most have a sum whose own squares stay finite, and so do its
+ * elements. Half of what f32 holds: the rest is for rounding.
+ */
+const F32_SQUARES_MAX = F32_MAX / 2;
+
+/** An addition of FP16 numbers errs by this much at most, half of the largest spacing. */
+const F16_ROUNDING = 16;
+
+/** Adds to the gradients of a stage, on its device. */
+export interface GradientSums {
+  /** Where a range that is added may begin and end, in elements of the flat gradients, ascending. */
+  readonly borders: readonly number[];
+  /**
+   * Puts the sum of some terms, left to right, in the place of the stage's own gradients.
+   *
+   * @param offset where the terms begin in the flat gradients.
+   * @param terms from the host; undefined is the place of the stage's own.
+   * @throws {RangeError} when they are not those of whole parameters.
+   */
+  add(offset: number, terms: readonly (MessageArray | undefined)[]): Promise<void>;
+  /**
+   * Takes the gradients of copy `rank` of `count`, which are computed here one after the other. The
+   * last one leaves the sum of all in the gradients.
+   */
+  collect(rank: number, count: number): Promise<void>;
+  /** Gives parameters of one shape the sum of their gradients, left to right. */
+  tie(names: readonly string[]): Promise<void>;
+}
+
+/** Which memory adding takes on a device of its own. */
+export interface SumOptions {
+  /** Gradients that are added to one, the stage's own included; 1 where not given. */
+  readonly addends?: number;
+  /** Whether the copies of the stage are computed here one after the other, and added. */
+  readonly collects?: boolean;
+}
+
+/** The memory of {@linkcode GradientSums}. */
+export interface SumMemory {
+  /** As long as the longest parameter. */
+  readonly term: Tensor;
+  /** As long, in f32; where copies are collected as long as all gradients. */
+  readonly sums?: FlatTensor;
+}
+
+/** Allocates what adding needs; nothing where it is the host that adds. */
+export function allocateSums(
+  device: Pick<Device, "alloc" | "hasFreeViews">,
+  { gradients: { dtype, parts } }: ParameterStore,
+  { addends = 1, collects = false }: SumOptions,
+): SumMemory | undefined {
+  if (device.hasFreeViews || addends < 2 || parts.length === 0) return undefined;
+  const longest = { offset: 0, length: Math.max(...parts.map(({ length }) => length)) };
+  const sums = collects ? parts : [longest];
+  return {
+    term: device.alloc(dtype, [longest.length]),
+    ...(collects || addends > 2) && { sums: allocateFlat(device, "f32", sums) },
+  };
+}
+
+/** What is added in one parameter. */
+type Operand = "own" | "term" | "sum";
+
+/** The gradient of one parameter and what is added to it; runs are bound when first wanted. */
+interface Piece extends FlatRange {
+  readonly tensors: Readonly<Record<Operand, Tensor | undefined>>;
+  readonly runs: Map<string, Run>;
+}
+
+/** Opens the sums of a stage's gradients. */
+export function openGradientSums(
+  device: Device,
+  { gradients, ranges }: ParameterStore,
+  memory: SumMemory,
+): GradientSums {
+  const pieces = gradients.parts.map((part, i) => openPiece(device, part, i, memory));
+  const kernels = new Map<string, Promise<Kernel>>();
+  const run = async (piece: Piece, into: Operand, left: Operand, right?: Operand) => {
+    const { length, runs, tensors } = piece, key = `${into} ${left} ${right}`;
+    let bound = runs.get(key);
+    if (!bound) {
+      const dtypes = [into, left, ...right ? [right] : []].map((name) => tensors[name]!.dtype);
+      const name = `${length} ${dtypes}`;
+      const kernel = kernels.get(name) ?? device.compile(sumModel(length, dtypes));
+      kernels.set(name, kernel);
+      const inputs = { left: tensors[left]!, ...right && { right: tensors[right]! } };
+      bound = (await kernel).bind(inputs, { sum: tensors[into]! });
+      runs.set(key, bound);
+    }
+    await bound();
+  };
+  const borders = [...pieces.map(({ offset }) => offset), endOf(pieces.at(-1)!)];
+  const ends = new Set([...borders, ...[...ranges.values()].map(endOf)]);
+  return {
+    borders,
+    async add(offset, terms) {
+      const { length } = terms.find((term) => term)!;
+      if (length > 0 && !(borders.includes(offset) && ends.has(offset + length))) {
+        throw new RangeError(
+          `Cannot add gradients: they must be those of whole parameters, received elements ${offset} to ${
+            offset + length
+          }`,
+        );
+      }
+      for (const piece of pieces.filter((one) => isWithin(one, { offset, length }))) {
+        const from = piece.offset - offset;
+        const bring = (term: MessageArray | undefined): Operand => {
+          if (!term) return "own";
+          device.write(piece.tensors.term!, padded(term.subarray(from), piece.length));
+          return "term";
+        };
+        let left = bring(terms[0]);
+        for (const [i, term] of terms.entries().drop(1)) {
+          if (left === "term" && term) {
+            await run(piece, "sum", left);
+            left = "sum";
+          }
+          const into = i === terms.length - 1 ? "own" : "sum";
+          await run(piece, into, left, bring(term));
+          left = into;
+        }
+      }
+    },
+    async collect(rank, count) {
+      for (const piece of pieces) {
+        if (rank === 0) await run(piece, "sum", "own");
+        else await run(piece, rank === count - 1 ? "own" : "sum", "sum", "own");
+      }
+    },
+    tie: (names) =>
+      addTied(
+        names.map((name) => pieces.find(({ offset }) => offset === ranges.get(name)!.offset)!),
+        run,
+      ),
+  };
+}
+
+/** Adds in one parameter, to which the term, the same memory for all, brings those of the others. */
+async function addTied(
+  pieces: readonly Piece[],
+  run: (piece: Piece, into: Operand, left: Operand, right?: Operand) => Promise<void>,
+): Promise<void> {
+  const [first, ...others] = pieces as [Piece, ...Piece[]];
+  for (const [i, other] of others.entries()) {
+    await run(other, "term", "own");
+    const into = i === others.length - 1 ? "own" : "sum";
+    await run(first, into, i === 0 ? "own" : "sum", "term");
+  }
+  await run(first, "term", "own");
+  for (const other of others) await run(other, "own", "term");
+}
+
+const endOf = ({ offset, length }: FlatRange) => offset + length;
+
+function openPiece(
+  device: Device,
+  { offset, length, tensor: own }: FlatPart,
+  index: number,
+  { term, sums }: SumMemory,
+): Piece {
+  const sum = sums && (sums.parts[index] ?? sums.parts[0])!.tensor;
+  const tensors = {
+    own,
+    term: device.view(term, 0, [length]),
+    sum: sum && device.view(sum, 0, [length]),
+  };
+  return { offset, length, tensors, runs: new Map() };
+}
+
+const isWithin = ({ offset }: FlatRange, range: FlatRange) =>
+  offset >= range.offset && offset < endOf(range);
+
+/** So many values; what a parameter lacks of its place is zero. */
+function padded(values: Float32Array | Float16Array, length: number) {
+  if (values.length >= length) return values.subarray(0, length);
+  const all = values instanceof Float32Array ? new Float32Array(length) : new Float16Array(length);
+  all.set(values);
+  return all;
+}
+
+/** The sum of one or two values, rounded to what it is stored in. */
+function sumModel(length: number, [into, ...dtypes]: readonly DType[]): Uint8Array {
+  const g = new Graph();
+  const inputs = dtypes.map((dtype, i): Port => {
+    const name = i === 0 ? "left" : "right";
+    return { name, value: g.input(name, [length], dtype) };
+  });
+  const [left, right] = inputs.map(({ value }) => g.cast(value, "f32"));
+  const value = g.cast(right ? g.add(left!, right) : left!, into!);
+  return encodeModel(g, inputs, [{ name: "sum", value }]);
+}

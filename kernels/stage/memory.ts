@@ -1,0 +1,249 @@
+/**
+ * The memory of a stage, byte by byte: allocated, counted and planned by the same functions.
+ *
+ * With φ trained numbers and b elements of a bucket, AdamW takes on the device
+ *
+ * | precision | all on the device | offloaded |
+ * |---|---|---|
+ * | fp32 | 4φ + 4φ + 8φ = 16φ | 4φ + 4φ + 8b |
+ * | fp16 | 2φ + 2φ + 4φ + 8φ + 4b = 16φ + 4b | 2φ + 2φ + 16b |
+ *
+ * for weights, gradients, master weights, moments, and buckets: those of the offloaded states, and in
+ * FP16 one of widened gradients. AxoNN (section V-B) counts 20φ where we need 16φ + 4b: it widens all
+ * gradients at once. On the native and the reference device, whose memory is the host's, an offload
+ * moves bytes from one column to the other and saves none. What ONNX Runtime takes for itself is
+ * planned by {@linkcode planLibrary}; that its WebGPU provider makes buffers of certain sizes only (one
+ * of 9 MiB takes 12) and keeps some that are freed for the next of their size is not counted.
+ *
+ * @module
+ */
+
+import { layersOf, slicesOf, type StageProgram } from "../compile/programs.ts";
+import { type Device, DTYPE_BYTES, type Tensor } from "../devices/device.ts";
+import { elementCount } from "../graph/shapes.ts";
+import { storageDtype } from "../precision.ts";
+import {
+  type ActivationOptions,
+  allocateActivations,
+  allocateContext,
+  allocateShared,
+  type Allocator,
+  checkInterval,
+} from "./activations.ts";
+import { checkStageOptions, type StageOptions } from "./options.ts";
+import { type FlatState, tensorsOf } from "./parameters.ts";
+import { allocateResident, type Resident } from "./state.ts";
+
+/** Bytes of a stage on its device. */
+export interface DeviceBytes {
+  /** Weights as the models read them, in all versions, frozen ones too. */
+  readonly weights: number;
+  /** Gradients. */
+  readonly gradients: number;
+  /** FP32 weights of the optimizer, where the weights are FP16. */
+  readonly master: number;
+  /** Moments of the optimizer. */
+  readonly moments: number;
+  /** Activations and gradients between layers: those of each slot, and what slots share. */
+  readonly activations: number;
+  /** What visits: offloaded states and widened gradients of a bucket, gradients that are added. */
+  readonly buckets: number;
+  /** Scalars, and a number or two for each parameter. */
+  readonly other: number;
+}
+
+/** Bytes that a stage holds. It gives none back, so this is the peak too. */
+export interface StageMemory {
+  /** On the device. */
+  readonly device: DeviceBytes;
+  /** On the host: what is offloaded, and FP32 weights of frozen parameters that are FP16. */
+  readonly host: { readonly master: number; readonly moments: number };
+}
+
+const bytesOf = (tensors: Iterable<Tensor>) =>
+  [...tensors].reduce((sum, { dtype, shape }) => sum + elementCount(shape) * DTYPE_BYTES[dtype], 0);
+
+/** The bytes of what a stage holds, and of its activations. */
+export function countMemory(resident: Resident, activations: number): StageMemory {
+  const { precision, store, optimizer: { scalars, visitors, gradient }, norms, sums } = resident;
+  const frozen = resident.frozen.reduce((sum, { shape }) => sum + elementCount(shape), 0);
+  const masters = store.master ? [store.master] : [];
+  const onDevice = (states: readonly FlatState[]) =>
+    bytesOf(tensorsOf(states.filter((state) => "parts" in state)));
+  const onHost = (states: readonly FlatState[]) =>
+    states.reduce((sum, state) => "values" in state ? sum + 4 * state.length : sum, 0);
+  return {
+    device: {
+      weights: bytesOf(tensorsOf(store.versions)) + frozen * DTYPE_BYTES[storageDtype(precision)],
+      gradients: bytesOf(tensorsOf([store.gradients])),
+      master: onDevice(masters),
+      moments: onDevice(store.moments),
+      activations,
+      buckets: bytesOf([
+        ...visitors,
+        ...gradient ? [gradient] : [],
+        ...sums ? [sums.term, ...tensorsOf(sums.sums ? [sums.sums] : [])] : [],
+      ]),
+      other: bytesOf([
+        ...[...scalars.values()].flatMap((tensors) => Object.values(tensors)),
+        norms.sums.all,
+        ...norms.tops ? [norms.tops.all] : [],
+        ...norms.indices ?? [],
+        resident.lossScale,
+      ]),
+    },
+    host: {
+      master: onHost(masters) + (precision === "fp16" ? 4 * frozen : 0),
+      moments: onHost(store.moments),
+    },
+  };
+}
+
+/** What a plan must know of the device. */
+export interface PlannedDevice {
+  /** See {@linkcode Device.hasFreeViews}. Default true, as on all devices but webgpu. */
+  readonly hasFreeViews?: boolean;
+}
+
+/** Bytes of a stage's activations. */
+export interface ActivationBytes {
+  /** What each micro-batch in flight keeps from F to B (to W where the backward is split). */
+  readonly perMicroBatch: number;
+  /** What all of them share. */
+  readonly shared: number;
+  /** Where sequences are cut, what each slice keeps by itself. */
+  readonly perSlice?: readonly number[];
+  /** Where sequences are cut, what the slices of a micro-batch keep for each other. */
+  readonly perContext?: number;
+}
+
+/**
+ * Bytes of the activations of a stage as {@linkcode openStage} allocates them: fields of the
+ * micro-batch, activations, and gradients between layers.
+ *
+ * @throws {RangeError} when the interval is not a positive integer.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { activationBytes, compileModel, gpt2 } from "@troupe/troupe/kernels";
+ *
+ * const model = gpt2({ layers: 8, hidden: 32, heads: 4, seq: 16, vocab: 64 }, 2);
+ * const program = compileModel(model, "none");
+ * const all = activationBytes(program, { backward: "whole" });
+ * const few = activationBytes(program, { backward: "whole", recomputeInterval: 3 });
+ * // Fields of 2 · 16 ids and targets, and the inputs of layers 3, 6 and 9.
+ * assert.equal(few.perMicroBatch, 2 * 32 * 4 + 3 * 32 * 32 * 4);
+ * assert.ok(few.perMicroBatch < all.perMicroBatch / 20);
+ * ```
+ */
+export function activationBytes(
+  program: StageProgram,
+  { hasFreeViews = true, ...options }: ActivationOptions & PlannedDevice,
+): ActivationBytes {
+  checkInterval(options.recomputeInterval);
+  let bytes = 0;
+  const counter: Allocator = {
+    hasFreeViews,
+    alloc(dtype, shape) {
+      bytes += elementCount(shape) * DTYPE_BYTES[dtype];
+      return { dtype, shape };
+    },
+    view: ({ dtype }, _, shape) => ({ dtype, shape }),
+  };
+  const slices = slicesOf(program), parts = { slices, skips: program.skips };
+  const memory = allocateShared(counter, parts, options), shared = bytes;
+  const perSlice = slices.map((_, slice) => {
+    const before = bytes;
+    allocateActivations(counter, parts, options, memory, slice);
+    return bytes - before;
+  });
+  const before = bytes;
+  allocateContext(counter, parts, options);
+  const perMicroBatch = bytes - shared;
+  if (!program.slicing) return { perMicroBatch, shared };
+  return { perMicroBatch, shared, perSlice, perContext: bytes - before };
+}
+
+/** Of sequences in slices how many of each slice are in flight at a time, and of how many micro-batches. */
+export interface SliceSlots {
+  /** For each slice. */
+  readonly slices: readonly number[];
+  /** Micro-batches of which a slice is in flight. */
+  readonly contexts: number;
+}
+
+/** Bytes of all that is in flight. */
+function bytesInFlight(
+  { perMicroBatch, perSlice = [], perContext = 0 }: ActivationBytes,
+  slots: number | SliceSlots,
+): number {
+  if (typeof slots === "number") return slots * perMicroBatch;
+  const own = slots.slices.reduce((sum, count, slice) => sum + count * perSlice[slice]!, 0);
+  return own + slots.contexts * perContext;
+}
+
+/**
+ * The bytes that a stage will hold when `slots` micro-batches were in flight at a time: what
+ * {@linkcode Stage.memory} will say. Pure: nothing is allocated.
+ *
+ * @throws {RangeError} {@linkcode TypeError} as {@linkcode openStage}.
+ *
+ * @example FP16 with offload: 2φ for weights, 2φ for gradients, 16 bytes for each element of a bucket
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { ADAMW_DEFAULTS, compileModel, gpt2, planMemory } from "@troupe/troupe/kernels";
+ *
+ * const model = gpt2({ layers: 2, hidden: 64, heads: 4, seq: 16, vocab: 256 }, 1);
+ * const program = compileModel(model, "none", { precision: "fp16" });
+ * const { device, host } = planMemory(program, {
+ *   optimizer: ADAMW_DEFAULTS,
+ *   backward: "whole",
+ *   offload: true,
+ *   bucketSize: 1024,
+ *   slots: 2,
+ * });
+ * assert.equal(device.weights + device.gradients, host.master); // 2φ + 2φ, and 4φ
+ * assert.equal(device.master + device.moments, 0);
+ * assert.equal(device.buckets, 16 * 1024);
+ * ```
+ */
+export function planMemory(
+  program: StageProgram,
+  { slots, hasFreeViews = true, ...options }: StageOptions & PlannedDevice & {
+    readonly slots: number | SliceSlots;
+  },
+): StageMemory {
+  checkStageOptions(program, options);
+  const bytes = activationBytes(program, { ...options, hasFreeViews });
+  const resident = planResident(program, { ...options, hasFreeViews });
+  return countMemory(resident, bytes.shared + bytesInFlight(bytes, slots));
+}
+
+/** What a stage will hold from the start, in tensors without memory. */
+export function planResident(
+  program: StageProgram,
+  { hasFreeViews = true, ...options }: StageOptions & PlannedDevice,
+): Resident {
+  const counter: Pick<Device, "alloc" | "view" | "hasFreeViews"> = {
+    hasFreeViews,
+    alloc: (dtype, shape) => ({ dtype, shape }),
+    view: ({ dtype }, _, shape) => ({ dtype, shape }),
+  };
+  return allocateResident(counter, layersOf(program), options);
+}
+
+/**
+ * All bytes of a column of {@linkcode StageMemory}.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { totalBytes } from "@troupe/troupe/kernels";
+ *
+ * assert.equal(totalBytes({ master: 400, moments: 800 }), 1200);
+ * ```
+ */
+export function totalBytes(parts: DeviceBytes | StageMemory["host"]): number {
+  return Object.values(parts).reduce((sum: number, bytes: number) => sum + bytes, 0);
+}

@@ -1,0 +1,269 @@
+/**
+ * AdamW and SGD with momentum, run on the device bucket by bucket, in place.
+ *
+ * @module
+ */
+
+import type { Device, Kernel, Run, Tensor } from "../devices/device.ts";
+import { Graph } from "../graph/graph.ts";
+import { TROUPE, type Value } from "../graph/value.ts";
+import { encodeModel } from "../onnx/encode.ts";
+import { type AdamWOptions, MOMENTS, type OptimizerOptions, type SgdOptions } from "./options.ts";
+import { type FlatRange, type ParameterStore, piecesOf, viewFlat } from "./parameters.ts";
+
+/** What a step starts from: weights, gradients and their factor, moments of a bucket, and scalars. */
+interface StepInputs {
+  readonly w: Value;
+  readonly d: Value;
+  readonly scale: Value;
+  readonly moments: readonly Value[];
+  readonly scalar: (name: string) => Value;
+}
+
+/** The weights and moments after a step. */
+type StepRule = (g: Graph, inputs: StepInputs) => { weight: Value; moments: readonly Value[] };
+
+/**
+ * p ← p·decay − lrT·m/(√v + epsT), with the corrections of the moments' bias folded into the
+ * scalars: lrT = η·√(1−β₂ᵗ)/(1−β₁ᵗ), epsT = ε·√(1−β₂ᵗ), decay = 1 − η·λ.
+ */
+const adamw = ({ beta1, beta2 }: AdamWOptions): StepRule => (g, inputs) => {
+  const { w, d, scale, moments, scalar } = inputs;
+  const scalars = [scale, ...["decay", "rate", "epsilon"].map(scalar)];
+  // An attribute is rounded to f32: 1 − β of what was rounded would be another number.
+  const attributes = {
+    beta1: { float: beta1 },
+    rest1: { float: 1 - beta1 },
+    beta2: { float: beta2 },
+    rest2: { float: 1 - beta2 },
+  };
+  const shapes = [w, ...moments].map(({ shape }) => shape);
+  const next = g.node("AdamW", [w, d, ...moments, ...scalars], shapes, attributes, TROUPE);
+  const [weight, ...own] = next as [Value, Value, Value];
+  return { weight, moments: own };
+};
+
+const sgd = ({ momentum }: SgdOptions): StepRule => (g, { w, d, scale, moments: [v], scalar }) => {
+  const gradient = g.add(g.mul(d, scale), g.mul(w, scalar("decay")));
+  const velocity = g.add(g.mul(v!, g.scalar(momentum)), gradient);
+  return { weight: g.sub(w, g.mul(velocity, scalar("rate"))), moments: [velocity] };
+};
+
+/**
+ * The step of a bucket. With FP16 gradients it also returns the FP16 weights, and the gradients
+ * widened and scaled: so these lie in memory of ours, where they are counted.
+ */
+export function stepModel(length: number, options: OptimizerOptions, isMixed: boolean): Uint8Array {
+  const g = new Graph(), rule = options.kind === "adamw" ? adamw(options) : sgd(options);
+  const w = g.input("w", [length]);
+  const sum = g.input("d", [length], isMixed ? "f16" : "f32");
+  const states = MOMENTS[options.kind].map((_, i) => g.input(`m${i}`, [length]));
+  const scalars = new Map(
+    Object.keys(scalarValues(options, 1, 0, 1, true)).map((name) => [name, g.input(name, [])]),
+  );
+  const scalar = (name: string) => scalars.get(name)!;
+  const own = isMixed
+    ? { d: g.mul(g.cast(sum, "f32"), scalar("scale")), scale: g.scalar(1) }
+    : { d: sum, scale: scalar("scale") };
+  const { weight, moments } = rule(g, { w, ...own, moments: states, scalar });
+  return encodeModel(g, g.inputs.map((value) => ({ name: value.name, value })), [
+    { name: "w'", value: weight },
+    ...moments.map((value, i) => ({ name: `m${i}'`, value })),
+    ...isMixed ? [{ name: "d'", value: own.d }, { name: "h'", value: g.cast(weight, "f16") }] : [],
+  ]);
+}
+
+/** The values of the scalars at a step. */
+export function scalarValues(
+  options: OptimizerOptions,
+  step: number,
+  learningRate: number,
+  gradientScale: number,
+  isDecayed: boolean,
+): Record<string, number> {
+  const decay = isDecayed ? options.weightDecay : 0, scale = gradientScale;
+  if (options.kind === "sgd") return { scale, decay, rate: learningRate };
+  const correction = Math.sqrt(1 - options.beta2 ** step);
+  return {
+    scale,
+    decay: 1 - learningRate * decay,
+    rate: learningRate * correction / (1 - options.beta1 ** step),
+    epsilon: options.epsilon * correction,
+  };
+}
+
+/** A bound optimizer: every bucket can be stepped by itself, in any order. */
+export interface Optimizer {
+  /**
+   * Sets what the buckets' steps of optimizer step `step` (from 1) share.
+   *
+   * @param gradientScale factor of every gradient: below 1 where the norm is clipped.
+   * @param versions which weights are stepped, and which are overwritten; both 0 where not given.
+   */
+  begin(
+    step: number,
+    learningRate: number,
+    gradientScale: number,
+    versions?: { readonly from: number; readonly to: number },
+  ): void;
+  /** Steps one bucket. */
+  stepBucket(index: number): Promise<void>;
+}
+
+/** The memory of an optimizer beside the flat arrays. */
+export interface OptimizerMemory {
+  /** Scalars of a step, for buckets that decay and for those that do not. */
+  readonly scalars: ReadonlyMap<boolean, Readonly<Record<string, Tensor>>>;
+  /** Where the states of a bucket visit, when they are offloaded. */
+  readonly visitors: readonly Tensor[];
+  /** FP16 gradients of a bucket, widened and scaled. */
+  readonly gradient?: Tensor;
+}
+
+/** The arrays of which the optimizer has a value for each weight: first the master, if any. */
+const statesOf = ({ master, moments }: Pick<ParameterStore, "master" | "moments">) =>
+  master ? [master, ...moments] : moments;
+
+/** What each run of a kernel steps. */
+const allPieces = (store: ParameterStore) =>
+  store.buckets.flatMap((bucket) => piecesOf(store, bucket));
+
+/** The lengths of what is stepped: a model is compiled for each. */
+export const stepLengths = (store: ParameterStore): number[] => [
+  ...new Set(allPieces(store).map(({ length }) => length)),
+];
+
+/** Allocates what an optimizer needs for a step; one bucket uses it after the other. */
+export function allocateOptimizer(
+  device: Pick<Device, "alloc">,
+  store: ParameterStore,
+  options: OptimizerOptions,
+): OptimizerMemory {
+  const names = Object.keys(scalarValues(options, 1, 0, 1, true));
+  const scalars = new Map([true, false].map((isDecayed) => [
+    isDecayed,
+    Object.fromEntries(names.map((name) => [name, device.alloc("f32", [])])),
+  ]));
+  const longest = allPieces(store).reduce((most, { length }) => Math.max(most, length), 0);
+  const bucket = () => device.alloc("f32", [longest]);
+  return {
+    scalars,
+    visitors: statesOf(store).filter((state) => "values" in state).map(bucket),
+    ...store.master && { gradient: bucket() },
+  };
+}
+
+/**
+ * Binds an optimizer to the buckets of a stage.
+ *
+ * @param memory by default allocated for it.
+ *
+ * @example One step of SGD
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { createParameters, openOptimizer, openReference } from "@troupe/troupe/kernels";
+ *
+ * const device = await openReference();
+ * const store = createParameters(device, [{ name: "b", shape: [16] }], { moments: 1 });
+ * const { weights: [weights], gradient } = store.parameters[0]!;
+ * device.write(gradient, new Float32Array(16).fill(2));
+ * const optimizer = await openOptimizer(device, store, { kind: "sgd", momentum: 0, weightDecay: 0 });
+ * optimizer.begin(1, 0.5, 1);
+ * await optimizer.stepBucket(0);
+ * assert.equal((await device.read<Float32Array>(weights!))[0], -1);
+ * device.close();
+ * ```
+ */
+export async function openOptimizer(
+  device: Device,
+  store: ParameterStore,
+  options: OptimizerOptions,
+  memory: OptimizerMemory = allocateOptimizer(
+    device,
+    store,
+    options,
+  ),
+): Promise<Optimizer> {
+  const lengths = stepLengths(store);
+  const kernels = new Map(
+    await Promise.all(lengths.map(async (length) => {
+      const model = stepModel(length, options, store.master !== undefined);
+      return [length, await device.compile(model)] as const;
+    })),
+  );
+  const { scalars } = memory;
+  const bindSteps = (from: number, to: number) =>
+    store.buckets.map((bucket): Run => {
+      const { isDecayed } = bucket;
+      const runs = piecesOf(store, bucket).map((piece) =>
+        bindStep(device, store, memory, { ...piece, isDecayed }, kernels.get(piece.length)!, {
+          from,
+          to,
+        })
+      );
+      return async () => {
+        for (const run of runs) await run();
+      };
+    });
+  let steps = bindSteps(0, 0);
+  const bound = new Map([["0 0", steps]]);
+  return {
+    begin(step, learningRate, gradientScale, { from, to } = { from: 0, to: 0 }) {
+      const key = `${from} ${to}`;
+      steps = bound.get(key) ?? bindSteps(from, to);
+      bound.set(key, steps);
+      for (const [isDecayed, tensors] of scalars) {
+        const values = scalarValues(options, step, learningRate, gradientScale, isDecayed);
+        for (const [name, value] of Object.entries(values)) {
+          device.write(tensors[name]!, Float32Array.of(value));
+        }
+      }
+    },
+    stepBucket: (index) => steps[index]!(),
+  };
+}
+
+/** Binds the step of one piece of a bucket; offloaded states visit the device for it. */
+function bindStep(
+  device: Device,
+  store: ParameterStore,
+  { scalars, visitors, gradient }: OptimizerMemory,
+  { offset, length, isDecayed }: FlatRange & { readonly isDecayed: boolean },
+  kernel: Kernel,
+  versions: { readonly from: number; readonly to: number },
+): Run {
+  const { master, gradients } = store;
+  const visits: { rest: Float32Array; visitor: Tensor }[] = [];
+  const states = statesOf(store).map((state, i) => {
+    if (!("values" in state)) return viewFlat(device, state, offset, [length]);
+    const rest = state.values.subarray(offset, offset + length);
+    const visitor = device.view(visitors[i]!, 0, [length]);
+    visits.push({ rest, visitor });
+    return visitor;
+  });
+  const weights = (version: number) => viewFlat(device, store.versions[version]!, offset, [length]);
+  const stored = weights(versions.to);
+  const w = master ? states[0]! : weights(versions.from);
+  const own = master ? states.slice(1) : states;
+  const named = (suffix: string) =>
+    Object.fromEntries(own.map((moment, i) => [`m${i}${suffix}`, moment]));
+  const run = kernel.bind(
+    {
+      w,
+      d: viewFlat(device, gradients, offset, [length]),
+      ...named(""),
+      ...scalars.get(isDecayed),
+    },
+    {
+      "w'": master ? w : stored,
+      ...named("'"),
+      ...gradient && { "d'": device.view(gradient, 0, [length]), "h'": stored },
+    },
+  );
+  if (visits.length === 0) return run;
+  return async () => {
+    for (const { rest, visitor } of visits) device.write(visitor, rest);
+    await run();
+    for (const { rest, visitor } of visits) await device.read(visitor, rest);
+  };
+}

@@ -1,0 +1,198 @@
+/**
+ * How a stage is opened: its options, checked at the door.
+ *
+ * @module
+ */
+
+import { layersOf, parametersOf, precisionOf, type StageProgram } from "../compile/programs.ts";
+import type { Precision } from "../precision.ts";
+import { type ActivationOptions, checkInterval } from "./activations.ts";
+import type { SumOptions } from "./gradients.ts";
+import { flatLength } from "./parameters.ts";
+
+/** How the learning rate may go on after the warm-up. */
+export const LEARNING_RATE_SCHEDULES = ["constant", "linear", "cosine"] as const;
+
+/** How the learning rate changes over a run. */
+export interface LearningRate {
+  /** The highest rate. */
+  readonly rate: number;
+  /** After the warm-up: constant, or down to `minRate` in a line or along half a cosine. */
+  readonly schedule: (typeof LEARNING_RATE_SCHEDULES)[number];
+  /** Steps in which the rate rises linearly from zero; the last of them has the full rate. */
+  readonly warmup: number;
+  /**
+   * What linear and cosine fall to at the end of the run. As in PyTorch the first step after the
+   * warm-up has the full rate, so the last is one step above this. Default 0.
+   */
+  readonly minRate?: number | undefined;
+  /** Steps of the whole run. */
+  readonly steps: number;
+}
+
+/**
+ * The learning rate of step `step`, counted from 1.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { learningRateAt } from "@troupe/troupe/kernels";
+ *
+ * const cosine = { rate: 1, schedule: "cosine", warmup: 2, steps: 6 } as const;
+ * assert.deepEqual([1, 2, 3].map((step) => learningRateAt(cosine, step)), [0.5, 1, 1]);
+ * assert.ok(learningRateAt(cosine, 6) < 0.2);
+ * const linear = { ...cosine, schedule: "linear", minRate: 0.5 } as const;
+ * assert.deepEqual([3, 5].map((step) => learningRateAt(linear, step)), [1, 0.75]);
+ * ```
+ */
+export function learningRateAt(
+  { rate, schedule, warmup, minRate = 0, steps }: LearningRate,
+  step: number,
+): number {
+  if (step <= warmup) return rate * step / warmup;
+  if (schedule === "constant") return rate;
+  const progress = (step - warmup - 1) / Math.max(1, steps - warmup);
+  const left = schedule === "linear" ? 1 - progress : 0.5 * (1 + Math.cos(Math.PI * progress));
+  return minRate + (rate - minRate) * left;
+}
+
+/** AdamW (Loshchilov and Hutter, 2019), as in PyTorch but that one-dimensional tensors do not decay. */
+export interface AdamWOptions {
+  /** Which optimizer. */
+  readonly kind: "adamw";
+  /** Decay of the mean of gradients. Default 0.9. */
+  readonly beta1: number;
+  /** Decay of the mean of their squares. Default 0.999. */
+  readonly beta2: number;
+  /** Added to the root of the second moment. Default 1e-8. */
+  readonly epsilon: number;
+  /** Decoupled; on tensors with two or more dimensions only. Default 0.01. */
+  readonly weightDecay: number;
+}
+
+/** PyTorch's defaults of AdamW, with its weight decay. */
+export const ADAMW_DEFAULTS: AdamWOptions = {
+  kind: "adamw",
+  beta1: 0.9,
+  beta2: 0.999,
+  epsilon: 1e-8,
+  weightDecay: 0.01,
+};
+
+/** SGD with momentum as in PyTorch: v ← μ·v + g + λ·w, w ← w − η·v. */
+export interface SgdOptions {
+  /** Which optimizer. */
+  readonly kind: "sgd";
+  /** Decay of the velocity, μ. Default 0. */
+  readonly momentum: number;
+  /** Added to the gradient; on tensors with two or more dimensions only. Default 0. */
+  readonly weightDecay: number;
+}
+
+/** PyTorch's defaults of SGD: no momentum and no weight decay. */
+export const SGD_DEFAULTS: SgdOptions = { kind: "sgd", momentum: 0, weightDecay: 0 };
+
+/** An optimizer and its settings, as plain data. */
+export type OptimizerOptions = AdamWOptions | SgdOptions;
+
+/** The same, where settings may be left out; without `kind` it is AdamW. */
+export type PartialOptimizer = Partial<AdamWOptions> | Partial<SgdOptions> & { kind: "sgd" };
+
+/**
+ * Adds the defaults, {@linkcode ADAMW_DEFAULTS} or {@linkcode SGD_DEFAULTS}, for settings that are
+ * left out.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { ADAMW_DEFAULTS, completeOptimizer } from "@troupe/troupe/kernels";
+ *
+ * assert.deepEqual(completeOptimizer({ weightDecay: 0.1 }), { ...ADAMW_DEFAULTS, weightDecay: 0.1 });
+ * ```
+ */
+export function completeOptimizer(given: PartialOptimizer = {}): OptimizerOptions {
+  const settings = Object.fromEntries(Object.entries(given).filter(([, one]) => one !== undefined));
+  return { ...given.kind === "sgd" ? SGD_DEFAULTS : ADAMW_DEFAULTS, ...settings };
+}
+
+/** Names of the moments of each optimizer, as PyTorch's state dictionaries call them. */
+export const MOMENTS = {
+  adamw: ["exp_avg", "exp_avg_sq"],
+  sgd: ["momentum_buffer"],
+} as const;
+
+/** Options of {@linkcode openStage}. */
+export interface StageOptions extends ActivationOptions, SumOptions {
+  /** Which optimizer, with its settings. */
+  readonly optimizer: OptimizerOptions;
+  /**
+   * Elements of an optimizer bucket, at most those of the stage; 65,536 or all of them where not
+   * given.
+   */
+  readonly bucketSize?: number;
+  /** That of the program; told again, it must be the same. */
+  readonly precision?: Precision;
+  /** Whether master weights and moments rest on the host and visit the device in buckets. */
+  readonly offload?: boolean;
+  /** Versions of the weights that are kept for micro-batches in flight; 1 where not given. */
+  readonly versions?: number;
+}
+
+/**
+ * Checks options against a stage, at the door.
+ *
+ * @throws {RangeError} when the bucket or the recompute interval is not a positive integer, or the
+ * bucket is larger than the stage.
+ * @throws {TypeError} when the precision is not that of the program.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { ADAMW_DEFAULTS, checkStageOptions, compileModel, mlp } from "@troupe/troupe/kernels";
+ *
+ * const stage = compileModel(mlp({ inputs: 16, hidden: 32, layers: 1, classes: 4 }, 1), "none");
+ * const options = { optimizer: ADAMW_DEFAULTS, backward: "whole", precision: "fp16" } as const;
+ * assert.throws(() => checkStageOptions(stage, options), /that of its program, fp32, received fp16/);
+ * ```
+ */
+export function checkStageOptions(program: StageProgram, options: StageOptions): void {
+  checkInterval(options.recomputeInterval);
+  const layers = layersOf(program), compiled = precisionOf(layers);
+  const { precision = compiled, bucketSize } = options;
+  if (precision !== compiled) {
+    throw new TypeError(
+      `Cannot open stage: precision must be that of its program, ${compiled}, received ${precision}`,
+    );
+  }
+  if (bucketSize !== undefined) checkBucketSize(program, bucketSize);
+}
+
+/**
+ * Checks the size of buckets that a user asks for; the default fits any stage.
+ *
+ * @param bucketSize in elements.
+ * @throws {RangeError} when it is not a positive integer, or larger than a stage that is trained.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { checkBucketSize, compileModel, mlp } from "@troupe/troupe/kernels";
+ *
+ * const stage = compileModel(mlp({ inputs: 16, hidden: 32, layers: 2, classes: 4 }, 1), "none");
+ * checkBucketSize(stage, 256);
+ * assert.throws(() => checkBucketSize(stage, 1e6), /at most \d+, the elements of the stage/);
+ * ```
+ */
+export function checkBucketSize(program: StageProgram, bucketSize: number): void {
+  if (!Number.isSafeInteger(bucketSize) || bucketSize < 1) {
+    throw new RangeError(
+      `Cannot open stage: bucketSize must be a positive integer, received ${bucketSize}`,
+    );
+  }
+  const trained = parametersOf(layersOf(program)).filter(({ frozen }) => !frozen);
+  const elements = flatLength(trained);
+  if (trained.length === 0 || bucketSize <= elements) return;
+  throw new RangeError(
+    `Cannot open stage: bucketSize must be at most ${elements}, the elements of the stage, received ${bucketSize}`,
+  );
+}

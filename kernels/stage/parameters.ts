@@ -1,0 +1,366 @@
+/**
+ * Weights, gradients and optimizer moments of a stage in flat arrays, with a view per parameter.
+ *
+ * In mixed precision, weights and gradients are FP16, and the optimizer has FP32 weights of its own,
+ * the *master*. What only the optimizer uses, master and moments, may be *offloaded*: then it rests
+ * on the host and visits the device bucket by bucket (AxoNN, section V-B).
+ *
+ * Tensors with two or more dimensions come first: they alone are subject to weight decay. The flat
+ * arrays are cut into *buckets*, the units of the optimizer; no bucket holds tensors of both sorts.
+ *
+ * On a device whose views are not free each parameter has a tensor of its own in each array, and a
+ * bucket is one or more of them. That is fast there, too: a GPU takes the largest parameter in one run
+ * of a dozen kernels, where pieces of 65,536 elements would be 1,900 such runs for GPT-2.
+ *
+ * @module
+ */
+
+import type { Device, DType, HostArray, MessageArray, Tensor } from "../devices/device.ts";
+import { elementCount } from "../graph/shapes.ts";
+import { type Precision, storageDtype } from "../precision.ts";
+
+/** A range of a flat array, in elements. */
+export interface FlatRange {
+  /** Where it starts. */
+  readonly offset: number;
+  /** How long it is. */
+  readonly length: number;
+}
+
+/** A range that lies in a tensor of its own. */
+export interface FlatPart extends FlatRange {
+  /** The tensor. */
+  readonly tensor: Tensor;
+}
+
+/** A flat array on a device. */
+export interface FlatTensor {
+  /** The type of its elements. */
+  readonly dtype: DType;
+  /** Its tensors in order; together they cover it. */
+  readonly parts: readonly FlatPart[];
+}
+
+/** Allocates a flat array, zeroed, with a tensor for each range. */
+export function allocateFlat(
+  device: Pick<Device, "alloc">,
+  dtype: DType,
+  ranges: readonly FlatRange[],
+): FlatTensor {
+  const parts = ranges.map((range) => ({ ...range, tensor: device.alloc(dtype, [range.length]) }));
+  return { dtype, parts };
+}
+
+/** The tensors of flat arrays. */
+export const tensorsOf = (arrays: readonly FlatTensor[]): Tensor[] =>
+  arrays.flatMap(({ parts }) => parts.map(({ tensor }) => tensor));
+
+/** What some values take of a tensor, from an element on; all of it where none is given. */
+export function partOf(
+  device: Pick<Device, "view">,
+  tensor: Tensor,
+  { length }: HostArray,
+  from: number | undefined,
+): Tensor {
+  return from === undefined ? tensor : device.view(tensor, from, [length]);
+}
+
+/**
+ * A view of elements that lie in one tensor.
+ *
+ * @throws {RangeError} when they do not.
+ */
+export function viewFlat(
+  device: Pick<Device, "view">,
+  { parts }: FlatTensor,
+  offset: number,
+  shape: readonly number[],
+): Tensor {
+  const part = parts.findLast((one) => one.offset <= offset);
+  if (!part) throw new RangeError(`Cannot view a flat array: it must not be empty`);
+  return device.view(part.tensor, offset - part.offset, shape);
+}
+
+/** What of a range lies in which tensor, in order. */
+function* viewsOf(
+  device: Pick<Device, "view">,
+  flat: FlatTensor,
+  { offset, length }: FlatRange,
+) {
+  for (const part of flat.parts) {
+    const from = Math.max(offset, part.offset);
+    const to = Math.min(offset + length, part.offset + part.length);
+    if (from >= to) continue;
+    const tensor = device.view(part.tensor, from - part.offset, [to - from]);
+    yield { tensor, from: from - offset, to: to - offset };
+  }
+}
+
+/** Copies a range to the host, in an array that owns its buffer. */
+export async function readFlat(
+  device: Device,
+  flat: FlatTensor,
+  range: FlatRange,
+): Promise<MessageArray> {
+  const all = flat.dtype === "f16"
+    ? new Float16Array(range.length)
+    : new Float32Array(range.length);
+  await readFlatInto(device, flat, range.offset, all);
+  return all;
+}
+
+/** Copies the elements from `offset` on to the host. */
+async function readFlatInto(
+  device: Device,
+  flat: FlatTensor,
+  offset: number,
+  into: Float32Array | Float16Array,
+): Promise<void> {
+  for (const { tensor, from, to } of viewsOf(device, flat, { offset, length: into.length })) {
+    await device.read<HostArray>(tensor, into.subarray(from, to));
+  }
+}
+
+/** Sets the elements from `offset` on. */
+export function writeFlat(
+  device: Device,
+  flat: FlatTensor,
+  offset: number,
+  values: Float32Array | Float16Array,
+): void {
+  for (const { tensor, from, to } of viewsOf(device, flat, { offset, length: values.length })) {
+    device.write(tensor, values.subarray(from, to));
+  }
+}
+
+/** Sets all elements to zero. */
+export function zeroFlat(device: Device, { parts }: FlatTensor): void {
+  for (const { tensor } of parts) device.zero(tensor);
+}
+
+/** A flat f32 array on the host; it takes memory when first used, so that one can be planned. */
+export interface HostState {
+  /** How long it is. */
+  readonly length: number;
+  /** Its elements. */
+  readonly values: Float32Array<ArrayBuffer>;
+}
+
+/** A flat f32 array that only the optimizer uses: on the device, or offloaded to the host. */
+export type FlatState = FlatTensor | HostState;
+
+/** A state on the host, all zero. */
+function hostState(length: number): HostState {
+  let values: Float32Array<ArrayBuffer> | undefined;
+  return {
+    length,
+    get values() {
+      return values ??= new Float32Array(length);
+    },
+  };
+}
+
+/** Sets a range of a flat state. */
+export function writeState(
+  device: Device,
+  state: FlatState,
+  { offset, length }: FlatRange,
+  values: Float32Array,
+): void {
+  if (values.length !== length) {
+    throw new RangeError(
+      `Cannot write a state: it must have ${length} elements, received ${values.length}`,
+    );
+  }
+  if ("values" in state) state.values.set(values, offset);
+  else writeFlat(device, state, offset, values);
+}
+
+/** Copies the elements of a flat state from `offset` on to the host. */
+export async function readStateInto(
+  device: Device,
+  state: FlatState,
+  offset: number,
+  into: Float32Array,
+): Promise<void> {
+  if ("values" in state) into.set(state.values.subarray(offset, offset + into.length));
+  else await readFlatInto(device, state, offset, into);
+}
+
+/** A parameter's place in the flat arrays. */
+export interface Parameter {
+  /** Full name: `transformer.h.0.attn.c_attn.weight`. */
+  readonly name: string;
+  /** Its sizes. */
+  readonly shape: readonly number[];
+  /** Its values, in each version of the weights. */
+  readonly weights: readonly Tensor[];
+  /** The sum of its gradients in this step. */
+  readonly gradient: Tensor;
+}
+
+/** The unit of an optimizer step. */
+export interface Bucket extends FlatRange {
+  /** Whether weight decay applies. */
+  readonly isDecayed: boolean;
+}
+
+/** The flat arrays of a stage. */
+export interface ParameterStore {
+  /** The parameters in the order of their places. */
+  readonly parameters: readonly Parameter[];
+  /** Where each parameter lies in the flat arrays, in elements, by full name. */
+  readonly ranges: ReadonlyMap<string, FlatRange>;
+  /** The buckets in order; together they cover the arrays. */
+  readonly buckets: readonly Bucket[];
+  /** All weights, as the models read them: version 0. */
+  readonly weights: FlatTensor;
+  /** The versions of all weights. */
+  readonly versions: readonly FlatTensor[];
+  /** All gradients, in the type of the weights. */
+  readonly gradients: FlatTensor;
+  /** FP32 weights where the others are FP16. */
+  readonly master?: FlatState;
+  /** All moments of the optimizer. */
+  readonly moments: readonly FlatState[];
+}
+
+/** How a stage keeps its parameters. */
+export interface StoreOptions {
+  /** Moments of the optimizer: AdamW 2, SGD with momentum 1. */
+  readonly moments: number;
+  /** Elements of a bucket; {@linkcode BUCKET_SIZE} where not given. */
+  readonly bucketSize?: number;
+  /** In which type weights and gradients are stored; fp32 where not given. */
+  readonly precision?: Precision;
+  /** Whether master and moments rest on the host. */
+  readonly offload?: boolean;
+  /** Versions of the weights; 1 where not given. */
+  readonly versions?: number;
+}
+
+/** Elements of a bucket unless asked otherwise: the fastest piece for AdamW on a CPU. */
+export const BUCKET_SIZE = 65_536;
+
+/** Parameters start at multiples of this many elements: 64 bytes of f32. */
+const ALIGNMENT = 16;
+
+const aligned = (elements: number) => Math.ceil(elements / ALIGNMENT) * ALIGNMENT;
+
+/**
+ * Elements of the flat arrays of parameters with these shapes: each begins at a multiple of 16.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { flatLength } from "@troupe/troupe/kernels";
+ *
+ * assert.equal(flatLength([{ shape: [8, 10] }, { shape: [10] }]), 80 + 16);
+ * ```
+ */
+export function flatLength(specs: readonly { shape: readonly number[] }[]): number {
+  return specs.reduce((sum, { shape }) => sum + aligned(elementCount(shape)), 0);
+}
+
+/**
+ * Lays out parameters on a device; everything starts as zero.
+ *
+ * @param specs full names and shapes.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { createParameters, openReference } from "@troupe/troupe/kernels";
+ *
+ * const device = await openReference();
+ * const { buckets } = createParameters(
+ *   device,
+ *   [{ name: "w", shape: [8, 10] }, { name: "b", shape: [10] }],
+ *   { moments: 2, bucketSize: 64 },
+ * );
+ * assert.deepEqual(
+ *   buckets.map(({ offset, length, isDecayed }) => [offset, length, isDecayed]),
+ *   [[0, 64, true], [64, 16, true], [80, 16, false]],
+ * );
+ * device.close();
+ * ```
+ */
+export function createParameters(
+  device: Pick<Device, "alloc" | "view" | "hasFreeViews">,
+  specs: readonly { name: string; shape: readonly number[] }[],
+  options: StoreOptions,
+): ParameterStore {
+  const { bucketSize = BUCKET_SIZE, precision = "fp32", offload = false } = options;
+  const decayed = specs.filter(({ shape }) => shape.length >= 2);
+  const rest = specs.filter(({ shape }) => shape.length < 2);
+  const border = flatLength(decayed), total = border + flatLength(rest);
+  const places = placesOf([...decayed, ...rest]);
+  const own = places.map(({ offset, shape }) => ({ offset, length: flatLength([{ shape }]) }));
+  const ranges = device.hasFreeViews ? [{ offset: 0, length: total }] : own;
+  const dtype = storageDtype(precision), allocate = () => allocateFlat(device, dtype, ranges);
+  const versions = Array.from({ length: options.versions ?? 1 }, allocate);
+  const gradients = allocate();
+  const state = () => offload ? hostState(total) : allocateFlat(device, "f32", ranges);
+  const bucketsOf = device.hasFreeViews ? cutBuckets : groupBuckets(own);
+  return {
+    parameters: places.map(({ name, shape, offset }) => {
+      const view = (array: FlatTensor) => viewFlat(device, array, offset, shape);
+      return { name, shape, weights: versions.map(view), gradient: view(gradients) };
+    }),
+    ranges: new Map(
+      places.map(({ name, shape, offset }) => [name, { offset, length: elementCount(shape) }]),
+    ),
+    buckets: [
+      ...bucketsOf(0, border, bucketSize, true),
+      ...bucketsOf(border, total, bucketSize, false),
+    ],
+    weights: versions[0]!,
+    versions,
+    gradients,
+    ...precision === "fp16" && { master: state() },
+    moments: Array.from({ length: options.moments }, state),
+  };
+}
+
+/** Where each parameter begins. */
+function placesOf(specs: readonly { name: string; shape: readonly number[] }[]) {
+  let offset = 0;
+  return specs.map(({ name, shape }) => {
+    const place = { name, shape, offset };
+    offset += flatLength([place]);
+    return place;
+  });
+}
+
+type Buckets = (from: number, to: number, size: number, isDecayed: boolean) => Bucket[];
+
+/** Buckets of one size; only the last may be smaller. */
+const cutBuckets: Buckets = (from, to, size, isDecayed) =>
+  Array.from({ length: Math.ceil((to - from) / size) }, (_, i) => {
+    const offset = from + i * size;
+    return { offset, length: Math.min(size, to - offset), isDecayed };
+  });
+
+/** Buckets of whole parameters: as many as fit, and at least one. */
+const groupBuckets = (own: readonly FlatRange[]): Buckets => (from, to, size, isDecayed) => {
+  const buckets: Bucket[] = [];
+  for (const { offset, length } of own.filter(({ offset }) => offset >= from && offset < to)) {
+    const last = buckets.at(-1);
+    if (last && last.length + length <= size) {
+      buckets[buckets.length - 1] = { ...last, length: last.length + length };
+    } else buckets.push({ offset, length, isDecayed });
+  }
+  return buckets;
+};
+
+/** What of a range of the flat arrays lies in one tensor each: for a bucket, what one run can step. */
+export function piecesOf(
+  { gradients }: Pick<ParameterStore, "gradients">,
+  { offset, length }: FlatRange,
+): FlatRange[] {
+  return gradients.parts.flatMap((part) => {
+    const from = Math.max(offset, part.offset);
+    const to = Math.min(offset + length, part.offset + part.length);
+    return from < to ? [{ offset: from, length: to - from }] : [];
+  });
+}

@@ -14,23 +14,28 @@ const ROOT = fileURLToPath(new URL("..", import.meta.url));
 
 /** The pages, as the list beside each of them goes. The first is where the site begins. */
 export const PAGES: readonly (readonly [group: string, paths: readonly string[]])[] = [
-  ["Troupe", ["README.md", "docs/first_model.md"]],
+  ["Troupe", ["README.md", "docs/guides.md", "docs/install.md", "docs/first_model.md"]],
   ["Guides", [
-    "docs/plan.md",
+    "docs/runs.md",
+    "docs/script.md",
     "docs/models.md",
+    "docs/onnx.md",
+    "docs/hugging_face.md",
+    "docs/schedules.md",
     "docs/own_schedule.md",
-    "docs/own_actor.md",
+    "docs/plan.md",
     "docs/memory.md",
     "docs/gpu.md",
-    "docs/failures.md",
     "docs/many_hosts.md",
+    "docs/failures.md",
+    "docs/registry.md",
+    "docs/own_actor.md",
     "docs/from_pytorch.md",
-    "docs/hugging_face.md",
-    "docs/onnx.md",
     "docs/ops.md",
+    "docs/glossary.md",
   ]],
   ["In depth", ["ACTORS.md", "SIMULATION.md", "ARCHITECTURE.md", "BENCHMARKS.md"]],
-  ["More", ["docs/compare.md", "CONTRIBUTING.md", "CHANGELOG.md"]],
+  ["More", ["docs/compare.md", "docs/promises.md", "CONTRIBUTING.md", "CHANGELOG.md"]],
 ];
 
 /** Where every public symbol is, in the site. */
@@ -54,7 +59,9 @@ export async function buildSite(out: string): Promise<void> {
     await Deno.mkdir(dirname(file), { recursive: true });
     await Deno.writeTextFile(file, page(path, titles, await bodyOf(path, text, titles)));
   }
-  for (const path of ["docs/style.css", "examples/1f1b.svg", "architecture.svg"]) {
+  for (
+    const path of ["docs/style.css", "docs/dashboard.png", "examples/1f1b.svg", "architecture.svg"]
+  ) {
     await Deno.mkdir(dirname(join(out, path)), { recursive: true });
     await Deno.copyFile(join(ROOT, path), join(out, path));
   }

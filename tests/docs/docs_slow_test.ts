@@ -46,8 +46,8 @@ const NOT_RUN: readonly (readonly [command: RegExp, why: string])[] = [
     /troupe dashboard |examples\/browser\/serve/,
     "serves until Ctrl-C: tests/console/dashboard, tests/examples",
   ],
-  [/troupe (profile|plan) check$/, "measures for minutes, on a machine that is left alone"],
-  [/troupe profile papers/, "takes a minute: tests/actors/foresight tests its rows"],
+  [/troupe profile check$/, "measures for minutes, on a machine that is left alone"],
+  [/bench\/papers/, "takes half a minute: tests/bench tests its figures"],
   [/^deno doc |^deno publish/, "is run by tests/package"],
 ];
 
@@ -156,7 +156,7 @@ async function runPage(path: string, measured?: string): Promise<string | undefi
 }
 
 Deno.test("the commands of README and the guides run", async () => {
-  const [first, second] = ["README.md", "docs/plan.md"] as const;
+  const [first, second] = ["docs/schedules.md", "docs/plan.md"] as const;
   const lanes = await Promise.allSettled([
     runPage(first).then((profile) => runPage(second, profile)),
     (async () => {

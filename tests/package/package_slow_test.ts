@@ -26,7 +26,7 @@ const BYTES_MAX = 5 << 20;
 /** Makes a folder with README's script in it, and a text. */
 async function ownFolder(parent: string): Promise<string> {
   const own = join(parent, "own");
-  await writeFiles(own, { "rings.ts": await block("Your own training script", "ts") });
+  await writeFiles(own, { "rings.ts": await block("README.md", "ts") });
   return own;
 }
 
@@ -91,7 +91,7 @@ Deno.test("the published package", (t) =>
     await t.step("trains from any folder with the bits of the repository, and replays", () =>
       trainPublished(own, env));
     await t.step("runs the script of README after deno add, whose types are right", async () => {
-      const [add] = (await block("Install", "sh")).split(/\s*(?:#.*)?\n/);
+      const [add] = (await block("docs/install.md", "sh")).split(/\s*(?:#.*)?\n/);
       const [program, ...args] = add!.split(" ");
       assert.deepEqual([program, args[0]], ["deno", "add"]);
       await deno(own, args, env);
@@ -106,7 +106,7 @@ Deno.test("the script of README and the command run beside a copy of the reposit
   inFolder(async (folder) => {
     await Deno.symlink(ROOT, join(folder, "troupe"), { type: "dir" });
     const own = await ownFolder(folder), env = { JSR_URL: NOWHERE };
-    await writeFiles(own, { "deno.json": await block("Install", "json") });
+    await writeFiles(own, { "deno.json": await block("README.md", "json") });
     await runScript(own, env);
     const train = [
       "train",

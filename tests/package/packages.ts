@@ -66,12 +66,11 @@ export async function writeFiles(
   }
 }
 
-/** The first block of a language in a section of README. */
-export async function block(section: string, language: string): Promise<string> {
-  const readme = await Deno.readTextFile(join(ROOT, "README.md"));
-  const [, text] = readme.split(`\n## ${section}\n`);
-  const [, code] = new RegExp(`^\`\`\`${language}\n(.*?)^\`\`\``, "ms").exec(text ?? "") ?? [];
-  assert.ok(code, `README must have ${language} under "${section}"`);
+/** Returns the first block of a language on a page. */
+export async function block(page: string, language: string): Promise<string> {
+  const text = await Deno.readTextFile(join(ROOT, page));
+  const [, code] = new RegExp(`^\`\`\`${language}\n(.*?)^\`\`\``, "ms").exec(text) ?? [];
+  assert.ok(code, `${page} must have a block of ${language}`);
   return code;
 }
 

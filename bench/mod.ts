@@ -16,7 +16,6 @@ import { parseArgs } from "@std/cli/parse-args";
 import { print, printError } from "../console/print.ts";
 import { gpuBench } from "./gpu/mod.ts";
 import { kernelsBench } from "./kernels.ts";
-import { balanceBench } from "./layer_costs.ts";
 import { memoryBench } from "./memory.ts";
 import { messagesBench } from "./messages.ts";
 import { mpiBench } from "./mpi/mod.ts";
@@ -40,7 +39,6 @@ const SECTIONS: Readonly<Record<string, () => Promise<Row[]>>> = {
   "weight-gradients": weightGradientsBench,
   gpu: gpuBench,
   pipeline: pipelineBench,
-  balance: balanceBench,
   overlap: overlapBench,
   messages: messagesBench,
   mpi: mpiBench,

@@ -4,38 +4,27 @@
  * @module
  */
 
-import { GRADIENTS, isFlat } from "../kernels/graph/gradient_rules.ts";
-import { ELEMENTWISE_OPS } from "../kernels/import/ops/elementwise.ts";
-import { IMAGE_OPS } from "../kernels/import/ops/images.ts";
-import { MOVE_OPS } from "../kernels/import/ops/moves.ts";
-import { PRODUCT_OPS } from "../kernels/import/ops/products.ts";
-import { REDUCTION_OPS } from "../kernels/import/ops/reductions.ts";
 import { KNOWN_OPS } from "../kernels/onnx/fold.ts";
-import { IMPORT_OPS } from "../kernels/import/ops/table.ts";
+import type { Ops } from "../kernels/ops/op.ts";
+import { FAMILIES, GRADIENTS, isFlat, OPS } from "../kernels/ops/table.ts";
 
-const FAMILIES = {
-  "Elements": ELEMENTWISE_OPS,
-  "Products": PRODUCT_OPS,
-  "Axes": REDUCTION_OPS,
-  "Moves": MOVE_OPS,
-  "Images": IMAGE_OPS,
-};
+/** Those that ONNX files may have. */
+const readable = (ops: Ops) => Object.keys(ops).filter((op) => ops[op]!.read);
 
 const listed = (names: readonly string[]) =>
   names.toSorted((a, b) => a.localeCompare(b, "en")).map((name) => `\`${name}\``).join(", ");
 
 /** The text of the page, as `deno fmt` writes it. */
 export async function opsPage(): Promise<string> {
-  const all = Object.keys(IMPORT_OPS);
+  const all = readable(OPS);
   const rows = Object.entries(FAMILIES).map(([family, ops]) =>
-    `- ${family}: ${listed(Object.keys(ops).filter((op) => !isFlat(op)))}.`
+    `- ${family}: ${listed(readable(ops).filter((op) => !isFlat(op)))}.`
   );
   const inside = Object.keys(GRADIENTS).filter((op) => !isFlat(op) && !all.includes(op));
   return await formatted(`# Operations
 
-What a model can be made of. This page is written by \`deno task docs\` from the tables in
-[kernels/graph/gradients/](../kernels/graph/gradients/rule.ts) and
-[kernels/import/ops/](../kernels/import/ops/table.ts).
+The operations of models. \`deno task docs\` writes this page from the records in
+[kernels/ops/](../kernels/ops/table.ts).
 
 ## Of ONNX files, with a gradient
 
@@ -55,7 +44,7 @@ Any other operation is refused by its name and that of its node.
 ## Of layers
 
 Layers are written with the methods of \`Graph\`
-([kernels/graph/ops/](../kernels/graph/ops/elementwise.ts)). The nodes that these add have gradients,
+([kernels/ops/builder.ts](../kernels/ops/builder.ts)). The nodes that these add have gradients,
 too, where they are not among those of files: ${listed(inside)}.
 
 Where one operand of arithmetic, a comparison or a choice is a number, it becomes a constant of the

@@ -4,34 +4,37 @@
  * @module
  */
 
-import { parts } from "../../schedules/mod.ts";
-import type { SimulatedStep } from "../../schedules/mod.ts";
+import { parts, type SimulatedStep } from "../../schedules/mod.ts";
 
-/**
- * For each stage the mean number of workers that compute while an action of it runs, that of its own
- * worker included.
- *
- * @param replicas equal data-parallel replicas, which compute at the same times.
- */
-export function concurrencyOf(
-  { schedule, timeline: { starts, ends } }: Pick<SimulatedStep, "schedule" | "timeline">,
-  replicas = 1,
-): number[] {
-  const busyUntil = busyIntegral(starts, ends);
-  const ms = new Float64Array(schedule.stages), busy = new Float64Array(schedule.stages);
+type Timed = Pick<SimulatedStep, "schedule" | "timeline">;
+
+/** Yields the actions of all workers with their times. */
+export function* timedActions({ schedule, timeline: { starts, ends } }: Timed) {
   for (const [worker, list] of schedule.lists.entries()) {
     let index = 0;
     for (const action of list) {
-      const start = starts[worker]![index]!, end = ends[worker]![index]!, { stage } = action;
+      yield { action, start: starts[worker]![index]!, end: ends[worker]![index]! };
+      index++;
+    }
+  }
+}
+
+/**
+ * Returns for each stage the mean number of workers that compute while an action of it runs, that of
+ * its own worker included.
+ *
+ * @param replicas equal data-parallel replicas, which compute at the same times.
+ */
+export function concurrencyOf(step: Timed, replicas = 1): number[] {
+  const { schedule: { stages }, timeline: { starts, ends } } = step;
+  const busyUntil = busyIntegral(starts, ends);
+  const ms = new Float64Array(stages), busy = new Float64Array(stages);
+  for (const { action, start, end } of timedActions(step)) {
+    // Two actions that overlap are of the same worker, so both have the same times.
+    const others = parts(action).filter(({ stage }) => stage !== action.stage);
+    for (const { stage } of [action, ...others]) {
       ms[stage]! += end - start;
       busy[stage]! += busyUntil(end) - busyUntil(start);
-      // Where two actions overlap, they are of the same worker: what holds for one holds for both.
-      for (const part of parts(action)) {
-        if (part.stage === stage) continue;
-        ms[part.stage]! += end - start;
-        busy[part.stage]! += busyUntil(end) - busyUntil(start);
-      }
-      index++;
     }
   }
   return Array.from(ms, (own, stage) => replicas * (own === 0 ? 1 : busy[stage]! / own));

@@ -11,70 +11,60 @@
 
 import { BUCKET_SIZE } from "../../kernels/mod.ts";
 import {
-  type Closing,
+  type StepEndModel,
   type Schedule,
   type SimulatedStep,
   simulateStep,
+  type StageModel,
   type StepModel,
 } from "../../schedules/mod.ts";
-import { eagerStages, type SyncStrategy } from "../commit/eager_stages.ts";
+import { eagerStages } from "../commit/eager_stages.ts";
 import { type CompiledRun, type CompileOptions, compileRun } from "../run/compile_run.ts";
 import type { WorkerMemory } from "../run/memory/memory_plan.ts";
 import { chooseSchedule } from "../run/options/choose_schedule.ts";
 import type { TrainOptions } from "../run/options/train_options.ts";
 import { concurrencyOf } from "./concurrency.ts";
 import { linkedSchedule } from "../pipeline/links/linked_schedule.ts";
-import { type FoundCost, type FoundCosts, openCosts } from "./profile/find_costs.ts";
+import { openCosts } from "./profile/find_costs.ts";
 import type { LinkCost, Profile } from "./profile/profile.ts";
 import { tracedCosts } from "./profile/traced_costs.ts";
-import { type CostedStage, costedStages, stageModel } from "./stage_costs.ts";
+import { costedStages, stageModel } from "./stage_costs.ts";
 
-/** How a run is run, as far as the time of a step depends on it. */
-export interface PredictedRun {
-  readonly schedule: Schedule;
-  readonly compiled: CompiledRun;
-  /** What computes, as the profile names it. */
+/**
+ * Options of a predicted run: those of {@linkcode train} on which its time depends, and how a profile
+ * names its device and transport.
+ */
+export interface PredictOptions extends
+  CompileOptions,
+  Pick<
+    TrainOptions,
+    | "schedule"
+    | "scheduleOptions"
+    | "policy"
+    | "workers"
+    | "microBatches"
+    | "sync"
+    | "coarsening"
+    | "clip"
+  > {
+  /** Device, as the profile names it. */
   readonly device: string;
-  /** Samples of a micro-batch, where known. */
-  readonly microBatch?: number | undefined;
-  /** How messages travel, as the profile names it. Default `worker`. */
+  /** Transport of messages, as the profile names it. Default `worker`. */
   readonly transport?: string | undefined;
-  /** Data-parallel replicas. Default 1. */
-  readonly replicas?: number | undefined;
-  /** When the all-reduce of a stage starts. Default `end`. */
-  readonly sync?: SyncStrategy | undefined;
-  /** Buckets of a chunk of the all-reduce, k. Default 4. */
-  readonly coarsening?: number | undefined;
-  /** The most that the norm of all gradients may be. Default 0: any. */
-  readonly clip?: number | undefined;
   /** Simulations with durations that vary; 0 takes the means alone, in less time. Default 16. */
   readonly draws?: number | undefined;
 }
 
-/** The options of a run that is predicted: those of {@linkcode train} on which its time depends. */
-export interface PredictOptions extends CompileOptions {
-  /** A schedule's name, definition, or one that is made. Default `1f1b`. */
-  readonly schedule?: TrainOptions["schedule"];
-  /** Options of the schedule. */
-  readonly scheduleOptions?: TrainOptions["scheduleOptions"];
-  /** How a schedule's lists are followed. */
-  readonly policy?: TrainOptions["policy"];
-  /** Workers of the pipeline, D. Default 1. */
-  readonly workers?: number;
-  /** Micro-batches of a step, N. Default 4. */
-  readonly microBatches?: number;
-  /** What computes, as the profile names it. */
-  readonly device: string;
-  /** How messages travel, as the profile names it. Default `worker`. */
-  readonly transport?: string | undefined;
-  /** When the all-reduce of a stage starts. Default `end`. */
-  readonly sync?: SyncStrategy;
-  /** Buckets of a chunk of the all-reduce, k. Default 4. */
-  readonly coarsening?: number | undefined;
-  /** The most that the norm of all gradients may be. Default 0: any. */
-  readonly clip?: number | undefined;
-  /** Simulations with durations that vary; 0 takes the means alone, in less time. Default 16. */
-  readonly draws?: number | undefined;
+/** A compiled run. */
+export interface PredictedRun extends
+  Pick<
+    PredictOptions,
+    "device" | "transport" | "replicas" | "sync" | "coarsening" | "clip" | "draws"
+  > {
+  readonly schedule: Schedule;
+  readonly compiled: CompiledRun;
+  /** Samples of a micro-batch, where known. */
+  readonly microBatch?: number | undefined;
 }
 
 /** A step that has not been run. */
@@ -111,7 +101,6 @@ const COARSENING = 4;
  * {@linkcode train} when the options cannot be served.
  */
 export function predictStep(profile: Profile, options: PredictOptions): Prediction {
-  const { device, transport, replicas, sync, coarsening, clip, draws } = options;
   const { schedule } = chooseSchedule({
     schedule: options.schedule ?? "1f1b",
     scheduleOptions: options.scheduleOptions ?? {},
@@ -120,9 +109,7 @@ export function predictStep(profile: Profile, options: PredictOptions): Predicti
     microBatches: options.microBatches ?? 4,
   });
   const compiled = compileRun(options, schedule);
-  const { samples: microBatch } = options.model;
-  const how = { device, microBatch, transport, replicas, sync, coarsening, clip, draws };
-  return predictRun(profile, { schedule, compiled, ...how });
+  return predictRun(profile, { ...options, schedule, compiled, microBatch: options.model.samples });
 }
 
 /**
@@ -138,24 +125,31 @@ export function predictRun(profile: Profile, predicted: PredictedRun): Predictio
   const traced = profile.source === "trace"
     ? tracedCosts(profile, stages.map(({ slices }) => slices.flat()), microBatch)
     : undefined;
-  const parts = { costs, traced: traced?.stages, link, stages };
-  let atOnce = stages.map(() => workers);
-  let model = modelOf(profile, run, { ...parts, atOnce });
-  let simulated = simulateStep(model);
+  const once = costs.once(workers);
+  const simulate = (atOnce: readonly number[]) => {
+    const models = stages.map((stage, i) =>
+      stageModel(
+        stage,
+        traced
+          ? [[traced.stages[i]!]]
+          : stage.slices.map((facts) => facts.map((one) => costs.layer(one, atOnce[i]!))),
+        once,
+      )
+    );
+    const model = modelOf(profile, run, models, link);
+    return { atOnce, model, simulated: simulateStep(model) };
+  };
+  let step = simulate(stages.map(() => workers));
   for (let pass = 1; costs.hasLoads && pass < PASSES; pass++) {
-    atOnce = concurrencyOf(simulated, replicas);
-    model = modelOf(profile, run, { ...parts, atOnce });
-    simulated = simulateStep(model);
+    step = simulate(concurrencyOf(step.simulated, replicas));
   }
   const { cores } = profile.machine;
   const crowded = `${workers} workers share ${cores} cores: that was not measured`;
-  const variationMs = waitedMs(profile, model, simulated, run.draws ?? DRAWS);
+  const variationMs = waitedMs(profile, step.model, step.simulated, run.draws ?? DRAWS);
   return {
-    stepMs: simulated.makespanMs + variationMs + profile.closing.stepMs,
+    ...step,
+    stepMs: step.simulated.makespanMs + variationMs + profile.closing.stepMs,
     variationMs,
-    simulated,
-    model,
-    atOnce,
     memory: compiled.memory,
     notes: [
       ...[...costs.scaled, ...traced?.scaled ?? []].map((what) => `scaled: ${what}`),
@@ -191,25 +185,16 @@ function waitedMs(
 const busyOf = ({ workers }: SimulatedStep): number =>
   workers.reduce((sum, { busyMs }) => sum + busyMs, 0);
 
-/** What the simulation of a run is made from. */
-interface ModelParts {
-  readonly costs: FoundCosts;
-  /** Costs of whole stages, where a trace says no others. */
-  readonly traced: readonly FoundCost[] | undefined;
-  readonly link: LinkCost;
-  readonly stages: readonly CostedStage[];
-  readonly atOnce: readonly number[];
-}
-
 function modelOf(
   { dispatchMs, reduce }: Profile,
   run: PredictedRun,
-  { costs, traced, link, stages, atOnce }: ModelParts,
+  stages: readonly StageModel[],
+  link: LinkCost,
 ): StepModel {
   const { schedule, compiled, replicas = 1, sync = "end", coarsening = COARSENING, clip } = run;
   const { bucketSize = BUCKET_SIZE, precision } = compiled.stage;
-  const once = costs.once(replicas * schedule.workers), elementBytes = precision === "fp16" ? 2 : 4;
-  const closing: Closing = {
+  const elementBytes = precision === "fp16" ? 2 : 4;
+  const closing: StepEndModel = {
     bucketBytes: bucketSize * elementBytes,
     coarsening,
     launchMs: reduce.ms,
@@ -217,21 +202,8 @@ function modelOf(
     eagerStages: eagerStages(schedule, sync),
     isClipped: clip !== undefined && clip > 0,
   };
-  return {
-    schedule,
-    replicas,
-    stages: stages.map((stage, i) => {
-      const load = atOnce[i]!;
-      const layers = traced
-        ? [[traced[i]!]]
-        : stage.slices.map((facts) => facts.map((one) => costs.layer(one, load)));
-      return stageModel(stage, layers, once);
-    }),
-    dispatchMs,
-    controlMs: link.latencyMs,
-    network: { link },
-    closing,
-  };
+  const network = { link };
+  return { schedule, replicas, stages, dispatchMs, controlMs: link.latencyMs, network, closing };
 }
 
 function linkOf({ links }: Profile, transport: string): LinkCost {

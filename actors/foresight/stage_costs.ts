@@ -10,53 +10,40 @@ import { parts, type Schedule, type StageModel } from "../../schedules/mod.ts";
 import { optionsOf } from "../pipeline/stage_copies.ts";
 import type { CompiledRun } from "../run/compile_run.ts";
 import type { FoundCost } from "./profile/find_costs.ts";
-import { type LayerFacts, slicedFacts } from "./profile/layer_facts.ts";
+import { slicedFacts } from "./profile/layer_facts.ts";
 import { linearMs, type LoadCost } from "./profile/profile.ts";
 
 /** A stage, as far as costs depend on it. */
-export interface CostedStage {
-  readonly program: StageProgram;
-  /** Of its layers, for each slice of a sequence; of a whole sequence once. */
-  readonly slices: readonly (readonly LayerFacts[])[];
-  /** How it is opened. */
-  readonly options: StageOptions;
-  /** Runs of its kernels for each micro-batch: 2 of halves. */
-  readonly runs: 1 | 2;
-  /** Share of its backwards that come right after the forward, and find what that has left. */
-  readonly freshShare: number;
-  /** Share of its W that come right after the I. */
-  readonly freshWeightShare: number;
-}
+type CostedStage = ReturnType<typeof costedStages>[number];
 
-/** The stages of a run. */
-export function costedStages(compiled: CompiledRun, schedule: Schedule): CostedStage[] {
-  return compiled.programs.map((program, index) => ({
+/** Returns the stages of a run. */
+export const costedStages = (compiled: CompiledRun, schedule: Schedule) =>
+  compiled.programs.map((program, index) => ({
     program,
+    /** Runs of its kernels for each micro-batch: 2 of halves. */
     runs: compiled.halves,
+    /** The options by which it is opened. */
     options: optionsOf(compiled, index),
+    /** Facts of its layers, once for each slice of a sequence. */
     slices: slicedFacts(program, compiled.stage),
     // Asked for only where something is computed again; an R does so whatever the forward has left.
     ...compiled.stage.recomputeInterval === undefined || compiled.recomputed.has(index)
       ? { freshShare: 0, freshWeightShare: 0 }
       : freshShares(schedule, index),
   }));
-}
 
 /**
  * Of the backwards of a stage those before which nothing else of it ran but the forward of the same
  * micro-batch, and of its W those right after the I. Where messages decide, so it is on the last stage
  * alone, whose loss is a backward's beginning.
  */
-function freshShares(
-  { lists, stages, replicaOf }: Schedule,
-  stage: number,
-): Pick<CostedStage, "freshShare" | "freshWeightShare"> {
+function freshShares({ lists, stages, pipelineOf }: Schedule, stage: number) {
   if (!lists) return { freshShare: stage === stages - 1 ? 1 : 0, freshWeightShare: 0 };
   const fresh = { B: 0, W: 0 }, all = { B: 0, W: 0 };
   for (const list of lists) {
     const last = new Map<number, string>();
     for (const part of [...list].flatMap(parts).filter((one) => one.stage === stage)) {
-      const { kind, microBatch, slice = 0 } = part, pipe = replicaOf[microBatch]!;
+      const { kind, microBatch, slice = 0 } = part, pipe = pipelineOf[microBatch]!;
       const what = `${microBatch} ${slice}`, before = kind === "W" ? `I${what}` : `F${what}`;
       if (kind !== "F" && kind !== "R") {
         const key = kind === "W" ? "W" : "B";
@@ -79,7 +66,7 @@ function freshShares(
 export function stageModel(
   { program, slices: facts, options, runs, freshShare, freshWeightShare }: CostedStage,
   slices: readonly (readonly FoundCost[])[],
-  { optimizer, vote, norm, end }: LoadCost,
+  once: LoadCost,
 ): StageModel {
   const sum = (name: keyof FoundCost) =>
     runs * slices.flat().reduce((ms, layer) => ms + layer[name], 0);
@@ -101,11 +88,14 @@ export function stageModel(
     recomputeMs: againMs(freshShare),
     outputBytes: runs * facts.reduce((bytes, one) => bytes + one.at(-1)!.outputBytes, 0),
     gradientBytes: parameters * elementBytes,
-    checkMs: linearMs(vote, parameters),
-    // Norms before it and zeros after it are of the same weights, on the same worker.
-    optimizerMs: [optimizer, norm, end].reduce((ms, cost) => ms + linearMs(cost, parameters), 0),
+    checkMs: linearMs(once.vote, parameters),
+    optimizerMs: optimizerMs(once, parameters),
   };
 }
+
+/** The optimizer with norms before it and zeros after it: of the same weights, on the same worker. */
+export const optimizerMs = ({ optimizer, norm, end }: LoadCost, parameters: number): number =>
+  linearMs(optimizer, parameters) + linearMs(norm, parameters) + linearMs(end, parameters);
 
 /** What a backward computes again with an interval; nothing of the last segment where that is fresh. */
 function recomputeMs(
@@ -119,10 +109,8 @@ function recomputeMs(
   const segments = segmentsOf(named, recomputeInterval);
   return segments.reduce((total, { from, to }, i) => {
     const isKept = programs[named[to - 1]!.program]!.saved.length === 0;
-    const ms = layers.slice(from, isKept ? to - 1 : to).reduce(
-      (sum, one) => sum + one.recomputeMs,
-      0,
-    );
+    const ms = layers.slice(from, isKept ? to - 1 : to)
+      .reduce((sum, one) => sum + one.recomputeMs, 0);
     return total + (i === segments.length - 1 ? (1 - freshShare) * ms : ms);
   }, 0);
 }

@@ -16,7 +16,7 @@ const BYTES = 2 ** 20, TRIPS = 100, COMPUTE_MS = 50, IDLE_MS = 2000;
 
 const job = await openJob();
 if (job.rank === 0) {
-  await using system = createSystem({ transport: mpiTransport(job, { groups: [[0, 1]] }) });
+  await using system = createSystem({ transport: mpiTransport(job, undefined, [[0, 1]]) });
   const pingersIn = (isolate: string) =>
     [1, 2].map((n) =>
       system.spawn(PINGER, undefined, { id: `pinger ${n} ${isolate}`, isolate })
@@ -60,6 +60,6 @@ if (job.rank === 0) {
     },
   });
   await system.stop();
-  await job.root.close();
+  await job.close();
 } else await job.serve();
 Deno.exit(0);

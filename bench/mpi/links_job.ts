@@ -8,16 +8,16 @@
 import type { Parcel } from "../../actors/runtime/transports/mpi/addresses.ts";
 import { exchangeDoors } from "../../actors/runtime/transports/mpi/doorbell/exchange_doors.ts";
 import { ownNetworks } from "../../actors/runtime/transports/mpi/doorbell/own_networks.ts";
-import { launchedRanks } from "../../actors/runtime/transports/mpi/job.ts";
 import { openMpiHandles } from "../../actors/runtime/transports/mpi/library/load_mpi.ts";
-import { openOutgoing, receiveParcels } from "../../actors/runtime/transports/mpi/link.ts";
+import { Outgoing, receiveParcels } from "../../actors/runtime/transports/mpi/link.ts";
 import { openMpi } from "../../actors/runtime/transports/mpi/mpi.ts";
 import {
   HANDLE_TYPES,
+  launchedRanks,
   LIBRARIES,
   MPICH_HANDLES,
 } from "../../actors/runtime/transports/mpi/mpi_abi.ts";
-import { openProgress } from "../../actors/runtime/transports/mpi/progress.ts";
+import { Progress } from "../../actors/runtime/transports/mpi/progress.ts";
 import { spread } from "../support/timing.ts";
 import { answer } from "../support/lines.ts";
 
@@ -31,7 +31,7 @@ const mpi = openMpi({ abi, ranks: size }), other = 1 - mpi.rank;
 const failed = (error: Error) => {
   throw error;
 };
-const progress = openProgress(mpi, failed), parts = { mpi, progress };
+const progress = new Progress(mpi, failed), parts = { mpi, progress };
 
 /** Sends and receives in turn; rank 0 begins. Tells the milliseconds of each round trip. */
 function openBare(): () => number[] {
@@ -81,7 +81,7 @@ const doors = exchangeDoors(
   ownNetworks(undefined),
   (conn, rank) => void receiveParcels(parts, mpi.rank, rank, conn, hear),
 );
-const link = openOutgoing(parts, other, doors.connect(other), failed);
+const link = new Outgoing(parts, other, doors.connect(other), failed);
 
 /** Milliseconds of each round trip of a parcel. */
 async function overLink(): Promise<number[]> {

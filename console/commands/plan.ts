@@ -16,11 +16,9 @@ import { inOneLine, quoted } from "../escape.ts";
 import { answersItself } from "../flags/asked.ts";
 import { withDefaults } from "../flags/flag.ts";
 import { helpOf } from "../flags/help.ts";
-import { parseArguments, refuseOthers } from "../flags/parse.ts";
-import { printPlanCheck } from "../foresight/plan_check.ts";
+import { parseArguments } from "../flags/parse.ts";
 import { PLAN_FLAGS, PLAN_SYNTAX, type PlanFlags } from "../foresight/plan_flags.ts";
 import { factNotes, type PlanFacts, planRecord } from "../foresight/plan_record.ts";
-import { planSvg } from "../foresight/plan_svg.ts";
 import { planLines } from "../foresight/plan_table.ts";
 import { type PlannedModel, plannedModel } from "../foresight/planned_model.ts";
 import { trainCommandLine } from "../foresight/train_command.ts";
@@ -29,16 +27,12 @@ import { print, printError } from "../print.ts";
 /** Runs `troupe plan`; returns the exit code. */
 export async function planCommand(
   args: readonly string[],
-  context: Pick<CommandContext, "begin" | "signal" | "soFar">,
+  context: Pick<CommandContext, "soFar">,
 ): Promise<number> {
   if (args.length === 0) return print(helpOf(PLAN_SYNTAX)), 0;
   if (answersItself(args, PLAN_SYNTAX)) return 0;
   const { flags: given, words } = parseArguments(args, PLAN_FLAGS, { takesWords: true });
   const flags = withDefaults(PLAN_FLAGS, given);
-  if (words.length === 1 && words[0] === "check") {
-    refuseOthers("check a plan", ["device", "devices", "json"], given);
-    return await printPlanCheck(flags, context);
-  }
   const rank = rankOf(words, flags);
   const profile = profileOf(flags), model = await plannedModel(args, profile, flags.profile!);
   const shown = (facts: PlanFacts, plan: RunPlan): string => {
@@ -49,10 +43,6 @@ export async function planCommand(
   const { plan, facts } = planOf(flags, profile, model, (facts, plan) => {
     if (plan.best.length >= rank) context.soFar?.({ text: `${shown(facts, plan)}\n` });
   });
-  if (flags.svg !== undefined) {
-    context.begin();
-    await Deno.writeTextFile(flags.svg, planSvg(facts, plan));
-  }
   print(shown(facts, plan));
   if (flags.emit) { for (const note of factNotes(facts)) printError(`note: ${note}`); }
   return 0;
@@ -65,7 +55,7 @@ function rankOf(words: readonly string[], { emit, count }: PlanFlags): number {
   const rank = /^\d{1,4}$/.test(word) ? Number(word) : 0;
   if (emit && more.length === 0 && rank >= 1 && rank <= count) return rank;
   throw new TypeError(
-    `Cannot plan: beside flags there must be check, or with --emit a rank from 1 to ${count}, received ${
+    `Cannot plan: arguments must be flags, or with --emit a rank from 1 to ${count}, received ${
       quoted(words.join(" "))
     }`,
   );
@@ -117,7 +107,6 @@ function planOf(
     microBatch: flags["micro-batch-size"],
     recompute: flags.recompute ?? ["none", "cheap", "full"],
     precision: flags.precision ?? ["fp32"],
-    offload: [false],
     bucketSizes: BUCKET_SIZES,
     coarsenings: COARSENINGS,
   };

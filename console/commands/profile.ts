@@ -25,7 +25,6 @@ import { type GivenFlags, withDefaults } from "../flags/flag.ts";
 import { helpOf } from "../flags/help.ts";
 import { parseArguments, refuseOthers } from "../flags/parse.ts";
 import { describeChecked, describeProfile, describeResult } from "../foresight/describe_profile.ts";
-import { papersCommand } from "../foresight/papers_command.ts";
 import { PROFILE_FLAGS, PROFILE_SYNTAX, type ProfileFlags } from "../foresight/profile_flags.ts";
 import { type ModelToProfile, profiledModel } from "../foresight/profiled_model.ts";
 import { tracedProfile } from "../foresight/traced_profile.ts";
@@ -43,7 +42,6 @@ export async function profileCommand(
   context: CommandContext,
 ): Promise<number> {
   if (args.length === 0) return print(helpOf(PROFILE_SYNTAX)), 0;
-  if (args[0] === "papers") return papersCommand(args.slice(1), context);
   if (answersItself(args, PROFILE_SYNTAX)) return 0;
   const parsed = parseArguments(args, PROFILE_FLAGS, { takesWords: true });
   const [word, ...more] = parsed.words;
@@ -54,7 +52,7 @@ export async function profileCommand(
   if (word !== undefined) {
     const asked = inOneLine(parsed.words.join(" "));
     throw new TypeError(
-      `Cannot run "profile ${asked}": it must be check, papers, or flags alone${
+      `Cannot run "profile ${asked}": it must be check, or flags alone${
         didYouMean(word, PROFILE_SYNTAX.words!)
       }`,
     );

@@ -13,7 +13,7 @@ import { DATA_FILE_FLAGS, LEARNING_FLAGS } from "../train/flags/learning_flags.t
 import { BUILT_MODEL_FLAG, MODEL_FLAGS } from "../train/flags/model_flags.ts";
 
 /** Devices of a plan, and samples of its step: beyond them lies a slip of the pen. */
-export const DEVICES_MAX = 2 ** 17, BATCH_MAX = 2 ** 24;
+const DEVICES_MAX = 2 ** 17, BATCH_MAX = 2 ** 24;
 
 const { data, optimizer, dropout, clip } = LEARNING_FLAGS;
 
@@ -130,12 +130,11 @@ const SHOWING_FLAGS = {
     default: "table",
     help: "how they are shown",
   },
-  json: { kind: "switch", help: "as --format json; check: one object a line" },
+  json: { kind: "switch", help: "as --format json" },
   emit: {
     kind: "switch",
     help: "print the troupe train command of the best, or of the one whose rank is given",
   },
-  svg: { kind: "path", value: "FILE", help: "draw the search: throughput over memory of a worker" },
   ...COMMON_FLAGS,
 } as const;
 
@@ -157,18 +156,13 @@ export const PLAN_SYNTAX: CommandSyntax = {
   usage: [
     "--profile FILE --batch B [flags]",
     "--profile FILE --batch B --emit [RANK] [flags]",
-    "check [--json] [--devices P]     holds a plan against an exhaustive search, for real",
   ],
   about: [
     "Tries each schedule with each depth D and D·W = P, each micro-batch B, chunks, waves, slices,",
     "pipelines, limits and ways to recompute; what cannot fit, or cannot be among the best, is not simulated.",
     "Of the best, buckets and k of the all-reduce are tried too, and the layout that suits the schedule",
     "by the profile (up to 16 stages, 128 layers and 1024 forwards). The same profile gives the same plan.",
-    "",
-    "check measures this machine, plans on it, runs every candidate of a small space, and measures the",
-    "best five again beside the planner's choice, which must be within 3 % of the best of them.",
   ],
-  words: ["check"],
   groups: [
     { title: "The model, as for troupe train; that of the profile:", flags: PLANNED_FLAGS },
     { title: "What it runs on:", flags: PLACE_FLAGS },
@@ -176,7 +170,6 @@ export const PLAN_SYNTAX: CommandSyntax = {
     { title: "What is shown:", flags: SHOWING_FLAGS },
   ],
   notes: [
-    "Exit codes: 0 planned, or checked and within the bound; 1 beyond it; 2 bad input, or a model that",
-    "fits nowhere.",
+    "Exit codes: 0 planned; 2 bad input, or a model that fits nowhere.",
   ],
 };

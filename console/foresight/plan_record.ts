@@ -45,14 +45,14 @@ export function planRecord(facts: PlanFacts, plan: RunPlan): unknown {
 
 function runRecord(model: readonly string[], run: PlannedRun, rank: number): unknown {
   const { schedule, options, workers, replicas, microBatch, microBatches } = run;
-  const { recompute, precision, offload, bucketSize = null, coarsening = null } = run;
+  const { recompute, precision, bucketSize = null, coarsening = null } = run;
   const { layout = null } = run;
   const { stepMs, samplesPerSecond, bubble, parts, memoryBytes, peakBytes, reason = null } = run,
     { alike, notes } = run;
   return {
     rank,
     ...{ schedule, options, workers, replicas, microBatch, microBatches },
-    ...{ recompute, precision, offload, bucketSize, coarsening, layout },
+    ...{ recompute, precision, offload: false, bucketSize, coarsening, layout },
     ...{ stepMs, samplesPerSecond, bubble, parts, memoryBytes, peakBytes, reason, alike, notes },
     train: trainArguments(model, run),
     command: trainCommandLine(model, run),

@@ -6,6 +6,7 @@
 
 import type { RunPlan } from "../../actors/foresight/planner/plan.ts";
 import type { PlannedRun } from "../../actors/foresight/planner/planned_run.ts";
+import { scheduleWords } from "../../actors/foresight/planner/refusal.ts";
 import { formatTable } from "../../schedules/pictures/grid.ts";
 import { factNotes, type PlanFacts } from "./plan_record.ts";
 import { trainCommandLine } from "./train_command.ts";
@@ -24,25 +25,6 @@ const HEAD = [
   "MiB a worker",
   "behind the best by",
 ];
-
-/** Words for what some schedules read. */
-const OPTION_WORDS: Readonly<Record<string, string>> = {
-  pipelines: "f",
-  pipelineLimit: "limit",
-  order: "",
-  scale: "",
-};
-
-/** The schedule with its own options, such as `interleaved, chunks 2`, and with its layout. */
-export function scheduleWords(
-  { schedule, options, layout }: Pick<PlannedRun, "schedule" | "options" | "layout">,
-): string {
-  const own = Object.entries(options).map(([name, value]) => {
-    const word = OPTION_WORDS[name] ?? name;
-    return word === "" ? `${value}` : `${word} ${value}`;
-  });
-  return [schedule, ...own, ...layout === undefined ? [] : [`layout ${layout}`]].join(", ");
-}
 
 /** The lines for a person. */
 export function planLines(facts: PlanFacts, plan: RunPlan): string[] {
@@ -71,11 +53,10 @@ export function planLines(facts: PlanFacts, plan: RunPlan): string[] {
 }
 
 function rowOf(run: PlannedRun, index: number): string[] {
-  const { workers, replicas, microBatch, microBatches, recompute, precision, offload } = run;
+  const { workers, replicas, microBatch, microBatches, recompute, precision } = run;
   const how = [
     recompute,
     ...precision === "fp32" ? [] : [precision],
-    ...offload ? ["offload"] : [],
   ];
   const end = [
     ...run.bucketSize === undefined ? [] : [`bucket ${run.bucketSize}`],

@@ -89,7 +89,6 @@ export const PROFILE_SYNTAX: CommandSyntax = {
     "--out FILE [flags]",
     "--from-trace FILE --out FILE [flags]",
     "check [--json] [flags]",
-    "papers [--format json]",
   ],
   about: [
     "Measures what each kind of layer takes for one micro-batch while 1, 2, 4 … workers compute at",
@@ -98,11 +97,8 @@ export const PROFILE_SYNTAX: CommandSyntax = {
     "",
     "check predicts steps of some runs and measures them, in one go: 12 or more configurations of",
     "schedules, workers, sizes of a micro-batch, recomputation and uneven stages.",
-    "",
-    "papers shows what the papers on Chimera, Hanayo and AxoNN state beside what is predicted for",
-    "their machines; papers --help says more.",
   ],
-  words: ["check", "papers"],
+  words: ["check"],
   groups: [
     { title: "The model whose layers are measured:", flags: MODEL },
     { title: "How:", flags: { ...MEASURING, ...COMMON_FLAGS } },

@@ -36,16 +36,11 @@ export function tracedProfile(path: string, given: readonly number[] = []): Prof
   };
   if (given.length > 1) refuse();
   const { head, steps } = openTrace(path), about = stagesOf(head, path);
-  const { device, parameters, shares, activationBytes, microBatch = given[0] } = about;
+  const { microBatch = given[0] } = about;
   if (microBatch === undefined) return refuse(", which the file does not say");
   if (given.some((one) => one !== microBatch)) refuse(`, ${microBatch}`);
-  const stages = parameters.map((count, stage) => ({
-    parameters: count,
-    share: shares[stage]!,
-    activationBytes: activationBytes[stage]!,
-  }));
   const transport = TRANSPORTS[head.runtime] ?? "worker", { replicas } = head;
-  return profileOfTrace({ device, transport, replicas, microBatch, stages }, steps);
+  return profileOfTrace({ ...about, transport, replicas, microBatch }, steps);
 }
 
 function stagesOf({ about }: TraceHead, path: string): NonNullable<TraceHead["about"]> {

@@ -20,7 +20,7 @@ const OPTION_FLAGS: Readonly<Record<string, string>> = {
  */
 export function trainArguments(model: readonly string[], candidate: Candidate): string[] {
   const { schedule, options, workers, replicas, microBatch, microBatches } = candidate;
-  const { recompute, precision, offload, bucketSize, coarsening, layout } = candidate;
+  const { recompute, precision, bucketSize, coarsening, layout } = candidate;
   const flags: Record<string, string | number | undefined> = {
     schedule,
     ...Object.fromEntries(
@@ -39,7 +39,7 @@ export function trainArguments(model: readonly string[], candidate: Candidate): 
   const own = Object.entries(flags).flatMap(([name, value]) =>
     value === undefined ? [] : [`--${name}`, `${value}`]
   );
-  return [...model, ...own, ...offload ? ["--offload"] : []];
+  return [...model, ...own];
 }
 
 /** The command as it is typed. */

@@ -11,16 +11,15 @@
 import { type DeviceName, type Model, resolveDevice } from "../../../kernels/mod.ts";
 import { isolationFor } from "../../run/options/run_devices.ts";
 import type { PlaceName } from "../../runtime/mod.ts";
-import { type Prediction, predictStep } from "../predict.ts";
+import { predictStep } from "../predict.ts";
 import { type Meter, openMeter } from "../measuring/meter.ts";
 import { type MeasuredRun, openMeasuredRun } from "../measuring/open_run.ts";
-import type { Profile } from "../profile/profile.ts";
 import { type CheckedStep, checkStep } from "./checked_step.ts";
 import { type Configuration, MICRO_BATCHES, nameOf, workersOf } from "./configurations.ts";
 import { meanParts, measuredParts, predictedParts, type StepParts } from "./step_parts.ts";
 
 /** How much is measured. */
-export interface CheckOptions {
+interface CheckOptions {
   readonly configurations: readonly Configuration[];
   /** Makes the model for so many samples. */
   readonly modelOf: (microBatch: number) => Model;
@@ -71,13 +70,10 @@ export async function* checkProfile(options: CheckOptions): AsyncGenerator<Check
   }
 }
 
-/** How the runs of a check are run: where their workers live follows from the device. */
-type PlacedOptions = CheckOptions & { readonly isolate: PlaceName };
-
 async function* checkGroup(
   meter: Meter,
   group: readonly Configuration[],
-  options: PlacedOptions,
+  options: CheckOptions & { readonly isolate: PlaceName },
 ): AsyncGenerator<CheckedStep, void> {
   await using stack = new AsyncDisposableStack();
   const open: OpenConfiguration[] = [];
@@ -96,7 +92,10 @@ async function* checkGroup(
   }
   const profile = meter.profile();
   for (const { configuration, repeats, parts } of open) {
-    const prediction = predict(profile, configuration, options);
+    const prediction = predictStep(profile, {
+      ...runOptions(configuration, options),
+      transport: options.isolate,
+    });
     yield checkStep(repeats, prediction.stepMs, {
       configuration: nameOf(configuration),
       parts: { measured: meanParts(parts), predicted: predictedParts(prediction) },
@@ -127,12 +126,3 @@ const runOptions = (
   runtime: "workers" as const,
   trace: true,
 });
-
-function predict(
-  profile: Profile,
-  configuration: Configuration,
-  options: PlacedOptions,
-): Prediction {
-  const transport = options.isolate;
-  return predictStep(profile, { ...runOptions(configuration, options), transport });
-}

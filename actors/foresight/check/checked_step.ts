@@ -32,19 +32,18 @@ export function checkStep(
   about: Pick<CheckedStep, "configuration" | "parts" | "notes">,
 ): CheckedStep {
   const measured = median(repeats);
+  const spread = Math.max(...repeats.map((ms) => Math.abs(ms - measured)));
   return {
-    configuration: about.configuration,
+    ...about,
     measured,
-    spread: Math.max(...repeats.map((ms) => Math.abs(ms - measured))),
+    spread,
     predicted,
     error: Math.abs(predicted - measured) / measured,
-    parts: about.parts,
-    notes: about.notes,
   };
 }
 
 /** The most that the median of all errors, and any of them, may be. */
-export const MEDIAN_ERROR_MAX = 0.05, ERROR_MAX = 0.1;
+const MEDIAN_ERROR_MAX = 0.05, ERROR_MAX = 0.1;
 
 /** Whether one prediction is near enough: within 10 %, or the measured spread where that is larger. */
 export const isNear = ({ error, spread, measured }: CheckedStep): boolean =>

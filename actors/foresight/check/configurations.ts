@@ -23,9 +23,6 @@ export interface Configuration {
 /** Micro-batches of a step. */
 export const MICRO_BATCHES = 8;
 
-/** Blocks of the model: layouts say where they are. */
-export const BLOCKS = 4;
-
 const run = (
   schedule: string,
   workers: number,
@@ -63,11 +60,9 @@ const ON_FOUR: readonly Configuration[] = [
 
 /** The runs for a machine with so many cores: never more workers than cores. */
 export const configurationsFor = (cores: number): readonly Configuration[] =>
-  cores < 2
-    ? ON_TWO.filter(({ options }) => workersOf(options) <= cores)
-    : cores < 4
-    ? ON_TWO
-    : [...ON_TWO, ...ON_FOUR];
+  (cores < 4 ? ON_TWO : [...ON_TWO, ...ON_FOUR]).filter(({ options }) =>
+    workersOf(options) <= cores
+  );
 
 /** Workers of all replicas. */
 export const workersOf = ({ workers, replicas = 1 }: Configuration["options"]): number =>

@@ -8,7 +8,9 @@
 import { parts as partsOf } from "../../../schedules/mod.ts";
 import { readStep } from "../../run/timeline/mod.ts";
 import type { StepOutcome } from "../../pipeline/step.ts";
+import { timedActions } from "../concurrency.ts";
 import type { Prediction } from "../predict.ts";
+import { mapNumbers } from "../profile/find_costs.ts";
 
 /** Milliseconds of a step, the mean of its workers. */
 export interface StepParts {
@@ -33,12 +35,12 @@ export function measuredParts(
   replicas: number,
 ): StepParts {
   const { start, workers } = readStep(traces, replicas);
-  const actions = new Means();
+  const actions: NamedMs[] = [];
   let last = start;
   for (const span of workers.flatMap(({ spans }) => spans)) {
     if (span.actions.length === 0) continue;
     last = Math.max(last, span.end);
-    actions.add(`${span.stages[0]}${span.kind}`, span.end - span.start);
+    actions.push([`${span.stages[0]}${span.kind}`, span.end - span.start]);
   }
   const sum = { busyMs: 0, dispatchMs: 0, messageMs: 0 };
   for (const { busyMs, gaps } of workers) {
@@ -54,27 +56,20 @@ export function measuredParts(
     ...sum,
     bubbleMs: computedMs - sum.busyMs - sum.dispatchMs - sum.messageMs,
     closingMs: stepMs - computedMs,
-    actions: actions.all,
+    actions: meansOf(actions),
   };
 }
 
 /** The parts of a prediction. */
 export function predictedParts({ stepMs, variationMs, simulated }: Prediction): StepParts {
-  const { workers, schedule, timeline: { starts, ends }, computedMs } = simulated;
-  const mean = (pick: (one: typeof workers[number]) => number) =>
-    workers.reduce((sum, one) => sum + pick(one), 0) / workers.length;
-  const actions = new Means();
-  for (const [worker, list] of schedule.lists.entries()) {
-    let index = 0;
-    for (const action of list) {
-      const ms = ends[worker]![index]! - starts[worker]![index]!, kinds = partsOf(action);
-      const kind = kinds.every((part) => part.kind === action.kind) ? action.kind : "F&B";
-      actions.add(`${action.stage}${kind}`, ms);
-      index++;
-    }
-  }
-  const busyMs = mean((one) => one.busyMs), dispatchMs = mean((one) => one.dispatchMs);
-  const messageMs = mean((one) => one.communicationMs);
+  const { workers, computedMs } = simulated;
+  const mean = (name: keyof typeof workers[number]) => meanOf(workers.map((one) => one[name]));
+  const actions = Array.from(timedActions(simulated), ({ action, start, end }): NamedMs => {
+    const isOne = partsOf(action).every(({ kind }) => kind === action.kind);
+    return [`${action.stage}${isOne ? action.kind : "F&B"}`, end - start];
+  });
+  const busyMs = mean("busyMs"), dispatchMs = mean("dispatchMs");
+  const messageMs = mean("communicationMs");
   return {
     busyMs,
     dispatchMs,
@@ -82,39 +77,25 @@ export function predictedParts({ stepMs, variationMs, simulated }: Prediction): 
     // They wait for what is late.
     bubbleMs: computedMs + variationMs - busyMs - dispatchMs - messageMs,
     closingMs: stepMs - variationMs - computedMs,
-    actions: actions.all,
+    actions: meansOf(actions),
   };
 }
 
-/** The mean of several steps' parts. */
+/** Returns the means of several steps' parts. */
 export function meanParts(all: readonly StepParts[]): StepParts {
-  const mean = (pick: (one: StepParts) => number) =>
-    all.reduce((sum, one) => sum + pick(one), 0) / all.length;
-  const names = Object.keys(all[0]!.actions);
+  const { actions, ...times } = all[0]!;
   return {
-    busyMs: mean((one) => one.busyMs),
-    dispatchMs: mean((one) => one.dispatchMs),
-    messageMs: mean((one) => one.messageMs),
-    bubbleMs: mean((one) => one.bubbleMs),
-    closingMs: mean((one) => one.closingMs),
-    actions: Object.fromEntries(names.map((name) => [name, mean((one) => one.actions[name] ?? 0)])),
+    ...mapNumbers(times, (_, name) => meanOf(all.map((one) => one[name]))),
+    actions: mapNumbers(actions, (_, name) => meanOf(all.map((one) => one.actions[name] ?? 0))),
   };
 }
 
-/** Means by name. */
-class Means {
-  readonly #sums = new Map<string, { ms: number; count: number }>();
+type NamedMs = readonly [name: string, ms: number];
 
-  add(name: string, ms: number): void {
-    const sum = this.#sums.get(name) ?? { ms: 0, count: 0 };
-    this.#sums.set(name, { ms: sum.ms + ms, count: sum.count + 1 });
-  }
+const meanOf = (all: readonly number[]) => all.reduce((sum, one) => sum + one, 0) / all.length;
 
-  get all(): Record<string, number> {
-    return Object.fromEntries(
-      [...this.#sums].sort(([a], [b]) => a < b ? -1 : 1).map((
-        [name, { ms, count }],
-      ) => [name, ms / count]),
-    );
-  }
-}
+const meansOf = (actions: readonly NamedMs[]) =>
+  Object.fromEntries(
+    [...Map.groupBy(actions, ([name]) => name)].sort(([a], [b]) => a < b ? -1 : 1)
+      .map(([name, all]) => [name, meanOf(all.map(([, ms]) => ms))]),
+  );

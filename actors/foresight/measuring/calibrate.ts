@@ -14,7 +14,7 @@ import type { StepOutcome } from "../../pipeline/step.ts";
 import { computes, readSpan, type Span } from "../../run/timeline/span.ts";
 import { busyIntegral } from "../concurrency.ts";
 import { mapNumbers, openLayerCosts } from "../profile/find_costs.ts";
-import { type LayerFacts, layerFacts } from "../profile/layer_facts.ts";
+import { type LayerFacts, slicedFacts } from "../profile/layer_facts.ts";
 import { type LayerCost, type LinearCost, linearMs, type LoadCost } from "../profile/profile.ts";
 
 /** What workers of a run took, of one model and load. */
@@ -27,25 +27,15 @@ export interface CalibratedLoad {
   readonly steps: StepOutcome["traces"][];
 }
 
-/** Costs as they are in a run. */
-export interface CalibratedCosts {
-  readonly layers: readonly LayerCost[];
-  readonly loads: readonly LoadCost[];
-}
-
-/** Costs that are to be calibrated: those of each model, and of its load. */
-export interface ProbedCosts {
-  /** For each model what its layers cost. */
-  readonly layers: readonly (readonly LayerCost[])[];
-  readonly loads: readonly LoadCost[];
-  readonly programs: readonly ModelProgram[];
-}
-
-/** Calibrates costs, load by load from the lowest on. */
+/** Calibrates the costs of the layers of each model, and of loads, from the lowest load on. */
 export function calibrate(
-  { layers, loads, programs }: ProbedCosts,
+  { layers, loads, programs }: {
+    readonly layers: readonly (readonly LayerCost[])[];
+    readonly loads: readonly LoadCost[];
+    readonly programs: readonly ModelProgram[];
+  },
   runs: readonly CalibratedLoad[],
-): CalibratedCosts {
+): { readonly layers: readonly LayerCost[]; readonly loads: readonly LoadCost[] } {
   const endings = new Map<number, number[]>();
   const calibrated = layers.map((costs, model) => {
     const own = runs.filter((run) => run.model === model && run.steps.length > 0)
@@ -53,7 +43,7 @@ export function calibrate(
     let known: readonly LayerCost[] = costs;
     for (const { atOnce, steps } of own) {
       const stages = cutIntoStages(programs[model]!, atOnce).map((stage) =>
-        layerFacts(stage, { optimizer: ADAMW_DEFAULTS })
+        slicedFacts(stage, { optimizer: ADAMW_DEFAULTS })[0]!
       );
       const factor = actionFactor(known, stages, atOnce, steps);
       known = known.map((cost) => cost.atOnce === atOnce ? scaled(cost, factor) : cost);
@@ -149,7 +139,10 @@ function scaled(cost: LayerCost, factor: number): LayerCost {
 function scaledOnce({ atOnce, optimizer, vote, norm, end }: LoadCost, factor: number): LoadCost {
   const times = (cost: LinearCost) => mapNumbers(cost, (ms) => factor * ms);
   return {
-    ...{ atOnce, optimizer: times(optimizer) },
-    ...{ vote: times(vote), norm: times(norm), end: times(end) },
+    atOnce,
+    optimizer: times(optimizer),
+    vote: times(vote),
+    norm: times(norm),
+    end: times(end),
   };
 }

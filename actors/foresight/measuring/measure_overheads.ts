@@ -5,7 +5,7 @@
  * @module
  */
 
-import { compileModel, elementCount, mlp, type Model } from "../../../kernels/mod.ts";
+import { elementCount, mlp, type Model, type ModelProgram } from "../../../kernels/mod.ts";
 import { createSchedule, simulateStep } from "../../../schedules/mod.ts";
 import type { StepOutcome } from "../../pipeline/step.ts";
 import { readStep } from "../../run/timeline/mod.ts";
@@ -19,35 +19,24 @@ const FEW = 4, MANY = 68;
 /** Where a step is measured, and with what. */
 export type PlaceOptions = Pick<MeasuredOptions, "device" | "runtime" | "isolation">;
 
-/** A model so small that its kernels take no time to speak of. */
-const tiny = () => mlp({ inputs: 4, hidden: 4, layers: 1, classes: 2 }, 1);
-
-/** What a step takes beside its kernels. */
-export interface Overheads {
-  /** For each action. */
-  readonly dispatchMs: number;
-  /** For each step, beside what messages of such a latency explain. */
-  readonly stepMs: number;
-}
-
 /** Opens a run whose kernels take no time to speak of. */
 export const openTinyRun = (options: PlaceOptions): Promise<MeasuredRun> =>
   openMeasuredRun({
     ...options,
-    model: tiny(),
+    model: mlp({ inputs: 4, hidden: 4, layers: 1, classes: 2 }, 1),
     workers: 1,
     microBatches: MANY,
     schedule: "1f1b",
     trace: true,
   });
 
-/** What a short and a long step of a tiny run take beside their actions. */
+/** Milliseconds of a short and of a long step of a tiny run beside their actions. */
 export interface TinySteps {
   readonly fewMs: number;
   readonly manyMs: number;
 }
 
-/** Takes both. */
+/** Takes a short and a long step. */
 export async function takeTinySteps(run: MeasuredRun): Promise<TinySteps> {
   const few = await run.step(FEW), many = await run.step(MANY);
   return { fewMs: besideActions(few), manyMs: besideActions(many) };
@@ -60,8 +49,14 @@ export function besideActions(
   return ms - readStep(traces).workers[0]!.busyMs;
 }
 
-/** The overheads by which short and long steps of one worker are as long as they are. */
-export function overheadsOf(steps: readonly TinySteps[], latencyMs: number): Overheads {
+/**
+ * Returns the milliseconds that each action, and each step, takes beside its kernels and messages of
+ * such a latency.
+ */
+export function overheadsOf(
+  steps: readonly TinySteps[],
+  latencyMs: number,
+): { readonly dispatchMs: number; readonly stepMs: number } {
   const fewMs = median(steps.map((one) => one.fewMs));
   const manyMs = median(steps.map((one) => one.manyMs));
   const dispatchMs = Math.max(0, manyMs - fewMs) / (2 * (MANY - FEW));
@@ -76,17 +71,9 @@ export function overheadsOf(steps: readonly TinySteps[], latencyMs: number): Ove
   return { dispatchMs, stepMs: Math.max(0, fewMs - makespanMs) };
 }
 
-/** Two copies of a model, whose gradients are added. */
-export interface CopiesRun extends AsyncDisposable {
-  /** Takes a step; milliseconds of its all-reduce. */
-  step(): Promise<number>;
-  /** What that says of the cost of a sum. */
-  costOf(times: readonly number[]): LinearCost;
-}
-
-/** Opens two copies of a model. */
-export async function openCopiesRun(options: PlaceOptions, model: Model): Promise<CopiesRun> {
-  const run = await openMeasuredRun({
+/** Opens a run of two copies of a model, whose gradients are added. */
+export const openCopiesRun = (options: PlaceOptions, model: Model): Promise<MeasuredRun> =>
+  openMeasuredRun({
     ...{ ...options, model },
     workers: 1,
     replicas: 2,
@@ -94,14 +81,13 @@ export async function openCopiesRun(options: PlaceOptions, model: Model): Promis
     schedule: "1f1b",
     trace: true,
   });
-  const parameters = compileModel(model, "none").parameters.filter(({ isFrozen }) => !isFrozen)
+
+/** Returns the cost of a sum by the milliseconds of the all-reduces of two copies of a model. */
+export function sumCost({ parameters }: ModelProgram, times: readonly number[]): LinearCost {
+  const count = parameters.filter(({ isFrozen }) => !isFrozen)
     .reduce((sum, { shape }) => sum + elementCount(shape), 0);
-  return {
-    step: async () => reduceMs((await run.step()).traces),
-    // Each of two copies adds one half.
-    costOf: (times) => ({ ms: 0, msPerMillion: 2 * median(times) / (parameters / 1e6) }),
-    [Symbol.asyncDispose]: () => run[Symbol.asyncDispose](),
-  };
+  // Each of two copies adds one half.
+  return { ms: 0, msPerMillion: 2 * median(times) / (count / 1e6) };
 }
 
 /** Milliseconds of the all-reduce on the last worker: the first also takes the norms. */

@@ -28,12 +28,13 @@ import {
   openTinyRun,
   overheadsOf,
   type PlaceOptions,
+  reduceMs,
+  sumCost,
   takeTinySteps,
   type TinySteps,
 } from "./measure_overheads.ts";
-import { type MeasuredOptions, type MeasuredRun, openMeasuredRun } from "./open_run.ts";
+import { type MeasuredRun, openMeasuredRun } from "./open_run.ts";
 import { type LoadTimes, openProbes, type ProbedModel } from "./probe_layers.ts";
-import { drawBatch, drawWeights } from "./probe_data.ts";
 import {
   type Profile,
   PROFILE_FORMAT,
@@ -72,23 +73,15 @@ export interface Meter extends AsyncDisposable {
 }
 
 /** What the rounds have measured so far. */
-interface Rounds {
-  readonly layers: LoadTimes[];
-  readonly links: Map<PlaceName, Trips[]>;
-  readonly tiny: TinySteps[];
-  readonly reduces: number[];
-  readonly runs: CalibratedLoad[];
-}
-
 const noRounds = (
   links: readonly PlaceName[],
   runs: readonly Pick<CalibratedLoad, "model" | "atOnce">[],
-): Rounds => ({
-  layers: [],
-  links: new Map(links.map((name) => [name, []])),
-  tiny: [],
-  reduces: [],
-  runs: runs.map(({ model, atOnce }) => ({ model, atOnce, steps: [] })),
+) => ({
+  layers: [] as LoadTimes[],
+  links: new Map(links.map((name): [PlaceName, Trips[]] => [name, []])),
+  tiny: [] as TinySteps[],
+  reduces: [] as number[],
+  runs: runs.map(({ model, atOnce }): CalibratedLoad => ({ model, atOnce, steps: [] })),
 });
 
 /**
@@ -101,12 +94,11 @@ export async function openMeter(options: MeterOptions): Promise<Meter> {
   const programs = asked.map(({ model, recompute }) => compileModel(model, recompute));
   assertMachineHolds("Cannot measure", neededBytes(programs, loads));
   const stack = new AsyncDisposableStack(), system = stack.use(createSystem());
-  const models = asked.map(({ microBatch, recompute }, i) => {
-    const program = programs[i]!, weights = drawWeights(program), fields = drawBatch(program);
-    return { microBatch, recompute, program, weights, fields };
-  });
-  const request = { device, models, loads, optimizer: ADAMW_DEFAULTS, isolate };
-  const probes = openProbes(system, request);
+  const models = asked.map(({ microBatch, recompute }, i) => ({
+    ...{ microBatch, recompute },
+    program: programs[i]!,
+  }));
+  const probe = openProbes(system, { device, models, loads, isolate });
   const names = [...new Set([...options.links, isolate])];
   const links = names.map((name) => [name, openLink(system, name)] as const);
   const place: PlaceOptions = {
@@ -118,31 +110,32 @@ export async function openMeter(options: MeterOptions): Promise<Meter> {
   const copies = Math.max(...loads) === 1
     ? undefined
     : stack.use(await openCopiesRun(place, asked[0]!.model));
-  const runs: OpenRun[] = [];
+  const runs: (Pick<CalibratedLoad, "model" | "atOnce"> & { readonly run: MeasuredRun })[] = [];
   for (const [index, { model, recompute }] of asked.entries()) {
     for (const atOnce of loads.filter((load) => load <= models[index]!.program.layers.length)) {
-      const run = stack.use(await openLoadRun({ ...place, model, recompute }, atOnce));
-      runs.push({ model: index, atOnce, run });
+      // All of its workers have work most of the time.
+      const size = { workers: atOnce, microBatches: 3 * atOnce, schedule: "1f1b", trace: true };
+      const run = await openMeasuredRun({ ...place, model, recompute, ...size });
+      runs.push({ model: index, atOnce, run: stack.use(run) });
     }
   }
   let rounds = noRounds(names, runs);
-  const measure = async (forMs: number) => {
-    rounds.layers.push(...await probes.measure(forMs));
+  const round = async (forMs: number) => {
+    rounds.layers.push(...await probe(forMs));
     for (const [name, play] of links) rounds.links.get(name)!.push(await play());
     rounds.tiny.push(await takeTinySteps(tiny));
-    if (copies) rounds.reduces.push(await copies.step());
+    if (copies) rounds.reduces.push(reduceMs((await copies.step()).traces));
     for (const [i, { run }] of runs.entries()) {
       rounds.runs[i]!.steps.push((await run.step()).traces);
     }
   };
-  const reset = () => void (rounds = noRounds(names, runs));
   return {
-    round: measure,
-    reset,
+    round,
+    reset: () => void (rounds = noRounds(names, runs)),
     profile: () => ({
-      ...profileOf(rounds, { ...options, models }),
+      ...profileOf(rounds, options, models),
       machine: thisMachine(),
-      reduce: copies ? copies.costOf(rounds.reduces) : { ms: 0, msPerMillion: 0 },
+      reduce: copies ? sumCost(programs[0]!, rounds.reduces) : { ms: 0, msPerMillion: 0 },
     }),
     [Symbol.asyncDispose]: () => stack.disposeAsync(),
   };
@@ -150,39 +143,17 @@ export async function openMeter(options: MeterOptions): Promise<Meter> {
 
 /** Bytes of the models: the probes of each load have all of it, and so has the run of each load. */
 function neededBytes(programs: readonly ModelProgram[], loads: readonly number[]): number {
-  const options = {
-    optimizer: ADAMW_DEFAULTS,
-    backward: "split",
-    slots: Math.max(...loads),
-  } as const;
-  const isolates = 2 * Math.max(...loads) + loads.reduce((sum, load) => sum + load, 0);
+  const slots = Math.max(...loads);
+  const options = { optimizer: ADAMW_DEFAULTS, backward: "split", slots } as const;
+  const isolates = 2 * slots + loads.reduce((sum, load) => sum + load, 0);
   return ISOLATE_BYTES * isolates +
     2 * loads.length * totalMemory(programs.map((program) => planMemory(program, options)));
 }
 
-/** A run whose workers are as many as compute at once. */
-interface OpenRun extends Pick<CalibratedLoad, "model" | "atOnce"> {
-  readonly run: MeasuredRun;
-}
-
-/** Opens a run of so many workers, all of which have work most of the time. */
-const openLoadRun = (
-  options: PlaceOptions & Pick<MeasuredOptions, "model" | "recompute">,
-  workers: number,
-): Promise<MeasuredRun> =>
-  openMeasuredRun({
-    ...options,
-    workers,
-    microBatches: 3 * workers,
-    schedule: "1f1b",
-    trace: true,
-  });
-
 function profileOf(
-  { layers, links, tiny, runs }: Rounds,
-  { device, isolate, sizes, models }: Pick<MeterOptions, "device" | "isolate" | "sizes"> & {
-    readonly models: readonly Omit<ProbedModel, "weights" | "fields">[];
-  },
+  { layers, links, tiny, runs }: ReturnType<typeof noRounds>,
+  { device, isolate, sizes }: MeterOptions,
+  models: readonly ProbedModel[],
 ): Omit<Profile, "machine" | "reduce"> {
   const costs = Object.fromEntries([...links].map(([name, trips]) => [name, linkOf(trips)]));
   const { dispatchMs, stepMs } = overheadsOf(tiny, costs[isolate]!.latencyMs);

@@ -4,7 +4,7 @@
  * @module
  */
 
-import type { Batch, Model } from "../../../kernels/mod.ts";
+import { compileModel, type Model } from "../../../kernels/mod.ts";
 import type { StepOutcome } from "../../pipeline/step.ts";
 import { openPipeline } from "../../run/engines/pipeline.ts";
 import { prepareRun } from "../../run/options/prepare_run.ts";
@@ -34,8 +34,10 @@ const RATE = 1e-5;
 export async function openMeasuredRun(options: MeasuredOptions): Promise<MeasuredRun> {
   const prepared = await prepareRun({ ...options, data: [], steps: 1 });
   const engine = await openPipeline(prepared, prepared.isolation);
-  const batch = drawBatch(prepared.model);
-  const fields: Batch = prepared.halves === 1 ? batch : doubled(batch);
+  // The model of a run in halves takes half a micro-batch.
+  const fields = drawBatch(
+    prepared.halves === 1 ? prepared.model : compileModel(options.model, "none"),
+  );
   let taken = 0;
   return {
     async step(microBatches = prepared.microBatches) {
@@ -57,17 +59,4 @@ export async function openMeasuredRun(options: MeasuredOptions): Promise<Measure
     },
     [Symbol.asyncDispose]: () => engine.close(),
   };
-}
-
-/** A micro-batch of twice the samples. */
-function doubled(batch: Batch): Batch {
-  return Object.fromEntries(
-    Object.entries(batch).map(([name, values]) => {
-      const Kind = values.constructor as new (length: number) => typeof values;
-      const both = new Kind(2 * values.length);
-      both.set(values as never, 0);
-      both.set(values as never, values.length);
-      return [name, both];
-    }),
-  );
 }

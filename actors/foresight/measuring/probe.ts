@@ -14,7 +14,6 @@ import {
   openDevice,
   openStage,
   type Passed,
-  type Stage,
   stageBorder,
   type StageOptions,
   type StageProgram,
@@ -52,11 +51,16 @@ export type ProbeMessage =
   /** Ends so many steps of a stage; the reply is a {@linkcode ProbeClosing}. */
   | { readonly type: "Close"; readonly stage: number; readonly steps: number };
 
-/** The parts of a layer's work, by the action that runs them. */
-export const PARTS = { F: "forward", B: "backward", I: "input", W: "weight" } as const;
-
 /** An action of a probe. */
-export type ProbedKind = keyof typeof PARTS;
+export type ProbedKind = "F" | "B" | "I" | "W";
+
+/** Returns a record of all kinds of actions. */
+export const forKinds = <T>(make: (kind: ProbedKind) => T): Record<ProbedKind, T> => ({
+  F: make("F"),
+  B: make("B"),
+  I: make("I"),
+  W: make("W"),
+});
 
 /** How often something ran, and how long all of it took. */
 export interface TimedSum {
@@ -92,18 +96,8 @@ const IN_FLIGHT = 2;
 /** A rate at which nothing diverges, and a factor of the loss. */
 const RATE = 1e-5, LOSS_SCALE = 1e-3;
 
-/** What a probe knows of one of its stages. */
-interface OpenStage {
-  readonly now: () => number;
-  readonly probed: ProbedStage;
-  readonly stage: Stage;
-  readonly input: Passed | undefined;
-  /** As long as the output of the stage. */
-  readonly gradient: Passed;
-  /** What the models of the action under way have taken so far. */
-  readonly runs: ModelRun[];
-  times: ReturnType<typeof emptyTimes>;
-}
+/** An open stage of a probe. */
+type OpenStage = Awaited<ReturnType<typeof openProbed>>;
 
 /** A run of a model. */
 interface ModelRun {
@@ -136,12 +130,10 @@ export const probe: ActorFactory<ProbeInit, ProbeMessage> = async (
   };
 };
 
-async function openProbed(
-  device: Device,
-  probed: ProbedStage,
-  now: () => number,
-): Promise<OpenStage> {
-  const { program, options, weights, fields } = probed, runs: ModelRun[] = [];
+async function openProbed(device: Device, probed: ProbedStage, now: () => number) {
+  const { program, options, weights, fields } = probed;
+  /** Runs of the models of the current action. */
+  const runs: ModelRun[] = [];
   const whose = new Map<Uint8Array, Pick<ModelRun, "program" | "isMain">>();
   for (const [index, { models, overwrites = [] }] of program.programs.entries()) {
     for (const model of Object.values(models)) whose.set(model, { program: index, isMain: true });
@@ -157,7 +149,7 @@ async function openProbed(
   const input = inputs.length > 0 ? numbersOf(inputs, (i) => (i % 17 - 8) / 16) : undefined;
   await stage.forward(0, input, fields);
   stage.drop(0);
-  const gradient = numbersOf(arriving, () => 1e-3);
+  const gradient = numbersOf(arriving, () => 1e-3); // as long as the output of the stage
   return { now, probed, stage, input, gradient, runs, times: emptyTimes(program) };
 }
 
@@ -173,25 +165,15 @@ function numbersOf(specs: readonly TensorSpec[], numberAt: (index: number) => nu
 }
 
 const emptyTimes = ({ programs }: StageProgram) => ({
-  programs: programs.map(() => ({
-    F: { runs: 0, ms: 0 },
-    B: { runs: 0, ms: 0 },
-    I: { runs: 0, ms: 0 },
-    W: { runs: 0, ms: 0 },
-  })),
-  actions: { F: [] as number[], B: [] as number[], I: [] as number[], W: [] as number[] },
+  programs: programs.map(() => forKinds((): TimedSum => ({ runs: 0, ms: 0 }))),
+  actions: forKinds((): number[] => []),
 });
 
 /** Some micro-batches, forward and backward, whole and, where the stage can, in two parts. */
 async function cycle(one: OpenStage, fromMs: number, untilMs: number): Promise<void> {
   const isSplit = one.probed.options.backward === "split";
-  const ways: readonly (readonly ProbedKind[])[] = isSplit
-    ? [["F", "B"], ["F", "I", "W"]]
-    : [["F", "B"]];
-  for (const kinds of ways) {
-    for (const kind of kinds) {
-      for (let m = 0; m < IN_FLIGHT; m++) await timed(one, kind, m, fromMs, untilMs);
-    }
+  for (const kind of isSplit ? ["F", "B", "F", "I", "W"] as const : ["F", "B"] as const) {
+    for (let m = 0; m < IN_FLIGHT; m++) await timed(one, kind, m, fromMs, untilMs);
   }
 }
 

@@ -12,11 +12,10 @@
 import process from "node:process";
 import { delay } from "@std/async/delay";
 import {
-  type Batch,
+  ADAMW_DEFAULTS,
   cutIntoStages,
   type DeviceChoice,
   type ModelProgram,
-  type OptimizerOptions,
   type Recompute,
   type StageOptions,
   type StageProgram,
@@ -24,8 +23,9 @@ import {
 } from "../../../kernels/mod.ts";
 import type { ActorRef, PlaceName, System } from "../../runtime/mod.ts";
 import { realClock } from "../../runtime/world/clock.ts";
-import { factsKey, type LayerFacts, layerFacts } from "../profile/layer_facts.ts";
+import { factsKey, type LayerFacts, slicedFacts } from "../profile/layer_facts.ts";
 import {
+  forKinds,
   PROBE,
   type ProbeClosing,
   type ProbedKind,
@@ -34,33 +34,20 @@ import {
   type ProbeTimes,
   type TimedSum,
 } from "./probe.ts";
+import { drawBatch, drawWeights } from "./probe_data.ts";
 
 /** A model that is measured. */
 export interface ProbedModel {
   readonly program: ModelProgram;
-  readonly weights: StageState["weights"];
-  /** A micro-batch. */
-  readonly fields: Batch;
-  /** Samples of it. */
+  /** Samples of a micro-batch. */
   readonly microBatch: number;
   /** The policy that the model was compiled with. */
   readonly recompute: Recompute;
 }
 
-/** What is to be measured, and where. */
-export interface ProbeRequest {
-  readonly device: DeviceChoice;
-  readonly models: readonly ProbedModel[];
-  /** How many compute at once: each number is measured. */
-  readonly loads: readonly number[];
-  readonly optimizer: OptimizerOptions;
-  /** Where the probes live. */
-  readonly isolate: PlaceName;
-}
-
 /** What one model took under one load. */
 export interface LoadTimes {
-  /** Index of the model in the request. */
+  /** Index of the probed model. */
   readonly model: number;
   /** How many computed at once. */
   readonly atOnce: number;
@@ -80,20 +67,14 @@ export interface LayerTimes {
   readonly sums: Readonly<Record<ProbedKind, TimedSum>>;
 }
 
-/** Probes that are ready. */
-export interface Probes {
-  /**
-   * Measures each model under each load for so many milliseconds.
-   *
-   * @param now the clock of the probes. Default: that of all isolates.
-   */
-  measure(forMs: number, now?: () => number): Promise<LoadTimes[]>;
-}
+/**
+ * Measures each model under each load for `forMs` milliseconds, by the clock of the probes: the clock
+ * of all isolates by default.
+ */
+export type Probes = (forMs: number, now?: () => number) => Promise<LoadTimes[]>;
 
 /** A stage that a probe has, and where the measurements of it go. */
-interface Placed {
-  readonly model: number;
-  readonly atOnce: number;
+interface Placed extends Pick<LoadTimes, "model" | "atOnce"> {
   readonly stage: ProbedStage;
 }
 
@@ -109,16 +90,24 @@ const ACTIONS_MIN = 2;
 /** Whether each probe has measured all that it can, often enough. */
 const isEnough = (times: readonly ProbeTimes[]): boolean =>
   times.length > 0 &&
-  times.every(({ actions: { F, B, I, W } }) =>
-    [F, B, I, W].every((ms) => ms.length >= ACTIONS_MIN)
-  );
+  times.every(({ actions }) => Object.values(actions).every((ms) => ms.length >= ACTIONS_MIN));
 
-/** Starts the probes of a request. */
-export function openProbes(system: System, request: ProbeRequest): Probes {
-  const { device, models, loads, isolate, optimizer } = request;
-  const options: StageOptions = { optimizer, backward: "split" };
+/** Starts probes. */
+export function openProbes(
+  system: System,
+  { device, models, loads, isolate }: {
+    readonly device: DeviceChoice;
+    readonly models: readonly ProbedModel[];
+    /** Numbers of workers that compute at the same time, each of which is measured. */
+    readonly loads: readonly number[];
+    /** The place of the probes. */
+    readonly isolate: PlaceName;
+  },
+): Probes {
+  const options: StageOptions = { optimizer: ADAMW_DEFAULTS, backward: "split" };
   const placed: Placed[][] = Array.from({ length: Math.max(...loads) }, () => []);
-  for (const [model, { program, weights, fields }] of models.entries()) {
+  for (const [model, { program }] of models.entries()) {
+    const weights = drawWeights(program), fields = drawBatch(program);
     for (const atOnce of loads) {
       const stages = cutIntoStages(program, Math.min(atOnce, program.layers.length));
       for (let probe = 0; probe < atOnce; probe++) {
@@ -138,17 +127,15 @@ export function openProbes(system: System, request: ProbeRequest): Probes {
     })
   );
   const windows = new Map<string, number>();
-  return {
-    async measure(forMs, now = realClock().now) {
-      const all: LoadTimes[] = [];
-      for (const model of models.keys()) {
-        for (const atOnce of loads) {
-          const what = { model, atOnce, forMs, windows, now, isolate };
-          all.push(await measureLoad(system, probes, placed, what));
-        }
+  return async (forMs, now = realClock().now) => {
+    const all: LoadTimes[] = [];
+    for (const model of models.keys()) {
+      for (const atOnce of loads) {
+        const what = { model, atOnce, forMs, windows, now, isolate };
+        all.push(await measureLoad(system, probes, placed, what));
       }
-      return all;
-    },
+    }
+    return all;
   };
 }
 
@@ -201,11 +188,17 @@ async function measureLoad(
       })
     ),
   );
-  const facts = asked.map(({ stage }) => layerFacts(stage.program, stage.options));
+  const facts = asked.map(({ stage }) => slicedFacts(stage.program, stage.options)[0]!);
+  const layers = new Map<string, LayerTimes>();
+  for (const [i, { stage: { program } }] of asked.entries()) {
+    for (const [index, sums] of times[i]!.programs.entries()) {
+      addTimes(layers, facts[i]![program.layers.findIndex((one) => one.program === index)]!, sums);
+    }
+  }
   return {
     model,
     atOnce,
-    layers: sumLayers(asked.map(({ stage }, i) => [stage.program, facts[i]!, times[i]!])),
+    layers,
     actions: times.map(({ actions }) => actions),
     cpuShare,
     closing: closing.map((one, i) => ({
@@ -224,34 +217,16 @@ async function cpuShareOf(atOnce: number, forMs: number): Promise<number> {
   return Math.min(1, (cpuMs() - before) / (performance.now() - start) / atOnce);
 }
 
-/** Equal layers count together, whichever probe had them. */
-export function sumLayers(
-  measured: readonly (readonly [StageProgram, readonly LayerFacts[], ProbeTimes])[],
-): Map<string, LayerTimes> {
-  const all = new Map<string, LayerTimes>();
-  for (const [{ programs, layers }, facts, times] of measured) {
-    for (const index of programs.keys()) {
-      const fact = facts[layers.findIndex(({ program }) => program === index)]!;
-      addTimes(all, fact, times.programs[index]!);
-    }
-  }
-  return all;
-}
-
-/** Adds to what is known of a kind of layer. */
+/** Adds times to a kind of layer: equal layers count together. */
 export function addTimes(
   all: Map<string, LayerTimes>,
   facts: LayerFacts,
   more: LayerTimes["sums"],
 ): void {
-  const key = factsKey(facts), { F, B, I, W } = more;
-  const known = all.get(key);
-  if (!known) {
-    all.set(key, { facts, sums: { F: { ...F }, B: { ...B }, I: { ...I }, W: { ...W } } });
-    return;
-  }
-  for (const kind of ["F", "B", "I", "W"] as const) {
-    known.sums[kind].runs += more[kind].runs;
-    known.sums[kind].ms += more[kind].ms;
-  }
+  const key = factsKey(facts), { sums } = all.get(key) ?? {};
+  const added = forKinds((kind) => ({
+    runs: more[kind].runs + (sums?.[kind].runs ?? 0),
+    ms: more[kind].ms + (sums?.[kind].ms ?? 0),
+  }));
+  all.set(key, { facts, sums: added });
 }

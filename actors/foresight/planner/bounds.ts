@@ -85,25 +85,20 @@ export function leastBytes({ schedule, stages }: StepModel): number {
   }));
 }
 
-/** The parts in which the backwards of a schedule run: in I and W, or in halves. */
-interface Backwards {
-  readonly isSplit: boolean;
-  readonly isHalved: boolean;
-}
+const known = new WeakMap<Schedule, { readonly isSplit: boolean; readonly isHalved: boolean }>();
 
-const known = new WeakMap<Schedule, Backwards>();
-
-/** Looks through the lists once for each schedule, as many candidates have the same. */
-function backwardsOf(schedule: Schedule): Backwards {
-  const found = known.get(schedule);
-  if (found !== undefined) return found;
-  const lists = schedule.lists ?? [];
-  const made = {
+/**
+ * Returns whether backwards run as I and W, and whether in halves. Reads the lists once for each
+ * schedule, which many candidates share.
+ */
+function backwardsOf(schedule: Schedule) {
+  const { lists = [] } = schedule;
+  const found = known.get(schedule) ?? {
     isSplit: lists.some((list) =>
       [...list].some((action) => parts(action).some(({ kind }) => kind === "W"))
     ),
     isHalved: lists.some(({ hasHalves }) => hasHalves),
   };
-  known.set(schedule, made);
-  return made;
+  known.set(schedule, found);
+  return found;
 }

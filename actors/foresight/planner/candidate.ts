@@ -1,7 +1,7 @@
 /** The runs that a planner chooses from. */
 
 import type { Precision, Recompute } from "../../../kernels/mod.ts";
-import { findSchedule, type ScheduleOptions, type WeightUpdates } from "../../../schedules/mod.ts";
+import { findSchedule, type ScheduleOptions } from "../../../schedules/mod.ts";
 
 /** Options of a schedule that a planner varies. */
 export type VariedOptions = Pick<
@@ -27,8 +27,6 @@ export interface Candidate {
   readonly recompute: Recompute;
   /** How numbers are stored. */
   readonly precision: Precision;
-  /** Whether the states of the optimizer are kept in other memory. */
-  readonly offload: boolean;
   /** Numbers of a bucket of the optimizer; those of the device unless given. */
   readonly bucketSize?: number | undefined;
   /** Buckets of a chunk of the all-reduce, k; what `train` takes unless given. */
@@ -55,10 +53,6 @@ export interface PlanSpace {
   readonly recompute: readonly Recompute[];
   /** The ways to store numbers. */
   readonly precision: readonly Precision[];
-  /** Whether the states of the optimizer may, or must, be kept in other memory. */
-  readonly offload: readonly boolean[];
-  /** Whether each schedule is tried with its own defaults alone. */
-  readonly isPlain?: boolean | undefined;
   /** Sizes of a bucket to try beside that of the device. */
   readonly bucketSizes?: readonly number[] | undefined;
   /** Values of k to try beside that of `train`. */
@@ -87,7 +81,7 @@ export function divisorsOf(number: number): number[] {
  *
  * @throws {RangeError} when no depth that the model allows leaves replicas that divide the batch.
  */
-export function sizesOf(space: PlanSpace): Sizes[] {
+export function sizesOf(space: Omit<PlanSpace, "recompute" | "precision">): Sizes[] {
   const { devices, batch, layers } = space;
   const depths = divisorsOf(devices)
     .filter((depth) => depth <= layers && (space.workers?.includes(depth) ?? true));
@@ -123,7 +117,7 @@ export function sizesOf(space: PlanSpace): Sizes[] {
 }
 
 /** The options that a schedule may be tried with, for so many workers and micro-batches. */
-export function variantsOf(name: string, workers: number, microBatches: number): VariedOptions[] {
+function variantsOf(name: string, workers: number, microBatches: number): VariedOptions[] {
   const { reads = [] } = findSchedule(name);
   const upTo = (most: number, from = 1) =>
     Array.from({ length: most - from + 1 }, (_, i) => i + from);
@@ -146,34 +140,19 @@ export function variantsOf(name: string, workers: number, microBatches: number):
   return variants;
 }
 
-/** Schedules that flush, whose steps are those of any other; on one worker all are alike. */
-export const isSynchronous = (updates: WeightUpdates): boolean => updates === "flush";
-
-/** Every candidate, in an order that depends on the space alone. */
-export function* candidatesOf(space: PlanSpace): Generator<Candidate> {
-  const { recompute, precision, offload, schedules } = space;
-  for (const sizes of sizesOf(space)) {
-    const named = sizes.workers === 1 ? alone(schedules) : schedules;
-    for (const schedule of named) {
-      const { workers, microBatches } = sizes;
-      for (const options of space.isPlain ? [{}] : variantsOf(schedule, workers, microBatches)) {
-        for (const how of recompute) {
-          for (const stored of precision) {
-            for (const isOffloaded of offload) {
-              yield {
-                schedule,
-                options,
-                ...sizes,
-                recompute: how,
-                precision: stored,
-                offload: isOffloaded,
-              };
-            }
-          }
-        }
-      }
-    }
-  }
+/** Returns every candidate, in an order that depends on the space alone. */
+export function candidatesOf({ recompute, precision, ...space }: PlanSpace): Candidate[] {
+  const how = recompute.flatMap((recompute) =>
+    precision.map((precision) => ({ recompute, precision }))
+  );
+  return sizesOf(space).flatMap((sizes) => {
+    const { workers, microBatches } = sizes;
+    return (workers === 1 ? alone(space.schedules) : space.schedules).flatMap((schedule) =>
+      variantsOf(schedule, workers, microBatches).flatMap((options) =>
+        how.map((one) => ({ schedule, options, ...sizes, ...one }))
+      )
+    );
+  });
 }
 
 /** On one worker the order that holds least does; others are the same with another name. */

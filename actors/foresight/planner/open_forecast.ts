@@ -3,9 +3,7 @@
 import {
   compileModel,
   DEVICE_NAMES,
-  type DeviceName,
   formatLayout,
-  hasOwnMemory,
   type Model,
   type ModelProgram,
   type OptimizerOptions,
@@ -18,7 +16,8 @@ import { recommendLayout } from "../partition.ts";
 import { predictRun } from "../predict.ts";
 import { type FoundCost, mapNumbers, openCosts } from "../profile/find_costs.ts";
 import { type LayerFacts, slicedFacts } from "../profile/layer_facts.ts";
-import { linearMs, type LoadCost, type Profile } from "../profile/profile.ts";
+import type { Profile } from "../profile/profile.ts";
+import { optimizerMs } from "../stage_costs.ts";
 import type { Candidate } from "./candidate.ts";
 import type { Forecast } from "./forecast.ts";
 
@@ -36,16 +35,10 @@ export interface ForecastOptions {
   readonly clip?: number | undefined;
 }
 
-/** What is asked of a layer for its bound. */
-interface LeastLayer {
-  readonly forwardMs: number;
-  readonly backwardMs: number;
-  readonly inputMs: number;
-  readonly weightMs: number;
-  readonly parameters: number;
-}
+/** The least that a layer costs for a micro-batch, whatever computes at the same time. */
+type LeastLayer = Omit<FoundCost, "recomputeMs"> & Pick<LayerFacts, "parameters">;
 
-/** A model that is compiled, with the least that each layer costs. */
+/** A compiled model with the least that each layer costs. */
 interface LeastModel {
   readonly costs: readonly number[];
   readonly layers: readonly LeastLayer[];
@@ -59,23 +52,25 @@ interface LeastModel {
  * @throws {RangeError} when asked, where the profile has no costs of a layer or a transport.
  */
 export function openForecast(profile: Profile, options: ForecastOptions): Forecast {
-  const { optimizer, device, transport, clip } = options, { compile, sampled } = opened(options);
-  const leastModel = openLeast(profile, options, compile, sampled);
+  const { optimizer, device, transport, clip } = options, models = opened(options);
+  const { compile, sampled } = models, leastModel = openLeast(profile, options, models);
   const costs = openCosts(profile, device), link = profile.links[transport];
   const network = link && { link };
-  const name = knownDevice(device), compiled = new WeakMap<Schedule, Map<string, CompiledRun>>();
+  // A stated profile may be of devices that this package does not have.
+  const name = DEVICE_NAMES.find((known) => known === device);
+  const compiled = new WeakMap<Schedule, Map<string, CompiledRun>>();
   const compiledRun = (candidate: Candidate, schedule: Schedule): CompiledRun => {
     const ofSchedule = compiled.get(schedule) ?? new Map<string, CompiledRun>();
     compiled.set(schedule, ofSchedule);
-    const { microBatch, recompute, precision, offload, replicas, bucketSize, layout } = candidate;
-    const asked = { recompute, precision, offload, replicas, optimizer, bucketSize, layout };
+    const { microBatch, recompute, precision, replicas, bucketSize, layout } = candidate;
+    const asked = { recompute, precision, replicas, optimizer, bucketSize, layout };
     const key = `${bucketSize} ${layout}`;
     const run = ofSchedule.get(key) ??
       compileRun({ model: sampled(microBatch), ...asked }, schedule, name, compile);
     ofSchedule.set(key, run);
     return run;
   };
-  const predicted = (candidate: Candidate, schedule: Schedule, draws: number) => {
+  const predicted = (candidate: Candidate, schedule: Schedule, draws?: number) => {
     const { replicas, coarsening, microBatch } = candidate;
     const how = { device, transport, replicas, coarsening, clip, microBatch, draws };
     return predictRun(profile, { schedule, compiled: compiledRun(candidate, schedule), ...how });
@@ -87,15 +82,16 @@ export function openForecast(profile: Profile, options: ForecastOptions): Foreca
       const model = leastModel({ ...candidate, microBatch: microBatch / halves });
       const starts = model.starts.get(schedule.stages) ?? partition(model.costs, schedule.stages);
       model.starts.set(schedule.stages, starts);
-      const how = {
-        halves,
-        bytes: bytesOfParameter(candidate, optimizer, name),
-        elementBytes: candidate.precision === "fp16" ? 2 : 4,
-        once: costs.once(replicas * schedule.workers),
-      };
-      const stages = starts.map((start, stage) =>
-        leastStage(model.layers.slice(start, starts[stage + 1]), how)
-      );
+      const once = costs.once(replicas * schedule.workers);
+      const stages = starts.map((start, stage): StageModel => {
+        const { parameters, ...ms } = model.layers.slice(start, starts[stage + 1]).reduce(sumOf);
+        return {
+          ...mapNumbers(ms, (one) => halves * one),
+          gradientBytes: (candidate.precision === "fp16" ? 2 : 4) * parameters,
+          optimizerMs: optimizerMs(once, parameters),
+          memory: { keptBytes: 0, weightBytes: bytesOfParameter(optimizer) * parameters },
+        };
+      });
       return { schedule, replicas, stages, network, closing: {} };
     },
     bytes: (candidate, schedule) =>
@@ -113,16 +109,13 @@ export function openForecast(profile: Profile, options: ForecastOptions): Foreca
     },
     ...(profile.variation ?? []).length > 0 && {
       varied(candidate: Candidate, schedule: Schedule) {
-        const varied = predicted(candidate, schedule, DRAWS), { stepMs, simulated } = varied;
+        const varied = predicted(candidate, schedule), { stepMs, simulated } = varied;
         const variedMs = stepMs - simulated.makespanMs - profile.closing.stepMs;
         return { ...varied, variedMs };
       },
     },
   };
 }
-
-/** Steps with durations that vary, of whose times the mean is taken. */
-const DRAWS = 16;
 
 /**
  * A layout is sought for stages, layers and forwards of a step up to these, with so much work: within
@@ -169,81 +162,45 @@ function opened({ model }: ForecastOptions) {
   return { compile, sampled };
 }
 
-type Openers = ReturnType<typeof opened>;
-
 const NO_TIME = { forwardMs: 0, backwardMs: 0, inputMs: 0, weightMs: 0 };
 
-/** What finds the least that each layer costs, whatever computes beside it. */
+/** Finds the least that each layer costs. */
 function openLeast(
   profile: Profile,
   { device, optimizer }: ForecastOptions,
-  compile: Openers["compile"],
-  sampled: Openers["sampled"],
+  { compile, sampled }: ReturnType<typeof opened>,
 ) {
   const costs = openCosts(profile, device), known = new Map<string, LeastModel>();
   const loads = [...new Set(profile.layers.map(({ atOnce }) => atOnce))];
-  // Those of a trace are of whole stages.
-  const isBounded = profile.source !== "trace";
   const ofLayer = (facts: LayerFacts): LeastLayer => {
-    if (!isBounded) return { ...NO_TIME, parameters: facts.parameters };
+    const { parameters } = facts;
+    // Those of a trace are of whole stages.
+    if (profile.source === "trace") return { ...NO_TIME, parameters };
     const found = loads.map((atOnce) => costs.layer(facts, atOnce));
-    const least = (name: keyof FoundCost) => Math.min(...found.map((one) => one[name]));
-    const [forwardMs, inputMs] = [least("forwardMs"), least("inputMs")];
-    const [backwardMs, weightMs] = [least("backwardMs"), least("weightMs")];
-    return { forwardMs, backwardMs, inputMs, weightMs, parameters: facts.parameters };
+    return {
+      ...mapNumbers(NO_TIME, (_, name) => Math.min(...found.map((one) => one[name]))),
+      parameters,
+    };
   };
   return ({ microBatch, recompute, precision, options: { slices } }: Candidate): LeastModel => {
     const key = `${microBatch} ${recompute} ${precision} ${slices}`, before = known.get(key);
     if (before) return before;
     const program = compile(sampled(microBatch), recompute, { precision, slices });
     const layers = slicedFacts(program, { optimizer }).map((slice) => slice.map(ofLayer))
-      .reduce((all, slice) => all.map((one, i) => both(one, slice[i]!)));
+      .reduce((all, slice) =>
+        all.map((one, i) => ({ ...sumOf(one, slice[i]!), parameters: one.parameters }))
+      );
     const made = { costs: program.costs, layers, starts: new Map() };
     known.set(key, made);
     return made;
   };
 }
 
-/** What a layer takes for two slices. */
-const both = ({ parameters, ...a }: LeastLayer, b: LeastLayer): LeastLayer => ({
-  ...mapNumbers(a, (ms, name) => ms + b[name]),
-  parameters,
-});
+const sumOf = (a: LeastLayer, b: LeastLayer): LeastLayer =>
+  mapNumbers(a, (value, name) => value + b[name]);
 
-/** A stage of some layers. */
-function leastStage(
-  layers: readonly LeastLayer[],
-  { halves, bytes, elementBytes, once: { optimizer, norm, end } }: {
-    readonly halves: number;
-    readonly bytes: number;
-    readonly elementBytes: number;
-    readonly once: LoadCost;
-  },
-): StageModel {
-  const sum = (name: keyof LeastLayer) => layers.reduce((total, one) => total + one[name], 0);
-  const parameters = sum("parameters");
-  return {
-    forwardMs: halves * sum("forwardMs"),
-    backwardMs: halves * sum("backwardMs"),
-    inputMs: halves * sum("inputMs"),
-    weightMs: halves * sum("weightMs"),
-    gradientBytes: elementBytes * parameters,
-    optimizerMs: [optimizer, norm, end].reduce((ms, cost) => ms + linearMs(cost, parameters), 0),
-    memory: { keptBytes: 0, weightBytes: bytes * parameters },
-  };
-}
-
-/** Bytes that each trained number takes at least: itself, its gradient, what the optimizer keeps. */
-function bytesOfParameter(
-  { precision, offload }: Candidate,
-  { kind }: OptimizerOptions,
-  device: DeviceName | undefined,
-): number {
-  const isElsewhere = offload && (device === undefined || hasOwnMemory(device));
-  const states = (precision === "fp16" ? 4 : 0) + (kind === "adamw" ? 8 : 4);
-  return 2 * (precision === "fp16" ? 2 : 4) + (isElsewhere ? 0 : states);
-}
-
-/** A device of this package; a stated profile may be of others. */
-const knownDevice = (name: string): DeviceName | undefined =>
-  DEVICE_NAMES.find((known) => known === name);
+/**
+ * Bytes that each trained number takes at least: itself and its gradient, with fp16 and a copy of the
+ * weight in fp32, and what the optimizer keeps.
+ */
+const bytesOfParameter = ({ kind }: OptimizerOptions): number => 8 + (kind === "adamw" ? 8 : 4);

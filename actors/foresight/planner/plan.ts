@@ -36,8 +36,6 @@ export interface PlanCounts {
 export interface RunPlan {
   /** The best first; of variants of the same run, such as numbers of chunks, one. */
   readonly best: readonly PlannedRun[];
-  /** All that was simulated and fits, in order of time. */
-  readonly simulated: readonly PlannedRun[];
   readonly counts: PlanCounts;
   /** Why candidates were not served, what most were refused for first. */
   readonly refusals: readonly string[];
@@ -84,30 +82,20 @@ const MICRO_BATCHES_MAX = 1024;
 const REFUSALS_MAX = 20;
 
 /** What variants of the same run have in common. */
-const groupOf = (run: Candidate): string =>
-  [
-    run.schedule,
-    run.workers,
-    run.microBatch,
-    run.recompute,
-    run.precision,
-    run.offload,
-  ].join(" ");
+const groupOf = ({ schedule, workers, microBatch, recompute, precision }: Candidate): string =>
+  [schedule, workers, microBatch, recompute, precision].join(" ");
 
 class PlanSearch {
   readonly #space: PlanSpace;
   readonly #forecast: Forecast;
   readonly #limit: number;
   readonly #count: number;
-  readonly #skeletons = new Map<string, Schedule | "none">();
+  readonly #report: PlanLimits["found"];
+  readonly #skeletons = new Map<string, Schedule | RangeError>();
   readonly #found = new Map<string, PlannedRun>();
   readonly #refusals = new Map<string, number>();
-  readonly #simulated: PlannedRun[] = [];
-  readonly #report: PlanLimits["found"];
-  #candidates = 0;
-  #unserved = 0;
-  #tooLarge = 0;
-  #tooLong = 0;
+  readonly #counts = { candidates: 0, unserved: 0, tooLarge: 0, tooLong: 0, simulated: 0 };
+  #fastest: PlannedRun | undefined;
 
   constructor(space: PlanSpace, forecast: Forecast, limits: PlanLimits) {
     this.#space = space;
@@ -118,19 +106,19 @@ class PlanSearch {
   }
 
   run(): RunPlan {
-    const all = [...candidatesOf(this.#space)];
-    this.#candidates = all.length;
-    const bounded = all.flatMap((candidate) => this.#bound(candidate));
-    bounded.sort((a, b) => a.leastMs - b.leastMs);
+    const all = candidatesOf(this.#space);
+    this.#counts.candidates = all.length;
+    const bounded = all.flatMap((candidate) => this.#bound(candidate) ?? [])
+      .sort((a, b) => a.leastMs - b.leastMs);
     const large: Bounded[] = [];
     for (const [index, one] of bounded.entries()) {
       if (one.leastMs > this.#worstWanted() * (1 + SAME)) {
-        this.#tooLong = bounded.length - index;
+        this.#counts.tooLong = bounded.length - index;
         break;
       }
       if (one.leastBytes > this.#limit || !this.#simulate(one.candidate)) large.push(one);
     }
-    this.#tooLarge = large.length;
+    this.#counts.tooLarge = large.length;
     if (this.#found.size === 0) throw this.#nothing(large);
     return this.#planOf(this.#tuned());
   }
@@ -139,28 +127,20 @@ class PlanSearch {
     const [first] = best;
     return {
       best: best.map((one) => one === first ? one : { ...one, reason: whyLonger(one, first!) }),
-      simulated: this.#simulated.toSorted(byTime),
-      counts: {
-        candidates: this.#candidates,
-        unserved: this.#unserved,
-        tooLarge: this.#tooLarge,
-        tooLong: this.#tooLong,
-        simulated: this.#simulated.length,
-      },
+      counts: { ...this.#counts },
       refusals: this.#whyNot(),
     };
   }
 
-  /** How many are predicted with durations that vary, or simply wanted. */
+  /** More than are wanted are predicted with durations that vary, as their order may change. */
   get #finalists(): number {
-    return this.#forecast.varied === undefined ? this.#count : finalistsFor(this.#count);
+    return this.#forecast.varied === undefined ? this.#count : Math.max(20, 2 * this.#count);
   }
 
   /** The time of the last finalist, as far as is known. */
   #worstWanted(): number {
-    const wanted = this.#finalists;
-    if (this.#found.size < wanted) return Infinity;
-    return this.#ranked()[wanted - 1]?.stepMs ?? Infinity;
+    if (this.#found.size < this.#finalists) return Infinity;
+    return this.#ranked()[this.#finalists - 1]?.stepMs ?? Infinity;
   }
 
   /** What was found, in order; of runs that are alike the first that the space has. */
@@ -174,19 +154,18 @@ class PlanSearch {
     return ranked;
   }
 
-  #bound(candidate: Candidate): Bounded[] {
-    const served = this.#served(() => {
+  #bound(candidate: Candidate): Bounded | undefined {
+    return this.#served(() => {
       const { microBatches } = candidate;
       if (microBatches > MICRO_BATCHES_MAX) {
         throw new RangeError(
-          `Cannot try a step of so many micro-batches: they must be at most ${MICRO_BATCHES_MAX} of a replica, received up to ${this.#space.batch}`,
+          `Cannot plan: micro-batches of a replica must be at most ${MICRO_BATCHES_MAX}, received up to ${this.#space.batch}`,
         );
       }
       const model = this.#forecast.least(candidate, this.#skeleton(candidate));
-      const leastMs = leastStepMs(model, candidate.microBatches);
+      const leastMs = leastStepMs(model, microBatches);
       return { candidate, leastMs, leastBytes: leastBytes(model) };
     });
-    return served ? [served] : [];
   }
 
   /** A schedule with the same placement, of few micro-batches where that can be. */
@@ -195,9 +174,10 @@ class PlanSearch {
     for (const few of [workers, 2 * workers]) {
       if (few >= microBatches) break;
       const key = JSON.stringify([schedule, options, workers, few]);
-      const known = this.#skeletons.get(key) ?? served({ ...candidate, microBatches: few });
+      const known = this.#skeletons.get(key) ??
+        orRefusal(() => scheduleOf({ ...candidate, microBatches: few }));
       this.#skeletons.set(key, known);
-      if (known !== "none") return known;
+      if (!(known instanceof RangeError)) return known;
     }
     return scheduleOf(candidate);
   }
@@ -208,36 +188,40 @@ class PlanSearch {
       .map(([reason]) => reason);
   }
 
-  /** Whether it fits; then it is among those that were found. */
+  /** Returns whether a candidate fits, and adds it to the found runs if so. */
   #simulate(candidate: Candidate): boolean {
-    const made = this.#served(() => {
-      const schedule = scheduleOf(candidate);
-      return { schedule, memoryBytes: this.#forecast.bytes(candidate, schedule) };
-    });
-    if (made === undefined) return true;
-    const { schedule, memoryBytes } = made;
-    if (Math.max(...memoryBytes) > this.#limit) return false;
-    const step = this.#served(() => this.#forecast.step(candidate, schedule));
-    if (step === undefined) return true;
-    const run = plannedRun(candidate, step, memoryBytes, this.#space.batch);
-    const isShortest = this.#simulated.every((one) => byTime(run, one) < 0);
-    this.#simulated.push(run);
+    const run = this.#served(() => this.#predicted(candidate, scheduleOf(candidate)));
+    if (run === "too large") return false;
+    if (run === undefined) return true;
+    this.#counts.simulated++;
     const key = groupOf(run), before = this.#found.get(key);
     if (before === undefined || byTime(run, before) < 0) this.#found.set(key, run);
-    if (isShortest) this.#report?.(this.#planOf(this.#ranked().slice(0, this.#count)));
+    if (this.#fastest === undefined || byTime(run, this.#fastest) < 0) {
+      this.#fastest = run;
+      this.#report?.(this.#planOf(this.#ranked().slice(0, this.#count)));
+    }
     return true;
   }
 
-  /** What a function gives, unless the candidate cannot be served. */
+  /** Predicts a candidate if it fits. */
+  #predicted(candidate: Candidate, schedule: Schedule): PlannedRun | "too large" {
+    const bytes = this.#forecast.bytes(candidate, schedule);
+    if (Math.max(...bytes) > this.#limit) return "too large";
+    return plannedRun(
+      candidate,
+      this.#forecast.step(candidate, schedule),
+      bytes,
+      this.#space.batch,
+    );
+  }
+
+  /** Returns what a function makes; where a candidate is refused, counts the reason. */
   #served<T>(make: () => T): T | undefined {
-    try {
-      return make();
-    } catch (error) {
-      if (!(error instanceof RangeError)) throw error;
-      this.#unserved++;
-      this.#refusals.set(error.message, 1 + (this.#refusals.get(error.message) ?? 0));
-      return undefined;
-    }
+    const made = orRefusal(make);
+    if (!(made instanceof RangeError)) return made;
+    this.#counts.unserved++;
+    this.#refusals.set(made.message, 1 + (this.#refusals.get(made.message) ?? 0));
+    return undefined;
   }
 
   /** The best ones, with the bucket, the k and the cut that suit each, and with durations that vary. */
@@ -250,7 +234,7 @@ class PlanSearch {
   /** A run with durations that vary; cut as its schedule wants it where that is shorter still then. */
   #cut(run: PlannedRun): PlannedRun {
     const schedule = scheduleOf(run), even = this.#varied(run, schedule);
-    const layout = this.#space.isPlain ? undefined : this.#forecast.layout?.(run, schedule);
+    const layout = this.#forecast.layout?.(run, schedule);
     if (layout === undefined) return even;
     const cut = this.#shortest(run, schedule, [{ layout }]);
     if (cut === run) return even;
@@ -277,19 +261,13 @@ class PlanSearch {
     schedule: Schedule,
     changes: readonly Pick<Candidate, "bucketSize" | "coarsening" | "layout">[],
   ): PlannedRun {
-    const tried = changes.flatMap((change): PlannedRun[] => {
+    return changes.reduce<PlannedRun>((best, change) => {
       const candidate = { ...candidateOf(run), ...change };
-      try {
-        const bytes = this.#forecast.bytes(candidate, schedule);
-        const step = this.#forecast.step(candidate, schedule);
-        const made = plannedRun(candidate, step, bytes, this.#space.batch);
-        return made.peakBytes <= this.#limit ? [{ ...made, alike: run.alike }] : [];
-      } catch (error) {
-        if (error instanceof RangeError) return []; // a bucket that is larger than a stage
-        throw error;
-      }
-    });
-    return tried.reduce((a, b) => isGain(b, a) ? b : a, run);
+      // A bucket that is larger than a stage is refused.
+      const made = orRefusal(() => this.#predicted(candidate, schedule));
+      if (made === "too large" || made instanceof RangeError) return best;
+      return isGain(made, best) ? { ...made, alike: run.alike } : best;
+    }, run);
   }
 
   #varied(run: PlannedRun, schedule: Schedule): PlannedRun {
@@ -312,8 +290,15 @@ class PlanSearch {
   }
 }
 
-/** More than are wanted are predicted with durations that vary, as their order may change. */
-const finalistsFor = (count: number): number => Math.max(20, 2 * count);
+/** Returns what a function makes, or the error by which it refuses a candidate. */
+function orRefusal<T>(make: () => T): T | RangeError {
+  try {
+    return make();
+  } catch (error) {
+    if (error instanceof RangeError) return error;
+    throw error;
+  }
+}
 
 /** What a bucket, a k or a layout of its own must win to be worth a flag. */
 const TUNED_GAIN = 0.001;
@@ -334,14 +319,4 @@ export function scheduleOf(
   throw new RangeError(
     `Cannot plan the schedule ${name}: it must take as many workers as it is asked for, ${workers}, received ${schedule.workers}`,
   );
-}
-
-/** The schedule of a candidate, where there is one. */
-function served(candidate: Candidate): Schedule | "none" {
-  try {
-    return scheduleOf(candidate);
-  } catch (error) {
-    if (!(error instanceof RangeError)) throw error;
-    return "none";
-  }
 }

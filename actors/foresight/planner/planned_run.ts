@@ -62,10 +62,10 @@ export function plannedRun(
 /** The choice of a planned run alone. */
 export function candidateOf(run: PlannedRun): Candidate {
   const { schedule, options, workers, replicas, microBatch, microBatches } = run;
-  const { recompute, precision, offload, bucketSize, coarsening, layout } = run;
+  const { recompute, precision, bucketSize, coarsening, layout } = run;
   return {
     ...{ schedule, options, workers, replicas, microBatch, microBatches },
-    ...{ recompute, precision, offload, bucketSize, coarsening, layout },
+    ...{ recompute, precision, bucketSize, coarsening, layout },
   };
 }
 
@@ -81,4 +81,4 @@ export function byTime(a: PlannedRun, b: PlannedRun): number {
 export const isAlike = (a: PlannedRun, b: PlannedRun): boolean =>
   byTime(a, b) === 0 && KEYS.every((key) => a[key] === b[key]);
 
-const KEYS = ["workers", "microBatch", "recompute", "precision", "offload"] as const;
+const KEYS = ["workers", "microBatch", "recompute", "precision"] as const;

@@ -48,22 +48,15 @@ function ofMemory(run: PlannedRun, best: PlannedRun): string {
 }
 
 /** A part of a step in words, as far as these runs tell what it comes from. */
-function wordsOf(part: keyof WorkerTimes, run: PlannedRun, best: PlannedRun): string {
-  switch (part) {
-    case "busyMs":
-      return busyWords(run, best);
-    case "dispatchMs":
-      return "dispatch of more actions";
-    case "communicationMs":
-      return "communication between stages";
-    case "bubbleMs":
-      return "bubble";
-    case "closingMs":
-      return run.replicas > best.replicas
-        ? `all-reduce and commit of ${run.replicas} replicas`
-        : "optimizer and commit";
-  }
-}
+const wordsOf = (part: keyof WorkerTimes, run: PlannedRun, best: PlannedRun): string => ({
+  busyMs: busyWords(run, best),
+  dispatchMs: "dispatch of more actions",
+  communicationMs: "communication between stages",
+  bubbleMs: "bubble",
+  closingMs: run.replicas > best.replicas
+    ? `all-reduce and commit of ${run.replicas} replicas`
+    : "optimizer and commit",
+}[part]);
 
 /** What differs, and makes workers compute longer. */
 function busyWords(run: PlannedRun, best: PlannedRun): string {

@@ -36,22 +36,30 @@ export function refuseAll(
 }
 
 /** A candidate in a few words. */
-export function describeCandidate(
-  candidate: Candidate,
-): string {
-  const { schedule, options, workers, replicas, microBatch, layout } = candidate;
-  const { recompute, precision, offload } = candidate;
-  const own = Object.entries(options).map(([name, value]) => `${WORDS[name] ?? name} ${value}`);
+function describeCandidate(candidate: Candidate): string {
+  const { workers, replicas, microBatch, recompute, precision } = candidate;
   return [
-    [schedule, ...own].join(" "),
+    scheduleWords(candidate),
     `D ${workers}`,
     `W ${replicas}`,
     `B ${microBatch}`,
     ...recompute === "none" ? [] : [`recompute ${recompute}`],
     ...precision === "fp32" ? [] : [precision],
-    ...offload ? ["offload"] : [],
-    ...layout === undefined ? [] : [`layout ${layout}`],
   ].join(", ");
 }
 
-const WORDS: Readonly<Record<string, string>> = { pipelines: "f", pipelineLimit: "limit" };
+/** Words for options of schedules; of the empty ones the value says enough. */
+const WORDS: Readonly<Record<string, string>> = {
+  pipelines: "f ",
+  pipelineLimit: "limit ",
+  order: "",
+  scale: "",
+};
+
+/** The schedule of a candidate with its options, such as `interleaved, chunks 2`, and its layout. */
+export function scheduleWords({ schedule, options, layout }: Candidate): string {
+  const own = Object.entries(options).map(([name, value]) =>
+    `${WORDS[name] ?? `${name} `}${value}`
+  );
+  return [schedule, ...own, ...layout === undefined ? [] : [`layout ${layout}`]].join(", ");
+}

@@ -4,8 +4,7 @@
  * @module
  */
 
-import type { LayerFacts } from "./layer_facts.ts";
-import { factsKey } from "./layer_facts.ts";
+import { factsKey, type LayerFacts } from "./layer_facts.ts";
 import type { LayerCost, LoadCost, Profile } from "./profile.ts";
 
 /** Milliseconds of a layer for one micro-batch. */
@@ -26,40 +25,21 @@ export const mapNumbers = <T extends object>(
     Object.entries(all).map(([name, value]) => [name, change(value, name as keyof T)]),
   ) as T;
 
-/** The costs of a profile, ready to be asked. */
-export interface FoundCosts {
-  /**
-   * What a layer costs.
-   *
-   * @param atOnce how many workers compute at once, on average: between two loads that were measured
-   * lies what costs lie between, beyond them the last one counts.
-   * @throws {RangeError} when the profile has none of its kind.
-   */
-  layer(facts: LayerFacts, atOnce: number): FoundCost;
-  /** What is done once a step, while so many do it. */
-  once(atOnce: number): LoadCost;
-  /** What was scaled, from what: a prediction says so. */
-  readonly scaled: ReadonlySet<string>;
-  /** Whether costs depend on how many compute at once. */
-  readonly hasLoads: boolean;
-}
-
 /** Prepares the costs of a device. */
-export function openCosts(profile: Profile, device: string): FoundCosts {
+export function openCosts(profile: Profile, device: string) {
   const { optimizer, closing: { vote, norm, end }, loads = [] } = profile;
   const all = loads.length > 0 ? loads : [{ atOnce: 1, optimizer, vote, norm, end }];
   const sorted = all.toSorted((a, b) => a.atOnce - b.atOnce);
   return {
     ...openLayerCosts(profile.layers, device),
-    once: (atOnce) => sorted.find((one) => one.atOnce >= atOnce) ?? sorted.at(-1)!,
+    /** Returns the costs of the end of a step while `atOnce` workers do it. */
+    once: (atOnce: number): LoadCost =>
+      sorted.find((one) => one.atOnce >= atOnce) ?? sorted.at(-1)!,
   };
 }
 
-/** Prepares those of layers alone. */
-export function openLayerCosts(
-  layers: readonly LayerCost[],
-  device: string,
-): Omit<FoundCosts, "once"> {
+/** Prepares the costs of layers alone. */
+export function openLayerCosts(layers: readonly LayerCost[], device: string) {
   const known = new Map<string, FoundCost[]>(), scaled = new Set<string>();
   const ofDevice = layers.filter((one) => one.device === device);
   const loads = [...new Set(ofDevice.map(({ atOnce }) => atOnce))].sort((a, b) => a - b);
@@ -78,10 +58,25 @@ export function openLayerCosts(
     return costs;
   };
   return {
-    scaled,
+    /** Descriptions of scaled costs, for the notes of a prediction. */
+    scaled: scaled as ReadonlySet<string>,
+    /** Whether costs depend on the number of workers that compute at the same time. */
     hasLoads: loads.length > 1,
-    layer: (facts, atOnce) => between(loads, find(facts), atOnce),
+    /**
+     * Returns the cost of a layer. Between two measured loads costs are interpolated; beyond them
+     * the last load counts.
+     *
+     * @throws {RangeError} when the profile has none of its kind.
+     */
+    layer: (facts: LayerFacts, atOnce: number): FoundCost => between(loads, find(facts), atOnce),
   };
+}
+
+/** A cost with halves of the backward where they were not measured apart. */
+export function foundOf(cost: LayerCost): FoundCost {
+  const { forwardMs, backwardMs, recomputeMs = forwardMs } = cost;
+  const { weightMs = backwardMs / 2, inputMs = backwardMs - weightMs } = cost;
+  return { forwardMs, backwardMs, inputMs, weightMs, recomputeMs };
 }
 
 /** How far the work of two layers is apart: 0 where it is the same. */
@@ -107,14 +102,10 @@ function scaledTo(facts: LayerFacts, cost: LayerCost, scaled: Set<string>): Foun
       } times the backward of ${microBatch} samples, recompute ${recompute}`,
     );
   }
-  const { backwardMs, weightMs = backwardMs / 2, inputMs = backwardMs - weightMs } = cost;
-  return {
-    forwardMs: forward * cost.forwardMs,
-    backwardMs: backward * backwardMs,
-    inputMs: backward * inputMs,
-    weightMs: backward * weightMs,
-    recomputeMs: forward * (cost.recomputeMs ?? cost.forwardMs),
-  };
+  return mapNumbers(
+    foundOf(cost),
+    (ms, name) => (name === "forwardMs" || name === "recomputeMs" ? forward : backward) * ms,
+  );
 }
 
 /** Costs between those of two loads. */

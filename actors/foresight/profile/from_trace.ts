@@ -6,7 +6,7 @@
  */
 
 import type { StepOutcome } from "../../pipeline/step.ts";
-import { readStep, type StepTimeline, type WorkerTimeline } from "../../run/timeline/mod.ts";
+import { readStep, type StepTimeline } from "../../run/timeline/mod.ts";
 import { variationOf } from "./variation.ts";
 import { median } from "./median.ts";
 import {
@@ -27,28 +27,27 @@ export interface TracedRun {
   readonly replicas: number;
   /** Samples of a micro-batch, B. */
   readonly microBatch: number;
-  /** For each stage its trained numbers, its share of the estimated work, and what it keeps. */
-  readonly stages: readonly {
-    readonly parameters: number;
-    readonly share: number;
-    readonly activationBytes: number;
-  }[];
+  /** Trained numbers of each stage. */
+  readonly parameters: readonly number[];
+  /** The share of each stage in the estimated work. */
+  readonly shares: readonly number[];
+  /** Bytes that a micro-batch keeps from F to B, for each stage. */
+  readonly activationBytes: readonly number[];
 }
 
 /** What is read out of the steps. */
-interface Sums {
+class Sums {
   /** For each stage and kind of action (`0F`) the milliseconds of each. */
-  readonly actions: Map<string, number[]>;
+  readonly actions = new Map<string, number[]>();
   /** For each stage the workers that ran actions of it: those have a copy. */
-  readonly workersOf: Map<number, Set<number>>;
-  readonly pauses: number[];
-  readonly latencies: number[];
-  /** Milliseconds of the optimizer and the all-reduces of all workers, and the stages' copies. */
-  optimizerMs: number;
-  reduceMs: number;
+  readonly workersOf = new Map<number, Set<number>>();
+  readonly pauses: number[] = [];
+  readonly latencies: number[] = [];
+  /** Milliseconds of the optimizer and the all-reduces of all workers. */
+  optimizerMs = 0;
+  reduceMs = 0;
   /** For each step what its end takes beside them. */
-  readonly ends: number[];
-  steps: number;
+  readonly ends: number[] = [];
 }
 
 /**
@@ -61,18 +60,15 @@ export function profileOfTrace(
   steps: Iterable<{ readonly traces: StepOutcome["traces"] }>,
 ): Profile {
   let first: StepTimeline | undefined, workers = 0;
-  const sums: Sums = {
-    ...{ actions: new Map(), workersOf: new Map(), pauses: [], latencies: [], ends: [] },
-    ...{ optimizerMs: 0, reduceMs: 0, steps: 0 },
-  };
+  const sums = new Sums();
   for (const { traces } of steps) {
     workers = traces.length;
     const timeline = readStep(traces, run.replicas);
     if (first) addStep(sums, timeline);
     first ??= timeline;
   }
-  if (first && sums.steps === 0) addStep(sums, first);
-  if (sums.steps === 0) throw new RangeError("Cannot take costs: the trace must have a step");
+  if (first && sums.ends.length === 0) addStep(sums, first);
+  if (sums.ends.length === 0) throw new RangeError("Cannot take costs: the trace must have a step");
   return profileFrom(sums, run, workers);
 }
 
@@ -95,22 +91,20 @@ function addStep(sums: Sums, { end, workers, flows }: StepTimeline): void {
   for (const { from, to } of flows) {
     if (to.arrived !== undefined) sums.latencies.push(to.arrived - (from.sent ?? from.end));
   }
-  sums.optimizerMs += total(workers, (one) => one.optimizerMs);
-  sums.reduceMs += total(workers, (one) => one.reduceMs);
+  for (const { optimizerMs, reduceMs } of workers) {
+    sums.optimizerMs += optimizerMs;
+    sums.reduceMs += reduceMs;
+  }
   const work = Math.max(...workers.map((one) => one.optimizerMs + one.reduceMs));
   sums.ends.push(Math.max(0, end - last - work));
-  sums.steps++;
 }
 
-const total = (workers: readonly WorkerTimeline[], pick: (one: WorkerTimeline) => number) =>
-  workers.reduce((sum, one) => sum + pick(one), 0);
-
 function profileFrom(sums: Sums, run: TracedRun, workers: number): Profile {
-  const parameters = run.stages.reduce((sum, one) => sum + one.parameters, 0);
+  const parameters = run.parameters.reduce((sum, one) => sum + one, 0);
   const copies = Math.max(1, ...[...sums.workersOf.values()].map((held) => held.size));
   const perMillion = (ms: number): LinearCost => ({
     ms: 0,
-    msPerMillion: parameters === 0 ? 0 : ms / sums.steps / copies / (parameters / 1e6),
+    msPerMillion: parameters === 0 ? 0 : ms / sums.ends.length / copies / (parameters / 1e6),
   });
   const nothing: LinearCost = { ms: 0, msPerMillion: 0 };
   const reduce = perMillion(sums.reduceMs);
@@ -119,7 +113,7 @@ function profileFrom(sums: Sums, run: TracedRun, workers: number): Profile {
     version: PROFILE_VERSION,
     source: "trace",
     machine: { name: "that of the trace", cores: workers },
-    layers: run.stages.map((_, stage) => stageCost(sums, run, stage, workers)),
+    layers: run.shares.map((_, stage) => stageCost(sums, run, stage, workers)),
     variation: variationOf(sums.actions.values()),
     optimizer: perMillion(sums.optimizerMs),
     // Of c copies each adds a c-th of what c − 1 others have; a single one takes the norms alone.
@@ -146,7 +140,7 @@ function lowOf(latencies: readonly number[]): number {
 
 function stageCost(
   { actions }: Sums,
-  { device, microBatch, stages }: TracedRun,
+  { device, microBatch, ...stages }: TracedRun,
   stage: number,
   workers: number,
 ): LayerCost {
@@ -164,14 +158,14 @@ function stageCost(
       }`,
     );
   }
-  const { parameters, share, activationBytes } = stages[stage]!;
+  const parameters = stages.parameters[stage]!, share = stages.shares[stage]!;
   return {
     kind: STAGE_KIND,
-    sizes: { stage, stages: stages.length },
+    sizes: { stage, stages: stages.shares.length },
     ...{ microBatch, device, precision: "fp32", recompute: "none", atOnce: workers },
     ...{ forwardMs, backwardMs, ...isSplit && { inputMs, weightMs } },
     recomputeMs: 0,
-    ...{ parameters, activationBytes, outputBytes: 0 },
+    ...{ parameters, activationBytes: stages.activationBytes[stage]!, outputBytes: 0 },
     // Shares of the work: what is compared is how they are to each other.
     ...{ forwardFlops: share, backwardFlops: 2 * share },
   };

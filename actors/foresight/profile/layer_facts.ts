@@ -29,15 +29,9 @@ export type LayerFacts = Pick<
   | "backwardFlops"
 >;
 
-/** The facts of each layer of a model or stage, in order; of a sequence in slices those of the first. */
-export function layerFacts(
-  stage: StageProgram,
-  options: Pick<StageOptions, "optimizer">,
-): LayerFacts[] {
-  return slicedFacts(stage, options)[0]!;
-}
-
-/** The same for each slice of a sequence; of a whole sequence once. */
+/**
+ * Returns the facts of each layer of a model or stage, in order, once for each slice of a sequence.
+ */
 export function slicedFacts(
   { programs, layers, slicing }: StageProgram,
   options: Pick<StageOptions, "optimizer">,

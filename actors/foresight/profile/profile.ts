@@ -15,7 +15,7 @@ export const PROFILE_VERSION = 1;
 
 /**
  * Where the figures come from: measured on the machine, read out of a trace of a run on it, or stated
- * by somebody, such as a paper.
+ * in a document.
  */
 export type ProfileSource = "measured" | "trace" | "stated";
 
@@ -167,8 +167,6 @@ export interface Profile {
   readonly closing: ClosingCost;
   /** Optimizer and end under other loads; as above for all unless given. */
   readonly loads?: readonly LoadCost[];
-  /** Where stated figures come from, by the path of their field: `layers[0].forwardMs`. */
-  readonly sources?: Readonly<Record<string, string>>;
   /** What a reader should know. */
   readonly notes: readonly string[];
 }

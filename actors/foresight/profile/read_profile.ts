@@ -17,7 +17,6 @@ import {
   anInteger,
   aNumber,
   aRecord,
-  fromZero,
   type Must,
   oneOf,
   required,
@@ -42,29 +41,22 @@ const shortText: Must = (what, value) => {
   );
 };
 
-const shortList = (of: Must): Must => (what, value) => {
+const shortList = (of: Must, minimum = 0): Must => (what, value) => {
   const { length = 0 } = (value ?? {}) as { readonly length?: number };
   if (length > ENTRIES_MAX) {
     throw new RangeError(`${what} must have at most ${ENTRIES_MAX} entries, received ${length}`);
   }
-  anArray(of)(what, value);
+  anArray(of, minimum)(what, value);
 };
 
 /** More than any figure of a machine, and so little that no sum of many is infinite. */
 const FIGURE_MAX = 1e18;
 
 /** A number from 0 that a machine could have. */
-const figure: Must = (what, value) => {
-  fromZero(what, value);
-  if (value === undefined || (value as number) <= FIGURE_MAX) return;
-  throw new RangeError(`${what} must be at most ${FIGURE_MAX}, received ${value}`);
-};
-
-const notEmpty = (list: Must): Must => (what, value) => {
-  list(what, value);
-  if ((value as readonly unknown[] | undefined)?.length !== 0) return;
-  throw new RangeError(`${what} must have at least one entry, received none`);
-};
+const figure = aNumber(
+  "a number from 0 to 1e18",
+  (value) => value >= 0 && value <= FIGURE_MAX,
+);
 
 /** A record with names of its own, all of whose values are alike. */
 const byName = (of: Must): Must => (what, value) => {
@@ -115,25 +107,19 @@ const aMachine = aRecord({
   load: figure,
 }, true);
 
-const aClosing = aRecord({
-  vote: required(aCost),
-  norm: required(aCost),
-  end: required(aCost),
-  stepMs: required(figure),
-}, true);
+const CLOSING = { vote: required(aCost), norm: required(aCost), end: required(aCost) };
 
-const aLoad = aRecord({
-  atOnce: required(anInteger(1)),
-  optimizer: required(aCost),
-  vote: required(aCost),
-  norm: required(aCost),
-  end: required(aCost),
-}, true);
+const aClosing = aRecord({ ...CLOSING, stepMs: required(figure) }, true);
+
+const aLoad = aRecord(
+  { ...CLOSING, atOnce: required(anInteger(1)), optimizer: required(aCost) },
+  true,
+);
 
 const aProfile = aRecord({
   source: required(oneOf("measured", "trace", "stated")),
   machine: required(aMachine),
-  layers: required(notEmpty(shortList(aLayer))),
+  layers: required(shortList(aLayer, 1)),
   variation: shortList(aboveZero),
   model: byName(() => {}), // each is read as a flag is
   optimizer: required(aCost),
@@ -142,7 +128,6 @@ const aProfile = aRecord({
   dispatchMs: required(figure),
   closing: required(aClosing),
   loads: shortList(aLoad),
-  sources: byName(shortText),
   notes: required(shortList(shortText)),
 }, true);
 

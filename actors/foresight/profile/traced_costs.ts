@@ -5,23 +5,16 @@
  * @module
  */
 
-import { type FoundCost, mapNumbers } from "./find_costs.ts";
+import { type FoundCost, foundOf, mapNumbers } from "./find_costs.ts";
 import { STAGE_KIND } from "./from_trace.ts";
 import type { LayerFacts } from "./layer_facts.ts";
 import type { LayerCost, Profile } from "./profile.ts";
-
-/** What stages cost. */
-export interface TracedCosts {
-  readonly stages: readonly FoundCost[];
-  /** What was scaled, from what. */
-  readonly scaled: readonly string[];
-}
 
 /** Shares of the work that differ by less are the same. */
 const SAME_SHARE = 1e-6;
 
 /**
- * Costs of stages.
+ * Returns the costs of stages, with a description of those that were scaled.
  *
  * @param stages the facts of the layers of each.
  * @param microBatch samples of a micro-batch, where known.
@@ -31,7 +24,7 @@ export function tracedCosts(
   { layers }: Profile,
   stages: readonly (readonly LayerFacts[])[],
   microBatch: number | undefined,
-): TracedCosts {
+): { readonly stages: readonly FoundCost[]; readonly scaled: readonly string[] } {
   const traced = layers.filter(({ kind }) => kind === STAGE_KIND), [first] = traced;
   if (!first) {
     throw new RangeError("Cannot predict: the profile of a trace must have stages, received none");
@@ -53,12 +46,6 @@ export function tracedCosts(
       ...samples === 1 ? [] : [`${microBatch} samples from ${first.microBatch} of a trace`],
     ],
   };
-}
-
-function foundOf(cost: LayerCost): FoundCost {
-  const { forwardMs, backwardMs, weightMs = backwardMs / 2, inputMs = backwardMs - weightMs } =
-    cost;
-  return { forwardMs, backwardMs, inputMs, weightMs, recomputeMs: 0 };
 }
 
 const sumOf = (costs: readonly LayerCost[]): FoundCost =>

@@ -38,7 +38,7 @@ export async function showLosses(
     const columns = Deno.stdout.isTerminal() ? terminalColumns() : COLUMNS;
     return textChart(runs, columns).forEach(print);
   }
-  const svg = await drawLosses(runs, printError);
+  const svg = drawLosses(runs);
   try {
     await replaceFile(Deno, out, svg);
   } catch (cause) {

@@ -18,10 +18,9 @@ import {
   overheadsOf,
   reduceMs,
 } from "../../../actors/foresight/measuring/measure_overheads.ts";
-import { drawBatch, drawWeights } from "../../../actors/foresight/measuring/probe_data.ts";
 import { type LoadTimes, openProbes } from "../../../actors/foresight/measuring/probe_layers.ts";
 import { openLayerCosts } from "../../../actors/foresight/profile/find_costs.ts";
-import { type LayerFacts, layerFacts } from "../../../actors/foresight/profile/layer_facts.ts";
+import { type LayerFacts, slicedFacts } from "../../../actors/foresight/profile/layer_facts.ts";
 import type { LayerCost, LoadCost } from "../../../actors/foresight/profile/profile.ts";
 import { variationOf } from "../../../actors/foresight/profile/variation.ts";
 import { createSystem } from "../../../actors/runtime/mod.ts";
@@ -122,15 +121,13 @@ async function probed(model: Model, microBatch: number) {
   let now = 0;
   await using system = createSystem({ now: () => now++ });
   const program = compileModel(model, "none"), recompute = "none" as const;
-  const [weights, fields] = [drawWeights(program), drawBatch(program)];
-  const probes = openProbes(system, {
+  const measure = openProbes(system, {
     device: { name: "reference" },
-    models: [{ program, weights, fields, microBatch, recompute }],
+    models: [{ program, microBatch, recompute }],
     loads: [1],
-    optimizer: ADAMW_DEFAULTS,
     isolate: "local",
   });
-  return { program, costs: layerCosts(await probes.measure(400, () => now), about) };
+  return { program, costs: layerCosts(await measure(400, () => now), about) };
 }
 
 Deno.test("probes measure a model that is no chain, and has ties", async () => {
@@ -158,7 +155,7 @@ Deno.test("probes measure each kind of layer", async () => {
 });
 
 const program = compileModel(mlp({ inputs: 4, hidden: 4, layers: 3, classes: 2 }, 2), "none");
-const facts = layerFacts(program, { optimizer: ADAMW_DEFAULTS });
+const facts = slicedFacts(program, { optimizer: ADAMW_DEFAULTS })[0]!;
 
 /** Every layer takes 1 ms forward and 2 ms backward, whatever the load. */
 const costsAt = (atOnce: number): LayerCost[] =>

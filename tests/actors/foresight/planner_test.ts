@@ -10,7 +10,6 @@ import {
   type PlanSpace,
   sizesOf,
 } from "../../../actors/foresight/planner/candidate.ts";
-import { planCheckOf } from "../../../actors/foresight/planner/check_plan.ts";
 import type { Forecast } from "../../../actors/foresight/planner/forecast.ts";
 import { planRuns, scheduleOf } from "../../../actors/foresight/planner/plan.ts";
 import type { PlannedRun } from "../../../actors/foresight/planner/planned_run.ts";
@@ -74,7 +73,6 @@ const SMALL: PlanSpace = {
   schedules: ["gpipe", "1f1b", "interleaved", "zb-h1", "chimera", "hanayo", "message-driven"],
   recompute: ["none", "cheap", "full"],
   precision: ["fp32"],
-  offload: [false],
 };
 
 /** Every candidate that can be made, simulated. */
@@ -194,7 +192,7 @@ Deno.test("what fits is never taken for too large, and what is shown fits", () =
     const plan = planRuns(SMALL, syntheticForecast(), { memoryLimitBytes: limit, count: 1000 });
     const fitting = ALL.filter(({ bytes }) => bytes <= limit);
     equal(plan.counts.simulated, fitting.length);
-    ok(plan.simulated.every(({ peakBytes }) => peakBytes <= limit));
+    ok(plan.best.every(({ peakBytes }) => peakBytes <= limit));
   }
 });
 
@@ -334,7 +332,7 @@ Deno.test("steps of more than 1024 micro-batches are not tried, and refused wher
   ok(plan.best.every(({ microBatches }) => microBatches <= 1024));
   throws(() => planRuns({ ...SMALL, batch: 2 ** 14, microBatch: [1] }, syntheticForecast()), {
     name: "RangeError",
-    message: /micro-batches: they must be at most 1024 of a replica/,
+    message: /micro-batches of a replica must be at most 1024, received up to 16384/,
   });
 });
 
@@ -347,12 +345,4 @@ Deno.test("thousands of devices are planned with few simulations", () => {
   );
   equal(plan.best.length, 5);
   ok(plan.best.every(({ workers, replicas }) => workers * replicas === 2048));
-});
-
-Deno.test("a choice is held against the best of those that were measured again", () => {
-  const [candidate] = [...candidatesOf(SMALL)], times = [[90, 104], [95, 100], [110, 102]] as const;
-  const { loss } = planCheckOf(times.map(([measuredMs, againMs], i) => (
-    { candidate: candidate!, measuredMs, againMs, predictedMs: 1, isChoice: i === 2 }
-  )));
-  ok(Math.abs(loss - 0.02) < 1e-12);
 });

@@ -9,7 +9,7 @@ import {
   recommendLayout,
 } from "../../../actors/foresight/mod.ts";
 import { concurrencyOf } from "../../../actors/foresight/concurrency.ts";
-import { layerFacts } from "../../../actors/foresight/profile/layer_facts.ts";
+import { type LayerFacts, slicedFacts } from "../../../actors/foresight/profile/layer_facts.ts";
 import { compileRun } from "../../../actors/run/compile_run.ts";
 import {
   ADAMW_DEFAULTS,
@@ -41,10 +41,10 @@ const ALL_MS = 1 + 2 * (4 + 6) + 3;
 /** A profile of these programs in which one worker alone does nothing but compute. */
 function stated(
   program: ModelProgram,
-  costsOf: (facts: ReturnType<typeof layerFacts>[number]) => Partial<LayerCost>[],
+  costsOf: (facts: LayerFacts) => Partial<LayerCost>[],
   more: Partial<Profile> = {},
 ): Profile {
-  const facts = layerFacts(program, { optimizer: ADAMW_DEFAULTS });
+  const facts = slicedFacts(program, { optimizer: ADAMW_DEFAULTS })[0]!;
   return {
     ...{ format: "troupe-profile", version: 1, source: "stated", notes: [] },
     machine: { name: "paper", cores: 4 },

@@ -45,7 +45,10 @@ Deno.test("what is no profile of this version is refused, and a figure that cann
   refuses("", "no whole JSON", "SyntaxError");
   for (const other of ["[]", "{}"]) refuses(other, "received other JSON", "SyntaxError");
   refuses(text.replace('"version":1', '"version":1,"version":1'), '"version" twice');
-  refuses(text.replace("1.5", "1e999"), "forwardMs must be a number from 0, received Infinity");
+  refuses(
+    text.replace("1.5", "1e999"),
+    "forwardMs must be a number from 0 to 1e18, received Infinity",
+  );
   refuses(long, "kind must be a text of at most 2000");
   for (const [path, value, sentence, name] of CASES.refused as Refused[]) {
     refuses(withValue(path, value), sentence, name);
@@ -76,10 +79,9 @@ const run: TracedRun = {
   transport: "worker",
   replicas: 1,
   microBatch: 2,
-  stages: [
-    { parameters: 1000, share: 0.25, activationBytes: 8 },
-    { parameters: 3000, share: 0.75, activationBytes: 24 },
-  ],
+  parameters: [1000, 3000],
+  shares: [0.25, 0.75],
+  activationBytes: [8, 24],
 };
 
 /** A step of two stages and one micro-batch that begins at a time and takes `factor` times as long. */
@@ -142,7 +144,7 @@ Deno.test("copies of a stage share the cost of adding their gradients", () => {
     { name: "reduce 0", start: 4, end: 5 + worker },
     { name: "optimizer", start: 6, end: 7 },
   ];
-  const alone = { ...run, replicas: 2, stages: [{ ...run.stages[0]!, share: 1 }] };
+  const alone = { ...run, replicas: 2, parameters: [1000], shares: [1], activationBytes: [8] };
   const { reduce, closing, optimizer } = profileOfTrace(alone, [{ traces: [copy(0), copy(1)] }]);
   // Each adds the half that it owns: 1.5 ms of a half for a thousand numbers.
   assert.equal(reduce.msPerMillion, 2 * 1.5 / 0.001);
@@ -160,8 +162,7 @@ Deno.test("a prediction from a trace has the costs of its stages, or shares of t
       return sum + forward + backward;
     }, 0) / total
   );
-  const stages = run.stages.map((stage, i) => ({ ...stage, share: shares[i]! }));
-  const profile = profileOfTrace({ ...run, stages }, [stepAt(0)]);
+  const profile = profileOfTrace({ ...run, shares }, [stepAt(0)]);
   const options = { model, device: "native", microBatches: 1, draws: 0 };
   const same = predictStep(profile, { ...options, workers: 2 });
   assert.deepEqual(same.model.stages.map((one) => one.forwardMs), [1, 2.5]);

@@ -1,6 +1,6 @@
 /** A profile that nobody has measured: costs by floating-point operations. */
 
-import { layerFacts } from "../../../../actors/foresight/profile/layer_facts.ts";
+import { slicedFacts } from "../../../../actors/foresight/profile/layer_facts.ts";
 import { type Profile, PROFILE_FORMAT, PROFILE_VERSION } from "../../../../actors/mod.ts";
 import { ADAMW_DEFAULTS, compileModel, gpt2, type Gpt2Config } from "../../../../kernels/mod.ts";
 
@@ -20,7 +20,7 @@ export const withDearHead = (profile: Profile, factor: number): Profile => ({
 /** The costs of a GPT-2 on a machine with so many devices. */
 export function statedProfile(config: Gpt2Config, devices: number): Profile {
   const program = compileModel(gpt2(config, 1), "none");
-  const facts = layerFacts(program, { optimizer: ADAMW_DEFAULTS });
+  const facts = slicedFacts(program, { optimizer: ADAMW_DEFAULTS })[0]!;
   const { layers, hidden, heads, seq, vocab } = config, linear = { ms: 0.01, msPerMillion: 1 };
   return {
     format: PROFILE_FORMAT,

@@ -1,0 +1,319 @@
+/**
+ * Steps of the systems of the papers on their machines, by the discrete-event simulator.
+ *
+ * @module
+ */
+
+import {
+  chimeraStep,
+  type StepEndModel,
+  createSchedule,
+  messageMs,
+  rabenseifnerMs,
+  type Schedule,
+  type ScheduleOptions,
+  simulateStep,
+  type StageModel,
+  type StepModel,
+} from "../../schedules/mod.ts";
+import {
+  edgeBytes,
+  headFlops,
+  inputParameters,
+  layerBytes,
+  layerFlops,
+  layerParameters,
+  type Machine,
+  machineOf,
+  type Model,
+  MODELS,
+  parametersOf,
+  type System,
+  SYSTEMS,
+  type Task,
+} from "./setups.ts";
+
+/** A configuration of a system. */
+export interface Plan {
+  readonly machine: Machine;
+  readonly model: Model;
+  readonly system: System;
+  /** Data-parallel replicas. */
+  readonly width: number;
+  /** Samples of a micro-batch. */
+  readonly microBatch: number;
+  readonly options: ScheduleOptions;
+  /** True if stages keep only their inputs and are computed again. */
+  readonly recomputes: boolean;
+}
+
+/** A simulated step. */
+export interface Step {
+  readonly plan: Plan;
+  readonly stepMs: number;
+  /** Samples per second of all replicas. */
+  readonly samplesPerSecond: number;
+}
+
+/** Returns milliseconds of floating-point operations on a micro-batch of `tokens`. */
+function computeMs(machine: Machine, flops: number, tokens: number): number {
+  const { peakFlops, topShare, halfTokens } = machine;
+  return 1000 * flops / (peakFlops * topShare * tokens / (tokens + halfTokens));
+}
+
+/**
+ * Returns the stages: equal numbers of layers, the table of tokens with the first, the head with the
+ * last. The time of all layers is spread evenly (Chimera, footnote of Table 1); a backward takes two
+ * forwards (section 3.4), with the efficiency of half a micro-batch where it computes one half after
+ * the other. Single precision: 4 bytes of weight, 4 of gradient and 8 of Adam's states.
+ */
+function stagesOf(plan: Plan, count: number): StageModel[] {
+  const { machine, model, microBatch, options, recomputes } = plan;
+  const tokens = microBatch * model.sequence, blocks = model.layers / count;
+  const forwardMsOf = (tokens: number) =>
+    (computeMs(machine, layerFlops(model, microBatch), tokens) * model.layers +
+      computeMs(machine, headFlops(model, microBatch), tokens)) / count;
+  const forwardMs = forwardMsOf(tokens), outputBytes = edgeBytes(model, microBatch);
+  const backwardMs = 2 * forwardMsOf(options.scale === "halving" ? tokens / 2 : tokens);
+  const layerKept = machine.activationFactor * layerBytes(model, microBatch);
+  return Array.from({ length: count }, (_, stage) => {
+    const isLast = stage === count - 1;
+    const parameters = blocks * layerParameters(model) +
+      (stage === 0 ? inputParameters(model) : 0) + (isLast ? model.output : 0);
+    const activations = blocks * layerKept +
+      (isLast ? 2 * tokens * model.vocabulary * model.bytes : 0);
+    const keptBytes = recomputes ? Math.min(outputBytes, activations) : activations;
+    return {
+      forwardMs,
+      backwardMs,
+      ...(recomputes && { recomputeMs: forwardMs }),
+      outputBytes,
+      gradientBytes: 4 * parameters,
+      memory: {
+        weightBytes: 4 * parameters,
+        gradientBytes: 4 * parameters,
+        optimizerBytes: 8 * parameters,
+        keptBytes,
+        recomputedBytes: activations - keptBytes,
+      },
+    };
+  });
+}
+
+const reduceLinkOf = ({ link, reduceLink = link }: Machine) => reduceLink;
+
+/** Returns milliseconds of the all-reduce of a stage that has one copy in each replica. */
+const reduceMs = ({ machine, width }: Plan, { gradientBytes = 0 }: StageModel): number =>
+  rabenseifnerMs(gradientBytes, width, reduceLinkOf(machine));
+
+/** Returns the simulator's input for a plan. */
+export function stepModel(plan: Plan, schedule: Schedule): StepModel {
+  const { machine, width, system } = plan;
+  const { link, local, nodeSize, isBlocking, dispatchMs } = machine;
+  const stages = stagesOf(plan, schedule.stages);
+  return {
+    schedule,
+    replicas: width,
+    stages: system.reducesAlways
+      ? stages.map((stage) => ({ ...stage, backwardMs: stage.backwardMs + reduceMs(plan, stage) }))
+      : stages,
+    dispatchMs,
+    network: { link, ...(local && { local }), nodeSize, sharing: "node", isBlocking },
+    closing: {
+      algorithm: "rabenseifner",
+      link: reduceLinkOf(machine),
+      eagerStages: stages.map((_, stage) => stage),
+    },
+  };
+}
+
+/** Returns a system's schedule; undefined where it cannot have these options. */
+function scheduleOf({ schedule }: System, options: ScheduleOptions): Schedule | undefined {
+  try {
+    return createSchedule(schedule, options);
+  } catch (error) {
+    if (error instanceof RangeError) return undefined;
+    throw error;
+  }
+}
+
+/**
+ * Simulates a plan; undefined where the schedule does not serve it or a worker's memory does not hold
+ * it. A step of a system without flushes is the time that more micro-batches add to a continuing run,
+ * plus the all-reduce.
+ */
+export function simulatePlan(
+  plan: Plan,
+  { ignoresMemory = false, withoutReduce = false } = {},
+): Step | undefined {
+  const { system, options, width, microBatch, machine } = plan;
+  const { microBatches, workers } = options;
+  const runOf = (microBatches: number) => {
+    const schedule = scheduleOf(system, { ...options, microBatches });
+    return schedule && simulateStep(stepModel(plan, schedule));
+  };
+  if (system.schedule === "pipedream-2bw" && microBatches < workers) return undefined;
+  const filled = system.isAsynchronous ? Math.max(microBatches, workers) : microBatches;
+  const run = runOf(filled);
+  if (run === undefined) return undefined;
+  if (!ignoresMemory && Math.max(...run.peakBytes) > machine.memoryBytes) return undefined;
+  let stepMs = withoutReduce ? run.computedMs : run.makespanMs;
+  if (system.isAsynchronous) {
+    stepMs = runOf(filled + microBatches)!.computedMs - run.computedMs;
+    if (!system.reducesAlways) {
+      stepMs += Math.max(...stagesOf(plan, workers).map((stage) => reduceMs(plan, stage)));
+    }
+  }
+  return { plan, stepMs, samplesPerSecond: 1000 * width * microBatches * microBatch / stepMs };
+}
+
+/**
+ * Returns the plan of the highest throughput that fits, among all widths, depths and micro-batch
+ * sizes that are powers of two (Chimera, section 4.2.1); undefined where none fits.
+ */
+export function bestPlan(system: System, task: Task): Step | undefined {
+  const plans = plansOf(system, task).sort((a, b) => mostPerSecond(b) - mostPerSecond(a));
+  if (!system.reducesAlways) return fastest(plans);
+  // PipeDream takes the largest micro-batch that fits, and recomputes only where none does.
+  return fastest(plans.filter(({ recomputes }) => !recomputes)) ?? fastest(plans);
+}
+
+function fastest(plans: readonly Plan[]): Step | undefined {
+  let best: Step | undefined;
+  for (const plan of plans) {
+    if (best && mostPerSecond(plan) <= best.samplesPerSecond) continue;
+    const step = simulatePlan(plan);
+    if (step && step.samplesPerSecond > (best?.samplesPerSecond ?? 0)) best = step;
+  }
+  return best;
+}
+
+function plansOf(system: System, task: Task): Plan[] {
+  const machine = machineOf(task.machine), model = MODELS[task.model]!;
+  const { workers, batch, depths = powers(model.layers).slice(1) } = task;
+  const one = Array.from({ length: 64 }, (_, i) => i + 1);
+  const sizes = task.microBatches ?? (system.reducesAlways ? one : powers(batch));
+  return depths.filter((depth) => workers % depth === 0 && model.layers % depth === 0)
+    .flatMap((depth) =>
+      sizes.flatMap((microBatch) => {
+        const width = workers / depth;
+        const microBatches = system.reducesAlways ? 1 : batch / (width * microBatch);
+        if (!Number.isInteger(microBatches)) return [];
+        const variants = system.variants.slice(0, microBatches > depth ? undefined : 1);
+        return [false, true].flatMap((recomputes) =>
+          variants.map((variant): Plan => {
+            const options = { workers: depth, microBatches, ...variant };
+            return { machine, model, system, width, microBatch, options, recomputes };
+          })
+        );
+      })
+    );
+}
+
+/** Returns samples per second without bubbles and messages: an upper bound. */
+function mostPerSecond({ machine, model, microBatch, width, options, recomputes }: Plan): number {
+  const flops = layerFlops(model, microBatch) * model.layers + headFlops(model, microBatch);
+  const forwardMs = computeMs(machine, flops, microBatch * model.sequence);
+  return 1000 * width * options.workers * microBatch / (forwardMs * (recomputes ? 4 : 3));
+}
+
+const powers = (most: number): number[] =>
+  Array.from({ length: Math.floor(Math.log2(most)) + 1 }, (_, i) => 2 ** i);
+
+/** A plan by Eq. 1 of Chimera's paper and by the simulator. */
+export interface Equation1 {
+  readonly plan: Plan;
+  readonly analyticMs: number;
+  readonly simulatedMs: number;
+}
+
+/**
+ * Compares Eq. 1 with the simulator for all depths of Chimera on Piz Daint, with the largest
+ * micro-batch that fits (section 3.4), with recomputation where nothing fits without.
+ */
+export function compareEquation1(name: string, workers: number, batch: number): Equation1[] {
+  const machine = machineOf("daint"), model = MODELS[name]!, system = SYSTEMS["Chimera"]!;
+  const largest = (depth: number, recomputes: boolean): Equation1 | undefined => {
+    const width = workers / depth;
+    for (let microBatch = batch / width; microBatch >= 1; microBatch /= 2) {
+      const options = { workers: depth, microBatches: batch / (width * microBatch) };
+      if (options.microBatches < depth) continue; // fewer leave stages idle (section 3.1)
+      const plan = { machine, model, system, width, microBatch, options, recomputes };
+      const step = simulatePlan(plan);
+      if (step) return { plan, analyticMs: equation1(plan), simulatedMs: step.stepMs };
+    }
+    return undefined;
+  };
+  return powers(model.layers).slice(1)
+    .filter((depth) => model.layers % depth === 0 && workers % depth === 0)
+    .flatMap((depth) => largest(depth, false) ?? largest(depth, true) ?? []);
+}
+
+/** Returns milliseconds of a step of Chimera by Eq. 1. */
+function equation1({ machine, model, microBatch, width, options, recomputes }: Plan): number {
+  const flops = model.layers * layerFlops(model, microBatch) + headFlops(model, microBatch);
+  const { workers } = options;
+  return chimeraStep({
+    schedule: createSchedule("chimera", options),
+    forwardMs: computeMs(machine, flops / workers, microBatch * model.sequence),
+    backward: recomputes ? 3 : 2,
+    messageMs: messageMs(edgeBytes(model, microBatch), machine.link),
+    allReduceMs: rabenseifnerMs(
+      4 * parametersOf(model) / workers,
+      2 * width,
+      reduceLinkOf(machine),
+    ),
+  }).totalMs;
+}
+
+/** A configuration of AxoNN (Table II). */
+export interface AxonnPlan {
+  readonly model: string;
+  /** Samples of a step. */
+  readonly batch: number;
+  /** G_inter. */
+  readonly depth: number;
+  /** G_data. */
+  readonly width: number;
+  /** Samples of a micro-batch. */
+  readonly microBatch: number;
+  /** True if the host keeps the optimizer's states: AxoNN's memory optimization. */
+  readonly offloads: boolean;
+  /** Buckets of a chunk; all of them, without overlap, by default. */
+  readonly coarsening?: number;
+  /** Milliseconds that an action costs besides its kernels; the machine's by default. */
+  readonly dispatchMs?: number;
+}
+
+/** Numbers of a bucket of the optimizer (section V-B). */
+export const BUCKET_SIZE = 16e6;
+
+/** Simulates one step of AxoNN on Summit; returns the seconds of its phases. */
+export function axonnStep(
+  { batch, depth, width, microBatch, offloads, coarsening = 1e9, dispatchMs, ...plan }: AxonnPlan,
+) {
+  const summit = machineOf("summit"), model = MODELS[plan.model]!, system = SYSTEMS["AxoNN"]!;
+  const machine = { ...summit, dispatchMs: dispatchMs ?? summit.dispatchMs };
+  const options = { workers: depth, microBatches: batch / (width * microBatch) };
+  const whole = stepModel(
+    { machine, model, system, width, microBatch, options, recomputes: true },
+    createSchedule(system.schedule, options),
+  );
+  // Gradients in half precision. The stages of a node share its network, as if all were alike.
+  const gradientBytes = 2 * parametersOf(model) / depth;
+  const step = { ...whole, stages: whole.stages.map((stage) => ({ ...stage, gradientBytes })) };
+  const reduce: StepEndModel = {
+    algorithm: "ring",
+    link: machine.reduceLink!,
+    bucketBytes: 2 * BUCKET_SIZE,
+    coarsening,
+  };
+  // For each gradient of 2 bytes, 12 of weights and Adam's states are loaded and stored.
+  const offload = { link: machine.hostLink!, loadRatio: 6, storeRatio: 6 };
+  const run = simulateStep({ ...step, closing: reduce });
+  const closed = offloads ? simulateStep({ ...step, closing: { ...reduce, offload } }) : run;
+  const pipelineS = run.computedMs / 1000, reduceS = (run.makespanMs - run.computedMs) / 1000;
+  const closingS = (closed.makespanMs - closed.computedMs) / 1000;
+  const optimizerS = closingS - reduceS;
+  return { pipelineS, reduceS, closingS, optimizerS, stepS: closed.makespanMs / 1000 };
+}

@@ -20,7 +20,12 @@ import { openSerialOf } from "../run/engines/serial_of.ts";
 import type { Scenario, SimulatedDisk, World } from "../simulation/mod.ts";
 import { heldValues } from "../checkpoints/tensors/held_state.ts";
 import { hashWeights } from "../checkpoints/tensors/weights_hash.ts";
-import { type PreparedRehearsal, prepareRehearsal, type RehearsalPlan } from "./plan.ts";
+import {
+  assertSerial,
+  type PreparedRehearsal,
+  prepareRehearsal,
+  type RehearsalPlan,
+} from "./plan.ts";
 
 /** Training with checkpoints as plain data. */
 export interface CheckpointPlan extends RehearsalPlan {
@@ -82,7 +87,8 @@ interface Promised {
 export const checkpointRehearsal: Scenario<CheckpointsRehearsed, CheckpointPlan> = async (
   world: World<CheckpointPlan>,
 ): Promise<CheckpointsRehearsed> => {
-  const { configuration: plan, disk } = world, prepared = await recall(plan);
+  const { configuration: plan, disk } = world,
+    prepared = await recalled.getOrInsertComputed(plan, prepare);
   const promised: Promised = { step: 0, best: 0 }, starts: number[] = [];
   for (let time = 1, isNew = true;;) {
     try {
@@ -93,13 +99,7 @@ export const checkpointRehearsal: Scenario<CheckpointsRehearsed, CheckpointPlan>
       isNew = false;
       starts.push(from?.step ?? 0);
       const weightsHash = await train(world, prepared, from, promised);
-      if (weightsHash !== prepared.hashes.at(-1)) {
-        throw new Error(
-          `Cannot end: the weights must be the serial ${
-            prepared.hashes.at(-1)
-          }, received ${weightsHash}`,
-        );
-      }
+      assertSerial(weightsHash, prepared.hashes.at(-1)!);
       if (time++ >= (plan.times ?? 1)) return { weightsHash, starts };
       isNew = true;
     } catch (error) {
@@ -115,13 +115,7 @@ interface Recalled extends PreparedRehearsal {
 }
 
 /** Nearly every run is of the plan of the one before. */
-const recalled = new WeakMap<RehearsalPlan, Promise<Recalled>>();
-
-function recall(plan: CheckpointPlan): Promise<Recalled> {
-  let found = recalled.get(plan);
-  if (!found) recalled.set(plan, found = prepare(plan));
-  return found;
-}
+const recalled = new WeakMap<CheckpointPlan, Promise<Recalled>>();
 
 async function prepare(plan: CheckpointPlan): Promise<Recalled> {
   const prepared = prepareRehearsal(plan), engine = await openSerialOf(prepared.options);
@@ -181,7 +175,7 @@ function verify(
   promised: Promised,
   { hashes }: Recalled,
 ): void {
-  const step = found?.step ?? 0;
+  const step = found?.step ?? 0, expected = hashes[step];
   if (step < promised.step) {
     throw new Error(
       `Cannot go on: the checkpoint of step ${promised.step} must be there, as it was said to be ` +
@@ -189,11 +183,9 @@ function verify(
     );
   }
   const hash = found ? hashWeights(found.state.weights) : hashes[0];
-  if (hash === hashes[step]) return;
+  if (hash === expected) return;
   throw new Error(
-    `Cannot go on: the checkpoint of step ${step} must have the weights ${
-      hashes[step]
-    }, received ` +
+    `Cannot go on: the checkpoint of step ${step} must have the weights ${expected}, received ` +
       `${hash}: a torn one was taken for good`,
   );
 }
@@ -209,10 +201,9 @@ async function verifyBest(
   const folders = stepFolders(await folderEntries(DIRECTORY, disk));
   const folder = folders.find((one) => one.step === step && one.kind !== "unfinished");
   if (step < best || step > 0 && !folder) {
+    const received = folder ? `that of step ${step}` : "none";
     throw new Error(
-      `Cannot go on: the best checkpoint must be there, that of step ${best}, received ${
-        folder ? `that of step ${step}` : "none"
-      }`,
+      `Cannot go on: the best checkpoint must be there, that of step ${best}, received ${received}`,
     );
   }
   if (!folder) return;

@@ -38,23 +38,17 @@ export async function findExample(name: string, mayLose: boolean): Promise<Examp
 /** Loads the scenario of a module. @throws {TypeError} when there is none. */
 export async function loadExample(path: string): Promise<Example> {
   const module = URL.canParse(path) ? path : pathToFileURL(path).href;
-  const { scenario, configuration } = await load(path, module);
+  const { scenario, configuration } = await import(module).catch((error: Error) => {
+    throw new TypeError(
+      `Cannot explore ${path}: it must be a module that can be loaded; ${error.message}`,
+    );
+  });
   if (typeof scenario === "function") {
     return { scenario: scenario as Example["scenario"], configuration, modules: [module] };
   }
   throw new TypeError(
     `Cannot explore ${path}: it must export a function "scenario", received ${typeof scenario}`,
   );
-}
-
-async function load(path: string, module: string): Promise<Record<string, unknown>> {
-  try {
-    return await import(module);
-  } catch (error) {
-    throw new TypeError(
-      `Cannot explore ${path}: it must be a module that can be loaded; ${(error as Error).message}`,
-    );
-  }
 }
 
 /** The rehearsal of a schedule. @throws {RangeError} when there is none, or it cannot be. */

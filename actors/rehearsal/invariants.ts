@@ -22,11 +22,7 @@ import type { WorkerView } from "../pipeline/worker/worker.ts";
 /** The parts of actions that were named once. */
 const known = new Map<string, readonly Action[]>();
 
-function partsOf(name: string): readonly Action[] {
-  let found = known.get(name);
-  if (!found) known.set(name, found = parts(parseAction(name)));
-  return found;
-}
+const partsOf = (name: string) => known.getOrInsertComputed(name, () => parts(parseAction(name)));
 
 /** What a worker has done since the pipe was empty: in the step under way, or without flushes in any
  * number of them. */
@@ -175,9 +171,8 @@ function unequalCopies({ state }: View, ids: readonly string[]): string | undefi
   const first = new Map<number, StandIn>();
   for (const { stage, rank, kernels } of copies) {
     if (!(kernels instanceof StandIn)) continue;
-    const other = first.get(stage);
-    if (!other) first.set(stage, kernels);
-    else if (kernels.weights.some((value, i) => value !== other.weights[i])) {
+    const other = first.getOrInsert(stage, kernels);
+    if (kernels.weights.some((value, i) => value !== other.weights[i])) {
       return `copy ${rank} of stage ${stage} has other weights than the first`;
     }
   }

@@ -76,7 +76,7 @@ const LEARNING_RATE = 1;
 const STALL_MS = 60_000;
 
 /** What its engines are made from: values that a test may change. */
-export interface RehearsalOptions extends EngineOptions {
+interface RehearsalOptions extends EngineOptions {
   readonly state: StageState;
 }
 
@@ -90,6 +90,14 @@ export interface PreparedRehearsal {
 export function prepareRehearsal(plan: RehearsalPlan): PreparedRehearsal {
   const options = optionsOf(plan);
   return { options, requests: requestsOf(plan, options) };
+}
+
+/** Checks that the weights are those of the serial loop. */
+export function assertSerial(weightsHash: string, expected: string): void {
+  if (weightsHash === expected) return;
+  throw new Error(
+    `Cannot end: the weights must be the serial ${expected}, received ${weightsHash}`,
+  );
 }
 
 function optionsOf(plan: RehearsalPlan): RehearsalOptions {

@@ -14,7 +14,12 @@ import { openSerialOf } from "../run/engines/serial_of.ts";
 import type { Scenario, World } from "../simulation/mod.ts";
 import { hashWeights } from "../checkpoints/tensors/weights_hash.ts";
 import { addInvariants } from "./invariants.ts";
-import { type PreparedRehearsal, prepareRehearsal, type RehearsalPlan } from "./plan.ts";
+import {
+  assertSerial,
+  type PreparedRehearsal,
+  prepareRehearsal,
+  type RehearsalPlan,
+} from "./plan.ts";
 
 /** How a rehearsal ended. */
 export interface Rehearsed {
@@ -59,33 +64,25 @@ export async function rehearseSerially(plan: RehearsalPlan): Promise<string> {
 
 /** A plan that is ready, and what the serial loop makes of the steps that were taken. */
 interface Recalled extends PreparedRehearsal {
-  readonly expected: Map<string, string>;
+  readonly expected: Map<string, Promise<string>>;
 }
 
 /** Nearly every run is of the plan of the one before. */
 const recalled = new WeakMap<RehearsalPlan, Recalled>();
 
-function recall(plan: RehearsalPlan): Recalled {
-  let found = recalled.get(plan);
-  if (!found) {
-    recalled.set(plan, found = { ...prepareRehearsal(plan), expected: new Map() });
-  }
-  return found;
-}
+const recall = (plan: RehearsalPlan): Recalled =>
+  recalled.getOrInsertComputed(plan, () => ({ ...prepareRehearsal(plan), expected: new Map() }));
 
 async function expectedHash(
   { options, expected }: Recalled,
   taken: readonly StepRequest[],
   pauseEvery: number | undefined,
 ): Promise<string> {
-  const key = taken.map(({ step }) => step).join();
-  let hash = expected.get(key);
-  if (hash === undefined) {
+  const serial = async () => {
     const engine = await openSerialOf(options);
-    hash = (await perform(taken, engine, options, pauseEvery)).weightsHash;
-    expected.set(key, hash);
-  }
-  return hash;
+    return (await perform(taken, engine, options, pauseEvery)).weightsHash;
+  };
+  return await expected.getOrInsertComputed(taken.map(({ step }) => step).join(), serial);
 }
 
 /**
@@ -119,10 +116,8 @@ export const rehearsal: Scenario<Rehearsed, RehearsalPlan> = async (
     addInvariants(world, options);
     const { taken, weightsHash } = await perform(requests, engine, options, plan.pauseEvery);
     const expected = await expectedHash(prepared, taken, plan.pauseEvery);
-    if (weightsHash === expected) return { weightsHash };
-    throw new Error(
-      `Cannot end: the weights must be the serial ${expected}, received ${weightsHash}`,
-    );
+    assertSerial(weightsHash, expected);
+    return { weightsHash };
   } catch (error) {
     if (plan.mayLose && isLoss(error)) return { lost: error.message };
     throw error;

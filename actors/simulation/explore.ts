@@ -5,12 +5,12 @@
  */
 
 import { digestOf } from "./digest.ts";
-import type { SimulationFailure } from "./failure.ts";
-import type { StepRecord } from "./journal/recorder.ts";
+import { failureOf, named, type SimulationFailure } from "./failure.ts";
+import { stepName, type StepRecord } from "./journal/recorder.ts";
 import { simulate } from "./simulate.ts";
 import type { Run, Scenario, SimulateOptions } from "./simulated_run.ts";
 import { portfolio } from "./strategies/portfolio.ts";
-import { FIRST_EXPECTED_STEPS, type Strategy } from "./strategies/strategy.ts";
+import { FIRST_EXPECTED_STEPS } from "./strategies/strategy.ts";
 
 /**
  * How a scenario is explored.
@@ -87,50 +87,23 @@ export async function explore<T, C = undefined>(
   options: ExploreOptions<C>,
   scenario: Scenario<T, C>,
 ): Promise<Exploration> {
-  const { seed = 0, runs = DEFAULT_RUNS, mustAgree = false } = options;
-  const strategy = options.strategy ?? portfolio();
-  const judge = await judgeOf(options, scenario, mustAgree);
+  const { seed = 0, runs = DEFAULT_RUNS, strategy = portfolio() } = options;
+  const judge = await judgeOf(options, scenario);
   const hashes = new Set<string>();
   let steps = 0, done = 0, expectedSteps = FIRST_EXPECTED_STEPS;
   for (let run = 0; run < runs; run++) {
     // A strategy that has nothing left says so before the run.
     const runSeed = strategy.isExhaustive ? seed : seed + run;
     if (!strategy.begin({ seed: runSeed, run, expectedSteps })) break;
-    const begun = begunAlready(strategy);
-    const outcome = await judge({ seed: runSeed, strategy: begun });
+    const outcome = await judge({ seed: runSeed, strategy, start: "begun" });
     done++;
     steps += outcome.steps;
-    expectedSteps = begun.choices;
+    expectedSteps = outcome.choices;
     hashes.add(outcome.hash);
-    const { failure } = outcome;
-    if (failure) {
-      return { runs: done, steps, distinct: hashes.size, failed: { ...outcome, failure } };
-    }
+    const found = { runs: done, steps, distinct: hashes.size }, { failure } = outcome;
+    if (failure) return { ...found, failed: { ...outcome, failure } };
   }
   return { runs: done, steps, distinct: hashes.size };
-}
-
-/** A strategy whose run has begun, and the choices that it was asked for since. */
-export function begunAlready(strategy: Strategy): Strategy & { readonly choices: number } {
-  let choices = 0;
-  return {
-    ...strategy.isExhaustive && { isExhaustive: true },
-    begin: () => true,
-    get choices() {
-      return choices;
-    },
-    get name() {
-      return strategy.name;
-    },
-    get deviations() {
-      return strategy.deviations;
-    },
-    choose(candidates, step, state, timer) {
-      choices++;
-      return strategy.choose(candidates, step, state, timer);
-    },
-    end: (state: () => number) => strategy.end?.(state),
-  };
 }
 
 /** Makes one run and says what is wrong with it, also in comparison with others. */
@@ -140,11 +113,10 @@ export type Judge = (change: Partial<SimulateOptions<never>>) => Promise<Run>;
 export async function judgeOf<T, C>(
   options: ExploreOptions<C>,
   scenario: Scenario<T, C>,
-  mustAgree: boolean,
 ): Promise<Judge> {
   const play = (change: object) => simulate({ ...options, ...change } as typeof options, scenario);
   let agreed: { readonly value: unknown; readonly digest: string } | undefined;
-  if (mustAgree) {
+  if (options.mustAgree) {
     const { strategy: _, deviations: __, faults: ___, ...rest } = options;
     const { value, failure } = await simulate<T, C>(rest as SimulateOptions<C>, scenario);
     if (!failure) agreed = { value, digest: digestOf(value) };
@@ -156,13 +128,9 @@ export async function judgeOf<T, C>(
     if (failure) return { ...run, failure };
     // A run that was cut short returned nothing.
     if (!agreed || !("value" in run) || digestOf(run.value) === agreed.digest) return run;
-    const message = `plain order gave ${Deno.inspect(agreed.value)}, ` +
-      `this order ${Deno.inspect(run.value)}`;
-    const { steps } = run;
-    return {
-      ...run,
-      failure: { kind: "invariant", name: "agreement", message, step: steps, waits: [] },
-    };
+    const gave = `plain order gave ${Deno.inspect(agreed.value)}`;
+    const error = named("agreement", `${gave}, this order ${Deno.inspect(run.value)}`);
+    return { ...run, failure: failureOf("invariant", error, run.steps) };
   };
 }
 
@@ -175,16 +143,14 @@ async function compare(
   // A run that was cut short goes on when it is made again.
   if (!("value" in first)) return undefined;
   const { deviations, faults } = first;
-  const same = { ...change, strategy: undefined, deviations, faults };
+  const same = { ...change, deviations, faults };
   const second = await play(same);
   if (second.hash === first.hash) return compareValues(first, second);
-  const [one, other] = [await record(play, same), await record(play, same)];
+  const one = await stepsOf(play, same), other = await stepsOf(play, same);
   const step = one.findIndex(({ hash }, n) => hash !== other[n]?.hash);
   const [a, b] = [one[step], other[step]];
-  const message = a && b
-    ? `two runs of the same order differ first at step ${step}: ${describe(a)}, then ${describe(b)}`
-    : "two runs of the same order differ";
-  return { kind: "diverged", name: "Diverged", message, step: Math.max(0, step), waits: [] };
+  const where = a && b ? ` first at step ${step}: ${describe(a)}, then ${describe(b)}` : "";
+  return diverged(`differ${where}`, Math.max(0, step));
 }
 
 /** The same steps must come to the same end: what the scenario returned or how it failed. */
@@ -194,16 +160,21 @@ function compareValues(first: Run, second: Run): SimulationFailure | undefined {
   const [one, other] = [first, second].map(({ value, failure }) =>
     failure ? failure.message : Deno.inspect(value)
   );
-  const message = `two runs of the same order return ${one}, then ${other}`;
-  return { kind: "diverged", name: "Diverged", message, step: first.steps, waits: [] };
+  return diverged(`return ${one}, then ${other}`, first.steps);
 }
 
-async function record(play: (change: object) => Promise<Run>, change: object) {
+const diverged = (how: string, step: number) =>
+  failureOf("diverged", named("Diverged", `two runs of the same order ${how}`), step);
+
+/** Makes a run; returns its steps. */
+export async function stepsOf(
+  play: (change: object) => Promise<Run>,
+  change: object,
+): Promise<StepRecord[]> {
   const steps: StepRecord[] = [];
   await play({ ...change, onStep: (step: StepRecord) => void steps.push(step) });
   return steps;
 }
 
-function describe({ actor, from, type, name, payload }: StepRecord): string {
-  return `${actor} < ${from} ${type}${name ? ` (${name})` : ""} ${payload}`;
-}
+const describe = (step: StepRecord) =>
+  `${stepName(step)}${step.name ? ` (${step.name})` : ""} ${step.payload}`;

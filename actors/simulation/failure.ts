@@ -87,6 +87,13 @@ export function failureOf(
   return { kind, name, message: error.message, step, waits };
 }
 
+/** An error of such a name. */
+export function named(name: string, message: string): Error {
+  const error = new Error(message);
+  error.name = name;
+  return error;
+}
+
 /**
  * A simulated run failed; thrown by {@linkcode simulationTest} and {@linkcode checkScenario}.
  *
@@ -105,17 +112,13 @@ export function failureOf(
 export class SimulationError extends Error {
   /** Tells it from other errors, also where the class is another. */
   override readonly name = "SimulationError";
-  /** What went wrong. */
-  readonly failure: SimulationFailure;
-
   /**
    * Carries the failure.
    *
    * @param failure what went wrong.
    * @param message all that a reader needs to see it again.
    */
-  constructor(failure: SimulationFailure, message: string) {
+  constructor(readonly failure: SimulationFailure, message: string) {
     super(message);
-    this.failure = failure;
   }
 }

@@ -23,14 +23,6 @@ export {
   writeJournal,
 } from "./journal/journal_writer.ts";
 export { type Pen } from "./journal/pen.ts";
-export {
-  checkLinearizable,
-  History,
-  type Linearization,
-  MAX_LINEARIZATION_STATES,
-  type Operation,
-  type SequentialModel,
-} from "./checks/linearizability.ts";
 export type { StepRecord } from "./journal/recorder.ts";
 export { type InboxOptions, type InboxReplay, replayInbox } from "./replay/replay_inbox.ts";
 export { replayJournal, type ReplayOptions } from "./replay/replay_journal.ts";

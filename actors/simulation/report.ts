@@ -4,7 +4,7 @@
  * @module
  */
 
-import type { StepRecord } from "./journal/recorder.ts";
+import { stepName, type StepRecord } from "./journal/recorder.ts";
 import type { Shrunk } from "./shrink/shrink.ts";
 import type { Deviation } from "./strategies/strategy.ts";
 
@@ -28,11 +28,11 @@ const MAX_STEPS_SHOWN = 30;
  * ```
  */
 export function describeStep(step: StepRecord): string {
-  const { n, t, actor, from, type, name, choice = 0, arity = 0, waits = 0, faults = [] } = step;
+  const { n, t, name, choice = 0, arity = 0, waits = 0, faults = [] } = step;
   const order = (waits > 0 ? `  <- after ${waits} ${waits > 1 ? "timers" : "timer"}` : "") +
     (choice > 0 ? `  <- choice ${choice} of ${arity}` : "");
   const faulty = faults.map((fault) => `  <- ${fault}`).join("");
-  const text = `${String(n).padStart(6)} ${String(t).padStart(8)} ms  ${actor} < ${from} ${type}`;
+  const text = `${String(n).padStart(6)} ${String(t).padStart(8)} ms  ${stepName(step)}`;
   return `${text}${name ? ` (${name})` : ""}${order}${faulty}`;
 }
 

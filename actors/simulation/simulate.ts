@@ -47,18 +47,19 @@ export async function simulate<T, C = undefined>(
   options: SimulateOptions<C>,
   scenario: Scenario<T, C>,
 ): Promise<Run<T>> {
-  const machine = openMachine(options as SimulateOptions<unknown>);
+  const run = openMachine(options as SimulateOptions<unknown>);
   let value: { readonly is: T } | undefined;
   try {
-    value = await play(machine, scenario);
+    value = await play(run, scenario);
   } finally {
-    await closeMachine(machine);
+    await closeMachine(run);
   }
-  const { chooser, recorder, verdict: { failure }, idle } = machine.run;
+  const { chooser, recorder, verdict: { failure }, idle } = run;
   return {
     seed: options.seed ?? 0,
     strategy: chooser.strategy.name,
     steps: recorder.steps,
+    choices: chooser.choices,
     hash: recorder.hash,
     deviations: chooser.deviations,
     faults: chooser.faults.done,

@@ -52,8 +52,9 @@ export interface SimulateOptions<C = undefined> {
   readonly onStep?: (step: StepRecord) => void;
   /** Gets each message before it is handled, with its digest. */
   readonly onMessage?: (digest: string, message: unknown) => void;
-  /** What the strategy is told of the run, where it is one of many. */
-  readonly start?: Omit<RunStart, "seed">;
+  /** Facts for the strategy, where the run is one of many; `begun` where the strategy has begun it.
+   * Default: the run is the first. */
+  readonly start?: Omit<RunStart, "seed"> | "begun";
 }
 
 /** Default of {@linkcode SimulateOptions.maxSteps}. */
@@ -77,6 +78,8 @@ export interface Run<T = unknown> {
   readonly strategy: string;
   /** Messages handled. */
   readonly steps: number;
+  /** Choices that the strategy made: steps that were not settled, and waits. */
+  readonly choices: number;
   /** Running hash over all steps, 16 hexadecimal digits. */
   readonly hash: string;
   /** Where the order was not plain: with these alone the run can be repeated. */

@@ -32,40 +32,21 @@ export interface View {
 /** Says what is wrong, as a text or by throwing; otherwise nothing. */
 export type Check = (view: View) => string | undefined | void;
 
-/** The view of an isolate. */
-export function viewOf(
-  isolate: Isolate,
-  last: { readonly actor: string; readonly type: string; readonly name: string },
-  steps: () => number,
-  deadLetters: readonly DeadLetter[],
-): View {
-  const find = (id: string) => {
-    for (const actor of isolate.actors.values()) if (actor.ref.id === id) return actor;
-  };
+/** The view that a run keeps up to date after each step. */
+export type RunView = { -readonly [K in keyof View]: View[K] };
+
+/** The view of an isolate before its first step. */
+export function viewOf(isolate: Isolate, deadLetters: readonly DeadLetter[]): RunView {
+  const find = (id: string) => isolate.actors.values().find(({ ref }) => ref.id === id);
   return {
-    get steps() {
-      return steps();
-    },
-    get actor() {
-      return last.actor;
-    },
-    get type() {
-      return last.type;
-    },
-    get name() {
-      return last.name;
-    },
+    ...{ steps: 0, actor: "", type: "", name: "", deadLetters },
     get now() {
       return isolate.env.clock.now();
     },
     get actors() {
       return [...isolate.actors.values()].filter(({ parent }) => parent).map(({ ref }) => ref.id);
     },
-    deadLetters,
     state: <T>(id: string) => find(id)?.expose?.() as T | undefined,
-    waiting: (id) => {
-      const actor = find(id);
-      return actor ? [...actor.mailbox].length : 0;
-    },
+    waiting: (id) => [...find(id)?.mailbox ?? []].length,
   };
 }

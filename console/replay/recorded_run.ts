@@ -8,9 +8,10 @@
 import type { RehearsalPlan } from "../../actors/rehearsal/mod.ts";
 import { scheduleNames } from "../../schedules/mod.ts";
 import type { Fault, Journal } from "../../actors/simulation/mod.ts";
+import { isCount } from "../trace/traced_action.ts";
 
 /** A run that is recorded. */
-export type RecordedRun =
+type RecordedRun =
   /** Of `troupe train`, with these arguments. */
   | { readonly kind: "training"; readonly args: readonly string[] }
   /** Of `troupe explore SCHEDULE`. */
@@ -28,6 +29,9 @@ const MAX_ARGUMENTS = 256, MAX_ARGUMENT_LENGTH = 4096;
 
 /** Workers × micro-batches × replicas × steps of a rehearsal. */
 const MAX_REHEARSED = 2 ** 16;
+
+/** The most that a rehearsal has of each where nothing is said. */
+const SIZES = { workers: 4, microBatches: 8, replicas: 2, steps: 1 };
 
 /**
  * What a journal is of.
@@ -62,22 +66,19 @@ function readPlan(schedule: string, plan: Record<string, unknown>): RehearsalPla
   const { schedule: named, mayLose = false, ...sizes } = plan;
   if (named !== schedule) throw wrong("schedule", schedule);
   if (typeof mayLose !== "boolean") throw wrong("mayLose", "true or false");
-  const { workers = 4, microBatches = 8, replicas = 2, steps = 1, ...others } = sizes;
-  const [unknown] = Object.keys(others);
-  if (unknown !== undefined) throw wrong(JSON.stringify(unknown), "left out");
-  const given = { workers, microBatches, replicas, steps };
   let product = 1;
-  for (const [name, value] of Object.entries(given)) {
+  for (const [name, value] of Object.entries({ ...SIZES, ...sizes })) {
+    if (!Object.hasOwn(SIZES, name)) throw wrong(JSON.stringify(name), "left out");
     if (!isCount(value) || value === 0) throw wrong(name, "a whole number from 1");
     product *= value;
   }
   if (product > MAX_REHEARSED) {
     throw new RangeError(
-      `Cannot replay: ${Object.keys(given).join(" × ")} of the journal must be at most ` +
+      `Cannot replay: ${Object.keys(SIZES).join(" × ")} of the journal must be at most ` +
         `${MAX_REHEARSED}, received ${product}`,
     );
   }
-  return { schedule, mayLose, ...given as Record<keyof typeof given, number> };
+  return { schedule, mayLose, ...sizes };
 }
 
 function wrong(name: string, must: string): TypeError {
@@ -95,10 +96,6 @@ function recordOf(value: unknown): Record<string, unknown> {
 
 function isListOf<T>(value: unknown, is: (one: unknown) => one is T): value is readonly T[] {
   return Array.isArray(value) && value.every(is);
-}
-
-function isCount(value: unknown): value is number {
-  return Number.isSafeInteger(value) && value as number >= 0;
 }
 
 function isFault(value: unknown): value is Fault {

@@ -32,7 +32,7 @@ export const NAMED_FLAGS = {
 } as const;
 
 /** The paths among them, as they were given. */
-export type NamedFiles = { readonly [Name in keyof typeof NAMED_FLAGS]?: unknown };
+type NamedFiles = { readonly [Name in keyof typeof NAMED_FLAGS]?: unknown };
 
 /** What a run writes down of itself, and how much it may take, a journal does not decide. */
 const OWN: readonly string[] = [
@@ -81,7 +81,7 @@ export function replayedArguments(
     .filter(([name, value]) => INHERITED.has(name) && !isModule(name, value))
     .map(([name, value]) => value === true ? `--${name}` : `--${name}=${value}`);
   args.push(...takenBack.filter((name) => INHERITED.has(name)).map((name) => `--no-${name}`));
-  // A run that began when nothing was clipped by default does not say so.
+  // The config of a checkpoint of 0.1.0 has no clip, and its run clips nothing.
   if (raw.clip === undefined && raw.resume === undefined) args.push("--clip=0");
   for (const name of Object.keys(NAMED_FLAGS) as (keyof NamedFiles)[]) {
     if (name === "memory-limit") continue;

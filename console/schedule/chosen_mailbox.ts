@@ -23,16 +23,6 @@ export interface AskedFlags {
   readonly jitter?: number;
 }
 
-/** What was chosen, as flags, and in words. */
-export interface ChosenMailbox {
-  readonly flags: {
-    readonly "pipeline-limit": number;
-    readonly order: MailboxOrder;
-    readonly jitter: number;
-  };
-  readonly told: string;
-}
-
 /**
  * Chooses what is `auto`; undefined where nothing is. It depends on the flags alone, so every rank
  * chooses the same.
@@ -44,7 +34,7 @@ export function choiceOf(
   flags: AskedFlags,
   size: Pick<ScheduleOptions, "workers" | "microBatches">,
   costs: Costs,
-): ChosenMailbox | undefined {
+) {
   const { "pipeline-limit": pipelineLimit = size.workers, order = "fifo" } = flags;
   const { jitter = ASSUMED.jitter } = flags;
   if (pipelineLimit !== "auto" && order !== "auto") return undefined;

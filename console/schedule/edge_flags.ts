@@ -27,7 +27,7 @@ export const EDGE_FLAGS = {
 } as const;
 
 /** `0>3,1>2`, each with any number of users and with bytes: `0>2+3:4MiB`. */
-export function readEdges(text: string): readonly SkipEdge[] | undefined {
+function readEdges(text: string): readonly SkipEdge[] | undefined {
   const edges = text.split(",").map(readEdge);
   return edges.every((edge) => edge !== undefined) ? edges : undefined;
 }

@@ -10,11 +10,11 @@ import { readStep } from "../../actors/run/timeline/mod.ts";
 import { type Analysis, formatAction, liveActivations } from "../../schedules/mod.ts";
 import type { ChromeEvent, TraceFacts } from "../trace/chrome_event.ts";
 import {
-  activationCounter,
   headEvents,
   momentOf,
   stepEvents,
   supervised,
+  workerCounter,
 } from "../trace/chrome_events.ts";
 
 /** The most actions of a trace: viewers in a browser read all of it into memory. */
@@ -78,10 +78,9 @@ const tidy = (time: number) => Math.round(time * 1e6) / 1e6;
 
 function curvesOf(facts: TraceFacts, analysis: Analysis): ChromeEvent[] {
   return analysis.schedule.lists.flatMap((_, worker) =>
-    Array.from(
-      liveActivations(analysis, worker),
-      ({ time, live }) =>
-        activationCounter(facts, worker, momentOf(facts, time), Number(live.toPrecision(12))),
-    )
+    Array.from(liveActivations(analysis, worker), ({ time, live }) => {
+      const activations = Number(live.toPrecision(12));
+      return workerCounter(facts, worker, momentOf(facts, time), "activations", { activations });
+    })
   );
 }

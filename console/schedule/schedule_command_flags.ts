@@ -5,9 +5,7 @@
  */
 
 import {
-  type Conditions,
   type Costs,
-  type MemoryBudget,
   scheduleNames,
   type ScheduleOptions,
   type SkipEdge,
@@ -26,12 +24,6 @@ import {
   scheduleOptionsOf,
 } from "./schedule_flags.ts";
 
-/** How a schedule can be shown. */
-export const FORMATS = ["grid", "csv", "pytorch", "json", "svg", "trace"] as const;
-
-/** A way to show a schedule. */
-export type Format = typeof FORMATS[number];
-
 const { kind, value, help } = SCHEDULE_FLAGS.workers;
 
 const SIZE_FLAGS = {
@@ -42,7 +34,7 @@ const SIZE_FLAGS = {
 const SHOWING_FLAGS = {
   format: {
     kind: "choice",
-    choices: FORMATS,
+    choices: ["grid", "csv", "pytorch", "json", "svg", "trace"],
     default: "grid",
     help: "how to show it; pytorch is CSV that PyTorch reads, trace for Perfetto",
   },
@@ -94,29 +86,8 @@ export const SCHEDULE_SYNTAX: CommandSyntax = {
   ],
 };
 
-/** What was asked for. */
-export interface ScheduleFlags {
-  /** The words that are no flags. */
-  readonly words: readonly string[];
-  /** What the schedule is made from; its numbers are absent where they were not given. */
-  readonly options: Partial<ScheduleOptions>;
-  /** What its actions cost. */
-  readonly costs: Costs;
-  /** What its stages hold, and what a worker may; undefined where nothing says it. */
-  readonly memory: MemoryBudget | undefined;
-  /** The values that go beyond the next stage; undefined for a chain. */
-  readonly edges: readonly SkipEdge[] | undefined;
-  /** Whether stages compute again what they did not keep. */
-  readonly isRecomputed: boolean;
-  /** What is left to a simulation, and how times vary there. */
-  readonly asked: AskedFlags;
-  readonly slowWorker: Conditions["slowWorker"];
-  readonly draws: number | undefined;
-  /** How it is shown. */
-  readonly format: Format;
-  /** The file that it is written to. */
-  readonly out: string | undefined;
-}
+/** Flags of `troupe schedule`, as the command uses them. */
+export type ScheduleFlags = ReturnType<typeof parseScheduleFlags>;
 
 /**
  * Reads the flags of `troupe schedule`, each of which may be given but once.
@@ -124,7 +95,7 @@ export interface ScheduleFlags {
  * @throws {TypeError} if a flag is unknown, has no value, or is given twice.
  * @throws {RangeError} if a value is not what the flag allows.
  */
-export function parseScheduleFlags(args: readonly string[]): ScheduleFlags {
+export function parseScheduleFlags(args: readonly string[]) {
   const { flags, words } = parseArguments(args, FLAGS, { takesWords: true, isStrict: true });
   const { costs: _, ...options } = scheduleOptionsOf(flags);
   const { "skip-edges": edges, "skip-send": skip } = flags;
@@ -133,22 +104,26 @@ export function parseScheduleFlags(args: readonly string[]): ScheduleFlags {
     throw new TypeError("Cannot use --skip-send: --skip-edges must be given, received none");
   }
   const sizes = { workers: flags.workers, microBatches: flags["micro-batches"] };
-  const given = Object.entries({ ...sizes, ...options }).filter(([, value]) => value !== undefined);
-  const known = Object.entries(costs).filter(([, cost]) => cost !== undefined);
   return {
+    /** The words that are no flags. */
     words,
-    options: Object.fromEntries(given),
-    costs: Object.fromEntries(known),
+    options: given({ ...sizes, ...options }) as Partial<ScheduleOptions>,
+    costs: given(costs) as Costs,
     memory: memoryBudgetOf(flags) ?? (hasBytes(edges) ? { bytes: {} } : undefined),
     edges,
     isRecomputed: flags["recompute-ahead"] ?? false,
-    asked: flags,
+    /** What is left to a simulation, and how times vary there. */
+    asked: flags as AskedFlags,
     slowWorker: flags["slow-worker"],
     draws: flags.draws,
-    format: flags.format ?? "grid",
+    format: flags.format ?? "grid" as const,
     out: flags.out,
   };
 }
+
+/** The values that are given. */
+const given = (values: object) =>
+  Object.fromEntries(Object.entries(values).filter(([, value]) => value !== undefined));
 
 const hasBytes = (edges: readonly SkipEdge[] = []) =>
   edges.some(({ bytes }) => bytes !== undefined);

@@ -157,13 +157,11 @@ export function costsOf(flags: FlagValues<typeof COST_FLAGS>): Costs {
 /** The options of the schedule that the flags name, once nothing is left to be chosen. */
 export function scheduleOptionsOf(flags: Said): Partial<ScheduleOptions> {
   const named = flags["schedule-file"] ? undefined : flags.schedule;
-  const isMessageDriven = named === "message-driven";
   const recomputes = flags["recompute-ahead"] && named !== undefined &&
     findSchedule(named).reads?.includes("recomputeAhead");
   return {
     pipelineLimit: decided(flags["pipeline-limit"]),
-    // Journals have the order of a message-driven run, given or not.
-    order: decided(flags.order) ?? (isMessageDriven ? "fifo" : undefined),
+    order: decided(flags.order),
     chunks: flags.chunks,
     slices: flags.slices,
     waves: flags.waves,
@@ -173,7 +171,7 @@ export function scheduleOptionsOf(flags: Said): Partial<ScheduleOptions> {
     weightLimit: flags["weight-limit"],
     ...recomputes && { recomputeAhead: true },
     // With a jitter they were what a limit and an order were chosen for, and nothing else reads them.
-    costs: isMessageDriven && flags.jitter !== undefined ? undefined : costsOf(flags),
+    costs: named === "message-driven" && flags.jitter !== undefined ? undefined : costsOf(flags),
   };
 }
 

@@ -29,7 +29,7 @@ const EDGES_SHOWN = 8;
 const PLACES_SHOWN = 8;
 
 /** Where it is shown. */
-export interface Terminal {
+interface Terminal {
   /** Its columns; 120 unless given. */
   readonly columns?: number | undefined;
   /** Whether it shows colours; false unless given. */

@@ -7,47 +7,29 @@
 /** Values of an event, as a viewer shows them. */
 export type Args = Readonly<Record<string, string | number | readonly number[]>>;
 
-/** What every event has. */
-interface Common {
-  /** What a viewer calls it. */
+/** Something on a track, or about it. Times are in microseconds since the trace began. */
+export interface ChromeEvent {
+  /** Its kind. `M` names a process, a track or the whole trace; `X` is a piece of work, or time without
+   * any (`cat` is `wait`); an output leaves one (`s`) and arrives at another (`f`); `C` are values that a
+   * viewer draws as a curve; `i` is a moment. */
+  readonly ph: "M" | "X" | "s" | "f" | "C" | "i";
+  /** The name that a viewer shows. */
   readonly name: string;
   /** The process: 0 the supervisor, r + 1 the data-parallel replica r. */
   readonly pid: number;
   /** The track in it: the worker, counted over all replicas. */
   readonly tid: number;
+  readonly cat?: string;
+  readonly ts?: number;
+  readonly dur?: number;
+  readonly args?: Args;
+  /** Joins the ends of a flow. */
+  readonly id?: number;
+  /** An arrival belongs to the work around it. */
+  readonly bp?: "e";
+  /** A moment of the whole trace, or of its track. */
+  readonly s?: "g" | "t";
 }
-
-/** Something on a track, or about it. Times are in microseconds since the trace began. */
-export type ChromeEvent =
-  /** Says what a process, a track or the whole trace is. */
-  | Common & { readonly ph: "M"; readonly args: Args }
-  /** A piece of work, or time without any (`cat` is `wait`). */
-  | Common & {
-    readonly ph: "X";
-    readonly cat: string;
-    readonly ts: number;
-    readonly dur: number;
-    readonly args: Args;
-  }
-  /** An output leaves the work that lies there, and arrives at that which needs it. */
-  | Common & { readonly ph: "s"; readonly cat: "flow"; readonly id: number; readonly ts: number }
-  | Common & {
-    readonly ph: "f";
-    readonly bp: "e";
-    readonly cat: "flow";
-    readonly id: number;
-    readonly ts: number;
-  }
-  /** Values that a viewer draws as a curve. */
-  | Common & { readonly ph: "C"; readonly ts: number; readonly args: Args }
-  /** A moment: for the whole trace, or for its track. */
-  | Common & {
-    readonly ph: "i";
-    readonly s: "g" | "t";
-    readonly cat: string;
-    readonly ts: number;
-    readonly args: Args;
-  };
 
 /** Name of the first event of a trace of Troupe, which says what it is of. */
 export const TROUPE_EVENT = "troupe_trace";
@@ -72,7 +54,7 @@ export interface TraceFacts {
   readonly stagesOf: readonly (readonly number[])[];
   /** When the trace began, in milliseconds since the epoch. */
   readonly began: number;
-  /** What computes, and what the stages are; not told by the first traces. */
+  /** What computes, and the stages; absent where nothing computed. */
   readonly about?: TracedStages | undefined;
 }
 

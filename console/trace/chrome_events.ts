@@ -29,22 +29,17 @@ export function headEvents(facts: TraceFacts): ChromeEvent[] {
   const workers = stagesOf.length * replicas, run = { model, schedule, runtime, workers, replicas };
   const about = { version: TRACE_VERSION, ...run, began, ...facts.about };
   const named = (name: string, pid: number, tid: number, args: Args): ChromeEvent => ({
-    ph: "M",
-    name,
-    pid,
-    tid,
-    args,
+    ...{ ph: "M", name, pid, tid, args },
   });
   const { pid, tid } = SUPERVISOR;
   return [
     named(TROUPE_EVENT, pid, tid, about),
     named("process_name", pid, tid, { name: `${model}, ${schedule}` }),
     named("thread_name", pid, tid, { name: "supervisor" }),
-    ...Array.from(
-      { length: replicas },
-      (_, r) =>
-        named("process_name", r + 1, 0, { name: replicas === 1 ? "workers" : `replica ${r}` }),
-    ),
+    ...Array.from({ length: replicas }, (_, r) => {
+      const name = replicas === 1 ? "workers" : `replica ${r}`;
+      return named("process_name", r + 1, 0, { name });
+    }),
     ...Array.from({ length: workers }, (_, worker) => {
       const stages = stagesOf[worker % stagesOf.length]!;
       const name = `worker ${worker} (stage ${stages.join(", ")})`;
@@ -65,36 +60,20 @@ export function stepEvents(
 ): ChromeEvent[] {
   const track = (worker: number) => ({ pid: pidOf(facts, worker), tid: worker });
   const at = (time: number) => momentOf(facts, time);
-  const work = (span: Span): ChromeEvent => ({
-    ph: "X",
-    name: span.name,
-    cat: span.kind,
-    ...track(span.worker),
-    ts: at(span.start),
-    dur: micro(span.end - span.start),
-    args: argsOf(facts, step, span),
-  });
-  const wait = ({ worker, start, end, kind, cause }: Gap): ChromeEvent => ({
-    ph: "X",
-    name: cause,
-    cat: "wait",
-    ...track(worker),
-    ts: at(start),
-    dur: micro(end - start),
-    args: { step, kind },
-  });
-  const depth = ({ worker, start, waiting = 0 }: Span): ChromeEvent => ({
-    ph: "C",
-    name: `mailbox of worker ${worker}`,
-    ...track(worker),
-    ts: at(start),
-    args: { waiting },
+  const piece = (name: string, cat: string, one: Span | Gap, args: Args): ChromeEvent => ({
+    ...{ ph: "X", name, cat, ...track(one.worker) },
+    ...{ ts: at(one.start), dur: micro(one.end - one.start), args },
   });
   return [
     ...workers.flatMap(({ spans, gaps }) => [
-      ...spans.map(work),
-      ...gaps.filter(({ kind }) => kind !== "pause").map(wait),
-      ...spans.filter(({ waiting }) => waiting !== undefined).map(depth),
+      ...spans.map((span) => piece(span.name, span.kind, span, argsOf(facts, step, span))),
+      ...gaps.filter(({ kind }) => kind !== "pause")
+        .map((gap) => piece(gap.cause, "wait", gap, { step, kind: gap.kind })),
+      ...spans.flatMap(({ worker, start, waiting }) =>
+        waiting === undefined ? [] : [
+          workerCounter(facts, worker, at(start), "mailbox", { waiting }),
+        ]
+      ),
     ]),
     ...flows.flatMap(({ from, to }, i): ChromeEvent[] => {
       const name = to.kind === "F" ? "activation" : "gradient", id = firstFlow + i;
@@ -135,32 +114,19 @@ export const counter = (name: string, ts: number, args: Args): ChromeEvent => ({
   args,
 });
 
-/** A curve of a worker. */
-const workerCounter = (facts: TraceFacts, worker: number, what: string, ts: number, args: Args) =>
-  ({
-    ph: "C",
-    name: `${what} of worker ${worker}`,
-    pid: pidOf(facts, worker),
-    tid: worker,
-    ts,
-    args,
-  }) as const;
-
-/** Bytes that a worker holds. */
-export const memoryCounter = (
+/** A curve of a worker: bytes that it holds, messages in its mailbox, or activations, in micro-batches
+ * of 1/P of the model. */
+export const workerCounter = (
   facts: TraceFacts,
   worker: number,
   ts: number,
-  bytes: number,
-): ChromeEvent => workerCounter(facts, worker, "memory", ts, { bytes });
-
-/** Activations that a worker holds, in micro-batches of 1/P of the model. */
-export const activationCounter = (
-  facts: TraceFacts,
-  worker: number,
-  ts: number,
-  activations: number,
-): ChromeEvent => workerCounter(facts, worker, "activations", ts, { activations });
+  name: "memory" | "mailbox" | "activations",
+  args: Args,
+): ChromeEvent => ({
+  ...counter(`${name} of worker ${worker}`, ts, args),
+  pid: pidOf(facts, worker),
+  tid: worker,
+});
 
 /** What the supervisor was at for some time. */
 export const supervised = (

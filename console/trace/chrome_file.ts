@@ -13,22 +13,10 @@
 
 import type { Metrics } from "../../actors/run/metrics/metrics.ts";
 import type { TrainEvent } from "../../actors/run/train_event.ts";
-import { type BoundedFile, openBoundedFile } from "./bounded_file.ts";
+import { BoundedFile } from "./bounded_file.ts";
 import type { ChromeEvent } from "./chrome_event.ts";
 import { moment } from "./chrome_events.ts";
 import { openRunEvents, type StepRange } from "./run_events.ts";
-
-/** The trace of a run under way. */
-export interface TraceFile extends Disposable {
-  /** What was measured in the step that comes next. */
-  measured(metrics: Metrics): void;
-  /**
-   * Something has happened. The plan makes the file.
-   *
-   * @throws {RangeError} when the file cannot be written.
-   */
-  see(event: TrainEvent): void;
-}
 
 /** How a trace is written. */
 export interface TraceFileOptions {
@@ -45,15 +33,15 @@ export interface TraceFileOptions {
 }
 
 /** Default bound of a trace: what viewers in a browser still open. */
-export const TRACE_BYTES = 256 * 2 ** 20;
+const TRACE_BYTES = 256 * 2 ** 20;
 
 /** Room that is kept for what is said of the end. */
 const END_BYTES = 4096;
 
-/** Opens the trace of a run. */
+/** Opens the trace of a run, whose plan makes the file. */
 export function openTraceFile(
   { path, steps, microBatch, bytesMax = TRACE_BYTES, announce }: TraceFileOptions,
-): TraceFile {
+) {
   const events = openRunEvents(steps ?? { first: 0, last: Infinity }, microBatch);
   let file: BoundedFile | undefined, isFull = false;
   const write = (some: readonly ChromeEvent[], leaving: number) => {
@@ -67,17 +55,19 @@ export function openTraceFile(
     const why = `the trace ends ${before}: it has at most ${bytesMax} bytes`;
     announce(`${why}; --trace-steps A-B says which steps it is to have`);
     const last = some.at(-1)!;
-    write([moment(why, "full", "ts" in last ? last.ts : 0, {})], 0);
+    write([moment(why, "full", last.ts ?? 0, {})], 0);
   };
   return {
-    measured: (metrics) => events.measured(metrics),
-    see(event) {
-      file ??= openBoundedFile({ path, what: "the trace", bytesMax, announce });
+    /** What was measured in the step that comes next. */
+    measured: (metrics: Metrics) => events.measured(metrics),
+    /** Something has happened. @throws {RangeError} when the file cannot be written. */
+    see(event: TrainEvent): void {
+      file ??= new BoundedFile({ path, what: "the trace", bytesMax, announce });
       const some = events.see(event);
       if (event.type === "end") write(some, 0);
       else if (!isFull && !write(some, END_BYTES)) fill(some, event);
     },
-    [Symbol.dispose]() {
+    [Symbol.dispose](): void {
       file?.add("\n]\n");
       file?.[Symbol.dispose]();
     },

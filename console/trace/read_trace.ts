@@ -19,7 +19,7 @@ export interface TraceHead extends Omit<TraceFacts, "stagesOf"> {
 }
 
 /** A step of a trace. */
-export interface TracedStep {
+interface TracedStep {
   readonly step: number;
   /** For each worker what it did. */
   readonly traces: readonly (readonly TracedAction[])[];

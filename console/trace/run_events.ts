@@ -13,11 +13,11 @@ import type { ChromeEvent, TracedStages, TraceFacts } from "./chrome_event.ts";
 import {
   counter,
   headEvents,
-  memoryCounter,
   moment,
   momentOf,
   stepEvents,
   supervised,
+  workerCounter,
 } from "./chrome_events.ts";
 
 /** The steps that a trace has, both ends included. */
@@ -26,21 +26,15 @@ export interface StepRange {
   readonly last: number;
 }
 
-/** Turns what happens in a run into events; what it knows does not grow with the run. */
-export interface RunEvents {
-  /** What was measured in the step that comes next. */
-  measured(metrics: Metrics): void;
-  /** The events of something that has happened: none before the plan. */
-  see(event: TrainEvent): ChromeEvent[];
-}
-
 type StepEvent = Extract<TrainEvent, { type: "step" | "skip" }>;
 
 /**
+ * Turns what happens in a run into events; what it knows does not grow with the run.
+ *
  * @param steps those whose actions are told.
  * @param microBatch samples of a micro-batch of the run.
  */
-export function openRunEvents({ first, last }: StepRange, microBatch?: number): RunEvents {
+export function openRunEvents({ first, last }: StepRange, microBatch?: number) {
   const clock = realClock();
   let facts: TraceFacts, memory: readonly number[] = [];
   /** When the supervisor's last work ended, in microseconds of the trace. */
@@ -56,12 +50,14 @@ export function openRunEvents({ first, last }: StepRange, microBatch?: number): 
     return [
       ...events,
       ...supervisedStep(event, ts, free),
-      ...memory.map((bytes, worker) => memoryCounter(facts, worker, free, bytes)),
+      ...memory.map((bytes, worker) => workerCounter(facts, worker, free, "memory", { bytes })),
     ];
   };
   return {
-    measured: (metrics) => void (memory = metrics.memory ?? memory),
-    see(event) {
+    /** What was measured in the step that comes next. */
+    measured: (metrics: Metrics) => void (memory = metrics.memory ?? memory),
+    /** The events of something that has happened: none before the plan. */
+    see(event: TrainEvent): ChromeEvent[] {
       switch (event.type) {
         case "plan":
           facts = factsOf(event.plan, clock.now(), microBatch);

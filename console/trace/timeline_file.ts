@@ -14,7 +14,7 @@ import { WORKERS_MAX } from "../../actors/run/options/sizes.ts";
 import { checkInputFile } from "../../kernels/mod.ts";
 import { inOneLine } from "../escape.ts";
 import { LINE_BYTES_MAX, readJsonLines } from "../run_files/json_lines.ts";
-import { type BoundedFile, openBoundedFile } from "./bounded_file.ts";
+import { BoundedFile } from "./bounded_file.ts";
 import { isCount, isTime, readTraced } from "./traced_action.ts";
 
 /** Something of a run, as a line of its timeline says it. */
@@ -59,7 +59,7 @@ export interface TimelineOptions {
 }
 
 /** Default bound of a timeline. */
-export const TIMELINE_BYTES: number = 32 * 2 ** 20;
+const TIMELINE_BYTES: number = 32 * 2 ** 20;
 
 /** Room that steps leave to all else. */
 const OTHER_BYTES = 2 ** 20;
@@ -73,10 +73,14 @@ const OTHER_BYTES = 2 ** 20;
 export function openTimeline(options: TimelineOptions): TimelineFile {
   const { path, steps, goesOnAfter, bytesMax = TIMELINE_BYTES, announce } = options;
   const size = goesOnAfter === undefined ? 0 : sizeUpTo(path, goesOnAfter);
-  const file = openBoundedFile({ path, what: "the timeline", bytesMax, announce }, size);
+  const file = new BoundedFile({ path, what: "the timeline", bytesMax, announce }, size);
   const stepBytes = bytesMax - Math.min(OTHER_BYTES, bytesMax / 4);
   let first: number | undefined, stride = 1;
-  const add = (record: TimelineRecord, leaving = 0) => write(file, record, leaving);
+  const add = (record: TimelineRecord, leaving = 0) => {
+    const line = JSON.stringify(record.type === "step" ? packed(record) : record, rounded) + "\n";
+    // A step with more than ten thousand actions is one that nobody draws.
+    if (line.length <= LINE_BYTES_MAX) file.add(line, leaving);
+  };
   const addStep = (step: number, traces: readonly (readonly TracedAction[])[]) => {
     if (traces.every((trace) => trace.length === 0)) return;
     if (first !== undefined && (step - first) % stride > 0 && step < steps) return;
@@ -106,13 +110,7 @@ const rounded = (key: string, value: unknown) =>
 
 const TIMES: readonly string[] = ["start", "end", "arrived", "sent"];
 
-/** Writes a record; times of actions are told from the first of the step. */
-function write(file: BoundedFile, record: TimelineRecord, leaving: number): void {
-  const line = JSON.stringify(record.type === "step" ? packed(record) : record, rounded) + "\n";
-  // A step with more than ten thousand actions is one that nobody draws.
-  if (line.length <= LINE_BYTES_MAX) file.add(line, leaving);
-}
-
+/** A step whose times of actions count from the first of them. */
 function packed({ type, step, traces }: Extract<TimelineRecord, { type: "step" }>) {
   const time = traces.flat().reduce((first, { start }) => Math.min(first, start), Infinity);
   return { type, step, time, traces: traces.map((trace) => trace.map((one) => shift(one, -time))) };

@@ -8,7 +8,7 @@ import { type Gap, type GapKind, readStep, type WorkerTimeline } from "../../act
 import type { TraceReader } from "./read_trace.ts";
 
 /** What a worker waited for, over all steps. */
-export interface WaitSum {
+interface WaitSum {
   /** Who computed it. */
   readonly worker: number;
   /** What: `1B` for all backwards of stage 1, `reduce`. */
@@ -62,17 +62,6 @@ export interface TraceSummary {
 /** Causes that are told of each worker. */
 const CAUSES = 3;
 
-/** One worker as far as the trace has been read. */
-interface Sum {
-  actions: number;
-  busyMs: number;
-  reduceMs: number;
-  optimizerMs: number;
-  readonly gapMs: Record<GapKind, number>;
-  readonly waits: Map<string, number>;
-  readonly durations: Map<string, number[]>;
-}
-
 /**
  * Sums up a trace.
  *
@@ -80,22 +69,21 @@ interface Sum {
  */
 export function summarizeTrace({ head, steps }: TraceReader, path: string): TraceSummary {
   const sums = Array.from({ length: head.workers }, openSum),
-    seen = { count: 0, first: 0, last: 0 };
+    seen: number[] = [];
   let totalMs = 0;
   for (const { step, traces } of steps) {
     const { start, end, workers } = readStep(traces, head.replicas);
     totalMs += end - start;
-    if (seen.count++ === 0) seen.first = step;
-    seen.last = step;
+    seen.push(step);
     for (const worker of workers) addTo(sums[worker.worker]!, worker);
   }
-  if (seen.count === 0) throw new SyntaxError(`Cannot sum up ${path}: it must have a step`);
+  if (seen.length === 0) throw new SyntaxError(`Cannot sum up ${path}: it must have a step`);
   const { model, schedule, runtime, replicas } = head;
   return {
     ...{ model, schedule, runtime, replicas },
-    steps: seen.count,
-    firstStep: seen.first,
-    lastStep: seen.last,
+    steps: seen.length,
+    firstStep: seen[0]!,
+    lastStep: seen.at(-1)!,
     seconds: totalMs / 1000,
     workers: sums.map((sum, worker) => summaryOf(sum, worker, totalMs)),
   };
@@ -103,15 +91,15 @@ export function summarizeTrace({ head, steps }: TraceReader, path: string): Trac
 
 const NO_GAPS = { input: 0, message: 0, inject: 0, reduce: 0, optimizer: 0, pause: 0, idle: 0 };
 
-const openSum = (): Sum => ({
-  actions: 0,
-  busyMs: 0,
-  reduceMs: 0,
-  optimizerMs: 0,
+/** One worker as far as the trace has been read. */
+const openSum = () => ({
+  ...{ actions: 0, busyMs: 0, reduceMs: 0, optimizerMs: 0 },
   gapMs: { ...NO_GAPS },
-  waits: new Map(),
-  durations: new Map(),
+  waits: new Map<string, number>(),
+  durations: new Map<string, number[]>(),
 });
+
+type Sum = ReturnType<typeof openSum>;
 
 function addTo(sum: Sum, { spans, gaps, busyMs, reduceMs, optimizerMs, gapMs }: WorkerTimeline) {
   sum.busyMs += busyMs;
@@ -126,9 +114,7 @@ function addTo(sum: Sum, { spans, gaps, busyMs, reduceMs, optimizerMs, gapMs }: 
   for (const { kind, actions, start, end } of spans) {
     if (actions.length === 0) continue;
     sum.actions++;
-    const known = sum.durations.get(kind);
-    if (known) known.push(end - start);
-    else sum.durations.set(kind, [end - start]);
+    sum.durations.getOrInsertComputed(kind, () => []).push(end - start);
   }
 }
 

@@ -12,7 +12,6 @@ import assert from "node:assert/strict";
 import { join } from "node:path";
 import { rehearsal } from "../../actors/mod.ts";
 import { createSystem } from "../../actors/runtime/mod.ts";
-import { hashedOf } from "../../actors/simulation/journal/journal_lines.ts";
 import {
   beginJournal,
   type Journal,
@@ -24,12 +23,14 @@ import {
   simulate,
   writeJournal,
 } from "../../testing.ts";
-import { RECORDED_PLAN } from "../actors/rehearsal/recorded_plan.ts";
 import { type Forged, recordsOf, sealed } from "../actors/simulation/forged.ts";
 import { ASKER, playAsker, SUM } from "../actors/simulation/players.ts";
 import { troupe } from "../../console/mod.ts";
 import { quietly } from "../package/commands_entry.ts";
 import { type Case, type Draw, drawing, runCampaign } from "./cases_helper.ts";
+
+/** Two copies of each stage, so that there is an all-reduce; two steps. */
+const PLAN = { schedule: "chimera", workers: 2, microBatches: 2, replicas: 1, steps: 2 };
 
 /** Most bytes by which this program may grow. */
 const MAX_GROWTH = 2 ** 30;
@@ -55,7 +56,7 @@ async function sources(): Promise<Source[]> {
     (journal: Journal) => replayInbox(SUM, journal),
     (journal: Journal) => replayInbox(ASKER, journal),
   ];
-  const rehearsed = { configuration: RECORDED_PLAN, ...options };
+  const rehearsed = { configuration: PLAN, ...options };
   const rehearsals = [(journal: Journal) => replayJournal(journal, rehearsal, rehearsed)];
   const found: Source[] = [];
   const add = async (name: string, from: string, replays: Source["replays"]) => {
@@ -68,12 +69,9 @@ async function sources(): Promise<Source[]> {
   }
   await add("real workers", path, askerReplays);
   const { close, ...pen } = await writeJournal({ path, seed: 1, payloads: true });
-  await simulate({ seed: 1, strategy: pos(), configuration: RECORDED_PLAN, ...pen }, rehearsal);
+  await simulate({ seed: 1, strategy: pos(), configuration: PLAN, ...pen }, rehearsal);
   close();
   await add("rehearsal", path, rehearsals);
-  const old = new URL("../fixtures/journals/", import.meta.url).pathname;
-  await add("0.1.0 asker", join(old, "0.1.0_asker.jsonl"), askerReplays);
-  await add("0.1.0 rehearsal", join(old, "0.1.0_rehearsal.jsonl"), rehearsals);
   return found;
 }
 
@@ -83,15 +81,13 @@ function assertSentence(error: unknown): void {
   assert.match(error.message, /^Cannot [^\n]+$/);
 }
 
-/** What a journal promises: of version 1 the parts that its hashes cover. */
+/** What a journal promises. */
 function promisedBy({ header, steps, payloads }: Journal): Map<number | string, unknown[]> {
-  const isSealed = header.version > 1;
-  const promised = new Map<number | string, unknown[]>(
-    [...Map.groupBy(steps, ({ isolate }) => isolate)]
-      .map(([isolate, own]) => [isolate, own.map((step) => isSealed ? step : hashedOf(step))]),
-  );
-  if (isSealed) promised.set("header", [header]);
-  return promised.set("messages", [...payloads.keys()].toSorted());
+  return new Map<number | string, unknown[]>([
+    ...Map.groupBy(steps, ({ isolate }) => isolate),
+    ["header", [header]],
+    ["messages", [...payloads.keys()].toSorted()],
+  ]);
 }
 
 /** A journal that is read must say what it said, or the beginning of it and that the rest is gone. */
@@ -106,7 +102,7 @@ function assertSame(changed: Journal, { journal, text }: Source, changedText: Ui
   }
   const isTold = changed.isTorn || changed.unfinished.length > 0;
   const isCut = changedText.length < new TextEncoder().encode(text).length;
-  if (journal.header.version > 1) assert.ok(isWhole || (isTold && isCut), "a cut must be told");
+  assert.ok(isWhole || (isTold && isCut), "a cut must be told");
 }
 
 const bytesOf = (text: string) => new TextEncoder().encode(text);
@@ -155,9 +151,7 @@ function forged({ text }: Source): { what: string; bytes: Uint8Array<ArrayBuffer
   const changed = records.with(at, { ...record, [name]: value });
   let bytes = text;
   try {
-    bytes = records[0]!["version"] === 1
-      ? changed.map((one) => `${JSON.stringify(one)}\n`).join("")
-      : sealed(changed);
+    bytes = sealed(changed);
   } catch {
     // What cannot be sealed, no forger seals.
   }

@@ -4,6 +4,7 @@
  * @module
  */
 
+import { named } from "../failure.ts";
 import type { Check, View } from "../view.ts";
 
 /** When something has to come true, and by when. */
@@ -24,12 +25,6 @@ interface Duty extends EventuallyOptions {
   since?: { readonly ms: number; readonly steps: number } | undefined;
 }
 
-/** A duty that was not met. */
-export interface Unmet {
-  readonly name: string;
-  readonly message: string;
-}
-
 /** What has to come true in a run. */
 export class Duties {
   #duties: Duty[] = [];
@@ -40,45 +35,36 @@ export class Duties {
     this.#duties.push({ ...options, name, check, since });
   }
 
-  /** Looks what has come true, and returns what is overdue. To be called after each change. */
-  look(view: View): Unmet | undefined {
+  /**
+   * Looks what has come true, and returns what is overdue. To be called after each change.
+   *
+   * @param isEnd nothing happens any more, so that what has not come true is overdue.
+   */
+  look(view: View, isEnd = false): Error | undefined {
     if (this.#duties.length === 0) return undefined;
     for (const duty of this.#duties) {
       const { name, when, withinMs = Infinity, withinSteps = Infinity } = duty;
       if (!duty.since && when?.(view)) duty.since = { ms: view.now, steps: view.steps };
       if (!duty.since) continue;
       const ms = view.now - duty.since.ms, steps = view.steps - duty.since.steps;
-      const missing = missingOf(duty, view);
+      const missing = problemOf(duty.check, view);
       if (missing === undefined) duty.since = undefined;
       // What comes true at a moment that is too late does not count.
-      if (ms > withinMs || steps > withinSteps) {
-        return unmet(name, missing ?? "it came true", ms, steps);
-      }
+      const isLate = ms > withinMs || steps > withinSteps;
+      if (!isLate && (!isEnd || missing === undefined)) continue;
+      const what = missing ?? "it came true";
+      return named(name, `${what} ${ms} ms and ${steps} steps after it became due`);
     }
     this.#duties = this.#duties.filter(({ when, since }) => when || since);
     return undefined;
   }
-
-  /** Returns what has not come true, now that nothing happens any more. */
-  end(view: View): Unmet | undefined {
-    const overdue = this.look(view);
-    if (overdue) return overdue;
-    for (const duty of this.#duties) {
-      if (!duty.since) continue;
-      const ms = view.now - duty.since.ms, steps = view.steps - duty.since.steps;
-      return unmet(duty.name, missingOf(duty, view) ?? "", ms, steps);
-    }
-  }
 }
 
-function missingOf({ check }: Duty, view: View): string | undefined {
+/** What a check says is wrong, as a text or by throwing. */
+export function problemOf(check: Check, view: View): string | undefined {
   try {
     return check(view) || undefined;
   } catch (error) {
-    return error instanceof Error ? error.message : `${error}`;
+    return error instanceof Error ? error.message || error.name : `${error}`;
   }
-}
-
-function unmet(name: string, missing: string, ms: number, steps: number): Unmet {
-  return { name, message: `${missing} ${ms} ms and ${steps} steps after it became due` };
 }

@@ -63,13 +63,10 @@ export function newFolder(): FolderNode {
 /** The image of a disk. */
 export class DiskImage {
   readonly root: FolderNode = newFolder();
-  readonly #sectorBytes: number;
   #pending: Pending[] = [];
 
   /** @param sectorBytes bytes that reach the disk together. */
-  constructor(sectorBytes: number) {
-    this.#sectorBytes = sectorBytes;
-  }
+  constructor(private readonly sectorBytes: number) {}
 
   /** Writes bytes at a place of a file. */
   write(file: FileNode, at: number, bytes: Uint8Array): void {
@@ -78,23 +75,23 @@ export class DiskImage {
   }
 
   /** Changes names, all at once. */
-  rename(changes: readonly Omit<NameChange, "before">[]): void {
-    const all = changes.map((change) => ({
-      ...change,
-      before: change.folder.names.get(change.name),
+  rename(renamed: readonly Omit<NameChange, "before">[]): void {
+    const changes = renamed.map(({ folder, name, after }) => ({
+      ...{ folder, name, after, before: folder.names.get(name) },
     }));
-    for (const change of all) apply(change.folder.names, change);
-    this.#pending.push({ kind: "names", changes: all });
+    for (const change of changes) apply(change.folder.names, change);
+    this.#pending.push({ kind: "names", changes });
   }
 
   /** Makes what was done to a file's bytes, or a folder's names, durable. */
   sync(node: Node): void {
-    const isOfNode = (pending: Pending) =>
-      pending.kind === "bytes"
+    this.#pending = this.#pending.filter((pending) => {
+      const isOfNode = pending.kind === "bytes"
         ? pending.file === node
         : pending.changes.some(({ folder }) => folder === node);
-    for (const pending of this.#pending.filter(isOfNode)) settle(pending);
-    this.#pending = this.#pending.filter((pending) => !isOfNode(pending));
+      if (isOfNode) settle(pending);
+      return !isOfNode;
+    });
   }
 
   /**
@@ -135,7 +132,7 @@ export class DiskImage {
 
   /** Each change or none, each sector or not; in some runs nearly all, in others nearly none. */
   #reordered(random: () => number): (pending: Pending) => Pending[] {
-    const share = random(), sector = this.#sectorBytes;
+    const share = random(), sector = this.sectorBytes;
     return (pending) => {
       if (pending.kind === "names") return random() < share ? [pending] : [];
       const { file, at, bytes } = pending, parts: Pending[] = [];

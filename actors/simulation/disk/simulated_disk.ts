@@ -78,15 +78,13 @@ export class PowerFailureError extends Error {
  */
 export class SimulatedDisk {
   readonly #image: DiskImage;
-  readonly #options: SimulatedDiskOptions;
   #operations = 0;
   #isDown = false;
   /** Handles of a program that died are of no use to the next one. */
   #life = 0;
 
   /** An empty disk. */
-  constructor(options: SimulatedDiskOptions = {}) {
-    this.#options = options;
+  constructor(private readonly options: SimulatedDiskOptions = {}) {
     this.#image = new DiskImage(options.sectorBytes ?? DEFAULT_SECTOR_BYTES);
   }
 
@@ -102,7 +100,7 @@ export class SimulatedDisk {
 
   /** The power fails now. */
   failPower(how: PowerFailure): void {
-    const random = this.#options.random?.(this.#operations) ?? (() => 0);
+    const random = this.options.random?.(this.#operations) ?? (() => 0);
     this.#isDown = true;
     this.#image.fail(how, random);
   }
@@ -120,18 +118,11 @@ export class SimulatedDisk {
   ): Promise<SimulatedFile> {
     await this.#turn();
     const { folder, name, node } = this.#find(path);
-    if (createNew && node) {
-      throw new Deno.errors.AlreadyExists(`File exists (os error 17): ${path}`);
-    }
+    if (createNew && node) throw exists(path);
     if (!createNew && !node) throw notFound(path);
-    let opened = node;
-    if (createNew) {
-      opened = newFile();
-      this.#begin(true);
-      this.#image.rename([{ folder, name, after: opened }]);
-    }
-    const life = this.#life;
-    return new SimulatedFile(this.#image, opened!, write, (needsRoom) => {
+    const opened = node ?? newFile(), life = this.#life;
+    if (!node) this.#rename(true, { folder, name, after: opened });
+    return new SimulatedFile(this.#image, opened, write, (needsRoom) => {
       if (life !== this.#life) throw new PowerFailureError();
       this.#begin(needsRoom);
     });
@@ -139,19 +130,15 @@ export class SimulatedDisk {
 
   /** All bytes of a file. @throws {Deno.errors.NotFound} (as a rejection). */
   async readFile(path: string): Promise<Uint8Array> {
-    await this.#turn();
-    const { node } = this.#find(path);
-    if (!node) throw notFound(path);
+    const node = await this.#nodeAt(path);
     if (node.kind === "folder") throw new Deno.errors.IsADirectory(`Is a directory: ${path}`);
     return node.bytes.slice();
   }
 
   /** The names in a folder, in no order that means anything. */
   async *readDir(path: string): AsyncGenerator<{ readonly name: string }, void> {
-    await this.#turn();
-    const { node } = this.#find(path);
-    if (!node) throw notFound(path);
-    if (node.kind === "file") throw new Deno.errors.NotADirectory(`Not a directory: ${path}`);
+    const node = await this.#nodeAt(path);
+    if (node.kind === "file") throw notFolder(path);
     for (const name of [...node.names.keys()].sort()) yield { name };
   }
 
@@ -162,9 +149,8 @@ export class SimulatedDisk {
     for (let depth = recursive ? 1 : parts.length; depth <= parts.length; depth++) {
       const { folder, name, node } = this.#find(`/${parts.slice(0, depth).join("/")}`);
       if (node?.kind === "folder" && recursive) continue;
-      if (node) throw new Deno.errors.AlreadyExists(`File exists (os error 17): ${path}`);
-      this.#begin(true);
-      this.#image.rename([{ folder, name, after: newFolder() }]);
+      if (node) throw exists(path);
+      this.#rename(true, { folder, name, after: newFolder() });
     }
   }
 
@@ -176,11 +162,7 @@ export class SimulatedDisk {
     if (target.node?.kind === "folder" && target.node.names.size > 0) {
       throw new Error(`Directory not empty (os error 39): rename '${from}' -> '${to}'`);
     }
-    this.#begin(true);
-    this.#image.rename([
-      { folder: source.folder, name: source.name, after: undefined },
-      { folder: target.folder, name: target.name, after: source.node },
-    ]);
+    this.#rename(true, { ...source, after: undefined }, { ...target, after: source.node });
   }
 
   /** Removes a file or folder; where `recursive`, what is in it first, one by one. */
@@ -194,8 +176,12 @@ export class SimulatedDisk {
         await this.remove(`${path}/${child}`, { recursive });
       }
     }
-    this.#begin(false);
-    this.#image.rename([{ folder, name, after: undefined }]);
+    this.#rename(false, { folder, name, after: undefined });
+  }
+
+  #rename(needsRoom: boolean, ...changes: Parameters<DiskImage["rename"]>[0]): void {
+    this.#begin(needsRoom);
+    this.#image.rename(changes);
   }
 
   /** Everything takes a turn, as on a real disk, and needs power. */
@@ -207,12 +193,19 @@ export class SimulatedDisk {
   /** Begins an operation, which may go wrong. */
   #begin(needsRoom: boolean): void {
     if (this.#isDown) throw new PowerFailureError();
-    const fault = this.#options.fails?.(this.#operations, needsRoom);
+    const fault = this.options.fails?.(this.#operations, needsRoom);
     this.#operations++;
     if (fault === "full") throw noRoom();
     if (fault === undefined) return;
     this.failPower(fault);
     throw new PowerFailureError();
+  }
+
+  async #nodeAt(path: string): Promise<Node> {
+    await this.#turn();
+    const { node } = this.#find(path);
+    if (node) return node;
+    throw notFound(path);
   }
 
   #find(path: string): { folder: FolderNode; name: string; node: Node | undefined } {
@@ -221,7 +214,7 @@ export class SimulatedDisk {
     for (const part of parts) {
       const next = folder.names.get(part);
       if (!next) throw notFound(path);
-      if (next.kind === "file") throw new Deno.errors.NotADirectory(`Not a directory: ${path}`);
+      if (next.kind === "file") throw notFolder(path);
       folder = next;
     }
     return name === undefined
@@ -230,14 +223,15 @@ export class SimulatedDisk {
   }
 }
 
-function partsOf(path: string): string[] {
-  return path.split("/").filter((part) => part !== "" && part !== ".");
-}
+const partsOf = (path: string) => path.split("/").filter((part) => part !== "" && part !== ".");
 
-function notFound(path: string): Error {
-  return new Deno.errors.NotFound(`No such file or directory (os error 2): ${path}`);
-}
+const notFound = (path: string) =>
+  new Deno.errors.NotFound(`No such file or directory (os error 2): ${path}`);
 
-function noRoom(): Error {
-  return Object.assign(new Error("No space left on device (os error 28)"), { code: "ENOSPC" });
-}
+const exists = (path: string) =>
+  new Deno.errors.AlreadyExists(`File exists (os error 17): ${path}`);
+
+const notFolder = (path: string) => new Deno.errors.NotADirectory(`Not a directory: ${path}`);
+
+const noRoom = () =>
+  Object.assign(new Error("No space left on device (os error 28)"), { code: "ENOSPC" });

@@ -8,24 +8,15 @@ import type { DiskImage, FileNode, Node } from "./disk_image.ts";
 
 /** An open file or folder of a `SimulatedDisk`. */
 export class SimulatedFile implements Disposable {
-  readonly #image: DiskImage;
-  readonly #node: Node;
-  readonly #isWritable: boolean;
-  readonly #begin: (needsRoom: boolean) => void;
   #position = 0;
 
   /** Made by `SimulatedDisk.open`. */
   constructor(
-    image: DiskImage,
-    node: Node,
-    isWritable: boolean,
-    begin: (needsRoom: boolean) => void,
-  ) {
-    this.#image = image;
-    this.#node = node;
-    this.#isWritable = isWritable;
-    this.#begin = begin;
-  }
+    private readonly image: DiskImage,
+    private readonly node: Node,
+    private readonly isWritable: boolean,
+    private readonly begin: (needsRoom: boolean) => void,
+  ) {}
 
   /** Reads into `into`; null at the end. */
   async read(into: Uint8Array): Promise<number | null> {
@@ -40,9 +31,9 @@ export class SimulatedFile implements Disposable {
   /** Writes bytes, and says how many. */
   async write(bytes: Uint8Array): Promise<number> {
     await Promise.resolve();
-    if (!this.#isWritable) throw new Deno.errors.PermissionDenied("Bad file descriptor");
-    this.#begin(true);
-    this.#image.write(this.#file(), this.#position, bytes);
+    if (!this.isWritable) throw new Deno.errors.PermissionDenied("Bad file descriptor");
+    this.begin(true);
+    this.image.write(this.#file(), this.#position, bytes);
     this.#position += bytes.length;
     return bytes.length;
   }
@@ -63,8 +54,8 @@ export class SimulatedFile implements Disposable {
   async sync(): Promise<void> {
     await Promise.resolve();
     // A file system may look for room only now.
-    this.#begin(true);
-    this.#image.sync(this.#node);
+    this.begin(true);
+    this.image.sync(this.node);
   }
 
   /** See {@linkcode sync}. */
@@ -76,7 +67,7 @@ export class SimulatedFile implements Disposable {
   [Symbol.dispose](): void {}
 
   #file(): FileNode {
-    if (this.#node.kind === "file") return this.#node;
+    if (this.node.kind === "file") return this.node;
     throw new Deno.errors.IsADirectory("Is a directory");
   }
 }

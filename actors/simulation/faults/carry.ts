@@ -13,25 +13,25 @@ import type { Frame } from "../../runtime/transports/wire.ts";
 import type { ActorRef } from "../../runtime/types.ts";
 import type { Fault } from "./faults.ts";
 
-/** Who sends a frame to whom, if both are actors and it may be lost. */
-export function endsOf(
-  isolate: Isolate,
-  frame: Frame,
-): { from: ActorRef; to: ActorRef } | undefined {
-  const ends = frame.kind === "message" ? frame : answerEnds(isolate, frame);
-  if (!ends || ends.from.serial === ends.to.serial) return undefined;
-  return isOfScenario(isolate, ends.from) || isOfScenario(isolate, ends.to) ? undefined : ends;
+/** The ends of the way of a frame. */
+interface Ends {
+  readonly from: ActorRef;
+  readonly to: ActorRef;
 }
 
-function answerEnds(isolate: Isolate, frame: Frame): { from: ActorRef; to: ActorRef } | undefined {
+/** Who sends a frame to whom, if both are actors and it may be lost. */
+export function endsOf(isolate: Isolate, frame: Frame): Ends | undefined {
+  const ends = frame.kind === "message" ? frame : answerEnds(isolate, frame);
+  if (!ends || ends.from.serial === ends.to.serial) return undefined;
+  // The actor without a parent is the scenario's own.
+  const known = [ends.from, ends.to].map(({ serial }) => isolate.actors.get(serial));
+  return known.some((actor) => actor && !actor.parent) ? undefined : ends;
+}
+
+function answerEnds(isolate: Isolate, frame: Frame): Ends | undefined {
   if (frame.kind !== "answer" || frame.outcome.status === "gone") return undefined;
   const pending = isolate.asks.get(frame.ask);
   return pending?.asker && { from: pending.to, to: pending.from };
-}
-
-function isOfScenario({ actors }: Isolate, { serial }: ActorRef): boolean {
-  const actor = actors.get(serial);
-  return actor !== undefined && !actor.parent;
 }
 
 /** Delivers a frame as often, and as late, as a fault says. */

@@ -4,11 +4,12 @@
  * @module
  */
 
-import { type Actor, stepsOf } from "../../runtime/actor/actor.ts";
+import type { Actor } from "../../runtime/actor/actor.ts";
 import type { Work } from "../../runtime/mailbox/choose.ts";
 import { describeFailure } from "../../runtime/failure.ts";
 import type { Isolate } from "../../runtime/isolate/isolate.ts";
 import { fail } from "../../runtime/actor/lifecycle.ts";
+import { named } from "../failure.ts";
 import type { Frame } from "../../runtime/transports/wire.ts";
 
 /** An actor that crashes in the middle of its handler: the rest of that is heard by nobody. */
@@ -37,13 +38,11 @@ export function isFromDead(dying: Dying, frame: Frame): boolean {
  */
 export function kill(isolate: Isolate, { actor, envelope }: Work): void {
   if (actor.state === "stopping") return;
-  const steps = stepsOf(actor), hasBegun = steps.some((step) => step.envelope === envelope);
-  for (const id of steps.flatMap(({ asks }) => [...asks])) isolate.asks.take(id)?.cancel();
-  for (const { ends } of steps) ends?.();
+  const { step } = actor;
+  for (const id of step?.asks ?? []) isolate.asks.take(id)?.cancel();
+  step?.ends?.();
   actor.step = undefined;
-  actor.parked.clear();
-  if (!hasBegun && envelope.replyTo) actor.owed.set(envelope.replyTo, true);
-  const error = new Error(`"${actor.ref.id}" was made to crash`);
-  error.name = "InjectedCrash";
+  if (step?.envelope !== envelope && envelope.replyTo) actor.owed.set(envelope.replyTo, true);
+  const error = named("InjectedCrash", `"${actor.ref.id}" was made to crash`);
   fail(isolate, actor, describeFailure(actor.ref.id, "exit", error));
 }

@@ -63,30 +63,17 @@ const SITE_ARMED = 0.25, SITE_FIRES = 0.25;
 const CRASHES: readonly FaultKind[] = ["crash-before", "crash-amid", "crash-after"];
 const HOLDS: readonly FaultKind[] = ["stall", "slow-edge", "partition"];
 const CARRIES: readonly FaultKind[] = ["loss", "duplication"];
+const OUTAGES: readonly FaultKind[] = ["disk-torn", "disk-reordered"];
+const DISKS: readonly FaultKind[] = [...OUTAGES, "disk-full"];
 
 const DEFAULT_RATE = 0.02;
 const DEFAULT_STALL_MS = 1000;
 
 /** The faults of one run. */
-export interface Faults {
-  /** Faults that happened. */
-  readonly done: readonly Fault[];
-  /** The stall, slow edge or partition that begins before this step, if one does. */
-  holds(candidates: readonly Candidate[], step: number, actors: () => readonly string[]):
-    | Fault
-    | undefined;
-  /** What happens to a message on its way, if anything does. */
-  carries(message: string, to: string, step: number): Fault | undefined;
-  /** What happens to a disk in an operation, if anything does. */
-  failsDisk(operation: number, needsRoom: boolean, step: number): Fault | undefined;
-  /** The crash of this step, if it has one. */
-  crashes(actor: string, step: number): Fault | undefined;
-  /** Whether a site fails. */
-  failsAt(site: string, step: number): boolean;
-}
+export type Faults = ReturnType<typeof drawnFaults>;
 
 /** Faults drawn by chance: a stream of its own, so that the order of the run stays as it is. */
-export function drawnFaults(seed: number, options: FaultOptions): Faults {
+export function drawnFaults(seed: number, options: FaultOptions) {
   const { kinds, max = 1, rate = DEFAULT_RATE, rates, stallMs = DEFAULT_STALL_MS } = options;
   const next = substream(seed, "faults"), done: Fault[] = [];
   const armed = new Map<string, boolean>();
@@ -98,17 +85,21 @@ export function drawnFaults(seed: number, options: FaultOptions): Faults {
     if (rates) return possible.find((kind) => (drawn -= rates[kind] ?? rate) < 0);
     return drawn < rate ? possible[Math.floor(next() * possible.length)] : undefined;
   };
-  const happen = (fault: Fault) => {
+  const happen = (fault: Fault): Fault | undefined => {
     done.push(fault);
     return fault;
   };
   return {
-    done,
-    holds(candidates, step, actors) {
+    /** Faults that happened. */
+    done: done as readonly Fault[],
+    /** The stall, slow edge or partition that begins before this step, if one does. */
+    holds(candidates: readonly Candidate[], step: number, actors: () => readonly string[]) {
       const kind = draw(HOLDS);
       if (!kind) return undefined;
       if (kind === "partition") {
-        const target = sideOf(actors(), mayHit, next);
+        // Some of the actors, but not all.
+        const all = actors(), side = all.filter((id) => mayHit(id) && next() < 0.5);
+        const target = side.slice(side.length === all.length ? 1 : 0).join("|");
         return target === "" ? undefined : happen({ step, kind, target, forMs: stallMs });
       }
       const { actor, from } = candidates[Math.floor(next() * candidates.length)]!;
@@ -116,7 +107,8 @@ export function drawnFaults(seed: number, options: FaultOptions): Faults {
       const target = kind === "stall" ? actor : `${from}>${actor}`;
       return happen({ step, kind, target, forMs: stallMs });
     },
-    crashes(actor, step) {
+    /** The crash of this step, if it has one. */
+    crashes(actor: string, step: number) {
       if (!mayHit(actor)) return undefined;
       const kind = draw(CRASHES);
       if (kind !== "crash-amid") return kind && happen({ step, kind, target: actor });
@@ -124,71 +116,45 @@ export function drawnFaults(seed: number, options: FaultOptions): Faults {
       while (next() < 0.5) sends++;
       return happen({ step, kind, target: actor, sends });
     },
-    carries(message, to, step) {
+    /** The loss or the copy of a message on its way, if it has one. */
+    carries(message: string, to: string, step: number) {
       if (!mayHit(to)) return undefined;
       const kind = draw(CARRIES);
       // A copy comes right behind the message, or when everybody has long forgotten it.
       const isLate = kind === "duplication" && next() < 0.5;
       return kind && happen({ step, kind, target: message, ...isLate && { forMs: stallMs } });
     },
-    failsDisk(operation, needsRoom, step) {
-      const kind = draw([
-        "disk-torn",
-        "disk-reordered",
-        ...needsRoom ? ["disk-full" as const] : [],
-      ]);
+    /** The failure of a disk in an operation, if it fails. */
+    failsDisk(operation: number, needsRoom: boolean, step: number) {
+      const kind = draw(needsRoom ? DISKS : OUTAGES);
       return kind && happen({ step, kind, target: `disk#${operation}` });
     },
-    failsAt(site, step) {
-      if (!kinds.includes("site") || done.length >= max) return false;
-      if (!armed.has(site)) armed.set(site, next() < SITE_ARMED);
-      if (!armed.get(site) || next() >= SITE_FIRES) return false;
-      happen({ step, kind: "site", target: site });
-      return true;
+    /** The failure of a site that asks, if it fails. */
+    failsAt(site: string, step: number) {
+      if (!kinds.includes("site") || done.length >= max) return undefined;
+      const isArmed = armed.getOrInsertComputed(site, () => next() < SITE_ARMED);
+      if (!isArmed || next() >= SITE_FIRES) return undefined;
+      return happen({ step, kind: "site", target: site });
     },
   };
-}
-
-/** Some of the actors, but not all; empty where there are too few. */
-function sideOf(
-  actors: readonly string[],
-  mayHit: (id: string) => boolean,
-  next: () => number,
-): string {
-  const side = actors.filter((id) => mayHit(id) && next() < 0.5);
-  return side.length === actors.length ? side.slice(1).join("|") : side.join("|");
 }
 
 /** Faults that are known: those of a run before, or what is left of them. */
 export function knownFaults(faults: readonly Fault[]): Faults {
   const open = [...faults], done: Fault[] = [];
-  const take = (step: number, isIt: (fault: Fault) => boolean) => {
-    const index = open.findIndex((fault) => fault.step <= step && isIt(fault));
-    if (index < 0) return undefined;
-    const [fault] = open.splice(index, 1);
-    done.push(fault!);
-    return fault;
+  const take = (step: number, kinds: readonly FaultKind[], target?: string) => {
+    const index = open.findIndex((fault) =>
+      fault.step <= step && kinds.includes(fault.kind) && (target ?? fault.target) === fault.target
+    );
+    if (index >= 0) done.push(...open.splice(index, 1));
+    return index >= 0 ? done.at(-1) : undefined;
   };
   return {
     done,
-    holds: (_, step) => take(step, ({ kind }) => HOLDS.includes(kind)),
-    carries: (message, _, step) =>
-      take(step, ({ kind, target }) => CARRIES.includes(kind) && target === message),
-    failsDisk: (operation, _, step) =>
-      take(step, ({ kind, target }) => kind.startsWith("disk") && target === `disk#${operation}`),
-    crashes: (actor, step) =>
-      take(step, ({ kind, target }) => kind.startsWith("crash") && target === actor),
-    failsAt: (site, step) =>
-      take(step, ({ kind, target }) => kind === "site" && target === site) !== undefined,
+    holds: (_, step) => take(step, HOLDS),
+    carries: (message, _, step) => take(step, CARRIES, message),
+    failsDisk: (operation, _, step) => take(step, DISKS, `disk#${operation}`),
+    crashes: (actor, step) => take(step, CRASHES, actor),
+    failsAt: (site, step) => take(step, ["site"], site),
   };
 }
-
-/** No faults. */
-export const NO_FAULTS: Faults = {
-  done: [],
-  holds: () => undefined,
-  carries: () => undefined,
-  failsDisk: () => undefined,
-  crashes: () => undefined,
-  failsAt: () => false,
-};

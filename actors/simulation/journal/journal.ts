@@ -8,10 +8,6 @@
  * ends with a `sum` of itself and of all before it that its isolate wrote, the header first: see
  * {@linkcode Seal}.
  *
- * [Note: version 1] Until 0.1.0 lines had no sums and isolates no ends. Such a journal is read as it
- * is: its steps' hashes and the digests of its messages are checked, its other fields (header, deeds,
- * states, readings) are believed, and a tail that is cut between two lines is not noticed.
- *
  * @module
  */
 
@@ -33,19 +29,15 @@ import { decodePayload } from "./payload_codec.ts";
 import { addStep, type StepRecord } from "./recorder.ts";
 import { Seal, sumIn } from "./seal.ts";
 
-/** Version of the format that is written. A change breaks every committed fixture, so the changelog
- * must say it. */
+/** Version of the format. No other is read. */
 export const JOURNAL_VERSION = 2;
-
-/** Versions that are read. */
-const VERSIONS: readonly unknown[] = [1, JOURNAL_VERSION];
 
 /** What a journal is of. */
 export interface JournalHeader {
   /** Tells it from other files. */
   readonly format: "troupe-journal";
-  /** {@linkcode JOURNAL_VERSION} when it was written. */
-  readonly version: number;
+  /** Version of the format. */
+  readonly version: typeof JOURNAL_VERSION;
   /** Version of the package that wrote it. */
   readonly package: string;
   /** Root of all that was random. */
@@ -73,8 +65,7 @@ export interface Journal {
   readonly payloads: ReadonlyMap<string, unknown>;
   /** The last line was not whole: the program died while it was written. */
   readonly isTorn: boolean;
-  /** Isolates of which the end is missing: they were killed, or the journal was cut. Of version 1
-   * always empty. */
+  /** Isolates of which the end is missing: they were killed, or the journal was cut. */
   readonly unfinished: readonly number[];
 }
 
@@ -95,22 +86,19 @@ export interface Journal {
  *
  * const path = await Deno.makeTempFile();
  * await Deno.writeTextFile(path, '{"format":"troupe-journal","version":99}\n');
- * await assert.rejects(
- *   readJournal(path),
- *   /Cannot read a journal: its version must be 1 or 2, received 99/,
- * );
+ * await assert.rejects(readJournal(path), /Cannot read ".+": its version must be 2, received 99/);
  * await Deno.remove(path);
  * ```
  */
 export async function readJournal(path: string): Promise<Journal> {
-  const reader = new Reader();
+  const reader = new Reader(path);
   const isTorn = await readLines(path, (line) => reader.add(line));
   return reader.end(isTorn);
 }
 
 /** Reads the text of a journal; see {@linkcode readJournal}. */
-export function parseJournal(text: string): Journal {
-  const lines = text.split("\n"), reader = new Reader();
+export function parseJournal(text: string, path = "journal"): Journal {
+  const lines = text.split("\n"), reader = new Reader(path);
   const isTorn = lines.pop() !== "";
   for (const line of lines) reader.add(line);
   return reader.end(isTorn);
@@ -125,13 +113,13 @@ export function payloadOf({ payloads }: Journal, { n, payload }: StepRecord): un
   );
 }
 
-/** What was read of an isolate. */
-interface Written {
-  readonly seal: Seal;
-  readonly hash: Digest;
-  steps: number;
-  isOver: boolean;
-}
+/** The first fields of the header. */
+const WRITTEN = { format: "troupe-journal", version: JOURNAL_VERSION };
+
+/** The lines that were read of an isolate, of which there are none yet. */
+const newIsolate = (header: string, number: number) => ({
+  ...{ seal: new Seal(header, number), hash: new Digest(), steps: 0, isOver: false },
+});
 
 /** Takes in a journal line by line. */
 class Reader {
@@ -141,7 +129,10 @@ class Reader {
   #lines = 0;
   readonly #steps: StepRecord[] = [];
   readonly #payloads = new Map<string, unknown>();
-  readonly #isolates = new Map<number, Written>();
+  readonly #isolates = new Map<number, ReturnType<typeof newIsolate>>();
+
+  /** @param path the file, for errors. */
+  constructor(private readonly path: string) {}
 
   /** Checks a line and takes it in. */
   add(text: string): void {
@@ -155,34 +146,29 @@ class Reader {
   /** All that was read. */
   end(isTorn: boolean): Journal {
     if (!this.#header) throw unread(1, "be the header of a journal", undefined);
-    const common = { header: this.#header, steps: this.#steps, payloads: this.#payloads, isTorn };
-    if (!this.#isSealed) return { ...common, unfinished: [] };
     const isolates = new Set([0, ...this.#isolates.keys(), ...this.#steps.flatMap(spawnedIn)]);
     const unfinished = [...isolates].filter((one) => !this.#isolates.get(one)?.isOver);
-    return { ...common, unfinished: unfinished.sort((a, b) => a - b) };
-  }
-
-  get #isSealed(): boolean {
-    return this.#header!.version > 1;
+    return {
+      header: this.#header,
+      steps: this.#steps,
+      payloads: this.#payloads,
+      isTorn,
+      unfinished: unfinished.sort((a, b) => a - b),
+    };
   }
 
   #begin(line: Line, text: string): void {
-    const { format, version } = line;
-    if (format !== "troupe-journal") {
+    for (const [name, must] of Object.entries(WRITTEN)) {
+      const received = line[name];
+      if (received === must) continue;
       throw new SyntaxError(
-        `Cannot read a journal: its format must be troupe-journal, received ${excerpt(format)}`,
-      );
-    }
-    if (!VERSIONS.includes(version)) {
-      throw new SyntaxError(
-        `Cannot read a journal: its version must be ${VERSIONS.join(" or ")}, received ${
-          excerpt(version)
+        `Cannot read ${excerpt(this.path)}: its ${name} must be ${must}, received ${
+          excerpt(received)
         }`,
       );
     }
     checkFields(line, HEADER_FIELDS, 1);
     this.#header = line as unknown as JournalHeader;
-    if (!this.#isSealed) return;
     checkSum(new Seal(), text, 1);
     this.#sum = sumIn(text);
   }
@@ -201,16 +187,14 @@ class Reader {
           "was written",
       );
     }
-    this.#checkSum(isolate, text);
+    checkSum(isolate.seal, text, this.#lines);
     isolate.steps++;
     this.#steps.push(step);
   }
 
   #addMessage(line: Line, text: string): void {
-    if (this.#isSealed) {
-      checkFields(line, MESSAGE_FIELDS, this.#lines);
-      this.#checkSum(this.#isolateOf(line["isolate"] as number), text);
-    }
+    checkFields(line, MESSAGE_FIELDS, this.#lines);
+    checkSum(this.#isolateOf(line["isolate"] as number).seal, text, this.#lines);
     const digest = digestOfEncoded(line["is"]);
     if (digest !== line["payload"]) {
       throw unread(this.#lines, `hold the message ${excerpt(line["payload"])}`, digest);
@@ -224,23 +208,15 @@ class Reader {
     if (line["end"] !== isolate.steps) {
       throw unread(this.#lines, `be the end after ${isolate.steps} steps`, line["end"]);
     }
-    this.#checkSum(isolate, text);
+    checkSum(isolate.seal, text, this.#lines);
     isolate.isOver = true;
   }
 
   /** What was read of an isolate that has not ended. */
-  #isolateOf(number: number): Written {
-    let isolate = this.#isolates.get(number);
-    if (!isolate) {
-      isolate = { seal: new Seal(this.#sum, number), hash: new Digest(), steps: 0, isOver: false };
-      this.#isolates.set(number, isolate);
-    }
+  #isolateOf(number: number) {
+    const isolate = this.#isolates.getOrInsertComputed(number, () => newIsolate(this.#sum, number));
     if (!isolate.isOver) return isolate;
     throw unread(this.#lines, `be of an isolate that goes on`, `a line of ${number} after its end`);
-  }
-
-  #checkSum({ seal }: Written, text: string): void {
-    if (this.#isSealed) checkSum(seal, text, this.#lines);
   }
 }
 

@@ -15,9 +15,6 @@ const isCount: Is = (value) => Number.isSafeInteger(value) && (value as number) 
 const isNumber: Is = (value) => Number.isFinite(value);
 const isDigest: Is = (value) => isText(value) && /^[0-9a-f]{16}$/.test(value as string);
 const isListOf = (is: Is): Is => (value) => Array.isArray(value) && value.every(is);
-const isTrue: Is = (value) => value === true;
-const isAnything: Is = () => true;
-
 /** Deepest nesting of a configuration. */
 const MAX_DEPTH = 32;
 
@@ -29,33 +26,24 @@ const isHashes: Is = (value) =>
   typeof value === "object" && value !== null && !Array.isArray(value) &&
   Object.values(value).every(isText);
 
-/** A field: what it must be, in words, and whether it may be left out. */
-interface Field {
-  readonly is: Is;
-  readonly must: string;
-  readonly mayMiss?: true;
-}
+/** The fields of one kind of line, with what each must be; those with `?` may be left out. */
+export type Fields = Readonly<Record<string, readonly [is: Is, must: string]>>;
 
-/** The fields of one kind of line. */
-export type Fields = Readonly<Record<string, Field>>;
-
-const TEXT = { is: isText, must: "text" } as const;
-const COUNT = { is: isCount, must: "a whole number from 0" } as const;
-const NUMBER = { is: isNumber, must: "a number" } as const;
-const DIGEST = { is: isDigest, must: "16 hexadecimal digits" } as const;
-const TEXTS = { is: isListOf(isText), must: "a list of texts" } as const;
-const optional = <F extends Field>(field: F) => ({ ...field, mayMiss: true } as const);
+const TEXT = [isText, "text"] as const;
+const COUNT = [isCount, "a whole number from 0"] as const;
+const DIGEST = [isDigest, "16 hexadecimal digits"] as const;
+const TEXTS = [isListOf(isText), "a list of texts"] as const;
 
 /** Fields of the header, but those that tell it from other files. */
 export const HEADER_FIELDS: Fields = {
   package: TEXT,
-  seed: { is: Number.isSafeInteger, must: "a whole number" },
+  seed: [Number.isSafeInteger, "a whole number"],
   strategy: TEXT,
-  configuration: {
-    is: (value) => isShallow(value, MAX_DEPTH),
-    must: `nested at most ${MAX_DEPTH} deep`,
-  },
-  actors: { is: isHashes, must: "a record of texts" },
+  configuration: [
+    (value) => isShallow(value, MAX_DEPTH),
+    `nested at most ${MAX_DEPTH} deep`,
+  ],
+  actors: [isHashes, "a record of texts"],
   device: TEXT,
   deno: TEXT,
 };
@@ -64,34 +52,29 @@ export const HEADER_FIELDS: Fields = {
 export const STEP_FIELDS: Fields = {
   n: COUNT,
   isolate: COUNT,
-  t: NUMBER,
+  t: [isNumber, "a number"],
   actor: TEXT,
-  from: {
-    is: (value) => isText(value) && /#\d{1,15}$/.test(value as string),
-    must: "an actor and a number, such as stage-1#7",
-  },
+  from: [
+    (value) => isText(value) && /#\d{1,15}$/.test(value as string),
+    "an actor and a number, such as stage-1#7",
+  ],
   type: TEXT,
-  name: optional(TEXT),
-  isQuestion: optional({ is: isTrue, must: "true" }),
+  "name?": TEXT,
+  "isQuestion?": [(value) => value === true, "true"],
   payload: DIGEST,
-  choice: optional(COUNT),
-  arity: optional(COUNT),
-  waits: optional(COUNT),
-  faults: optional(TEXTS),
-  timers: optional(COUNT),
+  "choice?": COUNT,
+  "arity?": COUNT,
+  "waits?": COUNT,
+  "faults?": TEXTS,
   did: TEXTS,
-  reads: optional({ is: isListOf(isNumber), must: "a list of numbers" }),
-  state: optional(DIGEST),
+  "reads?": [isListOf(isNumber), "a list of numbers"],
+  "state?": DIGEST,
   chain: DIGEST,
   hash: DIGEST,
 };
 
-/** Fields of a message that is kept, since lines are sealed. */
-export const MESSAGE_FIELDS: Fields = {
-  payload: DIGEST,
-  isolate: COUNT,
-  is: { is: isAnything, must: "a message" },
-};
+/** Fields of a message that is kept, beside the message. */
+export const MESSAGE_FIELDS: Fields = { payload: DIGEST, isolate: COUNT };
 
 /** Fields of the end of an isolate. */
 export const END_FIELDS: Fields = { end: COUNT, isolate: COUNT };
@@ -118,9 +101,9 @@ export function parseLine(text: string, number: number): Line {
 
 /** Checks every field of a line. @throws {SyntaxError} naming the first that is wrong. */
 export function checkFields(line: Line, fields: Fields, number: number): void {
-  for (const [name, { is, must, mayMiss }] of Object.entries(fields)) {
-    const value = Object.hasOwn(line, name) ? line[name] : undefined;
-    if (value === undefined ? mayMiss : is(value)) continue;
+  for (const [key, [is, must]] of Object.entries(fields)) {
+    const name = key.replace("?", ""), value = Object.hasOwn(line, name) ? line[name] : undefined;
+    if (value === undefined ? name !== key : is(value)) continue;
     throw unread(number, `have as "${name}" ${must}`, value);
   }
 }
@@ -145,17 +128,8 @@ export function excerpt(value: unknown): string {
 
 /** The parts of a step record that count in a running hash. */
 export function hashedOf(step: StepRecord): HashedStep {
-  const { t, actor, from, type, name = "", payload, choice = UNCHOSEN, arity = 0 } = step;
-  const end = from.lastIndexOf("#");
-  return {
-    t,
-    actor,
-    from: from.slice(0, end),
-    nth: Number(from.slice(end + 1)),
-    type,
-    name,
-    payload: [parseInt(payload.slice(0, 8), 16) | 0, parseInt(payload.slice(8), 16) | 0],
-    choice,
-    arity,
-  };
+  const { from, name = "", choice = UNCHOSEN, arity = 0 } = step, end = from.lastIndexOf("#");
+  const lane = (at: number) => parseInt(step.payload.slice(at, at + 8), 16) | 0;
+  const payload = [lane(0), lane(8)] as const, nth = Number(from.slice(end + 1));
+  return { ...step, from: from.slice(0, end), nth, name, payload, choice, arity };
 }

@@ -29,55 +29,43 @@ export async function readLines(path: string, onLine: (line: string) => void): P
   await checkFile(path);
   using file = await Deno.open(path);
   const chunk = new Uint8Array(CHUNK_BYTES);
-  let number = 1, pieces: Uint8Array<ArrayBuffer>[] = [], length = 0;
-  const add = (bytes: Uint8Array<ArrayBuffer>) => {
+  const decoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
+  let number = 1, line = "", length = 0;
+  const add = (bytes: Uint8Array, isWhole: boolean) => {
     if (length === 0 && bytes.length > 0 && bytes[0] !== RECORD_BEGIN) {
-      throw unread(number, "be a JSON record", textOf([bytes.subarray(0, 80)]) ?? "other bytes");
+      throw unread(number, "be a JSON record", new TextDecoder().decode(bytes.subarray(0, 80)));
     }
     length += bytes.length;
     const limit = number === 1 ? MAX_HEADER_BYTES : MAX_LINE_BYTES;
     if (length > limit) throw unread(number, `have at most ${limit} bytes`, "more");
-    pieces.push(bytes);
+    try {
+      line += decoder.decode(bytes, { stream: !isWhole });
+    } catch {
+      throw unread(number, "be UTF-8 text", "other bytes");
+    }
   };
   for (;;) {
     const count = await file.read(chunk);
     if (count === null) return length > 0;
     let begin = 0;
     for (let end; (end = chunk.indexOf(LINE_END, begin)) >= 0 && end < count; begin = end + 1) {
-      add(chunk.subarray(begin, end));
-      const line = textOf(pieces);
-      if (line === undefined) throw unread(number, "be UTF-8 text", "other bytes");
+      add(chunk.subarray(begin, end), true);
       onLine(line);
-      [pieces, length] = [[], 0];
+      [line, length] = ["", 0];
       number++;
     }
-    // The chunk is read into again.
-    add(chunk.slice(begin, count));
+    add(chunk.subarray(begin, count), false);
   }
 }
 
 async function checkFile(path: string): Promise<void> {
-  let info: Deno.FileInfo;
-  try {
-    info = await Deno.stat(path);
-  } catch (error) {
+  const info = await Deno.stat(path).catch((error) => {
     if (!(error instanceof Deno.errors.NotFound)) throw error;
-    throw new Deno.errors.NotFound(
-      `Cannot read a journal: ${excerpt(path)} must be a file, received none`,
-    );
-  }
+    throw new Deno.errors.NotFound(mustBeFile(path, "none"));
+  });
   if (info.isFile) return;
-  const kind = info.isDirectory ? "a folder" : "a pipe or a device";
-  throw new TypeError(`Cannot read a journal: ${excerpt(path)} must be a file, received ${kind}`);
+  throw new TypeError(mustBeFile(path, info.isDirectory ? "a folder" : "a pipe or a device"));
 }
 
-/** The text of bytes; undefined when they are none. */
-function textOf(pieces: readonly Uint8Array<ArrayBuffer>[]): string | undefined {
-  const decoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
-  try {
-    const texts = pieces.map((piece) => decoder.decode(piece, { stream: true }));
-    return texts.join("") + decoder.decode();
-  } catch {
-    return undefined;
-  }
-}
+const mustBeFile = (path: string, received: string) =>
+  `Cannot read a journal: ${excerpt(path)} must be a file, received ${received}`;

@@ -8,7 +8,7 @@ import about from "../../../deno.json" with { type: "json" };
 import type { Observer, ObserverSpec } from "../../runtime/observer.ts";
 import { JOURNAL_VERSION, type JournalHeader } from "./journal.ts";
 import { hashModules } from "./module_hashes.ts";
-import { openPen, type Pen, unwritten } from "./pen.ts";
+import { openPen, type Pen, type PenOptions, unwritten } from "./pen.ts";
 import { Recorder } from "./recorder.ts";
 import { Seal, sumIn } from "./seal.ts";
 
@@ -77,19 +77,28 @@ export async function beginJournal(options: JournalOptions): Promise<ObserverSpe
   const init: AppenderInit = { path, header: await writeHeader(options), payloads, flushMs };
   // Functions do not travel to other isolates, and need not: all of them write to one disk.
   if (onFailure) listeners.set(path, onFailure);
-  const permissions = { read: [path], write: [path] };
-  return { module: import.meta.url, export: "openAppender", init, permissions };
+  return { module: import.meta.url, export: "openAppender", init };
 }
 
 /** Writes the header, and returns its sum. */
 async function writeHeader(options: JournalOptions): Promise<string> {
-  const header = new Seal().close(JSON.stringify(await headerOf(options)));
-  try {
-    await Deno.writeTextFile(options.path, `${header}\n`);
-  } catch (error) {
-    throw unwritten(options.path, error);
-  }
-  return sumIn(header);
+  const { path, seed = 0, strategy = "real", configuration = null } = options;
+  const header: JournalHeader = {
+    format: "troupe-journal",
+    version: JOURNAL_VERSION,
+    package: packageVersion,
+    seed,
+    strategy,
+    configuration,
+    actors: await hashModules(options.actors ?? []),
+    device: options.device ?? "none",
+    deno: Deno.version.deno,
+  };
+  const line = new Seal().close(JSON.stringify(header));
+  await Deno.writeTextFile(path, `${line}\n`).catch((error) => {
+    throw unwritten(path, error);
+  });
+  return sumIn(line);
 }
 
 /** Who wants to be told that a journal takes no more, by its path. */
@@ -101,30 +110,12 @@ function warn(error: Error): void {
   console.warn(error.message);
 }
 
-async function headerOf(options: JournalOptions): Promise<JournalHeader> {
-  const { seed = 0, strategy = "real", configuration, actors = [], device = "none" } = options;
-  return {
-    format: "troupe-journal",
-    version: JOURNAL_VERSION,
-    package: packageVersion,
-    seed,
-    strategy,
-    configuration: configuration ?? null,
-    actors: await hashModules(actors),
-    device,
-    deno: Deno.version.deno,
-  };
-}
-
 /** The version of this package. */
 export const packageVersion: string = about.version;
 
 /** What an isolate needs to append to a journal. */
-interface AppenderInit {
-  readonly path: string;
-  readonly header: string;
+interface AppenderInit extends Pick<PenOptions, "path" | "header" | "flushMs"> {
   readonly payloads: boolean;
-  readonly flushMs: number;
 }
 
 /**
@@ -177,10 +168,9 @@ export function openAppender(isolate: number, init: unknown): Observer {
  * ```
  */
 export async function writeJournal(options: JournalOptions): Promise<Pen> {
-  const { path, flushMs = FLUSH_MS, onFailure = rethrow } = options;
+  const { path, flushMs = FLUSH_MS } = options;
+  const onFailure = options.onFailure ?? ((error: Error) => {
+    throw error;
+  });
   return openPen({ path, header: await writeHeader(options), isolate: 0, flushMs, onFailure });
-}
-
-function rethrow(error: Error): never {
-  throw error;
 }

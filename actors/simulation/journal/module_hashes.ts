@@ -4,6 +4,8 @@
  * @module
  */
 
+import { posix } from "node:path";
+
 /** Relative imports of a module's text, those in comments included, which do no harm. */
 const IMPORTS = /(?:\bfrom|\bimport\s*\(?|\bnew URL\()\s*["'](\.{1,2}\/[^"']+)["']/g;
 
@@ -34,7 +36,8 @@ export async function hashModules(
     const next = new Set<string>();
     for (const { module, text } of read) {
       if (text === undefined) continue;
-      hashes.set(module, await sha256(text));
+      const hash = await crypto.subtle.digest("SHA-256", new TextEncoder().encode(text));
+      hashes.set(module, new Uint8Array(hash).toHex());
       for (const imported of importsOf(module, text)) next.add(imported);
     }
     found = [...next].filter((module) => !hashes.has(module));
@@ -60,16 +63,8 @@ async function readModule(module: string): Promise<string | undefined> {
   return undefined;
 }
 
-async function sha256(text: string): Promise<string> {
-  const hash = await crypto.subtle.digest("SHA-256", new TextEncoder().encode(text));
-  return new Uint8Array(hash).toHex();
-}
-
 /** A module's name: of a file its path from the folder of another. */
 function nameOf(module: string, base: string | undefined): string {
   if (base === undefined || !module.startsWith("file:")) return module;
-  const from = base.split("/").slice(0, -1), to = module.split("/");
-  const shared = from.findIndex((folder, depth) => folder !== to[depth]);
-  const common = shared < 0 ? from.length : shared;
-  return [...from.slice(common).map(() => ".."), ...to.slice(common)].join("/");
+  return posix.relative(posix.dirname(new URL(base).pathname), new URL(module).pathname);
 }

@@ -10,10 +10,8 @@ import { VIEWS } from "../../runtime/transports/codec/value_format.ts";
 import { readValue } from "../../runtime/transports/codec/value_reader.ts";
 import { writeValue } from "../../runtime/transports/codec/value_writer.ts";
 
-/** Kinds of typed arrays that a message may hold, by name. */
-const ARRAYS = new Map(
-  VIEWS.flatMap((View) => View === DataView ? [] : [[View.name, View] as const]),
-);
+/** Kinds of typed arrays that a message may hold. */
+const ARRAYS = VIEWS.filter((View) => View !== DataView) as unknown as Uint8ArrayConstructor[];
 
 /** An object is in itself. */
 const CYCLE = Symbol("cycle");
@@ -58,9 +56,11 @@ function encodeObject(value: object, around: readonly object[]): unknown {
   if (around.includes(value)) throw CYCLE;
   const within = [...around, value];
   if (Array.isArray(value)) {
-    const isPlain = Object.keys(value).every((key, index) => key === `${index}`) &&
-      value.length === Object.keys(value).length;
-    return isPlain ? value.map((item) => encode(item, within)) : encodeClone(value);
+    // An array with holes or names is rare.
+    const keys = Object.keys(value), isPlain = keys.every((key, index) => key === `${index}`);
+    return isPlain && keys.length === value.length
+      ? value.map((item) => encode(item, within))
+      : encodeClone(value);
   }
   const prototype = Object.getPrototypeOf(value);
   if (prototype === Object.prototype || prototype === null) {
@@ -68,7 +68,7 @@ function encodeObject(value: object, around: readonly object[]): unknown {
     // A record that looks like a wrapper is wrapped itself.
     return "$" in value ? { $: ["record", entries] } : Object.fromEntries(entries);
   }
-  if (ArrayBuffer.isView(value) && ARRAYS.has(value.constructor.name)) {
+  if (ArrayBuffer.isView(value) && DECODERS.has(value.constructor.name)) {
     const { buffer, byteOffset, byteLength, constructor: { name } } = value;
     return { $: [name, bytesOf(buffer, byteOffset, byteLength)] };
   }
@@ -105,46 +105,36 @@ function unknownKind(kind: string): TypeError {
 export function decodePayload(value: unknown): unknown {
   if (typeof value !== "object" || value === null) return value;
   if (Array.isArray(value)) return value.map(decodePayload);
-  if (!("$" in value)) {
-    return Object.fromEntries(
-      Object.entries(value).map(([key, item]) => [key, decodePayload(item)]),
-    );
-  }
-  const [kind, first, second, third] = value.$ as [string, string, string, string];
-  switch (kind) {
-    case "number":
-      return Number(first);
-    case "undefined":
-      return undefined;
-    case "bigint":
-      return BigInt(first);
-    case "record":
-      return Object.fromEntries(
-        (first as unknown as [string, unknown][]).map(([key, item]) => [key, decodePayload(item)]),
-      );
-    case "ArrayBuffer":
-      return Uint8Array.fromBase64(first).buffer;
-    case "SharedArrayBuffer": {
-      const bytes = Uint8Array.fromBase64(first), shared = new SharedArrayBuffer(bytes.length);
-      new Uint8Array(shared).set(bytes);
-      return shared;
-    }
-    case "clone": {
-      const copies = (second as unknown as string[]).map((one) =>
-        Uint8Array.fromBase64(one).buffer
-      );
-      return readValue(Uint8Array.fromBase64(first), copies);
-    }
-    case "Map":
-      return new Map(decodePayload(first) as [unknown, unknown][]);
-    case "Set":
-      return new Set(decodePayload(first) as unknown[]);
-    case "Error":
-      return Object.assign(new Error(second), { name: first, stack: third });
-  }
-  const View = ARRAYS.get(kind) as Uint8ArrayConstructor | undefined;
-  if (!View) {
-    throw new SyntaxError(`Cannot read a message: its kind must be known, received ${kind}`);
-  }
-  return new View(Uint8Array.fromBase64(first).buffer);
+  if (!("$" in value)) return decodeRecord(Object.entries(value));
+  const [kind, ...rest] = value.$ as [string, string, string, string];
+  const decode = DECODERS.get(kind);
+  if (decode) return decode(...rest);
+  throw new SyntaxError(`Cannot read a message: its kind must be known, received ${kind}`);
 }
+
+const decodeRecord = (entries: readonly [string, unknown][]) =>
+  Object.fromEntries(entries.map(([key, item]) => [key, decodePayload(item)]));
+
+/** By the kind of a wrapper, what makes the value of the rest of it. */
+const DECODERS = new Map<string, (first: string, second: string, third: string) => unknown>([
+  ...ARRAYS.map((View) =>
+    [View.name, (text: string) => new View(Uint8Array.fromBase64(text).buffer)] as const
+  ),
+  ["number", Number],
+  ["undefined", () => undefined],
+  ["bigint", BigInt],
+  ["record", (entries: unknown) => decodeRecord(entries as [string, unknown][])],
+  ["ArrayBuffer", (text) => Uint8Array.fromBase64(text).buffer],
+  ["SharedArrayBuffer", (text) => {
+    const bytes = Uint8Array.fromBase64(text), shared = new SharedArrayBuffer(bytes.length);
+    new Uint8Array(shared).set(bytes);
+    return shared;
+  }],
+  ["clone", (text, copies: unknown) => {
+    const buffers = (copies as string[]).map((copy) => Uint8Array.fromBase64(copy).buffer);
+    return readValue(Uint8Array.fromBase64(text), buffers);
+  }],
+  ["Map", (entries) => new Map(decodePayload(entries) as [unknown, unknown][])],
+  ["Set", (items) => new Set(decodePayload(items) as unknown[])],
+  ["Error", (name, message, stack) => Object.assign(new Error(message), { name, stack })],
+]);

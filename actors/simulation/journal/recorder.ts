@@ -55,6 +55,10 @@ export interface StepRecord {
   readonly hash: string;
 }
 
+/** A step as a few words: who handles which message. */
+export const stepName = ({ actor, from, type }: Pick<StepRecord, "actor" | "from" | "type">) =>
+  `${actor} < ${from} ${type}`;
+
 /** How a step was chosen; see {@linkcode StepRecord}. */
 export interface Decision {
   choice: number;
@@ -64,7 +68,7 @@ export interface Decision {
 }
 
 /** What a recorder keeps. */
-export interface RecorderOptions {
+interface RecorderOptions {
   /** Gets each step when it is over. Without it only the running hash is kept. */
   readonly sink?: ((step: StepRecord) => void) | undefined;
   /** Gets each message before it is handled. */
@@ -75,17 +79,12 @@ export interface RecorderOptions {
   readonly digests?: boolean | undefined;
 }
 
-/** The parts of a step that count in a running hash. */
-export interface HashedStep {
-  readonly t: number;
-  readonly actor: string;
-  readonly from: string;
+/** The parts of a step that count in a running hash; `from` is the id of the sender alone. */
+export interface HashedStep
+  extends
+    Required<Pick<StepRecord, "t" | "actor" | "from" | "type" | "name" | "choice" | "arity">> {
   readonly nth: number;
-  readonly type: string;
-  readonly name: string;
   readonly payload: readonly [number, number];
-  readonly choice: number;
-  readonly arity: number;
 }
 
 /** Stands for the choice where nobody chooses. */
@@ -98,7 +97,7 @@ export function addStep(hash: Digest, step: HashedStep): void {
 }
 
 /** Adds a step to the running hash of its actor, which knows neither time nor others. */
-export function addDeed(hash: Digest, { actor, from, nth, type, name, payload }: HashedStep): void {
+function addDeed(hash: Digest, { actor, from, nth, type, name, payload }: HashedStep): void {
   hash.text(actor).text(from).word(nth).text(type).text(name).word(payload[0]).word(payload[1]);
 }
 
@@ -106,12 +105,11 @@ const NO_PAYLOAD: readonly [number, number] = [0, 0];
 
 /** Observes an isolate and writes down what it does. */
 export class Recorder implements Observer {
-  readonly #options: RecorderOptions;
-  readonly #isolate: number;
+  /** Steps recorded. */
+  steps = 0;
   readonly #hash = new Digest();
   readonly #payload = new Digest();
   readonly #chains = new Map<string, Digest>();
-  #steps = 0;
   #now = 0;
   #envelope: ObservedMessage | undefined;
   #lanes = NO_PAYLOAD;
@@ -122,15 +120,7 @@ export class Recorder implements Observer {
    * @param isolate number of the isolate.
    * @param options what it keeps.
    */
-  constructor(isolate: number, options: RecorderOptions = {}) {
-    this.#isolate = isolate;
-    this.#options = options;
-  }
-
-  /** Steps recorded. */
-  get steps(): number {
-    return this.#steps;
-  }
+  constructor(private readonly isolate: number, private readonly options: RecorderOptions = {}) {}
 
   /** Running hash of the steps, 16 hexadecimal digits. */
   get hash(): string {
@@ -138,7 +128,7 @@ export class Recorder implements Observer {
   }
 
   begins(_actor: ObservedActor, envelope: ObservedMessage, now: number): void {
-    const { digests = true, keep } = this.#options;
+    const { digests = true, keep } = this.options;
     this.#envelope = envelope;
     this.#now = now;
     this.#lanes = digests ? this.#payload.reset().value(envelope.message).lanes() : NO_PAYLOAD;
@@ -146,9 +136,8 @@ export class Recorder implements Observer {
   }
 
   did(actor: ObservedActor, effect: Effect): void {
-    if (!this.#options.sink) return;
-    let done = this.#done.get(actor);
-    if (!done) this.#done.set(actor, done = { did: [], reads: [] });
+    if (!this.options.sink) return;
+    const done = this.#done.getOrInsertComputed(actor, () => ({ did: [], reads: [] }));
     if (effect.kind === "now") done.reads.push(effect.value as number);
     else done.did.push(describeEffect(effect));
   }
@@ -156,35 +145,28 @@ export class Recorder implements Observer {
   ends(actor: ObservedActor): void {
     // The last step of an isolate is told before its loop comes to it.
     if (!this.#envelope) return;
-    const { from, nth, message: { type } } = this.#envelope;
-    const { choice, arity } = this.#options.decision ?? { choice: UNCHOSEN, arity: 0 };
-    const step: HashedStep = {
-      t: this.#now,
-      actor: actor.ref.id,
-      from: from.id,
-      nth,
-      type,
-      name: actor.doing,
-      payload: this.#lanes,
-      choice,
-      arity,
-    };
+    const { from: { id: from }, nth, message: { type } } = this.#envelope;
+    const { ref: { id }, doing: name } = actor, t = this.#now, payload = this.#lanes;
+    const { choice, arity } = this.options.decision ?? { choice: UNCHOSEN, arity: 0 };
+    const step: HashedStep = { t, actor: id, from, nth, type, name, payload, choice, arity };
     addStep(this.#hash, step);
-    if (this.#options.sink) this.#options.sink(this.#record(actor, step));
-    this.#steps++;
+    if (this.options.sink) this.options.sink(this.#record(actor, step));
+    this.steps++;
     this.#envelope = undefined;
   }
 
   closes(): void {}
 
   #record(actor: ObservedActor, step: HashedStep): StepRecord {
-    const { decision } = this.#options, envelope = this.#envelope!;
+    const { decision } = this.options, envelope = this.#envelope!;
     const { t, type, name, choice, arity } = step;
     const { did, reads } = this.#done.get(actor) ?? { did: [], reads: [] };
     this.#done.delete(actor);
+    const chain = this.#chains.getOrInsertComputed(keyOf(actor.ref), () => new Digest());
+    addDeed(chain, step);
     return {
-      n: this.#steps,
-      isolate: this.#isolate,
+      n: this.steps,
+      isolate: this.isolate,
       t,
       actor: step.actor,
       from: messageName(envelope.from, envelope.nth),
@@ -198,27 +180,20 @@ export class Recorder implements Observer {
       did,
       ...(reads.length > 0 ? { reads } : {}),
       ...(actor.expose ? { state: digestOf(actor.expose()) } : {}),
-      chain: this.#chain(actor, step),
+      chain: chain.toString(),
       hash: this.hash,
     };
-  }
-
-  #chain(actor: ObservedActor, step: HashedStep): string {
-    const key = keyOf(actor.ref);
-    let chain = this.#chains.get(key);
-    if (!chain) this.#chains.set(key, chain = new Digest());
-    addDeed(chain, step);
-    return chain.toString();
   }
 }
 
 /** What an actor did, as a line of words that is the same whenever it does the same. */
 export function describeEffect({ kind, to, value }: Effect): string {
-  const words: string[] = [kind];
-  if (to) words.push(to.id);
-  if (kind === "spawned") words.push(`${to!.isolate}/${to!.serial}`);
   const type = (value as { type?: unknown } | undefined)?.type;
-  if (typeof type === "string") words.push(type);
-  if (value !== undefined) words.push(digestOf(value));
-  return words.join(" ");
+  return [
+    kind,
+    ...to ? [to.id] : [],
+    ...kind === "spawned" ? [`${to!.isolate}/${to!.serial}`] : [],
+    ...typeof type === "string" ? [type] : [],
+    ...value !== undefined ? [digestOf(value)] : [],
+  ].join(" ");
 }

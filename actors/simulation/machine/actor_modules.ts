@@ -11,9 +11,6 @@ const modules = new Map<string, Record<string, unknown>>();
 
 /** The exports of a module. What it does when it is first loaded is not part of any run. */
 export async function loadModule(module: string): Promise<Record<string, unknown>> {
-  const known = modules.get(module);
-  if (known) return known;
-  const exports: Record<string, unknown> = await exempt(() => import(module));
-  modules.set(module, exports);
-  return exports;
+  if (!modules.has(module)) modules.set(module, await exempt(() => import(module)));
+  return modules.get(module)!;
 }

@@ -6,14 +6,7 @@
 
 import { NONE_YET } from "../../runtime/mailbox/choose.ts";
 import type { Candidate } from "../../runtime/mod.ts";
-import {
-  drawnFaults,
-  type Fault,
-  type FaultKind,
-  type Faults,
-  knownFaults,
-  NO_FAULTS,
-} from "../faults/faults.ts";
+import { drawnFaults, type Fault, type Faults, knownFaults } from "../faults/faults.ts";
 import type { Decision } from "../journal/recorder.ts";
 import { RACE_MS, type SimulateOptions } from "../simulated_run.ts";
 import type { DiskFault } from "../disk/simulated_disk.ts";
@@ -29,13 +22,6 @@ import {
 } from "../strategies/strategy.ts";
 import type { VirtualClock } from "./virtual_clock.ts";
 
-/** What the kinds of faults that hit a disk are to it. */
-const DISK_FAULTS: { readonly [K in FaultKind]?: DiskFault } = {
-  "disk-full": "full",
-  "disk-torn": "torn",
-  "disk-reordered": "reordered",
-};
-
 /** The rest of the run is known. */
 export const PRUNED = -3;
 
@@ -43,13 +29,14 @@ export const PRUNED = -3;
 export class Chooser {
   readonly strategy: Strategy;
   readonly faults: Faults;
+  /** Choices that the strategy made. */
+  choices = 0;
   /** Of the step that comes or runs. */
   readonly decision: Decision = { choice: 0, arity: 0, waits: 0, faults: [] };
-  readonly #clock: VirtualClock;
   readonly #choices: Deviation[] = [];
+  readonly #raceMs: number;
   /** Actors and edges whose messages have to wait, and until when. */
   readonly #held = new Map<string, number>();
-  readonly #raceMs: number;
   /** When each candidate could first be handled, by its number; of those that a timer overtook. */
   readonly #since = new Map<number, number>();
   /** The step before which faults were last drawn. */
@@ -65,7 +52,7 @@ export class Chooser {
    * @param options seed, strategy and faults of the run.
    * @param clock times how long actors and edges are held.
    */
-  constructor(options: SimulateOptions<never> | SimulateOptions<unknown>, clock: VirtualClock) {
+  constructor(options: SimulateOptions<unknown>, private readonly clock: VirtualClock) {
     const { seed = 0, deviations, strategy, faults, raceMs = RACE_MS } = options;
     if (!(raceMs >= 0)) {
       throw new RangeError(`Cannot simulate: raceMs must be 0 or more, received ${raceMs}`);
@@ -73,11 +60,11 @@ export class Chooser {
     if (faults && !deviations && strategy?.isExhaustive) {
       throw new TypeError(`Cannot explore by ${strategy.name}: it must have no faults to inject`);
     }
-    this.#clock = clock;
     this.#raceMs = raceMs;
     this.strategy = deviations ? deviate(deviations) : strategy ?? fifo();
-    if (!faults) this.faults = NO_FAULTS;
-    else this.faults = "kinds" in faults ? drawnFaults(seed, faults) : knownFaults(faults);
+    this.faults = faults && "kinds" in faults
+      ? drawnFaults(seed, faults)
+      : knownFaults(faults ?? []);
   }
 
   /** Where the order was not plain. */
@@ -97,12 +84,13 @@ export class Chooser {
   choose(
     candidates: readonly Candidate[],
     step: number,
-    { state, actors }: { state: () => number; actors: () => readonly string[] },
+    state: () => number,
+    actors: () => readonly string[],
   ): number {
     let open = this.#open(candidates);
     if (open.length > 0 && this.#drawn < step) {
       this.#drawn = step;
-      const hold = this.faults.holds(open, step, actors);
+      const hold = this.#note(this.faults.holds(open, step, actors));
       if (hold) {
         this.#hold(hold);
         open = this.#open(candidates);
@@ -112,8 +100,9 @@ export class Chooser {
       this.#since.clear();
       return NONE_YET;
     }
-    const now = this.#clock.now(), sinceOf = (seq: number) => this.#since.get(seq) ?? now;
+    const now = this.clock.now(), sinceOf = (seq: number) => this.#since.get(seq) ?? now;
     const since = this.#since.size === 0 ? now : Math.min(...open.map(({ seq }) => sinceOf(seq)));
+    this.choices++;
     const choice = this.strategy.choose(open, step, state, this.#timer(since));
     if (choice === PRUNE) return PRUNED;
     if (choice === WAIT) {
@@ -131,23 +120,19 @@ export class Chooser {
 
   /** The crash of a step, if it has one. */
   crashOf(actor: string, step: number): Fault | undefined {
-    const crash = this.faults.crashes(actor, step);
-    if (crash) this.#note(crash);
-    return crash;
+    return this.#note(this.faults.crashes(actor, step));
   }
 
   /** Whether a site fails. */
   failsAt(site: string, step: number): boolean {
-    const nth = this.#asked.get(site) ?? 0, target = `${site}#${nth}`;
+    const nth = this.#asked.get(site) ?? 0;
     this.#asked.set(site, nth + 1);
-    const fails = this.faults.failsAt(target, step);
-    if (fails) this.#note({ step, kind: "site", target });
-    return fails;
+    return this.#note(this.faults.failsAt(`${site}#${nth}`, step)) !== undefined;
   }
 
   /** Whether the next timer may fire before what could be handled `since` then. */
   #timer(since: number): NextTimer {
-    const next = this.#clock.next();
+    const next = this.clock.next();
     if (next === undefined) return "none";
     // What was stalled is so for as long as was asked for.
     if (this.#held.size > 0 && Math.min(...this.#held.values()) <= next) return "far";
@@ -168,33 +153,28 @@ export class Chooser {
     for (const side of this.#cutOff) {
       if (side.has(from) !== side.has(to)) return { step, kind: "loss", target: `${edge}#${nth}` };
     }
-    const fault = this.faults.carries(`${edge}#${nth}`, to, step);
-    if (fault) this.#note(fault);
-    return fault;
+    return this.#note(this.faults.carries(`${edge}#${nth}`, to, step));
   }
 
   /** What happens to the disk in an operation, if anything does. */
   failDisk(operation: number, needsRoom: boolean, step: number): DiskFault | undefined {
-    const fault = this.faults.failsDisk(operation, needsRoom, step);
-    if (!fault) return undefined;
-    this.#note(fault);
-    return DISK_FAULTS[fault.kind];
+    const fault = this.#note(this.faults.failsDisk(operation, needsRoom, step));
+    return fault?.kind.slice("disk-".length) as DiskFault | undefined;
   }
 
-  #hold(fault: Fault): void {
-    this.#note(fault);
-    const { kind, target, forMs = 0 } = fault;
+  #hold({ kind, target, forMs = 0 }: Fault): void {
     if (kind !== "partition") {
-      this.#held.set(target, this.#clock.now() + forMs);
-      this.#clock.after(forMs, () => void this.#held.delete(target));
+      this.#held.set(target, this.clock.now() + forMs);
+      this.clock.after(forMs, () => void this.#held.delete(target));
       return;
     }
     const side = new Set(target.split("|"));
     this.#cutOff.add(side);
-    this.#clock.after(forMs, () => void this.#cutOff.delete(side));
+    this.clock.after(forMs, () => void this.#cutOff.delete(side));
   }
 
-  #note({ kind, target }: Fault): void {
-    this.decision.faults.push(`${kind} ${target}`);
+  #note(fault: Fault | undefined): Fault | undefined {
+    if (fault) this.decision.faults.push(`${fault.kind} ${fault.target}`);
+    return fault;
   }
 }

@@ -8,23 +8,23 @@
  * @module
  */
 
+import { named } from "../failure.ts";
 import { dispatch } from "../../runtime/isolate/steps.ts";
 import { turn } from "../../runtime/world/pace.ts";
 import { MAX_STEPS } from "../simulated_run.ts";
 import { ReplayError } from "../strategies/replay.ts";
 import { setActorAtWork } from "../traps/guard.ts";
-import { explore, type RunState } from "./run_state.ts";
+import type { RunState } from "./run_state.ts";
 import { describeIdle, describeWaits } from "./state.ts";
-import type { Steps } from "./steps.ts";
-import { named } from "./verdict.ts";
+import { handle } from "./steps.ts";
 
 /** Runs from when the loop is woken until nobody can do anything, or the run is over. */
-export async function runLoop(run: RunState, steps: Steps): Promise<void> {
+export async function runLoop(run: RunState): Promise<void> {
   const { isolate, verdict } = run;
   await turn();
   if (run.mode !== "close") run.idle = [];
   try {
-    await loop(run, steps);
+    await loop(run);
   } catch (error) {
     if (error instanceof ReplayError) verdict.fail("replay", error);
     else verdict.break(error);
@@ -39,7 +39,7 @@ export async function runLoop(run: RunState, steps: Steps): Promise<void> {
   run.waits.wake();
 }
 
-async function loop(run: RunState, steps: Steps): Promise<void> {
+async function loop(run: RunState): Promise<void> {
   const { isolate, verdict, recorder, waits } = run, { picker, asks, unwinding } = isolate;
   const { maxSteps = MAX_STEPS } = run.options;
   while (!verdict.isOver || run.mode === "close") {
@@ -49,7 +49,7 @@ async function loop(run: RunState, steps: Steps): Promise<void> {
     const work = picker.next();
     if (verdict.isOver && run.mode !== "close") return;
     if (work) {
-      const ended = run.mode === "close" ? dispatch(isolate, work) : steps.handle(work);
+      const ended = run.mode === "close" ? dispatch(isolate, work) : handle(run, work);
       if (ended) await ended;
       if (recorder.steps >= maxSteps) {
         const hint = run.clock.next() === undefined ? "" : "; timers run: see world.advance";
@@ -58,7 +58,7 @@ async function loop(run: RunState, steps: Steps): Promise<void> {
     } else if (!await rest(run)) return;
     waits.lookAtAnswers(asks);
     if (run.mode === "settle" && recorder.steps >= run.settleUntil) {
-      explore(run);
+      run.mode = "explore";
       waits.isVisible = true;
       waits.wake();
     }
@@ -90,9 +90,9 @@ async function rest({ isolate, clock, verdict, waits }: RunState): Promise<boole
 /** Lets the handlers of actors that stop come to their ends before anything else happens: on their
  * way they may still send. */
 async function unwind({ isolate }: RunState): Promise<void> {
-  for (const [step, actor] of isolate.unwinding) {
-    setActorAtWork(actor.ref.id);
-    await new Promise<void>((resolve) => step.wake = resolve);
+  for (const { ref, step } of isolate.unwinding) {
+    setActorAtWork(ref.id);
+    await new Promise<void>((resolve) => step!.wake = resolve);
   }
   setActorAtWork(undefined);
 }

@@ -7,28 +7,19 @@
 
 import type { VirtualClock } from "./virtual_clock.ts";
 
-/** A wait of the scenario's, until nobody can do anything or a moment of virtual time is reached. */
-interface Waiter {
-  readonly until: number;
-  readonly resolve: () => void;
-}
-
 /** The waits of a scenario. */
 export class ScenarioWaits {
   /** Something ended that the scenario may wait for. */
   isVisible = false;
   /** The scenario says how far time goes. */
   isTimed = false;
-  readonly #clock: VirtualClock;
   readonly #openAsks = new Set<number>();
   /** What it waits for besides answers, and until which moment. */
-  #waiters: Waiter[] = [];
+  #waiters: { readonly until: number; readonly resolve: () => void }[] = [];
   #isClosed = false;
 
   /** @param clock the time that must not pass too far. */
-  constructor(clock: VirtualClock) {
-    this.#clock = clock;
-  }
+  constructor(private readonly clock: VirtualClock) {}
 
   /** Whether the scenario waits for anything but answers. */
   get isWaiting(): boolean {
@@ -75,10 +66,10 @@ export class ScenarioWaits {
   #setLimit(): void {
     if (this.#isClosed) return;
     const isOpen = !this.isTimed || this.#openAsks.size > 0;
-    this.#clock.limit = this.isWaiting
+    this.clock.limit = this.isWaiting
       ? Math.min(...this.#waiters.map(({ until }) => until))
       : isOpen
       ? Infinity
-      : this.#clock.now();
+      : this.clock.now();
   }
 }

@@ -6,29 +6,23 @@
 
 import type { AskCall, System } from "../../runtime/mod.ts";
 import type { ActorRef, Message } from "../../runtime/types.ts";
-import type { SimulatedDisk } from "../disk/simulated_disk.ts";
-import type { World } from "../world.ts";
-import { explore, type RunState, settle } from "./run_state.ts";
+import type { Settling, World } from "../world.ts";
+import type { RunState } from "./run_state.ts";
 
-/**
- * Opens the world of a run.
- *
- * @param system whose actors the scenario plays with.
- * @param disk the disk of the run.
- */
-export function openWorld<C>(run: RunState, system: System, disk: SimulatedDisk): World<C> {
+/** Opens the world of a run. */
+export function openWorld<C>(run: RunState): World<C> {
   const { waits, clock, verdict } = run;
   return {
-    system: watched(run, system),
+    system: watched(run),
     configuration: run.options.configuration as C,
     async settle(until = {}) {
-      const { steps = Infinity, ms = Infinity } = typeof until === "number"
-        ? { steps: until }
-        : until;
-      settle(run, steps);
+      const given = typeof until === "number" ? { steps: until } : until;
+      const { steps = Infinity, ms = Infinity } = given as Settling;
+      run.mode = "settle";
+      run.settleUntil = run.recorder.steps + steps;
       waits.isTimed ||= ms < Infinity;
       await idle(run, clock.now() + ms);
-      explore(run);
+      run.mode = "explore";
     },
     idle: () => idle(run, Infinity),
     async advance(ms) {
@@ -36,10 +30,10 @@ export function openWorld<C>(run: RunState, system: System, disk: SimulatedDisk)
       waits.isTimed = true;
       await idle(run, clock.now() + ms);
     },
-    invariant: (name, check) => verdict.always(name, check),
-    eventually: (name, check, options = {}) => verdict.eventually(name, check, options),
-    disk,
-    atEnd: (name, check) => verdict.atEnd(name, check),
+    invariant: (name, check) => void verdict.invariants.push({ name, check }),
+    eventually: (name, check, options = {}) => verdict.duties.add(name, check, options, run.view),
+    disk: run.disk,
+    atEnd: (name, check) => void verdict.endings.push({ name, check }),
   };
 }
 
@@ -51,7 +45,7 @@ export function idle({ waits, isolate }: RunState, until: number): Promise<void>
 }
 
 /** The system as the scenario gets it: tells the loop what the scenario waits for. */
-function watched({ waits, isolate }: RunState, system: System): System {
+function watched({ waits, isolate, system }: RunState): System {
   return {
     ...system,
     ask: ((to: ActorRef<Message>, message: Message, options?: object) => {

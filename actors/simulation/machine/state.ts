@@ -22,9 +22,6 @@ export function stateOf(isolate: Isolate, clock: VirtualClock, offers: Offers): 
     if (!actor.parent) continue;
     digest.text(actor.ref.id).text(actor.state).value(exposed(actor));
     digest.text(actor.step?.envelope.message.type ?? "").word(actor.step?.asks.size ?? 0);
-    for (const { envelope, asks } of actor.parked) {
-      digest.text(envelope.message.type).word(asks.size);
-    }
     addQueue(digest, [...actor.agenda, ...actor.mailbox], offers);
   }
   for (const { from, to, type } of isolate.asks.values()) {

@@ -4,8 +4,8 @@
  * @module
  */
 
-import { Duties, type EventuallyOptions, type Unmet } from "../checks/eventually.ts";
-import { failureOf, type SimulationFailure } from "../failure.ts";
+import { Duties, problemOf } from "../checks/eventually.ts";
+import { failureOf, named, type SimulationFailure } from "../failure.ts";
 import type { Check, View } from "../view.ts";
 
 interface NamedCheck {
@@ -25,58 +25,47 @@ export class Verdict {
   broken: { readonly error: unknown } | undefined;
   /** Who waited for whom before time last passed. */
   waits: readonly string[] = [];
-  readonly #view: View;
-  readonly #invariants: NamedCheck[] = [];
-  readonly #endings: NamedCheck[] = [];
-  readonly #duties = new Duties();
-  readonly #over = Promise.withResolvers<void>();
+  /** Checked after each step. */
+  readonly invariants: NamedCheck[] = [];
+  /** Checked at the end. */
+  readonly endings: NamedCheck[] = [];
+  /** Checked until they come true. */
+  readonly duties = new Duties();
+  /** Resolved when the run is over. */
+  readonly over: Promise<void>;
+  readonly #end: () => void;
 
   /** @param view what the checks see. */
-  constructor(view: View) {
-    this.#view = view;
-  }
-
-  /** Resolved when the run is over. */
-  get over(): Promise<void> {
-    return this.#over.promise;
-  }
-
-  /** Has something checked after each step. */
-  always(name: string, check: Check): void {
-    this.#invariants.push({ name, check });
-  }
-
-  /** Has something checked that must come true. */
-  eventually(name: string, check: Check, options: EventuallyOptions): void {
-    this.#duties.add(name, check, options, this.#view);
-  }
-
-  /** Has something checked at the end. */
-  atEnd(name: string, check: Check): void {
-    this.#endings.push({ name, check });
+  constructor(private readonly view: View) {
+    const { promise, resolve } = Promise.withResolvers<void>();
+    this.over = promise;
+    this.#end = () => {
+      this.isOver = true;
+      resolve();
+    };
   }
 
   /** A step is over. */
   afterStep(): void {
-    this.#check(this.#invariants);
+    this.#check(this.invariants);
     this.afterTime();
   }
 
   /** Time has passed. */
   afterTime(): void {
-    this.#judge(this.#duties.look(this.#view));
+    this.#judge(this.duties.look(this.view));
   }
 
   /** The scenario is over, and nobody can do anything. */
   afterAll(): void {
-    this.#check(this.#endings);
-    this.#judge(this.#duties.end(this.#view));
+    this.#check(this.endings);
+    this.#judge(this.duties.look(this.view, true));
   }
 
   /** The run has failed. */
   fail(kind: SimulationFailure["kind"], error: unknown, waits: readonly string[] = []): void {
     if (this.isOver) return;
-    const failure = failureOf(kind, error, this.#view.steps, waits);
+    const failure = failureOf(kind, error, this.view.steps, waits);
     // When a question times out, who waited for whom is what one wants to know.
     const isTimeout = failure.name === "AskTimeoutError";
     this.failure = isTimeout ? { ...failure, waits: this.waits } : failure;
@@ -97,29 +86,13 @@ export class Verdict {
 
   #check(checks: readonly NamedCheck[]): void {
     for (const { name, check } of checks) {
-      try {
-        const problem = check(this.#view);
-        if (problem) this.fail("invariant", named(name, problem));
-      } catch (error) {
-        this.fail("invariant", named(name, error instanceof Error ? error.message : `${error}`));
-      }
+      const problem = problemOf(check, this.view);
+      if (problem) this.fail("invariant", named(name, problem));
     }
   }
 
   /** Something that had to come true has not. */
-  #judge(unmet: Unmet | undefined): void {
-    if (unmet) this.fail("liveness", named(unmet.name, unmet.message));
+  #judge(unmet: Error | undefined): void {
+    if (unmet) this.fail("liveness", unmet);
   }
-
-  #end(): void {
-    this.isOver = true;
-    this.#over.resolve();
-  }
-}
-
-/** An error of such a name. */
-export function named(name: string, message: string): Error {
-  const error = new Error(message);
-  error.name = name;
-  return error;
 }

@@ -6,61 +6,51 @@
 
 import type { Clock } from "../../runtime/world/clock.ts";
 
-/** A timer that has not fired. */
-interface Timer {
-  readonly at: number;
-  readonly fire: () => void;
-}
-
-/** A clock whose time is a function of what the actors do. */
-export interface VirtualClock extends Clock {
+/** A clock whose time is a function of what the actors do. Timers of one moment fire in the order in
+ * which they were started. */
+export class VirtualClock implements Clock {
   /** The moment that time must not pass; {@linkcode Infinity} where it may go on. */
-  limit: number;
-  /** Jumps to the next timer, if that fires by the limit, and fires it. */
-  advance(): boolean;
-  /** Lets time pass up to the limit, where no timer fires before. */
-  reachLimit(): void;
-  /** When the next timer fires, if it does so by the limit. */
-  next(): number | undefined;
-  /** How long the timers still run, in the order in which they will fire, in milliseconds. */
-  remaining(): number[];
-}
-
-/** A virtual clock at 0. Timers of one moment fire in the order they were started. */
-export function createVirtualClock(): VirtualClock {
-  let now = 0;
+  limit = Infinity;
+  #now = 0;
   /** The next to fire last. Few timers run at a time, so a sorted array does. */
-  const timers: Timer[] = [];
+  readonly #timers: { readonly at: number; readonly fire: () => void }[] = [];
 
-  const clock: VirtualClock = {
-    limit: Infinity,
-    now: () => now,
-    after(delayMs, fire) {
-      if (delayMs === Infinity) return () => {};
-      const timer: Timer = { at: now + Math.max(0, delayMs), fire };
-      let index = timers.length;
-      while (index > 0 && timers[index - 1]!.at <= timer.at) index--;
-      timers.splice(index, 0, timer);
-      return () => {
-        const place = timers.indexOf(timer);
-        if (place >= 0) timers.splice(place, 1);
-      };
-    },
-    advance() {
-      if (clock.next() === undefined) return false;
-      const next = timers.pop()!;
-      now = next.at;
-      next.fire();
-      return true;
-    },
-    reachLimit() {
-      if (clock.limit < Infinity) now = Math.max(now, clock.limit);
-    },
-    next() {
-      const at = timers.at(-1)?.at;
-      return at !== undefined && at <= clock.limit ? at : undefined;
-    },
-    remaining: () => timers.map(({ at }) => at - now).reverse(),
+  readonly now = (): number => this.#now;
+
+  readonly after = (delayMs: number, fire: () => void): () => void => {
+    if (delayMs === Infinity) return () => {};
+    const timers = this.#timers, timer = { at: this.#now + Math.max(0, delayMs), fire };
+    let index = timers.length;
+    while (index > 0 && timers[index - 1]!.at <= timer.at) index--;
+    timers.splice(index, 0, timer);
+    return () => {
+      const place = timers.indexOf(timer);
+      if (place >= 0) timers.splice(place, 1);
+    };
   };
-  return clock;
+
+  /** Jumps to the next timer, if that fires by the limit, and fires it. */
+  advance(): boolean {
+    if (this.next() === undefined) return false;
+    const next = this.#timers.pop()!;
+    this.#now = next.at;
+    next.fire();
+    return true;
+  }
+
+  /** Lets time pass up to the limit, where no timer fires before. */
+  reachLimit(): void {
+    if (this.limit < Infinity) this.#now = Math.max(this.#now, this.limit);
+  }
+
+  /** The moment at which the next timer fires, if that is by the limit. */
+  next(): number | undefined {
+    const at = this.#timers.at(-1)?.at;
+    return at !== undefined && at <= this.limit ? at : undefined;
+  }
+
+  /** Milliseconds that each timer still runs, in the order in which they will fire. */
+  remaining(): number[] {
+    return this.#timers.map(({ at }) => at - this.#now).reverse();
+  }
 }

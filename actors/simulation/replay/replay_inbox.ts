@@ -85,21 +85,16 @@ export async function replayInbox<I, M extends Message>(
   const read = typeof journal === "string" ? await readJournal(journal) : journal;
   const factory = typeof actor === "function" ? actor : await load(actor);
   const id = options.id ?? findActor(read, typeof actor === "function" ? actor.name : actor.export);
-  const steps = read.steps.filter((step) => step.actor === id);
-  if (steps[0]?.type !== "init") {
+  const steps = read.steps.filter((step) => step.actor === id), [first] = steps;
+  if (first?.type !== "init") {
     throw new RangeError(
       `Cannot replay "${id}": the journal must hold its first message, received ` +
-        (steps[0] ? `"${steps[0].type}"` : "none of that actor"),
+        (first ? `"${first.type}"` : "none of that actor"),
     );
   }
-  const removeTraps = setTraps(options.trusted ?? [], () => {});
+  const { trusted = [], hangMs = HANG_MS } = options, removeTraps = setTraps(trusted, () => {});
   try {
-    const replayed = new ReplayedActor(
-      read,
-      factory as unknown as AnyFactory,
-      steps[0],
-      options.hangMs ?? HANG_MS,
-    );
+    const replayed = new ReplayedActor(read, factory as unknown as AnyFactory, first, hangMs);
     for (const step of steps) {
       await replayed.play(step);
       options.onStep?.(step);

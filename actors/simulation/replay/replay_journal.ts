@@ -8,7 +8,7 @@ import type { Candidate } from "../../runtime/mod.ts";
 import { type Journal, readJournal } from "../journal/journal.ts";
 import { packageVersion } from "../journal/journal_writer.ts";
 import { hashModules } from "../journal/module_hashes.ts";
-import type { StepRecord } from "../journal/recorder.ts";
+import { stepName, type StepRecord } from "../journal/recorder.ts";
 import { simulate } from "../simulate.ts";
 import type { Run, Scenario, SimulateOptions } from "../simulated_run.ts";
 import { describeCandidate, ReplayError, replayOf } from "../strategies/replay.ts";
@@ -73,12 +73,14 @@ export async function replayJournal<T, C = undefined>(
   options: ReplayOptions<C> = {},
 ): Promise<Run<T>> {
   const read = typeof journal === "string" ? await readJournal(journal) : journal;
-  const changes = await changesSince(read, options.actors ?? []);
-  if (changes.length > 0 && !options.mayHaveChanged) throw new ReplayError(0, ...changes[0]!);
+  const change = !options.mayHaveChanged && await changeSince(read, options.actors ?? []);
+  if (change) throw change;
   const { seed } = read.header;
   const isChosen = read.steps.every(({ choice }) => choice !== undefined);
-  const guide = isChosen ? choiceByChoice(read.steps) : actorByActor(read.steps);
   let mismatch: ReplayError | undefined;
+  const guide = isChosen
+    ? choiceByChoice(read.steps, (error) => void (mismatch = error))
+    : actorByActor(read.steps);
   const onStep = (step: StepRecord) => {
     options.onStep?.(step);
     mismatch ??= guide.check(step);
@@ -88,34 +90,27 @@ export async function replayJournal<T, C = undefined>(
     { ...options, seed, strategy: guide.strategy, onStep } as SimulateOptions<C>,
     scenario,
   );
-  const { failure } = run, end = "the end of the run";
-  mismatch ??= failure?.kind === "replay"
-    ? guide.mismatch?.()
-    : guide.rest(failure ? `${end}: ${failure.message}` : end);
+  const why = run.failure ? `: ${run.failure.message}` : "";
+  mismatch ??= guide.rest(`the end of the run${why}`);
   if (mismatch) throw mismatch;
   return run;
 }
 
-/** What is not as it was when the journal was written, as what was expected and received. */
-async function changesSince(
-  { header }: Journal,
+/** The first thing that is not as it was when the journal was written. */
+async function changeSince(
+  { header: { package: version, actors: then } }: Journal,
   actors: readonly string[],
-): Promise<[expected: string, received: string][]> {
-  const changes: [string, string][] = [];
-  if (header.package !== packageVersion) {
-    changes.push([`package version ${header.package}`, `version ${packageVersion}`]);
+): Promise<ReplayError | undefined> {
+  if (version !== packageVersion) {
+    return new ReplayError(0, `package version ${version}`, `version ${packageVersion}`);
   }
-  if (actors.length === 0) return changes;
-  const now = await hashModules(actors), then = header.actors;
-  // Until version 2 only the modules of the actors were written down, without their folders.
-  const names = header.version === 1
-    ? Object.keys(now).filter((name) => Object.hasOwn(then, name))
-    : new Set([...Object.keys(then), ...Object.keys(now)]);
-  for (const name of names) {
+  if (actors.length === 0) return undefined;
+  const now = await hashModules(actors);
+  for (const name of new Set([...Object.keys(then), ...Object.keys(now)])) {
     const [recorded = "none", hash = "none"] = [then[name], now[name]];
-    if (recorded !== hash) changes.push([`module ${name} with hash ${recorded}`, `hash ${hash}`]);
+    if (recorded === hash) continue;
+    return new ReplayError(0, `module ${name} with hash ${recorded}`, `hash ${hash}`);
   }
-  return changes;
 }
 
 /** Leads a run along a journal. */
@@ -123,41 +118,29 @@ interface Guide {
   readonly strategy: Strategy;
   /** What is not as recorded in a step. */
   check(step: StepRecord): ReplayError | undefined;
-  /** What kept the strategy from going on. */
-  mismatch?(): ReplayError | undefined;
   /** What was recorded and did not come, but `end`. */
   rest(end: string): ReplayError | undefined;
 }
 
-function differs(step: StepRecord, recorded: StepRecord): ReplayError | undefined {
-  const parts = [
-    ...["actor", "from", "type", "name", "isQuestion", "payload", "state"] as const,
-    ...["t", "hash", "chain"] as const,
-  ] as const;
-  for (const part of parts) {
-    if (step[part] === recorded[part]) continue;
-    return differenceOf(step, part, recorded[part], step[part]);
-  }
-  return didOtherwise(step, recorded);
-}
+/** Parts that are the same on every runtime. */
+const PARTS = ["from", "type", "name", "isQuestion", "payload", "state", "chain"] as const;
 
-function differenceOf(step: StepRecord, part: string, expected: unknown, received: unknown) {
-  const who = `${step.actor} < ${step.from} ${step.type}`;
-  return new ReplayError(step.n, `${part} ${expected} (${who})`, `${received}`);
-}
-
-function didOtherwise(step: StepRecord, recorded: StepRecord): ReplayError | undefined {
+/** The first difference of a step from the recorded one: in one of its parts, or in what it did. */
+function differs(
+  step: StepRecord,
+  recorded: StepRecord,
+  parts: readonly (keyof StepRecord)[],
+): ReplayError | undefined {
+  const who = `(${stepName(step)})`;
+  const part = parts.find((one) => step[one] !== recorded[one]);
+  if (part) return new ReplayError(step.n, `${part} ${recorded[part]} ${who}`, `${step[part]}`);
   const length = Math.max(step.did.length, recorded.did.length);
   for (let index = 0; index < length; index++) {
-    const expected = recorded.did[index], received = step.did[index];
-    if (expected === received) continue;
-    return new ReplayError(
-      step.n,
-      `"${expected ?? "nothing more"}" (${step.actor} < ${step.from} ${step.type})`,
-      `"${received ?? "nothing more"}"`,
-    );
+    const [expected, received] = [recorded, step].map(({ did }) => did[index] ?? "nothing more");
+    if (expected !== received) {
+      return new ReplayError(step.n, `"${expected}" ${who}`, `"${received}"`);
+    }
   }
-  return undefined;
 }
 
 /** A step without the isolates of the actors it spawned: those differ from runtime to runtime. */
@@ -167,9 +150,12 @@ function placeless(step: StepRecord): StepRecord {
 }
 
 /** The journal of a simulation says which candidate was chosen. */
-function choiceByChoice(steps: readonly StepRecord[]): Guide {
+function choiceByChoice(
+  steps: readonly StepRecord[],
+  onMismatch: (error: ReplayError) => void,
+): Guide {
   const inner = replayOf(steps);
-  let mismatch: ReplayError | undefined, done = 0;
+  let done = 0;
   return {
     strategy: {
       ...inner,
@@ -177,7 +163,7 @@ function choiceByChoice(steps: readonly StepRecord[]): Guide {
         try {
           return inner.choose(candidates, step, state);
         } catch (error) {
-          mismatch = error as ReplayError;
+          onMismatch(error as ReplayError);
           throw error;
         }
       },
@@ -186,31 +172,20 @@ function choiceByChoice(steps: readonly StepRecord[]): Guide {
       done = step.n + 1;
       const recorded = steps[step.n];
       // The run may have been stopped before its end.
-      return recorded && differs(step, recorded);
+      return recorded && differs(step, recorded, ["actor", ...PARTS, "t", "hash"]);
     },
-    mismatch: () => mismatch,
     rest(end) {
       const next = steps[done];
-      if (!next) return undefined;
-      return new ReplayError(
-        done,
-        `${next.actor} < ${next.from} ${next.type}`,
-        end,
-      );
+      return next && new ReplayError(done, stepName(next), end);
     },
   };
 }
 
 /** The journals of real isolates say in which order each actor got its messages. */
 function actorByActor(steps: readonly StepRecord[]): Guide {
-  const queues = new Map<string, StepRecord[]>();
   // What the runtime does when actors stop is not part of the scenario.
-  for (const step of steps) {
-    if (step.type === "finish") continue;
-    const queue = queues.get(step.actor);
-    if (queue) queue.push(step);
-    else queues.set(step.actor, [step]);
-  }
+  const played = steps.filter(({ type }) => type !== "finish");
+  const queues = Map.groupBy(played, ({ actor }) => actor);
   // Of a program that was killed, each isolate wrote down what it did up to its own last flush.
   const isWhole = steps.some(({ actor, type }) => actor === "system" && type === "finish");
   let runnable: readonly Candidate[] = [], n = 0;
@@ -242,27 +217,13 @@ function actorByActor(steps: readonly StepRecord[]): Guide {
       n = step.n + 1;
       if (step.type === "finish") return undefined;
       const recorded = queues.get(step.actor)?.shift();
-      if (!recorded) {
-        return new ReplayError(step.n, "nothing more", `${step.actor} < ${step.from} ${step.type}`);
-      }
-      for (
-        const part of ["from", "type", "name", "isQuestion", "payload", "state", "chain"] as const
-      ) {
-        if (step[part] === recorded[part]) continue;
-        return differenceOf(step, part, recorded[part], step[part]);
-      }
-      return didOtherwise(placeless(step), placeless(recorded));
+      if (!recorded) return new ReplayError(step.n, "nothing more", stepName(step));
+      return differs(placeless(step), placeless(recorded), PARTS);
     },
     rest(end) {
-      const [next] = [...queues.values()].flatMap((queue) => queue.slice(0, 1));
+      const next = queues.values().find((queue) => queue.length > 0)?.[0];
       if (!next || !isWhole) return undefined;
-      const waiting = runnable.map(describeCandidate);
-      return new ReplayError(
-        n,
-        `${next.actor} < ${next.from} ${next.type}`,
-        end,
-        waiting,
-      );
+      return new ReplayError(n, stepName(next), end, runnable.map(describeCandidate));
     },
   };
 }

@@ -5,7 +5,6 @@
  * @module
  */
 
-import { nameOf } from "../../runtime/packages/unpack.ts";
 import type { AnyHandlers } from "../../runtime/actor/actor.ts";
 import { errorOf } from "../../runtime/actor/asks.ts";
 import { handlersOf } from "../../runtime/actor/methods.ts";
@@ -13,7 +12,7 @@ import { OTHERS } from "../../runtime/handlers.ts";
 import type {
   ActorFactory,
   ActorRef,
-  AnySpec,
+  ActorSpec,
   AskCall,
   Context,
   Message,
@@ -34,15 +33,7 @@ export interface Init {
   /** Name of the export that made it. */
   readonly made: string;
   readonly init: unknown;
-}
-
-/** A question that the actor waits for. */
-interface Question {
-  readonly to: ActorRef;
-  readonly type: string;
-  readonly timeoutMs: number;
-  readonly resolve: (value: unknown) => void;
-  readonly reject: (error: Error) => void;
+  readonly argument?: unknown;
 }
 
 /** A factory, whatever it makes. */
@@ -52,11 +43,9 @@ export type AnyFactory = ActorFactory<unknown, Message>;
 export class ReplayedActor {
   compared = 0;
   states = 0;
-  readonly #journal: Journal;
-  readonly #factory: AnyFactory;
-  readonly #hangMs: number;
   readonly #self: ActorRef<Message>;
-  readonly #questions = new Map<number, Question>();
+  /** What settles the questions that the actor waits for. */
+  readonly #questions = new Map<number, (outcome: Outcome) => void>();
   readonly #streams = new Map<string, () => number>();
   readonly #cleanups: (() => void | Promise<void>)[] = [];
   #handlers: AnyHandlers = {};
@@ -74,14 +63,11 @@ export class ReplayedActor {
   #mismatch: ReplayError | undefined;
 
   constructor(
-    journal: Journal,
-    factory: AnyFactory,
+    private readonly journal: Journal,
+    private readonly factory: AnyFactory,
     first: StepRecord,
-    hangMs: number,
+    private readonly hangMs: number,
   ) {
-    this.#journal = journal;
-    this.#factory = factory;
-    this.#hangMs = hangMs;
     this.#self = (payloadOf(journal, first) as Init).self;
   }
 
@@ -89,13 +75,10 @@ export class ReplayedActor {
   async play(step: StepRecord): Promise<void> {
     this.#step = step;
     this.#did = this.#read = 0;
-    const message = payloadOf(this.#journal, step);
-    if (digestOf(message) !== step.payload) {
-      throw new ReplayError(step.n, `message ${step.payload}`, `message ${digestOf(message)}`);
-    }
+    const message = payloadOf(this.journal, step) as Message;
     setActorAtWork(step.actor);
-    if (step.type.startsWith("answer:")) this.#answer(message as Message);
-    else this.#begin(step, message as Message);
+    if (step.type.startsWith("answer:")) this.#answer(message);
+    else this.#begin(step, message);
     await this.#rest();
     setActorAtWork(undefined);
     this.#compare();
@@ -107,8 +90,8 @@ export class ReplayedActor {
     this.#isWorking = true;
     const work = async () => {
       if (step.type === "init") {
-        const { made, init } = message as unknown as Init;
-        const handlers = await this.#factory(this.#context(), init);
+        const { made, init, argument } = message as unknown as Init;
+        const handlers = await this.factory(this.#context(), init, argument);
         this.#handlers = handlersOf(this.#self.id, made, handlers);
       } else if (step.type === "finish") {
         for (const cleanup of this.#cleanups.splice(0).reverse()) await cleanup();
@@ -119,51 +102,46 @@ export class ReplayedActor {
 
   /** Waits until the step is over or waits for an answer. */
   async #rest(): Promise<void> {
-    const limit = realNow() + this.#hangMs;
+    const limit = realNow() + this.hangMs;
     do {
       // Only the timer is exempt, not what the actor does until it fires.
       const [over] = exempt(() => [turn()]);
       await over;
-      if (realNow() > limit) {
-        throw new ReplayError(this.#step.n, "a handler that ends", "one that does not");
-      }
+      if (realNow() > limit) throw this.#differs("a handler that ends", "one that does not");
     } while (this.#isWorking && this.#questions.size === 0 && !this.#mismatch);
   }
 
   #compare(): void {
-    const { n, did, name = "", state } = this.#step;
+    const { did, name = "", state } = this.#step;
     if (this.#mismatch) throw this.#mismatch;
     if (this.#did < did.length) {
-      const { error } = this.#thrown ?? {};
-      const received = error ? `${error}` : "nothing more";
-      throw new ReplayError(n, quote(did[this.#did]!), received);
+      throw this.#differs(quote(did[this.#did]), `${this.#thrown?.error || "nothing more"}`);
     }
-    if (this.#doing !== name) throw new ReplayError(n, quote(name), quote(this.#doing));
+    if (this.#doing !== name) throw this.#differs(quote(name), quote(this.#doing));
     if (state === undefined || !this.#expose) return;
     this.states++;
     const received = digestOf(this.#expose());
-    if (received !== state) throw new ReplayError(n, `state ${state}`, `state ${received}`);
+    if (received !== state) throw this.#differs(`state ${state}`, `state ${received}`);
+  }
+
+  /** The first difference from the recorded run. */
+  #differs(expected: string, received: string): ReplayError {
+    return this.#mismatch ??= new ReplayError(this.#step.n, expected, received);
   }
 
   /** The actor does something: it must be what it did then. */
   #does(...effect: Parameters<typeof describeEffect>): void {
     const received = describeEffect(...effect), expected = this.#step.did[this.#did++];
     if (received === expected) this.compared++;
-    else {
-      const wanted = expected === undefined ? "nothing more" : quote(expected);
-      this.#mismatch ??= new ReplayError(this.#step.n, wanted, quote(received));
-    }
+    else this.#differs(quote(expected), quote(received));
   }
 
   #answer(message: Message): void {
     const { ask, outcome } = message as Message & { ask: number; outcome: Outcome };
-    const question = this.#questions.get(ask);
-    if (!question) {
-      throw new ReplayError(this.#step.n, `an answer to question ${ask}`, "no such question");
-    }
+    const settle = this.#questions.get(ask);
+    if (!settle) throw this.#differs(`an answer to question ${ask}`, "no such question");
     this.#questions.delete(ask);
-    if (outcome.status === "answered") question.resolve(outcome.value);
-    else question.reject(errorOf({ from: this.#self, ...question }, outcome));
+    settle(outcome);
   }
 
   #takeReply(): (value: unknown) => void {
@@ -174,22 +152,14 @@ export class ReplayedActor {
   }
 
   #nextReading(): number {
-    const reading = this.#step.reads?.[this.#read++];
+    const { reads = [] } = this.#step, reading = reads[this.#read++];
     if (reading !== undefined) return reading;
-    throw this.#mismatch ??= new ReplayError(
-      this.#step.n,
-      `${this.#step.reads?.length ?? 0} readings of the clock`,
-      "one more",
-    );
+    throw this.#differs(`${reads.length} readings of the clock`, "one more");
   }
 
   #draw(label: string): number {
-    let next = this.#streams.get(label);
-    if (!next) {
-      next = substream(this.#journal.header.seed, `${this.#self.id}\0${label}`);
-      this.#streams.set(label, next);
-    }
-    return next();
+    const { header: { seed } } = this.journal, name = `${this.#self.id}\0${label}`;
+    return this.#streams.getOrInsertComputed(label, () => substream(seed, name))();
   }
 
   /** The address that a child was given then. */
@@ -197,7 +167,7 @@ export class ReplayedActor {
     const [kind, id = "", place = ""] = this.#step.did[this.#did]?.split(" ") ?? [];
     const [isolate, serial] = place.split("/").map(Number);
     if (kind !== "spawned" || isolate === undefined || serial === undefined) {
-      throw this.#mismatch ??= new ReplayError(this.#step.n, "no child", "a child");
+      throw this.#differs("no child", "a child");
     }
     const to = { id, isolate, serial };
     this.#does({ kind: "spawned", to });
@@ -205,38 +175,32 @@ export class ReplayedActor {
   }
 
   #wait(to: ActorRef, type: string, timeoutMs: number): Promise<unknown> {
-    const number = this.#asked++;
     return new Promise((resolve, reject) => {
-      this.#questions.set(number, { to, type, timeoutMs, resolve, reject });
+      this.#questions.set(this.#asked++, (outcome) => {
+        if (outcome.status === "answered") resolve(outcome.value);
+        else reject(errorOf({ from: this.#self, to, type, timeoutMs }, outcome));
+      });
     });
   }
 
   #context(): Context<Message> {
-    const ask = (to: ActorRef, value: Message, timeoutMs: number) => {
-      this.#does({ kind: "ask", to, value });
-      return this.#wait(to, value.type, timeoutMs);
-    };
     return {
       self: this.#self,
       send: (to, value) => this.#does({ kind: "send", to, value }),
-      ask:
-        ((to: ActorRef, value: Message, options?: { timeoutMs?: number }) =>
-          ask(to, value, options?.timeoutMs ?? 0)) as AskCall,
+      ask: ((to: ActorRef, value: Message, { timeoutMs = 0 } = {}) => {
+        this.#does({ kind: "ask", to, value });
+        return this.#wait(to, value.type, timeoutMs);
+      }) as AskCall,
       reply: (value) => this.#takeReply()(value),
       deferReply: () => this.#takeReply(),
-      forward: (to, { receipt } = {}) => {
-        this.#does({ kind: "forward", to, value: receipt });
-        this.#asker = undefined;
-      },
-      spawn: <I, T extends Message>(spec: AnySpec<I, T>, init: I, { id }: SpawnOptions) => {
-        this.#does({ kind: "spawn", value: { made: nameOf(spec), init, id } });
+      refuse: (value) => this.#does({ kind: "refuse", value }),
+      spawn: <I, T extends Message>(spec: ActorSpec<I, T>, init: I, { id }: SpawnOptions) => {
+        this.#does({ kind: "spawn", value: { made: spec.export, init, id } });
         return this.#nextChild() as ActorRef<Message> as ActorRef<T>;
       },
       watch: (to) => this.#does({ kind: "watch", to }),
-      unwatch: (to) => this.#does({ kind: "unwatch", to }),
       after: (delayMs, message, key) =>
         this.#does({ kind: "after", value: { delayMs, message, key } }),
-      cancel: (key) => this.#does({ kind: "cancel", value: key }),
       now: () => this.#nextReading(),
       random: (label) => this.#draw(label),
       doing: (text) => void (this.#doing = text),
@@ -247,13 +211,6 @@ export class ReplayedActor {
       },
       // The sums are in the inbox.
       allReduce() {},
-      reentrant: (maxSteps = Infinity) => {
-        if (maxSteps === 1) return;
-        throw new TypeError(
-          `Cannot replay the inbox of "${this.#self.id}": its handlers must not overlap; ` +
-            "replayJournal plays the whole run",
-        );
-      },
       expose: (read) => void (this.#expose = read),
       defer: (cleanup) => void this.#cleanups.push(cleanup),
       stop: (to?: ActorRef, options?: object) =>
@@ -265,6 +222,6 @@ export class ReplayedActor {
 /** Taken before a trap can be set. */
 const realNow = performance.now.bind(performance);
 
-function quote(text: string): string {
-  return `"${text}"`;
+function quote(text: string | undefined): string {
+  return text === undefined ? "nothing more" : `"${text}"`;
 }

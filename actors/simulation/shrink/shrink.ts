@@ -6,7 +6,7 @@
  */
 
 import { ddmin } from "./ddmin.ts";
-import { begunAlready, type ExploreOptions, type Judge, judgeOf } from "../explore.ts";
+import { type ExploreOptions, type Judge, judgeOf, stepsOf } from "../explore.ts";
 import { classOf, looseClassOf, type SimulationFailure } from "../failure.ts";
 import type { Fault } from "../faults/faults.ts";
 import type { StepRecord } from "../journal/recorder.ts";
@@ -115,7 +115,7 @@ export async function shrink<T, C = undefined>(
   // A failure that two runs of one order differ by shows only in two runs.
   const once = { ...options, isRepeated: failed.failure.kind === "diverged" };
   let tries = 0, best = failed, configuration = options.configuration as C;
-  let judge = await judgeOf(once, scenario, options.mustAgree ?? false);
+  let judge = await judgeOf(once, scenario);
 
   const attempt = async (by: Judge, change: object, kindOf = classOf) => {
     if (tries >= shrinkRuns || performance.now() > limit) return undefined;
@@ -127,16 +127,12 @@ export async function shrink<T, C = undefined>(
     return true;
   };
   const tryPlan = (deviations: readonly Deviation[], faults: readonly Fault[]) =>
-    attempt(judge, { strategy: undefined, deviations, faults });
+    attempt(judge, { deviations, faults });
 
   for (let isSmaller = true; isSmaller;) {
     isSmaller = false;
     for (const smaller of options.smaller?.(configuration) ?? []) {
-      const other = await judgeOf(
-        { ...once, configuration: smaller },
-        scenario,
-        options.mustAgree ?? false,
-      );
+      const other = await judgeOf({ ...once, configuration: smaller }, scenario);
       if (!await showsIn(options, (change) => attempt(other, change, looseClassOf))) continue;
       [configuration, judge, isSmaller] = [smaller, other, true];
       break;
@@ -153,16 +149,19 @@ export async function shrink<T, C = undefined>(
   for (let before = ""; before !== JSON.stringify(best.deviations);) {
     before = JSON.stringify(best.deviations);
     await ddmin(best.deviations, (deviations) => tryPlan(deviations, best.faults));
-    await lowerChoices(() => best, tryPlan);
+    await lowerChoices(() => best, (change) => attempt(judge, change));
   }
   const confirmed = await confirm({ ...options, configuration }, scenario, best);
   return { run: best, configuration, tries, ...confirmed };
 }
 
+/** Makes a run with some options changed; returns whether it fails alike, undefined out of time. */
+type Attempt = (change: object) => Promise<boolean | undefined>;
+
 /** Whether the failure shows in some of the runs of a configuration. */
 async function showsIn<C>(
   { seed = 0, strategy: asked, faults }: ShrinkOptions<C>,
-  attempt: (change: object) => Promise<boolean | undefined>,
+  attempt: Attempt,
 ): Promise<boolean> {
   // An exhaustive search knows the states of the configuration in which it found the failure.
   const strategy = asked && !asked.isExhaustive ? asked : portfolio();
@@ -177,31 +176,20 @@ async function showsIn<C>(
 
 /** Looks for the failure close to plain order: one message that is late says in one deviation what
  * takes many choices to say. Steps that were settled before count for nothing. */
-async function searchByDelays(
-  best: () => FailedRun,
-  attempt: (change: object) => Promise<boolean | undefined>,
-): Promise<void> {
+async function searchByDelays(best: () => FailedRun, attempt: Attempt): Promise<void> {
   if (best().deviations.length <= 1) return;
-  const known = begunAlready(deviate(best().deviations));
-  await attempt({ strategy: known, deviations: undefined, faults: best().faults });
+  const expectedSteps = best().choices;
   for (let delays = 1; delays <= MAX_DELAYS && delays < best().deviations.length; delays++) {
     const strategy = delay(delays), { seed, faults } = best();
     for (let run = 0; run < DELAY_RUNS; run++) {
-      strategy.begin({ seed: seed + run, run, expectedSteps: known.choices });
-      const begun = begunAlready(strategy);
-      if (await attempt({ strategy: begun, deviations: undefined, faults })) return;
+      strategy.begin({ seed: seed + run, run, expectedSteps });
+      if (await attempt({ strategy, start: "begun", deviations: undefined, faults })) return;
     }
   }
 }
 
 /** Tries smaller choices where the order is still not plain. */
-async function lowerChoices(
-  best: () => FailedRun,
-  tryPlan: (
-    deviations: readonly Deviation[],
-    faults: readonly Fault[],
-  ) => Promise<boolean | undefined>,
-): Promise<void> {
+async function lowerChoices(best: () => FailedRun, attempt: Attempt): Promise<void> {
   for (let index = 0; index < best().deviations.length; index++) {
     const { deviations, faults } = best(), deviation = deviations[index]!;
     if ("late" in deviation) continue;
@@ -209,7 +197,7 @@ async function lowerChoices(
     const high = "wait" in deviation ? deviation.wait : deviation.choice;
     for (let low = 1; low < high; low++) {
       const lower = "wait" in deviation ? { step, wait: low } : { step, choice: low };
-      if (await tryPlan(deviations.with(index, lower), faults)) break;
+      if (await attempt({ deviations: deviations.with(index, lower), faults })) break;
     }
   }
 }
@@ -220,14 +208,10 @@ async function confirm<T, C>(
   scenario: Scenario<T, C>,
   { seed, deviations, faults, hash }: FailedRun,
 ): Promise<Pick<Shrunk<C>, "steps" | "late" | "isReplayed">> {
-  const steps: StepRecord[] = [], late = new Map<number, string[]>();
-  const { strategy: _, deviations: __, ...rest } = options;
-  const strategy = noteLate(deviate(deviations), late);
-  await simulate(
-    { ...rest, seed, strategy, faults, onStep: (step) => void steps.push(step) },
-    scenario,
-  );
-  const again = await simulate({ ...rest, seed, strategy: replayOf(steps), faults }, scenario);
+  const late = new Map<number, string[]>(), { deviations: _, ...rest } = options;
+  const play = (change: object) => simulate({ ...rest, seed, faults, ...change }, scenario);
+  const steps = await stepsOf(play, { strategy: noteLate(deviate(deviations), late) });
+  const again = await play({ strategy: replayOf(steps) });
   return { steps, late, isReplayed: again.hash === hash && again.failure?.kind !== "replay" };
 }
 
@@ -241,7 +225,7 @@ function noteLate(strategy: Strategy, late: Map<number, string[]>): Strategy {
       for (const deviation of strategy.deviations!.slice(before)) {
         if (!("late" in deviation)) continue;
         const message = describeCandidate(candidates[deviation.late]!);
-        late.set(step, [...late.get(step) ?? [], message]);
+        late.getOrInsertComputed(step, () => []).push(message);
       }
       return choice;
     },

@@ -5,8 +5,8 @@
  */
 
 import { substream } from "../../runtime/world/random.ts";
-import { createLateOrder } from "./late.ts";
-import { addWait, type Deviation, type Strategy, WAIT } from "./strategy.ts";
+import { LateOrder } from "./late.ts";
+import { addWait, checkPositive, type Deviation, type Strategy, WAIT } from "./strategy.ts";
 
 /**
  * Plain order but for `delays` moments: there the message whose turn it is goes behind all others,
@@ -34,12 +34,8 @@ import { addWait, type Deviation, type Strategy, WAIT } from "./strategy.ts";
  * ```
  */
 export function delay(delays: number): Strategy {
-  if (!Number.isSafeInteger(delays) || delays < 1) {
-    throw new RangeError(
-      `Cannot explore by delay: delays must be a positive integer, received ${delays}`,
-    );
-  }
-  const order = createLateOrder();
+  checkPositive("delay", "delays", delays);
+  const order = new LateOrder();
   let moments: number[], choices: number, deviations: Deviation[] = [];
   return {
     name: `delay(${delays})`,
@@ -56,8 +52,7 @@ export function delay(delays: number): Strategy {
     },
     choose(candidates, step, _state, timer) {
       const choice = choices++;
-      for (const moment of moments) {
-        if (moment !== choice) continue;
+      for (const _ of moments.filter((moment) => moment === choice)) {
         const late = order.first(candidates);
         order.put(candidates[late]!);
         deviations.push({ step, late });

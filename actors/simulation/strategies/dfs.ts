@@ -41,14 +41,11 @@ export function dfs(limit = 1_000_000): Dfs {
   const known = new Set<number>(), path: Turn[] = [];
   let depth = 0, isWalked = false;
 
-  /** Whether it was new. */
+  /** Adds a state, and returns whether it is new. */
   const meet = (state: number) => {
-    if (known.has(state)) return false;
-    if (known.size >= limit) {
-      throw new RangeError(`Cannot explore by dfs: there must be at most ${limit} states`);
-    }
-    known.add(state);
-    return true;
+    const before = known.size;
+    if (known.add(state).size <= limit) return known.size > before;
+    throw new RangeError(`Cannot explore by dfs: there must be at most ${limit} states`);
   };
   return {
     name: "dfs",
@@ -64,12 +61,10 @@ export function dfs(limit = 1_000_000): Dfs {
       return true;
     },
     choose({ length: candidates }, _step, state, timer) {
-      const turn = path[depth++];
+      const turn = path[depth];
+      if (!turn && !meet(state())) return PRUNE;
+      depth++;
       if (turn) return turn.choice < turn.candidates ? turn.choice : WAIT;
-      if (!meet(state())) {
-        depth--;
-        return PRUNE;
-      }
       path.push({ choice: 0, candidates, arity: candidates + (timer === "near" ? 1 : 0) });
       return 0;
     },

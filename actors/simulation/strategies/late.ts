@@ -6,35 +6,30 @@
 
 import type { Candidate } from "../../runtime/mod.ts";
 
-/** Plain order, but for messages that are late. */
-export interface LateOrder {
-  /** Forgets who is late. */
-  clear(): void;
-  /** Puts a message behind all others, those that were put there before included. */
-  put(candidate: Candidate): void;
-  /** Index of the candidate whose turn it is. */
-  first(candidates: readonly Candidate[]): number;
-  /** Whether a message is late. */
-  isLate(candidate: Candidate): boolean;
-}
+/** First in, first out, except for messages that are late. */
+export class LateOrder {
+  /** Places of late messages among each other, by the number of their enqueuing. */
+  readonly #places = new Map<number, number>();
 
-/** An order in which nobody is late. */
-export function createLateOrder(): LateOrder {
-  /** Those put back, by number of enqueuing, and in which order. */
-  const late = new Map<number, number>();
-  return {
-    clear: () => late.clear(),
-    put: ({ seq }) => void late.set(seq, late.size),
-    isLate: ({ seq }) => late.has(seq),
-    first(candidates) {
-      if (late.size === 0) return 0;
-      let best = 0, bestPlace = Infinity;
-      for (let index = 0; index < candidates.length; index++) {
-        const place = late.get(candidates[index]!.seq);
-        if (place === undefined) return index;
-        if (place < bestPlace) [best, bestPlace] = [index, place];
-      }
-      return best;
-    },
-  };
+  /** Forgets which messages are late. */
+  clear(): void {
+    this.#places.clear();
+  }
+
+  /** Puts a message behind all others, also behind those that are late already. */
+  put({ seq }: Candidate): void {
+    this.#places.set(seq, this.#places.size);
+  }
+
+  /** Whether a message is late. */
+  isLate({ seq }: Candidate): boolean {
+    return this.#places.has(seq);
+  }
+
+  /** Index of the candidate whose turn it is. */
+  first(candidates: readonly Candidate[]): number {
+    if (this.#places.size === 0) return 0;
+    const places = candidates.map(({ seq }) => this.#places.get(seq) ?? -1);
+    return places.indexOf(Math.min(...places));
+  }
 }

@@ -6,7 +6,7 @@
 
 import { substream } from "../../runtime/world/random.ts";
 import type { Candidate } from "../../runtime/mod.ts";
-import { type NextTimer, type Strategy, WAIT } from "./strategy.ts";
+import { checkPositive, type NextTimer, type Strategy, WAIT } from "./strategy.ts";
 
 /**
  * Priorities drawn once, lowered at `depth - 1` random steps: a bug that needs `depth` events in
@@ -30,19 +30,11 @@ import { type NextTimer, type Strategy, WAIT } from "./strategy.ts";
  * ```
  */
 export function pct(depth: number): Strategy {
-  if (!Number.isSafeInteger(depth) || depth < 1) {
-    throw new RangeError(
-      `Cannot explore by pct: depth must be a positive integer, received ${depth}`,
-    );
-  }
+  checkPositive("pct", "depth", depth);
   const priorities = new Map<string, number>();
   let next: () => number, changes: Set<number>, lowest: number, choices: number;
 
-  const priorityOf = (thread: string) => {
-    let priority = priorities.get(thread);
-    if (priority === undefined) priorities.set(thread, priority = next());
-    return priority;
-  };
+  const priorityOf = (thread: string) => priorities.getOrInsertComputed(thread, next);
   const first = (candidates: readonly Candidate[], timer?: NextTimer) => {
     const index = highest(candidates, (candidate) => priorityOf(edgeOf(candidate)));
     if (timer !== "near") return index;

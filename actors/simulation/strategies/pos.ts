@@ -30,11 +30,7 @@ import { type Strategy, WAIT } from "./strategy.ts";
 export function pos(): Strategy {
   const priorities = new Map<number, number>();
   let next: () => number;
-  const priorityOf = (seq: number) => {
-    let priority = priorities.get(seq);
-    if (priority === undefined) priorities.set(seq, priority = next());
-    return priority;
-  };
+  const priorityOf = (seq: number) => priorities.getOrInsertComputed(seq, next);
   return {
     name: "pos",
     begin({ seed }) {

@@ -5,9 +5,9 @@
  */
 
 import type { Candidate } from "../../runtime/mod.ts";
-import type { StepRecord } from "../journal/recorder.ts";
-import { createLateOrder } from "./late.ts";
-import { addWait, type Deviation, type NextTimer, type Strategy, WAIT } from "./strategy.ts";
+import { stepName, type StepRecord } from "../journal/recorder.ts";
+import { LateOrder } from "./late.ts";
+import { addWait, type Deviation, type Strategy, WAIT } from "./strategy.ts";
 
 /**
  * Plain order but for some steps. An index that is out of range counts for nothing, so any part of a
@@ -29,22 +29,10 @@ import { addWait, type Deviation, type NextTimer, type Strategy, WAIT } from "./
  * ```
  */
 export function deviate(deviations: readonly Deviation[]): Strategy {
-  const order = createLateOrder(), byStep = Map.groupBy(deviations, ({ step }) => step);
+  const order = new LateOrder(), byStep = Map.groupBy(deviations, ({ step }) => step);
   let applied: Deviation[] = [];
   /** The step that is chosen, and those of its deviations that are still to come. */
   let current = -1, here: Deviation[] = [], waited = 0;
-
-  const waits = (timer: NextTimer = "none") => {
-    const [first] = here;
-    if (!first || !("wait" in first)) return false;
-    if (timer === "none" || waited === first.wait) {
-      here.shift();
-      waited = 0;
-      return false;
-    }
-    waited++;
-    return true;
-  };
   return {
     name: "deviate",
     get deviations() {
@@ -56,14 +44,15 @@ export function deviate(deviations: readonly Deviation[]): Strategy {
       current = -1;
       return true;
     },
-    choose(candidates, step, _state, timer) {
+    choose(candidates, step, _state, timer = "none") {
       if (step !== current) [current, here, waited] = [step, [...byStep.get(step) ?? []], 0];
       let choice: number | undefined;
-      while (here.length > 0) {
-        if (waits(timer)) return addWait(applied, step), WAIT;
-        const deviation = here[0];
-        if (!deviation || "wait" in deviation) continue;
-        here.shift();
+      for (let deviation; (deviation = here[0]); here.shift()) {
+        if ("wait" in deviation) {
+          if (timer !== "none" && waited++ < deviation.wait) return addWait(applied, step), WAIT;
+          waited = 0;
+          continue;
+        }
         const index = "late" in deviation ? deviation.late : deviation.choice;
         if (index >= candidates.length) continue;
         applied.push(deviation);
@@ -93,39 +82,28 @@ export function deviate(deviations: readonly Deviation[]): Strategy {
 export class ReplayError extends Error {
   /** Tells it from other errors, also where the class is another. */
   override readonly name = "ReplayError";
-  /** The step at which the run first differs. */
-  readonly step: number;
-  /** What was recorded. */
-  readonly expected: string;
-  /** What came. */
-  readonly received: string;
-  /** Who could have gone on. */
-  readonly runnable: readonly string[];
-
   /**
    * Says where and how the run differs first.
    *
-   * @param step where.
+   * @param step the step at which it differs.
    * @param expected what was recorded.
    * @param received what came.
-   * @param runnable who could have gone on.
+   * @param runnable the messages that could have been handled.
    */
-  constructor(step: number, expected: string, received: string, runnable: readonly string[] = []) {
+  constructor(
+    readonly step: number,
+    readonly expected: string,
+    readonly received: string,
+    readonly runnable: readonly string[] = [],
+  ) {
     const who = runnable.length > 0 ? `; runnable: ${runnable.join(", ")}` : "";
     super(`Cannot replay step ${step}: it must be ${expected}, received ${received}${who}`);
-    this.step = step;
-    this.expected = expected;
-    this.received = received;
-    this.runnable = runnable;
   }
 }
 
-/** A candidate or a record as one line: who would handle which message. */
-export function describeCandidate(
-  { actor, from, nth, type }: Pick<Candidate, "actor" | "from" | "nth" | "type">,
-): string {
-  return `${actor} < ${from}#${nth} ${type}`;
-}
+/** A candidate as a few words: who would handle which message. */
+export const describeCandidate = ({ from, nth, ...candidate }: Candidate): string =>
+  stepName({ ...candidate, from: `${from}#${nth}` });
 
 /**
  * The very choices of a recorded run, in strict mode: the first step at which the candidates are
@@ -159,19 +137,12 @@ export function replayOf(steps: readonly StepRecord[]): Strategy {
       if (!record) return 0;
       if (step !== current) [current, waits] = [step, record.waits ?? 0];
       if (waits-- > 0) return WAIT;
-      const { choice = 0, arity = 0, actor, from, type } = record;
-      const runnable = candidates.map(describeCandidate);
-      const expected = `${actor} < ${from} ${type}`;
-      const received = runnable[choice] ?? "nobody";
-      if (received !== expected) throw new ReplayError(step, expected, received, runnable);
-      if (candidates.length !== arity) {
-        throw new ReplayError(
-          step,
-          `one of ${arity} candidates`,
-          `one of ${candidates.length}`,
-          runnable,
-        );
-      }
+      const { choice = 0, arity = 0 } = record, { length } = candidates;
+      const runnable = candidates.map(describeCandidate), received = runnable[choice] ?? "nobody";
+      const differs = (one: string, other: string) => new ReplayError(step, one, other, runnable);
+      const expected = stepName(record);
+      if (received !== expected) throw differs(expected, received);
+      if (length !== arity) throw differs(`one of ${arity} candidates`, `one of ${length}`);
       return choice;
     },
   };

@@ -87,10 +87,17 @@ export const WAIT: number = -2;
 /** Guess of {@linkcode RunStart.expectedSteps} for a first run. */
 export const FIRST_EXPECTED_STEPS = 256;
 
+/** Checks the number that a strategy is made with. @throws {RangeError} */
+export function checkPositive(strategy: string, name: string, value: number): void {
+  if (Number.isSafeInteger(value) && value >= 1) return;
+  throw new RangeError(
+    `Cannot explore by ${strategy}: ${name} must be a positive integer, received ${value}`,
+  );
+}
+
 /** Notes that one more timer fires before a step. */
 export function addWait(deviations: Deviation[], step: number): void {
-  const last = deviations.at(-1);
-  if (last && "wait" in last && last.step === step) {
-    deviations[deviations.length - 1] = { step, wait: last.wait + 1 };
-  } else deviations.push({ step, wait: 1 });
+  const last = deviations.at(-1), isSame = last && "wait" in last && last.step === step;
+  if (isSame) deviations.pop();
+  deviations.push({ step, wait: isSame ? last.wait + 1 : 1 });
 }

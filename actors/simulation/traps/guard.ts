@@ -24,22 +24,15 @@ import type { Trapped } from "./trapped.ts";
 export class DeterminismError extends Error {
   /** Tells it from other errors, also where the class is another. */
   override readonly name = "DeterminismError";
-  /** Id of the actor. */
-  readonly actor: string;
-  /** What it used, as it is written: `Date.now`. */
-  readonly token: string;
-
   /**
    * Names the actor, the token and the way out.
    *
    * @param actor id of the actor.
-   * @param token what it used.
+   * @param token what it used, as it is written: `Date.now`.
    * @param instead what it should do.
    */
-  constructor(actor: string, token: string, instead: string) {
+  constructor(readonly actor: string, readonly token: string, instead: string) {
     super(`Cannot call ${token}: actor "${actor}" must do the same in every run; ${instead}`);
-    this.actor = actor;
-    this.token = token;
   }
 }
 
@@ -93,19 +86,15 @@ export function isActorAtWork(): boolean {
  * ```
  */
 export function exempt<T>(call: () => T): T {
+  const end = () => void (guarded.exemptions = Math.max(0, guarded.exemptions - 1));
   guarded.exemptions++;
-  let result: T;
+  let result: T | undefined;
   try {
     result = call();
-  } catch (error) {
-    guarded.exemptions--;
-    throw error;
+    return result instanceof Promise ? result.finally(end) as T : result;
+  } finally {
+    if (!(result instanceof Promise)) end();
   }
-  if (!(result instanceof Promise)) {
-    guarded.exemptions--;
-    return result;
-  }
-  return result.finally(() => guarded.exemptions = Math.max(0, guarded.exemptions - 1)) as T;
 }
 
 /** Deepest stack that is searched for trusted modules. */

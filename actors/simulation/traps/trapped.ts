@@ -29,29 +29,23 @@ const OUTSIDE = "let what is outside send it messages";
 const COLLECTOR = "nobody knows when garbage is collected";
 const MACHINE = "let what spawns it say what it must know of the machine";
 
-function all(kind: Trapped["kind"], instead: string, tokens: string): Trapped[] {
-  return tokens.split(" ").map((token) => ({ token, instead, kind }));
+/** Globals, or members of what `of` names. */
+function all(kind: Trapped["kind"], instead: string, names: string, of = ""): Trapped[] {
+  return names.split(" ").map((name) => ({ token: of + name, instead, kind }));
 }
 
 /** Members of objects that a class makes: the traps sit on its prototype. */
 function made(kind: Trapped["kind"], instead: string, by: string, names: string): Trapped[] {
-  return names.split(" ").map((name) => ({
-    token: `${by}.${name}`,
-    instead,
-    kind,
-    holder: `${by}.prototype`,
-  }));
+  const holder = `${by}.prototype`;
+  return all(kind, instead, names, `${by}.`).map((trapped) => ({ ...trapped, holder }));
 }
 
 /** Functions of `Deno`. */
-function deno(instead: string, names: string): Trapped[] {
-  return all("call", instead, names.split(" ").map((name) => `Deno.${name}`).join(" "));
-}
+const deno = (instead: string, names: string) => all("call", instead, names, "Deno.");
 
 /** Functions of `Deno` that have a twin for synchronous use. */
-function denoTwins(instead: string, names: string): Trapped[] {
-  return deno(instead, names.split(" ").flatMap((name) => [name, `${name}Sync`]).join(" "));
-}
+const denoTwins = (names: string) =>
+  deno(OUTSIDE, names.split(" ").flatMap((name) => [name, `${name}Sync`]).join(" "));
 
 /** All that is trapped. The lint plugin reports the same. */
 export const TRAPPED: readonly Trapped[] = [
@@ -82,12 +76,9 @@ export const TRAPPED: readonly Trapped[] = [
   ...deno(OUTSIDE, "connect connectTls startTls listen listenTls serve upgradeWebSocket"),
   ...deno(OUTSIDE, "resolveDns createHttpClient watchFs spawn spawnAndWait spawnAndWaitSync kill"),
   ...deno(OUTSIDE, "addSignalListener dlopen"),
-  ...denoTwins(OUTSIDE, "open create readFile readTextFile writeFile writeTextFile readDir"),
-  ...denoTwins(
-    OUTSIDE,
-    "readLink realPath stat lstat mkdir makeTempDir makeTempFile remove rename",
-  ),
-  ...denoTwins(OUTSIDE, "copyFile link symlink truncate chmod chown utime"),
+  ...denoTwins("open create readFile readTextFile writeFile writeTextFile readDir"),
+  ...denoTwins("readLink realPath stat lstat mkdir makeTempDir makeTempFile remove rename"),
+  ...denoTwins("copyFile link symlink truncate chmod chown utime"),
   ...all("call", OUTSIDE, "Deno.stdin.read Deno.stdin.readSync"),
   // A file that was opened while the module was loaded.
   ...made("call", OUTSIDE, "Deno.FsFile", "read readSync write writeSync"),

@@ -61,21 +61,17 @@ function trap(trapped: Trapped, real: unknown): unknown {
 function trapProperty({ trapped, holder, name }: Omit<Place, "set">): PropertyDescriptor {
   const before = describe(holder, name)!;
   const { get = () => before.value as unknown, set } = before;
-  if (trapped.kind === "get") {
-    const look = function (this: unknown) {
-      guard(trapped);
-      return get.call(this);
-    };
-    return { get: look, ...set && { set }, configurable: true };
-  }
-  if (!before.get) {
+  const isRead = trapped.kind === "get";
+  if (!isRead && !before.get) {
     return { value: trap(trapped, before.value), configurable: true, writable: true };
   }
   // Some are made when they are first asked for, and that may be slow; some for each object anew.
-  const find = function (this: unknown) {
-    return trap(trapped, get.call(this));
+  const look = function (this: unknown) {
+    if (!isRead) return trap(trapped, get.call(this));
+    guard(trapped);
+    return get.call(this);
   };
-  return { get: find, ...set && { set }, configurable: true };
+  return { get: look, ...set && { set }, configurable: true };
 }
 
 /** A member of `Deno` itself. */
@@ -83,7 +79,7 @@ const DENO_MEMBER = /^Deno\.\w+$/;
 
 /** `Deno` with traps: they are many, so they are set once, and all of it takes the place of `Deno`
  * while a simulation runs. */
-const denoWithTraps: () => object = once(() => {
+function denoWithTraps(): object {
   const real = Deno as unknown as Record<string, unknown>, traps = Object.create(real);
   for (const trapped of TRAPPED) {
     const name = trapped.token.slice("Deno.".length);
@@ -91,11 +87,6 @@ const denoWithTraps: () => object = once(() => {
     Object.defineProperty(traps, name, trapProperty({ trapped, holder: real, name }));
   }
   return traps;
-});
-
-function once<T>(make: () => T): () => T {
-  let made: { readonly is: T } | undefined;
-  return () => (made ??= { is: make() }).is;
 }
 
 /** Timers of `node:timers`, which programs import by their names, so that the traps have to sit
@@ -116,11 +107,13 @@ function nodeTimers(): Place[] {
   });
 }
 
-/** Where the traps sit that are not members of `Deno`. */
-const places: () => readonly Place[] = once(() => [
-  ...nodeTimers(),
-  ...TRAPPED.filter(({ token }) => !DENO_MEMBER.test(token)).flatMap(placeOf),
-]);
+/** The traps on members of `Deno`, and where the others sit: found when a simulation first runs. */
+let known: { readonly deno: object; readonly places: readonly Place[] } | undefined;
+
+function knownTraps(): NonNullable<typeof known> {
+  const others = () => TRAPPED.filter(({ token }) => !DENO_MEMBER.test(token)).flatMap(placeOf);
+  return known ??= { deno: denoWithTraps(), places: [...nodeTimers(), ...others()] };
+}
 
 /** Sets a trap; returns what takes it away again. */
 function set(place: Place): () => void {
@@ -152,8 +145,9 @@ export function setTraps(
   report: (error: DeterminismError) => void,
 ): () => void {
   if (remove) throw new TypeError("Cannot simulate: simulations must come one after the other");
-  const restores = places().map(set), deno = Object.getOwnPropertyDescriptor(globalThis, "Deno")!;
-  Object.defineProperty(globalThis, "Deno", { value: denoWithTraps(), configurable: true });
+  const { deno: value, places } = knownTraps(), restores = places.map(set);
+  const deno = Object.getOwnPropertyDescriptor(globalThis, "Deno")!;
+  Object.defineProperty(globalThis, "Deno", { value, configurable: true });
   restores.push(() => void Object.defineProperty(globalThis, "Deno", deno));
   beginGuard(modules, report);
   remove = () => {

@@ -13,9 +13,13 @@ import {
   portfolio,
   pos,
   random,
+  readJournal,
+  replayInbox,
+  replayJournal,
   shrink,
   simulate,
   simulationTest,
+  writeJournal,
 } from "../../../testing.ts";
 import {
   type CheckpointPlan,
@@ -30,6 +34,8 @@ import plans from "./plans.json" with { type: "json" };
 import { smallerPlans } from "../../../actors/rehearsal/examples.ts";
 import { prepareRehearsal } from "../../../actors/rehearsal/plan.ts";
 import { rehearsal, rehearseSerially } from "../../../actors/rehearsal/rehearsal.ts";
+import { SUPERVISOR } from "../../../actors/pipeline/supervisor/supervisor.ts";
+import { WORKER } from "../../../actors/pipeline/worker/worker.ts";
 import { type Batch } from "../../../kernels/mod.ts";
 import { scheduleNames, type SkipEdge } from "../../../schedules/mod.ts";
 
@@ -59,6 +65,9 @@ for (const plan of PLANS) {
   );
 }
 
+/** Two copies of each stage, so that there is an all-reduce. */
+const CHIMERA = { schedule: "chimera", workers: 2, microBatches: 2, replicas: 1 };
+
 Deno.test("schedules that add in another order have other weights, so a wrong order shows", async () => {
   const [one, other, third] = await Promise.all(
     ["1f1b", "chimera", "gpipe"].map((schedule) => rehearseSerially({ schedule })),
@@ -73,6 +82,22 @@ Deno.test("every schedule ends with the serial weights, also after a pause", asy
     const { failed } = await explore({ ...options, runs: atDepth(2, 10) }, rehearsal);
     assert.equal(failed, undefined, `${schedule}: ${JSON.stringify(failed?.failure)}`);
   }
+});
+
+Deno.test("the journal of a rehearsal replays, whole and actor by actor", async () => {
+  const path = await Deno.makeTempFile(), configuration = { ...CHIMERA, steps: 2 };
+  const { close, ...pen } = await writeJournal({ path, seed: 1 });
+  await simulate({ seed: 1, strategy: pos(), configuration, ...pen }, rehearsal);
+  close();
+  const journal = await readJournal(path);
+  await Deno.remove(path);
+  const { value } = await replayJournal(journal, rehearsal, { configuration });
+  assert.equal(value?.weightsHash, await rehearseSerially(configuration));
+  for (const id of ["worker-0", "worker-1"]) {
+    const { steps, states } = await replayInbox(WORKER, journal, { id });
+    assert.equal(states, steps);
+  }
+  assert.ok((await replayInbox(SUPERVISOR, journal)).compared > 20);
 });
 
 /** Kinds of faults, and runs with them. */

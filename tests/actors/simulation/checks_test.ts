@@ -1,12 +1,7 @@
-/** What must come true in the end, and what clients saw of an object. */
+/** Checks of what must come true in time. */
 
 import assert from "node:assert/strict";
-import {
-  checkLinearizable,
-  History,
-  type SequentialModel,
-  simulate,
-} from "../../../actors/simulation/mod.ts";
+import { simulate } from "../../../actors/simulation/mod.ts";
 import { spawnText } from "./players.ts";
 
 type Work = Readonly<Record<"asked" | "done", number>>;
@@ -51,32 +46,4 @@ Deno.test("what must follow each time is due each time, in the time and the step
   }
   assert.match(await playWorker(-1, { withinMs: 9 }) ?? "", / not done 10 ms and 0 steps /);
   assert.match(await playWorker(-1, { withinSteps: 0 }) ?? "", / it came true 10 ms and 1 steps /);
-});
-
-type Input = { readonly key: string; readonly write?: number };
-
-/** Registers by key: a write gives nothing, a read what is there. */
-const REGISTERS: SequentialModel<number, Input, number> = {
-  initial: 0,
-  apply: (state, { write }) => ({ state: write ?? state, output: write === undefined ? state : 0 }),
-  objectOf: ({ key }) => key,
-};
-
-Deno.test("a history is linearizable where an order explains it, and operations that touch overlap", () => {
-  const write = { client: "a", input: { key: "x", write: 1 }, call: 0 };
-  const read = { client: "b", input: { key: "x" }, returned: { at: 9, output: 0 } };
-  const judge = (call: number, most?: number) =>
-    checkLinearizable(
-      REGISTERS,
-      [{ ...write, returned: { at: 5, output: 0 } }, { ...read, call }],
-      most,
-    );
-  const found = [4, 5, 6].map((call) => judge(call).isLinearizable);
-  assert.deepEqual(found, [true, true, false]);
-  assert.deepEqual(judge(6).stuck.map(({ client }) => client), ["b"]);
-  const history = new History<Input, number>();
-  history.call("a", write.input)(0);
-  history.call("b", read.input)(1);
-  assert.ok(checkLinearizable(REGISTERS, history.operations).isLinearizable);
-  assert.throws(() => judge(6, 0), /a history of 2 operations: it must have at most 0 states/);
 });

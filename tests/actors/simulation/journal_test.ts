@@ -215,6 +215,12 @@ Deno.test("a changed line, a forged one, another version or module is refused fo
   }
 });
 
+Deno.test("a journal of another version is refused by its name and version", async () => {
+  const { text } = await recordRing(), changed = change(text, /"version":2/, '"version":1');
+  const message = 'Cannot read "old.jsonl": its version must be 2, received 1';
+  assert.throws(() => parseJournal(changed, "old.jsonl"), { name: "SyntaxError", message });
+});
+
 Deno.test("a journal that was cut is read as far as it goes, and says what is missing", async () => {
   const { text } = await recordRing();
   const whole = parseJournal(text), end = text.trimEnd().lastIndexOf("\n") + 1;

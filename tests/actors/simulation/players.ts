@@ -121,7 +121,7 @@ export const PATIENT = `(ctx) => {
   return {
     Arm: ({ delayMs }) => ctx.after(delayMs, { type: "Timeout" }, "timeout"),
     Timeout() { end ||= "timeout"; },
-    Done() { end ||= "done"; ctx.cancel("timeout"); },
+    Done() { end ||= "done"; },
   };
 }`;
 
@@ -231,10 +231,7 @@ export const guard: AnyActor = (ctx) => {
       const eyes = 1 + Math.floor(6 * ctx.random("dice"));
       ctx.after(1000 * ctx.random("delay"), { type: "Rolled", eyes, at: ctx.now() }, "dice");
     },
-    Rolled({ eyes }) {
-      rolled = eyes;
-      ctx.cancel("dice");
-    },
+    Rolled: ({ eyes }) => void (rolled = eyes),
     Read: () => ctx.reply(restarts),
   };
 };

@@ -8,7 +8,8 @@
 import { kindOf } from "../runtime/messages.ts";
 import { inOneLine } from "../runtime/world/escape.ts";
 import { openRegistry, type Part, type PartKind, type Registry } from "../registry/mod.ts";
-import { type ActorDefinition, checkDefinition, type Message } from "../runtime/mod.ts";
+import type { Message } from "../runtime/mod.ts";
+import { type ActorDefinition, checkDefinition } from "../sandbox/mod.ts";
 import { PROTOCOL_VERSION, type SupervisorMessage } from "../pipeline/protocol.ts";
 import type { SupervisorInit } from "../pipeline/supervisor/supervisor_init.ts";
 import type { DataPart } from "./data_part.ts";

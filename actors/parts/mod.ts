@@ -5,9 +5,9 @@
  */
 
 // Those of Troupe, so that others can be made around them.
-export { data as MNIST_DATA } from "./built_in/digits.ts";
-export { model as GPT_MODEL } from "./built_in/gpt.ts";
-export { model as MLP_MODEL } from "./built_in/mlp.ts";
+export { mnist as MNIST_DATA } from "./built_in/digits.ts";
+export { gptModel as GPT_MODEL } from "./built_in/gpt.ts";
+export { mlpModel as MLP_MODEL } from "./built_in/mlp.ts";
 export { adamw as ADAMW_OPTIMIZER, sgd as SGD_OPTIMIZER } from "./built_in/optimizers.ts";
 export {
   supervisor as PIPELINE_SUPERVISOR,

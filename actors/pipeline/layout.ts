@@ -26,7 +26,7 @@ export interface StageCopy {
 
 /** Replicas of the pipeline: the copies of each stage within one data-parallel replica. */
 export function pipesOf({ placement }: Pick<Schedule, "placement">): number {
-  return 1 + Math.max(...placement.flat().map(({ replica }) => replica));
+  return 1 + Math.max(...placement.flat().map(({ pipeline }) => pipeline));
 }
 
 /** For each stage its copies in copy order. */
@@ -37,7 +37,7 @@ export function copiesOf(
   const pipes = pipesOf({ placement });
   const hostOf = (stage: number, pipe: number) =>
     placement.findIndex((held) =>
-      held.some((one: PlacedStage) => one.stage === stage && one.replica === pipe)
+      held.some((one: PlacedStage) => one.stage === stage && one.pipeline === pipe)
     );
   return Array.from(
     { length: stages },

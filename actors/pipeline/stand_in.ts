@@ -30,7 +30,7 @@ import {
   type StageOptions,
   type StageProgram,
 } from "../../kernels/mod.ts";
-import { openWeightVersions, type WeightVersions } from "../../kernels/stage/state.ts";
+import { WeightVersions } from "../../kernels/stage/state.ts";
 import type { StageKernels } from "./stage_kernels.ts";
 import { shouldFail } from "../runtime/mod.ts";
 import {
@@ -178,7 +178,7 @@ export class StandIn implements StageKernels {
     this.buckets = buckets;
     this.isLast = isLast;
     this.#buffers = Array.from({ length: versions }, () => new Float32Array(length));
-    this.#versions = openWeightVersions(versions);
+    this.#versions = new WeightVersions(versions);
     this.#gradients = new Float32Array(length);
   }
 

@@ -116,8 +116,8 @@ export function shareStep(
       : smallerSchedule(schedule, scheduleOptions, n, scheduleDefinition)
   );
   let first = 0;
-  const shares = schedules.map(({ replicaOf }, r) => {
-    const share = { first, pipeOf: replicaOf };
+  const shares = schedules.map(({ pipelineOf }, r) => {
+    const share = { first, pipeOf: pipelineOf };
     first += counts[r]!;
     return share;
   });

@@ -6,7 +6,7 @@
 
 import { posix } from "node:path";
 import { pathToFileURL } from "node:url";
-import { type HashedModule, hashModule } from "../runtime/mod.ts";
+import { type HashedModule, hashModule } from "../sandbox/mod.ts";
 import { editEntry, fileToEdit } from "./edit_file.ts";
 import { checkName, type Entry, resolveSpecifier } from "./entries.ts";
 import { editLock } from "./lock_file.ts";

@@ -6,7 +6,7 @@
  */
 
 import { dirname, join } from "node:path";
-import type { Lock } from "../runtime/mod.ts";
+import type { Lock } from "../sandbox/mod.ts";
 import { isRecord } from "./entries.ts";
 import { readText, replaceFile } from "./text_file.ts";
 

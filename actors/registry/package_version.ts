@@ -4,7 +4,7 @@
  * @module
  */
 
-import type { ModuleGraph } from "../runtime/mod.ts";
+import type { ModuleGraph } from "../sandbox/mod.ts";
 
 /** A specifier, and the URL that it stands for. */
 export type Chosen = Pick<ModuleGraph, "specifier" | "root">;

@@ -4,7 +4,7 @@
  * @module
  */
 
-import type { Lock } from "../runtime/mod.ts";
+import type { Lock } from "../sandbox/mod.ts";
 
 /** The kinds of parts. */
 export const PART_KINDS = ["actor", "model", "data", "optimizer", "supervisor"] as const;

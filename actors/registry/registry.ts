@@ -7,7 +7,7 @@
 
 import { pathToFileURL } from "node:url";
 import { resolve } from "node:path";
-import { hashModule, type Message, type PackageSpec } from "../runtime/mod.ts";
+import { hashModule, type SandboxOptions } from "../sandbox/mod.ts";
 import { didYouMean } from "../run/options/did_you_mean.ts";
 import { BUILT_IN_PARTS } from "./built_in.ts";
 import { isSpecifier, resolveSpecifier } from "./entries.ts";
@@ -38,12 +38,13 @@ export interface Registry {
    */
   find(kind: PartKind, nameOrSpecifier: string): Part;
   /**
-   * How the actor of a name, or of a specifier, is spawned: with the hash that it must have.
+   * Options of {@linkcode packageActor} for the actor of a name or specifier, with the hash that it
+   * must have.
    *
    * @throws {RangeError} when nothing has that name.
    * @throws {TypeError} when a specifier is none.
    */
-  spec<Init, M extends Message>(nameOrSpecifier: string): PackageSpec<Init, M>;
+  spec(nameOrSpecifier: string): SandboxOptions;
   /** All parts, or those of a kind, in the order of their names. */
   list(kind?: PartKind): readonly Part[];
   /**

@@ -5,15 +5,10 @@
  */
 
 import { delay } from "@std/async/delay";
-import {
-  isLaunched,
-  type Job,
-  launchedRanks,
-  openJob,
-  speaksForHost,
-} from "../runtime/transports/mpi/job.ts";
+import { type Job, openJob } from "../runtime/transports/mpi/job.ts";
 import { JobRefusal } from "../runtime/transports/mpi/job_refusal.ts";
 import { type LaunchWatch, watchLaunch } from "../runtime/transports/mpi/launcher/launch_watch.ts";
+import { isFirstOfHost, launchedRanks } from "../runtime/transports/mpi/mpi_abi.ts";
 import { mpiTransport } from "../runtime/transports/mpi/mpi_transport.ts";
 import type { Transport } from "../runtime/mod.ts";
 import { type Facts, programFacts } from "./ranks/program_facts.ts";
@@ -37,16 +32,10 @@ export interface MpiRunOptions {
   readonly gather?: boolean | undefined;
 }
 
-export { isLaunched, launchedRanks };
+export { launchedRanks };
 
 /** Whether this process is known to be a rank that does not lead. */
-export function isFollower(): boolean {
-  try {
-    return (launchedRanks()?.rank ?? 0) > 0;
-  } catch {
-    return false; // it may not look
-  }
-}
+export const isFollower = (): boolean => (launchedRanks()?.rank ?? 0) > 0;
 
 /**
  * The rank of each worker.
@@ -55,8 +44,8 @@ export function isFollower(): boolean {
  * @throws {RangeError} when they do not fit the ranks of the job.
  */
 export function rankMap({ map }: MpiRunOptions, workers: number): readonly number[] {
-  const size = launchedRanks()?.size ?? 1;
-  if (!isLaunched()) {
+  const launched = launchedRanks(), size = launched?.size ?? 1;
+  if (!launched) {
     throw new RangeError(
       `Cannot train with runtime mpi: it must be started by a launcher of MPI, such as mpirun -n ${workers}, received none`,
     );
@@ -138,7 +127,7 @@ export async function lead(options: MpiRunOptions, facts?: Facts): Promise<Led> 
   return {
     lost: joint.job.lost,
     async [Symbol.asyncDispose]() {
-      if (isOutermost && !isLost) await leave(joint, joint.job.root.close);
+      if (isOutermost && !isLost) await leave(joint, joint.job.close);
     },
   };
 }
@@ -155,7 +144,7 @@ export async function rankTransport(
 ): Promise<Transport> {
   const rankOf = (nth: number) => ranks[nth % ranks.length]!;
   const { job } = await join(options);
-  return mpiTransport(job, { rankOf, groups: columns });
+  return mpiTransport(job, rankOf, columns);
 }
 
 /**
@@ -166,7 +155,7 @@ export async function rankTransport(
  */
 export async function follow(options: MpiRunOptions, facts?: Facts): Promise<boolean> {
   const joint = await join(options, facts).catch(async (error) => {
-    if (speaksForHost() && !(error instanceof JobRefusal)) throw error;
+    if (isFirstOfHost() && !(error instanceof JobRefusal)) throw error;
     await letLeaderSpeak();
   });
   await joint?.job.serve();

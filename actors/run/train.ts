@@ -13,7 +13,7 @@ import { endAll } from "./end_all.ts";
 import { type FinishMark, finishMark } from "./finish_mark.ts";
 import { openTrainTelemetry } from "./metrics/telemetry.ts";
 import { metricsOf } from "./metrics/measure.ts";
-import { abandonJob, follow, isFollower, isLaunched, lead } from "./mpi_run.ts";
+import { abandonJob, follow, isFollower, launchedRanks, lead } from "./mpi_run.ts";
 import { optionFacts } from "./options/option_facts.ts";
 import { prepareRun } from "./options/prepare_run.ts";
 import type { TrainOptions } from "./options/train_options.ts";
@@ -104,7 +104,7 @@ export { NonFiniteError } from "../commit/non_finite.ts";
  */
 export async function* train(options: TrainOptions): AsyncGenerator<TrainEvent, void> {
   // What is no object is refused where all options are.
-  if (options?.runtime !== "mpi" || !isLaunched()) return yield* trainHere(options);
+  if (options?.runtime !== "mpi" || !launchedRanks()) return yield* trainHere(options);
   const mpi = options.mpi ?? {}, facts = optionFacts(options);
   if (isFollower()) return void await follow(mpi, facts);
   await using _job = await lead(mpi, facts);

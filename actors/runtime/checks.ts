@@ -9,12 +9,12 @@ import { kindOf } from "./messages.ts";
 import type { Subscription, SystemOptions } from "./system_api.ts";
 import type { PlaceKind } from "./transports/wire.ts";
 import type { Transport } from "./transports/transport.ts";
-import type { AnySpec } from "./types.ts";
+import type { ActorSpec } from "./types.ts";
 
 /** The places that every system has. */
 const BUILT_IN: readonly PlaceKind[] = [
   { name: "worker", limitsMemory: false },
-  { name: "process", limitsMemory: true, confines: true },
+  { name: "process", limitsMemory: true },
 ];
 
 /** The places of a world without transports, where all of them are one, ranks of MPI too. */
@@ -28,7 +28,7 @@ const PLACES: readonly PlaceKind[] = [...BUILT_IN, { name: "mpi", limitsMemory: 
  * @throws {RangeError} when something is out of its bounds.
  */
 export function checkSpawn(
-  spec: AnySpec,
+  spec: ActorSpec,
   options: SpawnOptions,
   places: readonly PlaceKind[] = PLACES,
 ): void {
@@ -39,8 +39,11 @@ export function checkSpawn(
     throw new RangeError(`${cannot} id must be a string of one character or more`);
   }
   if (!isRecord(spec)) throw wrongKind(cannot, "its spec", "a record", spec);
-  checkSpec(cannot, spec);
-  const { isolate = "from" in spec ? "process" : "local" } = options;
+  const { module, export: name } = spec, { isolate = "local" } = options;
+  if (!URL.canParse(module)) {
+    throw new TypeError(`${cannot} module must be an absolute URL, received ${String(module)}`);
+  }
+  if (typeof name !== "string") throw wrongKind(cannot, "export", "a string", name);
   const place = places.find(({ name }) => name === isolate);
   if (!place && isolate !== "local") {
     const known = listed(["local", ...places.map(({ name }) => name)]);
@@ -54,54 +57,9 @@ export function checkSpawn(
     const able = listed(places.filter((one) => one.limitsMemory).map(({ name }) => name));
     throw new TypeError(`${cannot} only a ${able} must have a memoryLimitMb`);
   }
-  checkConfinement(cannot, spec, options, place);
   if (!Array.isArray(transfer) || transfer.some((one) => !(one instanceof ArrayBuffer))) {
     throw new TypeError(`${cannot} transfer must be an array of ArrayBuffers`);
   }
-}
-
-/** Least {@linkcode SpawnOptions.memoryLimitMb} of the actor of a package. */
-const MIN_CONFINED_MB = 96;
-
-/** Checks how the code of a package is to be held. */
-function checkConfinement(
-  cannot: string,
-  spec: AnySpec,
-  { isolate, permissions, stepLimitMs, memoryLimitMb = MIN_CONFINED_MB }: SpawnOptions,
-  place: PlaceKind | undefined,
-): void {
-  if (stepLimitMs !== undefined && !(Number.isFinite(stepLimitMs) && stepLimitMs > 0)) {
-    throw new RangeError(
-      `${cannot} stepLimitMs must be a positive number, received ${String(stepLimitMs)}`,
-    );
-  }
-  if (permissions === "inherit") return;
-  if (permissions !== undefined && !isRecord(permissions)) {
-    throw wrongKind(cannot, "its permissions", 'a record, or "inherit"', permissions);
-  }
-  if (!("from" in spec)) {
-    if (stepLimitMs === undefined) return;
-    throw new TypeError(`${cannot} only the actor of a package must have a stepLimitMs`);
-  }
-  if (memoryLimitMb < MIN_CONFINED_MB) {
-    throw new RangeError(
-      `${cannot} memoryLimitMb must be at least ${MIN_CONFINED_MB}, most of which an empty process takes, received ${memoryLimitMb}`,
-    );
-  }
-  if (place?.confines) return;
-  throw new TypeError(
-    `${cannot} a ${isolate} cannot confine the actor of a package; its isolate must be one that can, or its permissions "inherit"`,
-  );
-}
-
-function checkSpec(cannot: string, spec: AnySpec): void {
-  const module = "from" in spec ? spec.from : spec.module;
-  if (!URL.canParse(module)) {
-    const what = "from" in spec ? "from must be a specifier or" : "module must be";
-    throw new TypeError(`${cannot} ${what} an absolute URL, received ${module}`);
-  }
-  if ("from" in spec && spec.export === undefined) return;
-  if (typeof spec.export !== "string") throw wrongKind(cannot, "export", "a string", spec.export);
 }
 
 /**

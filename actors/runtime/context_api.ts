@@ -5,13 +5,12 @@
  */
 
 import type { Down } from "./failure.ts";
-import type { Permissions } from "./transports/confinement.ts";
 import type { Addend } from "./transports/transport.ts";
 import type {
   ActorRef,
+  ActorSpec,
   Answers,
   AnswerTo,
-  AnySpec,
   Lane,
   Message,
   Questions,
@@ -24,6 +23,13 @@ export interface SendOptions {
   readonly lane?: Lane;
   /** Buffers to move instead of copy; the sender's are detached, also within one isolate. */
   readonly transfer?: readonly ArrayBuffer[];
+  /**
+   * For a message that this actor passes on and does not vouch for, as one from a network. This
+   * receipt comes back, in the control lane, when the message was handled or lost. Where its receiver
+   * has no handler for it, it is refused: it becomes a dead letter, and no receipt comes. It becomes a
+   * dead letter, too, while half of the receiver's mailbox is full.
+   */
+  readonly receipt?: Message;
 }
 
 /** How a question travels and how long its answer is waited for. */
@@ -55,15 +61,9 @@ export interface SpawnOptions {
    * death by whatever cause nothing but its actors suffers; it needs the permissions to run, read,
    * write and net, and lacks those that this program has only a part of. Another name: wherever the
    * {@linkcode Transport} of that name puts it.
-   *
-   * The actor of a package is in a process unless it is asked for elsewhere. In a worker it has only
-   * the permissions that it is granted, too, but no limit of memory, and a loop of it keeps a core
-   * until the program ends. Where workers cannot be confined ({@linkcode MovedEvent} says why) it
-   * gets a process.
    */
   readonly isolate?: PlaceName;
-  /** Limit of the JavaScript heap of a process, in MiB; buffers do not count. Default: V8's. For the
-   * actor of a package: of all that its process holds, at least 96. Default 512. */
+  /** Limit of the JavaScript heap of a process, in MiB; buffers do not count. Default: V8's. */
   readonly memoryLimitMb?: number;
   /**
    * Most messages that may wait, in both lanes: those that have reached its isolate but have not
@@ -73,32 +73,7 @@ export interface SpawnOptions {
   readonly capacity?: number;
   /** Buffers in `init` to move instead of copy. */
   readonly transfer?: readonly ArrayBuffer[];
-  /**
-   * What the actor of a package may do. Default: nothing. `inherit`: it is trusted as the program's
-   * own code, and may live anywhere. What an actor of the program itself needs: a process of its
-   * own may do nothing else, and other isolates cannot be kept from what the program may. Default:
-   * `inherit`.
-   */
-  readonly permissions?: Permissions | "inherit";
-  /** How long one message, or its beginning, may take the actor of a package, in milliseconds, before
-   * it is ended; the time in which it waits for answers, or in {@linkcode Context.outside}, does not
-   * count. Default {@linkcode STEP_LIMIT_MS}. */
-  readonly stepLimitMs?: number;
 }
-
-/** Where an actor lives, and how it is held, whatever its name: what others pass on. */
-export type Placement = Omit<SpawnOptions, "id" | "transfer">;
-
-/** The placement in what may hold more. */
-export function placementOf(
-  { isolate, memoryLimitMb, capacity, permissions, stepLimitMs }: Placement,
-): Placement {
-  const all = { isolate, memoryLimitMb, capacity, permissions, stepLimitMs };
-  return Object.fromEntries(Object.entries(all).filter(([, value]) => value !== undefined));
-}
-
-/** Default of {@linkcode SpawnOptions.stepLimitMs}. */
-export const STEP_LIMIT_MS = 60_000;
 
 /**
  * How an actor is made to stop.
@@ -136,12 +111,6 @@ export type Reply<R = unknown> = (
   value: R,
   options?: { transfer?: readonly ArrayBuffer[] },
 ) => void;
-
-/** How a message is handed on. */
-export interface ForwardOptions<M extends Message> {
-  /** What this actor gets, in the control lane, when the message has been handled there. */
-  readonly receipt?: M;
-}
 
 /** Asks an actor; see {@linkcode Context.ask}. */
 export interface AskCall {
@@ -215,21 +184,16 @@ export interface Context<M extends Message, A = Answers<M>> {
    * @throws {ActorFailedError} (as a rejection) when the actor asked is gone.
    * @throws {RangeError} (as a rejection) when the timeout or the lane is none.
    * @throws {TypeError} (as a rejection) outside a step, when an actor asks itself or one of another
-   * system, when the question cannot be sent, when a handler ends without an answer, or when the
-   * actor asked waits for this one, directly or through others.
+   * system, when the question cannot be sent, or when a handler ends without an answer.
    */
   readonly ask: AskCall;
 
   /** Answers the message being handled; does nothing when nobody asked. */
   reply(value: A, options?: { transfer?: readonly ArrayBuffer[] }): void;
 
-  /**
-   * Hands the message being handled on to another actor, as if its sender had sent it there: a
-   * question is answered from there.
-   *
-   * @throws {TypeError} when `to` is no reference, or no message is being handled.
-   */
-  forward(to: ActorRef<M>, options?: ForwardOptions<M>): void;
+  /** Refuses the message being handled, with a reason: it becomes a dead letter, and its asker gets an
+   * error. */
+  refuse(why: string): void;
 
   /** Takes the answer out of this step: the function returned may be called in a later one. */
   deferReply(): Reply<A>;
@@ -245,7 +209,7 @@ export interface Context<M extends Message, A = Answers<M>> {
    * @throws {Deno.errors.NotCapable} when a process needs a permission that is lacking.
    */
   spawn<I, T extends Message>(
-    spec: AnySpec<I, T>,
+    spec: ActorSpec<I, T>,
     init: NoInfer<I>,
     options: SpawnOptions,
   ): ActorRef<T>;
@@ -254,19 +218,10 @@ export interface Context<M extends Message, A = Answers<M>> {
   watch(ref: ActorRef, as: (down: Down) => M): void;
 
   /**
-   * Watches `ref` no longer: no notice of its end comes after this, even where one waits already.
-   * A failure of a child is this actor's own again.
-   */
-  unwatch(ref: ActorRef): void;
-
-  /**
    * Sends a message to this actor, in the control lane, after `delayMs` milliseconds. A timer with
    * the same key is replaced; all end with the actor.
    */
   after(delayMs: number, message: M, key?: string): void;
-
-  /** Withdraws the timer with this key, even when its message already waits in the mailbox. */
-  cancel(key: string): void;
 
   /** Milliseconds since the epoch; never goes back. */
   now(): number;
@@ -302,47 +257,6 @@ export interface Context<M extends Message, A = Answers<M>> {
    * @throws {TypeError} when the transport of this isolate cannot.
    */
   allReduce(addend: Addend, as: (sums: Addend["values"]) => M): void;
-
-  /**
-   * Lets the handlers of this actor overlap: while its steps wait for answers or for what is
-   * {@linkcode Context.outside}, it handles further messages, at most `maxSteps` (default: any
-   * number) at once. Its state may have changed whenever it goes on.
-   *
-   * @throws {RangeError} when `maxSteps` is less than 1.
-   *
-   * @example A slow answer that holds up nobody
-   * ```ts
-   * import { type Ask, createSystem } from "@troupe/troupe/actors";
-   * import assert from "node:assert/strict";
-   *
-   * type Cache = { type: "Get"; key: string } & Ask<string>;
-   * const module = `data:text/javascript,export const cache = (ctx) => {
-   *   ctx.reentrant();
-   *   const known = new Map([["a", "1"]]);
-   *   return {
-   *     async Get({ key }) {
-   *       if (!known.has(key)) {
-   *         const load = () => new Promise((resolve) => setTimeout(resolve, 50, "from afar"));
-   *         known.set(key, await ctx.outside(load));
-   *       }
-   *       ctx.reply(known.get(key));
-   *     },
-   *   };
-   * }`;
-   * await using system = createSystem();
-   * const cache = system.spawn<undefined, Cache>(
-   *   { module, export: "cache" },
-   *   undefined,
-   *   { id: "cache" },
-   * );
-   * const order: string[] = [];
-   * await Promise.all(["b", "a"].map(async (key) => {
-   *   order.push(await system.ask(cache, { type: "Get", key }));
-   * }));
-   * assert.deepEqual(order, ["1", "from afar"]);
-   * ```
-   */
-  reentrant(maxSteps?: number): void;
 
   /**
    * Lets tools look at the state: `read` is called between steps, by invariants, journals and

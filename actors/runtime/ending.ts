@@ -1,11 +1,11 @@
 /**
- * How the owner of a system ends it, or one of its actors.
+ * Ends a system, or one of its actors.
  *
  * @module
  */
 
 import type { Actor } from "./actor/actor.ts";
-import { abandonAll } from "./actor/asks.ts";
+import { loseAsks } from "./actor/asks.ts";
 import { endChild, stopNow } from "./actor/stopping.ts";
 import { cancelTimers, stop } from "./actor/lifecycle.ts";
 import type { Isolate } from "./isolate/isolate.ts";
@@ -13,27 +13,25 @@ import { isRef } from "./messages.ts";
 import type { System, SystemStopOptions } from "./system_api.ts";
 import type { ActorRef } from "./types.ts";
 
-/** What ends with a system. */
-export interface EndOptions {
-  readonly isolate: Isolate;
-  /** The system itself. */
-  readonly self: Actor;
-  /** Resolved when the last actor has ended. */
-  readonly emptied: Promise<void>;
-  /** Has that resolved although an actor is left. */
-  readonly giveUp: () => void;
-  /** Ends the other isolates. */
-  readonly close: () => Promise<void>;
-}
-
-/** {@linkcode System.stop} of a system. */
-export function openEnding({ isolate, self, emptied, giveUp, close }: EndOptions): System["stop"] {
+/**
+ * Makes {@linkcode System.stop} of a system.
+ *
+ * @param self the system itself.
+ * @param emptied resolved when the last actor has ended, or is left behind.
+ * @param close ends the other isolates.
+ */
+export function openEnding(
+  isolate: Isolate,
+  self: Actor,
+  emptied: PromiseWithResolvers<void>,
+  close: () => Promise<void>,
+): System["stop"] {
   let ended: Promise<void> | undefined, cancel: (() => void) | undefined;
 
   const hurry = () => {
     cancel ??= limit(isolate, () => {
       leaveBehind(isolate);
-      giveUp();
+      emptied.resolve();
     });
     stopNow(isolate, self);
   };
@@ -44,7 +42,7 @@ export function openEnding({ isolate, self, emptied, giveUp, close }: EndOptions
   };
   const endAll = async (options: SystemStopOptions) => {
     const forget = isDraining(options) ? drain(options) : hurry();
-    await emptied;
+    await emptied.promise;
     forget?.();
     cancel?.();
     await close();
@@ -97,5 +95,5 @@ function leaveBehind(isolate: Isolate): void {
     cancelTimers(actor);
     for (const { cancelKill } of actor.children.values()) cancelKill?.();
   }
-  abandonAll(isolate);
+  loseAsks(isolate);
 }

@@ -59,12 +59,10 @@ export interface Down {
 }
 
 /**
- * Why nobody will handle a message. `no-such-actor`: there never was one with this address in this
- * system. `not-cloneable`: it holds what cannot be sent. `malformed`: it is no record with a `type`,
- * or its address or its lane is none, or it does not fit the schema of the package that it is for, or a
- * confined actor sends a type that the receiver has no handler for. `too-late`: nobody waits for this answer any more. `denied`: the
- * actor of a package was not given this address, or one that the message holds. `no-room`: half of the
- * mailbox is full, and the rest is not for messages of packages.
+ * Why a message was not delivered. `no-such-actor`: there never was one with this address in this
+ * system. `not-cloneable`: it holds what cannot be sent. `malformed`: it is no record with a `type`, or
+ * its address or its lane is none, or its receiver refused it. `too-late`: nobody waits for this answer
+ * any more. `no-room`: its sender does not vouch for it, and half of the mailbox is full.
  */
 export type DeadReason =
   | "no-such-actor"
@@ -73,7 +71,6 @@ export type DeadReason =
   | "not-cloneable"
   | "malformed"
   | "too-late"
-  | "denied"
   | "no-room";
 
 /**

@@ -7,15 +7,8 @@
 import type { Context } from "./context_api.ts";
 import type { Message } from "./types.ts";
 
-/** Names the handler of all messages that have none of their own: of an actor that passes them on. */
+/** Names the handler of all messages that have none of their own. */
 export const OTHERS: unique symbol = Symbol("others");
-
-/**
- * Names what looks at each message before it is handled, and at whether a confined actor sends it:
- * says why one is refused, or undefined. Such a message becomes a dead letter, and who asked gets an
- * error.
- */
-export const DOOR: unique symbol = Symbol("door");
 
 /** One handler for each message of a protocol; see {@linkcode Message}. */
 export type Handlers<M extends Message> = {
@@ -60,4 +53,5 @@ export type Handlers<M extends Message> = {
 export type ActorFactory<Init, M extends Message> = (
   ctx: Context<M>,
   init: Init,
+  argument?: unknown,
 ) => Handlers<M> | Promise<Handlers<M>>;

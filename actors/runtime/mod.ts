@@ -11,14 +11,11 @@ export {
   type AskCall,
   type AskOptions,
   type Context,
-  type ForwardOptions,
   MAILBOX_CAPACITY,
-  type Placement,
   type PlaceName,
   type Reply,
   type SendOptions,
   type SpawnOptions,
-  STEP_LIMIT_MS,
   type StopOptions,
 } from "./context_api.ts";
 export {
@@ -40,42 +37,10 @@ export type {
   ObserverFactory,
   ObserverSpec,
 } from "./observer.ts";
-export {
-  type ActorDefinition,
-  checkDefinition,
-  defineActor,
-  type Schema,
-} from "./packages/definition.ts";
-export { type HashedModule, hashModule } from "./packages/hash_module.ts";
-export {
-  inspectActor,
-  type InspectedActor,
-  inspectHashed,
-  type InspectOptions,
-} from "./packages/inspect.ts";
-export type {
-  GraphModule,
-  GraphOptions,
-  Lock,
-  ModuleGraph,
-  NpmPackage,
-} from "./packages/module_graph.ts";
-export { type Broadcast, broadcast, type Pool, type Spawner, spawnPool } from "./pool/pool.ts";
-export {
-  type ChildSpec,
-  childSpec,
-  type ChildState,
-  type RestartStrategy,
-  type Supervision,
-} from "./supervision/child_spec.ts";
-export type { BackOff, RestartLimits } from "./supervision/restarts.ts";
-export { CHILD_SUPERVISOR, type SupervisionMessage } from "./supervision/supervisor.ts";
 export { createSystem } from "./system.ts";
 export {
   type DeadLetterEvent,
-  type DeniedEvent,
   MAX_DEAD_LETTERS,
-  type MovedEvent,
   type SlowStepEvent,
   type Subscription,
   type System,
@@ -84,7 +49,6 @@ export {
   type SystemStopOptions,
 } from "./system_api.ts";
 export { decodeFrame, type EncodedFrame, encodeFrame } from "./transports/codec/codec.ts";
-export type { Confined, Confinement, Least, Permissions } from "./transports/confinement.ts";
 export { type ServedIsolate, serveIsolate } from "./transports/serve.ts";
 export {
   type FrameSink,
@@ -111,11 +75,9 @@ export type {
   ActorSpec,
   Answers,
   AnswerTo,
-  AnySpec,
   Ask,
   Lane,
   Message,
-  PackageSpec,
   Questions,
   Undeclared,
 } from "./types.ts";

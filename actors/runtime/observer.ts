@@ -5,7 +5,6 @@
  * @module
  */
 
-import type { Permissions } from "./transports/confinement.ts";
 import { snapshot } from "./snapshot.ts";
 import type { ActorRef, Message } from "./types.ts";
 
@@ -38,18 +37,16 @@ export interface Effect {
     | "send"
     | "ask"
     | "reply"
-    | "forward"
+    | "refuse"
     | "outside"
     | "spawn"
     | "spawned"
     | "watch"
-    | "unwatch"
     | "after"
-    | "cancel"
     | "stop"
     | "now";
   /** The other actor, if there is one. */
-  readonly to?: ActorRef;
+  readonly to?: ActorRef | undefined;
   /** The message, answer, first state or key: as it is before anything in it is transferred. */
   readonly value?: unknown;
 }
@@ -78,8 +75,6 @@ export interface ObserverSpec {
   readonly export: string;
   /** Structured-cloneable. */
   readonly init: unknown;
-  /** What it needs in an isolate that may not do all that the program may. */
-  readonly permissions?: Permissions;
 }
 
 /** Makes an observer in the isolate that it observes. */

@@ -1,5 +1,5 @@
 /**
- * What the owner of a system is told of it.
+ * Reports to the owner of a system.
  *
  * @module
  */
@@ -8,71 +8,77 @@ import { checkSubscription } from "./checks.ts";
 import { ActorFailedError, type DeadLetter, describeFailure, type Failure } from "./failure.ts";
 import { MAX_DEAD_LETTERS, type Subscription, type SystemEvent } from "./system_api.ts";
 
-/** Whom a system tells besides those who subscribe. */
+/** Called beside those who subscribe. */
 export interface Told {
   readonly onDeadLetter?: ((letter: DeadLetter) => void) | undefined;
   readonly onFailure?: ((failure: Failure) => void) | undefined;
 }
 
-/** What the owner of a system is told of it. */
-export interface Reports {
-  readonly deadLetters: readonly DeadLetter[];
-  readonly failed: Promise<never>;
-  readonly onDeadLetter: (letter: DeadLetter, message?: unknown) => void;
-  readonly onFailure: (failure: Failure) => void;
-  /** Tells who subscribes. */
-  readonly onEvent: (event: SystemEvent) => void;
-  /** Lets what the owner gave throw without harm to the runtime. */
-  readonly guard: (handling: string, call: () => void) => void;
-  /** Adds a subscriber; `want` says what all of them want, undefined when there is none. */
-  readonly subscribe: (
-    listener: (event: SystemEvent) => void,
-    options: Subscription | undefined,
-    want: (wanted: Subscription | undefined) => void,
-  ) => Disposable;
-}
+/** Dead letters, failures and events of a system. */
+export class Reports {
+  readonly deadLetters: DeadLetter[] = [];
+  readonly #failed = Promise.withResolvers<never>();
+  readonly #subscribers = new Set<{ listener: (event: SystemEvent) => void } & Subscription>();
+  readonly #told: Told;
 
-/** Opens the reports of a system. */
-export function openReports(told: Told): Reports {
-  const deadLetters: DeadLetter[] = [], failed = Promise.withResolvers<never>();
-  const subscribers = new Set<{ listener: (event: SystemEvent) => void } & Subscription>();
-  const onFailure = (failure: Failure) => {
-    told.onFailure?.(failure);
-    failed.reject(new ActorFailedError(failure));
+  /** @param told what the owner gave. */
+  constructor(told: Told) {
+    this.#told = told;
+  }
+
+  /** See {@linkcode System.failed}. */
+  get failed(): Promise<never> {
+    return this.#failed.promise;
+  }
+
+  readonly onFailure = (failure: Failure): void => {
+    this.#told.onFailure?.(failure);
+    this.#failed.reject(new ActorFailedError(failure));
   };
-  const guard = (handling: string, call: () => void) => {
+
+  /** Tells who subscribes. */
+  readonly onEvent = (event: SystemEvent): void => {
+    for (const { listener } of [...this.#subscribers]) {
+      this.guard(event.type, () => listener(event));
+    }
+  };
+
+  readonly onDeadLetter = (letter: DeadLetter, message?: unknown): void => {
+    this.deadLetters.push(letter);
+    if (this.deadLetters.length > MAX_DEAD_LETTERS) this.deadLetters.shift();
+    this.guard(`dead letter ${letter.type}`, () => this.#told.onDeadLetter?.(letter));
+    this.onEvent({ type: "dead-letter", letter, ...message !== undefined && { message } });
+  };
+
+  /** Lets what the owner gave throw without harm to the runtime. */
+  guard(handling: string, call: () => void): void {
     try {
       call();
     } catch (error) {
-      onFailure(describeFailure("system", "throw", error, handling));
+      this.onFailure(describeFailure("system", "throw", error, handling));
     }
-  };
-  const onEvent = (event: SystemEvent) => {
-    for (const { listener } of [...subscribers]) guard(event.type, () => listener(event));
-  };
-  const onDeadLetter = (letter: DeadLetter, message?: unknown) => {
-    deadLetters.push(letter);
-    if (deadLetters.length > MAX_DEAD_LETTERS) deadLetters.shift();
-    guard(`dead letter ${letter.type}`, () => told.onDeadLetter?.(letter));
-    onEvent({ type: "dead-letter", letter, ...message !== undefined && { message } });
-  };
-  const wanted = (): Subscription | undefined => {
-    if (subscribers.size === 0) return undefined;
-    const limits = [...subscribers].flatMap(({ slowStepMs = [] }) => slowStepMs);
+  }
+
+  /** Adds a subscriber; `want` gets the wishes of all of them, undefined when there is none. */
+  subscribe(
+    listener: (event: SystemEvent) => void,
+    options: Subscription | undefined,
+    want: (wanted: Subscription | undefined) => void,
+  ): Disposable {
+    checkSubscription(listener, options);
+    const subscriber = { listener, ...options };
+    this.#subscribers.add(subscriber);
+    want(this.#wanted());
+    return {
+      [Symbol.dispose]: () => {
+        if (this.#subscribers.delete(subscriber)) want(this.#wanted());
+      },
+    };
+  }
+
+  #wanted(): Subscription | undefined {
+    if (this.#subscribers.size === 0) return undefined;
+    const limits = [...this.#subscribers].flatMap(({ slowStepMs = [] }) => slowStepMs);
     return limits.length === 0 ? {} : { slowStepMs: Math.min(...limits) };
-  };
-  return {
-    ...{ deadLetters, failed: failed.promise, onDeadLetter, onFailure, onEvent, guard },
-    subscribe(listener, options, want) {
-      checkSubscription(listener, options);
-      const subscriber = { listener, ...options };
-      subscribers.add(subscriber);
-      want(wanted());
-      return {
-        [Symbol.dispose]() {
-          if (subscribers.delete(subscriber)) want(wanted());
-        },
-      };
-    },
-  };
+  }
 }

@@ -4,19 +4,19 @@
  * @module
  */
 
-import { type Actor, createActor, keyOf, SYSTEM_SERIAL } from "./actor/actor.ts";
+import { Actor, keyOf, SYSTEM_SERIAL } from "./actor/actor.ts";
 import { ask } from "./actor/asks.ts";
 import { deliver } from "./isolate/deliver.ts";
-import type { DeadLetter, Down, Failure } from "./failure.ts";
+import type { DeadLetter, Failure } from "./failure.ts";
 import { isolateGone } from "./isolate/gone.ts";
-import { createIsolate, type Environment, type Isolate } from "./isolate/isolate.ts";
+import { type Environment, Isolate } from "./isolate/isolate.ts";
 import { openEnding } from "./ending.ts";
 import { sendMessage } from "./isolate/sending.ts";
 import { FIRST_SERIAL, spawn } from "./isolate/spawning.ts";
 import { run } from "./isolate/steps.ts";
 import { subscribe } from "./isolate/subscription.ts";
 import type { AskCall } from "./context_api.ts";
-import { openReports } from "./reports.ts";
+import { Reports } from "./reports.ts";
 import type { System } from "./system_api.ts";
 import type { IsolateRegistry, Root } from "./transports/registry.ts";
 import type { Transport } from "./transports/transport.ts";
@@ -24,22 +24,8 @@ import type { ActorRef, Message } from "./types.ts";
 import { watch } from "./actor/watches.ts";
 
 /** The world of a system: its clock, its order, its pace and its other isolates. */
-export interface World extends
-  Pick<
-    Environment,
-    | "system"
-    | "seed"
-    | "clock"
-    | "choose"
-    | "offers"
-    | "observer"
-    | "load"
-    | "telemetry"
-    | "outside"
-    | "carry"
-    | "breathe"
-    | "stopGraceMs"
-  > {
+export interface World
+  extends Omit<Environment, "network" | "places" | "collectives" | "pulse" | `on${string}`> {
   /** The loop that handles messages. Default: {@linkcode run}. */
   readonly run?: (isolate: Isolate) => Promise<void>;
   /** Gets the isolate before anything happens in it. */
@@ -55,8 +41,8 @@ export interface World extends
 
 /** Makes a system in a world. */
 export function openSystem(world: World): System {
-  const { system: token, seed, clock, stopGraceMs, transports } = world,
-    reports = openReports(world);
+  const { system: token, seed, clock, stopGraceMs, transports } = world;
+  const reports = new Reports(world);
   const emptied = Promise.withResolvers<void>();
   const registry = world.connect?.({
     system: token,
@@ -65,7 +51,6 @@ export function openSystem(world: World): System {
     observer: world.observer && "module" in world.observer ? world.observer : undefined,
     onDeadLetter: reports.onDeadLetter,
     deliver: (frame) => isolate.deliver(frame),
-    onEvent: reports.onEvent,
     isolateGone: (number, reason) => isolateGone(isolate, number, reason),
   });
   const env: Environment = {
@@ -77,34 +62,26 @@ export function openSystem(world: World): System {
     onFailure: reports.onFailure,
     onEmpty: () => emptied.resolve(),
   };
-  const isolate = createIsolate(0, env, deliver, world.run ?? run);
+  const isolate = new Isolate(0, env, deliver, world.run ?? run);
   const self = addTop(isolate);
   world.attach?.(isolate);
-  const end = openEnding({
-    isolate,
-    self,
-    emptied: emptied.promise,
-    giveUp: emptied.resolve,
-    close: async () => await registry?.close(),
-  });
-  const watchFor = (ref: ActorRef, onDown: (down: Down) => void) =>
-    watch(isolate, ref, undefined, (down) => {
-      reports.guard(`end of ${ref.id}`, () => onDown(down));
-    });
   const system: System = {
     spawn: (spec, init, options) => spawn(isolate, self, spec, init, options),
     send: (to, message, options) => sendMessage(isolate, self.ref, to, message, options),
     ask:
       ((to: ActorRef, message: Message, options?: object) =>
         ask(isolate, self.ref, undefined, to, message, options)) as AskCall,
-    watch: watchFor,
+    watch: (ref, onDown) =>
+      watch(isolate, ref, undefined, (down) => {
+        reports.guard(`end of ${ref.id}`, () => onDown(down));
+      }),
     transports: transports ?? [],
     deadLetters: reports.deadLetters,
     subscribe: (listener, options) =>
       reports.subscribe(listener, options, (wanted) => subscribe(isolate, wanted)),
     ...clock.advance ? {} : { activity: activityOf(isolate, registry) },
     failed: reports.failed,
-    stop: end,
+    stop: openEnding(isolate, self, emptied, async () => await registry?.close()),
     [Symbol.asyncDispose]: () => system.stop(),
   };
   return system;
@@ -114,7 +91,7 @@ export function openSystem(world: World): System {
 function addTop(isolate: Isolate): Actor {
   const { system } = isolate.env;
   const address = { id: "system", isolate: isolate.number, serial: SYSTEM_SERIAL };
-  const top = createActor({ ...address, ...system !== undefined && { system } }, undefined, 1);
+  const top = new Actor({ ...address, ...system !== undefined && { system } }, undefined, 1);
   top.state = "ready";
   isolate.actors.set(SYSTEM_SERIAL, top);
   isolate.ids.set(top.ref.id, keyOf(top.ref));

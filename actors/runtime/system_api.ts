@@ -9,7 +9,7 @@ import type { AskCall, SendOptions, SpawnOptions, StopOptions } from "./context_
 import type { DeadLetter, Down } from "./failure.ts";
 import type { ObserverSpec } from "./observer.ts";
 import type { Transport } from "./transports/transport.ts";
-import type { ActorRef, AnySpec, Message } from "./types.ts";
+import type { ActorRef, ActorSpec, Message } from "./types.ts";
 
 /** How a system is made. */
 export interface SystemOptions {
@@ -62,34 +62,8 @@ export interface SlowStepEvent {
   readonly waitsFor: readonly string[];
 }
 
-/** The actor of a package has tried what it was not granted, or has sent what its receiver refused, and
- * nothing has come of it. */
-export interface DeniedEvent {
-  /** Tells it from other events. */
-  readonly type: "denied";
-  /** Id of the actor, as it was spawned. */
-  readonly actor: string;
-  /** A permission as Deno names it, or what it tried with another actor: `message`, `reference`,
-   * `watch`, `stop`, `spawn`. */
-  readonly what: string;
-  /** The file, host or the like, or the id of the other actor. */
-  readonly on: string;
-}
-
-/** The actor of a package lives elsewhere than was asked for, as it could not be held there. */
-export interface MovedEvent {
-  /** Tells it from other events. */
-  readonly type: "moved";
-  /** Id of the actor. */
-  readonly actor: string;
-  /** The kind of isolate that it is in: `process`. */
-  readonly to: string;
-  /** What is lacking, and what to do about it. */
-  readonly why: string;
-}
-
 /** What happens in a system, in any of its isolates, that its owner may want to know of. */
-export type SystemEvent = DeadLetterEvent | SlowStepEvent | DeniedEvent | MovedEvent;
+export type SystemEvent = DeadLetterEvent | SlowStepEvent;
 
 /** What a subscriber wants to be told of besides dead letters. */
 export interface Subscription {
@@ -101,7 +75,7 @@ export interface Subscription {
 export interface System extends AsyncDisposable {
   /** Makes an actor at the top of the tree. See {@linkcode Context.spawn}. */
   spawn<I, T extends Message>(
-    spec: AnySpec<I, T>,
+    spec: ActorSpec<I, T>,
     init: NoInfer<I>,
     options: SpawnOptions,
   ): ActorRef<T>;

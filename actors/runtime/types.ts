@@ -151,34 +151,8 @@ export interface ActorSpec<Init = never, M extends Message = never> {
   readonly module: string;
   /** Name of the exported factory. */
   readonly export: string;
+  /** What the factory gets besides its context and init; structured-cloneable. */
+  readonly argument?: unknown;
   /** For the type checker; never present. */
   readonly "~makes"?: (init: Init, message: M) => void;
 }
-
-/**
- * How an actor is made that a package brings: see {@linkcode defineActor}.
- *
- * @typeParam Init what the factory is given.
- * @typeParam M messages that the actor handles.
- */
-export interface PackageSpec<Init = never, M extends Message = never> {
-  /** Its specifier: `jsr:@you/actor@1`, `npm:you-actor@1`, or an absolute URL (https:, file:). */
-  readonly from: string;
-  /** Name of the exported definition. Default `actor`. */
-  readonly export?: string;
-  /** The version of its protocol that the program speaks. Default: any. */
-  readonly protocol?: number;
-  /** The hash that its modules must have before the first of them runs: see
-   * {@linkcode hashModule}. Default: any. */
-  readonly integrity?: string;
-  /** Versions of what it imports, as {@linkcode hashModule} gave them with that hash. Default: the
-   * newest ones. */
-  readonly lock?: Readonly<Record<string, unknown>>;
-  /** For the type checker; never present. */
-  readonly "~makes"?: (init: Init, message: M) => void;
-}
-
-/** What an actor can be made of. */
-export type AnySpec<Init = never, M extends Message = never> =
-  | ActorSpec<Init, M>
-  | PackageSpec<Init, M>;

@@ -46,7 +46,7 @@ export function showInspection(hashed: HashedModule, actor: InspectedActor | und
   return formatTable(rows, { left: [0, 1] }).map(inOneLine).join("\n");
 }
 
-function actorRows({ messages, permissions, denied }: InspectedActor): string[][] {
+function actorRows({ messages, permissions }: InspectedActor): string[][] {
   const messageRows = Object.entries(messages).map(([type, schema]) => {
     const text = JSON.stringify(schema);
     return `${type} ${text.length > SCHEMA_MAX ? `${text.slice(0, SCHEMA_MAX)}…` : text}`;
@@ -57,7 +57,6 @@ function actorRows({ messages, permissions, denied }: InspectedActor): string[][
   return [
     ...labelled("messages", messageRows, "none"),
     ...labelled("permissions", asked, "none"),
-    ...denied.length > 0 ? labelled("was denied", denied, "") : [],
   ];
 }
 

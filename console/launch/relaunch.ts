@@ -34,8 +34,8 @@ export interface Relaunch {
   run(hasCheckpoint: boolean): Promise<JobEnd>;
 }
 
-/** The first restart comes at once, the second after so many milliseconds, each further one later. */
-const BACK_OFF = { firstMs: 1000, maxMs: 60_000 } as const;
+/** Delays of restarts. A failure counts until there is a new checkpoint. */
+const LIMITS = { periodMs: Infinity, firstMs: 1000, maxMs: 60_000 } as const;
 
 /** Of train, and so of rank 0: bad input, an interrupted run. */
 const REFUSED = 2, INTERRUPTED = 130;
@@ -47,8 +47,7 @@ const REFUSED = 2, INTERRUPTED = 130;
  */
 export async function relaunch(job: Relaunch): Promise<number> {
   const { out, launch, maxRestarts, signal } = job;
-  const count = () =>
-    countRestarts({ intensity: maxRestarts, periodMs: Infinity, backOff: BACK_OFF });
+  const count = () => countRestarts({ intensity: maxRestarts, ...LIMITS });
   let restarts = count(), step = out === undefined ? undefined : await newestStep(out);
   let hasBegun = false;
   for (let failures = 1;; failures++) {

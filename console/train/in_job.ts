@@ -7,7 +7,7 @@
 import {
   follow,
   isFollower,
-  isLaunched,
+  launchedRanks,
   lead,
   letLeaderSpeak,
   type MpiRunOptions,
@@ -59,7 +59,7 @@ function lostJob(error: Error): never {
 /** How `--runtime mpi` asks to join the job of this process; undefined where there is none. */
 function jobOf(typed: readonly string[]): Asked | undefined {
   const { flags, takenBack } = rawArguments(withConfig(typed).args, TRAIN_FLAGS);
-  if (flags.runtime !== "mpi" || !isLaunched()) return undefined;
+  if (flags.runtime !== "mpi" || !launchedRanks()) return undefined;
   const text = (name: string) => flags[name] === undefined ? undefined : String(flags[name]);
   const facts = [...Object.entries(flags), ...takenBack.map((name) => [name, "false"] as const)]
     .filter(([name]) => !OF_A_HOST.includes(name))

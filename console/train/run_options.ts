@@ -6,6 +6,7 @@
 
 import type { TrainOptions } from "../../actors/run/options/train_options.ts";
 import { PROTOCOL_VERSION } from "../../actors/pipeline/protocol.ts";
+import { packageActor } from "../../actors/sandbox/mod.ts";
 import { scheduleOptionsOf } from "../schedule/schedule_flags.ts";
 import type { RunParts } from "./run_parts.ts";
 import type { TrainRequest } from "./train_request.ts";
@@ -87,13 +88,12 @@ export function runOptions(
 export const isTraced = ({ trace, dashboard }: TrainRequest["flags"]): boolean =>
   trace !== undefined || dashboard === true;
 
-/** How an actor of somebody's is made. */
+/** Returns the spec of an actor that the user has chosen, and so trusts. */
 const specOf = (
   { from, export: exported, kind, integrity, lock }: RunParts["supervisor"],
-): TrainOptions["supervisor"] => ({
-  from,
-  export: exported ?? kind,
-  protocol: PROTOCOL_VERSION,
-  ...integrity !== undefined && { integrity },
-  ...lock !== undefined && { lock },
-});
+): TrainOptions["supervisor"] =>
+  packageActor({
+    ...{ from, export: exported ?? kind, protocol: PROTOCOL_VERSION, permissions: "inherit" },
+    ...integrity !== undefined && { integrity },
+    ...lock !== undefined && { lock },
+  });

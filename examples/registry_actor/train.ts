@@ -6,7 +6,7 @@
  */
 // deno-lint-ignore-file no-console -- a script says what it does
 
-import { findPart, importPart, openTask, train } from "@troupe/troupe/actors";
+import { findPart, importPart, openTask, packageActor, train } from "@troupe/troupe/actors";
 import { createSystem, openDevice, openPredictor } from "@troupe/troupe";
 import type { actor, Watching } from "./mod.ts";
 
@@ -26,11 +26,11 @@ const task = await openTask(model.value, mnist.value, {
 
 // The actor gets a process without permissions, and messages from this script alone.
 await using system = createSystem();
-const watcher = system.spawn<Parameters<typeof actor.create>[1], Watching>(
-  { from: found.from, protocol: 1 },
-  { classes, experts },
-  { id: "watcher" },
-);
+const spec = packageActor<Parameters<typeof actor.create>[1], Watching>({
+  from: found.from,
+  protocol: 1,
+});
+const watcher = system.spawn(spec, { classes, experts }, { id: "watcher" });
 
 const run = train({
   ...{ model: task.model, data: task.data, steps: cut.steps, microBatches: cut.microBatches },

@@ -78,10 +78,10 @@ export function outcome(sizes: Sizes, options: Partial<TrainOptions>): Promise<O
 }
 
 /** Which sums of gradients a schedule adds: "8 micro-batches: 2 copies, 00001111, in halves". */
-export function groupingOf({ lists, replicaOf }: Schedule, replicas: number): string {
+export function groupingOf({ lists, pipelineOf }: Schedule, replicas: number): string {
   const halves = lists?.some((list) => /\.[01]/.test(String(list))) ?? false;
-  const copies = replicas * new Set(replicaOf).size;
-  return `${replicas * replicaOf.length} micro-batches: ${copies} copies, ${replicaOf.join("")}${
+  const copies = replicas * new Set(pipelineOf).size;
+  return `${replicas * pipelineOf.length} micro-batches: ${copies} copies, ${pipelineOf.join("")}${
     halves ? ", in halves" : ""
   }`;
 }

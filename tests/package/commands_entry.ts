@@ -1,6 +1,6 @@
 /** Runs commands one after another in this process; the last line says how each ended, as JSON. */
 
-import { type Ask, createSystem, openRegistry } from "../../actors/mod.ts";
+import { type Ask, createSystem, openRegistry, packageActor } from "../../actors/mod.ts";
 import { type CommandContext, troupe } from "../../console/mod.ts";
 import type { Outcome } from "../console/command.ts";
 
@@ -32,9 +32,9 @@ export async function quietly(
 
 type Counter = { type: "Add"; by: number } | { type: "Read" } & Ask<number>;
 
-/** Spawns the counter of a name, confined, and asks it. */
+/** Spawns the counter of a name, in a sandbox, and asks it. */
 async function ask(name: string): Promise<Outcome> {
-  const spec = openRegistry().spec<number, Counter>(name);
+  const spec = packageActor<number, Counter>(openRegistry().spec(name));
   await using system = createSystem();
   system.failed.catch(() => {});
   const counter = system.spawn(spec, 40, { id: "counter" });

@@ -25,7 +25,7 @@ const DEVIATION = 0.5;
 const HELD_OUT_NOISE = { deviation: DEVIATION, seed: -1 };
 
 /** Digits of MNIST, and which they are. */
-export const data: DataPart = defineData({
+export const mnist: DataPart = defineData({
   name: "mnist",
   version: "1",
   sha256: DIGITS_SHA256,

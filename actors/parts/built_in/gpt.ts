@@ -9,7 +9,7 @@ import { defineModel, type ModelPart } from "../model_part.ts";
 import { sampleText } from "./sample_text.ts";
 
 /** A GPT-2. */
-export const model: ModelPart<"vocab"> = defineModel({
+export const gptModel: ModelPart<"vocab"> = defineModel({
   name: "gpt",
   version: "1",
   sizes: ["vocab"],

@@ -9,7 +9,7 @@ import { defineModel, type ModelPart } from "../model_part.ts";
 import { sampleText } from "./sample_text.ts";
 
 /** A Llama. */
-export const model: ModelPart<"vocab"> = defineModel({
+export const llamaModel: ModelPart<"vocab"> = defineModel({
   name: "llama",
   version: "1",
   sizes: ["vocab"],

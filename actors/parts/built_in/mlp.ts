@@ -9,7 +9,7 @@ import { defineModel, type ModelPart } from "../model_part.ts";
 import { recognised } from "./recognised.ts";
 
 /** A multilayer perceptron. */
-export const model: ModelPart<"inputs" | "classes"> = defineModel({
+export const mlpModel: ModelPart<"inputs" | "classes"> = defineModel({
   name: "mlp",
   version: "1",
   sizes: ["inputs", "classes"],

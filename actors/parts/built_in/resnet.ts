@@ -9,7 +9,7 @@ import { defineModel, type ModelPart } from "../model_part.ts";
 import { recognised } from "./recognised.ts";
 
 /** A residual network. */
-export const model: ModelPart<"height" | "width" | "channels" | "classes"> = defineModel({
+export const resnetModel: ModelPart<"height" | "width" | "channels" | "classes"> = defineModel({
   name: "resnet",
   version: "1",
   sizes: ["height", "width", "channels", "classes"],

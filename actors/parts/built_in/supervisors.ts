@@ -16,14 +16,19 @@ import { SUPERVISOR_MESSAGES } from "../../pipeline/supervisor/supervisor_messag
 import { pipelineWorker } from "../../pipeline/worker/worker.ts";
 import type { WorkerInit } from "../../pipeline/worker/worker_init.ts";
 import { WORKER_MESSAGES } from "../../pipeline/worker/worker_messages.ts";
-import type { ActorDefinition, Message, Schema } from "../../runtime/mod.ts";
+import type { Context, Message } from "../../runtime/mod.ts";
+import type { ActorDefinition, Schema } from "../../sandbox/mod.ts";
 
 /** All messages of a protocol, whatever they hold: the states of the actors judge them. */
 const all = <M extends Message>(types: readonly M["type"][]) =>
   Object.fromEntries(types.map((type) => [type, {}])) as { readonly [K in M["type"]]: Schema };
 
-/** The supervisor of a pipeline. */
-export const supervisor: ActorDefinition<SupervisorInit, SupervisorMessage> = {
+/** The supervisor of a pipeline, as a trusted package exports it. */
+export const supervisor: ActorDefinition<
+  SupervisorInit,
+  SupervisorMessage,
+  Context<SupervisorMessage>
+> = {
   name: "pipeline",
   protocol: PROTOCOL_VERSION,
   messages: all<SupervisorMessage>(SUPERVISOR_MESSAGES),
@@ -31,7 +36,7 @@ export const supervisor: ActorDefinition<SupervisorInit, SupervisorMessage> = {
 };
 
 /** A worker of a pipeline, which owns a device and some stages. */
-export const worker: ActorDefinition<WorkerInit, WorkerMessage> = {
+export const worker: ActorDefinition<WorkerInit, WorkerMessage, Context<WorkerMessage>> = {
   name: "pipeline-worker",
   protocol: PROTOCOL_VERSION,
   messages: all<WorkerMessage>(WORKER_MESSAGES),

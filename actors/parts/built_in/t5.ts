@@ -8,7 +8,7 @@ import { type Batch, t5, type T5Config, t5Logits, t5Ties } from "../../../kernel
 import { defineModel, type ModelPart, type Trained } from "../model_part.ts";
 
 /** A T5: the published one where the head is tied, else one of version 1.1. */
-export const model: ModelPart<"vocab"> = defineModel({
+export const t5Model: ModelPart<"vocab"> = defineModel({
   name: "t5",
   version: "1",
   sizes: ["vocab"],

@@ -8,7 +8,7 @@ import { type PictureConfig, unet, unetPictures } from "../../../kernels/mod.ts"
 import { defineModel, type ModelPart, type Trained } from "../model_part.ts";
 
 /** A U-Net. */
-export const model: ModelPart<"height" | "width" | "channels"> = defineModel({
+export const unetModel: ModelPart<"height" | "width" | "channels"> = defineModel({
   name: "unet",
   version: "1",
   sizes: ["height", "width", "channels"],

@@ -6,16 +6,7 @@
  * @module
  */
 
-import { devicePermissions } from "../../../kernels/mod.ts";
-import type {
-  ActorFactory,
-  ActorRef,
-  ActorSpec,
-  Context,
-  Handlers,
-  SpawnOptions,
-} from "../../runtime/mod.ts";
-import type { TensorSource } from "../../checkpoints/tensors/tensor_source.ts";
+import type { ActorFactory, ActorRef, ActorSpec, Context, Handlers } from "../../runtime/mod.ts";
 import { mailboxBound } from "../mailbox_bound.ts";
 import type { SupervisorMessage, WorkerMessage } from "../protocol.ts";
 import { WORKER } from "../worker/worker.ts";
@@ -64,24 +55,6 @@ export const pipelineSupervisor: ActorFactory<SupervisorInit, SupervisorMessage>
   return supervisorHandlers(supervisor);
 };
 
-/** Code of the user's own has the permissions of the program, of which it is a part. */
-function permissionsOf(
-  { worker: own }: SupervisorInit,
-  { device, held }: WorkerInit,
-): Pick<SpawnOptions, "permissions"> {
-  if (own) return { permissions: "inherit" };
-  const permissions = devicePermissions(device), { read = [] } = permissions;
-  const paths = filesOf(held.flatMap(({ state }) => [...state.weights, ...state.moments]));
-  if (read === true || paths.length === 0) return { permissions };
-  return { permissions: { ...permissions, read: [...read, ...paths] } };
-}
-
-/** The files that hold tensors. */
-function filesOf(tensors: readonly (readonly [string, TensorSource])[]): string[] {
-  const paths = tensors.map(([, source]) => "path" in source ? source.path : undefined);
-  return [...new Set(paths.filter((path) => path !== undefined))];
-}
-
 function spawnWorkers(
   ctx: Context<SupervisorMessage>,
   init: SupervisorInit,
@@ -92,7 +65,6 @@ function spawnWorkers(
       id: `worker-${worker.worker}`,
       isolate: init.isolate,
       ...init.heapLimitMb && { memoryLimitMb: init.heapLimitMb },
-      ...permissionsOf(init, worker),
       capacity: mailboxBound({ ...worker, slicing: slicingOf(worker) }, init),
     })
   );

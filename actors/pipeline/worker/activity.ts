@@ -33,10 +33,10 @@ export interface Activity {
 /** Opens the activity of a worker. */
 export function openActivity(
   ctx: Context<WorkerMessage>,
-  { fault, worker, isTraced, tracesArrivals }: WorkerInit,
+  { fault, worker, isTraced }: WorkerInit,
 ): Activity {
   const failWhenDue = openFault(fault, worker);
-  const arrival = () => tracesArrivals ? ctx.now() : undefined;
+  const arrival = () => isTraced ? ctx.now() : undefined;
   let trace: TracedAction[] = [], sent: number | undefined;
   return {
     async run(name, action, about) {

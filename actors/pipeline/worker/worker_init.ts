@@ -53,11 +53,8 @@ export interface WorkerInit {
   readonly ties: readonly (readonly TieEnd[])[];
   /** Delays messages to others as such a link would. */
   readonly link?: LinkOptions | undefined;
-  /** Whether to report when each action ran. */
+  /** Whether to report when each action ran and when its input came. */
   readonly isTraced: boolean;
-  /** Whether to report when its input came, too. Journals from before that do not say so, and replay
-   * with as few readings of the clock as they have. */
-  readonly tracesArrivals?: true;
   /** How the worker fails, where a run is asked to suffer that. */
   readonly fault?: WorkerFault | undefined;
 }

@@ -22,7 +22,7 @@ import type { PlanOptions } from "../../pipeline/step_plan.ts";
 import type { SupervisorMessage, WorkerMessage } from "../../pipeline/protocol.ts";
 import type { SupervisorInit } from "../../pipeline/supervisor/supervisor_init.ts";
 import type { WorkerInit } from "../../pipeline/worker/worker_init.ts";
-import type { AnySpec, ObserverSpec, System, Transport } from "../../runtime/mod.ts";
+import type { ActorSpec, ObserverSpec, System, Transport } from "../../runtime/mod.ts";
 
 /**
  * Takes optimizer steps. Calls must be awaited one after the other, but for steps where the engine
@@ -84,9 +84,9 @@ export interface EngineOptions extends PlanOptions {
   /** Delays messages between workers as such a link would. */
   readonly link?: LinkOptions | undefined;
   /** What supervises the pipeline, where that is not Troupe's own. */
-  readonly supervisor?: AnySpec<SupervisorInit, SupervisorMessage> | undefined;
+  readonly supervisor?: ActorSpec<SupervisorInit, SupervisorMessage> | undefined;
   /** What makes a worker, where that is not Troupe's own. */
-  readonly worker?: AnySpec<WorkerInit, WorkerMessage> | undefined;
+  readonly worker?: ActorSpec<WorkerInit, WorkerMessage> | undefined;
   /** Limit of the JavaScript heap of each worker that is a process, in MiB; V8's unless given. */
   readonly heapLimitMb?: number | undefined;
   /** How long nobody may be at work before what is waited for counts as stalled, in milliseconds. */

@@ -11,7 +11,7 @@ import type { Answer, Stalled } from "../../pipeline/protocol.ts";
 import { WorkerLostError } from "../recovery/retries.ts";
 import {
   type ActorRef,
-  type AnySpec,
+  type ActorSpec,
   createSystem,
   type Message,
   type System,
@@ -44,7 +44,7 @@ export interface Supervised<M extends Message> {
  */
 export async function startSupervisor<Init, M extends Message>(
   { seed, observer, stallMs, transport, system: given }: EngineOptions,
-  spec: AnySpec<Init, M>,
+  spec: ActorSpec<Init, M>,
   init: NoInfer<Init>,
   ahead = 1,
 ): Promise<Supervised<M>> {
@@ -58,8 +58,6 @@ export async function startSupervisor<Init, M extends Message>(
   const supervisor = system.spawn<Init, M>(spec, init, {
     id: "supervisor",
     isolate: "local",
-    // Whoever starts the run has chosen it.
-    ...("from" in spec && { permissions: "inherit" }),
   });
   const watch = openStallWatch(system, stallMs, (forMs) => {
     const stalled: Stalled = { type: "Stalled", forMs };

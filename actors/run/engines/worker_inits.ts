@@ -63,7 +63,6 @@ export function workerInits(
     ties,
     link,
     isTraced: options.isTraced,
-    ...options.isTraced && { tracesArrivals: true },
     isRehearsed: options.isRehearsed,
     fault,
   }));

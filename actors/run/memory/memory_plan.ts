@@ -54,12 +54,12 @@ export function planWorkers(
   const { programs, halves } = compiled;
   return schedule.placement.map((held, worker) => {
     const versions = schedule.weightVersions[worker] ?? 1;
-    const stages = held.map(({ stage, replica }) =>
+    const stages = held.map(({ stage, pipeline }) =>
       planMemory(programs[stage]!, {
         ...optionsOf(compiled, stage),
         hasFreeViews: device === undefined || hasFreeViews(device),
         versions,
-        slots: withHalves(slotsOf(schedule, worker, stage, replica), halves),
+        slots: withHalves(slotsOf(schedule, worker, stage, pipeline), halves),
       })
     );
     return { worker, isBound: isBound(schedule, worker), ...sumMemory(stages) };

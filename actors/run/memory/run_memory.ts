@@ -121,8 +121,8 @@ function planActor(options: RunMemoryOptions, worker: number): ActorBytes {
     planLibrary([programs[stage]!], optionsOf(compiled, stage), name)
   );
   let slots = 0, messages = 0;
-  for (const { stage, replica } of held) {
-    const most = countSlots(slotsOf(schedule, worker, stage, replica));
+  for (const { stage, pipeline } of held) {
+    const most = countSlots(slotsOf(schedule, worker, stage, pipeline));
     slots += most;
     // The array of an activation comes back with its gradient, so there are no more of them.
     messages += most * outputBytes(programs[stage]!, halves);

@@ -21,7 +21,7 @@ export function slotsOf(
 ): number | SliceSlots {
   const { slices = 1 } = schedule;
   if (slices === 1) return wholeSlots(schedule, worker, stage, pipe);
-  const of = schedule.replicaOf.filter((one) => one === pipe).length;
+  const of = schedule.pipelineOf.filter((one) => one === pipe).length;
   if (!schedule.lists || schedule.listPolicy?.name === "elastic") {
     return { slices: new Array<number>(slices).fill(of), contexts: of };
   }
@@ -30,7 +30,7 @@ export function slotsOf(
 
 /** The same by walking the list of a worker. */
 function sliceSlots(
-  { slices = 1, replicaOf }: Schedule,
+  { slices = 1, pipelineOf }: Schedule,
   list: ActionList,
   stage: number,
   pipe: number,
@@ -40,7 +40,7 @@ function sliceSlots(
   for (const action of list) {
     for (const { kind, slice = 0, ...part } of parts(action)) {
       const { microBatch } = part;
-      if (part.stage !== stage || replicaOf[microBatch] !== pipe) continue;
+      if (part.stage !== stage || pipelineOf[microBatch] !== pipe) continue;
       if (kind === "I" || kind === "R") continue;
       const change = kind === "F" ? 1 : -1, left = (of.get(microBatch) ?? 0) + change;
       live[slice]! += change;
@@ -60,18 +60,18 @@ export const countSlots = (slots: number | SliceSlots): number =>
     : slots.slices.reduce((sum, count) => sum + count, 0) / slots.slices.length;
 
 function wholeSlots(schedule: Schedule, worker: number, stage: number, pipe: number): number {
-  const { lists, listPolicy, injectionLimit, microBatches, replicaOf, peaks } = schedule;
+  const { lists, listPolicy, injectionLimit, microBatches, pipelineOf, peaks } = schedule;
   if (!lists) return peaks?.[worker]?.most ?? Math.min(injectionLimit, microBatches);
   if (listPolicy?.name === "elastic") {
     // It may run ahead of its list, within the worker's limit.
     const limit = Math.ceil(listPolicy.activationLimit ?? analyzedPeak(schedule, worker));
-    return Math.min(limit, replicaOf.filter((one) => one === pipe).length);
+    return Math.min(limit, pipelineOf.filter((one) => one === pipe).length);
   }
   // Without a flush the next step begins before this one ends: a micro-batch for each version.
   let live = 0, peak = schedule.updates === "every-backward" ? schedule.weightVersions[worker]! : 0;
   for (const action of lists[worker]!) {
     for (const part of parts(action)) {
-      if (part.stage !== stage || replicaOf[part.microBatch] !== pipe) continue;
+      if (part.stage !== stage || pipelineOf[part.microBatch] !== pipe) continue;
       if (part.kind === "F") peak = Math.max(peak, ++live);
       else if (part.kind !== "I") live -= part.half === undefined ? 1 : 0.5;
     }

@@ -196,7 +196,7 @@ function refuseOwnActors({ runtime, journal, supervisor, worker }: FilledOptions
       "Cannot train with a supervisor or workers of your own: the runtime must have actors, received serial",
     );
   }
-  if (!journal || ![supervisor, worker].some((spec) => spec && "from" in spec)) return;
+  if (!journal || ![supervisor, worker].some((spec) => spec?.argument)) return;
   throw new RangeError(
     "Cannot write a journal: supervisor and workers must be Troupe's own, or exports of a module, as those of a package are not replayed, received a package",
   );

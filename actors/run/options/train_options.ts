@@ -27,7 +27,7 @@ import type { LinkOptions } from "../../pipeline/links/emulated_link.ts";
 import type { SupervisorMessage, WorkerMessage } from "../../pipeline/protocol.ts";
 import type { SupervisorInit } from "../../pipeline/supervisor/supervisor_init.ts";
 import type { WorkerInit } from "../../pipeline/worker/worker_init.ts";
-import type { AnySpec, PlaceName, System, Transport } from "../../runtime/mod.ts";
+import type { ActorSpec, PlaceName, System, Transport } from "../../runtime/mod.ts";
 import type { SyncStrategy } from "../../commit/eager_stages.ts";
 import type { ReduceChoice } from "../engines/engine.ts";
 import type { Metrics } from "../metrics/metrics.ts";
@@ -238,9 +238,9 @@ export interface TrainOptions {
    * What supervises the pipeline in place of Troupe's own: an actor of your own that takes the same
    * messages, such as one around `PIPELINE_SUPERVISOR`. It is trusted as the program is.
    */
-  readonly supervisor?: AnySpec<SupervisorInit, SupervisorMessage> | undefined;
+  readonly supervisor?: ActorSpec<SupervisorInit, SupervisorMessage> | undefined;
   /** What makes each worker in place of Troupe's own, such as an actor around `PIPELINE_WORKER`. */
-  readonly worker?: AnySpec<WorkerInit, WorkerMessage> | undefined;
+  readonly worker?: ActorSpec<WorkerInit, WorkerMessage> | undefined;
   /** Limit of the JavaScript heap of each worker that is a process, in MiB. Default: V8's. */
   readonly heapLimitMb?: number | undefined;
   /**

@@ -47,10 +47,8 @@ export class WedgedError extends Error {
   }
 }
 
-/** Failures that are older are forgotten when the run has got on since. */
-const PERIOD_MS = 600_000;
-
-const BACK_OFF = { firstMs: 50, maxMs: 5000 } as const;
+/** Failures older than the period are forgotten when the run has got on since. */
+const LIMITS = { periodMs: 600_000, firstMs: 50, maxMs: 5000 } as const;
 
 /** What decides. */
 export interface RetryOptions {
@@ -84,7 +82,7 @@ export function openRetries(
   const countOf = (worker: string) => {
     const known = workers.get(worker);
     if (known) return known;
-    const count = countRestarts({ intensity: retries, periodMs: PERIOD_MS, backOff: BACK_OFF });
+    const count = countRestarts({ intensity: retries, ...LIMITS });
     workers.set(worker, count);
     return count;
   };

@@ -9,7 +9,7 @@ import type { Reason } from "../failure.ts";
 import { Mailbox, oldestOfEachSender } from "../mailbox/mailbox.ts";
 import type { Envelope, ReplyTo, Step } from "../mailbox/envelope.ts";
 import { Ring } from "../mailbox/ring.ts";
-import type { DOOR, OTHERS } from "../handlers.ts";
+import type { OTHERS } from "../handlers.ts";
 import type { ActorRef, Message } from "../types.ts";
 
 /** Serial of the system itself, in isolate 0. */
@@ -20,7 +20,6 @@ export type AnyHandlers =
   & Readonly<Record<string, (message: Message) => void | Promise<void>>>
   & {
     readonly [OTHERS]?: (message: Message) => void | Promise<void>;
-    readonly [DOOR]?: (message: Message, isForeign: boolean) => string | undefined;
   };
 
 /** A child. */
@@ -41,77 +40,49 @@ export interface Timer {
 }
 
 /** An actor as its isolate keeps it. */
-export interface Actor {
+export class Actor {
   readonly ref: ActorRef;
   /** Absent for the system itself. */
   readonly parent: ActorRef | undefined;
   readonly capacity: number;
-  readonly mailbox: Mailbox;
+  readonly mailbox = new Mailbox();
   /** What the runtime makes it do, before and between messages: start, resume, finish. */
-  readonly agenda: Ring<Envelope>;
+  readonly agenda = new Ring<Envelope>();
   /** In order of spawning, by {@linkcode keyOf}. */
-  readonly children: Map<string, Child>;
+  readonly children = new Map<string, Child>();
   /** Isolates where somebody watches this actor. */
-  readonly watchers: Set<number>;
+  readonly watchers = new Set<number>();
   /** Keys of the actors that this one watches. */
-  readonly watching: Set<string>;
+  readonly watching = new Set<string>();
   /** Questions whose answers it owes. */
-  readonly owed: BriefMap<ReplyTo, true>;
-  readonly timers: Map<string | symbol, Timer>;
-  readonly cleanups: (() => void | Promise<void>)[];
-  readonly streams: Map<string, () => number>;
-  /** How many messages came, by id of the sender. */
-  readonly received: Map<string, number>;
-  /** Questions that it has asked. */
-  asked: number;
+  readonly owed = new BriefMap<ReplyTo, true>();
+  readonly timers = new Map<string | symbol, Timer>();
+  readonly cleanups: (() => void | Promise<void>)[] = [];
+  readonly streams = new Map<string, () => number>();
+  /** Number of messages by id of the sender. */
+  readonly received = new Map<string, number>();
+  /** Number of questions that it has asked. */
+  asked = 0;
   /** Gives its state to those who look: see {@linkcode Context.expose}. */
   expose: (() => unknown) | undefined;
-  handlers: AnyHandlers;
-  state: "starting" | "ready" | "stopping";
-  reason: Reason;
-  /** The step at work, or the one that waits if none may overlap it. */
+  handlers: AnyHandlers = {};
+  state: "starting" | "ready" | "stopping" = "starting";
+  reason: Reason = "stopped";
+  /** The step under way: at work, or waiting for answers. */
   step: Step | undefined;
-  /** Most steps under way at once: see {@linkcode Context.reentrant}. */
-  maxSteps: number;
-  /** Steps that wait while others may begin. */
-  readonly parked: Set<Step>;
-  isFinishing: boolean;
+  isFinishing = false;
   /** It handles what has arrived, takes nothing more, and stops then. */
-  isDraining: boolean;
-  doing: string;
+  isDraining = false;
+  doing = "";
   /** The envelope that the picker holds for this actor. */
   offered: Envelope | undefined;
-}
 
-/** A new actor that has not started. */
-export function createActor(ref: ActorRef, parent: ActorRef | undefined, capacity: number): Actor {
-  return {
-    ref,
-    parent,
-    capacity,
-    mailbox: new Mailbox(),
-    agenda: new Ring(),
-    children: new Map(),
-    watchers: new Set(),
-    watching: new Set(),
-    owed: new BriefMap(),
-    timers: new Map(),
-    cleanups: [],
-    streams: new Map(),
-    received: new Map(),
-    asked: 0,
-    expose: undefined,
-    handlers: {},
-    state: "starting",
-    reason: "stopped",
-    step: undefined,
-    maxSteps: 1,
-    parked: new Set(),
-    isFinishing: false,
-    isDraining: false,
-    doing: "",
-    offered: undefined,
-  };
+  /** Makes an actor that has not started. */
+  constructor(ref: ActorRef, parent: ActorRef | undefined, capacity: number) {
+    this.ref = ref;
+    this.parent = parent;
+    this.capacity = capacity;
+  }
 }
 
 /** Tells one actor from all others, in any isolate and at any time. */
@@ -127,29 +98,14 @@ function isSuspended(actor: Actor): boolean {
 /** What the actor does next in plain order, if it can do anything now. */
 export function headOf(actor: Actor): Envelope | undefined {
   if (actor.step && !isSuspended(actor)) return undefined;
-  if (actor.step || actor.state !== "ready") return actor.agenda.at(0);
-  if (actor.maxSteps === 1) return actor.mailbox.head();
-  // What is under way comes before what has not begun.
-  return actor.agenda.at(0) ?? (mayBegin(actor) ? actor.mailbox.head() : undefined);
+  return actor.step || actor.state !== "ready" ? actor.agenda.at(0) : actor.mailbox.head();
 }
 
 /** All that the actor may do next. */
 export function headsOf(actor: Actor): Envelope[] {
   if (actor.step && !isSuspended(actor)) return [];
-  if (actor.step || actor.state !== "ready") {
-    return oldestOfEachSender(actor.agenda);
-  }
-  if (actor.maxSteps === 1) return actor.mailbox.heads();
-  return [...oldestOfEachSender(actor.agenda), ...mayBegin(actor) ? actor.mailbox.heads() : []];
-}
-
-function mayBegin({ parked, maxSteps }: Actor): boolean {
-  return parked.size < maxSteps;
-}
-
-/** All steps that are under way. */
-export function stepsOf({ step, parked }: Actor): Step[] {
-  return step ? [step, ...parked] : [...parked];
+  if (actor.step || actor.state !== "ready") return oldestOfEachSender(actor.agenda);
+  return actor.mailbox.heads();
 }
 
 /** What the actor is doing in a step, for a report. */

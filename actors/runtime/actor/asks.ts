@@ -6,10 +6,9 @@
 
 import type { Actor } from "./actor.ts";
 import type { ReplyTo, Step } from "../mailbox/envelope.ts";
-import { callerOf } from "./current_step.ts";
 import { ASK_TIMEOUT_MS, type AskOptions, MAILBOX_CAPACITY } from "../context_api.ts";
 import { ActorFailedError, AskTimeoutError, describeFailure, goneFailure } from "../failure.ts";
-import { giveCredit, type Isolate, offer, post, schedule } from "../isolate/isolate.ts";
+import { giveReceipt, type Isolate, offer, post, schedule } from "../isolate/isolate.ts";
 import { isMessage, isRef, kindOf } from "../messages.ts";
 import { LANES, sendMessage } from "../isolate/sending.ts";
 import { tellOfLetter } from "../isolate/subscription.ts";
@@ -33,18 +32,15 @@ export function ask(
   message: Message,
   options?: AskOptions,
 ): Promise<unknown> {
-  const refusal = refuseOptions(to, message, options) ?? (actor && refuse(actor, to, message)) ??
-    refuseMore(isolate, `Cannot ask "${to.id}" for "${message.type}"`);
+  const refusal = refuse(isolate, actor, to, message, options);
   if (refusal) return Promise.reject(refusal);
   if (options?.signal?.aborted) return Promise.reject(options.signal.reason);
-  const id = isolate.nextAsk++;
-  const step = actor && callerOf(actor);
-  const asker = actor && step && { actor, step };
+  const id = isolate.nextAsk++, step = actor?.step;
   const answer = new Promise((resolve, reject) => {
     isolate.asks.set(id, {
       ...{ from, to, type: message.type, timeoutMs: options?.timeoutMs ?? ASK_TIMEOUT_MS },
       nth: actor ? actor.asked++ : 0,
-      ...asker && { asker },
+      asker: actor,
       resolve,
       reject,
       ...limits(isolate, id, to, options),
@@ -70,9 +66,10 @@ function limits(
   if (!signal) return { cancel: cancelTimeout };
   const onAbort = () => {
     const { name, message: why } = describeFailure("", "throw", signal.reason).error;
-    const asked = isolate.asks.get(id)?.to ?? to;
     settleAsk(isolate, id, { status: "aborted", name, why });
-    withdraw(isolate, asked, { isolate: isolate.number, ask: id });
+    // It is taken back, if nobody has begun to handle it.
+    const question = { isolate: isolate.number, ask: id };
+    post(isolate, to.isolate, { kind: "withdraw", to, question });
   };
   signal.addEventListener("abort", onAbort, { once: true });
   return {
@@ -84,74 +81,55 @@ function limits(
   };
 }
 
-/** From now on another actor owes the answer to a question. */
-export function askOther(isolate: Isolate, id: number, to: ActorRef): void {
-  const pending = isolate.asks.get(id);
-  if (!pending) return;
-  pending.to = to;
-  if (!isolate.gone.has(to.isolate)) return;
-  const failure = goneFailure(to.id, isolate.gone.get(to.isolate));
-  settleAsk(isolate, id, { status: "gone", failure });
-}
-
-/** Takes a question back, if nobody has begun to handle it. */
-export function withdraw(isolate: Isolate, to: ActorRef, question: ReplyTo): void {
-  post(isolate, to.isolate, { kind: "withdraw", to, question });
-}
-
 /** Takes a question out of the mailbox of an actor. */
 export function takeBack(isolate: Isolate, actor: Actor | undefined, question: ReplyTo): void {
   for (const envelope of actor?.mailbox ?? []) {
     const { replyTo } = envelope;
     if (replyTo?.ask !== question.ask || replyTo?.isolate !== question.isolate) continue;
     actor!.mailbox.remove(envelope);
-    giveCredit(isolate, envelope.credit);
+    giveReceipt(isolate, envelope.from, envelope.receipt);
     return offer(isolate, actor!);
   }
 }
 
-/** What is wrong with a question, whoever asks it. */
-function refuseOptions(to: ActorRef, message: Message, options?: AskOptions): Error | undefined {
+/** Returns what is wrong with a question. */
+function refuse(
+  { asks: { size } }: Isolate,
+  actor: Actor | undefined,
+  to: ActorRef,
+  message: Message,
+  { timeoutMs = ASK_TIMEOUT_MS, lane = "data", signal }: AskOptions = {},
+): Error | undefined {
   if (!isRef(to)) return new TypeError(`Cannot ask: it must be an actor, received ${kindOf(to)}`);
-  const cannot = `Cannot ask "${to.id}"`;
   if (!isMessage(message)) {
-    const kind = kindOf(message);
-    return new TypeError(`${cannot}: a question must be a record with a type, received ${kind}`);
+    return new TypeError(
+      `Cannot ask "${to.id}": a question must be a record with a type, received ${kindOf(message)}`,
+    );
   }
-  const { timeoutMs = ASK_TIMEOUT_MS, lane = "data", signal } = options ?? {};
+  const cannot = `Cannot ask "${to.id}" for "${message.type}":`;
   if (typeof timeoutMs !== "number" || !(timeoutMs >= 0)) {
     return new RangeError(
-      `${cannot} for "${message.type}": timeoutMs must be 0 or more, or Infinity, received ` +
-        String(timeoutMs),
+      `${cannot} timeoutMs must be 0 or more, or Infinity, received ${String(timeoutMs)}`,
     );
   }
   if (signal !== undefined && !(signal instanceof AbortSignal)) {
-    return new TypeError(
-      `${cannot} for "${message.type}": signal must be an AbortSignal, received ${kindOf(signal)}`,
-    );
+    return new TypeError(`${cannot} signal must be an AbortSignal, received ${kindOf(signal)}`);
   }
   if (!LANES.includes(lane)) {
-    return new RangeError(
-      `${cannot} for "${message.type}": lane must be "control" or "data", received ${String(lane)}`,
-    );
+    return new RangeError(`${cannot} lane must be "control" or "data", received ${String(lane)}`);
   }
-}
-
-function refuseMore({ asks: { size } }: Isolate, cannot: string): Error | undefined {
+  const must = !actor
+    ? undefined
+    : actor.state === "stopping"
+    ? `"${actor.ref.id}" must not be stopping`
+    : !actor.step
+    ? `"${actor.ref.id}" must be handling a message`
+    : to.serial === actor.ref.serial && to.isolate === actor.ref.isolate
+    ? "an actor must not wait for itself"
+    : undefined;
+  if (must) return new TypeError(`${cannot} ${must}`);
   if (size < MAILBOX_CAPACITY) return undefined;
-  return new RangeError(`${cannot}: at most ${size} questions must wait, received one more`);
-}
-
-function refuse(actor: Actor, to: ActorRef, { type }: Message): TypeError | undefined {
-  const { ref } = actor, step = callerOf(actor);
-  const cannot = `Cannot ask "${to.id}" for "${type}":`;
-  if (actor.state === "stopping") {
-    return new TypeError(`${cannot} "${ref.id}" must not be stopping`);
-  }
-  if (!step) return new TypeError(`${cannot} "${ref.id}" must be handling a message`);
-  if (to.isolate === ref.isolate && to.serial === ref.serial) {
-    return new TypeError(`${cannot} an actor must not wait for itself`);
-  }
+  return new RangeError(`${cannot} at most ${size} questions must wait, received one more`);
 }
 
 /** Ends a question. An answer to one that has ended already is the dead letter `letter`. */
@@ -167,14 +145,14 @@ export function settleAsk(
     return;
   }
   pending.cancel();
-  if (!pending.asker) return resolve(pending, outcome);
-  const { actor, step } = pending.asker;
+  const { asker } = pending;
+  if (!asker) return resolve(pending, outcome);
   // The answer is a step of its own: the order in which answers come is a choice like any other.
   const message: Answer = { type: `answer:${pending.type}`, ask: pending.nth, outcome };
-  schedule(isolate, actor, message, pending.to, () => {
-    step.asks.delete(id);
+  schedule(isolate, asker, message, pending.to, () => {
+    asker.step?.asks.delete(id);
     resolve(pending, outcome);
-  }, step);
+  });
 }
 
 function valueOf(outcome: Outcome): unknown {
@@ -210,11 +188,6 @@ export function errorOf(
     }
     case "aborted":
       return new DOMException(outcome.why, outcome.name);
-    case "circle": {
-      const [first, ...others] = [...outcome.path, from].map(({ id }) => `"${id}"`);
-      const circle = [`"${from.id}" would wait for ${first}`, ...others];
-      return new TypeError(`${cannot} ${circle.join(", which waits for ")}`);
-    }
   }
 }
 
@@ -247,18 +220,11 @@ export function answer(
   } else post(isolate, to, { kind: "answer", ask, outcome, letter }, transfer);
 }
 
-/** Ends every question to actors of an isolate that is gone. */
-export function loseAsks(isolate: Isolate, number: number): void {
+/** Ends every question to actors of an isolate that is gone, or to all actors. */
+export function loseAsks(isolate: Isolate, number?: number): void {
   for (const [id, { to }] of isolate.asks) {
-    if (to.isolate !== number) continue;
-    const failure = goneFailure(to.id, isolate.gone.get(number));
+    if (number !== undefined && to.isolate !== number) continue;
+    const failure = goneFailure(to.id, isolate.gone.get(to.isolate));
     settleAsk(isolate, id, { status: "gone", failure });
-  }
-}
-
-/** Ends every question, as nobody will answer any more. */
-export function abandonAll(isolate: Isolate): void {
-  for (const [id, { to }] of isolate.asks) {
-    settleAsk(isolate, id, { status: "gone", failure: goneFailure(to.id) });
   }
 }

@@ -7,28 +7,27 @@
 import type { Actor } from "./actor.ts";
 import { allReduce } from "./all_reduce.ts";
 import { ask } from "./asks.ts";
-import { callerOf } from "./current_step.ts";
 import { outside } from "./outside.ts";
 import type { AskCall, AskOptions, Context, SpawnOptions } from "../context_api.ts";
-import { describeFailure, type Down } from "../failure.ts";
+import { describeFailure } from "../failure.ts";
 import type { Isolate } from "../isolate/isolate.ts";
-import { admit, fail, stop } from "./lifecycle.ts";
-import { assertMessage } from "../messages.ts";
+import type { Effect } from "../observer.ts";
+import { fail, stop, tell } from "./lifecycle.ts";
 import { substream } from "../world/random.ts";
 import { sendMessage } from "../isolate/sending.ts";
+import { refuse } from "../isolate/steps.ts";
 import { snapshot } from "../snapshot.ts";
-import { deferReply, forward } from "./replies.ts";
+import { deferReply } from "./replies.ts";
 import { stopOther } from "./stopping.ts";
-import { cancelTimer, startTimer } from "./timers.ts";
-import { nameOf } from "../packages/unpack.ts";
-import type { ActorRef, AnySpec, Message } from "../types.ts";
-import { unwatch, watch } from "./watches.ts";
+import { startTimer } from "./timers.ts";
+import type { ActorRef, ActorSpec, Message } from "../types.ts";
+import { watch } from "./watches.ts";
 
 /** Makes a child; passed in, as what spawns needs contexts. */
 type Spawn = <T extends Message>(
   isolate: Isolate,
   parent: Actor,
-  spec: AnySpec,
+  spec: ActorSpec,
   init: unknown,
   options: SpawnOptions,
 ) => ActorRef<T>;
@@ -39,110 +38,66 @@ export function createContext<M extends Message>(
   actor: Actor,
   spawn: Spawn,
 ): Context<M> {
+  const { ref } = actor;
+  const did = (kind: Effect["kind"], value?: unknown, to?: ActorRef) =>
+    isolate.observer?.did(actor, { kind, value, to });
   return {
-    self: actor.ref as ActorRef<Message> as ActorRef<M>,
-    ...messagesOf<M>(isolate, actor),
-    ...familyOf<M>(isolate, actor, spawn),
-    ...timeOf<M>(isolate, actor),
-    random: (label) => draw(isolate, actor, label),
-    doing(text) {
-      actor.doing = String(text);
-    },
-    busy: (run) => isolate.pulse.busy(run),
-    outside(run) {
-      isolate.observer?.did(actor, { kind: "outside" });
-      return outside(isolate, actor, run);
-    },
-    allReduce: (addend, as) => allReduce(isolate, actor, addend, as),
-    reentrant(maxSteps = Infinity) {
-      if (!(maxSteps >= 1)) {
-        throw new RangeError(
-          `Cannot overlap: the number of steps must be 1 or more, received ${maxSteps}`,
-        );
-      }
-      actor.maxSteps = maxSteps;
-    },
-    expose: (read) => expose(isolate, actor, read),
-    defer: (cleanup) => void actor.cleanups.push(cleanup),
-  };
-}
-
-/** What an actor says to others. */
-function messagesOf<M extends Message>(
-  isolate: Isolate,
-  actor: Actor,
-): Pick<Context<M>, "send" | "ask" | "reply" | "deferReply" | "forward"> {
-  const { observer } = isolate, { ref } = actor;
-  return {
+    self: ref as ActorRef<Message> as ActorRef<M>,
     send(to, message, options) {
-      observer?.did(actor, { kind: "send", to, value: message });
+      did("send", message, to);
       sendMessage(isolate, ref, to, message, options);
     },
     ask: ((to: ActorRef, message: Message, options?: AskOptions) => {
-      observer?.did(actor, { kind: "ask", to, value: message });
+      did("ask", message, to);
       return ask(isolate, ref, actor, to, message, options);
     }) as AskCall,
     reply(value, options) {
-      if (callerOf(actor)?.envelope.replyTo) deferReply(isolate, actor)(value, options);
+      if (actor.step?.envelope.replyTo) deferReply(isolate, actor)(value, options);
     },
     deferReply: () => deferReply(isolate, actor),
-    forward(to, options = {}) {
-      observer?.did(actor, { kind: "forward", to, value: options.receipt });
-      forward(isolate, actor, to, options);
+    refuse(why) {
+      const { step } = actor;
+      did("refuse", why);
+      if (step && !step.envelope.run) return refuse(isolate, actor, step, why);
+      throw new TypeError(`Cannot refuse: "${ref.id}" must be handling a message`);
     },
-  };
-}
-
-/** How an actor makes, watches and stops others. */
-function familyOf<M extends Message>(
-  isolate: Isolate,
-  actor: Actor,
-  spawn: Spawn,
-): Pick<Context<M>, "spawn" | "watch" | "unwatch" | "stop"> {
-  const { observer } = isolate;
-  return {
     spawn(spec, init, options) {
-      observer?.did(actor, { kind: "spawn", value: { made: nameOf(spec), init, id: options.id } });
+      did("spawn", { made: spec.export, init, id: options.id });
       const child = spawn<Message>(isolate, actor, spec, init, options);
-      observer?.did(actor, { kind: "spawned", to: child });
+      did("spawned", undefined, child);
       return child;
     },
     watch(to, as) {
-      observer?.did(actor, { kind: "watch", to });
-      watch(isolate, to, actor, (down) => tell(isolate, actor, down, as));
-    },
-    unwatch(to) {
-      observer?.did(actor, { kind: "unwatch", to });
-      unwatch(isolate, to, actor);
+      did("watch", undefined, to);
+      watch(isolate, to, actor, (down) =>
+        tell(isolate, actor, `end of ${down.ref.id}`, () => {
+          return { lane: "control", from: down.ref, message: snapshot(as(down)) };
+        }));
     },
     stop(to, options) {
-      observer?.did(actor, { kind: "stop", ...to && { to }, ...options && { value: options } });
+      did("stop", options, to);
       if (to) stopOther(isolate, actor, to, options);
       else stop(isolate, actor);
     },
-  };
-}
-
-/** The clock and the timers of an actor. */
-function timeOf<M extends Message>(
-  isolate: Isolate,
-  actor: Actor,
-): Pick<Context<M>, "after" | "cancel" | "now"> {
-  const { observer } = isolate;
-  return {
     after(delayMs, message, key) {
-      observer?.did(actor, { kind: "after", value: { delayMs, message, key } });
+      did("after", { delayMs, message, key });
       startTimer(isolate, actor, delayMs, message, key);
-    },
-    cancel(key) {
-      observer?.did(actor, { kind: "cancel", value: key });
-      cancelTimer(isolate, actor, key);
     },
     now() {
       const now = isolate.env.clock.now();
-      observer?.did(actor, { kind: "now", value: now });
+      did("now", now);
       return now;
     },
+    random: (label) => draw(isolate, actor, label),
+    doing: (text) => void (actor.doing = String(text)),
+    busy: (run) => isolate.pulse.busy(run),
+    outside(run) {
+      did("outside");
+      return outside(isolate, actor, run);
+    },
+    allReduce: (addend, as) => allReduce(isolate, actor, addend, as),
+    expose: (read) => expose(isolate, actor, read),
+    defer: (cleanup) => void actor.cleanups.push(cleanup),
   };
 }
 
@@ -156,18 +111,6 @@ function expose(isolate: Isolate, actor: Actor, read: () => unknown): void {
       return undefined;
     }
   };
-}
-
-function tell(isolate: Isolate, actor: Actor, down: Down, as: (down: Down) => Message): void {
-  if (actor.state === "stopping" || actor.isDraining) return;
-  try {
-    const message = as(down);
-    assertMessage("tell of an end", message);
-    const contents = { lane: "control", from: down.ref, message: snapshot(message) } as const;
-    admit(isolate, actor, { ...contents, isNotice: true });
-  } catch (error) {
-    fail(isolate, actor, describeFailure(actor.ref.id, "throw", error, `end of ${down.ref.id}`));
-  }
 }
 
 function draw(isolate: Isolate, actor: Actor, label: string): number {

@@ -8,7 +8,7 @@
  * @module
  */
 
-import { type Actor, keyOf, stepsOf } from "./actor.ts";
+import { type Actor, keyOf } from "./actor.ts";
 import type { Envelope, Step } from "../mailbox/envelope.ts";
 import type { Mailbox } from "../mailbox/mailbox.ts";
 import { abandonAsks, answer } from "./asks.ts";
@@ -16,13 +16,14 @@ import { describeFailure, type Failure, goneFailure, type Reason } from "../fail
 import {
   type Contents,
   enqueue,
-  giveCredit,
+  giveReceipt,
   type Isolate,
   post,
   releaseId,
   schedule,
 } from "../isolate/isolate.ts";
 import { bury } from "../isolate/sending.ts";
+import { assertMessage } from "../messages.ts";
 import type { ActorRef } from "../types.ts";
 import { isWatching, unwatchAll } from "./watches.ts";
 
@@ -52,6 +53,23 @@ export function admit(isolate: Isolate, actor: Actor, contents: Contents): Envel
   fail(isolate, actor, describeFailure(id, "mailbox-overflow", error));
 }
 
+/** Admits a message that the actor itself makes of what the runtime has for it. */
+export function tell(
+  isolate: Isolate,
+  actor: Actor,
+  handling: string,
+  make: () => Contents,
+): void {
+  if (actor.state === "stopping" || actor.isDraining) return;
+  try {
+    const contents = make();
+    assertMessage(`tell of the ${handling}`, contents.message);
+    admit(isolate, actor, contents);
+  } catch (error) {
+    fail(isolate, actor, describeFailure(actor.ref.id, "throw", error, handling));
+  }
+}
+
 /** The three senders with the most messages that wait, each with its lane. */
 function mostFrequent(mailbox: Mailbox): string {
   const senders = Map.groupBy(mailbox, ({ from, lane }) => `"${from.id}" (${lane})`);
@@ -74,7 +92,7 @@ export function stop(isolate: Isolate, actor: Actor, reason: Reason = "stopped")
   for (const envelope of actor.mailbox.drain()) {
     bury(isolate, { to: actor.ref, ...envelope }, "stopped", reason);
   }
-  for (const step of stepsOf(actor)) abandonStep(isolate, actor, step);
+  if (actor.step) abandonStep(isolate, actor, actor.step);
   while (actor.agenda.shift());
   isolate.picker.changed(actor);
   stopFurther(isolate, actor);
@@ -88,15 +106,14 @@ function abandonStep(isolate: Isolate, actor: Actor, step: Step): void {
   }
   if (step.isSettled) {
     step.ends?.();
-    giveCredit(isolate, step.credit);
-    if (actor.step === step) actor.step = undefined;
-    else actor.parked.delete(step);
-  } else if (step.isAbandoned) isolate.unwinding.set(step, actor);
+    giveReceipt(isolate, step.envelope.from, step.envelope.receipt);
+    actor.step = undefined;
+  } else if (step.isAbandoned) isolate.unwinding.add(actor);
 }
 
 /** Does the next thing towards the end of an actor that is to stop. */
 export function stopFurther(isolate: Isolate, actor: Actor): void {
-  if (actor.state !== "stopping" || stepsOf(actor).length > 0 || actor.isFinishing) return;
+  if (actor.state !== "stopping" || actor.step || actor.isFinishing) return;
   const youngest = [...actor.children.values()].at(-1);
   if (youngest) return stopChild(isolate, actor, keyOf(youngest.ref), actor.isDraining);
   actor.isFinishing = true;
@@ -114,7 +131,7 @@ export function stopChild(isolate: Isolate, parent: Actor, key: string, drain: b
       () => env.network?.kill(ref.isolate, why),
     );
   }
-  post(isolate, ref.isolate, drain ? { kind: "stop", ref, drain } : { kind: "stop", ref });
+  post(isolate, ref.isolate, { kind: "stop", ref, drain });
 }
 
 function finish(isolate: Isolate, actor: Actor): void | Promise<void> {

@@ -10,7 +10,6 @@ import { isCloneError, snapshot } from "../snapshot.ts";
 import type { ActorRef } from "../types.ts";
 import type { Actor } from "./actor.ts";
 import { settleAsk } from "./asks.ts";
-import { callerOf } from "./current_step.ts";
 
 /** Type of the message that brings the end of it, as of an answer. */
 const TYPE = "outside";
@@ -21,7 +20,7 @@ export function outside<T>(
   actor: Actor,
   run: () => T | Promise<T>,
 ): Promise<T> {
-  const { ref } = actor, step = callerOf(actor);
+  const { ref, step } = actor;
   if (!step || actor.state === "stopping") {
     return Promise.reject(
       new TypeError(`Cannot wait for what is outside: "${ref.id}" must be handling a message`),
@@ -33,7 +32,7 @@ export function outside<T>(
   let thrown: { readonly error: unknown } | undefined;
   const end = new Promise<unknown>((resolve, reject) => {
     isolate.asks.set(id, {
-      ...{ from: ref, to, type: TYPE, timeoutMs: Infinity, nth, asker: { actor, step } },
+      ...{ from: ref, to, type: TYPE, timeoutMs: Infinity, nth, asker: actor },
       ...{ resolve, reject: (error) => reject(thrown ? thrown.error : error), cancel: () => {} },
     });
   });

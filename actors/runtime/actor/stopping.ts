@@ -4,7 +4,7 @@
  * @module
  */
 
-import { type Actor, keyOf, stepsOf } from "./actor.ts";
+import { type Actor, keyOf } from "./actor.ts";
 import type { StopOptions } from "../context_api.ts";
 import { type Isolate, post } from "../isolate/isolate.ts";
 import { assertRef } from "../messages.ts";
@@ -22,7 +22,7 @@ export function stopOther(
   if (ref.system !== isolate.env.system) return;
   const key = keyOf(ref);
   if (by.children.has(key)) stopChild(isolate, by, key, drain);
-  else post(isolate, ref.isolate, drain ? { kind: "stop", ref, drain } : { kind: "stop", ref });
+  else post(isolate, ref.isolate, { kind: "stop", ref, drain });
 }
 
 /** Lets an actor handle what has arrived and then end; what comes later becomes dead letters. */
@@ -35,12 +35,8 @@ export function drain(isolate: Isolate, actor: Actor): void {
 
 /** Ends an actor that drains and has nothing left to handle. */
 export function endIfDrained(isolate: Isolate, actor: Actor): void {
-  const { isDraining, state, agenda, mailbox } = actor;
-  if (
-    !isDraining || state !== "ready" || stepsOf(actor).length > 0 ||
-    agenda.length + mailbox.length > 0
-  ) return;
-  stop(isolate, actor);
+  const { isDraining, state, step, mailbox } = actor;
+  if (isDraining && state === "ready" && !step && mailbox.length === 0) stop(isolate, actor);
 }
 
 /** Ends an actor, and the draining of it and of those below it. */

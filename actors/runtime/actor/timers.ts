@@ -37,7 +37,7 @@ export function startTimer(
     cancel: isolate.env.clock.after(delayMs, () => {
       const contents = { from: actor.ref, message: copy, timerKey: key };
       timer.envelope = admit(isolate, actor, { lane: "control", ...contents });
-      // With a key it stays while the message waits, so that cancel finds it.
+      // With a key it stays while the message waits, so that another with the key replaces it.
       if (key === undefined) actor.timers.delete(name);
     }),
   };
@@ -45,7 +45,7 @@ export function startTimer(
 }
 
 /** Withdraws a timer, and its message if that waits. */
-export function cancelTimer(isolate: Isolate, actor: Actor, key: string): void {
+function cancelTimer(isolate: Isolate, actor: Actor, key: string): void {
   const timer = actor.timers.get(key);
   if (!timer) return;
   actor.timers.delete(key);

@@ -7,19 +7,18 @@
 import type { Down } from "../failure.ts";
 import type { ActorRef } from "../types.ts";
 import type { Actor } from "./actor.ts";
-import type { Step } from "../mailbox/envelope.ts";
 
 /** A question that is not answered yet. */
 export interface PendingAsk {
   readonly from: ActorRef;
-  /** Who owes the answer: who was asked, or whom that one handed the question on to. */
-  to: ActorRef;
+  /** The actor asked. */
+  readonly to: ActorRef;
   readonly type: string;
   readonly timeoutMs: number;
   /** How many questions the asker had asked before. */
   readonly nth: number;
-  /** Who waits; absent when it is not an actor. */
-  readonly asker?: { readonly actor: Actor; readonly step: Step };
+  /** The actor that waits in its step; undefined for the owner of the system. */
+  readonly asker: Actor | undefined;
   readonly resolve: (value: unknown) => void;
   readonly reject: (error: Error) => void;
   /** Ends the question, if its asker aborts it. */

@@ -9,7 +9,7 @@
 
 import { type Actor, keyOf, SYSTEM_SERIAL } from "./actor.ts";
 import { describeFailure, type Down } from "../failure.ts";
-import { type Isolate, offer, post } from "../isolate/isolate.ts";
+import { type Isolate, post } from "../isolate/isolate.ts";
 import { assertRef } from "../messages.ts";
 import type { ActorRef } from "../types.ts";
 
@@ -50,19 +50,6 @@ export function isWatching(isolate: Isolate, actor: Actor, key: string): boolean
 /** Ends all that an actor watches. */
 export function unwatchAll(isolate: Isolate, watcher: Actor): void {
   for (const key of watcher.watching) forget(isolate, key, watcher);
-}
-
-/** Ends the watch of an actor over `ref`, and takes back the notice if that waits. */
-export function unwatch(isolate: Isolate, ref: ActorRef, watcher: Actor): void {
-  assertRef("unwatch", ref);
-  if (ref.system !== isolate.env.system) return;
-  const key = keyOf(ref);
-  if (watcher.watching.delete(key)) forget(isolate, key, watcher);
-  for (const envelope of [...watcher.mailbox]) {
-    if (!envelope.isNotice || keyOf(envelope.from) !== key) continue;
-    watcher.mailbox.remove(envelope);
-    offer(isolate, watcher);
-  }
 }
 
 /** Takes one watcher from the watches of the actor with this key. */

@@ -4,8 +4,7 @@
  * @module
  */
 
-import { askOther, settleAsk, takeBack } from "../actor/asks.ts";
-import { chase, suspect } from "../actor/circles.ts";
+import { settleAsk, takeBack } from "../actor/asks.ts";
 import { noteEnd } from "./gone.ts";
 import type { Isolate } from "./isolate.ts";
 import { admit, childEnded } from "../actor/lifecycle.ts";
@@ -23,12 +22,8 @@ export function deliver(isolate: Isolate, frame: Frame): void {
       return deliverMessage(isolate, frame);
     case "answer":
       return settleAsk(isolate, frame.ask, frame.outcome, frame.letter);
-    case "forwarded":
-      return askOther(isolate, frame.ask, frame.to);
     case "withdraw":
       return takeBack(isolate, isolate.actors.get(frame.to.serial), frame.question);
-    case "chase":
-      return chase(isolate, frame);
     case "launch":
       return launch(isolate, frame);
     case "watch":
@@ -44,9 +39,11 @@ export function deliver(isolate: Isolate, frame: Frame): void {
       if (!actor?.parent) return;
       return frame.drain ? drain(isolate, actor) : stopNow(isolate, actor);
     }
-    case "credit":
-      // The root takes what is for the guard of a confined isolate.
-      return;
+    case "receipt": {
+      const { to: from, message } = frame, actor = isolate.actors.get(from.serial);
+      if (!actor || actor.state === "stopping" || actor.isDraining) return;
+      return void admit(isolate, actor, { lane: "control", from, message });
+    }
     case "event":
       return isolate.env.onEvent?.(frame.event);
     case "subscribe":
@@ -69,11 +66,10 @@ function deliverMessage(isolate: Isolate, frame: MessageFrame): void {
   if (actor.state === "stopping" || actor.isDraining) {
     return bury(isolate, frame, "stopped", actor.reason);
   }
-  // Code that is not the program's own must not make an actor of the program fail.
-  if (frame.credit && actor.mailbox.length >= actor.capacity / 2) {
+  // Its sender does not vouch for it, so it must not make an actor fail.
+  if (frame.receipt && actor.mailbox.length >= actor.capacity / 2) {
     const why = `the mailbox of "${to.id}" must have room for it`;
     return bury(isolate, frame, "no-room", undefined, { status: "unsent", why });
   }
-  if (!admit(isolate, actor, frame)) return bury(isolate, frame, "stopped", actor.reason);
-  if (frame.replyTo) suspect(isolate, actor, frame);
+  if (!admit(isolate, actor, frame)) bury(isolate, frame, "stopped", actor.reason);
 }

@@ -5,7 +5,7 @@
  */
 
 import { type Actor, keyOf } from "../actor/actor.ts";
-import type { Credit, Envelope, Step } from "../mailbox/envelope.ts";
+import type { Envelope } from "../mailbox/envelope.ts";
 import { BriefMap } from "../actor/brief_map.ts";
 import {
   type Choose,
@@ -21,8 +21,8 @@ import { Pulse } from "./pulse.ts";
 import type { Subscription, SystemEvent } from "../system_api.ts";
 import { snapshot } from "../snapshot.ts";
 import type { Collectives } from "../transports/transport.ts";
-import type { ChaseFrame, Frame, LaunchFrame, PlaceKind } from "../transports/wire.ts";
-import type { ActorRef, Lane, Message } from "../types.ts";
+import type { Frame, LaunchFrame, PlaceKind } from "../transports/wire.ts";
+import type { ActorRef, Message } from "../types.ts";
 import type { PendingAsk, Watch } from "../actor/waiting.ts";
 
 /**
@@ -88,20 +88,20 @@ export interface Environment {
 }
 
 /** One isolate of the actor system. */
-export interface Isolate {
+export class Isolate {
   readonly number: number;
   readonly env: Environment;
   /** By serial. */
-  readonly actors: Map<number, Actor>;
+  readonly actors = new Map<number, Actor>();
   /** Ids of the living actors here and of those spawned from here, and whose key each is. */
-  readonly ids: Map<string, string>;
+  readonly ids = new Map<string, string>();
   /** Failures of actors that were here, by serial: for those who watch too late. */
-  readonly failures: Map<number, Failure>;
+  readonly failures = new Map<number, Failure>();
   /** Isolates that are gone, and how their first actor ended. */
-  readonly gone: Map<number, Reason>;
+  readonly gone = new Map<number, Reason>();
   /** Who in this isolate watches whom, by key of the watched. */
-  readonly watches: Map<string, Watch[]>;
-  readonly asks: BriefMap<number, PendingAsk>;
+  readonly watches = new Map<string, Watch[]>();
+  readonly asks = new BriefMap<number, PendingAsk>();
   readonly picker: Picker;
   readonly pulse: Pulse;
   /** What the owner of the system wants to be told of. */
@@ -110,72 +110,53 @@ export interface Isolate {
   observer: Observer | undefined;
   /** Handles a frame for this isolate. */
   readonly deliver: (frame: Frame) => void;
-  /** Starts the loop that handles messages, if it does not run. */
-  readonly wake: () => void;
   /** The loop runs; it clears this in the turn in which it finds nothing left to do. */
-  isRunning: boolean;
-  /** Questions of the step under way that may close a circle. */
-  readonly suspects: ChaseFrame[];
+  isRunning = false;
   /** Actors that stop while their handlers, whose questions have been given up, still unwind. */
-  readonly unwinding: Map<Step, Actor>;
+  readonly unwinding = new Set<Actor>();
   /** The actor whose step the loop waits for. */
   current: Actor | undefined;
-  nextSerial: number;
-  nextSeq: number;
-  nextAsk: number;
+  nextSerial = 0;
+  nextSeq = 0;
+  nextAsk = 0;
   /** Isolates started from here. */
-  started: number;
-}
+  started = 0;
+  readonly #run: (isolate: Isolate) => Promise<void>;
+  /** Settles when the observer is there, if that takes time. */
+  #observing: Promise<void> | undefined;
 
-/** An isolate without actors. */
-export function createIsolate(
-  number: number,
-  env: Environment,
-  deliver: (isolate: Isolate, frame: Frame) => void,
-  run: (isolate: Isolate) => Promise<void>,
-): Isolate {
-  const actors = new Map<number, Actor>();
-  const { observer } = env;
-  const blame = (error: unknown) =>
-    env.onFailure(describeFailure("system", "throw", error, "observer"));
-  let ready: Promise<void> | undefined;
-  const isolate: Isolate = {
-    number,
-    env,
-    actors,
-    ids: new Map(),
-    failures: new Map(),
-    gone: new Map(),
-    watches: new Map(),
-    asks: new BriefMap(),
-    unwinding: new Map(),
-    suspects: [],
-    pulse: env.pulse ?? new Pulse(),
-    picker: env.choose ? choosingPicker(env.choose, env.offers) : fifoPicker(),
-    deliver: (frame) => deliver(isolate, frame),
-    wake() {
-      if (isolate.isRunning) return;
-      isolate.isRunning = true;
-      queueMicrotask(() => ready ? ready.then(() => run(isolate)) : run(isolate));
-    },
-    observer: observer && "begins" in observer ? guarded(observer, blame) : undefined,
-    subscription: undefined,
-    isRunning: false,
-    current: undefined,
-    nextSerial: 0,
-    nextSeq: 0,
-    nextAsk: 0,
-    started: 0,
-  };
-  const telemetry = env.telemetry?.(isolate), isMade = isolate.observer !== undefined;
-  isolate.observer = both(isolate.observer, telemetry);
-  if (observer && !isMade) {
-    ready = openObserver(observer as ObserverSpec, number).then(
-      (observer) => void (isolate.observer = both(guarded(observer, blame), telemetry)),
-      (error) => env.onFailure(describeFailure("system", "init", error, "observer")),
+  /** Makes an isolate without actors. */
+  constructor(
+    number: number,
+    env: Environment,
+    deliver: (isolate: Isolate, frame: Frame) => void,
+    run: (isolate: Isolate) => Promise<void>,
+  ) {
+    this.number = number;
+    this.env = env;
+    this.pulse = env.pulse ?? new Pulse();
+    this.picker = env.choose ? choosingPicker(env.choose, env.offers) : fifoPicker();
+    this.deliver = (frame) => deliver(this, frame);
+    this.#run = run;
+    const { observer } = env, telemetry = env.telemetry?.(this);
+    const blame = (kind: "throw" | "init") => (error: unknown) =>
+      env.onFailure(describeFailure("system", kind, error, "observer"));
+    const see = (made: Observer) =>
+      void (this.observer = both(guarded(made, blame("throw")), telemetry));
+    this.observer = telemetry;
+    if (!observer) return;
+    if ("begins" in observer) see(observer);
+    else this.#observing = openObserver(observer, number).then(see, blame("init"));
+  }
+
+  /** Starts the loop that handles messages, if it does not run. */
+  wake(): void {
+    if (this.isRunning) return;
+    this.isRunning = true;
+    queueMicrotask(() =>
+      this.#observing ? this.#observing.then(() => this.#run(this)) : this.#run(this)
     );
   }
-  return isolate;
 }
 
 /** Sends a frame to an isolate, this one included. @throws {DOMException} when it cannot be cloned. */
@@ -199,39 +180,19 @@ function copyOf(frame: Frame, transfer: readonly ArrayBuffer[]): Frame {
   return { ...frame, message: snapshot(frame.message, transfer) };
 }
 
-/** Tells the isolate that guards a confined one that its message waits no more. */
-export function giveCredit(isolate: Isolate, credit?: Credit, refusedBy?: string): void {
-  if (credit) post(isolate, credit.isolate, { kind: "credit", credit, refusedBy });
+/** Tells the sender of a message that it waits no more, where it wants to know. */
+export function giveReceipt(isolate: Isolate, to: ActorRef, message?: Message): void {
+  if (message) post(isolate, to.isolate, { kind: "receipt", to, message });
 }
 
-/** What an envelope holds, without its place in the order. */
-export interface Contents {
-  readonly lane: Lane;
-  readonly from: ActorRef;
-  readonly message: Message;
-  readonly replyTo?: Envelope["replyTo"];
-  readonly timerKey?: Envelope["timerKey"];
-  readonly isNotice?: Envelope["isNotice"];
-  readonly receipt?: Envelope["receipt"];
-  readonly credit?: Envelope["credit"];
-}
+/** An envelope without its place in the order. */
+export type Contents = Omit<Envelope, "seq" | "nth" | "run">;
 
 /** Puts a message at the end of an actor's lane. */
 export function enqueue(isolate: Isolate, actor: Actor, contents: Contents): Envelope {
-  const { lane, from, message, replyTo, timerKey, isNotice, receipt, credit } = contents;
+  const { lane, from, message, replyTo, timerKey, receipt } = contents;
   const nth = count(isolate, actor, from), seq = isolate.nextSeq++;
-  const envelope: Envelope = {
-    seq,
-    nth,
-    lane,
-    from,
-    message,
-    replyTo,
-    timerKey,
-    isNotice,
-    receipt,
-    credit,
-  };
+  const envelope: Envelope = { seq, nth, lane, from, message, replyTo, timerKey, receipt };
   actor.mailbox.push(envelope);
   offer(isolate, actor);
   return envelope;
@@ -253,10 +214,9 @@ export function schedule(
   message: Message,
   from: ActorRef,
   run: () => void | Promise<void>,
-  resumes?: Step,
 ): void {
   const nth = count(isolate, actor, from), seq = isolate.nextSeq++;
-  actor.agenda.push({ seq, nth, lane: "control", from, message, run, resumes });
+  actor.agenda.push({ seq, nth, lane: "control", from, message, run });
   offer(isolate, actor);
 }
 

@@ -6,9 +6,9 @@
 
 import type { SendOptions } from "../context_api.ts";
 import { type DeadLetter, goneFailure, type Reason } from "../failure.ts";
-import { giveCredit, type Isolate, post } from "./isolate.ts";
+import { giveReceipt, type Isolate, post } from "./isolate.ts";
 import { tellOfLetter } from "./subscription.ts";
-import type { Credit, Receipt, ReplyTo } from "../mailbox/envelope.ts";
+import type { ReplyTo } from "../mailbox/envelope.ts";
 import { isMessage, isRef, kindOf } from "../messages.ts";
 import { isCloneError } from "../snapshot.ts";
 import type { MessageFrame, Outcome } from "../transports/wire.ts";
@@ -28,11 +28,9 @@ export function sendMessage(
   message: Message,
   options: SendOptions | undefined,
   replyTo?: ReplyTo,
-  receipt?: Receipt,
-  credit?: Credit,
 ): void {
-  const { lane = "data", transfer } = options ?? {};
-  const frame = { kind: "message", to, from, lane, message, replyTo, receipt, credit } as const;
+  const { lane = "data", transfer, receipt } = options ?? {};
+  const frame = { kind: "message", to, from, lane, message, replyTo, receipt } as const;
   if (!isRef(to) || !isMessage(message) || !LANES.includes(lane)) {
     return bury(isolate, frame, "malformed");
   }
@@ -54,7 +52,7 @@ export function sendMessage(
 /** Makes a message a dead letter, and tells who waits for an answer to it. */
 export function bury(
   isolate: Isolate,
-  { from, to, message, replyTo, credit }: Omit<MessageFrame, "kind" | "lane">,
+  { from, to, message, replyTo, receipt }: Omit<MessageFrame, "kind" | "lane">,
   reason: DeadLetter["reason"],
   end?: Reason,
   unsent?: Outcome,
@@ -66,7 +64,7 @@ export function bury(
     reason,
   };
   tellOfLetter(isolate, letter, message);
-  giveCredit(isolate, credit);
+  giveReceipt(isolate, from, receipt);
   if (!replyTo) return;
   const outcome = unsent ?? { status: "gone", failure: goneFailure(to.id, end) };
   post(isolate, replyTo.isolate, { kind: "answer", ask: replyTo.ask, outcome });

@@ -4,7 +4,7 @@
  * @module
  */
 
-import { type Actor, createActor, keyOf } from "../actor/actor.ts";
+import { Actor, keyOf } from "../actor/actor.ts";
 import { handlersOf } from "../actor/methods.ts";
 import { checkSpawn } from "../checks.ts";
 import { createContext } from "../actor/context.ts";
@@ -12,11 +12,9 @@ import { MAILBOX_CAPACITY, type SpawnOptions } from "../context_api.ts";
 import { type Isolate, schedule } from "./isolate.ts";
 import { tellWanted } from "./subscription.ts";
 import { isCloneError, snapshot } from "../snapshot.ts";
-import type { LaunchFrame, Place } from "../transports/wire.ts";
+import type { LaunchFrame } from "../transports/wire.ts";
 import type { ActorFactory } from "../handlers.ts";
-import { unpack } from "../packages/unpack.ts";
-import type { Confinement } from "../transports/confinement.ts";
-import type { ActorRef, AnySpec, Message } from "../types.ts";
+import type { ActorRef, ActorSpec, Message } from "../types.ts";
 
 /** Serial of the first actor of an isolate; 0 is the system itself. */
 export const FIRST_SERIAL = 1;
@@ -31,33 +29,25 @@ const MAX_ISOLATES = 65_535;
 export function spawn<T extends Message>(
   isolate: Isolate,
   parent: Actor,
-  given: AnySpec,
-  argument: unknown,
-  settings: SpawnOptions,
+  spec: ActorSpec,
+  init: unknown,
+  options: SpawnOptions,
 ): ActorRef<T> {
-  checkSpawn(given, settings, isolate.env.places);
-  const { spec, init, options, confinement } = unpack(given, argument, settings);
-  const { module, export: name } = spec;
-  const { id, capacity = MAILBOX_CAPACITY, transfer = [] } = options;
+  checkSpawn(spec, options, isolate.env.places);
+  const { module, export: name, argument } = spec;
+  const { id, isolate: place = "local", memoryLimitMb, capacity = MAILBOX_CAPACITY } = options;
+  const { transfer = [] } = options, cannot = `Cannot spawn "${id}":`;
   if (parent.state === "stopping") {
-    throw new TypeError(`Cannot spawn "${id}": "${parent.ref.id}" must not be stopping`);
+    throw new TypeError(`${cannot} "${parent.ref.id}" must not be stopping`);
   }
   if (isolate.ids.has(id)) {
-    throw new RangeError(
-      `Cannot spawn "${id}": id must be unique, received that of a living actor`,
-    );
+    throw new RangeError(`${cannot} id must be unique, received that of a living actor`);
   }
-  const { network, system } = isolate.env, place = placeOf(options, confinement);
-  if (confinement && !network) {
-    throw new TypeError(
-      `Cannot spawn "${id}": where all actors share an isolate, the permissions of a package must be "inherit"`,
-    );
-  }
-  const elsewhere = place.isolate === "local" ? undefined : network;
+  const { network, system } = isolate.env, elsewhere = place === "local" ? undefined : network;
   const ref: ActorRef<T> = {
     id,
     ...elsewhere
-      ? { isolate: nextIsolate(isolate, id), serial: FIRST_SERIAL }
+      ? { isolate: nextIsolate(isolate, cannot), serial: FIRST_SERIAL }
       : { isolate: isolate.number, serial: isolate.nextSerial++ },
     ...system !== undefined && { system },
   };
@@ -65,19 +55,17 @@ export function spawn<T extends Message>(
     kind: "launch",
     ref,
     parent: parent.ref,
-    spec: { module, export: name },
+    spec: { module, export: name, argument },
     init,
     capacity,
-    place,
+    place: { isolate: place, ...memoryLimitMb !== undefined && { memoryLimitMb } },
   };
   try {
     if (elsewhere) elsewhere.start(ref.isolate, frame, transfer);
     else isolate.deliver(snapshot(frame, transfer));
   } catch (error) {
     if (!isCloneError(error)) throw error;
-    throw new TypeError(
-      `Cannot spawn "${id}": init must be structured-cloneable, received ${error.message}`,
-    );
+    throw new TypeError(`${cannot} init must be structured-cloneable, received ${error.message}`);
   }
   if (elsewhere) tellWanted(isolate, ref.isolate);
   isolate.ids.set(id, keyOf(ref));
@@ -85,25 +73,12 @@ export function spawn<T extends Message>(
   return ref;
 }
 
-function placeOf(
-  { isolate = "local", memoryLimitMb, permissions }: SpawnOptions,
-  confinement: Confinement | undefined,
-): Place {
-  return {
-    isolate,
-    ...memoryLimitMb !== undefined && { memoryLimitMb },
-    ...confinement
-      ? { confinement }
-      : permissions !== undefined && permissions !== "inherit" && { permissions },
-  };
-}
-
-function nextIsolate(isolate: Isolate, id: string): number {
+function nextIsolate(isolate: Isolate, cannot: string): number {
   const number = isolate.number * (MAX_ISOLATES + 1) + isolate.started + 1;
   if (isolate.started === MAX_ISOLATES || !Number.isSafeInteger(number)) {
     throw new RangeError(
-      `Cannot spawn "${id}": an isolate must start at most ${MAX_ISOLATES} others, ` +
-        `and isolates must nest at most 3 deep`,
+      `${cannot} an isolate must start at most ${MAX_ISOLATES} others, ` +
+        "and isolates must nest at most 3 deep",
     );
   }
   isolate.started++;
@@ -118,10 +93,12 @@ export function starterOf(number: number): number {
 /** Puts the actor of a launch frame into this isolate; its first step makes its state. */
 export function launch(isolate: Isolate, frame: LaunchFrame): void {
   const { ref, parent, capacity } = frame;
-  const actor = createActor(ref, parent, capacity);
+  const actor = new Actor(ref, parent, capacity);
   isolate.actors.set(ref.serial, actor);
   isolate.nextSerial = Math.max(isolate.nextSerial, ref.serial + 1);
-  const message = { type: "init", self: ref, made: frame.spec.export, init: frame.init };
+  const { spec: { export: made, argument }, init } = frame;
+  const more = argument === undefined ? {} : { argument };
+  const message = { type: "init", self: ref, made, init, ...more };
   schedule(isolate, actor, message, parent, () => start(isolate, actor, frame));
 }
 
@@ -137,7 +114,7 @@ async function start(isolate: Isolate, actor: Actor, { spec, init }: LaunchFrame
   }
   const ctx = createContext<Message>(isolate, actor, spawn);
   const make = factory as ActorFactory<unknown, Message>;
-  const made = await isolate.pulse.busy(() => make(ctx, init));
+  const made = await isolate.pulse.busy(() => make(ctx, init, spec.argument));
   actor.handlers = handlersOf(actor.ref.id, spec.export, made);
   if (actor.state === "starting") actor.state = "ready";
 }

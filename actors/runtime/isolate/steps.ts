@@ -7,19 +7,14 @@
 import { type Actor, describeStep } from "../actor/actor.ts";
 import type { Step } from "../mailbox/envelope.ts";
 import { answer } from "../actor/asks.ts";
-import { chaseSuspects } from "../actor/circles.ts";
-import { callIn } from "../actor/current_step.ts";
 import type { Work } from "../mailbox/choose.ts";
 import { describeFailure, type Failure } from "../failure.ts";
-import { DOOR, OTHERS } from "../handlers.ts";
-import { bury, sendMessage } from "./sending.ts";
+import { OTHERS } from "../handlers.ts";
+import { bury } from "./sending.ts";
 import { timeStep } from "./slow_steps.ts";
-import { giveCredit, type Isolate, offer } from "./isolate.ts";
+import { giveReceipt, type Isolate, offer } from "./isolate.ts";
 import { fail, stopFurther } from "../actor/lifecycle.ts";
 import { endIfDrained } from "../actor/stopping.ts";
-
-/** How a receipt travels. */
-const CONTROL = { lane: "control" } as const;
 
 /** Runs steps until nobody can do anything. */
 export async function run(isolate: Isolate): Promise<void> {
@@ -37,7 +32,6 @@ export async function run(isolate: Isolate): Promise<void> {
           isolate.current = undefined;
         }
         isolate.observer?.ends(actor);
-        if (isolate.suspects.length > 0) chaseSuspects(isolate);
         const breath = env.breathe();
         if (breath) {
           await breath;
@@ -54,39 +48,19 @@ export async function run(isolate: Isolate): Promise<void> {
 
 /** Begins or resumes a step, and promises its end or its next pause if that is not now. */
 export function dispatch(isolate: Isolate, { actor, envelope }: Work): Promise<void> | undefined {
-  const { resumes } = envelope;
-  if (resumes) {
-    unpark(actor, resumes);
+  const paused = actor.step;
+  if (paused) {
+    // While a step waits, only its answers are handled.
     envelope.run!();
     // Other answers may wait behind this one: nothing else would offer them.
-    if (resumes.asks.size > 0) offer(isolate, actor);
-    else if (resumes.isSettled) conclude(isolate, actor, resumes);
+    if (paused.asks.size > 0) offer(isolate, actor);
+    else if (paused.isSettled) conclude(isolate, actor, paused);
   } else begin(isolate, actor, envelope);
   const { step } = actor;
-  if (!step || step.asks.size > 0) {
-    park(isolate, actor);
-    return undefined;
-  }
-  const paused = new Promise<void>((resolve) => {
+  if (!step || step.asks.size > 0) return undefined;
+  return new Promise<void>((resolve) => {
     step.wake = resolve;
   });
-  return actor.maxSteps === 1 ? paused : paused.then(() => park(isolate, actor));
-}
-
-/** Puts a step that waits aside, where others may begin meanwhile. */
-function park(isolate: Isolate, actor: Actor): void {
-  const { step, maxSteps, doing } = actor;
-  if (maxSteps === 1 || !step || step.asks.size === 0) return;
-  step.doing = doing;
-  actor.parked.add(step);
-  actor.step = undefined;
-  offer(isolate, actor);
-}
-
-function unpark(actor: Actor, step: Step): void {
-  if (!actor.parked.delete(step)) return;
-  actor.step = step;
-  actor.doing = step.doing;
 }
 
 function begin(isolate: Isolate, actor: Actor, envelope: Work["envelope"]): void {
@@ -94,12 +68,10 @@ function begin(isolate: Isolate, actor: Actor, envelope: Work["envelope"]): void
   const step: Step = {
     envelope,
     replyTo,
-    credit: envelope.credit,
     isRefused: false,
     asks: new Set(),
     isSettled: false,
     isAbandoned: false,
-    doing: "",
     wake: undefined,
   };
   actor.step = step;
@@ -114,18 +86,17 @@ function begin(isolate: Isolate, actor: Actor, envelope: Work["envelope"]): void
   const { handlers } = actor, type = Object.hasOwn(handlers, message.type) ? message.type : OTHERS;
   if (!envelope.run && !handlers[type]) {
     const why = unknownType(actor);
-    // Code that is not the program's own must not make an actor of the program fail.
-    if (envelope.credit) return refuse(isolate, actor, step, why);
+    // Its sender does not vouch for it, so it must not make an actor fail.
+    if (envelope.receipt) {
+      refuse(isolate, actor, step, why);
+      return settle(isolate, actor, step);
+    }
     const error = new TypeError(`Cannot handle "${message.type}": ${why}`);
     return crash(isolate, actor, "unknown-message", error, step);
   }
-  const refusal = envelope.run ? undefined : handlers[DOOR]?.(message, !!envelope.credit);
-  if (refusal !== undefined) return refuse(isolate, actor, step, refusal);
   const kind = actor.state === "starting" ? "init" : "throw";
   try {
-    const result = envelope.run
-      ? envelope.run()
-      : callIn(actor, step, () => handlers[type]!(message));
+    const result = envelope.run ? envelope.run() : handlers[type]!(message);
     if (result === undefined) settle(isolate, actor, step);
     else {
       Promise.resolve(result).then(
@@ -138,14 +109,13 @@ function begin(isolate: Isolate, actor: Actor, envelope: Work["envelope"]): void
   }
 }
 
-/** The message is not what the actor takes. */
-function refuse(isolate: Isolate, actor: Actor, step: Step, why: string): void {
+/** Makes a message that is handled a dead letter. See {@linkcode Context.refuse}. */
+export function refuse(isolate: Isolate, actor: Actor, step: Step, why: string): void {
   const { replyTo, envelope: { from, message } } = step;
   if (replyTo) actor.owed.take(replyTo);
   step.isRefused = true;
   const letter = { from, to: actor.ref, message, replyTo };
   bury(isolate, letter, "malformed", undefined, { status: "unsent", why });
-  settle(isolate, actor, step);
 }
 
 function unknownType({ ref, handlers }: Actor): string {
@@ -153,21 +123,16 @@ function unknownType({ ref, handlers }: Actor): string {
   return `its type must be one that "${ref.id}" has a handler for (${known})`;
 }
 
-function isUnderWay(actor: Actor, step: Step): boolean {
-  return actor.step === step || actor.parked.has(step);
-}
-
 /** The handler has ended; the step ends when all it asked is answered. */
 function settle(isolate: Isolate, actor: Actor, step: Step): void {
-  if (!isUnderWay(actor, step)) return;
+  if (actor.step !== step) return;
   step.isSettled = true;
   if (step.asks.size === 0) conclude(isolate, actor, step);
 }
 
 function conclude(isolate: Isolate, actor: Actor, step: Step): void {
-  const { replyTo, wake, envelope: { receipt } } = step;
+  const { replyTo, wake } = step;
   leaveStep(isolate, actor, step);
-  if (receipt) sendMessage(isolate, actor.ref, receipt.to, receipt.message, CONTROL);
   if (replyTo && actor.owed.take(replyTo)) answer(isolate, replyTo, { status: "unanswered" });
   if (actor.state === "stopping") stopFurther(isolate, actor);
   else offer(isolate, actor);
@@ -183,20 +148,20 @@ function crash(
   error: unknown,
   step: Step,
 ): void {
-  if (!isUnderWay(actor, step)) return;
+  if (actor.step !== step) return;
   step.isSettled = true;
   if (!step.isAbandoned) {
     fail(isolate, actor, describeFailure(actor.ref.id, kind, error, describeStep(actor, step)));
   }
-  leaveStep(isolate, actor, step);
+  // A step that waited for answers has ended with its actor.
+  if (actor.step) leaveStep(isolate, actor, step);
   stopFurther(isolate, actor);
   step.wake?.();
 }
 
 function leaveStep(isolate: Isolate, actor: Actor, step: Step): void {
   step.ends?.();
-  giveCredit(isolate, step.credit, step.isRefused ? actor.ref.id : undefined);
-  if (step.isAbandoned) isolate.unwinding.delete(step);
-  if (actor.step === step) actor.step = undefined;
-  else actor.parked.delete(step);
+  if (!step.isRefused) giveReceipt(isolate, step.envelope.from, step.envelope.receipt);
+  isolate.unwinding.delete(actor);
+  actor.step = undefined;
 }

@@ -1,5 +1,5 @@
 /**
- * The transports that every system has.
+ * The transports of a system.
  *
  * @module
  */
@@ -8,12 +8,7 @@ import type { Transport } from "./transport.ts";
 import { PROCESS_TRANSPORT } from "./process/process.ts";
 import { WORKER_TRANSPORT } from "./worker/worker_transport.ts";
 
-/** Deno workers and processes. */
-export const BUILT_IN_TRANSPORTS: readonly Transport[] = [WORKER_TRANSPORT, PROCESS_TRANSPORT];
-
-/** All that a system knows, those first that come with it. */
-export function transportsOf(
+/** Returns Deno workers and processes, which every system has, and the registered ones. */
+export const transportsOf = (
   registered: Transport | readonly Transport[] = [],
-): readonly Transport[] {
-  return BUILT_IN_TRANSPORTS.concat(registered);
-}
+): readonly Transport[] => [WORKER_TRANSPORT, PROCESS_TRANSPORT].concat(registered);

@@ -45,7 +45,6 @@ export function startGuarded(
   remote.ended.then(ended.resolve, () => ended.resolve());
   return {
     gone: gone.promise,
-    hasBegun: () => remote.hasBegun?.() ?? true,
     ended: ended.promise,
     send(frame, transfer) {
       if (isGone) return;

@@ -5,36 +5,19 @@
  * @module
  */
 
-import { describeFailure, type Reason } from "../failure.ts";
+import { type DeadLetter, describeFailure, type Reason } from "../failure.ts";
 import type { Network } from "../isolate/isolate.ts";
 import { starterOf } from "../isolate/spawning.ts";
-import type { ObserverSpec } from "../observer.ts";
 import { isCloneError, snapshot } from "../snapshot.ts";
-import type { SystemEvent } from "../system_api.ts";
-import type { Confined, Confinement, Least, Permissions } from "./confinement.ts";
-import { isWithin, together } from "./confinement.ts";
-import { type Guard, openGuard } from "./guard/guard.ts";
-import type { Inward } from "./guard/screen.ts";
 import { startGuarded } from "./guarded_isolate.ts";
 import type { OpenTransport, RemoteIsolate, Transport } from "./transport.ts";
-import { buryFrame, type Undertaker } from "./undeliverable.ts";
-import type {
-  BootFrame,
-  Frame,
-  LaunchFrame,
-  Place,
-  PlaceKind,
-  SwitchFrame,
-  UpFrame,
-} from "./wire.ts";
+import { buryFrame } from "./undeliverable.ts";
+import type { BootFrame, Frame, LaunchFrame, SwitchFrame, UpFrame } from "./wire.ts";
 
 /** What the registry needs of the root. */
-export interface Root
-  extends Undertaker, Omit<BootFrame, "kind" | "isolate" | "launch" | "places"> {
-  readonly observer: ObserverSpec | undefined;
+export interface Root extends Omit<BootFrame, "kind" | "isolate" | "launch" | "places"> {
+  readonly onDeadLetter: (letter: DeadLetter, message?: unknown) => void;
   deliver(frame: Frame): void;
-  /** Tells the owner of the system of something. */
-  onEvent(event: SystemEvent): void;
   isolateGone(isolate: number, reason: Reason): void;
 }
 
@@ -44,23 +27,12 @@ interface Member {
   readonly actor: string;
   readonly transport: Transport;
   readonly remote: RemoteIsolate;
-  /** Set where its code is not the program's own. */
-  readonly guarded: Guarded | undefined;
-  /** What it may do, where that is less than the program may. */
-  readonly permissions: Permissions | undefined;
   /** How its last actor has ended, once it has said so. */
   reason?: Reason;
   /** Why it was killed. */
   why?: string;
   /** A frame has come since {@linkcode IsolateRegistry.activity} was called last. */
   hasStirred: boolean;
-}
-
-/** An isolate that is confined. */
-interface Guarded {
-  readonly guard: Guard;
-  /** Sends it what its guard need not see. */
-  readonly tell: (frame: Inward) => void;
 }
 
 /** What waits for an isolate whose start is still on its way to the root. It gets none when there
@@ -89,35 +61,17 @@ export class IsolateRegistry implements Network {
   }
 
   start(number: number, launch: LaunchFrame, transfer: readonly ArrayBuffer[]): void {
-    const { isolate: name, memoryLimitMb, confinement, permissions } = launch.place;
+    const { isolate: name, memoryLimitMb } = launch.place;
     const transport = this.#transports.find((one) => one.name === name)!;
-    if (confinement && !transport.confines) {
-      throw new TypeError(
-        `Cannot spawn "${launch.ref.id}": a ${name} cannot confine the actor of a package; its isolate must be one that can, or its permissions "inherit"`,
-      );
-    }
     const { system, seed, stopGraceMs, observer } = this.#root;
-    const places = this.#transports.map(placeKindOf);
+    const places = this.#transports.map(({ name, limitsMemory }) => ({ name, limitsMemory }));
     const root = { system, seed, stopGraceMs, observer, places };
-    const whole: BootFrame = { kind: "boot", isolate: number, ...root, launch };
-    const refused = (on: string) =>
-      this.#root.onEvent({ type: "denied", actor: launch.ref.id, what: "message", on });
-    const guard = confinement && openGuard(whole, refused), boot = guard?.boot ?? whole;
-    const isolate = startGuarded(this.#opened(transport), {
-      isolate: number,
-      memoryLimitMb,
-      confinement: confinement && this.#confined(launch.ref.id, confinement),
-      least: permissions && leastOf(launch, permissions, observer),
-      boot,
-      transfer,
-      receive: guard
-        ? (frame) => this.#judge(number, transport, frame)
-        : (frame) => this.#receive(number, transport, frame as UpFrame | Frame),
+    const boot: BootFrame = { kind: "boot", isolate: number, ...root, launch };
+    const remote = startGuarded(this.#opened(transport), {
+      ...{ isolate: number, memoryLimitMb, boot, transfer },
+      receive: (frame) => this.#receive(number, transport, frame as UpFrame | Frame),
     }, 2 * stopGraceMs);
-    const remote = guard ? screened(isolate, guard) : isolate;
-    const guarded = guard && { guard, tell: (frame: Inward) => isolate.send(frame, []) };
-    const actor = launch.ref.id, hasStirred = false;
-    const member = { actor, transport, remote, guarded, permissions, hasStirred };
+    const member = { actor: launch.ref.id, transport, remote, hasStirred: false };
     this.#members.set(number, member);
     this.#await(remote, remote.gone.then((cause) => this.#lose(number, member, cause)));
     for (const greet of this.#early.get(number) ?? []) greet(member);
@@ -170,39 +124,11 @@ export class IsolateRegistry implements Network {
     for (const number of [...this.#early.keys()]) this.#giveUpOn(number);
   }
 
-  #confined(actor: string, confinement: Confinement): Confined {
-    const denied = (what: string, on: string) =>
-      this.#root.onEvent({ type: "denied", actor, what, on });
-    const moved = (to: string, why: string) =>
-      this.#root.onEvent({ type: "moved", actor, to, why });
-    return { ...confinement, actor, denied, moved };
-  }
-
   #opened(transport: Transport): OpenTransport {
     const open = this.#open.get(transport) ??
       transport.open({ stopGraceMs: this.#root.stopGraceMs });
     this.#open.set(transport, open);
     return open;
-  }
-
-  /** What isolate `number` tells the root, and what of that its guard lets pass. */
-  #judge(number: number, transport: Transport, frame: unknown): void {
-    const member = this.#members.get(number);
-    // Who has ended, or must, says nothing more.
-    if (!member?.guarded || member.why !== undefined) return;
-    member.hasStirred = true;
-    const { guard, tell } = member.guarded;
-    const { up, post, back, denied, forged, transfer } = guard.judge(frame);
-    if (forged !== undefined) return this.kill(number, forged);
-    if (denied) {
-      const { what, on, letter } = denied;
-      if (letter) this.#root.onDeadLetter(letter);
-      this.#root.onEvent({ type: "denied", actor: member.actor, what, on });
-    }
-    if (up) this.#receive(number, transport, up);
-    if (back) tell(back);
-    if (post?.to === 0) this.#root.deliver(post.frame);
-    else if (post) this.#forward(number, { kind: "forward", ...post, transfer });
   }
 
   /** What isolate `number` tells the root. */
@@ -215,7 +141,7 @@ export class IsolateRegistry implements Network {
       case "forward":
         return this.#forward(number, frame);
       case "start":
-        return this.#startFor(frame, member?.permissions);
+        return this.#startFor(frame);
       case "done":
         return this.#release(number, frame.reason);
       case "kill":
@@ -241,12 +167,9 @@ export class IsolateRegistry implements Network {
 
   /** Nothing comes from an isolate any more. */
   #lose(number: number, member: Member, cause: string): void {
-    const { actor, transport: { name }, remote } = member;
-    const hasBegun = remote.hasBegun?.() ?? true;
-    const what = hasBegun ? "has ended" : "could not begin";
-    const error = new Error(`the ${name} of "${actor}" ${what}: ${member.why ?? cause}`);
-    const kind = hasBegun ? "exit" : "init";
-    const reason = member.reason ?? describeFailure(actor, kind, error);
+    const { actor, transport: { name } } = member;
+    const error = new Error(`the ${name} of "${actor}" has ended: ${member.why ?? cause}`);
+    const reason = member.reason ?? describeFailure(actor, "exit", error);
     this.#members.delete(number);
     this.#gone.set(number, reason);
     this.#tell(number, reason);
@@ -263,31 +186,15 @@ export class IsolateRegistry implements Network {
     this.#members.get(to)?.remote.send({ kind: "isolate-gone", isolate, reason }, []);
   }
 
-  /** Starts an isolate for one that may do no more than `most`. */
-  #startFor(
-    { isolate, launch, transfer }: Extract<UpFrame, { kind: "start" }>,
-    most: Permissions | undefined,
-  ): void {
+  /** Starts an isolate for another one. */
+  #startFor({ isolate, launch, transfer }: Extract<UpFrame, { kind: "start" }>): void {
     try {
-      const place = most ? this.#placeWithin(launch, most) : launch.place;
-      this.start(isolate, { ...launch, place }, transfer);
+      this.start(isolate, launch, transfer);
     } catch (error) {
       const reason = describeFailure(launch.ref.id, "exit", error);
       this.#gone.set(isolate, reason);
       this.#tell(isolate, reason);
     }
-  }
-
-  /** Where an actor goes whose parent may do no more than `most`, and so must not give more. */
-  #placeWithin({ ref, place }: LaunchFrame, most: Permissions): Place {
-    const cannot = `Cannot spawn "${ref.id}": it must be granted no more than its parent`;
-    const { isolate: name, confinement, permissions = confinement?.permissions ?? most } = place;
-    if (!isWithin(permissions, most)) throw new Deno.errors.NotCapable(cannot);
-    if (confinement) return place;
-    if (this.#transports.find((one) => one.name === name)?.limitsPermissions) {
-      return { ...place, permissions };
-    }
-    throw new Deno.errors.NotCapable(`${cannot}, which a ${name} cannot limit`);
   }
 
   /** Passes a frame on. */
@@ -314,9 +221,7 @@ export class IsolateRegistry implements Network {
     { to, address, transfer }: Extract<UpFrame, { kind: "invite" }>,
   ): void {
     const greet = (member?: Member) => {
-      // One that is confined gets no address of a socket.
-      const isPeer = member?.transport === transport && !member.guarded;
-      if (!isPeer) this.#open.get(transport)!.decline?.(address);
+      if (member?.transport !== transport) this.#open.get(transport)!.decline?.(address);
       else member.remote.send({ kind: "accept", from, address }, transfer);
     };
     if (this.#gone.has(to)) greet();
@@ -339,11 +244,9 @@ export class IsolateRegistry implements Network {
    * the start has come before the answer, or the address was made up.
    */
   #askFor(about: number): void {
-    const starter = this.#starterOf(about), isGuarded = this.#members.get(starter)?.guarded;
-    // Who is confined starts none.
-    if (starter && !isGuarded) {
-      this.#members.get(starter)!.remote.send({ kind: "has-started", about }, []);
-    } else this.#giveUpOn(about);
+    const starter = this.#starterOf(about);
+    if (starter === 0) this.#giveUpOn(about);
+    else this.#members.get(starter)!.remote.send({ kind: "has-started", about }, []);
   }
 
   /** The nearest living isolate among the starters of this one; 0, the root, knows what it started. */
@@ -366,9 +269,7 @@ export class IsolateRegistry implements Network {
   }
 
   #bury(frame: Frame | SwitchFrame, why?: string): void {
-    const credit = frame.kind === "message" ? frame.credit : undefined;
-    if (credit) this.#members.get(credit.isolate)?.remote.send({ kind: "credit", credit }, []);
-    const answer = buryFrame(this.#root, frame, why);
+    const answer = buryFrame(this.#root.onDeadLetter, frame, why);
     if (!answer) return;
     if (answer.to === 0) this.#root.deliver(answer.frame);
     else this.#members.get(answer.to)?.remote.send(answer.frame, []);
@@ -380,32 +281,4 @@ export class IsolateRegistry implements Network {
     );
     this.#pending.set(remote, settled);
   }
-}
-
-/** A confined isolate, which gets what its guard lets it see. */
-function screened(remote: RemoteIsolate, guard: Guard): RemoteIsolate {
-  return {
-    ...remote,
-    send(frame, transfer) {
-      for (const shown of guard.screen(frame as Inward)) remote.send(shown, transfer);
-    },
-  };
-}
-
-/** What actors may know of a transport. */
-function placeKindOf(
-  { name, limitsMemory, confines = false }: Transport,
-): PlaceKind {
-  return { name, limitsMemory, confines };
-}
-
-/** What an actor of the program may do, and what observes it must. */
-function leastOf(
-  { ref, spec }: LaunchFrame,
-  permissions: Permissions,
-  observer: ObserverSpec | undefined,
-): Least {
-  const modules = [spec.module, ...observer ? [observer.module] : []];
-  const all = observer?.permissions ? together(permissions, observer.permissions) : permissions;
-  return { actor: ref.id, permissions: all, modules };
 }

@@ -9,11 +9,10 @@ import { fail } from "../actor/lifecycle.ts";
 import { describeFailure } from "../failure.ts";
 import { deliver } from "../isolate/deliver.ts";
 import { isolateGone } from "../isolate/gone.ts";
-import { createIsolate, type Isolate } from "../isolate/isolate.ts";
+import { Isolate } from "../isolate/isolate.ts";
 import { Pulse } from "../isolate/pulse.ts";
 import { FIRST_SERIAL } from "../isolate/spawning.ts";
 import { run } from "../isolate/steps.ts";
-import { both } from "../observer.ts";
 import { openTelemetry } from "../world/telemetry.ts";
 import { realClock } from "../world/clock.ts";
 import { watchHeap } from "../world/heap.ts";
@@ -95,7 +94,7 @@ function openIsolate(
   peers: Peers,
   side: IsolateSide,
 ): Isolate {
-  const isolate = createIsolate(
+  const isolate = new Isolate(
     number,
     {
       system,
@@ -106,7 +105,7 @@ function openIsolate(
       collectives: side.collectives,
       places,
       clock: realClock(),
-      telemetry: (isolate) => both(openTelemetry(isolate), side.observer),
+      telemetry: openTelemetry,
       // After every step, so that a control message can overtake however long a handler computes.
       breathe: turn,
       network: {

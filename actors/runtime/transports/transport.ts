@@ -21,9 +21,6 @@
  * @module
  */
 
-import type { Observer } from "../observer.ts";
-import type { Confined, Least } from "./confinement.ts";
-
 /**
  * A kind of isolates, to be registered with {@linkcode SystemOptions.transport}.
  *
@@ -86,10 +83,6 @@ export interface Transport {
   readonly canKill: boolean;
   /** It can limit the JavaScript heap of an isolate. */
   readonly limitsMemory: boolean;
-  /** It can give an isolate fewer permissions than the program has. Default false. */
-  readonly limitsPermissions?: boolean;
-  /** It can hold code that is not the program's own. Default false. */
-  readonly confines?: boolean;
   /** Throws, in one sentence, when no isolate can be started: asked before hours are spent. */
   check?(): void;
   /** Opens it for a system, which does so when it starts the first isolate of this kind. */
@@ -126,11 +119,6 @@ export interface StartRequest {
   readonly isolate: number;
   /** Limit of its heap in MiB, where the transport can set one. */
   readonly memoryLimitMb: number | undefined;
-  /** How it is to be held, where the transport {@linkcode Transport.confines}. */
-  readonly confinement?: Confined | undefined;
-  /** What it may do, where that is less than the program may and the transport
-   * {@linkcode Transport.limitsPermissions}. */
-  readonly least?: Least | undefined;
   /** What it gets before anything else. */
   readonly boot: unknown;
   /** Buffers in `boot` that move. */
@@ -159,8 +147,6 @@ export interface RemoteIsolate {
   /** Resolves when nothing comes from it any more and all that did is received: with the cause, as
    * in "exited with code 3". It must come however the isolate ends. */
   readonly gone: Promise<string>;
-  /** Whether it ever began; absent: it did. Asked when it is gone. */
-  hasBegun?(): boolean;
   /** Settles when nothing of it is left. */
   readonly ended: Promise<void>;
   /** Gives up waiting for its end: `ended` settles soon. Called only after it is gone. */
@@ -181,8 +167,6 @@ export interface IsolateSide {
   readonly pulse?: SharedArrayBuffer | undefined;
   /** How to reach others without the root. */
   readonly peers?: PeerConnector | undefined;
-  /** Sees the steps of its actors. */
-  readonly observer?: Observer | undefined;
   /** How to add with others without messages. */
   readonly collectives?: Collectives | undefined;
 }

@@ -7,11 +7,6 @@
 import { type DeadLetter, goneFailure } from "../failure.ts";
 import type { Frame, SwitchFrame } from "./wire.ts";
 
-/** Where dead letters go. */
-export interface Undertaker {
-  onDeadLetter(letter: DeadLetter, message?: unknown): void;
-}
-
 /**
  * Makes a frame a dead letter, if it holds one.
  *
@@ -19,7 +14,7 @@ export interface Undertaker {
  * @returns what to tell the isolate `to` that waits.
  */
 export function buryFrame(
-  { onDeadLetter }: Undertaker,
+  onDeadLetter: (letter: DeadLetter, message?: unknown) => void,
   frame: Frame | SwitchFrame,
   why?: string,
 ): { readonly to: number; readonly frame: Frame } | undefined {

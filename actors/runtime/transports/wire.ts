@@ -8,8 +8,7 @@
 import type { DeadLetter, Failure, Reason } from "../failure.ts";
 import type { Subscription, SystemEvent } from "../system_api.ts";
 import type { ActorRef, ActorSpec, Lane, Message } from "../types.ts";
-import type { Credit, Receipt, ReplyTo } from "../mailbox/envelope.ts";
-import type { Confinement, Permissions } from "./confinement.ts";
+import type { ReplyTo } from "../mailbox/envelope.ts";
 import type { ObserverSpec } from "../observer.ts";
 
 /** Makes an actor in the isolate that gets this. */
@@ -29,18 +28,12 @@ export interface Place {
   readonly isolate: string;
   /** Of the JavaScript heap, where the transport can limit it. */
   readonly memoryLimitMb?: number;
-  /** What it may do, where that is less than the program may. */
-  readonly permissions?: Permissions;
-  /** Set for code that is not the program's own. */
-  readonly confinement?: Confinement;
 }
 
 /** A kind of isolate that actors can be put in. */
 export interface PlaceKind {
   readonly name: string;
   readonly limitsMemory: boolean;
-  /** Code that is not the program's own can be held there. */
-  readonly confines?: boolean;
 }
 
 /** A message for an actor. */
@@ -51,8 +44,7 @@ export interface MessageFrame {
   readonly lane: Lane;
   readonly message: Message;
   readonly replyTo?: ReplyTo | undefined;
-  readonly receipt?: Receipt | undefined;
-  readonly credit?: Credit | undefined;
+  readonly receipt?: Message | undefined;
 }
 
 /** How a question ended. */
@@ -65,25 +57,10 @@ export type Outcome =
   /** The question could not be cloned. */
   | { readonly status: "unsent"; readonly why: string }
   | { readonly status: "timeout" }
-  /** Its asker would wait for itself: through these, the actor asked first. */
-  | { readonly status: "circle"; readonly path: readonly ActorRef[] }
   /** What was waited for outside has failed. */
   | { readonly status: "failed"; readonly failure: Failure }
   /** Its asker takes it back. */
   | { readonly status: "aborted"; readonly name: string; readonly why: string };
-
-/** Follows who waits for whose answer, from actor to actor: see circles.ts. */
-export interface ChaseFrame {
-  readonly kind: "chase";
-  /** Who is to answer the question `edge`, and may wait itself. */
-  readonly to: ActorRef;
-  readonly edge: ReplyTo;
-  /** Who asked the first question of the chase. */
-  readonly by: ActorRef;
-  readonly first: ReplyTo;
-  /** Who waits for whom, from the actor asked first to the one that asked `edge`. */
-  readonly path: readonly ActorRef[];
-}
 
 /** An answer for somebody in the isolate that gets this. */
 export interface AnswerFrame {
@@ -100,9 +77,6 @@ export type Frame =
   | LaunchFrame
   | MessageFrame
   | AnswerFrame
-  | ChaseFrame
-  /** Another actor is to answer a question of the isolate that gets this. */
-  | { readonly kind: "forwarded"; readonly ask: number; readonly to: ActorRef }
   /** A question is taken back, if it still waits. */
   | { readonly kind: "withdraw"; readonly to: ActorRef; readonly question: ReplyTo }
   /** Somebody in isolate `by` wants to know when `ref` ends. */
@@ -110,10 +84,9 @@ export type Frame =
   | { readonly kind: "unwatch"; readonly ref: ActorRef; readonly by: number }
   | { readonly kind: "down"; readonly ref: ActorRef; readonly reason: Reason }
   /** The actor is to end; `drain`: when it has handled what has arrived. */
-  | { readonly kind: "stop"; readonly ref: ActorRef; readonly drain?: true }
-  /** A message of the confined isolate `credit.isolate` waits no more; `refusedBy`: the id of the
-   * actor that has refused it. */
-  | { readonly kind: "credit"; readonly credit: Credit; readonly refusedBy?: string | undefined }
+  | { readonly kind: "stop"; readonly ref: ActorRef; readonly drain: boolean }
+  /** A message of `to` was handled or lost. */
+  | { readonly kind: "receipt"; readonly to: ActorRef; readonly message: Message }
   /** To the root: something that the owner of the system wants to know of. */
   | { readonly kind: "event"; readonly event: SystemEvent }
   /** What the owner of the system wants to be told of by this isolate and those below it. */

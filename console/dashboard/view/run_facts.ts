@@ -34,7 +34,7 @@ export function runFacts(
   directory: string | undefined,
 ): RunFacts {
   const { model, started, plan: { replicas, stages } } = record;
-  const { lists, replicaOf = [0] } = schedule ?? {};
+  const { lists, pipelineOf = [0] } = schedule ?? {};
   const used = lists && new Set(lists.flatMap((list) => Array.from(list, ({ kind }) => kind)));
   const kinds = KINDS.filter((kind) => used?.has(kind) ?? "FB".includes(kind));
   const holders = schedule ? heldIn(schedule) : heldInPlan(stages);
@@ -48,8 +48,8 @@ export function runFacts(
       { length: replicas },
       (_, replica) => holders.map((stages) => ({ replica, stages })),
     ).flat().slice(0, WORKERS_MAX),
-    pipeOf: replicaOf,
-    inks: Object.fromEntries(inksOf(kinds, stages.length, Math.max(...replicaOf) + 1)),
+    pipeOf: pipelineOf,
+    inks: Object.fromEntries(inksOf(kinds, stages.length, Math.max(...pipelineOf) + 1)),
     tables: tablesOf(record),
   };
 }
@@ -70,7 +70,7 @@ function* inksOf(kinds: readonly ActionKind[], stages: number, replicas: number)
   for (const kind of kinds) {
     for (let stage = 0; stage < stages; stage++) {
       for (let replica = 0; replica < replicas; replica++) {
-        const { fill, text } = inkOf(kind, { stage, stages, replica, replicas });
+        const { fill, text } = inkOf(kind, { stage, stages, pipeline: replica, pipelines: replicas });
         yield [`${kind}${stage}.${replica}`, [fill, text]] as const;
       }
     }

@@ -103,12 +103,12 @@ async function computeGradients(
   { all, layout, stage: { backward } }: Workers,
   { schedule, microBatches }: Steps,
 ): Promise<Float32Array[]> {
-  const losses: Float32Array[] = [], { replicaOf } = schedule;
+  const losses: Float32Array[] = [], { pipelineOf } = schedule;
   for (const [g, fields] of microBatches.entries()) {
-    const m = g % replicaOf.length, replica = (g - m) / replicaOf.length;
+    const m = g % pipelineOf.length, replica = (g - m) / pipelineOf.length;
     const path = layout.map((copies) => {
       const { worker, stage, pipe } = copies.find((copy) =>
-        copy.replica === replica && copy.pipe === replicaOf[m]
+        copy.replica === replica && copy.pipe === pipelineOf[m]
       )!;
       const { copies: held } = all[worker]!;
       return { held, copy: held.of(stage, pipe), stage };

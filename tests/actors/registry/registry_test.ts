@@ -7,7 +7,7 @@ import { openRegistry, preparePart, removePart } from "../../../actors/mod.ts";
 import { mapData } from "../../../actors/parts/map_data.ts";
 import { type Batches, isSource } from "../../../actors/run/data/data.ts";
 import { packageVersion } from "../../../actors/registry/mod.ts";
-import { hashGraph } from "../../../actors/runtime/packages/hash_module.ts";
+import { hashGraph } from "../../../actors/sandbox/modules.ts";
 import type { Batch } from "../../../kernels/mod.ts";
 import { folderTest, namesIn } from "../../in_folder.ts";
 import wrongEntries from "./wrong_entries.json" with { type: "json" };

@@ -1,4 +1,4 @@
-/** Actors from registries on this machine: added by name, inspected, locked, and spawned confined. */
+/** Actors from registries on this machine: added by name, inspected, locked, and spawned in a sandbox. */
 
 import assert from "node:assert/strict";
 import { join } from "node:path";
@@ -15,7 +15,7 @@ import {
 } from "../../package/packages.ts";
 
 const COUNTER = await Deno.readTextFile(
-  new URL("../runtime/packages/fixtures/counter.ts", import.meta.url),
+  new URL("../sandbox/fixtures/counter.ts", import.meta.url),
 );
 
 /** Adds the counter of a specifier and asks it; returns its entry. */

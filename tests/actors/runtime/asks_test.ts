@@ -1,4 +1,4 @@
-/** Questions in the simulator: circles of them, some taken back, and handlers that overlap. */
+/** Questions in the simulator: some in a circle, some taken back, and waits for what is outside. */
 
 import assert from "node:assert/strict";
 import { type ActorSpec, createSystem, type System } from "../../../actors/runtime/mod.ts";
@@ -9,7 +9,6 @@ import {
   type SimulateOptions,
 } from "../../../actors/simulation/mod.ts";
 import { atDepth } from "../../depth.ts";
-import { ASKER } from "./circle_players.ts";
 import {
   type Any,
   type AnyActor,
@@ -20,58 +19,35 @@ import {
   SERVER,
   specOf,
 } from "./players.ts";
-import { onceTest, playMany, playTest, replayed } from "./simulated.ts";
+import { onceTest, replayed } from "./simulated.ts";
 
 const spawnAll = (system: System, spec: ActorSpec<Any, AnyMessage>, ...ids: string[]) =>
   ids.map((id) => system.spawn(spec, undefined, { id })) as [AnyRef, AnyRef, AnyRef, AnyRef];
 
-const notesOf = (system: System, refs: readonly AnyRef[]): Promise<string[][]> =>
-  Promise.all(refs.map((ref) => system.ask(ref, { type: "Notes" })));
-
-const AB = 'TypeError: Cannot ask "a" for "Pass": "b" would wait for "a", which waits for "b"';
-const KEPT = 'TypeError: Cannot ask "b" for "Pass": "a" would wait for "b", which waits for "a"';
-
-playTest(
-  "the second of two that ask each other fails",
-  async ({ system, advance }) => {
-    const [a, b] = spawnAll(system, ASKER, "a", "b");
-    const answer = system.ask(a, { type: "Pass", route: [b, a] });
-    await advance(0);
-    return [await answer, await notesOf(system, [a, b]), system.deadLetters.length];
+/** Asks the first of a route for the rest of it; answers with what came of that. */
+const PASSER = plain(`(ctx) => ({
+  async Pass({ route: [next, ...route], timeoutMs }) {
+    const asked = next && ctx.ask(next, { type: "Pass", route, timeoutMs: Infinity }, { timeoutMs });
+    ctx.reply(next ? await asked.catch(String) : ctx.self.id);
   },
-  ["b failed", [[], [AB]], 0],
-  { raceMs: 0 },
-);
+})`);
 
-playTest(
-  "an asker in no circle learns of it, or is answered",
-  async ({ system, idle }) => {
-    const [first, a, b, c, d] = spawnAll(system, ASKER, "first", "a", "b", "c", "d") as AnyRef[];
-    const pass = (to: AnyRef, route: unknown[]) => system.ask(to, { type: "Pass", route });
-    const answers = [await pass(first!, [a, b, a])];
-    // An actor that answers in the same step is in no circle, nor are two that ask one.
-    answers.push(await system.ask(c!, { type: "Relay", to: d, question: "Answer" }));
-    await idle();
-    const notes = await notesOf(system, [a!, b!, c!, d!]);
-    answers.push(...await Promise.all([pass(a!, [c, d]), pass(b!, [c, d])]));
-    return [answers, notes];
-  },
-  [["b failed", "first", "d", "d"], [[], [AB], [], ["c"]]],
-  { raceMs: 0 },
-);
-
-playTest(
-  "an answer that was put off is owed, which makes a circle",
-  async (world) => {
-    const { system, advance } = world, [a, b] = spawnAll(system, ASKER, "a", "b");
-    const answer = system.ask(b, { type: "Relay", to: a, question: "Keep" });
-    await advance(1);
-    system.send(a, { type: "Go", route: [b] });
-    return [await answer, await notesOf(system, [a])];
-  },
-  ["kept", [[KEPT, "a failed"]]],
-  { raceMs: 0 },
-);
+for (
+  const [how, timeoutMs, answer] of [
+    ["wait until one of them gives up", 1000, / "b" did not answer "Pass" of "a" within 1000 ms$/],
+    ["are a deadlock where none does", Infinity, /"a" waits for "b" to answer "Pass".*"b" waits/s],
+  ] as const
+) {
+  Deno.test(`two that ask each other ${how}`, async () => {
+    const { value, failure } = await simulate({}, async ({ system }) => {
+      const [a, b] = spawnAll(system, PASSER, "a", "b");
+      return await system.ask(a, { type: "Pass", route: [b, a], timeoutMs }, {
+        timeoutMs: Infinity,
+      });
+    });
+    assert.match(`${value ?? failure?.waits}`, answer);
+  });
+}
 
 /** Takes questions back. */
 const ABORTER = specOf(import.meta.url, "aborter");
@@ -139,50 +115,16 @@ onceTest("a signal that outlives its questions keeps nothing of them", ({ system
 
 const CACHE = specOf(import.meta.url, "cache");
 
-/** Its handlers may overlap; what is outside takes it `farMs`, on which nothing may depend. */
-export const cache: AnyActor = (ctx, { maxSteps, farMs = 0 }) => {
-  if (maxSteps !== undefined) ctx.reentrant(maxSteps);
-  let now = 0, most = 0;
-  const fetch = (key: string) =>
-    new Promise<string>((resolve) => setTimeout(resolve, farMs, key + key));
-  return {
-    /** Looks a key up from afar: the key itself, doubled. */
-    async Get({ key }) {
-      most = Math.max(most, ++now);
-      const value = await ctx.outside(() => fetch(key));
-      now--;
-      ctx.reply(value);
-    },
-    Via: async ({ to, key }) =>
-      ctx.reply(await ctx.ask(to as AnyRef, { type: "Get", key }).catch(String)),
-    Most: () => ctx.reply(most),
-  };
-};
-
-const cacheIn = (system: System, id = "cache", init: { maxSteps?: number; farMs?: number } = {}) =>
-  system.spawn(CACHE, init, { id });
-
-Deno.test("handlers overlap where their actor allows it, and never more than it allows", async () => {
-  for (const [maxSteps, most] of [[1, 1], [2, 2]] as const) {
-    const runs = await playMany(10, async ({ system }) => {
-      const cache = cacheIn(system, "cache", { maxSteps });
-      const asked = ["a", "b", "c"].map((key) => system.ask(cache, { type: "Get", key }));
-      assert.deepEqual(await Promise.all(asked), ["aa", "bb", "cc"]);
-      return await system.ask(cache, { type: "Most" }) as number;
-    });
-    assert.equal(Math.max(...runs), most);
-  }
+/** What is outside takes it `farMs`, on which nothing may depend. */
+export const cache: AnyActor = (ctx, farMs: number) => ({
+  /** Looks a key up from afar: the key itself, doubled. */
+  async Get({ key }) {
+    const fetch = () => new Promise((resolve) => setTimeout(resolve, farMs, key + key));
+    ctx.reply(await ctx.outside(fetch));
+  },
 });
 
-playTest("where handlers overlap, only a true circle of questions fails", async ({ system }) => {
-  const [near, far] = ["near", "far"].map((id) => cacheIn(system, id, { maxSteps: 9 }));
-  const plain = cacheIn(system, "plain");
-  const via = (from: AnyRef, to: AnyRef, key: string) => system.ask(from, { type: "Via", to, key });
-  return [
-    await Promise.all([via(near!, far!, "e"), via(far!, near!, "f")]),
-    await Promise.all([via(near!, plain, "g"), via(plain, near!, "h"), via(near!, plain, "i")]),
-  ];
-}, [["ee", "ff"], ["gg", "hh", "ii"]]);
+const cacheIn = (system: System, id = "cache", farMs = 0) => system.spawn(CACHE, farMs, { id });
 
 Deno.test("however long what is outside takes, the order is the strategy's", async () => {
   const orders = new Set<string>();
@@ -191,7 +133,7 @@ Deno.test("however long what is outside takes, the order is the strategy's", asy
       simulate({ seed, ...more }, async ({ system }) => {
         const order: string[] = [];
         await Promise.all(["a", "b", "c", "d"].map(async (key) => {
-          const cache = cacheIn(system, `cache ${key}`, { farMs });
+          const cache = cacheIn(system, `cache ${key}`, farMs);
           order.push(await system.ask(cache, { type: "Get", key }));
         }));
         return order.join();
@@ -230,7 +172,7 @@ Deno.test("what comes from outside must be data where a journal is kept", async 
 
 Deno.test("a wait for what is outside lets the other actors of an isolate go on", async () => {
   await using system = createSystem();
-  const slow = cacheIn(system, "slow", { farMs: 50 }), fast = cacheIn(system, "fast");
+  const slow = cacheIn(system, "slow", 50), fast = cacheIn(system, "fast");
   const order: string[] = [];
   await Promise.all([slow, fast].map(async (ref) => {
     order.push(await system.ask(ref, { type: "Get", key: ref.id[0] }));

@@ -18,7 +18,7 @@ import { openSystem, type World } from "../../../actors/runtime/root.ts";
 import type { IsolateRegistry } from "../../../actors/runtime/transports/registry.ts";
 import { type Clock, realClock } from "../../../actors/runtime/world/clock.ts";
 import { substream } from "../../../actors/runtime/world/random.ts";
-import { createVirtualClock } from "../../../actors/simulation/machine/virtual_clock.ts";
+import { VirtualClock } from "../../../actors/simulation/machine/virtual_clock.ts";
 import { atDepth } from "../../depth.ts";
 import { failureOf, thrownBy } from "./harness.ts";
 import { CLOCKWORK, inOrder, plain, RECORDER, SENDER, type SenderNote, SERVER } from "./players.ts";
@@ -160,7 +160,7 @@ Deno.test("a choice that is none fails the system", async () => {
 });
 
 Deno.test("a timer with a key is forgotten when its message is handled", async () => {
-  const { system, isolate } = openWorld(createVirtualClock());
+  const { system, isolate } = openWorld(new VirtualClock());
   await using _ = system;
   const clock = system.spawn(CLOCKWORK, undefined, { id: "clock" });
   const [a, b, plain] = [{ key: "a" }, { key: "b" }, {}].map((more) => ({ delayMs: 10, ...more }));
@@ -170,7 +170,7 @@ Deno.test("a timer with a key is forgotten when its message is handled", async (
 });
 
 Deno.test("a timer has a copy of its message as of the moment in which it was set", async () => {
-  await using system = openWorld(createVirtualClock()).system;
+  await using system = openWorld(new VirtualClock()).system;
   const ringer = plain(`(ctx) => ({
     Go() {
       const message = { type: "Ring", n: 1 };
@@ -185,7 +185,7 @@ Deno.test("a timer has a copy of its message as of the moment in which it was se
 });
 
 Deno.test("timers and questions have a bound, and one more is refused in one sentence", async () => {
-  const { system, isolate } = openWorld(createVirtualClock());
+  const { system, isolate } = openWorld(new VirtualClock());
   await using _ = system;
   const clock = system.spawn(CLOCKWORK, undefined, { id: "clock" }), size = { value: 1_048_576 };
   await system.ask(clock, { type: "Read" });
@@ -202,7 +202,7 @@ Deno.test("timers and questions have a bound, and one more is refused in one sen
 });
 
 Deno.test("an isolate keeps nothing of a watcher that has ended", async () => {
-  const { system, isolate } = openWorld(createVirtualClock());
+  const { system, isolate } = openWorld(new VirtualClock());
   await using _ = system;
   const ref = system.spawn(SERVER, undefined, { id: "server" });
   const watcher = system.spawn(RECORDER, undefined, { id: "recorder" });
@@ -214,7 +214,7 @@ Deno.test("an isolate keeps nothing of a watcher that has ended", async () => {
 });
 
 Deno.test("the same actors run under a virtual clock: an hour takes no time", async () => {
-  await using system = openWorld(createVirtualClock()).system;
+  await using system = openWorld(new VirtualClock()).system;
   const clock = system.spawn(CLOCKWORK, undefined, { id: "clock", isolate: "worker" });
   assert.equal(clock.isolate, 0, "without a transport all actors live in this isolate");
   const delays = [[3_600_000, "late"], [10, "soon"], [1000, "then"]] as const;
@@ -227,20 +227,27 @@ Deno.test("the same actors run under a virtual clock: an hour takes no time", as
   assert.equal(await system.ask(clock, { type: "Elapsed" }), timeoutMs);
 });
 
-Deno.test("messages with a credit have half of a mailbox, and give it back however they end", async () => {
-  const given: number[] = [];
+Deno.test("messages with a receipt have half of a mailbox, and it comes back however they end", async () => {
+  const given: number[] = [], from = { id: "stranger", isolate: 7, serial: 1 };
   const network: Partial<IsolateRegistry> = {
-    post: (_, frame) => void (frame.kind === "credit" && given.push(frame.credit.number)),
+    post(to, frame) {
+      if (frame.kind !== "receipt") return;
+      assert.deepEqual([to, frame.to], [7, from]);
+      given.push((frame.message as unknown as { number: number }).number);
+    },
     close: () => Promise.resolve(),
   };
-  const { system, isolate } = openWorld(createVirtualClock(), { connect: () => network as never });
+  const { system, isolate } = openWorld(new VirtualClock(), { connect: () => network as never });
   await using _ = system;
   const to = system.spawn(RECORDER, undefined, { id: "recorder", capacity: 4 });
   await system.ask(to, { type: "Read" });
-  const from = { id: "stranger", isolate: 7, serial: 1 }, replyTo = { isolate: 7, ask: 5 };
+  const replyTo = { isolate: 7, ask: 5 };
   const send = (number: number, more: object = {}) => {
-    const message = { type: "Note", what: number }, credit = { isolate: 7, number };
-    isolate().deliver({ ...{ kind: "message", to, from, lane: "data", message, credit }, ...more });
+    const message = { type: "Note", what: number }, receipt = { type: "Handled", number };
+    isolate().deliver({
+      ...{ kind: "message", to, from, lane: "data", message, receipt },
+      ...more,
+    });
   };
   for (const number of [0, 1, 2]) send(number);
   assert.deepEqual(given, [2], "there is no room for the third");
@@ -255,6 +262,14 @@ Deno.test("messages with a credit have half of a mailbox, and give it back howev
   send(5);
   await end;
   assert.deepEqual(given, [2, 0, 1, 3, 4, 5], "one that waits at a stop, and one that comes after");
+  const server = system.spawn(SERVER, undefined, { id: "server" });
+  const failing = plain(`(ctx, to) => ({
+    Note() { ctx.ask(to, { type: "Never" }).catch(() => {}); throw new Error("out of luck"); },
+  })`);
+  const ref = system.spawn(failing, server, { id: "failing" }), failure = failureOf(system, ref);
+  send(6, { to: ref });
+  await failure;
+  assert.deepEqual(given.slice(6), [6], "once where the receiver fails while it waits");
 });
 
 Deno.test("substreams of other seeds and names are others", () => {

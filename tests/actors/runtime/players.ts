@@ -194,20 +194,17 @@ export const CLOCKWORK = specOf(HERE, "clockwork");
 export const clockwork: AnyActor = (ctx) => {
   const rung: string[] = [], born = ctx.now(), { note, wait } = noteBook(ctx, rung);
   return {
-    /** Starts and cancels timers in one step. */
+    /** Starts timers in one step. */
     Set({ timings }) {
-      for (const { delayMs = 0, what = "", key, cancel } of timings) {
-        if (cancel !== undefined) ctx.cancel(cancel);
-        else ctx.after(delayMs, { type: "Ring", what }, key);
-      }
+      for (const { delayMs, what, key } of timings) ctx.after(delayMs, { type: "Ring", what }, key);
     },
     Ring: ({ what }) => note(what),
-    async CancelRung({ delayMs }) {
+    async ReplaceRung({ delayMs }) {
       ctx.after(delayMs, { type: "Ring", what: "too late" }, "key");
       // The timer fires while this step goes on, so its message waits in the mailbox.
       await new Promise((resolve) => setTimeout(resolve, delayMs + 10));
-      ctx.cancel("key");
-      ctx.reply("cancelled");
+      ctx.after(3_600_000, { type: "Ring", what: "later" }, "key");
+      ctx.reply("replaced");
     },
     Elapsed: () => ctx.reply(ctx.now() - born),
     Draw: ({ label, count }) => ctx.reply(Array.from({ length: count }, () => ctx.random(label))),

@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { createSystem } from "../../../actors/runtime/mod.ts";
 import { decodeFrame, encodeFrame } from "../../../actors/runtime/transports/codec/codec.ts";
-import { checkProcesses } from "../../../actors/runtime/transports/process/check.ts";
+import { PROCESS_TRANSPORT } from "../../../actors/runtime/transports/process/process.ts";
 import { tidyRendezvousFolders } from "../../../actors/runtime/transports/process/rendezvous_folder.ts";
 import { atDepth } from "../../depth.ts";
 import { ROGUE } from "./players.ts";
@@ -55,7 +55,7 @@ Deno.test("process: what a program leaves that is killed with all its processes,
     await killed();
     const [left] = folders().filter((name) => !kept.includes(name)), again = left + "-again";
     const remains = [...Deno.readDirSync(other(left!))].filter(({ isFile }) => isFile);
-    for (const tidy of [checkProcesses, tidyRendezvousFolders]) {
+    for (const tidy of [PROCESS_TRANSPORT.check!, tidyRendezvousFolders]) {
       Deno.mkdirSync(other(again));
       for (const { name } of remains) Deno.writeTextFileSync(join(other(again), name), "");
       tidy();
@@ -73,7 +73,7 @@ for (const [what, name] of [["missing", "missing"], ["too long", "x".repeat(90)]
       const path = join(folder, name);
       if (what === "too long") Deno.mkdirSync(path);
       Deno.env.set("TMPDIR", path);
-      assert.throws(checkProcesses, {
+      assert.throws(PROCESS_TRANSPORT.check!, {
         name: "RangeError",
         message: /^Cannot start a process: TMPDIR must be a folder .*, received [^\n]+$/,
       });

@@ -5,9 +5,6 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { atDepth } from "../../depth.ts";
 import { inFolder } from "../../in_folder.ts";
-import { failureOf, withSystem } from "./harness.ts";
-import { CLIENT, plain, SERVER } from "./players.ts";
-import { PROBE } from "./probe.ts";
 
 const ROOT = fileURLToPath(new URL("../../..", import.meta.url));
 
@@ -76,54 +73,6 @@ Deno.test("a run whose processes would read what it may not is refused before it
     assert.deepEqual({ code, stdout }, { code: 2, stdout: "" });
     assert.match(stderr, /^Cannot start a process: [^\n]+, received read denied in part\n$/);
     await assert.rejects(Deno.stat(out), Deno.errors.NotFound);
-  }));
-
-const LIMITED = { isolate: "process", permissions: {} } as const;
-
-Deno.test("an actor that may do nothing reaches others; one that may more does no more", () =>
-  withSystem({}, async (system) => {
-    const server = system.spawn(SERVER, undefined, { id: "server", ...LIMITED });
-    const client = system.spawn(CLIENT, undefined, { id: "client", ...LIMITED });
-    for (const _ of [1, 2]) {
-      assert.deepEqual(await system.ask(client, { type: "Both", to: server }), [2, 4]);
-    }
-    const permissions = { read: ["/etc"], env: true };
-    const probe = system.spawn(PROBE, undefined, { id: "probe", ...LIMITED, permissions });
-    const tried: string[] = [];
-    for (const what of ["read", "env", "run", "connect"]) {
-      tried.push(await system.ask(probe, { type: "Try", what }));
-    }
-    assert.deepEqual(tried, ["did it", "did it", "NotCapable", "NotCapable"]);
-    const disk = { permissions: { disk: true } as object };
-    assert.throws(
-      () => system.spawn(PROBE, undefined, { id: "x", ...LIMITED, ...disk }),
-      /TypeError: Cannot spawn "x": its permissions must be of read, .*received disk/,
-    );
-  }));
-
-Deno.test("a child may do no more than its parent", () =>
-  withSystem({}, async (system) => {
-    system.failed.catch(() => {});
-    /** An actor that may do nothing, and a child of it that tries to read. */
-    const parentOf = (id: string, place: object) => {
-      const child = JSON.stringify({ id: `child of ${id}`, ...place });
-      const parent = plain(`(ctx, spec) => {
-        const child = ctx.spawn(spec, undefined, ${child});
-        return { Try: async () => ctx.reply(await ctx.ask(child, { type: "Try", what: "read" })) };
-      }`);
-      return system.spawn(parent, PROBE, { id, ...LIMITED });
-    };
-    const parent = parentOf("parent", { isolate: "process" });
-    assert.equal(await system.ask(parent, { type: "Try" }), "NotCapable");
-    for (
-      const [place, text] of [
-        [{ isolate: "worker" }, /granted no more than its parent, which a worker cannot limit$/],
-        [{ isolate: "process", permissions: { read: true } }, /granted no more than its parent$/],
-      ] as const
-    ) {
-      const { error } = await failureOf(system, parentOf(place.isolate, place));
-      assert.match(error.message, text);
-    }
   }));
 
 Deno.test("the imports of a process mean what they mean in the program that starts it", () =>

@@ -35,7 +35,7 @@ export async function failureIn(scenario: Scenario<unknown>): Promise<string> {
 }
 
 /** Plays in many orders, where nothing may fail, and gives what each came to. */
-export async function playMany<T>(
+async function playMany<T>(
   count: number,
   scenario: Scenario<T>,
   options: SimulateOptions = {},

@@ -140,28 +140,6 @@ for (const isShort of [false, true]) {
   }, [false, true, 0]);
 }
 
-playTest(
-  "an actor that watches no longer hears of no end, but still gets what was sent",
-  async (world) => {
-    const spec = plain(`(ctx) => ({
-    async Go({ to }) {
-      const reply = ctx.deferReply();
-      ctx.watch(to, () => ({ type: "Down" }));
-      await ctx.ask(to, { type: "Speak", to: ctx.self });
-      ctx.unwatch(to);
-      tell = reply;
-    },
-    Speak({ to }) { ctx.send(to, { type: "Note" }); ctx.reply("spoken"); ctx.stop(); },
-    Note: () => tell("heard"),
-  }); let tell`);
-    const [to, ref] = ["to", "from"].map((id) => world.system.spawn(spec, undefined, { id }));
-    const heard = await world.system.ask(ref!, { type: "Go", to });
-    await world.idle();
-    return heard;
-  },
-  "heard",
-);
-
 failTest("a stop of what is no reference fails the actor", async (world) => {
   const { boss } = await open(world);
   world.system.send(boss, { type: "Stop", ref: { id: 3 } });

@@ -10,7 +10,7 @@ import { assertRefusals } from "../refusals.ts";
 /** Registers a test in a working folder that has the module of an actor. */
 const workTest = (name: string, fn: (folder: string) => Promise<void>) =>
   folderTest(name, async (folder) => {
-    const module = "tests/actors/runtime/packages/fixtures/counter.ts";
+    const module = "tests/actors/sandbox/fixtures/counter.ts";
     await Deno.copyFile(join(ROOT, module), join(folder, "counter.ts"));
     const before = Deno.cwd();
     Deno.chdir(folder);

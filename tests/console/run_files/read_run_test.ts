@@ -268,7 +268,7 @@ folderTest("runs are listed, with what is wrong with others", async (folder) => 
 
 folderTest("a loss is drawn for light and dark pages, with words", async (folder) => {
   const run = await readRun(await writeRun(join(folder, "a<b>&c"), falling(2000)));
-  const svg = await drawLosses([readCurves(run)]);
+  const svg = drawLosses([readCurves(run)]);
   assert.match(svg, /^<svg [^>]*role="img"><title>Loss of a&lt;b&gt;&amp;c<\/title>/);
   assert.match(svg, /<desc>[^<]*: loss from 5.000 at step \d+ to 4.00\d at step \d+;/);
   assert.match(svg, /@media \(prefers-color-scheme:dark\)/);
@@ -307,7 +307,7 @@ folderTest("numbers of a stranger's run break no chart", async (folder) => {
   const curves = readCurves(run);
   assert.equal(curves.training.length, 5);
   assert.ok(textChart([curves], 30).every((line) => [...line].length <= 40));
-  assert.match(await drawLosses([curves]), /^<svg [^]*<\/svg>\n$/);
+  assert.match(drawLosses([curves]), /^<svg [^]*<\/svg>\n$/);
   assert.equal(summarizeRun(run).steps, Number.MAX_SAFE_INTEGER);
 });
 

@@ -184,12 +184,13 @@ folderTest("a user's supervisor and workers train the same bits", async (folder)
   const supervisor = await write(
     folder,
     "counting.ts",
-    `import { PIPELINE_SUPERVISOR, PIPELINE_WORKER } from "${ACTORS}";
+    `import { packageActor, PIPELINE_SUPERVISOR, PIPELINE_WORKER } from "${ACTORS}";
       const seen = (what) => Deno.writeTextFileSync("${seen}", what + "\\n", { append: true });
       export const worker = { ...PIPELINE_WORKER, name: "seen",
         create: (ctx, init) => (seen(ctx.self.id), PIPELINE_WORKER.create(ctx, init)) };
       export const supervisor = { ...PIPELINE_SUPERVISOR, name: "counting", create(ctx, init) {
-        const worker = { from: import.meta.url, export: "worker" };
+        const from = import.meta.url;
+        const worker = packageActor({ from, export: "worker", permissions: "inherit" });
         const handlers = PIPELINE_SUPERVISOR.create(ctx, { ...init, worker });
         return { ...handlers, RunStep: (step) => (seen("step"), handlers.RunStep(step)) };
       } };`,

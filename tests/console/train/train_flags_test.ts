@@ -154,7 +154,7 @@ folderTest("a run that goes on clips as it did, an old one not at all", async (f
   assert.deepEqual(bitsOf(old.lines), bitsOf(unclipped.lines));
 });
 
-Deno.test("a journal says what was clipped by default; an old one, that nothing was", async () => {
+Deno.test("a journal says what was clipped by default; without that, nothing was", async () => {
   const { journal } = await optionsOf("--journal run.jsonl");
   const { train } = journal!.configuration as { train: string[] };
   const clipOf = async (args: readonly string[]) =>

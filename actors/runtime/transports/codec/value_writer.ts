@@ -127,7 +127,9 @@ class ValueWriter {
     const kind = VIEW_KINDS.get(prototype);
     if (kind !== undefined) return this.#view(value as ArrayBufferView, kind);
     if (prototype === ArrayBuffer.prototype) return this.#buffer(value as ArrayBuffer);
-    if (prototype === Map.prototype) return this.#map(value as Map<unknown, unknown>);
+    if (prototype === Map.prototype) {
+      return this.#collection(TAG.map, value as Map<unknown, unknown>);
+    }
     if (!this.#isClone) throw NOT_PLAIN;
     this.#rare(value, prototype);
   }
@@ -136,7 +138,7 @@ class ValueWriter {
   #rare(value: object, prototype: object): void {
     const kind = ERROR_KINDS.get(prototype);
     if (kind !== undefined) return this.#error(value as Error, kind);
-    if (prototype === Set.prototype) return this.#set(value as Set<unknown>);
+    if (prototype === Set.prototype) return this.#collection(TAG.set, value as Set<unknown>);
     this.#note(value);
     if (prototype === Date.prototype) {
       this.#byte(TAG.date);
@@ -176,35 +178,21 @@ class ValueWriter {
     // Places come first among the names, so of as many names as places the last tells of all.
     const last = `${keys.length - 1}`;
     const isDense = keys.length === value.length && (keys.length === 0 || keys.at(-1) === last);
-    if (!isDense) return this.#sparseArray(value, keys);
     this.#note(value);
-    this.#byte(TAG.array);
+    this.#byte(isDense ? TAG.array : TAG.sparseArray);
     this.#varint(value.length);
+    if (!isDense) return this.#entries(value as unknown as Record<string, unknown>, keys);
     for (const item of value) this.#value(item);
   }
 
-  #sparseArray(value: readonly unknown[], keys: readonly string[]): void {
+  #collection(tag: number, value: ReadonlyMap<unknown, unknown> | ReadonlySet<unknown>): void {
     this.#note(value);
-    this.#byte(TAG.sparseArray);
-    this.#varint(value.length);
-    this.#entries(value as unknown as Record<string, unknown>, keys);
-  }
-
-  #map(value: ReadonlyMap<unknown, unknown>): void {
-    this.#note(value);
-    this.#byte(TAG.map);
+    this.#byte(tag);
     this.#varint(value.size);
-    for (const [key, item] of value) {
+    for (const [key, item] of value.entries()) {
       this.#value(key);
-      this.#value(item);
+      if (tag === TAG.map) this.#value(item);
     }
-  }
-
-  #set(value: ReadonlySet<unknown>): void {
-    this.#note(value);
-    this.#byte(TAG.set);
-    this.#varint(value.size);
-    for (const item of value) this.#value(item);
   }
 
   #error(error: Error, kind: number): void {

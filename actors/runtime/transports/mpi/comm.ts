@@ -58,22 +58,7 @@ export function openFrames(port: MessagePort, receive: (frame: unknown) => void)
 }
 
 /** MPI, open in a thread of its own. */
-export interface Comm {
-  readonly rank: number;
-  readonly size: number;
-  /** As the library calls itself. */
-  readonly version: string;
-  /** The ruler's own channel. */
-  readonly frames: FrameChannel;
-  /** Lets an isolate of this rank send and receive: its end of the channel. */
-  join(isolate: number): MessagePort;
-  /** Begins anew with groups whose members add arrays, on all ranks. */
-  group(groups: readonly GroupRanks[]): void;
-  /** It has ended; resolves when all that it had sent is on its way. */
-  leave(isolate: number): Promise<void>;
-  /** Closes MPI, as every rank must: resolves when all have. */
-  close(): Promise<void>;
-}
+export type Comm = Awaited<ReturnType<typeof openComm>>;
 
 /** How MPI is opened. */
 export interface CommOptions extends MpiOptions {
@@ -97,7 +82,7 @@ export interface CommOptions extends MpiOptions {
  */
 export async function openComm(
   { receive, failed, on, facts, joinMs, ...mpi }: CommOptions,
-): Promise<Comm> {
+) {
   const worker = new Worker(new URL("./comm_entry.ts", import.meta.url), { type: "module" });
   const order = (one: CommOrder, transfer: Transferable[] = []) =>
     worker.postMessage(one, transfer);
@@ -135,15 +120,21 @@ export async function openComm(
   return {
     rank,
     size,
+    /** As the library calls itself. */
     version,
+    /** The ruler's own channel. */
     frames,
+    /** Lets an isolate of this rank send and receive: its end of the channel. */
     join,
-    group: (groups) => order({ kind: "group", groups }),
-    leave: (isolate) =>
-      new Promise((resolve) => {
+    /** Begins anew with groups whose members add arrays, on all ranks. */
+    group: (groups: readonly GroupRanks[]) => order({ kind: "group", groups }),
+    /** It has ended; resolves when all that it had sent is on its way. */
+    leave: (isolate: number) =>
+      new Promise<void>((resolve) => {
         leaving.set(isolate, resolve);
         order({ kind: "leave", isolate });
       }),
+    /** Closes MPI, as every rank must: resolves when all have. */
     async close() {
       order({ kind: "close" });
       await closed.promise;

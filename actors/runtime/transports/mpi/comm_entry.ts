@@ -11,16 +11,16 @@
 import { PortChannel } from "../worker/port_channel.ts";
 import { decodeFrame, encodeFrame } from "../codec/codec.ts";
 import { type Address, movedOf, type Parcel } from "./addresses.ts";
-import { openColumnSums, type SumFrame } from "./collectives/column_sums.ts";
+import { ColumnSums, type SumFrame } from "./collectives/column_sums.ts";
 import type { GroupRanks } from "./collectives/column_rounds.ts";
 import { exchangeDoors } from "./doorbell/exchange_doors.ts";
 import { ownNetworks } from "./doorbell/own_networks.ts";
 import { compareFacts, type Facts } from "./facts.ts";
 import { JobRefusal } from "./job_refusal.ts";
-import { openOutgoing, type Outgoing, receiveParcels } from "./link.ts";
-import { type Mpi, type MpiOptions, openMpi } from "./mpi.ts";
+import { Outgoing, receiveParcels } from "./link.ts";
+import { type MpiOptions, openMpi } from "./mpi.ts";
 import type { PeerFrame } from "./peer_frames.ts";
-import { openProgress, type Progress } from "./progress.ts";
+import { Progress } from "./progress.ts";
 
 /** What the worker is told, in this order: one `open`, then the others. */
 export type CommOrder =
@@ -122,12 +122,17 @@ function openPorts(route: (parcel: Parcel) => void, add: Add) {
   };
 }
 
+/** MPI, and what calls it. */
+function openParts(options: MpiOptions) {
+  const mpi = openMpi(options);
+  return { mpi, progress: new Progress(mpi, failed) };
+}
+
 function open({ mpi: options, on, facts }: Extract<CommOrder, { kind: "open" }>) {
-  const mpi = openMpi(options), progress = openProgress(mpi, failed);
-  const parts = opened = { mpi, progress };
-  const sums = openColumnSums(mpi, progress), links = new Map<number, Outgoing>();
+  const parts = opened = openParts(options), { mpi, progress } = parts;
+  const sums = new ColumnSums(mpi, progress), links = new Map<number, Outgoing>();
   const linkTo = (rank: number) => {
-    const link = links.get(rank) ?? openOutgoing(parts, rank, doors.connect(rank), failed);
+    const link = links.get(rank) ?? new Outgoing(parts, rank, doors.connect(rank), failed);
     links.set(rank, link);
     return link;
   };
@@ -167,13 +172,7 @@ function open({ mpi: options, on, facts }: Extract<CommOrder, { kind: "open" }>)
   };
 }
 
-/** MPI, and what calls it. */
-interface Parts {
-  readonly mpi: Mpi;
-  readonly progress: Progress;
-}
-
-let opened: Parts | undefined;
+let opened: ReturnType<typeof openParts> | undefined;
 let comm: ReturnType<typeof open> | undefined;
 
 /** Closes MPI, if it was opened. */

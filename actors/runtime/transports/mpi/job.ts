@@ -5,9 +5,9 @@
  */
 
 import { RULER } from "./addresses.ts";
-import { openComm } from "./comm.ts";
+import { type Comm, openComm } from "./comm.ts";
 import type { Facts } from "./facts.ts";
-import { isFirstOfHost, type Launched, launchedBy } from "./mpi_abi.ts";
+import { launchedRanks } from "./mpi_abi.ts";
 import { Ruler, type RulerOrder, type RulerReport } from "./ruler.ts";
 
 /** Options of {@linkcode openJob}. */
@@ -26,51 +26,45 @@ export interface JobOptions {
   readonly joinMs?: number | undefined;
 }
 
-/** The job, seen from one of its ranks. */
-export interface Job {
-  readonly rank: number;
-  readonly size: number;
-  /** MPI's library, as it calls itself. */
-  readonly version: string;
-  /** What rank 0 does: see {@linkcode mpiTransport}. */
-  readonly root: RootSide;
-  /** Rejects when the job is lost: no message reaches another rank any more. */
-  readonly lost: Promise<never>;
-  /** What the others do: they start isolates as rank 0 asks, until it says that the job is over. */
-  serve(): Promise<void>;
-}
+/** The root's side of a job, for rank 0: see {@linkcode mpiTransport}. */
+class RootSide {
+  readonly #comm: Comm;
+  readonly #ruler: Ruler;
+  readonly #enlisted = new Map<number, (report: RulerReport) => void>();
+  #isolates = RULER;
 
-/** What is told of one isolate. */
-export type IsolateReport =
-  | Exclude<RulerReport, { kind: "stirred" }>
-  | { readonly kind: "stirred" };
+  constructor(comm: Comm, ruler: Ruler) {
+    this.#comm = comm;
+    this.#ruler = ruler;
+  }
 
-/** The root's side of a job. */
-export interface RootSide {
   /** Has the ruler of a rank do something. */
-  order(rank: number, order: RulerOrder, transfer?: readonly Transferable[]): void;
-  /** Gives an isolate a number that no other of the job has, and tells `report` what is said of it. */
-  enlist(report: (report: IsolateReport) => void): number;
+  order(rank: number, order: RulerOrder, transfer: readonly Transferable[] = []): void {
+    if (rank === 0) this.#ruler.receive(order, transfer);
+    else this.#comm.frames.send({ rank, isolate: RULER }, order, transfer);
+  }
+
+  /** Gives an isolate a number that no other of the job has; `report` gets its reports. */
+  enlist(report: (report: RulerReport) => void): number {
+    this.#enlisted.set(++this.#isolates, report);
+    return this.#isolates;
+  }
+
+  /** Hands on a report. */
+  report(one: RulerReport): void {
+    this.#enlisted.get(one.isolate)?.(one);
+    if (one.kind === "ended") this.#enlisted.delete(one.isolate);
+  }
+
   /** Receives what has come by now. */
-  drain(): void;
-  /** Ends the job on all ranks. */
-  close(): Promise<void>;
+  drain(): void {
+    this.#ruler.drain();
+    this.#comm.frames.drain();
+  }
 }
 
-/** What the environment says. Who may not look is no rank, as a rank may do all. */
-function told(variable: string): string | undefined {
-  const { state } = Deno.permissions.querySync({ name: "env", variable });
-  return state === "granted" ? Deno.env.get(variable) : undefined;
-}
-
-/** Whether a launcher of MPI has started this process. */
-export const isLaunched = (): boolean => launchedRanks() !== undefined;
-
-/** Whether this process says what is wrong on its host. */
-export const speaksForHost = (): boolean => isFirstOfHost(told);
-
-/** What the launcher has told this process of its place in the job. */
-export const launchedRanks = (): Launched | undefined => launchedBy(told);
+/** The job, seen from one of its ranks. */
+export type Job = Awaited<ReturnType<typeof openJob>>;
 
 /**
  * Joins the job that this process is a rank of; without a launcher, a job of one rank.
@@ -79,7 +73,7 @@ export const launchedRanks = (): Launched | undefined => launchedBy(told);
  * @throws {Error} when MPI's library cannot be loaded, or is not that of the launcher, or other ranks
  * never come.
  */
-export async function openJob(options: JobOptions = {}): Promise<Job> {
+export async function openJob(options: JobOptions = {}) {
   const { facts = {}, joinMs = 120_000 } = options, launched = launchedRanks();
   const over = Promise.withResolvers<void>(), lost = Promise.withResolvers<never>();
   let isLost = false;
@@ -90,60 +84,41 @@ export async function openJob(options: JobOptions = {}): Promise<Job> {
     on: options.interface,
     facts,
     joinMs,
-    receive: (frame) => receive(frame),
+    receive(frame) {
+      if (comm.rank === 0) return root.report(frame as RulerReport);
+      const order = frame as RulerOrder | { readonly kind: "over" };
+      if (order.kind === "over") over.resolve();
+      else ruler.receive(order);
+    },
     failed(error) {
       isLost = true;
       lost.reject(error);
     },
   });
-  const enlisted = new Map<number, (report: IsolateReport) => void>();
-  let isolates = RULER;
-  const report = (one: RulerReport) => {
-    if (one.kind === "stirred") {
-      for (const isolate of one.isolates) enlisted.get(isolate)?.({ kind: "stirred" });
-      return;
-    }
-    enlisted.get(one.isolate)?.(one);
-    if (one.kind === "ended") enlisted.delete(one.isolate);
-  };
-  const root: RootSide = {
-    order(rank, order, transfer = []) {
-      if (rank === 0) obey(order, transfer);
-      else comm.frames.send({ rank, isolate: RULER }, order, transfer);
-    },
-    enlist(report) {
-      enlisted.set(++isolates, report);
-      return isolates;
-    },
-    drain() {
-      ruler.drain();
-      comm.frames.drain();
-    },
-    async close() {
+  const { rank, size, version, frames } = comm;
+  const ruler = new Ruler(comm, (report) => {
+    if (rank === 0) root.report(report);
+    else frames.send({ rank: 0, isolate: RULER }, report, []);
+  });
+  const root = new RootSide(comm, ruler);
+  return {
+    rank,
+    size,
+    /** MPI's library, as it calls itself. */
+    version,
+    root,
+    /** Rejects when the job is lost: no message reaches another rank any more. */
+    lost: lost.promise,
+    /** Ends the job on all ranks; for rank 0. */
+    async close(): Promise<void> {
       if (isLost) return;
-      for (let rank = 1; rank < comm.size; rank++) root.order(rank, { kind: "over" });
+      for (let other = 1; other < size; other++) {
+        frames.send({ rank: other, isolate: RULER }, { kind: "over" }, []);
+      }
       await comm.close();
     },
-  };
-  const ruler = new Ruler(comm, (one) => {
-    if (comm.rank === 0) report(one);
-    else comm.frames.send({ rank: 0, isolate: RULER }, one, []);
-  });
-  const obey = (order: RulerOrder, transfer: readonly Transferable[] = []) => {
-    if (order.kind === "over") over.resolve();
-    else ruler.receive(order, transfer);
-  };
-  const receive = (frame: unknown) => {
-    if (comm.rank === 0) report(frame as RulerReport);
-    else obey(frame as RulerOrder);
-  };
-  return {
-    rank: comm.rank,
-    size: comm.size,
-    version: comm.version,
-    root,
-    lost: lost.promise,
-    async serve() {
+    /** Starts isolates as rank 0 asks, until it says that the job is over; for the other ranks. */
+    async serve(): Promise<void> {
       await Promise.race([over.promise, lost.promise]);
       await comm.close();
     },

@@ -11,6 +11,7 @@
 
 import { Ring } from "../../mailbox/ring.ts";
 import { keepSpare, takeSpare } from "../stream/spares.ts";
+import { joined, writeAll } from "../stream/stream.ts";
 import type { Parcel } from "./addresses.ts";
 import type { Mpi } from "./mpi.ts";
 import type { Progress } from "./progress.ts";
@@ -36,13 +37,6 @@ export interface LinkParts {
   readonly progress: Progress;
 }
 
-/** The sending end. */
-export interface Outgoing {
-  send(parcel: Parcel): void;
-  /** Resolves when all is sent. */
-  finish(): Promise<void>;
-}
-
 const isLarge = ({ byteLength }: Uint8Array) => byteLength >= LARGE_BYTES;
 
 function* partsOf(bytes: Uint8Array<ArrayBuffer>) {
@@ -51,68 +45,66 @@ function* partsOf(bytes: Uint8Array<ArrayBuffer>) {
   }
 }
 
-/** Bytes one after the other: each write of a connection takes longer than to copy them. */
-function joined(pieces: readonly Uint8Array<ArrayBuffer>[]): Uint8Array<ArrayBuffer> {
-  const all = new Uint8Array(pieces.reduce((sum, { byteLength }) => sum + byteLength, 0));
-  let at = 0;
-  for (const piece of pieces) {
-    all.set(piece, at);
-    at += piece.byteLength;
-  }
-  return all;
-}
+/** The sending end. */
+export class Outgoing {
+  readonly #parts: LinkParts;
+  readonly #rank: number;
+  readonly #connection: Promise<Deno.Conn>;
+  readonly #failed: (error: Error) => void;
+  readonly #pieces = new Ring<Uint8Array<ArrayBuffer>>();
+  #isWriting = false;
+  #written = Promise.resolve();
 
-/** Sends to `rank` over a connection that is on its way. */
-export function openOutgoing(
-  { mpi, progress }: LinkParts,
-  rank: number,
-  connection: Promise<Deno.Conn>,
-  failed: (error: Error) => void,
-): Outgoing {
-  const pieces = new Ring<Uint8Array<ArrayBuffer>>();
-  let isWriting = false, written = Promise.resolve();
-  const write = async () => {
+  /** Sends to `rank` over a connection that is on its way. */
+  constructor(
+    parts: LinkParts,
+    rank: number,
+    connection: Promise<Deno.Conn>,
+    failed: (error: Error) => void,
+  ) {
+    this.#parts = parts;
+    this.#rank = rank;
+    this.#connection = connection;
+    this.#failed = failed;
+  }
+
+  /** Sends a parcel. */
+  send({ to, body, buffers }: Parcel): void {
+    const lengths = buffers.map(({ byteLength }) => byteLength);
+    const head = Float64Array.of(to.isolate, body.byteLength, buffers.length, ...lengths);
+    const small = buffers.filter((buffer) => !isLarge(buffer));
+    this.#pieces.push(joined([new Uint8Array(head.buffer), body, ...small]));
+    for (const buffer of buffers) if (isLarge(buffer)) this.#sendLarge(buffer);
+    if (this.#isWriting) return;
+    this.#isWriting = true;
+    this.#written = this.#write();
+  }
+
+  /** Resolves when all is sent. */
+  async finish(): Promise<void> {
+    await this.#written;
+    await this.#parts.progress.settled();
+  }
+
+  async #write(): Promise<void> {
     try {
-      const conn = await connection;
-      for (let piece = pieces.shift(); piece; piece = pieces.shift()) {
-        for (let at = 0; at < piece.length;) at += await conn.write(piece.subarray(at));
+      const conn = await this.#connection;
+      for (let piece = this.#pieces.shift(); piece; piece = this.#pieces.shift()) {
+        await writeAll(conn, piece);
       }
     } catch (error) {
-      failed(error as Error);
+      this.#failed(error as Error);
     }
-    isWriting = false;
-  };
-  const sendLarge = (buffer: Uint8Array<ArrayBuffer>) => {
-    const parts = [...partsOf(buffer)];
-    let missing = parts.length;
-    const sent = () => {
-      if (--missing === 0) keepSpare(buffer.buffer);
-    };
-    for (const part of parts) progress.await(mpi.send(part, rank), sent);
-  };
-  return {
-    send({ to, body, buffers }) {
-      const lengths = buffers.map(({ byteLength }) => byteLength);
-      const head = Float64Array.of(to.isolate, body.byteLength, buffers.length, ...lengths);
-      const small = [new Uint8Array(head.buffer), body];
-      for (const buffer of buffers) if (!isLarge(buffer)) small.push(buffer);
-      pieces.push(joined(small));
-      for (const buffer of buffers) if (isLarge(buffer)) sendLarge(buffer);
-      if (isWriting) return;
-      isWriting = true;
-      written = write();
-    },
-    async finish() {
-      await written;
-      await progress.settled();
-    },
-  };
-}
+    this.#isWriting = false;
+  }
 
-/** A parcel whose large buffers are on their way. */
-interface Arriving {
-  readonly parcel: Parcel;
-  missing: number;
+  async #sendLarge(buffer: Uint8Array<ArrayBuffer>): Promise<void> {
+    const { mpi, progress } = this.#parts;
+    await Promise.all(
+      Array.from(partsOf(buffer), (part) => progress.end(mpi.send(part, this.#rank))),
+    );
+    keepSpare(buffer.buffer);
+  }
 }
 
 /**
@@ -127,45 +119,28 @@ export async function receiveParcels(
   conn: Deno.Conn,
   deliver: (parcel: Parcel) => void,
 ): Promise<void> {
-  const arriving = new Ring<Arriving>();
-  const deliverWhole = () => {
-    for (let first = arriving.at(0); first?.missing === 0; first = arriving.at(0)) {
-      arriving.shift();
-      deliver(first.parcel);
-    }
-  };
   const read = readerOf(conn);
+  let delivered = Promise.resolve();
   for (;;) {
     const head = await read(FIXED_NUMBERS * NUMBER_BYTES);
-    if (!head) return;
+    if (!head) return delivered;
     const [isolate, bodyBytes, count] = new Float64Array(head.buffer) as unknown as number[];
     checkCount(rank, "isolate", isolate!, Number.MAX_SAFE_INTEGER);
     checkCount(rank, "body", bodyBytes!, MAX_BODY_BYTES);
     checkCount(rank, "count of buffers", count!, MAX_BUFFERS);
     const lengths = await read(count! * NUMBER_BYTES), body = await read(bodyBytes!);
-    if (!lengths || !body) return;
-    const buffers: Uint8Array<ArrayBuffer>[] = [],
-      one: Arriving = {
-        parcel: { to: { rank: own, isolate: isolate! }, body, buffers },
-        missing: 1,
-      };
+    if (!lengths || !body) return delivered;
+    const buffers: Uint8Array<ArrayBuffer>[] = [], arriving = [delivered];
     for (const length of new Float64Array(lengths.buffer)) {
       checkCount(rank, "buffer", length, MAX_BUFFER_BYTES);
       const buffer = new Uint8Array(takeSpare(length));
       buffers.push(buffer);
       if (isLarge(buffer)) {
-        for (const part of partsOf(buffer)) {
-          one.missing++;
-          progress.await(mpi.receive(part, rank), () => {
-            one.missing--;
-            deliverWhole();
-          });
-        }
-      } else if (!await read(length, buffer)) return;
+        for (const part of partsOf(buffer)) arriving.push(progress.end(mpi.receive(part, rank)));
+      } else if (!await read(length, buffer)) return delivered;
     }
-    one.missing--;
-    arriving.push(one);
-    deliverWhole();
+    const parcel: Parcel = { to: { rank: own, isolate: isolate! }, body, buffers };
+    delivered = Promise.all(arriving).then(() => deliver(parcel));
   }
 }
 

@@ -40,35 +40,6 @@ export interface Communicator {
   readonly bytes: Uint8Array<ArrayBuffer>;
 }
 
-/** MPI, opened. Methods throw an `Error` with its own text. */
-export interface Mpi {
-  /** As the library calls itself. */
-  readonly version: string;
-  readonly rank: number;
-  readonly size: number;
-  /** Begins to send bytes to a rank. */
-  send(bytes: Uint8Array<ArrayBuffer>, to: number): MpiRequest;
-  /** Begins to receive as many bytes as `into` holds. */
-  receive(into: Uint8Array<ArrayBuffer>, from: number): MpiRequest;
-  /** Whether a transfer is done; lets all go on. */
-  test(request: MpiRequest): boolean;
-  /** Lets all go on. */
-  advance(): void;
-  /** The bytes of each rank, one after the other; every rank calls it with as many. */
-  gather(own: Uint8Array<ArrayBuffer>): Uint8Array<ArrayBuffer>;
-  /** Begins to wait until every rank has begun to. */
-  barrier(): MpiRequest;
-  /** The ranks that give the same color, in their order; none for one that gives none. Every rank
-   * calls it. */
-  split(color: number | undefined): Communicator | undefined;
-  /** Lets go of a communicator with which nothing is under way; all its ranks call it. */
-  free(communicator: Communicator): void;
-  /** Begins to add values to those of the other ranks of a communicator, each in place. */
-  allReduce(values: Float32Array<ArrayBuffer>, communicator: Communicator): MpiRequest;
-  /** Closes MPI: every rank calls it. */
-  finalize(): void;
-}
-
 /** What can be opened: a name for the system's loader, or a path. */
 export interface MpiOptions {
   readonly abi: AbiName;
@@ -97,7 +68,8 @@ export function openMpi({ abi, library = LIBRARIES[abi], ranks }: MpiOptions): M
   if (call.MPI_Init_thread(null, null, FUNNELED, new Uint8Array(4)) !== 0) {
     throw new Error(`Cannot use MPI: ${library} must start, received a failure of MPI_Init_thread`);
   }
-  const mpi = start(call, version, abi === "mpich" ? MPICH_HANDLES : openMpiHandles(library), abi);
+  const handles = abi === "mpich" ? MPICH_HANDLES : openMpiHandles(library);
+  const mpi = new Mpi(call, version, handles, HANDLE_BYTES[abi]);
   if (mpi.size === ranks) return mpi;
   mpi.finalize();
   throw new JobRefusal(
@@ -105,83 +77,119 @@ export function openMpi({ abi, library = LIBRARIES[abi], ranks }: MpiOptions): M
   );
 }
 
-/** Throws what MPI says of a failure. */
-function check(call: Functions, status: number): void {
-  if (status === 0) return;
-  const text = new Uint8Array(TEXT_BYTES), length = new Int32Array(1);
-  call.MPI_Error_string(status, text, new Uint8Array(length.buffer));
-  throw new Error(new TextDecoder().decode(text.subarray(0, length[0])));
-}
+/** MPI, opened. Methods throw an `Error` with its own text. */
+export class Mpi {
+  /** As the library calls itself. */
+  readonly version: string;
+  readonly rank: number;
+  readonly size: number;
+  readonly #call: Functions;
+  readonly #handles: Handles;
+  readonly #handleBytes: number;
+  readonly #done = new Int32Array(1);
+  readonly #flag = new Uint8Array(this.#done.buffer);
 
-function start(call: Functions, version: string, handles: Handles, abi: AbiName): Mpi {
-  const { world, bytes: BYTES, ignoredStatus } = handles;
-  const ok = (status: number) => check(call, status);
-  const number = (read: (out: Uint8Array) => number) => {
-    const out = new Int32Array(1);
-    ok(read(new Uint8Array(out.buffer)));
-    return out[0]!;
-  };
-  const newHandle = () => new Uint8Array(HANDLE_BYTES[abi]);
-  ok(call.MPI_Comm_set_errhandler(world, handles.errorsReturn));
-  const size = number((out) => call.MPI_Comm_size(world, out));
-  const rank = number((out) => call.MPI_Comm_rank(world, out));
-  const begin = (how: "MPI_Isend" | "MPI_Irecv", bytes: Uint8Array<ArrayBuffer>, rank: number) => {
-    const handle = newHandle();
-    ok(call[how](bytes, bytes.byteLength, BYTES, rank, TAG, world, handle));
+  /** Learns its place in the job. */
+  constructor(call: Functions, version: string, handles: Handles, handleBytes: number) {
+    this.#call = call;
+    this.#handles = handles;
+    this.#handleBytes = handleBytes;
+    this.version = version;
+    const { world, errorsReturn } = handles, number = new Int32Array(1);
+    const bytes = new Uint8Array(number.buffer);
+    this.#check(call.MPI_Comm_set_errhandler(world, errorsReturn));
+    this.#check(call.MPI_Comm_size(world, bytes));
+    this.size = number[0]!;
+    this.#check(call.MPI_Comm_rank(world, bytes));
+    this.rank = number[0]!;
+  }
+
+  /** Begins to send bytes to a rank. */
+  send(bytes: Uint8Array<ArrayBuffer>, to: number): MpiRequest {
+    return this.#begin("MPI_Isend", bytes, to);
+  }
+
+  /** Begins to receive as many bytes as `into` holds. */
+  receive(into: Uint8Array<ArrayBuffer>, from: number): MpiRequest {
+    return this.#begin("MPI_Irecv", into, from);
+  }
+
+  /** Whether a transfer is done; lets all go on. */
+  test({ handle }: MpiRequest): boolean {
+    this.#check(this.#call.MPI_Test(handle, this.#flag, this.#handles.ignoredStatus));
+    return this.#done[0] !== 0;
+  }
+
+  /** Lets all go on. */
+  advance(): void {
+    const { world, ignoredStatus } = this.#handles;
+    this.#check(this.#call.MPI_Iprobe(this.rank, NO_TAG, world, this.#flag, ignoredStatus));
+  }
+
+  /** The bytes of each rank, one after the other; every rank calls it with as many. */
+  gather(own: Uint8Array<ArrayBuffer>): Uint8Array<ArrayBuffer> {
+    const all = new Uint8Array(this.size * own.byteLength), count = own.byteLength;
+    const { bytes, world } = this.#handles;
+    this.#check(this.#call.MPI_Allgather(own, count, bytes, all, count, bytes, world));
+    return all;
+  }
+
+  /** Begins to wait until every rank has begun to. */
+  barrier(): MpiRequest {
+    const handle = this.#newHandle();
+    this.#check(this.#call.MPI_Ibarrier(this.#handles.world, handle));
+    return { bytes: handle, handle };
+  }
+
+  /** The ranks that give the same color, in their order; none for one that gives none. Every rank
+   * calls it. */
+  split(color: number | undefined): Communicator | undefined {
+    const bytes = this.#newHandle(), { world, errorsReturn } = this.#handles;
+    this.#check(this.#call.MPI_Comm_split(world, color ?? NO_COLOR, this.rank, bytes));
+    if (color === undefined) return undefined;
+    const view = new DataView(bytes.buffer);
+    const handle = bytes.length === HANDLE_BYTES.mpich
+      ? view.getInt32(0, true)
+      : Deno.UnsafePointer.create(view.getBigUint64(0, true));
+    this.#check(this.#call.MPI_Comm_set_errhandler(handle, errorsReturn));
+    return { handle, bytes };
+  }
+
+  /** Lets go of a communicator with which nothing is under way; all its ranks call it. */
+  free({ bytes }: Communicator): void {
+    this.#check(this.#call.MPI_Comm_free(bytes));
+  }
+
+  /** Begins to add values to those of the other ranks of a communicator, each in place. */
+  allReduce(values: Float32Array<ArrayBuffer>, communicator: Communicator): MpiRequest {
+    const handle = this.#newHandle(), { buffer, byteOffset, byteLength, length } = values;
+    const { inPlace, floats, sum } = this.#handles;
+    this.#check(
+      this.#call.MPI_Iallreduce(inPlace, values, length, floats, sum, communicator.handle, handle),
+    );
+    return { bytes: new Uint8Array(buffer, byteOffset, byteLength), handle };
+  }
+
+  /** Closes MPI: every rank calls it. */
+  finalize(): void {
+    this.#check(this.#call.MPI_Finalize());
+  }
+
+  #newHandle(): Uint8Array<ArrayBuffer> {
+    return new Uint8Array(this.#handleBytes);
+  }
+
+  #begin(how: "MPI_Isend" | "MPI_Irecv", bytes: Uint8Array<ArrayBuffer>, rank: number): MpiRequest {
+    const handle = this.#newHandle(), { bytes: type, world } = this.#handles;
+    this.#check(this.#call[how](bytes, bytes.byteLength, type, rank, TAG, world, handle));
     return { bytes, handle };
-  };
-  const done = new Int32Array(1), flag = new Uint8Array(done.buffer);
-  return {
-    version,
-    rank,
-    size,
-    send: (bytes, to) => begin("MPI_Isend", bytes, to),
-    receive: (into, from) => begin("MPI_Irecv", into, from),
-    test({ handle }) {
-      ok(call.MPI_Test(handle, flag, ignoredStatus));
-      return done[0] !== 0;
-    },
-    advance: () => ok(call.MPI_Iprobe(rank, NO_TAG, world, flag, ignoredStatus)),
-    gather(own) {
-      const all = new Uint8Array(size * own.byteLength), count = own.byteLength;
-      ok(call.MPI_Allgather(own, count, BYTES, all, count, BYTES, world));
-      return all;
-    },
-    ...groupCalls(call, handles, rank, newHandle),
-    finalize: () => ok(call.MPI_Finalize()),
-  };
-}
+  }
 
-/** What all ranks of a communicator do together. */
-function groupCalls(
-  call: Functions,
-  { world, floats, sum, inPlace, errorsReturn }: Handles,
-  rank: number,
-  newHandle: () => Uint8Array<ArrayBuffer>,
-): Pick<Mpi, "barrier" | "split" | "free" | "allReduce"> {
-  const ok = (status: number) => check(call, status);
-  return {
-    barrier() {
-      const handle = newHandle();
-      ok(call.MPI_Ibarrier(world, handle));
-      return { bytes: handle, handle };
-    },
-    split(color) {
-      const bytes = newHandle();
-      ok(call.MPI_Comm_split(world, color ?? NO_COLOR, rank, bytes));
-      if (color === undefined) return undefined;
-      const view = new DataView(bytes.buffer);
-      const handle = bytes.length === HANDLE_BYTES.mpich
-        ? view.getInt32(0, true)
-        : Deno.UnsafePointer.create(view.getBigUint64(0, true));
-      ok(call.MPI_Comm_set_errhandler(handle, errorsReturn));
-      return { handle, bytes };
-    },
-    free: ({ bytes }) => ok(call.MPI_Comm_free(bytes)),
-    allReduce(values, { handle: communicator }) {
-      const handle = newHandle(), { buffer, byteOffset, byteLength, length } = values;
-      ok(call.MPI_Iallreduce(inPlace, values, length, floats, sum, communicator, handle));
-      return { bytes: new Uint8Array(buffer, byteOffset, byteLength), handle };
-    },
-  };
+  /** Throws what MPI says of a failure. */
+  #check(status: number): void {
+    if (status === 0) return;
+    const text = new Uint8Array(TEXT_BYTES), length = new Int32Array(1);
+    this.#call.MPI_Error_string(status, text, new Uint8Array(length.buffer));
+    throw new Error(new TextDecoder().decode(text.subarray(0, length[0])));
+  }
 }

@@ -108,8 +108,14 @@ const IS_BOUND = "OMPI_MCA_orte_bound_at_launch";
 /** What launchers call the number of processes of a host; Slurm's is that of all hosts, `2(x3),1`. */
 const HOST_SIZES = ["OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "SLURM_STEP_TASKS_PER_NODE"];
 
-/** What the launcher of this process has told it; undefined where none started it. */
-export function launchedBy(env: (name: string) => string | undefined): Launched | undefined {
+/** Reads a variable. A program without permission to look is no rank, as a rank may do all. */
+function variable(name: string): string | undefined {
+  const { state } = Deno.permissions.querySync({ name: "env", variable: name });
+  return state === "granted" ? Deno.env.get(name) : undefined;
+}
+
+/** Returns the place of this process in its job; undefined where no launcher started it. */
+export function launchedRanks(env = variable): Launched | undefined {
   const found = LAUNCHERS.find(({ rank, size }) =>
     env(rank) !== undefined && env(size) !== undefined
   );
@@ -128,6 +134,6 @@ export function launchedBy(env: (name: string) => string | undefined): Launched 
 const LOCAL_RANKS = ["OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID"];
 
 /** Whether this process is the one of its host that says what is wrong there. */
-export function isFirstOfHost(env: (name: string) => string | undefined): boolean {
+export function isFirstOfHost(env = variable): boolean {
   return Number(LOCAL_RANKS.map(env).find((local) => local !== undefined) ?? 0) === 0;
 }

@@ -6,23 +6,18 @@
 
 import type { OpenTransport, RemoteIsolate, StartRequest, Transport } from "../transport.ts";
 import type { GroupRanks } from "./collectives/column_rounds.ts";
-import type { IsolateReport, Job } from "./job.ts";
+import type { Job } from "./job.ts";
 
-/** Says on which rank the n-th isolate that is started lives. */
-export type RankOf = (nth: number) => number;
-
-/** How a job is used. */
-export interface MpiTransportOptions {
-  /** By default one after the other, beginning with rank 0. */
-  readonly rankOf?: RankOf;
-  /** The groups whose members add arrays by MPI. */
-  readonly groups?: readonly GroupRanks[];
-}
-
-/** The transport of a job, for rank 0. */
+/**
+ * Makes the transport of a job, for rank 0.
+ *
+ * @param rankOf returns the rank of the n-th isolate. Default: one after the other from rank 0 on.
+ * @param groups the groups whose members add arrays by MPI.
+ */
 export function mpiTransport(
   job: Job,
-  { rankOf = (nth) => nth % job.size, groups = [] }: MpiTransportOptions = {},
+  rankOf: (nth: number) => number = (nth) => nth % job.size,
+  groups: readonly GroupRanks[] = [],
 ): Transport {
   return {
     name: "mpi",
@@ -53,7 +48,7 @@ function startIsolate(
 ): RemoteIsolate {
   const gone = Promise.withResolvers<string>(), ended = Promise.withResolvers<void>();
   let hasStirred = true;
-  const isolate = root.enlist((report: IsolateReport) => {
+  const isolate = root.enlist((report) => {
     if (report.kind === "frame") receive(report.frame);
     else if (report.kind === "gone") gone.resolve(report.cause);
     else if (report.kind === "ended") ended.resolve();

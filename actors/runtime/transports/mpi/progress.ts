@@ -18,65 +18,69 @@ const TESTS = 8;
 /** How often an idle rank calls MPI, in milliseconds. */
 const IDLE_MS = 20;
 
-/** What waits for transfers. */
-export interface Progress {
-  /** Calls `done` when a transfer is over. */
-  await(request: MpiRequest, done: () => void): void;
-  /** Resolves when a transfer is over. */
-  end(request: MpiRequest): Promise<void>;
-  /** Resolves when nothing is under way. */
-  settled(): Promise<void>;
-  /** MPI is called no more. */
-  close(): void;
-}
+/** Waits for transfers. */
+export class Progress {
+  readonly #mpi: Pick<Mpi, "test" | "advance">;
+  readonly #failed: (error: Error) => void;
+  #waiting: { readonly request: MpiRequest; readonly done: () => void }[] = [];
+  #isPolling = false;
+  readonly #idle: (() => void)[] = [];
+  readonly #timer = setInterval(() => this.#isPolling || this.#poll(), IDLE_MS);
 
-/** Opens it; a transfer that fails is told to `failed`. */
-export function openProgress(
-  mpi: Pick<Mpi, "test" | "advance">,
-  failed: (error: Error) => void,
-): Progress {
-  let waiting: { readonly request: MpiRequest; readonly done: () => void }[] = [];
-  let isPolling = false;
-  const idle: (() => void)[] = [];
+  /** @param failed called when a transfer fails. */
+  constructor(mpi: Pick<Mpi, "test" | "advance">, failed: (error: Error) => void) {
+    this.#mpi = mpi;
+    this.#failed = failed;
+  }
+
+  /** Resolves when a transfer is over. */
+  end(request: MpiRequest): Promise<void> {
+    return new Promise((done) => {
+      this.#waiting.push({ request, done });
+      if (this.#isPolling) return;
+      this.#isPolling = true;
+      queueMicrotask(() => this.#poll());
+    });
+  }
+
+  /** Resolves when nothing is under way. */
+  settled(): Promise<void> {
+    return this.#waiting.length === 0
+      ? Promise.resolve()
+      : new Promise((resolve) => this.#idle.push(resolve));
+  }
+
+  /** MPI is called no more. */
+  close(): void {
+    clearInterval(this.#timer);
+  }
+
+  #poll(): void {
+    try {
+      for (const done of this.#test()) done();
+    } catch (error) {
+      this.#waiting = [];
+      this.close();
+      this.#failed(error as Error);
+    }
+    this.#isPolling = this.#waiting.length > 0;
+    if (this.#isPolling) {
+      yieldCore();
+      setImmediate(() => this.#poll());
+    } else for (const resolve of this.#idle.splice(0)) resolve();
+  }
+
   /** Tests all that is under way, until something is over or it has been done often enough. */
-  const test = () => {
+  #test(): (() => void)[] {
     const finished: (() => void)[] = [];
-    if (waiting.length === 0) mpi.advance();
-    for (let n = 0; n < TESTS && waiting.length > 0 && finished.length === 0; n++) {
-      waiting = waiting.filter(({ request, done }) => {
-        const isDone = mpi.test(request);
+    if (this.#waiting.length === 0) this.#mpi.advance();
+    for (let n = 0; n < TESTS && this.#waiting.length > 0 && finished.length === 0; n++) {
+      this.#waiting = this.#waiting.filter(({ request, done }) => {
+        const isDone = this.#mpi.test(request);
         if (isDone) finished.push(done);
         return !isDone;
       });
     }
     return finished;
-  };
-  const poll = () => {
-    try {
-      for (const done of test()) done();
-    } catch (error) {
-      waiting = [];
-      clearInterval(timer);
-      failed(error as Error);
-    }
-    isPolling = waiting.length > 0;
-    if (isPolling) {
-      yieldCore();
-      setImmediate(poll);
-    } else for (const resolve of idle.splice(0)) resolve();
-  };
-  const begin: Progress["await"] = (request, done) => {
-    waiting.push({ request, done });
-    if (isPolling) return;
-    isPolling = true;
-    queueMicrotask(poll);
-  };
-  const timer = setInterval(() => isPolling || poll(), IDLE_MS);
-  return {
-    await: begin,
-    end: (request) => new Promise((resolve) => begin(request, resolve)),
-    settled: () =>
-      waiting.length === 0 ? Promise.resolve() : new Promise((resolve) => idle.push(resolve)),
-    close: () => clearInterval(timer),
-  };
+  }
 }

@@ -20,17 +20,15 @@ export type RulerOrder =
   | { readonly kind: "frame"; readonly isolate: number; readonly frame: unknown }
   | { readonly kind: "close" | "kill" | "abandon"; readonly isolate: number }
   /** Isolates on these ranks are about to add arrays. */
-  | { readonly kind: "group"; readonly groups: readonly GroupRanks[] }
-  /** The job is over. */
-  | { readonly kind: "over" };
+  | { readonly kind: "group"; readonly groups: readonly GroupRanks[] };
 
 /** What it tells the root. */
 export type RulerReport =
   | { readonly kind: "frame"; readonly isolate: number; readonly frame: unknown }
   | { readonly kind: "gone"; readonly isolate: number; readonly cause: string }
   | { readonly kind: "ended"; readonly isolate: number }
-  /** These have been at work. */
-  | { readonly kind: "stirred"; readonly isolates: readonly number[] };
+  /** It has been at work. */
+  | { readonly kind: "stirred"; readonly isolate: number };
 
 /** How often it looks who is at work, in milliseconds, unless ranks are so many that rank 0 would
  * hear of it more than a thousand times a second. */
@@ -63,10 +61,7 @@ export class Ruler {
    *
    * @param transfer buffers that move, where the root is in this process.
    */
-  receive(
-    order: Exclude<RulerOrder, { kind: "over" }>,
-    transfer: readonly Transferable[] = [],
-  ): void {
+  receive(order: RulerOrder, transfer: readonly Transferable[] = []): void {
     if (order.kind === "group") return this.#comm.group(order.groups);
     if (order.kind === "start") return this.#start(order.isolate, order.boot, transfer);
     const isolate = this.#isolates.get(order.isolate);
@@ -107,9 +102,8 @@ export class Ruler {
   }
 
   #look(): void {
-    const isolates = [...this.#isolates].filter(([, one]) => one.stirs?.()).map(([number]) =>
-      number
-    );
-    if (isolates.length > 0) this.#tell({ kind: "stirred", isolates });
+    for (const [isolate, one] of this.#isolates) {
+      if (one.stirs?.()) this.#tell({ kind: "stirred", isolate });
+    }
   }
 }

@@ -36,22 +36,17 @@ export function commandOf(
   });
 }
 
-/** Without a configuration of the program, Deno finds that of this package. */
+/** Names the configuration that is nearest to the main module. Without one of the program, Deno
+ * finds that of this package. */
 function configFlags(): string[] {
-  const config = nearestConfig();
-  return config === undefined ? [] : ["--config", config];
-}
-
-/** The configuration that is nearest to the main module, or to a folder. */
-export function nearestConfig(from?: string): string | undefined {
-  if (from === undefined) {
-    if (!URL.canParse(Deno.mainModule) || new URL(Deno.mainModule).protocol !== "file:") return;
-    from = dirname(fileURLToPath(Deno.mainModule));
-  }
-  for (let folder = from;; folder = dirname(folder)) {
+  if (!URL.canParse(Deno.mainModule) || new URL(Deno.mainModule).protocol !== "file:") return [];
+  let folder = fileURLToPath(Deno.mainModule);
+  while (dirname(folder) !== folder) {
+    folder = dirname(folder);
     const found = CONFIGS.map((name) => join(folder, name)).find(isFile);
-    if (found !== undefined || dirname(folder) === folder) return found;
+    if (found !== undefined) return ["--config", found];
   }
+  return [];
 }
 
 function isFile(path: string): boolean {

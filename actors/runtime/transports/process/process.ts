@@ -5,16 +5,13 @@
  * @module
  */
 
-import { ConfinedIsolate, isConfined } from "../confined/confined.ts";
-import { Workshop } from "../confined/workshop.ts";
 import { Outbox, receiveFrames } from "../stream/stream.ts";
 import type { RemoteIsolate, StartRequest, Transport, TransportOptions } from "../transport.ts";
 import { Acceptor, type Orders } from "./acceptor.ts";
-import { checkProcesses } from "./check.ts";
 import { commandOf } from "./command.ts";
 import { endReason } from "./end_reason.ts";
-import { leastFlags } from "./least.ts";
 import { permissionFlags } from "./permissions.ts";
+import { closeRendezvous, openRendezvous } from "./rendezvous.ts";
 
 /** Isolates in processes of their own. */
 export const PROCESS_TRANSPORT: Transport = {
@@ -22,16 +19,14 @@ export const PROCESS_TRANSPORT: Transport = {
   sharesMemory: false,
   canKill: true,
   limitsMemory: true,
-  confines: true,
-  limitsPermissions: true,
-  check: checkProcesses,
+  check() {
+    permissionFlags();
+    closeRendezvous(openRendezvous());
+  },
   open(options) {
-    const acceptor = new Acceptor(), workshop = new Workshop();
+    const acceptor = new Acceptor();
     return {
-      start: (request) =>
-        isConfined(request)
-          ? new ConfinedIsolate(request, options, workshop)
-          : new ProcessIsolate(request, options, acceptor),
+      start: (request) => new ProcessIsolate(request, options, acceptor),
       drain: () => acceptor.look(),
     };
   },
@@ -62,7 +57,7 @@ class ProcessIsolate implements RemoteIsolate {
    * @throws {RangeError} when the folder for temporary files cannot be used.
    */
   constructor(
-    { isolate, memoryLimitMb, boot, transfer, receive, least }: StartRequest,
+    { isolate, memoryLimitMb, boot, transfer, receive }: StartRequest,
     { stopGraceMs }: TransportOptions,
     acceptor: Acceptor,
   ) {
@@ -72,15 +67,13 @@ class ProcessIsolate implements RemoteIsolate {
     this.#receive = receive;
     this.#outbox.post(boot, transfer);
     try {
-      const inherited = least ? [] : permissionFlags();
+      const permissions = permissionFlags();
       const orders = acceptor.expect(
         isolate,
         (conn) => this.#attach(conn),
         () => this.#hasStirred = true,
       );
-      const { directory } = orders.rendezvous;
-      const permissions = least ? leastFlags(least, directory, isolate) : inherited;
-      this.#child = commandOf(memoryLimitMb, permissions, directory).spawn();
+      this.#child = commandOf(memoryLimitMb, permissions, orders.rendezvous.directory).spawn();
       this.#instruct(orders);
     } catch (error) {
       acceptor.forget(isolate);

@@ -9,6 +9,7 @@
  * @module
  */
 
+import { readAll } from "../stream/stream.ts";
 import { closeRendezvousFolder, openRendezvousFolder } from "./rendezvous_folder.ts";
 
 /** Where a process listens. */
@@ -37,16 +38,6 @@ const CALLER_BYTES = Float64Array.BYTES_PER_ELEMENT;
 /** The number by which the watchdog of an isolate's process calls. */
 export const beatOf = (isolate: number) => -isolate;
 
-/** Where the socket of this name is. */
-export function socketPath(directory: string, name: string): string {
-  return `${directory}/${name}.sock`;
-}
-
-/** The name of the socket over which an isolate calls itself. */
-export function selfSocket(isolate: number): string {
-  return `${isolate}-self`;
-}
-
 /** Makes the directory. @throws {RangeError} when the folder for temporary files cannot have it. */
 export function openRendezvous(): Rendezvous {
   return { directory: openRendezvousFolder(), token: crypto.randomUUID() };
@@ -65,7 +56,7 @@ export function listen(
 ): Endpoint {
   const listener: Deno.Listener<Deno.Conn<Address>, Address> = Deno.build.os === "windows"
     ? Deno.listen({ transport: "tcp", hostname: "127.0.0.1", port: 0 })
-    : Deno.listen({ transport: "unix", path: socketPath(directory, name) });
+    : Deno.listen({ transport: "unix", path: `${directory}/${name}.sock` });
   const hear = async () => {
     for await (const conn of listener) {
       authenticate(conn, token).then((caller) => {
@@ -81,14 +72,10 @@ export function listen(
 
 /** Who calls, or undefined for one that does not know the token. */
 async function authenticate(conn: Deno.Conn, token: string): Promise<number | undefined> {
-  const greeting = new Uint8Array(TOKEN_BYTES + CALLER_BYTES);
-  for (let filled = 0; filled < greeting.length;) {
-    const count = await conn.read(greeting.subarray(filled)).catch(() => null);
-    if (count === null) return undefined;
-    filled += count;
+  const greeting = await readAll(conn, TOKEN_BYTES + CALLER_BYTES).catch(() => undefined);
+  if (!greeting || !ENCODER.encode(token).every((byte, n) => byte === greeting[n])) {
+    return undefined;
   }
-  const known = ENCODER.encode(token);
-  if (!known.every((byte, n) => byte === greeting[n])) return undefined;
   return new DataView(greeting.buffer).getFloat64(TOKEN_BYTES);
 }
 

@@ -9,7 +9,7 @@
  * @module
  */
 
-import { connect, type Endpoint, listen, type Rendezvous, selfSocket } from "./rendezvous.ts";
+import { connect, type Endpoint, listen, type Rendezvous } from "./rendezvous.ts";
 
 /** Milliseconds between two looks at least: they cost a few percent of them. */
 const INTERVAL_MS = 0.5;
@@ -25,7 +25,7 @@ export class SocketPoll {
 
   /** @param isolate the number of this one. */
   constructor(rendezvous: Rendezvous, isolate: number) {
-    this.#endpoint = listen(rendezvous, selfSocket(isolate), (conn) => {
+    this.#endpoint = listen(rendezvous, `${isolate}-self`, (conn) => {
       this.#far = conn;
       if (this.#isClosed) conn.close();
     });

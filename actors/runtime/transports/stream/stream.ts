@@ -113,14 +113,38 @@ export class Outbox {
       bytes += next.length;
       small.push(this.#pieces.shift()!);
     }
-    const joined = new Uint8Array(bytes);
-    let offset = 0;
-    for (const piece of small) {
-      joined.set(piece, offset);
-      offset += piece.length;
-    }
-    return joined;
+    return joined(small);
   }
+}
+
+/** Bytes one after the other: a write costs as much as copying some. */
+export function joined(pieces: readonly Uint8Array<ArrayBuffer>[]): Uint8Array<ArrayBuffer> {
+  const all = new Uint8Array(pieces.reduce((sum, { byteLength }) => sum + byteLength, 0));
+  let at = 0;
+  for (const piece of pieces) {
+    all.set(piece, at);
+    at += piece.byteLength;
+  }
+  return all;
+}
+
+/** Reads as many bytes. @throws {Error} when the connection ends before. */
+export async function readAll(
+  conn: FrameSource,
+  byteLength: number,
+): Promise<Uint8Array<ArrayBuffer>> {
+  const bytes = new Uint8Array(byteLength);
+  for (let at = 0; at < byteLength;) {
+    const count = await conn.read(bytes.subarray(at));
+    if (count === null) throw new Error("the connection was closed");
+    at += count;
+  }
+  return bytes;
+}
+
+/** Writes all bytes. */
+export async function writeAll(conn: Pick<FrameSink, "write">, bytes: Uint8Array): Promise<void> {
+  for (let at = 0; at < bytes.length;) at += await conn.write(bytes.subarray(at));
 }
 
 /**

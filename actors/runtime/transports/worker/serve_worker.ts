@@ -4,8 +4,8 @@
  * @module
  */
 
-import { type ServedIsolate, serveIsolate } from "../serve.ts";
-import type { Collectives, IsolateSide, PeerConnector } from "../transport.ts";
+import { serveIsolate } from "../serve.ts";
+import type { Collectives, PeerConnector } from "../transport.ts";
 import { locks } from "./locks.ts";
 import { PortChannel } from "./port_channel.ts";
 
@@ -36,27 +36,23 @@ export interface WorkerConnector extends PeerConnector {
 /**
  * Serves this worker's isolate.
  *
- * @param connect makes the connector, from what came beside the orders. Absent: there is none.
- * @param serve runs the isolate.
+ * @param connect makes the connector, from what came beside the orders.
  */
-export function serveWorker(
-  connect?: (more: unknown) => WorkerConnector,
-  serve: (side: IsolateSide) => ServedIsolate = serveIsolate,
-): void {
+export function serveWorker(connect: (more: unknown) => WorkerConnector): void {
   const scope = globalThis as unknown as WorkerScope;
   scope.onmessage = ({ data: { root, pulse, more } }) => {
     const channel = new PortChannel(root, (frame) => isolate.receive(frame));
-    const peers = connect?.(more);
-    const isolate = serve({
+    const peers = connect(more);
+    const isolate = serveIsolate({
       send: (frame, transfer) => channel.send(frame, transfer),
       drain() {
         channel.drain();
-        peers?.drain();
+        peers.drain();
         return undefined;
       },
       pulse,
       peers,
-      collectives: peers?.collectives,
+      collectives: peers.collectives,
     });
     channel.listen();
   };

@@ -7,7 +7,6 @@
  * @module
  */
 
-import { messageOf } from "../../failure.ts";
 import { Pulse } from "../../isolate/pulse.ts";
 import type { OpenTransport, RemoteIsolate, StartRequest } from "../transport.ts";
 import type { WorkerOrders } from "./serve_worker.ts";
@@ -19,19 +18,14 @@ export const PROGRAM = `troupe ${crypto.randomUUID()}`;
 
 /** What the workers of another transport are made of: a thread of a rank of MPI is one. */
 export interface WorkerKind {
-  /** Their module, or that of each; it gets a {@linkcode WorkerOrders}. */
-  readonly module: URL | ((request: StartRequest) => URL);
+  /** Their module; it gets a {@linkcode WorkerOrders}. */
+  readonly module: URL;
   /** What an isolate gets beside, and what of it moves. */
   readonly more: (isolate: number) => { value: unknown; transfer: readonly Transferable[] };
-  /** What one may do, before it begins. Default: what the program may. */
-  readonly permissions?: (request: StartRequest) => Promise<WorkerPermissions>;
 }
 
-/** Permissions of a worker, as Deno takes them; what is left out is not granted. */
-export type WorkerPermissions = Readonly<Record<string, boolean | readonly string[]>>;
-
-/** Workers that may do all that the program may. */
-export const PLAIN: WorkerKind = {
+/** Workers of the program's own. */
+const PLAIN: WorkerKind = {
   module: new URL("./entry.ts", import.meta.url),
   more: () => ({ value: undefined, transfer: [] }),
 };
@@ -53,7 +47,7 @@ export function openWorkers(kind = PLAIN): OpenTransport {
 class WorkerIsolate implements RemoteIsolate {
   readonly ended: Promise<void>;
   readonly #gone = Promise.withResolvers<string>();
-  #worker: Worker | undefined;
+  readonly #worker: Worker;
   readonly #pulse = new Pulse();
   /** Name of the lock that the worker holds. */
   readonly #lock = `${PROGRAM} ${crypto.randomUUID()}`;
@@ -74,11 +68,10 @@ class WorkerIsolate implements RemoteIsolate {
    * @throws {DOMException} when the first frame cannot be cloned.
    */
   constructor(
-    request: StartRequest,
+    { isolate, boot, transfer, receive }: StartRequest,
     channels: Set<PortChannel>,
     kind: WorkerKind,
   ) {
-    const { boot, transfer, receive } = request;
     const { port1, port2 } = new MessageChannel();
     this.#channel = new PortChannel(port1, receive);
     this.#channels = channels;
@@ -91,21 +84,15 @@ class WorkerIsolate implements RemoteIsolate {
     }
     this.#channel.listen();
     channels.add(this.#channel);
-    if (!kind.permissions) this.#begin(kind, request);
-    else {
-      kind.permissions(request).then(
-        (permissions) => this.#isEnding || this.#begin(kind, request, permissions),
-        (error) => {
-          this.#lastError = messageOf(error);
-          this.#end();
-        },
-      );
-    }
+    this.#worker = new Worker(kind.module, { type: "module", name: this.#lock });
+    this.#worker.onmessage = () => this.#ready(kind.more(isolate));
+    this.#worker.onerror = (event) => {
+      // Or the root would end as well.
+      event.preventDefault();
+      this.#lastError = event.message;
+      if (this.#far) this.#end();
+    };
     this.ended = this.#awaitEnd();
-  }
-
-  hasBegun(): boolean {
-    return this.#worker !== undefined;
   }
 
   get gone(): Promise<string> {
@@ -132,26 +119,6 @@ class WorkerIsolate implements RemoteIsolate {
     this.#abandoned.abort();
   }
 
-  #begin(
-    { module, more }: WorkerKind,
-    request: StartRequest,
-    permissions?: WorkerPermissions,
-  ): void {
-    const options = { type: "module", name: this.#lock } as const;
-    // The types that come with Deno lack what is unstable.
-    this.#worker = new Worker(
-      typeof module === "function" ? module(request) : module,
-      permissions ? { ...options, ...{ deno: { permissions } } } : options,
-    );
-    this.#worker.onmessage = () => this.#ready(more(request.isolate));
-    this.#worker.onerror = (event) => {
-      // Or the root would end as well.
-      event.preventDefault();
-      this.#lastError = event.message;
-      if (this.#far) this.#end();
-    };
-  }
-
   async #awaitEnd(): Promise<void> {
     if (!await this.#locked.promise) return;
     const { signal } = this.#abandoned;
@@ -163,7 +130,7 @@ class WorkerIsolate implements RemoteIsolate {
   async #end(): Promise<void> {
     if (this.#isEnding) return;
     this.#isEnding = true;
-    this.#worker?.terminate();
+    this.#worker.terminate();
     await this.#channel.settle();
     this.#channels.delete(this.#channel);
     this.#channel.close();
@@ -178,7 +145,7 @@ class WorkerIsolate implements RemoteIsolate {
     if (!this.#far) return;
     this.#locked.resolve(true);
     const orders: WorkerOrders = { root: this.#far, pulse: this.#pulse.buffer, more: value };
-    this.#worker!.postMessage(orders, [this.#far, ...transfer]);
+    this.#worker.postMessage(orders, [this.#far, ...transfer]);
     this.#far = undefined;
   }
 }

@@ -49,11 +49,6 @@ const SPAWNS = [
   [{ isolate: "process", memoryLimitMb: 0.5 }, /RangeError: .* integer, received 0\.5$/],
   [{ isolate: "local", memoryLimitMb: 8 }, /TypeError: .*only a process must have a/],
   [{ isolate: "worker", memoryLimitMb: 8 }, /TypeError: .*only a process must have a/],
-  [{ stepLimitMs: 0 }, /RangeError: .*stepLimitMs must be a positive number, received 0$/],
-  [
-    { isolate: "local", stepLimitMs: 1 },
-    /TypeError: .*only the actor of a package must have a stepLimitMs$/,
-  ],
   [{ transfer: [undefined] }, /TypeError: Cannot spawn "x": transfer must be an array of/],
   [{ init: () => {} }, /TypeError: Cannot spawn "x": init must be structured-cloneable/],
   [{ init: throwing("x") }, /TypeError: .*: init must be structured-cloneable.*mine/],

@@ -22,10 +22,6 @@ export interface Place {
   readonly isolate: PlaceName;
   /** What a system needs to know to put actors there. */
   readonly transport?: Transport;
-  /** Makes of a system one that puts actors there in another way. */
-  readonly through?: (system: System) => System;
-  /** Tests that cannot hold there, and why. */
-  readonly except?: Readonly<Record<string, string>>;
 }
 
 /** What a test gets. */
@@ -52,20 +48,14 @@ export type Test = (given: Given) => Promise<void>;
 /** Tests by what they say. */
 export type Suite = Readonly<Record<string, Test>>;
 
-/** A test for each case. */
-export function each<const T>(cases: readonly T[], make: (one: T) => [string, Test]): Suite {
-  return Object.fromEntries(cases.map(make));
-}
-
 /** Registers a suite for a place. */
 export function register(place: Place, suite: Suite): void {
-  const { isolate, transport, through = (system) => system, except = {} } = place;
+  const { isolate, transport } = place;
   const options = transport ? { transport } : {};
   for (const [name, test] of Object.entries(suite)) {
-    if (Object.hasOwn(except, name)) continue;
     Deno.test(
       `${isolate}: ${name}`,
-      () => withSystem(options, (system) => test(givenOf(through(system), isolate, options))),
+      () => withSystem(options, (system) => test(givenOf(system, isolate, options))),
     );
   }
 }

@@ -16,11 +16,11 @@ import {
 import { loadMpi } from "../../../../actors/runtime/transports/mpi/library/load_mpi.ts";
 import {
   type LinkParts,
-  openOutgoing,
+  Outgoing,
   receiveParcels,
 } from "../../../../actors/runtime/transports/mpi/link.ts";
-import { isFirstOfHost, launchedBy } from "../../../../actors/runtime/transports/mpi/mpi_abi.ts";
-import { openProgress } from "../../../../actors/runtime/transports/mpi/progress.ts";
+import { isFirstOfHost, launchedRanks } from "../../../../actors/runtime/transports/mpi/mpi_abi.ts";
+import { Progress } from "../../../../actors/runtime/transports/mpi/progress.ts";
 
 const SECRET = Uint8Array.from({ length: SECRET_BYTES }, (_, i) => i + 1);
 
@@ -164,9 +164,9 @@ Deno.test("parcels arrive whole and in order, and both ends agree on the buffers
   const near = await Deno.connect({ hostname: "127.0.0.1", port: listener.addr.port });
   using far = await accepted;
   const failed = Promise.withResolvers<never>(), mpi = fakeMpi();
-  const progress = openProgress(mpi, failed.reject), got: unknown[] = [];
+  const progress = new Progress(mpi, failed.reject), got: unknown[] = [];
   const parts: LinkParts = { mpi, progress };
-  const outgoing = openOutgoing(parts, 1, Promise.resolve(near), failed.reject);
+  const outgoing = new Outgoing(parts, 1, Promise.resolve(near), failed.reject);
   const received = receiveParcels(parts, 1, 0, far, (parcel) => got.push(summaryOf(parcel)));
   let value = 0;
   const parcels = PARCELS.map((sizes, nth) => ({
@@ -266,7 +266,7 @@ Deno.test("a file that is no library of MPI is refused with the package that has
 
 Deno.test("a rank reads its number from the variables of its launcher, also within a job of Slurm", () => {
   const slurm = { SLURM_PROCID: "3", SLURM_STEP_NUM_TASKS: "8" };
-  const of = (env: Record<string, string>) => launchedBy((name) => env[name]);
+  const of = (env: Record<string, string>) => launchedRanks((name) => env[name]);
   const openmpi = { OMPI_COMM_WORLD_RANK: "1", OMPI_COMM_WORLD_SIZE: "2" };
   assert.deepEqual(of(slurm), { abi: "mpich", rank: 3, size: 8 });
   assert.deepEqual(of({ ...slurm, PMIX_RANK: "3" }), { abi: "openmpi", rank: 3, size: 8 });

@@ -75,9 +75,11 @@ mpiTest(
 );
 
 const OPEN = import.meta.resolve("../../../../actors/runtime/transports/mpi/job.ts");
+const ABI = import.meta.resolve("../../../../actors/runtime/transports/mpi/mpi_abi.ts");
 
 /** A rank that joins its job; rank 1 ends before. */
-const JOIN = `import { launchedRanks, openJob } from "${OPEN}";
+const JOIN = `import { openJob } from "${OPEN}";
+import { launchedRanks } from "${ABI}";
 if (launchedRanks().rank === 1) Deno.exit(3);
 await openJob({ joinMs: 1000 }).then(() => console.log("joined"), (error) => {
   console.error(error.message);

@@ -50,36 +50,58 @@ interface Column {
 /** What a rank tells the others of a group: how many sums it has begun, and the lengths of some. */
 type Begun = readonly [begun: number, lengths: Readonly<Record<number, number>>];
 
-/** The sums of a rank. */
-export interface ColumnSums {
-  /** Begins anew with these groups; every rank calls it. What is given from now on is for them. */
-  open(groups: readonly GroupRanks[]): Promise<void>;
-  /** Takes the array of a member that lives here; `take` gets the sums. */
-  add(addend: Addend, take: Take): void;
-  /** Ends all that is under way; every rank calls it. */
-  close(): Promise<void>;
-}
-
-/** Opens it, without groups. */
-export function openColumnSums(mpi: Mpi, progress: Progress): ColumnSums {
-  let columns = new Map<number, Column>();
+/** The sums of a rank, which begins without groups. */
+export class ColumnSums {
+  readonly #mpi: Mpi;
+  readonly #progress: Progress;
+  #columns = new Map<number, Column>();
   /** What has been given to groups that are not open. */
-  let early: [Addend, Take][] | undefined = [];
-  let isOpen = Promise.resolve();
-  const begin = (column: Column, values: Addend["values"], take: Take) => {
+  #early: [Addend, Take][] | undefined = [];
+  #isOpen = Promise.resolve();
+
+  /** @param mpi MPI, of this thread alone. */
+  constructor(mpi: Mpi, progress: Progress) {
+    this.#mpi = mpi;
+    this.#progress = progress;
+  }
+
+  /** Begins anew with these groups; every rank calls it. What is given from now on is for them. */
+  open(groups: readonly GroupRanks[]): Promise<void> {
+    const given: [Addend, Take][] = this.#early = [];
+    return this.#isOpen = this.#isOpen.then(async () => {
+      await this.#level();
+      this.#columns = divide(this.#mpi, groups);
+      if (this.#early === given) this.#early = undefined;
+      for (const one of given) this.#addHere(...one);
+    });
+  }
+
+  /** Takes the array of a member that lives here; `take` gets the sums. */
+  add(addend: Addend, take: Take): void {
+    if (this.#early) this.#early.push([addend, take]);
+    else this.#addHere(addend, take);
+  }
+
+  /** Ends all that is under way; every rank calls it. */
+  close(): Promise<void> {
+    return this.#isOpen.then(() => this.#level());
+  }
+
+  #begin(column: Column, values: Addend["values"], take: Take): void {
     const { communicator, underWay } = column, nth = column.begun++;
     if (!communicator) return take(values);
-    const ended = progress.end(mpi.allReduce(values, communicator)).then(() => {
+    const ended = this.#progress.end(this.#mpi.allReduce(values, communicator)).then(() => {
       underWay.delete(nth);
       take(values);
     });
     underWay.set(nth, { length: values.length, ended });
-  };
-  const addHere = ({ group, member, values }: Addend, take: Take) => {
-    const column = columns.get(group), own = column?.given.get(member);
+  }
+
+  #addHere({ group, member, values }: Addend, take: Take): void {
+    const column = this.#columns.get(group), own = column?.given.get(member);
     if (!column || !own) {
       throw new RangeError(
-        `Cannot add: member ${member} of group ${group} must live on rank ${mpi.rank}`,
+        `Cannot add: member ${member} of group ${group} must live on rank ${this.#mpi.rank}`,
       );
     }
     own.push({ values, take });
@@ -87,14 +109,16 @@ export function openColumnSums(mpi: Mpi, progress: Progress): ColumnSums {
     if (all.some((one) => one.length === 0)) return;
     const [first, ...others] = all.map((one) => one.shift()!);
     for (const { values } of others) addInto(first!.values, values);
-    begin(column, first!.values, (sums) => {
+    this.#begin(column, first!.values, (sums) => {
       for (const { take } of others) take(sums.slice());
       first!.take(sums);
     });
-  };
+  }
+
   /** Has all ranks begin what one has begun, and waits for its end. */
-  const level = async () => {
-    await progress.end(mpi.barrier());
+  async #level(): Promise<void> {
+    const mpi = this.#mpi, columns = this.#columns;
+    await this.#progress.end(mpi.barrier());
     const own = [...columns].map(([group, { begun, underWay }]): [number, Begun] => [
       group,
       [begun, Object.fromEntries([...underWay].map(([nth, { length }]) => [nth, length]))],
@@ -105,28 +129,14 @@ export function openColumnSums(mpi: Mpi, progress: Progress): ColumnSums {
       const most = Math.max(...others.map(([begun]) => begun));
       while (column.begun < most) {
         const length = others.map(([, lengths]) => lengths[column.begun]).find((one) => one)!;
-        begin(column, new Float32Array(length), () => {});
+        this.#begin(column, new Float32Array(length), () => {});
       }
     }
     const left = [...columns.values()].flatMap(({ underWay }) => [...underWay.values()]);
     await Promise.all(left.map(({ ended }) => ended));
     for (const { communicator } of columns.values()) if (communicator) mpi.free(communicator);
-    columns = new Map();
-  };
-  const openNow = async (groups: readonly GroupRanks[], given: [Addend, Take][]) => {
-    await level();
-    columns = divide(mpi, groups);
-    if (early === given) early = undefined;
-    for (const one of given) addHere(...one);
-  };
-  return {
-    open(groups) {
-      const given: [Addend, Take][] = early = [];
-      return isOpen = isOpen.then(() => openNow(groups, given));
-    },
-    add: (addend, take) => early ? void early.push([addend, take]) : addHere(addend, take),
-    close: () => isOpen.then(level),
-  };
+    this.#columns = new Map();
+  }
 }
 
 /** The groups of this rank, with their communicators; every rank calls it. */

@@ -12,6 +12,7 @@
 
 import { deadline } from "@std/async/deadline";
 import { delay } from "@std/async/delay";
+import { readAll, writeAll } from "../../stream/stream.ts";
 
 /** Bytes of the word that a guest says, and of the one that the door answers with. */
 const WORD_BYTES = 32;
@@ -130,17 +131,3 @@ export async function ringAt(
 /** Whether bytes begin with a word. No early end: its time must not tell how much of a guess is right. */
 const isSame = (bytes: Uint8Array, word: Uint8Array) =>
   word.reduce((sum, byte, i) => sum | (byte ^ bytes[i]!), 0) === 0;
-
-async function readAll(conn: Deno.Conn, byteLength: number): Promise<Uint8Array<ArrayBuffer>> {
-  const bytes = new Uint8Array(byteLength);
-  for (let at = 0; at < byteLength;) {
-    const count = await conn.read(bytes.subarray(at));
-    if (count === null) throw new Error("the connection was closed");
-    at += count;
-  }
-  return bytes;
-}
-
-async function writeAll(conn: Deno.Conn, bytes: Uint8Array): Promise<void> {
-  for (let at = 0; at < bytes.length;) at += await conn.write(bytes.subarray(at));
-}

@@ -15,14 +15,6 @@ import { doorAddresses, type RankNetworks } from "./networks.ts";
 const MAX_RINGS = 5;
 const WAIT_MS = 200;
 
-/** The doors of a job. */
-export interface Doors {
-  /** Rings at the door of a rank. @throws {Error} when it is not let in. */
-  connect(rank: number): Promise<Deno.TcpConn>;
-  /** Nobody is let in any more. */
-  close(): void;
-}
-
 /**
  * Opens the door of this rank; every rank does.
  *
@@ -33,7 +25,7 @@ export function exchangeDoors(
   mpi: Pick<Mpi, "rank" | "gather">,
   networks: RankNetworks,
   ring: (conn: Deno.TcpConn, rank: number) => void,
-): Doors {
+) {
   const hostname = doorAddresses(gatherValues(mpi, networks))[mpi.rank]!;
   const door = openDoor(hostname, ring);
   const addresses = gatherValues(mpi, door.address);
@@ -42,7 +34,8 @@ export function exchangeDoors(
   const secret = mpi.gather(own).slice(0, SECRET_BYTES);
   door.admit(mpi.rank, secret);
   return {
-    async connect(rank) {
+    /** Rings at the door of a rank. @throws {Error} when it is not let in. */
+    async connect(rank: number): Promise<Deno.TcpConn> {
       const address = addresses[rank]!;
       for (let rings = 1;; rings++) {
         try {
@@ -53,6 +46,7 @@ export function exchangeDoors(
         }
       }
     },
+    /** Nobody is let in any more. */
     close: door.close,
   };
 }

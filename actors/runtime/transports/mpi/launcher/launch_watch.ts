@@ -15,21 +15,18 @@ export const LAUNCH_VARIABLE = "TROUPE_LAUNCH";
 export const launchName = (): string | undefined => Deno.env.get(LAUNCH_VARIABLE);
 
 /** The bond of a rank. */
-export interface LaunchWatch {
-  /** Where the rank stands from now on. */
-  tell(phase: Phase): void;
-  /** MPI is closed: what the rank does from now on, and for how long, is its own. */
-  close(): void;
-}
+export type LaunchWatch = NonNullable<ReturnType<typeof watchLaunch>>;
 
 /** Binds a rank to its launch, if it belongs to one; in a thread that no other can hold up. */
-export function watchLaunch(rank: number): LaunchWatch | undefined {
+export function watchLaunch(rank: number) {
   if (launchName() === undefined) return undefined;
   const worker = new Worker(new URL("./watch_entry.ts", import.meta.url), { type: "module" });
   const tell = (orders: WatchOrders) => worker.postMessage(orders);
   tell({ rank, phase: "joining" });
   return {
-    tell: (phase) => tell({ rank, phase }),
+    /** Where the rank stands from now on. */
+    tell: (phase: Phase) => tell({ rank, phase }),
+    /** MPI is closed: what the rank does from now on, and for how long, is its own. */
     close() {
       worker.terminate();
       writeSign({ rank, phase: "left" });

@@ -1,0 +1,511 @@
+/**
+ * The host of a package's actor: an actor of the program that hands each message to the sandbox, and
+ * carries out the calls that the package may make.
+ *
+ * [Note: numbered addresses] The package never has an address. It has numbers of the addresses in its
+ * init, messages and answers. Another number ends it, so it cannot reach other actors, and a record
+ * that looks like an address does not leave the sandbox. The sandbox sends one frame of bounded size
+ * for each frame that it gets, so it cannot flood its host; and the number of its messages in the
+ * mailboxes of others is bounded, so it cannot flood them.
+ *
+ * @module
+ */
+
+import { keyOf } from "../runtime/actor/actor.ts";
+import { handlersOf } from "../runtime/actor/methods.ts";
+import type { Context, Reply } from "../runtime/context_api.ts";
+import { describeFailure } from "../runtime/failure.ts";
+import { type Handlers, OTHERS } from "../runtime/handlers.ts";
+import { isMessage, isRef, kindOf } from "../runtime/messages.ts";
+import type { ActorRef, ActorSpec, Message } from "../runtime/types.ts";
+import { inOneLine } from "../runtime/world/escape.ts";
+import {
+  type Check,
+  checkDefinition,
+  DEPTH_MAX,
+  openHandlers,
+  type Permissions,
+  REF,
+  type Schemas,
+  validate,
+  validateMessages,
+  VALUES_MAX,
+} from "./define.ts";
+import type { Answer, Call, HostFrame, Turn } from "./guest.ts";
+import { describe, errorOf } from "./inspect.ts";
+import { checkIntegrity, hashModule, type Lock } from "./modules.ts";
+import { grantsOf, type Port, type SandboxModule, start } from "./start.ts";
+
+/** Default of {@linkcode SandboxOptions.stepLimitMs}. */
+export const STEP_LIMIT_MS = 60_000;
+
+/** Options of {@linkcode packageActor}. */
+export interface SandboxOptions {
+  /** Specifier of its module: `jsr:@you/actor@1`, `npm:you-actor@1`, or an absolute URL. */
+  readonly from: string;
+  /** Name of the exported definition. Default `actor`. */
+  readonly export?: string;
+  /** Version of the protocol that the program speaks. Default: any. */
+  readonly protocol?: number;
+  /** Hash that its modules must have before one of them runs: see {@linkcode hashModule}. Default:
+   * any. */
+  readonly integrity?: string;
+  /** Versions of its imports, as {@linkcode hashModule} gave them with that hash. Default: the newest
+   * ones. */
+  readonly lock?: Lock;
+  /** Permissions of its process. Default: none. `inherit`: it is trusted as the program's own code, and
+   * runs without a sandbox in the isolate where it is spawned. */
+  readonly permissions?: Permissions | "inherit";
+  /** Messages that it may send to others, by type, with the schema of each. Default: none; it may
+   * answer, and send to itself. */
+  readonly sends?: Schemas;
+  /** Schemas of its answers, by the type of the question. Default: any answer. */
+  readonly answers?: Schemas;
+  /** Longest time that it may compute for a message, or between two answers that it waits for, in
+   * milliseconds. Default {@linkcode STEP_LIMIT_MS}. */
+  readonly stepLimitMs?: number;
+  /** Default `process`. A `worker` costs less and holds less: its memory has no limit, an endless loop
+   * keeps a core until the program ends, and it can print. The program must be started with
+   * `--unstable-worker-options --cached-only --frozen`. */
+  readonly isolate?: "process" | "worker";
+}
+
+/** Options of the host, with their defaults. */
+export interface HostOptions
+  extends SandboxModule, Pick<SandboxOptions, "protocol" | "sends" | "answers"> {
+  readonly export: string;
+  readonly stepLimitMs: number;
+}
+
+/**
+ * Returns the spec of a package's actor, to be spawned like any other.
+ *
+ * @throws {TypeError} when an option is of another kind than it must be.
+ * @throws {RangeError} when an option is out of its bounds.
+ * @throws {Deno.errors.NotCapable} when a permission is granted that the program lacks.
+ *
+ * @example
+ * ```ts
+ * import { type Ask, createSystem, packageActor } from "@troupe/troupe/actors";
+ * import assert from "node:assert/strict";
+ *
+ * const code = `export const actor = { name: "double", protocol: 1, messages: { Double: {} },
+ *   create: (ctx) => ({ Double: ({ n }) => ctx.reply(2 * n) }) };`;
+ * const from = `data:text/javascript,${encodeURIComponent(code)}`;
+ * type Double = { type: "Double"; n: number } & Ask<number>;
+ *
+ * await using system = createSystem();
+ * const double = system.spawn(packageActor<undefined, Double>({ from }), undefined, { id: "double" });
+ * assert.equal(await system.ask(double, { type: "Double", n: 21 }), 42);
+ * ```
+ *
+ * @typeParam Init argument of the factory.
+ * @typeParam M messages that the actor handles.
+ */
+export function packageActor<Init = never, M extends Message = never>(
+  options: SandboxOptions,
+): ActorSpec<Init, M> {
+  const { from, export: name = "actor", permissions = {}, ...rest } = options;
+  const { sends = {}, answers = {}, stepLimitMs = STEP_LIMIT_MS, isolate = "process" } = options;
+  const cannot = `Cannot use "${name}" of ${from}`;
+  if (!URL.canParse(from)) {
+    throw new TypeError(`${cannot}: from must be a specifier or an absolute URL`);
+  }
+  if (!(Number.isFinite(stepLimitMs) && stepLimitMs > 0)) {
+    throw new RangeError(
+      `${cannot}: stepLimitMs must be a positive number, received ${String(stepLimitMs)}`,
+    );
+  }
+  if (isolate !== "process" && isolate !== "worker") {
+    throw new RangeError(`${cannot}: isolate must be process or worker, received ${isolate}`);
+  }
+  const isTrusted = permissions === "inherit";
+  if (!isTrusted && (typeof permissions !== "object" || permissions === null)) {
+    const received = kindOf(permissions);
+    throw new TypeError(
+      `${cannot}: its permissions must be a record, or "inherit", received ${received}`,
+    );
+  }
+  for (const schemas of [sends, answers]) validateMessages(cannot, name, schemas);
+  const grants = grantsOf(cannot, isTrusted ? {} : permissions);
+  const argument: HostOptions = { ...rest, from, export: name, grants, stepLimitMs, isolate };
+  return { module: import.meta.url, export: isTrusted ? "trusted" : "host", argument };
+}
+
+/** Makes the actor of a package that is trusted, in the isolate of the program. */
+export async function trusted(
+  ctx: Context<Message>,
+  init: unknown,
+  { from, integrity, lock, export: name, protocol }: HostOptions,
+): Promise<Handlers<Message>> {
+  const cannot = `Cannot use "${name}" of ${from}`;
+  if (integrity !== undefined) {
+    checkIntegrity(from, integrity, (await hashModule(from, { lock })).integrity);
+  }
+  const { [name]: definition } = await import(from) as Record<string, unknown>;
+  checkDefinition(cannot, definition);
+  checkProtocol(cannot, protocol, definition.protocol);
+  const made = handlersOf(ctx.self.id, name, await definition.create(ctx, init));
+  const { check, handle } = openHandlers(cannot, definition, made);
+  return {
+    [OTHERS](message: Message) {
+      const why = check(message);
+      return why === undefined ? handle(message) : ctx.refuse(why);
+    },
+  };
+}
+
+function checkProtocol(cannot: string, wanted: number | undefined, received: number): void {
+  if (wanted === undefined || received === wanted) return;
+  throw new RangeError(`${cannot}: its protocol must be version ${wanted}, received ${received}`);
+}
+
+/** Makes the host of a package's actor. */
+export async function host(
+  ctx: Context<Message>,
+  init: unknown,
+  options: HostOptions,
+): Promise<Handlers<Message>> {
+  const actor = new Host(ctx, options, () => start(ctx.self.id, options));
+  await actor.begin(init);
+  return { [OTHERS]: (message: Message) => actor.handle(message) };
+}
+
+/** Limit of the waiting messages of a package, in all mailboxes together, and of their bytes. */
+const WAITING_MAX = 65_536;
+const WAITING_BYTES_MAX = 2 ** 28;
+
+/** Actors that a package may know, and answers that it may owe. */
+const KNOWN_MAX = 100_000;
+
+/** Milliseconds that the end of an actor waits for that of its process. */
+const CLOSE_MS = 5000;
+
+/** Begins the types of messages between runtime and host. A package sends none of them. */
+const OWN = "~";
+
+/** A message of the host to itself: a message to `to` was handled, all of them end with `to`, or a
+ * timer of the package has fired. */
+interface Own extends Message {
+  readonly type: "~handled" | "~down" | "~timer";
+  readonly to: string;
+  readonly bytes?: number;
+  /** Of the timer. */
+  readonly message?: Message;
+}
+
+/** The sandbox, as its host needs it. */
+export type Sandbox = Pick<Port, "exchange" | "close">;
+
+/** Messages of a package that wait at one actor, or timers of one key. */
+interface Account {
+  count: number;
+  bytes: number;
+}
+
+/** The state of a host. */
+export class Host {
+  readonly #ctx: Context<Message>;
+  readonly #options: HostOptions;
+  readonly #open: () => Promise<Sandbox>;
+  readonly #maySend: Check<Message>;
+  readonly #answers: ReadonlyMap<string, Check<unknown>>;
+  #opening: Promise<Sandbox> | undefined;
+  /** Actors by their numbers in the sandbox; the first is the actor itself. */
+  readonly #refs: ActorRef<Message>[] = [];
+  readonly #numbers = new Map<string, number>();
+  /** Questions to be answered later, by the number of their message. */
+  readonly #owed = new Map<number, { readonly type: string; readonly reply: Reply }>();
+  readonly #watched = new Set<string>();
+  readonly #accounts = new Map<string, Account>();
+  readonly #waiting: Account = { count: 0, bytes: 0 };
+  #messages = 0;
+
+  /** @param open starts the sandbox. */
+  constructor(ctx: Context<Message>, options: HostOptions, open: () => Promise<Sandbox>) {
+    const { from, export: name, sends = {}, answers = {} } = options;
+    const cannot = `Cannot use "${name}" of ${from}`, { id } = ctx.self;
+    this.#ctx = ctx;
+    this.#options = options;
+    this.#open = open;
+    this.#maySend = validateMessages(cannot, id, sends);
+    this.#answers = new Map(
+      Object.entries(answers).map(([type, schema]) => [type, validate(cannot, id, schema)]),
+    );
+    ctx.defer(() => this.#close());
+  }
+
+  /** Starts the sandbox and makes the actor. */
+  async begin(init: unknown): Promise<void> {
+    const { from, export: name, protocol, stepLimitMs } = this.#options;
+    const said = await this.#ctx.outside(async () => {
+      this.#opening = this.#open();
+      return await describe(await this.#opening, from, name, stepLimitMs);
+    });
+    checkProtocol(`Cannot use "${name}" of ${from}`, protocol, said.protocol);
+    const self = { ...this.#toPackage(this.#ctx.self) as object, id: this.#ctx.self.id };
+    const frame = { kind: "make", self, init: this.#toPackage(init), ...this.#world() } as const;
+    await this.#run(frame, { type: "init" }, -1);
+  }
+
+  /** Handles a message for the package, for the host, or of a timer. */
+  async handle(received: Message): Promise<void> {
+    const { type, to, bytes, message = received } = received.type.startsWith(OWN)
+      ? received as Own
+      : { type: "", to: "" };
+    if (type) this.#release(to, bytes);
+    if (type === "~down") this.#watched.delete(to);
+    if (type === "~down" || type === "~handled") return;
+    let copy: Message;
+    try {
+      copy = this.#toPackage(message) as Message;
+    } catch (error) {
+      return this.#ctx.refuse((error as Error).message);
+    }
+    const number = this.#messages++;
+    await this.#run({ kind: "message", number, message: copy, ...this.#world() }, message, number);
+  }
+
+  #world() {
+    return { now: this.#ctx.now(), seed: this.#ctx.random("package") };
+  }
+
+  /** Lets the package handle a frame, and carries out its calls until the message is handled. */
+  async #run(first: HostFrame, message: Message, number: number): Promise<void> {
+    const asks = new Map<number, Promise<readonly [number, Answer]>>();
+    for (let frame = first;;) {
+      const turn = await this.#exchange(frame);
+      if (typeof turn.refusal === "string") return this.#ctx.refuse(turn.refusal.slice(0, 300));
+      for (const call of turn.calls) this.#perform(call, message, number, asks);
+      if (turn.isOver === true) {
+        if (turn.isDeferred === true) this.#owe(number, message.type);
+        return;
+      }
+      if (asks.size === 0) throw broken("it must go on, or wait for an answer");
+      const [ask, answer] = await Promise.race(asks.values());
+      asks.delete(ask);
+      frame = { kind: "answer", ask, answer };
+    }
+  }
+
+  async #exchange(frame: HostFrame): Promise<Turn> {
+    const { stepLimitMs } = this.#options;
+    const turn = await this.#ctx.outside(async () =>
+      await (await this.#opening!).exchange(frame, stepLimitMs)
+    ) as Turn | null;
+    if (Array.isArray(turn?.calls) && turn.calls.length <= WAITING_MAX) return turn;
+    throw broken("its turn must be a list of calls");
+  }
+
+  #perform(
+    call: Call,
+    handled: Message,
+    number: number,
+    asks: Map<number, Promise<readonly [number, Answer]>>,
+  ): void {
+    const ctx = this.#ctx;
+    switch (call?.call) {
+      case "send": {
+        const { to, message, receipt } = this.#outgoing(call.to, call.message);
+        return ctx.send(to, message, { receipt });
+      }
+      case "ask": {
+        const ask = numberIn(call.ask), { timeoutMs } = call;
+        const limit = timeoutMs === undefined ? {} : { timeoutMs: numberIn(timeoutMs) };
+        if (asks.has(ask)) throw broken("it must number its questions");
+        const { to, message, receipt } = this.#outgoing(call.to, call.message);
+        const answer: Promise<unknown> = ctx.ask(to, message, { ...limit, receipt });
+        const end = answer.then((value) => ({ value: this.#toPackage(value) })).catch((error) => {
+          const { name, message } = describeFailure("", "throw", error).error;
+          return { error: { name, message } };
+        });
+        return void asks.set(ask, end.then((answer) => [ask, answer]));
+      }
+      case "reply": {
+        const of = numberIn(call.number), owed = of === number ? undefined : this.#owed.get(of);
+        if (!owed && of !== number) throw broken("it must answer what it owes, and once");
+        const { value } = fromPackage(call.value, this.#refs), { type } = owed ?? handled;
+        const why = this.#answers.get(type)?.(value);
+        if (why !== undefined) throw new TypeError(`Cannot answer "${type}": ${why}`);
+        this.#owed.delete(of);
+        return owed ? owed.reply(value) : ctx.reply(value);
+      }
+      case "after": {
+        const { message, bytes: held } = this.#message(call.message), key = textOf(call.key);
+        const to = key === undefined ? "timer" : `timer ${key}`, bytes = held + 2 * to.length;
+        const delayMs = numberIn(call.delayMs);
+        // It takes the place of another.
+        if (key !== undefined) this.#release(to);
+        this.#lend(to, bytes);
+        return ctx.after(delayMs, { type: "~timer", to, bytes, message } as Own, key);
+      }
+      case "fail":
+        throw errorOf(call.error);
+      default:
+        throw broken("its calls must be send, ask, reply, after or fail");
+    }
+  }
+
+  /** Checks a message to another actor, and counts it as waiting. */
+  #outgoing(number: unknown, given: unknown) {
+    const to = refOf(number, this.#refs), { message, bytes } = this.#message(given);
+    const why = to === this.#refs[0] ? undefined : this.#maySend(message);
+    if (why !== undefined) throw new TypeError(`Cannot send "${nameOf(message.type)}": ${why}`);
+    const key = keyOf(to);
+    if (!this.#watched.has(key)) this.#ctx.watch(to, () => ({ type: "~down", to: key }) as Own);
+    this.#watched.add(key);
+    this.#lend(key, bytes);
+    const receipt: Own = { type: "~handled", to: key, bytes };
+    return { to, message, receipt };
+  }
+
+  #message(given: unknown): { readonly message: Message; readonly bytes: number } {
+    const { value, bytes } = fromPackage(given, this.#refs);
+    if (isMessage(value) && !value.type.startsWith(OWN)) return { message: value, bytes };
+    throw broken(`its messages must be records with a type that does not begin with ${OWN}`);
+  }
+
+  #lend(to: string, bytes: number): void {
+    const { count, bytes: before } = this.#waiting;
+    if (count === WAITING_MAX || count > 0 && before + bytes > WAITING_BYTES_MAX) {
+      throw new RangeError(
+        `it must not flood others: at most ${WAITING_MAX} of its messages must wait, ` +
+          `of ${WAITING_BYTES_MAX} bytes together`,
+      );
+    }
+    const account = this.#accounts.get(to) ?? { count: 0, bytes: 0 };
+    this.#accounts.set(to, account);
+    for (const one of [account, this.#waiting]) {
+      one.count++;
+      one.bytes += bytes;
+    }
+  }
+
+  /** Counts one message as handled; without bytes, all messages to an actor. A receipt may come after
+   * the end of its receiver, and then releases nothing. */
+  #release(to: string, bytes?: number): void {
+    const account = this.#accounts.get(to);
+    if (!account) return;
+    const count = bytes === undefined ? account.count : 1;
+    const released = bytes === undefined || count === account.count ? account.bytes : bytes;
+    for (const one of [this.#waiting, account]) {
+      one.count -= count;
+      one.bytes -= released;
+    }
+    if (account.count === 0) this.#accounts.delete(to);
+  }
+
+  #owe(number: number, type: string): void {
+    if (this.#owed.size === KNOWN_MAX) {
+      throw new RangeError(`it must owe at most ${KNOWN_MAX} answers`);
+    }
+    this.#owed.set(number, { type, reply: this.#ctx.deferReply() });
+  }
+
+  /** Returns a value as the package gets it, and notes the actors in it. */
+  #toPackage(value: unknown): unknown {
+    return translate(value, (record) => {
+      if (!isRef(record)) return undefined;
+      const key = `${keyOf(record)} ${record.system}`, known = this.#numbers.get(key);
+      const number = known ?? this.#refs.length;
+      if (known === undefined) {
+        if (number === KNOWN_MAX) throw new RangeError(`it must know at most ${KNOWN_MAX} actors`);
+        this.#numbers.set(key, number);
+        this.#refs.push(record as ActorRef<never> as ActorRef<Message>);
+      }
+      return { [REF]: number };
+    }).value;
+  }
+
+  async #close(): Promise<void> {
+    // Its modules may still be fetched.
+    let timer;
+    const late = new Promise((resolve) => timer = setTimeout(resolve, CLOSE_MS));
+    await Promise.race([this.#opening?.then((sandbox) => sandbox.close()).catch(() => {}), late]);
+    clearTimeout(timer);
+  }
+}
+
+/** Returns a name that a package gave, as a report may show it. */
+const nameOf = (text: string): string => inOneLine(text.slice(0, 100));
+
+const textOf = (value: unknown): string | undefined =>
+  typeof value === "string" ? value : undefined;
+
+function numberIn(value: unknown): number {
+  if (typeof value === "number") return value;
+  throw broken(`it must give a number, received ${kindOf(value)}`);
+}
+
+/** Returns the error of a sandbox that does what its own code never does. */
+function broken(what: string): Error {
+  return new Error(`the sandbox broke its protocol: ${what}`);
+}
+
+type Values = Readonly<Record<string, unknown>>;
+
+function refOf(value: unknown, refs: readonly ActorRef<Message>[]): ActorRef<Message> {
+  const number = Object(value)[REF] as unknown;
+  const ref = Number.isSafeInteger(number) ? refs[number as number] : undefined;
+  if (ref) return ref;
+  throw broken(`its addresses must be among the ${refs.length} that it was given`);
+}
+
+/**
+ * Returns a value of a package with real addresses.
+ *
+ * @throws {Error} when it has a number that was not given, or what looks like an address.
+ */
+function fromPackage(value: unknown, refs: readonly ActorRef<Message>[]) {
+  return translate(value, (record) => {
+    if (Object.hasOwn(record, REF)) return refOf(record, refs);
+    if (!isRef(record)) return undefined;
+    throw broken("its messages must hold no addresses but its own numbers");
+  });
+}
+
+/**
+ * Returns a copy of a value, and about how many bytes it takes.
+ *
+ * @param replace returns what takes the place of a record; undefined: a copy of it.
+ * @throws {RangeError} when it has too many values, or is too deep: then it may have a circle.
+ * @throws {TypeError} when it holds what messages of packages do not.
+ */
+function translate(
+  value: unknown,
+  replace: (record: Values) => unknown,
+): { readonly value: unknown; readonly bytes: number } {
+  let left = VALUES_MAX, bytes = 0;
+  const many = (list: readonly unknown[] | Map<unknown, unknown> | Set<unknown>, depth: number) =>
+    Array.from(list as Iterable<unknown>, (one) => copy(one, depth + 1));
+  const copy = (value: unknown, depth: number): unknown => {
+    if (--left < 0) throw new RangeError(`it must have at most ${VALUES_MAX} values`);
+    if (depth > DEPTH_MAX) throw new RangeError(`it must be at most ${DEPTH_MAX} records deep`);
+    bytes += typeof value === "string" ? 2 * value.length : 8;
+    if (typeof value !== "object" || value === null) return value;
+    if (Array.isArray(value)) {
+      if (value.length > left) throw new RangeError(`it must have at most ${VALUES_MAX} values`);
+      return many(value, depth);
+    }
+    if (value instanceof Map) return new Map(many(value, depth) as [unknown, unknown][]);
+    if (value instanceof Set) return new Set(many(value, depth));
+    const name = Object.prototype.toString.call(value).slice("[object ".length, -1);
+    if (name === "Date") return value;
+    if (ArrayBuffer.isView(value) || name === "ArrayBuffer") {
+      const buffer = (value as ArrayBufferView).buffer ?? value;
+      if (!(buffer instanceof ArrayBuffer) || buffer.resizable) {
+        throw new TypeError("it must hold no shared or resizable buffer");
+      }
+      bytes += buffer.byteLength;
+      return value;
+    }
+    if (name !== "Object") throw new TypeError(`it must hold no ${name}`);
+    if (Object.hasOwn(value, "__proto__")) throw new TypeError('it must have no "__proto__"');
+    const entries = () =>
+      Object.fromEntries(
+        Object.entries(value).map(([key, one]) => [key, copy(one, depth + 1)]),
+      );
+    return replace(value as Values) ?? entries();
+  };
+  return { value: copy(value, 0), bytes };
+}

@@ -1,0 +1,524 @@
+/**
+ * The sandbox of a package's actor: a process, or a worker, with the granted permissions and no others.
+ * It sends a frame only in answer to one.
+ *
+ * @module
+ */
+
+import { join, resolve } from "node:path";
+import { pathToFileURL } from "node:url";
+import { messageOf } from "../runtime/failure.ts";
+import { endReason } from "../runtime/transports/process/end_reason.ts";
+import {
+  closeRendezvousFolder,
+  openRendezvousFolder,
+} from "../runtime/transports/process/rendezvous_folder.ts";
+import { type FrameSource, Outbox, receiveFrames } from "../runtime/transports/stream/stream.ts";
+import { inOneLine } from "../runtime/world/escape.ts";
+import type { Permissions } from "./define.ts";
+import {
+  checkIntegrity,
+  deno,
+  type HashedModule,
+  hashGraph,
+  hashModule,
+  hostOf,
+  importFlags,
+  kill,
+  type Lock,
+  NO_CONFIG,
+  NO_CONFIG_ENV,
+  type PackageFolder,
+  packageFolder,
+} from "./modules.ts";
+
+/** Bytes of one frame of the sandbox. */
+const FRAME_BYTES_MAX = 2 ** 27;
+
+/** Limit of the JavaScript heap of a process, in MiB. Buffers do not count. */
+const HEAP_MB = 512;
+
+/** Milliseconds between two checks of the time limit. */
+const LOOK_MS = 50;
+
+/** Milliseconds that a process may take to start, before code of the package runs. */
+const BEGIN_MS = 60_000;
+
+/** The module that runs in the sandbox. */
+const GUEST = new URL("./guest.ts", import.meta.url).href;
+
+/** Kinds of permissions, with the field that names what one is about. */
+const KINDS = {
+  read: "path",
+  write: "path",
+  net: "host",
+  env: "variable",
+  run: "command",
+  ffi: "path",
+  sys: "kind",
+  import: "host",
+} as const;
+
+type Kind = keyof typeof KINDS;
+
+/** Granted permissions of each kind: all, or a list with absolute paths. */
+export type Grants = Readonly<Record<Kind, true | readonly string[]>>;
+
+/** A package, and how it is held. */
+export interface SandboxModule {
+  /** Specifier of the module. */
+  readonly from: string;
+  /** Hash that its modules must have; undefined: any. */
+  readonly integrity?: string | undefined;
+  /** Chosen versions of its imports; undefined: the newest ones. */
+  readonly lock?: Lock | undefined;
+  readonly grants: Grants;
+  readonly isolate: "process" | "worker";
+}
+
+/**
+ * Returns the permissions of a package's actor.
+ *
+ * @param cannot first words of an error.
+ * @throws {TypeError} when a kind is unknown, or not a list of strings.
+ * @throws {Deno.errors.NotCapable} when the program lacks one.
+ */
+export function grantsOf(cannot: string, permissions: Permissions): Grants {
+  for (const [name, value] of Object.entries(permissions)) {
+    if (!Object.hasOwn(KINDS, name)) {
+      const known = Object.keys(KINDS).join(", ");
+      throw new TypeError(`${cannot}: its permissions must be of ${known}, received ${name}`);
+    }
+    const isList = Array.isArray(value) && value.every((one) => typeof one === "string" && one);
+    if (value === undefined || typeof value === "boolean" || isList) continue;
+    throw new TypeError(
+      `${cannot}: its permission ${name} must be true, false or a list of strings`,
+    );
+  }
+  return Object.fromEntries(
+    Object.entries(KINDS).map(([kind, about]) => {
+      const value = permissions[kind as Kind] ?? false, texts = value === true ? [] : value || [];
+      const list = texts.map((text) => about === "path" ? resolve(text) : text);
+      for (const one of value === true ? [undefined] : list) {
+        const descriptor = { name: kind, ...one !== undefined && { [about]: one } };
+        const { state, partial } = Deno.permissions.querySync(
+          descriptor as Deno.PermissionDescriptor,
+        );
+        if (state === "granted" && partial !== true) continue;
+        const lack = one === undefined ? `${kind} as a whole` : `${kind} of ${one}`;
+        throw new Deno.errors.NotCapable(
+          `${cannot}: it must be granted no more than this program has, which lacks ${lack}`,
+        );
+      }
+      return [kind, value === true || list];
+    }),
+  ) as Grants;
+}
+
+/** A connection to a sandbox. */
+interface Link {
+  send(frame: unknown): void;
+  /** Ends it, however busy it is. */
+  end(): void;
+  /** Resolves with the cause when it has ended and nothing of it is left. */
+  readonly ended: Promise<string>;
+}
+
+/** A sandbox: it gets a frame and gives one back. */
+export class Port {
+  readonly #what: string;
+  readonly #link: Link;
+  #turn: PromiseWithResolvers<unknown> | undefined;
+  #why: string | undefined;
+
+  /**
+   * @param what name in reports.
+   * @param open opens the connection.
+   */
+  constructor(what: string, open: (receive: (frame: unknown) => void, fail: Fail) => Link) {
+    this.#what = what;
+    const fail = (why: string) => this.#end(`it broke the protocol: ${why}`);
+    this.#link = open((frame) => {
+      if (!this.#turn) return fail("it must not speak unless it is asked");
+      this.#turn.resolve(frame);
+      this.#turn = undefined;
+    }, fail);
+    this.#link.ended.then((cause) => this.#end(cause));
+  }
+
+  /**
+   * Sends a frame and returns the answer.
+   *
+   * [Note: a busy program] While the program itself is busy, or the machine asleep, an answer may wait
+   * to be read. So time is counted in turns of the event loop: each of them reads answers.
+   *
+   * @throws {Error} (as a rejection) with the reason when the sandbox has ended, or takes too long.
+   */
+  async exchange(frame: unknown, limitMs: number): Promise<unknown> {
+    const turn = this.#turn = Promise.withResolvers<unknown>();
+    if (this.#why === undefined) this.#link.send(frame);
+    else this.#end(this.#why);
+    const lookMs = Math.min(LOOK_MS, limitMs);
+    let leftMs = limitMs;
+    const timer = setInterval(() => {
+      if ((leftMs -= lookMs) <= 0) this.#end(`one step must take at most ${limitMs} ms`);
+    }, lookMs);
+    try {
+      return await turn.promise;
+    } finally {
+      clearInterval(timer);
+    }
+  }
+
+  /** Ends the sandbox; resolves when nothing of it is left. */
+  async close(): Promise<void> {
+    this.#end("it was ended");
+    await this.#link.ended;
+  }
+
+  #end(why: string): void {
+    this.#why ??= why;
+    this.#link.end();
+    this.#turn?.reject(new Error(`the ${this.#what} has ended: ${this.#why}`));
+    this.#turn = undefined;
+  }
+}
+
+type Fail = (why: string) => void;
+
+/**
+ * Fetches the modules of a package, checks them, and starts its sandbox; none of its code runs yet.
+ *
+ * @param id of the actor, for reports.
+ * @throws {TypeError} (as a rejection) when a module cannot be fetched, or a worker cannot be held.
+ * @throws {RangeError} (as a rejection) when the hash is another, or a file is not in its folder.
+ */
+export async function start(id: string, module: SandboxModule): Promise<Port> {
+  const { isolate, grants } = module, prepared = await preparedFor(module);
+  const own = {
+    ...grants,
+    read: both(grants.read, prepared.read),
+    import: both(grants.import, prepared.hosts),
+  };
+  const isClosed = grants.import !== true && grants.import.length === 0;
+  const box = { ...prepared, id, grants: own, isClosed };
+  const open = isolate === "worker" ? openWorker : openProcess;
+  const port = new Port(`${isolate} of "${id}"`, (...to) => open(box, ...to));
+  await port.exchange({ kind: "hello" }, BEGIN_MS);
+  return port;
+}
+
+/** Files and flags that a package needs. */
+interface Prepared {
+  readonly graph: HashedModule;
+  /** Files and hosts of its modules. */
+  readonly read: readonly string[];
+  readonly hosts: readonly string[];
+  /** Names to which its own configuration gives a meaning. */
+  readonly names: readonly string[];
+  readonly importMap: string;
+  readonly lock: string;
+  /** Folder of Deno's cache. */
+  readonly cache: string;
+}
+
+/** Packages that this program has fetched. */
+const packages = new Map<string, Promise<Prepared>>();
+
+async function preparedFor(module: SandboxModule): Promise<Prepared> {
+  const { from, integrity, lock } = module, key = JSON.stringify([from, integrity, lock]);
+  const known = await packages.get(key)?.catch(() => undefined);
+  // Its files may have changed since.
+  if (known && await hashGraph(known.graph).catch(() => "") === known.graph.integrity) return known;
+  const prepared = prepare(module);
+  packages.set(key, prepared);
+  return await prepared;
+}
+
+async function prepare({ from, integrity, lock }: SandboxModule): Promise<Prepared> {
+  const graph = await hashModule(from, { lock });
+  checkIntegrity(from, integrity, graph.integrity);
+  const own = await packageFolder(from), runtime = await packageFolder(GUEST);
+  const files = graph.modules.flatMap(({ specifier, local }) =>
+    specifier.startsWith("file:") ? local ?? [] : []
+  );
+  await checkFiles(from, own, files);
+  // Where this library is published, its modules import by no names.
+  const scopes = runtime && { [pathToFileURL(join(runtime.path, "/")).href]: runtime.imports };
+  const importMap = JSON.stringify({ imports: own?.imports ?? {}, scopes: scopes ?? {} });
+  const folder = openRendezvousFolder();
+  try {
+    const paths = writeFiles(folder, importMap, JSON.stringify(graph.lock));
+    await deno("load", from, ["cache", ...paths, "--frozen=false", ...importFlags(from), GUEST]);
+    const { denoDir } = JSON.parse(await deno("load", "--json", ["info", "--no-config"]));
+    return {
+      ...{ graph, read: files, importMap, cache: denoDir },
+      hosts: [...new Set(graph.modules.flatMap((one) => hostOf(one.specifier) ?? []))],
+      names: Object.keys(own?.imports ?? {}),
+      lock: Deno.readTextFileSync(join(folder, "deno.lock")),
+    };
+  } finally {
+    closeRendezvousFolder(folder);
+  }
+}
+
+/** Refuses files that are not in the folder of the package, also through a link. */
+async function checkFiles(
+  from: string,
+  folder: PackageFolder | undefined,
+  files: readonly string[],
+): Promise<void> {
+  for (const file of files) {
+    const real = await Deno.realPath(file);
+    if (folder && real.startsWith(join(folder.path, "/"))) continue;
+    const where = folder
+      ? `all that it imports must be in ${folder.path}`
+      : "it must import no file";
+    throw new RangeError(`Cannot load ${from}: ${where}, received ${real}`);
+  }
+}
+
+/** Writes the import map and the lock, and returns their flags. */
+function writeFiles(folder: string, importMap: string, lock: string): string[] {
+  const paths = ["imports.json", "deno.lock"].map((name) => join(folder, name)) as [string, string];
+  Deno.writeTextFileSync(paths[0], importMap);
+  Deno.writeTextFileSync(paths[1], lock);
+  return [...NO_CONFIG, `--import-map=${paths[0]}`, `--lock=${paths[1]}`];
+}
+
+/** A prepared package with its permissions. */
+interface Box extends Prepared {
+  readonly id: string;
+  readonly grants: Grants;
+  /** It imports from no hosts but those of its modules. */
+  readonly isClosed: boolean;
+}
+
+type Receive = (frame: unknown) => void;
+
+type Open = (box: Box, receive: Receive, fail: Fail) => Link;
+
+type Some = true | readonly string[];
+
+const both = (one: Some, other: readonly string[]): Some => one === true || [...one, ...other];
+
+/** Starts a process: frames go over its standard input and output. */
+const openProcess: Open = (box, receive, fail) => {
+  const folder = openRendezvousFolder();
+  let child: Deno.ChildProcess | undefined;
+  try {
+    child = commandOf(box, folder).spawn();
+    const keeper = Deno.build.os === "windows" ? undefined : keep(child.pid, folder);
+    const outbox = new Outbox(), writer = child.stdin.getWriter();
+    outbox.attach({
+      write: async (bytes) => (await writer.write(bytes), bytes.length),
+      closeWrite: () => writer.close(),
+      close: () => void writer.abort().catch(() => {}),
+    });
+    const output = child.stdout.getReader(), printed = child.stderr.getReader();
+    const over = [
+      receiveFrames(sourceOf(output), receive, FRAME_BYTES_MAX)
+        .catch((error) => fail(messageOf(error))),
+      showLines(printed, box.id),
+    ];
+    const live = async (child: Deno.ChildProcess) => {
+      const status = await child.status;
+      if (keeper) kill(keeper);
+      await keeper?.status;
+      await keeper?.stdin.close().catch(() => {});
+      // A process that it has started may hold the other ends.
+      const late = setTimeout(() => [output, printed].map(cancel), CLOSED_MS);
+      await Promise.all(over);
+      clearTimeout(late);
+      await Promise.all([output, printed].map(cancel));
+      outbox.close();
+      closeRendezvousFolder(folder);
+      return endReason(status);
+    };
+    return {
+      send: (frame) => outbox.post(frame),
+      end: () => kill(child!),
+      ended: live(child),
+    };
+  } catch (error) {
+    if (child) kill(child);
+    closeRendezvousFolder(folder);
+    throw error;
+  }
+};
+
+const cancel = (reader: ReadableStreamDefaultReader): Promise<void> =>
+  reader.cancel().catch(() => {});
+
+/** Milliseconds in which the output of a process that has ended must be read. */
+const CLOSED_MS = 1000;
+
+/** Returns the command of a process. */
+function commandOf(
+  { grants, isClosed, importMap, lock, cache }: Box,
+  folder: string,
+): Deno.Command {
+  const own = join(folder, "cache");
+  Deno.mkdirSync(own);
+  for (const { name } of Deno.readDirSync(cache)) {
+    // What belongs to a database is found beside it.
+    if (name === KEPT || /-(wal|shm)$/.test(name)) continue;
+    Deno.symlinkSync(join(cache, name), join(own, name));
+  }
+  Deno.writeTextFileSync(join(own, KEPT), "");
+  return new Deno.Command(Deno.execPath(), {
+    args: [
+      ...["run", ...writeFiles(folder, importMap, lock), "--no-prompt"],
+      // An actor that may import from elsewhere may import npm packages from there, too.
+      ...isClosed ? ["--cached-only", "--frozen"] : [],
+      ...grantFlags(grants),
+      `--v8-flags=--max-old-space-size=${HEAP_MB}`,
+      GUEST,
+    ],
+    clearEnv: true,
+    env: { ...environment(grants), DENO_DIR: own },
+    cwd: folder,
+    ...{ stdin: "piped", stdout: "piped", stderr: "piped" },
+  });
+}
+
+/** Deno's folder of `localStorage` and `caches`, which need no permission. In the cache of a sandbox it is
+ * a file, so they cannot be opened: they could fill the disk, or pass notes to other sandboxes. */
+const KEPT = "location_data";
+
+/** Returns the flags of permissions. In a flag, a comma begins another path: a package could name one
+ * of its files so that it is granted others. */
+function grantFlags(grants: Grants): string[] {
+  return Object.entries(grants).flatMap(([kind, list]) => {
+    if (list === true) return [`--allow-${kind}`];
+    const split = list.find((one) => one.includes(","));
+    if (split !== undefined) {
+      throw new RangeError(`Cannot grant ${kind}: it must have no comma, received ${split}`);
+    }
+    if (list.length > 0) return [`--allow-${kind}=${list.join()}`];
+    // By default, some hosts may be imported from.
+    return kind === "import" ? ["--deny-import"] : [];
+  });
+}
+
+/** Variables that Deno needs to find modules in its cache. */
+const CACHE_VARIABLES = ["HOME", "NPM_CONFIG_REGISTRY", "JSR_URL"];
+
+function environment({ env }: Grants): Record<string, string> {
+  const names = env === true ? Object.keys(Deno.env.toObject()) : [...CACHE_VARIABLES, ...env];
+  const values = names.flatMap((variable) => {
+    const { state } = Deno.permissions.querySync({ name: "env", variable });
+    const value = state === "granted" ? Deno.env.get(variable) : undefined;
+    return value === undefined ? [] : [[variable, value]];
+  });
+  return { ...Object.fromEntries(values), ...NO_CONFIG_ENV };
+}
+
+/**
+ * Starts the process that ends another, and removes its folder, when the program dies, whatever either
+ * is doing then: its standard input ends with the program. A process without permissions cannot do so
+ * itself in an endless loop.
+ */
+function keep(pid: number, folder: string): Deno.ChildProcess {
+  return new Deno.Command("sh", {
+    // Ctrl-C and the end of a terminal are no end of the program.
+    args: ["-c", 'trap "" INT HUP TERM; read -r end; kill -9 "$0"; rm -rf "$1"', `${pid}`, folder],
+    ...{ stdin: "piped", stdout: "null", stderr: "null" },
+  }).spawn();
+}
+
+function sourceOf(reader: ReadableStreamDefaultReader<Uint8Array>): FrameSource {
+  let rest: Uint8Array = new Uint8Array();
+  return {
+    async read(into) {
+      if (rest.length === 0) {
+        const { value } = await reader.read();
+        if (!value) return null;
+        rest = value;
+      }
+      const part = rest.subarray(0, into.length);
+      into.set(part);
+      rest = rest.subarray(part.length);
+      return part.length;
+    },
+  };
+}
+
+/** Characters of a printed line that are shown, and lines in a second. */
+const LINE_MAX = 1000;
+const LINES_MAX = 100;
+
+/** Shows on the standard error, with its id, a part of what a process prints. */
+export async function showLines(
+  from: ReadableStreamDefaultReader<Uint8Array>,
+  id: string,
+  write: (line: string) => void = writeLine,
+): Promise<void> {
+  const decoder = new TextDecoder();
+  let line = "", shown = 0, second = 0;
+  const show = () => {
+    const now = Math.floor(performance.now() / 1000);
+    if (now !== second) [shown, second] = [0, now];
+    if (++shown <= LINES_MAX) write(`[${inOneLine(id)}] ${inOneLine(line)}`);
+    else if (shown === LINES_MAX + 1) write(`[${inOneLine(id)}] … and more in this second`);
+    line = "";
+  };
+  for (;;) {
+    const { value } = await from.read().catch(() => ({ value: undefined }));
+    if (!value) break;
+    for (const [i, text] of decoder.decode(value, { stream: true }).split("\n").entries()) {
+      if (i > 0) show();
+      line = (line + text).slice(0, LINE_MAX);
+    }
+    // Leaves the program its time.
+    if (shown > LINES_MAX) await new Promise((resolve) => setTimeout(resolve, 20));
+  }
+  if (line) show();
+}
+
+function writeLine(line: string): void {
+  const bytes = new TextEncoder().encode(`${line}\n`);
+  for (let sent = 0; sent < bytes.length;) sent += Deno.stderr.writeSync(bytes.subarray(sent));
+}
+
+/**
+ * Starts a worker. It shares the process of the program: its memory has no limit, an endless loop keeps
+ * a core until the program ends, and it can print.
+ */
+const openWorker: Open = ({ graph, names, grants: permissions }, receive, fail) => {
+  const lack = lackOfWorkers();
+  const why = lack ?? (names.length > 0 ? `it must give no names a meaning: ${names}` : undefined);
+  if (why) throw new TypeError(`Cannot load ${graph.specifier} in a worker: ${why}`);
+  // Deno's types lack unstable options.
+  const worker = new Worker(
+    GUEST,
+    { type: "module", ...{ deno: { permissions } } } as WorkerOptions,
+  );
+  const ended = Promise.withResolvers<string>();
+  worker.onmessage = ({ data }) => receive(data);
+  worker.onerror = (event) => {
+    // Otherwise the program would end as well.
+    event.preventDefault();
+    fail(event.message);
+  };
+  return {
+    send: (frame) => worker.postMessage(frame),
+    end() {
+      worker.terminate();
+      ended.resolve("it was ended");
+    },
+    ended: ended.promise,
+  };
+};
+
+/** Returns why the workers of this program cannot be held: Deno ends a program that tries without the
+ * option, and a worker without permissions may import any npm package unless the program may not. */
+function lackOfWorkers(): string | undefined {
+  const flags = Deno.build.os !== "linux"
+    ? []
+    : Deno.readTextFileSync("/proc/self/cmdline").split("\0").slice(0, -1 - Deno.args.length);
+  const has = (...names: string[]) => names.some((name) => flags.includes(name));
+  const isFrozen = has("--cached-only") && has("--frozen", "--frozen=true", "--no-npm");
+  if (has("--unstable-worker-options") && isFrozen) return undefined;
+  return "the program must be started with --unstable-worker-options, --cached-only and --frozen";
+}

@@ -4,55 +4,170 @@
  * @module
  */
 
-export * from "./commit/all_reduce/mod.ts";
+export {
+  type GradientArray,
+  openReducer,
+  type ReduceAlgorithm,
+  type ReduceMessage,
+  type ReducePhase,
+  type Reducer,
+  type ReducerOptions,
+} from "./gradients/all_reduce.ts";
 export * from "./checkpoints/mod.ts";
-export type { SyncStrategy } from "./commit/eager_stages.ts";
-export * from "./commit/gradient_norm.ts";
-export * from "./commit/mean_loss.ts";
-export { areFinite } from "./commit/non_finite.ts";
-export * from "./foresight/mod.ts";
+export type { SyncStrategy } from "./gradients/sync.ts";
+export { clipFactor, gradientNorm, type GradientSquares, meanNorm } from "./gradients/commit.ts";
+export { meanLoss } from "./gradients/commit.ts";
+export { areFinite } from "./gradients/commit.ts";
+export * from "./planner/mod.ts";
 export type { StageState } from "../kernels/mod.ts";
-export * from "./run/engines/engine.ts";
-export { trainedTies, withoutAliases } from "./run/engines/tied_parameters.ts";
-export type { WorkerFault } from "./pipeline/worker/faults.ts";
-export * from "./pipeline/layout.ts";
-export * from "./pipeline/links/emulated_link.ts";
-export * from "./commit/loss_scale.ts";
-export * from "./run/memory/memory_plan.ts";
-export type { ActorBytes, RunMemory } from "./run/memory/run_memory.ts";
+export type { Engine, EngineOptions } from "./run/engine.ts";
+export type { ReduceChoice } from "./options/train_options.ts";
+export { trainedTies, withoutAliases } from "./run/engine.ts";
+export type { WorkerFault } from "./pipeline/worker_state.ts";
+export { copiesOf, pipesOf, type StageCopy } from "./pipeline/layout.ts";
+export {
+  type EmulatedLink,
+  type LinkMessage,
+  type LinkOptions,
+  openEmulatedLink,
+} from "./pipeline/links.ts";
+export {
+  firstLossScale,
+  type LossScale,
+  type LossScaleState,
+  nextLossScale,
+  SCALE_MAX,
+  SCALE_MIN,
+  SKIPS_MAX,
+} from "./gradients/commit.ts";
+export { limitedBytes, planWorkers, totalMemory, type WorkerMemory } from "./run/memory.ts";
+export type { ActorBytes, RunMemory } from "./run/memory.ts";
 export * from "./run/plan.ts";
-export type { CompileOptions } from "./run/compile_run.ts";
-export type { PolicyData } from "./pipeline/policy_data.ts";
-export * from "./pipeline/protocol.ts";
-export type { InFlightOptions } from "./pipeline/mailbox_bound.ts";
+export type { CompileOptions } from "./run/compile.ts";
+export type { PolicyData } from "./pipeline/step.ts";
+export {
+  type Answer,
+  type Fetch,
+  type PeerMessage,
+  PROTOCOL_VERSION,
+  type Stalled,
+  type SupervisorMessage,
+  type WorkerLost,
+  type WorkerMessage,
+  type WorkerReport,
+  type WriteOutcome,
+} from "./pipeline/protocol.ts";
+export type { InFlightOptions } from "./pipeline/supervisor_state.ts";
 export type { CompiledStages, CopyInit } from "./pipeline/stage_copies.ts";
-export type { CompiledRun } from "./run/compile_run.ts";
-export type { SupervisorInit } from "./pipeline/supervisor/supervisor_init.ts";
-export type { WorkerInit } from "./pipeline/worker/worker_init.ts";
-export type { ReduceOptions, TieEnd } from "./commit/copy_sync.ts";
-export * from "./pipeline/step.ts";
-export { sumMemory } from "./pipeline/sum_memory.ts";
-export * from "./pipeline/step_plan.ts";
-export * from "./pipeline/update_policy.ts";
-export * from "./run/recovery/recovery.ts";
-export type { RetryOptions } from "./run/recovery/retries.ts";
-export type { SnapshotPlace, Snapshots } from "./run/recovery/snapshots.ts";
-export * from "./parts/mod.ts";
-export * from "./registry/mod.ts";
-export * from "./rehearsal/mod.ts";
+export type { CompiledRun } from "./run/memory.ts";
+export type { SupervisorInit } from "./pipeline/supervisor_state.ts";
+export type { WorkerInit } from "./pipeline/worker_state.ts";
+export type { ReduceOptions, TieEnd } from "./gradients/sync.ts";
+export type { StepOutcome, StepRequest, TracedAction } from "./pipeline/step.ts";
+export { sumMemory } from "./pipeline/stage_copies.ts";
+export {
+  dropoutOf,
+  type MicroBatchShare,
+  openStepPlanner,
+  type PlanOptions,
+  shareMicroBatches,
+  shareStep,
+  type StepDropout,
+  type StepPlan,
+  type StepPlanner,
+  type StepShares,
+} from "./pipeline/step.ts";
+export { type LocalUpdates, UPDATE_POLICIES, type UpdatePolicy } from "./pipeline/step.ts";
+export {
+  type Kept,
+  openRecovering,
+  type RecoveringEngine,
+  type RecoveryOptions,
+} from "./run/recovery.ts";
+export type { RetryOptions } from "./run/recovery.ts";
+export type { Snapshots } from "./run/recovery.ts";
+export type { SnapshotPlace } from "./options/option.ts";
+export {
+  ADAMW_OPTIMIZER,
+  type BuiltModel,
+  type DataOptions,
+  type DataPart,
+  defineData,
+  defineModel,
+  defineOptimizer,
+  findPart,
+  type FoundPart,
+  GPT_MODEL,
+  type ImportedPart,
+  importPart,
+  MLP_MODEL,
+  MNIST_DATA,
+  MOBY_DICK_DATA,
+  type ModelOptions,
+  type ModelPart,
+  type OpenedData,
+  openTask,
+  type OptimizerPart,
+  type OptimizerSettings,
+  type PartTypes,
+  PIPELINE_SUPERVISOR,
+  PIPELINE_WORKER,
+  SGD_OPTIMIZER,
+  SOTU_DATA,
+  type Task,
+  type TaskOptions,
+  type Trained,
+} from "./registry/mod.ts";
+export {
+  builtInNames,
+  checkNewPart,
+  type Chosen,
+  type NewPart,
+  openRegistry,
+  packageVersion,
+  type Part,
+  PART_KINDS,
+  type PartKind,
+  type PreparedPart,
+  preparePart,
+  type Registry,
+  removePart,
+  type Verified,
+} from "./registry/mod.ts";
+export * from "./simulated_training/mod.ts";
 export * from "./runtime/mod.ts";
 export * from "./sandbox/mod.ts";
-export type { JournaledRun, OpenJournal, RunJournal } from "./run/run_journal.ts";
-export type { Batches, Data, DataSource } from "./run/data/data.ts";
-export type { Metrics } from "./run/metrics/metrics.ts";
-export type { Best } from "./run/progress/best.ts";
-export type { RateOf } from "./run/progress/rate_of.ts";
-export { tensorboard, type Tracker } from "./run/metrics/tensorboard.ts";
-export type { MpiRunOptions } from "./run/mpi_run.ts";
-export * from "./run/timeline/mod.ts";
-export * from "./run/train.ts";
-export * from "./run/train_event.ts";
-export type { CoreShare } from "./run/options/core_share.ts";
-export * from "./run/options/prepare_run.ts";
-export * from "./run/options/train_options.ts";
-export * from "./run/options/trainable.ts";
+export type { JournaledRun, OpenJournal } from "./run/run_journal.ts";
+export type { RunJournal } from "./options/train_options.ts";
+export type { Batches, Data, DataSource } from "./options/train_options.ts";
+export type { Metrics } from "./options/train_options.ts";
+export type { Best } from "./run/events.ts";
+export type { RateOf } from "./run/events.ts";
+export { tensorboard, type Tracker } from "./run/metrics.ts";
+export type { MpiRunOptions } from "./options/train_options.ts";
+export {
+  type Flow,
+  type Gap,
+  type GapKind,
+  readSpan,
+  readStep,
+  type Span,
+  type StepTimeline,
+  type WorkerTimeline,
+} from "./run/timeline.ts";
+export { NonFiniteError, train } from "./run/train.ts";
+export type { TrainEvent } from "./run/events.ts";
+export type { CoreShare } from "./run/devices.ts";
+export { prepareRun } from "./run/prepare.ts";
+export { type PreparedRun } from "./run/prepared_run.ts";
+export type { RuntimeName, TrainOptions } from "./options/train_options.ts";
+export {
+  assertRecomputable,
+  assertServable,
+  assertTrainable,
+  type CommitOptions,
+} from "./run/prepare.ts";
+export { createSystem } from "./transports/system.ts";
+export { decodeFrame, type EncodedFrame, encodeFrame } from "./transports/codec.ts";
+export { type ServedIsolate, serveIsolate } from "./transports/serve.ts";
+export { type FrameSink, type FrameSource, Outbox, receiveFrames } from "./transports/stream.ts";

@@ -4,11 +4,10 @@
  * @module
  */
 
-import { processesFrom } from "../console/train/resident_memory.ts";
-import { openTorch } from "./peers/torch.ts";
-import type { Row } from "./support/row.ts";
-import { trainWatched } from "./support/train_memory.ts";
-import { GPT2_SMALL } from "./support/workload.ts";
+import { processesFrom } from "../console/train/memory_report.ts";
+import { openTorch } from "./peers.ts";
+import type { Row } from "./report.ts";
+import { GPT2_SMALL, trainWatched } from "./workload.ts";
 
 const WORKERS = 2, MICRO_BATCHES = 8, STEPS = 4;
 

@@ -4,10 +4,10 @@
  * @module
  */
 
-import { COURIER, type CourierMessage } from "./support/courier.ts";
 import { type ActorRef, createSystem, type System } from "../actors/mod.ts";
-import type { Row } from "./support/row.ts";
-import { interleave, type Spread, spreadOf } from "./support/timing.ts";
+import { COURIER, type CourierMessage } from "./courier.ts";
+import type { Row } from "./report.ts";
+import { interleave, type Spread, spreadOf } from "./timing.ts";
 
 const KILOBYTE = 1024;
 const MEGABYTE = 1024 * KILOBYTE;

@@ -13,26 +13,22 @@
  */
 
 import { parseArgs } from "@std/cli/parse-args";
-import { print, printError } from "../console/print.ts";
-import { gpuBench } from "./gpu/mod.ts";
-import { kernelsBench } from "./kernels.ts";
+import { print, printError } from "../console/terminal.ts";
+import { gpuBench } from "./gpu.ts";
+import { kernelsBench, weightGradientsBench } from "./kernels.ts";
 import { memoryBench } from "./memory.ts";
 import { messagesBench } from "./messages.ts";
-import { mpiBench } from "./mpi/mod.ts";
-import { mpiRanksBench } from "./mpi/ranks.ts";
+import { mpiBench, mpiRanksBench } from "./mpi.ts";
 import { overlapBench } from "./overlap.ts";
-import { peersBench } from "./peers/mod.ts";
-import { gpt2Bench } from "./pipeline/gpt2.ts";
-import { pipelineBench } from "./pipeline/mod.ts";
+import { gpt2Bench, peersBench } from "./peers.ts";
+import { pipelineBench } from "./pipeline.ts";
+import { isMet, machineText, markdown, type Row, table, thisMachine } from "./report.ts";
 import { scalingBench } from "./scaling.ts";
-import { machineText, thisMachine } from "./support/machine.ts";
-import { isMet, markdown, type Row, table } from "./support/row.ts";
-import { limitRounds } from "./support/timing.ts";
 import { simulationBench } from "./simulation.ts";
 import { steadyBench } from "./steady.ts";
-import { threadsBench } from "./threads/mod.ts";
+import { threadsBench } from "./threads.ts";
+import { limitRounds } from "./timing.ts";
 import { tracingBench } from "./tracing.ts";
-import { weightGradientsBench } from "./weight_gradients.ts";
 
 const SECTIONS: Readonly<Record<string, () => Promise<Row[]>>> = {
   kernels: kernelsBench,

@@ -5,16 +5,16 @@
  * @module
  */
 
-import type { Engine } from "../actors/run/engines/engine.ts";
-import type { SyncStrategy } from "../actors/commit/eager_stages.ts";
-import { openPipeline } from "../actors/run/engines/pipeline.ts";
+import type { SyncStrategy } from "../actors/gradients/sync.ts";
 import type { TracedAction } from "../actors/pipeline/step.ts";
-import { prepareRun } from "../actors/run/options/prepare_run.ts";
+import type { Engine } from "../actors/run/engine.ts";
+import { openPipeline } from "../actors/run/pipeline.ts";
+import { prepareRun } from "../actors/run/prepare.ts";
+import { print } from "../console/terminal.ts";
 import { gpt2 } from "../kernels/mod.ts";
-import { print } from "../console/print.ts";
-import type { Row } from "./support/row.ts";
-import { interleave, spread, spreadOf } from "./support/timing.ts";
-import { benchBatches, SMALL, stepRequest } from "./support/workload.ts";
+import type { Row } from "./report.ts";
+import { interleave, spread, spreadOf } from "./timing.ts";
+import { benchBatches, SMALL, stepRequest } from "./workload.ts";
 
 /** Much weight for little work, so that the end of a step is a good part of it. */
 const MODEL = { ...SMALL.config, hidden: 384, vocab: 1024, seq: 32 };

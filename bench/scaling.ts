@@ -17,11 +17,9 @@ import {
   planMemory,
   totalBytes,
 } from "../kernels/mod.ts";
-import { exponentOf } from "./support/exponent.ts";
-import type { Row } from "./support/row.ts";
-import { openBenchStage } from "./support/stage.ts";
-import { interleave, type Round, spread, spreadOf } from "./support/timing.ts";
-import { benchModel, gflopOf, type Workload } from "./support/workload.ts";
+import type { Row } from "./report.ts";
+import { exponentOf, interleave, type Round, spread, spreadOf } from "./timing.ts";
+import { benchModel, gflopOf, openBenchStage, type Workload } from "./workload.ts";
 
 /** Sizes that are doubled. */
 interface Sizes {

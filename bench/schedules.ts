@@ -5,13 +5,13 @@
  */
 
 import { analyze, createSchedule, validate, withLists } from "../schedules/mod.ts";
-import { exponentOf } from "./support/exponent.ts";
+import { exponentOf } from "./timing.ts";
 
 const SIZES = [128, 256, 512, 1024, 2048];
 const REPEATS = 3;
 
 /** One size: P workers and as many micro-batches of 1F1B. */
-export interface ScheduleTiming {
+interface ScheduleTiming {
   /** Workers, and micro-batches. */
   readonly size: number;
   /** Actions of all lists. */
@@ -33,7 +33,7 @@ function timeOf(size: number): ScheduleTiming {
 }
 
 /** Times every size and returns a table, with the exponent below it. */
-export function scheduleBench(): string {
+function scheduleBench(): string {
   timeOf(64); // compiled before it is timed
   const timings = SIZES.map(timeOf);
   const rows = timings.map(({ size, actions, seconds }) =>

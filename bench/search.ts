@@ -15,7 +15,7 @@ import {
 } from "../schedules/mod.ts";
 
 /** Costs, a size and a limit of memory. */
-export interface Contest {
+interface Contest {
   readonly label: string;
   readonly workers: number;
   readonly microBatches: number;
@@ -91,7 +91,7 @@ function bestByRule({ workers, microBatches, activationLimit, costs }: Contest) 
 }
 
 /** How a contest ended. */
-export interface Outcome {
+interface Outcome {
   /** The contest in words. */
   readonly where: string;
   /** The best schedule by rule, and its time. */

@@ -6,9 +6,24 @@
  */
 
 import { rehearsal, type RehearsalPlan } from "../actors/mod.ts";
-import { fifo, pct, pos, random, simulate, type Strategy } from "../testing.ts";
-import type { Row } from "./support/row.ts";
-import { interleave, spreadOf } from "./support/timing.ts";
+import { printError } from "../console/terminal.ts";
+import {
+  delay,
+  dfs,
+  explore,
+  fifo,
+  pct,
+  portfolio,
+  pos,
+  random,
+  simulate,
+  type Strategy,
+} from "../testing.ts";
+import { countStates, MODELS, pipelineOf } from "../tests/actors/simulation/count_states.ts";
+import { PLANTED, type Planted } from "../tests/actors/simulation/planted.ts";
+import { playRing } from "../tests/actors/simulation/players.ts";
+import { markdownTable, type Row } from "./report.ts";
+import { interleave, spreadOf } from "./timing.ts";
 
 const PLAN: RehearsalPlan = { schedule: "1f1b", steps: 2 };
 const ROUNDS = { rounds: 15, warmup: 5 } as const;
@@ -40,4 +55,122 @@ export async function simulationBench(): Promise<Row[]> {
     measured: spreadOf(rounds, (round) => 1000 / round[name]),
     target: { atLeast: 100 },
   }));
+}
+
+const STRATEGIES: Readonly<Record<string, () => Strategy>> = {
+  fifo,
+  random,
+  "pct(3)": () => pct(3),
+  pos,
+  "delay(2)": () => delay(2),
+  dfs,
+  portfolio,
+};
+
+const SEARCHES = 30, MAX_RUNS = 1000;
+
+/** Runs that a search took, or nothing. */
+async function search(
+  { options, scenario }: Planted,
+  strategy: Strategy,
+  seed: number,
+  mostRuns: number,
+): Promise<number | undefined> {
+  const { failed, runs } = await explore(
+    { ...options, strategy, runs: mostRuns, seed, isRepeated: false },
+    scenario(true),
+  );
+  return failed && runs;
+}
+
+async function cell(planted: Planted, make: () => Strategy): Promise<string> {
+  const { faults } = planted.options;
+  if (make().isExhaustive && faults) return "";
+  const mostRuns = make === fifo && !faults ? 1 : MAX_RUNS;
+  const isOnce = !faults && (make().isExhaustive || make === fifo);
+  const found: number[] = [], searches = isOnce ? 1 : SEARCHES;
+  for (let nth = 0; nth < searches; nth++) {
+    const runs = await search(planted, make(), 1 + nth * MAX_RUNS, mostRuns);
+    if (runs !== undefined) found.push(runs);
+  }
+  if (found.length === 0) return "–";
+  if (isOnce) return String(found[0]);
+  const mean = found.reduce((sum, runs) => sum + runs) / found.length;
+  const few = found.length < searches ? `, ${found.length} of ${searches}` : "";
+  return `${mean.toFixed(1)} (${Math.max(...found)})${few}`;
+}
+
+/** The table of planted bugs, and what its numbers are. */
+export async function plantedBugs(): Promise<string> {
+  const rows = [["Bug", ...Object.keys(STRATEGIES)]];
+  for (const planted of PLANTED) {
+    printError(`looking for: ${planted.name} …`);
+    const row = [planted.name];
+    for (const make of Object.values(STRATEGIES)) row.push(await cell(planted, make));
+    rows.push(row);
+  }
+  return `Mean number of runs (and the largest) in ${SEARCHES} searches of at most ${MAX_RUNS} runs each; "–":
+not found, "n of ${SEARCHES}": found in so many searches, empty: not applicable. Plain order and
+exhaustive search are one search, unless faults are drawn.
+
+${markdownTable(rows)}`;
+}
+
+const SPEED_STRATEGIES: Readonly<Record<string, () => Strategy>> = {
+  fifo,
+  random,
+  "pct(3)": () => pct(3),
+  pos,
+  "delay(2)": () => delay(2),
+};
+
+const RING = { nodes: 32, tokens: 16, hops: 1500 } as const;
+const SPEED_ROUNDS = { rounds: 9, warmup: 2 } as const;
+
+/** Milliseconds of a thousand steps. */
+async function timeOfSpeed(make: () => Strategy, digests: boolean): Promise<number> {
+  const start = performance.now();
+  const { steps, failure } = await simulate(
+    { strategy: make(), digests },
+    (world) => playRing(world, RING),
+  );
+  if (failure) throw new Error(failure.message);
+  return 1000 * (performance.now() - start) / steps;
+}
+
+/** The table of speeds, and what was measured. */
+export async function speed(): Promise<string> {
+  const rows = [["Strategy", "steps a second", "without digests"]];
+  const perSecond = (ms: number) => (1000 * Math.round(1000 / ms)).toLocaleString("en");
+  for (const [name, make] of Object.entries(SPEED_STRATEGIES)) {
+    printError(`timing: ${name} …`);
+    const rounds = await interleave({
+      with: () => timeOfSpeed(make, true),
+      without: () => timeOfSpeed(make, false),
+    }, SPEED_ROUNDS);
+    const { median: whole } = spreadOf(rounds, (round) => round.with);
+    const { median: less } = spreadOf(rounds, (round) => round.without);
+    rows.push([name, perSecond(whole), perSecond(less)]);
+  }
+  return `${RING.nodes} actors, ${RING.tokens} messages under way, one core, Deno ${Deno.version.deno}.
+
+${markdownTable(rows)}`;
+}
+
+const STAGES = [2, 3, 4, 5] as const;
+
+/** The table of states. */
+export async function states(): Promise<string> {
+  const sizes = STAGES.map((stages) => `${stages}×${2 * stages}, ${stages}`);
+  const rows = [["Model", ...sizes, "runs of the last"]];
+  for (const model of Object.values(MODELS)) {
+    printError(`counting: ${model.name} …`);
+    const counted = [];
+    for (const stages of STAGES) counted.push(await countStates(model, pipelineOf(stages)));
+    const counts = [...counted.map(({ states }) => states), counted.at(-1)!.runs];
+    rows.push([model.name, ...counts.map((count) => count.toLocaleString("en"))]);
+  }
+  return `Distinct states, counted by \`dfs\`, for stages × micro-batches, limit.
+
+${markdownTable(rows)}`;
 }

@@ -10,12 +10,12 @@
  */
 
 import { train, type TrainOptions } from "../actors/mod.ts";
-import { print } from "../console/print.ts";
-import { watchResident } from "../console/train/resident_memory.ts";
+import { print } from "../console/terminal.ts";
+import { watchResident } from "../console/train/memory_report.ts";
 import { gpt2 } from "../kernels/mod.ts";
-import type { Row } from "./support/row.ts";
-import { spread } from "./support/timing.ts";
-import { benchBatches, LEARNING_RATE, type Workload } from "./support/workload.ts";
+import type { Row } from "./report.ts";
+import { spread } from "./timing.ts";
+import { benchBatches, LEARNING_RATE, type Workload } from "./workload.ts";
 
 /** Two blocks of a GPT-2, so small that thousands of steps take seconds. */
 const TINY: Workload = {

@@ -6,13 +6,12 @@
  */
 
 import { cpuUsage } from "node:process";
+import type { TrainEvent } from "../actors/run/events.ts";
 import type { Plan } from "../actors/run/plan.ts";
-import type { TrainEvent } from "../actors/run/train_event.ts";
-import { openTraceFile } from "../console/trace/chrome_file.ts";
-import { type BenchEngine, openBenchEngine } from "./support/engine.ts";
-import type { Row } from "./support/row.ts";
-import { interleave, spread, spreadOf } from "./support/timing.ts";
-import type { Workload } from "./support/workload.ts";
+import { openTraceFile } from "../console/run_files/chrome_trace.ts";
+import type { Row } from "./report.ts";
+import { interleave, spread, spreadOf } from "./timing.ts";
+import { type BenchEngine, openBenchEngine, type Workload } from "./workload.ts";
 
 /** The GPT that `troupe train` trains unless told otherwise. */
 const DEFAULT: Workload = {

@@ -9,11 +9,51 @@
  */
 
 import type { System } from "../actors/runtime/mod.ts";
-import { inOneLine } from "./escape.ts";
-import { showFetches } from "./terminal/fetch_status.ts";
-import { isHangUpIgnored } from "./hang_up.ts";
-import { printError } from "./print.ts";
+import { inputFileProblem } from "../kernels/mod.ts";
 import { openSoFar, type SoFar } from "./so_far.ts";
+import { inOneLine, printError, quoted, showFetches } from "./terminal.ts";
+
+/**
+ * Refuses what a flag cannot read: what is not there, no regular file, or too large.
+ *
+ * @throws {TypeError} naming the flag.
+ */
+export function checkFile(flag: string, path: string, bytesMax?: number): void {
+  const problem = inputFileProblem(path, bytesMax);
+  if (problem === undefined) return;
+  throw new TypeError(
+    `Cannot use --${flag}: it must name a file that can be read, received ${
+      quoted(path)
+    } (${problem})`,
+  );
+}
+
+/** Of POSIX. */
+const SIGHUP = 1, SIG_IGN = 1n;
+
+/** More than `struct sigaction` takes anywhere; its first member is the handler. */
+const SIGACTION_BYTES = 256;
+
+/**
+ * Whether this program was started with SIGHUP ignored. Deno does not tell, so the C library is asked;
+ * where that cannot be, as on Windows, the answer is no.
+ *
+ * Must be asked before the first listener for any signal is added: then Deno takes SIGHUP over.
+ */
+function isHangUpIgnored(): boolean {
+  try {
+    const path = Deno.build.os === "darwin" ? "libSystem.dylib" : "libc.so.6";
+    const library = Deno.dlopen(path, {
+      sigaction: { parameters: ["i32", "pointer", "buffer"], result: "i32" },
+    });
+    const now = new BigUint64Array(SIGACTION_BYTES / 8);
+    const result = library.symbols.sigaction(SIGHUP, null, now);
+    library.close();
+    return result === 0 && now[0] === SIG_IGN;
+  } catch {
+    return false;
+  }
+}
 
 /** What a command gets. */
 export interface CommandContext {

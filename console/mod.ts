@@ -5,35 +5,69 @@
  * @module
  */
 
+import { commandLine } from "../actors/options/limits.ts";
+import { didYouMean } from "../actors/options/option.ts";
+import { formatTable } from "../schedules/pictures/grid.ts";
+import type { CommandContext } from "./command.ts";
+import { ACTORS_SYNTAX, actorsCommand } from "./commands/actors.ts";
+import { DASHBOARD_SYNTAX, dashboardCommand } from "./commands/dashboard.ts";
+import { DEVICES_SYNTAX, devicesCommand } from "./commands/devices.ts";
+import { EXPLORE_SYNTAX, exploreCommand } from "./commands/explore.ts";
+import { EXPORT_SYNTAX, exportCommand } from "./commands/export.ts";
+import { GENERATE_SYNTAX, generateCommand } from "./commands/generate.ts";
+import { JOURNAL_SYNTAX, journalCommand } from "./commands/journal.ts";
+import { planCommand } from "./commands/plan.ts";
+import { PLAN_SYNTAX } from "./commands/plan_flags.ts";
+import { PROFILE_SYNTAX, profileCommand } from "./commands/profile.ts";
+import { REPLAY_SYNTAX, replayCommand } from "./commands/replay.ts";
+import {
+  COMPARE_SYNTAX,
+  compareCommand,
+  PLOT_SYNTAX,
+  plotCommand,
+  RUNS_SYNTAX,
+  runsCommand,
+} from "./commands/runs.ts";
+import { printSchedule } from "./commands/schedule.ts";
+import { SCHEDULE_SYNTAX } from "./commands/schedule_flags.ts";
+import { TRACE_SYNTAX, traceCommand } from "./commands/trace.ts";
+import { COMPLETION_SYNTAX, completionCommand } from "./completion.ts";
+import { type CommandSyntax, VERSION } from "./flag.ts";
+import { LAUNCH_SYNTAX } from "./launch/flags.ts";
+import { launchCommand } from "./launch/launch.ts";
+import { explainSystemError, inOneLine, print } from "./terminal.ts";
+import { TRAIN_SYNTAX } from "./train/flags.ts";
+import { TRAIN_MODULE, trainCommand } from "./train/train.ts";
+
 export { type CommandContext, runCommand } from "./command.ts";
 export { actorsCommand } from "./commands/actors.ts";
-export { completionCommand } from "./commands/completion.ts";
+export { completionCommand } from "./completion.ts";
 export { dashboardCommand } from "./commands/dashboard.ts";
 export { devicesCommand } from "./commands/devices.ts";
 export { exploreCommand, type ExploredRun } from "./commands/explore.ts";
 export { exportCommand } from "./commands/export.ts";
 export { generateCommand } from "./commands/generate.ts";
 export { journalCommand } from "./commands/journal.ts";
-export { launchCommand } from "./commands/launch.ts";
+export { launchCommand } from "./launch/launch.ts";
 export { replayCommand, type TrainProgram } from "./commands/replay.ts";
-export { compareCommand } from "./commands/run_files/compare.ts";
-export { plotCommand } from "./commands/run_files/plot.ts";
-export { runsCommand } from "./commands/run_files/runs.ts";
+export { compareCommand } from "./commands/runs.ts";
+export { plotCommand } from "./commands/runs.ts";
+export { runsCommand } from "./commands/runs.ts";
 export {
   scheduleCommand,
   type ScheduleCommandContext,
   type ScheduleCommandResult,
 } from "./commands/schedule.ts";
 export { traceCommand } from "./commands/trace.ts";
-export { trainCommand } from "./commands/train.ts";
-export { bashCompletion } from "./completion/bash.ts";
-export { fishCompletion } from "./completion/fish.ts";
-export { zshCompletion } from "./completion/zsh.ts";
-export { escapeControls, inOneLine, quoted } from "./escape.ts";
+export { trainCommand } from "./train/train.ts";
+export { bashCompletion } from "./completion.ts";
+export { fishCompletion } from "./completion.ts";
+export { zshCompletion } from "./completion.ts";
+export { escapeControls, inOneLine, quoted } from "./terminal.ts";
 export type { ResultSoFar, SoFar } from "./so_far.ts";
-export { answersItself } from "./flags/asked.ts";
-export { type CommandSyntax, COMMON_FLAGS, type FlagGroup } from "./flags/command_syntax.ts";
-export { type ConfigFile, readConfigFile } from "./flags/config_file.ts";
+export { answersItself } from "./parse.ts";
+export { type CommandSyntax, COMMON_FLAGS, type FlagGroup } from "./flag.ts";
+export { type ConfigFile, readConfigFile } from "./parse.ts";
 export {
   type Flag,
   type FlagAlias,
@@ -42,9 +76,9 @@ export {
   type GivenFlags,
   type ValueOf,
   withDefaults,
-} from "./flags/flag.ts";
-export { helpOf } from "./flags/help.ts";
-export { readKeptFlags } from "./flags/kept.ts";
+} from "./flag.ts";
+export { helpOf } from "./parse.ts";
+export { readKeptFlags } from "./parse.ts";
 export {
   type Arguments,
   parseArguments,
@@ -52,8 +86,82 @@ export {
   type ParseOptions,
   type RawArguments,
   rawArguments,
-} from "./flags/parse.ts";
-export { type Output, print, printError, writeAll } from "./print.ts";
+} from "./parse.ts";
+export { type Output, print, printError, writeAll } from "./terminal.ts";
 export { consoleReport, jsonReport, type Report } from "./train/report.ts";
-export type { KeptPart, KeptParts } from "./train/run_parts.ts";
-export { troupe } from "./troupe.ts";
+export type { KeptPart, KeptParts } from "./run_files/run_folder.ts";
+
+/** A command: what it is told, and what it does; it returns its exit code. */
+interface Command {
+  readonly syntax: CommandSyntax;
+  readonly run: (args: readonly string[], context: CommandContext) => Promise<number>;
+}
+
+const TRAIN = { run: trainCommand, module: TRAIN_MODULE };
+
+const COMMANDS: readonly Command[] = [
+  { syntax: TRAIN_SYNTAX, run: trainCommand },
+  { syntax: LAUNCH_SYNTAX, run: launchCommand },
+  { syntax: GENERATE_SYNTAX, run: generateCommand },
+  { syntax: EXPORT_SYNTAX, run: exportCommand },
+  { syntax: RUNS_SYNTAX, run: runsCommand },
+  { syntax: PLOT_SYNTAX, run: plotCommand },
+  { syntax: COMPARE_SYNTAX, run: compareCommand },
+  { syntax: DASHBOARD_SYNTAX, run: dashboardCommand },
+  { syntax: SCHEDULE_SYNTAX, run: printSchedule },
+  { syntax: PROFILE_SYNTAX, run: profileCommand },
+  { syntax: PLAN_SYNTAX, run: planCommand },
+  { syntax: EXPLORE_SYNTAX, run: exploreCommand },
+  { syntax: REPLAY_SYNTAX, run: (args, context) => replayCommand(args, context, TRAIN) },
+  { syntax: JOURNAL_SYNTAX, run: journalCommand },
+  { syntax: TRACE_SYNTAX, run: traceCommand },
+  { syntax: ACTORS_SYNTAX, run: actorsCommand },
+  { syntax: DEVICES_SYNTAX, run: devicesCommand },
+  { syntax: COMPLETION_SYNTAX, run: (args) => completionCommand(args, syntaxes()) },
+];
+
+const syntaxes = (): readonly CommandSyntax[] => COMMANDS.map(({ syntax }) => syntax);
+
+/**
+ * Runs `troupe` with its arguments; returns the exit code.
+ *
+ * @throws {TypeError} (as a rejection) when there is no such command; what a command throws.
+ */
+export async function troupe(
+  [name = "help", ...args]: readonly string[],
+  context: CommandContext,
+): Promise<number> {
+  if (["--version", "-V", "version"].includes(name)) return print(VERSION), 0;
+  const [about] = args;
+  if (["--help", "-h", "help"].includes(name)) {
+    if (name !== "help" || about === undefined) return print(usage()), 0;
+    return await commandOf(about).run(["--help"], context);
+  }
+  const { run } = commandOf(name);
+  try {
+    return await run(args, context);
+  } catch (error) {
+    throw explainSystemError(error, [name, ...args]);
+  }
+}
+
+function commandOf(name: string): Command {
+  const found = COMMANDS.find(({ syntax }) => syntax.name === name);
+  if (found) return found;
+  const names = COMMANDS.map(({ syntax }) => syntax.name);
+  throw new TypeError(
+    `Cannot run "${inOneLine(name)}": the command must be one of ${names.join(", ")}${
+      didYouMean(name, names)
+    }`,
+  );
+}
+
+function usage(): string {
+  const rows = syntaxes().map(({ name, summary }) => [`  ${name}`, summary]);
+  return [
+    `Usage: ${commandLine("COMMAND", "[flags]")}`,
+    ...formatTable(rows, { left: [0, 1] }),
+    "",
+    "Each lists its flags with --help, or -h; troupe --version, or -V, tells which Troupe this is.",
+  ].join("\n");
+}

@@ -4,8 +4,8 @@
  * @module
  */
 
-import { printError, writeAll } from "./print.ts";
 import type { ResultSoFar } from "./so_far.ts";
+import { printError, writeAll } from "./terminal.ts";
 
 let last: ResultSoFar | undefined;
 const scope = globalThis as unknown as Pick<Worker, "onmessage" | "postMessage">;

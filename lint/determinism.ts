@@ -10,7 +10,7 @@
  * @module
  */
 
-import { TRAPPED, type Trapped, TRAPPED_MODULES } from "../actors/simulation/traps/trapped.ts";
+import { TRAPPED, type Trapped, TRAPPED_MODULES } from "../actors/simulation/traps.ts";
 
 const WORLD = new Map(TRAPPED.map((trapped) => [trapped.token, trapped]));
 

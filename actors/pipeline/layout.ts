@@ -8,7 +8,19 @@
  * @module
  */
 
-import type { PlacedStage, Schedule } from "../../schedules/mod.ts";
+import {
+  isSkip,
+  keyed,
+  type ModelProgram,
+  type Passed,
+  passedOf,
+  skipEdges,
+  type Stage,
+  type StageSkip,
+  startsOf,
+  type ValueArray,
+} from "../../kernels/mod.ts";
+import { type PlacedStage, type Schedule, withEdges } from "../../schedules/mod.ts";
 
 /** One copy of a stage. */
 export interface StageCopy {
@@ -54,3 +66,98 @@ export function copiesOf(
       }),
   );
 }
+
+/** A compiled model, and the runs of its kernels for each micro-batch. */
+export interface LinkedModel {
+  readonly model: ModelProgram;
+  readonly halves: 1 | 2;
+}
+
+/** Runs of the kernels for each micro-batch, each with values of its own. */
+export const runsOf = ({ model, halves }: LinkedModel): number =>
+  halves * (model.slicing?.slices ?? 1);
+
+/** The schedule with the values that go beyond the next stage where the model is cut. */
+export function linkedSchedule(schedule: Schedule, compiled: LinkedModel): Schedule {
+  const { model } = compiled, edges = skipEdges(model, startsOf(model, schedule.stages));
+  if (edges.length === 0) return schedule;
+  const runs = runsOf(compiled);
+  return withEdges(
+    schedule,
+    edges.map(({ from, to, bytes, hasGradient }) => ({
+      from,
+      to,
+      bytes: runs * bytes,
+      hasGradient,
+    })),
+  );
+}
+
+/** A stage in the chain, and what crosses its border by name. */
+export interface RoutedStage {
+  readonly stage: number;
+  /** Whether it ends with the loss. */
+  readonly isLast: boolean;
+  readonly skips: readonly StageSkip[];
+}
+
+/** The way of the values: forward, or of the gradients back. */
+type Way = "F" | "B";
+
+/** How many messages an F, or a B or I, waits for. On the last stage nobody brings a gradient. */
+export function messagesOf({ stage, isLast, skips }: RoutedStage, way: Way): number {
+  const sources = skips.map(({ from, gradientFrom }) => way === "F" ? from : gradientFrom);
+  const chain = way === "F" ? stage - 1 : isLast ? undefined : stage + 1;
+  return new Set([...sources, chain].filter((one) => one !== undefined && one >= 0)).size;
+}
+
+/** What goes to each stage, the next of the chain first. */
+export function routesOf(
+  { stage, skips }: RoutedStage,
+  way: Way,
+  passed: Passed,
+): ReadonlyMap<number, Passed> {
+  const next = way === "F" ? stage + 1 : stage - 1;
+  if (skips.length === 0) return new Map([[next, passed]]);
+  const values = keyed(passed), routes = new Map<number, Record<string, ValueArray>>();
+  if (next >= 0) routes.set(next, {});
+  for (const [key, array] of Object.entries(values)) {
+    const skip = isSkip(key) ? skips.find((one) => one.key === key)! : undefined;
+    const to = !skip ? [next] : way === "F" ? skip.to : [skip.gradientTo!];
+    for (const [i, one] of to.entries()) {
+      const record = routes.get(one) ?? {};
+      // Each message takes its array along.
+      record[key] = i < to.length - 1 ? array.slice() : array;
+      routes.set(one, record);
+    }
+  }
+  return new Map([...routes].map(([to, record]) => [to, passedOf(record)]));
+}
+
+/** What runs a stage. */
+export type StageKernels = Pick<
+  Stage,
+  | "isLast"
+  | "liveActivations"
+  | "weightVersions"
+  | "buckets"
+  | "memory"
+  | "forward"
+  | "backward"
+  | "recompute"
+  | "drop"
+  | "rangeOf"
+  | "zeroGradients"
+  | "sums"
+  | "checkGradients"
+  | "gradientSquares"
+  | "readGradients"
+  | "writeGradients"
+  | "beginStep"
+  | "stepBucket"
+  | "optimize"
+  | "load"
+  | "write"
+  | "read"
+  | "save"
+>;

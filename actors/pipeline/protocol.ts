@@ -17,6 +17,7 @@
  *
  * @module
  */
+
 import type {
   Batch,
   MessageArray,
@@ -25,15 +26,85 @@ import type {
   StageState,
   TensorPart,
 } from "../../kernels/mod.ts";
-import type { ShardOrder, WrittenShard } from "../checkpoints/shards.ts";
-import type { ReduceMessage } from "../commit/all_reduce/mod.ts";
-import type { GradientSquares } from "../commit/gradient_norm.ts";
-import type { LinkMessage } from "./links/emulated_link.ts";
-import type { PolicyData } from "./policy_data.ts";
-import type { StepRequest, TracedAction } from "./step.ts";
-import type { MicroBatchShare, StepDropout, StepPlan } from "./step_plan.ts";
-import type { LocalUpdates } from "./update_policy.ts";
-import type { ActorRef, Down, Failure } from "../runtime/mod.ts";
+import type { ShardOrder, WrittenShard } from "../checkpoints/read.ts";
+import type { ReduceMessage } from "../gradients/all_reduce.ts";
+import type { GradientSquares } from "../gradients/commit.ts";
+import type { ActorRef, Down, Failure, Handlers, Message } from "../runtime/mod.ts";
+import type { LinkMessage } from "./links.ts";
+import type {
+  LocalUpdates,
+  MicroBatchShare,
+  PolicyData,
+  StepDropout,
+  StepPlan,
+  StepRequest,
+  TracedAction,
+} from "./step.ts";
+
+/** For each state of an actor the messages that have a meaning in it. */
+export type StateTable<S extends string, M extends Message> = Readonly<
+  Record<S, readonly M["type"][]>
+>;
+
+/** How every refusal begins: a bug of whoever sent the message, or of the actor. */
+export const REFUSAL = "Cannot handle";
+
+/**
+ * Handlers that refuse what has no meaning.
+ *
+ * @param who whose they are: `worker`.
+ * @param table the messages of each state; what no state takes is refused in all.
+ * @param state the state that the actor is in now.
+ * @param types all messages of the protocol.
+ * @returns handlers which throw, and so end the actor, when a message comes in another state.
+ * @throws {TypeError} when a message that some state takes has no handler.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ *
+ * let state: "shut" | "open" = "shut";
+ * const table = { shut: ["Open"], open: ["Enter"] } as const;
+ * const door = guarded<{ type: "Open" } | { type: "Enter" }, "shut" | "open">(
+ *   "door",
+ *   table,
+ *   () => state,
+ *   ["Open", "Enter"],
+ *   { Open: () => void (state = "open"), Enter: () => {} },
+ * );
+ * assert.throws(() => door.Enter({ type: "Enter" }), {
+ *   message: "Cannot handle Enter: the door must be open, received it while shut",
+ * });
+ * door.Open({ type: "Open" });
+ * door.Enter({ type: "Enter" });
+ * ```
+ */
+export function guarded<M extends Message, S extends string>(
+  who: string,
+  table: StateTable<S, M>,
+  state: () => S,
+  types: readonly M["type"][],
+  handlers: Partial<Handlers<M>>,
+): Handlers<M> {
+  const states = Object.keys(table) as S[];
+  const refuse = (type: M["type"]): never => {
+    const right = states.filter((one) => table[one].includes(type)).join(" or ") || "another one";
+    throw new Error(
+      `${REFUSAL} ${type}: the ${who} must be ${right}, received it while ${state()}`,
+    );
+  };
+  const entries = types.map((type) => {
+    const meaningful = new Set(states.filter((one) => table[one].includes(type)));
+    const handle = handlers[type] as ((message: Message) => void | Promise<void>) | undefined;
+    if (!handle && meaningful.size > 0) {
+      throw new TypeError(`Cannot make a ${who}: ${type} must have a handler, received none`);
+    }
+    return [type, (message: Message) => {
+      return handle && meaningful.has(state()) ? handle(message) : refuse(type);
+    }];
+  });
+  return Object.fromEntries(entries) as Handlers<M>;
+}
 
 /** Version of these messages. */
 export const PROTOCOL_VERSION = 8;

@@ -27,18 +27,18 @@ import {
   sliceOf,
   type Slicing,
   splitBatch,
+  type StageMemory,
   type StageOptions,
   type StageProgram,
   type StageSkip,
+  type StageState,
   type StateOf,
 } from "../../kernels/mod.ts";
 import type { Action } from "../../schedules/mod.ts";
-import { PIECE_ELEMENTS } from "../checkpoints/tensors/held_state.ts";
-import { eachTensor, type TensorSource } from "../checkpoints/tensors/tensor_source.ts";
-import type { StageCopy } from "./layout.ts";
-import { cut, join, joinPassed, mapPassed } from "./links/halves.ts";
-import { openStandIn } from "./stand_in.ts";
-import type { StageKernels } from "./stage_kernels.ts";
+import { eachTensor, PIECE_ELEMENTS, type TensorSource } from "../checkpoints/tensors.ts";
+import { openStandIn } from "../simulated_training/fake_stage.ts";
+import type { StageCopy, StageKernels } from "./layout.ts";
+import { cut, join, joinPassed, mapPassed } from "./links.ts";
 
 /** A copy of a stage that is open on this worker. */
 export interface OpenCopy extends StageCopy {
@@ -218,5 +218,34 @@ function cutting(halves: 1 | 2, slicing: Slicing | undefined) {
       Array.from({ length: slicing.slices }, (_, index) => sliceBatch(fields, slicing, index)),
     joinAll: (parts: readonly Passed[]) =>
       joinPassed(parts, (arrays) => joinSlices(arrays, slicing)),
+  };
+}
+
+/** All that some stages hold; of a name that several have, the last one's. */
+export function joinStates(parts: readonly StageState[]): StageState {
+  return {
+    weights: new Map(parts.flatMap(({ weights }) => [...weights])),
+    moments: new Map(parts.flatMap(({ moments }) => [...moments])),
+  };
+}
+
+/** How a state travels: its arrays move. */
+export function moved({ weights, moments }: StageState): { transfer: ArrayBuffer[] } {
+  const arrays = [...weights.values(), ...moments.values()];
+  return { transfer: arrays.map(({ buffer }) => buffer as ArrayBuffer) };
+}
+
+/** The sum of several stages. */
+export function sumMemory(stages: readonly StageMemory[]): StageMemory {
+  const add = <T extends object>(parts: readonly T[]): T =>
+    Object.fromEntries(
+      Object.keys(parts[0]!).map((key) => [
+        key,
+        parts.reduce((sum, part) => sum + (part as Record<string, number>)[key]!, 0),
+      ]),
+    ) as T;
+  return {
+    device: add(stages.map(({ device }) => device)),
+    host: add(stages.map(({ host }) => host)),
   };
 }

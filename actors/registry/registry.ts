@@ -5,15 +5,59 @@
  * @module
  */
 
+import { posix, resolve } from "node:path";
 import { pathToFileURL } from "node:url";
-import { resolve } from "node:path";
-import { hashModule, type SandboxOptions } from "../sandbox/mod.ts";
-import { didYouMean } from "../run/options/did_you_mean.ts";
-import { BUILT_IN_PARTS } from "./built_in.ts";
-import { isSpecifier, resolveSpecifier } from "./entries.ts";
-import type { Part, PartKind } from "./part.ts";
-import { readLocks } from "./lock_file.ts";
-import { findRegistryFile, type RegistryFile } from "./registry_file.ts";
+import { didYouMean } from "../options/option.ts";
+import { type HashedModule, hashModule, type SandboxOptions } from "../sandbox/mod.ts";
+import {
+  checkName,
+  editEntry,
+  editLock,
+  type Entry,
+  fileToEdit,
+  findRegistryFile,
+  holdFolder,
+  isSpecifier,
+  type Part,
+  type PartKind,
+  pinnedSpecifier,
+  readLocks,
+  type RegistryFile,
+  resolveSpecifier,
+} from "./registry_file.ts";
+
+const part = (kind: PartKind, name: string, file: string, exported: string): Part => ({
+  name,
+  kind,
+  from: import.meta.resolve(file),
+  export: exported,
+  isBuiltIn: true,
+});
+
+/** All of them. */
+const BUILT_IN_PARTS: readonly Part[] = [
+  part("model", "gpt", "./built_in_models.ts", "gptModel"),
+  part("model", "llama", "./built_in_models.ts", "llamaModel"),
+  part("model", "mlp", "./built_in_models.ts", "mlpModel"),
+  part("model", "resnet", "./built_in_models.ts", "resnetModel"),
+  part("model", "t5", "./built_in_models.ts", "t5Model"),
+  part("model", "unet", "./built_in_models.ts", "unetModel"),
+  part("data", "mnist", "./built_in_data.ts", "mnist"),
+  part("data", "moby-dick", "./built_in_data.ts", "mobyDick"),
+  part("data", "noisy-mnist", "./built_in_data.ts", "noisy"),
+  part("data", "reverse", "./built_in_data.ts", "reverse"),
+  part("data", "sort", "./built_in_data.ts", "sort"),
+  part("data", "sotu", "./built_in_data.ts", "sotu"),
+  part("data", "text", "./built_in_data.ts", "text"),
+  part("data", "tokens", "./built_in_data.ts", "tokens"),
+  part("optimizer", "adamw", "./built_in_models.ts", "adamw"),
+  part("optimizer", "sgd", "./built_in_models.ts", "sgd"),
+  part("supervisor", "pipeline", "./built_in_models.ts", "supervisor"),
+];
+
+/** The names of those of a kind. */
+export const builtInNames = (kind: PartKind): readonly string[] =>
+  BUILT_IN_PARTS.filter((one) => one.kind === kind).map(({ name }) => name);
 
 /** A part whose hash was taken again. */
 export interface Verified {
@@ -121,8 +165,7 @@ export function openRegistry(folder: string = Deno.cwd()): Registry {
 }
 
 /** What relative specifiers are relative to. */
-export const folderURL = (folder: string): URL =>
-  new URL(`${pathToFileURL(resolve(folder)).href}/`);
+const folderURL = (folder: string): URL => new URL(`${pathToFileURL(resolve(folder)).href}/`);
 
 function partsOf({ path, entries }: RegistryFile): Part[] {
   const locks = readLocks(path), cannot = `Cannot read ${path}`, base = pathToFileURL(path);
@@ -131,4 +174,118 @@ function partsOf({ path, entries }: RegistryFile): Part[] {
     from: resolveSpecifier(`${cannot}: the entry "${name}" is wrong`, from, base),
     ...Object.hasOwn(locks, name) && { lock: locks[name]! },
   }));
+}
+
+/** A name that is to be added. */
+export interface NewPart {
+  /** What it is to be asked for by. */
+  readonly name: string;
+  /** Its specifier; a relative one is relative to the folder. */
+  readonly specifier: string;
+  /** What it is for. */
+  readonly kind: PartKind;
+  /** What its module exports for it. Default: its kind. */
+  readonly export?: string | undefined;
+  /** Whether it may take the name of another. Default false. */
+  readonly replace?: boolean | undefined;
+}
+
+/** A name that can be added: its modules are fetched and hashed, and none of them has run. */
+export interface PreparedPart {
+  /** The part, as a registry will list it. */
+  readonly part: Part & { readonly integrity: string };
+  /** What its modules are. */
+  readonly hashed: HashedModule;
+  /** The file that it is written to. */
+  readonly path: string;
+  /** Writes it, whole or not at all. */
+  write(): Promise<void>;
+}
+
+/**
+ * Checks a new name and its specifier, and fetches nothing.
+ *
+ * @returns the specifier, absolute.
+ * @throws {RangeError} when the name is none, or another's.
+ * @throws {TypeError} when the specifier is none.
+ */
+export function checkNewPart(
+  { name, specifier, replace = false }: NewPart,
+  folder: string = Deno.cwd(),
+): string {
+  const cannot = `Cannot add ${JSON.stringify(name.slice(0, 200))}`;
+  checkName(cannot, name);
+  const taken = openRegistry(folder).list().find((one) => one.name === name);
+  if (taken && !replace) {
+    throw new RangeError(
+      `${cannot}: its name must be new, received that of ${
+        taken.isBuiltIn ? `Troupe's own ${taken.kind}` : taken.from
+      }; --replace replaces it`,
+    );
+  }
+  return resolveSpecifier(cannot, specifier, folderURL(folder));
+}
+
+/**
+ * Fetches and hashes what is to have a name. Versions that were chosen are kept: of
+ * `jsr:@you/actor@1` as `jsr:@you/actor@1.2.0`.
+ *
+ * @param folder whose registry it is for. Default: where the program runs.
+ * @throws {RangeError} (as a rejection) when the name is none, or another's.
+ * @throws {TypeError} (as a rejection) when the specifier is none, or a module is not to be had.
+ */
+export async function preparePart(
+  part: NewPart,
+  folder: string = Deno.cwd(),
+): Promise<PreparedPart> {
+  const { name, kind, export: exported } = part;
+  const hashed = await hashModule(checkNewPart(part, folder));
+  const path = fileToEdit(folder), { integrity } = hashed;
+  const from = pinnedSpecifier(hashed);
+  const more = { ...exported !== undefined && { export: exported } };
+  const entry: Entry = {
+    from: from.startsWith("file:") ? relativeTo(path, from) : from,
+    ...kind !== "actor" && { kind },
+    ...more,
+    integrity,
+  };
+  return {
+    part: { name, kind, from, ...more, integrity, lock: hashed.lock, isBuiltIn: false },
+    ...{ hashed, path },
+    async write() {
+      using _ = await holdFolder(path);
+      checkNewPart(part, folder); // somebody may have been faster
+      // A lock without its entry does no harm.
+      await editLock(path, name, hashed.lock);
+      await editEntry(path, name, entry);
+    },
+  };
+}
+
+/** As it stands in a file: a URL, relative to that. */
+function relativeTo(path: string, url: string): string {
+  const folder = posix.dirname(pathToFileURL(path).pathname);
+  const way = posix.relative(folder, new URL(url).pathname);
+  return way.startsWith("../") ? way : `./${way}`;
+}
+
+/**
+ * Takes a name out of the registry's file.
+ *
+ * @returns the path of the file.
+ * @throws {RangeError} (as a rejection) when it has no such name.
+ */
+export async function removePart(name: string, folder: string = Deno.cwd()): Promise<string> {
+  const { path, list } = openRegistry(folder), found = list().find((one) => one.name === name);
+  if (path === undefined || !found || found.isBuiltIn) {
+    throw new RangeError(
+      `Cannot remove ${
+        JSON.stringify(name.slice(0, 100))
+      }: it must be a name in the registry's file`,
+    );
+  }
+  using _ = await holdFolder(path);
+  await editEntry(path, name, undefined);
+  await editLock(path, name);
+  return path;
 }

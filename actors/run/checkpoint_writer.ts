@@ -6,20 +6,25 @@
  */
 
 import { elementCount, type StateOf } from "../../kernels/mod.ts";
-import { writeShards, type WrittenShard } from "../checkpoints/shards.ts";
-import type { HeldState } from "../checkpoints/tensors/held_state.ts";
-import type { PlacedTensor } from "../checkpoints/tensors/tensor_source.ts";
-import { writeHeld, type WrittenCheckpoint } from "../checkpoints/write_checkpoint.ts";
-import { readBest, writeBest } from "../checkpoints/marks/best.ts";
-import { removeOld, removeUnfinished } from "../checkpoints/checkpoint_folders.ts";
-import type { Disk } from "../checkpoints/disk.ts";
-import { assertFinite } from "../commit/non_finite.ts";
-import type { Best } from "./progress/best.ts";
-import type { TrainEvent } from "./train_event.ts";
-import type { TrainOptions } from "./options/train_options.ts";
+import { type Disk, removeOld, removeUnfinished } from "../checkpoints/format.ts";
+import {
+  type Finished,
+  hashConfig,
+  readBest,
+  removeFinished,
+  writeBest,
+  writeFinished,
+} from "../checkpoints/markers.ts";
+import { writeShards, type WrittenShard } from "../checkpoints/read.ts";
+import type { HeldState, PlacedTensor } from "../checkpoints/tensors.ts";
+import { writeHeld, type WrittenCheckpoint } from "../checkpoints/write.ts";
+import { assertFinite } from "../gradients/commit.ts";
+import type { TrainOptions } from "../options/train_options.ts";
+import { launchName } from "../transports/mpi/launch_watch.ts";
+import type { Best, TrainEvent } from "./events.ts";
 
 /** What a checkpoint holds, as a step left it. */
-export interface Snapshot {
+interface Snapshot {
   readonly step: number;
   /** Weights and moments, which stay as they are until all of them have been read. */
   readonly state: HeldState;
@@ -168,4 +173,35 @@ function countReads(state: HeldState): { counted: HeldState; isRead: Promise<voi
     },
   };
   return { counted, isRead: promise };
+}
+
+/** The mark of one run. */
+export interface FinishMark {
+  /** The run begins. */
+  begin(): Promise<void>;
+  /** Notes an event of it. */
+  see(event: TrainEvent): void;
+  /** Sets the mark if the run has come to its end. */
+  end(): Promise<void>;
+}
+
+/** The mark of a run; undefined where nothing can be left in a folder of its own. */
+export function finishMark(
+  { checkpoint }: Pick<TrainOptions, "checkpoint">,
+): FinishMark | undefined {
+  if (!checkpoint) return undefined;
+  const { directory, config = {} } = checkpoint;
+  let loss: number | undefined, finished: Finished | undefined;
+  return {
+    begin: () => removeFinished(directory),
+    see(event) {
+      if (event.type === "step") loss = event.loss;
+      if (event.type !== "end" || event.isInterrupted) return;
+      const { steps: step, weightsHash } = event;
+      finished = { step, loss, weightsHash, configHash: hashConfig(config), launch: launchName() };
+    },
+    async end() {
+      if (finished) await writeFinished(directory, finished);
+    },
+  };
 }

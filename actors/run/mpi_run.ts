@@ -5,34 +5,17 @@
  */
 
 import { delay } from "@std/async/delay";
-import { type Job, openJob } from "../runtime/transports/mpi/job.ts";
-import { JobRefusal } from "../runtime/transports/mpi/job_refusal.ts";
-import { type LaunchWatch, watchLaunch } from "../runtime/transports/mpi/launcher/launch_watch.ts";
-import { isFirstOfHost, launchedRanks } from "../runtime/transports/mpi/mpi_abi.ts";
-import { mpiTransport } from "../runtime/transports/mpi/mpi_transport.ts";
-import type { Transport } from "../runtime/mod.ts";
-import { type Facts, programFacts } from "./ranks/program_facts.ts";
+import { join as pathJoin, resolve } from "node:path";
+import { type Transport } from "../runtime/mod.ts";
+import { createSystem } from "../transports/system.ts";
+import { type LaunchWatch, watchLaunch } from "../transports/mpi/launch_watch.ts";
+import { isFirstOfHost, JobRefusal, launchedRanks } from "../transports/mpi/library.ts";
+import { type Job, mpiTransport, openJob } from "../transports/mpi/transport.ts";
+import { FILE_LOOKER, type Look } from "./file_looker.ts";
 
-/** How a run uses MPI. */
-export interface MpiRunOptions {
-  /** MPI's library; by default that of the launcher, by the name that Linux systems give it. */
-  readonly library?: string | undefined;
-  /** The rank of each worker. Default: a rank for each, in order. */
-  readonly map?: readonly number[] | undefined;
-  /**
-   * The interface on which ranks announce messages to each other: its name, its address or its
-   * network, such as 10.1.0.0/16. By default 127.0.0.1 on one host; on several the one network that
-   * they share.
-   */
-  readonly interface?: string | undefined;
-  /**
-   * Whether rank 0 reads and writes all files of weights, as it does where a journal is written.
-   * Default: each rank those of its stages, in a folder that all hosts share.
-   */
-  readonly gather?: boolean | undefined;
-}
-
-export { launchedRanks };
+import { type Facts, programFacts } from "./program_facts.ts";
+import type { MpiRunOptions } from "../options/train_options.ts";
+import type { PreparedRun } from "./prepared_run.ts";
 
 /** Whether this process is known to be a rank that does not lead. */
 export const isFollower = (): boolean => (launchedRanks()?.rank ?? 0) > 0;
@@ -112,7 +95,7 @@ export function abandonJob(): void {
 }
 
 /** The job as rank 0 has it; disposing of it ends the job, unless that is done further out. */
-export interface Led extends AsyncDisposable {
+interface Led extends AsyncDisposable {
   /** Rejects when the job is lost. */
   readonly lost: Promise<never>;
 }
@@ -161,4 +144,57 @@ export async function follow(options: MpiRunOptions, facts?: Facts): Promise<boo
   await joint?.job.serve();
   joint?.watch?.close();
   return joint !== undefined;
+}
+
+/** How long a rank may take to look, in milliseconds. */
+const LOOK_MS = 60_000;
+
+/**
+ * Makes sure that every rank of a run sees the files from which its first weights come, and may write
+ * to the folder of its checkpoints, unless rank 0 gathers all.
+ *
+ * @throws {RangeError} naming a rank that does not, and saying what to do.
+ */
+export async function checkShared(
+  { state, checkpoint, mpi }: Pick<PreparedRun, "state" | "checkpoint" | "mpi">,
+): Promise<void> {
+  if (!mpi || mpi.gather) return;
+  const ranks = [...new Set(mpi.ranks)].filter((rank) => rank > 0),
+    { directory } = checkpoint ?? {};
+  const sources = [...state.weights.values(), ...state.moments.values()];
+  const files = [...new Set(sources.flatMap((source) => "path" in source ? [source.path] : []))];
+  if (ranks.length === 0 || files.length === 0 && directory === undefined) return;
+  const folder = directory === undefined ? undefined : resolve(directory);
+  const token = folder && pathJoin(folder, `.shared-${crypto.randomUUID()}`);
+  try {
+    if (token) await Deno.writeFile(token, new Uint8Array(), { createNew: true });
+    const look = { files: token ? [...files, token] : files, directory: folder };
+    const problems = await lookFrom(ranks, mpi, look);
+    const nth = problems.findIndex((problem) => problem !== undefined);
+    if (nth < 0) return;
+    throw new RangeError(
+      `Cannot train with runtime mpi: every rank must see the files of rank 0, as in a folder that all hosts share, received on rank ${
+        ranks[nth]
+      }: ${problems[nth]}; with --gather rank 0 reads and writes for all`,
+    );
+  } finally {
+    if (token) await Deno.remove(token).catch(() => {});
+  }
+}
+
+/** What each rank says is wrong. */
+async function lookFrom(
+  ranks: readonly number[],
+  options: MpiRunOptions,
+  look: Pick<Look, "files" | "directory">,
+): Promise<(string | undefined)[]> {
+  const transport = await rankTransport(options, ranks);
+  await using system = createSystem({ transport });
+  const lookers = ranks.map((rank) =>
+    system.spawn(FILE_LOOKER, undefined, { id: `looker-${rank}`, isolate: transport.name })
+  );
+  const ask = { timeoutMs: LOOK_MS };
+  return await Promise.all(
+    lookers.map((looker) => system.ask(looker, { type: "Look", ...look }, ask)),
+  );
 }

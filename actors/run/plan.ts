@@ -11,12 +11,11 @@ import {
   type StageProgram,
   startsOf,
 } from "../../kernels/mod.ts";
-import { optionsOf } from "../pipeline/stage_copies.ts";
-import type { CompiledRun } from "./compile_run.ts";
-import type { WorkerMemory } from "./memory/memory_plan.ts";
-import type { RunMemory } from "./memory/run_memory.ts";
-import type { CoreShare } from "./options/core_share.ts";
 import type { Schedule } from "../../schedules/mod.ts";
+import { optionsOf } from "../pipeline/stage_copies.ts";
+
+import type { CoreShare } from "./devices.ts";
+import type { CompiledRun, RunMemory, WorkerMemory } from "./memory.ts";
 
 /** One stage of the plan. */
 export interface StagePlan {

@@ -5,28 +5,11 @@
  */
 
 import type { DeviceChoice } from "../../kernels/mod.ts";
+import { SUPERVISOR } from "../pipeline/supervisor.ts";
+import { WORKER } from "../pipeline/worker.ts";
 import type { ObserverSpec } from "../runtime/mod.ts";
 import { beginJournal } from "../simulation/mod.ts";
-import { SUPERVISOR } from "../pipeline/supervisor/supervisor.ts";
-import { WORKER } from "../pipeline/worker/worker.ts";
-
-/** What is asked of a journal. */
-export interface RunJournal {
-  /** The file. A run that has to start its workers again goes on in `FILE.2`, and so on. */
-  readonly path: string;
-  /** Whether messages are kept too, so that one worker can be replayed alone. Default false. */
-  readonly payloads?: boolean | undefined;
-  /** What makes the run again, as JSON can say it. */
-  readonly configuration?: unknown;
-  /** Absolute URLs of the modules of the program, beside those of the actors: these and all that they
-   * import are hashed. */
-  readonly program?: readonly string[] | undefined;
-  /**
-   * What a file that takes no more, as on a full disk, does to the run: it goes on without a journal,
-   * which is announced once (default), or it ends with a checkpoint and an error.
-   */
-  readonly whenFull?: "go-on" | "stop" | undefined;
-}
+import type { RunJournal } from "../options/train_options.ts";
 
 /** What a journal's header says of its run. */
 export interface JournaledRun {

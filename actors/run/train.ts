@@ -5,23 +5,18 @@
  */
 
 import { delay } from "@std/async/delay";
-import { lockFolder } from "../checkpoints/checkpoint_lock.ts";
-import { claimFolder } from "../checkpoints/claim_folder.ts";
-import { watchHeap } from "../runtime/world/heap.ts";
-import { openRunData } from "./data/run_data.ts";
-import { endAll } from "./end_all.ts";
-import { type FinishMark, finishMark } from "./finish_mark.ts";
-import { openTrainTelemetry } from "./metrics/telemetry.ts";
-import { metricsOf } from "./metrics/measure.ts";
-import { abandonJob, follow, isFollower, launchedRanks, lead } from "./mpi_run.ts";
-import { optionFacts } from "./options/option_facts.ts";
-import { prepareRun } from "./options/prepare_run.ts";
-import type { TrainOptions } from "./options/train_options.ts";
-import { checkShared } from "./ranks/shared_files.ts";
-import { WedgedError, WorkerLostError } from "./recovery/retries.ts";
-import { runAhead } from "./run_ahead.ts";
+import { claimFolder, lockFolder } from "../checkpoints/lock.ts";
+import type { TrainOptions } from "../options/train_options.ts";
+import { watchHeap } from "../runtime/world.ts";
+import { type FinishMark, finishMark } from "./checkpoint_writer.ts";
+import { openRunData } from "./data.ts";
+import type { TrainEvent } from "./events.ts";
+import { metricsOf, openTrainTelemetry } from "./metrics.ts";
+import { launchedRanks } from "../transports/mpi/library.ts";
+import { abandonJob, checkShared, follow, isFollower, lead } from "./mpi_run.ts";
+import { optionFacts, prepareRun } from "./prepare.ts";
+import { WedgedError, WorkerLostError } from "./recovery.ts";
 import { assertWritten } from "./run_journal.ts";
-import type { TrainEvent } from "./train_event.ts";
 import {
   assertTrained,
   endEvent,
@@ -31,13 +26,52 @@ import {
   lastWeights,
   lostEvents,
   openRun,
+  runAhead,
   save,
   savesAfter,
   stepRequests,
   type TrainingRun,
 } from "./training_run.ts";
 
-export { NonFiniteError } from "../commit/non_finite.ts";
+/**
+ * Ends one thing after the other, also when some of them fail.
+ *
+ * @param errors what has failed before, the first of it first.
+ * @throws the first error of all; the later ones are its `suppressed`.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ *
+ * const ended: string[] = [];
+ * const first = new Error("the run failed"), second = new Error("the file was gone");
+ * const ending = endAll([first], [() => Promise.reject(second), () => void ended.push("workers")]);
+ * await assert.rejects(ending, (error) => error === first);
+ * assert.deepEqual(Object.assign({}, first), { suppressed: [second] });
+ * assert.deepEqual(ended, ["workers"]);
+ * ```
+ */
+async function endAll(
+  errors: readonly unknown[],
+  ends: readonly (() => unknown)[],
+): Promise<void> {
+  const all = [...errors];
+  for (const end of ends) {
+    try {
+      await end();
+    } catch (error) {
+      all.push(error);
+    }
+  }
+  if (all.length === 0) return;
+  const [first, ...suppressed] = all;
+  if (suppressed.length > 0 && first instanceof Error && Object.isExtensible(first)) {
+    Object.assign(first, { suppressed });
+  }
+  throw first;
+}
+
+export { NonFiniteError } from "../gradients/commit.ts";
 
 /**
  * Trains a model with a pipeline of stage actors.

@@ -6,26 +6,86 @@
 
 import { createHash } from "node:crypto";
 import { type Batch, elementCount, hasThreads } from "../../kernels/mod.ts";
-import { type CheckpointWriter, finiteOnly, openCheckpointWriter } from "./checkpoint_writer.ts";
-import type { FileKind } from "../checkpoints/checkpoint_format.ts";
-import { type HeldState, readPieces } from "../checkpoints/tensors/held_state.ts";
-import { readTensors, type TensorSource } from "../checkpoints/tensors/tensor_source.ts";
-import { bytesOf, hashWeights } from "../checkpoints/tensors/weights_hash.ts";
-import { allSkipped, assertFiniteData, assertScaled } from "../commit/non_finite.ts";
+import { bytesOf, hashWeights } from "../checkpoints/format.ts";
+import {
+  type FileKind,
+  type HeldState,
+  readPieces,
+  readTensors,
+  type TensorSource,
+} from "../checkpoints/tensors.ts";
+import {
+  allSkipped,
+  assertFiniteData,
+  assertScaled,
+  meanLoss,
+  meanNorm,
+} from "../gradients/commit.ts";
+import type { TrainOptions } from "../options/train_options.ts";
 import type { WorkerLost } from "../pipeline/protocol.ts";
-import type { StepRequest } from "../pipeline/step.ts";
-import { meanLoss } from "../commit/mean_loss.ts";
-import { meanNorm } from "../commit/gradient_norm.ts";
-import type { RunData } from "./data/run_data.ts";
-import { openEngine } from "./engines/open_engine.ts";
-import type { PreparedRun } from "./options/prepare_run.ts";
-import { adapterNames, computedOn } from "./options/run_devices.ts";
-import type { TrainOptions } from "./options/train_options.ts";
-import { nextBest } from "./progress/best.ts";
-import { firstProgress, keptProgress, nextProgress, type Progress } from "./progress/progress.ts";
-import type { RecoveringEngine } from "./recovery/recovery.ts";
-import type { TakenStep } from "./run_ahead.ts";
-import type { TrainEvent } from "./train_event.ts";
+import type { StepOutcome, StepRequest } from "../pipeline/step.ts";
+import { type CheckpointWriter, finiteOnly, openCheckpointWriter } from "./checkpoint_writer.ts";
+import type { RunData } from "./data.ts";
+import { adapterNames, computedOn } from "./devices.ts";
+import type { Engine } from "./engine.ts";
+import {
+  firstProgress,
+  keptProgress,
+  nextBest,
+  nextProgress,
+  type Progress,
+  type TrainEvent,
+} from "./events.ts";
+import { openEngine } from "./pipeline.ts";
+
+import type { RecoveringEngine } from "./recovery.ts";
+import type { PreparedRun } from "./prepared_run.ts";
+
+/** A step that has been taken. */
+interface TakenStep {
+  readonly request: StepRequest;
+  readonly outcome: StepOutcome;
+  /** Time from its beginning, or the end of the step before if that came later, to its end. */
+  readonly seconds: number;
+}
+
+/**
+ * Takes the steps that are requested. A request is asked for when the engine has room for its step:
+ * of an engine that does not run ahead, when whoever reads has done with the step before.
+ *
+ * @param pausesAfter whether a step must have ended before the next begins, as before a checkpoint;
+ * the last one always has.
+ */
+export async function* runAhead(
+  engine: Pick<Engine, "step" | "ahead" | "drain">,
+  requests: AsyncIterable<StepRequest>,
+  pausesAfter: (step: number) => boolean,
+): AsyncGenerator<TakenStep, void> {
+  const { ahead = 0 } = engine, begun: ReturnType<typeof begin>[] = [];
+  let lastEnd = 0;
+  const begin = (request: StepRequest) => {
+    const began = performance.now();
+    const ending = engine.step(request).then((outcome) => ({ outcome, end: performance.now() }));
+    // A failure is met in order, when the outcome is asked for.
+    ending.catch(() => {});
+    return { request, began, ending };
+  };
+  const oldest = async (): Promise<TakenStep> => {
+    const { request, began, ending } = begun.shift()!, { outcome, end } = await ending;
+    const seconds = (end - Math.max(began, lastEnd)) / 1000;
+    lastEnd = end;
+    return { request, outcome, seconds };
+  };
+  for await (const request of requests) {
+    begun.push(begin(request));
+    if (ahead === 0) await begun[0]!.ending;
+    const isPause = pausesAfter(request.step);
+    if (isPause) await engine.drain?.();
+    while (begun.length > (isPause ? 0 : ahead)) yield await oldest();
+  }
+  await engine.drain?.();
+  while (begun.length > 0) yield await oldest();
+}
 
 /** What workers held at the most, each its own. */
 type Held = Pick<
@@ -223,7 +283,7 @@ export async function save(
 }
 
 /** The weights in which a run ends. */
-export interface LastWeights {
+interface LastWeights {
   /** Of all of them. */
   readonly hash: string;
   /** Where they lie; undefined where nobody has kept them. */

@@ -4,12 +4,10 @@
  * @module
  */
 
-import type { SpawnOptions } from "./context_api.ts";
-import { kindOf } from "./messages.ts";
-import type { Subscription, SystemOptions } from "./system_api.ts";
-import type { PlaceKind } from "./transports/wire.ts";
-import type { Transport } from "./transports/transport.ts";
-import type { ActorSpec } from "./types.ts";
+import type { SpawnOptions, Subscription, SystemOptions } from "./context.ts";
+import type { Transport } from "./transport.ts";
+import { type ActorSpec, kindOf } from "./types.ts";
+import type { PlaceKind } from "./wire.ts";
 
 /** The places that every system has. */
 const BUILT_IN: readonly PlaceKind[] = [

@@ -5,7 +5,8 @@
  * @module
  */
 
-export type { Candidate, Choose, Offers } from "./mailbox/choose.ts";
+export type { Offers } from "./choose.ts";
+export type { Candidate, Choose } from "./context.ts";
 export {
   ASK_TIMEOUT_MS,
   type AskCall,
@@ -17,7 +18,7 @@ export {
   type SendOptions,
   type SpawnOptions,
   type StopOptions,
-} from "./context_api.ts";
+} from "./context.ts";
 export {
   ActorFailedError,
   AskTimeoutError,
@@ -27,8 +28,8 @@ export {
   type Failure,
   type Reason,
 } from "./failure.ts";
-export { shouldFail } from "./fault_sites.ts";
-export { type ActorFactory, type Handlers, OTHERS } from "./handlers.ts";
+export { shouldFail } from "./types.ts";
+export { type ActorFactory, type Handlers, OTHERS } from "./actor.ts";
 export type {
   Effect,
   ObservedActor,
@@ -37,7 +38,6 @@ export type {
   ObserverFactory,
   ObserverSpec,
 } from "./observer.ts";
-export { createSystem } from "./system.ts";
 export {
   type DeadLetterEvent,
   MAX_DEAD_LETTERS,
@@ -47,15 +47,7 @@ export {
   type SystemEvent,
   type SystemOptions,
   type SystemStopOptions,
-} from "./system_api.ts";
-export { decodeFrame, type EncodedFrame, encodeFrame } from "./transports/codec/codec.ts";
-export { type ServedIsolate, serveIsolate } from "./transports/serve.ts";
-export {
-  type FrameSink,
-  type FrameSource,
-  Outbox,
-  receiveFrames,
-} from "./transports/stream/stream.ts";
+} from "./context.ts";
 export type {
   Addend,
   Collectives,
@@ -69,7 +61,7 @@ export type {
   StartRequest,
   Transport,
   TransportOptions,
-} from "./transports/transport.ts";
+} from "./transport.ts";
 export type {
   ActorRef,
   ActorSpec,

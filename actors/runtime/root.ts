@@ -4,24 +4,186 @@
  * @module
  */
 
-import { Actor, keyOf, SYSTEM_SERIAL } from "./actor/actor.ts";
-import { ask } from "./actor/asks.ts";
-import { deliver } from "./isolate/deliver.ts";
-import type { DeadLetter, Failure } from "./failure.ts";
-import { isolateGone } from "./isolate/gone.ts";
-import { type Environment, Isolate } from "./isolate/isolate.ts";
-import { openEnding } from "./ending.ts";
-import { sendMessage } from "./isolate/sending.ts";
-import { FIRST_SERIAL, spawn } from "./isolate/spawning.ts";
-import { run } from "./isolate/steps.ts";
-import { subscribe } from "./isolate/subscription.ts";
-import type { AskCall } from "./context_api.ts";
-import { Reports } from "./reports.ts";
-import type { System } from "./system_api.ts";
-import type { IsolateRegistry, Root } from "./transports/registry.ts";
-import type { Transport } from "./transports/transport.ts";
-import type { ActorRef, Message } from "./types.ts";
-import { watch } from "./actor/watches.ts";
+import { Actor, keyOf, SYSTEM_SERIAL } from "./actor.ts";
+import { ask, loseAsks } from "./asks.ts";
+import { checkSubscription } from "./checks.ts";
+import {
+  type AskCall,
+  MAX_DEAD_LETTERS,
+  type Subscription,
+  type System,
+  type SystemEvent,
+  type SystemStopOptions,
+} from "./context.ts";
+import { deliver, isolateGone } from "./deliver.ts";
+import { ActorFailedError, type DeadLetter, describeFailure, type Failure } from "./failure.ts";
+import { type Environment, Isolate, sendMessage, subscribe } from "./isolate.ts";
+import type { IsolateRegistry, Root } from "./isolates.ts";
+import { cancelTimers, endChild, stop, stopNow, watch } from "./lifecycle.ts";
+import { FIRST_SERIAL, spawn } from "./spawning.ts";
+import { run } from "./steps.ts";
+import type { Transport } from "./transport.ts";
+import { type ActorRef, isRef, type Message } from "./types.ts";
+
+/**
+ * Makes {@linkcode System.stop} of a system.
+ *
+ * @param self the system itself.
+ * @param emptied resolved when the last actor has ended, or is left behind.
+ * @param close ends the other isolates.
+ */
+function openEnding(
+  isolate: Isolate,
+  self: Actor,
+  emptied: PromiseWithResolvers<void>,
+  close: () => Promise<void>,
+): System["stop"] {
+  let ended: Promise<void> | undefined, cancel: (() => void) | undefined;
+
+  const hurry = () => {
+    cancel ??= limit(isolate, () => {
+      leaveBehind(isolate);
+      emptied.resolve();
+    });
+    stopNow(isolate, self);
+  };
+  const drain = ({ signal }: SystemStopOptions) => {
+    self.isDraining = true;
+    stop(isolate, self);
+    return onAbort(signal, hurry);
+  };
+  const endAll = async (options: SystemStopOptions) => {
+    const forget = isDraining(options) ? drain(options) : hurry();
+    await emptied.promise;
+    forget?.();
+    cancel?.();
+    await close();
+  };
+  return (first: ActorRef | SystemStopOptions = {}, options: SystemStopOptions = {}) => {
+    if (isRef(first)) return endOne(isolate, self, first, options);
+    // Who is in a hurry now need not wait for what drains.
+    if (ended && !isDraining(first)) hurry();
+    return ended ??= endAll(first);
+  };
+}
+
+async function endOne(
+  isolate: Isolate,
+  self: Actor,
+  ref: ActorRef,
+  options: SystemStopOptions,
+): Promise<void> {
+  const late = Promise.withResolvers<void>();
+  let cancel: (() => void) | undefined;
+  const hurry = () => {
+    cancel ??= limit(isolate, late.resolve);
+    return endChild(isolate, self, ref, false);
+  };
+  const forget = onAbort(options.signal, () => void hurry());
+  const end = isDraining(options) ? endChild(isolate, self, ref, true) : hurry();
+  await Promise.race([end, late.promise]);
+  forget();
+  cancel?.();
+}
+
+/** What has not ended after twice the grace is left behind. */
+function limit({ env }: Isolate, late: () => void): () => void {
+  return env.clock.after(2 * env.stopGraceMs, late);
+}
+
+/** Calls `run` when a signal aborts; returns what takes that back. */
+function onAbort(signal: AbortSignal | undefined, run: () => void): () => void {
+  signal?.addEventListener("abort", run, { once: true });
+  return () => signal?.removeEventListener("abort", run);
+}
+
+function isDraining({ drain = false, signal }: SystemStopOptions): boolean {
+  return drain && !signal?.aborted;
+}
+
+/** Frees what holds the program when a handler of this isolate never ends. */
+function leaveBehind(isolate: Isolate): void {
+  for (const actor of isolate.actors.values()) {
+    cancelTimers(actor);
+    for (const { cancelKill } of actor.children.values()) cancelKill?.();
+  }
+  loseAsks(isolate);
+}
+
+/** Called beside those who subscribe. */
+interface Told {
+  readonly onDeadLetter?: ((letter: DeadLetter) => void) | undefined;
+  readonly onFailure?: ((failure: Failure) => void) | undefined;
+}
+
+/** Dead letters, failures and events of a system. */
+class Reports {
+  readonly deadLetters: DeadLetter[] = [];
+  readonly #failed = Promise.withResolvers<never>();
+  readonly #subscribers = new Set<{ listener: (event: SystemEvent) => void } & Subscription>();
+  readonly #told: Told;
+
+  /** @param told what the owner gave. */
+  constructor(told: Told) {
+    this.#told = told;
+  }
+
+  /** See {@linkcode System.failed}. */
+  get failed(): Promise<never> {
+    return this.#failed.promise;
+  }
+
+  readonly onFailure = (failure: Failure): void => {
+    this.#told.onFailure?.(failure);
+    this.#failed.reject(new ActorFailedError(failure));
+  };
+
+  /** Tells who subscribes. */
+  readonly onEvent = (event: SystemEvent): void => {
+    for (const { listener } of [...this.#subscribers]) {
+      this.guard(event.type, () => listener(event));
+    }
+  };
+
+  readonly onDeadLetter = (letter: DeadLetter, message?: unknown): void => {
+    this.deadLetters.push(letter);
+    if (this.deadLetters.length > MAX_DEAD_LETTERS) this.deadLetters.shift();
+    this.guard(`dead letter ${letter.type}`, () => this.#told.onDeadLetter?.(letter));
+    this.onEvent({ type: "dead-letter", letter, ...message !== undefined && { message } });
+  };
+
+  /** Lets what the owner gave throw without harm to the runtime. */
+  guard(handling: string, call: () => void): void {
+    try {
+      call();
+    } catch (error) {
+      this.onFailure(describeFailure("system", "throw", error, handling));
+    }
+  }
+
+  /** Adds a subscriber; `want` gets the wishes of all of them, undefined when there is none. */
+  subscribe(
+    listener: (event: SystemEvent) => void,
+    options: Subscription | undefined,
+    want: (wanted: Subscription | undefined) => void,
+  ): Disposable {
+    checkSubscription(listener, options);
+    const subscriber = { listener, ...options };
+    this.#subscribers.add(subscriber);
+    want(this.#wanted());
+    return {
+      [Symbol.dispose]: () => {
+        if (this.#subscribers.delete(subscriber)) want(this.#wanted());
+      },
+    };
+  }
+
+  #wanted(): Subscription | undefined {
+    if (this.#subscribers.size === 0) return undefined;
+    const limits = [...this.#subscribers].flatMap(({ slowStepMs = [] }) => slowStepMs);
+    return limits.length === 0 ? {} : { slowStepMs: Math.min(...limits) };
+  }
+}
 
 /** The world of a system: its clock, its order, its pace and its other isolates. */
 export interface World

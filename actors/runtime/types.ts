@@ -4,6 +4,35 @@
  * @module
  */
 
+/** Answers for the simulation that runs, if one does. */
+let decide: ((site: string) => boolean) | undefined;
+
+/**
+ * Whether to fail here, now. Outside of simulations with faults the answer is always no.
+ *
+ * @param site names the place, the same in every run: `optimizer step`.
+ *
+ * @example
+ * ```ts
+ * import { shouldFail } from "@troupe/troupe/actors";
+ * import assert from "node:assert/strict";
+ *
+ * function writeCheckpoint() {
+ *   if (shouldFail("checkpoint write")) throw new Error("the disk is full");
+ *   return "written";
+ * }
+ * assert.equal(writeCheckpoint(), "written");
+ * ```
+ */
+export function shouldFail(site: string): boolean {
+  return decide?.(site) ?? false;
+}
+
+/** Sets who answers {@linkcode shouldFail}; undefined: nobody. */
+export function setFaultSites(answer: ((site: string) => boolean) | undefined): void {
+  decide = answer;
+}
+
 /**
  * Everything sent between actors: a structured-cloneable record with a `type`. A protocol is a
  * union of such records, told apart by `type`.
@@ -155,4 +184,82 @@ export interface ActorSpec<Init = never, M extends Message = never> {
   readonly argument?: unknown;
   /** For the type checker; never present. */
   readonly "~makes"?: (init: Init, message: M) => void;
+}
+
+/** Whether a value is an address. */
+export function isRef(value: unknown): value is ActorRef {
+  try {
+    const { id, isolate, serial } = value as ActorRef;
+    return typeof id === "string" && isCount(isolate) && isCount(serial);
+  } catch {
+    return false;
+  }
+}
+
+function isCount(value: unknown): boolean {
+  return Number.isSafeInteger(value) && value as number >= 0;
+}
+
+/** Whether a value is a record with a type. */
+export function isMessage(value: unknown): value is Message {
+  try {
+    return typeof value === "object" && typeof (value as Message).type === "string";
+  } catch {
+    return false;
+  }
+}
+
+/** What a value is, for a report of what it should have been. */
+export function kindOf(value: unknown): string {
+  return value === null ? "null" : typeof value;
+}
+
+/** @throws {TypeError} when a value is no message. */
+export function assertMessage(what: string, value: unknown): asserts value is Message {
+  if (isMessage(value)) return;
+  throw new TypeError(
+    `Cannot ${what}: its message must be a record with a type, received ${kindOf(value)}`,
+  );
+}
+
+/** @throws {TypeError} when a value is no address. */
+export function assertRef(what: string, value: unknown): asserts value is ActorRef {
+  if (isRef(value)) return;
+  throw new TypeError(
+    `Cannot ${what}: it must be given the reference of an actor, received ${kindOf(value)}`,
+  );
+}
+
+const UNSAFE = /[\p{Cc}\p{Bidi_Control}\u2028\u2029]/gu;
+
+/** As JSON writes it, so that a line of JSON stays the same value. */
+const escapeOne = (character: string): string =>
+  character === "\n" ? "\\n" : `\\u${character.charCodeAt(0).toString(16).padStart(4, "0")}`;
+
+/**
+ * Several lines with all control characters but line ends and tabs shown as numbers.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ *
+ * assert.equal(escapeControls("a\x1b[2J\n\tb"), "a\\u001b[2J\n\tb");
+ * ```
+ */
+export function escapeControls(text: string): string {
+  return text.replace(UNSAFE, (one) => one === "\n" || one === "\t" ? one : escapeOne(one));
+}
+
+/**
+ * One line: line ends are shown too.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ *
+ * assert.equal(inOneLine("a\nb\x9b"), "a\\nb\\u009b");
+ * ```
+ */
+export function inOneLine(text: string): string {
+  return text.replace(UNSAFE, escapeOne);
 }

@@ -5,12 +5,10 @@
  */
 
 import { type Schema as JsonSchema, Validator } from "@cfworker/json-schema";
-import type { Context } from "../runtime/context_api.ts";
+import type { Context } from "../runtime/context.ts";
 import { messageOf } from "../runtime/failure.ts";
-import type { AnyHandlers } from "../runtime/actor/actor.ts";
-import { type Handlers, OTHERS } from "../runtime/handlers.ts";
-import { kindOf } from "../runtime/messages.ts";
-import type { Message } from "../runtime/types.ts";
+import { type AnyHandlers, type Handlers, OTHERS } from "../runtime/actor.ts";
+import { kindOf, type Message } from "../runtime/types.ts";
 
 /** Permissions by kind, as Deno names them. A kind that is left out is not granted. */
 export interface Permissions {

@@ -6,11 +6,11 @@
  */
 
 import { setImmediate } from "node:timers";
-import { handlersOf } from "../runtime/actor/methods.ts";
+import { handlersOf } from "../runtime/spawning.ts";
 import { describeFailure, type Failure } from "../runtime/failure.ts";
-import { Outbox, receiveFrames } from "../runtime/transports/stream/stream.ts";
+import { Outbox, receiveFrames } from "../transports/stream.ts";
 import type { ActorRef, Message } from "../runtime/types.ts";
-import { substream } from "../runtime/world/random.ts";
+import { substream } from "../runtime/world.ts";
 import {
   checkDefinition,
   openHandlers,

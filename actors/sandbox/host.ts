@@ -11,14 +11,19 @@
  * @module
  */
 
-import { keyOf } from "../runtime/actor/actor.ts";
-import { handlersOf } from "../runtime/actor/methods.ts";
-import type { Context, Reply } from "../runtime/context_api.ts";
+import { type Handlers, keyOf, OTHERS } from "../runtime/actor.ts";
+import { handlersOf } from "../runtime/spawning.ts";
+import type { Context, Reply } from "../runtime/context.ts";
 import { describeFailure } from "../runtime/failure.ts";
-import { type Handlers, OTHERS } from "../runtime/handlers.ts";
-import { isMessage, isRef, kindOf } from "../runtime/messages.ts";
-import type { ActorRef, ActorSpec, Message } from "../runtime/types.ts";
-import { inOneLine } from "../runtime/world/escape.ts";
+import {
+  type ActorRef,
+  type ActorSpec,
+  inOneLine,
+  isMessage,
+  isRef,
+  kindOf,
+  type Message,
+} from "../runtime/types.ts";
 import {
   type Check,
   checkDefinition,
@@ -195,7 +200,7 @@ interface Own extends Message {
 }
 
 /** The sandbox, as its host needs it. */
-export type Sandbox = Pick<Port, "exchange" | "close">;
+type Sandbox = Pick<Port, "exchange" | "close">;
 
 /** Messages of a package that wait at one actor, or timers of one key. */
 interface Account {

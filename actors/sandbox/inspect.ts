@@ -5,9 +5,8 @@
  * @module
  */
 
-import type { Message } from "../runtime/types.ts";
+import { escapeControls, inOneLine, type Message } from "../runtime/types.ts";
 import { messageOf } from "../runtime/failure.ts";
-import { escapeControls, inOneLine } from "../runtime/world/escape.ts";
 import { type ActorDefinition, checkDefinition, type Permissions, type Schemas } from "./define.ts";
 import type { HostFrame } from "./guest.ts";
 import { type GraphOptions, type HashedModule, hashModule } from "./modules.ts";

@@ -15,10 +15,7 @@ import { existsSync } from "node:fs";
 import { dirname, join, posix } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
 import { parse } from "jsonc-parser";
-import {
-  closeRendezvousFolder,
-  lockFolder,
-} from "../runtime/transports/process/rendezvous_folder.ts";
+import { closeRendezvousFolder, lockFolder } from "../transports/rendezvous.ts";
 
 /** One module that runs when the first one is imported. */
 export interface GraphModule {

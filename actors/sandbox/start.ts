@@ -8,13 +8,10 @@
 import { join, resolve } from "node:path";
 import { pathToFileURL } from "node:url";
 import { messageOf } from "../runtime/failure.ts";
-import { endReason } from "../runtime/transports/process/end_reason.ts";
-import {
-  closeRendezvousFolder,
-  openRendezvousFolder,
-} from "../runtime/transports/process/rendezvous_folder.ts";
-import { type FrameSource, Outbox, receiveFrames } from "../runtime/transports/stream/stream.ts";
-import { inOneLine } from "../runtime/world/escape.ts";
+import { endReason } from "../transports/process.ts";
+import { closeRendezvousFolder, openRendezvousFolder } from "../transports/rendezvous.ts";
+import { type FrameSource, Outbox, receiveFrames } from "../transports/stream.ts";
+import { inOneLine } from "../runtime/types.ts";
 import type { Permissions } from "./define.ts";
 import {
   checkIntegrity,
@@ -62,7 +59,7 @@ const KINDS = {
 type Kind = keyof typeof KINDS;
 
 /** Granted permissions of each kind: all, or a list with absolute paths. */
-export type Grants = Readonly<Record<Kind, true | readonly string[]>>;
+type Grants = Readonly<Record<Kind, true | readonly string[]>>;
 
 /** A package, and how it is held. */
 export interface SandboxModule {

@@ -5,12 +5,17 @@
  */
 
 import { digestOf } from "./digest.ts";
-import { failureOf, named, type SimulationFailure } from "./failure.ts";
-import { stepName, type StepRecord } from "./journal/recorder.ts";
+import { stepName, type StepRecord } from "./recorder.ts";
+import {
+  failureOf,
+  type Run,
+  type Scenario,
+  type SimulateOptions,
+  type SimulationFailure,
+} from "./run.ts";
 import { simulate } from "./simulate.ts";
-import type { Run, Scenario, SimulateOptions } from "./simulated_run.ts";
-import { portfolio } from "./strategies/portfolio.ts";
-import { FIRST_EXPECTED_STEPS } from "./strategies/strategy.ts";
+import { FIRST_EXPECTED_STEPS, portfolio } from "./strategies.ts";
+import { named } from "./faults.ts";
 
 /**
  * How a scenario is explored.

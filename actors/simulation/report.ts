@@ -4,9 +4,11 @@
  * @module
  */
 
-import { stepName, type StepRecord } from "./journal/recorder.ts";
-import type { Shrunk } from "./shrink/shrink.ts";
-import type { Deviation } from "./strategies/strategy.ts";
+import { type Exploration, explore } from "./explore.ts";
+import { stepName, type StepRecord } from "./recorder.ts";
+import { type Scenario, SimulationError } from "./run.ts";
+import { shrink, type ShrinkOptions, type Shrunk } from "./shrink.ts";
+import type { Deviation } from "./strategies.ts";
 
 /** Steps printed before the failure, besides those at which the order is not plain. */
 const MAX_STEPS_SHOWN = 30;
@@ -99,4 +101,66 @@ function describeSteps(
     }
   }
   return lines;
+}
+
+/**
+ * Explores a scenario, and throws what a person needs when it fails: the failure made small, its
+ * last steps, and a test to paste. With `deviations` it makes that one run.
+ *
+ * @param name as it stands in the test to paste.
+ * @param options those of {@linkcode explore} and {@linkcode shrink}.
+ * @param scenario what happens.
+ * @throws {SimulationError} (as a rejection) when a run fails.
+ *
+ * @example
+ * ```ts
+ * import { checkScenario } from "@troupe/troupe/testing";
+ * import assert from "node:assert/strict";
+ *
+ * const module = `data:text/javascript,export const hasty = () => ({ Go() { Date.now(); } })`;
+ * const check = checkScenario("hasty", { runs: 3 }, async ({ system, idle }) => {
+ *   const hasty = system.spawn({ module, export: "hasty" }, undefined, { id: "hasty" });
+ *   system.send(hasty, { type: "Go" });
+ *   await idle();
+ * });
+ * await assert.rejects(check, /Cannot call Date.now: actor "hasty" must do the same in every run/);
+ * ```
+ */
+export async function checkScenario<T, C = undefined>(
+  name: string,
+  options: ShrinkOptions<C>,
+  scenario: Scenario<T, C>,
+): Promise<Exploration> {
+  const explored = await explore(options.deviations ? { ...options, runs: 1 } : options, scenario);
+  if (!explored.failed) return explored;
+  const shrunk = await shrink(options, scenario, explored.failed);
+  throw new SimulationError(shrunk.run.failure, describeFailedRun(name, shrunk));
+}
+
+/**
+ * Registers a test that explores a scenario; see {@linkcode checkScenario}. Every run is made
+ * twice, and both must have the same running hash.
+ *
+ * @param name name of the test.
+ * @param options those of {@linkcode explore} and {@linkcode shrink}.
+ * @param scenario what happens.
+ *
+ * @example
+ * ```ts ignore
+ * import { simulationTest } from "@troupe/troupe/testing";
+ *
+ * const module = `data:text/javascript,export const mute = () => ({ Note() {} })`;
+ * simulationTest("notes are taken", { runs: 10 }, async ({ system, idle }) => {
+ *   const mute = system.spawn({ module, export: "mute" }, undefined, { id: "mute" });
+ *   system.send(mute, { type: "Note" });
+ *   await idle();
+ * });
+ * ```
+ */
+export function simulationTest<T, C = undefined>(
+  name: string,
+  options: ShrinkOptions<C>,
+  scenario: Scenario<T, C>,
+): void {
+  Deno.test(name, async () => void await checkScenario(name, options, scenario));
 }

@@ -10,7 +10,7 @@
  */
 
 import { formatTable } from "../../schedules/pictures/grid.ts";
-import { print } from "../../console/print.ts";
+import { print } from "../../console/terminal.ts";
 import figures from "./figures.json" with { type: "json" };
 import models from "./models.json" with { type: "json" };
 import { configurationOf, type Noted, predict, type Value } from "./predict.ts";
@@ -18,7 +18,7 @@ import { FACTS } from "./setups.ts";
 import { compareEquation1 } from "./simulate.ts";
 
 /** A figure of a paper. */
-export interface Figure {
+interface Figure {
   readonly paper: "chimera" | "hanayo" | "axonn";
   /** Section, figure or table. */
   readonly where: string;

@@ -8,7 +8,7 @@ import type { LinkModel, ScheduleOptions } from "../../schedules/mod.ts";
 import setups from "./setups.json" with { type: "json" };
 
 /** A figure of a machine with its source. */
-export interface Fact {
+interface Fact {
   readonly value: unknown;
   /**
    * `stated` by the paper; of a public `document`; `assumed`; or `fitted` to a figure of the paper,

@@ -6,7 +6,6 @@
 
 import {
   chimeraStep,
-  type StepEndModel,
   createSchedule,
   messageMs,
   rabenseifnerMs,
@@ -14,6 +13,7 @@ import {
   type ScheduleOptions,
   simulateStep,
   type StageModel,
+  type StepEndModel,
   type StepModel,
 } from "../../schedules/mod.ts";
 import {

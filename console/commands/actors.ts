@@ -11,23 +11,139 @@ import {
   type InspectedActor,
   inspectHashed,
   openRegistry,
+  packageVersion,
   type Part,
   type PartKind,
   preparePart,
   type Registry,
   removePart,
 } from "../../actors/mod.ts";
-import { didYouMean } from "../../actors/run/options/did_you_mean.ts";
-import { ACTORS_FLAGS, ACTORS_SYNTAX, ACTORS_WORDS } from "../actors/actors_syntax.ts";
-import { inspectionRecord, showInspection, showParts } from "../actors/show_actor.ts";
+import { didYouMean } from "../../actors/options/option.ts";
+import { PART_KINDS } from "../../actors/registry/mod.ts";
+import { formatTable } from "../../schedules/pictures/grid.ts";
 import type { CommandContext } from "../command.ts";
-import { inOneLine, quoted } from "../escape.ts";
-import { answersItself } from "../flags/asked.ts";
-import type { GivenFlags } from "../flags/flag.ts";
-import { helpOf } from "../flags/help.ts";
-import { parseArguments } from "../flags/parse.ts";
-import { VERSION } from "../flags/version.ts";
-import { print } from "../print.ts";
+import { type CommandSyntax, COMMON_FLAGS, type GivenFlags, VERSION } from "../flag.ts";
+import { answersItself, helpOf, parseArguments } from "../parse.ts";
+import { inOneLine, print, quoted } from "../terminal.ts";
+
+/** The flags of `troupe actors`. */
+const ACTORS_FLAGS = {
+  kind: {
+    kind: "choice",
+    choices: PART_KINDS,
+    value: "KIND",
+    help: "what it is for",
+    otherwise: "actor; of all kinds where they are listed or verified",
+  },
+  export: {
+    kind: "text",
+    value: "NAME",
+    help: "what its module exports for it",
+    otherwise: "its kind",
+  },
+  replace: { kind: "switch", help: "add a name that another has, or that comes with Troupe" },
+  json: { kind: "switch", help: "print JSON" },
+  ...COMMON_FLAGS,
+} as const;
+
+/** What it does, by its first word, and how many words follow that: at least and at most. */
+const ACTORS_WORDS = {
+  list: [0, 0],
+  inspect: [1, 1],
+  add: [2, 2],
+  remove: [1, 1],
+  verify: [0, 1],
+} as const;
+
+/** The declaration of `troupe actors`. */
+export const ACTORS_SYNTAX: CommandSyntax = {
+  name: "actors",
+  summary: "lists, inspects, adds and verifies actors and parts by name",
+  usage: [
+    "list",
+    "inspect SPECIFIER",
+    "add NAME SPECIFIER [flags]",
+    "remove NAME",
+    "verify [NAME]",
+  ],
+  about: [
+    "Names actors and parts of training. They stand, with hashes, in the nearest troupe.json, or",
+    'deno.json with the key "actors"; versions of what they import in troupe.lock beside it.',
+    "",
+    "A SPECIFIER is jsr:@you/actor@1, npm:you-actor@1, a URL or a path that begins with ./",
+    "The actor of a package is inspected in a process without permissions; other parts are fetched",
+    "and hashed, and nothing of them is run.",
+  ],
+  words: Object.keys(ACTORS_WORDS),
+  groups: [{ flags: ACTORS_FLAGS }],
+  notes: [
+    "Deno's environment says how modules are fetched: DENO_CERT, DENO_DIR, JSR_URL, HTTPS_PROXY.",
+    "Exit codes: 0 done; 1 a hash differs, or modules are not to be had; 2 bad input.",
+  ],
+};
+
+/** Characters of a schema that are shown. */
+const SCHEMA_MAX = 160;
+
+/** Characters of a hash in a list. */
+const HASH_SHOWN = "sha256-".length + 8;
+
+/** What was found out of a package, as `--json` prints it. */
+function inspectionRecord(hashed: HashedModule, actor: InspectedActor | undefined) {
+  const { specifier, integrity, modules, npm } = hashed;
+  return {
+    specifier,
+    version: packageVersion(hashed),
+    ...actor,
+    integrity,
+    modules: modules.map((one) => one.specifier),
+    npm: npm.map(({ id }) => id),
+  };
+}
+
+/** The same for readers. */
+function showInspection(hashed: HashedModule, actor: InspectedActor | undefined): string {
+  const { integrity, modules, npm, specifier } = hashed, version = packageVersion(hashed);
+  const rows = [
+    ...actor ? [["actor", `${actor.name}, protocol ${actor.protocol}`]] : [],
+    ["from", specifier],
+    ...version === undefined ? [] : [["version", version]],
+    ...actor ? actorRows(actor) : [],
+    ["hash", integrity],
+    ["modules", `${modules.length}${npm.length > 0 ? `, ${npm.length} packages of npm` : ""}`],
+  ];
+  return formatTable(rows, { left: [0, 1] }).map(inOneLine).join("\n");
+}
+
+function actorRows({ messages, permissions }: InspectedActor): string[][] {
+  const messageRows = Object.entries(messages).map(([type, schema]) => {
+    const text = JSON.stringify(schema);
+    return `${type} ${text.length > SCHEMA_MAX ? `${text.slice(0, SCHEMA_MAX)}…` : text}`;
+  });
+  const asked = Object.entries(permissions).map(([kind, value]) =>
+    Array.isArray(value) ? `${kind} ${value.join(", ")}` : value ? kind : ""
+  ).filter(Boolean);
+  return [
+    ...labelled("messages", messageRows, "none"),
+    ...labelled("permissions", asked, "none"),
+  ];
+}
+
+/** A row for each; the first has the label. */
+const labelled = (label: string, texts: readonly string[], none: string): string[][] =>
+  (texts.length > 0 ? texts : [none]).map((text, i) => [i === 0 ? label : "", text]);
+
+/** All parts, a line for each. */
+function showParts(parts: readonly Part[]): string {
+  const rows = parts.map(({ name, kind, from, integrity, isBuiltIn }) => [
+    name,
+    kind,
+    isBuiltIn ? "built in" : integrity?.slice(0, HASH_SHOWN) ?? "no hash",
+    isBuiltIn ? "" : from,
+  ]);
+  return formatTable(rows, { left: [0, 1, 2, 3] }).map((line) => inOneLine(line.trimEnd()))
+    .join("\n");
+}
 
 type Given = GivenFlags<typeof ACTORS_FLAGS>;
 

@@ -5,14 +5,14 @@
  */
 
 import type { CommandContext } from "../command.ts";
-import { DASHBOARD_COMMAND_FLAGS } from "../dashboard/dashboard_flags.ts";
-import { quoted } from "../escape.ts";
-import { answersItself } from "../flags/asked.ts";
-import { type CommandSyntax, COMMON_FLAGS } from "../flags/command_syntax.ts";
-import { withDefaults } from "../flags/flag.ts";
-import { helpOf } from "../flags/help.ts";
-import { parseArguments } from "../flags/parse.ts";
-import { print } from "../print.ts";
+import {
+  type CommandSyntax,
+  COMMON_FLAGS,
+  DASHBOARD_COMMAND_FLAGS,
+  withDefaults,
+} from "../flag.ts";
+import { answersItself, helpOf, parseArguments } from "../parse.ts";
+import { print, quoted } from "../terminal.ts";
 
 const FLAGS = { ...DASHBOARD_COMMAND_FLAGS, ...COMMON_FLAGS } as const;
 
@@ -44,8 +44,8 @@ export async function dashboardCommand(
       `Cannot show a run: there must be one folder or name, received ${quoted(words.join(" "))}`,
     );
   }
-  const { followRun } = await import("../dashboard/follow_run.ts");
-  const { serveDashboard } = await import("../dashboard/server/server.ts");
+  const { followRun } = await import("../dashboard/follow.ts");
+  const { serveDashboard } = await import("../dashboard/serve.ts");
   await using dashboard = serveDashboard(await followRun(named), port);
   begin();
   begin(""); // Ctrl-C ends it in good order, of which nothing need be said

@@ -15,11 +15,9 @@ import {
 } from "../../kernels/mod.ts";
 import { formatTable } from "../../schedules/pictures/grid.ts";
 import type { CommandContext } from "../command.ts";
-import { answersItself } from "../flags/asked.ts";
-import { type CommandSyntax, COMMON_FLAGS } from "../flags/command_syntax.ts";
-import { withDefaults } from "../flags/flag.ts";
-import { parseFlags } from "../flags/parse.ts";
-import { print, printError } from "../print.ts";
+import { type CommandSyntax, COMMON_FLAGS, withDefaults } from "../flag.ts";
+import { answersItself, parseFlags } from "../parse.ts";
+import { print, printError } from "../terminal.ts";
 
 const FLAGS = {
   json: { kind: "switch", help: "one JSON object instead of words" },

@@ -4,7 +4,7 @@
  * @module
  */
 
-import { type Example, findExample } from "../../actors/rehearsal/examples.ts";
+import { type Example, findExample } from "../../actors/simulated_training/simulated_training.ts";
 import {
   delay,
   describeFailedRun,
@@ -28,12 +28,9 @@ import {
 } from "../../actors/simulation/mod.ts";
 import { scheduleNames } from "../../schedules/mod.ts";
 import type { CommandContext } from "../command.ts";
-import { print, printError } from "../print.ts";
-import { answersItself } from "../flags/asked.ts";
-import { type CommandSyntax, COMMON_FLAGS } from "../flags/command_syntax.ts";
-import { withDefaults } from "../flags/flag.ts";
-import { helpOf } from "../flags/help.ts";
-import { parseFlags } from "../flags/parse.ts";
+import { type CommandSyntax, COMMON_FLAGS, withDefaults } from "../flag.ts";
+import { answersItself, helpOf, parseFlags } from "../parse.ts";
+import { print, printError } from "../terminal.ts";
 
 const STRATEGIES: Readonly<Record<string, () => Strategy>> = {
   portfolio,

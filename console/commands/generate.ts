@@ -4,27 +4,84 @@
  * @module
  */
 
+import { readTensors } from "../../actors/checkpoints/tensors.ts";
 import {
   checkTokens,
   type FileTokenizer,
   generate,
   openDevice,
   resolveDevice,
+  type TextStream,
+  textStream,
   type Tokenizer,
 } from "../../kernels/mod.ts";
-import { readTensors } from "../../actors/checkpoints/tensors/tensor_source.ts";
-import { type CommandContext } from "../command.ts";
-import { printError } from "../print.ts";
-import { answersItself } from "../flags/asked.ts";
-import { DEVICE_FLAG } from "../flags/device_flag.ts";
-import { type CommandSyntax, COMMON_FLAGS } from "../flags/command_syntax.ts";
-import { withDefaults } from "../flags/flag.ts";
-import { parseFlags } from "../flags/parse.ts";
-import { readNumbers } from "../flags/quantities.ts";
-import { printTokens } from "../generate/print_tokens.ts";
+import type { CommandContext } from "../command.ts";
+import {
+  type CommandSyntax,
+  COMMON_FLAGS,
+  DEVICE_FLAG,
+  readNumbers,
+  withDefaults,
+} from "../flag.ts";
+import { answersItself, parseFlags } from "../parse.ts";
 import { runPath } from "../run_files/run_folder.ts";
-import { openTokenizer, TOKENIZER_FLAG, tokenizerSource } from "../trained/tokenizer_source.ts";
-import { findTrainedDecoder, type TrainedDecoder } from "../trained/trained_decoder.ts";
+import { escapeControls, printError, writeAll } from "../terminal.ts";
+import {
+  findTrainedDecoder,
+  openTokenizer,
+  TOKENIZER_FLAG,
+  tokenizerSource,
+  type TrainedDecoder,
+} from "./trained.ts";
+
+/** What is printed. */
+interface PrintedTokens {
+  /** The ids to go on from. */
+  readonly prompt: readonly number[];
+  /** The ids that are added. */
+  readonly added: AsyncIterable<number>;
+  /** What makes text of them; without it ids are printed, with commas between. */
+  readonly tokenizer: Parameters<typeof textStream>[0] | undefined;
+}
+
+/**
+ * Prints tokens to standard output, each as soon as it is there, and a line's end. Stops early, and
+ * in silence, when the signal is aborted.
+ */
+export async function printTokens(
+  { prompt, added, tokenizer }: PrintedTokens,
+  signal?: AbortSignal,
+): Promise<void> {
+  const { push, end } = tokenizer ? textStream(tokenizer) : idStream();
+  // A tokenizer may take long, and is not waited for once the signal is aborted.
+  const { promise: stopped, resolve: stop } = Promise.withResolvers<string>();
+  signal?.addEventListener("abort", () => stop(""));
+  const write = async (text: Promise<string>) =>
+    writeAll(Deno.stdout, escapeControls(await Promise.race([text, stopped])));
+  try {
+    await write(push(prompt));
+    for await (const id of added) {
+      await write(push([id]));
+      if (signal?.aborted) break;
+    }
+    await write(end());
+  } finally {
+    writeAll(Deno.stdout, "\n");
+  }
+}
+
+/** Ids as text. */
+function idStream(): TextStream {
+  let separator = "";
+  return {
+    push(ids) {
+      const text = `${separator}${ids.join(",")}`;
+      separator = ",";
+      return Promise.resolve(text);
+    },
+    end: () => Promise.resolve(""),
+  };
+}
 
 const FLAGS = {
   from: {

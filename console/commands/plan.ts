@@ -4,25 +4,30 @@
  * @module
  */
 
-import { type Profile, readProfile } from "../../actors/foresight/mod.ts";
-import type { PlanSpace } from "../../actors/foresight/planner/candidate.ts";
-import { openForecast } from "../../actors/foresight/planner/open_forecast.ts";
-import { planRuns, type RunPlan } from "../../actors/foresight/planner/plan.ts";
+import { commandLine } from "../../actors/options/limits.ts";
+import { openForecast, type PlanSpace } from "../../actors/planner/forecast.ts";
+import { type Profile, readProfile } from "../../actors/planner/mod.ts";
+import { planRuns, type RunPlan } from "../../actors/planner/plan.ts";
 import { BUCKET_SIZE, completeOptimizer } from "../../kernels/mod.ts";
-import { commandLine } from "../../actors/run/command_line.ts";
 import { scheduleDefinitions } from "../../schedules/mod.ts";
 import type { CommandContext } from "../command.ts";
-import { inOneLine, quoted } from "../escape.ts";
-import { answersItself } from "../flags/asked.ts";
-import { withDefaults } from "../flags/flag.ts";
-import { helpOf } from "../flags/help.ts";
-import { parseArguments } from "../flags/parse.ts";
-import { PLAN_FLAGS, PLAN_SYNTAX, type PlanFlags } from "../foresight/plan_flags.ts";
-import { factNotes, type PlanFacts, planRecord } from "../foresight/plan_record.ts";
-import { planLines } from "../foresight/plan_table.ts";
-import { type PlannedModel, plannedModel } from "../foresight/planned_model.ts";
-import { trainCommandLine } from "../foresight/train_command.ts";
-import { print, printError } from "../print.ts";
+import { withDefaults } from "../flag.ts";
+import { answersItself, helpOf, parseArguments } from "../parse.ts";
+import { inOneLine, print, printError, quoted } from "../terminal.ts";
+import {
+  PLAN_FLAGS,
+  PLAN_SYNTAX,
+  type PlanFlags,
+  type PlannedModel,
+  plannedModel,
+} from "./plan_flags.ts";
+import {
+  factNotes,
+  type PlanFacts,
+  planLines,
+  planRecord,
+  trainCommandLine,
+} from "./plan_report.ts";
 
 /** Runs `troupe plan`; returns the exit code. */
 export async function planCommand(

@@ -6,29 +6,319 @@
  */
 
 import { existsSync } from "node:fs";
+import { WORKERS_MAX } from "../../actors/options/limits.ts";
+import { didYouMean } from "../../actors/options/option.ts";
 import {
   type CheckedStep,
+  checkProfile,
+  type CheckResult,
   checkResult,
+  configurationsFor,
   isNear,
-} from "../../actors/foresight/check/checked_step.ts";
-import { checkProfile } from "../../actors/foresight/check/check_profile.ts";
-import { configurationsFor } from "../../actors/foresight/check/configurations.ts";
-import { type MeterOptions, openMeter } from "../../actors/foresight/measuring/meter.ts";
-import type { Profile } from "../../actors/foresight/profile/profile.ts";
-import { didYouMean } from "../../actors/run/options/did_you_mean.ts";
-import { isolationFor } from "../../actors/run/options/run_devices.ts";
-import { gpt2, resolveDevice } from "../../kernels/mod.ts";
+  type StepParts,
+} from "../../actors/planner/check.ts";
+import { type MeterOptions, openMeter } from "../../actors/planner/measure.ts";
+import type { Profile as ModProfile } from "../../actors/planner/mod.ts";
+import type { Profile } from "../../actors/planner/profile.ts";
+import { profileOfTrace } from "../../actors/planner/traced_profile.ts";
+import { findPart, importPart } from "../../actors/registry/mod.ts";
+import type { BuiltModel } from "../../actors/registry/part.ts";
+import { isolationFor } from "../../actors/run/devices.ts";
+import { gpt2, type Recompute, RECOMPUTE_POLICIES, resolveDevice } from "../../kernels/mod.ts";
+import { formatTable } from "../../schedules/pictures/grid.ts";
 import type { CommandContext } from "../command.ts";
-import { inOneLine } from "../escape.ts";
-import { answersItself } from "../flags/asked.ts";
-import { type GivenFlags, withDefaults } from "../flags/flag.ts";
-import { helpOf } from "../flags/help.ts";
-import { parseArguments, refuseOthers } from "../flags/parse.ts";
-import { describeChecked, describeProfile, describeResult } from "../foresight/describe_profile.ts";
-import { PROFILE_FLAGS, PROFILE_SYNTAX, type ProfileFlags } from "../foresight/profile_flags.ts";
-import { type ModelToProfile, profiledModel } from "../foresight/profiled_model.ts";
-import { tracedProfile } from "../foresight/traced_profile.ts";
-import { print, printError } from "../print.ts";
+import {
+  type CommandSyntax,
+  COMMON_FLAGS,
+  DEVICE_FLAG,
+  type FlagValues,
+  type GivenFlags,
+  withDefaults,
+} from "../flag.ts";
+import { answersItself, helpOf, parseArguments, refuseOthers } from "../parse.ts";
+import { inOneLine, print, printError } from "../terminal.ts";
+import {
+  BUILT_MODEL_FLAG,
+  MODEL_FLAGS,
+  noteReads,
+  refuseUnread,
+  SIZES,
+  sizesOfFlags,
+} from "../train/flags.ts";
+import { refuseOnnxFile } from "../train/onnx.ts";
+import { DATA_SIZES, readCounts } from "./plan_flags.ts";
+import { openTrace, type TraceHead } from "./trace.ts";
+
+const ms = (value: number | undefined): string => value === undefined ? "" : value.toPrecision(3);
+
+const percent = (share: number) => `${(100 * share).toFixed(1)} %`;
+
+/** A profile as lines of text. */
+export function describeProfile(profile: Profile): string[] {
+  const { machine, layers, links, dispatchMs, closing, optimizer, notes } = profile;
+  const rows = layers.map((one) => [
+    ...[one.kind, one.device, `${one.microBatch}`, one.recompute, `${one.atOnce}`],
+    ...[one.forwardMs, one.backwardMs, one.inputMs, one.weightMs].map(ms),
+  ]);
+  const head = ["layer", "device", "B", "recompute", "at once", "F ms", "B ms", "I ms", "W ms"];
+  return [
+    `${machine.name}, ${machine.cores} cores: costs of one micro-batch, ${profile.source}`,
+    "",
+    ...formatTable([head, ...rows], { left: [0, 1, 3] }),
+    "",
+    ...formatTable([
+      ["messages", "latency ms", "GB/s"],
+      ...Object.entries(links).map(([name, { latencyMs, bytesPerMs }]) => [
+        name,
+        ms(latencyMs),
+        bytesPerMs === undefined ? "moved" : ms(bytesPerMs / 1e6),
+      ]),
+    ]),
+    "",
+    `between two actions lie ${ms(dispatchMs)} ms; a step takes ${
+      ms(closing.stepMs)
+    } ms to begin and end`,
+    `the optimizer takes ${ms(optimizer.msPerMillion)} ms for a million numbers`,
+    ...notes,
+  ];
+}
+
+/** A checked step as lines of text; where the prediction is far off, where the time went. */
+export function describeChecked(step: CheckedStep, isNear: boolean): string[] {
+  const { configuration, measured, spread, predicted, error, parts, notes } = step;
+  const sign = predicted < measured ? "-" : "+";
+  const line = `${configuration}: measured ${measured.toFixed(1)} ± ${spread.toFixed(1)} ms, ` +
+    `predicted ${predicted.toFixed(1)} (${sign}${percent(error)})${isNear ? "" : ": missed"}`;
+  if (isNear && error <= EXPLAINED_ERROR) return [line, ...notes.map((note) => `  ${note}`)];
+  return [line, ...partTable(parts), ...notes.map((note) => `  ${note}`)];
+}
+
+/** A prediction that is farther off is explained. */
+const EXPLAINED_ERROR = 0.05;
+
+function partTable({ measured, predicted }: CheckedStep["parts"]): string[] {
+  const row = (name: string, of: (parts: StepParts) => number | undefined) => [
+    `  ${name}`,
+    ...[measured, predicted].map((parts) => of(parts)?.toFixed(2) ?? ""),
+  ];
+  return formatTable([
+    ["  mean of the workers, ms", "measured", "predicted"],
+    row("busy", ({ busyMs }) => busyMs),
+    row("between actions", ({ dispatchMs }) => dispatchMs),
+    row("messages", ({ messageMs }) => messageMs),
+    row("bubble", ({ bubbleMs }) => bubbleMs),
+    row("begin and end of the step", ({ closingMs }) => closingMs),
+    ...Object.keys(measured.actions).map((name) => row(name, ({ actions }) => actions[name])),
+  ]);
+}
+
+/** What a check comes to, as lines of text. */
+function describeResult(
+  { medianError, worstError, missed, isPassed }: CheckResult,
+): string[] {
+  return [
+    "",
+    `median error ${percent(medianError)}, worst ${percent(worstError)}: ${
+      isPassed ? "within the bounds" : "beyond the bounds"
+    }${missed.length > 0 ? `; missed: ${missed.map((one) => one.configuration).join("; ")}` : ""}`,
+  ];
+}
+
+function readPolicies(text: string): readonly Recompute[] | undefined {
+  const policies = text.split(",") as Recompute[];
+  return policies.every((one) => RECOMPUTE_POLICIES.includes(one)) ? policies : undefined;
+}
+
+const { tokenizer: _, ...OWN_FLAGS } = MODEL_FLAGS;
+
+/** What is measured of the model. */
+const MODEL = {
+  ...OWN_FLAGS,
+  model: BUILT_MODEL_FLAG,
+  vocab: { ...MODEL_FLAGS.vocab, otherwise: "256, as of bytes" },
+  "micro-batch-size": {
+    kind: "own",
+    formerly: "micro-batch",
+    aliases: ["batch_size"],
+    value: "B,B,…",
+    read: readCounts,
+    must: "numbers of samples from 1 with commas between them, such as 2,4,8",
+    otherwise: "1,2,4,8",
+    help: "samples of a micro-batch: each size is measured; that of the run with --from-trace",
+  },
+  recompute: {
+    kind: "own",
+    value: "POLICY,…",
+    read: readPolicies,
+    must: `one or more of ${RECOMPUTE_POLICIES.join(",")}`,
+    otherwise: "none",
+    help: "activations computed again in the backward: each policy is measured",
+  },
+} as const;
+
+/** How it is measured. */
+const MEASURING = {
+  device: DEVICE_FLAG,
+  workers: {
+    kind: "integer",
+    value: "P",
+    maximum: WORKERS_MAX,
+    otherwise: "as many as there are cores",
+    help: "the most workers that compute at once: 1, 2, 4 … up to it are measured",
+  },
+  isolation: {
+    kind: "choice",
+    choices: ["worker", "process"],
+    otherwise: "worker; process on webgpu",
+    help: "what keeps workers apart: threads, or processes",
+  },
+  rounds: {
+    kind: "integer",
+    maximum: 1000,
+    default: 5,
+    help: "rounds, each of which measures everything once",
+  },
+  out: { kind: "path", value: "FILE", help: "the profile" },
+  "from-trace": {
+    kind: "path",
+    value: "FILE",
+    help: "measure nothing: take costs from a trace that troupe train --trace has written",
+  },
+  json: { kind: "switch", help: "print the profile as JSON; check: one object a line" },
+} as const;
+
+/** Every flag of `troupe profile`. */
+const PROFILE_FLAGS = { ...MODEL, ...MEASURING, ...COMMON_FLAGS } as const;
+
+/** The values of the flags of `troupe profile`. */
+type ProfileFlags = FlagValues<typeof PROFILE_FLAGS>;
+
+/** The declaration of `troupe profile`. */
+export const PROFILE_SYNTAX: CommandSyntax = {
+  name: "profile",
+  summary: "measures what layers, messages and steps cost on this machine",
+  usage: [
+    "--out FILE [flags]",
+    "--from-trace FILE --out FILE [flags]",
+    "check [--json] [flags]",
+  ],
+  about: [
+    "Measures what each kind of layer takes for one micro-batch while 1, 2, 4 … workers compute at",
+    "once, the latency and bandwidth of messages between them, the optimizer, and what begins and",
+    "ends a step. The file is what predictions are made from.",
+    "",
+    "check predicts steps of some runs and measures them, in one go: 12 or more configurations of",
+    "schedules, workers, sizes of a micro-batch, recomputation and uneven stages.",
+  ],
+  words: ["check"],
+  groups: [
+    { title: "The model whose layers are measured:", flags: MODEL },
+    { title: "How:", flags: { ...MEASURING, ...COMMON_FLAGS } },
+  ],
+  notes: [
+    "Other programs make all that is measured slower: have none.",
+    "",
+    "Exit codes: 0 done, for check: median error within 5 %, each within 10 % or the measured spread",
+    "where that is larger; 1 a check with larger errors, or what failed; 2 bad input.",
+  ],
+};
+
+type Numbers = Readonly<Record<string, number>>;
+
+/** A model that is measured. */
+interface ModelToProfile {
+  /** Makes it for so many samples. */
+  of(microBatch: number): Promise<BuiltModel>;
+  /** Its sizes, for people to read in its profile. */
+  readonly sizes: Readonly<Record<string, number>>;
+  /** The flags of `troupe train` that name it. */
+  readonly flags: NonNullable<ModProfile["model"]>;
+}
+
+/**
+ * Finds the model.
+ *
+ * @param given the flags that were typed.
+ * @throws {TypeError} {@linkcode RangeError} (as a rejection) when there is none, it asks its data
+ * for other sizes, or does not read one that was typed.
+ */
+async function profiledModel(
+  flags: ProfileFlags,
+  given: Readonly<Record<string, unknown>>,
+): Promise<ModelToProfile> {
+  refuseOnnxFile("Cannot measure layers", flags.model);
+  const found = await findPart("model", flags.model);
+  if (!found.isBuiltIn) {
+    printError(`model ${found.name}: ${found.from} with hash ${found.integrity}`);
+  }
+  const { value: part } = await importPart(found);
+  const unknown = part.sizes?.find((name) => !Object.hasOwn(DATA_SIZES, name));
+  if (unknown !== undefined) {
+    throw new TypeError(
+      `Cannot measure ${part.name}: sizes of its data must be among ${
+        Object.keys(DATA_SIZES).join(", ")
+      }, received ${unknown}`,
+    );
+  }
+  const sizes = sizesOfFlags(flags), { vocab } = sizes;
+  const data = { ...DATA_SIZES, ...vocab !== undefined && { vocab } };
+  const read = new Set<unknown>();
+  const of = async (microBatch: number) =>
+    await part.build(noteReads({ ...sizes, data, microBatch }, read));
+  await of(1);
+  if (found.isBuiltIn) refuseUnread(`Cannot measure ${part.name}`, given, read);
+  const isOwn = (option: string) => !found.isBuiltIn || read.has(option);
+  const own = Object.entries({ vocab: data.vocab, ...flags }).filter(([flag, value]) =>
+    Object.hasOwn(SIZES, flag) && value !== undefined && isOwn(SIZES[flag as keyof typeof SIZES])
+  );
+  return {
+    of,
+    sizes: Object.fromEntries(own.filter(([, value]) => typeof value === "number")) as Numbers,
+    flags: { model: flags.model, ...Object.fromEntries(own) as Numbers },
+  };
+}
+
+/** How messages travelled, by where actors ran; workers may have been processes, which no trace says. */
+const TRANSPORTS: Readonly<Record<string, string>> = {
+  workers: "worker",
+  local: "local",
+  serial: "local",
+  mpi: "mpi",
+};
+
+/**
+ * Reads the costs of a traced run.
+ *
+ * @param given samples of a micro-batch of the run, where they were typed; older traces do not say
+ * them.
+ * @throws {SyntaxError} when it is no trace, or one from before traces told of stages.
+ * @throws {RangeError} when it has no step.
+ * @throws {TypeError} when nothing says the samples of a micro-batch, or two say others.
+ */
+function tracedProfile(path: string, given: readonly number[] = []): Profile {
+  const refuse = (which = ""): never => {
+    throw new TypeError(
+      `Cannot take costs from a trace: --micro-batch-size must be that of its run${which}, received ${
+        given.join(",") || "none"
+      }`,
+    );
+  };
+  if (given.length > 1) refuse();
+  const { head, steps } = openTrace(path), about = stagesOf(head, path);
+  const { microBatch = given[0] } = about;
+  if (microBatch === undefined) return refuse(", which the file does not say");
+  if (given.some((one) => one !== microBatch)) refuse(`, ${microBatch}`);
+  const transport = TRANSPORTS[head.runtime] ?? "worker", { replicas } = head;
+  return profileOfTrace({ ...about, transport, replicas, microBatch }, steps);
+}
+
+function stagesOf({ about }: TraceHead, path: string): NonNullable<TraceHead["about"]> {
+  if (about && about.parameters.length > 0) return about;
+  throw new SyntaxError(
+    `Cannot take costs from ${inOneLine(path)}: the trace must say what its stages are, as those ` +
+      `do that troupe train --trace writes now, received none; trace a run again`,
+  );
+}
 
 /** How long each model is measured under each load, in a round. */
 const PROBE_MS = 500;

@@ -5,12 +5,15 @@
  */
 
 import { join } from "node:path";
-import { loadExample, rehearsalOf } from "../../actors/rehearsal/examples.ts";
+import { commandLine } from "../../actors/options/limits.ts";
 import { TRAINING_ACTORS } from "../../actors/run/run_journal.ts";
 import type { ActorSpec, Message } from "../../actors/runtime/mod.ts";
-import { payloadOf } from "../../actors/simulation/journal/journal.ts";
+import type { RehearsalPlan } from "../../actors/simulated_training/mod.ts";
+import { loadExample, rehearsalOf } from "../../actors/simulated_training/simulated_training.ts";
+import { payloadOf } from "../../actors/simulation/journal.ts";
 import {
   describeStep,
+  type Fault,
   type Journal,
   readJournal,
   replayInbox,
@@ -19,17 +22,235 @@ import {
   type StepRecord,
 } from "../../actors/simulation/mod.ts";
 import { checkInputFile } from "../../kernels/mod.ts";
-import { type CommandContext } from "../command.ts";
-import { print } from "../print.ts";
-import { answersItself } from "../flags/asked.ts";
-import { type CommandSyntax, COMMON_FLAGS } from "../flags/command_syntax.ts";
-import type { GivenFlags } from "../flags/flag.ts";
-import { helpOf } from "../flags/help.ts";
-import { parseFlags } from "../flags/parse.ts";
-import { describeEnds } from "../replay/journal_ends.ts";
-import { type AnyFactory, loneFactory } from "../replay/lone_actor.ts";
-import { readRecordedRun } from "../replay/recorded_run.ts";
-import { NAMED_FLAGS, replayedArguments, unnamed, wasTraced } from "../replay/replayed_flags.ts";
+import { scheduleNames } from "../../schedules/mod.ts";
+import type { CommandContext } from "../command.ts";
+import {
+  type CommandSyntax,
+  COMMON_FLAGS,
+  DASHBOARD_FLAGS,
+  type Flags,
+  type GivenFlags,
+} from "../flag.ts";
+import { answersItself, helpOf, parseFlags, type RawArguments, rawArguments } from "../parse.ts";
+import { isCount } from "../run_files/timeline_file.ts";
+import { print } from "../terminal.ts";
+import { shellWord } from "../train/data_files.ts";
+import { TRAIN_FLAGS } from "../train/flags.ts";
+import { describeEnds } from "./journal.ts";
+import { type AnyFactory, loneFactory } from "./replay_actor.ts";
+
+/** A run that is recorded. */
+type RecordedRun =
+  /** Of `troupe train`, with these arguments. */
+  | { readonly kind: "training"; readonly args: readonly string[] }
+  /** Of `troupe explore SCHEDULE`. */
+  | { readonly kind: "rehearsal"; readonly plan: RehearsalPlan; readonly faults: readonly Fault[] }
+  /** Of `troupe explore FILE`. */
+  | {
+    readonly kind: "scenario";
+    readonly file: string;
+    readonly configuration: unknown;
+    readonly faults: readonly Fault[];
+  };
+
+/** Arguments of a command: more are no command that a person typed. */
+const MAX_ARGUMENTS = 256, MAX_ARGUMENT_LENGTH = 4096;
+
+/** Workers × micro-batches × replicas × steps of a rehearsal. */
+const MAX_REHEARSED = 2 ** 16;
+
+/** The most that a rehearsal has of each where nothing is said. */
+const SIZES = { workers: 4, microBatches: 8, replicas: 2, steps: 1 };
+
+/**
+ * What a journal is of.
+ *
+ * @throws {TypeError} when it is no journal of a command, or says something else than a command does.
+ * @throws {RangeError} when what it says is too large.
+ */
+function readRecordedRun({ header: { configuration } }: Journal): RecordedRun {
+  const { train, explore, configuration: inner, faults = [] } = recordOf(configuration);
+  if (train !== undefined) return { kind: "training", args: readArguments(train) };
+  if (typeof explore !== "string") {
+    throw new TypeError(
+      "Cannot replay the whole run: the journal must be one of train or explore; use --actor, or " +
+        "replayJournal in a program of your own",
+    );
+  }
+  if (!isListOf(faults, isFault)) throw wrong("faults", "a list of steps, kinds and targets");
+  if (!scheduleNames().includes(explore)) {
+    return { kind: "scenario", file: explore, configuration: inner, faults };
+  }
+  return { kind: "rehearsal", plan: readPlan(explore, recordOf(inner)), faults };
+}
+
+function readArguments(value: unknown): readonly string[] {
+  const isArgument = (one: unknown): one is string =>
+    typeof one === "string" && one.length <= MAX_ARGUMENT_LENGTH;
+  if (isListOf(value, isArgument) && value.length <= MAX_ARGUMENTS) return value;
+  throw wrong("train", "the arguments of a command");
+}
+
+function readPlan(schedule: string, plan: Record<string, unknown>): RehearsalPlan {
+  const { schedule: named, mayLose = false, ...sizes } = plan;
+  if (named !== schedule) throw wrong("schedule", schedule);
+  if (typeof mayLose !== "boolean") throw wrong("mayLose", "true or false");
+  let product = 1;
+  for (const [name, value] of Object.entries({ ...SIZES, ...sizes })) {
+    if (!Object.hasOwn(SIZES, name)) throw wrong(JSON.stringify(name), "left out");
+    if (!isCount(value) || value === 0) throw wrong(name, "a whole number from 1");
+    product *= value;
+  }
+  if (product > MAX_REHEARSED) {
+    throw new RangeError(
+      `Cannot replay: ${Object.keys(SIZES).join(" × ")} of the journal must be at most ` +
+        `${MAX_REHEARSED}, received ${product}`,
+    );
+  }
+  return { schedule, mayLose, ...sizes };
+}
+
+function wrong(name: string, must: string): TypeError {
+  return new TypeError(
+    `Cannot replay: ${name} of the journal's configuration must be ${must}, received something else`,
+  );
+}
+
+/** A record, or an empty one in place of what is none. */
+function recordOf(value: unknown): Record<string, unknown> {
+  return typeof value === "object" && value !== null && !Array.isArray(value)
+    ? value as Record<string, unknown>
+    : {};
+}
+
+function isListOf<T>(value: unknown, is: (one: unknown) => one is T): value is readonly T[] {
+  return Array.isArray(value) && value.every(is);
+}
+
+function isFault(value: unknown): value is Fault {
+  const { step, kind, target, ...rest } = recordOf(value);
+  return isCount(step) && typeof kind === "string" && typeof target === "string" &&
+    Object.values(rest).every((one) => ["string", "number", "boolean"].includes(typeof one));
+}
+
+/** Flags of `troupe replay` that name what the run read. */
+const NAMED_FLAGS = {
+  text: TRAIN_FLAGS.text,
+  tokens: TRAIN_FLAGS.tokens,
+  weights: TRAIN_FLAGS.weights,
+  tokenizer: TRAIN_FLAGS.tokenizer,
+  "schedule-file": TRAIN_FLAGS["schedule-file"],
+  model: TRAIN_FLAGS.model,
+  data: TRAIN_FLAGS.data,
+  optimizer: TRAIN_FLAGS.optimizer,
+  supervisor: TRAIN_FLAGS.supervisor,
+  resume: TRAIN_FLAGS.resume,
+  "memory-limit": {
+    ...TRAIN_FLAGS["memory-limit"],
+    otherwise: "4GiB",
+    help: "refuse a recorded run that needs more, all its workers together",
+  },
+} as const;
+
+/** The paths among them, as they were given. */
+type NamedFiles = { readonly [Name in keyof typeof NAMED_FLAGS]?: unknown };
+
+/** What a run writes down of itself, and how much it may take, a journal does not decide. */
+const OWN: readonly string[] = [
+  "journal-messages",
+  "journal-full",
+  "memory-limit",
+  "trace-steps",
+  "log",
+  ...Object.keys(DASHBOARD_FLAGS),
+  "help",
+  "version",
+];
+
+/** All that a journal decides: no path is among it, and no module. */
+const INHERITED = new Set(
+  Object.entries(TRAIN_FLAGS as Flags)
+    .filter(([name, { kind }]) => kind !== "path" && !OWN.includes(name))
+    .map(([name]) => name),
+);
+
+/** Most bytes that a recorded run may need unless more is allowed. */
+const MEMORY_BYTES = 4 * 2 ** 30;
+
+/**
+ * The arguments that make a recorded run again.
+ *
+ * @param recorded its arguments.
+ * @param named what the user names now.
+ * @param journal the path of the journal, to say what to type.
+ * @throws {TypeError} when the run read a file that is not named.
+ * @throws {RangeError} when one is named that the run did not read, or a flag could not be typed.
+ */
+export function replayedArguments(
+  recorded: readonly string[],
+  named: NamedFiles,
+  journal: string,
+): string[] {
+  let raw: RawArguments["flags"], takenBack: RawArguments["takenBack"];
+  try {
+    ({ flags: raw, takenBack } = rawArguments(recorded, TRAIN_FLAGS));
+    parseFlags(recorded, TRAIN_FLAGS);
+  } catch (error) {
+    throw new TypeError(`Cannot replay with the flags of the journal: ${(error as Error).message}`);
+  }
+  const args = Object.entries(raw)
+    .filter(([name, value]) => INHERITED.has(name) && !isModule(name, value))
+    .map(([name, value]) => value === true ? `--${name}` : `--${name}=${value}`);
+  args.push(...takenBack.filter((name) => INHERITED.has(name)).map((name) => `--no-${name}`));
+  // The config of a checkpoint of 0.1.0 has no clip, and its run clips nothing.
+  if (raw.clip === undefined && raw.resume === undefined) args.push("--clip=0");
+  for (const name of Object.keys(NAMED_FLAGS) as (keyof NamedFiles)[]) {
+    if (name === "memory-limit") continue;
+    const isOwn = TRAIN_FLAGS[name].kind === "path" || isModule(name, raw[name]);
+    const then = isOwn ? raw[name] : undefined, now = named[name];
+    if (then === undefined && now === undefined) continue;
+    if (now === undefined) throw unnamed(name, String(then), journal);
+    if (then === undefined) {
+      throw new RangeError(
+        `Cannot replay: --${name} must be left out, as in the recorded run, received ${
+          JSON.stringify(now)
+        }`,
+      );
+    }
+    args.push(`--${name}=${now}`);
+  }
+  return [...args, `--memory-limit=${workerLimit(recorded, named["memory-limit"])}`];
+}
+
+/** Whether a recorded run was traced, as the messages of its workers then tell. */
+function wasTraced(recorded: readonly string[]): boolean {
+  const { trace, dashboard } = rawArguments(recorded, TRAIN_FLAGS).flags;
+  return trace !== undefined || dashboard !== undefined;
+}
+
+/** Whether a value names a module of somebody's, and nothing that comes with Troupe. */
+function isModule(name: string, value: string | true | undefined): boolean {
+  const { kind, choices = [] } = (TRAIN_FLAGS as Flags)[name]!;
+  return kind === "part" && typeof value === "string" && !choices.includes(value);
+}
+
+/** The error of a file that a journal says was read, and nobody named. */
+function unnamed(flag: string, file: string, journal: string): TypeError {
+  return new TypeError(
+    `Cannot replay: --${flag} must name the file that the run read, as no journal opens one, ` +
+      "received none; if you trust it, type: " +
+      commandLine("replay", shellWord(journal), `--${flag}`, shellWord(file)),
+  );
+}
+
+/** Bytes for each worker, as all of them live in one isolate. */
+function workerLimit(recorded: readonly string[], given: unknown): number {
+  const flags = parseFlags(recorded, TRAIN_FLAGS);
+  const { workers = TRAIN_FLAGS.workers.default, replicas = 1 } = flags;
+  const total = typeof given === "number" ? given : MEMORY_BYTES;
+  const each = Math.max(1, Math.floor(total / (workers * replicas)));
+  return Math.min(each, flags["memory-limit"] ?? Infinity);
+}
 
 const REPLAY_FLAGS = {
   actor: { kind: "text", value: "ID", help: "replay this actor alone, from what it got" },

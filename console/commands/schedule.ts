@@ -4,15 +4,24 @@
  * @module
  */
 
+import { basename } from "node:path";
 import { checkInputFile, CSV_BYTES_MAX, decodeText } from "../../kernels/mod.ts";
 import {
   activationLimitOf,
+  type Analysis,
   analyze,
+  assertValid,
   compareSchedules,
   createSchedule,
   findSchedule,
   formatComparison,
+  formatCsv,
+  formatEdge,
+  formatSvg,
+  formatTorchCsv,
   type ListedSchedule,
+  longestBubbles,
+  makespanLowerBound,
   memoryWithin,
   parseCsv,
   refuseUnread,
@@ -27,20 +36,116 @@ import {
   withEdges,
   withLists,
   withRecomputation,
+  type WorkerBytes,
 } from "../../schedules/mod.ts";
-import { formatTable } from "../../schedules/pictures/grid.ts";
-import type { CommandContext } from "../command.ts";
-import { quoted } from "../escape.ts";
-import { answersItself } from "../flags/asked.ts";
-import { helpOf } from "../flags/help.ts";
-import { writeAll } from "../print.ts";
 import {
+  COLUMNS_MIN,
+  formatGrid,
+  formatTable,
+  shortNumber,
+} from "../../schedules/pictures/grid.ts";
+import type { CommandContext } from "../command.ts";
+import type { GivenFlags } from "../flag.ts";
+import { answersItself, helpOf } from "../parse.ts";
+import { formatTrace } from "../run_files/chrome_trace.ts";
+import { inOneLine, quoted, writeAll } from "../terminal.ts";
+import {
+  choiceOf,
+  formatTrials,
+  memoryLines,
   parseScheduleFlags,
+  type SCHEDULE_FLAGS,
   SCHEDULE_SYNTAX,
   type ScheduleFlags,
-} from "../schedule/schedule_command_flags.ts";
-import { choiceOf, formatTrials } from "../schedule/chosen_mailbox.ts";
-import { showSchedule } from "../schedule/show_schedule.ts";
+} from "./schedule_flags.ts";
+
+/** The skip edges that are named. */
+const EDGES_SHOWN = 8;
+
+/** The workers whose stages are named where a bound holds for a placement. */
+const PLACES_SHOWN = 8;
+
+/** Where it is shown. */
+interface Terminal {
+  /** Its columns; 120 unless given. */
+  readonly columns?: number | undefined;
+  /** Whether it shows colours; false unless given. */
+  readonly color?: boolean | undefined;
+}
+
+/** A schedule as `--format` says. */
+function showSchedule(
+  analysis: Analysis,
+  flags: ScheduleFlags,
+  { columns, color }: Terminal,
+  bytes?: readonly WorkerBytes[],
+): string {
+  const bound = analysis.schedule.name === "search" ? boundOf(analysis, flags) : undefined;
+  switch (flags.format) {
+    case "csv":
+      return formatCsv(analysis.schedule.lists);
+    case "pytorch":
+      return forTorch(analysis.schedule);
+    case "trace":
+      return formatTrace(analysis);
+    case "json": {
+      const record = { ...scheduleRecord(analysis), ...bytes && { memory: bytes } };
+      return JSON.stringify(bound === undefined ? record : { ...record, lowerBound: bound }) + "\n";
+    }
+    case "svg":
+      return formatSvg(analysis);
+    case "grid":
+      return heading(analysis, bound) + edgesLine(analysis) + "\n" +
+        formatGrid(analysis, {
+          columns: Math.max(COLUMNS_MIN, columns ?? 120),
+          color: color === true && flags.out === undefined,
+        }) +
+        [...longestBubbles(analysis), ...bytes ? ["", ...memoryLines(bytes)] : []]
+          .map((line) => `${line}\n`).join("");
+  }
+}
+
+function forTorch({ name, updates, lists }: ListedSchedule): string {
+  if (updates === "flush") return formatTorchCsv(lists);
+  throw new RangeError(
+    `Cannot write lists for PyTorch: the weights must change after the step, received ${name}, ` +
+      `whose updates are ${updates}`,
+  );
+}
+
+function boundOf({ schedule }: Analysis, { costs, options }: ScheduleFlags): number {
+  const limit = options.activationLimit ?? schedule.workers;
+  return Number(makespanLowerBound(schedule, costs, limit).toPrecision(12));
+}
+
+/** The stages of the first few workers: "stages 0+7, 1+6, 2+5, 3+4 on workers 0 to 3". */
+function inWords(placement: Schedule["placement"]): string {
+  const shown = placement.slice(0, PLACES_SHOWN).map((held) =>
+    held.map(({ stage }) => stage).join("+")
+  );
+  const more = placement.length > PLACES_SHOWN ? " …" : "";
+  return `stages ${shown.join(", ")}${more} on workers 0 to ${placement.length - 1}`;
+}
+
+/** The skip edges, and what they make workers hold. */
+function edgesLine({ schedule: { edges = [] }, peakSkips = [] }: Analysis): string {
+  if (edges.length === 0) return "";
+  const shown = edges.slice(0, EDGES_SHOWN).map(formatEdge).join(", ");
+  const more = edges.length > EDGES_SHOWN ? " …" : "", held = peakSkips.map(shortNumber).join(", ");
+  return `skip edges ${shown}${more}: workers hold at most ${held} values and gradients of them\n`;
+}
+
+function heading({ schedule, makespan, bubbleRatio }: Analysis, bound: number | undefined): string {
+  const { name, workers, stages, microBatches, slices = 1, placement } = schedule;
+  const cut = slices > 1 ? ` in ${slices} slices` : "";
+  const line =
+    `${name}: ${workers} workers, ${stages} stages, ${microBatches} micro-batches${cut}, ` +
+    `time ${shortNumber(makespan)}, bubbles ${shortNumber(100 * bubbleRatio)} %`;
+  if (bound === undefined) return `${line}\n`;
+  const gap = shortNumber(100 * (makespan / bound - 1));
+  return `${line}\nno order of this placement (${inWords(placement)}) takes less than ` +
+    `${shortNumber(bound)}: the gap is at most ${gap} %\n`;
+}
 
 /** What the command needs of the world around it. */
 export interface ScheduleCommandContext {
@@ -298,4 +403,36 @@ function unsuitable(what: string, format: string): RangeError {
   return new RangeError(
     `Cannot show ${what}: its --format must be grid or json, received ${format}`,
   );
+}
+
+/** What was said beside the file. */
+type Given = GivenFlags<typeof SCHEDULE_FLAGS> & { readonly "micro-batches"?: number };
+
+/**
+ * Makes the schedule of `--schedule-file`. Its workers and micro-batches are those of the file.
+ *
+ * @throws {SyntaxError} if a cell is no action.
+ * @throws {RangeError} if the lists cannot run, or if a flag says something else than the file.
+ * @throws {TypeError} if a schedule is named as well.
+ */
+export function readScheduleFile(path: string, text: string, given: Given): ListedSchedule {
+  if (given.schedule !== undefined) {
+    throw new TypeError(
+      "Cannot train: the schedule must come from one place, received --schedule and --schedule-file",
+    );
+  }
+  const name = inOneLine(basename(path).replace(/\.csv$/, ""));
+  const schedule = scheduleFromLists(name, parseCsv(text));
+  assertValid(schedule);
+  const { workers, microBatches } = schedule;
+  for (const [flag, held] of Object.entries({ workers, "micro-batches": microBatches })) {
+    const value = given[flag as "workers" | "micro-batches"];
+    if (value === undefined || value === held) continue;
+    throw new RangeError(
+      `Cannot use --schedule-file: --${flag} must be ${held}, as in ${
+        quoted(path)
+      }, or left out, received ${value}`,
+    );
+  }
+  return schedule;
 }

@@ -5,19 +5,92 @@
  * @module
  */
 
+import { delay } from "@std/async/delay";
+import { lockFolder } from "../../actors/checkpoints/lock.ts";
+import { readFinished } from "../../actors/checkpoints/markers.ts";
+import { countRestarts } from "../../actors/runtime/restarts.ts";
 import {
   decodeSign,
   END_REQUEST,
+  LAUNCH_VARIABLE,
   type SignOfLife,
-} from "../../actors/runtime/transports/mpi/launcher/sign_of_life.ts";
-import { LAUNCH_VARIABLE } from "../../actors/runtime/transports/mpi/launcher/launch_watch.ts";
-import { writeAll } from "../print.ts";
-import type { CommandLine } from "./command_line.ts";
+} from "../../actors/transports/mpi/launch_watch.ts";
+import { printError, writeAll } from "../terminal.ts";
 import type { Death, LineFilter } from "./death.ts";
-import { openJobWatch } from "./job_watch.ts";
+import { newestStep } from "./flags.ts";
+import type { CommandLine } from "./launcher.ts";
+
+/** Milliseconds from one look to the next. */
+const LOOK_MS = 250;
+
+/** Ranks may take so many times longer to start: programs are loaded, and hosts differ. */
+const START_FACTOR = 5;
+
+/** Who looks. */
+interface JobWatch {
+  /** Takes a sign of life. */
+  hear(sign: SignOfLife): void;
+  /** Why the job has been given up, in words, if it has. */
+  readonly stalled: string | undefined;
+  /** The last sign of each rank. */
+  readonly ranks: ReadonlyMap<number, SignOfLife>;
+  /** Nobody looks any more. */
+  close(): void;
+}
+
+/**
+ * Opens a watch.
+ *
+ * @param isTrain whether ranks begin by joining; else they may do anything before.
+ * @param stallMs how long nothing may be heard of rank 0, or ranks may take to leave.
+ * @param onStall called once, when that is over.
+ */
+export function openJobWatch(
+  { isTrain, stallMs }: { readonly isTrain: boolean; readonly stallMs: number },
+  onStall: () => void,
+): JobWatch {
+  const ranks = new Map<number, SignOfLife>();
+  let quietMs = 0, phaseMs = 0, stalled: string | undefined;
+  const seconds = (ms: number) => `${ms / 1000} s`;
+  const problem = (): string | undefined => {
+    const phase = ranks.get(0)?.phase, startMs = START_FACTOR * stallMs;
+    if (phase === "left" || (phase === undefined && !isTrain)) return undefined;
+    if (phase === undefined || phase === "joining") {
+      if (phaseMs <= startMs) return undefined;
+      return `the ranks have not found each other within ${seconds(startMs)}`;
+    }
+    if (quietMs > stallMs) return `rank 0 has not moved for ${seconds(stallMs)}`;
+    if (phase !== "leaving" || phaseMs <= stallMs) return undefined;
+    return `the ranks have not ended within ${seconds(stallMs)}`;
+  };
+  const timer = setInterval(() => {
+    quietMs += LOOK_MS;
+    phaseMs += LOOK_MS;
+    stalled = problem();
+    if (stalled === undefined) return;
+    clearInterval(timer);
+    onStall();
+  }, LOOK_MS);
+  return {
+    hear(sign) {
+      // A last sign of a thread that is being ended may come late.
+      if (ranks.get(sign.rank)?.phase === "left") return;
+      if (sign.rank === 0) {
+        quietMs = 0;
+        if (sign.phase !== ranks.get(0)?.phase) phaseMs = 0;
+      }
+      ranks.set(sign.rank, sign);
+    },
+    get stalled() {
+      return stalled;
+    },
+    ranks,
+    close: () => clearInterval(timer),
+  };
+}
 
 /** How a try is made. */
-export interface JobOptions {
+interface JobOptions {
   readonly line: CommandLine;
   /** The name of the launch, which ranks and `finished.json` repeat. */
   readonly launch: string;
@@ -158,4 +231,110 @@ async function endReading(readings: readonly Reading[]): Promise<void> {
   const timer = setTimeout(() => readings.forEach(({ stop }) => stop()), GRACE_MS);
   await Promise.all(readings.map(({ done }) => done));
   clearTimeout(timer);
+}
+
+/** What is run. */
+interface Relaunch {
+  /** The folder of the checkpoints; undefined where nothing is started again. */
+  readonly out: string | undefined;
+  /** The name of the launch. */
+  readonly launch: string;
+  readonly maxRestarts: number;
+  /** Time after which what is left of a try is not waited for. */
+  readonly stallMs: number;
+  /** Whether ranks are heard of as soon as they begin, as those of `train` are. */
+  readonly isTrain: boolean;
+  /** Aborted when the job is to end. */
+  readonly signal: AbortSignal;
+  /** Makes one try, which goes on from a checkpoint if there is one. */
+  run(hasCheckpoint: boolean): Promise<JobEnd>;
+}
+
+/** Delays of restarts. A failure counts until there is a new checkpoint. */
+const LIMITS = { periodMs: Infinity, firstMs: 1000, maxMs: 60_000 } as const;
+
+/** Of train, and so of rank 0: bad input, an interrupted run. */
+const REFUSED = 2, INTERRUPTED = 130;
+
+/**
+ * Runs a job; returns the exit code.
+ *
+ * @throws {Error} when its words cannot be passed on, it has failed too often, or the launcher has started nothing.
+ */
+export async function relaunch(job: Relaunch): Promise<number> {
+  const { out, launch, maxRestarts, signal } = job;
+  const count = () => countRestarts({ intensity: maxRestarts, ...LIMITS });
+  let restarts = count(), step = out === undefined ? undefined : await newestStep(out);
+  let hasBegun = false;
+  for (let failures = 1;; failures++) {
+    const end = await job.run(step !== undefined);
+    if (out === undefined) return signal.aborted ? INTERRUPTED : end.code;
+    if ((await readFinished(out))?.launch === launch) return 0;
+    if (end.unheard !== undefined) throw end.unheard;
+    if (signal.aborted) return INTERRUPTED;
+    if (end.code === REFUSED && end.death?.signal === undefined) return REFUSED;
+    hasBegun ||= end.ranks.size > 0 || end.death !== undefined || !job.isTrain;
+    if (!hasBegun) throw neverBegan(end);
+    const before = step;
+    step = await newestStep(out);
+    if ((step ?? 0) > (before ?? 0)) {
+      failures = 1;
+      restarts = count();
+    }
+    const waitMs = restarts.failed(performance.now()), how = describeEnd(end);
+    const from = step === undefined ? "the beginning" : `step ${step}`;
+    if (waitMs === undefined) {
+      throw new Error(
+        `Cannot go on: the job may fail ${maxRestarts} times without a new checkpoint, and failed again: ${how}; it stands at ${from}`,
+      );
+    }
+    printError(`${how}; going on from ${from} (restart ${failures} of ${maxRestarts})`);
+    await delay(waitMs, { signal }).catch(() => {});
+    if (signal.aborted) return INTERRUPTED;
+    await untilFree(out, job.stallMs);
+  }
+}
+
+/** Of a launcher that can start nothing, as on a host that is not there: another try would be in vain. */
+const neverBegan = ({ code, stalled }: JobEnd) =>
+  new Error(
+    `Cannot launch: the launcher must start the ranks, received ${
+      stalled ?? `its exit code ${code}`
+    } before any of them had begun; what it says stands above`,
+  );
+
+/** How a try has ended, in words. */
+function describeEnd({ code, death, stalled, ranks }: JobEnd): string {
+  if (stalled !== undefined) return `The job was ended, as ${stalled}`;
+  const { signal, pid, host } = death ?? {};
+  const rank = death?.rank ?? rankOf([...ranks.values()], death);
+  const who = rank !== undefined
+    ? `Rank ${rank}`
+    : pid !== undefined
+    ? `Process ${pid}`
+    : "The job";
+  const where = host === undefined ? "" : ` on ${host}`;
+  if (signal !== undefined) return `${who}${where} died of ${signal}`;
+  return `${who}${where} ended before its time with exit code ${death?.code ?? code}`;
+}
+
+/** The rank of a process: hosts may call themselves otherwise than whoever lists them. */
+function rankOf(ranks: readonly SignOfLife[], { pid, host }: Death = {}): number | undefined {
+  const found = ranks.filter((rank) => rank.pid === pid);
+  return (found.length > 1 ? found.find((rank) => rank.host === host) : found[0])?.rank;
+}
+
+/** Milliseconds from one look at a folder to the next. */
+const RELAUNCH_LOOK_MS = 100;
+
+/** Waits until nobody has the folder any more: what is left of a try ends by itself. */
+async function untilFree(out: string, limitMs: number): Promise<void> {
+  for (let waitedMs = 0; waitedMs < limitMs; waitedMs += RELAUNCH_LOOK_MS) {
+    try {
+      using _lock = lockFolder(out);
+      return;
+    } catch {
+      await delay(RELAUNCH_LOOK_MS);
+    }
+  }
 }

@@ -6,8 +6,8 @@
 
 import { existsSync } from "node:fs";
 import { join, parse } from "node:path";
-import { lstat } from "../../actors/checkpoints/checkpoint_lock.ts";
-import { didYouMean } from "../../actors/run/options/did_you_mean.ts";
+import { lstat } from "../../actors/checkpoints/lock.ts";
+import { didYouMean } from "../../actors/options/option.ts";
 
 /** Where such folders are, from where the command is run. */
 export const RUNS_FOLDER = "runs";
@@ -35,7 +35,7 @@ export function meantRun(named: string): string {
 }
 
 /** A folder that is made; disposing of it removes what is still empty. */
-export interface MadeFolder extends Disposable {
+interface MadeFolder extends Disposable {
   readonly path: string;
 }
 
@@ -123,4 +123,26 @@ function removeEmpty(folder: string): void {
   } catch {
     // Something has been put there.
   }
+}
+
+/** What a checkpoint remembers of a module of the user's. It is shown and compared, never imported. */
+export interface KeptPart {
+  /** How it was named. */
+  readonly name: string;
+  /** Where it was. */
+  readonly from: string;
+  /** The hash of its modules. */
+  readonly integrity: string;
+}
+
+/** Modules of the user's by what they are for. */
+export interface KeptParts {
+  /** What was trained. */
+  readonly model?: KeptPart;
+  /** What it learnt from. */
+  readonly data?: KeptPart;
+  /** How weights were stepped. */
+  readonly optimizer?: KeptPart;
+  /** What supervised its workers. */
+  readonly supervisor?: KeptPart;
 }

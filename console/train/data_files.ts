@@ -5,21 +5,40 @@
  * @module
  */
 
-import { commandLine } from "../../actors/run/command_line.ts";
 import { createHash } from "node:crypto";
+import { dirname, join } from "node:path";
+import { type DecoderConfig, decoderOf } from "../../actors/checkpoints/hugging_face.ts";
+import {
+  isTransformersConfig,
+  readConfigJson,
+} from "../../actors/checkpoints/hugging_face_config.ts";
+import type { Checkpoint } from "../../actors/checkpoints/mod.ts";
+import { checkWeights } from "../../actors/checkpoints/weights.ts";
+import { commandLine } from "../../actors/options/limits.ts";
 import {
   CSV_BYTES_MAX,
   decodeText,
+  inputFileProblem,
   type KnownTokens,
   knowTokens,
   TEXT_BYTES_MAX,
   tokenBytesOf,
+  type TokenizerName,
   TOKENS_BYTES_MAX,
 } from "../../kernels/mod.ts";
-import type { Checkpoint } from "../../actors/checkpoints/mod.ts";
-import { checkFile } from "../check_file.ts";
-import { inOneLine, quoted } from "../escape.ts";
-import type { GivenTrainFlags } from "./train_flags.ts";
+import { checkFile } from "../command.ts";
+import {
+  formatOf,
+  keptTokenizer,
+  readTokenizerFile,
+  TOKENIZER_FILE,
+  type TokenizerFile,
+  tokenizerOfFolder,
+  type TokenizerPlaces,
+  tokenizerSource,
+} from "../commands/trained.ts";
+import { inOneLine, quoted } from "../terminal.ts";
+import { type GivenTrainFlags, SIZES } from "./flags.ts";
 
 /** The flags that name a file which a run learns from or is ordered by, with their largest sizes. */
 const DATA_FILES = {
@@ -29,7 +48,7 @@ const DATA_FILES = {
 } as const;
 
 /** The name of such a flag. */
-export type DataFileFlag = keyof typeof DATA_FILES;
+type DataFileFlag = keyof typeof DATA_FILES;
 
 const FLAGS = Object.keys(DATA_FILES) as DataFileFlag[];
 
@@ -37,7 +56,7 @@ const FLAGS = Object.keys(DATA_FILES) as DataFileFlag[];
 const PATH_SHOWN_MAX = 500;
 
 /** What a checkpoint remembers of a file. The path is for people: it is shown and never opened. */
-export interface KeptFile {
+interface KeptFile {
   /** Where it lay. */
   readonly path: string;
   /** SHA-256 of its bytes, in hexadecimal; a checkpoint of Troupe 0.1 has none. */
@@ -45,7 +64,7 @@ export interface KeptFile {
 }
 
 /** A file that was read: once, so that what was hashed is what is used. */
-export interface DataFile extends KeptFile {
+interface DataFile extends KeptFile {
   readonly sha256: string;
   /** Its bytes; those of a file of tokens are read when they are asked for. */
   readonly content: Uint8Array;
@@ -232,4 +251,167 @@ function withoutData(args: readonly string[]): string[] {
 export function shellWord(word: string): string {
   const shown = inOneLine(word);
   return /^[\w./:=@%+,-]+$/.test(shown) ? shown : `'${shown.replaceAll("'", `'\\''`)}'`;
+}
+
+/** What says which tokenizer a run has. */
+interface TokenizerRequest {
+  /** What was typed. */
+  readonly given: GivenTrainFlags;
+  /** The run that is gone on with or made again. */
+  readonly before: (Remembering & { readonly doing: Doing }) | undefined;
+  /** Number of ids that the folder of first weights says; undefined where none does. */
+  readonly vocab: number | undefined;
+}
+
+/**
+ * The tokenizer of a run, where no flag and no checkpoint names one of Troupe's; its file is read.
+ *
+ * @returns undefined where one of Troupe's is named, or none at all.
+ * @throws {TypeError} when the file cannot be read, or nobody has said which it is.
+ * @throws {RangeError} when it is another than that of the run before.
+ */
+export function tokenizerOfRun(
+  request: TokenizerRequest,
+): TokenizerFile | TokenizerName | undefined {
+  const { given, before, vocab } = request, { tokenizer: asked, weights, tokens } = given;
+  const kept = before && keptTokenizer(before.path, before.config);
+  if (asked !== undefined) {
+    const source = tokenizerSource(asked);
+    return typeof source === "object"
+      ? readTokenizerFile({ ...source, sha256: kept?.sha256 })
+      : undefined;
+  }
+  if (kept) return readTokenizerFile(placesOf(request, kept));
+  if (before || weights === undefined || vocab === undefined) return undefined;
+  const source = tokenizerOfFolder(folderOf(weights), vocab);
+  if (typeof source === "object") return readTokenizerFile(source);
+  if (tokens !== undefined) return undefined; // ids are whatever they are
+  if (source !== "none") return source;
+  throw new TypeError(
+    `Cannot use the tokens of a text with --weights: --tokenizer must say what made those of its model, as there is no ${
+      quoted(join(folderOf(weights), TOKENIZER_FILE))
+    }, received none`,
+  );
+}
+
+const folderOf = (weights: string): string =>
+  inputFileProblem(weights) === "a folder" ? weights : dirname(weights);
+
+/** Where it may lie that is named: a run that is made again is named by a file, which opens none. */
+function placesOf(
+  { given: { weights }, before }: TokenizerRequest,
+  { paths, sha256 }: TokenizerPlaces,
+): TokenizerPlaces {
+  const { path, doing } = before!;
+  if (doing === "resume from") return { paths, sha256 };
+  if (weights !== undefined) return { paths: [join(folderOf(weights), TOKENIZER_FILE)], sha256 };
+  throw new TypeError(
+    `Cannot ${doing} ${path}: --tokenizer must name the ${TOKENIZER_FILE} of its run, as no file opens another, received none; add to ${
+      commandLine("train")
+    } --tokenizer FILE`,
+  );
+}
+
+/** The flags that a `config.json` says, by what a model calls them. */
+const { experts: _experts, "head-slices": _slices, ...WEIGHTS_FOLDER_FLAGS } = SIZES;
+
+/** What a folder of weights says. */
+type FolderSizes = Pick<GivenTrainFlags, "model" | keyof typeof WEIGHTS_FOLDER_FLAGS>;
+
+/**
+ * The sizes of the model that a path of weights is of: those of the `config.json` in a folder of
+ * Hugging Face's, or beside a file in one. A checkpoint's folder, and a file alone, say none.
+ *
+ * @param given what was typed.
+ * @param takenBack the switches that were typed with `--no`.
+ * @throws {TypeError} when a folder has no `config.json`.
+ * @throws {RangeError} when the model is none that is known here, or a size that was typed is another.
+ * @throws as `checkWeights`.
+ */
+export async function sizesOfWeights(
+  path: string,
+  given: GivenTrainFlags,
+  takenBack: readonly string[],
+): Promise<FolderSizes> {
+  const isFolder = inputFileProblem(path) === "a folder";
+  const folder = isFolder ? path : dirname(path), file = join(folder, "config.json");
+  const problem = inputFileProblem(file);
+  if (problem !== undefined) {
+    if (!isFolder) return {};
+    throw new TypeError(
+      `Cannot use --weights: its folder must have a config.json, which says the sizes of the model, received ${
+        quoted(path)
+      } (${problem}); name the file of the weights to say them by flags`,
+    );
+  }
+  const config = readConfigJson(folder);
+  if (!isTransformersConfig(config)) return {};
+  if (!isFolder && !decoderOf(config)) return {};
+  const format = formatOf(config, file), sizes = format.parse(config, file);
+  if ((given.model ?? format.model) !== format.model) {
+    throw new RangeError(
+      `Cannot use --model: it must be ${format.model}, the model_type of ${file}, received ${given.model}`,
+    );
+  }
+  const flags = flagsOf(sizes);
+  const positions = Number(config[format.keys.seq!]), isLearned = format.model === "gpt";
+  checkTyped(flags, given, takenBack, {
+    keyOf: (name) => `${format.keys[WEIGHTS_FOLDER_FLAGS[name]]} of ${file}`,
+    positions,
+    mayBeFewer: !isLearned || !isFolder,
+  });
+  const seq = given.seq ?? sizes.seq, model = { ...sizes, seq };
+  // A model is compiled for what is there, and for nobody's word alone.
+  await checkWeights(path, format.parameters(model), format.ties(model));
+  return { ...flags, model: format.model, seq };
+}
+
+/** The flags that say these sizes. */
+const flagsOf = (sizes: DecoderConfig): FolderSizes =>
+  Object.fromEntries(
+    Object.entries(WEIGHTS_FOLDER_FLAGS).map(([flag, name]) =>
+      [flag, (sizes as unknown as Record<string, unknown>)[name]] as const
+    ).filter(([, value]) => value !== undefined),
+  );
+
+/** What sizes that were typed are measured by. */
+interface FolderFacts {
+  /** What the folder calls a size. */
+  keyOf(name: keyof typeof WEIGHTS_FOLDER_FLAGS): string;
+  /** Tokens that the model can see. */
+  readonly positions: number;
+  /** Whether it may see fewer. */
+  readonly mayBeFewer: boolean;
+}
+
+function checkTyped(
+  sizes: FolderSizes,
+  given: GivenTrainFlags,
+  takenBack: readonly string[],
+  { keyOf, positions, mayBeFewer }: FolderFacts,
+): void {
+  const refuse = (
+    name: keyof typeof WEIGHTS_FOLDER_FLAGS,
+    must: unknown,
+    received: unknown,
+    more = "",
+  ) => {
+    throw new RangeError(
+      `Cannot use --${name}: it must be ${must}, the ${keyOf(name)}, received ${received}${more}`,
+    );
+  };
+  const typed = { ...given, tie: takenBack.includes("tie") ? false : given.tie };
+  for (const name of Object.keys(WEIGHTS_FOLDER_FLAGS) as (keyof typeof WEIGHTS_FOLDER_FLAGS)[]) {
+    const value = typed[name];
+    if (name === "seq" || value === undefined || value === sizes[name]) continue;
+    if (sizes[name] !== undefined) refuse(name, sizes[name], value);
+  }
+  const { seq = sizes.seq! } = given;
+  if (seq === sizes.seq || (seq < positions && mayBeFewer)) return;
+  refuse(
+    "seq",
+    mayBeFewer ? `at most ${positions}` : positions,
+    seq,
+    seq < positions ? "; name the file of the weights, not its folder, to leave out positions" : "",
+  );
 }

@@ -4,15 +4,14 @@
  * @module
  */
 
-import { commandLine } from "../../actors/run/command_line.ts";
-import type { CoreShare } from "../../actors/run/options/core_share.ts";
-import type { Task } from "../../actors/parts/mod.ts";
+import { commandLine } from "../../actors/options/limits.ts";
+import type { Task } from "../../actors/registry/mod.ts";
+import type { CoreShare } from "../../actors/run/devices.ts";
+import type { TrainEvent } from "../../actors/run/events.ts";
 import type { Plan } from "../../actors/run/plan.ts";
-import type { TrainEvent } from "../../actors/run/train_event.ts";
-import { print, printError } from "../print.ts";
-import type { KeptParts } from "./run_parts.ts";
+import { openProgress, print, printError } from "../terminal.ts";
 import { openMemoryReport } from "./memory_report.ts";
-import { openProgress } from "../terminal/progress.ts";
+import type { KeptParts } from "../run_files/run_folder.ts";
 
 /** Prints the events of a run; disposing of it leaves the terminal as it was, however a run ends. */
 export type Report = ((event: TrainEvent) => void) & Disposable;
@@ -157,7 +156,7 @@ function sayHowToResume(event: TrainEvent & { type: "end" }): void {
 }
 
 /** What is about to run. */
-export function planLines(plan: Plan): string[] {
+function planLines(plan: Plan): string[] {
   const { stages } = plan;
   const count = (n: number) => n.toLocaleString("en-US");
   return [

@@ -1,8 +1,7 @@
 import assert from "node:assert/strict";
 import type { TracedAction } from "../../actors/pipeline/step.ts";
-import { lostMs } from "../../bench/pipeline/lost_time.ts";
-import { exponentOf } from "../../bench/support/exponent.ts";
-import { openTriad } from "../../bench/support/triad.ts";
+import { lostMs } from "../../bench/pipeline.ts";
+import { exponentOf, openTriad } from "../../bench/timing.ts";
 
 /** Actions, one behind the other: their names and when they began and ended. */
 const trace = (...actions: readonly [name: string, start: number, end: number][]) =>

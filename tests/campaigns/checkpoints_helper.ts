@@ -1,7 +1,7 @@
 /** What can happen to a checkpoint, by accident or by a stranger's hand. */
 
 import { join } from "node:path";
-import { INHERITED_FLAGS, TRAIN_FLAGS } from "../../console/train/train_flags.ts";
+import { INHERITED_FLAGS, TRAIN_FLAGS } from "../../console/train/flags.ts";
 import { type SafetensorsTensor } from "../../kernels/mod.ts";
 import {
   type CheckpointFile,

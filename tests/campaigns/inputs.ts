@@ -13,9 +13,9 @@
 import assert from "node:assert/strict";
 import { join } from "node:path";
 import { fromBinary, toBinary } from "@bufbuild/protobuf";
-import { followRun } from "../../console/dashboard/follow_run.ts";
+import { followRun } from "../../console/dashboard/follow.ts";
 import { troupe } from "../../console/mod.ts";
-import { print } from "../../console/print.ts";
+import { print } from "../../console/terminal.ts";
 import {
   bytesTokenizerJson,
   compileModel,

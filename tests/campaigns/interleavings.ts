@@ -7,9 +7,8 @@
  * @module
  */
 
-import type { CheckpointPlan, RehearsalPlan } from "../../actors/mod.ts";
-import { checkpointRehearsal } from "../../actors/mod.ts";
-import { rehearsal } from "../../actors/rehearsal/rehearsal.ts";
+import { type CheckpointPlan, checkpointRehearsal, type RehearsalPlan } from "../../actors/mod.ts";
+import { rehearsal } from "../../actors/simulated_training/simulated_training.ts";
 import {
   delay,
   type FaultKind,

@@ -11,7 +11,7 @@
 import assert from "node:assert/strict";
 import { join } from "node:path";
 import { rehearsal } from "../../actors/mod.ts";
-import { createSystem } from "../../actors/runtime/mod.ts";
+import { createSystem } from "../../actors/transports/system.ts";
 import {
   beginJournal,
   type Journal,

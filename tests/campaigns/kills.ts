@@ -8,7 +8,7 @@
 
 import { join } from "node:path";
 import { readCheckpoint } from "../../actors/mod.ts";
-import { print } from "../../console/print.ts";
+import { print } from "../../console/terminal.ts";
 import { scheduleNames } from "../../schedules/mod.ts";
 import { childProcesses } from "../actors/child_processes.ts";
 import { inFolder, TINY_MODEL, trainJson } from "../console/command.ts";

@@ -10,7 +10,7 @@ import assert from "node:assert/strict";
 import { join } from "node:path";
 import { delay } from "@std/async/delay";
 import { isThere, LAUNCHERS } from "../actors/runtime/mpi/launchers.ts";
-import { print } from "../../console/print.ts";
+import { print } from "../../console/terminal.ts";
 import { inFolder, jsonLines, trainJson } from "../console/command.ts";
 import { namesIn } from "../in_folder.ts";
 import { type JobProcess, Launched, mpiFlag, SMALL_JOB } from "../console/launch/launched.ts";

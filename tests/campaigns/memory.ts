@@ -11,9 +11,9 @@
 
 import { fileURLToPath } from "node:url";
 import { train, type TrainOptions } from "../../actors/mod.ts";
-import { print } from "../../console/print.ts";
-import { residentBytes } from "../../console/train/resident_memory.ts";
-import { linesOf } from "../../bench/support/lines.ts";
+import { print } from "../../console/terminal.ts";
+import { residentBytes } from "../../console/train/memory_report.ts";
+import { linesOf } from "../../bench/report.ts";
 import { type Layer, webgpuAdapters } from "../../kernels/mod.ts";
 import { runCampaign } from "./cases_helper.ts";
 

@@ -11,7 +11,7 @@
  */
 
 import { parseArgs } from "@std/cli/parse-args";
-import { printError } from "../../console/print.ts";
+import { printError } from "../../console/terminal.ts";
 
 const FOLDER = new URL("./", import.meta.url);
 /** Files of this folder that are no campaigns end so or are this one. */

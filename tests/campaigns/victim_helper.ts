@@ -7,7 +7,7 @@
 
 import { fileURLToPath } from "node:url";
 import { train, type TrainOptions } from "../../actors/mod.ts";
-import { print } from "../../console/print.ts";
+import { print } from "../../console/terminal.ts";
 import { gpt2 } from "../../kernels/mod.ts";
 import { childProcesses } from "../actors/child_processes.ts";
 import { batchesOf, type Sizes, SMALL } from "../actors/runs.ts";

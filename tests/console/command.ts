@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { HANG_LIMIT_MS } from "../hang_limit.ts";
 import { inOneLine, printError, trainCommand, troupe } from "../../console/mod.ts";
-import { RUN_FILES } from "../../console/run_files/run_record.ts";
+import { RUN_FILES } from "../../console/run_files/metrics_file.ts";
 import { namesIn } from "../in_folder.ts";
 
 /** The repository. */

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
-import { explainSystemError } from "../../console/system_errors.ts";
+import { explainSystemError } from "../../console/terminal.ts";
 import { folderTest } from "../in_folder.ts";
 import { refusalHere } from "./command.ts";
 import { assertRefusals } from "./refusals.ts";

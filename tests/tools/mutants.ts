@@ -13,7 +13,7 @@
 
 import { parseArgs } from "@std/cli/parse-args";
 import { dirname, join } from "node:path";
-import { print, printError } from "../../console/print.ts";
+import { print, printError } from "../../console/terminal.ts";
 import { ROOT } from "../repository.ts";
 import { inLanes } from "../lanes.ts";
 import { killAll, runTests } from "./test_process.ts";

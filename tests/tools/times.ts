@@ -8,7 +8,7 @@
  * @module
  */
 
-import { print } from "../../console/print.ts";
+import { print } from "../../console/terminal.ts";
 import { filesBelow, ROOT } from "../repository.ts";
 import { inLanes } from "../lanes.ts";
 import { runTests } from "./test_process.ts";

@@ -17,7 +17,7 @@ import {
 import { openPipeline } from "./pipeline.js";
 import { emptyState, takeIn } from "./state.js";
 
-/** @import { News, TraceView } from "../view/view.ts" */
+/** @import { News, TraceView } from "../state.ts" */
 
 const THEMES = /** @type {const} */ (["as the system", "light", "dark"]);
 

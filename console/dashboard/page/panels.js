@@ -8,7 +8,7 @@ import { byId, element, fill, say } from "./elements.js";
 import { bytes, duration, NONE, percent, short, whole } from "./numbers.js";
 
 /** @import { State } from "./state.js" */
-/** @import { TraceView, WorkerStep, EventView } from "../view/view.ts" */
+/** @import { TraceView, WorkerStep, EventView } from "../state.ts" */
 
 /** @type {Readonly<Record<string, string>>} */
 const STATUS = {
@@ -109,7 +109,7 @@ export function showFigures({ run, metrics, evaluations, status, traces, workers
  *
  * @param {TraceView} trace
  */
-export function bubbleOf({ workers, length }) {
+function bubbleOf({ workers, length }) {
   const used = workers.reduce((sum, { busy, update }) => sum + busy + update, 0);
   return workers.length > 0 && length > 0 ? 1 - used / (workers.length * length) : undefined;
 }
@@ -173,7 +173,7 @@ export function showWorkers({ run, workers, metrics }, trace) {
 const capital = (unit = "predictions") => unit.slice(0, 1).toUpperCase() + unit.slice(1);
 
 /** @param {number} worker */
-export const workerName = (worker) => `worker ${worker}`;
+const workerName = (worker) => `worker ${worker}`;
 
 /**
  * @param {number} replica

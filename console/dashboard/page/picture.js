@@ -8,7 +8,7 @@ import { colorOf } from "./elements.js";
 import { duration, whole } from "./numbers.js";
 
 /** @import { Range } from "./range.js" */
-/** @import { RunFacts, Span, TraceView } from "../view/view.ts" */
+/** @import { RunFacts, Span, TraceView } from "../state.ts" */
 
 /**
  * A box: what somebody did, was to do, or did not do, from one time to another.
@@ -133,7 +133,7 @@ export function describe({ kind, worker, name, from, to }) {
  *
  * @returns {Readonly<Record<"text" | "muted" | "grid" | "surface" | "gap" | "stripe" | "reduce" | "optimizer" | "focus", string>>}
  */
-export function colors() {
+function colors() {
   const of = (/** @type {string} */ name) => colorOf(`--${name}`);
   return {
     text: of("text"),

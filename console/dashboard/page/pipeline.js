@@ -13,7 +13,7 @@ import { openRange } from "./range.js";
 import { inWords, tellLegend } from "./words.js";
 
 /** @import { State } from "./state.js" */
-/** @import { TraceView } from "../view/view.ts" */
+/** @import { TraceView } from "../state.ts" */
 /** @import { Layout } from "./picture.js" */
 
 /** While nobody looks closely the newest step is shown so often. */

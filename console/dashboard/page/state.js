@@ -4,8 +4,8 @@
  * @module
  */
 
-/** @import { News, TraceView, WorkerView, EventView, RunFacts, StatusView, Tail } from "../view/view.ts" */
-/** @import { Metrics } from "../../../actors/run/metrics/metrics.ts" */
+/** @import { News, TraceView, WorkerView, EventView, RunFacts, StatusView, Tail } from "../state.ts" */
+/** @import { Metrics } from "../../../actors/options/train_options.ts" */
 
 /**
  * All that is known.

@@ -7,7 +7,7 @@
 import { byId, element } from "./elements.js";
 import { duration, whole } from "./numbers.js";
 
-/** @import { RunFacts, TraceView } from "../view/view.ts" */
+/** @import { RunFacts, TraceView } from "../state.ts" */
 /** @import { State } from "./state.js" */
 
 /** A list longer than this is cut. */

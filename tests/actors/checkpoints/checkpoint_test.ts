@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { basename, join } from "node:path";
-import type { DiskFile } from "../../../actors/checkpoints/disk.ts";
+import type { DiskFile } from "../../../actors/checkpoints/format.ts";
 import { type Disk, readCheckpoint, writeCheckpoint } from "../../../actors/mod.ts";
 import { compileModel, elementCount, gpt2, initialValues } from "../../../kernels/mod.ts";
 import { atDepth } from "../../depth.ts";

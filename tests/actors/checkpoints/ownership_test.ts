@@ -3,8 +3,8 @@
 import assert from "node:assert/strict";
 import { join } from "node:path";
 import { readCheckpoint, type TrainOptions } from "../../../actors/mod.ts";
-import { stepName } from "../../../actors/checkpoints/checkpoint_folders.ts";
-import { isInUse, lockFolder } from "../../../actors/checkpoints/checkpoint_lock.ts";
+import { stepName } from "../../../actors/checkpoints/format.ts";
+import { isInUse, lockFolder } from "../../../actors/checkpoints/lock.ts";
 import { folderTest, inFolder, namesIn } from "../../in_folder.ts";
 import { type Sizes, SMALL } from "../runs.ts";
 import { trained } from "../pipeline/trained.ts";

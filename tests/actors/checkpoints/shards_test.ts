@@ -4,14 +4,14 @@ import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
 import { join } from "node:path";
 import { locateCheckpoint, readCheckpoint, readWeights } from "../../../actors/mod.ts";
-import { writeShard, writeShards } from "../../../actors/checkpoints/shards.ts";
+import { writeShard, writeShards } from "../../../actors/checkpoints/read.ts";
 import {
   type HeldState,
   heldValues,
   parameterOf,
-} from "../../../actors/checkpoints/tensors/held_state.ts";
-import { readState } from "../../../actors/checkpoints/tensors/tensor_source.ts";
-import { hashWeights } from "../../../actors/checkpoints/tensors/weights_hash.ts";
+  readState,
+} from "../../../actors/checkpoints/tensors.ts";
+import { hashWeights } from "../../../actors/checkpoints/format.ts";
 import { encodeSafetensors } from "../../../kernels/mod.ts";
 import { assertSentences } from "../../console/refusals.ts";
 import { folderTest, namesIn } from "../../in_folder.ts";

@@ -5,20 +5,18 @@ import { createHash } from "node:crypto";
 import { join } from "node:path";
 import { readCheckpoint } from "../../../actors/mod.ts";
 import {
+  eachTensor,
   gatherState,
   type HeldState,
   heldValues,
   PIECE_ELEMENTS,
   readPieces,
-} from "../../../actors/checkpoints/tensors/held_state.ts";
-import { hashWeights } from "../../../actors/checkpoints/tensors/weights_hash.ts";
-import {
-  eachTensor,
   readState,
   readTensor,
   type TensorSource,
-} from "../../../actors/checkpoints/tensors/tensor_source.ts";
-import { writeHeld } from "../../../actors/checkpoints/write_checkpoint.ts";
+} from "../../../actors/checkpoints/tensors.ts";
+import { hashWeights } from "../../../actors/checkpoints/format.ts";
+import { writeHeld } from "../../../actors/checkpoints/write.ts";
 import { elementCount, type StageState } from "../../../kernels/mod.ts";
 import { atDepth } from "../../depth.ts";
 import { folderTest, namesIn } from "../../in_folder.ts";
@@ -134,8 +132,8 @@ folderTest("a program killed at any piece of a checkpoint leaves the old one", a
   const from = (path: string) =>
     JSON.stringify(import.meta.resolve(`../../../actors/checkpoints/${path}`));
   const source = `
-    const { writeHeld } = await import(${from("write_checkpoint.ts")});
-    const { PIECE_ELEMENTS } = await import(${from("tensors/held_state.ts")});
+    const { writeHeld } = await import(${from("write.ts")});
+    const { PIECE_ELEMENTS } = await import(${from("tensors.ts")});
     let reads = 0;
     const state = {
       shapes: { model: new Map([["w", [3 * PIECE_ELEMENTS]]]), optimizer: new Map() },

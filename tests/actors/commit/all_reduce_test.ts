@@ -1,15 +1,14 @@
 /** The all-reduce: its sums, its messages, and what it refuses. */
 
 import assert from "node:assert/strict";
-import { LATENCY_BYTES } from "../../../actors/commit/all_reduce/fast.ts";
+import { LATENCY_BYTES, sliceBorder } from "../../../actors/gradients/algorithms.ts";
 import {
   type GradientArray,
   openReducer,
   type ReduceAlgorithm,
   type ReduceMessage,
   type ReducerOptions,
-} from "../../../actors/commit/all_reduce/mod.ts";
-import { sliceBorder } from "../../../actors/commit/all_reduce/slice_border.ts";
+} from "../../../actors/gradients/all_reduce.ts";
 import { atDepth } from "../../depth.ts";
 import { assertSentences } from "../../console/refusals.ts";
 import fc from "../../fast_check.ts";

@@ -5,17 +5,22 @@
 
 import assert from "node:assert/strict";
 import { firstLossScale, nextLossScale, SCALE_MAX } from "../../../actors/mod.ts";
-import type { ReduceAlgorithm } from "../../../actors/commit/all_reduce/mod.ts";
+import type { ReduceAlgorithm } from "../../../actors/gradients/all_reduce.ts";
 import {
+  areFinite,
+  clipFactor,
   type DecisionOptions,
+  gradientNorm,
+  meanLoss,
+  meanNorm,
   openCommitDecision,
-} from "../../../actors/commit/commit_decision.ts";
-import type { SyncedCopy } from "../../../actors/commit/copy_sync.ts";
-import { eagerStages } from "../../../actors/commit/eager_stages.ts";
-import { clipFactor, gradientNorm, meanNorm } from "../../../actors/commit/gradient_norm.ts";
-import { CHUNKS_UNDER_WAY, openGradientSync } from "../../../actors/commit/gradient_sync.ts";
-import { meanLoss } from "../../../actors/commit/mean_loss.ts";
-import { areFinite } from "../../../actors/commit/non_finite.ts";
+} from "../../../actors/gradients/commit.ts";
+import {
+  CHUNKS_UNDER_WAY,
+  eagerStages,
+  openGradientSync,
+  type SyncedCopy,
+} from "../../../actors/gradients/sync.ts";
 import { createSchedule } from "../../../schedules/mod.ts";
 
 const TWO_STAGES: DecisionOptions = { copies: [2, 1], workers: 3, eagerStages: [] };

@@ -7,10 +7,9 @@
  */
 
 import { copiesOf } from "../../../actors/pipeline/layout.ts";
-import { type GradientSync, openGradientSync } from "../../../actors/commit/gradient_sync.ts";
-import { type CompileOptions, compileRun } from "../../../actors/run/compile_run.ts";
-import { stateOf } from "../../../actors/run/engines/stage_parameters.ts";
-import { tieEnds, trainedTies } from "../../../actors/run/engines/tied_parameters.ts";
+import { type GradientSync, openGradientSync } from "../../../actors/gradients/sync.ts";
+import { type CompileOptions, compileRun } from "../../../actors/run/compile.ts";
+import { stateOf, tieEnds, trainedTies } from "../../../actors/run/engine.ts";
 import { openCopies, type OpenCopy } from "../../../actors/pipeline/stage_copies.ts";
 import {
   type Batch,

@@ -1,29 +1,41 @@
 /** Probes and steps that were measured become costs, and a check holds predictions against steps. */
 
 import assert from "node:assert/strict";
-import { checkResult, checkStep, isNear } from "../../../actors/foresight/check/checked_step.ts";
-import { configurationsFor, nameOf } from "../../../actors/foresight/check/configurations.ts";
-import { meanParts, measuredParts } from "../../../actors/foresight/check/step_parts.ts";
-import { calibrate, type CalibratedLoad } from "../../../actors/foresight/measuring/calibrate.ts";
+import {
+  checkResult,
+  checkStep,
+  configurationsFor,
+  isNear,
+  meanParts,
+  measuredParts,
+  nameOf,
+} from "../../../actors/planner/check.ts";
 import {
   actionTimes,
+  calibrate,
+  type CalibratedLoad,
   layerCosts,
   loadCosts,
   loadNotes,
   spreads,
-} from "../../../actors/foresight/measuring/make_profile.ts";
-import { linkOf, openLink } from "../../../actors/foresight/measuring/measure_links.ts";
+} from "../../../actors/planner/measure.ts";
 import {
   besideActions,
+  linkOf,
+  openLink,
   overheadsOf,
   reduceMs,
-} from "../../../actors/foresight/measuring/measure_overheads.ts";
-import { type LoadTimes, openProbes } from "../../../actors/foresight/measuring/probe_layers.ts";
-import { openLayerCosts } from "../../../actors/foresight/profile/find_costs.ts";
-import { type LayerFacts, slicedFacts } from "../../../actors/foresight/profile/layer_facts.ts";
-import type { LayerCost, LoadCost } from "../../../actors/foresight/profile/profile.ts";
-import { variationOf } from "../../../actors/foresight/profile/variation.ts";
-import { createSystem } from "../../../actors/runtime/mod.ts";
+} from "../../../actors/planner/measure_links.ts";
+import { type LoadTimes, openProbes } from "../../../actors/planner/probe_layers.ts";
+import { openLayerCosts } from "../../../actors/planner/costs.ts";
+import {
+  type LayerCost,
+  type LayerFacts,
+  type LoadCost,
+  slicedFacts,
+  variationOf,
+} from "../../../actors/planner/profile.ts";
+import { createSystem } from "../../../actors/transports/system.ts";
 import {
   ADAMW_DEFAULTS,
   compileModel,

@@ -1,11 +1,15 @@
 /** The planner on a real model, by a profile of its layers. */
 
 import { deepEqual, equal, match, ok, throws } from "node:assert/strict";
-import { leastBytes, leastStepMs } from "../../../actors/foresight/planner/bounds.ts";
-import { candidatesOf, type PlanSpace } from "../../../actors/foresight/planner/candidate.ts";
-import { openForecast } from "../../../actors/foresight/planner/open_forecast.ts";
-import { planRuns, scheduleOf } from "../../../actors/foresight/planner/plan.ts";
-import type { PlannedRun } from "../../../actors/foresight/planner/planned_run.ts";
+import {
+  candidatesOf,
+  leastBytes,
+  leastStepMs,
+  openForecast,
+  type PlannedRun,
+  type PlanSpace,
+} from "../../../actors/planner/forecast.ts";
+import { planRuns, scheduleOf } from "../../../actors/planner/plan.ts";
 import type { Profile } from "../../../actors/mod.ts";
 import { ADAMW_DEFAULTS, gpt2, mlp } from "../../../kernels/mod.ts";
 import { statedProfile, withDearHead } from "./planner/stated_profile.ts";

@@ -2,18 +2,18 @@
 
 import { deepEqual, equal, ok, throws } from "node:assert/strict";
 import { atDepth } from "../../depth.ts";
-import { leastBytes, leastStepMs } from "../../../actors/foresight/planner/bounds.ts";
 import {
   type Candidate,
   candidatesOf,
   divisorsOf,
+  type Forecast,
+  leastBytes,
+  leastStepMs,
+  type PlannedRun,
   type PlanSpace,
   sizesOf,
-} from "../../../actors/foresight/planner/candidate.ts";
-import type { Forecast } from "../../../actors/foresight/planner/forecast.ts";
-import { planRuns, scheduleOf } from "../../../actors/foresight/planner/plan.ts";
-import type { PlannedRun } from "../../../actors/foresight/planner/planned_run.ts";
-import { excessOf } from "../../../actors/foresight/planner/reasons.ts";
+} from "../../../actors/planner/forecast.ts";
+import { excessOf, planRuns, scheduleOf } from "../../../actors/planner/plan.ts";
 import {
   type Schedule,
   simulateStep,

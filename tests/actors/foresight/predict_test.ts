@@ -7,10 +7,10 @@ import {
   predictStep,
   type Profile,
   recommendLayout,
-} from "../../../actors/foresight/mod.ts";
-import { concurrencyOf } from "../../../actors/foresight/concurrency.ts";
-import { type LayerFacts, slicedFacts } from "../../../actors/foresight/profile/layer_facts.ts";
-import { compileRun } from "../../../actors/run/compile_run.ts";
+} from "../../../actors/planner/mod.ts";
+import { concurrencyOf } from "../../../actors/planner/predict.ts";
+import { type LayerFacts, slicedFacts } from "../../../actors/planner/profile.ts";
+import { compileRun } from "../../../actors/run/compile.ts";
 import {
   ADAMW_DEFAULTS,
   compileModel,

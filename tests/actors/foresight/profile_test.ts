@@ -7,10 +7,10 @@ import {
   type Profile,
   PROFILE_BYTES_MAX,
   readProfile,
-} from "../../../actors/foresight/mod.ts";
-import { profileOfTrace, type TracedRun } from "../../../actors/foresight/profile/from_trace.ts";
+} from "../../../actors/planner/mod.ts";
+import { profileOfTrace, type TracedRun } from "../../../actors/planner/traced_profile.ts";
 import type { TracedAction } from "../../../actors/pipeline/step.ts";
-import { compileRun } from "../../../actors/run/compile_run.ts";
+import { compileRun } from "../../../actors/run/compile.ts";
 import { mlp } from "../../../kernels/mod.ts";
 import { createSchedule } from "../../../schedules/mod.ts";
 import { inFolder } from "../../in_folder.ts";

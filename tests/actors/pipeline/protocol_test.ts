@@ -4,37 +4,40 @@
  */
 
 import assert from "node:assert/strict";
-import { eagerStages } from "../../../actors/commit/eager_stages.ts";
+import { eagerStages } from "../../../actors/gradients/sync.ts";
 import type { ActorRef, Message } from "../../../actors/mod.ts";
 import { copiesOf } from "../../../actors/pipeline/layout.ts";
-import { openEmulatedLink } from "../../../actors/pipeline/links/emulated_link.ts";
-import { mailboxBound } from "../../../actors/pipeline/mailbox_bound.ts";
-import { policyData, restorePolicy } from "../../../actors/pipeline/policy_data.ts";
+import { openEmulatedLink } from "../../../actors/pipeline/links.ts";
+import {
+  allLosses,
+  gather,
+  mailboxBound,
+  openEvaluations,
+  type SupervisorInit,
+} from "../../../actors/pipeline/supervisor_state.ts";
+import { policyData, restorePolicy, UPDATE_POLICIES } from "../../../actors/pipeline/step.ts";
 import type { WorkerMessage } from "../../../actors/pipeline/protocol.ts";
-import { openEvaluations } from "../../../actors/pipeline/supervisor/evaluation.ts";
-import { flowHandlers } from "../../../actors/pipeline/supervisor/flow_handlers.ts";
-import { gather } from "../../../actors/pipeline/supervisor/gather.ts";
-import { allLosses } from "../../../actors/pipeline/supervisor/step_record.ts";
-import { pipelineSupervisor } from "../../../actors/pipeline/supervisor/supervisor.ts";
-import type { SupervisorInit } from "../../../actors/pipeline/supervisor/supervisor_init.ts";
+import { flowHandlers } from "../../../actors/pipeline/step_end.ts";
 import {
   FLUSHED_SUPERVISOR,
+  pipelineSupervisor,
   SUPERVISOR_MESSAGES,
   UNFLUSHED_SUPERVISOR,
-} from "../../../actors/pipeline/supervisor/supervisor_messages.ts";
-import { UPDATE_POLICIES } from "../../../actors/pipeline/update_policy.ts";
-import { WORKER } from "../../../actors/pipeline/worker/worker.ts";
+} from "../../../actors/pipeline/supervisor.ts";
 import {
   FLUSHED_WORKER,
   UNFLUSHED_WORKER,
+  WORKER,
   WORKER_MESSAGES,
-} from "../../../actors/pipeline/worker/worker_messages.ts";
-import type { WorkerState } from "../../../actors/pipeline/worker/worker_states.ts";
-import { prepareRehearsal, type RehearsalPlan } from "../../../actors/rehearsal/plan.ts";
-import { rehearsal } from "../../../actors/rehearsal/rehearsal.ts";
-import type { Engine } from "../../../actors/run/engines/engine.ts";
-import { openPipeline } from "../../../actors/run/engines/pipeline.ts";
-import { workerInits } from "../../../actors/run/engines/worker_inits.ts";
+} from "../../../actors/pipeline/worker.ts";
+import type { WorkerState } from "../../../actors/pipeline/worker_state.ts";
+import {
+  prepareRehearsal,
+  rehearsal,
+  type RehearsalPlan,
+} from "../../../actors/simulated_training/simulated_training.ts";
+import { type Engine, workerInits } from "../../../actors/run/engine.ts";
+import { openPipeline } from "../../../actors/run/pipeline.ts";
 import {
   type Action,
   B,

@@ -2,8 +2,8 @@
 
 import assert from "node:assert/strict";
 import { delay } from "@std/async/delay";
-import { openStallWatch } from "../../../actors/run/engines/stall_watch.ts";
-import { Pulse } from "../../../actors/runtime/isolate/pulse.ts";
+import { openStallWatch } from "../../../actors/run/pipeline.ts";
+import { Pulse } from "../../../actors/runtime/isolate.ts";
 import { createSystem } from "../../../actors/mod.ts";
 import { atDepth } from "../../depth.ts";
 import { inFolder } from "../../in_folder.ts";

@@ -5,7 +5,7 @@
 
 import assert from "node:assert/strict";
 import { readCheckpoint, train } from "../../../actors/mod.ts";
-import { slotsOf } from "../../../actors/run/memory/slots.ts";
+import { slotsOf } from "../../../actors/run/memory.ts";
 import type { Batch, Layer, Model } from "../../../kernels/mod.ts";
 import { analyze, createSchedule, defineSchedule } from "../../../schedules/mod.ts";
 import { atDepth } from "../../depth.ts";

@@ -13,17 +13,20 @@ import {
   type World,
 } from "../../../testing.ts";
 import invariants from "./invariants.json" with { type: "json" };
-import { smallerPlans } from "../../../actors/rehearsal/examples.ts";
-import { addInvariants } from "../../../actors/rehearsal/invariants.ts";
-import { prepareRehearsal } from "../../../actors/rehearsal/plan.ts";
+import {
+  prepareRehearsal,
+  rehearsal,
+  type Rehearsed,
+  smallerPlans,
+} from "../../../actors/simulated_training/simulated_training.ts";
+import { addInvariants } from "../../../actors/simulated_training/invariants.ts";
 import type { RehearsalPlan } from "../../../actors/mod.ts";
-import { rehearsal, type Rehearsed } from "../../../actors/rehearsal/rehearsal.ts";
-import { pipelineSupervisor, SUPERVISOR } from "../../../actors/pipeline/supervisor/supervisor.ts";
-import type { SupervisorInit } from "../../../actors/pipeline/supervisor/supervisor_init.ts";
-import { pipelineWorker, type WorkerView } from "../../../actors/pipeline/worker/worker.ts";
-import type { WorkerInit } from "../../../actors/pipeline/worker/worker_init.ts";
+import { pipelineSupervisor, SUPERVISOR } from "../../../actors/pipeline/supervisor.ts";
+import type { SupervisorInit } from "../../../actors/pipeline/supervisor_state.ts";
+import { pipelineWorker, type WorkerView } from "../../../actors/pipeline/worker.ts";
+import type { WorkerInit } from "../../../actors/pipeline/worker_state.ts";
 import type { SupervisorMessage, WorkerMessage } from "../../../actors/pipeline/protocol.ts";
-import { StandIn } from "../../../actors/pipeline/stand_in.ts";
+import { StandIn } from "../../../actors/simulated_training/fake_stage.ts";
 import type { ActorFactory, Context, Message, System } from "../../../actors/runtime/mod.ts";
 
 type Worker = ActorFactory<WorkerInit, WorkerMessage>;

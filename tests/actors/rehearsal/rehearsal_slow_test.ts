@@ -27,15 +27,18 @@ import {
   hashWeights,
   type RehearsalPlan,
 } from "../../../actors/mod.ts";
-import { type Engine } from "../../../actors/run/engines/engine.ts";
-import { openPipeline } from "../../../actors/run/engines/pipeline.ts";
-import { openSerial } from "../../../actors/run/engines/serial.ts";
+import { type Engine } from "../../../actors/run/engine.ts";
+import { openPipeline } from "../../../actors/run/pipeline.ts";
+import { openSerial } from "../../../actors/run/serial.ts";
 import plans from "./plans.json" with { type: "json" };
-import { smallerPlans } from "../../../actors/rehearsal/examples.ts";
-import { prepareRehearsal } from "../../../actors/rehearsal/plan.ts";
-import { rehearsal, rehearseSerially } from "../../../actors/rehearsal/rehearsal.ts";
-import { SUPERVISOR } from "../../../actors/pipeline/supervisor/supervisor.ts";
-import { WORKER } from "../../../actors/pipeline/worker/worker.ts";
+import {
+  prepareRehearsal,
+  rehearsal,
+  rehearseSerially,
+  smallerPlans,
+} from "../../../actors/simulated_training/simulated_training.ts";
+import { SUPERVISOR } from "../../../actors/pipeline/supervisor.ts";
+import { WORKER } from "../../../actors/pipeline/worker.ts";
 import { type Batch } from "../../../kernels/mod.ts";
 import { scheduleNames, type SkipEdge } from "../../../schedules/mod.ts";
 

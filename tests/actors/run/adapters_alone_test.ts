@@ -2,8 +2,8 @@
 
 import assert from "node:assert/strict";
 import { readCheckpoint, train, type TrainOptions } from "../../../actors/mod.ts";
-import { workerInits } from "../../../actors/run/engines/worker_inits.ts";
-import { prepareRun } from "../../../actors/run/options/prepare_run.ts";
+import { workerInits } from "../../../actors/run/engine.ts";
+import { prepareRun } from "../../../actors/run/prepare.ts";
 import { gpt2 } from "../../../kernels/mod.ts";
 import { gpuTest, SWIFTSHADER, writeDrivers } from "../../gpu.ts";
 import { inFolder } from "../../in_folder.ts";

@@ -2,9 +2,9 @@
 
 import assert from "node:assert/strict";
 import { dirname, join } from "node:path";
-import type { Disk } from "../../../actors/checkpoints/disk.ts";
+import type { Disk } from "../../../actors/checkpoints/format.ts";
 import { openCheckpointWriter } from "../../../actors/run/checkpoint_writer.ts";
-import { heldValues } from "../../../actors/checkpoints/tensors/held_state.ts";
+import { heldValues } from "../../../actors/checkpoints/tensors.ts";
 import {
   readBest,
   readCheckpoint,

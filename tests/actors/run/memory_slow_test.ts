@@ -4,17 +4,17 @@ import assert from "node:assert/strict";
 import { GCProfiler, setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
 import { createSystem, limitedBytes, train, type TrainOptions } from "../../../actors/mod.ts";
-import { compileRun } from "../../../actors/run/compile_run.ts";
-import { askUnlessFailed } from "../../../actors/run/engines/failing_ask.ts";
-import { assertDevicesHold } from "../../../actors/run/memory/device_memory.ts";
+import { compileRun } from "../../../actors/run/compile.ts";
+import { askUnlessFailed } from "../../../actors/run/pipeline.ts";
+import { assertDevicesHold } from "../../../actors/run/memory_limit.ts";
 import {
   actorBytes,
   planRunMemory,
   type RunMemoryOptions,
-} from "../../../actors/run/memory/run_memory.ts";
-import { totalMemory } from "../../../actors/run/memory/memory_plan.ts";
-import { stageBytes } from "../../../actors/run/memory/stage_bytes.ts";
-import { KEPT_BYTES, overheadBytes } from "../../../actors/run/recovery/kept_steps.ts";
+  stageBytes,
+  totalMemory,
+} from "../../../actors/run/memory.ts";
+import { KEPT_BYTES, overheadBytes } from "../../../actors/run/recovery.ts";
 import {
   type Adapter,
   type DeviceChoice,

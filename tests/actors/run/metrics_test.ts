@@ -10,7 +10,7 @@ import {
   type TrainEvent,
   type TrainOptions,
 } from "../../../actors/mod.ts";
-import { crc32c } from "../../../actors/run/metrics/tf_record.ts";
+import { crc32c } from "../../../actors/run/metrics.ts";
 import { totalBytes } from "../../../kernels/mod.ts";
 import { folderTest, namesIn } from "../../in_folder.ts";
 import { batchesOf, outcome, SMALL } from "../runs.ts";

@@ -2,9 +2,8 @@
 
 import assert from "node:assert/strict";
 import { createSystem, train, type TrainOptions } from "../../../actors/mod.ts";
-import { shareCores } from "../../../actors/run/options/core_share.ts";
-import { assertRanksHold } from "../../../actors/run/options/run_devices.ts";
-import { checkSizes } from "../../../actors/run/options/sizes.ts";
+import { assertRanksHold, shareCores } from "../../../actors/run/devices.ts";
+import { checkSizes } from "../../../actors/options/limits.ts";
 import { eager } from "../../../examples/custom_schedule.ts";
 import { ADAMW_DEFAULTS, openDevice } from "../../../kernels/mod.ts";
 import { createSchedule, type ScheduleDefinition } from "../../../schedules/mod.ts";

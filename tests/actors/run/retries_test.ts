@@ -3,20 +3,20 @@
 import assert from "node:assert/strict";
 import { dirname } from "node:path";
 import type { WorkerLost } from "../../../actors/pipeline/protocol.ts";
-import type { HeldState } from "../../../actors/checkpoints/tensors/held_state.ts";
-import type { TensorSource } from "../../../actors/checkpoints/tensors/tensor_source.ts";
+import type { HeldState, TensorSource } from "../../../actors/checkpoints/tensors.ts";
 import type { StateOf } from "../../../kernels/mod.ts";
 import type { StepRequest } from "../../../actors/pipeline/step.ts";
-import type { Engine } from "../../../actors/run/engines/engine.ts";
-import { openRecovering } from "../../../actors/run/recovery/recovery.ts";
-import { openSnapshots, type SnapshotPlace } from "../../../actors/run/recovery/snapshots.ts";
-import { tidyRendezvousFolders } from "../../../actors/runtime/transports/process/rendezvous_folder.ts";
-import recoveries from "./recoveries.json" with { type: "json" };
+import type { Engine } from "../../../actors/run/engine.ts";
 import {
+  openRecovering,
   openRetries,
+  openSnapshots,
   type RetryOptions,
   WorkerLostError,
-} from "../../../actors/run/recovery/retries.ts";
+} from "../../../actors/run/recovery.ts";
+import { tidyRendezvousFolders } from "../../../actors/transports/rendezvous.ts";
+import recoveries from "./recoveries.json" with { type: "json" };
+import type { SnapshotPlace } from "../../../actors/options/option.ts";
 
 const LOST = { message: "worker-1 failed" };
 

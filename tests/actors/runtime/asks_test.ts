@@ -1,7 +1,8 @@
 /** Questions in the simulator: some in a circle, some taken back, and waits for what is outside. */
 
 import assert from "node:assert/strict";
-import { type ActorSpec, createSystem, type System } from "../../../actors/runtime/mod.ts";
+import { type ActorSpec, type System } from "../../../actors/runtime/mod.ts";
+import { createSystem } from "../../../actors/transports/system.ts";
 import {
   random,
   type Scenario,

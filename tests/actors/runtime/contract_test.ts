@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
-import { createSystem, type SystemOptions } from "../../../actors/runtime/mod.ts";
+import { type SystemOptions } from "../../../actors/runtime/mod.ts";
+import { createSystem } from "../../../actors/transports/system.ts";
 import { runContract } from "./contract.ts";
 
 runContract({ isolate: "local" });

@@ -7,13 +7,14 @@
 import assert from "node:assert/strict";
 import {
   type ActorFailedError,
-  createSystem,
+  type ActorRef,
   type Down,
   type System,
+  type SystemOptions,
 } from "../../../actors/runtime/mod.ts";
-import type { ActorRef, SystemOptions } from "../../../actors/runtime/mod.ts";
-import { locks } from "../../../actors/runtime/transports/worker/locks.ts";
-import { PROGRAM } from "../../../actors/runtime/transports/worker/worker.ts";
+import { createSystem } from "../../../actors/transports/system.ts";
+import { locks } from "../../../actors/transports/ports.ts";
+import { PROGRAM } from "../../../actors/transports/worker.ts";
 import { HANG_LIMIT_MS } from "../../hang_limit.ts";
 
 /** Gives a test a system, and stops it after. */

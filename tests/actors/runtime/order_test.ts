@@ -2,23 +2,21 @@
 
 import assert from "node:assert/strict";
 import fc from "../../fast_check.ts";
-import { headsOf } from "../../../actors/runtime/actor/actor.ts";
-import type { Isolate } from "../../../actors/runtime/isolate/isolate.ts";
-import type { Envelope } from "../../../actors/runtime/mailbox/envelope.ts";
-import { Mailbox } from "../../../actors/runtime/mailbox/mailbox.ts";
+import { headsOf } from "../../../actors/runtime/actor.ts";
+import type { Isolate } from "../../../actors/runtime/isolate.ts";
+import { type Envelope, Mailbox } from "../../../actors/runtime/mailbox.ts";
 import {
   ActorFailedError,
   AskTimeoutError,
   type Candidate,
   type Choose,
-  createSystem,
   type Lane,
 } from "../../../actors/runtime/mod.ts";
+import { createSystem } from "../../../actors/transports/system.ts";
 import { openSystem, type World } from "../../../actors/runtime/root.ts";
-import type { IsolateRegistry } from "../../../actors/runtime/transports/registry.ts";
-import { type Clock, realClock } from "../../../actors/runtime/world/clock.ts";
-import { substream } from "../../../actors/runtime/world/random.ts";
-import { VirtualClock } from "../../../actors/simulation/machine/virtual_clock.ts";
+import type { IsolateRegistry } from "../../../actors/runtime/isolates.ts";
+import { type Clock, realClock, substream } from "../../../actors/runtime/world.ts";
+import { VirtualClock } from "../../../actors/simulation/chooser.ts";
 import { atDepth } from "../../depth.ts";
 import { failureOf, thrownBy } from "./harness.ts";
 import { CLOCKWORK, inOrder, plain, RECORDER, SENDER, type SenderNote, SERVER } from "./players.ts";

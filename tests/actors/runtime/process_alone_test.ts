@@ -3,10 +3,10 @@
 import assert from "node:assert/strict";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { createSystem } from "../../../actors/runtime/mod.ts";
-import { decodeFrame, encodeFrame } from "../../../actors/runtime/transports/codec/codec.ts";
-import { PROCESS_TRANSPORT } from "../../../actors/runtime/transports/process/process.ts";
-import { tidyRendezvousFolders } from "../../../actors/runtime/transports/process/rendezvous_folder.ts";
+import { createSystem } from "../../../actors/transports/system.ts";
+import { decodeFrame, encodeFrame } from "../../../actors/transports/codec.ts";
+import { PROCESS_TRANSPORT } from "../../../actors/transports/process.ts";
+import { tidyRendezvousFolders } from "../../../actors/transports/rendezvous.ts";
 import { atDepth } from "../../depth.ts";
 import { ROGUE } from "./players.ts";
 

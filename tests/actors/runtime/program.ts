@@ -7,7 +7,7 @@
  * @module
  */
 
-import { createSystem } from "../../../actors/runtime/mod.ts";
+import { createSystem } from "../../../actors/transports/system.ts";
 import { ROGUE, SERVER } from "./players.ts";
 import { PROBE, states } from "./probe.ts";
 

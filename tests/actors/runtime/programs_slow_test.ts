@@ -84,7 +84,7 @@ Deno.test("the imports of a process mean what they mean in the program that star
       "deno.json": JSON.stringify(config),
       "lucky.ts": "export const LUCKY = 7;",
       "main.ts": `import { LUCKY } from "lucky";
-        import { createSystem } from "${runtime}mod.ts";
+        import { createSystem } from "${runtime}../transports/system.ts";
         export const lucky = (ctx) => ({ Read() { ctx.reply(LUCKY); } });
         if (import.meta.main) {
           const system = createSystem();

@@ -5,7 +5,8 @@
  */
 
 import assert from "node:assert/strict";
-import { type ActorSpec, createSystem, type System } from "../../../actors/runtime/mod.ts";
+import { type ActorSpec, type System } from "../../../actors/runtime/mod.ts";
+import { createSystem } from "../../../actors/transports/system.ts";
 import {
   beginJournal,
   pct,

@@ -4,10 +4,10 @@ import assert from "node:assert/strict";
 import {
   ActorFailedError,
   type ActorRef,
-  createSystem,
   type System,
   type SystemEvent,
 } from "../../../actors/runtime/mod.ts";
+import { createSystem } from "../../../actors/transports/system.ts";
 import type { World } from "../../../actors/simulation/mod.ts";
 import { downOf, thrownBy } from "./harness.ts";
 import { type AnyRef, BOSS, CLERK, kindOf, plain, SERVER } from "./players.ts";

@@ -11,13 +11,12 @@
 import { fileURLToPath } from "node:url";
 import {
   type OpenTransport,
-  Outbox,
-  receiveFrames,
   type RemoteIsolate,
-  serveIsolate,
   type StartRequest,
   type Transport,
 } from "../../../actors/runtime/mod.ts";
+import { Outbox, receiveFrames } from "../../../actors/transports/stream.ts";
+import { serveIsolate } from "../../../actors/transports/serve.ts";
 
 const CONFIG = fileURLToPath(new URL("../../../deno.json", import.meta.url));
 

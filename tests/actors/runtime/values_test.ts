@@ -2,18 +2,15 @@
 
 import assert from "node:assert/strict";
 import fc from "../../fast_check.ts";
-import { snapshot } from "../../../actors/runtime/snapshot.ts";
-import { decodeFrame } from "../../../actors/runtime/transports/codec/codec.ts";
-import { readValue } from "../../../actors/runtime/transports/codec/value_reader.ts";
-import { writeValue } from "../../../actors/runtime/transports/codec/value_writer.ts";
+import { snapshot } from "../../../actors/runtime/observer.ts";
+import { decodeFrame, readValue, writeValue } from "../../../actors/transports/codec.ts";
 import {
   closeRendezvous,
   connect,
   listen,
   openRendezvous,
-} from "../../../actors/runtime/transports/process/rendezvous.ts";
-import { framePieces } from "../../../actors/runtime/transports/stream/frame_head.ts";
-import { Outbox, receiveFrames } from "../../../actors/runtime/transports/stream/stream.ts";
+} from "../../../actors/transports/rendezvous.ts";
+import { framePieces, Outbox, receiveFrames } from "../../../actors/transports/stream.ts";
 import { atDepth } from "../../depth.ts";
 import type { Any } from "./players.ts";
 

@@ -2,8 +2,9 @@
 
 import assert from "node:assert/strict";
 import { delay } from "@std/async/delay";
-import { createSystem, type RemoteIsolate, type Transport } from "../../../actors/runtime/mod.ts";
-import { WORKER_TRANSPORT } from "../../../actors/runtime/transports/worker/worker_transport.ts";
+import { type RemoteIsolate, type Transport } from "../../../actors/runtime/mod.ts";
+import { createSystem } from "../../../actors/transports/system.ts";
+import { WORKER_TRANSPORT } from "../../../actors/transports/worker.ts";
 import { runContract } from "./contract.ts";
 import { neighbours } from "./contract/isolates.ts";
 import { register } from "./contract/suite.ts";

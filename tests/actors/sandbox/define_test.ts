@@ -1,7 +1,8 @@
 /** The messages of a package's actor pass its schemas; trusted packages, in this isolate. */
 
 import assert from "node:assert/strict";
-import { type Ask, createSystem } from "../../../actors/runtime/mod.ts";
+import { type Ask } from "../../../actors/runtime/mod.ts";
+import { createSystem } from "../../../actors/transports/system.ts";
 import { defineActor, packageActor } from "../../../actors/sandbox/mod.ts";
 
 type Counter = { type: "Add"; by: number } | { type: "Read" } & Ask<number>;

@@ -4,16 +4,16 @@ import assert from "node:assert/strict";
 import {
   type ActorRef,
   type Context,
-  createSystem,
   type Handlers,
   type Message,
   OTHERS,
   type System,
 } from "../../../actors/runtime/mod.ts";
+import { createSystem } from "../../../actors/transports/system.ts";
 import { Host, type HostOptions } from "../../../actors/sandbox/host.ts";
 import type { HostFrame } from "../../../actors/sandbox/guest.ts";
 import { packageActor, type SandboxOptions } from "../../../actors/sandbox/mod.ts";
-import { turn as turnOfLoop } from "../../../actors/runtime/world/pace.ts";
+import { turn as turnOfLoop } from "../../../actors/runtime/steps.ts";
 import { atDepth } from "../../depth.ts";
 import fc from "../../fast_check.ts";
 import { downOf } from "../runtime/harness.ts";

@@ -3,8 +3,7 @@
 import assert from "node:assert/strict";
 import type { ActorRef } from "../../../actors/runtime/mod.ts";
 import { packageActor, type SandboxOptions } from "../../../actors/sandbox/mod.ts";
-import { framePieces } from "../../../actors/runtime/transports/stream/frame_head.ts";
-import { receiveFrames } from "../../../actors/runtime/transports/stream/stream.ts";
+import { framePieces, receiveFrames } from "../../../actors/transports/stream.ts";
 import { downOf, failureOf, withSystem } from "../runtime/harness.ts";
 import type { Hostile } from "./fixtures/hostile.ts";
 

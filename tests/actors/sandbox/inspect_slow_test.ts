@@ -3,7 +3,8 @@
 import assert from "node:assert/strict";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
-import { type Ask, createSystem } from "../../../actors/runtime/mod.ts";
+import { type Ask } from "../../../actors/runtime/mod.ts";
+import { createSystem } from "../../../actors/transports/system.ts";
 import {
   hashModule,
   inspectActor,

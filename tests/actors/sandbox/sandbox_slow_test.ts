@@ -4,7 +4,8 @@ import assert from "node:assert/strict";
 import { existsSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
-import { type ActorRef, type Ask, createSystem, type System } from "../../../actors/runtime/mod.ts";
+import { type ActorRef, type Ask, type System } from "../../../actors/runtime/mod.ts";
+import { createSystem } from "../../../actors/transports/system.ts";
 import {
   hashModule,
   packageActor,

@@ -10,7 +10,7 @@ import {
   type World,
   writeJournal,
 } from "../../../actors/simulation/mod.ts";
-import { parseJournal } from "../../../actors/simulation/journal/journal.ts";
+import { parseJournal } from "../../../actors/simulation/journal.ts";
 import { folderTest } from "../../in_folder.ts";
 
 type Counter = { type: "Add"; by: number } | { type: "Read" } & Ask<number>;

@@ -1,13 +1,11 @@
 /** Journals as a forger writes them: changed, but with every sum and hash right. */
 
 import assert from "node:assert/strict";
-import { createSystem } from "../../../actors/runtime/mod.ts";
+import { createSystem } from "../../../actors/transports/system.ts";
 import { beginJournal } from "../../../actors/simulation/mod.ts";
 import { Digest } from "../../../actors/simulation/digest.ts";
-import { parseJournal } from "../../../actors/simulation/journal/journal.ts";
-import { hashedOf } from "../../../actors/simulation/journal/journal_lines.ts";
-import { addStep, type StepRecord } from "../../../actors/simulation/journal/recorder.ts";
-import { Seal, sumIn } from "../../../actors/simulation/journal/seal.ts";
+import { hashedOf, parseJournal, Seal, sumIn } from "../../../actors/simulation/journal.ts";
+import { addStep, type StepRecord } from "../../../actors/simulation/recorder.ts";
 import { playAsker } from "./players.ts";
 
 /** The text of a journal that is kept while something is played. */

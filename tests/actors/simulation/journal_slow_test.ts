@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { fileURLToPath } from "node:url";
 import { atDepth } from "../../depth.ts";
 import { readJournal, replayInbox, replayJournal } from "../../../testing.ts";
-import { parseJournal } from "../../../actors/simulation/journal/journal.ts";
+import { parseJournal } from "../../../actors/simulation/journal.ts";
 import { PLAYERS, realJournal, recordsOf, refusedLine, sealed } from "./forged.ts";
 import { ASKER, playAsker, SUM } from "./players.ts";
 

@@ -15,8 +15,8 @@ import {
   type World,
   writeJournal,
 } from "../../../testing.ts";
-import { parseJournal } from "../../../actors/simulation/journal/journal.ts";
-import { decodePayload, encodePayload } from "../../../actors/simulation/journal/payload_codec.ts";
+import { parseJournal } from "../../../actors/simulation/journal.ts";
+import { decodePayload, encodePayload } from "../../../actors/simulation/payload_codec.ts";
 import { journalOf, PLAYERS, realJournal, recordsOf, refusedLine, sealed } from "./forged.ts";
 import { type Any, GUARD, playRing, playSum, SUM, sum } from "./players.ts";
 

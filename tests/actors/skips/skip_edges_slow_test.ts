@@ -7,7 +7,7 @@ import assert from "node:assert/strict";
 import type { TrainOptions } from "../../../actors/mod.ts";
 import { cutIntoStages } from "../../../kernels/mod.ts";
 import { createSchedule, type Schedule, scheduleDefinitions } from "../../../schedules/mod.ts";
-import { compileRun } from "../../../actors/run/compile_run.ts";
+import { compileRun } from "../../../actors/run/compile.ts";
 import { groupingOf, once, trained } from "../runs.ts";
 import { inLanes } from "../../lanes.ts";
 import { batches, SKIPPING } from "./skipping_model.ts";

@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { join } from "node:path";
-import { printTokens } from "../../../console/generate/print_tokens.ts";
+import { printTokens } from "../../../console/commands/generate.ts";
 import {
   compileModel,
   generate,

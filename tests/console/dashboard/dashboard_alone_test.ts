@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { join } from "node:path";
 import { delay } from "@std/async/delay";
-import { processesFrom } from "../../../console/train/resident_memory.ts";
+import { processesFrom } from "../../../console/train/memory_report.ts";
 import { npmPackageFolder } from "../../../kernels/mod.ts";
 import { type Page, pageTest } from "../../browser.ts";
 import { HANG_LIMIT_MS } from "../../hang_limit.ts";

@@ -4,11 +4,10 @@ import assert from "node:assert/strict";
 import { EXPLORE_SYNTAX } from "../../../console/commands/explore.ts";
 import { GENERATE_SYNTAX } from "../../../console/commands/generate.ts";
 import { REPLAY_SYNTAX } from "../../../console/commands/replay.ts";
-import { type CommandSyntax, flagsOf } from "../../../console/flags/command_syntax.ts";
-import * as quantities from "../../../console/flags/quantities.ts";
-import { boundsOf } from "../../../console/flags/values.ts";
-import { PLAN_SYNTAX } from "../../../console/foresight/plan_flags.ts";
-import { PROFILE_SYNTAX } from "../../../console/foresight/profile_flags.ts";
+import { boundsOf, type CommandSyntax, flagsOf } from "../../../console/flag.ts";
+import * as quantities from "../../../console/flag.ts";
+import { PLAN_SYNTAX } from "../../../console/commands/plan_flags.ts";
+import { PROFILE_SYNTAX } from "../../../console/commands/profile.ts";
 import {
   bashCompletion,
   helpOf,
@@ -16,9 +15,9 @@ import {
   parseFlags,
   readKeptFlags,
 } from "../../../console/mod.ts";
-import { SCHEDULE_SYNTAX } from "../../../console/schedule/schedule_command_flags.ts";
-import { TRAIN_FLAGS, TRAIN_SYNTAX } from "../../../console/train/train_flags.ts";
-import { readTrainFlags } from "../../../console/train/train_request.ts";
+import { SCHEDULE_SYNTAX } from "../../../console/commands/schedule_flags.ts";
+import { TRAIN_FLAGS, TRAIN_SYNTAX } from "../../../console/train/flags.ts";
+import { readTrainFlags } from "../../../console/train/request.ts";
 import about from "../../../deno.json" with { type: "json" };
 import { printedHere, refusal, refusedHere, refuses } from "../command.ts";
 import ELSEWHERE from "./elsewhere.json" with { type: "json" };

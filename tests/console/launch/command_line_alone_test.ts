@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { join } from "node:path";
-import { launchCommand } from "../../../console/commands/launch.ts";
+import { launchCommand } from "../../../console/launch/launch.ts";
 import { folderTest } from "../../in_folder.ts";
 import { ROOT } from "../command.ts";
 import { assertRefusals } from "../refusals.ts";

@@ -3,8 +3,8 @@
 import assert from "node:assert/strict";
 import { join } from "node:path";
 import { readCheckpoint } from "../../../actors/mod.ts";
-import { readFinished } from "../../../actors/checkpoints/marks/finished.ts";
-import { readRecord } from "../../../console/run_files/read_record.ts";
+import { readFinished } from "../../../actors/checkpoints/markers.ts";
+import { readRecord } from "../../../console/run_files/read.ts";
 import { once } from "../../actors/runs.ts";
 import { isThere, type Launcher, LAUNCHERS, mpiTest } from "../../actors/runtime/mpi/launchers.ts";
 import { folderTest, inFolder } from "../../in_folder.ts";

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { basename } from "node:path";
 import { delay } from "@std/async/delay";
-import { LAUNCH_VARIABLE } from "../../../actors/runtime/transports/mpi/launcher/launch_watch.ts";
+import { LAUNCH_VARIABLE } from "../../../actors/transports/mpi/launch_watch.ts";
 import { childProcesses } from "../../actors/child_processes.ts";
 import { ENVIRONMENT as OF_LAUNCHER, type Launcher } from "../../actors/runtime/mpi/launchers.ts";
 import type { Outcome } from "../command.ts";

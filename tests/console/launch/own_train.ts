@@ -2,7 +2,7 @@
 
 import { readCheckpoint, train } from "../../../actors/mod.ts";
 import { gpt2 } from "../../../kernels/mod.ts";
-import { print } from "../../../console/print.ts";
+import { print } from "../../../console/terminal.ts";
 import { batchesOf, SMALL } from "../../actors/runs.ts";
 
 const directory = Deno.args[0]!, sizes = { ...SMALL, microBatches: 2, steps: 10 };

@@ -2,20 +2,22 @@
 
 import assert from "node:assert/strict";
 import { join } from "node:path";
-import { writeFinished } from "../../../actors/checkpoints/marks/finished.ts";
-import type { SignOfLife } from "../../../actors/runtime/transports/mpi/launcher/sign_of_life.ts";
-import { shellLine, srunLine } from "../../../console/launch/command_line.ts";
+import { writeFinished } from "../../../actors/checkpoints/markers.ts";
+import type { SignOfLife } from "../../../actors/transports/mpi/launch_watch.ts";
+import {
+  placeRanks,
+  readHosts,
+  shellLine,
+  slurmScript,
+  srunLine,
+} from "../../../console/launch/launcher.ts";
 import {
   hydraOutput,
   type LineFilter,
   openMpiErrors,
   srunErrors,
 } from "../../../console/launch/death.ts";
-import { placeRanks, readHosts } from "../../../console/launch/hosts.ts";
-import type { JobEnd } from "../../../console/launch/job.ts";
-import { openJobWatch } from "../../../console/launch/job_watch.ts";
-import { relaunch } from "../../../console/launch/relaunch.ts";
-import { slurmScript } from "../../../console/launch/slurm_script.ts";
+import { type JobEnd, openJobWatch, relaunch } from "../../../console/launch/job.ts";
 import { folderTest } from "../../in_folder.ts";
 import DEATHS from "./deaths.json" with { type: "json" };
 

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
 import { delay } from "@std/async/delay";
-import { decodePayload, encodePayload } from "../../../actors/simulation/journal/payload_codec.ts";
+import { decodePayload, encodePayload } from "../../../actors/simulation/payload_codec.ts";
 import { digestOf, readJournal } from "../../../testing.ts";
 import { type Forged, recordsOf, sealed } from "../../actors/simulation/forged.ts";
 import { HANG_LIMIT_MS } from "../../hang_limit.ts";
@@ -107,7 +107,7 @@ folderTest("a changed journal is refused at the first difference", async (folder
   await forge(/"package":"[^"]*"/, '"package":"0.0.1"');
   assert.match(await troupe(1, "replay", changed), /must be package version 0\.0\.1/);
   await troupe(0, "replay", changed, "--code-changed");
-  for (const module of ["worker.ts", "stage/stage.ts", "console/commands/train.ts"]) {
+  for (const module of ["worker.ts", "stage/stage.ts", "console/train/train.ts"]) {
     const found = text.match(new RegExp(`"((?:[./\\w]*/)?${RegExp.escape(module)})":`));
     const name = RegExp.escape(found?.[1] ?? "");
     await forge(new RegExp(`"${name}":"[0-9a-f]*"`), `"${found?.[1]}":"00"`);

@@ -2,17 +2,18 @@
 
 import assert from "node:assert/strict";
 import { join } from "node:path";
-import { lockFolder } from "../../../actors/checkpoints/checkpoint_lock.ts";
+import { lockFolder } from "../../../actors/checkpoints/lock.ts";
 import { type Metrics, writeCheckpoint } from "../../../actors/mod.ts";
-import { openCurve, readCurves } from "../../../console/run_files/charts/loss_curves.ts";
-import { drawLosses } from "../../../console/run_files/charts/loss_svg.ts";
-import { textChart } from "../../../console/run_files/charts/text_chart.ts";
-import { continueMetrics, createMetrics } from "../../../console/run_files/metrics_file.ts";
-import { readMetrics } from "../../../console/run_files/read_metrics.ts";
-import { readRun } from "../../../console/run_files/read_run.ts";
+import { drawLosses, openCurve, readCurves, textChart } from "../../../console/run_files/losses.ts";
+import {
+  continueMetrics,
+  createMetrics,
+  readMetrics,
+  RUN_FILES,
+  type RunRecord,
+} from "../../../console/run_files/metrics_file.ts";
+import { readRun, summarizeRun } from "../../../console/run_files/read.ts";
 import { makeRunFolder, nextRunFolder } from "../../../console/run_files/run_folder.ts";
-import { RUN_FILES, type RunRecord } from "../../../console/run_files/run_record.ts";
-import { summarizeRun } from "../../../console/run_files/summarize_run.ts";
 import { folderTest, namesIn } from "../../in_folder.ts";
 import { jsonLines, printedHere, refusalHere, runHere } from "../command.ts";
 import { assertRefusals, assertSentences } from "../refusals.ts";

@@ -12,14 +12,13 @@ import {
   type TrainOptions,
 } from "../../../actors/mod.ts";
 import { scheduleCommand } from "../../../console/mod.ts";
-import { openTraceFile, type TraceFileOptions } from "../../../console/trace/chrome_file.ts";
-import { openTrace } from "../../../console/trace/read_trace.ts";
+import { openTraceFile, type TraceFileOptions } from "../../../console/run_files/chrome_trace.ts";
+import { openTrace, summarizeTrace } from "../../../console/commands/trace.ts";
 import {
   openTimeline,
   readTimeline,
   type TimelineOptions,
-} from "../../../console/trace/timeline_file.ts";
-import { summarizeTrace } from "../../../console/trace/trace_summary.ts";
+} from "../../../console/run_files/timeline_file.ts";
 import { gpt2 } from "../../../kernels/mod.ts";
 import {
   analyze,

@@ -3,9 +3,11 @@ import { delay } from "@std/async/delay";
 import { testNeeding } from "../../needs.ts";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { type ConfigJson } from "../../../actors/checkpoints/hugging_face/config_file.ts";
-import { parseLlamaConfig } from "../../../actors/checkpoints/hugging_face/llama_config.ts";
-import { findTorch } from "../../../bench/peers/torch.ts";
+import {
+  type ConfigJson,
+  parseLlamaConfig,
+} from "../../../actors/checkpoints/hugging_face_config.ts";
+import { findTorch } from "../../../bench/peers.ts";
 import { exportCommand } from "../../../console/mod.ts";
 import { folderTest } from "../../in_folder.ts";
 import { distance, EXPECTED, hfPath, logitsOf } from "../../hugging_face.ts";

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { join } from "node:path";
 import { InferenceSession } from "onnxruntime-web";
-import { plannedModel } from "../../../console/foresight/planned_model.ts";
+import { plannedModel } from "../../../console/commands/plan_flags.ts";
 import { exportCommand } from "../../../console/mod.ts";
 import { fromOnnx, mlpOnnx } from "../../../kernels/mod.ts";
 import { folderTest } from "../../in_folder.ts";

@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { trainWatched } from "../../../bench/support/train_memory.ts";
+import { trainWatched } from "../../../bench/workload.ts";
 
 const MARGIN = 1.25;
 

@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { basename, join } from "node:path";
-import { readTrainFlags } from "../../../console/train/train_request.ts";
+import { readTrainFlags } from "../../../console/train/request.ts";
 import { folderTest, namesIn } from "../../in_folder.ts";
 import {
   bitsOf,

@@ -2,11 +2,10 @@
 
 import assert from "node:assert/strict";
 import { join } from "node:path";
-import { rememberedFlags } from "../../../console/train/checkpoint_config.ts";
-import { runOptions } from "../../../console/train/run_options.ts";
-import { importParts } from "../../../console/train/run_parts.ts";
-import { replayedArguments } from "../../../console/replay/replayed_flags.ts";
-import { readTrainFlags } from "../../../console/train/train_request.ts";
+import { readTrainFlags, rememberedFlags } from "../../../console/train/request.ts";
+import { runOptions } from "../../../console/train/options.ts";
+import { importParts } from "../../../console/train/parts.ts";
+import { replayedArguments } from "../../../console/commands/replay.ts";
 import { analyze } from "../../../schedules/mod.ts";
 import { folderTest } from "../../in_folder.ts";
 import { bitsOf, someTokens, TINY_MODEL, trainHere, words, writeTokens } from "../command.ts";

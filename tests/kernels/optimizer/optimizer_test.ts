@@ -10,7 +10,7 @@ import {
   openReference,
   PRECISIONS,
 } from "../../../kernels/mod.ts";
-import { checkFinite } from "../../../actors/commit/non_finite.ts";
+import { checkFinite } from "../../../actors/gradients/commit.ts";
 import { readFlat, writeFlat } from "../../../kernels/stage/parameters.ts";
 import { allocateSums, openGradientSums } from "../../../kernels/stage/gradients.ts";
 import { bytesOf, copiesOf, leftToRight } from "../../actors/commit/all_reduce/gradients.ts";

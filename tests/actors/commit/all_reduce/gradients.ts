@@ -11,7 +11,7 @@ import {
   type ReduceMessage,
   type Reducer,
   type ReducerOptions,
-} from "../../../../actors/commit/all_reduce/mod.ts";
+} from "../../../../actors/gradients/all_reduce.ts";
 import fc from "../../../fast_check.ts";
 
 export type DType = "f32" | "f16";

@@ -1,6 +1,6 @@
 /** A profile that nobody has measured: costs by floating-point operations. */
 
-import { slicedFacts } from "../../../../actors/foresight/profile/layer_facts.ts";
+import { slicedFacts } from "../../../../actors/planner/profile.ts";
 import { type Profile, PROFILE_FORMAT, PROFILE_VERSION } from "../../../../actors/mod.ts";
 import { ADAMW_DEFAULTS, compileModel, gpt2, type Gpt2Config } from "../../../../kernels/mod.ts";
 

@@ -5,7 +5,8 @@
  */
 
 import assert from "node:assert/strict";
-import { ActorFailedError, createSystem, type PlaceName } from "../../../../actors/runtime/mod.ts";
+import { ActorFailedError, type PlaceName } from "../../../../actors/runtime/mod.ts";
+import { createSystem } from "../../../../actors/transports/system.ts";
 import { atDepth } from "../../../depth.ts";
 import { downOf, failureOf, liveWorkers, thrownBy, until } from "../harness.ts";
 import {

@@ -5,7 +5,8 @@
  */
 
 import assert from "node:assert/strict";
-import { createSystem, type Lane } from "../../../../actors/runtime/mod.ts";
+import { type Lane } from "../../../../actors/runtime/mod.ts";
+import { createSystem } from "../../../../actors/transports/system.ts";
 import { downOf, failureOf, thrownBy, until, withSystem } from "../harness.ts";
 import { type AnyRef, inOrder, plain, RECORDER, SENDER, SERVER } from "../players.ts";
 

@@ -5,9 +5,9 @@ import {
   type ActorFactory,
   type ActorRef,
   type ActorSpec,
-  createSystem,
   type Transport,
 } from "../../../../actors/runtime/mod.ts";
+import { createSystem } from "../../../../actors/transports/system.ts";
 
 type AdderMessage =
   /** Asks for sums of arrays, given in this order; the answer has all of them. */

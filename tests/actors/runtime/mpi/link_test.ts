@@ -1,26 +1,25 @@
 /** The links between ranks: doors, networks, parcels and the divisions for sums. */
 
 import assert from "node:assert/strict";
-import type { Parcel } from "../../../../actors/runtime/transports/mpi/addresses.ts";
-import { columnRounds } from "../../../../actors/runtime/transports/mpi/collectives/column_rounds.ts";
+import type { Parcel } from "../../../../actors/transports/mpi/wire.ts";
+import { columnRounds, Progress } from "../../../../actors/transports/mpi/transfers.ts";
 import {
   type Door,
   openDoor,
   ringAt,
   SECRET_BYTES,
-} from "../../../../actors/runtime/transports/mpi/doorbell/door.ts";
+} from "../../../../actors/transports/mpi/notifier.ts";
+import { doorAddresses, type RankNetworks } from "../../../../actors/transports/mpi/networks.ts";
 import {
-  doorAddresses,
-  type RankNetworks,
-} from "../../../../actors/runtime/transports/mpi/doorbell/networks.ts";
-import { loadMpi } from "../../../../actors/runtime/transports/mpi/library/load_mpi.ts";
+  isFirstOfHost,
+  launchedRanks,
+  loadMpi,
+} from "../../../../actors/transports/mpi/library.ts";
 import {
   type LinkParts,
   Outgoing,
   receiveParcels,
-} from "../../../../actors/runtime/transports/mpi/link.ts";
-import { isFirstOfHost, launchedRanks } from "../../../../actors/runtime/transports/mpi/mpi_abi.ts";
-import { Progress } from "../../../../actors/runtime/transports/mpi/progress.ts";
+} from "../../../../actors/transports/mpi/link.ts";
 
 const SECRET = Uint8Array.from({ length: SECRET_BYTES }, (_, i) => i + 1);
 

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { assertJob, jobParts, mpiTest, ON_EACH, runJob } from "./launchers.ts";
 
-const COMM = import.meta.resolve("../../../../actors/runtime/transports/mpi/comm.ts");
+const COMM = import.meta.resolve("../../../../actors/transports/mpi/comm.ts");
 
 /** Has an isolate join after parcels for it have come; prints what it gets, then leaves. */
 const EARLY = `import { openComm, openFrames } from "${COMM}";

@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { join } from "node:path";
-import type { Facts } from "../../../../actors/run/ranks/program_facts.ts";
+import type { Facts } from "../../../../actors/run/program_facts.ts";
 import { type Outcome, ROOT, runHere } from "../../../console/command.ts";
 import { folderTest } from "../../../in_folder.ts";
 import { JOB, mpiTest, RANK_TRAIN, runCommand, runJob, TRAIN } from "./launchers.ts";
@@ -52,10 +52,10 @@ mpiTest(
 folderTest("a change of any module is a change of what ranks must have in common", async (copy) => {
   const rooms = ["actors", "kernels", "schedules", "deno.json"];
   await new Deno.Command("cp", { args: ["-r", ...rooms, copy], cwd: ROOT }).output();
-  const { programFacts } = await import(join(copy, "actors/run/ranks/program_facts.ts")) as {
+  const { programFacts } = await import(join(copy, "actors/run/program_facts.ts")) as {
     readonly programFacts: () => Facts;
   };
-  const changed = join(copy, "actors/pipeline/worker/compute.ts"), before = programFacts();
+  const changed = join(copy, "actors/pipeline/compute.ts"), before = programFacts();
   await Deno.writeTextFile(changed, "\n", { append: true });
   const after = programFacts(), modules = "the hash of Troupe's modules";
   assert.notEqual(after[modules], before[modules]);
@@ -74,8 +74,8 @@ mpiTest(
   },
 );
 
-const OPEN = import.meta.resolve("../../../../actors/runtime/transports/mpi/job.ts");
-const ABI = import.meta.resolve("../../../../actors/runtime/transports/mpi/mpi_abi.ts");
+const OPEN = import.meta.resolve("../../../../actors/transports/mpi/transport.ts");
+const ABI = import.meta.resolve("../../../../actors/transports/mpi/library.ts");
 
 /** A rank that joins its job; rank 1 ends before. */
 const JOIN = `import { openJob } from "${OPEN}";

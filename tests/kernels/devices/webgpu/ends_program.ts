@@ -5,7 +5,7 @@
  */
 
 import assert from "node:assert/strict";
-import { print } from "../../../../console/print.ts";
+import { print } from "../../../../console/terminal.ts";
 import type { Device } from "../../../../kernels/devices/device.ts";
 import { openDevice, resolveDevices } from "../../../../kernels/devices/table.ts";
 import type { Adapter } from "../../../../kernels/devices/webgpu/vulkan.ts";

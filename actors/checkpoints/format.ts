@@ -1,0 +1,227 @@
+/**
+ * The hash of a model's weights.
+ *
+ * @module
+ */
+
+import { createHash } from "node:crypto";
+import { join } from "node:path";
+import { ELEMENTS_MAX, type StateOf } from "../../kernels/mod.ts";
+import {
+  type FileKind,
+  openPieces,
+  PIECE_ELEMENTS,
+  type Shapes,
+  type TensorSource,
+} from "./tensors.ts";
+
+/** An open file or folder; that of Deno is one. */
+export interface DiskFile extends Disposable, Pick<Deno.FsFile, "read" | "write" | "seek"> {
+  /** Its size in bytes. */
+  stat(): Promise<Pick<Deno.FileInfo, "size">>;
+  /** Makes what was written durable; of a folder, the names in it. */
+  sync(): Promise<void>;
+  /** Makes what was written durable, but not its times. */
+  syncData(): Promise<void>;
+}
+
+/** Calls of a file system, as Deno has them. */
+export interface Disk {
+  /** Opens a file or folder to read; or makes a file to write, which must not be there yet. */
+  open(path: string, options?: { write?: boolean; createNew?: boolean }): Promise<DiskFile>;
+  /** All bytes of a file. */
+  readFile(path: string): Promise<Uint8Array>;
+  /** The names in a folder. */
+  readDir(path: string): AsyncIterable<{ readonly name: string }>;
+  /** Makes a folder; where `recursive`, those above it too, and none where there is one. */
+  mkdir(path: string, options?: { recursive?: boolean }): Promise<void>;
+  /** Gives a file or folder another name, in one step. */
+  rename(from: string, to: string): Promise<void>;
+  /** Removes a file or folder; where `recursive`, with all that is in it. */
+  remove(path: string, options?: { recursive?: boolean }): Promise<void>;
+}
+
+/** What a folder is, the best first. */
+const CHECKPOINT_FOLDERS_KINDS = ["whole", "replaced", "unfinished"] as const;
+
+/** The folder of a step. */
+export interface StepFolder {
+  readonly name: string;
+  readonly step: number;
+  readonly kind: typeof CHECKPOINT_FOLDERS_KINDS[number];
+}
+
+const UUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}";
+const PATTERNS = {
+  whole: /^step-(\d{8,})$/,
+  replaced: new RegExp(`^\\.step-(\\d{8,})-${UUID}-old$`),
+  unfinished: new RegExp(`^\\.step-(\\d{8,})-${UUID}$`),
+};
+
+/** The name of a checkpoint's folder. */
+export const stepName = (step: number): string => `step-${String(step).padStart(8, "0")}`;
+
+/** The name under which a checkpoint is written. */
+export const unfinishedName = (step: number): string => `.${stepName(step)}-${crypto.randomUUID()}`;
+
+/** The name of what makes way for another checkpoint of its step. */
+export const replacedName = (unfinished: string): string => `${unfinished}-old`;
+
+/** What a folder's name says of it; undefined for a folder that is no checkpoint's. */
+export function stepFolder(name: string): StepFolder | undefined {
+  for (const kind of CHECKPOINT_FOLDERS_KINDS) {
+    const step = PATTERNS[kind].exec(name)?.[1];
+    if (step !== undefined) return { name, step: Number(step), kind };
+  }
+  return undefined;
+}
+
+/** The checkpoints among a directory's names: the newest first, of one step the best first. */
+export function stepFolders(names: readonly string[]): StepFolder[] {
+  return names.map(stepFolder).filter((folder) => folder !== undefined).sort((a, b) =>
+    b.step - a.step ||
+    CHECKPOINT_FOLDERS_KINDS.indexOf(a.kind) - CHECKPOINT_FOLDERS_KINDS.indexOf(b.kind)
+  );
+}
+
+/** The names in a folder; none where there is no folder. */
+export async function folderEntries(path: string, disk: Disk = Deno): Promise<string[]> {
+  try {
+    return await Array.fromAsync(disk.readDir(path), ({ name }) => name);
+  } catch (error) {
+    if (error instanceof Deno.errors.NotFound) return [];
+    throw error;
+  }
+}
+
+/** Removes what crashes have left half written. A directory belongs to one run at a time. */
+export async function removeUnfinished(directory: string, disk: Disk = Deno): Promise<void> {
+  const folders = stepFolders(await folderEntries(directory, disk));
+  await remove(disk, directory, folders.filter(({ kind }) => kind === "unfinished"));
+}
+
+/**
+ * Removes what the checkpoint of a step, now whole, has made needless: what it replaced, and older
+ * steps beyond the newest `keep`, but for the best. Nothing else is touched, nor are later steps.
+ */
+export async function removeOld(
+  directory: string,
+  step: number,
+  keep = Infinity,
+  disk: Disk = Deno,
+  best?: number,
+): Promise<void> {
+  const folders = stepFolders(await folderEntries(directory, disk));
+  const replaced = folders.filter((folder) => folder.kind === "replaced" && folder.step === step);
+  // What was replaced is all that is left of its step where the power failed in between.
+  const older = folders.filter((folder) => folder.kind !== "unfinished" && folder.step < step);
+  const kept = [...new Set(older.map((folder) => folder.step))].slice(0, keep - 1);
+  await remove(disk, directory, [
+    ...replaced,
+    ...older.filter((folder) => !kept.includes(folder.step) && folder.step !== best),
+  ]);
+}
+
+async function remove(
+  disk: Disk,
+  directory: string,
+  folders: readonly StepFolder[],
+): Promise<void> {
+  for (const { name } of folders) await disk.remove(join(directory, name), { recursive: true });
+}
+
+/** Version of the folder's layout: one file of each kind of tensors. */
+export const FORMAT = 1;
+
+/** Version of the layout with shards. */
+export const SHARDED_FORMAT = 2;
+
+/** The files of tensors, or of what lies in shards. */
+export const KINDS: readonly FileKind[] = ["model", "optimizer"];
+
+/** The most bytes of all files of a kind: two moments of each parameter, and the tensors' headers. */
+export const TENSOR_BYTES_MAX: Readonly<Record<FileKind, number>> = {
+  model: 4 * ELEMENTS_MAX + 2 ** 27,
+  optimizer: 8 * ELEMENTS_MAX + 2 ** 27,
+};
+
+/** The most bytes of the other files. */
+export const BYTES_MAX = {
+  "config.json": 2 ** 24,
+  "manifest.json": 2 ** 20,
+  index: 2 ** 25,
+} as const;
+
+/** The file of all tensors of a kind. */
+export const fileName = (kind: FileKind): string => `${kind}.safetensors`;
+
+/** The file that says which shard each tensor is in. */
+export const indexName = (kind: FileKind): string => `${fileName(kind)}.index.json`;
+
+/** The file of the `nth` of `count` shards, counted from 1. */
+export function shardName(kind: FileKind, nth: number, count: number): string {
+  const [n, all] = [nth, count].map((number) => String(number).padStart(5, "0"));
+  return `${kind}-${n}-of-${all}.safetensors`;
+}
+
+/** The names of all shards of a kind. */
+export const shardNames = (kind: FileKind, count: number): string[] =>
+  Array.from({ length: count }, (_, i) => shardName(kind, i + 1, count));
+
+/** What a manifest says of a file. */
+export interface ManifestEntry {
+  /** Its size. */
+  readonly bytes: number;
+  /** SHA-256 of its bytes, in hexadecimal. */
+  readonly sha256: string;
+}
+
+/** What `manifest.json` holds. */
+export interface Manifest {
+  /** Version of the layout. */
+  readonly format: number;
+  /** Optimizer steps done. */
+  readonly step: number;
+  /** Each of the others. */
+  readonly files: Readonly<Record<string, ManifestEntry>>;
+}
+
+/** A checkpoint that was read, or whose tensors were looked for. */
+export interface Checkpoint<T = Float32Array> {
+  /** Optimizer steps done. */
+  readonly step: number;
+  /** Weights and moments. */
+  readonly state: StateOf<T>;
+  /** The sizes of each of them. */
+  readonly shapes: { readonly weights: Shapes; readonly moments: Shapes };
+  /** What `config.json` holds. */
+  readonly config: Readonly<Record<string, unknown>>;
+  /** Its folder. */
+  readonly path: string;
+}
+
+/**
+ * SHA-256 of all parameters' F32 bytes in the order of their names, in hexadecimal. Those that are
+ * elsewhere are read piece by piece.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { hashWeights } from "@troupe/troupe/actors";
+ *
+ * const [a, b] = [Float32Array.of(1), Float32Array.of(2)];
+ * assert.equal(hashWeights(new Map([["a", a], ["b", b]])), hashWeights(new Map([["b", b], ["a", a]])));
+ * ```
+ */
+export function hashWeights(weights: ReadonlyMap<string, TensorSource>): string {
+  const hash = createHash("sha256"), read = openPieces(PIECE_ELEMENTS);
+  for (const name of [...weights.keys()].sort()) {
+    read(weights.get(name)!, (values) => hash.update(bytesOf(values)));
+  }
+  return hash.digest("hex");
+}
+
+/** The bytes of an array. */
+export function bytesOf(values: Float32Array): Uint8Array {
+  return new Uint8Array(values.buffer, values.byteOffset, values.byteLength);
+}

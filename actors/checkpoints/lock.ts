@@ -1,0 +1,354 @@
+/**
+ * Whose a folder of checkpoints is: a run begins where no other has left some, unless it goes on
+ * from these, or was told to take their place.
+ *
+ * @module
+ */
+
+import { basename, dirname, join, relative, resolve, sep } from "node:path";
+import { folderEntries, type StepFolder, stepFolder, stepFolders } from "./format.ts";
+import { removeBest, removeFinished } from "./markers.ts";
+
+const NAME = ".lock";
+
+/** What the file says; anything else is nobody's name. */
+const HOLDER = /^(pid \d{1,10} on [\w.-]{1,255})\n$/;
+
+/** Runs that may end just when another wants their folder. */
+const MAX_TRIES = 100;
+
+/** Times that a lock which another has is tried, as who only looks has it for a moment. */
+const MAX_LOOKS = 3;
+
+/** Milliseconds from one of these to the next. */
+const LOOK_MS = 10;
+
+/** Bytes of a file that are looked at to find out who has it. */
+const MAX_BYTES = 300;
+
+/** A folder that one run has. */
+interface FolderLock extends Disposable {
+  /**
+   * Makes and locks the folder again if it was removed, or its lock was.
+   *
+   * @param announce reports once that it was removed, or why it cannot be made again.
+   * @throws {RangeError} when another run has it now.
+   */
+  renew(announce: (line: string) => void): void;
+}
+
+/**
+ * Takes a folder for one run, until it is disposed of; makes the folder where there is none. What
+ * was made here and is still empty at the end is removed.
+ *
+ * @throws {RangeError} when another run has the folder, or it cannot be taken.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { join } from "node:path";
+ *
+ * const directory = await Deno.makeTempDir(), out = join(directory, "runs", "mine");
+ * {
+ *   using _lock = lockFolder(out);
+ *   assert.throws(() => lockFolder(out), new RegExp(`received pid ${Deno.pid} on `));
+ * }
+ * assert.deepEqual([...Deno.readDirSync(directory)], []);
+ * await Deno.remove(directory);
+ * ```
+ */
+export function lockFolder(directory: string): FolderLock {
+  const made: string[] = [], path = join(directory, NAME);
+  let file = hold(directory, made), isOver = false;
+  return {
+    renew(announce) {
+      try {
+        if (isOver || isAt(path, file)) return;
+        const before = file;
+        file = hold(directory, made);
+        before.close();
+        announce(`${directory} or its lock was removed during the run: it is made again`);
+      } catch (error) {
+        isOver = true;
+        if ((error as Error).cause instanceof HeldError) throw error;
+        announce(`${(error as Error).message}; training goes on`);
+      }
+    },
+    [Symbol.dispose]() {
+      giveUp(path, file);
+      removeEmpty(made);
+    },
+  };
+}
+
+/** Locks the folder, with the name of who has it. */
+function hold(directory: string, made: string[]): Deno.FsFile {
+  let file: Deno.FsFile | undefined;
+  try {
+    file = take(directory, made);
+    file.truncateSync();
+    file.writeSync(new TextEncoder().encode(`pid ${Deno.pid} on ${hostname()}\n`));
+    return file;
+  } catch (cause) {
+    if (file) giveUp(join(directory, NAME), file);
+    removeEmpty(made);
+    if (cause instanceof HeldError) throw inUse(directory, cause);
+    throw new RangeError(
+      `Cannot write checkpoints to ${directory}: it must let itself be locked, received ${
+        (cause as Error).message
+      }`,
+      { cause },
+    );
+  }
+}
+
+/**
+ * Whether a run has a folder just now. To see it, nothing is written: the lock is shared for a moment
+ * if it is free, in which who wants it tries again.
+ */
+export function isInUse(directory: string): boolean {
+  const path = join(directory, NAME);
+  if (!lstat(path)?.isFile) return false;
+  try {
+    using file = Deno.openSync(path);
+    return !file.tryLockSync(false);
+  } catch {
+    return false; // it ended just now, or nobody may look
+  }
+}
+
+/** Removes the file before the lock ends, where the system can: nobody else has it then. */
+function giveUp(path: string, file: Deno.FsFile): void {
+  const isOwn = isAt(path, file), isLeft = isOwn && !remove(path);
+  file.close();
+  if (isLeft) remove(path);
+}
+
+/** Whether a path still leads to a file: who tidies up may have removed it, and another run come. */
+export function isAt(path: string, file: Deno.FsFile): boolean {
+  const there = lstat(path), here = file.statSync();
+  return there !== undefined && there.ino === here.ino && there.dev === here.dev;
+}
+
+/** Another run has the folder. */
+class HeldError extends Error {
+  constructor(readonly holder: string) {
+    super(holder);
+  }
+}
+
+function inUse(directory: string, cause: HeldError): RangeError {
+  return new RangeError(
+    `Cannot write checkpoints to ${directory}: it must not be in use by another run, received ` +
+      `${cause.holder}; wait for its end, or name another folder`,
+    { cause },
+  );
+}
+
+/** Makes the folder where it is missing, and locks it; `made` gets what was made, the lowest first. */
+function take(directory: string, made: string[]): Deno.FsFile {
+  for (let tries = 1;; tries++) {
+    try {
+      for (const folder of missingFolders(directory)) {
+        makeFolder(folder);
+        made.unshift(folder);
+      }
+      const file = tryLock(join(directory, NAME));
+      if (file) return file;
+      if (tries === MAX_TRIES) throw new Error("a file that others remove again and again");
+    } catch (error) {
+      // A run that ended meanwhile may have removed what it had made.
+      if (!(error instanceof Deno.errors.NotFound) || tries === MAX_TRIES) throw error;
+    }
+  }
+}
+
+/** The file, locked; undefined when it was removed meanwhile. */
+function tryLock(path: string): Deno.FsFile | undefined {
+  // What is no file was not made here: a link leads elsewhere, a pipe waits for ever.
+  const before = lstat(path);
+  if (before && !before.isFile) throw new TypeError(`something that is no file at ${path}`);
+  const file = Deno.openSync(path, { read: true, write: true, create: true });
+  try {
+    if (!canLock(file)) throw new HeldError(holderOf(file));
+    if (isAt(path, file)) return file;
+  } catch (error) {
+    file.close();
+    throw error;
+  }
+  file.close();
+  return undefined;
+}
+
+function canLock(file: Deno.FsFile): boolean {
+  for (let looks = 1;; looks++) {
+    if (file.tryLockSync(true)) return true;
+    if (looks === MAX_LOOKS) return false;
+    Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, LOOK_MS);
+  }
+}
+
+function holderOf(file: Deno.FsFile): string {
+  const bytes = new Uint8Array(MAX_BYTES);
+  try {
+    const text = new TextDecoder().decode(bytes.subarray(0, file.readSync(bytes) ?? 0));
+    return HOLDER.exec(text)?.[1] ?? "one that has not said who it is";
+  } catch {
+    return "one that cannot be asked"; // on Windows what is locked cannot be read
+  }
+}
+
+function hostname(): string {
+  try {
+    return Deno.hostname();
+  } catch {
+    return "localhost"; // where this program may not know
+  }
+}
+
+/** What stands at a path, a link for itself; undefined where nothing does. */
+export function lstat(path: string): Deno.FileInfo | undefined {
+  try {
+    return Deno.lstatSync(path);
+  } catch (error) {
+    const { NotFound, NotADirectory } = Deno.errors;
+    if (error instanceof NotFound || error instanceof NotADirectory) return undefined;
+    throw error;
+  }
+}
+
+/** The folder and those above it, as far as they are not there: the highest first. */
+function missingFolders(directory: string): string[] {
+  const missing = [];
+  for (let path = resolve(directory); !lstat(path); path = dirname(path)) missing.unshift(path);
+  return missing;
+}
+
+/** Makes a folder, and its name durable: a checkpoint in it is no safer than the folder. */
+function makeFolder(path: string): void {
+  Deno.mkdirSync(path, { recursive: true }); // another run may make it too
+  if (Deno.build.os === "windows") return; // which cannot open folders, and needs no such call
+  using above = Deno.openSync(dirname(path));
+  above.syncSync();
+}
+
+function removeEmpty(folders: readonly string[]): void {
+  for (const folder of folders) if (!lstat(folder)?.isDirectory || !remove(folder)) return;
+}
+
+function remove(path: string): boolean {
+  try {
+    Deno.removeSync(path);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+/** What a run has to say for itself. */
+export interface Claim {
+  /** The checkpoint from which it goes on, and its folder where that is known. */
+  readonly resume?: { readonly step: number; readonly path?: string | undefined } | undefined;
+  /** Whether it takes the place of the run that was there. */
+  readonly overwrite?: boolean | undefined;
+  /** Its first weights; they are read after a claim where they lie in a file. */
+  readonly weights?: object | string | undefined;
+}
+
+/**
+ * Makes sure that a run may write its checkpoints to a directory.
+ *
+ * @throws {RangeError} when it holds checkpoints of another run, or what would be removed holds the
+ * weights to begin with.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { writeCheckpoint } from "@troupe/troupe/actors";
+ *
+ * const directory = await Deno.makeTempDir();
+ * await checkClaim(directory, {});
+ * const state = { weights: new Map(), moments: new Map() };
+ * const path = await writeCheckpoint(directory, { step: 1, state, parameters: [], config: {} });
+ * await assert.rejects(checkClaim(directory, {}), RangeError);
+ * await checkClaim(directory, { resume: { step: 1, path } });
+ * await checkClaim(directory, { overwrite: true });
+ * await Deno.remove(directory, { recursive: true });
+ * ```
+ */
+export async function checkClaim(directory: string, claim: Claim): Promise<void> {
+  if (claim.overwrite) return checkWeights(directory, claim);
+  if (goesOnIn(directory, claim)) return;
+  const newest = await newestIn(directory);
+  if (!newest) return;
+  throw new RangeError(
+    `Cannot write checkpoints to ${directory}: it must hold none of another run, received one of step ${newest.step}; go on from it with --resume ${directory}, remove what is there with --overwrite (in a script: resume, checkpoint.overwrite), or name another folder`,
+  );
+}
+
+/**
+ * The same for a run that has the lock on its directory, where checkpoints now make way for it if
+ * that was asked: all of them, or those that are later than where it goes on.
+ *
+ * @throws {RangeError} as {@linkcode checkClaim}; or when something cannot be removed.
+ */
+export async function claimFolder(directory: string, claim: Claim): Promise<void> {
+  await checkClaim(directory, claim);
+  const goesOn = goesOnIn(directory, claim), from = goesOn ? claim.resume!.step : -1;
+  if (!claim.overwrite) {
+    // Somebody has removed the checkpoint that it names.
+    if (!goesOn) await removeBest(directory, from);
+    return;
+  }
+  const later = (await checkpointsIn(directory)).filter(({ step }) => step > from);
+  try {
+    await removeBest(directory, from);
+    // The oldest last: what is cut short leaves an earlier state, and none with a gap.
+    for (const { name } of later) await Deno.remove(join(directory, name), { recursive: true });
+  } catch (cause) {
+    throw new RangeError(
+      `Cannot overwrite ${directory}: its checkpoints must let themselves be removed, received ${
+        (cause as Error).message
+      }`,
+      { cause },
+    );
+  }
+  await removeFinished(directory);
+}
+
+/** What makes way must not be what the run is about to read. */
+function checkWeights(directory: string, { resume, weights }: Claim): void {
+  if (resume || typeof weights !== "string") return;
+  const [name] = relative(real(directory), real(weights)).split(sep);
+  if (!stepFolder(name!)) return;
+  throw new RangeError(
+    `Cannot overwrite ${directory}: its checkpoints must not hold the weights to begin with, received ${weights}; name another folder for the checkpoints, or copy the weights out first`,
+  );
+}
+
+/** The newest folder of a step, if there is one with anything in it; what is unfinished is none. */
+async function newestIn(directory: string): Promise<StepFolder | undefined> {
+  for (const folder of await checkpointsIn(directory)) {
+    if (folder.kind === "unfinished") continue;
+    if ((await folderEntries(join(directory, folder.name))).length > 0) return folder;
+  }
+  return undefined;
+}
+
+const checkpointsIn = async (directory: string) => stepFolders(await folderEntries(directory));
+
+/** Whether a run goes on where its checkpoint lies; one of which nobody knows where may do so. */
+export function goesOnIn(directory: string, { resume }: Claim): boolean {
+  if (!resume?.path) return resume !== undefined;
+  const path = resolve(resume.path), folder = stepFolder(basename(path)) ? dirname(path) : path;
+  return real(folder) === real(directory);
+}
+
+/** A path without links, as far as it is there. */
+function real(path: string): string {
+  try {
+    return Deno.realPathSync(path);
+  } catch {
+    return resolve(path);
+  }
+}

@@ -1,0 +1,241 @@
+/**
+ * `finished.json`: what a run leaves in the folder of its checkpoints when it has come to its end.
+ *
+ * Exit codes of launchers do not tell it: one that counts processes may say 0 where a rank has left
+ * before its time. So a run that begins takes the mark away, and only one that is whole sets it.
+ *
+ * @module
+ */
+
+import { createHash } from "node:crypto";
+import { join } from "node:path";
+import { checkInputFile } from "../../kernels/mod.ts";
+import { type Disk, type DiskFile, folderEntries, type Manifest, stepName } from "./format.ts";
+import { removeIfThere, replaceFile, syncFolder } from "./write.ts";
+
+/** The folder of a step that is read. */
+export interface StepSource {
+  readonly disk: Disk;
+  readonly path: string;
+  readonly manifest: Manifest;
+}
+
+/**
+ * Reads a file of a checkpoint.
+ *
+ * @param bytesMax the most bytes that it may have.
+ * @throws {SyntaxError} when it is not there as a file, or is not the one that the manifest tells.
+ */
+export async function readWhole<T>(
+  { disk, path, manifest }: StepSource,
+  name: string,
+  bytesMax: number,
+  read: (file: DiskFile, path: string) => Promise<T>,
+): Promise<T> {
+  const full = join(path, name), { bytes, sha256 } = manifest.files?.[name] ?? {};
+  // What was hashed is what is read, whatever takes the path's place meanwhile.
+  using file = await openInput(disk, full, bytesMax);
+  const { size } = await file.stat();
+  const received = size === bytes ? await hashOf(file) : `${size} bytes`;
+  if (received !== sha256) {
+    throw new SyntaxError(
+      `Cannot read the checkpoint ${path}: ${name} must have the hash ${
+        shownHash(sha256)
+      } of its manifest, received ${received}; it is torn or was changed`,
+    );
+  }
+  await file.seek(0, Deno.SeekMode.Start);
+  return await read(file, full);
+}
+
+const shownHash = (hash: unknown) => /^[0-9a-f]{64}$/.test(`${hash}`) ? hash : "of 64 digits";
+
+/** Opens a regular file of a checkpoint. @throws {SyntaxError} when there is none. */
+export async function openInput(disk: Disk, path: string, bytesMax: number): Promise<DiskFile> {
+  try {
+    // Opening a pipe waits for its other end.
+    if (disk === Deno) checkInputFile(path, bytesMax);
+    return await disk.open(path);
+  } catch (cause) {
+    const { message } = cause as Error;
+    throw new SyntaxError(
+      `Cannot read ${path}: a whole checkpoint must have this file, received ${message}`,
+      { cause },
+    );
+  }
+}
+
+async function hashOf(file: DiskFile): Promise<string> {
+  const hash = createHash("sha256"), piece = new Uint8Array(1 << 20);
+  for (let read; (read = await file.read(piece)) !== null;) hash.update(piece.subarray(0, read));
+  return hash.digest("hex");
+}
+
+/** All bytes of a file. */
+export async function readBytes(file: DiskFile): Promise<Uint8Array> {
+  const bytes = new Uint8Array((await file.stat()).size);
+  for (let done = 0, read; done < bytes.length; done += read) {
+    read = await file.read(bytes.subarray(done));
+    if (read === null) return bytes.subarray(0, done);
+  }
+  return bytes;
+}
+
+/** An object of JSON. @throws {SyntaxError} when the bytes are none. */
+export function parseRecord(path: string, bytes: Uint8Array): Record<string, unknown> {
+  try {
+    const value: unknown = JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(bytes));
+    if (typeof value === "object" && value !== null && !Array.isArray(value)) {
+      return value as Record<string, unknown>;
+    }
+    throw new SyntaxError("something that is no object");
+  } catch (cause) {
+    const received = JSON.stringify((cause as Error).message).slice(1, -1);
+    throw new SyntaxError(
+      `Cannot read ${path}: it must be a JSON object, received ${received}`,
+      { cause },
+    );
+  }
+}
+
+const NAME = "best.json";
+
+/** The most bytes of such a file that are read. */
+const BYTES_MAX = 2 ** 16;
+
+/** The best checkpoint of a folder. */
+export interface BestCheckpoint {
+  /** The step after which held-out data was evaluated. */
+  readonly step: number;
+  /** Its mean loss, in nats a prediction. */
+  readonly loss: number;
+  /** The name of its folder, in the same folder as this file. */
+  readonly checkpoint: string;
+}
+
+/**
+ * Says which checkpoint is the best, if it is there; once this resolves, no power failure takes that
+ * back.
+ *
+ * @returns the checkpoint's folder; undefined where it lies elsewhere.
+ * @throws {Error} saying what is in the way; what was said before stays.
+ */
+export async function writeBest(
+  directory: string,
+  { step, loss }: Pick<BestCheckpoint, "step" | "loss">,
+  disk: Disk = Deno,
+): Promise<string | undefined> {
+  const checkpoint = stepName(step), best: BestCheckpoint = { step, loss, checkpoint };
+  const names = await folderEntries(directory, disk), path = join(directory, checkpoint);
+  if (!names.includes(checkpoint)) return undefined;
+  const said = await readBest(directory, disk);
+  if (said?.step === step && said.loss === loss) return path;
+  try {
+    await replaceFile(disk, join(directory, NAME), JSON.stringify(best, null, 2) + "\n");
+  } catch (cause) {
+    throw new Error(
+      `Cannot write ${
+        join(directory, NAME)
+      }: its disk must have room and let itself be written to, received ${
+        (cause as Error).message
+      }; the checkpoints are whole`,
+      { cause },
+    );
+  }
+  return path;
+}
+
+/** Says no more which checkpoint is the best, if that is later than a step. */
+export async function removeBest(directory: string, from: number): Promise<void> {
+  const best = await readBest(directory);
+  if (best && best.step > from) await removeIfThere(Deno, join(directory, NAME));
+}
+
+/**
+ * Which checkpoint of a folder is the best; undefined where nothing says so.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { readBest } from "@troupe/troupe/actors";
+ *
+ * const directory = await Deno.makeTempDir();
+ * assert.equal(await readBest(directory), undefined);
+ * const best = { step: 300, loss: 2.5, checkpoint: "step-00000300" };
+ * await Deno.writeTextFile(`${directory}/best.json`, JSON.stringify(best));
+ * assert.deepEqual(await readBest(directory), best);
+ * await Deno.remove(directory, { recursive: true });
+ * ```
+ */
+export async function readBest(
+  directory: string,
+  disk: Disk = Deno,
+): Promise<BestCheckpoint | undefined> {
+  const path = join(directory, NAME);
+  try {
+    using file = await openInput(disk, path, BYTES_MAX);
+    const { step, loss, checkpoint } = parseRecord(path, await readBytes(file));
+    const isStep = typeof step === "number" && Number.isSafeInteger(step) && step >= 0;
+    const isBest = isStep && typeof loss === "number" && checkpoint === stepName(step);
+    return isBest ? { step, loss, checkpoint } : undefined;
+  } catch (error) {
+    if (error instanceof SyntaxError) return undefined;
+    throw error;
+  }
+}
+
+const FINISHED_NAME = "finished.json";
+
+/** What is known of a run that has come to its end. */
+export interface Finished {
+  /** Optimizer steps of the whole run. */
+  readonly step: number;
+  /** Loss of the last of them; absent where none was left to be taken. */
+  readonly loss?: number | undefined;
+  /** SHA-256 of all parameters. */
+  readonly weightsHash: string;
+  /** SHA-256 of what its checkpoints say of model and flags. */
+  readonly configHash: string;
+  /** Who launched it, as the launcher calls itself. */
+  readonly launch?: string | undefined;
+}
+
+/** The hash of what checkpoints say of a run. */
+export const hashConfig = (config: unknown): string =>
+  createHash("sha256").update(JSON.stringify(config ?? null)).digest("hex");
+
+/** Sets the mark; once this resolves, no power failure takes it away. */
+export async function writeFinished(directory: string, finished: Finished): Promise<void> {
+  const text = JSON.stringify(finished, null, 2) + "\n";
+  await replaceFile(Deno, join(directory, FINISHED_NAME), text);
+}
+
+/**
+ * Takes the mark away: what it was about is no longer the last run of the folder.
+ *
+ * @throws {RangeError} when it stays.
+ */
+export async function removeFinished(directory: string): Promise<void> {
+  const path = join(directory, FINISHED_NAME);
+  const isRemoved = await removeIfThere(Deno, path).catch((cause) => {
+    throw new RangeError(
+      `Cannot train: ${path} must be a file that can be removed, received ${cause.message}`,
+      { cause },
+    );
+  });
+  if (isRemoved) await syncFolder(Deno, directory);
+}
+
+/** The mark of a folder; undefined where there is none, or what is there is none. */
+export async function readFinished(directory: string): Promise<Finished | undefined> {
+  const path = join(directory, FINISHED_NAME);
+  try {
+    const { isFile, size } = await Deno.lstat(path);
+    if (!isFile || size > BYTES_MAX) return undefined;
+    const value: unknown = JSON.parse(await Deno.readTextFile(path));
+    return typeof value === "object" && value !== null ? value as Finished : undefined;
+  } catch (error) {
+    if (error instanceof Deno.errors.NotFound || error instanceof SyntaxError) return undefined;
+    throw error;
+  }
+}

@@ -1,0 +1,427 @@
+/**
+ * Checkpoints in shards: each worker writes the tensors that it holds, all into one folder.
+ *
+ * @module
+ */
+
+import { basename, join, resolve } from "node:path";
+import { repeatedKey } from "../../kernels/mod.ts";
+import {
+  BYTES_MAX,
+  type Checkpoint,
+  type Disk,
+  fileName,
+  folderEntries,
+  FORMAT,
+  indexName,
+  KINDS,
+  type Manifest,
+  type ManifestEntry,
+  SHARDED_FORMAT,
+  shardName,
+  shardNames,
+  stepFolder,
+  stepFolders,
+  TENSOR_BYTES_MAX,
+} from "./format.ts";
+import { openInput, parseRecord, readBytes, readWhole, type StepSource } from "./markers.ts";
+import {
+  type FileKind,
+  type HeldState,
+  locateFloats,
+  type PlacedTensor,
+  readFloats,
+  type ReadTensors,
+  type TensorsOf,
+} from "./tensors.ts";
+import {
+  type NewFiles,
+  newFiles,
+  type PlacedFile,
+  placedIn,
+  writeFolder,
+  writeJson,
+  writeTensors,
+  type WrittenCheckpoint,
+} from "./write.ts";
+
+/**
+ * Reads all shards.
+ *
+ * @throws {SyntaxError} when a file is missing, too much or another than the manifest tells, or when
+ * the index does not name each tensor once, in the shard that holds it.
+ */
+async function readShards<T>(
+  source: StepSource,
+  read: ReadTensors<T>,
+): Promise<{ readonly weights: TensorsOf<T>; readonly moments: TensorsOf<T> }> {
+  const count = countShards(source);
+  return {
+    weights: await readKind(source, "model", count, read),
+    moments: await readKind(source, "optimizer", count, read),
+  };
+}
+
+/** The files that the manifest names must be those of so many shards: none is opened by its word. */
+function countShards({ path, manifest }: StepSource): number {
+  const files = manifest.files ?? {}, names = Object.keys(files);
+  // Two of each shard, the two indexes and the config.
+  const count = (names.length - 3) / 2;
+  const known = Number.isInteger(count) && count > 0
+    ? ["config.json", ...KINDS.flatMap((kind) => [indexName(kind), ...shardNames(kind, count)])]
+    : [];
+  const stranger = names.find((name) => !known.includes(name));
+  if (stranger !== undefined) {
+    throw new SyntaxError(
+      `Cannot read the checkpoint ${path}: its manifest must name the files of one or more shards, received ${
+        JSON.stringify(stranger.slice(0, 80))
+      } among ${names.length}`,
+    );
+  }
+  for (const kind of KINDS) {
+    const bytes = shardNames(kind, count).reduce(
+      (sum, name) => sum + Number(files[name]?.bytes),
+      0,
+    );
+    if (bytes <= TENSOR_BYTES_MAX[kind]) continue;
+    throw new SyntaxError(
+      `Cannot read the checkpoint ${path}: the shards of its ${kind} must be at most ${
+        TENSOR_BYTES_MAX[kind]
+      } bytes, received ${bytes}`,
+    );
+  }
+  return count;
+}
+
+async function readKind<T>(
+  source: StepSource,
+  kind: FileKind,
+  count: number,
+  read: ReadTensors<T>,
+): Promise<TensorsOf<T>> {
+  const index = await readWhole(
+    source,
+    indexName(kind),
+    BYTES_MAX.index,
+    async (file, path) => parseIndex(path, await readBytes(file)),
+  );
+  const values = new Map<string, T>(), shapes = new Map<string, readonly number[]>();
+  for (const name of shardNames(kind, count)) {
+    const shard = await readWhole(source, name, TENSOR_BYTES_MAX[kind], read);
+    for (const [tensor, value] of shard.values) {
+      const where = index.get(tensor);
+      if (where !== name) throw disagrees(source, kind, tensor, where, name);
+      values.set(tensor, value);
+      shapes.set(tensor, shard.shapes.get(tensor)!);
+    }
+  }
+  const missing = [...index].find(([tensor]) => !values.has(tensor));
+  if (missing) throw disagrees(source, kind, missing[0], missing[1], "no shard");
+  return { values, shapes };
+}
+
+function disagrees(
+  { path }: StepSource,
+  kind: FileKind,
+  tensor: string,
+  said: unknown,
+  found: string,
+): SyntaxError {
+  const [name, where] = [tensor, String(said ?? "no shard")].map((text) =>
+    JSON.stringify(text.slice(0, 80))
+  );
+  return new SyntaxError(
+    `Cannot read the checkpoint ${path}: tensor ${name} must be where ${
+      indexName(kind)
+    } says, ${where}, received it in ${found}`,
+  );
+}
+
+/**
+ * The file of each tensor, as an index says.
+ *
+ * @throws {SyntaxError} when the bytes are no index, or name a tensor twice.
+ */
+export function parseIndex(path: string, bytes: Uint8Array): ReadonlyMap<string, unknown> {
+  const { weight_map: map } = parseRecord(path, bytes);
+  const twice = repeatedKey(new TextDecoder().decode(bytes));
+  if (twice !== undefined) {
+    throw new SyntaxError(
+      `Cannot read ${path}: its names must be unique, received ${
+        JSON.stringify(twice.slice(0, 80))
+      } twice`,
+    );
+  }
+  if (typeof map === "object" && map !== null && !Array.isArray(map)) {
+    return new Map(Object.entries(map));
+  }
+  throw new SyntaxError(
+    `Cannot read ${path}: it must have a weight_map from tensors to files, received ${typeof map}`,
+  );
+}
+
+/**
+ * Reads the newest whole checkpoint of a directory, or the one of a step's folder. Whatever else
+ * the directory holds, such as what a crash left of a checkpoint, is passed over.
+ *
+ * @param announce told in words which checkpoints, newer than the one that is read, are not whole;
+ * where none is whole, the newest is told as what is thrown, alone.
+ * @param disk where files are.
+ * @returns `undefined` when the path does not exist or holds no checkpoint.
+ * @throws {RangeError} when the path is no folder.
+ * @throws {SyntaxError} when a step's folder is named, or the directory holds some, and none is whole.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { readCheckpoint, writeCheckpoint } from "@troupe/troupe/actors";
+ *
+ * const directory = await Deno.makeTempDir();
+ * const state = { weights: new Map([["bias", Float32Array.of(1, 2)]]), moments: new Map() };
+ * const parameters = [{ name: "bias", shape: [2] }];
+ * for (const step of [1, 2]) {
+ *   await writeCheckpoint(directory, { step, state, parameters, config: {} });
+ * }
+ * await Deno.truncate(`${directory}/step-00000002/model.safetensors`, 9);
+ *
+ * const told: string[] = [];
+ * const checkpoint = await readCheckpoint(directory, (line) => told.push(line));
+ * assert.equal(checkpoint?.step, 1);
+ * assert.match(told[0]!, /step-00000002: model.safetensors .* it is passed over$/);
+ * await Deno.remove(directory, { recursive: true });
+ * ```
+ */
+export async function readCheckpoint(
+  path: string,
+  announce: (line: string) => void = () => {},
+  disk: Disk = Deno,
+): Promise<Checkpoint | undefined> {
+  return await newestOf(path, announce, disk, readFloats);
+}
+
+/**
+ * Looks where the tensors of the newest whole checkpoint lie, as {@linkcode readCheckpoint} reads
+ * them, and keeps none in memory: who needs one reads it by itself.
+ *
+ * @param announce as of {@linkcode readCheckpoint}.
+ * @throws as {@linkcode readCheckpoint}; and {@linkcode RangeError} when a tensor has numbers that no
+ * run could have kept.
+ */
+export async function locateCheckpoint(
+  path: string,
+  announce: (line: string) => void = () => {},
+): Promise<Checkpoint<PlacedTensor> | undefined> {
+  return await newestOf(path, announce, Deno, locateFloats);
+}
+
+/** How often a folder is looked through that another program writes to meanwhile. */
+const MAX_LOOKS = 10;
+
+async function newestOf<T>(
+  path: string,
+  announce: (line: string) => void,
+  disk: Disk,
+  read: ReadTensors<T>,
+  looks = MAX_LOOKS,
+): Promise<Checkpoint<T> | undefined> {
+  const names = await folderEntries(path, disk).catch((cause) => {
+    throw new RangeError(
+      `Cannot read a checkpoint from ${path}: it must be a folder, received ${cause.message}`,
+      { cause },
+    );
+  });
+  if (names.length === 0) return undefined;
+  if (stepFolder(basename(resolve(path))) || names.includes("manifest.json")) {
+    return await readStep(disk, path, read);
+  }
+  const problems: unknown[] = [], passedOver: string[] = [];
+  const passOver = (why: string) => void passedOver.push(`${why}; it is passed over`);
+  for (const { name, kind } of stepFolders(names)) {
+    const folder = join(path, name);
+    if (kind === "unfinished") {
+      passOver(
+        `Cannot read the checkpoint ${folder}: it must have been written to its end, received a part`,
+      );
+      continue;
+    }
+    try {
+      const checkpoint = await readStep(disk, folder, read);
+      passedOver.forEach(announce);
+      return checkpoint;
+    } catch (error) {
+      problems.push(error);
+      passOver((error as Error).message);
+    }
+  }
+  const tellAll = () => passedOver.forEach(announce);
+  if (problems.length === 0) return tellAll(), undefined;
+  // A run that keeps few may have removed them for newer ones.
+  const now = await folderEntries(path, disk);
+  const hasNewer = stepFolders(now).some(({ name, kind }) =>
+    kind !== "unfinished" && !names.includes(name)
+  );
+  if (hasNewer && looks > 1) {
+    tellAll();
+    return await newestOf(path, announce, disk, read, looks - 1);
+  }
+  throw problems[0];
+}
+
+async function readStep<T>(
+  disk: Disk,
+  path: string,
+  read: ReadTensors<T>,
+): Promise<Checkpoint<T>> {
+  const manifest = await readManifest(disk, path), folder = { disk, path, manifest };
+  const config = parseRecord(
+    join(path, "config.json"),
+    await readWhole(folder, "config.json", BYTES_MAX["config.json"], readBytes),
+  );
+  const { weights, moments } = manifest.format === FORMAT
+    ? {
+      weights: await readWhole(folder, fileName("model"), TENSOR_BYTES_MAX.model, read),
+      moments: await readWhole(folder, fileName("optimizer"), TENSOR_BYTES_MAX.optimizer, read),
+    }
+    : await readShards(folder, read);
+  return {
+    step: manifest.step,
+    path,
+    config,
+    state: { weights: weights.values, moments: moments.values },
+    shapes: { weights: weights.shapes, moments: moments.shapes },
+  };
+}
+
+async function readManifest(disk: Disk, path: string): Promise<Manifest> {
+  const name = join(path, "manifest.json");
+  using file = await openInput(disk, name, BYTES_MAX["manifest.json"]);
+  const manifest = parseRecord(name, await readBytes(file)) as unknown as Partial<Manifest>;
+  const { format, step } = manifest, formats: readonly unknown[] = [FORMAT, SHARDED_FORMAT];
+  if (!formats.includes(format) || !Number.isSafeInteger(step) || step! < 0) {
+    throw new SyntaxError(
+      `Cannot read the checkpoint ${path}: its manifest must have format ${
+        formats.join(" or ")
+      } and a step, received ${JSON.stringify({ format, step }).slice(0, 80)}`,
+    );
+  }
+  const named = stepFolder(basename(resolve(path)))?.step ?? step;
+  if (named !== step) {
+    throw new SyntaxError(
+      `Cannot read the checkpoint ${path}: its manifest must have step ${named}, received ${step}; it is torn or was changed`,
+    );
+  }
+  return manifest as Manifest;
+}
+
+/** What a worker is to write. */
+export interface ShardOrder {
+  /** The absolute path of the folder. */
+  readonly folder: string;
+  /** Its place among those that write, from 1. */
+  readonly nth: number;
+  /** How many write. */
+  readonly count: number;
+  /** The weights and moments that it writes, with their sizes. */
+  readonly shapes: HeldState["shapes"];
+  /** The stage of each parameter. */
+  readonly stages: ReadonlyMap<string, number>;
+}
+
+/** What a worker has written. */
+export type WrittenShard = Readonly<Record<FileKind, PlacedFile>>;
+
+/**
+ * Writes what one worker holds.
+ *
+ * @param state of the tensors that are to be written.
+ * @throws {Error} what reading throws, or saying which file cannot be written, and why.
+ */
+export async function writeShard(
+  { folder, nth, count }: Pick<ShardOrder, "folder" | "nth" | "count">,
+  state: HeldState,
+): Promise<WrittenShard> {
+  let failure: unknown;
+  const read: HeldState["read"] = (parts) =>
+    state.read(parts).catch((error) => {
+      throw failure = error;
+    });
+  using files = newFiles(Deno, folder);
+  const write = async (kind: FileKind) => {
+    const name = shardName(kind, nth, count);
+    try {
+      const file = await writeTensors(files, name, { ...state, read }, kind, true);
+      await files.sync();
+      return file;
+    } catch (cause) {
+      throw failure ?? new Error(
+        `Cannot write ${
+          join(folder, name)
+        }: its disk must have room and let itself be written to, received ${
+          (cause as Error).message
+        }; the checkpoints before it stay`,
+        { cause },
+      );
+    }
+  };
+  return { model: await write("model"), optimizer: await write("optimizer") };
+}
+
+/**
+ * Writes a checkpoint of shards; one of the same step is replaced.
+ *
+ * @param write has the workers write their shards into a folder.
+ * @throws {Error} what `write` throws, or saying what is in the way; what was there before stays.
+ */
+export async function writeShards(
+  directory: string,
+  { step, config }: {
+    readonly step: number;
+    readonly config: Readonly<Record<string, unknown>>;
+  },
+  write: (folder: string) => Promise<readonly WrittenShard[]>,
+): Promise<WrittenCheckpoint> {
+  let failure: unknown, shards: readonly WrittenShard[] = [];
+  const fill = async (json: NewFiles, folder: string): Promise<Manifest> => {
+    const files: Record<string, ManifestEntry> = {};
+    shards = await write(resolve(folder)).catch((error) => {
+      throw failure = error;
+    });
+    for (const kind of KINDS) {
+      const written = shards.map((shard) => shard[kind]);
+      for (const file of written) {
+        await checkSeen(folder, file);
+        files[file.name] = { bytes: file.bytes, sha256: file.sha256 };
+      }
+      files[indexName(kind)] = await writeJson(json, indexName(kind), indexOf(written));
+    }
+    files["config.json"] = await writeJson(json, "config.json", config);
+    return { format: SHARDED_FORMAT, step, files };
+  };
+  const path = await writeFolder(directory, step, Deno, fill).catch((error) => {
+    throw failure ?? error;
+  });
+  const state = (kind: FileKind) => placedIn(path, shards.map((shard) => shard[kind]));
+  return { path, state: { weights: state("model"), moments: state("optimizer") } };
+}
+
+/** What another host has written is not a part of this folder unless it is seen here. */
+async function checkSeen(folder: string, { name, bytes }: PlacedFile): Promise<void> {
+  const size = await Deno.stat(join(folder, name)).then(({ size }) => size, () => undefined);
+  if (size === bytes) return;
+  throw new Error(
+    `${
+      size ?? "no"
+    } bytes of ${name} in place of ${bytes}: the folder must be one that all hosts share`,
+  );
+}
+
+/** What Hugging Face's index says: the bytes of all tensors, and the file of each by its name. */
+function indexOf(files: readonly PlacedFile[]) {
+  const tensors = files.flatMap(({ name, tensors }) =>
+    Array.from(tensors, ([tensor, { bytes }]) => ({ tensor, name, bytes }))
+  ).sort((a, b) => a.tensor < b.tensor ? -1 : 1);
+  return {
+    metadata: { total_size: tensors.reduce((sum, { bytes }) => sum + bytes, 0) },
+    weight_map: Object.fromEntries(tensors.map(({ tensor, name }) => [tensor, name])),
+  };
+}

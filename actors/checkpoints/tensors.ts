@@ -1,0 +1,492 @@
+/**
+ * Files whose tensors are all F32: read, or only looked for.
+ *
+ * @module
+ */
+
+import { createHash } from "node:crypto";
+import { resolve } from "node:path";
+import {
+  decodeFloats,
+  elementCount,
+  type FloatDType,
+  initialValues,
+  openDraws,
+  type ParameterSpec,
+  readFull,
+  readHeader,
+  readOpenSafetensors,
+  SAFETENSORS_DTYPE_BYTES,
+  type SafetensorsFile,
+  type SafetensorsInfo,
+  type StageState,
+  type StateOf,
+  type TensorPart,
+} from "../../kernels/mod.ts";
+
+/** Elements of a piece, 4 MiB: what a message costs is nothing beside it. */
+export const PIECE_ELEMENTS = 1 << 20;
+
+/** Weights and moments that lie elsewhere. */
+export interface HeldState {
+  /** The sizes of each weight and of each moment, by name. */
+  readonly shapes: Readonly<Record<FileKind, Shapes>>;
+  /** Who holds a tensor: parts are read together where one holds them all. */
+  holderOf(name: string): number;
+  /** Reads parts, one after the other into one array. */
+  read(parts: readonly TensorPart[]): Promise<Float32Array>;
+}
+
+/** Some elements of a tensor. */
+interface Piece {
+  /** The tensor. */
+  readonly name: string;
+  /** Its next elements. */
+  readonly values: Float32Array;
+  /** Whether they are its last. */
+  readonly isLast: boolean;
+}
+
+/** What is read at once. */
+interface Reading {
+  readonly parts: readonly (TensorPart & { readonly isLast: boolean })[];
+  readonly values: Promise<Float32Array>;
+}
+
+/**
+ * Reads tensors of one kind from their beginning to their end, one after the other.
+ *
+ * @param names in which order.
+ */
+export async function* readPieces(
+  state: HeldState,
+  kind: FileKind,
+  names: readonly string[],
+): AsyncGenerator<Piece, void> {
+  const cuts = cutParts(state, kind, names);
+  const begin = (): Reading | undefined => {
+    const { value: parts } = cuts.next();
+    if (!parts) return undefined;
+    const values = state.read(parts);
+    // A failure is met when the values are wanted.
+    values.catch(() => {});
+    return { parts, values };
+  };
+  let next = begin();
+  try {
+    while (next) {
+      const { parts } = next, values = await next.values;
+      next = begin();
+      let at = 0;
+      for (const { name, from, to, isLast } of parts) {
+        yield { name, values: values.subarray(at, at += to - from), isLast };
+      }
+    }
+  } finally {
+    // Whoever holds the tensors can be asked for others when this is over.
+    await next?.values.catch(() => {});
+  }
+}
+
+/** Cuts tensors into what is read at once: of one holder, and not too much. */
+function* cutParts(
+  { shapes, holderOf }: HeldState,
+  kind: FileKind,
+  names: readonly string[],
+): Generator<Reading["parts"], undefined> {
+  let parts: Reading["parts"][number][] = [], room = PIECE_ELEMENTS;
+  for (const name of names) {
+    const count = elementCount(shapes[kind].get(name)!);
+    if (parts[0] && holderOf(parts[0].name) !== holderOf(name)) room = 0;
+    for (let from = 0, to; from === 0 || from < count; from = to) {
+      if (room === 0) {
+        yield parts;
+        parts = [];
+        room = PIECE_ELEMENTS;
+      }
+      to = Math.min(count, from + room);
+      room -= to - from;
+      parts.push({ name, from, to, isLast: to === count });
+      if (count === 0) break;
+    }
+  }
+  if (parts.length > 0) yield parts;
+  return undefined;
+}
+
+/** The parameter of a moment, `h.0.w` of `h.0.w.exp_avg`. */
+export const parameterOf = (moment: string): string => moment.slice(0, moment.lastIndexOf("."));
+
+/** A state that is here already, as one that is read. @param shapes those of its parameters. */
+export function heldValues({ weights, moments }: StageState, shapes: Shapes): HeldState {
+  const all = new Map([...weights, ...moments]), names = [...all.keys()];
+  return {
+    shapes: {
+      model: new Map(Array.from(weights.keys(), (name) => [name, shapes.get(name)!])),
+      optimizer: new Map(
+        Array.from(moments.keys(), (name) => [name, shapes.get(parameterOf(name))!]),
+      ),
+    },
+    holderOf: (name) => names.indexOf(name),
+    read([part]) {
+      const { name, from, to } = part!;
+      return Promise.resolve(all.get(name)!.subarray(from, to));
+    },
+  };
+}
+
+/** All of a state, in memory: for those that are small. @param into arrays that are used again. */
+export async function gatherState(
+  state: HeldState,
+  into: StateOf<Float32Array> = { weights: new Map(), moments: new Map() },
+): Promise<StageState> {
+  const gather = async (kind: FileKind, known: ReadonlyMap<string, Float32Array>) => {
+    const shapes = state.shapes[kind], values = new Map<string, Float32Array>();
+    for (const [name, shape] of shapes) {
+      values.set(name, known.get(name) ?? new Float32Array(elementCount(shape)));
+    }
+    let at = 0;
+    for await (
+      const { name, values: piece, isLast } of readPieces(state, kind, [...shapes.keys()])
+    ) {
+      values.get(name)!.set(piece, at);
+      at = isLast ? 0 : at + piece.length;
+    }
+    return values;
+  };
+  return {
+    weights: await gather("model", into.weights),
+    moments: await gather("optimizer", into.moments),
+  };
+}
+
+/** A tensor that begins with drawn values. */
+export interface DrawnTensor {
+  /** Which source it is. */
+  readonly kind: "drawn";
+  /** What is drawn. */
+  readonly spec: ParameterSpec;
+  /** The full name of its parameter, which keys the draws. */
+  readonly name: string;
+  /** Seed of all draws. */
+  readonly seed: number;
+}
+
+/** A tensor that lies in a file. */
+export interface PlacedTensor {
+  /** Which source it is. */
+  readonly kind: "placed";
+  /** The file. */
+  readonly path: string;
+  /** Where its bytes begin. */
+  readonly at: number;
+  /** How many there are. */
+  readonly bytes: number;
+  /** What they are; F32 where not given. */
+  readonly dtype?: FloatDType | undefined;
+  /**
+   * SHA-256 of them, in hexadecimal: whoever reads them gets what was looked at before. Absent where
+   * the run has written them itself, on this host.
+   */
+  readonly sha256?: string | undefined;
+}
+
+/** A tensor: its values, or where they come from. */
+export type TensorSource = Float32Array | DrawnTensor | PlacedTensor;
+
+/** Bytes of a tensor in F32. */
+export function bytesOfSource(source: TensorSource): number {
+  if (source instanceof Float32Array) return source.byteLength;
+  if (source.kind === "drawn") return 4 * elementCount(source.spec.shape);
+  return 4 * source.bytes / SAFETENSORS_DTYPE_BYTES[source.dtype ?? "F32"];
+}
+
+/**
+ * The values of a tensor.
+ *
+ * @throws {Error} when it cannot be read, or its file holds other bytes.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { readTensor } from "@troupe/troupe/actors";
+ * import { initialValues } from "@troupe/troupe/kernels";
+ *
+ * const spec = { name: "w", shape: [2], initializer: { kind: "normal", deviation: 1 } } as const;
+ * const values = readTensor({ kind: "drawn", spec, name: "h.0.w", seed: 1 });
+ * assert.deepEqual(values, initialValues(spec, "h.0.w", 1));
+ * ```
+ */
+export function readTensor(source: TensorSource): Float32Array {
+  if (source instanceof Float32Array) return source;
+  if (source.kind === "placed") return readPlaced(source);
+  return initialValues(source.spec, source.name, source.seed);
+}
+
+/** The values of tensors by name; those with one source have one array. */
+export function readTensors(
+  sources: ReadonlyMap<string, TensorSource>,
+): ReadonlyMap<string, Float32Array> {
+  const known = new Map<TensorSource, Float32Array>();
+  return new Map(Array.from(sources, ([name, source]) => {
+    const values = known.get(source) ?? readTensor(source);
+    known.set(source, values);
+    return [name, values];
+  }));
+}
+
+/**
+ * Takes values of a tensor.
+ *
+ * @param from where they lie in it; absent where they are all of it.
+ */
+type TakeValues = (name: string, values: Float32Array, from?: number) => void;
+
+/**
+ * Gives the tensors of a state to whoever needs them, one after the other; those with one source are
+ * read once. No more than a piece of one is in memory, in an array that is used again.
+ *
+ * @param most elements of a piece.
+ */
+export function eachTensor(
+  { weights, moments }: StateOf<TensorSource>,
+  take: TakeValues,
+  most: number,
+): void {
+  const names = new Map<TensorSource, string[]>();
+  for (const [name, source] of [...weights, ...moments]) {
+    names.set(source, [...names.get(source) ?? [], name]);
+  }
+  const read = openPieces(most);
+  for (const [source, same] of names) {
+    read(source, (values, from) => {
+      for (const name of same) take(name, values, from);
+    });
+  }
+}
+
+/**
+ * What reads tensors piece by piece into an array that is used again; one that is here already is one
+ * piece, without a place in the tensor.
+ *
+ * @param most elements of a piece.
+ */
+export function openPieces(
+  most: number,
+): (source: TensorSource, take: (values: Float32Array, from?: number) => void) => void {
+  let piece = new Float32Array();
+  return (source, take) => {
+    const length = source instanceof Float32Array ? 0 : Math.min(most, bytesOfSource(source) / 4);
+    if (piece.length < length) piece = new Float32Array(length);
+    for (const { values, from } of piecesOf(source, piece.subarray(0, length))) take(values, from);
+  };
+}
+
+/** Values of a tensor, one piece of it after the other. */
+interface TensorPiece {
+  readonly values: Float32Array;
+  /** Where they lie in it; absent where they are all of it. */
+  readonly from?: number;
+}
+
+/**
+ * A tensor, piece by piece; one that is here already is one piece.
+ *
+ * @param piece what each is read into.
+ */
+export function* piecesOf(
+  source: TensorSource,
+  piece: Float32Array<ArrayBuffer>,
+): Generator<TensorPiece, void> {
+  if (source instanceof Float32Array) return yield { values: source };
+  const count = bytesOfSource(source) / 4;
+  using values = openValues(source);
+  for (let from = 0; from < count; from += piece.length) {
+    const part = piece.subarray(0, count - from);
+    values.fill(part);
+    yield { values: part, from };
+  }
+  values.check();
+}
+
+/** The values of a tensor from the first to the last. */
+interface Values extends Disposable {
+  /** Fills an array with those that follow. */
+  fill(into: Float32Array): void;
+  /** Makes sure, at the end, that they were the right ones. */
+  check(): void;
+}
+
+function openValues(source: DrawnTensor | PlacedTensor): Values {
+  if (source.kind === "placed") return openPlaced(source);
+  const fill = openDraws(source.spec, source.name, source.seed);
+  return { fill, check: () => {}, [Symbol.dispose]: () => {} };
+}
+
+/** The values of a state. */
+export function readState({ weights, moments }: StateOf<TensorSource>): StageState {
+  return { weights: readTensors(weights), moments: readTensors(moments) };
+}
+
+function readPlaced(source: PlacedTensor): Float32Array {
+  using placed = openPlaced(source);
+  const values = new Float32Array(bytesOfSource(source) / 4);
+  placed.fill(values);
+  placed.check();
+  return values;
+}
+
+function openPlaced({ path, at, bytes, sha256, dtype = "F32" }: PlacedTensor): Values {
+  const hash = sha256 === undefined ? undefined : createHash("sha256");
+  let found = 0;
+  const attempt = <T>(read: () => T): T => {
+    try {
+      return read();
+    } catch (cause) {
+      throw new Error(
+        `Cannot read ${path}: it must be readable by every worker that needs a part of it, received ${
+          (cause as Error).message
+        }`,
+        { cause },
+      );
+    }
+  };
+  const file = attempt(() => {
+    const opened = Deno.openSync(path);
+    opened.seekSync(at, Deno.SeekMode.Start);
+    return opened;
+  });
+  return {
+    fill: (values) =>
+      attempt(() => {
+        const into = dtype === "F32"
+          ? new Uint8Array(values.buffer, values.byteOffset, values.byteLength)
+          : new Uint8Array(values.length * SAFETENSORS_DTYPE_BYTES[dtype]);
+        let filled = 0;
+        for (let read; (read = file.readSync(into.subarray(filled))) !== null && read > 0;) {
+          filled += read;
+        }
+        hash?.update(into.subarray(0, filled));
+        found += filled;
+        if (dtype !== "F32") values.set(decodeFloats(dtype, into));
+      }),
+    check() {
+      if (found === bytes && hash?.digest("hex") === sha256) return;
+      throw new Error(
+        `Cannot read ${path}: the ${bytes} bytes from ${at} on must ${
+          sha256 === undefined ? "be there" : `have the hash ${sha256}`
+        }, received others; it was changed`,
+      );
+    },
+    [Symbol.dispose]: () => file.close(),
+  };
+}
+
+/** Tensors of a file by name. */
+export interface TensorsOf<T> {
+  /** Their elements, or where those lie. */
+  readonly values: Map<string, T>;
+  /** Their sizes. */
+  readonly shapes: Map<string, readonly number[]>;
+}
+
+/** Tensors of a file by name, with their elements. */
+export type Floats = TensorsOf<Float32Array>;
+
+/** Reads an open file, or looks where its tensors are. */
+export type ReadTensors<T> = (file: SafetensorsFile, path: string) => Promise<TensorsOf<T>>;
+
+/** Reads an open file whose tensors are all F32. */
+export async function readFloats(file: SafetensorsFile, path: string): Promise<Floats> {
+  const { tensors } = await readOpenSafetensors(file, path, (name, info, bytes) => {
+    checkF32(path, name, info);
+    return new Uint8Array(bytes);
+  });
+  return {
+    values: new Map([...tensors].map(([name, { data }]) => [name, floatsOf(data)])),
+    shapes: new Map([...tensors].map(([name, { shape }]) => [name, shape])),
+  };
+}
+
+/**
+ * Looks where the tensors of an open file lie, all of them F32 and finite.
+ *
+ * @throws {RangeError} when one has a number that is not.
+ */
+export async function locateFloats(
+  file: SafetensorsFile,
+  path: string,
+): Promise<TensorsOf<PlacedTensor>> {
+  await file.seek(0, Deno.SeekMode.Start);
+  const { dataStart, entries } = await readHeader(file, path);
+  const values = new Map<string, PlacedTensor>(), shapes = new Map<string, readonly number[]>();
+  for (const { name, begin, end, ...info } of entries) {
+    checkF32(path, name, info);
+    const place = { path: resolve(path), at: dataStart + begin, bytes: end - begin };
+    const check = (values: Float32Array) => checkKeepable(path, name, values);
+    values.set(name, { kind: "placed", ...place, sha256: await hashPart(file, place, check) });
+    shapes.set(name, info.shape);
+  }
+  return { values, shapes };
+}
+
+/** Bytes that are read in one go. */
+const PIECE_BYTES = 1 << 20;
+
+/**
+ * The hash of a part of a file.
+ *
+ * @param look gets all of it, as F32, piece by piece.
+ * @throws {RangeError} when the file ends before.
+ */
+export async function hashPart(
+  file: SafetensorsFile,
+  { path, at, bytes, dtype = "F32" }: Pick<PlacedTensor, "path" | "at" | "bytes" | "dtype">,
+  look: (values: Float32Array) => void = () => {},
+): Promise<string> {
+  const hash = createHash("sha256"), piece = new Uint8Array(Math.min(bytes, PIECE_BYTES));
+  await file.seek(at, Deno.SeekMode.Start);
+  for (let left = bytes; left > 0; left -= piece.length) {
+    const part = piece.subarray(0, left);
+    if (!await readFull(file, part)) {
+      throw new RangeError(`Cannot read ${path}: it must have ${at + bytes} bytes, was cut`);
+    }
+    hash.update(part);
+    look(decodeFloats(dtype, part));
+  }
+  return hash.digest("hex");
+}
+
+function checkKeepable(path: string, name: string, values: Float32Array): void {
+  const least = name.endsWith(".exp_avg_sq") ? 0 : -Infinity;
+  const wrong = values.find((value) => !Number.isFinite(value) || value < least);
+  if (wrong === undefined) return;
+  const must = Number.isFinite(wrong)
+    ? "means of squares must be at least 0"
+    : "weights and moments must be finite";
+  throw new RangeError(
+    `Cannot use ${path}: ${must}, received ${wrong} in ${JSON.stringify(name)}`,
+  );
+}
+
+/** Refuses what is not F32. @throws {TypeError} saying what to do. */
+function checkF32(path: string, name: string, { dtype }: SafetensorsInfo): void {
+  if (dtype !== "F32") throw wrongDType(path, name, "F32", dtype);
+}
+
+/** What is told of a tensor of another dtype than can be read. */
+export const wrongDType = (path: string, name: string, must: string, dtype: string): TypeError =>
+  new TypeError(
+    `Cannot read ${path}: tensor ${
+      JSON.stringify(name)
+    } must have dtype ${must}, received ${dtype}; convert the file to F32`,
+  );
+
+const floatsOf = (data: Uint8Array): Float32Array =>
+  new Float32Array(data.buffer, data.byteOffset, data.byteLength / 4);
+
+/** What a file of tensors holds: weights, or moments. */
+export type FileKind = "model" | "optimizer";
+
+/** The sizes of tensors by name. */
+export type Shapes = ReadonlyMap<string, readonly number[]>;

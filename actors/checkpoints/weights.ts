@@ -1,0 +1,261 @@
+/**
+ * Weights for a model from files of others.
+ *
+ * @module
+ */
+
+import { dirname, join, resolve } from "node:path";
+import {
+  checkInputFile,
+  decodeFloats,
+  elementCount,
+  inputFileProblem,
+  isFloatDType,
+  type ModelParameter,
+  readFull,
+  readHeader,
+  SAFETENSORS_DTYPE_BYTES,
+  sameShape,
+  type Tie,
+} from "../../kernels/mod.ts";
+import { BYTES_MAX, fileName, indexName } from "./format.ts";
+import { parseIndex } from "./read.ts";
+import { hashPart, type PlacedTensor, wrongDType } from "./tensors.ts";
+
+export { type Floats, readFloats } from "./tensors.ts";
+export { bytesOf, hashWeights } from "./format.ts";
+
+/**
+ * What files of Hugging Face's carry beside the parameters: causal masks, angles, the embedding of a T5
+ * by its other name, and biases of positions that its first releases do not use.
+ */
+const IGNORED =
+  /(^|\.)(attn\.(masked_)?bias|rotary_emb\.inv_freq|EncDecAttention\.relative_attention_bias\.weight)$|^encoder\.embed_tokens\.weight$/;
+
+/** A parameter by its name and shape. */
+export type NamedShape = Pick<ModelParameter, "name" | "shape">;
+
+/** Bytes of a file that are a parameter's. */
+type Place = Pick<PlacedTensor, "path" | "at" | "bytes" | "dtype">;
+
+/**
+ * Reads weights for a model from a safetensors file, such as Hugging Face's GPT-2 or Llama: names with
+ * or without `transformer.` or `model.`, `attn.bias` and `inv_freq` buffers ignored, tables with more rows than the model has
+ * (positions) cut to its rows, aliases of ties passed over, a head cut into its slices. F16 and BF16
+ * become F32, exactly.
+ *
+ * @param path of a file, of an index of shards (`model.safetensors.index.json`), or of a folder that
+ * has one of them.
+ * @throws {TypeError} when a parameter is missing, a tensor is unknown, or a dtype is none of
+ * F32, F16 and BF16.
+ * @throws {RangeError} when a shape differs, or a number is not finite.
+ * @throws {SyntaxError} when the file is not a safetensors file, or shards are not as their index
+ * says.
+ */
+export async function readWeights(
+  path: string,
+  parameters: readonly NamedShape[],
+  ties: readonly Tie[] = [],
+): Promise<Map<string, Float32Array>> {
+  return await openEach(
+    path,
+    parameters,
+    ties,
+    async (file, { path, at, bytes, dtype = "F32" }, check) => {
+      const data = new Uint8Array(bytes);
+      await file.seek(at, Deno.SeekMode.Start);
+      if (await readFull(file, data)) return check(decodeFloats(dtype, data));
+      throw new RangeError(`Cannot read ${path}: it must have ${at + bytes} bytes, was cut`);
+    },
+  );
+}
+
+/**
+ * Looks where the weights lie that {@linkcode readWeights} would read.
+ *
+ * @throws as {@linkcode readWeights}.
+ */
+export async function locateWeights(
+  path: string,
+  parameters: readonly NamedShape[],
+  ties: readonly Tie[] = [],
+): Promise<Map<string, PlacedTensor>> {
+  return await openEach(path, parameters, ties, async (file, place, check) => {
+    const sha256 = await hashPart(file, place, check);
+    return { kind: "placed", ...place, path: resolve(place.path), sha256 };
+  });
+}
+
+/**
+ * Makes sure that a path has the weights that {@linkcode readWeights} would read, by what its files say
+ * of them: names, shapes and types. No number is read.
+ *
+ * @throws as {@linkcode readWeights}.
+ */
+export async function checkWeights(
+  path: string,
+  parameters: readonly NamedShape[],
+  ties: readonly Tie[] = [],
+): Promise<void> {
+  await openEach(path, parameters, ties, () => Promise.resolve());
+}
+
+/** Finds all parameters in a file or in shards, and does something with the place of each. */
+async function openEach<T>(
+  path: string,
+  parameters: readonly NamedShape[],
+  ties: readonly Tie[],
+  use: (
+    file: Deno.FsFile,
+    place: Place,
+    check: (values: Float32Array) => Float32Array,
+  ) => Promise<T>,
+): Promise<Map<string, T>> {
+  const found = new Map<string, T>();
+  for (const { file: name, expects } of await filesOf(path)) {
+    checkInputFile(name);
+    using file = await Deno.open(name);
+    const places = await findParameters(file, name, parameters, ties, expects);
+    for (const [parameter, place] of places) {
+      if (found.has(parameter)) throw twice(path, parameter);
+      found.set(parameter, await use(file, place, (values) => finite(path, parameter, values)));
+    }
+  }
+  for (const { name } of parameters) {
+    if (found.has(name)) continue;
+    const tied = name === "lm_head.weight"
+      ? "; is it of a model with tied embeddings (--tie)?"
+      : "";
+    throw new TypeError(`Cannot read weights from ${path}: it must hold "${name}"${tied}`);
+  }
+  return found;
+}
+
+/** Values that are all finite: others would be told as a loss that is none. */
+function finite(path: string, name: string, values: Float32Array): Float32Array {
+  const wrong = values.find((value) => !Number.isFinite(value));
+  if (wrong === undefined) return values;
+  throw new RangeError(
+    `Cannot read weights from ${path}: all must be finite, received ${wrong} in "${name}"`,
+  );
+}
+
+const twice = (path: string, name: string) =>
+  new SyntaxError(
+    `Cannot read weights from ${path}: it must hold "${name}" once, received it twice`,
+  );
+
+/** A file of weights, and the tensors that an index says it has. */
+interface WeightsFile {
+  readonly file: string;
+  readonly expects?: ReadonlySet<string>;
+}
+
+/** A name of a file in the folder of its index, and of nowhere else. */
+const SHARD = /^[\w-][\w.-]*\.safetensors$/;
+
+/** The files of weights that a path names. */
+async function filesOf(path: string): Promise<WeightsFile[]> {
+  if (inputFileProblem(path) !== "a folder") {
+    return path.endsWith(".index.json") ? await shardsOf(dirname(path), path) : [{ file: path }];
+  }
+  const [file, index] = [fileName("model"), indexName("model")].map((name) => join(path, name));
+  // The order of transformers: a folder may have both.
+  if (inputFileProblem(file!) === undefined) return [{ file: file! }];
+  if (inputFileProblem(index!) === undefined) return await shardsOf(path, index!);
+  throw new TypeError(
+    `Cannot read weights from ${path}: the folder must hold ${fileName("model")} or ${
+      indexName("model")
+    }, received neither; a checkpoint's own folder does (step-…)`,
+  );
+}
+
+async function shardsOf(folder: string, path: string): Promise<WeightsFile[]> {
+  checkInputFile(path, BYTES_MAX.index);
+  const shards = new Map<string, Set<string>>();
+  for (const [tensor, name] of parseIndex(path, await Deno.readFile(path))) {
+    if (typeof name !== "string" || !SHARD.test(name)) {
+      throw new SyntaxError(
+        `Cannot read ${path}: its shards must be safetensors files beside it, received ${
+          JSON.stringify(name).slice(0, 80)
+        }`,
+      );
+    }
+    shards.set(name, (shards.get(name) ?? new Set()).add(tensor));
+  }
+  return Array.from(shards, ([name, expects]) => ({ file: join(folder, name), expects }));
+}
+
+/** Finds parameters in an open file; each tensor is checked before it takes memory. */
+async function findParameters(
+  file: Deno.FsFile,
+  path: string,
+  parameters: readonly NamedShape[],
+  ties: readonly Tie[],
+  expects: ReadonlySet<string> | undefined,
+): Promise<Map<string, Place>> {
+  const aliases = new Set(ties.map(([, alias]) => alias));
+  const byName = new Map(parameters.map((parameter) => [parameter.name, parameter]));
+  const slices = parameters.filter(({ name }) => HEAD_SLICE.test(name));
+  const places = new Map<string, Place>(), { dataStart, entries } = await readHeader(file, path);
+  const names = new Set(entries.map(({ name }) => name));
+  const wrong = expects?.symmetricDifference(names).values().next().value;
+  if (wrong !== undefined) {
+    throw new SyntaxError(
+      `Cannot read ${path}: it must hold the tensors that its index says, received ${
+        names.has(wrong) ? "also" : "no"
+      } ${JSON.stringify(wrong.slice(0, 80))}`,
+    );
+  }
+  for (const { name, begin, ...info } of entries) {
+    if (aliases.has(name) || (IGNORED.test(name) && !byName.has(name))) continue;
+    const own = ["", "transformer.", "model."].map((prefix) => byName.get(prefix + name))
+      .find((parameter) => parameter !== undefined);
+    const found = own ? [own] : name === "lm_head.weight" ? slices : [];
+    if (found.length === 0) {
+      throw new TypeError(
+        `Cannot read weights from ${path}: every tensor must be a parameter of the model, received ${
+          JSON.stringify(name)
+        }; is it a file of another model?`,
+      );
+    }
+    const { dtype } = info;
+    if (!isFloatDType(dtype)) throw wrongDType(path, name, "F32, F16 or BF16", dtype);
+    checkFit(path, name, own ?? joined(name, slices), info.shape);
+    let at = dataStart + begin;
+    for (const parameter of found) {
+      if (places.has(parameter.name)) throw twice(path, parameter.name);
+      const bytes = SAFETENSORS_DTYPE_BYTES[dtype] * elementCount(parameter.shape);
+      places.set(parameter.name, { path, at, bytes, dtype });
+      at += bytes;
+    }
+  }
+  return places;
+}
+
+/** A slice of a head: rows of `lm_head.weight`, in their order. */
+export const HEAD_SLICE = /^lm_head\.\d+\.weight$/;
+
+/** The head that slices make. */
+const joined = (name: string, slices: readonly NamedShape[]): NamedShape => ({
+  name,
+  shape: [slices.reduce((rows, { shape }) => rows + shape[0]!, 0), ...slices[0]!.shape.slice(1)],
+});
+
+/** The rows of positions that a file may have beyond those of the model: GPT-2 has 1,024. */
+const ROWS_MAX = 65_536;
+
+/** A tensor must have the shape of its parameter; positions may have more rows. */
+function checkFit(
+  path: string,
+  name: string,
+  parameter: NamedShape,
+  received: readonly number[],
+): void {
+  const { shape } = parameter, [rows = 1] = shape, [given = 1, ...rest] = received;
+  const isCut = parameter.name.endsWith("wpe.weight") && given > rows && given <= ROWS_MAX;
+  if (sameShape(isCut ? [rows, ...rest] : received, shape)) return;
+  throw new RangeError(
+    `Cannot read weights from ${path}: "${name}" must have shape [${shape}], received [${received}]`,
+  );
+}

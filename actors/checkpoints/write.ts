@@ -1,0 +1,496 @@
+/**
+ * Writes checkpoints: each file with its hash, then the folder as a whole.
+ *
+ * @module
+ */
+
+import { createHash } from "node:crypto";
+import { basename, dirname, join, resolve } from "node:path";
+import {
+  layoutSafetensors,
+  type ModelParameter,
+  type StageState,
+  type StateOf,
+} from "../../kernels/mod.ts";
+import {
+  bytesOf,
+  type Disk,
+  type DiskFile,
+  fileName,
+  FORMAT,
+  type Manifest,
+  type ManifestEntry,
+  replacedName,
+  stepName,
+  unfinishedName,
+} from "./format.ts";
+import {
+  type FileKind,
+  type HeldState,
+  heldValues,
+  type PlacedTensor,
+  readPieces,
+} from "./tensors.ts";
+
+/**
+ * What a checkpoint will keep of a configuration, so that it is no surprise at the end of a run.
+ *
+ * @throws {TypeError} when JSON cannot say it, or says no object.
+ */
+export function encodeConfig(
+  config: Readonly<Record<string, unknown>>,
+): Readonly<Record<string, unknown>> {
+  const refuse = "Cannot write checkpoints: their config must be an object that JSON can say";
+  let text: string | undefined;
+  try {
+    text = JSON.stringify(config);
+  } catch (cause) {
+    const [why] = (cause as Error).message.split("\n");
+    throw new TypeError(`${refuse}, received one that it cannot (${why})`, { cause });
+  }
+  if (text?.startsWith("{")) return JSON.parse(text);
+  throw new TypeError(`${refuse}, received ${text}`);
+}
+
+/**
+ * Makes sure that checkpoints can be written to a directory, before a run spends hours on them, and
+ * leaves nothing there: the directory itself is made with its first checkpoint.
+ *
+ * @throws {RangeError} saying what is in the way.
+ */
+export async function checkWritable(directory: string): Promise<void> {
+  try {
+    const folder = await existingFolder(directory);
+    await Deno.remove(await Deno.makeTempFile({ dir: folder, prefix: ".writable-" }));
+  } catch (cause) {
+    throw new RangeError(
+      `Cannot write checkpoints to ${directory}: it must be a folder that can be written, received ${
+        (cause as Error).message
+      }`,
+      { cause },
+    );
+  }
+}
+
+/** The folder, or where there is none yet, the nearest above it. */
+async function existingFolder(path: string): Promise<string> {
+  try {
+    await Deno.stat(path);
+    return path;
+  } catch (error) {
+    if (!(error instanceof Deno.errors.NotFound)) throw error;
+    const there = await Deno.lstat(path).catch(() => undefined);
+    // A link to nothing is in the way of a folder, too; anything else was made by another run just now.
+    if (there?.isSymlink) throw error;
+    return await existingFolder(there ? path : dirname(resolve(path)));
+  }
+}
+
+/** A file of tensors, and where each of them lies. */
+export interface PlacedFile extends ManifestEntry {
+  /** The file's name. */
+  readonly name: string;
+  /** Where each tensor lies in it. */
+  readonly tensors: ReadonlyMap<string, Omit<PlacedTensor, "path" | "kind">>;
+}
+
+/** New files of a folder, which stay open until all of them are durable. */
+export interface NewFiles extends Disposable {
+  /** Makes a file and writes bytes to it as they come. */
+  write(
+    name: string,
+    bytes: AsyncIterable<Uint8Array> | Iterable<Uint8Array>,
+  ): Promise<ManifestEntry>;
+  /** Makes durable what has been written. */
+  sync(): Promise<void>;
+}
+
+/** Bytes that are hashed in one go, a quarter of a millisecond in which no message is heard. */
+const PIECE_BYTES = 1 << 18;
+
+/**
+ * New files of a folder. Writing them and waiting for the disk are two things: when all tensors have
+ * been read, those who hold them need not wait until they are durable.
+ *
+ * @param signal ends what writes.
+ */
+export function newFiles(disk: Disk, folder: string, signal?: AbortSignal): NewFiles {
+  const open = new DisposableStack(), unsynced: DiskFile[] = [];
+  return {
+    async write(name, parts) {
+      const file = open.use(
+        await disk.open(join(folder, name), { write: true, createNew: true }),
+      );
+      const hash = createHash("sha256");
+      let bytes = 0;
+      for await (const part of parts) {
+        bytes += part.length;
+        for (let from = 0; from < part.length; from += PIECE_BYTES) {
+          const piece = part.subarray(from, from + PIECE_BYTES);
+          signal?.throwIfAborted();
+          hash.update(piece);
+          for (let done = 0; done < piece.length;) done += await file.write(piece.subarray(done));
+        }
+      }
+      unsynced.push(file);
+      return { bytes, sha256: hash.digest("hex") };
+    },
+    async sync() {
+      for (const file of unsynced.splice(0)) await file.syncData();
+    },
+    [Symbol.dispose]: () => open.dispose(),
+  };
+}
+
+/**
+ * Writes all tensors of a kind in F32 to a new file, as they are read.
+ *
+ * @param isHashed whether the place of each tensor is told with its hash.
+ */
+export async function writeTensors(
+  files: NewFiles,
+  name: string,
+  state: HeldState,
+  kind: FileKind,
+  isHashed = false,
+): Promise<PlacedFile> {
+  const infos = new Map(
+    Array.from(state.shapes[kind], ([key, shape]) => [key, { dtype: "F32" as const, shape }]),
+  );
+  const { header, names } = layoutSafetensors(infos, { format: "pt" });
+  const tensors = new Map<string, Omit<PlacedTensor, "path" | "kind">>();
+  async function* parts() {
+    yield header;
+    let at = header.length, bytes = 0, hash = createHash("sha256");
+    for await (const { name, values, isLast } of readPieces(state, kind, names)) {
+      const piece = bytesOf(values);
+      bytes += piece.length;
+      if (isHashed) hash.update(piece);
+      yield piece;
+      if (!isLast) continue;
+      tensors.set(name, { at, bytes, ...isHashed && { sha256: hash.digest("hex") } });
+      at += bytes;
+      bytes = 0;
+      hash = createHash("sha256");
+    }
+  }
+  return { ...await files.write(name, parts()), name, tensors };
+}
+
+/** Writes JSON to a new file. */
+export async function writeJson(
+  files: NewFiles,
+  name: string,
+  value: unknown,
+): Promise<ManifestEntry> {
+  return await files.write(name, [
+    new TextEncoder().encode(JSON.stringify(value, null, 2) + "\n"),
+  ]);
+}
+
+/** Makes a folder and those above it. Each is durable before anything is put into it. */
+async function makeFolder(disk: Disk, path: string): Promise<void> {
+  try {
+    await disk.mkdir(path);
+  } catch (error) {
+    if (error instanceof Deno.errors.AlreadyExists) return;
+    if (!(error instanceof Deno.errors.NotFound)) throw error;
+    await makeFolder(disk, dirname(path));
+    await disk.mkdir(path);
+  }
+  try {
+    await syncFolder(disk, dirname(path));
+  } catch (error) {
+    // Else the next checkpoint would find it and take it for durable.
+    await disk.remove(path).catch(() => {});
+    throw error;
+  }
+}
+
+/**
+ * Renames a folder over another; the other leaves the way first and is removed last. Not before the
+ * new names are durable: else the power could fail when the old one is in pieces and the new one
+ * nowhere.
+ */
+async function replaceFolder(disk: Disk, from: string, to: string): Promise<void> {
+  const old = replacedName(from);
+  const isReplaced = await disk.rename(to, old).then(() => true, (error) => {
+    if (error instanceof Deno.errors.NotFound) return false;
+    throw error;
+  });
+  await disk.rename(from, to);
+  await syncFolder(disk, dirname(to));
+  if (isReplaced) await disk.remove(old, { recursive: true });
+}
+
+/** Makes renames inside a folder durable. Windows cannot open folders and needs no such call. */
+export async function syncFolder(disk: Disk, path: string): Promise<void> {
+  if (Deno.build.os === "windows") return;
+  using folder = await disk.open(path);
+  await folder.sync();
+}
+
+/**
+ * Makes a folder with its files: it is whole in the end, or not there at all.
+ *
+ * @param fill writes its files, while it has another name yet, that of `path` with a dot before it.
+ * @param signal ends it, and nothing is left.
+ * @throws {RangeError} when there is something of that name.
+ * @throws {Error} what `fill` throws; or saying what is in the way, such as a full disk.
+ */
+export async function writeNewFolder(
+  path: string,
+  fill: (files: NewFiles) => Promise<unknown>,
+  signal?: AbortSignal,
+): Promise<void> {
+  await writeNew(
+    path,
+    "folder",
+    fill,
+    signal,
+    (temporary, target) => Deno.rename(temporary, target),
+  );
+}
+
+/**
+ * Makes a file: it is whole in the end, or not there at all.
+ *
+ * @param signal ends it, and nothing is left.
+ * @throws {RangeError} when there is something of that name.
+ * @throws {Error} saying what is in the way, such as a full disk.
+ */
+export async function writeNewFile(
+  path: string,
+  bytes: Iterable<Uint8Array>,
+  signal?: AbortSignal,
+): Promise<void> {
+  const name = basename(resolve(path)), fill = (files: NewFiles) => files.write(name, bytes);
+  await writeNew(path, "file", fill, signal, async (from, target) => {
+    await Deno.rename(join(from, name), target);
+    await Deno.remove(from);
+  });
+}
+
+async function writeNew(
+  path: string,
+  kind: "folder" | "file",
+  fill: (files: NewFiles) => Promise<unknown>,
+  signal: AbortSignal | undefined,
+  place: (temporary: string, target: string) => Promise<void>,
+): Promise<void> {
+  await checkNew(path, kind);
+  const target = resolve(path), parent = dirname(target);
+  const temporary = join(parent, `.${basename(target)}-${crypto.randomUUID()}`);
+  try {
+    await makeFolder(Deno, parent);
+    await Deno.mkdir(temporary);
+    await fillFolder(temporary, fill, signal);
+    await place(temporary, target);
+    await syncFolder(Deno, parent);
+  } catch (cause) {
+    await Deno.remove(temporary, { recursive: true }).catch(() => {});
+    signal?.throwIfAborted();
+    if (/^Cannot /.test((cause as Error).message)) throw cause; // what `fill` says in a sentence
+    throw new Error(
+      `Cannot write ${path}: its disk must have room and let itself be written to, received ${
+        (cause as Error).message
+      }; nothing is left there`,
+      { cause },
+    );
+  }
+}
+
+async function fillFolder(
+  folder: string,
+  fill: (files: NewFiles) => Promise<unknown>,
+  signal: AbortSignal | undefined,
+): Promise<void> {
+  using files = newFiles(Deno, folder, signal);
+  await fill(files);
+  await files.sync();
+  await syncFolder(Deno, folder);
+}
+
+/**
+ * Refuses a place where there is something, whatever it is.
+ *
+ * @param kind what is to be there.
+ * @throws {RangeError} when there is something of that name.
+ */
+export async function checkNew(path: string, kind: "folder" | "file"): Promise<void> {
+  const found = await Deno.lstat(path).then(() => "one that is", (error: Error) => {
+    return error instanceof Deno.errors.NotFound ? undefined : error.message;
+  });
+  if (found === undefined) return;
+  throw new RangeError(
+    `Cannot write ${path}: it must be a ${kind} that is not there yet, received ${found}; name another`,
+  );
+}
+
+/**
+ * Writes a small file in the place of another: whoever reads finds one of the two, whole. Once this
+ * resolves, no power failure takes it away.
+ */
+export async function replaceFile(
+  disk: Disk,
+  path: string,
+  content: string | Uint8Array,
+): Promise<void> {
+  const folder = dirname(path), name = `.${basename(path)}`, unfinished = join(folder, name);
+  await removeIfThere(disk, unfinished);
+  try {
+    {
+      using files = newFiles(disk, folder);
+      const bytes = typeof content === "string" ? new TextEncoder().encode(content) : content;
+      await files.write(name, [bytes]);
+      await files.sync();
+    }
+    await disk.rename(unfinished, path);
+    await syncFolder(disk, folder);
+  } catch (error) {
+    await disk.remove(unfinished).catch(() => {});
+    throw error;
+  }
+}
+
+/** Removes a file if it is there; returns whether it was. */
+export async function removeIfThere(disk: Disk, path: string): Promise<boolean> {
+  try {
+    await disk.remove(path);
+    return true;
+  } catch (error) {
+    if (error instanceof Deno.errors.NotFound) return false;
+    throw error;
+  }
+}
+
+/**
+ * Writes a checkpoint; one of the same step is replaced.
+ *
+ * @param disk where files are.
+ * @returns the path of its folder.
+ * @throws {Error} saying what is in the way, such as a full disk; what was there before stays.
+ */
+export async function writeCheckpoint(
+  directory: string,
+  checkpoint: {
+    readonly step: number;
+    readonly state: StageState;
+    readonly parameters: readonly Pick<ModelParameter, "name" | "shape">[];
+    readonly config: Readonly<Record<string, unknown>>;
+  },
+  disk: Disk = Deno,
+): Promise<string> {
+  const { step, state, parameters, config } = checkpoint;
+  const shapes = new Map(parameters.map(({ name, shape }) => [name, shape]));
+  const held = heldValues(state, shapes);
+  return (await writeHeld(directory, { step, state: held, config }, disk)).path;
+}
+
+/** A checkpoint that is whole, and where its tensors lie. */
+export interface WrittenCheckpoint {
+  /** Its folder. */
+  readonly path: string;
+  /** Weights and moments. */
+  readonly state: StateOf<PlacedTensor>;
+}
+
+/**
+ * Writes a checkpoint of what somebody else holds, as it is read.
+ *
+ * @throws {Error} what reading throws; or as {@linkcode writeCheckpoint}.
+ */
+export async function writeHeld(
+  directory: string,
+  { step, state, config }: {
+    readonly step: number;
+    readonly state: HeldState;
+    readonly config: Readonly<Record<string, unknown>>;
+  },
+  disk: Disk = Deno,
+): Promise<WrittenCheckpoint> {
+  let failure: unknown;
+  const written = new Map<FileKind, PlacedFile>();
+  const read: HeldState["read"] = (parts) =>
+    state.read(parts).catch((error) => {
+      throw failure = error;
+    });
+  const write = async (files: NewFiles, kind: FileKind) => {
+    const file = await writeTensors(files, fileName(kind), { ...state, read }, kind);
+    written.set(kind, file);
+    return { bytes: file.bytes, sha256: file.sha256 };
+  };
+  const path = await writeFolder(directory, step, disk, async (files) => {
+    const entries = {
+      [fileName("model")]: await write(files, "model"),
+      [fileName("optimizer")]: await write(files, "optimizer"),
+      "config.json": await writeJson(files, "config.json", config),
+    };
+    return { format: FORMAT, step, files: entries };
+  }).catch((error) => {
+    throw failure ?? error;
+  });
+  const placed = (kind: FileKind) => placedIn(path, [written.get(kind)!]);
+  return { path, state: { weights: placed("model"), moments: placed("optimizer") } };
+}
+
+/** Where the tensors of some files lie, when their folder has its name. */
+export function placedIn(
+  path: string,
+  files: readonly PlacedFile[],
+): ReadonlyMap<string, PlacedTensor> {
+  return new Map(
+    files.flatMap(({ name, tensors }) =>
+      Array.from(tensors, ([tensor, place]): [string, PlacedTensor] => [
+        tensor,
+        { kind: "placed", path: resolve(path, name), ...place },
+      ])
+    ),
+  );
+}
+
+/**
+ * Writes the folder of a step, which is whole in the end or not there at all.
+ *
+ * @param fill writes its files into a folder that has another name as yet, and says what they are.
+ * @returns its path.
+ * @throws {Error} saying what is in the way; what was there before stays.
+ */
+export async function writeFolder(
+  directory: string,
+  step: number,
+  disk: Disk,
+  fill: (files: NewFiles, folder: string) => Promise<Manifest>,
+): Promise<string> {
+  const target = join(directory, stepName(step));
+  const temporary = join(directory, unfinishedName(step));
+  try {
+    await makeFolder(disk, resolve(directory));
+    await disk.mkdir(temporary);
+    await fillFolderOfWriteCheckpoint(disk, temporary, fill);
+    await syncFolder(disk, temporary);
+    await replaceFolder(disk, temporary, target);
+  } catch (cause) {
+    await disk.remove(temporary, { recursive: true }).catch(() => {});
+    throw new Error(
+      `Cannot write the checkpoint ${target}: its disk must have room and let itself be written to, received ${
+        (cause as Error).message
+      }; the checkpoints before it stay`,
+      { cause },
+    );
+  }
+  return target;
+}
+
+/** The manifest is written last: it tells of nothing that is not durable. */
+async function fillFolderOfWriteCheckpoint(
+  disk: Disk,
+  folder: string,
+  fill: (files: NewFiles, folder: string) => Promise<Manifest>,
+): Promise<void> {
+  using files = newFiles(disk, folder);
+  const manifest = await fill(files, folder);
+  await files.sync();
+  await writeJson(files, "manifest.json", manifest);
+  await files.sync();
+}

@@ -1,0 +1,435 @@
+/**
+ * Opens a reducer: checks what it is made from and hands each message to its chunk.
+ *
+ * @module
+ */
+
+import type { GradientSums, Stage } from "../../kernels/mod.ts";
+import {
+  chooseFast,
+  collectivePlan,
+  directPlan,
+  type Exchange,
+  type GradientArray,
+  rabenseifnerPlan,
+  type ReduceAlgorithm,
+  type ReduceMessage,
+  type ReducePlan,
+  type Reducer,
+  type ReducerOptions,
+  ringPlan,
+  sliceBorder,
+  type SliceRange,
+} from "./algorithms.ts";
+
+/** Gradients that are read, added and written. */
+type Gradients = Pick<Stage, "buckets" | "rangeOf" | "readGradients" | "writeGradients">;
+
+/** What adds the gradients of a stage: its device, or else the host. */
+export function sumsOf(
+  kernels: Gradients & Pick<Stage, "sums">,
+): Pick<GradientSums, "add" | "collect" | "tie"> {
+  return kernels.sums ?? openHostSums(kernels);
+}
+
+function openHostSums(kernels: Gradients): Pick<GradientSums, "add" | "collect" | "tie"> {
+  const all = kernels.buckets.reduce((sum, { length }) => sum + length, 0);
+  let collected: Float32Array;
+  return {
+    async add(offset, terms) {
+      const { length } = terms.find((term) => term)!;
+      const own = await kernels.readGradients(offset, length);
+      addLeftToRight(own, terms.map((term) => term ?? own));
+      kernels.writeGradients(offset, own);
+    },
+    async collect(rank, count) {
+      const own = await kernels.readGradients(0, all);
+      if (rank === 0) collected = new Float32Array(own);
+      else addInto(collected, own);
+      if (rank < count - 1) return;
+      own.set(collected);
+      kernels.writeGradients(0, own);
+    },
+    async tie(names) {
+      const ranges = names.map((name) => kernels.rangeOf(name));
+      const all = await Promise.all(
+        ranges.map(({ offset, length }) => kernels.readGradients(offset, length)),
+      );
+      const [sum] = all;
+      addLeftToRight(sum!, all);
+      for (const { offset } of ranges) kernels.writeGradients(offset, sum!);
+    },
+  };
+}
+
+/** Values that may lie in shared memory. */
+type Values = Float32Array | Float16Array;
+
+function addInto(sums: Float32Array, values: Values): void {
+  for (let i = 0; i < sums.length; i++) sums[i]! += values[i]!;
+}
+
+/** Adds arrays of one length left to right in f32; `into`, which may be one of them, rounds once. */
+function addLeftToRight(into: Values, [first, ...rest]: readonly Values[]): void {
+  const sums = new Float32Array(first!);
+  for (const values of rest) addInto(sums, values);
+  into.set(sums);
+}
+
+/** The arrays of each type of gradients. */
+const ARRAYS = { f32: Float32Array, f16: Float16Array } as const;
+
+/** The values of a chunk in one rank. Places are counted from where the chunk begins. */
+interface ChunkValues {
+  /**
+   * The values of a range in an array to be sent; none where all ranks see them.
+   *
+   * @param isNext whether the next call wants the same ones.
+   */
+  take(
+    start: number,
+    end: number,
+    isNext: boolean,
+  ): GradientArray | undefined | Promise<GradientArray>;
+  /** Adds values left to right; undefined is the place of this rank's own. */
+  add(start: number, end: number, terms: readonly (Values | undefined)[]): Promise<void> | void;
+  /** Puts the values of another rank in place of its own. */
+  set(start: number, values: Values): void;
+  /** Every sum is there. */
+  end(): void;
+}
+
+/** A chunk, and whose gradients they are. */
+type ChunkOptions = ReducerOptions & {
+  readonly chunk: { readonly offset: number; readonly length: number };
+};
+
+/** On the host. */
+function hostValues(options: ChunkOptions, own: GradientArray): ChunkValues {
+  const { shared, rank, chunk: { offset } } = options;
+  const values: Values = shared ? rowOf(options, shared, rank) : own;
+  if (shared) values.set(own);
+  return {
+    take: (start, end) => shared ? undefined : own.slice(start, end),
+    add(start, end, terms) {
+      const place = values.subarray(start, end);
+      addLeftToRight(place, terms.map((term) => term ?? place));
+    },
+    set: (start, others) => values.set(others, start),
+    end: () => options.write(offset, shared ? values.slice() as GradientArray : own),
+  };
+}
+
+/**
+ * On a device. Of a chunk of n elements and p ranks, `direct` moves n to the host and 2n(p−1)/p from
+ * it on average: each slice of others down and its sum up, and of its own the terms up and the sum
+ * down.
+ */
+function deviceValues(
+  { sums, read, write, chunk: { offset } }: ChunkOptions,
+): ChunkValues {
+  /** What was read for the last message, and is wanted for the next one. */
+  let kept: GradientArray | undefined;
+  return {
+    async take(start, end, isNext) {
+      const values = kept ?? await read(offset + start, end - start);
+      kept = isNext ? values : undefined;
+      return isNext ? values.slice() : values;
+    },
+    add: (start, end, terms) =>
+      end > start ? sums!.add(offset + start, terms as (GradientArray | undefined)[]) : undefined,
+    set: (start, values) => write(offset + start, values as GradientArray),
+    end() {},
+  };
+}
+
+/**
+ * A chunk in a rank's row of the shared memory.
+ *
+ * [Note: who touches what] Until the message `gather` of rank j, slice j of every row is read by
+ * rank j alone, so rank j may put the sum where its own gradients were, and every other rank may
+ * take it over into its own row afterwards. The messages order the accesses.
+ */
+function rowOf(
+  { size, dtype, chunk: { offset, length } }: ChunkOptions,
+  shared: SharedArrayBuffer,
+  rank: number,
+): Values {
+  const start = rank * shared.byteLength / size + offset * ARRAYS[dtype].BYTES_PER_ELEMENT;
+  return dtype === "f32"
+    ? new Float32Array(shared, start, length)
+    : new Float16Array(shared, start, length);
+}
+
+const PLANS: Readonly<Record<ReduceAlgorithm, (rank: number, size: number) => ReducePlan>> = {
+  direct: directPlan,
+  ring: ringPlan,
+  rabenseifner: rabenseifnerPlan,
+  collective: collectivePlan,
+};
+
+/** What a message says, in words; no two messages of a chunk say the same to a rank. */
+function title({ phase, from, slice }: Pick<ReduceMessage, "phase" | "from" | "slice">): string {
+  return `${phase} of slice ${slice} from rank ${from}`;
+}
+
+/** The state of one chunk in one rank. */
+class ChunkReduction {
+  readonly #options: ChunkOptions;
+  readonly #chunk: number;
+  readonly #plan: ReducePlan;
+  /** The title of every message that comes, with how many values it is about. */
+  readonly #due = new Map<string, number>();
+  readonly #arrived = new Set<string>();
+  /** What has arrived and waits for its turn. */
+  readonly #inbox = new Map<string, Values>();
+  #isStarted = false;
+  #isComplete = false;
+  /** Exchanges of the plan that are done. */
+  #done = 0;
+  /** Whether a device is at one of them. */
+  #isBusy = false;
+  /** What this rank holds of the whole chunk, from the start to the end. */
+  #values: ChunkValues | undefined;
+
+  constructor(options: ReducerOptions, chunk: number) {
+    this.#options = { ...options, chunk: options.chunks[chunk]! };
+    this.#chunk = chunk;
+    const { algorithm, rank, size, dtype } = options;
+    const bytes = options.chunks[chunk]!.length * ARRAYS[dtype].BYTES_PER_ELEMENT;
+    this.#plan = PLANS[algorithm === "fast" ? chooseFast(size, bytes) : algorithm](rank, size);
+    for (const exchange of this.#plan.exchanges) {
+      if (exchange.kind === "send") continue;
+      const [start, end] = this.#elements(exchange);
+      for (const from of exchange.from) this.#due.set(this.#title(exchange, from), end - start);
+    }
+  }
+
+  /** Whether the sums have been written. */
+  get isComplete(): boolean {
+    return this.#isComplete;
+  }
+
+  /** Takes this rank's gradients and sends what others wait for. */
+  async start(): Promise<void> {
+    if (this.#isStarted) {
+      throw new RangeError(
+        `Cannot start chunk ${this.#chunk}: a chunk must be started once, received it again`,
+      );
+    }
+    this.#isStarted = true;
+    const { chunk: { offset, length }, size, sums } = this.#options;
+    if (size === 1) return this.#complete();
+    if (sums) this.#values = deviceValues(this.#options);
+    else {
+      const own = await this.#options.read(offset, length);
+      this.#values = hostValues(this.#options, this.#checkValues("what is read", own, length));
+    }
+    await this.#advance();
+  }
+
+  /** Keeps a message, and does all that it makes possible: at once, unless a device adds. */
+  receive(message: ReduceMessage): Promise<void> | void {
+    const { values } = message, key = title(message), length = this.#due.get(key);
+    if (length === undefined) {
+      throw this.#error(`a message must be one that rank ${this.#options.rank} waits for`, key);
+    }
+    if (this.#arrived.has(key)) throw this.#error(`${key} must come once`, "it again");
+    if (!this.#options.shared) this.#inbox.set(key, this.#checkValues(key, values, length));
+    else if (values) {
+      throw this.#error(`${key} must leave its values in shared memory`, `${values.length} values`);
+    }
+    this.#arrived.add(key);
+    return this.#advance();
+  }
+
+  #advance(): Promise<void> | void {
+    const values = this.#values, { exchanges } = this.#plan;
+    if (!values || this.#isBusy) return;
+    while (this.#done < exchanges.length) {
+      const exchange = exchanges[this.#done]!;
+      const work = exchange.kind === "send"
+        ? this.#send(exchange, exchange.to, values)
+        : this.#hasArrived(exchange, exchange.from)
+        ? this.#take(exchange, exchange.kind, exchange.from, values)
+        : "waits";
+      if (work === "waits") return;
+      this.#done++;
+      if (work) return this.#advanceAfter(work);
+    }
+    this.#values = undefined;
+    values.end();
+    this.#complete();
+  }
+
+  async #advanceAfter(work: Promise<void>): Promise<void> {
+    this.#isBusy = true;
+    await work;
+    this.#isBusy = false;
+    await this.#advance();
+  }
+
+  #hasArrived(exchange: Exchange, from: readonly number[]): boolean {
+    return from.every((rank) => this.#arrived.has(this.#title(exchange, rank)));
+  }
+
+  #send(exchange: Exchange, to: number, values: ChunkValues): Promise<void> | void {
+    const { rank, send } = this.#options, { phase, first, end } = exchange;
+    const next = this.#plan.exchanges[this.#done + 1];
+    const isNext = next?.kind === "send" && next.first === first && next.end === end;
+    const message = { chunk: this.#chunk, phase, from: rank, slice: first };
+    const taken = values.take(...this.#elements(exchange), isNext);
+    if (taken instanceof Promise) return taken.then((own) => send(to, { ...message, values: own }));
+    send(to, taken ? { ...message, values: taken } : message);
+  }
+
+  #take(
+    exchange: Exchange,
+    kind: "sum" | "copy",
+    from: readonly number[],
+    values: ChunkValues,
+  ): Promise<void> | void {
+    const { rank } = this.#options, [start, end] = this.#elements(exchange);
+    if (kind === "copy") return values.set(start, this.#takeFrom(exchange, from[0]!));
+    const copies = [...from, rank].sort((a, b) => a - b);
+    const terms = copies.map((copy) => copy === rank ? undefined : this.#takeFrom(exchange, copy));
+    return values.add(start, end, terms);
+  }
+
+  /** What a rank said about a range. */
+  #takeFrom(exchange: Exchange, from: number): Values {
+    const { shared } = this.#options, key = this.#title(exchange, from);
+    if (shared) return rowOf(this.#options, shared, from).subarray(...this.#elements(exchange));
+    const values = this.#inbox.get(key)!;
+    this.#inbox.delete(key);
+    return values;
+  }
+
+  #complete(): void {
+    this.#isComplete = true;
+    this.#options.onComplete(this.#chunk);
+  }
+
+  #title({ phase, first }: Exchange, from: number): string {
+    return title({ phase, from, slice: first });
+  }
+
+  /** Where a range of slices begins and ends in the chunk. */
+  #elements({ first, end }: SliceRange): [start: number, end: number] {
+    const { chunk, sums } = this.#options, { slices } = this.#plan;
+    const border = (slice: number) => sliceBorder(slice, slices, chunk, this.#chunk, sums?.borders);
+    return [border(first), border(end)];
+  }
+
+  #checkValues(what: string, values: GradientArray | undefined, length: number): GradientArray {
+    const { dtype } = this.#options, rule = `${what} must hold ${length} ${dtype} values`;
+    if (!(values instanceof ARRAYS[dtype])) {
+      throw this.#error(rule, values?.constructor.name ?? "none", TypeError);
+    }
+    if (values.length !== length) throw this.#error(rule, String(values.length));
+    return values;
+  }
+
+  #error(rule: string, received: string, Type: ErrorConstructor = RangeError): Error {
+    return new Type(`Cannot reduce chunk ${this.#chunk}: ${rule}, received ${received}`);
+  }
+}
+
+export type {
+  GradientArray,
+  ReduceAlgorithm,
+  ReduceMessage,
+  ReducePhase,
+  Reducer,
+  ReducerOptions,
+} from "./algorithms.ts";
+
+/**
+ * Opens one copy's part in the all-reduce of the gradients of a stage (Chimera section 3.2; in
+ * chunks, AxoNN section V-C).
+ *
+ * @throws {RangeError} when an option is out of its range.
+ *
+ * @example Two copies of a stage add their gradients
+ * ```ts
+ * import assert from "node:assert/strict";
+ *
+ * const copies = [new Float32Array([1, 2, 3]), new Float32Array([10, 20, 30])];
+ * const network: (() => void)[] = [];
+ * const reducers: ReturnType<typeof openReducer>[] = copies.map((gradients, rank) =>
+ *   openReducer({
+ *     rank,
+ *     size: copies.length,
+ *     chunks: [{ offset: 0, length: 3 }],
+ *     algorithm: "direct",
+ *     dtype: "f32",
+ *     read: (offset, length) => Promise.resolve(gradients.slice(offset, offset + length)),
+ *     write: (offset, values) => gradients.set(values, offset),
+ *     send: (to, message) => void network.push(() => reducers[to]!.receive(message)),
+ *     onComplete: () => {},
+ *   })
+ * );
+ * for (const reducer of reducers) await reducer.start(0);
+ * for (const deliver of network) deliver();
+ *
+ * assert(reducers.every((reducer) => reducer.isComplete(0)));
+ * assert.deepEqual(copies[0], new Float32Array([11, 22, 33]));
+ * assert.deepEqual(copies[1], copies[0]);
+ * ```
+ */
+export function openReducer(options: ReducerOptions): Reducer {
+  checkOptions(options);
+  const chunks = options.chunks.map((_, chunk) => new ChunkReduction(options, chunk));
+  const at = (chunk: number): ChunkReduction => {
+    const found = chunks[chunk];
+    if (found) return found;
+    throw new RangeError(
+      `Cannot reduce chunk ${chunk}: the reducer must have it, received a reducer of ${chunks.length} chunks`,
+    );
+  };
+  return {
+    // Async, so that a chunk that does not exist rejects like every other refusal of a start.
+    start: async (chunk) => await at(chunk).start(),
+    receive: (message) => at(message.chunk).receive(message),
+    isComplete: (chunk) => at(chunk).isComplete,
+  };
+}
+
+function checkOptions(
+  { rank, size, chunks, algorithm, dtype, shared, sums }: ReducerOptions,
+): void {
+  const refuse = (rule: string, received: unknown) => {
+    throw new RangeError(`Cannot open a reducer: ${rule}, received ${received}`);
+  };
+  if (!Number.isSafeInteger(size) || size < 1) refuse("size must be a positive integer", size);
+  if (!Number.isSafeInteger(rank) || rank < 0 || rank >= size) {
+    refuse(`rank must be an integer from 0 to ${size - 1}`, rank);
+  }
+  let end = 0;
+  for (const { offset, length } of chunks.toSorted((a, b) => a.offset - b.offset)) {
+    if (![offset, length].every((value) => Number.isSafeInteger(value) && value >= 0)) {
+      refuse("offset and length of a chunk must be integers from 0", `${offset} and ${length}`);
+    }
+    if (length > 0 && offset < end) {
+      refuse(`a chunk must begin after the one before it, at ${end} or later`, offset);
+    }
+    end = Math.max(end, offset + length);
+  }
+  const isCut = (at: number) => !sums || sums.borders.includes(at);
+  for (const { offset, length } of chunks) {
+    if (isCut(offset) && isCut(offset + length)) continue;
+    refuse("a chunk that a device adds must be whole parameters", `${offset} and ${length}`);
+  }
+  if (!shared) return;
+  if (sums) refuse("memory must not be shared where a device adds", "both");
+  if (algorithm !== "direct") {
+    refuse("the algorithm must be direct where memory is shared", algorithm);
+  }
+  const rowBytes = shared.byteLength / size, elementBytes = ARRAYS[dtype].BYTES_PER_ELEMENT;
+  if (rowBytes % elementBytes !== 0 || rowBytes < end * elementBytes) {
+    refuse(
+      `shared memory must hold ${size} equal rows of at least ${end} ${dtype} values`,
+      `${shared.byteLength} bytes`,
+    );
+  }
+}

@@ -1,0 +1,342 @@
+/**
+ * Numbers that have left the floats: what a run says of them, and where it looks for them.
+ *
+ * @module
+ */
+
+import {
+  type Batch,
+  elementCount,
+  type ModelProgram,
+  type StageState,
+  type TensorPart,
+} from "../../kernels/mod.ts";
+import type { Schedule } from "../../schedules/mod.ts";
+
+/** Sums of squares of gradients, by full name of the parameter. */
+export type GradientSquares = ReadonlyMap<string, number>;
+
+/** The norm of all gradients: sums of squares added in f64 in the order of parameter names. */
+export function gradientNorm(squares: GradientSquares): number {
+  let sum = 0;
+  for (const name of [...squares.keys()].sort()) sum += squares.get(name)!;
+  return Math.sqrt(sum);
+}
+
+/** The norm of all gradients of a step: the mean of those of its updates. */
+export function meanNorm(updates: readonly GradientSquares[]): number {
+  return updates.reduce((sum, squares) => sum + gradientNorm(squares), 0) / updates.length;
+}
+
+/** Keeps the clip factor finite where the norm is zero, as in PyTorch. */
+const CLIP_EPSILON = 1e-6;
+
+/**
+ * What clipping multiplies all gradients by, as PyTorch's `clip_grad_norm_` does.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { clipFactor } from "@troupe/troupe/actors";
+ *
+ * const squares = new Map([["a.weight", 9], ["b.weight", 16]]);
+ * assert.equal(clipFactor(undefined, squares, 1), 1);
+ * assert.ok(Math.abs(clipFactor(1, squares, 1) - 1 / 5) < 1e-6);
+ * ```
+ */
+export function clipFactor(
+  clip: number | undefined,
+  squares: GradientSquares,
+  lossScale: number,
+): number {
+  if (clip === undefined) return 1;
+  return Math.min(1, clip / (gradientNorm(squares) / lossScale + CLIP_EPSILON));
+}
+
+/** What a decision depends on, beside votes and sums. */
+export interface DecisionOptions {
+  /** For each stage the number of its copies. */
+  readonly copies: readonly number[];
+  /** Workers, each of which tells of its sums once. */
+  readonly workers: number;
+  /** Stages whose all-reduce starts while other stages still run backward. */
+  readonly eagerStages: readonly number[];
+  /** The most that the norm of all gradients may be; more is scaled down. */
+  readonly clip?: number | undefined;
+}
+
+/** What all copies agree on. */
+type Verdict =
+  | { readonly isCommitted: true; readonly gradientScale: number }
+  | { readonly isCommitted: false };
+
+/** The decision on one step. */
+export interface CommitDecision {
+  /** A copy of a stage has all its gradients. */
+  vote(stage: number, isSafe: boolean): void;
+  /** A worker has the sums of all copies; sums of squares by parameter. */
+  addSquares(squares: GradientSquares): void;
+  /** Whether every copy has voted. */
+  hasAllVotes(): boolean;
+  /** The stages whose all-reduce is to start now; each is told once. */
+  startReducing(): number[];
+  /** The sums of squares that are there. */
+  readonly squares: GradientSquares;
+  /**
+   * What is decided when all votes are in; nothing while the norm is wanted and not known.
+   *
+   * @param isLossFinite whether all losses are finite.
+   */
+  verdict(isLossFinite: boolean, lossScale: number): Verdict | undefined;
+}
+
+/** Opens the decision on a step. */
+export function openCommitDecision(
+  { copies, workers, eagerStages, clip }: DecisionOptions,
+): CommitDecision {
+  /** Copies that have not voted, by stage. */
+  const votesMissing = [...copies], reducing = new Set<number>();
+  const squares = new Map<string, number>();
+  let isSafe = true, sumsMissing = workers;
+  const hasAllVotes = () => votesMissing.every((missing) => missing === 0);
+  return {
+    vote(stage, isSafeThere) {
+      votesMissing[stage]!--;
+      isSafe &&= isSafeThere;
+    },
+    addSquares(more) {
+      for (const [name, sum] of more) squares.set(name, sum);
+      sumsMissing--;
+    },
+    hasAllVotes,
+    startReducing() {
+      if (!isSafe) return [];
+      const isEnd = hasAllVotes();
+      const stages = [...votesMissing.keys()].filter((stage) =>
+        votesMissing[stage] === 0 && !reducing.has(stage) &&
+        (isEnd || eagerStages.includes(stage))
+      );
+      for (const stage of stages) reducing.add(stage);
+      return stages;
+    },
+    squares,
+    verdict(isLossFinite, lossScale) {
+      if (!isSafe || !isLossFinite) return { isCommitted: false };
+      if (clip !== undefined && sumsMissing > 0) return undefined;
+      return { isCommitted: true, gradientScale: clipFactor(clip, squares, lossScale) / lossScale };
+    },
+  };
+}
+
+/** A factor, or one that is found while training. */
+export type LossScale = number | "dynamic";
+
+/** Where a dynamic scale stands, as a checkpoint keeps it. */
+export interface LossScaleState {
+  /** The factor of the next step. */
+  readonly scale: number;
+  /** Steps taken in a row since it last changed. */
+  readonly goodSteps: number;
+  /** Steps in a row that were not taken. */
+  readonly skipped: number;
+}
+
+/** As in PyTorch's GradScaler: the scale doubles after so many good steps. */
+const GROWTH_INTERVAL = 2000;
+const FIRST_DYNAMIC_SCALE = 65_536;
+
+/** The lowest dynamic scale: below the smallest normal FP16 number, gradients near 1 vanish too. */
+export const SCALE_MIN = 2 ** -14;
+
+/** The highest scale: even the smallest gradient that FP16 knows, 2^-24, overflows under it. */
+export const SCALE_MAX = 2 ** 40;
+
+/** Steps in a row that may be skipped: gradients that overflow at any scale are no accident. */
+export const SKIPS_MAX = 20;
+
+/** Where a run begins. */
+export function firstLossScale(lossScale: LossScale): LossScaleState {
+  const scale = lossScale === "dynamic" ? FIRST_DYNAMIC_SCALE : lossScale;
+  return { scale, goodSteps: 0, skipped: 0 };
+}
+
+/**
+ * The state after a step: an overflow halves a dynamic scale, and a long row of steps without one
+ * doubles it.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ *
+ * const start = firstLossScale("dynamic");
+ * assert.equal(start.scale, 65536);
+ * assert.deepEqual(nextLossScale("dynamic", start, false), { scale: 32768, goodSteps: 0, skipped: 1 });
+ * assert.deepEqual(nextLossScale(128, firstLossScale(128), false), {
+ *   scale: 128,
+ *   goodSteps: 0,
+ *   skipped: 1,
+ * });
+ * ```
+ */
+export function nextLossScale(
+  lossScale: LossScale,
+  { scale, goodSteps, skipped }: LossScaleState,
+  isTaken: boolean,
+): LossScaleState {
+  const isDynamic = lossScale === "dynamic";
+  if (!isTaken) {
+    return { scale: isDynamic ? scale / 2 : scale, goodSteps: 0, skipped: skipped + 1 };
+  }
+  const grows = isDynamic && goodSteps + 1 === GROWTH_INTERVAL;
+  return {
+    scale: grows ? Math.min(2 * scale, SCALE_MAX) : scale,
+    goodSteps: grows ? 0 : goodSteps + 1,
+    skipped: 0,
+  };
+}
+
+/**
+ * The loss of a step or an evaluation: the samples' losses added in f64 in the order of the
+ * micro-batches, divided by the number of predictions of all of them.
+ */
+export function meanLoss(losses: readonly Float32Array[], predictions: number): number {
+  let sum = 0;
+  for (const samples of losses) for (const loss of samples) sum += loss;
+  return sum / predictions;
+}
+
+/** A run that cannot go on: a loss, a gradient or a weight that is not finite. */
+export class NonFiniteError extends Error {
+  /** `NonFiniteError`. */
+  override name = "NonFiniteError";
+}
+
+/** What helps a run whose numbers have left the floats. */
+const REMEDY = "lower the learning rate, or resume from the last checkpoint";
+
+/** The same, where the numbers have reached the weights before anybody could see them. */
+const REMEDY_WHEN_LOST = "the weights are lost: resume from the last checkpoint";
+
+/** A step that was not taken is an error, unless a loss scale may have been too high. */
+export function assertScaled(
+  { updates }: Schedule,
+  lossScale: LossScale | undefined,
+  { scale, skipped }: LossScaleState,
+  step: number,
+  loss: number,
+): void {
+  const isLowest = lossScale === "dynamic" && scale <= SCALE_MIN;
+  if (lossScale !== undefined && skipped + 1 < SKIPS_MAX && !isLowest) return;
+  const remedy = updates === "flush" ? REMEDY : REMEDY_WHEN_LOST;
+  const before = isLowest
+    ? ` with the lowest loss scale, ${scale}`
+    : skipped === 0
+    ? ""
+    : ` after ${skipped} skipped steps`;
+  throw new NonFiniteError(
+    `Cannot take step ${step}${before}: loss and gradients must be finite, received loss ${loss}; ${remedy}`,
+  );
+}
+
+/** NaN is always a mistake; infinities may be meant, as in a mask, and are looked for after it. */
+const NON_FINITE = [Number.isNaN, (value: number) => Math.abs(value) === Infinity];
+
+/**
+ * Makes sure that it is not the data that keeps something from being done: no number of a field that
+ * the model reads may be NaN or infinite.
+ *
+ * @param what what cannot be done, and what must be finite for it.
+ * @param how whether a loss scale may be the cause of infinities, and whether the weights are lost.
+ * @throws {NonFiniteError} naming the field, the micro-batch and the row, each counted from 0.
+ */
+export function assertFiniteData(
+  { programs }: Pick<ModelProgram, "programs">,
+  microBatches: readonly Batch[],
+  what: string,
+  loss: number,
+  how: { readonly isScaled?: boolean; readonly isLost?: boolean } = {},
+): void {
+  for (const isWrong of NON_FINITE.slice(0, how.isScaled ? 1 : 2)) {
+    for (const { name, shape, dtype } of programs.flatMap(({ fields }) => fields)) {
+      for (const [i, batch] of dtype.startsWith("f") ? microBatches.entries() : []) {
+        const values = batch[name] as Float32Array, at = values.findIndex(isWrong);
+        if (at < 0) continue;
+        const row = Math.floor(at / elementCount(shape.slice(1)));
+        const where = `row ${row} of the field "${name}" of micro-batch ${i}`;
+        const lost = how.isLost ? `; ${REMEDY_WHEN_LOST}` : "";
+        const remedy = `correct or leave out such rows${
+          isWrong(NaN) ? "" : `, or ${REMEDY}`
+        }${lost}`;
+        const found = `the data has ${values[at]} in ${where}: ${remedy}`;
+        throw new NonFiniteError(`Cannot ${what} must be finite, received loss ${loss}; ${found}`);
+      }
+    }
+  }
+}
+
+/** A run of which no step was taken: it has trained nothing, and would leave that as its result. */
+export function allSkipped(
+  steps: number,
+  lossScale: LossScale | undefined,
+  { scale }: LossScaleState,
+): NonFiniteError {
+  const remedy = lossScale === "dynamic"
+    ? `let it run for more steps, or begin with a loss scale below ${scale}`
+    : "use a lower loss scale, or a dynamic one";
+  return new NonFiniteError(
+    `Cannot end after ${steps} steps: some must have been taken, received an overflow in each under the loss scale ${lossScale}; ${remedy}`,
+  );
+}
+
+/** Whether all losses, and the sums of squares of all updates, are finite. */
+export function areFinite(
+  losses: readonly Float32Array[],
+  updates: readonly GradientSquares[],
+): boolean {
+  return losses.every((samples) => samples.every(Number.isFinite)) &&
+    updates.every((squares) => squares.values().every(Number.isFinite));
+}
+
+/**
+ * Makes sure that parts of weights and moments may be kept.
+ *
+ * @param values the parts, one after the other.
+ * @throws {NonFiniteError} naming the first number that is not finite.
+ */
+export function assertFinite(
+  parts: readonly TensorPart[],
+  values: Float32Array,
+  step: number,
+): void {
+  const wrong = indexOfNonFinite(values);
+  if (wrong === values.length) return;
+  let at = 0;
+  const part = parts.find(({ from, to }) => (at += to - from) > wrong);
+  throw new NonFiniteError(
+    `Cannot keep step ${step}: weights and moments must be finite, received ${
+      values[wrong]
+    } in "${part?.name}"; ${REMEDY}`,
+  );
+}
+
+/**
+ * Refuses weights and moments that no run could have kept, all in one go.
+ *
+ * @throws {RangeError} naming the first number that is not finite.
+ */
+export function checkFinite({ weights, moments }: StageState, what: string): void {
+  for (const [name, values] of [...weights, ...moments]) {
+    const wrong = indexOfNonFinite(values);
+    if (wrong === values.length) continue;
+    throw new RangeError(
+      `${what}: weights and moments must be finite, received ${values[wrong]} in "${name}"`,
+    );
+  }
+}
+
+/** Where the first number stands that is not finite; the length where all are. */
+function indexOfNonFinite(values: Float32Array): number {
+  let i = 0;
+  while (i < values.length && Number.isFinite(values[i])) i++;
+  return i;
+}

@@ -1,0 +1,130 @@
+/**
+ * What the supervisor is asked while the pipe is empty: to start, to evaluate, to save.
+ *
+ * @module
+ */
+
+import type { ActorRef, Context, Handlers, Message } from "../runtime/mod.ts";
+import type { SupervisorMessage, WorkerLost, WorkerReport } from "./protocol.ts";
+import { joinStates, moved } from "./stage_copies.ts";
+import { gather, type Supervisor, tellAll, underWay } from "./supervisor_state.ts";
+
+/** A worker that says nothing for so long, in the control lane, is not coming back. */
+const REPORT_TIMEOUT_MS = 1000;
+
+/**
+ * Asks every worker what it waits for.
+ *
+ * @param when what stalled: `step 4`.
+ * @param stallMs how long nothing has moved.
+ */
+async function reportStall<M extends Message>(
+  ctx: Context<M>,
+  workers: readonly ActorRef<{ readonly type: "Report" }>[],
+  when: string,
+  stallMs: number,
+): Promise<WorkerLost> {
+  const timeoutMs = Math.min(REPORT_TIMEOUT_MS, stallMs);
+  const options = { lane: "control", timeoutMs } as const;
+  const reports = await Promise.all(
+    workers.map((worker) =>
+      ctx.ask<{ readonly type: "Report" }, WorkerReport>(worker, { type: "Report" }, options)
+        .catch(() => undefined)
+    ),
+  );
+  const lines = reports.map((report, w) =>
+    !report
+      ? `${workers[w]!.id} does not answer`
+      : `${workers[w]!.id} waits for ${report.waitsFor}, with [${report.ready}] ready`
+  );
+  const wedged = reports.findIndex((report) => !report), isWedged = wedged >= 0;
+  const message = `${when} stalled for ${stallMs} ms: ${lines.join("; ")}`;
+  return { worker: workers[Math.max(0, wedged)]!.id, kind: "exit", message, isWedged };
+}
+
+/** What tells that a worker is gone. */
+export function lossHandlers(
+  supervisor: Supervisor,
+): Partial<Handlers<SupervisorMessage>> {
+  const { ctx, workers, replies } = supervisor;
+  return {
+    async Stalled({ forMs }) {
+      const lost = await reportStall(ctx, workers, underWay(supervisor), forMs);
+      supervisor.state = "lost";
+      replies.giveUp(lost);
+    },
+    WorkerDown({ down }) {
+      const { steps } = supervisor;
+      supervisor.state = "lost";
+      replies.lose(down, steps.length > 0 ? underWay(supervisor) : undefined);
+    },
+  };
+}
+
+/** What is asked while the pipe is empty. */
+export function pauseHandlers(
+  supervisor: Supervisor,
+): Partial<Handlers<SupervisorMessage>> {
+  const { ctx, init, workers, replies, evaluations } = supervisor;
+  const goIdle = () => void (supervisor.state = "idle");
+  return {
+    Start() {
+      const reply = replies.owe();
+      supervisor.takeReady = gather([...workers.keys()], () => {
+        goIdle();
+        reply(undefined);
+      });
+      tellAll(supervisor, { type: "Connect", supervisor: ctx.self, workers });
+    },
+    Ready: ({ worker }) => supervisor.takeReady(worker, undefined),
+    Evaluate({ microBatches }) {
+      const reply = replies.owe();
+      supervisor.state = "evaluating";
+      supervisor.pause = "an evaluation";
+      evaluations.begin(microBatches, (losses) => {
+        goIdle();
+        reply(losses);
+      });
+    },
+    Save() {
+      const reply = replies.owe();
+      supervisor.state = "saving";
+      supervisor.pause = "a save";
+      // Copies of a stage are equal: the first of each has it all.
+      const { copies } = init.workers[0]!;
+      const first = [...new Set(copies.map(([copy]) => copy!.worker))].sort((a, b) => a - b);
+      supervisor.takeState = gather(first, (parts) => {
+        const state = joinStates(parts);
+        goIdle();
+        reply(state, moved(state));
+      });
+      for (const worker of first) ctx.send(workers[worker]!, { type: "Save" }, { lane: "control" });
+    },
+    Saved: ({ worker, state }) => supervisor.takeState(worker, state),
+    Fetch(message) {
+      const reply = replies.owe();
+      supervisor.state = "saving";
+      supervisor.pause = "a save";
+      supervisor.takeFetched = (values) => {
+        goIdle();
+        reply(values, { transfer: [values.buffer] });
+      };
+      const [first] = init.workers[0]!.copies[message.stage]!;
+      ctx.send(workers[first!.worker]!, message, { lane: "control" });
+    },
+    Fetched: ({ values }) => supervisor.takeFetched(values),
+    Write({ orders, step }) {
+      const reply = replies.owe();
+      supervisor.state = "saving";
+      supervisor.pause = "a checkpoint";
+      supervisor.takeWritten = gather(orders.map(({ worker }) => worker), (outcomes) => {
+        goIdle();
+        reply(outcomes);
+      });
+      for (const { worker, order } of orders) {
+        ctx.send(workers[worker]!, { type: "Write", order, step }, { lane: "control" });
+      }
+    },
+    Written: ({ worker, outcome }) => supervisor.takeWritten(worker, outcome),
+  };
+}

@@ -1,0 +1,136 @@
+/**
+ * What gets micro-batches through: a step begins, losses and credits come back.
+ *
+ * @module
+ */
+
+import { areFinite } from "../gradients/commit.ts";
+import type { Handlers } from "../runtime/mod.ts";
+import type { SupervisorMessage } from "./protocol.ts";
+import {
+  allLosses,
+  credit,
+  emptyFlow,
+  endFor,
+  inject,
+  openStepRecord,
+  outcomeOf,
+  stepOfRound,
+  type StepRecord,
+  type Supervisor,
+  tellAll,
+} from "./supervisor_state.ts";
+
+/** How steps end with a flush. */
+export function commitHandlers(
+  supervisor: Supervisor,
+): Partial<Handlers<SupervisorMessage>> {
+  const { init } = supervisor, running = () => supervisor.steps[0]!;
+  const reduce = ({ decision }: StepRecord) => {
+    const stages = decision!.startReducing();
+    if (stages.length > 0) tellAll(supervisor, { type: "Reduce", stages });
+  };
+  /** Commits or aborts when all that this depends on is known. */
+  const decide = (step: StepRecord) => {
+    const { request: { lossScale, update, learningRate }, decision } = step;
+    const verdict = decision!.verdict(areFinite(allLosses(step), []), lossScale);
+    supervisor.state = verdict ? "ending" : "deciding";
+    if (verdict?.isCommitted === false) return tellAll(supervisor, { type: "Abort" });
+    reduce(step);
+    if (!verdict) return;
+    step.isCommitted = true;
+    const { gradientScale } = verdict;
+    tellAll(supervisor, { type: "Commit", update, learningRate, gradientScale });
+  };
+  return {
+    GradientsReady({ stage, isSafe }) {
+      const step = running();
+      step.decision!.vote(stage, isSafe);
+      if (step.decision!.hasAllVotes()) decide(step);
+      else reduce(step);
+    },
+    Reduced({ squares }) {
+      const step = running();
+      step.decision!.addSquares(squares);
+      if (supervisor.state === "deciding") decide(step);
+    },
+    StepDone(message) {
+      const step = stepOfRound(supervisor, message.round);
+      if (!endFor(step, supervisor.held, message)) return;
+      supervisor.steps = [];
+      supervisor.flow = emptyFlow(init);
+      supervisor.state = "idle";
+      step.reply(outcomeOf(step, supervisor.held));
+    },
+  };
+}
+
+/** How steps end without flushes, one after the other, and how the pipe runs empty. */
+export function drainHandlers(
+  supervisor: Supervisor,
+): Partial<Handlers<SupervisorMessage>> {
+  const { init, workers, replies } = supervisor;
+  let isTold = false;
+  /** Once the last step has begun, all are told that no more come. */
+  const drainWhenBegun = () => {
+    const { state, steps } = supervisor;
+    if (isTold || state !== "draining" || steps.some(({ hasBegun }) => !hasBegun)) return;
+    isTold = true;
+    tellAll(supervisor, { type: "Drain" });
+  };
+  return {
+    Credit({ replica }) {
+      credit(supervisor, replica);
+      drainWhenBegun();
+    },
+    StepDone(message) {
+      const step = stepOfRound(supervisor, message.round);
+      if (!endFor(step, supervisor.held, message)) return;
+      supervisor.steps = supervisor.steps.filter((one) => one !== step);
+      step.reply(outcomeOf(step, supervisor.held));
+    },
+    Drain() {
+      const reply = replies.owe();
+      if (supervisor.state === "idle") return reply(undefined);
+      let missing = workers.length;
+      supervisor.drained = () => {
+        if (--missing > 0) return;
+        supervisor.flow = emptyFlow(init);
+        supervisor.state = "idle";
+        reply(undefined);
+      };
+      isTold = false;
+      supervisor.state = "draining";
+      supervisor.pause = "a drain";
+      drainWhenBegun();
+    },
+    Drained: () => supervisor.drained(),
+  };
+}
+
+/** The losses of a micro-batch, slice by slice, with those of one more. */
+const addSlice = (before: Float32Array, losses: Float32Array): Float32Array =>
+  Float32Array.of(...before, ...losses);
+
+/** What gets micro-batches through. */
+export function flowHandlers(
+  supervisor: Supervisor,
+): Partial<Handlers<SupervisorMessage>> {
+  const { init, replies, evaluations } = supervisor;
+  return {
+    RunStep({ request, plan }) {
+      const { flow: { known } } = supervisor, first = [...known], reply = replies.owe();
+      const asked = { round: ++supervisor.round, request, plan, reply, first };
+      supervisor.steps.push(openStepRecord(init, asked));
+      supervisor.state = "stepping";
+      for (const [replica, { pipeOf }] of plan.shares.entries()) known[replica]! += pipeOf.length;
+      for (const replica of plan.shares.keys()) inject(supervisor, replica);
+    },
+    Loss({ round, microBatch, slice = 0, losses }) {
+      if (supervisor.state === "evaluating") return evaluations.add(microBatch, losses);
+      const { losses: known } = stepOfRound(supervisor, round);
+      known[microBatch] = slice === 0 ? losses : addSlice(known[microBatch]!, losses);
+    },
+    Credit: ({ replica }) => credit(supervisor, replica),
+  };
+}

@@ -1,0 +1,194 @@
+/**
+ * The supervisor: an actor that injects micro-batches, enforces `pipeline_limit`, triggers the
+ * all-reduce and closes the step. Without flushes it keeps the pipe full over the ends of steps, and
+ * lets it run empty when asked to.
+ *
+ * @module
+ */
+
+import type { ActorFactory, ActorRef, ActorSpec, Context, Handlers } from "../runtime/mod.ts";
+import { lossHandlers, pauseHandlers } from "./control.ts";
+import {
+  guarded,
+  type StateTable,
+  type SupervisorMessage,
+  type WorkerMessage,
+} from "./protocol.ts";
+import { UPDATE_POLICIES } from "./step.ts";
+import { commitHandlers, drainHandlers, flowHandlers } from "./step_end.ts";
+import {
+  emptyFlow,
+  entryOf,
+  mailboxBound,
+  openEvaluations,
+  openOwedReplies,
+  type Supervisor,
+  type SupervisorInit,
+  type SupervisorState,
+} from "./supervisor_state.ts";
+import { WORKER } from "./worker.ts";
+import { slicingOf, withoutStates, type WorkerInit } from "./worker_state.ts";
+
+/** Messages that have a meaning in every state. */
+const ALWAYS = ["Stalled", "WorkerDown"] as const;
+
+/** What the owner of the supervisor asks, each of which has an answer. */
+const QUESTIONS: readonly SupervisorMessage["type"][] = [
+  "Start",
+  "RunStep",
+  "Drain",
+  "Evaluate",
+  "Save",
+  "Fetch",
+  "Write",
+];
+
+/** What comes of micro-batches. */
+const FLOW = ["Loss", "Credit"] as const;
+
+/** The states of a supervisor whose steps end with a flush. */
+export const FLUSHED_SUPERVISOR: StateTable<SupervisorState, SupervisorMessage> = {
+  starting: [...ALWAYS, "Start", "Ready"],
+  idle: [...ALWAYS, "RunStep", "Evaluate", "Save", "Fetch", "Write"],
+  stepping: [...ALWAYS, ...FLOW, "GradientsReady", "Reduced"],
+  deciding: [...ALWAYS, "Reduced"],
+  ending: [...ALWAYS, "Reduced", "StepDone"],
+  draining: [],
+  evaluating: [...ALWAYS, "Loss"],
+  saving: [...ALWAYS, "Saved", "Fetched", "Written"],
+  lost: [],
+};
+
+/** The states of a supervisor whose workers step their weights by themselves. */
+export const UNFLUSHED_SUPERVISOR: StateTable<SupervisorState, SupervisorMessage> = {
+  starting: [...ALWAYS, "Start", "Ready"],
+  idle: [...ALWAYS, "RunStep", "Drain", "Evaluate", "Save", "Fetch", "Write"],
+  stepping: [...ALWAYS, ...FLOW, "RunStep", "StepDone", "Drain"],
+  deciding: [],
+  ending: [],
+  draining: [...ALWAYS, ...FLOW, "StepDone", "Drained"],
+  evaluating: [...ALWAYS, "Loss"],
+  saving: [...ALWAYS, "Saved", "Fetched", "Written"],
+  lost: [],
+};
+
+/** All messages that the supervisor knows. */
+export const SUPERVISOR_MESSAGES: readonly SupervisorMessage["type"][] = [
+  ...new Set([...Object.values(FLUSHED_SUPERVISOR), ...Object.values(UNFLUSHED_SUPERVISOR)].flat()),
+];
+
+/** The handlers of a supervisor: each refuses its message in a state in which that has no meaning. */
+function supervisorHandlers(supervisor: Supervisor): Handlers<SupervisorMessage> {
+  const { isFlushed } = UPDATE_POLICIES[supervisor.init.updates];
+  const handlers = guarded<SupervisorMessage, SupervisorState>(
+    "supervisor",
+    isFlushed ? FLUSHED_SUPERVISOR : UNFLUSHED_SUPERVISOR,
+    () => supervisor.state,
+    SUPERVISOR_MESSAGES,
+    {
+      ...pauseHandlers(supervisor),
+      ...flowHandlers(supervisor),
+      ...(isFlushed ? commitHandlers : drainHandlers)(supervisor),
+      ...lossHandlers(supervisor),
+    },
+  );
+  return unlessLost(supervisor, handlers);
+}
+
+/** Once a worker is gone, questions are answered with that, and all else is dropped. */
+function unlessLost(
+  supervisor: Supervisor,
+  handlers: Handlers<SupervisorMessage>,
+): Handlers<SupervisorMessage> {
+  const entries = SUPERVISOR_MESSAGES.map((type) => {
+    const handle = handlers[type] as (message: SupervisorMessage) => void | Promise<void>;
+    return [type, (message: SupervisorMessage) => {
+      if (supervisor.state !== "lost") return handle(message);
+      if (QUESTIONS.includes(type)) supervisor.replies.owe();
+    }];
+  });
+  return Object.fromEntries(entries) as Handlers<SupervisorMessage>;
+}
+
+/** How the supervisor is made. */
+export const SUPERVISOR: ActorSpec<SupervisorInit, SupervisorMessage> = {
+  module: import.meta.url,
+  export: "pipelineSupervisor",
+};
+
+/** What the supervisor lets tests and journals see of its state. */
+export interface SupervisorView {
+  /** What it is at. */
+  readonly state: SupervisorState;
+  /** Steps asked for. */
+  readonly round: number;
+  readonly isInStep: boolean;
+  /** Micro-batches that have entered since the pipe was empty, by data-parallel replica. */
+  readonly injected: readonly number[];
+  readonly isCommitted: boolean;
+}
+
+/** Makes the supervisor and its workers. Handled messages: {@linkcode SupervisorMessage}. */
+export const pipelineSupervisor: ActorFactory<SupervisorInit, SupervisorMessage> = (
+  ctx,
+  init,
+): Handlers<SupervisorMessage> => {
+  const workers = spawnWorkers(ctx, init);
+  // Of first weights nobody keeps a copy.
+  const kept = { ...init, workers: init.workers.map(withoutStates) };
+  const supervisor = openSupervisor(ctx, workers, kept);
+  ctx.expose((): SupervisorView => ({
+    state: supervisor.state,
+    round: supervisor.round,
+    isInStep: supervisor.steps.length > 0,
+    injected: supervisor.flow.injected,
+    isCommitted: supervisor.steps[0]?.isCommitted ?? false,
+  }));
+  return supervisorHandlers(supervisor);
+};
+
+function spawnWorkers(
+  ctx: Context<SupervisorMessage>,
+  init: SupervisorInit,
+): ActorRef<WorkerMessage>[] {
+  const made = init.worker ?? WORKER;
+  return init.workers.map((worker) =>
+    ctx.spawn<WorkerInit, WorkerMessage>(made, worker, {
+      id: `worker-${worker.worker}`,
+      isolate: init.isolate,
+      ...init.heapLimitMb && { memoryLimitMb: init.heapLimitMb },
+      capacity: mailboxBound({ ...worker, slicing: slicingOf(worker) }, init),
+    })
+  );
+}
+
+function openSupervisor(
+  ctx: Context<SupervisorMessage>,
+  workers: readonly ActorRef<WorkerMessage>[],
+  init: SupervisorInit,
+): Supervisor {
+  for (const worker of workers) ctx.watch(worker, (down) => ({ type: "WorkerDown", down }));
+  const zeros = () => workers.map(() => 0);
+  const supervisor: Supervisor = {
+    ctx,
+    init,
+    workers,
+    replies: openOwedReplies(ctx),
+    evaluations: openEvaluations(init.injectionLimit, (microBatch, fields) => {
+      const message = { type: "Inject", microBatch, fields, isEvaluation: true } as const;
+      ctx.send(entryOf(supervisor, 0, 0), message);
+    }),
+    held: { peakActivations: zeros(), weights: zeros(), memory: [] },
+    state: "starting",
+    pause: "the start",
+    round: 0,
+    steps: [],
+    flow: emptyFlow(init),
+    takeReady: () => {},
+    takeState: () => {},
+    takeFetched: () => {},
+    takeWritten: () => {},
+    drained: () => {},
+  };
+  return supervisor;
+}

@@ -1,0 +1,227 @@
+/**
+ * The worker: an actor that owns one device and one or more stages.
+ *
+ * Its mailbox is the receive-dispatch loop of AxoNN (section III-C, Algorithm 2). What arrives makes
+ * an action ready; a Dispatch that the worker sends to itself lets the policy pick one of them.
+ *
+ * [Note: one action for each Dispatch] The Dispatch stands in the mailbox behind everything that
+ * had arrived when it was sent, so the policy sees all of it and may prefer a late backward to an
+ * early forward. It also ends the step of the actor after each kernel: control messages and the
+ * virtual clock get their turn between any two actions.
+ *
+ * [Note: FIFO and float order] Floating-point sums depend on their order. Gradients are summed as
+ * the B of a stage run, so those must run in ascending micro-batches, whatever the timing. Lists
+ * say so; message-driven runs get it from FIFO edges and from its policy, which lets no action
+ * overtake another of the same stage and kind.
+ *
+ * @module
+ */
+
+import { openDevice, type StageState } from "../../kernels/mod.ts";
+import { formatAction } from "../../schedules/mod.ts";
+import { type ShardOrder, writeShard } from "../checkpoints/read.ts";
+import { type HeldState, parameterOf } from "../checkpoints/tensors.ts";
+import { assertFinite, NonFiniteError } from "../gradients/commit.ts";
+import type { ActorFactory, ActorSpec, Context, Handlers } from "../runtime/mod.ts";
+import { openArrivals } from "./arrivals.ts";
+import { inputHandlers, type WeightUpdater } from "./compute.ts";
+import { openEmulatedLink } from "./links.ts";
+import {
+  guarded,
+  type PeerMessage,
+  type StateTable,
+  type WorkerMessage,
+  type WorkerReport,
+  type WriteOutcome,
+} from "./protocol.ts";
+import { joinStates, moved, openCopies, type OpenCopy } from "./stage_copies.ts";
+import { UPDATE_POLICIES } from "./step.ts";
+import { openCommittedUpdates, openLocalUpdates } from "./updates.ts";
+import {
+  measure,
+  openActivity,
+  tell,
+  withoutStates,
+  type Worker,
+  type WorkerInit,
+  type WorkerState,
+} from "./worker_state.ts";
+
+/** What is no part of a step. */
+function pauseHandlers(worker: Worker): Partial<Handlers<WorkerMessage>> {
+  const { ctx, init, copies, arrivals } = worker;
+  return {
+    Connect(peers) {
+      worker.peers = peers;
+      worker.state = "idle";
+      tell(worker, { type: "Ready", worker: init.worker });
+    },
+    Report() {
+      const next = worker.policy?.waitsFor;
+      const waitsFor = worker.steps.length === 0
+        ? "the next step"
+        : next
+        ? formatAction(next)
+        : "messages";
+      const ready = arrivals.ready.map(formatAction);
+      ctx.reply({ waitsFor, ready } satisfies WorkerReport);
+    },
+    async Save() {
+      const parts: StageState[] = [];
+      for (const { kernels } of copies.all) parts.push(await ctx.busy(() => kernels.save()));
+      const state = joinStates(parts);
+      tell(worker, { type: "Saved", worker: init.worker, state }, moved(state));
+    },
+    async Fetch({ stage, parts }) {
+      const values = await ctx.busy(() => firstCopy(worker, stage).kernels.read(parts));
+      tell(worker, { type: "Fetched", values }, { transfer: [values.buffer] });
+    },
+    async Write({ order, step }) {
+      const outcome = await ctx.busy(() => write(worker, order, step));
+      tell(worker, { type: "Written", worker: init.worker, outcome });
+    },
+  };
+}
+
+/** Copies of a stage are equal: the first stands for all. */
+function firstCopy({ copies }: Worker, stage: number): OpenCopy {
+  const copy = copies.all.find((one) => one.stage === stage && one.rank === 0);
+  if (copy) return copy;
+  throw new RangeError(`Cannot read stage ${stage}: its first copy must be held here`);
+}
+
+/** Writes what first copies hold. */
+async function write(
+  worker: Worker,
+  { stages, ...order }: ShardOrder,
+  step: number,
+): Promise<WriteOutcome> {
+  const stageOf = (name: string) => (stages.get(name) ?? stages.get(parameterOf(name)))!;
+  const held: HeldState = {
+    shapes: order.shapes,
+    holderOf: stageOf,
+    async read(parts) {
+      const values = await firstCopy(worker, stageOf(parts[0]!.name)).kernels.read(parts);
+      assertFinite(parts, values, step);
+      return values;
+    },
+  };
+  try {
+    return { shard: await writeShard(order, held) };
+  } catch (error) {
+    const { message } = error as Error;
+    return { problem: message, isNonFinite: error instanceof NonFiniteError };
+  }
+}
+
+/** Messages that have a meaning in every state. */
+const ALWAYS = ["Report", "OnLink", "LinkDue"] as const;
+
+/** What may come from workers that have begun a step earlier, or be to evaluate. */
+const INPUTS = ["Inject", "Activation"] as const;
+
+/** Parts of all-reduces: those of a step that was aborted come late, and are dropped. */
+const PARTS = ["ReducePart", "TieGradient"] as const;
+
+/** The states of a worker whose steps end with a flush. */
+export const FLUSHED_WORKER: StateTable<WorkerState, WorkerMessage> = {
+  connecting: [...ALWAYS, "Connect"],
+  idle: [...ALWAYS, ...INPUTS, ...PARTS, "Begin", "Save", "Fetch", "Write"],
+  computing: [...ALWAYS, ...INPUTS, ...PARTS, "Gradient", "Dispatch", "Reduce"],
+  reducing: [...ALWAYS, ...PARTS, "Reduce", "Commit", "Abort"],
+  committing: [...ALWAYS, ...PARTS, "StepBucket"],
+};
+
+/** The states of a worker that steps its weights by itself. */
+export const UNFLUSHED_WORKER: StateTable<WorkerState, WorkerMessage> = {
+  connecting: [...ALWAYS, "Connect"],
+  idle: [...ALWAYS, ...INPUTS, "Begin", "Save", "Fetch", "Write"],
+  computing: [...ALWAYS, ...INPUTS, "Gradient", "Dispatch", "Begin", "Drain"],
+  reducing: [],
+  committing: [...ALWAYS, ...INPUTS, "Gradient", "StepBucket", "Begin", "Drain"],
+};
+
+/** All messages that a worker knows. */
+export const WORKER_MESSAGES: readonly WorkerMessage["type"][] = [
+  ...new Set([...Object.values(FLUSHED_WORKER), ...Object.values(UNFLUSHED_WORKER)].flat()),
+];
+
+/** The handlers of a worker: each refuses its message in a state in which that has no meaning. */
+function workerHandlers(worker: Worker, updater: WeightUpdater): Handlers<WorkerMessage> {
+  const { link, init } = worker, { isFlushed } = UPDATE_POLICIES[init.updates];
+  const handlers: Handlers<WorkerMessage> = guarded(
+    "worker",
+    isFlushed ? FLUSHED_WORKER : UNFLUSHED_WORKER,
+    () => worker.state,
+    WORKER_MESSAGES,
+    {
+      ...inputHandlers(worker, updater),
+      ...updater.handlers,
+      ...pauseHandlers(worker),
+      OnLink: ({ message, arrivesAt }) => void link.receive(message, arrivesAt),
+      async LinkDue() {
+        for (const message of link.arrived()) {
+          await (handlers[message.type] as (message: PeerMessage) => void | Promise<void>)(message);
+        }
+      },
+    },
+  );
+  return handlers;
+}
+
+/** How a worker is made in any isolate. */
+export const WORKER: ActorSpec<WorkerInit, WorkerMessage> = {
+  module: import.meta.url,
+  export: "pipelineWorker",
+};
+
+/** What a worker lets tests and journals see of its state. */
+export interface WorkerView {
+  /** What it is at. */
+  readonly state: WorkerState;
+  /** (stage, micro-batch) activations held. */
+  readonly stash: number;
+  /** Actions whose inputs have arrived. */
+  readonly ready: number;
+  readonly copies: readonly OpenCopy[];
+}
+
+/** Makes a worker. Handled messages: {@linkcode WorkerMessage}. */
+export const pipelineWorker: ActorFactory<WorkerInit, WorkerMessage> = async (ctx, init) => {
+  const worker = await openWorker(ctx, init), { isFlushed } = UPDATE_POLICIES[init.updates];
+  const updater = (isFlushed ? openCommittedUpdates : openLocalUpdates)(worker);
+  ctx.expose((): WorkerView => ({
+    state: worker.state,
+    stash: worker.copies.live,
+    ready: worker.arrivals.ready.length,
+    copies: worker.copies.all,
+  }));
+  return workerHandlers(worker, updater);
+};
+
+async function openWorker(ctx: Context<WorkerMessage>, whole: WorkerInit): Promise<Worker> {
+  const init = withoutStates(whole);
+  // In an isolate of its own the worker has nothing to do while a kernel computes.
+  const isBlocking = ctx.self.isolate !== 0;
+  const device = init.isRehearsed
+    ? undefined
+    : await openDevice(init.device.name, { ...init.device, isBlocking });
+  ctx.defer(() => device?.close());
+  const worker: Worker = {
+    ctx,
+    init,
+    copies: await openCopies(device, whole.held, init.stage, init.halves),
+    arrivals: openArrivals(),
+    link: openEmulatedLink<PeerMessage>(ctx, init.link),
+    activity: openActivity(ctx, init),
+    state: "connecting",
+    peers: undefined,
+    steps: [],
+    policy: undefined,
+    recomputations: new Set(),
+    isDispatching: false,
+    peak: { activations: 0, weights: 0 },
+  };
+  measure(worker);
+  return worker;
+}

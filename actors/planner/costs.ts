@@ -1,0 +1,333 @@
+/**
+ * What each stage of a compiled run costs, by a profile.
+ *
+ * @module
+ */
+
+import {
+  formatLayout,
+  skipEdges,
+  type StageOptions,
+  type StageProgram,
+} from "../../kernels/mod.ts";
+import { segmentsOf } from "../../kernels/stage/activations.ts";
+import {
+  type LayerSkip,
+  type LayerTimes,
+  partitionForSchedule,
+  parts,
+  type Schedule,
+  type SchedulePartition,
+  type StageModel,
+} from "../../schedules/mod.ts";
+import { type LinkedModel, runsOf } from "../pipeline/layout.ts";
+import { optionsOf } from "../pipeline/stage_copies.ts";
+
+import {
+  factsKey,
+  type LayerCost,
+  type LayerFacts,
+  linearMs,
+  type LinkCost,
+  type LoadCost,
+  type Profile,
+  slicedFacts,
+} from "./profile.ts";
+import type { CompiledRun } from "../run/memory.ts";
+
+/** The values that go beyond the next layer, and what their messages take. */
+function layerSkips(compiled: LinkedModel, link: LinkCost | undefined): LayerSkip[] {
+  const { model } = compiled, runs = runsOf(compiled), slices = model.slicing?.slices ?? 1;
+  return skipEdges(model, model.layers.map((_, layer) => layer)).map((edge) => ({
+    from: edge.from,
+    to: edge.to,
+    hasGradient: edge.hasGradient,
+    send: link ? slices * link.latencyMs + runs * edge.bytes / (link.bytesPerMs ?? Infinity) : 0,
+  }));
+}
+
+/** Milliseconds of a layer for one micro-batch. */
+export interface FoundCost {
+  readonly forwardMs: number;
+  readonly backwardMs: number;
+  readonly inputMs: number;
+  readonly weightMs: number;
+  readonly recomputeMs: number;
+}
+
+/** A record of numbers, each of them changed. */
+export const mapNumbers = <T extends object>(
+  all: T,
+  change: (value: number, name: keyof T) => number,
+): T =>
+  Object.fromEntries(
+    Object.entries(all).map(([name, value]) => [name, change(value, name as keyof T)]),
+  ) as T;
+
+/** Prepares the costs of a device. */
+export function openCosts(profile: Profile, device: string) {
+  const { optimizer, closing: { vote, norm, end }, loads = [] } = profile;
+  const all = loads.length > 0 ? loads : [{ atOnce: 1, optimizer, vote, norm, end }];
+  const sorted = all.toSorted((a, b) => a.atOnce - b.atOnce);
+  return {
+    ...openLayerCosts(profile.layers, device),
+    /** Returns the costs of the end of a step while `atOnce` workers do it. */
+    once: (atOnce: number): LoadCost =>
+      sorted.find((one) => one.atOnce >= atOnce) ?? sorted.at(-1)!,
+  };
+}
+
+/** Prepares the costs of layers alone. */
+export function openLayerCosts(layers: readonly LayerCost[], device: string) {
+  const known = new Map<string, FoundCost[]>(), scaled = new Set<string>();
+  const ofDevice = layers.filter((one) => one.device === device);
+  const loads = [...new Set(ofDevice.map(({ atOnce }) => atOnce))].sort((a, b) => a - b);
+  const find = (facts: LayerFacts): FoundCost[] => {
+    const key = `${facts.precision} ${factsKey(facts)}`, found = known.get(key);
+    if (found) return found;
+    const candidates = ofDevice.filter(({ kind, precision }) =>
+      kind === facts.kind && precision === facts.precision
+    );
+    if (candidates.length === 0) throw unknown(layers, facts, device);
+    const costs = loads.map((atOnce) => {
+      const measured = candidates.filter((one) => one.atOnce === atOnce);
+      return scaledTo(facts, nearest(facts, measured.length > 0 ? measured : candidates), scaled);
+    });
+    known.set(key, costs);
+    return costs;
+  };
+  return {
+    /** Descriptions of scaled costs, for the notes of a prediction. */
+    scaled: scaled as ReadonlySet<string>,
+    /** Whether costs depend on the number of workers that compute at the same time. */
+    hasLoads: loads.length > 1,
+    /**
+     * Returns the cost of a layer. Between two measured loads costs are interpolated; beyond them
+     * the last load counts.
+     *
+     * @throws {RangeError} when the profile has none of its kind.
+     */
+    layer: (facts: LayerFacts, atOnce: number): FoundCost => between(loads, find(facts), atOnce),
+  };
+}
+
+/** A cost with halves of the backward where they were not measured apart. */
+export function foundOf(cost: LayerCost): FoundCost {
+  const { forwardMs, backwardMs, recomputeMs = forwardMs } = cost;
+  const { weightMs = backwardMs / 2, inputMs = backwardMs - weightMs } = cost;
+  return { forwardMs, backwardMs, inputMs, weightMs, recomputeMs };
+}
+
+/** How far the work of two layers is apart: 0 where it is the same. */
+function distance(a: LayerFacts, b: LayerFacts): number {
+  const apart = (x: number, y: number) => Math.abs(Math.log(Math.max(x, 1) / Math.max(y, 1)));
+  return apart(a.forwardFlops, b.forwardFlops) + apart(a.backwardFlops, b.backwardFlops) +
+    apart(a.parameters, b.parameters);
+}
+
+const nearest = (facts: LayerFacts, costs: readonly LayerCost[]): LayerCost =>
+  costs.reduce((best, one) => distance(facts, one) < distance(facts, best) ? one : best);
+
+/** A cost for another size, by floating-point operations; what is there says so. */
+function scaledTo(facts: LayerFacts, cost: LayerCost, scaled: Set<string>): FoundCost {
+  const ratio = (to: number, from: number) => to > 0 && from > 0 ? to / from : 1;
+  const forward = ratio(facts.forwardFlops, cost.forwardFlops);
+  const backward = ratio(facts.backwardFlops, cost.backwardFlops);
+  if (distance(facts, cost) > 0) {
+    const { kind, microBatch, recompute } = cost;
+    scaled.add(
+      `${kind}: ${forward.toPrecision(3)} times the forward and ${
+        backward.toPrecision(3)
+      } times the backward of ${microBatch} samples, recompute ${recompute}`,
+    );
+  }
+  return mapNumbers(
+    foundOf(cost),
+    (ms, name) => (name === "forwardMs" || name === "recomputeMs" ? forward : backward) * ms,
+  );
+}
+
+/** Costs between those of two loads. */
+function between(loads: readonly number[], costs: readonly FoundCost[], atOnce: number): FoundCost {
+  const above = loads.findIndex((load) => load >= atOnce);
+  if (above <= 0) return costs.at(above)!;
+  const low = loads[above - 1]!, share = (atOnce - low) / (loads[above]! - low);
+  const [a, b] = [costs[above - 1]!, costs[above]!];
+  return mapNumbers(a, (ms, name) => ms + share * (b[name] - ms));
+}
+
+function unknown(
+  layers: readonly LayerCost[],
+  { kind, precision }: LayerFacts,
+  device: string,
+): RangeError {
+  const all = new Set(layers.map((one) => `${one.kind} (${one.device}, ${one.precision})`));
+  return new RangeError(
+    `Cannot predict: the profile must have the cost of ${kind} (${device}, ${precision}), ` +
+      `received ${all.size === 0 ? "none" : [...all].join(", ")}`,
+  );
+}
+
+/** A cut that a profile recommends. */
+export interface RecommendedLayout extends SchedulePartition {
+  /** The cut as `--layout` and `train({ layout })` take it. */
+  readonly layout: string;
+}
+
+/** What is cut. */
+export interface CutRun {
+  /** In which order it computes. */
+  readonly schedule: Schedule;
+  /** The model compiled, wherever it is cut now. */
+  readonly compiled: Pick<CompiledRun, "model" | "stage" | "halves">;
+  /** What computes, as the profile names it. */
+  readonly device: string;
+  /** The link that messages take; they take no time unless given. */
+  readonly link?: LinkCost | undefined;
+  /** Data-parallel replicas. Default 1. */
+  readonly replicas?: number | undefined;
+  /** Numbers that the search looks at, as {@linkcode partitionForSchedule} takes it. */
+  readonly work?: number | undefined;
+}
+
+/**
+ * The layout with which the actions of a step take least time, in milliseconds: embedding and head, as
+ * all layers, with what was measured of them while all workers compute.
+ *
+ * @throws {RangeError} when the profile has no costs of a layer's kind, or the model has fewer layers
+ * than the schedule has stages.
+ */
+export function recommendLayout(
+  profile: Profile,
+  { schedule, compiled, device, link, replicas = 1, work }: CutRun,
+): RecommendedLayout {
+  const { model, stage, halves } = compiled, costs = openCosts(profile, device);
+  const facts = slicedFacts(model, stage), slices = facts.length;
+  const layers = facts.map((slice) =>
+    slice.map((one) => costs.layer(one, replicas * schedule.workers))
+  );
+  const msOf = (name: keyof FoundCost) =>
+    model.layers.map((_, i) => halves * layers.reduce((ms, slice) => ms + slice[i]![name], 0));
+  const input = msOf("inputMs"), weight = msOf("weightMs");
+  const times: LayerTimes = {
+    forward: msOf("forwardMs"),
+    // Split backwards are measured apart; lists have one kind or the other.
+    ...isSplit(schedule)
+      ? { backward: input.map((ms, i) => ms + weight[i]!), input }
+      : { backward: msOf("backwardMs") },
+    recompute: msOf("recomputeMs"),
+    send: facts[0]!.map(({ outputBytes }) => {
+      const bytes = halves * slices * outputBytes;
+      return link ? slices * link.latencyMs + bytes / (link.bytesPerMs ?? Infinity) : 0;
+    }),
+    skips: layerSkips(compiled, link),
+  };
+  const partition = partitionForSchedule(schedule, times, undefined, work);
+  return { ...partition, layout: formatLayout(model.layers, partition.starts) };
+}
+
+/** Whether backwards run in two parts. */
+const isSplit = ({ lists = [] }: Schedule): boolean =>
+  lists.some((list) => [...list].some(({ kind }) => kind === "I"));
+
+/** A stage, as far as costs depend on it. */
+type CostedStage = ReturnType<typeof costedStages>[number];
+
+/** Returns the stages of a run. */
+export const costedStages = (compiled: CompiledRun, schedule: Schedule) =>
+  compiled.programs.map((program, index) => ({
+    program,
+    /** Runs of its kernels for each micro-batch: 2 of halves. */
+    runs: compiled.halves,
+    /** The options by which it is opened. */
+    options: optionsOf(compiled, index),
+    /** Facts of its layers, once for each slice of a sequence. */
+    slices: slicedFacts(program, compiled.stage),
+    // Asked for only where something is computed again; an R does so whatever the forward has left.
+    ...compiled.stage.recomputeInterval === undefined || compiled.recomputed.has(index)
+      ? { freshShare: 0, freshWeightShare: 0 }
+      : freshShares(schedule, index),
+  }));
+
+/**
+ * Of the backwards of a stage those before which nothing else of it ran but the forward of the same
+ * micro-batch, and of its W those right after the I. Where messages decide, so it is on the last stage
+ * alone, whose loss is a backward's beginning.
+ */
+function freshShares({ lists, stages, pipelineOf }: Schedule, stage: number) {
+  if (!lists) return { freshShare: stage === stages - 1 ? 1 : 0, freshWeightShare: 0 };
+  const fresh = { B: 0, W: 0 }, all = { B: 0, W: 0 };
+  for (const list of lists) {
+    const last = new Map<number, string>();
+    for (const part of [...list].flatMap(parts).filter((one) => one.stage === stage)) {
+      const { kind, microBatch, slice = 0 } = part, pipe = pipelineOf[microBatch]!;
+      const what = `${microBatch} ${slice}`, before = kind === "W" ? `I${what}` : `F${what}`;
+      if (kind !== "F" && kind !== "R") {
+        const key = kind === "W" ? "W" : "B";
+        all[key]++;
+        if (last.get(pipe) === before) fresh[key]++;
+      }
+      last.set(pipe, `${kind}${what}`);
+    }
+  }
+  const share = (key: "B" | "W") => all[key] === 0 ? 0 : fresh[key] / all[key];
+  return { freshShare: share("B"), freshWeightShare: share("W") };
+}
+
+/**
+ * What a stage costs.
+ *
+ * @param slices what its layers cost, for each slice; or one cost for all of them.
+ * @param once what is done once a step.
+ */
+export function stageModel(
+  { program, slices: facts, options, runs, freshShare, freshWeightShare }: CostedStage,
+  slices: readonly (readonly FoundCost[])[],
+  once: LoadCost,
+): StageModel {
+  const sum = (name: keyof FoundCost) =>
+    runs * slices.flat().reduce((ms, layer) => ms + layer[name], 0);
+  const parameters = facts[0]!.reduce((count, one) => count + one.parameters, 0);
+  const { recomputeInterval } = options;
+  const againMs = (share: number) =>
+    runs * slices.reduce((ms, layers) => ms + recomputeMs(program, layers, options, share), 0);
+  // I ends with the first segment, and W begins with the last one: where those are one, it is there.
+  const isOne = segmentsOf(program.layers, recomputeInterval).length === 1;
+  const backwardMs = sum("backwardMs"), elementBytes = options.precision === "fp16" ? 2 : 4;
+  return {
+    forwardMs: sum("forwardMs"),
+    backwardMs,
+    inputMs: sum("inputMs"),
+    // With an interval, W is B again.
+    weightMs: recomputeInterval
+      ? backwardMs + againMs(isOne ? freshWeightShare : 0)
+      : sum("weightMs"),
+    recomputeMs: againMs(freshShare),
+    outputBytes: runs * facts.reduce((bytes, one) => bytes + one.at(-1)!.outputBytes, 0),
+    gradientBytes: parameters * elementBytes,
+    checkMs: linearMs(once.vote, parameters),
+    optimizerMs: optimizerMs(once, parameters),
+  };
+}
+
+/** The optimizer with norms before it and zeros after it: of the same weights, on the same worker. */
+export const optimizerMs = ({ optimizer, norm, end }: LoadCost, parameters: number): number =>
+  linearMs(optimizer, parameters) + linearMs(norm, parameters) + linearMs(end, parameters);
+
+/** What a backward computes again with an interval; nothing of the last segment where that is fresh. */
+function recomputeMs(
+  { programs, layers: named }: StageProgram,
+  layers: readonly FoundCost[],
+  { recomputeInterval }: StageOptions,
+  freshShare: number,
+): number {
+  // What a trace says of a stage has in it what was computed again.
+  if (recomputeInterval === undefined || layers.length < named.length) return 0;
+  const segments = segmentsOf(named, recomputeInterval);
+  return segments.reduce((total, { from, to }, i) => {
+    const isKept = programs[named[to - 1]!.program]!.saved.length === 0;
+    const ms = layers.slice(from, isKept ? to - 1 : to)
+      .reduce((sum, one) => sum + one.recomputeMs, 0);
+    return total + (i === segments.length - 1 ? (1 - freshShare) * ms : ms);
+  }, 0);
+}

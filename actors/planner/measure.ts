@@ -1,0 +1,440 @@
+/**
+ * Measures a machine in rounds: each round measures everything once, so that what is compared with
+ * it can be measured in the same rounds, whatever the machine's speed does meanwhile.
+ *
+ * @module
+ */
+
+import { cpus } from "node:os";
+import {
+  ADAMW_DEFAULTS,
+  assertMachineHolds,
+  compileModel,
+  cutIntoStages,
+  type Model,
+  type ModelProgram,
+  planMemory,
+  type Recompute,
+} from "../../kernels/mod.ts";
+import { ISOLATE_BYTES } from "../options/limits.ts";
+import type { StepOutcome } from "../pipeline/step.ts";
+import type { RunDevices } from "../run/devices.ts";
+import { totalMemory } from "../run/memory.ts";
+import { computes, readSpan, type Span } from "../run/timeline.ts";
+import { type PlaceName } from "../runtime/mod.ts";
+import { createSystem } from "../transports/system.ts";
+import { mapNumbers, openLayerCosts } from "./costs.ts";
+import {
+  linkOf,
+  type MeasuredRun,
+  openCopiesRun,
+  openLink,
+  openMeasuredRun,
+  openTinyRun,
+  overheadsOf,
+  type PlaceOptions,
+  reduceMs,
+  sumCost,
+  takeTinySteps,
+  type TinySteps,
+  type Trips,
+} from "./measure_links.ts";
+import { busyIntegral } from "./predict.ts";
+import type { TimedSum } from "./probe.ts";
+import {
+  addTimes,
+  type LayerTimes,
+  type LoadTimes,
+  openProbes,
+  type ProbedModel,
+} from "./probe_layers.ts";
+import {
+  type LayerCost,
+  type LayerFacts,
+  type LinearCost,
+  linearMs,
+  type LoadCost,
+  median,
+  type Profile,
+  PROFILE_FORMAT,
+  PROFILE_VERSION,
+  type ProfiledMachine,
+  slicedFacts,
+  type Spread,
+  variationOf,
+} from "./profile.ts";
+
+/** What workers of a run took, of one model and load. */
+export interface CalibratedLoad {
+  /** Index of the model among those that are measured. */
+  readonly model: number;
+  /** Workers of the run, each with a stage. */
+  readonly atOnce: number;
+  /** Of each step what the workers did. */
+  readonly steps: StepOutcome["traces"][];
+}
+
+/** Calibrates the costs of the layers of each model, and of loads, from the lowest load on. */
+export function calibrate(
+  { layers, loads, programs }: {
+    readonly layers: readonly (readonly LayerCost[])[];
+    readonly loads: readonly LoadCost[];
+    readonly programs: readonly ModelProgram[];
+  },
+  runs: readonly CalibratedLoad[],
+): { readonly layers: readonly LayerCost[]; readonly loads: readonly LoadCost[] } {
+  const endings = new Map<number, number[]>();
+  const calibrated = layers.map((costs, model) => {
+    const own = runs.filter((run) => run.model === model && run.steps.length > 0)
+      .toSorted((a, b) => a.atOnce - b.atOnce);
+    let known: readonly LayerCost[] = costs;
+    for (const { atOnce, steps } of own) {
+      const stages = cutIntoStages(programs[model]!, atOnce).map((stage) =>
+        slicedFacts(stage, { optimizer: ADAMW_DEFAULTS })[0]!
+      );
+      const factor = actionFactor(known, stages, atOnce, steps);
+      known = known.map((cost) => cost.atOnce === atOnce ? scaled(cost, factor) : cost);
+      const once = loads.find((one) => one.atOnce === atOnce);
+      if (!once) continue;
+      endings.set(atOnce, [...endings.get(atOnce) ?? [], endFactor(once, stages, steps)]);
+    }
+    return known;
+  });
+  return {
+    layers: calibrated.flat(),
+    loads: loads.map((one) => {
+      const factors = endings.get(one.atOnce) ?? [1];
+      return scaledOnce(one, factors.reduce((sum, factor) => sum + factor, 0) / factors.length);
+    }),
+  };
+}
+
+/**
+ * How much longer actions took than costs say. Fewer workers than the run has computed at once on
+ * average: what that says of lower loads has been calibrated before.
+ */
+function actionFactor(
+  costs: readonly LayerCost[],
+  stages: readonly (readonly LayerFacts[])[],
+  atOnce: number,
+  steps: CalibratedLoad["steps"],
+): number {
+  const upTo = costs.filter((cost) => cost.atOnce <= atOnce), [first] = upTo;
+  if (!first) return 1;
+  const found = openLayerCosts(upTo, first.device);
+  const below = Math.max(0, ...upTo.map((one) => one.atOnce).filter((load) => load < atOnce));
+  let tookMs = 0, lowMs = 0, highMs = 0;
+  for (const traces of steps) {
+    const spans = traces.flatMap((trace, worker) => trace.map((one) => readSpan(one, worker)))
+      .filter(computes);
+    const load = meanLoad(spans), share = (load - below) / (atOnce - below);
+    for (const { start, end, kind, stages: [stage] } of spans) {
+      const name = kind === "F" ? "forwardMs" : "backwardMs";
+      const sum = (at: number) =>
+        stages[stage!]!.reduce((ms, facts) => ms + found.layer(facts, at)[name], 0);
+      tookMs += end - start;
+      if (below > 0) lowMs += (1 - share) * sum(below);
+      highMs += (below > 0 ? share : 1) * sum(atOnce);
+    }
+  }
+  return highMs > 0 ? Math.max(FACTOR_MIN, (tookMs - lowMs) / highMs) : 1;
+}
+
+/** No worker is so much faster than a probe: what says so is noise. */
+const FACTOR_MIN = 0.5;
+
+/** How many compute at once while anybody does, by the time of all. */
+function meanLoad(spans: readonly Span[]): number {
+  const busyUntil = busyIntegral(
+    [Float64Array.from(spans, ({ start }) => start)],
+    [Float64Array.from(spans, ({ end }) => end)],
+  );
+  let ms = 0, busyMs = 0;
+  for (const { start, end } of spans) {
+    ms += end - start;
+    busyMs += busyUntil(end) - busyUntil(start);
+  }
+  return ms === 0 ? 1 : busyMs / ms;
+}
+
+/** How much longer optimizer and norms took than costs say. */
+function endFactor(
+  { optimizer, norm }: LoadCost,
+  stages: readonly (readonly LayerFacts[])[],
+  steps: CalibratedLoad["steps"],
+): number {
+  let tookMs = 0, saidMs = 0;
+  for (const traces of steps) {
+    for (const [worker, trace] of traces.entries()) {
+      const parameters = stages[worker]!.reduce((sum, one) => sum + one.parameters, 0);
+      saidMs += linearMs(optimizer, parameters) + linearMs(norm, parameters);
+      for (const one of trace) {
+        const { kind, start, end } = readSpan(one, worker);
+        if (kind === "optimizer" || kind === "reduce") tookMs += end - start;
+      }
+    }
+  }
+  return saidMs > 0 ? Math.max(FACTOR_MIN, tookMs / saidMs) : 1;
+}
+
+function scaled(cost: LayerCost, factor: number): LayerCost {
+  const { forwardMs, backwardMs, inputMs, weightMs } = cost;
+  const split = inputMs === undefined || weightMs === undefined ? {} : { inputMs, weightMs };
+  return { ...cost, ...mapNumbers({ forwardMs, backwardMs, ...split }, (ms) => factor * ms) };
+}
+
+function scaledOnce({ atOnce, optimizer, vote, norm, end }: LoadCost, factor: number): LoadCost {
+  const times = (cost: LinearCost) => mapNumbers(cost, (ms) => factor * ms);
+  return {
+    atOnce,
+    optimizer: times(optimizer),
+    vote: times(vote),
+    norm: times(norm),
+    end: times(end),
+  };
+}
+
+/** What is the same of all layers that were measured. */
+interface MeasuredFacts {
+  readonly device: string;
+  readonly sizes: Readonly<Record<string, number>>;
+  readonly models: readonly Pick<ProbedModel, "microBatch" | "recompute">[];
+}
+
+/** What layers cost, from any number of rounds. */
+export function layerCosts(
+  rounds: readonly LoadTimes[],
+  { device, sizes, models }: MeasuredFacts,
+): LayerCost[] {
+  const grouped = new Map<string, { times: LoadTimes; layers: Map<string, LayerTimes> }>();
+  for (const times of rounds) {
+    const key = `${times.model} ${times.atOnce}`;
+    const group = grouped.get(key) ?? { times, layers: new Map() };
+    for (const { facts, sums } of times.layers.values()) addTimes(group.layers, facts, sums);
+    grouped.set(key, group);
+  }
+  return [...grouped.values()].flatMap(({ times: { model, atOnce }, layers }) =>
+    [...layers.values()].flatMap(({ facts, sums }): LayerCost[] => {
+      if (sums.F.runs === 0 || sums.B.runs === 0) return [];
+      const { microBatch, recompute } = models[model]!;
+      return [{
+        ...facts,
+        ...{ sizes, microBatch, device, recompute, atOnce },
+        forwardMs: meanOf(sums.F),
+        backwardMs: meanOf(sums.B),
+        // The first layer has no gradient of its input to give: its W is its whole backward.
+        ...sums.W.runs > 0 && { inputMs: meanOf(sums.I), weightMs: meanOf(sums.W) },
+      }];
+    })
+  );
+}
+
+const meanOf = ({ runs, ms }: TimedSum) => runs === 0 ? 0 : ms / runs;
+
+/** What is done once a step, for each load. */
+export function loadCosts(rounds: readonly LoadTimes[]): LoadCost[] {
+  return [...new Set(rounds.map(({ atOnce }) => atOnce))].map((atOnce) => {
+    const all = rounds.filter((one) => one.atOnce === atOnce).flatMap(({ closing }) => closing);
+    const millions = all.reduce((sum, { parameters }) => sum + parameters, 0) / 1e6;
+    const costOf = (pick: (one: typeof all[number]) => number): LinearCost => ({
+      ms: 0,
+      msPerMillion: millions === 0 ? 0 : all.reduce((sum, one) => sum + pick(one), 0) / millions,
+    });
+    return {
+      atOnce,
+      optimizer: costOf(({ optimizerMs }) => optimizerMs),
+      vote: costOf(({ voteMs }) => voteMs),
+      norm: costOf(({ normMs }) => normMs),
+      end: costOf(({ endMs }) => endMs),
+    };
+  });
+}
+
+/** Returns the spread of the forwards of the first stage, for each model and load. */
+export function spreads(
+  rounds: readonly LoadTimes[],
+  models: MeasuredFacts["models"],
+): Spread[] {
+  const groups = Object.groupBy(rounds, ({ model, atOnce }) => `${model} ${atOnce}`);
+  return Object.values(groups).map((group) => {
+    const { model, atOnce } = group![0]!, { microBatch, recompute } = models[model]!;
+    const sorted = group!.flatMap(({ actions }) => actions[0]!.F).sort((a, b) => a - b);
+    const at = (share: number) => sorted[Math.floor(share * (sorted.length - 1))]!;
+    const shares = group!.flatMap(({ cpuShare }) => cpuShare ?? []);
+    return {
+      ...{ microBatch, recompute, atOnce },
+      ...{ p10Ms: at(0.1), medianMs: median(sorted), p90Ms: at(0.9) },
+      ...shares.length > 0 && { cpuShare: median(shares) },
+    };
+  });
+}
+
+/** Less of the cores than this is more than what a quiet machine does beside. */
+const CPU_SHARE_MIN = 0.9;
+
+/** Says that other programs computed meanwhile, if they did. */
+export function loadNotes(spread: readonly Spread[]): string[] {
+  const least = Math.min(...spread.map(({ cpuShare = 1 }) => cpuShare));
+  if (least >= CPU_SHARE_MIN) return [];
+  const percent = (100 * (1 - least)).toFixed(0);
+  return [
+    `other programs took up to ${percent} % of the cores while this was measured, so costs are too high: end them, and measure again`,
+  ];
+}
+
+/** The durations of each kind of action, of each stage and round. */
+export const actionTimes = (rounds: readonly LoadTimes[]): (readonly number[])[] =>
+  rounds.flatMap(({ actions }) => actions.flatMap((kinds) => Object.values(kinds)));
+
+/** What is measured, and where. */
+export interface MeterOptions {
+  /** What computes. */
+  readonly device: RunDevices[0];
+  /** The model whose layers are measured, for so many samples, compiled so. */
+  readonly models: readonly {
+    readonly model: Model;
+    readonly microBatch: number;
+    readonly recompute: Recompute;
+  }[];
+  /** The sizes of the model, for people to read. */
+  readonly sizes: Readonly<Record<string, number>>;
+  /** How many workers compute at once: each number is measured. */
+  readonly loads: readonly number[];
+  /** Where workers live. */
+  readonly isolate: PlaceName;
+  /** Transports whose messages are measured. */
+  readonly links: readonly PlaceName[];
+}
+
+/** A machine that is being measured. */
+export interface Meter extends AsyncDisposable {
+  /** Measures everything once, layers for so many milliseconds for each model and load. */
+  round(forMs: number): Promise<void>;
+  /** Forgets what was measured so far. */
+  reset(): void;
+  /** What the rounds say. */
+  profile(): Profile;
+}
+
+/** What the rounds have measured so far. */
+const noRounds = (
+  links: readonly PlaceName[],
+  runs: readonly Pick<CalibratedLoad, "model" | "atOnce">[],
+) => ({
+  layers: [] as LoadTimes[],
+  links: new Map(links.map((name): [PlaceName, Trips[]] => [name, []])),
+  tiny: [] as TinySteps[],
+  reduces: [] as number[],
+  runs: runs.map(({ model, atOnce }): CalibratedLoad => ({ model, atOnce, steps: [] })),
+});
+
+/**
+ * Opens a meter; its first round is for the machine to warm up.
+ *
+ * @throws {RangeError} when what is measured needs more memory than this machine has.
+ */
+export async function openMeter(options: MeterOptions): Promise<Meter> {
+  const { device, loads, isolate, models: asked } = options;
+  const programs = asked.map(({ model, recompute }) => compileModel(model, recompute));
+  assertMachineHolds("Cannot measure", neededBytes(programs, loads));
+  const stack = new AsyncDisposableStack(), system = stack.use(createSystem());
+  const models = asked.map(({ microBatch, recompute }, i) => ({
+    ...{ microBatch, recompute },
+    program: programs[i]!,
+  }));
+  const probe = openProbes(system, { device, models, loads, isolate });
+  const names = [...new Set([...options.links, isolate])];
+  const links = names.map((name) => [name, openLink(system, name)] as const);
+  const place: PlaceOptions = {
+    device: device.name,
+    runtime: isolate === "local" ? "local" : "workers",
+    ...isolate !== "local" && { isolation: isolate },
+  };
+  const tiny = stack.use(await openTinyRun(place));
+  const copies = Math.max(...loads) === 1
+    ? undefined
+    : stack.use(await openCopiesRun(place, asked[0]!.model));
+  const runs: (Pick<CalibratedLoad, "model" | "atOnce"> & { readonly run: MeasuredRun })[] = [];
+  for (const [index, { model, recompute }] of asked.entries()) {
+    for (const atOnce of loads.filter((load) => load <= models[index]!.program.layers.length)) {
+      // All of its workers have work most of the time.
+      const size = { workers: atOnce, microBatches: 3 * atOnce, schedule: "1f1b", trace: true };
+      const run = await openMeasuredRun({ ...place, model, recompute, ...size });
+      runs.push({ model: index, atOnce, run: stack.use(run) });
+    }
+  }
+  let rounds = noRounds(names, runs);
+  const round = async (forMs: number) => {
+    rounds.layers.push(...await probe(forMs));
+    for (const [name, play] of links) rounds.links.get(name)!.push(await play());
+    rounds.tiny.push(await takeTinySteps(tiny));
+    if (copies) rounds.reduces.push(reduceMs((await copies.step()).traces));
+    for (const [i, { run }] of runs.entries()) {
+      rounds.runs[i]!.steps.push((await run.step()).traces);
+    }
+  };
+  return {
+    round,
+    reset: () => void (rounds = noRounds(names, runs)),
+    profile: () => ({
+      ...profileOf(rounds, options, models),
+      machine: thisMachine(),
+      reduce: copies ? sumCost(programs[0]!, rounds.reduces) : { ms: 0, msPerMillion: 0 },
+    }),
+    [Symbol.asyncDispose]: () => stack.disposeAsync(),
+  };
+}
+
+/** Bytes of the models: the probes of each load have all of it, and so has the run of each load. */
+function neededBytes(programs: readonly ModelProgram[], loads: readonly number[]): number {
+  const slots = Math.max(...loads);
+  const options = { optimizer: ADAMW_DEFAULTS, backward: "split", slots } as const;
+  const isolates = 2 * slots + loads.reduce((sum, load) => sum + load, 0);
+  return ISOLATE_BYTES * isolates +
+    2 * loads.length * totalMemory(programs.map((program) => planMemory(program, options)));
+}
+
+function profileOf(
+  { layers, links, tiny, runs }: ReturnType<typeof noRounds>,
+  { device, isolate, sizes }: MeterOptions,
+  models: readonly ProbedModel[],
+): Omit<Profile, "machine" | "reduce"> {
+  const costs = Object.fromEntries([...links].map(([name, trips]) => [name, linkOf(trips)]));
+  const { dispatchMs, stepMs } = overheadsOf(tiny, costs[isolate]!.latencyMs);
+  const facts = { device: device.name, sizes, models };
+  const costsOf = (model: number) => layerCosts(layers.filter((one) => one.model === model), facts);
+  const { loads, layers: calibrated } = calibrate({
+    layers: models.map((_, model) => costsOf(model)),
+    loads: loadCosts(layers),
+    programs: models.map(({ program }) => program),
+  }, runs);
+  const most = Math.max(...loads.map(({ atOnce }) => atOnce));
+  const spread = spreads(layers, models);
+  const { atOnce: _, optimizer, ...closing } = loads.find(({ atOnce }) => atOnce === most)!;
+  return {
+    format: PROFILE_FORMAT,
+    version: PROFILE_VERSION,
+    source: "measured",
+    layers: calibrated,
+    variation: variationOf(actionTimes(layers)),
+    spread,
+    optimizer,
+    links: costs,
+    dispatchMs,
+    closing: { ...closing, stepMs },
+    loads,
+    notes: loadNotes(spread),
+  };
+}
+
+/** This machine, now. */
+function thisMachine(): ProfiledMachine {
+  return {
+    name: cpus()[0]?.model.trim() ?? "unknown",
+    cores: navigator.hardwareConcurrency,
+    system: `${Deno.build.os} ${Deno.build.arch}`,
+    memoryBytes: Deno.systemMemoryInfo().total,
+    deno: Deno.version.deno,
+    load: Deno.loadavg()[0]!,
+  };
+}

@@ -1,0 +1,233 @@
+/**
+ * Measures messages: latency (α) and bandwidth (1/β) of a transport.
+ *
+ * @module
+ */
+
+import {
+  type Batch,
+  compileModel,
+  elementCount,
+  initialValues,
+  mlp,
+  type Model,
+  type ModelProgram,
+  type StageState,
+  substream,
+  withAliases,
+} from "../../kernels/mod.ts";
+import { fieldBounds } from "../../kernels/stage/field_bounds.ts";
+import { createSchedule, simulateStep } from "../../schedules/mod.ts";
+import type { TrainOptions } from "../options/train_options.ts";
+import type { StepOutcome } from "../pipeline/step.ts";
+import { openPipeline } from "../run/pipeline.ts";
+import { prepareRun } from "../run/prepare.ts";
+import { readStep } from "../run/timeline.ts";
+import type { ActorRef, PlaceName, System } from "../runtime/mod.ts";
+import { PINGER, type PingerMessage } from "./pinger.ts";
+import { type LinearCost, type LinkCost, median } from "./profile.ts";
+
+/** Bytes of the messages: none to speak of, and those of activations. */
+const SMALL_BYTES = 4, LARGE_BYTES = 2 ** 22;
+
+/** Round trips of a round. */
+const TRIPS = 25;
+
+/** A message of a minute is lost. */
+const TIMEOUT_MS = 60_000;
+
+/** Shorter times for so many bytes are those of a buffer that is handed over, not copied. */
+const COPIED_MS_MIN = 0.05;
+
+/** Milliseconds of round trips, with little in them and with much. */
+export interface Trips {
+  readonly small: readonly number[];
+  readonly large: readonly number[];
+}
+
+/** Opens a link between two actors that live there; what is returned sends messages to and fro. */
+export function openLink(system: System, isolate: PlaceName): () => Promise<Trips> {
+  const [one, to] = [0, 1].map((n) =>
+    system.spawn(PINGER, undefined, { id: `pinger ${n} ${isolate}`, isolate })
+  ) as [ActorRef<PingerMessage>, ActorRef<PingerMessage>];
+  const play = (bytes: number) =>
+    system.ask<PingerMessage, number[]>(one, { type: "Play", to, bytes, trips: TRIPS }, {
+      timeoutMs: TIMEOUT_MS,
+    });
+  return async () => ({ small: await play(SMALL_BYTES), large: await play(LARGE_BYTES) });
+}
+
+/** A link from what its messages took. */
+export function linkOf(rounds: readonly Trips[]): LinkCost {
+  const middle = (name: keyof Trips) => median(rounds.flatMap((trips) => trips[name])) / 2;
+  const latencyMs = middle("small"), moreMs = middle("large") - latencyMs;
+  if (moreMs < COPIED_MS_MIN) return { latencyMs };
+  return { latencyMs, bytesPerMs: (LARGE_BYTES - SMALL_BYTES) / moreMs };
+}
+
+const SEED = 1;
+
+/** First weights of a model, by full name, those of aliases among them. */
+export function drawWeights({ parameters, ties }: ModelProgram): StageState["weights"] {
+  const weights = new Map(
+    parameters.map(({ name, spec }) => [name, initialValues(spec, name, SEED)] as const),
+  );
+  return withAliases({ weights, moments: new Map() }, ties).weights;
+}
+
+/** A micro-batch for a model: of whole numbers those that say which row or class there is. */
+export function drawBatch({ programs }: ModelProgram): Batch {
+  const fields: Record<string, Batch[string]> = {};
+  for (const program of programs) {
+    const bounds = fieldBounds(program);
+    for (const { name, dtype, shape } of program.fields) {
+      const generator = substream(SEED, name), length = elementCount(shape);
+      const [, most] = bounds.get(name) ?? [0, 0];
+      const draw = () => (generator.next() >>> 0) % (most + 1);
+      fields[name] = dtype === "i32"
+        ? Int32Array.from({ length }, draw)
+        : dtype === "f32"
+        ? Float32Array.from({ length }, () => (generator.next() >>> 0) / 2 ** 32)
+        : otherField(name, dtype);
+    }
+  }
+  return fields;
+}
+
+function otherField(name: string, dtype: string): never {
+  throw new TypeError(
+    `Cannot measure the model: its field "${name}" must be of f32 or i32, received ${dtype}`,
+  );
+}
+
+/** A run that takes a step when it is asked to. */
+export interface MeasuredRun extends AsyncDisposable {
+  /**
+   * Takes the next step.
+   *
+   * @param microBatches of it; as many as the run has unless given.
+   * @returns how long it took, from its request to its answer, and what the workers did.
+   */
+  step(
+    microBatches?: number,
+  ): Promise<{ readonly ms: number; readonly traces: StepOutcome["traces"] }>;
+}
+
+/** What is run: options of a run without data of its own. */
+type MeasuredOptions = Omit<TrainOptions, "data" | "steps"> & { readonly model: Model };
+
+/** A rate at which nothing diverges, however long it is measured. */
+const RATE = 1e-5;
+
+/** Opens a run on drawn micro-batches. */
+export async function openMeasuredRun(options: MeasuredOptions): Promise<MeasuredRun> {
+  const prepared = await prepareRun({ ...options, data: [], steps: 1 });
+  const engine = await openPipeline(prepared, prepared.isolation);
+  // The model of a run in halves takes half a micro-batch.
+  const fields = drawBatch(
+    prepared.halves === 1 ? prepared.model : compileModel(options.model, "none"),
+  );
+  let taken = 0;
+  return {
+    async step(microBatches = prepared.microBatches) {
+      const all = Array.from({ length: microBatches }, () => fields), step = ++taken;
+      const predictions = all.reduce((sum, one) => sum + prepared.predictionsOf(one), 0);
+      const request = {
+        step,
+        update: step,
+        microBatches: all,
+        predictions,
+        learningRate: RATE,
+        lossScale: 1,
+      };
+      const start = performance.now();
+      const { isCommitted, traces } = await engine.step(request);
+      const ms = performance.now() - start;
+      if (!isCommitted) throw new Error(`Cannot measure step ${step}: its losses must be finite`);
+      return { ms, traces };
+    },
+    [Symbol.asyncDispose]: () => engine.close(),
+  };
+}
+
+/** Micro-batches of a short and of a long step: what lies between is that of their actions. */
+const FEW = 4, MANY = 68;
+
+/** Where a step is measured, and with what. */
+export type PlaceOptions = Pick<MeasuredOptions, "device" | "runtime" | "isolation">;
+
+/** Opens a run whose kernels take no time to speak of. */
+export const openTinyRun = (options: PlaceOptions): Promise<MeasuredRun> =>
+  openMeasuredRun({
+    ...options,
+    model: mlp({ inputs: 4, hidden: 4, layers: 1, classes: 2 }, 1),
+    workers: 1,
+    microBatches: MANY,
+    schedule: "1f1b",
+    trace: true,
+  });
+
+/** Milliseconds of a short and of a long step of a tiny run beside their actions. */
+export interface TinySteps {
+  readonly fewMs: number;
+  readonly manyMs: number;
+}
+
+/** Takes a short and a long step. */
+export async function takeTinySteps(run: MeasuredRun): Promise<TinySteps> {
+  const few = await run.step(FEW), many = await run.step(MANY);
+  return { fewMs: besideActions(few), manyMs: besideActions(many) };
+}
+
+/** Milliseconds of a step in which its one worker ran no action. */
+export function besideActions(
+  { ms, traces }: { readonly ms: number; readonly traces: StepOutcome["traces"] },
+): number {
+  return ms - readStep(traces).workers[0]!.busyMs;
+}
+
+/**
+ * Returns the milliseconds that each action, and each step, takes beside its kernels and messages of
+ * such a latency.
+ */
+export function overheadsOf(
+  steps: readonly TinySteps[],
+  latencyMs: number,
+): { readonly dispatchMs: number; readonly stepMs: number } {
+  const fewMs = median(steps.map((one) => one.fewMs));
+  const manyMs = median(steps.map((one) => one.manyMs));
+  const dispatchMs = Math.max(0, manyMs - fewMs) / (2 * (MANY - FEW));
+  const schedule = createSchedule("1f1b", { workers: 1, microBatches: FEW });
+  const { makespanMs } = simulateStep({
+    schedule,
+    stages: [{ forwardMs: 0, backwardMs: 0 }],
+    dispatchMs,
+    controlMs: latencyMs,
+    closing: {},
+  });
+  return { dispatchMs, stepMs: Math.max(0, fewMs - makespanMs) };
+}
+
+/** Opens a run of two copies of a model, whose gradients are added. */
+export const openCopiesRun = (options: PlaceOptions, model: Model): Promise<MeasuredRun> =>
+  openMeasuredRun({
+    ...{ ...options, model },
+    workers: 1,
+    replicas: 2,
+    microBatches: 1,
+    schedule: "1f1b",
+    trace: true,
+  });
+
+/** Returns the cost of a sum by the milliseconds of the all-reduces of two copies of a model. */
+export function sumCost({ parameters }: ModelProgram, times: readonly number[]): LinearCost {
+  const count = parameters.filter(({ isFrozen }) => !isFrozen)
+    .reduce((sum, { shape }) => sum + elementCount(shape), 0);
+  // Each of two copies adds one half.
+  return { ms: 0, msPerMillion: 2 * median(times) / (count / 1e6) };
+}
+
+/** Milliseconds of the all-reduce on the last worker: the first also takes the norms. */
+export function reduceMs(traces: StepOutcome["traces"]): number {
+  return readStep(traces, traces.length).workers.at(-1)!.reduceMs;
+}

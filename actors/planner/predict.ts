@@ -1,0 +1,282 @@
+/**
+ * Predicts a step before it is run: what a profile says of the layers, what the schedule makes of it,
+ * and the memory of each worker.
+ *
+ * [Note: who computes meanwhile] Kernels are slower the more workers compute at once, and how many do
+ * depends on how long kernels take. So a step is simulated, each stage gets the costs of the load
+ * that it had there, and it is simulated again.
+ *
+ * @module
+ */
+
+import { BUCKET_SIZE } from "../../kernels/mod.ts";
+import {
+  parts,
+  type Schedule,
+  type SimulatedStep,
+  simulateStep,
+  type StageModel,
+  type StepEndModel,
+  type StepModel,
+} from "../../schedules/mod.ts";
+import { eagerStages } from "../gradients/sync.ts";
+import type { TrainOptions } from "../options/train_options.ts";
+import { linkedSchedule } from "../pipeline/layout.ts";
+import { type CompileOptions, compileRun } from "../run/compile.ts";
+import type { CompiledRun, WorkerMemory } from "../run/memory.ts";
+import { chooseSchedule } from "../run/prepare.ts";
+import { costedStages, openCosts, stageModel } from "./costs.ts";
+import type { LinkCost, Profile } from "./profile.ts";
+import { tracedCosts } from "./traced_profile.ts";
+
+type Timed = Pick<SimulatedStep, "schedule" | "timeline">;
+
+/** Yields the actions of all workers with their times. */
+export function* timedActions({ schedule, timeline: { starts, ends } }: Timed) {
+  for (const [worker, list] of schedule.lists.entries()) {
+    let index = 0;
+    for (const action of list) {
+      yield { action, start: starts[worker]![index]!, end: ends[worker]![index]! };
+      index++;
+    }
+  }
+}
+
+/**
+ * Returns for each stage the mean number of workers that compute while an action of it runs, that of
+ * its own worker included.
+ *
+ * @param replicas equal data-parallel replicas, which compute at the same times.
+ */
+export function concurrencyOf(step: Timed, replicas = 1): number[] {
+  const { schedule: { stages }, timeline: { starts, ends } } = step;
+  const busyUntil = busyIntegral(starts, ends);
+  const ms = new Float64Array(stages), busy = new Float64Array(stages);
+  for (const { action, start, end } of timedActions(step)) {
+    // Two actions that overlap are of the same worker, so both have the same times.
+    const others = parts(action).filter(({ stage }) => stage !== action.stage);
+    for (const { stage } of [action, ...others]) {
+      ms[stage]! += end - start;
+      busy[stage]! += busyUntil(end) - busyUntil(start);
+    }
+  }
+  return Array.from(ms, (own, stage) => replicas * (own === 0 ? 1 : busy[stage]! / own));
+}
+
+/** Milliseconds that all workers together have computed until a time. */
+export function busyIntegral(
+  starts: readonly Float64Array[],
+  ends: readonly Float64Array[],
+): (time: number) => number {
+  const flat = (lists: readonly Float64Array[]) =>
+    Float64Array.from(lists.flatMap((list) => [...list])).sort();
+  const sides = [flat(starts), flat(ends)].map((times) => {
+    const sums = new Float64Array(times.length + 1);
+    for (let i = 0; i < times.length; i++) sums[i + 1] = sums[i]! + times[i]!;
+    return { times, sums };
+  });
+  // Each that has begun by then counts from its start, less what came after its end.
+  return (time) => {
+    const [begun, ended] = sides.map(({ times, sums }) => {
+      const count = countUntil(times, time);
+      return count * time - sums[count]!;
+    });
+    return begun! - ended!;
+  };
+}
+
+/** How many of some sorted times are not later than a time. */
+function countUntil(times: Float64Array, time: number): number {
+  let low = 0, high = times.length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (times[middle]! <= time) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}
+
+/**
+ * Options of a predicted run: those of {@linkcode train} on which its time depends, and how a profile
+ * names its device and transport.
+ */
+export interface PredictOptions extends
+  CompileOptions,
+  Pick<
+    TrainOptions,
+    | "schedule"
+    | "scheduleOptions"
+    | "policy"
+    | "workers"
+    | "microBatches"
+    | "sync"
+    | "coarsening"
+    | "clip"
+  > {
+  /** Device, as the profile names it. */
+  readonly device: string;
+  /** Transport of messages, as the profile names it. Default `worker`. */
+  readonly transport?: string | undefined;
+  /** Simulations with durations that vary; 0 takes the means alone, in less time. Default 16. */
+  readonly draws?: number | undefined;
+}
+
+/** A compiled run. */
+interface PredictedRun extends
+  Pick<
+    PredictOptions,
+    "device" | "transport" | "replicas" | "sync" | "coarsening" | "clip" | "draws"
+  > {
+  readonly schedule: Schedule;
+  readonly compiled: CompiledRun;
+  /** Samples of a micro-batch, where known. */
+  readonly microBatch?: number | undefined;
+}
+
+/** A step that has not been run. */
+export interface Prediction {
+  /** Milliseconds from its request to its answer. */
+  readonly stepMs: number;
+  /** What of it comes from durations that vary: workers wait for the later of two. */
+  readonly variationMs: number;
+  /** The step as it was simulated, and where the time of each worker goes. */
+  readonly simulated: SimulatedStep;
+  /** What was simulated. */
+  readonly model: StepModel;
+  /** For each stage how many workers compute while it does, on average. */
+  readonly atOnce: readonly number[];
+  /** Bytes of each worker of a data-parallel replica. */
+  readonly memory: readonly WorkerMemory[];
+  /** What was scaled from other sizes, and what else makes it less certain. */
+  readonly notes: readonly string[];
+}
+
+/** Simulations, each with the loads of the one before; more change nothing that could be seen. */
+const PASSES = 3;
+
+/** Simulations with durations that vary as they were measured to, unless told otherwise. */
+const DRAWS = 16;
+
+/** Buckets of a chunk, unless the run says others. */
+const COARSENING = 4;
+
+/**
+ * Predicts a step of a run.
+ *
+ * @throws {RangeError} when the profile has no costs of a layer's kind or of the transport; as
+ * {@linkcode train} when the options cannot be served.
+ */
+export function predictStep(profile: Profile, options: PredictOptions): Prediction {
+  const { schedule } = chooseSchedule({
+    schedule: options.schedule ?? "1f1b",
+    scheduleOptions: options.scheduleOptions ?? {},
+    policy: options.policy,
+    workers: options.workers ?? 1,
+    microBatches: options.microBatches ?? 4,
+  });
+  const compiled = compileRun(options, schedule);
+  return predictRun(profile, { ...options, schedule, compiled, microBatch: options.model.samples });
+}
+
+/**
+ * Predicts a step of a run that is compiled.
+ *
+ * @throws {RangeError} when the profile has no costs of a layer's kind or of the transport.
+ */
+export function predictRun(profile: Profile, predicted: PredictedRun): Prediction {
+  const run = { ...predicted, schedule: linkedSchedule(predicted.schedule, predicted.compiled) };
+  const { schedule, compiled, device, transport = "worker", replicas = 1, microBatch } = run;
+  const costs = openCosts(profile, device), link = linkOf(profile, transport);
+  const stages = costedStages(compiled, schedule), workers = replicas * schedule.workers;
+  const traced = profile.source === "trace"
+    ? tracedCosts(profile, stages.map(({ slices }) => slices.flat()), microBatch)
+    : undefined;
+  const once = costs.once(workers);
+  const simulate = (atOnce: readonly number[]) => {
+    const models = stages.map((stage, i) =>
+      stageModel(
+        stage,
+        traced
+          ? [[traced.stages[i]!]]
+          : stage.slices.map((facts) => facts.map((one) => costs.layer(one, atOnce[i]!))),
+        once,
+      )
+    );
+    const model = modelOf(profile, run, models, link);
+    return { atOnce, model, simulated: simulateStep(model) };
+  };
+  let step = simulate(stages.map(() => workers));
+  for (let pass = 1; costs.hasLoads && pass < PASSES; pass++) {
+    step = simulate(concurrencyOf(step.simulated, replicas));
+  }
+  const { cores } = profile.machine;
+  const crowded = `${workers} workers share ${cores} cores: that was not measured`;
+  const variationMs = waitedMs(profile, step.model, step.simulated, run.draws ?? DRAWS);
+  return {
+    ...step,
+    stepMs: step.simulated.makespanMs + variationMs + profile.closing.stepMs,
+    variationMs,
+    memory: compiled.memory,
+    notes: [
+      ...[...costs.scaled, ...traced?.scaled ?? []].map((what) => `scaled: ${what}`),
+      ...workers > cores ? [crowded] : [],
+    ],
+  };
+}
+
+/**
+ * [Note: varied durations] A worker that waits for two waits for the later one, so a step takes longer
+ * than with the means of all durations. Each action is drawn from what was measured, in as many
+ * simulations as asked for. A few large draws must not count for more than they are: each simulation
+ * is scaled to have as much work as that with the means.
+ */
+function waitedMs(
+  { variation = [] }: Profile,
+  model: StepModel,
+  simulated: SimulatedStep,
+  draws: number,
+): number {
+  if (variation.length === 0 || draws === 0) return 0;
+  const work = busyOf(simulated);
+  let sum = 0;
+  for (let seed = 1; seed <= draws; seed++) {
+    const jitter = { law: variation, amount: 1, seed };
+    const drawn = simulateStep({ ...model, jitter }), drawnWork = busyOf(drawn);
+    const scale = drawnWork > 0 ? work / drawnWork : 1; // a profile may say that all is free
+    sum += drawn.computedMs * scale - simulated.computedMs;
+  }
+  return sum / draws;
+}
+
+const busyOf = ({ workers }: SimulatedStep): number =>
+  workers.reduce((sum, { busyMs }) => sum + busyMs, 0);
+
+function modelOf(
+  { dispatchMs, reduce }: Profile,
+  run: PredictedRun,
+  stages: readonly StageModel[],
+  link: LinkCost,
+): StepModel {
+  const { schedule, compiled, replicas = 1, sync = "end", coarsening = COARSENING, clip } = run;
+  const { bucketSize = BUCKET_SIZE, precision } = compiled.stage;
+  const elementBytes = precision === "fp16" ? 2 : 4;
+  const closing: StepEndModel = {
+    bucketBytes: bucketSize * elementBytes,
+    coarsening,
+    launchMs: reduce.ms,
+    ...reduce.msPerMillion > 0 && { addBytesPerMs: elementBytes * 1e6 / reduce.msPerMillion },
+    eagerStages: eagerStages(schedule, sync),
+    isClipped: clip !== undefined && clip > 0,
+  };
+  const network = { link };
+  return { schedule, replicas, stages, dispatchMs, controlMs: link.latencyMs, network, closing };
+}
+
+function linkOf({ links }: Profile, transport: string): LinkCost {
+  if (Object.hasOwn(links, transport)) return links[transport]!;
+  throw new RangeError(
+    `Cannot predict: the profile must have the transport ${transport}, received ${
+      Object.keys(links).join(", ") || "none"
+    }`,
+  );
+}

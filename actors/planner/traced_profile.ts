@@ -1,0 +1,220 @@
+/**
+ * What the stages of a run cost by the profile of a trace: those of the traced run where they are the
+ * same, else their share of its time by estimated work.
+ *
+ * @module
+ */
+
+import type { StepOutcome } from "../pipeline/step.ts";
+import { readStep, type StepTimeline } from "../run/timeline.ts";
+import { type FoundCost, foundOf, mapNumbers } from "./costs.ts";
+import {
+  type LayerCost,
+  type LayerFacts,
+  type LinearCost,
+  median,
+  type Profile,
+  PROFILE_FORMAT,
+  PROFILE_VERSION,
+  variationOf,
+} from "./profile.ts";
+
+/** A run that was traced. */
+export interface TracedRun {
+  /** What computed. */
+  readonly device: string;
+  /** How messages travelled, as a profile names it. */
+  readonly transport: string;
+  /** Data-parallel replicas. */
+  readonly replicas: number;
+  /** Samples of a micro-batch, B. */
+  readonly microBatch: number;
+  /** Trained numbers of each stage. */
+  readonly parameters: readonly number[];
+  /** The share of each stage in the estimated work. */
+  readonly shares: readonly number[];
+  /** Bytes that a micro-batch keeps from F to B, for each stage. */
+  readonly activationBytes: readonly number[];
+}
+
+/** What is read out of the steps. */
+class Sums {
+  /** For each stage and kind of action (`0F`) the milliseconds of each. */
+  readonly actions = new Map<string, number[]>();
+  /** For each stage the workers that ran actions of it: those have a copy. */
+  readonly workersOf = new Map<number, Set<number>>();
+  readonly pauses: number[] = [];
+  readonly latencies: number[] = [];
+  /** Milliseconds of the optimizer and the all-reduces of all workers. */
+  optimizerMs = 0;
+  reduceMs = 0;
+  /** For each step what its end takes beside them. */
+  readonly ends: number[] = [];
+}
+
+/**
+ * The costs of a traced run. Its first step is passed over where there are more: it warms up.
+ *
+ * @throws {RangeError} when the trace has no step, or a stage of it no forward or backward.
+ */
+export function profileOfTrace(
+  run: TracedRun,
+  steps: Iterable<{ readonly traces: StepOutcome["traces"] }>,
+): Profile {
+  let first: StepTimeline | undefined, workers = 0;
+  const sums = new Sums();
+  for (const { traces } of steps) {
+    workers = traces.length;
+    const timeline = readStep(traces, run.replicas);
+    if (first) addStep(sums, timeline);
+    first ??= timeline;
+  }
+  if (first && sums.ends.length === 0) addStep(sums, first);
+  if (sums.ends.length === 0) throw new RangeError("Cannot take costs: the trace must have a step");
+  return profileFrom(sums, run, workers);
+}
+
+function addStep(sums: Sums, { end, workers, flows }: StepTimeline): void {
+  const spans = workers.flatMap((one) => one.spans);
+  const last = Math.max(...spans.filter(({ actions }) => actions.length > 0).map((one) => one.end));
+  for (const { actions, stages, kind, start, end, worker } of spans) {
+    if (actions.length === 0) continue;
+    for (const stage of stages) {
+      sums.workersOf.set(stage, (sums.workersOf.get(stage) ?? new Set()).add(worker));
+    }
+    const key = `${stages[0]}${kind}`, known = sums.actions.get(key);
+    if (known) known.push(end - start);
+    else sums.actions.set(key, [end - start]);
+  }
+  for (const { gaps } of workers) {
+    const pauses = gaps.filter((gap) => gap.kind === "pause" && gap.end <= last);
+    sums.pauses.push(...pauses.map((gap) => gap.end - gap.start));
+  }
+  for (const { from, to } of flows) {
+    if (to.arrived !== undefined) sums.latencies.push(to.arrived - (from.sent ?? from.end));
+  }
+  for (const { optimizerMs, reduceMs } of workers) {
+    sums.optimizerMs += optimizerMs;
+    sums.reduceMs += reduceMs;
+  }
+  const work = Math.max(...workers.map((one) => one.optimizerMs + one.reduceMs));
+  sums.ends.push(Math.max(0, end - last - work));
+}
+
+function profileFrom(sums: Sums, run: TracedRun, workers: number): Profile {
+  const parameters = run.parameters.reduce((sum, one) => sum + one, 0);
+  const copies = Math.max(1, ...[...sums.workersOf.values()].map((held) => held.size));
+  const perMillion = (ms: number): LinearCost => ({
+    ms: 0,
+    msPerMillion: parameters === 0 ? 0 : ms / sums.ends.length / copies / (parameters / 1e6),
+  });
+  const nothing: LinearCost = { ms: 0, msPerMillion: 0 };
+  const reduce = perMillion(sums.reduceMs);
+  return {
+    format: PROFILE_FORMAT,
+    version: PROFILE_VERSION,
+    source: "trace",
+    machine: { name: "that of the trace", cores: workers },
+    layers: run.shares.map((_, stage) => stageCost(sums, run, stage, workers)),
+    variation: variationOf(sums.actions.values()),
+    optimizer: perMillion(sums.optimizerMs),
+    // Of c copies each adds a c-th of what c − 1 others have; a single one takes the norms alone.
+    reduce: copies === 1
+      ? nothing
+      : { ms: 0, msPerMillion: reduce.msPerMillion * copies / (copies - 1) },
+    links: { [run.transport]: { latencyMs: Math.max(0, lowOf(sums.latencies)) } },
+    dispatchMs: sums.pauses.length === 0 ? 0 : median(sums.pauses),
+    closing: {
+      vote: nothing, // a part of the last backward
+      norm: copies === 1 ? reduce : nothing,
+      end: nothing,
+      stepMs: median(sums.ends),
+    },
+    notes: ["costs are those of stages: layers within them share their time by estimated work"],
+  };
+}
+
+/** What a message takes that nobody is too busy to see: one in ten takes less. */
+function lowOf(latencies: readonly number[]): number {
+  if (latencies.length === 0) return 0;
+  return latencies.toSorted((a, b) => a - b)[Math.floor(latencies.length / 10)]!;
+}
+
+function stageCost(
+  { actions }: Sums,
+  { device, microBatch, ...stages }: TracedRun,
+  stage: number,
+  workers: number,
+): LayerCost {
+  const meanOf = (kind: string) => {
+    const all = actions.get(`${stage}${kind}`);
+    return all && all.reduce((sum, one) => sum + one, 0) / all.length;
+  };
+  const forwardMs = meanOf("F"), inputMs = meanOf("I"), weightMs = meanOf("W");
+  const isSplit = inputMs !== undefined && weightMs !== undefined;
+  const backwardMs = meanOf("B") ?? (isSplit ? inputMs + weightMs : undefined);
+  if (forwardMs === undefined || backwardMs === undefined) {
+    throw new RangeError(
+      `Cannot take costs: the trace must have a forward and a backward of stage ${stage}, received ${
+        [...actions.keys()].join(", ") || "no action"
+      }`,
+    );
+  }
+  const parameters = stages.parameters[stage]!, share = stages.shares[stage]!;
+  return {
+    kind: STAGE_KIND,
+    sizes: { stage, stages: stages.shares.length },
+    ...{ microBatch, device, precision: "fp32", recompute: "none", atOnce: workers },
+    ...{ forwardMs, backwardMs, ...isSplit && { inputMs, weightMs } },
+    recomputeMs: 0,
+    ...{ parameters, activationBytes: stages.activationBytes[stage]!, outputBytes: 0 },
+    // Shares of the work: what is compared is how they are to each other.
+    ...{ forwardFlops: share, backwardFlops: 2 * share },
+  };
+}
+
+/** The kind of a cost that is of a whole stage of a traced run. */
+const STAGE_KIND = "stage";
+
+/** Shares of the work that differ by less are the same. */
+const SAME_SHARE = 1e-6;
+
+/**
+ * Returns the costs of stages, with a description of those that were scaled.
+ *
+ * @param stages the facts of the layers of each.
+ * @param microBatch samples of a micro-batch, where known.
+ * @throws {RangeError} when the profile has no stages.
+ */
+export function tracedCosts(
+  { layers }: Profile,
+  stages: readonly (readonly LayerFacts[])[],
+  microBatch: number | undefined,
+): { readonly stages: readonly FoundCost[]; readonly scaled: readonly string[] } {
+  const traced = layers.filter(({ kind }) => kind === STAGE_KIND), [first] = traced;
+  if (!first) {
+    throw new RangeError("Cannot predict: the profile of a trace must have stages, received none");
+  }
+  const works = stages.map((facts) =>
+    facts.reduce((sum, one) => sum + one.forwardFlops + one.backwardFlops, 0)
+  );
+  const work = works.reduce((sum, one) => sum + one, 0), shares = works.map((one) => one / work);
+  const samples = microBatch === undefined ? 1 : microBatch / first.microBatch;
+  const isSame = traced.length === stages.length &&
+    traced.every((one, i) => Math.abs(one.forwardFlops - shares[i]!) < SAME_SHARE);
+  const all = sumOf(traced);
+  return {
+    stages: shares.map((share, i) =>
+      isSame ? times(foundOf(traced[i]!), samples) : times(all, samples * share)
+    ),
+    scaled: [
+      ...isSame ? [] : [`${stages.length} stages by their work, from ${traced.length} of a trace`],
+      ...samples === 1 ? [] : [`${microBatch} samples from ${first.microBatch} of a trace`],
+    ],
+  };
+}
+
+const sumOf = (costs: readonly LayerCost[]): FoundCost =>
+  costs.map(foundOf).reduce((a, b) => mapNumbers(a, (ms, name) => ms + b[name]));
+
+const times = (cost: FoundCost, factor: number): FoundCost => mapNumbers(cost, (ms) => factor * ms);

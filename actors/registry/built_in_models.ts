@@ -1,0 +1,310 @@
+/**
+ * `--model unet`: a U-Net that learns to take the noise out of pictures.
+ *
+ * @module
+ */
+
+import {
+  ADAMW_DEFAULTS,
+  type Batch,
+  type GenerateOptions,
+  generateText,
+  gpt2,
+  type Gpt2Config,
+  type Layer,
+  llama,
+  llamaSizes,
+  mlp,
+  mlpLogits,
+  openDevice,
+  type PictureConfig,
+  resnet,
+  resnetLogits,
+  t5,
+  type T5Config,
+  t5Logits,
+  t5Ties,
+  unet,
+  unetPictures,
+} from "../../kernels/mod.ts";
+import {
+  PROTOCOL_VERSION,
+  type SupervisorMessage,
+  type WorkerMessage,
+} from "../pipeline/protocol.ts";
+import { pipelineSupervisor, SUPERVISOR_MESSAGES } from "../pipeline/supervisor.ts";
+import type { SupervisorInit } from "../pipeline/supervisor_state.ts";
+import { pipelineWorker, WORKER_MESSAGES } from "../pipeline/worker.ts";
+import type { WorkerInit } from "../pipeline/worker_state.ts";
+import type { Context, Message } from "../runtime/mod.ts";
+import type { ActorDefinition, Schema } from "../sandbox/mod.ts";
+import {
+  defineModel,
+  defineOptimizer,
+  type ModelPart,
+  type OptimizerPart,
+  type Trained,
+} from "./part.ts";
+
+/** What it writes, or why that cannot be read. */
+async function sampleText(
+  architecture: NonNullable<GenerateOptions["architecture"]>,
+  config: GenerateOptions["config"],
+  { weights, device: choice, data: { tokenizer }, seed }: Trained,
+): Promise<string> {
+  if (!tokenizer || config.vocab < tokenizer.vocabularySize) {
+    return "No sample: the token ids have no tokenizer (for --tokens, --tokenizer names it); generate --ids goes on with ids.";
+  }
+  const device = await openDevice(choice.name, { ...choice, isBlocking: true });
+  const options = { architecture, config, weights, prompt: "The ", tokens: 200, seed };
+  const text = await generateText(device, tokenizer, options);
+  device.close();
+  return `A sample:\n${text}`;
+}
+
+/** A GPT-2. */
+export const gptModel: ModelPart<"vocab"> = defineModel({
+  name: "gpt",
+  version: "1",
+  sizes: ["vocab"],
+  data: "sotu",
+  build({ layers, hidden, heads, seq, vocab, tie, headSlices, dropout, microBatch, data }) {
+    const sizes = { layers, hidden, heads, seq, vocab: vocab ?? data.vocab, tie };
+    const config: Gpt2Config = { ...sizes, ...headSlices && { headSlices } };
+    return {
+      ...gpt2({ ...config, dropout }, microBatch),
+      config: { architecture: "gpt2", ...config },
+      show: (trained) => sampleText("gpt2", config, trained),
+    };
+  },
+});
+
+/** A Llama. */
+export const llamaModel: ModelPart<"vocab"> = defineModel({
+  name: "llama",
+  version: "1",
+  sizes: ["vocab"],
+  data: "sotu",
+  build(options) {
+    const { layers, hidden, heads, seq, vocab, tie, headSlices = 1, dropout, microBatch } = options;
+    if (headSlices > 1) {
+      throw new RangeError(
+        `Cannot build a Llama: its head must be in one slice, received ${headSlices}`,
+      );
+    }
+    const { keyValueHeads, intermediate, ropeTheta, normEpsilon, data } = options;
+    const { dropout: _, ...config } = llamaSizes({
+      ...{ layers, hidden, heads, seq, vocab: vocab ?? data.vocab, tie },
+      ...{ keyValueHeads, intermediate, ropeTheta, normEpsilon },
+    });
+    return {
+      ...llama({ ...config, dropout }, microBatch),
+      config: { architecture: "llama", ...config },
+      show: (trained) => sampleText("llama", config, trained),
+    };
+  },
+});
+
+/**
+ * The share of held-out samples whose label has the greatest logit; undefined where none are held out.
+ *
+ * @param logits layers that predict for one sample.
+ */
+async function recognised(
+  { data, predict }: Trained,
+  logits: readonly Layer[],
+): Promise<string | undefined> {
+  const samples = data.heldOut?.(1) ?? [];
+  if (samples.length === 0) return undefined;
+  const logitsOf = await predict(logits);
+  let right = 0;
+  for (const { features, labels } of samples) {
+    const logits = await logitsOf({ features: features! });
+    if (logits.indexOf(Math.max(...logits)) === labels![0]) right++;
+  }
+  const percent = (100 * right / samples.length).toFixed(1);
+  return `${percent} % of the held-out samples are recognised`;
+}
+
+/** A multilayer perceptron. */
+export const mlpModel: ModelPart<"inputs" | "classes"> = defineModel({
+  name: "mlp",
+  version: "1",
+  sizes: ["inputs", "classes"],
+  data: "mnist",
+  build({ layers, hidden, dropout, microBatch, data: { inputs, classes } }) {
+    const config = { inputs, hidden, layers, classes };
+    return {
+      ...mlp({ ...config, dropout }, microBatch),
+      config: { architecture: "mlp", ...config },
+      show: (trained) => recognised(trained, mlpLogits(config, 1)),
+    };
+  },
+});
+
+/** AdamW. */
+export const adamw: OptimizerPart = defineOptimizer({
+  name: "adamw",
+  version: "1",
+  options: ({ beta1, beta2, weightDecay }) => ({ ...ADAMW_DEFAULTS, beta1, beta2, weightDecay }),
+});
+
+/** SGD with momentum. */
+export const sgd: OptimizerPart = defineOptimizer({
+  name: "sgd",
+  version: "1",
+  options: ({ momentum, weightDecay }) => ({ kind: "sgd", momentum, weightDecay }),
+});
+
+/** A residual network. */
+export const resnetModel: ModelPart<"height" | "width" | "channels" | "classes"> = defineModel({
+  name: "resnet",
+  version: "1",
+  sizes: ["height", "width", "channels", "classes"],
+  data: "mnist",
+  build({ layers, hidden, microBatch, data: { height, width, channels, classes } }) {
+    const config = { height, width, channels, layers, hidden, classes };
+    return {
+      ...resnet(config, microBatch),
+      config: { architecture: "resnet", ...config },
+      show: (trained) => recognised(trained, resnetLogits(config, 1)),
+    };
+  },
+});
+
+/** All messages of a protocol, whatever they hold: the states of the actors judge them. */
+const all = <M extends Message>(types: readonly M["type"][]) =>
+  Object.fromEntries(types.map((type) => [type, {}])) as { readonly [K in M["type"]]: Schema };
+
+/** The supervisor of a pipeline, as a trusted package exports it. */
+export const supervisor: ActorDefinition<
+  SupervisorInit,
+  SupervisorMessage,
+  Context<SupervisorMessage>
+> = {
+  name: "pipeline",
+  protocol: PROTOCOL_VERSION,
+  messages: all<SupervisorMessage>(SUPERVISOR_MESSAGES),
+  create: pipelineSupervisor,
+};
+
+/** A worker of a pipeline, which owns a device and some stages. */
+export const worker: ActorDefinition<WorkerInit, WorkerMessage, Context<WorkerMessage>> = {
+  name: "pipeline-worker",
+  protocol: PROTOCOL_VERSION,
+  messages: all<WorkerMessage>(WORKER_MESSAGES),
+  create: pipelineWorker,
+};
+
+/** A T5: the published one where the head is tied, else one of version 1.1. */
+export const t5Model: ModelPart<"vocab"> = defineModel({
+  name: "t5",
+  version: "1",
+  sizes: ["vocab"],
+  data: "sort",
+  build({ layers, hidden, heads, seq, vocab, tie, dropout, microBatch, data }) {
+    const config = { layers, hidden, heads, seq, vocab: vocab ?? data.vocab, tie, gated: !tie };
+    return {
+      ...t5({ ...config, ...dropout && { dropout } }, microBatch),
+      config: { architecture: "t5", ...config },
+      show: (trained) => show(config, trained),
+    };
+  },
+});
+
+/** Samples that are decoded side by side. */
+const SAMPLES = 64;
+
+/** How many held-out sequences it writes as they should be. */
+async function show(config: T5Config, { data, predict }: Trained): Promise<string | undefined> {
+  const [batch] = data.heldOut?.(SAMPLES) ?? [];
+  if (!batch) return undefined;
+  const logitsOf = await predict(t5Logits(config, SAMPLES), t5Ties(config));
+  const targets = batch.targets as Int32Array, written = await decode(config, batch.ids!, logitsOf);
+  const isRight = (sample: number) => {
+    const from = sample * config.seq, own = targets.subarray(from, from + config.seq);
+    return own.every((target, i) => target < 0 || target === written[from + i]);
+  };
+  const right = Array.from({ length: SAMPLES }, (_, sample) => isRight(sample)).filter(Boolean);
+  const percent = (100 * right.length / SAMPLES).toFixed(1);
+  return `${percent} % of ${SAMPLES} held-out sequences are written without a mistake`;
+}
+
+/** Greedy decoding: token by token the likeliest, of all samples side by side. */
+async function decode(
+  { seq, vocab }: T5Config,
+  ids: Batch[string],
+  logitsOf: (fields: Batch) => Promise<Float32Array>,
+): Promise<Int32Array> {
+  const written = new Int32Array(ids.length).fill(-1);
+  for (let token = 0; token < seq; token++) {
+    const logits = await logitsOf({ ids, targets: written });
+    for (let at = token; at < written.length; at += seq) {
+      const own = logits.subarray(at * vocab, (at + 1) * vocab);
+      written[at] = own.indexOf(Math.max(...own));
+    }
+  }
+  return written;
+}
+
+/** A U-Net. */
+export const unetModel: ModelPart<"height" | "width" | "channels"> = defineModel({
+  name: "unet",
+  version: "1",
+  sizes: ["height", "width", "channels"],
+  data: "noisy-mnist",
+  build({ layers, hidden, microBatch, data: { height, width, channels } }) {
+    const config = { height, width, channels, layers, hidden };
+    return {
+      ...unet(config, microBatch),
+      config: { architecture: "unet", ...config },
+      show: (trained) => clean(config, trained),
+    };
+  },
+});
+
+/** What it makes of held-out pictures: by how much the noise falls, and the first of them. */
+async function clean(
+  config: PictureConfig,
+  { data, predict }: Trained,
+): Promise<string | undefined> {
+  const pictures = data.heldOut?.(1) ?? [];
+  if (pictures.length === 0) return undefined;
+  const cleaned = await predict(unetPictures(config, 1));
+  let before = 0, after = 0, first: string | undefined;
+  for (const { features, targets } of pictures as readonly Record<string, Float32Array>[]) {
+    const [noisy, wanted] = [features!, targets!], made = await cleaned({ features: noisy });
+    before += meanSquaredError(noisy, wanted);
+    after += meanSquaredError(made, wanted);
+    first ??= drawn([noisy, made, wanted], config);
+  }
+  const mean = (sum: number) => (sum / pictures.length).toFixed(4);
+  return `The mean squared error of ${pictures.length} held-out pictures falls from ${
+    mean(before)
+  } to ${mean(after)}; one with noise, as the network cleans it, and as it was:\n${first}`;
+}
+
+const meanSquaredError = (a: Float32Array, b: Float32Array): number =>
+  a.reduce((sum, value, i) => sum + (value - b[i]!) ** 2, 0) / a.length;
+
+/** From 0 to 1. */
+const SHADES = [..." ░▒▓█"];
+
+/** The first channels of pictures, side by side; a letter is as high as two pixels. */
+function drawn(pictures: readonly Float32Array[], { height, width }: PictureConfig): string {
+  const letter = (picture: Float32Array, row: number, column: number) => {
+    const [upper, lower = upper] = [row, row + 1].map((at) =>
+      at < height ? picture[at * width + column]! : undefined
+    );
+    const shade = Math.round((upper! + lower!) / 2 * (SHADES.length - 1));
+    return SHADES[Math.max(0, Math.min(shade, SHADES.length - 1))];
+  };
+  const columns = Array.from({ length: width }, (_, column) => column);
+  const lines = Array.from(
+    { length: Math.ceil(height / 2) },
+    (_, line) =>
+      pictures.map((picture) => columns.map((column) => letter(picture, 2 * line, column)).join(""))
+        .join(" │ "),
+  );
+  return lines.join("\n");
+}

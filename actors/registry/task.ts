@@ -1,0 +1,200 @@
+/**
+ * A model and its data, made for each other: what a run trains.
+ *
+ * @module
+ */
+
+import {
+  type Batch,
+  type DeviceChoice,
+  fieldProblem,
+  hasDropout,
+  modelFields,
+  openDevice,
+  openPredictor,
+} from "../../kernels/mod.ts";
+import { aFunction, anArray, required } from "../options/option.ts";
+import { type Data, isSource } from "../options/train_options.ts";
+import { DataWatch, nameDataError } from "../run/data.ts";
+import {
+  type BuiltModel,
+  type DataOptions,
+  type DataPart,
+  mapData,
+  type ModelOptions,
+  type ModelPart,
+  type OpenedData,
+} from "./part.ts";
+
+/** What a model is built and its data is opened for. */
+export interface TaskOptions extends Omit<ModelOptions, "data">, DataOptions {}
+
+/** What a run trains. */
+export interface Task {
+  /** What is trained. */
+  readonly model: BuiltModel;
+  /** Micro-batches in the order in which they are trained on. */
+  readonly data: Data;
+  /** Micro-batches that are never trained on; undefined where the data holds nothing out. */
+  readonly heldOut: (() => readonly Batch[]) | undefined;
+  /** What the model predicts: tokens, of data that has a vocabulary. */
+  readonly unit: "tokens" | "samples";
+  /** What a checkpoint says of the model and its tokens. */
+  readonly config: Readonly<Record<string, unknown>>;
+  /** The bytes of an ONNX file with trained weights; undefined where the model is not of one. */
+  readonly onnx: BuiltModel["onnx"];
+  /** Says what trained weights can do; undefined where the model has nothing to show. */
+  show(
+    weights: ReadonlyMap<string, Float32Array>,
+    device: DeviceChoice,
+  ): Promise<string | undefined>;
+}
+
+/**
+ * Opens the data of a part and builds the model of another for it.
+ *
+ * @throws {RangeError} {@linkcode TypeError} (as a rejection) when they do not fit each other, in one
+ * sentence that names both.
+ *
+ * @example
+ * ```ts
+ * import { defineData, defineModel, openTask } from "@troupe/troupe/actors";
+ * import { mlp } from "@troupe/troupe/kernels";
+ * import assert from "node:assert/strict";
+ *
+ * const model = defineModel({
+ *   name: "signs",
+ *   version: "1",
+ *   build: ({ hidden, microBatch }) =>
+ *     mlp({ inputs: 1, hidden, layers: 1, classes: 2 }, microBatch),
+ * });
+ * const data = defineData({
+ *   name: "bytes",
+ *   version: "1",
+ *   open: () => ({ batches: [{ ids: Int32Array.of(1, 2) }] }),
+ * });
+ * const sizes = { layers: 1, hidden: 4, heads: 1, seq: 2, vocab: undefined, tie: false };
+ * const cut = { microBatch: 2, microBatches: 1, replicas: 1, steps: 1, seed: 1, file: undefined };
+ * const options = { ...sizes, ...cut, tokenizer: undefined, announce: () => {} };
+ * await assert.rejects(openTask(model, data, options), {
+ *   message: "Cannot train signs on bytes: its micro-batches must have the field " +
+ *     '"features", Float32Array of [2,1] (2 elements), received ids',
+ * });
+ * ```
+ */
+export async function openTask(
+  model: ModelPart,
+  data: DataPart,
+  options: TaskOptions,
+): Promise<Task> {
+  const cannot = `Cannot train ${model.name} on ${data.name}`;
+  const opened = await data.open(options), { sizes = {}, heldOut, tokenizer } = opened;
+  aFunction(`${cannot}: heldOut of the data, such as (microBatch) => [batch],`, heldOut);
+  const missing = (model.sizes ?? []).filter((size) => sizes[size] === undefined);
+  if (missing.length > 0) {
+    throw new RangeError(
+      `${cannot}: the data must say its ${missing.join(" and ")}, received ${
+        Object.keys(sizes).join(" and ") || "no sizes"
+      }`,
+    );
+  }
+  const built = await model.build({ ...options, data: sizes });
+  if (!Array.isArray(built?.layers)) {
+    throw new TypeError(`${cannot}: build must return a model with layers, received none`);
+  }
+  if (options.dropout && !hasDropout(built)) {
+    throw new RangeError(
+      `${cannot}: dropout must be 0, as no layer of the model has one, received ${options.dropout}`,
+    );
+  }
+  const { fieldsOf, onnx } = built;
+  const read = fieldsOf ? mapData(opened.batches, fieldsOf) : opened.batches;
+  const batches = await checkedBatches(read, built, cannot, options.announce);
+  return {
+    model: built,
+    data: batches,
+    heldOut: heldOut && (() => {
+      const batches = heldOut(options.microBatch);
+      required(anArray(() => {}))(`${cannot}: what heldOut of the data returns`, batches);
+      return fieldsOf ? batches.map((batch) => fieldsOf(batch)) : batches;
+    }),
+    unit: sizes.vocab === undefined ? "samples" : "tokens",
+    config: {
+      architecture: model.name,
+      ...built.config,
+      ...sizes.vocab !== undefined && { tokenizer: tokenizer?.name ?? "none" },
+    },
+    onnx,
+    show: (weights, device) => show(built, opened, options.seed, weights, device),
+  };
+}
+
+/** The micro-batches, of which the first has the fields that the model reads. */
+async function checkedBatches(
+  batches: Data,
+  model: BuiltModel,
+  cannot: string,
+  announce: DataOptions["announce"],
+): Promise<Data> {
+  const source = batches !== undefined && isSource(batches) ? batches : undefined;
+  const iterator = iteratorOf(source ? source.from(0) : batches);
+  if (!iterator) {
+    throw new TypeError(`${cannot}: the data must have an iterable of micro-batches as "batches"`);
+  }
+  const watch = new DataWatch(announce);
+  watch.ask(1, 0);
+  const first = await Promise.try(() => iterator.next()).catch((cause) => {
+    throw nameDataError(cause, 1, 0);
+  }).finally(() => watch.answered());
+  // What can be begun again need not be held in the middle.
+  if (source) await iterator.return?.();
+  for (const field of first.done ? [] : modelFields(model)) {
+    const problem = fieldProblem(field, first.value);
+    if (problem !== undefined) throw new RangeError(`${cannot}: its micro-batches ${problem}`);
+  }
+  return source ?? goOn(first, iterator);
+}
+
+type AnyIterator = Iterator<Batch> | AsyncIterator<Batch>;
+
+function iteratorOf(batches: Data | undefined): AnyIterator | undefined {
+  const any = batches as Partial<Iterable<Batch> & AsyncIterable<Batch>> | undefined;
+  return any?.[Symbol.asyncIterator]?.() ?? any?.[Symbol.iterator]?.();
+}
+
+/** What was taken already, and the rest. */
+async function* goOn(
+  first: IteratorResult<Batch>,
+  iterator: AnyIterator,
+): AsyncGenerator<Batch, void> {
+  try {
+    for (let next = first; !next.done; next = await iterator.next()) yield next.value;
+  } finally {
+    await iterator.return?.();
+  }
+}
+
+async function show(
+  model: BuiltModel,
+  data: OpenedData,
+  seed: number,
+  weights: ReadonlyMap<string, Float32Array>,
+  device: DeviceChoice,
+): Promise<string | undefined> {
+  const close: (() => void)[] = [];
+  try {
+    return await model.show?.({
+      weights,
+      device,
+      data,
+      seed,
+      predict: async (layers, ties) => {
+        const opened = await openDevice(device.name, device);
+        close.push(() => opened.close());
+        return await openPredictor(opened, layers, weights, ties);
+      },
+    });
+  } finally {
+    for (const one of close) one();
+  }
+}

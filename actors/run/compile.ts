@@ -1,0 +1,133 @@
+/**
+ * What the workers compute: the model compiled and cut into stages, how these store what they hold,
+ * and the memory that it takes.
+ *
+ * @module
+ */
+
+import {
+  checkStageOptions,
+  compileModel,
+  completeOptimizer,
+  cutIntoStages,
+  type DeviceName,
+  ELEMENTS_MAX,
+  type Model,
+  type ModelProgram,
+  readLayout,
+  type StageOptions,
+} from "../../kernels/mod.ts";
+import {
+  type LayerTimes,
+  partitionForSchedule,
+  parts,
+  recomputedStages,
+  type Schedule,
+} from "../../schedules/mod.ts";
+import type { TrainOptions } from "../options/train_options.ts";
+import { pipesOf } from "../pipeline/layout.ts";
+import { mostTied, trainedTies } from "./engine.ts";
+import { type CompiledRun, planWorkers } from "./memory.ts";
+
+/** The options that decide what is compiled. */
+export type CompileOptions = Pick<
+  TrainOptions,
+  | "model"
+  | "recompute"
+  | "recomputeInterval"
+  | "precision"
+  | "offload"
+  | "bucketSize"
+  | "optimizer"
+  | "frozen"
+  | "replicas"
+  | "layout"
+>;
+
+/**
+ * Compiles a model for a schedule.
+ *
+ * @param device whose memory is planned; where it is not known yet, one on which views are free.
+ * @param compile in place of {@linkcode compileModel}, such as one that remembers.
+ * @throws {RangeError} {@linkcode TypeError} when the model has too few layers or others than its
+ * layout says, a bucket is larger than a stage, or micro-batches cannot be halved or their sequences
+ * cut into slices.
+ * @throws {SyntaxError} when the layout is none.
+ */
+export function compileRun(
+  options: CompileOptions,
+  schedule: Schedule,
+  device?: DeviceName,
+  compile: typeof compileModel = compileModel,
+): CompiledRun {
+  const { recompute = "none", precision = "fp32", frozen, bucketSize, recomputeInterval } = options;
+  const all = (schedule.lists ?? []).flatMap((list) => [...list]).flatMap(parts);
+  const halves = all.some(({ half }) => half !== undefined) ? 2 : 1;
+  const source = halves === 2 ? halved(options.model, schedule) : options.model;
+  const compiled = compile(source, recompute, {
+    precision,
+    slices: schedule.slices,
+    elementsMax: ELEMENTS_MAX,
+    ...frozen && { frozen },
+  });
+  const model = laidOut(compiled, schedule, options.layout);
+  const programs = cutIntoStages(model, schedule.stages);
+  const recomputed = recomputedStages(schedule);
+  const copies = pipesOf(schedule) * (options.replicas ?? 1);
+  const stage: StageOptions = {
+    optimizer: completeOptimizer(options.optimizer),
+    backward: all.some(({ kind }) => kind === "W") ? "split" : "whole",
+    precision,
+    offload: options.offload ?? false,
+    addends: copies * mostTied(trainedTies(model)),
+    ...bucketSize && { bucketSize },
+    ...recomputeInterval && { recomputeInterval },
+  };
+  for (const program of programs) checkStageOptions(program, stage);
+  return planRun({ model, programs, stage, halves, recomputed }, schedule, device);
+}
+
+/** A model with the stages that a layout says. */
+function laidOut(model: ModelProgram, schedule: Schedule, layout = "auto"): ModelProgram {
+  if (layout === "auto") return model;
+  const starts = layout === "schedule"
+    ? partitionForSchedule(schedule, estimatedTimes(model)).starts
+    : readLayout(layout, model.layers, schedule.stages);
+  return { ...model, starts };
+}
+
+/** What each layer takes, by the estimate that no machine has a part in. */
+function estimatedTimes({ programs, layers }: ModelProgram): LayerTimes {
+  const costOf = (kind: "forward" | "backward") =>
+    layers.map(({ program, slices = [program] }) =>
+      slices.reduce((sum, one) => sum + programs[one]!.cost[kind], 0)
+    );
+  return { forward: costOf("forward"), backward: costOf("backward") };
+}
+
+/** A compiled run with the memory that it takes on a device. */
+export function planRun(
+  compiled: Omit<CompiledRun, "memory">,
+  schedule: Schedule,
+  device: DeviceName | undefined,
+): CompiledRun {
+  return { ...compiled, memory: planWorkers(compiled, schedule, device) };
+}
+
+/** The model for half a micro-batch. */
+function halved(model: Model, schedule: Schedule): Model {
+  const { samples, withSamples } = model;
+  const refuse = `Cannot train with the schedule ${schedule.name}: it halves micro-batches`;
+  if (schedule.slices) {
+    throw new RangeError(
+      `${refuse}, so sequences must be whole, received ${schedule.slices} slices`,
+    );
+  }
+  if (samples === undefined || withSamples === undefined) {
+    throw new TypeError(
+      `${refuse}, so the model must have withSamples, received ${model.name} without it`,
+    );
+  }
+  if (samples % 2 === 0) return withSamples(samples / 2);
+  throw new RangeError(`${refuse}, so their size must be even, received ${samples}`);
+}

@@ -1,0 +1,180 @@
+/**
+ * What the workers of a run compute on: one device for all, on an adapter for each where it has some.
+ *
+ * @module
+ */
+
+import {
+  assertThreads,
+  type DeviceChoice,
+  type DeviceName,
+  hasThreads,
+  needsProcess,
+  resolveDevices,
+} from "../../kernels/mod.ts";
+import type { RuntimeName, TrainOptions } from "../options/train_options.ts";
+import type { PlaceName } from "../runtime/mod.ts";
+import { launchedRanks } from "../transports/mpi/library.ts";
+
+/** Cores, and who computes on them. */
+export interface CoreShare {
+  /** Threads of each worker within an operation. */
+  readonly threads: number;
+  /** Workers that compute on these cores at a time. */
+  readonly workersHere: number;
+  /** Cores of this machine that this process may use. */
+  readonly cores: number;
+}
+
+/**
+ * Shares the cores: `auto` gives each worker as many threads as there are cores for it, at least one.
+ *
+ * @param workers how many compute, of all data-parallel replicas.
+ * @throws {RangeError} when the device cannot have as many threads as were asked for.
+ */
+export function shareCores(
+  { threads = 1, mpi }: Pick<TrainOptions, "threads" | "mpi">,
+  runtime: RuntimeName,
+  workers: number,
+  device: DeviceName,
+): CoreShare {
+  const cores = navigator.hardwareConcurrency, here = workersHere(runtime, workers, mpi);
+  if (threads !== "auto") assertThreads("Cannot train on", device, threads);
+  const share = hasThreads(device) ? Math.max(1, Math.floor(cores / here)) : 1;
+  return { threads: threads === "auto" ? share : threads, workersHere: here, cores };
+}
+
+/**
+ * Of ranks those count that share the cores of rank 0, as its launcher says: all ranks of a run have as many
+ * threads, since bits depend on it. With a map each may hold as many workers as the fullest does.
+ */
+function workersHere(runtime: RuntimeName, workers: number, mpi: TrainOptions["mpi"]): number {
+  if (runtime === "serial") return 1;
+  if (runtime !== "mpi") return workers;
+  const { sharing = workers } = launchedRanks() ?? {}, map = mpi?.map;
+  const held = new Map<number, number>();
+  for (const rank of map ?? []) held.set(rank, (held.get(rank) ?? 0) + 1);
+  return Math.min(workers, sharing * Math.max(1, ...held.values()));
+}
+
+/** The devices of a run: workers take them one after the other, and then from the first again. */
+export type RunDevices = readonly [DeviceChoice, ...DeviceChoice[]];
+
+/** What a checkpoint says of where its bits come from. */
+interface ComputedOn {
+  readonly device: string;
+  readonly adapter?: string;
+  /** Of each worker within an operation; not kept before there could be several. Default 1. */
+  readonly threads?: number;
+}
+
+/**
+ * Finds the devices of a run.
+ *
+ * @param workers how many compute, of all data-parallel replicas.
+ * @throws {RangeError} when one process would need several adapters, or the device cannot have so many
+ * threads; as `resolveDevices` otherwise.
+ */
+export async function runDevices(
+  options: Pick<
+    TrainOptions,
+    | "device"
+    | "adapters"
+    | "threads"
+    | "precision"
+    | "isolation"
+    | "mpi"
+    | "system"
+    | "announce"
+    | "resume"
+  >,
+  runtime: RuntimeName,
+  workers: number,
+): Promise<RunDevices> {
+  const { device = "auto", adapters, precision, isolation, mpi, system, announce } = options;
+  // In a simulated system, as that of a replay, all workers share a process.
+  const isSimulated = system?.transports.length === 0;
+  const isShared = runtime === "mpi"
+    ? mpi?.map !== undefined && isDoubled(mpi.map)
+    : runtime === "workers" && isolation === "worker";
+  const found = await resolveDevices(device, { announce, adapters, precision, isShared });
+  const isFree = runtime !== "workers" && adapters === undefined;
+  const { threads } = shareCores(options, runtime, workers, found[0].name);
+  const devices = found.slice(0, isFree ? 1 : workers).map((one) =>
+    threads === 1 ? one : { ...one, threads }
+  ) as readonly DeviceChoice[] as RunDevices;
+  const numbers = new Set(devices.map(({ adapter }) => adapter?.index));
+  if (numbers.size > 1 && (runtime !== "workers" || isSimulated)) {
+    const where = isSimulated ? "in a simulated system" : `with runtime ${runtime}`;
+    const instead = isSimulated
+      ? ", or of a journal a worker be replayed alone with --actor"
+      : " or the runtime must be workers";
+    throw new RangeError(
+      `Cannot train ${where} on several adapters: a process can use one, so adapters must name one${instead}, received ${[
+        ...numbers,
+      ]}`,
+    );
+  }
+  tellOfOtherBits(options, devices);
+  return devices;
+}
+
+/** Where each worker runs: apart from the others as far as the device needs it. */
+export function isolationFor(
+  runtime: RuntimeName,
+  isolation: PlaceName | undefined,
+  device: DeviceName,
+): PlaceName {
+  if (runtime !== "workers" || !needsProcess(device)) return isolation ?? "worker";
+  if (isolation !== "worker") return isolation ?? "process";
+  throw new RangeError(
+    `Cannot train on ${device} in Deno workers: one isolate of a process can use the GPU, so isolation must be process, received worker`,
+  );
+}
+
+/**
+ * Makes sure that the workers of each rank can have their device beside each other.
+ *
+ * @throws {RangeError} when they cannot.
+ */
+export function assertRanksHold(ranks: readonly number[], device: DeviceName): void {
+  if (!needsProcess(device) || !isDoubled(ranks)) return;
+  throw new RangeError(
+    `Cannot train on ${device} with runtime mpi: one isolate of a process can use the GPU, so the map must give each worker a rank of its own, received ${ranks}`,
+  );
+}
+
+const isDoubled = (ranks: readonly number[]) => new Set(ranks).size < ranks.length;
+
+/** The names of the adapters of devices, each once; undefined where they have none. */
+export function adapterNames(devices: RunDevices): string | undefined {
+  const names = devices.flatMap(({ adapter }) => adapter?.name ?? []);
+  return names.length === 0 ? undefined : [...new Set(names)].join(", ");
+}
+
+/** What a checkpoint keeps of the devices of its run. */
+export function computedOn(devices: RunDevices): ComputedOn {
+  const [{ name: device, threads = 1 }] = devices, adapter = adapterNames(devices);
+  return { device, ...adapter !== undefined && { adapter }, ...hasThreads(device) && { threads } };
+}
+
+/** Says when a run goes on where other bits come out than on the checkpoint's device. */
+function tellOfOtherBits(
+  { resume, announce }: Pick<TrainOptions, "announce" | "resume">,
+  devices: RunDevices,
+): void {
+  const before = inWords(resume?.config?.["computedOn"]), now = inWords(computedOn(devices));
+  if (before === undefined || before === now) return;
+  announce?.(
+    `The bits of this run are not those of one that stays on ${before}, where its checkpoint was computed: it goes on on ${now}.`,
+  );
+}
+
+/** A stranger may have written it. */
+function inWords(kept: unknown): string | undefined {
+  const { device, adapter, threads } = (kept ?? {}) as Partial<Record<keyof ComputedOn, unknown>>;
+  if (typeof device !== "string") return undefined;
+  const shown = (text: string) => JSON.stringify(text.slice(0, 100)).slice(1, -1);
+  const on = typeof adapter === "string" ? `${shown(device)} (${shown(adapter)})` : shown(device);
+  return typeof threads === "number" && threads !== 1 ? `${on} with ${threads} threads` : on;
+}

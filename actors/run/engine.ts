@@ -1,0 +1,360 @@
+/**
+ * What runs optimizer steps: the pipeline of actors, or the serial loop that is its oracle.
+ *
+ * @module
+ */
+
+import {
+  type Batch,
+  cutIntoStages,
+  type DeviceChoice,
+  flatLength,
+  hasFreeViews,
+  type ModelParameter,
+  type ModelProgram,
+  MOMENTS,
+  type ParameterSpec,
+  type StageOptions,
+  type StageProgram,
+  type StageState,
+  type StateOf,
+  type Tie,
+  withAliases,
+} from "../../kernels/mod.ts";
+import { pipelineWorkers, recomputedStages } from "../../schedules/mod.ts";
+
+import type { ShardOrder, WrittenShard } from "../checkpoints/read.ts";
+import {
+  type HeldState,
+  parameterOf,
+  type Shapes,
+  type TensorSource,
+} from "../checkpoints/tensors.ts";
+import { NonFiniteError } from "../gradients/commit.ts";
+import type { SyncStrategy, TieEnd } from "../gradients/sync.ts";
+import { copiesOf } from "../pipeline/layout.ts";
+import type { LinkOptions } from "../pipeline/links.ts";
+import type { SupervisorMessage, WorkerMessage, WriteOutcome } from "../pipeline/protocol.ts";
+import {
+  type PlanOptions,
+  policyData,
+  type StepOutcome,
+  type StepRequest,
+  UPDATE_POLICIES,
+} from "../pipeline/step.ts";
+import type { SupervisorInit } from "../pipeline/supervisor_state.ts";
+import type { WorkerFault, WorkerInit } from "../pipeline/worker_state.ts";
+import type { ActorSpec, ObserverSpec, PlaceName, System, Transport } from "../runtime/mod.ts";
+import type { ReduceChoice } from "../options/train_options.ts";
+import { knownTransports, type PlaceOptions } from "../options/option.ts";
+
+/**
+ * Takes optimizer steps. Calls must be awaited one after the other, but for steps where the engine
+ * runs ahead.
+ */
+export interface Engine {
+  /** Steps that should begin before the oldest one has ended, to keep the pipe full; none unless
+   * given. */
+  readonly ahead?: number;
+  /** Lets the steps that have begun end, without which the last of them need not end. */
+  drain?(): Promise<void>;
+  /** Trains on the micro-batches of one step. */
+  step(request: StepRequest): Promise<StepOutcome>;
+  /** The losses of micro-batches, without training on them. */
+  evaluate(microBatches: readonly Batch[]): Promise<readonly Float32Array[]>;
+  /** Weights and moments of the whole model, all at once. */
+  save(): Promise<StageState>;
+  /** The same, read from who holds them while no step is under way; absent where `save` must do. */
+  readonly held?: HeldState;
+  /**
+   * Has the workers write weights and moments into a folder, each those that it holds; undefined
+   * where checkpoints are made of what `save` gathers.
+   *
+   * @param folder its absolute path.
+   * @param step optimizer steps done.
+   */
+  write?(folder: string, step: number): Promise<readonly WrittenShard[]>;
+  /** Frees devices and workers. */
+  close(): Promise<void>;
+}
+
+/** What an engine is made from. */
+export interface EngineOptions extends PlanOptions {
+  /** The compiled model; for half a micro-batch where the schedule runs backwards in halves. */
+  readonly model: ModelProgram;
+  /** First weights by name, and moments where a run is resumed, or where they come from. */
+  readonly state: StateOf<TensorSource>;
+  /** Runs of the kernels for each micro-batch: 2 where backwards run in halves. */
+  readonly halves: 1 | 2;
+  /** What computes: the workers take them in turn; an engine without workers takes the first. */
+  readonly devices: readonly [DeviceChoice, ...DeviceChoice[]];
+  /** Whether stand-ins take the place of kernels, and no device is opened. */
+  readonly isRehearsed?: boolean | undefined;
+  /** Whether workers write checkpoints, each a shard of its own. Default false. */
+  readonly isSharded?: boolean | undefined;
+  /** How stages store and step their weights. */
+  readonly stage: StageOptions;
+  /** When the all-reduce of a stage starts. */
+  readonly sync: SyncStrategy;
+  /** In copy order with one result for any chunks, by ring and Rabenseifner's algorithm, or by MPI. */
+  readonly reduce: ReduceChoice;
+  /** Buckets of a chunk of the all-reduce, k. */
+  readonly coarsening: number;
+  /** The most that the norm of all gradients may be; more is scaled down. */
+  readonly clip?: number | undefined;
+  /** Delays messages between workers as such a link would. */
+  readonly link?: LinkOptions | undefined;
+  /** What supervises the pipeline, where that is not Troupe's own. */
+  readonly supervisor?: ActorSpec<SupervisorInit, SupervisorMessage> | undefined;
+  /** What makes a worker, where that is not Troupe's own. */
+  readonly worker?: ActorSpec<WorkerInit, WorkerMessage> | undefined;
+  /** Limit of the JavaScript heap of each worker that is a process, in MiB; V8's unless given. */
+  readonly heapLimitMb?: number | undefined;
+  /** How long nobody may be at work before what is waited for counts as stalled, in milliseconds. */
+  readonly stallMs: number;
+  /** Whether to report when each action ran. */
+  readonly isTraced: boolean;
+  /** Writes the journal of the run. */
+  readonly observer?: ObserverSpec | undefined;
+  /** Transports that a system of its own gets. */
+  readonly transport?: Transport | readonly Transport[] | undefined;
+  /** The actor system that the run lives in and does not end. Default: one of its own. */
+  readonly system?: System | undefined;
+  /** Seed of the runtime's own draws. */
+  readonly seed: number;
+}
+
+/** The parameters of a stage under their full names. */
+export function stageParameters({ layers, programs }: StageProgram): ParameterSpec[] {
+  return layers.flatMap(({ prefix, program }) =>
+    programs[program]!.parameters.map(({ name, ...spec }) => ({ ...spec, name: prefix + name }))
+  );
+}
+
+/** Full names of a stage's parameters. */
+function parameterNames(program: StageProgram): string[] {
+  return stageParameters(program).map(({ name }) => name);
+}
+
+/** The part of a model's state that belongs to a stage. */
+export function stateOf<T>(program: StageProgram, state: StateOf<T>): StateOf<T> {
+  const weights = new Map(
+    parameterNames(program).flatMap((name) => {
+      const values = state.weights.get(name);
+      return values !== undefined ? [[name, values] as const] : [];
+    }),
+  );
+  const moments = new Map(
+    [...state.moments].filter(([key]) => weights.has(key.slice(0, key.lastIndexOf(".")))),
+  );
+  return { weights, moments };
+}
+
+/** The sizes of some parameters, and of the moments of those that are trained. */
+export function stateShapes(
+  parameters: readonly Pick<ModelParameter, "name" | "shape" | "isFrozen">[],
+  { stage, isRehearsed }: Pick<EngineOptions, "stage" | "isRehearsed">,
+): HeldState["shapes"] {
+  // What stands in for kernels has no moments.
+  const moments = isRehearsed ? [] : MOMENTS[stage.optimizer.kind];
+  const trained = parameters.filter(({ isFrozen }) => !isFrozen);
+  const optimizer: Shapes = new Map(
+    trained.flatMap(({ name, shape }) =>
+      moments.map((moment) => [`${name}.${moment}`, shape] as const)
+    ),
+  );
+  return { model: new Map(parameters.map(({ name, shape }) => [name, shape])), optimizer };
+}
+
+/**
+ * The state of a run as its stages hold it.
+ *
+ * @param read reads parts of one stage.
+ */
+export function heldByStages(
+  options: Pick<EngineOptions, "model" | "schedule" | "stage" | "isRehearsed">,
+  read: (stage: number, parts: Parameters<HeldState["read"]>[0]) => Promise<Float32Array>,
+): HeldState {
+  const { model, schedule } = options;
+  const stages = new Map(
+    cutIntoStages(model, schedule.stages).flatMap((program, stage) =>
+      parameterNames(program).map((name) => [name, stage] as const)
+    ),
+  );
+  const holderOf = (name: string) => (stages.get(name) ?? stages.get(parameterOf(name)))!;
+  return {
+    // Aliases of ties are no parameters of the model: they have one name.
+    shapes: stateShapes(model.parameters, options),
+    holderOf,
+    read: (parts) => read(holderOf(parts[0]!.name), parts),
+  };
+}
+
+/** What each worker writes that holds the first copy of a stage: the other copies are equal. */
+export function shardOrders(
+  options: Pick<EngineOptions, "model" | "schedule" | "replicas" | "stage" | "isRehearsed">,
+  folder: string,
+): { readonly worker: number; readonly order: ShardOrder }[] {
+  const { model, schedule, replicas } = options;
+  const owners = copiesOf(schedule, replicas).map(([first]) => first!.worker);
+  // Aliases of ties are no parameters of the model: checkpoints hold them under one name.
+  const known = new Map(model.parameters.map((parameter) => [parameter.name, parameter]));
+  const held = new Map<number, Map<string, number>>();
+  for (const [stage, program] of cutIntoStages(model, schedule.stages).entries()) {
+    const worker = owners[stage]!, stages = held.get(worker) ?? new Map<string, number>();
+    for (const name of parameterNames(program)) if (known.has(name)) stages.set(name, stage);
+    held.set(worker, stages);
+  }
+  return Array.from(held, ([worker, stages], i) => {
+    const shapes = stateShapes([...stages.keys()].map((name) => known.get(name)!), options);
+    return { worker, order: { folder, nth: i + 1, count: held.size, shapes, stages } };
+  });
+}
+
+/**
+ * The shards, if all were written.
+ *
+ * @throws {NonFiniteError} when a worker has numbers that no checkpoint may keep.
+ * @throws {Error} saying which file a worker could not write, and why.
+ */
+export function writtenShards(outcomes: readonly WriteOutcome[]): WrittenShard[] {
+  return outcomes.map((outcome) => {
+    if ("shard" in outcome) return outcome.shard;
+    throw outcome.isNonFinite ? new NonFiniteError(outcome.problem) : new Error(outcome.problem);
+  });
+}
+
+/** The ties whose parameters are trained: the gradients of all that are tied are added. */
+export function trainedTies({ ties, parameters }: ModelProgram): readonly Tie[] {
+  const frozen = new Set(parameters.filter(({ isFrozen }) => isFrozen).map(({ name }) => name));
+  return ties.filter(([canonical]) => !frozen.has(canonical));
+}
+
+/** Names of parameters that are one: first the canonical one, then its aliases in order. */
+export function tieGroups(ties: readonly Tie[]): readonly (readonly string[])[] {
+  const groups = Map.groupBy(ties, ([canonical]) => canonical);
+  return [...groups].map(([canonical, own]) => [canonical, ...own.map(([, alias]) => alias)]);
+}
+
+/** The most parameters that are one: 1 where none are tied. */
+export const mostTied = (ties: readonly Tie[]): number =>
+  Math.max(1, ...tieGroups(ties).map(({ length }) => length));
+
+/** A state without the weights and moments of aliases, as checkpoints keep it. */
+export function withoutAliases(
+  { weights, moments }: StageState,
+  ties: ModelProgram["ties"],
+): StageState {
+  const aliases = ties.map(([, alias]) => alias);
+  const keep = (values: ReadonlyMap<string, Float32Array>) =>
+    new Map(
+      [...values].filter(([key]) =>
+        !aliases.some((alias) => key === alias || key.startsWith(`${alias}.`))
+      ),
+    );
+  return { weights: keep(weights), moments: keep(moments) };
+}
+
+/** All parameters that are tied to others, by the stage that holds them. */
+export function tieEnds(
+  programs: readonly StageProgram[],
+  ties: ModelProgram["ties"],
+): TieEnd[][] {
+  const stageOf = (name: string) =>
+    programs.findIndex((program) => parameterNames(program).includes(name));
+  const ends = tieGroups(ties).flatMap((names) => {
+    const members = names.map((name) => ({ name, stage: stageOf(name) }));
+    return members.map((member, place) => ({ ...member, place, members }));
+  });
+  return programs.map((_, stage) => ends.filter((end) => end.stage === stage));
+}
+
+/** What reaches workers in a place; undefined where they live beside their supervisor. */
+export function transportTo(isolate: PlaceName, options: PlaceOptions): Transport | undefined {
+  if (isolate === "local" || options.system?.transports.length === 0) return undefined;
+  return knownTransports(options).find(({ name }) => name === isolate);
+}
+
+/** What a choice means to the copies of a stage. */
+const ALGORITHMS = { deterministic: "direct", fast: "fast", mpi: "collective" } as const;
+
+/** What every worker of every data-parallel replica is made from. */
+export function workerInits(
+  options: EngineOptions,
+  isolate: PlaceName,
+  fault: WorkerFault | undefined,
+): WorkerInit[] {
+  const { model, schedule, scheduleOptions, replicas, devices, halves, reduce, link } = options;
+  const programs = cutIntoStages(model, schedule.stages);
+  const states = withAliases(options.state, model.ties);
+  const copies = copiesOf(schedule, replicas);
+  const ties = tieEnds(programs, trainedTies(model));
+  const shared = sharedRows(options, isolate, programs, copies[0]!.length);
+  const { isFlushed } = UPDATE_POLICIES[schedule.updates], recomputed = recomputedStages(schedule);
+  const stageOf = (worker: number) =>
+    isFlushed ? options.stage : { ...options.stage, versions: schedule.weightVersions[worker]! };
+  return Array.from({ length: replicas * schedule.workers }, (_, worker): WorkerInit => ({
+    worker,
+    replica: Math.floor(worker / schedule.workers),
+    device: devices[worker % devices.length]!,
+    held: copies.flat().filter((copy) => copy.worker === worker).map((copy) => {
+      const program = programs[copy.stage]!, state = stateOf(program, states);
+      return { copy, program, ...recomputed.has(copy.stage) && { isRecomputed: true }, state };
+    }),
+    copies,
+    pipelineWorkers: pipelineWorkers(schedule),
+    updates: schedule.updates,
+    policy: policyData(schedule, scheduleOptions, worker % schedule.workers),
+    stage: stageOf(worker),
+    halves,
+    reduce: {
+      algorithm: ALGORITHMS[reduce],
+      coarsening: options.coarsening,
+      shared,
+    },
+    ties,
+    link,
+    isTraced: options.isTraced,
+    isRehearsed: options.isRehearsed,
+    fault,
+  }));
+}
+
+/** What decides where gradients of copies are added. */
+export interface RowOptions
+  extends Pick<EngineOptions, "reduce" | "link" | "system" | "devices" | "transport"> {
+  /** Whoever writes a journal, or what of: then messages must tell all that happens. */
+  readonly journal?: unknown;
+}
+
+/**
+ * Whether workers add the gradients of a stage's copies in memory that all of them see, where it is
+ * the host that adds. Over an emulated link gradients travel, and so they do where messages must tell
+ * all that happened.
+ */
+export function sharesRows(
+  options: RowOptions,
+  isolate: PlaceName,
+  copies: number,
+): boolean {
+  const { reduce, link, journal, system, devices: [device] } = options;
+  return reduce === "deterministic" && !link && copies > 1 && !journal && !system &&
+    hasFreeViews(device.name) && transportTo(isolate, options)?.sharesMemory !== false;
+}
+
+/** The memory in which workers add their gradients, for each stage. */
+function sharedRows(
+  options: EngineOptions,
+  isolate: PlaceName,
+  programs: readonly StageProgram[],
+  copies: number,
+): (SharedArrayBuffer | undefined)[] {
+  const { stage, observer: journal } = options;
+  const isShared = sharesRows({ ...options, journal }, isolate, copies);
+  const elementBytes = stage.precision === "fp16" ? 2 : 4;
+  return programs.map((program) => {
+    if (!isShared) return undefined;
+    const trained = stageParameters(program).filter(({ frozen }) => !frozen);
+    return new SharedArrayBuffer(copies * flatLength(trained) * elementBytes);
+  });
+}

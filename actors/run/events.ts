@@ -1,0 +1,268 @@
+/**
+ * What happens in a training run.
+ *
+ * @module
+ */
+
+import {
+  type DeviceChoice,
+  type DeviceName,
+  learningRateAt,
+  type StageMemory,
+} from "../../kernels/mod.ts";
+import {
+  firstLossScale,
+  type LossScale,
+  type LossScaleState,
+  nextLossScale,
+} from "../gradients/commit.ts";
+import { fromZero, required } from "../options/option.ts";
+import type { RuntimeName, TrainOptions } from "../options/train_options.ts";
+import type { TracedAction } from "../pipeline/step.ts";
+import type { Plan } from "./plan.ts";
+
+/** The best evaluation of a run so far, as a checkpoint keeps it. */
+export interface Best {
+  /** The step after which it was. */
+  readonly step: number;
+  /** Mean loss of the held-out micro-batches. */
+  readonly loss: number;
+  /** Evaluations since then, none of them better. */
+  readonly since: number;
+}
+
+/**
+ * The best evaluation after one more.
+ *
+ * @returns undefined where no loss was a number.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ *
+ * const first = nextBest(undefined, { step: 10, loss: 2.5 });
+ * const worse = nextBest(first, { step: 20, loss: 2.5 });
+ * assert.deepEqual(worse, { step: 10, loss: 2.5, since: 1 });
+ * assert.deepEqual(nextBest(worse, { step: 30, loss: 2 }), { step: 30, loss: 2, since: 0 });
+ * ```
+ */
+export function nextBest(
+  best: Best | undefined,
+  { step, loss }: Pick<Best, "step" | "loss">,
+): Best | undefined {
+  const isBetter = Number.isFinite(loss) && (best === undefined || loss < best.loss);
+  if (isBetter) return { step, loss, since: 0 };
+  return best && { ...best, since: best.since + 1 };
+}
+
+/** Where a run stands, as a checkpoint keeps it. */
+export interface Progress {
+  /** Steps of the data that are done. */
+  readonly step: number;
+  /** Steps of the optimizer that were taken. */
+  readonly update: number;
+  /** Predictions learnt from; 0 is where one stood of whom no checkpoint says it. */
+  readonly predictions: number;
+  /** The loss scale of the next step. */
+  readonly lossScale: LossScaleState;
+  /** The best evaluation, where the run asks which it is. */
+  readonly best?: Best | undefined;
+}
+
+/** Where a run begins: at step 0, or where the one stood that it goes on from. */
+export function firstProgress(
+  resume: TrainOptions["resume"],
+  lossScale: LossScale = 1,
+): Progress {
+  const step = resume?.step ?? 0;
+  const kept = resume?.config?.["progress"] as Partial<Progress> | undefined;
+  const state = lossScale === "dynamic" ? kept?.lossScale : undefined;
+  return {
+    step,
+    update: kept?.update ?? step,
+    predictions: kept?.predictions ?? 0,
+    lossScale: state ?? firstLossScale(lossScale),
+    best: kept?.best,
+  };
+}
+
+/**
+ * Where a run stands after one more step, whether the optimizer took it or it was skipped.
+ *
+ * @param taken whether it was, and from how many predictions.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ *
+ * const first = firstProgress(undefined, "dynamic");
+ * const skipped = nextProgress(first, { isTaken: false, predictions: 8 }, "dynamic");
+ * assert.deepEqual([skipped.step, skipped.update, skipped.lossScale.scale], [1, 0, 32768]);
+ * assert.equal(nextProgress(skipped, { isTaken: true, predictions: 8 }, "dynamic").update, 1);
+ * ```
+ */
+export function nextProgress(
+  { step, update, predictions, lossScale, best }: Progress,
+  taken: { readonly isTaken: boolean; readonly predictions: number },
+  scaling: LossScale = 1,
+): Progress {
+  return {
+    step: step + 1,
+    update: taken.isTaken ? update + 1 : update,
+    predictions: taken.isTaken ? predictions + taken.predictions : predictions,
+    lossScale: nextLossScale(scaling, lossScale, taken.isTaken),
+    best,
+  };
+}
+
+/** What a checkpoint says of progress: a loss scale that was given is an option of this run alone. */
+export function keptProgress(
+  { lossScale, ...progress }: Progress,
+  scaling: LossScale | undefined,
+): Partial<Progress> {
+  return scaling === "dynamic" ? { ...progress, lossScale } : progress;
+}
+
+/** The learning rate of a step, counted from 1. */
+export type RateOf = (step: number) => number;
+
+/** The learning rate, or the highest of a schedule, unless the options say another. */
+const RATE = 1e-3;
+
+/**
+ * The learning rate of each step. A function of the user's is looked at whenever it is asked, for the
+ * first step before anything runs.
+ *
+ * @throws {RangeError} when a schedule would rise, or the first rate is none.
+ * @throws {TypeError} when the first rate is no number.
+ */
+export function rateOf({ learningRate = RATE, steps, resume }: TrainOptions): RateOf {
+  if (typeof learningRate === "number") return () => learningRate;
+  if (typeof learningRate === "object") {
+    const { rate = RATE, schedule = "constant", warmup = 0, minRate = 0 } = learningRate;
+    const most = schedule === "constant" ? 0 : rate;
+    const all = { rate, schedule, warmup, minRate, steps };
+    if (minRate <= most) return (step) => learningRateAt(all, step);
+    throw new RangeError(
+      `Cannot train: the learning rate at the end must be ${
+        schedule === "constant" ? "left out where it is constant" : `at most the first, ${rate}`
+      }, received ${minRate}`,
+    );
+  }
+  const checked = (step: number) => {
+    const rate = learningRate(step);
+    required(fromZero)(`Cannot run step ${step}: the learning rate`, rate);
+    return rate;
+  };
+  const first = (resume?.step ?? 0) + 1;
+  if (first <= steps) checked(first);
+  return checked;
+}
+
+/**
+ * What happens in a run, in order: one plan, steps and evaluations and checkpoints, one end. Only
+ * `wait` may come before the plan.
+ */
+export type TrainEvent =
+  | { readonly type: "plan"; readonly plan: Plan }
+  | {
+    readonly type: "step";
+    readonly step: number;
+    readonly loss: number;
+    readonly gradNorm: number;
+    readonly tokensPerSecond: number;
+    /** The learning rate of the step. */
+    readonly learningRate: number;
+    /** Factor by which the loss was multiplied. */
+    readonly lossScale: number;
+    /** Predictions of the step: tokens, or samples. */
+    readonly predictions: number;
+    /** Time that the step took. */
+    readonly seconds: number;
+    /** For each worker what it did in this step, when; empty unless the run is traced. */
+    readonly traces: readonly (readonly TracedAction[])[];
+  }
+  | {
+    /** A step whose gradients overflowed under the loss scale: no weight has changed. */
+    readonly type: "skip";
+    readonly step: number;
+    readonly loss: number;
+    readonly lossScale: number;
+    readonly nextLossScale: number;
+    readonly learningRate: number;
+    readonly predictions: number;
+    readonly seconds: number;
+    /** As of a step that was taken. */
+    readonly traces: readonly (readonly TracedAction[])[];
+  }
+  | {
+    /** A worker was lost, and the run has gone on from the last committed step. */
+    readonly type: "failure";
+    /** The step that was taken next: what was lost has been made up for. */
+    readonly step: number;
+    /** Id of the actor that failed first. */
+    readonly actor: string;
+    /** What happened, in which step, at which action. */
+    readonly reason: string;
+    /** When, in milliseconds since the epoch. */
+    readonly time: number;
+  }
+  | {
+    /** The data has not answered for 30 s; the run goes on when it does. */
+    readonly type: "wait";
+    /** The step that waits. */
+    readonly step: number;
+    /** Which of its micro-batches does not come, from 0. */
+    readonly microBatch: number;
+  }
+  | {
+    readonly type: "evaluation";
+    readonly step: number;
+    readonly loss: number;
+    /** The best evaluation so far, this one included, where the run asks which it is. */
+    readonly best?: Best;
+  }
+  | {
+    /** A checkpoint has become whole; steps may have been taken since its own. */
+    readonly type: "checkpoint";
+    readonly step: number;
+    readonly path: string;
+    /** Whether it is kept as the best so far. */
+    readonly isBest?: true;
+  }
+  | {
+    readonly type: "end";
+    /** Whether `signal` ended the run before its last step. */
+    readonly isInterrupted: boolean;
+    /** Whether `evaluation.patience` ended it before. */
+    readonly isStoppedEarly: boolean;
+    /**
+     * The best evaluation, where the run asks which it is, and the folder of its checkpoint: null where
+     * that was not kept, or lies in another directory.
+     */
+    readonly best?: Pick<Best, "step" | "loss"> & { readonly checkpoint: string | null };
+    readonly device: DeviceName;
+    /** The names of the adapters, each once, of a device that has some. */
+    readonly adapter?: string;
+    /** Threads of each worker within an operation, of a device that can have several. */
+    readonly threads?: number;
+    /** The device, as {@linkcode openDevice} takes it. */
+    readonly choice: DeviceChoice;
+    readonly runtime: RuntimeName;
+    readonly schedule: string;
+    readonly workers: number;
+    readonly steps: number;
+    readonly seconds: number;
+    /** The most activations that each worker held, in units of Ma. */
+    readonly peakActivations: readonly number[];
+    /** The most weights that each worker held, in units of Mθ, one P-th of the model. */
+    readonly weightsHeld: readonly number[];
+    /** Bytes that each worker held, where they were counted. */
+    readonly memory: readonly StageMemory[] | undefined;
+    /** SHA-256 of all parameters' F32 bytes in the order of their names. */
+    readonly weightsHash: string;
+    /** The last checkpoint's folder. */
+    readonly checkpoint: string | null;
+    /** The trained weights by name; where workers have written them, read when they are asked for. */
+    readonly weights: ReadonlyMap<string, Float32Array>;
+  };

@@ -1,0 +1,161 @@
+/**
+ * The weights and moments that a run begins with, or where they come from.
+ *
+ * @module
+ */
+
+import {
+  completeOptimizer,
+  elementCount,
+  type ModelProgram,
+  MOMENTS,
+  type OptimizerOptions,
+  sameShape,
+  type StageState,
+  type StateOf,
+} from "../../kernels/mod.ts";
+import { bytesOfSource, readState, readTensor, type TensorSource } from "../checkpoints/tensors.ts";
+import { locateWeights, readWeights } from "../checkpoints/weights.ts";
+import { checkFinite } from "../gradients/commit.ts";
+import type { TrainOptions } from "../options/train_options.ts";
+import { isDataState } from "./data.ts";
+import type { Progress } from "./events.ts";
+
+type Resume = NonNullable<TrainOptions["resume"]>;
+
+/** What may go on in another way: an array of so many elements, or of a shape where that is known. */
+interface Expected {
+  readonly name: string;
+  readonly shape: readonly number[];
+}
+
+/**
+ * Refuses a state that is not exactly the model's, before the first step.
+ *
+ * @throws {RangeError} naming what is missing, too much, of another shape, or not finite.
+ */
+function checkResume(
+  { parameters }: Pick<ModelProgram, "parameters">,
+  { kind }: OptimizerOptions,
+  resume: Resume,
+): void {
+  const { step, state, shapes } = resume;
+  if (!Number.isSafeInteger(step) || step < 0) {
+    throw new RangeError(`Cannot resume: step must be a whole number from 0, received ${step}`);
+  }
+  const moments = parameters.filter(({ isFrozen }) => !isFrozen).flatMap(({ name, shape }) =>
+    MOMENTS[kind].map((moment) => ({ name: `${name}.${moment}`, shape }))
+  );
+  checkTensors("weights", parameters, state.weights, shapes?.weights);
+  checkTensors(`moments of ${kind}`, moments, state.moments, shapes?.moments);
+  checkValues(valuesOf(state));
+  checkProgress(resume);
+}
+
+/** The values that are there; those that lie in a file were looked at when they were found. */
+function valuesOf({ weights, moments }: StateOf<TensorSource>): StageState {
+  const values = (tensors: ReadonlyMap<string, TensorSource>) =>
+    new Map(
+      [...tensors].filter((one): one is [string, Float32Array] => one[1] instanceof Float32Array),
+    );
+  return { weights: values(weights), moments: values(moments) };
+}
+
+function checkValues(state: StageState): void {
+  checkFinite(state, "Cannot resume");
+  for (const [name, values] of state.moments) {
+    if (!name.endsWith(".exp_avg_sq") || values.every((value) => value >= 0)) continue;
+    throw new RangeError(
+      `Cannot resume: means of squares must be at least 0, received a negative one in "${name}"`,
+    );
+  }
+}
+
+/** The tensors must be those that are expected, no fewer and no more, in their shapes. */
+export function checkTensors(
+  what: string,
+  expected: readonly Expected[],
+  received: ReadonlyMap<string, TensorSource>,
+  shapes?: ReadonlyMap<string, readonly number[]>,
+): void {
+  for (const { name, shape } of expected) {
+    const values = received.get(name), known = shapes?.get(name);
+    const count = elementCount(shape), length = values && bytesOfSource(values) / 4;
+    if (length === count && (known === undefined || sameShape(known, shape))) continue;
+    const must = shapes ? `shape [${shape}]` : `${count} values`;
+    const found = known ? `[${known}]` : length ?? "none";
+    throw new RangeError(
+      `Cannot train from these ${what}: "${name}" must have ${must}, received ${found}; are they of another model?`,
+    );
+  }
+  const names = new Set(expected.map(({ name }) => name));
+  const unknown = [...received.keys()].find((name) => !names.has(name));
+  if (unknown === undefined) return;
+  throw new RangeError(
+    `Cannot train from these ${what}: each must be a parameter of the model, received ${
+      JSON.stringify(unknown)
+    }; are they of another model?`,
+  );
+}
+
+const isCount = (value: unknown, most: number): value is number =>
+  Number.isSafeInteger(value) && (value as number) >= 0 && (value as number) <= most;
+
+/** What a checkpoint says of progress is what a run could have said at its step. */
+function checkProgress({ step, config }: Resume): void {
+  const progress = config?.["progress"] ?? {};
+  const { step: at = step, update = step, predictions = 0, lossScale, best } = progress as Partial<
+    Progress
+  >;
+  const { data } = progress as { data?: unknown };
+  const { scale = 1, goodSteps = 0, skipped = 0 } = lossScale ?? {};
+  const isBest = best === undefined ||
+    isCount(best?.step, step) && Number.isFinite(best.loss) && isCount(best.since, step);
+  const isRight = isBest && at === step && isCount(update, step) && Number.isFinite(scale) &&
+    scale > 0 &&
+    isCount(predictions, Number.MAX_SAFE_INTEGER) && isCount(goodSteps, step) &&
+    isCount(skipped, step) && (data === undefined || isDataState(data));
+  if (isRight) return;
+  throw new RangeError(
+    `Cannot resume: the progress of step ${step} must be that of a run, received ${
+      JSON.stringify(progress).slice(0, 200)
+    }`,
+  );
+}
+
+/** Seed of the first weights unless asked otherwise. */
+export const SEED = 1;
+
+/**
+ * Weights and moments before the first step: resumed, given, those of the model or to be drawn.
+ *
+ * @param workersRead whether workers can open a file of weights by themselves.
+ * @throws {RangeError} when those that are given are not the model's.
+ */
+export async function firstState(
+  { parameters, ties }: ModelProgram,
+  { model, resume, weights = model.weights, seed = SEED, ...options }: TrainOptions,
+  workersRead: boolean,
+): Promise<StateOf<TensorSource>> {
+  const { optimizer, journal, system } = options;
+  // Messages must tell all that happened where a journal is written, or the system is another's.
+  const isTold = journal !== undefined || system !== undefined;
+  if (resume) {
+    checkResume({ parameters }, completeOptimizer(optimizer), resume);
+    return isTold || !workersRead ? readState(resume.state) : resume.state;
+  }
+  const moments = new Map();
+  if (typeof weights === "string") {
+    const read = workersRead && !isTold ? locateWeights : readWeights;
+    return { weights: await read(weights, parameters, ties), moments };
+  }
+  if (weights) {
+    checkTensors("weights", parameters, weights);
+    return { weights, moments };
+  }
+  const drawn = parameters.map(({ name, spec }) => {
+    const source: TensorSource = { kind: "drawn", spec, name, seed };
+    return [name, isTold ? readTensor(source) : source] as const;
+  });
+  return { weights: new Map(drawn), moments };
+}

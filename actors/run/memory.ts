@@ -1,0 +1,504 @@
+/**
+ * Tells of a cut that sends more over skip edges than along the chain.
+ *
+ * @module
+ */
+
+import {
+  activationBytes,
+  BUCKET_SIZE,
+  type DeviceName,
+  DTYPE_BYTES,
+  elementCount,
+  flatLength,
+  hasFreeViews,
+  hasOwnMemory,
+  isSkip,
+  libraryBytes,
+  mebibytes,
+  type ModelProgram,
+  planLibrary,
+  planMemory,
+  type SliceSlots,
+  stageBorder,
+  type StageMemory,
+  type StageProgram,
+  type TensorSpec,
+  totalBytes,
+} from "../../kernels/mod.ts";
+import {
+  type ActionList,
+  analyze,
+  formatEdge,
+  parts,
+  type Schedule,
+  type StageMemory as ModStageMemory,
+} from "../../schedules/mod.ts";
+import { PIECE_ELEMENTS } from "../checkpoints/tensors.ts";
+import { CHUNKS_UNDER_WAY } from "../gradients/sync.ts";
+import { ISOLATE_BYTES, PROCESS_BYTES } from "../options/limits.ts";
+import type { RuntimeName, TrainOptions } from "../options/train_options.ts";
+import { copiesOf, linkedSchedule, type StageCopy } from "../pipeline/layout.ts";
+import { type CompiledStages, optionsOf, sumMemory } from "../pipeline/stage_copies.ts";
+import { UPDATE_POLICIES } from "../pipeline/step.ts";
+import type { PlaceName } from "../runtime/mod.ts";
+
+import {
+  type EngineOptions,
+  type RowOptions,
+  sharesRows,
+  stageParameters,
+  stateShapes,
+} from "./engine.ts";
+import {
+  bytesOfState,
+  KEPT_BYTES,
+  overheadBytes,
+  SNAPSHOT_EVERY,
+  SNAPSHOT_STEPS,
+  snapshotPlace,
+} from "./recovery.ts";
+
+/**
+ * The most micro-batches of one copy of a stage that have activations at a time; of sequences in
+ * slices those of each slice, and micro-batches of which a slice has.
+ *
+ * @param pipe the replica of the pipeline within a data-parallel one.
+ */
+export function slotsOf(
+  schedule: Schedule,
+  worker: number,
+  stage: number,
+  pipe: number,
+): number | SliceSlots {
+  const { slices = 1 } = schedule;
+  if (slices === 1) return wholeSlots(schedule, worker, stage, pipe);
+  const of = schedule.pipelineOf.filter((one) => one === pipe).length;
+  if (!schedule.lists || schedule.listPolicy?.name === "elastic") {
+    return { slices: new Array<number>(slices).fill(of), contexts: of };
+  }
+  return sliceSlots(schedule, schedule.lists[worker]!, stage, pipe);
+}
+
+/** The same by walking the list of a worker. */
+function sliceSlots(
+  { slices = 1, pipelineOf }: Schedule,
+  list: ActionList,
+  stage: number,
+  pipe: number,
+): SliceSlots {
+  const live = new Array<number>(slices).fill(0), peak = [...live], of = new Map<number, number>();
+  let contexts = 0;
+  for (const action of list) {
+    for (const { kind, slice = 0, ...part } of parts(action)) {
+      const { microBatch } = part;
+      if (part.stage !== stage || pipelineOf[microBatch] !== pipe) continue;
+      if (kind === "I" || kind === "R") continue;
+      const change = kind === "F" ? 1 : -1, left = (of.get(microBatch) ?? 0) + change;
+      live[slice]! += change;
+      peak[slice] = Math.max(peak[slice]!, live[slice]!);
+      if (left === 0) of.delete(microBatch);
+      else of.set(microBatch, left);
+      contexts = Math.max(contexts, of.size);
+    }
+  }
+  return { slices: peak, contexts };
+}
+
+/** How many micro-batches the slots are, those of slices in parts. */
+const countSlots = (slots: number | SliceSlots): number =>
+  typeof slots === "number"
+    ? slots
+    : slots.slices.reduce((sum, count) => sum + count, 0) / slots.slices.length;
+
+function wholeSlots(schedule: Schedule, worker: number, stage: number, pipe: number): number {
+  const { lists, listPolicy, injectionLimit, microBatches, pipelineOf, peaks } = schedule;
+  if (!lists) return peaks?.[worker]?.most ?? Math.min(injectionLimit, microBatches);
+  if (listPolicy?.name === "elastic") {
+    // It may run ahead of its list, within the worker's limit.
+    const limit = Math.ceil(listPolicy.activationLimit ?? analyzedPeak(schedule, worker));
+    return Math.min(limit, pipelineOf.filter((one) => one === pipe).length);
+  }
+  // Without a flush the next step begins before this one ends: a micro-batch for each version.
+  let live = 0, peak = schedule.updates === "every-backward" ? schedule.weightVersions[worker]! : 0;
+  for (const action of lists[worker]!) {
+    for (const part of parts(action)) {
+      if (part.stage !== stage || pipelineOf[part.microBatch] !== pipe) continue;
+      if (part.kind === "F") peak = Math.max(peak, ++live);
+      else if (part.kind !== "I") live -= part.half === undefined ? 1 : 0.5;
+    }
+  }
+  return peak;
+}
+
+/** Whether a worker may hold fewer at its peak than {@linkcode slotsOf} says, as messages come. */
+function isBound({ lists, listPolicy, peaks }: Schedule, worker: number): boolean {
+  if (lists) return listPolicy?.name === "elastic";
+  return peaks === undefined || peaks[worker]!.least < peaks[worker]!.most;
+}
+
+/** The peak of a worker in (stage, micro-batch) activations. */
+function analyzedPeak(schedule: Schedule, worker: number): number {
+  const { peakActivations } = analyze(schedule);
+  return peakActivations[worker]! * schedule.stages / schedule.workers;
+}
+
+/** Bytes of one worker. */
+export interface WorkerMemory extends StageMemory {
+  /** The worker, within a data-parallel replica: all replicas are alike. */
+  readonly worker: number;
+  /** Whether it may hold less: then the order of messages decides how much. */
+  readonly isBound: boolean;
+}
+
+/** Bytes that a limit counts: those of the device, and the host's where the device has no own. */
+export function limitedBytes({ device, host }: StageMemory, name: DeviceName): number {
+  return totalBytes(device) + (hasOwnMemory(name) ? 0 : totalBytes(host));
+}
+
+/** All bytes of some stages or workers, wherever they lie. */
+export function totalMemory(memory: readonly StageMemory[]): number {
+  return memory.reduce((sum, { device, host }) => sum + totalBytes(device) + totalBytes(host), 0);
+}
+
+/**
+ * Plans the memory of each worker of a schedule.
+ *
+ * @param compiled its stages, and runs of the kernels for each micro-batch: each keeps activations of
+ * its own.
+ */
+export function planWorkers(
+  compiled: CompiledStages & { readonly halves: 1 | 2 },
+  schedule: Schedule,
+  device: DeviceName | undefined,
+): WorkerMemory[] {
+  const { programs, halves } = compiled;
+  return schedule.placement.map((held, worker) => {
+    const versions = schedule.weightVersions[worker] ?? 1;
+    const stages = held.map(({ stage, pipeline }) =>
+      planMemory(programs[stage]!, {
+        ...optionsOf(compiled, stage),
+        hasFreeViews: device === undefined || hasFreeViews(device),
+        versions,
+        slots: withHalves(slotsOf(schedule, worker, stage, pipeline), halves),
+      })
+    );
+    return { worker, isBound: isBound(schedule, worker), ...sumMemory(stages) };
+  });
+}
+
+/** Each half of a micro-batch has a slot of its own; slices have theirs already. */
+const withHalves = (slots: ReturnType<typeof slotsOf>, halves: number) =>
+  typeof slots === "number" ? halves * slots : slots;
+
+/**
+ * The bytes of each stage. `scheduleMemory` makes of them what `CompiledRun.memory` plans:
+ * that is its `held`, less the arrays of messages, which lie beside the stages.
+ *
+ * Activations that are recomputed are in memory that all micro-batches of a stage share, so that they
+ * are work of an action; W frees all that a micro-batch keeps.
+ *
+ * @param device whose own memory is counted alone, where it has some.
+ */
+export function stageBytes(
+  compiled: CompiledStages & { readonly halves: 1 | 2 },
+  device?: DeviceName,
+): ModStageMemory[] {
+  const { programs, halves } = compiled;
+  const views = { hasFreeViews: device === undefined || hasFreeViews(device), versions: 1 };
+  const countsHost = device === undefined || !hasOwnMemory(device);
+  return programs.map((program, stage): ModStageMemory => {
+    const planned = { ...optionsOf(compiled, stage), ...views };
+    const { perMicroBatch, shared } = activationBytes(program, planned);
+    const { device: held, host } = planMemory(program, { ...planned, slots: 0 });
+    const atHost = countsHost ? host.master + host.moments : 0;
+    return {
+      weightBytes: held.weights,
+      gradientBytes: held.gradients,
+      optimizerBytes: held.master + held.moments + held.buckets + held.other + atHost,
+      keptBytes: halves * perMicroBatch,
+      workBytes: shared,
+      messageBytes: outputBytes(program, halves),
+    };
+  });
+}
+
+/** Bytes of what a stage sends on for a micro-batch, to the next stage or to others. */
+export function outputBytes(program: StageProgram, halves: number): number {
+  const { programs, layers, slicing } = program;
+  const runs = halves * (slicing?.slices ?? 1);
+  if (programs[layers.at(-1)!.program]!.isLoss) return 0;
+  return stageBorder(program).outputs.reduce(
+    (sum, { dtype, shape }) => sum + runs * elementCount(shape) * DTYPE_BYTES[dtype],
+    0,
+  );
+}
+
+/** What decides how much is held. */
+interface StateMemoryOptions
+  extends
+    Pick<EngineOptions, "schedule">,
+    Pick<TrainOptions, "steps" | "snapshots" | "checkpoint" | "returnWeights"> {
+  readonly compiled: CompiledRun;
+  readonly runtime: RuntimeName;
+  /** Failures that the run outlives. */
+  readonly retries: number;
+}
+
+/** Bytes of states and steps that a run holds. */
+interface StateBytes {
+  /** The last snapshot, where it lies in memory. */
+  readonly snapshot: number;
+  /** The steps since the last one, or the one before, which are kept to be taken again. */
+  readonly keptSteps: number;
+  /** What is read of weights and moments to be written, hashed or returned. */
+  readonly state: number;
+}
+
+/** Pieces of tensors between who holds them and the file: fetched, on their way, looked at. */
+const PIECES = 4;
+
+/** @param stepBytes of a step that is kept. */
+function planState(options: StateMemoryOptions, stepBytes: number): StateBytes {
+  const { compiled: { model, stage }, checkpoint, schedule, runtime, retries, steps } = options;
+  const shapes = stateShapes(model.parameters, { stage }), bytes = bytesOfState(shapes);
+  const weights = bytesOfState({ model: shapes.model, optimizer: new Map() });
+  const isReturned = (options.returnWeights ?? true) && checkpoint === undefined;
+  const state = Math.min(bytes, 4 * PIECES * PIECE_ELEMENTS) + (isReturned ? weights : 0);
+  if (retries === 0 || runtime === "serial") return { snapshot: 0, keptSteps: 0, state };
+  const { isFlushed } = UPDATE_POLICIES[schedule.updates], all = steps * stepBytes;
+  // Without flushes, and where workers write shards, checkpoints are the only snapshots.
+  if (!isFlushed || (runtime === "mpi" && checkpoint)) {
+    const keptSteps = Math.min(all, Math.max(KEPT_BYTES, isFlushed ? 0 : bytes));
+    return { snapshot: 0, keptSteps, state };
+  }
+  const place = snapshotPlace(options.snapshots, checkpoint?.directory, bytes);
+  // Beside a snapshot in memory, the state before it is kept while there is room for the steps.
+  const since = place === "memory" ? steps : SNAPSHOT_EVERY.disk;
+  const most = Math.min(since * stepBytes, KEPT_BYTES);
+  return {
+    snapshot: place === "memory" && steps >= SNAPSHOT_EVERY.memory ? bytes : 0,
+    keptSteps: Math.min(all, Math.max(SNAPSHOT_STEPS * stepBytes, most)),
+    state,
+  };
+}
+
+/** Bytes of an actor beside the stages that it has. */
+export interface ActorBytes {
+  /** Values between the operations of a model while it runs, at most. */
+  readonly transient: number;
+  /** Compiled models, and what binds them to tensors. */
+  readonly sessions: number;
+  /** Activations that are under way, with the arrays in which their gradients come back. */
+  readonly messages: number;
+  /** Fields of micro-batches. */
+  readonly fields: number;
+  /** Gradients of copies that are being added. */
+  readonly sums: number;
+  /** Weights and moments: a snapshot in memory, and pieces that are read to be written or hashed. */
+  readonly state: number;
+  /** Deno, V8, and the library that computes. */
+  readonly runtime: number;
+}
+
+/** Bytes of a run beside the stages of its workers. */
+export interface RunMemory {
+  /** Those of each worker of a data-parallel replica: all replicas are alike. */
+  readonly workers: readonly ActorBytes[];
+  /** Those of the supervisor, and of whoever runs it: the whole program where there is no other. */
+  readonly supervisor: ActorBytes;
+  /** All that the run holds, stages included: what the system should see. */
+  readonly totalBytes: number;
+}
+
+/** What decides what a run holds. */
+export interface RunMemoryOptions
+  extends RowOptions, StateMemoryOptions, Pick<EngineOptions, "replicas" | "coarsening"> {
+  /** How each worker is kept apart from the others. */
+  readonly isolation: PlaceName;
+}
+
+/** An actor that holds nothing. */
+const NOTHING: ActorBytes = {
+  transient: 0,
+  sessions: 0,
+  messages: 0,
+  fields: 0,
+  sums: 0,
+  state: 0,
+  runtime: 0,
+};
+
+/** Plans what a run holds beside its stages, and all that it holds. */
+export function planRunMemory(options: RunMemoryOptions): RunMemory {
+  const { compiled: { memory }, schedule, replicas, runtime } = options;
+  if (runtime === "serial") return planSerial(options);
+  const workers = schedule.placement.map((_, worker) => planActor(options, worker));
+  const supervisor = planSupervisor(options);
+  const stages = totalMemory(memory);
+  const actors = workers.reduce((sum, one) => sum + actorBytes(one), 0);
+  return {
+    workers,
+    supervisor,
+    totalBytes: replicas * (stages + actors) + actorBytes(supervisor),
+  };
+}
+
+/** All bytes of an actor. */
+export const actorBytes = (actor: ActorBytes): number =>
+  Object.values(actor).reduce((sum: number, bytes: number) => sum + bytes, 0);
+
+const bytesOf = ({ dtype, shape }: TensorSpec) => elementCount(shape) * DTYPE_BYTES[dtype];
+
+/** Bytes of each field of a micro-batch that stages read. */
+function bytesOfFields({ model, programs, halves }: CompiledRun): number[] {
+  const fields = programs.flatMap((stage) => stage.programs.flatMap(({ fields }) => fields));
+  const runs = halves * (model.slicing?.slices ?? 1);
+  return [...new Map(fields.map((field) => [field.name, runs * bytesOf(field)])).values()];
+}
+
+/** Bytes of the fields of a micro-batch. */
+const fieldBytes = (compiled: CompiledRun): number =>
+  bytesOfFields(compiled).reduce((sum, bytes) => sum + bytes, 0);
+
+/** What a worker holds beside its stages. */
+function planActor(options: RunMemoryOptions, worker: number): ActorBytes {
+  const { compiled, schedule, devices, runtime, isolation } = options;
+  const { programs, halves } = compiled, { name } = devices[worker % devices.length]!;
+  const held = schedule.placement[worker]!;
+  const libraries = held.map(({ stage }) =>
+    planLibrary([programs[stage]!], optionsOf(compiled, stage), name)
+  );
+  let slots = 0, messages = 0;
+  for (const { stage, pipeline } of held) {
+    const most = countSlots(slotsOf(schedule, worker, stage, pipeline));
+    slots += most;
+    // The array of an activation comes back with its gradient, so there are no more of them.
+    messages += most * outputBytes(programs[stage]!, halves);
+  }
+  return {
+    transient: Math.max(...libraries.map(({ transient }) => transient)),
+    sessions: libraries.reduce((sum, { sessions }) => sum + sessions, 0),
+    messages,
+    fields: slots * fieldBytes(compiled),
+    sums: held.reduce((sum, { stage }) => sum + chunkBytes(options, stage), 0),
+    state: 0,
+    runtime: runtime === "local" ? 0 : placeBytes(isolation, libraryBytes(name)),
+  };
+}
+
+/** What an isolate takes, wherever it lives. */
+function placeBytes(isolation: PlaceName, library: ReturnType<typeof libraryBytes>): number {
+  if (isolation === "worker") return ISOLATE_BYTES + library.isolate;
+  // A rank of MPI has an isolate that communicates, and one that computes.
+  const isolates = isolation === "mpi" ? 2 * ISOLATE_BYTES : 0;
+  return PROCESS_BYTES + isolates + library.process + library.isolate;
+}
+
+/** The rows in which all copies of a stage are, where workers add gradients in memory that all see. */
+function rowBytes({ compiled: { programs, stage }, ...options }: RunMemoryOptions): number {
+  return copiesOf(options.schedule, options.replicas).reduce((sum, copies, index) => {
+    const isShared = sharesRows(options, options.isolation, copies.length);
+    return isShared ? sum + copies.length * gradientBytes(programs[index]!, stage) : sum;
+  }, 0);
+}
+
+function gradientBytes(program: StageProgram, { precision }: CompiledRun["stage"]): number {
+  const trained = stageParameters(program).filter(({ frozen }) => !frozen);
+  return flatLength(trained) * (precision === "fp16" ? 2 : 4);
+}
+
+/** The chunks of an all-reduce under way for a copy of a stage: its own, the others' parts, the sum. */
+function chunkBytes(options: RunMemoryOptions, index: number): number {
+  const { compiled: { programs, stage }, coarsening, schedule, replicas, isolation } = options;
+  const copies: readonly StageCopy[] = copiesOf(schedule, replicas)[index]!;
+  if (copies.length === 1 || sharesRows(options, isolation, copies.length)) return 0;
+  const bucket = (stage.bucketSize ?? BUCKET_SIZE) * (stage.precision === "fp16" ? 2 : 4);
+  const all = gradientBytes(programs[index]!, stage);
+  return 3 * Math.min(all, CHUNKS_UNDER_WAY * coarsening * bucket);
+}
+
+/** What the supervisor holds, and the program in which it is. */
+function planSupervisor(options: RunMemoryOptions): ActorBytes {
+  const { compiled, schedule, replicas, devices: [{ name }], runtime } = options;
+  const library = libraryBytes(name), isLocal = runtime === "local";
+  const taken = replicas * schedule.microBatches, stepBytes = taken * fieldBytes(compiled);
+  const overhead = overheadBytes(taken, bytesOfFields(compiled).length);
+  const { snapshot, state, keptSteps } = planState(options, stepBytes + overhead);
+  return {
+    ...NOTHING,
+    // As they were taken, as they were sent, and those of steps that may be taken again.
+    fields: 2 * stepBytes + keptSteps,
+    sums: rowBytes(options),
+    state: snapshot + state,
+    runtime: PROCESS_BYTES + library.process + (isLocal ? library.isolate : 0),
+  };
+}
+
+/** A serial run has each stage once, in one isolate. */
+function planSerial(options: RunMemoryOptions): RunMemory {
+  const { compiled, schedule, replicas, devices: [{ name }] } = options;
+  const { model, stage, halves } = compiled, library = libraryBytes(name);
+  const copies = copiesOf(schedule, replicas)[0]!.length;
+  const planned = planMemory(model, { ...stage, backward: "whole", slots: halves });
+  const supervisor = {
+    ...NOTHING,
+    ...planLibrary([model], { ...stage, backward: "whole" }, name),
+    fields: replicas * schedule.microBatches * fieldBytes(compiled),
+    // Gradients of a copy on the host, and the sum.
+    sums: copies > 1 ? 2 * gradientBytes(model, stage) : 0,
+    state: planState(options, 0).state,
+    runtime: PROCESS_BYTES + library.process + library.isolate,
+  };
+  const totals = totalMemory([planned]) + actorBytes(supervisor);
+  return { workers: [], supervisor, totalBytes: totals };
+}
+
+/** Edges that a sentence names. */
+const NAMED_MAX = 6;
+
+/**
+ * What is to be told of a cut: nothing where its stages hand on as much as they send by name, or more.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { gpt2 } from "../../kernels/mod.ts";
+ * import { createSchedule } from "../../schedules/mod.ts";
+ * import { compileRun } from "./compile.ts";
+ *
+ * const model = gpt2({ layers: 2, hidden: 16, heads: 2, seq: 8, vocab: 32 }, 2);
+ * const schedule = createSchedule("1f1b", { workers: 2, microBatches: 4 });
+ * assert.equal(skipTrafficNote(compileRun({ model }, schedule), schedule), undefined);
+ * ```
+ */
+export function skipTrafficNote(compiled: CompiledRun, schedule: Schedule): string | undefined {
+  const { edges = [] } = linkedSchedule(schedule, compiled), { programs, halves } = compiled;
+  const bySkips = edges.reduce((sum, { to, bytes = 0 }) => sum + to.length * bytes, 0);
+  const handed = programs.slice(0, -1).reduce((sum, program) => {
+    const runs = halves * (program.slicing?.slices ?? 1);
+    const own = stageBorder(program).outputs.filter(({ name }) => !isSkip(name));
+    return own.reduce(
+      (bytes, { dtype, shape }) => bytes + runs * elementCount(shape) * DTYPE_BYTES[dtype],
+      sum,
+    );
+  }, 0);
+  if (bySkips <= handed) return undefined;
+  const named = edges.slice(0, NAMED_MAX).map(formatEdge);
+  const more = edges.length > NAMED_MAX ? `, and ${edges.length - NAMED_MAX} more` : "";
+  return `This cut sends ${mebibytes(bySkips)} of a micro-batch over skip edges (${
+    named.join(", ")
+  }${more}), more than the ${
+    mebibytes(handed)
+  } that stages hand to the next; fewer stages, or another layout, may send less`;
+}
+
+/** A model, ready to be opened by workers. */
+export interface CompiledRun extends CompiledStages {
+  /** For half a micro-batch where the schedule runs backwards in halves. */
+  readonly model: ModelProgram;
+  /** Runs of the kernels for each micro-batch. */
+  readonly halves: 1 | 2;
+  /** What each worker of a data-parallel replica will hold. */
+  readonly memory: readonly WorkerMemory[];
+}

@@ -1,0 +1,288 @@
+/**
+ * A run that would need more memory than it may is refused before it begins, with the cheapest
+ * change that would fit.
+ *
+ * @module
+ */
+
+import {
+  assertMachineHolds,
+  bestRecomputeInterval,
+  countBlocks,
+  type DeviceChoice,
+  deviceLimits,
+  type DeviceName,
+  DTYPE_BYTES,
+  elementCount,
+  hasOwnMemory,
+  largestValue,
+  mebibytes,
+  totalBytes,
+} from "../../kernels/mod.ts";
+import { type Schedule, scheduleDefinitions } from "../../schedules/mod.ts";
+import { ISOLATE_BYTES } from "../options/limits.ts";
+import type { RuntimeName } from "../options/train_options.ts";
+import { type CompileOptions, compileRun, planRun } from "./compile.ts";
+import type { RunDevices } from "./devices.ts";
+import { type CompiledRun, limitedBytes, type WorkerMemory } from "./memory.ts";
+
+/** A change of a run, and how a user asks for it. */
+interface Change {
+  readonly flags: string;
+  readonly options: Partial<CompileOptions>;
+  /** The schedule, where it is another; only good to plan with. */
+  readonly schedule?: Schedule;
+}
+
+/** A run that is too large. */
+interface LargeRun {
+  readonly options: CompileOptions;
+  readonly schedule: Schedule;
+  readonly compiled: CompiledRun;
+  readonly devices: RunDevices;
+}
+
+const RECOMPUTE_CHEAP: Change = { flags: "--recompute cheap", options: { recompute: "cheap" } };
+const FP16: Change = { flags: "--precision fp16", options: { precision: "fp16" } };
+
+const joined = (changes: readonly Change[]): Change => ({
+  flags: changes.map(({ flags }) => flags).join(" "),
+  options: Object.assign({}, ...changes.map(({ options }) => options)),
+});
+
+const precisions = (devices: RunDevices): Change[] =>
+  devices.every((one) => deviceLimits(one).hasF16) ? [FP16] : [];
+
+/** Changes that leave the micro-batch alone, from the one that costs least time to the one that costs most. */
+function changesOfMemory({ compiled, schedule, devices }: LargeRun): Change[] {
+  const recomputeInterval = bestRecomputeInterval(
+    countBlocks(compiled.model.layers),
+    schedule.workers,
+  );
+  const offload: Change[] = hasOwnMemory(devices[0].name)
+    ? [{ flags: "--offload", options: { offload: true } }]
+    : [];
+  // A schedule with an R says itself what is computed again.
+  const segments: Change[] = compiled.recomputed.size > 0 ? [] : [{
+    flags: `--recompute-interval ${recomputeInterval}`,
+    options: { recomputeInterval },
+  }];
+  const [full, idle] = fewerInFlight(schedule);
+  const single = [RECOMPUTE_CHEAP, ...offload, ...precisions(devices), ...segments];
+  const pairs = single.flatMap((first, i) =>
+    single.slice(i + 1).map((one) => joined([first, one]))
+  );
+  return [...full, ...single, ...pairs, joined(single), ...idle];
+}
+
+/** Fewer micro-batches in flight, where messages decide: those that fill all workers, and the rest. */
+function fewerInFlight(schedule: Schedule): readonly [Change[], Change[]] {
+  const { name, peaks, injectionLimit, workers } = schedule;
+  const { reads = [] } = scheduleDefinitions.find((one) => one.name === name) ?? {};
+  if (!peaks || !reads.includes("pipelineLimit")) return [[], []];
+  const limits = Array.from({ length: injectionLimit - 1 }, (_, i) => injectionLimit - 1 - i);
+  const changeTo = (limit: number): Change => ({
+    flags: `--pipeline-limit ${limit}`,
+    options: {},
+    schedule: {
+      ...schedule,
+      injectionLimit: limit,
+      peaks: peaks.map(({ least, most }) => ({
+        least: Math.min(least, limit),
+        most: Math.min(most, limit),
+      })),
+    },
+  });
+  return [
+    limits.filter((limit) => limit >= workers).map(changeTo),
+    limits.filter((limit) => limit < workers).map(changeTo),
+  ];
+}
+
+/** Changes that make the largest tensor smaller: a half of the micro-batch, a quarter, ... */
+function changesOfTensors({ options: { model }, compiled, devices }: LargeRun): Change[] {
+  const { samples = 1, withSamples } = model, smaller: Change[] = [];
+  for (let left = samples >> 1; withSamples && left >= compiled.halves; left >>= 1) {
+    smaller.push({ flags: `--micro-batch-size ${left}`, options: { model: withSamples(left) } });
+  }
+  const single = [...smaller, ...precisions(devices)];
+  return single.length > 1
+    ? [...single, joined([smaller.at(-1)!, ...precisions(devices)])]
+    : single;
+}
+
+/**
+ * The first change that brings a run within a limit; how far the best goes, where none does.
+ *
+ * @param measure bytes of a run of which there may be so many.
+ * @param otherwise what to do where none does.
+ */
+function advise(
+  { options, schedule, compiled, devices }: LargeRun,
+  changes: readonly Change[],
+  limit: number,
+  measure: (compiled: CompiledRun) => number,
+  otherwise: string,
+): string {
+  let flagsOfLeast: string | undefined, least = measure(compiled);
+  for (const { flags, options: changed, schedule: other } of changes) {
+    const [{ name }] = devices;
+    const bytes = measure(
+      other
+        ? planRun(compiled, other, name)
+        : compileRun({ ...options, ...changed }, schedule, name),
+    );
+    if (bytes <= limit) return `${flags} would need ${mebibytes(bytes)}`;
+    if (bytes < least) [flagsOfLeast, least] = [flags, bytes];
+  }
+  if (flagsOfLeast === undefined) return otherwise;
+  return `even ${flagsOfLeast} would need ${mebibytes(least)}: ${otherwise}`;
+}
+
+/** A run, where its actors are. */
+interface PlacedRun extends LargeRun {
+  readonly runtime: RuntimeName;
+  /** Data-parallel replicas. */
+  readonly replicas: number;
+}
+
+/**
+ * Refuses a run that its devices cannot hold.
+ *
+ * @throws {RangeError} saying what is too large, where, and what would fit.
+ */
+export function assertDevicesHold(run: PlacedRun): void {
+  assertTensors(run);
+  // A serial run has each stage once, whatever its workers would hold.
+  if (run.runtime !== "serial") {
+    for (const [device, workers] of workersByDevice(run)) assertAdapter(run, device, workers);
+  }
+  assertMachine(run);
+}
+
+/** A tensor of a run. */
+interface NamedTensor {
+  readonly name: string;
+  readonly byteLength: number;
+}
+
+/** The largest tensor of a model: what one of its kernels reads or computes, or what steps a parameter. */
+function largestTensor({ model }: CompiledRun, name: DeviceName): NamedTensor {
+  const { programs, layers } = model;
+  const values = programs.map(({ models, overwrites = [] }) =>
+    [...Object.values(models), ...overwrites.map(({ model }) => model)].flatMap((one) =>
+      largestValue(name, one) ?? []
+    )
+  );
+  const tensors = layers.flatMap(
+    ({ name: layer, prefix, program, slices = [program] }): NamedTensor[] => {
+      const trained = programs[program]!.parameters.filter(({ frozen }) => !frozen);
+      const weights = trained.map(({ name, shape }) => {
+        const byteLength = elementCount(shape) * DTYPE_BYTES.f32;
+        return { name: `the parameter ${prefix}${name} [${shape}]`, byteLength };
+      });
+      return [
+        ...weights,
+        ...slices.flatMap((one) => values[one]!).map(({ name, shape, byteLength }) => ({
+          name: `the value ${name} [${shape}] of layer ${layer}`,
+          byteLength,
+        })),
+      ];
+    },
+  );
+  return tensors.reduce((most, one) => one.byteLength > most.byteLength ? one : most);
+}
+
+function assertTensors(run: PlacedRun): void {
+  const { devices, compiled } = run, { name } = devices[0];
+  const { where, tensorBytes } = devices.map(deviceLimits)
+    .reduce((least, one) => one.tensorBytes < least.tensorBytes ? one : least);
+  if (tensorBytes === Infinity) return;
+  const tensor = largestTensor(compiled, name);
+  if (tensor.byteLength <= tensorBytes) return;
+  const advice = advise(
+    run,
+    changesOfTensors(run),
+    tensorBytes,
+    (compiled) => largestTensor(compiled, name).byteLength,
+    "take a smaller model",
+  );
+  throw new RangeError(
+    `Cannot train on ${where}: each tensor must fit into its largest buffer, ${
+      mebibytes(tensorBytes, Math.floor)
+    }, received ${mebibytes(tensor.byteLength)} for ${tensor.name}; ${advice}`,
+  );
+}
+
+/** The workers of each device, those of all replicas. */
+function workersByDevice({ devices, replicas, schedule }: PlacedRun): Map<DeviceChoice, number[]> {
+  const found = new Map<DeviceChoice, number[]>();
+  for (let worker = 0; worker < replicas * schedule.workers; worker++) {
+    const device = devices[worker % devices.length]!;
+    found.set(device, [...found.get(device) ?? [], worker]);
+  }
+  return found;
+}
+
+function assertAdapter(run: PlacedRun, device: DeviceChoice, workers: readonly number[]): void {
+  const { where, memoryBytes: limit } = deviceLimits(device), { compiled, schedule } = run;
+  const measure = ({ memory }: CompiledRun) =>
+    workers.reduce((sum, one) => sum + totalBytes(memory[one % schedule.workers]!.device), 0);
+  const bytes = measure(compiled);
+  if (bytes <= limit) return;
+  const advice = advise(
+    run,
+    changesOfMemory(run),
+    limit,
+    measure,
+    "take more adapters, a smaller micro-batch or a smaller model",
+  );
+  const who = workers.length === 1 ? `worker ${workers[0]}` : `workers ${workers.join(", ")}`;
+  throw new RangeError(
+    `Cannot train on ${where}: what its workers hold must fit into its memory, ${
+      mebibytes(limit, Math.floor)
+    }, received ${mebibytes(bytes)} for ${who}; ${advice}`,
+  );
+}
+
+/** What is on a GPU with memory of its own is in none of this machine. */
+function assertMachine({ devices, replicas, runtime, schedule, compiled }: PlacedRun): void {
+  let bytes = 0;
+  for (let worker = 0; worker < replicas * schedule.workers; worker++) {
+    const { device, host } = compiled.memory[worker % schedule.workers]!;
+    const { isHostMemory } = deviceLimits(devices[worker % devices.length]!);
+    bytes += totalBytes(host) + (isHostMemory ? totalBytes(device) : 0);
+    if (runtime === "workers") bytes += ISOLATE_BYTES;
+  }
+  assertMachineHolds("Cannot train", bytes);
+}
+
+/** The worker that needs most. */
+function largest(memory: readonly WorkerMemory[], name: DeviceName): [WorkerMemory, number] {
+  const sized = memory.map((one): [WorkerMemory, number] => [one, limitedBytes(one, name)]);
+  return sized.reduce((most, one) => one[1] > most[1] ? one : most);
+}
+
+/**
+ * Refuses a run that needs more than `memoryLimitBytes` on a worker.
+ *
+ * @throws {RangeError} saying which worker needs how much, and what would fit.
+ */
+export function assertMemory(limit: number | undefined, run: LargeRun): void {
+  if (limit === undefined) return;
+  const { name } = run.devices[0];
+  const [{ worker, isBound }, bytes] = largest(run.compiled.memory, name);
+  if (bytes <= limit) return;
+  const advice = advise(
+    run,
+    changesOfMemory(run),
+    limit,
+    ({ memory }) => largest(memory, name)[1],
+    "take more workers or a smaller micro-batch",
+  );
+  throw new RangeError(
+    `Cannot train within the memory limit: each worker must need at most ${
+      mebibytes(limit)
+    }, received ${isBound ? "up to " : ""}${mebibytes(bytes)} on worker ${worker}; ${advice}`,
+  );
+}

@@ -1,0 +1,472 @@
+/**
+ * A run that can begin: its options checked, their defaults filled in, its model compiled.
+ *
+ * @module
+ */
+
+import type { DeviceName } from "../../kernels/mod.ts";
+import {
+  assertValid,
+  createSchedule,
+  findSchedule,
+  followedActions,
+  formatAction,
+  type ListedSchedule,
+  refuseUnread,
+  type Schedule,
+  type ScheduleDefinition,
+  scheduleDefinitions,
+  scheduleNames,
+  type ScheduleOptions,
+  withPolicy,
+} from "../../schedules/mod.ts";
+import { checkClaim, type Claim, lockFolder } from "../checkpoints/lock.ts";
+import { checkWritable, encodeConfig } from "../checkpoints/write.ts";
+import { checkSizes } from "../options/limits.ts";
+import { checkOptions, type TrainOptions } from "../options/train_options.ts";
+import type { PlaceName } from "../runtime/mod.ts";
+import { tidyRendezvousFolders } from "../transports/rendezvous.ts";
+import { compileRun, planRun } from "./compile.ts";
+import { adapterNames, assertRanksHold, isolationFor, runDevices, shareCores } from "./devices.ts";
+import { transportTo } from "./engine.ts";
+import { rateOf } from "./events.ts";
+import { firstState, SEED } from "./first_state.ts";
+import { type CompiledRun, planRunMemory, skipTrafficNote } from "./memory.ts";
+import { assertDevicesHold, assertMemory } from "./memory_limit.ts";
+import { rankMap } from "./mpi_run.ts";
+import { describePlan } from "./plan.ts";
+import type { Facts } from "./program_facts.ts";
+
+import { openRunJournal } from "./run_journal.ts";
+import type { PreparedRun } from "./prepared_run.ts";
+
+/**
+ * Refuses options that do not go with `reduce: "mpi"`.
+ *
+ * @throws {RangeError} naming the one that is in the way.
+ */
+function checkReduce(
+  { reduce, runtime, link, journal }: Pick<TrainOptions, "reduce" | "runtime" | "link" | "journal">,
+): void {
+  if (reduce !== "mpi") return;
+  const refuse = (rule: string, received: string) => {
+    throw new RangeError(`Cannot train with reduce mpi: ${rule}, received ${received}`);
+  };
+  if (runtime !== "mpi") refuse("the runtime must be mpi", `${runtime}`);
+  if (link) refuse("no link must be emulated, as MPI has its own", "one");
+  if (journal) refuse("no journal must be written, as none can play the sums of MPI again", "one");
+}
+
+/**
+ * Refuses a schedule that cannot train, before anything runs: one whose lists are not valid (they
+ * would hang), one whose policy no other isolate could make, and one without flushes that is neither
+ * PipeDream nor PipeDream-2BW.
+ *
+ * @throws {RangeError} naming the schedule and what is in the way.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { createSchedule, F, scheduleFromLists, ActionList } from "@troupe/troupe/schedules";
+ * import { assertTrainable } from "@troupe/troupe/actors";
+ *
+ * assertTrainable(createSchedule("chimera", { workers: 4, microBatches: 4 }));
+ * const forwardOnly = scheduleFromLists("mine", [ActionList.from([F(0, 0)])]);
+ * assert.throws(() => assertTrainable(forwardOnly), RangeError);
+ * ```
+ */
+export function assertTrainable(schedule: Schedule): void {
+  const { name, lists } = schedule;
+  if (schedule.updates !== "flush" && !isKnown(schedule)) {
+    throw new RangeError(
+      `Cannot train with the schedule ${name}: without a flush its lists, followed to the letter, and weight versions must be those of pipedream or pipedream-2bw, received others`,
+    );
+  }
+  if (lists) return assertValid(schedule as ListedSchedule);
+  if (scheduleNames().includes(name)) return;
+  throw new RangeError(
+    `Cannot train with the schedule ${name}: a schedule of one's own must have lists, received a policy; make the lists with withLists`,
+  );
+}
+
+/** Whether a schedule without flushes is PipeDream or PipeDream-2BW by whatever name. */
+function isKnown({ workers, microBatches, updates, lists, listPolicy, weightVersions }: Schedule) {
+  const name = updates === "every-backward" ? "pipedream" : "pipedream-2bw";
+  const known = createSchedule(name, { workers, microBatches });
+  return listPolicy?.name !== "elastic" && `${lists}` === `${known.lists}` &&
+    `${weightVersions}` === `${known.weightVersions}`;
+}
+
+/**
+ * Refuses recomputations (R) that the workers cannot serve.
+ *
+ * [Note: what an R is good for] What is computed again lies in memory that all micro-batches of a
+ * stage share, or nothing would be saved. So an R must be the last that its worker runs on the copy of
+ * the stage before the backward that reads it: it may stand before the actions of other stages, and
+ * fill the time in which the gradient is on its way. A stage keeps inputs only, or all: where it has an
+ * R, each of its micro-batches has. A W that does not follow its I at once computes the stage once
+ * more by itself, as it does under `recomputeInterval`.
+ *
+ * @throws {RangeError} naming the first that is in the way.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { parseCsv, scheduleFromLists } from "@troupe/troupe/schedules";
+ * import { assertRecomputable } from "@troupe/troupe/actors";
+ *
+ * assertRecomputable(scheduleFromLists("mine", parseCsv("0F0,0F1,0R0,0B0,0R1,0B1")));
+ * const early = scheduleFromLists("mine", parseCsv("0F0,0R0,0F1,0B0,0R1,0B1"));
+ * assert.throws(() => assertRecomputable(early), /what 0R0 brings back .* received 0F1 after it/);
+ * ```
+ */
+export function assertRecomputable(
+  schedule: Schedule,
+  { recomputeInterval }: { readonly recomputeInterval?: number | undefined } = {},
+): void {
+  const { name, listPolicy, slices = 1, microBatches } = schedule,
+    counts = new Map<number, number>();
+  const refuse = (must: string, received: unknown): never => {
+    throw new RangeError(`Cannot train with the schedule ${name}: ${must}, received ${received}`);
+  };
+  for (const { action, next } of followedActions(schedule)) {
+    const { kind, stage, microBatch, slice } = action;
+    if (kind !== "R") continue;
+    counts.set(stage, (counts.get(stage) ?? 0) + 1);
+    const isNext = next?.microBatch === microBatch && next.slice === slice;
+    if (isNext && next.half === undefined) continue;
+    refuse(
+      `what ${
+        formatAction(action)
+      } brings back must be read before anything else of its stage runs`,
+      next ? `${formatAction(next)} after it` : "nothing after it",
+    );
+  }
+  if (counts.size === 0) return;
+  for (const [stage, count] of counts) {
+    if (count === microBatches * slices) continue;
+    const each = slices > 1 ? `${microBatches * slices} slices` : `${microBatches} micro-batches`;
+    refuse(`each of ${each} must have an R of stage ${stage}, or none`, count);
+  }
+  if (listPolicy?.name === "elastic") {
+    refuse("lists with R must be followed to the letter", "elastic");
+  }
+  if (recomputeInterval === undefined) return;
+  refuse("its R say what is computed again, so recomputeInterval must be none", recomputeInterval);
+}
+
+/** Options that need a step to be committed by all workers at once. */
+export interface CommitOptions {
+  /** Data-parallel replicas. */
+  readonly replicas: number;
+  /** When the all-reduce of a stage starts. */
+  readonly sync: string;
+  /** The most that the norm of all gradients may be. */
+  readonly clip?: number | undefined;
+  /** In which type weights and gradients are stored. */
+  readonly precision: string;
+  /** Factor of the loss. */
+  readonly lossScale?: number | "dynamic" | undefined;
+  /** Pairs of tied parameters. */
+  readonly ties: number;
+}
+
+/**
+ * Refuses what a schedule without flushes cannot serve. Its stages step their optimizers one by one,
+ * while others still compute: there is no moment at which all gradients of a step are there, to be
+ * added over replicas or ties, measured for clipping, or found not to be finite.
+ *
+ * @throws {RangeError} naming the option.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { createSchedule } from "@troupe/troupe/schedules";
+ * import { assertServable } from "@troupe/troupe/actors";
+ *
+ * const pipedream = createSchedule("pipedream", { workers: 2, microBatches: 4 });
+ * const options = { replicas: 1, sync: "end", precision: "fp32", ties: 0 };
+ * assertServable(pipedream, options);
+ * assert.throws(() => assertServable(pipedream, { ...options, clip: 1 }), {
+ *   message: "Cannot train with the schedule pipedream: it has no flush, so clip must be none, received 1",
+ * });
+ * ```
+ */
+export function assertServable({ name, updates }: Schedule, options: CommitOptions): void {
+  if (updates === "flush") return;
+  const { replicas, sync, clip = "none", precision, lossScale = 1, ties } = options;
+  const wanted = {
+    replicas: 1,
+    sync: "end",
+    clip: "none",
+    precision: "fp32",
+    lossScale: 1,
+    ties: 0,
+  };
+  const given: Record<string, unknown> = { replicas, sync, clip, precision, lossScale, ties };
+  for (const [option, value] of Object.entries(wanted)) {
+    if (given[option] === value) continue;
+    throw new RangeError(
+      `Cannot train with the schedule ${name}: it has no flush, so ${option} must be ${value}, received ${
+        given[option]
+      }`,
+    );
+  }
+}
+
+/** A schedule as it is followed, and what it was made from. */
+interface ChosenSchedule {
+  /** What every worker does. */
+  readonly schedule: Schedule;
+  /** The options that it was made with. */
+  readonly scheduleOptions: ScheduleOptions;
+  /** What makes it for fewer micro-batches too, where it is not known by its name. */
+  readonly scheduleDefinition: ScheduleDefinition | undefined;
+}
+
+/** What says which schedule a run has. */
+type Choice =
+  & Pick<TrainOptions, "policy" | "scheduleOptions">
+  & Required<Pick<TrainOptions, "schedule" | "workers" | "microBatches">>;
+
+/**
+ * Makes the schedule that is named, defined or given, and has its lists followed by the policy.
+ *
+ * @throws {RangeError} if an option is not read by it, says another size than the run's, or cannot be
+ * served, or if the schedule cannot be trained with.
+ */
+export function chooseSchedule(
+  { schedule: asked, policy, scheduleOptions = {}, workers, microBatches }: Choice,
+): ChosenSchedule {
+  checkSameSize(scheduleOptions, { workers, microBatches });
+  const { activationLimit } = scheduleOptions;
+  const reader = readerOf(asked);
+  // What the schedule itself does not read is the policy's.
+  const isOfPolicy = policy === "elastic" && !reader.reads?.includes("activationLimit");
+  const options: ScheduleOptions = {
+    ...scheduleOptions,
+    ...(isOfPolicy && { activationLimit: undefined }),
+    workers,
+    microBatches,
+  };
+  refuseUnread(reader, options, scheduleDefinitions);
+  const made = typeof asked === "string"
+    ? createSchedule(asked, options)
+    : isDefinition(asked)
+    ? asked.create(options)
+    : asked;
+  if (made === asked && made.microBatches !== microBatches) {
+    throw new RangeError(
+      `Cannot train: the schedule must be for ${microBatches} micro-batches, received ${made.microBatches}`,
+    );
+  }
+  const schedule = policy ? withPolicy(made, policy, activationLimit) : made;
+  assertTrainable(schedule);
+  const scheduleDefinition = isDefinition(asked) ? asked : undefined;
+  return { schedule, scheduleOptions: options, scheduleDefinition };
+}
+
+/** Refuses sizes of the schedule that are not those of the run. */
+function checkSameSize(
+  options: Partial<ScheduleOptions>,
+  sizes: Pick<ScheduleOptions, "workers" | "microBatches">,
+): void {
+  for (const name of ["workers", "microBatches"] as const) {
+    const size = options[name];
+    if (size === undefined || size === sizes[name]) continue;
+    throw new RangeError(
+      `Cannot train: scheduleOptions.${name} must be ${sizes[name]}, as ${name} of the run, or ` +
+        `left out, received ${size}`,
+    );
+  }
+}
+
+/** What reads the options: lists of one's own read none. */
+function readerOf(
+  asked: NonNullable<TrainOptions["schedule"]>,
+): Pick<ScheduleDefinition, "name" | "reads"> {
+  if (typeof asked === "string") return { ...findSchedule(asked), name: asked };
+  if (isDefinition(asked)) return asked;
+  const { name } = asked;
+  return scheduleNames().includes(name) ? { ...findSchedule(name), name } : { name, reads: [] };
+}
+
+function isDefinition(
+  asked: NonNullable<TrainOptions["schedule"]>,
+): asked is ScheduleDefinition {
+  return typeof asked !== "string" && "create" in asked;
+}
+
+/** The options that say the same in every process: words, numbers, and records of them. */
+export function optionFacts(options: TrainOptions): Facts {
+  const { model, schedule, mpi, journal: _journal, ...others } = options;
+  const told = Object.entries(others).filter(([name, value]) =>
+    ["string", "number", "boolean"].includes(typeof value) ||
+    typeof value === "object" && RECORDS.includes(name)
+  );
+  const named = typeof schedule === "object" ? schedule.name : schedule;
+  return Object.fromEntries(
+    [...told, ["model", model?.name], ["schedule", named], ["mpi.map", mpi?.map]]
+      .filter(([, value]) => value !== undefined)
+      .map(([name, value]) => [name, typeof value === "string" ? value : JSON.stringify(value)]),
+  );
+}
+
+/** The options that are records of words and numbers. */
+const RECORDS = ["scheduleOptions", "optimizer", "learningRate", "link", "adapters", "faults"];
+
+/** Failures of a worker that a run outlives unless asked otherwise. */
+const RETRIES = 3;
+
+/** What nobody works at for so long has stalled, unless asked otherwise. */
+const STALL_MS = 60_000;
+
+/** Buckets of a chunk unless asked otherwise: AxoNN found 2 to 4 best (section V-C). */
+const COARSENING = 4;
+
+/** Options, and in place of those that were not given what they then are. */
+type FilledOptions = ReturnType<typeof withDefaults>;
+
+function withDefaults(options: TrainOptions) {
+  const { precision = "fp32", announce = () => {} } = options;
+  return {
+    ...options,
+    precision,
+    announce,
+    microBatches: options.microBatches ?? 4,
+    workers: options.workers ?? 1,
+    replicas: options.replicas ?? 1,
+    runtime: options.runtime ?? "workers",
+    schedule: options.schedule ?? "1f1b",
+    sync: options.sync ?? "end",
+    reduce: options.reduce ?? "deterministic",
+    coarsening: options.coarsening ?? COARSENING,
+    clip: options.clip || undefined,
+    rate: rateOf(options),
+    lossScale: options.lossScale ?? (precision === "fp16" ? "dynamic" : undefined),
+    faults: options.faults ?? [],
+    stallMs: options.stallMs ?? STALL_MS,
+    retries: options.retries ?? RETRIES,
+    seed: options.seed ?? SEED,
+  } as const;
+}
+
+/**
+ * Checks the options of a run and fills in its defaults; fetches the device where needed.
+ *
+ * @throws {RangeError} {@linkcode TypeError} {@linkcode SyntaxError} in one sentence for the user.
+ */
+export async function prepareRun(options: TrainOptions): Promise<PreparedRun> {
+  checkOptions(options);
+  const filled = withDefaults(options), { runtime, replicas, announce } = filled;
+  checkReduce(filled);
+  checkSizes(filled);
+  const chosen = chooseSchedule(filled), { schedule } = chosen;
+  const servable = compileServable(filled, schedule), workers = replicas * schedule.workers;
+  const devices = await runDevices(options, runtime, workers), [device] = devices;
+  const isolation = runtime === "mpi"
+    ? runtime
+    : isolationFor(runtime, filled.isolation, device.name);
+  const compiled = planRun(servable, schedule, device.name), { predictions } = options.model;
+  const { model, stage, halves } = compiled;
+  const note = runtime === "serial" ? undefined : skipTrafficNote(compiled, schedule);
+  if (note) announce(note);
+  // Before the first weights are drawn: they may be too many.
+  const run = { options: filled, schedule, compiled, devices, runtime, replicas };
+  assertMemory(options.memoryLimitBytes, run);
+  assertDevicesHold(run);
+  // Ranks that share no folder are sent what rank 0 has read.
+  const state = await firstState(model, options, runtime !== "mpi" || !options.mpi?.gather);
+  const { checkpoint, journal } = await openOutputs({ ...filled, isolation });
+  const isRanked = runtime === "mpi" && !options.system;
+  const mpi = isRanked ? rankedRun(options, workers, device.name) : undefined;
+  return {
+    ...filled,
+    ...chosen,
+    mpi,
+    microBatches: replicas * schedule.microBatches,
+    predictionsOf: typeof predictions === "number" ? () => predictions : predictions,
+    halves,
+    model,
+    state,
+    plan: describePlan(compiled, schedule, {
+      ...{ runtime, replicas },
+      device: device.name,
+      adapter: adapterNames(devices),
+      share: shareCores(options, runtime, workers, device.name),
+      run: planRunMemory({ ...filled, ...chosen, compiled, devices, isolation }),
+    }),
+    devices,
+    stage,
+    lossScaling: filled.lossScale,
+    isolation,
+    checkpoint,
+    journal,
+    isSharded: checkpoint !== undefined && mpi !== undefined && !mpi.gather,
+    snapshots: options.snapshots,
+    returnsWeights: options.returnWeights ?? true,
+    isTraced: options.trace ?? false,
+  };
+}
+
+/** The ranks of a run. With a journal, messages bring all weights to rank 0, so that they are told. */
+function rankedRun(
+  { mpi = {}, journal }: TrainOptions,
+  workers: number,
+  device: DeviceName,
+): PreparedRun["mpi"] {
+  const ranks = rankMap(mpi, workers);
+  assertRanksHold(ranks, device);
+  return { ...mpi, gather: mpi.gather || journal !== undefined, ranks };
+}
+
+/** Compiles the model for its schedule, if these options can serve both. */
+function compileServable(options: FilledOptions, schedule: Schedule): CompiledRun {
+  const { runtime } = options;
+  if (options.journal && runtime === "serial") {
+    throw new RangeError(
+      "Cannot write a journal: the runtime must have actors, workers or local, received serial",
+    );
+  }
+  refuseOwnActors(options);
+  assertRecomputable(schedule, options);
+  const compiled = compileRun(options, schedule);
+  assertServable(schedule, { ...options, ties: compiled.model.ties.length });
+  return compiled;
+}
+
+/** Refuses a supervisor or workers of the user's where there are none, or none that are replayed. */
+function refuseOwnActors({ runtime, journal, supervisor, worker }: FilledOptions): void {
+  if (runtime === "serial" && (supervisor ?? worker)) {
+    throw new RangeError(
+      "Cannot train with a supervisor or workers of your own: the runtime must have actors, received serial",
+    );
+  }
+  if (!journal || ![supervisor, worker].some((spec) => spec?.argument)) return;
+  throw new RangeError(
+    "Cannot write a journal: supervisor and workers must be Troupe's own, or exports of a module, as those of a package are not replayed, received a package",
+  );
+}
+
+/** Makes sure that what the run will leave can be written, and that its processes can start. */
+async function openOutputs(
+  { runtime, isolation, announce, ...options }: FilledOptions & { readonly isolation: PlaceName },
+): Promise<Pick<PreparedRun, "checkpoint" | "journal">> {
+  const checkpoint = options.checkpoint &&
+    { ...options.checkpoint, config: encodeConfig({ config: {}, ...options.checkpoint }.config) };
+  const { resume, weights } = options;
+  if (checkpoint) await checkDirectory({ ...checkpoint, resume, weights });
+  if (runtime === "workers") transportTo(isolation, options)?.check?.();
+  tidyRendezvousFolders();
+  const journal = options.journal && await openRunJournal(options.journal, announce);
+  return { checkpoint, journal };
+}
+
+/** Checks where checkpoints go; again when the run has the folder, but a journal is begun before. */
+async function checkDirectory({ directory, ...claim }: Claim & { readonly directory: string }) {
+  await checkWritable(directory);
+  await checkClaim(directory, claim).catch((error) => {
+    using _folder = lockFolder(directory); // of a run that goes on, that is what is in the way
+    throw error;
+  });
+}

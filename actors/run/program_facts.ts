@@ -1,0 +1,64 @@
+/**
+ * What the program is, on each rank of a job.
+ *
+ * @module
+ */
+
+import { createHash } from "node:crypto";
+import { dirname, join, relative } from "node:path";
+import { fileURLToPath } from "node:url";
+import about from "../../deno.json" with { type: "json" };
+import { PROTOCOL_VERSION } from "../pipeline/protocol.ts";
+
+/** Facts by name, as texts. */
+export type Facts = Readonly<Record<string, string>>;
+
+/** The rooms whose modules compute, or say what travels. */
+const ROOMS = ["actors", "kernels", "schedules"];
+
+/** What all ranks must have in common before anything is asked of them. */
+export function programFacts(): Facts {
+  const main = unlessDenied(() => hashOfFile(Deno.mainModule)),
+    modules = unlessDenied(hashOfModules);
+  return {
+    "the version of Troupe": about.version,
+    "the version of Deno": Deno.version.deno,
+    "the version of the messages": String(PROTOCOL_VERSION),
+    ...modules && { "the hash of Troupe's modules": modules },
+    ...main && { "the hash of the program": main },
+  };
+}
+
+/** The hash of the modules, where they are files; those of a registry have the version's. */
+function hashOfModules(): string | undefined {
+  const about = new URL("../../deno.json", import.meta.url);
+  if (about.protocol !== "file:") return undefined;
+  const hash = createHash("sha256"), base = dirname(fileURLToPath(about));
+  for (const path of ROOMS.flatMap((room) => modulesBelow(join(base, room))).sort()) {
+    // With its name and its length, so that no two trees have one text.
+    const text = Deno.readFileSync(path);
+    hash.update(`${relative(base, path)} ${text.length}\n`).update(text);
+  }
+  return hash.digest("hex");
+}
+
+function modulesBelow(folder: string): string[] {
+  return [...Deno.readDirSync(folder)].flatMap(({ name, isDirectory }) => {
+    const path = join(folder, name);
+    return isDirectory ? modulesBelow(path) : name.endsWith(".ts") ? [path] : [];
+  });
+}
+
+function hashOfFile(module: string): string | undefined {
+  if (!module.startsWith("file:")) return undefined;
+  return createHash("sha256").update(Deno.readFileSync(fileURLToPath(module))).digest("hex");
+}
+
+/** A rank that may not read its modules says so, rather than let the others wait for it. */
+function unlessDenied<T>(read: () => T): T | string {
+  try {
+    return read();
+  } catch (error) {
+    return (error as Error).name;
+  }
+}

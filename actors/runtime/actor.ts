@@ -1,0 +1,250 @@
+/**
+ * An actor as its isolate keeps it.
+ *
+ * @module
+ */
+
+import type { Context } from "./context.ts";
+import type { Down, Reason } from "./failure.ts";
+import {
+  type Envelope,
+  Mailbox,
+  oldestOfEachSender,
+  type ReplyTo,
+  Ring,
+  type Step,
+} from "./mailbox.ts";
+import type { ActorRef, Message } from "./types.ts";
+
+/**
+ * A map that moves to a new table whenever most of its entries have gone.
+ *
+ * [Note: tables that stay] When V8's Map shrinks or makes room, its old table keeps a reference to
+ * the new one, for iterators. Once one table has become old enough for the collector of young
+ * garbage to leave it alone, it keeps all that follow alive, with what was in them: some kilobytes
+ * for each step of training, until a full collection. A new map ends that chain; an entry is copied
+ * once for each that is taken at the most.
+ */
+export class BriefMap<K, V> implements Iterable<[K, V]> {
+  #map = new Map<K, V>();
+  /** Entries taken since the map is new. */
+  #taken = 0;
+
+  /** The number of entries. */
+  get size(): number {
+    return this.#map.size;
+  }
+
+  /** The value of a key, if there is one. */
+  get(key: K): V | undefined {
+    return this.#map.get(key);
+  }
+
+  /** Whether a key has a value. */
+  has(key: K): boolean {
+    return this.#map.has(key);
+  }
+
+  /** Gives a key a value. */
+  set(key: K, value: V): void {
+    this.#map.set(key, value);
+  }
+
+  /** Takes a key out; returns its value. */
+  take(key: K): V | undefined {
+    const value = this.#map.get(key);
+    if (this.#map.delete(key) && ++this.#taken > this.#map.size) {
+      this.#map = new Map(this.#map);
+      this.#taken = 0;
+    }
+    return value;
+  }
+
+  /** The values in the order in which their keys came. */
+  values(): IterableIterator<V> {
+    return this.#map.values();
+  }
+
+  /** The entries in the order in which their keys came. */
+  [Symbol.iterator](): IterableIterator<[K, V]> {
+    return this.#map[Symbol.iterator]();
+  }
+}
+
+/** Names the handler of all messages that have none of their own. */
+export const OTHERS: unique symbol = Symbol("others");
+
+/** One handler for each message of a protocol; see {@linkcode Message}. */
+export type Handlers<M extends Message> = {
+  [K in M["type"]]: (message: Extract<M, { readonly type: K }>) => void | Promise<void>;
+};
+
+/**
+ * Makes the state of an actor, kept in its closure, and returns its handlers; see
+ * {@linkcode ActorSpec}. It may return an instance of a class instead: the public methods of that
+ * and of the classes above it are the handlers, but for names that every object has, such as
+ * `toString`. What is no handler should be private (`#count`, `#add()`).
+ *
+ * @example An instance
+ * ```ts
+ * import { createSystem } from "@troupe/troupe/actors";
+ * import assert from "node:assert/strict";
+ *
+ * const code = `class Counter {
+ *   #ctx;
+ *   #count;
+ *   constructor(ctx, start) { this.#ctx = ctx; this.#count = start; }
+ *   Add({ by }) { this.#count += by; }
+ *   Read() { this.#ctx.reply(this.#count); }
+ * }
+ * export const counter = (ctx, start) => new Counter(ctx, start);`;
+ * const module = `data:text/javascript,${encodeURIComponent(code)}`;
+ * type CounterMessage = { type: "Add"; by: number } | { type: "Read" };
+ *
+ * await using system = createSystem();
+ * const counter = system.spawn<number, CounterMessage>(
+ *   { module, export: "counter" },
+ *   40,
+ *   { id: "counter" },
+ * );
+ * system.send(counter, { type: "Add", by: 2 });
+ * assert.equal(await system.ask(counter, { type: "Read" }), 42);
+ * ```
+ *
+ * @typeParam Init what the factory is given.
+ * @typeParam M messages that the actor handles.
+ */
+export type ActorFactory<Init, M extends Message> = (
+  ctx: Context<M>,
+  init: Init,
+  argument?: unknown,
+) => Handlers<M> | Promise<Handlers<M>>;
+
+/** Serial of the system itself, in isolate 0. */
+export const SYSTEM_SERIAL = 0;
+
+/** Handlers by message type, whatever the protocol. */
+export type AnyHandlers =
+  & Readonly<Record<string, (message: Message) => void | Promise<void>>>
+  & {
+    readonly [OTHERS]?: (message: Message) => void | Promise<void>;
+  };
+
+/** A child. */
+interface Child {
+  readonly ref: ActorRef;
+  /** Calls off the kill of one that does not stop in time. */
+  cancelKill?: () => void;
+  /** The parent watched it and has been told of its end. */
+  isTold?: true;
+  /** Resolved when it has ended and its id is free; absent while nobody waits for that. */
+  ended?: PromiseWithResolvers<void>;
+}
+
+/** A timer that runs, or has fired and whose message waits. */
+export interface Timer {
+  cancel: () => void;
+  envelope?: Envelope | undefined;
+}
+
+/** An actor as its isolate keeps it. */
+export class Actor {
+  readonly ref: ActorRef;
+  /** Absent for the system itself. */
+  readonly parent: ActorRef | undefined;
+  readonly capacity: number;
+  readonly mailbox = new Mailbox();
+  /** What the runtime makes it do, before and between messages: start, resume, finish. */
+  readonly agenda = new Ring<Envelope>();
+  /** In order of spawning, by {@linkcode keyOf}. */
+  readonly children = new Map<string, Child>();
+  /** Isolates where somebody watches this actor. */
+  readonly watchers = new Set<number>();
+  /** Keys of the actors that this one watches. */
+  readonly watching = new Set<string>();
+  /** Questions whose answers it owes. */
+  readonly owed = new BriefMap<ReplyTo, true>();
+  readonly timers = new Map<string | symbol, Timer>();
+  readonly cleanups: (() => void | Promise<void>)[] = [];
+  readonly streams = new Map<string, () => number>();
+  /** Number of messages by id of the sender. */
+  readonly received = new Map<string, number>();
+  /** Number of questions that it has asked. */
+  asked = 0;
+  /** Gives its state to those who look: see {@linkcode Context.expose}. */
+  expose: (() => unknown) | undefined;
+  handlers: AnyHandlers = {};
+  state: "starting" | "ready" | "stopping" = "starting";
+  reason: Reason = "stopped";
+  /** The step under way: at work, or waiting for answers. */
+  step: Step | undefined;
+  isFinishing = false;
+  /** It handles what has arrived, takes nothing more, and stops then. */
+  isDraining = false;
+  doing = "";
+  /** The envelope that the picker holds for this actor. */
+  offered: Envelope | undefined;
+
+  /** Makes an actor that has not started. */
+  constructor(ref: ActorRef, parent: ActorRef | undefined, capacity: number) {
+    this.ref = ref;
+    this.parent = parent;
+    this.capacity = capacity;
+  }
+}
+
+/** Tells one actor from all others, in any isolate and at any time. */
+export function keyOf({ isolate, serial }: ActorRef): string {
+  return `${isolate}/${serial}`;
+}
+
+/** A step waits for answers, so other actors may run. */
+function isSuspended(actor: Actor): boolean {
+  return actor.step !== undefined && actor.step.asks.size > 0;
+}
+
+/** What the actor does next in plain order, if it can do anything now. */
+export function headOf(actor: Actor): Envelope | undefined {
+  if (actor.step && !isSuspended(actor)) return undefined;
+  return actor.step || actor.state !== "ready" ? actor.agenda.at(0) : actor.mailbox.head();
+}
+
+/** All that the actor may do next. */
+export function headsOf(actor: Actor): Envelope[] {
+  if (actor.step && !isSuspended(actor)) return [];
+  if (actor.step || actor.state !== "ready") return oldestOfEachSender(actor.agenda);
+  return actor.mailbox.heads();
+}
+
+/** What the actor is doing in a step, for a report. */
+export function describeStep({ doing }: Actor, step: Step | undefined): string | undefined {
+  const type = step?.envelope.message.type;
+  return type === undefined || doing === "" ? type : `${type} (${doing})`;
+}
+
+/** A question that is not answered yet. */
+export interface PendingAsk {
+  readonly from: ActorRef;
+  /** The actor asked. */
+  readonly to: ActorRef;
+  readonly type: string;
+  readonly timeoutMs: number;
+  /** How many questions the asker had asked before. */
+  readonly nth: number;
+  /** The actor that waits in its step; undefined for the owner of the system. */
+  readonly asker: Actor | undefined;
+  readonly resolve: (value: unknown) => void;
+  readonly reject: (error: Error) => void;
+  /** Ends the question, if its asker aborts it. */
+  readonly signal?: AbortSignal;
+  /** Calls off what would end it without an answer. */
+  readonly cancel: () => void;
+}
+
+/** Somebody in this isolate who watches an actor. */
+export interface Watch {
+  readonly ref: ActorRef;
+  /** Absent when it is the owner of the system. */
+  readonly watcher: Actor | undefined;
+  readonly notify: (down: Down) => void;
+}

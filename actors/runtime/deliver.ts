@@ -1,0 +1,108 @@
+/**
+ * What an isolate does with a frame.
+ *
+ * @module
+ */
+
+import { loseAsks, settleAsk, takeBack } from "./asks.ts";
+import type { Reason } from "./failure.ts";
+import { bury, type Isolate, releaseId, subscribe } from "./isolate.ts";
+import { addWatcher, admit, announce, childEnded, drain, stop, stopNow } from "./lifecycle.ts";
+import { FIRST_SERIAL, launch } from "./spawning.ts";
+import type { ActorRef } from "./types.ts";
+import type { Frame, MessageFrame } from "./wire.ts";
+
+/**
+ * Tells the actors of `isolate` that isolate `number` is gone: those who watch or asked an actor
+ * there, its parent, and its children, which stop.
+ *
+ * @param reason how the first actor there ended.
+ */
+export function isolateGone(isolate: Isolate, number: number, reason: Reason): void {
+  isolate.gone.set(number, reason);
+  const lost = (ref: ActorRef): Reason =>
+    reason === "stopped" || reason.kind !== "exit" ? reason : { ...reason, actor: ref.id };
+  for (const key of [...isolate.watches.keys()]) {
+    const ref = isolate.watches.get(key)?.[0]?.ref;
+    if (ref?.isolate !== number) continue;
+    announce(isolate, { ref, reason: lost(ref) });
+  }
+  loseAsks(isolate, number);
+  for (const actor of [...isolate.actors.values()]) {
+    for (const { ref } of [...actor.children.values()]) {
+      if (ref.isolate !== number) continue;
+      childEnded(isolate, actor, ref, lost(ref));
+    }
+    if (actor.parent?.isolate === number) stop(isolate, actor);
+  }
+}
+
+/**
+ * An actor has ended. If it was the first of another isolate it was the last there as well, and
+ * what is sent there from now on would be lost: better a dead letter.
+ */
+function noteEnd(isolate: Isolate, ref: ActorRef, reason: Reason): void {
+  releaseId(isolate, ref);
+  if (ref.isolate !== isolate.number && ref.serial === FIRST_SERIAL) {
+    isolate.gone.set(ref.isolate, reason);
+  }
+}
+
+/** Handles a frame for this isolate. */
+export function deliver(isolate: Isolate, frame: Frame): void {
+  switch (frame.kind) {
+    case "message":
+      return deliverMessage(isolate, frame);
+    case "answer":
+      return settleAsk(isolate, frame.ask, frame.outcome, frame.letter);
+    case "withdraw":
+      return takeBack(isolate, isolate.actors.get(frame.to.serial), frame.question);
+    case "launch":
+      return launch(isolate, frame);
+    case "watch":
+      return addWatcher(isolate, frame.ref, frame.by);
+    case "unwatch":
+      return void isolate.actors.get(frame.ref.serial)?.watchers.delete(frame.by);
+    case "down":
+      noteEnd(isolate, frame.ref, frame.reason);
+      return announce(isolate, { ref: frame.ref, reason: frame.reason });
+    case "stop": {
+      const actor = isolate.actors.get(frame.ref.serial);
+      // Only its owner ends the system itself.
+      if (!actor?.parent) return;
+      return frame.drain ? drain(isolate, actor) : stopNow(isolate, actor);
+    }
+    case "receipt": {
+      const { to: from, message } = frame, actor = isolate.actors.get(from.serial);
+      if (!actor || actor.state === "stopping" || actor.isDraining) return;
+      return void admit(isolate, actor, { lane: "control", from, message });
+    }
+    case "event":
+      return isolate.env.onEvent?.(frame.event);
+    case "subscribe":
+      return subscribe(isolate, frame.subscription);
+    case "ended": {
+      noteEnd(isolate, frame.child, frame.reason);
+      const parent = isolate.actors.get(frame.parent.serial);
+      return parent && childEnded(isolate, parent, frame.child, frame.reason);
+    }
+  }
+}
+
+function deliverMessage(isolate: Isolate, frame: MessageFrame): void {
+  const { to } = frame;
+  const actor = isolate.actors.get(to.serial);
+  if (!actor) {
+    const reason = to.serial < isolate.nextSerial ? "stopped" : "no-such-actor";
+    return bury(isolate, frame, reason, isolate.failures.get(to.serial));
+  }
+  if (actor.state === "stopping" || actor.isDraining) {
+    return bury(isolate, frame, "stopped", actor.reason);
+  }
+  // Its sender does not vouch for it, so it must not make an actor fail.
+  if (frame.receipt && actor.mailbox.length >= actor.capacity / 2) {
+    const why = `the mailbox of "${to.id}" must have room for it`;
+    return bury(isolate, frame, "no-room", undefined, { status: "unsent", why });
+  }
+  if (!admit(isolate, actor, frame)) bury(isolate, frame, "stopped", actor.reason);
+}

@@ -1,0 +1,382 @@
+/**
+ * The root's registry of the other isolates: has each started by the transport of its place, passes
+ * on what they send each other, and tells all when one is gone.
+ *
+ * @module
+ */
+
+import {
+  type DeadLetter,
+  describeFailure,
+  goneFailure,
+  messageOf,
+  type Reason,
+} from "./failure.ts";
+import type { Network } from "./isolate.ts";
+import { isCloneError, snapshot } from "./observer.ts";
+import { starterOf } from "./spawning.ts";
+import type { OpenTransport, RemoteIsolate, StartRequest, Transport } from "./transport.ts";
+import type { BootFrame, Frame, LaunchFrame, SwitchFrame, UpFrame } from "./wire.ts";
+
+/**
+ * Starts an isolate. It counts as gone when a frame cannot be sent to it, and when its transport
+ * cannot end it or does not say within a limit that it has ended; nothing is received of it then.
+ *
+ * @param limitMs how long its end may take, in milliseconds.
+ * @throws what the transport throws when it cannot start it.
+ */
+function startGuarded(
+  transport: OpenTransport,
+  request: StartRequest,
+  limitMs: number,
+): RemoteIsolate {
+  const gone = Promise.withResolvers<string>(), ended = Promise.withResolvers<void>();
+  let isGone = false;
+  const remote = transport.start({
+    ...request,
+    receive: (frame) => isGone || request.receive(frame),
+  });
+  const lose = (cause: string) => {
+    isGone = true;
+    gone.resolve(cause);
+  };
+  const fail = (what: string, error: unknown) =>
+    lose(`its transport cannot ${what}: ${messageOf(error)}`);
+  const end = (how: "close" | "kill") => {
+    try {
+      remote[how]();
+    } catch (error) {
+      fail(`${how} it`, error);
+    }
+    limit(gone.promise, limitMs, () => lose(`its transport has not said so within ${limitMs} ms`));
+  };
+  remote.gone.then(lose, (error) => fail("tell of its end", error));
+  remote.ended.then(ended.resolve, () => ended.resolve());
+  return {
+    gone: gone.promise,
+    ended: ended.promise,
+    send(frame, transfer) {
+      if (isGone) return;
+      try {
+        remote.send(frame, transfer);
+      } catch (error) {
+        if (isCloneError(error)) throw error;
+        fail("send", error);
+        end("kill");
+      }
+    },
+    close: () => end("close"),
+    kill: () => end("kill"),
+    abandon() {
+      remote.abandon?.();
+      limit(ended.promise, limitMs, () => ended.resolve());
+    },
+    ...remote.stirs && { stirs: () => remote.stirs!() },
+  };
+}
+
+/** Calls `late` when `promise` is not settled within a time. */
+function limit(promise: Promise<unknown>, ms: number, late: () => void): void {
+  const timer = setTimeout(late, ms);
+  promise.finally(() => clearTimeout(timer));
+}
+
+/**
+ * Makes a frame a dead letter, if it holds one.
+ *
+ * @param why it cannot be sent. Absent: the isolate that it is for never was.
+ * @returns what to tell the isolate `to` that waits.
+ */
+function buryFrame(
+  onDeadLetter: (letter: DeadLetter, message?: unknown) => void,
+  frame: Frame | SwitchFrame,
+  why?: string,
+): { readonly to: number; readonly frame: Frame } | undefined {
+  const isCloneable = why === undefined;
+  const reason = isCloneable ? "no-such-actor" : "not-cloneable";
+  if (frame.kind === "message") {
+    const { from, to, message, replyTo } = frame;
+    onDeadLetter(
+      { from: from.id, to: to.id, type: message.type, reason },
+      isCloneable ? message : undefined,
+    );
+    const outcome = why === undefined
+      ? { status: "gone", failure: goneFailure(to.id) } as const
+      : { status: "unsent", why } as const;
+    return replyTo &&
+      { to: replyTo.isolate, frame: { kind: "answer", ask: replyTo.ask, outcome } };
+  }
+  if (frame.kind === "watch") {
+    return { to: frame.by, frame: { kind: "down", ref: frame.ref, reason: "stopped" } };
+  }
+  if (frame.kind === "answer" && frame.letter) onDeadLetter({ ...frame.letter, reason });
+}
+
+/** What the registry needs of the root. */
+export interface Root extends Omit<BootFrame, "kind" | "isolate" | "launch" | "places"> {
+  readonly onDeadLetter: (letter: DeadLetter, message?: unknown) => void;
+  deliver(frame: Frame): void;
+  isolateGone(isolate: number, reason: Reason): void;
+}
+
+/** An isolate that lives. */
+interface Member {
+  /** Id of its first actor. */
+  readonly actor: string;
+  readonly transport: Transport;
+  readonly remote: RemoteIsolate;
+  /** How its last actor has ended, once it has said so. */
+  reason?: Reason;
+  /** Why it was killed. */
+  why?: string;
+  /** A frame has come since {@linkcode IsolateRegistry.activity} was called last. */
+  hasStirred: boolean;
+}
+
+/** What waits for an isolate whose start is still on its way to the root. It gets none when there
+ * never is one. */
+type Early = (member: Member | undefined) => void;
+
+/** All isolates but the root, seen from it. */
+export class IsolateRegistry implements Network {
+  readonly #root: Root;
+  readonly #transports: readonly Transport[];
+  readonly #open = new Map<Transport, OpenTransport>();
+  readonly #members = new Map<number, Member>();
+  readonly #gone = new Map<number, Reason>();
+  readonly #early = new Map<number, Early[]>();
+  /** Isolates of which something is left, and what must be over before the system is. */
+  readonly #pending = new Map<RemoteIsolate, Promise<unknown>>();
+  #activity = 0;
+
+  /**
+   * @param root the isolate that owns the others.
+   * @param transports those that actors can be put in by name.
+   */
+  constructor(root: Root, transports: readonly Transport[]) {
+    this.#root = root;
+    this.#transports = transports;
+  }
+
+  start(number: number, launch: LaunchFrame, transfer: readonly ArrayBuffer[]): void {
+    const { isolate: name, memoryLimitMb } = launch.place;
+    const transport = this.#transports.find((one) => one.name === name)!;
+    const { system, seed, stopGraceMs, observer } = this.#root;
+    const places = this.#transports.map(({ name, limitsMemory }) => ({ name, limitsMemory }));
+    const root = { system, seed, stopGraceMs, observer, places };
+    const boot: BootFrame = { kind: "boot", isolate: number, ...root, launch };
+    const remote = startGuarded(this.#opened(transport), {
+      ...{ isolate: number, memoryLimitMb, boot, transfer },
+      receive: (frame) => this.#receive(number, transport, frame as UpFrame | Frame),
+    }, 2 * stopGraceMs);
+    const member = { actor: launch.ref.id, transport, remote, hasStirred: false };
+    this.#members.set(number, member);
+    this.#await(remote, remote.gone.then((cause) => this.#lose(number, member, cause)));
+    for (const greet of this.#early.get(number) ?? []) greet(member);
+    this.#early.delete(number);
+  }
+
+  post(to: number, frame: Frame, transfer: readonly ArrayBuffer[]): void {
+    const member = this.#members.get(to);
+    if (member) return member.remote.send(frame, transfer);
+    if (this.#gone.has(to)) return;
+    const copy = snapshot(frame, transfer);
+    this.#whenThere(to, (member) => member ? member.remote.send(copy, []) : this.#bury(copy));
+  }
+
+  drain(): Promise<void> | undefined {
+    let wait: Promise<unknown> | undefined;
+    for (const transport of this.#open.values()) {
+      const drained = transport.drain?.();
+      if (drained) wait = wait ? Promise.all([wait, drained]) : drained;
+    }
+    return wait as Promise<void> | undefined;
+  }
+
+  kill(number: number, why: string): void {
+    const member = this.#members.get(number);
+    if (!member) return;
+    // Only the first reason counts.
+    member.why ??= why;
+    member.remote.kill();
+  }
+
+  /** Grows while any isolate is at work, or has been since this was called last. */
+  activity(): number {
+    for (const member of this.#members.values()) {
+      if (member.remote.stirs?.() ?? member.hasStirred) this.#activity++;
+      member.hasStirred = false;
+    }
+    return this.#activity;
+  }
+
+  /** Ends every isolate that still lives, and waits until they have ended or the grace is over. */
+  async close(): Promise<void> {
+    for (const number of this.#members.keys()) this.kill(number, "the system has stopped");
+    // A worker in an endless loop cannot be ended: its thread is left behind.
+    const timer = setTimeout(() => {
+      for (const remote of this.#pending.keys()) remote.abandon?.();
+    }, this.#root.stopGraceMs);
+    while (this.#pending.size > 0) await Promise.all(this.#pending.values());
+    clearTimeout(timer);
+    for (const number of [...this.#early.keys()]) this.#giveUpOn(number);
+  }
+
+  #opened(transport: Transport): OpenTransport {
+    const open = this.#open.get(transport) ??
+      transport.open({ stopGraceMs: this.#root.stopGraceMs });
+    this.#open.set(transport, open);
+    return open;
+  }
+
+  /** What isolate `number` tells the root. */
+  #receive(number: number, transport: Transport, frame: UpFrame | Frame): void {
+    const member = this.#members.get(number);
+    if (member) member.hasStirred = true;
+    switch (frame.kind) {
+      case "invite":
+        return this.#invite(number, transport, frame);
+      case "forward":
+        return this.#forward(number, frame);
+      case "start":
+        return this.#startFor(frame);
+      case "done":
+        return this.#release(number, frame.reason);
+      case "kill":
+        return this.kill(frame.isolate, frame.why);
+      case "dead-letter":
+        return this.#root.onDeadLetter(frame.letter, frame.message);
+      case "started":
+        return this.#hasTold(number, frame.about);
+      default:
+        return this.#root.deliver(frame);
+    }
+  }
+
+  /** The last actor of an isolate has ended: what is sent there from now on is lost. */
+  #release(number: number, reason: Reason): void {
+    const member = this.#members.get(number);
+    if (!member) return;
+    member.reason = reason;
+    this.#members.delete(number);
+    this.#gone.set(number, reason);
+    member.remote.close();
+  }
+
+  /** Nothing comes from an isolate any more. */
+  #lose(number: number, member: Member, cause: string): void {
+    const { actor, transport: { name } } = member;
+    const error = new Error(`the ${name} of "${actor}" has ended: ${member.why ?? cause}`);
+    const reason = member.reason ?? describeFailure(actor, "exit", error);
+    this.#members.delete(number);
+    this.#gone.set(number, reason);
+    this.#tell(number, reason);
+    // It can no longer say whether it has started them.
+    for (const about of [...this.#early.keys()]) this.#askFor(about);
+  }
+
+  #tell(number: number, reason: Reason): void {
+    for (const other of this.#members.keys()) this.#tellOne(other, number, reason);
+    this.#root.isolateGone(number, reason);
+  }
+
+  #tellOne(to: number, isolate: number, reason: Reason): void {
+    this.#members.get(to)?.remote.send({ kind: "isolate-gone", isolate, reason }, []);
+  }
+
+  /** Starts an isolate for another one. */
+  #startFor({ isolate, launch, transfer }: Extract<UpFrame, { kind: "start" }>): void {
+    try {
+      this.start(isolate, launch, transfer);
+    } catch (error) {
+      const reason = describeFailure(launch.ref.id, "exit", error);
+      this.#gone.set(isolate, reason);
+      this.#tell(isolate, reason);
+    }
+  }
+
+  /** Passes a frame on. */
+  #forward(from: number, { to, frame, transfer }: Extract<UpFrame, { kind: "forward" }>): void {
+    const gone = this.#gone.get(to);
+    // Who comes too late has not been told yet.
+    if (gone) return this.#tellOne(from, to, gone);
+    this.#whenThere(to, (member) => {
+      try {
+        if (member) member.remote.send(frame, transfer);
+        else this.#bury(frame);
+      } catch (error) {
+        // Not every transport carries all that another does.
+        if (!isCloneError(error)) throw error;
+        this.#bury(frame, error.message);
+      }
+    });
+  }
+
+  /** Has isolate `to` connect to `from`, where the two can reach each other. */
+  #invite(
+    from: number,
+    transport: Transport,
+    { to, address, transfer }: Extract<UpFrame, { kind: "invite" }>,
+  ): void {
+    const greet = (member?: Member) => {
+      if (member?.transport !== transport) this.#open.get(transport)!.decline?.(address);
+      else member.remote.send({ kind: "accept", from, address }, transfer);
+    };
+    if (this.#gone.has(to)) greet();
+    else this.#whenThere(to, greet);
+  }
+
+  #whenThere(number: number, greet: Early): void {
+    const member = this.#members.get(number), early = this.#early.get(number);
+    if (member) return greet(member);
+    if (early) return void early.push(greet);
+    this.#early.set(number, [greet]);
+    this.#askFor(number);
+  }
+
+  /**
+   * Has the isolate that must have started `about`, or started the one that has, say so.
+   *
+   * [Note: isolates that never were] An address exists only after the start of its isolate was sent
+   * to the root. So when the starter has been asked after a message came, and answers, then either
+   * the start has come before the answer, or the address was made up.
+   */
+  #askFor(about: number): void {
+    const starter = this.#starterOf(about);
+    if (starter === 0) this.#giveUpOn(about);
+    else this.#members.get(starter)!.remote.send({ kind: "has-started", about }, []);
+  }
+
+  /** The nearest living isolate among the starters of this one; 0, the root, knows what it started. */
+  #starterOf(about: number): number {
+    let starter = starterOf(about);
+    while (starter > 0 && !this.#members.has(starter)) starter = starterOf(starter);
+    return starter;
+  }
+
+  #hasTold(number: number, about: number): void {
+    if (!this.#early.has(about)) return;
+    if (this.#starterOf(about) === number) this.#giveUpOn(about);
+    else this.#askFor(about);
+  }
+
+  #giveUpOn(number: number): void {
+    const early = this.#early.get(number) ?? [];
+    this.#early.delete(number);
+    for (const greet of early) greet(undefined);
+  }
+
+  #bury(frame: Frame | SwitchFrame, why?: string): void {
+    const answer = buryFrame(this.#root.onDeadLetter, frame, why);
+    if (!answer) return;
+    if (answer.to === 0) this.#root.deliver(answer.frame);
+    else this.#members.get(answer.to)?.remote.send(answer.frame, []);
+  }
+
+  #await(remote: RemoteIsolate, told: Promise<void>): void {
+    const settled = Promise.allSettled([told, remote.ended]).finally(() =>
+      this.#pending.delete(remote)
+    );
+    this.#pending.set(remote, settled);
+  }
+}

@@ -1,0 +1,438 @@
+/**
+ * How an actor ends.
+ *
+ * It leaves in four moves, and nothing overtakes: it takes no more messages, its children end one
+ * by one (the last spawned first), its cleanups run (the last registered first), and then those
+ * who watch it and its parent are told.
+ *
+ * @module
+ */
+
+import { type Actor, keyOf, SYSTEM_SERIAL, type Timer } from "./actor.ts";
+import { abandonAsks, answer, settleAsk } from "./asks.ts";
+import { MAILBOX_CAPACITY, type StopOptions } from "./context.ts";
+import { describeFailure, type Down, type Failure, goneFailure, type Reason } from "./failure.ts";
+import {
+  bury,
+  type Contents,
+  enqueue,
+  giveReceipt,
+  type Isolate,
+  offer,
+  post,
+  releaseId,
+  schedule,
+} from "./isolate.ts";
+import type { Envelope, Mailbox, Step } from "./mailbox.ts";
+import { isCloneError, snapshot } from "./observer.ts";
+import type { Addend } from "./transport.ts";
+import { type ActorRef, assertMessage, assertRef, type Message } from "./types.ts";
+
+/** Calls `notify` once when `ref` ends, or soon when it has ended. */
+export function watch(
+  isolate: Isolate,
+  ref: ActorRef,
+  watcher: Actor | undefined,
+  notify: (down: Down) => void,
+): void {
+  assertRef("watch", ref);
+  if (ref.system !== isolate.env.system) {
+    const error = new Error(`actor "${ref.id}" is of another system`);
+    return notify({ ref, reason: describeFailure(ref.id, "exit", error) });
+  }
+  const reason = isolate.gone.get(ref.isolate);
+  if (reason) return notify({ ref, reason });
+  const key = keyOf(ref), watches = isolate.watches.get(key);
+  watcher?.watching.add(key);
+  if (watches) watches.push({ ref, watcher, notify });
+  else {
+    isolate.watches.set(key, [{ ref, watcher, notify }]);
+    post(isolate, ref.isolate, { kind: "watch", ref, by: isolate.number });
+  }
+}
+
+/** The actor that watches: what the owner of the system watches, the system does. */
+function keeperOf({ actors }: Isolate, watcher: Actor | undefined): Actor | undefined {
+  return watcher ?? actors.get(SYSTEM_SERIAL);
+}
+
+/** Whether `actor` watches the one with this key. */
+function isWatching(isolate: Isolate, actor: Actor, key: string): boolean {
+  const watches = isolate.watches.get(key) ?? [];
+  return watches.some(({ watcher }) => keeperOf(isolate, watcher) === actor);
+}
+
+/** Ends all that an actor watches. */
+function unwatchAll(isolate: Isolate, watcher: Actor): void {
+  for (const key of watcher.watching) forget(isolate, key, watcher);
+}
+
+/** Takes one watcher from the watches of the actor with this key. */
+function forget(isolate: Isolate, key: string, watcher: Actor): void {
+  const watches = isolate.watches.get(key) ?? [];
+  const others = watches.filter((one) => one.watcher !== watcher);
+  if (others.length === watches.length) return;
+  if (others.length > 0) isolate.watches.set(key, others);
+  else {
+    isolate.watches.delete(key);
+    const { ref } = watches[0]!;
+    post(isolate, ref.isolate, { kind: "unwatch", ref, by: isolate.number });
+  }
+}
+
+/** Isolate `by` watches an actor of this one. */
+export function addWatcher(isolate: Isolate, ref: ActorRef, by: number): void {
+  const actor = isolate.actors.get(ref.serial);
+  if (actor) actor.watchers.add(by);
+  else {
+    const reason = isolate.failures.get(ref.serial) ?? "stopped";
+    post(isolate, by, { kind: "down", ref, reason });
+  }
+}
+
+/** Tells all in this isolate who watch an actor that it has ended. */
+export function announce(isolate: Isolate, down: Down): void {
+  const key = keyOf(down.ref), watches = isolate.watches.get(key) ?? [];
+  isolate.watches.delete(key);
+  for (const { watcher, notify } of watches) {
+    watcher?.watching.delete(key);
+    const child = keeperOf(isolate, watcher)?.children.get(key);
+    if (child) child.isTold = true;
+    notify(down);
+  }
+}
+
+/** Failures kept for those who watch an actor after its end. */
+const MAX_FAILURES = 1000;
+
+/** Ends an actor because of a failure; at the top of the tree, reports it. */
+export function fail(isolate: Isolate, actor: Actor, failure: Failure): void {
+  if (!actor.parent) isolate.env.onFailure(failure);
+  else if (actor.state !== "stopping") stop(isolate, actor, failure);
+  else if (actor.reason === "stopped") actor.reason = failure;
+}
+
+/**
+ * Puts a message at the end of an actor's lane: one of another actor, of a timer, the notice of an end
+ * or a sum. One more than may wait is a broken invariant and ends the actor.
+ *
+ * @returns undefined where there is no room.
+ */
+export function admit(isolate: Isolate, actor: Actor, contents: Contents): Envelope | undefined {
+  const { ref: { id }, mailbox, capacity } = actor, { from, lane, message: { type } } = contents;
+  if (mailbox.length < capacity) return enqueue(isolate, actor, contents);
+  const error = new RangeError(
+    `Cannot enqueue "${type}" of "${from.id}": the mailbox of "${id}" must hold at most ${capacity} ` +
+      `messages, received one more in the ${lane} lane behind ${mostFrequent(mailbox)}`,
+  );
+  fail(isolate, actor, describeFailure(id, "mailbox-overflow", error));
+}
+
+/** Admits a message that the actor itself makes of what the runtime has for it. */
+export function tell(
+  isolate: Isolate,
+  actor: Actor,
+  handling: string,
+  make: () => Contents,
+): void {
+  if (actor.state === "stopping" || actor.isDraining) return;
+  try {
+    const contents = make();
+    assertMessage(`tell of the ${handling}`, contents.message);
+    admit(isolate, actor, contents);
+  } catch (error) {
+    fail(isolate, actor, describeFailure(actor.ref.id, "throw", error, handling));
+  }
+}
+
+/** The three senders with the most messages that wait, each with its lane. */
+function mostFrequent(mailbox: Mailbox): string {
+  const senders = Map.groupBy(mailbox, ({ from, lane }) => `"${from.id}" (${lane})`);
+  return [...senders].sort(([, a], [, b]) => b.length - a.length).slice(0, 3)
+    .map(([sender, { length }]) => `${length} of ${sender}`).join(", ");
+}
+
+/** Ends all timers of an actor. */
+export function cancelTimers(actor: Actor): void {
+  for (const { cancel } of actor.timers.values()) cancel();
+  actor.timers.clear();
+}
+
+/** Makes an actor end, after the step it is in. */
+export function stop(isolate: Isolate, actor: Actor, reason: Reason = "stopped"): void {
+  if (actor.state === "stopping") return;
+  actor.state = "stopping";
+  actor.reason = reason;
+  cancelTimers(actor);
+  for (const envelope of actor.mailbox.drain()) {
+    bury(isolate, { to: actor.ref, ...envelope }, "stopped", reason);
+  }
+  if (actor.step) abandonStep(isolate, actor, actor.step);
+  while (actor.agenda.shift());
+  isolate.picker.changed(actor);
+  stopFurther(isolate, actor);
+}
+
+/** Ends the waiting of a suspended step; one that is at work goes on to its end. */
+function abandonStep(isolate: Isolate, actor: Actor, step: Step): void {
+  if (step.asks.size > 0) {
+    step.isAbandoned = true;
+    abandonAsks(isolate, actor, step);
+  }
+  if (step.isSettled) {
+    step.ends?.();
+    giveReceipt(isolate, step.envelope.from, step.envelope.receipt);
+    actor.step = undefined;
+  } else if (step.isAbandoned) isolate.unwinding.add(actor);
+}
+
+/** Does the next thing towards the end of an actor that is to stop. */
+export function stopFurther(isolate: Isolate, actor: Actor): void {
+  if (actor.state !== "stopping" || actor.step || actor.isFinishing) return;
+  const youngest = [...actor.children.values()].at(-1);
+  if (youngest) return stopChild(isolate, actor, keyOf(youngest.ref), actor.isDraining);
+  actor.isFinishing = true;
+  schedule(isolate, actor, { type: "finish" }, actor.ref, () => finish(isolate, actor));
+}
+
+/** Makes a child stop, or drain first; one elsewhere that only has to stop may not take for ever. */
+function stopChild(isolate: Isolate, parent: Actor, key: string, drain: boolean): void {
+  const child = parent.children.get(key)!;
+  const { ref } = child, { env } = isolate;
+  if (ref.isolate !== isolate.number && !drain && !child.cancelKill) {
+    const why = `it did not stop within ${env.stopGraceMs} ms`;
+    child.cancelKill = env.clock.after(
+      env.stopGraceMs,
+      () => env.network?.kill(ref.isolate, why),
+    );
+  }
+  post(isolate, ref.isolate, { kind: "stop", ref, drain });
+}
+
+function finish(isolate: Isolate, actor: Actor): void | Promise<void> {
+  if (actor.cleanups.length === 0) return leave(isolate, actor);
+  return cleanUp(actor).then(() => leave(isolate, actor));
+}
+
+async function cleanUp(actor: Actor): Promise<void> {
+  for (let cleanup = actor.cleanups.pop(); cleanup; cleanup = actor.cleanups.pop()) {
+    try {
+      await cleanup();
+    } catch (error) {
+      const failure = describeFailure(actor.ref.id, "throw", error, "cleanup");
+      if (actor.reason === "stopped") actor.reason = failure;
+    }
+  }
+}
+
+function leave(isolate: Isolate, actor: Actor): void {
+  const { ref, parent, reason, watchers, owed } = actor;
+  isolate.actors.delete(ref.serial);
+  if (isolate.actors.size === 0) {
+    // Who hears of the end may end the isolate at once, so what is observed must be whole before.
+    isolate.observer?.ends(actor);
+    isolate.observer?.closes();
+    isolate.observer = undefined;
+  }
+  releaseId(isolate, ref);
+  unwatchAll(isolate, actor);
+  if (reason !== "stopped") remember(isolate, ref.serial, reason);
+  // An error with its stack costs more than all else here, so it is made only when needed.
+  for (const [replyTo] of owed) {
+    answer(isolate, replyTo, { status: "gone", failure: goneFailure(ref.id, reason) });
+  }
+  for (const by of watchers) post(isolate, by, { kind: "down", ref, reason });
+  if (parent) {
+    post(isolate, parent.isolate, { kind: "ended", parent, child: ref, reason });
+  }
+  if (isolate.actors.size === 0) isolate.env.onEmpty(reason);
+}
+
+function remember(isolate: Isolate, serial: number, failure: Failure): void {
+  const { failures } = isolate;
+  failures.set(serial, failure);
+  if (failures.size > MAX_FAILURES) failures.delete(failures.keys().next().value!);
+}
+
+/** A child of `parent` has ended. A failure that the parent does not watch becomes its own: that
+ * somebody else does is no concern of the parent's. */
+export function childEnded(
+  isolate: Isolate,
+  parent: Actor,
+  ref: ActorRef,
+  reason: Reason,
+): void {
+  const key = keyOf(ref), child = parent.children.get(key);
+  if (!child) return;
+  parent.children.delete(key);
+  child.cancelKill?.();
+  releaseId(isolate, ref);
+  child.ended?.resolve();
+  // A watch may also have been on its way when a child elsewhere failed.
+  const isTold = child.isTold || isWatching(isolate, parent, key);
+  if (reason !== "stopped" && !isTold) fail(isolate, parent, reason);
+  stopFurther(isolate, parent);
+}
+
+/** Adds an array to those of others. See {@linkcode Context.allReduce}. */
+export function allReduce(
+  isolate: Isolate,
+  actor: Actor,
+  addend: Addend,
+  as: (sums: Addend["values"]) => Message,
+): void {
+  const { ref: from } = actor, { collectives } = isolate.env;
+  if (!collectives) {
+    throw new TypeError(
+      `Cannot add arrays: the isolate of "${from.id}" must be one of a transport with collectives`,
+    );
+  }
+  collectives.allReduce(addend, (sums) => {
+    tell(isolate, actor, "sums", () => ({ lane: "data", from, message: as(sums) }));
+  });
+}
+
+/** Type of the message that brings the end of it, as of an answer. */
+const TYPE = "outside";
+
+/** Does something outside and waits for its end. See {@linkcode Context.outside}. */
+export function outside<T>(
+  isolate: Isolate,
+  actor: Actor,
+  run: () => T | Promise<T>,
+): Promise<T> {
+  const { ref, step } = actor;
+  if (!step || actor.state === "stopping") {
+    return Promise.reject(
+      new TypeError(`Cannot wait for what is outside: "${ref.id}" must be handling a message`),
+    );
+  }
+  const id = isolate.nextAsk++, nth = actor.asked++;
+  // Nobody knows in which order it ends, so each is a sender of its own.
+  const to: ActorRef = { id: TYPE, isolate: isolate.number, serial: -1 - id };
+  let thrown: { readonly error: unknown } | undefined;
+  const end = new Promise<unknown>((resolve, reject) => {
+    isolate.asks.set(id, {
+      ...{ from: ref, to, type: TYPE, timeoutMs: Infinity, nth, asker: actor },
+      ...{ resolve, reject: (error) => reject(thrown ? thrown.error : error), cancel: () => {} },
+    });
+  });
+  step.asks.add(id);
+  const work = isolate.env.outside ? isolate.env.outside(run) : isolate.pulse.busy(run);
+  step.wake?.();
+  offer(isolate, actor);
+  const failed = (error: unknown) => {
+    thrown = { error };
+    const failure: Failure = describeFailure(ref.id, "throw", error, TYPE);
+    settleAsk(isolate, id, { status: "failed", failure });
+  };
+  work.then((value) => {
+    const refusal = isolate.observer && refuse(value);
+    if (refusal) failed(refusal);
+    else settleAsk(isolate, id, { status: "answered", value });
+  }, failed);
+  return end as Promise<T>;
+}
+
+/** A journal keeps what comes from outside, so that has to be data. */
+function refuse(value: unknown): TypeError | undefined {
+  try {
+    snapshot(value);
+  } catch (error) {
+    if (!isCloneError(error)) throw error;
+    return new TypeError(
+      `Cannot keep what comes from outside: it must be structured-cloneable, ${error.message}`,
+    );
+  }
+}
+
+/** Makes `ref` stop in the name of `by`. See {@linkcode Context.stop}. */
+export function stopOther(
+  isolate: Isolate,
+  by: Actor,
+  ref: ActorRef,
+  { drain = false }: StopOptions = {},
+): void {
+  assertRef("stop", ref);
+  if (ref.system !== isolate.env.system) return;
+  const key = keyOf(ref);
+  if (by.children.has(key)) stopChild(isolate, by, key, drain);
+  else post(isolate, ref.isolate, { kind: "stop", ref, drain });
+}
+
+/** Lets an actor handle what has arrived and then end; what comes later becomes dead letters. */
+export function drain(isolate: Isolate, actor: Actor): void {
+  if (actor.state === "stopping" || actor.isDraining) return;
+  actor.isDraining = true;
+  cancelTimers(actor);
+  endIfDrained(isolate, actor);
+}
+
+/** Ends an actor that drains and has nothing left to handle. */
+export function endIfDrained(isolate: Isolate, actor: Actor): void {
+  const { isDraining, state, step, mailbox } = actor;
+  if (isDraining && state === "ready" && !step && mailbox.length === 0) stop(isolate, actor);
+}
+
+/** Ends an actor, and the draining of it and of those below it. */
+export function stopNow(isolate: Isolate, actor: Actor): void {
+  const wasDraining = actor.isDraining;
+  actor.isDraining = false;
+  if (actor.state !== "stopping") stop(isolate, actor);
+  else if (wasDraining) stopFurther(isolate, actor);
+}
+
+/** Ends a child of an actor that goes on; resolves when its id may be given again. */
+export async function endChild(
+  isolate: Isolate,
+  parent: Actor,
+  ref: ActorRef,
+  drain: boolean,
+): Promise<void> {
+  const key = keyOf(ref), child = parent.children.get(key);
+  if (!child || ref.system !== isolate.env.system) return;
+  child.ended ??= Promise.withResolvers();
+  stopChild(isolate, parent, key, drain);
+  await child.ended.promise;
+}
+
+/** Sends `message` to the actor after a delay. A timer with the same key is replaced. */
+export function startTimer(
+  isolate: Isolate,
+  actor: Actor,
+  delayMs: number,
+  message: Message,
+  key?: string,
+): void {
+  if (!(delayMs >= 0)) {
+    throw new RangeError(`Cannot start a timer: delayMs must be 0 or more, received ${delayMs}`);
+  }
+  assertMessage("start a timer", message);
+  if (actor.state === "stopping" || actor.isDraining) return;
+  if (key !== undefined) cancelTimer(isolate, actor, key);
+  if (actor.timers.size >= MAILBOX_CAPACITY) {
+    throw new RangeError(
+      `Cannot start a timer: "${actor.ref.id}" must have at most ${MAILBOX_CAPACITY} of them, received one more`,
+    );
+  }
+  const name = key ?? Symbol();
+  const copy = snapshot(message);
+  const timer: Timer = {
+    cancel: isolate.env.clock.after(delayMs, () => {
+      const contents = { from: actor.ref, message: copy, timerKey: key };
+      timer.envelope = admit(isolate, actor, { lane: "control", ...contents });
+      // With a key it stays while the message waits, so that another with the key replaces it.
+      if (key === undefined) actor.timers.delete(name);
+    }),
+  };
+  actor.timers.set(name, timer);
+}
+
+/** Withdraws a timer, and its message if that waits. */
+function cancelTimer(isolate: Isolate, actor: Actor, key: string): void {
+  const timer = actor.timers.get(key);
+  if (!timer) return;
+  actor.timers.delete(key);
+  timer.cancel();
+  if (timer.envelope && actor.mailbox.remove(timer.envelope)) offer(isolate, actor);
+}

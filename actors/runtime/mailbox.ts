@@ -1,0 +1,184 @@
+/**
+ * The mailbox: two lanes, each in order of arrival.
+ *
+ * [Note: FIFO and float order] A message never overtakes another of the same sender in the same
+ * lane, whatever chooses the order otherwise. Gradients are added in the order they arrive, and
+ * another order of float additions gives other bits, so this is part of the arithmetic.
+ *
+ * @module
+ */
+
+import type { ActorRef, Lane, Message } from "./types.ts";
+
+/** Where an answer goes: which question of which isolate. */
+export interface ReplyTo {
+  readonly isolate: number;
+  readonly ask: number;
+}
+
+/** A message in a mailbox. */
+export interface Envelope {
+  /** Counts what was enqueued in this isolate, so a lower one is older. */
+  readonly seq: number;
+  /** How many came from this sender to this actor before: the same in every run in which the
+   * sender does the same, whatever the others do. 0 where nobody chooses or observes. */
+  readonly nth: number;
+  readonly lane: Lane;
+  readonly from: ActorRef;
+  readonly message: Message;
+  /** Set when the sender waits for an answer. */
+  readonly replyTo?: ReplyTo | undefined;
+  /** Set on the message of a timer that has a key. */
+  readonly timerKey?: string | undefined;
+  /** Set where the sender does not vouch for it: see {@linkcode SendOptions.receipt}. */
+  readonly receipt?: Message | undefined;
+  /** Set on what the runtime itself makes an actor do (start, resume, finish). */
+  readonly run?: () => void | Promise<void>;
+}
+
+/** A step under way. */
+export interface Step {
+  readonly envelope: Envelope;
+  /** Questions asked in this step whose answers have not been handed to it. */
+  readonly asks: Set<number>;
+  /** The handler has ended. */
+  isSettled: boolean;
+  /** The actor stopped meanwhile, so how the handler ends no longer matters. */
+  isAbandoned: boolean;
+  /** The question that this step has to answer. */
+  replyTo: ReplyTo | undefined;
+  /** The actor has refused the message. */
+  isRefused: boolean;
+  /** Called when it is over, where somebody measures how long it takes. */
+  ends?: (() => void) | undefined;
+  /** Tells the loop that it need not wait for this step any longer: it ended or it asked. */
+  wake: (() => void) | undefined;
+}
+
+const FIRST_CAPACITY = 16;
+
+/** A growing circular queue. */
+export class Ring<T> {
+  #items: (T | undefined)[] = new Array(FIRST_CAPACITY);
+  #head = 0;
+  #length = 0;
+
+  /** Number of elements held. */
+  get length(): number {
+    return this.#length;
+  }
+
+  /** Adds an element at the end. */
+  push(item: T): void {
+    if (this.#length === this.#items.length) this.#resize(2 * this.#length);
+    this.#items[this.#slot(this.#length++)] = item;
+  }
+
+  /** The element at `index` from the front, or undefined past the end. */
+  at(index: number): T | undefined {
+    return index < this.#length ? this.#items[this.#slot(index)] : undefined;
+  }
+
+  /** Removes and returns the front element. */
+  shift(): T | undefined {
+    if (this.#length === 0) return undefined;
+    const item = this.#items[this.#head];
+    this.#items[this.#head] = undefined;
+    this.#head = this.#slot(1);
+    if (--this.#length === 0 && this.#items.length > FIRST_CAPACITY) this.#resize(FIRST_CAPACITY);
+    return item;
+  }
+
+  /** Removes `item`, wherever it stands, and says whether it was there. Linear in the length. */
+  remove(item: T): boolean {
+    if (this.at(0) === item) return this.shift() !== undefined;
+    let index = 1;
+    while (index < this.#length && this.at(index) !== item) index++;
+    if (index >= this.#length) return false;
+    for (; index < this.#length - 1; index++) {
+      this.#items[this.#slot(index)] = this.at(index + 1);
+    }
+    this.#items[this.#slot(--this.#length)] = undefined;
+    return true;
+  }
+
+  /** The elements, front first. */
+  *[Symbol.iterator](): IterableIterator<T> {
+    for (let index = 0; index < this.#length; index++) yield this.at(index)!;
+  }
+
+  #slot(index: number): number {
+    // The capacity is a power of two.
+    return (this.#head + index) & (this.#items.length - 1);
+  }
+
+  #resize(capacity: number): void {
+    const items: (T | undefined)[] = new Array(capacity);
+    for (let index = 0; index < this.#length; index++) items[index] = this.at(index);
+    this.#items = items;
+    this.#head = 0;
+  }
+}
+
+/** Two lanes of envelopes, control before data. */
+export class Mailbox {
+  readonly #control = new Ring<Envelope>();
+  readonly #data = new Ring<Envelope>();
+
+  /** Messages that wait, in both lanes. */
+  get length(): number {
+    return this.#control.length + this.#data.length;
+  }
+
+  /** Adds an envelope at the end of its lane. */
+  push(envelope: Envelope): void {
+    this.#lane(envelope.lane).push(envelope);
+  }
+
+  /** What comes next in plain order: the oldest of the control lane, else of the data lane. */
+  head(): Envelope | undefined {
+    return this.#control.at(0) ?? this.#data.at(0);
+  }
+
+  /** All that may come next: the oldest envelope of each sender in each lane, oldest first. */
+  heads(): Envelope[] {
+    if (this.#control.length === 0) return oldestOfEachSender(this.#data);
+    return [...oldestOfEachSender(this.#control), ...oldestOfEachSender(this.#data)];
+  }
+
+  /** All that waits: control, then data, each in order of arrival. */
+  *[Symbol.iterator](): IterableIterator<Envelope> {
+    yield* this.#control;
+    yield* this.#data;
+  }
+
+  /** Takes an envelope out, and says whether it was there. */
+  remove(envelope: Envelope): boolean {
+    return this.#lane(envelope.lane).remove(envelope);
+  }
+
+  /** Takes everything out. */
+  drain(): Envelope[] {
+    const all = [...this];
+    while (this.#control.shift());
+    while (this.#data.shift());
+    return all;
+  }
+
+  #lane(lane: Lane): Ring<Envelope> {
+    return lane === "control" ? this.#control : this.#data;
+  }
+}
+
+/** The front envelope of each sender in a queue. */
+export function oldestOfEachSender(lane: Ring<Envelope>): Envelope[] {
+  const heads: Envelope[] = [];
+  for (let index = 0; index < lane.length; index++) {
+    const envelope = lane.at(index)!, { isolate, serial } = envelope.from;
+    // Few senders: a search of those found is faster than a set of their keys.
+    if (heads.every(({ from }) => from.serial !== serial || from.isolate !== isolate)) {
+      heads.push(envelope);
+    }
+  }
+  return heads;
+}

@@ -1,0 +1,254 @@
+/**
+ * How an actor begins.
+ *
+ * @module
+ */
+
+import { Actor, type ActorFactory, type AnyHandlers, keyOf, OTHERS } from "./actor.ts";
+import { ask, deferReply } from "./asks.ts";
+import { checkHandlers, checkSpawn, isPlain } from "./checks.ts";
+import {
+  type AskCall,
+  type AskOptions,
+  type Context,
+  MAILBOX_CAPACITY,
+  type SpawnOptions,
+} from "./context.ts";
+import { describeFailure } from "./failure.ts";
+import { type Isolate, schedule, sendMessage, tellWanted } from "./isolate.ts";
+import { allReduce, fail, outside, startTimer, stop, stopOther, tell, watch } from "./lifecycle.ts";
+import { type Effect, isCloneError, snapshot } from "./observer.ts";
+import { refuse } from "./steps.ts";
+import type { ActorRef, ActorSpec, Message } from "./types.ts";
+import type { LaunchFrame } from "./wire.ts";
+import { substream } from "./world.ts";
+
+/** Makes a child; passed in, as what spawns needs contexts. */
+type Spawn = <T extends Message>(
+  isolate: Isolate,
+  parent: Actor,
+  spec: ActorSpec,
+  init: unknown,
+  options: SpawnOptions,
+) => ActorRef<T>;
+
+/** The {@linkcode Context} of an actor. */
+function createContext<M extends Message>(
+  isolate: Isolate,
+  actor: Actor,
+  spawn: Spawn,
+): Context<M> {
+  const { ref } = actor;
+  const did = (kind: Effect["kind"], value?: unknown, to?: ActorRef) =>
+    isolate.observer?.did(actor, { kind, value, to });
+  return {
+    self: ref as ActorRef<Message> as ActorRef<M>,
+    send(to, message, options) {
+      did("send", message, to);
+      sendMessage(isolate, ref, to, message, options);
+    },
+    ask: ((to: ActorRef, message: Message, options?: AskOptions) => {
+      did("ask", message, to);
+      return ask(isolate, ref, actor, to, message, options);
+    }) as AskCall,
+    reply(value, options) {
+      if (actor.step?.envelope.replyTo) deferReply(isolate, actor)(value, options);
+    },
+    deferReply: () => deferReply(isolate, actor),
+    refuse(why) {
+      const { step } = actor;
+      did("refuse", why);
+      if (step && !step.envelope.run) return refuse(isolate, actor, step, why);
+      throw new TypeError(`Cannot refuse: "${ref.id}" must be handling a message`);
+    },
+    spawn(spec, init, options) {
+      did("spawn", { made: spec.export, init, id: options.id });
+      const child = spawn<Message>(isolate, actor, spec, init, options);
+      did("spawned", undefined, child);
+      return child;
+    },
+    watch(to, as) {
+      did("watch", undefined, to);
+      watch(isolate, to, actor, (down) =>
+        tell(isolate, actor, `end of ${down.ref.id}`, () => {
+          return { lane: "control", from: down.ref, message: snapshot(as(down)) };
+        }));
+    },
+    stop(to, options) {
+      did("stop", options, to);
+      if (to) stopOther(isolate, actor, to, options);
+      else stop(isolate, actor);
+    },
+    after(delayMs, message, key) {
+      did("after", { delayMs, message, key });
+      startTimer(isolate, actor, delayMs, message, key);
+    },
+    now() {
+      const now = isolate.env.clock.now();
+      did("now", now);
+      return now;
+    },
+    random: (label) => draw(isolate, actor, label),
+    doing: (text) => void (actor.doing = String(text)),
+    busy: (run) => isolate.pulse.busy(run),
+    outside(run) {
+      did("outside");
+      return outside(isolate, actor, run);
+    },
+    allReduce: (addend, as) => allReduce(isolate, actor, addend, as),
+    expose: (read) => expose(isolate, actor, read),
+    defer: (cleanup) => void actor.cleanups.push(cleanup),
+  };
+}
+
+function expose(isolate: Isolate, actor: Actor, read: () => unknown): void {
+  actor.expose = () => {
+    try {
+      return read();
+    } catch (error) {
+      // Whoever looks at the state is not to blame.
+      fail(isolate, actor, describeFailure(actor.ref.id, "throw", error, "expose"));
+      return undefined;
+    }
+  };
+}
+
+function draw(isolate: Isolate, actor: Actor, label: string): number {
+  let next = actor.streams.get(label);
+  if (!next) {
+    next = substream(isolate.env.seed, `${actor.ref.id}\0${label}`);
+    actor.streams.set(label, next);
+  }
+  return next();
+}
+
+/**
+ * The handlers of an actor. Of an instance these are the methods of its class and of those above,
+ * bound to it so that its private fields are there; what every object has is no handler.
+ *
+ * @param id of the actor.
+ * @param factory what made it.
+ * @throws {TypeError} when it is neither, or a handler is no function.
+ */
+export function handlersOf(id: string, factory: string, made: unknown): AnyHandlers {
+  checkHandlers(id, factory, made);
+  if (isPlain(made)) return made as AnyHandlers;
+  const others = (made as AnyHandlers)[OTHERS];
+  const handlers: Record<string | symbol, unknown> = Object.create(null);
+  if (others) handlers[OTHERS] = others.bind(made);
+  for (let level: object = made; !isRoot(level); level = Object.getPrototypeOf(level)) {
+    for (const [name, { value }] of Object.entries(Object.getOwnPropertyDescriptors(level))) {
+      if (typeof value !== "function" || name in handlers || name in Object.prototype) continue;
+      handlers[name] = value.bind(made);
+    }
+  }
+  return handlers as AnyHandlers;
+}
+
+/** The root of all prototypes, whichever realm it is of. */
+function isRoot(level: object | null): boolean {
+  return level === null || Object.getPrototypeOf(level) === null;
+}
+
+/** Serial of the first actor of an isolate; 0 is the system itself. */
+export const FIRST_SERIAL = 1;
+
+/**
+ * Most isolates that one isolate may start. The n-th that isolate p starts has the number
+ * p · 65,536 + n, so numbers are unique although nobody hands them out.
+ */
+const MAX_ISOLATES = 65_535;
+
+/** Makes a child of `parent`. See {@linkcode Context.spawn}. */
+export function spawn<T extends Message>(
+  isolate: Isolate,
+  parent: Actor,
+  spec: ActorSpec,
+  init: unknown,
+  options: SpawnOptions,
+): ActorRef<T> {
+  checkSpawn(spec, options, isolate.env.places);
+  const { module, export: name, argument } = spec;
+  const { id, isolate: place = "local", memoryLimitMb, capacity = MAILBOX_CAPACITY } = options;
+  const { transfer = [] } = options, cannot = `Cannot spawn "${id}":`;
+  if (parent.state === "stopping") {
+    throw new TypeError(`${cannot} "${parent.ref.id}" must not be stopping`);
+  }
+  if (isolate.ids.has(id)) {
+    throw new RangeError(`${cannot} id must be unique, received that of a living actor`);
+  }
+  const { network, system } = isolate.env, elsewhere = place === "local" ? undefined : network;
+  const ref: ActorRef<T> = {
+    id,
+    ...elsewhere
+      ? { isolate: nextIsolate(isolate, cannot), serial: FIRST_SERIAL }
+      : { isolate: isolate.number, serial: isolate.nextSerial++ },
+    ...system !== undefined && { system },
+  };
+  const frame: LaunchFrame = {
+    kind: "launch",
+    ref,
+    parent: parent.ref,
+    spec: { module, export: name, argument },
+    init,
+    capacity,
+    place: { isolate: place, ...memoryLimitMb !== undefined && { memoryLimitMb } },
+  };
+  try {
+    if (elsewhere) elsewhere.start(ref.isolate, frame, transfer);
+    else isolate.deliver(snapshot(frame, transfer));
+  } catch (error) {
+    if (!isCloneError(error)) throw error;
+    throw new TypeError(`${cannot} init must be structured-cloneable, received ${error.message}`);
+  }
+  if (elsewhere) tellWanted(isolate, ref.isolate);
+  isolate.ids.set(id, keyOf(ref));
+  parent.children.set(keyOf(ref), { ref });
+  return ref;
+}
+
+function nextIsolate(isolate: Isolate, cannot: string): number {
+  const number = isolate.number * (MAX_ISOLATES + 1) + isolate.started + 1;
+  if (isolate.started === MAX_ISOLATES || !Number.isSafeInteger(number)) {
+    throw new RangeError(
+      `${cannot} an isolate must start at most ${MAX_ISOLATES} others, ` +
+        "and isolates must nest at most 3 deep",
+    );
+  }
+  isolate.started++;
+  return number;
+}
+
+/** Who starts the isolate with this number, if there ever is one. */
+export function starterOf(number: number): number {
+  return Math.floor(number / (MAX_ISOLATES + 1));
+}
+
+/** Puts the actor of a launch frame into this isolate; its first step makes its state. */
+export function launch(isolate: Isolate, frame: LaunchFrame): void {
+  const { ref, parent, capacity } = frame;
+  const actor = new Actor(ref, parent, capacity);
+  isolate.actors.set(ref.serial, actor);
+  isolate.nextSerial = Math.max(isolate.nextSerial, ref.serial + 1);
+  const { spec: { export: made, argument }, init } = frame;
+  const more = argument === undefined ? {} : { argument };
+  const message = { type: "init", self: ref, made, init, ...more };
+  schedule(isolate, actor, message, parent, () => start(isolate, actor, frame));
+}
+
+async function start(isolate: Isolate, actor: Actor, { spec, init }: LaunchFrame): Promise<void> {
+  const load = isolate.env.load ?? ((module) => import(module));
+  const exports = await isolate.pulse.busy(() => load(spec.module));
+  const factory = exports[spec.export];
+  if (typeof factory !== "function") {
+    throw new TypeError(
+      `Cannot make "${actor.ref.id}": ${spec.module} must export a function "${spec.export}", ` +
+        `received ${typeof factory}`,
+    );
+  }
+  const ctx = createContext<Message>(isolate, actor, spawn);
+  const make = factory as ActorFactory<unknown, Message>;
+  const made = await isolate.pulse.busy(() => make(ctx, init, spec.argument));
+  actor.handlers = handlersOf(actor.ref.id, spec.export, made);
+  if (actor.state === "starting") actor.state = "ready";
+}

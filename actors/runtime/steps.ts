@@ -1,0 +1,231 @@
+/**
+ * The receive-dispatch loop: takes the next message and lets its actor handle it, step by step.
+ *
+ * @module
+ */
+
+import { setImmediate } from "node:timers";
+import { type Actor, describeStep, OTHERS } from "./actor.ts";
+import { answer } from "./asks.ts";
+import type { Work } from "./choose.ts";
+import type { SystemEvent } from "./context.ts";
+import { describeFailure, type Failure } from "./failure.ts";
+import { bury, giveReceipt, type Isolate, offer, post } from "./isolate.ts";
+import { endIfDrained, fail, stopFurther } from "./lifecycle.ts";
+import type { Step } from "./mailbox.ts";
+
+/**
+ * Tells of a step as soon as it has taken so long, or, if it let nobody else have a turn until then,
+ * when it is over.
+ *
+ * @returns what is to be called when it is over.
+ */
+function timeStep(
+  isolate: Isolate,
+  actor: Actor,
+  step: Step,
+  limitMs: number,
+): () => void {
+  const { clock } = isolate.env, begun = clock.now();
+  let isTold = false;
+  const tell = (isOver: boolean) => {
+    isTold = true;
+    emit(isolate, {
+      type: "slow-step",
+      actor: actor.ref.id,
+      handling: describeStep(actor, step) ?? "",
+      forMs: clock.now() - begun,
+      isOver,
+      waitsFor: [...step.asks].flatMap((ask) => isolate.asks.get(ask)?.to.id ?? []),
+    });
+  };
+  const cancel = clock.after(limitMs, () => tell(false));
+  return () => {
+    cancel();
+    if (!isTold && clock.now() - begun >= limitMs) tell(true);
+  };
+}
+
+/** Tells the owner of the system, wherever this happens. */
+function emit(isolate: Isolate, event: SystemEvent): void {
+  const { onEvent } = isolate.env;
+  if (onEvent) onEvent(event);
+  else post(isolate, 0, { kind: "event", event });
+}
+
+/** Runs steps until nobody can do anything. */
+export async function run(isolate: Isolate): Promise<void> {
+  const { env, picker } = isolate;
+  try {
+    for (;;) {
+      const work = picker.next();
+      if (work) {
+        const { actor, envelope } = work;
+        isolate.observer?.begins(actor, envelope, env.clock.now());
+        const ended = dispatch(isolate, work);
+        if (ended) {
+          isolate.current = actor;
+          await ended;
+          isolate.current = undefined;
+        }
+        isolate.observer?.ends(actor);
+        const breath = env.breathe();
+        if (breath) {
+          await breath;
+          await env.network?.drain();
+        }
+      } else if (!env.clock.advance?.()) break;
+    }
+  } catch (error) {
+    // Handlers cannot get here: this is a choice that is none, or a fault of the runtime.
+    env.onFailure(describeFailure("system", "throw", error));
+  }
+  isolate.isRunning = false;
+}
+
+/** Begins or resumes a step, and promises its end or its next pause if that is not now. */
+export function dispatch(isolate: Isolate, { actor, envelope }: Work): Promise<void> | undefined {
+  const paused = actor.step;
+  if (paused) {
+    // While a step waits, only its answers are handled.
+    envelope.run!();
+    // Other answers may wait behind this one: nothing else would offer them.
+    if (paused.asks.size > 0) offer(isolate, actor);
+    else if (paused.isSettled) conclude(isolate, actor, paused);
+  } else begin(isolate, actor, envelope);
+  const { step } = actor;
+  if (!step || step.asks.size > 0) return undefined;
+  return new Promise<void>((resolve) => {
+    step.wake = resolve;
+  });
+}
+
+function begin(isolate: Isolate, actor: Actor, envelope: Work["envelope"]): void {
+  const { message, replyTo, timerKey } = envelope;
+  const step: Step = {
+    envelope,
+    replyTo,
+    isRefused: false,
+    asks: new Set(),
+    isSettled: false,
+    isAbandoned: false,
+    wake: undefined,
+  };
+  actor.step = step;
+  actor.doing = "";
+  if (replyTo) actor.owed.set(replyTo, true);
+  const { subscription } = isolate;
+  if (subscription?.slowStepMs !== undefined) {
+    step.ends = timeStep(isolate, actor, step, subscription.slowStepMs);
+  }
+  // It waits no longer, so there is nothing left to cancel.
+  if (timerKey !== undefined) actor.timers.delete(timerKey);
+  const { handlers } = actor, type = Object.hasOwn(handlers, message.type) ? message.type : OTHERS;
+  if (!envelope.run && !handlers[type]) {
+    const why = unknownType(actor);
+    // Its sender does not vouch for it, so it must not make an actor fail.
+    if (envelope.receipt) {
+      refuse(isolate, actor, step, why);
+      return settle(isolate, actor, step);
+    }
+    const error = new TypeError(`Cannot handle "${message.type}": ${why}`);
+    return crash(isolate, actor, "unknown-message", error, step);
+  }
+  const kind = actor.state === "starting" ? "init" : "throw";
+  try {
+    const result = envelope.run ? envelope.run() : handlers[type]!(message);
+    if (result === undefined) settle(isolate, actor, step);
+    else {
+      Promise.resolve(result).then(
+        () => settle(isolate, actor, step),
+        (error) => crash(isolate, actor, kind, error, step),
+      );
+    }
+  } catch (error) {
+    crash(isolate, actor, kind, error, step);
+  }
+}
+
+/** Makes a message that is handled a dead letter. See {@linkcode Context.refuse}. */
+export function refuse(isolate: Isolate, actor: Actor, step: Step, why: string): void {
+  const { replyTo, envelope: { from, message } } = step;
+  if (replyTo) actor.owed.take(replyTo);
+  step.isRefused = true;
+  const letter = { from, to: actor.ref, message, replyTo };
+  bury(isolate, letter, "malformed", undefined, { status: "unsent", why });
+}
+
+function unknownType({ ref, handlers }: Actor): string {
+  const known = Object.keys(handlers).join(", ");
+  return `its type must be one that "${ref.id}" has a handler for (${known})`;
+}
+
+/** The handler has ended; the step ends when all it asked is answered. */
+function settle(isolate: Isolate, actor: Actor, step: Step): void {
+  if (actor.step !== step) return;
+  step.isSettled = true;
+  if (step.asks.size === 0) conclude(isolate, actor, step);
+}
+
+function conclude(isolate: Isolate, actor: Actor, step: Step): void {
+  const { replyTo, wake } = step;
+  leaveStep(isolate, actor, step);
+  if (replyTo && actor.owed.take(replyTo)) answer(isolate, replyTo, { status: "unanswered" });
+  if (actor.state === "stopping") stopFurther(isolate, actor);
+  else offer(isolate, actor);
+  if (actor.isDraining) endIfDrained(isolate, actor);
+  wake?.();
+}
+
+/** The handler has thrown. */
+function crash(
+  isolate: Isolate,
+  actor: Actor,
+  kind: Failure["kind"],
+  error: unknown,
+  step: Step,
+): void {
+  if (actor.step !== step) return;
+  step.isSettled = true;
+  if (!step.isAbandoned) {
+    fail(isolate, actor, describeFailure(actor.ref.id, kind, error, describeStep(actor, step)));
+  }
+  // A step that waited for answers has ended with its actor.
+  if (actor.step) leaveStep(isolate, actor, step);
+  stopFurther(isolate, actor);
+  step.wake?.();
+}
+
+function leaveStep(isolate: Isolate, actor: Actor, step: Step): void {
+  step.ends?.();
+  if (!step.isRefused) giveReceipt(isolate, step.envelope.from, step.envelope.receipt);
+  isolate.unwinding.delete(actor);
+  actor.step = undefined;
+}
+
+/** One turn of the event loop. */
+export function turn(): Promise<void> {
+  return new Promise((resolve) => void setImmediate(resolve));
+}
+
+/** Steps between two turns at most, where many actors share an isolate. */
+const MAX_STEPS = 1024;
+
+/** Milliseconds between two turns at most, where many actors share an isolate. */
+const MAX_MS = 4;
+
+/** Taken before a simulation can set a trap: a system may take its last breath when one begins. */
+const realNow = performance.now.bind(performance);
+
+/** Breathes now and then: for an isolate whose messages come mostly from within. */
+export function relaxedPace(): () => Promise<void> | undefined {
+  let steps = 0;
+  let last = realNow();
+  return () => {
+    if (++steps < MAX_STEPS && realNow() - last < MAX_MS) return undefined;
+    steps = 0;
+    return turn().then(() => {
+      last = realNow();
+    });
+  };
+}

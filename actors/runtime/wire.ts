@@ -1,0 +1,159 @@
+/**
+ * What isolates say to each other. All of it is structured-cloneable; within one isolate the same
+ * frames are delivered without a line.
+ *
+ * @module
+ */
+
+import type { Subscription, SystemEvent } from "./context.ts";
+import type { DeadLetter, Failure, Reason } from "./failure.ts";
+import type { ReplyTo } from "./mailbox.ts";
+import type { ObserverSpec } from "./observer.ts";
+import type { ActorRef, ActorSpec, Lane, Message } from "./types.ts";
+
+/** Makes an actor in the isolate that gets this. */
+export interface LaunchFrame {
+  readonly kind: "launch";
+  readonly ref: ActorRef;
+  readonly parent: ActorRef;
+  readonly spec: ActorSpec;
+  readonly init: unknown;
+  readonly capacity: number;
+  readonly place: Place;
+}
+
+/** The kind of isolate that an actor is put in. */
+interface Place {
+  /** "local", or the name of a transport. */
+  readonly isolate: string;
+  /** Of the JavaScript heap, where the transport can limit it. */
+  readonly memoryLimitMb?: number;
+}
+
+/** A kind of isolate that actors can be put in. */
+export interface PlaceKind {
+  readonly name: string;
+  readonly limitsMemory: boolean;
+}
+
+/** A message for an actor. */
+export interface MessageFrame {
+  readonly kind: "message";
+  readonly to: ActorRef;
+  readonly from: ActorRef;
+  readonly lane: Lane;
+  readonly message: Message;
+  readonly replyTo?: ReplyTo | undefined;
+  readonly receipt?: Message | undefined;
+}
+
+/** How a question ended. */
+export type Outcome =
+  | { readonly status: "answered"; readonly value: unknown }
+  /** The actor asked is gone. */
+  | { readonly status: "gone"; readonly failure: Failure }
+  /** Its handler ended without an answer. */
+  | { readonly status: "unanswered" }
+  /** The question could not be cloned. */
+  | { readonly status: "unsent"; readonly why: string }
+  | { readonly status: "timeout" }
+  /** What was waited for outside has failed. */
+  | { readonly status: "failed"; readonly failure: Failure }
+  /** Its asker takes it back. */
+  | { readonly status: "aborted"; readonly name: string; readonly why: string };
+
+/** An answer for somebody in the isolate that gets this. */
+export interface AnswerFrame {
+  readonly kind: "answer";
+  /** Which question of that isolate. */
+  readonly ask: number;
+  readonly outcome: Outcome;
+  /** What an actor answered, should nobody wait for it any more. */
+  readonly letter?: Omit<DeadLetter, "reason"> | undefined;
+}
+
+/** What one isolate tells another. */
+export type Frame =
+  | LaunchFrame
+  | MessageFrame
+  | AnswerFrame
+  /** A question is taken back, if it still waits. */
+  | { readonly kind: "withdraw"; readonly to: ActorRef; readonly question: ReplyTo }
+  /** Somebody in isolate `by` wants to know when `ref` ends. */
+  | { readonly kind: "watch"; readonly ref: ActorRef; readonly by: number }
+  | { readonly kind: "unwatch"; readonly ref: ActorRef; readonly by: number }
+  | { readonly kind: "down"; readonly ref: ActorRef; readonly reason: Reason }
+  /** The actor is to end; `drain`: when it has handled what has arrived. */
+  | { readonly kind: "stop"; readonly ref: ActorRef; readonly drain: boolean }
+  /** A message of `to` was handled or lost. */
+  | { readonly kind: "receipt"; readonly to: ActorRef; readonly message: Message }
+  /** To the root: something that the owner of the system wants to know of. */
+  | { readonly kind: "event"; readonly event: SystemEvent }
+  /** What the owner of the system wants to be told of by this isolate and those below it. */
+  | { readonly kind: "subscribe"; readonly subscription: Subscription | undefined }
+  /** To the parent's isolate: a child has ended. */
+  | {
+    readonly kind: "ended";
+    readonly parent: ActorRef;
+    readonly child: ActorRef;
+    readonly reason: Reason;
+  };
+
+/** What an isolate that is not the root tells the root, which owns all of them. */
+export type UpFrame =
+  /** Have isolate `to` connect to the sender, if it is of the same transport. */
+  | {
+    readonly kind: "invite";
+    readonly to: number;
+    readonly address: unknown;
+    readonly transfer: readonly Transferable[];
+  }
+  /** Pass `frame` on to isolate `to`. `transfer` lists its buffers that move. */
+  | {
+    readonly kind: "forward";
+    readonly to: number;
+    readonly frame: Frame | SwitchFrame;
+    readonly transfer: readonly ArrayBuffer[];
+  }
+  /** Start isolate `isolate` with a first actor. `transfer` lists the buffers of its init. */
+  | {
+    readonly kind: "start";
+    readonly isolate: number;
+    readonly launch: LaunchFrame;
+    readonly transfer: readonly ArrayBuffer[];
+  }
+  /** The isolate's first actor, and so its last, has ended. */
+  | { readonly kind: "done"; readonly reason: Reason }
+  /** All that this isolate has started until now is told. The answer to a {@linkcode DownFrame}. */
+  | { readonly kind: "started"; readonly about: number }
+  /** An isolate does not stop: end it. */
+  | { readonly kind: "kill"; readonly isolate: number; readonly why: string }
+  | { readonly kind: "dead-letter"; readonly letter: DeadLetter; readonly message?: unknown };
+
+/** From now on what isolate `from` sends comes over the connection to it. */
+export interface SwitchFrame {
+  readonly kind: "switch";
+  readonly from: number;
+}
+
+/** The first frame from the root: who the isolate is, and its first actor. */
+export interface BootFrame {
+  readonly kind: "boot";
+  readonly system: number | undefined;
+  readonly isolate: number;
+  readonly seed: number;
+  readonly stopGraceMs: number;
+  readonly observer: ObserverSpec | undefined;
+  /** Where its actors can put theirs. */
+  readonly places: readonly PlaceKind[];
+  readonly launch: LaunchFrame;
+}
+
+/** What the root tells another isolate. */
+export type DownFrame =
+  | BootFrame
+  /** Connect to isolate `from`. */
+  | { readonly kind: "accept"; readonly from: number; readonly address: unknown }
+  | { readonly kind: "isolate-gone"; readonly isolate: number; readonly reason: Reason }
+  /** Has this isolate, or one that it started, started isolate `about`? */
+  | { readonly kind: "has-started"; readonly about: number };

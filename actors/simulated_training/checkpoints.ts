@@ -1,0 +1,216 @@
+/**
+ * Checkpoints under rehearsal: training that writes them to a disk which fails, and goes on from
+ * what is left there.
+ *
+ * @module
+ */
+
+import { folderEntries, hashWeights, stepFolders } from "../checkpoints/format.ts";
+import {
+  type BestCheckpoint,
+  type Checkpoint,
+  readBest,
+  readCheckpoint,
+} from "../checkpoints/mod.ts";
+import { heldValues } from "../checkpoints/tensors.ts";
+import { openCheckpointWriter } from "../run/checkpoint_writer.ts";
+import { type Engine, stateShapes } from "../run/engine.ts";
+import { openPipeline } from "../run/pipeline.ts";
+import { openSerialOf } from "../run/serial.ts";
+import type { Scenario, SimulatedDisk, World } from "../simulation/mod.ts";
+import {
+  assertSerial,
+  type PreparedRehearsal,
+  prepareRehearsal,
+  type RehearsalPlan,
+} from "./simulated_training.ts";
+
+/** Training with checkpoints as plain data. */
+export interface CheckpointPlan extends RehearsalPlan {
+  /** Steps from one checkpoint to the next. Default 1. */
+  readonly every?: number;
+  /** Checkpoints that are kept. Default: all. */
+  readonly keep?: number;
+  /** The step whose evaluation is the best: each up to it is better than all before. Default: the last. */
+  readonly best?: number;
+  /** How often all of it is trained, into the same folder, where each checkpoint replaces that of the
+   * time before. Default 1. */
+  readonly times?: number;
+}
+
+/** How such training ended. */
+export interface CheckpointsRehearsed {
+  /** Hash of all weights after the last step. */
+  readonly weightsHash: string;
+  /** Steps from which the program was started: 0, then one for each failure. */
+  readonly starts: readonly number[];
+}
+
+/** Where checkpoints are; none of its folders is there at first. */
+const DIRECTORY = "/runs/mine";
+
+/** What must be on the disk, whatever has failed. */
+interface Promised {
+  /** The newest step whose checkpoint was said to be whole. */
+  step: number;
+  /** The best of those. */
+  best: number;
+}
+
+/**
+ * The scenario of a rehearsal with checkpoints: the real supervisor and workers train, the real
+ * writer keeps their weights on the disk of the world, and whenever that fails, the program is
+ * started again with what is left. The newest checkpoint that was said to be whole, or a newer one,
+ * must be there with the weights of its step, bit for bit; and the weights at the end must be those
+ * of training in which nothing failed.
+ *
+ * @throws {Error} (and so fails the run) when a checkpoint is lost, or torn and taken for good.
+ *
+ * @example Whatever the disk forgets, nothing is lost
+ * ```ts
+ * import { checkpointRehearsal } from "@troupe/troupe/actors";
+ * import { explore } from "@troupe/troupe/testing";
+ * import assert from "node:assert/strict";
+ *
+ * const configuration = { schedule: "gpipe", workers: 2, microBatches: 2, replicas: 1, steps: 2 };
+ * const { failed } = await explore({
+ *   configuration,
+ *   faults: { kinds: ["disk-full", "disk-torn", "disk-reordered"], max: 3, rate: 0.05 },
+ *   runs: 20,
+ *   mustAgree: false,
+ * }, checkpointRehearsal);
+ * assert.equal(failed, undefined);
+ * ```
+ */
+export const checkpointRehearsal: Scenario<CheckpointsRehearsed, CheckpointPlan> = async (
+  world: World<CheckpointPlan>,
+): Promise<CheckpointsRehearsed> => {
+  const { configuration: plan, disk } = world,
+    prepared = await recalled.getOrInsertComputed(plan, prepare);
+  const promised: Promised = { step: 0, best: 0 }, starts: number[] = [];
+  for (let time = 1, isNew = true;;) {
+    try {
+      const found = await readCheckpoint(DIRECTORY, undefined, disk);
+      verify(found, promised, prepared);
+      await verifyBest(disk, promised, prepared);
+      const from = isNew ? undefined : found;
+      isNew = false;
+      starts.push(from?.step ?? 0);
+      const weightsHash = await train(world, prepared, from, promised);
+      assertSerial(weightsHash, prepared.hashes.at(-1)!);
+      if (time++ >= (plan.times ?? 1)) return { weightsHash, starts };
+      isNew = true;
+    } catch (error) {
+      if (!isDiskFault(error, disk)) throw error;
+      if (disk.isDown) disk.restart();
+    }
+  }
+};
+
+/** A plan that is ready, and the hash of all weights after each step, from 0. */
+interface Recalled extends PreparedRehearsal {
+  readonly hashes: readonly string[];
+}
+
+/** Nearly every run is of the plan of the one before. */
+const recalled = new WeakMap<CheckpointPlan, Promise<Recalled>>();
+
+async function prepare(plan: CheckpointPlan): Promise<Recalled> {
+  const prepared = prepareRehearsal(plan), engine = await openSerialOf(prepared.options);
+  const hash = async () => hashWeights((await engine.save()).weights);
+  const hashes = [await hash()];
+  for (const request of prepared.requests) {
+    await engine.step(request);
+    if (savesAfter(request.step, plan)) await engine.drain?.();
+    hashes.push(await hash());
+  }
+  await engine.close();
+  return { ...prepared, hashes };
+}
+
+/** Whether a checkpoint is written after a step, before which the pipe runs empty. */
+function savesAfter(step: number, { every = 1, steps = 1 }: CheckpointPlan): boolean {
+  return step % every === 0 || step === steps;
+}
+
+/** Takes the steps after a checkpoint, and writes others, as a program does. */
+async function train(
+  { configuration, disk, system }: World<CheckpointPlan>,
+  { options, requests }: Recalled,
+  from: Checkpoint | undefined,
+  promised: Promised,
+): Promise<string> {
+  const { keep, best: last = Infinity } = configuration, state = from?.state ?? options.state;
+  const engine: Engine = await openPipeline({ ...options, state, system }, "local");
+  try {
+    const to = { directory: DIRECTORY, keep, config: { name: "rehearsal" } };
+    const writer = openCheckpointWriter(to, () => {}, disk);
+    let best: Pick<BestCheckpoint, "step" | "loss"> | undefined = await readBest(DIRECTORY, disk);
+    const { model: shapes } = stateShapes(options.model.parameters, options);
+    for (const request of requests.slice(from?.step ?? 0)) {
+      const { step } = request;
+      const ending = engine.step(request), saves = savesAfter(step, configuration);
+      if (saves) await engine.drain?.();
+      // Without flushes a step may end with those that follow; should it fail, so do they.
+      if (saves || engine.ahead === undefined) await ending;
+      else ending.catch(() => {});
+      if (!saves) continue;
+      const state = heldValues(await engine.save(), shapes);
+      if (step <= last && step > (best?.step ?? 0)) best = { step, loss: 1 / step };
+      await writer.begin({ step, state, config: to.config, best });
+      await writer.ended();
+      promised.step = Math.max(promised.step, step);
+      promised.best = Math.max(promised.best, best?.step ?? 0);
+    }
+    return hashWeights((await engine.save()).weights);
+  } finally {
+    await engine.close();
+  }
+}
+
+function verify(
+  found: Checkpoint | undefined,
+  promised: Promised,
+  { hashes }: Recalled,
+): void {
+  const step = found?.step ?? 0, expected = hashes[step];
+  if (step < promised.step) {
+    throw new Error(
+      `Cannot go on: the checkpoint of step ${promised.step} must be there, as it was said to be ` +
+        `whole, received that of step ${step}`,
+    );
+  }
+  const hash = found ? hashWeights(found.state.weights) : hashes[0];
+  if (hash === expected) return;
+  throw new Error(
+    `Cannot go on: the checkpoint of step ${step} must have the weights ${expected}, received ` +
+      `${hash}: a torn one was taken for good`,
+  );
+}
+
+/** The best checkpoint must be there, as `best.json` says, whatever has been kept beside it. */
+async function verifyBest(
+  disk: SimulatedDisk,
+  { best }: Promised,
+  prepared: Recalled,
+): Promise<void> {
+  const { step } = await readBest(DIRECTORY, disk) ?? { step: 0 };
+  // Where the power failed while it was replaced, what made way for it is there.
+  const folders = stepFolders(await folderEntries(DIRECTORY, disk));
+  const folder = folders.find((one) => one.step === step && one.kind !== "unfinished");
+  if (step < best || step > 0 && !folder) {
+    const received = folder ? `that of step ${step}` : "none";
+    throw new Error(
+      `Cannot go on: the best checkpoint must be there, that of step ${best}, received ${received}`,
+    );
+  }
+  if (!folder) return;
+  const found = await readCheckpoint(`${DIRECTORY}/${folder.name}`, undefined, disk);
+  verify(found, { step, best }, prepared);
+}
+
+/** Whether the disk has failed, not the program. */
+function isDiskFault(error: unknown, disk: SimulatedDisk): boolean {
+  const { cause } = error as { cause?: { code?: string } };
+  return disk.isDown || cause?.code === "ENOSPC";
+}

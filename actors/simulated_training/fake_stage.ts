@@ -1,0 +1,505 @@
+/**
+ * What stands in for the kernels of a stage in a rehearsal: a few f32 sums on no device.
+ *
+ * [Note: what stands in must be strict] A rehearsal looks for mistakes of the actors, so this does
+ * what kernels do to numbers (each sum depends on its order, activations on the weights, gradients
+ * on both) and throws where kernels would only compute nonsense: an array that has been transferred
+ * away, an F or B out of turn, a bucket that is stepped twice or before its sum is there.
+ *
+ * @module
+ */
+
+import {
+  type Batch,
+  type Bucket,
+  BUCKET_SIZE,
+  elementCount,
+  F16_MAX,
+  type FlatRange,
+  inputsOf,
+  type InputSpec,
+  keyed,
+  type LayerProgram,
+  type MessageArray,
+  outputsOf,
+  type OutputSpec,
+  type Passed,
+  passedOf,
+  type Stage,
+  type StageBorder,
+  stageBorder,
+  type StageMemory,
+  type StageOptions,
+  type StageProgram,
+  type TensorSpec,
+} from "../../kernels/mod.ts";
+import { WeightVersions } from "../../kernels/stage/state.ts";
+
+import { shouldFail } from "../runtime/mod.ts";
+import type { StageKernels } from "../pipeline/layout.ts";
+
+/** Numbers by the keys of values. */
+type Numbers = Record<string, Float32Array>;
+
+/** Elements of some values. */
+const sumOf = (specs: readonly TensorSpec[]): number =>
+  specs.reduce((sum, { shape }) => sum + elementCount(shape), 0);
+
+/** Numbers of what has arrived. */
+const numbersOf = (passed: Passed = {}): Numbers =>
+  Object.fromEntries(
+    Object.entries(keyed(passed)).map(([key, array]) => [key, Float32Array.from(array, Number)]),
+  );
+
+/** Values one after the other; zeros where there is none, as of what has no gradient. */
+export function joined(specs: readonly TensorSpec[], values: Numbers): Float32Array {
+  const whole = new Float32Array(sumOf(specs));
+  let offset = 0;
+  for (const { name, shape } of specs) {
+    const length = elementCount(shape), own = values[name];
+    if (own) checkLength("a value", own, length);
+    whole.set(own ?? [], offset);
+    offset += length;
+  }
+  return whole;
+}
+
+/** The values of which an array is made up. */
+function parted(specs: readonly TensorSpec[], whole: Float32Array): Numbers {
+  let offset = 0;
+  return Object.fromEntries(
+    specs.map(({ name, shape }) => [name, whole.slice(offset, offset += elementCount(shape))]),
+  );
+}
+
+/** The same numbers as their types hold them, whether they travel or not. */
+const typed = (specs: readonly TensorSpec[], values: Numbers): Numbers =>
+  numbersOf(arraysOf("F", specs, values));
+
+/** Arrays of their types, those that came back where there are any. */
+function arraysOf(
+  what: string,
+  specs: readonly TensorSpec[],
+  values: Numbers,
+  into: Passed = {},
+): Passed {
+  const arrays = keyed(into);
+  return passedOf(
+    Object.fromEntries(specs.map(({ name, dtype }) => {
+      const numbers = values[name] as Float32Array<ArrayBuffer>;
+      const array = arrays[name] as Float32Array<ArrayBuffer> | undefined;
+      if (array) {
+        checkLength(what, array, numbers.length);
+        array.set(numbers);
+        return [name, array];
+      }
+      if (dtype === "i32") return [name, Int32Array.from(numbers)];
+      if (dtype === "i64") {
+        return [name, BigInt64Array.from(numbers, (one) => BigInt(Math.trunc(one)))];
+      }
+      if (dtype === "bool") return [name, Uint8Array.from(numbers, (one) => Number(one !== 0))];
+      return [name, numbers];
+    })),
+  );
+}
+
+/** Adds numbers to others. */
+function addTo(sum: Float32Array, values: Float32Array): void {
+  for (let i = 0; i < sum.length; i++) sum[i]! += values[i]!;
+}
+
+/** Refuses an array of another length. */
+function checkLength(what: string, { length }: ArrayLike<number>, must: number): void {
+  // An array that was transferred away has no elements.
+  if (length !== must) throw refused(what, `an array must have ${must} values`, String(length));
+}
+
+/** What a rehearsal refuses, and why. */
+export function refused(what: string, must: string, received: string): RangeError {
+  return new RangeError(`Cannot rehearse ${what}: ${must}, received ${received}`);
+}
+
+/** Where {@linkcode shouldFail} is asked: losses that are not finite, an optimizer that fails. */
+const FAULT_SITES = ["kernel overflow", "bucket step"] as const;
+
+/** A layer: what it is given, what it makes of it, and its weights in the flat array. */
+interface Layer {
+  readonly inputs: readonly InputSpec[];
+  readonly outputs: readonly OutputSpec[];
+  /** Elements of all that it is given, and of all that it makes, one after the other. */
+  readonly width: number;
+  readonly made: number;
+  readonly field: string | undefined;
+  readonly weights: FlatRange;
+}
+
+/** A micro-batch in flight. */
+interface InFlight {
+  /** For each layer what it was given. */
+  readonly inputs: readonly Float32Array[];
+  /** The weights of its forward, which must stay as they are until its backward. */
+  readonly version: number;
+  /** For each layer the gradient of its output, from I on. */
+  gradients?: readonly Float32Array[];
+  /** Whether R has run. */
+  isRecomputed?: true;
+}
+
+/** What the slices of a micro-batch make for each other, as keys and values of an attention are. */
+interface SliceContext {
+  /** Slices whose F has run, those whose B or I has not, and those in flight. */
+  begun: number;
+  left: number;
+  live: number;
+  /** For each layer the sum of what earlier slices were given, and of the gradients of later ones. */
+  readonly past: readonly Float32Array[];
+  readonly later: readonly Float32Array[];
+}
+
+/** No device, no memory. */
+const NO_MEMORY: StageMemory = {
+  device: {
+    weights: 0,
+    gradients: 0,
+    master: 0,
+    moments: 0,
+    activations: 0,
+    buckets: 0,
+    other: 0,
+  },
+  host: { master: 0, moments: 0 },
+};
+
+/** Opens the stand-in of a stage; what its models compute is never asked. */
+export function openStandIn(
+  program: StageProgram,
+  { bucketSize = BUCKET_SIZE, versions = 1 }: Pick<StageOptions, "bucketSize" | "versions">,
+): StageKernels {
+  const ranges = new Map<string, FlatRange>();
+  let length = 0;
+  const layers = program.layers.map(({ prefix, program: index }): Layer => {
+    const own = program.programs[index]!, offset = length;
+    for (const { name, shape } of own.parameters) {
+      const range = { offset: length, length: elementCount(shape) };
+      ranges.set(prefix + name, range);
+      length += range.length;
+    }
+    return { ...portsOf(own), weights: { offset, length: length - offset } };
+  });
+  const buckets: Bucket[] = Array.from(
+    { length: Math.ceil(length / bucketSize) },
+    (_, i) => ({
+      offset: i * bucketSize,
+      length: Math.min(bucketSize, length - i * bucketSize),
+      isDecayed: false,
+    }),
+  );
+  const last = program.layers.at(-1)!, { isLoss } = program.programs[last.program]!;
+  const slices = program.slicing?.slices;
+  return new StandIn(layers, ranges, buckets, isLoss, versions, stageBorder(program), slices);
+}
+
+function portsOf(program: LayerProgram) {
+  const { fields } = program, inputs = inputsOf(program), outputs = outputsOf(program);
+  const [field] = inputs.length === 0 ? fields : [];
+  return {
+    inputs,
+    outputs,
+    width: sumOf(field ? [field] : inputs),
+    made: sumOf(outputs),
+    field: field?.name,
+  };
+}
+
+/** Sums in place of kernels. */
+export class StandIn implements StageKernels {
+  readonly isLast: boolean;
+  readonly buckets: readonly Bucket[];
+  readonly memory = NO_MEMORY;
+  readonly sums = undefined;
+  readonly #layers: readonly Layer[];
+  readonly #ranges: ReadonlyMap<string, FlatRange>;
+  /** The weights of each version, of which one is the newest. */
+  readonly #buffers: readonly Float32Array[];
+  readonly #versions: WeightVersions;
+  readonly #gradients: Float32Array;
+  readonly #live = new Map<number, InFlight>();
+  /** Ranges of gradients that were read, to be summed, and have not come back. */
+  readonly #away = new Map<number, number>();
+  /** Of sequences in slices. */
+  readonly #contexts = new Map<number, SliceContext>();
+  readonly #slices: number;
+  readonly #border: StageBorder;
+  /** Buckets that the step under way has not stepped. */
+  #due = new Set<number>();
+  #rate = 0;
+
+  constructor(
+    layers: readonly Layer[],
+    ranges: ReadonlyMap<string, FlatRange>,
+    buckets: readonly Bucket[],
+    isLast: boolean,
+    versions: number,
+    border: StageBorder,
+    slices = 1,
+  ) {
+    this.#border = border;
+    this.#slices = slices;
+    const length = layers.at(-1)!.weights.offset + layers.at(-1)!.weights.length;
+    this.#layers = layers;
+    this.#ranges = ranges;
+    this.buckets = buckets;
+    this.isLast = isLast;
+    this.#buffers = Array.from({ length: versions }, () => new Float32Array(length));
+    this.#versions = new WeightVersions(versions);
+    this.#gradients = new Float32Array(length);
+  }
+
+  /** The newest weights, in the order of the layers. */
+  get weights(): Readonly<Float32Array> {
+    return this.#newest;
+  }
+
+  get #newest(): Float32Array {
+    return this.#buffers[this.#versions.newest]!;
+  }
+
+  get #versionsInUse(): Set<number> {
+    return new Set(this.#live.values().map(({ version }) => version));
+  }
+
+  get weightVersions(): number {
+    return this.#versionsInUse.add(this.#versions.newest).size;
+  }
+
+  get liveActivations(): number {
+    return this.#live.size;
+  }
+
+  rangeOf(parameter: string): FlatRange {
+    return this.#ranges.get(parameter)!;
+  }
+
+  /** y = x + w, both repeated to the length of the longer; of a slice with all x before it. */
+  forward(key: number, input: Passed | undefined, fields: Batch, into?: Passed, age = 0) {
+    if (this.#live.has(key)) throw refused("F", `${key} must not be in flight`, "it again");
+    const context = this.#beginSlice(key);
+    const version = this.#versions.at(age), weights = this.#buffers[version]!;
+    const inputs: Float32Array[] = [], values = numbersOf(input);
+    for (const [l, layer] of this.#layers.entries()) {
+      const { width, made, field, weights: { offset, length } } = layer;
+      const given = field === undefined
+        ? joined(layer.inputs, values)
+        : Float32Array.from(fields[field] as Float32Array);
+      checkLength("F", given, width);
+      inputs.push(given);
+      const y = new Float32Array(made);
+      for (let i = 0; i < Math.max(width, made); i++) {
+        const weight = length > 0 ? weights[offset + i % length]! : 0;
+        y[i % made]! += (width > 0 ? given[i % width]! : 0) + weight;
+        if (context) y[i % made]! += context.past[l]![i % width]!;
+      }
+      if (context) addTo(context.past[l]!, given);
+      Object.assign(values, typed(layer.outputs, parted(layer.outputs, y)));
+    }
+    this.#live.set(key, { inputs, version });
+    if (this.isLast && shouldFail(FAULT_SITES[0])) values.x!.fill(NaN);
+    const output = arraysOf("F", this.#border.outputs, values, into);
+    return Promise.resolve({ output, isLoss: this.isLast });
+  }
+
+  /** Nothing to do but to be in turn. */
+  recompute(key: number): Promise<void> {
+    const one = this.#live.get(key);
+    if (!one || one.isRecomputed || one.gradients) {
+      throw refused("R", `${key} must be between F and its backward, once`, "it elsewhere");
+    }
+    one.isRecomputed = true;
+    return Promise.resolve();
+  }
+
+  drop(key: number): void {
+    if (!this.#live.delete(key)) throw refused("B", `${key} must be in flight`, "it is not");
+    const sequence = Math.floor(key / this.#slices), context = this.#contexts.get(sequence);
+    if (context && --context.live === 0) this.#contexts.delete(sequence);
+  }
+
+  /** A slice is the next one of its micro-batch; undefined of a whole one. */
+  #beginSlice(key: number): SliceContext | undefined {
+    const slices = this.#slices, sequence = Math.floor(key / slices);
+    if (slices === 1) return undefined;
+    const zeros = () => this.#layers.map(({ width }) => new Float32Array(width));
+    const known = this.#contexts.get(sequence);
+    const context = known ?? { begun: 0, left: slices, live: 0, past: zeros(), later: zeros() };
+    if (context.begun !== key % slices) {
+      throw refused("F", `slices of ${sequence} must run in order`, `${key % slices}`);
+    }
+    context.begun++;
+    context.live++;
+    this.#contexts.set(sequence, context);
+    return context;
+  }
+
+  /** Backwards of slices run in reverse. */
+  #takeSlice(kind: string, key: number): SliceContext | undefined {
+    const slices = this.#slices, context = this.#contexts.get(Math.floor(key / slices));
+    if (!context) return undefined;
+    if (--context.left === key % slices) return context;
+    throw refused(kind, `slices must run in reverse, ${context.left} next`, `${key % slices}`);
+  }
+
+  /** dw += dy · (1 + x), one sample after the other, and dx = dy. */
+  backward(
+    key: number,
+    kind: "B" | "I" | "W",
+    gradient: Passed | undefined,
+    lossScale: number,
+    into?: Passed,
+  ) {
+    const one = this.#live.get(key);
+    if (!one) throw refused(kind, `${key} must have had its F here`, "it had none");
+    if (kind === "W" ? !one.gradients : one.gradients) {
+      throw refused(kind, `I and W of ${key} must run once, in this order`, kind);
+    }
+    const found = kind === "W"
+      ? undefined
+      : this.#propagate(one, kind, gradient, lossScale, this.#takeSlice(kind, key));
+    if (kind !== "I") {
+      this.#accumulate(one);
+      this.drop(key);
+    }
+    const { leaving } = this.#border;
+    if (!found || leaving.length === 0) return Promise.resolve(undefined);
+    return Promise.resolve(arraysOf(kind, leaving, found, into));
+  }
+
+  #propagate(
+    one: InFlight,
+    kind: string,
+    gradient: Passed | undefined,
+    lossScale: number,
+    context: SliceContext | undefined,
+  ): Numbers {
+    const gradients: Float32Array[] = [], sums = numbersOf(gradient);
+    for (const [l, { inputs, outputs, width, made }] of [...this.#layers.entries()].reverse()) {
+      const isLoss = this.isLast && l === this.#layers.length - 1;
+      const dy = isLoss ? new Float32Array(made).fill(lossScale) : joined(outputs, sums);
+      checkLength(kind, dy, made);
+      gradients.unshift(dy);
+      const dx = new Float32Array(width);
+      for (let i = 0; width > 0 && i < Math.max(width, made); i++) {
+        dx[i % width]! += dy[i % made]!;
+      }
+      if (context) {
+        const own = Float32Array.from(dx);
+        addTo(dx, context.later[l]!);
+        addTo(context.later[l]!, own);
+      }
+      const parts = parted(inputs, dx);
+      for (const { name, gradient } of inputs) {
+        if (gradient === "added") addTo(sums[name]!, parts[name]!);
+        else if (gradient) sums[name] = parts[name]!;
+      }
+    }
+    one.gradients = gradients;
+    return sums;
+  }
+
+  #accumulate({ inputs, gradients }: InFlight): void {
+    for (const [l, { weights: { offset, length } }] of this.#layers.entries()) {
+      const x = inputs[l]!, dy = gradients![l]!;
+      for (let i = 0; length > 0 && i < Math.max(x.length, dy.length); i++) {
+        this.#gradients[offset + i % length]! += dy[i % dy.length]! * (1 + (x[i % x.length] ?? 0));
+      }
+    }
+  }
+
+  zeroGradients(): void {
+    this.#gradients.fill(0);
+    this.#away.clear();
+  }
+
+  checkGradients(copies: number): Promise<boolean> {
+    return Promise.resolve(this.#gradients.every((one) => Math.abs(one) * copies <= F16_MAX));
+  }
+
+  gradientSquares(): Promise<Map<string, number>> {
+    const squares = new Map<string, number>();
+    for (const [name, { offset, length }] of this.#ranges) {
+      let sum = 0;
+      for (let i = offset; i < offset + length; i++) sum += this.#gradients[i]! ** 2;
+      squares.set(name, sum);
+    }
+    return Promise.resolve(squares);
+  }
+
+  readGradients(offset: number, length: number): Promise<MessageArray> {
+    this.#away.set(offset, length);
+    return Promise.resolve(this.#gradients.slice(offset, offset + length));
+  }
+
+  writeGradients(offset: number, values: Float32Array | Float16Array): void {
+    checkLength("a sum", values, this.#away.get(offset) ?? values.length);
+    this.#away.delete(offset);
+    this.#gradients.set(values, offset);
+  }
+
+  beginStep(_step: number, learningRate: number, gradientScale: number): void {
+    if (this.#due.size > 0) {
+      throw refused("a step", "the one before must have stepped every bucket", "it has not");
+    }
+    const from = this.#newest;
+    this.#versions.advance(this.#versionsInUse);
+    this.#newest.set(from);
+    this.#due = new Set(this.buckets.keys());
+    this.#rate = learningRate * gradientScale;
+  }
+
+  stepBucket(index: number): Promise<void> {
+    if (shouldFail(FAULT_SITES[1])) throw new Error("Cannot step a bucket: a fault was injected");
+    if (!this.#due.delete(index)) {
+      throw refused("a step", `bucket ${index} must be stepped once`, "it again");
+    }
+    const { offset, length } = this.buckets[index]!;
+    for (const [from, count] of this.#away) {
+      if (from >= offset + length || offset >= from + count) continue;
+      throw refused("a step", `bucket ${index} must have its sum`, "it before");
+    }
+    const weights = this.#newest;
+    for (let i = offset; i < offset + length; i++) {
+      weights[i]! -= this.#rate * this.#gradients[i]!;
+    }
+    return Promise.resolve();
+  }
+
+  async optimize(step: number, learningRate: number, gradientScale = 1): Promise<void> {
+    this.beginStep(step, learningRate, gradientScale);
+    for (const bucket of this.buckets.keys()) await this.stepBucket(bucket);
+  }
+
+  load({ weights }: Parameters<Stage["load"]>[0]): void {
+    for (const name of this.#ranges.keys()) this.write(name, weights.get(name)!);
+  }
+
+  /** A stand-in has no moments. */
+  write(name: string, values: Float32Array, from = 0): void {
+    const range = this.#ranges.get(name);
+    if (range) this.#newest.set(values, range.offset + from);
+  }
+
+  read(parts: Parameters<Stage["read"]>[0]): ReturnType<Stage["read"]> {
+    const read = parts.flatMap(({ name, from, to }) => {
+      const { offset } = this.#ranges.get(name)!;
+      return [...this.#newest.subarray(offset + from, offset + to)];
+    });
+    return Promise.resolve(Float32Array.from(read));
+  }
+
+  save(): ReturnType<Stage["save"]> {
+    const weights = new Map<string, Float32Array>();
+    for (const [name, { offset, length }] of this.#ranges) {
+      weights.set(name, this.#newest.slice(offset, offset + length));
+    }
+    return Promise.resolve({ weights, moments: new Map() });
+  }
+}

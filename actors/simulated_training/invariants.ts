@@ -1,0 +1,179 @@
+/**
+ * What must hold in a rehearsal after each message, whatever its order.
+ *
+ * @module
+ */
+
+import {
+  type Action,
+  type ActionKind,
+  formatAction,
+  parseAction,
+  parts,
+  type Schedule,
+} from "../../schedules/mod.ts";
+import { UPDATE_POLICIES } from "../pipeline/step.ts";
+import type { SupervisorView } from "../pipeline/supervisor.ts";
+import type { WorkerView } from "../pipeline/worker.ts";
+import type { EngineOptions } from "../run/engine.ts";
+import type { View, World } from "../simulation/mod.ts";
+import { StandIn } from "./fake_stage.ts";
+
+/** The parts of actions that were named once. */
+const known = new Map<string, readonly Action[]>();
+
+const partsOf = (name: string) => known.getOrInsertComputed(name, () => parts(parseAction(name)));
+
+/** What a worker has done since the pipe was empty: in the step under way, or without flushes in any
+ * number of them. */
+interface Doings {
+  readonly replica: number;
+  readonly done: Set<string>;
+  /** F without B or W, in micro-batches, or in slices of them. */
+  stash: number;
+  bucketsStepped: number;
+}
+
+/** What has happened since the pipe was empty. */
+interface Stretch {
+  readonly doings: ReadonlyMap<string, Doings>;
+  /** Micro-batches that have left stage 0 backward, by replica. */
+  readonly left: number[];
+}
+
+function beginStretch({ schedule, replicas }: EngineOptions): Stretch {
+  const workers = Array.from({ length: replicas * schedule.workers }, (_, worker) => worker);
+  return {
+    left: Array.from({ length: replicas }, () => 0),
+    doings: new Map(workers.map((worker) => {
+      const replica = Math.floor(worker / schedule.workers);
+      return [`worker-${worker}`, { replica, done: new Set(), stash: 0, bucketsStepped: 0 }];
+    })),
+  };
+}
+
+/** Has the invariants of a training run checked after each step of `world`. */
+export function addInvariants<C>(world: World<C>, options: EngineOptions): void {
+  const { schedule } = options, limit = UPDATE_POLICIES[schedule.updates].inFlight(schedule);
+  const { slices = 1 } = schedule;
+  let stretch = beginStretch(options);
+  world.invariant("each B after its F and once", (view) => checkAction(view, stretch, slices));
+  world.invariant("F − B = stash", ({ actor, state }) => {
+    const mine = stretch.doings.get(actor), worker = mine && state<WorkerView>(actor);
+    if (!worker || worker.stash === mine.stash / slices) return;
+    return `${actor} holds ${worker.stash} activations, its F − B is ${mine.stash / slices}`;
+  });
+  world.invariant("in flight ≤ limit", ({ actor, state }) => {
+    if (actor !== "supervisor") return;
+    const { injected = [] } = state<SupervisorView>(actor) ?? {}, { left } = stretch;
+    const over = injected.findIndex((count, replica) => count - left[replica]! > limit);
+    if (over < 0) return;
+    return `replica ${over} has ${injected[over]! - left[over]!} in flight, the limit is ${limit}`;
+  });
+  const ended = openEndings();
+  world.invariant("a step ends whole, with nothing left over", (view) => {
+    const { actor, type } = view;
+    if (type === "StepBucket") stretch.doings.get(actor)!.bucketsStepped++;
+    const end = ended(view);
+    if (!end) return;
+    const problem = [...stretch.doings]
+      .map(([id, mine]) => leftOver(view, id, mine, options, end.isCommitted)).find(Boolean);
+    const ids = [...stretch.doings.keys()];
+    stretch = beginStretch(options);
+    return problem ?? unequalCopies(view, ids);
+  });
+}
+
+/** Tells when the pipe has run empty, and whether the step before that was committed. */
+function openEndings(): (view: View) => { readonly isCommitted: boolean } | undefined {
+  let before: SupervisorView | undefined;
+  return ({ actor, state }) => {
+    if (actor !== "supervisor") return;
+    const now = state<SupervisorView>(actor), last = before;
+    before = now;
+    const hasEnded = now?.state === "idle" && last &&
+      ["stepping", "deciding", "ending", "draining"].includes(last.state);
+    return hasEnded ? { isCommitted: last.isCommitted } : undefined;
+  };
+}
+
+/** Counts the actions of a worker, each of which must come in its turn. */
+function checkAction(
+  { actor, type, name }: View,
+  { doings, left }: Stretch,
+  slices: number,
+): string | undefined {
+  const mine = doings.get(actor);
+  if (!mine || type !== "Dispatch" || name === "") return;
+  for (const part of partsOf(name)) {
+    const problem = outOfTurn(part, mine.done, slices);
+    if (problem) return problem;
+    mine.done.add(formatAction(part));
+    const { kind, stage, half, slice = 0 } = part, isBackward = kind === "B" || kind === "I";
+    if (kind === "F") mine.stash++;
+    else if (kind === "B" || kind === "W") mine.stash -= half === undefined ? 1 : 0.5;
+    if (stage === 0 && isBackward && half !== 0 && slice === 0) left[mine.replica]!++;
+  }
+}
+
+/** What forbids an action here and now, after those that are done. */
+function outOfTurn(
+  part: Action,
+  done: ReadonlySet<string>,
+  slices: number,
+): string | undefined {
+  const { half, slice, ...whole } = part, { kind } = whole, name = formatAction(part);
+  const has = (other: Partial<Action>) => done.has(formatAction({ ...whole, ...other }));
+  const ofSlice = (slice: number | undefined) => slice === undefined ? {} : { slice };
+  if (done.has(name)) return `${name} ran twice`;
+  const wants = (before: ActionKind) =>
+    has({ kind: before, ...ofSlice(slice) }) ? undefined : `${name} ran without its ${before}`;
+  const isFirst = `${name} ran first`;
+  if (kind === "F") return slice && !has({ slice: slice - 1 }) ? isFirst : undefined;
+  if (kind === "W") return wants("I");
+  if (half === 1) return has({ half: 0 }) ? undefined : isFirst;
+  const isLater = slice !== undefined && slice < slices - 1 && kind !== "R";
+  return isLater && !has({ slice: slice + 1 }) ? isFirst : wants("F");
+}
+
+/** What an empty pipe has left with a worker. */
+function leftOver(
+  { state, waiting }: View,
+  id: string,
+  mine: Doings,
+  { schedule }: EngineOptions,
+  isCommitted: boolean,
+): string | undefined {
+  const worker = state<WorkerView>(id);
+  if (!worker) return;
+  const { stash, ready, copies } = worker, { isFlushed } = UPDATE_POLICIES[schedule.updates];
+  if (worker.state !== "idle") return `${id} is still ${worker.state}`;
+  if (stash + ready > 0) return `${id} keeps ${stash} activations and ${ready} inputs`;
+  // Parts of an all-reduce that was given up are dropped when they come.
+  if ((isCommitted || !isFlushed) && waiting(id) > 0) {
+    return `${waiting(id)} messages wait for ${id}`;
+  }
+  const buckets = copies.reduce((sum, { kernels }) => sum + kernels.buckets.length, 0);
+  const must = buckets * (isFlushed ? Number(isCommitted) : updatesOf(mine, schedule));
+  const { bucketsStepped } = mine;
+  return bucketsStepped === must ? undefined : `${id} stepped ${bucketsStepped} of ${must} buckets`;
+}
+
+/** Updates that a worker must have made by itself, after its backwards. */
+function updatesOf({ done }: Doings, { updates, microBatches }: Schedule): number {
+  const backwards = [...done].filter((name) => name.includes("B")).length;
+  return updates === "every-backward" ? backwards : backwards / microBatches;
+}
+
+/** Copies of a stage whose weights differ. */
+function unequalCopies({ state }: View, ids: readonly string[]): string | undefined {
+  const copies = ids.flatMap((id) => state<WorkerView>(id)?.copies ?? []);
+  const first = new Map<number, StandIn>();
+  for (const { stage, rank, kernels } of copies) {
+    if (!(kernels instanceof StandIn)) continue;
+    const other = first.getOrInsert(stage, kernels);
+    if (kernels.weights.some((value, i) => value !== other.weights[i])) {
+      return `copy ${rank} of stage ${stage} has other weights than the first`;
+    }
+  }
+}

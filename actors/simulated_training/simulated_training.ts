@@ -1,0 +1,444 @@
+/**
+ * What `troupe explore` can explore: the rehearsal of any schedule, or a module of one's own.
+ *
+ * @module
+ */
+
+import { pathToFileURL } from "node:url";
+import {
+  ADAMW_DEFAULTS,
+  type Batch,
+  type InputSpec,
+  type LayerProgram,
+  type ModelProgram,
+  type OutputSpec,
+  type StageState,
+  type TensorSpec,
+  valuesForm,
+} from "../../kernels/mod.ts";
+import {
+  createSchedule,
+  parts,
+  type Schedule,
+  scheduleNames,
+  type ScheduleOptions,
+  type SkipEdge,
+  withEdges,
+} from "../../schedules/mod.ts";
+import { hashWeights } from "../checkpoints/format.ts";
+import type { SyncStrategy } from "../gradients/sync.ts";
+import { REFUSAL } from "../pipeline/protocol.ts";
+import { type StepOutcome, type StepRequest, UPDATE_POLICIES } from "../pipeline/step.ts";
+import type { Engine, EngineOptions } from "../run/engine.ts";
+import { openPipeline } from "../run/pipeline.ts";
+import { assertServable, assertTrainable } from "../run/prepare.ts";
+import { WorkerLostError } from "../run/recovery.ts";
+import { TRAINING_ACTORS } from "../run/run_journal.ts";
+import { openSerialOf } from "../run/serial.ts";
+import type { Scenario, World } from "../simulation/mod.ts";
+import { addInvariants } from "./invariants.ts";
+
+/** A rehearsal as plain data. */
+export interface RehearsalPlan {
+  /** Name of the schedule. */
+  readonly schedule: string;
+  /** Workers of the pipeline, D. Default 4. */
+  readonly workers?: number;
+  /** Micro-batches of a step and a replica, N. Default 8. */
+  readonly microBatches?: number;
+  /** Data-parallel replicas, W. Default 2; 1 without flushes, which have no others. */
+  readonly replicas?: number;
+  /** Optimizer steps. Default 1. */
+  readonly steps?: number;
+  /**
+   * Steps from one pause to the next, in which the pipe runs empty and a micro-batch is evaluated.
+   * Default: none.
+   */
+  readonly pauseEvery?: number;
+  /** Options of the schedule. */
+  readonly options?: Partial<ScheduleOptions>;
+  /**
+   * Values that stages give to later ones by name; a mask, of type bool, where one has no gradient.
+   * Default: none, the stages are a chain.
+   */
+  readonly edges?: readonly SkipEdge[];
+  /** When the all-reduce of a stage starts. Default `end`. */
+  readonly sync?: SyncStrategy;
+  /** The most that the norm of all gradients may be. */
+  readonly clip?: number;
+  /** Whether a worker may be lost, as where faults are injected. Default false. */
+  readonly mayLose?: boolean;
+}
+
+/** Values of a sample between layers, which is also how many weights a layer has. */
+const WIDTH = 12;
+
+/** Elements of a bucket: three of them a layer, so that the second chunk waits for the first. */
+const BUCKET_SIZE = 4;
+
+/** Samples of a micro-batch; two, as some schedules halve it. */
+const SAMPLES = 2;
+
+/** So high that the last bit of a gradient shows in the weights. */
+const LEARNING_RATE = 1;
+
+/** A step in which nobody says anything for so long, in virtual time, has stalled. */
+const STALL_MS = 60_000;
+
+/** What its engines are made from: values that a test may change. */
+interface RehearsalOptions extends EngineOptions {
+  readonly state: StageState;
+}
+
+/** A plan, ready to be rehearsed any number of times. */
+export interface PreparedRehearsal {
+  readonly options: RehearsalOptions;
+  readonly requests: readonly StepRequest[];
+}
+
+/** Prepares a plan. @throws {RangeError} when the plan cannot train. */
+export function prepareRehearsal(plan: RehearsalPlan): PreparedRehearsal {
+  const options = optionsOf(plan);
+  return { options, requests: requestsOf(plan, options) };
+}
+
+/** Checks that the weights are those of the serial loop. */
+export function assertSerial(weightsHash: string, expected: string): void {
+  if (weightsHash === expected) return;
+  throw new Error(
+    `Cannot end: the weights must be the serial ${expected}, received ${weightsHash}`,
+  );
+}
+
+function optionsOf(plan: RehearsalPlan): RehearsalOptions {
+  const { workers = 4, microBatches = 8, sync = "end", clip } = plan;
+  const scheduleOptions: ScheduleOptions = { ...plan.options, workers, microBatches };
+  const chain = createSchedule(plan.schedule, scheduleOptions);
+  const schedule = plan.edges ? withEdges(chain, plan.edges) : chain;
+  assertTrainable(schedule);
+  const { replicas = UPDATE_POLICIES[schedule.updates].isFlushed ? 2 : 1 } = plan;
+  assertServable(schedule, { replicas, sync, clip, precision: "fp32", ties: 0 });
+  const all = (schedule.lists ?? []).flatMap((list) => [...list]).flatMap(parts);
+  const halves = all.some(({ half }) => half !== undefined) ? 2 : 1;
+  const model = modelOf(schedule, SAMPLES / halves);
+  if (schedule.slices && WIDTH % schedule.slices !== 0) {
+    throw new RangeError(
+      `Cannot rehearse: slices must divide the ${WIDTH} values of a sample, received ${schedule.slices}`,
+    );
+  }
+  return {
+    model,
+    state: {
+      weights: new Map(model.parameters.map(({ name }, n) => [name, valuesOf(WIDTH, n)])),
+      moments: new Map(),
+    },
+    schedule,
+    scheduleOptions,
+    replicas,
+    halves,
+    predictionsOf: () => SAMPLES,
+    devices: [{ name: "reference" }],
+    isRehearsed: true,
+    stage: {
+      optimizer: ADAMW_DEFAULTS,
+      backward: all.some(({ kind }) => kind === "W") ? "split" : "whole",
+      bucketSize: BUCKET_SIZE,
+    },
+    sync,
+    reduce: "deterministic",
+    coarsening: 1,
+    clip,
+    stallMs: STALL_MS,
+    isTraced: false,
+    seed: 0,
+  };
+}
+
+function requestsOf(
+  { steps = 1 }: RehearsalPlan,
+  { schedule, replicas }: EngineOptions,
+): StepRequest[] {
+  const count = replicas * schedule.microBatches;
+  return Array.from({ length: steps }, (_, t): StepRequest => ({
+    step: t + 1,
+    update: t + 1,
+    microBatches: Array.from({ length: count }, (_, g): Batch => ({
+      rows: valuesOf(SAMPLES * WIDTH, t * count + g),
+    })),
+    predictions: count * SAMPLES,
+    learningRate: LEARNING_RATE,
+    lossScale: 1,
+  }));
+}
+
+/** Values from −1 to 1 with so many bits that f32 sums of them depend on their order. */
+function valuesOf(length: number, nth: number): Float32Array {
+  return Float32Array.from(
+    { length },
+    (_, i) => 2 * ((i * 7919 + nth * 104_729 + 1) % 10_007) / 10_007 - 1,
+  );
+}
+
+/** What each layer gives by name and takes, a layer for each stage. */
+function skipsOf({ stages, edges = [] }: Schedule, shape: readonly number[]) {
+  const values = edges.map(({ from, to, hasGradient = true }, i) => {
+    const dtype = hasGradient ? "f32" as const : "bool" as const;
+    const spec: TensorSpec = { name: `skip.${i}`, dtype, shape };
+    return { from, to, last: Math.max(...to), spec, hasGradient };
+  });
+  return Array.from({ length: stages }, (_, layer) => ({
+    outputs: values.filter(({ from }) => from === layer)
+      .map(({ spec, hasGradient }): OutputSpec => ({ ...spec, hasGradient })),
+    inputs: values.filter(({ to }) => to.includes(layer))
+      .map(({ spec, last, hasGradient }): InputSpec => ({
+        ...spec,
+        ...hasGradient && { gradient: layer === last ? "written" : "added" },
+      })),
+  }));
+}
+
+/** A layer for each stage. */
+function modelOf(schedule: Schedule, samples: number): ModelProgram {
+  const { stages, slices = 1 } = schedule, width = WIDTH / slices;
+  const tensor = (name: string, ...shape: number[]): TensorSpec => ({ name, dtype: "f32", shape });
+  const skips = skipsOf(schedule, [samples, width]);
+  const weight = {
+    name: "weight",
+    shape: [WIDTH],
+    initializer: { kind: "constant", value: 0 },
+  } as const;
+  const programs = Array.from({ length: stages }, (_, layer): LayerProgram => ({
+    parameters: [weight],
+    fields: layer === 0 ? [tensor("rows", samples, width)] : [],
+    ...valuesForm([
+      ...layer > 0 ? [{ ...tensor("x", samples, width), gradient: "written" as const }] : [],
+      ...skips[layer]!.inputs,
+    ], [{
+      ...layer < stages - 1 ? tensor("x", samples, width) : tensor("x", samples),
+      hasGradient: true,
+    }, ...skips[layer]!.outputs]),
+    isLoss: layer === stages - 1,
+    precision: "fp32",
+    saved: [],
+    carried: [],
+    models: { forward: new Uint8Array() },
+    cost: { forward: 1, backward: 2 },
+  }));
+  const layers = programs.map((_, layer) => {
+    const name = `layer.${layer}`;
+    return { name, prefix: `${name}.`, program: layer };
+  });
+  return {
+    name: "rehearsal",
+    predictions: SAMPLES,
+    programs,
+    layers,
+    parameters: layers.map(({ prefix }) => ({
+      name: `${prefix}weight`,
+      shape: weight.shape,
+      spec: weight,
+      isFrozen: false,
+    })),
+    ties: [],
+    costs: programs.map(({ cost }) => cost.forward + cost.backward),
+    ...slices > 1 && { slicing: { slices, samples } },
+  };
+}
+
+/** How a rehearsal ended. */
+export interface Rehearsed {
+  /** Hash of all weights after the last step. */
+  readonly weightsHash?: string;
+  /** Why there are none: which worker was lost, at what. */
+  readonly lost?: string;
+}
+
+/** Takes steps, and tells which changed weights: those that were committed, or without flushes all. */
+async function perform(
+  requests: readonly StepRequest[],
+  engine: Engine,
+  { schedule }: EngineOptions,
+  pauseEvery = Infinity,
+) {
+  const { isFlushed } = UPDATE_POLICIES[schedule.updates];
+  const begun: Promise<StepOutcome>[] = [], taken: StepRequest[] = [];
+  for (const request of requests) {
+    const ending = engine.step(request);
+    // Where the engine runs ahead a step may end with those that follow: a failure is met at the end.
+    ending.catch(() => {});
+    begun.push(ending);
+    if (engine.ahead === undefined) await ending;
+    if (request.step % pauseEvery > 0) continue;
+    await engine.drain?.();
+    await engine.evaluate(request.microBatches.slice(0, 1));
+  }
+  await engine.drain?.();
+  for (const [i, ending] of begun.entries()) {
+    if ((await ending).isCommitted || !isFlushed) taken.push(requests[i]!);
+  }
+  const { weights } = await engine.save();
+  return { taken, weightsHash: hashWeights(weights) };
+}
+
+/** What every order must come to: the hash of all weights after the serial loop. */
+export async function rehearseSerially(plan: RehearsalPlan): Promise<string> {
+  const { options, requests } = recall(plan), engine = await openSerialOf(options);
+  return (await perform(requests, engine, options, plan.pauseEvery)).weightsHash;
+}
+
+/** A plan that is ready, and what the serial loop makes of the steps that were taken. */
+interface Recalled extends PreparedRehearsal {
+  readonly expected: Map<string, Promise<string>>;
+}
+
+/** Nearly every run is of the plan of the one before. */
+const recalled = new WeakMap<RehearsalPlan, Recalled>();
+
+const recall = (plan: RehearsalPlan): Recalled =>
+  recalled.getOrInsertComputed(plan, () => ({ ...prepareRehearsal(plan), expected: new Map() }));
+
+async function expectedHash(
+  { options, expected }: Recalled,
+  taken: readonly StepRequest[],
+  pauseEvery: number | undefined,
+): Promise<string> {
+  const serial = async () => {
+    const engine = await openSerialOf(options);
+    return (await perform(taken, engine, options, pauseEvery)).weightsHash;
+  };
+  return await expected.getOrInsertComputed(taken.map(({ step }) => step).join(), serial);
+}
+
+/**
+ * The scenario of a rehearsal, whose configuration is its plan: makes the workers in plain order,
+ * then takes the steps, watched by {@linkcode addInvariants}. The weights must come out as those of
+ * the serial loop, bit for bit.
+ *
+ * @throws {WorkerLostError} (and so fails the run) when a worker is lost, unless the plan allows it.
+ *
+ * @example Any order of messages gives the weights of the serial loop
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { pos, simulate } from "@troupe/troupe/testing";
+ * import { rehearsal, rehearseSerially } from "@troupe/troupe/actors";
+ *
+ * const plan = { schedule: "chimera", workers: 2, microBatches: 4 };
+ * const { value } = await simulate({ seed: 1, strategy: pos(), configuration: plan }, rehearsal);
+ * assert.equal(value?.weightsHash, await rehearseSerially(plan));
+ * ```
+ */
+export const rehearsal: Scenario<Rehearsed, RehearsalPlan> = async (
+  world: World<RehearsalPlan>,
+): Promise<Rehearsed> => {
+  const plan = world.configuration, prepared = recall(plan), { options, requests } = prepared;
+  try {
+    const opening = openPipeline({ ...options, system: world.system }, "local");
+    // A failure is met when the engine is wanted.
+    opening.catch(() => {});
+    await world.settle();
+    const engine = await opening;
+    addInvariants(world, options);
+    const { taken, weightsHash } = await perform(requests, engine, options, plan.pauseEvery);
+    const expected = await expectedHash(prepared, taken, plan.pauseEvery);
+    assertSerial(weightsHash, expected);
+    return { weightsHash };
+  } catch (error) {
+    if (plan.mayLose && isLoss(error)) return { lost: error.message };
+    throw error;
+  }
+};
+
+/** Whether a worker is lost; one that refused a message has met a bug, whatever else was injected. */
+function isLoss(error: unknown): error is WorkerLostError {
+  return error instanceof WorkerLostError && !error.message.includes(REFUSAL);
+}
+
+/** A scenario, what it is configured with, and smaller configurations to look for a failure in. */
+export interface Example {
+  readonly scenario: Scenario<unknown, unknown>;
+  readonly configuration: unknown;
+  readonly smaller?: (configuration: unknown) => readonly unknown[];
+  /** Absolute URLs of the modules that it is made of. */
+  readonly modules: readonly string[];
+  /** Ids of the actors that may crash. Default: all. */
+  readonly mayHit?: readonly string[];
+}
+
+/**
+ * Finds an example: the name of a schedule, which is rehearsed with 4 stages, 8 micro-batches and 2
+ * replicas, or the path of a module that exports `scenario`, and may export `configuration`.
+ *
+ * @param mayLose whether a lost worker is an end like any other, as faults are injected.
+ * @throws {RangeError} when there is no such schedule, or it cannot be rehearsed.
+ * @throws {TypeError} when the module cannot be read, or exports no scenario.
+ */
+export async function findExample(name: string, mayLose: boolean): Promise<Example> {
+  if (!name.includes("/") && !name.endsWith(".ts")) return rehearsalOf(name, mayLose);
+  return await loadExample(name);
+}
+
+/** Loads the scenario of a module. @throws {TypeError} when there is none. */
+export async function loadExample(path: string): Promise<Example> {
+  const module = URL.canParse(path) ? path : pathToFileURL(path).href;
+  const { scenario, configuration } = await import(module).catch((error: Error) => {
+    throw new TypeError(
+      `Cannot explore ${path}: it must be a module that can be loaded; ${error.message}`,
+    );
+  });
+  if (typeof scenario === "function") {
+    return { scenario: scenario as Example["scenario"], configuration, modules: [module] };
+  }
+  throw new TypeError(
+    `Cannot explore ${path}: it must export a function "scenario", received ${typeof scenario}`,
+  );
+}
+
+/** The rehearsal of a schedule. @throws {RangeError} when there is none, or it cannot be. */
+export function rehearsalOf(schedule: string, mayLose: boolean): Example {
+  if (!scheduleNames().includes(schedule)) {
+    throw new RangeError(
+      `Cannot explore "${schedule}": it must be the path of a module or one of ${
+        scheduleNames().join(", ")
+      }`,
+    );
+  }
+  const configuration: RehearsalPlan = { schedule, mayLose };
+  const { options: { schedule: made, replicas } } = prepareRehearsal(configuration);
+  return {
+    // Nobody outlives the supervisor, so its crash shows nothing.
+    mayHit: Array.from({ length: replicas * made.workers }, (_, worker) => `worker-${worker}`),
+    scenario: rehearsal as Scenario<unknown, unknown>,
+    configuration,
+    smaller: (plan) => smallerPlans(plan as RehearsalPlan),
+    modules: [import.meta.url, ...TRAINING_ACTORS],
+  };
+}
+
+/** Workers, micro-batches and replicas of smaller plans, the smallest first. */
+const SMALLER = [[2, 2, 1], [2, 4, 1], [2, 4, 2], [4, 4, 2]] as const;
+
+/** Smaller plans to look for the same failure in. */
+export function smallerPlans(plan: RehearsalPlan): RehearsalPlan[] {
+  const sizes = SMALLER.map(([workers, microBatches, replicas]) => ({
+    ...plan,
+    workers,
+    microBatches,
+    replicas,
+    steps: 1,
+  }));
+  return sizes.filter((one) => sizeOf(one) < sizeOf(plan) && canRehearse(one));
+}
+
+function sizeOf({ workers = 4, microBatches = 8, replicas = 2, steps = 1 }: RehearsalPlan): number {
+  return workers * microBatches * replicas * steps;
+}
+
+/** Some schedules need more workers or micro-batches. */
+function canRehearse(plan: RehearsalPlan): boolean {
+  try {
+    prepareRehearsal(plan);
+    return true;
+  } catch {
+    return false;
+  }
+}

@@ -1,0 +1,229 @@
+/**
+ * Who decides in a simulated run: the strategy says what is next, the faults say what goes wrong.
+ *
+ * @module
+ */
+
+import { NONE_YET } from "../runtime/choose.ts";
+import type { Candidate } from "../runtime/mod.ts";
+import type { Clock } from "../runtime/world.ts";
+import type { DiskFault } from "./disk.ts";
+import { drawnFaults, type Fault, type Faults, knownFaults } from "./faults.ts";
+import type { Decision } from "./recorder.ts";
+import { RACE_MS, type SimulateOptions } from "./run.ts";
+import {
+  addWait,
+  deviate,
+  type Deviation,
+  fifo,
+  type NextTimer,
+  PRUNE,
+  type Strategy,
+  WAIT,
+} from "./strategies.ts";
+
+/** A clock whose time is a function of what the actors do. Timers of one moment fire in the order in
+ * which they were started. */
+export class VirtualClock implements Clock {
+  /** The moment that time must not pass; {@linkcode Infinity} where it may go on. */
+  limit = Infinity;
+  #now = 0;
+  /** The next to fire last. Few timers run at a time, so a sorted array does. */
+  readonly #timers: { readonly at: number; readonly fire: () => void }[] = [];
+
+  readonly now = (): number => this.#now;
+
+  readonly after = (delayMs: number, fire: () => void): () => void => {
+    if (delayMs === Infinity) return () => {};
+    const timers = this.#timers, timer = { at: this.#now + Math.max(0, delayMs), fire };
+    let index = timers.length;
+    while (index > 0 && timers[index - 1]!.at <= timer.at) index--;
+    timers.splice(index, 0, timer);
+    return () => {
+      const place = timers.indexOf(timer);
+      if (place >= 0) timers.splice(place, 1);
+    };
+  };
+
+  /** Jumps to the next timer, if that fires by the limit, and fires it. */
+  advance(): boolean {
+    if (this.next() === undefined) return false;
+    const next = this.#timers.pop()!;
+    this.#now = next.at;
+    next.fire();
+    return true;
+  }
+
+  /** Lets time pass up to the limit, where no timer fires before. */
+  reachLimit(): void {
+    if (this.limit < Infinity) this.#now = Math.max(this.#now, this.limit);
+  }
+
+  /** The moment at which the next timer fires, if that is by the limit. */
+  next(): number | undefined {
+    const at = this.#timers.at(-1)?.at;
+    return at !== undefined && at <= this.limit ? at : undefined;
+  }
+
+  /** Milliseconds that each timer still runs, in the order in which they will fire. */
+  remaining(): number[] {
+    return this.#timers.map(({ at }) => at - this.#now).reverse();
+  }
+}
+
+/** The rest of the run is known. */
+export const PRUNED = -3;
+
+/** Decides, and remembers what it decided. */
+export class Chooser {
+  readonly strategy: Strategy;
+  readonly faults: Faults;
+  /** Choices that the strategy made. */
+  choices = 0;
+  /** Of the step that comes or runs. */
+  readonly decision: Decision = { choice: 0, arity: 0, waits: 0, faults: [] };
+  readonly #choices: Deviation[] = [];
+  readonly #raceMs: number;
+  /** Actors and edges whose messages have to wait, and until when. */
+  readonly #held = new Map<string, number>();
+  /** When each candidate could first be handled, by its number; of those that a timer overtook. */
+  readonly #since = new Map<number, number>();
+  /** The step before which faults were last drawn. */
+  #drawn = -1;
+  /** Actors that are cut off from the others. */
+  readonly #cutOff = new Set<ReadonlySet<string>>();
+  /** Messages on each edge so far. */
+  readonly #carried = new Map<string, number>();
+  /** How often each site has asked in this step. */
+  readonly #asked = new Map<string, number>();
+
+  /**
+   * @param options seed, strategy and faults of the run.
+   * @param clock times how long actors and edges are held.
+   */
+  constructor(options: SimulateOptions<unknown>, private readonly clock: VirtualClock) {
+    const { seed = 0, deviations, strategy, faults, raceMs = RACE_MS } = options;
+    if (!(raceMs >= 0)) {
+      throw new RangeError(`Cannot simulate: raceMs must be 0 or more, received ${raceMs}`);
+    }
+    if (faults && !deviations && strategy?.isExhaustive) {
+      throw new TypeError(`Cannot explore by ${strategy.name}: it must have no faults to inject`);
+    }
+    this.#raceMs = raceMs;
+    this.strategy = deviations ? deviate(deviations) : strategy ?? fifo();
+    this.faults = faults && "kinds" in faults
+      ? drawnFaults(seed, faults)
+      : knownFaults(faults ?? []);
+  }
+
+  /** Where the order was not plain. */
+  get deviations(): readonly Deviation[] {
+    return this.strategy.deviations ?? this.#choices;
+  }
+
+  /** Forgets the decisions of a step that is over. */
+  clear(): void {
+    const { decision } = this;
+    decision.choice = decision.arity = decision.waits = 0;
+    if (decision.faults.length > 0) decision.faults = [];
+    if (this.#asked.size > 0) this.#asked.clear();
+  }
+
+  /** The index of the candidate that is next, {@linkcode NONE_YET} or {@linkcode PRUNED}. */
+  choose(
+    candidates: readonly Candidate[],
+    step: number,
+    state: () => number,
+    actors: () => readonly string[],
+  ): number {
+    let open = this.#open(candidates);
+    if (open.length > 0 && this.#drawn < step) {
+      this.#drawn = step;
+      const hold = this.#note(this.faults.holds(open, step, actors));
+      if (hold) {
+        this.#hold(hold);
+        open = this.#open(candidates);
+      }
+    }
+    if (open.length === 0) {
+      this.#since.clear();
+      return NONE_YET;
+    }
+    const now = this.clock.now(), sinceOf = (seq: number) => this.#since.get(seq) ?? now;
+    const since = this.#since.size === 0 ? now : Math.min(...open.map(({ seq }) => sinceOf(seq)));
+    this.choices++;
+    const choice = this.strategy.choose(open, step, state, this.#timer(since));
+    if (choice === PRUNE) return PRUNED;
+    if (choice === WAIT) {
+      for (const { seq } of open) this.#since.set(seq, sinceOf(seq));
+      this.decision.waits++;
+      addWait(this.#choices, step);
+      return NONE_YET;
+    }
+    this.#since.delete(open[choice]!.seq);
+    this.decision.choice = choice;
+    this.decision.arity = open.length;
+    if (choice > 0) this.#choices.push({ step, choice });
+    return open === candidates ? choice : candidates.indexOf(open[choice]!);
+  }
+
+  /** The crash of a step, if it has one. */
+  crashOf(actor: string, step: number): Fault | undefined {
+    return this.#note(this.faults.crashes(actor, step));
+  }
+
+  /** Whether a site fails. */
+  failsAt(site: string, step: number): boolean {
+    const nth = this.#asked.get(site) ?? 0;
+    this.#asked.set(site, nth + 1);
+    return this.#note(this.faults.failsAt(`${site}#${nth}`, step)) !== undefined;
+  }
+
+  /** Whether the next timer may fire before what could be handled `since` then. */
+  #timer(since: number): NextTimer {
+    const next = this.clock.next();
+    if (next === undefined) return "none";
+    // What was stalled is so for as long as was asked for.
+    if (this.#held.size > 0 && Math.min(...this.#held.values()) <= next) return "far";
+    return next - since <= this.#raceMs ? "near" : "far";
+  }
+
+  #open(candidates: readonly Candidate[]): readonly Candidate[] {
+    if (this.#held.size === 0) return candidates;
+    return candidates.filter(({ actor, from }) =>
+      !this.#held.has(actor) && !this.#held.has(`${from}>${actor}`)
+    );
+  }
+
+  /** What happens to a message from one actor to another on its way, if anything does. */
+  carry(from: string, to: string, step: number): Fault | undefined {
+    const edge = `${from}>${to}`, nth = this.#carried.get(edge) ?? 0;
+    this.#carried.set(edge, nth + 1);
+    for (const side of this.#cutOff) {
+      if (side.has(from) !== side.has(to)) return { step, kind: "loss", target: `${edge}#${nth}` };
+    }
+    return this.#note(this.faults.carries(`${edge}#${nth}`, to, step));
+  }
+
+  /** What happens to the disk in an operation, if anything does. */
+  failDisk(operation: number, needsRoom: boolean, step: number): DiskFault | undefined {
+    const fault = this.#note(this.faults.failsDisk(operation, needsRoom, step));
+    return fault?.kind.slice("disk-".length) as DiskFault | undefined;
+  }
+
+  #hold({ kind, target, forMs = 0 }: Fault): void {
+    if (kind !== "partition") {
+      this.#held.set(target, this.clock.now() + forMs);
+      this.clock.after(forMs, () => void this.#held.delete(target));
+      return;
+    }
+    const side = new Set(target.split("|"));
+    this.#cutOff.add(side);
+    this.clock.after(forMs, () => void this.#cutOff.delete(side));
+  }
+
+  #note(fault: Fault | undefined): Fault | undefined {
+    if (fault) this.decision.faults.push(`${fault.kind} ${fault.target}`);
+    return fault;
+  }
+}

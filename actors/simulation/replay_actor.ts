@@ -1,0 +1,344 @@
+/**
+ * One actor alone, fed what it got in a recorded run.
+ *
+ * @module
+ */
+
+import { type AnyHandlers, OTHERS } from "../runtime/actor.ts";
+import { errorOf } from "../runtime/asks.ts";
+import type {
+  ActorFactory,
+  ActorRef,
+  ActorSpec,
+  AskCall,
+  Context,
+  Message,
+  SpawnOptions,
+} from "../runtime/mod.ts";
+import { handlersOf } from "../runtime/spawning.ts";
+import { turn } from "../runtime/steps.ts";
+import type { Outcome } from "../runtime/wire.ts";
+import { substream } from "../runtime/world.ts";
+import { digestOf } from "./digest.ts";
+import { type Journal, payloadOf, readJournal } from "./journal.ts";
+import { describeEffect, type StepRecord } from "./recorder.ts";
+import { HANG_MS } from "./run.ts";
+import { ReplayError } from "./strategies.ts";
+import { exempt, setActorAtWork, setTraps } from "./traps.ts";
+
+/** The first message of an actor, as the runtime sends it. */
+interface Init {
+  readonly self: ActorRef<Message>;
+  /** Name of the export that made it. */
+  readonly made: string;
+  readonly init: unknown;
+  readonly argument?: unknown;
+}
+
+/** A factory, whatever it makes. */
+type AnyFactory = ActorFactory<unknown, Message>;
+
+/** An actor that handles what it was sent then, without others. */
+class ReplayedActor {
+  compared = 0;
+  states = 0;
+  readonly #self: ActorRef<Message>;
+  /** What settles the questions that the actor waits for. */
+  readonly #questions = new Map<number, (outcome: Outcome) => void>();
+  readonly #streams = new Map<string, () => number>();
+  readonly #cleanups: (() => void | Promise<void>)[] = [];
+  #handlers: AnyHandlers = {};
+  #expose: (() => unknown) | undefined;
+  #asked = 0;
+  /** What was recorded of the step. */
+  #step!: StepRecord;
+  #did = 0;
+  #read = 0;
+  #doing = "";
+  /** Id of who asked, while the step's message is a question that is not answered. */
+  #asker: string | undefined;
+  #isWorking = false;
+  #thrown: { readonly error: unknown } | undefined;
+  #mismatch: ReplayError | undefined;
+
+  constructor(
+    private readonly journal: Journal,
+    private readonly factory: AnyFactory,
+    first: StepRecord,
+    private readonly hangMs: number,
+  ) {
+    this.#self = (payloadOf(journal, first) as Init).self;
+  }
+
+  /** Handles the message of a step and compares what comes of it. */
+  async play(step: StepRecord): Promise<void> {
+    this.#step = step;
+    this.#did = this.#read = 0;
+    const message = payloadOf(this.journal, step) as Message;
+    setActorAtWork(step.actor);
+    if (step.type.startsWith("answer:")) this.#answer(message);
+    else this.#begin(step, message);
+    await this.#rest();
+    setActorAtWork(undefined);
+    this.#compare();
+  }
+
+  #begin(step: StepRecord, message: Message): void {
+    this.#doing = "";
+    this.#asker = step.isQuestion && step.from.slice(0, step.from.lastIndexOf("#"));
+    this.#isWorking = true;
+    const work = async () => {
+      if (step.type === "init") {
+        const { made, init, argument } = message as unknown as Init;
+        const handlers = await this.factory(this.#context(), init, argument);
+        this.#handlers = handlersOf(this.#self.id, made, handlers);
+      } else if (step.type === "finish") {
+        for (const cleanup of this.#cleanups.splice(0).reverse()) await cleanup();
+      } else await (this.#handlers[step.type] ?? this.#handlers[OTHERS])?.(message);
+    };
+    work().catch((error) => this.#thrown = { error }).finally(() => this.#isWorking = false);
+  }
+
+  /** Waits until the step is over or waits for an answer. */
+  async #rest(): Promise<void> {
+    const limit = realNow() + this.hangMs;
+    do {
+      // Only the timer is exempt, not what the actor does until it fires.
+      const [over] = exempt(() => [turn()]);
+      await over;
+      if (realNow() > limit) throw this.#differs("a handler that ends", "one that does not");
+    } while (this.#isWorking && this.#questions.size === 0 && !this.#mismatch);
+  }
+
+  #compare(): void {
+    const { did, name = "", state } = this.#step;
+    if (this.#mismatch) throw this.#mismatch;
+    if (this.#did < did.length) {
+      throw this.#differs(quote(did[this.#did]), `${this.#thrown?.error || "nothing more"}`);
+    }
+    if (this.#doing !== name) throw this.#differs(quote(name), quote(this.#doing));
+    if (state === undefined || !this.#expose) return;
+    this.states++;
+    const received = digestOf(this.#expose());
+    if (received !== state) throw this.#differs(`state ${state}`, `state ${received}`);
+  }
+
+  /** The first difference from the recorded run. */
+  #differs(expected: string, received: string): ReplayError {
+    return this.#mismatch ??= new ReplayError(this.#step.n, expected, received);
+  }
+
+  /** The actor does something: it must be what it did then. */
+  #does(...effect: Parameters<typeof describeEffect>): void {
+    const received = describeEffect(...effect), expected = this.#step.did[this.#did++];
+    if (received === expected) this.compared++;
+    else this.#differs(quote(expected), quote(received));
+  }
+
+  #answer(message: Message): void {
+    const { ask, outcome } = message as Message & { ask: number; outcome: Outcome };
+    const settle = this.#questions.get(ask);
+    if (!settle) throw this.#differs(`an answer to question ${ask}`, "no such question");
+    this.#questions.delete(ask);
+    settle(outcome);
+  }
+
+  #takeReply(): (value: unknown) => void {
+    if (this.#asker === undefined) return () => {};
+    const to = { id: this.#asker, isolate: 0, serial: 0 };
+    this.#asker = undefined;
+    return (value) => this.#does({ kind: "reply", to, value });
+  }
+
+  #nextReading(): number {
+    const { reads = [] } = this.#step, reading = reads[this.#read++];
+    if (reading !== undefined) return reading;
+    throw this.#differs(`${reads.length} readings of the clock`, "one more");
+  }
+
+  #draw(label: string): number {
+    const { header: { seed } } = this.journal, name = `${this.#self.id}\0${label}`;
+    return this.#streams.getOrInsertComputed(label, () => substream(seed, name))();
+  }
+
+  /** The address that a child was given then. */
+  #nextChild(): ActorRef {
+    const [kind, id = "", place = ""] = this.#step.did[this.#did]?.split(" ") ?? [];
+    const [isolate, serial] = place.split("/").map(Number);
+    if (kind !== "spawned" || isolate === undefined || serial === undefined) {
+      throw this.#differs("no child", "a child");
+    }
+    const to = { id, isolate, serial };
+    this.#does({ kind: "spawned", to });
+    return to;
+  }
+
+  #wait(to: ActorRef, type: string, timeoutMs: number): Promise<unknown> {
+    return new Promise((resolve, reject) => {
+      this.#questions.set(this.#asked++, (outcome) => {
+        if (outcome.status === "answered") resolve(outcome.value);
+        else reject(errorOf({ from: this.#self, to, type, timeoutMs }, outcome));
+      });
+    });
+  }
+
+  #context(): Context<Message> {
+    return {
+      self: this.#self,
+      send: (to, value) => this.#does({ kind: "send", to, value }),
+      ask: ((to: ActorRef, value: Message, { timeoutMs = 0 } = {}) => {
+        this.#does({ kind: "ask", to, value });
+        return this.#wait(to, value.type, timeoutMs);
+      }) as AskCall,
+      reply: (value) => this.#takeReply()(value),
+      deferReply: () => this.#takeReply(),
+      refuse: (value) => this.#does({ kind: "refuse", value }),
+      spawn: <I, T extends Message>(spec: ActorSpec<I, T>, init: I, { id }: SpawnOptions) => {
+        this.#does({ kind: "spawn", value: { made: spec.export, init, id } });
+        return this.#nextChild() as ActorRef<Message> as ActorRef<T>;
+      },
+      watch: (to) => this.#does({ kind: "watch", to }),
+      after: (delayMs, message, key) =>
+        this.#does({ kind: "after", value: { delayMs, message, key } }),
+      now: () => this.#nextReading(),
+      random: (label) => this.#draw(label),
+      doing: (text) => void (this.#doing = text),
+      busy: async (run) => await run(),
+      outside: <T>() => {
+        this.#does({ kind: "outside" });
+        return this.#wait(this.#self, "outside", Infinity) as Promise<T>;
+      },
+      // The sums are in the inbox.
+      allReduce() {},
+      expose: (read) => void (this.#expose = read),
+      defer: (cleanup) => void this.#cleanups.push(cleanup),
+      stop: (to?: ActorRef, options?: object) =>
+        this.#does({ kind: "stop", ...to && { to }, ...options && { value: options } }),
+    };
+  }
+}
+
+/** Taken before a trap can be set. */
+const realNow = performance.now.bind(performance);
+
+function quote(text: string | undefined): string {
+  return text === undefined ? "nothing more" : `"${text}"`;
+}
+
+/** Which actor is replayed, and how. */
+export interface InboxOptions {
+  /** Id of the actor. Default: the only one in the journal that the factory made. */
+  readonly id?: string;
+  /** Modules that may use clocks and chance: see {@linkcode SimulateOptions.trusted}. */
+  readonly trusted?: readonly string[];
+  /** Called after each step that came out as recorded. */
+  readonly onStep?: (step: StepRecord) => void;
+  /** Real milliseconds after which a handler counts as hanging. Default {@linkcode HANG_MS}. */
+  readonly hangMs?: number;
+}
+
+/** What came out as recorded. */
+export interface InboxReplay {
+  /** Id of the actor. */
+  readonly actor: string;
+  /** Messages handled. */
+  readonly steps: number;
+  /** Messages, answers and other doings compared. */
+  readonly compared: number;
+  /** States compared; 0 when the actor exposes none. */
+  readonly states: number;
+}
+
+/**
+ * Makes an actor anew and feeds it the messages, clock readings and random numbers that it had in
+ * a recorded run. After each message all that it did, its name for the step and the state it
+ * exposes must be what they were: a recorded run is a test of that actor, alone and in any later
+ * version that keeps the protocol.
+ *
+ * @param actor the module and export of its factory, or the factory itself.
+ * @param journal a journal with payloads, or its path.
+ * @param options which actor, if there are several.
+ * @returns how much was compared.
+ * @throws {ReplayError} (as a rejection) at the first difference.
+ * @throws {RangeError} (as a rejection) when the journal has no such actor or no payloads.
+ *
+ * @example
+ * ```ts
+ * import { beginJournal, replayInbox } from "@troupe/troupe/testing";
+ * import { createSystem } from "@troupe/troupe/actors";
+ * import assert from "node:assert/strict";
+ *
+ * const module = `data:text/javascript,export const double = (ctx) => ({
+ *   Double({ n }) { ctx.reply(2 * n); },
+ * });
+ * export const changed = (ctx) => ({ Double({ n }) { ctx.reply(n + n + (n > 2 ? 1 : 0)); } });`;
+ * const path = await Deno.makeTempFile();
+ * {
+ *   await using system = createSystem({ observer: await beginJournal({ path, payloads: true }) });
+ *   const double = system.spawn<undefined, { type: "Double"; n: number }>(
+ *     { module, export: "double" },
+ *     undefined,
+ *     { id: "double" },
+ *   );
+ *   for (const n of [1, 2, 3]) await system.ask(double, { type: "Double", n });
+ * }
+ * const { steps, compared } = await replayInbox({ module, export: "double" }, path);
+ * assert.deepEqual({ steps, compared }, { steps: 5, compared: 3 });
+ * await assert.rejects(
+ *   replayInbox({ module, export: "changed" }, path, { id: "double" }),
+ *   /Cannot replay step 3: it must be "reply system .*", received "reply system .*"/,
+ * );
+ * await Deno.remove(path);
+ * ```
+ */
+export async function replayInbox<I, M extends Message>(
+  actor: ActorSpec<I, M> | ActorFactory<I, M>,
+  journal: Journal | string,
+  options: InboxOptions = {},
+): Promise<InboxReplay> {
+  const read = typeof journal === "string" ? await readJournal(journal) : journal;
+  const factory = typeof actor === "function" ? actor : await load(actor);
+  const id = options.id ?? findActor(read, typeof actor === "function" ? actor.name : actor.export);
+  const steps = read.steps.filter((step) => step.actor === id), [first] = steps;
+  if (first?.type !== "init") {
+    throw new RangeError(
+      `Cannot replay "${id}": the journal must hold its first message, received ` +
+        (first ? `"${first.type}"` : "none of that actor"),
+    );
+  }
+  const { trusted = [], hangMs = HANG_MS } = options, removeTraps = setTraps(trusted, () => {});
+  try {
+    const replayed = new ReplayedActor(read, factory as unknown as AnyFactory, first, hangMs);
+    for (const step of steps) {
+      await replayed.play(step);
+      options.onStep?.(step);
+    }
+    const { compared, states } = replayed;
+    return { actor: id, steps: steps.length, compared, states };
+  } finally {
+    removeTraps();
+  }
+}
+
+async function load<I, M extends Message>(spec: ActorSpec<I, M>): Promise<ActorFactory<I, M>> {
+  const exports: Record<string, unknown> = await import(spec.module);
+  const factory = exports[spec.export];
+  if (typeof factory === "function") return factory as ActorFactory<I, M>;
+  throw new TypeError(
+    `Cannot replay: ${spec.module} must export a function "${spec.export}", ` +
+      `received ${typeof factory}`,
+  );
+}
+
+/** The one actor that was made by the export of this name. */
+function findActor(journal: Journal, name: string): string {
+  const made = journal.steps.filter((step) =>
+    step.type === "init" && (payloadOf(journal, step) as Init).made === name
+  ).map(({ actor }) => actor);
+  const ids = [...new Set(made)];
+  if (ids.length === 1) return ids[0]!;
+  throw new RangeError(
+    `Cannot replay "${name}": id must be given when there is not exactly one such actor, ` +
+      `the journal has ${ids.length === 0 ? "none" : ids.join(", ")}`,
+  );
+}

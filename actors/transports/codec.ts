@@ -1,0 +1,634 @@
+/**
+ * Frames as bytes: what structured clone takes, in one run of bytes, and beside it the buffers that
+ * move, each as it is. Both ends run on machines of one byte order.
+ *
+ * @module
+ */
+
+import { checkTransfer } from "../runtime/observer.ts";
+
+/** What comes next. */
+const TAG = {
+  undefined: 0,
+  null: 1,
+  false: 2,
+  true: 3,
+  /** A whole number of 32 bits, zigzag. */
+  integer: 4,
+  number: 5,
+  string: 6,
+  bigint: 7,
+  /** The n-th object of this value. */
+  again: 8,
+  record: 9,
+  array: 10,
+  /** An array with holes or names of its own: its length and its entries. */
+  sparseArray: 11,
+  map: 12,
+  set: 13,
+  buffer: 14,
+  /** A buffer beside the bytes, by its number. */
+  buffered: 15,
+  resizableBuffer: 16,
+  view: 17,
+  date: 18,
+  regexp: 19,
+  error: 20,
+  /** A number, string, boolean or bigint as an object. */
+  boxed: 21,
+} as const;
+
+/** Kinds of views, by their number in the bytes. */
+export const VIEWS = [
+  Int8Array,
+  Uint8Array,
+  Uint8ClampedArray,
+  Int16Array,
+  Uint16Array,
+  Int32Array,
+  Uint32Array,
+  Float16Array,
+  Float32Array,
+  Float64Array,
+  BigInt64Array,
+  BigUint64Array,
+  DataView,
+] as const;
+
+/** Errors that keep their class, by their number in the bytes. */
+const ERRORS = [
+  Error,
+  EvalError,
+  RangeError,
+  ReferenceError,
+  SyntaxError,
+  TypeError,
+  URIError,
+] as const;
+
+/** What an error has of its own, as bits. */
+const ERROR_PARTS = { message: 1, stack: 2, cause: 4 } as const;
+
+/** Characters that are made into a string at once; a call takes only so many arguments. */
+const STRING_PART = 4096;
+
+/**
+ * The value in `bytes`. Whatever they hold, no more is allocated than a multiple of their length.
+ *
+ * @param beside the buffers that it refers to by number, which become parts of it.
+ * @throws {SyntaxError} when the bytes are no value.
+ */
+export function readValue(bytes: Uint8Array, beside: readonly ArrayBuffer[] = []): unknown {
+  const reader = new ValueReader(bytes, beside);
+  const value = reader.value();
+  if (reader.left > 0) throw unreadable(`${reader.left} bytes too many`);
+  return value;
+}
+
+class ValueReader {
+  readonly #bytes: Uint8Array;
+  readonly #beside: readonly ArrayBuffer[];
+  readonly #objects: object[] = [];
+  #at = 0;
+
+  constructor(bytes: Uint8Array, beside: readonly ArrayBuffer[]) {
+    this.#bytes = bytes;
+    this.#beside = beside;
+  }
+
+  get left(): number {
+    return this.#bytes.length - this.#at;
+  }
+
+  value(): unknown {
+    const tag = this.#byte();
+    switch (tag) {
+      case TAG.undefined:
+        return undefined;
+      case TAG.null:
+        return null;
+      case TAG.false:
+        return false;
+      case TAG.true:
+        return true;
+      case TAG.integer: {
+        const zigzag = this.#varint();
+        return zigzag % 2 ? -(zigzag + 1) / 2 : zigzag / 2;
+      }
+      case TAG.number:
+        return this.#number();
+      case TAG.string:
+        return this.#string();
+      case TAG.bigint:
+        return this.#bigint();
+      default:
+        return this.#object(tag);
+    }
+  }
+
+  #object(tag: number): unknown {
+    switch (tag) {
+      case TAG.record:
+        return this.#entries(this.#note({}));
+      case TAG.array:
+        return this.#array();
+      case TAG.sparseArray:
+        return this.#entries(this.#note(new Array(this.#varint())));
+      case TAG.again:
+        return this.#objects[this.#varint()] ?? this.#fail("an object that did not come before");
+      case TAG.map:
+        return this.#map();
+      case TAG.set: {
+        const set = this.#note(new Set());
+        for (let rest = this.#count(); rest > 0; rest--) set.add(this.value());
+        return set;
+      }
+      case TAG.view:
+        return this.#view();
+      case TAG.buffer:
+      case TAG.resizableBuffer:
+      case TAG.buffered:
+        return this.#note(this.#buffer(tag));
+      default:
+        return this.#rare(tag);
+    }
+  }
+
+  #rare(tag: number): unknown {
+    switch (tag) {
+      case TAG.date:
+        return this.#note(new Date(this.value() as number));
+      case TAG.regexp:
+        return this.#note(new RegExp(this.#string(), this.#string()));
+      case TAG.boxed:
+        return this.#note(Object(this.value()));
+      case TAG.error:
+        return this.#error();
+    }
+    return this.#fail(`the tag ${tag}`);
+  }
+
+  #note<T extends object>(value: T): T {
+    this.#objects.push(value);
+    return value;
+  }
+
+  #entries<T extends object>(target: T): T {
+    const record = target as Record<string, unknown>;
+    for (let rest = this.#count(); rest > 0; rest--) {
+      const key = this.#string();
+      if (key !== "__proto__") record[key] = this.value();
+      else Object.defineProperty(record, key, { ...DATA_PROPERTY, value: this.value() });
+    }
+    return target;
+  }
+
+  #array(): unknown[] {
+    const array = this.#note(new Array(this.#count()));
+    for (let index = 0; index < array.length; index++) array[index] = this.value();
+    return array;
+  }
+
+  #map(): Map<unknown, unknown> {
+    const map = this.#note(new Map());
+    for (let rest = this.#count(); rest > 0; rest--) map.set(this.value(), this.value());
+    return map;
+  }
+
+  #error(): Error {
+    const Kind = ERRORS[this.#byte()] ?? this.#fail("an error of no kind");
+    const error = this.#note(new Kind()), parts = this.#byte();
+    delete error.stack;
+    for (const part of ["message", "stack", "cause"] as const) {
+      if (!(parts & ERROR_PARTS[part])) continue;
+      const descriptor = { ...DATA_PROPERTY, enumerable: false, value: this.value() };
+      Object.defineProperty(error, part, descriptor);
+    }
+    return error;
+  }
+
+  #view(): ArrayBufferView {
+    const View = (VIEWS[this.#byte()] ?? this.#fail("a view of no kind")) as Uint8ArrayConstructor;
+    const buffer = this.value();
+    if (!(buffer instanceof ArrayBuffer)) return this.#fail("a view of no buffer");
+    const offset = this.#varint(), bytes = this.#varint();
+    // A DataView has no elements.
+    const size = View.BYTES_PER_ELEMENT ?? 1;
+    if (offset + bytes > buffer.byteLength || offset % size || bytes % size) {
+      return this.#fail("a view beyond its buffer");
+    }
+    return this.#note(new View(buffer, offset, bytes / size));
+  }
+
+  #buffer(tag: number): ArrayBuffer {
+    if (tag === TAG.buffered) {
+      return this.#beside[this.#varint()] ?? this.#fail("a buffer that did not come");
+    }
+    const maxByteLength = tag === TAG.resizableBuffer ? this.#varint() : undefined;
+    const part = this.#take(this.#varint());
+    if (maxByteLength === undefined) return new Uint8Array(part).buffer;
+    const buffer = new ArrayBuffer(part.length, { maxByteLength });
+    new Uint8Array(buffer).set(part);
+    return buffer;
+  }
+
+  #bigint(): bigint {
+    const text = this.#string();
+    return text.startsWith("-") ? -BigInt(`0x${text.slice(1)}`) : BigInt(`0x${text}`);
+  }
+
+  #number(): number {
+    const part = this.#take(Float64Array.BYTES_PER_ELEMENT);
+    return new DataView(part.buffer, part.byteOffset).getFloat64(0, true);
+  }
+
+  #string(): string {
+    const head = this.#varint(), isWide = head % 2 === 1, length = (head - head % 2) / 2;
+    if (!isWide && length <= STRING_PART) return latin(this.#take(length));
+    let text = "";
+    const part = this.#take(isWide ? 2 * length : length);
+    for (let start = 0; start < part.length; start += STRING_PART) {
+      const some = part.subarray(start, start + STRING_PART);
+      text += isWide ? wide(some) : latin(some);
+    }
+    return text;
+  }
+
+  /** A number of things that take a byte or more each. */
+  #count(): number {
+    const count = this.#varint();
+    return count <= this.left ? count : this.#fail(`${count} things in ${this.left} bytes`);
+  }
+
+  #varint(): number {
+    let value = 0;
+    for (let factor = 1;; factor *= 0x80) {
+      const byte = this.#byte();
+      value += (byte & 0x7f) * factor;
+      if (byte < 0x80) return value;
+      if (!Number.isSafeInteger(value)) return this.#fail("a number that is too large");
+    }
+  }
+
+  #take(count: number): Uint8Array {
+    if (count > this.left) return this.#fail(`${count} bytes where ${this.left} are left`);
+    return this.#bytes.subarray(this.#at, this.#at += count);
+  }
+
+  #byte(): number {
+    return this.#bytes[this.#at++] ?? this.#fail("an early end");
+  }
+
+  #fail(what: string): never {
+    throw unreadable(what);
+  }
+}
+
+const DATA_PROPERTY = { writable: true, enumerable: true, configurable: true } as const;
+
+function latin(bytes: Uint8Array): string {
+  return String.fromCharCode.apply(null, bytes as unknown as number[]);
+}
+
+function wide(bytes: Uint8Array): string {
+  const codes = Array.from(
+    { length: bytes.length / 2 },
+    (_, n) => bytes[2 * n]! + 256 * bytes[2 * n + 1]!,
+  );
+  return String.fromCharCode.apply(null, codes);
+}
+
+function unreadable(what: string): SyntaxError {
+  return new SyntaxError(`Cannot read a value: its bytes must be whole, received ${what}`);
+}
+
+/** A value in bytes, and the buffers that stand beside them. */
+interface WrittenValue {
+  readonly bytes: Uint8Array<ArrayBuffer>;
+  /** Copies of large buffers; their numbers follow those of `beside`. */
+  readonly copies: readonly ArrayBuffer[];
+}
+
+/** Buffers from here on stand beside the bytes, so they are copied once. */
+const LARGE_BYTES = 4096;
+
+/** Bytes to begin with, and those above which the room for writing is not kept. */
+const ROOM_BYTES = 65_536;
+
+/** Bytes of the longest varint: places are below 2^53. */
+const VARINT_BYTES = 8;
+
+/** Room of the last writer; a getter may write while another writer is at work. */
+let spareRoom: Uint8Array<ArrayBuffer> | undefined;
+
+/** There is something that only the platform can copy, or say why it cannot. */
+const NOT_PLAIN = Symbol("not plain");
+
+const VIEW_KINDS = new Map<object, number>(VIEWS.map(({ prototype }, kind) => [prototype, kind]));
+const ERROR_KINDS = new Map<object, number>(ERRORS.map(({ prototype }, kind) => [prototype, kind]));
+const BOXES: ReadonlySet<object> = new Set(
+  [Number, String, Boolean, BigInt].map(({ prototype }) => prototype),
+);
+
+/**
+ * A value as bytes. Plain records, arrays, maps and numbers are written as they are; of anything
+ * else the platform makes a clone first, which has no getters, proxies or classes.
+ *
+ * @param beside buffers that are not written but referred to by their number.
+ * @throws {DOMException} `DataCloneError` when the value cannot be cloned, or is bound to this
+ * process.
+ */
+export function writeValue(
+  value: unknown,
+  beside: readonly ArrayBuffer[] = [],
+): WrittenValue {
+  try {
+    return new ValueWriter(beside, false).write(value);
+  } catch (error) {
+    if (error !== NOT_PLAIN) throw error;
+  }
+  const [clone, buffers] = structuredClone([value, beside]) as [unknown, readonly ArrayBuffer[]];
+  return new ValueWriter(buffers, true).write(clone);
+}
+
+class ValueWriter {
+  readonly #beside: readonly ArrayBuffer[];
+  /** All objects are of this platform, as structured clone makes them. */
+  readonly #isClone: boolean;
+  readonly #copies: ArrayBuffer[] = [];
+  readonly #ids = new Map<object, number>();
+  #bytes: Uint8Array<ArrayBuffer>;
+  #at = 0;
+
+  constructor(beside: readonly ArrayBuffer[], isClone: boolean) {
+    this.#beside = beside;
+    this.#isClone = isClone;
+    this.#bytes = spareRoom ?? new Uint8Array(ROOM_BYTES);
+    spareRoom = undefined;
+  }
+
+  write(value: unknown): WrittenValue {
+    try {
+      this.#value(value);
+      return { bytes: this.#bytes.slice(0, this.#at), copies: this.#copies };
+    } finally {
+      if (this.#bytes.length <= ROOM_BYTES) spareRoom = this.#bytes;
+    }
+  }
+
+  #value(value: unknown): void {
+    switch (typeof value) {
+      case "string":
+        this.#byte(TAG.string);
+        return this.#string(value);
+      case "number":
+        return this.#number(value);
+      case "object":
+        return value === null ? this.#byte(TAG.null) : this.#object(value);
+      case "boolean":
+        return this.#byte(value ? TAG.true : TAG.false);
+      case "undefined":
+        return this.#byte(TAG.undefined);
+      case "bigint":
+        this.#byte(TAG.bigint);
+        return this.#string(value.toString(16));
+      default:
+        throw uncloneable(`a ${typeof value}`);
+    }
+  }
+
+  #number(value: number): void {
+    if ((value | 0) === value && !Object.is(value, -0)) {
+      this.#byte(TAG.integer);
+      return this.#varint(value < 0 ? -2 * value - 1 : 2 * value);
+    }
+    this.#byte(TAG.number);
+    this.#reserve(Float64Array.BYTES_PER_ELEMENT);
+    new DataView(this.#bytes.buffer).setFloat64(this.#at, value, true);
+    this.#at += Float64Array.BYTES_PER_ELEMENT;
+  }
+
+  #object(value: object): void {
+    const id = this.#ids.get(value);
+    if (id !== undefined) {
+      this.#byte(TAG.again);
+      return this.#varint(id);
+    }
+    const prototype = Object.getPrototypeOf(value);
+    if (prototype === Object.prototype) return this.#record(value as Record<string, unknown>);
+    if (Array.isArray(value)) return this.#array(value);
+    const kind = VIEW_KINDS.get(prototype);
+    if (kind !== undefined) return this.#view(value as ArrayBufferView, kind);
+    if (prototype === ArrayBuffer.prototype) return this.#buffer(value as ArrayBuffer);
+    if (prototype === Map.prototype) {
+      return this.#collection(TAG.map, value as Map<unknown, unknown>);
+    }
+    if (!this.#isClone) throw NOT_PLAIN;
+    this.#rare(value, prototype);
+  }
+
+  /** What is found in clones only. */
+  #rare(value: object, prototype: object): void {
+    const kind = ERROR_KINDS.get(prototype);
+    if (kind !== undefined) return this.#error(value as Error, kind);
+    if (prototype === Set.prototype) return this.#collection(TAG.set, value as Set<unknown>);
+    this.#note(value);
+    if (prototype === Date.prototype) {
+      this.#byte(TAG.date);
+      return this.#number((value as Date).getTime());
+    }
+    if (prototype === RegExp.prototype) {
+      this.#byte(TAG.regexp);
+      this.#string((value as RegExp).source);
+      return this.#string((value as RegExp).flags);
+    }
+    if (!BOXES.has(prototype)) throw uncloneable(prototype.constructor?.name ?? "an object");
+    this.#byte(TAG.boxed);
+    this.#value(value.valueOf());
+  }
+
+  /** Gives an object its number, before what is in it. */
+  #note(value: object): void {
+    this.#ids.set(value, this.#ids.size);
+  }
+
+  #record(value: Record<string, unknown>): void {
+    this.#note(value);
+    this.#byte(TAG.record);
+    this.#entries(value, Object.keys(value));
+  }
+
+  #entries(value: Record<string, unknown>, keys: readonly string[]): void {
+    this.#varint(keys.length);
+    for (const key of keys) {
+      this.#string(key);
+      this.#value(value[key]);
+    }
+  }
+
+  #array(value: readonly unknown[]): void {
+    const keys = Object.keys(value);
+    // Places come first among the names, so of as many names as places the last tells of all.
+    const last = `${keys.length - 1}`;
+    const isDense = keys.length === value.length && (keys.length === 0 || keys.at(-1) === last);
+    this.#note(value);
+    this.#byte(isDense ? TAG.array : TAG.sparseArray);
+    this.#varint(value.length);
+    if (!isDense) return this.#entries(value as unknown as Record<string, unknown>, keys);
+    for (const item of value) this.#value(item);
+  }
+
+  #collection(tag: number, value: ReadonlyMap<unknown, unknown> | ReadonlySet<unknown>): void {
+    this.#note(value);
+    this.#byte(tag);
+    this.#varint(value.size);
+    for (const [key, item] of value.entries()) {
+      this.#value(key);
+      if (tag === TAG.map) this.#value(item);
+    }
+  }
+
+  #error(error: Error, kind: number): void {
+    this.#note(error);
+    this.#byte(TAG.error);
+    this.#byte(kind);
+    const has = (part: keyof typeof ERROR_PARTS) =>
+      Object.hasOwn(error, part) ? ERROR_PARTS[part] : 0;
+    const parts = has("message") | has("stack") | has("cause");
+    this.#byte(parts);
+    if (parts & ERROR_PARTS.message) this.#value(error.message);
+    if (parts & ERROR_PARTS.stack) this.#value(error.stack);
+    if (parts & ERROR_PARTS.cause) this.#value(error.cause);
+  }
+
+  /** A view follows its buffer, which several may share. */
+  #view(view: ArrayBufferView, kind: number): void {
+    const { buffer, byteOffset, byteLength } = view;
+    this.#byte(TAG.view);
+    this.#byte(kind);
+    this.#object(buffer);
+    this.#note(view);
+    this.#varint(byteOffset);
+    this.#varint(byteLength);
+  }
+
+  #buffer(buffer: ArrayBuffer): void {
+    // The platform says what is wrong with it.
+    if (buffer.detached && !this.#isClone) throw NOT_PLAIN;
+    this.#note(buffer);
+    const number = this.#beside.indexOf(buffer);
+    if (number >= 0) return this.#buffered(number);
+    if (buffer.resizable) {
+      this.#byte(TAG.resizableBuffer);
+      this.#varint(buffer.maxByteLength);
+    } else if (buffer.byteLength >= LARGE_BYTES) {
+      return this.#buffered(this.#beside.length + this.#copies.push(buffer.slice()) - 1);
+    } else this.#byte(TAG.buffer);
+    this.#varint(buffer.byteLength);
+    this.#reserve(buffer.byteLength);
+    this.#bytes.set(new Uint8Array(buffer), this.#at);
+    this.#at += buffer.byteLength;
+  }
+
+  #buffered(number: number): void {
+    this.#byte(TAG.buffered);
+    this.#varint(number);
+  }
+
+  /** Its length and whether it is wide, then one byte a character, or two. */
+  #string(text: string): void {
+    const { length } = text;
+    this.#reserve(VARINT_BYTES + 2 * length);
+    const start = this.#at;
+    this.#varint(2 * length);
+    for (let index = 0; index < length; index++) {
+      const code = text.charCodeAt(index);
+      if (code > 0xff) {
+        this.#at = start;
+        return this.#wideString(text);
+      }
+      this.#bytes[this.#at++] = code;
+    }
+  }
+
+  #wideString(text: string): void {
+    this.#varint(2 * text.length + 1);
+    for (let index = 0; index < text.length; index++) {
+      const code = text.charCodeAt(index);
+      this.#bytes[this.#at++] = code;
+      this.#bytes[this.#at++] = code >>> 8;
+    }
+  }
+
+  #varint(value: number): void {
+    this.#reserve(VARINT_BYTES);
+    let rest = value;
+    for (; rest > 0x7f; rest = Math.floor(rest / 0x80)) {
+      this.#bytes[this.#at++] = rest % 0x80 + 0x80;
+    }
+    this.#bytes[this.#at++] = rest;
+  }
+
+  #byte(value: number): void {
+    this.#reserve(1);
+    this.#bytes[this.#at++] = value;
+  }
+
+  #reserve(count: number): void {
+    const needed = this.#at + count;
+    if (needed <= this.#bytes.length) return;
+    const bytes = new Uint8Array(Math.max(needed, 2 * this.#bytes.length));
+    bytes.set(this.#bytes.subarray(0, this.#at));
+    this.#bytes = bytes;
+  }
+}
+
+function uncloneable(what: string): DOMException {
+  return new DOMException(`${what} could not be cloned for another process`, "DataCloneError");
+}
+
+/** A frame as bytes. */
+export interface EncodedFrame {
+  /** All but the buffers. */
+  readonly body: Uint8Array<ArrayBuffer>;
+  /** What moved and what is large, each to be received into a buffer of its own; some are empty. */
+  readonly buffers: readonly Uint8Array<ArrayBuffer>[];
+}
+
+/**
+ * Makes bytes of a frame. The buffers in `transfer` become the sender's no longer: they are moved,
+ * not copied.
+ *
+ * @throws {DOMException} `DataCloneError` when the frame cannot be cloned; then nothing has moved.
+ *
+ * @example
+ * ```ts
+ * import { decodeFrame, encodeFrame } from "@troupe/troupe/actors";
+ * import assert from "node:assert/strict";
+ *
+ * const tensor = new Float32Array([1, 2]);
+ * const { body, buffers } = encodeFrame({ kind: "activation", tensor }, [tensor.buffer]);
+ * assert.equal(tensor.length, 0);
+ * const frame = decodeFrame(body, buffers.map(({ buffer }) => buffer));
+ * assert.deepEqual(frame, { kind: "activation", tensor: new Float32Array([1, 2]) });
+ * ```
+ */
+export function encodeFrame(frame: unknown, transfer: readonly ArrayBuffer[]): EncodedFrame {
+  try {
+    checkTransfer(transfer);
+    const { bytes, copies } = writeValue(frame, transfer);
+    const moved = transfer.map((buffer) => buffer.transfer());
+    return { body: bytes, buffers: [...moved, ...copies].map((buffer) => new Uint8Array(buffer)) };
+  } catch (error) {
+    throw new DOMException((error as Error).message, "DataCloneError");
+  }
+}
+
+/**
+ * The frame of a body and its buffers, which become parts of it; see {@linkcode encodeFrame}.
+ *
+ * @throws {SyntaxError} when the bytes are no frame.
+ */
+export function decodeFrame(body: Uint8Array, buffers: readonly ArrayBuffer[]): unknown {
+  return readValue(body, buffers);
+}

@@ -1,0 +1,158 @@
+/**
+ * The communication worker, as the ruler of a rank has it.
+ *
+ * @module
+ */
+
+import { deadline } from "@std/async/deadline";
+import type { Collectives } from "../../runtime/transport.ts";
+import { decodeFrame, encodeFrame } from "../codec.ts";
+import { PortChannel } from "../ports.ts";
+import type { CommOrder, CommReport } from "./comm_entry.ts";
+import { JobRefusal, type MpiOptions, watchFinalize } from "./library.ts";
+import type { GroupRanks, SumFrame } from "./transfers.ts";
+import { type Address, type Facts, movedOf, type Parcel, RULER } from "./wire.ts";
+
+/** How frames travel between ranks. */
+export interface FrameChannel extends Collectives {
+  /** Sends a frame. @throws {DOMException} `DataCloneError` when it cannot be cloned. */
+  send(to: Address, frame: unknown, transfer: readonly Transferable[]): void;
+  /** Receives what has come by now. */
+  drain(): void;
+  close(): void;
+}
+
+/** Opens an isolate's channel over its port to the communication worker. */
+export function openFrames(port: MessagePort, receive: (frame: unknown) => void): FrameChannel {
+  const summed = new Map<number, Parameters<Collectives["allReduce"]>[1]>();
+  let sums = 0;
+  const channel = new PortChannel(port, (frame) => {
+    if ("addend" in (frame as object)) {
+      const { nth, addend } = frame as SumFrame, done = summed.get(nth)!;
+      summed.delete(nth);
+      return done(addend.values);
+    }
+    const { body, buffers } = frame as Parcel;
+    receive(decodeFrame(body, buffers.map(({ buffer }) => buffer)));
+  });
+  channel.listen();
+  return {
+    send(to, frame, transfer) {
+      const { body, buffers } = encodeFrame(frame, transfer as readonly ArrayBuffer[]);
+      const parcel: Parcel = { to, body, buffers };
+      channel.send(parcel, movedOf(parcel));
+    },
+    allReduce(addend, done) {
+      const frame: SumFrame = { nth: sums++, addend };
+      summed.set(frame.nth, done);
+      channel.send(frame, [addend.values.buffer]);
+    },
+    drain: () => channel.drain(),
+    close: () => channel.close(),
+  };
+}
+
+/** MPI, open in a thread of its own. */
+export type Comm = Awaited<ReturnType<typeof openComm>>;
+
+/** How MPI is opened. */
+interface CommOptions extends MpiOptions {
+  /** How long the others may take to join, in milliseconds. */
+  readonly joinMs: number;
+  /** The interface, address or network on which other ranks ring. */
+  readonly on: string | undefined;
+  /** What all ranks must have in common. */
+  readonly facts: Facts;
+  /** Handles a frame for the ruler. */
+  readonly receive: (frame: unknown) => void;
+  /** Told when a transfer has failed: the job is lost. */
+  readonly failed: (error: Error) => void;
+}
+
+/**
+ * Opens MPI; every rank does.
+ *
+ * @throws {JobRefusal} when no rank can join, for one reason.
+ * @throws {Error} when it cannot be opened.
+ */
+export async function openComm(
+  { receive, failed, on, facts, joinMs, ...mpi }: CommOptions,
+) {
+  const worker = new Worker(new URL("./comm_entry.ts", import.meta.url), { type: "module" });
+  const order = (one: CommOrder, transfer: Transferable[] = []) =>
+    worker.postMessage(one, transfer);
+  const opened = Promise.withResolvers<Extract<CommReport, { kind: "opened" }>>();
+  const closed = Promise.withResolvers<void>(), leaving = new Map<number, () => void>();
+  let isOpen = false, stopWatching = () => {};
+  worker.onmessage = ({ data }: MessageEvent<CommReport>) => {
+    if (data.kind === "opened") opened.resolve(data);
+    else if (data.kind === "left") leaving.get(data.isolate)?.();
+    else if (data.kind === "closing") stopWatching = watchFinalize(closed.resolve);
+    else if (data.kind === "closed") closed.resolve();
+    else if (data.kind === "refused") {
+      closed.promise.then(() => opened.reject(new JobRefusal(data.message)));
+    } else (isOpen ? failed : opened.reject)(new Error(data.message));
+  };
+  closed.promise.then(() => stopWatching());
+  worker.onerror = (event) => {
+    event.preventDefault();
+    (isOpen ? failed : opened.reject)(new Error(event.message));
+  };
+  order({ kind: "open", mpi, on, facts });
+  const { rank, size, version } = await orGiveUp(opened.promise, mpi.ranks, joinMs).catch(
+    (error) => {
+      worker.terminate();
+      throw error;
+    },
+  );
+  isOpen = true;
+  const join = (isolate: number) => {
+    const { port1, port2 } = new MessageChannel();
+    order({ kind: "join", isolate, port: port1 }, [port1]);
+    return port2;
+  };
+  const frames = openFrames(join(RULER), receive);
+  return {
+    rank,
+    size,
+    /** As the library calls itself. */
+    version,
+    /** The ruler's own channel. */
+    frames,
+    /** Lets an isolate of this rank send and receive: its end of the channel. */
+    join,
+    /** Begins anew with groups whose members add arrays, on all ranks. */
+    group: (groups: readonly GroupRanks[]) => order({ kind: "group", groups }),
+    /** It has ended; resolves when all that it had sent is on its way. */
+    leave: (isolate: number) =>
+      new Promise<void>((resolve) => {
+        leaving.set(isolate, resolve);
+        order({ kind: "leave", isolate });
+      }),
+    /** Closes MPI, as every rank must: resolves when all have. */
+    async close() {
+      order({ kind: "close" });
+      await closed.promise;
+      frames.close();
+      worker.terminate();
+    },
+  };
+}
+
+/**
+ * [Note: who never comes] Ranks wait for each other when they open MPI, in a call that does not
+ * return. A launcher ends all ranks when one has died, but MPICH's does so only once that one has
+ * begun to open MPI: where a host has no Deno, no library or no memory, the others would wait for ever.
+ */
+async function orGiveUp<T>(opened: Promise<T>, ranks: number, joinMs: number): Promise<T> {
+  try {
+    return await deadline(opened, joinMs);
+  } catch (error) {
+    if (!(error instanceof DOMException)) throw error;
+    throw new Error(
+      `Cannot join the job: all of its ${ranks} ranks must open MPI within ${
+        joinMs / 1000
+      } s, received fewer; look at what the others have said`,
+    );
+  }
+}

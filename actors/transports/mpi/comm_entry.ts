@@ -1,0 +1,200 @@
+/**
+ * The communication worker of a rank: the thread that alone calls MPI, so that transfers go on
+ * whatever the other threads compute.
+ *
+ * It carries parcels between the isolates of its rank, each of which has a port to it, and those of
+ * other ranks.
+ *
+ * @module
+ */
+
+import { decodeFrame, encodeFrame } from "../codec.ts";
+import { PortChannel } from "../ports.ts";
+import { JobRefusal, type MpiOptions, openMpi } from "./library.ts";
+import { Outgoing, receiveParcels } from "./link.ts";
+import { ownNetworks } from "./networks.ts";
+import { exchangeDoors } from "./notifier.ts";
+import { ColumnSums, type GroupRanks, Progress, type SumFrame } from "./transfers.ts";
+import {
+  type Address,
+  compareFacts,
+  type Facts,
+  movedOf,
+  type Parcel,
+  type PeerFrame,
+} from "./wire.ts";
+
+/** What the worker is told, in this order: one `open`, then the others. */
+export type CommOrder =
+  | {
+    readonly kind: "open";
+    readonly mpi: MpiOptions;
+    readonly on: string | undefined;
+    readonly facts: Facts;
+  }
+  /** An isolate of this rank, and its port. */
+  | { readonly kind: "join"; readonly isolate: number; readonly port: MessagePort }
+  /** It has ended: what it had sent is sent, and then nothing more comes from its port. */
+  | { readonly kind: "leave"; readonly isolate: number }
+  /** Isolates of these ranks are about to add arrays; every rank is told. */
+  | { readonly kind: "group"; readonly groups: readonly GroupRanks[] }
+  /** Every rank is to close. */
+  | { readonly kind: "close" };
+
+/** What the worker tells. */
+export type CommReport =
+  | {
+    readonly kind: "opened";
+    readonly rank: number;
+    readonly size: number;
+    readonly version: string;
+  }
+  | { readonly kind: "left"; readonly isolate: number }
+  | { readonly kind: "failed"; readonly message: string }
+  /** No rank can join; `closed` follows. */
+  | { readonly kind: "refused"; readonly message: string }
+  /** All has been said and done, and MPI is being closed. */
+  | { readonly kind: "closing" }
+  | { readonly kind: "closed" };
+
+interface CommScope {
+  onmessage: (event: MessageEvent<CommOrder>) => void;
+  postMessage(report: CommReport): void;
+}
+
+const scope = globalThis as unknown as CommScope;
+const tell = (report: CommReport) => scope.postMessage(report);
+const failed = ({ message }: Error) => tell({ kind: "failed", message });
+const refused = ({ message }: JobRefusal) => tell({ kind: "refused", message });
+
+/** An array that is to be added; its sums go back to the isolate that gave it. */
+type Add = (isolate: number, frame: SumFrame) => void;
+
+/** The isolates of this rank, each by its port; `route` carries parcels to others. */
+function openPorts(route: (parcel: Parcel) => void, add: Add) {
+  const ports = new Map<number, PortChannel>();
+  /** What has come for isolates that have no port yet. */
+  const early = new Map<number, Parcel[]>();
+  /** To whom each isolate has sent; of one that has left, nobody. */
+  const peers = new Map<number, Map<string, Address>>();
+  const sendEnd = (from: number, to: Address) => {
+    const end: PeerFrame = { kind: "end", from };
+    route({ to, ...encodeFrame(end, []) });
+  };
+  const deliver = (parcel: Parcel) => {
+    const { isolate } = parcel.to, port = ports.get(isolate);
+    if (port) return port.send(parcel, movedOf(parcel));
+    if (!peers.has(isolate)) {
+      early.set(isolate, [...early.get(isolate) ?? [], parcel]);
+      return;
+    }
+    // It has left: who has just connected to it waits for its end.
+    const frame = decodeFrame(parcel.body, parcel.buffers.map(({ buffer }) => buffer)) as PeerFrame;
+    if (frame.kind === "connected") sendEnd(isolate, frame.from);
+  };
+  return {
+    deliver,
+    giveBack: (isolate: number, sums: SumFrame) =>
+      ports.get(isolate)?.send(sums, [sums.addend.values.buffer]),
+    join(isolate: number, port: MessagePort) {
+      const sentTo = new Map<string, Address>();
+      const channel = new PortChannel(port, (frame) => {
+        if ("addend" in (frame as object)) return add(isolate, frame as SumFrame);
+        const parcel = frame as Parcel, { to } = parcel;
+        sentTo.set(`${to.rank} ${to.isolate}`, to);
+        route(parcel);
+      });
+      ports.set(isolate, channel);
+      peers.set(isolate, sentTo);
+      for (const parcel of early.get(isolate) ?? []) deliver(parcel);
+      early.delete(isolate);
+      channel.listen();
+    },
+    async leave(isolate: number) {
+      const channel = ports.get(isolate);
+      await channel?.settle();
+      channel?.close();
+      ports.delete(isolate);
+      for (const to of peers.get(isolate)?.values() ?? []) sendEnd(isolate, to);
+      peers.set(isolate, new Map());
+    },
+    drain() {
+      for (const channel of ports.values()) channel.drain();
+    },
+  };
+}
+
+/** MPI, and what calls it. */
+function openParts(options: MpiOptions) {
+  const mpi = openMpi(options);
+  return { mpi, progress: new Progress(mpi, failed) };
+}
+
+function open({ mpi: options, on, facts }: Extract<CommOrder, { kind: "open" }>) {
+  const parts = opened = openParts(options), { mpi, progress } = parts;
+  const sums = new ColumnSums(mpi, progress), links = new Map<number, Outgoing>();
+  const linkTo = (rank: number) => {
+    const link = links.get(rank) ?? new Outgoing(parts, rank, doors.connect(rank), failed);
+    links.set(rank, link);
+    return link;
+  };
+  const route = (parcel: Parcel) => {
+    if (parcel.to.rank === mpi.rank) ports.deliver(parcel);
+    else linkTo(parcel.to.rank).send(parcel);
+  };
+  const ports = openPorts(
+    route,
+    (isolate, { nth, addend }) =>
+      sums.add(addend, (values) => {
+        ports.giveBack(isolate, { nth, addend: { ...addend, values } });
+      }),
+  );
+  const ring = (conn: Deno.Conn, rank: number) =>
+    void receiveParcels(parts, mpi.rank, rank, conn, ports.deliver).catch(failed);
+  compareFacts(mpi, { ...facts, "MPI's library": mpi.version });
+  const doors = exchangeDoors(mpi, ownNetworks(on), ring);
+  tell({ kind: "opened", rank: mpi.rank, size: mpi.size, version: mpi.version });
+  return {
+    join: ({ isolate, port }: Extract<CommOrder, { kind: "join" }>) => ports.join(isolate, port),
+    async leave({ isolate }: Extract<CommOrder, { kind: "leave" }>) {
+      await ports.leave(isolate);
+      tell({ kind: "left", isolate });
+    },
+    group: ({ groups }: Extract<CommOrder, { kind: "group" }>) => sums.open(groups).catch(failed),
+    async close() {
+      ports.drain();
+      await sums.close();
+      for (const link of links.values()) await link.finish();
+      await progress.settled();
+      // Nobody must be closed while another still sends to it.
+      await progress.end(mpi.barrier());
+      doors.close();
+      finalize();
+    },
+  };
+}
+
+let opened: ReturnType<typeof openParts> | undefined;
+let comm: ReturnType<typeof open> | undefined;
+
+/** Closes MPI, if it was opened. */
+function finalize(): void {
+  if (opened) {
+    opened.progress.close();
+    tell({ kind: "closing" });
+    opened.mpi.finalize();
+  }
+  tell({ kind: "closed" });
+}
+
+scope.onmessage = ({ data }) => {
+  try {
+    if (data.kind === "open") comm = open(data);
+    else void comm![data.kind](data as never);
+  } catch (error) {
+    if (!(error instanceof JobRefusal)) return failed(error as Error);
+    // What refuses all ranks lets all of them close MPI, as launchers want it.
+    refused(error);
+    finalize();
+  }
+};

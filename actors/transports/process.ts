@@ -1,0 +1,267 @@
+/**
+ * The transport of child processes: each is killed when it must be, and its death is told with the
+ * code or the signal that it died of.
+ *
+ * @module
+ */
+
+import { dirname, join } from "node:path";
+import { fileURLToPath } from "node:url";
+import type {
+  RemoteIsolate,
+  StartRequest,
+  Transport,
+  TransportOptions,
+} from "../runtime/transport.ts";
+import { permissionFlags } from "./permissions.ts";
+import {
+  type Address,
+  beatOf,
+  closeRendezvous,
+  type Endpoint,
+  listen,
+  openRendezvous,
+  type Rendezvous,
+} from "./rendezvous.ts";
+import { SocketPoll } from "./sockets.ts";
+import { Outbox, receiveFrames } from "./stream.ts";
+
+/** What a process must know to find the root. */
+export interface Orders {
+  readonly isolate: number;
+  readonly rendezvous: Rendezvous;
+  readonly root: Address;
+}
+
+/** Accepts connections of processes. */
+class Acceptor {
+  readonly #expected = new Map<number, (conn: Deno.Conn) => void>();
+  #rendezvous: Rendezvous | undefined;
+  #endpoint: Endpoint | undefined;
+  #poll: SocketPoll | undefined;
+
+  /**
+   * Expects a connection from a process, until {@linkcode forget}.
+   *
+   * @param onBeat called whenever the process tells that it is at work.
+   */
+  expect(isolate: number, attach: (conn: Deno.Conn) => void, onBeat: () => void): Orders {
+    const rendezvous = this.#rendezvous ??= openRendezvous();
+    this.#endpoint ??= listen(rendezvous, "0", (conn, caller) => {
+      const attach = this.#expected.get(caller);
+      if (attach) attach(conn);
+      else conn.close();
+    });
+    this.#poll ??= new SocketPoll(rendezvous, 0);
+    this.#expected.set(isolate, attach);
+    this.#expected.set(beatOf(isolate), (conn) => void hearBeats(conn, onBeat));
+    return { isolate, rendezvous, root: this.#endpoint.address };
+  }
+
+  /** A process has ended. After the last one nothing is left. */
+  forget(isolate: number): void {
+    this.#expected.delete(isolate);
+    this.#expected.delete(beatOf(isolate));
+    if (this.#expected.size > 0) return;
+    this.#endpoint?.close();
+    this.#poll?.close();
+    if (this.#rendezvous) closeRendezvous(this.#rendezvous);
+    this.#endpoint = this.#poll = this.#rendezvous = undefined;
+  }
+
+  /** Gives the sockets their turn, if there are any. */
+  look(): Promise<void> | undefined {
+    return this.#poll?.look();
+  }
+}
+
+/** Until the process ends, which closes the connection. */
+async function hearBeats(conn: Deno.Conn, onBeat: () => void): Promise<void> {
+  const bytes = new Uint8Array(64);
+  while (await conn.read(bytes).catch(() => null) !== null) onBeat();
+  conn.close();
+}
+
+const CONFIGS = ["deno.json", "deno.jsonc"];
+
+/**
+ * The command that starts a process for an actor.
+ *
+ * It has the nearest configuration to the main module of this program, so that an import means the
+ * same in both.
+ *
+ * @param memoryLimitMb limit of its JavaScript heap; buffers do not count.
+ * @param permissions flags that say what it may do.
+ * @param directory the private folder, for a process whose program dies before it says so.
+ */
+function commandOf(
+  memoryLimitMb: number | undefined,
+  permissions: readonly string[],
+  directory: string,
+): Deno.Command {
+  const args = ["run", "--quiet", "--no-prompt", ...configFlags(), ...permissions];
+  if (memoryLimitMb !== undefined) args.push(`--v8-flags=--max-old-space-size=${memoryLimitMb}`);
+  args.push(new URL("./process_entry.ts", import.meta.url).href, directory);
+  return new Deno.Command(Deno.execPath(), {
+    args,
+    env: { DENO_NO_UPDATE_CHECK: "1" },
+    stdin: "piped",
+    stdout: "inherit",
+    stderr: "inherit",
+  });
+}
+
+/** Names the configuration that is nearest to the main module. Without one of the program, Deno
+ * finds that of this package. */
+function configFlags(): string[] {
+  if (!URL.canParse(Deno.mainModule) || new URL(Deno.mainModule).protocol !== "file:") return [];
+  let folder = fileURLToPath(Deno.mainModule);
+  while (dirname(folder) !== folder) {
+    folder = dirname(folder);
+    const found = CONFIGS.map((name) => join(folder, name)).find(isFile);
+    if (found !== undefined) return ["--config", found];
+  }
+  return [];
+}
+
+function isFile(path: string): boolean {
+  try {
+    return Deno.statSync(path).isFile;
+  } catch {
+    return false;
+  }
+}
+
+/** What V8 ends a process with when the heap is at its limit. */
+const OUT_OF_MEMORY_SIGNALS: readonly string[] = ["SIGTRAP", "SIGABRT", "SIGILL"];
+
+/** What a status says. */
+export function endReason({ code, signal }: Deno.CommandStatus): string {
+  if (!signal) return `exited with code ${code}`;
+  const hint = OUT_OF_MEMORY_SIGNALS.includes(signal) ? ", as when out of memory" : "";
+  return `killed by ${signal}${hint}`;
+}
+
+/** Isolates in processes of their own. */
+export const PROCESS_TRANSPORT: Transport = {
+  name: "process",
+  sharesMemory: false,
+  canKill: true,
+  limitsMemory: true,
+  check() {
+    permissionFlags();
+    closeRendezvous(openRendezvous());
+  },
+  open(options) {
+    const acceptor = new Acceptor();
+    return {
+      start: (request) => new ProcessIsolate(request, options, acceptor),
+      drain: () => acceptor.look(),
+    };
+  },
+};
+
+/** A child process, seen from the root. */
+class ProcessIsolate implements RemoteIsolate {
+  readonly ended: Promise<void>;
+  readonly #gone = Promise.withResolvers<string>();
+  readonly #number: number;
+  readonly #graceMs: number;
+  readonly #acceptor: Acceptor;
+  readonly #receive: (frame: unknown) => void;
+  readonly #outbox = new Outbox();
+  readonly #child: Deno.ChildProcess;
+  /** Settles when all that came is heard. */
+  #heard: Promise<void> | undefined;
+  #isDead = false;
+  /** It has told that it is at work. */
+  #hasStirred = false;
+  #killTimer: ReturnType<typeof setTimeout> | undefined;
+
+  /**
+   * Starts a process.
+   *
+   * @throws {DOMException} when the first frame cannot be cloned.
+   * @throws {Deno.errors.NotCapable} when it would get other permissions than this program.
+   * @throws {RangeError} when the folder for temporary files cannot be used.
+   */
+  constructor(
+    { isolate, memoryLimitMb, boot, transfer, receive }: StartRequest,
+    { stopGraceMs }: TransportOptions,
+    acceptor: Acceptor,
+  ) {
+    this.#number = isolate;
+    this.#graceMs = stopGraceMs;
+    this.#acceptor = acceptor;
+    this.#receive = receive;
+    this.#outbox.post(boot, transfer);
+    try {
+      const permissions = permissionFlags();
+      const orders = acceptor.expect(
+        isolate,
+        (conn) => this.#attach(conn),
+        () => this.#hasStirred = true,
+      );
+      this.#child = commandOf(memoryLimitMb, permissions, orders.rendezvous.directory).spawn();
+      this.#instruct(orders);
+    } catch (error) {
+      acceptor.forget(isolate);
+      throw error;
+    }
+    this.ended = this.#awaitEnd();
+  }
+
+  get gone(): Promise<string> {
+    return this.#gone.promise;
+  }
+
+  send(frame: unknown, transfer: readonly Transferable[]): void {
+    this.#outbox.post(frame, transfer as readonly ArrayBuffer[]);
+  }
+
+  stirs(): boolean {
+    const hasStirred = this.#hasStirred;
+    this.#hasStirred = false;
+    return hasStirred;
+  }
+
+  /** All that it has sent is received: that it is done was the last of it. */
+  close(): void {
+    this.#gone.resolve("it is done");
+    if (this.#isDead) return;
+    this.#outbox.finish();
+    this.#killTimer = setTimeout(() => this.kill(), this.#graceMs);
+  }
+
+  kill(): void {
+    if (this.#isDead) return;
+    try {
+      this.#child.kill("SIGKILL");
+    } catch {
+      // It died a moment ago, and its status is about to say so.
+    }
+  }
+
+  async #awaitEnd(): Promise<void> {
+    const status = await this.#child.status;
+    this.#isDead = true;
+    clearTimeout(this.#killTimer);
+    await this.#child.stdin.close().catch(() => {});
+    await this.#heard;
+    this.#acceptor.forget(this.#number);
+    this.#gone.resolve(endReason(status));
+  }
+
+  #attach(conn: Deno.Conn): void {
+    this.#outbox.attach(conn);
+    this.#heard = receiveFrames(conn, this.#receive).finally(() => conn.close());
+  }
+
+  /** One line of JSON; the pipe stays open for as long as this process lives. */
+  async #instruct(orders: Orders): Promise<void> {
+    const writer = this.#child.stdin.getWriter();
+    // One that has died already is noticed elsewhere.
+    await writer.write(new TextEncoder().encode(`${JSON.stringify(orders)}\n`)).catch(() => {});
+    writer.releaseLock();
+  }
+}

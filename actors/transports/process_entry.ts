@@ -1,0 +1,83 @@
+/**
+ * The module that runs in a child process: an isolate that ends with the root, whatever either of
+ * them is doing then.
+ *
+ * @module
+ */
+
+import { Pulse } from "../runtime/isolate.ts";
+import type { Orders } from "./process.ts";
+import { connect, removeOrphaned } from "./rendezvous.ts";
+import { serveIsolate } from "./serve.ts";
+import { SocketConnector, SocketPoll } from "./sockets.ts";
+import { flush, Outbox, receiveFrames } from "./stream.ts";
+import type { Heartbeat } from "./watchdog.ts";
+
+/** What this process must know comes as one line of JSON. */
+async function readOrders(): Promise<Orders> {
+  const decoder = new TextDecoder(), chunk = new Uint8Array(1024);
+  let text = "";
+  while (!text.endsWith("\n")) {
+    const count = await Deno.stdin.read(chunk);
+    if (count === null) endAlone();
+    text += decoder.decode(chunk.subarray(0, count), { stream: true });
+  }
+  return JSON.parse(text);
+}
+
+/** Ends the process as its root has, before it could be met: there is nobody to tell. */
+function endAlone(): never {
+  removeOrphaned(Deno.args[0]!);
+  Deno.exit(1);
+}
+
+function endWithRoot(error: unknown): never {
+  const { NotFound, ConnectionRefused } = Deno.errors;
+  if (error instanceof NotFound || error instanceof ConnectionRefused) endAlone();
+  throw error;
+}
+
+function listen(): { peers: SocketConnector; sockets: SocketPoll } {
+  try {
+    const peers = new SocketConnector(rendezvous, number);
+    return { peers, sockets: new SocketPoll(rendezvous, number) };
+  } catch (error) {
+    return endWithRoot(error);
+  }
+}
+
+const { isolate: number, rendezvous, root } = await readOrders();
+const calling = connect(rendezvous, root, number).catch(endWithRoot);
+// From here on the end of the input is the end of the root, and the watchdog sees it.
+const pulse = new Pulse();
+const watchdog = new Worker(new URL("./watchdog.ts", import.meta.url), {
+  type: "module",
+  name: rendezvous.directory,
+});
+const beat: Heartbeat = { pulse: pulse.buffer, rendezvous, root, isolate: number };
+// At once, as this thread may soon be at work; and when it says that it listens, as a message to it
+// could be lost before.
+watchdog.postMessage(beat);
+watchdog.onmessage = () => watchdog.postMessage(beat);
+// Ctrl-C and the end of a terminal reach all its processes. What they mean is for the root to say.
+Deno.addSignalListener("SIGINT", () => {});
+if (Deno.build.os !== "windows") Deno.addSignalListener("SIGHUP", () => {});
+
+const outbox = new Outbox();
+const { peers, sockets } = listen();
+const isolate = serveIsolate({
+  send: (frame, transfer) => outbox.post(frame, transfer as readonly ArrayBuffer[]),
+  drain: () => flush([outbox, ...peers.outboxes()]) ?? sockets.look(),
+  pulse: pulse.buffer,
+  peers,
+});
+
+const conn = await calling;
+outbox.attach(conn);
+await receiveFrames(conn, (frame) => isolate.receive(frame));
+// The root lets go of what is done. If it is not, the root has died, and the watchdog acts.
+if (isolate.isDone) {
+  await isolate.finish();
+  await outbox.finish();
+  Deno.exit(0);
+}

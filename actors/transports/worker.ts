@@ -1,0 +1,164 @@
+/**
+ * Isolates in Deno workers.
+ *
+ * [Note: noticing death] A worker that calls `Deno.exit` or `self.close`, or is terminated, ends
+ * without an event. So each holds a Web Lock for as long as it lives, and the root waits for it.
+ *
+ * @module
+ */
+
+import { Pulse } from "../runtime/isolate.ts";
+import type {
+  OpenTransport,
+  RemoteIsolate,
+  StartRequest,
+  Transport,
+} from "../runtime/transport.ts";
+import { locks, PortChannel } from "./ports.ts";
+import type { WorkerOrders } from "./serve.ts";
+
+/** Begins the names of the locks of all workers of this program, or of this thread of it. */
+export const PROGRAM = `troupe ${crypto.randomUUID()}`;
+
+/** What the workers of another transport are made of: a thread of a rank of MPI is one. */
+interface WorkerKind {
+  /** Their module; it gets a {@linkcode WorkerOrders}. */
+  readonly module: URL;
+  /** What an isolate gets beside, and what of it moves. */
+  readonly more: (isolate: number) => { value: unknown; transfer: readonly Transferable[] };
+}
+
+/** Workers of the program's own. */
+const PLAIN: WorkerKind = {
+  module: new URL("./worker_entry.ts", import.meta.url),
+  more: () => ({ value: undefined, transfer: [] }),
+};
+
+/** Opens the transport of Deno workers. */
+export function openWorkers(kind = PLAIN): OpenTransport {
+  const channels = new Set<PortChannel>();
+  return {
+    start: (request) => new WorkerIsolate(request, channels, kind),
+    drain() {
+      for (const channel of channels) channel.drain();
+      return undefined;
+    },
+    decline: (port) => (port as MessagePort).close(),
+  };
+}
+
+/** A Deno worker, seen from the root. */
+class WorkerIsolate implements RemoteIsolate {
+  readonly ended: Promise<void>;
+  readonly #gone = Promise.withResolvers<string>();
+  readonly #worker: Worker;
+  readonly #pulse = new Pulse();
+  /** Name of the lock that the worker holds. */
+  readonly #lock = `${PROGRAM} ${crypto.randomUUID()}`;
+  /** Keeps what is sent until the worker listens. */
+  readonly #channel: PortChannel;
+  readonly #channels: Set<PortChannel>;
+  /** The worker's end of the channel, until the worker is ready. */
+  #far: MessagePort | undefined;
+  /** The last error that nobody in the worker caught. */
+  #lastError = "";
+  #isEnding = false;
+  /** The worker holds its lock, or never will. */
+  readonly #locked = Promise.withResolvers<boolean>();
+  readonly #abandoned = new AbortController();
+
+  /**
+   * @param channels where those of all workers are kept while they live.
+   * @throws {DOMException} when the first frame cannot be cloned.
+   */
+  constructor(
+    { isolate, boot, transfer, receive }: StartRequest,
+    channels: Set<PortChannel>,
+    kind: WorkerKind,
+  ) {
+    const { port1, port2 } = new MessageChannel();
+    this.#channel = new PortChannel(port1, receive);
+    this.#channels = channels;
+    this.#far = port2;
+    try {
+      this.#channel.send(boot, transfer);
+    } catch (error) {
+      for (const port of [port1, port2]) port.close();
+      throw error;
+    }
+    this.#channel.listen();
+    channels.add(this.#channel);
+    this.#worker = new Worker(kind.module, { type: "module", name: this.#lock });
+    this.#worker.onmessage = () => this.#ready(kind.more(isolate));
+    this.#worker.onerror = (event) => {
+      // Or the root would end as well.
+      event.preventDefault();
+      this.#lastError = event.message;
+      if (this.#far) this.#end();
+    };
+    this.ended = this.#awaitEnd();
+  }
+
+  get gone(): Promise<string> {
+    return this.#gone.promise;
+  }
+
+  send(frame: unknown, transfer: readonly Transferable[]): void {
+    this.#channel.send(frame, transfer);
+  }
+
+  stirs(): boolean {
+    return this.#pulse.stirs();
+  }
+
+  close(): void {
+    this.#end();
+  }
+
+  kill(): void {
+    this.#end();
+  }
+
+  abandon(): void {
+    this.#abandoned.abort();
+  }
+
+  async #awaitEnd(): Promise<void> {
+    if (!await this.#locked.promise) return;
+    const { signal } = this.#abandoned;
+    const isEnded = locks.request(this.#lock, { signal }, () => true);
+    if (await isEnded.catch(() => false)) this.#end();
+  }
+
+  /** Nothing that it sends from now on is received. */
+  async #end(): Promise<void> {
+    if (this.#isEnding) return;
+    this.#isEnding = true;
+    this.#worker.terminate();
+    await this.#channel.settle();
+    this.#channels.delete(this.#channel);
+    this.#channel.close();
+    this.#far?.close();
+    this.#locked.resolve(false);
+    const unknown = "it called Deno.exit or self.close, crashed or was terminated";
+    this.#gone.resolve(this.#lastError || unknown);
+  }
+
+  /** The worker holds its lock and can hear; before, a message to it could be lost. */
+  #ready({ value, transfer }: ReturnType<WorkerKind["more"]>): void {
+    if (!this.#far) return;
+    this.#locked.resolve(true);
+    const orders: WorkerOrders = { root: this.#far, pulse: this.#pulse.buffer, more: value };
+    this.#worker.postMessage(orders, [this.#far, ...transfer]);
+    this.#far = undefined;
+  }
+}
+
+/** Isolates in Deno workers. */
+export const WORKER_TRANSPORT: Transport = {
+  name: "worker",
+  sharesMemory: true,
+  canKill: false,
+  limitsMemory: false,
+  open: () => openWorkers(),
+};

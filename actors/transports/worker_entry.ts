@@ -1,0 +1,10 @@
+/**
+ * The module that runs in a Deno worker.
+ *
+ * @module
+ */
+
+import { PortConnector } from "./ports.ts";
+import { serveWorker } from "./serve.ts";
+
+serveWorker(() => new PortConnector());

@@ -1,0 +1,390 @@
+/**
+ * What a GPU does under the webgpu device: products, a GPT-2 small, dispatches and copies.
+ *
+ * It takes less than ten minutes on any adapter: sizes are the largest, up to those of its name, that
+ * the rate of a smaller one lets hope for. So each row says its size.
+ *
+ * @module
+ */
+
+import {
+  type Adapter,
+  type Device,
+  encodeModel,
+  Graph,
+  openWebgpu,
+  type Precision,
+  resolveDevice,
+  type Run,
+  type Value,
+} from "../kernels/mod.ts";
+import { firstLoss, openJax, type Peer } from "./peers.ts";
+import type { Row } from "./report.ts";
+import {
+  interleave,
+  openProduct,
+  productGflop,
+  type Round,
+  type RoundOptions,
+  spread,
+  spreadOf,
+} from "./timing.ts";
+import {
+  type BenchStage,
+  drainOf,
+  gflopOf,
+  openBenchStage,
+  tokensOf,
+  type Workload,
+} from "./workload.ts";
+
+const FEWEST = 3, MOST = 25;
+
+/** As many rounds as are likely to fit, within bounds; disturbed ones may double them. */
+function roundsWithin(budgetMs: number, roundMs: number): RoundOptions {
+  const rounds = Math.min(Math.max(Math.floor(budgetMs / roundMs), FEWEST), MOST);
+  return { rounds, warmup: rounds > FEWEST ? 2 : 0, isAlone: rounds > FEWEST };
+}
+
+/** From GPT-2 small down to what software can do. */
+const WORKLOADS: readonly Workload[] = [
+  { config: { layers: 12, hidden: 768, heads: 12, seq: 1024, vocab: 50_257 }, microBatch: 1 },
+  { config: { layers: 12, hidden: 768, heads: 12, seq: 128, vocab: 50_257 }, microBatch: 1 },
+  { config: { layers: 4, hidden: 256, heads: 4, seq: 128, vocab: 1024 }, microBatch: 1 },
+  { config: { layers: 2, hidden: 64, heads: 2, seq: 32, vocab: 256 }, microBatch: 1 },
+];
+
+/** Larger models than take this long by the rate of products are not tried. */
+const LONGEST_MS = 5_000;
+
+/** Milliseconds of rounds for each precision. */
+const BUDGET_MS = 60_000;
+
+const PEER = "jax-js, webgpu";
+
+const nameOf = ({ config: { layers, hidden, seq, vocab } }: Workload) =>
+  `GPT-2 ${layers}×${hidden}, ${seq} tokens, vocabulary ${vocab}`;
+
+/** Measures the largest model for which there are time and memory, in each precision. */
+async function gptRows(adapter: Adapter, gflopPerSecond: number): Promise<Row[]> {
+  const isShort = (one: Workload) => 1000 * gflopOf(one) / gflopPerSecond < LONGEST_MS;
+  const workloads = WORKLOADS.filter((one, i) => isShort(one) || i === WORKLOADS.length - 1);
+  const rows: Row[] = [];
+  for (const precision of ["fp32", "fp16"] as const) {
+    if (precision === "fp16" && !adapter.hasF16) {
+      rows.push({ name: "GPT-2, fp16", unit: "tokens/s", note: "no shader-f16" });
+    } else rows.push(...await largest(adapter, workloads, precision));
+  }
+  return rows;
+}
+
+/** Rows of the first model that can be trained, and why those before it cannot. */
+async function largest(
+  adapter: Adapter,
+  workloads: readonly Workload[],
+  precision: Precision,
+): Promise<Row[]> {
+  const rows: Row[] = [];
+  for (const workload of workloads) {
+    try {
+      return [...rows, ...await measure(adapter, workload, precision)];
+    } catch (error) {
+      const name = `${nameOf(workload)}, ${precision}`;
+      rows.push({ name, unit: "tokens/s", note: (error as Error).message });
+    }
+  }
+  return rows;
+}
+
+async function measure(
+  adapter: Adapter,
+  workload: Workload,
+  precision: Precision,
+): Promise<Row[]> {
+  const device = await openWebgpu({ adapter });
+  try {
+    const stage = await openBenchStage(device, workload, precision);
+    const loss = await stage.forwardBackward(), name = `${nameOf(workload)}, ${precision}`;
+    // The peer computes in FP32 alone.
+    if (precision === "fp16") return await race(stage, workload, name);
+    await using jax = await openJax(
+      { backend: "webgpu", environment: adapter.environment },
+      workload,
+    );
+    const peerLoss = await firstLoss(jax);
+    if (typeof peerLoss === "string") {
+      return [...await race(stage, workload, name), { name: PEER, unit: "", note: peerLoss }];
+    }
+    const apart = `losses differ by ${Math.abs(loss - peerLoss).toExponential(1)}`;
+    return await race(stage, workload, name, { jax, apart });
+  } finally {
+    device.close();
+  }
+}
+
+/** Measures a stage, in turns with a peer where there is one. */
+async function race(
+  { step, forwardBackward }: BenchStage,
+  workload: Workload,
+  name: string,
+  peer?: { readonly jax: Peer; readonly apart: string },
+): Promise<Row[]> {
+  const cases: Record<string, () => Promise<number | void>> = {
+    step,
+    forwardBackward: async () => void await forwardBackward(),
+    ...peer && { peer: async () => (await peer.jax.step()).ms },
+  };
+  await step(); // compiles what only a step needs
+  const [first] = await interleave(cases, { rounds: 1, warmup: 0, isAlone: false });
+  const roundMs = Object.values(first!.ms).reduce((sum, ms) => sum + ms, 0);
+  const rounds = await interleave(cases, roundsWithin(BUDGET_MS, roundMs));
+  const row = (title: string, key: string, note = ""): Row => ({
+    name: title,
+    unit: "tokens/s",
+    measured: spreadOf(rounds, (ms) => 1000 * tokensOf(workload) / ms[key]!),
+    note,
+  });
+  return [
+    row(`${name}: forward, backward and step`, "step"),
+    row(`${name}: forward and backward`, "forwardBackward"),
+    ...peer
+      ? [row(`  ${PEER}: forward and backward`, "peer", peer.apart), {
+        name: `  Troupe ÷ ${PEER}`,
+        unit: "×",
+        measured: spreadOf(rounds, (ms) => ms.peer! / ms.forwardBackward!),
+      }]
+      : [],
+  ];
+}
+
+/** GFLOP/s of a loop of FMAs, by type; absent where the type is. */
+type FmaRates = Partial<Record<"f32" | "f16", number>>;
+
+/** The limits of the adapter, or why they are not known. */
+type Limits =
+  | { readonly adapter: string; readonly rates: FmaRates }
+  | { readonly problem: string };
+
+/** Runs the loop in a process of its own, on Deno's WebGPU: the library of the device takes no shaders. */
+async function measureLimits({ environment }: Adapter): Promise<Limits> {
+  const program = new URL("./fma_loop.ts", import.meta.url).href;
+  const { success, stdout, stderr } = await new Deno.Command(Deno.execPath(), {
+    args: ["run", "--quiet", "--no-prompt", "--no-lock", "--no-config", program],
+    env: { ...environment, NO_COLOR: "1" },
+    stdin: "null",
+    stdout: "piped",
+    stderr: "piped",
+  }).output();
+  if (success) return JSON.parse(new TextDecoder().decode(stdout));
+  const [problem = "no reason"] = new TextDecoder().decode(stderr).trim().split("\n");
+  return { problem };
+}
+
+/** The row of a limit. */
+function limitRow(limits: Limits, dtype: "f32" | "f16"): Row {
+  const name = `limit, ${dtype}: the best of some loops of FMAs`, unit = "GFLOP/s";
+  if ("problem" in limits) return { name, unit, note: limits.problem };
+  const { adapter, rates: { [dtype]: rate } } = limits;
+  if (rate === undefined) return { name, unit, note: "no shader-f16" };
+  return { name, unit, measured: spread([rate]), note: `Deno's WebGPU on ${adapter}` };
+}
+
+const SMALLEST = 256, LARGEST = 4096;
+
+/** A product that is likely to take longer is not tried. */
+const PRODUCTS_LONGEST_MS = 3_000;
+
+/** Milliseconds of rounds for each type. */
+const PRODUCTS_BUDGET_MS = 20_000;
+
+/** The products of each type, and how fast FP32 is. */
+interface Products {
+  readonly rows: readonly Row[];
+  readonly gflopPerSecond: number;
+}
+
+/** The largest product that does not take too long, opened, and its milliseconds. */
+async function largestProduct(device: Device, dtype: "f32" | "f16") {
+  const drain = drainOf(device);
+  for (let size = SMALLEST;; size *= 2) {
+    const product = await openProduct(device, size, dtype);
+    const run = async () => {
+      await product.run();
+      await drain();
+    };
+    await run(); // compiles the shader
+    const start = performance.now();
+    await run();
+    const ms = performance.now() - start;
+    if (size === LARGEST || 8 * ms > PRODUCTS_LONGEST_MS) {
+      return { size, run, ms, close: product.close };
+    }
+    product.close();
+  }
+}
+
+/** Measures products of each type. */
+async function productRows(
+  device: Device,
+  hasF16: boolean,
+  limits: Limits,
+): Promise<Products> {
+  const rows: Row[] = [];
+  let gflopPerSecond = 0;
+  for (const dtype of ["f32", "f16"] as const) {
+    if (dtype === "f16" && !hasF16) {
+      rows.push({ name: "MatMul, f16", unit: "GFLOP/s", note: "no shader-f16" });
+      continue;
+    }
+    const { size, run, ms, close } = await largestProduct(device, dtype);
+    const rounds = await interleave({ run }, roundsWithin(PRODUCTS_BUDGET_MS, ms));
+    close();
+    const rate = spreadOf(rounds, ({ run }) => productGflop(size) / (run / 1000));
+    if (dtype === "f32") gflopPerSecond = rate.median;
+    rows.push(limitRow(limits, dtype), {
+      name: `MatMul ${size}³, ${dtype}`,
+      unit: "GFLOP/s",
+      measured: rate,
+    });
+    const limit = "rates" in limits ? limits.rates[dtype] : undefined;
+    if (limit === undefined) continue;
+    rows.push({
+      name: `MatMul ${size}³, ${dtype} ÷ limit`,
+      unit: "%",
+      measured: spreadOf(rounds, ({ run }) => 100 * productGflop(size) / (run / 1000) / limit),
+      ...dtype === "f16" && { note: "above 100 % where it has units for matrices" },
+    });
+  }
+  return { rows, gflopPerSecond };
+}
+
+/** Kernels of a run: a chain, each of which needs the one before it. */
+const CHAIN = 256;
+/** Elements that each kernel of the chain computes: too few to take time. */
+const CHAIN_ELEMENTS = 64;
+/** Runs of the chain in a round. */
+const CHAIN_RUNS = 4;
+/** Single kernels in a round. */
+const SINGLES = 16;
+
+const MIB = 2 ** 20, TRANSFER_MIB = 64, F32_BYTES = 4;
+
+type Build = (g: Graph, x: Value) => Value;
+
+/** A run of what `build` makes of a vector. */
+async function openVector(device: Device, length: number, build: Build): Promise<Run> {
+  const g = new Graph(), x = g.input("x", [length]);
+  const model = encodeModel(g, [{ name: "x", value: x }], [{ name: "y", value: build(g, x) }]);
+  const kernel = await device.compile(model), alloc = () => device.alloc("f32", [length]);
+  return kernel.bind({ x: alloc() }, { y: alloc() });
+}
+
+const chain: Build = (g, x) => Array.from({ length: CHAIN }).reduce<Value>((y) => g.neg(y), x);
+
+const copy: Build = (g, x) => g.node("Identity", [x], [x.shape])[0]!;
+
+/** Measures dispatches and transfers. */
+async function transferRows(device: Device): Promise<Row[]> {
+  const drain = drainOf(device), length = TRANSFER_MIB * MIB / F32_BYTES;
+  const many = await openVector(device, CHAIN_ELEMENTS, chain);
+  const single = await openVector(device, CHAIN_ELEMENTS, (g, x) => g.neg(x));
+  const within = await openVector(device, length, copy);
+  const tensor = device.alloc("f32", [length]), bytes = new Float32Array(length).fill(1);
+  const rounds = await interleave({
+    async chain() {
+      for (let i = 0; i < CHAIN_RUNS; i++) await many();
+      await drain();
+    },
+    async queue() {
+      const start = performance.now();
+      for (let i = 0; i < CHAIN_RUNS; i++) await many();
+      const ms = performance.now() - start;
+      await drain();
+      return ms;
+    },
+    async single() {
+      for (let i = 0; i < SINGLES; i++) {
+        await single();
+        await drain();
+      }
+    },
+    async upload() {
+      device.write(tensor, bytes);
+      await drain();
+    },
+    async download() {
+      await device.read(tensor, bytes);
+    },
+    async copy() {
+      await within();
+      await drain();
+    },
+  }, { rounds: 11 });
+  device.free(tensor);
+  return rowsOf(rounds);
+}
+
+function rowsOf(
+  rounds: readonly Round<"chain" | "queue" | "single" | "upload" | "download" | "copy">[],
+): Row[] {
+  const dispatch = (ms: number) => 1000 * ms / (CHAIN * CHAIN_RUNS);
+  const gigabytes = (ms: number) => TRANSFER_MIB * MIB / 1e9 / (ms / 1000);
+  return [
+    {
+      name: `one dispatch of ${CHAIN} in a row`,
+      unit: "µs",
+      measured: spreadOf(rounds, ({ chain }) => dispatch(chain)),
+    },
+    {
+      name: "  of that, until it is queued",
+      unit: "µs",
+      measured: spreadOf(rounds, ({ queue }) => dispatch(queue)),
+    },
+    {
+      name: "one dispatch and a read of 4 bytes",
+      unit: "µs",
+      measured: spreadOf(rounds, ({ single }) => 1000 * single / SINGLES),
+    },
+    {
+      name: `upload of ${TRANSFER_MIB} MiB`,
+      unit: "GB/s",
+      measured: spreadOf(rounds, ({ upload }) => gigabytes(upload)),
+    },
+    {
+      name: `download of ${TRANSFER_MIB} MiB`,
+      unit: "GB/s",
+      measured: spreadOf(rounds, ({ download }) => gigabytes(download)),
+    },
+    {
+      name: `copy of ${TRANSFER_MIB} MiB within its memory`,
+      unit: "GB/s",
+      measured: spreadOf(rounds, ({ copy }) => gigabytes(copy)),
+    },
+  ];
+}
+
+/** What is measured, and the largest tensor that it takes. */
+const adapterRow = ({ name, kind, maxBufferBytes }: Adapter): Row => ({
+  name: `${name} (${kind}): largest buffer`,
+  unit: "MiB",
+  measured: spread([maxBufferBytes / 2 ** 20]),
+  ...kind === "software" && { note: "no GPU: these figures say nothing about one" },
+});
+
+/** Products and transfers, on a device that is closed before a model needs its memory. */
+async function smallParts(adapter: Adapter): Promise<Products> {
+  const limits = await measureLimits(adapter), device = await openWebgpu({ adapter });
+  try {
+    const { rows, gflopPerSecond } = await productRows(device, adapter.hasF16, limits);
+    return { rows: [...rows, ...await transferRows(device)], gflopPerSecond };
+  } finally {
+    device.close();
+  }
+}
+
+/** Measures the first adapter: a GPU, else software in its place. */
+export async function gpuBench(): Promise<Row[]> {
+  const adapter = (await resolveDevice("webgpu")).adapter!;
+  const { rows, gflopPerSecond } = await smallParts(adapter);
+  return [adapterRow(adapter), ...rows, ...await gptRows(adapter, gflopPerSecond)];
+}

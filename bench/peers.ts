@@ -1,0 +1,557 @@
+/**
+ * GPT-2 small on two workers, with the schedule that is the fastest here, beside PyTorch with two
+ * threads.
+ *
+ * @module
+ */
+
+import { deadline } from "@std/async/deadline";
+import { delay } from "@std/async/delay";
+import {
+  ADAMW_DEFAULTS,
+  compileModel,
+  type DeviceName,
+  elementCount,
+  openDevice,
+} from "../kernels/mod.ts";
+import { fastestSchedule, limitRows, measureLimits } from "./pipeline.ts";
+import { type Row, talkTo } from "./report.ts";
+import { interleave, type Round, type RoundOptions, spreadOf } from "./timing.ts";
+import {
+  benchBatches,
+  benchDevices,
+  type BenchEngine,
+  benchModel,
+  type BenchStage,
+  firstWeights,
+  GPT2_SMALL,
+  LEARNING_RATE,
+  openBenchEngine,
+  openBenchStage,
+  SMALL,
+  tokensOf,
+  type Workload,
+} from "./workload.ts";
+
+/** The first answer compiles, or tries several ways, which takes minutes of a large model. */
+const ANSWER_LIMIT_MS = 600_000;
+
+/** A step that another program took. */
+interface PeerStep {
+  /** As it measured it itself. */
+  readonly ms: number;
+  /** The mean of its tokens. */
+  readonly loss: number;
+}
+
+/** A program that takes a step when it is told to. */
+export interface Peer extends AsyncDisposable {
+  step(): Promise<PeerStep>;
+}
+
+/** How a program is started. */
+interface PeerCommand {
+  /** The library, as errors call it. */
+  readonly library: string;
+  readonly command: string;
+  /** Its arguments before the folder of {@linkcode writeModel}. */
+  readonly args: readonly string[];
+  readonly env?: Readonly<Record<string, string>>;
+}
+
+/** A program that answers questions. */
+interface PeerProgram extends AsyncDisposable {
+  /** @throws {Error} saying why it has ended. */
+  ask<Answer>(question: string): Promise<Answer>;
+}
+
+/**
+ * Writes what a program needs to train as Troupe does: sizes and AdamW's settings, the first weights
+ * one behind the other, and micro-batches.
+ */
+async function writeModel(
+  folder: string,
+  workload: Workload,
+  microBatches: number,
+): Promise<void> {
+  const { parameters } = compileModel(benchModel(workload), "none");
+  const file = await Deno.create(`${folder}/weights.f32`), writer = file.writable.getWriter();
+  for (const values of firstWeights(workload).values()) {
+    await writer.write(new Uint8Array(values.buffer, values.byteOffset, values.byteLength));
+  }
+  await writer.close();
+  const model = {
+    ...workload,
+    parameters: parameters.map(({ name, shape }) => ({ name, shape, size: elementCount(shape) })),
+    batches: benchBatches(microBatches, 1, workload)
+      .map(({ ids, targets }) => ({ ids: [...ids], targets: [...targets] })),
+    optimizer: { ...ADAMW_DEFAULTS, learningRate: LEARNING_RATE },
+  };
+  await Deno.writeTextFile(`${folder}/model.json`, JSON.stringify(model));
+}
+
+/** The sentence in which Deno or Python say why a program ended; empty where they say nothing. */
+function reasonIn(text: string): string {
+  const lines = text.trim().split("\n");
+  const line = lines.find((one) => one.startsWith("error: ")) ??
+    lines.findLast((one) => /^\w*(Error|Exception): /.test(one)) ?? lines[0]!;
+  return line.replace(/^error: (Uncaught \(in promise\) )?(\w*Error: )?/, "");
+}
+
+/** Starts a program on the model and `microBatches` micro-batches of a workload. */
+async function openProgram(
+  { library, command, args, env = {} }: PeerCommand,
+  workload: Workload,
+  microBatches: number,
+): Promise<PeerProgram> {
+  const folder = await Deno.makeTempDir({ prefix: "troupe-bench-" });
+  await writeModel(folder, workload, microBatches);
+  const child = new Deno.Command(command, {
+    args: [...args, folder],
+    env: { ...env, NO_COLOR: "1" },
+    stdin: "piped",
+    stdout: "piped",
+    stderr: "piped",
+  }).spawn();
+  const problem = new Response(child.stderr).text(), { ask, close } = talkTo(child);
+  return {
+    ask: <Answer>(question: string) =>
+      deadline(ask<Answer>(question), ANSWER_LIMIT_MS).catch(async (error) => {
+        kill(child); // it may hang
+        const reason = reasonIn(await problem) || (error as Error).message;
+        throw new Error(`Cannot run ${library}: ${reason}`);
+      }),
+    async [Symbol.asyncDispose]() {
+      kill(child);
+      await close();
+      await problem;
+      await Deno.remove(folder, { recursive: true });
+    },
+  };
+}
+
+/** Ends a program, if it has not ended by itself. */
+function kill(child: Deno.ChildProcess): void {
+  try {
+    child.kill();
+  } catch {
+    // It has.
+  }
+}
+
+/** Never in deno.json: only a benchmark fetches it, and only when it runs. */
+const JAX = "npm:@jax-js/jax@0.1.25";
+
+/** How jax-js computes. */
+interface JaxOptions {
+  readonly backend: "wasm" | "webgpu";
+  /** Workers of the pool of its WebAssembly backend; none: the calling thread computes. */
+  readonly pool?: number;
+  /** What makes a process use an adapter. */
+  readonly environment?: Readonly<Record<string, string>>;
+}
+
+/** Starts jax-js with the weights and the micro-batch of a workload. */
+export async function openJax(
+  { backend, pool = 0, environment = {} }: JaxOptions,
+  workload: Workload,
+): Promise<Peer> {
+  const program = await openProgram(
+    {
+      library: JAX,
+      command: Deno.execPath(),
+      args: [
+        "run",
+        "--no-prompt",
+        "--allow-read",
+        "--quiet",
+        "--no-lock",
+        "--no-config",
+        "--node-modules-dir=none",
+        new URL("./jax_gpt.ts", import.meta.url).href,
+        JAX,
+        backend,
+        `${pool}`,
+      ],
+      env: environment,
+    },
+    workload,
+    1,
+  );
+  return {
+    step: () => program.ask<PeerStep>("step"),
+    [Symbol.asyncDispose]: () => program[Symbol.asyncDispose](),
+  };
+}
+
+/** Loss of the first step, in which jax-js compiles; or why there is none. */
+export async function firstLoss(jax: Peer): Promise<number | string> {
+  try {
+    return (await jax.step()).loss;
+  } catch (error) {
+    return (error as Error).message;
+  }
+}
+
+const ALONE = "jax-js, wasm", POOL = "jax-js, wasm, pool of two";
+const TWO = "wasm, two workers";
+
+/** Micro-batches of a step of two workers, N. */
+const MICRO_BATCHES = 8;
+
+/** Steps of each schedule that is tried. */
+const TRIED_STEPS = 3;
+
+/** What wasm must be of jax-js, with as many threads. */
+const TARGET = { atLeast: 1.3 } as const;
+
+type Case = () => Promise<number | void>;
+
+/** Opens the whole model on each device, and computes its loss. */
+async function openStages(names: readonly DeviceName[], stack: AsyncDisposableStack) {
+  const stages: { name: DeviceName; stage: BenchStage; loss: number }[] = [];
+  for (const name of names) {
+    const device = await openDevice(name);
+    stack.defer(() => device.close());
+    const stage = await openBenchStage(device);
+    stages.push({ name, stage, loss: await stage.forwardBackward() });
+  }
+  return stages;
+}
+
+/** Passes of jax-js: forward and backward so many times. */
+async function openPasses(pool: number, passes: number, stack: AsyncDisposableStack) {
+  const jax = stack.use(await openJax({ backend: "wasm", pool }, SMALL));
+  const loss = await firstLoss(jax);
+  const run: Case = async () => {
+    let sum = 0;
+    for (let i = 0; i < passes; i++) sum += (await jax.step()).ms;
+    return sum;
+  };
+  return { run, loss };
+}
+
+/** Measures all in the same rounds; where jax-js cannot be had, its rows say why. */
+async function raceJax(): Promise<Row[]> {
+  const { names, missing } = await benchDevices(true), hasWasm = names.includes("wasm");
+  await using stack = new AsyncDisposableStack();
+  const stages = await openStages(names, stack);
+  const alone = await openPasses(0, 1, stack), pool = await openPasses(2, MICRO_BATCHES, stack);
+  const cases: Record<string, Case> = {};
+  for (const { name, stage } of stages) {
+    cases[name] = async () => void await stage.forwardBackward();
+  }
+  let schedule = "";
+  if (hasWasm) {
+    const run = { device: "wasm", workers: 2, microBatches: MICRO_BATCHES } as const;
+    ({ schedule } = await fastestSchedule(run, TRIED_STEPS));
+    const { step } = stack.use(await openBenchEngine({ ...run, schedule }));
+    cases[TWO] = async () => void await step();
+  }
+  const peers = new Map([[ALONE, alone], [POOL, pool]]);
+  for (const [name, { run, loss }] of peers) {
+    if (typeof loss === "number") cases[name] = run;
+  }
+  const rounds = await interleave(cases, { rounds: 9, warmup: 1, isAlone: false });
+  const passesOf = (name: string) => name === TWO || name === POOL ? MICRO_BATCHES : 1;
+  const rate = (name: string): Row => {
+    const loss = peers.get(name)?.loss;
+    const title = name === TWO
+      ? `${name}: step of ${MICRO_BATCHES}`
+      : `${name}: forward and backward`;
+    if (!(name in cases)) return { name, unit: "", note: `${loss}` };
+    const apart = stages.map((one) => Math.abs(one.loss - Number(loss)));
+    return {
+      name: title,
+      unit: "tokens/s",
+      measured: spreadOf(rounds, (ms) => passesOf(name) * tokensOf(SMALL) / (ms[name]! / 1000)),
+      ...loss !== undefined && { note: `losses differ by ${Math.max(...apart).toExponential(1)}` },
+    };
+  };
+  const ratio = (ours: string, theirs: string): Row[] =>
+    ours in cases && theirs in cases
+      ? [{
+        name: `${ours} ÷ ${theirs}`,
+        unit: "×",
+        measured: spreadOf(rounds, (ms) => ms[theirs]! / ms[ours]!),
+        ...ours !== "native" && { target: TARGET },
+        ...ours === TWO &&
+          { note: `a whole step of ${schedule} against forward and backward alone` },
+      }]
+      : [];
+  const shown = [...names, ...hasWasm ? [TWO] : [], ALONE, POOL];
+  return [
+    ...missing,
+    ...shown.map(rate),
+    ...names.flatMap((name) => ratio(name, ALONE)),
+    ...ratio(TWO, POOL),
+  ];
+}
+
+/** The programs that may have PyTorch. */
+const PYTHONS = ["python3", "/usr/bin/python3"] as const;
+
+/** Threads of its libraries wait for more to do before they sleep: OpenBLAS's 2²⁶ cycles. */
+const WAKE_MS = 50;
+
+/** What the program tells of itself. */
+interface TorchAnswer {
+  readonly version: string;
+  readonly threads: number;
+  readonly ways: Readonly<Record<string, string>>;
+}
+
+/** PyTorch, ready to train. */
+interface Torch extends Peer {
+  /** Version, threads, and which kernels compute the products. */
+  readonly title: string;
+  /** What it offers several ways of, and the fastest here, which it takes. */
+  readonly ways: string;
+}
+
+/** Whether a program imports PyTorch. */
+async function hasTorch(python: string): Promise<boolean> {
+  try {
+    const { success } = await new Deno.Command(python, {
+      args: ["-c", "import torch"],
+      stdin: "null",
+      stdout: "null",
+      stderr: "null",
+    }).output();
+    return success;
+  } catch (error) {
+    if (error instanceof Deno.errors.NotFound) return false;
+    throw error;
+  }
+}
+
+/** A Python that imports PyTorch. @throws {Error} where there is none. */
+export async function findTorch(): Promise<string> {
+  for (const python of PYTHONS) if (await hasTorch(python)) return python;
+  throw new Error(`no PyTorch: neither ${PYTHONS.join(" nor ")} imports torch`);
+}
+
+/**
+ * The best kernels of OpenBLAS for this processor, by its flags: what OpenBLAS picks by itself
+ * depends on how it was built. Those with BF16 compute FP32 as SkylakeX does; a PyTorch with another
+ * library of products ignores it.
+ */
+async function openblasCore(): Promise<string | undefined> {
+  const text = await Deno.readTextFile("/proc/cpuinfo").catch(() => "");
+  const flags = new Set(/^flags\s*:(.*)$/m.exec(text)?.[1]?.trim().split(/\s+/));
+  if (flags.has("avx512_bf16")) return "COOPERLAKE";
+  if (flags.has("avx512f")) return "SKYLAKEX";
+  return flags.has("avx2") ? "HASWELL" : undefined;
+}
+
+/** Starts PyTorch on so many threads, with `microBatches` micro-batches to a step. */
+export async function openTorch(
+  threads: number,
+  workload: Workload,
+  microBatches: number,
+): Promise<Torch> {
+  const python = await findTorch(), core = await openblasCore();
+  const program = await openProgram(
+    {
+      library: "PyTorch",
+      command: python,
+      args: [new URL("./torch_gpt.py", import.meta.url).pathname, `${threads}`],
+      env: {
+        OMP_NUM_THREADS: `${threads}`,
+        OPENBLAS_NUM_THREADS: `${threads}`,
+        ...core && { OPENBLAS_CORETYPE: core },
+      },
+    },
+    workload,
+    microBatches,
+  );
+  const { version, threads: taken, ways } = await program.ask<TorchAnswer>("about");
+  return {
+    title: `PyTorch ${version}, threads: ${taken}, OPENBLAS_CORETYPE=${core ?? "unset"}`,
+    ways: Object.entries(ways).map(([what, way]) => `${what}: ${way}`).join("; "),
+    async step() {
+      const step = await program.ask<PeerStep>("step");
+      await delay(WAKE_MS); // what is measured next has these cores to itself
+      return step;
+    },
+    [Symbol.asyncDispose]: () => program[Symbol.asyncDispose](),
+  };
+}
+
+/** A comparison for each number of workers. */
+interface TorchRace {
+  readonly workload: Workload;
+  /** Micro-batches of a step, N. */
+  readonly microBatches: number;
+  readonly rounds: RoundOptions;
+  readonly contests: readonly TorchContest[];
+}
+
+/** Workers against as many threads. */
+interface TorchContest {
+  readonly workers: number;
+  readonly schedule: string;
+  /** How many times as fast Troupe must be. */
+  readonly target: number;
+}
+
+/** A contest that is under way. */
+interface Opened extends TorchContest {
+  readonly engine: BenchEngine;
+  readonly torch: Torch;
+  /** Mean losses of the steps of each. */
+  readonly losses: { readonly ours: number[]; readonly theirs: number[] };
+}
+
+const WORDS = ["", "one", "two", "three", "four"];
+
+/** `1 worker` in words. */
+const counted = (count: number, what: string) =>
+  `${WORDS[count] ?? count} ${what}${count === 1 ? "" : "s"}`;
+
+const oursOf = ({ workers }: TorchContest) => `native, ${counted(workers, "worker")}`;
+const theirsOf = ({ workers }: TorchContest) => `PyTorch, ${counted(workers, "thread")}`;
+
+async function open(contest: TorchContest, race: TorchRace): Promise<Opened> {
+  const { workload, microBatches } = race, { workers, schedule } = contest;
+  // First the other one, which tries several ways: the larger models are not held beside that.
+  const torch = await openTorch(workers, workload, microBatches);
+  try {
+    const engine = await openBenchEngine({
+      device: "native",
+      workers,
+      microBatches,
+      schedule,
+      workload,
+    });
+    return { ...contest, engine, torch, losses: { ours: [], theirs: [] } };
+  } catch (error) {
+    await torch[Symbol.asyncDispose]();
+    throw error;
+  }
+}
+
+/** What runs in each round: a step of each. */
+function casesOf(contest: Opened): [string, () => Promise<number | void>][] {
+  const { engine, torch, losses: { ours, theirs } } = contest;
+  return [
+    [oursOf(contest), async () => void ours.push(await engine.step())],
+    [theirsOf(contest), async () => {
+      const { ms, loss } = await torch.step();
+      theirs.push(loss);
+      return ms;
+    }],
+  ];
+}
+
+/** Runs the contests in the same rounds. @throws {Error} where there is no PyTorch. */
+async function raceTorch(race: TorchRace): Promise<Row[]> {
+  await using stack = new AsyncDisposableStack();
+  const opened: Opened[] = [];
+  for (const contest of race.contests) {
+    const one = await open(contest, race);
+    stack.use(one.engine);
+    stack.use(one.torch);
+    opened.push(one);
+  }
+  const rounds = await interleave(Object.fromEntries(opened.flatMap(casesOf)), {
+    ...race.rounds,
+    isAlone: false,
+  });
+  const rows = opened.map((contest) => rowsOf(contest, race, rounds));
+  return [...rows.flatMap(({ rates }) => rates), ...rows.map(({ ratio }) => ratio)];
+}
+
+function rowsOf(contest: Opened, race: TorchRace, rounds: readonly Round<string>[]) {
+  const { losses: { ours, theirs }, torch, schedule, target, workers } = contest;
+  const tokens = race.microBatches * tokensOf(race.workload);
+  const apart = Math.max(...ours.map((loss, i) => Math.abs(loss - theirs[i]!)));
+  const rate = (name: string, note: string): Row => ({
+    name: `${name}: step`,
+    unit: "tokens/s",
+    measured: spreadOf(rounds, (ms) => tokens / (ms[name]! / 1000)),
+    note,
+  });
+  const [mine, other] = [oursOf(contest), theirsOf(contest)];
+  const rates = [
+    rate(mine, workers === 1 ? "one thread" : `${schedule}, a thread each`),
+    rate(other, `${torch.title}; ${torch.ways}`),
+  ];
+  const ratio: Row = {
+    name: `${mine} ÷ ${other}`,
+    unit: "×",
+    measured: spreadOf(rounds, (ms) => ms[other]! / ms[mine]!),
+    target: { atLeast: target },
+    note: `losses of ${ours.length} steps differ by at most ${apart.toExponential(1)}`,
+  };
+  return { rates, ratio };
+}
+
+/** Steps of each schedule that is tried. */
+const MOD_TRIED_STEPS = 8;
+
+/** Whole steps beside PyTorch: one worker, and two with the schedule that is the fastest here. */
+async function torchRows(): Promise<Row[]> {
+  try {
+    await findTorch();
+  } catch (error) {
+    return [{ name: "PyTorch", unit: "", note: (error as Error).message }];
+  }
+  const run = { device: "native", microBatches: MICRO_BATCHES } as const;
+  const { schedule, rows } = await fastestSchedule({ ...run, workers: 2 }, MOD_TRIED_STEPS);
+  const race = await raceTorch({
+    workload: SMALL,
+    microBatches: MICRO_BATCHES,
+    rounds: { rounds: 15 },
+    contests: [
+      { workers: 1, schedule: "1f1b", target: 1.22 },
+      { workers: 2, schedule, target: 1.2 },
+    ],
+  });
+  return [...rows, ...race];
+}
+
+/** Measures each beside Troupe; where one cannot be had, a row says why. */
+export async function peersBench(): Promise<Row[]> {
+  return [...await torchRows(), ...await raceJax()];
+}
+
+const WORKERS = 2;
+
+/** Steps of each schedule that is tried, after one that does not count. */
+const GPT2_TRIED_STEPS = 2;
+
+/** A step takes seconds. */
+const ROUNDS = { rounds: 4, warmup: 1 } as const;
+
+const run = { device: "native", microBatches: MICRO_BATCHES, workload: GPT2_SMALL } as const;
+
+/** One worker, two that are independent, and two that share the model. */
+async function timeLimits(schedule: string): Promise<Round<"one" | "two" | "twins">[]> {
+  await using one = await openBenchEngine({ ...run, workers: 1 });
+  await using twin = await openBenchEngine({ ...run, workers: 1 });
+  await using two = await openBenchEngine({ ...run, workers: WORKERS, schedule });
+  return await interleave({
+    one: async () => void await one.step(),
+    two: async () => void await two.step(),
+    twins: async () => void await Promise.all([one.step(), twin.step()]),
+  }, { rounds: 2, warmup: 1, isAlone: false });
+}
+
+/** Measures GPT-2 small, in some minutes and 15 GB. */
+export async function gpt2Bench(): Promise<Row[]> {
+  const { schedule, rows } = await fastestSchedule({ ...run, workers: WORKERS }, GPT2_TRIED_STEPS);
+  const rates = await raceTorch({
+    workload: GPT2_SMALL,
+    microBatches: MICRO_BATCHES,
+    rounds: ROUNDS,
+    contests: [{ workers: WORKERS, schedule, target: 1.2 }],
+  }).catch((error: Error): Row[] => [{ name: "PyTorch", unit: "", note: error.message }]);
+  const limits = await measureLimits({ ...run, schedule, workers: WORKERS, rounds: 3 });
+  const rounds = await timeLimits(schedule);
+  return [
+    ...rows,
+    ...rates,
+    ...limitRows(rounds.map(({ ms }) => ms), limits, WORKERS),
+  ];
+}

@@ -1,0 +1,294 @@
+/**
+ * Times things that are to be compared, interleaved.
+ *
+ * [Note: ratios on a machine that is never quiet] Clock rates and neighbours change from second to
+ * second, so two figures taken one after the other differ although nothing else does. What is
+ * compared runs in the same rounds, every other round backwards, and a ratio is taken within each
+ * round. A round that other programs disturb is run again, within a bound; the least disturbed
+ * rounds count. Their median is the figure; the lowest and the highest say how far to trust it.
+ *
+ * @module
+ */
+
+import { readFileSync } from "node:fs";
+import process from "node:process";
+import {
+  type Device,
+  encodeModel,
+  Graph,
+  type Run,
+  substream,
+  type Tensor,
+} from "../kernels/mod.ts";
+
+/** The slope of log value over log size, by least squares. */
+export function exponentOf(points: readonly (readonly [size: number, value: number])[]): number {
+  const logs = points.map(([size, value]) => [Math.log(size), Math.log(value)] as const);
+  const mean = (axis: 0 | 1) => logs.reduce((sum, point) => sum + point[axis], 0) / logs.length;
+  const [meanX, meanY] = [mean(0), mean(1)];
+  let [covariance, variance] = [0, 0];
+  for (const [x, y] of logs) {
+    covariance += (x - meanX) * (y - meanY);
+    variance += (x - meanX) ** 2;
+  }
+  return covariance / variance;
+}
+
+/** Clock ticks in a second, as the Linux kernel shows them to programs. */
+const TICKS_PER_SECOND = 100;
+
+/** Seconds of all cores together in which they did not idle; undefined where Linux is not. */
+function busySeconds(): number | undefined {
+  if (Deno.build.os !== "linux") return undefined;
+  const [, ...ticks] = readFileSync("/proc/stat", "utf8").split("\n", 1)[0]!.split(/\s+/);
+  // user, nice, system, idle, iowait, irq, softirq, steal; guests are counted as users already.
+  const [user, nice, system, , , irq, softirq, steal] = ticks.map(Number) as [
+    number,
+    number,
+    number,
+    number,
+    number,
+    number,
+    number,
+    number,
+  ];
+  return (user + nice + system + irq + softirq + steal) / TICKS_PER_SECOND;
+}
+
+/**
+ * Starts to watch the other programs.
+ *
+ * @returns how many cores they kept busy since then, on average; undefined where it is not known.
+ */
+function watchOthers(): () => number | undefined {
+  const read = () => {
+    const { user, system } = process.cpuUsage();
+    return { busy: busySeconds(), own: (user + system) / 1e6, at: performance.now() / 1000 };
+  };
+  const before = read();
+  return () => {
+    const after = read();
+    if (before.busy === undefined || after.busy === undefined) return undefined;
+    const others = after.busy - before.busy - (after.own - before.own);
+    return Math.max(0, others / (after.at - before.at));
+  };
+}
+
+/** Floating-point operations of the product of two matrices with `size` rows, in units of 1e9. */
+export const productGflop = (size: number): number => 2 * size ** 3 / 1e9;
+
+/** A product that can run, and the memory that it takes. */
+interface Product {
+  readonly run: Run;
+  /** Frees its matrices and its kernel. */
+  readonly close: () => void;
+}
+
+/** MatMul of two square matrices. */
+export async function openProduct(
+  device: Device,
+  size: number,
+  dtype: "f32" | "f16" = "f32",
+): Promise<Product> {
+  const g = new Graph(), shape = [size, size];
+  const a = g.input("a", shape, dtype), b = g.input("b", shape, dtype);
+  const inputs = [{ name: "a", value: a }, { name: "b", value: b }];
+  const kernel = await device.compile(
+    encodeModel(g, inputs, [{ name: "c", value: g.matmul(a, b) }]),
+  );
+  const generator = substream(1, "bench matrices");
+  const [left, right, product] = [0, 1, 2].map(() => device.alloc(dtype, shape)) as [
+    Tensor,
+    Tensor,
+    Tensor,
+  ];
+  const values = dtype === "f32" ? new Float32Array(size ** 2) : new Float16Array(size ** 2);
+  for (const tensor of [left, right]) {
+    device.write(tensor, values.map(() => generator.next() / 2 ** 31));
+  }
+  return {
+    run: kernel.bind({ a: left, b: right }, { c: product }),
+    close() {
+      kernel.close();
+      for (const tensor of [left, right, product]) device.free(tensor);
+    },
+  };
+}
+
+/** The median of some rounds, with the lowest and the highest. */
+export interface Spread {
+  readonly median: number;
+  readonly low: number;
+  readonly high: number;
+}
+
+/** Every case, run once. */
+export interface Round<Name extends string> {
+  /** Milliseconds of each case. */
+  readonly ms: Readonly<Record<Name, number>>;
+  /** Cores that other programs kept busy meanwhile, where that is known. */
+  readonly otherCores: number | undefined;
+}
+
+/** How often things run. */
+export interface RoundOptions {
+  /** Rounds that count. */
+  readonly rounds: number;
+  /** Rounds before them that do not. Default 2. */
+  readonly warmup?: number;
+  /** Whether other programs are a disturbance, not a part of what is measured. Default true. */
+  readonly isAlone?: boolean;
+}
+
+/** Other programs may keep this much of a core busy in a quiet round. */
+const QUIET_CORES = 0.1;
+
+/** The most rounds that anything runs: fewer are a first look. */
+let roundsMax = Infinity;
+
+/** Lets nothing run more than so many rounds that count. */
+export function limitRounds(most: number): void {
+  roundsMax = most;
+}
+
+/** Of each round that is to count, so many are run at most. */
+const TRIES = 2;
+
+/**
+ * Runs every case once a round.
+ *
+ * @param cases what to run; a case that returns a number reports its own milliseconds.
+ */
+export async function interleave<Name extends string>(
+  cases: Readonly<Record<Name, () => Promise<number | void>>>,
+  options: RoundOptions,
+): Promise<Round<Name>[]> {
+  const { isAlone = true } = options, rounds = Math.min(options.rounds, roundsMax);
+  const warmup = Math.min(options.warmup ?? 2, roundsMax);
+  const names = Object.keys(cases) as Name[];
+  const run = async (order: readonly Name[]): Promise<Round<Name>> => {
+    const ms: Partial<Record<Name, number>> = {}, others = watchOthers();
+    for (const name of order) {
+      const start = performance.now();
+      const own = await cases[name]();
+      ms[name] = own ?? performance.now() - start;
+    }
+    return { ms: ms as Record<Name, number>, otherCores: isAlone ? others() : undefined };
+  };
+  for (let i = 0; i < warmup; i++) await run(names);
+  const disturbance = ({ otherCores = 0 }: Round<Name>) => otherCores;
+  const all: Round<Name>[] = [];
+  let quiet = 0;
+  while (quiet < rounds && all.length < rounds * TRIES) {
+    const round = await run(all.length % 2 === 0 ? names : names.toReversed());
+    if (disturbance(round) <= QUIET_CORES) quiet++;
+    all.push(round);
+  }
+  return all.toSorted((a, b) => disturbance(a) - disturbance(b)).slice(0, rounds);
+}
+
+/** The spread of some figures. */
+export function spread(values: readonly number[]): Spread {
+  if (values.length === 0) throw new RangeError("Cannot take a median: there must be a round");
+  const sorted = values.toSorted((a, b) => a - b), middle = (sorted.length - 1) / 2;
+  const median = (sorted[Math.floor(middle)]! + sorted[Math.ceil(middle)]!) / 2;
+  return { median, low: sorted[0]!, high: sorted.at(-1)! };
+}
+
+/** The spread of a figure that is computed within each round. */
+export function spreadOf<Name extends string>(
+  rounds: readonly Round<Name>[],
+  figure: (ms: Round<Name>["ms"]) => number,
+): Spread {
+  return spread(rounds.map(({ ms }) => figure(ms)));
+}
+
+/** Bytes of each of the three arrays. */
+const ARRAY_BYTES = 128 * 2 ** 20;
+
+const PAGE_BYTES = 2 ** 16;
+
+/** Elements of a run. */
+export const TRIAD_ELEMENTS = ARRAY_BYTES / 4;
+
+/**
+ * Bytes that a run moves for each element: b and c are read, and a is written, which a processor
+ * reads before (WebAssembly has no stores past the caches). STREAM counts 12, and so calls the same
+ * speed three quarters of this.
+ */
+export const TRIAD_BYTES = 16;
+
+const text = (name: string) => [name.length, ...new TextEncoder().encode(name)];
+const section = (id: number, bytes: readonly number[]) => [id, bytes.length, ...bytes];
+
+/**
+ * The module, of which an assembler would be given:
+ *
+ *     (module
+ *       (import "" "memory" (memory 0))
+ *       (func (export "triad") (param $a i32) (param $b i32) (param $c i32) (param $end i32)
+ *         (param $s f32) (local $factor v128)
+ *         (local.set $factor (f32x4.splat (local.get $s)))
+ *         (loop $next
+ *           (v128.store (local.get $a) (f32x4.add (v128.load (local.get $b))
+ *             (f32x4.mul (local.get $factor) (v128.load (local.get $c)))))
+ *           ;; three times more, with offset=16, 32 and 48
+ *           (local.set $a (i32.add (local.get $a) (i32.const 64)))
+ *           ;; likewise $b and $c
+ *           (br_if $next (i32.lt_u (local.get $a) (local.get $end))))))
+ */
+function triadModule(): Uint8Array<ArrayBuffer> {
+  const [A, B, C, END, S, FACTOR] = [0, 1, 2, 3, 4, 5] as const;
+  const get = (local: number) => [0x20, local], set = (local: number) => [0x21, local];
+  const at = (offset: number) => [4, offset]; // 2⁴ bytes aligned
+  const vectors = [0, 16, 32, 48].flatMap((offset) => [
+    ...get(A),
+    ...[...get(B), 0xfd, 0x00, ...at(offset)], // v128.load
+    ...get(FACTOR),
+    ...[...get(C), 0xfd, 0x00, ...at(offset)],
+    ...[0xfd, 0xe6, 0x01], // f32x4.mul
+    ...[0xfd, 0xe4, 0x01], // f32x4.add
+    ...[0xfd, 0x0b, ...at(offset)], // v128.store
+  ]);
+  const advance = [A, B, C].flatMap((local) => [
+    ...get(local),
+    ...[0x41, 0xc0, 0x00], // i32.const 64
+    0x6a, // i32.add
+    ...set(local),
+  ]);
+  const body = [
+    ...[1, 1, 0x7b], // a local: v128
+    ...[...get(S), 0xfd, 0x13, ...set(FACTOR)], // f32x4.splat
+    ...[0x03, 0x40, ...vectors, ...advance], // loop
+    ...[...get(A), ...get(END), 0x49, 0x0d, 0], // i32.lt_u, br_if
+    ...[0x0b, 0x0b], // end, end
+  ];
+  // Lengths of 128 and more take two bytes.
+  const length = (count: number) => [count & 0x7f | 0x80, count >> 7];
+  const code = [1, ...length(body.length), ...body];
+  return Uint8Array.from([
+    ...[0, ...text("asm").slice(1), 1, 0, 0, 0],
+    ...section(1, [1, 0x60, 5, 0x7f, 0x7f, 0x7f, 0x7f, 0x7d, 0]),
+    ...section(2, [1, ...text(""), ...text("memory"), 2, 0, 0]),
+    ...section(3, [1, 0]),
+    ...section(7, [1, ...text("triad"), 0, 0]),
+    ...[10, ...length(code.length), ...code],
+  ]);
+}
+
+/** Allocates the arrays; what is returned runs over them once. */
+export async function openTriad(): Promise<() => void> {
+  const pages = 3 * ARRAY_BYTES / PAGE_BYTES;
+  const memory = new WebAssembly.Memory({ initial: pages, maximum: pages });
+  const { instance } = await WebAssembly.instantiate(triadModule(), { "": { memory } });
+  const triad = instance.exports["triad"] as (...args: number[]) => void;
+  const [a, b, c] = [0, 1, 2].map((i) =>
+    new Float32Array(memory.buffer, i * ARRAY_BYTES, TRIAD_ELEMENTS)
+  ) as [Float32Array, Float32Array, Float32Array];
+  b.fill(2);
+  c.fill(5);
+  const run = () => triad(a.byteOffset, b.byteOffset, c.byteOffset, ARRAY_BYTES, 3);
+  run();
+  if (a[0] !== 17 || a.at(-1) !== 17) throw new Error(`The triad must give 17, received ${a[0]}`);
+  return run;
+}

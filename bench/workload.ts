@@ -1,0 +1,349 @@
+/**
+ * The models that are measured, and what they cost.
+ *
+ * @module
+ */
+
+import type { StepOutcome, StepRequest } from "../actors/pipeline/step.ts";
+import { openPipeline } from "../actors/run/pipeline.ts";
+import { prepareRun } from "../actors/run/prepare.ts";
+import { openSerial } from "../actors/run/serial.ts";
+import { residentBytes } from "../console/train/memory_report.ts";
+import {
+  ADAMW_DEFAULTS,
+  compileModel,
+  type Device,
+  type DeviceName,
+  gpt2,
+  type Gpt2Config,
+  initialValues,
+  type Model,
+  openStage,
+  type Precision,
+  resolveDevice,
+  type Stage,
+  substream,
+  type TokenBatch,
+  webgpuAdapters,
+} from "../kernels/mod.ts";
+import { linesOf, type Row } from "./report.ts";
+import type { PreparedRun } from "../actors/run/prepared_run.ts";
+
+/** The fast devices, and those of them that this machine has. */
+interface BenchDevices {
+  readonly names: readonly DeviceName[];
+  /** A row for each that is missing, with the reason. */
+  readonly missing: readonly Row[];
+}
+
+/**
+ * Looks which devices can be opened.
+ *
+ * @param withGpu whether a GPU is one of them; software in its place never is.
+ */
+export async function benchDevices(withGpu = false): Promise<BenchDevices> {
+  const names: DeviceName[] = [], missing: Row[] = [];
+  for (const name of ["native", "wasm", ...withGpu ? ["webgpu"] as const : []] as const) {
+    try {
+      if (name === "webgpu") await mustHaveGpu();
+      else await resolveDevice(name);
+      names.push(name);
+    } catch (error) {
+      missing.push({ name, unit: "", note: (error as Error).message });
+    }
+  }
+  return { names, missing };
+}
+
+/** Software would take minutes, and its figures say nothing about a GPU. */
+async function mustHaveGpu(): Promise<void> {
+  const { adapters } = await webgpuAdapters({ isHardwareOnly: true });
+  if (adapters.length > 0) return;
+  throw new Error("there is no GPU; `deno task bench gpu` measures software in its place, too");
+}
+
+/** A GPT-2, and the samples of its micro-batch. */
+export interface Workload {
+  readonly config: Gpt2Config;
+  /** Samples of a micro-batch, B. */
+  readonly microBatch: number;
+}
+
+/** A small GPT-2, for all that is measured on a CPU. */
+export const SMALL: Workload = {
+  config: { layers: 4, hidden: 256, heads: 4, seq: 128, vocab: 1024 },
+  microBatch: 4,
+};
+
+/** GPT-2 small, as it is measured beside PyTorch. */
+export const GPT2_SMALL: Workload = {
+  config: { layers: 12, hidden: 768, heads: 12, seq: 256, vocab: 50_257 },
+  microBatch: 2,
+};
+
+/** Tokens of a micro-batch. */
+export const tokensOf = ({ config, microBatch }: Workload): number => microBatch * config.seq;
+
+/**
+ * Floating-point operations of forward and backward for one token: 22.0 million of the small GPT-2.
+ *
+ * A block multiplies each token with 12·d² weights (3d² for q, k and v, d² for the projection, 4d²
+ * up and 4d² down), two operations each; the head with V·d. Attention takes T·d for the scores and
+ * T·d for the mixture, two operations each, *uncausal*: what the mask discards is counted, since it
+ * is computed. The backward takes two products for each of the forward's: hence 3. Everything that
+ * is no matrix product (normalisation, GELU, softmax, the loss, the embedding) counts for nothing.
+ */
+function flopsPerToken(
+  { config: { layers: L, hidden: d, seq: T, vocab: V } }: Workload,
+): number {
+  return 3 * (L * 12 * d * d * 2 + V * d * 2 + L * 4 * T * d);
+}
+
+/** GFLOP of one micro-batch, forward and backward. */
+export const gflopOf = (workload: Workload): number =>
+  flopsPerToken(workload) * tokensOf(workload) / 1e9;
+
+/** The model. */
+export const benchModel = ({ config, microBatch }: Workload = SMALL): Model =>
+  gpt2(config, microBatch);
+
+const drawn = new WeakMap<Workload, ReadonlyMap<string, Float32Array>>();
+
+/** The first weights of the model, by full name. Those of a GPT-2 small take long: they are drawn once. */
+export function firstWeights(workload: Workload): ReadonlyMap<string, Float32Array> {
+  const { parameters } = compileModel(benchModel(workload), "none");
+  const weights = drawn.get(workload) ??
+    new Map(parameters.map(({ name, spec }) => [name, initialValues(spec, name, 1)] as const));
+  drawn.set(workload, weights);
+  return weights;
+}
+
+/** Micro-batches of tokens drawn from a seed. */
+export function benchBatches(count: number, seed = 1, workload: Workload = SMALL): TokenBatch[] {
+  const generator = substream(seed, "bench tokens"), { vocab } = workload.config;
+  const draw = () =>
+    Int32Array.from({ length: tokensOf(workload) }, () => (generator.next() >>> 0) % vocab);
+  return Array.from({ length: count }, () => ({ ids: draw(), targets: draw() }));
+}
+
+/** A rate at which nothing diverges, however long it runs. */
+export const LEARNING_RATE = 1e-4;
+
+/** Step `step` on these micro-batches. */
+export function stepRequest(step: number, microBatches: readonly TokenBatch[]): StepRequest {
+  const predictions = microBatches.reduce((sum, { targets }) => sum + targets.length, 0);
+  const rates = { learningRate: LEARNING_RATE, lossScale: 1 };
+  return { step, update: step, microBatches, predictions, ...rates };
+}
+
+/** What runs. */
+export interface BenchRun {
+  readonly device: DeviceName;
+  /** Workers of the pipeline; 0: the serial loop. */
+  readonly workers: number;
+  /** Micro-batches of a step, N. */
+  readonly microBatches: number;
+  /** Default: 1F1B. */
+  readonly schedule?: string;
+  /** Default: the small GPT-2. */
+  readonly workload?: Workload;
+  /** Whether outcomes tell what each worker did when. Default false. */
+  readonly isTraced?: boolean;
+}
+
+/** A run that takes one optimizer step after the other. */
+export interface BenchEngine extends AsyncDisposable {
+  /** What it was made from. */
+  readonly prepared: PreparedRun;
+  /** Takes the next step. */
+  readonly outcome: () => Promise<StepOutcome>;
+  /** Takes the next step; the mean loss of its tokens. */
+  readonly step: () => Promise<number>;
+}
+
+/** Starts a run, whose workers are threads. */
+export async function openBenchEngine(
+  { device, workers, microBatches, schedule = "1f1b", workload = SMALL, isTraced = false }:
+    BenchRun,
+): Promise<BenchEngine> {
+  const micro = benchBatches(microBatches, 1, workload);
+  const prepared = await prepareRun({
+    model: benchModel(workload),
+    data: [],
+    steps: 1,
+    microBatches,
+    workers: Math.max(1, workers),
+    runtime: workers === 0 ? "serial" : "workers",
+    schedule,
+    device,
+    optimizer: ADAMW_DEFAULTS,
+    trace: isTraced,
+  });
+  // As in a worker: what is compared is the runtime, not on which thread kernels run.
+  const blocking = { ...prepared.devices[0], isBlocking: true };
+  const engine = workers === 0
+    ? await openSerial({ ...prepared, devices: [blocking] })
+    : await openPipeline(prepared, "worker");
+  let steps = 0;
+  const outcome = async () => {
+    const result = await engine.step(stepRequest(++steps, micro));
+    if (!result.isCommitted) throw new Error(`Cannot measure step ${steps}: it must be finite`);
+    return result;
+  };
+  return {
+    prepared,
+    outcome,
+    async step() {
+      const { losses } = await outcome();
+      const sum = losses.reduce((all, one) => all + one.reduce((part, x) => part + x, 0), 0);
+      return sum / micro.reduce((count, { targets }) => count + targets.length, 0);
+    },
+    [Symbol.asyncDispose]: () => engine.close(),
+  };
+}
+
+/** A stage with its first weights and a micro-batch. */
+export interface BenchStage {
+  readonly stage: Stage;
+  /** Trained numbers. */
+  readonly parameters: number;
+  /** Forward and backward of the micro-batch, computed to the end; its mean loss. */
+  readonly forwardBackward: () => Promise<number>;
+  /** What a worker does for a step of so many micro-batches, one by default, computed to the end. */
+  readonly step: (microBatches?: number) => Promise<void>;
+}
+
+/** Resolves when a device has done all that it was given: what is read was computed after that. */
+export function drainOf(device: Device): () => Promise<void> {
+  const last = device.alloc("f32", []), into = new Float32Array(1);
+  return async () => void await device.read(last, into);
+}
+
+/** Opens a model on a device. */
+export async function openBenchStage(
+  device: Device,
+  workload = SMALL,
+  precision: Precision = "fp32",
+): Promise<BenchStage> {
+  const program = compileModel(benchModel(workload), "none", { precision });
+  const stage = await openStage(device, program, { optimizer: ADAMW_DEFAULTS, backward: "whole" });
+  const weights = firstWeights(workload);
+  stage.load({ weights, moments: new Map() });
+  const drain = drainOf(device), tokens = tokensOf(workload);
+  const [fields] = benchBatches(1, 1, workload);
+  const queue = async () => {
+    const { output } = await stage.forward(0, undefined, fields!);
+    await stage.backward(0, "B", undefined, 1 / tokens);
+    return (output as Float32Array).reduce((sum, loss) => sum + loss, 0) / tokens;
+  };
+  let steps = 0;
+  return {
+    stage,
+    parameters: [...weights.values()].reduce((sum, { length }) => sum + length, 0),
+    async forwardBackward() {
+      const loss = await queue();
+      await drain();
+      return loss;
+    },
+    async step(microBatches = 1) {
+      stage.zeroGradients();
+      for (let m = 0; m < microBatches; m++) await queue();
+      await stage.checkGradients(1);
+      await stage.gradientSquares();
+      await stage.optimize(++steps, LEARNING_RATE);
+      await drain();
+    },
+  };
+}
+
+/** What is trained. */
+interface WatchedRun {
+  readonly config: Gpt2Config;
+  /** Samples of a micro-batch. */
+  readonly microBatch: number;
+  readonly microBatches: number;
+  readonly steps: number;
+  /** More flags: workers, schedule, isolation ... */
+  readonly flags: readonly string[];
+}
+
+/** What the system saw of a run, in bytes of all its processes together. */
+interface WatchedMemory {
+  /** What the run had planned. */
+  readonly planned: number;
+  /** The most at any time. */
+  readonly peak: number;
+  /** The most from its first step to its last. */
+  readonly training: number;
+  /** The most after its last step, while it wrote a checkpoint. */
+  readonly end: number;
+}
+
+const EVERY_MS = 200;
+
+/** The URL of a program to start. */
+const programUrl = (path: string) => new URL(path, import.meta.url).href;
+
+/** The flags of a GPT-2. */
+const configFlags = (config: Gpt2Config) =>
+  Object.entries(config).flatMap(([name, value]) => [`--${name}`, `${value}`]);
+
+/**
+ * Trains, with a checkpoint at the end. Linux only: elsewhere nobody tells of another's memory.
+ *
+ * @throws {Error} when the run fails.
+ */
+export async function trainWatched(run: WatchedRun): Promise<WatchedMemory> {
+  const folder = await Deno.makeTempDir({ prefix: "troupe-memory-" });
+  try {
+    const [batch] = benchBatches(1, 1, { config: run.config, microBatch: rowsOf(run) });
+    const tokens = `${folder}/tokens.bin`;
+    await Deno.writeFile(tokens, new Uint8Array(Uint16Array.from(batch!.ids).buffer));
+    const child = new Deno.Command(Deno.execPath(), {
+      args: [
+        ...["run", "-A", "--no-check", programUrl("../cli.ts")],
+        ...["train", "--json", "--memory", "--tokens", tokens, "--out", `${folder}/run`],
+        ...configFlags(run.config),
+        ...["--micro-batch-size", `${run.microBatch}`, "--micro-batches", `${run.microBatches}`],
+        ...["--steps", `${run.steps}`, ...run.flags],
+      ],
+      stdin: "null",
+      stdout: "piped",
+    }).spawn();
+    return await watch(child, run.steps);
+  } finally {
+    await Deno.remove(folder, { recursive: true });
+  }
+}
+
+/** Rows of tokens that the run reads, and one more for the last target. */
+const rowsOf = ({ steps, microBatches, microBatch }: WatchedRun) =>
+  steps * microBatches * microBatch + 1;
+
+async function watch(child: Deno.ChildProcess, steps: number): Promise<WatchedMemory> {
+  const most = { peak: 0, training: 0, end: 0 };
+  let phase: "training" | "end" | undefined, planned = 0;
+  const look = () => {
+    const bytes = residentBytes(child.pid);
+    for (const name of ["peak", ...phase ? [phase] : []] as const) {
+      most[name] = Math.max(most[name], bytes);
+    }
+  };
+  const timer = setInterval(look, EVERY_MS);
+  try {
+    for await (const line of linesOf(child.stdout)) {
+      const told = JSON.parse(line);
+      if ("loss" in told) {
+        phase = "training";
+        look();
+        if (told.step === steps) phase = "end";
+      }
+      planned = told.plannedBytes ?? planned;
+    }
+    const { success } = await child.status;
+    if (!success || planned === 0) throw new Error("Cannot measure: the run failed");
+    return { planned, ...most };
+  } finally {
+    clearInterval(timer);
+  }
+}

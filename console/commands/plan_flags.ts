@@ -1,0 +1,260 @@
+/**
+ * The flags of `troupe plan`.
+ *
+ * @module
+ */
+
+import type { TrainOptions } from "../../actors/options/train_options.ts";
+import type { Profile } from "../../actors/planner/mod.ts";
+import type { DataPart, Task } from "../../actors/registry/mod.ts";
+import { PRECISIONS, RECOMPUTE_POLICIES } from "../../kernels/mod.ts";
+import { scheduleNames } from "../../schedules/mod.ts";
+import { type CommandSyntax, COMMON_FLAGS, type FlagValues, readSize } from "../flag.ts";
+import { rawArguments, readKeptFlags } from "../parse.ts";
+import { inOneLine, printError } from "../terminal.ts";
+import {
+  BUILT_MODEL_FLAG,
+  DATA_FILE_FLAGS,
+  LEARNING_FLAGS,
+  MODEL_FLAGS,
+  SIZES,
+} from "../train/flags.ts";
+import { refuseOnnxFile } from "../train/onnx.ts";
+import { runOptions } from "../train/options.ts";
+import { importParts, taskOf } from "../train/parts.ts";
+import { readTrainFlags } from "../train/request.ts";
+
+/** Devices of a plan, and samples of its step: beyond them lies a slip of the pen. */
+const DEVICES_MAX = 2 ** 17, BATCH_MAX = 2 ** 24;
+
+const { data, optimizer, dropout, clip } = LEARNING_FLAGS;
+
+/** What is trained: a command that is emitted has these flags as they were given. */
+const PLANNED_FLAGS = {
+  ...MODEL_FLAGS,
+  model: BUILT_MODEL_FLAG,
+  data,
+  ...DATA_FILE_FLAGS,
+  optimizer,
+  dropout,
+  clip,
+} as const;
+
+/** What there is to run it on. */
+const PLACE_FLAGS = {
+  profile: {
+    kind: "path",
+    value: "FILE",
+    help: "what the machine costs, as troupe profile --out FILE has measured it",
+  },
+  devices: {
+    kind: "integer",
+    value: "P",
+    maximum: DEVICES_MAX,
+    otherwise: "those of the profile",
+    help: "workers of all replicas together",
+  },
+  batch: {
+    kind: "integer",
+    value: "B",
+    maximum: BATCH_MAX,
+    help: "samples of a whole step, over all replicas",
+  },
+  "memory-limit": {
+    kind: "own",
+    value: "SIZE",
+    read: readSize,
+    must: "a size of at least one byte such as 512MiB, 2GiB or 1000000",
+    otherwise: "that of the profile's devices",
+    help: "the most that a worker may need",
+  },
+  device: {
+    kind: "text",
+    value: "NAME",
+    otherwise: "the first of the profile",
+    help: "what computes, as the profile names it",
+  },
+  transport: {
+    kind: "text",
+    value: "NAME",
+    otherwise: "worker, else the first of the profile",
+    help: "how messages travel, as the profile names it",
+  },
+} as const;
+
+/** Some of several values, with commas between them. */
+const someOf = <const T extends string>(choices: readonly T[]) => ({
+  kind: "own",
+  value: "NAME,NAME",
+  read: (text: string): readonly T[] | undefined => {
+    const names = text.split(",");
+    return names.every((name) => (choices as readonly string[]).includes(name))
+      ? names as unknown as readonly T[]
+      : undefined;
+  },
+  must: `of ${choices.join(", ")}, with commas between them`,
+} as const);
+
+/** Counts with commas between them. */
+export function readCounts(text: string): readonly number[] | undefined {
+  return /^[1-9]\d{0,8}(,[1-9]\d{0,8})*$/.test(text) ? text.split(",").map(Number) : undefined;
+}
+
+const COUNTS = {
+  kind: "own",
+  value: "N,N",
+  read: readCounts,
+  must: "whole numbers from 1 with commas between them, such as 2,4",
+} as const;
+
+/** What may be chosen. */
+const CHOICE_FLAGS = {
+  schedules: {
+    ...someOf(scheduleNames()),
+    otherwise: "all that flush but search and chimera-greedy; chimera-wave is hanayo with replicas",
+    help: "schedules that are tried",
+  },
+  workers: { ...COUNTS, otherwise: "all that divide P", help: "depths D that are tried" },
+  "micro-batch-size": {
+    ...COUNTS,
+    formerly: "micro-batch",
+    otherwise: "all that divide the samples of a replica",
+    help: "micro-batch sizes that are tried",
+  },
+  recompute: {
+    ...someOf(RECOMPUTE_POLICIES),
+    otherwise: "all",
+    help: "activations computed again in the backward: ways that are tried",
+  },
+  precision: {
+    ...someOf(PRECISIONS),
+    otherwise: "fp32, as another one changes the numbers",
+    help: "how weights, activations and gradients are stored: ways that are tried",
+  },
+} as const;
+
+/** What is printed. */
+const SHOWING_FLAGS = {
+  count: { kind: "integer", value: "K", maximum: 1000, default: 10, help: "plans that are wanted" },
+  format: {
+    kind: "choice",
+    choices: ["table", "json"],
+    default: "table",
+    help: "how they are shown",
+  },
+  json: { kind: "switch", help: "as --format json" },
+  emit: {
+    kind: "switch",
+    help: "print the troupe train command of the best, or of the one whose rank is given",
+  },
+  ...COMMON_FLAGS,
+} as const;
+
+/** Every flag of `troupe plan`. */
+export const PLAN_FLAGS = {
+  ...PLANNED_FLAGS,
+  ...PLACE_FLAGS,
+  ...CHOICE_FLAGS,
+  ...SHOWING_FLAGS,
+} as const;
+
+/** Their values. */
+export type PlanFlags = FlagValues<typeof PLAN_FLAGS>;
+
+/** The declaration of `troupe plan`. */
+export const PLAN_SYNTAX: CommandSyntax = {
+  name: "plan",
+  summary: "finds the schedule, depth, replicas and micro-batch that train a model fastest",
+  usage: [
+    "--profile FILE --batch B [flags]",
+    "--profile FILE --batch B --emit [RANK] [flags]",
+  ],
+  about: [
+    "Tries each schedule with each depth D and D·W = P, each micro-batch B, chunks, waves, slices,",
+    "pipelines, limits and ways to recompute; what cannot fit, or cannot be among the best, is not simulated.",
+    "Of the best, buckets and k of the all-reduce are tried too, and the layout that suits the schedule",
+    "by the profile (up to 16 stages, 128 layers and 1024 forwards). The same profile gives the same plan.",
+  ],
+  groups: [
+    { title: "The model, as for troupe train; that of the profile:", flags: PLANNED_FLAGS },
+    { title: "What it runs on:", flags: PLACE_FLAGS },
+    { title: "What is tried:", flags: CHOICE_FLAGS },
+    { title: "What is shown:", flags: SHOWING_FLAGS },
+  ],
+  notes: [
+    "Exit codes: 0 planned; 2 bad input, or a model that fits nowhere.",
+  ],
+};
+
+/** What is planned for. */
+export interface PlannedModel {
+  /** The flags of `troupe train` that name it, as they were given. */
+  readonly args: readonly string[];
+  /** The model, for some micro-batch. */
+  readonly task: Task;
+  /** What a run of it is made with. */
+  readonly options: Omit<TrainOptions, "model" | "data">;
+}
+
+/** The flags of data, which says a vocabulary. */
+const DATA = ["data", "text", "tokens", "tokenizer"];
+
+/**
+ * Builds the model of a plan: that of its profile, as far as no flag says otherwise.
+ *
+ * @param typed the arguments of `troupe plan`.
+ * @param path of the profile.
+ *
+ * @throws {TypeError} {@linkcode RangeError} as `troupe train` does.
+ */
+export async function plannedModel(
+  typed: readonly string[],
+  { model: kept = {} }: Pick<Profile, "model"> = {},
+  path = "the profile",
+): Promise<PlannedModel> {
+  const { flags, takenBack } = rawArguments(typed, PLAN_FLAGS, { takesWords: true });
+  if (flags.model !== undefined) refuseOnnxFile("Cannot plan", String(flags.model));
+  const isSame = flags.model === undefined || flags.model === kept.model;
+  const free: Record<string, unknown> = {};
+  for (const name of ["model", ...Object.keys(SIZES)]) {
+    const was = kept[name], is = takenBack.includes(name) ? false : flags[name];
+    if (was === undefined) continue;
+    if (is === undefined) { if (isSame) free[name] = was; }
+    else if (`${is}` !== `${was}`) {
+      const measured = inOneLine(`--${name} ${was}`);
+      printError(
+        `note: the profile is of ${measured}, the plan of ${is}: costs are scaled, or missing`,
+      );
+    }
+  }
+  const inherited = readKeptFlags(free, PLANNED_FLAGS, inOneLine(path));
+  const all: Readonly<Record<string, unknown>> = { ...inherited, ...flags };
+  const args = Object.keys(PLANNED_FLAGS).flatMap((name) => {
+    const value = all[name];
+    return value === undefined ? [] : [value === true ? `--${name}` : `--${name}=${value}`];
+  });
+  const small = ["--workers=1", "--micro-batch-size=1", "--micro-batches=1", "--schedule=1f1b"];
+  const request = await readTrainFlags([...args, ...small]);
+  const { data, ...parts } = await importParts(request);
+  const isNamed = inherited.vocab === undefined || DATA.some((name) => flags[name] !== undefined);
+  const value = isNamed ? data.value : EMPTY_DATA;
+  const task = await taskOf(request, { ...parts, data: { ...data, value } });
+  return { args, task, options: runOptions(request, parts) };
+}
+
+/** Sizes of data that is not there: bytes of a text, and MNIST's. */
+export const DATA_SIZES: Readonly<Record<string, number>> = {
+  vocab: 256,
+  inputs: 784,
+  classes: 10,
+  channels: 1,
+  height: 28,
+  width: 28,
+};
+
+/** Data with sizes alone, for a model that only its profile says the vocabulary of. */
+export const EMPTY_DATA: DataPart = {
+  name: "none",
+  version: "1",
+  open: ({ vocab = DATA_SIZES.vocab! }) => ({ batches: [], sizes: { ...DATA_SIZES, vocab } }),
+};

@@ -1,0 +1,216 @@
+/**
+ * `troupe completion`: what makes a shell complete commands and flags.
+ *
+ * @module
+ */
+
+import { didYouMean } from "../actors/options/option.ts";
+import { type CommandSyntax, COMMON_FLAGS, type FlagAlias, flagsOf } from "./flag.ts";
+import { answersItself, helpOf, parseArguments } from "./parse.ts";
+import { print, quoted } from "./terminal.ts";
+
+/** A flag that can be completed. */
+interface CompletedFlag {
+  /** With its dashes: `--device`, `-h`. */
+  readonly spelling: string;
+  /** What it does. */
+  readonly help: string;
+  /** What follows it: nothing, one of some values, a file, or anything. */
+  readonly follows: "nothing" | "file" | "anything" | readonly string[];
+}
+
+/** The flags of a command, aliases included. */
+function completedFlags(syntax: CommandSyntax): CompletedFlag[] {
+  return Object.entries(flagsOf(syntax)).flatMap(([name, flag]) => {
+    const { kind, help, choices, aliases = [] } = flag;
+    const follows = kind === "switch"
+      ? "nothing"
+      : kind === "choice" || kind === "part"
+      ? choices!
+      : kind === "path"
+      ? "file"
+      : "anything";
+    const own: CompletedFlag = { spelling: spelled(name), help, follows };
+    return [own, ...aliases.map((alias) => aliasOf(own, alias))];
+  });
+}
+
+function aliasOf(flag: CompletedFlag, alias: FlagAlias): CompletedFlag {
+  return typeof alias === "string"
+    ? { ...flag, spelling: spelled(alias) }
+    : { spelling: spelled(alias.name), help: flag.help, follows: "nothing" };
+}
+
+const spelled = (name: string) => name.length === 1 ? `-${name}` : `--${name}`;
+
+/** A script that bash sources. */
+export function bashCompletion(commands: readonly CommandSyntax[]): string {
+  const names = commands.map(({ name }) => name).join(" ");
+  return [
+    "_troupe_files() {", // names with blanks are one word
+    "  local IFS=$'\\n'",
+    '  COMPREPLY=($(compgen -f -- "$1"))',
+    "}",
+    "_troupe() {",
+    '  local word="${COMP_WORDS[COMP_CWORD]}" before="${COMP_WORDS[COMP_CWORD-1]}" words=""',
+    '  if [[ $word == "=" ]]; then word=""', // bash cuts --flag=value in three
+    '  elif [[ $before == "=" ]]; then before="${COMP_WORDS[COMP_CWORD-2]}"; fi',
+    "  COMPREPLY=()",
+    '  case "${COMP_WORDS[1]} $before" in',
+    ...commands.flatMap(valueCases),
+    "  esac",
+    '  if [[ -z $words ]]; then case "$COMP_CWORD ${COMP_WORDS[1]} $word" in',
+    `    "1 "*) words="${names} help --help --version" ;;`,
+    `    "2 help "*) words="${names}" ;;`,
+    ...commands.flatMap(wordCases),
+    "  esac; fi",
+    '  if [[ -n $words ]]; then COMPREPLY=($(compgen -W "$words" -- "$word"))',
+    '  else _troupe_files "$word"; fi',
+    "}",
+    "complete -o filenames -F _troupe troupe",
+  ].join("\n");
+}
+
+/** What may follow the flags of a command. */
+function valueCases(syntax: CommandSyntax): string[] {
+  return completedFlags(syntax).flatMap(({ spelling, follows }) => {
+    const pattern = `    "${syntax.name} ${spelling}")`;
+    if (follows === "nothing") return [];
+    if (follows === "file") return [`${pattern} _troupe_files "$word"; return ;;`];
+    if (follows === "anything") return [`${pattern} return ;;`];
+    return [`${pattern} words="${follows.join(" ")}" ;;`];
+  });
+}
+
+/** The flags of a command, and its first words. */
+function wordCases(syntax: CommandSyntax): string[] {
+  const { name, words } = syntax;
+  const flags = completedFlags(syntax).map(({ spelling }) => spelling).join(" ");
+  return [
+    `    *" ${name} -"*) words="${flags}" ;;`,
+    ...(words ? [`    "2 ${name} "*) words="${words.join(" ")}" ;;`] : []),
+  ];
+}
+
+/** A script that fish sources. */
+export function fishCompletion(commands: readonly CommandSyntax[]): string {
+  return [
+    "complete -c troupe -e",
+    ...commands.map(({ name, summary }) =>
+      `complete -c troupe -n __fish_use_subcommand -f -a ${name} -d ${word(summary)}`
+    ),
+    ...commands.flatMap((syntax) => {
+      const here = `complete -c troupe -n "__fish_seen_subcommand_from ${syntax.name}"`;
+      return [
+        ...(syntax.words ? [`${here} -a ${word(syntax.words.join(" "))}`] : []),
+        ...completedFlags(syntax).map((flag) => `${here} ${flagSpec(flag)}`),
+      ];
+    }),
+  ].join("\n");
+}
+
+function flagSpec({ spelling, help, follows }: CompletedFlag): string {
+  const dashes = /^-+/.exec(spelling)![0], name = spelling.slice(dashes.length);
+  const told = `${dashes === "-" ? "-s" : "-l"} ${name} -d ${word(help)}`;
+  if (follows === "nothing") return told;
+  if (follows === "file") return `${told} -r -F`;
+  return follows === "anything" ? `${told} -x` : `${told} -x -a ${word(follows.join(" "))}`;
+}
+
+const word = (text: string): string => `'${text.replaceAll("\\", "\\\\").replaceAll("'", "\\'")}'`;
+
+/** A script that zsh sources, or a file `_troupe` on its `fpath`. */
+export function zshCompletion(commands: readonly CommandSyntax[]): string {
+  return [
+    "#compdef troupe",
+    "_troupe() {",
+    "  if (( CURRENT == 2 )); then",
+    `    local -a commands=(${
+      commands.map(({ name, summary }) => wordOfZsh(`${name}:${summary}`)).join(" ")
+    })`,
+    "    _describe command commands",
+    "    return",
+    "  fi",
+    "  case $words[2] in",
+    ...commands.flatMap(commandCase),
+    "  esac",
+    "}",
+    "compdef _troupe troupe",
+  ].join("\n");
+}
+
+function commandCase(syntax: CommandSyntax): string[] {
+  const first = syntax.words ? [`'2:word:(${syntax.words.join(" ")})'`] : [];
+  return [
+    `    ${syntax.name}) _arguments -S \\`,
+    ...[...completedFlags(syntax).map(flagSpecOfZsh), ...first, `'*:file:_files'`].map((
+      spec,
+      i,
+      all,
+    ) => `      ${spec}${i + 1 < all.length ? " \\" : " ;;"}`),
+  ];
+}
+
+/** A flag as `_arguments` wants it; `=` says that a value may be joined to it. */
+function flagSpecOfZsh({ spelling, help, follows }: CompletedFlag): string {
+  const told = `${spelling}${follows === "nothing" ? "" : "="}[${
+    help.replaceAll(/[\[\]:]/g, "\\$&")
+  }]`;
+  if (follows === "nothing") return wordOfZsh(told);
+  if (follows === "file") return wordOfZsh(`${told}:file:_files`);
+  return wordOfZsh(`${told}:value:${follows === "anything" ? "" : `(${follows.join(" ")})`}`);
+}
+
+const wordOfZsh = (text: string): string => `'${text.replaceAll("'", `'\\''`)}'`;
+
+/** What makes each shell complete. */
+const SHELLS: Readonly<Record<string, (commands: readonly CommandSyntax[]) => string>> = {
+  bash: bashCompletion,
+  zsh: zshCompletion,
+  fish: fishCompletion,
+};
+
+/** The declaration of `troupe completion`. */
+export const COMPLETION_SYNTAX: CommandSyntax = {
+  name: "completion",
+  summary: "prints what makes a shell complete commands and flags",
+  usage: ["bash|zsh|fish"],
+  about: [
+    "Prints what makes a shell complete the commands and flags of a program named troupe:",
+    "",
+    "  source <(troupe completion bash)      in ~/.bashrc",
+    "  source <(troupe completion zsh)       in ~/.zshrc, after compinit",
+    "  troupe completion fish | source       in ~/.config/fish/config.fish",
+    "",
+    "Such a program is made by deno install -gA -n troupe jsr:@troupe/troupe/cli, or is an alias:",
+    '  alias troupe="deno task --quiet troupe"',
+  ],
+  words: Object.keys(SHELLS),
+  groups: [{ flags: COMMON_FLAGS }],
+};
+
+/**
+ * Runs `troupe completion`; returns the exit code.
+ *
+ * @param commands all commands.
+ * @throws {TypeError} (as a rejection) when no shell is named, or one that is not served.
+ */
+export function completionCommand(
+  args: readonly string[],
+  commands: readonly CommandSyntax[],
+): Promise<number> {
+  if (args.length === 0) print(helpOf(COMPLETION_SYNTAX));
+  else if (!answersItself(args, COMPLETION_SYNTAX)) {
+    const { words } = parseArguments(args, COMMON_FLAGS, { takesWords: true });
+    const [shell = ""] = words, names = Object.keys(SHELLS);
+    if (words.length !== 1 || !Object.hasOwn(SHELLS, shell)) {
+      throw new TypeError(
+        `Cannot complete: the shell must be one of ${names.join(", ")}, received ${
+          quoted(words.join(" "))
+        }${didYouMean(shell, names)}`,
+      );
+    }
+    print(SHELLS[shell]!(commands));
+  }
+  return Promise.resolve(0);
+}

@@ -1,0 +1,273 @@
+/**
+ * What a `troupe launch` command asks for.
+ *
+ * @module
+ */
+
+import { basename, dirname, resolve } from "node:path";
+import { fileURLToPath } from "node:url";
+import { folderEntries, stepFolder, stepFolders } from "../../actors/checkpoints/format.ts";
+import { claimFolder, lockFolder } from "../../actors/checkpoints/lock.ts";
+import { type CommandSyntax, COMMON_FLAGS, type FlagValues, withDefaults } from "../flag.ts";
+import { parseArguments } from "../parse.ts";
+import { makeRunFolder, nextRunFolder } from "../run_files/run_folder.ts";
+import { readTrainFlags, type TrainRequest } from "../train/request.ts";
+
+/** Every flag of `troupe launch`. */
+export const LAUNCH_FLAGS = {
+  hosts: {
+    kind: "path",
+    value: "FILE",
+    otherwise: "this one",
+    help: "hosts, one a line, such as node1, node1:4 or node1 slots=4",
+  },
+  "max-restarts": {
+    kind: "integer",
+    minimum: 0,
+    default: 3,
+    help: "failures without a new checkpoint that the job outlives",
+  },
+  print: { kind: "switch", help: "show what would be run, and run nothing" },
+  slurm: { kind: "switch", help: "write a script for sbatch instead, to FILE or standard output" },
+  mpi: {
+    kind: "choice",
+    choices: ["mpich", "openmpi"],
+    otherwise: "that of mpirun",
+    help: "which MPI",
+  },
+  launcher: {
+    kind: "choice",
+    choices: ["mpirun", "srun"],
+    otherwise: "srun within a job of Slurm, else mpirun",
+    help: "what starts the ranks",
+  },
+  interface: {
+    kind: "text",
+    value: "NAME",
+    help: "the network device between hosts, such as eth0",
+  },
+  "remote-shell": {
+    kind: "path",
+    value: "PROGRAM",
+    otherwise: "ssh",
+    help: "what mpirun starts processes on other hosts with",
+  },
+  ranks: {
+    kind: "integer",
+    otherwise: "as the flags of train say",
+    help: "ranks, for a command of your own",
+  },
+  out: {
+    kind: "path",
+    value: "DIR",
+    otherwise: "as the flags of train say",
+    help: "where a command of your own writes its checkpoints",
+  },
+  ...COMMON_FLAGS,
+} as const;
+
+/** The values of the flags of `troupe launch`. */
+export type LaunchFlags = FlagValues<typeof LAUNCH_FLAGS>;
+
+/** The declaration of `troupe launch`. */
+export const LAUNCH_SYNTAX: CommandSyntax = {
+  name: "launch",
+  summary: "trains on the ranks of MPI, and starts the job again when one dies",
+  usage: ["[flags] -- train [flags of train]", "[flags] -- COMMAND [arguments]"],
+  about: [
+    "Works out how many ranks the flags of train ask for, writes the command line of the MPI that",
+    "is installed, and runs it. When a rank dies, MPI ends the others; the job is started again and",
+    "goes on from its newest checkpoint, until finished.json beside that says that it has come to its",
+    "end. Hosts share the folder of the checkpoints, and have Deno and Troupe at the same paths.",
+    "",
+    'COMMAND is one of your own that calls train({ runtime: "mpi" }), such as deno run -A mine.ts,',
+    "with --ranks, and --out for the folder of its checkpoints; it goes on by itself from what",
+    "readCheckpoint() finds there.",
+  ],
+  groups: [{ flags: LAUNCH_FLAGS }],
+  notes: [
+    "--slurm may be followed by FILE. On Ctrl-C the job saves a checkpoint and ends.",
+    "",
+    "Exit codes: 0 done; 1 a job that failed too often or never began; 2 bad input; 130 a signal.",
+  ],
+};
+
+/** What is to be launched. */
+export interface LaunchRequest {
+  readonly flags: LaunchFlags;
+  /** Where the script goes that `--slurm` asks for; undefined for standard output. */
+  readonly script: string | undefined;
+  /** How many ranks. */
+  readonly ranks: number;
+  /** What each runs. */
+  readonly command: readonly string[];
+  /** Whether that is `train`, and no command of one's own. */
+  readonly isTrain: boolean;
+  /** The folder of the checkpoints; undefined where nobody says it, and nothing is started again. */
+  readonly out: string | undefined;
+  /** Time after which a job in which nothing moves is taken for dead. */
+  readonly stallMs: number;
+  /** What goes on from the checkpoints of `out`: added to the command. */
+  readonly resume: readonly string[];
+  /** What names `out` where the arguments do not. */
+  readonly chosen: readonly string[];
+  /** Removes what `--overwrite` says, before the first try. */
+  readonly overwrite?: (() => Promise<void>) | undefined;
+}
+
+/** As `--stall-timeout` of train has it, for a command of one's own. */
+const STALL_MS = 60_000;
+
+/** A name, and no address of a module. */
+const PLAIN_NAME = /^[\w-]+$/;
+
+/** The arguments of `launch` itself, and the command behind `--`. */
+export function splitArguments(args: readonly string[]) {
+  const end = args.indexOf("--");
+  return end < 0
+    ? { own: args, command: [] }
+    : { own: args.slice(0, end), command: args.slice(end + 1) };
+}
+
+/**
+ * Reads the arguments.
+ *
+ * @param made gets the folder of the run where one is made, to be removed if nothing is put into it.
+ * @throws {TypeError} {@linkcode RangeError} {@linkcode SyntaxError} in one sentence for the user.
+ */
+export async function readLaunchRequest(
+  args: readonly string[],
+  made: DisposableStack,
+): Promise<LaunchRequest> {
+  const { own, command } = splitArguments(args);
+  const { flags: given, words } = parseArguments(own, LAUNCH_FLAGS, { takesWords: true });
+  const flags = withDefaults(LAUNCH_FLAGS, given), [script] = words;
+  if (words.length > (flags.slurm ? 1 : 0)) {
+    throw new TypeError(
+      `Cannot launch: the command must stand behind --, received ${words.join(" ")} before it`,
+    );
+  }
+  if (command.length === 0) {
+    throw new TypeError("Cannot launch: a command must follow --, such as -- train, received none");
+  }
+  if (flags.hosts !== undefined && (flags.slurm || flags.launcher === "srun")) {
+    throw new TypeError("Cannot launch: --hosts must be left out, as Slurm chooses them");
+  }
+  const [first, ...rest] = command;
+  const asked = first === "train" ? await ofTrain(flags, rest, made) : ofCommand(flags, command);
+  return { flags, script, ...asked };
+}
+
+/** `train`, by this program. */
+async function ofTrain(flags: LaunchFlags, args: readonly string[], made: DisposableStack) {
+  const request = await readTrainFlags(args), { out: said, flags: { model, overwrite } } = request;
+  const isMpi = request.given.includes("runtime");
+  if (isMpi && request.flags.runtime !== "mpi") {
+    throw new RangeError(
+      `Cannot launch: --runtime must be mpi, received ${request.flags.runtime}`,
+    );
+  }
+  if (flags.out !== undefined) {
+    throw new TypeError("Cannot launch: --out must stand behind --, among the flags of train");
+  }
+  const ranks = ranksOf(request);
+  if (said === undefined && !PLAIN_NAME.test(model)) {
+    throw new TypeError(
+      "Cannot launch: --out must say where checkpoints go where the model is one of your own, received none",
+    );
+  }
+  if (flags.ranks !== undefined && flags.ranks !== ranks) {
+    throw new RangeError(
+      `Cannot launch: --ranks must be ${ranks}, as the flags of train say, received ${flags.ranks}`,
+    );
+  }
+  const out = said ?? newFolder(model, flags, made);
+  if (!overwrite) await checkOwn(out, request.flags.resume);
+  const chosen = said === undefined ? ["--out", out] : [];
+  const train = [
+    ...args,
+    ...isMpi ? [] : ["--runtime", "mpi"],
+    ...chosen,
+    ...overwrite ? ["--no-overwrite"] : [], // it is done before: a try must not do it again
+  ];
+  const stallMs = 1000 * request.flags["stall-timeout"];
+  return {
+    ranks,
+    command: [...troupeCommand("train"), ...train],
+    isTrain: true,
+    out,
+    stallMs,
+    resume: ["--resume", out],
+    chosen,
+    ...overwrite && !isRequeued() && { overwrite: () => overwriteFolder(out, request) },
+  };
+}
+
+/**
+ * A folder with a number. A script of Slurm names it, and nothing is put into it before Slurm has run
+ * that; a line that is printed alone takes none.
+ */
+function newFolder(model: string, flags: LaunchFlags, made: DisposableStack): string {
+  if (flags.print) return nextRunFolder(model);
+  return flags.slurm ? makeRunFolder(model).path : made.use(makeRunFolder(model)).path;
+}
+
+async function overwriteFolder(out: string, { checkpoint, flags }: TrainRequest): Promise<void> {
+  using _lock = lockFolder(out);
+  await claimFolder(out, { resume: checkpoint, overwrite: true, weights: flags.weights });
+}
+
+/** Whether Slurm has put the job back into its queue. */
+const isRequeued = () => Number(Deno.env.get("SLURM_RESTART_COUNT") ?? 0) > 0;
+
+/** As many as there are workers in all replicas, or as the map names. */
+function ranksOf({ flags: { map, replicas }, schedule }: TrainRequest): number {
+  return map === undefined ? replicas * schedule.workers : Math.max(...map) + 1;
+}
+
+/** A command of one's own. */
+function ofCommand(flags: LaunchFlags, command: readonly string[]) {
+  const { ranks, out, "max-restarts": maxRestarts } = flags;
+  if (ranks === undefined) {
+    throw new TypeError(
+      `Cannot launch: --ranks must say how many ranks run ${command[0]}, received none`,
+    );
+  }
+  if (out === undefined && maxRestarts > 0) {
+    throw new TypeError(
+      "Cannot launch: --out must say where the command writes its checkpoints, or --max-restarts be 0, received neither",
+    );
+  }
+  return { ranks, command, isTrain: false, out, stallMs: STALL_MS, resume: [], chosen: [] };
+}
+
+/** This program with one of its commands, as ranks run it. */
+export function troupeCommand(name: string): readonly string[] {
+  const { mainModule } = Deno, isFile = mainModule.startsWith("file:");
+  const path = isFile ? fileURLToPath(mainModule) : mainModule;
+  return [Deno.execPath(), "run", "-A", path, name];
+}
+
+/**
+ * Makes sure that the checkpoints of a folder are those of the run, as it goes on from the newest. A
+ * job that Slurm has put back into its queue finds its own.
+ */
+async function checkOwn(out: string, resume: string | undefined): Promise<void> {
+  if (isRequeued()) return;
+  const newest = await newestStep(out);
+  if (newest === undefined) return;
+  if (resume !== undefined) {
+    const step = stepFolder(basename(resume))?.step;
+    const folder = step === undefined ? resume : dirname(resume);
+    if (resolve(folder) === resolve(out) && (step ?? newest) === newest) return;
+  }
+  throw new RangeError(
+    `Cannot launch: ${out} must hold no checkpoints but those that the run goes on from, as it would go on from them when a rank dies, received one of step ${newest}; add --resume ${out} or --overwrite, or name another --out`,
+  );
+}
+
+/** The step of the newest checkpoint of a folder; undefined where there is none. */
+export async function newestStep(directory: string): Promise<number | undefined> {
+  const folders = stepFolders(await folderEntries(directory));
+  return folders.find(({ kind }) => kind !== "unfinished")?.step;
+}

@@ -1,0 +1,503 @@
+/**
+ * The arguments of a command, read by its declaration.
+ *
+ * @module
+ */
+
+import { parseArgs } from "@std/cli/parse-args";
+import { parse as parseJsonc } from "@std/jsonc/parse";
+import { parse as parseToml } from "@std/toml/parse";
+import { existsSync, readFileSync } from "node:fs";
+import { basename, dirname, extname, join } from "node:path";
+import { commandLine } from "../actors/options/limits.ts";
+import { decodeText } from "../kernels/mod.ts";
+import { formatTable } from "../schedules/pictures/grid.ts";
+import { checkFile } from "./command.ts";
+import {
+  boundsOf,
+  type CommandSyntax,
+  convertValue,
+  currentName,
+  dashed,
+  type Flag,
+  type Flags,
+  flagsOf,
+  type GivenFlags,
+  meantFlag,
+  respell,
+  spellingsOf,
+  VERSION,
+} from "./flag.ts";
+import { inOneLine, print, quoted } from "./terminal.ts";
+
+/**
+ * The help of a command: how it is called, what it does, and its flags.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { helpOf } from "@troupe/troupe/cli";
+ *
+ * const steps = {
+ *   kind: "integer",
+ *   aliases: ["max_steps"],
+ *   default: 300,
+ *   maximum: 1000,
+ *   help: "optimizer steps",
+ * } as const;
+ * const help = helpOf({
+ *   name: "fit",
+ *   summary: "fits a line",
+ *   usage: ["[flags]"],
+ *   groups: [{ flags: { steps } }],
+ * });
+ * assert.match(help, /^Usage: deno task troupe fit \[flags\]\n\nFits a line\.\n/);
+ * assert.match(help, /--steps N {2}optimizer steps \(300; 1 to 1000; also --max_steps\)$/);
+ * ```
+ */
+export function helpOf({ name, usage, about, summary, groups, notes = [] }: CommandSyntax): string {
+  const calls = usage.map((words, i) =>
+    `${i === 0 ? "Usage:" : "      "} ${commandLine()} ${name} ${words}`
+  );
+  const flags = groups.flatMap(({ title, flags }) => [
+    "",
+    ...(title === undefined ? [] : [title]),
+    ...helpLines(flags),
+  ]);
+  return [
+    ...calls,
+    "",
+    ...(about ?? [`${summary[0]!.toUpperCase()}${summary.slice(1)}.`]),
+    ...flags,
+    ...(notes.length > 0 ? ["", ...notes] : []),
+  ].join("\n");
+}
+
+/** Flags that are longer, with their values, stand on a line of their own. */
+const LEFT_WIDTH = 32;
+
+/** The flags as lines of help: their values, what they do, defaults, bounds and other names. */
+function helpLines(flags: Flags): string[] {
+  const rows = Object.entries(flags).map(([name, flag]) => {
+    const short = shortOf(flag), value = flag.value ?? flag.choices?.join("|") ?? "N";
+    const long = flag.kind === "switch" ? `--${name}` : `--${name} ${value}`;
+    const details = detailsOf(flag);
+    const right = details.length === 0 ? flag.help : `${flag.help} (${details.join("; ")})`;
+    return [`  ${long}${short === undefined ? "" : `, -${short}`}`, right];
+  });
+  return formatTable(rows, { left: [0, 1], firstWidthMax: LEFT_WIDTH });
+}
+
+const namesOf = ({ aliases = [] }: Flag): string[] =>
+  aliases.map((alias) => typeof alias === "string" ? alias : alias.name);
+
+/** The letter of a flag, if it has one. */
+const shortOf = (flag: Flag): string | undefined => namesOf(flag).find((name) => name.length === 1);
+
+/** What stands in brackets: default, bounds, other names. */
+function detailsOf(flag: Flag): string[] {
+  const long = (flag.aliases ?? []).flatMap((alias) =>
+    typeof alias === "string"
+      ? alias.length > 1 ? [`--${alias}`] : []
+      : [`--${alias.name} for ${alias.means}`]
+  );
+  return [
+    ...[flag.default ?? flag.otherwise ?? []].flat().map(String),
+    ...boundsInWords(flag),
+    ...(long.length > 0 ? [`also ${long.join(", ")}`] : []),
+  ];
+}
+
+/** What values may be, where their kind does not say it. */
+function boundsInWords(flag: Flag): string[] {
+  if (flag.must !== undefined) return [flag.must];
+  if (flag.kind !== "integer" && flag.kind !== "number") return [];
+  const [minimum] = boundsOf(flag), { maximum, below } = flag;
+  if (maximum !== undefined && maximum < Number.MAX_SAFE_INTEGER) {
+    return [`${minimum} to ${maximum}`];
+  }
+  return [below === undefined ? `from ${minimum}` : `from ${minimum}, below ${below}`];
+}
+
+/** Prints the help or the version if a command is asked for it. */
+export function answersItself(args: readonly string[], syntax: CommandSyntax): boolean {
+  const asked = respell(args, flagsOf(syntax));
+  if (asked.includes("--help")) print(helpOf(syntax));
+  else if (asked.includes("--version")) print(VERSION);
+  else return false;
+  return true;
+}
+
+/**
+ * Reads what a file remembers of flags, each converted and bounded as if it had been typed.
+ *
+ * @param kept by name, without the dashes; what is none of `flags` is left out.
+ * @param where the file, for messages.
+ * @param mayImport whether parts may be others than those that come with Troupe: where the user has
+ * written the file.
+ * @throws {TypeError} when `kept` is no record, or a value is none that could have been typed.
+ * @throws {RangeError} when a value is not what its flag allows.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { readKeptFlags } from "@troupe/troupe/cli";
+ *
+ * const flags = { steps: { kind: "integer", help: "optimizer steps" } } as const;
+ * assert.deepEqual(readKeptFlags({ steps: 40, out: "/" }, flags, "run.json"), { steps: 40 });
+ * assert.throws(() => readKeptFlags({ steps: -5 }, flags, "run.json"), {
+ *   message: 'Cannot use --steps of run.json: it must be a whole number from 1, received "-5"',
+ * });
+ * ```
+ */
+export function readKeptFlags<const T extends Flags>(
+  kept: unknown,
+  flags: T,
+  where: string,
+  mayImport = false,
+): GivenFlags<T> {
+  if (typeof kept !== "object" || kept === null || Array.isArray(kept)) {
+    throw new TypeError(
+      `Cannot use the flags of ${where}: they must be a record, received ${quoted(kept)}`,
+    );
+  }
+  const values: Record<string, unknown> = {};
+  for (const [key, value] of Object.entries(kept)) {
+    const name = currentName(key, flags);
+    if (!Object.hasOwn(flags, name)) continue;
+    const flag = flags[name]!;
+    const isTyped = flag.kind === "switch"
+      ? typeof value === "boolean"
+      : typeof value === "string" || typeof value === "number";
+    if (!isTyped) {
+      const must = flag.kind === "switch" ? "true or false" : "text or a number";
+      throw new TypeError(
+        `Cannot use --${name} of ${where}: it must be ${must}, received ${quoted(value)}`,
+      );
+    }
+    if (value === false) continue;
+    const known = flag.kind === "part" && !mayImport ? { ...flag, kind: "choice" as const } : flag;
+    values[name] = value === true
+      ? true
+      : convertValue(`${name} of ${where}`, known, String(value));
+  }
+  return values as GivenFlags<T>;
+}
+
+/** A file of flags. */
+export interface ConfigFile {
+  /** Where it is. */
+  readonly path: string;
+  /** What it says, as arguments. */
+  readonly args: readonly string[];
+  /** All that a checkpoint's file holds; undefined for a file of one's own. */
+  readonly checkpoint: Readonly<Record<string, unknown>> | undefined;
+}
+
+/** The most bytes of such a file. */
+const BYTES_MAX = 2 ** 20;
+
+/** How the text of a file is read, by the end of its name. */
+const PARSERS: Readonly<Record<string, (text: string) => unknown>> = {
+  ".json": parseJsonc,
+  ".jsonc": parseJsonc,
+  ".toml": parseToml,
+};
+
+type Values = Readonly<Record<string, unknown>>;
+
+/**
+ * Reads a file of flags: a record of their names, or aliases, and values.
+ *
+ * @throws {TypeError} when there is no such file, or a name in it is none of the flags.
+ * @throws {SyntaxError} when its text is no JSON, JSONC or TOML.
+ * @throws {RangeError} when a value is not what its flag allows.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { readConfigFile } from "@troupe/troupe/cli";
+ *
+ * const path = await Deno.makeTempFile({ suffix: ".toml" });
+ * await Deno.writeTextFile(path, "max_steps = 40 # as Hugging Face says it");
+ * const steps = { kind: "integer", aliases: ["max_steps"], help: "optimizer steps" } as const;
+ * assert.deepEqual(readConfigFile(path, { steps }).args, ["--steps=40"]);
+ * await Deno.remove(path);
+ * ```
+ */
+export function readConfigFile(path: string, flags: Flags): ConfigFile {
+  const record = parseFile(path), where = inOneLine(path);
+  const hasFlags = isRecord(record.flags);
+  const isCheckpoint = hasFlags || existsSync(join(dirname(path), "manifest.json"));
+  const said = hasFlags ? { ...recordOf(record.run), ...recordOf(record.flags) } : record;
+  const named = nameFlags(said, flags, where);
+  const paths = Object.keys(named).filter((name) => flags[name]!.kind === "path");
+  if (isCheckpoint && paths.length > 0) {
+    throw new TypeError(
+      `Cannot use ${where}: the config of a checkpoint must name no file or folder, received --${
+        paths.join(", --")
+      }`,
+    );
+  }
+  readKeptFlags(named, flags, where, !isCheckpoint);
+  const args = Object.entries(named).map(([name, value]) =>
+    typeof value === "boolean" ? `--${value ? "" : "no-"}${name}` : `--${name}=${value}`
+  );
+  return { path, args, checkpoint: isCheckpoint ? record : undefined };
+}
+
+function parseFile(path: string): Values {
+  checkFile("config", path, BYTES_MAX);
+  const end = extname(path).toLowerCase(), parse = PARSERS[end];
+  if (!parse) {
+    throw new TypeError(
+      `Cannot use --config: the name of its file must end in ${
+        Object.keys(PARSERS).join(", ")
+      }, received ${quoted(basename(path))}`,
+    );
+  }
+  const text = decodeText(readFileSync(path), inOneLine(path))
+    .replace(/^\uFEFF/, ""); // as some editors begin a file
+  let value: unknown;
+  try {
+    value = parse(text);
+  } catch (cause) {
+    throw new SyntaxError(
+      `Cannot read ${inOneLine(path)}: it must be ${end.slice(1).toUpperCase()}, received ${
+        inOneLine((cause as Error).message)
+      }`,
+      { cause },
+    );
+  }
+  if (isRecord(value)) return value;
+  throw new TypeError(
+    `Cannot read ${inOneLine(path)}: it must be a record of flags, received ${quoted(value)}`,
+  );
+}
+
+/** Flags that no file says: what is removed is told by who types. */
+export const TYPED_ONLY: readonly string[] = ["config", "help", "version", "overwrite"];
+
+/** What a file says, by the names of the flags. */
+function nameFlags(said: Values, flags: Flags, where: string): Values {
+  const spellings = spellingsOf(flags), named = new Map<string, unknown>();
+  for (const [key, value] of Object.entries(said)) {
+    const { name, means } = spellings.get(dashed(key)) ?? {};
+    if (name === undefined || TYPED_ONLY.includes(name)) {
+      throw new TypeError(
+        `Cannot read ${where}: every name in it must be one of the flags, received ${quoted(key)}${
+          meantFlag(key, flags)
+        }`,
+      );
+    }
+    const mayRepeat = flags[name]!.formerly !== undefined && named.get(name) === value;
+    if (named.has(name) && !mayRepeat) {
+      throw new TypeError(`Cannot read ${where}: --${name} must be said once, received it twice`);
+    }
+    if (means === undefined) named.set(name, value);
+    else if (value === true) named.set(name, means);
+    else if (value !== false) {
+      throw new TypeError(
+        `Cannot use ${key} of ${where}: it must be true or false, received ${quoted(value)}`,
+      );
+    }
+  }
+  return Object.fromEntries(named);
+}
+
+const isRecord = (value: unknown): value is Values =>
+  typeof value === "object" && value !== null && !Array.isArray(value);
+
+const recordOf = (value: unknown): Values => isRecord(value) ? value : {};
+
+/** How the arguments of a command are read. */
+export interface ParseOptions {
+  /** Whether words may stand beside the flags. */
+  readonly takesWords?: boolean;
+  /** Whether each flag may be given but once; else the last counts. */
+  readonly isStrict?: boolean;
+}
+
+/** Arguments as they were typed: texts, and true for switches. */
+export interface RawArguments {
+  /** The flags by name. */
+  readonly flags: Readonly<Record<string, string | true>>;
+  /** The switches that were taken back, by name: with `--no`, or as `false`. */
+  readonly takenBack: readonly string[];
+  /** What is no flag. */
+  readonly words: readonly string[];
+}
+
+/** Arguments that were read. */
+export interface Arguments<T extends Flags> {
+  /** The values of the flags that were given, by name. */
+  readonly flags: GivenFlags<T>;
+  /** What is no flag. */
+  readonly words: readonly string[];
+}
+
+/**
+ * Reads the arguments of a command.
+ *
+ * @throws {TypeError} when a flag is unknown or has no value, or a word stands where none may.
+ * @throws {RangeError} when a value is not what the flag allows.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { parseArguments } from "@troupe/troupe/cli";
+ *
+ * const flags = { steps: { kind: "integer", help: "optimizer steps" } } as const;
+ * const given = parseArguments(["run", "--steps", "4"], flags, { takesWords: true });
+ * assert.deepEqual(given, { flags: { steps: 4 }, words: ["run"] });
+ * ```
+ */
+export function parseArguments<const T extends Flags>(
+  args: readonly string[],
+  flags: T,
+  options?: ParseOptions,
+): Arguments<T> {
+  const { flags: raw, words } = rawArguments(args, flags, options);
+  const values = Object.entries(raw).map(([name, text]) =>
+    [name, text === true ? true : convertValue(name, flags[name]!, text)] as const
+  );
+  return { flags: Object.fromEntries(values) as GivenFlags<T>, words };
+}
+
+/**
+ * Reads the flags of a command without words; of a flag that is given more than once, the last
+ * counts, and `--no-memory` takes a switch back.
+ *
+ * @throws {TypeError} when a flag is unknown, has no value, or an argument is no flag.
+ * @throws {RangeError} when a value is not what the flag allows.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { parseFlags } from "@troupe/troupe/cli";
+ *
+ * const flags = {
+ *   steps: { kind: "integer", aliases: ["max_iters"], help: "optimizer steps" },
+ *   device: { kind: "choice", choices: ["native", "wasm"], help: "what computes" },
+ * } as const;
+ * assert.deepEqual(parseFlags(["--steps", "40"], flags), { steps: 40 });
+ * assert.deepEqual(parseFlags(["--max_iters=40", "--steps", "4"], flags), { steps: 4 });
+ * assert.throws(() => parseFlags(["--steps", "0"], flags), RangeError);
+ * assert.throws(() => parseFlags(["--setps", "4"], flags), /did you mean --steps\?$/);
+ * ```
+ */
+export function parseFlags<const T extends Flags>(
+  args: readonly string[],
+  flags: T,
+): GivenFlags<T> {
+  return parseArguments(args, flags).flags;
+}
+
+/**
+ * The arguments of a command as they were typed.
+ *
+ * @throws {TypeError} when a flag is unknown, or a word stands where none may.
+ * @throws {RangeError} when a switch is neither true nor false.
+ */
+export function rawArguments(
+  args: readonly string[],
+  flags: Flags,
+  { takesWords = false, isStrict = false }: ParseOptions = {},
+): RawArguments {
+  const names = Object.keys(flags);
+  const switches = names.filter((name) => flags[name]!.kind === "switch");
+  const valued = names.filter((name) => !switches.includes(name));
+  const respelled = respell(args, flags);
+  checkSwitches(respelled, switches);
+  checkFormer(args, respelled, flags);
+  const parsed = parseArgs(respelled, {
+    string: [...valued, "_"],
+    boolean: switches,
+    negatable: switches,
+    collect: isStrict ? valued : [], // so that a flag given twice is seen
+    unknown: (argument: string, key?: string) => {
+      if (key !== undefined) throw unknownFlag(argument, flags, isStrict);
+      return true;
+    },
+  });
+  const words = parsed._.map(String);
+  if (words.length > 0 && !takesWords) {
+    throw new TypeError(
+      `Cannot read flags: every argument must be a flag, received ${quoted(words[0]!)}`,
+    );
+  }
+  const values: Record<string, string | true> = {};
+  for (const name of names) {
+    const raw: unknown = Array.isArray(parsed[name]) ? once(name, parsed[name]) : parsed[name];
+    if (raw !== undefined && raw !== false) values[name] = raw === true ? true : String(raw);
+  }
+  const takenBack = switches.filter((name) =>
+    parsed[name] === false && respelled.includes(`--no-${name}`)
+  );
+  return { flags: values, takenBack, words };
+}
+
+/**
+ * Refuses flags that would change nothing.
+ *
+ * @param what is done, for the sentence.
+ * @param read the names of the flags that are read for it.
+ */
+export function refuseOthers(what: string, read: readonly string[], given: object): void {
+  const unread = Object.keys(given).find((name) => !read.includes(name));
+  if (unread === undefined) return;
+  throw new TypeError(
+    `Cannot ${what}: flags must be among ${
+      read.map((name) => `--${name}`).join(", ")
+    }, received --${unread}`,
+  );
+}
+
+/** Refuses `--tie=maybe`, which would be read as `--tie`. */
+function checkSwitches(args: readonly string[], switches: readonly string[]): void {
+  for (const argument of args) {
+    if (argument === "--") return;
+    const [, name = "", value = ""] = /^--([^=]+)=(.*)$/s.exec(argument) ?? [];
+    if (!switches.includes(name)) continue;
+    throw new RangeError(
+      `Cannot use --${name}: it must be true or false, received ${quoted(value)}`,
+    );
+  }
+}
+
+/** Refuses a flag that has one value by its name and another by its former name. */
+function checkFormer(args: readonly string[], respelled: readonly string[], flags: Flags): void {
+  for (const [name, { formerly }] of Object.entries(flags)) {
+    const given = new Set(respelled.filter((one) => one.startsWith(`--${name}=`)));
+    if (given.size < 2 || !args.some((one) => dashed(one).split("=")[0] === `--${formerly}`)) {
+      continue;
+    }
+    throw new TypeError(
+      `Cannot read the flags: --${formerly}, the former name of --${name}, must have its value, received ${
+        inOneLine([...given].join(" "))
+      }`,
+    );
+  }
+}
+
+function unknownFlag(argument: string, flags: Flags, isStrict: boolean): TypeError {
+  const [name = ""] = argument.replace(/^-+/, "").split("="), meant = meantFlag(name, flags);
+  const all = Object.keys(flags).map((one) => `--${one}`).join(", ");
+  return new TypeError(
+    isStrict
+      ? `Cannot read the flags: each must be one of ${all}, received ${quoted(argument)}${meant}`
+      : `Cannot read flags: ${
+        inOneLine(argument)
+      } is not one of them; run with --help to see them all${meant}`,
+  );
+}
+
+/** The one value that a flag was given, if any. */
+function once(name: string, values: readonly string[]): string | undefined {
+  const [value] = values;
+  if (values.length <= 1 && value !== "") return value;
+  const must = values.length > 1 ? "given once" : "followed by its value";
+  throw new TypeError(
+    `Cannot read the flags: --${name} must be ${must}, received ${quoted(values.join(" "))}`,
+  );
+}

@@ -1,0 +1,325 @@
+/**
+ * Shows losses where they were asked for: in a file, else on the terminal.
+ *
+ * @module
+ */
+
+import { basename, resolve } from "node:path";
+import { replaceFile } from "../../actors/checkpoints/write.ts";
+import { tickStep } from "../../schedules/pictures/grid.ts";
+import { escapeXml, round, text, title } from "../../schedules/pictures/svg.ts";
+import { inOneLine, print, printError, quoted, terminalColumns } from "../terminal.ts";
+import { readMetrics } from "./metrics_file.ts";
+import type { RunFolder } from "./read.ts";
+
+/** A point of a curve: the mean of the losses around a step. */
+interface LossPoint {
+  readonly step: number;
+  /** In nats a prediction. */
+  readonly loss: number;
+}
+
+/** The curves of a run. */
+interface LossCurves {
+  /** The name of its folder. */
+  readonly name: string;
+  /** Of the steps. */
+  readonly training: readonly LossPoint[];
+  /** Of the held-out data. */
+  readonly heldOut: readonly LossPoint[];
+}
+
+/** Points of a curve, at most. */
+const POINTS_MAX = 512;
+
+/** Losses whose differences and sums are numbers, too. */
+const isDrawable = (loss: number | undefined): loss is number => Math.abs(loss ?? NaN) < 1e100;
+
+/**
+ * Reads the curves of a run. Where there are more steps than points, each point is a mean.
+ *
+ * @throws {RangeError} when the run has measured no loss.
+ */
+export function readCurves({ path }: RunFolder): LossCurves {
+  const training = openCurve(), heldOut = openCurve();
+  for (const { metrics: { type, step, loss, evalLoss } } of readMetrics(path)) {
+    if (type === "step" && isDrawable(loss)) training.add({ step, loss });
+    if (isDrawable(evalLoss)) heldOut.add({ step, loss: evalLoss });
+  }
+  const curves = { training: training.points(), heldOut: heldOut.points() };
+  if (curves.training.length + curves.heldOut.length === 0) {
+    throw new RangeError(
+      `Cannot draw the run ${quoted(path)}: its metrics.jsonl must have losses, received none`,
+    );
+  }
+  return { name: basename(resolve(path)), ...curves };
+}
+
+/**
+ * A curve that grows: when there are twice as many points as it may have, neighbours become one.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ *
+ * const curve = openCurve(2);
+ * for (let step = 1; step <= 4; step++) curve.add({ step, loss: step });
+ * assert.deepEqual(curve.points(), [{ step: 1.5, loss: 1.5 }, { step: 3.5, loss: 3.5 }]);
+ * ```
+ */
+export function openCurve(pointsMax: number = POINTS_MAX) {
+  let points: LossPoint[] = [], each = 1, sum = { step: 0, loss: 0 }, count = 0;
+  const mean = () => ({ step: sum.step / count, loss: sum.loss / count });
+  return {
+    /** Adds the loss of a step. */
+    add({ step, loss }: LossPoint): void {
+      sum = { step: sum.step + step, loss: sum.loss + loss };
+      if (++count < each) return;
+      points.push(mean());
+      [sum, count] = [{ step: 0, loss: 0 }, 0];
+      if (points.length < 2 * pointsMax) return;
+      points = points.filter((_, i) => i % 2 === 0).map((one, i) =>
+        middle(one, points[2 * i + 1]!)
+      );
+      each *= 2;
+    },
+    /** The points so far. */
+    points: (): LossPoint[] => count === 0 ? [...points] : [...points, mean()],
+  };
+}
+
+const middle = (one: LossPoint, other: LossPoint): LossPoint => ({
+  step: (one.step + other.step) / 2,
+  loss: (one.loss + other.loss) / 2,
+});
+
+/** Colours on a light and a dark page: Okabe and Ito's, which colour-blind readers can tell apart. */
+const LINES = [
+  ["#0072b2", "#56b4e9"],
+  ["#d55e00", "#e69f00"],
+  ["#007a5a", "#3ddbaa"],
+  ["#a8478a", "#f0a6d0"],
+  ["#5b5b5b", "#c8c8c8"],
+  ["#8a6d00", "#f0e442"],
+] as const;
+
+const PAGE = ["#ffffff", "#16181d"] as const;
+const INK = ["#22262e", "#e6e8ec"] as const;
+const GRID = ["#d9dce1", "#3a3f48"] as const;
+
+const PLOT = { left: 72, top: 62, width: 600, height: 300 };
+const LINE_HEIGHT = 18, NAME_MAX = 80;
+
+/** The kinds of losses. */
+const KINDS = ["loss", "held-out loss"] as const;
+
+/** Fewer points are drawn as dots, too. */
+const FEW = 64;
+
+/** Colours that a dark page changes: attributes give way to a style sheet. */
+const DARK_STYLE = [PAGE, INK, GRID, ...LINES].map(([light, dark]) =>
+  `[fill="${light}"]{fill:${dark}}[stroke="${light}"]{stroke:${dark}}`
+).join("");
+
+/** Draws the losses of one run, or of several beside each other. */
+export function drawLosses(runs: readonly LossCurves[]): string {
+  const names = runs.map(({ name }) => inOneLine(name));
+  const heading = `Loss of ${names.join(", ")}`;
+  const all = runs.flatMap(({ training, heldOut }) => [...training, ...heldOut]);
+  const x = axisOf(all.map(({ step }) => step), PLOT.width, 8, 1);
+  const y = axisOf(all.map(({ loss }) => loss), PLOT.height, 6);
+  const at = ({ step, loss }: LossPoint) => `${x.at(step)} ${round(PLOT.height - y.at(loss))}`;
+  const curves = runs.flatMap(({ training, heldOut }, run) =>
+    [training, heldOut].flatMap((points, kind) => {
+      if (points.length === 0) return [];
+      const colour = colourOf(runs.length === 1 ? kind : run), places = points.map(at);
+      const dots = places.map((place) => `M${place}h0`).join("");
+      return [
+        line(`M${places.join("L")}`, colour, 1.75, kind),
+        ...all.length <= FEW ? [line(dots, colour, 5)] : [],
+      ];
+    })
+  );
+  const legend = legendOf(runs, names);
+  const width = PLOT.left + PLOT.width + 32, below = PLOT.top + PLOT.height + 62;
+  const height = below + legend.length * LINE_HEIGHT;
+  return [
+    `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${width} ${height}" width="${width}" ` +
+    `height="${height}" font-family="system-ui, sans-serif" font-size="11" fill="${INK[0]}" ` +
+    `role="img">${title(heading)}<desc>${escapeXml(describe(runs, names))}</desc>`,
+    `<style>@media (prefers-color-scheme:dark){${DARK_STYLE}}</style>`,
+    `<rect width="100%" height="100%" fill="${PAGE[0]}"/>`,
+    text(PLOT.left, 22, cut(heading), { size: 13, weight: "bold" }),
+    `<g transform="translate(${PLOT.left} ${PLOT.top})">`,
+    ...x.ticks.map((step) => text(x.at(step), PLOT.height + 14, label(step), { anchor: "middle" })),
+    ...y.ticks.flatMap((loss) => {
+      const top = round(PLOT.height - y.at(loss));
+      return [
+        line(`M0 ${top}h${PLOT.width}`, GRID[0], 1),
+        text(-8, top, label(loss), { anchor: "end" }),
+      ];
+    }),
+    text(PLOT.width / 2, PLOT.height + 34, "optimizer step", { anchor: "middle" }),
+    text(0, -16, "loss (nats a prediction)", {}),
+    ...curves,
+    `</g>`,
+    ...legend.flatMap(({ name, colour, kind }, i) => [
+      line(`M${PLOT.left} ${below + i * LINE_HEIGHT}h24`, colour, 1.75, kind),
+      text(PLOT.left + 32, below + i * LINE_HEIGHT, cut(name), {}),
+    ]),
+    `</svg>\n`,
+  ].join("\n");
+}
+
+/** An axis with round ends around some values. */
+function axisOf(values: readonly number[], pixels: number, most: number, stepMin = 0) {
+  const low = values.reduce((a, b) => Math.min(a, b)),
+    high = values.reduce((a, b) => Math.max(a, b));
+  const step = Math.max(stepMin, tickStep(high - low, most));
+  const from = Math.floor(low / step), to = Math.max(from + 1, Math.ceil(high / step));
+  return {
+    ticks: Array.from({ length: to - from + 1 }, (_, i) => (from + i) * step),
+    at: (value: number) => round((value / step - from) / (to - from) * pixels),
+  };
+}
+
+/** Returns a curve of a run, held-out losses dashed, or any other line. */
+const line = (path: string, colour: string, width: number, kind = 0) =>
+  `<path d="${path}" fill="none" stroke="${colour}" stroke-width="${width}" ` +
+  `stroke-linecap="round"${kind === 1 ? ` stroke-dasharray="6 4"` : ""}/>`;
+
+const colourOf = (nth: number) => LINES[nth % LINES.length]![0];
+
+/** The runs, and which lines are held-out losses; of one run its kinds of losses. */
+function legendOf(runs: readonly LossCurves[], names: readonly string[]) {
+  const has = [
+    runs.some(({ training }) => training.length > 0),
+    runs.some(({ heldOut }) => heldOut.length > 0),
+  ];
+  const kinds = KINDS.map((name, kind) => ({ name, kind, colour: colourOf(kind) }));
+  if (runs.length === 1) return kinds.filter(({ kind }) => has[kind]);
+  const all = names.map((name, run) => ({
+    name: `${run + 1}: ${name}`,
+    kind: 0,
+    colour: colourOf(run),
+  }));
+  return has[1] ? [...all, { ...kinds[1]!, colour: INK[0] }] : all;
+}
+
+const label = (value: number) => String(Number(value.toPrecision(6)));
+
+const cut = (words: string) => words.length > NAME_MAX ? `${words.slice(0, NAME_MAX - 1)}…` : words;
+
+/** Describes the curves in words. */
+function describe(runs: readonly LossCurves[], names: readonly string[]): string {
+  return runs.flatMap(({ training, heldOut }, nth) =>
+    [training, heldOut].flatMap((points, kind) => {
+      const first = points[0], last = points.at(-1);
+      if (!first || !last) return [];
+      const from = `${first.loss.toFixed(3)} at step ${Math.round(first.step)}`;
+      const to = `${last.loss.toFixed(3)} at step ${Math.round(last.step)}`;
+      return `${names[nth]}: ${KINDS[kind]} from ${from} to ${to}`;
+    })
+  ).join("; ");
+}
+
+/** Lines of the chart itself. */
+const ROWS = 12;
+
+/** The most columns that it takes, and the fewest. */
+const COLUMNS_MAX = 100, COLUMNS_MIN = 16;
+
+/** A mark for the loss of each run, and one for its held-out loss. */
+const MARKS = ["·o", "+x", "*#", "~=", ":%", "^@"] as const;
+
+/**
+ * Draws losses.
+ *
+ * @param columns of the terminal.
+ */
+export function textChart(runs: readonly LossCurves[], columns: number): string[] {
+  const curves = runs.flatMap(({ training, heldOut }, nth) => {
+    const [loss, held] = MARKS[nth % MARKS.length]!;
+    return [{ points: training, mark: loss! }, { points: heldOut, mark: held! }];
+  });
+  const all = curves.flatMap(({ points }) => points);
+  const [low, high] = rangeOf(all, "loss"), [first, last] = rangeOf(all, "step");
+  const labels = Array.from(
+    { length: ROWS },
+    (_, row) =>
+      row % 3 === 0 || row === ROWS - 1
+        ? (high - (high - low) * row / (ROWS - 1)).toPrecision(4)
+        : "",
+  );
+  const margin = Math.max(...labels.map(({ length }) => length));
+  const width = Math.max(COLUMNS_MIN, Math.min(COLUMNS_MAX, columns) - margin - 3);
+  const grid = Array.from({ length: ROWS }, () => Array.from({ length: width }, () => " "));
+  const place = (value: number, from: number, to: number, cells: number) =>
+    to === from ? 0 : Math.round((cells - 1) * (value - from) / (to - from));
+  for (const { points, mark } of curves) {
+    for (const { step, loss } of points) {
+      grid[place(loss, high, low, ROWS)]![place(step, first, last, width)] = mark;
+    }
+  }
+  const [from, to] = [first, last].map((step) => `${Math.round(step)}`) as [string, string];
+  return [
+    "loss (nats a prediction)",
+    ...grid.map((cells, row) =>
+      `${labels[row]!.padStart(margin)} ${labels[row] ? "┤" : "│"}${cells.join("")}`.trimEnd()
+    ),
+    `${" ".repeat(margin + 1)}└${"─".repeat(width)}`,
+    `${" ".repeat(margin + 2)}${from}${to.padStart(Math.max(1, width - from.length))}`,
+    `${" ".repeat(margin + 2)}optimizer step`,
+    ...runs.map(({ name, heldOut }, nth) => {
+      const [loss, held] = MARKS[nth % MARKS.length]!;
+      return `  ${loss} ${inOneLine(name)}${heldOut.length > 0 ? `, ${held} held-out` : ""}`;
+    }),
+  ];
+}
+
+function rangeOf(points: readonly LossPoint[], of: keyof LossPoint): [number, number] {
+  let low = Infinity, high = -Infinity;
+  for (const { [of]: value } of points) [low, high] = [Math.min(low, value), Math.max(high, value)];
+  return [low, high];
+}
+
+/** Flags of commands that draw. */
+export const CHART_FLAGS = {
+  out: {
+    kind: "path",
+    value: "FILE.svg",
+    otherwise: "a small chart here",
+    help: "draw into a file, as SVG for light and dark pages",
+  },
+} as const;
+
+/** Columns of a chart where nobody says how wide a terminal is. */
+const COLUMNS = 80;
+
+/**
+ * Draws losses.
+ *
+ * @param out the file, if one is named; what is there is replaced.
+ * @throws {Error} when it cannot be written.
+ */
+export async function showLosses(
+  runs: readonly LossCurves[],
+  out: string | undefined,
+): Promise<void> {
+  if (out === undefined) {
+    const columns = Deno.stdout.isTerminal() ? terminalColumns() : COLUMNS;
+    return textChart(runs, columns).forEach(print);
+  }
+  const svg = drawLosses(runs);
+  try {
+    await replaceFile(Deno, out, svg);
+  } catch (cause) {
+    throw new Error(
+      `Cannot write ${out}: it must be a file that can be written, received ${
+        (cause as Error).message
+      }`,
+      { cause },
+    );
+  }
+  printError(`Wrote ${out}`);
+}

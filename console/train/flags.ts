@@ -1,0 +1,631 @@
+/**
+ * The flags of `troupe train`.
+ *
+ * @module
+ */
+
+import { MICRO_BATCHES_MAX, THREADS_MAX, WORKERS_MAX } from "../../actors/options/limits.ts";
+import { builtInNames } from "../../actors/registry/mod.ts";
+import type { ModelOptions } from "../../actors/registry/part.ts";
+
+import { GPT2_MAX, LEARNING_RATE_SCHEDULES, RECOMPUTE_POLICIES } from "../../kernels/mod.ts";
+import { COST_FLAGS, SCHEDULE_FLAGS } from "../commands/schedule_flags.ts";
+import { TOKENIZER_FLAG } from "../commands/trained.ts";
+import {
+  type CommandSyntax,
+  COMMON_FLAGS,
+  DASHBOARD_FLAGS,
+  DEVICE_FLAG,
+  type FlagValues,
+  type GivenFlags,
+  readFromZero,
+  readLink,
+  readLossScale,
+  readNumbers,
+  readSize,
+  readStepRange,
+  readThreads,
+} from "../flag.ts";
+import { SNAPSHOT_PLACES } from "../../actors/options/option.ts";
+
+/** What stands for a part in the help. */
+const PART = "NAME|MODULE";
+
+/** A model that a part builds. */
+export const BUILT_MODEL_FLAG = {
+  kind: "part",
+  choices: builtInNames("model"),
+  value: PART,
+  default: "gpt",
+  help: `what to train: ${builtInNames("model").join(", ")}, or one of your own`,
+} as const;
+
+/** The model and its sizes: these cannot change when a run goes on. */
+export const MODEL_FLAGS = {
+  model: {
+    ...BUILT_MODEL_FLAG,
+    value: `${PART}|FILE.onnx`,
+    help: `what to train: ${builtInNames("model").join(", ")}, one of your own, or an ONNX file`,
+  },
+  layers: {
+    kind: "integer",
+    aliases: ["n_layer", "num_hidden_layers"],
+    maximum: GPT2_MAX.layers,
+    default: 4,
+    help:
+      "transformer blocks (t5: of encoder and decoder each), hidden layers of the mlp, or resolutions of resnet and unet",
+  },
+  hidden: {
+    kind: "integer",
+    aliases: ["n_embd", "hidden_size"],
+    maximum: GPT2_MAX.hidden,
+    default: 128,
+    help: "width of the layers; of resnet and unet, channels of the coarsest resolution",
+  },
+  heads: {
+    kind: "integer",
+    aliases: ["n_head", "num_attention_heads"],
+    maximum: GPT2_MAX.heads,
+    default: 4,
+    help: "attention heads",
+  },
+  "kv-heads": {
+    kind: "integer",
+    aliases: ["num_key_value_heads"],
+    maximum: GPT2_MAX.heads,
+    otherwise: "as many as --heads",
+    help: "llama: attention heads of keys and values, each for several of the queries'",
+  },
+  intermediate: {
+    kind: "integer",
+    aliases: ["intermediate_size"],
+    otherwise: "8/3 of --hidden, up to a multiple of 32",
+    help: "llama: width within a feed-forward network",
+  },
+  "rope-theta": {
+    kind: "number",
+    otherwise: "10000",
+    help: "llama: base of the angles of rotary positions",
+  },
+  "norm-epsilon": {
+    kind: "number",
+    aliases: ["rms_norm_eps"],
+    otherwise: "0.000001",
+    help: "llama: what is added to the mean square in a norm",
+  },
+  experts: {
+    kind: "integer",
+    maximum: GPT2_MAX.heads,
+    otherwise: "what the model says",
+    help: "models of your own: experts of a mixture",
+  },
+  seq: {
+    kind: "integer",
+    aliases: ["block_size", "max_position_embeddings"],
+    maximum: GPT2_MAX.seq,
+    default: 64,
+    help: "tokens of a sample",
+  },
+  vocab: {
+    kind: "integer",
+    aliases: ["vocab_size"],
+    maximum: GPT2_MAX.vocab,
+    otherwise: "that of the tokenizer",
+    help: "number of token ids",
+  },
+  tokenizer: {
+    ...TOKENIZER_FLAG,
+    otherwise: "bytes, or that of the weights' folder; of --tokens with --vocab none",
+  },
+  tie: {
+    kind: "switch",
+    aliases: ["tie_word_embeddings"],
+    help: "gpt, llama, t5: the head's weight is that of the token embedding",
+  },
+  "head-slices": {
+    kind: "integer",
+    maximum: GPT2_MAX.headSlices,
+    otherwise: "1",
+    help: "gpt: layers that share the head, each with a slice of the vocabulary",
+  },
+} as const;
+
+/** The sizes among the flags, by what a part calls them. */
+export const SIZES = {
+  layers: "layers",
+  hidden: "hidden",
+  heads: "heads",
+  "kv-heads": "keyValueHeads",
+  intermediate: "intermediate",
+  "rope-theta": "ropeTheta",
+  "norm-epsilon": "normEpsilon",
+  experts: "experts",
+  seq: "seq",
+  vocab: "vocab",
+  tie: "tie",
+  "head-slices": "headSlices",
+} as const;
+
+/** The sizes that flags say of a model, as its part is asked for them. */
+export function sizesOfFlags(
+  { tie = false, ...flags }: Omit<FlagValues<typeof MODEL_FLAGS>, "tokenizer">,
+): Omit<ModelOptions, "data" | "microBatch"> {
+  const given: Readonly<Record<string, unknown>> = { ...flags, tie };
+  return Object.fromEntries(
+    Object.entries(SIZES).map(([flag, option]) => [option, given[flag]]),
+  ) as unknown as Omit<ModelOptions, "data" | "microBatch">;
+}
+
+/** Options that note which of them are read. */
+export const noteReads = <T extends object>(options: T, read: Set<unknown>): T =>
+  new Proxy(options, { get: (all, name) => (read.add(name), Reflect.get(all, name)) });
+
+/**
+ * Refuses sizes that neither a model nor its data reads.
+ *
+ * @param cannot the begin of the sentence.
+ * @param given the flags that were typed.
+ */
+export function refuseUnread(
+  cannot: string,
+  given: Readonly<Record<string, unknown>>,
+  read: ReadonlySet<unknown>,
+): void {
+  const [flag] = Object.entries(SIZES)
+    .find(([flag, option]) => given[flag] !== undefined && !read.has(option)) ?? [];
+  if (flag === undefined) return;
+  throw new TypeError(
+    `${cannot}: --${flag} must be left out, as the model does not read it, received ${given[flag]}`,
+  );
+}
+
+/** Data of one's own. A run that goes on wants it named again: no file may name another. */
+export const DATA_FILE_FLAGS = {
+  text: { kind: "path", value: "FILE", help: "a text of your own in UTF-8, instead of --data" },
+  tokens: {
+    kind: "path",
+    value: "FILE",
+    help: "token ids as little-endian uint16, or uint32 in a file.u32, read in order",
+  },
+} as const;
+
+/** Data that comes with Troupe and has a name. */
+const DATA_NAMES = builtInNames("data").filter((name) => !Object.hasOwn(DATA_FILE_FLAGS, name));
+
+/** Data, optimizer, and all else that the numbers of a step depend on. */
+export const LEARNING_FLAGS = {
+  data: {
+    kind: "part",
+    choices: DATA_NAMES,
+    value: PART,
+    otherwise:
+      "what the model says: sotu; mnist for mlp and resnet, noisy-mnist for unet, sort for t5",
+    help: `${DATA_NAMES.join(", ")}, or one of your own`,
+  },
+  "micro-batch-size": {
+    kind: "integer",
+    formerly: "micro-batch",
+    aliases: ["batch_size", "per_device_train_batch_size"],
+    value: "B",
+    maximum: GPT2_MAX["micro-batch"],
+    default: 8,
+    help: "samples of a micro-batch",
+  },
+  "micro-batches": {
+    kind: "integer",
+    aliases: ["gradient_accumulation_steps"],
+    value: "N",
+    maximum: MICRO_BATCHES_MAX,
+    default: 4,
+    help: "micro-batches of a step and a replica",
+  },
+  replicas: {
+    kind: "integer",
+    value: "W",
+    maximum: WORKERS_MAX,
+    default: 1,
+    help: "data-parallel replicas",
+  },
+  "drop-last": { kind: "switch", help: "leave out a last step with too few micro-batches" },
+  lr: { kind: "number", aliases: ["learning_rate"], default: 0.002, help: "learning rate" },
+  "lr-schedule": {
+    kind: "choice",
+    aliases: ["lr_scheduler_type"],
+    choices: LEARNING_RATE_SCHEDULES,
+    default: "constant",
+    help: "the learning rate after the warm-up",
+  },
+  "min-lr": { kind: "number", default: 0, help: "what linear and cosine fall to at the end" },
+  warmup: {
+    kind: "integer",
+    minimum: 0,
+    otherwise: "10 where a gpt or t5 begins with --clip above 0 and no --lr of your own, else 0",
+    help: "steps of linear warm-up",
+  },
+  optimizer: {
+    kind: "part",
+    choices: builtInNames("optimizer"),
+    value: PART,
+    default: "adamw",
+    help: `${builtInNames("optimizer").join(", ")}, or settings of your own for one of them`,
+  },
+  dropout: {
+    kind: "number",
+    aliases: ["resid_pdrop", "embd_pdrop", "attn_pdrop"],
+    below: 1,
+    otherwise: "0",
+    help: "gpt, llama, mlp, t5: share of the elements that are left out in training",
+  },
+  "weight-decay": {
+    kind: "number",
+    default: 0.01,
+    help: "weight decay, of tensors with two dimensions or more",
+  },
+  momentum: { kind: "number", below: 1, default: 0.9, help: "SGD's momentum" },
+  beta1: {
+    kind: "number",
+    aliases: ["adam_beta1"],
+    below: 1,
+    default: 0.9,
+    help: "AdamW's first beta",
+  },
+  beta2: {
+    kind: "number",
+    aliases: ["adam_beta2"],
+    below: 1,
+    default: 0.999,
+    help: "AdamW's second beta",
+  },
+  clip: {
+    kind: "own",
+    aliases: ["grad_clip", "max_grad_norm"],
+    value: "NORM",
+    read: readFromZero,
+    must: "a number from 0",
+    otherwise: "1 where a gpt or t5 begins on --data or --text with flushes, else 0",
+    help: "most that the norm of all gradients may be; 0: any",
+  },
+  precision: {
+    kind: "choice",
+    aliases: [{ name: "fp16", means: "fp16" }],
+    choices: ["fp32", "fp16"],
+    default: "fp32",
+    help: "how weights, activations and gradients are stored",
+  },
+  "loss-scale": {
+    kind: "own",
+    value: "N|dynamic",
+    read: readLossScale,
+    must: "a number above 0, or dynamic",
+    otherwise: "dynamic",
+    help: "fp16: factor of the loss",
+  },
+  reduce: {
+    kind: "choice",
+    choices: ["deterministic", "fast", "mpi"],
+    default: "deterministic",
+    help: "all-reduce in copy order, by ring and halving, or by MPI",
+  },
+  seed: {
+    kind: "integer",
+    minimum: 0,
+    maximum: Number.MAX_SAFE_INTEGER,
+    default: 1,
+    help: "of the weights and the order of a text",
+  },
+} as const;
+
+/** Sizes by name, as `batch=8,seq=32` says them. */
+const DIMENSIONS = /^[^=,]+=[1-9]\d{0,8}(,[^=,]+=[1-9]\d{0,8})*$/;
+
+/** They cannot change when a run goes on. */
+export const ONNX_FLAGS = {
+  loss: {
+    kind: "choice",
+    choices: ["cross-entropy", "mse"],
+    otherwise: "must be said",
+    help: "what is learnt: classes of its output, or numbers like it",
+  },
+  dimensions: {
+    kind: "own",
+    value: "NAME=N,…",
+    read: (text: string) => DIMENSIONS.test(text) ? text : undefined,
+    must: "names and whole numbers from 1 such as batch=8,seq=32",
+    otherwise: "its first axes are --micro-batch-size, the second ones of ids --seq",
+    help: "sizes of axes that have names in the file",
+  },
+  output: {
+    kind: "text",
+    value: "NAME",
+    otherwise: "its only output",
+    help: "the output that the loss is of",
+  },
+  label: {
+    kind: "text",
+    value: "NAME",
+    otherwise: "label, labels or targets",
+    help: "the field of the data that the loss compares with",
+  },
+  freeze: {
+    kind: "text",
+    value: "NAME,…",
+    otherwise: "nothing",
+    help: "initializers that are not trained; NAME* are all that begin so",
+  },
+} as const;
+
+/** The sizes that `--dimensions` says, by name. */
+export const dimensionsOf = (text: string | undefined): Readonly<Record<string, number>> =>
+  Object.fromEntries(
+    (text ?? "").split(",").filter(Boolean).map((one) => {
+      const at = one.lastIndexOf("=");
+      return [one.slice(0, at), Number(one.slice(at + 1))];
+    }),
+  );
+
+/** How it runs: these may change when a run goes on. */
+const RUNNING_FLAGS = {
+  steps: {
+    kind: "integer",
+    aliases: ["max_iters", "max_steps"],
+    default: 600,
+    help: "optimizer steps of the whole run",
+  },
+  device: DEVICE_FLAG,
+  adapters: {
+    kind: "own",
+    value: "N,N",
+    read: readNumbers,
+    must: "numbers from 0 with commas between them, such as 0,1",
+    otherwise: "all GPUs",
+    help: "webgpu: those on which the workers compute, in turn",
+  },
+  threads: {
+    kind: "own",
+    value: "N|auto",
+    read: readThreads,
+    must: `a whole number from 1 to ${THREADS_MAX}, or auto`,
+    otherwise: "1",
+    help: "native: threads of each worker within an operation; auto: its share of the cores",
+  },
+  runtime: {
+    kind: "choice",
+    choices: ["workers", "local", "serial", "mpi"],
+    default: "workers",
+    help: "where actors run",
+  },
+  "mpi-library": { kind: "path", value: "FILE", help: "MPI's library, if not the launcher's" },
+  map: {
+    kind: "own",
+    value: "R0,R1,…",
+    read: readNumbers,
+    must: "a rank for each worker, from 0, such as 0,0,1,1",
+    help: "the MPI rank of each worker",
+  },
+  "mpi-interface": {
+    kind: "text",
+    value: "INTERFACE",
+    help: "where MPI ranks hear of messages: an interface, address or network",
+  },
+  gather: {
+    kind: "switch",
+    help: "MPI's rank 0 reads and writes all weights: for hosts that share no folder",
+  },
+  isolation: {
+    kind: "choice",
+    choices: ["worker", "process"],
+    otherwise: "worker; process on webgpu",
+    help: "what keeps workers apart: threads, or processes that can be killed",
+  },
+  supervisor: {
+    kind: "part",
+    choices: builtInNames("supervisor"),
+    value: PART,
+    default: "pipeline",
+    help: "what supervises the workers: Troupe's own, or one of your own",
+  },
+  retries: {
+    kind: "integer",
+    minimum: 0,
+    default: 3,
+    help: "failures of each worker in ten minutes that the run outlives",
+  },
+  snapshots: {
+    kind: "choice",
+    choices: SNAPSHOT_PLACES,
+    otherwise: "memory up to 256 MiB of weights and moments, else disk",
+    help: "where the state lies that the run goes on from when a worker fails",
+  },
+  "stall-timeout": {
+    kind: "integer",
+    value: "SECONDS",
+    maximum: 2_000_000, // a timer counts to 2^31 ms
+    default: 60,
+    help: "time in which no worker is at work after which the run counts as stalled",
+  },
+  journal: { kind: "path", value: "FILE", help: "write down every message and step of the actors" },
+  "journal-messages": { kind: "switch", help: "keep the messages too, to replay a worker alone" },
+  "journal-full": {
+    kind: "choice",
+    choices: ["go-on", "stop"],
+    default: "go-on",
+    help: "full disk: no more journal, or a checkpoint and the end",
+  },
+  trace: {
+    kind: "path",
+    value: "FILE",
+    help: "write when each action ran and what was waited for, for Perfetto or troupe trace",
+  },
+  "trace-steps": {
+    kind: "own",
+    value: "A-B",
+    read: readStepRange,
+    must: "a step or a range of steps such as 10, 100-200 or 100-",
+    otherwise: "all; the file has at most 256 MiB",
+    help: "steps that a trace has",
+  },
+  recompute: {
+    kind: "choice",
+    choices: RECOMPUTE_POLICIES,
+    default: "none",
+    help: "activations computed again in the backward",
+  },
+  "recompute-interval": {
+    kind: "integer",
+    value: "AC",
+    help: "keep only the input of every AC blocks or layers",
+  },
+  offload: { kind: "switch", help: "master weights and moments stay in host memory" },
+  memory: { kind: "switch", help: "show the memory of each worker, planned and used" },
+  "memory-limit": {
+    kind: "own",
+    value: "SIZE",
+    read: readSize,
+    must: "a size of at least one byte such as 512MiB, 2GiB or 1000000",
+    help: "refuse a run that needs more on a worker",
+  },
+  sync: {
+    kind: "choice",
+    choices: ["end", "eager", "eager-opt"],
+    default: "end",
+    help: "when the all-reduce of a stage starts",
+  },
+  "bucket-size": { kind: "integer", value: "E", help: "elements of an optimizer bucket" },
+  coarsening: {
+    kind: "integer",
+    value: "K",
+    otherwise: "4",
+    help: "buckets of a chunk of the all-reduce",
+  },
+  "emulate-link": {
+    kind: "own",
+    value: "ALPHA_US,GBPS",
+    read: readLink,
+    must: "a latency in µs from 0 to 6e7, a comma and GB/s above 0, such as 50,1.25",
+    help: "delay messages as such a link would: µs, GB/s",
+  },
+  weights: {
+    kind: "path",
+    value: "PATH",
+    help:
+      "first weights: a GPT-2's folder of Hugging Face's, with its sizes; or safetensors, an index",
+  },
+  resume: {
+    kind: "path",
+    aliases: ["resume_from_checkpoint"],
+    value: "RUN",
+    help: "go on from the newest checkpoint of a run, by its folder or its name below runs/",
+  },
+  out: {
+    kind: "path",
+    aliases: ["out_dir", "output_dir"],
+    value: "DIR",
+    otherwise: "runs/MODEL-1, -2 …; that of --resume; none with --json",
+    help: "the run's folder: checkpoints, run.json, metrics.jsonl",
+  },
+  overwrite: {
+    kind: "switch",
+    help: "remove what another run has left in the folder; with --resume, what came later",
+  },
+  "checkpoint-every": {
+    kind: "integer",
+    aliases: ["save_steps"],
+    value: "K",
+    otherwise: "one checkpoint, at the end",
+    help: "steps",
+  },
+  keep: {
+    kind: "integer",
+    aliases: ["save_total_limit"],
+    value: "M",
+    otherwise: "all",
+    help: "newest checkpoints that stay",
+  },
+  "keep-best": {
+    kind: "switch",
+    help: "write a checkpoint when held-out loss is at its best, and keep it: best.json names it",
+  },
+  "eval-every": {
+    kind: "integer",
+    aliases: ["eval_steps"],
+    value: "K",
+    otherwise: "50; not with --json or --tokens",
+    help: "steps",
+  },
+  patience: {
+    kind: "integer",
+    aliases: ["early_stopping_patience"],
+    value: "K",
+    otherwise: "none",
+    help: "end the run after K evaluations that were no better than the best",
+  },
+  ...DASHBOARD_FLAGS,
+  log: {
+    kind: "choice",
+    aliases: ["report_to"],
+    choices: ["none", "tensorboard"],
+    default: "none",
+    help: "for whom else what is measured is written to the folder of the run",
+  },
+  json: { kind: "switch", help: "one JSON object a line instead of words" },
+  config: {
+    kind: "path",
+    value: "FILE",
+    help: "flags in JSON, JSONC or TOML, or a checkpoint's config.json; those typed here win",
+  },
+  ...COMMON_FLAGS,
+} as const;
+
+/**
+ * All that a run takes from a file, be it a checkpoint or a journal, of what it learns and how: no
+ * path is among them, so no file opens or writes another.
+ */
+export const INHERITED_FLAGS = { ...MODEL_FLAGS, ...ONNX_FLAGS, ...LEARNING_FLAGS } as const;
+
+/** Every flag of `troupe train`. */
+export const TRAIN_FLAGS = {
+  ...INHERITED_FLAGS,
+  ...DATA_FILE_FLAGS,
+  ...SCHEDULE_FLAGS,
+  ...COST_FLAGS,
+  ...RUNNING_FLAGS,
+} as const;
+
+/** The values of the flags of `troupe train`. */
+export type TrainFlags = FlagValues<typeof TRAIN_FLAGS>;
+
+/** The values of those flags of `troupe train` that were given. */
+export type GivenTrainFlags = GivenFlags<typeof TRAIN_FLAGS>;
+
+/** The declaration of `troupe train`. */
+export const TRAIN_SYNTAX: CommandSyntax = {
+  name: "train",
+  summary: "trains a model with a pipeline of stage actors",
+  usage: ["[flags]"],
+  groups: [
+    { title: "The model (fixed once a run has begun):", flags: MODEL_FLAGS },
+    {
+      title: "A model of an ONNX file (fixed once a run has begun; the file is named again):",
+      flags: ONNX_FLAGS,
+    },
+    {
+      title: "What it learns from, and how (a resumed run inherits these):",
+      flags: LEARNING_FLAGS,
+    },
+    {
+      title: "Data of your own (a resumed run wants the same file named again):",
+      flags: DATA_FILE_FLAGS,
+    },
+    { title: "Its schedule:", flags: SCHEDULE_FLAGS },
+    { title: "What actions cost, for the schedule search:", flags: COST_FLAGS },
+    { title: "How it runs:", flags: RUNNING_FLAGS },
+  ],
+  notes: [
+    "In brackets: the default, the bounds, and the names that nanoGPT and Hugging Face have for it.",
+    "Names may be written with _ for -, and --no-FLAG takes a switch back.",
+    "NAME is of troupe.json, or comes with Troupe; MODULE begins with jsr:, npm:, https:, file:, ./ or ../",
+    "and runs with all permissions of this program. A resumed run wants it named again.",
+    "",
+    "Exit codes: 0 done; 1 a run that failed; 2 bad input; 75 a worker thread hangs; 130 a signal.",
+  ],
+};

@@ -1,0 +1,499 @@
+/**
+ * What the checkpoints of a run say of it: enough to go on, and to make the same run again.
+ *
+ * @module
+ */
+
+import { existsSync } from "node:fs";
+import { basename, dirname, resolve } from "node:path";
+import { folderEntries, stepFolder, stepFolders } from "../../actors/checkpoints/format.ts";
+import { DECODERS } from "../../actors/checkpoints/hugging_face.ts";
+import { goesOnIn } from "../../actors/checkpoints/lock.ts";
+import {
+  type Checkpoint,
+  locateCheckpoint,
+  type TensorSource,
+} from "../../actors/checkpoints/mod.ts";
+import { checkSizes } from "../../actors/options/limits.ts";
+import { inputFileProblem } from "../../kernels/mod.ts";
+import type { Schedule } from "../../schedules/mod.ts";
+import { checkFile } from "../command.ts";
+import { readScheduleFile } from "../commands/schedule.ts";
+import { choiceOf, costsOf, scheduleOf } from "../commands/schedule_flags.ts";
+import { TOKENIZER_FILE, type TokenizerFile } from "../commands/trained.ts";
+import { currentName, DASHBOARD_FLAGS, withDefaults } from "../flag.ts";
+import {
+  type ConfigFile,
+  parseFlags,
+  rawArguments,
+  readConfigFile,
+  readKeptFlags,
+  TYPED_ONLY,
+} from "../parse.ts";
+import { type KeptParts, makeRunFolder, meantRun, runPath } from "../run_files/run_folder.ts";
+import { inOneLine, printError, quoted } from "../terminal.ts";
+import {
+  checkSameFiles,
+  type DataFiles,
+  type Doing,
+  keptWeights,
+  readDataFiles,
+  rememberFiles,
+  type Remembering,
+  sizesOfWeights,
+  textOf,
+  tokenizerOfRun,
+} from "./data_files.ts";
+import {
+  type GivenTrainFlags,
+  INHERITED_FLAGS,
+  MODEL_FLAGS,
+  ONNX_FLAGS,
+  TRAIN_FLAGS,
+  type TrainFlags,
+} from "./flags.ts";
+import { isOnnxFile, type OnnxFile, readOnnxFile, sizesOfOnnx } from "./onnx.ts";
+
+/** What they hold is replaced when the run begins. */
+const WRITTEN = ["trace", "journal"] as const;
+
+const READ = ["text", "tokens", "schedule-file", "tokenizer", "weights", "config"] as const;
+
+/**
+ * Makes sure that no file is written that the run reads, and none twice.
+ *
+ * @throws {TypeError} naming both flags.
+ */
+function checkWrittenFiles(given: GivenTrainFlags): void {
+  for (const [i, flag] of WRITTEN.entries()) {
+    const path = given[flag];
+    if (path === undefined) continue;
+    const other = [...READ, ...WRITTEN.slice(i + 1)].find((other) =>
+      given[other] !== undefined && placeOfWrittenFiles(given[other]) === placeOfWrittenFiles(path)
+    );
+    if (other === undefined) continue;
+    throw new TypeError(
+      `Cannot write --${flag}: it must name a file of its own, received that of --${other}`,
+    );
+  }
+}
+
+/** Where a file lies, or would, whichever links lead there. */
+function placeOfWrittenFiles(path: string): string {
+  try {
+    return Deno.realPathSync(path);
+  } catch {
+    return resolve(path);
+  }
+}
+
+/** What a checkpoint says, whatever it says of tensors. */
+type KeptRun = Omit<Checkpoint, "state" | "shapes">;
+
+type Values = Readonly<Record<string, unknown>>;
+
+/**
+ * The flags that a run inherits.
+ *
+ * @param takenBack the switches that it does without.
+ * @throws {TypeError} {@linkcode RangeError} when one is none that could be typed, or a switch that
+ * is taken back belongs to the model.
+ */
+function inheritedFlags(
+  { path, config }: KeptRun,
+  takenBack: readonly string[],
+): GivenTrainFlags {
+  const kept: Values = readKeptFlags(config.flags ?? {}, INHERITED_FLAGS, path);
+  const fixed = takenBack.find((name) => kept[name] === true && Object.hasOwn(MODEL_FLAGS, name));
+  if (fixed !== undefined) {
+    throw new RangeError(
+      `Cannot resume from ${path}: --${fixed} must be true, as in this checkpoint, received false`,
+    );
+  }
+  return Object.fromEntries(Object.entries(kept).filter(([name]) => !takenBack.includes(name)));
+}
+
+/** The flags of a checkpoint that no run inherits, in words; undefined where there are none. */
+function describeNotInherited({ path, config }: KeptRun): string | undefined {
+  const data = ["text", "tokens"]; // Troupe 0.1 kept these; they must be named again
+  const names = Object.keys(config.flags ?? {}).filter((name) =>
+    !Object.hasOwn(INHERITED_FLAGS, currentName(name, INHERITED_FLAGS)) && !data.includes(name)
+  );
+  if (names.length === 0) return undefined;
+  return `${path} says more than a run inherits; passed over: ${
+    names.slice(0, 5).map(inOneLine).join(", ")
+  }`;
+}
+
+/** Refuses another model than the checkpoint's, and a run that would have to go back. */
+function checkResumable(
+  { path, step, config }: KeptRun,
+  inherited: Values,
+  given: Values,
+  steps: number,
+): void {
+  const kept: Values = { ...config, ...inherited };
+  for (const name of Object.keys({ ...MODEL_FLAGS, ...ONNX_FLAGS })) {
+    if (Object.hasOwn(config.parts ?? {}, name)) continue; // a module, known by its hash
+    if (given[name] === undefined || given[name] === kept[name]) continue;
+    throw new RangeError(
+      `Cannot resume from ${path}: --${name} must be ${
+        kept[name] === undefined ? "left out" : inOneLine(String(kept[name]))
+      }, as in this checkpoint, received ${given[name]}`,
+    );
+  }
+  if (steps < step) {
+    throw new RangeError(
+      `Cannot resume from ${path}: --steps must be at least ${step}, the steps of this checkpoint, received ${steps}`,
+    );
+  }
+}
+
+/**
+ * Makes sure that the model which the flags make is the one that the checkpoint describes.
+ *
+ * @param config what rebuilds the model.
+ * @throws {RangeError} naming what differs.
+ */
+function checkSameModel({ path, config: kept }: KeptRun, config: Values): void {
+  for (const [name, value] of Object.entries(config)) {
+    if (kept[name] === undefined || kept[name] === value) continue;
+    throw new RangeError(
+      `Cannot resume from ${path}: its ${name} must be that of its flags, ${value}, received ${
+        quoted(kept[name])
+      }`,
+    );
+  }
+}
+
+/** What is asked for, in a file and on the command line. */
+interface Asked {
+  /** All arguments: those of the file first, as those that are typed win. */
+  readonly args: readonly string[];
+  /** The file. */
+  readonly config: ConfigFile | undefined;
+}
+
+/** The file of flags that is named, and all arguments: what it says, then what was typed. */
+export function withConfig(args: readonly string[]): Asked {
+  const { flags } = rawArguments(args, TRAIN_FLAGS), { config: path } = flags;
+  if (path === undefined) return { config: undefined, args };
+  const config = readConfigFile(String(path), TRAIN_FLAGS), typed = Object.keys(flags);
+  const said = config.args.filter((arg) => !typed.some((name) => displaces(name, arg)));
+  return { config, args: [...said, ...args] };
+}
+
+/** Flags that cannot stand beside another: where it is typed, those of a file give way. */
+const DISPLACED: Readonly<Record<string, readonly string[]>> = {
+  text: ["tokens", "data"],
+  tokens: ["text", "data"],
+  data: ["text", "tokens"],
+  schedule: ["schedule-file"],
+  "schedule-file": ["schedule", "workers", "micro-batches"],
+  device: ["adapters"],
+  adapters: ["device"],
+};
+
+const displaces = (typed: string, arg: string): boolean =>
+  [typed, ...DISPLACED[typed] ?? []].some((name) => arg.startsWith(`--${name}=`));
+
+/** What the flags of a run say. */
+export interface TrainRequest {
+  /**
+   * The flags as they were given, those of `--config` first, then what was chosen in the place of
+   * `auto`, and those of {@linkcode firstSteps}.
+   */
+  readonly args: readonly string[];
+  /** The flags as they were typed. */
+  readonly typed: readonly string[];
+  /** Names of the flags that the user gave, and no checkpoint. */
+  readonly given: readonly string[];
+  /** All flags, with inherited and default values. */
+  readonly flags: TrainFlags;
+  /** The files of one's own that it reads. */
+  readonly files: DataFiles;
+  /** The file of its tokenizer; undefined where that comes with Troupe. */
+  readonly tokenizer: TokenizerFile | undefined;
+  /** The ONNX file that is trained; undefined where a part builds the model. */
+  readonly onnx: OnnxFile | undefined;
+  /** The schedule: that of `--schedule-file`, or the one that is named. */
+  readonly schedule: Schedule;
+  /** Micro-batches of a step of each data-parallel replica. */
+  readonly microBatches: number;
+  /** The checkpoint from which the run goes on. */
+  readonly checkpoint: Checkpoint<TensorSource> | undefined;
+  /** What remembers a run that is gone on with or made again. */
+  readonly before: Remembering & { readonly doing: Doing } | undefined;
+  /** Where a run with `--resume` starts, and what is passed over or taken unseen, in words. */
+  readonly start: string | undefined;
+  /** Where checkpoints go, if that was said. */
+  readonly out: string | undefined;
+}
+
+/**
+ * Reads the flags of `troupe train`, the files that they name, and the checkpoint that `--resume`
+ * names.
+ *
+ * @param typed the arguments of the command.
+ *
+ * @throws {TypeError} {@linkcode RangeError} {@linkcode SyntaxError} in one sentence for the user.
+ */
+export async function readTrainFlags(typed: readonly string[]): Promise<TrainRequest> {
+  const { config, args } = withConfig(typed);
+  const asIs = parseFlags(args, TRAIN_FLAGS);
+  checkTogether(asIs);
+  checkWrittenFiles(asIs);
+  const files = await readDataFiles(asIs, printError);
+  const resume = asIs.resume === undefined ? undefined : runToResume(asIs.resume);
+  const given = resume === undefined ? asIs : { ...asIs, resume }, listed = files["schedule-file"];
+  const fromFile = listed && readScheduleFile(listed.path, textOf(listed), given);
+  const sizes = fromFile &&
+    { workers: fromFile.workers, "micro-batches": fromFile.microBatches };
+  const told: string[] = [], tell = (line: string) => void told.push(line);
+  // Each worker reads what it holds.
+  const checkpoint = resume === undefined ? undefined : await locateCheckpoint(resume, tell);
+  const { takenBack } = rawArguments(args, TRAIN_FLAGS);
+  const inherited = checkpoint ? inheritedFlags(checkpoint, takenBack) : {};
+  const ofWeights = checkpoint || given.weights === undefined || !isDecoder(given.model)
+    ? {}
+    : await sizesOfWeights(given.weights, given, takenBack);
+  const onnx = isOnnxFile(given.model) ? readOnnxFile(given.model!) : undefined;
+  const ofOnnx = onnx && sizesOfOnnx(onnx, { ...inherited, ...given });
+  const said = { ...inherited, ...ofWeights, ...ofOnnx, ...given, ...sizes };
+  const wanted = withDefaults(TRAIN_FLAGS, said);
+  const choice = fromFile ? undefined : mailboxOf(wanted);
+  const asked = { ...wanted, ...choice?.flags };
+  if (choice) tell(`message-driven: ${choice.told}`);
+  const before = checkpoint
+    ? { ...checkpoint, doing: "resume from" } as const
+    : config?.checkpoint &&
+      { path: config.path, config: config.checkpoint, doing: "repeat the run of" } as const;
+  const found = tokenizerOfRun({ given, before, vocab: ofWeights.vocab });
+  const tokenizer = typeof found === "object" ? found : undefined;
+  const named = { ...given, ...tokenizer && { tokenizer: TOKENIZER_FILE } };
+  if (checkpoint) checkResumable(checkpoint, inherited, named, asked.steps);
+  if (before) checkSameFiles(before, before.doing, given, files, typed, tell);
+  if (checkpoint) {
+    const more = describeNotInherited(checkpoint);
+    if (more) tell(more);
+  } else if (asked.weights !== undefined) checkWeights(asked.weights);
+  const { workers, "micro-batches": microBatches, replicas } = asked;
+  checkSizes({ workers, microBatches, replicas });
+  const schedule = scheduleOf(asked, fromFile);
+  const first = { ...choice?.flags, ...before ? {} : firstSteps(asked, given, schedule) };
+  const flags = { ...withTokenizer(asked, found), ...first };
+  const start = checkpoint
+    ? `Going on from ${checkpoint.path}, after step ${checkpoint.step}.`
+    : resume && `There is no checkpoint in ${resume}: starting at step 1.`;
+  const out = flags.out ?? (resume === undefined ? undefined : runFolder(resume));
+  const depends = schedule.updates !== "flush" && flags["checkpoint-every"] !== undefined;
+  if (config?.checkpoint && out === undefined && flags.json && depends) {
+    throw new TypeError(
+      `Cannot repeat the run of ${config.path}: --out must say where its checkpoints go, on which the bits of ${schedule.name} depend, received none`,
+    );
+  }
+  return {
+    args: [...args, ...Object.entries(first).map(([name, value]) => `--${name}=${value}`)],
+    typed,
+    given: Object.keys(config?.checkpoint ? rawArguments(typed, TRAIN_FLAGS).flags : given),
+    flags,
+    files,
+    tokenizer,
+    onnx,
+    before,
+    schedule,
+    microBatches: schedule.microBatches,
+    checkpoint,
+    start: [...told, ...start ? [start] : []].join("\n") || undefined,
+    out,
+  };
+}
+
+/** What is left to a simulation of the schedule. */
+function mailboxOf(flags: TrainFlags) {
+  const { workers, "micro-batches": microBatches } = flags;
+  checkSizes({ workers, microBatches, replicas: flags.replicas });
+  return choiceOf(flags.schedule, flags, { workers, microBatches }, costsOf(flags));
+}
+
+/** Refuses flags that do not go together. */
+function checkTogether(given: GivenTrainFlags): void {
+  if (given.text !== undefined && given.tokens !== undefined) {
+    throw new TypeError(
+      "Cannot train: the data must come from one file, received --text and --tokens",
+    );
+  }
+  if (given["trace-steps"] && given.trace === undefined) {
+    throw new TypeError(
+      "Cannot trace: --trace must name the file for --trace-steps, received none",
+    );
+  }
+  const own = (Object.keys(ONNX_FLAGS) as (keyof typeof ONNX_FLAGS)[]).find((flag) => given[flag]);
+  if (own !== undefined && !isOnnxFile(given.model)) {
+    throw new TypeError(
+      `Cannot use --${own}: --model must name an ONNX file, which ends in .onnx, received ${
+        given.model ?? "none"
+      }`,
+    );
+  }
+  const lone = (["dashboard-stay", "dashboard-port"] as const).find((flag) => given[flag]);
+  if (lone !== undefined && !given.dashboard) {
+    throw new TypeError(
+      `Cannot show a dashboard: --dashboard must be given with --${lone}, received none`,
+    );
+  }
+}
+
+/** Flags with the tokenizer that was found; no path is remembered among them. */
+function withTokenizer(
+  { tokenizer: asked, ...others }: TrainFlags,
+  found: ReturnType<typeof tokenizerOfRun>,
+): TrainFlags {
+  if (typeof found === "object") return others;
+  const tokenizer = found ?? asked;
+  return tokenizer === undefined ? others : { ...others, tokenizer };
+}
+
+/**
+ * What keeps the first steps of a GPT or T5 whose weights are drawn from leaps, where nobody has said it:
+ * gradients are clipped to norm 1, and the default rate, which is high, is warmed up to. Of five
+ * seeds clipping alone does it for two, and both for all. Without a flush there is no norm of all
+ * gradients.
+ */
+function firstSteps(
+  { model, weights, tokens, clip = 1, warmup }: TrainFlags,
+  given: GivenTrainFlags,
+  { updates }: Schedule,
+): Pick<GivenTrainFlags, "clip" | "warmup"> {
+  const begins = ["gpt", "t5"].includes(model) && weights === undefined && tokens === undefined;
+  if (!begins || updates !== "flush") return {};
+  const isOwnRate = [warmup, given.lr, given["lr-schedule"]].some((value) => value !== undefined);
+  return { clip, ...clip > 0 && !isOwnRate && { warmup: 10 } };
+}
+
+/** Whether a folder of Hugging Face's may say the sizes of a model. */
+const isDecoder = (name: string | undefined): boolean =>
+  name === undefined || DECODERS.some(({ model }) => model === name);
+
+/** Weights are a file, or in a folder that is looked into when they are read. */
+function checkWeights(path: string): void {
+  if (inputFileProblem(path) !== "a folder") checkFile("weights", path);
+}
+
+/** The path of the run to resume from; a folder without a checkpoint begins one. */
+function runToResume(named: string): string {
+  const path = runPath(named);
+  if (existsSync(path)) return path;
+  throw new RangeError(
+    `Cannot resume from ${
+      quoted(named)
+    }: it must be a run's folder, its name below runs/ or an empty folder, received none${
+      meantRun(named)
+    }`,
+  );
+}
+
+/** The folder of a run: a checkpoint's own folder stands in it. */
+const runFolder = (path: string) => stepFolder(basename(path)) ? dirname(path) : path;
+
+/** The folder of a run. */
+export interface RunPlace {
+  readonly directory: string;
+  /** Whether the checkpoint from which the run goes on lies there. */
+  readonly isInPlace: boolean;
+}
+
+/**
+ * The folder of a run: the one that is named, or a new one with a number; none where a program reads
+ * what is printed and nobody has named one.
+ *
+ * @param model the name of its model.
+ * @param made gets the folder that was made, to be removed if nothing is put into it.
+ * @throws {RangeError} when there are later checkpoints than the one from which the run goes on.
+ */
+export async function placeOf(
+  request: TrainRequest,
+  model: string,
+  made: DisposableStack,
+): Promise<RunPlace | undefined> {
+  const { out, checkpoint, flags: { json } } = request;
+  if (out === undefined) {
+    return json ? undefined : { directory: made.use(makeRunFolder(model)).path, isInPlace: false };
+  }
+  const isInPlace = checkpoint !== undefined && goesOnIn(out, { resume: checkpoint });
+  if (isInPlace) await refuseBranch(request, out);
+  return { directory: out, isInPlace };
+}
+
+/** A run that goes back to an earlier step would leave the later ones of the other beside its own. */
+async function refuseBranch(
+  { flags: { resume, overwrite }, checkpoint }: TrainRequest,
+  out: string,
+): Promise<void> {
+  if (overwrite || !stepFolder(basename(resume!))) return;
+  const { step, kind } = stepFolders(await folderEntries(out))[0]!;
+  if (step <= checkpoint!.step || kind === "unfinished") return;
+  throw new RangeError(
+    `Cannot resume from ${resume}: it must be the newest checkpoint of its folder, received one before step ${step}; name another folder with --out, or remove the later ones with --overwrite`,
+  );
+}
+
+/**
+ * What the checkpoints of a run say: its model, the flags that a run inherits (`flags`), all others
+ * but paths, for `--config` (`run`), which files it read (`files`), and which modules it ran
+ * (`parts`).
+ *
+ * @param model what rebuilds the model.
+ * @param parts the modules of the user's.
+ * @throws {RangeError} when the run goes on from a checkpoint of another model.
+ */
+export function checkpointConfig(
+  { args, flags, files, tokenizer, checkpoint }: TrainRequest,
+  model: Readonly<Record<string, unknown>>,
+  parts: KeptParts,
+): Readonly<Record<string, unknown>> {
+  if (checkpoint) checkSameModel(checkpoint, model);
+  const weights = checkpoint ? keptWeights(checkpoint.config) : flags.weights;
+  return {
+    ...model,
+    flags: rememberedFlags(flags, parts),
+    files: rememberFiles({ ...files, ...tokenizer && { tokenizer } }, weights),
+    ...Object.keys(parts).length > 0 && { parts },
+    run: runningFlags(flags, args, parts),
+  };
+}
+
+/** What a checkpoint keeps of the flags: all that a run inherits, and no module. */
+export function rememberedFlags(
+  flags: TrainFlags,
+  parts: KeptParts,
+): Readonly<Record<string, unknown>> {
+  return Object.fromEntries(
+    Object.entries(flags).filter(([name]) =>
+      Object.hasOwn(INHERITED_FLAGS, name) && !Object.hasOwn(parts, name)
+    ),
+  );
+}
+
+/**
+ * What a checkpoint keeps of the others, each as it may be typed: no path, as they are data, and not
+ * how somebody looked on.
+ */
+function runningFlags(
+  flags: TrainFlags,
+  args: readonly string[],
+  parts: KeptParts,
+): Record<string, unknown> {
+  const typed = rawArguments(args, TRAIN_FLAGS).flags, isOfFile = flags["schedule-file"];
+  const kept: Record<string, unknown> = {};
+  for (const [name, value] of Object.entries(flags)) {
+    const { kind } = TRAIN_FLAGS[name as keyof TrainFlags];
+    if (kind === "path" || TYPED_ONLY.includes(name) || Object.hasOwn(INHERITED_FLAGS, name)) {
+      continue;
+    }
+    if (Object.hasOwn(parts, name) || Object.hasOwn(DASHBOARD_FLAGS, name)) continue;
+    if (name === "schedule" && isOfFile !== undefined) continue;
+    kept[name] = kind === "own" ? typed[name] : value;
+  }
+  return kept;
+}

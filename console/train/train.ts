@@ -1,0 +1,258 @@
+/**
+ * `troupe train`: trains a model with a pipeline of stage actors.
+ *
+ * @module
+ */
+
+import { join } from "node:path";
+import { replaceFile } from "../../actors/checkpoints/write.ts";
+import { tensorboard, type Tracker, train, type TrainOptions } from "../../actors/mod.ts";
+import type { Metrics, MpiRunOptions } from "../../actors/options/train_options.ts";
+import type { Task } from "../../actors/registry/mod.ts";
+import { launchedRanks } from "../../actors/transports/mpi/library.ts";
+import { follow, isFollower, lead, letLeaderSpeak } from "../../actors/run/mpi_run.ts";
+import type { CommandContext } from "../command.ts";
+import { answersItself, rawArguments } from "../parse.ts";
+import { openTraceFile } from "../run_files/chrome_trace.ts";
+import { RUN_FILES } from "../run_files/metrics_file.ts";
+import { openTimeline, type TimelineFile } from "../run_files/timeline_file.ts";
+import { openRunWriter } from "../run_files/write.ts";
+import { inOneLine, print, printError } from "../terminal.ts";
+import { TRAIN_FLAGS, TRAIN_SYNTAX, type TrainFlags } from "./flags.ts";
+import { isTraced, runOptions } from "./options.ts";
+import { importParts, keptParts, type RunParts, taskOf } from "./parts.ts";
+import { consoleReport, jsonReport, printDone } from "./report.ts";
+import {
+  checkpointConfig,
+  placeOf,
+  readTrainFlags,
+  type RunPlace,
+  type TrainRequest,
+  withConfig,
+} from "./request.ts";
+
+/**
+ * What `--log` asks for.
+ *
+ * @param directory the folder of the run, if it has one.
+ * @param announce told in words why no more can be written; the run goes on.
+ * @throws {TypeError} when there is no folder.
+ */
+function openEventLog(
+  { log }: Pick<TrainFlags, "log">,
+  directory: string | undefined,
+  announce: (line: string) => void,
+): Tracker | undefined {
+  if (log === "none") return undefined;
+  if (directory === undefined) {
+    throw new TypeError(
+      `Cannot use --log ${log}: --out must say where its files go, received none`,
+    );
+  }
+  const tracker = tensorboard(directory);
+  let isFailed = false;
+  const attempt = (what: () => void) => {
+    try {
+      if (!isFailed) what();
+    } catch (error) {
+      isFailed = true;
+      announce(`${(error as Error).message}; training goes on without it`);
+    }
+  };
+  return Object.assign((...[metrics]: Parameters<Tracker>) => attempt(() => tracker(metrics)), {
+    [Symbol.dispose]: () => attempt(() => tracker[Symbol.dispose]()),
+  });
+}
+
+/** How a rank joins, and what all must be asked alike. */
+interface Asked {
+  readonly options: MpiRunOptions;
+  readonly facts: Readonly<Record<string, string>>;
+}
+
+/**
+ * Runs a command where `--runtime mpi` says so as rank 0 of a job, or lends this rank to it.
+ *
+ * @param begin called where it is lent: launchers send signals to all ranks, and rank 0 ends them.
+ */
+async function inJob(
+  typed: readonly string[],
+  command: () => Promise<number>,
+  begin: CommandContext["begin"],
+): Promise<number> {
+  let asked: Asked | undefined;
+  try {
+    asked = jobOf(typed);
+  } catch (error) {
+    if (!isFollower()) throw error;
+    await letLeaderSpeak();
+    return 2;
+  }
+  if (!asked) return await command();
+  const { options, facts } = asked;
+  if (isFollower()) {
+    begin("");
+    return await follow(options, facts) ? 0 : 2;
+  }
+  await using job = await lead(options, facts);
+  return await Promise.race([command(), job.lost.catch(lostJob)]);
+}
+
+/** Of a job that is lost, whenever that is, another try may go well: EX_TEMPFAIL of sysexits.h. */
+function lostJob(error: Error): never {
+  throw Object.assign(error, { exitCode: 75 });
+}
+
+/** How `--runtime mpi` asks to join the job of this process; undefined where there is none. */
+function jobOf(typed: readonly string[]): Asked | undefined {
+  const { flags, takenBack } = rawArguments(withConfig(typed).args, TRAIN_FLAGS);
+  if (flags.runtime !== "mpi" || !launchedRanks()) return undefined;
+  const text = (name: string) => flags[name] === undefined ? undefined : String(flags[name]);
+  const facts = [...Object.entries(flags), ...takenBack.map((name) => [name, "false"] as const)]
+    .filter(([name]) => !OF_A_HOST.includes(name))
+    .map(([name, value]) => [`--${name}`, String(value)]);
+  return {
+    options: { library: text("mpi-library"), interface: text("mpi-interface") },
+    facts: Object.fromEntries(facts),
+  };
+}
+
+/** The flags that may differ from host to host. */
+const OF_A_HOST: readonly string[] = ["mpi-library", "mpi-interface"];
+
+/** URL of the module that trains: what a journal knows the program by. */
+export const TRAIN_MODULE = import.meta.url;
+
+/** Trains as the flags say; returns the exit code. */
+export async function trainCommand(
+  args: readonly string[],
+  context: CommandContext,
+): Promise<number> {
+  if (answersItself(args, TRAIN_SYNTAX)) return 0;
+  return await inJob(args, () => trainAsAsked(args, context), context.begin);
+}
+
+async function trainAsAsked(
+  args: readonly string[],
+  { begin, signal, system }: CommandContext,
+): Promise<number> {
+  const request = await readTrainFlags(args), { flags, start } = request;
+  const parts = await importParts(request), task = await taskOf(request, parts);
+  using made = new DisposableStack();
+  const place = await placeOf(request, parts.model.value.name, made);
+  using files = place && openRunWriter({ place, request, parts, announce: printError });
+  using report = flags.json
+    ? jsonReport(flags.memory, keptParts(parts))
+    : consoleReport(flags.steps, task.unit, flags.memory);
+  using trace = traceOf(flags), log = openEventLog(flags, place?.directory, printError);
+  await using dashboard = flags.dashboard
+    ? (await import("../dashboard/watch.ts")).openDashboard({ request, parts, place })
+    : undefined;
+  const metrics = (measured: Metrics) => {
+    files?.metrics(measured);
+    trace?.measured(measured);
+    log?.(measured);
+    dashboard?.metrics(measured);
+  };
+  let timeline: TimelineFile | undefined;
+  const options = optionsOf(request, task, parts, place?.directory);
+  const events = train({ ...options, metrics, signal, system });
+  for await (const event of dashboard?.watch(events) ?? events) {
+    if (event.type === "wait") continue; // announced
+    trace?.see(event);
+    if (event.type === "plan") {
+      await files?.begin(event.plan);
+      if (place && isTraced(flags)) timeline = made.use(timelineOf(request, place));
+      begin("the step under way");
+      if (start) printError(start);
+    }
+    await files?.see(event);
+    timeline?.see(event);
+    report(event);
+    if (event.type !== "end") continue;
+    if (!event.isInterrupted) {
+      if (place && task.onnx) {
+        const path = join(place.directory, RUN_FILES.onnx);
+        await replaceFile(Deno, path, task.onnx(event.weights));
+        if (!flags.json) print(`model ${inOneLine(path)}`);
+      }
+      begin(); // nothing is left to finish: Ctrl-C ends at once
+      const shown = flags.json ? undefined : await task.show(event.weights, event.choice);
+      if (shown !== undefined) print(`\n${shown}`);
+    }
+    // Who started ranks reads their last line, whatever is above it.
+    if (flags.runtime === "mpi" && !flags.json) printDone(event, keptParts(parts));
+    if (event.isInterrupted) return 130;
+  }
+  if (dashboard && flags["dashboard-stay"]) {
+    begin(""); // what Ctrl-C ends is the dashboard: the run is done
+    await dashboard.stay(signal);
+  }
+  return 0;
+}
+
+function traceOf(flags: TrainRequest["flags"]) {
+  const { trace: path, "trace-steps": steps, "micro-batch-size": microBatch } = flags;
+  if (path === undefined) return undefined;
+  return openTraceFile({ path, steps, microBatch, announce: printError });
+}
+
+function timelineOf(
+  { flags: { steps }, checkpoint }: TrainRequest,
+  { directory, isInPlace }: RunPlace,
+): TimelineFile {
+  const path = join(directory, RUN_FILES.timeline);
+  const goesOnAfter = isInPlace ? checkpoint!.step : undefined;
+  return openTimeline({ path, steps, goesOnAfter, announce: printError });
+}
+
+function optionsOf(
+  request: TrainRequest,
+  task: Task,
+  parts: RunParts,
+  directory: string | undefined,
+): TrainOptions {
+  const { flags } = request, { heldOut } = task, asked = flags["eval-every"];
+  const every = asked ?? (flags.json || flags.tokens || !heldOut ? undefined : 50);
+  if (every && !heldOut) {
+    throw new TypeError(
+      `Cannot evaluate on ${parts.data.value.name}: --eval-every must be left out, as it holds nothing out, received ${every}`,
+    );
+  }
+  if (!every) refuseWithoutEvaluations(flags, heldOut ? undefined : parts.data.value.name);
+  if (flags["keep-best"] && directory === undefined) {
+    throw new TypeError(
+      "Cannot use --keep-best: --out must say where checkpoints go, received none",
+    );
+  }
+  const config = checkpointConfig(request, task.config, keptParts(parts));
+  return {
+    ...runOptions(request, parts, TRAIN_MODULE),
+    model: task.model,
+    data: task.data,
+    evaluation: every && heldOut
+      ? { every, batches: heldOut(), atStart: !flags.json, patience: flags.patience }
+      : undefined,
+    checkpoint: directory === undefined ? undefined : {
+      directory,
+      overwrite: flags.overwrite,
+      every: flags["checkpoint-every"],
+      keep: flags.keep,
+      keepBest: flags["keep-best"],
+      config,
+    },
+    // Nobody would look at them.
+    returnWeights: !flags.json,
+    announce: printError,
+  };
+}
+
+/** Refuses what needs evaluations where there are none, as data holds nothing out or nobody asked. */
+function refuseWithoutEvaluations(flags: TrainFlags, data: string | undefined): void {
+  const flag = flags["keep-best"] ? "keep-best" : "patience";
+  if (flags[flag] === undefined) return;
+  const how = data === undefined
+    ? "--eval-every must say when held-out data is evaluated"
+    : `there must be held-out data, and ${data} holds nothing out`;
+  throw new TypeError(`Cannot use --${flag}: ${how}, received none`);
+}

@@ -1,21 +1,41 @@
 /**
- * Errors of somebody's code, told with what was being done.
+ * Errors of input that is refused, and of user code.
  *
  * @module
  */
 
 /**
- * An error of the same built-in class that says what could not be done, and then why.
+ * Returns an error of the same built-in class whose message starts with the operation that failed.
  *
  * @param cannot such as `Cannot build the layer "dense 2"`.
- * @param explain what is said of the mistake, given what it says itself.
+ * @param explain rewrites the message of the cause.
  */
 export function nameError(
   cannot: string,
   cause: unknown,
-  explain: (told: string) => string = (told) => told,
+  explain: (message: string) => string = (message) => message,
 ): Error {
   const Kind = [RangeError, TypeError, SyntaxError].find((one) => cause instanceof one) ?? Error;
-  const told = cause instanceof Error ? cause.message : String(cause);
-  return new Kind(`${cannot}: ${explain(told.replace(/^Cannot /, "cannot "))}`, { cause });
+  const message = cause instanceof Error ? cause.message : String(cause);
+  return new Kind(`${cannot}: ${explain(message.replace(/^Cannot /, "cannot "))}`, { cause });
+}
+
+/** Returns an error of input that is refused: "Cannot X: Y must be Z, received V". */
+export const refusal = (
+  cannot: string,
+  must: string,
+  received: unknown,
+  Kind: ErrorConstructor = RangeError,
+): Error => new Kind(`Cannot ${cannot}: ${must}, received ${received}`);
+
+/**
+ * Checks that values are positive integers.
+ *
+ * @throws {RangeError} with the name of the first that is not.
+ */
+export function checkPositive(cannot: string, values: Readonly<Record<string, number>>): void {
+  for (const [name, value] of Object.entries(values)) {
+    if (Number.isSafeInteger(value) && value >= 1) continue;
+    throw refusal(cannot, `${name} must be a positive integer`, value);
+  }
 }

@@ -10,45 +10,21 @@
 
 import { fromBinary } from "@bufbuild/protobuf";
 import { sameShape } from "../graph/shapes.ts";
-import { ONNX_DTYPE } from "../graph/value.ts";
+import { dtypeNumbered, type Settings, type ValueType } from "../graph/value.ts";
 import { lowerModel } from "../onnx/lower.ts";
-import {
-  type AttributeProto,
-  AttributeProto_AttributeType,
-  ModelProtoSchema,
-  type NodeProto,
-  type TensorProto,
-} from "../onnx/onnx_pb.ts";
-import type { Device, DType } from "./device.ts";
+import { ModelProtoSchema, type NodeProto, type TensorProto } from "../onnx/onnx_pb.ts";
+import { attributesOf } from "../onnx/signature.ts";
+import { fromBytes, type NdArray, ndArray, type Reference, toBytes } from "../ops/array.ts";
+import type { Shape } from "../ops/op.ts";
+import { opOf } from "../ops/table.ts";
+import type { Device } from "./device.ts";
 import { type Binding, hostDevice } from "./engine.ts";
-import {
-  type Attributes,
-  fromBytes,
-  type NdArray,
-  ndArray,
-  type Operation,
-  toBytes,
-} from "./reference/array.ts";
-import { ELEMENTWISE } from "./reference/elementwise.ts";
-import { MOVEMENT } from "./reference/movement.ts";
-import { PRODUCTS } from "./reference/products.ts";
-import { REDUCTIONS } from "./reference/reductions.ts";
-import { WINDOWS } from "./reference/windows.ts";
-
-/** The operations that are known, by name; Microsoft's carry their domain. */
-export const OPERATIONS: Readonly<Record<string, Operation>> = {
-  ...ELEMENTWISE,
-  ...MOVEMENT,
-  ...PRODUCTS,
-  ...REDUCTIONS,
-  ...WINDOWS,
-};
 
 /** One operation on named arrays; an empty name is an optional input or output left out. */
-export interface Step {
+export interface Step extends Settings {
   readonly name: string;
-  readonly operation: Operation;
-  readonly attributes: Attributes;
+  readonly shape: Shape;
+  readonly operation: Reference;
   readonly inputs: readonly string[];
   readonly outputs: readonly string[];
 }
@@ -77,42 +53,24 @@ function readModel(bytes: Uint8Array): ReferenceModel {
 
 function readStep(node: NodeProto): Step {
   const name = node.domain ? `${node.domain}.${node.opType}` : node.opType ?? "";
-  const operation = OPERATIONS[name];
-  if (!operation) {
+  const { shape, reference: operation } = opOf(node.opType, node.domain) ?? {};
+  if (!shape || !operation) {
     throw new Error(
       `Cannot compile the model: its operations must be known to the reference device, received "${name}"`,
     );
   }
   return {
     name: node.name || name,
+    shape,
     operation,
-    attributes: readAttributes(node.attribute),
+    attributes: attributesOf(node),
     inputs: node.input,
     outputs: node.output,
   };
 }
 
-function readAttributes(list: readonly AttributeProto[]): Attributes {
-  const byName = new Map(list.map((attribute) => [attribute.name, attribute]));
-  const { FLOAT } = AttributeProto_AttributeType;
-  return {
-    number(name, otherwise) {
-      const attribute = byName.get(name);
-      if (!attribute) return otherwise;
-      return Number(attribute.type === FLOAT ? attribute.f : attribute.i);
-    },
-    string(name, otherwise) {
-      const attribute = byName.get(name);
-      return attribute ? new TextDecoder().decode(attribute.s) : otherwise;
-    },
-    numbers: (name) => byName.get(name)?.ints.map(Number),
-  };
-}
-
 function readConstant(tensor: TensorProto): NdArray {
-  const dtype = (Object.keys(ONNX_DTYPE) as DType[]).find((dtype) =>
-    ONNX_DTYPE[dtype] === tensor.dataType
-  );
+  const dtype = dtypeNumbered(tensor.dataType);
   if (!dtype) {
     throw new Error(
       `Cannot compile the model: constant "${tensor.name}" must be of a known dtype, received ONNX type ${tensor.dataType}`,
@@ -131,7 +89,7 @@ function readConstant(tensor: TensorProto): NdArray {
       `Cannot compile the model: f16 constant "${tensor.name}" must be given as raw data`,
     );
   }
-  return ndArray(dtype, shape, [...tensor[fields[dtype]]].map(Number));
+  return ndArray({ dtype, shape }, [...tensor[fields[dtype]]].map(Number));
 }
 
 /**
@@ -208,8 +166,15 @@ function walk(step: Step, arrays: Map<string, NdArray>): void {
     return array;
   });
   // Optional inputs that were left out are undefined, and operations ask before using one.
-  const results = [step.operation(inputs as NdArray[], step.attributes, step.outputs.length)]
-    .flat();
+  const given = inputs as [NdArray, ...NdArray[]], { attributes, outputs: { length } } = step;
+  const numbers = (place: number) => given[place] && [...given[place].values];
+  const types = step.shape({ inputs: given, attributes, numbers, outputs: length });
+  if (!types) {
+    throw new Error(
+      `Cannot run ${step.name}: its settings must be among those that the reference device knows`,
+    );
+  }
+  const results = [step.operation(given, step, types as [ValueType, ...ValueType[]])].flat();
   step.outputs.forEach((name, i) => {
     if (name) arrays.set(name, results[i]!);
   });

@@ -5,6 +5,8 @@
  * @module
  */
 
+import { refusal } from "../errors.ts";
+
 /**
  * How many elements a shape holds.
  *
@@ -49,9 +51,7 @@ export function broadcastShape(a: readonly number[], b: readonly number[]): numb
     const x = a[a.length - rank + i] ?? 1;
     const y = b[b.length - rank + i] ?? 1;
     if (x !== y && x !== 1 && y !== 1) {
-      throw new RangeError(
-        `Cannot combine tensors: shapes must be equal or broadcast, received [${a}] and [${b}]`,
-      );
+      throw refusal("combine tensors", "shapes must be equal or broadcast", `[${a}] and [${b}]`);
     }
     return Math.max(x, y);
   });
@@ -61,61 +61,9 @@ export function broadcastShape(a: readonly number[], b: readonly number[]): numb
 export function positiveAxis(axis: number, rank: number): number {
   const positive = axis < 0 ? axis + rank : axis;
   if (!Number.isInteger(positive) || positive < 0 || positive >= rank) {
-    throw new RangeError(
-      `Cannot use axis: it must be in -${rank} .. ${rank - 1}, received ${axis}`,
-    );
+    throw refusal("use axis", `it must be in -${rank} .. ${rank - 1}`, axis);
   }
   return positive;
-}
-
-/** Axes in another order. */
-export function transposedShape(
-  shape: readonly number[],
-  permutation: readonly number[],
-): number[] {
-  if (!sameShape([...permutation].sort((x, y) => x - y), shape.map((_, i) => i))) {
-    throw new RangeError(
-      `Cannot transpose: the permutation must name every axis of [${shape}] once, received [${permutation}]`,
-    );
-  }
-  return permutation.map((axis) => shape[axis]!);
-}
-
-/** One of `count` equal parts along an axis that is counted from the front. */
-export function partShape(shape: readonly number[], axis: number, count: number): number[] {
-  const size = shape[axis]!;
-  if (size % count !== 0) {
-    throw new RangeError(
-      `Cannot split: axis ${axis} of [${shape}] must divide by ${count}, received ${size}`,
-    );
-  }
-  return withSize(shape, axis, size / count);
-}
-
-/** Parts of given sizes along an axis that is counted from the front. */
-export function partShapes(
-  shape: readonly number[],
-  axis: number,
-  sizes: readonly number[],
-): number[][] {
-  if (sizes.reduce((sum, size) => sum + size, 0) !== shape[axis]) {
-    throw new RangeError(
-      `Cannot split: the sizes must add up to axis ${axis} of [${shape}], received [${sizes}]`,
-    );
-  }
-  return sizes.map((size) => withSize(shape, axis, size));
-}
-
-/** Shapes joined along an axis that is counted from the front. */
-export function joinedShape(shapes: readonly (readonly number[])[], axis: number): number[] {
-  const [first] = shapes as [readonly number[]];
-  const other = shapes.find((shape) => !sameShape(withSize(shape, axis, first[axis]!), first));
-  if (other) {
-    throw new RangeError(
-      `Cannot join tensors: all but axis ${axis} must be equal, received [${first}] and [${other}]`,
-    );
-  }
-  return withSize(first, axis, shapes.reduce((sum, shape) => sum + shape[axis]!, 0));
 }
 
 /** Some elements of an axis: `count` from `start`, each `step` after the one before. */
@@ -148,15 +96,6 @@ export function endOf({ start, count, step }: Cut, size: number): number {
   return end < 0 ? -size - 1 : Math.min(end, size);
 }
 
-const withSize = (shape: readonly number[], axis: number, size: number) =>
-  shape.map((own, i) => i === axis ? size : own);
-
-/** Which operands of a product are transposed. */
-interface Transposes {
-  readonly transA: boolean;
-  readonly transB: boolean;
-}
-
 function swapped(shape: readonly number[], isSwapped: boolean): readonly number[] {
   return isSwapped ? [...shape.slice(0, -2), shape.at(-1)!, shape.at(-2)!] : shape;
 }
@@ -165,15 +104,13 @@ function swapped(shape: readonly number[], isSwapped: boolean): readonly number[
 export function productShape(
   a: readonly number[],
   b: readonly number[],
-  { transA, transB }: Transposes,
+  { transA, transB }: { readonly transA: boolean; readonly transB: boolean },
   ranks: "batched" | "two" = "batched",
 ): number[] {
   const x = swapped(a, transA), y = swapped(b, transB);
   const isMatrix = ({ length }: readonly number[]) => ranks === "two" ? length === 2 : length >= 2;
   if (!isMatrix(x) || !isMatrix(y) || x.at(-1) !== y.at(-2)) {
-    throw new RangeError(
-      `Cannot multiply matrices: inner sizes must be equal, received [${x}] and [${y}]`,
-    );
+    throw refusal("multiply matrices", "inner sizes must be equal", `[${x}] and [${y}]`);
   }
   return [...broadcastShape(x.slice(0, -2), y.slice(0, -2)), x.at(-2)!, y.at(-1)!];
 }

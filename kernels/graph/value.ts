@@ -4,6 +4,7 @@
  * @module
  */
 
+import { refusal } from "../errors.ts";
 import { type DType, HOST_ARRAYS, type HostArray } from "../devices/device.ts";
 import { checkElements, elementCount } from "./shapes.ts";
 
@@ -49,16 +50,39 @@ export interface Node {
   readonly attributes: Readonly<Record<string, Attribute>>;
 }
 
+/** The type and sizes of a tensor. */
+export type ValueType = Pick<Value, "dtype" | "shape">;
+
+/** The attributes of a node. */
+export type Settings = Pick<Node, "attributes">;
+
 /** A number among the attributes of a node. */
-export function numberOf({ attributes }: Node, name: string, otherwise: number): number {
+export function numberOf(
+  { attributes }: Pick<Node, "attributes">,
+  name: string,
+  otherwise: number,
+): number {
   const found = attributes[name];
-  return typeof found === "object" && "float" in found ? found.float : found as number ?? otherwise;
+  if (typeof found === "object" && "float" in found) return found.float;
+  return typeof found === "number" ? found : otherwise;
+}
+
+/** A list of numbers among the attributes of a node. */
+export function numbersOf({ attributes }: Settings, name: string): readonly number[] | undefined {
+  const found = attributes[name];
+  return Array.isArray(found) ? found : undefined;
+}
+
+/** A text among the attributes of a node. */
+export function textOf({ attributes }: Settings, name: string, otherwise: string): string {
+  const found = attributes[name];
+  return typeof found === "string" ? found : otherwise;
 }
 
 /** ONNX Runtime's own operator domain. */
 export const MICROSOFT = "com.microsoft";
 
-/** Our own operator domain: each device says its operations in its own way, see `fused_ops.ts`. */
+/** Our own operator domain: each device computes its operations in its own way, see `lower.ts`. */
 export const TROUPE = "troupe";
 
 /**
@@ -94,6 +118,10 @@ export const ONNX_DTYPE: Readonly<Record<DType, number>> = {
   f16: 10,
 };
 
+/** The element type of one of ONNX's numbers; undefined where devices hold none. */
+export const dtypeNumbered = (number: number | undefined): DType | undefined =>
+  (Object.keys(ONNX_DTYPE) as DType[]).find((dtype) => ONNX_DTYPE[dtype] === number);
+
 /** A graph to which nodes are added; {@linkcode Graph} knows the operations. */
 export class NodeGraph {
   /** The nodes in the order in which they were added, which is a topological order. */
@@ -110,7 +138,7 @@ export class NodeGraph {
   /** A named input. Names must be unique in the graph. */
   input(name: string, shape: readonly number[], dtype: DType = "f32"): Value {
     if (this.#inputNames.has(name)) {
-      throw new TypeError(`Cannot add input: its name must be unique, received "${name}" twice`);
+      throw refusal("add input", "its name must be unique", `"${name}" twice`, TypeError);
     }
     checkElements(shape);
     const value: Value = { name, shape, dtype };
@@ -154,9 +182,7 @@ export class NodeGraph {
       if (nearest === value || dtype.startsWith("f") && Number.isFinite(nearest)) {
         return this.constant(data, [], dtype);
       }
-      throw new RangeError(
-        `Cannot add a constant: its value must be a number that ${dtype} holds, received ${value}`,
-      );
+      throw refusal("add a constant", `its value must be a number that ${dtype} holds`, value);
     });
   }
 
@@ -177,7 +203,7 @@ export class NodeGraph {
   /**
    * Adds any ONNX node. `outputs` are the shapes (and dtypes where not that of the first input).
    *
-   * Only ops in `gradient_rules.ts` can be trained through; the others may be used where no gradient
+   * Only operations with a gradient can be trained through; the others may be used where no gradient
    * flows.
    */
   node(
@@ -223,33 +249,6 @@ export function operandsOf<All extends readonly Operand[]>(
   }
   const values = all.map((one) => typeof one === "number" ? g.scalar(one, first?.dtype) : one);
   return values as { [Place in keyof All]: Value };
-}
-
-/** Gives a class of graphs methods, each of which adds the operation that has its name in ONNX. */
-export function addMethods<Given extends readonly unknown[]>(
-  prototype: NodeGraph,
-  names: string,
-  add: (g: NodeGraph, op: string, ...given: Given) => Value,
-): void {
-  for (const name of names.split(" ")) {
-    const op = name[0]!.toUpperCase() + name.slice(1);
-    const value = function (this: NodeGraph, ...given: Given) {
-      return add(this, op, ...given);
-    };
-    Object.defineProperty(prototype, name, { value });
-  }
-}
-
-/** Adds a node with one output, of the dtype of the first input. */
-export function one(
-  g: NodeGraph,
-  op: string,
-  inputs: readonly Value[],
-  shape: readonly number[],
-  attributes: Record<string, Attribute> = {},
-  domain = "",
-): Value {
-  return g.node(op, inputs, [shape], attributes, domain)[0]!;
 }
 
 /**

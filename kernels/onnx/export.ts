@@ -22,8 +22,10 @@ import {
   type Tie,
 } from "../layers/layer.ts";
 import { mlp, type MlpConfig } from "../layers/mlp.ts";
+import { valueTypes } from "../ops/infer.ts";
+import { opOf } from "../ops/table.ts";
 import { encodeModel, encodeValueInfo, IR_VERSION, OPSET } from "./encode.ts";
-import { arithmetic, lowerGraph } from "./lower.ts";
+import { lowerGraph } from "./lower.ts";
 import {
   AttributeProto_AttributeType,
   type GraphProto,
@@ -33,9 +35,7 @@ import {
   TensorProtoSchema,
 } from "./onnx_pb.ts";
 import { decodeModel, quoted } from "./read_file.ts";
-import { type Rewrite, rewriteNodes, type Writer } from "./rewrite.ts";
-import { signatureOf } from "./signature.ts";
-import { floatOf, intOf, valueTypes } from "./value_types.ts";
+import { arithmetic, rewriteNodes, type Writer } from "./rewrite.ts";
 
 /** A file that is not written yet. */
 export interface OnnxFile {
@@ -358,7 +358,7 @@ export function layersOnnx(layers: readonly AnyLayer[], options: LayersOnnxOptio
   const bytes = encodeModel(g, [...fields, ...weights], [{ name: "output", value: x }]);
   const { graph } = fromBinary(ModelProtoSchema, bytes);
   lowerGraph(graph!);
-  useOnnxOnly(graph!);
+  rewriteNodes(graph!, valueTypes(graph!), "own", (node) => opOf(node.opType, node.domain)?.lower);
   const read = new Set(graph!.input.map(({ name }) => name));
   const parameters = g.parameters.map(({ spec }) => spec).filter(({ name }) => read.has(name));
   const isWeight = new Set(parameters.map(({ name }) => name));
@@ -398,45 +398,6 @@ class ModelGraph extends LayerGraph {
   override dropout(x: Value): Value {
     return x;
   }
-}
-
-/** Operations of ONNX Runtime's own, in those of ONNX 20. */
-const IN_ONNX: Readonly<Record<string, Rewrite>> = {
-  FastGelu: (write, { input, output }) =>
-    void write.node("Gelu", input, { approximate: "tanh" }, output[0]),
-  SimplifiedLayerNormalization(write, node) {
-    const [x, weight] = node.input as [string, string],
-      { add, mul, div, scalar } = arithmetic(write);
-    const last = write.constant("i64", [-1]);
-    const square = write.node("ReduceMean", [mul(x, x), last], { keepdims: 1 });
-    const root = write.node("Sqrt", [add(square, scalar(floatOf(node, "epsilon", 1e-5)))]);
-    mul(div(x, root), weight, node.output[0]);
-  },
-  QuickGelu(write, node) {
-    const [x] = node.input as [string], factor = floatOf(node, "alpha", 1.702);
-    const inner = factor === 1 ? x : write.node("Mul", [x, write.constant("f32", [factor], [])]);
-    write.node("Mul", [x, write.node("Sigmoid", [inner])], {}, node.output[0]);
-  },
-  FusedMatMul(write, node) {
-    const [a, b] = ["transA", "transB"].map((name, i) => {
-      const operand = node.input[i]!, { length } = write.typeOf(operand).shape;
-      if (intOf(node, name, 0) === 0) return operand;
-      const perm = Array.from({ length }, (_, i) => i < length - 2 ? i : 2 * length - 3 - i);
-      return write.node("Transpose", [operand], { perm });
-    }) as [string, string];
-    const factor = write.constant("f32", [floatOf(node, "alpha", 1)], []);
-    write.node("Mul", [write.node("MatMul", [a, b]), factor], {}, node.output[0]);
-  },
-};
-
-function useOnnxOnly(graph: GraphProto): void {
-  const types = valueTypes(graph, signatureOf(graph).inputs);
-  rewriteNodes(
-    graph,
-    types,
-    "own",
-    ({ opType }) => IN_ONNX[opType!],
-  );
 }
 
 /**

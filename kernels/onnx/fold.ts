@@ -6,17 +6,17 @@
 
 import { workOf } from "../compile/work.ts";
 import type { HostArray } from "../devices/device.ts";
-import { OPERATIONS } from "../devices/reference.ts";
-import { type Attributes, type NdArray, ndArray } from "../devices/reference/array.ts";
 import { nameError } from "../errors.ts";
 import { elementCount, ELEMENTS_MAX as SHAPES_ELEMENTS_MAX } from "../graph/shapes.ts";
-import type { Node, Value } from "../graph/value.ts";
-import { IMPORT_OPS, SETTING_PLACES } from "../import/ops/table.ts";
+import type { Value } from "../graph/value.ts";
 import { LayerGraph, type TensorSpec } from "../layers/layer.ts";
+import { type NdArray, ndArray } from "../ops/array.ts";
+import { opOf } from "../ops/table.ts";
 import { fuseNodes } from "./fuse.ts";
 import {
   type Constant,
   hostArray,
+  importError,
   listed,
   type OnnxGraph,
   type OnnxInput,
@@ -37,16 +37,15 @@ export function addNode(
   node: OnnxNode,
   inputs: readonly (Value | undefined)[],
 ): readonly Value[] {
-  const { name, op } = node, add = Object.hasOwn(IMPORT_OPS, op) ? IMPORT_OPS[op] : undefined;
-  if (!add) {
-    throw new TypeError(
-      `Cannot import the ONNX model: its operations must be among those that are understood, received ${
-        shown(op)
-      } (node ${quoted(name)})`,
+  const { name, op, attributes, outputs } = node, read = opOf(op)?.read;
+  if (!read) {
+    throw importError(
+      "its operations must be among those that are understood",
+      `${shown(op)} (node ${quoted(name)})`,
     );
   }
   try {
-    const made = add({ g, node, inputs }), values = "shape" in made ? [made] : made;
+    const made = read({ g, inputs, attributes, outputs }), values = "shape" in made ? [made] : made;
     for (const { shape } of values) checkSizes(shape);
     return values;
   } catch (cause) {
@@ -68,19 +67,19 @@ const ELEMENTS_MAX = { one: 2 ** 24, all: 2 ** 27 } as const;
 /** Operations, as {@linkcode workOf} counts them, that take as long as an element. */
 const ELEMENT_WORK = 20;
 
-/** Computes constants until they cost more than is good for anybody. */
-interface Folding {
-  /**
-   * The outputs of a node that reads constants, or asks for sizes only.
-   *
-   * @returns undefined where the node needs a run.
-   * @throws {RangeError} when all constants together cost too much.
-   */
-  fold(node: OnnxNode, inputs: readonly (Value | undefined)[]): readonly Constant[] | undefined;
-}
+/**
+ * Computes the outputs of a node that reads constants, or sizes only.
+ *
+ * @returns undefined where the node needs a run.
+ * @throws {RangeError} when all constants of the file together cost too much.
+ */
+type Fold = (
+  node: OnnxNode,
+  inputs: readonly (Value | undefined)[],
+) => readonly Constant[] | undefined;
 
 /** Opens the folding of one file. */
-function openFolding(): Folding {
+function openFolding(): Fold {
   let all = 0;
   const spend = (elements: number, node: OnnxNode) => {
     all += elements;
@@ -91,22 +90,20 @@ function openFolding(): Folding {
       })`,
     );
   };
-  return {
-    fold(node, inputs) {
-      const own = Object.hasOwn(OWN_OPS, node.op) ? OWN_OPS[node.op] : undefined;
-      const isKnown = inputs.every((input) => !input || input.data);
-      if (own && (isKnown || SHAPE_OPS.has(node.op))) {
-        return [own(node, inputs, (elements) => spend(elements, node))];
-      }
-      if (!isKnown) return undefined;
-      const g = new LayerGraph();
-      const operands = inputs.map((one) => one && g.constant(one.data!, one.shape, one.dtype));
-      const outputs = addNode(g, node, operands);
-      const elements = g.nodes.flatMap((one) => one.outputs)
-        .reduce((sum, { shape }) => sum + elementCount(shape), 0);
-      spend(Math.max(elements, workOf(g.nodes) / ELEMENT_WORK), node);
-      return evaluate(g, outputs);
-    },
+  return (node, inputs) => {
+    const own = Object.hasOwn(OWN_OPS, node.op) ? OWN_OPS[node.op] : undefined;
+    const isKnown = inputs.every((input) => !input || input.data);
+    if (own && (isKnown || SHAPE_OPS.has(node.op))) {
+      return [own(node, inputs, (elements) => spend(elements, node))];
+    }
+    if (!isKnown) return undefined;
+    const g = new LayerGraph();
+    const operands = inputs.map((one) => one && g.constant(one.data!, one.shape, one.dtype));
+    const outputs = addNode(g, node, operands);
+    const elements = g.nodes.flatMap((one) => one.outputs)
+      .reduce((sum, { shape }) => sum + elementCount(shape), 0);
+    spend(Math.max(elements, workOf(g.nodes) / ELEMENT_WORK), node);
+    return evaluate(g, outputs);
   };
 }
 
@@ -133,10 +130,9 @@ const int64 = (numbers: readonly number[], shape: readonly number[]): Constant =
 const OWN_OPS: Readonly<Record<string, OwnOp>> = {
   Constant(node) {
     if (node.value) return node.value;
-    throw new TypeError(
-      `Cannot import the ONNX model: a Constant must have a value that is a tensor or numbers, received none (node ${
-        quoted(node.name)
-      })`,
+    throw importError(
+      "a Constant must have a value that is a tensor or numbers",
+      `none (node ${quoted(node.name)})`,
     );
   },
   Shape({ attributes: { start, end } }, [x]) {
@@ -174,19 +170,17 @@ export const KNOWN_OPS: readonly string[] = Object.keys(OWN_OPS);
 function evaluate(g: LayerGraph, outputs: readonly Value[]): Constant[] {
   const arrays = new Map<Value, NdArray>();
   const arrayOf = (value: Value) => {
-    const known = arrays.get(value) ?? ndArray(value.dtype, value.shape, numbersOf(value.data!));
+    const known = arrays.get(value) ?? ndArray(value, numbersOf(value.data!));
     arrays.set(value, known);
     return known;
   };
   for (const node of g.nodes) {
-    const name = node.domain ? `${node.domain}.${node.op}` : node.op;
-    const operation = Object.hasOwn(OPERATIONS, name) ? OPERATIONS[name] : undefined;
+    const operation = opOf(node.op, node.domain)?.reference;
     if (!operation) {
-      throw new TypeError(
-        `Cannot import the ONNX model: operations on constants must be known to the reference device, received ${name}`,
-      );
+      throw importError("operations on constants must be known to the reference device", node.op);
     }
-    const results = operation(node.inputs.map(arrayOf), attributesOf(node), node.outputs.length);
+    const inputs = node.inputs.map(arrayOf) as [NdArray, ...NdArray[]];
+    const results = operation(inputs, node, node.outputs as [Value, ...Value[]]);
     [results].flat().forEach((array, i) => arrays.set(node.outputs[i]!, array));
   }
   return outputs.map((value) => {
@@ -198,22 +192,6 @@ function evaluate(g: LayerGraph, outputs: readonly Value[]): Constant[] {
 
 const numbersOf = (data: HostArray): ArrayLike<number> =>
   data instanceof BigInt64Array ? Float64Array.from(data, Number) : data;
-
-/** The attributes of a graph's node as the reference device asks for them. */
-function attributesOf({ attributes }: Node): Attributes {
-  return {
-    number(name, otherwise) {
-      const value = attributes[name];
-      if (typeof value === "object" && "float" in value) return value.float;
-      return typeof value === "number" ? value : otherwise;
-    },
-    string: (name, otherwise) => String(attributes[name] ?? otherwise),
-    numbers(name) {
-      const value = attributes[name];
-      return Array.isArray(value) ? value : undefined;
-    },
-  };
-}
 
 /** Sizes by the names that the file has for them; one without a name is `input.axis`. */
 export type Dimensions = Readonly<Record<string, number>>;
@@ -261,10 +239,9 @@ const isName = (size: number | string): size is string => typeof size === "strin
 
 function given(dimensions: Dimensions, size: string, input: string): number {
   if (Object.hasOwn(dimensions, size)) return dimensions[size]!;
-  throw new TypeError(
-    `Cannot import the ONNX model: the dimension ${quoted(size)} of its input ${
-      quoted(input)
-    } must be given, received ${listed(Object.keys(dimensions)) || "none"}`,
+  throw importError(
+    `the dimension ${quoted(size)} of its input ${quoted(input)} must be given`,
+    listed(Object.keys(dimensions)) || "none",
   );
 }
 
@@ -385,7 +362,7 @@ interface PlanInput {
 export function planFile({ file, inputs, ...kinds }: PlanInput): Plan {
   const { weights, constants } = sortInitializers(file, kinds);
   const tables = { inputs: new Map(inputs.map((spec) => [spec.name, spec])), weights, constants };
-  const graph = new LayerGraph(), sources = openSources(graph, tables), folding = openFolding();
+  const graph = new LayerGraph(), sources = openSources(graph, tables), fold = openFolding();
   const steps: Step[] = [], names = new Map<Value, string>(), same = new Map<string, string>();
   const canonical = (name: string) => same.get(name) ?? name;
   const made = new Set<string>([...tables.inputs.keys(), ...file.initializers.keys()]);
@@ -398,7 +375,7 @@ export function planFile({ file, inputs, ...kinds }: PlanInput): Plan {
     }
     const values = reads.map((name) => name === "" ? undefined : readOf(name, node));
     for (const name of node.outputs) declare(name, node);
-    const folded = folding.fold(node, values);
+    const folded = fold(node, values);
     if (folded) {
       node.outputs.forEach((name, i) => name && folded[i] && constants.set(name, folded[i]));
       continue;
@@ -427,20 +404,18 @@ export function planFile({ file, inputs, ...kinds }: PlanInput): Plan {
   function readOf(name: string, node: OnnxNode): Value {
     const value = sources.get(name);
     if (value) return value;
-    throw new TypeError(
-      `Cannot import the ONNX model: what a node reads must be made before it, received ${
-        quoted(name)
-      } as an input of ${shown(node.op)} (node ${quoted(node.name)})`,
+    throw importError(
+      "what a node reads must be made before it",
+      `${quoted(name)} as an input of ${shown(node.op)} (node ${quoted(node.name)})`,
     );
   }
 
   function declare(name: string, node: OnnxNode): void {
     if (name === "") return;
     if (!made.has(name)) return void made.add(name);
-    throw new TypeError(
-      `Cannot import the ONNX model: values must be made once, received ${
-        quoted(name)
-      } again from ${shown(node.op)} (node ${quoted(node.name)})`,
+    throw importError(
+      "values must be made once",
+      `${quoted(name)} again from ${shown(node.op)} (node ${quoted(node.name)})`,
     );
   }
 }
@@ -452,8 +427,7 @@ function sortInitializers(
 ) {
   const settings = new Set(
     nodes.flatMap(({ op, inputs }) =>
-      (Object.hasOwn(SETTING_PLACES, op) ? SETTING_PLACES[op]! : [])
-        .map((place) => inputs[place] ?? "")
+      (opOf(op)?.settings ?? []).map((place) => inputs[place] ?? "")
     ),
   );
   const weights = new Map<string, Weight>(), constants = new Map<string, Constant>();

@@ -5,8 +5,8 @@
  */
 
 import { countTargets } from "../batch.ts";
-import { dependentValues } from "../graph/autodiff.ts";
-import { GRADIENTS, isFlat } from "../graph/gradient_rules.ts";
+import { dependentValues } from "../ops/autodiff.ts";
+import { GRADIENTS, isFlat } from "../ops/table.ts";
 import { elementCount } from "../graph/shapes.ts";
 import { sliceNodes, type Value } from "../graph/value.ts";
 import { meanSquaredError } from "../layers/helpers.ts";
@@ -15,6 +15,7 @@ import { type Dimensions, type Plan, planFile, samplesDimension, staticInputs } 
 import { type Cut, cutAlike, cutPlan, layersOf, PRODUCTS } from "./import_layers.ts";
 import {
   type ExternalFiles,
+  importError,
   listed,
   type OnnxGraph,
   type OnnxInput,
@@ -130,13 +131,7 @@ function lossOf(
       },
     };
   }
-  if (loss !== "mse") {
-    throw new TypeError(
-      `Cannot import the ONNX model: loss must be one of ${
-        ONNX_LOSSES.join(", ")
-      }, received ${loss}`,
-    );
-  }
+  if (loss !== "mse") throw importError(`loss must be one of ${ONNX_LOSSES.join(", ")}`, loss);
   if (dtype !== "f32" || shape.length < 1) refuse("numbers, f32 [samples, ...]");
   return {
     samples,
@@ -188,10 +183,9 @@ export function planTraining(file: OnnxGraph, options: FromOnnxOptions): Trainin
   const { label = "label", dimensions = {}, loss } = options;
   const inputs = staticInputs(file.inputs, dimensions);
   if (inputs.some(({ name }) => name === label)) {
-    throw new TypeError(
-      `Cannot import the ONNX model: label must be a field of its own, received ${
-        quoted(label)
-      }, which is one of its inputs`,
+    throw importError(
+      "label must be a field of its own",
+      `${quoted(label)}, which is one of its inputs`,
     );
   }
   const name = outputOf(file, options.output), isFrozen = frozenOf(file, options.frozen);
@@ -199,11 +193,7 @@ export function planTraining(file: OnnxGraph, options: FromOnnxOptions): Trainin
     const plan = planFile({ file, inputs, isFrozen, ...isConstant && { isConstant } });
     const output = logitsOf(plan, name, loss), value = plan.valueOf(output);
     if (value) return { plan: neededOf(plan, output), output, value };
-    throw new TypeError(
-      `Cannot import the ONNX model: its output must be made by a node, received ${
-        quoted(name)
-      } from nowhere`,
-    );
+    throw importError("its output must be made by a node", `${quoted(name)} from nowhere`);
   };
   const first = planned(), trained = trainedWeights(first.plan, first.value);
   // Masks of attention are such: nothing but conditions follows from them.
@@ -227,11 +217,7 @@ function outputOf({ outputs }: OnnxGraph, asked: string | undefined): string {
   const [only] = outputs;
   if (asked === undefined && outputs.length === 1) return only!;
   if (asked !== undefined && outputs.includes(asked)) return asked;
-  throw new TypeError(
-    `Cannot import the ONNX model: output must be one of its outputs, ${
-      listed(outputs)
-    }, received ${asked ?? "none"}`,
-  );
+  throw importError(`output must be one of its outputs, ${listed(outputs)}`, asked ?? "none");
 }
 
 /** Of an output that is a softmax, what it is taken of: cross-entropy takes its own. */
@@ -251,11 +237,7 @@ function frozenOf(
   if (typeof frozen === "function") return frozen;
   const unknown = frozen.find((name) => !initializers.has(name));
   if (unknown === undefined) return (weight) => frozen.includes(weight);
-  throw new TypeError(
-    `Cannot import the ONNX model: frozen weights must be among its initializers, received ${
-      quoted(unknown)
-    }`,
-  );
+  throw importError("frozen weights must be among its initializers", quoted(unknown));
 }
 
 /** The part of a plan that an output needs. */
@@ -302,9 +284,7 @@ function neededOf(plan: Plan, output: string): Plan {
 export function fromOnnx(bytes: Uint8Array, options: FromOnnxOptions): Model {
   const { external = {}, layers = 1 } = options;
   if (!Number.isSafeInteger(layers) || layers < 1) {
-    throw new RangeError(
-      `Cannot import the ONNX model: layers must be a whole number from 1, received ${layers}`,
-    );
+    throw importError("layers must be a whole number from 1", layers, RangeError);
   }
   return importFile(readOnnx(bytes, external), options);
 }

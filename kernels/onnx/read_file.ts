@@ -6,11 +6,11 @@
 
 import { fromBinary } from "@bufbuild/protobuf";
 import type { DType, HostArray } from "../devices/device.ts";
+import { refusal } from "../errors.ts";
 import { elementCount, ELEMENTS_MAX } from "../graph/shapes.ts";
 import type { Attribute } from "../graph/value.ts";
 import {
   type AttributeProto,
-  AttributeProto_AttributeType,
   type GraphProto,
   type ModelProto,
   ModelProtoSchema,
@@ -19,6 +19,11 @@ import {
   TensorProto_DataLocation,
   type ValueInfoProto,
 } from "./onnx_pb.ts";
+import { attributeOf } from "./signature.ts";
+
+/** An error of a file that is refused. */
+export const importError = (must: string, received: unknown, Kind: ErrorConstructor = TypeError) =>
+  refusal("import the ONNX model", must, received, Kind);
 
 /** Characters of a name. */
 const LENGTH_MAX = 500;
@@ -150,16 +155,13 @@ function toInt64(value: number | bigint): bigint {
  */
 function readTensor(tensor: TensorProto, what: string, external: ExternalFiles): Constant {
   const refuse = (must: string, received: unknown): never => {
-    throw new RangeError(
-      `Cannot import the ONNX model: ${what} must ${must}, received ${received}`,
-    );
+    throw importError(`${what} must ${must}`, received, RangeError);
   };
   const type = ELEMENT_TYPES[tensor.dataType ?? 0];
   if (!type) {
-    throw new TypeError(
-      `Cannot import the ONNX model: ${what} must hold f32, f64, whole numbers or bool, received ONNX type ${
-        tensor.dataType ?? 0
-      }`,
+    throw importError(
+      `${what} must hold f32, f64, whole numbers or bool`,
+      `ONNX type ${tensor.dataType ?? 0}`,
     );
   }
   const shape = tensor.dims.map(Number), elements = elementCount(shape);
@@ -337,7 +339,7 @@ const NODES_MAX = 20_000;
 const OPERANDS_MAX = 4 * NODES_MAX;
 
 /** ONNX's own operations have no domain, or this one. */
-const ONNX_DOMAIN = "ai.onnx";
+export const ONNX_DOMAIN = "ai.onnx";
 
 /**
  * Decodes a file.
@@ -351,7 +353,7 @@ export function readOnnx(bytes: Uint8Array, external: ExternalFiles): OnnxGraph 
   checkNames(graph);
   if (graph.sparseInitializer.length > 0) {
     const name = graph.sparseInitializer[0]!.values?.name ?? "";
-    throw refusal("its initializers must be dense", `the sparse ${quoted(name)}`);
+    throw importError("its initializers must be dense", `the sparse ${quoted(name)}`);
   }
   const initializers = new Map(graph.initializer.map((tensor) => {
     const name = tensor.name ?? "";
@@ -365,9 +367,6 @@ export function readOnnx(bytes: Uint8Array, external: ExternalFiles): OnnxGraph 
   };
 }
 
-const refusal = (must: string, received: string) =>
-  new TypeError(`Cannot import the ONNX model: ${must}, received ${received}`);
-
 /** The message that a file is. */
 export function decodeModel(bytes: Uint8Array): ModelProto & { graph: GraphProto } {
   let model: ModelProto | undefined;
@@ -380,21 +379,21 @@ export function decodeModel(bytes: Uint8Array): ModelProto & { graph: GraphProto
   const nodes = graph?.node ?? [];
   const operands = nodes.reduce((sum, { input, output }) => sum + input.length + output.length, 0);
   if (nodes.length > NODES_MAX || operands > OPERANDS_MAX) {
-    throw refusal(
+    throw importError(
       `it must have at most ${NODES_MAX} nodes with ${OPERANDS_MAX} inputs and outputs`,
       `${nodes.length} with ${operands}`,
     );
   }
   if (model && graph && graph.node.length > 0) return Object.assign(model, { graph });
   const what = model ? "no graph with nodes" : "what is no such message, or not all of it";
-  throw refusal("the file must be one", `${bytes.length} bytes with ${what}`);
+  throw importError("the file must be one", `${bytes.length} bytes with ${what}`);
 }
 
 function opsetOf({ opsetImport }: ModelProto): number {
   const own = opsetImport.find(({ domain = "" }) => domain === "" || domain === ONNX_DOMAIN);
   const version = Number(own?.version ?? 0);
   if (version >= OPSETS.least && version <= OPSETS.most) return version;
-  throw refusal(
+  throw importError(
     `its opset must be from ${OPSETS.least} to ${OPSETS.most}`,
     version === 0 ? "none, as of a file that is not all there" : `${version}`,
   );
@@ -405,7 +404,7 @@ function readInput({ name = "", type }: ValueInfoProto): OnnxInput {
   const tensor = type?.value.case === "tensorType" ? type.value.value : undefined;
   const dtype = dtypeOf(tensor?.elemType), dims = tensor?.shape?.dim;
   if (!name || !dtype || !dims || ![1, 6, 7, 9].includes(tensor.elemType ?? 0)) {
-    throw refusal(
+    throw importError(
       `${what} must be a tensor of f32, i32, i64 or bool whose number of axes is said`,
       tensor ? `ONNX type ${tensor.elemType ?? 0}` : "no such tensor",
     );
@@ -426,7 +425,7 @@ function readNode(node: NodeProto, external: ExternalFiles): OnnxNode {
   for (const one of node.attribute) {
     const tensor = constantOf(one, name, external);
     if (tensor) value = tensor;
-    else settings.set(one.name ?? "", attributeOf(one, opType, name));
+    else settings.set(one.name ?? "", attributeOf(one) ?? refuseAttribute(one, opType, name));
   }
   const attributes = Object.fromEntries(settings);
   const op = domain === "" || domain === ONNX_DOMAIN ? opType : `${domain}.${opType}`;
@@ -453,23 +452,9 @@ function constantOf(
   }
 }
 
-function attributeOf(attribute: AttributeProto, op: string, node: string): Attribute {
-  const { FLOAT, INT, INTS, STRING, FLOATS } = AttributeProto_AttributeType;
-  switch (attribute.type) {
-    case FLOAT:
-      return { float: attribute.f ?? 0 };
-    case INT:
-      return Number(attribute.i ?? 0n);
-    case INTS:
-      return attribute.ints.map(Number);
-    case STRING:
-      return new TextDecoder().decode(attribute.s);
-    case FLOATS:
-      return attribute.floats;
-  }
-  throw new TypeError(
-    `Cannot import the ONNX model: attributes must be numbers, lists, text or tensors, received another as ${
-      quoted(attribute.name ?? "")
-    } of ${shown(op)} (node ${quoted(node)})`,
+function refuseAttribute({ name = "" }: AttributeProto, op: string, node: string): never {
+  throw importError(
+    "attributes must be numbers, lists, text or tensors",
+    `another as ${quoted(name)} of ${shown(op)} (node ${quoted(node)})`,
   );
 }

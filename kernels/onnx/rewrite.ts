@@ -5,7 +5,7 @@
  */
 
 import { create, toJsonString } from "@bufbuild/protobuf";
-import { type Attribute, ONNX_DTYPE } from "../graph/value.ts";
+import { type Attribute, ONNX_DTYPE, type ValueType } from "../graph/value.ts";
 import { encodeAttribute } from "./encode.ts";
 import {
   AttributeProtoSchema,
@@ -15,7 +15,6 @@ import {
   type TensorProto,
   TensorProtoSchema,
 } from "./onnx_pb.ts";
-import type { ValueType } from "./value_types.ts";
 
 /** What a rewrite writes with. */
 export interface Writer {
@@ -47,6 +46,19 @@ export interface Writer {
 
 /** Writes what takes the place of a node. */
 export type Rewrite = (write: Writer, node: NodeProto) => void;
+
+/** Element-wise operations, written with a few characters. */
+export function arithmetic(write: Writer) {
+  const binary = (op: string) => (a: string, b: string, output?: string) =>
+    write.node(op, [a, b], {}, output);
+  return {
+    add: binary("Add"),
+    sub: binary("Sub"),
+    mul: binary("Mul"),
+    div: binary("Div"),
+    scalar: (value: number) => write.constant("f32", [value], []),
+  };
+}
 
 const ARRAYS = {
   f32: Float32Array,

@@ -14,9 +14,9 @@
 import { fromBinary } from "@bufbuild/protobuf";
 import { DTYPE_BYTES } from "../devices/device.ts";
 import { broadcastShape, elementCount } from "../graph/shapes.ts";
+import type { ValueType } from "../graph/value.ts";
+import { valueTypes } from "../ops/infer.ts";
 import { type GraphProto, ModelProtoSchema, type NodeProto } from "./onnx_pb.ts";
-import { signatureOf } from "./signature.ts";
-import { type ValueType, valueTypes } from "./value_types.ts";
 
 /** The arena gives memory out in pieces of so many bytes. */
 const PIECE_BYTES = 256;
@@ -112,7 +112,7 @@ interface Piece {
 export function transientBytes(bytes: Uint8Array): number {
   const { graph } = fromBinary(ModelProtoSchema, bytes);
   if (!graph) return 0;
-  const types = valueTypes(graph, signatureOf(graph).inputs), nodes = inOrder(graph);
+  const types = valueTypes(graph), nodes = inOrder(graph);
   const pieces = piecesOf(graph, nodes, types);
   const typesOf = (names: readonly string[]) => names.map((name) => types.get(name));
   const changes = new Float64Array(nodes.length + 1);

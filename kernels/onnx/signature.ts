@@ -1,20 +1,26 @@
 /**
- * What an ONNX model takes and gives: names, dtypes and shapes of its inputs and outputs.
+ * Reads ONNX models: names, dtypes and shapes of inputs and outputs, attributes and constants.
  *
  * @module
  */
 
 import { fromBinary } from "@bufbuild/protobuf";
-import type { DType, Tensor } from "../devices/device.ts";
+import type { Tensor } from "../devices/device.ts";
 import { sameShape } from "../graph/shapes.ts";
-import { ONNX_DTYPE } from "../graph/value.ts";
-import { type GraphProto, ModelProtoSchema, type ValueInfoProto } from "./onnx_pb.ts";
+import { type Attribute, dtypeNumbered, ONNX_DTYPE, type ValueType } from "../graph/value.ts";
+import {
+  type AttributeProto,
+  AttributeProto_AttributeType,
+  type GraphProto,
+  ModelProtoSchema,
+  type NodeProto,
+  type TensorProto,
+  type ValueInfoProto,
+} from "./onnx_pb.ts";
 
 /** One input or output of a model. */
-export interface Border {
+export interface Border extends ValueType {
   readonly name: string;
-  readonly dtype: DType;
-  readonly shape: readonly number[];
 }
 
 /** The inputs and outputs of a model, in the order in which it lists them. */
@@ -22,10 +28,6 @@ export interface Signature {
   readonly inputs: readonly Border[];
   readonly outputs: readonly Border[];
 }
-
-const DTYPES = new Map(
-  (Object.keys(ONNX_DTYPE) as DType[]).map((dtype) => [ONNX_DTYPE[dtype], dtype]),
-);
 
 /**
  * Reads the signature of a model given as protobuf bytes.
@@ -47,7 +49,7 @@ export function signatureOf(graph: GraphProto | undefined): Signature {
 
 function readBorder({ name, type }: ValueInfoProto): Border {
   const tensor = type?.value.case === "tensorType" ? type.value.value : undefined;
-  const dtype = DTYPES.get(tensor?.elemType ?? 0), dims = tensor?.shape?.dim;
+  const dtype = dtypeNumbered(tensor?.elemType), dims = tensor?.shape?.dim;
   if (!name || !dtype || !dims || dims.some(({ value }) => value.case === "dimParam")) {
     throw new TypeError(
       `Cannot compile the model: "${name}" must be a tensor of a known dtype and a static shape`,
@@ -88,4 +90,60 @@ export function matchTensors(
     }
     return tensor;
   });
+}
+
+/** An attribute of a node; undefined where it is none that devices understand. */
+export function attributeOf(
+  { type, f, i, ints, s, floats }: AttributeProto,
+): Attribute | undefined {
+  const { FLOAT, INT, INTS, STRING, FLOATS } = AttributeProto_AttributeType;
+  switch (type) {
+    case FLOAT:
+      return { float: f ?? 0 };
+    case INT:
+      return Number(i ?? 0n);
+    case INTS:
+      return ints.map(Number);
+    case STRING:
+      return new TextDecoder().decode(s);
+    case FLOATS:
+      return floats;
+  }
+}
+
+/** The attributes of a node, by name. */
+export const attributesOf = (
+  { attribute }: Pick<NodeProto, "attribute">,
+): Record<string, Attribute> =>
+  Object.fromEntries(attribute.flatMap((one) => {
+    const value = attributeOf(one);
+    return value === undefined ? [] : [[one.name ?? "", value]];
+  }));
+
+const attribute = (node: NodeProto, name: string) =>
+  node.attribute.find((one) => one.name === name);
+
+/** An integer attribute of a node. */
+export const intOf = (node: NodeProto, name: string, otherwise: number): number =>
+  Number(attribute(node, name)?.i ?? otherwise);
+
+/** A float attribute of a node. */
+export const floatOf = (node: NodeProto, name: string, otherwise: number): number =>
+  attribute(node, name)?.f ?? otherwise;
+
+/** A text attribute of a node. */
+export function textOf(node: NodeProto, name: string): string | undefined {
+  const found = attribute(node, name)?.s;
+  return found && new TextDecoder().decode(found);
+}
+
+/** The whole numbers of a constant; undefined where it holds others. */
+export function wholeNumbers(
+  { dataType, rawData, int64Data }: TensorProto,
+): readonly number[] | undefined {
+  if (dataType !== ONNX_DTYPE.i64) return undefined;
+  const numbers = int64Data.length
+    ? int64Data
+    : new BigInt64Array((rawData ?? new Uint8Array()).slice().buffer);
+  return Array.from(numbers, Number);
 }

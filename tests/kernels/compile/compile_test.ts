@@ -19,8 +19,7 @@ import {
 import { elementCount } from "../../../kernels/graph/shapes.ts";
 import { lowerModel } from "../../../kernels/onnx/lower.ts";
 import { ModelProtoSchema } from "../../../kernels/onnx/onnx_pb.ts";
-import { signatureOf } from "../../../kernels/onnx/signature.ts";
-import { valueTypes } from "../../../kernels/onnx/value_types.ts";
+import { valueTypes } from "../../../kernels/ops/infer.ts";
 import { assertRefused } from "../graph/refused.ts";
 
 const WIDTH = 4;
@@ -242,7 +241,7 @@ Deno.test("beside the logits that F saves no value is a quarter as large, in any
   const largest = (bytes: Uint8Array) => {
     const { graph } = fromBinary(ModelProtoSchema, lowerModel(bytes));
     const outputs = new Set(graph!.output.map(({ name }) => name));
-    const types = valueTypes(graph!, signatureOf(graph).inputs);
+    const types = valueTypes(graph!);
     const between = graph!.node.flatMap(({ output }) => output).filter((name) =>
       !outputs.has(name)
     );

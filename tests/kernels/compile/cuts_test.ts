@@ -73,8 +73,8 @@ const BENCH = { layers: 4, hidden: 256, heads: 4, seq: 128, vocab: 1024 };
 const SMALL = { layers: 12, hidden: 768, heads: 12, seq: 256, vocab: 50_257 };
 
 /**
- * Percent of a micro-batch's forward and backward, as `deno task bench balance` has measured them:
- * embedding, attention and MLP of a block, head.
+ * Percent of a micro-batch's measured forward and backward, as `troupe profile` has them: embedding,
+ * attention and MLP of a block, head.
  */
 const MEASURED = [
   { device: "native", config: BENCH, samples: 4, shares: [0.63, 9.51, 13.8, 6.03] },

@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { type Device, type DType, DTYPE_BYTES } from "../../../kernels/devices/device.ts";
-import { Graph } from "../../../kernels/graph/graph.ts";
+import { Graph } from "../../../kernels/ops/graph.ts";
 import type { RegisterTest } from "../../devices.ts";
 import {
   hostArray,

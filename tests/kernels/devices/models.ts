@@ -1,6 +1,6 @@
 /** Small models for the tests of devices. */
 
-import { Graph } from "../../../kernels/graph/graph.ts";
+import { Graph } from "../../../kernels/ops/graph.ts";
 import type { Value } from "../../../kernels/graph/value.ts";
 import { encodeModel } from "../../../kernels/onnx/encode.ts";
 import {

@@ -3,9 +3,9 @@
  * workers in the middle of a run; `share` prints what each of several saw of their arena, in turn.
  */
 
-import { alone, openNative } from "../../../kernels/devices/cpu/native.ts";
+import { mutex, openNative } from "../../../kernels/devices/cpu/native.ts";
 import { openOrt } from "../../../kernels/devices/cpu/ort_api.ts";
-import { Graph } from "../../../kernels/graph/graph.ts";
+import { Graph } from "../../../kernels/ops/graph.ts";
 import { modelOf } from "./models.ts";
 
 /** Computes with matrices of a size, once or for ever; looks at the arena; or closes the device. */
@@ -24,7 +24,7 @@ async function answer(request: Request): Promise<number> {
   }
   const { library } = request;
   if (request.kind === "look") {
-    const ort = await alone(() => openOrt(library, { threads: 1, isBlocking: true }));
+    const ort = await mutex(() => openOrt(library, { threads: 1, isBlocking: true }));
     return ort.arenaBytes();
   }
   const shape = [request.size, request.size], g = new Graph(), a = g.input("a", shape);

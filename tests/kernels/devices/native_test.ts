@@ -7,8 +7,8 @@ import { type NativeBytes, openKernelMemory } from "../../../kernels/devices/cpu
 import { openOrt } from "../../../kernels/devices/cpu/ort_api.ts";
 import { nativeLibraryPath } from "../../../kernels/devices/cpu/ort_library.ts";
 import { openReference } from "../../../kernels/devices/reference.ts";
-import { addGradients } from "../../../kernels/graph/autodiff.ts";
-import { Graph } from "../../../kernels/graph/graph.ts";
+import { addGradients } from "../../../kernels/ops/autodiff.ts";
+import { Graph } from "../../../kernels/ops/graph.ts";
 import { elementCount } from "../../../kernels/graph/shapes.ts";
 import { TROUPE, type Value } from "../../../kernels/graph/value.ts";
 import { shareEqual } from "../../../kernels/onnx/rewrite.ts";

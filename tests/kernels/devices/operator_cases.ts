@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import type { DType } from "../../../kernels/devices/device.ts";
-import { Graph } from "../../../kernels/graph/graph.ts";
+import { Graph } from "../../../kernels/ops/graph.ts";
 import { elementCount } from "../../../kernels/graph/shapes.ts";
 import { type Attribute, MICROSOFT } from "../../../kernels/graph/value.ts";
 import { hostArray, modelOf, pseudoRandom } from "./models.ts";

@@ -60,8 +60,7 @@ Deno.test("what leaves every token changes no draw", () => {
 Deno.test("logits that are no numbers are refused", () => {
   for (const strange of [NaN, Infinity, -Infinity]) {
     assert.throws(() => sample(Float32Array.of(1, strange), { temperature: 0 }, 0), {
-      message:
-        `Cannot generate: what the model computes must be finite, received ${strange} for token 1`,
+      message: `Cannot generate: logits must be finite, received ${strange} for token 1`,
     });
   }
 });

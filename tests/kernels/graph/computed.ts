@@ -2,7 +2,7 @@
 
 import type { Device } from "../../../kernels/devices/device.ts";
 import { openReference } from "../../../kernels/devices/reference.ts";
-import type { Graph } from "../../../kernels/graph/graph.ts";
+import type { Graph } from "../../../kernels/ops/graph.ts";
 import type { Value } from "../../../kernels/graph/value.ts";
 import { modelOf, numbersOf, tensorOf } from "../devices/models.ts";
 

@@ -1,7 +1,7 @@
 /** Every gradient rule against differences of the forward graph, and those of images against PyTorch. */
 
 import assert from "node:assert/strict";
-import { isFlat } from "../../../kernels/graph/gradient_rules.ts";
+import { isFlat } from "../../../kernels/ops/table.ts";
 import {
   addGradients,
   elementCount,

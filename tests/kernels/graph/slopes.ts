@@ -3,8 +3,7 @@
 import assert from "node:assert/strict";
 import { fromBinary } from "@bufbuild/protobuf";
 import { ModelProtoSchema } from "../../../kernels/onnx/onnx_pb.ts";
-import { signatureOf } from "../../../kernels/onnx/signature.ts";
-import { valueTypes } from "../../../kernels/onnx/value_types.ts";
+import { valueTypes } from "../../../kernels/ops/infer.ts";
 import {
   addGradients,
   elementCount,
@@ -43,7 +42,7 @@ function assertTypes(g: Graph, outputs: readonly Value[]): void {
   const inputs = ports.slice(0, g.inputs.length);
   const model = encodeModel(g, inputs, ports.slice(inputs.length));
   const { graph } = fromBinary(ModelProtoSchema, model);
-  const types = valueTypes(graph!, signatureOf(graph).inputs);
+  const types = valueTypes(graph!);
   const written = new Set(graph!.node.flatMap(({ output }) => output));
   for (const node of sliceNodes(g, g.inputs, outputs)) {
     for (const { name, shape, dtype } of node.outputs.filter(({ name }) => written.has(name))) {

@@ -11,7 +11,7 @@ import { openDevice, resolveDevices } from "../../../../kernels/devices/table.ts
 import type { Adapter } from "../../../../kernels/devices/webgpu/vulkan.ts";
 import { webgpuAdapters } from "../../../../kernels/devices/webgpu/adapters.ts";
 import { openWebgpu } from "../../../../kernels/devices/webgpu/webgpu.ts";
-import { Graph } from "../../../../kernels/graph/graph.ts";
+import { Graph } from "../../../../kernels/ops/graph.ts";
 import { modelOf, numbersOf, runModel, tensorOf, withDevice } from "../models.ts";
 
 const SIZE = 256;
@@ -121,7 +121,7 @@ async function limitsBetween(rows: number, columns: number): Promise<void> {
     const kernel = await device.compile(sumOfCopies(GIB / 4 / columns, columns));
     const [x, y] = [1, 2].map(() => device.alloc("f32", [columns]));
     const message =
-      `Cannot run the model on webgpu: ${name} must have memory for what it computes in between, received too little; take [^\\n]*`;
+      `Cannot run the model on webgpu: ${name} must have memory for intermediate values, received too little; take [^\\n]*`;
     await assert.rejects(kernel.bind({ x: x! }, { y: y! }), refused(message));
   });
 }

@@ -4,13 +4,13 @@ import assert from "node:assert/strict";
 import { fromBinary } from "@bufbuild/protobuf";
 import { openReference } from "../../../../kernels/devices/reference.ts";
 import { prepareModel } from "../../../../kernels/devices/webgpu/prepare.ts";
-import { Graph } from "../../../../kernels/graph/graph.ts";
+import { Graph } from "../../../../kernels/ops/graph.ts";
 import type { Value } from "../../../../kernels/graph/value.ts";
 import { PORTS } from "../../../../kernels/mod.ts";
 import { encodeModel } from "../../../../kernels/onnx/encode.ts";
 import { ModelProtoSchema } from "../../../../kernels/onnx/onnx_pb.ts";
 import { readSignature } from "../../../../kernels/onnx/signature.ts";
-import { valueTypes } from "../../../../kernels/onnx/value_types.ts";
+import { valueTypes } from "../../../../kernels/ops/infer.ts";
 import { modelOf, numbersOf, runModel, tensorOf, withDevice } from "../models.ts";
 import { numbersFor, trainedModels } from "./preparing.ts";
 
@@ -49,7 +49,7 @@ const countOf = (bytes: Uint8Array, ...ops: string[]) =>
 /** The operations of a model that read f16, each as often as it is there. */
 function halfOperations(bytes: Uint8Array): string[] {
   const { graph } = fromBinary(ModelProtoSchema, bytes);
-  const types = valueTypes(graph!, readSignature(bytes).inputs);
+  const types = valueTypes(graph!);
   const isHalf = (name: string) => types.get(name)?.dtype === "f16";
   return graph!.node.filter(({ input }) => input.some(isHalf)).map(({ opType }) => opType!);
 }
@@ -121,7 +121,7 @@ Deno.test("long products are added in parts in FP16, and an accumulator to their
     const g = new Graph(), y = build(g, 2500), model = halfModel(g, y, [...g.inputs, y]);
     assert.ok(await errorOf(model, 3) < 4 * HALF, what);
     const { graph } = fromBinary(ModelProtoSchema, prepareModel(model).bytes);
-    const types = valueTypes(graph!, readSignature(model).inputs);
+    const types = valueTypes(graph!);
     const products = graph!.node.filter(({ opType }) => PRODUCTS.includes(opType!));
     assert.ok(products.length >= 3, what);
     for (const { input } of products) {

@@ -1,43 +1,13 @@
 /**
- * The arguments of the methods of a graph, each checked before its method runs.
+ * A builder of static-shape ONNX graphs: every method checks its arguments, adds one node and returns
+ * its value.
  *
  * @module
  */
 
-import type { NodeGraph, Value } from "./value.ts";
-
-/**
- * Methods, each by its arguments: those with a question mark may be left out, and what follows a
- * colon is the kind of one that {@linkcode KINDS} does not know by its name.
- */
-export const SIGNATURES: Readonly<Record<string, string>> = signaturesOf(`
-  add|sub|mul|div|pow|mod|minimum|maximum(a: operand, b: operand)
-  equal|greater|greaterOrEqual|less|lessOrEqual(a: operand, b: operand)
-  where(condition, a: operand, b: operand)  prelu(a: real, slope: operand)
-  and|or|xor(p, q)  not(p)  neg|abs|sign|relu|stopGradient(a)  cast(a, dtype)
-  reciprocal|floor|ceil|round|exp|log|sqrt|sin|cos|tanh|erf|sigmoid|isNaN(a: real)
-  softplus|softsign|silu|hardSwish|mish(a: real)  leakyRelu|elu(a: real, alpha?)
-  hardSigmoid(a: real, alpha?, beta?)  selu(a: real, alpha?, gamma?)
-  gelu(a: real, approximate?)  clip(a: real, low?, high?)
-  reshape(a, shape: list)  expand(a, shape)  flatten(a, axis?)  transpose(a, permutation)
-  split(a, axis: place, parts)  concat(values, axis)  cut(a, starts, ends, axes?, steps?)
-  tile(a, repeats)  triangle(a, which, diagonal?)  depthToSpace(a, block, mode?: layout)
-  gather(table, indices, axis?: place)  gatherElements(a, indices, axis: place)
-  gatherND(a, indices)  scatterElements(base, indices, updates, axis: place, reduction?)
-  scatterND(base, indices, updates, reduction?)  scatterAdd(base, indices, updates)
-  scatterAddColumns(base, columns, updates)  oneHot(indices, size, options?)
-  matmul(a, b, options?)  gemm(a, b, c?, options?)  einsum(equation, operands)
-  sum|mean|sumOfSquares|max|min|sumOfAbsolutes|norm|logSumExp|product(a, axes?, keep?)
-  argMax(a, axis: place, keep?)  cumulativeSum(a, axis: place, options?)
-  softmax|logSoftmax(a: real, axis?: place)  crossEntropy(logits, targets)
-  conv|convTranspose(x, weight, bias?, options?)  maxPool|averagePool(x, kernel, options?)
-  globalAveragePool|globalMaxPool(x)  upsample(x: value, factors)  resize(x, sizes, options?)
-  pad(x: value, pads: list, value?: filling)  rmsNorm(x, weight, epsilon?)
-  layerNorm|instanceNorm(x, weight, bias, epsilon?)  groupNorm(x, groups, weight, bias, epsilon?)
-  batchNorm(x, weight, bias, statistics?, epsilon?)
-  input(name, shape, dtype?)  constant(data, shape, dtype?)  scalar(value: number, dtype?)
-  int64(values: list)  node(op, inputs)
-`);
+import type { NodeGraph, Value } from "../graph/value.ts";
+import { Builder, METHOD_SIGNATURES } from "./builder.ts";
+import { METHODS } from "./table.ts";
 
 /** The arguments of each method of a text. */
 export function signaturesOf(text: string): Record<string, string> {
@@ -50,7 +20,7 @@ export function signaturesOf(text: string): Record<string, string> {
 // deno-lint-ignore no-explicit-any -- a test is of whatever a method is given
 type Test = (given: any, g: NodeGraph, shape: readonly number[]) => boolean;
 
-/** What an argument must be, where # stands for the shape of the first one, and the test of it. */
+/** The requirement of an argument, in which # is the shape of the first argument, and its test. */
 type Kind = readonly [must: string, is: Test];
 
 const isValue: Test = (given, g) => g.owns(given);
@@ -124,7 +94,7 @@ const KINDS: Readonly<Record<string, Kind>> = Object.fromEntries(
 );
 
 /**
- * Makes methods of a class of graphs check what they are called with.
+ * Makes methods of a class of graphs check their arguments.
  *
  * @throws {TypeError} {@linkcode RangeError} from these methods, naming the method and the argument.
  */
@@ -147,7 +117,7 @@ export function checkCalls(
   }
 }
 
-/** Checks an argument, and the fields of a record: one that no method reads must be left out. */
+/** Checks an argument, and the fields of a record, which must be known. */
 function check(
   name: string,
   [must, is]: Kind = ["left out", () => false],
@@ -168,11 +138,11 @@ function check(
   }
 }
 
-/** How layers have values of each other. */
+/** Ends messages about values of other layers. */
 export const GIVE_AND_TAKE =
   "; a layer gives a value with g.give(name, value), and later ones have it of g.take(name)";
 
-/** What was given, as messages show it. */
+/** Formats an argument for messages. */
 function shown(given: unknown, g: NodeGraph): string {
   if (Array.isArray(given)) return `[${given.slice(0, 20).map((one) => shown(one, g))}]`;
   if (typeof given === "string") return JSON.stringify(given.slice(0, 100));
@@ -182,3 +152,32 @@ function shown(given: unknown, g: NodeGraph): string {
   if (dtype === undefined) return given.constructor?.name ?? "a record";
   return `${JSON.stringify(name)} of another${GIVE_AND_TAKE}`;
 }
+
+/**
+ * A static-shape ONNX graph under construction.
+ *
+ * @example Build y = gelu(x·w + b)
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { Graph } from "@troupe/troupe/kernels";
+ *
+ * const g = new Graph();
+ * const x = g.input("x", [8, 4]);
+ * const y = g.gelu(g.gemm(x, g.input("w", [4, 16]), g.input("b", [16])));
+ * assert.deepEqual(y.shape, [8, 16]);
+ * assert.throws(() => g.matmul(x, x), RangeError);
+ * ```
+ */
+export class Graph extends Builder {}
+
+for (const [name, add] of Object.entries(METHODS)) {
+  const value = function (this: Graph, ...given: unknown[]) {
+    return Reflect.apply(add, undefined, [this, ...given]);
+  };
+  Object.defineProperty(Graph.prototype, name, { value, configurable: true });
+}
+
+/** The methods of {@linkcode Graph} and their arguments; see {@linkcode checkCalls}. */
+export const SIGNATURES: Readonly<Record<string, string>> = signaturesOf(METHOD_SIGNATURES);
+
+checkCalls(Graph.prototype, SIGNATURES);

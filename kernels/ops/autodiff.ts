@@ -4,9 +4,9 @@
  * @module
  */
 
-import type { Graph } from "./graph.ts";
-import type { Node, NodeGraph, Value } from "./value.ts";
-import { GRADIENTS, isFlat } from "./gradient_rules.ts";
+import type { Node, NodeGraph, Value } from "../graph/value.ts";
+import type { Builder } from "./builder.ts";
+import { GRADIENTS, isFlat } from "./table.ts";
 
 /**
  * Adds the nodes that compute the gradients of `outputs` with respect to `wanted`.
@@ -14,7 +14,7 @@ import { GRADIENTS, isFlat } from "./gradient_rules.ts";
  * @param outputs pairs of an output and its cotangent (∂loss/∂output, of the same shape).
  * @param wanted values whose gradients are asked for.
  * @returns the gradients in the order of `wanted`; `undefined` where no output depends on the value.
- * @throws {TypeError} naming the op when a gradient must flow through one that has no rule.
+ * @throws {TypeError} naming the op when a gradient must flow through an op without a rule.
  *
  * @example d(x·x)/dx = 2x
  * ```ts
@@ -40,7 +40,7 @@ import { GRADIENTS, isFlat } from "./gradient_rules.ts";
  * ```
  */
 export function addGradients(
-  graph: Graph,
+  graph: Builder,
   outputs: readonly (readonly [output: Value, cotangent: Value])[],
   wanted: readonly Value[],
 ): (Value | undefined)[] {
@@ -69,14 +69,14 @@ export function addGradients(
   return wanted.map((value) => cotangents.get(value));
 }
 
-/** Whether a value has a gradient: it holds numbers with a fraction. */
+/** Returns whether a value has a gradient: its numbers have fractions. */
 const isReal = ({ dtype }: Value): boolean => dtype === "f32" || dtype === "f16";
 
-/** Whether a node passes gradients on. */
+/** Returns whether a node passes gradients on. */
 export const passesGradient = (graph: NodeGraph, node: Node): boolean =>
   node.outputs.some(isReal) && !isFlat(node.op) && !graph.stops.has(node);
 
-/** What some values are computed from, they themselves included, along those nodes that pass it on. */
+/** Returns values and all that they are computed from, along the nodes for which `passes` is true. */
 export function sourcesOf(
   graph: NodeGraph,
   values: readonly Value[],

@@ -4,17 +4,16 @@
  * @module
  */
 
-import type { DType, HostArray } from "../device.ts";
-import { elementCount } from "../../graph/shapes.ts";
-import { asHostArray } from "../tensor_memory.ts";
+import type { DType, HostArray } from "../devices/device.ts";
+import { elementCount } from "../graph/shapes.ts";
+import type { Settings, ValueType } from "../graph/value.ts";
+import { asHostArray } from "../devices/tensor_memory.ts";
 
 /** Elements as JavaScript numbers. Storing rounds to the dtype; i64 is exact up to 2^53. */
 type Values = Float32Array | Float16Array | Int32Array | Float64Array | Uint8Array;
 
 /** A dense array in row-major order. */
-export interface NdArray {
-  readonly dtype: DType;
-  readonly shape: readonly number[];
+export interface NdArray extends ValueType {
   readonly values: Values;
 }
 
@@ -27,11 +26,7 @@ const VALUES = {
 } as const;
 
 /** A new array of zeros, or of numbers computed in f64 and rounded once. */
-export function ndArray(
-  dtype: DType,
-  shape: readonly number[],
-  numbers?: ArrayLike<number>,
-): NdArray {
+export function ndArray({ dtype, shape }: ValueType, numbers?: ArrayLike<number>): NdArray {
   const values = new VALUES[dtype](elementCount(shape));
   if (numbers) values.set(numbers);
   return { dtype, shape, values };
@@ -51,7 +46,7 @@ export function toBytes({ dtype, values }: NdArray, bytes: Uint8Array): void {
   else target.set(values);
 }
 
-/** How far apart neighbours along each axis lie. */
+/** The distance in memory of neighbours along each axis. */
 export function stridesOf(shape: readonly number[]): number[] {
   return shape.map((_, axis) => elementCount(shape.slice(axis + 1)));
 }
@@ -77,6 +72,18 @@ export function positions(
   return places;
 }
 
+/** Returns what `of` makes of each index into an array of `shape`, in row-major order. */
+export function mapIndices(
+  shape: readonly number[],
+  of: (index: readonly number[]) => number,
+): Int32Array {
+  const strides = stridesOf(shape);
+  return Int32Array.from(
+    { length: elementCount(shape) },
+    (_, i) => of(strides.map((stride, axis) => Math.floor(i / stride) % shape[axis]!)),
+  );
+}
+
 /** The elements of `values` in f64, where they are at `places`. */
 export function wide(values: Values, places: Int32Array): Float64Array {
   const result = new Float64Array(places.length);
@@ -86,7 +93,7 @@ export function wide(values: Values, places: Int32Array): Float64Array {
 
 /** The elements of `source` at `places`, as an array of `shape`. */
 export function take(source: NdArray, shape: readonly number[], places: Int32Array): NdArray {
-  return ndArray(source.dtype, shape, wide(source.values, places));
+  return ndArray({ dtype: source.dtype, shape }, wide(source.values, places));
 }
 
 /** Strides that read an array of shape `from` as if it had been broadcast to shape `to`. */
@@ -100,16 +107,9 @@ export function fromFront(axis: number, rank: number): number {
   return axis < 0 ? axis + rank : axis;
 }
 
-/** The first output of an operation that has one. */
-export type Operation = (
-  inputs: readonly NdArray[],
-  attributes: Attributes,
-  outputs: number,
+/** Computes an operation, whose outputs have these types: the first output, or all of them. */
+export type Reference = (
+  inputs: readonly [NdArray, ...NdArray[]],
+  node: Settings,
+  types: readonly [ValueType, ...ValueType[]],
 ) => NdArray | NdArray[];
-
-/** The attributes of a node, with the default that ONNX gives each operation. */
-export interface Attributes {
-  number(name: string, otherwise: number): number;
-  string(name: string, otherwise: string): string;
-  numbers(name: string): readonly number[] | undefined;
-}

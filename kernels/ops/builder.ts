@@ -1,0 +1,463 @@
+/**
+ * The operations of graphs: the methods that add them, with their options and arguments. The file of
+ * its family implements each of them.
+ *
+ * @module
+ */
+
+import type { DType } from "../devices/device.ts";
+import { type Binary, NodeGraph, type Operand, type Unary, type Value } from "../graph/value.ts";
+import type { WindowOptions } from "../graph/windows.ts";
+
+/** Adds a reduction over axes, all by default, which stay with size 1 where `keep`. */
+export type Reduction = (a: Value, axes?: readonly number[], keep?: boolean) => Value;
+
+/** Options of {@linkcode Graph.matmul} and {@linkcode Graph.gemm}. */
+export interface MatmulOptions {
+  /** Use the transpose of the last two axes of `a`. */
+  transA?: boolean;
+  /** Use the transpose of the last two axes of `b`. */
+  transB?: boolean;
+  /** Factor of the product. */
+  alpha?: number;
+}
+
+/** Options of {@linkcode Graph.gemm}. */
+export interface GemmOptions extends MatmulOptions {
+  /** Factor of `c`. */
+  beta?: number;
+}
+
+/** Options of {@linkcode Graph.conv}. */
+export interface ConvOptions extends WindowOptions {
+  /** Number of parts of the channels, which are convolved separately; 1 by default. */
+  readonly groups?: number;
+}
+
+/** Options of {@linkcode Graph.convTranspose}. */
+export interface ConvTransposeOptions extends ConvOptions {
+  /** Elements behind the last window that are returned too, fewer than strides; 0 where not given. */
+  readonly outputPadding?: number | readonly number[];
+}
+
+/** Options of {@linkcode Graph.maxPool}. */
+export interface PoolOptions extends WindowOptions {
+  /** Adds windows at the end that do not fit in whole; false by default. */
+  readonly ceilMode?: boolean;
+}
+
+/** Options of {@linkcode Graph.averagePool}. */
+export interface AveragePoolOptions extends Omit<PoolOptions, "dilations"> {
+  /** Counts padding as elements, which are 0; false by default, as in ONNX. */
+  readonly countIncludePad?: boolean;
+}
+
+/** Options of {@linkcode Graph.resize}, with the names of ONNX's Resize. */
+export interface InterpolationOptions {
+  /** The nearest element, or linear interpolation between two; nearest unless given. */
+  readonly mode?: "nearest" | "linear";
+  /** The position of an element of the result in the image; "half_pixel" unless given. */
+  readonly coordinates?: "half_pixel" | "pytorch_half_pixel" | "align_corners" | "asymmetric";
+  /** The element that is the nearest; "round_prefer_floor" unless given. */
+  readonly nearest?: "round_prefer_floor" | "round_prefer_ceil" | "floor" | "ceil";
+}
+
+/** A graph with a method for each operation, as {@linkcode Graph} implements them. */
+export class Builder extends NodeGraph {
+  /** a + b */
+  declare readonly add: Binary;
+  /** a − b */
+  declare readonly sub: Binary;
+  /** a · b, element by element */
+  declare readonly mul: Binary;
+  /** a ÷ b; of whole numbers rounded towards 0. */
+  declare readonly div: Binary;
+  /** a^b */
+  declare readonly pow: Binary;
+  /** The remainder of a ÷ b: with the sign of b for whole numbers, of a for others. */
+  declare readonly mod: Binary;
+  /** The smaller of a and b; equal ones share the gradient. */
+  declare readonly minimum: Binary;
+  /** The larger of a and b; equal ones share the gradient. */
+  declare readonly maximum: Binary;
+  /** a, but at least `low` and at most `high`, both of them constants. */
+  declare readonly clip: (a: Value, low?: number, high?: number) => Value;
+  /** −a */
+  declare readonly neg: Unary;
+  /** 1 ÷ a */
+  declare readonly reciprocal: Unary;
+  /** |a| */
+  declare readonly abs: Unary;
+  /** −1, 0 or 1. */
+  declare readonly sign: Unary;
+  /** The next whole number down. */
+  declare readonly floor: Unary;
+  /** The next whole number up. */
+  declare readonly ceil: Unary;
+  /** The nearest whole number, of two the even one. */
+  declare readonly round: Unary;
+  /** e^a */
+  declare readonly exp: Unary;
+  /** ln a */
+  declare readonly log: Unary;
+  /** √a */
+  declare readonly sqrt: Unary;
+  /** sin a */
+  declare readonly sin: Unary;
+  /** cos a */
+  declare readonly cos: Unary;
+  /** tanh a */
+  declare readonly tanh: Unary;
+  /** erf a */
+  declare readonly erf: Unary;
+  /** 1 ÷ (1 + e^−a) */
+  declare readonly sigmoid: Unary;
+  /** max(0, min(1, alpha·a + beta)) */
+  declare readonly hardSigmoid: (a: Value, alpha?: number, beta?: number) => Value;
+  /** max(a, 0) */
+  declare readonly relu: Unary;
+  /** a where it is positive, alpha·a elsewhere. */
+  declare readonly leakyRelu: (a: Value, alpha?: number) => Value;
+  /** a where it is positive, slope·a elsewhere; the slope broadcasts to a. */
+  declare readonly prelu: (a: Value, slope: Operand) => Value;
+  /** a where it is positive, alpha·(e^a − 1) elsewhere. */
+  declare readonly elu: (a: Value, alpha?: number) => Value;
+  /** gamma·elu(a) (Klambauer et al. 2017). */
+  declare readonly selu: (a: Value, alpha?: number, gamma?: number) => Value;
+  /** ln(1 + e^a) */
+  declare readonly softplus: Unary;
+  /** a ÷ (1 + |a|) */
+  declare readonly softsign: Unary;
+  /** a·sigmoid(a), also called Swish. */
+  declare readonly silu: Unary;
+  /** a·max(0, min(1, a/6 + 1/2)) */
+  declare readonly hardSwish: Unary;
+  /** a·tanh(softplus(a)) (Misra 2019). */
+  declare readonly mish: Unary;
+  /** GELU: GPT-2's tanh approximation by default, or exact with erf. */
+  declare readonly gelu: (a: Value, approximate?: "tanh" | "none") => Value;
+  /** Another dtype. */
+  declare readonly cast: (a: Value, dtype: DType) => Value;
+  /** a = b, as bool. */
+  declare readonly equal: Binary;
+  /** a > b, as bool. */
+  declare readonly greater: Binary;
+  /** a ≥ b, as bool. */
+  declare readonly greaterOrEqual: Binary;
+  /** a < b, as bool. */
+  declare readonly less: Binary;
+  /** a ≤ b, as bool. */
+  declare readonly lessOrEqual: Binary;
+  /** True where a is not a number, as bool. */
+  declare readonly isNaN: Unary;
+  /** p ∧ q, of bools. */
+  declare readonly and: (p: Value, q: Value) => Value;
+  /** p ∨ q, of bools. */
+  declare readonly or: (p: Value, q: Value) => Value;
+  /** p ≠ q, of bools. */
+  declare readonly xor: (p: Value, q: Value) => Value;
+  /** ¬p, of bools. */
+  declare readonly not: Unary;
+  /** condition ? a : b */
+  declare readonly where: (condition: Value, a: Operand, b: Operand) => Value;
+  /**
+   * The same elements in another shape; free. One size may be -1: it follows from the others.
+   *
+   * @example
+   * ```ts
+   * import assert from "node:assert/strict";
+   * import { Graph } from "@troupe/troupe/kernels";
+   *
+   * const g = new Graph(), x = g.input("x", [8, 3, 4]);
+   * assert.deepEqual(g.reshape(x, [8, -1]).shape, [8, 12]);
+   * assert.deepEqual(g.flatten(x).shape, [8, 12]);
+   * ```
+   */
+  declare readonly reshape: (a: Value, shape: readonly number[]) => Value;
+  /** A matrix: its rows are the axes before `axis`, the first one by default, its columns the others. */
+  declare readonly flatten: (a: Value, axis?: number) => Value;
+  /**
+   * `a` itself, behind which no gradient flows. It says of a gradient that ends here, or at a
+   * comparison or a rounding before, that this is wanted: a parameter whose effect on the loss passes
+   * through such places only is not trained, as if it were frozen.
+   *
+   * @example Rounds forward, and passes the gradient on as if it did not
+   * ```ts
+   * import assert from "node:assert/strict";
+   * import { Graph } from "@troupe/troupe/kernels";
+   *
+   * const g = new Graph(), x = g.input("x", [4]);
+   * const rounded = g.add(x, g.stopGradient(g.sub(g.round(x), x)));
+   * assert.deepEqual(rounded.shape, [4]);
+   * ```
+   */
+  declare readonly stopGradient: Unary;
+  /** Axes in another order. */
+  declare readonly transpose: (a: Value, permutation: readonly number[]) => Value;
+  /** Repeats axes of size one. */
+  declare readonly expand: (a: Value, shape: readonly number[]) => Value;
+  /** Parts along an axis: their number, where they are equal, or their sizes. */
+  declare readonly split: (a: Value, axis: number, parts: number | readonly number[]) => Value[];
+  /** Joins tensors along an axis. */
+  declare readonly concat: (values: readonly Value[], axis: number) => Value;
+  /**
+   * ONNX's Slice: elements from `starts` to before `ends` along some axes, the first ones by default, each `steps`
+   * after the one before; numbers below 0 count from the end, those beyond an end mean it.
+   */
+  declare readonly cut: (
+    a: Value,
+    starts: readonly number[],
+    ends: readonly number[],
+    axes?: readonly number[],
+    steps?: readonly number[],
+  ) => Value;
+  /** Repeats all elements along each axis. */
+  declare readonly tile: (a: Value, repeats: readonly number[]) => Value;
+  /**
+   * The lower triangle of the last two axes, or the upper one: from, or up to, the diagonal
+   * `diagonal` places to the right of the main one; 0 elsewhere.
+   */
+  declare readonly triangle: (a: Value, which: "lower" | "upper", diagonal?: number) => Value;
+  /**
+   * [n, c, h, w] as [n, c/b², h·b, w·b]: channels become blocks of b × b places, those of a block next to
+   * each other ("CRD", as PyTorch's pixel shuffle) or not ("DCR").
+   */
+  declare readonly depthToSpace: (a: Value, block: number, mode?: "CRD" | "DCR") => Value;
+  /** Entries of an axis, the first by default, by index; an axis [n] becomes the shape of the indices. */
+  declare readonly gather: (table: Value, indices: Value, axis?: number) => Value;
+  /** An element for each of the indices: its own place, but along `axis` the index. */
+  declare readonly gatherElements: (a: Value, indices: Value, axis: number) => Value;
+  /** The elements at the places that the last axis of `indices` [...n, k] names along the first k axes. */
+  declare readonly gatherND: (a: Value, indices: Value) => Value;
+  /** `base` with `updates` in the places, or added to those, from where {@linkcode gatherElements} takes. */
+  declare readonly scatterElements: (
+    base: Value,
+    indices: Value,
+    updates: Value,
+    axis: number,
+    reduction?: "none" | "add",
+  ) => Value;
+  /** `base` with `updates` in the places, or added to those, from where {@linkcode gatherND} takes. */
+  declare readonly scatterND: (
+    base: Value,
+    indices: Value,
+    updates: Value,
+    reduction?: "none" | "add",
+  ) => Value;
+  /** `base` with `updates` [n, ...] added to its rows `indices` [n]. */
+  declare readonly scatterAdd: (base: Value, indices: Value, updates: Value) => Value;
+  /** `base` [n, k] with `updates` [n, 1] added to column `columns` [n] of each row. */
+  declare readonly scatterAddColumns: (base: Value, columns: Value, updates: Value) => Value;
+  /** `on` at the index along a new axis, the last by default, and `off` elsewhere. */
+  declare readonly oneHot: (
+    indices: Value,
+    size: number,
+    options?: { axis?: number; on?: number; off?: number },
+  ) => Value;
+  /** Batched matrix product of the last two axes; of one axis it is a row on the left, a column on the right. */
+  declare readonly matmul: (a: Value, b: Value, options?: MatmulOptions) => Value;
+  /** Matrix product alpha·a·b + beta·c of two-dimensional tensors; c broadcasts (a bias). */
+  declare readonly gemm: (a: Value, b: Value, c?: Value, options?: GemmOptions) => Value;
+  /**
+   * The sum of products that `equation` names: each letter an axis, "ij,jk->ik" the product of two
+   * matrices. Axes that the result does not have are summed over; without an arrow it has the axes
+   * that occur once, in alphabetical order.
+   *
+   * @throws {SyntaxError} when the equation is none of these tensors.
+   */
+  declare readonly einsum: (equation: string, operands: readonly Value[]) => Value;
+  /** Sum over axes, all by default; over none of them (`[]`) it is `a` itself. */
+  declare readonly sum: Reduction;
+  /** Mean over axes, all by default; over none of them (`[]`) it is `a` itself. */
+  declare readonly mean: Reduction;
+  /** Sum of squares over axes, all by default; over none of them (`[]`) it is a². */
+  declare readonly sumOfSquares: Reduction;
+  /** The largest over axes, all by default; the largest share the gradient. */
+  declare readonly max: Reduction;
+  /** The smallest over axes, all by default; the smallest share the gradient. */
+  declare readonly min: Reduction;
+  /** Sum of absolute values over axes, all by default. */
+  declare readonly sumOfAbsolutes: Reduction;
+  /** Square root of the sum of squares over axes, all by default; where it is 0 it has no gradient. */
+  declare readonly norm: Reduction;
+  /** ln Σ e^a over axes, all by default. */
+  declare readonly logSumExp: Reduction;
+  /** Product over axes, all by default. */
+  declare readonly product: Reduction;
+  /** The index of the largest along an axis, the first of several, as i64. */
+  declare readonly argMax: (a: Value, axis: number, keep?: boolean) => Value;
+  /**
+   * Sums of the elements of an axis up to each; before each where `exclusive`, from each to the end
+   * where `reverse`.
+   */
+  declare readonly cumulativeSum: (
+    a: Value,
+    axis: number,
+    options?: { exclusive?: boolean; reverse?: boolean },
+  ) => Value;
+  /** Softmax over an axis. */
+  declare readonly softmax: (a: Value, axis?: number) => Value;
+  /** ln softmax over an axis. */
+  declare readonly logSoftmax: (a: Value, axis?: number) => Value;
+  /**
+   * −ln softmax(logits)[target] of each row: logits [n, classes], targets [n] int32, result [n].
+   * A row with target −1 has loss 0 and no gradient.
+   */
+  declare readonly crossEntropy: (logits: Value, targets: Value) => Value;
+  /** LayerNorm over the last axis (Ba, Kiros, Hinton 2016). */
+  declare readonly layerNorm: (x: Value, weight: Value, bias: Value, epsilon?: number) => Value;
+  /** RMSNorm over the last axis (Zhang, Sennrich 2019): x ÷ √(mean of x² + ε) · weight. */
+  declare readonly rmsNorm: (x: Value, weight: Value, epsilon?: number) => Value;
+  /**
+   * GroupNorm (Wu and He, 2018): each of `groups` parts of the channels of a sample is normalised by its
+   * mean and deviation, as of opset 21 of ONNX and in PyTorch.
+   *
+   * @param x [n, channels, ...]
+   * @param weight [channels]
+   * @param bias [channels]
+   */
+  declare readonly groupNorm: (
+    x: Value,
+    groups: number,
+    weight: Value,
+    bias: Value,
+    epsilon?: number,
+  ) => Value;
+  /** InstanceNorm (Ulyanov, Vedaldi, Lempitsky 2016): GroupNorm where each channel is a group. */
+  declare readonly instanceNorm: (x: Value, weight: Value, bias: Value, epsilon?: number) => Value;
+  /**
+   * BatchNorm (Ioffe, Szegedy 2015) by the mean and variance of each channel.
+   *
+   * With `statistics`, as in inference, the mean and variance are given, such as averages from training;
+   * without, as in training, they are those of this micro-batch (the variance is that of its elements,
+   * divided by their number), gradients flow through them, and no running average is kept.
+   *
+   * @param x [n, channels, ...]
+   * @param weight [channels]
+   * @param bias [channels]
+   */
+  declare readonly batchNorm: (
+    x: Value,
+    weight: Value,
+    bias: Value,
+    statistics?: { readonly mean: Value; readonly variance: Value },
+    epsilon?: number,
+  ) => Value;
+  /**
+   * Convolution (in the sense of networks: cross-correlation) over one spatial axis or two.
+   *
+   * @param x [n, channels, ...sizes]
+   * @param weight [outputs, channels ÷ groups, ...kernel]
+   * @param bias [outputs]
+   * @returns [n, outputs, ...counts]
+   * @throws {RangeError} when sizes do not fit.
+   *
+   * @example
+   * ```ts
+   * import assert from "node:assert/strict";
+   * import { Graph } from "@troupe/troupe/kernels";
+   *
+   * const g = new Graph(), x = g.input("x", [8, 3, 28, 28]), w = g.input("w", [16, 3, 3, 3]);
+   * const half = g.conv(x, w, undefined, { strides: 2, pads: 1 });
+   * assert.deepEqual(half.shape, [8, 16, 14, 14]);
+   * assert.deepEqual(g.maxPool(half, 2, { strides: 2 }).shape, [8, 16, 7, 7]);
+   * assert.deepEqual(g.upsample(half, 2).shape, [8, 16, 28, 28]);
+   * ```
+   */
+  declare readonly conv: (x: Value, weight: Value, bias?: Value, options?: ConvOptions) => Value;
+  /**
+   * The transpose of a convolution, by which images grow: the gradient of {@linkcode Graph.conv} for
+   * its input, with the same weight.
+   *
+   * @param x [n, channels, ...counts]
+   * @param weight [channels, outputs ÷ groups, ...kernel]
+   * @param bias [outputs]
+   * @returns [n, outputs, ...sizes]
+   * @throws {RangeError} when sizes do not fit.
+   */
+  declare readonly convTranspose: (
+    x: Value,
+    weight: Value,
+    bias?: Value,
+    options?: ConvTransposeOptions,
+  ) => Value;
+  /**
+   * The largest element of each window. The gradient goes to the first of equal ones.
+   *
+   * @param x [n, channels, ...sizes] with one spatial axis or two
+   * @param kernel the size of a window, along each axis
+   */
+  declare readonly maxPool: (
+    x: Value,
+    kernel: number | readonly number[],
+    options?: PoolOptions,
+  ) => Value;
+  /** The mean of each window; see {@linkcode Graph.maxPool}. */
+  declare readonly averagePool: (
+    x: Value,
+    kernel: number | readonly number[],
+    options?: AveragePoolOptions,
+  ) => Value;
+  /** The mean of each channel: [n, channels, 1, ...]. */
+  declare readonly globalAveragePool: (x: Value) => Value;
+  /** The largest element of each channel: [n, channels, 1, ...]. */
+  declare readonly globalMaxPool: (x: Value) => Value;
+  /**
+   * Repeats every element `factors` times along the spatial axes of [n, channels, ...sizes]: what
+   * Resize and Upsample call nearest.
+   */
+  declare readonly upsample: (x: Value, factors: number | readonly number[]) => Value;
+  /**
+   * Images [n, channels, ...] in other sizes, by the elements near each place of the old ones.
+   *
+   * @param sizes of the spatial axes
+   */
+  declare readonly resize: (
+    x: Value,
+    sizes: readonly number[],
+    options?: InterpolationOptions,
+  ) => Value;
+  /**
+   * Puts `value` around a tensor, or the elements on its edge, or its reflection.
+   *
+   * @param pads elements in front of every axis, then behind every axis
+   */
+  declare readonly pad: (
+    x: Value,
+    pads: readonly number[],
+    value?: number | "edge" | "reflect",
+  ) => Value;
+}
+
+/**
+ * The methods, each with its arguments: a question mark marks optional ones, and a colon precedes the
+ * kind of an argument whose name is no kind; see `graph.ts`.
+ */
+export const METHOD_SIGNATURES = `
+  add|sub|mul|div|pow|mod|minimum|maximum(a: operand, b: operand)
+  equal|greater|greaterOrEqual|less|lessOrEqual(a: operand, b: operand)
+  where(condition, a: operand, b: operand)  prelu(a: real, slope: operand)
+  and|or|xor(p, q)  not(p)  neg|abs|sign|relu|stopGradient(a)  cast(a, dtype)
+  reciprocal|floor|ceil|round|exp|log|sqrt|sin|cos|tanh|erf|sigmoid|isNaN(a: real)
+  softplus|softsign|silu|hardSwish|mish(a: real)  leakyRelu|elu(a: real, alpha?)
+  hardSigmoid(a: real, alpha?, beta?)  selu(a: real, alpha?, gamma?)
+  gelu(a: real, approximate?)  clip(a: real, low?, high?)
+  reshape(a, shape: list)  expand(a, shape)  flatten(a, axis?)  transpose(a, permutation)
+  split(a, axis: place, parts)  concat(values, axis)  cut(a, starts, ends, axes?, steps?)
+  tile(a, repeats)  triangle(a, which, diagonal?)  depthToSpace(a, block, mode?: layout)
+  gather(table, indices, axis?: place)  gatherElements(a, indices, axis: place)
+  gatherND(a, indices)  scatterElements(base, indices, updates, axis: place, reduction?)
+  scatterND(base, indices, updates, reduction?)  scatterAdd(base, indices, updates)
+  scatterAddColumns(base, columns, updates)  oneHot(indices, size, options?)
+  matmul(a, b, options?)  gemm(a, b, c?, options?)  einsum(equation, operands)
+  sum|mean|sumOfSquares|max|min|sumOfAbsolutes|norm|logSumExp|product(a, axes?, keep?)
+  argMax(a, axis: place, keep?)  cumulativeSum(a, axis: place, options?)
+  softmax|logSoftmax(a: real, axis?: place)  crossEntropy(logits, targets)
+  conv|convTranspose(x, weight, bias?, options?)  maxPool|averagePool(x, kernel, options?)
+  globalAveragePool|globalMaxPool(x)  upsample(x: value, factors)  resize(x, sizes, options?)
+  pad(x: value, pads: list, value?: filling)  rmsNorm(x, weight, epsilon?)
+  layerNorm|instanceNorm(x, weight, bias, epsilon?)  groupNorm(x, groups, weight, bias, epsilon?)
+  batchNorm(x, weight, bias, statistics?, epsilon?)
+  input(name, shape, dtype?)  constant(data, shape, dtype?)  scalar(value: number, dtype?)
+  int64(values: list)  node(op, inputs)
+`;

@@ -1,0 +1,272 @@
+/**
+ * Operations that look elements up by index, and put them back.
+ *
+ * @module
+ */
+
+import { refusal } from "../errors.ts";
+import { elementCount, positiveAxis } from "../graph/shapes.ts";
+import {
+  type Node,
+  type NodeGraph,
+  numberOf,
+  type Settings,
+  textOf,
+  type Value,
+} from "../graph/value.ts";
+import { fromFront, type NdArray, ndArray, positions, stridesOf, take } from "./array.ts";
+import type { Builder } from "./builder.ts";
+import {
+  type Call,
+  checkMade,
+  flat,
+  like,
+  type Methods,
+  mustBe,
+  neededNumbers,
+  one,
+  operand,
+  operands,
+  type Ops,
+  padded,
+  shaped,
+  zeros,
+} from "./op.ts";
+
+function checkIndex(index: number, size: number): number {
+  if (index < -size || index >= size) {
+    throw new RangeError(
+      `Cannot use index ${index}: it must be in ${-size} .. ${size - 1} along this axis`,
+    );
+  }
+  return fromFront(index, size);
+}
+
+/** Returns the place in `x` of each element of `indices`: its own index, and along `axis` the given one. */
+function elementPlaces(x: NdArray, indices: NdArray, node: Settings): Int32Array {
+  const axis = fromFront(numberOf(node, "axis", 0), x.shape.length);
+  const strides = stridesOf(x.shape);
+  return positions(indices.shape, strides.with(axis, 0)).map((place, i) =>
+    place + checkIndex(indices.values[i]!, x.shape[axis]!) * strides[axis]!
+  );
+}
+
+/** Returns the place in `x` of each element of the updates of a ScatterND. */
+function slicePlaces(x: NdArray, indices: NdArray): Int32Array {
+  const depth = indices.shape.at(-1)!, strides = stridesOf(x.shape);
+  const block = elementCount(x.shape.slice(depth)), count = elementCount(indices.shape) / depth;
+  const starts = Array.from({ length: count }, (_, row) => {
+    let start = 0;
+    for (let axis = 0; axis < depth; axis++) {
+      start += checkIndex(indices.values[row * depth + axis]!, x.shape[axis]!) * strides[axis]!;
+    }
+    return start;
+  });
+  return Int32Array.from(
+    { length: count * block },
+    (_, i) => starts[Math.floor(i / block)]! + i % block,
+  );
+}
+
+function scatter(x: NdArray, updates: NdArray, places: Int32Array, node: Settings): NdArray {
+  const reduction = textOf(node, "reduction", "none");
+  if (reduction !== "none" && reduction !== "add") {
+    throw refusal("scatter", "reduction must be none or add", reduction, TypeError);
+  }
+  const sums = new Float64Array(x.values);
+  places.forEach((place, i) => {
+    sums[place] = updates.values[i]! + (reduction === "add" ? sums[place]! : 0);
+  });
+  return ndArray(x, sums);
+}
+
+/** Returns whether a scatter adds. */
+function isAddition({ op, attributes: { reduction } }: Node): boolean {
+  if (reduction === "add" || reduction === "none") return reduction === "add";
+  throw refusal(`differentiate ${op}`, "its reduction must be none or add", reduction, TypeError);
+}
+
+const reductionOf = (call: Call) => mustBe(call, "reduction", "none", ["none", "add"]);
+
+/** Operations that look elements up, and put them back. */
+export const GATHERS: Ops = {
+  Gather: {
+    shape: (known) => {
+      const [x, indices] = known.inputs;
+      const axis = positiveAxis(numberOf(known, "axis", 0), x.shape.length);
+      return shaped(known, x.shape.toSpliced(axis, 1, ...indices!.shape));
+    },
+    // The rows of the gradient are added to those of the table, whose axis is brought to the front.
+    gradient: (g, node, [dy]) => {
+      const [table, indices] = node.inputs as [Value, Value], { shape } = table;
+      const axis = node.attributes.axis as number, count = elementCount(indices.shape);
+      const all = g.reshape(dy!, shape.with(axis, count));
+      if (count === 1 && indices.data) {
+        return [padded(g, all, axis, Number(indices.data[0]), shape[axis]!)];
+      }
+      const places = shape.map((_, i) => i), others = places.filter((i) => i !== axis);
+      const toFront = [axis, ...others], isFirst = axis === 0;
+      const rows = isFirst ? all : g.transpose(all, toFront);
+      const base = zeros(g, toFront.map((place) => shape[place]!));
+      const sums = g.scatterAdd(base, g.reshape(indices, [count]), rows);
+      return [isFirst ? sums : g.transpose(sums, places.map((place) => toFront.indexOf(place)))];
+    },
+    reference: ([x, indices], node, [{ shape }]) => {
+      const axis = fromFront(numberOf(node, "axis", 0), x.shape.length);
+      const strides = stridesOf(x.shape), rest = x.shape.length - axis - 1;
+      const zeros = (count: number) => Array<number>(count).fill(0);
+      const places = positions(shape, strides.toSpliced(axis, 1, ...zeros(indices!.shape.length)));
+      const from = positions(shape, [...zeros(axis), ...stridesOf(indices!.shape), ...zeros(rest)]);
+      const index = (i: number) => checkIndex(indices!.values[from[i]!]!, x.shape[axis]!);
+      return take(x, shape, places.map((place, i) => place + index(i) * strides[axis]!));
+    },
+    read: (call) => {
+      const [x, at] = operands(call, 2);
+      // Bounds of a field are found where its numbers are used as they are.
+      const [source] = at.node?.op === "Cast" ? at.node.inputs : [];
+      const indices = source?.dtype === "i32" && at.dtype === "i64" ? source : at;
+      return call.g.gather(x, indices, numberOf(call, "axis", 0));
+    },
+  },
+  GatherElements: {
+    shape: (known) => shaped(known, known.inputs[1]!.shape),
+    gradient: (g, node, [dy]) => {
+      const [x, indices] = node.inputs as [Value, Value], axis = node.attributes.axis as number;
+      return [g.scatterElements(zeros(g, x.shape), indices, dy!, axis, "add")];
+    },
+    reference: ([x, indices], node) => take(x, indices!.shape, elementPlaces(x, indices!, node)),
+    read: (call) => call.g.gatherElements(...operands(call, 2), numberOf(call, "axis", 0)),
+  },
+  GatherND: {
+    read: (call) => {
+      mustBe(call, "batch_dims", 0, [0]);
+      return call.g.gatherND(...operands(call, 2));
+    },
+  },
+  ScatterElements: {
+    shape: like(0),
+    gradient: (g, node, [dy], needed) => {
+      const [, indices, updates] = node.inputs as [Value, Value, Value];
+      const axis = node.attributes.axis as number;
+      const rest = () => g.scatterElements(dy!, indices, zeros(g, updates.shape), axis);
+      return [
+        needed[0] ? isAddition(node) ? dy : rest() : undefined,
+        undefined,
+        needed[2] ? g.gatherElements(dy!, indices, axis) : undefined,
+      ];
+    },
+    reference: ([x, indices, updates], node) =>
+      scatter(x, updates!, elementPlaces(x, indices!, node), node),
+    read: (call) =>
+      call.g.scatterElements(...operands(call, 3), numberOf(call, "axis", 0), reductionOf(call)),
+  },
+  ScatterND: {
+    shape: like(0),
+    gradient: (g, node, [dy], needed) => {
+      const [, indices, updates] = node.inputs as [Value, Value, Value];
+      const rest = () => g.scatterND(dy!, indices, zeros(g, updates.shape));
+      return [
+        needed[0] ? isAddition(node) ? dy : rest() : undefined,
+        undefined,
+        needed[2] ? g.gatherND(dy!, indices) : undefined,
+      ];
+    },
+    reference: ([x, indices, updates], node) =>
+      scatter(x, updates!, slicePlaces(x, indices!), node),
+    read: (call) => call.g.scatterND(...operands(call, 3), reductionOf(call)),
+  },
+  OneHot: {
+    settings: [1, 2],
+    gradient: flat,
+    read: (call) => {
+      const [size = 0] = neededNumbers(call, 1), [off = 0, on = 1] = neededNumbers(call, 2);
+      checkMade("its depth", size);
+      return call.g.oneHot(operand(call, 0), size, { axis: numberOf(call, "axis", -1), on, off });
+    },
+  },
+};
+
+/** Indices with those below 0 counted from the front, where they are constant. */
+function positiveIndices(g: NodeGraph, indices: Value, size: number): Value {
+  const { data, shape, dtype } = indices;
+  if (!data?.some((index) => index < 0)) return indices;
+  const whole = Array.from(data, Number).map((index) => index < 0 ? index + size : index);
+  return dtype === "i64"
+    ? g.constant(BigInt64Array.from(whole, BigInt), shape, dtype)
+    : g.constant(Int32Array.from(whole), shape, dtype);
+}
+
+/** Returns a tensor in which the axes that `indices` name are one. */
+function rowsOf(g: Builder, a: Value, indices: Value): Value {
+  const depth = indices.shape.at(-1)!;
+  return g.reshape(a, [elementCount(a.shape.slice(0, depth)), ...a.shape.slice(depth)]);
+}
+
+/** Places along several axes as indices [...n] of the rows of {@linkcode rowsOf}. */
+function rowIndices(g: Builder, a: Value, indices: Value): Value {
+  const depth = indices.shape.at(-1)!, shape = indices.shape.slice(0, -1);
+  if (depth === 1) return g.reshape(indices, shape);
+  const strides = Int32Array.from(
+    { length: depth },
+    (_, axis) => elementCount(a.shape.slice(axis + 1, depth)),
+  );
+  if (indices.data) {
+    const numbers = Array.from(indices.data, Number);
+    const rows = Int32Array.from(
+      { length: numbers.length / depth },
+      (_, row) =>
+        strides.reduce((sum, stride, axis) => {
+          const index = numbers[row * depth + axis]!;
+          return sum + stride * (index < 0 ? index + a.shape[axis]! : index);
+        }, 0),
+    );
+    return g.constant(rows, shape, "i32");
+  }
+  const places = g.mul(g.cast(indices, "i32"), g.constant(strides, [depth], "i32"));
+  return g.sum(places, [shape.length]);
+}
+
+/** Methods that add gathers and scatters. */
+export const GATHER_METHODS: Methods = {
+  gather: (g, table, indices, axis = 0) => {
+    const at = positiveAxis(axis, table.shape.length);
+    const fromFront = positiveIndices(g, indices, table.shape[at]!);
+    return one(g, GATHERS, "Gather", [table, fromFront], { axis: at });
+  },
+  gatherElements: (g, a, indices, axis) => {
+    const at = positiveAxis(axis, a.shape.length);
+    const fromFront = positiveIndices(g, indices, a.shape[at]!);
+    return one(g, GATHERS, "GatherElements", [a, fromFront], { axis: at });
+  },
+  gatherND: (g, a, indices) => g.gather(rowsOf(g, a, indices), rowIndices(g, a, indices)),
+  scatterElements: (g, base, indices, updates, axis, reduction = "none") =>
+    one(g, GATHERS, "ScatterElements", [base, indices, updates], {
+      axis: positiveAxis(axis, base.shape.length),
+      reduction,
+    }),
+  scatterND: (g, base, indices, updates, reduction = "none") => {
+    const rows = rowsOf(g, base, indices), count = elementCount(indices.shape.slice(0, -1));
+    const column = g.reshape(rowIndices(g, base, indices), [count, 1]);
+    const flat = g.reshape(updates, [count, ...rows.shape.slice(1)]);
+    const inputs = [rows, g.cast(column, "i64"), flat];
+    return g.reshape(one(g, GATHERS, "ScatterND", inputs, { reduction }), base.shape);
+  },
+  oneHot: (g, indices, size, { axis = -1, on = 1, off = 0 } = {}) => {
+    const rank = indices.shape.length + 1, at = positiveAxis(axis, rank);
+    const only = (own: number) => Array.from({ length: rank }, (_, i) => i === at ? own : 1);
+    const places = Int32Array.from({ length: size }, (_, i) => i);
+    const isPlace = g.equal(
+      g.reshape(g.cast(indices, "i32"), indices.shape.toSpliced(at, 0, 1)),
+      g.constant(places, only(size), "i32"),
+    );
+    return g.where(isPlace, g.scalar(on), g.scalar(off));
+  },
+  scatterAdd: (g, base, indices, updates) => {
+    const column = g.reshape(g.cast(indices, "i64"), [indices.shape[0]!, 1]);
+    return one(g, GATHERS, "ScatterND", [base, column, updates], { reduction: "add" });
+  },
+  scatterAddColumns: (g, base, columns, updates) => {
+    const at = g.reshape(columns, [columns.shape[0]!, 1]);
+    return one(g, GATHERS, "ScatterElements", [base, at, updates], { axis: 1, reduction: "add" });
+  },
+};

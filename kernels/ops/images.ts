@@ -1,0 +1,274 @@
+/**
+ * Operations that make images larger or smaller.
+ *
+ * @module
+ */
+
+import { refusal } from "../errors.ts";
+import { elementCount } from "../graph/shapes.ts";
+import { textOf, type Value } from "../graph/value.ts";
+import { mapIndices, ndArray, positions, stridesOf, take } from "./array.ts";
+import type { Builder, InterpolationOptions } from "./builder.ts";
+import {
+  type Call,
+  checkMade,
+  constantNumbers,
+  intsOf,
+  type Methods,
+  mustBe,
+  one,
+  type Op,
+  operand,
+  type Ops,
+  shaped,
+  slope,
+} from "./op.ts";
+
+const COORDINATES: Readonly<
+  Record<
+    NonNullable<InterpolationOptions["coordinates"]>,
+    (i: number, from: number, to: number) => number
+  >
+> = {
+  half_pixel: (i, from, to) => (i + 0.5) * from / to - 0.5,
+  pytorch_half_pixel: (i, from, to) => to > 1 ? (i + 0.5) * from / to - 0.5 : 0,
+  align_corners: (i, from, to) => to > 1 ? i * (from - 1) / (to - 1) : 0,
+  asymmetric: (i, from, to) => i * from / to,
+};
+
+const NEAREST: Readonly<
+  Record<NonNullable<InterpolationOptions["nearest"]>, (at: number) => number>
+> = {
+  round_prefer_floor: (at) => Math.ceil(at - 0.5),
+  round_prefer_ceil: (at) => Math.floor(at + 0.5),
+  floor: Math.floor,
+  ceil: Math.ceil,
+};
+
+const keysOf = <Key extends string>(record: Readonly<Record<Key, unknown>>) =>
+  Object.keys(record) as Key[];
+
+/** The weights [to, from] of an interpolation along an axis; undefined where nothing changes. */
+function interpolationWeights(
+  from: number,
+  to: number,
+  { mode = "nearest", coordinates = "half_pixel", nearest = "round_prefer_floor" }:
+    InterpolationOptions,
+): Float32Array | undefined {
+  if (from === to) return undefined;
+  const weights = new Float32Array(to * from);
+  const give = (row: number, at: number, share: number) => {
+    weights[row * from + Math.min(Math.max(at, 0), from - 1)]! += share;
+  };
+  for (let row = 0; row < to; row++) {
+    const at = COORDINATES[coordinates](row, from, to), below = Math.floor(at);
+    if (mode === "nearest") give(row, NEAREST[nearest](at), 1);
+    else {
+      give(row, below, 1 - (at - below));
+      give(row, below + 1, at - below);
+    }
+  }
+  return weights;
+}
+
+/**
+ * The weights of padding by elements of the axis itself; undefined where nothing is padded.
+ *
+ * @throws {RangeError} when the padding is larger than the axis.
+ */
+function paddingWeights(
+  from: number,
+  [before, behind]: readonly [number, number],
+  how: "edge" | "reflect",
+): Float32Array | undefined {
+  if (before === 0 && behind === 0) return undefined;
+  if (how === "reflect" && Math.max(before, behind) >= from) {
+    throw new RangeError(
+      `Cannot reflect: pads must be smaller than the axis, ${from}, received ${before} and ${behind}`,
+    );
+  }
+  const to = before + from + behind, weights = new Float32Array(to * from);
+  for (let row = 0; row < to; row++) {
+    const at = row - before, last = from - 1;
+    const inside = Math.min(Math.max(at, 0), last);
+    const reflected = at < 0 ? -at : at > last ? 2 * last - at : at;
+    weights[row * from + (how === "edge" ? inside : reflected)] = 1;
+  }
+  return weights;
+}
+
+/** Each element along an axis a sum of those of before: weights are [to, from], or none where nothing changes. */
+function combined(g: Builder, x: Value, axis: number, weights: Float32Array | undefined): Value {
+  if (!weights) return x;
+  const { shape } = x, from = shape[axis]!, to = weights.length / from;
+  const behind = shape.slice(axis + 1), matrix = g.constant(weights, [to, from]);
+  if (behind.length === 0) return g.matmul(x, matrix, { transB: true });
+  const before = elementCount(shape.slice(0, axis));
+  const matrices = g.reshape(x, [before, from, elementCount(behind)]);
+  return g.reshape(g.matmul(matrix, matrices), shape.with(axis, to));
+}
+
+/** The sizes of a Resize's result: given, or by factors. */
+function resizedShape(call: Call): readonly number[] {
+  const { shape } = operand(call, 0), factors = constantNumbers(call, 2) ?? [];
+  const sizes = constantNumbers(call, 3) ?? [];
+  const axes = intsOf(call, "axes") ?? shape.map((_, axis) => axis);
+  mustBe(call, "keep_aspect_ratio_policy", "stretch", ["stretch"]);
+  const result = shape.map((size, axis) => {
+    const at = axes.indexOf(axis);
+    return at < 0 ? size : sizes[at] ?? size * factors[at]!;
+  });
+  const isWhole = result.every((size) => Number.isInteger(size) && size >= 1);
+  if (isWhole && result[0] === shape[0] && result[1] === shape[1]) return result;
+  throw new RangeError(
+    `images must become so large that every size is a whole number, and samples and channels as many, received [${result}] of [${shape}]`,
+  );
+}
+
+const resize: Op = {
+  settings: [1, 2, 3],
+  shape: (known) => {
+    const sizes = known.numbers(3);
+    return sizes && shaped(known, sizes);
+  },
+  // Each element gets the sum of what its copies get.
+  gradient: slope((g, dy, x) => {
+    const [n = 0, channels = 0, ...sizes] = x.shape, images = n * channels;
+    const wide = dy.shape.slice(2), factors = wide.map((size, axis) => size / sizes[axis]!);
+    const ones = g.constant(new Float32Array(elementCount(factors)).fill(1), [1, 1, ...factors]);
+    const sums = g.conv(g.reshape(dy, [images, 1, ...wide]), ones, undefined, { strides: factors });
+    return g.reshape(sums, x.shape);
+  }),
+  // Only what graphs use: each element is repeated, and sizes are multiples.
+  reference: ([x], node, [{ shape }]) => {
+    const strides = stridesOf(x.shape);
+    const isRepeated = shape.length === x.shape.length &&
+      shape.every((size, axis) => size % x.shape[axis]! === 0);
+    const isFloor = textOf(node, "nearest_mode", "round_prefer_floor") === "floor" &&
+      textOf(node, "coordinate_transformation_mode", "half_pixel") === "asymmetric";
+    if (!isRepeated || !isFloor || textOf(node, "mode", "nearest") !== "nearest") {
+      throw new TypeError(
+        `Cannot resize: sizes must be given, multiples of [${x.shape}], and elements be repeated (nearest, asymmetric, floor)`,
+      );
+    }
+    const places = mapIndices(
+      shape,
+      (index) =>
+        index.reduce(
+          (place, at, axis) =>
+            place + Math.floor(at * x.shape[axis]! / shape[axis]!) * strides[axis]!,
+          0,
+        ),
+    );
+    return take(x, shape, places);
+  },
+  read: (call) => {
+    const x = operand(call, 0), { shape } = x, result = resizedShape(call);
+    const mode = mustBe(call, "mode", "nearest", ["nearest", "linear"]);
+    mustBe(call, "antialias", 0, [0]);
+    const places = "coordinate_transformation_mode";
+    const coordinates = mustBe(call, places, "half_pixel", keysOf(COORDINATES));
+    const nearest = mustBe(call, "nearest_mode", "round_prefer_floor", keysOf(NEAREST));
+    const factors = result.map((size, axis) => size / shape[axis]!);
+    const isRepeated = mode === "nearest" && factors.every(Number.isInteger) &&
+      (coordinates === "asymmetric"
+        ? nearest === "floor"
+        : coordinates.endsWith("half_pixel") && nearest.startsWith("round_prefer_"));
+    if (isRepeated) return call.g.upsample(x, factors.slice(2));
+    for (const [axis, size] of result.entries()) {
+      checkMade("old sizes times new ones", size === shape[axis] ? 0 : size * shape[axis]!);
+    }
+    return call.g.resize(x, result.slice(2), { mode, coordinates, nearest });
+  },
+};
+
+const pad: Op = {
+  settings: [1, 2],
+  shape: (known) => {
+    const [x] = known.inputs, pads = known.numbers(1), rank = x.shape.length;
+    if (!pads || known.inputs[3]) return undefined;
+    return shaped(known, x.shape.map((size, i) => pads[i]! + size + pads[rank + i]!));
+  },
+  // Cuts the padding off.
+  gradient: slope((g, dy, x, _, node) => {
+    const pads = [...node.inputs[1]!.data as BigInt64Array].map(Number), rank = x.shape.length;
+    const ends = x.shape.map((size, axis) => pads[axis]! + size);
+    return g.node("Slice", [dy, g.int64(pads.slice(0, rank)), g.int64(ends)], [x.shape])[0]!;
+  }),
+  reference: ([x, pads, value], node, [type]) => {
+    const mode = textOf(node, "mode", "constant"), result = ndArray(type);
+    const strides = stridesOf(type.shape);
+    if (mode !== "constant") throw refusal("pad", "the mode must be constant", mode, TypeError);
+    result.values.fill(value?.values[0] ?? 0);
+    const start = strides.reduce((sum, stride, axis) => sum + stride * pads!.values[axis]!, 0);
+    positions(x.shape, strides, start).forEach((place, i) => result.values[place] = x.values[i]!);
+    return result;
+  },
+  read: (call) => {
+    const x = operand(call, 0), rank = x.shape.length, pads = constantNumbers(call, 1) ?? [];
+    const mode = mustBe(call, "mode", "constant", ["constant", "edge", "reflect"]);
+    const axes = constantNumbers(call, 3)?.map((axis) => axis < 0 ? axis + rank : axis) ??
+      x.shape.map((_, axis) => axis);
+    const all = Array<number>(2 * rank).fill(0);
+    for (const [i, axis] of axes.entries()) {
+      all[axis] = pads[i]!;
+      all[rank + axis] = pads[axes.length + i]!;
+    }
+    const value = constantNumbers(call, 2)?.[0] ?? 0;
+    if (mode === "constant") return call.g.pad(x, all, value);
+    for (const [axis, size] of x.shape.entries()) {
+      checkMade("old sizes times new ones", size * (size + all[axis]! + all[rank + axis]!));
+    }
+    return call.g.pad(x, all, mode);
+  },
+};
+
+/** Operations that make images larger or smaller. */
+export const IMAGES: Ops = { Resize: resize, Pad: pad };
+
+/** Methods that make images larger or smaller. */
+export const IMAGE_METHODS: Methods = {
+  upsample: (g, x, factors) => {
+    const [n = 0, channels = 0, ...sizes] = x.shape;
+    const times = sizes.map((_, axis) => typeof factors === "number" ? factors : factors[axis]!);
+    if (!times.every((factor) => Number.isInteger(factor) && factor >= 1)) {
+      throw refusal("repeat elements", "factors must be whole numbers from 1", `[${factors}]`);
+    }
+    const shape = [n, channels, ...sizes.map((size, axis) => size * times[axis]!)];
+    const none = g.constant(new Float32Array(0), [0]);
+    return one(g, IMAGES, "Resize", [x, none, none, g.int64(shape)], {
+      mode: "nearest",
+      coordinate_transformation_mode: "asymmetric",
+      nearest_mode: "floor",
+    });
+  },
+  resize: (g, x, sizes, options = {}) => {
+    const from = x.shape.slice(2);
+    if (sizes.length !== from.length || !sizes.every((to) => Number.isInteger(to) && to >= 1)) {
+      throw new RangeError(
+        `Cannot resize [${x.shape}]: sizes must be ${from.length} whole numbers from 1, received [${sizes}]`,
+      );
+    }
+    return sizes.reduce(
+      (y, to, axis) => combined(g, y, axis + 2, interpolationWeights(from[axis]!, to, options)),
+      x,
+    );
+  },
+  pad: (g, x, pads, value = 0) => {
+    const rank = x.shape.length;
+    if (pads.length !== 2 * rank || !pads.every((pad) => Number.isInteger(pad) && pad >= 0)) {
+      throw new RangeError(
+        `Cannot pad [${x.shape}]: pads must be ${
+          2 * rank
+        } whole numbers from 0, received [${pads}]`,
+      );
+    }
+    if (typeof value === "number") {
+      return one(g, IMAGES, "Pad", [x, g.int64(pads), g.scalar(value)]);
+    }
+    return x.shape.reduce((y, size, axis) => {
+      const around = [pads[axis]!, pads[rank + axis]!] as const;
+      return combined(g, y, axis, paddingWeights(size, around, value));
+    }, x);
+  },
+};

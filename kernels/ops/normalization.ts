@@ -1,0 +1,405 @@
+/**
+ * Operations that normalise along axes: softmax, cross-entropy and norms.
+ *
+ * @module
+ */
+
+import { refusal } from "../errors.ts";
+import { elementCount, positiveAxis, sameShape } from "../graph/shapes.ts";
+import { numberOf, textOf, TROUPE, type Value } from "../graph/value.ts";
+import { arithmetic, type Writer } from "../onnx/rewrite.ts";
+import { floatOf } from "../onnx/signature.ts";
+import { fromFront, type NdArray, ndArray, positions, stridesOf } from "./array.ts";
+import type { Builder } from "./builder.ts";
+import {
+  checkMade,
+  isSet,
+  like,
+  type Methods,
+  mustBe,
+  nodes,
+  one,
+  type Op,
+  operand,
+  operands,
+  type Ops,
+  type Read,
+  slope,
+  unbroadcast,
+} from "./op.ts";
+import { groupsOf, largest, sum, sumOfSquares } from "./reductions.ts";
+
+/** ln softmax over `axis`, in f64. */
+function logSoftmax(x: NdArray, axis: number): Float64Array {
+  const groups = groupsOf(x.shape, [fromFront(axis, x.shape.length)]);
+  const most = largest(groups, x.values);
+  const shifted = new Float64Array(x.values).map((v, i) => v - most[groups.of[i]!]!);
+  const total = sum(groups, shifted.map(Math.exp));
+  return shifted.map((v, i) => v - Math.log(total[groups.of[i]!]!));
+}
+
+/** Over one axis; in opsets before 13 over all from one on. */
+const readSoftmax = (method: "softmax" | "logSoftmax"): Read => (call) => {
+  const { g } = call, x = operand(call, 0), { shape } = x;
+  const axis = positiveAxis(numberOf(call, "axis", -1), shape.length);
+  if (!isSet(call, "flattened") || axis === shape.length - 1) return g[method](x, axis);
+  const flat = [elementCount(shape.slice(0, axis)), elementCount(shape.slice(axis))];
+  return g.reshape(g[method](g.reshape(x, flat), 1), shape);
+};
+
+const SOFTMAX: Ops = {
+  Softmax: {
+    shape: like(0),
+    gradient: slope((g, dy, _, y, node) => {
+      const axis = node.attributes.axis as number;
+      if (axis === y.shape.length - 1) return one(g, SOFTMAX, `${TROUPE}.SoftmaxGrad`, [dy, y]);
+      const weighted = g.mul(y, dy);
+      return g.sub(weighted, g.mul(y, g.sum(weighted, [axis], true)));
+    }),
+    reference: ([x], node) => ndArray(x, logSoftmax(x, numberOf(node, "axis", -1)).map(Math.exp)),
+    read: readSoftmax("softmax"),
+  },
+  LogSoftmax: {
+    shape: like(0),
+    gradient: slope((g, dy, _, y, node) =>
+      g.sub(dy, g.mul(g.exp(y), g.sum(dy, [node.attributes.axis as number], true)))
+    ),
+    reference: ([x], node) => ndArray(x, logSoftmax(x, numberOf(node, "axis", -1))),
+    read: readSoftmax("logSoftmax"),
+  },
+  [`${TROUPE}.SoftmaxGrad`]: {
+    shape: like(0),
+    // dx = y·dy − y·Σ y·dy.
+    lower: (write, { input: [dy, y], output: [dx] }) => {
+      const { sub, mul } = arithmetic(write), weighted = mul(y!, dy!);
+      const last = write.constant("i64", [write.typeOf(y!).shape.length - 1]);
+      sub(weighted, mul(y!, write.node("ReduceSum", [weighted, last], { keepdims: 1 })), dx);
+    },
+  },
+};
+
+/** Elements of which more are not kept beside logits. */
+const CHUNK_ELEMENTS = 2 ** 20;
+/** The most parts in which rows are taken. */
+const CHUNKS_MAX = 16;
+
+/**
+ * Writes ln softmax(logits)[class] of each row. Large logits are taken in parts, which bounds the memory
+ * of intermediate values.
+ */
+function logProbabilities(write: Writer, logits: string, classes: string): string {
+  const { shape } = write.typeOf(logits), [rows = 0] = shape;
+  const parts = Math.min(rows, CHUNKS_MAX, Math.ceil(elementCount(shape) / CHUNK_ELEMENTS));
+  const of = (some: string, own: string) =>
+    write.node("GatherElements", [write.node("LogSoftmax", [some], { axis: 1 }), own], { axis: 1 });
+  if (parts === 1) return of(logits, classes);
+  const found = Array.from({ length: parts }, (_, i) => {
+    const from = Math.floor(i * rows / parts), to = Math.floor((i + 1) * rows / parts);
+    const axis = write.constant("i64", [0]);
+    const ends = [from, to].map((end) => write.constant("i64", [end]));
+    const some = write.node("Slice", [logits, ...ends, axis]);
+    // Not every device slices whole numbers.
+    const places = Array.from({ length: to - from }, (_, row) => from + row);
+    return of(some, write.node("Gather", [classes, write.constant("i32", places)], { axis: 0 }));
+  });
+  return write.node("Concat", found, { axis: 0 });
+}
+
+const crossEntropy: Op = {
+  shape: ({ inputs: [logits, targets] }) => [{ dtype: logits!.dtype, shape: targets!.shape }],
+  // d logits = (softmax − onehot(target))·dy, row by row; nothing for rows whose target is −1. The
+  // brackets may be computed over the logits: see [Note: activations that are overwritten].
+  gradient: (g, node, [dy]) => {
+    const [logits, targets] = node.inputs as [Value, Value], column = [targets.shape[0]!, 1];
+    const int = (value: number) => g.constant(Int32Array.of(value), [], "i32");
+    const isPredicted = g.greater(targets, int(-1));
+    const classes = g.where(isPredicted, targets, int(0));
+    const difference = g.scatterAddColumns(
+      g.softmax(logits),
+      classes,
+      g.expand(g.scalar(-1), column),
+    );
+    return [g.mul(difference, g.reshape(g.where(isPredicted, dy!, g.scalar(0)), column))];
+  },
+  // −ln softmax(logits)[target] of each row, and 0 where the target is −1.
+  lower: (write, { input, output: [losses] }) => {
+    const [logits, targets] = input as [string, string];
+    const [rows = 0] = write.typeOf(logits).shape;
+    const none = write.constant("i32", [0], []), zero = write.constant("f32", [0], []);
+    const isPredicted = write.node("Greater", [targets, write.constant("i32", [-1], [])]);
+    const safe = write.node("Where", [isPredicted, targets, none]);
+    const classes = write.node("Reshape", [safe, write.constant("i64", [rows, 1])]);
+    const all = logProbabilities(write, logits, classes);
+    const flat = write.node("Reshape", [all, write.constant("i64", [rows])]);
+    write.node("Where", [isPredicted, write.node("Neg", [flat]), zero], {}, losses);
+  },
+};
+
+function checkClass(label: number, classes: number): number {
+  if (label >= 0 && label < classes) return label;
+  throw refusal("compute SoftmaxCrossEntropyLoss", `a label must be in 0 .. ${classes - 1}`, label);
+}
+
+/** ONNX's own loss: scores [n, classes, ...rest], labels [n, ...rest]. */
+const softmaxCrossEntropyLoss: Op = {
+  shape: ({ inputs: [logits, targets], attributes: { reduction } }) => [
+    { dtype: logits!.dtype, shape: reduction === "none" ? targets!.shape : [] },
+    logits!,
+  ],
+  reference: ([scores, labels, weights], node, [loss]) => {
+    if (weights) {
+      throw new TypeError("Cannot compute SoftmaxCrossEntropyLoss: it must have no weights");
+    }
+    const ignored = numberOf(node, "ignore_index", NaN);
+    const logProbabilities = logSoftmax(scores, 1), strides = stridesOf(scores.shape);
+    const places = positions(labels!.shape, [strides[0]!, ...strides.slice(2)]);
+    const losses = new Float64Array(places).map((place, i) => {
+      const label = labels!.values[i]!;
+      if (label === ignored) return 0;
+      return -logProbabilities[place + checkClass(label, scores.shape[1]!) * strides[1]!]!;
+    });
+    const total = losses.reduce((sum, loss) => sum + loss, 0);
+    const counted = labels!.values.filter((label) => label !== ignored).length;
+    const how = textOf(node, "reduction", "mean");
+    const all = how === "none" ? losses : [how === "sum" ? total : total / counted];
+    return [ndArray(loss, all), ndArray(scores, logProbabilities)];
+  },
+};
+
+/** Writes x̂ = (x − μ)/σ. */
+export function normalised(write: Writer, [x, mean, inverseDeviation]: readonly string[]): string {
+  const { sub, mul } = arithmetic(write);
+  return mul(sub(x!, mean!), inverseDeviation!);
+}
+
+const layerNorm: Op = {
+  shape: (known) => {
+    const [x] = known.inputs, axis = positiveAxis(numberOf(known, "axis", -1), x.shape.length);
+    const shape = x.shape.map((size, i) => i < axis ? size : 1);
+    return [x, { dtype: "f32", shape }, { dtype: "f32", shape }];
+  },
+  // Those of x, and of weight and bias: two operations, as I needs one of them and W the other.
+  gradient: (g, node, [dy], needed) => {
+    const [x, weight] = node.inputs as [Value, Value];
+    const [, mean, inverseDeviation] = node.outputs as [Value, Value, Value];
+    const inputs = [dy!, x, mean, inverseDeviation];
+    const [dWeight, dBias] = needed[1] || needed[2]
+      ? nodes(g, NORMS, `${TROUPE}.LayerNormWeightGrad`, inputs, {}, 2)
+      : [];
+    return [
+      needed[0] ? one(g, NORMS, `${TROUPE}.LayerNormInputGrad`, [...inputs, weight]) : undefined,
+      needed[1] ? dWeight : undefined,
+      needed[2] ? dBias : undefined,
+    ];
+  },
+  reference: ([x, scale, bias], node) => {
+    const first = fromFront(numberOf(node, "axis", -1), x.shape.length);
+    const groups = groupsOf(x.shape, [...x.shape.keys()].slice(first));
+    const epsilon = numberOf(node, "epsilon", 1e-5);
+    const mean = sum(groups, x.values).map((total) => total / groups.size);
+    const centred = new Float64Array(x.values).map((v, i) => v - mean[groups.of[i]!]!);
+    const inverse = sumOfSquares(groups, centred)
+      .map((total) => 1 / Math.sqrt(total / groups.size + epsilon));
+    const y = centred.map((v, i) => {
+      const at = i % groups.size; // Reduced axes are the last ones.
+      return v * inverse[groups.of[i]!]! * scale!.values[at]! + (bias?.values[at] ?? 0);
+    });
+    const statistics = { dtype: "f32", shape: groups.shape } as const;
+    return [ndArray(x, y), ndArray(statistics, mean), ndArray(statistics, inverse)];
+  },
+  read: (call) => {
+    const { g, inputs: [, , bias] } = call, [x, weight] = operands(call, 2);
+    const axis = positiveAxis(numberOf(call, "axis", -1), x.shape.length);
+    const width = elementCount(x.shape.slice(axis)), epsilon = numberOf(call, "epsilon", 1e-5);
+    mustBe(call, "stash_type", 1, [1]);
+    checkMade("what is normalised", width);
+    const flat = (value: Value) => g.reshape(value, [width]);
+    const rows = g.reshape(x, [...x.shape.slice(0, axis), width]);
+    const shift = () => bias ? flat(bias) : g.constant(new Float32Array(width), [width]);
+    return g.reshape(g.layerNorm(rows, flat(weight), shift(), epsilon), x.shape);
+  },
+};
+
+const rmsNorm: Op = {
+  shape: like(0),
+  // With x̂ = x/r, r² = mean x² + ε and f = dy·w: dx = (f − x̂·mean(f·x̂))/r, dw = Σ dy·x̂. Each makes x̂
+  // for itself, as I needs one of them and W the other, and keeping it for both takes more.
+  gradient: (g, node, [dy], needed) => {
+    const [x, weight] = node.inputs as [Value, Value], last = [x.shape.length - 1];
+    const epsilon = g.scalar(numberOf(node, "epsilon", 1e-5));
+    const size = g.scalar(1 / weight.shape[0]!), mean = (sum: Value) => g.mul(sum, size);
+    const inverse = () => g.reciprocal(g.sqrt(g.add(mean(g.sumOfSquares(x, last, true)), epsilon)));
+    const dx = () => {
+      const scale = inverse(), normal = g.mul(x, scale), f = g.mul(dy!, weight);
+      return g.mul(g.sub(f, g.mul(normal, mean(g.sum(g.mul(f, normal), last, true)))), scale);
+    };
+    return [
+      needed[0] ? dx() : undefined,
+      needed[1] ? unbroadcast(g, g.mul(dy!, g.mul(x, inverse())), weight.shape) : undefined,
+    ];
+  },
+  reference: ([x, scale], node) => {
+    const groups = groupsOf(x.shape, [x.shape.length - 1]);
+    const epsilon = numberOf(node, "epsilon", 1e-5);
+    const inverse = sumOfSquares(groups, x.values)
+      .map((total) => 1 / Math.sqrt(total / groups.size + epsilon));
+    const y = new Float64Array(x.values).map((v, i) =>
+      v * inverse[groups.of[i]!]! * scale!.values[i % groups.size]!
+    );
+    return ndArray(x, y);
+  },
+  lower: (write, node) => {
+    const [x, weight] = node.input as [string, string];
+    const { add, mul, div, scalar } = arithmetic(write), last = write.constant("i64", [-1]);
+    const square = write.node("ReduceMean", [mul(x, x), last], { keepdims: 1 });
+    const root = write.node("Sqrt", [add(square, scalar(floatOf(node, "epsilon", 1e-5)))]);
+    mul(div(x, root), weight, node.output[0]);
+  },
+};
+
+const NORMS: Ops = {
+  LayerNormalization: layerNorm,
+  [`${TROUPE}.LayerNormInputGrad`]: {
+    shape: like(0),
+    // With f = dy·w: dx = (f − mean f − x̂·mean(f·x̂))/σ.
+    lower: (write, { input, output: [dx] }) => {
+      const [dy, , , inverseDeviation, weight] = input, { sub, mul } = arithmetic(write);
+      const normal = normalised(write, input.slice(1)), f = mul(dy!, weight!);
+      const last = write.constant("i64", [write.typeOf(dy!).shape.length - 1]);
+      const mean = (of: string) => write.node("ReduceMean", [of, last], { keepdims: 1 });
+      const centred = sub(f, mean(f));
+      mul(sub(centred, mul(normal, mean(mul(f, normal)))), inverseDeviation!, dx);
+    },
+  },
+  [`${TROUPE}.LayerNormWeightGrad`]: {
+    // One number for each element of the last axis.
+    shape: ({ inputs: [dy] }) => {
+      const column = { dtype: dy!.dtype, shape: dy!.shape.slice(-1) };
+      return [column, column];
+    },
+    // d weight = Σ dy·x̂, d bias = Σ dy, over all rows.
+    lower: (write, { input, output: [dWeight, dBias] }) => {
+      const [dy] = input, { mul } = arithmetic(write), { shape } = write.typeOf(dy!);
+      const rows = write.constant("i64", shape.slice(1).map((_, axis) => axis));
+      const sum = (of: string, output: string) =>
+        write.node("ReduceSum", [of, rows], { keepdims: 0 }, output);
+      if (dWeight) sum(mul(dy!, normalised(write, input.slice(1))), dWeight);
+      if (dBias) sum(dy!, dBias);
+    },
+  },
+  SimplifiedLayerNormalization: rmsNorm,
+  // By the statistics of the file, which are not trained, as in inference.
+  BatchNormalization: {
+    read: (call) => {
+      if (isSet(call, "training_mode") || call.outputs.some((name, i) => i > 0 && name)) {
+        throw new TypeError(
+          "its statistics must be those of the file, as exported for evaluation, received one that takes those of each batch",
+        );
+      }
+      const [x, weight, bias, mean, variance] = operands(call, 5);
+      const epsilon = numberOf(call, "epsilon", 1e-5);
+      return call.g.batchNorm(x, weight, bias, { mean, variance }, epsilon);
+    },
+  },
+  InstanceNormalization: {
+    read: (call) => {
+      checkMade("an image", elementCount(operand(call, 0).shape.slice(2)));
+      return call.g.instanceNorm(...operands(call, 3), numberOf(call, "epsilon", 1e-5));
+    },
+  },
+  GroupNormalization: {
+    read: (call) => {
+      const { g } = call, x = operand(call, 0), channels = x.shape[1]!;
+      checkMade("a sample", elementCount(x.shape.slice(1)));
+      const groups = numberOf(call, "num_groups", 1), ofGroups = isSet(call, "scale_of_groups");
+      const perChannel = (place: number) => {
+        const value = operand(call, place);
+        if (!ofGroups) return value;
+        const columns = g.expand(g.reshape(value, [groups, 1]), [groups, channels / groups]);
+        return g.reshape(columns, [channels]);
+      };
+      const weight = perChannel(1), bias = perChannel(2);
+      return g.groupNorm(x, groups, weight, bias, numberOf(call, "epsilon", 1e-5));
+    },
+  },
+};
+
+/** Operations that normalise along axes. */
+export const NORMALIZATION: Ops = {
+  ...SOFTMAX,
+  ...NORMS,
+  [`${TROUPE}.CrossEntropy`]: crossEntropy,
+  SoftmaxCrossEntropyLoss: softmaxCrossEntropyLoss,
+};
+
+/** Each row with mean 0 and deviation 1. */
+function normal(g: Builder, rows: Value, epsilon: number): Value {
+  const size = rows.shape[1]!;
+  const filled = (value: number) => g.constant(new Float32Array(size).fill(value), [size]);
+  return g.layerNorm(rows, filled(1), filled(0), epsilon);
+}
+
+/** Numbers of channels, to be combined with `x`. */
+function perChannel(g: Builder, numbers: Value, { shape: [, channels, ...sizes] }: Value): Value {
+  if (numbers.shape.length !== 1 || numbers.shape[0] !== channels) {
+    throw new RangeError(
+      `Cannot normalise: what is given for channels must be [${channels}], received [${numbers.shape}]`,
+    );
+  }
+  return g.reshape(numbers, [channels!, ...sizes.map(() => 1)]);
+}
+
+const affine = (g: Builder, x: Value, weight: Value, bias: Value): Value =>
+  g.add(g.mul(x, perChannel(g, weight, x)), perChannel(g, bias, x));
+
+const softmaxOf = (op: string) => (g: Builder, a: Value, axis = -1) =>
+  one(g, SOFTMAX, op, [a], { axis: positiveAxis(axis, a.shape.length) });
+
+/** Methods that add normalisations. */
+export const NORMALIZATION_METHODS: Methods = {
+  softmax: softmaxOf("Softmax"),
+  logSoftmax: softmaxOf("LogSoftmax"),
+  crossEntropy: (g, logits, targets) => {
+    if (logits.shape.length !== 2 || !sameShape(targets.shape, logits.shape.slice(0, 1))) {
+      throw new RangeError(
+        `Cannot take cross-entropy: logits must be [n, classes] and targets [n], received [${logits.shape}] and [${targets.shape}]`,
+      );
+    }
+    return one(g, NORMALIZATION, `${TROUPE}.CrossEntropy`, [logits, targets]);
+  },
+  layerNorm: (g, x, weight, bias, epsilon = 1e-5) => {
+    const attributes = { axis: -1, epsilon: { float: epsilon } };
+    return nodes(g, NORMS, "LayerNormalization", [x, weight, bias], attributes, 3)[0]!;
+  },
+  rmsNorm: (g, x, weight, epsilon = 1e-5) =>
+    one(g, NORMS, "SimplifiedLayerNormalization", [x, weight], {
+      axis: -1,
+      epsilon: { float: epsilon },
+    }),
+  groupNorm: (g, x, groups, weight, bias, epsilon = 1e-5) => {
+    const [n = 0, channels = 0, ...sizes] = x.shape;
+    if (!Number.isInteger(groups) || groups < 1 || channels % groups !== 0) {
+      throw new RangeError(
+        `Cannot normalise groups: their number must divide the channels, ${channels}, received ${groups}`,
+      );
+    }
+    const rows = g.reshape(x, [n * groups, elementCount([channels, ...sizes]) / groups]);
+    return affine(g, g.reshape(normal(g, rows, epsilon), x.shape), weight, bias);
+  },
+  instanceNorm: (g, x, weight, bias, epsilon = 1e-5) =>
+    g.groupNorm(x, x.shape[1]!, weight, bias, epsilon),
+  batchNorm: (g, x, weight, bias, statistics, epsilon = 1e-5) => {
+    if (statistics) {
+      const { mean, variance } = statistics;
+      const deviation = g.sqrt(g.add(variance, g.scalar(epsilon)));
+      const centred = g.sub(x, perChannel(g, mean, x));
+      return affine(g, g.div(centred, perChannel(g, deviation, x)), weight, bias);
+    }
+    // Channels first: then each is a row.
+    const turn = [1, 0, ...x.shape.slice(2).map((_, axis) => axis + 2)];
+    const turned = g.transpose(x, turn), [channels = 0, ...others] = turned.shape;
+    const rows = g.reshape(turned, [channels, elementCount(others)]);
+    const centred = g.reshape(normal(g, rows, epsilon), turned.shape);
+    return affine(g, g.transpose(centred, turn), weight, bias);
+  },
+};

@@ -1,0 +1,271 @@
+/**
+ * Operations that reduce axes, or add along one.
+ *
+ * @module
+ */
+
+import { elementCount, positiveAxis, reducedShape } from "../graph/shapes.ts";
+import { type Node, numberOf, type Settings, type Value } from "../graph/value.ts";
+import { fromFront, type NdArray, ndArray, positions, stridesOf } from "./array.ts";
+import type { Builder, Reduction } from "./builder.ts";
+import {
+  constantNumbers,
+  flat,
+  type GradientRule,
+  isSet,
+  like,
+  type Methods,
+  mustBe,
+  one,
+  type Op,
+  operand,
+  type Ops,
+  type Read,
+  shaped,
+  slope,
+} from "./op.ts";
+
+/** The groups of elements that a reduction over `axes` folds into one. */
+interface Groups {
+  /** The shape of the result, with reduced axes of size 1. */
+  readonly shape: readonly number[];
+  /** Elements in each group. */
+  readonly size: number;
+  /** The group of each element. */
+  readonly of: Int32Array;
+}
+
+/** The groups over axes that are counted from the front. */
+export function groupsOf(shape: readonly number[], axes: readonly number[]): Groups {
+  const kept = reducedShape(shape, axes, true);
+  const strides = stridesOf(kept).map((stride, axis) => axes.includes(axis) ? 0 : stride);
+  const size = elementCount(axes.map((axis) => shape[axis]!));
+  return { shape: kept, size, of: positions(shape, strides) };
+}
+
+/** Folds the elements of each group from `initial`, in f64. */
+function fold(
+  groups: Groups,
+  numbers: ArrayLike<number>,
+  initial: number,
+  combine: (folded: number, x: number) => number,
+): Float64Array {
+  const result = new Float64Array(elementCount(groups.shape)).fill(initial);
+  groups.of.forEach((group, i) => result[group] = combine(result[group]!, numbers[i]!));
+  return result;
+}
+
+/** The sum of each group. */
+export const sum = (groups: Groups, numbers: ArrayLike<number>): Float64Array =>
+  fold(groups, numbers, 0, (total, x) => total + x);
+
+/** The largest of each group. */
+export const largest = (groups: Groups, numbers: ArrayLike<number>): Float64Array =>
+  fold(groups, numbers, -Infinity, Math.max);
+
+/** The sum of squares of each group. */
+export const sumOfSquares = (groups: Groups, numbers: ArrayLike<number>): Float64Array =>
+  fold(groups, numbers, 0, (total, v) => total + v * v);
+
+/** ln Σ e^x of each group, in f64. */
+function logSumExp(groups: Groups, numbers: ArrayLike<number>): Float64Array {
+  const most = largest(groups, numbers);
+  const shifted = Float64Array.from(numbers, (v, i) => Math.exp(v - most[groups.of[i]!]!));
+  return sum(groups, shifted).map((total, group) => Math.log(total) + most[group]!);
+}
+
+const axesOf = (node: Node) => [...node.inputs[1]!.data as BigInt64Array].map(Number);
+
+/** The result of a reduction, or its gradient, with the axes that it removed. */
+const kept = (g: Builder, y: Value, node: Node): Value =>
+  g.reshape(y, reducedShape(node.inputs[0]!.shape, axesOf(node), true));
+
+/** Spreads the gradient of a reduction over the axes that it removed. */
+const spread = (g: Builder, dy: Value, node: Node) =>
+  g.expand(kept(g, dy, node), node.inputs[0]!.shape);
+
+/** dy for the elements that are the result, in equal shares. */
+const extremum = slope((g, dy, x, y, node) => {
+  const isResult = g.cast(g.equal(x, kept(g, y, node)), "f32");
+  const share = g.div(kept(g, dy, node), g.sum(isResult, axesOf(node), true));
+  return g.mul(isResult, share);
+});
+
+/** The axes of a reduction: all of them where none are given. */
+function axesGiven(
+  shape: readonly number[],
+  node: Settings,
+  given: readonly number[] = [],
+): readonly number[] {
+  const isAll = given.length === 0 && !isSet(node, "noop_with_empty_axes");
+  return (isAll ? [...shape.keys()] : given).map((axis) => positiveAxis(axis, shape.length));
+}
+
+/** Reads the axes of a reduction. */
+const readAs = (build: (g: Builder, ...given: Parameters<Reduction>) => Value): Read => (call) => {
+  const x = operand(call, 0), axes = axesGiven(x.shape, call, constantNumbers(call, 1));
+  return build(call.g, x, axes, numberOf(call, "keepdims", 1) === 1);
+};
+
+const reduction = (
+  method: "sum" | "mean" | "max" | "min" | "sumOfSquares" | "norm" | "logSumExp",
+  compute: (groups: Groups, numbers: ArrayLike<number>) => Float64Array,
+  gradient: GradientRule,
+): Op => ({
+  shape: (known) => {
+    const { shape } = known.inputs[0], axes = axesGiven(shape, known, known.numbers(1));
+    return shaped(known, reducedShape(shape, axes, numberOf(known, "keepdims", 1) === 1));
+  },
+  gradient,
+  reference: ([x, given], node, [y]) => {
+    const axes = axesGiven(x.shape, node, given && [...given.values]);
+    return ndArray(y, compute(groupsOf(x.shape, axes), x.values));
+  },
+  read: readAs((g, ...given) => g[method](...given)),
+});
+
+/** The first of the largest along an axis. */
+function argMax(x: NdArray, axis: number): Float64Array {
+  const groups = groupsOf(x.shape, [axis]), most = largest(groups, x.values);
+  const stride = stridesOf(x.shape)[axis]!, places = new Float64Array(most.length).fill(-1);
+  groups.of.forEach((group, i) => {
+    if (places[group]! >= 0 || x.values[i] !== most[group]) return;
+    places[group] = Math.floor(i / stride) % x.shape[axis]!;
+  });
+  return places;
+}
+
+const readExtreme = (of: (g: Builder, x: Value) => Value): Read => (call) => {
+  mustBe(call, "select_last_index", 0, [0]);
+  const isKept = numberOf(call, "keepdims", 1) === 1;
+  return call.g.argMax(of(call.g, operand(call, 0)), numberOf(call, "axis", 0), isKept);
+};
+
+/** Operations that reduce axes. */
+export const REDUCTIONS: Ops = {
+  ReduceSum: reduction("sum", sum, slope((g, dy, _x, _y, node) => spread(g, dy, node))),
+  ReduceMean: reduction(
+    "mean",
+    (groups, x) => sum(groups, x).map((total) => total / groups.size),
+    slope((g, dy, x, y, node) =>
+      spread(g, g.mul(dy, g.scalar(elementCount(y.shape) / elementCount(x.shape))), node)
+    ),
+  ),
+  ReduceMax: reduction("max", largest, extremum),
+  ReduceMin: reduction("min", (groups, x) => fold(groups, x, Infinity, Math.min), extremum),
+  ReduceSumSquare: reduction(
+    "sumOfSquares",
+    sumOfSquares,
+    slope((g, dy, x, _, node) => g.mul(spread(g, dy, node), g.mul(x, g.scalar(2)))),
+  ),
+  ReduceL2: reduction(
+    "norm",
+    (groups, x) => sumOfSquares(groups, x).map(Math.sqrt),
+    // y' = x/y, and 0 where y is 0.
+    slope((g, dy, x, y, node) => {
+      const zero = g.scalar(0);
+      return g.mul(x, kept(g, g.where(g.equal(y, zero), zero, g.div(dy, y)), node));
+    }),
+  ),
+  ReduceLogSumExp: reduction(
+    "logSumExp",
+    logSumExp,
+    slope((g, dy, x, y, node) => g.mul(kept(g, dy, node), g.exp(g.sub(x, kept(g, y, node))))),
+  ),
+  ReduceProd: { read: readAs((g, ...given) => g.product(...given)) },
+  ReduceL1: { read: readAs((g, ...given) => g.sumOfAbsolutes(...given)) },
+  ReduceLogSum: { read: readAs((g, ...given) => g.log(g.sum(...given))) },
+  ArgMax: {
+    shape: (known) => {
+      const [x] = known.inputs, isKept = numberOf(known, "keepdims", 1) === 1;
+      const axis = positiveAxis(numberOf(known, "axis", 0), x.shape.length);
+      return shaped(known, reducedShape(x.shape, [axis], isKept), "i64");
+    },
+    gradient: flat,
+    reference: ([x], node, [y]) =>
+      ndArray(y, argMax(x, fromFront(numberOf(node, "axis", 0), x.shape.length))),
+    read: readExtreme((_, x) => x),
+  },
+  ArgMin: { gradient: flat, read: readExtreme((g, x) => g.neg(x)) },
+  CumSum: {
+    shape: like(0),
+    gradient: slope((g, dy, _x, _y, node) =>
+      one(g, REDUCTIONS, "CumSum", [dy, node.inputs[1]!], {
+        ...node.attributes,
+        reverse: isSet(node, "reverse") ? 0 : 1,
+      })
+    ),
+    reference: ([x, axis], node) => {
+      const at = fromFront(axis!.values[0]!, x.shape.length), size = x.shape[at]!;
+      const isReverse = isSet(node, "reverse");
+      const stride = stridesOf(x.shape)[at]! * (isReverse ? -1 : 1);
+      const sums = new Float64Array(x.values);
+      for (let place = 0; place < sums.length; place++) {
+        const i = isReverse ? sums.length - 1 - place : place;
+        const isFirst = Math.floor(place / Math.abs(stride)) % size === 0;
+        if (!isFirst) sums[i]! += sums[i - stride]!;
+      }
+      const own = isSet(node, "exclusive") ? sums.map((sum, i) => sum - x.values[i]!) : sums;
+      return ndArray(x, own);
+    },
+    read: (call) => {
+      const [axis = 0] = constantNumbers(call, 1) ?? [];
+      const options = { exclusive: isSet(call, "exclusive"), reverse: isSet(call, "reverse") };
+      return call.g.cumulativeSum(operand(call, 0), axis, options);
+    },
+  },
+};
+
+/** A reduction; what `otherwise` says over no axes, as to ONNX no axes are all of them. */
+const reduced = (
+  op: string,
+  otherwise: (g: Builder, a: Value) => Value = (_, a) => a,
+): (g: Builder, ...given: Parameters<Reduction>) => Value =>
+(
+  g,
+  a,
+  axes = a.shape.map((_, i) => i),
+  keep = false,
+) => {
+  if (axes.length === 0) return otherwise(g, a);
+  const at = axes.map((axis) => positiveAxis(axis, a.shape.length));
+  return one(g, REDUCTIONS, op, [a, g.int64(at)], { keepdims: +keep });
+};
+
+/** The product along an axis, of halves that are multiplied: it has a gradient where elements are 0. */
+function productAlong(g: Builder, a: Value, axis: number): Value {
+  const size = a.shape[axis]!, half = Math.floor(size / 2);
+  if (size === 1) return a;
+  const [left, right, rest] = g.split(a, axis, size % 2 ? [half, half, 1] : [half, half]);
+  const both = productAlong(g, g.mul(left!, right!), axis);
+  return rest ? g.mul(both, rest) : both;
+}
+
+/** Methods that add reductions. */
+export const REDUCTION_METHODS: Methods = {
+  sum: reduced("ReduceSum"),
+  mean: reduced("ReduceMean"),
+  sumOfSquares: reduced("ReduceSumSquare", (g, a) => g.mul(a, a)),
+  max: reduced("ReduceMax"),
+  min: reduced("ReduceMin"),
+  sumOfAbsolutes: (g, a, axes, keep) => g.sum(g.abs(a), axes, keep),
+  norm: reduced("ReduceL2", (g, a) => g.abs(a)),
+  logSumExp: reduced("ReduceLogSumExp"),
+  product: (g, a, axes = a.shape.map((_, i) => i), keep = false) => {
+    const at = axes.map((axis) => positiveAxis(axis, a.shape.length));
+    const whole = at.reduce((result, axis) => productAlong(g, result, axis), a);
+    return g.reshape(whole, reducedShape(a.shape, at, keep));
+  },
+  argMax: (g, a, axis, keep = true) =>
+    one(g, REDUCTIONS, "ArgMax", [a], {
+      axis: positiveAxis(axis, a.shape.length),
+      keepdims: +keep,
+    }),
+  cumulativeSum: (g, a, axis, { exclusive = false, reverse = false } = {}) => {
+    const at = BigInt64Array.of(BigInt(positiveAxis(axis, a.shape.length)));
+    return one(g, REDUCTIONS, "CumSum", [a, g.constant(at, [], "i64")], {
+      exclusive: +exclusive,
+      reverse: +reverse,
+    });
+  },
+};

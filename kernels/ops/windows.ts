@@ -1,0 +1,561 @@
+/**
+ * Operations on windows of images: convolutions and pooling.
+ *
+ * @module
+ */
+
+import { refusal } from "../errors.ts";
+import { elementCount, sameShape } from "../graph/shapes.ts";
+import {
+  type Node,
+  numberOf,
+  numbersOf,
+  type Settings,
+  textOf,
+  TROUPE,
+  type Value,
+  type ValueType,
+} from "../graph/value.ts";
+import {
+  transposedSizes,
+  unreadBehind,
+  windowAttributes,
+  windowCounts,
+  type WindowOptions,
+  type Windows,
+  windowsOf,
+  withLastWindows,
+} from "../graph/windows.ts";
+import type { NodeProto } from "../onnx/onnx_pb.ts";
+import type { Rewrite, Writer } from "../onnx/rewrite.ts";
+import { attributesOf, intOf } from "../onnx/signature.ts";
+import { mapIndices, type NdArray, ndArray, stridesOf } from "./array.ts";
+import type { Builder, PoolOptions } from "./builder.ts";
+import {
+  type Call,
+  checkMade,
+  type GradientRule,
+  intsOf,
+  isSet,
+  type Known,
+  like,
+  type Methods,
+  mustBe,
+  one,
+  type Op,
+  operand,
+  operands,
+  type Ops,
+  type Read,
+  shaped,
+  slope,
+} from "./op.ts";
+
+type Pads = NonNullable<WindowOptions["pads"]>;
+
+/** Returns the windows of a node, which moves them over `sizes`, with the defaults of ONNX. */
+function windowsOfNode(
+  node: Settings,
+  sizes: readonly number[],
+  kernel = numbersOf(node, "kernel_shape") ?? [],
+): Windows {
+  const autoPad = textOf(node, "auto_pad", "NOTSET");
+  return windowsOf(sizes, kernel, {
+    strides: numbersOf(node, "strides") ?? 1,
+    dilations: numbersOf(node, "dilations") ?? 1,
+    pads: autoPad === "NOTSET" ? numbersOf(node, "pads") ?? 0 : autoPad as Pads,
+  });
+}
+
+/** The windows of a node of a model; see {@linkcode windowsOfNode}. */
+export const windowsOfProto = (
+  node: NodeProto,
+  sizes: readonly number[],
+  kernel?: readonly number[],
+): Windows => windowsOfNode({ attributes: attributesOf(node) }, sizes, kernel);
+
+/** Groups and windows of the node of a convolution, as options of the transposed one. */
+function optionsOf(node: Node, sizes: readonly number[]) {
+  const { kernel: _, ...moves } = windowsOfNode(node, sizes);
+  return { ...moves, groups: numberOf(node, "group", 1) };
+}
+
+/** The windows and groups of a node of a file, as options of a method. */
+function readOptions(call: Call): WindowOptions & { readonly groups: number } {
+  const pads = intsOf(call, "pads"), strides = intsOf(call, "strides");
+  const dilations = intsOf(call, "dilations");
+  const auto = mustBe(call, "auto_pad", "NOTSET", ["NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID"]);
+  return {
+    ...strides && { strides },
+    ...dilations && { dilations },
+    ...auto === "NOTSET" ? pads && { pads } : { pads: auto as Pads },
+    groups: numberOf(call, "group", 1),
+  };
+}
+
+/** The place in an image of each element of each window, row by row; −1 in the padding. */
+function placesOf(
+  sizes: readonly number[],
+  counts: readonly number[],
+  { kernel, strides, pads, dilations }: Windows,
+): Int32Array {
+  const steps = stridesOf(sizes), rank = sizes.length;
+  return mapIndices([...counts, ...kernel], (index) => {
+    const at = sizes.map((_, axis) =>
+      index[axis]! * strides[axis]! + index[rank + axis]! * dilations[axis]! - pads[axis]!
+    );
+    const isInside = at.every((place, axis) => place >= 0 && place < sizes[axis]!);
+    return isInside ? at.reduce((sum, place, axis) => sum + place * steps[axis]!, 0) : -1;
+  });
+}
+
+/**
+ * Visits all that a convolution multiplies: an element of a wide image, one of a narrow image, and
+ * one of the weight [channels of narrow, channels of wide ÷ groups, ...kernel].
+ */
+function visitProducts(
+  wide: readonly number[],
+  narrow: readonly number[],
+  windows: Windows,
+  groups: number,
+  visit: (wide: number, narrow: number, weight: number) => void,
+): void {
+  const [n = 0, channels = 0, ...sizes] = wide, [, outputs = 0, ...counts] = narrow;
+  const places = placesOf(sizes, counts, windows), elements = elementCount(windows.kernel);
+  const size = elementCount(sizes), count = elementCount(counts), per = channels / groups;
+  for (let image = 0; image < n; image++) {
+    for (let m = 0; m < outputs; m++) {
+      const group = Math.floor(m / (outputs / groups));
+      for (let c = 0; c < per; c++) {
+        const from = (image * channels + group * per + c) * size;
+        const to = (image * outputs + m) * count, weight = (m * per + c) * elements;
+        for (let i = 0; i < places.length; i++) {
+          if (places[i]! < 0) continue;
+          visit(from + places[i]!, to + Math.floor(i / elements), weight + i % elements);
+        }
+      }
+    }
+  }
+}
+
+/** Sums that begin with the bias of their channel. */
+function biased(shape: readonly number[], bias: NdArray | undefined): Float64Array {
+  const [, channels = 0, ...sizes] = shape, size = elementCount(sizes);
+  const sums = new Float64Array(elementCount(shape));
+  return bias ? sums.map((_, i) => bias.values[Math.floor(i / size) % channels]!) : sums;
+}
+
+/** The windows of a convolution and the shape of its result. */
+function convolved(node: Settings, { shape: x }: ValueType, { shape: weight }: ValueType) {
+  const [n = 0, , ...sizes] = x, [outputs = 0, , ...kernel] = weight;
+  const windows = windowsOfNode(node, sizes, kernel);
+  return { windows, shape: [n, outputs, ...windowCounts(sizes, windows)] };
+}
+
+/** The same of a transposed one. */
+function transposed(node: Settings, { shape: x }: ValueType, { shape: weight }: ValueType) {
+  const [n = 0, , ...counts] = x, [, perGroup = 0, ...kernel] = weight;
+  const strides = numbersOf(node, "strides") ?? counts.map(() => 1);
+  const full = counts.map((count, axis) => count * strides[axis]!);
+  const extra = numbersOf(node, "output_padding") ?? counts.map(() => 0);
+  const windows = windowsOfNode(node, full, kernel);
+  const outputs = perGroup * numberOf(node, "group", 1);
+  return { windows, shape: [n, outputs, ...transposedSizes(counts, windows, extra)] };
+}
+
+/** The sum over everything but channels. */
+const channelSums = (g: Builder, dy: Value): Value =>
+  g.sum(dy, dy.shape.flatMap((_, axis) => axis === 1 ? [] : [axis]));
+
+/**
+ * The gradient of a weight between images: `wide`, over which windows move, and `narrow`, of which
+ * each element is one window's.
+ */
+function weightGradient(g: Builder, node: Node, narrow: Value, wide: Value): Value {
+  const attributes = { ...windowAttributes(windowsOfNode(node, wide.shape.slice(2))) };
+  return one(g, WINDOWS, `${TROUPE}.ConvWeightGrad`, [narrow, wide], {
+    ...attributes,
+    group: node.attributes.group!,
+  });
+}
+
+/** Channels of a group from which the products of each element of a window are large enough alone. */
+const WIDE_CHANNELS = 64;
+
+/** Writes an operation that takes a shape. */
+const withShape = (
+  write: Writer,
+  op: string,
+  of: string,
+  shape: readonly number[],
+  to?: string,
+): string => write.node(op, [of, write.constant("i64", shape)], {}, to);
+
+/**
+ * d weight[m][c][k] = Σ over samples and windows of narrow[m]·wide[c at element k of the window]:
+ * products of matrices, of which the columns are all windows of all samples. The elements k of all
+ * windows are a slice of the padded image; where there are few channels, all slices are one matrix.
+ */
+const lowerWeightGradient: Rewrite = (write, node) => {
+  const [narrow, wide] = node.input as [string, string], groups = intOf(node, "group", 1);
+  const [n = 0, channels = 0, ...sizes] = write.typeOf(wide).shape, [dWeight] = node.output;
+  const [, outputs = 0, ...counts] = write.typeOf(narrow).shape, per = channels / groups;
+  const windows = windowsOfProto(node, sizes), columns = n * elementCount(counts);
+  const turned = (of: string) =>
+    write.node("Transpose", [of], { perm: [1, 0, ...sizes.map((_, axis) => axis + 2)] });
+  const slices = slicesOf(write, turned(wide), { shape: [channels, n, ...sizes], windows, counts });
+  const count = slices.length, result = [outputs, per, ...windows.kernel], rows = turned(narrow);
+  const reshaped = (of: string, shape: readonly number[], to?: string) =>
+    withShape(write, "Reshape", of, shape, to);
+  const joined = (all: readonly string[]) =>
+    count === 1 ? all[0]! : write.node("Concat", all, { axis: 2 });
+  const product = (right: string, size: number) =>
+    write.node("Gemm", [reshaped(rows, [outputs, columns]), reshaped(right, [size, columns])], {
+      transB: 1,
+    });
+  if (groups === 1 && per >= WIDE_CHANNELS) {
+    const products = slices.map((slice) =>
+      reshaped(product(slice, channels), [outputs, channels, 1])
+    );
+    return void reshaped(joined(products), result, dWeight);
+  }
+  const all = joined(slices.map((slice) => reshaped(slice, [groups, per, 1, columns])));
+  if (groups === 1) return void reshaped(product(all, per * count), result, dWeight);
+  const turn = { perm: [0, 2, 1] };
+  const right = write.node("Transpose", [reshaped(all, [groups, per * count, columns])], turn);
+  const left = reshaped(rows, [groups, outputs / groups, columns]);
+  reshaped(write.node("MatMul", [left, right]), result, dWeight);
+};
+
+/** For each element of a window, the image of those of all windows. */
+function slicesOf(
+  write: Writer,
+  images: string,
+  { shape, windows, counts }: {
+    readonly shape: readonly number[];
+    readonly windows: Windows;
+    readonly counts: readonly number[];
+  },
+): string[] {
+  const { kernel, strides, pads, dilations } = windows, rank = counts.length;
+  const padded = pads.every((pad) => pad === 0) ? images : write.node("Pad", [
+    images,
+    write.constant("i64", [0, 0, ...pads.slice(0, rank), 0, 0, ...pads.slice(rank)]),
+  ]);
+  const isWhole = padded === images && sameShape(counts, shape.slice(2));
+  if (isWhole && elementCount(kernel) === 1) return [images];
+  const lists = (...all: (readonly number[])[]) => all.map((one) => write.constant("i64", one));
+  return Array.from({ length: elementCount(kernel) }, (_, element) => {
+    const starts = kernel.map((size, axis) =>
+      Math.floor(element / elementCount(kernel.slice(axis + 1))) % size * dilations[axis]!
+    );
+    const ends = starts.map((start, axis) => start + (counts[axis]! - 1) * strides[axis]! + 1);
+    const axes = kernel.map((_, axis) => axis + 2);
+    return write.node("Slice", [padded, ...lists(starts, ends, axes, strides)]);
+  });
+}
+
+const CONVOLUTIONS: Ops = {
+  Conv: {
+    shape: (known) => shaped(known, convolved(known, known.inputs[0], known.inputs[1]!).shape),
+    // dx is the transposed convolution of dy.
+    gradient: (g, node, [dy], needed) => {
+      const [x, weight] = node.inputs as [Value, Value], sizes = x.shape.slice(2);
+      const outputPadding = unreadBehind(sizes, windowsOfNode(node, sizes));
+      const options = { ...optionsOf(node, sizes), outputPadding };
+      return [
+        needed[0] ? g.convTranspose(dy!, weight, undefined, options) : undefined,
+        needed[1] ? weightGradient(g, node, dy!, x) : undefined,
+        needed[2] ? channelSums(g, dy!) : undefined,
+      ];
+    },
+    reference: ([x, weight, bias], node) => {
+      const { windows, shape } = convolved(node, x, weight!), sums = biased(shape, bias);
+      visitProducts(x.shape, shape, windows, numberOf(node, "group", 1), (from, to, by) => {
+        sums[to]! += x.values[from]! * weight!.values[by]!;
+      });
+      return ndArray({ dtype: x.dtype, shape }, sums);
+    },
+    read: (call) => call.g.conv(...operands(call, 2), call.inputs[2], readOptions(call)),
+  },
+  ConvTranspose: {
+    shape: (known) =>
+      numbersOf(known, "output_shape")
+        ? undefined
+        : shaped(known, transposed(known, known.inputs[0], known.inputs[1]!).shape),
+    // dx is the convolution of dy.
+    gradient: (g, node, [dy], needed) => {
+      const [x, weight] = node.inputs as [Value, Value];
+      const options = optionsOf(node, dy!.shape.slice(2));
+      return [
+        needed[0] ? g.conv(dy!, weight, undefined, options) : undefined,
+        needed[1] ? weightGradient(g, node, x, dy!) : undefined,
+        needed[2] ? channelSums(g, dy!) : undefined,
+      ];
+    },
+    reference: ([x, weight, bias], node) => {
+      const { windows, shape } = transposed(node, x, weight!), sums = biased(shape, bias);
+      visitProducts(shape, x.shape, windows, numberOf(node, "group", 1), (to, from, by) => {
+        sums[to]! += x.values[from]! * weight!.values[by]!;
+      });
+      return ndArray({ dtype: x.dtype, shape }, sums);
+    },
+    read: (call) => {
+      const outputPadding = intsOf(call, "output_padding");
+      if (intsOf(call, "output_shape")) {
+        throw new TypeError("the size of its output must follow from pads, received output_shape");
+      }
+      return call.g.convTranspose(...operands(call, 2), call.inputs[2], {
+        ...readOptions(call),
+        ...outputPadding && { outputPadding },
+      });
+    },
+  },
+  [`${TROUPE}.ConvWeightGrad`]: {
+    shape: (known) => {
+      const [narrow, wide] = known.inputs, kernel = numbersOf(known, "kernel_shape")!;
+      const channels = wide!.shape[1]! / numberOf(known, "group", 1);
+      return shaped(known, [narrow!.shape[1]!, channels, ...kernel]);
+    },
+    lower: lowerWeightGradient,
+  },
+};
+
+/** Visits each window of each channel: the places in it, counted from the start of an image. */
+function fold(
+  { shape }: NdArray,
+  windows: Windows,
+  visit: (places: readonly number[], start: number, window: number) => void,
+): void {
+  const [n = 0, channels = 0, ...sizes] = shape, counts = windowCounts(sizes, windows);
+  const places = placesOf(sizes, counts, windows), elements = elementCount(windows.kernel);
+  const each = Array.from(
+    { length: elementCount(counts) },
+    (_, i) => [...places.subarray(i * elements, (i + 1) * elements)].filter((place) => place >= 0),
+  );
+  for (let image = 0; image < n * channels; image++) {
+    each.forEach((inside, i) =>
+      visit(inside, image * elementCount(sizes), image * each.length + i)
+    );
+  }
+}
+
+/** The values of a pool, and the places of the largest. */
+function pooled(known: Known): ValueType[] | undefined {
+  const [{ dtype, shape: [n = 0, channels = 0, ...sizes] }] = known.inputs as [ValueType];
+  if (isSet(known, "ceil_mode")) return undefined;
+  const shape = [n, channels, ...windowCounts(sizes, windowsOfNode(known, sizes))];
+  return [{ dtype, shape }, { dtype: "i64", shape }];
+}
+
+/** Each element gets its share of every window in which it is. */
+const averagePoolGradient: GradientRule = slope((g, dy, x, _, node) => {
+  const [n = 0, channels = 0, ...sizes] = x.shape, counts = dy.shape.slice(2);
+  const { kernel, ...moves } = windowsOfNode(node, sizes), { strides, pads } = moves;
+  const share = g.mul(dy, g.scalar(1 / elementCount(kernel)));
+  const areApart = kernel.every((size, axis) =>
+    size === strides[axis] && size * counts[axis]! === sizes[axis]
+  ) && pads.every((pad) => pad === 0);
+  if (areApart) return g.upsample(share, kernel);
+  const ones = g.constant(new Float32Array(elementCount(kernel)).fill(1), [1, 1, ...kernel]);
+  const spread = g.convTranspose(g.reshape(share, [n * channels, 1, ...counts]), ones, undefined, {
+    ...moves,
+    outputPadding: unreadBehind(sizes, { kernel, ...moves }),
+  });
+  return g.reshape(spread, x.shape);
+});
+
+const readPool = (pool: (call: Call, kernel: readonly number[]) => Value): Read => (call) => {
+  if (call.outputs[1]) {
+    throw new TypeError(
+      "it must have one output, received one for the places of what is largest, too",
+    );
+  }
+  const kernel = intsOf(call, "kernel_shape") ?? [];
+  checkMade("windows", elementCount(kernel));
+  return pool(call, kernel);
+};
+
+const maxPool: Op = {
+  shape: pooled,
+  gradient: (g, node, [dy]) => {
+    const [x] = node.inputs as [Value], windows = windowsOfNode(node, x.shape.slice(2));
+    return [one(g, WINDOWS, `${TROUPE}.MaxPoolGrad`, [dy!, x], windowAttributes(windows))];
+  },
+  reference: ([x], node, [type]) => {
+    const values: number[] = [], found: number[] = [];
+    fold(x, windowsOfNode(node, x.shape.slice(2)), (places, start, window) => {
+      let best = start + places[0]!;
+      for (const place of places) {
+        if (x.values[start + place]! > x.values[best]!) best = start + place;
+      }
+      values[window] = x.values[best]!;
+      found[window] = best;
+    });
+    return [ndArray(type, values), ndArray({ dtype: "i64", shape: type.shape }, found)];
+  },
+  read: readPool((call, kernel) => {
+    const { groups: _, ...options } = readOptions(call);
+    const ceilMode = isSet(call, "ceil_mode");
+    return call.g.maxPool(operand(call, 0), kernel, { ...options, ceilMode });
+  }),
+};
+
+const POOLS: Ops = {
+  MaxPool: maxPool,
+  // Each window's gradient goes where its largest element was found.
+  [`${TROUPE}.MaxPoolGrad`]: {
+    shape: like(1),
+    lower: (write, node) => {
+      const [dy, x] = node.input as [string, string], { shape } = write.typeOf(x);
+      const windows = windowsOfProto(node, shape.slice(2));
+      const [, places] = write.nodes("MaxPool", [x], windowAttributes(windows), 2);
+      const flat = (of: string) => withShape(write, "Reshape", of, [-1]);
+      const zero = write.constant("f32", [0]);
+      const zeros = withShape(write, "Expand", zero, [elementCount(shape)]);
+      const sums = write.node("ScatterElements", [zeros, flat(places!), flat(dy)], {
+        axis: 0,
+        reduction: "add",
+      });
+      withShape(write, "Reshape", sums, shape, node.output[0]);
+    },
+  },
+  AveragePool: {
+    shape: pooled,
+    gradient: averagePoolGradient,
+    reference: ([x], node, [type]) => {
+      const windows = windowsOfNode(node, x.shape.slice(2)), means: number[] = [];
+      const isPadded = isSet(node, "count_include_pad");
+      fold(x, windows, (places, start, window) => {
+        const sum = places.reduce((sum, place) => sum + x.values[start + place]!, 0);
+        means[window] = sum / (isPadded ? elementCount(windows.kernel) : places.length);
+      });
+      return ndArray(type, means);
+    },
+    read: readPool((call, kernel) => {
+      const { groups: _, ...options } = readOptions(call), x = operand(call, 0);
+      checkMade("an image", elementCount(x.shape.slice(2)));
+      return call.g.averagePool(x, kernel, {
+        ...options,
+        ceilMode: isSet(call, "ceil_mode"),
+        countIncludePad: isSet(call, "count_include_pad"),
+      });
+    }),
+  },
+  GlobalAveragePool: { read: (call) => call.g.globalAveragePool(operand(call, 0)) },
+  GlobalMaxPool: { read: (call) => call.g.globalMaxPool(operand(call, 0)) },
+};
+
+/** Operations on windows. */
+export const WINDOWS: Ops = { ...CONVOLUTIONS, ...POOLS };
+
+/** The most spatial axes. */
+const SPATIAL_MAX = 2;
+
+/** Refuses operands of a convolution that do not fit. */
+function checkConvolution(
+  what: string,
+  [x, weight, bias]: readonly [Value, Value, Value | undefined],
+  { groups, fits, outputs }: { groups: number; fits: boolean; outputs: number },
+): void {
+  const spatial = x.shape.length - 2;
+  if (spatial < 1 || spatial > SPATIAL_MAX || weight.shape.length !== x.shape.length) {
+    throw new RangeError(
+      `Cannot ${what}: x must be [n, channels, width] or [n, channels, height, width] and the weight have as many axes, received [${x.shape}] and [${weight.shape}]`,
+    );
+  }
+  if (!Number.isInteger(groups) || groups < 1 || !fits) {
+    throw new RangeError(
+      `Cannot ${what}: channels must be those of the weight in each of the groups, received [${x.shape}] and [${weight.shape}] in ${groups} groups`,
+    );
+  }
+  if (bias && !sameShape(bias.shape, [outputs])) {
+    throw refusal(`${what}`, `bias must be [${outputs}]`, `[${bias.shape}]`);
+  }
+}
+
+function poolWindows(
+  { shape }: Value,
+  kernel: number | readonly number[],
+  { ceilMode = false, ...options }: PoolOptions,
+): Windows {
+  const sizes = shape.slice(2), rank = sizes.length;
+  if (rank < 1 || rank > SPATIAL_MAX) {
+    throw new RangeError(
+      `Cannot pool: x must be [n, channels, width] or [n, channels, height, width], received [${shape}]`,
+    );
+  }
+  const size = typeof kernel === "number" ? sizes.map(() => kernel) : kernel;
+  const windows = windowsOf(sizes, size, options);
+  if (windows.pads.some((pad, i) => pad >= windows.kernel[i % rank]!)) {
+    throw new RangeError(
+      `Cannot pool: pads must be smaller than the window [${windows.kernel}], received [${windows.pads}]`,
+    );
+  }
+  return ceilMode ? withLastWindows(sizes, windows) : windows;
+}
+
+/** Returns the share of each window inside an image that is padded by `pads`, row by row. */
+function sharesInside(
+  sizes: readonly number[],
+  windows: Windows,
+  pads: readonly number[],
+): number[] {
+  const rank = sizes.length, counts = windowCounts(sizes, windows);
+  return counts.reduce((shares, count, axis) => {
+    const size = windows.kernel[axis]!;
+    const low = -pads[axis]!, high = sizes[axis]! + pads[rank + axis]!;
+    const along = Array.from({ length: count }, (_, i) => {
+      const from = i * windows.strides[axis]! - windows.pads[axis]!;
+      return (Math.min(from + size, high) - Math.max(from, low)) / size;
+    });
+    return shares.flatMap((share) => along.map((one) => share * one));
+  }, [1]);
+}
+
+/** Methods that add operations on windows. */
+export const WINDOW_METHODS: Methods = {
+  conv: (g, x, weight, bias, options = {}) => {
+    const { groups = 1 } = options, [, channels = 0, ...sizes] = x.shape;
+    const [outputs = 0, perGroup = 0, ...kernel] = weight.shape;
+    const fits = channels === perGroup * groups && outputs % groups === 0;
+    checkConvolution("convolve", [x, weight, bias], { groups, fits, outputs });
+    return one(g, WINDOWS, "Conv", bias ? [x, weight, bias] : [x, weight], {
+      ...windowAttributes(windowsOf(sizes, kernel, options)),
+      group: groups,
+    });
+  },
+  convTranspose: (g, x, weight, bias, options = {}) => {
+    const { groups = 1, outputPadding = 0 } = options, [, channels = 0, ...counts] = x.shape;
+    const [inputs = 0, perGroup = 0, ...kernel] = weight.shape, outputs = perGroup * groups;
+    const fits = channels === inputs && channels % groups === 0, what = "convolve (transposed)";
+    checkConvolution(what, [x, weight, bias], { groups, fits, outputs });
+    const { strides } = windowsOf(counts, kernel, { ...options, pads: 0 });
+    const windows = windowsOf(counts.map((count, axis) => count * strides[axis]!), kernel, options);
+    const output_padding = strides.map((stride, axis) => {
+      const extra = typeof outputPadding === "number" ? outputPadding : outputPadding[axis]!;
+      if (Number.isInteger(extra) && extra >= 0 && extra < stride) return extra;
+      throw new RangeError(
+        `Cannot ${what}: output padding must be whole numbers below the strides [${strides}], received [${outputPadding}]`,
+      );
+    });
+    const attributes = { ...windowAttributes(windows), output_padding, group: groups };
+    return one(g, WINDOWS, "ConvTranspose", bias ? [x, weight, bias] : [x, weight], attributes);
+  },
+  maxPool: (g, x, kernel, options = {}) =>
+    one(g, WINDOWS, "MaxPool", [x], windowAttributes(poolWindows(x, kernel, options))),
+  averagePool: (g, x, kernel, options = {}) => {
+    const windows = poolWindows(x, kernel, options), sizes = x.shape.slice(2);
+    const { dilations: _, ...attributes } = windowAttributes(windows);
+    const means = one(g, WINDOWS, "AveragePool", [x], { ...attributes, count_include_pad: 1 });
+    const padded = options.countIncludePad
+      ? poolWindows(x, kernel, { ...options, ceilMode: false })
+      : { pads: windows.pads.map(() => 0) };
+    const shares = sharesInside(sizes, windows, padded.pads);
+    if (shares.every((share) => share === 1)) return means;
+    const factors = Float32Array.from(shares, (share) => 1 / share);
+    return g.mul(means, g.constant(factors, [1, 1, ...means.shape.slice(2)]));
+  },
+  globalAveragePool: (g, x) => g.mean(x, x.shape.slice(2).map((_, axis) => axis + 2), true),
+  globalMaxPool: (g, x) => g.maxPool(x, x.shape.slice(2)),
+};

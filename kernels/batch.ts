@@ -1,18 +1,18 @@
 /**
- * A micro-batch: arrays by name, how many targets they hold, and their cut into parts.
+ * Micro-batches: arrays by name, the number of their targets, and cuts into parts or slices.
  *
  * @module
  */
 
 import type { HostArray } from "./devices/device.ts";
 
-/** The named arrays of one micro-batch, as a model's layers ask for them. */
+/** The named arrays of one micro-batch, one for each field that the layers read. */
 export type Batch = { readonly [field: string]: HostArray };
 
 /**
- * Targets of a micro-batch that are not −1: those are predicted, and have a loss.
+ * Returns the number of targets in a micro-batch that are not −1: those have a loss.
  *
- * @param field that holds the targets.
+ * @param field name of the field with the targets.
  * @throws {TypeError} when the micro-batch has no such field.
  * @throws {RangeError} when a target is below −1: devices would read outside the logits.
  *
@@ -47,10 +47,10 @@ const badTarget = (field: string, i: number, value: number | bigint) =>
   );
 
 /**
- * Cuts a micro-batch into parts of as many samples: each field's leading elements, evenly. The parts
- * share the memory of the whole.
+ * Cuts a micro-batch into `parts` equal parts along each field's leading elements. The parts share
+ * memory with the whole.
  *
- * @throws {RangeError} when the elements of a field cannot be divided so.
+ * @throws {RangeError} when the length of a field is not divisible by `parts`.
  *
  * @example
  * ```ts
@@ -81,7 +81,7 @@ export function splitBatch(batch: Batch, parts: number): Batch[] {
     ));
 }
 
-/** How the sequences of a micro-batch are cut. */
+/** Slicing of the sequences of a micro-batch. */
 export interface Slicing {
   /** Equal parts of each sample's tokens. */
   readonly slices: number;
@@ -90,10 +90,10 @@ export interface Slicing {
 }
 
 /**
- * What one slice has of an array whose numbers are in the order of samples, and of tokens within: the
- * same part of each sample, one after the other.
+ * Returns one slice of an array whose elements are in the order of samples, then tokens: the same
+ * part of each sample, one after the other.
  *
- * @throws {RangeError} when the array cannot be divided so.
+ * @throws {RangeError} when the length of the array is not divisible.
  *
  * @example
  * ```ts
@@ -120,13 +120,13 @@ export function sliceOf<A extends HostArray>(
   const part = array.slice(0, samples * size) as A;
   for (let sample = 0; sample < samples; sample++) {
     const from = (sample * slices + index) * size;
-    // One array of them all is none of its overloads, though each of them takes its like.
+    // The union of array types matches no overload of `set`, though each type does.
     part.set(array.subarray(from, from + size) as never, sample * size);
   }
   return part;
 }
 
-/** The parts of {@linkcode sliceOf} as the array that they were. */
+/** Joins the slices of {@linkcode sliceOf} again. */
 export function joinSlices<A extends HostArray>(
   parts: readonly A[],
   { slices, samples }: Slicing,
@@ -142,7 +142,7 @@ export function joinSlices<A extends HostArray>(
   return whole;
 }
 
-/** What one slice has of each field of a micro-batch. */
+/** Returns one slice of each field of a micro-batch. */
 export const sliceBatch = (batch: Batch, slicing: Slicing, index: number): Batch =>
   Object.fromEntries(
     Object.entries(batch).map(([name, values]) => [name, sliceOf(values, slicing, index)]),

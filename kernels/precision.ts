@@ -1,23 +1,25 @@
 /**
- * Mixed precision: what is stored in FP16, and what stays FP32.
+ * Precision of stored tensors, and the largest sizes of a model.
  *
  * [Note: mixed precision] As in NVIDIA's AMP O2 and AxoNN (section II-B7): weights, gradients,
  * activations from F to B and what travels between stages are FP16; the optimizer has FP32 weights
- * ("master") and moments. CPU devices compute in FP32: models widen what they read and round what
- * they write; on a GPU the products of matrices are in FP16, and the rest as on the CPU. An activation is rounded where it is made, for the layer's own forward too, whether
- * or not a recomputation policy saves it: so every policy and interval has the same bits. What one
- * model computes on its way (the gradients within a layer) is not rounded, nor is what I hands to
- * W: so a split backward has the bits of a whole one. The loss of each sample, the fields of the
- * micro-batch and LayerNormalization's statistics are f32.
+ * ("master") and moments. CPU devices compute in FP32: models widen their inputs and round
+ * their outputs; on a GPU the products of matrices are in FP16, and the rest as on the CPU. An
+ * activation is rounded where it is computed, for the layer's own forward too, whether or not a
+ * recomputation policy saves it: so every policy and interval has the same bits. Intermediate values
+ * of one model (the gradients within a layer) are not rounded, and neither are the values that I
+ * passes to W: so a split backward has the bits of a whole one. The loss of each sample, the fields
+ * of the micro-batch and LayerNormalization's statistics are f32.
  *
  * @module
  */
 
 import type { DType } from "./devices/device.ts";
+import { refusal } from "./errors.ts";
 
 /**
- * The largest sizes of a model, each for itself; together, tensors and the sum of all parameters must
- * stay below {@linkcode ELEMENTS_MAX}.
+ * The largest value of each size of a model. In addition, each tensor and the sum of all parameters
+ * must stay below {@linkcode ELEMENTS_MAX}.
  */
 export const GPT2_MAX = {
   layers: 1024,
@@ -30,9 +32,9 @@ export const GPT2_MAX = {
 } as const;
 
 /**
- * Refuses a size that is no whole number from 1, or larger than models get.
+ * Checks the sizes of a model: positive integers up to {@linkcode GPT2_MAX}.
  *
- * @throws {RangeError} naming it.
+ * @throws {RangeError} with the name of the size.
  */
 export function checkModelSizes(
   model: string,
@@ -46,7 +48,7 @@ export function checkModelSizes(
   }
 }
 
-/** In which type weights, gradients, activations and messages are stored. */
+/** The type in which weights, gradients, activations and messages are stored. */
 export type Precision = "fp32" | "fp16";
 
 /** The values of {@linkcode Precision}, for checks and help texts. */
@@ -58,20 +60,18 @@ export const F16_MAX = 65_504;
 /** The largest finite FP32 number. */
 export const F32_MAX = (2 - 2 ** -23) * 2 ** 127;
 
-/** Checks a precision at the door. */
+/** Throws unless `precision` is one of {@linkcode PRECISIONS}. */
 export function checkPrecision(precision: Precision): void {
   if (PRECISIONS.includes(precision)) return;
-  throw new RangeError(
-    `Cannot compile: precision must be ${PRECISIONS.join(" or ")}, received ${precision}`,
-  );
+  throw refusal("compile", `precision must be ${PRECISIONS.join(" or ")}`, precision);
 }
 
-/** The dtype of what is stored. */
+/** Returns the dtype of stored tensors. */
 export function storageDtype(precision: Precision): "f32" | "f16" {
   return precision === "fp16" ? "f16" : "f32";
 }
 
-/** FP32 numbers as they are stored: rounded to nearest, ties to even, as the devices' Cast does. */
+/** Converts FP32 numbers for storage: rounds to nearest, ties to even, as the devices' Cast does. */
 export function toStorage(dtype: DType, values: Float32Array): Float32Array | Float16Array {
   return dtype === "f16" ? new Float16Array(values) : values;
 }

@@ -1,5 +1,5 @@
 /**
- * Chance, keyed by (seed, label): the same whatever the order of draws or the stage.
+ * Random numbers keyed by (seed, label): independent of the order of draws and of the stage.
  *
  * @module
  */
@@ -8,10 +8,10 @@ import { createHash } from "node:crypto";
 import { xoroshiro128plusFromState } from "pure-rand/generator/xoroshiro128plus";
 import type { RandomGenerator as PureRandomGenerator } from "pure-rand/types/RandomGenerator";
 
-/** A generator of random 32-bit integers, as npm's `pure-rand` has them. */
+/** A generator of random 32-bit integers, from npm's `pure-rand`. */
 export type RandomGenerator = PureRandomGenerator;
 
-/** A generator of its own for each (seed, label): neighbouring seeds and labels share nothing. */
+/** Returns the generator of (seed, label); neighbouring seeds and labels are independent. */
 export function substream(seed: number, label: string): RandomGenerator {
   const digest = createHash("sha256").update(`${seed}/${label}`).digest();
   const word = (i: number) => digest.readInt32LE(4 * i);

@@ -2,17 +2,17 @@
  * Compiles a layer to ONNX models: forward, and backward whole (B) or split into the gradient of
  * the input (I) and of the weights (W).
  *
- * The forward model also returns the activations that the backward models read (they are *saved*,
- * stashed from F to B); gradients of parameters are added to accumulators inside the graph.
+ * The forward model also returns the activations that the backward models read (they are *saved*
+ * from F to B); gradients of parameters are added to accumulators inside the graph.
  *
  * @module
  */
 
 import type { DType } from "../devices/device.ts";
 import { nameError } from "../errors.ts";
-import { addGradients, dependentValues } from "../graph/autodiff.ts";
-import { isZeros, zeros } from "../graph/gradient_rules.ts";
-import type { Graph } from "../graph/graph.ts";
+import { addGradients, dependentValues } from "../ops/autodiff.ts";
+import { isZeros, zeros } from "../ops/op.ts";
+import type { Graph } from "../ops/graph.ts";
 import { type Node, sliceNodes, type Value } from "../graph/value.ts";
 import {
   type AnyLayer,
@@ -45,52 +45,47 @@ import { workOf } from "./work.ts";
 
 /** Options of `compileLayer`. */
 export interface LayerOptions {
-  /** Whether it is the last layer, which returns the loss of each sample. */
+  /** True for the last layer, which returns the loss of each sample. */
   readonly isLoss: boolean;
-  /** Which activations its backward computes again. */
+  /** The activations that its backward recomputes. */
   readonly recompute: Recompute;
-  /** Says of a parameter's name within the layer whether it is not trained. */
+  /** Returns whether a parameter, by its name within the layer, is not trained. */
   readonly frozen?: (parameter: string) => boolean;
-  /** In which type it stores; fp32 where not given. */
+  /** Storage type. Default fp32. */
   readonly precision?: Precision | undefined;
-  /** Which slice of the sequence it computes; all of it where not given. */
+  /** The slice of the sequence that it computes. Default: the whole sequence. */
   readonly slice?: Slice;
-  /** What layers before have given by name. */
+  /** Values that earlier layers give, by name. */
   readonly given?: ReadonlyMap<string, OutputSpec>;
 }
 
-/** A value that a layer takes, in its graph. */
-interface LayerInput {
-  readonly spec: InputSpec;
-  readonly value: Value;
-}
-
-/** A value that it makes. */
-interface LayerOutput {
-  readonly spec: OutputSpec;
+/** An input or output of a layer and its value in the graph. */
+interface Bound<Spec> {
+  readonly spec: Spec;
   readonly value: Value;
 }
 
 /** The graph of a layer's forward. */
 export interface ForwardGraph {
   readonly g: LayerGraph;
-  readonly inputs: readonly LayerInput[];
-  readonly outputs: readonly LayerOutput[];
+  readonly inputs: readonly Bound<InputSpec>[];
+  readonly outputs: readonly Bound<OutputSpec>[];
   readonly parameters: LayerGraph["parameters"];
   readonly forwardNodes: ReadonlySet<Node>;
 }
 
-/** Builds the forward of a layer.
+/**
+ * Builds the forward of a layer.
  *
  * @throws {RangeError} when a loss is not one f32 number for each sample.
- * @throws {TypeError} when the layer does not use what it takes.
+ * @throws {TypeError} when the layer does not use one of its inputs.
  */
 function buildForward(
   layer: AnyLayer,
   handed: readonly OutputSpec[] | undefined,
   { isLoss, frozen, precision, slice, given = new Map() }: LayerOptions,
 ): ForwardGraph {
-  // Nodes compute in f32, whatever is stored.
+  // Nodes compute in f32, also where storage is FP16.
   const computed = <Spec extends TensorSpec>(spec: Spec): Spec =>
     precision === "fp16" && spec.dtype === "f16" ? { ...spec, dtype: "f32" } : spec;
   const stored = (dtype: DType) =>
@@ -108,12 +103,12 @@ function buildForward(
     value,
   }));
   const taken = [...g.takes.keys()].map((name) => given.get(name)!);
-  const inputs = [...handed ?? [], ...taken].map(({ hasGradient, ...spec }): LayerInput => ({
+  const inputs = [...handed ?? [], ...taken].map(({ hasGradient, ...spec }): Bound<InputSpec> => ({
     spec: { ...spec, ...hasGradient && { gradient: "written" } },
     value: g.inputs.find(({ name }) => name === spec.name)!,
   }));
   const gives = [...g.gives].map(([name, value]) => [skipKey(name), value] as const);
-  // Fields are never stored in FP16: what is handed on is a copy.
+  // Fields are never stored in FP16, so an output that is a field is copied.
   const isField = (value: Value) => g.fields.some((field) => field.value === value);
   const made = [...handedValues(y), ...gives].map(([key, value]) =>
     [
@@ -138,12 +133,12 @@ function buildForward(
       ...inputs.filter(({ spec }) => spec.gradient),
     ].map(({ value }) => value),
   );
-  const outputs = made.map(([name, value]): LayerOutput => ({
+  const outputs = made.map(([name, value]): Bound<OutputSpec> => ({
     spec: {
       name,
       dtype: stored(value.dtype),
       shape: value.shape,
-      // One tensor is what layers of a chain hand on: it has a gradient, whatever it depends on.
+      // The single tensor of a chain always has a gradient.
       hasGradient: value.dtype === "f32" && (name === "x" || dependent.has(value)),
     },
     value,
@@ -151,11 +146,11 @@ function buildForward(
   return { g, inputs, outputs, parameters, forwardNodes: new Set(g.nodes) };
 }
 
-/** Refuses an entry of a record, or a value that was taken, that the layer does not use. */
+/** Throws if the layer does not use an entry of a record or a value that it takes. */
 function checkUse(
   { name }: AnyLayer,
   g: LayerGraph,
-  inputs: readonly LayerInput[],
+  inputs: readonly Bound<InputSpec>[],
   made: readonly Value[],
 ): void {
   const read = new Set([...made, ...g.nodes.flatMap((node) => node.inputs)]);
@@ -171,17 +166,17 @@ function checkUse(
 
 /** A layer whose forward graph is built. */
 export interface OpenLayer {
-  /** What it hands to the next layer, by key. */
+  /** Its outputs for the next layer, by key. */
   readonly handed: readonly OutputSpec[];
-  /** What it gives to later ones, by name. */
+  /** Values for later layers, by name. */
   readonly gives: ReadonlyMap<string, OutputSpec>;
-  /** The names that it takes. */
+  /** Names of the values that it takes. */
   readonly takes: readonly string[];
   readonly forward: ForwardGraph;
   /**
-   * Derives its backward and writes its models.
+   * Derives its backward and encodes its models.
    *
-   * @param isLastUse says of what it takes whether no later layer does.
+   * @param isLastUse returns whether no later layer takes a value that it takes.
    */
   compile(isLastUse: (name: string) => boolean): LayerProgram;
 }
@@ -209,8 +204,11 @@ export function openLayer(
   };
 }
 
-/** An input as its use is the last one or not. */
-function withUse({ spec, value }: LayerInput, isLastUse: (name: string) => boolean): LayerInput {
+/** Returns an input whose gradient is written by its last use, and added to by others. */
+function withUse(
+  { spec, value }: Bound<InputSpec>,
+  isLastUse: (name: string) => boolean,
+): Bound<InputSpec> {
   const isAdded = spec.gradient && isSkip(spec.name) && !isLastUse(spec.name.slice("skip.".length));
   return { spec: isAdded ? { ...spec, gradient: "added" } : spec, value };
 }
@@ -282,7 +280,7 @@ function writeModels(
   };
 }
 
-/** The models that write over a saved activation, one step after the other. */
+/** Encodes the models that overwrite a saved activation, one step after the other. */
 function overwriting(
   { name, value }: Port,
   steps: readonly Value[],
@@ -297,23 +295,15 @@ function overwriting(
   }));
 }
 
-/** The work of what computes some values from some others. */
+/** Returns the work of computing some values from others. */
 function work(g: LayerGraph, from: readonly Port[], to: readonly Port[]): number {
   const values = (ports: readonly Port[]) => ports.map((port) => port.value);
   return workOf(sliceNodes(g, values(from), values(to)));
 }
 
-/** What passes between slices of a sequence. */
-interface ContextPorts {
-  /** What the slice keeps for later ones. */
-  readonly own: readonly Port[];
-  /** The gradients of what earlier ones kept, with those of this slice. */
-  readonly sums: readonly Port[];
-}
-
 /**
- * What is stored in FP16: parameters and their accumulators, the input, what the layer hands to
- * others, and whatever a recomputation policy may save, or write over that.
+ * Returns the values that are stored in FP16: parameters and their accumulators, the input, the outputs
+ * for other layers, and all values that a recomputation policy may save, or that overwrite those.
  */
 function storedValues(
   g: LayerGraph,
@@ -336,35 +326,29 @@ function storedValues(
   return new Set(values.filter((value) => value.dtype === "f32" && !isStatistic(value)));
 }
 
-/** What a layer's backward computes. */
-interface BackwardGraph {
-  /** The sums of the parameters' gradients. */
-  readonly gradients: readonly Port[];
-  readonly inputGradients: readonly Port[];
-  readonly contexts: ContextPorts;
-  /** The gradients of what it makes, or the factor of the loss. */
-  readonly seeds: readonly Value[];
-}
-
 /**
- * Adds the gradients of the parameters and of what earlier slices kept, each summed onto its
- * accumulator, and of what the layer takes.
+ * Adds the gradients of the parameters and of the values of earlier slices, each summed onto its
+ * accumulator, and of the layer's inputs.
  *
- * [Note: gradients of a context] What slice s keeps is read by itself and by all later ones. Backwards
- * run from the last slice to the first: each adds what it finds for slice j < s to one tensor of j,
- * in place, the last slice, which comes first, by writing it. When the backward of j runs, the sum is
- * complete, and one more gradient of a value that it computes.
+ * [Note: gradients of a context] A value that slice s keeps is read by s and by all later slices.
+ * Backwards run from the last slice to the first: each adds its gradient for slice j < s to one tensor
+ * of j, in place; the last slice, which runs first, writes it. When the backward of j runs, the sum is
+ * complete and is one more gradient of a value that j computes.
  *
- * [Note: gradients of a skip edge] So it is with a value that several layers take. Backwards run from
- * the last layer to the first: the last one that takes it writes its gradient, each one before adds
- * its own, and the sum goes from stage to stage of those that use it until it reaches the maker. The
- * order of the sum is that of the layers, wherever they are cut, and no stage between sees it.
+ * [Note: gradients of a skip edge] A value that several layers take is handled in the same way.
+ * Backwards run from the last layer to the first: the last layer that takes it writes its gradient,
+ * earlier ones add theirs, and the sum is sent from stage to stage of its users until it reaches the
+ * maker. The order of the sum is that of the layers, wherever they are cut, and no other stage has it.
+ *
+ * @returns `gradients`, the sums of the parameters' gradients; `inputGradients`; `contexts`, the values
+ * of this slice for later ones (`own`) and the `sums` of gradients of earlier slices' values; `seeds`,
+ * the gradients of its outputs or the factor of the loss.
  */
 function differentiate(
   { g, inputs, outputs, parameters }: ForwardGraph,
   layer: AnyLayer,
   isLoss: boolean,
-): BackwardGraph {
+) {
   const { index, count } = g.slice, isLastSlice = index === count - 1;
   const ends = outputs.filter(({ spec }) => spec.hasGradient).map(({ spec: { name }, value }) => {
     if (isLoss) {
@@ -392,7 +376,7 @@ function differentiate(
   );
   const read = new Set(g.nodes.flatMap(({ inputs }) => inputs));
   const gradients = trained.map(({ spec }, i) => {
-    // What it is tied to may have one where this use has none.
+    // An alias of it may have a gradient where this use has none.
     const gradient = found[i] ?? zeros(g, spec.shape);
     const accumulator = g.input(PORTS.accumulator(spec.name), spec.shape);
     return { name: PORTS.gradient(spec.name), value: addInPlace(g, gradient, accumulator, read) };
@@ -429,8 +413,8 @@ function gradientsOf(
 }
 
 /**
- * gradient + accumulator, where possible as an operand of the op that makes the gradient: then the
- * sum costs nothing (Gemm's C) or touches only the rows that change (ScatterND).
+ * Returns gradient + accumulator, if possible as an operand of the op that computes the gradient: then
+ * the sum is free (Gemm's C) or touches only the rows that change (ScatterND).
  */
 function addInPlace(
   g: Graph,
@@ -453,19 +437,19 @@ function addInPlace(
 
 /** Options of `compileModel`. */
 export interface CompileOptions {
-  /** Whether the last layer returns the loss; true unless told otherwise. */
+  /** True if the last layer returns the loss. Default true. */
   readonly endsWithLoss?: boolean;
   /**
-   * Which parameters are not trained, by full name. An alias is as frozen as what it is tied to.
+   * Returns whether a parameter, by full name, is not trained; an alias follows its canonical one.
    */
   readonly frozen?: ((name: string) => boolean) | undefined;
-  /** In which type stages store weights, gradients and activations; fp32 unless told otherwise. */
+  /** Type in which stages store weights, gradients and activations. Default fp32. */
   readonly precision?: Precision | undefined;
   /**
-   * The most elements of a parameter, and of all of them; any number unless given, as a plan can be
-   * made for a model that no machine holds.
+   * Largest number of elements of a parameter, and of all of them. Default: unlimited, as a plan may
+   * be for a model that no machine can hold.
    */
   readonly elementsMax?: number | undefined;
-  /** Equal parts into which the tokens of each sample are cut; 1 unless given. */
+  /** Equal parts into which the tokens of each sample are cut. Default 1. */
   readonly slices?: number | undefined;
 }

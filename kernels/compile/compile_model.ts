@@ -1,12 +1,12 @@
 /**
- * A whole model as plain data: its layers compiled, those that are equal once.
+ * Compiles a whole model to plain data; equal layers share one program.
  *
  * @module
  */
 
 import { createHash } from "node:crypto";
 import type { Batch } from "../batch.ts";
-import { dependentValues, passesGradient, sourcesOf } from "../graph/autodiff.ts";
+import { dependentValues, passesGradient, sourcesOf } from "../ops/autodiff.ts";
 import { elementCount } from "../graph/shapes.ts";
 import type { Node, NodeGraph, Value } from "../graph/value.ts";
 import { gpt2, type Gpt2Config } from "../layers/gpt2.ts";
@@ -36,14 +36,14 @@ import {
 } from "./programs.ts";
 import { type CutModel, cutModel } from "./slices.ts";
 
-/** Says what is wrong with a micro-batch; undefined where nothing is. */
+/** Describes the problem of a micro-batch; undefined if there is none. */
 export type BatchCheck = (batch: Batch) => string | undefined;
 
 /**
- * Makes the check of a model's micro-batches: the fields that its layers read, their types, lengths
- * and, where a number says which row or class is meant, its bounds.
+ * Returns the check of a model's micro-batches: the fields that its layers read, their types and
+ * lengths, and the bounds of rows and classes.
  *
- * @param halves in which each micro-batch is computed; the model is compiled for one of them.
+ * @param halves number of parts in which each micro-batch is computed; the model is compiled for one.
  *
  * @example
  * ```ts
@@ -77,7 +77,7 @@ export function batchCheck(
       const problem = fieldProblem(spec, batch);
       if (problem !== undefined) return `it ${problem}`;
     }
-    // Others are cut, too.
+    // Other fields are cut, too.
     for (const [name, { length }] of parts > 1 ? Object.entries(batch) : []) {
       if (Number.isInteger(length / divisor)) continue;
       return `the field "${name}" must be divisible by ${divisor}, received ${length} elements`;
@@ -89,22 +89,16 @@ export function batchCheck(
   };
 }
 
-/** A layer, and its program for each slice of a sequence. */
-interface CompiledLayer {
-  readonly layer: AnyLayer;
-  readonly compiled: readonly LayerProgram[];
-}
-
-/** What stands before the names of a layer's parameters. */
+/** Returns the prefix of the names of a layer's parameters. */
 const prefixOf = ({ name, prefix = `${name}.` }: Pick<AnyLayer, "name" | "prefix">) => prefix;
 
 /**
- * Compiles one layer whose takes, if any, are the last uses of what they take.
+ * Compiles one layer, as the last user of all values that it takes.
  *
- * @param layer its last use in a model decides `isLoss`.
- * @param handed what the layer before hands on, by key; none for the first layer.
- * @throws {TypeError} when an op has no gradient, or none comes to a parameter.
- * @throws {RangeError} when a loss is not one f32 number for each sample, or the precision unknown.
+ * @param layer the layer; with `isLoss` it is the last one of a model.
+ * @param handed outputs of the layer before, by key; undefined for the first layer.
+ * @throws {TypeError} when an op has no gradient, or a parameter gets none.
+ * @throws {RangeError} when a loss is not one f32 number for each sample, or the precision is unknown.
  */
 export function compileLayer(
   layer: AnyLayer,
@@ -121,15 +115,15 @@ export function compileLayer(
  *
  * [Note: stopped gradients] A parameter from which every path to the loss passes through a
  * `g.stopGradient` gets no gradient. It is compiled as a frozen one: with a gradient of zero the
- * optimizer would still let its weights decay. So it is in PyTorch, where it has no `grad`. Of tied
- * parameters one that gets a gradient suffices.
+ * optimizer would still decay its weights. This is as in PyTorch, where it has no `grad`. Of tied
+ * parameters it suffices that one gets a gradient.
  */
 function* compileLayers(
   { layers, ties = [] }: Pick<Model, "layers" | "ties">,
   recompute: Recompute,
   options: CompileOptions,
   cut: CutModel | undefined,
-): Generator<CompiledLayer> {
+): Generator<{ readonly layer: AnyLayer; readonly compiled: readonly LayerProgram[] }> {
   const { endsWithLoss = true, frozen, precision, slices = 1 } = options;
   const canonicalOf = new Map(ties.map(([canonical, alias]) => [alias, canonical]));
   const canonical = (name: string) => canonicalOf.get(name) ?? name;
@@ -170,21 +164,21 @@ function* compileLayers(
   }
 }
 
-/** Whether a node passes on what is asked for. */
+/** Returns whether a node propagates a property. */
 type Passes = (g: NodeGraph, node: Node) => boolean;
 
 /**
- * The parameters to which a gradient comes, and those to which none does as `g.stopGradient` says, by
- * full name.
+ * Returns, by full name, the parameters that get a gradient, and the parameters whose gradient is
+ * stopped by `g.stopGradient`.
  *
- * @throws {TypeError} when none comes to another one that is not frozen: it names the operation.
+ * @throws {TypeError} when another parameter gets none and is not frozen; it names the operation.
  */
 function gradientEnds(
   layers: readonly AnyLayer[],
   forwards: readonly ForwardGraph[],
   endsWithLoss: boolean,
 ): { readonly trained: readonly string[]; readonly stopped: readonly string[] } {
-  /** Of each layer the values that have an effect on the loss along nodes that pass it on. */
+  /** Returns, by layer, the values with an effect on the loss along nodes that pass it on. */
   const effective = (passes: Passes) => {
     let keys = new Set<string>();
     return forwards.toReversed().map(({ g, inputs, outputs }, i) => {
@@ -221,7 +215,7 @@ function gradientEnds(
   return { trained, stopped };
 }
 
-/** The first operation behind a parameter of a layer that passes no gradient on. */
+/** Returns the first operation after a layer's parameter that passes no gradient on. */
 function endOf(
   forwards: readonly ForwardGraph[],
   unstopped: readonly ReadonlySet<Value>[],
@@ -272,7 +266,7 @@ function openLayers(
 
 const named = ({ name }: AnyLayer) => JSON.stringify(name);
 
-/** Where a layer takes what only a later one gives: an error that names the circle. */
+/** Returns an error with the circle if a layer takes a value that only a later one gives. */
 function circleError(
   cause: unknown,
   layers: readonly AnyLayer[],
@@ -287,7 +281,7 @@ function circleError(
     try {
       return givesOf(layer).has(error.value);
     } catch {
-      return false; // What is handed to it is not known.
+      return false; // Its input is unknown.
     }
   };
   const maker = layers.findIndex((_, layer) => layer > user && gives(layer));
@@ -301,15 +295,15 @@ function circleError(
   );
 }
 
-/** A parameter of a model: its full name and how it starts. */
+/** A parameter of a model, with its full name. */
 export interface ModelParameter {
   /** Its full name: `transformer.h.0.ln_1.weight`. */
   readonly name: string;
   /** Its shape. */
   readonly shape: readonly number[];
-  /** What its layer says of it. */
+  /** Its declaration in the layer. */
   readonly spec: LayerProgram["parameters"][number];
-  /** Whether it is not trained. */
+  /** True if it is not trained. */
   readonly isFrozen: boolean;
 }
 
@@ -319,26 +313,24 @@ export interface ModelProgram extends StageProgram {
   readonly name: string;
   /** Predictions of one micro-batch. */
   readonly predictions: Model["predictions"];
-  /** The parameters of all layers in order, frozen ones among them, aliases of ties not. */
+  /** The parameters of all layers in order, including frozen ones, without aliases of ties. */
   readonly parameters: readonly ModelParameter[];
-  /** Parameters that are held twice but are one. */
+  /** Pairs of parameters that share one value. */
   readonly ties: readonly Tie[];
   /** Estimated cost of each layer's forward and backward, in floating-point operations. */
   readonly costs: readonly number[];
-  /** For each stage the index of its first layer, where a layout says it. */
+  /** For each stage the index of its first layer, if a layout defines it. */
   readonly starts?: readonly number[];
 }
 
 /**
  * Compiles a model's layers; equal layers share one program.
  *
- * @throws {TypeError} when two parameters have the same name, a tie names none of them or one that
- * is tied already, a value that a layer gives is given twice or taken by none, or as
- * {@linkcode compileLayer}.
- * @throws {RangeError} when a layer takes what no layer before gives: where a later one does, it names
- * the circle.
- * @throws {RangeError} when tied parameters differ in shape, all together are too large, or the tokens
- * of a sample cannot be cut into so many slices.
+ * @throws {TypeError} when two parameters have the same name, a tie names none of them or a tied
+ * one, a value is given twice or never taken, or as {@linkcode compileLayer}.
+ * @throws {RangeError} when a layer takes a value that no earlier layer gives (if a later one does, the
+ * message shows the circle), tied parameters differ in shape, the parameters are too large, or the
+ * tokens of a sample are not divisible by `slices`.
  *
  * @example
  * ```ts
@@ -352,10 +344,7 @@ export interface ModelProgram extends StageProgram {
  * ```
  */
 export function compileModel(
-  model: Pick<
-    Model,
-    "name" | "layers" | "predictions" | "ties" | "samples" | "withSlices"
-  >,
+  model: Pick<Model, "name" | "layers" | "predictions" | "ties" | "samples" | "withSlices">,
   recompute: Recompute,
   options: CompileOptions = {},
 ): ModelProgram {
@@ -402,25 +391,15 @@ export function compileModel(
     layers,
     parameters: [...parameters.values()],
     ties,
-    costs: costsOf(programs, layers),
+    costs: layers.map(({ program, slices = [program] }) =>
+      slices.map((one) => programs[one]!.cost)
+        .reduce((sum, { forward, backward }) => sum + forward + backward, 0)
+    ),
     ...cut && { slicing: cut.slicing },
   };
 }
 
-/** Estimated work of each layer, that of all slices of a sequence. */
-function costsOf(
-  programs: readonly LayerProgram[],
-  layers: StageProgram["layers"],
-): readonly number[] {
-  return layers.map(({ program, slices = [program] }) =>
-    slices.reduce((sum, one) => {
-      const { forward, backward } = programs[one]!.cost;
-      return sum + forward + backward;
-    }, 0)
-  );
-}
-
-/** Refuses a model that no device could hold, before anybody allocates it. */
+/** Adds up the elements of parameters, and throws if they exceed `most`. */
 function checkElements(
   name: string,
   shape: readonly number[],
@@ -439,7 +418,7 @@ function checkElements(
   );
 }
 
-/** Equal for layers that are computed and initialised alike. */
+/** Returns a hash that is equal for layers with the same computation and initialization. */
 function fingerprint({ models, overwrites = [], ...specs }: LayerProgram): string {
   const hash = createHash("sha256").update(JSON.stringify(specs));
   for (const model of Object.values(models)) hash.update(model);
@@ -448,7 +427,7 @@ function fingerprint({ models, overwrites = [], ...specs }: LayerProgram): strin
 }
 
 /**
- * The parameters of a GPT-2 by name and shape, those of the head last. A tied head has none.
+ * Returns the parameters of a GPT-2 by name and shape, those of the head last; a tied head has none.
  *
  * @throws {RangeError} when a size is not a positive integer, or heads do not divide hidden.
  *
@@ -467,9 +446,9 @@ export const gpt2Parameters = (config: Gpt2Config): readonly ModelParameter[] =>
   parametersOf(gpt2(config, 1), config.layers, (i) => `transformer.h.${i}.`);
 
 /**
- * The parameters of a Llama by name and shape, those of the head last. A tied head has none.
+ * Returns the parameters of a Llama by name and shape, those of the head last; a tied head has none.
  *
- * @throws {RangeError} when a size cannot be.
+ * @throws {RangeError} when a size is invalid.
  *
  * @example
  * ```ts
@@ -484,7 +463,7 @@ export const gpt2Parameters = (config: Gpt2Config): readonly ModelParameter[] =>
 export const llamaParameters = (config: LlamaConfig): readonly ModelParameter[] =>
   parametersOf(llama(config, 1), config.layers, (i) => `model.layers.${i}.`);
 
-/** Blocks are alike, and their number may be a stranger's word: one is compiled. */
+/** Compiles only one block, since blocks are equal and their number may come from an untrusted file. */
 function parametersOf(
   model: Model,
   count: number,

@@ -1,11 +1,11 @@
 /**
- * The layout notation: which layers each stage has, as a person writes it.
+ * The layout notation for the layers of each stage, and cuts of a model into stages.
  *
  * `E,4|4|4|3,H` are four stages. `E` is the embedding (a layer of that name), `H` the head (a layer
- * of that name; each slice of one in slices is an `H`), and a number counts what lies between:
- * blocks of a transformer, or layers that are in no block, such as the dense layers of an MLP, the
- * classifier included. A block of several layers may be cut: one of GPT-2 has two, attention and
- * feed-forward, so that 3.5 are seven layers. Every layer is named once, in the model's order.
+ * of that name; in a sliced head each slice is an `H`), and a number counts the blocks of a
+ * transformer, or layers without a block, such as the linear layers of an MLP including the
+ * classifier. A block of several layers may be cut: one of GPT-2 has two, attention and feed-forward,
+ * so that 3.5 blocks are seven layers. Every layer is named once, in the model's order.
  *
  * @module
  */
@@ -14,20 +14,20 @@ import type { ModelProgram } from "./compile_model.ts";
 import type { StageProgram } from "./programs.ts";
 import { skipsOf, skipValues } from "./skip_edges.ts";
 
-/** A sign of the notation, and how much of one a layer is. */
+/** A sign of the notation, and the share of it that a layer is. */
 interface Share {
   readonly sign: "E" | "H" | "block";
-  /** 1, or less for a layer of a block that has several. */
+  /** 1, or less for a layer of a block with several. */
   readonly part: number;
 }
 
-/** What a stage is said to have: `E`, `H`, or so many blocks. */
+/** A part of a stage: `E`, `H`, or a number of blocks. */
 type Piece = "E" | "H" | number;
 
-/** Blocks are told to three digits: a third of one is 0.333. */
+/** Numbers of blocks are written with three digits: a third of one is 0.333. */
 const DIGITS = 3, TOLERANCE = 2 * 10 ** -DIGITS;
 
-/** What each layer is in the notation. */
+/** Returns the notation of each layer. */
 function sharesOf(layers: StageProgram["layers"]): Share[] {
   return layers.map(({ name, block }) => {
     if (name === "embedding") return { sign: "E", part: 1 };
@@ -37,7 +37,7 @@ function sharesOf(layers: StageProgram["layers"]): Share[] {
   });
 }
 
-/** Pieces with the numbers beside each other added. */
+/** Adds up neighbouring numbers. */
 function joined(pieces: Iterable<Piece>): Piece[] {
   const all: Piece[] = [];
   for (const piece of pieces) {
@@ -48,7 +48,7 @@ function joined(pieces: Iterable<Piece>): Piece[] {
   return all;
 }
 
-/** Pieces of some layers, in order. */
+/** Returns the pieces of some layers, in order. */
 const piecesOf = (shares: readonly Share[]): Piece[] =>
   joined(shares.map(({ sign, part }) => sign === "block" ? part : sign));
 
@@ -57,7 +57,7 @@ const written = (pieces: readonly Piece[]): string =>
     .join(",");
 
 /**
- * The layers of stages in the notation.
+ * Formats the layers of stages in the notation.
  *
  * @param starts for each stage the index of its first layer.
  *
@@ -78,11 +78,11 @@ export function formatLayout(layers: StageProgram["layers"], starts: readonly nu
 /**
  * Reads a layout of a model.
  *
- * @param stages how many the schedule has.
+ * @param stages number of stages of the schedule.
  * @returns for each stage the index of its first layer.
- * @throws {SyntaxError} when a piece is none of the notation.
+ * @throws {SyntaxError} when a piece is invalid.
  * @throws {RangeError} when it has another number of stages, does not name every layer once and in
- * order, or cuts a block where it has no cut; it says what the model has.
+ * order, or cuts within a layer; the message has the layout of the whole model.
  *
  * @example
  * ```ts
@@ -132,7 +132,7 @@ function readPiece(piece: string, refuse: string): Piece {
   );
 }
 
-/** For each stage the index of its first layer; undefined where the pieces are not all layers. */
+/** Returns the index of the first layer of each stage; undefined if the pieces are not all layers. */
 function startsOfLayout(said: readonly Piece[][], shares: readonly Share[]): number[] | undefined {
   const starts: number[] = [];
   let at = 0;
@@ -147,7 +147,7 @@ function startsOfLayout(said: readonly Piece[][], shares: readonly Share[]): num
   return at === shares.length ? starts : undefined;
 }
 
-/** The index behind the layers of a piece that begins at one; undefined where none make it up. */
+/** Returns the end of the layers of a piece that starts at `from`; undefined if none match. */
 function endOf(piece: Piece, shares: readonly Share[], from: number): number | undefined {
   if (typeof piece !== "number") return shares[from]?.sign === piece ? from + 1 : undefined;
   let sum = 0, end = from;
@@ -156,9 +156,9 @@ function endOf(piece: Piece, shares: readonly Share[], from: number): number | u
 }
 
 /**
- * The contiguous partition whose most expensive part is cheapest, and of those the one whose other
- * parts are most even (the sum of their squares is least), found by dynamic programming. Where a
- * worker has several stages, what is beside the most expensive one counts too.
+ * Returns the contiguous partition with the smallest cost of its most expensive part and, among those,
+ * with the most even other parts (least sum of squares), by dynamic programming. Where a worker has
+ * several stages, its other stages matter too.
  *
  * @param costs of the layers, embedding and head included.
  * @param parts number of stages.
@@ -179,7 +179,7 @@ export function partition(costs: readonly number[], parts: number): number[] {
   return evenest(costs, parts, () => 0);
 }
 
-/** What a part costs besides its layers, from `first` to before `end`. */
+/** Returns the cost of a part besides its layers, from `first` to before `end`. */
 type MoreCost = (first: number, end: number) => number;
 
 function evenest(costs: readonly number[], parts: number, more: MoreCost): number[] {
@@ -193,7 +193,7 @@ function evenest(costs: readonly number[], parts: number, more: MoreCost): numbe
 }
 
 /**
- * The cut for which a figure of its parts is least, the earliest of several.
+ * Returns the cut with the least figure of its parts, the earliest of several.
  *
  * @param join the figure with one part more; that of no parts is 0.
  */
@@ -213,7 +213,7 @@ function cut(
     for (let n = part; n <= costs.length; n++) {
       for (let first = n - 1; first >= part - 1; first--) {
         const own = prefix[n]! - prefix[first]!;
-        // What begins earlier still costs more by itself.
+        // A part that starts even earlier costs more.
         const alone = join(0, own);
         if (alone > next[n]! || alone === Infinity) break;
         const figure = join(figures[first]!, own + more(first, n));
@@ -229,8 +229,8 @@ function cut(
 }
 
 /**
- * Where a model is cut: as its layout says, or into stages of nearly equal cost, that of what they
- * send and get over skip edges with it.
+ * Returns the first layer of each stage: from the layout, or for nearly equal cost, including the
+ * transfers of skip edges.
  */
 export function startsOf(model: ModelProgram, stages: number): readonly number[] {
   const { starts, costs } = model;
@@ -250,15 +250,15 @@ export function startsOf(model: ModelProgram, stages: number): readonly number[]
 }
 
 /**
- * What a core multiplies and adds while a byte is copied from a stage, sent, and copied to another one:
- * 100 Gflop/s beside some 6 GB/s. A cut depends on no machine, as its bits are kept.
+ * Multiply-adds of a core in the time of copying a byte from a stage, sending it, and copying it to
+ * another: 100 Gflop/s and about 6 GB/s. A constant, because a cut must not depend on the machine.
  */
 const FLOPS_PER_BYTE = 16;
 
 /**
  * Cuts a model into stages: those of its layout, or of nearly equal cost.
  *
- * @throws {RangeError} when the model has fewer layers than stages are asked for.
+ * @throws {RangeError} when the model has fewer layers than `stages`.
  */
 export function cutIntoStages(model: ModelProgram, stages: number): StageProgram[] {
   const starts = startsOf(model, stages), skips = skipsOf(model, starts);

@@ -1,30 +1,30 @@
 /**
- * The layers of a stage as plain data, so that no code travels to the workers.
+ * The layers of a stage as plain data, so that workers receive no code.
  *
  * @module
  */
 
 import type { Slicing } from "../batch.ts";
 import type { DType } from "../devices/device.ts";
-import type { Graph } from "../graph/graph.ts";
+import type { Graph } from "../ops/graph.ts";
 import { elementCount, sameShape } from "../graph/shapes.ts";
 import { type Node, sliceNodes, type Value } from "../graph/value.ts";
 import { isDropout, type MaskSpec, type ParameterSpec, type TensorSpec } from "../layers/layer.ts";
 import type { Port } from "../onnx/encode.ts";
 import type { Precision } from "../precision.ts";
 
-/** A value that a layer takes, by its key: `x`, `x.NAME` of a record, `skip.NAME` of a skip edge. */
+/** An input of a layer, by its key: `x`, `x.NAME` of a record, `skip.NAME` of a skip edge. */
 export interface InputSpec extends TensorSpec {
   /**
-   * Whether its backward writes the gradient of the value, or adds to that of later uses; absent
-   * where the value has none.
+   * Defines whether its backward writes the gradient of the value, or adds to that of later uses;
+   * undefined if the value has none.
    */
   readonly gradient?: "written" | "added";
 }
 
-/** A value that a layer makes, by its key. */
+/** An output of a layer, by its key. */
 export interface OutputSpec extends TensorSpec {
-  /** Whether its gradient comes back. */
+  /** True if its gradient is sent back. */
   readonly hasGradient: boolean;
 }
 
@@ -36,28 +36,28 @@ export interface LayerProgram {
   readonly fields: readonly TensorSpec[];
   /** Masks of its dropouts, by the names of their ports. */
   readonly masks?: readonly MaskSpec[];
-  /** The tensor that the layer before hands to it; absent for the first layer. */
+  /** Its input from the layer before; undefined for the first layer. */
   readonly input?: TensorSpec;
-  /** The tensor that it hands to the next layer, or the loss of each sample. */
+  /** Its output for the next layer, or the loss of each sample. */
   readonly output?: TensorSpec;
-  /** In place of both what it takes and makes, where that is not one tensor: see {@linkcode inputsOf}. */
+  /** Inputs and outputs, instead of both fields, if they are not one tensor: see {@linkcode inputsOf}. */
   readonly values?: {
     readonly inputs: readonly InputSpec[];
     readonly outputs: readonly OutputSpec[];
   };
-  /** Whether the output is the loss of each sample. */
+  /** True if the output is the loss of each sample. */
   readonly isLoss: boolean;
-  /** In which type its models take and give weights, gradients and activations. */
+  /** Type in which its models read and write weights, gradients and activations. */
   readonly precision: Precision;
-  /** Activations that live from F to B (to W when the backward is split). */
+  /** Activations that are kept from F to B (to W when the backward is split). */
   readonly saved: readonly TensorSpec[];
-  /** Values that I hands to W. */
+  /** Values that I passes to W. */
   readonly carried: readonly TensorSpec[];
-  /** What it keeps for the later slices of the sequence, by the names of their ports. */
+  /** Values for later slices of the sequence, by the names of their ports. */
   readonly contexts?: readonly TensorSpec[];
   /**
-   * ONNX models. `input` is absent where no input has a gradient, as for the first layer, whose W is
-   * its whole backward, `weight` where no parameter is trained, `backward` where both are.
+   * ONNX models. `input` is undefined if no input has a gradient, as for the first layer, whose W is
+   * its whole backward; `weight` if no parameter is trained; `backward` if both.
    */
   readonly models: {
     readonly forward: Uint8Array;
@@ -66,15 +66,15 @@ export interface LayerProgram {
     readonly weight?: Uint8Array;
   };
   /**
-   * Models that run one after the other before B or I, and write over one of the saved activations:
-   * what backward models read there is what the last one has left.
+   * Models that run one after the other before B or I, and overwrite one of the saved activations:
+   * backward models read the result of the last one there.
    */
   readonly overwrites?: readonly { readonly saved: string; readonly model: Uint8Array }[];
   /** Estimated work of a forward and a whole backward, in floating-point operations. */
   readonly cost: { readonly forward: number; readonly backward: number };
 }
 
-/** What a layer of a chain takes and makes, as its program says it; all others say it by keys. */
+/** Returns the inputs and outputs of a program: those of a chain as tensors, all others by keys. */
 export function valuesForm(
   inputs: readonly InputSpec[],
   outputs: readonly OutputSpec[],
@@ -90,8 +90,8 @@ export function valuesForm(
 const isFloat = (dtype: DType) => dtype === "f32" || dtype === "f16";
 
 /**
- * What a layer takes, by key: what the layer before hands to it, none for the first, and then what
- * others gave by name.
+ * Returns the inputs of a layer by key: outputs of the layer before, none for the first, and then
+ * values that other layers give.
  *
  * @example
  * ```ts
@@ -108,26 +108,26 @@ const isFloat = (dtype: DType) => dtype === "f32" || dtype === "f16";
 export const inputsOf = ({ input, values }: LayerProgram): readonly InputSpec[] =>
   values?.inputs ?? (input ? [{ ...input, gradient: "written" }] : []);
 
-/** What a layer makes, by key: what it hands to the next one, or the loss; then what it gives by name. */
+/** Returns the outputs of a layer by key: outputs for the next one, or the loss; then given values. */
 export const outputsOf = ({ output, values }: LayerProgram): readonly OutputSpec[] =>
   values?.outputs ?? (output ? [{ ...output, name: "x", hasGradient: true }] : []);
 
-/** The names under which models read and write a value and its gradients. */
+/** The names by which models read and write a value and its gradients. */
 export interface ValuePorts {
-  /** Where a layer takes it: its key. */
+  /** Input of a layer that takes it: its key. */
   readonly input: string;
-  /** Where a layer makes it. */
+  /** Output of the layer that makes it. */
   readonly output: string;
-  /** Where its maker reads its gradient. */
+  /** Input of its maker for its gradient. */
   readonly outputGradient: string;
-  /** Where who takes it writes its gradient, with that of later uses. */
+  /** Output for its gradient of a layer that takes it, including later uses. */
   readonly inputGradient: string;
-  /** Where the gradient of later uses is read. */
+  /** Input for the gradient of later uses. */
   readonly laterGradient: string;
 }
 
 /**
- * The ports of a value by its key.
+ * Returns the ports of a value by its key.
  *
  * @example
  * ```ts
@@ -150,42 +150,42 @@ export function valuePorts(key: string): ValuePorts {
   };
 }
 
-/** Whether a key is that of a value given by name. */
+/** Returns whether a key is that of a value given by name. */
 export const isSkip = (key: string): boolean => key.startsWith("skip.");
 
-/** Where models read and write: the names of their inputs and outputs. */
+/** Names of the inputs and outputs of models. */
 export const PORTS = {
   /** Factor of the loss: one over the number of predictions of the step. */
   lossScale: "scale",
   parameter: (name: string) => `p.${name}`,
   field: (name: string) => `batch.${name}`,
   accumulator: (name: string) => `acc.${name}`,
-  /** What an overwriting model leaves in place of a saved activation. */
+  /** The result of an overwriting model in place of a saved activation. */
   overwritten: (saved: string) => `over.${saved}`,
   gradient: (name: string) => `d.${name}`,
-  /** The gradient of what a slice keeps for later ones, and the same with what a later one adds. */
+  /** The gradient of a value for later slices, and its sum with that of a later one. */
   contextGradient: (context: string) => `d.${context}`,
   contextSum: (context: string) => `sum.${context}`,
 } as const;
 
-/** Which activations are computed again in the backward pass instead of being saved. */
+/** Policy for the activations that are recomputed in the backward instead of saved. */
 export type Recompute = "none" | "cheap" | "full";
 
 /** The policies of {@linkcode Recompute}, for checks and help texts. */
 export const RECOMPUTE_POLICIES: readonly Recompute[] = ["none", "cheap", "full"];
 
-/** Outputs of these ops cost little to compute again. */
+/** Operations whose outputs are cheap to recompute. */
 const CHEAP_OPS = new Set([
   ...["LayerNormalization", "SimplifiedLayerNormalization", "FastGelu", "Gelu", "QuickGelu"],
 ]);
 
-/** Outputs of these ops have the elements of their inputs in another order: those are saved. */
+/** Operations that only move elements: their inputs are saved instead of their outputs. */
 const MOVES = new Set(["Reshape", "Concat", "Identity"]);
 
 const sizeOf = (values: readonly Value[]) =>
   values.reduce((sum, { shape }) => sum + elementCount(shape), 0);
 
-/** Whether a value was, step by step, made of something smaller, as scores of attention are. */
+/** Returns whether a value was computed from something smaller, as scores of attention are. */
 function isGrown({ node }: Value): boolean {
   while (node && (node.op === "Softmax" || node.op === "Add" || isDropout(node))) {
     node = node.inputs[0]!.node;
@@ -195,9 +195,9 @@ function isGrown({ node }: Value): boolean {
 }
 
 /**
- * The forward values at which the backward pass stops, under a recomputation policy.
+ * Returns the forward values at which the backward pass stops, under a recomputation policy.
  *
- * @param kept values that are kept anyway.
+ * @param kept values that are kept in any case.
  */
 export function savedValues(
   outputs: readonly Value[],
@@ -221,18 +221,18 @@ export function savedValues(
   return [...saved].sort((a, b) => a.node!.id - b.node!.id || a.name.localeCompare(b.name));
 }
 
-/** Operations whose result may take the place of their first operand, element by element. */
+/** Operations whose result may overwrite their first operand, element by element. */
 const OVERWRITING = new Set(["Softmax", "ScatterElements"]);
 
 /**
- * What takes the place of saved activations before the backward, step by step.
+ * Returns the values that overwrite saved activations before the backward, step by step.
  *
- * [Note: activations that are overwritten] The largest activation of a language model are its logits.
- * Their gradient is as large, and needs nothing else of them: it is computed over them, each step by
- * a model of its own, so that no third copy stands beside. A saved value qualifies where one
- * operation of the backward reads it, which is among {@linkcode OVERWRITING}.
+ * [Note: activations that are overwritten] The largest activations of a language model are its logits.
+ * Their gradient is as large, and needs no other value of that size: it is computed in place, each step
+ * by a separate model, so that there is no third copy. A saved value qualifies if one operation of the
+ * backward reads it, and that operation is in {@linkcode OVERWRITING}.
  *
- * @returns for each saved value that qualifies the values that lie in its place, in order.
+ * @returns for each saved value that qualifies the values that overwrite it, in order.
  */
 export function overwrittenValues(
   g: Graph,
@@ -261,7 +261,7 @@ export function overwrittenValues(
   }));
 }
 
-/** What I computes and W reads. */
+/** Returns the values that I computes and W reads. */
 export function carriedValues(
   g: Graph,
   known: readonly Port[],
@@ -279,75 +279,67 @@ export function carriedValues(
 }
 
 /**
- * A value given by name that crosses the border of a stage. Over a skip edge it goes from the stage
- * that makes it to each that uses it; its gradient goes from the last of them to the one before,
- * which adds its own, and so on to the maker.
+ * A value given by name that crosses the border of a stage. On a skip edge it is sent from the stage
+ * that makes it to each stage that uses it; its gradient is sent from the last of them to the one
+ * before, which adds its part, and so on to the maker.
  */
 export interface StageSkip {
   /** Its key, `skip.NAME`. */
   readonly key: string;
-  /** The stage that it comes from; absent where this stage makes it. */
+  /** The stage that it comes from; undefined if this stage makes it. */
   readonly from?: number;
-  /** The stages that it goes to; none where another stage makes it. */
+  /** The stages that it is sent to; empty if another stage makes it. */
   readonly to: readonly number[];
-  /** The stage that the gradient of later uses comes from; absent where there is none. */
+  /** The stage that the gradient of later uses comes from; undefined if there is none. */
   readonly gradientFrom?: number;
-  /** The stage that the gradient goes to; absent where this stage makes it, or it has none. */
+  /** The stage that the gradient is sent to; undefined if this stage makes it, or it has none. */
   readonly gradientTo?: number;
 }
 
-/** The layers of a stage as plain data: what a worker needs to compute it. */
+/** The layers of a stage as plain data, complete for a worker. */
 export interface StageProgram {
   /** Distinct layer programs. */
   readonly programs: readonly LayerProgram[];
   /**
-   * The layers in order: which program each runs, the prefix of its parameters' names, and the block
-   * that it is a part of.
+   * The layers in order: the index of its program, the prefix of its parameters' names, and its block.
    */
   readonly layers: readonly {
     readonly name: string;
     readonly block?: string;
     readonly prefix: string;
     readonly program: number;
-    /** Of a sequence in slices the program for each of them; `program` is that of the first. */
+    /** Programs of the slices of a sequence; `program` is that of the first. */
     readonly slices?: readonly number[];
   }[];
-  /** How sequences are cut; absent where they are not. */
+  /** Slicing of sequences; undefined if they are not cut. */
   readonly slicing?: Slicing;
-  /** What crosses its border beside what it is handed by the stage before, and hands on. */
+  /** Values that cross its border besides the outputs of consecutive stages. */
   readonly skips?: readonly StageSkip[];
 }
 
-/** A layer, the prefix of its parameters' names, and the block that it is a part of. */
+/** A layer, the prefix of its parameters' names, and its block. */
 export interface NamedProgram {
-  /** What a reader sees, and what keys its dropout. */
+  /** Name shown to users, and key of its dropout. */
   readonly name: string;
-  /** The block that it is a part of. */
+  /** Its block, if it is part of one. */
   readonly block?: string;
-  /** Put before the names of its parameters. */
+  /** Prefix of the names of its parameters. */
   readonly prefix: string;
-  /** What it computes. */
+  /** Its program. */
   readonly program: LayerProgram;
 }
 
-/** A parameter by its full name. */
-interface NamedParameter {
-  readonly name: string;
-  readonly shape: readonly number[];
-  readonly frozen: boolean;
-}
-
-/** The parameters of some layers by full name. */
-export function parametersOf(layers: readonly NamedProgram[]): readonly NamedParameter[] {
+/** Returns the parameters of some layers by full name. */
+export function parametersOf(layers: readonly NamedProgram[]) {
   return layers.flatMap(({ prefix, program: { parameters } }) =>
     parameters.map(({ name, shape, frozen = false }) => ({ name: prefix + name, shape, frozen }))
   );
 }
 
-/** The layers of a stage, each with its program; of a sequence in slices with that of the first. */
+/** Returns the layers of a stage with their programs; for sliced sequences those of the first slice. */
 export const layersOf = (stage: StageProgram): NamedProgram[] => slicesOf(stage)[0]!;
 
-/** For each slice of a sequence the layers of a stage; of a whole sequence once. */
+/** Returns the layers of a stage for each slice of a sequence; one list for a whole sequence. */
 export const slicesOf = ({ programs, layers, slicing }: StageProgram): NamedProgram[][] =>
   Array.from(
     { length: slicing?.slices ?? 1 },
@@ -358,6 +350,6 @@ export const slicesOf = ({ programs, layers, slicing }: StageProgram): NamedProg
       })),
   );
 
-/** The type in which a stage stores. */
+/** Returns the storage type of a stage. */
 export const precisionOf = (layers: readonly NamedProgram[]): Precision =>
   layers[0]?.program.precision ?? "fp32";

@@ -1,5 +1,5 @@
 /**
- * The skip edges of a model: which stages make and use the values that layers give by name.
+ * The skip edges of a model: values given by name, with the stages that make and use them.
  *
  * @module
  */
@@ -15,7 +15,7 @@ import {
   type StageSkip,
 } from "./programs.ts";
 
-/** A value given by name: the stage that makes it, and those others that use it, in order. */
+/** A value given by name that is used in other stages than its own. */
 export interface SkipEdge {
   /** Its key, `skip.NAME`. */
   readonly key: string;
@@ -23,14 +23,14 @@ export interface SkipEdge {
   readonly from: number;
   /** Other stages that use it, in order. */
   readonly to: readonly number[];
-  /** Whether its gradient comes back. */
+  /** True if its gradient is sent back. */
   readonly hasGradient: boolean;
-  /** What it takes on its way. */
+  /** Bytes of the value. */
   readonly bytes: number;
 }
 
 /**
- * The values of a model that travel between stages beside what each stage hands to the next.
+ * Returns the values of a model that are sent between stages by name.
  *
  * @param starts for each stage the index of its first layer.
  *
@@ -67,16 +67,11 @@ export function skipEdges(model: StageProgram, starts: readonly number[]): SkipE
   });
 }
 
-/** A value given by name: the layer that makes it, and those that take it, in order. */
-interface SkipValue extends Pick<SkipEdge, "key" | "hasGradient" | "bytes"> {
-  readonly maker: number;
-  readonly users: readonly number[];
-  /** Bytes that travel over one edge, there and back. */
-  readonly travels: number;
-}
-
-/** The values that layers of a model give by name. */
-export function skipValues(model: StageProgram): SkipValue[] {
+/**
+ * Returns the values that layers of a model give by name, with the layer that makes each, the layers
+ * that take it, in order, and the bytes that are sent over one edge in both directions (`travels`).
+ */
+export function skipValues(model: StageProgram) {
   const layers = layersOf(model);
   return layers.flatMap(({ program }, maker) =>
     outputsOf(program).filter(({ name }) => isSkip(name)).map(
@@ -91,7 +86,7 @@ export function skipValues(model: StageProgram): SkipValue[] {
   );
 }
 
-/** For each stage what crosses its border by name. */
+/** Returns, by stage, the values that cross its border by name. */
 export function skipsOf(model: StageProgram, starts: readonly number[]): StageSkip[][] {
   const edges = skipEdges(model, starts);
   return starts.map((_, stage) =>

@@ -1,5 +1,5 @@
 /**
- * A model whose sequences are cut into slices: its layers, and what must be alike in all slices.
+ * Slices of a model's sequences: its layers, and the checks that slices are alike.
  *
  * @module
  */
@@ -9,15 +9,15 @@ import { elementCount } from "../graph/shapes.ts";
 import { type AnyLayer, type Model, modelFields, type TensorSpec } from "../layers/layer.ts";
 import { type LayerProgram, outputsOf } from "./programs.ts";
 
-/** The layers of a model that is cut. */
+/** The layers of a model with sliced sequences. */
 export interface CutModel {
-  /** Each is compiled for every slice. */
+  /** The layers; each is compiled for every slice. */
   readonly layers: readonly AnyLayer[];
   readonly slicing: Slicing;
   /**
-   * Checks what a layer was compiled to, slice by slice.
+   * Checks the programs of a layer for all slices.
    *
-   * @throws {TypeError} naming the layer, when what must be alike in all slices is not.
+   * @throws {TypeError} with the name of the layer, when they differ where they must not.
    */
   check(layer: AnyLayer, slices: readonly LayerProgram[]): void;
 }
@@ -25,8 +25,8 @@ export interface CutModel {
 /**
  * Cuts the sequences of a model.
  *
- * @throws {TypeError} when its samples are no sequences, or it does not say how many they are.
- * @throws {RangeError} when their tokens cannot be divided so.
+ * @throws {TypeError} when its samples are not sequences, or their number is unknown.
+ * @throws {RangeError} when their tokens are not divisible by `slices`.
  */
 export function cutModel(
   model: Pick<Model, "name" | "layers" | "samples" | "withSlices">,

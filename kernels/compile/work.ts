@@ -1,11 +1,11 @@
 /**
- * How much work a layer is, by which models are cut into stages.
+ * Estimated work of layers, for cuts of models into stages.
  *
- * [Note: one estimate for all devices] A cut must not depend on the machine, as plans of memory and
- * the shards of checkpoints follow it. Element for element a device takes longer or shorter for an
- * op beside its products (wasm computes a GELU in the time of 45 operations of a product, native in
- * that of 80), but these ops are a sixth of the time at most: numbers between the two give cuts that
- * are within a few percent of the best for each. A test holds them to measured times.
+ * [Note: one estimate for all devices] A cut must not depend on the machine, since plans of memory and
+ * the shards of checkpoints follow it. Relative to their products, devices differ in the time of
+ * element-wise ops (wasm computes a GELU in the time of 45 operations of a product, native in that of
+ * 80), but these ops take at most a sixth of the time: numbers between the two give cuts within a few
+ * percent of the best for each. A test compares them with measured times.
  *
  * @module
  */
@@ -13,7 +13,7 @@
 import { elementCount } from "../graph/shapes.ts";
 import type { FusedOp, Node, Value } from "../graph/value.ts";
 
-/** Operations of a large matrix product in the time that an op takes for an element. */
+/** Operations of a large matrix product in the time that an op takes for one element. */
 const ELEMENT_COSTS: Readonly<Record<string, number>> = {
   Gather: 150,
   ScatterND: 150,
@@ -35,22 +35,22 @@ const ELEMENT_COSTS: Readonly<Record<string, number>> = {
     AdamW: 100,
   } satisfies Record<FusedOp, number>,
 };
-/** Of all other ops: one pass over memory. */
+/** The cost of all other ops: one pass over memory. */
 const PASS_COST = 20;
 
-/** They change nothing, or are gone when the model is compiled. */
+/** Operations without cost: they change nothing, or are removed on compilation. */
 const FREE_OPS = new Set(["Reshape", "Expand", "Identity"]);
 
-/** They touch the rows that are named by their other inputs, not all of the first. */
+/** Operations that touch only the rows named by their other inputs. */
 const ROW_OPS = new Set(["Gather", "GatherElements", "ScatterND", "ScatterElements"]);
 
-/** Products of many small matrices, as in attention, are this much slower than one of large ones. */
+/** Factor of products of many small matrices, as in attention, relative to one of large ones. */
 const SMALL_PRODUCTS = 1.15;
 
-/** The gradient of a convolution's weight is slower than one product, as windows are laid side by side. */
+/** Factor of the gradient of a convolution's weight, whose windows are copied side by side. */
 const WINDOW_PRODUCTS = 1.5;
 
-/** Estimated work of some nodes, in floating-point operations of a large matrix product. */
+/** Returns the estimated work of nodes, in floating-point operations of a large matrix product. */
 export function workOf(nodes: readonly Node[]): number {
   return nodes.reduce((sum, node) => sum + workOfNode(node), 0);
 }
@@ -69,7 +69,7 @@ function workOfNode({ op, inputs, outputs, attributes }: Node): number {
   return (ELEMENT_COSTS[op] ?? PASS_COST) * largest(tensors);
 }
 
-/** Of the products of a convolution or one of its gradients: those of a weight with each window. */
+/** Returns the work of a convolution or its gradients: the products of the weight and each window. */
 function convolutionWork(
   op: string,
   [first, second]: readonly Value[],

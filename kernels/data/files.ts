@@ -1,12 +1,13 @@
 /**
- * Names that an object of a JSON text has twice, which `JSON.parse` does not tell.
+ * Files from users: checks, hashes, reads of ranges, UTF-8 text, and JSON with repeated names.
  *
  * @module
  */
 
 import { createHash } from "node:crypto";
+import { refusal } from "../errors.ts";
 
-/** What a path names that is no regular file, by the name of {@linkcode Deno.FileInfo}'s field. */
+/** Names of files that are not regular, by field of {@linkcode Deno.FileInfo}. */
 const OTHERS = {
   isDirectory: "a folder",
   isFifo: "a pipe",
@@ -16,9 +17,9 @@ const OTHERS = {
 } as const;
 
 /**
- * What keeps a path from being read as a file; undefined for one that can be.
+ * Returns the reason why a path cannot be read as a file; undefined if it can.
  *
- * @param bytesMax the most bytes that it may have.
+ * @param bytesMax largest number of bytes.
  *
  * @example
  * ```ts
@@ -33,7 +34,7 @@ export function inputFileProblem(path: string | URL, bytesMax = Infinity): strin
   try {
     const info = Deno.statSync(path);
     const other = Object.entries(OTHERS).find(([field]) => info[field as keyof typeof OTHERS]);
-    if (!info.isFile) return other?.[1] ?? "no regular file";
+    if (!info.isFile) return other?.[1] ?? "another kind of file";
     if (info.size > bytesMax) return `${info.size} bytes, more than ${bytesMax}`;
   } catch (error) {
     return error instanceof Deno.errors.NotFound ? "no such file" : (error as Error).message;
@@ -41,29 +42,29 @@ export function inputFileProblem(path: string | URL, bytesMax = Infinity): strin
 }
 
 /**
- * Refuses what cannot be read as a file.
+ * Throws if a path cannot be read as a file.
  *
- * @throws {TypeError} saying what the path names.
- * @throws {Deno.errors.NotFound} when there is no such file.
+ * @throws {TypeError} with the kind of the path.
+ * @throws {Deno.errors.NotFound} when there is no file.
  */
 export function checkInputFile(path: string | URL, bytesMax?: number): void {
   const problem = inputFileProblem(path, bytesMax);
   if (problem === undefined) return;
   if (problem === "no such file") throw new Deno.errors.NotFound(`No such file: ${path}`);
-  throw new TypeError(`Cannot read ${path}: it must be a regular file, received ${problem}`);
+  throw refusal(`read ${path}`, "it must be a regular file", problem, TypeError);
 }
 
-/** Bytes of a text: V8's strings are not longer. */
+/** Largest size of a text in bytes, from the limit of V8's strings. */
 export const TEXT_BYTES_MAX = 500_000_000;
 
-/** Bytes of a file of action lists: ten million actions. */
+/** Largest size of a file of action lists in bytes: ten million actions. */
 export const CSV_BYTES_MAX = 2 ** 27;
 
 /**
  * Decodes a text in UTF-8.
  *
  * @param path for messages.
- * @throws {TypeError} when the bytes are no text: not UTF-8, or with a NUL.
+ * @throws {TypeError} when the bytes are not UTF-8, or contain a NUL.
  *
  * @example
  * ```ts
@@ -77,9 +78,7 @@ export const CSV_BYTES_MAX = 2 ** 27;
 export function decodeText(bytes: Uint8Array, path: string): string {
   const nul = bytes.indexOf(0);
   if (nul >= 0) {
-    throw new TypeError(
-      `Cannot read ${path}: it must be a text in UTF-8, received a zero at byte ${nul}`,
-    );
+    throw refusal(`read ${path}`, "it must be a text in UTF-8", `a zero at byte ${nul}`, TypeError);
   }
   try {
     return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes);
@@ -91,34 +90,34 @@ export function decodeText(bytes: Uint8Array, path: string): string {
   }
 }
 
-/** A file as it was when it was looked at. */
+/** A file with its state when it was read. */
 export interface KnownFile {
-  /** Where it lies. */
+  /** Its path. */
   readonly path: string;
-  /** Its size. */
+  /** Its size in bytes. */
   readonly bytes: number;
-  /** When it was changed last, in milliseconds since the epoch; 0 where the system does not say. */
+  /** Time of its last change, in milliseconds since the epoch; 0 if unknown. */
   readonly modifiedMs: number;
   /** SHA-256 of its bytes, in hexadecimal. */
   readonly sha256: string;
 }
 
-/** What is read of a disk. */
+/** Access to a disk for reading. */
 export interface ReadableDisk {
   /** Opens a file for reading. */
   openSync(path: string): Pick<Deno.FsFile, "readSync" | "seekSync" | "statSync" | "close">;
 }
 
-/** Bytes of a file that are in memory at once while its hash is taken. */
+/** Bytes of a file in memory while it is hashed. */
 const PIECE_BYTES = 2 ** 22;
 
 /**
- * Looks at a file, however large it is.
+ * Reads and hashes a file of any size.
  *
- * @param look told its pieces one after the other; all but the last are of as many bytes, a multiple
- * of 4.
- * @throws {TypeError} when it is no regular file, or changes meanwhile.
- * @throws {Deno.errors.NotFound} when there is no such file.
+ * @param look receives its pieces in order; all except the last have the same size, a multiple of 4
+ * bytes.
+ * @throws {TypeError} when it is not a regular file, or changes during the read.
+ * @throws {Deno.errors.NotFound} when there is no file.
  *
  * @example
  * ```ts
@@ -161,21 +160,21 @@ export async function knowFile(
 /** Reads ranges of a file. */
 export interface Ranges extends Disposable {
   /**
-   * Bytes of the file.
+   * Returns bytes of the file.
    *
-   * @throws {Error} when they cannot be read, or the file is shorter than it was.
+   * @throws {Error} when they cannot be read, or the file has become shorter.
    */
   read(offset: number, length: number): Uint8Array<ArrayBuffer>;
   /**
-   * Makes sure that what was read is of the file that was looked at.
+   * Checks that the file has not changed.
    *
-   * @throws {TypeError} when it has been changed since.
+   * @throws {TypeError} when it has changed since it was read first.
    */
   assertSame(): void;
 }
 
 /**
- * Opens a file for reading by ranges. What is open must be disposed of.
+ * Opens a file for reading by ranges. Dispose of it after use.
  *
  * @throws {Error} when it cannot be opened.
  */
@@ -190,9 +189,7 @@ export function openRanges(known: KnownFile, disk: ReadableDisk = Deno): Ranges 
         const read = told(path, () => file.readSync(bytes.subarray(at)));
         if (read === null) {
           same();
-          throw new RangeError(
-            `Cannot read ${path}: it must have ${offset + length} bytes, received ${offset + at}`,
-          );
+          throw refusal(`read ${path}`, `it must have ${offset + length} bytes`, offset + at);
         }
         at += read;
       }
@@ -215,12 +212,10 @@ function assertSame(known: KnownFile, info: Deno.FileInfo, since: string): void 
   const found = bytes === known.bytes
     ? `one that was written at ${new Date(modifiedMs).toISOString()}`
     : `${bytes} bytes in place of ${known.bytes}`;
-  throw new TypeError(
-    `Cannot read ${known.path}: it must stay as it was when ${since}, received ${found}`,
-  );
+  throw refusal(`read ${known.path}`, `it must stay as it was when ${since}`, found, TypeError);
 }
 
-/** Does something with a file; what the system says of it is told with the path. */
+/** Calls a function on a file and adds the path to errors of the system. */
 function told<T>(path: string, use: () => T): T {
   try {
     return use();
@@ -229,13 +224,13 @@ function told<T>(path: string, use: () => T): T {
   }
 }
 
-/** A string, or what begins or ends an object or a list, or comes after a name. */
+/** A string, a bracket, or a colon after a name. */
 const TOKEN = /"(?:[^"\\]|\\.)*"|[{}[\]:]/g;
 
 /**
- * The first name that an object has twice, at any depth; undefined where there is none.
+ * Returns the first repeated name within an object, at any depth; undefined if there is none.
  *
- * @param text that `JSON.parse` has accepted.
+ * @param text valid JSON, since `JSON.parse` accepts repeated names.
  *
  * @example
  * ```ts

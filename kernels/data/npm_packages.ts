@@ -1,8 +1,8 @@
 /**
- * Files of npm packages, used only when they are what they were when their hash was pinned here.
+ * Files of npm packages, checked against hashes pinned here before use.
  *
- * Deno checks what it fetches against a lock file, which a package fetched on demand is not in (see
- * npm_package.ts), and never looks at what lies in its cache again.
+ * Deno checks fetched packages against a lock file, which lacks packages that are fetched on demand,
+ * and does not check its cache again.
  *
  * @module
  */
@@ -11,48 +11,48 @@ import { createHash } from "node:crypto";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 
-/** An exact version of a package on npm. */
+/** An exact version of an npm package. */
 export interface NpmPackage {
   /** Its name on npm. */
   readonly name: string;
   /** Its exact version. */
   readonly version: string;
-  /** Roughly what fetching it and what it depends on takes on disk, in MB. */
+  /** Approximate size on disk with its dependencies, in MB. */
   readonly megabytes: number;
   /**
-   * A JSON file that may be imported from it, where its `package.json` may not; the folder of what
-   * that stands for is then taken for the package's.
+   * A JSON file that may be imported from it, if its `package.json` may not; its folder is then used as
+   * the package's folder.
    */
   readonly json?: string;
 }
 
-/** Receives one line for a person when something is about to be downloaded. */
+/** Receives one line for the user before a download. */
 export type Announce = (message: string) => void;
 
 /** A package that is being fetched. */
 export interface Fetching extends NpmPackage {
-  /** Bytes of it that are in Deno's cache now: none while they come, as Deno unpacks them at the end. */
+  /** Returns its bytes in Deno's cache: 0 during the download, as Deno unpacks it at the end. */
   cachedBytes(): number;
 }
 
 let watch: ((fetching: Fetching) => Disposable) | undefined;
 
 /**
- * Has every package that this isolate fetches watched, for who shows how far it has come.
+ * Sets a watcher for all packages that this isolate fetches, to show progress.
  *
- * @param begin called when one is about to be fetched; what it returns is disposed of at the end.
+ * @param begin called before a fetch; its result is disposed of at the end.
  */
 export function watchFetches(begin: ((fetching: Fetching) => Disposable) | undefined): void {
   watch = begin;
 }
 
 /**
- * The folder of a package in Deno's cache, as a `file:` URL that ends in a slash.
+ * Returns the folder of a package in Deno's cache, as a `file:` URL that ends in a slash.
  *
- * Needs the permission to run `deno` and to read the cache; the network only the first time.
+ * Requires permission to run `deno` and to read the cache; the network only the first time.
  *
- * @throws {Error} when the package is neither cached nor to be had from the registry.
- * @throws {Deno.errors.Interrupted} when whoever looks for it is killed again and again.
+ * @throws {Error} when the package is neither cached nor available from the registry.
+ * @throws {Deno.errors.Interrupted} when the process that finds it is killed repeatedly.
  *
  * @example
  * ```ts
@@ -81,7 +81,7 @@ export async function npmPackageFolder(
   );
 }
 
-/** Looks how many bytes of a package, in any version, have come into Deno's cache since now. */
+/** Returns a function that counts the bytes of a package, in any version, added to Deno's cache. */
 async function cachedBytesOf(name: string): Promise<() => number> {
   const { success, stdout } = await new Deno.Command(Deno.execPath(), {
     args: ["info", "--json", "--no-config"],
@@ -107,22 +107,19 @@ function bytesBelow(folder: string): number {
       return sum + (isDirectory ? bytesBelow(path) : Deno.statSync(path).size);
     }, 0);
   } catch {
-    return 0; // It has moved on.
+    return 0; // It was moved.
   }
 }
 
-/** Times that a child is started before it is given up. */
+/** Largest number of starts of a child process. */
 const MAX_STARTS = 5;
 
-async function locate(
-  { name, version, json = "package.json" }: NpmPackage,
-  flags: string[],
-) {
-  // The import makes Deno look for the package, and fetch it where allowed; it runs nothing.
+async function locate({ name, version, json = "package.json" }: NpmPackage, flags: string[]) {
+  // The import makes Deno find the package, and fetch it if allowed; it runs no code.
   const manifest = JSON.stringify(`npm:${name}@${version}/${json}`);
   const code = `import ${manifest} with { type: "json" };
     console.log(import.meta.resolve(${manifest}));`;
-  // And it may do nothing: reading the cache and the registry is Deno's own.
+  // The child needs no permission: Deno reads the cache and the registry.
   const isolated = [
     "--quiet",
     "--no-prompt",
@@ -137,7 +134,7 @@ async function locate(
   for (let starts = 0; starts < MAX_STARTS; starts++) {
     const { success, signal, stdout, stderr } = await child.output();
     if (success) return { folder: new URL("./", new TextDecoder().decode(stdout).trim()) };
-    // One that was killed has not said that there is no package.
+    // A killed process is no evidence that the package is missing.
     if (signal) continue;
     return { problem: new TextDecoder().decode(stderr).trim().split("\n", 1)[0] ?? "no reason" };
   }
@@ -146,20 +143,20 @@ async function locate(
   );
 }
 
-/** Files that nothing but what was pinned may be in the place of. */
+/** Files with a pinned hash. */
 export interface PinnedFiles {
-  /** The folder within the package that they are in; it ends in a slash. */
+  /** Their folder within the package; it ends in a slash. */
   readonly folder: string;
-  /** Matches their paths below it, with slashes: all that is loaded, or found by what is. */
+  /** Matches their paths below it, with slashes: all files that are loaded directly or indirectly. */
   readonly files: RegExp;
   /**
-   * What `sha256sum` prints for what `sha256sum` prints for these files, sorted by their paths: of
-   * the lines "hash, two spaces, path".
+   * SHA-256 of the output of `sha256sum` for these files, sorted by path: lines "hash, two spaces,
+   * path".
    */
   readonly sha256: string;
 }
 
-/** Files that are what they should be. */
+/** Files whose hash was checked. */
 interface CheckedFiles {
   /** Their folder, which ends in a slash. */
   readonly folder: URL;
@@ -168,9 +165,9 @@ interface CheckedFiles {
 }
 
 /**
- * Finds a package's pinned files, fetches them where they are absent, and checks them.
+ * Finds a package's pinned files, fetches them if absent, and checks them.
  *
- * @throws {Error} when they are not to be had, or not what they were.
+ * @throws {Error} when they are not available, or differ from their hash.
  */
 export async function pinnedPackage(
   pinned: NpmPackage & PinnedFiles,
@@ -183,7 +180,7 @@ export async function pinnedPackage(
  * Checks a package's pinned files.
  *
  * @param root the package's folder, as a `file:` URL that ends in a slash.
- * @throws {Error} saying what was expected, what is there, and what to do.
+ * @throws {Error} with the expected and the received hash, and a remedy.
  */
 export function checkPackage(
   pinned: Pick<NpmPackage, "name" | "version"> & PinnedFiles,
@@ -215,10 +212,10 @@ function* pathsBelow(base: string, prefix = ""): Generator<string> {
   }
 }
 
-/** Bytes read in one go. */
+/** Size of a read in bytes. */
 const PIECE_BYTES = 1 << 20;
 
-/** Without an await: half of the time, about a millisecond a megabyte. */
+/** Hashes a file synchronously: half of the time, about a millisecond per megabyte. */
 function hashFile(path: string): string {
   const hash = createHash("sha256"), piece = new Uint8Array(PIECE_BYTES);
   using file = Deno.openSync(path);

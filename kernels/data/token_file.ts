@@ -1,5 +1,5 @@
 /**
- * Token ids in a file that may be larger than memory: read row by row, and checked as they are read.
+ * Token ids in a file that may be larger than memory: read and checked row by row.
  *
  * @module
  */
@@ -12,25 +12,25 @@ import {
   type ReadableDisk,
 } from "./files.ts";
 
-/** Bytes of a file of tokens that is read whole: a thousand million of them. */
+/** Largest size in bytes of a file of tokens that is read whole: about 10⁹ tokens. */
 export const TOKENS_BYTES_MAX = 2 ** 31;
 
-/** Token ids of a text, in the narrowest array that holds them. */
+/** Token ids of a text, in the narrowest array type that holds them. */
 export type Tokens = Uint8Array | Uint16Array | Uint32Array | Int32Array;
 
 /** Bytes of a token id in a file. */
 export type TokenBytes = 2 | 4;
 
-/** Bytes of a token id in a file of that name: 4 where it ends in `.u32`, else 2. */
+/** Returns the bytes of a token id in a file by its name: 4 if it ends in `.u32`, otherwise 2. */
 export const tokenBytesOf = (path: string): TokenBytes => path.endsWith(".u32") ? 4 : 2;
 
 /**
- * Reads token ids stored as little-endian 16-bit unsigned integers, all of them into memory; a file
- * that is larger is opened by `openTokenFile`.
+ * Reads a file of token ids, little-endian 16-bit unsigned integers, into memory. Use `openTokenFile`
+ * for a larger file.
  *
- * @throws {RangeError} when the file does not hold a whole number of them.
- * @throws {TypeError} when it is no regular file, or too large.
- * @throws {Deno.errors.NotFound} when there is no such file.
+ * @throws {RangeError} when the size is not a whole number of ids.
+ * @throws {TypeError} when it is not a regular file, or too large.
+ * @throws {Deno.errors.NotFound} when there is no file.
  *
  * @example
  * ```ts
@@ -49,7 +49,7 @@ export async function readTokens(path: string): Promise<Uint16Array<ArrayBuffer>
 }
 
 /**
- * How many token ids a file holds.
+ * Returns the number of token ids in a file.
  *
  * @param path for messages.
  * @throws {RangeError} when its bytes are not a whole number of them.
@@ -64,7 +64,7 @@ export function tokenCount(bytes: number, path: string, width: TokenBytes = 2): 
 }
 
 /**
- * Decodes what a file of tokens holds.
+ * Decodes the bytes of a file of 16-bit token ids.
  *
  * @param path for messages.
  * @throws {RangeError} when the bytes are not a whole number of tokens.
@@ -84,7 +84,7 @@ export function decodeTokens(bytes: Uint8Array, path: string): Uint16Array<Array
   return tokens;
 }
 
-/** The same of ids of 32 bits. */
+/** Decodes the bytes of a file of 32-bit token ids. */
 export function decodeWideTokens(bytes: Uint8Array, path: string): Uint32Array<ArrayBuffer> {
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   const tokens = new Uint32Array(tokenCount(bytes.length, path, 4));
@@ -95,8 +95,8 @@ export function decodeWideTokens(bytes: Uint8Array, path: string): Uint32Array<A
 /**
  * Checks that an embedding of `vocabularySize` rows has a row for every token.
  *
- * @param from the position of the first of them.
- * @throws {RangeError} with the first offending token and its position.
+ * @param from position of the first of them.
+ * @throws {RangeError} with the first invalid token and its position.
  *
  * @example
  * ```ts
@@ -119,19 +119,19 @@ export function checkTokens(tokens: Tokens, vocabularySize: number, from = 0): v
   }
 }
 
-/** A file of token ids as it was when it was looked at. */
+/** A file of token ids with its state when it was read. */
 export interface KnownTokens extends KnownFile {
-  /** The largest id, and the first position that has it; undefined where there is none. */
+  /** The largest id with its first position; undefined if there are no ids. */
   readonly largest?: { readonly id: number; readonly position: number } | undefined;
 }
 
 /** Token ids in a file; none of them is in memory. */
 export interface TokenFile {
-  /** The largest of the file, where that is known. */
+  /** The largest id of the file, if known. */
   readonly largest?: KnownTokens["largest"];
-  /** How many there are. */
+  /** Number of ids. */
   readonly length: number;
-  /** Those from number `start` on. */
+  /** Returns the ids from number `start`. */
   from(start: number): TokenFile;
   /** Opens it for reading. */
   open(): TokenReader;
@@ -140,20 +140,20 @@ export interface TokenFile {
 /** Reads token ids. */
 export interface TokenReader extends Disposable {
   /**
-   * `count` ids from number `start` on, each below the vocabulary's size.
+   * Reads `count` ids from number `start`, and checks them against the vocabulary's size.
    *
-   * @throws {RangeError} with the first that is not, and its position.
-   * @throws {Error} when the file cannot be read, or is no longer what it was.
+   * @throws {RangeError} with the first invalid id and its position.
+   * @throws {Error} when the file cannot be read, or has changed.
    */
   read(start: number, count: number, vocabularySize: number): Tokens;
 }
 
 /**
- * Looks at all ids of a file, however large it is.
+ * Reads and hashes a file of ids of any size, and finds the largest id.
  *
- * @throws {RangeError} when it does not hold a whole number of ids.
- * @throws {TypeError} when it is no regular file, or changes meanwhile.
- * @throws {Deno.errors.NotFound} when there is no such file.
+ * @throws {RangeError} when the size is not a whole number of ids.
+ * @throws {TypeError} when it is not a regular file, or changes during the read.
+ * @throws {Deno.errors.NotFound} when there is no file.
  */
 export async function knowTokens(path: string): Promise<KnownTokens> {
   const width = tokenBytesOf(path);
@@ -171,10 +171,10 @@ export async function knowTokens(path: string): Promise<KnownTokens> {
   return { ...known, largest: position < 0 ? undefined : { id, position } };
 }
 
-/** Whether numbers in memory have the order of bytes that they have in a file. */
+/** True if this machine is little-endian, as files of tokens are. */
 const IS_LITTLE = new Uint8Array(Uint16Array.of(1).buffer)[0] === 1;
 
-/** The ids of bytes, which stay theirs where that is possible. */
+/** Returns bytes as ids, without a copy if possible. */
 function idsOf(bytes: Uint8Array<ArrayBuffer>, path: string): Uint16Array | Uint32Array {
   const width = tokenBytesOf(path), { buffer, byteOffset, length } = bytes;
   if (!IS_LITTLE) return width === 2 ? decodeTokens(bytes, path) : decodeWideTokens(bytes, path);
@@ -182,14 +182,14 @@ function idsOf(bytes: Uint8Array<ArrayBuffer>, path: string): Uint16Array | Uint
 }
 
 /**
- * Opens a file of token ids, little-endian unsigned integers: of 32 bits where its name ends in
- * `.u32`, else of 16. It may be larger than memory.
+ * Opens a file of token ids, little-endian unsigned integers: of 32 bits if its name ends in `.u32`,
+ * otherwise of 16. It may be larger than memory.
  *
- * @param file its path, or what is known of it.
- * @param disk where it is read.
- * @throws {RangeError} when it does not hold a whole number of ids.
- * @throws {TypeError} when it is no regular file.
- * @throws {Deno.errors.NotFound} when there is no such file.
+ * @param file its path, or its state from {@linkcode knowTokens}.
+ * @param disk access to the file.
+ * @throws {RangeError} when the size is not a whole number of ids.
+ * @throws {TypeError} when it is not a regular file.
+ * @throws {Deno.errors.NotFound} when there is no file.
  *
  * @example
  * ```ts
@@ -214,7 +214,7 @@ export async function openTokenFile(
   return rangeOf({ known, width, disk }, 0, tokenCount(known.bytes, known.path, width));
 }
 
-/** A file, how its ids are written, and where it is read. */
+/** A file with the width of its ids and its disk. */
 interface Source {
   readonly known: KnownTokens;
   readonly width: TokenBytes;
@@ -243,7 +243,7 @@ function openReader({ known, width, disk }: Source, first: number): TokenReader 
   };
 }
 
-/** A reader of tokens that are in memory, where they were checked. */
+/** Returns a reader of tokens in memory, which were already checked. */
 export const readerOf = (tokens: Tokens): TokenReader => ({
   read: (start, count) => tokens.subarray(start, start + count),
   [Symbol.dispose]: () => {},

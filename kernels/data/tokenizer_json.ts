@@ -1,6 +1,6 @@
 /**
- * Tokenizers out of a `tokenizer.json`, as Hugging Face's tokenizers write it. The file may be a
- * stranger's: it is data, bounded in size and time, and names nothing.
+ * Tokenizers from a `tokenizer.json` of Hugging Face's tokenizers. The file may be untrusted: it is
+ * data with bounds on size and time, and its names are never opened.
  *
  * @module
  */
@@ -10,49 +10,49 @@ import type { Tokens } from "./token_file.ts";
 import type { Tokenizer } from "./tokenizer.ts";
 import type { TokenizerAnswer, TokenizerQuestion } from "./tokenizer_worker.ts";
 
-/** The most bytes of a `tokenizer.json`: a quarter of a million tokens with their merges have half. */
+/** Largest size of a `tokenizer.json` in bytes, twice that of 250,000 tokens with their merges. */
 export const TOKENIZER_BYTES_MAX = 2 ** 26;
 
-/** Time for a text, whatever its length: that for the largest file, ten times over. */
+/** Milliseconds for any text: ten times those for the largest file. */
 const TEXT_MS_MAX = 30_000;
 
-/** Characters of a text for which it has a millisecond more: GPT-2's takes 300 on a machine of today. */
+/** Characters of a text per additional millisecond: GPT-2's tokenizer needs one for 300. */
 const CHARACTERS_PER_MS = 20;
 
-/** A tokenizer that was read from a file. It computes in a worker, and so answers with promises. */
+/** A tokenizer from a file. It runs in a worker, so its methods return promises. */
 export interface FileTokenizer extends Pick<Tokenizer, "vocabularySize"> {
-  /** The name that a checkpoint's config holds. */
+  /** The name in the config of a checkpoint. */
   readonly name: "tokenizer.json";
-  /** The special token that begins a text, where it has one. */
+  /** The special token that starts a text, if any. */
   readonly bos: number | undefined;
-  /** The special token that ends a text, where it has one. */
+  /** The special token that ends a text, if any. */
   readonly eos: number | undefined;
-  /** Both as they are written out. */
+  /** Text of both tokens. */
   readonly ends: readonly [bos: string, eos: string] | undefined;
   /**
-   * The whole text as ids.
+   * Encodes a text.
    *
    * @throws {RangeError} (as a rejection) when it takes too long.
-   * @throws {SyntaxError} (as a rejection) when the file makes no ids of it.
+   * @throws {SyntaxError} (as a rejection) when the file cannot encode it.
    */
   encode(text: string): Promise<Tokens>;
   /**
-   * The text of ids, as {@linkcode Tokenizer.decode}.
+   * Decodes ids, as {@linkcode Tokenizer.decode}.
    *
    * @throws {RangeError} {@linkcode SyntaxError} (as a rejection) as `encode`.
    */
   decode(ids: Iterable<number>): Promise<string>;
-  /** Ends its worker, and so frees memory; what is asked later starts another. */
+  /** Terminates its worker and frees memory; a later call starts another. */
   close(): void;
 }
 
 /**
- * Reads a `tokenizer.json`. Ids are those of Hugging Face's own tokenizers, special tokens included:
- * one that is written out in a text is its id, and those that a template adds are added.
+ * Reads a `tokenizer.json`. Ids are those of Hugging Face's tokenizers, including special tokens: one
+ * within a text becomes its id, and those of a template are added.
  *
  * @param path for messages.
- * @param textMsMax milliseconds for a text, beside one for each 20 characters.
- * @throws {SyntaxError} when the bytes are no such file, or an id is none that a model may have.
+ * @param textMsMax milliseconds for a text, in addition to one for each 20 characters.
+ * @throws {SyntaxError} when the file is invalid, or an id is out of range.
  *
  * @example
  * ```ts
@@ -74,7 +74,7 @@ export async function parseTokenizer(
 ): Promise<FileTokenizer> {
   let worker: Worker | undefined, last: Promise<unknown> = Promise.resolve();
   const close = () => void (worker = void worker?.terminate());
-  /** The answer to a question; without one, that with which a worker begins. */
+  /** Returns the answer to a question; without one, the initial answer of a worker. */
   const ask = async <T>(about: string, ms: number, question?: TokenizerQuestion): Promise<T> => {
     if (!worker && question) await ask("its own bytes", TEXT_MS_MAX);
     const answer = await answerOf(worker ??= startWorker(bytes), ms, question);
@@ -109,12 +109,12 @@ export async function parseTokenizer(
 type Opened = "vocabularySize" | "bos" | "eos" | "ends";
 
 function startWorker(workerData: Uint8Array): Worker {
-  // Workers of node:worker_threads do not keep a program from its end, but take no https URL.
+  // Workers of node:worker_threads do not keep a program alive, but do not accept https URLs.
   const entry = encodeURIComponent(JSON.stringify(import.meta.resolve("./tokenizer_worker.ts")));
   return new Worker(new URL(`data:text/javascript,await import(${entry})`), { workerData });
 }
 
-/** The next answer of a worker; undefined where that takes longer. */
+/** Returns the next answer of a worker; undefined after a timeout. */
 async function answerOf(
   worker: Worker,
   ms: number,

@@ -1,6 +1,6 @@
 /**
- * The worker in which a `tokenizer.json` is read and used: its regular expressions may take
- * exponential time, and what waits for them in another isolate can end it.
+ * The worker that reads and runs a `tokenizer.json`: its regular expressions may take exponential time,
+ * and another isolate can terminate it.
  *
  * @module
  */
@@ -11,7 +11,7 @@ import { GPT2_MAX } from "../precision.ts";
 import { repeatedKey } from "./files.ts";
 import type { Tokens } from "./token_file.ts";
 
-/** Tokens that begin and end a text, by the names that they usually have. */
+/** Common tokens that start and end a text. */
 const ENDS = [
   ["<|endoftext|>", "<|endoftext|>"],
   ["<s>", "</s>"],
@@ -19,27 +19,27 @@ const ENDS = [
   ["[BOS]", "[EOS]"],
 ] as const;
 
-/** The models that the library knows. */
+/** Models that the library supports. */
 const MODELS: readonly unknown[] = ["BPE", "Unigram", "WordPiece"];
 
-/** What an id that is none of the vocabulary reads as. */
+/** Decoded text of an unknown id. */
 const UNKNOWN = "\uFFFD";
 
 let read: Tokenizer, vocabularySize: number;
 
-/** What is asked of the worker. */
+/** A question to the worker. */
 export type TokenizerQuestion =
   | readonly ["encode", text: string]
   | readonly ["decode", ids: readonly number[]];
 
-/** What it answers. */
+/** Its answer. */
 export type TokenizerAnswer = { readonly value: unknown } | { readonly problem: string };
 
 function open(bytes: Uint8Array) {
   const text = new TextDecoder("utf-8", { fatal: true }).decode(bytes);
   const json = JSON.parse(text), twice = repeatedKey(text);
   if (twice !== undefined) throw new SyntaxError(`the name ${shown(twice)} twice`);
-  // The library takes memory for as many ids as the largest.
+  // The library allocates memory up to the largest id.
   const ids = idsOf(json);
   vocabularySize = 1 + ids.values().reduce((a, b) => Math.max(a, b), -1);
   read = new Tokenizer(json, {});
@@ -59,9 +59,9 @@ const decode = (ids: readonly number[]): string =>
   ).join("");
 
 /**
- * The id of each token.
+ * Returns the id of each token.
  *
- * @throws {SyntaxError} saying what was received that cannot be one.
+ * @throws {SyntaxError} with the invalid value.
  */
 function idsOf(json: unknown): ReadonlyMap<string, number> {
   const { model, added_tokens: added = [] } = recordOf(json), { type, vocab } = recordOf(model);
@@ -85,13 +85,13 @@ function recordOf(value: unknown): Readonly<Record<string, unknown>> {
   throw new SyntaxError(`${shown(value)} where a record must be`);
 }
 
-/** A value in a few words: a list or an object may be too deep to be written out. */
+/** Formats a value in a few words: a list or an object may be too deep to be written. */
 const shown = (value: unknown): string =>
   typeof value === "object" && value !== null
     ? "an object"
     : JSON.stringify(typeof value === "string" ? value.slice(0, 80) : value) ?? "nothing";
 
-/** Ids that are known, in runs; an empty one stands for an id that is not. */
+/** Splits ids into runs of known ids; an empty run stands for an unknown id. */
 function runsOf(ids: readonly number[]): number[][] {
   const runs: number[][] = [];
   for (const id of ids) {
@@ -102,7 +102,7 @@ function runsOf(ids: readonly number[]): number[][] {
   return runs;
 }
 
-// The library would print what a stranger's file says, and not escape it.
+// The library would print text of an untrusted file without escaping it.
 Object.assign(console, { warn() {} });
 
 function answer(compute: () => unknown): void {
@@ -110,7 +110,7 @@ function answer(compute: () => unknown): void {
   try {
     answer = { value: compute() };
   } catch (error) {
-    // What the engine says of the library's code tells a user nothing.
+    // Engine errors from the library's code do not help a user.
     const isRaw = error instanceof TypeError || error instanceof RangeError ||
       /undefined|\[object/.test(String(error));
     const problem = isRaw ? "bytes or values of another kind" : (error as Error).message;

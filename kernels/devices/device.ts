@@ -1,15 +1,15 @@
 /**
- * The one interface between Troupe and whatever computes: `alloc`, `compile`, `bind` → run.
+ * The interface of a device: `alloc`, `compile`, `bind` → run.
  *
  * A device owns memory ({@linkcode Tensor}) and compiles ONNX models ({@linkcode Kernel}). A kernel
- * is *bound* to tensors once and run many times, so a run costs no marshalling. Nothing here
- * promises that tensor memory is visible to the host: callers use `write` and `read`, which leaves
- * room for devices with their own memory (WebGPU).
+ * is *bound* to tensors once and run many times, so a run needs no marshalling. Tensor memory need not
+ * be visible to the host: callers use `write` and `read`, so devices may have separate memory
+ * (WebGPU).
  *
  * @module
  */
 
-/** Element types that cross the device interface. */
+/** Element types of tensors on a device. */
 export type DType = "f32" | "f16" | "i32" | "i64" | "bool";
 
 /** Bytes of one element of each {@linkcode DType}. */
@@ -33,10 +33,10 @@ export const HOST_ARRAYS = {
 /** Host arrays that tensors are written from and read into. */
 export type HostArray = Float32Array | Float16Array | Int32Array | BigInt64Array | Uint8Array;
 
-/** Activations and gradients as they travel; each owns its buffer, so it can be transferred. */
+/** Activations and gradients in messages; each owns its buffer, so that it can be transferred. */
 export type MessageArray = Float32Array<ArrayBuffer> | Float16Array<ArrayBuffer>;
 
-/** A value of any type as it travels. */
+/** A value of any type in messages. */
 export type ValueArray =
   | MessageArray
   | Int32Array<ArrayBuffer>
@@ -46,14 +46,14 @@ export type ValueArray =
 /** Values by their keys, such as `x.mask` and `skip.memory`. */
 export type KeyedArrays = Readonly<Record<string, ValueArray>>;
 
-/** What stages hand to each other: the one tensor `x`, or values by their keys. */
+/** Values passed between stages: the one tensor `x`, or values by their keys. */
 export type Passed = MessageArray | KeyedArrays;
 
-/** Memory on a device. Only the device that made it can read its handle. */
+/** Memory on a device. Only the device that allocated it can read its handle. */
 export interface Tensor {
   /** The type of its elements. */
   readonly dtype: DType;
-  /** Its sizes; empty for a scalar. */
+  /** Its shape; empty for a scalar. */
   readonly shape: readonly number[];
 }
 
@@ -79,62 +79,62 @@ export interface Kernel {
 /** Executes a bound kernel once; resolves when its outputs are complete. */
 export type Run = () => Promise<void>;
 
-/** Bytes that were copied between the host and a device since it was opened. */
+/** Bytes copied between the host and a device since it was opened. */
 export interface CopiedBytes {
-  /** By `write`, and by what had to go by way of the host. */
+  /** Copied by `write`, and by internal copies through the host. */
   readonly toDevice: number;
-  /** By `read`, and by what had to go by way of the host. */
+  /** Copied by `read`, and by internal copies through the host. */
   readonly toHost: number;
 }
 
-/** Everything Troupe asks of a device. */
+/** A compute device. */
 export interface Device {
-  /** The name by which users choose it: `native`, `webgpu`, `wasm`, `reference`. */
+  /** Its name: `native`, `webgpu`, `wasm` or `reference`. */
   readonly name: string;
   /**
-   * Whether a view may begin anywhere in its tensor at no cost. Where not, only those that begin with
-   * it are free: the bytes of any other travel by way of the host at each use.
+   * True if a view may begin anywhere in its tensor at no cost. If false, only views from the first
+   * element are free: other views are copied through the host at each use.
    */
   readonly hasFreeViews: boolean;
-  /** Bytes that were copied from and to the host, for accounting. */
+  /** Bytes copied from and to the host. */
   readonly copied: CopiedBytes;
-  /** Bytes of tensor memory held now, for accounting. */
+  /** Bytes of tensor memory in use. */
   readonly allocatedBytes: number;
   /**
    * Allocates zeroed, 64-byte aligned memory.
    *
-   * @throws {TypeError} when there is no such dtype.
-   * @throws {RangeError} when a size is not a whole number from 0, or no memory is that large.
+   * @throws {TypeError} when the dtype is unknown.
+   * @throws {RangeError} when a size is not an integer from 0, or the memory is not available.
    */
   alloc(dtype: DType, shape: readonly number[]): Tensor;
   /**
-   * A tensor over part of another one's memory.
+   * Creates a tensor over part of another one's memory.
    *
    * @param offset in elements of `tensor`.
    * @throws {RangeError} when the view leaves the tensor.
    */
   view(tensor: Tensor, offset: number, shape: readonly number[]): Tensor;
   /**
-   * Copies host data into a tensor; runs that start later see it.
+   * Copies host data into a tensor; later runs read it.
    *
    * @throws {RangeError} when the number of elements differs.
    */
   write(tensor: Tensor, data: HostArray): void;
   /**
-   * Copies a tensor to the host, into `into` where given, else into a new array that owns its
-   * whole buffer (so that it can be transferred). Runs that were awaited before are seen.
+   * Copies a tensor to the host, into `into` if given, otherwise into a new array that owns its whole
+   * buffer (so that it can be transferred). The result includes all runs awaited before.
    *
-   * @throws {RangeError} when `into` has another number of elements.
+   * @throws {RangeError} when `into` has a different number of elements.
    */
   read<A extends HostArray>(tensor: Tensor, into?: A): Promise<A>;
   /** Sets every element to zero. */
   zero(tensor: Tensor): void;
-  /** Frees memory that `alloc` returned (never a view). */
+  /** Frees memory from `alloc`; views are not freed. */
   free(tensor: Tensor): void;
   /**
    * Compiles an ONNX model given as protobuf bytes.
    *
-   * @throws {Error} with the device's own reason when the model is refused.
+   * @throws {Error} with the device's reason when it refuses the model.
    */
   compile(model: Uint8Array): Promise<Kernel>;
   /** Frees everything. Using the device afterwards throws. */

@@ -1,5 +1,5 @@
 /**
- * A {@linkcode Device} over an engine whose memory the host can see.
+ * Devices over engines, which provide memory blocks and compiled programs.
  *
  * @module
  */
@@ -8,8 +8,8 @@ import { type Border, matchTensors, readSignature, type Signature } from "../onn
 import type { CopiedBytes, Device, DType, HostArray, Kernel, Run, Tensor } from "./device.ts";
 import { type Allocation, type BlockStore, TensorMemory } from "./tensor_memory.ts";
 
-/** Calls `release` once: when it was closed and nothing that entered is still inside. */
-class Gate {
+/** Calls `release` once, after `close` and the last `leave`. */
+class CloseGuard {
   #inside = 0;
   #closed = false;
   #release: () => void;
@@ -46,25 +46,22 @@ export interface Binding<Block> extends Border {
 
 /** A model bound to memory. */
 export interface BoundProgram {
-  /** Bytes of tensor memory that binding took for itself. Default 0. */
+  /** Bytes of tensor memory that the binding allocated. Default 0. */
   readonly ownBytes?: number;
   /** Computes once. */
   run(): Promise<void> | void;
-  /** Frees what binding took. */
+  /** Frees the memory of the binding. */
   release(): void;
 }
 
 /** A compiled model of an {@linkcode Engine}. */
 export interface Program<Block> {
-  bind(
-    inputs: readonly Binding<Block>[],
-    outputs: readonly Binding<Block>[],
-  ): BoundProgram;
-  /** Frees the model; nothing bound runs or will run. */
+  bind(inputs: readonly Binding<Block>[], outputs: readonly Binding<Block>[]): BoundProgram;
+  /** Frees the model; no bound program runs any more. */
   release(): void;
 }
 
-/** What a device is made of. */
+/** The engine of a device. */
 interface Engine<Block> extends BlockStore<Block> {
   readonly name: string;
   /** See {@linkcode Device.hasFreeViews}. */
@@ -77,11 +74,11 @@ interface Engine<Block> extends BlockStore<Block> {
    * @throws {Error} with the engine's reason when it refuses the model.
    */
   compile(model: Uint8Array): Promise<Program<Block>>;
-  /** Frees the engine; its blocks and programs are freed already. */
+  /** Frees the engine, after its blocks and programs. */
   close(): void;
 }
 
-/** Makes a {@linkcode Device} of an engine. */
+/** Creates a {@linkcode Device} over an engine. */
 export function engineDevice<Block>(engine: Engine<Block>): Device {
   return new EngineDevice(engine);
 }
@@ -92,17 +89,17 @@ class EngineDevice<Block> implements Device {
   #engine: Engine<Block>;
   #memory: TensorMemory<Block>;
   #kernels = new Set<Kernel>();
-  /** Bytes that binding took for itself and has not given back. */
+  /** Bytes that bindings allocated and have not freed. */
   #ownBytes = 0;
-  /** Every compiled model is inside until it is freed. */
-  #gate: Gate;
+  /** Entered by every compiled model until it is freed. */
+  #gate: CloseGuard;
 
   constructor(engine: Engine<Block>) {
     this.name = engine.name;
     this.hasFreeViews = engine.hasFreeViews;
     this.#engine = engine;
     this.#memory = new TensorMemory(engine);
-    this.#gate = new Gate(() => {
+    this.#gate = new CloseGuard(() => {
       this.#memory.close();
       engine.close();
     });
@@ -116,11 +113,9 @@ class EngineDevice<Block> implements Device {
     return { ...this.#engine.copied };
   }
 
-  /** The memory, while the device is open. */
+  /** Returns the memory of an open device. */
   get #open(): TensorMemory<Block> {
-    if (this.#gate.closed) {
-      throw new Error(`Cannot use the ${this.name} device: it was closed`);
-    }
+    if (this.#gate.closed) throw new Error(`Cannot use the ${this.name} device: it was closed`);
     return this.#memory;
   }
 
@@ -136,7 +131,7 @@ class EngineDevice<Block> implements Device {
     this.#open.write(tensor, data);
   }
 
-  // Async, so that a wrong call rejects and never throws.
+  // Async, so that a wrong call rejects instead of throwing.
   async read<A extends HostArray>(tensor: Tensor, into?: A): Promise<A> {
     return await this.#open.read(tensor, into) as A;
   }
@@ -167,7 +162,7 @@ class EngineDevice<Block> implements Device {
 
   #kernel(memory: TensorMemory<Block>, program: Program<Block>, signature: Signature): Kernel {
     const bound = new Set<BoundProgram>();
-    const gate = new Gate(() => {
+    const gate = new CloseGuard(() => {
       for (const each of bound) {
         each.release();
         this.#ownBytes -= each.ownBytes ?? 0;
@@ -214,7 +209,7 @@ function makeRun<Block>(
   bound: BoundProgram,
   allocations: readonly Allocation<Block>[],
   memory: TensorMemory<Block>,
-  gate: Gate,
+  gate: CloseGuard,
 ): Run {
   return async () => {
     if (gate.closed) throw new Error("Cannot run the kernel: it was closed");
@@ -229,16 +224,16 @@ function makeRun<Block>(
   };
 }
 
-/** What such a device is made of: its blocks are bytes. */
+/** An engine whose blocks are bytes of the host. */
 interface HostEngine<Block>
   extends Pick<Engine<Block>, "name" | "allocate" | "release" | "compile" | "close"> {
-  /** The bytes of a block. Fetched anew at every use: a wasm heap moves when it grows. */
+  /** Returns the bytes of a block. Called at every use, because a wasm heap moves when it grows. */
   bytes(block: Block): Uint8Array;
-  /** Sets bytes to zero, where that is faster than by their array. */
+  /** Sets bytes to zero, if there is a faster way than through their array. */
   readonly zero?: Engine<Block>["zero"];
 }
 
-/** Makes a {@linkcode Device} of such an engine. */
+/** Creates a {@linkcode Device} over an engine with host memory. */
 export function hostDevice<Block>(engine: HostEngine<Block>): Device {
   const copied = { toDevice: 0, toHost: 0 };
   return engineDevice({

@@ -1,16 +1,16 @@
 /**
- * The devices by name: each is an entry of one table, and nothing else asks which one it is.
+ * The table of devices by name, with the choice and opening of a device.
  *
  * @module
  */
 
+import { refusal } from "../errors.ts";
 import { lowerModel } from "../onnx/lower.ts";
 import type { Precision } from "../precision.ts";
 import { openNative, prepareModel as prepareNative } from "./cpu/native.ts";
-import { nativeLibraryPath, TELEMETRY_SWITCH } from "./cpu/ort_library.ts";
+import { nativeLibraryPath } from "./cpu/ort_library.ts";
 import { KEPT } from "./cpu/simd.ts";
 import { openWasm } from "./cpu/wasm.ts";
-import { wasmFolders } from "./cpu/wasm_module.ts";
 import type { Device } from "./device.ts";
 import { openReference } from "./reference.ts";
 import { chooseAdapters, webgpuAdapters } from "./webgpu/adapters.ts";
@@ -18,19 +18,19 @@ import { type ModelValue, prepareModel as prepareWebgpu } from "./webgpu/prepare
 import { type Adapter, type AdapterKind, isHardware } from "./webgpu/vulkan.ts";
 import { openWebgpu } from "./webgpu/webgpu.ts";
 
-/** The devices that exist. */
+/** Names of the devices. */
 export const DEVICE_NAMES = ["native", "webgpu", "wasm", "reference"] as const;
 
 /** The name of a device. */
 export type DeviceName = typeof DEVICE_NAMES[number];
 
-/** A choice of device that other isolates and processes can repeat without looking again. */
+/** A chosen device, which other isolates and processes can open without a new search. */
 export interface DeviceChoice {
   /** The device's name. */
   readonly name: DeviceName;
   /** The native ONNX Runtime library. */
   readonly library?: string;
-  /** The adapter, of devices that have some. */
+  /** The adapter, for devices with adapters. */
   readonly adapter?: Adapter;
   /** Threads within one operation. Default 1. */
   readonly threads?: number;
@@ -39,71 +39,59 @@ export interface DeviceChoice {
 /** Options of {@linkcode openDevice}. */
 export interface DeviceOptions {
   /**
-   * Threads within one operation, 1 by default; the native device can have more. Some bits depend on
-   * how many there are, though not on what else computes.
+   * Threads within one operation. Default 1; only the native device can have more. Some bits depend on
+   * this number, but not on other work of the machine.
    */
   threads?: number;
-  /** Whether runs of the native device take the isolate's own thread; those of the others always do. */
+  /** True if runs of the native device block the isolate's thread; other devices always do. */
   isBlocking?: boolean;
-  /** The native ONNX Runtime library; found, and fetched where absent, by default. */
+  /** The native ONNX Runtime library. Default: found, or fetched if absent. */
   library?: string;
-  /** The adapter of the webgpu device; by default the first. */
+  /** The adapter of the webgpu device. Default: the first. */
   adapter?: Adapter;
-  /** Receives lines for the user: the choice that `auto` makes, a download that starts. */
+  /** Receives lines for the user: the choice of `auto`, the start of a download. */
   announce?: (line: string) => void;
 }
 
-/** What is asked of {@linkcode DeviceEntry.find}. */
+/** Argument of {@linkcode DeviceEntry.find}. */
 interface FindRequest {
   /** Receives lines for the user. */
   readonly announce: (line: string) => void;
-  /** Numbers of adapters. Default: all GPUs; where there is none, the first of the others. */
+  /** Numbers of adapters. Default: all GPUs; without a GPU, the first other adapter. */
   readonly adapters?: readonly number[] | undefined;
-  /** In which type stages store: fp16 rules out adapters that do not compute in it. */
+  /** Storage type: fp16 excludes adapters that do not compute in it. */
   readonly precision?: Precision | undefined;
-  /** Whether `auto` asks. */
+  /** True for a search by `auto`. */
   readonly isAutomatic: boolean;
 }
 
-/** What a process may do, by the kinds of permissions as Deno names them; `true`: all of a kind. */
-export interface DevicePermissions {
-  /** Files and folders. */
-  readonly read?: true | readonly string[];
-  /** Environment variables. */
-  readonly env?: true | readonly string[];
-  /** Libraries. */
-  readonly ffi?: true;
-}
-
-/** What is to be known of a device before it is opened. */
+/** Properties of a device that are known before it is opened. */
 interface DeviceEntry {
-  /** Whether tensors lie in a memory of its own, apart from that of the host. */
+  /** True if tensors are in separate memory, not in that of the host. */
   readonly hasOwnMemory: boolean;
   /** See {@linkcode Device.hasFreeViews}. */
   readonly hasFreeViews: boolean;
-  /** Whether only one isolate of a process can have it open. */
+  /** True if only one isolate of a process can open it. */
   readonly isAlone: boolean;
-  /** Whether several threads can share an operation. */
+  /** True if several threads can share an operation. */
   readonly hasThreads?: boolean;
-  /** Whether it has adapters, which have numbers. */
+  /** True if it has numbered adapters. */
   readonly hasAdapters?: boolean;
   /**
-   * Finds what the device needs on this machine, once for each adapter that serves; absent where it
-   * needs nothing. Where nobody asked for it by name, it may find nothing.
+   * Finds the requirements of the device on this machine, once for each usable adapter; undefined if it
+   * needs nothing. A search by `auto` may return an empty list.
    *
-   * @throws {Error} when what it needs is not there.
+   * @throws {Error} when a requirement is missing.
    */
   readonly find?: (request: FindRequest) => Promise<readonly Omit<DeviceChoice, "name">[]>;
-  /** The least that a process must be permitted for a device that was found. */
-  readonly permissions: (choice: DeviceChoice) => DevicePermissions;
   /**
-   * What opening it takes, before anything is compiled: its library with all that it knows of
-   * operations, in each process; and in each isolate, where each has the library anew.
+   * Bytes of opening it, before anything is compiled: of its library with all operations, in each
+   * process; and in each isolate, where each loads the library again.
    */
   readonly libraryBytes: { readonly process: number; readonly isolate: number };
-  /** A model as it is computed: in operations that the device has. */
+  /** Rewrites a model to operations of the device. */
   readonly prepare: (model: Uint8Array) => Uint8Array;
-  /** The largest value of a model as it is computed, where tensors are limited in size. */
+  /** Returns the largest value of a rewritten model, if the size of tensors is limited. */
   readonly largestValue?: (model: Uint8Array) => ModelValue | undefined;
   /** Opens the device. */
   readonly open: (options: DeviceOptions) => Promise<Device>;
@@ -119,8 +107,6 @@ export const DEVICES: Readonly<Record<DeviceName, DeviceEntry>> = {
     isAlone: false,
     hasThreads: true,
     find: findNative,
-    // Deno lets nobody read a pointer who may load one library only.
-    permissions: () => ({ ffi: true, env: [TELEMETRY_SWITCH] }),
     libraryBytes: { process: 40 * MIB, isolate: 0 },
     prepare: prepareNative,
     open: openNative,
@@ -131,9 +117,7 @@ export const DEVICES: Readonly<Record<DeviceName, DeviceEntry>> = {
     isAlone: true,
     hasAdapters: true,
     find: findWebgpu,
-    // The libraries of drivers are found by their names, where the environment says.
-    permissions: () => ({ env: true, ffi: true }),
-    // Without its driver, of which nobody knows.
+    // Without its driver, whose memory is unknown.
     libraryBytes: { process: 40 * MIB, isolate: 0 },
     prepare: (model) => prepareWebgpu(model).bytes,
     largestValue: (model) => prepareWebgpu(model).largest,
@@ -143,7 +127,6 @@ export const DEVICES: Readonly<Record<DeviceName, DeviceEntry>> = {
     hasOwnMemory: true,
     hasFreeViews: true,
     isAlone: false,
-    permissions: () => ({ read: wasmFolders() }),
     libraryBytes: { process: 0, isolate: 120 * MIB },
     prepare: (model) => lowerModel(model, KEPT),
     open: openWasm,
@@ -152,7 +135,6 @@ export const DEVICES: Readonly<Record<DeviceName, DeviceEntry>> = {
     hasOwnMemory: false,
     hasFreeViews: true,
     isAlone: false,
-    permissions: () => ({}),
     libraryBytes: { process: 0, isolate: 0 },
     prepare: lowerModel,
     open: openReference,
@@ -160,8 +142,8 @@ export const DEVICES: Readonly<Record<DeviceName, DeviceEntry>> = {
 };
 
 /**
- * Whether tensors of a device lie in a memory of its own, so that a limit of it does not count what
- * rests on the host.
+ * Returns whether tensors of a device are in separate memory, whose limit does not include memory of
+ * the host.
  *
  * @example
  * ```ts
@@ -177,7 +159,7 @@ export function hasOwnMemory(name: DeviceName): boolean {
 }
 
 /**
- * Whether views of a device are free; see {@linkcode Device.hasFreeViews}.
+ * Returns whether views of a device are free; see {@linkcode Device.hasFreeViews}.
  *
  * @example
  * ```ts
@@ -193,7 +175,7 @@ export function hasFreeViews(name: DeviceName): boolean {
 }
 
 /**
- * Whether only one isolate of a process can have a device open, so that each worker needs a process.
+ * Returns whether only one isolate of a process can open a device, so that each worker needs a process.
  *
  * @example
  * ```ts
@@ -209,7 +191,7 @@ export function needsProcess(name: DeviceName): boolean {
 }
 
 /**
- * Whether several threads of a device can share an operation.
+ * Returns whether several threads of a device can share an operation.
  *
  * @example
  * ```ts
@@ -225,10 +207,10 @@ export function hasThreads(name: DeviceName): boolean {
 }
 
 /**
- * Refuses more threads than a device can have.
+ * Throws if a device cannot have this number of threads.
  *
- * @param what needs the device, for the message: "Cannot train on".
- * @throws {RangeError} when it is asked for more than one and has no more.
+ * @param what start of the message: "Cannot train on".
+ * @throws {RangeError} when `threads` is not 1 and the device has only one.
  */
 export function assertThreads(what: string, name: DeviceName, threads: number): void {
   if (threads === 1 || hasThreads(name)) return;
@@ -238,31 +220,14 @@ export function assertThreads(what: string, name: DeviceName, threads: number): 
   );
 }
 
-/**
- * The least that a process must be permitted to open a device, and to compute on it.
- *
- * @param choice what was found by {@linkcode resolveDevices}.
- *
- * @example
- * ```ts
- * import assert from "node:assert/strict";
- * import { devicePermissions } from "@troupe/troupe/kernels";
- *
- * assert.deepEqual(devicePermissions({ name: "reference" }), {});
- * ```
- */
-export function devicePermissions(choice: DeviceChoice): DevicePermissions {
-  return DEVICES[choice.name].permissions(choice);
-}
-
-/** Finds the library and opens it once, to learn whether it loads. */
+/** Finds the library and opens it once to check that it loads. */
 async function findNative({ announce }: FindRequest): Promise<[{ library: string }]> {
   const library = await nativeLibraryPath(announce);
   (await openNative({ library })).close();
   return [{ library }];
 }
 
-/** Finds the adapters on which it computes; `auto` computes on no software. */
+/** Finds the adapters; `auto` excludes software adapters. */
 async function findWebgpu({ announce, adapters, precision, isAutomatic }: FindRequest) {
   const found = await webgpuAdapters({ announce, isHardwareOnly: isAutomatic });
   if (isAutomatic && found.adapters.length + found.refused.length === 0) return [];
@@ -273,25 +238,25 @@ async function findWebgpu({ announce, adapters, precision, isAutomatic }: FindRe
   return chosen.map((adapter) => ({ library, adapter }));
 }
 
-/** What a device can hold. */
+/** Limits of a device. */
 export interface DeviceLimits {
-  /** Its name for a person: that of its adapter, where it has one. */
+  /** Its name for messages: that of its adapter, if any. */
   readonly where: string;
-  /** Bytes of the largest tensor; Infinity where only memory is the limit. */
+  /** Bytes of the largest tensor; Infinity if only limited by memory. */
   readonly tensorBytes: number;
-  /** Bytes of memory of its own; Infinity where it has none or nobody knows. */
+  /** Bytes of separate memory; Infinity if there is none or its size is unknown. */
   readonly memoryBytes: number;
-  /** Whether its tensors take memory of this machine. */
+  /** True if its tensors use memory of this machine. */
   readonly isHostMemory: boolean;
-  /** Whether it computes models that are stored in FP16. */
+  /** True if it computes models that are stored in FP16. */
   readonly hasF16: boolean;
 }
 
-/** Adapters whose memory is that of the machine. */
+/** Kinds of adapters that use the machine's memory. */
 const SHARING: readonly AdapterKind[] = ["integrated", "software"];
 
 /**
- * What a chosen device can hold.
+ * Returns the limits of a chosen device.
  *
  * @example
  * ```ts
@@ -312,7 +277,7 @@ export function deviceLimits({ name, adapter }: DeviceChoice): DeviceLimits {
   return {
     where,
     tensorBytes: maxBufferBytes,
-    // What software says of its memory is no limit: that of the machine is.
+    // The reported memory of a software adapter is not its limit: the machine's memory is.
     memoryBytes: kind === "software" ? Infinity : memoryBytes || Infinity,
     isHostMemory: SHARING.includes(kind),
     hasF16,
@@ -320,8 +285,8 @@ export function deviceLimits({ name, adapter }: DeviceChoice): DeviceLimits {
 }
 
 /**
- * The largest value of a model as a device computes it: an input, an output, or what lies in between;
- * undefined for devices whose tensors have no limit but memory.
+ * Returns the largest value of a model as a device computes it: an input, an output, or an
+ * intermediate value; undefined for devices without a limit except memory.
  *
  * @param model in ONNX.
  * @throws {Error} when the device cannot compute the model.
@@ -343,7 +308,7 @@ export function largestValue(name: DeviceName, model: Uint8Array): ModelValue | 
 }
 
 /**
- * Bytes that opening a device takes in each process, and more in each isolate.
+ * Returns the bytes of opening a device, in each process and additionally in each isolate.
  *
  * @example
  * ```ts
@@ -357,23 +322,10 @@ export function libraryBytes(name: DeviceName): { process: number; isolate: numb
   return DEVICES[name].libraryBytes;
 }
 
-export { type NativeOptions, openNative } from "./cpu/native.ts";
-export { nativeLibraryPath } from "./cpu/ort_library.ts";
-export { ORT_VERSION } from "./cpu/ort_library.ts";
-
-export { openReference } from "./reference.ts";
-
-export { openWasm } from "./cpu/wasm.ts";
-export type { Adapter, AdapterKind, RefusedAdapter } from "./webgpu/vulkan.ts";
-export type { FoundAdapters } from "./webgpu/adapters.ts";
-export { type AdapterOptions, webgpuAdapters } from "./webgpu/adapters.ts";
-export type { ModelValue } from "./webgpu/prepare.ts";
-export * from "./webgpu/webgpu.ts";
-
-/** A device as users name it: `auto`, or a device, or one and the number of its adapter. */
+/** A device as users name it: `auto`, a device, or a device with the number of its adapter. */
 export type DeviceSpec = "auto" | DeviceName | `webgpu:${number}`;
 
-/** What users may name, in words. */
+/** The forms of {@linkcode DeviceSpec}, for messages. */
 export const DEVICE_SPECS: readonly string[] = [
   "auto",
   ...DEVICE_NAMES.flatMap((name) => name === "webgpu" ? [name, `${name}:N`] : [name]),
@@ -381,28 +333,28 @@ export const DEVICE_SPECS: readonly string[] = [
 
 /** Options of {@linkcode resolveDevices}. */
 export interface ResolveOptions {
-  /** Receives which device `auto` chose and why, and a line before a download. */
+  /** Receives the choice of `auto` with its reason, and a line before a download. */
   readonly announce?: ((line: string) => void) | undefined;
   /**
-   * Numbers of adapters, of which `auto` then means a device. Default: all GPUs; where there is none,
-   * the first of the others.
+   * Numbers of adapters; with them `auto` means a device with adapters. Default: all GPUs; without a
+   * GPU, the first other adapter.
    */
   readonly adapters?: readonly number[] | undefined;
-  /** In which type stages store, fp32 by default: fp16 rules out adapters that do not compute in it. */
+  /** Storage type, fp32 by default: fp16 excludes adapters that do not compute in it. */
   readonly precision?: Precision | undefined;
-  /** Whether several isolates of a process will open it, which rules some out for `auto`. */
+  /** True if several isolates of a process will open it, which excludes some devices for `auto`. */
   readonly isShared?: boolean | undefined;
 }
 
-/** What `auto` tries, one after the other: a GPU, which is no software, comes first. */
+/** Devices in the order in which `auto` tries them; software adapters do not count as webgpu. */
 const AUTO: readonly DeviceName[] = ["webgpu", "native", "wasm"];
 
 const isDeviceName = (name: string): name is DeviceName => Object.hasOwn(DEVICES, name);
 
-/** A device and the number of its adapter, as they are written. */
+/** A device and the number of its adapter. */
 const NUMBERED = /^(.+):(\d{1,9})$/;
 
-/** What a text names: undefined where that is nothing. */
+/** Parses the name of a device; undefined if there is none of this name. */
 function readSpec(text: string): { name: "auto" | DeviceName; adapter?: number } | undefined {
   if (text === "auto" || isDeviceName(text)) return { name: text };
   const [, name = "", number] = NUMBERED.exec(text) ?? [];
@@ -411,7 +363,7 @@ function readSpec(text: string): { name: "auto" | DeviceName; adapter?: number }
 }
 
 /**
- * Whether a text names a device, as {@linkcode resolveDevice} takes it.
+ * Returns whether a text names a device, as {@linkcode resolveDevice} accepts it.
  *
  * @example
  * ```ts
@@ -427,17 +379,17 @@ export function isDeviceSpec(text: string): text is DeviceSpec {
 }
 
 /**
- * Decides what a name means on this machine: `auto` is webgpu where there is a GPU, else native where
- * its library loads, else wasm; `webgpu:1` is the second adapter.
+ * Finds the device of a name on this machine: `auto` is webgpu if there is a GPU, otherwise native if
+ * its library loads, otherwise wasm; `webgpu:1` is the second adapter.
  *
- * Decide once in the main isolate and pass the choice on: each worker then opens the same device
+ * Call it once in the main isolate and pass the choice on: each worker then opens the same device
  * with `openDevice(choice.name, choice)`.
  *
- * @param announce receives which device `auto` chose and why, and a line before a download.
+ * @param announce receives the choice of `auto` with its reason, and a line before a download.
  * @throws {RangeError} when there is no device of this name, or no adapter of this number.
- * @throws {Deno.errors.Interrupted} when the process that looks for the native library is killed
- * again and again.
- * @throws {Error} when a device was asked for by name and this machine has not what it needs.
+ * @throws {Deno.errors.Interrupted} when the process that finds the native library is killed
+ * repeatedly.
+ * @throws {Error} when a requirement of a named device is missing on this machine.
  *
  * @example
  * ```ts
@@ -456,11 +408,11 @@ export async function resolveDevice(
 }
 
 /**
- * Decides what a name means on this machine, as {@linkcode resolveDevice} does, for any number of
- * workers: they take the choices one after the other, and then from the first again.
+ * Finds the devices of a name on this machine, as {@linkcode resolveDevice} does, for any number of
+ * workers: worker i uses choice i modulo their number.
  *
- * @throws {RangeError} {@linkcode Error} as `resolveDevice`, and when adapters are asked for twice or
- * of a device that has none, or do not compute in the precision.
+ * @throws {RangeError} {@linkcode Error} as `resolveDevice`, and when adapters are named twice or for a
+ * device without adapters, or do not compute in the precision.
  *
  * @example
  * ```ts
@@ -478,24 +430,18 @@ export async function resolveDevices(
   const { announce = () => {}, adapters, precision, isShared = false } = options;
   const read = readSpec(spec);
   if (!read) {
-    throw new RangeError(
-      `Cannot open a device: its name must be ${DEVICE_SPECS.join(", ")}, received "${spec}"`,
-    );
+    throw refusal("open a device", `its name must be ${DEVICE_SPECS.join(", ")}`, `"${spec}"`);
   }
   if (read.adapter !== undefined && adapters) {
-    throw new RangeError(
-      `Cannot open a device: its adapters must be named once, received ${spec} and ${adapters}`,
-    );
+    throw refusal("open a device", "its adapters must be named once", `${spec} and ${adapters}`);
   }
   const wanted = read.adapter === undefined ? adapters : [read.adapter];
-  // Who names adapters wants a device that has some.
+  // Numbers of adapters imply a device that has adapters.
   const meant = read.name === "auto" && wanted
     ? DEVICE_NAMES.find((name) => DEVICES[name].hasAdapters)!
     : read.name;
   if (wanted && meant !== "auto" && !DEVICES[meant].hasAdapters) {
-    throw new RangeError(
-      `Cannot open a device: adapters must be those of webgpu, received ${wanted} for ${meant}`,
-    );
+    throw refusal("open a device", "adapters must be those of webgpu", `${wanted} for ${meant}`);
   }
   const request = { announce, adapters: wanted, precision, isAutomatic: meant === "auto" };
   const names = meant === "auto"
@@ -504,7 +450,7 @@ export async function resolveDevices(
   return await firstDevice(names, request);
 }
 
-/** The first device that this machine has. */
+/** Returns the first device that this machine has. */
 async function firstDevice(
   names: readonly DeviceName[],
   request: FindRequest,
@@ -522,7 +468,7 @@ async function firstDevice(
     if (isAutomatic) announce(`device ${name}${where}${reasons}`);
     return [choice, ...more];
   } catch (error) {
-    // It may well be there: another device, and with it other bits, must not depend on that.
+    // The device may exist, and an interruption must not change the device and with it the bits.
     if (error instanceof Deno.errors.Interrupted || others.length === 0) throw error;
     const reason = ` (${name} is not available: ${(error as Error).message})`;
     return await firstDevice(others, request, reasons + reason);
@@ -532,7 +478,7 @@ async function firstDevice(
 /**
  * Opens a device by name; see {@linkcode resolveDevice} for `auto`.
  *
- * @throws {RangeError} when there is no device of this name, or it cannot have so many threads.
+ * @throws {RangeError} when there is no device of this name, or it cannot have this many threads.
  * @throws {Error} when the device cannot be loaded.
  *
  * @example

@@ -4,8 +4,9 @@
  * @module
  */
 
+import { refusal } from "../errors.ts";
 import { elementCount } from "../graph/shapes.ts";
-import { type DType, DTYPE_BYTES, type HostArray, type Tensor } from "./device.ts";
+import { type DType, DTYPE_BYTES, HOST_ARRAYS, type HostArray, type Tensor } from "./device.ts";
 
 type HostArrayConstructor = new (
   buffer: ArrayBufferLike,
@@ -13,32 +14,25 @@ type HostArrayConstructor = new (
   length: number,
 ) => HostArray;
 
-const ARRAYS: Readonly<Record<DType, HostArrayConstructor>> = {
-  f32: Float32Array,
-  f16: Float16Array,
-  i32: Int32Array,
-  i64: BigInt64Array,
-  bool: Uint8Array,
-};
-
-/** The elements that `bytes` hold, as the typed array of `dtype`, without a copy. */
+/** Returns `bytes` as the typed array of `dtype`, without a copy. */
 export function asHostArray(dtype: DType, bytes: Uint8Array): HostArray {
   const length = bytes.byteLength / DTYPE_BYTES[dtype];
-  return new ARRAYS[dtype](bytes.buffer, bytes.byteOffset, length);
+  const Kind: HostArrayConstructor = HOST_ARRAYS[dtype];
+  return new Kind(bytes.buffer, bytes.byteOffset, length);
 }
 
-/** Whether `data` is the typed array in which hosts hold `dtype`. */
+/** Returns whether `data` is the host array type of `dtype`. */
 export function holds(dtype: DType, data: HostArray): boolean {
-  return data instanceof ARRAYS[dtype];
+  return data instanceof HOST_ARRAYS[dtype];
 }
 
-/** Where a device's blocks of memory come from, and how bytes get in and out of them. */
+/** A store of memory blocks, with access to their bytes. */
 export interface BlockStore<Block> {
   /** Allocates zeroed, 64-byte aligned memory. */
   allocate(byteLength: number): Block;
   /** Copies bytes to a place in a block. */
   write(block: Block, byteOffset: number, bytes: Uint8Array): void;
-  /** Copies bytes from a place in a block, once the runs that were begun before are over. */
+  /** Copies bytes from a place in a block, after the runs that were started before. */
   read(block: Block, byteOffset: number, into: Uint8Array): Promise<void> | void;
   /** Sets a part of a block to zero. */
   zero(block: Block, byteOffset: number, byteLength: number): void;
@@ -46,13 +40,13 @@ export interface BlockStore<Block> {
   release(block: Block): void;
 }
 
-/** A block that `alloc` took. */
+/** A block of an `alloc`. */
 export interface Allocation<Block> {
   readonly block: Block;
   readonly byteLength: number;
-  /** Whether its tensor has not been freed. */
+  /** True until its tensor is freed. */
   live: boolean;
-  /** Runs in flight that read or write it. It is released when it is freed and has none. */
+  /** Runs in flight that use it. It is released when it is freed and unused. */
   users: number;
 }
 
@@ -106,7 +100,7 @@ export class TensorMemory<Block> {
     const available = elementCount(tensor.shape);
     if (!Number.isInteger(offset) || offset < 0 || offset + count > available) {
       throw new RangeError(
-        `Cannot view ${count} elements at ${offset}: they must lie within the tensor's ${available}`,
+        `Cannot view ${count} elements at ${offset}: they must be within the tensor's ${available}`,
       );
     }
     const { allocation, byteOffset } = this.region(tensor);
@@ -121,7 +115,7 @@ export class TensorMemory<Block> {
   }
 
   /**
-   * Where a tensor lies.
+   * Returns the region of a tensor.
    *
    * @throws {TypeError} when the tensor was freed or belongs to another device.
    */
@@ -129,7 +123,7 @@ export class TensorMemory<Block> {
     const region = this.#regions.get(tensor);
     if (!region?.allocation.live) {
       throw new TypeError(
-        `Cannot use the tensor ${tensor.dtype} [${tensor.shape}]: it must be a live tensor of this device, received one that was freed or is another device's`,
+        `Cannot use the tensor ${tensor.dtype} [${tensor.shape}]: it must be a live tensor of this device, received a freed or foreign one`,
       );
     }
     return region;
@@ -202,9 +196,7 @@ const bytesOf = (data: HostArray) => new Uint8Array(data.buffer, data.byteOffset
 
 function checkShape(shape: readonly number[]): readonly number[] {
   if (!shape.every((size) => Number.isInteger(size) && size >= 0)) {
-    throw new RangeError(
-      `Cannot make a tensor: its shape must be whole numbers from 0, received [${shape}]`,
-    );
+    throw refusal("make a tensor", "its shape must be whole numbers from 0", `[${shape}]`);
   }
   return shape;
 }
@@ -217,14 +209,12 @@ function checkHostArray(verb: "read" | "write", tensor: Tensor, data: HostArray)
     );
   }
   if (data.length !== count) {
-    throw new RangeError(
-      `Cannot ${verb} the tensor: the host array must have ${count} elements, received ${data.length}`,
-    );
+    throw refusal(`${verb} the tensor`, `the host array must have ${count} elements`, data.length);
   }
 }
 
 /**
- * Bytes of memory of this machine, swap included; Infinity where Deno may not ask.
+ * Returns the bytes of this machine's memory, including swap; Infinity without permission to ask.
  *
  * @example
  * ```ts
@@ -244,9 +234,9 @@ export function machineMemory(): number {
 }
 
 /**
- * Refuses what is larger than all memory of this machine.
+ * Throws if a size exceeds the memory of this machine.
  *
- * @param what needs the bytes, for the message: "Cannot train".
+ * @param what start of the message: "Cannot train".
  * @throws {RangeError} with both sizes.
  */
 export function assertMachineHolds(what: string, bytes: number): void {
@@ -262,9 +252,9 @@ export function assertMachineHolds(what: string, bytes: number): void {
 const gibibytes = (bytes: number) => `${(bytes / 2 ** 30).toPrecision(3)} GiB`;
 
 /**
- * Bytes for a person.
+ * Formats bytes in MiB.
  *
- * @param round of hundredths: downwards for a limit, as what does not fit should not look as if it did.
+ * @param round rounds hundredths: use `Math.floor` for a limit, so that larger sizes look larger.
  *
  * @example
  * ```ts

@@ -1,27 +1,27 @@
 /**
- * Attention of several heads, with all that decoders and encoders ask of it.
+ * Multi-head attention of encoders and decoders, with or without a cache, and rotary positions.
  *
  * @module
  */
 
-import type { Graph } from "../graph/graph.ts";
+import type { Graph } from "../ops/graph.ts";
 import type { Value } from "../graph/value.ts";
 import type { LayerGraph, MaskPlace, Tie } from "./layer.ts";
 
-/** Blocks attend to no later token: exp(−1e30) is exactly 0. */
+/** Score of a masked token: exp(−1e30) is exactly 0. */
 export const MASKED = -1e30;
 
-/** Zero where a token may attend to another: itself and those before it. */
+/** Returns the causal mask: 0 for a token itself and those before it, otherwise {@linkcode MASKED}. */
 export function causalMask(seq: number): Float32Array<ArrayBuffer> {
   const mask = new Float32Array(seq * seq);
   for (let i = 0; i < seq; i++) mask.fill(MASKED, i * seq + i + 1, (i + 1) * seq);
   return mask;
 }
 
-/** The most queries of a part, and the least. */
+/** Bounds of the number of queries in a part. */
 const QUERIES = { most: 128, least: 64 } as const;
 
-/** In how many parts the queries of a whole sequence are taken: as few as can be. */
+/** Returns the smallest allowed number of parts for the queries of a whole sequence. */
 export function partsOf(seq: number): number {
   for (let parts = Math.ceil(seq / QUERIES.most); parts * QUERIES.least <= seq; parts++) {
     if (seq % parts === 0) return parts;
@@ -29,29 +29,28 @@ export function partsOf(seq: number): number {
   return 1;
 }
 
-/** The greatest number that divides both. */
+/** Returns the greatest common divisor. */
 const gcd = (a: number, b: number): number => b === 0 ? a : gcd(b, a % b);
 
-/** Where the weights of a part of the queries lie among those of the whole sequence. */
+/** Applies dropout to the weights of a part, with its place in the whole sequence. */
 type PlaceOfWeights = (weights: Value, place: MaskPlace) => Value;
 
 /**
- * What tokens make of the values of those to which they attend: queries, keys and values are
- * [B, heads, tokens, width], and so is the result.
+ * Causal attention: queries, keys and values are [B, heads, tokens, width], and so is the result.
  *
- * [Note: attention in parts] Half of all scores are masked. Of long samples queries are therefore
- * taken in parts, each of which meets the keys up to its own end: of n parts (n + 1)/2n of the scores
- * are computed and kept. A row of scores stays whole, so softmax is what it is by definition.
- * Measured on native with 12 heads of 64, forward and backward of an attention with its products:
- * −6 to −11 % at T = 256, −10 % at 512, −19 to −26 % at 1024.
+ * [Note: attention in parts] Half of all scores are masked. The queries of long samples are therefore
+ * cut into parts, each of which reads the keys up to its own end: with n parts, (n + 1)/2n of the scores
+ * are computed and stored. A row of scores is not cut, so the softmax is exact. Measured on native with
+ * 12 heads of 64, forward and backward of an attention with its products: −6 to −11 % at T = 256,
+ * −10 % at 512, −19 to −26 % at 1024.
  *
- * Parts of a slice lie within those of the whole sequence, so that a mask of its dropout is a box in
+ * Parts of a slice are within those of the whole sequence, so that a mask of its dropout is a box in
  * one of theirs.
  *
  * @param queries of all tokens, or of a slice.
- * @param keys of the slices up to that of the queries, in order; of a whole sequence one.
+ * @param keys of the slices up to that of the queries, in order; one for a whole sequence.
  * @param slices into which the sequence is cut.
- * @param dropout of the weights by which values are mixed.
+ * @param dropout of the attention weights.
  */
 export function causalAttention(
   g: Graph,
@@ -90,37 +89,38 @@ export interface AttentionOptions {
   /** Heads of the queries; must divide their width. */
   readonly heads: number;
   /**
-   * Heads of keys and values, each for as many heads of the queries in a row (grouped queries, Ainslie
-   * et al. 2023); must divide `heads`, and is `heads` unless given.
+   * Heads of keys and values, each shared by consecutive query heads (grouped queries, Ainslie et al.
+   * 2023); must divide `heads`. Default `heads`.
    */
   readonly keyValueHeads?: number;
-  /** Whether a query attends to no later key; false unless given. */
+  /** Restricts each query to keys up to its position. Default false. */
   readonly causal?: boolean;
   /**
-   * To which keys queries may attend: bool, or int32 where 0 is none, which broadcasts to [samples,
-   * heads, queries, keys]; a row of samples with lengths of their own is [samples, 1, 1, keys].
+   * Keys that queries may attend to: bool, or int32 where 0 is masked, broadcast to [samples, heads,
+   * queries, keys]. For samples of different lengths it is [samples, 1, 1, keys].
    */
   readonly mask?: Value;
-  /** Added to the scores, f32, which broadcasts to [samples, heads, queries, keys]. */
+  /** Added to the scores, f32, broadcast to [samples, heads, queries, keys]. */
   readonly bias?: Value;
-  /** Factor of the scores; 1/√width of a head unless given. */
+  /** Factor of the scores. Default 1/√(width of a head). */
   readonly scale?: number;
-  /** Says queries and keys where they stand: [samples, heads, tokens, width] to as many. */
+  /** Adds positions to queries and keys, [samples, heads, tokens, width]. */
   readonly position?: (x: Value) => Value;
-  /** Share of the weights that are left out in training; 0 unless given. */
+  /** Dropout probability of the attention weights. Default 0. */
   readonly dropout?: number;
 }
 
 /**
  * softmax(scale·q·kᵀ + bias)·v of each head (Vaswani et al. 2017, 3.2): queries [samples, queries,
  * heads·width], keys and values [samples, keys, keyValueHeads·width] give [samples, queries,
- * heads·width]; values may have a width of their own. It has no parameters: {@linkcode linear} makes q, k and v, and what comes of the result.
+ * heads·width]; values may have another width. It has no parameters: use {@linkcode linear} for q, k
+ * and v, and for the result.
  *
- * Of slices of a sequence ({@linkcode LayerGraph.slice}) it is computed where it is causal and has no
- * mask, bias or scale.
+ * Slices of a sequence ({@linkcode LayerGraph.slice}) require causal attention without mask, bias or
+ * scale.
  *
  * @throws {RangeError} when the heads do not divide a width, or the shapes do not match.
- * @throws {TypeError} when a slice attends to what its layer does not have.
+ * @throws {TypeError} when a slice needs values that its layer does not have.
  *
  * @example
  * ```ts
@@ -144,23 +144,17 @@ export function attention(
 ): Value {
   const { heads, keyValueHeads = heads, causal = false, position = (x: Value) => x } = options;
   checkShapes(q, k, v, { heads, keyValueHeads, causal });
-  const queries = position(byHeadOfAttention(g, q, heads));
-  // Later slices read what was computed, not what is repeated of it.
+  const queries = position(byHead(g, q, heads));
+  // Later slices read keys and values before these are repeated.
   const numberOf = g.contexts.length, label = numberOf === 0 ? "" : `.${numberOf}`;
-  const keys = g.context(`keys${label}`, position(byHeadOfAttention(g, k, keyValueHeads)));
-  const values = g.context(`values${label}`, byHeadOfAttention(g, v, keyValueHeads));
+  const keys = g.context(`keys${label}`, position(byHead(g, k, keyValueHeads)));
+  const values = g.context(`values${label}`, byHead(g, v, keyValueHeads));
   const repeat = (some: readonly Value[]) => some.map((one) => repeatHeads(g, one, heads));
   const { mask, bias, scale, dropout = 0 } = options, { count } = g.slice;
   let mixed: Value;
   if (causal && !mask && !bias && scale === undefined) {
-    mixed = causalAttention(
-      g,
-      queries,
-      repeat(keys),
-      repeat(values),
-      count,
-      (weights, place) => g.dropout(weights, dropout, place),
-    );
+    const drop: PlaceOfWeights = (weights, place) => g.dropout(weights, dropout, place);
+    mixed = causalAttention(g, queries, repeat(keys), repeat(values), count, drop);
   } else if (count === 1) {
     const [allKeys, allValues] = [keys, values].map((all) => repeat(all)[0]) as [Value, Value];
     mixed = g.matmul(g.dropout(weightsOf(g, queries, allKeys, options), dropout), allValues);
@@ -173,7 +167,7 @@ export function attention(
   return g.reshape(g.transpose(mixed, [0, 2, 1, 3]), [samples, tokens, heads * width]);
 }
 
-/** By how much each query mixes the values of the keys. */
+/** Returns the attention weights of queries and keys. */
 function weightsOf(
   g: LayerGraph,
   queries: Value,
@@ -193,19 +187,21 @@ function weightsOf(
   return g.softmax(scores);
 }
 
-/** [samples, tokens, heads·width] as [samples, heads, tokens, width]. */
-function byHeadOfAttention(g: LayerGraph, x: Value, heads: number): Value {
-  const [samples, tokens, width] = x.shape as [number, number, number];
-  return g.transpose(g.reshape(x, [samples, tokens, heads, width / heads]), [0, 2, 1, 3]);
+/** Reshapes [..., tokens, heads·width] to [..., heads, tokens, width]. */
+export function byHead(g: LayerGraph, x: Value, heads: number): Value {
+  const outer = x.shape.slice(0, -1), axis = outer.length;
+  const apart = g.reshape(x, [...outer, heads, x.shape.at(-1)! / heads]);
+  return g.transpose(apart, [...outer.keys()].slice(0, -1).concat(axis, axis - 1, axis + 1));
 }
 
-/** Each head as often in a row as queries have heads for it. */
+/** Repeats each head of [..., heads, tokens, width] for the consecutive query heads that share it. */
 function repeatHeads(g: LayerGraph, x: Value, heads: number): Value {
-  const [samples, own, tokens, width] = x.shape as [number, number, number, number];
+  const outer = x.shape.slice(0, -3);
+  const [own, tokens, width] = x.shape.slice(-3) as [number, number, number];
   if (own === heads) return x;
-  const apart = g.reshape(x, [samples, own, 1, tokens, width]);
-  const repeated = g.expand(apart, [samples, own, heads / own, tokens, width]);
-  return g.reshape(repeated, [samples, heads, tokens, width]);
+  const apart = g.reshape(x, [...outer, own, 1, tokens, width]);
+  const repeated = g.expand(apart, [...outer, own, heads / own, tokens, width]);
+  return g.reshape(repeated, [...outer, heads, tokens, width]);
 }
 
 function checkShapes(
@@ -250,57 +246,43 @@ function checkShapes(
 interface CacheSizes {
   /** Heads of keys and values. */
   readonly heads: number;
-  /** Positions that it has. */
+  /** Number of positions. */
   readonly seq: number;
   /** Width of a head. */
   readonly width: number;
 }
 
-/** What an attention computes. */
-interface CachedAttention {
-  /** What the values are mixed to, [rows, query heads·width]. */
-  readonly mixed: Value;
-  /** The keys that are to be kept, of {@linkcode cacheShape}. */
-  readonly keys: Value;
-  /** The values that are to be kept. */
-  readonly values: Value;
-}
-
-/** The shape of a cache: for each head a row for each position. */
-export const cacheShape = ({ heads, seq, width }: CacheSizes): [number, number] => [
-  heads * seq,
-  width,
-];
+/** Returns the shape of a cache: for each head one row per position. */
+export const cacheShape = (
+  { heads, seq, width }: CacheSizes,
+): [number, number] => [heads * seq, width];
 
 /**
- * Attention of queries, keys and values of `rows` tokens: [heads, rows, width] each, where queries may
- * have several heads for each of the keys and values.
+ * Attention of `rows` tokens with queries, keys and values [heads, rows, width], where several query
+ * heads may share a head of keys and values.
  *
- * One row goes on from a cache, the inputs `keys` and `values` of the layer: those of the rows before
- * its position, and zeros. More rows begin at position 0, and with them a cache. It reads the fields
- * `positions`, int32 [rows], and `last`, int32 [1], the last row that is kept.
+ * One row extends a cache, the inputs `keys` and `values` of the layer: the rows before its position,
+ * and zeros. More rows start at position 0 with a new cache. It reads the fields `positions`, int32
+ * [rows], and `last`, int32 [1], the last row that is cached.
+ *
+ * @returns `mixed` [rows, query heads·width], and the new `keys` and `values` of {@linkcode cacheShape}.
  */
 export function cachedAttention(
   g: LayerGraph,
   [q, k, v]: readonly [Value, Value, Value],
   sizes: CacheSizes,
-): CachedAttention {
-  const [heads, rows, width] = q.shape as [number, number, number], goesOn = rows === 1;
-  const { keys, values, mask } = goesOn ? withCache(g, k, v, sizes) : {
+): { readonly mixed: Value; readonly keys: Value; readonly values: Value } {
+  const [heads, rows, width] = q.shape as [number, number, number], isExtended = rows === 1;
+  const { keys, values, mask } = isExtended ? withCache(g, k, v, sizes) : {
     keys: k,
     values: v,
     mask: g.constant(causalMask(rows), [1, rows, rows]),
   };
-  const scores = g.matmul(q, repeatHeadsOfCachedAttention(g, keys, heads), {
-    transB: true,
-    alpha: 1 / Math.sqrt(width),
-  });
-  const mixed = g.matmul(
-    g.softmax(g.add(scores, mask)),
-    repeatHeadsOfCachedAttention(g, values, heads),
-  );
+  const options = { transB: true, alpha: 1 / Math.sqrt(width) };
+  const scores = g.matmul(q, repeatHeads(g, keys, heads), options);
+  const mixed = g.matmul(g.softmax(g.add(scores, mask)), repeatHeads(g, values, heads));
   const kept = (all: Value) =>
-    g.reshape(goesOn ? all : newCache(g, all, sizes.seq), cacheShape(sizes));
+    g.reshape(isExtended ? all : newCache(g, all, sizes.seq), cacheShape(sizes));
   return {
     mixed: g.reshape(g.transpose(mixed, [1, 0, 2]), [rows, heads * width]),
     keys: kept(keys),
@@ -308,39 +290,21 @@ export function cachedAttention(
   };
 }
 
-/** [rows, heads·width] as [heads, rows, width]. */
-export function byHead(g: LayerGraph, x: Value, heads: number): Value {
-  const [rows, width] = x.shape as [number, number];
-  return g.transpose(g.reshape(x, [rows, heads, width / heads]), [1, 0, 2]);
-}
-
-/** A field of int32, read once. */
+/** Returns an int32 field, declared on first use. */
 export function fieldOf(g: LayerGraph, name: string, rows: number): Value {
   const known = g.fields.find(({ spec }) => spec.name === name);
   return known?.value ?? g.batch(name, [rows], "i32");
 }
 
-/** Each head of [heads, tokens, width] as often in a row as queries have heads for it. */
-function repeatHeadsOfCachedAttention(g: LayerGraph, x: Value, heads: number): Value {
-  const [own, tokens, width] = x.shape as [number, number, number];
-  if (own === heads) return x;
-  const apart = g.reshape(x, [own, 1, tokens, width]);
-  const repeated = g.expand(apart, [own, heads / own, tokens, width]);
-  return g.reshape(repeated, [heads, tokens, width]);
-}
-
 const indexes = (g: LayerGraph, count: number, shape: readonly number[], step = 1) =>
   g.constant(Int32Array.from({ length: count }, (_, i) => i * step), shape, "i32");
 
-/** Keys and values of all tokens, [heads, tokens, width], and what is added to the scores of each. */
-interface Attended {
-  readonly keys: Value;
-  readonly values: Value;
-  readonly mask: Value;
-}
-
-/** The cache with the row at `positions`, which was zero, as are all behind it. */
-function withCache(g: LayerGraph, k: Value, v: Value, sizes: CacheSizes): Attended {
+/**
+ * Adds the row at `positions` to the cache, whose rows from there on are zero.
+ *
+ * @returns keys and values [heads, tokens, width], and the mask that is added to the scores.
+ */
+function withCache(g: LayerGraph, k: Value, v: Value, sizes: CacheSizes) {
   const { heads, seq, width } = sizes;
   const position = fieldOf(g, "positions", 1);
   const row = g.add(indexes(g, heads, [heads], seq), position);
@@ -357,7 +321,7 @@ function withCache(g: LayerGraph, k: Value, v: Value, sizes: CacheSizes): Attend
   };
 }
 
-/** A cache of the rows up to `last`, and zeros. */
+/** Returns a cache with the rows up to `last`, and zeros. */
 function newCache(g: LayerGraph, part: Value, seq: number): Value {
   const [heads, rows, width] = part.shape as [number, number, number];
   const isBehind = g.greater(indexes(g, rows, [1, rows, 1]), fieldOf(g, "last", 1));
@@ -366,57 +330,57 @@ function newCache(g: LayerGraph, part: Value, seq: number): Value {
   return g.concat([own, g.expand(g.scalar(0), [heads, seq - rows, width])], 1);
 }
 
-/** One layer. Those of one kind compute the same, with parameters of their own. */
+/** One layer of a decoder. Layers of one kind differ only in their parameters. */
 export interface CachedLayer {
-  /** What it is: an embedding, an attention, a feed-forward network or the head. */
+  /** Embedding, attention, feed-forward network or head. */
   readonly kind: "embedding" | "attention" | "mlp" | "head";
-  /** Put before the names of its parameters. */
+  /** Prefix of the names of its parameters. */
   readonly prefix: string;
   /**
    * Builds its graph.
    *
-   * @param x rows of the residual stream, [rows, hidden]; of the embedding undefined.
-   * @returns what it computes, by name: `y`, and of an attention the `keys` and `values` to be kept.
+   * @param x rows of the residual stream, [rows, hidden]; undefined for the embedding.
+   * @returns its results by name: `y`, and for an attention the new `keys` and `values`.
    */
   build(g: LayerGraph, x: Value | undefined): Readonly<Record<string, Value>>;
 }
 
-/** A decoder as generation computes it. */
+/** A decoder with a cache, for generation. */
 export interface CachedDecoder {
   /** Width of the residual stream. */
   readonly hidden: number;
-  /** Tokens that it sees. */
+  /** Number of tokens in its context. */
   readonly seq: number;
   /** Number of token ids. */
   readonly vocab: number;
   /** The shape of the keys, and of the values, of an attention. */
   readonly cacheShape: readonly [rows: number, width: number];
-  /** Parameters that are one. */
+  /** Parameters that share one value. */
   readonly ties: readonly Tie[];
   /**
    * The layers for `rows` tokens. Fields are `ids` and `positions`, int32 [rows], and `last`, int32
-   * [1]: the row whose logits, [1, vocabulary], are wanted, and the last one that is kept.
+   * [1]: the row whose logits, [1, vocabulary], are returned, and the last cached row.
    *
-   * One row goes on from a cache, more rows begin one: `cachedAttention` says how.
+   * One row extends a cache, more rows start one; see `cachedAttention`.
    */
   layers(rows: number): readonly CachedLayer[];
 }
 
 /** Options of {@linkcode rotary}. */
 export interface RotaryOptions {
-  /** Base of the angles; 10000 unless given. */
+  /** Base of the angles. Default 10000. */
   readonly theta?: number;
-  /** Where the tokens stand, int32 [tokens], of how many positions; one after the other unless given. */
+  /** Positions of the tokens, int32 [tokens], and their number. Default: consecutive. */
   readonly positions?: { readonly at: Value; readonly count: number };
 }
 
 /**
- * Turns queries or keys by angles that grow with their position, so that a score depends on how far
- * two tokens are from each other: element i of the first half of x [..., tokens, width] and
- * element i of the second are turned together, at position p by p·theta^(−2i ÷ width). These pairs are
- * those of Hugging Face's models; the paper's are neighbours.
+ * Rotates queries or keys by angles proportional to their position, so that a score depends on the
+ * distance of two tokens: element i of the first half of x [..., tokens, width] and element i of the
+ * second are rotated together, at position p by p·theta^(−2i ÷ width). These are the pairs of Hugging
+ * Face's models; the paper pairs neighbours.
  *
- * Of a slice of a sequence the first token has its position in the whole.
+ * In a slice of a sequence the first token has its position in the whole.
  *
  * @throws {RangeError} when the width is odd.
  *
@@ -451,8 +415,5 @@ export function rotary(
   };
   const cos = table(Math.cos), sin = table(Math.sin);
   const [a, b] = g.split(x, -1, 2) as [Value, Value];
-  return g.concat([
-    g.sub(g.mul(a, cos), g.mul(b, sin)),
-    g.add(g.mul(b, cos), g.mul(a, sin)),
-  ], -1);
+  return g.concat([g.sub(g.mul(a, cos), g.mul(b, sin)), g.add(g.mul(b, cos), g.mul(a, sin))], -1);
 }

@@ -1,11 +1,11 @@
 /**
- * Which elements a dropout leaves out.
+ * Masks of dropouts.
  *
  * [Note: keyed dropout] A mask is a function of the seed, the step, the micro-batch, the layer's name,
- * the number of the dropout in the layer and the place of each element, as a parameter's first values
- * are one of the seed and its name. So the same elements are left out whatever the schedule, the
- * number of workers, the order of actions, a recomputation or a resumption; no state is kept, and a
- * mask need not be, as it can be computed again.
+ * the number of the dropout in the layer and the place of each element, as a parameter's initial values
+ * are a function of the seed and its name. So masks do not depend on the schedule, the number of
+ * workers, the order of actions, recomputation or resumption; there is no state, and a mask need not be
+ * stored because it can be computed again.
  *
  * @module
  */
@@ -15,7 +15,7 @@ import { CHANCE_MAX, CHANCE_VALUES, chanceKernels } from "../devices/cpu/simd.ts
 import { elementCount } from "../graph/shapes.ts";
 import type { MaskBox, MaskSpec, Slice } from "./layer.ts";
 
-/** What a micro-batch's dropout is keyed by. */
+/** The key of a micro-batch's dropout masks. */
 export interface DropoutKey {
   /** The seed of the run. */
   readonly seed: number;
@@ -23,22 +23,22 @@ export interface DropoutKey {
   readonly step: number;
   /** The global id of the micro-batch in its step. */
   readonly microBatch: number;
-  /** Which half of its samples, where micro-batches are computed in halves. */
+  /** Half of its samples, if micro-batches are computed in halves. */
   readonly half?: 0 | 1;
 }
 
-/** A slice of the sequences of so many samples. */
+/** A slice of the sequences of a micro-batch. */
 export interface SampleSlice extends Slice {
   /** Samples of a micro-batch. */
   readonly samples: number;
 }
 
 /**
- * The mask of a dropout, from one of its elements to another.
+ * Returns a function that writes elements of a mask.
  *
  * @param layer the name of its layer.
- * @param key of the micro-batch; without one, as in an evaluation, nothing is left out.
- * @param slice of the sequence whose mask it is: that of the whole, cut.
+ * @param key of the micro-batch; without one, as in an evaluation, all elements are 1.
+ * @param slice of the sequence, with its part of the mask of the whole.
  *
  * @example
  * ```ts
@@ -69,7 +69,7 @@ export function openMask(
   return cutOut(openWhole(whole, layer, key), box);
 }
 
-/** Writes the elements of a mask from one of them on. */
+/** Writes the elements of a mask from element `from`. */
 export type FillMask = (into: Float32Array, from: number) => void;
 
 function openWhole(
@@ -78,7 +78,7 @@ function openWhole(
   key: DropoutKey,
 ): FillMask {
   const { seed, step, microBatch, half = 0 } = key;
-  // The halves of a micro-batch are what they are in the whole.
+  // The halves of a micro-batch have the masks of the whole.
   const first = half * elementCount(shape);
   const label = JSON.stringify([seed, step, microBatch, layer, name]);
   const digest = createHash("sha256").update(label).digest();
@@ -96,13 +96,13 @@ function openWhole(
   };
 }
 
-/** What a slice has of each sample, where its elements are in the order of its tokens. */
+/** Returns the part of a slice in each sample, where elements are in the order of tokens. */
 function boxOfSlice(shape: readonly number[], { index, count, samples }: SampleSlice): MaskBox {
   const own = elementCount(shape) / samples;
   return { whole: [samples, count, own], from: [0, index, 0], size: [samples, 1, own] };
 }
 
-/** A part of a mask as a mask: rows of its last axis, each from its place in the whole. */
+/** Returns a part of a mask as a mask: rows of its last axis at their places in the whole. */
 function cutOut(fill: FillMask, { whole, from, size }: MaskBox): FillMask {
   const run = size.at(-1)!;
   const placeOf = (row: number) => {

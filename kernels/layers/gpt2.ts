@@ -21,9 +21,10 @@ import {
   fieldOf,
   partsOf,
 } from "./attention.ts";
-import { layerNorm, linear } from "./helpers.ts";
+import { layerNorm } from "./helpers.ts";
 import {
   checkDropout,
+  type Initializer,
   type Layer,
   type LayerGraph,
   type MaskPlace,
@@ -31,14 +32,8 @@ import {
   type Tie,
 } from "./layer.ts";
 
-/** What the head must know of a GPT-2. */
-interface HeadSizes {
-  readonly hidden: number;
-  readonly seq: number;
-  readonly vocab: number;
-  readonly tie?: boolean;
-  readonly headSlices?: number | undefined;
-}
+/** Sizes of the head of a GPT-2. */
+type HeadSizes = Pick<Gpt2Config, "hidden" | "seq" | "vocab" | "tie" | "headSlices">;
 
 /** Token ids from `from` to before `to`, and the parameter with their rows. */
 interface Slice {
@@ -47,7 +42,7 @@ interface Slice {
   readonly to: number;
 }
 
-/** What is handed from slice to slice: of each row x, log-sum-exp and the logit of the target. */
+/** State passed from slice to slice: for each row x, log-sum-exp and the logit of the target. */
 interface Chain {
   readonly x: Value;
   readonly logSum: Value;
@@ -55,10 +50,10 @@ interface Chain {
 }
 
 /**
- * Checks that a head can be in slices.
+ * Checks the slices of a head.
  *
- * @throws {RangeError} when there are more slices than token ids, a row has no place for two numbers,
- * or the head is tied to the embedding.
+ * @throws {RangeError} when there are more slices than token ids, `hidden` is below 2, or the head is
+ * tied to the embedding.
  */
 function checkHead({ hidden, vocab, tie = false, headSlices = 1 }: HeadSizes): void {
   if (headSlices === 1) return;
@@ -89,8 +84,8 @@ const normalised = (g: LayerGraph, x: Value): Value =>
 const weightOf = (g: LayerGraph, { parameter, from, to }: Slice, { hidden }: HeadSizes): Value =>
   g.parameter(parameter, [to - from, hidden]);
 
-/** The residual stream to logits [rows, vocabulary], by all slices in one layer. */
-export function logits(g: LayerGraph, x: Value, sizes: HeadSizes): Value {
+/** Computes logits [rows, vocabulary] from the residual stream, all slices in one layer. */
+function logits(g: LayerGraph, x: Value, sizes: HeadSizes): Value {
   const normal = normalised(g, x);
   const parts = slicesOf(sizes).map((slice) =>
     g.gemm(normal, weightOf(g, slice, sizes), undefined, { transB: true })
@@ -98,7 +93,7 @@ export function logits(g: LayerGraph, x: Value, sizes: HeadSizes): Value {
   return parts.length === 1 ? parts[0]! : g.concat(parts, 1);
 }
 
-/** The layers from the residual stream to the loss of each sample. Read the field `targets`. */
+/** Returns the layers from the residual stream to the loss of each sample. They read `targets`. */
 function headLayers(sizes: HeadSizes, microBatchSize: number): Layer[] {
   const rows = microBatchSize * sizes.seq, slices = slicesOf(sizes);
   const targetsOf = (g: LayerGraph) => g.batch("targets", [rows], "i32");
@@ -116,15 +111,15 @@ function headLayers(sizes: HeadSizes, microBatchSize: number): Layer[] {
     build(g, x) {
       const before = k === 0 ? undefined : unpack(g, x!);
       const targets = g.cast(targetsOf(g), "f32"), normal = before?.x ?? normalised(g, x!);
-      const chain = goOn(g, normal, before, targets, slice, weightOf(g, slice, sizes));
+      const chain = addSlice(g, normal, before, targets, slice, weightOf(g, slice, sizes));
       if (k < slices.length - 1) return pack(g, chain);
       return lossOf(g, g.mul(g.sub(chain.logSum, chain.target), isFrom(g, targets, 0)));
     },
   }));
 }
 
-/** Adds a slice to the chain. Ids are f32, which holds all below 2²⁴, the largest vocabulary. */
-function goOn(
+/** Adds a slice to the chain. Ids are f32, exact below 2²⁴, the largest vocabulary. */
+function addSlice(
   g: LayerGraph,
   x: Value,
   before: Chain | undefined,
@@ -133,7 +128,7 @@ function goOn(
   weight: Value,
 ): Chain {
   const isHere = g.sub(isFrom(g, targets, from), isFrom(g, targets, to));
-  // Of a target that is elsewhere the first logit: what is taken from the sum is added again.
+  // For targets in other slices: the logit of column 0 is subtracted from the sum and added again.
   const column = g.cast(g.mul(g.sub(targets, g.scalar(from)), isHere), "i32");
   const logit = g.sum(g.mul(x, g.gather(weight, column)), [1]);
   const sliceLogits = g.gemm(x, weight, undefined, { transB: true });
@@ -146,18 +141,18 @@ function goOn(
   };
 }
 
-/** 1 for ids from `first` on, 0 for those before. */
+/** Returns 1 for ids from `first`, otherwise 0. */
 const isFrom = (g: LayerGraph, ids: Value, first: number): Value =>
   g.where(g.greater(ids, g.scalar(first - 0.5)), g.scalar(1), g.scalar(0));
 
-/** ln(e^a + e^b) = (a + b + |a − b|)/2 + ln(1 + e^−|a − b|), whose gradient is right where a = b, too. */
+/** ln(e^a + e^b) = (a + b + |a − b|)/2 + ln(1 + e^−|a − b|), with a correct gradient where a = b. */
 function addExponentials(g: LayerGraph, a: Value, b: Value): Value {
   const distance = g.add(g.relu(g.sub(a, b)), g.relu(g.sub(b, a)));
   const highest = g.mul(g.add(g.add(a, b), distance), g.scalar(0.5));
   return g.add(highest, g.log(g.add(g.scalar(1), g.exp(g.neg(distance)))));
 }
 
-/** Takes two numbers to the first two of `hidden` columns and back, exactly. */
+/** Returns a matrix that moves two numbers to the first two of `hidden` columns and back, exactly. */
 const columns = (g: LayerGraph, hidden: number): Value =>
   g.constant(
     Float32Array.from({ length: 2 * hidden }, (_, i) => +(i === 0 || i === hidden + 1)),
@@ -189,22 +184,22 @@ export interface Gpt2Config {
   readonly seq: number;
   /** Number of token ids. */
   readonly vocab: number;
-  /** Whether the head's table is that of the embedding, as in the published GPT-2. */
+  /** Shares the head's table with the embedding, as in the published GPT-2. Default false. */
   readonly tie?: boolean;
   /**
-   * Layers that share the head, each with a slice of the vocabulary and a parameter of its own
-   * (`lm_head.0.weight`, ...), so that no stage must have all of it; 1 unless given.
+   * Layers of the head, each with a slice of the vocabulary and a separate parameter
+   * (`lm_head.0.weight`, ...), so that no stage must hold all of it. Default 1.
    */
   readonly headSlices?: number | undefined;
   /**
-   * Share of the elements that are left out in training, 0 unless given: of the embedding, of the
-   * weights of attention, and of what each sub-layer adds.
+   * Dropout probability of the embedding, of attention weights, and of the output of each sub-layer.
+   * Default 0.
    */
   readonly dropout?: number | undefined;
 }
 
 /**
- * The ties of a GPT-2's parameters: none unless `tie` is true.
+ * Returns the ties of a GPT-2's parameters: none unless `tie` is true.
  *
  * @example
  * ```ts
@@ -220,58 +215,49 @@ export function gpt2Ties({ tie = false }: Gpt2Config): readonly Tie[] {
 }
 
 /**
- * Checks the sizes of a GPT-2 at the door.
+ * Checks the sizes of a GPT-2.
  *
  * @throws {RangeError} when one is not a positive integer, heads do not divide hidden, or dropout is
- * not from 0 and below 1.
+ * not from 0 to below 1.
  */
 export function checkGpt2(config: Gpt2Config, microBatchSize: number): void {
   const { layers, hidden, heads, seq, vocab, headSlices = 1, dropout = 0 } = config;
-  checkModelSizes("GPT-2", {
-    layers,
-    hidden,
-    heads,
-    seq,
-    vocab,
-    headSlices,
-    "micro-batch": microBatchSize,
-  });
-  if (config.hidden % config.heads !== 0) {
+  const sizes = { layers, hidden, heads, seq, vocab, headSlices, "micro-batch": microBatchSize };
+  checkModelSizes("GPT-2", sizes);
+  if (hidden % heads !== 0) {
     throw new RangeError(
-      `Cannot build GPT-2: hidden must be divisible by heads, received hidden ${config.hidden} and heads ${config.heads}`,
+      `Cannot build GPT-2: hidden must be divisible by heads, received hidden ${hidden} and heads ${heads}`,
     );
   }
   checkHead(config);
   checkDropout("build GPT-2", dropout);
 }
 
-/** Token ids [rows] to the residual stream [rows, hidden]. Reads the field `ids`. */
+/** Maps token ids [rows] to the residual stream [rows, hidden]. Reads the field `ids`. */
 function embedding(config: Gpt2Config, microBatchSize: number, tokensOfSample: number): Layer {
   const { hidden, seq, vocab } = config, rows = microBatchSize * tokensOfSample;
   return {
     name: "embedding",
     prefix: "transformer.",
     build(g) {
-      const tokens = g.gather(
-        g.parameter("wte.weight", [vocab, hidden]),
-        g.batch("ids", [rows], "i32"),
-      );
-      const positions = ownPositions(g, g.parameter("wpe.weight", [seq, hidden]));
+      const table = g.parameter("wte.weight", [vocab, hidden]);
+      const tokens = g.gather(table, g.batch("ids", [rows], "i32"));
+      const positions = slicePositions(g, g.parameter("wpe.weight", [seq, hidden]));
       const sum = g.add(g.reshape(tokens, [microBatchSize, tokensOfSample, hidden]), positions);
       return g.dropout(g.reshape(sum, [rows, hidden]), config.dropout ?? 0);
     },
   };
 }
 
-/** The rows of a table for the tokens of a slice. */
-function ownPositions(g: LayerGraph, table: Value): Value {
+/** Returns the rows of a table for the tokens of a slice. */
+function slicePositions(g: LayerGraph, table: Value): Value {
   const { index, count } = g.slice, tokens = table.shape[0]! / count;
   if (count === 1) return table;
   const own = Int32Array.from({ length: tokens }, (_, i) => index * tokens + i);
   return g.gather(table, g.constant(own, [tokens], "i32"));
 }
 
-/** A block: two layers, so that a cut into stages may lie between. */
+/** Returns a block of two layers, so that a stage may start between them. */
 function block(config: Gpt2Config, microBatchSize: number, index: number): Layer[] {
   const name = `block ${index}`, prefix = `transformer.h.${index}.`;
   return [
@@ -285,8 +271,15 @@ function block(config: Gpt2Config, microBatchSize: number, index: number): Layer
   ];
 }
 
-/** GPT-2 scales what is added to the residual stream by 1/√(number of additions). */
+/** GPT-2 scales weights of residual outputs by 1/√(number of residual additions). */
 const residualDeviation = ({ layers }: Gpt2Config): number => 0.02 / Math.sqrt(2 * layers);
+
+/** x·W + b with the parameters `${name}.weight`, [in, out], and `${name}.bias`. */
+function linear(g: LayerGraph, x: Value, name: string, outputs: number, deviation = 0.02): Value {
+  const normal: Initializer = { kind: "normal", deviation };
+  const weight = g.parameter(`${name}.weight`, [x.shape[1]!, outputs], normal);
+  return g.gemm(x, weight, g.parameter(`${name}.bias`, [outputs], { kind: "constant", value: 0 }));
+}
 
 /** Adds a sub-layer's last product to the residual stream. */
 function addResidual(
@@ -310,14 +303,8 @@ function attention(g: LayerGraph, x: Value, config: Gpt2Config, microBatchSize: 
     g.transpose(g.reshape(part, [microBatchSize, tokens, heads, width]), [0, 2, 1, 3])
   ) as [Value, Value, Value];
   const keys = g.context("keys", k), values = g.context("values", v);
-  const mixture = causalAttention(
-    g,
-    q,
-    keys,
-    values,
-    slices,
-    (weights, place) => g.dropout(weights, dropout, place),
-  );
+  const drop = (weights: Value, place: MaskPlace) => g.dropout(weights, dropout, place);
+  const mixture = causalAttention(g, q, keys, values, slices, drop);
   const mixed = g.reshape(g.transpose(mixture, [0, 2, 1, 3]), [rows, hidden]);
   return addResidual(g, x, mixed, "attn.c_proj", config, { number: partsOf(seq) });
 }
@@ -332,8 +319,8 @@ export function feedForward(g: LayerGraph, x: Value, config: Gpt2Config): Value 
 /**
  * GPT-2 for training: micro-batches have the fields `ids` and `targets`, int32 [B·seq].
  *
- * A target of −1 is not predicted: it has no loss and no gradient. So a sample shorter than `seq` is
- * padded at its end with any ids, and with targets of −1; no token attends to a later one.
+ * A target of −1 is not predicted: it has no loss and no gradient. To train on a sample shorter than
+ * `seq`, pad it at its end with any ids and with targets of −1; no token attends to a later one.
  *
  * @param microBatchSize samples of a micro-batch, B.
  * @throws {RangeError} when a size is not a positive integer or heads do not divide hidden.
@@ -365,7 +352,7 @@ export function gpt2(config: Gpt2Config, microBatchSize: number): Model {
   };
 }
 
-/** All layers, for one of some slices of the tokens. */
+/** Returns all layers, for one of `slices` slices of the tokens. */
 function lossLayers(config: Gpt2Config, microBatchSize: number, slices: number): Layer[] {
   const { seq } = config, tokens = seq / slices;
   if (!Number.isInteger(tokens)) {
@@ -397,7 +384,7 @@ export function gpt2Logits(config: Gpt2Config): readonly Layer[] {
 }
 
 /**
- * A GPT-2 with a cache.
+ * GPT-2 with a cache.
  *
  * @throws {RangeError} as {@linkcode gpt2}.
  */
@@ -419,7 +406,7 @@ function layersFor(config: Gpt2Config, rows: number): CachedLayer[] {
   const blocks = Array.from({ length: config.layers }, (_, i): CachedLayer[] => {
     const prefix = `transformer.h.${i}.`;
     return [
-      { kind: "attention", prefix, build: (g, x) => cachedAttention2(g, x!, config) },
+      { kind: "attention", prefix, build: (g, x) => cachedAttend(g, x!, config) },
       { kind: "mlp", prefix, build: (g, x) => ({ y: feedForward(g, x!, evaluated) }) },
     ];
   });
@@ -443,14 +430,11 @@ function cachedEmbedding(g: LayerGraph, { hidden, seq, vocab }: Gpt2Config, rows
   return { y: g.add(rowsOf("wte.weight", vocab, "ids"), rowsOf("wpe.weight", seq, "positions")) };
 }
 
-function cachedAttention2(g: LayerGraph, x: Value, config: Gpt2Config) {
+function cachedAttend(g: LayerGraph, x: Value, config: Gpt2Config) {
   const { hidden, heads } = config;
   const qkv = linear(g, layerNorm(g, x, { name: "ln_1" }), "attn.c_attn", 3 * hidden);
   const parts = g.split(qkv, 1, 3).map((part) => byHead(g, part, heads));
-  const { mixed, keys, values } = cachedAttention(
-    g,
-    parts as [Value, Value, Value],
-    cacheOf(config),
-  );
+  const cached = cachedAttention(g, parts as [Value, Value, Value], cacheOf(config));
+  const { mixed, keys, values } = cached;
   return { y: g.add(x, linear(g, mixed, "attn.c_proj", hidden)), keys, values };
 }

@@ -1,62 +1,47 @@
 /**
- * Normalisations: `nn.LayerNorm`, `nn.GroupNorm` and `nn.RMSNorm` of PyTorch.
+ * Layers and losses for graphs, with PyTorch's names and defaults: linear, convolution, embedding,
+ * norms, cross-entropy and initializers.
  *
  * @module
  */
 
+import { refusal } from "../errors.ts";
 import { elementCount, sameShape } from "../graph/shapes.ts";
 import type { Value } from "../graph/value.ts";
 import { type Initializer, type LayerGraph, parameterName } from "./layer.ts";
 
 const ZERO: Initializer = { kind: "constant", value: 0 };
 
-/** x·W + b with the parameters `${name}.weight` and `${name}.bias`. */
-export function linear(
-  g: LayerGraph,
-  x: Value,
-  name: string,
-  outputs: number,
-  deviation = 0.02,
-): Value {
-  const weight = g.parameter(`${name}.weight`, [x.shape[1]!, outputs], {
-    kind: "normal",
-    deviation,
-  });
-  return g.gemm(x, weight, g.parameter(`${name}.bias`, [outputs], ZERO));
-}
-
-/** What Xavier's bounds are multiplied by. */
+/** Options of Xavier initialization. */
 export interface XavierOptions {
-  /** 1 unless given; 5/3 before a tanh, √2 before a ReLU. */
+  /** Factor of the bounds. Default 1; 5/3 before a tanh, √2 before a ReLU. */
   readonly gain?: number;
 }
 
-/** What Kaiming's bounds are made of. */
+/** Options of Kaiming initialization. */
 export interface KaimingOptions {
-  /** √2 unless given, as before a ReLU; 1 where nothing follows. */
+  /** Factor of the bounds. Default √2, as before a ReLU; 1 if no activation follows. */
   readonly gain?: number;
-  /** Whether to keep the size of what goes forward (`in`, unless given) or backward (`out`). */
+  /** Preserves the variance of activations (`in`, the default) or of gradients (`out`). */
   readonly fan?: "in" | "out";
 }
 
 /**
- * Inputs of an output of a weight, and outputs of an input: [out, in, ...kernel], PyTorch's layout.
+ * Returns the fan-in and fan-out of a weight [out, in, ...kernel], PyTorch's layout.
  *
- * @throws {RangeError} when the shape has fewer than two sizes, or one that is not positive.
+ * @throws {RangeError} when the shape has fewer than two sizes, or a size is not positive.
  */
 function fans(shape: readonly number[]): { readonly in: number; readonly out: number } {
   const [outputs, inputs, ...kernel] = shape;
   if (outputs === undefined || inputs === undefined || !(elementCount(shape) > 0)) {
-    throw new RangeError(
-      `Cannot initialise a weight: its shape must be [out, in, ...kernel], received [${shape}]`,
-    );
+    throw refusal("initialise a weight", "its shape must be [out, in, ...kernel]", `[${shape}]`);
   }
   return { in: inputs * elementCount(kernel), out: outputs * elementCount(kernel) };
 }
 
 const normal = (deviation: number): Initializer => ({ kind: "normal", deviation });
 
-/** The uniform one of a standard deviation, around 0. */
+/** Uniform initializer around 0 with a standard deviation. */
 const uniform = (deviation: number): Initializer => {
   const high = Math.sqrt(3) * deviation;
   return { kind: "uniform", low: -high, high };
@@ -76,7 +61,7 @@ const kaimingDeviation = (
  * Uniform within ±gain·√(6 ÷ (in + out)).
  *
  * @param shape of the weight, [out, in, ...kernel].
- * @throws {RangeError} when it is none of a weight.
+ * @throws {RangeError} when the shape is not that of a weight.
  *
  * @example
  * ```ts
@@ -96,7 +81,7 @@ export const xavierUniform = (
  * Normal with deviation gain·√(2 ÷ (in + out)).
  *
  * @param shape of the weight, [out, in, ...kernel].
- * @throws {RangeError} when it is none of a weight.
+ * @throws {RangeError} when the shape is not that of a weight.
  *
  * @example
  * ```ts
@@ -112,10 +97,10 @@ export const xavierNormal = (
 ): Initializer => normal(xavierDeviation(shape, options));
 
 /**
- * Uniform within ±gain·√(3 ÷ in), or out.
+ * Uniform within ±gain·√(3 ÷ fan).
  *
  * @param shape of the weight, [out, in, ...kernel].
- * @throws {RangeError} when it is none of a weight.
+ * @throws {RangeError} when the shape is not that of a weight.
  *
  * @example
  * ```ts
@@ -132,10 +117,10 @@ export const kaimingUniform = (
 ): Initializer => uniform(kaimingDeviation(shape, options));
 
 /**
- * Normal with deviation gain ÷ √in, or out.
+ * Normal with deviation gain ÷ √fan.
  *
  * @param shape of the weight, [out, in, ...kernel].
- * @throws {RangeError} when it is none of a weight.
+ * @throws {RangeError} when the shape is not that of a weight.
  *
  * @example
  * ```ts
@@ -152,32 +137,32 @@ export const kaimingNormal = (
 ): Initializer => normal(kaimingDeviation(shape, options));
 
 /**
- * What PyTorch's linear maps and convolutions begin with, weight and bias alike: uniform within ±1/√in.
+ * PyTorch's default for weights and biases of linear layers and convolutions: uniform within ±1/√in.
  *
  * @param shape of the weight, [out, in, ...kernel].
  */
 const torchDefault = (shape: readonly number[]): Initializer =>
   kaimingUniform(shape, { gain: 1 / Math.sqrt(3) });
 
-/** Options of {@linkcode convolution}. A number stands for that of every spatial axis. */
+/** Options of {@linkcode convolution}. A number applies to every spatial axis. */
 export interface ConvolutionOptions {
-  /** Put before the names of the parameters, with a dot; nothing unless given. */
+  /** Prefix of the names of the parameters, before a dot. Default: none. */
   readonly name?: string | undefined;
   /** Channels of the result. */
   readonly outputs: number;
   /** The size of a window. */
   readonly kernel: number | readonly number[];
-  /** Steps from one window to the next; 1 unless given. */
+  /** Steps from one window to the next. Default 1. */
   readonly stride?: number | readonly number[];
-  /** Zeros in front of each axis, and as many behind; 0 unless given. */
+  /** Zeros before and after each axis. Default 0. */
   readonly padding?: number | readonly number[];
-  /** Steps from one element of a window to the next; 1 unless given. */
+  /** Steps from one element of a window to the next. Default 1. */
   readonly dilation?: number | readonly number[];
-  /** Parts of the channels, each of which is convolved by itself; 1 unless given. */
+  /** Groups of channels, convolved separately. Default 1. */
   readonly groups?: number;
-  /** Whether there is a bias; true unless given. */
+  /** Adds a bias. Default true. */
   readonly bias?: boolean;
-  /** First values of the weight; uniform within ±1/√(numbers of a window) unless given, as those of the bias. */
+  /** Initial values of the weight. Default, as for the bias: uniform within ±1/√(window elements). */
   readonly initializer?: Initializer;
 }
 
@@ -222,18 +207,18 @@ export function convolution(
 
 /** Options of {@linkcode embedding}. */
 export interface EmbeddingOptions {
-  /** Put before the name of the parameter, with a dot; nothing unless given. */
+  /** Prefix of the name of the parameter, before a dot. Default: none. */
   readonly name?: string | undefined;
-  /** Vectors of the table. */
+  /** Number of vectors in the table. */
   readonly rows: number;
-  /** Numbers of a vector. */
+  /** Length of a vector. */
   readonly width: number;
-  /** First values of the table; normal with deviation 1 unless given. */
+  /** Initial values of the table. Default: normal with deviation 1. */
   readonly initializer?: Initializer;
 }
 
 /**
- * The vectors of ids: int32 [...] gives [..., width]. The parameter is `weight` [rows, width].
+ * Looks up the vectors of ids: int32 [...] gives [..., width]. The parameter is `weight` [rows, width].
  *
  * @example
  * ```ts
@@ -253,15 +238,15 @@ export function embedding(
   return g.gather(g.parameter(parameterName(name, "weight"), [rows, width], initializer), ids);
 }
 
-/** Options of {@linkcode linearOfLinear}. */
+/** Options of {@linkcode linear}. */
 export interface LinearOptions {
-  /** Put before the names of the parameters, with a dot; nothing unless given. */
+  /** Prefix of the names of the parameters, before a dot. Default: none. */
   readonly name?: string | undefined;
   /** Width of the result. */
   readonly outputs: number;
-  /** Whether there is a bias; true unless given. */
+  /** Adds a bias. Default true. */
   readonly bias?: boolean;
-  /** First values of the weight; uniform within ±1/√inputs unless given, as those of the bias. */
+  /** Initial values of the weight. Default, as for the bias: uniform within ±1/√inputs. */
   readonly initializer?: Initializer;
 }
 
@@ -285,7 +270,7 @@ export interface LinearOptions {
  * ]);
  * ```
  */
-export function linearOfLinear(
+export function linear(
   g: LayerGraph,
   x: Value,
   { name, outputs, bias: hasBias = true, initializer }: LinearOptions,
@@ -305,15 +290,15 @@ export function linearOfLinear(
 /** Options of {@linkcode crossEntropy}. */
 export interface CrossEntropyOptions {
   /**
-   * Share of each target that is spread evenly over all classes, from 0 to 1; 0 unless given. As
-   * `label_smoothing` of PyTorch (Szegedy et al. 2016).
+   * Share of each target that is spread evenly over all classes, from 0 to 1, as `label_smoothing` in
+   * PyTorch (Szegedy et al. 2016). Default 0.
    */
   readonly smoothing?: number;
 }
 
 /**
- * Softmax cross-entropy, summed over what each sample predicts: logits [samples, ..., classes] and
- * targets int32 [samples, ...] give [samples]. A target of −1 has no loss and no gradient: with
+ * Softmax cross-entropy, summed over the predictions of each sample: logits [samples, ..., classes]
+ * and targets int32 [samples, ...] give [samples]. A target of −1 has no loss and no gradient: with
  * `predictions: (batch) => countTargets(batch, field)` the mean is over the others.
  *
  * @throws {RangeError} when the shapes do not match, or smoothing is not from 0 to 1.
@@ -336,9 +321,7 @@ export function crossEntropy(
   { smoothing = 0 }: CrossEntropyOptions = {},
 ): Value {
   if (!(smoothing >= 0 && smoothing <= 1)) {
-    throw new RangeError(
-      `Cannot take cross-entropy: smoothing must be from 0 to 1, received ${smoothing}`,
-    );
+    throw refusal("take cross-entropy", "smoothing must be from 0 to 1", smoothing);
   }
   if (logits.shape.length < 2 || !sameShape(logits.shape.slice(0, -1), targets.shape)) {
     throw new RangeError(
@@ -355,7 +338,7 @@ export function crossEntropy(
 }
 
 /**
- * The squared differences, as their mean over the numbers of each sample: two of [samples, ...] give
+ * Mean squared difference over the elements of each sample: two inputs of [samples, ...] give
  * [samples]. With `predictions` the number of samples, a step's loss is PyTorch's `mse_loss`.
  *
  * @throws {RangeError} when the shapes differ or have no axis.
@@ -382,7 +365,7 @@ export function meanSquaredError(g: LayerGraph, prediction: Value, target: Value
   return g.mul(samplesSum(g, g.mul(difference, difference), shape), g.scalar(1 / size));
 }
 
-/** By how much the logit of each target exceeds the mean of its row; 0 where the target is −1. */
+/** Difference of each target's logit and the mean of its row; 0 where the target is −1. */
 function excess(g: LayerGraph, logits: Value, targets: Value): Value {
   const [rows, classes] = logits.shape as [number, number];
   const int = (value: number) => g.constant(Int32Array.of(value), [], "i32");
@@ -394,15 +377,15 @@ function excess(g: LayerGraph, logits: Value, targets: Value): Value {
   return g.where(isPredicted, excess, g.scalar(0));
 }
 
-/** What the numbers of each sample add up to. */
+/** Returns the sum of the values of each sample. */
 const samplesSum = (g: LayerGraph, values: Value, shape: readonly number[]): Value =>
   g.sum(g.reshape(values, [shape[0]!, elementCount(shape) / shape[0]!]), [1]);
 
 /** Options of {@linkcode layerNorm} and {@linkcode rmsNorm}. */
 export interface NormOptions {
-  /** Put before the names of the parameters, with a dot; nothing unless given. */
+  /** Prefix of the names of the parameters, before a dot. Default: none. */
   readonly name?: string | undefined;
-  /** Added to what the root is taken of; 1e-5 unless given. */
+  /** Added to the radicand. Default 1e-5. */
   readonly epsilon?: number;
 }
 
@@ -414,7 +397,7 @@ export interface GroupNormOptions extends NormOptions {
 
 const ONE: Initializer = { kind: "constant", value: 1 };
 
-/** The parameters `weight` and `bias`. */
+/** Declares the parameters `weight` and `bias`. */
 const affine = (g: LayerGraph, name: string | undefined, size: number): [Value, Value] => [
   g.parameter(parameterName(name, "weight"), [size], ONE),
   g.parameter(parameterName(name, "bias"), [size], ZERO),
@@ -464,8 +447,8 @@ export function rmsNorm(
 }
 
 /**
- * GroupNorm (Wu, He 2018): x [samples, channels, ...] is normalised within each group of channels of a
- * sample, then scaled and moved channel by channel, by the parameters `weight` and `bias`.
+ * GroupNorm (Wu, He 2018): normalizes x [samples, channels, ...] within each group of channels of a
+ * sample, then scales and shifts each channel by the parameters `weight` and `bias`.
  *
  * @throws {RangeError} when the groups do not divide the channels.
  *

@@ -1,11 +1,11 @@
 /**
- * What a layer is: a name, and a function that builds its forward graph.
+ * Layers and models: a layer is a name and a function that builds its forward graph.
  *
  * A model is a list of layers. The first reads the micro-batch's fields, each of the others reads
  * the output of the one before, one value or a record of named ones, and the last returns the loss
- * of every sample. What a layer has for others than the next one it gives by name, and they take it:
- * a skip edge, over which it travels from the stage that makes it straight to those that use it.
- * Layers become plain data ({@linkcode LayerProgram}), so no code travels to the workers.
+ * of every sample. For other layers than the next, a layer gives values by name, and those layers take
+ * them: a skip edge, on which a value is sent directly from its stage to the stages that use it.
+ * Layers are compiled to plain data ({@linkcode LayerProgram}), so workers receive no code.
  *
  * @module
  */
@@ -13,29 +13,28 @@
 import type { Batch } from "../batch.ts";
 import { CHANCE_MAX, CHANCE_VALUES, chanceKernels } from "../devices/cpu/simd.ts";
 import { type DType, HOST_ARRAYS } from "../devices/device.ts";
-import { nameError } from "../errors.ts";
-import { Graph } from "../graph/graph.ts";
+import { nameError, refusal } from "../errors.ts";
+import { checkCalls, GIVE_AND_TAKE, Graph, signaturesOf } from "../ops/graph.ts";
 import { elementCount, sameShape } from "../graph/shapes.ts";
-import { checkCalls, GIVE_AND_TAKE, signaturesOf } from "../graph/signatures.ts";
 import type { Node, Value } from "../graph/value.ts";
 import { type RandomGenerator, substream } from "../random.ts";
 
-/** How a parameter gets its first values; drawn from (seed, parameter name), in any order. */
+/** Initial values of a parameter, drawn from (seed, parameter name), independent of order. */
 export type Initializer =
   | { readonly kind: "normal"; readonly deviation: number }
-  /** Between `low` and `high`. */
+  /** From `low` to `high`. */
   | { readonly kind: "uniform"; readonly low: number; readonly high: number }
   | { readonly kind: "constant"; readonly value: number };
 
-/** A parameter of a layer: its name within the layer, shape and first values. */
+/** A parameter of a layer. */
 export interface ParameterSpec {
   /** Its name within the layer. */
   readonly name: string;
-  /** Its sizes. */
+  /** Its shape. */
   readonly shape: readonly number[];
-  /** Its first values. */
+  /** Its initial values. */
   readonly initializer: Initializer;
-  /** Whether it is not trained: it gets no gradient, no moments and no step. */
+  /** True if it is not trained: it has no gradient, no moments and no step. */
   readonly frozen?: true;
 }
 
@@ -45,23 +44,23 @@ export interface TensorSpec {
   readonly name: string;
   /** The type of its elements. */
   readonly dtype: DType;
-  /** Its sizes. */
+  /** Its shape. */
   readonly shape: readonly number[];
 }
 
-/** What multiplies a tensor element by element in a dropout: 0, or 1 ÷ (1 − probability). */
+/** The factor of a tensor in dropout, element by element: 0, or 1 ÷ (1 − probability). */
 export interface MaskSpec extends TensorSpec {
-  /** How many of its elements are 0, as a share. */
+  /** Share of its elements that are 0. */
   readonly probability: number;
-  /** Of which mask of the whole sequence it is a part, where it is not that of its own name. */
+  /** Mask of the whole sequence that it is a part of, if it has another name. */
   readonly of?: string;
-  /** Where it lies in that mask, where it is not what a slice has of the elements of each sample. */
+  /** Its part of that mask. Default: the slice's part of the elements of each sample. */
   readonly box?: MaskBox;
 }
 
-/** A part of a mask: from where on and how much of each axis. */
+/** A part of a mask. */
 export interface MaskBox {
-  /** The sizes of the mask. */
+  /** Shape of the mask. */
   readonly whole: readonly number[];
   /** The first element on each axis. */
   readonly from: readonly number[];
@@ -69,38 +68,38 @@ export interface MaskBox {
   readonly size: readonly number[];
 }
 
-/** Which mask of the whole sequence a dropout of a slice has a part of, by its number, and where. */
+/** Place of a slice's dropout mask in a mask of the whole sequence. */
 export interface MaskPlace {
-  /** The number of the dropout in the layer of the whole sequence. */
+  /** Number of the dropout in the layer of the whole sequence. */
   readonly number: number;
-  /** Which part; where not given, what a slice has of the elements of each sample. */
+  /** The part. Default: the slice's part of the elements of each sample. */
   readonly box?: MaskBox;
 }
 
 /** One of the equal parts into which the tokens of each sample are cut. */
 export interface Slice {
-  /** Which, from 0. */
+  /** Index, from 0. */
   readonly index: number;
-  /** How many there are. */
+  /** Number of slices. */
   readonly count: number;
 }
 
-/** Values by name: what a layer hands to the next one, where it is not one tensor. */
+/** Values by name: the output of a layer that is not a single tensor. */
 export type Values = Readonly<Record<string, Value>>;
 
-/** What a layer is handed, or hands on. */
+/** The input or output of a layer. */
 export type Handed = Value | Values;
 
-/** What layers before have given by name: types and shapes. */
+/** Types and shapes of the values that earlier layers give. */
 export type GivenValues = ReadonlyMap<string, Pick<TensorSpec, "dtype" | "shape">>;
 
-/** What a layer makes of a slice for the later ones of the same micro-batch, by a name of its own. */
+/** A value of a slice for later slices of the same micro-batch. */
 export interface SliceContext {
   /** Its name in the layer, such as `keys`. */
   readonly name: string;
-  /** What the slices before have made, in order. */
+  /** Values of the slices before, in order. */
   readonly past: readonly Value[];
-  /** What this slice makes. */
+  /** Value of this slice. */
   readonly value: Value;
 }
 
@@ -114,20 +113,20 @@ export class LayerGraph extends Graph {
   readonly fields: { spec: TensorSpec; value: Value }[] = [];
   /** The masks of its dropouts. */
   readonly masks: { spec: MaskSpec; value: Value }[] = [];
-  /** What it keeps for later slices, and has of those before. */
+  /** Values for later slices, with those of earlier ones. */
   readonly contexts: SliceContext[] = [];
-  /** What it gives to later layers, by name. */
+  /** Values for later layers, by name. */
   readonly gives: Map<string, Value> = new Map();
-  /** What it takes of those that layers before gave, by name. */
+  /** Values from earlier layers, by name. */
   readonly takes: Map<string, Value> = new Map();
-  /** Which slice of the sequence it computes. */
+  /** The slice of the sequence that it computes. */
   readonly slice: Slice;
   readonly #given: GivenValues;
 
   /**
-   * A graph for the whole sequence, or for a slice of it.
+   * Creates a graph for the whole sequence, or for a slice of it.
    *
-   * @param given what layers before have given.
+   * @param given values that earlier layers give.
    */
   constructor(slice: Slice = { index: 0, count: 1 }, given: GivenValues = new Map()) {
     super();
@@ -136,13 +135,13 @@ export class LayerGraph extends Graph {
   }
 
   /**
-   * Gives a value to later layers, who {@linkcode LayerGraph.take} it by its name: the memory of an
-   * encoder, what a U-Net hands across, a mask, a table of positions. It is a skip edge of the model.
+   * Gives a value to later layers, which {@linkcode LayerGraph.take} it by its name: the memory of an
+   * encoder, a skip connection of a U-Net, a mask, a table of positions. It is a skip edge of the model.
    *
-   * It may be of any type. Where it is f32 and depends on what is trained, its gradient is the sum of
-   * those of all its uses, the last one first, and then that of the layer itself.
+   * It may be of any type. If it is f32 and depends on trained parameters, its gradient is the sum of
+   * the gradients of all its uses, the last one first, and then that of the layer itself.
    *
-   * @throws {TypeError} when the name is given already.
+   * @throws {TypeError} when the name is already given.
    *
    * @example
    * ```ts
@@ -164,9 +163,9 @@ export class LayerGraph extends Graph {
   }
 
   /**
-   * What a layer before has given by that name.
+   * Returns the value that an earlier layer gives by this name.
    *
-   * @throws {RangeError} when none of them has; it says which names there are.
+   * @throws {RangeError} when none does; the message lists the known names.
    */
   take(name: string): Value {
     const known = this.takes.get(name);
@@ -178,7 +177,7 @@ export class LayerGraph extends Graph {
     return value;
   }
 
-  /** A trained f32 tensor. The default start is normal with deviation 0.02, as in GPT-2. */
+  /** Declares a trained f32 tensor. Default: normal with deviation 0.02, as in GPT-2. */
   parameter(
     name: string,
     shape: readonly number[],
@@ -189,7 +188,7 @@ export class LayerGraph extends Graph {
     return value;
   }
 
-  /** A field of the micro-batch, such as token ids or targets. */
+  /** Declares a field of the micro-batch, such as token ids or targets. */
   batch(name: string, shape: readonly number[], dtype: DType = "f32"): Value {
     const value = this.input(`batch.${name}`, shape, dtype);
     this.fields.push({ spec: { name, shape, dtype }, value });
@@ -197,16 +196,16 @@ export class LayerGraph extends Graph {
   }
 
   /**
-   * Dropout (Srivastava et al. 2014): in training each element is 0 with a probability, else divided
-   * by what is left of 1, so that its mean stays. In evaluation and generation it is `x`.
+   * Dropout (Srivastava et al. 2014): in training each element is 0 with a probability and otherwise
+   * divided by 1 − probability, so that its mean is unchanged. In evaluation and generation it is `x`.
    *
-   * What is left out follows from the run's seed, the step, the micro-batch, the layer's name and the
-   * place in the layer, whoever computes it and how often. The first axis of `x` must be that of
-   * samples, or of rows in the order of samples.
+   * The mask is a function of the run's seed, the step, the micro-batch, the layer's name and the place
+   * in the layer, so every computation of it is equal. The first axis of `x` must be that of samples, or
+   * of rows in the order of samples.
    *
-   * @param place of its mask in those of the whole sequence, for a slice that has another number of
-   * dropouts, or other axes between samples and tokens.
-   * @throws {RangeError} when the probability is not from 0 and below 1.
+   * @param place of its mask in those of the whole sequence, for a slice with another number of
+   * dropouts, or with other axes between samples and tokens.
+   * @throws {RangeError} when the probability is not from 0 to below 1.
    *
    * @example
    * ```ts
@@ -233,11 +232,11 @@ export class LayerGraph extends Graph {
   }
 
   /**
-   * Keeps what the later slices of the sequence read of this one, such as keys and values of an
-   * attention, and returns it behind that of the slices before. Of a whole sequence it is alone.
+   * Keeps a value that later slices of the sequence read, such as keys and values of an attention, and
+   * returns the values of all slices so far. Without slices it returns only this one.
    *
-   * The gradients that it has from later slices are added to its own; what a layer hands from token
-   * to token must go this way, or through nothing.
+   * Gradients from later slices are added to its own; values may pass from token to token only in this
+   * way.
    *
    * @param value of the same shape in all slices.
    *
@@ -273,40 +272,36 @@ checkCalls(
   `),
 );
 
-/** A value is taken that no layer before has given. */
+/** A layer takes a value that no earlier layer gives. */
 export class NotGivenError extends RangeError {
   /** The name of the value. */
   readonly value: string;
 
-  /** An error that says which names there are. */
+  /** Creates an error whose message lists the known names. */
   constructor(value: string, given: readonly string[]) {
     const known = given.map((one) => JSON.stringify(one)).join(", ").slice(0, 300) || "none";
-    super(
-      `Cannot take ${JSON.stringify(value)}: a layer before must give it, received ${known}`,
-    );
+    super(`Cannot take ${JSON.stringify(value)}: a layer before must give it, received ${known}`);
     this.name = "RangeError";
     this.value = value;
   }
 }
 
-/** The key under which a value that was given by name is on its way. */
+/** Returns the key of a value that is given by name. */
 export const skipKey = (name: string): string => `skip.${name}`;
 
-/** What a slice keeps for the later ones, as its models give and theirs take it. */
+/** Returns the port of a value that a slice keeps for later ones. */
 export const contextPort = (name: string, slice: number): string => `context.${name}.${slice}`;
 
-/** Refuses a probability with which nothing would be left, or more than all. */
+/** Throws unless a dropout probability is from 0 to below 1. */
 export function checkDropout(what: string, probability: number): void {
   if (probability >= 0 && probability < 1) return;
-  throw new RangeError(
-    `Cannot ${what}: dropout must be a number from 0 and below 1, received ${probability}`,
-  );
+  throw refusal(what, "dropout must be a number from 0 and below 1", probability);
 }
 
-/** Names of masks begin so. */
+/** Prefix of the names of masks. */
 const MASK_PREFIX = "mask.";
 
-/** Whether a node is a dropout, which costs little to compute again. */
+/** Returns whether a node is a dropout, which is cheap to recompute. */
 export const isDropout = ({ op, inputs }: Node): boolean =>
   op === "Mul" && inputs[1]!.node === undefined && inputs[1]!.name.startsWith(MASK_PREFIX);
 
@@ -334,7 +329,7 @@ export const isDropout = ({ op, inputs }: Node): boolean =>
  * assert.deepEqual(g.parameters.map(({ spec }) => spec.name), ["weight", "bias"]);
  * ```
  *
- * @example A layer that hands on a record, and one that takes it
+ * @example A layer that returns a record, and a layer that reads it
  * ```ts
  * import assert from "node:assert/strict";
  * import { type Layer, LayerGraph, type Value, type Values } from "@troupe/troupe/kernels";
@@ -355,46 +350,46 @@ export const isDropout = ({ op, inputs }: Node): boolean =>
  * assert.deepEqual(join.build(g, halves).shape, [2, 4]);
  * ```
  *
- * @typeParam X what the layer before hands on.
- * @typeParam Y what it hands to the next: a value, or a record of named ones; `{}` for nothing.
+ * @typeParam X output of the layer before.
+ * @typeParam Y output for the next layer: a value, or a record of named ones; `{}` for nothing.
  */
 export interface Layer<X extends Handed = Value, Y extends Handed = Value> {
-  /** What a reader sees: "block 3 attention". */
+  /** Name shown to users: "block 3 attention". */
   readonly name: string;
   /**
-   * The block that it is a part of: layers in a row of one block count as one where users count
-   * layers, as in an interval of recomputation, but a cut into stages may lie between.
+   * Its block: consecutive layers of a block count as one where users count layers, as in a recompute
+   * interval, but a stage may start within a block.
    */
   readonly block?: string;
-  /** Put before the names of its parameters; `${name}.` where not given. */
+  /** Prefix of the names of its parameters. Default `${name}.`. */
   readonly prefix?: string;
   /**
-   * Builds the forward graph. `x` is the output of the layer before, absent for the first. The
-   * last layer returns the loss of each sample, f32 [samples], summed over what it predicts.
+   * Builds the forward graph. `x` is the output of the layer before, undefined for the first. The
+   * last layer returns the loss of each sample, f32 [samples], summed over its predictions.
    */
   build(g: LayerGraph, x: X | undefined): Y;
 }
 
-/** A layer, whatever it is handed and hands on. */
+/** A layer with any input and output. */
 export type AnyLayer = Layer<Handed, Handed>;
 
-/** Two parameters that are one: the full names of that which is trained, and of its alias. */
+/** Two parameters that share one value: the full names of the trained one and of its alias. */
 export type Tie = readonly [canonical: string, alias: string];
 
-/** What trains: layers in order, and how many predictions one micro-batch has. */
+/** A model to train: layers in order, and the number of predictions of a micro-batch. */
 export interface Model {
-  /** The model's name: `gpt`, `mlp`, or one's own. */
+  /** The model's name: `gpt`, `mlp`, or your own. */
   readonly name: string;
   /** The layers; the first reads the micro-batch, the last returns the loss. */
   readonly layers: readonly AnyLayer[];
   /**
-   * Predicted tokens (or labels) of one micro-batch, by which the loss is divided; a function where
+   * Predicted tokens (or labels) of one micro-batch, by which the loss is divided; a function if
    * micro-batches differ.
    */
   readonly predictions: number | ((batch: Batch) => number);
   /** Parameters that share one value, such as the tables of the embedding and the head. */
   readonly ties?: readonly Tie[];
-  /** With what its parameters begin, by full name; drawn where not given. Aliases of ties are not among them. */
+  /** Initial values of parameters by full name, without aliases of ties; by default drawn. */
   readonly weights?: ReadonlyMap<string, Float32Array>;
   /** Samples of a micro-batch, B. */
   readonly samples?: number;
@@ -402,22 +397,22 @@ export interface Model {
   readonly withSamples?: (samples: number) => Model;
   /**
    * The same layers, parameters included, for one of `slices` equal parts of the tokens of each
-   * sample: {@linkcode LayerGraph.slice} says for which. Every field has the same part of each
-   * sample's numbers, rows of what layers hand on are in the order of samples, and a loss is that of
-   * the slice. Absent where samples are no sequences.
+   * sample, selected by {@linkcode LayerGraph.slice}. Every field has the same part of each sample's
+   * numbers, rows of layer outputs are in the order of samples, and a loss is that of the slice.
+   * Undefined if samples are not sequences.
    *
-   * @throws {RangeError} when the tokens cannot be divided so.
+   * @throws {RangeError} when the tokens are not divisible by `slices`.
    */
   readonly withSlices?: (slices: number) => readonly AnyLayer[];
 }
 
 /**
- * What a layer builds in a graph: its output.
+ * Builds a layer in a graph and returns its output.
  *
- * @param x the output of the layer before, absent for the first.
- * @throws what `build` throws, of the same built-in class, with the layer's name before it.
- * @throws {TypeError} when it returns or gives what is neither a value of its graph nor a record of
- * such.
+ * @param x the output of the layer before, undefined for the first.
+ * @throws the error of `build`, of the same built-in class, with the layer's name before it.
+ * @throws {TypeError} when it returns or gives anything but a value of its graph or a record of such
+ * values.
  *
  * @example
  * ```ts
@@ -442,11 +437,11 @@ export function buildLayer(layer: AnyLayer, g: LayerGraph, x: Handed | undefined
   try {
     y = layer.build(g, x);
   } catch (cause) {
-    throw nameError(cannot, cause, (told) =>
+    throw nameError(cannot, cause, (message) =>
       // Only the first has no input.
-      x === undefined && told.includes("undefined")
-        ? `${told}; the first layer gets no input, and reads the micro-batch with g.batch`
-        : told);
+      x === undefined && message.includes("undefined")
+        ? `${message}; the first layer gets no input, and reads the micro-batch with g.batch`
+        : message);
   }
   const problem = handedProblem(y) ?? givenProblem(g);
   if (problem) throw new TypeError(`${cannot}: ${problem}`);
@@ -458,7 +453,7 @@ export function buildLayer(layer: AnyLayer, g: LayerGraph, x: Handed | undefined
   );
 }
 
-/** What is wrong with what a layer returns. */
+/** Returns the problem of a layer's output, if any. */
 function handedProblem(y: unknown): string | undefined {
   if (isValue(y)) return undefined;
   const must = "build must return a value of its graph or a record of them, received";
@@ -471,7 +466,7 @@ function handedProblem(y: unknown): string | undefined {
   }
 }
 
-/** What is wrong with what it gives. */
+/** Returns the problem of the names of given values, if any. */
 function givenProblem({ gives }: LayerGraph): string | undefined {
   for (const name of gives.keys()) {
     const problem = nameProblem(name);
@@ -485,18 +480,18 @@ const nameProblem = (name: string): string | undefined =>
     ? undefined
     : `must be text without NUL, received ${JSON.stringify(name)}`;
 
-/** Whether it is a value of a graph. */
+/** Returns whether `one` is a value of a graph. */
 export const isValue = (one: unknown): one is Value =>
   typeof one === "object" && one !== null && "shape" in one && Array.isArray(one.shape) &&
   "dtype" in one && typeof one.dtype === "string";
 
-/** What is handed from layer to layer, by key: one value is `x`, an entry of a record `x.NAME`. */
+/** Returns the values of an output by key: one value is `x`, an entry of a record `x.NAME`. */
 export const handedValues = (handed: Handed): (readonly [key: string, value: Value])[] =>
   isValue(handed)
     ? [["x", handed]]
     : Object.entries(handed).map(([name, value]) => [`x.${name}`, value]);
 
-/** The inputs of a graph for what the layer before hands on. */
+/** Creates the inputs of a graph for the output of the layer before. */
 export function inputsLike(g: LayerGraph, specs: readonly TensorSpec[]): Handed {
   const inputs = specs.map(({ name, shape, dtype }) =>
     [name, g.input(name, shape, dtype)] as const
@@ -506,14 +501,14 @@ export function inputsLike(g: LayerGraph, specs: readonly TensorSpec[]): Handed 
   return Object.fromEntries(inputs.map(([key, value]) => [key.slice("x.".length), value]));
 }
 
-/** Its full name in the layer: PyTorch's own name of it, behind that of the module where it has one. */
+/** Returns the name of a parameter in the layer: PyTorch's name with that of its module, if any. */
 export const parameterName = (module: string | undefined, name: string): string =>
   module === undefined ? name : `${module}.${name}`;
 
 /**
- * The first values of a parameter.
+ * Returns the initial values of a parameter.
  *
- * @param name the parameter's full name, which keys its draws.
+ * @param name the parameter's full name, the key of its draws.
  *
  * @example
  * ```ts
@@ -535,7 +530,7 @@ export function initialValues(spec: ParameterSpec, name: string, seed: number): 
 export type Draws = (into: Float32Array) => void;
 
 /**
- * The first values of a parameter, piece by piece from the first to the last.
+ * Draws the initial values of a parameter in pieces, from the first to the last.
  *
  * @example
  * ```ts
@@ -557,7 +552,7 @@ export function openDraws({ initializer }: ParameterSpec, name: string, seed: nu
     : openNormals(initializer.deviation, generator);
 }
 
-/** Numbers between bounds, of 24 bits each, which is all that an f32 of such a range can hold. */
+/** Draws numbers between bounds, of 24 bits each, the precision of f32. */
 function openUniforms(
   { low, high }: { readonly low: number; readonly high: number },
   generator: RandomGenerator,
@@ -569,14 +564,14 @@ function openUniforms(
   };
 }
 
-/** Where the state of the generator lies in the memory of the kernel. */
+/** Offset of the generator's state in the memory of the kernel. */
 const STATE = 0;
 
-/** Normal numbers. Their bits depend on no engine's logarithm. */
+/** Draws normal numbers, with bits that do not depend on the engine's logarithm. */
 function openNormals(deviation: number, generator: RandomGenerator): Draws {
   const [high0, low0, high1, low1] = generator.getState() as [number, number, number, number];
   const state = Int32Array.of(low0, high0, low1, high1);
-  /** The second of a pair whose first was the last of a piece. */
+  /** The second number of a pair whose first was the last of a piece. */
   let left: number | undefined;
   return (into) => {
     const { memory, kernels } = chanceKernels();
@@ -597,7 +592,7 @@ function openNormals(deviation: number, generator: RandomGenerator): Draws {
 }
 
 /**
- * The fields that the layers of a model read, each once.
+ * Returns the fields that the layers of a model read, each once.
  *
  * @example
  * ```ts
@@ -619,10 +614,11 @@ export function modelFields(model: Pick<Model, "layers">): readonly TensorSpec[]
   return [...fields.values()];
 }
 
-/** Whether a layer of a model leaves elements out in training. */
+/** Returns whether a model has dropout. */
 export const hasDropout = (model: Pick<Model, "layers">): boolean =>
   graphsOf(model).some((g) => g.masks.length > 0);
 
+/** Builds the graphs of a model's layers. */
 function graphsOf({ layers }: Pick<Model, "layers">): LayerGraph[] {
   const given = new Map<string, Value>();
   let handed: readonly TensorSpec[] | undefined;
@@ -636,9 +632,9 @@ function graphsOf({ layers }: Pick<Model, "layers">): LayerGraph[] {
 }
 
 /**
- * What a micro-batch lacks of a field, in words: what it must have, and what it has.
+ * Describes the problem of a field in a micro-batch: expected and received.
  *
- * @returns undefined where nothing is lacking.
+ * @returns undefined if there is none.
  */
 export function fieldProblem({ name, dtype, shape }: TensorSpec, batch: Batch): string | undefined {
   const array = HOST_ARRAYS[dtype], elements = elementCount(shape), values: unknown = batch[name];
@@ -651,7 +647,7 @@ export function fieldProblem({ name, dtype, shape }: TensorSpec, batch: Batch): 
   return `${must}, received ${kindOf(values)}`;
 }
 
-/** A value in a word or two, whatever it is. */
+/** Describes any value in one or two words. */
 function kindOf(value: unknown): string {
   if (typeof value !== "object" || value === null) return String(value).slice(0, 100);
   const { length } = value as { length?: unknown };
@@ -659,15 +655,13 @@ function kindOf(value: unknown): string {
   return typeof length === "number" ? `${kind} of ${length}` : kind;
 }
 
-/** What a tie must know of a parameter. */
-interface Shape {
-  readonly shape: readonly number[];
-}
+/** The shape of a parameter. */
+type Shape = Pick<TensorSpec, "shape">;
 
 /**
- * Refuses ties that no run could keep.
+ * Checks the ties of a model.
  *
- * @throws {TypeError} when a tie names no parameter, or one that is tied already.
+ * @throws {TypeError} when a tie names no parameter, or a tied one.
  * @throws {RangeError} when tied parameters differ in shape.
  */
 export function checkTies(ties: readonly Tie[], parameters: ReadonlyMap<string, Shape>): void {

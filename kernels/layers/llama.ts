@@ -21,7 +21,7 @@ import {
   fieldOf,
   rotary,
 } from "./attention.ts";
-import { crossEntropy, embedding, linearOfLinear, rmsNorm } from "./helpers.ts";
+import { crossEntropy, embedding, linear, rmsNorm } from "./helpers.ts";
 import {
   checkDropout,
   type Initializer,
@@ -39,31 +39,31 @@ export interface LlamaConfig {
   readonly hidden: number;
   /** Heads of the queries; must divide `hidden` into even widths. */
   readonly heads: number;
-  /** Heads of keys and values; must divide `heads`, and is `heads` unless given. */
+  /** Heads of keys and values; must divide `heads`. Default `heads`. */
   readonly keyValueHeads?: number | undefined;
-  /** Width within the feed-forward network; 8/3 of `hidden` unless given, up to a multiple of 32. */
+  /** Width of the feed-forward network. Default: 8/3 of `hidden`, rounded up to a multiple of 32. */
   readonly intermediate?: number | undefined;
   /** Tokens of a sample. */
   readonly seq: number;
   /** Number of token ids. */
   readonly vocab: number;
-  /** Base of the angles of rotary positions; 10000 unless given. */
+  /** Base of the angles of rotary positions. Default 10000. */
   readonly ropeTheta?: number | undefined;
-  /** Added to the mean square in RMSNorm; 1e-6 unless given. */
+  /** Added to the mean square in RMSNorm. Default 1e-6. */
   readonly normEpsilon?: number | undefined;
-  /** Whether the head's table is that of the embedding. */
+  /** Shares the head's table with the embedding. Default false. */
   readonly tie?: boolean;
-  /** Share of the weights of attention that are left out in training; 0 unless given. */
+  /** Dropout probability of the attention weights. Default 0. */
   readonly dropout?: number | undefined;
 }
 
-/** A config with all that it may leave out. */
+/** The sizes of a Llama with all defaults. */
 export type LlamaSizes = Required<{ [Name in keyof LlamaConfig]: NonNullable<LlamaConfig[Name]> }>;
 
 /**
- * The sizes with those that were not given.
+ * Fills in the defaults of sizes and checks them.
  *
- * @throws {RangeError} naming the one that cannot be.
+ * @throws {RangeError} with the name of an invalid size.
  *
  * @example
  * ```ts
@@ -108,10 +108,10 @@ export function llamaSizes(config: LlamaConfig): LlamaSizes {
 /** The widest feed-forward network. */
 const INTERMEDIATE_MAX = 2 ** 18;
 
-/** First values of all tables and matrices. */
+/** Initial values of all tables and matrices. */
 const FIRST: Initializer = { kind: "normal", deviation: 0.02 };
 
-/** The parameters that are one: the tables of the embedding and the head, where they are tied. */
+/** Returns the ties of a Llama's parameters: none unless `tie` is true. */
 export function llamaTies({ tie = false }: LlamaConfig): readonly Tie[] {
   return tie ? [["model.embed_tokens.weight", "lm_head.weight"]] : [];
 }
@@ -121,7 +121,7 @@ export function llamaTies({ tie = false }: LlamaConfig): readonly Tie[] {
  * −1 is not predicted.
  *
  * @param microBatchSize samples of a micro-batch, B.
- * @throws {RangeError} when a size cannot be.
+ * @throws {RangeError} when a size is invalid.
  *
  * @example
  * ```ts
@@ -172,7 +172,7 @@ function lossLayers(sizes: LlamaSizes, microBatchSize: number, slices: number): 
   return [...body(sizes, shape), { name: "head", prefix: "", build }];
 }
 
-/** From token ids to the residual stream [samples, tokens, hidden] behind the last block. */
+/** Returns the layers from token ids to the residual stream [samples, tokens, hidden]. */
 function body(sizes: LlamaSizes, shape: readonly [samples: number, tokens: number]): Layer[] {
   return [
     {
@@ -184,7 +184,7 @@ function body(sizes: LlamaSizes, shape: readonly [samples: number, tokens: numbe
   ];
 }
 
-/** A block: two layers, so that a cut into stages may lie between. */
+/** Returns a block of two layers, so that a stage may start between them. */
 function block(sizes: LlamaSizes, index: number): Layer[] {
   const name = `block ${index}`, prefix = `model.layers.${index}.`;
   return [
@@ -194,13 +194,13 @@ function block(sizes: LlamaSizes, index: number): Layer[] {
 }
 
 const project = (g: LayerGraph, x: Value, name: string, outputs: number): Value =>
-  linearOfLinear(g, x, { name, outputs, bias: false, initializer: FIRST });
+  linear(g, x, { name, outputs, bias: false, initializer: FIRST });
 
-/** Token ids [...] to the residual stream [..., hidden]. */
+/** Maps token ids [...] to the residual stream [..., hidden]. */
 const embed = (g: LayerGraph, ids: Value, { vocab, hidden }: LlamaSizes): Value =>
   embedding(g, ids, { name: "embed_tokens", rows: vocab, width: hidden, initializer: FIRST });
 
-/** Queries, keys and values of an attention, without positions. */
+/** Returns queries, keys and values of an attention, without positions. */
 function projections(g: LayerGraph, x: Value, sizes: LlamaSizes): [Value, Value, Value] {
   const { hidden, heads, keyValueHeads, normEpsilon: epsilon } = sizes;
   const normal = rmsNorm(g, x, { name: "input_layernorm", epsilon });
@@ -212,7 +212,7 @@ function projections(g: LayerGraph, x: Value, sizes: LlamaSizes): [Value, Value,
   ];
 }
 
-/** Adds what an attention has mixed to the residual stream. */
+/** Adds the projected output of an attention to the residual stream. */
 const addMixed = (g: LayerGraph, x: Value, mixed: Value): Value =>
   g.add(x, project(g, mixed, "self_attn.o_proj", x.shape.at(-1)!));
 
@@ -234,8 +234,8 @@ function feedForward(g: LayerGraph, x: Value, sizes: LlamaSizes): Value {
   return g.add(x, project(g, gated, "mlp.down_proj", hidden));
 }
 
-/** The residual stream to logits. */
-export function logits(g: LayerGraph, x: Value, { vocab, normEpsilon }: LlamaSizes): Value {
+/** Computes logits from the residual stream. */
+function logits(g: LayerGraph, x: Value, { vocab, normEpsilon }: LlamaSizes): Value {
   const normal = rmsNorm(g, x, { name: "model.norm", epsilon: normEpsilon });
   return project(g, normal, "lm_head", vocab);
 }
@@ -255,10 +255,10 @@ export function cachedLlama(config: LlamaConfig): CachedDecoder {
   };
 }
 
-const cacheOf = ({ keyValueHeads: heads, seq, hidden, heads: all }: LlamaSizes) => ({
-  heads,
+const cacheOf = ({ keyValueHeads, seq, hidden, heads }: LlamaSizes) => ({
+  heads: keyValueHeads,
   seq,
-  width: hidden / all,
+  width: hidden / heads,
 });
 
 function layersFor(sizes: LlamaSizes, rows: number): CachedLayer[] {
@@ -290,12 +290,12 @@ function layersFor(sizes: LlamaSizes, rows: number): CachedLayer[] {
 function cachedAttend(g: LayerGraph, x: Value, sizes: LlamaSizes) {
   const { heads, keyValueHeads, seq, ropeTheta: theta } = sizes;
   const positions = { at: fieldOf(g, "positions", x.shape[0]!), count: seq };
-  const turned = (one: Value, count: number) =>
+  const rotated = (one: Value, count: number) =>
     rotary(g, byHead(g, one, count), { theta, positions });
   const [q, k, v] = projections(g, x, sizes);
   const { mixed, keys, values } = cachedAttention(
     g,
-    [turned(q, heads), turned(k, keyValueHeads), byHead(g, v, keyValueHeads)],
+    [rotated(q, heads), rotated(k, keyValueHeads), byHead(g, v, keyValueHeads)],
     cacheOf(sizes),
   );
   return { y: addMixed(g, x, mixed), keys, values };

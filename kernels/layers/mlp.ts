@@ -1,10 +1,11 @@
 /**
- * A multilayer perceptron that classifies: linear layers with GELU between, softmax cross-entropy.
+ * A multilayer perceptron for classification: linear layers with GELU, softmax cross-entropy.
  *
  * @module
  */
 
 import { countTargets } from "../batch.ts";
+import { checkPositive } from "../errors.ts";
 import { checkModelSizes } from "../precision.ts";
 import { checkDropout, type Layer, type Model } from "./layer.ts";
 
@@ -18,7 +19,7 @@ export interface MlpConfig {
   readonly layers: number;
   /** Classes. */
   readonly classes: number;
-  /** Share of the elements of each hidden layer that are left out in training; 0 unless given. */
+  /** Dropout probability after each hidden layer. Default 0. */
   readonly dropout?: number | undefined;
 }
 
@@ -28,7 +29,7 @@ export interface MlpConfig {
  * has no loss and no gradient.
  *
  * @param microBatchSize samples of a micro-batch, B.
- * @throws {RangeError} when a size is not a positive integer, or dropout not from 0 and below 1.
+ * @throws {RangeError} when a size is not a positive integer, or dropout is not from 0 to below 1.
  *
  * @example
  * ```ts
@@ -70,12 +71,7 @@ function linearLayers(config: MlpConfig, microBatch: number): Layer[] {
   const { inputs, hidden, layers, classes, dropout = 0 } = config;
   checkDropout("build MLP", dropout);
   checkModelSizes("MLP", { layers, hidden, "micro-batch": microBatch });
-  for (const [name, value] of Object.entries({ inputs, classes })) {
-    if (Number.isSafeInteger(value) && value >= 1) continue;
-    throw new RangeError(
-      `Cannot build MLP: ${name} must be a positive integer, received ${value}`,
-    );
-  }
+  checkPositive("build MLP", { inputs, classes });
   return Array.from({ length: layers + 1 }, (_, i): Layer => {
     const from = i === 0 ? inputs : hidden, to = i < layers ? hidden : classes;
     return {

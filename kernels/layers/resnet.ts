@@ -1,29 +1,30 @@
 /**
- * A residual network of convolutions (He et al. 2016, "Deep Residual Learning for Image
- * Recognition") that classifies pictures. Its blocks are those of their second paper, "Identity
- * Mappings in Deep Residual Networks": what normalises and bends lies before each convolution, and
- * nothing on the way around. Of samples so few as in a micro-batch, GroupNorm (Wu, He 2018) takes the
- * place of BatchNorm, so that no sample's result depends on another's.
+ * A residual network of convolutions for classification of pictures (He et al. 2016, "Deep Residual
+ * Learning for Image Recognition"). Its blocks are those of their second paper, "Identity Mappings in
+ * Deep Residual Networks": norm and activation come before each convolution, and the shortcut has
+ * none. Micro-batches have few samples, so GroupNorm (Wu, He 2018) replaces BatchNorm, and no sample's
+ * result depends on another's.
  *
  * @module
  */
 
 import { countTargets } from "../batch.ts";
+import { checkPositive, refusal } from "../errors.ts";
 import type { Value } from "../graph/value.ts";
-import { convolution, crossEntropy, groupNorm, kaimingNormal, linearOfLinear } from "./helpers.ts";
+import { convolution, crossEntropy, groupNorm, kaimingNormal, linear } from "./helpers.ts";
 import type { Layer, LayerGraph, Model } from "./layer.ts";
 
-/** The pictures that a network of convolutions reads, and its sizes. */
+/** The pictures and sizes of a network of convolutions. */
 export interface PictureConfig {
   /** Rows of a picture. */
   readonly height: number;
   /** Columns of a picture. */
   readonly width: number;
-  /** Numbers of a pixel. */
+  /** Numbers per pixel. */
   readonly channels: number;
   /** Resolutions: each halves height and width, and doubles the channels. */
   readonly layers: number;
-  /** Channels of the coarsest one. */
+  /** Channels of the coarsest resolution. */
   readonly hidden: number;
 }
 
@@ -34,14 +35,14 @@ export interface ResNetConfig extends PictureConfig {
 }
 
 /**
- * A residual network that classifies: micro-batches have the fields `features`, f32
+ * A residual network for classification: micro-batches have the fields `features`, f32
  * [B·channels·height·width], and `labels`, int32 [B]. A sample with label −1 has no loss and no
  * gradient. Parameters are `stem.weight`, `down.i.conv1.weight`, `head.linear.weight` and so on, in
  * PyTorch's layouts.
  *
  * @param microBatchSize samples of a micro-batch, B.
- * @throws {RangeError} when a size is not a positive integer, `hidden` cannot be halved as often as
- * there are resolutions, or a picture cannot.
+ * @throws {RangeError} when a size is not a positive integer, or `hidden` or a picture cannot be halved
+ * for each resolution.
  *
  * @example
  * ```ts
@@ -78,18 +79,18 @@ export function resnet(config: ResNetConfig, microBatchSize: number): Model {
  */
 export function resnetLogits(config: ResNetConfig, microBatchSize: number): readonly Layer[] {
   const { classes } = config;
-  checkPositive("ResNet", { classes });
+  checkPositive("build ResNet", { classes });
   const head: Layer = {
     name: "head",
     build(g, x) {
       const pixels = normalised(g, x!, "norm");
-      return linearOfLinear(g, g.mean(pixels, [2, 3]), { name: "linear", outputs: classes });
+      return linear(g, g.mean(pixels, [2, 3]), { name: "linear", outputs: classes });
     },
   };
   return [...wayDown("ResNet", config, microBatchSize), head];
 }
 
-/** From pictures to the coarsest resolution: a stem, and a residual block for each resolution. */
+/** Returns the layers from pictures to the coarsest resolution: a stem, and one block each. */
 export function wayDown(network: string, config: PictureConfig, samples: number): Layer[] {
   const { height, width, channels, layers } = config;
   checkPictures(network, config, samples);
@@ -109,13 +110,13 @@ export function wayDown(network: string, config: PictureConfig, samples: number)
   return [stem, ...blocks];
 }
 
-/** Channels of a resolution, of which 0 is the finest. */
+/** Returns the channels of a resolution; 0 is the finest. */
 const channelsAt = ({ hidden, layers }: PictureConfig, level: number): number =>
   hidden / 2 ** (layers - 1 - level);
 
 /**
- * Two convolutions, and a way around them: that of x itself, or of its channels mixed where their
- * number or the resolution changes. Parameters begin with `name`.
+ * Two convolutions with a shortcut: x itself, or a 1×1 convolution of x where the number of channels
+ * or the resolution changes. Names of parameters start with `name`.
  */
 export function residualBlock(
   g: LayerGraph,
@@ -130,7 +131,7 @@ export function residualBlock(
   return g.add(second, isSame ? x : convolve(g, x, `${name}shortcut`, outputs, stride, 1));
 }
 
-/** Channels of a group, where they can be divided so: of 2 to 32 it matters little (Wu, He, table 3). */
+/** Channels of a group, if divisible; sizes from 2 to 32 are about equal (Wu, He, table 3). */
 const GROUP = 8;
 
 /** GroupNorm and SiLU. */
@@ -140,8 +141,8 @@ export function normalised(g: LayerGraph, x: Value, name: string): Value {
 }
 
 /**
- * A convolution that keeps the resolution, or divides it by its stride. It has no bias, which a norm
- * behind it has, or would take away.
+ * A convolution that keeps the resolution, or divides it by its stride. It has no bias, as a norm
+ * follows it.
  */
 function convolve(
   g: LayerGraph,
@@ -158,23 +159,14 @@ function convolve(
 
 function checkPictures(network: string, config: PictureConfig, samples: number): void {
   const { height, width, channels, layers, hidden } = config;
-  checkPositive(network, { height, width, channels, layers, hidden, "micro-batch": samples });
+  const sizes = { height, width, channels, layers, hidden, "micro-batch": samples };
+  checkPositive(`build ${network}`, sizes);
   const halvings = layers - 1, finest = 2 ** halvings, side = Math.min(height, width);
   const must = (isSo: boolean, what: string, received: number) => {
-    if (!isSo) throw new RangeError(`Cannot build ${network}: ${what}, received ${received}`);
+    if (!isSo) throw refusal(`build ${network}`, what, received);
   };
-  // The coarsest picture has more than one pixel in each direction, so that halving left something.
+  // The coarsest picture has more than one pixel in each direction, so that every halving has effect.
   const most = Math.ceil(Math.log2(side));
   must(layers <= most, `layers must be at most ${most} for pictures of ${height}×${width}`, layers);
   must(hidden % finest === 0, `hidden must be divisible by ${finest} for ${layers} layers`, hidden);
-}
-
-/** Refuses sizes that are not whole numbers from 1. */
-function checkPositive(network: string, sizes: Readonly<Record<string, number>>): void {
-  for (const [name, value] of Object.entries(sizes)) {
-    if (Number.isSafeInteger(value) && value >= 1) continue;
-    throw new RangeError(
-      `Cannot build ${network}: ${name} must be a positive integer, received ${value}`,
-    );
-  }
 }

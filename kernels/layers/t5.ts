@@ -1,15 +1,15 @@
 /**
- * T5 as layers: an encoder, and a decoder that attends to what the encoder makes of its input.
+ * T5: an encoder, and a decoder with cross-attention to the output of the encoder.
  *
- * The architecture is that of Raffel et al. (2020): RMSNorm before each sub-layer, no biases, scores
- * that are not scaled, and positions that are told by a bias of the scores, a number for each head and
- * each bucket of distances (2.1). The published T5 has ReLU and a head that is the embedding's table,
- * scaled; version 1.1 has gated GELU and a head of its own. Parameters have the names and layouts of
- * Hugging Face's `T5ForConditionalGeneration`.
+ * The architecture is that of Raffel et al. (2020): RMSNorm before each sub-layer, no biases, unscaled
+ * scores, and positions as a bias of the scores, a number for each head and each bucket of distances
+ * (2.1). The published T5 has ReLU and a head with the embedding's table, scaled; version 1.1 has gated
+ * GELU and a separate head. Parameters have the names and layouts of Hugging Face's
+ * `T5ForConditionalGeneration`.
  *
- * Layers of the encoder hand on a record, the states of the tokens and which of them are there at all.
- * Its last layer hands on nothing: what it makes, the memory, it gives by name to each block of the
- * decoder, as the first block of a stack does with the biases of positions.
+ * Layers of the encoder return a record: the states of the tokens and the padding mask. Its last layer
+ * returns nothing: it gives the memory by name to each block of the decoder, as the first block of a
+ * stack gives the biases of positions to the others.
  *
  * @module
  */
@@ -18,7 +18,7 @@ import { countTargets } from "../batch.ts";
 import type { Value } from "../graph/value.ts";
 import { checkModelSizes } from "../precision.ts";
 import { attention } from "./attention.ts";
-import { crossEntropy, embedding, linearOfLinear, rmsNorm } from "./helpers.ts";
+import { crossEntropy, embedding, linear, rmsNorm } from "./helpers.ts";
 import {
   type AnyLayer,
   checkDropout,
@@ -37,51 +37,51 @@ export interface T5Config {
   readonly hidden: number;
   /** Attention heads. */
   readonly heads: number;
-  /** Width of a head; hidden ÷ heads unless given. */
+  /** Width of a head. Default hidden ÷ heads. */
   readonly headWidth?: number;
-  /** Width of the feed-forward networks; 4·hidden unless given. */
+  /** Width of the feed-forward networks. Default 4·hidden. */
   readonly feedForward?: number;
   /** Tokens of a sample that the encoder reads. */
   readonly seq: number;
-  /** Tokens that the decoder predicts; `seq` unless given. */
+  /** Tokens that the decoder predicts. Default `seq`. */
   readonly targetSeq?: number;
   /** Number of token ids. */
   readonly vocab: number;
-  /** Whether the head's table is that of the embedding, as in the published T5; false unless given. */
+  /** Shares the head's table with the embedding, as in the published T5. Default false. */
   readonly tie?: boolean;
-  /** Whether feed-forward networks are of gated GELU, as in version 1.1; false unless given. */
+  /** Uses gated GELU in feed-forward networks, as version 1.1. Default false. */
   readonly gated?: boolean;
-  /** Buckets of distances, half of them for later tokens in the encoder; 32 unless given. */
+  /** Buckets of distances, half of them for later tokens in the encoder. Default 32. */
   readonly buckets?: number;
-  /** From which distance on all are in one bucket; 128 unless given. */
+  /** Smallest distance of the last bucket. Default 128. */
   readonly maxDistance?: number;
-  /** Share of the elements that are left out in training, wherever T5 does; 0 unless given. */
+  /** Dropout probability, at the places of T5. Default 0. */
   readonly dropout?: number;
 }
 
 /** All sizes of a T5. */
 export type T5Sizes = Required<T5Config>;
 
-/** Those for so many samples of a micro-batch. */
+/** All sizes, with the number of samples of a micro-batch. */
 type Sizes = T5Sizes & { readonly samples: number };
 
-/** What layers of the encoder hand on. */
+/** Output of the encoder's layers. */
 type Encoded = {
   /** f32 [samples, seq, hidden]. */
   readonly states: Value;
-  /** Which tokens there are, bool [samples, 1, 1, seq]. */
+  /** False for padding, bool [samples, 1, 1, seq]. */
   readonly mask: Value;
 };
 
-/** The token that pads an input, and begins every output. */
+/** The token that pads an input and starts every output. */
 const PAD = 0;
 
 const EPSILON = 1e-6;
 
 /**
- * The sizes with those that were not given.
+ * Fills in the defaults of sizes and checks them.
  *
- * @throws {RangeError} naming the one that cannot be.
+ * @throws {RangeError} with the name of an invalid size.
  *
  * @example
  * ```ts
@@ -129,18 +129,18 @@ function sizesOf(config: T5Config, samples: number): Sizes {
   return { ...t5Sizes(config), samples };
 }
 
-/** T5's own start: with these, states neither grow nor shrink, though scores are not scaled. */
+/** T5's initialization: it preserves the scale of states although scores are not scaled. */
 const normal = (variance: number): Initializer => ({
   kind: "normal",
   deviation: Math.sqrt(variance),
 });
 
 /**
- * In which bucket T5 counts a distance between tokens: near ones each in its own, far ones in buckets
- * that grow with their logarithm.
+ * Returns T5's bucket of a distance between tokens: near distances have separate buckets, and the size
+ * of buckets grows with the logarithm of the distance.
  *
- * @param distance of the key from the query: below 0 where it comes before.
- * @param hasLater whether keys may come after queries: then half of the buckets are for those.
+ * @param distance of the key from the query, negative if the key comes first.
+ * @param hasLater true if keys may come after queries; half of the buckets are for those.
  *
  * @example
  * ```ts
@@ -167,8 +167,8 @@ export function t5Bucket(
 }
 
 /**
- * What is added to the scores of a stack, [1, heads, tokens, tokens]. Its first block has the table,
- * and gives the biases to the others.
+ * Returns the bias of the scores of a stack, [1, heads, tokens, tokens]. Its first block has the table,
+ * and gives the bias to the others.
  */
 function positionBias(g: LayerGraph, sizes: Sizes, stack: Stack, block: number): Value {
   const { heads, hidden, buckets, maxDistance, layers } = sizes, name = `${stack}.positions`;
@@ -191,19 +191,23 @@ function positionBias(g: LayerGraph, sizes: Sizes, stack: Stack, block: number):
 
 type Stack = "encoder" | "decoder";
 
-/** Adds what a sub-layer makes of its normalised input. */
+/** Adds the result of a sub-layer on normalized `x` to `x`. */
 function sublayer(
   g: LayerGraph,
   x: Value,
   { dropout }: Sizes,
   name: string,
-  of: (normalised: Value) => Value,
+  compute: (normalised: Value) => Value,
 ): Value {
   const normalised = rmsNorm(g, x, { name: `${name}.layer_norm`, epsilon: EPSILON });
-  return g.add(x, g.dropout(of(normalised), dropout));
+  return g.add(x, g.dropout(compute(normalised), dropout));
 }
 
-/** What queries make of keys: those of `source`. */
+/** A linear map without bias, initialized with a variance. */
+const project = (g: LayerGraph, x: Value, name: string, outputs: number, variance: number) =>
+  linear(g, x, { name, outputs, bias: false, initializer: normal(variance) });
+
+/** Attention of `x` to `source`. */
 function attend(
   g: LayerGraph,
   x: Value,
@@ -213,126 +217,77 @@ function attend(
   seen: { readonly mask?: Value; readonly bias?: Value; readonly causal?: boolean },
 ): Value {
   const inner = heads * headWidth;
-  const project = (of: Value, own: string, outputs: number, variance: number) =>
-    linearOfLinear(g, of, {
-      name: `${name}.${own}`,
-      outputs,
-      bias: false,
-      initializer: normal(variance),
-    });
-  const q = project(x, "q", inner, 1 / (hidden * headWidth));
-  const k = project(source, "k", inner, 1 / hidden);
-  const v = project(source, "v", inner, 1 / hidden);
+  const q = project(g, x, `${name}.q`, inner, 1 / (hidden * headWidth));
+  const k = project(g, source, `${name}.k`, inner, 1 / hidden);
+  const v = project(g, source, `${name}.v`, inner, 1 / hidden);
   const mixed = attention(g, q, k, v, { heads, scale: 1, dropout, ...seen });
-  return project(mixed, "o", hidden, 1 / inner);
+  return project(g, mixed, `${name}.o`, hidden, 1 / inner);
 }
 
-/** The feed-forward network, of ReLU or of gated GELU (Shazeer 2020). */
+/** Adds the feed-forward network, with ReLU or gated GELU (Shazeer 2020). */
 function feedForward(g: LayerGraph, x: Value, sizes: Sizes, name: string): Value {
   const { hidden, feedForward: wide, gated, dropout } = sizes;
-  const project = (of: Value, own: string, outputs: number) =>
-    linearOfLinear(g, of, {
-      name: `${name}.${own}`,
-      outputs,
-      bias: false,
-      initializer: normal(1 / of.shape.at(-1)!),
-    });
-  const active = gated
-    ? g.mul(g.gelu(project(x, "wi_0", wide)), project(x, "wi_1", wide))
-    : g.relu(project(x, "wi", wide));
-  return project(g.dropout(active, dropout), "wo", hidden);
+  return sublayer(g, x, sizes, name, (normalised) => {
+    const widen = (own: string) =>
+      project(g, normalised, `${name}.DenseReluDense.${own}`, wide, 1 / hidden);
+    const active = gated ? g.mul(g.gelu(widen("wi_0")), widen("wi_1")) : g.relu(widen("wi"));
+    return project(g, g.dropout(active, dropout), `${name}.DenseReluDense.wo`, hidden, 1 / wide);
+  });
 }
 
 function encoderBlock(sizes: Sizes, index: number): Layer<Encoded, Encoded>[] {
   const block = `encoder block ${index}`, prefix = `encoder.block.${index}.`;
-  return [
-    {
-      name: `${block} attention`,
-      block,
-      prefix,
-      build(g, x) {
-        const { states, mask } = x!, bias = positionBias(g, sizes, "encoder", index);
-        const mixed = sublayer(
-          g,
-          states,
-          sizes,
-          "layer.0",
-          (normalised) =>
-            attend(g, normalised, normalised, sizes, "layer.0.SelfAttention", { mask, bias }),
-        );
-        return { states: mixed, mask };
-      },
+  return [{
+    name: `${block} attention`,
+    block,
+    prefix,
+    build(g, x) {
+      const { states, mask } = x!, bias = positionBias(g, sizes, "encoder", index);
+      const attended = (y: Value) =>
+        attend(g, y, y, sizes, "layer.0.SelfAttention", { mask, bias });
+      return { states: sublayer(g, states, sizes, "layer.0", attended), mask };
     },
-    {
-      name: `${block} feed-forward`,
-      block,
-      prefix,
-      build(g, x) {
-        const { states, mask } = x!;
-        const changed = sublayer(
-          g,
-          states,
-          sizes,
-          "layer.1",
-          (normalised) => feedForward(g, normalised, sizes, "layer.1.DenseReluDense"),
-        );
-        return { states: changed, mask };
-      },
-    },
-  ];
+  }, {
+    name: `${block} feed-forward`,
+    block,
+    prefix,
+    build: (g, x) => ({
+      states: feedForward(g, x!.states, sizes, "layer.1"),
+      mask: x!.mask,
+    }),
+  }];
 }
 
 function decoderBlock(sizes: Sizes, index: number): Layer[] {
   const block = `decoder block ${index}`, prefix = `decoder.block.${index}.`;
-  return [
-    {
-      name: `${block} attention`,
-      block,
-      prefix,
-      build(g, x) {
-        const bias = positionBias(g, sizes, "decoder", index), causal = true;
-        return sublayer(
-          g,
-          x!,
-          sizes,
-          "layer.0",
-          (normalised) =>
-            attend(g, normalised, normalised, sizes, "layer.0.SelfAttention", { bias, causal }),
-        );
-      },
+  return [{
+    name: `${block} attention`,
+    block,
+    prefix,
+    build(g, x) {
+      const bias = positionBias(g, sizes, "decoder", index), seen = { bias, causal: true };
+      const attended = (y: Value) => attend(g, y, y, sizes, "layer.0.SelfAttention", seen);
+      return sublayer(g, x!, sizes, "layer.0", attended);
     },
-    {
-      name: `${block} cross attention`,
-      block,
-      prefix,
-      build(g, x) {
-        const memory = g.take("memory"), mask = g.take("mask");
-        return sublayer(
-          g,
-          x!,
-          sizes,
-          "layer.1",
-          (normalised) => attend(g, normalised, memory, sizes, "layer.1.EncDecAttention", { mask }),
-        );
-      },
+  }, {
+    name: `${block} cross attention`,
+    block,
+    prefix,
+    build(g, x) {
+      const memory = g.take("memory"), mask = g.take("mask");
+      const attended = (y: Value) =>
+        attend(g, y, memory, sizes, "layer.1.EncDecAttention", { mask });
+      return sublayer(g, x!, sizes, "layer.1", attended);
     },
-    {
-      name: `${block} feed-forward`,
-      block,
-      prefix,
-      build: (g, x) =>
-        sublayer(
-          g,
-          x!,
-          sizes,
-          "layer.2",
-          (normalised) => feedForward(g, normalised, sizes, "layer.2.DenseReluDense"),
-        ),
-    },
-  ];
+  }, {
+    name: `${block} feed-forward`,
+    block,
+    prefix,
+    build: (g, x) => feedForward(g, x!, sizes, "layer.2"),
+  }];
 }
 
-/** The encoder: from the field `ids` to what it gives by the names "memory" and "mask". */
+/** Returns the encoder: from the field `ids` to the values "memory" and "mask". */
 function encoder(sizes: Sizes): AnyLayer[] {
   const { samples, seq, vocab, hidden, dropout } = sizes;
   const first: Layer<Encoded, Encoded> = {
@@ -359,7 +314,7 @@ function encoder(sizes: Sizes): AnyLayer[] {
   return [first, ...blocks(sizes, encoderBlock), last];
 }
 
-/** The decoder up to its blocks. It reads the field `targets`, of which each predicts the next. */
+/** Returns the decoder's embedding and blocks. It reads the field `targets`; each predicts the next. */
 function decoder(sizes: Sizes): AnyLayer[] {
   const { samples, targetSeq, vocab, hidden, dropout } = sizes;
   const first: Layer<Record<never, never>> = {
@@ -377,7 +332,7 @@ function decoder(sizes: Sizes): AnyLayer[] {
 const blocks = <Kind>(sizes: Sizes, block: (sizes: Sizes, index: number) => Kind[]): Kind[] =>
   Array.from({ length: sizes.layers }, (_, i) => block(sizes, i)).flat();
 
-/** What stands before each target: the pad before the first, and for one that is not predicted. */
+/** Shifts targets right: a pad before the first, and a pad for each that is not predicted. */
 function shiftRight(g: LayerGraph, targets: Value): Value {
   const [samples, tokens] = targets.shape as [number, number], size = samples * tokens;
   const pad = g.constant(Int32Array.of(PAD), [1], "i32");
@@ -389,22 +344,17 @@ function shiftRight(g: LayerGraph, targets: Value): Value {
   return g.where(g.greater(before, pad), before, pad);
 }
 
-/** States of the decoder to logits [samples, targetSeq, vocab]. */
+/** Computes logits [samples, targetSeq, vocab] from states of the decoder. */
 function logits(g: LayerGraph, x: Value, { vocab, hidden, tie, dropout }: Sizes): Value {
   const normalised = rmsNorm(g, x, { name: "decoder.final_layer_norm", epsilon: EPSILON });
   const states = g.dropout(normalised, dropout);
   const scaled = tie ? g.mul(states, g.scalar(1 / Math.sqrt(hidden))) : states;
-  return linearOfLinear(g, scaled, {
-    name: "lm_head",
-    outputs: vocab,
-    bias: false,
-    initializer: normal(1),
-  });
+  return project(g, scaled, "lm_head", vocab, 1);
 }
 
 /**
- * The ties of a T5's parameters: encoder and decoder share the embedding, and where `tie` is true the
- * head does, too.
+ * Returns the ties of a T5's parameters: encoder and decoder share the embedding, and with `tie` the
+ * head shares it too.
  */
 export function t5Ties({ tie = false }: T5Config): readonly Tie[] {
   const aliases = ["decoder.embed_tokens.weight", ...tie ? ["lm_head.weight"] : []];
@@ -413,11 +363,11 @@ export function t5Ties({ tie = false }: T5Config): readonly Tie[] {
 
 /**
  * T5 for training: micro-batches have the fields `ids`, int32 [B·seq], in which 0 pads at the end, and
- * `targets`, int32 [B·targetSeq], in which −1 is not predicted. The decoder reads the targets one
- * place later, after a 0.
+ * `targets`, int32 [B·targetSeq], in which −1 is not predicted. The decoder reads the targets shifted
+ * right by one, after a 0.
  *
  * @param microBatchSize samples of a micro-batch, B.
- * @throws {RangeError} when a size is not a positive integer, or the buckets are none.
+ * @throws {RangeError} when a size is not a positive integer, or the buckets are invalid.
  *
  * @example
  * ```ts
@@ -453,8 +403,8 @@ export function t5(config: T5Config, microBatchSize: number): Model {
 }
 
 /**
- * T5 for generation: the last layer returns logits [samples, targetSeq, vocab], for the tokens that
- * come after those of `targets`.
+ * T5 for generation: the last layer returns logits [samples, targetSeq, vocab] for the tokens after
+ * those of `targets`.
  *
  * @throws {RangeError} as {@linkcode t5}.
  */

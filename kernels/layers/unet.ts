@@ -1,8 +1,8 @@
 /**
- * A U-Net (Ronneberger, Fischer, Brox 2015) that takes noise out of pictures: down to ever coarser
- * resolutions and up again, where each resolution on the way up is also handed what the way down had
- * there. Those are skip edges over all that lies between: the finest over the whole network. Its
- * blocks are residual ({@linkcode resnet}), as since Ho et al. (2020, appendix B).
+ * A U-Net (Ronneberger, Fischer, Brox 2015) that removes noise from pictures: down to coarser
+ * resolutions and up again, where each resolution on the way up also receives the output of the same
+ * resolution on the way down. These skip edges span all layers between: the finest spans the whole
+ * network. Its blocks are residual ({@linkcode resnet}), as since Ho et al. (2020, appendix B).
  *
  * @module
  */
@@ -19,8 +19,8 @@ import { normalised, type PictureConfig, residualBlock, wayDown } from "./resnet
  * `head.conv.weight` and so on, in PyTorch's layouts.
  *
  * @param microBatchSize samples of a micro-batch, B.
- * @throws {RangeError} when a size is not a positive integer, `hidden` cannot be halved as often as
- * there are resolutions, or a picture cannot.
+ * @throws {RangeError} when a size is not a positive integer, or `hidden` or a picture cannot be halved
+ * for each resolution.
  *
  * @example
  * ```ts
@@ -64,7 +64,7 @@ export function unetPictures(config: PictureConfig, microBatchSize: number): rea
     ...block,
     build(g, x) {
       const y = block.build(g, x);
-      // The coarsest is handed on, to the first on the way up.
+      // The coarsest output is passed directly to the first layer of the way up.
       if (level < layers - 1) g.give(block.name, y);
       return y;
     },
@@ -89,14 +89,14 @@ export function unetPictures(config: PictureConfig, microBatchSize: number): rea
   return [stem, ...down, ...up.reverse(), head];
 }
 
-/** The transpose of the convolution by which the way down has left the resolution of `shape`. */
+/** Transposes the convolution that left the resolution of `shape` on the way down. */
 function upsample(g: LayerGraph, x: Value, shape: readonly number[]): Value {
   const [, inputs] = x.shape as [number, number], [, outputs, ...size] = shape as [number, number];
   const weightShape = [inputs, outputs, 3, 3];
-  // Of the nine weights of a pixel of x, a pixel of the result has a quarter.
+  // Each pixel of the result has a quarter of the nine weights of a pixel of x.
   const initializer = kaimingNormal(weightShape, { fan: "out", gain: 2 });
   const weight = g.parameter("upsample.weight", weightShape, initializer);
-  // Pictures of 13 pixels and of 14 have both come to 7.
+  // Pictures of 13 and of 14 pixels were both halved to 7.
   const outputPadding = size.map((side) => 1 - side % 2);
   return g.convTranspose(x, weight, undefined, { strides: 2, pads: 1, outputPadding });
 }

@@ -1,17 +1,16 @@
 /**
- * Where the activations of a stage live: what each micro-batch keeps from F to B, and what all of
- * them share.
+ * Memory for the activations of a stage: kept for each micro-batch from F to B, or shared.
  *
  * [Note: recompute interval] With an interval `ac`, the layers of a stage form segments of `ac`, and
- * a micro-batch keeps the input of each segment only. All else that a backward reads lies in memory
- * that every micro-batch and every segment shares: before the backward of a segment its forward runs
+ * a micro-batch keeps only the input of each segment. Everything else that a backward reads is in
+ * memory that all micro-batches and segments share: before the backward of a segment its forward runs
  * again, on the same inputs, so with the same bits. A split backward keeps the gradient of the
- * stage's output from I to W, and W runs forward and backward of each segment again. It could keep
- * the gradients between layers and what I hands to W instead and save that second backward, but
- * those are one tensor for each layer and more: no longer what the interval is asked for.
+ * stage's output from I to W, and W runs forward and backward of each segment again. Keeping the
+ * gradients between layers and the values that I passes to W would save that second backward, but
+ * would take at least one tensor for each layer, which the interval is meant to avoid.
  *
- * What no layer of the stage reads, such as the output of the last one, is always shared: it is read
- * as soon as it is there.
+ * Values that no layer of the stage reads, such as the output of the last one, are always shared: they
+ * are read as soon as they are computed.
  *
  * @module
  */
@@ -37,19 +36,21 @@ import {
   type Tensor,
   type ValueArray,
 } from "../devices/device.ts";
+import { checkPositive } from "../errors.ts";
 import { elementCount } from "../graph/shapes.ts";
 import type { Layer, TensorSpec } from "../layers/layer.ts";
 import { storageDtype } from "../precision.ts";
+import type { Allocator } from "./parameters.ts";
 
-/** A run of layers whose activations are computed again together: from `from` to before `to`. */
+/** A run of layers that are recomputed together: `from` inclusive, `to` exclusive. */
 interface Segment {
   readonly from: number;
   readonly to: number;
 }
 
 /**
- * The segments of a stage, first layer first; one where there is no interval. Layers in a row of one
- * block count as one, so that the interval is in what `--layers` counts, wherever blocks are cut.
+ * Returns the segments of a stage, first layer first; one without an interval. Consecutive layers of
+ * one block count as one, so that the interval has the unit of `--layers`, wherever blocks are cut.
  */
 export function segmentsOf(
   layers: readonly Pick<Layer, "block">[],
@@ -62,23 +63,23 @@ export function segmentsOf(
   return starts.map((from, i) => ({ from, to: starts[i + 1] ?? layers.length }));
 }
 
-/** How many layers a user counts: those in a row of one block are one. */
+/** Returns the number of layers as a user counts them: consecutive ones of one block are one. */
 export const countBlocks = (layers: readonly Pick<Layer, "block">[]): number =>
   segmentsOf(layers, 1).length;
 
 /**
- * The interval of `recomputeInterval` that needs least memory.
+ * Returns the interval of `recomputeInterval` that needs the least memory.
  *
  * AxoNN (section V-A) counts activations of a worker as G·(N/(G·ac) + 1 + ac) for N layers on G
- * workers, G micro-batches in flight and an interval ac, and takes ac = √N for its best. That is the
- * minimum of another formula: only one micro-batch is recomputed at a time, so ac counts once,
- * G·(N/(G·ac) + 1) + ac. Of this one √N is the minimum (of the printed one √(N/G) is). An interval
- * beyond a worker's N/G layers changes nothing, so the result is the whole number from 1 to ⌈N/G⌉
- * whose value is least, the smaller of two equal ones.
+ * workers, G micro-batches in flight and an interval ac, and chooses ac = √N. That is the minimum of
+ * another formula: only one micro-batch is recomputed at a time, so ac counts once,
+ * G·(N/(G·ac) + 1) + ac, with minimum √N (the printed formula has its minimum at √(N/G)). An interval
+ * beyond a worker's N/G layers changes nothing, so the result is the integer from 1 to ⌈N/G⌉ with the
+ * least value, the smaller of two equal ones.
  *
- * The formula takes what a layer computes for as large as its input. So it is under the policy
- * `full`; under `none` a layer of GPT-2 computes about twenty times its input, and a smaller interval
- * needs less: `activationBytes` tells the bytes of each.
+ * The formula assumes that a layer saves values of the size of its input. This holds for the policy `full`;
+ * with `none` a layer of GPT-2 saves about twenty times its input, and a smaller interval needs
+ * less memory: see `activationBytes`.
  *
  * @param layers of the model, N; a block counts as one.
  * @param workers of a pipeline, G.
@@ -94,70 +95,63 @@ export const countBlocks = (layers: readonly Pick<Layer, "block">[]): number =>
  * ```
  */
 export function bestRecomputeInterval(layers: number, workers: number): number {
-  for (const [name, value] of Object.entries({ layers, workers })) {
-    if (Number.isSafeInteger(value) && value >= 1) continue;
-    throw new RangeError(
-      `Cannot choose a recompute interval: ${name} must be a positive integer, received ${value}`,
-    );
-  }
+  checkPositive("choose a recompute interval", { layers, workers });
   const root = Math.floor(Math.sqrt(layers));
   // N/ac + ac is less at √N rounded up than at √N rounded down exactly when N > product of both.
   const nearest = layers > root * (root + 1) ? root + 1 : root;
   return Math.min(nearest, Math.ceil(layers / workers));
 }
 
-/** Checks the interval at the door. */
+/** Throws unless the interval is undefined or a positive integer. */
 export function checkInterval(interval: number | undefined): void {
-  if (interval === undefined || (Number.isSafeInteger(interval) && interval >= 1)) return;
-  throw new RangeError(
-    `Cannot recompute activations: the interval must be a positive integer, received ${interval}`,
-  );
+  if (interval === undefined) return;
+  checkPositive("recompute activations", { "the interval": interval });
 }
 
-/** A value that passes between layers, or over a border of the stage. */
+/** A value that passes between layers, or across the border of the stage. */
 interface ValuePath {
-  /** What it is, by its key. */
+  /** Its type, with its key as name. */
   readonly spec: TensorSpec;
-  /** The layer that makes it; undefined where it comes from another stage. */
+  /** The layer that computes it; undefined if it comes from another stage. */
   readonly maker: number | undefined;
   /** The layers that read it. */
   readonly users: readonly number[];
-  /** Whether it leaves for another stage, or is the loss. */
+  /** True if it leaves for another stage, or is the loss. */
   readonly leaves: boolean;
-  /** Of what a layer hands to the next one, the index of that; of all others undefined. */
+  /** Index of the boundary between two layers that it crosses; undefined for skip values. */
   readonly boundary?: number;
-  /** Its gradient, where it has one. */
+  /** Its gradient, if it has one. */
   readonly gradient?: {
     readonly spec: TensorSpec;
-    /** Whether it, or that of later uses, comes from another stage. */
+    /** True if it, or the gradient of later uses, comes from another stage. */
     readonly arrives: boolean;
-    /** Whether it goes to another stage. */
+    /** True if it is sent to another stage. */
     readonly leaves: boolean;
   };
 }
 
-/** The paths of a stage: what is handed on in the order of the layers, then what is given by name. */
+/** Returns the paths of a stage: values between layers in their order, then skip values. */
 function valuePaths(
   programs: readonly LayerProgram[],
   skips: readonly StageSkip[] = [],
 ): ValuePath[] {
-  return [...handedPaths(programs), ...skipPaths(programs, skips)];
+  return [...chainPaths(programs), ...skipPaths(programs, skips)];
 }
 
-/** What crosses the border of a stage, by key. */
+/** The values and gradients that cross the border of a stage, by key. */
 export interface StageBorder {
-  /** What other stages send. */
+  /** Values from other stages. */
   readonly inputs: readonly TensorSpec[];
-  /** What goes to other stages, or the loss. */
+  /** Values for other stages, or the loss. */
   readonly outputs: readonly TensorSpec[];
-  /** The gradients that other stages send. */
+  /** Gradients from other stages. */
   readonly arriving: readonly TensorSpec[];
-  /** The gradients that go to other stages. */
+  /** Gradients for other stages. */
   readonly leaving: readonly TensorSpec[];
 }
 
 /**
- * What crosses the border of a stage; of a sequence in slices, for one of them.
+ * Returns the values that cross the border of a stage; with sliced sequences, those of one slice.
  *
  * @example
  * ```ts
@@ -183,7 +177,8 @@ export function stageBorder(stage: StageProgram): StageBorder {
   };
 }
 
-function handedPaths(programs: readonly LayerProgram[]): ValuePath[] {
+/** Returns the paths of values between consecutive layers. */
+function chainPaths(programs: readonly LayerProgram[]): ValuePath[] {
   const end = programs.length, { isLoss } = programs.at(-1)!;
   return Array.from({ length: end + 1 }, (_, boundary) => boundary).flatMap((boundary) => {
     const specs = boundary === 0
@@ -245,13 +240,14 @@ const gradientOf = (spec: TensorSpec, programs: readonly LayerProgram[]): Tensor
   dtype: storageDtype(programs[0]!.precision),
 });
 
-/** What decides where activations live. */
+/** Options of a stage that decide its memory for activations. */
 export interface ActivationOptions {
-  /** Whether the backward will be asked for whole, also split into I and W, or never. */
+  /** The backward kernels that are compiled: whole, also split into I and W, or none. */
   readonly backward: "whole" | "split" | "never";
   /**
-   * Activation checkpointing: a micro-batch keeps the input of every so many layers (a block, such as
-   * one of GPT-2, counts as one), and the backward computes the rest again. By default it keeps what the layers save.
+   * Activation checkpointing: a micro-batch keeps the input of every `recomputeInterval` layers (a
+   * block, such as one of GPT-2, counts as one), and the backward recomputes the rest. By default it
+   * keeps the values that the layers save.
    */
   readonly recomputeInterval?: number;
 }
@@ -259,54 +255,48 @@ export interface ActivationOptions {
 /** Tensors by port, or by the key of a value. */
 export type Ports = Readonly<Record<string, Tensor>>;
 
-/** A stage as far as its memory goes. */
+/** The layers and skip values of a stage, which determine its memory. */
 interface StageParts {
-  /** For each slice of a sequence the layers; of a whole sequence once. */
+  /** Layers of each slice of a sequence; one entry for a whole sequence. */
   readonly slices: readonly (readonly NamedProgram[])[];
-  /** What crosses its border by name. */
+  /** Skip values that cross its border. */
   readonly skips?: readonly StageSkip[] | undefined;
 }
 
 /** The activations that all micro-batches of a stage share. */
 export interface SharedActivations {
-  /** For each slice of a sequence, for each layer what it computes into shared memory, and its masks. */
+  /** For each slice and layer, its values in shared memory, and its masks. */
   readonly ports: readonly (readonly Ports[])[];
-  /** For each path of {@linkcode valuePaths} its gradient, where micro-batches share it. */
+  /** Shared gradient of each path of {@linkcode valuePaths}, if it is shared. */
   readonly gradients: readonly (Tensor | undefined)[];
-  /** Where gradients go that W computes again with an interval and I has added, by port. */
+  /** Output, by port, for gradients that W recomputes with an interval but I has already added. */
   readonly again: Ports;
 }
 
-/** The activations of one micro-batch in flight, with those that it shares. */
+/** The activations of one micro-batch in flight, including shared ones. */
 export interface Activations {
-  /** What other stages sent, by key; nothing on the first stage. */
+  /** Values from other stages, by key; empty on the first stage. */
   readonly inputs: Ports;
   /** The fields of the micro-batch that the layers read. */
   readonly fields: Ports;
-  /** For each layer what its models read and write, but for parameters. */
+  /** For each layer, the tensors that its models read and write, except parameters. */
   readonly ports: readonly Ports[];
-  /** What goes to other stages, by key, or the loss. */
+  /** Values for other stages, by key, or the loss. */
   readonly outputs: Ports;
-  /** Gradients that come from other stages, and those that go to them, by key. */
+  /** Gradients from and for other stages, by key. */
   readonly gradients: { readonly arriving: Ports; readonly leaving: Ports };
 }
 
-/** What takes memory: a device, or a counter of bytes. */
-export type Allocator = Pick<Device, "alloc" | "view" | "hasFreeViews">;
-
-/** What the models of a layer write, apart from gradients, by port. */
-function computedBy(
-  program: LayerProgram,
-  options: ActivationOptions,
-): TensorSpec[] {
+/** Returns the values that the models of a layer write, except gradients, by port. */
+function computedBy(program: LayerProgram, options: ActivationOptions): TensorSpec[] {
   const { saved, carried } = program;
   const made = outputsOf(program).map((spec) => ({ ...spec, name: valuePorts(spec.name).output }));
   return [...made, ...saved, ...options.backward === "split" ? carried : []];
 }
 
 /**
- * What a segment computes into shared memory: all but what a later segment reads, or what leaves the
- * stage before others run. Without an interval it is only what no layer of the stage reads.
+ * Returns the values of a segment in shared memory: all except the inputs of later segments and the
+ * values that leave the stage before other segments run. Without an interval, only unread values.
  */
 function sharedBy(
   { from, to }: Segment,
@@ -326,12 +316,11 @@ function sharedBy(
   });
 }
 
-/** Tensors start at multiples of this many bytes, as those of `alloc` do. */
+/** Alignment of tensors in bytes, as of `alloc`. */
 const ALIGNMENT = 64;
 
 /**
- * Allocates what all micro-batches share, and all slices of their sequences: as much as the largest
- * segment needs.
+ * Allocates the memory that all micro-batches and slices share: the memory of the largest segment.
  */
 export function allocateShared(
   device: Allocator,
@@ -379,20 +368,20 @@ function sumsAgain(
   );
 }
 
-/** A value that a layer computes into shared memory. */
+/** A value in shared memory. */
 interface SharedSpec {
   readonly slice: number;
   readonly layer: number;
   readonly spec: TensorSpec;
 }
 
-/** What the layers of a segment compute into shared memory. */
+/** The shared values of a segment. */
 type SharedSpecs = readonly SharedSpec[];
 
-/** Where it lies. */
+/** The tensors of shared values. */
 type SharedTensors = Map<SharedSpec, Tensor>;
 
-/** One tensor for each dtype, in which the values of a segment lie side by side. */
+/** Allocates one tensor for each dtype, with views for the values of a segment side by side. */
 function placeSideBySide(device: Allocator, segments: readonly SharedSpecs[]): SharedTensors {
   const lengths = new Map<DType, number>();
   const places = segments.flatMap((segment) => {
@@ -416,8 +405,8 @@ function placeSideBySide(device: Allocator, segments: readonly SharedSpecs[]): S
 }
 
 /**
- * A tensor for each value of a segment, where views are not free, or for each mask of a layer: the
- * k-th largest of one dtype has the same one in all of them.
+ * Allocates tensors for the values of a segment, where views are not free, or for the masks of a layer:
+ * the k-th largest values of one dtype share a tensor.
  */
 function placeEach(device: Allocator, segments: readonly SharedSpecs[]): SharedTensors {
   const sizes = new Map<DType, number[]>();
@@ -448,8 +437,8 @@ function placeEach(device: Allocator, segments: readonly SharedSpecs[]): SharedT
 }
 
 /**
- * Whether W reads a gradient when I has left it: then it is each micro-batch's. With an interval W
- * computes again what layers hand to each other, but not the sums of what is given by name.
+ * Returns whether a gradient is kept for each micro-batch because W reads it after I. With an interval W
+ * recomputes the gradients between layers, but not the sums of skip values.
  */
 function isOwnGradient(
   { boundary }: ValuePath,
@@ -460,7 +449,7 @@ function isOwnGradient(
   return backward === "split" && !(isComputedAgain && boundary !== layers);
 }
 
-/** Of what layers hand on two tensors for each size: one is read while the other is written. */
+/** Allocates two tensors for each size of gradients between layers: one to read, one to write. */
 function sharedGradients(
   device: Allocator,
   paths: readonly ValuePath[],
@@ -479,7 +468,7 @@ function sharedGradients(
   });
 }
 
-/** Allocates what one micro-batch, or one slice of its sequences, needs beside what it shares. */
+/** Allocates the memory of one micro-batch, or one slice of it, that is not shared. */
 export function allocateActivations(
   device: Allocator,
   { slices, skips }: StageParts,
@@ -518,7 +507,7 @@ export function allocateActivations(
   return { inputs, fields, ports, outputs, gradients: { arriving, leaving } };
 }
 
-/** Allocates, for each layer, what the slices of one micro-batch keep for each other, with gradients. */
+/** Allocates the values that slices of one micro-batch share, by layer, and their gradients. */
 export function allocateContext(
   device: Allocator,
   { slices }: StageParts,
@@ -539,11 +528,11 @@ export function allocateContext(
   });
 }
 
-/** The values by their keys; the one tensor of a chain is `x`. */
+/** Returns values by their keys; a single array has the key `x`. */
 export const keyed = (passed: Passed): KeyedArrays =>
   ArrayBuffer.isView(passed) ? { x: passed } : passed;
 
-/** Values by their keys, or the array alone where the only one is the `x` of a chain. */
+/** Returns values by their keys, or the array alone if the only key is `x`. */
 export function passedOf(values: KeyedArrays): Passed {
   const [key, ...more] = Object.keys(values), { x } = values;
   const isAlone = key === "x" && more.length === 0;
@@ -551,7 +540,7 @@ export function passedOf(values: KeyedArrays): Passed {
 }
 
 /**
- * Writes what has arrived into the tensors of its keys; what has another key is left.
+ * Writes values into the tensors of their keys; values with other keys are ignored.
  *
  * @throws {TypeError} when a value is missing.
  */
@@ -564,7 +553,7 @@ export function writePassed(device: Device, tensors: Ports, passed: Passed | und
   }
 }
 
-/** Copies tensors to the host, into arrays of the same keys where there are any. */
+/** Copies tensors to the host, into the arrays of `into` with the same keys if given. */
 export async function readPassed(device: Device, tensors: Ports, into?: Passed): Promise<Passed> {
   const arrays = into && keyed(into), values: Record<string, ValueArray> = {};
   for (const [key, tensor] of Object.entries(tensors)) {

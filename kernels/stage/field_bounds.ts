@@ -1,32 +1,32 @@
 /**
- * Which numbers the fields of a micro-batch may hold where they say which row or class is meant.
+ * Bounds of the integer fields of a micro-batch that select rows or classes.
  *
- * Devices differ in what they do with others: some refuse, a GPU takes another row and says nothing.
+ * Devices treat a value out of range differently: some refuse it, a GPU reads another row silently.
  *
  * @module
  */
 
+import { valueTypes } from "../ops/infer.ts";
 import { fromBinary } from "@bufbuild/protobuf";
 import { type LayerProgram, PORTS } from "../compile/programs.ts";
 import type { HostArray } from "../devices/device.ts";
 import { TROUPE } from "../graph/value.ts";
 import { ModelProtoSchema } from "../onnx/onnx_pb.ts";
-import { signatureOf } from "../onnx/signature.ts";
-import { intOf, valueTypes } from "../onnx/value_types.ts";
+import { intOf } from "../onnx/signature.ts";
 
-/** The least and the largest whole number that a field may hold. */
+/** The smallest and the largest integer that a field may hold. */
 export type Bounds = readonly [least: number, most: number];
 
 /**
- * The bounds of a layer's fields, by name, as far as its operations say them: rows of a table,
- * counted from its end where they are negative, and classes, or the number for none.
+ * Returns the bounds of a layer's fields by name, derived from its operations: rows of a table,
+ * negative ones counted from its end, and classes, with −1 for none.
  */
 export function fieldBounds({ fields, models }: LayerProgram): Map<string, Bounds> {
   const bounds = new Map<string, Bounds>();
   // Most layers read no such field, and decoding a model takes time.
   if (!fields.some(({ dtype }) => dtype === "i32" || dtype === "i64")) return bounds;
   const graph = fromBinary(ModelProtoSchema, models.forward).graph!;
-  const types = valueTypes(graph, signatureOf(graph).inputs);
+  const types = valueTypes(graph);
   const names = new Map(fields.map(({ name }) => [PORTS.field(name), name]));
   for (const node of graph.node) {
     const reshaped = node.opType === "Reshape" ? names.get(node.input[0]!) : undefined;
@@ -43,7 +43,7 @@ export function fieldBounds({ fields, models }: LayerProgram): Map<string, Bound
   return bounds;
 }
 
-/** What is wrong with a field that holds another number, in words; undefined where none is. */
+/** Returns the problem of a field with a value out of bounds; undefined if all are within. */
 export function boundsProblem(
   name: string,
   values: HostArray,
@@ -55,14 +55,4 @@ export function boundsProblem(
       values[i]
     } at position ${i}`;
   }
-}
-
-/**
- * Refuses a field that holds another number.
- *
- * @throws {RangeError} naming the field, its bounds and the number.
- */
-export function checkBounds(name: string, values: HostArray, bounds: Bounds): void {
-  const problem = boundsProblem(name, values, bounds);
-  if (problem !== undefined) throw new RangeError(`Cannot run F: ${problem}`);
 }

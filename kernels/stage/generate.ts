@@ -1,5 +1,5 @@
 /**
- * Samples text from a trained decoder.
+ * Text generation with a trained decoder, and predictions of any trained layers.
  *
  * @module
  */
@@ -9,43 +9,26 @@ import type { Batch } from "../batch.ts";
 import { compileModel } from "../compile/compile_model.ts";
 import type { Tokenizer } from "../data/tokenizer.ts";
 import type { FileTokenizer } from "../data/tokenizer_json.ts";
-import type { Device, Kernel, Tensor } from "../devices/device.ts";
+import type { Device, Tensor } from "../devices/device.ts";
+import { refusal } from "../errors.ts";
 import type { CachedDecoder, CachedLayer } from "../layers/attention.ts";
 import { cachedGpt2, type Gpt2Config } from "../layers/gpt2.ts";
-import {
-  type AnyLayer,
-  LayerGraph,
-  type ParameterSpec,
-  type TensorSpec,
-  type Tie,
-} from "../layers/layer.ts";
+import { type AnyLayer, LayerGraph, type Tie } from "../layers/layer.ts";
 import { cachedLlama, type LlamaConfig } from "../layers/llama.ts";
 import { encodeModel } from "../onnx/encode.ts";
 import { substream } from "../random.ts";
 import { openStage } from "./stage.ts";
 import { withAliases } from "./state.ts";
 
-/** A decoder and its context. Calls must be awaited one after the other. */
-interface OpenedDecoder {
-  /**
-   * Computes the logits of what comes after `ids`, [vocabulary]; the next call changes them.
-   *
-   * @param from how many of the `ids` are those of the call before, whose keys and values are kept.
-   */
-  logits(ids: readonly number[], from: number): Promise<Float32Array>;
-  /** Frees its memory. */
-  close(): void;
-}
-
-/** The fewest rows for which models are compiled, but for one row. */
+/** The fewest rows for which models are compiled, besides one row. */
 const ROWS_MIN = 16;
 
-/** Rows of the model that computes `tokens` at once: compiled for few sizes, as each takes time. */
+/** Returns the rows of the model for `tokens` tokens; few sizes, because each is compiled. */
 const rowsFor = (tokens: number, seq: number) =>
   tokens === 1 ? 1 : Math.min(seq, Math.max(ROWS_MIN, 2 ** Math.ceil(Math.log2(tokens))));
 
 /**
- * Writes the weights to a device.
+ * Opens a decoder with a context on a device. Calls must be awaited one after the other.
  *
  * @throws {TypeError} when one is missing.
  */
@@ -53,7 +36,7 @@ export async function openDecoder(
   device: Device,
   decoder: CachedDecoder,
   weights: ReadonlyMap<string, Float32Array>,
-): Promise<OpenedDecoder> {
+) {
   const { seq, hidden, vocab, cacheShape: shape } = decoder;
   const memory = openMemory(device);
   const one = await compileLayers(device, decoder, 1);
@@ -73,22 +56,27 @@ export async function openDecoder(
     return known;
   };
   return {
-    async logits(ids, from) {
-      // One row goes on from a cache; more begin one.
+    /**
+     * Computes the logits of the token after `ids`, [vocabulary]; the next call overwrites them.
+     *
+     * @param from number of leading `ids` that the previous call had, whose keys and values are cached.
+     */
+    async logits(ids: readonly number[], from: number): Promise<Float32Array> {
+      // One row extends a cache; more rows start one.
       const begin = from === ids.length - 1 ? from : 0, rows = rowsFor(ids.length - begin, seq);
       // One row reads the cache that more rows write.
       if (begin === 0 && rows === 1) memory.zero(caches.flatMap((cache) => Object.values(cache)));
       await (await rowsOf(rows)).run(ids.slice(begin), begin);
       return await device.read(logits, result);
     },
-    close() {
+    close(): void {
       for (const { close } of bound.values()) close();
       memory.close();
     },
   };
 }
 
-/** What allocates tensors and frees them together. */
+/** Allocates tensors and frees them together. */
 function openMemory(device: Device) {
   const tensors: Tensor[] = [];
   return {
@@ -105,19 +93,18 @@ function openMemory(device: Device) {
 
 type Memory = ReturnType<typeof openMemory>;
 
+/** The kernel of a kind of layer. */
+type CompiledKind = Awaited<ReturnType<typeof compileLayer>>;
+
 /** A layer with the kernel of its kind. */
-interface CompiledLayer extends CachedLayer {
-  readonly kernel: Kernel;
-  readonly parameters: readonly ParameterSpec[];
-  readonly fields: readonly TensorSpec[];
-}
+type CompiledLayer = CachedLayer & CompiledKind;
 
 async function compileLayers(
   device: Device,
   decoder: CachedDecoder,
   rows: number,
 ): Promise<CompiledLayer[]> {
-  const kinds = new Map<string, Pick<CompiledLayer, "kernel" | "parameters" | "fields">>();
+  const kinds = new Map<string, CompiledKind>();
   const layers: CompiledLayer[] = [];
   for (const layer of decoder.layers(rows)) {
     const shape = [rows, decoder.hidden];
@@ -131,14 +118,10 @@ async function compileLayers(
 async function compileLayer(device: Device, { kind, build }: CachedLayer, shape: number[]) {
   const g = new LayerGraph();
   const outputs = build(g, kind === "embedding" ? undefined : g.input("x", shape));
-  const ports = (values: readonly (readonly [string, (typeof g.inputs)[number]])[]) =>
-    values.map(([name, value]) => ({ name, value }));
-  const model = encodeModel(
-    g,
-    ports(g.inputs.map((value) => [value.name, value])),
-    // What is written may have the memory of what is read, but not its name.
-    ports(Object.entries(outputs).map(([name, value]) => [`${name}'`, value])),
-  );
+  const inputs = g.inputs.map((value) => ({ name: value.name, value }));
+  // An output may share the memory of an input, but not its name.
+  const written = Object.entries(outputs).map(([name, value]) => ({ name: `${name}'`, value }));
+  const model = encodeModel(g, inputs, written);
   return {
     kernel: await device.compile(model),
     parameters: g.parameters.map(({ spec }) => spec),
@@ -146,7 +129,7 @@ async function compileLayer(device: Device, { kind, build }: CachedLayer, shape:
   };
 }
 
-/** The parameters by full name; those that are tied are one. */
+/** Writes the parameters and returns a lookup by full name; tied parameters share a tensor. */
 function writeWeights(
   memory: Memory,
   layers: readonly CompiledLayer[],
@@ -169,7 +152,7 @@ function writeWeights(
   return (name) => tensors.get(nameOf(name))!;
 }
 
-/** Binds the layers for a number of rows: between them two streams take turns. */
+/** Binds the layers for a number of rows; two buffers alternate between them. */
 function bindRows(
   memory: Memory,
   layers: readonly CompiledLayer[],
@@ -207,7 +190,7 @@ function bindRows(
         "batch.positions": Int32Array.from({ length: rows }, (_, i) => begin + i),
         "batch.last": Int32Array.of(tokens.length - 1),
       };
-      values["batch.ids"]!.set(tokens); // later rows are masked, whatever they hold
+      values["batch.ids"]!.set(tokens); // later rows are masked
       for (const [name, tensor] of Object.entries(fields)) memory.write(tensor, values[name]!);
       for (const run of runs) await run();
     },
@@ -215,22 +198,22 @@ function bindRows(
   };
 }
 
-/** How a token is chosen. */
+/** Options for choosing a token. */
 export interface SampleOptions {
-  /** 0 takes the likeliest token; 1 samples from the model's own distribution. Default 0.8. */
+  /** 0 takes the likeliest token; 1 samples from the model's distribution. Default 0.8. */
   readonly temperature?: number;
-  /** Draws from that many of the likeliest tokens only. Of equals the lower id comes first. */
+  /** Number of likeliest tokens to draw from; of equal ones the lower id comes first. */
   readonly topK?: number | undefined;
   /**
-   * Draws from the fewest of the likeliest tokens only whose probabilities add up to this, from 0,
-   * which leaves one, to 1: nucleus sampling (Holtzman et al. 2020). Probabilities are those that
-   * temperature and `topK` leave.
+   * Draws only from the fewest likeliest tokens whose probabilities sum to at least this value, from
+   * 0 (one token) to 1: nucleus sampling (Holtzman et al. 2020). The probabilities are those after
+   * temperature and `topK`.
    */
   readonly topP?: number | undefined;
 }
 
 /**
- * Checks how tokens are to be chosen.
+ * Checks the options for choosing a token.
  *
  * @throws {RangeError} when an option is out of its bounds.
  */
@@ -246,10 +229,9 @@ function checkSampling({ temperature = 0.8, topK = 1, topP = 1 }: SampleOptions)
 }
 
 /**
- * Draws an index with probability softmax(logits ÷ temperature), of those that `topK` and `topP`
- * leave.
+ * Draws an index that `topK` and `topP` keep, with probability softmax(logits ÷ temperature).
  *
- * @param uniform what is drawn: a number from 0 to below 1.
+ * @param uniform a random number from 0 to below 1.
  * @throws {RangeError} when a logit is not a finite number.
  *
  * @example
@@ -271,11 +253,7 @@ export function sample(
 ): number {
   const strange = logits.findIndex((logit) => !Number.isFinite(logit));
   if (strange >= 0) {
-    throw new RangeError(
-      `Cannot generate: what the model computes must be finite, received ${
-        logits[strange]
-      } for token ${strange}`,
-    );
+    throw refusal("generate", "logits must be finite", `${logits[strange]} for token ${strange}`);
   }
   const highest = logits.reduce((a, b) => Math.max(a, b), -Infinity);
   if (temperature === 0) return logits.indexOf(highest);
@@ -291,7 +269,7 @@ export function sample(
   return index < 0 ? weights.findLastIndex((weight) => weight > 0) : index;
 }
 
-/** How many of the likeliest, at least one, have the share `topP` of all. */
+/** Returns the number of likeliest tokens, at least one, with the share `topP` of all. */
 function nucleus(descending: Float64Array, topP: number): number {
   const enough = topP * descending.reduce((a, b) => a + b, 0);
   let sum = descending[0]!, count = 1;
@@ -299,7 +277,7 @@ function nucleus(descending: Float64Array, topP: number): number {
   return topP < 1 ? count : descending.length;
 }
 
-/** Leaves the weights of the `count` likeliest, down to the logit `lowest`. */
+/** Sets all weights to zero except those of the `count` likeliest, down to the logit `lowest`. */
 function dropAllBut(
   count: number,
   weights: Float64Array,
@@ -313,38 +291,38 @@ function dropAllBut(
   });
 }
 
-/** What to generate. */
+/** Options of {@linkcode generate}. */
 export interface GenerateOptions extends SampleOptions {
-  /** What the model is; `gpt2` unless given. */
+  /** The architecture. Default `gpt2`. */
   readonly architecture?: "gpt2" | "llama";
   /** The sizes of the model. */
   readonly config: Gpt2Config | LlamaConfig;
-  /** Its weights by name. */
+  /** The weights by name. */
   readonly weights: ReadonlyMap<string, Float32Array>;
-  /** Token ids to go on from; at least one. */
+  /** Token ids to continue; at least one. */
   readonly prompt: readonly number[];
   /** Number of tokens to add. */
   readonly tokens: number;
   /** Default 1. */
   readonly seed?: number;
   /**
-   * By how many tokens the model's view moves on when the context has outgrown its `seq` tokens, from
-   * 1 to `seq`; what it then sees is computed anew. Default 1: each token sees all `seq` before it.
-   * With more it sees at least `seq` − `slide` + 1 of them, and a token costs less.
+   * Number of tokens by which the window moves when the context exceeds `seq` tokens, from 1 to `seq`;
+   * the new window is computed from scratch. Default 1: each token sees all `seq` before it. With
+   * more it sees at least `seq` − `slide` + 1 of them, and a token costs less.
    */
   readonly slide?: number;
 }
 
-/** What can generate, by its sizes. */
+/** Decoders by architecture. */
 const DECODERS = { gpt2: cachedGpt2, llama: cachedLlama } as const;
 
 /**
- * Generates tokens one by one; each sees the `seq` tokens before it. Their keys and values are kept, so
+ * Generates tokens one by one; each sees the `seq` tokens before it. Keys and values are cached, so
  * that a token costs one row of the model while all fit.
  *
- * @throws {RangeError} when the architecture is none of those, the prompt is empty or outside the
+ * @throws {RangeError} when the architecture is unknown, the prompt is empty or outside the
  * vocabulary, `temperature`, `topK` or `topP` is out of its bounds, `slide` is not from 1 to `seq`, or
- * the model computes no finite number.
+ * the model computes a number that is not finite.
  *
  * @example
  * ```ts
@@ -382,21 +360,19 @@ export async function* generate(device: Device, options: GenerateOptions): Async
   }
   checkSampling(options);
   if (!(Number.isInteger(slide) && slide >= 1 && slide <= seq)) {
-    throw new RangeError(
-      `Cannot generate: slide must be a whole number from 1 to ${seq}, received ${slide}`,
-    );
+    throw refusal("generate", `slide must be a whole number from 1 to ${seq}`, slide);
   }
   const generator = substream(seed, "generate");
   const context = [...prompt], model = await openDecoder(device, decoder, weights);
   try {
-    // From which token on the model sees the context, and how many it has seen.
+    // `start`: the first token in the window; `seen`: tokens of the window that are cached.
     for (let i = 0, start = 0, seen = 0; i < tokens; i++) {
       if (context.length - start > seq) [start, seen] = [context.length - seq + slide - 1, 0];
       const logits = await model.logits(context.slice(start), seen);
       seen = context.length - start;
       const id = sample(logits, options, (generator.next() >>> 0) / 2 ** 32);
       context.push(id);
-      // Most devices keep the isolate's thread: without a timer no signal would be heard until the end.
+      // Most devices block the thread of the isolate: the timer lets signals be handled.
       await delay(0);
       yield id;
     }
@@ -406,7 +382,7 @@ export async function* generate(device: Device, options: GenerateOptions): Async
 }
 
 /**
- * Generates text: the prompt, and what the model adds to it.
+ * Generates text: the prompt and its continuation.
  *
  * @throws {RangeError} as {@linkcode generate}.
  */
@@ -426,9 +402,9 @@ export type Predictor = (fields: Batch) => Promise<Float32Array>;
 /**
  * Binds layers and their weights to a device.
  *
- * @param layers as for training, but the last returns what is asked for instead of a loss:
+ * @param layers as for training, but the last returns outputs instead of a loss:
  * {@linkcode gpt2Logits}, {@linkcode mlpLogits}.
- * @param ties of the layers' parameters: `weights` need not hold the aliases.
+ * @param ties of the layers' parameters; `weights` may omit the aliases.
  * @throws {TypeError} when a weight is missing.
  *
  * @example
@@ -453,7 +429,7 @@ export async function openPredictor(
   weights: ReadonlyMap<string, Float32Array>,
   ties: readonly Tie[] = [],
 ): Promise<Predictor> {
-  // With full recomputation a forward saves no activations.
+  // With the policy "full" a forward saves no activations.
   const model = compileModel({ name: "predictor", layers, predictions: 1, ties }, "full", {
     endsWithLoss: false,
   });

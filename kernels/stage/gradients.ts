@@ -1,21 +1,22 @@
 /**
- * Sums of gradients on a device whose memory is its own: added where they lie, left to right in f32,
- * FP16 gradients rounded once at the end, as the host adds them where their memory is the host's.
+ * Norms and sums of gradients on the device. Sums are added left to right in f32, and FP16 gradients
+ * are rounded once at the end, as on the host for devices that use host memory.
  *
- * What is added lies in one parameter at a time: its own gradient, a *term* that came from the host,
- * and the *sum* so far, where more than two are added.
+ * One parameter is added at a time, from its own gradient, a *term* from the host, and the *sum* so
+ * far, if more than two are added.
  *
  * @module
  */
 
 import type { Device, DType, Kernel, MessageArray, Run, Tensor } from "../devices/device.ts";
-import { Graph } from "../graph/graph.ts";
+import { Graph } from "../ops/graph.ts";
 import { elementCount } from "../graph/shapes.ts";
 import type { Value } from "../graph/value.ts";
 import { encodeModel, type Port } from "../onnx/encode.ts";
 import { F16_MAX, F32_MAX } from "../precision.ts";
 import {
   allocateFlat,
+  type Allocator,
   BUCKET_SIZE,
   type FlatPart,
   type FlatRange,
@@ -23,9 +24,9 @@ import {
   type ParameterStore,
 } from "./parameters.ts";
 
-/** Sizes of the gradients of a stage. */
+/** Norms of the gradients of a stage. */
 export interface GradientNorms {
-  /** The sum of squares of each parameter's gradient, by full name, in one fixed order. */
+  /** Returns the sum of squares of each parameter's gradient, by full name, in a fixed order. */
   squares(): Promise<Map<string, number>>;
   /** See {@linkcode Stage.checkGradients}. */
   areSafe(copies: number): Promise<boolean>;
@@ -35,48 +36,45 @@ export interface GradientNorms {
 export interface GradientPiece {
   /** The parameter's full name. */
   readonly parameter: string;
-  /** The part itself. */
+  /** Its gradient. */
   readonly gradient: Tensor;
-  /** Its elements. */
+  /** Number of elements. */
   readonly length: number;
 }
 
-/** The memory of {@linkcode GradientNorms}: a number or two for each piece. */
+/** The memory of {@linkcode GradientNorms}: one or two numbers for each piece. */
 export interface NormMemory {
-  /** What each run reads. */
+  /** The pieces, one for each run. */
   readonly pieces: readonly GradientPiece[];
   /** The sum of squares of each piece. */
   readonly sums: Scalars;
   /** The largest square in each piece of FP16 gradients. */
   readonly tops?: Scalars;
-  /** The number of each piece, where views are not free: a run then writes all numbers. */
+  /** The index of each piece, where views are not free: a run then writes all numbers. */
   readonly indices?: readonly Tensor[];
 }
 
 /** Numbers that are written one by one and read together. */
 export interface Scalars {
-  /** What each run writes: its number, or all of them where views are not free. */
+  /** The output of each run: its number, or all of them where views are not free. */
   readonly each: readonly Tensor[];
   /** All of them. */
   readonly all: Tensor;
 }
 
-function allocateScalars(
-  device: Pick<Device, "alloc" | "view" | "hasFreeViews">,
-  count: number,
-): Scalars {
+function allocateScalars(device: Allocator, count: number): Scalars {
   const all = device.alloc("f32", [count]);
   const each = (i: number) => device.hasFreeViews ? device.view(all, i, []) : all;
   return { each: Array.from({ length: count }, (_, i) => each(i)), all };
 }
 
 /**
- * Cuts gradients into pieces: FP32 ones are read where they lie, one piece a parameter; of FP16 ones
- * a run makes a wider copy, so that pieces must not be long. They do not follow the buckets: a
- * result must not depend on the bucket size.
+ * Cuts gradients into pieces: FP32 ones are read in place, one piece per parameter; FP16 ones are
+ * widened by each run, so their pieces must be short. Pieces are independent of the buckets, so that
+ * results do not depend on the bucket size.
  */
 export function allocateNorms(
-  device: Pick<Device, "alloc" | "view" | "hasFreeViews">,
+  device: Allocator,
   { parameters, gradients }: ParameterStore,
 ): NormMemory {
   const isHalf = gradients.dtype === "f16";
@@ -102,8 +100,8 @@ export function allocateNorms(
 const LONG_PIECE = 2 ** 18;
 
 /**
- * Into how many rows a piece is cut that is reduced on a GPU: one group of threads computes each
- * number of a reduction, and a GPU has many.
+ * Returns the number of rows into which a piece is cut for a reduction on a GPU, where one group of
+ * threads computes each number.
  */
 function rowsOf(length: number): number {
   if (length < LONG_PIECE) return 1;
@@ -113,14 +111,14 @@ function rowsOf(length: number): number {
 }
 
 /**
- * One pass over a piece. The sum of squares is not finite if an element is not; a maximum may
- * overlook one. In FP32 the squares of FP16 numbers are exact, and their sum cannot overflow.
+ * Encodes one pass over a piece. The sum of squares is not finite if an element is not; a maximum may
+ * miss one. In FP32 the squares of FP16 numbers are exact, and their sum cannot overflow.
  *
- * [Note: numbers side by side] Where views are not free a run cannot write to a place among the
- * numbers of all pieces. It writes them all, in place: its own, and the others as they are. So the
- * host reads them at once, where a read for each would cost as much as the runs.
+ * [Note: numbers side by side] Where views are not free a run cannot write one element of the numbers
+ * of all pieces. It writes all of them in place: its own, and the others unchanged. So the host reads
+ * them together; separate reads would take the time of the runs.
  *
- * @param count the numbers of all pieces, where a run writes them all.
+ * @param count number of pieces, where a run writes the numbers of all.
  */
 function pieceModel(length: number, dtype: "f32" | "f16", count: number | undefined): Uint8Array {
   const g = new Graph(), d = g.input("d", [length], dtype), wide = g.cast(d, "f32");
@@ -131,9 +129,7 @@ function pieceModel(length: number, dtype: "f32" | "f16", count: number | undefi
   if (dtype === "f16") {
     let squares = byRow(g.mul(wide, wide));
     if (rows > 1) {
-      [squares] = g.node("ReduceMax", [squares, g.int64([1])], [[rows]], { keepdims: 0 }) as [
-        Value,
-      ];
+      squares = g.node("ReduceMax", [squares, g.int64([1])], [[rows]], { keepdims: 0 })[0]!;
     }
     const [top] = g.node("ReduceMax", [squares], [[]], { keepdims: 0 });
     numbers.set("top", top!);
@@ -150,9 +146,9 @@ function pieceModel(length: number, dtype: "f32" | "f16", count: number | undefi
 }
 
 /**
- * Binds the sums and checks of a stage's gradients.
+ * Binds the norms and checks of a stage's gradients.
  *
- * @param memory by default allocated for it.
+ * @param memory allocated by default.
  *
  * @example
  * ```ts
@@ -179,10 +175,8 @@ export async function openGradientNorms(
   const lengths = [...new Set(pieces.map(({ length }) => length))];
   const kernels = new Map(
     await Promise.all(lengths.map(async (length) => {
-      return [
-        length,
-        await device.compile(pieceModel(length, tops ? "f16" : "f32", count)),
-      ] as const;
+      const model = pieceModel(length, tops ? "f16" : "f32", count);
+      return [length, await device.compile(model)] as const;
     })),
   );
   const runs = pieces.map(({ gradient, length }, i) => {
@@ -220,52 +214,52 @@ export async function openGradientNorms(
 }
 
 /**
- * Copies with this sum of squares at most have a sum whose own squares stay finite, and so do its
- * elements. Half of what f32 holds: the rest is for rounding.
+ * Largest sum of squares of each copy for which the squares of the copies' sum, and its elements, stay
+ * finite: half of the largest f32, with the rest for rounding.
  */
 const F32_SQUARES_MAX = F32_MAX / 2;
 
-/** An addition of FP16 numbers errs by this much at most, half of the largest spacing. */
+/** Largest error of an addition of FP16 numbers: half of the largest spacing. */
 const F16_ROUNDING = 16;
 
 /** Adds to the gradients of a stage, on its device. */
 export interface GradientSums {
-  /** Where a range that is added may begin and end, in elements of the flat gradients, ascending. */
+  /** Allowed limits of a range that is added, in elements of the flat gradients, ascending. */
   readonly borders: readonly number[];
   /**
-   * Puts the sum of some terms, left to right, in the place of the stage's own gradients.
+   * Replaces the stage's gradients by the sum of some terms, left to right.
    *
-   * @param offset where the terms begin in the flat gradients.
-   * @param terms from the host; undefined is the place of the stage's own.
+   * @param offset of the terms in the flat gradients.
+   * @param terms from the host; undefined stands for the stage's own gradients.
    * @throws {RangeError} when they are not those of whole parameters.
    */
   add(offset: number, terms: readonly (MessageArray | undefined)[]): Promise<void>;
   /**
-   * Takes the gradients of copy `rank` of `count`, which are computed here one after the other. The
-   * last one leaves the sum of all in the gradients.
+   * Adds the gradients of copy `rank` of `count`, which this device computes one after the other. The
+   * last call leaves the sum of all in the gradients.
    */
   collect(rank: number, count: number): Promise<void>;
-  /** Gives parameters of one shape the sum of their gradients, left to right. */
+  /** Sets the gradients of parameters of one shape to their sum, added left to right. */
   tie(names: readonly string[]): Promise<void>;
 }
 
-/** Which memory adding takes on a device of its own. */
+/** Options of the memory for adding on a device with separate memory. */
 export interface SumOptions {
-  /** Gradients that are added to one, the stage's own included; 1 where not given. */
+  /** Number of gradients that are added, including the stage's own. Default 1. */
   readonly addends?: number;
-  /** Whether the copies of the stage are computed here one after the other, and added. */
+  /** True if this device computes the copies of the stage one after the other, and adds them. */
   readonly collects?: boolean;
 }
 
 /** The memory of {@linkcode GradientSums}. */
 export interface SumMemory {
-  /** As long as the longest parameter. */
+  /** A buffer of the length of the longest parameter. */
   readonly term: Tensor;
-  /** As long, in f32; where copies are collected as long as all gradients. */
+  /** A buffer of that length in f32, or of all gradients where copies are collected. */
   readonly sums?: FlatTensor;
 }
 
-/** Allocates what adding needs; nothing where it is the host that adds. */
+/** Allocates the memory for adding; undefined where the host adds. */
 export function allocateSums(
   device: Pick<Device, "alloc" | "hasFreeViews">,
   { gradients: { dtype, parts } }: ParameterStore,
@@ -280,10 +274,10 @@ export function allocateSums(
   };
 }
 
-/** What is added in one parameter. */
+/** An operand of a sum. */
 type Operand = "own" | "term" | "sum";
 
-/** The gradient of one parameter and what is added to it; runs are bound when first wanted. */
+/** The gradient of one parameter with its other operands; runs are bound on first use. */
 interface Piece extends FlatRange {
   readonly tensors: Readonly<Record<Operand, Tensor | undefined>>;
   readonly runs: Map<string, Run>;
@@ -349,15 +343,16 @@ export function openGradientSums(
         else await run(piece, rank === count - 1 ? "own" : "sum", "sum", "own");
       }
     },
-    tie: (names) =>
-      addTied(
-        names.map((name) => pieces.find(({ offset }) => offset === ranges.get(name)!.offset)!),
-        run,
-      ),
+    async tie(names) {
+      const tied = names.map((name) =>
+        pieces.find(({ offset }) => offset === ranges.get(name)!.offset)!
+      );
+      await addTied(tied, run);
+    },
   };
 }
 
-/** Adds in one parameter, to which the term, the same memory for all, brings those of the others. */
+/** Adds into the first parameter; the shared term copies the gradients of the others. */
 async function addTied(
   pieces: readonly Piece[],
   run: (piece: Piece, into: Operand, left: Operand, right?: Operand) => Promise<void>,
@@ -392,7 +387,7 @@ function openPiece(
 const isWithin = ({ offset }: FlatRange, range: FlatRange) =>
   offset >= range.offset && offset < endOf(range);
 
-/** So many values; what a parameter lacks of its place is zero. */
+/** Returns `length` values: a part of `values`, or all of them padded with zeros. */
 function padded(values: Float32Array | Float16Array, length: number) {
   if (values.length >= length) return values.subarray(0, length);
   const all = values instanceof Float32Array ? new Float32Array(length) : new Float16Array(length);
@@ -400,7 +395,7 @@ function padded(values: Float32Array | Float16Array, length: number) {
   return all;
 }
 
-/** The sum of one or two values, rounded to what it is stored in. */
+/** Encodes the sum of one or two values, rounded to the type of the result. */
 function sumModel(length: number, [into, ...dtypes]: readonly DType[]): Uint8Array {
   const g = new Graph();
   const inputs = dtypes.map((dtype, i): Port => {

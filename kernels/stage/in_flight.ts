@@ -1,13 +1,13 @@
 /**
- * The micro-batches in flight on a stage: the memory of each, and its runs with the weights that it
- * is for.
+ * The micro-batches in flight on a stage: the memory of each, and its runs, bound to one version of
+ * the weights.
  *
- * Memory is allocated when first needed and used again, so a run in a steady state allocates nothing.
+ * Memory is allocated on first use and reused, so a run in a steady state allocates nothing.
  *
- * [Note: slices in flight] Where sequences are cut into S slices, slice s of micro-batch m is in flight
- * by the number m·S + s, with memory of its own: that of another slice may have other sizes. Beside it
- * a micro-batch has a context, what its slices keep for each other, from the F of its first slice until
- * none of them is in flight. Runs are bound to both, once for each pair that meets.
+ * [Note: slices in flight] Where sequences are cut into S slices, slice s of micro-batch m has the
+ * number m·S + s and separate memory, since slices may differ in size. In addition a micro-batch has a
+ * context, shared by its slices, from the F of its first slice until none of them is in flight. Runs
+ * are bound once for each pair of memory and context.
  *
  * @module
  */
@@ -36,7 +36,7 @@ export type BackwardKind = "B" | "I" | "W";
 
 /** A layer of a stage, compiled. */
 export interface StageLayer extends NamedProgram {
-  /** Its models, as far as they exist and will be asked for. */
+  /** Its compiled kernels; some layers lack a part of the backward. */
   readonly kernels:
     & { readonly forward: Kernel; readonly overwrites: readonly Kernel[] }
     & Partial<Record<BackwardKind, Kernel>>;
@@ -44,9 +44,9 @@ export interface StageLayer extends NamedProgram {
 
 /** The backward of a segment of layers. */
 interface SegmentBackward {
-  /** Forwards that compute its activations again; one array for all kinds of backward. */
+  /** Forwards that recompute its activations; the same array for all kinds of backward. */
   readonly again: readonly Run[];
-  /** What writes over activations; it runs once after they were computed. */
+  /** Runs that overwrite activations, once after these were computed. */
   readonly overwrites: readonly Run[];
   /** Last layer first. */
   readonly runs: readonly Run[];
@@ -56,7 +56,7 @@ interface SegmentBackward {
 export interface Slot extends Activations {
   /** First layer first. */
   readonly forward: readonly Run[];
-  /** {@linkcode SegmentBackward.again} of the last segment, whose activations F leaves behind. */
+  /** {@linkcode SegmentBackward.again} of the last segment, whose activations F leaves in memory. */
   readonly fresh: readonly Run[];
   /** Last segment first. */
   readonly backward: Readonly<Record<BackwardKind, readonly SegmentBackward[]>>;
@@ -65,7 +65,7 @@ export interface Slot extends Activations {
 /** For each layer its parameters and their gradients, by port. */
 type ParameterPorts = readonly Readonly<Record<string, Tensor>>[];
 
-/** The parameters of a stage, in one version of its weights, where its layers look for them. */
+/** Returns the parameters of a stage, in one version of its weights, by the ports of its layers. */
 export function parameterPorts(
   layers: readonly StageLayer[],
   { parameters }: ParameterStore,
@@ -95,11 +95,11 @@ function bindSlot(
   shared: {
     readonly parameters: ParameterPorts;
     readonly lossScale: Tensor;
-    /** For each layer what the slices of the micro-batch keep for each other. */
+    /** For each layer, the values that the slices of the micro-batch share. */
     readonly context: readonly Ports[];
     /** See {@linkcode SharedActivations.again}. */
     readonly again: Ports;
-    /** Has the masks of a layer ready. */
+    /** Prepares the masks of a layer. */
     readonly prepareMasks: (layer: number) => void;
   },
 ): Slot {
@@ -122,7 +122,7 @@ function bindSlot(
       };
     };
     const runOf = (kernel: Kernel | undefined) => kernel && bindRun(kernel);
-    // With an interval, W cannot read what I has left: it is B again.
+    // With an interval W cannot read values of I, so it runs B again.
     const { forward, overwrites, B, I, W } = kernels, whole = runOf(B);
     const addsAgain = I !== undefined && B?.outputs.some((name) => name in shared.again);
     return {
@@ -135,7 +135,7 @@ function bindSlot(
   });
   const forward = bound.map((runs) => runs.forward);
   const segments = segmentsOf(layers, options.recomputeInterval).map(({ from, to }) => {
-    // The output of a segment is kept, or nothing reads it: a last layer that saves nothing rests.
+    // The output of a segment is kept or unread, so a last layer that saves nothing does not rerun.
     const end = layers[to - 1]!.program.saved.length > 0 ? to : to - 1;
     return { from, to, again: isAgain ? forward.slice(from, end) : [] };
   });
@@ -144,7 +144,7 @@ function bindSlot(
     segments.toReversed().flatMap(({ from, to, again }): SegmentBackward[] => {
       if (kind === "W" && (firstTrained < 0 || to <= firstTrained)) return [];
       const runs = bound.slice(from, to).reverse().map((one) => one[kind]);
-      // Without an interval, W reads what I has written over.
+      // Without an interval, W reads the values that I has overwritten.
       const isOver = kind === "W" && !isAgain;
       const overwrites = isOver ? [] : bound.slice(from, to).flatMap((one) => one.overwrites);
       return [{ again, overwrites, runs: runs.filter((run) => run !== undefined) }];
@@ -164,23 +164,18 @@ function bind(kernel: Kernel, inputs: Ports, outputs: Ports): Run {
   return kernel.bind(pick(kernel.inputs, inputs), pick(kernel.outputs, outputs));
 }
 
-/** Computes masks. */
-interface Masks {
-  /**
-   * Leaves the masks of a layer where its models read them.
-   *
-   * @param key of the micro-batch; without one nothing is left out.
-   */
-  prepare(slice: number, layer: number, key: DropoutKey | undefined): void;
-}
-
-/** Opens the masks of a stage's layers, slice by slice, in the memory that all micro-batches share. */
+/**
+ * Opens the masks of a stage's layers, in the memory that all micro-batches share.
+ *
+ * @returns a function that writes the masks of a layer, with the key of the micro-batch; without a key
+ * there is no dropout.
+ */
 function openMasks(
   device: Device,
   slices: readonly (readonly NamedProgram[])[],
   { ports }: SharedActivations,
   slicing: Slicing | undefined,
-): Masks {
+) {
   const pieces = new WeakMap<Tensor, readonly Tensor[]>();
   const piecesOf = (mask: Tensor) => {
     const known = pieces.get(mask) ?? cut(device, mask);
@@ -188,31 +183,28 @@ function openMasks(
     return known;
   };
   let scratch = new Float32Array(0), prepared: string | undefined;
-  return {
-    prepare(slice, layer, key) {
-      const label = JSON.stringify([slice, layer, key]);
-      if (label === prepared) return;
-      prepared = label;
-      const { name, program: { masks = [] } } = slices[slice]![layer]!;
-      const part = slicing &&
-        { index: slice, count: slicing.slices, samples: slicing.samples };
-      for (const spec of masks) {
-        const fill = openMask(spec, name, key, part);
-        let from = 0;
-        for (const piece of piecesOf(ports[slice]![layer]![spec.name]!)) {
-          const length = elementCount(piece.shape);
-          if (scratch.length < length) scratch = new Float32Array(length);
-          const values = scratch.subarray(0, length);
-          fill(values, from);
-          device.write(piece, values);
-          from += length;
-        }
+  return (slice: number, layer: number, key: DropoutKey | undefined): void => {
+    const label = JSON.stringify([slice, layer, key]);
+    if (label === prepared) return;
+    prepared = label;
+    const { name, program: { masks = [] } } = slices[slice]![layer]!;
+    const part = slicing && { index: slice, count: slicing.slices, samples: slicing.samples };
+    for (const spec of masks) {
+      const fill = openMask(spec, name, key, part);
+      let from = 0;
+      for (const piece of piecesOf(ports[slice]![layer]![spec.name]!)) {
+        const length = elementCount(piece.shape);
+        if (scratch.length < length) scratch = new Float32Array(length);
+        const values = scratch.subarray(0, length);
+        fill(values, from);
+        device.write(piece, values);
+        from += length;
       }
-    },
+    }
   };
 }
 
-/** The parts in which a tensor is written. */
+/** Returns the parts in which a mask is written. */
 function cut(device: Device, tensor: Tensor): Tensor[] {
   const length = elementCount(tensor.shape);
   if (!device.hasFreeViews) return [tensor];
@@ -222,124 +214,123 @@ function cut(device: Device, tensor: Tensor): Tensor[] {
   });
 }
 
-/** The micro-batches in flight, or slices of them, by their numbers. */
-export interface InFlight {
-  /** How many there are. */
-  readonly count: number;
-  /** The versions of the weights that they use. */
-  readonly versions: Set<number>;
-  /** Bytes of all activations, those of micro-batches that have ended too. */
-  readonly bytes: number;
-  /** Whether a micro-batch is in flight. */
-  has(microBatch: number): boolean;
-  /**
-   * Lets a micro-batch begin, with one version of the weights, and what keys its dropout.
-   *
-   * @throws {RangeError} when it is a slice, and not the next one of its micro-batch.
-   */
-  begin(microBatch: number, version: number, dropout: DropoutKey | undefined): Slot;
-  /**
-   * The runs of a micro-batch.
-   *
-   * @throws {RangeError} when it is not in flight.
-   */
-  slotOf(microBatch: number): Slot;
-  /**
-   * Gives the memory of a micro-batch to the next one.
-   *
-   * @throws {RangeError} when it is not in flight.
-   */
-  end(microBatch: number): void;
-}
-
 /** The memory of one micro-batch or slice, and its runs. */
 interface Place {
   readonly memory: Activations;
-  /** For each context that it met the runs with each version of the weights that it was for. */
+  /** Runs by context and version of the weights. */
   readonly slots: Map<SharedContext, Slot[]>;
-  /** Of the micro-batch that is there. */
+  /** Key of the micro-batch that uses the memory. */
   dropout: DropoutKey | undefined;
 }
 
-/** What the slices of a micro-batch keep for each other, for each layer. */
+/** Values that the slices of a micro-batch share, by layer. */
 interface SharedContext {
   readonly ports: readonly Ports[];
-  /** Slices that have begun, and those that are in flight. */
+  /** Slices that have started, and those in flight. */
   begun: number;
   live: number;
 }
 
-/** A micro-batch or slice that is in flight. */
+/** A micro-batch or slice in flight. */
 interface Live {
   readonly place: Place;
   readonly context: SharedContext;
   readonly version: number;
 }
 
-/** What a stage has that micro-batches in flight share. */
+/** The parts of a stage that micro-batches in flight share. */
 interface InFlightParts {
-  /** For each slice of a sequence the layers; of a whole one once. */
+  /** Layers of each slice of a sequence; one entry for a whole one. */
   readonly layers: readonly (readonly StageLayer[])[];
   readonly slicing: Slicing | undefined;
-  /** What crosses its border by name. */
+  /** Skip values that cross its border. */
   readonly skips: readonly StageSkip[] | undefined;
-  /** For each version of the weights, for each layer its parameters by port. */
+  /** For each version of the weights and each layer, its parameters by port. */
   readonly parameters: readonly ParameterPorts[];
   readonly lossScale: Tensor;
 }
 
-/** Allocates what all micro-batches of a stage share; none is in flight. */
-export function openInFlight(
-  device: Device,
-  parts: InFlightParts,
-  options: StageOptions,
-): InFlight {
-  const slices = parts.layers.length, places = openPlaces(device, parts, options);
-  const contexts = openContexts(slices, places.allocateContext);
-  let live = new Map<number, Live>();
-  const find = (microBatch: number) => {
-    const one = live.get(microBatch);
+/** The micro-batches in flight, or slices of them, by their numbers. */
+export class InFlight {
+  readonly #slices: number;
+  readonly #places: ReturnType<typeof openPlaces>;
+  readonly #contexts: ReturnType<typeof openContexts>;
+  #live = new Map<number, Live>();
+
+  /** Allocates the memory that all micro-batches of a stage share; none is in flight. */
+  constructor(device: Device, parts: InFlightParts, options: StageOptions) {
+    this.#slices = parts.layers.length;
+    this.#places = openPlaces(device, parts, options);
+    this.#contexts = openContexts(this.#slices, this.#places.allocateContext);
+  }
+
+  /** Number of micro-batches in flight. */
+  get count(): number {
+    return this.#live.size;
+  }
+
+  /** The versions of the weights that they use. */
+  get versions(): Set<number> {
+    return new Set([...this.#live.values()].map(({ version }) => version));
+  }
+
+  /** Bytes of all activations, including free ones. */
+  get bytes(): number {
+    return this.#places.bytes;
+  }
+
+  /** Returns whether a micro-batch is in flight. */
+  has(microBatch: number): boolean {
+    return this.#live.has(microBatch);
+  }
+
+  /**
+   * Starts a micro-batch with one version of the weights and its dropout key.
+   *
+   * @throws {RangeError} when it is a slice, and not the next one of its micro-batch.
+   */
+  begin(microBatch: number, version: number, dropout: DropoutKey | undefined): Slot {
+    const slice = microBatch % this.#slices, context = this.#contexts.begin(microBatch);
+    const place = this.#places.take(slice);
+    place.dropout = dropout;
+    const one = { place, context, version };
+    this.#live.set(microBatch, one);
+    const slots = place.slots.get(context) ?? [];
+    place.slots.set(context, slots);
+    return slots[version] ??= this.#places.bind(slice, one);
+  }
+
+  /**
+   * Returns the memory and runs of a micro-batch.
+   *
+   * @throws {RangeError} when it is not in flight.
+   */
+  slotOf(microBatch: number): Slot {
+    const { place, context, version } = this.#find(microBatch);
+    return place.slots.get(context)![version]!;
+  }
+
+  /**
+   * Ends a micro-batch and frees its memory for the next one.
+   *
+   * @throws {RangeError} when it is not in flight.
+   */
+  end(microBatch: number): void {
+    this.#places.give(microBatch % this.#slices, this.#find(microBatch).place);
+    this.#live.delete(microBatch);
+    this.#contexts.end(microBatch);
+    // A Map's old hash tables refer to their successors, so one table in old memory keeps all alive.
+    this.#live = new Map(this.#live);
+  }
+
+  #find(microBatch: number): Live {
+    const one = this.#live.get(microBatch);
     if (one) return one;
-    throw new RangeError(
-      `Cannot run backward: micro-batch ${microBatch} must have had its F here`,
-    );
-  };
-  return {
-    get count() {
-      return live.size;
-    },
-    get versions() {
-      return new Set([...live.values()].map(({ version }) => version));
-    },
-    get bytes() {
-      return places.bytes;
-    },
-    has: (microBatch) => live.has(microBatch),
-    begin(microBatch, version, dropout) {
-      const slice = microBatch % slices, context = contexts.begin(microBatch);
-      const place = places.take(slice);
-      place.dropout = dropout;
-      const one = { place, context, version };
-      live.set(microBatch, one);
-      const slots = place.slots.get(context) ?? [];
-      place.slots.set(context, slots);
-      return slots[version] ??= places.bind(slice, one);
-    },
-    slotOf(microBatch) {
-      const { place, context, version } = find(microBatch);
-      return place.slots.get(context)![version]!;
-    },
-    end(microBatch) {
-      places.give(microBatch % slices, find(microBatch).place);
-      live.delete(microBatch);
-      contexts.end(microBatch);
-      // A table of a Map refers to those that take its place: one that is old keeps all of them.
-      live = new Map(live);
-    },
-  };
+    throw new RangeError(`Cannot run backward: micro-batch ${microBatch} must have had its F here`);
+  }
 }
 
-/** The memory of what is in flight, which the next ones get when it has ended. */
+/** The memory of micro-batches in flight, reused after they end. */
 function openPlaces(
   device: Device,
   { layers, slicing, skips, parameters, lossScale }: InFlightParts,
@@ -354,7 +345,7 @@ function openPlaces(
   };
   const parts = { slices: layers, skips };
   const shared = counted(() => allocateShared(device, parts, options));
-  const masks = openMasks(device, layers, shared, slicing);
+  const prepareMasks = openMasks(device, layers, shared, slicing);
   return {
     get bytes() {
       return bytes;
@@ -373,18 +364,18 @@ function openPlaces(
         lossScale,
         context: context.ports,
         again: shared.again,
-        prepareMasks: (layer) => masks.prepare(slice, layer, place.dropout),
+        prepareMasks: (layer) => prepareMasks(slice, layer, place.dropout),
       }),
   };
 }
 
-/** The contexts of the micro-batches of which a slice is in flight. */
+/** The contexts of micro-batches with a slice in flight. */
 function openContexts(slices: number, allocate: () => readonly Ports[]) {
   const free: SharedContext[] = [];
   let live = new Map<number, SharedContext>();
   const sequenceOf = (number: number) => Math.floor(number / slices);
   return {
-    /** A slice begins, by its number. */
+    /** Starts the slice with this number. */
     begin(number: number): SharedContext {
       const sequence = sequenceOf(number), slice = number % slices;
       const known = live.get(sequence), next = known?.begun ?? 0;

@@ -1,7 +1,7 @@
 /**
- * The memory of a stage, byte by byte: allocated, counted and planned by the same functions.
+ * Memory of a stage in bytes: allocated, counted and planned by the same functions.
  *
- * With φ trained numbers and b elements of a bucket, AdamW takes on the device
+ * With φ trained numbers and b elements in a bucket, AdamW takes on the device
  *
  * | precision | all on the device | offloaded |
  * |---|---|---|
@@ -10,16 +10,16 @@
  *
  * for weights, gradients, master weights, moments, and buckets: those of the offloaded states, and in
  * FP16 one of widened gradients. AxoNN (section V-B) counts 20φ where we need 16φ + 4b: it widens all
- * gradients at once. On the native and the reference device, whose memory is the host's, an offload
- * moves bytes from one column to the other and saves none. What ONNX Runtime takes for itself is
- * planned by {@linkcode planLibrary}; that its WebGPU provider makes buffers of certain sizes only (one
- * of 9 MiB takes 12) and keeps some that are freed for the next of their size is not counted.
+ * gradients at the same time. On the native and the reference device, which use host memory, offload
+ * moves bytes from one column to the other and saves none. ONNX Runtime's own memory is planned by
+ * {@linkcode planLibrary}. Not counted: its WebGPU provider rounds buffers up to certain sizes (9 MiB
+ * take 12) and keeps some freed buffers for later ones of their size.
  *
  * @module
  */
 
 import { layersOf, slicesOf, type StageProgram } from "../compile/programs.ts";
-import { type Device, DTYPE_BYTES, type Tensor } from "../devices/device.ts";
+import { DTYPE_BYTES, type Tensor } from "../devices/device.ts";
 import { elementCount } from "../graph/shapes.ts";
 import { storageDtype } from "../precision.ts";
 import {
@@ -27,16 +27,15 @@ import {
   allocateActivations,
   allocateContext,
   allocateShared,
-  type Allocator,
   checkInterval,
 } from "./activations.ts";
 import { checkStageOptions, type StageOptions } from "./options.ts";
-import { type FlatState, tensorsOf } from "./parameters.ts";
+import { type Allocator, type FlatState, tensorsOf } from "./parameters.ts";
 import { allocateResident, type Resident } from "./state.ts";
 
 /** Bytes of a stage on its device. */
 export interface DeviceBytes {
-  /** Weights as the models read them, in all versions, frozen ones too. */
+  /** Weights as the models read them, in all versions, including frozen ones. */
   readonly weights: number;
   /** Gradients. */
   readonly gradients: number;
@@ -44,26 +43,26 @@ export interface DeviceBytes {
   readonly master: number;
   /** Moments of the optimizer. */
   readonly moments: number;
-  /** Activations and gradients between layers: those of each slot, and what slots share. */
+  /** Activations and gradients between layers, of all slots and shared. */
   readonly activations: number;
-  /** What visits: offloaded states and widened gradients of a bucket, gradients that are added. */
+  /** Temporary copies: offloaded states and widened gradients of a bucket, terms of gradient sums. */
   readonly buckets: number;
-  /** Scalars, and a number or two for each parameter. */
+  /** Scalars, and one or two numbers for each parameter. */
   readonly other: number;
 }
 
-/** Bytes that a stage holds. It gives none back, so this is the peak too. */
+/** Bytes that a stage holds. It frees none before it is closed, so this is also the peak. */
 export interface StageMemory {
   /** On the device. */
   readonly device: DeviceBytes;
-  /** On the host: what is offloaded, and FP32 weights of frozen parameters that are FP16. */
+  /** On the host: offloaded states, and FP32 values of frozen FP16 weights. */
   readonly host: { readonly master: number; readonly moments: number };
 }
 
 const bytesOf = (tensors: Iterable<Tensor>) =>
   [...tensors].reduce((sum, { dtype, shape }) => sum + elementCount(shape) * DTYPE_BYTES[dtype], 0);
 
-/** The bytes of what a stage holds, and of its activations. */
+/** Counts the bytes of a stage; those of its activations are given. */
 export function countMemory(resident: Resident, activations: number): StageMemory {
   const { precision, store, optimizer: { scalars, visitors, gradient }, norms, sums } = resident;
   const frozen = resident.frozen.reduce((sum, { shape }) => sum + elementCount(shape), 0);
@@ -99,7 +98,7 @@ export function countMemory(resident: Resident, activations: number): StageMemor
   };
 }
 
-/** What a plan must know of the device. */
+/** Properties of the device that a plan depends on. */
 export interface PlannedDevice {
   /** See {@linkcode Device.hasFreeViews}. Default true, as on all devices but webgpu. */
   readonly hasFreeViews?: boolean;
@@ -107,19 +106,19 @@ export interface PlannedDevice {
 
 /** Bytes of a stage's activations. */
 export interface ActivationBytes {
-  /** What each micro-batch in flight keeps from F to B (to W where the backward is split). */
+  /** Kept for each micro-batch in flight from F to B (to W where the backward is split). */
   readonly perMicroBatch: number;
-  /** What all of them share. */
+  /** Shared by all micro-batches. */
   readonly shared: number;
-  /** Where sequences are cut, what each slice keeps by itself. */
+  /** With sliced sequences, bytes of each slice. */
   readonly perSlice?: readonly number[];
-  /** Where sequences are cut, what the slices of a micro-batch keep for each other. */
+  /** With sliced sequences, bytes that the slices of a micro-batch share. */
   readonly perContext?: number;
 }
 
 /**
- * Bytes of the activations of a stage as {@linkcode openStage} allocates them: fields of the
- * micro-batch, activations, and gradients between layers.
+ * Returns the bytes of the activations of a stage as {@linkcode openStage} allocates them: fields of
+ * the micro-batch, activations, and gradients between layers.
  *
  * @throws {RangeError} when the interval is not a positive integer.
  *
@@ -165,15 +164,15 @@ export function activationBytes(
   return { perMicroBatch, shared, perSlice, perContext: bytes - before };
 }
 
-/** Of sequences in slices how many of each slice are in flight at a time, and of how many micro-batches. */
+/** Largest numbers of slices in flight, where sequences are cut. */
 export interface SliceSlots {
   /** For each slice. */
   readonly slices: readonly number[];
-  /** Micro-batches of which a slice is in flight. */
+  /** Micro-batches with a slice in flight. */
   readonly contexts: number;
 }
 
-/** Bytes of all that is in flight. */
+/** Bytes of all activations in flight. */
 function bytesInFlight(
   { perMicroBatch, perSlice = [], perContext = 0 }: ActivationBytes,
   slots: number | SliceSlots,
@@ -184,8 +183,8 @@ function bytesInFlight(
 }
 
 /**
- * The bytes that a stage will hold when `slots` micro-batches were in flight at a time: what
- * {@linkcode Stage.memory} will say. Pure: nothing is allocated.
+ * Returns the bytes that a stage holds once `slots` micro-batches have been in flight at a time:
+ * {@linkcode Stage.memory} in advance. Pure: nothing is allocated.
  *
  * @throws {RangeError} {@linkcode TypeError} as {@linkcode openStage}.
  *
@@ -220,12 +219,12 @@ export function planMemory(
   return countMemory(resident, bytes.shared + bytesInFlight(bytes, slots));
 }
 
-/** What a stage will hold from the start, in tensors without memory. */
+/** Describes the tensors that a stage allocates at the start, without memory. */
 export function planResident(
   program: StageProgram,
   { hasFreeViews = true, ...options }: StageOptions & PlannedDevice,
 ): Resident {
-  const counter: Pick<Device, "alloc" | "view" | "hasFreeViews"> = {
+  const counter: Allocator = {
     hasFreeViews,
     alloc: (dtype, shape) => ({ dtype, shape }),
     view: ({ dtype }, _, shape) => ({ dtype, shape }),
@@ -234,7 +233,7 @@ export function planResident(
 }
 
 /**
- * All bytes of a column of {@linkcode StageMemory}.
+ * Returns the sum of the device or host bytes of {@linkcode StageMemory}.
  *
  * @example
  * ```ts

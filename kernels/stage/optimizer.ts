@@ -5,13 +5,13 @@
  */
 
 import type { Device, Kernel, Run, Tensor } from "../devices/device.ts";
-import { Graph } from "../graph/graph.ts";
+import { Graph } from "../ops/graph.ts";
 import { TROUPE, type Value } from "../graph/value.ts";
 import { encodeModel } from "../onnx/encode.ts";
 import { type AdamWOptions, MOMENTS, type OptimizerOptions, type SgdOptions } from "./options.ts";
 import { type FlatRange, type ParameterStore, piecesOf, viewFlat } from "./parameters.ts";
 
-/** What a step starts from: weights, gradients and their factor, moments of a bucket, and scalars. */
+/** Inputs of a step: weights, gradients and their factor, moments of a bucket, and scalars. */
 interface StepInputs {
   readonly w: Value;
   readonly d: Value;
@@ -30,7 +30,7 @@ type StepRule = (g: Graph, inputs: StepInputs) => { weight: Value; moments: read
 const adamw = ({ beta1, beta2 }: AdamWOptions): StepRule => (g, inputs) => {
   const { w, d, scale, moments, scalar } = inputs;
   const scalars = [scale, ...["decay", "rate", "epsilon"].map(scalar)];
-  // An attribute is rounded to f32: 1 − β of what was rounded would be another number.
+  // Attributes are rounded to f32, where 1 − β of the rounded β would differ.
   const attributes = {
     beta1: { float: beta1 },
     rest1: { float: 1 - beta1 },
@@ -50,8 +50,8 @@ const sgd = ({ momentum }: SgdOptions): StepRule => (g, { w, d, scale, moments: 
 };
 
 /**
- * The step of a bucket. With FP16 gradients it also returns the FP16 weights, and the gradients
- * widened and scaled: so these lie in memory of ours, where they are counted.
+ * Encodes the step of a bucket. With FP16 gradients it also returns the FP16 weights, and the widened
+ * and scaled gradients: so their memory is allocated and counted by us.
  */
 export function stepModel(length: number, options: OptimizerOptions, isMixed: boolean): Uint8Array {
   const g = new Graph(), rule = options.kind === "adamw" ? adamw(options) : sgd(options);
@@ -73,7 +73,7 @@ export function stepModel(length: number, options: OptimizerOptions, isMixed: bo
   ]);
 }
 
-/** The values of the scalars at a step. */
+/** Returns the values of the scalars at a step. */
 export function scalarValues(
   options: OptimizerOptions,
   step: number,
@@ -92,13 +92,13 @@ export function scalarValues(
   };
 }
 
-/** A bound optimizer: every bucket can be stepped by itself, in any order. */
+/** A bound optimizer; buckets can be stepped separately, in any order. */
 export interface Optimizer {
   /**
-   * Sets what the buckets' steps of optimizer step `step` (from 1) share.
+   * Sets the values that all buckets share in optimizer step `step` (from 1).
    *
    * @param gradientScale factor of every gradient: below 1 where the norm is clipped.
-   * @param versions which weights are stepped, and which are overwritten; both 0 where not given.
+   * @param versions version of the weights that is read, and version that is written; both 0 by default.
    */
   begin(
     step: number,
@@ -110,30 +110,29 @@ export interface Optimizer {
   stepBucket(index: number): Promise<void>;
 }
 
-/** The memory of an optimizer beside the flat arrays. */
+/** The memory of an optimizer besides the flat arrays. */
 export interface OptimizerMemory {
-  /** Scalars of a step, for buckets that decay and for those that do not. */
+  /** Scalars of a step, for buckets with and without weight decay. */
   readonly scalars: ReadonlyMap<boolean, Readonly<Record<string, Tensor>>>;
-  /** Where the states of a bucket visit, when they are offloaded. */
+  /** Temporary copies of offloaded states of a bucket. */
   readonly visitors: readonly Tensor[];
   /** FP16 gradients of a bucket, widened and scaled. */
   readonly gradient?: Tensor;
 }
 
-/** The arrays of which the optimizer has a value for each weight: first the master, if any. */
-const statesOf = ({ master, moments }: Pick<ParameterStore, "master" | "moments">) =>
-  master ? [master, ...moments] : moments;
+/** Returns the arrays with one value per weight that a step updates: the master, if any, and moments. */
+const statesOf = ({ master, moments }: ParameterStore) => master ? [master, ...moments] : moments;
 
-/** What each run of a kernel steps. */
+/** Returns the pieces that one run of a kernel steps. */
 const allPieces = (store: ParameterStore) =>
   store.buckets.flatMap((bucket) => piecesOf(store, bucket));
 
-/** The lengths of what is stepped: a model is compiled for each. */
+/** Returns the lengths of the pieces; a model is compiled for each. */
 export const stepLengths = (store: ParameterStore): number[] => [
   ...new Set(allPieces(store).map(({ length }) => length)),
 ];
 
-/** Allocates what an optimizer needs for a step; one bucket uses it after the other. */
+/** Allocates the memory of a step; buckets use it one after the other. */
 export function allocateOptimizer(
   device: Pick<Device, "alloc">,
   store: ParameterStore,
@@ -156,7 +155,7 @@ export function allocateOptimizer(
 /**
  * Binds an optimizer to the buckets of a stage.
  *
- * @param memory by default allocated for it.
+ * @param memory allocated by default.
  *
  * @example One step of SGD
  * ```ts
@@ -178,29 +177,23 @@ export async function openOptimizer(
   device: Device,
   store: ParameterStore,
   options: OptimizerOptions,
-  memory: OptimizerMemory = allocateOptimizer(
-    device,
-    store,
-    options,
-  ),
+  memory: OptimizerMemory = allocateOptimizer(device, store, options),
 ): Promise<Optimizer> {
-  const lengths = stepLengths(store);
   const kernels = new Map(
-    await Promise.all(lengths.map(async (length) => {
-      const model = stepModel(length, options, store.master !== undefined);
-      return [length, await device.compile(model)] as const;
-    })),
+    await Promise.all(
+      stepLengths(store).map(async (length) => {
+        const model = stepModel(length, options, store.master !== undefined);
+        return [length, await device.compile(model)] as const;
+      }),
+    ),
   );
   const { scalars } = memory;
   const bindSteps = (from: number, to: number) =>
     store.buckets.map((bucket): Run => {
-      const { isDecayed } = bucket;
-      const runs = piecesOf(store, bucket).map((piece) =>
-        bindStep(device, store, memory, { ...piece, isDecayed }, kernels.get(piece.length)!, {
-          from,
-          to,
-        })
-      );
+      const runs = piecesOf(store, bucket).map((piece) => {
+        const { isDecayed } = bucket, kernel = kernels.get(piece.length)!;
+        return bindStep(device, store, memory, { ...piece, isDecayed }, kernel, { from, to });
+      });
       return async () => {
         for (const run of runs) await run();
       };
@@ -223,7 +216,7 @@ export async function openOptimizer(
   };
 }
 
-/** Binds the step of one piece of a bucket; offloaded states visit the device for it. */
+/** Binds the step of one piece of a bucket; offloaded states are copied to the device and back. */
 function bindStep(
   device: Device,
   store: ParameterStore,

@@ -1,37 +1,38 @@
 /**
- * How a stage is opened: its options, checked at the door.
+ * Options of a stage and of its optimizer, with their checks.
  *
  * @module
  */
 
 import { layersOf, parametersOf, precisionOf, type StageProgram } from "../compile/programs.ts";
+import { checkPositive } from "../errors.ts";
 import type { Precision } from "../precision.ts";
 import { type ActivationOptions, checkInterval } from "./activations.ts";
 import type { SumOptions } from "./gradients.ts";
 import { flatLength } from "./parameters.ts";
 
-/** How the learning rate may go on after the warm-up. */
+/** Schedules of the learning rate after the warm-up. */
 export const LEARNING_RATE_SCHEDULES = ["constant", "linear", "cosine"] as const;
 
-/** How the learning rate changes over a run. */
+/** Learning rate over a run. */
 export interface LearningRate {
   /** The highest rate. */
   readonly rate: number;
-  /** After the warm-up: constant, or down to `minRate` in a line or along half a cosine. */
+  /** After the warm-up: constant, or a decrease to `minRate`, linear or along half a cosine. */
   readonly schedule: (typeof LEARNING_RATE_SCHEDULES)[number];
-  /** Steps in which the rate rises linearly from zero; the last of them has the full rate. */
+  /** Steps of the linear warm-up from zero; its last step has the full rate. */
   readonly warmup: number;
   /**
-   * What linear and cosine fall to at the end of the run. As in PyTorch the first step after the
-   * warm-up has the full rate, so the last is one step above this. Default 0.
+   * Rate at the end of a linear or cosine decrease. As in PyTorch the first step after the warm-up
+   * has the full rate, so the last step is one decrement above this. Default 0.
    */
   readonly minRate?: number | undefined;
-  /** Steps of the whole run. */
+  /** Number of steps of the run. */
   readonly steps: number;
 }
 
 /**
- * The learning rate of step `step`, counted from 1.
+ * Returns the learning rate of step `step`, counted from 1.
  *
  * @example
  * ```ts
@@ -56,21 +57,21 @@ export function learningRateAt(
   return minRate + (rate - minRate) * left;
 }
 
-/** AdamW (Loshchilov and Hutter, 2019), as in PyTorch but that one-dimensional tensors do not decay. */
+/** AdamW (Loshchilov and Hutter, 2019) as in PyTorch, without decay of one-dimensional tensors. */
 export interface AdamWOptions {
-  /** Which optimizer. */
+  /** The optimizer. */
   readonly kind: "adamw";
   /** Decay of the mean of gradients. Default 0.9. */
   readonly beta1: number;
-  /** Decay of the mean of their squares. Default 0.999. */
+  /** Decay of the mean of squared gradients. Default 0.999. */
   readonly beta2: number;
   /** Added to the root of the second moment. Default 1e-8. */
   readonly epsilon: number;
-  /** Decoupled; on tensors with two or more dimensions only. Default 0.01. */
+  /** Decoupled weight decay, for tensors with two or more dimensions only. Default 0.01. */
   readonly weightDecay: number;
 }
 
-/** PyTorch's defaults of AdamW, with its weight decay. */
+/** PyTorch's defaults of AdamW. */
 export const ADAMW_DEFAULTS: AdamWOptions = {
   kind: "adamw",
   beta1: 0.9,
@@ -81,11 +82,11 @@ export const ADAMW_DEFAULTS: AdamWOptions = {
 
 /** SGD with momentum as in PyTorch: v ← μ·v + g + λ·w, w ← w − η·v. */
 export interface SgdOptions {
-  /** Which optimizer. */
+  /** The optimizer. */
   readonly kind: "sgd";
   /** Decay of the velocity, μ. Default 0. */
   readonly momentum: number;
-  /** Added to the gradient; on tensors with two or more dimensions only. Default 0. */
+  /** Added to the gradient of tensors with two or more dimensions. Default 0. */
   readonly weightDecay: number;
 }
 
@@ -95,12 +96,11 @@ export const SGD_DEFAULTS: SgdOptions = { kind: "sgd", momentum: 0, weightDecay:
 /** An optimizer and its settings, as plain data. */
 export type OptimizerOptions = AdamWOptions | SgdOptions;
 
-/** The same, where settings may be left out; without `kind` it is AdamW. */
+/** Optimizer options with optional settings; without `kind` it is AdamW. */
 export type PartialOptimizer = Partial<AdamWOptions> | Partial<SgdOptions> & { kind: "sgd" };
 
 /**
- * Adds the defaults, {@linkcode ADAMW_DEFAULTS} or {@linkcode SGD_DEFAULTS}, for settings that are
- * left out.
+ * Fills in {@linkcode ADAMW_DEFAULTS} or {@linkcode SGD_DEFAULTS} for settings that are not given.
  *
  * @example
  * ```ts
@@ -115,7 +115,7 @@ export function completeOptimizer(given: PartialOptimizer = {}): OptimizerOption
   return { ...given.kind === "sgd" ? SGD_DEFAULTS : ADAMW_DEFAULTS, ...settings };
 }
 
-/** Names of the moments of each optimizer, as PyTorch's state dictionaries call them. */
+/** Names of the moments of each optimizer, as in PyTorch's state dictionaries. */
 export const MOMENTS = {
   adamw: ["exp_avg", "exp_avg_sq"],
   sgd: ["momentum_buffer"],
@@ -123,23 +123,22 @@ export const MOMENTS = {
 
 /** Options of {@linkcode openStage}. */
 export interface StageOptions extends ActivationOptions, SumOptions {
-  /** Which optimizer, with its settings. */
+  /** The optimizer and its settings. */
   readonly optimizer: OptimizerOptions;
   /**
-   * Elements of an optimizer bucket, at most those of the stage; 65,536 or all of them where not
-   * given.
+   * Elements of an optimizer bucket, at most those of the stage. Default 65,536, or all of them.
    */
   readonly bucketSize?: number;
-  /** That of the program; told again, it must be the same. */
+  /** Precision, which must be that of the program. Default: that of the program. */
   readonly precision?: Precision;
-  /** Whether master weights and moments rest on the host and visit the device in buckets. */
+  /** Stores master weights and moments on the host and copies them to the device by bucket. */
   readonly offload?: boolean;
-  /** Versions of the weights that are kept for micro-batches in flight; 1 where not given. */
+  /** Versions of the weights that are kept for micro-batches in flight. Default 1. */
   readonly versions?: number;
 }
 
 /**
- * Checks options against a stage, at the door.
+ * Checks options against a stage.
  *
  * @throws {RangeError} when the bucket or the recompute interval is not a positive integer, or the
  * bucket is larger than the stage.
@@ -168,10 +167,10 @@ export function checkStageOptions(program: StageProgram, options: StageOptions):
 }
 
 /**
- * Checks the size of buckets that a user asks for; the default fits any stage.
+ * Checks a bucket size; the default fits any stage.
  *
  * @param bucketSize in elements.
- * @throws {RangeError} when it is not a positive integer, or larger than a stage that is trained.
+ * @throws {RangeError} when it is not a positive integer, or larger than a trained stage.
  *
  * @example
  * ```ts
@@ -184,11 +183,7 @@ export function checkStageOptions(program: StageProgram, options: StageOptions):
  * ```
  */
 export function checkBucketSize(program: StageProgram, bucketSize: number): void {
-  if (!Number.isSafeInteger(bucketSize) || bucketSize < 1) {
-    throw new RangeError(
-      `Cannot open stage: bucketSize must be a positive integer, received ${bucketSize}`,
-    );
-  }
+  checkPositive("open stage", { bucketSize });
   const trained = parametersOf(layersOf(program)).filter(({ frozen }) => !frozen);
   const elements = flatLength(trained);
   if (trained.length === 0 || bucketSize <= elements) return;

@@ -1,33 +1,37 @@
 /**
  * Weights, gradients and optimizer moments of a stage in flat arrays, with a view per parameter.
  *
- * In mixed precision, weights and gradients are FP16, and the optimizer has FP32 weights of its own,
- * the *master*. What only the optimizer uses, master and moments, may be *offloaded*: then it rests
- * on the host and visits the device bucket by bucket (AxoNN, section V-B).
+ * In mixed precision, weights and gradients are FP16, and the optimizer has separate FP32 weights, the
+ * *master*. State that only the optimizer uses, master and moments, may be *offloaded*: it is stored
+ * on the host and copied to the device bucket by bucket (AxoNN, section V-B).
  *
- * Tensors with two or more dimensions come first: they alone are subject to weight decay. The flat
+ * Tensors with two or more dimensions come first: only they are subject to weight decay. The flat
  * arrays are cut into *buckets*, the units of the optimizer; no bucket holds tensors of both sorts.
  *
- * On a device whose views are not free each parameter has a tensor of its own in each array, and a
- * bucket is one or more of them. That is fast there, too: a GPU takes the largest parameter in one run
+ * On a device whose views are not free each parameter has a separate tensor in each array, and a
+ * bucket is one or more of them. This is also fast: a GPU processes the largest parameter in one run
  * of a dozen kernels, where pieces of 65,536 elements would be 1,900 such runs for GPT-2.
  *
  * @module
  */
 
 import type { Device, DType, HostArray, MessageArray, Tensor } from "../devices/device.ts";
+import { refusal } from "../errors.ts";
 import { elementCount } from "../graph/shapes.ts";
 import { type Precision, storageDtype } from "../precision.ts";
 
+/** Allocates memory: a device, or a counter of bytes. */
+export type Allocator = Pick<Device, "alloc" | "view" | "hasFreeViews">;
+
 /** A range of a flat array, in elements. */
 export interface FlatRange {
-  /** Where it starts. */
+  /** The first element. */
   readonly offset: number;
-  /** How long it is. */
+  /** Number of elements. */
   readonly length: number;
 }
 
-/** A range that lies in a tensor of its own. */
+/** A range with a separate tensor. */
 export interface FlatPart extends FlatRange {
   /** The tensor. */
   readonly tensor: Tensor;
@@ -51,11 +55,11 @@ export function allocateFlat(
   return { dtype, parts };
 }
 
-/** The tensors of flat arrays. */
+/** Returns the tensors of flat arrays. */
 export const tensorsOf = (arrays: readonly FlatTensor[]): Tensor[] =>
   arrays.flatMap(({ parts }) => parts.map(({ tensor }) => tensor));
 
-/** What some values take of a tensor, from an element on; all of it where none is given. */
+/** Returns a view of the elements that `values` cover from element `from`; by default the tensor. */
 export function partOf(
   device: Pick<Device, "view">,
   tensor: Tensor,
@@ -66,9 +70,9 @@ export function partOf(
 }
 
 /**
- * A view of elements that lie in one tensor.
+ * Returns a view of elements of a flat array, all in one tensor.
  *
- * @throws {RangeError} when they do not.
+ * @throws {RangeError} when they are not.
  */
 export function viewFlat(
   device: Pick<Device, "view">,
@@ -81,12 +85,8 @@ export function viewFlat(
   return device.view(part.tensor, offset - part.offset, shape);
 }
 
-/** What of a range lies in which tensor, in order. */
-function* viewsOf(
-  device: Pick<Device, "view">,
-  flat: FlatTensor,
-  { offset, length }: FlatRange,
-) {
+/** Yields the views that cover a range, with their places in the range, in order. */
+function* viewsOf(device: Pick<Device, "view">, flat: FlatTensor, { offset, length }: FlatRange) {
   for (const part of flat.parts) {
     const from = Math.max(offset, part.offset);
     const to = Math.min(offset + length, part.offset + part.length);
@@ -96,20 +96,18 @@ function* viewsOf(
   }
 }
 
-/** Copies a range to the host, in an array that owns its buffer. */
+/** Copies a range to the host, into an array that owns its buffer. */
 export async function readFlat(
   device: Device,
   flat: FlatTensor,
   range: FlatRange,
 ): Promise<MessageArray> {
-  const all = flat.dtype === "f16"
-    ? new Float16Array(range.length)
-    : new Float32Array(range.length);
+  const all = new (flat.dtype === "f16" ? Float16Array : Float32Array)(range.length);
   await readFlatInto(device, flat, range.offset, all);
   return all;
 }
 
-/** Copies the elements from `offset` on to the host. */
+/** Copies the elements from `offset` to the host. */
 async function readFlatInto(
   device: Device,
   flat: FlatTensor,
@@ -121,7 +119,7 @@ async function readFlatInto(
   }
 }
 
-/** Sets the elements from `offset` on. */
+/** Sets the elements from `offset`. */
 export function writeFlat(
   device: Device,
   flat: FlatTensor,
@@ -138,9 +136,9 @@ export function zeroFlat(device: Device, { parts }: FlatTensor): void {
   for (const { tensor } of parts) device.zero(tensor);
 }
 
-/** A flat f32 array on the host; it takes memory when first used, so that one can be planned. */
+/** A flat f32 array on the host; its memory is allocated on first use, for plans without memory. */
 export interface HostState {
-  /** How long it is. */
+  /** Number of elements. */
   readonly length: number;
   /** Its elements. */
   readonly values: Float32Array<ArrayBuffer>;
@@ -149,7 +147,7 @@ export interface HostState {
 /** A flat f32 array that only the optimizer uses: on the device, or offloaded to the host. */
 export type FlatState = FlatTensor | HostState;
 
-/** A state on the host, all zero. */
+/** Creates a state on the host, all zero. */
 function hostState(length: number): HostState {
   let values: Float32Array<ArrayBuffer> | undefined;
   return {
@@ -168,15 +166,13 @@ export function writeState(
   values: Float32Array,
 ): void {
   if (values.length !== length) {
-    throw new RangeError(
-      `Cannot write a state: it must have ${length} elements, received ${values.length}`,
-    );
+    throw refusal("write a state", `it must have ${length} elements`, values.length);
   }
   if ("values" in state) state.values.set(values, offset);
   else writeFlat(device, state, offset, values);
 }
 
-/** Copies the elements of a flat state from `offset` on to the host. */
+/** Copies the elements of a flat state from `offset` to the host. */
 export async function readStateInto(
   device: Device,
   state: FlatState,
@@ -187,11 +183,11 @@ export async function readStateInto(
   else await readFlatInto(device, state, offset, into);
 }
 
-/** A parameter's place in the flat arrays. */
+/** A parameter and its views into the flat arrays. */
 export interface Parameter {
   /** Full name: `transformer.h.0.attn.c_attn.weight`. */
   readonly name: string;
-  /** Its sizes. */
+  /** Its shape. */
   readonly shape: readonly number[];
   /** Its values, in each version of the weights. */
   readonly weights: readonly Tensor[];
@@ -201,7 +197,7 @@ export interface Parameter {
 
 /** The unit of an optimizer step. */
 export interface Bucket extends FlatRange {
-  /** Whether weight decay applies. */
+  /** True if weight decay applies. */
   readonly isDecayed: boolean;
 }
 
@@ -209,7 +205,7 @@ export interface Bucket extends FlatRange {
 export interface ParameterStore {
   /** The parameters in the order of their places. */
   readonly parameters: readonly Parameter[];
-  /** Where each parameter lies in the flat arrays, in elements, by full name. */
+  /** The range of each parameter in the flat arrays, in elements, by full name. */
   readonly ranges: ReadonlyMap<string, FlatRange>;
   /** The buckets in order; together they cover the arrays. */
   readonly buckets: readonly Bucket[];
@@ -219,36 +215,36 @@ export interface ParameterStore {
   readonly versions: readonly FlatTensor[];
   /** All gradients, in the type of the weights. */
   readonly gradients: FlatTensor;
-  /** FP32 weights where the others are FP16. */
+  /** FP32 weights, if the stored ones are FP16. */
   readonly master?: FlatState;
   /** All moments of the optimizer. */
   readonly moments: readonly FlatState[];
 }
 
-/** How a stage keeps its parameters. */
+/** Options of a stage's parameters. */
 export interface StoreOptions {
-  /** Moments of the optimizer: AdamW 2, SGD with momentum 1. */
+  /** Number of moments of the optimizer: AdamW 2, SGD with momentum 1. */
   readonly moments: number;
-  /** Elements of a bucket; {@linkcode BUCKET_SIZE} where not given. */
+  /** Elements of a bucket. Default {@linkcode BUCKET_SIZE}. */
   readonly bucketSize?: number;
-  /** In which type weights and gradients are stored; fp32 where not given. */
+  /** Storage of weights and gradients. Default fp32. */
   readonly precision?: Precision;
-  /** Whether master and moments rest on the host. */
+  /** True if master and moments are on the host. */
   readonly offload?: boolean;
-  /** Versions of the weights; 1 where not given. */
+  /** Versions of the weights. Default 1. */
   readonly versions?: number;
 }
 
-/** Elements of a bucket unless asked otherwise: the fastest piece for AdamW on a CPU. */
+/** Default number of elements of a bucket: the fastest piece for AdamW on a CPU. */
 export const BUCKET_SIZE = 65_536;
 
-/** Parameters start at multiples of this many elements: 64 bytes of f32. */
+/** Alignment of parameters in elements: 64 bytes of f32. */
 const ALIGNMENT = 16;
 
 const aligned = (elements: number) => Math.ceil(elements / ALIGNMENT) * ALIGNMENT;
 
 /**
- * Elements of the flat arrays of parameters with these shapes: each begins at a multiple of 16.
+ * Returns the elements of flat arrays of parameters with these shapes, each aligned to 16 elements.
  *
  * @example
  * ```ts
@@ -263,7 +259,7 @@ export function flatLength(specs: readonly { shape: readonly number[] }[]): numb
 }
 
 /**
- * Lays out parameters on a device; everything starts as zero.
+ * Lays out parameters on a device, initialized to zero.
  *
  * @param specs full names and shapes.
  *
@@ -286,7 +282,7 @@ export function flatLength(specs: readonly { shape: readonly number[] }[]): numb
  * ```
  */
 export function createParameters(
-  device: Pick<Device, "alloc" | "view" | "hasFreeViews">,
+  device: Allocator,
   specs: readonly { name: string; shape: readonly number[] }[],
   options: StoreOptions,
 ): ParameterStore {
@@ -322,7 +318,7 @@ export function createParameters(
   };
 }
 
-/** Where each parameter begins. */
+/** Returns the offset of each parameter. */
 function placesOf(specs: readonly { name: string; shape: readonly number[] }[]) {
   let offset = 0;
   return specs.map(({ name, shape }) => {
@@ -334,14 +330,14 @@ function placesOf(specs: readonly { name: string; shape: readonly number[] }[]) 
 
 type Buckets = (from: number, to: number, size: number, isDecayed: boolean) => Bucket[];
 
-/** Buckets of one size; only the last may be smaller. */
+/** Cuts a range into buckets of one size; the last may be smaller. */
 const cutBuckets: Buckets = (from, to, size, isDecayed) =>
   Array.from({ length: Math.ceil((to - from) / size) }, (_, i) => {
     const offset = from + i * size;
     return { offset, length: Math.min(size, to - offset), isDecayed };
   });
 
-/** Buckets of whole parameters: as many as fit, and at least one. */
+/** Groups whole parameters into buckets: one, or more if they fit. */
 const groupBuckets = (own: readonly FlatRange[]): Buckets => (from, to, size, isDecayed) => {
   const buckets: Bucket[] = [];
   for (const { offset, length } of own.filter(({ offset }) => offset >= from && offset < to)) {
@@ -353,9 +349,9 @@ const groupBuckets = (own: readonly FlatRange[]): Buckets => (from, to, size, is
   return buckets;
 };
 
-/** What of a range of the flat arrays lies in one tensor each: for a bucket, what one run can step. */
+/** Splits a range of the flat arrays at the borders of its tensors: one run steps one piece. */
 export function piecesOf(
-  { gradients }: Pick<ParameterStore, "gradients">,
+  { gradients }: ParameterStore,
   { offset, length }: FlatRange,
 ): FlatRange[] {
   return gradients.parts.flatMap((part) => {

@@ -1,8 +1,8 @@
 /**
- * A stage: a contiguous slice of a model's layers on one device, and what it computes.
+ * A stage: a contiguous slice of a model's layers on one device, with its kernels and state.
  *
- * Activations live in *slots*, one for each micro-batch in flight: F fills a slot, B empties it. Of a
- * sequence in S slices, slice s of micro-batch m is known by the number m·S + s.
+ * Activations are in *slots*, one for each micro-batch in flight: F fills a slot, B frees it. Where
+ * sequences are cut into S slices, slice s of micro-batch m has the number m·S + s.
  *
  * @module
  */
@@ -11,10 +11,12 @@ import type { Batch } from "../batch.ts";
 import { type LayerProgram, slicesOf, type StageProgram } from "../compile/programs.ts";
 import type { Device, Kernel, MessageArray, Passed, Run } from "../devices/device.ts";
 import { type DeviceName, DEVICES } from "../devices/table.ts";
+import { elementCount } from "../graph/shapes.ts";
 import type { DropoutKey } from "../layers/dropout.ts";
 import { transientBytes } from "../onnx/scratch.ts";
+import { toStorage } from "../precision.ts";
 import { type ActivationOptions, readPassed, writePassed } from "./activations.ts";
-import { type Bounds, checkBounds, fieldBounds } from "./field_bounds.ts";
+import { type Bounds, boundsProblem, fieldBounds } from "./field_bounds.ts";
 import {
   type GradientNorms,
   type GradientSums,
@@ -23,42 +25,43 @@ import {
 } from "./gradients.ts";
 import {
   type BackwardKind,
-  type InFlight,
-  openInFlight,
+  InFlight,
   parameterPorts,
   type Slot,
   type StageLayer,
 } from "./in_flight.ts";
 import { countMemory, planResident, type StageMemory } from "./memory.ts";
 import { openOptimizer, type Optimizer, stepLengths, stepModel } from "./optimizer.ts";
-import { checkStageOptions, type StageOptions } from "./options.ts";
-import { type Bucket, readFlat, writeFlat, zeroFlat } from "./parameters.ts";
+import { checkStageOptions, MOMENTS, type StageOptions } from "./options.ts";
+import {
+  type Bucket,
+  partOf,
+  readFlat,
+  readStateInto,
+  writeFlat,
+  writeState,
+  zeroFlat,
+} from "./parameters.ts";
 import {
   allocateResident,
+  findTensor,
   type FrozenWeights,
   openFrozen,
-  openWeightVersions,
-  readGradients,
-  readParts,
-  readStageState,
   type Resident,
-  type StagePlace,
   type StageState,
   type TensorPart,
-  type WeightVersions,
-  writeStageState,
-  writeTensor,
+  WeightVersions,
 } from "./state.ts";
 
-/** What F returns: activations for the next stage, or on the last stage the loss of each sample. */
+/** Result of F: activations for the next stage, or on the last stage the loss of each sample. */
 export interface ForwardResult {
   /** The activations, Float16Array where the stage is FP16, or the losses, Float32Array. */
   readonly output: Passed;
-  /** Whether these are losses. */
+  /** True if `output` holds losses. */
   readonly isLoss: boolean;
 }
 
-/** What a stage is made of. */
+/** Parts of a stage. */
 interface StageParts {
   readonly device: Device;
   readonly layers: readonly StageLayer[];
@@ -73,60 +76,46 @@ interface StageParts {
 
 /** A stage on a device. Made by {@linkcode openStage}; calls must be awaited one after the other. */
 export class Stage {
-  /** What adds gradients on the device; undefined where their memory is the host's, which adds. */
+  /** Adds gradients on the device; undefined where the device uses host memory and the host adds. */
   readonly sums: GradientSums | undefined;
-  readonly #device: Device;
-  readonly #layers: readonly StageLayer[];
-  readonly #resident: Resident;
-  readonly #optimizer: Optimizer;
-  readonly #norms: GradientNorms;
-  readonly #inFlight: InFlight;
-  readonly #state: StagePlace;
+  readonly #parts: StageParts;
   readonly #versions: WeightVersions;
   readonly #bounds: ReadonlyMap<string, Bounds>;
-  /** What has filled the shared activations: a segment's `again` of one slot. */
+  /** The `again` whose outputs the shared activations hold now. */
   #fresh: readonly Run[] | undefined;
 
   /** Use {@linkcode openStage}. */
-  constructor(
-    { device, layers, resident, frozen, optimizer, norms, sums, inFlight, options }: StageParts,
-  ) {
-    this.#device = device;
-    this.#layers = layers;
-    this.#bounds = new Map(layers.flatMap(({ program }) => [...fieldBounds(program)]));
-    this.#resident = resident;
-    this.#optimizer = optimizer;
-    this.#norms = norms;
+  constructor(parts: StageParts) {
+    const { layers, resident: { store }, sums } = parts;
+    this.#parts = parts;
     this.sums = sums;
-    this.#inFlight = inFlight;
-    const { store } = resident;
-    this.#state = { device, store, frozen, optimizer: options.optimizer.kind };
-    this.#versions = openWeightVersions(store.versions.length);
+    this.#bounds = new Map(layers.flatMap(({ program }) => [...fieldBounds(program)]));
+    this.#versions = new WeightVersions(store.versions.length);
   }
 
-  /** Whether the stage ends with the loss. */
+  /** True if the stage ends with the loss. */
   get isLast(): boolean {
-    return this.#layers.at(-1)!.program.isLoss;
+    return this.#parts.layers.at(-1)!.program.isLoss;
   }
 
-  /** Micro-batches whose activations are held now. */
+  /** Number of micro-batches whose activations are in memory. */
   get liveActivations(): number {
-    return this.#inFlight.count;
+    return this.#parts.inFlight.count;
   }
 
-  /** Versions of the weights that are in use now: the newest, and those of micro-batches in flight. */
+  /** Number of weight versions in use: the newest, and those of micro-batches in flight. */
   get weightVersions(): number {
-    return this.#inFlight.versions.add(this.#versions.newest).size;
+    return this.#parts.inFlight.versions.add(this.#versions.newest).size;
   }
 
   /** The buckets of the optimizer: ranges of the flat gradients, in elements. */
   get buckets(): readonly Bucket[] {
-    return this.#resident.store.buckets;
+    return this.#parts.resident.store.buckets;
   }
 
-  /** Where the gradient of a parameter lies in the flat gradients, in elements. */
+  /** Returns the range of a parameter in the flat gradients, in elements. */
   rangeOf(parameter: string): { readonly offset: number; readonly length: number } {
-    const range = this.#resident.store.ranges.get(parameter);
+    const range = this.#parts.resident.store.ranges.get(parameter);
     if (range) return range;
     throw new RangeError(`Cannot find "${parameter}": it must be a parameter of the stage`);
   }
@@ -134,16 +123,16 @@ export class Stage {
   /**
    * F: runs the layers for one micro-batch and keeps its activations until B (or W).
    *
-   * @param input what other stages sent: the output of the stage before, and by their keys what they
-   * gave by name; absent on the first stage.
+   * @param input values from other stages: the output of the stage before, and skip values by their
+   * keys; undefined on the first stage.
    * @param fields the micro-batch; fields that no layer of the stage reads are ignored.
-   * @param into arrays for the output, such as those that came back empty.
-   * @param age which weights F and the backward use: 0 for the newest, 1 for those before the last
-   * update; what is older is only kept for micro-batches in flight.
-   * @param dropout keys what is left out in F and the backward; without it nothing is.
+   * @param into arrays for the output, such as buffers that were returned empty.
+   * @param age version of the weights for F and the backward: 0 for the newest, 1 for those before
+   * the last update; older ones are kept only for micro-batches in flight.
+   * @param dropout key of the dropout masks in F and the backward; without it there is no dropout.
    * @throws {TypeError} when a field is missing.
-   * @throws {RangeError} when the micro-batch is in flight already, an array has a wrong length or
-   * names a row or class that is not there, or such old weights are not kept.
+   * @throws {RangeError} when the micro-batch is already in flight, an array has a wrong length or
+   * a row or class out of range, or the version of the weights is not kept.
    */
   async forward(
     microBatch: number,
@@ -153,15 +142,18 @@ export class Stage {
     age = 0,
     dropout?: DropoutKey,
   ): Promise<ForwardResult> {
-    if (this.#inFlight.has(microBatch)) {
+    if (this.#parts.inFlight.has(microBatch)) {
       throw new RangeError(`Cannot run F: micro-batch ${microBatch} must not be in flight already`);
     }
-    for (const { name } of this.#layers.flatMap(({ program }) => program.fields)) {
+    for (const { name } of this.#parts.layers.flatMap(({ program }) => program.fields)) {
       if (fields[name]) continue;
       throw new TypeError(`Cannot run F: the micro-batch must have the field "${name}"`);
     }
-    for (const [name, bounds] of this.#bounds) checkBounds(name, fields[name]!, bounds);
-    const slot = this.#inFlight.begin(microBatch, this.#versions.at(age), dropout);
+    for (const [name, bounds] of this.#bounds) {
+      const problem = boundsProblem(name, fields[name]!, bounds);
+      if (problem !== undefined) throw new RangeError(`Cannot run F: ${problem}`);
+    }
+    const slot = this.#parts.inFlight.begin(microBatch, this.#versions.at(age), dropout);
     try {
       return await this.#compute(slot, input, fields, into);
     } catch (error) {
@@ -176,46 +168,45 @@ export class Stage {
     fields: Batch,
     into?: Passed,
   ): Promise<ForwardResult> {
-    writePassed(this.#device, slot.inputs, input);
-    for (const [name, tensor] of Object.entries(slot.fields)) {
-      this.#device.write(tensor, fields[name]!);
-    }
+    const { device } = this.#parts;
+    writePassed(device, slot.inputs, input);
+    for (const [name, tensor] of Object.entries(slot.fields)) device.write(tensor, fields[name]!);
     this.#fresh = undefined;
     for (const run of slot.forward) await run();
     this.#fresh = slot.fresh;
-    const output = await readPassed(this.#device, slot.outputs, into);
+    const output = await readPassed(device, slot.outputs, into);
     return { output, isLoss: this.isLast };
   }
 
   /**
-   * R: computes again what F did not keep of a micro-batch, so that its backward need not. It lies in
-   * memory that all micro-batches share: where anything else runs on this stage before that backward,
-   * the backward computes it once more. With several segments it is the last one that is brought back,
-   * and nothing where F kept all.
+   * R: recomputes the activations that F did not keep, so that the backward does not have to. They are
+   * in memory that all micro-batches share: if the stage runs anything else before that backward, the
+   * backward recomputes them again. With several segments R recomputes the last one; it does nothing
+   * where F kept everything.
    *
    * @throws {RangeError} when the micro-batch has no activations here.
    */
   async recompute(microBatch: number): Promise<void> {
-    const { fresh } = this.#inFlight.slotOf(microBatch);
+    const { fresh } = this.#parts.inFlight.slotOf(microBatch);
     if (this.#fresh === fresh) return;
     this.#fresh = undefined;
     for (const run of fresh) await run();
     this.#fresh = fresh;
   }
 
-  /** Drops the activations of a micro-batch that gets no backward, as in an evaluation. */
+  /** Drops the activations of a micro-batch without a backward, as in an evaluation. */
   drop(microBatch: number): void {
-    this.#inFlight.end(microBatch);
+    this.#parts.inFlight.end(microBatch);
   }
 
   /**
    * B, I or W of one micro-batch. B and W add to the gradients of the weights and release the
    * activations.
    *
-   * @param gradient of the stage's output, and of what it takes or gives by name and later stages
-   * use, for B and I on all stages but the last.
+   * @param gradient of the stage's output and of its skip values that later stages read, for B and I
+   * on all stages except the last.
    * @param lossScale factor of the loss, on the last stage: one over the predictions of the step.
-   * @returns the gradients of what the stage was sent, from B and I where it was sent any that has one.
+   * @returns the gradients of the values from other stages, from B and I; undefined if there are none.
    * @throws {RangeError} when the micro-batch has no activations here.
    */
   async backward(
@@ -225,13 +216,13 @@ export class Stage {
     lossScale: number,
     into?: Passed,
   ): Promise<Passed | undefined> {
-    const slot = this.#inFlight.slotOf(microBatch);
+    const { device, inFlight, resident } = this.#parts, slot = inFlight.slotOf(microBatch);
     if (kind !== "W") {
-      if (this.isLast) this.#device.write(this.#resident.lossScale, Float32Array.of(lossScale));
-      writePassed(this.#device, slot.gradients.arriving, gradient);
+      if (this.isLast) device.write(resident.lossScale, Float32Array.of(lossScale));
+      writePassed(device, slot.gradients.arriving, gradient);
     }
     for (const { again, overwrites, runs } of slot.backward[kind]) {
-      // What F, or I, has just left there need not be computed again.
+      // Activations that F or I has just computed are not recomputed.
       const isFresh = this.#fresh === again;
       const missing = isFresh && kind === "W" ? [] : [...isFresh ? [] : again, ...overwrites];
       this.#fresh = undefined;
@@ -241,104 +232,160 @@ export class Stage {
     if (kind !== "I") this.drop(microBatch);
     const { leaving } = slot.gradients;
     if (kind === "W" || Object.keys(leaving).length === 0) return undefined;
-    return await readPassed(this.#device, leaving, into);
+    return await readPassed(device, leaving, into);
   }
 
   /** Sets the gradients to zero, before the first B of a step. */
   zeroGradients(): void {
-    zeroFlat(this.#device, this.#resident.store.gradients);
+    zeroFlat(this.#parts.device, this.#parts.resident.store.gradients);
   }
 
-  /** The sum of squares of each parameter's gradient as it is stored, by full name. */
+  /** Returns the sum of squares of each parameter's gradient as it is stored, by full name. */
   gradientSquares(): Promise<Map<string, number>> {
-    return this.#norms.squares();
+    return this.#parts.norms.squares();
   }
 
   /**
-   * The vote of this stage before a step: whether every gradient is finite, and small enough that no
-   * sum of `copies` such gradients overflows in the type in which they are stored, in any order, nor
-   * the norm of the sum.
+   * The vote of this stage before a step: whether every gradient is finite, and small enough that
+   * neither a sum of `copies` such gradients overflows in the stored type, in any order, nor the
+   * norm of the sum.
    */
   checkGradients(copies: number): Promise<boolean> {
-    return this.#norms.areSafe(copies);
+    return this.#parts.norms.areSafe(copies);
   }
 
   /** Copies a range of the flat gradients to the host, in an array that owns its buffer. */
   readGradients(offset: number, length: number): Promise<MessageArray> {
-    return readFlat(this.#device, this.#resident.store.gradients, { offset, length });
+    return readFlat(this.#parts.device, this.#parts.resident.store.gradients, { offset, length });
   }
 
   /** Sets a range of the flat gradients, such as the sum of all copies of the stage. */
   writeGradients(offset: number, values: Float32Array | Float16Array): void {
-    writeFlat(this.#device, this.#resident.store.gradients, offset, values);
+    writeFlat(this.#parts.device, this.#parts.resident.store.gradients, offset, values);
   }
 
   /**
-   * Begins optimizer step `step`, counted from 1, before the first {@linkcode stepBucket}. Of a
-   * stage with several versions of its weights, the next F comes after the last bucket.
+   * Begins optimizer step `step`, counted from 1, before the first {@linkcode stepBucket}. With
+   * several versions of the weights, the next F must come after the last bucket.
    *
    * @param gradientScale factor of every gradient: below 1 where the norm is clipped.
    * @throws {RangeError} when all of several versions of the weights are in use.
    */
   beginStep(step: number, learningRate: number, gradientScale: number): void {
-    const from = this.#versions.newest, to = this.#versions.advance(this.#inFlight.versions);
-    this.#optimizer.begin(step, learningRate, gradientScale, { from, to });
+    const { inFlight, optimizer } = this.#parts, from = this.#versions.newest;
+    const to = this.#versions.advance(inFlight.versions);
+    optimizer.begin(step, learningRate, gradientScale, { from, to });
   }
 
-  /** A whole optimizer step: every bucket. */
+  /** Runs a whole optimizer step: every bucket. */
   async optimize(step: number, learningRate: number, gradientScale = 1): Promise<void> {
     this.beginStep(step, learningRate, gradientScale);
     for (let i = 0; i < this.buckets.length; i++) await this.stepBucket(i);
   }
 
-  /** Steps the optimizer on one bucket of {@linkcode buckets}. */
+  /** Runs the optimizer on one bucket of {@linkcode buckets}. */
   stepBucket(index: number): Promise<void> {
-    return this.#optimizer.stepBucket(index);
+    return this.#parts.optimizer.stepBucket(index);
   }
 
   /**
-   * Sets weights and moments by name; moments that are not given stay as they are.
+   * Sets weights and moments by name; moments that are not given keep their values.
    *
    * @throws {TypeError} when a weight is missing.
    * @throws {RangeError} when an array has a wrong length.
    */
-  load(state: StageState): void {
-    writeStageState(this.#state, this.#versions.newest, state);
+  load({ weights, moments }: StageState): void {
+    const { frozen, resident: { store } } = this.#parts;
+    for (const name of [...frozen.tensors.keys(), ...store.ranges.keys()]) {
+      if (weights.has(name)) continue;
+      throw new TypeError(`Cannot load stage: the weight "${name}" must be given`);
+    }
+    for (const [name, values] of [...weights, ...moments]) {
+      if (frozen.tensors.has(name) || this.#find(name)) this.write(name, values);
+    }
+  }
+
+  #find(name: string) {
+    return findTensor(this.#parts.resident.store, this.#parts.options.optimizer.kind, name);
+  }
+
+  #tensor(name: string) {
+    const found = this.#find(name);
+    if (found) return found;
+    throw new RangeError(`Cannot find "${name}": it must be a weight or a moment of the stage`);
   }
 
   /**
-   * Sets one weight or moment, or a part of it: never more than that of a state must be on the host.
+   * Sets one weight or moment, or a part of it, so that the host never needs to hold a whole state.
    *
-   * @param from where the part begins in it; all of it is set unless given.
-   * @throws {RangeError} when the stage has none of that name, or it has another length.
+   * @param from offset of the part in elements; by default the whole tensor is set.
+   * @throws {RangeError} when the stage has no tensor of that name, or it has another length.
    */
   write(name: string, values: Float32Array, from?: number): void {
-    writeTensor(this.#state, this.#versions.newest, name, values, from);
+    const { device, resident: { store: { parameters, master } }, frozen } = this.#parts;
+    if (frozen.tensors.has(name)) return frozen.write(name, values, from);
+    const { state, range: { offset, length } } = this.#tensor(name);
+    if (state === undefined) {
+      const { weights } = parameters.find((one) => one.name === name)!;
+      const weight = weights[this.#versions.newest]!;
+      device.write(partOf(device, weight, values, from), toStorage(weight.dtype, values));
+    }
+    const kept = state ?? master, part = from === undefined ? length : values.length;
+    if (kept) writeState(device, kept, { offset: offset + (from ?? 0), length: part }, values);
   }
 
   /**
-   * Copies parts of FP32 weights and moments to the host, one after the other into one array that
-   * owns its buffer.
+   * Copies parts of FP32 weights and moments to the host, into one array that owns its buffer.
    *
    * @throws {RangeError} when the stage has no tensor of such a name.
    */
-  read(parts: readonly TensorPart[]): Promise<Float32Array<ArrayBuffer>> {
-    return readParts(this.#state, this.#versions.newest, parts);
+  async read(parts: readonly TensorPart[]): Promise<Float32Array<ArrayBuffer>> {
+    const { device, resident: { store }, frozen } = this.#parts;
+    const { master = store.versions[this.#versions.newest]! } = store;
+    const all = new Float32Array(parts.reduce((sum, { from, to }) => sum + to - from, 0));
+    let at = 0;
+    for (const { name, from, to } of parts) {
+      const into = all.subarray(at, at += to - from);
+      if (frozen.tensors.has(name)) {
+        await frozen.read(name, from, into);
+        continue;
+      }
+      const { state = master, range } = this.#tensor(name);
+      await readStateInto(device, state, range.offset + from, into);
+    }
+    return all;
   }
 
   /** Copies FP32 weights and moments to the host; frozen weights have no moments. */
-  save(): Promise<StageState> {
-    return readStageState(this.#state, this.#versions.newest);
+  async save(): Promise<StageState> {
+    const { resident: { store }, frozen, options } = this.#parts;
+    const weights = new Map<string, Float32Array>(), moments = new Map<string, Float32Array>();
+    const read = (name: string, to: number) => this.read([{ name, from: 0, to }]);
+    for (const [name, { shape }] of frozen.tensors) {
+      weights.set(name, await read(name, elementCount(shape)));
+    }
+    for (const [name, { length }] of store.ranges) {
+      weights.set(name, await read(name, length));
+      for (const moment of MOMENTS[options.optimizer.kind]) {
+        moments.set(`${name}.${moment}`, await read(`${name}.${moment}`, length));
+      }
+    }
+    return { weights, moments };
   }
 
   /** Copies the accumulated gradients to the host in FP32, by full name. */
-  gradients(): Promise<Map<string, Float32Array>> {
-    return readGradients(this.#state);
+  async gradients(): Promise<Map<string, Float32Array>> {
+    const { device, resident: { store } } = this.#parts;
+    const gradients = new Map<string, Float32Array>();
+    for (const { name, gradient } of store.parameters) {
+      gradients.set(name, new Float32Array(await device.read<MessageArray>(gradient)));
+    }
+    return gradients;
   }
 
-  /** Bytes that the stage holds, now and at its peak: what {@linkcode planMemory} has foretold. */
+  /** Bytes that the stage holds, now and at its peak; equal to {@linkcode planMemory}. */
   get memory(): StageMemory {
-    return countMemory(this.#resident, this.#inFlight.bytes);
+    return countMemory(this.#parts.resident, this.#parts.inFlight.bytes);
   }
 }
 
@@ -362,7 +409,7 @@ export async function openStage(
   const optimizer = await openOptimizer(device, store, options.optimizer, resident.optimizer);
   const norms = await openGradientNorms(device, store, resident.norms);
   const sums = resident.sums && openGradientSums(device, store, resident.sums);
-  const inFlight = openInFlight(device, {
+  const inFlight = new InFlight(device, {
     layers: slices,
     slicing: program.slicing,
     skips: program.skips,
@@ -373,30 +420,26 @@ export async function openStage(
   return new Stage(parts);
 }
 
-/** The models of a layer that a stage compiles, by the names of their kernels. */
+/**
+ * Returns the models of a layer that a stage compiles, by the names of their kernels, and the models
+ * that overwrite values saved by F, in order.
+ */
 function modelsToCompile(
-  { models }: LayerProgram,
+  { models, overwrites = [] }: LayerProgram,
   { backward, recomputeInterval }: ActivationOptions,
-): { readonly forward: Uint8Array } & Partial<Record<BackwardKind, Uint8Array>> {
+) {
   const isSplit = backward === "split";
   return {
     forward: models.forward,
     ...backward !== "never" && models.backward && { B: models.backward },
     ...isSplit && models.input && { I: models.input },
-    // With an interval, W is B again.
+    // With a recompute interval, W runs B again.
     ...isSplit && models.weight && !recomputeInterval && { W: models.weight },
+    overwrites: backward === "never" ? [] : overwrites.map(({ model }) => model),
   };
 }
 
-/** The models of a layer, in order, that a stage compiles to write over what F saved. */
-function overwritesToCompile(
-  { overwrites = [] }: LayerProgram,
-  { backward }: ActivationOptions,
-): readonly Uint8Array[] {
-  return backward === "never" ? [] : overwrites.map(({ model }) => model);
-}
-
-/** Compiles the layers of a stage for each slice of a sequence, equal ones once. */
+/** Compiles the layers of a stage for each slice of a sequence; equal programs are compiled once. */
 async function compileLayers(
   device: Device,
   stage: StageProgram,
@@ -404,16 +447,13 @@ async function compileLayers(
 ): Promise<StageLayer[][]> {
   const compiled = new Map<LayerProgram, StageLayer["kernels"]>();
   for (const program of stage.programs) {
-    const { forward, ...backward } = modelsToCompile(program, options);
-    const kernels: Record<string, Kernel> = {};
+    const { forward, overwrites: over, ...backward } = modelsToCompile(program, options);
+    const kernels: Record<string, Kernel> = {}, overwrites: Kernel[] = [];
     const first = await device.compile(forward);
     for (const [kind, model] of Object.entries(backward)) {
       kernels[kind] = await device.compile(model);
     }
-    const overwrites: Kernel[] = [];
-    for (const model of overwritesToCompile(program, options)) {
-      overwrites.push(await device.compile(model));
-    }
+    for (const model of over) overwrites.push(await device.compile(model));
     compiled.set(program, { forward: first, overwrites, ...kernels });
   }
   return slicesOf(stage).map((layers) =>
@@ -425,24 +465,24 @@ async function compileLayers(
   );
 }
 
-/** Bytes that a library takes for the stages of one worker, which runs one model at a time. */
+/** Bytes that ONNX Runtime takes for the stages of one worker, which runs one model at a time. */
 export interface LibraryBytes {
-  /** Values between the operations of the model for which they are most. */
+  /** Largest sum of intermediate values of one model. */
   readonly transient: number;
-  /** Compiled models, and what binds them to tensors. */
+  /** Compiled models and their bindings. */
   readonly sessions: number;
 }
 
-/** A compiled model without constants, and how many times it holds its bytes, constants above all. */
+/** Bytes of a compiled model without constants, and the copies of its bytes, mainly constants. */
 const SESSION_BYTES = 2 ** 18, SESSION_COPIES = 3;
 
-/** What a bucket of the optimizer takes that is bound: a dozen tensors with their names. */
+/** Bytes of a bound bucket of the optimizer: a dozen tensors with their names. */
 const BUCKET_BYTES = 10 * 2 ** 10;
 
-/** What is known of models, for each device. */
+/** Bytes of intermediate values of known models, by device. */
 const known = new Map<DeviceName, WeakMap<Uint8Array, number>>();
 
-/** Bytes of the values between the operations of a model as a device computes it. */
+/** Returns the bytes of a model's intermediate values as a device computes it. */
 function transientOn(device: DeviceName, model: Uint8Array): number {
   const transients = known.get(device) ?? new WeakMap<Uint8Array, number>();
   known.set(device, transients);
@@ -452,7 +492,7 @@ function transientOn(device: DeviceName, model: Uint8Array): number {
 }
 
 /**
- * Plans what a library takes for stages that one worker opens. Pure: nothing is compiled.
+ * Plans the library's memory for the stages of one worker. Pure: nothing is compiled.
  *
  * @example
  * ```ts
@@ -478,14 +518,14 @@ export function planLibrary(
   const { hasFreeViews } = DEVICES[device];
   for (const stage of stages) {
     for (const program of stage.programs) {
-      for (const model of Object.values(modelsToCompile(program, options))) add(model);
-      for (const model of overwritesToCompile(program, options)) add(model);
+      const { overwrites, ...models } = modelsToCompile(program, options);
+      for (const model of [...Object.values(models), ...overwrites]) add(model);
     }
     const { store, norms: { pieces } } = planResident(stage, { ...options, hasFreeViews });
     for (const length of stepLengths(store)) {
       add(stepModel(length, options.optimizer, store.master !== undefined));
     }
-    // Their models have a few operations, and hold nothing in between but a piece in FP32.
+    // These models have a few operations and no intermediate value except a piece in FP32.
     sessions += new Set(pieces.map(({ length }) => length)).size * SESSION_BYTES;
     sessions += store.buckets.length * BUCKET_BYTES;
   }

@@ -3,9 +3,9 @@
 import { bytesOf, load, NUMBER, store, VECTOR, wholeOf } from "./vectors";
 
 /**
- * Steps `count` weights. Outputs may lie over the inputs of the same names.
+ * Steps `count` weights. Outputs may overwrite the inputs of the same names.
  *
- * @param scale address of the factor of the gradients, as are decay, rate and epsilon.
+ * @param scale address of the factor of the gradients; decay, rate and epsilon are addresses too.
  */
 export function adamw(
   count: i32,

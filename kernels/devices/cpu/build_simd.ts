@@ -6,10 +6,10 @@
 
 import asc from "assemblyscript/asc";
 
-/** Where the module is kept: text, so that it loads from wherever the package is. */
+/** File of the module: text, so that it can be imported from any location. */
 export const MODULE_FILE = new URL("./simd_module.ts", import.meta.url);
 
-/** Memory is the caller's and shared, up to 4 GiB; nothing of it is the module's own. */
+/** Options of the compiler: memory is imported and shared, up to 4 GiB; the module has none. */
 const OPTIONS = [
   ...["-O3", "--noAssert", "--runtime", "stub", "--use", "abort="],
   ...["--importMemory", "--noExportMemory", "--sharedMemory", "--maximumMemory", "65536"],
@@ -19,14 +19,14 @@ const OPTIONS = [
 /**
  * Builds the module.
  *
- * @throws {Error} with the compiler's words when the source does not compile.
+ * @throws {Error} with the compiler's output when the source does not compile.
  */
 export async function buildKernels(): Promise<Uint8Array> {
   const written = new Map<string, Uint8Array>();
   const { error, stderr } = await asc.main(
     ["kernels.ts", "--outFile", "kernels.wasm", ...OPTIONS],
     {
-      // The sources have an ending of their own, because they are no TypeScript.
+      // The sources end in .as, because they are not TypeScript.
       async readFile(name) {
         const path = new URL(name.replace(/\.ts$/, ".as"), import.meta.url);
         return await Deno.readTextFile(path).catch(() => null);
@@ -39,7 +39,7 @@ export async function buildKernels(): Promise<Uint8Array> {
   return written.get("kernels.wasm")!;
 }
 
-/** The text of {@linkcode MODULE_FILE}. */
+/** Returns the text of {@linkcode MODULE_FILE}. */
 export function moduleText(module: Uint8Array): string {
   const lines = module.toBase64().match(/.{1,96}/g)!;
   return `/** Built from *.as by \`deno task simd\`: do not edit. */

@@ -1,12 +1,12 @@
-/** Masks of dropouts, by Wellons' hash of 32 bits ("lowbias32"), whose rounds each take a word of a key. */
+/** Dropout masks by Wellons' 32-bit hash ("lowbias32"), with a word of the key in each round. */
 
 import { bytesOf, VECTOR } from "./vectors";
 
 /**
- * Writes `kept`, the bits of a number, or 0 where the hash of a place is below `least` of 2³¹.
+ * Writes `kept`, the bits of a number, or 0 where the hash of a place, below 2³¹, is below `least`.
  *
  * @param count of numbers, a multiple of four.
- * @param from the place of the first.
+ * @param from place of the first number.
  */
 export function dropoutMask(values: usize, count: i32, from: i32, word0: i32, word1: i32, least: i32, kept: i32): void {
   const end = values + bytesOf(count), key0 = i32x4.splat(word0), key1 = i32x4.splat(word1);

@@ -1,6 +1,6 @@
-/** Exponential and logarithm for the arguments that softmax and GELU have. */
+/** Exponential and logarithm for the arguments of softmax and GELU. */
 
-/** Here and below it eˣ is 0. */
+/** The largest x for which eˣ is 0. */
 export const LOWEST: f32 = -88;
 
 /**

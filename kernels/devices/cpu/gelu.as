@@ -1,5 +1,5 @@
 /**
- * GELU by its approximation with tanh, and its gradient.
+ * The tanh approximation of GELU, and its gradient.
  *
  * x·(1 + tanh u)/2 with u = √(2/π)·(x + 0.044715x³) is x·h, where h = 1/(1 + e⁻²ᵘ).
  */
@@ -17,7 +17,7 @@ function twiceU(x: v128, square: v128): v128 {
   return f32x4.mul(x, f32x4.add(f32x4.mul(square, f32x4.splat(CUBIC)), f32x4.splat(SLOPE)));
 }
 
-/** 1 where 2u is positive, else e²ᵘ: what stands above 1 + e in h, with e = e^−|2u|. */
+/** The numerator of h over 1 + e, with e = e^−|2u|: 1 where 2u is positive, otherwise e²ᵘ. */
 // @ts-ignore: decorator
 @inline
 function numerator(u: v128, e: v128): v128 {

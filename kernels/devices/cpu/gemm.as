@@ -2,26 +2,26 @@
  * Products of matrices, in tiles of four rows and twelve columns that stay in registers.
  *
  * Operands are first copied in the order in which tiles read them, in blocks that fit into a core's
- * cache. Every element of a result is a sum over `k` in one order, whatever the sizes are and wherever
- * its tile lies: each addend is multiplied and added with one rounding where the CPU can do that, as
- * every one of the last ten years can, else with two.
+ * cache. Every element of a result is a sum over `k` in the same order, independent of the sizes and
+ * of its tile: each term is multiplied and added with one rounding if the CPU supports it (as all of
+ * the last ten years do), otherwise with two.
  */
 
 import { NUMBER } from "./vectors";
 
 /** Rows and columns of a tile. */
 const ROWS = 4, COLUMNS = 12;
-/** Sizes of the blocks that are copied: depth, rows of a, columns of b. */
+/** Sizes of the copied blocks: depth, rows of a, columns of b. */
 const DEPTH = 256, BLOCK_ROWS = 128, BLOCK_COLUMNS = 504;
-/** Where the copies and a tile lie in the working memory. */
+/** Offsets of the copies and a tile in the working memory. */
 const B_AT: usize = BLOCK_ROWS * DEPTH * NUMBER, TILE_AT: usize = B_AT + BLOCK_COLUMNS * DEPTH * NUMBER;
 
 /**
- * y = alpha·a·b + c, where a is [m, k] and b is [k, n]; y may lie over c.
+ * y = alpha·a·b + c, where a is [m, k] and b is [k, n]; y may overwrite c.
  *
- * @param aRow elements from one row of a to the next, as `aColumn` is of columns.
- * @param c 0 where nothing is added.
- * @param cRow elements from one row of c to the next: 0 where it is one row.
+ * @param aRow elements between rows of a; `aColumn` is the same for columns.
+ * @param c 0 for no addend.
+ * @param cRow elements between rows of c: 0 if it is one row.
  * @param work address of working memory: see `GEMM_WORK_BYTES`.
  */
 export function gemm(
@@ -56,7 +56,7 @@ export function gemm(
   }
 }
 
-/** The address of an element. */
+/** Returns the address of an element. */
 // @ts-ignore: decorator
 @inline
 function at(start: usize, row: i32, perRow: i32, column: i32, perColumn: i32): usize {
@@ -67,7 +67,7 @@ function at(start: usize, row: i32, perRow: i32, column: i32, perColumn: i32): u
  * Copies `lines` of `depth` numbers in groups of `width` lines, number by number of all lines of a
  * group; lines that a group lacks are zero.
  *
- * @param perLine elements from one line to the next, as `perNumber` is of numbers of a line.
+ * @param perLine elements between lines; `perNumber` is the same for numbers of a line.
  */
 function pack(
   lines: i32,
@@ -91,14 +91,14 @@ function pack(
   }
 }
 
-/** Four lines whose numbers lie side by side. */
+/** Copies four lines whose numbers are adjacent. */
 function packBeside(depth: i32, from: usize, perNumber: i32, factors: v128, to: usize, step: usize): void {
   for (let p = 0; p < depth; p++, to += step) {
     v128.store(to, f32x4.mul(v128.load(at(from, p, perNumber, 0, 1)), factors));
   }
 }
 
-/** Four lines that lie apart, transposed four numbers at a time. */
+/** Copies four separate lines, transposed four numbers at a time. */
 function packAlong(depth: i32, from: usize, perLine: i32, factors: v128, to: usize, step: usize): void {
   const line1 = at(from, 1, perLine, 0, 1), line2 = at(from, 2, perLine, 0, 1), line3 = at(from, 3, perLine, 0, 1);
   const whole = depth & ~3;
@@ -118,7 +118,7 @@ function packAlong(depth: i32, from: usize, perLine: i32, factors: v128, to: usi
   packSingly(4, depth - whole, from + <usize>whole * NUMBER, perLine, 1, factor, to, step);
 }
 
-/** Up to four lines, wherever they lie; zeros for the others. */
+/** Copies up to four lines with any strides, and zeros for the others. */
 function packSingly(
   lines: i32,
   depth: i32,
@@ -137,7 +137,7 @@ function packSingly(
   }
 }
 
-/** All tiles of a block. */
+/** Computes all tiles of a block. */
 function tiles(
   rows: i32,
   columns: i32,
@@ -189,7 +189,7 @@ function storeRow(c: usize, y: usize, first: v128, second: v128, third: v128): v
   v128.store(y, third, 32);
 }
 
-/** One whole tile: its twelve sums stay in registers. */
+/** Computes one whole tile; its twelve sums stay in registers. */
 function multiply(depth: i32, a: usize, b: usize, c: usize, cBytes: usize, y: usize, yBytes: usize): void {
   let s00 = f32x4.splat(0);
   let s01 = s00, s02 = s00;

@@ -1,4 +1,4 @@
-/** Normalisation of rows, and its gradients. */
+/** Layer normalization of rows, and its gradients. */
 
 import { bytesOf, kept, load, NUMBER, store, sumOf, VECTOR, wholeOf } from "./vectors";
 
@@ -12,7 +12,7 @@ function normal(x: usize, mean: v128, inverse: v128, isWhole: bool): v128 {
 /**
  * y = (x − μ)/σ·weight + bias of each row.
  *
- * @param bias may be 0, as may the addresses for μ and 1/σ.
+ * @param bias may be 0; so may the addresses for μ and 1/σ.
  */
 export function layerNorm(
   rows: i32,
@@ -128,9 +128,9 @@ function centred(
 }
 
 /**
- * d weight = Σ dy·x̂ and d bias = Σ dy over the rows, in their order.
+ * d weight = Σ dy·x̂ and d bias = Σ dy over the rows, in order.
  *
- * @param dWeight may be 0, as may `dBias`.
+ * @param dWeight may be 0; so may `dBias`.
  */
 export function layerNormWeightGrad(
   rows: i32,

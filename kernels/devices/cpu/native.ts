@@ -1,39 +1,47 @@
 /**
- * The fastest device: ONNX Runtime's C library over `Deno.dlopen`.
+ * The native device: ONNX Runtime's C library over `Deno.dlopen`.
  *
- * Kernels read and write tensors in place, without a copy. Unless asked otherwise, runs happen off
- * the isolate's thread, so messages keep flowing while a kernel computes.
+ * Kernels read and write tensors in place, without a copy. By default runs use another thread than
+ * the isolate's, so that it receives messages while a kernel computes.
  *
  * @module
  */
 
 import { fromBinary, toBinary } from "@bufbuild/protobuf";
+import { refusal } from "../../errors.ts";
 import { elementCount } from "../../graph/shapes.ts";
 import { ONNX_DTYPE, TROUPE } from "../../graph/value.ts";
-import { arithmetic, type FusedRewrites, lowerGraph, normalised } from "../../onnx/lower.ts";
+import { type FusedRewrites, lowerGraph } from "../../onnx/lower.ts";
 import { type GraphProto, ModelProtoSchema, type NodeProto } from "../../onnx/onnx_pb.ts";
-import { type Rewrite, rewriteNodes, shareEqual, type Writer } from "../../onnx/rewrite.ts";
-import { signatureOf } from "../../onnx/signature.ts";
-import { floatOf, intOf, valueTypes, wholeNumbers } from "../../onnx/value_types.ts";
+import {
+  arithmetic,
+  type Rewrite,
+  rewriteNodes,
+  shareEqual,
+  type Writer,
+} from "../../onnx/rewrite.ts";
+import { floatOf, intOf, wholeNumbers } from "../../onnx/signature.ts";
+import { valueTypes } from "../../ops/infer.ts";
+import { normalised } from "../../ops/normalization.ts";
 import type { Device } from "../device.ts";
 import { type Binding, type BoundProgram, hostDevice } from "../engine.ts";
 import { openOrt, type Ort } from "./ort_api.ts";
 import { type Handle, nativeLibraryPath, POINTER_BYTES } from "./ort_library.ts";
 import { type KernelMemory, type NativeBytes, openKernelMemory } from "./ort_memory.ts";
-import { ownCall } from "./simd.ts";
+import { simdCall } from "./simd.ts";
 
 type Bindings = readonly Binding<NativeBytes>[];
 
-/** Binds a model to memory; undefined where not all of its arrays lie where kernels see them. */
+/** Binds a model to memory; undefined if kernels cannot address all of its arrays. */
 type BindAdamw = (inputs: Bindings, outputs: Bindings) => BoundProgram | undefined;
 
-/** How a model is bound to our kernel; undefined where it is more than one step of AdamW. */
+/** Returns the binding of a model to our kernel; undefined unless it is one step of AdamW. */
 export function adamwOf(model: Uint8Array, memory: KernelMemory): BindAdamw | undefined {
   const { graph } = fromBinary(ModelProtoSchema, model), node = graph?.node[0];
   if (!graph || graph.node.length > 1 || node?.domain !== TROUPE || node.opType !== "AdamW") {
     return undefined;
   }
-  const call = ownCall(node, valueTypes(graph, signatureOf(graph).inputs));
+  const call = simdCall(node, valueTypes(graph));
   return call && ((inputs, outputs) => {
     const bindings = new Map([...inputs, ...outputs].map((one) => [one.name, one]));
     const scalars: Bindings = inputs.filter(({ shape }) => shape.length === 0);
@@ -59,27 +67,27 @@ export function adamwOf(model: Uint8Array, memory: KernelMemory): BindAdamw | un
   });
 }
 
-/** Web Locks, as far as they are used here; the types that come with Deno lack them. */
+/** The part of Web Locks in use; Deno's types lack it. */
 interface LockManager {
-  /** Calls `hold` when the lock is free, and keeps it meanwhile. */
+  /** Calls `hold` with the lock held. */
   request<T>(name: string, hold: () => T): Promise<T>;
 }
 
 const LOCK = "troupe: the native device";
 
 /**
- * Does something while no other isolate of the process does: a Web Lock is the same for all of them,
- * and a worker that is terminated loses it.
+ * Runs an action while no other isolate of the process runs one: a Web Lock is shared by all isolates,
+ * and a terminated worker releases it.
  */
-export async function alone<T>(action: () => T): Promise<T> {
+export async function mutex<T>(action: () => T): Promise<T> {
   const { locks } = navigator as unknown as { readonly locks: LockManager };
   return await locks.request(LOCK, action);
 }
 
-/** Elements of which a core's cache holds a few tensors. */
+/** Elements of a few tensors that fit into a core's cache. */
 const CACHED_ELEMENTS = 2 ** 16;
 
-/** Computes an element-wise operation part by part, so that what lies between stays in the caches. */
+/** Computes an element-wise operation in parts, so that intermediate values stay in the caches. */
 function inParts(
   write: Writer,
   threads: number,
@@ -125,7 +133,7 @@ const softmaxGrad: Rewrite = (write, { input: [dy, y], output: [dx] }) => {
 
 /**
  * With x̂ = (x − μ)/σ and ŵ = w/n: dx = (dy·w − dy ŵ − x̂·((dy·x̂) ŵ))/σ, where the means over a row are
- * products with ŵ, and dy·x̂ is that of the weights' gradient.
+ * products with ŵ, and dy·x̂ is shared with the weights' gradient.
  */
 const layerNormInputGrad: Rewrite = (write, { input, output: [dx] }) => {
   const [dy, , , inverseDeviation, weight] = input, { sub, mul, scalar } = arithmetic(write);
@@ -146,8 +154,8 @@ const own = (threads: number): FusedRewrites => ({
 });
 
 /**
- * aᵀ·b with a transposed first: within the product it would be, once for each 128 columns of b. Worth
- * its pass over memory where a is narrower than b: `deno task bench weight-gradients` compares both.
+ * aᵀ·b with a transposed first: the product would transpose it for each 128 columns of b. This pays for
+ * its pass over memory if a is narrower than b: `deno task bench weight-gradients` compares both.
  */
 const weightGradient: Rewrite = (write, node) => {
   const [a, ...others] = node.input as [string, ...string[]];
@@ -165,7 +173,7 @@ const weightGradient: Rewrite = (write, node) => {
   );
 };
 
-/** Σ over rows as a product with ones, in half the time, and with several threads in a fifth. */
+/** Σ over rows as a product with ones: half the time, and with several threads a fifth. */
 const columnSums: Rewrite = (write, { input: [x], output: [sums] }) => {
   const [rows, columns] = write.typeOf(x!).shape as [number, number];
   const ones = write.constant("f32", new Array(rows).fill(1), [1, rows]);
@@ -175,7 +183,7 @@ const columnSums: Rewrite = (write, { input: [x], output: [sums] }) => {
 
 /** Rewrites products and sums in place. */
 function rewriteProducts(graph: GraphProto, threads: number): void {
-  const types = valueTypes(graph, signatureOf(graph).inputs);
+  const types = valueTypes(graph);
   const columnsOf = (name: string | undefined) => types.get(name ?? "")?.shape[1];
   const constants = new Map(graph.initializer.map((one) => [one.name, one]));
   const isOverRows = ({ input: [x, axes], output: [sums] }: NodeProto) => {
@@ -194,8 +202,8 @@ function rewriteProducts(graph: GraphProto, threads: number): void {
 /**
  * Rewrites a model for the native device.
  *
- * @param threads within an operation: each has a cache, and its part of what is to be transposed.
- * @throws {Error} when the bytes are no model.
+ * @param threads within an operation: each has a cache, and transposes its part of a product.
+ * @throws {Error} when the bytes are not a model.
  */
 export function prepareModel(bytes: Uint8Array, threads = 1): Uint8Array {
   const model = fromBinary(ModelProtoSchema, bytes), { graph } = model;
@@ -208,15 +216,15 @@ export function prepareModel(bytes: Uint8Array, threads = 1): Uint8Array {
 
 /** Options of {@linkcode openNative}. */
 export interface NativeOptions {
-  /** Threads within one operation, 1 by default. */
+  /** Threads within one operation. Default 1. */
   threads?: number;
   /**
-   * Whether runs take the isolate's own thread. Default false: a run computes on another, and the
-   * isolate stays free. An isolate that has nothing else to do is faster without the change of
-   * threads: that took an eighth of the time of two workers on two cores.
+   * True if runs block the isolate's thread. Default false: a run uses another thread. An isolate
+   * without other work is faster without the change of threads, which took an eighth of the time of
+   * two workers on two cores.
    */
   isBlocking?: boolean;
-  /** The ONNX Runtime library; by default {@linkcode nativeLibraryPath}. */
+  /** The ONNX Runtime library. Default {@linkcode nativeLibraryPath}. */
   library?: string;
   /** Receives one line before a download starts. */
   announce?: (line: string) => void;
@@ -225,7 +233,7 @@ export interface NativeOptions {
 /**
  * Opens ONNX Runtime's native library as a device. Its memory is not garbage collected: close it.
  *
- * @throws {RangeError} when `threads` is not a positive whole number.
+ * @throws {RangeError} when `threads` is not a positive integer.
  * @throws {Error} when the library cannot be found, fetched or loaded.
  *
  * @example
@@ -244,12 +252,10 @@ export interface NativeOptions {
 export async function openNative(options: NativeOptions = {}): Promise<Device> {
   const { threads = 1, isBlocking = false, announce } = options;
   if (!Number.isInteger(threads) || threads < 1) {
-    throw new RangeError(
-      `Cannot open the native device: threads must be a whole number from 1, received ${threads}`,
-    );
+    throw refusal("open the native device", "threads must be a whole number from 1", threads);
   }
   const library = options.library ?? await nativeLibraryPath(announce);
-  const ort = await alone(() => openOrt(library, { threads, isBlocking }));
+  const ort = await mutex(() => openOrt(library, { threads, isBlocking }));
   const own = isBlocking ? openKernelMemory() : undefined;
   return hostDevice<NativeBytes>({
     name: "native",
@@ -309,8 +315,8 @@ function bind(
 }
 
 /**
- * The names of a session's inputs and outputs as zero-terminated strings, each written once: some
- * sessions, such as those that step weights, are bound a thousand times.
+ * Writes the names of a session's inputs and outputs as zero-terminated strings, each once: some
+ * sessions, such as those of the optimizer, are bound a thousand times.
  */
 function openNames(ort: Ort) {
   const known = new Map<string, NativeBytes>();

@@ -5,7 +5,7 @@ import { logarithm } from "./exponential";
 /**
  * Draws `count` numbers of mean 0.
  *
- * @param state address of the generator xoroshiro128+: two u64, which move on.
+ * @param state address of the state of the generator xoroshiro128+, two u64, which is updated.
  */
 export function normals(state: usize, values: usize, count: i32, deviation: f64): void {
   let s0 = load<u64>(state), s1 = load<u64>(state, 8);
@@ -24,7 +24,7 @@ export function normals(state: usize, values: usize, count: i32, deviation: f64)
     const radius = deviation * sqrt<f64>(-2 * logarithm(square) / square);
     store<f32>(at, <f32>(radius * x));
     at += 4;
-    if (at == end) break; // of an odd number the last second one is dropped
+    if (at == end) break; // the second of the last pair is dropped if the number is odd
     store<f32>(at, <f32>(radius * y));
     at += 4;
   }
@@ -32,7 +32,7 @@ export function normals(state: usize, values: usize, count: i32, deviation: f64)
   store<u64>(state, s1, 8);
 }
 
-/** The low 32 bits as a number in (−1, 1) that is never 0. */
+/** Returns the low 32 bits as a number in (−1, 1) that is never 0. */
 // @ts-ignore: decorator
 @inline
 function uniform(bits: u64): f64 {

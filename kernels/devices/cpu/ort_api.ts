@@ -6,12 +6,11 @@
 
 import {
   created,
-  cString,
+  createEnv,
+  createSessionOptions,
   type FunctionTable,
   type Handle,
   loadOrt,
-  LOG_FATAL,
-  OPTIMIZATION_LEVEL,
   SLOT,
 } from "./ort_library.ts";
 import {
@@ -23,27 +22,27 @@ import {
   SHARES_ARENA,
 } from "./ort_memory.ts";
 
-/** The first version of the API that tells of an allocator. */
+/** The first version of the API with statistics of an allocator. */
 const API_VERSION = 23;
 
 /**
- * How the threads of a session wait.
+ * Configuration of waiting threads.
  *
- * [Note: threads of a session] Each session has the threads within an operation for itself. One pool
- * for all sessions of a process would be as fast; but how an operation is divided, and with it some
- * bits, follows from the number of threads in the pool, and the pool of the process is made once. So a
- * worker would compute other bits beside a second one in its process than alone, and who opens a
- * device first would decide for all. Between two operations of a run they look for the next one for
- * some microseconds, as waking up takes as long as many an operation: that made forward and backward
- * 1.3 times as fast on four cores. When the run ends they sleep: threads that went on, as is ONNX
- * Runtime's way, would take the cores from the session that runs next.
+ * [Note: threads of a session] Each session has separate threads for its operations. One pool for all
+ * sessions of a process would be as fast, but the number of threads in a pool determines how an
+ * operation is divided, and with it some bits, and the pool of the process is created once. A worker
+ * would then compute other bits next to a second one in its process than alone, and the first device
+ * that opens would decide for all. Between two operations of a run the threads spin for some
+ * microseconds, because waking up takes the time of many operations: this made forward and backward
+ * 1.3 times as fast on four cores. At the end of a run they sleep: threads that keep spinning, ONNX
+ * Runtime's default, would take cores from the session that runs next.
  */
 const WAITING: Readonly<Record<string, string>> = {
   "session.intra_op.spin_duration_us": "200",
   "session.force_spinning_stop": "1",
 };
 
-/** The arrays of pointers that a run passes, laid out once. */
+/** The arrays of pointers of a run, laid out once. */
 interface RunTables {
   readonly inputCount: bigint;
   readonly outputCount: bigint;
@@ -53,7 +52,7 @@ interface RunTables {
   readonly outputs: Handle;
 }
 
-/** ONNX Runtime, opened. Every method throws an `Error` with the C API's own text. */
+/** An open ONNX Runtime. Every method throws an `Error` with the text of the C API. */
 export interface Ort extends OrtMemory {
   /** Compiles a model on the thread pool of blocking calls. */
   createSession(model: Uint8Array): Promise<Handle>;
@@ -61,25 +60,25 @@ export interface Ort extends OrtMemory {
   /** See {@linkcode OrtTensors.create}. */
   readonly createTensor: OrtTensors["create"];
   readonly releaseTensor: OrtTensors["release"];
-  /** Runs a session, on this thread or on another: see {@linkcode OrtOptions.isBlocking}. */
+  /** Runs a session, on this thread or another: see {@linkcode OrtOptions.isBlocking}. */
   run(session: Handle, tables: RunTables): Promise<void>;
   /** Bytes that the arena of this process holds. */
   readonly arenaBytes: () => number;
-  /** Gives back what is not in use any more. */
+  /** Frees unused memory. */
   close(): void;
 }
 
-/** How ONNX Runtime computes. */
+/** Options of ONNX Runtime. */
 interface OrtOptions {
   /** Threads within one operation. */
   readonly threads: number;
-  /** Whether runs take the calling thread; else they leave it free and take another. */
+  /** True if runs block the calling thread; otherwise they use another one. */
   readonly isBlocking: boolean;
 }
 
 /**
- * Opens the library, the environment in it, and the arena of the process; no other isolate may do so
- * meanwhile.
+ * Opens the library, its environment, and the arena of the process. No other isolate may do so at the
+ * same time.
  *
  * @throws {Error} when the library cannot be loaded or is too old.
  */
@@ -93,16 +92,10 @@ export function openOrt(path: string, options: OrtOptions): Ort {
   }
 }
 
-function makeOrt(
-  api: FunctionTable,
-  { threads, isBlocking }: OrtOptions,
-  unload: () => void,
-): Ort {
-  const env = created((out) =>
-    api.sync(SLOT.createEnv, ["i32", "buffer", "buffer"])(LOG_FATAL, cString("troupe"), out)
-  );
-  const memory = makeMemory(api), tensors = makeTensors(api);
-  const options = makeSessionOptions(api, threads);
+function makeOrt(api: FunctionTable, { threads, isBlocking }: OrtOptions, unload: () => void): Ort {
+  const env = createEnv(api), memory = makeMemory(api), tensors = makeTensors(api);
+  const options = createSessionOptions(api, threads, { ...SHARES_ARENA, ...WAITING });
+  api.sync(SLOT.disableMemPattern, ["pointer"])(options);
   const sessions = makeSessions(api, env, options, memory);
   const arena = joinArena({ api, env, memory, tensors, createSession: sessions.createNow });
   return {
@@ -117,26 +110,11 @@ function makeOrt(
       arena.leave();
       tensors.close();
       api.release(SLOT.releaseSessionOptions)(options);
-      // The environment is one for all threads, and stays: a thread that opens it while another gives
-      // back the last reference finds it half gone, and fails.
+      // The environment is shared by all threads and is not released: a thread that opens it while
+      // another one releases the last reference would fail.
       unload();
     },
   };
-}
-
-/** The options of all sessions of a device. */
-function makeSessionOptions(api: FunctionTable, threads: number): Handle {
-  const options = created((out) => api.sync(SLOT.createSessionOptions, ["buffer"])(out));
-  const set = (slot: number, value: number) => api.sync(slot, ["pointer", "i32"])(options, value);
-  set(SLOT.setIntraOpThreads, threads);
-  set(SLOT.setInterOpThreads, 1);
-  set(SLOT.setGraphOptimizationLevel, OPTIMIZATION_LEVEL);
-  api.sync(SLOT.disableMemPattern, ["pointer"])(options);
-  const configure = api.sync(SLOT.addSessionConfigEntry, ["pointer", "buffer", "buffer"]);
-  for (const [key, value] of Object.entries({ ...SHARES_ARENA, ...WAITING })) {
-    configure(options, cString(key), cString(value));
-  }
-  return options;
 }
 
 function makeSessions(api: FunctionTable, env: Handle, options: Handle, memory: OrtMemory) {
@@ -167,15 +145,6 @@ function makeRun(api: FunctionTable, isBlocking: boolean): Ort["run"] {
     SLOT.run,
     ["pointer", "pointer", "pointer", "pointer", "usize", "pointer", "usize", "pointer"],
   );
-  return async (session, tables) =>
-    await run(
-      session,
-      null,
-      tables.inputNames,
-      tables.inputs,
-      tables.inputCount,
-      tables.outputNames,
-      tables.outputCount,
-      tables.outputs,
-    );
+  return async (session, { inputNames, inputs, inputCount, outputNames, outputCount, outputs }) =>
+    await run(session, null, inputNames, inputs, inputCount, outputNames, outputCount, outputs);
 }

@@ -1,13 +1,13 @@
 /**
  * Loads ONNX Runtime's C library over `Deno.dlopen`.
  *
- * Its API is a table of functions to which releases only ever append, so a function's slot in
- * `onnxruntime_c_api.h` is its stable address.
+ * Its API is a table of functions to which releases only append, so a function's slot in
+ * `onnxruntime_c_api.h` is stable.
  *
  * [Note: What outlives an isolate] A worker that is terminated loses its ArrayBuffers and its
- * libraries at once, while a run of its own may still be computing on another thread. So all that
- * a run touches is memory of the library's allocator, and the library stays loaded: what such a
- * worker held is lost to the process, but the process lives.
+ * libraries immediately, while one of its runs may still compute on another thread. So all memory of a
+ * run comes from the library's allocator, and the library stays loaded: the memory of such a worker
+ * leaks, but the process does not crash.
  *
  * @module
  */
@@ -28,7 +28,7 @@ type Arguments<P extends Types> = Deno.ToNativeParameterTypes<P>;
 export const cString = (text: string): Uint8Array<ArrayBuffer> =>
   new TextEncoder().encode(`${text}\0`);
 
-/** An array of pointers, as bytes. What they point to must be kept as long as it is read. */
+/** Returns an array of pointers as bytes. The targets must be kept while it is read. */
 export const pointers = (
   handles: readonly (Handle | Uint8Array<ArrayBuffer>)[],
 ): Uint8Array<ArrayBuffer> =>
@@ -40,15 +40,15 @@ export const pointers = (
     ).buffer,
   );
 
-/** The functions of a table by slot. Those that return a status throw its text as an `Error`. */
+/** Functions of a table by slot. Functions with a status throw its text as an `Error`. */
 export interface FunctionTable {
-  /** A function that frees an object. */
+  /** Returns a function that frees an object. */
   release(slot: number): (handle: Handle) => void;
-  /** A function that returns a pointer to a string, and no status. */
+  /** Returns a function that returns a pointer to a string, and no status. */
   text<const P extends Types>(slot: number, parameters: P): (...args: Arguments<P>) => string;
-  /** A function that returns a status. */
+  /** Returns a function that returns a status. */
   sync<const P extends Types>(slot: number, parameters: P): (...args: Arguments<P>) => void;
-  /** A function that returns a status, called on the thread pool of blocking calls. */
+  /** Returns a function that returns a status, called on the thread pool of blocking calls. */
   async<const P extends Types>(
     slot: number,
     parameters: P,
@@ -58,14 +58,10 @@ export interface FunctionTable {
 /**
  * Wraps the table at `table`.
  *
- * @param getMessage slot of the function that gives the text of a status.
+ * @param getMessage slot of the function that returns the text of a status.
  * @param releaseStatus slot of the function that frees a status.
  */
-function functionTable(
-  table: Handle,
-  getMessage: number,
-  releaseStatus: number,
-): FunctionTable {
+function functionTable(table: Handle, getMessage: number, releaseStatus: number): FunctionTable {
   const view = new Deno.UnsafePointerView(table);
   const pointer = (slot: number) => view.getPointer(slot * POINTER_BYTES)! as never;
   const release = (slot: number): (handle: Handle) => void => {
@@ -102,21 +98,21 @@ function functionTable(
   };
 }
 
-/** The system's own loader, by `Deno.build.os`: the library that has it, and its function. */
+/** The system's dynamic loader by `Deno.build.os`: its library and function. */
 const LOADERS: Readonly<Record<string, readonly [library: string, symbol: string]>> = {
   linux: ["libc.so.6", "dlopen"],
   darwin: ["/usr/lib/libSystem.B.dylib", "dlopen"],
   windows: ["kernel32.dll", "LoadLibraryA"],
 };
 
-/** Libraries that this isolate asked for. */
+/** Libraries that this isolate has kept loaded. */
 const kept = new Set<string>();
 
 /**
- * Adds a reference to the library at `path` that nothing ever gives back.
+ * Adds a reference to the library at `path` that is never released.
  *
- * Deno unloads the libraries of an isolate that ends. Where another thread still runs their code,
- * because a worker was terminated in the middle of a call, that would end the process.
+ * Deno unloads the libraries of an isolate that ends. If another thread still runs their code, because
+ * a worker was terminated during a call, the process would crash.
  */
 function keepLoaded(path: string): void {
   const loader = LOADERS[Deno.build.os];
@@ -130,26 +126,26 @@ function keepLoaded(path: string): void {
     system.symbols.load(new TextEncoder().encode(`${path}\0`), lazily);
     system.close();
   } catch {
-    // An older system keeps its loader elsewhere. All but a terminated worker works without.
+    // An older system has another loader. Only terminated workers need this.
   }
   kept.add(path);
 }
 
-/** Version of ONNX Runtime, on every device that is made from it. */
+/** Version of ONNX Runtime on all devices that use it. */
 export const ORT_VERSION = "1.30.0";
 
 const PACKAGE = { name: "onnxruntime-node", version: ORT_VERSION, megabytes: 290 };
 
-/** A library within the package, and all that the system may load because of it. */
+/** A library within the package, and all files that the system may load with it. */
 interface Library extends PinnedFiles {
   readonly file: string;
 }
 
-/** Libraries beside this one go before those of the system, so none may be added. */
+/** Libraries in this folder take precedence over those of the system, so none may be added. */
 const LINUX = { file: "libonnxruntime.so.1", files: /\.so(\.\d+)*$/ };
 const WINDOWS = { file: "onnxruntime.dll", files: /\.dll$/i };
 
-/** By `Deno.build.os` and `Deno.build.arch`. */
+/** Libraries by `Deno.build.os` and `Deno.build.arch`. */
 const LIBRARIES: Readonly<Record<string, Library>> = {
   "linux-x86_64": {
     ...LINUX,
@@ -182,12 +178,13 @@ const LIBRARIES: Readonly<Record<string, Library>> = {
 let found: Promise<string> | undefined;
 
 /**
- * The path of the native ONNX Runtime library on this machine. The first call in an isolate starts
- * a child process and reads the whole library; pass its result to workers as the `library` option instead of asking again.
+ * Returns the path of the native ONNX Runtime library on this machine. The first call in an isolate
+ * starts a child process and reads the whole library; pass its result to workers as the `library`
+ * option.
  *
  * @param announce receives one line before a download starts.
- * @throws {Error} when the package carries no library for this platform, cannot be fetched, or is
- * not what it was when it was pinned.
+ * @throws {Error} when the package has no library for this platform, cannot be fetched, or differs from
+ * its pinned hash.
  *
  * @example
  * ```ts
@@ -221,17 +218,18 @@ async function findLibrary(announce: (line: string) => void): Promise<string> {
   return fileURLToPath(new URL(library.file, folder));
 }
 
-/** Read by the library, with the C function `getenv`, when its first environment is made. */
+/** Environment variable that the library reads with `getenv` when it creates its environment. */
 export const TELEMETRY_SWITCH = "ORT_DISABLE_TELEMETRY";
 
 /**
- * Call before the library is loaded. It holds for all isolates of the process and for its children.
+ * Switches telemetry off, for all isolates of the process and its children. Call it before the library
+ * is loaded.
  *
- * @throws {Error} when this program may not set the variable: the library must not be loaded then.
+ * @throws {Error} when the variable cannot be set; then the library must not be loaded.
  */
 function switchOffTelemetry(): void {
   try {
-    // Changing the environment while other threads read it is not safe, so only once.
+    // Setting a variable while other threads read the environment is unsafe, so it is set only once.
     if (Deno.env.get(TELEMETRY_SWITCH) !== "1") Deno.env.set(TELEMETRY_SWITCH, "1");
   } catch (cause) {
     throw new Error(
@@ -243,7 +241,7 @@ function switchOffTelemetry(): void {
   }
 }
 
-/** Places of functions in the table. */
+/** Slots of functions in the table. */
 export const SLOT = {
   getErrorMessage: 2,
   createEnv: 3,
@@ -286,18 +284,18 @@ export const SLOT = {
   copyTensors: 386,
 } as const;
 
-/** The library, loaded. */
+/** A loaded library. */
 export interface OrtLibrary {
   /** Its functions. */
   readonly api: FunctionTable;
-  /** Gives the library back; all objects of it are released. */
+  /** Unloads the library, after all of its objects were released. */
   readonly unload: () => void;
 }
 
 /**
  * Loads the library at a path.
  *
- * @param version of the API that must be there.
+ * @param version required version of the API.
  * @throws {Error} when it cannot be loaded or is too old.
  */
 export function loadOrt(path: string, version: number): OrtLibrary {
@@ -336,15 +334,65 @@ export function created(call: (out: Uint8Array<ArrayBuffer>) => void): Handle {
 /** Cache lines, and the widest vector registers, are 64 bytes. */
 export const ALIGNMENT = 64;
 
-/** Log nothing short of a crash: errors are thrown with their text, once. */
+/** Log level: only fatal errors, since other errors are thrown with their text. */
 export const LOG_FATAL = 4;
 
 /**
- * How far a session rewrites its graph: 0 is not at all, 99 all the way.
+ * Graph optimization level of sessions, from 0 (none) to 99 (all).
  *
- * Not at all, so that the bits of an operation do not depend on the model it stands in: a forward
- * pass, its recomputation inside a backward pass, and a backward pass in halves must agree. The
- * rewrites bring nothing here: forward and backward of GPT-2 blocks take the same time either way
- * (native and wasm, within 1 %), AdamW takes 2 ms more of a step of 145 ms.
+ * None, so that the bits of an operation do not depend on its model: a forward pass, its recomputation
+ * within a backward pass, and a backward pass in halves must agree. Optimization has no benefit here:
+ * forward and backward of GPT-2 blocks take the same time either way (native and wasm, within 1 %),
+ * AdamW takes 2 ms more of a step of 145 ms.
  */
 export const OPTIMIZATION_LEVEL = 0;
+
+/** Creates the environment, one for all threads of the process. */
+export const createEnv = (api: FunctionTable): Handle =>
+  created((out) =>
+    api.sync(SLOT.createEnv, ["i32", "buffer", "buffer"])(LOG_FATAL, cString("troupe"), out)
+  );
+
+/** Creates options of sessions, with a configuration. */
+export function createSessionOptions(
+  api: FunctionTable,
+  threads: number,
+  config: Readonly<Record<string, string>>,
+): Handle {
+  const options = created((out) => api.sync(SLOT.createSessionOptions, ["buffer"])(out));
+  const set = (slot: number, value: number) => api.sync(slot, ["pointer", "i32"])(options, value);
+  set(SLOT.setIntraOpThreads, threads);
+  set(SLOT.setInterOpThreads, 1);
+  set(SLOT.setGraphOptimizationLevel, OPTIMIZATION_LEVEL);
+  const configure = api.sync(SLOT.addSessionConfigEntry, ["pointer", "buffer", "buffer"]);
+  for (const [key, value] of Object.entries(config)) {
+    configure(options, cString(key), cString(value));
+  }
+  return options;
+}
+
+/** Returns the memory info of the host. */
+export function hostMemoryInfo(api: FunctionTable): Handle {
+  const arenaAllocator = 1, defaultMemory = 0;
+  const create = api.sync(SLOT.createCpuMemoryInfo, ["i32", "i32", "buffer"]);
+  return created((out) => create(arenaAllocator, defaultMemory, out));
+}
+
+/** Returns a function that creates tensors over memory. */
+export function tensorCreator(api: FunctionTable) {
+  const create = api.sync(
+    SLOT.createTensorWithData,
+    ["pointer", "pointer", "usize", "buffer", "usize", "i32", "buffer"],
+  );
+  return (
+    memoryInfo: Handle,
+    data: Deno.PointerValue,
+    byteLength: number,
+    shape: readonly number[],
+    onnxDtype: number,
+  ): Handle => {
+    const dims = new Uint8Array(BigInt64Array.from(shape, BigInt).buffer);
+    const size = BigInt(byteLength), rank = BigInt(shape.length);
+    return created((out) => create(memoryInfo, data, size, dims, rank, onnxDtype, out));
+  };
+}

@@ -1,10 +1,10 @@
 /**
- * Memory of ONNX Runtime's allocator, and tensors over it.
+ * Memory for the native device: ONNX Runtime's allocator, its arena, and pages for our kernels.
  *
  * @module
  */
 
-import { Graph } from "../../graph/graph.ts";
+import { Graph } from "../../ops/graph.ts";
 import { encodeModel } from "../../onnx/encode.ts";
 import {
   ALIGNMENT,
@@ -12,17 +12,16 @@ import {
   cString,
   type FunctionTable,
   type Handle,
+  hostMemoryInfo,
   pointers,
   SLOT,
+  tensorCreator,
 } from "./ort_library.ts";
 import { loadKernels, type SimdKernels } from "./simd.ts";
 
-const ARENA_ALLOCATOR = 1;
-const DEFAULT_MEMORY = 0;
-
 /** Memory of the library. */
 export interface NativeBytes {
-  /** What to free. */
+  /** The pointer to free. */
   readonly allocation: Handle;
   /** The address of the first byte, a multiple of 64. */
   readonly address: bigint;
@@ -30,30 +29,17 @@ export interface NativeBytes {
   readonly bytes: Uint8Array<ArrayBuffer>;
 }
 
-/** Where memory comes from. */
+/** Allocates and frees memory. */
 export interface OrtMemory {
-  /** Allocates zeroed memory that the garbage collector does not know of. */
+  /** Allocates zeroed memory outside the garbage collector. */
   allocate(byteLength: number): NativeBytes;
   free(memory: NativeBytes): void;
 }
 
-/** How tensors are made. */
-export interface OrtTensors {
-  /** The kind of memory that they lie in. */
-  readonly memoryInfo: Handle;
-  /** A tensor over memory of the caller. */
-  create(
-    address: bigint,
-    byteLength: number,
-    shape: readonly number[],
-    onnxDtype: number,
-  ): Handle;
-  release(tensor: Handle): void;
-  /** Frees what makes them. */
-  close(): void;
-}
+/** Functions for tensors. */
+export type OrtTensors = ReturnType<typeof makeTensors>;
 
-/** The default allocator. */
+/** Returns the default allocator. */
 export function makeMemory(api: FunctionTable): OrtMemory {
   const allocator = created((out) => api.sync(SLOT.getDefaultAllocator, ["buffer"])(out));
   const alloc = api.sync(SLOT.allocatorAlloc, ["pointer", "usize", "buffer"]);
@@ -71,45 +57,32 @@ export function makeMemory(api: FunctionTable): OrtMemory {
   };
 }
 
-/** Tensors in the memory of the host. */
-export function makeTensors(api: FunctionTable): OrtTensors {
-  const memoryInfo = created((out) =>
-    api.sync(SLOT.createCpuMemoryInfo, ["i32", "i32", "buffer"])(
-      ARENA_ALLOCATOR,
-      DEFAULT_MEMORY,
-      out,
-    )
-  );
-  const create = api.sync(
-    SLOT.createTensorWithData,
-    ["pointer", "pointer", "usize", "buffer", "usize", "i32", "buffer"],
-  );
+/** Returns the functions for tensors in host memory. */
+export function makeTensors(api: FunctionTable) {
+  const memoryInfo = hostMemoryInfo(api), create = tensorCreator(api);
   return {
     memoryInfo,
-    create(address, byteLength, shape, onnxDtype) {
-      const data = Deno.UnsafePointer.create(address);
-      const dims = new Uint8Array(BigInt64Array.from(shape, BigInt).buffer);
-      const size = BigInt(byteLength), rank = BigInt(shape.length);
-      return created((out) => create(memoryInfo, data, size, dims, rank, onnxDtype, out));
-    },
+    /** Creates a tensor over memory of the caller. */
+    create: (address: bigint, byteLength: number, shape: readonly number[], onnxDtype: number) =>
+      create(memoryInfo, Deno.UnsafePointer.create(address), byteLength, shape, onnxDtype),
     release: api.release(SLOT.releaseValue),
     close: () => api.release(SLOT.releaseMemoryInfo)(memoryInfo),
   };
 }
 
-/** More bytes than any machine has: it limits nothing and is a mark. */
+/** A limit above any machine's memory, which identifies our arena. */
 const LIMIT_BYTES = 2n ** 62n;
 
-/** Its settings, as ONNX Runtime names them. */
+/** Settings of the arena, by ONNX Runtime's names. */
 const SETTINGS: Readonly<Record<string, bigint>> = {
   max_mem: LIMIT_BYTES,
-  arena_extend_strategy: 1n, // by as much as is asked for
+  arena_extend_strategy: 1n, // by the requested size
 };
 
-/** The settings of sessions that take from it. */
+/** Settings of sessions that use the arena. */
 export const SHARES_ARENA: Readonly<Record<string, string>> = { "session.use_env_allocators": "1" };
 
-/** What a run is told so that the arena gives back to the system what is not in use. */
+/** Configuration of a run that returns the arena's unused memory to the system. */
 const SHRINKS: readonly [key: string, value: string] = [
   "memory.enable_memory_arena_shrinkage",
   "cpu:0",
@@ -117,15 +90,7 @@ const SHRINKS: readonly [key: string, value: string] = [
 
 const ONNX_FLOAT = 1;
 
-/** The arena of this process, as one device sees it. */
-interface Arena {
-  /** Bytes that it holds now, in use or not, for all isolates of the process. */
-  heldBytes(): number;
-  /** Gives back to the system what is not in use, and leaves the arena to the others. */
-  leave(): void;
-}
-
-/** What the arena is reached with. */
+/** Parts of the API that the arena uses. */
 interface ArenaOptions {
   readonly api: FunctionTable;
   readonly env: Handle;
@@ -135,8 +100,8 @@ interface ArenaOptions {
   readonly createSession: (model: Uint8Array<ArrayBuffer>) => Handle;
 }
 
-/** Joins the arena of this process; makes it where there is none. No other isolate may do so meanwhile. */
-export function joinArena(options: ArenaOptions): Arena {
+/** Joins the arena of this process, or creates it. No other isolate may do so at the same time. */
+export function joinArena(options: ArenaOptions) {
   const member = openMember(options);
   if (member.stat("Limit") === `${LIMIT_BYTES}`) return member.arena;
   member.arena.leave();
@@ -166,7 +131,7 @@ function register({ api, env, tensors }: ArenaOptions): void {
   }
 }
 
-/** A session of its own, which sees the arena that sessions take from, and can have it shrink. */
+/** Opens a session on the arena of sessions, to read its statistics and shrink it. */
 function openMember(options: ArenaOptions) {
   const { api, createSession, tensors, memory } = options;
   const session = createSession(smallestModel());
@@ -187,8 +152,10 @@ function openMember(options: ArenaOptions) {
       api.release(SLOT.releaseKeyValuePairs)(stats);
     }
   };
-  const arena: Arena = {
+  const arena = {
+    /** Bytes that the arena holds, used or not, in all isolates of the process. */
     heldBytes: () => Number(stat("TotalAllocated")),
+    /** Returns unused memory to the system, and leaves the arena to other devices. */
     leave() {
       shrink(api, session, memory, tensors);
       api.release(SLOT.releaseAllocator)(allocator);
@@ -198,7 +165,7 @@ function openMember(options: ArenaOptions) {
   return { arena, stat };
 }
 
-/** The sign of one number. */
+/** A model that negates one number. */
 function smallestModel(): Uint8Array<ArrayBuffer> {
   const g = new Graph(), x = g.input("x", [1]);
   const model = encodeModel(g, [{ name: "x", value: x }], [{ name: "y", value: g.neg(x) }]);
@@ -227,37 +194,37 @@ function shrink(api: FunctionTable, session: Handle, memory: OrtMemory, tensors:
 }
 
 const PAGE_BYTES = 65_536;
-/** Of 4 GiB, which is as far as kernels see. */
+/** Pages of 4 GiB, the address space of the kernels. */
 const PAGES_MAX = 65_536;
-/** Smaller blocks are not worth a place. */
+/** Smaller blocks use the library's allocator. */
 const BLOCK_BYTES_MIN = 65_536;
 
-/** A part of the memory, in whole pages. */
+/** A range of pages. */
 interface Pages {
   readonly from: number;
   readonly to: number;
 }
 
-/** The memory, and the kernels over it. */
+/** Memory that our kernels can address, and the kernels over it. */
 export interface KernelMemory {
   readonly kernels: SimdKernels;
-  /** The first bytes, for numbers that a kernel reads from memory. */
+  /** The first page, for scalars that a kernel reads from memory. */
   readonly scratch: Float32Array;
-  /** A zeroed block; undefined where it is small, or there is no place for it. */
+  /** Allocates a zeroed block; undefined if it is small or there is no space. */
   allocate(byteLength: number): NativeBytes | undefined;
-  /** Frees a block; false where it is none of this memory. */
+  /** Frees a block; false if it is not of this memory. */
   free(block: NativeBytes): boolean;
-  /** Where kernels find a block; undefined where it is none of this memory. */
+  /** Returns the kernels' address of a block; undefined if it is not of this memory. */
   offsetOf(block: NativeBytes): number | undefined;
 }
 
-/** Opens a memory that holds nothing as yet. */
+/** Opens an empty memory. */
 export function openKernelMemory(): KernelMemory {
   const memory = new WebAssembly.Memory({ initial: 1, maximum: PAGES_MAX, shared: true });
   const scratch = new Float32Array(memory.buffer);
   const start = Deno.UnsafePointer.value(Deno.UnsafePointer.of(scratch));
   const used = new Map<NativeBytes, Pages>();
-  /** What was freed, in order, no two beside each other. */
+  /** Free pages in order, neighbours joined. */
   let spare: Pages[] = [];
   const take = (count: number): Pages | undefined => {
     const found = spare.find(({ from, to }) => to - from >= count);
@@ -290,7 +257,7 @@ export function openKernelMemory(): KernelMemory {
   };
 }
 
-/** New pages at the end; undefined where there are no more. */
+/** Adds pages at the end; undefined if there are no more. */
 function grow(memory: WebAssembly.Memory, count: number): Pages | undefined {
   try {
     const from = memory.grow(count);
@@ -301,10 +268,10 @@ function grow(memory: WebAssembly.Memory, count: number): Pages | undefined {
   }
 }
 
-/** What is left of pages from one on. */
+/** Returns the rest of pages from `from`. */
 const cut = ({ to }: Pages, from: number): Pages[] => from < to ? [{ from, to }] : [];
 
-/** Pages in order, neighbours as one. */
+/** Sorts pages and joins neighbours. */
 function joined(all: readonly Pages[]): Pages[] {
   const result: Pages[] = [];
   for (const { from, to } of all.toSorted((a, b) => a.from - b.from)) {

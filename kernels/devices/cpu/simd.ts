@@ -1,19 +1,19 @@
 /**
- * The nodes of a model that our own kernels compute, and how.
+ * Our WebAssembly SIMD kernels, and the nodes of a model that they compute.
  *
  * @module
  */
 
 import { elementCount, sameShape } from "../../graph/shapes.ts";
-import { type FusedOp, MICROSOFT, TROUPE } from "../../graph/value.ts";
+import { type FusedOp, MICROSOFT, TROUPE, type ValueType } from "../../graph/value.ts";
 import type { NodeProto } from "../../onnx/onnx_pb.ts";
-import { floatOf, intOf, type ValueType } from "../../onnx/value_types.ts";
+import { floatOf, intOf } from "../../onnx/signature.ts";
 import { KERNELS_MODULE } from "./simd_module.ts";
 
 /** The address of an array in the memory. */
 type Address = number;
 
-/** The kernels; `source/` says what each computes, and of which numbers and addresses. */
+/** Names of the kernels; the *.as files document their computations and arguments. */
 export type KernelName =
   | "adamw"
   | "crossEntropy"
@@ -37,7 +37,7 @@ export type SimdKernels = Readonly<Record<KernelName, (...given: readonly number
 let module: WebAssembly.Module | undefined;
 
 /**
- * The kernels over a memory.
+ * Instantiates the kernels over a memory.
  *
  * @param memory shared, of up to 4 GiB.
  */
@@ -47,17 +47,17 @@ export function loadKernels(memory: WebAssembly.Memory): SimdKernels {
   return exports as unknown as SimdKernels;
 }
 
-/** Numbers that are drawn at once, at most. */
+/** Largest number of random values that are drawn in one call. */
 export const CHANCE_MAX = 16_384;
 
-/** Where they lie; before them is room for the state of a generator. */
+/** Address of drawn values, after the state of a generator. */
 export const CHANCE_VALUES = 16;
 
 const PAGE_BYTES = 65_536;
 
 let opened: { readonly memory: WebAssembly.Memory; readonly kernels: SimdKernels } | undefined;
 
-/** The kernels over a memory of their own, one in each isolate. */
+/** Returns the kernels over a private memory, one in each isolate. */
 export function chanceKernels(): NonNullable<typeof opened> {
   if (opened) return opened;
   const initial = Math.ceil((CHANCE_VALUES + 4 * CHANCE_MAX) / PAGE_BYTES);
@@ -65,11 +65,11 @@ export function chanceKernels(): NonNullable<typeof opened> {
   return opened = { memory, kernels: loadKernels(memory) };
 }
 
-/** A node that is computed by a kernel of ours. */
-export interface OwnCall {
-  /** Bytes of working memory that it takes. */
+/** A node that one of our kernels computes. */
+export interface SimdCall {
+  /** Bytes of its working memory. */
   readonly workBytes?: number;
-  /** Computes it once its inputs and outputs have addresses, in the node's order. */
+  /** Computes it, given the addresses of its inputs and outputs in the node's order. */
   readonly run: (
     kernels: SimdKernels,
     inputs: readonly Address[],
@@ -78,118 +78,76 @@ export interface OwnCall {
   ) => void;
 }
 
-/** How a node is computed, given the types of its inputs; undefined where it is not. */
-type OwnNode = (
+/** Returns the call of a node, given the types of its inputs; undefined if it is not supported. */
+type SimdNode = (
   node: NodeProto,
   types: readonly [ValueType, ...ValueType[]],
-) => OwnCall | undefined;
+) => SimdCall | undefined;
 
-/** Bytes of working memory of a product: what `gemm.as` copies, and a tile. */
+/** Bytes of working memory of a product: packed blocks of `gemm.as`, and a tile. */
 const WORK_BYTES = 4 * (256 * (128 + 504) + 4 * 12);
-
-/** Two matrices as they lie, whose product is wanted. */
-interface Factors {
-  /** Sizes of the first: rows and columns. */
-  readonly a: readonly [number, number];
-  readonly b: readonly [number, number];
-  readonly isATransposed: boolean;
-  readonly isBTransposed: boolean;
-}
-
-/** What the kernel takes: sizes, then elements between rows and columns of each factor. */
-function layoutOf({ a, b, isATransposed, isBTransposed }: Factors) {
-  const [m, k] = isATransposed ? [a[1], a[0]] : a, n = isBTransposed ? b[0] : b[1];
-  const steps = (columns: number, isTransposed: boolean) =>
-    (isTransposed ? [1, columns] : [columns, 1]) as [number, number];
-  return { m, n, k, a: steps(a[1], isATransposed), b: steps(b[1], isBTransposed) };
-}
 
 const isTransposed = (node: NodeProto, name: string) => intOf(node, name, 0) === 1;
 
-const matrix = (shape: readonly number[]) => shape.slice(-2) as [number, number];
+/** Returns the sizes of a product, and the strides of rows and columns of each factor. */
+function layoutOf(node: NodeProto, { shape: a }: ValueType, { shape: b }: ValueType) {
+  const matrix = (shape: readonly number[], isTurned: boolean) => {
+    const [rows, columns] = shape.slice(-2) as [number, number];
+    return isTurned
+      ? { sizes: [columns, rows], steps: [1, columns] }
+      : { sizes: [rows, columns], steps: [columns, 1] };
+  };
+  const first = matrix(a, isTransposed(node, "transA"));
+  const second = matrix(b, isTransposed(node, "transB"));
+  const [m, k] = first.sizes as [number, number], n = second.sizes[1]!;
+  return { sizes: [m, n, k] as const, stepsA: first.steps, stepsB: second.steps };
+}
 
-/** α·a·b + c, where c is a row, as large as the product, or left out. */
-const ownGemm: OwnNode = (node, [a, b, c]) => {
-  const alpha = floatOf(node, "alpha", 1);
-  const { m, n, k, ...steps } = layoutOf({
-    a: matrix(a!.shape),
-    b: matrix(b!.shape),
-    isATransposed: isTransposed(node, "transA"),
-    isBTransposed: isTransposed(node, "transB"),
-  });
-  const isRow = c && c.shape.at(-1) === n && elementCount(c.shape) === n;
+/** α·a·b + c, where c is a row, as large as the product, or absent. */
+const gemm: SimdNode = (node, [a, b, c]) => {
+  const alpha = floatOf(node, "alpha", 1), { sizes, stepsA, stepsB } = layoutOf(node, a, b!);
+  const [m, n] = sizes, isRow = c && c.shape.at(-1) === n && elementCount(c.shape) === n;
   if (c && !isRow && !sameShape(c.shape, [m, n])) return undefined;
   if (c && floatOf(node, "beta", 1) !== 1) return undefined;
   const cRow = isRow && m > 1 ? 0 : n;
   return {
     workBytes: WORK_BYTES,
-    run: (kernels, inputs, [y], work) =>
-      kernels.gemm(
-        m,
-        n,
-        k,
-        inputs[0]!,
-        ...steps.a,
-        inputs[1]!,
-        ...steps.b,
-        inputs[2] ?? 0,
-        cRow,
-        y!,
-        alpha,
-        work,
-      ),
+    run: (kernels, [atA, atB, atC = 0], [y], work) =>
+      kernels.gemm(...sizes, atA!, ...stepsA, atB!, ...stepsB, atC, cRow, y!, alpha, work),
   };
 };
 
-/** Products of the matrices in the last two axes; the other axes are alike, or the second has none. */
-const ownMatMul: OwnNode = (node, [a, b]) => {
-  const batch = a!.shape.slice(0, -2), alpha = floatOf(node, "alpha", 1);
+/** Products of the matrices in the last two axes; the other axes are equal, or the second has none. */
+const matMul: SimdNode = (node, [a, b]) => {
+  const batch = a.shape.slice(0, -2), alpha = floatOf(node, "alpha", 1);
   const isPlain = ["transBatchA", "transBatchB"].every((name) => !isTransposed(node, name));
-  if (!isPlain || a!.shape.length < 2 || !sameShape(batch, b!.shape.slice(0, -2))) return undefined;
-  const { m, n, k, ...steps } = layoutOf({
-    a: matrix(a!.shape),
-    b: matrix(b!.shape),
-    isATransposed: isTransposed(node, "transA"),
-    isBTransposed: isTransposed(node, "transB"),
-  });
+  if (!isPlain || a.shape.length < 2 || !sameShape(batch, b!.shape.slice(0, -2))) return undefined;
+  const { sizes, stepsA, stepsB } = layoutOf(node, a, b!), [m, n, k] = sizes;
   const count = elementCount(batch);
   return {
     workBytes: WORK_BYTES,
     run(kernels, [atA, atB], [y], work) {
       for (let i = 0; i < count; i++) {
-        const from = [atA! + 4 * m * k * i, atB! + 4 * k * n * i] as const;
-        kernels.gemm(
-          m,
-          n,
-          k,
-          from[0],
-          ...steps.a,
-          from[1],
-          ...steps.b,
-          0,
-          0,
-          y! + 4 * m * n * i,
-          alpha,
-          work,
-        );
+        const from = atA! + 4 * m * k * i, other = atB! + 4 * k * n * i, to = y! + 4 * m * n * i;
+        kernels.gemm(...sizes, from, ...stepsA, other, ...stepsB, 0, 0, to, alpha, work);
       }
     },
   };
 };
 
-/** A kernel that takes the number of elements first. */
-const elementwise = (name: KernelName): OwnNode => (_, [{ shape }]) => {
+/** A kernel whose first argument is the number of elements. */
+const elementwise = (name: KernelName): SimdNode => (_, [{ shape }]) => {
   const count = elementCount(shape);
   return { run: (kernels, inputs, outputs) => kernels[name](count, ...inputs, ...outputs) };
 };
 
-/** The rows of a shape, and their length. */
+/** Returns the number and length of the rows of a shape. */
 function rowsOf(shape: readonly number[]): [rows: number, columns: number] {
   return [elementCount(shape.slice(0, -1)), shape.at(-1)!];
 }
 
-/** A kernel that takes rows and columns first, and computes row by row. */
-const byRow = (name: KernelName): OwnNode => (_, [{ shape }]) => {
+/** A kernel whose first arguments are rows and columns, and which computes row by row. */
+const byRow = (name: KernelName): SimdNode => (_, [{ shape }]) => {
   const rows = rowsOf(shape);
   return { run: (kernels, inputs, outputs) => kernels[name](...rows, ...inputs, ...outputs) };
 };
@@ -197,11 +155,11 @@ const byRow = (name: KernelName): OwnNode => (_, [{ shape }]) => {
 const isLast = (node: NodeProto, { shape }: ValueType) =>
   [-1, shape.length - 1].includes(intOf(node, "axis", -1));
 
-/** A kernel of rows, where the last axis is meant. */
-const byLastAxis = (name: KernelName): OwnNode => (node, types) =>
+/** A kernel of rows, if the axis is the last one. */
+const byLastAxis = (name: KernelName): SimdNode => (node, types) =>
   isLast(node, types[0]) ? byRow(name)(node, types) : undefined;
 
-const adamw: OwnNode = (node, [{ shape }]) => {
+const adamw: SimdNode = (node, [{ shape }]) => {
   const count = elementCount(shape);
   const factors = ["beta1", "rest1", "beta2", "rest2"].map((name) => floatOf(node, name, 0));
   return {
@@ -209,11 +167,11 @@ const adamw: OwnNode = (node, [{ shape }]) => {
   };
 };
 
-/** An address for each output, where the last ones are optional. */
+/** Returns an address for each output; absent optional ones are 0. */
 const padded = (outputs: readonly Address[], count: number) =>
   Array.from({ length: count }, (_, i) => outputs[i] ?? 0);
 
-const layerNorm: OwnNode = (node, types) => {
+const layerNorm: SimdNode = (node, types) => {
   const [{ shape }] = types, epsilon = floatOf(node, "epsilon", 1e-5);
   if (!isLast(node, types[0])) return undefined;
   return {
@@ -222,13 +180,13 @@ const layerNorm: OwnNode = (node, types) => {
   };
 };
 
-const layerNormWeightGrad: OwnNode = (_, [{ shape }]) => ({
+const layerNormWeightGrad: SimdNode = (_, [{ shape }]) => ({
   run: (kernels, inputs, outputs) =>
     kernels.layerNormWeightGrad(...rowsOf(shape), ...inputs, ...padded(outputs, 2)),
 });
 
 /** The loss of each row. */
-const crossEntropy: OwnNode = (_, [{ shape }, targets]) => {
+const crossEntropy: SimdNode = (_, [{ shape }, targets]) => {
   if (targets?.dtype !== "i32") return undefined;
   const rows = rowsOf(shape);
   return {
@@ -236,18 +194,18 @@ const crossEntropy: OwnNode = (_, [{ shape }, targets]) => {
   };
 };
 
-/** Of one input: one with a bias is another operation. */
-const gelu: OwnNode = (node, types) =>
+/** GELU of one input; with a bias it is another operation. */
+const gelu: SimdNode = (node, types) =>
   node.input.length === 1 ? elementwise("gelu")(node, types) : undefined;
 
-/** Of all elements of a row: one over some of several axes is not ours. */
-const sumOfSquares: OwnNode = (_, [{ shape }]) => {
+/** Sum of squares of a vector; other shapes are not supported. */
+const sumOfSquares: SimdNode = (_, [{ shape }]) => {
   const [count] = shape;
   if (shape.length !== 1) return undefined;
   return { run: (kernels, [x], [sum]) => kernels.sumOfSquares(count!, x!, sum!) };
 };
 
-const FUSED: Readonly<Partial<Record<FusedOp, OwnNode>>> = {
+const FUSED: Readonly<Partial<Record<FusedOp, SimdNode>>> = {
   AdamW: adamw,
   CrossEntropy: crossEntropy,
   FastGeluGrad: elementwise("geluGrad"),
@@ -256,31 +214,31 @@ const FUSED: Readonly<Partial<Record<FusedOp, OwnNode>>> = {
   SoftmaxGrad: byRow("softmaxGrad"),
 };
 
-const OWN: Readonly<Record<string, Readonly<Record<string, OwnNode>>>> = {
+const NODES: Readonly<Record<string, Readonly<Record<string, SimdNode>>>> = {
   [TROUPE]: FUSED,
-  [MICROSOFT]: { FastGelu: gelu, FusedMatMul: ownMatMul },
+  [MICROSOFT]: { FastGelu: gelu, FusedMatMul: matMul },
   "": {
-    Gemm: ownGemm,
+    Gemm: gemm,
     LayerNormalization: layerNorm,
     LogSoftmax: byLastAxis("logSoftmax"),
-    MatMul: ownMatMul,
+    MatMul: matMul,
     ReduceSumSquare: sumOfSquares,
     Softmax: byLastAxis("softmax"),
   },
 };
 
-/** What of our operations stays in a model that is compiled with our kernels. */
+/** Our operations that are kept in a model for these kernels. */
 export const KEPT = Object.fromEntries(
   Object.keys(FUSED).map((op) => [op, "keep"]),
 ) as Readonly<Partial<Record<FusedOp, "keep">>>;
 
-/** How our kernels compute a node; undefined where they do not, or a type is not known. */
-export function ownCall(
+/** Returns the call of a node; undefined if it is not supported, or a type is unknown. */
+export function simdCall(
   node: NodeProto,
   types: ReadonlyMap<string, ValueType>,
-): OwnCall | undefined {
-  const own = OWN[node.domain ?? ""]?.[node.opType ?? ""];
+): SimdCall | undefined {
+  const call = NODES[node.domain ?? ""]?.[node.opType ?? ""];
   const [first, ...rest] = node.input.map((name) => types.get(name));
-  if (!own || first?.dtype !== "f32" || rest.includes(undefined)) return undefined;
-  return own(node, [first, ...rest as ValueType[]]);
+  if (!call || first?.dtype !== "f32" || rest.includes(undefined)) return undefined;
+  return call(node, [first, ...rest as ValueType[]]);
 }

@@ -1,8 +1,8 @@
 /**
- * Cuts a model at the nodes that our own kernels compute: what lies between are models of their own.
+ * Cuts a model at the nodes that our SIMD kernels compute; the other nodes become models in between.
  *
- * Nodes are taken as early as they can be, in turns: all of the engine's whose inputs are there, then
- * all of ours. So there are as few parts as can be.
+ * Nodes are scheduled as early as possible, in turns: all ready nodes of the engine, then all of ours.
+ * This gives the smallest number of parts.
  *
  * @module
  */
@@ -19,12 +19,12 @@ import {
   type NodeProto,
 } from "../../onnx/onnx_pb.ts";
 import { type Border, signatureOf } from "../../onnx/signature.ts";
-import { valueTypes } from "../../onnx/value_types.ts";
+import { valueTypes } from "../../ops/infer.ts";
 import { DTYPE_BYTES } from "../device.ts";
 import { ALIGNMENT } from "./ort_library.ts";
-import { KEPT, type OwnCall, ownCall } from "./simd.ts";
+import { KEPT, type SimdCall, simdCall } from "./simd.ts";
 
-/** From which step to which a value is needed, both included. */
+/** The steps in which a value is needed, inclusive. */
 interface Lifetime {
   readonly name: string;
   readonly byteLength: number;
@@ -32,15 +32,10 @@ interface Lifetime {
   to: number;
 }
 
-/** Where values lie, in bytes. */
-interface Places {
-  readonly offsets: ReadonlyMap<string, number>;
-  /** Bytes of the memory. */
-  readonly sharedBytes: number;
-}
-
-/** Gives each value, in their order, the first place that is free for as long as it is needed. */
-export function placeValues(lifetimes: readonly Lifetime[]): Places {
+/** Gives each value, in order, the first place that is free during its lifetime. */
+export function placeValues(
+  lifetimes: readonly Lifetime[],
+): Pick<CutModel, "offsets" | "sharedBytes"> {
   const placed: (Lifetime & { readonly start: number; readonly end: number })[] = [];
   for (const value of lifetimes) {
     const size = Math.ceil(value.byteLength / ALIGNMENT) * ALIGNMENT;
@@ -58,40 +53,40 @@ export function placeValues(lifetimes: readonly Lifetime[]): Places {
   };
 }
 
-/** A part of a model: a model that the engine computes, or a node that one of our kernels does. */
+/** A part of a model: a model for the engine, or a node for one of our kernels. */
 export type Part =
   & { readonly inputs: readonly Border[]; readonly outputs: readonly Border[] }
   & (
     | { readonly model: Uint8Array }
-    | { readonly call: OwnCall }
+    | { readonly call: SimdCall }
   );
 
-/** A model in parts, each of which is computed after those before it. */
+/** A model in parts, in the order of computation. */
 export interface CutModel {
   readonly parts: readonly Part[];
   /** Constants that our kernels read. */
   readonly constants: ReadonlyMap<string, Uint8Array>;
-  /** Where each value between parts, and what a part works in, lies in memory that is shared by them, in bytes. */
+  /** Offsets of values between parts and of working memory, in memory that the parts share. */
   readonly offsets: ReadonlyMap<string, number>;
   /** Bytes of that memory. */
   readonly sharedBytes: number;
 }
 
 /**
- * Cuts a model; undefined where none of its nodes is ours, or the shape of a value between is not
- * known.
+ * Cuts a model; undefined if none of its nodes is ours, or the shape of a value between parts is
+ * unknown.
  *
- * @throws {Error} when the bytes are no model.
+ * @throws {Error} when the bytes are not a model.
  */
 export function cutModel(bytes: Uint8Array): CutModel | undefined {
   const model = fromBinary(ModelProtoSchema, lowerModel(bytes, KEPT)), { graph } = model;
   if (!graph) return undefined;
-  const { inputs, outputs } = signatureOf(graph), types = valueTypes(graph, inputs);
+  const { inputs, outputs } = signatureOf(graph), types = valueTypes(graph);
   const constants = new Map(graph.initializer.map((one) => [one.name!, one.rawData]));
-  const calls = new Map<NodeProto, OwnCall>();
+  const calls = new Map<NodeProto, SimdCall>();
   for (const node of graph.node) {
     const isReadable = node.input.every((name) => !constants.has(name) || constants.get(name));
-    const call = isReadable && ownCall(node, types);
+    const call = isReadable && simdCall(node, types);
     if (call) calls.set(node, call);
     else if (node.domain === TROUPE) return undefined;
   }
@@ -124,12 +119,12 @@ export function cutModel(bytes: Uint8Array): CutModel | undefined {
   };
 }
 
-/** What stands for an input or output that is left out. */
+/** Stands for an absent input or output. */
 const NOTHING = { dtype: "f32", shape: [0] } as const;
 
 const namesRead = (nodes: readonly NodeProto[]) => new Set(nodes.flatMap(({ input }) => input));
 
-/** What some nodes read that they do not make, and what they make that is wanted of them. */
+/** Returns the values that some nodes read but do not compute, and their results in `wanted`. */
 function borderNames(
   nodes: readonly NodeProto[],
   wanted: ReadonlySet<string>,
@@ -146,11 +141,11 @@ function borderNames(
 
 const nameOf = ({ name }: Border) => name;
 
-/** Nodes by parts; each of ours is alone. */
+/** Groups nodes into parts; each of ours is a separate part. */
 function groupNodes(
   nodes: readonly NodeProto[],
   given: readonly string[],
-  calls: ReadonlyMap<NodeProto, OwnCall>,
+  calls: ReadonlyMap<NodeProto, SimdCall>,
 ): NodeProto[][] {
   const known = new Set(["", ...given]), groups: NodeProto[][] = [];
   const take = (isOwn: boolean, rest: readonly NodeProto[]) =>
@@ -172,7 +167,7 @@ function groupNodes(
   return groups;
 }
 
-/** The model of some nodes. */
+/** Encodes the model of some nodes. */
 function partModel(
   model: ModelProto,
   nodes: NodeProto[],
@@ -189,10 +184,10 @@ function partModel(
   return toBinary(ModelProtoSchema, { ...model, graph: { ...graph, node: nodes } });
 }
 
-/** The name of a part's working memory, among those of values. */
+/** Returns the name of a part's working memory, among those of values. */
 export const workOf = ({ outputs }: Part): string => `work of ${outputs[0]!.name}`;
 
-/** When the values between parts are made and last read. */
+/** Returns the lifetimes of values between parts. */
 function lifetimesOf(parts: readonly Part[], results: ReadonlySet<string>): Lifetime[] {
   const lifetimes = new Map<string, Lifetime>();
   for (const [at, part] of parts.entries()) {

@@ -3,7 +3,7 @@
 import { exponential, logarithm, LOWEST } from "./exponential";
 import { bytesOf, kept, largestOf, load, NUMBER, store, sumOf, VECTOR, wholeOf } from "./vectors";
 
-/** The largest number of a row, NaN left out; −∞ of none. */
+/** Returns the largest number of a row, without NaN; −∞ for an empty row. */
 // @ts-ignore: decorator
 @inline
 function largest(x: usize, bytes: usize, whole: usize): f32 {
@@ -24,7 +24,7 @@ function largest(x: usize, bytes: usize, whole: usize): f32 {
 @inline
 function powers(x: usize, top: v128, y: usize, isWhole: bool, writes: bool): v128 {
   const given = f32x4.sub(load(x, isWhole), top);
-  // Half of the scores of causal attention lie behind its mask.
+  // Half of the scores of causal attention are masked.
   const power = v128.all_true<i32>(f32x4.lt(given, f32x4.splat(LOWEST)))
     ? f32x4.splat(0)
     : exponential(given);
@@ -107,7 +107,7 @@ function load_i32(at: usize, index: i32): i32 {
   return i32.load(at + bytesOf(index));
 }
 
-/** −ln softmax(x)[target] of each row; 0 where the target is −1, NaN where there is no such class. */
+/** −ln softmax(x)[target] of each row; 0 where the target is −1, NaN where it is no class. */
 export function crossEntropy(rows: i32, columns: i32, x: usize, targets: usize, loss: usize): void {
   const bytes = bytesOf(columns), whole = wholeOf(bytes);
   for (let row = 0; row < rows; row++, x += bytes) {

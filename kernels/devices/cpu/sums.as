@@ -1,4 +1,4 @@
-/** Passes over memory that do little else. */
+/** Sums and fills in one pass over memory. */
 
 import { bytesOf, load, NUMBER, sumOf, VECTOR, wholeOf } from "./vectors";
 
@@ -9,7 +9,7 @@ function square(x: usize, isWhole: bool): v128 {
   return f32x4.mul(value, value);
 }
 
-/** sum = Σ x², added in an order that follows from `count` alone: in sixteen parts, and these at the end. */
+/** sum = Σ x², added in an order that depends only on `count`: in sixteen parts, then these. */
 export function sumOfSquares(count: i32, x: usize, sum: usize): void {
   const bytes = bytesOf(count), whole = wholeOf(bytes), blocks = bytes & ~63;
   let a = f32x4.splat(0), b = a, c = a, d = a;
@@ -25,7 +25,7 @@ export function sumOfSquares(count: i32, x: usize, sum: usize): void {
   f32.store(sum, sumOf(f32x4.add(f32x4.add(a, b), f32x4.add(c, d))));
 }
 
-/** Sets bytes to zero; JavaScript does that one by one in shared memory. */
+/** Sets bytes to zero; JavaScript does so one by one in shared memory. */
 export function zero(at: usize, byteLength: usize): void {
   memory.fill(at, 0, byteLength);
 }

@@ -1,4 +1,4 @@
-/** Four numbers at once, or the one that is left over at the end of a row. */
+/** Loads and stores of four numbers, or of single ones at the end of a row. */
 
 /** Bytes of a vector. */
 export const VECTOR: usize = 16;
@@ -13,7 +13,7 @@ export function bytesOf(count: i32): usize {
   return <usize>count << 2;
 }
 
-/** How many of some bytes are whole vectors. */
+/** Returns the bytes of the whole vectors within `bytes`. */
 // @ts-ignore: decorator
 @inline
 export function wholeOf(bytes: usize): usize {
@@ -35,14 +35,14 @@ export function store(at: usize, value: v128, isWhole: bool): void {
   else v128.store_lane<u32>(at, value, 0);
 }
 
-/** Only the first of four numbers where one was read; the others are zero. */
+/** Keeps only the first of four numbers if one was read; the others become zero. */
 // @ts-ignore: decorator
 @inline
 export function kept(value: v128, isWhole: bool): v128 {
   return isWhole ? value : v128.and(value, i32x4(-1, 0, 0, 0));
 }
 
-/** The sum of four numbers. */
+/** Returns the sum of four numbers. */
 // @ts-ignore: decorator
 @inline
 export function sumOf(value: v128): f32 {
@@ -50,7 +50,7 @@ export function sumOf(value: v128): f32 {
   return f32x4.extract_lane(pairs, 0) + f32x4.extract_lane(pairs, 1);
 }
 
-/** The largest of four numbers. */
+/** Returns the largest of four numbers. */
 // @ts-ignore: decorator
 @inline
 export function largestOf(value: v128): f32 {

@@ -1,8 +1,8 @@
 /**
- * The device that runs anywhere: ONNX Runtime in WebAssembly.
+ * The wasm device, which runs on any system: ONNX Runtime in WebAssembly.
  *
- * Tensors live in the module's own heap, where kernels read and write them in place. Runs block
- * the isolate, so a worker that wants to overlap computing with messages needs its own.
+ * Tensors are in the module's heap, where kernels read and write them in place. Runs block the
+ * isolate, so a worker that should receive messages while it computes needs a separate one.
  *
  * @module
  */
@@ -27,13 +27,8 @@ import {
 
 const POINTER_BYTES = 4;
 const CPU_LOCATION = 1;
-const SEQUENTIAL = 0;
-
-/** The module, and how its sessions run. */
-interface OrtRuntime {
-  readonly ort: OrtModule;
-  readonly runOptions: Pointer;
-}
+/** Arguments of `_OrtCreateSessionOptions`: an arena, memory patterns, and sequential execution. */
+const SETTINGS = [OPTIMIZATION_LEVEL, true, true, 0, false, 0, 0, LOG_FATAL, 0, 0] as const;
 
 /** An input or output of a model, in the heap. */
 interface Placed extends Border {
@@ -41,7 +36,7 @@ interface Placed extends Border {
 }
 
 /** Throws the module's last error unless `ok`. */
-export function check(ort: OrtModule, ok: boolean): void {
+function check(ort: OrtModule, ok: boolean): void {
   if (ok) return;
   const stack = ort.stackSave();
   const at = ort.stackAlloc(2 * POINTER_BYTES);
@@ -52,30 +47,16 @@ export function check(ort: OrtModule, ok: boolean): void {
   throw new Error(message);
 }
 
-/** The pointer, unless it is null. */
+/** Returns the pointer; throws if it is null. */
 function created(ort: OrtModule, pointer: Pointer): Pointer {
   check(ort, pointer !== 0);
   return pointer;
 }
 
 /** Compiles a model. */
-export async function createSession(ort: OrtModule, model: Uint8Array): Promise<Pointer> {
+async function createSession(ort: OrtModule, model: Uint8Array): Promise<Pointer> {
   const bytes = allocateBytes(ort, model.byteLength);
-  const options = created(
-    ort,
-    ort._OrtCreateSessionOptions(
-      OPTIMIZATION_LEVEL,
-      true,
-      true,
-      SEQUENTIAL,
-      false,
-      0,
-      0,
-      LOG_FATAL,
-      0,
-      0,
-    ),
-  );
+  const options = created(ort, ort._OrtCreateSessionOptions(...SETTINGS));
   try {
     ort.HEAPU8.set(model, bytes);
     return created(ort, await ort._OrtCreateSession(bytes, model.byteLength, options));
@@ -89,15 +70,8 @@ function createTensor(ort: OrtModule, { dtype, shape, address }: Placed): Pointe
   const stack = ort.stackSave();
   const dims = ort.stackAlloc(shape.length * POINTER_BYTES);
   shape.forEach((size, i) => ort.setValue(dims + i * POINTER_BYTES, size, "i32"));
-  const byteLength = elementCount(shape) * DTYPE_BYTES[dtype];
-  const tensor = ort._OrtCreateTensor(
-    ONNX_DTYPE[dtype],
-    address,
-    byteLength,
-    dims,
-    shape.length,
-    CPU_LOCATION,
-  );
+  const byteLength = elementCount(shape) * DTYPE_BYTES[dtype], type = ONNX_DTYPE[dtype];
+  const tensor = ort._OrtCreateTensor(type, address, byteLength, dims, shape.length, CPU_LOCATION);
   ort.stackRestore(stack);
   return created(ort, tensor);
 }
@@ -109,9 +83,9 @@ function cString(ort: OrtModule, text: string): Pointer {
   return at;
 }
 
-/** Binds a session to the heap. Runs are over when they return. */
+/** Binds a session to the heap. Runs are synchronous. */
 function bindSession(
-  { ort, runOptions }: OrtRuntime,
+  { ort, runOptions }: WasmRuntime,
   session: Pointer,
   inputs: readonly Placed[],
   outputs: readonly Placed[],
@@ -144,27 +118,20 @@ function bindSession(
   };
 }
 
-/** As much memory as the program needs that needs most. */
-interface SharedBytes {
-  /** Where it begins; it moves when it grows. */
-  readonly start: Pointer;
-  /** Makes it at least this long. */
-  reserve(byteLength: number): void;
-  free(): void;
-}
-
-/** Nothing as yet. */
-function sharedBytes(ort: OrtModule): SharedBytes {
+/** Opens memory that all programs share, as large as the largest needs. */
+function openShared(ort: OrtModule) {
   let block: HeapBlock | undefined;
   const free = () => {
     if (block) ort._free(block.allocation);
     block = undefined;
   };
   return {
-    get start() {
+    /** Address; it changes when the memory grows. */
+    get start(): Pointer {
       return block?.start ?? 0;
     },
-    reserve(byteLength) {
+    /** Makes it at least this long. */
+    reserve(byteLength: number): void {
       if (byteLength <= (block?.byteLength ?? 0)) return;
       free();
       block = allocateBlock(ort, byteLength);
@@ -173,11 +140,13 @@ function sharedBytes(ort: OrtModule): SharedBytes {
   };
 }
 
-/** What programs of a device compute with. */
-interface WasmRuntime extends OrtRuntime {
+/** The parts of a device that its programs use. */
+interface WasmRuntime {
+  readonly ort: OrtModule;
+  readonly runOptions: Pointer;
   readonly kernels: SimdKernels;
-  /** Where the values lie that one part makes and another reads. */
-  readonly shared: SharedBytes;
+  /** Memory for values between parts. */
+  readonly shared: ReturnType<typeof openShared>;
 }
 
 type Bindings = readonly Binding<HeapBlock>[];
@@ -229,16 +198,13 @@ async function compileParts(runtime: WasmRuntime, cut: CutModel): Promise<Progra
   };
 }
 
-/** A model in parts, compiled. */
-interface CompiledParts {
-  readonly cut: CutModel;
-  readonly sessions: ReadonlyMap<Part, Pointer>;
-  readonly constants: ReadonlyMap<string, HeapBlock>;
-}
-
 function bindParts(
   runtime: WasmRuntime,
-  { cut, sessions, constants }: CompiledParts,
+  { cut, sessions, constants }: {
+    readonly cut: CutModel;
+    readonly sessions: ReadonlyMap<Part, Pointer>;
+    readonly constants: ReadonlyMap<string, HeapBlock>;
+  },
   inputs: Bindings,
   outputs: Bindings,
 ): BoundProgram {
@@ -269,7 +235,7 @@ function bindParts(
   };
   return {
     ownBytes: [...apart.keys()].reduce((sum, { byteLength }) => sum + byteLength, 0),
-    // Nothing is waited for in between: the shared memory is that of one run at a time.
+    // Synchronous: the shared memory belongs to one run at a time.
     run() {
       if (start !== shared.start) {
         release();
@@ -288,7 +254,7 @@ function bindParts(
   };
 }
 
-/** Whether an input over which an output lies is read by a part after the one that makes the output. */
+/** Returns whether an output overlaps an input that a part after the output's maker reads. */
 function isReadAfter(
   { parts }: CutModel,
   input: Binding<HeapBlock>,
@@ -303,8 +269,8 @@ function isReadAfter(
 }
 
 /**
- * Opens ONNX Runtime's WebAssembly build as a device, with a heap of its own of up to 4 GB and one
- * thread. The heap is the garbage collector's once the device is closed and no longer referenced.
+ * Opens ONNX Runtime's WebAssembly build as a device, with a separate heap of up to 4 GB and one
+ * thread. The heap is garbage collected once the device is closed and no longer referenced.
  *
  * @throws {Error} when the module cannot be loaded.
  *
@@ -325,7 +291,7 @@ export async function openWasm(): Promise<Device> {
   const { ort, memory } = await loadOrtModule();
   check(ort, ort._OrtInit(1, LOG_FATAL) === 0);
   const runOptions = created(ort, ort._OrtCreateRunOptions(LOG_FATAL, 0, false, 0));
-  const shared = sharedBytes(ort), kernels = loadKernels(memory);
+  const shared = openShared(ort), kernels = loadKernels(memory);
   return hostDevice<HeapBlock>({
     name: "wasm",
     allocate: (byteLength) => allocateBlock(ort, byteLength),

@@ -1,23 +1,22 @@
 /**
  * Loads the emscripten module inside npm's onnxruntime-web.
  *
- * Its public API copies every input and output. The module below it does not, but its functions
- * are private to the package: the exact version is pinned in deno.json, and changing it means
- * reading this file again, and pinning its hash.
+ * Its public API copies every input and output. The underlying module does not, but its functions are
+ * private to the package: the exact version is pinned in deno.json. After a change of the version,
+ * review this file and update its hash.
  *
  * @module
  */
 
-import { fileURLToPath } from "node:url";
 import { checkPackage } from "../../data/npm_packages.ts";
 import { ALIGNMENT, ORT_VERSION } from "./ort_library.ts";
 
 /** An address in the module's heap, or an object of ONNX Runtime there. */
 export type Pointer = number;
 
-/** The functions of the module that Troupe uses. Functions that return a status return 0 for ok. */
+/** The functions of the module in use. Functions that return a status return 0 for success. */
 export interface OrtModule {
-  /** The heap. A growth replaces the view: read it anew for each use. */
+  /** The heap. The view is replaced when it grows: read it for each use. */
   readonly HEAPU8: Uint8Array;
   stackSave(): Pointer;
   stackRestore(stack: Pointer): void;
@@ -84,18 +83,18 @@ interface OrtInstance {
 let loaded: Promise<unknown> = Promise.resolve();
 
 /**
- * Starts a module with a heap of its own.
+ * Starts a module with a separate heap.
  *
- * @throws {Error} when the package cannot be loaded or is not what it was when it was pinned.
+ * @throws {Error} when the package cannot be loaded or differs from its pinned hash.
  */
 export function loadOrtModule(): Promise<OrtInstance> {
-  // One after the other, because each guards a global while it loads.
+  // One after the other, because each replaces a global while it loads.
   const loading = loaded.then(withGlobalWorkerKept(instantiate));
   loaded = loading.catch(() => {});
   return loading;
 }
 
-/** The module and the code that it loads from its own folder. */
+/** The module and the files that it loads from its folder. */
 const PACKAGE = {
   name: "onnxruntime-web",
   version: ORT_VERSION,
@@ -104,10 +103,10 @@ const PACKAGE = {
   sha256: "3f8d468ffef4a28af6de81837d3816df4d7dcb15afa844b41fd18e59f6a47938",
 };
 
-/** What emscripten's factory takes, as far as it is used. */
+/** Options of emscripten's factory that are in use. */
 interface FactoryOptions {
   readonly numThreads: number;
-  /** Makes the instance in place of the factory, which would compile the module again. */
+  /** Creates the instance instead of the factory, which would compile the module again. */
   instantiateWasm(
     imports: WebAssembly.Imports,
     receive: (instance: WebAssembly.Instance, module: WebAssembly.Module) => void,
@@ -118,20 +117,9 @@ type Factory = (options: FactoryOptions) => Promise<OrtModule>;
 
 let compiled: Promise<{ factory: Factory; module: WebAssembly.Module }> | undefined;
 
-function scriptUrl(): string {
-  return import.meta.resolve("onnxruntime-web/ort-wasm-simd-threaded.mjs");
-}
-
-/** Folders that it is read from. */
-export function wasmFolders(): string[] {
-  const script = scriptUrl();
-  // Where no package is installed yet it has another scheme.
-  return script.startsWith("file:") ? [fileURLToPath(new URL(".", script))] : [];
-}
-
-/** Once for the isolate: of one module each device has an instance, and so a heap, of its own. */
+/** Compiles the module once per isolate; each device has an instance, and so a heap. */
 async function compile(): Promise<{ factory: Factory; module: WebAssembly.Module }> {
-  const script = scriptUrl();
+  const script = import.meta.resolve("onnxruntime-web/ort-wasm-simd-threaded.mjs");
   checkPackage(PACKAGE, new URL("../", script));
   const bytes = await Deno.readFile(new URL("ort-wasm-simd-threaded.wasm", script));
   const { default: factory } = await import("onnxruntime-web/ort-wasm-simd-threaded.mjs");
@@ -158,8 +146,8 @@ async function instantiate(): Promise<OrtInstance> {
 }
 
 /**
- * The module takes Deno for Node and puts the Worker of node:worker_threads in place of the global
- * one, for threads that a device with a single thread never starts. Everyone else needs theirs.
+ * Keeps the global Worker: the module takes Deno for Node and replaces it by that of
+ * node:worker_threads, for threads that a device with a single thread never starts.
  */
 function withGlobalWorkerKept<T>(load: () => Promise<T>): () => Promise<T> {
   return async () => {
@@ -182,7 +170,7 @@ const HEAP_BYTES = 2 ** 32;
 
 /** A block of the heap. */
 export interface HeapBlock {
-  /** What `_malloc` returned. */
+  /** The result of `_malloc`. */
   readonly allocation: Pointer;
   /** The first aligned address in it. */
   readonly start: Pointer;
@@ -190,12 +178,12 @@ export interface HeapBlock {
 }
 
 /**
- * Allocates bytes, whatever is in them.
+ * Allocates uninitialized bytes.
  *
  * @throws {RangeError} when the heap is full.
  */
 export function allocateBytes(ort: OrtModule, byteLength: number): Pointer {
-  // Its argument is a 32-bit number, which a larger one would wrap around in silence.
+  // The argument is a 32-bit number: a larger one would wrap around silently.
   const pointer = byteLength < HEAP_BYTES ? ort._malloc(byteLength) : 0;
   if (pointer === 0) {
     throw new RangeError(
@@ -208,7 +196,7 @@ export function allocateBytes(ort: OrtModule, byteLength: number): Pointer {
 /** Allocates a zeroed block. */
 export function allocateBlock(ort: OrtModule, byteLength: number): HeapBlock {
   const allocation = allocateBytes(ort, byteLength + ALIGNMENT);
-  // Not by bit masks, which are signed: the heap reaches beyond 2 GB.
+  // Not by bit masks, which are signed: the heap exceeds 2 GB.
   const start = Math.ceil(allocation / ALIGNMENT) * ALIGNMENT;
   ort.HEAPU8.fill(0, start, start + byteLength);
   return { allocation, start, byteLength };

@@ -1,9 +1,10 @@
 /**
- * The adapters of this machine: found once, and chosen by number.
+ * The GPU adapters of this machine: search, choice by number, and the environment of an adapter.
  *
  * @module
  */
 
+import { refusal } from "../../errors.ts";
 import type { Precision } from "../../precision.ts";
 import { nativeLibraryPath } from "../cpu/ort_library.ts";
 import { type Ask, askProbe } from "./ask_probe.ts";
@@ -19,28 +20,28 @@ import {
   type VulkanDevice,
 } from "./vulkan.ts";
 
-/** What there is on this machine. */
+/** Adapters of this machine. */
 export interface FoundAdapters {
-  /** By their index: GPUs first. */
+  /** Usable adapters by index, GPUs first. */
   readonly adapters: readonly Adapter[];
-  /** Those that cannot be used. */
+  /** Adapters that cannot be used. */
   readonly refused: readonly RefusedAdapter[];
-  /** The variable by which the user lets only some drivers be seen. */
+  /** The environment variable by which the user restricts the drivers, if any. */
   readonly drivers?: string | undefined;
 }
 
 type Environment = Readonly<Record<string, string>>;
 
-/** An adapter without its number, and what is the same for it through any driver. */
+/** An adapter without its number, and an identity that is equal through any driver. */
 type Candidate = Omit<Adapter, "index"> & { readonly identity?: string | undefined };
 
-/** In the order of their numbers. */
+/** Kinds in the order of adapter numbers. */
 const KINDS: readonly AdapterKind[] = ["discrete", "integrated", "virtual", "other", "software"];
 
 /**
- * Finds the adapters that drivers serve.
+ * Finds the adapters of drivers.
  *
- * @param manifests of the drivers of Vulkan; undefined on systems that have another way.
+ * @param manifests of the Vulkan drivers; undefined on systems without Vulkan.
  */
 export async function findAdapters(
   manifests: readonly string[] | undefined,
@@ -50,13 +51,8 @@ export async function findAdapters(
   const refused: RefusedAdapter[] = [], candidates: Candidate[] = [];
   for (const one of found.flat()) {
     if ("reason" in one) refused.push(one);
-    else if (
-      candidates.some(({ identity }) => identity !== undefined && identity === one.identity)
-    ) {
-      refused.push({
-        name: one.name,
-        reason: "a GPU that is there already, through another driver",
-      });
+    else if (one.identity && candidates.some(({ identity }) => identity === one.identity)) {
+      refused.push({ name: one.name, reason: "the same GPU through another driver" });
     } else candidates.push(one);
   }
   const rank = ({ kind }: Candidate) => KINDS.indexOf(kind);
@@ -67,11 +63,11 @@ export async function findAdapters(
 
 type Outcome = Candidate | RefusedAdapter;
 
-/** Without Mesa's layer, which complains on standard error where there is no screen. */
+/** Disables Mesa's layer, which prints errors without a display. */
 const NO_LAYER: Environment = { NODEVICE_SELECT: "1" };
 
 async function ofDriver(manifest: string, ask: Ask): Promise<readonly Outcome[]> {
-  // Loaders of before 2022 know the second name alone.
+  // Loaders from before 2022 know only the second name.
   const driver = { VK_DRIVER_FILES: manifest, VK_ICD_FILENAMES: manifest };
   const environment = { ...driver, ...NO_LAYER }, answer = await ask(environment);
   if ("failure" in answer) return [{ name: manifest, reason: answer.failure }];
@@ -84,13 +80,13 @@ async function ofDriver(manifest: string, ask: Ask): Promise<readonly Outcome[]>
       if (comesFirst(device, selected.devices ?? [])) return judge(device, selected, selecting);
     }
     const reason =
-      `one of ${devices.length} GPUs of ${manifest}, of which a process cannot be made to see this one first; install Mesa's device selection (mesa-vulkan-drivers), or let each container see one GPU`;
+      `one of ${devices.length} GPUs of ${manifest}, which cannot be made the first in a process; install Mesa's device selection (mesa-vulkan-drivers), or let each container see one GPU`;
     return [{ name: device.name, reason }];
   });
   return (await Promise.all(outcomes)).flat();
 }
 
-/** Variables that may put one of a driver's devices first, or leave only that one. */
+/** Returns environments that may put one of a driver's devices first, or hide the others. */
 function selections(device: VulkanDevice, devices: readonly VulkanDevice[]): Environment[] {
   const { vendorId, deviceId, pciAddress } = device;
   const twins = devices.filter((one) => one.vendorId === vendorId && one.deviceId === deviceId);
@@ -110,26 +106,26 @@ function selections(device: VulkanDevice, devices: readonly VulkanDevice[]): Env
   ];
 }
 
-/** Whether the provider takes this device: it comes first, and none is of a kind that goes before. */
+/** Returns whether the provider uses this device: it is first, and no other kind has precedence. */
 function comesFirst(device: VulkanDevice, seen: readonly VulkanDevice[]): boolean {
   const [first] = seen;
   return first !== undefined && first.uuid === device.uuid &&
     first.pciAddress === device.pciAddress && seen.every(({ kind }) => kind === first.kind);
 }
 
-/** What the provider makes of a device that a process sees first; nothing where it was not tried. */
+/** Returns the result of the provider for the first device; empty if it was not tried. */
 function judge(device: VulkanDevice, answer: ProbeAnswer, environment: Environment): Outcome[] {
   const { name, kind, pciAddress, uuid, memoryBytes, maxBufferBytes } = device,
     { provider } = answer;
   if (!provider) return [];
   if (provider.problem !== undefined) return [{ name, reason: provider.problem }];
   const { hasF16 } = provider;
-  // Two drivers of software compute apart from each other, whatever they call their devices.
+  // Software drivers compute separately, whatever they call their devices.
   const identity = isHardware(device) ? pciAddress ?? uuid : undefined;
   return [{ name, kind, memoryBytes, maxBufferBytes, hasF16, environment, identity }];
 }
 
-/** The adapter that the provider takes where nothing chooses one. */
+/** Finds the adapter that the provider uses by default. */
 async function ofSystem(ask: Ask): Promise<readonly Outcome[]> {
   const answer = await ask({});
   const name = "the system's default adapter";
@@ -149,24 +145,24 @@ async function ofSystem(ask: Ask): Promise<readonly Outcome[]> {
   }];
 }
 
-/** What every adapter of WebGPU has to offer. */
+/** The smallest limit of WebGPU. */
 const LEAST_BUFFER_BYTES = 2 ** 27;
 
-/** An environment variable is the same in all isolates of a process; children inherit it. */
+/** An environment variable, which all isolates of a process share; children inherit it. */
 const VARIABLE = "TROUPE_WEBGPU_ADAPTER";
 
 const claimOf = ({ environment }: Adapter) => `${Deno.pid} ${JSON.stringify(environment)}`;
 
 /**
- * Makes sure that this process has used no other adapter.
+ * Checks that this process has used no other adapter.
  *
- * The provider loads the drivers once in the life of a process, so what the first call chose stays.
+ * The provider loads the drivers once in the life of a process, so the first choice is final.
  *
  * @throws {Error} when it has.
  */
 export function assertOnlyAdapter(adapter: Adapter): void {
   const claim = Deno.env.get(VARIABLE);
-  // One that a parent process set is not of this process.
+  // A variable from a parent process has another process number.
   if (claim === claimOf(adapter) || !claim?.startsWith(`${Deno.pid} `)) return;
   throw new Error(
     `Cannot open the webgpu device: a process can use one adapter, received adapter ${adapter.index} (${adapter.name}) after another; use a process for each, as train() with isolation process does`,
@@ -175,7 +171,7 @@ export function assertOnlyAdapter(adapter: Adapter): void {
 
 /**
  * Opens the GPU while the process's environment shows an adapter first; afterwards the environment is
- * as it was, for the children of this program.
+ * restored, for the children of this program.
  */
 export function seeingAdapter<T>(adapter: Adapter, open: () => T): T {
   const restore = setVariables(adapter.environment);
@@ -201,20 +197,20 @@ function setVariables(environment: Readonly<Record<string, string>>): () => void
 
 /** Options of {@linkcode webgpuAdapters}. */
 export interface AdapterOptions {
-  /** The ONNX Runtime library; by default {@linkcode nativeLibraryPath}. */
+  /** The ONNX Runtime library. Default {@linkcode nativeLibraryPath}. */
   readonly library?: string | undefined;
   /** Receives one line before a download starts. */
   readonly announce?: ((line: string) => void) | undefined;
-  /** Whether software is left out, and where there is no GPU nothing is started. Default false. */
+  /** True excludes software adapters, and starts no process without a GPU. Default false. */
   readonly isHardwareOnly?: boolean;
 }
 
 const isLinux = Deno.build.os === "linux";
 
-/** Without one of these Linux has no GPU. */
+/** Device files; without one of these Linux has no GPU. */
 const GPU_FILES = ["dri", "nvidiactl", "dxg", "nvmap", "kgsl-3d0", "mali0"];
 
-/** Whether there may be a GPU. */
+/** Returns whether there may be a GPU. */
 const mayHaveGpu = () => !isLinux || GPU_FILES.some((name) => exists(`/dev/${name}`));
 
 function exists(path: string): boolean {
@@ -226,18 +222,17 @@ function exists(path: string): boolean {
   }
 }
 
-/** What was found before, by all that it depends on: each look starts processes. */
+/** Earlier results by their inputs: each search starts processes. */
 const found = new Map<string, Promise<FoundAdapters>>();
 
 const NONE: FoundAdapters = { adapters: [], refused: [] };
 
 /**
- * Finds the adapters of this machine that the webgpu device can use, and those that it cannot.
+ * Finds the adapters of this machine, usable or not by the webgpu device.
  *
- * Drivers are loaded in child processes: what they print, and whether they crash, stays there.
+ * Drivers are loaded in child processes, which keep their output and crashes.
  *
- * @throws {Error} when the ONNX Runtime library cannot be found or fetched.
- * @throws {Deno.errors.NotCapable} when this program may not load any library.
+ * @throws {Deno.errors.NotCapable} when this program may not load every library.
  *
  * @example
  * ```ts
@@ -262,7 +257,7 @@ export async function webgpuAdapters(options: AdapterOptions = {}): Promise<Foun
   return { ...await known, drivers };
 }
 
-/** A child has at most the permissions of its parent. */
+/** Checks the permission of the child process, which cannot exceed that of this program. */
 function checkPermission(): void {
   const { state, partial } = Deno.permissions.querySync({ name: "ffi" });
   if (state === "granted" && !partial) return;
@@ -282,7 +277,7 @@ function hasVulkan(): boolean {
   }
 }
 
-/** What to install, by `Deno.build.os`. */
+/** Requirements by `Deno.build.os`. */
 const INSTALL: Readonly<Record<string, string>> = {
   linux:
     "a GPU with a driver for Vulkan (Debian's libvulkan1 and mesa-vulkan-drivers, or that of its maker)",
@@ -291,13 +286,13 @@ const INSTALL: Readonly<Record<string, string>> = {
 };
 
 /**
- * The adapters on which a run computes when it asks for those with these numbers.
+ * Returns the adapters with these numbers.
  *
- * @param indices none: all GPUs, or the first of the others where there is none.
- * @param precision in which stages store: fp16 wants adapters that compute in it, and of all GPUs
- * leaves out the others.
- * @throws {Error} when there is no adapter, or one that is wanted does not compute in FP16.
- * @throws {RangeError} when there is none of a number.
+ * @param indices numbers; by default all GPUs, or the first other adapter if there is none.
+ * @param precision storage type: fp16 requires adapters that compute in it, and by default excludes
+ * others.
+ * @throws {Error} when there is no adapter, or a requested one does not compute in FP16.
+ * @throws {RangeError} when there is no adapter of a number.
  */
 export function chooseAdapters(
   found: FoundAdapters,
@@ -311,7 +306,7 @@ export function chooseAdapters(
   return halves as [Adapter, ...Adapter[]];
 }
 
-/** Refuses adapters that do not compute in FP16. */
+/** Throws if an adapter does not compute in FP16. */
 export function checkHalf(what: string, adapters: readonly Adapter[]): void {
   const wrong = adapters.filter(({ hasF16 }) => !hasF16).map(({ name }) => name);
   if (wrong.length === 0) return;
@@ -345,8 +340,6 @@ function byNumber(
     const adapter = adapters[index];
     if (adapter) return adapter;
     const known = adapters.map(({ name }, i) => `${i} (${name})`).join(", ");
-    throw new RangeError(
-      `Cannot use the webgpu device: the adapter must be one of ${known}, received ${index}`,
-    );
+    throw refusal("use the webgpu device", `the adapter must be one of ${known}`, index);
   }) as [Adapter, ...Adapter[]];
 }

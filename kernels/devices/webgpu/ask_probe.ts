@@ -1,37 +1,37 @@
 /**
- * Asks a child process what a process with some environment sees of the machine's adapters.
+ * Starts child processes that report the adapters visible in an environment.
  *
  * @module
  */
 
-import { Graph } from "../../graph/graph.ts";
+import { Graph } from "../../ops/graph.ts";
 import { encodeModel } from "../../onnx/encode.ts";
 import { TELEMETRY_SWITCH } from "../cpu/ort_library.ts";
 import type { DType } from "../device.ts";
 import { PROBE, type ProbeAnswer, type ProbeRequest } from "./probe.ts";
 
-/** How to ask: the way of {@linkcode askProbe}, or of a test. */
+/** Asks for the adapters in an environment; tests replace {@linkcode askProbe}. */
 export type Ask = (
   environment: Readonly<Record<string, string>>,
 ) => Promise<ProbeAnswer | { readonly failure: string }>;
 
-/** A driver that has not answered after so long hangs. */
+/** Time limit for a driver's answer. */
 const LIMIT_MS = 60_000;
 
-/** What the provider says on its standard error of why it does not take an adapter. */
+/** The provider's reason on standard error for refusing an adapter. */
 const WARNING = /^Warning: (.+)$/m;
 
-/** What stands before the reason in ONNX Runtime's errors. */
+/** Prefix of the reason in ONNX Runtime's errors. */
 const PLACE = /^.* was false\. /s;
 
 /**
- * Makes what asks child processes.
+ * Returns a function that asks child processes.
  *
  * @param library the ONNX Runtime library.
- * @param triesSoftware whether the provider is tried where there is nothing but software.
+ * @param triesSoftware true if the provider is tried with software adapters only.
  */
 export function askProbe(library: string, triesSoftware: boolean): Ask {
-  const models = { f32: negation("f32"), f16: negation("f16") };
+  const models = { f32: negation("f32").toBase64(), f16: negation("f16").toBase64() };
   const request: ProbeRequest = { library, triesSoftware, models };
   const args = [
     "run",
@@ -43,14 +43,8 @@ export function askProbe(library: string, triesSoftware: boolean): Ask {
   ];
   return async (environment) => {
     const env = { ...environment, DENO_NO_UPDATE_CHECK: "1", NO_COLOR: "1" };
-    const command = new Deno.Command(Deno.execPath(), {
-      args,
-      env,
-      stdin: "null",
-      stdout: "piped",
-      stderr: "piped",
-    });
-    const child = command.spawn();
+    const pipes = { stdin: "null", stdout: "piped", stderr: "piped" } as const;
+    const child = new Deno.Command(Deno.execPath(), { args, env, ...pipes }).spawn();
     let hasHung = false;
     const limit = setTimeout(() => {
       hasHung = true;
@@ -68,7 +62,7 @@ export function askProbe(library: string, triesSoftware: boolean): Ask {
   };
 }
 
-/** A refusal of the provider with its reason, which it does not put into its error. */
+/** Adds the provider's reason to a refusal, which its error lacks. */
 function explained(answer: ProbeAnswer, said: string): ProbeAnswer {
   const { problem } = answer.provider ?? {};
   if (problem === undefined) return answer;
@@ -76,8 +70,8 @@ function explained(answer: ProbeAnswer, said: string): ProbeAnswer {
   return { ...answer, provider: { problem: reason.replace(/\.$/, "") } };
 }
 
-/** A model of one node, in base64. */
-function negation(dtype: DType): string {
+/** Encodes a model of one node, `y = -x` with 4 elements. */
+export function negation(dtype: DType): Uint8Array {
   const g = new Graph(), x = g.input("x", [4], dtype);
-  return encodeModel(g, [{ name: "x", value: x }], [{ name: "y", value: g.neg(x) }]).toBase64();
+  return encodeModel(g, [{ name: "x", value: x }], [{ name: "y", value: g.neg(x) }]);
 }

@@ -1,38 +1,40 @@
 /**
- * The part of ONNX Runtime's C API that reaches its WebGPU provider.
+ * The part of ONNX Runtime's C API for its WebGPU provider, and the claim of the GPU by one isolate.
  *
- * [Note: one thread] The provider has one GPU device for a process and no lock around it: two threads
- * that call it at a time end the process, and so does whoever allocates or copies while another
- * thread runs. So every call is made on the isolate's own thread and returns before the next one.
- * That costs little: a run only hands its work to the GPU, and whoever reads waits for it.
+ * [Note: one thread] The provider has one GPU device for a process and no lock around it: the process
+ * crashes if two threads call it at the same time, or if one allocates or copies while another one
+ * runs. So every call is made on the isolate's thread and returns before the next one. This costs
+ * little: a run only queues its work on the GPU, and a read waits for it.
  *
  * @module
  */
 
 import {
   created,
+  createEnv,
+  createSessionOptions,
   cString,
   type FunctionTable,
   type Handle,
+  hostMemoryInfo,
   loadOrt,
-  LOG_FATAL,
-  OPTIMIZATION_LEVEL,
   type OrtLibrary,
   POINTER_BYTES,
   pointers,
-  SLOT as ORT_LIBRARY_SLOT,
+  SLOT,
+  tensorCreator,
 } from "../cpu/ort_library.ts";
 import { mebibytes } from "../tensor_memory.ts";
 import type { Adapter } from "./vulkan.ts";
 
-/** How large buffers can be, and where. */
+/** Adapter properties that limit the size of buffers. */
 export type BufferLimit = Pick<Adapter, "name" | "maxBufferBytes">;
 
 /**
- * Refuses a tensor that is larger than the largest buffer.
+ * Throws if a tensor is larger than the largest buffer.
  *
- * @param cannot begins the message: "Cannot allocate on the webgpu device".
- * @param what the tensor is, where there are several.
+ * @param cannot start of the message: "Cannot allocate on the webgpu device".
+ * @param what the tensor, if there are several.
  * @throws {RangeError} with both sizes.
  */
 export function assertFits(
@@ -50,13 +52,13 @@ export function assertFits(
   );
 }
 
-/** How the library says that a kernel was bound to a buffer which the GPU has refused. */
+/** The library's error for a kernel that is bound to a buffer refused by the GPU. */
 const REFUSED = /Invalid Buffer|max buffer size limit/;
 
 /**
- * What to throw in place of an error of a kernel: where the GPU had no memory, that.
+ * Returns the error to throw for an error of a kernel: a clear one if the GPU is out of memory.
  *
- * @param needed what there is no memory for: "900.00 MiB".
+ * @param needed size for the message: "900.00 MiB".
  */
 export function namingMemory(
   error: unknown,
@@ -77,7 +79,7 @@ const SYMBOLS = {
   _exit: { type: "pointer" },
 } as const;
 
-/** From here on the process ends without destructors, with its exit code, where the system can. */
+/** Makes the process exit without destructors, with its exit code, if the system supports it. */
 export function endAtOnce(): void {
   if (Deno.build.os !== "linux") return;
   try {
@@ -85,12 +87,12 @@ export function endAtOnce(): void {
     system.symbols.on_exit(system.symbols._exit, null);
     system.close();
   } catch {
-    // A program that may load one library only has to close its devices before it ends.
+    // Without this permission a program only has to close its devices before it ends.
   }
 }
 
-/** Places in the table of functions that tell which provider each node of a session was given to. */
-const SLOT = {
+/** Slots of the functions that return the provider of each node of a session. */
+const NODE_SLOT = {
   subgraphsOfSession: 407,
   providerOfSubgraph: 408,
   nodesOfSubgraph: 409,
@@ -98,18 +100,18 @@ const SLOT = {
   operationOfNode: 412,
 } as const;
 
-/** Configuration of a session that remembers where its nodes are: lenient, to be asked and released. */
+/** Configuration of a session that records the provider of its nodes, for error messages. */
 const RECORDS_NODES: Readonly<Record<string, string>> = {
   "session.record_ep_graph_assignment_info": "1",
 };
 
 const CPU = "CPUExecutionProvider";
 
-/** Whether a session was refused for the sake of a node without a kernel. */
+/** Returns whether a session was refused because of a node without a kernel. */
 const isForNodes = (error: unknown): boolean =>
   /fallback to CPU EP has been explicitly disabled/.test((error as Error).message);
 
-/** The nodes of a session that compute on the host, each as `operation (node "name")`. */
+/** Returns the nodes of a session on the host, each as `operation (node "name")`. */
 function unservedNodes(api: FunctionTable, session: Handle): string[] {
   const text = (slot: number) => {
     const get = api.sync(slot, ["pointer", "buffer"]);
@@ -128,22 +130,21 @@ function unservedNodes(api: FunctionTable, session: Handle): string[] {
       );
     };
   };
-  const providerOf = text(SLOT.providerOfSubgraph), nodesOf = list(SLOT.nodesOfSubgraph);
-  const operationOf = text(SLOT.operationOfNode), nameOf = text(SLOT.nameOfNode);
-  return list(SLOT.subgraphsOfSession)(session)
+  const providerOf = text(NODE_SLOT.providerOfSubgraph), nodesOf = list(NODE_SLOT.nodesOfSubgraph);
+  const operationOf = text(NODE_SLOT.operationOfNode), nameOf = text(NODE_SLOT.nameOfNode);
+  return list(NODE_SLOT.subgraphsOfSession)(session)
     .filter((subgraph) => providerOf(subgraph) === CPU)
     .flatMap(nodesOf)
     .map((node) => `${operationOf(node)} (node "${nameOf(node)}")`);
 }
 
-const ARENA_ALLOCATOR = 1;
 const DEVICE_ALLOCATOR = 0;
 const DEFAULT_MEMORY = 0;
 
 /** The first version of the API that copies tensors between devices. */
 const API_VERSION = 23;
 
-/** Options of the provider; their keys are short here, the long form would be ignored. */
+/** Options of the provider, with short keys: it ignores the long form. */
 const PROVIDER_OPTIONS: Readonly<Record<string, string>> = {
   // Indices of a scatter are int64 in ONNX.
   enableInt64: "1",
@@ -166,22 +167,22 @@ export interface GpuApi {
   /** Allocates memory on the GPU, of any contents. */
   allocate(byteLength: number): Handle;
   free(memory: Handle): void;
-  /** A tensor at the beginning of memory on the GPU. */
+  /** Creates a tensor at the start of memory on the GPU. */
   deviceTensor(
     memory: Handle,
     byteLength: number,
     shape: readonly number[],
     onnxDtype: number,
   ): Handle;
-  /** A tensor over bytes of the host, which must stay where they are until it is released. */
+  /** Creates a tensor over bytes of the host, which must not move until it is released. */
   hostTensor(bytes: Uint8Array): Handle;
   releaseTensor(tensor: Handle): void;
-  /** Copies one tensor to another of the same size, wherever they lie; up and down it is waited for. */
+  /** Copies a tensor to another of the same size; copies from and to the host are synchronous. */
   copy(source: Handle, target: Handle): void;
   /**
    * Compiles a model.
    *
-   * @throws {Error} that names the nodes for which there is no kernel on the GPU.
+   * @throws {Error} with the nodes that have no kernel on the GPU.
    */
   createSession(model: Uint8Array): Handle;
   releaseSession(session: Handle): void;
@@ -191,14 +192,14 @@ export interface GpuApi {
     inputs: readonly BoundTensor[],
     outputs: readonly BoundTensor[],
   ): { run(): void; release(): void };
-  /** Frees what the API holds itself: everything made with it has been released. */
+  /** Frees the API, after all of its objects were released. */
   close(): void;
 }
 
 /**
  * Opens the provider.
  *
- * @param firstModel any model: its session keeps the GPU's device open.
+ * @param firstModel any model; its session keeps the GPU's device open.
  * @throws {Error} when the library cannot be loaded or there is no adapter.
  */
 export function openGpu(library: string, firstModel: Uint8Array): GpuApi {
@@ -212,11 +213,11 @@ export function openGpu(library: string, firstModel: Uint8Array): GpuApi {
 }
 
 /**
- * What a copy to the host says of a GPU whose driver was reset, or that was taken out.
+ * The error of a copy to the host from a GPU whose driver was reset, or that was removed.
  *
- * [Note: a lost GPU] All else goes on without an error and computes nothing, for as long as the process
- * lives. But whatever leaves a stage, losses and norms included, is copied to the host: no step ends
- * with what a lost GPU did not compute.
+ * [Note: a lost GPU] All other calls continue without an error and compute nothing until the process
+ * ends. But all outputs of a stage, including losses and norms, are copied to the host: no step can
+ * end with results that a lost GPU did not compute.
  */
 const LOST = /\bis lost\b/;
 
@@ -227,24 +228,12 @@ const lost = (cause: unknown) =>
   );
 
 function makeGpu({ api, unload }: OrtLibrary, firstModel: Uint8Array): GpuApi {
-  const env = created((out) =>
-    api.sync(ORT_LIBRARY_SLOT.createEnv, ["i32", "buffer", "buffer"])(
-      LOG_FATAL,
-      cString("troupe"),
-      out,
-    )
-  );
-  const createSession = makeCreateSession(api, env);
+  const env = createEnv(api), createSession = makeCreateSession(api, env);
   const keeper = createSession(firstModel);
-  const releaseSession = api.release(ORT_LIBRARY_SLOT.releaseSession);
+  const releaseSession = api.release(SLOT.releaseSession);
   const memory = makeMemory(api, keeper);
-  const copy = api.sync(ORT_LIBRARY_SLOT.copyTensors, [
-    "pointer",
-    "buffer",
-    "buffer",
-    "pointer",
-    "usize",
-  ]);
+  const copyTypes = ["pointer", "buffer", "buffer", "pointer", "usize"] as const;
+  const copy = api.sync(SLOT.copyTensors, copyTypes);
   const ends = new BigUint64Array(2), from = new Uint8Array(ends.buffer, 0, POINTER_BYTES);
   const to = new Uint8Array(ends.buffer, POINTER_BYTES);
   return {
@@ -264,103 +253,55 @@ function makeGpu({ api, unload }: OrtLibrary, firstModel: Uint8Array): GpuApi {
     close() {
       memory.close();
       releaseSession(keeper);
-      // The environment stays, as it is one for all threads of the process.
+      // The environment is not released, because all threads of the process share it.
       unload();
     },
   };
 }
 
 function makeMemory(api: FunctionTable, session: Handle) {
-  const onDevice = created((out) =>
-    api.sync(ORT_LIBRARY_SLOT.createMemoryInfo, ["buffer", "i32", "i32", "i32", "buffer"])(
-      cString("WebGPU_Buffer"),
-      DEVICE_ALLOCATOR,
-      0,
-      DEFAULT_MEMORY,
-      out,
-    )
-  );
-  const onHost = created((out) =>
-    api.sync(ORT_LIBRARY_SLOT.createCpuMemoryInfo, ["i32", "i32", "buffer"])(
-      ARENA_ALLOCATOR,
-      DEFAULT_MEMORY,
-      out,
-    )
-  );
-  const allocator = created((out) =>
-    api.sync(ORT_LIBRARY_SLOT.createAllocator, ["pointer", "pointer", "buffer"])(
-      session,
-      onDevice,
-      out,
-    )
-  );
-  const alloc = api.sync(ORT_LIBRARY_SLOT.allocatorAlloc, ["pointer", "usize", "buffer"]);
-  const free = api.sync(ORT_LIBRARY_SLOT.allocatorFree, ["pointer", "pointer"]);
-  const tensor = api.sync(
-    ORT_LIBRARY_SLOT.createTensorWithData,
-    ["pointer", "pointer", "usize", "buffer", "usize", "i32", "buffer"],
-  );
-  const create = (
-    info: Handle,
-    data: Handle,
-    byteLength: number,
-    shape: readonly number[],
-    onnxDtype: number,
-  ) => {
-    const dims = new Uint8Array(BigInt64Array.from(shape, BigInt).buffer);
-    const size = BigInt(byteLength), rank = BigInt(shape.length);
-    return created((out) => tensor(info, data, size, dims, rank, onnxDtype, out));
-  };
+  const info = api.sync(SLOT.createMemoryInfo, ["buffer", "i32", "i32", "i32", "buffer"]);
+  const gpuName = cString("WebGPU_Buffer"), onHost = hostMemoryInfo(api);
+  const onDevice = created((out) => info(gpuName, DEVICE_ALLOCATOR, 0, DEFAULT_MEMORY, out));
+  const open = api.sync(SLOT.createAllocator, ["pointer", "pointer", "buffer"]);
+  const allocator = created((out) => open(session, onDevice, out));
+  const alloc = api.sync(SLOT.allocatorAlloc, ["pointer", "usize", "buffer"]);
+  const free = api.sync(SLOT.allocatorFree, ["pointer", "pointer"]);
+  const create = tensorCreator(api);
   return {
     api: {
       allocate: (byteLength: number) => created((out) => alloc(allocator, BigInt(byteLength), out)),
       free: (memory: Handle) => free(allocator, memory),
-      deviceTensor: (memory, byteLength, shape, onnxDtype) =>
-        create(onDevice, memory, byteLength, shape, onnxDtype),
-      hostTensor: (bytes: Uint8Array) =>
-        create(onHost, Deno.UnsafePointer.of(bytes as Uint8Array<ArrayBuffer>)!, bytes.byteLength, [
-          bytes.byteLength,
-        ], ONNX_UINT8),
-      releaseTensor: api.release(ORT_LIBRARY_SLOT.releaseValue),
+      deviceTensor: (...given) => create(onDevice, ...given),
+      hostTensor(bytes: Uint8Array) {
+        const data = Deno.UnsafePointer.of(bytes as Uint8Array<ArrayBuffer>), { length } = bytes;
+        return create(onHost, data, length, [length], ONNX_UINT8);
+      },
+      releaseTensor: api.release(SLOT.releaseValue),
     } satisfies Partial<GpuApi>,
     close() {
-      api.release(ORT_LIBRARY_SLOT.releaseAllocator)(allocator);
-      for (const info of [onDevice, onHost]) api.release(ORT_LIBRARY_SLOT.releaseMemoryInfo)(info);
+      api.release(SLOT.releaseAllocator)(allocator);
+      for (const info of [onDevice, onHost]) api.release(SLOT.releaseMemoryInfo)(info);
     },
   };
 }
 
-/** ONNX's number of the dtype in which bytes are copied. */
+/** ONNX's number of the dtype for copies of bytes. */
 export const ONNX_UINT8 = 2;
 
 function makeCreateSession(api: FunctionTable, env: Handle): GpuApi["createSession"] {
   const create = api.sync(
-    ORT_LIBRARY_SLOT.createSessionFromArray,
+    SLOT.createSessionFromArray,
     ["pointer", "buffer", "usize", "pointer", "buffer"],
   );
-  const set = (options: Handle, slot: number, value: number) =>
-    api.sync(slot, ["pointer", "i32"])(options, value);
-  const configure = api.sync(ORT_LIBRARY_SLOT.addSessionConfigEntry, [
-    "pointer",
-    "buffer",
-    "buffer",
-  ]);
   const append = api.sync(
-    ORT_LIBRARY_SLOT.appendExecutionProvider,
+    SLOT.appendExecutionProvider,
     ["pointer", "buffer", "buffer", "buffer", "usize"],
   );
   const open = (model: Uint8Array, config: Readonly<Record<string, string>>) => {
-    // Its own for each: sessions that share options share a context that ends with the first of them.
-    const options = created((out) =>
-      api.sync(ORT_LIBRARY_SLOT.createSessionOptions, ["buffer"])(out)
-    );
+    // Not shared: sessions that share options share a context that ends with the first of them.
+    const options = createSessionOptions(api, 1, config);
     try {
-      set(options, ORT_LIBRARY_SLOT.setIntraOpThreads, 1);
-      set(options, ORT_LIBRARY_SLOT.setInterOpThreads, 1);
-      set(options, ORT_LIBRARY_SLOT.setGraphOptimizationLevel, OPTIMIZATION_LEVEL);
-      for (const [key, value] of Object.entries(config)) {
-        configure(options, cString(key), cString(value));
-      }
       const keys = Object.keys(PROVIDER_OPTIONS).map(cString);
       const values = Object.values(PROVIDER_OPTIONS).map(cString);
       append(options, cString("WebGPU"), pointers(keys), pointers(values), BigInt(keys.length));
@@ -368,7 +309,7 @@ function makeCreateSession(api: FunctionTable, env: Handle): GpuApi["createSessi
         create(env, model as Uint8Array<ArrayBuffer>, BigInt(model.byteLength), options, out)
       );
     } finally {
-      api.release(ORT_LIBRARY_SLOT.releaseSessionOptions)(options);
+      api.release(SLOT.releaseSessionOptions)(options);
     }
   };
   return (model) => {
@@ -377,7 +318,7 @@ function makeCreateSession(api: FunctionTable, env: Handle): GpuApi["createSessi
     } catch (error) {
       if (!isForNodes(error)) throw error;
       const lenient = open(model, RECORDS_NODES), nodes = unservedNodes(api, lenient);
-      api.release(ORT_LIBRARY_SLOT.releaseSession)(lenient);
+      api.release(SLOT.releaseSession)(lenient);
       throw new Error(
         `Cannot compile the model for webgpu: every operation must have a kernel on the GPU, received ${
           nodes.join(", ")
@@ -388,11 +329,11 @@ function makeCreateSession(api: FunctionTable, env: Handle): GpuApi["createSessi
 }
 
 function makeBind(api: FunctionTable): GpuApi["bind"] {
-  const create = api.sync(ORT_LIBRARY_SLOT.createIoBinding, ["pointer", "buffer"]);
-  const bindInput = api.sync(ORT_LIBRARY_SLOT.bindInput, ["pointer", "buffer", "pointer"]);
-  const bindOutput = api.sync(ORT_LIBRARY_SLOT.bindOutput, ["pointer", "buffer", "pointer"]);
-  const run = api.sync(ORT_LIBRARY_SLOT.runWithBinding, ["pointer", "pointer", "pointer"]);
-  const release = api.release(ORT_LIBRARY_SLOT.releaseIoBinding);
+  const create = api.sync(SLOT.createIoBinding, ["pointer", "buffer"]);
+  const bindInput = api.sync(SLOT.bindInput, ["pointer", "buffer", "pointer"]);
+  const bindOutput = api.sync(SLOT.bindOutput, ["pointer", "buffer", "pointer"]);
+  const run = api.sync(SLOT.runWithBinding, ["pointer", "pointer", "pointer"]);
+  const release = api.release(SLOT.releaseIoBinding);
   return (session, inputs, outputs) => {
     const binding = created((out) => create(session, out));
     try {
@@ -406,9 +347,9 @@ function makeBind(api: FunctionTable): GpuApi["bind"] {
   };
 }
 
-/** Web Locks, as far as they are used here; the types that come with Deno lack them. */
+/** The part of Web Locks in use; Deno's types lack it. */
 interface LockManager {
-  /** Calls `hold`, without a lock where it is taken, and keeps the lock until the promise settles. */
+  /** Calls `hold`, with null if the lock is taken, and keeps the lock until its promise settles. */
   request(
     name: string,
     options: { readonly ifAvailable: true },
@@ -418,25 +359,25 @@ interface LockManager {
 
 const LOCK = "troupe: the webgpu device";
 
-/** How often a taken lock is tried again, and after how long: a worker that lets go soon has done so. */
+/** Tries and pause for a taken lock: a worker that ends releases it in this time. */
 const MAX_TRIES = 50, PAUSE_MS = 10;
 
-/** The main isolate's word: the number of its process. Children inherit it, and have other numbers. */
+/** Process number of the main isolate with the GPU. Children inherit it, with other numbers. */
 const VARIABLE = "TROUPE_WEBGPU_OWNER";
 
 const isWorker = "DedicatedWorkerGlobalScope" in globalThis;
 
 /**
- * Makes this isolate the owner, which it must not be yet.
+ * Claims the GPU for this isolate, which must not have it.
  *
- * @returns what gives the GPU to whoever comes next.
- * @throws {Error} when another isolate of the process is.
+ * @returns a function that releases it.
+ * @throws {Error} when another isolate of the process has it.
  */
 export async function claimGpu(): Promise<() => void> {
   for (let tries = 0; tries < MAX_TRIES; tries++) {
     const release = await tryToClaim();
     if (release) return release;
-    // Counted, not timed: this isolate may itself be at work meanwhile.
+    // Counted, not timed: this isolate may be busy between tries.
     await new Promise((resolve) => setTimeout(resolve, PAUSE_MS));
   }
   throw new Error(
@@ -456,7 +397,7 @@ function tryToClaim(): Promise<(() => void) | undefined> {
   });
 }
 
-/** Of POSIX, by `Deno.build.os`. */
+/** POSIX libraries by `Deno.build.os`. */
 const SYSTEMS: Readonly<Record<string, string>> = {
   linux: "libc.so.6",
   darwin: "/usr/lib/libSystem.B.dylib",
@@ -472,19 +413,19 @@ const QUIET_SYMBOLS = {
 const STDERR = 2, WRITE_ONLY = 1;
 
 /**
- * Runs what must not write to standard error; nothing else of this process can meanwhile. Where the
- * system is another, or this program may not call it, it may write.
+ * Runs a function without output on standard error, of the whole process. On unsupported systems, or
+ * without permission, the output is not suppressed.
  */
 export function quietly<T>(run: () => T): T {
-  const loud = silence();
+  const restore = silence();
   try {
     return run();
   } finally {
-    loud();
+    restore();
   }
 }
 
-/** Returns what lets the process write to standard error again. */
+/** Suppresses standard error and returns a function that restores it. */
 function silence(): () => void {
   const library = SYSTEMS[Deno.build.os];
   if (library === undefined) return () => {};

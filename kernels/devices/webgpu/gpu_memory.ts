@@ -1,19 +1,20 @@
 /**
- * Blocks of memory on the GPU, and the bytes that go in and out of them.
+ * Blocks of memory on the GPU, with copies from and to the host.
  *
- * [Note: no offsets] A tensor on the GPU begins where its buffer begins: there are no tensors at an
- * offset. What lies elsewhere in a block is reached by way of the host, all of the block at a time;
- * stages lay out their memory so that this never happens to them.
+ * [Note: no offsets] A tensor on the GPU starts at the start of its buffer: tensors cannot have an
+ * offset. Other parts of a block are accessed through the host, always with the whole block; stages
+ * lay out their memory so that they never need this.
  *
  * @module
  */
 
-import { Graph } from "../../graph/graph.ts";
+import { Graph } from "../../ops/graph.ts";
 import { encodeModel } from "../../onnx/encode.ts";
 import type { Handle } from "../cpu/ort_library.ts";
 import type { CopiedBytes } from "../device.ts";
 import { type BlockStore, mebibytes } from "../tensor_memory.ts";
 import { assertOnlyAdapter, seeingAdapter } from "./adapters.ts";
+import { negation } from "./ask_probe.ts";
 import {
   assertFits,
   type BufferLimit,
@@ -29,24 +30,18 @@ import type { Adapter } from "./vulkan.ts";
 
 interface Context {
   readonly gpu: GpuApi;
-  /** Gives the GPU to whoever comes next. */
+  /** Releases the GPU. */
   readonly release: () => void;
 }
 
-/** Those who have entered, or are about to. */
+/** Devices that use the GPU, or are about to. */
 let users = 0;
 
 let opening: Promise<Context> | undefined, context: Context | undefined;
 
-/** A model of one node, whose session keeps the GPU's device open. */
-function smallestModel(): Uint8Array {
-  const g = new Graph(), x = g.input("x", [4]);
-  return encodeModel(g, [{ name: "x", value: x }], [{ name: "y", value: g.neg(x) }]);
-}
-
 /**
- * Waits until the GPU has done all that it was given: what is copied to the host was computed after
- * all that was queued before. Its objects must not be released earlier.
+ * Waits until the GPU has finished all queued work: a copy to the host waits for all work before it.
+ * Objects of the GPU must not be released earlier.
  */
 function drain(gpu: GpuApi): void {
   const memory = gpu.allocate(16), source = gpu.deviceTensor(memory, 4, [4], 2);
@@ -60,7 +55,7 @@ async function open(library: string, adapter: Adapter): Promise<Context> {
   const release = await claimGpu();
   try {
     assertOnlyAdapter(adapter);
-    const gpu = seeingAdapter(adapter, () => quietly(() => openGpu(library, smallestModel())));
+    const gpu = seeingAdapter(adapter, () => quietly(() => openGpu(library, negation("f32"))));
     endAtOnce();
     return context = { gpu, release };
   } catch (error) {
@@ -70,10 +65,10 @@ async function open(library: string, adapter: Adapter): Promise<Context> {
 }
 
 /**
- * Opens the GPU, or shares it where this isolate has it open.
+ * Opens the GPU, or shares it if this isolate has it open.
  *
- * @throws {Error} when another isolate has it, the process has used another adapter, or the library cannot
- * be loaded.
+ * @throws {Error} when another isolate has it, the process has used another adapter, or the library
+ * cannot be loaded.
  */
 export async function enterGpu(library: string, adapter: Adapter): Promise<GpuApi> {
   users++;
@@ -96,7 +91,7 @@ export function leaveGpu(): void {
   try {
     drain(gpu);
   } catch {
-    // A GPU that was lost has nothing to do any more.
+    // A lost GPU has no work left.
   }
   gpu.close();
   release();
@@ -111,13 +106,13 @@ export interface GpuBlock {
 /** The memory of one device. */
 export interface GpuMemory extends BlockStore<GpuBlock> {
   readonly copied: CopiedBytes;
-  /** Copies the beginning of one block to that of another. */
+  /** Copies the start of one block to that of another. */
   copy(source: GpuBlock, target: GpuBlock, byteLength: number): void;
-  /** Frees what zeroing took. */
+  /** Frees the sessions that zero blocks. */
   close(): void;
 }
 
-/** Buffers are multiples of this many bytes, and so may be copied and zeroed whole. */
+/** Buffers are multiples of this many bytes, so that they can be copied and zeroed as a whole. */
 const UNIT_BYTES = 16;
 
 const CANNOT = "Cannot allocate on the webgpu device";
@@ -128,7 +123,7 @@ const ONNX_F32 = 1;
 /** Opens the memory of one device. */
 export function openGpuMemory(gpu: GpuApi, limit: BufferLimit): GpuMemory {
   const { copied, transfer, copy, drop } = openTransfers(gpu), zeros = openZeros(gpu);
-  /** Changes a block by way of the host. */
+  /** Changes a block through the host. */
   const change = (block: GpuBlock, edit: (bytes: Uint8Array) => void) => {
     const bytes = new Uint8Array(block.byteLength);
     transfer(block, bytes, "toHost");
@@ -174,10 +169,10 @@ export function openGpuMemory(gpu: GpuApi, limit: BufferLimit): GpuMemory {
   return memory;
 }
 
-/** What copies between the host and the beginnings of blocks, and counts. */
+/** Copies between the host and the start of blocks, and counts the bytes. */
 function openTransfers(gpu: GpuApi) {
   const copied = { toDevice: 0, toHost: 0 };
-  /** The bytes of a block as a tensor: most blocks are always copied in one length. */
+  /** Blocks as tensors of bytes: most blocks are always copied with the same length. */
   const kept = new Map<GpuBlock, { readonly byteLength: number; readonly tensor: Handle }>();
   const drop = (block: GpuBlock) => {
     const { tensor } = kept.get(block) ?? {};
@@ -209,7 +204,7 @@ function openTransfers(gpu: GpuApi) {
   };
 }
 
-/** What sets whole blocks to zero, a kernel for each size. */
+/** Sets whole blocks to zero, with a kernel for each size. */
 function openZeros(gpu: GpuApi) {
   const sessions = new Map<number, Handle>();
   const sessionFor = (length: number) => {
@@ -228,7 +223,7 @@ function openZeros(gpu: GpuApi) {
     };
     return { run: bound.run, release };
   };
-  /** Of blocks that are zeroed again and again. */
+  /** Bindings of blocks that are zeroed repeatedly. */
   const kept = new Map<GpuBlock, ReturnType<typeof bind>>();
   return {
     fill(block: GpuBlock) {

@@ -1,43 +1,38 @@
 /**
- * A model as the WebGPU provider takes it.
+ * Rewrites a model for the WebGPU provider: FP16 products, missing kernels, outputs in place.
  *
  * @module
  */
 
 import { fromBinary, toBinary } from "@bufbuild/protobuf";
 import { elementCount, sameShape } from "../../graph/shapes.ts";
-import { ONNX_DTYPE } from "../../graph/value.ts";
+import { ONNX_DTYPE, type ValueType } from "../../graph/value.ts";
 import { lowerGraph } from "../../onnx/lower.ts";
 import { type GraphProto, ModelProtoSchema, type NodeProto } from "../../onnx/onnx_pb.ts";
 import { removeUnread, type Rewrite, rewriteNodes, type Writer } from "../../onnx/rewrite.ts";
-import { signatureOf } from "../../onnx/signature.ts";
-import { intOf, type ValueType, valueTypes } from "../../onnx/value_types.ts";
+import { intOf } from "../../onnx/signature.ts";
+import { valueTypes } from "../../ops/infer.ts";
 import { type DType, DTYPE_BYTES } from "../device.ts";
 import { maxPoolGrad, orderSums } from "./products.ts";
 import { isRowAddition, rewriteGraph } from "./rewrites.ts";
 
 const PRODUCTS = new Set(["MatMul", "FusedMatMul", "Gemm"]);
 
-/** Operations that move elements of their first operand, so that it may be wide or narrow. */
+/** Operations that move elements of their first operand, in f32 or f16. */
 const MOVEMENTS = new Set(["Reshape", "Transpose", "Split", "Gather"]);
 
-/** The one that moves the elements of all its operands. */
+/** The operation that moves the elements of all its operands. */
 const JOIN = "Concat";
 
 const isCastTo = (node: NodeProto, dtype: "f16" | "f32") =>
   node.opType === "Cast" && intOf(node, "to", 0) === ONNX_DTYPE[dtype];
 
-/** What a model widens and rounds. */
-interface Stores {
-  /** The f16 value of one that holds the same numbers in f32. */
-  readonly loads: Map<string, string>;
-  /** The node that rounds a value. */
-  readonly stores: ReadonlyMap<string, NodeProto>;
-  /** Values that something else than that node reads. */
-  readonly read: ReadonlySet<string>;
-}
-
-function storesOf(graph: GraphProto, types: ReadonlyMap<string, ValueType>): Stores {
+/**
+ * Returns the conversions between f16 and f32 in a graph: for f32 values, `loads` has the f16 value that
+ * they were converted from, and `stores` the node that rounds them to f16; `read` has the values that
+ * other nodes read.
+ */
+function storesOf(graph: GraphProto, types: ReadonlyMap<string, ValueType>) {
   const loads = new Map<string, string>(), stores = new Map<string, NodeProto>();
   const read = new Set(graph.output.map(({ name = "" }) => name));
   for (const node of graph.node) {
@@ -50,9 +45,9 @@ function storesOf(graph: GraphProto, types: ReadonlyMap<string, ValueType>): Sto
 }
 
 /**
- * Lets the products of a graph compute in FP16, where the graph stores FP16.
+ * Computes the products of a graph in FP16, if the graph stores FP16.
  *
- * @returns whether it does.
+ * @returns true if it does.
  */
 function halveProducts(graph: GraphProto, types: ReadonlyMap<string, ValueType>): boolean {
   if (![...types.values()].some(({ dtype }) => dtype === "f16")) return false;
@@ -65,7 +60,7 @@ function halveProducts(graph: GraphProto, types: ReadonlyMap<string, ValueType>)
     rounded.set(name, made);
     return made;
   };
-  /** Computes the f16 values of a node's outputs, and what reads them in f32. */
+  /** Computes a node's outputs in f16, and converts outputs that are read in f32. */
   const returnHalf = (write: Writer, { output }: NodeProto, compute: (to: string[]) => void) => {
     const halves = output.map((y) => {
       const store = stores.get(y);
@@ -104,26 +99,26 @@ function halveProducts(graph: GraphProto, types: ReadonlyMap<string, ValueType>)
   return true;
 }
 
-/** Operations that may write over an operand, and which: those of the same shape as the result. */
+/** Operands that an operation may overwrite, if they have the shape of the result. */
 export const IN_PLACE: Readonly<Record<string, readonly number[]>> = {
   Add: [0, 1],
   Sub: [0, 1],
   Mul: [0, 1],
   Cast: [0],
   Where: [1, 2],
-  Gemm: [2], // It adds its third operand to each element when it writes it.
-  ScatterND: [0], // It writes some rows of its first operand, and leaves the rest.
-  ScatterElements: [0], // Some elements.
-  Softmax: [0], // Of the last axis: a workgroup has read all of a row before it writes any of it.
+  Gemm: [2], // It adds its third operand to each element as it is written.
+  ScatterND: [0], // It writes some rows of its first operand and keeps the others.
+  ScatterElements: [0], // As ScatterND, for elements.
+  Softmax: [0], // Last axis only: a workgroup reads a whole row before it writes the row.
 };
 
-/** Operations whose result may be the memory of their first operand in another shape. */
+/** Operations whose result may share the memory of their first operand with another shape. */
 const ALIASES = new Set(["Reshape", "Identity", "Squeeze", "Unsqueeze"]);
 
-/** What reads rows of an input before a scatter writes them: no library makes one of these two. */
+/** Operation that reads rows of an input before a scatter writes them. */
 const LOOKUP = "Gather";
 
-/** For each output of a graph the inputs in whose memory it may lie. */
+/** Returns the inputs whose memory each output of a graph may share. */
 function inPlaceOutputs(
   graph: GraphProto,
   types: ReadonlyMap<string, ValueType>,
@@ -138,7 +133,7 @@ function inPlaceOutputs(
   }));
 }
 
-/** All nodes on which a node depends. */
+/** Returns all nodes on which a node depends. */
 function ancestorsOf(node: NodeProto, makers: ReadonlyMap<string, NodeProto>): Set<NodeProto> {
   const found = new Set<NodeProto>(), waiting = [...node.input];
   for (let name = waiting.pop(); name !== undefined; name = waiting.pop()) {
@@ -150,11 +145,11 @@ function ancestorsOf(node: NodeProto, makers: ReadonlyMap<string, NodeProto>): S
   return found;
 }
 
-/** Whether a softmax is one of the last axis; any other is computed on a transposed copy. */
+/** Returns false for a softmax over any axis but the last, which uses a transposed copy. */
 const isByRow = (node: NodeProto, rank: number) =>
   node.opType !== "Softmax" || [-1, rank - 1].includes(intOf(node, "axis", -1));
 
-/** Whether an output may lie in the memory of an input; `before` are the nodes on which it depends. */
+/** Returns whether an output may overwrite an input; `before` are the nodes on which it depends. */
 function mayOverwrite(
   nodes: readonly NodeProto[],
   types: ReadonlyMap<string, ValueType>,
@@ -168,7 +163,7 @@ function mayOverwrite(
     return shape !== undefined && sameShape(shape, own!.shape);
   };
   if (!own || own.dtype !== given?.dtype || !isOwnShape(input)) return false;
-  /** What may be the input's memory. */
+  /** Values that may be in the input's memory. */
   const names = new Set([input]);
   for (const node of nodes) {
     const { opType = "" } = node, [result = ""] = node.output, isMaker = result === output;
@@ -181,25 +176,25 @@ function mayOverwrite(
       if (isElementwise || isPassed) names.add(result);
       else if (isMaker || opType !== LOOKUP) return false;
     }
-    // What reads the output reads what it should.
+    // Later readers of the output read the new values.
     if (isMaker) names.delete(result);
   }
   return true;
 }
 
-/** A value of a model: an input, an output, a constant, or what is computed in between. */
+/** A value of a model: an input, an output, a constant, or an intermediate value. */
 export interface ModelValue {
   /** Its name in the model. */
   readonly name: string;
   /** The type of its elements. */
   readonly dtype: DType;
-  /** Its sizes. */
+  /** Its shape. */
   readonly shape: readonly number[];
   /** Bytes of its tensor. */
   readonly byteLength: number;
 }
 
-/** The largest of the values whose shapes are known; undefined where none is. */
+/** Returns the largest value with a known shape; undefined if there is none. */
 function largestValue(types: ReadonlyMap<string, ValueType>): ModelValue | undefined {
   let largest: ModelValue | undefined;
   for (const [name, { dtype, shape }] of types) {
@@ -209,32 +204,31 @@ function largestValue(types: ReadonlyMap<string, ValueType>): ModelValue | undef
   return largest;
 }
 
-/** A model of which each operation has a kernel on the GPU. */
+/** A model in which each operation has a kernel on the GPU. */
 export interface PreparedModel {
   readonly bytes: Uint8Array;
-  /** For each output the inputs in whose memory it may lie. */
+  /** For each output, the inputs whose memory it may share. */
   readonly inPlace: ReadonlyMap<string, ReadonlySet<string>>;
-  /** Whether it computes in FP16. */
+  /** True if it computes in FP16. */
   readonly usesHalf: boolean;
-  /** Its largest value; undefined where it has none. */
+  /** Its largest value, if any. */
   readonly largest: ModelValue | undefined;
 }
 
 /**
  * Rewrites a model.
  *
- * @throws {Error} when the bytes are no model, or use an operation in a form that is not known.
+ * @throws {Error} when the bytes are not a model, or an operation has an unsupported form.
  */
 export function prepareModel(bytes: Uint8Array): PreparedModel {
   try {
     const model = fromBinary(ModelProtoSchema, bytes), { graph } = model;
     if (!graph) throw new Error("it must hold a graph, received none");
     lowerGraph(graph, { MaxPoolGrad: maxPoolGrad });
-    const { inputs } = signatureOf(graph);
-    const usesHalf = halveProducts(graph, valueTypes(graph, inputs));
-    rewriteGraph(graph, valueTypes(graph, inputs));
-    orderSums(graph, valueTypes(graph, inputs));
-    const types = valueTypes(graph, inputs), inPlace = inPlaceOutputs(graph, types);
+    const usesHalf = halveProducts(graph, valueTypes(graph));
+    rewriteGraph(graph, valueTypes(graph));
+    orderSums(graph, valueTypes(graph));
+    const types = valueTypes(graph), inPlace = inPlaceOutputs(graph, types);
     return {
       bytes: toBinary(ModelProtoSchema, model),
       inPlace,

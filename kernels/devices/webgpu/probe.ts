@@ -1,9 +1,9 @@
 /**
- * The program of a child process that learns which adapters a process with its environment sees, and
- * whether ONNX Runtime's provider takes the first: drivers may print, hang or crash here, and nobody
- * minds. It prints a {@linkcode ProbeAnswer} in JSON.
+ * The program of a child process that lists the adapters visible in its environment, and checks that
+ * ONNX Runtime's provider accepts the first: drivers may print, hang or crash here without effect on
+ * the parent. It prints a {@linkcode ProbeAnswer} in JSON.
  *
- * It imports nothing but files of this folder's kind, so it runs without a configuration.
+ * It only imports files in this package, so it runs without a configuration.
  *
  * @module
  */
@@ -11,35 +11,35 @@
 import { type GpuApi, openGpu } from "./gpu_api.ts";
 import { listVulkanDevices, type VulkanDevice } from "./vulkan.ts";
 
-/** URL of the program. Who imports it has the program at hand, also where no network is. */
+/** URL of the program. Importing it caches the program for use without a network. */
 export const PROBE = import.meta.url;
 
-/** What the child is asked: its only argument, in JSON. */
+/** Request to the child: its only argument, in JSON. */
 export interface ProbeRequest {
   /** The ONNX Runtime library. */
   readonly library: string;
-  /** Whether the provider is tried where there is nothing but software. */
+  /** True if the provider is tried with software adapters only. */
   readonly triesSoftware: boolean;
   /** Models in ONNX, in base64: of one node `y = -x`, 4 elements, in FP32 and in FP16. */
   readonly models: { readonly f32: string; readonly f16: string };
 }
 
-/** What the provider makes of the first adapter. */
+/** Result of the provider for the first adapter. */
 export type ProviderAnswer =
   | { readonly problem: string }
   | { readonly problem?: undefined; readonly hasF16: boolean };
 
-/** What the child says. */
+/** Answer of the child. */
 export interface ProbeAnswer {
-  /** The Vulkan devices that it sees, in the loader's order; undefined on other systems. */
+  /** The visible Vulkan devices, in the loader's order; undefined on other systems. */
   readonly devices: readonly VulkanDevice[] | undefined;
-  /** What Deno's own WebGPU says of the system's first adapter; undefined where Vulkan tells. */
+  /** The system's first adapter by Deno's WebGPU; undefined if Vulkan is used. */
   readonly system: SystemAdapter | undefined;
-  /** Undefined where it was not tried. */
+  /** Undefined if the provider was not tried. */
   readonly provider: ProviderAnswer | undefined;
 }
 
-/** What Deno's own WebGPU says of an adapter. */
+/** An adapter as Deno's WebGPU describes it. */
 interface SystemAdapter {
   readonly name: string;
   readonly isSoftware: boolean;
@@ -55,7 +55,7 @@ async function probe({ library, triesSoftware, models }: ProbeRequest): Promise<
   return { devices, system, provider: isWanted ? tryProvider(library, models) : undefined };
 }
 
-/** The adapter that Deno itself would use: the same, where there is one. */
+/** Returns the adapter that Deno would use, which is the same if there is one. */
 async function systemAdapter(): Promise<SystemAdapter | undefined> {
   const adapter = await navigator.gpu?.requestAdapter({ powerPreference: "high-performance" });
   if (!adapter) return undefined;
@@ -76,13 +76,13 @@ function tryProvider(library: string, { f32, f16 }: ProbeRequest["models"]): Pro
   } catch (error) {
     return { problem: (error as Error).message };
   }
-  // Further trials of the adapter go here, before that of FP16, which may fail.
+  // Add further trials of the adapter before that of FP16, which may fail.
   return { hasF16: computes(gpu, bytesOf(f16), 4 * 2, ONNX_F16) };
 }
 
 const ONNX_F16 = 10;
 
-/** Whether a model `y = f(x)` of 4 elements runs. */
+/** Returns whether a model `y = f(x)` of 4 elements runs. */
 function computes(gpu: GpuApi, model: Uint8Array, byteLength: number, onnxDtype: number): boolean {
   try {
     const session = gpu.createSession(model);
@@ -101,6 +101,6 @@ const BUFFER_BYTES = 16;
 if (import.meta.main) {
   const answer = await probe(JSON.parse(Deno.args[0]!));
   Deno.stdout.writeSync(new TextEncoder().encode(JSON.stringify(answer)));
-  // What was made on the GPU goes with the process, whose end may crash: the answer is out.
+  // The objects on the GPU end with the process, whose exit may crash: the answer is written.
   Deno.exit(0);
 }

@@ -1,40 +1,41 @@
 /**
- * Convolutions that are products of matrices: of windows of one element, or as large as the image.
+ * Rewrites convolutions and products of matrices that the provider computes wrongly or in no fixed
+ * order.
  *
- * The provider computes them as such, and on GPUs of Intel adds parts of products of many terms in the
- * order of threads: see [Note: the GPU's sums]. Those are written as products, so that what is said
- * there holds for them too.
+ * Convolutions with windows of one element, or as large as the image, are products. The provider
+ * computes them as products, and on Intel GPUs adds parts of products with many terms in the order of
+ * threads: see [Note: the GPU's sums]. They are written as products, so that the note applies to them.
  *
  * @module
  */
 
 import { elementCount, sameShape } from "../../graph/shapes.ts";
-import { ONNX_DTYPE } from "../../graph/value.ts";
+import { ONNX_DTYPE, type ValueType } from "../../graph/value.ts";
 import { unreadBehind, windowAttributes, windowCounts } from "../../graph/windows.ts";
 import type { GraphProto, NodeProto } from "../../onnx/onnx_pb.ts";
 import { type ConstantDType, type Rewrite, rewriteNodes, type Writer } from "../../onnx/rewrite.ts";
-import { floatOf, intOf, type ValueType } from "../../onnx/value_types.ts";
-import { windowsOfProto } from "../../onnx/window_rules.ts";
+import { floatOf, intOf } from "../../onnx/signature.ts";
+import { windowsOfProto } from "../../ops/windows.ts";
 
 /** Outputs that are computed at a time. */
 const FOUR = 4;
 
 const groupsOf = (node: NodeProto) => intOf(node, "group", 1);
 
-/** Whether the outputs of several groups would be computed at a time. */
+/** Returns whether outputs of several groups would be computed at the same time. */
 export function mixesGroups(node: NodeProto, weight: ValueType | undefined): boolean {
   const groups = groupsOf(node), [outputs = 0] = weight?.shape ?? [], own = outputs / groups;
   const together = [FOUR, 2].find((count) => outputs % count === 0) ?? 1;
   return groups > 1 && own >= FOUR && own % together !== 0;
 }
 
-/** Whether a transposed one would read the weights of other inputs. */
+/** Returns whether a transposed convolution would read the weights of other inputs. */
 export function mixesInputs(node: NodeProto, weight: ValueType | undefined): boolean {
   const groups = groupsOf(node), [inputs = 0, own = 0] = weight?.shape ?? [];
   return groups > 1 && own === 1 && inputs > groups;
 }
 
-/** The outputs of each group without those behind the first `own` of `wide`, with the bias added. */
+/** Cuts the outputs of each group from `wide` to the first `own`, and adds the bias. */
 function cutOff(
   write: Writer,
   node: NodeProto,
@@ -53,7 +54,7 @@ function cutOff(
   write.node("Add", [reshaped(kept, shape), perChannel], {}, y);
 }
 
-/** A weight with outputs of zeros behind those of an axis. */
+/** Extends a weight along an axis with outputs of zeros. */
 function widened(
   write: Writer,
   weight: string,
@@ -68,7 +69,7 @@ function widened(
   return write.node("Concat", [matrix, zeros], { axis });
 }
 
-/** See the note above. */
+/** Widens each group to a multiple of four outputs; see {@linkcode mixesGroups}. */
 export const wholeFours: Rewrite = (write, node) => {
   const [x, weight] = node.input as [string, string], groups = groupsOf(node);
   const [outputs = 0, ...rest] = write.typeOf(weight).shape, own = outputs / groups;
@@ -78,20 +79,20 @@ export const wholeFours: Rewrite = (write, node) => {
   cutOff(write, node, write.again([x, write.node("Reshape", [wider, shape])]), [own, wide]);
 };
 
-/** See the note above. */
+/** Computes two outputs, the second of zeros; see {@linkcode mixesInputs}. */
 export const twoOutputs: Rewrite = (write, node) => {
   const [x, weight] = node.input as [string, string], { shape } = write.typeOf(weight);
   cutOff(write, node, write.again([x, widened(write, weight, 1, 1, shape)]), [1, 2]);
 };
 
-/** Below every number that is not padding. */
+/** Less than every number outside the padding. */
 const PADDING = -3.4e38;
 
-/** A square matrix, row by row. */
+/** Returns a square matrix, row by row. */
 const matrix = (size: number, entry: (row: number, column: number) => boolean) =>
   Array.from({ length: size * size }, (_, i) => +entry(Math.floor(i / size), i % size));
 
-/** See above. */
+/** Gradient of MaxPool: each window's gradient goes to its first largest element. */
 export const maxPoolGrad: Rewrite = (write, node) => {
   const [dy, x] = node.input as [string, string], { shape } = write.typeOf(x);
   const [n = 0, channels = 0, ...sizes] = shape, windows = windowsOfProto(node, sizes);
@@ -129,17 +130,17 @@ export const maxPoolGrad: Rewrite = (write, node) => {
   reshaped(spread, shape, node.output[0]);
 };
 
-/** The sizes of a product of matrices, and where the axis lies along which terms are added. */
+/** Sizes of a product of matrices, and the axes of its sums. */
 interface ProductSizes {
-  /** Terms of each element. */
+  /** Number of terms of each element. */
   readonly terms: number;
-  /** Elements of the result. */
+  /** Number of elements of the result. */
   readonly elements: number;
-  /** The axis of the terms in the first operand and in the second. */
+  /** The axis of the terms in the first and the second operand. */
   readonly axes: readonly [number, number];
 }
 
-/** The sizes of a MatMul or Gemm from the shapes of its operands. */
+/** Returns the sizes of a MatMul or Gemm from the shapes of its operands. */
 function sizesOf(node: NodeProto, a: ValueType, b: ValueType): ProductSizes {
   const transA = intOf(node, "transA", 0), transB = intOf(node, "transB", 0);
   const [rankA, rankB] = [a.shape.length, b.shape.length];
@@ -151,12 +152,12 @@ function sizesOf(node: NodeProto, a: ValueType, b: ValueType): ProductSizes {
   return { terms: a.shape[axes[0]]!, elements: batch * rows * columns, axes };
 }
 
-/** Whether the third operand of a product is just added: then it may be added to the sum of parts. */
+/** Returns whether the third operand is only added, so that it may be added to the sum of parts. */
 const isPlain = (node: NodeProto): boolean => floatOf(node, "beta", 1) === 1;
 
 /**
- * Writes a product in parts of at most `most` terms, which are added one after the other; a third
- * operand is added to the sum of all.
+ * Writes a product in parts of at most `most` terms, which are added in order; a third operand is
+ * added to the sum of all.
  */
 function writeInParts(
   write: Writer,
@@ -184,10 +185,10 @@ function writeInParts(
   if (c) write.node("Add", [sum!, c], {}, output);
 }
 
-/** Terms from which products are split, and the most that are. */
+/** The range of terms in which products are split. */
 const SPLIT_TERMS = { least: 512, most: 4096 } as const;
 
-/** Up to so many terms a product is split that has at most so many elements for each term. */
+/** Largest number of elements per term of products that are split, by their number of terms. */
 const SPLIT_ELEMENTS: readonly (readonly [terms: number, elementsPerTerm: number])[] = [
   [768, 52],
   [2304, 35],
@@ -195,20 +196,20 @@ const SPLIT_ELEMENTS: readonly (readonly [terms: number, elementsPerTerm: number
   [SPLIT_TERMS.most, 16],
 ];
 
-/** Terms that are added one after the other in f16. */
+/** Largest number of terms that are added in f16. */
 const HALF_TERMS = 1024;
 
-/** Terms of a part; a multiple of four, which the kernels load at once. */
+/** Terms of a part; a multiple of four, which the kernels load at a time. */
 const PART_TERMS = SPLIT_TERMS.least - 4;
 
-/** The most terms that are added at once. */
+/** Returns the largest number of terms of a part. */
 function mostTerms({ terms, elements }: ProductSizes, { dtype }: ValueType): number {
   const [, perTerm = 0] = SPLIT_ELEMENTS.find(([most]) => terms <= most) ?? [];
   if (terms >= SPLIT_TERMS.least && elements <= perTerm * terms) return PART_TERMS;
   return dtype === "f16" ? HALF_TERMS : Infinity;
 }
 
-/** Rewrites the products of a graph, in place, whose terms must not be added at once. */
+/** Splits the products of a graph, in place, whose terms must not be added in one sum. */
 export function orderSums(graph: GraphProto, types: ReadonlyMap<string, ValueType>): void {
   rewriteNodes(graph, types, "order", (node) => {
     const [a, b] = node.input.map((name) => types.get(name));
@@ -220,7 +221,7 @@ export function orderSums(graph: GraphProto, types: ReadonlyMap<string, ValueTyp
   });
 }
 
-/** Whether a convolution is a product of so many terms that its sums might have no order. */
+/** Returns whether a convolution is a product whose number of terms allows unordered sums. */
 export function isLongProduct(
   node: NodeProto,
   [x, weight]: readonly (ValueType | undefined)[],
@@ -233,7 +234,7 @@ export function isLongProduct(
     elementCount(terms) >= SPLIT_TERMS.least;
 }
 
-/** The weight, a row for each output, times what stands in each window. */
+/** The weight, a row for each output, times the elements of each window. */
 export const convolutionAsProduct: Rewrite = (write, node) => {
   const [x, weight, bias] = node.input as [string, string, string?], [y] = node.output as [string];
   const [outputs = 0, ...terms] = write.typeOf(weight).shape, { shape } = write.typeOf(y);

@@ -1,25 +1,30 @@
 /**
- * What the WebGPU provider has no kernel for, said in operations that it has.
+ * Rewrites of operations for which the WebGPU provider has no kernel, or an incorrect one.
  *
- * [Note: one order of sums] A ScatterND that adds would add with atomic operations, in whatever order
- * the threads of a GPU come, where an index stands twice (as a token does in a text). So rows of the
- * same index are added by a product first, whose order is fixed: with e[i][j] = 1 where the indices i
- * and j are equal, row i of e·updates is the sum of all updates for that index, the same bits for
- * every i that has it. Each is added to the row of the base that it belongs to, and put there. Where
- * the base has no more rows than there are updates, e[i][j] = 1 where index i is j, and eᵀ·updates is
- * added to all of it. For n updates of w numbers and a base of r rows that is 2·n·min(n, r)·w
- * operations: 1.7 % of a GPT-2 of 12 layers, 768 wide, at n = 8192, and at most half of those of its
- * head, which has r columns. What is not finite spreads to other rows; such gradients are not used.
+ * [Note: one order of sums] A ScatterND with addition would use atomic operations, in the order in which
+ * the threads of a GPU run, where an index is repeated (as tokens are in a text). So rows of the same
+ * index are added by a product first, whose order is fixed: with e[i][j] = 1 where the indices i and j
+ * are equal, row i of e·updates is the sum of all updates for that index, with equal bits for every i
+ * that has it. Each is added to its row of the base, and written there. If the base has no more rows
+ * than there are updates, e[i][j] = 1 where index i is j, and eᵀ·updates is added to all of it. For n
+ * updates of w numbers and a base of r rows these are 2·n·min(n, r)·w operations: 1.7 % of a GPT-2 of
+ * 12 layers, 768 wide, at n = 8192, and at most half of those of its head, which has r columns. Values
+ * that are not finite spread to other rows; such gradients are not used.
  *
  * @module
  */
 
 import { cutOf, elementCount, positiveAxis } from "../../graph/shapes.ts";
-import { MICROSOFT, ONNX_DTYPE } from "../../graph/value.ts";
-import { arithmetic } from "../../onnx/lower.ts";
+import { MICROSOFT, ONNX_DTYPE, type ValueType } from "../../graph/value.ts";
 import type { GraphProto, NodeProto } from "../../onnx/onnx_pb.ts";
-import { type ConstantDType, type Rewrite, rewriteNodes, type Writer } from "../../onnx/rewrite.ts";
-import { floatOf, intOf, textOf, type ValueType, wholeNumbers } from "../../onnx/value_types.ts";
+import {
+  arithmetic,
+  type ConstantDType,
+  type Rewrite,
+  rewriteNodes,
+  type Writer,
+} from "../../onnx/rewrite.ts";
+import { floatOf, intOf, textOf, wholeNumbers } from "../../onnx/signature.ts";
 import type { DType } from "../device.ts";
 import {
   convolutionAsProduct,
@@ -30,22 +35,22 @@ import {
   wholeFours,
 } from "./products.ts";
 
-/** What is known of the inputs of a node. */
+/** Known properties of a node's inputs. */
 interface Operands {
   readonly types: readonly (ValueType | undefined)[];
-  /** The whole numbers of a constant input. */
+  /** Returns the whole numbers of a constant input. */
   readonly numbers: (input: number) => readonly number[] | undefined;
 }
 
-/** π in parts of which the first two have few digits, so that small multiples of them are exact. */
+/** π in parts; the first two have few digits, so that small multiples of them are exact. */
 const PI_PARTS = [3.140625, 9.670257568359375e-4, 6.2771141529083252e-7];
 
-/** The terms x^3 .. x^11 of the series of the sine, which is good to 6e-8 from −π/2 to π/2. */
+/** Coefficients of x^3 .. x^11 in the series of the sine, exact to 6e-8 from −π/2 to π/2. */
 const SINE_TERMS = [-1 / 6, 1 / 120, -1 / 5040, 1 / 362880, -1 / 39916800];
 
 /**
- * The sine, and the cosine as that of x + π/2; shaders may be off by 2^−11. With the multiple n·π that is
- * nearest to x, sin x = (−1)^n · sin(x − n·π).
+ * The sine, and the cosine as the sine of x + π/2; the error of shaders may be 2^−11. With n·π the
+ * multiple of π nearest to x, sin x = (−1)^n · sin(x − n·π).
  */
 const sine = (shift: 0 | 0.5): Rewrite => (write, { input: [x], output: [y] }) => {
   const { add, sub, mul, scalar } = arithmetic(write);
@@ -65,20 +70,20 @@ const sine = (shift: 0 | 0.5): Rewrite => (write, { input: [x], output: [y] }) =
 const cast = (write: Writer, name: string, dtype: keyof typeof ONNX_DTYPE, output?: string) =>
   write.node("Cast", [name], { to: ONNX_DTYPE[dtype] }, output);
 
-/** A power of which both operands have the shape of the result. */
+/** A power whose operands both have the shape of the result. */
 const pow: Rewrite = (write, { input, output: [y] }) => {
   const shape = write.constant("i64", write.typeOf(y!).shape);
   write.node("Pow", input.map((name) => write.node("Expand", [name, shape])), {}, y);
 };
 
-/** 1 where x is positive, less 1 where it is negative. */
+/** 1 where x is positive, −1 where it is negative. */
 const sign: Rewrite = (write, { input: [x], output: [y] }) => {
   const { sub, scalar } = arithmetic(write), zero = scalar(0);
   const isSo = (op: string) => cast(write, write.node(op, [x!, zero]), "f32");
   sub(isSo("Greater"), isSo("Less"), y);
 };
 
-/** What is more than a half is rounded up, and a half where that gives an even number. */
+/** Rounds to the nearest integer, halves to even. */
 const round: Rewrite = (write, { input: [x], output: [y] }) => {
   const { add, sub, mul, scalar } = arithmetic(write), half = scalar(0.5);
   const down = write.node("Floor", [x!]), rest = sub(x!, down);
@@ -100,14 +105,14 @@ const xor: Rewrite = (write, { input, output: [y] }) => {
   write.node("Not", [write.node("Equal", whole)], {}, y);
 };
 
-/** On bools as whole numbers. */
+/** Computes an operation on bools as integers. */
 const asWhole = (isBool: boolean): Rewrite => (write, node) => {
   const [y] = node.output, whole = node.input.map((name) => cast(write, name, "i32"));
   if (isBool) write.again(whole, y);
   else cast(write, write.again(whole), "bool", y);
 };
 
-/** A slice by index, one axis after the other. */
+/** Slices by index, one axis after the other. */
 const slice = ({ types: [x], numbers }: Operands): Rewrite => (write, node) => {
   const [starts, ends, axes, steps] = [1, 2, 3, 4].map(numbers), { shape } = x!;
   if (!starts || !ends || !axes) throw new Error("Slice must be along constant axes");
@@ -121,8 +126,8 @@ const slice = ({ types: [x], numbers }: Operands): Rewrite => (write, node) => {
 };
 
 /**
- * A ScatterElements that adds, where an index may stand twice along the axis; see [Note: one order of
- * sums]. Of each place of the axis the updates that are for it are added to it.
+ * A ScatterElements with addition, where an index may be repeated along the axis; see [Note: one order
+ * of sums]. For each place of the axis its updates are added.
  */
 const scatterElements: Rewrite = (write, node) => {
   const [base, indices, updates] = node.input as [string, string, string], [y] = node.output;
@@ -142,26 +147,26 @@ const scatterElements: Rewrite = (write, node) => {
   write.node("Add", [base, whole], {}, y);
 };
 
-/** What takes the place of a node, by its operation. */
+/** Rewrites of operations that are missing, by operation. */
 const MISSING: Readonly<
   Record<string, (node: NodeProto, operands: Operands) => Rewrite | undefined>
 > = {
   Sin: () => sine(0),
   Cos: () => sine(0.5),
-  // Of a row or a column of exponents it ends in an error.
+  // It fails for a row or a column of exponents.
   Pow: (_, { types: [, b] }) =>
     b && (elementCount(b.shape) > 1 || b.shape.length > 1) ? pow : undefined,
   Sign: (_, { types: [x] }) => x?.dtype === "f32" ? sign : undefined,
   Round: () => round,
   IsNaN: () => isNaN,
-  // Of a mask that is handed on as it came.
+  // For a mask that is passed on unchanged.
   Identity: (_, { types: [x] }) => x?.dtype === "bool" ? asWhole(false) : undefined,
   Or: () => or,
   Xor: () => xor,
   Equal: (_, { types: [x] }) => x?.dtype === "bool" ? asWhole(true) : undefined,
   Concat: (_, { types: [x] }) => x?.dtype === "bool" ? asWhole(false) : undefined,
   Transpose: (_, { types: [x] }) => x?.dtype === "bool" ? asWhole(false) : undefined,
-  // Backwards the first element is not always the right one.
+  // With negative steps the first element may be wrong.
   Slice: (_, operands) => {
     const isBackwards = operands.numbers(4)?.some((step) => step < 0);
     const isWhole = ["i32", "i64", "bool"].includes(operands.types[0]?.dtype ?? "");
@@ -198,15 +203,15 @@ const fusedMatMul: Rewrite = (write, node) => {
     number,
     number,
   ];
-  // y = l·r is also the transpose of rᵀ·lᵀ, which may move fewer elements: those of the attention
-  // from each token to each other are many.
+  // y = l·r is also the transpose of rᵀ·lᵀ, which may move fewer elements: the matrix of an attention
+  // from each token to each other is large.
   const moved = transA * sizeA + transB * sizeB;
   const isTurned = moved > (1 - transA) * sizeA + (1 - transB) * sizeB + sizeY;
   let left = transA === +isTurned ? a : transposed(a, typeA);
   let right = transB === +isTurned ? b : transposed(b, typeB);
   if (alpha !== 1) {
     const factor = write.constant(typeA.dtype as ConstantDType, [alpha], []);
-    // The product is linear in both: the smaller one is scaled.
+    // The product is linear in both operands: the smaller one is scaled.
     if (sizeA <= sizeB) left = write.node("Mul", [left, factor]);
     else right = write.node("Mul", [right, factor]);
   }
@@ -222,7 +227,7 @@ function logSoftmax(write: Writer, x: string, axis: number, output?: string): st
   return write.node("Sub", [shifted, write.node("Log", [sum])], {}, output);
 }
 
-/** The loss of each row, 0 where the target is ignored; then their sum or mean where that is asked for. */
+/** The loss of each row, 0 where the target is ignored; then their sum or mean, if requested. */
 const crossEntropy: Rewrite = (write, node) => {
   const [logits, targets, weights] = node.input as [string, string, string?];
   const [loss, logProbabilities] = node.output, { shape } = write.typeOf(logits);
@@ -255,7 +260,7 @@ const crossEntropy: Rewrite = (write, node) => {
   write.node("Div", [total, write.node("ReduceSum", [counted], { keepdims: 0 })], {}, loss);
 };
 
-/** 1 where the indices of some rows, from one to another, are those that stand across, else 0. */
+/** Returns 1 where the indices of rows `from` to `to` equal those of `across`, otherwise 0. */
 function equalRows(
   write: Writer,
   { rows, across, dtype }: { rows: string; across: string; dtype: DType },
@@ -269,15 +274,15 @@ function equalRows(
 
 const range = (from: number, to: number) => Array.from({ length: to - from }, (_, i) => from + i);
 
-/** `count` rows in parts: from which to which. */
+/** Splits `count` rows into ranges. */
 const partsOf = (count: number) =>
   range(0, Math.ceil(count / ROWS)).map((i) =>
     [i * ROWS, Math.min((i + 1) * ROWS, count)] as const
   );
 
 /**
- * See the note above; indices are [n, 1]. The base may be f16 where the updates are f32: then each sum
- * is made in f32 and rounded.
+ * Adds updates to rows; see [Note: one order of sums]. Indices are [n, 1]. The base may be f16 with
+ * updates in f32: then each sum is computed in f32 and rounded.
  */
 const scatterAdd: Rewrite = (write, node) => {
   const [base, indices, updates] = node.input as [string, string, string], [y] = node.output;
@@ -311,13 +316,13 @@ const scatterAdd: Rewrite = (write, node) => {
   write.node("ScatterND", [base, indices, after], {}, y);
 };
 
-/** Whether a node adds updates to whole rows: indices are [n, 1]. */
+/** Returns whether a node adds updates to whole rows: indices are [n, 1]. */
 export function isRowAddition(node: NodeProto, indices: ValueType | undefined): boolean {
   return node.opType === "ScatterND" && textOf(node, "reduction") === "add" &&
     indices?.shape.length === 2 && indices.shape[1] === 1;
 }
 
-/** By operation; those of another domain with its name before them. */
+/** Rewrites by operation, with the domain as prefix if there is one. */
 const REWRITES: typeof MISSING = {
   ...MISSING,
   [`${MICROSOFT}.FusedMatMul`]: () => fusedMatMul,
@@ -339,7 +344,7 @@ const REWRITES: typeof MISSING = {
 /**
  * Rewrites the nodes of a graph in place.
  *
- * @throws {Error} when an operation has a form that is not known here.
+ * @throws {Error} when an operation has an unsupported form.
  */
 export function rewriteGraph(graph: GraphProto, types: ReadonlyMap<string, ValueType>): void {
   const constants = new Map(graph.initializer.map((one) => [one.name, one]));

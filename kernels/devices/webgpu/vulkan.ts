@@ -1,60 +1,60 @@
 /**
- * The Vulkan devices that this process sees. To ask loads their drivers, which may print, hang or
- * crash: a child process asks (see probe.ts).
+ * The Vulkan devices that this process sees. Listing them loads their drivers, which may print, hang
+ * or crash, so it is done in a child process (see probe.ts).
  *
- * Structures of Vulkan 1.1 are written and read by offset, as a 64-bit C compiler lays them out.
+ * Structures of Vulkan 1.1 are accessed by offset, in the layout of a 64-bit C compiler.
  *
  * @module
  */
 
 import { join } from "node:path";
 
-/** What an adapter is. */
+/** Kind of an adapter. */
 export type AdapterKind = "discrete" | "integrated" | "virtual" | "software" | "other";
 
-/** An adapter of this machine. Plain data: any process of the machine can use it. */
+/** An adapter of this machine, as plain data that any process of the machine can use. */
 export interface Adapter {
-  /** Its number, from 0: what `--device webgpu:n` and `--adapters` name. */
+  /** Its number, from 0, as in `--device webgpu:n` and `--adapters`. */
   readonly index: number;
-  /** What its driver calls it. */
+  /** Its name by its driver. */
   readonly name: string;
-  /** What it is. */
+  /** Its kind. */
   readonly kind: AdapterKind;
-  /** Bytes of the largest memory that is its own; 0 where the system does not tell. */
+  /** Bytes of its largest local memory; 0 if unknown. */
   readonly memoryBytes: number;
   /** Bytes of the largest buffer that a kernel can use. */
   readonly maxBufferBytes: number;
-  /** Whether its kernels compute in FP16 (shader-f16). */
+  /** True if its kernels compute in FP16 (shader-f16). */
   readonly hasF16: boolean;
-  /** Environment variables with which a process sees this adapter first. */
+  /** Environment variables that make it the first adapter of a process. */
   readonly environment: Readonly<Record<string, string>>;
 }
 
 /** An adapter that cannot be used. */
 export interface RefusedAdapter {
-  /** What its driver calls it; the driver's file, where it did not come so far. */
+  /** Its name by its driver; the driver's file if the name is unknown. */
   readonly name: string;
-  /** Why not, in words that follow "received". */
+  /** The reason, as a phrase after "received". */
   readonly reason: string;
 }
 
-/** Whether an adapter is a GPU. */
+/** Returns whether an adapter is a GPU. */
 export const isHardware = ({ kind }: Pick<Adapter, "kind">): boolean => kind !== "software";
 
-/** What is asked of the system. */
+/** Access to the system. */
 interface System {
-  /** An environment variable; undefined where there is none, or it may not be read. */
+  /** Returns an environment variable; undefined if it is not set or not permitted. */
   readonly variable: (name: string) => string | undefined;
-  /** The files of a folder, none where it is none; undefined where the path is a file. */
+  /** Returns the files of a folder, none if it does not exist; undefined if the path is a file. */
   readonly files: (folder: string) => readonly string[] | undefined;
 }
 
-/** The paths of all manifests, each once. */
+/** Returns the paths of all driver manifests, each once. */
 export function driverManifests({ variable, files }: System = SYSTEM): string[] {
   const manifestsOf = (path: string) =>
     (files(path) ?? []).filter((name) => name.endsWith(".json")).sort()
       .map((name) => join(path, name));
-  // A list of files, or of their folders.
+  // A list of files, or of folders with files.
   const listed = (value: string) =>
     split(value).flatMap((path) => files(path) === undefined ? [path] : manifestsOf(path));
   const only = variable("VK_DRIVER_FILES") ?? variable("VK_ICD_FILENAMES");
@@ -73,7 +73,7 @@ export function driverManifests({ variable, files }: System = SYSTEM): string[] 
   ];
 }
 
-/** Which drivers alone the user lets be seen, and by which variable; undefined where it is all. */
+/** Returns the variable by which the user restricts the drivers, with its value, if any. */
 export function namedDrivers({ variable }: System = SYSTEM): string | undefined {
   const name = ["VK_DRIVER_FILES", "VK_ICD_FILENAMES"].find((one) => variable(one) !== undefined);
   return name && `${name}=${variable(name)}`;
@@ -98,20 +98,20 @@ const SYSTEM: System = {
   },
 };
 
-/** What Vulkan tells of a device. */
+/** A device as Vulkan describes it. */
 export interface VulkanDevice {
   readonly name: string;
   readonly kind: AdapterKind;
   /** PCI numbers of its vendor and of its model. */
   readonly vendorId: number;
   readonly deviceId: number;
-  /** Where it sits, as Mesa writes it: `0000_01_00_0`; undefined where its driver does not tell. */
+  /** Its PCI address in Mesa's format: `0000_01_00_0`; undefined if its driver does not report it. */
   readonly pciAddress: string | undefined;
-  /** The same in all processes, in hexadecimal; drivers of software may give all devices the same. */
+  /** Equal in all processes, in hexadecimal; software drivers may give all devices the same. */
   readonly uuid: string;
-  /** Bytes of the largest memory that is its own. */
+  /** Bytes of its largest local memory. */
   readonly memoryBytes: number;
-  /** Bytes of the largest buffer that its driver says a kernel can use. */
+  /** Bytes of the largest buffer of a kernel, as its driver reports it. */
   readonly maxBufferBytes: number;
 }
 
@@ -143,7 +143,7 @@ const API_VERSION_1_1 = (1 << 22) | (1 << 12);
 /** By `VkPhysicalDeviceType`. */
 const KINDS: readonly AdapterKind[] = ["other", "integrated", "discrete", "virtual", "software"];
 
-/** The devices that this process sees, in the loader's order; none where there is no driver. */
+/** Lists the devices that this process sees, in the loader's order; empty without a driver. */
 export function listVulkanDevices(): VulkanDevice[] {
   const library = Deno.dlopen(VULKAN_LIBRARY, SYMBOLS), { symbols: vulkan } = library;
   const application = structure(TYPE.applicationInfo, 48);
@@ -169,7 +169,7 @@ function describe(vulkan: Vulkan, device: Deno.PointerObject): VulkanDevice {
   const id = structure(TYPE.idProperties, 64);
   const limits3 = structure(TYPE.maintenance3Properties, 32, id);
   const pci = structure(TYPE.pciBusInfoProperties, 32, limits3);
-  // What a driver without this structure leaves alone is no domain.
+  // A driver without this structure leaves the domain unchanged.
   pci.setUint32(16, UNKNOWN, true);
   // VkPhysicalDeviceProperties2: its VkPhysicalDeviceProperties, of 824 bytes, begin at 16.
   const properties = structure(TYPE.properties2, 840, pci);
@@ -190,10 +190,10 @@ function describe(vulkan: Vulkan, device: Deno.PointerObject): VulkanDevice {
   };
 }
 
-/** Bytes of which buffers are made. */
+/** Buffers are multiples of this many bytes. */
 const UNIT_BYTES = 16;
 
-/** The largest buffer below a limit: one of just that size may need some bytes beside. */
+/** Returns the largest buffer below a limit: one of exactly that size may need a few more bytes. */
 const below = (limit: number) => Math.floor((limit - 1) / UNIT_BYTES) * UNIT_BYTES;
 
 const UNKNOWN = 2 ** 32 - 1;
@@ -217,7 +217,7 @@ function ownMemory(vulkan: Vulkan, device: Deno.PointerObject): number {
   return Math.max(0, ...own.map((at) => Number(memory.getBigUint64(at, true))));
 }
 
-/** A structure of so many bytes that begins with its type, and at 8 points to the next. */
+/** Returns a structure that starts with its type, with a pointer to the next one at offset 8. */
 function structure(type: number, byteLength: number, next?: DataView<ArrayBuffer>) {
   const view = new DataView(new ArrayBuffer(byteLength));
   view.setUint32(0, type, true);

@@ -1,8 +1,8 @@
 /**
- * The GPU as a device: the WebGPU provider of ONNX Runtime's C library, with tensors in GPU memory.
+ * The webgpu device: the WebGPU provider of ONNX Runtime's C library, with tensors in GPU memory.
  *
- * Everything that a kernel reads or writes is bound there, so a run moves nothing between host and
- * GPU; `write` and `read` do. A run returns when its work is queued, in order; `read` waits for it.
+ * All inputs and outputs of a kernel are bound there, so a run copies nothing between host and GPU;
+ * `write` and `read` do. A run returns when its work is queued, in order; `read` waits for it.
  *
  * @module
  */
@@ -19,17 +19,17 @@ import type { Adapter } from "./vulkan.ts";
 
 /** Options of {@linkcode openWebgpu}. */
 export interface WebgpuOptions {
-  /** The ONNX Runtime library; by default {@linkcode nativeLibraryPath}. */
+  /** The ONNX Runtime library. Default {@linkcode nativeLibraryPath}. */
   library?: string;
-  /** The adapter, or its number; by default the first of {@linkcode webgpuAdapters}. */
+  /** The adapter, or its number. Default: the first of {@linkcode webgpuAdapters}. */
   adapter?: Adapter | number;
   /** Receives one line before a download starts. */
   announce?: (line: string) => void;
 }
 
 /**
- * Opens the GPU as a device. One isolate of a process can, and with one adapter in the whole life of
- * the process; its memory is not garbage collected: close it.
+ * Opens the GPU as a device. Only one isolate of a process can open it, with one adapter in the whole
+ * life of the process; its memory is not garbage collected: close it.
  *
  * @throws {TypeError} when `adapter` is neither an adapter nor a number.
  * @throws {RangeError} when there is no adapter of this number.
@@ -54,7 +54,7 @@ export async function openWebgpu(options: WebgpuOptions = {}): Promise<Device> {
     name: "webgpu",
     hasFreeViews: false,
     ...memory,
-    // deno-lint-ignore require-await -- async, so that a refused model rejects and never throws
+    // deno-lint-ignore require-await -- async, so that a refused model rejects instead of throwing
     async compile(bytes) {
       const model = prepareModel(bytes);
       if (model.usesHalf) checkHalf("compile the model for webgpu", [adapter]);
@@ -72,7 +72,7 @@ export async function openWebgpu(options: WebgpuOptions = {}): Promise<Device> {
   });
 }
 
-/** Refuses a model that computes what is larger than the largest buffer. */
+/** Throws if a value of a model is larger than the largest buffer. */
 function assertModelFits({ largest }: PreparedModel, adapter: Adapter): void {
   if (!largest) return;
   const { name, shape, byteLength } = largest;
@@ -80,7 +80,7 @@ function assertModelFits({ largest }: PreparedModel, adapter: Adapter): void {
   assertFits(cannot, byteLength, adapter, `its value ${name} [${shape}]`);
 }
 
-/** A compiled model and what it is bound with. */
+/** A compiled model and the objects for its bindings. */
 interface Compiled {
   readonly gpu: GpuApi;
   readonly memory: GpuMemory;
@@ -93,7 +93,7 @@ const CANNOT_RUN = "Cannot run the model on webgpu";
 
 type Bindings = readonly Binding<GpuBlock>[];
 
-/** Where a run finds an input or leaves an output, and what must be copied before or after it. */
+/** Memory of an input or output of a run, and a copy before or after it, if needed. */
 interface Place {
   readonly block: GpuBlock;
   readonly copy?: () => void;
@@ -122,7 +122,7 @@ function bind(compiled: Compiled, inputs: Bindings, outputs: Bindings): BoundPro
       try {
         bound.run();
       } catch (error) {
-        throw namingMemory(error, CANNOT_RUN, "what it computes in between", adapter);
+        throw namingMemory(error, CANNOT_RUN, "intermediate values", adapter);
       }
       for (const { copy } of targets) copy?.();
     },
@@ -149,7 +149,7 @@ function sourceOf({ memory }: Compiled, input: Binding<GpuBlock>, apart: Apart):
   };
 }
 
-/** An output lies where it is wanted, unless that is an input over which it must not be written. */
+/** Returns the place of an output: its memory, unless that is an input that must not be overwritten. */
 function targetOf(
   { memory, model }: Compiled,
   { name, block, byteOffset, byteLength }: Binding<GpuBlock>,

@@ -2,19 +2,20 @@
 
 /**
  * F forward, B full backward, I backward for the input, W backward for the weights, R recompute:
- * brings back what the forward did not keep.
+ * computes again the activations that the forward did not keep.
  */
 export type ActionKind = "F" | "B" | "I" | "W" | "R";
 
 /**
  * One piece of work: a kind, a stage and a micro-batch, such as `2F0`.
  *
- * It may be of one slice of its micro-batch's sequence (`2F0s1`): forwards of slices run in order, as
- * each reads what the earlier ones kept, and backwards in reverse. Three composed forms exist. A *doubled* forward (`0F4+5`) runs a second micro-batch in the same
- * call; a *half* backward (`0B4.0`) runs one half of the samples of its micro-batch; an *overlap*
- * (`0F1&7B0`) runs two actions at the same time: it starts when the inputs of both are there, and
- * gives both outputs at its end. The replica of the pipeline is that of the micro-batch
- * (`Schedule.replicaOf`), so one stage may sit on several workers.
+ * With a slice it covers one slice of its micro-batch's sequence (`2F0s1`): forwards of slices run in
+ * order, because each reads keys and values of the earlier ones, and backwards in reverse. Three composed
+ * forms exist. A *doubled* forward (`0F4+5`) runs a second micro-batch in the same call; a *half*
+ * backward (`0B4.0`) runs one half of the samples of its micro-batch; an *overlap* (`0F1&7B0`) runs
+ * two actions at the same time: it starts when the inputs of both have arrived, and both outputs leave
+ * at its end. The micro-batch determines the pipeline (`Schedule.pipelineOf`), so several workers may
+ * hold one stage.
  *
  * @example A forward of stage 2 on micro-batch 0
  * ```ts
@@ -26,7 +27,7 @@ export type ActionKind = "F" | "B" | "I" | "W" | "R";
  * ```
  */
 export interface Action {
-  /** What is computed. */
+  /** Forward, backward, a part of a backward, or recomputation. */
   readonly kind: ActionKind;
   /** The stage of the model, from 0. */
   readonly stage: number;
@@ -34,9 +35,9 @@ export interface Action {
   readonly microBatch: number;
   /** The second micro-batch of a doubled forward. */
   readonly second?: number;
-  /** Which half of the micro-batch a half backward computes. */
+  /** The half of the micro-batch that a half backward computes. */
   readonly half?: 0 | 1;
-  /** Which slice of the micro-batch's sequence, from 0; the whole sequence unless given. */
+  /** The slice of the micro-batch's sequence, from 0; the whole sequence unless given. */
   readonly slice?: number;
   /** The action that runs at the same time as this one; it has no `overlap` itself. */
   readonly overlap?: Action;
@@ -77,7 +78,7 @@ export function B(stage: number, microBatch: number, half?: 0 | 1): Action {
 }
 
 /**
- * The backward of `stage` for its input; the part that the stage below waits for.
+ * The backward of `stage` for its input, which the stage below waits for.
  *
  * @example
  * ```ts
@@ -92,7 +93,7 @@ export function I(stage: number, microBatch: number): Action {
 }
 
 /**
- * The backward of `stage` for its weights; nothing waits for it but the optimizer.
+ * The backward of `stage` for its weights; only the optimizer waits for it.
  *
  * @example
  * ```ts
@@ -107,8 +108,8 @@ export function W(stage: number, microBatch: number): Action {
 }
 
 /**
- * The recomputation of `stage` on `microBatch`: between its forward, which then keeps no more than its
- * input, and its backward.
+ * The recomputation of `stage` on `microBatch`, between its backward and its forward, which then keeps
+ * only its input.
  *
  * @example
  * ```ts
@@ -153,8 +154,8 @@ export function overlap(first: Action, second: Action): Action {
 }
 
 /**
- * The plain actions that a composed action consists of, in the order in which they are written: a
- * doubled forward is two, an overlap is two or more, any other action is itself.
+ * The plain actions of a composed action in written order: a doubled forward has two, an overlap two
+ * or more; any other action is its only part.
  *
  * @example
  * ```ts
@@ -166,20 +167,13 @@ export function overlap(first: Action, second: Action): Action {
  */
 export function parts(action: Action): Action[] {
   if (action.second === undefined && action.overlap === undefined) return [action];
-  const { kind, stage, microBatch, second, half, slice } = action;
-  const first: Action = {
-    kind,
-    stage,
-    microBatch,
-    ...(half === undefined ? {} : { half }),
-    ...(slice === undefined ? {} : { slice }),
-  };
+  const { second, overlap, ...first } = action;
   const all = second === undefined ? [first] : [first, { ...first, microBatch: second }];
-  return action.overlap === undefined ? all : [...all, ...parts(action.overlap)];
+  return overlap === undefined ? all : [...all, ...parts(overlap)];
 }
 
 /**
- * The name of an action as traces, pictures, CSV files and error messages print it.
+ * Formats an action as in traces, pictures, CSV files and error messages.
  *
  * @example
  * ```ts
@@ -198,7 +192,7 @@ export function formatAction(action: Action): string {
 }
 
 /**
- * Whether an action is of a whole micro-batch and one of F, B, I and W, which PyTorch has, too.
+ * Returns true for F, B, I and W of a whole micro-batch, which PyTorch has as well.
  *
  * @example
  * ```ts
@@ -212,19 +206,19 @@ export function isPlain({ kind, second, half, slice, overlap }: Action): boolean
   return [second, half, slice, overlap].every((part) => part === undefined) && kind !== "R";
 }
 
-/** Characters that are shown. */
+/** Characters shown by {@linkcode quote}. */
 const SHOWN_MAX = 80;
 
 /**
- * The text on one line, its control characters as JSON writes them, cut where it is long.
+ * Quotes a text on one line: control characters as JSON writes them, the end cut off if it is long.
  *
  * @example
  * ```ts
  * import { strictEqual } from "node:assert/strict";
  *
- * strictEqual(quoted("0F0\n"), '"0F0\\n"');
+ * strictEqual(quote("0F0\n"), '"0F0\\n"');
  * ```
  */
-export function quoted(text: string): string {
+export function quote(text: string): string {
   return JSON.stringify(text.length > SHOWN_MAX ? `${text.slice(0, SHOWN_MAX)}…` : text);
 }

@@ -1,10 +1,10 @@
-/** The action list: what one worker does in one step, as packed integers behind a typed view. */
+/** The action list: the actions of one worker in one step, as packed integers behind a typed view. */
 
 import { type Action, type ActionKind, formatAction } from "./action.ts";
 
 /**
- * How two neighbouring parts of a list belong together: a part starts an action of its own, is
- * the second micro-batch of the forward before it, or runs at the same time as the parts before.
+ * The relation of a part of a list to the part before: it starts a new action, is the second
+ * micro-batch of the forward before it, or runs at the same time as the parts before.
  */
 export const JOIN = { none: 0, plus: 1, overlap: 2 } as const;
 
@@ -25,8 +25,8 @@ const SLICES_MAX = 2 ** 15;
  *
  * Each plain part of an action takes eight bytes, so that lists of millions of actions fit: word 0
  * holds the kind in bits 0-2, the half in bits 3-4 (0 whole, 1 first, 2 second), the join in bits
- * 5-6 and the stage above; word 1 is the micro-batch; slices are kept apart, where there are any. Analyses read the parts by number; everyone
- * else iterates over actions.
+ * 5-6 and the stage above; word 1 is the micro-batch; slices are in a separate array. Analyses read the
+ * parts by number; other code iterates over actions.
  *
  * @example
  * ```ts
@@ -42,12 +42,12 @@ const SLICES_MAX = 2 ** 15;
  */
 export class ActionList implements Iterable<Action> {
   readonly #words: Int32Array;
-  /** Where each action starts, in parts; absent where every action is one part. */
+  /** The first part of each action; absent if every action is one part. */
   readonly #starts: Int32Array | undefined;
-  /** The slice of each part, from 1; absent where every part is of a whole sequence. */
+  /** The slice of each part, from 1; absent if every part covers a whole sequence. */
   readonly #slices: Int16Array | undefined;
 
-  private constructor({ words, starts, slices }: PackedList) {
+  private constructor({ words, starts, slices }: ReturnType<Packer["finish"]>) {
     this.#words = words;
     this.#starts = starts;
     this.#slices = slices;
@@ -70,12 +70,12 @@ export class ActionList implements Iterable<Action> {
     return this.#starts?.length ?? this.partCount;
   }
 
-  /** The number of plain parts; more than `length` where actions are composed. */
+  /** The number of plain parts; more than `length` if actions are composed. */
   get partCount(): number {
     return this.#words.length / WORDS_PER_PART;
   }
 
-  /** Whether a backward of it computes one half of a micro-batch. */
+  /** True if a backward computes one half of a micro-batch. */
   get hasHalves(): boolean {
     for (let part = 0; part < this.partCount; part++) if (this.halfAt(part) !== 0) return true;
     return false;
@@ -91,7 +91,7 @@ export class ActionList implements Iterable<Action> {
     return (this.#word(part) >> HALF_SHIFT) & 3;
   }
 
-  /** How a part belongs to the one before it, as in {@linkcode JOIN}. */
+  /** The relation of a part to the part before it, as in {@linkcode JOIN}. */
   joinAt(part: number): number {
     return (this.#word(part) >> JOIN_SHIFT) & 3;
   }
@@ -103,7 +103,7 @@ export class ActionList implements Iterable<Action> {
 
   /** The micro-batch of a part. */
   microBatchAt(part: number): number {
-    return this.#words[part * WORDS_PER_PART + 1] as number;
+    return this.#words[part * WORDS_PER_PART + 1]!;
   }
 
   /** The slice of a part; 0 where it is of a whole sequence. */
@@ -111,7 +111,7 @@ export class ActionList implements Iterable<Action> {
     return Math.max(0, (this.#slices?.[part] ?? 0) - 1);
   }
 
-  /** The slices that its micro-batches are cut into; 1 where actions are of whole sequences. */
+  /** The number of slices of each micro-batch; 1 if actions cover whole sequences. */
   get slices(): number {
     return this.#slices?.reduce((a, b) => Math.max(a, b), 1) ?? 1;
   }
@@ -129,7 +129,7 @@ export class ActionList implements Iterable<Action> {
 
   /** The actions in order. */
   *[Symbol.iterator](): IterableIterator<Action> {
-    for (let i = 0, n = this.length; i < n; i++) yield this.at(i) as Action;
+    for (let i = 0, n = this.length; i < n; i++) yield this.at(i)!;
   }
 
   /** The actions as one row of CSV. */
@@ -140,7 +140,7 @@ export class ActionList implements Iterable<Action> {
   }
 
   #word(part: number): number {
-    return this.#words[part * WORDS_PER_PART] as number;
+    return this.#words[part * WORDS_PER_PART]!;
   }
 
   #unpack(start: number, end: number): Action {
@@ -157,19 +157,12 @@ export class ActionList implements Iterable<Action> {
       kind,
       stage,
       microBatch,
-      ...(second === undefined ? {} : { second }),
-      ...(half === 0 ? {} : { half: (half - 1) as 0 | 1 }),
-      ...(slice === 0 ? {} : { slice: slice - 1 }),
-      ...(next < end ? { overlap: this.#unpack(next, end) } : {}),
+      ...second !== undefined && { second },
+      ...half !== 0 && { half: (half - 1) as 0 | 1 },
+      ...slice !== 0 && { slice: slice - 1 },
+      ...next < end && { overlap: this.#unpack(next, end) },
     };
   }
-}
-
-/** What a list keeps. */
-interface PackedList {
-  readonly words: Int32Array;
-  readonly starts: Int32Array | undefined;
-  readonly slices: Int16Array | undefined;
 }
 
 /** Collects the words of a list that grows. */
@@ -177,7 +170,7 @@ class Packer {
   #words = new Int32Array(64);
   #used = 0;
   #starts: number[] = [];
-  /** From the first part on that has a slice. */
+  /** The slices of all parts so far, once one part has a slice. */
   #slices: number[] | undefined;
   #isComposed = false;
 
@@ -199,7 +192,7 @@ class Packer {
     this.add(overlap, JOIN.overlap);
   }
 
-  finish(): PackedList {
+  finish() {
     return {
       words: this.#words.slice(0, this.#used),
       starts: this.#isComposed ? Int32Array.from(this.#starts) : undefined,
@@ -224,44 +217,56 @@ class Packer {
   }
 }
 
-function checkNumber(what: string, value: number, limit: number): void {
+function checkNumber(name: string, value: number, limit: number): void {
   if (Number.isInteger(value) && value >= 0 && value < limit) return;
   throw new RangeError(
-    `Cannot pack an action: its ${what} must be a whole number from 0 to ${limit - 1}, ` +
+    `Cannot pack an action: its ${name} must be a whole number from 0 to ${limit - 1}, ` +
       `received ${value}`,
   );
 }
 
+/** A plain part of an action: the numbers that {@linkcode ActionList} packs. */
+export interface PackedPart {
+  /** The kind as its number in {@linkcode KINDS}. */
+  readonly kind: number;
+  readonly stage: number;
+  readonly microBatch: number;
+  /** 0 for a whole micro-batch, 1 for its first half, 2 for its second. */
+  readonly half: number;
+  /** 0 for a whole sequence. */
+  readonly slice: number;
+}
+
+/** All numbers of a part of a list. */
+export function partAt(list: ActionList, part: number): PackedPart {
+  return {
+    kind: list.kindAt(part),
+    stage: list.stageAt(part),
+    microBatch: list.microBatchAt(part),
+    half: list.halfAt(part),
+    slice: list.sliceAt(part),
+  };
+}
+
 /**
- * For each part of a list, how many more activations a worker holds after it than before, in those of
- * one stage and micro-batch, or of one slice where micro-batches are cut. Where there is an R, they
- * live from there on: the forward keeps only its input.
+ * For each part of a list, the change in the worker's activations, in those of one stage and
+ * micro-batch, or of one slice if micro-batches are cut. If there is an R, activations live from the R
+ * on: the forward keeps only its input.
  */
 export function activationChanges(list: ActionList): Float64Array {
-  const recomputed = recomputedCells(list);
-  const changes = new Float64Array(list.partCount);
-  for (let part = 0; part < changes.length; part++) {
+  const cellOf = (part: number) =>
+    `${list.stageAt(part)} ${list.microBatchAt(part)} ${list.sliceAt(part)}`;
+  const recomputed = new Set<string>(), changes = new Float64Array(list.partCount);
+  changes.forEach((_, part) => list.kindAt(part) === KIND.R && recomputed.add(cellOf(part)));
+  return changes.map((_, part) => {
     const kind = list.kindAt(part);
-    if (kind === KIND.R) changes[part] = 1;
-    else if (kind === KIND.F) changes[part] = recomputed?.has(cellKey(list, part)) ? 0 : 1;
-    else if (kind !== KIND.I) changes[part] = list.halfAt(part) === 0 ? -1 : -0.5;
-  }
-  return changes;
+    if (kind === KIND.R) return 1;
+    if (kind === KIND.F) return recomputed.size > 0 && recomputed.has(cellOf(part)) ? 0 : 1;
+    return kind === KIND.I ? 0 : list.halfAt(part) === 0 ? -1 : -0.5;
+  });
 }
 
-/** What has an R of its own; undefined where nothing has. */
-function recomputedCells(list: ActionList): Set<string> | undefined {
-  let cells: Set<string> | undefined;
-  for (let part = 0; part < list.partCount; part++) {
-    if (list.kindAt(part) === KIND.R) (cells ??= new Set()).add(cellKey(list, part));
-  }
-  return cells;
-}
-
-const cellKey = (list: ActionList, part: number) =>
-  `${list.stageAt(part)} ${list.microBatchAt(part)} ${list.sliceAt(part)}`;
-
-/** The most activations at a time, in those of a whole micro-batch of one stage. */
+/** Peak number of activations, in those of a whole micro-batch of one stage. */
 export function peakOf(list: ActionList): number {
   let live = 0, peak = 0;
   for (const change of activationChanges(list)) {

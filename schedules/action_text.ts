@@ -1,18 +1,18 @@
-/** Action lists as PyTorch reads them: a row for each rank, computation only. */
+/** Action lists as CSV, also as PyTorch reads them: a row for each rank, computation only. */
 
-import { type Action, type ActionKind, formatAction, isPlain, parts, quoted } from "./action.ts";
+import { type Action, type ActionKind, formatAction, isPlain, parts, quote } from "./action.ts";
 import { ActionList } from "./action_list.ts";
 
 const PLAIN = /^(\d+)([FBIWR])(\d+)(?:\+(\d+)|\.([01])|s(\d+))?$/;
-/** How PyTorch writes an overlap. */
+/** An overlap as PyTorch writes it. */
 const TORCH_OVERLAP = /^\(([^;()]+);([^;()]+)\)OVERLAP_F_B$/;
-/** What PyTorch's lowered files have beside computation; it follows from the rest. */
+/** Other cells of PyTorch's lowered files, which follow from the computation. */
 const TORCH_OTHER = /^\d+(?:SEND_[FB]|RECV_[FB]|UNSHARD|RESHARD|REDUCE_GRAD)\d*$/;
 
 /**
- * Reads an action: `2F0`, a doubled forward `0F4+5`, a half backward `0B4.0`, one of a slice of the
- * sequence `2F0s1`, or an overlap, as
- * this package writes it (`0F1&7B0`) or as PyTorch does (`(0F1;7B0)OVERLAP_F_B`).
+ * Reads an action: `2F0`, a doubled forward `0F4+5`, a half backward `0B4.0`, an action of a slice of
+ * the sequence `2F0s1`, or an overlap, as this package writes it (`0F1&7B0`) or as PyTorch does
+ * (`(0F1;7B0)OVERLAP_F_B`).
  *
  * @throws {SyntaxError} if the text is none of these.
  *
@@ -36,7 +36,7 @@ export function parseAction(text: string): Action {
   }
   throw new SyntaxError(
     `Cannot parse an action: it must be like 2F0, 0F4+5, 0B4.0, 2F0s1, 0F1&7B0 or ` +
-      `(0F1;7B0)OVERLAP_F_B, received ${quoted(text)}`,
+      `(0F1;7B0)OVERLAP_F_B, received ${quote(text)}`,
   );
 }
 
@@ -51,23 +51,23 @@ function parsePlain(text: string): Action | undefined {
     kind: kind as ActionKind,
     stage: Number(stage),
     microBatch: Number(microBatch),
-    ...(second === undefined ? {} : { second: Number(second) }),
-    ...(half === undefined ? {} : { half: Number(half) as 0 | 1 }),
-    ...(slice === undefined ? {} : { slice: Number(slice) }),
+    ...second !== undefined && { second: Number(second) },
+    ...half !== undefined && { half: Number(half) as 0 | 1 },
+    ...slice !== undefined && { slice: Number(slice) },
   };
 }
 
 /**
- * The first row of a file that PyTorch's reader would misread: it takes a cell for the action that
- * the cell begins with, and refuses a cell that begins with none.
+ * The first row of a file that PyTorch's reader would misread: that reader takes the action at the
+ * start of a cell, and refuses a cell without one.
  */
 const NOT_FOR_TORCH =
   "# PyTorch would take 0F4+5 for 0F4 and 0F3&3B1 for 0F3: --format pytorch writes what it can read";
 
 /**
- * Writes action lists as CSV: a row for each worker, a cell for each action, no empty cells. Where an
- * action is composed, which PyTorch's reader would misread, the first row is a comment, which that
- * reader refuses; {@linkcode formatTorchCsv} is for PyTorch.
+ * Writes action lists as CSV: a row for each worker, a cell for each action, no empty cells. If an
+ * action is composed, which PyTorch's reader would misread, the first row is a comment, which it
+ * refuses; {@linkcode formatTorchCsv} writes CSV for PyTorch.
  *
  * @example
  * ```ts
@@ -92,11 +92,11 @@ export function formatCsv(lists: Iterable<Iterable<Action>>): string {
 const ROWS_MAX = 65_536;
 
 /**
- * Reads action lists from CSV. Empty cells, which PyTorch writes for time in which a worker waits,
- * and PyTorch's sends, receives and collectives, which follow from the computation, are left out,
- * as is a first row that begins with `#`.
+ * Reads action lists from CSV. It skips empty cells, which PyTorch writes for time in which a worker
+ * waits, PyTorch's sends, receives and collectives, which follow from the computation, and a first row
+ * that begins with `#`.
  *
- * @throws {SyntaxError} if a cell is no action (the text says which), or if there is no row.
+ * @throws {SyntaxError} if a cell is not an action (the text says which), or if there is no row.
  * @throws {RangeError} if there are more than 65,536 rows.
  *
  * @example
@@ -126,29 +126,26 @@ export function parseCsv(text: string): ActionList[] {
 }
 
 function* parseRow(row: string, worker: number): Iterable<Action> {
-  const cells = row.split(",");
-  for (const [index, cell] of cells.entries()) {
+  for (const [index, cell] of row.split(",").entries()) {
     const text = cell.trim().replace(/^"(.*)"$/, "$1").trim();
     if (text === "" || TORCH_OTHER.test(text)) continue;
     try {
       yield parseAction(text);
     } catch (cause) {
       if (!(cause instanceof SyntaxError)) throw cause;
-      throw new SyntaxError(
-        `${cause.message} in row ${worker + 1}, cell ${index + 1}`,
-        { cause },
-      );
+      const where = `row ${worker + 1}, cell ${index + 1}`;
+      throw new SyntaxError(`${cause.message} in ${where}`, { cause });
     }
   }
 }
 
 /**
  * Writes action lists as CSV that PyTorch reads (`_load_csv` of its pipeline schedules): an overlap is
- * `(0F1;7B0)OVERLAP_F_B`. Sends, receives and collectives follow from it there as they do here.
+ * `(0F1;7B0)OVERLAP_F_B`. PyTorch derives sends, receives and collectives from it.
  *
- * @throws {RangeError} at what PyTorch has no word for: a doubled forward, a half backward, a slice,
- * a recomputation, an overlap of anything but a forward and a whole backward; at a stage that is on
- * several workers, as pipes of both directions have them; and at a last stage that takes micro-batches
+ * @throws {RangeError} for actions that PyTorch cannot express: a doubled forward, a half backward, a
+ * slice, a recomputation, an overlap other than of a forward and a whole backward; for a stage on
+ * several workers, as in pipelines of both directions; and for a last stage that takes micro-batches
  * out of order, as PyTorch counts losses in the order in which they come.
  *
  * @example

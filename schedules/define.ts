@@ -1,9 +1,9 @@
-/** Orders by slot: a paper's table of unit time slots becomes the order of a list. */
+/** Definitions of schedules: options, placements, closed forms, and the rules that make lists. */
 
 import type { Action } from "./action.ts";
 import { ActionList } from "./action_list.ts";
 import type { Costs } from "./costs.ts";
-import { listPolicies, type MailboxOrder, type StepPolicy } from "./policies.ts";
+import { checkWorker, listPolicies, type MailboxOrder, type StepPolicy } from "./policies.ts";
 import type {
   ListedSchedule,
   PeakBounds,
@@ -16,10 +16,10 @@ import type { SkipEdge } from "./skip_edges.ts";
 /** An option that some schedules read; all read `workers` and `microBatches`. */
 export type ScheduleOption = Exclude<keyof ScheduleOptions, "workers" | "microBatches">;
 
-/** How a Chimera pipeline serves more micro-batches than workers (section 3.5). */
+/** Ways of Chimera to serve more micro-batches than workers (section 3.5). */
 export type ChimeraScale = "direct" | "doubling" | "halving";
 
-/** What a schedule is asked for; each schedule reads those that it knows. */
+/** Options of all schedules; each schedule reads some of them. */
 export interface ScheduleOptions {
   /** Workers of one pipeline. */
   readonly workers: number;
@@ -27,23 +27,23 @@ export interface ScheduleOptions {
   readonly microBatches: number;
   /** Message-driven: micro-batches in flight at a time; the number of workers unless given. */
   readonly pipelineLimit?: number | undefined;
-  /** Message-driven: which message goes first; `fifo` unless given. */
+  /** Message-driven: the message to handle first; `fifo` unless given. */
   readonly order?: MailboxOrder | undefined;
-  /** Interleaved and looped: stages on each worker; 2 unless given, and of `search` its choice. */
+  /** Interleaved and looped: stages on each worker; 2 unless given; `search` chooses unless given. */
   readonly chunks?: number | undefined;
-  /** Hanayo: waves; 1 unless given, and of `search` its choice. */
+  /** Hanayo: waves; 1 unless given; `search` chooses unless given. */
   readonly waves?: number | undefined;
-  /** Slices of each micro-batch's sequence, where a schedule cuts them; 1 unless given. */
+  /** Slices of each micro-batch's sequence; 1 unless given. */
   readonly slices?: number | undefined;
-  /** Chimera: the number of down pipes, which is also that of the up pipes; 1 unless given. */
+  /** Chimera: the number of down pipes, and of up pipes; 1 unless given. */
   readonly pipelines?: number | undefined;
   /** Chimera: the way to serve more micro-batches than workers; `direct` unless given. */
   readonly scale?: ChimeraScale | undefined;
-  /** Search: what to plan for; tF = tI = tW = 1 and no time for messages unless given. */
+  /** Search: the costs to optimize for; tF = tI = tW = 1 and no time for messages unless given. */
   readonly costs?: Costs | undefined;
   /**
-   * The most activations of a worker, in 1/P of a micro-batch's. Search: P unless given. The elastic
-   * policy: what the list itself needs unless given.
+   * The most activations of a worker, in 1/P of a micro-batch's. Unless given, P for search, and the
+   * peak of the list for the elastic policy.
    */
   readonly activationLimit?: number | undefined;
   /** Search: the most weights of a worker, in 1/P of the model; 1 unless given. */
@@ -55,7 +55,7 @@ export interface ScheduleOptions {
   readonly recomputeAhead?: boolean | undefined;
   /** Search: skip edges between P equal parts of the model ({@linkcode edgesOfParts}). */
   readonly edges?: readonly SkipEdge[] | undefined;
-  /** Search: gets each schedule that keeps the limits, as soon as it is found. */
+  /** Search: called with each schedule within the limits, as soon as it is found. */
   readonly found?: ((schedule: ListedSchedule, makespan: number) => void) | undefined;
 }
 
@@ -89,7 +89,13 @@ export function requireOption(
   );
 }
 
-/** The durations that closed forms speak of: the same for every 1/P of the model, no messages. */
+/** Refuses fewer micro-batches than workers. @throws {RangeError} */
+export function requireFull(name: string, { workers, microBatches }: ScheduleOptions): void {
+  const must = `at least the number of workers, ${workers}`;
+  requireOption(name, "microBatches", microBatches, microBatches >= workers, must);
+}
+
+/** Durations of closed forms: the same for every 1/P of the model, and no messages. */
 export interface UniformCosts {
   /** A forward, tF. */
   readonly forward: number;
@@ -104,9 +110,9 @@ export interface UniformCosts {
 }
 
 /**
- * What holds for the workers of a schedule, in the order of the workers or as one number for all.
- * A field is there only where its assumptions hold: the exact ones say what the execution gives,
- * the others bound it.
+ * Theoretical measures of the workers of a schedule, per worker or as one number for all. A field
+ * is present only if its assumptions hold: some equal the measures of the execution, the others bound
+ * them.
  */
 export interface ClosedForm {
   /** Idle time, the flush included. */
@@ -127,77 +133,89 @@ export interface ClosedForm {
   readonly peakAtMost?: number;
 }
 
-/** One number for each of `count` workers. */
-export function perWorker(count: number, value: (worker: number) => number): number[] {
+/**
+ * Makes a closed form from functions of the worker.
+ *
+ * @param form `peak` gives the peak activations, `weights` the weights; one unless given.
+ */
+export function formOf(
+  workers: number,
+  { peak, weights = () => 1, ...times }: Omit<ClosedForm, "peakActivations" | "weights"> & {
+    readonly peak?: (worker: number) => number;
+    readonly weights?: (worker: number) => number;
+  },
+): ClosedForm {
+  return {
+    ...times,
+    ...peak && { peakActivations: perWorker(workers, peak) },
+    weights: perWorker(workers, weights),
+  };
+}
+
+/** One value for each of `count` workers. */
+export function perWorker<T>(count: number, value: (worker: number) => T): T[] {
   return Array.from({ length: count }, (_, worker) => value(worker));
 }
 
-/** Where the stages of each replica of the pipeline sit. */
+/** The placement of the stages of each pipeline. */
 export interface Place {
   /** The number of stages of one copy of the model. */
   readonly stages: number;
-  /** The worker that holds a stage of a replica. */
-  workerOf(stage: number, replica: number): number;
+  /** The worker that holds a stage of a pipeline. */
+  workerOf(stage: number, pipeline: number): number;
   /** Copies of the pipeline; 1 unless given. */
-  readonly replicas?: number;
-  /** The replica that computes a micro-batch; 0 unless given. */
-  replicaOf?(microBatch: number): number;
+  readonly pipelineCount?: number;
+  /** The pipeline that computes a micro-batch; 0 unless given. */
+  pipelineOf?(microBatch: number): number;
   /** Slices of each micro-batch's sequence; 1 unless given. */
   readonly slices?: number;
-  /** Workers in all, where that is not the `workers` asked for. */
+  /** Workers in all; the option `workers` unless given. */
   readonly workers?: number;
-  /** Micro-batches in all, where that is not the `microBatches` asked for. */
+  /** Micro-batches in all; the option `microBatches` unless given. */
   readonly microBatches?: number;
 }
 
-/** A schedule by rule. `place` and `order` may throw a RangeError for what they cannot serve. */
+/** A schedule by rule. `place` and `order` may throw a RangeError for options they cannot serve. */
 export interface ScheduleRule<O extends ScheduleOptions = ScheduleOptions> {
-  /** The name under which it is asked for. */
+  /** The name of the schedule. */
   readonly name: string;
-  /** Other names of it, such as that of another paper. */
+  /** Other names, such as that of another paper. */
   readonly aliases?: readonly string[];
-  /** One line that tells a user what it is. */
+  /** A description of one line. */
   readonly summary: string;
   /**
-   * The options that it reads beside `workers` and `microBatches`. Others are refused by name;
-   * none is where a schedule does not say what it reads.
+   * The options that it reads in addition to `workers` and `microBatches`. Others are refused by name;
+   * unless given, all are accepted.
    */
   readonly reads?: readonly Exclude<keyof O, "workers" | "microBatches">[];
-  /** When the weights change; `flush` unless given. */
+  /** The time at which weights change; `flush` unless given. */
   readonly updates?: WeightUpdates;
   /** The versions of its weights that a worker keeps; 1 unless given. */
   weightVersions?(worker: number, options: O): number;
-  /** What theory says of it, where it says anything. */
+  /** Closed forms of its measures, if there are any. */
   closedForm?(options: O, costs: UniformCosts): ClosedForm;
-  /** Where the stages sit. Called first: the place to refuse options. */
+  /** The placement of the stages. Called first, so it is the function that should check options. */
   place(options: O): Place;
-  /** What a worker does, in order. */
+  /** The actions of a worker, in order. */
   order(worker: number, options: O): Iterable<Action>;
 }
 
-/** A schedule whose workers take messages as they come, instead of an order known beforehand. */
+/** A schedule whose workers handle messages as they come, without a fixed order. */
 export interface PolicyRule<O extends ScheduleOptions = ScheduleOptions>
   extends Omit<ScheduleRule<O>, "order"> {
   /** Micro-batches in flight at a time. */
   injectionLimit(options: O): number;
-  /** What a worker holds at its peak; up to `injectionLimit` unless given. */
+  /** Bounds of the peak of a worker; up to `injectionLimit` unless given. */
   peak?(worker: number, options: O): PeakBounds;
-  /** A new policy for a worker, good for one step. */
+  /** Makes a policy for a worker and one step. */
   policy(worker: number, options: O): StepPolicy;
 }
 
 /** A named schedule that can be made for any options it serves. */
-export interface ScheduleDefinition<O extends ScheduleOptions = ScheduleOptions> {
-  /** The name under which it is asked for. */
-  readonly name: string;
-  /** Other names of it. */
-  readonly aliases?: readonly string[];
-  /** One line that tells a user what it is. */
-  readonly summary: string;
-  /** The options that it reads beside `workers` and `microBatches`; any where it does not say. */
+export interface ScheduleDefinition<O extends ScheduleOptions = ScheduleOptions>
+  extends Pick<ScheduleRule<O>, "name" | "aliases" | "summary" | "closedForm"> {
+  /** The options that it reads in addition to `workers` and `microBatches`; all unless given. */
   readonly reads?: readonly string[];
-  /** What theory says of it for the options, where it says anything. */
-  closedForm?(options: O, costs: UniformCosts): ClosedForm;
   /**
    * Makes the schedule.
    *
@@ -209,10 +227,10 @@ export interface ScheduleDefinition<O extends ScheduleOptions = ScheduleOptions>
 /** The most (stage, micro-batch, slice) of a schedule: to analyze it takes a gigabyte. */
 const COMPUTED_MAX = 2 ** 23;
 
-/** The most copies of stages, all replicas of the pipeline together. */
+/** The most copies of stages, all pipelines together. */
 const COPIES_MAX = 2 ** 20;
 
-/** The options that count something. */
+/** Options that are counts. */
 const COUNTS = [
   "workers",
   "microBatches",
@@ -226,8 +244,8 @@ const COUNTS = [
 /**
  * Makes the schedule of a rule.
  *
- * @throws {RangeError} if an option is no positive whole number, the schedule is too large, or a
- * stage is placed on no worker.
+ * @throws {RangeError} if an option is not a positive whole number, the schedule is too large, or a
+ * stage is on a worker that does not exist.
  */
 function buildSchedule<O extends ScheduleOptions>(
   rule: ScheduleRule<O> | PolicyRule<O>,
@@ -237,11 +255,9 @@ function buildSchedule<O extends ScheduleOptions>(
     const value = key in options ? options[key] : undefined;
     if (value !== undefined) requireOption(rule.name, key, value, value >= 1, "at least 1");
   }
-  const place = rule.place(options);
-  const workers = place.workers ?? options.workers;
-  const microBatches = place.microBatches ?? options.microBatches;
+  const place = rule.place(options), { stages, slices = 1 } = place;
+  const { workers = options.workers, microBatches = options.microBatches } = place;
   checkSize(rule.name, place, workers, microBatches);
-  const { stages, slices = 1 } = place;
   const shared = {
     name: rule.name,
     workers,
@@ -249,12 +265,9 @@ function buildSchedule<O extends ScheduleOptions>(
     microBatches,
     ...slices > 1 && { slices },
     placement: placementTable(rule.name, place, workers),
-    replicaOf: Array.from({ length: microBatches }, (_, m) => place.replicaOf?.(m) ?? 0),
+    pipelineOf: Array.from({ length: microBatches }, (_, m) => place.pipelineOf?.(m) ?? 0),
     updates: rule.updates ?? "flush",
-    weightVersions: Array.from(
-      { length: workers },
-      (_, w) => rule.weightVersions?.(w, options) ?? 1,
-    ),
+    weightVersions: perWorker(workers, (w) => rule.weightVersions?.(w, options) ?? 1),
   };
   if ("policy" in rule) {
     const peaks = rule.peak && shared.placement.map((_, w) => rule.peak!(w, options));
@@ -265,23 +278,17 @@ function buildSchedule<O extends ScheduleOptions>(
       policy: (worker: number) => rule.policy(checkWorker(worker, workers), options),
     });
   }
-  const lists = Object.freeze(
-    Array.from({ length: workers }, (_, worker) => ActionList.from(rule.order(worker, options))),
-  );
-  return Object.freeze({
-    ...shared,
-    lists,
-    injectionLimit: microBatches,
-    policy: listPolicies(lists),
-  });
+  const lists = Object.freeze(perWorker(workers, (w) => ActionList.from(rule.order(w, options))));
+  const policy = listPolicies(lists);
+  return Object.freeze({ ...shared, lists, injectionLimit: microBatches, policy });
 }
 
 function checkSize(name: string, place: Place, workers: number, microBatches: number): void {
-  const { stages, replicas = 1, slices = 1 } = place;
-  if (Math.max(workers, stages * replicas) > COPIES_MAX) {
+  const { stages, pipelineCount = 1, slices = 1 } = place;
+  if (Math.max(workers, stages * pipelineCount) > COPIES_MAX) {
     throw new RangeError(
       `Cannot make the schedule ${name}: workers, and stages of all its pipelines, must be at ` +
-        `most ${COPIES_MAX}, received ${workers} and ${stages} times ${replicas}`,
+        `most ${COPIES_MAX}, received ${workers} and ${stages} times ${pipelineCount}`,
     );
   }
   if (stages * microBatches * slices > COMPUTED_MAX) {
@@ -296,39 +303,31 @@ function checkSize(name: string, place: Place, workers: number, microBatches: nu
 
 function placementTable(name: string, place: Place, workers: number): readonly PlacedStage[][] {
   const table: PlacedStage[][] = Array.from({ length: workers }, () => []);
-  for (let replica = 0; replica < (place.replicas ?? 1); replica++) {
+  for (let pipeline = 0; pipeline < (place.pipelineCount ?? 1); pipeline++) {
     for (let stage = 0; stage < place.stages; stage++) {
-      const worker = place.workerOf(stage, replica);
-      const held = table[worker];
+      const worker = place.workerOf(stage, pipeline), held = table[worker];
       if (held === undefined) {
         throw new RangeError(
-          `Cannot place ${name}: the worker of stage ${stage} of replica ${replica} must be from ` +
+          `Cannot place ${name}: the worker of stage ${stage} of replica ${pipeline} must be from ` +
             `0 to ${workers - 1}, received ${worker}`,
         );
       }
-      held.push({ stage, replica });
+      held.push({ stage, pipeline });
     }
   }
   return table;
 }
 
-function checkWorker(worker: number, workers: number): number {
-  if (Number.isInteger(worker) && worker >= 0 && worker < workers) return worker;
-  throw new RangeError(
-    `Cannot make a policy: the worker must be from 0 to ${workers - 1}, received ${worker}`,
-  );
-}
-
-/** What says of itself which options it reads beside `workers` and `microBatches`. */
+/** A schedule with the options that it reads in addition to `workers` and `microBatches`. */
 export interface OptionReader {
   /** The name of the schedule. */
   readonly name: string;
-  /** The names of the options; any where it does not say. */
+  /** The names of the options; all unless given. */
   readonly reads?: readonly string[] | undefined;
 }
 
 /**
- * The options that are given and not read, by name. Of costs without a value none is given.
+ * The names of the options that are given and not read. Costs without a value count as not given.
  *
  * @example
  * ```ts
@@ -354,7 +353,7 @@ function isGiven(value: unknown): boolean {
 }
 
 /**
- * Of options that serve several schedules, those that this one reads.
+ * Selects the options that a schedule reads.
  *
  * @example
  * ```ts
@@ -378,8 +377,8 @@ export function readOptions<O extends ScheduleOptions>(reader: OptionReader, opt
 /**
  * Refuses options that are not read.
  *
- * @param definitions Among which those are named that read them.
- * @throws {RangeError} naming the options.
+ * @param definitions Schedules that may read the options; the error names them.
+ * @throws {RangeError} with the names of the options.
  */
 export function refuseUnread(
   reader: OptionReader,
@@ -398,16 +397,16 @@ export function refuseUnread(
 }
 
 /**
- * Makes a schedule from a rule: `place` says which worker holds which stage, `order` what each
- * worker does. What it returns can be trained with, `train({ schedule: mine })`, measured and drawn.
+ * Makes a schedule from a rule: `place` returns the worker of each stage, `order` the actions of each
+ * worker. You can train with the result, `train({ schedule: mine })`, measure it and draw it.
  *
- * A schedule joins this package with a file of its own in `schedules/generators/` and its name in
- * the list of `schedules/built_in/registry.ts`; commands, comparison, search and tests find it there. Its
- * order is kept on file by `deno task troupe schedule NAME --workers 4 --micro-batches 8 --format
- * csv --out tests/golden/schedules/NAME.csv`.
+ * To add a schedule to this package, define it in a file of `schedules/built_in/` and list it in
+ * `registry.ts` there; commands, comparison, search and tests then find it. Write its golden file with
+ * `deno task troupe schedule NAME --workers 4 --micro-batches 8 --format csv --out
+ * tests/golden/schedules/NAME.csv`.
  *
- * @throws {RangeError} on `create`, if an option is not read or is no positive whole number, or if a
- * stage is placed on no worker.
+ * @throws {RangeError} on `create`, if an option is not read or is not a positive whole number, or if
+ * a stage is on a worker that does not exist.
  *
  * @example All forwards, then all backwards
  * ```ts
@@ -433,15 +432,12 @@ export function defineSchedule<O extends ScheduleOptions = ScheduleOptions>(
   return defineMade(rule, (options) => buildSchedule(rule, options));
 }
 
-/** What a definition says of itself. */
-type Headline<O extends ScheduleOptions> = Pick<
-  ScheduleRule<O>,
-  "name" | "aliases" | "summary" | "reads" | "closedForm"
->;
-
-/** A definition that makes its schedules from others, or from a rule. */
+/** Makes a definition from a function that makes the schedules. */
 export function defineMade<O extends ScheduleOptions = ScheduleOptions>(
-  { name, aliases, summary, reads, closedForm }: Headline<O>,
+  { name, aliases, summary, reads, closedForm }: Pick<
+    ScheduleRule<O>,
+    "name" | "aliases" | "summary" | "reads" | "closedForm"
+  >,
   make: (options: O) => Schedule,
 ): ScheduleDefinition<O> {
   const read = reads?.map(String);
@@ -474,7 +470,7 @@ export function linear({ workers }: ScheduleOptions): Place {
 }
 
 /**
- * `chunks` stages for each worker, dealt out like cards: stage s on worker s mod P.
+ * `chunks` stages for each worker, in turn: stage s on worker s mod P.
  *
  * @example
  * ```ts
@@ -513,8 +509,8 @@ export function wave({ workers, waves = 1 }: ScheduleOptions): Place {
 
 /**
  * Chimera's 2f pipes (section 3.6): down pipe i starts at worker i·D/f, and up pipe i runs the
- * same workers backwards. Unit u holds the micro-batches uD … uD+D-1, the down pipes first; what
- * is left after the last whole unit is shared as evenly as possible, the first pipes first.
+ * same workers backwards. Unit u holds the micro-batches uD … uD+D-1, the down pipes first; the rest
+ * after the last whole unit is shared as evenly as possible, the first pipes first.
  *
  * @example
  * ```ts
@@ -527,31 +523,29 @@ export function wave({ workers, waves = 1 }: ScheduleOptions): Place {
  */
 export function bidirectional(
   { workers: depth, microBatches, pipelines = 1 }: ScheduleOptions,
-): Required<Pick<Place, "stages" | "workerOf" | "replicas" | "replicaOf">> {
-  const replicas = 2 * pipelines;
-  const spacing = depth / pipelines;
+): Required<Pick<Place, "stages" | "workerOf" | "pipelineCount" | "pipelineOf">> {
+  const pipelineCount = 2 * pipelines, spacing = depth / pipelines;
   return {
     stages: depth,
-    replicas,
-    workerOf(stage, replica) {
-      return replica < pipelines
-        ? (replica * spacing + stage) % depth
-        : ((replica - pipelines) * spacing + depth - 1 - stage) % depth;
+    pipelineCount,
+    workerOf(stage, pipeline) {
+      return pipeline < pipelines
+        ? (pipeline * spacing + stage) % depth
+        : ((pipeline - pipelines) * spacing + depth - 1 - stage) % depth;
     },
-    replicaOf(microBatch) {
-      const start = microBatch - microBatch % depth;
-      let rank = microBatch - start;
-      const unit = Math.min(depth, microBatches - start);
-      for (let replica = 0;; replica++) {
-        rank -= evenShare(unit, replicas, replica);
-        if (rank < 0) return replica;
+    pipelineOf(microBatch) {
+      let rank = microBatch % depth;
+      const unit = Math.min(depth, microBatches - (microBatch - rank));
+      for (let pipeline = 0;; pipeline++) {
+        rank -= evenShare(unit, pipelineCount, pipeline);
+        if (rank < 0) return pipeline;
       }
     },
   };
 }
 
 /**
- * The part of `total` things that one of `count` gets when they are shared as evenly as possible.
+ * The part of `total` that one of `count` receivers gets if it is shared as evenly as possible.
  *
  * @example
  * ```ts
@@ -565,46 +559,34 @@ export function evenShare(total: number, count: number, index: number): number {
   return Math.floor(total / count) + (index < total % count ? 1 : 0);
 }
 
-/**
- * The micro-batches that run through one chunk before the next chunk has its turn: N over as many
- * rounds as there are whole groups of P, so P where P divides N, and all of them where N < P.
- */
+/** Micro-batches of a round, which pass one chunk before the next: P if P divides N, all if N < P. */
 export function perRound({ workers, microBatches }: ScheduleOptions): number {
   return microBatches / roundsOf(workers, microBatches);
 }
 
-/** The whole groups of as many as there are workers; one where there are fewer. */
+/** The number of rounds: whole groups with one for each worker; 1 if there are fewer. */
 export function roundsOf(workers: number, count: number): number {
   return Math.max(1, Math.floor(count / workers));
 }
 
-/** The micro-batch and the turn of the chunk, from 0, of the k-th forward or backward of a worker. */
-export function virtualStep(
-  k: number,
-  options: ScheduleOptions,
-): { microBatch: number; turn: number } {
+/** The micro-batch, and the turn of the chunk from 0, of the k-th forward or backward of a worker. */
+export function virtualStep(k: number, options: ScheduleOptions) {
   const { chunks = 2 } = options, size = perRound(options);
   const inRound = k % (size * chunks), round = (k - inRound) / (size * chunks);
   return { microBatch: round * size + k % size, turn: Math.floor(inRound / size) };
 }
 
-/** What is shared out among rounds of one size. */
-interface Shared {
-  /** The option that counts it. */
-  readonly option: string;
-  /** How many there are. */
-  readonly count: number;
-  /** The rounds. */
-  readonly rounds: number;
-}
-
 /**
  * Stage s on worker s mod P, for orders of rounds.
  *
- * @param shared What the rounds are made of; micro-batches unless given.
- * @throws {RangeError} if there is but one chunk, or if the rounds would not be of one size.
+ * @param shared An option whose count is shared among the rounds; `microBatches` unless given.
+ * @throws {RangeError} if there is only one chunk, or if the rounds would differ in size.
  */
-export function placeRounds(name: string, options: ScheduleOptions, shared?: Shared): Place {
+export function placeRounds(
+  name: string,
+  options: ScheduleOptions,
+  shared?: { readonly option: string; readonly count: number; readonly rounds: number },
+): Place {
   const { workers, microBatches, chunks = 2 } = options;
   requireOption(name, "chunks", chunks, chunks >= 2, "at least 2");
   const { option, count, rounds } = shared ??

@@ -1,11 +1,12 @@
-/** Runs action lists on paper: when each action starts and ends, each as soon as it can. */
+/** Executes action lists on paper: start and end of each action, each as early as possible. */
 
-import { type ActionList, JOIN, KIND, KINDS } from "./action_list.ts";
+import type { ActionKind } from "./action.ts";
+import { type ActionList, JOIN, KIND, KINDS, partAt } from "./action_list.ts";
 import { type Costs, type StageTimes, stageTimes } from "./costs.ts";
 import { Dependencies } from "./dependencies.ts";
 import { hostTable, type ListedSchedule } from "./schedule.ts";
 
-/** When every action of every worker runs. */
+/** Start and end of every action of every worker. */
 export interface Timeline {
   /** For each worker, the start of each of its actions. */
   readonly starts: readonly Float64Array[];
@@ -17,7 +18,7 @@ export interface Timeline {
 
 /** An input of an action. */
 export interface AwaitedInput {
-  /** What gives it: a forward, a full backward, that for the input alone, or a recomputation. */
+  /** The action that gives it: a forward, a full backward, a backward for the input, or an R. */
   readonly kind: "F" | "B" | "I" | "R";
   /** The stage that gives it. */
   readonly stage: number;
@@ -25,26 +26,26 @@ export interface AwaitedInput {
   readonly microBatch: number;
   /** Its slice, where micro-batches have several. */
   readonly slice?: number;
-  /** When it is there, its way included; Infinity where it was never given. */
+  /** Its time of arrival; Infinity if it was never given. */
   readonly time: number;
 }
 
-/** How far the lists came. */
+/** The result of executing lists, up to a deadlock if there is one. */
 export interface Execution {
-  /** When each action that could run ran. */
+  /** Times of the actions that ran. */
   readonly timeline: Timeline;
   /** For each worker, the number of its actions that ran. */
   readonly ran: Int32Array;
-  /** The input of an action that is there last; undefined for one that needs none. */
+  /** The input of an action that arrives last; undefined for an action without inputs. */
   lastInput(worker: number, index: number): AwaitedInput | undefined;
 }
 
 /**
  * Executes the lists of a schedule until they end or nothing can run, in time linear in the number
- * of actions. A message takes its send time where stage and next stage sit on different workers,
- * and keeps neither busy. The micro-batches of a doubled forward and the actions of an overlap
- * have all inputs at the start and all outputs at the end. A slice of a micro-batch is an equal part
- * of it, and so is its message.
+ * of actions. A message takes its send time if its two stages are on different workers, and keeps
+ * neither worker busy. A doubled forward and an overlap need all inputs at the start and give all
+ * outputs at the end. A slice of a micro-batch takes an equal part of its time, and so does its
+ * message.
  *
  * @throws {RangeError} if a cost is not usable.
  *
@@ -69,14 +70,13 @@ export function execute(schedule: ListedSchedule, costs: Costs = {}): Execution 
   const free = new Float64Array(workers);
   const runnable = Array.from({ length: workers }, (_, worker) => workers - 1 - worker);
   while (runnable.length > 0) {
-    const worker = runnable.pop() as number;
-    const list = lists[worker] as ActionList;
-    for (let index = ran[worker] as number; index < list.length; index++) {
-      const start = Math.max(free[worker] as number, board.inputsAt(worker, index));
+    const worker = runnable.pop()!, list = lists[worker]!;
+    for (let index = ran[worker]!; index < list.length; index++) {
+      const start = Math.max(free[worker]!, board.inputsAt(worker, index));
       if (start === Infinity) break;
       const end = start + board.duration(worker, index);
-      (starts[worker] as Float64Array)[index] = start;
-      (ends[worker] as Float64Array)[index] = end;
+      starts[worker]![index] = start;
+      ends[worker]![index] = end;
       free[worker] = end;
       ran[worker] = index + 1;
       board.finish(worker, index, end, runnable);
@@ -86,13 +86,13 @@ export function execute(schedule: ListedSchedule, costs: Costs = {}): Execution 
   return { timeline, ran, lastInput: (worker, index) => board.lastInput(worker, index) };
 }
 
-/** What has been computed so far, and when: the inputs of all that is to come. */
+/** The outputs of an execution and their times: the inputs of later actions. */
 class Board {
   readonly #lists: readonly ActionList[];
   readonly #times: StageTimes;
   readonly #slices: number;
   readonly #dependencies: Dependencies;
-  /** When each output was there; Infinity before. */
+  /** The time of each output; Infinity before. */
   readonly #given: Float64Array;
   /** 1 for each cell whose input gradient came from an `I`. */
   readonly #isSplit: Uint8Array;
@@ -107,107 +107,84 @@ class Board {
     this.#isSplit = new Uint8Array(stages * microBatches * slices);
   }
 
-  /** When the last input of an action is there; Infinity where one is missing. */
+  /** The time at which the last input of an action arrives; Infinity if one is missing. */
   inputsAt(worker: number, index: number): number {
-    const list = this.#lists[worker] as ActionList, { edges } = this.#dependencies;
+    const list = this.#lists[worker]!;
     let latest = 0;
     for (let part = list.startOf(index), end = list.startOf(index + 1); part < end; part++) {
-      for (let i = this.#readInputs(list, part) - 1; i >= 0; i--) {
-        latest = Math.max(latest, this.#arrival(i, edges));
+      for (let i = this.#dependencies.inputsAt(list, part) - 1; i >= 0; i--) {
+        latest = Math.max(latest, this.#arrival(i));
       }
     }
     return latest;
   }
 
-  #readInputs(list: ActionList, part: number): number {
-    return this.#dependencies.inputsOf(
-      list.kindAt(part),
-      list.stageAt(part),
-      list.microBatchAt(part),
-      list.halfAt(part),
-      list.sliceAt(part),
-    );
-  }
-
-  /** When the i-th of the inputs that were asked for last is there, its way included. */
-  #arrival(i: number, edges: Int32Array): number {
-    const edge = edges[i] as number, given = this.#given[this.#dependencies.inputs[i] as number];
-    return (given as number) + (edge < 0 ? 0 : (this.#times.send[edge] as number) / this.#slices);
+  /** The time at which the i-th input of the last call arrives. */
+  #arrival(i: number): number {
+    const { edges, inputs } = this.#dependencies, edge = edges[i]!;
+    return this.#given[inputs[i]!]! + (edge < 0 ? 0 : this.#times.send[edge]! / this.#slices);
   }
 
   duration(worker: number, index: number): number {
-    const list = this.#lists[worker] as ActionList;
-    const { durations, overlap } = this.#times;
+    const list = this.#lists[worker]!, { durations, overlap } = this.#times;
     let sum = 0;
     for (let part = list.startOf(index), end = list.startOf(index + 1); part < end; part++) {
       if (overlap !== undefined && list.joinAt(part) === JOIN.overlap) {
         return overlap / this.#slices;
       }
-      const whole = durations[list.kindAt(part)]?.[list.stageAt(part)] as number;
+      const whole = durations[list.kindAt(part)]![list.stageAt(part)]!;
       sum += list.halfAt(part) === 0 ? whole / this.#slices : whole / 2;
     }
     return sum;
   }
 
-  /** Notes the outputs of an action, and the workers that may go on because of them. */
+  /** Notes the outputs of an action, and adds the workers that may continue to `runnable`. */
   finish(worker: number, index: number, time: number, runnable: number[]): void {
-    const list = this.#lists[worker] as ActionList, { outputs } = this.#dependencies;
+    const list = this.#lists[worker]!, dependencies = this.#dependencies;
     for (let part = list.startOf(index), end = list.startOf(index + 1); part < end; part++) {
       const kind = list.kindAt(part), stage = list.stageAt(part);
-      const microBatch = list.microBatchAt(part), slice = list.sliceAt(part);
-      const count = this.#dependencies.outputsOf(
-        kind,
-        stage,
-        microBatch,
-        list.halfAt(part),
-        slice,
-      );
-      for (let i = 0; i < count; i++) this.#given[outputs[i] as number] = time;
-      if (kind === KIND.I) this.#isSplit[this.#dependencies.cellOf(stage, microBatch, slice)] = 1;
-      const other = this.#dependencies.waiting(kind, stage, microBatch);
+      const microBatch = list.microBatchAt(part);
+      const count = dependencies.outputsAt(list, part);
+      for (let i = 0; i < count; i++) this.#given[dependencies.outputs[i]!] = time;
+      if (kind === KIND.I) {
+        this.#isSplit[dependencies.cellOf(stage, microBatch, list.sliceAt(part))] = 1;
+      }
+      const other = dependencies.waiting(kind, stage, microBatch);
       if (other >= 0) runnable.push(other);
     }
   }
 
   lastInput(worker: number, index: number): AwaitedInput | undefined {
-    const list = this.#lists[worker] as ActionList, { inputs, edges } = this.#dependencies;
+    const list = this.#lists[worker]!, dependencies = this.#dependencies;
     let last: AwaitedInput | undefined;
     for (let part = list.startOf(index), end = list.startOf(index + 1); part < end; part++) {
-      const count = this.#readInputs(list, part);
+      const count = dependencies.inputsAt(list, part);
       for (let i = 0; i < count; i++) {
-        const time = this.#arrival(i, edges);
-        if (time > (last?.time ?? -1)) last = this.#awaited(inputs[i] as number, time);
+        const time = this.#arrival(i);
+        if (time <= (last?.time ?? -1)) continue;
+        const input = dependencies.describe(dependencies.inputs[i]!), { kind } = input;
+        const cell = dependencies.cellOf(input.stage, input.microBatch, input.slice);
+        last = { ...input, kind: kind === "B" && this.#isSplit[cell] === 1 ? "I" : kind, time };
       }
     }
     return last;
-  }
-
-  #awaited(output: number, time: number): AwaitedInput {
-    const { isForward, isRecomputed, ...place } = this.#dependencies.describe(output);
-    const { stage, microBatch, slice } = place;
-    const isSplit = this.#isSplit[this.#dependencies.cellOf(stage, microBatch, slice)] === 1;
-    const kind = isForward ? "F" : isRecomputed ? "R" : isSplit ? "I" : "B";
-    return { kind, ...place, time };
   }
 }
 
 /** A plain part of an action that has run. */
 interface RanPart {
-  /** Its kind. */
-  readonly kind: "F" | "B" | "I" | "W" | "R";
-  /** Its stage. */
+  readonly kind: ActionKind;
   readonly stage: number;
-  /** Its micro-batch. */
   readonly microBatch: number;
-  /** How much of a micro-batch it is: a half or a slice is less than 1. */
+  /** Its share of a micro-batch: less than 1 for a half or a slice. */
   readonly share: number;
 }
 
 /**
- * Runs all others as far as they come before each action of one worker.
+ * Runs the other workers until they are stuck before each action of one worker.
  *
- * @param ran gets each part that runs, with the first action of the slow worker that may run at the
- * same time or later; for its own parts that is their own action.
+ * @param ran Called for each part that runs, with the first action of the slow worker that may run at
+ * the same time or later; for a part of the slow worker that is its own action.
  */
 export function runAround(
   schedule: ListedSchedule,
@@ -218,17 +195,9 @@ export function runAround(
   const dependencies = new Dependencies({ ...schedule, hosts: hostTable(schedule) }, lists);
   const given = new Uint8Array(dependencies.outputCount), { inputs, outputs } = dependencies;
   const next = new Int32Array(workers);
-  const partOf = (list: ActionList, part: number) =>
-    [
-      list.kindAt(part),
-      list.stageAt(part),
-      list.microBatchAt(part),
-      list.halfAt(part),
-      list.sliceAt(part),
-    ] as const;
   const isReady = (list: ActionList, index: number) => {
     for (let part = list.startOf(index); part < list.startOf(index + 1); part++) {
-      for (let i = dependencies.inputsOf(...partOf(list, part)) - 1; i >= 0; i--) {
+      for (let i = dependencies.inputsAt(list, part) - 1; i >= 0; i--) {
         if (given[inputs[i]!] === 0) return false;
       }
     }
@@ -237,8 +206,8 @@ export function runAround(
   const waiting: number[] = [];
   const finish = (list: ActionList, index: number) => {
     for (let part = list.startOf(index); part < list.startOf(index + 1); part++) {
-      const [kind, stage, microBatch, half, slice] = partOf(list, part);
-      const count = dependencies.outputsOf(kind, stage, microBatch, half, slice);
+      const { kind, stage, microBatch, half } = partAt(list, part);
+      const count = dependencies.outputsAt(list, part);
       for (let i = 0; i < count; i++) given[outputs[i]!] = 1;
       const share = half === 0 ? 1 / slices : 0.5;
       ran({ kind: KINDS[kind]!, stage, microBatch, share }, next[slow]!);

@@ -1,17 +1,17 @@
-/** A schedule from lists alone: the placement is what the lists do. */
+/** Schedules from action lists: the lists determine the placement. */
 
 import type { Action } from "./action.ts";
-import { ActionList, KIND } from "./action_list.ts";
+import { ActionList, KIND, partAt } from "./action_list.ts";
 import { listPolicies } from "./policies.ts";
 import type { ListedSchedule, PlacedStage, Schedule } from "./schedule.ts";
 
 /**
  * Makes a schedule from the lists of its workers, such as those of a CSV file. The placement is
- * that of the forwards: micro-batches that take the same way over the workers share a replica of
- * the pipeline, numbered by their first micro-batch. `validate` says whether it can run.
+ * that of the forwards: micro-batches that take the same path through the workers share a pipeline,
+ * numbered by its first micro-batch. `validate` checks that it can run.
  *
- * @throws {RangeError} if a stage of a micro-batch has no forward, or more than one, so that there
- * is no telling where it sits.
+ * @throws {RangeError} if a stage of a micro-batch has no forward, or more than one, so that its worker
+ * is unknown.
  *
  * @example
  * ```ts
@@ -19,23 +19,20 @@ import type { ListedSchedule, PlacedStage, Schedule } from "./schedule.ts";
  * import { parseCsv, scheduleFromLists } from "@troupe/troupe/schedules";
  *
  * const schedule = scheduleFromLists("mine", parseCsv("0F0,1F1,1B1,0B0\n1F0,1B0,0F1,0B1\n"));
- * deepStrictEqual(schedule.replicaOf, [0, 1]);
- * deepStrictEqual(schedule.placement[0], [{ stage: 0, replica: 0 }, { stage: 1, replica: 1 }]);
+ * deepStrictEqual(schedule.pipelineOf, [0, 1]);
+ * deepStrictEqual(schedule.placement[0], [{ stage: 0, pipeline: 0 }, { stage: 1, pipeline: 1 }]);
  * ```
  */
 export function scheduleFromLists(name: string, lists: readonly ActionList[]): ListedSchedule {
-  const { stages, microBatches, slices } = extent(lists);
-  const hosts = forwardHosts(name, lists, { stages, microBatches, slices });
-  const replicas = new Map<string, number>();
+  const size = sizeOf(lists), { stages, microBatches, slices } = size;
+  const pipelines = new Map<string, number>();
   const placement: PlacedStage[][] = lists.map(() => []);
-  const replicaOf = hosts.map((way) => {
-    const key = way.join();
-    const known = replicas.get(key);
+  const pipelineOf = forwardHosts(name, lists, size).map((path) => {
+    const key = path.join(), known = pipelines.get(key), pipeline = known ?? pipelines.size;
     if (known !== undefined) return known;
-    const replica = replicas.size;
-    replicas.set(key, replica);
-    way.forEach((worker, stage) => placement[worker]?.push({ stage, replica }));
-    return replica;
+    pipelines.set(key, pipeline);
+    path.forEach((worker, stage) => placement[worker]?.push({ stage, pipeline }));
+    return pipeline;
   });
   return Object.freeze({
     name,
@@ -44,7 +41,7 @@ export function scheduleFromLists(name: string, lists: readonly ActionList[]): L
     microBatches,
     ...slices > 1 && { slices },
     placement,
-    replicaOf,
+    pipelineOf,
     lists,
     injectionLimit: microBatches,
     updates: "flush" as const,
@@ -53,14 +50,7 @@ export function scheduleFromLists(name: string, lists: readonly ActionList[]): L
   });
 }
 
-/** How much lists compute. */
-interface Extent {
-  readonly stages: number;
-  readonly microBatches: number;
-  readonly slices: number;
-}
-
-function extent(lists: readonly ActionList[]): Extent {
+function sizeOf(lists: readonly ActionList[]) {
   let stages = 0, microBatches = 0, slices = 1;
   for (const list of lists) {
     for (let part = 0; part < list.partCount; part++) {
@@ -73,7 +63,7 @@ function extent(lists: readonly ActionList[]): Extent {
 }
 
 /**
- * A schedule with the placement of another and orders of its own.
+ * A schedule with the placement of another and its own orders.
  *
  * @example
  * ```ts
@@ -91,22 +81,20 @@ export function withOrders(
   orders: readonly Iterable<Action>[],
 ): ListedSchedule {
   const lists = Object.freeze(orders.map((order) => ActionList.from(order)));
-  return Object.freeze({
-    ...base,
-    name,
-    lists,
-    injectionLimit: base.microBatches,
-    policy: listPolicies(lists, base.listPolicy),
-  });
+  const policy = listPolicies(lists, base.listPolicy);
+  return Object.freeze({ ...base, name, lists, injectionLimit: base.microBatches, policy });
 }
 
 /** For each micro-batch, the worker of each stage. */
 function forwardHosts(
   name: string,
   lists: readonly ActionList[],
-  { stages, microBatches, slices }: Extent,
+  { stages, microBatches, slices }: ReturnType<typeof sizeOf>,
 ): Int32Array[] {
-  const forwards = lists.reduce((sum, list) => sum + countForwards(list), 0);
+  let forwards = 0;
+  for (const list of lists) {
+    for (let part = 0; part < list.partCount; part++) if (list.kindAt(part) === KIND.F) forwards++;
+  }
   if (forwards < stages * microBatches * slices) {
     throw new RangeError(
       `Cannot place the schedule ${name}: each of ${microBatches} micro-batches must have a ` +
@@ -124,24 +112,17 @@ function forwardHosts(
   lists.forEach((list, worker) => {
     for (let part = 0; part < list.partCount; part++) {
       if (list.kindAt(part) !== KIND.F) continue;
-      const [stage, microBatch] = [list.stageAt(part), list.microBatchAt(part)];
-      const way = hosts[microBatch] as Int32Array;
-      const known = way[stage] as number;
+      const { stage, microBatch } = partAt(list, part);
+      const path = hosts[microBatch]!, known = path[stage]!;
       if (known >= 0 && (known !== worker || slices === 1)) {
         refuse(stage, microBatch, `it on the lists of workers ${known} and ${worker}`);
       }
-      way[stage] = worker;
+      path[stage] = worker;
     }
   });
-  hosts.forEach((way, microBatch) => {
-    const stage = way.indexOf(-1);
+  hosts.forEach((path, microBatch) => {
+    const stage = path.indexOf(-1);
     if (stage >= 0) refuse(stage, microBatch, "none that has it");
   });
   return hosts;
-}
-
-function countForwards(list: ActionList): number {
-  let count = 0;
-  for (let part = 0; part < list.partCount; part++) if (list.kindAt(part) === KIND.F) count++;
-  return count;
 }

@@ -28,45 +28,109 @@ export {
   W,
 } from "./action.ts";
 export { ActionList } from "./action_list.ts";
-export { formatCsv, parseAction, parseCsv } from "./action_text.ts";
-export { formatTorchCsv } from "./action_text.ts";
-export * from "./analysis/compare.ts";
-export type { ClosedForm, UniformCosts } from "./define.ts";
-export { defineSchedule } from "./define.ts";
-export * from "./from_lists.ts";
-export type { ChimeraScale, ScheduleOption, ScheduleOptions } from "./define.ts";
-export { bidirectional, evenShare, linear, looped, wave } from "./define.ts";
-export { type OptionReader, readOptions, refuseUnread, unreadOptions } from "./define.ts";
-export { requireOption } from "./define.ts";
-export type { Place, PolicyRule, ScheduleDefinition, ScheduleRule } from "./define.ts";
-export { edgesOfParts } from "./schedule.ts";
-export { formatEdge, type SkipEdge } from "./skip_edges.ts";
-export { type SkipTraffic, skipTraffic } from "./analysis/skip_memory.ts";
-export { withEdges } from "./schedule.ts";
-export { type Analysis, analyze, type Bubble, bubbles } from "./analysis/analyze.ts";
-export type { Cost, Costs } from "./costs.ts";
+export { formatCsv, formatTorchCsv, parseAction, parseCsv } from "./action_text.ts";
+export { type Cost, type Costs, type StageTimes, stageTimes } from "./costs.ts";
+export {
+  bidirectional,
+  type ChimeraScale,
+  type ClosedForm,
+  defineSchedule,
+  evenShare,
+  linear,
+  looped,
+  type OptionReader,
+  type Place,
+  type PolicyRule,
+  readOptions,
+  refuseUnread,
+  requireOption,
+  type ScheduleDefinition,
+  type ScheduleOption,
+  type ScheduleOptions,
+  type ScheduleRule,
+  type UniformCosts,
+  unreadOptions,
+  wave,
+} from "./define.ts";
 export { type AwaitedInput, execute, type Execution, type Timeline } from "./execute.ts";
-export { type LiveActivations, liveActivations } from "./analysis/analyze.ts";
-export { withLists } from "./simulator/simulate.ts";
-export { type StageTimes, stageTimes } from "./costs.ts";
+export * from "./from_lists.ts";
+export {
+  type DispatchPolicy,
+  type ElasticOptions,
+  elasticPolicy,
+  followList,
+  isOffered,
+  listPolicies,
+  type ListPolicy,
+  listPolicy,
+  type MailboxOrder,
+  messageDrivenPolicy,
+  type StepPolicy,
+  takeOffers,
+} from "./policies.ts";
+export {
+  activationParts,
+  edgesOfParts,
+  hostTable,
+  type ListedSchedule,
+  type PeakBounds,
+  pipelineWorkers,
+  type PlacedStage,
+  type Schedule,
+  type WeightUpdates,
+  withEdges,
+  withPolicy,
+} from "./schedule.ts";
+export { formatEdge, type SkipEdge } from "./skip_edges.ts";
+export {
+  assertValid,
+  findDeadlock,
+  validate,
+  type ValidationLimits,
+  type Violation,
+  violationError,
+  type ViolationReason,
+} from "./validate.ts";
+export {
+  type Analysis,
+  analyze,
+  type Bubble,
+  bubbles,
+  type LiveActivations,
+  liveActivations,
+} from "./analysis/analyze.ts";
+export * from "./analysis/compare.ts";
+export {
+  activationLimitOf,
+  fullestWorker,
+  type MemoryBudget,
+  type MemoryCosts,
+  type MemoryCurve,
+  memoryWithin,
+  scheduleMemory,
+  stageMemories,
+  type StageMemory,
+  type WorkerBytes,
+} from "./analysis/memory.ts";
 export {
   checkpointedOutputs,
-  mixedPrecisionBytes,
-  printedOutputs,
-  recomputedStepFlops,
-  type TransformerSizes,
-} from "./analysis/paper_models.ts";
-export {
   type ChimeraStep,
   chimeraStep,
   type ChimeraStepTime,
   type CriticalPath,
   criticalPath,
+  hanayoBubbleRatio,
+  hanayoPrintedRatio,
+  type HanayoStep,
+  type LinkModel,
+  messageMs,
+  mixedPrecisionBytes,
+  printedOutputs,
+  rabenseifnerMs,
+  recomputedStepFlops,
+  type TransformerSizes,
   unoverlappedReduce,
 } from "./analysis/paper_models.ts";
-export { hanayoBubbleRatio, hanayoPrintedRatio, type HanayoStep } from "./analysis/paper_models.ts";
-export { type LinkModel, messageMs, rabenseifnerMs } from "./analysis/paper_models.ts";
-export { formatGrid, type GridOptions } from "./pictures/grid.ts";
 export {
   type Fits,
   type LayerSkip,
@@ -74,43 +138,26 @@ export {
   partitionForSchedule,
   type SchedulePartition,
 } from "./analysis/partition.ts";
-export { formatSvg } from "./pictures/svg.ts";
-export { type ElasticOptions, elasticPolicy } from "./policies.ts";
-export type { MemoryCurve } from "./analysis/memory.ts";
-export { activationLimitOf, type MemoryBudget, memoryWithin } from "./analysis/memory.ts";
 export * from "./analysis/recomputation.ts";
-export { fullestWorker, scheduleMemory, type WorkerBytes } from "./analysis/memory.ts";
-export { type MemoryCosts, stageMemories, type StageMemory } from "./analysis/memory.ts";
-export { followList, listPolicies, type ListPolicy, listPolicy } from "./policies.ts";
-export { type MailboxOrder, messageDrivenPolicy } from "./policies.ts";
-export { isOffered, takeOffers } from "./policies.ts";
-export type { DispatchPolicy, StepPolicy } from "./policies.ts";
-export { withPolicy } from "./schedule.ts";
-export * from "./built_in/registry.ts";
 export * from "./analysis/report.ts";
-export type {
-  ListedSchedule,
-  PeakBounds,
-  PlacedStage,
-  Schedule,
-  WeightUpdates,
-} from "./schedule.ts";
+export { type SkipTraffic, skipTraffic } from "./analysis/skip_memory.ts";
+export * from "./built_in/last_step.ts";
+export * from "./built_in/registry.ts";
+export { formatGrid, type GridOptions } from "./pictures/grid.ts";
+export { formatSvg } from "./pictures/svg.ts";
 export { makespanLowerBound } from "./search/lower_bound.ts";
 export * from "./simulator/mailbox_choice.ts";
-export { simulateStep } from "./simulator/simulate.ts";
-export type { ClosingSpan, SimulatedStep, WorkerTimes } from "./simulator/model.ts";
 export {
-  type Closing,
   type Jitter,
   type Link,
   modelOfCosts,
   type Network,
   type Offload,
+  type SimulatedStep,
   type StageModel,
+  type StepEndModel,
+  type StepEndSpan,
   type StepModel,
+  type WorkerTimes,
 } from "./simulator/model.ts";
-export * from "./built_in/last_step.ts";
-export { activationParts, hostTable, pipelineWorkers } from "./schedule.ts";
-export { findDeadlock } from "./validate.ts";
-export { assertValid, validate, type ValidationLimits, violationError } from "./validate.ts";
-export type { Violation, ViolationReason } from "./validate.ts";
+export { simulateStep, withLists } from "./simulator/simulate.ts";

@@ -1,10 +1,10 @@
-/** The message-driven policy: no order known beforehand, messages as they come. */
+/** Dispatch policies: action lists, elastic lists, and AxoNN's message-driven policy. */
 
 import { type Action, formatAction, parts } from "./action.ts";
 import { type ActionList, activationChanges, KIND, peakOf } from "./action_list.ts";
 
 /**
- * Whether all that an action needs is among the offers.
+ * Returns true if `ready` has all offers that an action needs.
  *
  * @example
  * ```ts
@@ -21,8 +21,8 @@ export function isOffered(ready: readonly Action[], action: Action): boolean {
 }
 
 /**
- * Takes the offers that an action uses out of `ready`. The offer of a whole backward stays until
- * its second half runs.
+ * Removes the offers of an action from `ready`. The offer of a whole backward stays until its second
+ * half runs.
  *
  * @throws {RangeError} if the action, or a part of it, is not offered.
  *
@@ -52,7 +52,7 @@ export function takeOffers(ready: Action[], action: Action): void {
   }
 }
 
-/** The offers that serve a part: one of them, two halves for a whole backward, or none. */
+/** The offers for a part: one, two halves for a whole backward, or none. */
 function offersFor(ready: readonly Action[], wanted: Action): readonly Action[] {
   const halves: Action[] = [];
   for (const offer of ready) {
@@ -60,12 +60,10 @@ function offersFor(ready: readonly Action[], wanted: Action): readonly Action[] 
     if (offer.half === undefined || offer.half === wanted.half) return [offer];
     halves.push(offer);
   }
-  return wanted.half === undefined && halves.length === 2 ? halves : NONE;
+  return wanted.half === undefined && halves.length === 2 ? halves : [];
 }
 
-const NONE: readonly Action[] = [];
-
-/** Whether an offer is of what is wanted, halves aside. */
+/** Returns true if an offer matches an action, apart from halves. */
 function isOf({ kind, stage, microBatch, slice }: Action, wanted: Action): boolean {
   return microBatch === wanted.microBatch && stage === wanted.stage && slice === wanted.slice &&
     (kind === wanted.kind || (kind === "B" && wanted.kind === "I"));
@@ -77,53 +75,52 @@ function isOf({ kind, stage, microBatch, slice }: Action, wanted: Action): boole
  * `ready` holds the plain actions whose inputs have arrived, in the order of their arrival: the
  * offers. A backward is offered as `B`; a policy whose schedule splits it answers with `I`, and is
  * offered `W` once that has run. A whole backward may be answered with its halves, one after the
- * other, and two halves with the whole. The worker runs what is returned, and takes its offers out
- * of `ready` ({@linkcode takeOffers}).
+ * other, and two halves with the whole. The worker runs the returned action and removes its offers
+ * from `ready` ({@linkcode takeOffers}).
  */
 export interface DispatchPolicy {
-  /** The action to run now; undefined where the policy would rather wait. */
+  /** The action to run now; undefined to wait. */
   next(ready: readonly Action[]): Action | undefined;
 }
 
 /** A policy for one worker and one optimizer step. */
 export interface StepPolicy extends DispatchPolicy {
-  /** Whether every action of the step has been given out. */
+  /** True once every action of the step has been returned. */
   readonly done: boolean;
-  /** The one action that it waits for, for the report of a stall; undefined where any will do. */
+  /** The only action that it waits for, for the report of a stall; undefined if several would do. */
   readonly waitsFor: Action | undefined;
 }
 
-/** What an elastic policy may use. */
+/** Options of an elastic policy. */
 export interface ElasticOptions {
-  /** The most (stage, micro-batch) activations at a time; as many as the list needs unless given. */
+  /** Most (stage, micro-batch) activations at a time; the peak of the list unless given. */
   readonly activationLimit?: number | undefined;
 }
 
 /**
- * Follows an action list, but where its head is not ready runs the first later action that is:
- * within the memory that the list itself needs, and never past another action of the same stage
- * and kind. B counts as an I and as a W here, so gradients are summed in the order of the list and
- * the result has its bits. Doubled forwards, half backwards and overlaps stay what they are.
+ * Follows an action list; if its head is not ready, runs the first later action that is: within the
+ * memory that the list itself needs, and never past another action of the same stage and kind. A B
+ * counts as both an I and a W here, so gradients are summed in the order of the list and the result
+ * is bit-identical. Doubled forwards, half backwards and overlaps remain composed.
  *
- * What it gains depends on what the list leaves waiting. In simulated steps of 16 micro-batches
- * with message delays from 0 to 3 tF, Chimera, Hanayo and GPipe on 4 workers take 5 to 11 % less
- * time in their own memory. 1F1B keeps so few activations that it gains nothing there unless some
- * messages are very late; on 8 workers with room for 8 activations on each it takes 9 % less.
+ * The gain depends on the list. In simulated steps of 16 micro-batches with message delays from 0 to
+ * 3 tF, Chimera, Hanayo and GPipe on 4 workers take 5 to 11 % less time in their own memory. 1F1B keeps
+ * few activations, so it gains nothing there unless some messages are very late; on 8 workers with room
+ * for 8 activations on each it takes 9 % less.
  *
- * [Note: elastic lists neither deadlock nor need more memory] The policy keeps one promise: the
- * actions that are left, run in the order of the list from what is live now, stay within the
- * limit. It holds at the start. Running the head keeps it, as nothing else changes. Running a
- * later action early raises or lowers by its own share what is live at each action that it
- * overtakes, and changes nothing behind its place; so the policy adds that share to the actions
- * in between and runs the later one only if all of them stay within the limit. Room for the head
- * is therefore never given away, and a head that is ready always runs. Now take any order of all
- * actions of all workers in which the lists could run one by one, and in it the first action that
- * has not run: its inputs are there or on their way, and what stands before it on its own list has
- * run. It is a head, so it will run. The step ends wherever the lists alone would end it.
+ * [Note: elastic lists neither deadlock nor need more memory] The policy keeps an invariant: the
+ * remaining actions, run in the order of the list from the current live activations, stay within the
+ * limit. It holds at the start. Running the head keeps it. Running a later action early changes the
+ * live activations at each overtaken action by its own share, and nothing after its place; so the
+ * policy adds that share to the actions in between and runs the later action only if all of them stay
+ * within the limit. Room for the head is therefore never given away, and a ready head always runs. Now
+ * take any order of all actions of all workers in which the lists could run one by one, and its first
+ * action that has not run: its inputs have arrived or are in transit, and the actions before it on its
+ * list have run. It is a head, so it will run. The step therefore ends if the lists alone would end.
  *
  * @throws {RangeError} if the limit is less than the list itself needs.
  *
- * @example A late gradient lets the next one pass no sum, but a forward may go ahead
+ * @example A later gradient must wait for a late one, but a forward may overtake it
  * ```ts
  * import { deepStrictEqual, strictEqual } from "node:assert/strict";
  * import { ActionList, B, elasticPolicy, F } from "@troupe/troupe/schedules";
@@ -150,7 +147,7 @@ export function elasticPolicy(list: ActionList, options: ElasticOptions = {}): S
   const lanes = openLanes(list), isGiven = new Uint8Array(list.length);
   let head = 0, live = 0;
 
-  /** Whether an action can run now and leave room for all that it overtakes. */
+  /** Returns true if an action can run now and leave room for all actions that it overtakes. */
   const fits = (index: number): boolean => {
     const { rise, net } = memory[index]!;
     if (live + rise > limit) return false;
@@ -177,9 +174,7 @@ export function elasticPolicy(list: ActionList, options: ElasticOptions = {}): S
       const action = actions[head];
       if (action === undefined) return undefined;
       if (isOffered(ready, action)) return give(head);
-      const early = lanes.fronts().find((index) =>
-        isOffered(ready, actions[index]!) && fits(index)
-      );
+      const early = lanes.fronts().find((i) => isOffered(ready, actions[i]!) && fits(i));
       return early === undefined ? undefined : give(early);
     },
     done: list.length === 0,
@@ -188,74 +183,56 @@ export function elasticPolicy(list: ActionList, options: ElasticOptions = {}): S
   return policy;
 }
 
-/** What an action adds to the live activations: at most while it runs, and when it has run. */
-function memoryOf(
-  list: ActionList,
-  changes: Float64Array,
-  index: number,
-): { rise: number; net: number } {
+/** The live activations that an action adds: at most while it runs, and after it. */
+function memoryOf(list: ActionList, changes: Float64Array, index: number) {
   let rise = 0, net = 0;
   for (let part = list.startOf(index), end = list.startOf(index + 1); part < end; part++) {
-    net += changes[part] as number;
+    net += changes[part]!;
     rise = Math.max(rise, net);
   }
   return { rise, net };
-}
-
-/** The actions of a list that nothing may overtake: those of one stage and kind, in order. */
-interface Lanes {
-  /** The actions that are the next of all their lanes, in the order of the list. */
-  fronts(): number[];
-  /** Takes an action that is the next of all its lanes out of them. */
-  pass(index: number): void;
 }
 
 /** Of the lanes of a stage (0 forwards, 1 gradients of inputs, 2 of weights, 3 R), those of a kind. */
 const LANES_OF = { [KIND.F]: [0], [KIND.B]: [1, 2], [KIND.I]: [1], [KIND.W]: [2], [KIND.R]: [3] };
 const LANES_PER_STAGE = 4;
 
-function openLanes(list: ActionList): Lanes {
+/** The lanes of a list: actions of one stage and kind, which must not overtake each other. */
+function openLanes(list: ActionList) {
   const lanes = new Map<number, { readonly actions: number[]; passed: number }>();
-  const lanesOf = Array.from(
-    { length: list.length },
-    (_, index) =>
-      lanesOfAction(list, index).map((key) => {
-        const lane = lanes.get(key) ?? { actions: [], passed: 0 };
-        lanes.set(key, lane);
-        lane.actions.push(index);
-        return lane;
-      }),
-  );
+  const lanesOf = Array.from(list, (_, index) => {
+    const keys = new Set<number>();
+    for (let part = list.startOf(index), end = list.startOf(index + 1); part < end; part++) {
+      for (const lane of LANES_OF[list.kindAt(part) as keyof typeof LANES_OF]) {
+        keys.add(list.stageAt(part) * LANES_PER_STAGE + lane);
+      }
+    }
+    return Array.from(keys, (key) => {
+      const lane = lanes.get(key) ?? { actions: [], passed: 0 };
+      lanes.set(key, lane);
+      lane.actions.push(index);
+      return lane;
+    });
+  });
   const isFront = (index: number) =>
     lanesOf[index]!.every(({ actions, passed }) => actions[passed] === index);
   return {
-    fronts() {
-      const fronts = new Set<number>();
-      for (const { actions, passed } of lanes.values()) {
-        const front = actions[passed];
-        if (front !== undefined && isFront(front)) fronts.add(front);
-      }
-      return [...fronts].sort((a, b) => a - b);
+    /** The actions that are next in all their lanes, in the order of the list. */
+    fronts(): number[] {
+      const fronts = lanes.values().flatMap(({ actions, passed }) =>
+        actions.slice(passed, passed + 1)
+      );
+      return [...new Set(fronts.filter(isFront))].sort((a, b) => a - b);
     },
-    pass(index) {
+    /** Removes an action that is next in all its lanes. */
+    pass(index: number) {
       for (const lane of lanesOf[index]!) lane.passed++;
     },
   };
 }
 
-/** The lanes of an action, each once. */
-function lanesOfAction(list: ActionList, index: number): number[] {
-  const keys = new Set<number>();
-  for (let part = list.startOf(index), end = list.startOf(index + 1); part < end; part++) {
-    for (const lane of LANES_OF[list.kindAt(part) as keyof typeof LANES_OF]) {
-      keys.add(list.stageAt(part) * LANES_PER_STAGE + lane);
-    }
-  }
-  return [...keys];
-}
-
 /**
- * Follows an action list: its head as soon as the inputs of the head are there, never another.
+ * Follows an action list strictly: its head as soon as the inputs of the head have arrived.
  *
  * @example
  * ```ts
@@ -285,22 +262,22 @@ export function listPolicy(list: ActionList): StepPolicy {
   return policy;
 }
 
-/** How lists are followed, as plain data. */
+/** A policy that follows lists, as plain data. */
 export interface ListPolicy {
   /**
-   * The head and never another ({@linkcode listPolicy}), or a later action where the head is not
-   * ready ({@linkcode elasticPolicy}).
+   * Only the head ({@linkcode listPolicy}), or a later action if the head is not ready
+   * ({@linkcode elasticPolicy}).
    */
   readonly name: "list" | "elastic";
   /**
-   * Elastic: the most (stage, micro-batch) activations of a worker. A list that needs more has what
-   * it needs, and no more than that where none is given.
+   * Elastic: the most (stage, micro-batch) activations of a worker; at least, and unless given, the
+   * peak of its list.
    */
   readonly activationLimit?: number | undefined;
 }
 
 /**
- * A new policy that follows a list for one step.
+ * Makes a policy that follows a list for one step.
  *
  * @example
  * ```ts
@@ -322,7 +299,7 @@ export function followList(
 }
 
 /**
- * The policies of lists: for a worker, a new one that follows its list.
+ * Returns a function that makes the policy of a worker, which follows its list.
  *
  * @example
  * ```ts
@@ -337,27 +314,28 @@ export function listPolicies(
   lists: readonly ActionList[],
   policy: ListPolicy = { name: "list" },
 ): (worker: number) => StepPolicy {
-  return (worker) => {
-    const list = lists[worker];
-    if (list !== undefined) return followList(list, policy);
-    throw new RangeError(
-      `Cannot make a policy: the worker must be from 0 to ${lists.length - 1}, received ${worker}`,
-    );
-  };
+  return (worker) => followList(lists[checkWorker(worker, lists.length)]!, policy);
 }
 
-/** Which message a message-driven worker takes when several wait. */
+/** Returns the worker. @throws {RangeError} if it does not exist. */
+export function checkWorker(worker: number, workers: number): number {
+  if (Number.isInteger(worker) && worker >= 0 && worker < workers) return worker;
+  throw new RangeError(
+    `Cannot make a policy: the worker must be from 0 to ${workers - 1}, received ${worker}`,
+  );
+}
+
+/** The message that a message-driven worker takes first. */
 export type MailboxOrder = "fifo" | "backward-first";
 
 /**
  * AxoNN's policy (section III-C, Algorithm 2): handle messages as they come.
  *
- * `fifo` takes what arrived first; `backward-first` prefers a backward, then the lower
- * micro-batch. Both hold the one rule that keeps sums reproducible: within a stage and a kind,
- * micro-batches run in ascending order. Both run the backward of the last stage directly after
- * its forward, as no message lies between the two, and the first stage runs its first `limit`
- * forwards before all else. That there are never more in flight is the supervisor's business
- * (`Schedule.injectionLimit`).
+ * `fifo` takes the first to arrive; `backward-first` prefers a backward, then the lower micro-batch.
+ * Both keep the rule that makes sums reproducible: within a stage and a kind, micro-batches run in
+ * ascending order. Both run the backward of the last stage directly after its forward, without a
+ * message between them, and the first stage begins with its first `limit` forwards. The
+ * supervisor limits the micro-batches in flight (`Schedule.injectionLimit`).
  *
  * @example
  * ```ts
@@ -372,21 +350,22 @@ export type MailboxOrder = "fifo" | "backward-first";
  * ```
  */
 export function messageDrivenPolicy(
-  options: {
-    stage: number;
-    stages: number;
-    microBatches: number;
-    limit: number;
-    order: MailboxOrder;
+  { stage, stages, microBatches, limit, order }: {
+    readonly stage: number;
+    readonly stages: number;
+    readonly microBatches: number;
+    readonly limit: number;
+    readonly order: MailboxOrder;
   },
 ): StepPolicy {
-  const { stage, stages, microBatches, limit, order } = options;
   const isLast = stage === stages - 1;
-  // The next micro-batch of each kind; all that came before it has been given out.
+  // The next micro-batch of each kind; all before it have been returned.
   const expected = { F: 0, B: 0 };
+  const find = (ready: readonly Action[], kind: "F" | "B") =>
+    ready.findIndex((one) => one.kind === kind && one.microBatch === expected[kind]);
   const policy = {
     next(ready: readonly Action[]): Action | undefined {
-      const forward = indexOf(ready, "F", expected.F), backward = indexOf(ready, "B", expected.B);
+      const forward = find(ready, "F"), backward = find(ready, "B");
       const isFilling = stage === 0 && !isLast && expected.F < limit;
       const backwardWins = backward >= 0 && !(isFilling && forward >= 0) &&
         (forward < 0 || isLast || order === "backward-first" || backward < forward);
@@ -399,12 +378,4 @@ export function messageDrivenPolicy(
     waitsFor: undefined,
   };
   return policy;
-}
-
-function indexOf(ready: readonly Action[], kind: "F" | "B", microBatch: number): number {
-  for (let i = 0; i < ready.length; i++) {
-    const action = ready[i] as Action;
-    if (action.microBatch === microBatch && action.kind === kind) return i;
-  }
-  return -1;
 }

@@ -1,15 +1,15 @@
-/** The schedule: which worker holds which stages, and what each of them does in one step. */
+/** The schedule: the stages of each worker, and the actions of each worker in one step. */
 
 import type { ActionList } from "./action_list.ts";
 import { listPolicies, type ListPolicy, type StepPolicy } from "./policies.ts";
 import { checkEdges, type SkipEdge } from "./skip_edges.ts";
 
 /**
- * Skip edges between equal parts of a model as those between the stages of a cut of it: a value is
- * made in the last stage of its part, and used in the first stages of theirs.
+ * Converts skip edges between equal parts of a model to skip edges between the stages of a cut: a
+ * value is made in the last stage of its part, and used in the first stages of the parts that use it.
  *
- * @param stages of the cut, a multiple of the parts.
- * @throws {RangeError} if they are not, or an edge is not usable.
+ * @param stages The stages of the cut, a multiple of the parts.
+ * @throws {RangeError} if it is not a multiple, or an edge is not usable.
  *
  * @example Two stages for each part
  * ```ts
@@ -39,63 +39,63 @@ export function edgesOfParts(
   }));
 }
 
-/** One stage of one replica of the pipeline, as a worker holds it. */
+/** One stage of one pipeline, as a worker holds it. */
 export interface PlacedStage {
   /** The stage of the model, from 0. */
   readonly stage: number;
-  /** The replica of the pipeline, from 0; Chimera's down pipes come before its up pipes. */
-  readonly replica: number;
+  /** The copy of the pipeline, from 0; Chimera's down pipes come before its up pipes. */
+  readonly pipeline: number;
 }
 
 /**
- * When the weights change: after the step (`flush`), after every backward of a micro-batch while
- * older versions are kept (`every-backward`, PipeDream), or after the step while the version
- * before is kept (`double-buffered`, PipeDream-2BW).
+ * The time at which weights change: after the step (`flush`), after every backward of a micro-batch
+ * while older versions are kept (`every-backward`, PipeDream), or after the step while the previous
+ * version is kept (`double-buffered`, PipeDream-2BW).
  */
 export type WeightUpdates = "flush" | "every-backward" | "double-buffered";
 
-/** Micro-batches that a worker holds in each of its stages when it holds most. */
+/** Bounds of the peak number of micro-batches that a worker holds in each of its stages. */
 export interface PeakBounds {
-  /** However late messages come, so many. */
+  /** The peak if messages are as late as possible. */
   readonly least: number;
-  /** However early they come, no more. */
+  /** The peak if messages are as early as possible. */
   readonly most: number;
 }
 
 /**
- * A schedule: plain data but for `policy`, the same on every worker that asks for it with the same
- * name and options.
+ * A schedule: plain data except for `policy`, and the same on every worker for the same name and
+ * options.
  */
 export interface Schedule {
-  /** The name it was asked for by. */
+  /** The name by which it was made. */
   readonly name: string;
-  /** The number of workers, over which all replicas of the pipeline are laid. */
+  /** The number of workers, which all pipelines share. */
   readonly workers: number;
   /** The number of stages that one copy of the model is cut into. */
   readonly stages: number;
-  /** The micro-batches of one optimizer step, all replicas of the pipeline together. */
+  /** The micro-batches of one optimizer step, all pipelines together. */
   readonly microBatches: number;
   /** The slices that each micro-batch's sequence is cut into; 1 unless given. */
   readonly slices?: number;
-  /** The values that stages use beyond what the stage before hands them; none unless given. */
+  /** Values that go beyond the next stage; none unless given. */
   readonly edges?: readonly SkipEdge[];
-  /** For each worker, the stages that it holds, by ascending replica and stage. */
+  /** For each worker, its stages by ascending pipeline and stage. */
   readonly placement: readonly (readonly PlacedStage[])[];
-  /** For each micro-batch, the replica of the pipeline that computes it. */
-  readonly replicaOf: readonly number[];
-  /** For each worker, what it does in order; absent where messages decide. */
+  /** For each micro-batch, the pipeline that computes it. */
+  readonly pipelineOf: readonly number[];
+  /** For each worker, its actions in order; absent if the order depends on messages. */
   readonly lists?: readonly ActionList[];
-  /** How the lists are followed: to the letter unless given. */
+  /** The policy that follows the lists; strictly in order unless given. */
   readonly listPolicy?: ListPolicy;
-  /** The micro-batches that the supervisor may have in flight at a time. */
+  /** Limit of micro-batches in flight. */
   readonly injectionLimit: number;
-  /** For each worker what it holds where messages decide; up to `injectionLimit` where not given. */
+  /** For each worker without a list, bounds of its peak; up to `injectionLimit` unless given. */
   readonly peaks?: readonly PeakBounds[];
-  /** When the weights change. */
+  /** The time at which weights change. */
   readonly updates: WeightUpdates;
   /** For each worker, the versions of its weights that it keeps; 1 unless updates are early. */
   readonly weightVersions: readonly number[];
-  /** A new policy for a worker, good for one optimizer step. */
+  /** Makes a policy for a worker and one optimizer step. */
   policy(worker: number): StepPolicy;
 }
 
@@ -104,12 +104,12 @@ export type ListedSchedule = Schedule & { readonly lists: readonly ActionList[] 
 
 /**
  * The same schedule with skip edges: its forwards wait for the values that their stages use, its
- * backwards for the gradient from the next stage that uses a value. What each worker does in which
- * order stays as it is; what it waits for, holds and sends is more.
+ * backwards for the gradient from the next stage that uses a value. The order of the actions of each
+ * worker does not change; waits, memory and messages increase.
  *
- * @param edges between stages, in any order; those of the chain are not among them.
- * @throws {RangeError} if the schedule has no such stages, or a value goes to an earlier one: the text
- * names the circle of actions that would wait for each other.
+ * @param edges Skip edges between stages, in any order; without the edges of the chain.
+ * @throws {RangeError} if a stage does not exist, or a value goes to an earlier stage: the text names
+ * the circle of actions that would wait for each other.
  *
  * @example A value that two later stages use
  * ```ts
@@ -127,7 +127,7 @@ export type ListedSchedule = Schedule & { readonly lists: readonly ActionList[] 
  * ```
  */
 export function withEdges(schedule: ListedSchedule, edges: readonly SkipEdge[]): ListedSchedule;
-/** The same of a schedule whose order may be left to messages. */
+/** The same for a schedule without lists. */
 export function withEdges(schedule: Schedule, edges: readonly SkipEdge[]): Schedule;
 export function withEdges(schedule: Schedule, edges: readonly SkipEdge[]): Schedule {
   checkEdges(edges, schedule.stages);
@@ -136,7 +136,7 @@ export function withEdges(schedule: Schedule, edges: readonly SkipEdge[]): Sched
 }
 
 /**
- * The number of workers that one pipeline is laid over: P in "1/P of the model".
+ * The number of workers of one pipeline: P in "1/P of the model".
  *
  * @example
  * ```ts
@@ -147,12 +147,12 @@ export function withEdges(schedule: Schedule, edges: readonly SkipEdge[]): Sched
  * ```
  */
 export function pipelineWorkers(schedule: Schedule): number {
-  return schedule.placement.filter((held) => held.some(({ replica }) => replica === 0)).length;
+  return schedule.placement.filter((held) => held.some(({ pipeline }) => pipeline === 0)).length;
 }
 
 /**
- * A number of activations in micro-batches of 1/P of the model as whole ones of (stage,
- * micro-batch).
+ * Converts a number of activations in micro-batches of 1/P of the model to whole activations of
+ * (stage, micro-batch).
  *
  * @example
  * ```ts
@@ -169,7 +169,7 @@ export function activationParts(schedule: Schedule, activations: number): number
 }
 
 /**
- * The worker of each stage of each replica, at index `replica * stages + stage`.
+ * The worker of each stage of each pipeline, at index `pipeline * stages + stage`.
  *
  * @example
  * ```ts
@@ -181,21 +181,19 @@ export function activationParts(schedule: Schedule, activations: number): number
  * ```
  */
 export function hostTable(schedule: Schedule): Int32Array {
-  const copies = schedule.placement.reduce((sum, held) => sum + held.length, 0);
-  const hosts = new Int32Array(copies);
+  const hosts = new Int32Array(schedule.placement.reduce((sum, held) => sum + held.length, 0));
   schedule.placement.forEach((held, worker) => {
-    for (const { stage, replica } of held) hosts[replica * schedule.stages + stage] = worker;
+    for (const { stage, pipeline } of held) hosts[pipeline * schedule.stages + stage] = worker;
   });
   return hosts;
 }
 
 /**
- * The same schedule with its lists followed in another way.
+ * The same schedule with another policy for its lists.
  *
  * @param activationLimit Elastic: the most activations of a worker, in micro-batches of 1/P of the
- * model as in {@linkcode Analysis.peakActivations}; for each worker what its list needs unless
- * given, and never less than that.
- * @throws {RangeError} if the schedule has no lists, or if the limit is no positive number.
+ * model as in {@linkcode Analysis.peakActivations}; at least, and unless given, the peak of its list.
+ * @throws {RangeError} if the schedule has no lists, or if the limit is not a positive number.
  *
  * @example
  * ```ts
@@ -230,14 +228,8 @@ export function withPolicy(
   return followedBy({ ...schedule, lists }, { name, activationLimit: limit });
 }
 
-/** The schedule with its lists followed by a policy. */
-export function followedBy(
-  schedule: ListedSchedule,
-  listPolicy: ListPolicy,
-): Schedule {
-  return Object.freeze({
-    ...schedule,
-    listPolicy,
-    policy: listPolicies(schedule.lists, listPolicy),
-  });
+/** The same schedule with a policy for its lists. */
+export function followedBy(schedule: ListedSchedule, listPolicy: ListPolicy): Schedule {
+  const policy = listPolicies(schedule.lists, listPolicy);
+  return Object.freeze({ ...schedule, listPolicy, policy });
 }

@@ -1,8 +1,8 @@
-/** The ways over skip edges: who waits for a value or its gradient, from whom. */
+/** Skip edges: values that go beyond the next stage, and the routes that they and their gradients take. */
 
 import type { ActionKind } from "./action.ts";
 
-/** A value that stages use beyond what the stage before hands them. */
+/** A value that a stage uses in addition to the output of the stage before. */
 export interface SkipEdge {
   /** The stage that makes it. */
   readonly from: number;
@@ -10,15 +10,15 @@ export interface SkipEdge {
   readonly to: readonly number[];
   /** Bytes of the value for one micro-batch, and of its gradient; 0 unless given. */
   readonly bytes?: number | undefined;
-  /** Whether a gradient comes back, as it does unless this is false: for masks and ids none does. */
+  /** False if no gradient comes back, as for masks and ids; true unless given. */
   readonly hasGradient?: boolean | undefined;
 }
 
-/** The stages that a circle is told of in full. */
+/** Waits of a circle that are listed in full. */
 const CIRCLE_SHOWN = 8;
 
 /**
- * A skip edge as commands and error messages write it.
+ * Formats a skip edge for commands and error messages.
  *
  * @example
  * ```ts
@@ -33,9 +33,9 @@ export function formatEdge({ from, to }: SkipEdge): string {
 }
 
 /**
- * Refuses skip edges that no model cut into so many stages can have.
+ * Checks the skip edges of a model with the given number of stages.
  *
- * @throws {RangeError} if a stage is not there, a size is not usable, or a value goes to an earlier
+ * @throws {RangeError} if a stage does not exist, a size is not usable, or a value goes to an earlier
  * stage, whose forward would wait for itself; the text names the circle action by action.
  */
 export function checkEdges(edges: readonly SkipEdge[], stages: number): void {
@@ -54,16 +54,14 @@ export function checkEdges(edges: readonly SkipEdge[], stages: number): void {
     const early = to.find((stage) => stage <= from);
     if (early === from) refuse("its value must go to another stage", early);
     if (early !== undefined) refuse("its value must go to a later stage", circle(from, early));
-    if (to.some((stage, i) => i > 0 && stage <= to[i - 1]!)) {
-      refuse("the stages that use its value must ascend", to.join("+"));
-    }
-    if (!(bytes >= 0 && bytes < Infinity)) {
-      refuse("its bytes must be a finite number from 0", bytes);
-    }
+    const isAscending = to.every((stage, i) => i === 0 || stage > to[i - 1]!);
+    if (!isAscending) refuse("the stages that use its value must ascend", to.join("+"));
+    const isSize = bytes >= 0 && bytes < Infinity;
+    if (!isSize) refuse("its bytes must be a finite number from 0", bytes);
   }
 }
 
-/** The forwards that would wait for each other. */
+/** The forwards that would wait for each other, as text. */
 function circle(from: number, to: number): string {
   const waits = [`${to}F0 waits for ${from}F0`];
   for (let stage = from; stage > to; stage--) {
@@ -74,32 +72,33 @@ function circle(from: number, to: number): string {
 }
 
 /**
- * A way from the stage that gives values, or their gradients, to one that waits for them.
+ * A route from a stage that sends values or gradients to a stage that waits for them.
  *
- * [Note: the way of a gradient] A value's gradient is the sum over all that use it. It goes from the
- * last of them to the one before and on to the maker, each of which adds its own: one order of the
- * sum on any number of workers, and no stage waits for more than the next one that uses the value.
+ * [Note: the route of a gradient] A value's gradient is the sum over all stages that use the value. It
+ * goes from the last of them to the one before and on to the maker, and each adds its own part: one
+ * order of the sum on any number of workers, and a stage waits only for the next stage that uses the
+ * value.
  */
-export interface Way {
-  /** Its number, behind those of the edges between a stage and the next: from `stages` on. */
+export interface SkipRoute {
+  /** Its number, after those of the edges between neighbouring stages: from `stages` on. */
   readonly number: number;
-  /** The stage that gives. */
+  /** The stage that sends. */
   readonly from: number;
   /** The stage that waits. */
   readonly to: number;
-  /** Whether forwards take it, or backwards. */
+  /** True for outputs of forwards, false for gradients. */
   readonly isForward: boolean;
-  /** The edges of the values that take it, by index. */
+  /** Indices of the edges whose values take it. */
   readonly edges: readonly number[];
 }
 
-/** Every way of the edges between stages, once, however many values take it. */
-export function waysOf(stages: number, edges: readonly SkipEdge[] = []): Way[] {
-  const ways = new Map<string, Way & { readonly edges: number[] }>();
+/** The routes between stages, each once, even if several values take it. */
+export function skipRoutes(stages: number, edges: readonly SkipEdge[] = []): SkipRoute[] {
+  const routes = new Map<string, SkipRoute & { readonly edges: number[] }>();
   const add = (from: number, to: number, isForward: boolean, edge: number) => {
-    const key = `${from} ${to} ${isForward}`, known = ways.get(key);
+    const key = `${from} ${to} ${isForward}`, known = routes.get(key);
     if (known !== undefined) known.edges.push(edge);
-    else ways.set(key, { number: stages + ways.size, from, to, isForward, edges: [edge] });
+    else routes.set(key, { number: stages + routes.size, from, to, isForward, edges: [edge] });
   };
   edges.forEach(({ from, to, hasGradient = true }, edge) => {
     to.forEach((stage, i) => {
@@ -107,29 +106,32 @@ export function waysOf(stages: number, edges: readonly SkipEdge[] = []): Way[] {
       if (hasGradient) add(stage, to[i - 1] ?? from, false, edge);
     });
   });
-  return [...ways.values()];
+  return [...routes.values()];
 }
 
-/** The ways that begin or end at a stage. */
-export interface StageWays {
-  /** Those that its forward waits for. */
-  readonly toForward: readonly Way[];
-  /** Those that its backward waits for. */
-  readonly toBackward: readonly Way[];
-  /** Those over which its values leave. */
-  readonly fromForward: readonly Way[];
-  /** Those over which gradients leave. */
-  readonly fromBackward: readonly Way[];
+/** The routes that begin or end at a stage. */
+export interface StageRoutes {
+  /** Routes that its forward waits for. */
+  readonly toForward: readonly SkipRoute[];
+  /** Routes that its backward waits for. */
+  readonly toBackward: readonly SkipRoute[];
+  /** Routes over which its values leave. */
+  readonly fromForward: readonly SkipRoute[];
+  /** Routes over which gradients leave. */
+  readonly fromBackward: readonly SkipRoute[];
 }
 
-/** For each stage the ways that begin or end there; undefined for a chain. */
-export function stageWays(stages: number, edges?: readonly SkipEdge[]): StageWays[] | undefined {
+/** For each stage the routes that begin or end there; undefined for a chain. */
+export function stageRoutes(
+  stages: number,
+  edges?: readonly SkipEdge[],
+): StageRoutes[] | undefined {
   if (edges === undefined || edges.length === 0) return undefined;
-  const ways = waysOf(stages, edges);
-  const forward = ways.filter(({ isForward }) => isForward);
-  const backward = ways.filter(({ isForward }) => !isForward);
-  const [toForward, fromForward] = [byStage(forward, "to"), byStage(forward, "from")];
-  const [toBackward, fromBackward] = [byStage(backward, "to"), byStage(backward, "from")];
+  const routes = skipRoutes(stages, edges);
+  const by = (isForward: boolean, end: "from" | "to") =>
+    Map.groupBy(routes.filter((one) => one.isForward === isForward), (route) => route[end]);
+  const [toForward, fromForward] = [by(true, "to"), by(true, "from")];
+  const [toBackward, fromBackward] = [by(false, "to"), by(false, "from")];
   return Array.from({ length: stages }, (_, stage) => ({
     toForward: toForward.get(stage) ?? [],
     toBackward: toBackward.get(stage) ?? [],
@@ -138,13 +140,13 @@ export function stageWays(stages: number, edges?: readonly SkipEdge[]): StageWay
   }));
 }
 
-/** The ways over which something leaves once an action of a stage has run. */
-export function leaving(ways: readonly StageWays[], kind: ActionKind, stage: number) {
-  if (kind === "W" || kind === "R") return NONE;
-  const { fromForward, fromBackward } = ways[stage]!;
+/** The routes over which the output of an action of a stage leaves. */
+export function leaving(
+  routes: readonly StageRoutes[],
+  kind: ActionKind,
+  stage: number,
+): readonly SkipRoute[] {
+  if (kind === "W" || kind === "R") return [];
+  const { fromForward, fromBackward } = routes[stage]!;
   return kind === "F" ? fromForward : fromBackward;
 }
-
-const NONE: readonly Way[] = [];
-
-const byStage = (ways: readonly Way[], end: "from" | "to") => Map.groupBy(ways, (way) => way[end]);

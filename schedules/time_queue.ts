@@ -1,9 +1,9 @@
-/** A queue of events by time, those of one moment in the order in which they were added. */
+/** A queue of events by time, with events of one moment in the order in which they were added. */
 
-/** Events by time: a binary heap. */
+/** Events by time, in a binary heap. */
 export class TimeQueue<T> {
   readonly #times: number[] = [];
-  /** What number each event was added as. */
+  /** The serial number of each event. */
   readonly #numbers: number[] = [];
   readonly #items: T[] = [];
   #added = 0;
@@ -13,7 +13,7 @@ export class TimeQueue<T> {
     return this.#times.length;
   }
 
-  /** The earliest moment; undefined for an empty queue. */
+  /** The earliest time; undefined for an empty queue. */
   get nextTime(): number | undefined {
     return this.#times[0];
   }
@@ -36,7 +36,7 @@ export class TimeQueue<T> {
   }
 
   /**
-   * Removes the earliest moment with all its events.
+   * Removes all events of the earliest time.
    *
    * @throws {RangeError} if the queue is empty.
    */

@@ -1,49 +1,57 @@
-/** Checks a schedule before anything runs, and says what is wrong with it. */
+/** Validation of a schedule before it runs. */
 
 import { type Action, type ActionKind, formatAction, parts } from "./action.ts";
-import { type ActionList, activationChanges, KIND, KINDS } from "./action_list.ts";
+import {
+  type ActionList,
+  activationChanges,
+  KIND,
+  KINDS,
+  type PackedPart,
+  partAt,
+} from "./action_list.ts";
 import { type AwaitedInput, execute, type Execution } from "./execute.ts";
 import { hostTable, type ListedSchedule } from "./schedule.ts";
 import { formatEdge } from "./skip_edges.ts";
 
-/** What can be wrong with a schedule. */
+/** Reasons of a violation. */
 export type ViolationReason =
   | "unknown" // a stage or micro-batch that the schedule does not have
   | "misplaced" // an action on a worker that does not hold the stage
   | "repeated" // an action that has been done before
-  | "missing" // an action that nobody does
+  | "missing" // an action that is on no list
   | "order" // a backward before its forward, or a W before its I, on one worker
   | "descending" // micro-batches out of order in the sum of a stage's gradients
   | "in-flight" // more activations on a worker than allowed
   | "deadlock"; // a circle of workers that wait for each other
 
-/** One thing that is wrong with a schedule. */
+/** A violation of the rules of a schedule. */
 export interface Violation {
-  /** What kind of wrong it is. */
+  /** The kind of violation. */
   readonly reason: ViolationReason;
   /** The worker on whose list it is. */
   readonly worker: number;
-  /** What is wrong, for a person. */
+  /** A description of the violation. */
   readonly message: string;
 }
 
-/** A worker that cannot go on. */
+/** A worker that is stuck. */
 interface Wait {
   readonly worker: number;
-  /** What it would do next. */
+  /** Its next action. */
   readonly head: Action;
-  /** What its head waits for. */
+  /** The input that `head` waits for. */
   readonly awaited: AwaitedInput;
-  /** The worker on whose list that is. */
+  /** The worker that would give this input. */
   readonly from: number;
 }
 
 /**
- * Runs a schedule on paper; where it stops before its end, reports the circle of actions that wait
- * for each other, worker by worker. The schedule must be complete: an action that no list has is
+ * Executes a schedule on paper; if it stops before its end, reports the circle of actions that wait
+ * for each other, worker by worker. The schedule must be complete: an action that is on no list is
  * not a deadlock.
  *
- * @example Two workers, each of which waits for what the other does later
+ * @example Two workers that wait for later actions of each other
+ *
  * ```ts
  * import { strictEqual } from "node:assert/strict";
  * import { B, defineSchedule, F, findDeadlock, withLists } from "@troupe/troupe/schedules";
@@ -65,39 +73,35 @@ interface Wait {
  */
 export function findDeadlock(schedule: ListedSchedule): Violation[] {
   const execution = execute(schedule);
-  const stuck = schedule.lists.findIndex((list, w) => (execution.ran[w] as number) < list.length);
+  const stuck = schedule.lists.findIndex((list, w) => execution.ran[w]! < list.length);
   if (stuck < 0) return [];
   const circle = findCircle(schedule, execution, stuck);
   const message = circle.map((wait, i) => {
-    const next = circle[(i + 1) % circle.length] as Wait;
-    return `worker ${wait.worker} waits at ${formatAction(wait.head)} for ${
-      reachOf(schedule, wait, next)
-    }`;
+    const reach = reachOf(schedule, wait, circle[(i + 1) % circle.length]!);
+    return `worker ${wait.worker} waits at ${formatAction(wait.head)} for ${reach}`;
   }).join("; ");
   return [{ reason: "deadlock", worker: circle[0]?.worker ?? stuck, message }];
 }
 
 function findCircle(schedule: ListedSchedule, execution: Execution, stuck: number): Wait[] {
-  const hosts = hostTable(schedule);
-  const chain: Wait[] = [];
-  const seen = new Map<number, number>();
+  const hosts = hostTable(schedule), chain: Wait[] = [], seen = new Map<number, number>();
   let worker = stuck;
   while (!seen.has(worker)) {
     seen.set(worker, chain.length);
-    const index = execution.ran[worker] as number;
-    const head = schedule.lists[worker]?.at(index) as Action;
-    const awaited = execution.lastInput(worker, index) as AwaitedInput;
-    const replica = schedule.replicaOf[awaited.microBatch] as number;
-    const from = hosts[replica * schedule.stages + awaited.stage] as number;
+    const index = execution.ran[worker]!;
+    const head = schedule.lists[worker]!.at(index)!;
+    const awaited = execution.lastInput(worker, index)!;
+    const pipeline = schedule.pipelineOf[awaited.microBatch]!;
+    const from = hosts[pipeline * schedule.stages + awaited.stage]!;
     chain.push({ worker, head, awaited, from });
     worker = from;
   }
   return chain.slice(seen.get(worker));
 }
 
-/** What a worker waits for, and what keeps the other worker from it. */
+/** Describes the input that a worker waits for, and the action before it on the other worker. */
 function reachOf(schedule: ListedSchedule, wait: Wait, next: Wait): string {
-  const part = partFor(schedule.lists[wait.from] as ActionList, wait.awaited);
+  const part = partFor(schedule.lists[wait.from]!, wait.awaited);
   const over = isOfChain(wait) ? "" : " over a skip edge";
   const isNext = parts(next.head).some((one) => formatAction(one) === part);
   if (!isNext) {
@@ -108,13 +112,13 @@ function reachOf(schedule: ListedSchedule, wait: Wait, next: Wait): string {
     : `${part} of worker ${wait.from}${over}`;
 }
 
-/** Whether an action waits for its own stage, or for the one before it on its way. */
+/** Returns true if an action waits for its own stage or for a neighbour in the chain. */
 function isOfChain({ head, awaited }: Wait): boolean {
   const by = awaited.kind === "F" ? 1 : -1;
   return parts(head).some(({ stage }) => stage === awaited.stage || stage === awaited.stage + by);
 }
 
-/** The name of what gives an input; a backward may be split or halved there. */
+/** The name of the action that gives an input; a backward may be split or halved there. */
 function partFor(list: ActionList, input: AwaitedInput): string {
   for (const action of list) {
     const found = parts(action).find((part) =>
@@ -126,27 +130,27 @@ function partFor(list: ActionList, input: AwaitedInput): string {
   return formatAction(input);
 }
 
-/** What an action gives to others; W nothing. */
+/** The output of a kind of action; undefined for W. */
 const gives = (kind: ActionKind) =>
   ({ F: "output", R: "recomputed", I: "gradient", B: "gradient", W: undefined })[kind];
 
-/** What a schedule is held to beside its own consistency. */
+/** Limits of a validation. */
 export interface ValidationLimits {
   /**
-   * The most (stage, micro-batch) activations that a worker may hold at a time; every stage that
-   * it holds times `injectionLimit` unless given.
+   * Most (stage, micro-batch) activations that a worker may hold at a time; the number of its stages
+   * times `injectionLimit` unless given.
    */
   readonly activations?: number | undefined;
 }
 
 /**
- * Finds what is wrong with a schedule, in time linear in the number of its actions: every stage
- * of every micro-batch computed once and on the worker that holds it, forward before backward,
- * the sums of gradients in ascending order of micro-batches, live activations within their bound,
- * and no deadlock. Every message is matched where nothing is missing and nothing is repeated, as
- * messages follow from the actions. An empty result means that it can run.
+ * Finds the violations of a schedule, in time linear in the number of its actions: every stage of
+ * every micro-batch must be computed once and on its worker, forward before backward, with gradients
+ * summed in ascending order of micro-batches, live activations within their bound, and no deadlock.
+ * Messages follow from the actions, so they match if nothing is missing or repeated. A schedule
+ * without violations can run.
  *
- * @example Two actions the wrong way round
+ * @example Two actions in the wrong order
  * ```ts
  * import { strictEqual } from "node:assert/strict";
  * import { B, defineSchedule, F, validate, withLists } from "@troupe/troupe/schedules";
@@ -166,7 +170,7 @@ export function validate(schedule: ListedSchedule, limits: ValidationLimits = {}
   check.edges();
   schedule.lists.forEach((list, worker) => check.list(worker, list));
   const violations = check.finish();
-  // Lists that lack an action stop there; that is no deadlock.
+  // Lists that lack an action stop there, which is not a deadlock.
   const isComplete = violations.every(({ reason }) =>
     reason === "descending" || reason === "in-flight"
   );
@@ -176,13 +180,13 @@ export function validate(schedule: ListedSchedule, limits: ValidationLimits = {}
 /**
  * Refuses a schedule that cannot run.
  *
- * @throws {RangeError} if anything is wrong; the text names the first five things.
+ * @throws {RangeError} if there is a violation; the text names the first five.
  *
  * @example
  * ```ts
  * import { assertValid, createSchedule, withLists } from "@troupe/troupe/schedules";
  *
- * // no-assert: it throws where the schedule is not valid
+ * // no-assert: it throws if the schedule is not valid
  * assertValid(withLists(createSchedule("1f1b", { workers: 4, microBatches: 8 })));
  * ```
  */
@@ -191,7 +195,7 @@ export function assertValid(schedule: ListedSchedule, limits: ValidationLimits =
   if (violations.length > 0) throw violationError(schedule, violations);
 }
 
-/** The error that names the first five things that are wrong. */
+/** The error that names the first five violations. */
 export function violationError(
   { name }: ListedSchedule,
   violations: readonly Violation[],
@@ -203,26 +207,17 @@ export function violationError(
   );
 }
 
-/** What has been done of a slice of a (stage, micro-batch), as bits. */
+/** Completed actions of a slice of a (stage, micro-batch), as bits. */
 const DONE = { F: 1, firstHalf: 2, secondHalf: 4, I: 8, W: 16, R: 32 } as const;
 const BACKWARD = DONE.firstHalf | DONE.secondHalf;
 const VIOLATIONS_MAX = 1000;
-
-/** A plain part of an action, as lists have it. */
-interface Part {
-  readonly kind: number;
-  readonly stage: number;
-  readonly microBatch: number;
-  readonly half: number;
-  readonly slice: number;
-}
 
 class Check {
   readonly #schedule: ListedSchedule;
   readonly #slices: number;
   readonly #hosts: Int32Array;
   readonly #done: Uint8Array;
-  /** For each stage of each replica, the last (micro-batch, slice, half) added to its gradients. */
+  /** For each stage of each pipeline, the last (micro-batch, slice, half) added to its gradients. */
   readonly #lastAdded: Int32Array;
   readonly #limits: ValidationLimits;
   readonly #violations: Violation[] = [];
@@ -241,12 +236,8 @@ class Check {
     for (const edge of edges) {
       const unknown = [edge.from, ...edge.to].find((stage) => !(stage >= 0 && stage < stages));
       if (unknown === undefined) continue;
-      const name = formatEdge(edge);
-      this.#add(
-        "unknown",
-        0,
-        `skip edge ${name} has a stage ${unknown}: there are ${stages} stages`,
-      );
+      const stage = `a stage ${unknown}: there are ${stages} stages`;
+      this.#add("unknown", 0, `skip edge ${formatEdge(edge)} has ${stage}`);
     }
   }
 
@@ -256,66 +247,47 @@ class Check {
     const changes = activationChanges(list);
     let live = 0, over = false;
     for (let part = 0; part < list.partCount; part++) {
-      this.#part(worker, {
-        kind: list.kindAt(part),
-        stage: list.stageAt(part),
-        microBatch: list.microBatchAt(part),
-        half: list.halfAt(part),
-        slice: list.sliceAt(part),
-      });
-      live += changes[part] as number;
+      this.#part(worker, partAt(list, part));
+      live += changes[part]!;
       if (live <= bound * this.#slices || over) continue;
       over = true;
       this.#add("in-flight", worker, `worker ${worker} holds more than ${bound} activations`);
     }
   }
 
-  #part(worker: number, part: Part): void {
-    const { stages, microBatches, replicaOf } = this.#schedule;
+  #part(worker: number, part: PackedPart): void {
+    const { stages, microBatches, pipelineOf } = this.#schedule;
     const { kind, stage, microBatch, half, slice } = part;
-    const name = () => this.#nameOf(part);
+    const refuse = (reason: ViolationReason, text: string) =>
+      this.#add(reason, worker, `worker ${worker} runs ${this.#nameOf(part)}${text}`);
     if (stage >= stages || microBatch >= microBatches || slice >= this.#slices) {
       const has = `${stages} stages and ${microBatches} micro-batches`;
-      this.#add("unknown", worker, `worker ${worker} runs ${name()} of a schedule of ${has}`);
-      return;
+      return refuse("unknown", ` of a schedule of ${has}`);
     }
-    const copy = (replicaOf[microBatch] as number) * stages + stage;
-    const host = this.#hosts[copy] as number;
-    if (host !== worker) {
-      this.#add(
-        "misplaced",
-        worker,
-        `worker ${worker} runs ${name()}, whose stage sits on worker ${host}`,
-      );
-      return;
-    }
+    const copy = pipelineOf[microBatch]! * stages + stage, host = this.#hosts[copy]!;
+    if (host !== worker) return refuse("misplaced", `, whose stage sits on worker ${host}`);
     const here = this.#cellOf(stage, microBatch, slice);
-    const done = this.#done[here] as number;
-    const bits = bitsOf(kind, half);
+    const done = this.#done[here]!, bits = bitsOf(kind, half);
     if (kind === KIND.R && (done & (BACKWARD | DONE.I)) !== 0) {
-      this.#add("order", worker, `worker ${worker} runs ${name()} after its backward`);
-      return;
+      return refuse("order", " after its backward");
     }
     // A full backward and one in parts exclude each other.
     const excluded = kind === KIND.B ? DONE.I | DONE.W : kind === KIND.F ? 0 : BACKWARD;
-    if ((done & (bits | excluded)) !== 0) {
-      this.#add("repeated", worker, `worker ${worker} runs ${name()} again`);
-      return;
-    }
+    if ((done & (bits | excluded)) !== 0) return refuse("repeated", " again");
     this.#order(worker, part);
     this.#done[here] = done | bits;
     if (kind === KIND.B || kind === KIND.W) this.#sum(worker, copy, part);
   }
 
-  /** What its own worker must have run before: the forward, or I before W; slices in order. */
-  #order(worker: number, part: Part): void {
+  /** Checks that a worker has run the actions before: the forward, or I before W; slices in order. */
+  #order(worker: number, part: PackedPart): void {
     const { kind, stage, microBatch, slice } = part;
     const early = (kind: number, slice: number) => {
       const before = this.#nameOf({ ...part, kind, half: 0, slice });
       this.#add("order", worker, `worker ${worker} runs ${this.#nameOf(part)} before ${before}`);
     };
     const has = (slice: number, bits: number) =>
-      ((this.#done[this.#cellOf(stage, microBatch, slice)] as number) & bits) !== 0;
+      (this.#done[this.#cellOf(stage, microBatch, slice)]! & bits) !== 0;
     if (kind === KIND.F) {
       if (slice > 0 && !has(slice - 1, DONE.F)) early(KIND.F, slice - 1);
       return;
@@ -330,11 +302,11 @@ class Check {
     return (stage * this.#schedule.microBatches + microBatch) * this.#slices + slice;
   }
 
-  /** Gradients are added by ascending micro-batch, those of its slices last slice first. */
-  #sum(worker: number, copy: number, part: Part): void {
+  /** Checks that gradients are added by ascending micro-batch, those of its slices last slice first. */
+  #sum(worker: number, copy: number, part: PackedPart): void {
     const { microBatch, half, slice } = part;
     const added = (microBatch * this.#slices + this.#slices - 1 - slice) * 2 + (half === 2 ? 1 : 0);
-    const last = this.#lastAdded[copy] as number;
+    const last = this.#lastAdded[copy]!;
     if (added < last) {
       const name = this.#nameOf(part);
       this.#add("descending", worker, `worker ${worker} runs ${name} after a later micro-batch`);
@@ -343,12 +315,12 @@ class Check {
   }
 
   finish(): Violation[] {
-    const { stages, microBatches, replicaOf } = this.#schedule;
+    const { stages, microBatches, pipelineOf } = this.#schedule;
     for (let cell = 0; cell < this.#done.length; cell++) {
       const slice = cell % this.#slices, place = Math.floor(cell / this.#slices);
       const stage = Math.floor(place / microBatches), microBatch = place % microBatches;
-      const worker = this.#hosts[(replicaOf[microBatch] as number) * stages + stage] as number;
-      for (const [kind, half] of lacking(this.#done[cell] as number)) {
+      const worker = this.#hosts[pipelineOf[microBatch]! * stages + stage]!;
+      for (const [kind, half] of lacking(this.#done[cell]!)) {
         const name = this.#nameOf({ kind, stage, microBatch, half, slice });
         this.#add("missing", worker, `worker ${worker} never runs ${name}`);
       }
@@ -356,7 +328,7 @@ class Check {
     return this.#violations;
   }
 
-  #nameOf({ kind, stage, microBatch, half, slice }: Part): string {
+  #nameOf({ kind, stage, microBatch, half, slice }: PackedPart): string {
     return formatAction({
       kind: KINDS[kind] ?? "F",
       stage,
@@ -374,14 +346,11 @@ class Check {
 }
 
 function bitsOf(kind: number, half: number): number {
-  if (kind === KIND.F) return DONE.F;
-  if (kind === KIND.I) return DONE.I;
-  if (kind === KIND.W) return DONE.W;
-  if (kind === KIND.R) return DONE.R;
-  return half === 0 ? BACKWARD : half === 1 ? DONE.firstHalf : DONE.secondHalf;
+  if (half !== 0) return half === 1 ? DONE.firstHalf : DONE.secondHalf;
+  return [DONE.F, BACKWARD, DONE.I, DONE.W, DONE.R][kind]!;
 }
 
-/** The (kind, half) of what is still to be done of a stage of a micro-batch. */
+/** The missing (kind, half) of a stage of a micro-batch. */
 function lacking(done: number): [number, number][] {
   const all: [number, number][] = [];
   if ((done & DONE.F) === 0) all.push([KIND.F, 0]);

@@ -1,43 +1,39 @@
-/** What a schedule costs: time, idle time and its causes, activations, weights, messages. */
+/** Measures of a schedule: time, bubbles and their causes, activations, weights, messages. */
 
 import type { Action } from "../action.ts";
-import { activationChanges, KINDS, peakOf } from "../action_list.ts";
+import { type ActionList, activationChanges, KINDS, peakOf } from "../action_list.ts";
 import { type Costs, stageTimes } from "../costs.ts";
 import { type AwaitedInput, execute, type Execution, type Timeline } from "../execute.ts";
 import { hostTable, type ListedSchedule, pipelineWorkers, type Schedule } from "../schedule.ts";
 import { withLists } from "../simulator/simulate.ts";
-import { leaving, stageWays, type Way } from "../skip_edges.ts";
+import { leaving, type SkipRoute, stageRoutes } from "../skip_edges.ts";
 import { comeByTimes, freedBy, peakOfSkips, type Received } from "./skip_memory.ts";
 
-/** For each worker the most values and gradients of skip edges, of whole micro-batches, at a time. */
-function peakSkips(
-  schedule: ListedSchedule,
-  { ends }: Timeline,
-  costs: Costs,
-): readonly number[] {
-  const { lists, stages, replicaOf, slices = 1 } = schedule;
-  const ways = stageWays(stages, schedule.edges) ?? [];
+/** For each worker, the peak number of values and gradients of skip edges, in whole micro-batches. */
+function peakSkips(schedule: ListedSchedule, { ends }: Timeline, costs: Costs): number[] {
+  const { lists, stages, pipelineOf, slices = 1 } = schedule;
+  const routes = stageRoutes(stages, schedule.edges) ?? [];
   const hosts = hostTable(schedule), { send } = stageTimes(schedule, costs);
-  const received = lists.map((): Received[] => []), sizeOf = ({ edges }: Way) => edges.length;
+  const received = lists.map((): Received[] => []), sizeOf = ({ edges }: SkipRoute) => edges.length;
   lists.forEach((list, from) => {
     for (let index = 0; index < list.length; index++) {
       for (let part = list.startOf(index); part < list.startOf(index + 1); part++) {
         const share = list.halfAt(part) === 0 ? 1 / slices : 0.5, stage = list.stageAt(part);
-        for (const way of leaving(ways, KINDS[list.kindAt(part)] ?? "W", stage)) {
-          const to = hosts[replicaOf[list.microBatchAt(part)]! * stages + way.to]!;
-          const time = ends[from]![index]! + (to === from ? 0 : send[way.number]! / slices);
-          received[to]!.push({ time, size: share * sizeOf(way) });
+        for (const route of leaving(routes, KINDS[list.kindAt(part)] ?? "W", stage)) {
+          const to = hosts[pipelineOf[list.microBatchAt(part)]! * stages + route.to]!;
+          const time = ends[from]![index]! + (to === from ? 0 : send[route.number]! / slices);
+          received[to]!.push({ time, size: share * sizeOf(route) });
         }
       }
     }
   });
-  const freed = freedBy(ways, sizeOf);
+  const freed = freedBy(routes, sizeOf);
   return lists.map((list, worker) =>
     peakOfSkips(list, { come: comeByTimes(ends[worker]!, received[worker]!), freed })
   );
 }
 
-/** The measures of a schedule under given costs. */
+/** Measures of a schedule under given costs. */
 export interface Analysis {
   /** The schedule with the lists that were executed. */
   readonly schedule: ListedSchedule;
@@ -56,11 +52,11 @@ export interface Analysis {
   /** For each worker, the most weights at a time, in 1/P of the model. */
   readonly weights: readonly number[];
   /**
-   * For each worker, the most values of skip edges, and gradients of them, at a time: from when they
-   * come to the end of the backward that uses them. Absent for a chain.
+   * For each worker, the most values and gradients of skip edges at a time, each from its arrival to
+   * the end of the backward that uses it. Absent for a chain.
    */
   readonly peakSkips?: readonly number[];
-  /** The messages between workers that one micro-batch needs in one direction. */
+  /** The messages between workers for one micro-batch in one direction. */
   readonly hops: number;
 }
 
@@ -84,17 +80,24 @@ export function analyze(schedule: Schedule, costs: Costs = {}): Analysis {
   const listed = withLists(schedule, costs);
   const execution = execute(listed, costs);
   const { timeline: { starts, ends, makespan }, ran } = execution;
-  const stuck = listed.lists.findIndex((list, worker) => (ran[worker] as number) < list.length);
+  const stuck = listed.lists.findIndex((list, worker) => ran[worker]! < list.length);
   if (stuck >= 0) {
     throw new RangeError(
       `Cannot analyze the schedule ${schedule.name}: every action must be able to run, ` +
         `received a deadlock at action ${ran[stuck]} of worker ${stuck}`,
     );
   }
-  const busy = starts.map((own, worker) => busyTime(own, ends[worker] as Float64Array));
+  const busy = starts.map((own, worker) =>
+    own.reduce((sum, start, i) => sum + (ends[worker]![i]! - start), 0)
+  );
   const idle = busy.map((time) => makespan - time);
   const span = (worker: number) => (ends[worker]?.at(-1) ?? 0) - (starts[worker]?.[0] ?? 0);
   const total = idle.reduce((a, b) => a + b, 0);
+  const share = pipelineWorkers(listed) / listed.stages, hosts = hostTable(listed);
+  let hops = 0;
+  for (let stage = 1; stage < listed.stages; stage++) {
+    if (hosts[stage] !== hosts[stage - 1]) hops++;
+  }
   return {
     schedule: listed,
     execution,
@@ -102,44 +105,42 @@ export function analyze(schedule: Schedule, costs: Costs = {}): Analysis {
     bubbleRatio: makespan === 0 ? 0 : total / (listed.workers * makespan),
     idle,
     idleLocal: busy.map((time, worker) => span(worker) - time),
-    peakActivations: listed.lists.map((list) => peakOf(list) * stageShare(listed)),
+    peakActivations: listed.lists.map((list) => peakOf(list) * share),
     weights: listed.placement.map((held, worker) =>
-      held.length * stageShare(listed) * (listed.weightVersions[worker] ?? 1)
+      held.length * share * (listed.weightVersions[worker] ?? 1)
     ),
     ...listed.edges && { peakSkips: peakSkips(listed, execution.timeline, costs) },
-    hops: hops(listed),
+    hops,
   };
 }
 
-function busyTime(starts: Float64Array, ends: Float64Array): number {
-  let busy = 0;
-  for (let i = 0; i < starts.length; i++) busy += (ends[i] as number) - (starts[i] as number);
-  return busy;
+/** The list of a worker. @throws {RangeError} if the worker does not exist. */
+function listOf({ lists, workers }: ListedSchedule, worker: number, purpose: string): ActionList {
+  const list = lists[worker];
+  if (list !== undefined) return list;
+  throw new RangeError(
+    `Cannot list ${purpose}: the worker must be from 0 to ${workers - 1}, received ${worker}`,
+  );
 }
 
-/** What a stage is of 1/P of the model. */
-function stageShare(schedule: Schedule): number {
-  return pipelineWorkers(schedule) / schedule.stages;
+/** The actions of a worker with their times. */
+export function timedActions({ schedule, execution: { timeline } }: Analysis, worker: number) {
+  const starts = timeline.starts[worker]!, ends = timeline.ends[worker]!;
+  return Array.from(
+    schedule.lists[worker]!,
+    (action, i) => ({ action, start: starts[i]!, end: ends[i]! }),
+  );
 }
 
-function hops(schedule: Schedule): number {
-  const hosts = hostTable(schedule);
-  let count = 0;
-  for (let stage = 1; stage < schedule.stages; stage++) {
-    if (hosts[stage] !== hosts[stage - 1]) count++;
-  }
-  return count;
-}
-
-/** A time in which a worker had nothing to do, and why. */
+/** A time in which a worker was idle, and its cause. */
 export interface Bubble {
   /** The worker. */
   readonly worker: number;
-  /** When it begins. */
+  /** Its start. */
   readonly start: number;
-  /** When it ends. */
+  /** Its end. */
   readonly end: number;
-  /** The action that the worker could not start; undefined after its last. */
+  /** The action that the worker could not start; undefined after its last action. */
   readonly before?: Action;
   /** The input that this action waited for. */
   readonly waitsFor?: AwaitedInput;
@@ -163,39 +164,32 @@ export interface Bubble {
  */
 export function* bubbles(analysis: Analysis, worker: number): IterableIterator<Bubble> {
   const { schedule, execution: { timeline, lastInput } } = analysis;
-  const list = schedule.lists[worker];
-  if (list === undefined) {
-    throw new RangeError(
-      `Cannot list bubbles: the worker must be from 0 to ${schedule.workers - 1}, ` +
-        `received ${worker}`,
-    );
-  }
+  const list = listOf(schedule, worker, "bubbles");
   let end = 0;
   for (let index = 0; index < list.length; index++) {
-    const start = timeline.starts[worker]?.[index] as number;
+    const start = timeline.starts[worker]![index]!;
     if (start > end) {
-      const before = list.at(index) as Action;
-      const waitsFor = lastInput(worker, index);
+      const before = list.at(index)!, waitsFor = lastInput(worker, index);
       yield { worker, start: end, end: start, before, ...(waitsFor && { waitsFor }) };
     }
-    end = timeline.ends[worker]?.[index] as number;
+    end = timeline.ends[worker]![index]!;
   }
   if (end < timeline.makespan) yield { worker, start: end, end: timeline.makespan };
 }
 
-/** What a worker holds from a moment on. */
+/** Activations of a worker from a time on. */
 export interface LiveActivations {
-  /** The moment. */
+  /** The time. */
   readonly time: number;
   /** Activations, in micro-batches of 1/P of the model. */
   readonly live: number;
 }
 
 /**
- * The activations of a worker, a record for each time that they change: what is kept counts from the
- * start of the action that keeps it, and until the end of that which lets it go.
+ * The activations of a worker, with a record for each change. An activation counts from the start of
+ * the action that keeps it to the end of the action that frees it.
  *
- * @throws {RangeError} if there is no such worker.
+ * @throws {RangeError} if the worker does not exist.
  *
  * @example
  * ```ts
@@ -215,30 +209,24 @@ export function* liveActivations(
   { schedule, execution }: Analysis,
   worker: number,
 ): IterableIterator<LiveActivations> {
-  const list = schedule.lists[worker];
-  if (list === undefined) {
-    throw new RangeError(
-      `Cannot tell activations: the worker must be from 0 to ${schedule.workers - 1}, ` +
-        `received ${worker}`,
-    );
-  }
+  const list = listOf(schedule, worker, "activations");
   const share = pipelineWorkers(schedule) / schedule.stages / list.slices;
   const changes = activationChanges(list), { starts, ends } = execution.timeline;
   let live = 0;
   for (let index = 0; index < list.length; index++) {
     let [gained, lost] = [0, 0];
     for (let part = list.startOf(index); part < list.startOf(index + 1); part++) {
-      const change = changes[part] as number;
+      const change = changes[part]!;
       if (change > 0) gained += change;
       else lost -= change;
     }
     if (gained > 0) {
       live += gained;
-      yield { time: starts[worker]?.[index] as number, live: live * share };
+      yield { time: starts[worker]![index]!, live: live * share };
     }
     if (lost > 0) {
       live -= lost;
-      yield { time: ends[worker]?.[index] as number, live: live * share };
+      yield { time: ends[worker]![index]!, live: live * share };
     }
   }
 }

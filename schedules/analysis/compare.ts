@@ -1,4 +1,4 @@
-/** Compares all schedules that serve the same options. */
+/** Comparison of all schedules that serve the same options. */
 
 import { scheduleDefinitions } from "../built_in/registry.ts";
 import type { Costs } from "../costs.ts";
@@ -9,30 +9,30 @@ import { type Analysis, analyze } from "./analyze.ts";
 import { activationLimitOf, type MemoryBudget, memoryWithin, type WorkerBytes } from "./memory.ts";
 import { withRecomputation } from "./recomputation.ts";
 
-/** The schedules that serve some options, and those that do not. */
+/** Schedules compared under the same options. */
 export interface Comparison {
-  /** The measures of those that do: fewest bubbles first, then fewest activations and weights. */
+  /** Measures, by ascending bubbles, then activations, then weights. */
   readonly analyses: readonly Analysis[];
-  /** For each of them what its workers hold, where the bytes of the model are given. */
+  /** For each of them the bytes of its workers, if the bytes of the model are given. */
   readonly memory?: readonly (readonly WorkerBytes[])[];
-  /** Those that do not, and why. */
+  /** Schedules that cannot serve the options, with the reason. */
   readonly refused: readonly { readonly name: string; readonly reason: string }[];
 }
 
-/** What schedules are compared with beside their costs. */
+/** Options of a comparison in addition to costs. */
 export interface ComparedWith {
-  /** The bytes of the model; schedules that need more than their limit are left out. */
+  /** The bytes of the model; schedules that need more than the limit are left out. */
   readonly memory?: MemoryBudget | undefined;
-  /** Whether stages compute again what they did not keep ({@linkcode withRecomputation}). */
+  /** True if stages recompute their activations ({@linkcode withRecomputation}). */
   readonly isRecomputed?: boolean | undefined;
   /** Skip edges between P equal parts of the model ({@linkcode edgesOfParts}). */
   readonly edges?: readonly SkipEdge[] | undefined;
-  /** Gets the schedules that were measured so far, after each of them. */
+  /** Called after each schedule with the comparison so far. */
   readonly found?: ((soFar: Comparison) => void) | undefined;
 }
 
 /**
- * Makes every schedule that serves the options, each from those that it reads, and measures it
+ * Makes every schedule that serves the options, each with the options that it reads, and measures it
  * under the costs.
  *
  * @example
@@ -50,7 +50,10 @@ export function compareSchedules(
   costs: Costs = {},
   { memory, isRecomputed, edges, found }: ComparedWith = {},
 ): Comparison {
-  const limited = { ...options, ...memory && limitsOf(options, memory) };
+  const limit = memory && activationLimitOf(memory);
+  const limited = limit === undefined
+    ? options
+    : { ...options, activationLimit: Math.min(limit, options.activationLimit ?? Infinity) };
   const analyses: Analysis[] = [], bytesOf = new Map<Analysis, WorkerBytes[]>();
   const refused: { name: string; reason: string }[] = [];
   const compared = (): Comparison => {
@@ -83,13 +86,7 @@ export function compareSchedules(
   return compared();
 }
 
-/** The activations that a limit in bytes leaves room for, or fewer where fewer are asked for. */
-function limitsOf({ activationLimit }: ScheduleOptions, memory: MemoryBudget) {
-  const limit = activationLimitOf(memory);
-  if (limit === undefined) return {};
-  return { activationLimit: Math.min(limit, activationLimit ?? Infinity) };
-}
-
+/** The largest of some values. */
 function most(values: readonly number[]): number {
   return values.reduce((a, b) => Math.max(a, b), 0);
 }

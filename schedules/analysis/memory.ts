@@ -1,4 +1,4 @@
-/** A limit in bytes: which schedules keep it, and how many activations it leaves room for. */
+/** Memory of the workers of a schedule, and limits in bytes. */
 
 import { type ActionList, KIND } from "../action_list.ts";
 import { type Cost, stageShares } from "../costs.ts";
@@ -6,49 +6,49 @@ import type { ListedSchedule, Schedule } from "../schedule.ts";
 import { recomputedStages } from "./recomputation.ts";
 import { bytesOf, freedAt, levelsOf, peakOfSkips, type SkipLevels } from "./skip_memory.ts";
 
-/** Bytes of one copy of a stage; of its activations for one micro-batch. */
+/** Bytes of one copy of a stage, and of its activations for one micro-batch. */
 export interface StageMemory {
   /** One version of the weights. */
   readonly weightBytes?: number | undefined;
   /** The gradients. */
   readonly gradientBytes?: number | undefined;
-  /** The states of the optimizer; none where they are kept elsewhere. */
+  /** The states of the optimizer; 0 if they are kept in other memory. */
   readonly optimizerBytes?: number | undefined;
-  /** What F keeps, from its start. */
+  /** Bytes that F keeps, from its start. */
   readonly keptBytes: number;
-  /** What R brings back, or the start of B or I where there is no R. */
+  /** Bytes that R brings back, or the start of B or I if there is no R. */
   readonly recomputedBytes?: number | undefined;
-  /** Of what is kept and brought back, what the end of I frees; W frees the rest, B all. */
+  /** Bytes of the activations that the end of I frees; W frees the rest, B all. */
   readonly freedByInputBytes?: number | undefined;
-  /** What an action of the stage needs only while it runs. */
+  /** Bytes that an action of the stage needs only while it runs. */
   readonly workBytes?: number | undefined;
-  /** The array in which an activation leaves and its gradient comes back: from F to B or I. */
+  /** The array that carries an activation out and its gradient back: from F to B or I. */
   readonly messageBytes?: number | undefined;
 }
 
 /**
- * Bytes of 1/P of a model, or of each of any number of slices of it, as costs are given: of a model
- * whose stages are not known one by one.
+ * Bytes of 1/P of a model, or of each of any number of slices of it, as costs are given: for a model
+ * whose stages are not known individually.
  */
 export interface MemoryCosts {
   /** Weights; 0 unless given. */
   readonly weights?: Cost | undefined;
-  /** Gradients; as many as weights unless given. */
+  /** Gradients; the same as weights unless given. */
   readonly gradients?: Cost | undefined;
   /** States of the optimizer; twice the weights unless given, as AdamW has in FP32. */
   readonly optimizer?: Cost | undefined;
-  /** What the backward of a micro-batch reads; 0 unless given. */
+  /** Activations, which the backward of a micro-batch reads; 0 unless given. */
   readonly activations?: Cost | undefined;
-  /** Of these what F keeps where an R brings back the rest; 0 unless given. */
+  /** The part of the activations that F keeps if an R brings back the rest; 0 unless given. */
   readonly kept?: Cost | undefined;
-  /** Of the activations what I frees; 0 unless given: then W frees all. */
+  /** The part of the activations that I frees; 0 unless given, so that W frees all. */
   readonly freedByInput?: Cost | undefined;
-  /** What is handed from stage to stage, whatever a stage is of the model; 0 unless given. */
+  /** An output of a stage, of any size of the stage; 0 unless given. */
   readonly message?: number | undefined;
 }
 
 /**
- * What each stage of a schedule holds, its share of the model's.
+ * The memory of each stage of a schedule: its share of the model's.
  *
  * @throws {RangeError} if a number is not usable, or the model is cut into slices that the stages
  * cannot share.
@@ -103,46 +103,36 @@ export function stageMemories(schedule: Schedule, bytes: MemoryCosts): StageMemo
 
 /** A number of bytes over time. */
 export interface MemoryCurve {
-  /** When it changes, ascending, from 0. */
+  /** Times of changes, ascending, from 0. */
   readonly timesMs: readonly number[];
-  /** What is held from each time on. */
+  /** The bytes held from each time on. */
   readonly bytes: readonly number[];
 }
 
-/** The bytes that a worker holds whatever it runs. */
-export function heldBytes(
-  stages: readonly (StageMemory | undefined)[],
-  versions: number,
-): number {
+/** The bytes that a worker holds all the time: weights, gradients and states of the optimizer. */
+export function heldBytes(stages: readonly (StageMemory | undefined)[], versions: number): number {
   return stages.reduce((sum, memory) => {
     const { weightBytes = 0, gradientBytes = 0, optimizerBytes = 0 } = memory ?? {};
     return sum + versions * weightBytes + gradientBytes + optimizerBytes;
   }, 0);
 }
 
-/** What a part of a list changes: what is there while it runs, and what is left at its end. */
-interface Change {
-  readonly during: number;
-  readonly after: number;
-}
-
 /**
- * What each part of a list changes, in the order of the list.
+ * The bytes that each part of a list adds while it runs (`during`) and that remain at its end
+ * (`after`). A half backward or a slice counts as its share: the shares of a micro-batch add up to
+ * whole bytes by the end of a step.
  *
- * A half backward is half of all, and so is a slice its part: halves and slices come in full numbers
- * by the end of a step.
- *
- * @returns a function to be called once for each part, in order.
+ * @returns a function to call once for each part, in order.
  */
 function changesOf(
   list: ActionList,
   memoryOf: (stage: number) => StageMemory | undefined,
-): (part: number) => Change {
-  /** What an R has brought back, and no backward has read yet. */
+) {
+  /** Cells that an R has brought back and no backward has read yet. */
   const recomputed = new Set<string>(), { slices } = list;
   const cellOf = (part: number) =>
     `${list.stageAt(part)} ${list.microBatchAt(part)} ${list.sliceAt(part)}`;
-  return (part) => {
+  return (part: number): { during: number; after: number } => {
     const memory = memoryOf(list.stageAt(part)), kind = list.kindAt(part);
     if (memory === undefined) return { during: 0, after: 0 };
     const share = (list.halfAt(part) === 0 ? 1 : 0.5) / slices;
@@ -158,7 +148,7 @@ function changesOf(
       recomputed.add(cellOf(part));
       return change(recomputedBytes, recomputedBytes);
     }
-    // The second half of a backward finds what R has brought back, too.
+    // The second half of a backward also finds the activation that R brought back.
     const isThere = recomputed.size > 0 &&
       (list.halfAt(part) === 1 ? recomputed.has(cellOf(part)) : recomputed.delete(cellOf(part)));
     const brought = isThere ? 0 : recomputedBytes;
@@ -168,10 +158,10 @@ function changesOf(
 }
 
 /**
- * Goes through the bytes of a worker: at the start of each action, and at its end. What comes over
- * skip edges while an action runs counts from its start.
+ * Visits the bytes of a worker: at the start of each action, and at its end. Values that arrive over
+ * skip edges while an action runs count from its start.
  *
- * @param visit gets the index of the action, whether it ends there, and the bytes from then on.
+ * @param visit Called with the index of the action, true at its end, and the bytes from then on.
  */
 export function eachLevel(
   list: ActionList,
@@ -198,34 +188,33 @@ export function eachLevel(
   }
 }
 
-/** Bytes of a worker at its peak. */
+/** Peak bytes of a worker. */
 export interface WorkerBytes {
-  /** Weights, in all versions that it keeps. */
+  /** Weights, in all versions that the worker keeps. */
   readonly weights: number;
   /** Gradients. */
   readonly gradients: number;
   /** States of the optimizer. */
   readonly optimizer: number;
   /**
-   * Activations, what actions need while they run, arrays of messages, and what may have come over
-   * skip edges however slow the worker is, when they are most: where memory that is freed serves
-   * whatever comes next.
+   * Activations, memory of running actions, arrays of messages, and values that may have arrived over
+   * skip edges however slow the worker is, at their peak: if freed memory is used again for anything.
    */
   readonly activations: number;
-  /** All of it. */
+  /** The sum. */
   readonly peak: number;
   /**
-   * All of it where no stage gives back what it has had, as Troupe's kernels do: each its own most,
-   * whenever that was.
+   * The sum if no stage returns memory, as with Troupe's kernels: each stage at its own peak, at any
+   * time.
    */
   readonly held: number;
 }
 
 /**
- * What each worker of a schedule holds at its peak.
+ * The memory of each worker of a schedule at its peak.
  *
- * @param stages what each stage holds, in order.
- * @throws {RangeError} if there are not as many as the schedule has.
+ * @param stages The memory of each stage, in order.
+ * @throws {RangeError} if the number of stages is not that of the schedule.
  *
  * @example 1F1B keeps fewer micro-batches on later workers
  * ```ts
@@ -275,16 +264,16 @@ export function scheduleMemory(
   });
 }
 
-/** The sum of what each copy of a stage holds when that holds most. */
+/** The sum of the peaks of the copies of stages of a worker. */
 function ownPeaks(
-  { replicaOf, stages }: ListedSchedule,
+  { pipelineOf, stages }: ListedSchedule,
   list: ActionList,
   memoryOf: (stage: number) => StageMemory | undefined,
 ): number {
   const levels = new Map<number, { now: number; most: number }>();
   const changeOf = changesOf(list, memoryOf);
   for (let part = 0; part < list.partCount; part++) {
-    const copy = replicaOf[list.microBatchAt(part)]! * stages + list.stageAt(part);
+    const copy = pipelineOf[list.microBatchAt(part)]! * stages + list.stageAt(part);
     const level = levels.get(copy) ?? { now: 0, most: 0 }, { during, after } = changeOf(part);
     level.most = Math.max(level.most, level.now + during);
     level.now += after;
@@ -294,7 +283,7 @@ function ownPeaks(
 }
 
 /**
- * The worker that needs most, and whether that is within a limit.
+ * The worker that needs most memory.
  *
  * @example
  * ```ts
@@ -304,29 +293,27 @@ function ownPeaks(
  * deepStrictEqual(fullestWorker([3, 9, 4]), { worker: 1, bytes: 9 });
  * ```
  */
-export function fullestWorker(
-  bytes: readonly number[],
-): { readonly worker: number; readonly bytes: number } {
+export function fullestWorker(bytes: readonly number[]): { worker: number; bytes: number } {
   const most = bytes.reduce((a, b) => Math.max(a, b), 0);
   return { worker: Math.max(0, bytes.indexOf(most)), bytes: most };
 }
 
-/** What a model holds, and what a worker may. */
+/** The memory of a model, and the limit of a worker. */
 export interface MemoryBudget {
-  /** Bytes of the model, as stages share them. */
+  /** Bytes of the model, which stages share. */
   readonly bytes: MemoryCosts;
-  /** The most that a worker may hold at a time; any number unless given. */
+  /** The most bytes that a worker may hold at a time; unlimited unless given. */
   readonly limitBytes?: number | undefined;
 }
 
-/** Bytes as people read them. */
+/** Formats bytes in MiB. */
 export const inMiB = (bytes: number): string => `${(bytes / 2 ** 20).toFixed(1)} MiB`;
 
 /**
- * What each worker of a schedule holds, if none holds more than it may.
+ * The memory of each worker of a schedule, within a limit.
  *
- * @throws {RangeError} if a number is not usable, or a worker needs more than the limit; it says
- * which, how much, and what of it no order of actions would save.
+ * @throws {RangeError} if a number is not usable, or a worker needs more than the limit; the text
+ * names the worker, its bytes, and the part of them that is the same for any order of actions.
  *
  * @example
  * ```ts
@@ -357,9 +344,9 @@ export function memoryWithin(
 }
 
 /**
- * The activations, in micro-batches of 1/P of the model, for which a limit leaves room beside 1/P of
- * the weights: what a schedule may be made for that reads an `activationLimit`. Undefined without a
- * limit, and where the model is given in slices, as stages then differ.
+ * The activations, in micro-batches of 1/P of the model, that fit within a limit together with 1/P of
+ * the weights: the `activationLimit` for a schedule that reads one. Undefined without a limit, and if
+ * the model is given in slices, as stages then differ.
  *
  * @example
  * ```ts

@@ -1,4 +1,4 @@
-/** Hanayo's bubble ratio (section 3.4): what the paper prints, and what is true. */
+/** Formulas of the papers on AxoNN, Chimera and Hanayo, as printed and corrected. */
 
 import type { Schedule } from "../schedule.ts";
 import { type Analysis, analyze } from "./analyze.ts";
@@ -14,7 +14,7 @@ export interface LinkModel {
 /**
  * Milliseconds of one message: α + βL.
  *
- * @throws {RangeError} if the link or the bytes cannot be (negative, or no bandwidth).
+ * @throws {RangeError} if the link or the bytes are not possible (negative, or no bandwidth).
  *
  * @example
  * ```ts
@@ -34,9 +34,9 @@ export function messageMs(bytes: number, link: LinkModel): number {
 
 /**
  * Milliseconds of an all-reduce by Rabenseifner's algorithm over `copies` of the same gradients:
- * 2 log2(r) α + 2 (r-1)/r βL (Chimera, section 3.4). One copy has nothing to send.
+ * 2 log2(r) α + 2 (r-1)/r βL (Chimera, section 3.4). With one copy there is nothing to send.
  *
- * @throws {RangeError} if the link, the bytes or the number of copies cannot be.
+ * @throws {RangeError} if the link, the bytes or the number of copies is not possible.
  *
  * @example
  * ```ts
@@ -54,11 +54,7 @@ export function rabenseifnerMs(bytes: number, copies: number, link: LinkModel): 
   return 2 * Math.log2(copies) * latencyMs + 2 * (copies - 1) / copies * bandwidthMs;
 }
 
-/**
- * Refuses a number that a model cannot take.
- *
- * @throws {RangeError} unless `isServed`.
- */
+/** Checks a number of a model. @throws {RangeError} unless `isServed`. */
 function checkModel(name: string, value: number, isServed: boolean, must: string): void {
   if (isServed && Number.isFinite(value)) return;
   throw new RangeError(`Cannot use the model: ${name} must be ${must}, received ${value}`);
@@ -66,15 +62,15 @@ function checkModel(name: string, value: number, isServed: boolean, must: string
 
 /**
  * The most layer outputs that a worker keeps when every `every`-th is a checkpoint and the rest is
- * computed again: G·(N/(G·ac) + 1) + ac, in outputs of one layer for one micro-batch (section V-A,
- * where ac stands within the brackets although one micro-batch is recomputed at a time).
+ * recomputed: G·(N/(G·ac) + 1) + ac, in outputs of one layer for one micro-batch (section V-A, which
+ * has ac within the brackets although one micro-batch is recomputed at a time).
  *
  * @param layers N, of the whole model.
  * @param workers G_inter: the depth, and micro-batches in flight.
- * @param every ac: a checkpoint for so many layers.
- * @throws {RangeError} if a number is no whole one from 1.
+ * @param every ac: the number of layers for each checkpoint.
+ * @throws {RangeError} if a number is not a whole number from 1.
  *
- * @example The least is at ac = sqrt(N)
+ * @example The minimum is at ac = sqrt(N)
  * ```ts
  * import { deepStrictEqual } from "node:assert/strict";
  * import { checkpointedOutputs } from "@troupe/troupe/schedules";
@@ -89,10 +85,10 @@ export function checkpointedOutputs(layers: number, workers: number, every: numb
 }
 
 /**
- * The same as the paper prints it, G·(N/(G·ac) + 1 + ac), for the sake of comparison: as if every
- * micro-batch in flight were recomputed at once. Its least is at ac = sqrt(N/G).
+ * The formula as the paper prints it, G·(N/(G·ac) + 1 + ac), for comparison: as if every micro-batch
+ * in flight were recomputed at the same time. Its minimum is at ac = sqrt(N/G).
  *
- * @throws {RangeError} if a number is no whole one from 1.
+ * @throws {RangeError} if a number is not a whole number from 1.
  *
  * @example
  * ```ts
@@ -113,10 +109,10 @@ export function printedOutputs(layers: number, workers: number, every: number): 
  * (section V-B).
  *
  * @param parameters φ, trained numbers of the worker.
- * @param bucket numbers of a bucket; without one nothing is offloaded.
+ * @param bucket Numbers of a bucket; nothing is offloaded unless given.
  * @throws {RangeError} if a number is negative.
  *
- * @example Offload saves a factor of five, less what the bucket takes
+ * @example Offload saves a factor of five, minus the bucket
  * ```ts
  * import { deepStrictEqual } from "node:assert/strict";
  * import { mixedPrecisionBytes } from "@troupe/troupe/schedules";
@@ -131,22 +127,22 @@ export function mixedPrecisionBytes(parameters: number, bucket?: number): number
   return 4 * parameters + 16 * bucket;
 }
 
-/** A transformer by what its floating-point operations depend on. */
+/** Sizes of a transformer that determine its floating-point operations. */
 export interface TransformerSizes {
   /** l: layers. */
   readonly layers: number;
-  /** h: numbers of a token within the model. */
+  /** h: the hidden size. */
   readonly hidden: number;
   /** s: tokens of a sample. */
   readonly sequence: number;
-  /** V: tokens that there are. */
+  /** V: the size of the vocabulary. */
   readonly vocabulary: number;
 }
 
 /**
  * Floating-point operations of one step over `samples`: 96·b·s·l·h²·(1 + s/6h + V/16lh) (section VI-D
- * after Narayanan et al.). It counts four forwards: one, one to compute it again, and two for the
- * backward; the head's three, as it is not computed again.
+ * after Narayanan et al.). It counts four forwards: one, one to recompute it, and two for the backward;
+ * the head counts three, without recomputation.
  *
  * @throws {RangeError} if a size is not more than 0.
  *
@@ -175,7 +171,7 @@ function checkCounts(counts: Readonly<Record<string, number>>): void {
   }
 }
 
-/** How many of each are on the critical path of one step: C_f and C_b of the paper. */
+/** Numbers of actions on the critical path of one step: C_f and C_b of the paper. */
 export interface CriticalPath {
   /** Forwards of one micro-batch by 1/D of the model. */
   readonly forwards: number;
@@ -183,19 +179,19 @@ export interface CriticalPath {
   readonly backwards: number;
 }
 
-/** All actions of this many units longer leave the order of paths of different length as it is. */
+/** The time added to all actions, which keeps the order of paths of different length. */
 const LONGER = 2 ** -24;
 
 /**
- * C_f and C_b: forwards and backwards on the critical path, all stages alike and messages free, a
- * backward as long as `backward` forwards: the paper takes 2, or 3 with recomputation.
+ * C_f and C_b: forwards and backwards on the critical path, with equal stages, no time for messages,
+ * and a backward of `backward` forwards: the paper takes 2, or 3 with recomputation.
  *
- * The length of the path is C_f + C_b·backward; what it grows by when every action takes a little
- * more is C_f + C_b. Of paths of the same length that finds the one with the most actions, which is
- * the one that messages lengthen most. Chimera with K whole units of D micro-batches and f = 1 has
+ * The length of the path is C_f + C_b·backward; its growth when every action takes a little longer
+ * is C_f + C_b. Of paths of the same length, this finds the one with the most actions, which messages
+ * lengthen most. Chimera with K whole units of D micro-batches and f = 1 has
  * C_f = N - (K-1)(D-2) and C_b = N + K(D-2).
  *
- * @throws {RangeError} if the schedule deadlocks, or `backward` is no whole number from 1 to 100.
+ * @throws {RangeError} if the schedule deadlocks, or `backward` is not a whole number from 1 to 100.
  *
  * @example The path of the paper's Figure 6
  * ```ts
@@ -217,7 +213,7 @@ export function criticalPath(schedule: Schedule, backward = 2): CriticalPath {
   return { forwards: actions - backwards, backwards };
 }
 
-/** What Eq. 1 is about. */
+/** Variables of Eq. 1. */
 export interface ChimeraStep {
   /** The schedule: Chimera's, or another whose backwards are not split. */
   readonly schedule: Schedule;
@@ -231,15 +227,15 @@ export interface ChimeraStep {
   readonly allReduceMs: number;
 }
 
-/** The parts of Eq. 1, in milliseconds. */
+/** Terms of Eq. 1, in milliseconds. */
 export interface ChimeraStepTime {
-  /** T: all of it. */
+  /** T: the sum. */
   readonly totalMs: number;
   /** F_t·C_f + B_t·C_b. */
   readonly computeMs: number;
   /** Comm_p2p·(C_f + C_b). */
   readonly messagesMs: number;
-  /** max of Comm_unoverlapped(i) of all workers. */
+  /** The maximum of Comm_unoverlapped(i) over all workers. */
   readonly unoverlappedMs: number;
 }
 
@@ -273,20 +269,16 @@ export function chimeraStep(step: ChimeraStep): ChimeraStepTime {
   const messagesMs = messageMs * (forwards + backwards);
   const analysis = analyze(schedule, { forward: forwardMs, backward: backward * forwardMs });
   const unoverlappedMs = Math.max(...unoverlappedReduce(analysis, allReduceMs));
-  return {
-    totalMs: computeMs + messagesMs + unoverlappedMs,
-    computeMs,
-    messagesMs,
-    unoverlappedMs,
-  };
+  const totalMs = computeMs + messagesMs + unoverlappedMs;
+  return { totalMs, computeMs, messagesMs, unoverlappedMs };
 }
 
 /**
- * Comm_unoverlapped(i): for each worker, what the all-reduces of its stages, `allReduceMs` each, take
- * beyond the step's computation. They run one after the other, and only while the worker is idle
- * after the last backward of the stage: the free regions of the paper's Figure 6.
+ * Comm_unoverlapped(i): for each worker, the time that the all-reduces of its stages, `allReduceMs`
+ * each, take beyond the step's computation. They run one after the other, and only while the worker is
+ * idle after the last backward of the stage: the free regions of the paper's Figure 6.
  *
- * @example The outer workers have a bubble after their first stage, the inner ones end early
+ * @example The outer workers have a bubble after their first stage, the inner workers end early
  * ```ts
  * import { deepStrictEqual } from "node:assert/strict";
  * import { analyze, createSchedule, unoverlappedReduce } from "@troupe/troupe/schedules";
@@ -304,33 +296,25 @@ export function unoverlappedReduce(analysis: Analysis, allReduceMs: number): num
   });
 }
 
-/** Idle time of a worker after `copies` more of its stages have their gradients. */
-interface FreeRegion {
-  readonly copies: number;
-  readonly idle: number;
-}
-
-function freeRegions({ schedule, execution }: Analysis, worker: number): FreeRegion[] {
+/** Idle times of a worker after `copies` more of its stages have their gradients. */
+function freeRegions({ schedule, execution }: Analysis, worker: number) {
   const list = schedule.lists[worker]!;
   const { starts, ends, makespan } = execution.timeline;
   const lastOf = new Map<string, number>();
   for (let index = 0; index < list.length; index++) {
     for (let part = list.startOf(index); part < list.startOf(index + 1); part++) {
-      const replica = schedule.replicaOf[list.microBatchAt(part)]!;
-      lastOf.set(`${list.stageAt(part)} ${replica}`, index);
+      const pipeline = schedule.pipelineOf[list.microBatchAt(part)]!;
+      lastOf.set(`${list.stageAt(part)} ${pipeline}`, index);
     }
   }
   const lasts = [...lastOf.values()].sort((a, b) => a - b);
-  const regions: FreeRegion[] = [];
-  const idleAfter = (index: number) =>
-    (starts[worker]![index + 1] ?? makespan) - ends[worker]![index]!;
-  for (let index = lasts[0] ?? list.length; index < list.length; index++) {
-    regions.push({ copies: lasts.filter((last) => last === index).length, idle: idleAfter(index) });
-  }
-  return regions;
+  return [...list].map((_, index) => ({
+    copies: lasts.filter((last) => last === index).length,
+    idle: (starts[worker]![index + 1] ?? makespan) - ends[worker]![index]!,
+  })).slice(lasts[0] ?? list.length);
 }
 
-/** What the ratio depends on. */
+/** Variables of the bubble ratio. */
 export interface HanayoStep {
   /** P: workers, and micro-batches of a round. */
   readonly workers: number;
@@ -342,22 +326,22 @@ export interface HanayoStep {
   readonly forward: number;
   /** T_B: a worker's backwards of one micro-batch; at least T_F. */
   readonly backward: number;
-  /** T_C: a message; 0 unless given. With one it takes one round. */
+  /** T_C: a message; 0 unless given. Formulas with messages hold for one round. */
   readonly message?: number;
 }
 
 /**
- * The bubble ratio of Hanayo, as its schedule gives it: idle time
- * (P-1)/W·(T_B + (K-1)(T_B - T_F)) of a worker that computes for KP(T_F + T_B).
+ * The bubble ratio of Hanayo's schedule: the idle time (P-1)/W·(T_B + (K-1)(T_B - T_F)) of a worker
+ * that computes for KP(T_F + T_B).
  *
- * Messages, in one round, add (4W(P-1) + 2(P-2))·T_C: 2W(P-1) hops down and as many up, and two for
- * each worker between the outer ones, where the legs of neighbouring micro-batches cross. That is
- * exact while a message is short beside the forward of a stage, and a lower bound beyond.
+ * Messages, in one round, add (4W(P-1) + 2(P-2))·T_C: 2W(P-1) hops in each direction, and two for each
+ * worker between the outer ones, where the paths of neighbouring micro-batches cross. This is exact
+ * while a message is short compared to the forward of a stage, and a lower bound otherwise.
  *
- * The paper's Eq. 1 has T_B/2W where T_B/W must stand, so that its step is below a lower bound; its
- * terms with T_C are not the same above and below the bar.
+ * The paper's Eq. 1 has T_B/2W instead of T_B/W, so that its step is below a lower bound; its terms
+ * with T_C differ between numerator and denominator.
  *
- * @throws {RangeError} if a number cannot be, or messages are given for more rounds than one.
+ * @throws {RangeError} if a number is not possible, or messages are given for more than one round.
  *
  * @example
  * ```ts
@@ -378,10 +362,10 @@ export function hanayoBubbleRatio(step: HanayoStep): number {
 }
 
 /**
- * The bubble ratio as the paper's Eq. 1 prints it, for the sake of comparison; at T_B = 2T_F without
- * messages (2P-2)/(3PW+P-1).
+ * The bubble ratio as the paper's Eq. 1 prints it, for comparison; at T_B = 2T_F without messages
+ * (2P-2)/(3PW+P-1).
  *
- * @throws {RangeError} if a number cannot be, there is one worker, or there is more than one round.
+ * @throws {RangeError} if a number is not possible, there is one worker, or more than one round.
  *
  * @example
  * ```ts
@@ -403,11 +387,8 @@ export function hanayoPrintedRatio(step: HanayoStep): number {
 }
 
 function check(step: HanayoStep): HanayoStep {
-  for (const name of ["workers", "waves", "rounds"] as const) {
-    const value = step[name] ?? 1;
-    const isCount = Number.isInteger(value) && value >= 1;
-    checkModel(`the number of ${name}`, value, isCount, "a whole number from 1");
-  }
+  const { workers, waves, rounds = 1 } = step;
+  checkCounts({ workers, waves, rounds });
   const { forward, backward, message = 0 } = step;
   checkModel("a forward", forward, forward > 0, "more than 0");
   checkModel("a backward", backward, backward >= forward, "at least a forward");

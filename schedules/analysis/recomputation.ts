@@ -1,4 +1,4 @@
-/** Recomputation as an action: which schedules have it, where it stands, and how it is put there. */
+/** Recomputation as an action: the stages that recompute, and schedules with R added. */
 
 import { type Action, parts, R } from "../action.ts";
 import { ActionList, KIND } from "../action_list.ts";
@@ -16,22 +16,22 @@ export function recomputedStages({ lists = [] }: Schedule): Set<number> {
   return stages;
 }
 
-/** A plain action, and what its worker runs next on the same copy of the stage. */
+/** A plain action, and the next action of its worker on the same copy of the stage. */
 export interface FollowedAction {
   /** The action. */
   readonly action: Action;
-  /** The next; undefined for the last. */
+  /** The next action; undefined for the last. */
   readonly next: Action | undefined;
 }
 
 /** The plain actions of all workers, each with the next one of the same copy of its stage. */
 export function* followedActions(
-  { lists = [], replicaOf }: Pick<Schedule, "lists" | "replicaOf">,
+  { lists = [], pipelineOf }: Pick<Schedule, "lists" | "pipelineOf">,
 ): IterableIterator<FollowedAction> {
   for (const list of lists) {
     const last = new Map<string, Action>();
     for (const action of [...list].flatMap(parts)) {
-      const copy = `${action.stage} ${replicaOf[action.microBatch]}`, before = last.get(copy);
+      const copy = `${action.stage} ${pipelineOf[action.microBatch]}`, before = last.get(copy);
       if (before) yield { action: before, next: action };
       last.set(copy, action);
     }
@@ -40,14 +40,14 @@ export function* followedActions(
 }
 
 /**
- * A schedule whose stages keep only their inputs and compute the rest again: an R stands directly
- * before each backward, where a worker that waits for the gradient has nothing else to do. What a
- * stage has left when its backward follows its forward at once is not computed again: such stages,
- * as the last one of 1F1B, have no R and keep all.
+ * A schedule whose stages keep only their inputs and recompute the rest: an R comes directly before
+ * each backward, so that it runs while the worker waits for the gradient. A stage whose backward
+ * directly follows its forward has its activations still: such stages, as the last one of 1F1B, have no
+ * R and keep everything.
  *
- * @param stages those that recompute; all unless given.
- * @throws {RangeError} if the order is not known, if it has an R already, or if it runs slices or
- * halves, or an action beside another.
+ * @param stages Selects the stages that recompute; all unless given.
+ * @throws {RangeError} if the schedule has no lists, if it has an R already, or if it has slices,
+ * halves or overlaps.
  *
  * @example
  * ```ts

@@ -1,47 +1,22 @@
-/** The measures of a schedule as a record for programs and as lines for people. */
+/** Reports of the measures of a schedule: a record for programs, and text. */
 
 import { formatAction } from "../action.ts";
 import { formatTable } from "../pictures/grid.ts";
-import type { PlacedStage } from "../schedule.ts";
-import type { SkipEdge } from "../skip_edges.ts";
+import type { Schedule } from "../schedule.ts";
 import { type Analysis, type Bubble, bubbles } from "./analyze.ts";
 import type { Comparison } from "./compare.ts";
 
-/** What `troupe schedule --format json` prints. */
-export interface ScheduleRecord {
-  /** The name of the schedule. */
-  readonly name: string;
-  /** The number of workers, all replicas together. */
-  readonly workers: number;
-  /** The number of stages of one copy of the model. */
-  readonly stages: number;
-  /** The number of micro-batches, all replicas together. */
-  readonly microBatches: number;
-  /** The slices that each micro-batch's sequence is cut into; absent where it is whole. */
-  readonly slices?: number;
-  /** For each worker, the stages that it holds. */
-  readonly placement: readonly (readonly PlacedStage[])[];
-  /** The end of the last action. */
-  readonly makespan: number;
-  /** Idle time of all workers over workers times makespan. */
-  readonly bubbleRatio: number;
-  /** For each worker, makespan minus busy time. */
-  readonly idle: readonly number[];
-  /** For each worker, idle time between its first and last action. */
-  readonly idleLocal: readonly number[];
-  /** For each worker, in micro-batches of 1/P of the model. */
-  readonly peakActivations: readonly number[];
-  /** For each worker, in 1/P of the model. */
-  readonly weights: readonly number[];
-  /** The values that go beyond the next stage; absent for a chain. */
-  readonly edges?: readonly SkipEdge[];
-  /** For each worker, values and gradients that came over skip edges; absent for a chain. */
-  readonly peakSkips?: readonly number[];
+/** The output of `troupe schedule --format json`. */
+export interface ScheduleRecord
+  extends
+    Pick<Schedule, "name" | "workers" | "stages" | "microBatches" | "slices" | "edges">,
+    Omit<Analysis, "schedule" | "execution" | "hops"> {
+  /** For each worker, its stages, and for each of them the pipeline as `replica`. */
+  readonly placement: readonly (readonly { readonly stage: number; readonly replica: number }[])[];
 }
 
 /**
- * The record of an analysis. Sums of durations are rounded to twelve digits, so that what is nine
- * reads as 9.
+ * The record of an analysis. Sums of durations are rounded to twelve digits, so that nine reads as 9.
  *
  * @example
  * ```ts
@@ -55,15 +30,14 @@ export interface ScheduleRecord {
  * ```
  */
 export function scheduleRecord(analysis: Analysis): ScheduleRecord {
-  const { schedule } = analysis;
+  const { schedule: { name, workers, stages, microBatches, ...schedule } } = analysis;
   const all = (values: readonly number[]) => values.map(tidy);
   return {
-    name: schedule.name,
-    workers: schedule.workers,
-    stages: schedule.stages,
-    microBatches: schedule.microBatches,
+    ...{ name, workers, stages, microBatches },
     ...schedule.slices !== undefined && { slices: schedule.slices },
-    placement: schedule.placement,
+    placement: schedule.placement.map((held) =>
+      held.map(({ stage, pipeline }) => ({ stage, replica: pipeline }))
+    ),
     makespan: tidy(analysis.makespan),
     bubbleRatio: tidy(analysis.bubbleRatio),
     idle: all(analysis.idle),
@@ -75,7 +49,7 @@ export function scheduleRecord(analysis: Analysis): ScheduleRecord {
   };
 }
 
-/** A sum of durations without the dust of its additions. */
+/** Rounds away the errors of a sum of durations. */
 function tidy(value: number): number {
   const rounded = Number(value.toPrecision(12));
   return Math.abs(rounded) < 1e-12 ? 0 : rounded;
@@ -84,7 +58,7 @@ function tidy(value: number): number {
 const LONGEST_BUBBLES = 3;
 
 /**
- * The longest bubbles between actions, one line each, and what they wait for.
+ * The longest bubbles between actions, one line each, with their causes.
  *
  * @example
  * ```ts
@@ -113,7 +87,7 @@ export function longestBubbles(analysis: Analysis): string[] {
 }
 
 /**
- * A comparison as a table.
+ * Formats a comparison as a table.
  *
  * @example
  * ```ts
@@ -151,7 +125,7 @@ function short(value: number): string {
   return String(Number(value.toFixed(2)));
 }
 
-/** The least and the most of all workers. */
+/** Formats the smallest and the largest value. */
 function range(values: readonly number[]): string {
   const [least, most] = [Math.min(...values), Math.max(...values)];
   return least === most ? short(least) : `${short(least)}..${short(most)}`;

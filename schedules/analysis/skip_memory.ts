@@ -1,46 +1,52 @@
-/** What skip edges ask of the mailbox and the memory of a worker. */
+/** Skip edges in the mailboxes and the memory of workers. */
 
 import { type ActionList, KIND } from "../action_list.ts";
 import { runAround } from "../execute.ts";
 import { hostTable, type ListedSchedule, type Schedule } from "../schedule.ts";
-import { leaving, type SkipEdge, type StageWays, stageWays, type Way } from "../skip_edges.ts";
+import {
+  leaving,
+  type SkipEdge,
+  type SkipRoute,
+  type StageRoutes,
+  stageRoutes,
+} from "../skip_edges.ts";
 
 /**
- * What comes and goes at a worker, in bytes or any other unit. What its own actions make for other
- * stages of it is there while they run.
+ * Values that arrive at a worker and leave it, in bytes or any other unit. A value for another stage
+ * of the same worker exists from the start of the action that makes it.
  */
 export interface SkipLevels {
-  /** All that has come by the end of each of its actions. */
+  /** The sum that has arrived by the end of each of its actions. */
   readonly come: ArrayLike<number>;
-  /** For each stage, what the end of its B or I frees of a whole micro-batch. */
+  /** For each stage, the amount that the end of its B or I frees for a whole micro-batch. */
   readonly freed: ArrayLike<number>;
 }
 
-/** The size of what takes a way, of a whole micro-batch. */
-export type SizeOf = (way: Way) => number;
+/** The size of a message over a route, for a whole micro-batch. */
+export type SizeOf = (route: SkipRoute) => number;
 
-/** Parts that are looked at, beyond which all that comes in a step counts as if it came at once. */
+/** Parts to look at; in larger steps all values count as if they arrived together. */
 const PARTS_MAX = 2 ** 25;
 
-/** The bytes of the values that take a way. */
+/** The bytes of the values that take a route. */
 export function bytesOf(edges: readonly SkipEdge[]): SizeOf {
-  return (way) => way.edges.reduce((sum, edge) => sum + (edges[edge]!.bytes ?? 0), 0);
+  return (route) => route.edges.reduce((sum, edge) => sum + (edges[edge]!.bytes ?? 0), 0);
 }
 
-/** What the backward of each stage frees. */
-export function freedBy(ways: readonly StageWays[], sizeOf: SizeOf): number[] {
-  return ways.map(({ toForward, toBackward }) =>
-    [...toForward, ...toBackward].reduce((sum, way) => sum + sizeOf(way), 0)
+/** The amount that the backward of each stage frees. */
+export function freedBy(routes: readonly StageRoutes[], sizeOf: SizeOf): number[] {
+  return routes.map(({ toForward, toBackward }) =>
+    [...toForward, ...toBackward].reduce((sum, route) => sum + sizeOf(route), 0)
   );
 }
 
-/** Something that comes to a worker at a time. */
+/** An arrival at a worker. */
 export interface Received {
   readonly time: number;
   readonly size: number;
 }
 
-/** What has come by the end of each action, where it is known when each comes. */
+/** The sum that has arrived by the end of each action, for known times of arrival. */
 export function comeByTimes(ends: ArrayLike<number>, received: readonly Received[]): Float64Array {
   const sorted = received.toSorted((a, b) => a.time - b.time), come = new Float64Array(ends.length);
   let next = 0, sum = 0;
@@ -54,47 +60,53 @@ export function comeByTimes(ends: ArrayLike<number>, received: readonly Received
 }
 
 /**
- * What each worker holds at the most, however long actions and messages take: as if each in turn were
- * the slowest. Undefined for a chain.
+ * The levels of each worker at their highest, however long actions and messages take: as if each
+ * worker in turn were the slowest. Undefined for a chain.
  */
 export function levelsOf(schedule: ListedSchedule, sizeOf: SizeOf): SkipLevels[] | undefined {
-  const ways = stageWays(schedule.stages, schedule.edges);
-  if (ways === undefined) return undefined;
-  const { lists, placement } = schedule, freed = freedBy(ways, sizeOf);
+  const routes = stageRoutes(schedule.stages, schedule.edges);
+  if (routes === undefined) return undefined;
+  const { lists, placement } = schedule, freed = freedBy(routes, sizeOf);
   return lists.map((list, worker) => {
     const receives = placement[worker]!.some(({ stage }) => freed[stage]! > 0);
     if (!receives) return { come: new Float64Array(list.length), freed };
-    if (isTooLarge(schedule)) return { come: allAtOnce(schedule, list, freed), freed };
-    return { come: comeBySlowness(schedule, worker, ways, sizeOf), freed };
+    if (!isTooLarge(schedule)) {
+      return { come: comeBySlowness(schedule, worker, routes, sizeOf), freed };
+    }
+    let all = 0;
+    for (let part = 0; part < list.partCount; part++) {
+      all += freedAt(list, part, freed) / list.slices;
+    }
+    return { come: new Float64Array(list.length).fill(all), freed };
   });
 }
 
-/** What may have come to a worker by the end of each of its actions, if all others are as fast as can be. */
+/** The sum that may have arrived by the end of each action of a worker if all others are fast. */
 function comeBySlowness(
   schedule: ListedSchedule,
   slow: number,
-  ways: readonly StageWays[],
-  sizeOf: (way: Way, from: number) => number,
+  routes: readonly StageRoutes[],
+  sizeOf: (route: SkipRoute, from: number) => number,
 ): Float64Array {
-  const hosts = hostTable(schedule), { stages, replicaOf } = schedule;
+  const hosts = hostTable(schedule), { stages, pipelineOf } = schedule;
   const come = new Float64Array(schedule.lists[slow]!.length);
   runAround(schedule, slow, ({ kind, stage, microBatch, share }, before) => {
-    const first = replicaOf[microBatch]! * stages;
-    for (const way of leaving(ways, kind, stage)) {
-      if (hosts[first + way.to] !== slow) continue;
-      come[before]! += share * sizeOf(way, hosts[first + stage]!);
+    const first = pipelineOf[microBatch]! * stages;
+    for (const route of leaving(routes, kind, stage)) {
+      if (hosts[first + route.to] !== slow) continue;
+      come[before]! += share * sizeOf(route, hosts[first + stage]!);
     }
   });
   let sum = 0;
   return come.map((size) => sum += size);
 }
 
-/** Whether it would take too long to see what comes to each worker by what order. */
+/** Returns true if it would take too long to simulate each worker as the slowest. */
 function isTooLarge({ lists }: ListedSchedule): boolean {
   return lists.length * lists.reduce((sum, { partCount }) => sum + partCount, 0) > PARTS_MAX;
 }
 
-/** The most that is there at a time. */
+/** The peak of the levels of a worker. */
 export function peakOfSkips(list: ActionList, { come, freed }: SkipLevels): number {
   const { slices } = list;
   let peak = 0, gone = 0;
@@ -107,45 +119,34 @@ export function peakOfSkips(list: ActionList, { come, freed }: SkipLevels): numb
   return peak;
 }
 
-/** Everything from the first action on. */
-function allAtOnce(
-  { slices = 1 }: Schedule,
-  list: ActionList,
-  freed: readonly number[],
-): Float64Array {
-  let all = 0;
-  for (let part = 0; part < list.partCount; part++) all += freedAt(list, part, freed) / slices;
-  return new Float64Array(list.length).fill(all);
-}
-
-/** What the end of a part frees, as if it were no slice. */
+/** The amount that the end of a part frees, as if it were not a slice. */
 export function freedAt(list: ActionList, part: number, freed: ArrayLike<number>): number {
   const kind = list.kindAt(part);
   if (kind !== KIND.B && kind !== KIND.I) return 0;
   return freed[list.stageAt(part)]! * (list.halfAt(part) === 0 ? 1 : 0.5);
 }
 
-/** What comes to one worker over skip edges, when it is most, however long anything takes. */
+/** Peak traffic of one worker over skip edges, however long actions and messages take. */
 export interface SkipTraffic {
   /**
-   * Messages that have come and that no action has taken yet, each of a micro-batch, or of a half or
-   * slice where the schedule has such. What goes to the next stage or the one before goes with the
-   * message of the chain, and counts there.
+   * Messages that have arrived and that no action has taken yet, each of a micro-batch, or of a half
+   * or slice if the schedule has them. Values for a neighbouring stage travel with the message of the
+   * chain, and count there.
    */
   readonly messages: number;
   /**
    * Bytes of values, until the end of the backward of the stage that uses them, and of gradients, until
-   * that of the stage that they come to.
+   * the end of the backward of the stage that receives them.
    */
   readonly bytes: number;
 }
 
 /**
- * What comes to each worker of a schedule over its skip edges: exact where workers follow their lists
- * to the letter, unless the step is so large that all that comes counts as if it came at once; where
- * they take what is there, all that micro-batches in flight can bring.
+ * The traffic of each worker of a schedule over its skip edges: exact if workers follow their lists
+ * strictly, except that in very large steps all values count as if they arrived together; if workers
+ * take any ready action, everything that the micro-batches in flight can bring.
  *
- * @example A slow worker of 1F1B has the values, or their gradients, of all micro-batches in flight
+ * @example A slow worker of 1F1B holds the values, or their gradients, of all micro-batches in flight
  * ```ts
  * import { deepStrictEqual } from "node:assert/strict";
  * import { createSchedule, skipTraffic, withEdges } from "@troupe/troupe/schedules";
@@ -158,79 +159,73 @@ export interface SkipTraffic {
  */
 export function skipTraffic(schedule: Schedule): SkipTraffic[] {
   const { stages, placement, edges = [], lists, listPolicy } = schedule;
-  const ways = stageWays(stages, edges);
-  if (ways === undefined) return placement.map(() => ({ messages: 0, bytes: 0 }));
+  const routes = stageRoutes(stages, edges);
+  if (routes === undefined) return placement.map(() => ({ messages: 0, bytes: 0 }));
   const isKnown = lists !== undefined && (listPolicy?.name ?? "list") === "list";
-  if (!isKnown || isTooLarge(schedule as ListedSchedule)) return inFlight(schedule, ways);
+  if (!isKnown || isTooLarge(schedule as ListedSchedule)) return inFlight(schedule, routes);
   const listed = { ...schedule, lists }, levels = levelsOf(listed, bytesOf(edges))!;
   return lists.map((list, worker) => ({
-    messages: messagesAt(listed, worker, ways),
+    messages: messagesAt(listed, worker, routes),
     bytes: peakOfSkips(list, levels[worker]!),
   }));
 }
 
-/** Messages of a micro-batch where backwards come in halves, or sequences in slices. */
+/** Messages of a micro-batch if backwards come in halves, or sequences in slices. */
 function runsOf({ lists = [], slices = 1 }: Schedule): number {
   return lists.some(({ hasHalves }) => hasHalves) ? 2 : slices;
 }
 
-/** Whether what takes a way has a message of its own. */
-const isApart = ({ from, to }: Way) => Math.abs(from - to) > 1;
+/** Returns true if values over a route have their own message. */
+const isApart = ({ from, to }: SkipRoute) => Math.abs(from - to) > 1;
 
-/** All that the micro-batches in flight can bring to the stages of each worker. */
-function inFlight(schedule: Schedule, ways: readonly StageWays[]): SkipTraffic[] {
-  const { injectionLimit, replicaOf, placement, edges = [] } = schedule;
-  const freed = freedBy(ways, bytesOf(edges)), count = messagesFreed(schedule, ways);
-  const most = (replica: number) =>
-    Math.min(injectionLimit, replicaOf.filter((one) => one === replica).length);
+/** The most that the micro-batches in flight can bring to the stages of each worker. */
+function inFlight(schedule: Schedule, routes: readonly StageRoutes[]): SkipTraffic[] {
+  const { injectionLimit, pipelineOf, placement, edges = [] } = schedule;
+  const freed = freedBy(routes, bytesOf(edges)), count = messagesFreed(schedule, routes);
+  const most = (pipeline: number) =>
+    Math.min(injectionLimit, pipelineOf.filter((one) => one === pipeline).length);
   return placement.map((held, worker) => {
-    const sum = (sizeOf: (stage: number, replica: number) => number) =>
-      held.reduce((total, { stage, replica }) => total + most(replica) * sizeOf(stage, replica), 0);
-    const messages = sum((stage, replica) => {
-      const { forward, backward } = count(worker, stage, replica);
-      return forward + backward;
-    });
-    return { messages: messages * runsOf(schedule), bytes: sum((stage) => freed[stage]!) };
+    let messages = 0, bytes = 0;
+    for (const { stage, pipeline } of held) {
+      const { forward, backward } = count(worker, stage, pipeline);
+      messages += most(pipeline) * (forward + backward);
+      bytes += most(pipeline) * freed[stage]!;
+    }
+    return { messages: messages * runsOf(schedule), bytes };
   });
 }
 
-/** Of a micro-batch, the messages from other workers that a forward and a backward take. */
-function messagesFreed(schedule: Schedule, ways: readonly StageWays[]) {
+/** The messages from other workers that a forward and a backward of a micro-batch take. */
+function messagesFreed(schedule: Schedule, routes: readonly StageRoutes[]) {
   const hosts = hostTable(schedule), { stages } = schedule;
-  return (worker: number, stage: number, replica: number) => {
-    const count = (all: readonly Way[]) =>
-      all.filter((way) => isApart(way) && hosts[replica * stages + way.from] !== worker).length;
-    const { toForward, toBackward } = ways[stage]!;
+  return (worker: number, stage: number, pipeline: number) => {
+    const count = (all: readonly SkipRoute[]) =>
+      all.filter((route) => isApart(route) && hosts[pipeline * stages + route.from] !== worker)
+        .length;
+    const { toForward, toBackward } = routes[stage]!;
     return { forward: count(toForward), backward: count(toBackward) };
   };
 }
 
-/** The most messages that wait for a worker which follows its list. */
-function messagesAt(schedule: ListedSchedule, worker: number, ways: readonly StageWays[]): number {
-  const list = schedule.lists[worker]!, freed = messagesFreed(schedule, ways);
-  const sizeOf = (way: Way, from: number) => Number(isApart(way) && from !== worker);
-  const come = comeBySlowness(schedule, worker, ways, sizeOf);
+/** The most messages that wait for a worker that follows its list. */
+function messagesAt(
+  schedule: ListedSchedule,
+  worker: number,
+  routes: readonly StageRoutes[],
+): number {
+  const list = schedule.lists[worker]!, freed = messagesFreed(schedule, routes);
+  const sizeOf = (route: SkipRoute, from: number) => Number(isApart(route) && from !== worker);
+  const come = comeBySlowness(schedule, worker, routes, sizeOf);
   let taken = 0, most = 0;
   for (let index = 0; index < list.length; index++) {
     most = Math.max(most, come[index]! - taken);
     for (let part = list.startOf(index); part < list.startOf(index + 1); part++) {
-      taken += takenBy(list, part, (stage, microBatch) =>
-        freed(worker, stage, schedule.replicaOf[microBatch]!)) / (schedule.slices ?? 1);
+      const kind = list.kindAt(part), copy = schedule.pipelineOf[list.microBatchAt(part)]!;
+      if (kind === KIND.R || kind === KIND.W) continue;
+      const { forward, backward } = freed(worker, list.stageAt(part), copy);
+      const whole = kind === KIND.F ? forward : backward * (list.halfAt(part) === 0 ? 1 : 0.5);
+      taken += whole / (schedule.slices ?? 1);
     }
   }
   return Math.round(most * runsOf(schedule));
-}
-
-function takenBy(
-  list: ActionList,
-  part: number,
-  of: (
-    stage: number,
-    microBatch: number,
-  ) => { readonly forward: number; readonly backward: number },
-): number {
-  const kind = list.kindAt(part);
-  if (kind === KIND.R || kind === KIND.W) return 0;
-  const { forward, backward } = of(list.stageAt(part), list.microBatchAt(part));
-  return kind === KIND.F ? forward : backward * (list.halfAt(part) === 0 ? 1 : 0.5);
 }

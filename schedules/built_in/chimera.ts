@@ -1,4 +1,4 @@
-/** Chimera: pipes in both directions over the same workers, each with its own copy of the model. */
+/** Chimera: pipelines in both directions over the same workers, each with a copy of the model. */
 
 import { B, F } from "../action.ts";
 import {
@@ -8,6 +8,7 @@ import {
   defineMade,
   defineSchedule,
   evenShare,
+  formOf,
   inSlotOrder,
   perWorker,
   requireOption,
@@ -21,22 +22,21 @@ import { workloadOf } from "../search/limits.ts";
 
 /*
 [Note: Chimera's slots]
-The paper draws each unit as a table of unit slots in which no two pipes want one worker at a time
+The paper draws each unit as a table of unit slots in which no two pipes need one worker at a time
 (checked for every even D up to 24). With k the number of a micro-batch within its pipe, a unit of
 D micro-batches puts F of stage s into slot 2k + s and B into slot 2k + 2D - 1 - s. The order of a
 worker is the order of its slots; the durations then stretch the table.
 
 A doubled unit (2D micro-batches) puts *pairs* into the F slots, and two chunks of backwards, the
-second D slots later, into the B slots; it is 3D slots long. A halved unit is the same table with a
-micro-batch for a pair and half a backward for a backward.
+second one D slots later, into the B slots; it is 3D slots long. A halved unit is the same table with
+one micro-batch in place of a pair and half a backward in place of a backward.
 
-The paper's Figure 7(d) removes half of the bubbles at the start of the doubled table. What removes
-them is to run a pair as two forwards where the pipe still fills: a doubled forward keeps the next
-stage waiting for both. `isDoubled` keeps exactly those pairs doubled that cost no time at any
-tB >= 2tF.
+The paper's Figure 7(d) removes half of the bubbles at the start of the doubled table. They go away if
+a pair runs as two forwards while the pipe fills: a doubled forward makes the next stage wait for
+both. `isDoubled` keeps exactly those pairs doubled that cost no time at any tB >= 2tF.
 */
 
-/** One pipe of one unit: where in the table it starts, and its micro-batches in order. */
+/** One pipe of one unit: its first slot in the table, and its micro-batches in order. */
 interface PipeOfUnit {
   readonly start: number;
   readonly isFirstUnit: boolean;
@@ -69,7 +69,7 @@ function* unitsOf(pipe: number, options: ScheduleOptions): Iterable<PipeOfUnit> 
   }
 }
 
-/** Whether a pair runs as one doubled forward; see the note on Chimera's slots. */
+/** Returns true if a pair runs as one doubled forward; see the note on Chimera's slots. */
 function isDoubled(pair: number, stage: number, pairs: number, depth: number): boolean {
   const isOuter = stage < pairs || stage >= depth - pairs;
   return isOuter && (pair === pairs - 1 || pair + stage % pairs >= pairs);
@@ -78,7 +78,7 @@ function isDoubled(pair: number, stage: number, pairs: number, depth: number): b
 /** The slots of one stage in one pipe of one unit. */
 function slotsOf(unit: PipeOfUnit, stage: number, depth: number): SlottedAction[] {
   const { start, isFirstUnit, kind, microBatches } = unit;
-  const at = (k: number) => microBatches[k] as number;
+  const at = (k: number) => microBatches[k]!;
   const forwardSlot = (k: number) => start + 2 * k + stage;
   const backwardSlot = (k: number) => start + 2 * k + 2 * depth - 1 - stage;
   const count = microBatches.length;
@@ -107,30 +107,30 @@ function slotsOf(unit: PipeOfUnit, stage: number, depth: number): SlottedAction[
 }
 
 /**
- * All of it is for K whole units, N = KD; no other N has a closed form.
+ * Holds for K whole units, N = KD; no other N has a closed form.
  *
  * Idle time, with Q = D/f - 2: direct, for tB >= tF, Q(tB + (K-1)(tB - tF)); halving, at tB = 2tF,
  * Q·tF; doubling, at tB = 2tF, Q/2·(tF + tB) for even K, Q·tF more for odd K. Section 3.6 counts
- * 2(D/f - 1) bubbles where the table has D/f - 2.
+ * 2(D/f - 1) bubbles; the table has D/f - 2.
  *
- * Peaks, at any durations: a worker e steps from the edge of its pipe's half (0 <= e < D/2f) lacks
- * b = D/2f - 1 - e of the most. Direct D - b, doubling 2D - b, halving D - b/2.
+ * Peaks, at any durations: a worker e steps from the edge of its pipe's half (0 <= e < D/2f) holds
+ * b = D/2f - 1 - e fewer than the most. Direct D - b, doubling 2D - b, halving D - b/2.
  */
 function chimeraForm(options: ScheduleOptions, costs: UniformCosts): ClosedForm {
   const { workers: depth, microBatches, pipelines: f = 1, scale = "direct" } = options;
-  const weights = perWorker(depth, () => 2 * f);
+  const weights = () => 2 * f;
   const units = microBatches / depth;
   const kind = units < 2 && scale === "doubling" ? "direct" : scale;
   const most = kind === "doubling" ? 2 * depth : depth;
-  if (!Number.isInteger(units)) return { weights, peakAtMost: most };
+  if (!Number.isInteger(units)) return formOf(depth, { weights, peakAtMost: most });
   const lacking = kind === "halving" ? 0.5 : 1;
-  const peakActivations = perWorker(depth, (worker) => {
+  const peak = (worker: number) => {
     const within = worker % (depth / f);
     const fromEdge = Math.min(within, depth / f - 1 - within);
     return most - lacking * (depth / (2 * f) - 1 - fromEdge);
-  });
+  };
   const idle = chimeraIdle(kind, units, depth / f - 2, costs);
-  return { weights, peakActivations, ...(idle === undefined ? {} : { idle }) };
+  return formOf(depth, { weights, peak, ...idle !== undefined && { idle } });
 }
 
 function chimeraIdle(
@@ -161,10 +161,10 @@ export const chimera = defineSchedule({
   },
   order(worker, options) {
     const { workers: depth } = options;
-    const { replicas, workerOf } = bidirectional(options);
+    const { pipelineCount, workerOf } = bidirectional(options);
     const slots: SlottedAction[] = [];
-    for (let pipe = 0; pipe < replicas; pipe++) {
-      const stage = perWorker(depth, (s) => s).find((s) => workerOf(s, pipe) === worker) as number;
+    for (let pipe = 0; pipe < pipelineCount; pipe++) {
+      const stage = perWorker(depth, (s) => s).find((s) => workerOf(s, pipe) === worker)!;
       for (const unit of unitsOf(pipe, options)) slots.push(...slotsOf(unit, stage, depth));
     }
     return inSlotOrder(slots);
@@ -172,10 +172,10 @@ export const chimera = defineSchedule({
 });
 
 /**
- * Refuses what no bidirectional schedule can serve.
+ * Checks the options of a bidirectional schedule.
  *
  * @throws {RangeError} if the number of workers is odd, if the number of pipes does not divide half
- * of it, or if the way to scale is not known.
+ * of it, or if the scale is unknown.
  */
 function checkChimera(name: string, options: ScheduleOptions): void {
   const { workers, pipelines = 1, scale = "direct" } = options;
@@ -192,11 +192,11 @@ function checkChimera(name: string, options: ScheduleOptions): void {
 }
 
 /**
- * Chimera's placement (Li and Hoefler 2021, section 3.6) with the order of a list scheduler: backwards first, of forwards the deepest
- * stage, at most `pipelineLimit` micro-batches in flight in each pipe (D/f unless given; with D/2f
- * or fewer the pipes run dry). Where the units of the paper leave K·(D/f - 2) gaps between them,
- * this leaves few: with tB = 2tF, D = 8 and N = 64 idle time 21 instead of 54, for 14 activations
- * instead of 8.
+ * Chimera's placement (Li and Hoefler 2021, section 3.6) with the order of a list scheduler: backwards
+ * first, then the forward of the deepest stage, with at most `pipelineLimit` micro-batches in flight
+ * in each pipe (D/f unless given; with D/2f or fewer the pipes run dry). The units of the paper leave
+ * K·(D/f - 2) gaps between them; this order leaves few: with tB = 2tF, D = 8 and N = 64 the idle time
+ * is 21 instead of 54, for 14 activations instead of 8.
  */
 export const chimeraGreedy = defineMade(
   {

@@ -3,67 +3,64 @@
 import { type Action, F, I, W } from "../action.ts";
 import { analyze } from "../analysis/analyze.ts";
 import {
-  type ClosedForm,
   defineMade,
   defineSchedule,
-  perWorker,
-  requireOption,
+  formOf,
+  requireFull,
   type ScheduleDefinition,
-  type ScheduleOptions,
   type UniformCosts,
   wave,
 } from "../define.ts";
 import { withOrders } from "../from_lists.ts";
 
 /**
- * The slots of worker r for micro-batch 0, in the order in which a micro-batch goes through a V: F
- * of its stage nearer to the input, F of its other stage, I of that, I of the first.
+ * The slots of worker r for micro-batch 0, in the order in which a micro-batch passes a V: F of the
+ * stage nearer to the input, F of the other stage, I of the other stage, I of the nearer stage.
  */
 type BuildingBlock = (r: number, workers: number) => readonly number[];
 
-/** The slots from one micro-batch to the next: a worker has six actions for each. */
+/** The slots from one micro-batch to the next: a worker has six actions for each micro-batch. */
 const PERIOD = 6;
 
-/** What stands in a slot: the place of an action in the block, a W of either stage, or nothing. */
+/** Contents of a slot: the place of an action in the block (0 to 3), a W of either stage, or empty. */
 const PLACES = 4, WEIGHT = 4, EMPTY = 5;
 
 const isInput = (place: number) => place === 2 || place === 3;
-/** The activations that what stands in a slot adds. */
+/** The activations that a slot with these contents adds. */
 const lives = (place: number) => place < 2 ? 1 : place === WEIGHT ? -1 : 0;
-/** The I that it adds to those whose W has not run. */
+/** The number of I without their W that a slot with these contents adds. */
 const waits = (place: number) => isInput(place) ? 1 : place === WEIGHT ? -1 : 0;
 
 /** The slots of a worker. */
 interface Row {
-  /** What stands in each. */
+  /** Contents of each slot. */
   readonly at: Uint8Array;
-  /** The activations that live after each. */
+  /** Live activations after each slot. */
   readonly live: Int16Array;
-  /** The I whose W has not run, after each. */
+  /** The number of I whose W has not run, after each slot. */
   readonly waiting: Int16Array;
   /** For each place of the block, the slot of each micro-batch. */
   readonly slots: readonly Int32Array[];
 }
 
-/**
- * What happens to W while F and I move. `stay`: they keep their slots, in a block that is not
- * squeezed before. `swap`: an I takes the slot of a W, which takes that of the I. `follow`: F and I
- * take any slot of a W, and each W the first free slot after its I, first those of the later stage.
- */
-type Weights = "stay" | "swap" | "follow";
-
 /** A pass over all slots, from the first on. */
 interface Pass {
-  /** Which actions move: all, those while the pipeline fills and drains, or while it drains. */
+  /** The actions that move: all, those while the pipeline fills and drains, or while it drains. */
   readonly moves: "all" | "ends" | "drain";
-  readonly weights: Weights;
+  /**
+   * The W while F and I move. `stay`: they keep their slots, in a block that is not squeezed before.
+   * `swap`: an I takes the slot of a W, and the W that of the I. `follow`: F and I take any slot of a
+   * W, and each W the first free slot after its I, those of the later stage first.
+   */
+  readonly weights: "stay" | "swap" | "follow";
 }
 
 /**
- * The ways to reorder a block. A middle that repeats stays good when actions do not take the same
- * time; one that is pulled saves a little when they do. The last way is that of the paper's authors.
+ * Variants of reordering a block. A middle that repeats stays good if actions take different times;
+ * a middle whose actions move too saves a little if they take the same. The last variant is the one
+ * of the paper's authors.
  */
-const WAYS: readonly (readonly Pass[])[] = [
+const VARIANTS: readonly (readonly Pass[])[] = [
   [{ moves: "ends", weights: "swap" }],
   [{ moves: "all", weights: "swap" }],
   [{ moves: "ends", weights: "stay" }, { moves: "drain", weights: "follow" }],
@@ -71,18 +68,18 @@ const WAYS: readonly (readonly Pass[])[] = [
 
 /**
  * The orders of a building block repeated for every micro-batch, each W in the first free slot
- * after its I, squeezed, and then reordered in each of some ways: from the first slot on, each
- * action moves to the first free slot after its inputs, as long as no worker holds more activations
- * than one held before.
+ * after its I, squeezed, and then reordered by each variant: from the first slot on, each action moves
+ * to the first free slot after its inputs, if no worker then holds more activations than the most of
+ * any worker before.
  *
  * [Note: reordering a block] A repeated block is dense in the middle of a step; while the pipeline
  * fills and drains it leaves slots in which later actions could run (Qi et al. 2024, "Pipeline
  * Parallelism with Controllable Memory", section 3.3). A forward that runs earlier lives longer, so
- * it passes slots that have room for one more activation and no others. A W only makes room, and no
- * other worker waits for it, so that it gives way where there is room. The middle begins with the
- * first gradient that comes back to worker 0 and ends with its last forward.
+ * it passes only slots that have room for one more activation. A W frees memory, and no other worker
+ * waits for it, so it gives way while there is room. The middle begins with the first gradient that
+ * returns to worker 0 and ends with its last forward.
  *
- * @returns For each way, the order of each worker.
+ * @returns For each variant, the order of each worker.
  */
 function pulledOrders(
   workers: number,
@@ -91,7 +88,7 @@ function pulledOrders(
 ): Action[][][] {
   const blocks = Array.from({ length: workers }, (_, r) => block(r, workers));
   const length = Math.max(...blocks.map((slots) => Math.max(...slots))) + PERIOD * microBatches;
-  return WAYS.map((passes) => {
+  return VARIANTS.map((passes) => {
     let rows = blocks.map((slots) => repeated(slots, emptyRow(length, microBatches)));
     for (const pass of passes) {
       if (pass.weights !== "stay") rows = squeezed(rows);
@@ -122,8 +119,8 @@ function repeated(block: readonly number[], row: Row): Row {
 }
 
 /**
- * Counts what lives and waits after each slot, up to one where more live than may. Where W follow,
- * it puts each into the first free slot after its I.
+ * Counts live activations and waiting I after each slot; false at the first slot with more than
+ * `most` live. If W follow, it puts each of them into the first free slot after its I.
  */
 function count(row: Row, begin: number, end: number, follows: boolean, most = Infinity): boolean {
   const { at, live, waiting } = row;
@@ -138,7 +135,7 @@ function count(row: Row, begin: number, end: number, follows: boolean, most = In
   return true;
 }
 
-/** Gives each action the first slot after its inputs and after the one before it. */
+/** Gives each action the first slot after its inputs and after the action before it. */
 function squeezed(rows: readonly Row[]): Row[] {
   const result = rows.map(({ at, slots }) => emptyRow(at.length, slots[0]!.length));
   const next = rows.map(() => new Int32Array(PLACES)), free = new Int32Array(rows.length);
@@ -159,14 +156,14 @@ function squeezed(rows: readonly Row[]): Row[] {
   return result;
 }
 
-/** Moves each action to the first slot that it may take. */
+/** Moves each action to the first slot that is free for it. */
 function pullAll(rows: readonly Row[], { moves, weights }: Pass): void {
   const follows = weights === "follow", [first] = rows as [Row];
   for (const row of rows) count(row, 0, row.at.length, follows);
   const most = rows.reduce((all, { live }) => live.reduce((a, b) => Math.max(a, b), all), 0);
   const next = rows.map(() => new Int32Array(PLACES));
-  // Each slot of each worker is a turn. The authors' middle ends with the turn of the first last
-  // forward within it, of any worker, or not at all; that of the other ways with a slot of all.
+  // Each slot of each worker is a turn. The authors' middle ends with the turn of the earliest last
+  // forward in it, of any worker, or not at all; that of the other variants with a slot of all.
   const turnOf = (slot: number, worker: number) => slot * rows.length + worker;
   const begin = turnOf(first.slots[3]![0]!, 0);
   const lasts = rows.map(({ slots }, worker) => turnOf(slots[0]!.at(-1)!, worker));
@@ -189,16 +186,22 @@ function pullAll(rows: readonly Row[], { moves, weights }: Pass): void {
   }
 }
 
-/** The first slot after what an action waits for, and after the same one of the micro-batch before. */
+/** The first slot after the inputs of an action, and after the same action of the micro-batch before. */
 function afterInputs(rows: readonly Row[], r: number, place: number, m: number): number {
   const endOf = (r: number, place: number, m: number) => (rows[r]?.slots[place]?.[m] ?? -1) + 1;
-  // The first stage's F and the second one's I come from the worker before, the others from that after.
+  // F of the first stage and I of the second come from the worker before, the others from the next.
   const from = place % 2 === 0 ? r - 1 : r + 1;
   return Math.max(endOf(from, place, m), endOf(r, place - 1, m), endOf(r, place, m - 1));
 }
 
-/** Moves an F or an I to the first slot that it may take, and gives that. */
-function pull(row: Row, slot: number, from: number, most: number, weights: Weights): number {
+/** Moves an F or an I to the first slot that is free for it. @returns the slot. */
+function pull(
+  row: Row,
+  slot: number,
+  from: number,
+  most: number,
+  weights: Pass["weights"],
+): number {
   const { at } = row, place = at[slot]!, follows = weights === "follow";
   const first = follows || (weights === "swap" && isInput(place)) ? WEIGHT : EMPTY;
   for (let to = from; to < slot; to++) {
@@ -215,7 +218,7 @@ function pull(row: Row, slot: number, from: number, most: number, weights: Weigh
   return slot;
 }
 
-/** Moves a W to the first free slot that has another W before it or no I that waits for one. */
+/** Moves a W to the first free slot that has another W before it or no waiting I. */
 function pullWeight(row: Row, slot: number): void {
   const { at, waiting } = row;
   let to = slot;
@@ -242,74 +245,25 @@ function actionsOf(at: Uint8Array, near: number, far: number, isFarFirst: boolea
   return [...order, ...weights];
 }
 
-const vHalfBlock: BuildingBlock = (r, P) => {
-  const k = P % 2 === 0 ? 3 : 0;
-  return [2 * r, 3 * P - r - 2, 3 * P + k + 2 * r - 1, 6 * P + k - r - 2];
-};
-
-const vMinBlock: BuildingBlock = (r, P) => {
-  const k = P % 3 === 0 ? 2 : 0;
-  return [r, 2 * P - r - 1, 2 * P + k + r, 4 * P + k - r - 1];
-};
-
 const isEqual = ({ forward, input, weight }: UniformCosts) => forward === input && input === weight;
 
-/**
- * The idle time holds for tF = tI = tW: 6·ceil(P/2) - 7 actions of a stage, and one for P = 2. The
- * peaks, floor(P/2)+1 micro-batches, are exact for N > P and a bound for N = P.
- */
-function vHalfForm(
-  { workers: P, microBatches }: ScheduleOptions,
-  costs: UniformCosts,
-): ClosedForm {
-  const stageActions = P === 1 ? 0 : P === 2 ? 1 : 6 * Math.ceil(P / 2) - 7;
-  const peak = Math.floor(P / 2) + 1;
-  return {
-    ...(isEqual(costs) ? { idle: stageActions * costs.forward / 2 } : {}),
-    ...(microBatches > P ? { peakActivations: perWorker(P, () => peak) } : {}),
-    peakAtMost: peak,
-    weights: perWorker(P, () => 1),
-  };
-}
-
-/**
- * The idle time holds for tF = tI = tW: 4P-7 actions of a stage, and 4P-5 where P is 1 mod 3. The
- * peaks, ceil((P+2)/3) micro-batches, are exact but for P = N = 2, and for P = 2 mod 3 a bound at
- * other times.
- */
-function vMinForm(
-  { workers: P, microBatches }: ScheduleOptions,
-  costs: UniformCosts,
-): ClosedForm {
-  const stageActions = P === 1 ? 0 : P % 3 === 1 ? 4 * P - 5 : 4 * P - 7;
-  const peak = Math.ceil((P + 2) / 3);
-  const isExact = P % 3 !== 2 || (isEqual(costs) && P * microBatches > 4);
-  return {
-    ...(isEqual(costs) ? { idle: stageActions * costs.forward / 2 } : {}),
-    ...(isExact ? { peakActivations: perWorker(P, () => peak) } : {}),
-    peakAtMost: peak,
-    weights: perWorker(P, () => 1),
-  };
-}
-
-/** What tells a user of a schedule, and what theory says of it. */
-type Headline = Required<Pick<ScheduleDefinition, "name" | "summary" | "closedForm">>;
-
-/** A block on a V: the shortest of its orders, of equal ones the first. */
-function defineBlock(headline: Headline, block: BuildingBlock): ScheduleDefinition {
-  const { name, summary } = headline;
+/** Defines the schedule of a block on a V: the shortest of its orders, the first of equal ones. */
+function defineBlock(
+  { name, summary, closedForm }: Required<
+    Pick<ScheduleDefinition, "name" | "summary" | "closedForm">
+  >,
+  block: BuildingBlock,
+): ScheduleDefinition {
   const empty = defineSchedule({
     name,
     summary,
     place(options) {
-      const { workers, microBatches } = options;
-      const must = `at least the number of workers, ${workers}`;
-      requireOption(name, "microBatches", microBatches, microBatches >= workers, must);
+      requireFull(name, options);
       return wave({ ...options, waves: 1 });
     },
     order: () => [],
   });
-  return defineMade({ ...headline, reads: ["costs"] }, (options) => {
+  return defineMade({ name, summary, closedForm, reads: ["costs"] }, (options) => {
     const { workers, microBatches, costs } = options;
     const base = empty.create({ workers, microBatches });
     const all = pulledOrders(workers, microBatches, block)
@@ -325,12 +279,40 @@ function defineBlock(headline: Headline, block: BuildingBlock): ScheduleDefiniti
 export const vHalf = defineBlock({
   name: "v-half",
   summary: "split backward in a V: about half of 1f1b's activations",
-  closedForm: vHalfForm,
-}, vHalfBlock);
+  // The idle time holds for tF = tI = tW: 6·ceil(P/2) - 7 actions of a stage, and one for P = 2. The
+  // peaks, floor(P/2)+1 micro-batches, are exact for N > P and an upper bound for N = P.
+  closedForm({ workers: P, microBatches }, costs) {
+    const stageActions = P === 1 ? 0 : P === 2 ? 1 : 6 * Math.ceil(P / 2) - 7;
+    const peak = Math.floor(P / 2) + 1;
+    return formOf(P, {
+      ...isEqual(costs) && { idle: stageActions * costs.forward / 2 },
+      ...microBatches > P && { peak: () => peak },
+      peakAtMost: peak,
+    });
+  },
+}, (r, P) => {
+  const k = P % 2 === 0 ? 3 : 0;
+  return [2 * r, 3 * P - r - 2, 3 * P + k + 2 * r - 1, 6 * P + k - r - 2];
+});
 
 /** V-Min (the same section). */
 export const vMin = defineBlock({
   name: "v-min",
   summary: "split backward in a V: about a third of 1f1b's activations",
-  closedForm: vMinForm,
-}, vMinBlock);
+  // The idle time holds for tF = tI = tW: 4P-7 actions of a stage, and 4P-5 if P is 1 mod 3. The
+  // peaks, ceil((P+2)/3) micro-batches, are exact except for P = N = 2, and if P is 2 mod 3 an upper
+  // bound at other durations.
+  closedForm({ workers: P, microBatches }, costs) {
+    const stageActions = P === 1 ? 0 : P % 3 === 1 ? 4 * P - 5 : 4 * P - 7;
+    const peak = Math.ceil((P + 2) / 3);
+    const isExact = P % 3 !== 2 || (isEqual(costs) && P * microBatches > 4);
+    return formOf(P, {
+      ...isEqual(costs) && { idle: stageActions * costs.forward / 2 },
+      ...isExact && { peak: () => peak },
+      peakAtMost: peak,
+    });
+  },
+}, (r, P) => {
+  const k = P % 3 === 0 ? 2 : 0;
+  return [r, 2 * P - r - 1, 2 * P + k + r, 4 * P + k - r - 1];
+});

@@ -1,29 +1,7 @@
 /** GEMS: two copies of the model in opposite directions, one micro-batch after the other. */
 
 import { B, F } from "../action.ts";
-import {
-  type ClosedForm,
-  defineSchedule,
-  perWorker,
-  type ScheduleOptions,
-  type UniformCosts,
-} from "../define.ts";
-
-/**
- * The idle time holds for tB >= tF: the forward wave of each micro-batch follows the backward wave
- * of the one before, so T = D·tF + N·D·tB + (N - 1)tF.
- */
-function gemsForm(
-  { workers, microBatches }: ScheduleOptions,
-  { forward, backward }: UniformCosts,
-): ClosedForm {
-  const idle = (workers - 1) * (forward + microBatches * backward);
-  return {
-    ...(backward >= forward ? { idle } : {}),
-    peakActivations: perWorker(workers, () => 1),
-    weights: perWorker(workers, () => 2),
-  };
-}
+import { defineSchedule, formOf } from "../define.ts";
 
 /**
  * GEMS (Jain et al. 2020, "GEMS: GPU-Enabled Memory-Aware Model-Parallelism System for Distributed
@@ -34,12 +12,21 @@ export const gems = defineSchedule({
   name: "gems",
   reads: [],
   summary: "two copies of the model, one activation on each worker, mostly idle",
-  closedForm: gemsForm,
+  // The idle time holds for tB >= tF: the forward wave of each micro-batch follows the backward wave
+  // of the one before, so T = D·tF + N·D·tB + (N - 1)tF.
+  closedForm({ workers, microBatches }, { forward, backward }) {
+    const idle = (workers - 1) * (forward + microBatches * backward);
+    return formOf(workers, {
+      ...backward >= forward && { idle },
+      peak: () => 1,
+      weights: () => 2,
+    });
+  },
   place: ({ workers }) => ({
     stages: workers,
-    replicas: 2,
-    workerOf: (stage, replica) => replica === 0 ? stage : workers - 1 - stage,
-    replicaOf: (microBatch) => microBatch % 2,
+    pipelineCount: 2,
+    workerOf: (stage, pipeline) => pipeline === 0 ? stage : workers - 1 - stage,
+    pipelineOf: (microBatch) => microBatch % 2,
   }),
   *order(worker, { workers, microBatches }) {
     for (let m = 0; m < microBatches; m++) {

@@ -1,27 +1,7 @@
-/** GPipe: all forwards, then all backwards. */
+/** GPipe and its looped form: all forwards, then all backwards. */
 
 import { B, F } from "../action.ts";
-import {
-  type ClosedForm,
-  defineSchedule,
-  linear,
-  looped,
-  perWorker,
-  type ScheduleOptions,
-  type UniformCosts,
-} from "../define.ts";
-
-/** Holds for any tF and tB, D and N: T = (N + D - 1)(tF + tB), and N activations everywhere. */
-function gpipeForm(
-  { workers, microBatches }: ScheduleOptions,
-  { forward, backward }: UniformCosts,
-): ClosedForm {
-  return {
-    idle: (workers - 1) * (forward + backward),
-    peakActivations: perWorker(workers, () => microBatches),
-    weights: perWorker(workers, () => 1),
-  };
-}
+import { defineSchedule, formOf, linear, looped } from "../define.ts";
 
 /**
  * GPipe (Huang et al. 2019, "GPipe: Efficient Training of Giant Neural Networks using Pipeline
@@ -31,7 +11,9 @@ export const gpipe = defineSchedule({
   name: "gpipe",
   reads: [],
   summary: "all forwards, then all backwards",
-  closedForm: gpipeForm,
+  // For any tF, tB, D and N: T = (N + D - 1)(tF + tB).
+  closedForm: ({ workers, microBatches }, { forward, backward }) =>
+    formOf(workers, { idle: (workers - 1) * (forward + backward), peak: () => microBatches }),
   place: linear,
   *order(worker, { microBatches }) {
     for (let m = 0; m < microBatches; m++) yield F(worker, m);
@@ -39,28 +21,20 @@ export const gpipe = defineSchedule({
   },
 });
 
-/** The idle time holds for N >= D and any tF and tB; with fewer micro-batches it is a bound. */
-function loopedBfsForm(
-  { workers, microBatches, chunks = 2 }: ScheduleOptions,
-  { forward, backward }: UniformCosts,
-): ClosedForm {
-  const idle = (workers - 1) * (forward + backward) / chunks;
-  return {
-    ...(microBatches >= workers ? { idle } : { idleAtLeast: idle }),
-    peakActivations: perWorker(workers, () => microBatches),
-    weights: perWorker(workers, () => 1),
-  };
-}
-
 /**
- * Looped breadth-first (Lamy-Poirier 2023, "Breadth-First Pipeline Parallelism"): every chunk serves all micro-batches before the next,
- * so that sharded weights are gathered once in each direction.
+ * Looped breadth-first (Lamy-Poirier 2023, "Breadth-First Pipeline Parallelism"): every chunk serves
+ * all micro-batches before the next, so that sharded weights are gathered once in each direction.
  */
 export const loopedBfs = defineSchedule({
   name: "looped-bfs",
   reads: ["chunks"],
   summary: "gpipe with several chunks on each worker: little idle time, all activations",
-  closedForm: loopedBfsForm,
+  // The idle time holds for N >= D and any tF and tB; with fewer micro-batches it is a lower bound.
+  closedForm({ workers, microBatches, chunks = 2 }, { forward, backward }) {
+    const idle = (workers - 1) * (forward + backward) / chunks;
+    const peak = () => microBatches;
+    return formOf(workers, { ...microBatches >= workers ? { idle } : { idleAtLeast: idle }, peak });
+  },
   place: looped,
   *order(worker, { workers, microBatches, chunks = 2 }) {
     for (let c = 0; c < chunks; c++) {

@@ -4,8 +4,8 @@ import { type Action, B, F } from "../action.ts";
 import {
   type ClosedForm,
   defineSchedule,
+  formOf,
   inSlotOrder,
-  perWorker,
   requireOption,
   type ScheduleOptions,
   type SlottedAction,
@@ -14,10 +14,10 @@ import {
 } from "../define.ts";
 
 /**
- * The order of a worker: in each round of P micro-batches, F of stage s on its k-th micro-batch in
- * slot 2k + s, B in slot 2k + 2S - 1 - s, which no two stages of a worker share. Rounds follow each
+ * The order of a worker. In each round of P micro-batches, F of stage s on its k-th micro-batch is in
+ * slot 2k + s and B in slot 2k + 2S - 1 - s, which no two stages of a worker share. Rounds follow each
  * other 2S slots apart. The paper gives pictures and a greedy search; this closed form is optimal
- * for P up to 4 and one or two waves (exhaustively checked), where the greedy is not.
+ * for P up to 4 and one or two waves (exhaustively checked), and the greedy search is not.
  */
 function hanayoOrder(worker: number, options: ScheduleOptions, firstMicroBatch = 0): Action[] {
   const { workers, microBatches } = options;
@@ -37,24 +37,19 @@ function hanayoOrder(worker: number, options: ScheduleOptions, firstMicroBatch =
 
 /**
  * The idle time of K rounds (N = KP) holds for tB >= tF: (P-1)/W·(tB + (K-1)(tB - tF)). The paper's
- * T for one round, 3P + (P-1)/W at tB = 2tF, is below the lower bound 3P + 1.5(P-1)/W; with 1/W in
- * the place of its 1/2W of a backward it is this one.
+ * T for one round, 3P + (P-1)/W at tB = 2tF, is below the lower bound 3P + 1.5(P-1)/W; with 1/W of a
+ * backward in place of its 1/2W the two agree. All but the last worker hold a little less than one
+ * activation of each micro-batch.
  */
 function hanayoForm(options: ScheduleOptions, costs: UniformCosts): ClosedForm {
   const { workers, microBatches, waves = 1 } = options;
   const { forward: tF, backward: tB } = costs;
   const rounds = microBatches / workers;
   const idle = (workers - 1) / waves * (tB + (rounds - 1) * (tB - tF));
-  return {
-    ...(tB >= tF ? { idle } : {}),
-    peakActivations: perWorker(workers, (r) => hanayoPeak(r, options)),
-    weights: perWorker(workers, () => 1),
-  };
-}
-
-/** All but the outer workers hold a little less than one activation of each micro-batch. */
-function hanayoPeak(worker: number, { workers, waves = 1 }: ScheduleOptions): number {
-  return workers - (workers - 1 - worker) / (2 * waves);
+  return formOf(workers, {
+    ...tB >= tF && { idle },
+    peak: (r) => workers - (workers - 1 - r) / (2 * waves),
+  });
 }
 
 function checkRounds(name: string, { workers, microBatches }: ScheduleOptions): void {
@@ -80,17 +75,17 @@ export const hanayo = defineSchedule({
 
 /**
  * Chimera in the form of waves (Hanayo, section 3.2): two groups of P workers, each with a copy of
- * the model and one wave, do with one hop less what Chimera's two pipes do on 2P workers. Each
- * group runs `microBatches` of its own, numbered group by group.
+ * the model and one wave, need one hop less than Chimera's two pipes on 2P workers. Each group runs
+ * `microBatches` micro-batches, numbered group by group.
  */
 export const chimeraWave = defineSchedule({
   name: "chimera-wave",
   reads: [],
   summary: "Chimera as two groups of P workers with one wave each, 2P workers in all",
   closedForm(options, costs) {
-    const { idle, peakActivations = [], weights } = hanayoForm({ ...options, waves: 1 }, costs);
+    const { peakActivations = [], weights, ...idle } = hanayoForm({ ...options, waves: 1 }, costs);
     return {
-      ...(idle === undefined ? {} : { idle }),
+      ...idle,
       peakActivations: [...peakActivations, ...peakActivations],
       weights: [...weights, ...weights],
     };
@@ -103,9 +98,9 @@ export const chimeraWave = defineSchedule({
       workers: 2 * workers,
       microBatches: 2 * microBatches,
       stages,
-      replicas: 2,
+      pipelineCount: 2,
       workerOf: (stage, group) => group * workers + workerOf(stage, 0),
-      replicaOf: (microBatch) => Math.floor(microBatch / microBatches),
+      pipelineOf: (microBatch) => Math.floor(microBatch / microBatches),
     };
   },
   order(worker, options) {

@@ -15,20 +15,20 @@ import { workloadOf } from "../search/limits.ts";
 import { findSchedule, scheduleNames } from "./registry.ts";
 
 /**
- * A schedule for another number of micro-batches on the same placement: the same one where it can
- * serve them, else `1f1b`.
+ * A schedule for another number of micro-batches on the same placement: the same schedule if it can
+ * serve them, otherwise `1f1b`.
  *
- * That is 1F1B itself where each worker has one stage. On other placements it is the order that
- * 1F1B's rule gives there: backwards first, of forwards the deepest stage, and on each worker no
- * more activations than 1F1B keeps of its stages, nor than the given schedule keeps, but one for
- * each stage; in each pipe no more micro-batches in flight than it has stages. Where sequences are cut, the slices of a
- * micro-batch follow each other. Replicas of the pipeline share the micro-batches as evenly as possible, consecutive
- * ones to each; some may get none.
+ * With one stage per worker this is 1F1B itself. On other placements it is the order that the rule
+ * of 1F1B gives there: backwards first, then the forward of the deepest stage. A worker holds at most
+ * the activations that 1F1B would hold of its stages and at most those of the given schedule, but at
+ * least one for each stage; a pipeline with D stages has at most D micro-batches in flight. The slices
+ * of a micro-batch follow each other. Pipelines share the micro-batches as evenly as possible, in
+ * consecutive runs; some may get none.
  *
- * @param options What the schedule was made with, where it was made by its name.
- * @param microBatches From 0: a data-parallel replica may be left without any.
- * @param definition What made it; that of its name unless given.
- * @throws {RangeError} if `microBatches` is no whole number from 0.
+ * @param options The options of the schedule, if it was made by name.
+ * @param microBatches From 0, as a data-parallel replica may be left without any.
+ * @param definition The definition of the schedule; the one of its name unless given.
+ * @throws {RangeError} if `microBatches` is not a whole number from 0.
  *
  * @example Hanayo serves multiples of its workers only
  * ```ts
@@ -48,7 +48,7 @@ export function smallerSchedule(
   schedule: Schedule,
   options: ScheduleOptions,
   microBatches: number,
-  definition: ScheduleDefinition | undefined = knownDefinition(schedule.name),
+  definition?: ScheduleDefinition,
 ): Schedule {
   if (!Number.isSafeInteger(microBatches) || microBatches < 0) {
     throw new RangeError(
@@ -56,26 +56,23 @@ export function smallerSchedule(
         `${microBatches}`,
     );
   }
+  const { name, listPolicy, edges } = schedule;
   if (microBatches === schedule.microBatches) return schedule;
-  const same = definition && sameByDefinition(schedule, options, microBatches, definition);
-  const { listPolicy, edges } = schedule;
+  const known = definition ?? (scheduleNames().includes(name) ? findSchedule(name) : undefined);
+  const same = known && sameByDefinition(schedule, options, microBatches, known);
   const like = same && edges ? withEdges(same, edges) : same;
   const made = like ?? oneFOneBOn(schedule, microBatches), { lists } = made;
   return listPolicy && lists ? followedBy({ ...made, lists }, listPolicy) : made;
 }
 
-function knownDefinition(name: string): ScheduleDefinition | undefined {
-  return scheduleNames().includes(name) ? findSchedule(name) : undefined;
-}
-
-/** The schedule by the same definition, where it serves the micro-batches on the same placement. */
+/** The schedule by the same definition, if it serves the micro-batches on the same placement. */
 function sameByDefinition(
   schedule: Schedule,
   options: ScheduleOptions,
   count: number,
   definition: ScheduleDefinition,
 ): Schedule | undefined {
-  // The options of Chimera as waves are those of one of its two groups.
+  // The options of chimera-wave are those of one of its two groups.
   const microBatches = count * options.microBatches / schedule.microBatches;
   try {
     const made = definition.create({ ...readOptions(definition, options), microBatches });
@@ -89,16 +86,16 @@ function sameByDefinition(
 }
 
 const placementKey = ({ placement }: Schedule) =>
-  JSON.stringify(placement.map((held) => held.map(({ stage, replica }) => [stage, replica])));
+  JSON.stringify(placement.map((held) => held.map(({ stage, pipeline }) => [stage, pipeline])));
 
 function oneFOneBOn(schedule: Schedule, microBatches: number): Schedule {
   const { placement, stages } = schedule;
-  const replicas = 1 + Math.max(...placement.flat().map(({ replica }) => replica));
-  const replicaOf = Array.from(
-    { length: replicas },
-    (_, replica) => new Array<number>(evenShare(microBatches, replicas, replica)).fill(replica),
+  const pipelines = 1 + Math.max(...placement.flat().map(({ pipeline }) => pipeline));
+  const pipelineOf = Array.from(
+    { length: pipelines },
+    (_, pipeline) => new Array<number>(evenShare(microBatches, pipelines, pipeline)).fill(pipeline),
   ).flat();
-  const base: Schedule = { ...schedule, microBatches, replicaOf };
+  const base: Schedule = { ...schedule, microBatches, pipelineOf };
   const { slices = 1, ...whole } = base;
   const strategy: Strategy = {
     isSplit: false,
@@ -117,7 +114,7 @@ function oneFOneBOn(schedule: Schedule, microBatches: number): Schedule {
   return withOrders(base, "1f1b", orders.map((order) => inSlices(order, slices)));
 }
 
-/** Actions of whole micro-batches as those of their slices, one after the other. */
+/** The order with each action replaced by the actions of its slices, one after the other. */
 function inSlices(order: Iterable<Action>, slices: number): Action[] {
   if (slices === 1) return [...order];
   return [...order].flatMap((action) =>

@@ -1,12 +1,12 @@
-/** 1F1B with a flush (DAPPLE): as few forwards as fill the pipe, then one backward each. */
+/** 1F1B (DAPPLE) and interleaved 1F1B: enough forwards to fill the pipeline, then one of each. */
 
 import { type Action, B, F } from "../action.ts";
 import {
   type ClosedForm,
   defineSchedule,
+  formOf,
   linear,
   perRound,
-  perWorker,
   placeRounds,
   type ScheduleOptions,
   type UniformCosts,
@@ -14,34 +14,26 @@ import {
 } from "../define.ts";
 
 /**
- * Holds for any tF and tB. Two chunks fewer are live on each next worker; where there are fewer
- * micro-batches than workers, each that lacks costs a forward and a backward of all chunks but one.
- */
-function interleavedForm(
-  options: ScheduleOptions,
-  { forward, backward }: UniformCosts,
-): ClosedForm {
-  const { workers, microBatches, chunks = 2 } = options;
-  const gaps = workers - 1 + (chunks - 1) * Math.max(0, workers - microBatches);
-  const chunksLive = (r: number) =>
-    Math.min(microBatches * chunks, (chunks - 1) * perRound(options) + 2 * (workers - r) - 1);
-  return {
-    idle: gaps * (forward + backward) / chunks,
-    peakActivations: perWorker(workers, (r) => chunksLive(r) / chunks),
-    weights: perWorker(workers, () => 1),
-  };
-}
-
-/**
  * Interleaved 1F1B (Narayanan et al. 2021, "Efficient Large-Scale Language Model Training on GPU
- * Clusters Using Megatron-LM", section 2.2.2): chunk c of worker r is stage cD + r. Where D does not
- * divide N, the rounds are larger, as PyTorch's Interleaved1F1B has them.
+ * Clusters Using Megatron-LM", section 2.2.2): chunk c of worker r is stage cD + r. If D does not
+ * divide N, the rounds are larger, as in PyTorch's Interleaved1F1B.
  */
 export const interleaved = defineSchedule({
   name: "interleaved",
   reads: ["chunks"],
   summary: "1f1b with several chunks on each worker: less idle time, more messages",
-  closedForm: interleavedForm,
+  // For any tF and tB. Each worker holds two chunks fewer than the one before. With fewer
+  // micro-batches than workers, each missing one costs a forward and a backward of all but one chunk.
+  closedForm(options, { forward, backward }) {
+    const { workers, microBatches, chunks = 2 } = options;
+    const gaps = workers - 1 + (chunks - 1) * Math.max(0, workers - microBatches);
+    const live = (r: number) =>
+      Math.min(microBatches * chunks, (chunks - 1) * perRound(options) + 2 * (workers - r) - 1);
+    return formOf(workers, {
+      idle: gaps * (forward + backward) / chunks,
+      peak: (r) => live(r) / chunks,
+    });
+  },
   place: (options) => placeRounds("interleaved", options),
   *order(worker, options): Iterable<Action> {
     const { workers, microBatches, chunks = 2 } = options;
@@ -73,16 +65,15 @@ export function* oneFOneBOrder(
   }
 }
 
-/** Holds for any tF and tB, D and N: GPipe's time with min(N, D - s) activations on worker s. */
+/** For any tF, tB, D and N: the time of GPipe with min(N, D - s) activations on worker s. */
 export function oneFOneBForm(
   { workers, microBatches }: ScheduleOptions,
   { forward, backward }: UniformCosts,
 ): ClosedForm {
-  return {
+  return formOf(workers, {
     idle: (workers - 1) * (forward + backward),
-    peakActivations: perWorker(workers, (s) => Math.min(microBatches, workers - s)),
-    weights: perWorker(workers, () => 1),
-  };
+    peak: (s) => Math.min(microBatches, workers - s),
+  });
 }
 
 /**

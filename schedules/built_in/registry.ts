@@ -1,6 +1,6 @@
 /** The schedules of this package by name. */
 
-import { quoted } from "../action.ts";
+import { quote } from "../action.ts";
 import { refuseUnread, type ScheduleDefinition, type ScheduleOptions } from "../define.ts";
 import type { Schedule } from "../schedule.ts";
 import { defineSearch } from "../search/search.ts";
@@ -45,9 +45,9 @@ const byRule: readonly ScheduleDefinition[] = [
 ];
 
 /**
- * Every schedule, in the order in which they are listed to a user.
+ * Every schedule, in the order in which commands list them.
  *
- * @example What theory says of 1F1B
+ * @example The closed form of 1F1B
  * ```ts
  * import { deepStrictEqual } from "node:assert/strict";
  * import { scheduleDefinitions } from "@troupe/troupe/schedules";
@@ -67,7 +67,7 @@ export const scheduleDefinitions: readonly ScheduleDefinition[] = [
 ];
 
 /**
- * The names that {@linkcode createSchedule} knows, aliases included.
+ * The names that {@linkcode createSchedule} accepts, aliases included.
  *
  * @example
  * ```ts
@@ -83,7 +83,7 @@ export function scheduleNames(): readonly string[] {
 }
 
 /**
- * The definition of a schedule by its name or an alias of it.
+ * Finds the definition of a schedule by its name or alias.
  *
  * @throws {RangeError} if no schedule has the name.
  *
@@ -102,15 +102,15 @@ export function findSchedule(name: string): ScheduleDefinition {
   if (found !== undefined) return found;
   throw new RangeError(
     `Cannot make a schedule: its name must be one of ${scheduleNames().join(", ")}, ` +
-      `received ${quoted(name)}`,
+      `received ${quote(name)}`,
   );
 }
 
 /**
- * Makes a schedule by its name, or by an alias, which is then its name.
+ * Makes a schedule by name. A schedule made by an alias has the alias as its name.
  *
  * @throws {RangeError} if no schedule has the name, if it does not read one of the options (the text
- * says which schedules do), or if it cannot serve them (the text says which it can).
+ * says which schedules do), or if it cannot serve them (the text says which it can serve).
  *
  * @example
  * ```ts

@@ -1,38 +1,32 @@
-/** TeraPipe: GPipe over slices of the sequence. */
+/** Schedules over slices of the sequence: Seq1F1B, its zero-bubble form, SlimPipe and TeraPipe. */
 
 import { type Action, B, F, I, sliced, W } from "../action.ts";
 import {
-  type ClosedForm,
   defineSchedule,
+  formOf,
   linear,
-  perWorker,
   type Place,
   placeRounds,
-  requireOption,
+  requireFull,
   roundsOf,
   type ScheduleOptions,
-  type UniformCosts,
 } from "../define.ts";
 
 /** Makes a plain action: `F`, `B`, `I` or `W`. */
 type Make = (stage: number, microBatch: number) => Action;
 
-/** An action of a slice; of the micro-batch where that is not cut. */
-function sliceOf(
-  action: Action,
-  slice: number,
-  { slices = 1 }: ScheduleOptions,
-): Action {
+/** An action of a slice; of the whole micro-batch if there is one slice. */
+function sliceOf(action: Action, slice: number, { slices = 1 }: ScheduleOptions): Action {
   return slices === 1 ? action : sliced(action, slice);
 }
 
-/** The k-th forward of a stage: slices come in order. */
-function forwardOf(stage: number, k: number, make: Make, options: ScheduleOptions): Action {
+/** The k-th forward of a stage: the slices of a micro-batch in order. */
+function forwardOf(stage: number, k: number, options: ScheduleOptions): Action {
   const { slices = 1 } = options;
-  return sliceOf(make(stage, Math.floor(k / slices)), k % slices, options);
+  return sliceOf(F(stage, Math.floor(k / slices)), k % slices, options);
 }
 
-/** The k-th backward of a stage, of a kind: the last slice of a micro-batch comes first. */
+/** The k-th backward of a stage, made by `make`: the last slice of a micro-batch first. */
 function backwardOf(stage: number, k: number, make: Make, options: ScheduleOptions): Action {
   const { slices = 1 } = options;
   return sliceOf(make(stage, Math.floor(k / slices)), slices - 1 - k % slices, options);
@@ -43,109 +37,83 @@ function placeSliced(options: ScheduleOptions): Place {
   return { ...linear(options), slices: options.slices ?? 1 };
 }
 
-/** Forwards that worker s runs before its first backward: 1F1B's, and the other slices of the first. */
+/** Forwards of worker s before its first backward: those of 1F1B and the other slices of the first. */
 function warmUpOf(worker: number, { workers, microBatches, slices = 1 }: ScheduleOptions): number {
   return Math.min(microBatches * slices, workers - 1 - worker + slices - 1);
 }
 
-function* order(worker: number, options: ScheduleOptions): Iterable<Action> {
-  const { microBatches, slices = 1 } = options;
-  const all = microBatches * slices, warmUp = warmUpOf(worker, options);
-  for (let k = 0; k < all + warmUp; k++) {
-    if (k < all) yield forwardOf(worker, k, F, options);
-    if (k >= warmUp) yield backwardOf(worker, k - warmUp, B, options);
-  }
-}
-
-/** Holds for any tF and tB where all slices of a micro-batch take equally long. */
-function seqForm(options: ScheduleOptions, { forward, backward }: UniformCosts): ClosedForm {
-  const { workers, microBatches, slices = 1 } = options;
-  const live = (worker: number) => Math.min(microBatches * slices, warmUpOf(worker, options) + 1);
-  return {
-    idle: (workers - 1) * (forward + backward) / slices,
-    peakActivations: perWorker(workers, (worker) => live(worker) / slices),
-    weights: perWorker(workers, () => 1),
-  };
-}
-
 /**
- * Sun et al. 2024, "Seq1F1B: Efficient Sequence-Level Pipeline Parallelism for Large Language Model
- * Training", section 3.2: the unit of 1F1B is a slice of a micro-batch's sequence. Forwards of slices
- * run first slice first, backwards last slice first.
+ * Seq1F1B (Sun et al. 2024, "Seq1F1B: Efficient Sequence-Level Pipeline Parallelism for Large Language
+ * Model Training", section 3.2): the unit of 1F1B is a slice of a micro-batch's sequence. Forwards of
+ * slices run first slice first, backwards last slice first.
  */
 export const seq1f1b = defineSchedule({
   name: "seq1f1b",
   reads: ["slices"],
   summary: "1f1b over slices of the sequence: shorter bubbles, fewer activations",
-  closedForm: seqForm,
+  // For any tF and tB if all slices of a micro-batch take the same time.
+  closedForm(options, { forward, backward }) {
+    const { workers, microBatches, slices = 1 } = options;
+    const live = (worker: number) => Math.min(microBatches * slices, warmUpOf(worker, options) + 1);
+    return formOf(workers, {
+      idle: (workers - 1) * (forward + backward) / slices,
+      peak: (worker) => live(worker) / slices,
+    });
+  },
   place: placeSliced,
-  order,
+  *order(worker, options) {
+    const { microBatches, slices = 1 } = options;
+    const all = microBatches * slices, warmUp = warmUpOf(worker, options);
+    for (let k = 0; k < all + warmUp; k++) {
+      if (k < all) yield forwardOf(worker, k, options);
+      if (k >= warmUp) yield backwardOf(worker, k - warmUp, B, options);
+    }
+  },
 });
 
 /**
- * Holds for any durations and N >= D where all slices of a micro-batch take equally long: D slices and
- * the others of one micro-batch are live on every worker.
- */
-function seqZeroBubbleForm(
-  { workers, slices = 1 }: ScheduleOptions,
-  { forward, input, weight }: UniformCosts,
-): ClosedForm {
-  return {
-    idle: (workers - 1) * Math.max(forward, input, forward + input - weight) / slices,
-    peakActivations: perWorker(workers, () => (workers + slices - 1) / slices),
-    weights: perWorker(workers, () => 1),
-  };
-}
-
-function* orderOfSeq1f1bZb(worker: number, options: ScheduleOptions): Iterable<Action> {
-  const { workers, microBatches, slices = 1 } = options;
-  const all = microBatches * slices, held = workers + slices - 1;
-  let [forwards, inputs, weights] = [0, 0, 0];
-  while (forwards < held - worker) yield forwardOf(worker, forwards++, F, options);
-  while (forwards < all) {
-    yield backwardOf(worker, inputs++, I, options);
-    if (forwards - weights >= held) yield backwardOf(worker, weights++, W, options);
-    yield forwardOf(worker, forwards++, F, options);
-  }
-  while (inputs < all) {
-    yield backwardOf(worker, inputs++, I, options);
-    yield backwardOf(worker, weights++, W, options);
-  }
-  while (weights < all) yield backwardOf(worker, weights++, W, options);
-}
-
-/**
  * Seq1F1B (Sun et al. 2024) with the split backwards of ZB-H1 (Qi et al. 2024, "Zero Bubble Pipeline
- * Parallelism", section 2.1): the unit of ZB-H1 is a slice, and the slices of one micro-batch are live
- * together, as backwards begin with the last.
+ * Parallelism", section 2.1): the unit of ZB-H1 is a slice. The slices of one micro-batch are live
+ * together, as backwards begin with the last one.
  */
 export const seqZeroBubble = defineSchedule({
   name: "seq1f1b-zb",
   reads: ["slices"],
   summary: "zb-h1 over slices of the sequence: a third of seq1f1b's bubbles",
-  closedForm: seqZeroBubbleForm,
+  // For any durations and N >= D if all slices of a micro-batch take the same time: D slices and the
+  // others of one micro-batch are live on every worker.
+  closedForm: ({ workers, slices = 1 }, { forward, input, weight }) =>
+    formOf(workers, {
+      idle: (workers - 1) * Math.max(forward, input, forward + input - weight) / slices,
+      peak: () => (workers + slices - 1) / slices,
+    }),
   place(options) {
-    const { workers, microBatches } = options;
-    const must = `at least the number of workers, ${workers}`;
-    requireOption("seq1f1b-zb", "microBatches", microBatches, microBatches >= workers, must);
+    requireFull("seq1f1b-zb", options);
     return placeSliced(options);
   },
-  order: orderOfSeq1f1bZb,
+  *order(worker, options) {
+    const { workers, microBatches, slices = 1 } = options;
+    const all = microBatches * slices, held = workers + slices - 1;
+    let [forwards, inputs, weights] = [0, 0, 0];
+    while (forwards < held - worker) yield forwardOf(worker, forwards++, options);
+    while (forwards < all) {
+      yield backwardOf(worker, inputs++, I, options);
+      if (forwards - weights >= held) yield backwardOf(worker, weights++, W, options);
+      yield forwardOf(worker, forwards++, options);
+    }
+    while (inputs < all) {
+      yield backwardOf(worker, inputs++, I, options);
+      yield backwardOf(worker, weights++, W, options);
+    }
+    while (weights < all) yield backwardOf(worker, weights++, W, options);
+  },
 });
 
-/** How slices run through the chunks of a worker. */
-interface Rounds {
-  /** Micro-batches that run together: as many as fill the pipe; one where its slices do. */
-  readonly together: number;
-  /** Rounds that these take. */
-  readonly count: number;
-  /** Slices that run through one chunk before the next has its turn. */
-  readonly size: number;
-  /** Of these, the slices of each micro-batch. */
-  readonly slices: number;
-}
-
-function roundsOfSlices({ workers, microBatches, slices = 1 }: ScheduleOptions): Rounds {
+/**
+ * The rounds in which slices pass the chunks of a worker: `together` micro-batches in `count` rounds,
+ * which run `size` slices through a chunk at a time, `slices` of each micro-batch.
+ */
+function roundsOfSlices({ workers, microBatches, slices = 1 }: ScheduleOptions) {
   if (slices >= workers) {
     const count = roundsOf(workers, slices), size = slices / count;
     return { together: 1, count, size, slices: size };
@@ -154,8 +122,8 @@ function roundsOfSlices({ workers, microBatches, slices = 1 }: ScheduleOptions):
   return { together, count: 1, size: together * slices, slices };
 }
 
-/** The forwards before the first backward: all of one micro-batch, and two more for each worker on. */
-function warmUpOfSlimpipe(worker: number, options: ScheduleOptions): number {
+/** Forwards before the first backward: all of one micro-batch, and two more for each later worker. */
+function slimPipeWarmUp(worker: number, options: ScheduleOptions): number {
   const { workers, microBatches, chunks = 2, slices = 1 } = options;
   const { count, size, slices: each } = roundsOfSlices(options);
   const first = (count * chunks - 1) * size + each - 1;
@@ -163,7 +131,7 @@ function warmUpOfSlimpipe(worker: number, options: ScheduleOptions): number {
 }
 
 /** The k-th forward of a worker. */
-function forwardOfSlimpipe(worker: number, k: number, options: ScheduleOptions): Action {
+function slimPipeForward(worker: number, k: number, options: ScheduleOptions): Action {
   const { workers, chunks = 2, slices = 1 } = options;
   const { together, count, size } = roundsOfSlices(options);
   const units = count * size * chunks, at = k % units, round = Math.floor(at / (size * chunks));
@@ -172,8 +140,8 @@ function forwardOfSlimpipe(worker: number, k: number, options: ScheduleOptions):
   return sliceOf(F(turn * workers + worker, microBatch), unit % slices, options);
 }
 
-/** The k-th backward: the last round first, in it the last chunk, of each micro-batch the last slice. */
-function backwardOfSlimpipe(worker: number, k: number, options: ScheduleOptions): Action {
+/** The k-th backward: last round first, in it last chunk first, of each micro-batch last slice first. */
+function slimPipeBackward(worker: number, k: number, options: ScheduleOptions): Action {
   const { workers, chunks = 2 } = options;
   const { together, count, size, slices: each } = roundsOfSlices(options);
   const units = count * size * chunks, at = k % units;
@@ -185,83 +153,68 @@ function backwardOfSlimpipe(worker: number, k: number, options: ScheduleOptions)
 }
 
 /**
- * Holds for any tF and tB where all slices of a micro-batch take equally long: the idle time of
- * interleaved 1F1B over the number of slices. Where these fill the pipe, S >= P, worker r holds one
- * micro-batch and 2(P-1-r) slices of a chunk.
- */
-function slimPipeForm(
-  options: ScheduleOptions,
-  { forward, backward }: UniformCosts,
-): ClosedForm {
-  const { workers, microBatches, chunks = 2, slices = 1 } = options, units = slices * chunks;
-  const gaps = workers - 1 + (chunks - 1) * Math.max(0, workers - microBatches * slices);
-  const live = (r: number) => Math.min(microBatches * units, warmUpOfSlimpipe(r, options) + 1);
-  return {
-    idle: gaps * (forward + backward) / units,
-    peakActivations: perWorker(workers, (r) => live(r) / units),
-    weights: perWorker(workers, () => 1),
-  };
-}
-
-/**
- * Li et al. 2025, "SlimPipe: Memory-Thrifty and Efficient Pipeline Parallelism for Long-Context LLM
- * Training": the unit of interleaved 1F1B is a slice, so that little more than one micro-batch is live.
- * Only the order is the paper's: slices are as they are, and no attention is handed to other workers.
- * With fewer slices than workers several micro-batches share a round, and with one it is `interleaved`.
+ * SlimPipe (Li et al. 2025, "SlimPipe: Memory-Thrifty and Efficient Pipeline Parallelism for
+ * Long-Context LLM Training"): the unit of interleaved 1F1B is a slice, so that little more than one
+ * micro-batch is live. Only the order is the paper's: slices are of one size, and no attention moves
+ * to other workers. With fewer slices than workers several micro-batches share a round; with one
+ * slice it is `interleaved`.
  */
 export const slimPipe = defineSchedule({
   name: "slimpipe",
   reads: ["chunks", "slices"],
   summary:
     "interleaved over slices of the sequence: little more than one micro-batch's activations",
-  closedForm: slimPipeForm,
+  // For any tF and tB if all slices of a micro-batch take the same time: the idle time of interleaved
+  // 1F1B over the number of slices. If S >= P, worker r holds one micro-batch and 2(P-1-r) slices of
+  // a chunk.
+  closedForm(options, { forward, backward }) {
+    const { workers, microBatches, chunks = 2, slices = 1 } = options, units = slices * chunks;
+    const gaps = workers - 1 + (chunks - 1) * Math.max(0, workers - microBatches * slices);
+    return formOf(workers, {
+      idle: gaps * (forward + backward) / units,
+      peak: (r) => Math.min(microBatches * units, slimPipeWarmUp(r, options) + 1) / units,
+    });
+  },
   place(options) {
     const { workers, microBatches, slices = 1 } = options;
-    const what = slices >= workers
+    const shared = slices >= workers
       ? { option: "slices", count: slices, rounds: roundsOf(workers, slices) }
       : {
         option: "microBatches",
         count: microBatches,
         rounds: roundsOf(workers, microBatches * slices),
       };
-    return { ...placeRounds("slimpipe", options, what), slices };
+    return { ...placeRounds("slimpipe", options, shared), slices };
   },
   *order(worker, options): Iterable<Action> {
     const { microBatches, chunks = 2, slices = 1 } = options;
-    const all = microBatches * slices * chunks, warmUp = warmUpOfSlimpipe(worker, options);
+    const all = microBatches * slices * chunks, warmUp = slimPipeWarmUp(worker, options);
     for (let k = 0; k < all + warmUp; k++) {
-      if (k < all) yield forwardOfSlimpipe(worker, k, options);
-      if (k >= warmUp) yield backwardOfSlimpipe(worker, k - warmUp, options);
+      if (k < all) yield slimPipeForward(worker, k, options);
+      if (k >= warmUp) yield slimPipeBackward(worker, k - warmUp, options);
     }
   },
 });
 
-/** Holds for any tF and tB where all slices of a micro-batch take equally long. */
-function teraPipeForm(
-  { workers, microBatches, slices = 1 }: ScheduleOptions,
-  { forward, backward }: UniformCosts,
-): ClosedForm {
-  return {
-    idle: (workers - 1) * (forward + backward) / slices,
-    peakActivations: perWorker(workers, () => microBatches),
-    weights: perWorker(workers, () => 1),
-  };
-}
-
 /**
- * Li et al. 2021, "TeraPipe: Token-Level Pipeline Parallelism for Training Large-Scale Language
- * Models", section 3: all forwards, slice by slice, then all backwards. Slices are of one size here;
- * the paper's are chosen such that they take equally long.
+ * TeraPipe (Li et al. 2021, "TeraPipe: Token-Level Pipeline Parallelism for Training Large-Scale
+ * Language Models", section 3): all forwards, slice by slice, then all backwards. Slices are of one
+ * size here; the paper chooses them to take the same time.
  */
 export const teraPipe = defineSchedule({
   name: "terapipe",
   reads: ["slices"],
   summary: "gpipe over slices of the sequence: shorter bubbles, all activations",
-  closedForm: teraPipeForm,
+  // For any tF and tB if all slices of a micro-batch take the same time.
+  closedForm: ({ workers, microBatches, slices = 1 }, { forward, backward }) =>
+    formOf(workers, {
+      idle: (workers - 1) * (forward + backward) / slices,
+      peak: () => microBatches,
+    }),
   place: placeSliced,
   *order(worker, options) {
     const { microBatches, slices = 1 } = options;
-    for (let k = 0; k < microBatches * slices; k++) yield forwardOf(worker, k, F, options);
+    for (let k = 0; k < microBatches * slices; k++) yield forwardOf(worker, k, options);
     for (let k = 0; k < microBatches * slices; k++) yield backwardOf(worker, k, B, options);
   },
 });

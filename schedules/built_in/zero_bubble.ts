@@ -1,48 +1,38 @@
-/** ZB-H1 and ZB-H2: backwards in two parts, the weight part where the worker would be idle. */
+/** ZB-H1 and ZB-H2, plain and interleaved: split backwards, with W at times that would be idle. */
 
 import { type Action, F, I, W } from "../action.ts";
 import {
-  type ClosedForm,
   defineSchedule,
+  formOf,
   linear,
   perRound,
-  perWorker,
   placeRounds,
+  requireFull,
   requireOption,
-  type ScheduleOptions,
-  type UniformCosts,
   virtualStep,
 } from "../define.ts";
 
 /**
- * Holds for any durations and N >= D: the idle time of ZB-H1 over the number of chunks, which at
- * equal durations is what passes until the last worker has its first input. The activations are D
- * where D divides N.
- */
-function interleavedZeroBubbleForm(
-  options: ScheduleOptions,
-  { forward, input, weight }: UniformCosts,
-): ClosedForm {
-  const { workers, microBatches, chunks = 2 } = options;
-  const idle = (workers - 1) * Math.max(forward, input, forward + input - weight) / chunks;
-  const live = Math.min(microBatches * chunks, (chunks - 1) * perRound(options) + workers);
-  return {
-    ...(microBatches >= workers ? { idle } : { idleAtLeast: idle }),
-    peakActivations: perWorker(workers, () => live / chunks),
-    weights: perWorker(workers, () => 1),
-  };
-}
-
-/**
  * ZB-H1 (Qi et al. 2024, "Zero Bubble Pipeline Parallelism", section 2.1) on the chunks of interleaved
- * 1F1B, as PyTorch's InterleavedZeroBubble orders it: a forward and an input backward in turn, and
- * from the r-th of these pairs on a weight backward of the pair r before it, r being the worker.
+ * 1F1B, in the order of PyTorch's InterleavedZeroBubble: a forward and an input backward in turn, and
+ * from the r-th of these pairs on a weight backward of the pair r before it, on worker r.
  */
 export const interleavedZeroBubble = defineSchedule({
   name: "interleaved-zb",
   reads: ["chunks"],
   summary: "interleaved with split backward: fewer bubbles, D activations on every worker",
-  closedForm: interleavedZeroBubbleForm,
+  // The idle time holds for any durations and N >= D: that of ZB-H1 over the number of chunks; at
+  // equal durations, the time until the last worker has its first input. There are D activations if
+  // D divides N.
+  closedForm(options, { forward, input, weight }) {
+    const { workers, microBatches, chunks = 2 } = options;
+    const idle = (workers - 1) * Math.max(forward, input, forward + input - weight) / chunks;
+    const live = Math.min(microBatches * chunks, (chunks - 1) * perRound(options) + workers);
+    return formOf(workers, {
+      ...microBatches >= workers ? { idle } : { idleAtLeast: idle },
+      peak: () => live / chunks,
+    });
+  },
   place: (options) => placeRounds("interleaved-zb", options),
   *order(worker, options): Iterable<Action> {
     const { workers, microBatches, chunks = 2 } = options;
@@ -65,8 +55,8 @@ export const interleavedZeroBubble = defineSchedule({
 });
 
 /**
- * The order of a worker: `warmUp` forwards; then I, a W where as many activations are held as may
- * be, and F in turn; after the last forward I and W in turn, then the rest of W.
+ * The order of a worker: `warmUp` forwards; then in turn I, a W if the worker holds `held`
+ * activations, and F; after the last forward I and W in turn, then the remaining W.
  */
 function* zeroBubbleOrder(
   worker: number,
@@ -84,52 +74,22 @@ function* zeroBubbleOrder(
 }
 
 /**
- * Holds for any durations and N >= D: D activations on every worker. The idle time of the paper,
- * (D-1)(tF + max(0, tI - tW)), leaves out that the gradients of neighbours cannot follow each other
- * faster than tI, which counts only where tI > tF and tW > tF.
- */
-function zeroBubbleH1Form(
-  { workers }: ScheduleOptions,
-  { forward, input, weight }: UniformCosts,
-): ClosedForm {
-  return {
-    idle: (workers - 1) * Math.max(forward, input, forward + input - weight),
-    peakActivations: perWorker(workers, () => workers),
-    weights: perWorker(workers, () => 1),
-  };
-}
-
-/**
- * Holds for any durations and N >= 2D-1: 2D-1 activations on every worker. At equal durations
- * there is no idle time between a worker's first and last action; that the workers start one
- * after the other still costs (D-1)tF, so H2 gains over H1 only where the next step may start
- * without a barrier.
- */
-function zeroBubbleH2Form(
-  { workers }: ScheduleOptions,
-  { forward, input, weight }: UniformCosts,
-): ClosedForm {
-  return {
-    idle: (workers - 1) * Math.max(forward, input - forward, forward + input - 2 * weight),
-    ...(forward === input && input === weight ? { idleLocal: 0 } : {}),
-    peakActivations: perWorker(workers, () => 2 * workers - 1),
-    weights: perWorker(workers, () => 1),
-  };
-}
-
-/**
- * ZB-H1 (Qi et al. 2024, "Zero Bubble Pipeline Parallelism", section 2.1): a third of 1F1B's bubbles,
- * its first worker's activations on all.
+ * ZB-H1 (Qi et al. 2024, "Zero Bubble Pipeline Parallelism", section 2.1): a third of the bubbles of
+ * 1F1B; every worker holds the activations of the first worker of 1F1B.
  */
 export const zeroBubbleH1 = defineSchedule({
   name: "zb-h1",
   reads: [],
   summary: "split backward: a third of 1f1b's bubbles, D activations on every worker",
-  closedForm: zeroBubbleH1Form,
+  // For any durations and N >= D. The idle time of the paper, (D-1)(tF + max(0, tI - tW)), ignores
+  // that gradients leave a stage at most every tI, which matters only if tI > tF and tW > tF.
+  closedForm: ({ workers }, { forward, input, weight }) =>
+    formOf(workers, {
+      idle: (workers - 1) * Math.max(forward, input, forward + input - weight),
+      peak: () => workers,
+    }),
   place(options) {
-    const { workers, microBatches } = options;
-    const must = `at least the number of workers, ${workers}`;
-    requireOption("zb-h1", "microBatches", microBatches, microBatches >= workers, must);
+    requireFull("zb-h1", options);
     return linear(options);
   },
   order: (worker, { workers, microBatches }) =>
@@ -137,14 +97,22 @@ export const zeroBubbleH1 = defineSchedule({
 });
 
 /**
- * ZB-H2 (the same paper, section 2.2): no bubbles but those at the two ends, for twice the
+ * ZB-H2 (the same paper, section 2.2): bubbles only at the two ends of a step, for twice the
  * activations.
  */
 export const zeroBubbleH2 = defineSchedule({
   name: "zb-h2",
   reads: [],
   summary: "split backward: no bubbles between first and last action, 2D - 1 activations",
-  closedForm: zeroBubbleH2Form,
+  // For any durations and N >= 2D-1. At equal durations a worker is never idle between its first and
+  // last action. The workers still start one after the other, which costs (D-1)tF, so H2 gains over
+  // H1 only if the next step may start without a barrier.
+  closedForm: ({ workers }, { forward, input, weight }) =>
+    formOf(workers, {
+      idle: (workers - 1) * Math.max(forward, input - forward, forward + input - 2 * weight),
+      ...forward === input && input === weight && { idleLocal: 0 },
+      peak: () => 2 * workers - 1,
+    }),
   place(options) {
     const { workers, microBatches } = options;
     const least = 2 * workers - 1;

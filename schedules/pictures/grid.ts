@@ -1,7 +1,7 @@
-/** A timeline for the terminal: a row for each worker, time to the right. */
+/** Text pictures: a timeline with a row for each worker and time to the right, and tables. */
 
 import { type Action, formatAction } from "../action.ts";
-import type { Analysis } from "../analysis/analyze.ts";
+import { type Analysis, timedActions } from "../analysis/analyze.ts";
 
 /** The step between ticks: 1, 2 or 5 times a power of ten, so that at most `most` ticks fit. */
 export function tickStep(range: number, most: number): number {
@@ -17,29 +17,29 @@ export function ticks(range: number, most: number): number[] {
   return Array.from({ length: Math.floor(range / step + 1e-9) + 1 }, (_, i) => i * step);
 }
 
-/** A number for a person: at most three digits after the point, none that say nothing. */
+/** Formats a number with at most three digits after the point, without trailing zeros. */
 export function shortNumber(value: number): string {
   return String(Number(value.toFixed(3)));
 }
 
-/** How a timeline is drawn. */
+/** Options of a timeline. */
 export interface GridOptions {
-  /** The columns of the terminal; 120 unless given. A longer timeline goes on below. */
+  /** The columns of the terminal; 120 unless given. A longer timeline continues below. */
   readonly columns?: number | undefined;
-  /** Whether to colour the cells with ANSI codes; false unless given. */
+  /** True to colour the cells with ANSI codes; false unless given. */
   readonly color?: boolean | undefined;
 }
 
-/** The fewest columns in which a timeline can be read. */
+/** The fewest columns of a readable timeline. */
 export const COLUMNS_MIN = 40;
 const SCALE_MAX = 64;
 
-/** Colours (of 256) that differ in lightness, too: blue, orange, green, purple, yellow. */
+/** Colours (of 256) that also differ in lightness: blue, orange, green, purple, yellow. */
 const BACKGROUNDS = { F: 117, B: 214, I: 78, W: 176, R: 153, overlap: 229 } as const;
 
 /**
- * Draws the timeline of an analysis. Each action has its name, without the stage where a worker
- * holds only one; a longer one is filled up with `─`, idle time with `·`.
+ * Draws the timeline of an analysis. Each action shows its name, without the stage if the worker has
+ * only one; `─` fills the rest of an action, `·` idle time.
  *
  * @throws {RangeError} if there are fewer than 40 columns.
  *
@@ -104,31 +104,26 @@ function labelOf(action: Action, withStage: boolean): string {
 }
 
 /** The least columns for a unit of time in which every label fits. */
-function columnsPerTime({ schedule, execution, makespan }: Analysis): number {
+function columnsPerTime(analysis: Analysis): number {
+  const { schedule, makespan } = analysis;
   let scale = 0;
-  schedule.lists.forEach((list, worker) => {
-    const withStage = (schedule.placement[worker]?.length ?? 0) > 1;
-    let index = 0;
-    for (const action of list) {
-      const { starts, ends } = execution.timeline;
-      const duration = (ends[worker]?.[index] ?? 0) - (starts[worker]?.[index] ?? 0);
-      // A name that begins with a digit needs something between it and the one before.
-      const width = labelOf(action, withStage).length + (withStage ? 1 : 0);
-      if (duration > 0) scale = Math.max(scale, width / duration);
-      index++;
+  schedule.placement.forEach((held, worker) => {
+    for (const { action, start, end } of timedActions(analysis, worker)) {
+      // A name that begins with a digit needs a space after the one before.
+      const width = labelOf(action, held.length > 1).length + (held.length > 1 ? 1 : 0);
+      if (end > start) scale = Math.max(scale, width / (end - start));
     }
   });
-  // One action of next to no time must not make all others as wide as the screen.
+  // A single very short action must not widen all others.
   const actions = schedule.lists.reduce((most, list) => Math.max(most, list.length), 1);
   return Math.min(scale, SCALE_MAX * actions / makespan);
 }
 
-function cellsOf({ schedule, execution }: Analysis, worker: number, scale: number): Cell[] {
-  const { starts, ends } = execution.timeline;
-  const withStage = (schedule.placement[worker]?.length ?? 0) > 1;
-  return Array.from(schedule.lists[worker] ?? [], (action, index) => ({
-    from: Math.round((starts[worker]?.[index] ?? 0) * scale),
-    to: Math.round((ends[worker]?.[index] ?? 0) * scale),
+function cellsOf(analysis: Analysis, worker: number, scale: number): Cell[] {
+  const withStage = analysis.schedule.placement[worker]!.length > 1;
+  return timedActions(analysis, worker).map(({ action, start, end }) => ({
+    from: Math.round(start * scale),
+    to: Math.round(end * scale),
     label: labelOf(action, withStage),
     background: BACKGROUNDS[action.overlap === undefined ? action.kind : "overlap"],
   }));
@@ -148,7 +143,7 @@ function drawRow(cells: readonly Cell[], from: number, to: number, color: boolea
   return row + (color ? " " : "·").repeat(to - column);
 }
 
-/** Times above their columns, as many as fit. */
+/** Times above their columns, where they fit. */
 function ruler(makespan: number, scale: number, from: number, to: number): string {
   const row = new Array<string>(to - from).fill(" ");
   for (const time of ticks(makespan, makespan * scale / 10)) {
@@ -160,16 +155,16 @@ function ruler(makespan: number, scale: number, from: number, to: number): strin
   return row.join("").trimEnd();
 }
 
-/** How a table looks. */
+/** Layout of a table. */
 interface TableOptions {
-  /** The columns that begin at their left edge, such as words; numbers end at their right edge. */
+  /** The columns aligned left, such as words; the others are aligned right. */
   readonly left?: readonly number[];
-  /** A first cell that is wider stands on a line of its own, above the rest of its row. */
+  /** A wider first cell is on its own line, above the rest of its row. */
   readonly firstWidthMax?: number;
 }
 
 /**
- * A table: a line for each row, columns two spaces apart, each as wide as its widest cell.
+ * Formats a table: a line for each row, columns two spaces apart, each as wide as its widest cell.
  *
  * @example
  * ```ts

@@ -1,7 +1,7 @@
-/** A drawing of a schedule for papers and READMEs: the timeline, and the memory below it. */
+/** SVG pictures of a schedule: the timeline, and the memory below it. */
 
 import { type Action, type ActionKind, formatAction, parts } from "../action.ts";
-import { type Analysis, liveActivations } from "../analysis/analyze.ts";
+import { type Analysis, liveActivations, timedActions } from "../analysis/analyze.ts";
 import { shortNumber, ticks } from "./grid.ts";
 
 /** A colour and the colour of text that is legible on it. */
@@ -13,60 +13,49 @@ interface Ink {
 }
 
 /**
- * The lightness of each kind. Backwards are darker than forwards, and the parts of a split
- * backward lie on both sides of the whole; a recomputation is a forward again, so next to it.
+ * The lightness of each kind. Backwards are darker than forwards, and the parts of a split backward
+ * are on both sides of the whole; a recomputation is a forward again, so next to it.
  */
-const LIGHTNESS: Readonly<Record<ActionKind, number>> = {
-  F: 0.9,
-  R: 0.84,
-  I: 0.77,
-  B: 0.67,
-  W: 0.54,
-};
+const LIGHTNESS = { F: 0.9, R: 0.84, I: 0.77, B: 0.67, W: 0.54 } as const;
 
-const BLACK = "#000000";
-const WHITE = "#ffffff";
-
-/** Where black and white text have the same contrast, 4.6 to 1; lighter colours take black. */
+/** The lightness at which black and white text have the same contrast, 4.6 to 1. */
 const EVEN_LIGHTNESS = 0.565;
 
-/** How much darker the last replica is than the first. */
-const REPLICA_SHADE = 0.09;
+/** The difference in lightness between the first and the last pipeline. */
+const PIPELINE_SHADE = 0.09;
 
 /**
- * The ends of the stages' colours in OKLab's (a, b): blue and orange, the one axis that all common
- * kinds of colour blindness keep. Stages lie between them over grey.
+ * The colours of the first and last stage in OKLab's (a, b): blue and orange, the axis that all common
+ * kinds of colour blindness keep. The other stages are between them, through grey.
  */
 const FIRST_STAGE = { a: -0.035, b: -0.105 };
 const LAST_STAGE = { a: 0.045, b: 0.115 };
 
-/**
- * The colour of an action: hue by stage, from blue to orange, lightness by kind and replica.
- */
+/** The colour of an action: hue by stage, from blue to orange, lightness by kind and pipeline. */
 export function inkOf(
   kind: ActionKind,
-  { stage, stages, replica, replicas }: {
+  { stage, stages, pipeline, pipelines }: {
     stage: number;
     stages: number;
-    replica: number;
-    replicas: number;
+    pipeline: number;
+    pipelines: number;
   },
 ): Ink {
   const position = stages === 1 ? 0 : stage / (stages - 1);
-  const shade = replicas === 1 ? 0 : REPLICA_SHADE * replica / (replicas - 1);
-  const lightness = LIGHTNESS[kind] - shade;
+  const shade = pipelines === 1 ? 0 : PIPELINE_SHADE * pipeline / (pipelines - 1);
   const a = FIRST_STAGE.a + (LAST_STAGE.a - FIRST_STAGE.a) * position;
   const b = FIRST_STAGE.b + (LAST_STAGE.b - FIRST_STAGE.b) * position;
-  return { fill: oklabToHex(lightness, a, b), text: lightness > EVEN_LIGHTNESS ? BLACK : WHITE };
+  return oklabInk(LIGHTNESS[kind] - shade, a, b);
 }
 
-/** The grey of a kind of action, whatever its stage. */
-function neutralInk(kind: ActionKind): Ink {
-  const lightness = LIGHTNESS[kind];
-  return { fill: oklabToHex(lightness, 0, 0), text: lightness > EVEN_LIGHTNESS ? BLACK : WHITE };
+function oklabInk(lightness: number, a: number, b: number): Ink {
+  return {
+    fill: oklabToHex(lightness, a, b),
+    text: lightness > EVEN_LIGHTNESS ? "#000000" : "#ffffff",
+  };
 }
 
-/** OKLab (Ottosson 2020) to sRGB, cut off at its limits. */
+/** Converts OKLab (Ottosson 2020) to sRGB, clipped to its limits. */
 function oklabToHex(lightness: number, a: number, b: number): string {
   const l = (lightness + 0.3963377774 * a + 0.2158037573 * b) ** 3;
   const m = (lightness - 0.1055613458 * a - 0.0638541728 * b) ** 3;
@@ -83,20 +72,16 @@ function oklabToHex(lightness: number, a: number, b: number): string {
   }).join("");
 }
 
-/** Lines and texts of a drawing. */
-
-const AXIS_COLOR = "#444444";
-
 /** A line of an axis. */
-export function axisLine(x1: number, y1: number, x2: number, y2: number): string {
+function axisLine(x1: number, y1: number, x2: number, y2: number): string {
   return `<line x1="${round(x1)}" y1="${round(y1)}" x2="${round(x2)}" y2="${round(y2)}" ` +
-    `class="axis" stroke="${AXIS_COLOR}" stroke-width="1"/>`;
+    `class="axis" stroke="#444444" stroke-width="1"/>`;
 }
 
-/** What the drawing, or a part of it, is called: by screen readers, and where a pointer rests. */
+/** The name of a drawing or a part of it, for screen readers and tooltips. */
 export const title = (content: string): string => `<title>${escapeXml(content)}</title>`;
 
-/** A text, centred on the height `y`; from `x` on, unless it is anchored otherwise. */
+/** A text, vertically centred at `y`, that starts at `x` unless it is anchored otherwise. */
 export function text(
   x: number,
   y: number,
@@ -113,11 +98,12 @@ export function text(
   return `<text ${attributes.join("")}>${escapeXml(content)}</text>`;
 }
 
-function escapeXml(content: string): string {
+/** Escapes the text of an element. */
+export function escapeXml(content: string): string {
   return content.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
 }
 
-/** A coordinate, to a hundredth of a pixel. */
+/** Rounds a coordinate to a hundredth of a pixel. */
 export function round(value: number): number {
   return Math.round(value * 100) / 100;
 }
@@ -125,59 +111,50 @@ export function round(value: number): number {
 /** The height of title and legend in pixels. */
 const HEADING_HEIGHT = 62;
 
-const TITLE_SIZE = 14;
 const FONT_SIZE = 11;
 /** The width of a letter of a sans-serif font, in units of its size. */
 const LETTER_WIDTH = 0.56;
 const SWATCH = { width: 17, height: 13, top: 42 };
-/** Stages, or replicas, that have a swatch. */
+/** The most swatches of stages or pipelines. */
 const SWATCHES_MAX = 8;
 
-/** What the schedule comes to: 33 of time, 27.3 % of it bubbles. */
+/** A summary of the measures, such as its time and bubbles. */
 function factsOf({ schedule, makespan, bubbleRatio, peakActivations }: Analysis): string {
   const { workers, microBatches, slices = 1 } = schedule;
-  const bubble = Number((100 * bubbleRatio).toFixed(1));
+  const bubble = Number((100 * bubbleRatio).toFixed(1)), time = shortNumber(makespan);
   const peak = shortNumber(Math.max(...peakActivations));
   const cut = slices > 1 ? ` in ${slices} slices` : "";
-  return `${workers} workers, ${microBatches} micro-batches${cut}, time ${
-    shortNumber(makespan)
-  }, ` +
+  return `${workers} workers, ${microBatches} micro-batches${cut}, time ${time}, ` +
     `bubbles ${bubble} %, peak activations ${peak}`;
 }
 
-/** The width that the heading takes, in pixels. */
+/** The width of the heading in pixels. */
 function headingWidth(analysis: Analysis): number {
-  const legend = groupsOf(analysis).reduce(
-    (sum, { label, swatches }) => sum + groupWidth(label, swatches.length),
-    0,
-  );
+  const legend = groupsOf(analysis).reduce((sum, group) => sum + groupWidth(group), 0);
   return Math.max(legend, factsOf(analysis).length * FONT_SIZE * LETTER_WIDTH);
 }
 
-const groupWidth = (label: string, swatches: number) =>
-  label.length * FONT_SIZE * LETTER_WIDTH + 6 + swatches * (SWATCH.width + 1) + 18;
+const groupWidth = ({ label, swatches }: Group) =>
+  label.length * FONT_SIZE * LETTER_WIDTH + 6 + swatches.length * (SWATCH.width + 1) + 18;
 
-/** The name, what the schedule comes to, and which colour is what; `left` is where they begin. */
+/** Draws the name, the summary and the legend, starting at `left`. */
 function drawHeading(analysis: Analysis, left: number): string {
   const pieces = [
-    text(left, 12, analysis.schedule.name, { size: TITLE_SIZE, weight: "bold" }),
+    text(left, 12, analysis.schedule.name, { size: 14, weight: "bold" }),
     text(left, 29, factsOf(analysis), { size: FONT_SIZE }),
   ];
   let x = left;
   const middle = SWATCH.top + SWATCH.height / 2;
-  for (const { label, swatches } of groupsOf(analysis)) {
-    pieces.push(text(x, middle, label, {}));
-    let at = x + label.length * FONT_SIZE * LETTER_WIDTH + 6;
-    for (const { name, ink } of swatches) {
-      const box = `x="${round(at)}" y="${SWATCH.top}" width="${SWATCH.width}" ` +
-        `height="${SWATCH.height}"`;
-      pieces.push(
-        `<rect ${box} fill="${ink.fill}"/>` +
-          text(at + SWATCH.width / 2, middle, name, { anchor: "middle", size: 9, fill: ink.text }),
-      );
-      at += SWATCH.width + 1;
+  for (const group of groupsOf(analysis)) {
+    pieces.push(text(x, middle, group.label, {}));
+    let at = x + group.label.length * FONT_SIZE * LETTER_WIDTH + 6;
+    for (const { name, ink: { fill, text: color } } of group.swatches) {
+      const { width, height, top } = SWATCH, style = { anchor: "middle", size: 9, fill: color };
+      const box = `x="${round(at)}" y="${top}" width="${width}" height="${height}"`;
+      pieces.push(`<rect ${box} fill="${fill}"/>` + text(at + width / 2, middle, name, style));
+      at += width + 1;
     }
-    x += groupWidth(label, swatches.length);
+    x += groupWidth(group);
   }
   return pieces.join("\n");
 }
@@ -189,40 +166,34 @@ interface Group {
 }
 
 /**
- * Kinds of action in grey, as lightness tells them; stages in the colours of backwards; replicas in
- * those of the first stage's forwards. So no swatch is another's.
+ * Groups of swatches: kinds of action in grey, which differ in lightness; stages in the colours of
+ * backwards; pipelines in those of the first stage's forwards. No two swatches are equal.
  */
 function groupsOf({ schedule }: Analysis): Group[] {
-  const { stages, lists, replicaOf } = schedule, replicas = Math.max(...replicaOf) + 1;
-  const kinds = new Set<ActionKind>();
-  for (const list of lists) {
-    for (const action of list) for (const { kind } of parts(action)) kinds.add(kind);
-  }
+  const { stages, lists, pipelineOf } = schedule, pipelines = Math.max(...pipelineOf) + 1;
+  const kinds = new Set(lists.flatMap((list) => [...list].flatMap(parts)).map(({ kind }) => kind));
   const order: readonly ActionKind[] = ["F", "I", "B", "W"], backward = kinds.has("B") ? "B" : "I";
-  const ink = (kind: ActionKind, stage: number, replica: number) =>
-    inkOf(kind, { stage, stages, replica, replicas });
+  const ink = (kind: ActionKind, stage: number, pipeline: number) =>
+    inkOf(kind, { stage, stages, pipeline, pipelines });
   const swatches = (count: number, inkOf: (i: number) => Ink) =>
     samples(count).map((i) => ({ name: String(i), ink: inkOf(i) }));
   return [
     {
       label: "action",
       swatches: order.filter((kind) => kinds.has(kind))
-        .map((kind) => ({ name: kind as string, ink: neutralInk(kind) })),
+        .map((kind) => ({ name: kind as string, ink: oklabInk(LIGHTNESS[kind], 0, 0) })),
     },
     { label: "stage", swatches: swatches(stages, (stage) => ink(backward, stage, 0)) },
-    ...replicas > 1
-      ? [{ label: "replica", swatches: swatches(replicas, (replica) => ink("F", 0, replica)) }]
+    ...pipelines > 1
+      ? [{ label: "replica", swatches: swatches(pipelines, (pipeline) => ink("F", 0, pipeline)) }]
       : [],
   ];
 }
 
-/** The numbers below `count`, or as many of them as have a swatch. */
+/** The numbers below `count`, or evenly spaced ones if there are more than swatches. */
 function samples(count: number): number[] {
-  const shown = Math.min(count, SWATCHES_MAX);
-  return Array.from(
-    { length: shown },
-    (_, i) => shown === 1 ? 0 : Math.round(i * (count - 1) / (shown - 1)),
-  );
+  const shown = Math.min(count, SWATCHES_MAX), step = (count - 1) / Math.max(1, shown - 1);
+  return Array.from({ length: shown }, (_, i) => Math.round(i * step));
 }
 
 /** The height of the curves in pixels. */
@@ -245,16 +216,16 @@ function drawMemory(analysis: Analysis, scale: number): string {
   }
   const order = schedule.lists.map((_, worker) => worker).filter((worker) => worker !== fullest);
   for (const worker of [...order, fullest]) {
-    const position = { stage: worker, stages: schedule.workers, replica: 0, replicas: 1 };
-    const stroke = inkOf("B", position).fill;
-    const thickness = worker === fullest ? 2 : 0.8;
+    const position = { stage: worker, stages: schedule.workers, pipeline: 0, pipelines: 1 };
+    const stroke = inkOf("B", position).fill, peak = shortNumber(peakActivations[worker]!);
+    let path = `M0 ${round(y(0))}`;
+    for (const { time, live } of liveActivations(analysis, worker)) {
+      path += `H${round(time * scale)}V${round(y(live))}`;
+    }
     pieces.push(
-      `<path d="${memoryPath(analysis, worker, { scale, y })}" fill="none" stroke="${stroke}" ` +
-        `stroke-width="${thickness}">` +
-        title(
-          `worker ${worker}: at most ${shortNumber(peakActivations[worker]!)} live activations`,
-        ) +
-        `</path>`,
+      `<path d="${path}H${round(width)}" fill="none" stroke="${stroke}" ` +
+        `stroke-width="${worker === fullest ? 2 : 0.8}">` +
+        title(`worker ${worker}: at most ${peak} live activations`) + `</path>`,
     );
   }
   const caption = `live activations of each worker; thick: worker ${fullest}, ` +
@@ -263,22 +234,8 @@ function drawMemory(analysis: Analysis, scale: number): string {
   return pieces.join("\n");
 }
 
-/** A step for each change. */
-function memoryPath(
-  analysis: Analysis,
-  worker: number,
-  { scale, y }: { scale: number; y: (live: number) => number },
-): string {
-  let path = `M0 ${round(y(0))}`;
-  for (const { time, live } of liveActivations(analysis, worker)) {
-    path += `H${round(time * scale)}V${round(y(live))}`;
-  }
-  return `${path}H${round(analysis.makespan * scale)}`;
-}
-
 const ACTIONS_MAX = 200_000;
 const ROW_HEIGHT = 22;
-const ROW_GAP = 2;
 const SVG_FONT_SIZE = 9;
 /** The width of a digit of a sans-serif font, in units of its size. */
 const DIGIT_WIDTH = 0.58;
@@ -288,17 +245,17 @@ const TIMELINE_WIDTH_MAX = 12_000;
 const MEMORY_GAP = 58;
 
 /**
- * Where the reader's screen is dark, paper, lines and words are, too; boxes keep their colours, and
- * what has no style of its own looks as its attributes say.
+ * Colours for a dark screen: background, lines and text change, boxes keep their colours. Viewers
+ * without style sheets use the colours of the attributes.
  */
 const DARK = `<style>@media (prefers-color-scheme: dark) { .troupe-schedule { fill: #f0f3f6 } ` +
   `.troupe-schedule .paper { fill: #0d1117 } .troupe-schedule .edge { stroke: #0d1117 } ` +
   `.troupe-schedule .axis { stroke: #9da7b3 } .troupe-schedule .rule { stroke: #30363d } }</style>`;
 
-/** What a drawing is drawn from: the analysis, and pixels for time. */
+/** The scale and size of a drawing. */
 interface Canvas {
   readonly analysis: Analysis;
-  readonly replicas: number;
+  readonly pipelines: number;
   /** Pixels for a unit of time. */
   readonly scale: number;
   /** The width of the timeline in pixels. */
@@ -308,11 +265,11 @@ interface Canvas {
 }
 
 /**
- * Draws an analysis as SVG. Stages run from blue to orange, later replicas are darker, forwards are
- * light, backwards dark, `I` and `W` on both sides of `B`; idle time is white. A cell bears its
- * micro-batch where that fits, and its action, worker and time as a title; the two actions of an
- * overlap share its height. The curves below are the live activations of each worker. Paper and
- * words are dark where the reader's screen is.
+ * Draws an analysis as SVG. Stages run from blue to orange, later pipelines are darker, forwards are
+ * light, backwards dark, `I` and `W` on both sides of `B`; idle time is white. A cell shows its
+ * micro-batch if that fits, and its action, worker and time as a tooltip; the two actions of an overlap
+ * share its height. The curves below are the live activations of each worker. Background and text are
+ * dark on a dark screen.
  *
  * @throws {RangeError} if there are more than 200,000 actions to draw.
  *
@@ -364,17 +321,14 @@ export function formatSvg(analysis: Analysis): string {
 }
 
 function layOut(analysis: Analysis): Canvas {
-  const { schedule, execution, makespan } = analysis;
-  const { starts, ends } = execution.timeline;
+  const { schedule, makespan } = analysis;
   let scale = 0;
-  schedule.lists.forEach((list, worker) => {
-    let index = 0;
-    for (const action of list) {
-      const duration = (ends[worker]?.[index] ?? 0) - (starts[worker]?.[index] ?? 0);
-      if (duration > 0) scale = Math.max(scale, widestLabel(action) / duration);
-      index++;
+  for (const worker of schedule.lists.keys()) {
+    for (const { action, start, end } of timedActions(analysis, worker)) {
+      const label = labelWidth(labelOf(action)) + (action.overlap ? 0 : 4);
+      if (end > start) scale = Math.max(scale, label / (end - start));
     }
-  });
+  }
   const span = Math.max(makespan, Number.MIN_VALUE);
   const width = Math.min(
     TIMELINE_WIDTH_MAX,
@@ -382,22 +336,16 @@ function layOut(analysis: Analysis): Canvas {
   );
   return {
     analysis,
-    replicas: Math.max(...schedule.replicaOf) + 1,
+    pipelines: Math.max(...schedule.pipelineOf) + 1,
     scale: width / span,
     width,
     height: schedule.workers * ROW_HEIGHT,
   };
 }
 
-function widestLabel(action: Action): number {
-  return labelWidth(labelOf(action)) + (action.overlap ? 0 : 4);
-}
+const labelWidth = (label: string) => label.length * SVG_FONT_SIZE * DIGIT_WIDTH;
 
-function labelWidth(label: string): number {
-  return label.length * SVG_FONT_SIZE * DIGIT_WIDTH;
-}
-
-/** What a cell says: the micro-batch; stage and kind are told by its place and colour. */
+/** The label of a cell: the micro-batch, as position and colour show stage and kind. */
 function labelOf({ microBatch, second, half, slice }: Action): string {
   if (slice !== undefined) return `${microBatch}s${slice}`;
   if (second !== undefined) return `${microBatch}+${second}`;
@@ -405,58 +353,45 @@ function labelOf({ microBatch, second, half, slice }: Action): string {
 }
 
 function drawWorker(canvas: Canvas, worker: number): string {
-  const { analysis: { schedule, execution }, scale, width } = canvas;
-  const top = worker * ROW_HEIGHT;
-  const middle = top + ROW_HEIGHT / 2;
-  const { starts, ends } = execution.timeline;
+  const { analysis, scale, width } = canvas, top = worker * ROW_HEIGHT, height = ROW_HEIGHT - 2;
   const pieces = [
-    text(-8, middle, `worker ${worker}`, { anchor: "end" }),
-    `<line x1="0" y1="${top}" x2="${
-      round(width)
-    }" y2="${top}" class="rule" stroke="#dddddd" stroke-width="0.5"/>`,
+    text(-8, top + ROW_HEIGHT / 2, `worker ${worker}`, { anchor: "end" }),
+    `<line x1="0" y1="${top}" x2="${round(width)}" y2="${top}" class="rule" stroke="#dddddd" ` +
+    `stroke-width="0.5"/>`,
   ];
-  let index = 0;
-  for (const action of schedule.lists[worker] ?? []) {
-    const x = (starts[worker]?.[index] ?? 0) * scale;
-    const cell = { x, width: (ends[worker]?.[index] ?? 0) * scale - x };
-    const start = shortNumber(starts[worker]?.[index] ?? 0);
-    const when = `worker ${worker}, time ${start} to ${shortNumber(ends[worker]?.[index] ?? 0)}`;
-    const height = ROW_HEIGHT - ROW_GAP;
-    const { overlap, ...alone } = action;
-    if (overlap === undefined) {
-      pieces.push(drawCell(canvas, action, when, { ...cell, y: top + 1, height }));
-    } else {
-      const half = height / 2;
-      pieces.push(drawCell(canvas, alone, when, { ...cell, y: top + 1, height: half }));
-      pieces.push(drawCell(canvas, overlap, when, { ...cell, y: top + 1 + half, height: half }));
+  for (const { action, start, end } of timedActions(analysis, worker)) {
+    const x = start * scale, box = { x, y: top + 1, width: end * scale - x, height };
+    const when = `worker ${worker}, time ${shortNumber(start)} to ${shortNumber(end)}`;
+    const { overlap, ...alone } = action, half = height / 2;
+    if (overlap === undefined) pieces.push(drawCell(canvas, action, when, box));
+    else {
+      pieces.push(drawCell(canvas, alone, when, { ...box, height: half }));
+      pieces.push(drawCell(canvas, overlap, when, { ...box, y: box.y + half, height: half }));
     }
-    index++;
   }
   return pieces.join("\n");
 }
 
 function drawCell(
-  { analysis: { schedule }, replicas }: Canvas,
+  { analysis: { schedule }, pipelines }: Canvas,
   action: Action,
   when: string,
   box: { x: number; y: number; width: number; height: number },
 ): string {
-  const { stages, replicaOf } = schedule;
-  const { kind, stage, microBatch } = action;
-  const replica = replicaOf[microBatch] ?? 0;
-  const { fill, text: ink } = inkOf(kind, { stage, stages, replica, replicas });
+  const { stages, pipelineOf } = schedule, { kind, stage, microBatch } = action;
+  const pipeline = pipelineOf[microBatch] ?? 0;
+  const { fill, text: ink } = inkOf(kind, { stage, stages, pipeline, pipelines });
   const label = labelOf(action);
   const rect = `<rect x="${round(box.x)}" y="${round(box.y)}" width="${round(box.width)}" ` +
-    `height="${
-      round(box.height)
-    }" fill="${fill}" class="edge" stroke="#ffffff" stroke-width="0.6"/>`;
-  const pipe = replicas === 1 ? "" : `, replica ${replica}`;
+    `height="${round(box.height)}" fill="${fill}" class="edge" stroke="#ffffff" ` +
+    `stroke-width="0.6"/>`;
+  const pipe = pipelines === 1 ? "" : `, replica ${pipeline}`;
   const symbol = (inside: string) =>
     `<g role="graphics-symbol">${title(`${formatAction(action)}: ${when}${pipe}`)}${inside}</g>`;
   if (labelWidth(label) + 1 > box.width) return symbol(rect);
   const size = Math.min(SVG_FONT_SIZE, box.height - 1);
-  const middle = { x: box.x + box.width / 2, y: box.y + box.height / 2 };
-  return symbol(rect + text(middle.x, middle.y, label, { anchor: "middle", size, fill: ink }));
+  const style = { anchor: "middle", size, fill: ink };
+  return symbol(rect + text(box.x + box.width / 2, box.y + box.height / 2, label, style));
 }
 
 function drawTimeAxis({ analysis: { makespan }, scale, width, height }: Canvas): string {

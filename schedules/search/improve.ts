@@ -7,43 +7,24 @@ import { KIND, KINDS } from "../action_list.ts";
 import { Dependencies } from "../dependencies.ts";
 import type { Workload } from "./limits.ts";
 
-/** The kinds of a step whose backwards are all split, which is never slower. */
+/** The kinds of a step with all backwards split, which is never slower. */
 const SPLIT_KINDS = [KIND.F, KIND.I, KIND.W] as const;
 
-/** The kinds of actions that have a number. */
+/** The number of kinds in the tables. */
 export const ACTION_KINDS = SPLIT_KINDS.length;
 
-/** The place of F among the kinds, of I and of W. */
+/** The numbers of F, I and W in the tables. */
 export const SPLIT = { F: 0, I: 1, W: 2 } as const;
 
-/**
- * The actions of a workload by number, `(stage * microBatches + microBatch) * ACTION_KINDS + kind`,
- * with all backwards split and no micro-batch in slices. -1 stands for none.
- */
-export interface ActionTables {
-  /** The number of an action. */
-  codeOf(action: Action): number;
-  /** The plain action of a number. */
-  actionOf(code: number): Action;
-  /** How long each takes. */
-  readonly durations: Float64Array;
-  /** The most inputs of an action: its forward, the gradient from above, and those of skip edges. */
-  readonly width: number;
-  /** The actions that each waits for, at index `code * width` and after. */
-  readonly inputs: Int32Array;
-  /** The time that each of these inputs is on its way. */
-  readonly sends: Float64Array;
-  /** The worker of each. */
-  readonly workers: Int32Array;
-  /** Another worker that may wait for what each gives. */
-  readonly waiting: Int32Array;
-  /** The copy of the stage that each belongs to. */
-  readonly copies: Int32Array;
-}
+/** The tables of {@linkcode actionTables}. */
+export type ActionTables = ReturnType<typeof actionTables>;
 
-/** Works the tables out. */
-export function actionTables(load: Workload): ActionTables {
-  const { stages, microBatches, replicaOf, times: { durations, send } } = load;
+/**
+ * Tables of the actions of a workload by number, `(stage * microBatches + microBatch) * ACTION_KINDS +
+ * kind`, with all backwards split and no slices. -1 means none.
+ */
+export function actionTables(load: Workload) {
+  const { stages, microBatches, pipelineOf, times: { durations, send } } = load;
   const size = stages * microBatches * ACTION_KINDS;
   const dependencies = new Dependencies(load);
   const partsOf = (code: number) => {
@@ -57,74 +38,95 @@ export function actionTables(load: Workload): ActionTables {
   }
   const tables = {
     durations: new Float64Array(size),
+    /** The most inputs of an action: its forward, the gradient from above, and those of skip edges. */
     width,
+    /** The inputs of each action, at index `code * width` and after. */
     inputs: new Int32Array(size * width).fill(-1),
+    /** The time of the message of each of these inputs. */
     sends: new Float64Array(size * width),
     workers: new Int32Array(size),
+    /** Another worker that may wait for the output of each action. */
     waiting: new Int32Array(size),
+    /** The copy of the stage of each action. */
     copies: new Int32Array(size),
   };
   const givers = new Int32Array(dependencies.outputCount).fill(-1);
   for (let code = 0; code < size; code++) {
     const count = dependencies.outputsOf(...partsOf(code));
-    for (let i = 0; i < count; i++) givers[dependencies.outputs[i] as number] = code;
+    for (let i = 0; i < count; i++) givers[dependencies.outputs[i]!] = code;
   }
   for (let code = 0; code < size; code++) {
     const [kind, stage, microBatch] = partsOf(code);
-    tables.durations[code] = durations[kind]?.[stage] as number;
+    tables.durations[code] = durations[kind]![stage]!;
     tables.workers[code] = dependencies.hostOf(stage, microBatch);
     tables.waiting[code] = dependencies.waiting(kind, stage, microBatch);
-    tables.copies[code] = (replicaOf[microBatch] as number) * stages + stage;
+    tables.copies[code] = pipelineOf[microBatch]! * stages + stage;
     const count = dependencies.inputsOf(kind, stage, microBatch);
     for (let i = 0; i < count; i++) {
-      const edge = dependencies.edges[i] as number;
-      tables.inputs[code * width + i] = givers[dependencies.inputs[i] as number] as number;
-      tables.sends[code * width + i] = edge < 0 ? 0 : send[edge] as number;
+      const edge = dependencies.edges[i]!;
+      tables.inputs[code * width + i] = givers[dependencies.inputs[i]!]!;
+      tables.sends[code * width + i] = edge < 0 ? 0 : send[edge]!;
     }
   }
   return {
     ...tables,
-    codeOf: ({ kind, stage, microBatch }) =>
+    /** The number of an action. */
+    codeOf: ({ kind, stage, microBatch }: Action): number =>
       (stage * microBatches + microBatch) * ACTION_KINDS +
       SPLIT_KINDS.findIndex((each) => each === KIND[kind]),
-    actionOf(code) {
+    /** The plain action of a number. */
+    actionOf(code: number): Action {
       const [kind, stage, microBatch] = partsOf(code);
       return { kind: KINDS[kind] ?? "F", stage, microBatch };
     },
   };
 }
 
-/** An action of a worker that goes to another place in its order; a swap where that is the next. */
-export interface Move {
+/** The time at which the inputs of an action arrive, by the ends of actions; Infinity if one is -1. */
+export function inputAt(tables: ActionTables, code: number, ends: Float64Array): number {
+  const { inputs, sends, width } = tables;
+  let latest = 0;
+  for (let i = code * width; i < (code + 1) * width; i++) {
+    const input = inputs[i]!;
+    if (input < 0) break;
+    const end = ends[input]!;
+    if (end < 0) return Infinity;
+    latest = Math.max(latest, end + sends[i]!);
+  }
+  return latest;
+}
+
+/** A move of an action to another place in the order of its worker; a swap if that is the next. */
+interface Move {
   readonly worker: number;
   readonly from: number;
   readonly to: number;
 }
 
-/** The most neighbours that a move goes past. */
+/** The most neighbours that a move passes. */
 const REACH = 3;
 
-/** More than the rounding of sums of durations, less than any duration. */
-const DUST = 1e-9;
+/** More than the rounding error of sums of durations, less than any duration. */
+export const DUST = 1e-9;
 
 /**
- * For each worker, its actions by their numbers in the tables. What a move leaves as it is, all that
- * starts before the first action that it shifts, is not worked out again.
+ * The orders of all workers, as numbers of actions in the tables, with their times. A move does not
+ * change the times before the first action that it shifts, so they are not computed again.
  */
 class TimedOrder {
   readonly #tables: ActionTables;
   /** For each worker, the most live (stage, micro-batch) activations. */
   readonly #limits: readonly number[];
-  #orders: readonly Int32Array[];
+  #orders: readonly Int32Array[] = [];
   /** The index of each action in the order of its worker. */
   readonly #indices: Int32Array;
-  /** When each action starts and ends; -1 where it has not run. */
+  /** Start and end of each action; -1 if it has not run. */
   #starts: Float64Array;
   #ends: Float64Array;
-  /** The same with the move that is tried. */
+  /** The same with the move that is being tried. */
   #triedStarts: Float64Array;
   #triedEnds: Float64Array;
-  /** For each worker, the next of its actions that is worked out, when it is free, and its work left. */
+  /** For each worker, its next action to compute, the time at which it is free, and its work left. */
   readonly #next: Int32Array;
   readonly #free: Float64Array;
   readonly #left: Float64Array;
@@ -133,7 +135,6 @@ class TimedOrder {
     const size = tables.durations.length, times = () => new Float64Array(size).fill(-1);
     this.#tables = tables;
     this.#limits = limits;
-    this.#orders = [];
     this.#indices = new Int32Array(size);
     this.#starts = times();
     this.#ends = times();
@@ -144,12 +145,12 @@ class TimedOrder {
     this.#left = new Float64Array(limits.length);
   }
 
-  /** The orders, not to be changed. */
+  /** The orders, which the caller must not change. */
   get orders(): readonly Int32Array[] {
     return this.#orders;
   }
 
-  /** Takes orders of all workers, and gives their makespan; Infinity where they deadlock. */
+  /** Sets the orders of all workers. @returns their makespan; Infinity for a deadlock. */
   reset(orders: readonly Int32Array[]): number {
     this.#orders = orders.map((order) => order.slice());
     for (const order of this.#orders) order.forEach((code, i) => this.#indices[code] = i);
@@ -159,41 +160,41 @@ class TimedOrder {
   }
 
   /**
-   * The makespan after a move; Infinity where it is more than `most`, or where more activations live
-   * than may.
+   * The makespan after a move; Infinity if it is more than `most`, or if more activations are live
+   * than allowed.
    */
   try(move: Move, most: number): number {
-    const order = this.#orders[move.worker] as Int32Array;
-    const first = order[Math.min(move.from, move.to)] as number;
+    const order = this.#orders[move.worker]!;
+    const first = order[Math.min(move.from, move.to)]!;
     this.#move(move);
-    if (!keepsLimit(order, this.#limits[move.worker] as number)) return Infinity;
-    return this.#evaluate(this.#starts[first] as number, most);
+    if (!keepsLimit(order, this.#limits[move.worker]!)) return Infinity;
+    return this.#evaluate(this.#starts[first]!, most);
   }
 
-  /** Keeps what was tried. */
+  /** Keeps the tried move. */
   accept(): void {
     [this.#starts, this.#triedStarts] = [this.#triedStarts, this.#starts];
     [this.#ends, this.#triedEnds] = [this.#triedEnds, this.#ends];
   }
 
-  /** Takes back what was tried. */
+  /** Undoes a move. */
   undo({ worker, from, to }: Move): void {
     this.#move({ worker, from: to, to: from });
   }
 
   #move({ worker, from, to }: Move): void {
-    const order = this.#orders[worker] as Int32Array, code = order[from] as number;
+    const order = this.#orders[worker]!, code = order[from]!;
     if (to < from) order.copyWithin(to + 1, to, from);
     else order.copyWithin(from, from + 1, to + 1);
     order[to] = code;
     for (let i = Math.min(from, to); i <= Math.max(from, to); i++) {
-      this.#indices[order[i] as number] = i;
+      this.#indices[order[i]!] = i;
     }
   }
 
   /**
-   * Works out what does not start before `from`: no action that does can wait for one that does not.
-   * Ends as soon as the work that is left to a worker cannot end within `most`.
+   * Computes the times of actions that do not start before `from`; actions that do cannot wait for
+   * them. Stops as soon as the remaining work of a worker cannot end within `most`.
    */
   #evaluate(from: number, most: number): number {
     const { durations, waiting } = this.#tables;
@@ -201,28 +202,28 @@ class TimedOrder {
     let count = this.#keepBefore(from);
     const runnable = this.#orders.map((_, worker) => worker);
     for (let worker = runnable.pop(); worker !== undefined; worker = runnable.pop()) {
-      const order = this.#orders[worker] as Int32Array;
-      for (let i = this.#next[worker] as number; i < order.length; i++) {
-        const code = order[i] as number;
-        const input = this.#inputAt(code, ends);
-        if (input < 0) break;
-        const start = Math.max(this.#free[worker] as number, input);
-        if (start + (this.#left[worker] as number) > most + DUST) return Infinity;
-        const end = start + (durations[code] as number);
+      const order = this.#orders[worker]!;
+      for (let i = this.#next[worker]!; i < order.length; i++) {
+        const code = order[i]!;
+        const input = inputAt(this.#tables, code, ends);
+        if (input === Infinity) break;
+        const start = Math.max(this.#free[worker]!, input);
+        if (start + this.#left[worker]! > most + DUST) return Infinity;
+        const end = start + durations[code]!;
         starts[code] = start;
         ends[code] = end;
         this.#free[worker] = end;
-        this.#left[worker] = (this.#left[worker] as number) - (durations[code] as number);
+        this.#left[worker]! -= durations[code]!;
         this.#next[worker] = i + 1;
         count--;
-        const other = waiting[code] as number;
+        const other = waiting[code]!;
         if (other >= 0) runnable.push(other);
       }
     }
     return count > 0 ? Infinity : this.#free.reduce((a, b) => Math.max(a, b), 0);
   }
 
-  /** Takes over what starts before a time; gives the number of the actions that are left. */
+  /** Copies the times of actions before a time. @returns the number of remaining actions. */
   #keepBefore(time: number): number {
     const starts = this.#triedStarts, ends = this.#triedEnds;
     starts.set(this.#starts);
@@ -230,74 +231,57 @@ class TimedOrder {
     let count = 0;
     this.#orders.forEach((order, worker) => {
       let kept = order.length, work = 0;
-      while (kept > 0 && (starts[order[kept - 1] as number] as number) >= time) {
-        const code = order[--kept] as number;
+      while (kept > 0 && starts[order[kept - 1]!]! >= time) {
+        const code = order[--kept]!;
         ends[code] = -1;
-        work += this.#tables.durations[code] as number;
+        work += this.#tables.durations[code]!;
       }
       this.#next[worker] = kept;
-      this.#free[worker] = kept === 0 ? 0 : ends[order[kept - 1] as number] as number;
+      this.#free[worker] = kept === 0 ? 0 : ends[order[kept - 1]!]!;
       this.#left[worker] = work;
       count += order.length - kept;
     });
     return count;
   }
 
-  /** When the inputs of an action are there; negative where one is missing. */
-  #inputAt(code: number, ends: Float64Array): number {
-    const { inputs, sends, width } = this.#tables;
-    let latest = 0;
-    for (let i = code * width; i < (code + 1) * width; i++) {
-      const input = inputs[i] as number;
-      if (input < 0) break;
-      const end = ends[input] as number;
-      if (end < 0) return -1;
-      latest = Math.max(latest, end + (sends[i] as number));
-    }
-    return latest;
-  }
-
-  /** The input that an action waited for; -1 where the worker was not free before. */
+  /** The input that an action waited for; -1 if it waited for its worker. */
   #heldUpBy(code: number): number {
-    const { inputs, sends, width } = this.#tables, start = this.#starts[code] as number;
+    const { inputs, sends, width } = this.#tables, start = this.#starts[code]!;
     for (let i = code * width; i < (code + 1) * width; i++) {
-      const input = inputs[i] as number;
-      if (input >= 0 && (this.#ends[input] as number) + (sends[i] as number) === start) {
-        return input;
-      }
+      const input = inputs[i]!;
+      if (input >= 0 && this.#ends[input]! + sends[i]! === start) return input;
     }
     return -1;
   }
 
   /**
-   * The moves that could shorten the critical path: of an action that was held up by the one before
-   * it, past that one and the ones before that as far as they only held up each other; and of these
+   * The moves that could shorten the critical path: of an action that waited for its worker, past the
+   * action before and the ones before that while they follow each other without a gap; and of these
    * behind it.
    */
   criticalMoves(): Move[] {
     const moves: Move[] = [];
     let code = this.#lastToEnd();
     while (code >= 0) {
-      const input = this.#heldUpBy(code), index = this.#indices[code] as number;
+      const input = this.#heldUpBy(code), index = this.#indices[code]!;
       if (input >= 0 || index === 0) {
         code = input;
         continue;
       }
-      const worker = this.#tables.workers[code] as number;
+      const worker = this.#tables.workers[code]!;
       this.#movesBefore(worker, index, moves);
-      code = this.#orders[worker]?.[index - 1] as number;
+      code = this.#orders[worker]![index - 1]!;
     }
     return moves;
   }
 
-  /** The moves of an action to the front of those that hold it up, and of these behind it. */
+  /** The moves of an action before the actions that it waited for, and of these behind it. */
   #movesBefore(worker: number, index: number, moves: Move[]): void {
-    const order = this.#orders[worker] as Int32Array, code = order[index] as number;
+    const order = this.#orders[worker]!, code = order[index]!;
     let isFree = true;
     for (let to = index - 1; to >= Math.max(0, index - REACH); to--) {
-      const before = order[to] as number;
-      const gap = (this.#starts[order[to + 1] as number] as number) -
-        (this.#ends[before] as number);
+      const before = order[to]!;
+      const gap = this.#starts[order[to + 1]!]! - this.#ends[before]!;
       if (gap > DUST) break;
       isFree &&= this.#mayOvertake(code, before);
       if (isFree) moves.push({ worker, from: index, to });
@@ -307,28 +291,28 @@ class TimedOrder {
     }
   }
 
-  /** Whether an action may go behind all up to another. */
+  /** Returns true if an action may move behind all up to another. */
   #maySink(order: Int32Array, from: number, to: number): boolean {
-    const code = order[from] as number;
+    const code = order[from]!;
     for (let i = from + 1; i <= to; i++) {
-      if (!this.#mayOvertake(order[i] as number, code)) return false;
+      if (!this.#mayOvertake(order[i]!, code)) return false;
     }
     return true;
   }
 
-  /** The action that ends last; -1 where there is none. */
+  /** The action that ends last; -1 if there is none. */
   #lastToEnd(): number {
     let code = -1, end = -Infinity;
     for (const order of this.#orders) {
       const last = order.at(-1);
-      if (last === undefined || (this.#ends[last] as number) <= end) continue;
+      if (last === undefined || this.#ends[last]! <= end) continue;
       code = last;
-      end = this.#ends[last] as number;
+      end = this.#ends[last]!;
     }
     return code;
   }
 
-  /** Whether an action may go before another: of another copy, or of a kind that does not wait. */
+  /** Returns true if an action may overtake another: of another copy, or of an independent kind. */
   #mayOvertake(code: number, before: number): boolean {
     const { copies } = this.#tables;
     if (copies[code] !== copies[before]) return true;
@@ -337,7 +321,7 @@ class TimedOrder {
   }
 }
 
-/** Whether no more activations of the order live at a time. */
+/** Returns true if at most `limit` activations of an order are live at a time. */
 function keepsLimit(order: Int32Array, limit: number): boolean {
   let live = 0;
   for (const code of order) {
@@ -348,31 +332,24 @@ function keepsLimit(order: Int32Array, limit: number): boolean {
   return true;
 }
 
-/** How long to search, and within what. */
-interface ImproveOptions {
-  /** The number of orders to try. */
-  readonly tries: number;
-  /** The seed of the random choices; the same seed gives the same order. */
-  readonly seed: number;
-  /** For each worker, the most live (stage, micro-batch) activations. */
-  readonly limits: readonly number[];
-}
-
-/** How much longer than the current order a try may be at first, as a part of the makespan. */
+/** The fraction by which a try may be longer than the current order at first. */
 const TOLERANCE = 0.01;
 
 /**
  * Improves an order of plain actions (no doubled forward, half backward or overlap; backwards split)
- * by threshold accepting: it moves an action of the critical path past those before it on the same
- * worker that only hold it up, or one of these behind it, and keeps the result if it is not much
- * longer; "not much" goes to zero. The result is never longer than what it was given.
+ * by threshold accepting: it moves an action of the critical path past actions before it on the same
+ * worker that only delay it, or one of these behind it, and keeps the result if it is at most a
+ * tolerance longer; the tolerance shrinks to zero. The result is never longer than the given order.
+ *
+ * @param options The number of orders to try, the seed of the random choices, and for each worker the
+ * most live (stage, micro-batch) activations.
  */
 export function improveOrder(
   load: Workload,
   orders: readonly (readonly Action[])[],
-  { tries, seed, limits }: ImproveOptions,
+  options: { readonly tries: number; readonly seed: number; readonly limits: readonly number[] },
 ): Action[][] {
-  const tables = actionTables(load);
+  const tables = actionTables(load), { tries, seed, limits } = options;
   const given = orders.map((order) => Int32Array.from(order, tables.codeOf));
   const timed = new TimedOrder(tables, limits);
   const random = xoroshiro128plus(seed);
@@ -389,7 +366,7 @@ export function improveOrder(
     } else {
       timed.undo(move);
       if (moves.length > 0) continue;
-      // Every move made it worse; go on from the best.
+      // Every move made it worse; continue from the best.
       if (current === best.makespan) break;
       current = timed.reset(best.orders);
     }

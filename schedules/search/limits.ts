@@ -1,8 +1,9 @@
-/** The limits of a search: how much memory a schedule may take. */
+/** Limits, placements and workloads of a search. */
 
 import { analyze } from "../analysis/analyze.ts";
 import { withRecomputation } from "../analysis/recomputation.ts";
 import { type Costs, type StageTimes, stageTimes } from "../costs.ts";
+import type { StepShape } from "../dependencies.ts";
 import {
   bidirectional,
   linear,
@@ -19,17 +20,16 @@ import {
   type Schedule,
 } from "../schedule.ts";
 import { withLists } from "../simulator/simulate.ts";
-import type { SkipEdge } from "../skip_edges.ts";
 
-/** A schedule that keeps the limits. */
+/** A schedule within the limits. */
 export interface Found {
   /** The schedule, without recomputations. */
   readonly schedule: ListedSchedule;
-  /** The time of a step, with the recomputations that the search is for. */
+  /** The time of a step, with recomputations if the search is for them. */
   readonly makespan: number;
 }
 
-/** What the schedules of a search are held to. */
+/** Costs and limits of a search. */
 export interface Limits {
   readonly costs: Costs;
   readonly activations: number;
@@ -41,18 +41,14 @@ export interface Limits {
 /**
  * For each worker, a limit in micro-batches of 1/P of the model as one of (stage, micro-batch).
  *
- * @param isRecomputed whether activations live from a recomputation on: forwards then have no limit.
+ * @param isRecomputed True if activations live from a recomputation on: forwards then have no limit.
  */
-export function partLimits(
-  schedule: Schedule,
-  activations: number,
-  isRecomputed = false,
-): number[] {
+export function partLimits(schedule: Schedule, activations: number, isRecomputed = false) {
   const parts = isRecomputed ? Infinity : activationParts(schedule, activations);
-  return new Array(schedule.workers).fill(parts);
+  return new Array<number>(schedule.workers).fill(parts);
 }
 
-/** Whether no worker of the schedule holds more weights than it may. */
+/** Returns true if no worker exceeds the limit of weights. */
 export function keepsWeights(schedule: Schedule, { weights }: Limits): boolean {
   const share = pipelineWorkers(schedule) / schedule.stages;
   return schedule.placement.every((held, worker) =>
@@ -60,7 +56,7 @@ export function keepsWeights(schedule: Schedule, { weights }: Limits): boolean {
   );
 }
 
-/** The schedule and its time if it keeps the limits, else nothing. */
+/** The schedule and its time if it keeps the limits, as a list of one or none. */
 export function keepsLimits(schedule: Schedule, limits: Limits): Found[] {
   if (!keepsWeights(schedule, limits)) return [];
   const listed = withLists(schedule, limits.costs);
@@ -75,12 +71,12 @@ export function keepsLimits(schedule: Schedule, limits: Limits): Found[] {
 /** The most stages on a worker. */
 const CHUNKS_MAX = 4;
 
-/** The most stages of which every placement is searched. */
+/** The most stages for which every placement is searched. */
 const STAGES_MAX = 6;
 
 /**
- * How many stages a worker may hold. The slices of the model that the costs are given for say how
- * fine it may be cut; where there are none, it is cut in two for each worker at most.
+ * The possible numbers of stages of a worker. Costs by slice of the model determine how fine it may be
+ * cut; otherwise it is cut in at most two for each worker.
  */
 export function chunkCounts({ workers, chunks, costs = {} }: ScheduleOptions): number[] {
   if (chunks !== undefined) return [chunks];
@@ -90,7 +86,7 @@ export function chunkCounts({ workers, chunks, costs = {} }: ScheduleOptions): n
   return counts.filter((count) => lengths.every((length) => length % (workers * count) === 0));
 }
 
-/** How many waves the stages of a worker may lie in, two of them in each. */
+/** The possible numbers of waves of the stages of a worker, with two stages in each. */
 export function waveCounts(options: ScheduleOptions): number[] {
   if (options.waves !== undefined) return [options.waves];
   return chunkCounts(options).filter((count) => count % 2 === 0).map((count) => count / 2);
@@ -101,7 +97,7 @@ function sliceCounts({ skip: _, ...costs }: Costs): number[] {
   return Object.values(costs).flatMap((cost) => Array.isArray(cost) ? [cost.length] : []);
 }
 
-/** The regular places: in a line, in loops, in waves, in both directions. */
+/** The regular placements: in a line, in loops, in waves, in both directions. */
 export function regularPlaces(options: ScheduleOptions): Place[] {
   const counts = chunkCounts(options);
   return [
@@ -112,19 +108,19 @@ export function regularPlaces(options: ScheduleOptions): Place[] {
   ];
 }
 
-/** Every other place of as many stages on each worker, where there are few. */
+/** All other placements with the same numbers of stages on each worker, for few stages. */
 export function irregularPlaces(options: ScheduleOptions): Place[] {
   const { workers } = options;
   return chunkCounts(options).filter((chunks) => chunks > 1 && chunks * workers <= STAGES_MAX)
     .flatMap((chunks) => [...hostings(workers, chunks)].map(placeOf));
 }
 
-/** A place by the worker of each stage. */
+/** A placement by the worker of each stage. */
 export function placeOf(hosts: readonly number[]): Place {
-  return { stages: hosts.length, workerOf: (stage) => hosts[stage] as number };
+  return { stages: hosts.length, workerOf: (stage) => hosts[stage]! };
 }
 
-/** Every way to give workers `chunks` stages each, but for the names of the workers. */
+/** Every assignment of `chunks` stages to each worker, up to the names of the workers. */
 function* hostings(workers: number, chunks: number, hosts: number[] = []): Iterable<number[]> {
   if (hosts.length === workers * chunks) yield hosts;
   const known = hosts.reduce((most, worker) => Math.max(most, worker + 1), 0);
@@ -134,27 +130,17 @@ function* hostings(workers: number, chunks: number, hosts: number[] = []): Itera
   }
 }
 
-/** What is to be scheduled. */
-export interface Workload {
+/** The stages, micro-batches and placement of a step, with its costs. */
+export interface Workload extends StepShape {
   /** The number of workers. */
   readonly workers: number;
-  /** The number of stages of one copy of the model. */
-  readonly stages: number;
-  /** The micro-batches of the step. */
-  readonly microBatches: number;
-  /** The worker of each stage of each replica, at index `replica * stages + stage`. */
-  readonly hosts: Int32Array;
-  /** For each micro-batch, the replica that computes it. */
-  readonly replicaOf: readonly number[];
-  /** The skip edges; none unless given. */
-  readonly edges?: readonly SkipEdge[] | undefined;
-  /** What the stages cost. */
+  /** The costs of the stages. */
   readonly times: StageTimes;
 }
 
-/** What a schedule does, without its order. */
+/** The workload of a schedule, without its order. */
 export function workloadOf(schedule: Schedule, costs: Costs = {}): Workload {
-  const { workers, stages, microBatches, replicaOf, edges } = schedule;
+  const { workers, stages, microBatches, pipelineOf, edges } = schedule;
   const times = stageTimes(schedule, costs);
-  return { workers, stages, microBatches, replicaOf, hosts: hostTable(schedule), edges, times };
+  return { workers, stages, microBatches, pipelineOf, hosts: hostTable(schedule), edges, times };
 }

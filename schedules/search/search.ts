@@ -1,4 +1,4 @@
-/** `search`: the shortest order found for given costs, within limits of memory. */
+/** The schedule `search`: the shortest order found for given costs, within limits of memory. */
 
 import { type Action, I, parts, W } from "../action.ts";
 import { KIND } from "../action_list.ts";
@@ -32,7 +32,7 @@ import {
 } from "./limits.ts";
 import { lowerBound } from "./lower_bound.ts";
 
-/** The actions that the list scheduler may order, all orders together. */
+/** The most actions that the list scheduler orders, all orders together. */
 const ACTIONS_MAX = 1_000_000;
 
 /** The given schedules that serve the options and keep the limits, with any number of chunks. */
@@ -68,7 +68,7 @@ function withPartEdges(schedule: Schedule, { edges, workers }: ScheduleOptions):
   return withEdges(schedule, edgesOfParts(edges, { parts: workers, stages: schedule.stages }));
 }
 
-/** What `make` gives; undefined where it refuses its options with a RangeError. */
+/** The result of `make`; undefined if it refuses its options with a RangeError. */
 function ifServed<T>(make: () => T): T | undefined {
   try {
     return make();
@@ -78,30 +78,25 @@ function ifServed<T>(make: () => T): T | undefined {
   }
 }
 
-/** A place that is to be searched for orders. */
+/** A placement in which to search for orders. */
 interface SearchedPlace {
-  /** A schedule on it, without orders. */
+  /** A schedule with the placement, without orders. */
   readonly base: Schedule;
   readonly load: Workload;
   /** For each worker, the most live (stage, micro-batch) activations. */
   readonly partLimits: readonly number[];
 }
 
-/** Those of the places that the costs can be shared on and that keep the limit of weights. */
+/** The placements whose stages can share the costs and that keep the limit of weights. */
 export function searchedPlaces(
   places: readonly Place[],
   options: ScheduleOptions,
   limits: Limits,
 ): SearchedPlace[] {
   return places.flatMap((place) => {
-    const empty = defineSchedule({
-      name: "search",
-      summary: "",
-      place: () => place,
-      order: () => [],
-    });
+    const rule = { name: "search", summary: "", place: () => place, order: () => [] };
     return ifServed(() => {
-      const base = withPartEdges(empty.create(options), options);
+      const base = withPartEdges(defineSchedule(rule).create(options), options);
       if (!keepsWeights(base, limits)) return undefined;
       const load = searchedLoad(base, limits);
       return { base, load, partLimits: partLimits(base, limits.activations, limits.isRecomputed) };
@@ -110,8 +105,8 @@ export function searchedPlaces(
 }
 
 /**
- * Returns the workload that orders are searched for. A stage that recomputes does so before its
- * backward, which takes as much longer: {@linkcode withRecomputation} starts it earlier if it can.
+ * Returns the workload to search orders for. A stage that recomputes does so before its backward,
+ * which takes that much longer: {@linkcode withRecomputation} starts it earlier if it can.
  */
 function searchedLoad(schedule: Schedule, { costs, isRecomputed }: Limits): Workload {
   const load = workloadOf(schedule, costs);
@@ -124,8 +119,8 @@ function searchedLoad(schedule: Schedule, { costs, isRecomputed }: Limits): Work
 }
 
 /**
- * The orders of the list scheduler that keep the limits, of each place and strategy, as many as there
- * is time for.
+ * The orders of the list scheduler that keep the limits, for each placement and strategy, up to a
+ * number of actions.
  */
 function greedySchedules(options: ScheduleOptions, limits: Limits): Found[] {
   const jobs = searchedPlaces(regularPlaces(options), options, limits).flatMap((place) =>
@@ -160,33 +155,33 @@ function strategies({ base, partLimits }: SearchedPlace): Strategy[] {
   return [...strategyGrid(partLimits), ...strategyGrid(tapered)];
 }
 
-/** The orders that are improved, the best ones of all that were made. */
+/** The number of orders to improve, the best of all. */
 const IMPROVED = 4;
-/** The actions that the local search may execute, all tries together. */
+/** The most actions that the local search executes, all tries together. */
 const EXECUTIONS_MAX = 6_000_000;
 const TRIES_MAX = 8_000;
-/** Fewer tries change little of an order so long. */
+/** With fewer tries, an order of this length hardly changes. */
 const TRIES_MIN = 100;
 const SEED = 1;
 
-/** The actions of a step that is searched exactly, and the states looked at for that. */
+/** The most actions of a step for an exact search, and the most states of that. */
 const EXACT_ACTIONS_MAX = 108;
 const EXACT_STATES = 100_000;
 
-/** The most workers times micro-batches: beyond, a search takes minutes. */
+/** The most workers times micro-batches; a larger search would take minutes. */
 const COMPUTED_MAX = 2 ** 16;
 
 /**
- * Makes the definition of `search`. It takes the best of
+ * Makes the definition of `search`. It returns the best of
  *
  * 1. every given schedule that serves the options and keeps the limits;
  * 2. the orders of a list scheduler on every placement that keeps them, under several strategies;
- * 3. what a local search makes of the best of these, with all backwards split;
+ * 3. the best of these after a local search, with all backwards split;
  * 4. for tiny steps, the shortest order of every placement that keeps the limits.
  *
- * The stages of a worker are as many as asked for; else the search chooses, where costs by slice say
- * how fine the model may be cut. The result is never longer than the best given schedule. It is a
- * function of the options: chance comes from a fixed seed.
+ * A worker has `chunks` stages if given; otherwise the search chooses, and costs by slice determine how
+ * fine the model may be cut. The result is never longer than the best given schedule. It is a function
+ * of the options: random numbers have a fixed seed.
  *
  * @throws {RangeError} on `create`, if nothing keeps the limits.
  */
@@ -203,39 +198,34 @@ export function defineSearch(given: readonly ScheduleDefinition[]): ScheduleDefi
 
 function search(given: readonly ScheduleDefinition[], options: ScheduleOptions): ListedSchedule {
   const { workers, microBatches, costs = {} } = options;
-  const { activationLimit = workers, weightLimit = 1, recomputeAhead = false } = options;
+  const { activationLimit: activations = workers, weightLimit: weights = 1 } = options;
+  const { recomputeAhead: isRecomputed = false, found } = options;
   if (workers * microBatches > COMPUTED_MAX) {
     throw new RangeError(
       `Cannot make the schedule search: workers times microBatches must be at most ` +
         `${COMPUTED_MAX}, received ${workers} times ${microBatches}`,
     );
   }
-  const limits = {
-    ...{ costs, activations: activationLimit, weights: weightLimit },
-    isRecomputed: recomputeAhead,
-    found: options.found,
-  };
-  const found = [
-    ...givenSchedules(given, options, limits),
-    ...greedySchedules(options, limits),
-  ].sort((a, b) => a.makespan - b.makespan);
-  const [first] = found;
+  const limits: Limits = { costs, activations, weights, isRecomputed, found };
+  const all = [...givenSchedules(given, options, limits), ...greedySchedules(options, limits)]
+    .sort((a, b) => a.makespan - b.makespan);
+  const [first] = all;
   if (first === undefined) {
     throw new RangeError(
       `Cannot make the schedule search: the limits must leave room for some schedule, ` +
-        `received activationLimit ${activationLimit} and weightLimit ${weightLimit}`,
+        `received activationLimit ${activations} and weightLimit ${weights}`,
     );
   }
-  const best = distinct(found).slice(0, IMPROVED).flatMap((one) => improved(one, limits))
+  const best = distinct(all).slice(0, IMPROVED).flatMap((one) => improved(one, limits))
     .reduce(shorter, first);
   const { schedule } = exact(options, limits, best);
   const shortest = withOrders(schedule, "search", schedule.lists);
-  return recomputeAhead ? withRecomputation(shortest) : shortest;
+  return isRecomputed ? withRecomputation(shortest) : shortest;
 }
 
 const shorter = (a: Found, b: Found) => b.makespan < a.makespan - 1e-9 ? b : a;
 
-/** The shortest order of all places, where the step is tiny. */
+/** The shortest order of all placements, for tiny steps. */
 function exact(options: ScheduleOptions, limits: Limits, known: Found): Found {
   const places = [...regularPlaces(options), ...irregularPlaces(options)];
   const jobs = searchedPlaces(places, options, limits)
@@ -254,7 +244,7 @@ function exact(options: ScheduleOptions, limits: Limits, known: Found): Found {
   return best;
 }
 
-/** Leaves one of those that take the same time on the same placement. */
+/** Keeps one of several with the same time on the same placement. */
 function distinct(found: readonly Found[]): Found[] {
   const seen = new Set<string>();
   return found.filter(({ schedule, makespan }) => {
@@ -279,7 +269,6 @@ function improved({ schedule }: Found, limits: Limits): Found[] {
 
 function split(action: Action): Action[] {
   const { kind, stage, microBatch, half } = action;
-  return kind === "B" && half === undefined
-    ? [I(stage, microBatch), W(stage, microBatch)]
-    : [action];
+  if (kind !== "B" || half !== undefined) return [action];
+  return [I(stage, microBatch), W(stage, microBatch)];
 }

@@ -1,4 +1,4 @@
-/** Message-driven: which limit and order suit a pipeline where times vary, found by simulation. */
+/** Choice of the limit and order of a message-driven pipeline with varying times, by simulation. */
 
 import { messageDriven } from "../built_in/message_driven.ts";
 import { oneFOneB } from "../built_in/one_f_one_b.ts";
@@ -10,37 +10,37 @@ import type { SkipEdge } from "../skip_edges.ts";
 import { modelOfCosts } from "./model.ts";
 import { simulateStep } from "./simulate.ts";
 
-/** Options of a message-driven schedule, of which some are left to {@linkcode chooseMailbox}. */
+/** Options of a message-driven schedule, some of which {@linkcode chooseMailbox} may choose. */
 export type AskedMailbox<O = ScheduleOptions> = Omit<O, "pipelineLimit" | "order"> & {
   /** Micro-batches in flight at a time. */
   readonly pipelineLimit?: number | "auto" | undefined;
-  /** Which message goes first. */
+  /** The message to handle first. */
   readonly order?: MailboxOrder | "auto" | undefined;
 };
 
-/** How times vary. */
-export interface Conditions {
-  /** What actions and messages take when they take least. */
+/** Variation of times. */
+export interface TimeVariation {
+  /** The shortest times of actions and messages. */
   readonly costs?: Costs | undefined;
-  /** Skip edges between the stages, of which each worker has one; none unless given. */
+  /** Skip edges between the stages, with one stage on each worker; none unless given. */
   readonly edges?: readonly SkipEdge[] | undefined;
-  /** Each action takes up to so much longer, a fraction: its time times a draw from 1 to 1 + jitter. */
+  /** The variation of actions: each time is multiplied by a draw from 1 to 1 + jitter. */
   readonly jitter?: number | undefined;
-  /** A worker all of whose actions take so many times as long. */
+  /** A worker with all of its actions slowed down by a factor. */
   readonly slowWorker?: { readonly worker: number; readonly factor: number } | undefined;
-  /** Steps that are simulated of each, with other draws; the same draws for all. */
+  /** Steps to simulate for each choice, with different draws; the same draws for all choices. */
   readonly draws?: number | undefined;
 }
 
 /** A schedule under varying times. */
 export interface Trial {
-  /** What was simulated. */
+  /** The simulated schedule. */
   readonly schedule: Schedule;
   /** Message-driven: micro-batches in flight; absent for 1F1B. */
   readonly pipelineLimit?: number;
-  /** Message-driven: which message goes first; absent for 1F1B. */
+  /** Message-driven: the message handled first; absent for 1F1B. */
   readonly order?: MailboxOrder;
-  /** Steps simulated. */
+  /** The number of simulated steps. */
   readonly count: number;
   /** The mean time of a step. */
   readonly mean: number;
@@ -51,21 +51,21 @@ export interface Trial {
 }
 
 /**
- * What is assumed of a machine of which nothing else is known: actions take up to half as long
- * again, a message a fifth of a forward. (On a machine that never varies 1F1B would do.)
+ * Assumptions about an unknown machine: actions take up to 1.5 times their least time, a message a fifth of
+ * a forward. (On a machine without variation 1F1B would suffice.)
  */
 export const ASSUMED: { readonly jitter: number; readonly send: number } = {
   jitter: 0.5,
   send: 0.2,
 };
 
-/** Steps simulated of each limit and order, unless they are so large that fewer must do. */
+/** Steps simulated for each limit and order, unless large steps require fewer. */
 const DRAWS = 32;
 
-/** Actions simulated in all, at most, where each limit and order is simulated at least once. */
+/** The most actions simulated in all, with at least one step for each limit and order. */
 const ACTIONS_MAX = 2 ** 20;
 
-/** A smaller limit holds less: it is taken where the mean step is at most so much longer. */
+/** The fraction by which the mean step may be longer with a smaller limit, which holds less. */
 const WORTH = 0.01;
 
 const ORDERS: readonly MailboxOrder[] = ["fifo", "backward-first"];
@@ -73,9 +73,9 @@ const ORDERS: readonly MailboxOrder[] = ["fifo", "backward-first"];
 /**
  * Simulates steps of 1F1B and of message-driven scheduling with several limits and both orders, all
  * with the same draws: limits of 1, 1 1/4, 1 1/2, 1 3/4 and 2 times the workers, at most
- * `activationLimit` and the micro-batches; those that are given, and not `auto`, stay.
+ * `activationLimit` and the micro-batches; a limit or order that is given and not `auto` stays.
  *
- * @throws {RangeError} if an option or a condition is not usable.
+ * @throws {RangeError} if an option or a variation is not usable.
  *
  * @example
  * ```ts
@@ -83,12 +83,12 @@ const ORDERS: readonly MailboxOrder[] = ["fifo", "backward-first"];
  * import { tryMailboxes } from "@troupe/troupe/schedules";
  *
  * const trials = tryMailboxes({ workers: 2, microBatches: 8, pipelineLimit: 2, order: "fifo" });
- * strictEqual(trials.length, 2); // 1F1B, and what was given
+ * strictEqual(trials.length, 2); // 1F1B, and the given one
  * ```
  */
 export function tryMailboxes(
   asked: AskedMailbox,
-  { costs = {}, edges = [], jitter = ASSUMED.jitter, slowWorker, draws }: Conditions = {},
+  { costs = {}, edges = [], jitter = ASSUMED.jitter, slowWorker, draws }: TimeVariation = {},
 ): Trial[] {
   const { workers, microBatches, activationLimit } = asked;
   const limits = limitsOf(asked), orders = isChosen(asked.order) ? ORDERS : [asked.order];
@@ -119,7 +119,7 @@ export function tryMailboxes(
   ];
 }
 
-/** `auto` where it is not given, too, but for an order that is. */
+/** Returns true if the value is `auto` or not given. */
 function isChosen<T>(value: T | "auto" | undefined): value is "auto" | undefined {
   return value === undefined || value === "auto";
 }
@@ -133,22 +133,17 @@ function limitsOf(
   return [...new Set(limits.map((limit) => Math.min(limit, most)))];
 }
 
-function slowdownsOf(workers: number, slow: Conditions["slowWorker"]): number[] {
-  const slowdowns = new Array<number>(workers).fill(1);
-  if (slow === undefined) return slowdowns;
-  const { worker, factor } = slow;
-  if (worker >= 0 && worker < workers) {
-    slowdowns[worker] = factor;
-    return slowdowns;
-  }
+function slowdownsOf(workers: number, slow: TimeVariation["slowWorker"]): number[] {
+  const { worker, factor } = slow ?? { worker: 0, factor: 1 };
+  if (worker >= 0 && worker < workers) return new Array(workers).fill(1).with(worker, factor);
   throw new RangeError(
     `Cannot simulate a slow worker: it must be from 0 to ${workers - 1}, received ${worker}`,
   );
 }
 
 /**
- * Of trials, the limit and the order to use: those of the smallest limit whose mean step is within
- * 1 % of the shortest mean. It depends on nothing but the trials, so every rank chooses the same.
+ * Chooses a limit and an order from trials: the smallest limit whose mean step is within 1 % of the
+ * shortest mean. The result depends only on the trials, so every rank chooses the same.
  *
  * @example
  * ```ts

@@ -1,53 +1,43 @@
-/** What the simulation of a step gives. */
+/** The input of a simulated step, with its checks and random draws, and its result. */
 
 import type { Action } from "../action.ts";
 import { KIND } from "../action_list.ts";
 import type { MemoryCurve, StageMemory } from "../analysis/memory.ts";
+import { recomputedStages } from "../analysis/recomputation.ts";
 import { type Costs, skipTimes, stageTimes } from "../costs.ts";
 import type { Timeline } from "../execute.ts";
 import type { ListedSchedule, Schedule } from "../schedule.ts";
 
-/** For each stage, 1 where a list has an R of it. */
-export function recomputedStages({ stages, lists = [] }: Schedule): Uint8Array {
-  const found = new Uint8Array(stages);
-  for (const list of lists) {
-    for (let part = 0; part < list.partCount; part++) {
-      if (list.kindAt(part) === KIND.R) found[list.stageAt(part)] = 1;
-    }
-  }
-  return found;
-}
-
-/** A step of training as the simulator sees it. What is absent takes no time and no bytes. */
+/** A step of training for the simulator. Absent fields take no time and no bytes. */
 export interface StepModel {
-  /** Who does what, by its own policies. */
+  /** The schedule, with its policies. */
   readonly schedule: Schedule;
   /** Data-parallel replicas of the whole schedule, W, all alike, jitter included; 1 unless given. */
   readonly replicas?: number | undefined;
-  /** For each stage of the model, what it takes. */
+  /** For each stage of the model, its times and bytes. */
   readonly stages: readonly StageModel[];
-  /** What a forward and a backward take that overlap; the sum of both unless given. */
+  /** The time of a forward and a backward that overlap; the sum of both unless given. */
   readonly overlapMs?: number | undefined;
-  /** What a worker needs before each action, to choose it and to take its input. */
+  /** The time of a worker before each action, to choose it and to take its input. */
   readonly dispatchMs?: number | undefined;
-  /** The way of a message between the supervisor and a worker. */
+  /** The time of a message between the supervisor and a worker. */
   readonly controlMs?: number | undefined;
-  /** For each worker of a replica, how many times as long its actions take; 1 unless given. */
+  /** For each worker of a data-parallel replica, a factor of its actions' times; 1 unless given. */
   readonly slowdowns?: readonly number[] | undefined;
-  /** The links between workers; messages take no time unless given, but for `sendMs`. */
+  /** The links between workers; unless given, messages take only `sendMs`. */
   readonly network?: Network | undefined;
   /**
-   * For each skip edge of the schedule, more time for its value and gradient beside their link's; none
-   * unless given.
+   * For each skip edge of the schedule, time of its value and gradient in addition to their link's;
+   * none unless given.
    */
   readonly skipMs?: readonly number[] | undefined;
-  /** How durations vary; not at all unless given. */
+  /** Variation of durations; none unless given. */
   readonly jitter?: Jitter | undefined;
-  /** How the step ends; with its last action unless given. */
-  readonly closing?: Closing | undefined;
+  /** The end of the step; it ends with its last action unless given. */
+  readonly closing?: StepEndModel | undefined;
 }
 
-/** What one stage takes for one micro-batch, and once in a step. */
+/** Times and bytes of one stage, for one micro-batch unless noted. */
 export interface StageModel {
   /** A forward. */
   readonly forwardMs: number;
@@ -55,36 +45,36 @@ export interface StageModel {
   readonly backwardMs: number;
   /** The backward for the input; half of the full one unless given. */
   readonly inputMs?: number | undefined;
-  /** The backward for the weights; what is left of the full one unless given. */
+  /** The backward for the weights; the rest of the full backward unless given. */
   readonly weightMs?: number | undefined;
   /**
-   * To bring back what the forward did not keep: an R; of a stage of which the schedule has none, so
-   * much more for its B or I.
+   * The recomputation of dropped activations: the time of an R, or, if the schedule has none for the
+   * stage, additional time of its B or I.
    */
   readonly recomputeMs?: number | undefined;
-  /** The activation that leaves the stage; the gradient that comes back for it has as many. */
+  /** The output of the stage; its gradient has the same size. */
   readonly outputBytes?: number | undefined;
-  /** More time for a micro-batch's message between this stage and the next, beside its link's. */
+  /** Time of a message between this stage and the next in addition to its link's. */
   readonly sendMs?: number | undefined;
-  /** The gradients of a copy of the stage, as they are added to those of other copies. */
+  /** The gradients of a copy of the stage, which are added to those of other copies. */
   readonly gradientBytes?: number | undefined;
-  /** To look whether the gradients of a copy are finite, before it votes. */
+  /** The time to check that the gradients of a copy are finite, before it votes. */
   readonly checkMs?: number | undefined;
-  /** To step all buckets of a copy. */
+  /** The time to step all buckets of a copy. */
   readonly optimizerMs?: number | undefined;
-  /** What a copy of the stage holds. */
+  /** The memory of a copy of the stage. */
   readonly memory?: StageMemory | undefined;
 }
 
-/** A way for messages: each takes its bytes over the bandwidth, one after the other, and α. */
+/** A link: each message takes its bytes over the bandwidth, one message after the other, and α. */
 export interface Link {
   /** α: from the last byte sent to its arrival. */
   readonly latencyMs: number;
-  /** 1/β; a message takes its latency only unless given. */
+  /** 1/β; a message takes only its latency unless given. */
   readonly bytesPerMs?: number | undefined;
 }
 
-/** The links between the workers of a replica. */
+/** The links between the workers of a data-parallel replica. */
 export interface Network {
   /** Between workers of different nodes. */
   readonly link: Link;
@@ -93,82 +83,82 @@ export interface Network {
   /** Workers of a node, which are consecutive; 1 unless given. */
   readonly nodeSize?: number | undefined;
   /**
-   * Which messages take turns: those from one worker to another (`pair`, unless given), all that a
-   * worker sends (`worker`), or all that leaves a node (`node`, within a node as `worker`).
+   * The messages that share a channel: those from one worker to another (`pair`, the default), all
+   * that a worker sends (`worker`), or all that leave a node (`node`; within a node as `worker`).
    */
   readonly sharing?: "pair" | "worker" | "node" | undefined;
-  /** Whether a worker waits until its messages are sent; it computes meanwhile unless this is true. */
+  /** True if a worker waits until its messages are sent; otherwise it computes meanwhile. */
   readonly isBlocking?: boolean | undefined;
 }
 
 /**
- * How durations vary. Each is multiplied by a draw of its own, which depends on the seed and on what
- * is drawn for (such as `2F0`), never on when: two orders of the same actions see the same draws.
+ * Variation of durations. Each is multiplied by its own draw, which depends on the seed and on the
+ * action (such as `2F0`), never on time: two orders of the same actions see the same draws.
  */
 export interface Jitter {
   /**
    * `around`: uniform from 1 − amount to 1 + amount; `above`: uniform from 1 to 1 + amount, so that
-   * nothing is faster than without. Or measured factors, their quantiles at evenly spaced ranks, the
-   * least first: 1 + amount · (factor − 1).
+   * every duration is at least its base. Or measured factors, as quantiles at evenly spaced ranks,
+   * ascending: 1 + amount · (factor − 1).
    */
   readonly law: "around" | "above" | readonly number[];
-  /** Of the actions, a fraction such as 0.5; with measured factors 1 takes them as they are. */
+  /** The amount for actions, a fraction such as 0.5; 1 takes measured factors as they are. */
   readonly amount: number;
-  /** Of the latencies of messages; 0 unless given. */
+  /** The amount for latencies of messages; 0 unless given. */
   readonly latencyAmount?: number | undefined;
   /** A whole number. */
   readonly seed: number;
 }
 
 /**
- * The end of a step, as the training actors end it: each copy of a stage checks its gradients and
- * votes; when all have voted the supervisor has the workers add the gradients of all copies, chunk
- * by chunk, and commits; as a chunk has its sums, its k buckets are stepped while the next is on its
- * way; when every bucket is stepped, the step is done. Without flushes only the optimizer steps.
+ * The end of a step, as the training actors run it: each copy of a stage checks its gradients and
+ * votes; when all have voted, the supervisor has the workers add the gradients of all copies, chunk
+ * by chunk, and commits; when a chunk has its sums, its k buckets are stepped while the next chunk is in
+ * transit; when every bucket is stepped, the step is done. Without flushes only the optimizer steps.
  */
-export interface Closing {
+export interface StepEndModel {
   /**
-   * `commit`, unless given, is the above. With `ranks` nobody votes, as in Chimera's and AxoNN's own
-   * programs: a worker starts to add the gradients of its stages after its own last action (of an
-   * eager stage after its own last backward of it), and steps a bucket as its sums come.
+   * `commit`, the default, is the above. With `ranks` there is no vote, as in the programs of Chimera
+   * and AxoNN: a worker starts to add the gradients of its stages after its own last action (of an
+   * eager stage after its own last backward of it), and steps a bucket when its sums arrive.
    */
   readonly protocol?: "commit" | "ranks" | undefined;
-  /** How the copies of a stage add their gradients; `direct` unless given. */
+  /** The algorithm that adds the gradients of the copies of a stage; `direct` unless given. */
   readonly algorithm?: "direct" | "ring" | "rabenseifner" | undefined;
-  /** The links that gradients take; those of the network unless given. */
+  /** The links for gradients; those of the network unless given. */
   readonly link?: Link | undefined;
-  /** What a worker adds in a ms, itself; it is not kept busy unless given. */
+  /** Bytes that a worker adds in a ms; adding takes no time unless given. */
   readonly addBytesPerMs?: number | undefined;
-  /** What a worker needs to start a chunk. */
+  /** The time of a worker to start a chunk. */
   readonly launchMs?: number | undefined;
   /** Gradients of a bucket of the optimizer; all of a stage unless given. */
   readonly bucketBytes?: number | undefined;
   /** k: buckets of a chunk; 1 unless given. */
   readonly coarsening?: number | undefined;
-  /** Chunks of a copy under way at a time; 2 unless given, as the training actors have it. */
+  /** The most chunks of a copy in transit at a time; 2 unless given, as in the training actors. */
   readonly chunksUnderWay?: number | undefined;
-  /** Stages whose gradients are added after their own last backward, in place of the step's. */
+  /** Stages whose gradients are added after their last backward, instead of the step's. */
   readonly eagerStages?: readonly number[] | undefined;
-  /** Whether the norm of all gradients is awaited before the first bucket is stepped. */
+  /** True if the first bucket waits for the norm of all gradients. */
   readonly isClipped?: boolean | undefined;
-  /** What the supervisor needs for each message that it takes. */
+  /** The time of the supervisor for each message. */
   readonly handleMs?: number | undefined;
-  /** Where the states of the optimizer are kept in other memory: what each bucket fetches. */
+  /** Other memory for the states of the optimizer, if each bucket fetches them from there. */
   readonly offload?: Offload | undefined;
 }
 
-/** The states of the optimizer come from other memory for each bucket, and go back. */
+/** Transfers of the states of the optimizer from other memory and back, for each bucket. */
 export interface Offload {
-  /** The way there and back. */
+  /** The link in both directions. */
   readonly link: Link;
-  /** Bytes that come for each byte of gradients. */
+  /** Bytes to fetch for each byte of gradients. */
   readonly loadRatio: number;
-  /** Bytes that go back for each byte of gradients. */
+  /** Bytes to put back for each byte of gradients. */
   readonly storeRatio: number;
 }
 
 /**
- * The model of a schedule whose costs are those of {@linkcode analyze}: nothing else takes time.
+ * The model of a schedule with the costs of {@linkcode analyze}: nothing else takes time.
  *
  * @throws {RangeError} if a cost is not usable.
  *
@@ -183,39 +173,36 @@ export interface Offload {
  */
 export function modelOfCosts(schedule: Schedule, costs: Costs = {}): StepModel {
   const { durations, overlap, send } = stageTimes(schedule, costs);
-  const [forward, backward, input, weight, recompute] = durations,
-    isAction = recomputedStages(schedule);
+  const [forward, backward, input, weight, recompute] = durations;
+  const recomputed = recomputedStages(schedule);
   const stages = Array.from({ length: schedule.stages }, (_, stage) => ({
     forwardMs: forward![stage]!,
     backwardMs: backward![stage]!,
     inputMs: input![stage]!,
     weightMs: weight![stage]!,
-    ...(isAction[stage] && { recomputeMs: recompute![stage]! }),
+    ...recomputed.has(stage) && { recomputeMs: recompute![stage]! },
     sendMs: send[stage]!,
   }));
   const skipMs = skipTimes(schedule, send, costs.skip);
   return { schedule, stages, overlapMs: overlap, ...skipMs.length > 0 && { skipMs } };
 }
 
-/** What a figure must be. */
-interface Bound {
-  readonly isMet: (value: number) => boolean;
-  readonly inWords: string;
-}
+/** A condition of a figure, as a function and as text. */
+type Bound = typeof TIME;
 
-const TIME: Bound = {
-  isMet: (value) => value >= 0 && Number.isFinite(value),
-  inWords: "a finite number, at least 0",
+const TIME = {
+  isMet: (value: number): boolean => value >= 0 && Number.isFinite(value),
+  must: "a finite number, at least 0",
 };
-const RATE: Bound = { isMet: (value) => value > 0, inWords: "a number above 0" };
+const RATE: Bound = { isMet: (value) => value > 0, must: "a number above 0" };
 const COUNT: Bound = {
   isMet: (value) => Number.isSafeInteger(value) && value >= 1,
-  inWords: "a whole number, at least 1",
+  must: "a whole number, at least 1",
 };
-const WHOLE: Bound = { isMet: Number.isSafeInteger, inWords: "a whole number" };
-const SHARE: Bound = { isMet: (value) => value >= 0 && value <= 1, inWords: "from 0 to 1" };
+const WHOLE: Bound = { isMet: Number.isSafeInteger, must: "a whole number" };
+const SHARE: Bound = { isMet: (value) => value >= 0 && value <= 1, must: "from 0 to 1" };
 
-/** @throws {RangeError} if a figure of the model is not usable; the text says which. */
+/** Checks a model. @throws {RangeError} if a figure is not usable; the text names it. */
 export function checkModel(model: StepModel): void {
   const { schedule, stages, replicas, network, jitter, closing, slowdowns = [], skipMs = [] } =
     model;
@@ -224,9 +211,7 @@ export function checkModel(model: StepModel): void {
   if (skipMs.length > 0) requireLength("skipMs", skipMs.length, schedule.edges?.length ?? 0);
   for (const [edge, ms] of skipMs.entries()) require(`skipMs[${edge}]`, ms, TIME);
   require("replicas", replicas, COUNT);
-  for (const name of ["overlapMs", "dispatchMs", "controlMs"] as const) {
-    require(name, model[name], TIME);
-  }
+  requireAll("", model, TIME, ["overlapMs", "dispatchMs", "controlMs"]);
   for (const [worker, factor] of slowdowns.entries()) require(`slowdowns[${worker}]`, factor, RATE);
   for (const [stage, one] of stages.entries()) checkStage(`stages[${stage}]`, one);
   checkLink("network.link", network?.link);
@@ -234,18 +219,20 @@ export function checkModel(model: StepModel): void {
   require("network.nodeSize", network?.nodeSize, COUNT);
   checkJitter(jitter);
   checkLink("closing.link", closing?.link);
-  require("closing.addBytesPerMs", closing?.addBytesPerMs, RATE);
-  require("closing.bucketBytes", closing?.bucketBytes, RATE);
-  for (const name of ["launchMs", "handleMs"] as const) {
-    require(`closing.${name}`, closing?.[name], TIME);
-  }
-  for (const name of ["coarsening", "chunksUnderWay"] as const) {
-    require(`closing.${name}`, closing?.[name], COUNT);
-  }
+  requireAll("closing.", closing, RATE, ["addBytesPerMs", "bucketBytes"]);
+  requireAll("closing.", closing, TIME, ["launchMs", "handleMs"]);
+  requireAll("closing.", closing, COUNT, ["coarsening", "chunksUnderWay"]);
   checkLink("closing.offload.link", closing?.offload?.link);
-  for (const name of ["loadRatio", "storeRatio"] as const) {
-    require(`closing.offload.${name}`, closing?.offload?.[name], TIME);
-  }
+  requireAll("closing.offload.", closing?.offload, TIME, ["loadRatio", "storeRatio"]);
+}
+
+function requireAll<K extends string>(
+  where: string,
+  figures: { readonly [name in K]?: number | undefined } | undefined,
+  bound: Bound,
+  names: readonly K[],
+): void {
+  for (const name of names) require(where + name, figures?.[name], bound);
 }
 
 function checkJitter(jitter: Jitter | undefined): void {
@@ -272,25 +259,25 @@ function checkLink(where: string, link: Link | undefined): void {
   require(`${where}.bytesPerMs`, link?.bytesPerMs, RATE);
 }
 
-function require(what: string, value: number | undefined, { isMet, inWords }: Bound): void {
+function require(name: string, value: number | undefined, { isMet, must }: Bound): void {
   if (value === undefined || isMet(value)) return;
-  throw new RangeError(`Cannot simulate: ${what} must be ${inWords}, received ${value}`);
+  throw new RangeError(`Cannot simulate: ${name} must be ${must}, received ${value}`);
 }
 
-function requireLength(what: string, received: number, wanted: number): void {
+function requireLength(name: string, received: number, wanted: number): void {
   if (received === wanted) return;
   throw new RangeError(
-    `Cannot simulate: ${what} must have ${wanted} entries, received ${received}`,
+    `Cannot simulate: ${name} must have ${wanted} entries, received ${received}`,
   );
 }
 
-/** A factor for what an action takes, and one for the message after it. */
+/** Random factors of the duration of an action, and of the latency of the message after it. */
 export interface Draws {
   readonly duration: (action: Action) => number;
   readonly latency: (action: Action) => number;
 }
 
-/** The draws of a law; 1 where nothing varies. */
+/** The draws of a variation; 1 without variation. */
 export function drawsOf(jitter: Jitter | undefined): Draws {
   const one = () => 1;
   if (jitter === undefined) return { duration: one, latency: one };
@@ -306,13 +293,13 @@ export function drawsOf(jitter: Jitter | undefined): Draws {
   return { duration: factor(0, amount), latency: factor(1, latencyAmount) };
 }
 
-/** The factor at a rank from 0 to 1, between two that are known what lies between. */
+/** The factor at a rank from 0 to 1, interpolated between two known factors. */
 function quantile(factors: readonly number[], rank: number): number {
   const place = rank * (factors.length - 1), low = Math.floor(place), share = place - low;
   return factors[low]! + share * (factors[Math.min(low + 1, factors.length - 1)]! - factors[low]!);
 }
 
-/** From 0 to 1, the same for the same seed, stream and action. */
+/** A number from 0 to 1, the same for the same seed, stream and action. */
 function uniform(seed: number, stream: number, action: Action): number {
   const { kind, stage, microBatch, half, slice = 0 } = action;
   let hash = mix(seed ^ 0x9e3779b9);
@@ -331,7 +318,7 @@ function mix(bits: number): number {
   return (hash ^ (hash >>> 16)) + 0x9e3779b9 | 0;
 }
 
-/** A step as it was simulated; of equal data-parallel replicas the first. */
+/** The result of a simulated step; of equal data-parallel replicas, that of the first. */
 export interface SimulatedStep {
   /** The schedule with the orders that its workers took. */
   readonly schedule: ListedSchedule;
@@ -339,44 +326,44 @@ export interface SimulatedStep {
   readonly makespanMs: number;
   /** The end of the last action. */
   readonly computedMs: number;
-  /** When every action of every worker ran. */
+  /** Start and end of every action of every worker. */
   readonly timeline: Timeline;
-  /** Where the time of each worker went. */
+  /** The time of each worker by activity. */
   readonly workers: readonly WorkerTimes[];
-  /** For each worker, what it did to close the step, in order of time. */
-  readonly closing: readonly (readonly ClosingSpan[])[];
+  /** For each worker, its spans at the end of the step, in order of time. */
+  readonly closing: readonly (readonly StepEndSpan[])[];
   /** For each worker, the most bytes at a time. */
   readonly peakBytes: readonly number[];
   /** The bytes of a worker over time. */
   memoryOf(worker: number): MemoryCurve;
 }
 
-/** Where the time of a worker went: the parts add up to the makespan. */
+/** The time of a worker by activity; the sum is the makespan. */
 export interface WorkerTimes {
-  /** It ran actions. */
+  /** Running actions. */
   readonly busyMs: number;
-  /** It chose actions and took their inputs. */
+  /** Choosing actions and taking their inputs. */
   readonly dispatchMs: number;
-  /** It waited while what it waited for was on its way. */
+  /** Waiting for messages in transit. */
   readonly communicationMs: number;
-  /** It waited for what was not there yet, or had nothing to do until the last action's end. */
+  /** Waiting for inputs that did not exist yet, or idle until the last action's end. */
   readonly bubbleMs: number;
-  /** It closed the step, or waited for that after the last action of all workers. */
+  /** Closing the step, or waiting for that after the last action of all workers. */
   readonly closingMs: number;
 }
 
-/** A part of the closing of a step, for one copy of a stage. */
-export interface ClosingSpan {
+/** A span of the end of a step, for one copy of a stage. */
+export interface StepEndSpan {
   /**
-   * `check`, `launch`, `add` and `optimizer` keep the worker busy; `reduce` is a chunk on its way.
+   * `check`, `launch`, `add` and `optimizer` keep the worker busy; `reduce` is a chunk in transit.
    */
   readonly what: "check" | "launch" | "add" | "optimizer" | "reduce";
   /** The stage. */
   readonly stage: number;
   /** The chunk or bucket. */
   readonly part: number;
-  /** When it began. */
+  /** Its start. */
   readonly startMs: number;
-  /** When it ended. */
+  /** Its end. */
   readonly endMs: number;
 }

@@ -1,14 +1,14 @@
-/** Messages between workers: they take turns where they share a channel. */
+/** Messages between workers, one after the other on each channel. */
 
 import type { Link, Network } from "./model.ts";
 
-/** When a message has been sent, and when it arrives. */
-interface Passage {
+/** Times of a message: the end of sending, and the arrival. */
+interface Transmission {
   readonly sentMs: number;
   readonly arrivesMs: number;
 }
 
-/** The channels of a network, and until when each is taken. */
+/** The channels of a network, with the time at which each becomes free. */
 export class Channels {
   readonly #network: Network | undefined;
   readonly #workers: number;
@@ -20,11 +20,11 @@ export class Channels {
   }
 
   /**
-   * A message leaves for another worker, after all that left over its channel before it.
+   * Sends a message to another worker, after all earlier messages of its channel.
    *
-   * @param latencyFactor what its latency is multiplied by.
+   * @param latencyFactor A factor of its latency.
    */
-  send(now: number, from: number, to: number, bytes: number, latencyFactor: number): Passage {
+  send(now: number, from: number, to: number, bytes: number, latencyFactor: number): Transmission {
     const network = this.#network;
     if (network === undefined) return { sentMs: now, arrivesMs: now };
     const isLocal = this.#node(from) === this.#node(to);
@@ -41,7 +41,7 @@ export class Channels {
     return Math.floor(worker / (this.#network?.nodeSize ?? 1));
   }
 
-  /** The number of a channel: first those of pairs, then of workers, then of nodes. */
+  /** The number of a channel: channels of pairs come first, then those of workers, then of nodes. */
   #channel(from: number, to: number, isLocal: boolean): number {
     const { sharing = "pair" } = this.#network ?? {}, workers = this.#workers;
     if (sharing === "pair") return from * workers + to;
@@ -50,14 +50,9 @@ export class Channels {
   }
 }
 
-/** What an all-reduce of some bytes takes on its way: rounds of latency, and bytes of each rank. */
-interface ReduceCost {
-  readonly latencyMs: number;
-  readonly transferMs: number;
-}
-
 /**
- * The two halves of an all-reduce, reduce-scatter and all-gather, cost the same. With p ranks, c the
+ * Half of an all-reduce: its latency and transfer time. Reduce-scatter and all-gather cost the same.
+ * With p ranks, c the
  * largest power of two up to p, and n bytes, each half costs: `direct` α + (p−1)/p·nβ, `ring`
  * (p−1)α + (p−1)/p·nβ, `rabenseifner` log₂c·α + (c−1)/c·nβ, and α + nβ more where p is not c.
  */
@@ -66,7 +61,7 @@ export function reduceHalf(
   ranks: number,
   bytes: number,
   { latencyMs, bytesPerMs = Infinity }: Link,
-): ReduceCost {
+): { readonly latencyMs: number; readonly transferMs: number } {
   if (ranks === 1) return { latencyMs: 0, transferMs: 0 };
   const core = 2 ** Math.floor(Math.log2(ranks)), fold = ranks === core ? 0 : 1;
   const [rounds, share] = {

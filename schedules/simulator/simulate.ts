@@ -1,14 +1,13 @@
-/** Simulates a schedule whose order depends on arrival: which action each worker takes, when. */
+/** Simulation of a step, and of the order in which a message-driven schedule runs its actions. */
 
 import { eachLevel, heldBytes, type MemoryCurve } from "../analysis/memory.ts";
 import { bytesOf, comeByTimes, freedBy } from "../analysis/skip_memory.ts";
 import type { Costs } from "../costs.ts";
 import { withOrders } from "../from_lists.ts";
 import type { ListedSchedule, Schedule } from "../schedule.ts";
-import { stageWays } from "../skip_edges.ts";
+import { stageRoutes } from "../skip_edges.ts";
 import {
   checkModel,
-  type ClosingSpan,
   modelOfCosts,
   type SimulatedStep,
   type StepModel,
@@ -19,10 +18,10 @@ import { followsLists, type SimulatedWorker, StepRun } from "./step_run.ts";
 /**
  * Simulates a step. Workers follow the policies of the schedule, as in training; the supervisor
  * injects `injectionLimit` micro-batches and one more for each that comes back; of actions that
- * become ready at the same moment the lower micro-batch counts as first, then the backward.
+ * become ready at the same time the lower micro-batch is first, then the backward.
  *
- * @throws {RangeError} if a figure of the model is not usable, or if the policies stop before the step
- * is done.
+ * @throws {RangeError} if a figure of the model is not usable, or if the policies stop before the end
+ * of the step.
  *
  * @example A late gradient
  * ```ts
@@ -39,10 +38,18 @@ import { followsLists, type SimulatedWorker, StepRun } from "./step_run.ts";
  */
 export function simulateStep(model: StepModel): SimulatedStep {
   checkModel(model);
-  const run = new StepRun(model), { workers } = run;
+  const run = new StepRun(model), { workers } = run, { name } = model.schedule;
   run.run();
-  refuseUndone(model.schedule, workers);
-  const schedule = listed(model.schedule, workers);
+  const stuck = workers.findIndex(({ policy }) => !policy.done);
+  if (stuck >= 0) {
+    throw new RangeError(
+      `Cannot simulate ${name}: the policy of worker ${stuck} must end the ` +
+        `step, received no action from it after ${workers[stuck]!.starts.length} actions`,
+    );
+  }
+  const schedule = followsLists(model.schedule)
+    ? model.schedule
+    : withOrders(model.schedule, name, workers.map(({ taken = [] }) => taken));
   const computedMs = workers.reduce((most, { ends }) => Math.max(most, ends.at(-1) ?? 0), 0);
   const makespanMs = run.endedMs ?? computedMs;
   const timeline = {
@@ -62,44 +69,26 @@ export function simulateStep(model: StepModel): SimulatedStep {
   };
 }
 
-function refuseUndone({ name }: Schedule, workers: readonly SimulatedWorker[]): void {
-  const stuck = workers.findIndex(({ policy }) => !policy.done);
-  if (stuck < 0) return;
-  throw new RangeError(
-    `Cannot simulate ${name}: the policy of worker ${stuck} must end the ` +
-      `step, received no action from it after ${workers[stuck]!.starts.length} actions`,
-  );
-}
-
-/** The schedule with the orders that were taken. */
-function listed(schedule: Schedule, workers: readonly SimulatedWorker[]): ListedSchedule {
-  if (followsLists(schedule)) return schedule;
-  return withOrders(schedule, schedule.name, workers.map(({ taken = [] }) => taken));
-}
-
 function timesOf(
   { starts, ends, communicationMs, closing }: SimulatedWorker,
   dispatchEachMs: number,
   computedMs: number,
   makespanMs: number,
 ): WorkerTimes {
-  let busyMs = 0;
-  for (let i = 0; i < starts.length; i++) busyMs += ends[i]! - starts[i]!;
+  const busyMs = starts.reduce((sum, start, i) => sum + (ends[i]! - start), 0);
   const dispatchMs = starts.length * dispatchEachMs;
-  const closingEarlyMs = closing.reduce((sum, span) => sum + busyBefore(span, computedMs), 0);
+  let closingEarlyMs = 0;
+  for (const { what, startMs, endMs } of closing) {
+    if (what !== "reduce") closingEarlyMs += Math.max(0, Math.min(endMs, computedMs) - startMs);
+  }
   return {
     busyMs,
     dispatchMs,
     communicationMs,
-    // What sums leave of a worker that never waits may be below 0.
+    // Rounding may give a small negative sum for a worker that never waits.
     bubbleMs: Math.max(0, computedMs - busyMs - dispatchMs - communicationMs - closingEarlyMs),
     closingMs: makespanMs - computedMs + closingEarlyMs,
   };
-}
-
-/** How long a part of the closing kept its worker busy before a time. */
-function busyBefore({ what, startMs, endMs }: ClosingSpan, timeMs: number): number {
-  return what === "reduce" ? 0 : Math.max(0, Math.min(endMs, timeMs) - startMs);
 }
 
 function memoryOf(
@@ -112,14 +101,14 @@ function memoryOf(
   const held = placement.map((copies, worker) =>
     heldBytes(copies.map(({ stage }) => stages[stage]!.memory), weightVersions[worker] ?? 1)
   );
-  const ways = stageWays(schedule.stages, schedule.edges);
-  const freed = ways && freedBy(ways, bytesOf(schedule.edges!));
+  const routes = stageRoutes(schedule.stages, schedule.edges);
+  const freed = routes && freedBy(routes, bytesOf(schedule.edges!));
   const levels = (worker: number, visit: Parameters<typeof eachLevel>[3]) => {
     const come = freed && comeByTimes(ends[worker]!, workers[worker]!.received);
     const skips = come && { come, freed };
     eachLevel(lists[worker]!, (stage) => stages[stage]!.memory, held[worker]!, visit, skips);
   };
-  const hasMemory = ways !== undefined || stages.some(({ memory }) => memory !== undefined);
+  const hasMemory = routes !== undefined || stages.some(({ memory }) => memory !== undefined);
   return {
     peakBytes: held.map((bytes, worker) => {
       let peak = bytes;
@@ -138,12 +127,10 @@ function memoryOf(
 }
 
 /**
- * The lists of a schedule: its own, or for a message-driven one the order in which its workers
- * take the messages under the given costs. The supervisor injects `injectionLimit` micro-batches
- * and one more for each that comes back; of actions that become ready at the same moment the
- * lower micro-batch counts as first, then the backward.
+ * The lists of a schedule: its own, or for a message-driven schedule the order in which its workers
+ * handle the messages under the given costs, in a simulation as by {@linkcode simulateStep}.
  *
- * @throws {RangeError} if a cost is not usable, or if the policies stop before the step is done.
+ * @throws {RangeError} if a cost is not usable, or if the policies stop before the end of the step.
  *
  * @example
  * ```ts

@@ -1,29 +1,30 @@
 /**
  * The end of a step with a flush, as the training actors end it: votes, all-reduce, commit.
  *
- * [Note: the simulated commit] Who tells whom what, and in which order a worker starts chunks and
- * steps buckets, is what the supervisor and the workers do: a copy votes after its last backward;
- * `Reduce` goes out when all have voted, or all copies of an eager stage; two chunks of a copy are
- * under way; a bucket is stepped at a time, and what arrives between two of them goes first; the
- * norm, where gradients are clipped, is awaited. Data-parallel replicas are equal: one is simulated,
- * the all-reduce has the ranks of all, and the supervisor hears as many messages. All-reduces of a
- * worker take turns, but not with its messages between stages, of which few are left by then.
+ * [Note: the simulated commit] The messages, and the order in which a worker starts chunks and steps
+ * buckets, are those of the supervisor and the workers: a copy votes after its last backward;
+ * `Reduce` goes out when all have voted, or all copies of an eager stage; two chunks of a copy are in
+ * transit; one bucket is stepped at a time, and messages that arrive between two buckets go first; if
+ * gradients are clipped, buckets wait for the norm. Data-parallel replicas are equal: one is
+ * simulated, the all-reduce has the ranks of all, and the supervisor handles the messages of all.
+ * All-reduces of a worker take turns, but not with its messages between stages, few of which remain by
+ * then.
  *
  * @module
  */
 
 import type { Action } from "../action.ts";
 import type { Schedule } from "../schedule.ts";
-import type { Closing, ClosingSpan, Link, StageModel, StepModel } from "./model.ts";
+import type { Link, StageModel, StepEndModel, StepEndSpan, StepModel } from "./model.ts";
 import { reduceHalf } from "./network.ts";
 
 /** A copy of a stage on a worker. */
 interface Copy {
   readonly worker: number;
   readonly group: Group;
-  /** Backwards that are still to run, in slices of micro-batches. */
+  /** Backwards that have not run, in slices of micro-batches. */
   missing: number;
-  /** Chunks started, and those whose sums are there. */
+  /** Chunks started, and chunks with sums. */
   started: number;
   complete: number;
 }
@@ -39,8 +40,8 @@ interface Group {
   isReducing: boolean;
 }
 
-/** Buckets `first` to `end` − 1 of a stage, and how many copies have come to where it is. */
-export interface Chunk {
+/** Buckets `first` to `end` − 1 of a stage, and the number of copies that have arrived at a phase. */
+interface Chunk {
   readonly index: number;
   readonly first: number;
   readonly end: number;
@@ -49,10 +50,10 @@ export interface Chunk {
   arrived: number;
 }
 
-/** What a bucket of a stage takes to be stepped, its states fetched and put back. */
+/** The time to step a bucket of a stage, with its states fetched and put back. */
 function bucketMs(
   { optimizerMs = 0, gradientBytes = 0 }: StageModel,
-  { offload }: Closing,
+  { offload }: StepEndModel,
   bytes: number,
 ): number {
   const stepMs = gradientBytes === 0 ? optimizerMs : optimizerMs * bytes / gradientBytes;
@@ -61,15 +62,15 @@ function bucketMs(
   return stepMs + 2 * latencyMs + (loadRatio + storeRatio) * bytes / bytesPerMs;
 }
 
-/** The bytes of each bucket of a stage; one without bytes where it has no gradients. */
-function bucketsOf({ gradientBytes = 0 }: StageModel, { bucketBytes }: Closing): number[] {
-  const most = bucketBytes ?? gradientBytes,
-    count = Math.max(1, Math.ceil(gradientBytes / most) || 1);
+/** The bytes of each bucket of a stage; one bucket without bytes if it has no gradients. */
+function bucketsOf({ gradientBytes = 0 }: StageModel, { bucketBytes }: StepEndModel): number[] {
+  const most = bucketBytes ?? gradientBytes;
+  const count = Math.max(1, Math.ceil(gradientBytes / most) || 1);
   return Array.from({ length: count }, (_, b) => Math.min(most, gradientBytes - b * most));
 }
 
-/** The copies of a stage, none of which is placed yet. */
-function openGroup(stage: number, model: StageModel, closing: Closing): Group {
+/** A stage without copies. */
+function openGroup(stage: number, model: StageModel, closing: StepEndModel): Group {
   const buckets = bucketsOf(model, closing), { coarsening = 1 } = closing;
   const chunks = Array.from({ length: Math.ceil(buckets.length / coarsening) }, (_, index) => {
     const first = index * coarsening, end = Math.min(first + coarsening, buckets.length);
@@ -79,127 +80,112 @@ function openGroup(stage: number, model: StageModel, closing: Closing): Group {
   return { stage, copies: [], buckets, chunks, votesMissing: 0, isReducing: false };
 }
 
-/** Places the copies: that of a stage in a replica of the pipeline at `replica * stages + stage`. */
+/** Places the copies: that of a stage in a pipeline at index `pipeline * stages + stage`. */
 function placeCopies(schedule: Schedule, groups: readonly Group[]): Copy[] {
-  const microBatches = new Map<number, number>(), copies: Copy[] = [];
-  for (const replica of schedule.replicaOf) {
-    microBatches.set(replica, (microBatches.get(replica) ?? 0) + 1);
-  }
+  const microBatches = Map.groupBy(schedule.pipelineOf, (pipeline) => pipeline);
+  const copies: Copy[] = [], { slices = 1 } = schedule;
   schedule.placement.forEach((held, worker) => {
-    for (const { stage, replica } of held) {
-      const group = groups[stage]!,
-        missing = (microBatches.get(replica) ?? 0) * (schedule.slices ?? 1);
+    for (const { stage, pipeline } of held) {
+      const group = groups[stage]!, missing = (microBatches.get(pipeline)?.length ?? 0) * slices;
       const copy = { worker, group, missing, started: 0, complete: 0 };
       group.copies.push(copy);
       group.votesMissing++;
-      copies[replica * schedule.stages + stage] = copy;
+      copies[pipeline * schedule.stages + stage] = copy;
     }
   });
   return copies;
 }
 
-/** What the end of a step asks of the simulation. */
+/** The simulation, as the end of a step uses it. */
 export interface EndPorts {
-  /** The time. */
+  /** The current time. */
   now(): number;
-  /** Something happens later. */
+  /** Runs a function at a time. */
   at(timeMs: number, then: () => void): void;
-  /** A worker does something, when it is free and before its next action. */
+  /** Keeps a worker busy when it is free, before its next action. */
   work(worker: number, ms: number, span: SpanName, then: () => void): void;
-  /** A chunk was on its way. */
-  note(worker: number, span: ClosingSpan): void;
-  /** The step has ended for all workers. */
+  /** Notes a chunk that was in transit. */
+  note(worker: number, span: StepEndSpan): void;
+  /** Notes that the step has ended for all workers. */
   ended(): void;
 }
 
-/** How a step ends. */
+/** The end of a step. */
 export interface StepEnd {
-  /** The step begins. */
+  /** Called when the step begins. */
   begin(): void;
-  /** A full backward, or the one for the weights, has ended for a micro-batch or a half of it. */
+  /** Called after a full backward, or one for the weights, of a micro-batch or a half of it. */
   afterBackward(part: Action, worker: number): void;
 }
 
-/** What a worker does. */
-export type SpanName = Pick<ClosingSpan, "what" | "stage" | "part">;
-
-/** The training actors have two chunks of a copy under way. */
-const CHUNKS_UNDER_WAY = 2;
+/** The name of a span. */
+export type SpanName = Pick<StepEndSpan, "what" | "stage" | "part">;
 
 const NO_TIME: Link = { latencyMs: 0 };
 
-/** What is left to do for a worker. */
-interface WorkerEnd {
-  readonly copies: readonly Copy[];
-  /** Copies that have not voted. */
-  votesMissing: number;
-  /** Buckets that may be stepped. */
-  readonly due: { readonly copy: Copy; readonly bucket: number }[];
-  sumsMissing: number;
-  bucketsMissing: number;
-  isCommitted: boolean;
-  isStepping: boolean;
+/** The open parts of the end of a step on one worker. */
+function openWorker(copies: readonly Copy[]) {
+  return {
+    copies,
+    /** Copies that have not voted. */
+    votesMissing: copies.length,
+    /** Buckets that are ready to step. */
+    due: [] as { copy: Copy; bucket: number }[],
+    sumsMissing: copies.length,
+    bucketsMissing: copies.reduce((sum, { group }) => sum + group.buckets.length, 0),
+    isCommitted: false,
+    isStepping: false,
+  };
 }
 
-/** The end of one step. */
+/** The end of a step with a flush. */
 export class CommittedEnd implements StepEnd {
   readonly #model: StepModel;
-  readonly #closing: Closing;
+  readonly #closing: StepEndModel;
   readonly #replicas: number;
   readonly #ports: EndPorts;
   readonly #groups: readonly Group[];
-  readonly #workers: readonly WorkerEnd[];
-  /** The copy of a stage in a replica of the pipeline, at index `replica * stages + stage`. */
+  readonly #workers: readonly ReturnType<typeof openWorker>[];
+  /** The copy of a stage in a pipeline, at index `pipeline * stages + stage`. */
   readonly #copies: readonly Copy[];
-  /** Until when the all-reduces of each worker keep its link. */
+  /** For each worker, the time at which its link is free for the next all-reduce. */
   readonly #linkFree: Float64Array;
-  /** Whether ranks go on by themselves. */
-  readonly #asksNobody: boolean;
+  /** True if ranks continue without a vote. */
+  readonly #hasNoVote: boolean;
   #votesMissing: number;
   #sumsMissing: number;
   #endsMissing: number;
   #supervisorFree = 0;
 
-  constructor(model: StepModel, closing: Closing, ports: EndPorts) {
+  constructor(model: StepModel, closing: StepEndModel, ports: EndPorts) {
     const { schedule, replicas = 1, stages } = model;
     this.#model = model;
     this.#closing = closing;
     this.#replicas = replicas;
-    this.#asksNobody = closing.protocol === "ranks";
+    this.#hasNoVote = closing.protocol === "ranks";
     this.#ports = ports;
     this.#groups = stages.map((stage, index) => openGroup(index, stage, closing));
     this.#copies = placeCopies(schedule, this.#groups);
-    this.#workers = schedule.placement.map((held) => {
-      const copies = held.map(({ replica, stage }) =>
-        this.#copies[replica * schedule.stages + stage]!
-      );
-      return {
-        copies,
-        votesMissing: copies.length,
-        due: [],
-        sumsMissing: copies.length,
-        bucketsMissing: copies.reduce((sum, { group }) => sum + group.buckets.length, 0),
-        isCommitted: false,
-        isStepping: false,
-      };
-    });
+    this.#workers = schedule.placement.map((held) =>
+      openWorker(held.map((one) => this.#copies[one.pipeline * schedule.stages + one.stage]!))
+    );
     this.#linkFree = new Float64Array(schedule.workers);
     this.#votesMissing = this.#copies.length;
     this.#sumsMissing = schedule.workers;
     this.#endsMissing = schedule.workers;
   }
 
-  /** Copies without a micro-batch vote at once. */
+  /** Copies without a micro-batch vote immediately. */
   begin(): void {
-    if (this.#asksNobody && !this.#closing.isClipped) {
+    if (this.#hasNoVote && !this.#closing.isClipped) {
       for (const worker of this.#workers) worker.isCommitted = true;
     }
     for (const copy of this.#copies) if (copy.missing === 0) this.#check(copy);
   }
 
   afterBackward({ stage, microBatch, half }: Action): void {
-    const { replicaOf, stages, slices = 1 } = this.#model.schedule;
-    const copy = this.#copies[replicaOf[microBatch]! * stages + stage]!;
+    const { pipelineOf, stages, slices = 1 } = this.#model.schedule;
+    const copy = this.#copies[pipelineOf[microBatch]! * stages + stage]!;
     copy.missing -= half === undefined ? 1 : slices / 2;
     if (copy.missing === 0) this.#check(copy);
   }
@@ -208,7 +194,7 @@ export class CommittedEnd implements StepEnd {
     const { worker, group: { stage } } = copy, ms = this.#model.stages[stage]!.checkMs ?? 0;
     this.#ports.work(worker, ms, { what: "check", stage, part: 0 }, () => {
       this.#workers[worker]!.votesMissing--;
-      this.#tell(() => this.#vote(copy));
+      this.#report(() => this.#vote(copy));
     });
   }
 
@@ -219,16 +205,16 @@ export class CommittedEnd implements StepEnd {
     if (--this.#votesMissing === 0) {
       this.#reduce(this.#groups);
       if (!isClipped) this.#commit();
-    } else if (this.#asksNobody) {
+    } else if (this.#hasNoVote) {
       if (isEager) this.#start(copy);
       const { copies, votesMissing } = this.#workers[copy.worker]!;
       if (votesMissing === 0) { for (const one of copies) this.#start(one); }
     } else if (isEager && group.votesMissing === 0) this.#reduce([group]);
   }
 
-  /** A worker of each replica tells the supervisor, which hears one after the other. */
-  #tell(then: () => void): void {
-    if (this.#asksNobody) return then();
+  /** Sends a message of a worker of each replica to the supervisor, which handles them in turn. */
+  #report(then: () => void): void {
+    if (this.#hasNoVote) return then();
     const { handleMs = 0 } = this.#closing, { controlMs = 0 } = this.#model;
     const heard = Math.max(this.#supervisorFree, this.#ports.now() + controlMs) +
       handleMs * this.#replicas;
@@ -236,16 +222,16 @@ export class CommittedEnd implements StepEnd {
     this.#ports.at(heard, then);
   }
 
-  /** The supervisor tells all workers. */
-  #tellAll(then: () => void): void {
-    if (this.#asksNobody) return then();
+  /** Sends a message of the supervisor to all workers. */
+  #broadcast(then: () => void): void {
+    if (this.#hasNoVote) return then();
     this.#ports.at(this.#ports.now() + (this.#model.controlMs ?? 0), then);
   }
 
   #reduce(groups: readonly Group[]): void {
     const waiting = groups.filter(({ isReducing }) => !isReducing);
     for (const group of waiting) group.isReducing = true;
-    this.#tellAll(() => {
+    this.#broadcast(() => {
       for (const { copies } of waiting) for (const copy of copies) this.#start(copy);
     });
   }
@@ -253,7 +239,7 @@ export class CommittedEnd implements StepEnd {
   /** Starts the first chunks of a copy. */
   #start(copy: Copy): void {
     if (copy.started > 0) return;
-    const { chunksUnderWay = CHUNKS_UNDER_WAY } = this.#closing;
+    const { chunksUnderWay = 2 } = this.#closing;
     while (this.#startChunk(copy, chunksUnderWay));
   }
 
@@ -270,7 +256,7 @@ export class CommittedEnd implements StepEnd {
     return true;
   }
 
-  /** Whether all copies have now come to where the first ones wait with a chunk. */
+  /** Counts a copy that has arrived at a phase of a chunk; returns true for the last copy. */
   #isLast(group: Group, chunk: Chunk): boolean {
     if (++chunk.arrived < group.copies.length) return false;
     chunk.arrived = 0;
@@ -291,7 +277,7 @@ export class CommittedEnd implements StepEnd {
     this.#ports.at(start + transferMs + latencyMs, then);
   }
 
-  /** Each rank adds its slice of the chunk, and the sums go around. */
+  /** Each rank adds its slice of the chunk, and the sums travel to all ranks. */
   #add(group: Group, chunk: Chunk): void {
     const ranks = this.#ranks(group), { addBytesPerMs = Infinity } = this.#closing;
     const ms = (ranks - 1) / ranks * chunk.bytes / addBytesPerMs;
@@ -306,22 +292,21 @@ export class CommittedEnd implements StepEnd {
   }
 
   #takeSums(copy: Copy, { index, first, end, startMs }: Chunk): void {
-    const { worker: index_, group } = copy, worker = this.#workers[index_]!;
-    const endMs = this.#ports.now();
+    const { group } = copy, worker = this.#workers[copy.worker]!, endMs = this.#ports.now();
     if (this.#ranks(group) > 1) {
       const span = { what: "reduce", stage: group.stage, part: index, startMs, endMs } as const;
-      this.#ports.note(index_, span);
+      this.#ports.note(copy.worker, span);
     }
     copy.complete++;
     this.#startChunk(copy, Infinity);
     for (let bucket = first; bucket < end; bucket++) worker.due.push({ copy, bucket });
-    this.#stepNext(index_);
+    this.#stepNext(copy.worker);
     if (copy.complete < group.chunks.length || --worker.sumsMissing > 0) return;
-    if (this.#closing.isClipped) this.#tell(() => --this.#sumsMissing === 0 && this.#commit());
+    if (this.#closing.isClipped) this.#report(() => --this.#sumsMissing === 0 && this.#commit());
   }
 
   #commit(): void {
-    this.#tellAll(() => {
+    this.#broadcast(() => {
       for (const [index, worker] of this.#workers.entries()) {
         if (worker.isCommitted) continue;
         worker.isCommitted = true;
@@ -331,7 +316,7 @@ export class CommittedEnd implements StepEnd {
     });
   }
 
-  /** Steps the next bucket of a worker; then, behind what has come meanwhile, the one after it. */
+  /** Steps the next bucket of a worker, and the one after it behind messages that arrive meanwhile. */
   #stepNext(index: number): void {
     const worker = this.#workers[index]!;
     if (worker.isStepping || !worker.isCommitted || worker.due.length === 0) return;
@@ -347,12 +332,12 @@ export class CommittedEnd implements StepEnd {
   }
 
   #endFor(): void {
-    this.#tell(() => --this.#endsMissing === 0 && this.#ports.ended());
+    this.#report(() => --this.#endsMissing === 0 && this.#ports.ended());
   }
 }
 
 /** Steps the weights of a stage after each of its backwards, or after the last of the step. */
-export function openLocalEnd(model: StepModel, closing: Closing, ports: EndPorts): StepEnd {
+export function openLocalEnd(model: StepModel, closing: StepEndModel, ports: EndPorts): StepEnd {
   const { schedule: { updates, microBatches, stages }, controlMs = 0 } = model;
   const every = updates === "every-backward" ? 1 : microBatches;
   const done = new Int32Array(stages);
@@ -361,13 +346,11 @@ export function openLocalEnd(model: StepModel, closing: Closing, ports: EndPorts
   return {
     begin() {},
     afterBackward({ stage }: Action, worker) {
-      const count = done[stage] = done[stage]! + 1;
+      const count = done[stage]! += 1;
       if (count % every > 0) return;
       const one = model.stages[stage]!;
-      const ms = bucketsOf(one, closing).reduce(
-        (sum, size) => sum + bucketMs(one, closing, size),
-        0,
-      );
+      let ms = 0;
+      for (const size of bucketsOf(one, closing)) ms += bucketMs(one, closing, size);
       ports.work(worker, ms, { what: "optimizer", stage, part: count / every - 1 }, () => {
         if (count === microBatches) ports.at(ports.now() + controlMs, end);
       });

@@ -1,22 +1,16 @@
-/** One step, event by event: actions start and end, messages arrive, the step is closed. */
+/** Simulation of one step by events: starts and ends of actions, messages, and the end of the step. */
 
 import { type Action, parts } from "../action.ts";
 import { KIND } from "../action_list.ts";
+import { recomputedStages } from "../analysis/recomputation.ts";
 import { bytesOf, type Received, type SizeOf } from "../analysis/skip_memory.ts";
 import { latest } from "../costs.ts";
-import { openOffers, type StepOffers } from "../dependencies.ts";
+import { Readiness } from "../dependencies.ts";
 import { type StepPolicy, takeOffers } from "../policies.ts";
 import type { ListedSchedule, Schedule } from "../schedule.ts";
-import type { Way } from "../skip_edges.ts";
+import type { SkipRoute } from "../skip_edges.ts";
 import { TimeQueue } from "../time_queue.ts";
-import {
-  type ClosingSpan,
-  type Draws,
-  drawsOf,
-  recomputedStages,
-  type StageModel,
-  type StepModel,
-} from "./model.ts";
+import { type Draws, drawsOf, type StageModel, type StepEndSpan, type StepModel } from "./model.ts";
 import { Channels } from "./network.ts";
 import {
   CommittedEnd,
@@ -26,20 +20,20 @@ import {
   type StepEnd,
 } from "./step_end.ts";
 
-/** What happens at a time. */
+/** An event of the simulation. */
 interface StepEvent {
   readonly worker: number;
   /** The action whose input has arrived at the worker. */
   readonly arrived: Action | undefined;
-  /** The way over which it came, where that was a skip edge. */
-  readonly way?: Way | undefined;
-  /** When that was sent. */
+  /** The skip route over which it came, if any. */
+  readonly route?: SkipRoute | undefined;
+  /** The time at which it was sent. */
   readonly sentMs: number;
-  /** What else happens; where nothing does and nothing has arrived, the worker is free. */
+  /** Another action of the simulation; without it and without an arrival, the worker becomes free. */
   readonly then: (() => void) | undefined;
 }
 
-/** What a worker is to do before its next action. */
+/** A task of a worker before its next action. */
 interface Task {
   readonly ms: number;
   readonly name: SpanName;
@@ -47,43 +41,49 @@ interface Task {
 }
 
 /** A worker of the simulation. */
-export interface SimulatedWorker {
+export class SimulatedWorker {
   readonly policy: StepPolicy;
-  readonly ready: Action[];
-  /** What it ran, unless that is known to be its list. */
+  readonly ready: Action[] = [];
+  /** The actions that it ran; undefined if they are known to be its list. */
   readonly taken: Action[] | undefined;
-  /** When each of its actions ran. */
-  readonly starts: number[];
-  readonly ends: number[];
-  readonly tasks: Task[];
-  readonly closing: ClosingSpan[];
-  /** What came over skip edges. */
-  readonly received: Received[];
-  /** Whether it runs an action, does a task, or waits until its messages are sent. */
-  isBusy: boolean;
+  /** Start and end of each of its actions. */
+  readonly starts: number[] = [];
+  readonly ends: number[] = [];
+  readonly tasks: Task[] = [];
+  readonly closing: StepEndSpan[] = [];
+  /** Values that came over skip edges. */
+  readonly received: Received[] = [];
+  /** True while it runs an action, does a task, or waits until its messages are sent. */
+  isBusy = false;
   running: Action | undefined;
-  /** When it last became free. */
-  freeMs: number;
-  communicationMs: number;
+  /** The time at which it last became free. */
+  freeMs = 0;
+  communicationMs = 0;
+
+  constructor(policy: StepPolicy, taken: Action[] | undefined) {
+    this.policy = policy;
+    this.taken = taken;
+  }
 }
 
-/** A simulation under way. */
+/** A running simulation. */
 export class StepRun {
   readonly workers: readonly SimulatedWorker[];
   readonly #model: StepModel;
   readonly #schedule: Schedule;
   readonly #stages: readonly StageModel[];
   readonly #durations: readonly Float64Array[];
-  readonly #offers: StepOffers;
+  readonly #readiness: Readiness;
   readonly #draws: Draws;
   readonly #channels: Channels;
-  /** The bytes of what takes a way over skip edges. */
+  /** The bytes of a message over a skip route. */
   readonly #skipBytes: SizeOf;
   readonly #queue = new TimeQueue<StepEvent>();
   readonly #end: StepEnd | undefined;
   #now = 0;
   #injected = 0;
-  #endedMs: number | undefined;
+  /** The time at which the step ended, if it has an end beyond its actions. */
+  endedMs: number | undefined;
 
   constructor(model: StepModel) {
     const { schedule, stages, network, jitter } = model;
@@ -91,34 +91,18 @@ export class StepRun {
     this.#schedule = schedule;
     this.#stages = stages;
     this.#durations = durationsOf(model);
-    this.#offers = openOffers(schedule);
+    this.#readiness = new Readiness(schedule);
     this.#draws = drawsOf(jitter);
     this.#channels = new Channels(network, schedule.workers);
     this.#skipBytes = bytesOf(schedule.edges ?? []);
     const isKnown = followsLists(schedule);
-    this.workers = Array.from({ length: schedule.workers }, (_, worker) => ({
-      policy: schedule.policy(worker),
-      ready: [],
-      taken: isKnown ? undefined : [],
-      starts: [],
-      ends: [],
-      tasks: [],
-      closing: [],
-      received: [],
-      isBusy: false,
-      running: undefined,
-      freeMs: 0,
-      communicationMs: 0,
-    }));
+    this.workers = schedule.placement.map((_, worker) =>
+      new SimulatedWorker(schedule.policy(worker), isKnown ? undefined : [])
+    );
     this.#end = this.#openEnd();
   }
 
-  /** When the step has ended, if it is closed. */
-  get endedMs(): number | undefined {
-    return this.#endedMs;
-  }
-
-  /** Goes on until nothing happens any more. */
+  /** Runs until there are no more events. */
   run(): void {
     const beginMs = this.#model.controlMs ?? 0;
     for (let i = 0; i < this.#schedule.injectionLimit; i++) this.#inject(beginMs, 0);
@@ -136,12 +120,12 @@ export class StepRun {
     }
   }
 
-  /** Messages have arrived at one moment. */
+  /** Handles messages that have arrived at the same time. */
   #receive(arrivals: StepEvent[]): void {
     if (arrivals.length > 1) arrivals.sort((a, b) => byTieRule(a.arrived!, b.arrived!));
-    for (const { worker, arrived, way } of arrivals) {
-      this.#offers.arrive(arrived!, way);
-      this.#offers.offer(arrived!, this.workers[worker]!.ready);
+    for (const { worker, arrived, route } of arrivals) {
+      this.#readiness.arrive(arrived!, route);
+      this.#readiness.offer(arrived!, this.workers[worker]!.ready);
     }
     for (const { worker, sentMs } of arrivals) this.#choose(worker, sentMs);
   }
@@ -151,11 +135,11 @@ export class StepRun {
     if (this.#injected === microBatches) return;
     const whole: Action = { kind: "F", stage: 0, microBatch: this.#injected++ };
     const arrived = slices === 1 ? whole : { ...whole, slice: 0 };
-    const worker = this.#offers.hostOf(whole);
+    const worker = this.#readiness.hostOf(0, whole.microBatch);
     this.#queue.add(time, { worker, arrived, sentMs, then: undefined });
   }
 
-  /** Does the next task of a worker that is free, or else runs what its policy picks. */
+  /** Does the next task of a worker that is free, or runs the action that its policy picks. */
   #choose(index: number, sentMs: number): void {
     const worker = this.workers[index]!, { ready, policy, tasks } = worker;
     if (worker.isBusy) return;
@@ -204,16 +188,14 @@ export class StepRun {
     return duration * (slowdowns?.[worker] ?? 1) * this.#draws.duration(action);
   }
 
-  /** What a worker did has ended: its outputs leave, and it goes on. */
+  /** Ends the activity of a worker: sends its outputs and starts its next activity. */
   #free(index: number): void {
     const worker = this.workers[index]!, action = worker.running;
     worker.running = undefined;
     let sentMs = this.#now;
-    if (action !== undefined) {
-      for (const part of parts(action)) {
-        sentMs = Math.max(sentMs, this.#output(index, part));
-        if (part.kind === "B" || part.kind === "W") this.#end?.afterBackward(part, index);
-      }
+    for (const part of action ? parts(action) : []) {
+      sentMs = Math.max(sentMs, this.#output(index, part));
+      if (part.kind === "B" || part.kind === "W") this.#end?.afterBackward(part, index);
     }
     if (sentMs > this.#now && this.#model.network?.isBlocking) {
       return this.#freeAt(index, sentMs);
@@ -223,17 +205,17 @@ export class StepRun {
     this.#choose(index, this.#now);
   }
 
-  /** What a part of an action makes ready. @returns when it has been sent. */
+  /** Offers or sends the output of a part of an action. @returns the time at which it has been sent. */
   #output(index: number, part: Action): number {
     const { kind, stage, half, slice = 0 } = part, { ready } = this.workers[index]!;
     let sentMs = this.#now;
-    for (const next of this.#offers.follow(part)) {
-      const host = this.#offers.hostOf(next);
+    for (const next of this.#readiness.complete(part)) {
+      const host = this.#readiness.hostOf(next.stage, next.microBatch);
       if (host !== index) sentMs = Math.max(sentMs, this.#send(index, host, next, part));
-      else this.#offers.offer(next, ready);
+      else this.#readiness.offer(next, ready);
     }
-    for (const way of this.#offers.waysFrom(part)) {
-      sentMs = Math.max(sentMs, this.#skip(index, way, part));
+    for (const route of this.#readiness.routesFrom(part)) {
+      sentMs = Math.max(sentMs, this.#skip(index, route, part));
     }
     const isBack = (kind === "B" || kind === "I") && stage === 0 && half !== 0 && slice === 0;
     if (isBack) this.#inject(this.#now + 2 * (this.#model.controlMs ?? 0), this.#now);
@@ -242,33 +224,34 @@ export class StepRun {
 
   #send(from: number, to: number, next: Action, part: Action): number {
     const { outputBytes = 0, sendMs = 0 } = this.#stages[Math.min(next.stage, part.stage)]!;
-    const { sentMs, time } = this.#passage(from, to, part, { bytes: outputBytes, ms: sendMs });
+    const { sentMs, time } = this.#transmit(from, to, part, { bytes: outputBytes, ms: sendMs });
     this.#queue.add(time, { worker: to, arrived: next, sentMs: this.#now, then: undefined });
     return sentMs;
   }
 
-  /** A message that follows a part: when it has been sent, and when it is there. */
-  #passage(from: number, to: number, part: Action, whole: { bytes: number; ms: number }) {
+  /** Sends a message after a part: the time at which it has been sent, and that of its arrival. */
+  #transmit(from: number, to: number, part: Action, whole: { bytes: number; ms: number }) {
     const { slices = 1 } = this.#schedule, factor = this.#draws.latency(part);
     const bytes = whole.bytes / (part.half === undefined ? slices : 2);
     const { sentMs, arrivesMs } = this.#channels.send(this.#now, from, to, bytes, factor);
     return { sentMs, time: arrivesMs + whole.ms / slices * factor };
   }
 
-  /** What leaves over a skip edge. @returns when it has been sent. */
-  #skip(from: number, way: Way, part: Action): number {
+  /** Sends an output over a skip route. @returns the time at which it has been sent. */
+  #skip(from: number, route: SkipRoute, part: Action): number {
     const { slices = 1 } = this.#schedule;
-    const next: Action = { ...part, kind: way.isForward ? "F" : "B", stage: way.to };
-    const to = this.#offers.hostOf(next), now = this.#now, bytes = this.#skipBytes(way);
+    const next: Action = { ...part, kind: route.isForward ? "F" : "B", stage: route.to };
+    const now = this.#now, bytes = this.#skipBytes(route);
+    const to = this.#readiness.hostOf(next.stage, next.microBatch);
     const size = bytes / (part.half === undefined ? slices : 2), { received } = this.workers[to]!;
     if (from === to) {
       received.push({ time: now, size });
       return now;
     }
-    const ms = latest(way, this.#model.skipMs ?? []);
-    const { sentMs, time } = this.#passage(from, to, part, { bytes, ms });
+    const ms = latest(route, this.#model.skipMs ?? []);
+    const { sentMs, time } = this.#transmit(from, to, part, { bytes, ms });
     received.push({ time, size });
-    this.#queue.add(time, { worker: to, arrived: next, way, sentMs: now, then: undefined });
+    this.#queue.add(time, { worker: to, arrived: next, route, sentMs: now, then: undefined });
     return sentMs;
   }
 
@@ -279,7 +262,7 @@ export class StepRun {
       now: () => this.#now,
       at: (time, then) => this.#at(time, then),
       note: (worker, span) => void this.workers[worker]!.closing.push(span),
-      ended: () => void (this.#endedMs = this.#now),
+      ended: () => void (this.endedMs = this.#now),
       work: (worker, ms, name, then) => {
         if (ms === 0) return then();
         this.workers[worker]!.tasks.push({ ms, name, then });
@@ -291,16 +274,17 @@ export class StepRun {
   }
 }
 
-/** Whether all workers run their lists to the letter. */
+/** Returns true if all workers follow their lists strictly. */
 export function followsLists(schedule: Schedule): schedule is ListedSchedule {
   return schedule.lists !== undefined && (schedule.listPolicy?.name ?? "list") === "list";
 }
 
-/** For each kind of action and each stage, of a whole micro-batch. */
+/** For each kind of action and each stage, the duration for a whole micro-batch. */
 function durationsOf({ schedule, stages }: StepModel): Float64Array[] {
-  const isAction = recomputedStages(schedule);
+  const recomputed = recomputedStages(schedule);
+  const insideOf = (stage: number) => recomputed.has(stage) ? 0 : stages[stage]!.recomputeMs ?? 0;
   const each = (duration: (stage: StageModel, inside: number) => number) =>
-    Float64Array.from(stages, (one, s) => duration(one, isAction[s] ? 0 : one.recomputeMs ?? 0));
+    Float64Array.from(stages, (one, s) => duration(one, insideOf(s)));
   const input = ({ backwardMs, inputMs, weightMs }: StageModel) =>
     inputMs ?? (weightMs === undefined ? backwardMs / 2 : backwardMs - weightMs);
   return [
@@ -312,7 +296,7 @@ function durationsOf({ schedule, stages }: StepModel): Float64Array[] {
   ];
 }
 
-/** Orders actions that become ready at the same moment: the lower micro-batch, then the backward. */
+/** Orders actions that become ready at the same time: the lower micro-batch, then the backward. */
 export function byTieRule(a: Action, b: Action): number {
   return a.microBatch - b.microBatch || Number(a.kind === "F") - Number(b.kind === "F");
 }

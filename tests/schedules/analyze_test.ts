@@ -44,7 +44,7 @@ propertyTest(
   200,
 );
 
-Deno.test("a bubble names the action that it waits for, by the kind that the neighbour runs", () => {
+Deno.test("a bubble names the action that it waits for, with the kind that the neighbour runs", () => {
   const analysis = analyze(createSchedule("zb-h1", { workers: 2, microBatches: 2 }));
   const [first] = bubbles(analysis, 0);
   assert.equal(`${formatAction(first!.before!)} ${formatAction(first!.waitsFor!)}`, "0I0 1I0");
@@ -64,13 +64,13 @@ propertyTest(
   atDepth(100, 500),
 );
 
-Deno.test("stages of unlike cost take their slices of the model", () => {
+Deno.test("stages of different cost take their slices of the model", () => {
   const schedule = createSchedule("1f1b", { workers: 2, microBatches: 1 });
   const costs = { forward: [1, 2, 3, 4], backward: [2, 4], send: [9, 1, 9, 9] };
   assert.equal(analyze(schedule, costs).makespan, (1 + 2) + 1 + (3 + 4) + 4 + 1 + 2);
 });
 
-Deno.test("of a backward and its parts, what is not given follows", () => {
+Deno.test("the missing costs of a backward and its parts are derived", () => {
   const schedule = createSchedule("1f1b", { workers: 1, microBatches: 1 });
   const parts = (costs: Parameters<typeof stageTimes>[1]) =>
     stageTimes(schedule, costs).durations.map(([time]) => time);
@@ -86,7 +86,7 @@ Deno.test("of a backward and its parts, what is not given follows", () => {
   refuses(() => parts({ send: NaN }));
 });
 
-Deno.test("a schedule that deadlocks is not measured", () => {
+Deno.test("a schedule that deadlocks is refused by the analysis", () => {
   const message = /Cannot analyze the schedule mine: .* a deadlock at action 0 of worker 0/;
   refuses(() => analyze(listed("0B0,0F0\n")), message);
 });
@@ -110,22 +110,22 @@ propertyTest(
 
 /** No order beats the lower bound of its placement, and some orders reach it. */
 
-Deno.test("the bound is what a step takes at least, to the number", () => {
+Deno.test("the lower bound has known values", () => {
   const bound = (name: string, workers: number, microBatches: number, costs = {}, limit?: number) =>
     makespanLowerBound(createSchedule(name, { workers, microBatches }), costs, limit);
-  // One worker never waits; two forwards and backwards that may overlap are two overlaps.
+  // One worker never waits; two forwards and two backwards that may overlap take two overlaps.
   assert.equal(bound("1f1b", 1, 8), 24);
   assert.equal(bound("1f1b", 1, 8, { forward: 1, backward: 2, overlap: 1.5 }), 12);
-  // One micro-batch goes up and down: 4 forwards, 3 backwards for the input, a whole one, 6 ways.
+  // One micro-batch in both directions: 4 forwards, 3 backwards for the input, a whole one, 6 messages.
   assert.equal(bound("1f1b", 4, 1, { forward: 1, input: 2, weight: 3, send: 0.5 }), 18);
-  // Zero bubble (ZB-H2) reaches it: the way to the last worker, and its work.
+  // Zero bubble (ZB-H2) reaches it: the path to the last worker, and its work.
   assert.equal(bound("zb-h2", 4, 8), 27);
   assert.equal(analyze(createSchedule("zb-h2", { workers: 4, microBatches: 8 })).makespan, 27);
   // One activation at a time: a micro-batch lives on worker 0 for 3 · 2 + 1, eight of them.
   assert.equal(bound("1f1b", 3, 8, {}, 1), 56);
 });
 
-Deno.test("a gradient that travels in halves arrives sooner, and the bound knows", () => {
+Deno.test("the lower bound counts that a gradient in halves arrives sooner", () => {
   const halving = listed("0F0,0B0.0,0B0.1\n1F0,1B0.0,1B0.1\n2F0,2B0.0,2B0.1\n");
   const costs = { forward: 1, input: 3, weight: 1 };
   // Three forwards, then a half of 2 on stages 2 and 1 (an I takes 3), and both halves on stage 0.

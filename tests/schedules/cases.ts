@@ -23,13 +23,13 @@ export interface Case {
 const MICRO_BATCHES = [1, 2, 3, 4, 5, 6, 8, 9, 10, 12, 15, 16, 20, 24, 27, 30, 31, 32, 48, 64];
 const WORKERS = [1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16];
 
-/** What some schedules have from one to four of. */
+/** Options of some schedules, with values from one to four. */
 const OWN_COUNTS: Readonly<Record<string, "chunks" | "slices" | "waves">> = {
   ...{ interleaved: "chunks", "interleaved-zb": "chunks", "looped-bfs": "chunks" },
   ...{ seq1f1b: "slices", "seq1f1b-zb": "slices", terapipe: "slices", hanayo: "waves" },
 };
 
-/** The options of a name beside the number of workers and of micro-batches. */
+/** Variants of the options of a schedule, without workers and micro-batches. */
 function variants(name: string, workers: number): Partial<ScheduleOptions>[] {
   const [counts, own] = [[1, 2, 3, 4], OWN_COUNTS[name]];
   if (own) return counts.map((count) => ({ [own]: count }));
@@ -51,7 +51,7 @@ function variants(name: string, workers: number): Partial<ScheduleOptions>[] {
   return [{}];
 }
 
-/** Every schedule that is made by a rule, under every combination of options, served or not. */
+/** Every schedule by rule, under every combination of options, valid or not. */
 export function allCases(): Case[] {
   const names = scheduleDefinitions.map(({ name }) => name).filter((name) => name !== "search");
   return names.flatMap((name) =>
@@ -66,7 +66,7 @@ export function allCases(): Case[] {
   );
 }
 
-/** The schedule of a case; undefined where it refuses the options. */
+/** The schedule of a case; undefined if it refuses the options. */
 export function made({ name, options }: Case): Schedule | undefined {
   try {
     return createSchedule(name, options);
@@ -76,19 +76,19 @@ export function made({ name, options }: Case): Schedule | undefined {
   }
 }
 
-/** The cases of these sizes whose options the schedules can serve: of many some, in `test:deep` all. */
+/** The valid cases of these sizes: a sample of them, or all in `test:deep`. */
 export function servedCases(fits: (options: ScheduleOptions) => boolean): Case[] {
   const all = allCases().filter(({ options }) => fits(options));
   const share = IS_DEEP ? 1 : Math.ceil(all.length / 2000);
   return all.filter((one, i) => 31 * i % 97 % share === 0 && made(one) !== undefined);
 }
 
-/** A case in words, for the message of a failure. */
+/** Formats a case for the message of a failure. */
 export function inWords({ name, options }: Case): string {
   return `${name} ${JSON.stringify(options)}`;
 }
 
-/** Whether two sums of the same durations are equal up to the rounding of their additions. */
+/** Returns true if two sums of the same durations are equal up to rounding. */
 export function isNear(a: number, b: number): boolean {
   return Math.abs(a - b) <= 1e-9 * Math.max(1, Math.abs(a), Math.abs(b));
 }
@@ -122,17 +122,17 @@ export function propertyTest<T extends unknown[]>(
 /** A time between two bounds. */
 export const between = (min: number, max: number) => fc.double({ min, max, noNaN: true });
 
-/** A stage of each number, all alike. */
+/** The models of the given number of equal stages. */
 export const alike = <T>(stages: number, stage: T): T[] => Array<T>(stages).fill(stage);
 
-/** A step whose actions and messages take from almost nothing to three times their time. */
+/** A step with durations and messages from almost zero to three times their cost. */
 export function atAnyPace(schedule: Schedule, seed: number): SimulatedStep {
   const stages = alike(schedule.stages, { forwardMs: 1, backwardMs: 2, sendMs: 1 });
   const jitter = { law: [0.001, 0.5, 1, 3], amount: 1, latencyAmount: 1, seed };
   return simulateStep({ schedule, stages, jitter });
 }
 
-/** What a call says: its text, or the error that it ends with. */
+/** The result of a call: its text, or the message of its error. */
 export function sentenceOf(call: () => string): Promise<string> {
   try {
     return Promise.resolve(call());

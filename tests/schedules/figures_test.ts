@@ -29,7 +29,7 @@ Deno.test("schedules have the idle time and the activations of their papers", ()
     assert.deepEqual(figures, [idle, least ?? seen.least, most], inWords({ name, options }));
   }
   for (const depth of [4, 8, 12]) {
-    // Times are for 1/P of the model: a worker of the wave holds twice as much as Chimera's copies.
+    // Times are for 1/P of the model: a worker of the wave holds twice the share of a Chimera worker.
     const wave = measure("chimera-wave", { workers: depth / 2, microBatches: depth / 2 });
     assert.equal(2 * wave.idle!, measure("chimera", { workers: depth, microBatches: depth }).idle);
     assert.deepEqual([wave.least, wave.most], [(depth / 2 + 1) / 2, depth / 2]);
@@ -50,7 +50,7 @@ Deno.test("steps on eight workers take the published times", () => {
   assert.deepEqual([idleLocal, makespan], [[0, 0, 0, 0], 3 * 8 + 3]);
 });
 
-Deno.test("DualPipe has the published bubbles, also where the overlap gains time", () => {
+Deno.test("DualPipe has the published bubbles, also if the overlap gains time", () => {
   const schedule = createSchedule("dualpipe", { workers: 8, microBatches: 20 });
   assert.equal(Math.max(...analyze(schedule).idle), 6);
   assert.equal(Math.max(...analyze(schedule, { overlap: 2.5 }).idle), 4.5);
@@ -58,7 +58,7 @@ Deno.test("DualPipe has the published bubbles, also where the overlap gains time
   assert.ok(Math.abs(uneven.idle[0]! - 7.2) < 1e-9);
 });
 
-/** tF, tI, tW: equal, tB = 2tF with uneven halves, tB = tF, and where tI or tW dominates. */
+/** tF, tI, tW: equal, tB = 2tF with uneven halves, tB = tF, and dominated by tI or tW. */
 const DURATIONS: readonly (readonly [number, number, number])[] = [
   ...[[1, 1, 1], [1, 1.2, 0.8], [1, 0.8, 1.2], [1, 0.5, 0.5], [1, 1.5, 1.5], [2, 3, 1]] as const,
 ];
@@ -102,7 +102,7 @@ for (const definition of scheduleDefinitions) {
       const schedule = made(one);
       if (schedule === undefined) continue;
       served++;
-      // Outside of `test:deep` the cases take turns with the durations.
+      // Outside of `test:deep` each case runs with one of the durations, in turn.
       for (const durations of IS_DEEP ? DURATIONS : [DURATIONS[served % DURATIONS.length]!]) {
         const costs = uniform(durations), analysis = analyze(schedule, costs);
         assert.deepEqual(validate(analysis.schedule), [], inWords(one));
@@ -117,7 +117,7 @@ for (const definition of scheduleDefinitions) {
   });
 }
 
-Deno.test("no worker of message-driven holds more or less at its peak than its bounds, and each is reached", () => {
+Deno.test("the peak of every message-driven worker is within its bounds, and reaches each of them", () => {
   const sizes = [[1, 3, 5], [2, 3, 5], [4, 4, 8], [4, 6, 5]] as const;
   for (const order of ["fifo", "backward-first"] as const) {
     for (const [workers, pipelineLimit, microBatches] of sizes) {

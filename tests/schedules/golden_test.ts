@@ -16,8 +16,8 @@ import { atDepth } from "../depth.ts";
 import { FOUR, golden, made } from "./cases.ts";
 
 /**
- * The file of each order, and what makes it. That an order is right is tested elsewhere; this says
- * that it changes on purpose only, as weights and traces depend on it.
+ * The file of each order, and its schedule. Other tests check that orders are right; this one checks
+ * that an order changes only on purpose, because weights and traces depend on it.
  */
 const GOLDEN: Readonly<Record<string, readonly [name: string, options: ScheduleOptions]>> = {
   ...Object.fromEntries(scheduleNames().map((name) => [name, [name, FOUR]])),
@@ -33,7 +33,7 @@ const GOLDEN: Readonly<Record<string, readonly [name: string, options: ScheduleO
 };
 
 for (const [file, [name, options]] of Object.entries(GOLDEN)) {
-  // What a search finds may change with the search.
+  // The result of a search may change with the search.
   if (name === "search") continue;
   Deno.test(`the order of ${file} is the one on file`, () => {
     const text = golden(`${file}.csv`);
@@ -68,14 +68,14 @@ for (const [name, hashes] of Object.entries(sha256)) {
 
 type Row = [string, number, number, Cost, Cost, Cost, number, number, number?];
 
-/** What V-Half and V-Min take and hold by the code of their authors, in chunks, half of a worker's. */
+/** Time and memory of V-Half and V-Min by the code of their authors, in chunks of half a worker. */
 const { rows } = JSON.parse(golden("../../fixtures/schedules/v_half_v_min.json")) as {
   rows: Row[];
 };
 
-Deno.test("V-Half and V-Min take no longer than their authors' and hold no more, whatever the times", () => {
+Deno.test("V-Half and V-Min take no more time and memory than their authors' code, at any durations", () => {
   assert.ok(rows.length >= 418);
-  // In seconds, where a row has picoseconds: an order does not depend on the unit.
+  // In seconds instead of the picoseconds of a row: an order does not depend on the unit.
   const costOf = (chunk: Cost) =>
     typeof chunk === "number" ? 2e-12 * chunk : chunk.map((time) => 1e-12 * time);
   const some = rows.filter((row, i) => row.length > 8 || i % atDepth(3, 1) === 0);

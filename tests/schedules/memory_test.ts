@@ -17,9 +17,9 @@ import {
   withRecomputation,
 } from "../../schedules/mod.ts";
 
-/** Recomputation put into lists: where it stands, what it costs, what it saves. */
+/** Recomputation in lists: its position, cost and savings. */
 
-Deno.test("every list with recomputations is valid, and holds no more than before", () => {
+Deno.test("every list with recomputations is valid, and does not hold more than before", () => {
   let count = 0;
   for (const name of scheduleNames()) {
     const before = createSchedule(name, FOUR);
@@ -41,7 +41,7 @@ Deno.test("every list with recomputations is valid, and holds no more than befor
   assert.ok(count >= 12, `${count}`);
 });
 
-Deno.test("a recomputation fills the time in which the gradient is on its way", () => {
+Deno.test("a recomputation runs while the gradient is in transit", () => {
   const plain = createSchedule("1f1b", FOUR), again = withRecomputation(plain);
   // Three stages compute all forwards again, which would take 3 · 8 more on one worker, and 8 in a
   // pipe that waited for each; the wait of the first backward of worker 0 takes one of them.
@@ -51,7 +51,7 @@ Deno.test("a recomputation fills the time in which the gradient is on its way", 
   assert.deepEqual([...recomputedStages(again)].sort(), [0, 1, 2]);
 });
 
-Deno.test("stages may be picked, and what cannot be recomputed is refused", () => {
+Deno.test("stages can be selected, and schedules that cannot recompute are refused", () => {
   const one = withRecomputation(createSchedule("gpipe", FOUR), (stage) => stage === 1);
   assert.deepEqual([...recomputedStages(one)], [1]);
   const refusals: [schedule: Schedule, message: RegExp][] = [
@@ -64,7 +64,7 @@ Deno.test("stages may be picked, and what cannot be recomputed is refused", () =
   for (const [schedule, message] of refusals) refuses(() => withRecomputation(schedule), message);
 });
 
-/** Bytes of workers over their lists, held against counts by hand and against peaks in activations. */
+/** Bytes of workers over their lists, compared with counts by hand and peaks in activations. */
 
 /** The bytes of a worker at the start and the end of each action of its list. */
 function levelsOf(schedule: ListedSchedule, worker: number, stages: readonly StageMemory[]) {
@@ -76,13 +76,13 @@ function levelsOf(schedule: ListedSchedule, worker: number, stages: readonly Sta
   return levels;
 }
 
-Deno.test("I frees its part, W the rest, B all, and work is there only while an action runs", () => {
+Deno.test("I frees its part, W the rest, B all, and work memory is held only while an action runs", () => {
   const memory = { keptBytes: 10, freedByInputBytes: 4, workBytes: 1, messageBytes: 2 };
   const levels = [[13, 12], [13, 6], [19, 18], [19, 12], [13, 0]];
   assert.deepEqual(levelsOf(listed("0F0,0I0,0F1,0W0,0B1\n"), 0, [memory]), levels);
 });
 
-Deno.test("R brings back what F did not keep, once; without an R the backward does it itself", () => {
+Deno.test("R brings back the dropped activation once; without an R the backward brings it back", () => {
   const memory = { keptBytes: 1, recomputedBytes: 9 }, parts = { ...memory, freedByInputBytes: 3 };
   const whole = [[1, 1], [2, 2], [11, 11], [11, 1], [10, 0]];
   assert.deepEqual(levelsOf(listed("0F0,0F1,0R0,0B0,0B1\n"), 0, [memory]), whole);
@@ -90,7 +90,7 @@ Deno.test("R brings back what F did not keep, once; without an R the backward do
   assert.deepEqual(levelsOf(listed("0F0,0R0,0I0,0W0\n"), 0, [parts]), split);
 });
 
-Deno.test("halves and slices take their part each, and nothing is left at the end", () => {
+Deno.test("halves and slices each take their part, and nothing is left at the end", () => {
   const memory = { keptBytes: 8, recomputedBytes: 8, messageBytes: 4 };
   for (const csv of ["0F0,0B0.0,0B0.1\n", "0F0,0R0,0B0.0,0B0.1\n", "0F0s0,0F0s1,0B0s1,0B0s0\n"]) {
     assert.equal(levelsOf(listed(csv), 0, [memory]).at(-1)![1], 0, csv);
@@ -99,7 +99,7 @@ Deno.test("halves and slices take their part each, and nothing is left at the en
   assert.deepEqual([first, second], [[6, 6], [12, 12]]);
 });
 
-Deno.test("with one byte for an activation and for a weight, bytes are the peaks that analyze counts", () => {
+Deno.test("with one byte for an activation and for a weight, bytes are the peaks of analyze", () => {
   for (const name of scheduleNames()) {
     const listed = withLists(createSchedule(name, FOUR)), analysis = analyze(listed);
     const bytes = { activations: 1, weights: 1, gradients: 0, optimizer: 0 };
@@ -108,13 +108,13 @@ Deno.test("with one byte for an activation and for a weight, bytes are the peaks
       const what = `${name}, worker ${worker}`;
       assert.ok(Math.abs(activations - analysis.peakActivations[worker]!) < 1e-9, what);
       assert.ok(Math.abs(held - analysis.weights[worker]!) < 1e-9, what);
-      // A stage that gives nothing back never needs less.
+      // Stages that return no memory never need less.
       assert.ok(kept > peak - 1e-9, what);
     }
   }
 });
 
-Deno.test("bytes that do not go together are refused by name", () => {
+Deno.test("inconsistent bytes are refused by name", () => {
   const schedule = withLists(createSchedule("1f1b", { workers: 2, microBatches: 2 }));
   const count = "Cannot count the memory of 1f1b: the bytes must be of 2 stages, received 0";
   refuses(() => scheduleMemory(schedule, []), count);
@@ -123,7 +123,7 @@ Deno.test("bytes that do not go together are refused by name", () => {
   refuses(() => stageMemories(schedule, { weights: [1, 2, 3] }));
 });
 
-Deno.test("a comparison leaves out what needs more than a limit, and searches within it", () => {
+Deno.test("a comparison leaves out schedules above a limit, and searches within it", () => {
   const bytes = { weights: 10, gradients: 10, optimizer: 20, activations: 100 };
   const limited = { memory: { bytes, limitBytes: 400 } };
   const { analyses, memory, refused } = compareSchedules(FOUR, {}, limited);
@@ -133,7 +133,7 @@ Deno.test("a comparison leaves out what needs more than a limit, and searches wi
   }
   const names = analyses.map(({ schedule }) => schedule.name);
   assert.ok(names.includes("search") && names.includes("v-half"), `${names}`);
-  // 800 of activations on each worker, 40 of all else.
+  // 800 of activations on each worker, 40 of weights, gradients and optimizer.
   const gpipe = refused.find(({ name }) => name === "gpipe");
   assert.match(gpipe!.reason, /^Cannot make the schedule gpipe: each worker must need at most /);
   const all = compareSchedules(FOUR, {}, { memory: { bytes } });

@@ -14,7 +14,7 @@ import {
 import { assertRefusals } from "../console/refusals.ts";
 import { allCases, type Case, FOUR, refuses, sentenceOf } from "./cases.ts";
 
-Deno.test("options that a schedule cannot serve are refused with those that it can", async () => {
+Deno.test("the refusal of an option names the values that a schedule can serve", async () => {
   await assertRefusals("schedules", ([name, ...words]) => {
     const given = words.map((word) => word.split("="));
     const options = given.map((
@@ -39,14 +39,14 @@ Deno.test("a user's schedule cannot place a stage on a worker that does not exis
 
 Deno.test("Chimera numbers a unit's micro-batches pipe by pipe, whatever the scale", () => {
   for (const scale of ["direct", "doubling", "halving"] as const) {
-    const { replicaOf } = createSchedule("chimera", { ...FOUR, scale });
-    assert.deepEqual(replicaOf, [0, 0, 1, 1, 0, 0, 1, 1]);
+    const { pipelineOf } = createSchedule("chimera", { ...FOUR, scale });
+    assert.deepEqual(pipelineOf, [0, 0, 1, 1, 0, 0, 1, 1]);
   }
   const few = createSchedule("chimera", { workers: 8, microBatches: 3, pipelines: 2 });
-  assert.deepEqual(few.replicaOf, [0, 1, 2]);
+  assert.deepEqual(few.pipelineOf, [0, 1, 2]);
 });
 
-/** A value of each option that every schedule which reads it can serve with two workers. */
+/** A value of each option that every schedule with this option can serve with two workers. */
 const VALUES: Required<Pick<ScheduleOptions, ScheduleOption>> = {
   ...{ pipelineLimit: 2, order: "fifo", chunks: 2, waves: 2, slices: 2, pipelines: 1 },
   ...{ scale: "direct", costs: { send: 1 }, activationLimit: 4, weightLimit: 2 },
@@ -57,10 +57,10 @@ const VALUES: Required<Pick<ScheduleOptions, ScheduleOption>> = {
 const OPTIONS = Object.keys(VALUES) as ScheduleOption[];
 const SMALL = { workers: 2, microBatches: 4 } as const;
 
-/** The options that making the schedule and its policies asks for, beside its size. */
+/** The options that a schedule and its policies read, without its size. */
 function askedFor({ name, options: { workers, microBatches } }: Case): string[] {
   const asked = new Set<string>();
-  // Copies take only what is there, so that an option counts where its value is wanted.
+  // A copy of the options has only their keys, so an option counts only when its value is read.
   const options = new Proxy<ScheduleOptions>({ workers, microBatches }, {
     get(target, option) {
       if (OPTIONS.includes(option as ScheduleOption)) asked.add(String(option));
@@ -76,7 +76,7 @@ function askedFor({ name, options: { workers, microBatches } }: Case): string[] 
   return [...asked];
 }
 
-Deno.test("every schedule reads the options that it says it reads, and no others", () => {
+Deno.test("every schedule reads the options that it declares, and no others", () => {
   for (const { name, reads } of scheduleDefinitions) {
     if (name === "search") continue; // it hands its options on to all others
     const cases = allCases().filter((one) =>
@@ -105,13 +105,13 @@ Deno.test("an option that a schedule does not read is refused by name", () => {
   refuses(() => createSchedule("dapple", { ...SMALL, waves: 3, chunks: 2 }), message);
 });
 
-Deno.test("a comparison gives each schedule what it reads", () => {
+Deno.test("a comparison gives each schedule the options that it reads", () => {
   const { analyses } = compareSchedules({ ...SMALL, waves: 2, chunks: 4 });
   const stages = new Map(analyses.map(({ schedule }) => [schedule.name, schedule.stages]));
   assert.deepEqual(["1f1b", "hanayo", "interleaved"].map((name) => stages.get(name)), [2, 8, 8]);
 });
 
-Deno.test("an alias makes the schedule under the name that was asked for, and is compared once", () => {
+Deno.test("an alias is the name of the schedule that it makes, and is compared once", () => {
   const [named, alias] = ["1f1b", "dapple"].map((name) => createSchedule(name, SMALL));
   assert.equal(alias!.name, "dapple");
   const { policy: _, ...rest } = named!, { policy: __, ...other } = alias!;
@@ -122,7 +122,7 @@ Deno.test("an alias makes the schedule under the name that was asked for, and is
   assert.ok(!names.includes("dapple"));
 });
 
-Deno.test("a user's schedule that does not say what it reads is given everything", () => {
+Deno.test("a user's schedule that declares no options gets all of them", () => {
   const seen: unknown[] = [];
   const mine = defineSchedule({
     ...{ name: "mine", summary: "reads what it likes", order: () => [] },

@@ -19,7 +19,7 @@ import { between, isNear, propertyTest, refuses } from "./cases.ts";
 const leastAt = (outputs: (every: number) => number, factors: readonly number[]) =>
   factors.reduce((best, every) => outputs(every) < outputs(best) ? every : best);
 
-Deno.test("checkpoints take least at sqrt(N), and as printed at sqrt(N/G)", () => {
+Deno.test("checkpoints take the least memory at sqrt(N), and in the printed formula at sqrt(N/G)", () => {
   const factors = [1, 2, 4, 8, 16, 32, 64];
   assert.equal(leastAt((every) => checkpointedOutputs(64, 4, every), factors), 8);
   assert.equal(leastAt((every) => printedOutputs(64, 4, every), factors), 4);
@@ -38,7 +38,7 @@ propertyTest(
   },
 );
 
-Deno.test("offload saves a factor of five, less one bucket", () => {
+Deno.test("offload saves a factor of five, minus one bucket", () => {
   assert.equal(mixedPrecisionBytes(12e9) / 6, 40e9);
   assert.equal(mixedPrecisionBytes(12e9, 0), mixedPrecisionBytes(12e9) / 5);
   assert.equal(mixedPrecisionBytes(5e8, 16e6) - mixedPrecisionBytes(5e8, 0), 256e6);
@@ -59,7 +59,7 @@ propertyTest(
   },
 );
 
-Deno.test("sizes and times that a model does not hold for are refused", () => {
+Deno.test("sizes and times outside of a model are refused", () => {
   const must = "Cannot use the model: ";
   const workers = `${must}the number of workers must be a whole number from 1, received 0`;
   refuses(() => checkpointedOutputs(48, 0, 1), workers);
@@ -103,7 +103,7 @@ propertyTest(
   },
 );
 
-Deno.test("halves and doubled forwards count as the micro-batches that they compute", () => {
+Deno.test("halves and doubled forwards count as their micro-batches", () => {
   for (const scale of ["doubling", "halving"] as const) {
     const schedule = createSchedule("chimera", { workers: 8, microBatches: 16, scale });
     const { forwards, backwards } = criticalPath(schedule);
@@ -122,7 +122,7 @@ propertyTest(
   },
 );
 
-Deno.test("an all-reduce is hidden by idle time after the last backward of its stage alone", () => {
+Deno.test("only idle time after the last backward of its stage hides an all-reduce", () => {
   const unit = analyze(createSchedule("chimera", { workers: 6, microBatches: 6 }));
   // Before the end of the step, a worker e steps from the edge idles D/2-1-e backwards between its
   // stages' ends, and e backwards after both.

@@ -13,7 +13,7 @@ import { costsOfCut, edgesOfCut, layerSums } from "../../schedules/analysis/part
 import fc from "../fast_check.ts";
 import { refuses } from "./cases.ts";
 
-/** Cuts of a model for a schedule, held against every cut there is. */
+/** Cuts of a model for a schedule, compared with every possible cut. */
 
 /** Every cut of some layers into stages, as the first layers of the stages. */
 function everyCut(layers: number, stages: number, from = 0): number[][] {
@@ -58,7 +58,7 @@ const someTimes = (layers: number) => {
     }));
 };
 
-Deno.test("no cut of a model takes less time under a schedule than the one that is found", () => {
+Deno.test("no cut of a model takes less time under a schedule than the result", () => {
   for (const schedule of SCHEDULES) {
     const layers = schedule.stages + 4, cuts = everyCut(layers, schedule.stages);
     const property = fc.property(someTimes(layers), (times) => {
@@ -72,7 +72,7 @@ Deno.test("no cut of a model takes less time under a schedule than the one that 
   }
 });
 
-Deno.test("a cut keeps to what fits, and is the best of those that do", () => {
+Deno.test("a cut fits, and is the best of the cuts that fit", () => {
   const schedule = createSchedule("1f1b", { workers: 3, microBatches: 5 });
   const fits = (stage: number, from: number, to: number) => to - from <= (stage === 0 ? 1 : 4);
   const cuts = everyCut(7, 3).filter((cut) =>
@@ -89,7 +89,7 @@ Deno.test("a cut keeps to what fits, and is the best of those that do", () => {
   refuses(() => partitionForSchedule(schedule, times, () => false), message);
 });
 
-Deno.test("where messages decide the order, a cut is no worse than stages of equal work", () => {
+Deno.test("without lists, a cut is at least as good as stages of equal work", () => {
   const schedule = createSchedule("message-driven", { workers: 3, microBatches: 6 });
   const forward = [4, 2, 2, 2, 2, 2, 2, 9], backward = forward.map((time) => 2 * time);
   const times = { forward, backward }, { starts, makespan } = partitionForSchedule(schedule, times);
@@ -106,7 +106,7 @@ Deno.test("48 blocks with embedding and head are cut for 16 workers", () => {
   assert.equal(makespan, stepOf(schedule, { forward, backward }, starts));
 });
 
-Deno.test("times that are no times are refused", () => {
+Deno.test("invalid times are refused", () => {
   const schedule = createSchedule("1f1b", { workers: 2, microBatches: 2 });
   const refused = (times: LayerTimes, message: RegExp) =>
     refuses(() => partitionForSchedule(schedule, times), message);
@@ -115,7 +115,7 @@ Deno.test("times that are no times are refused", () => {
   refused({ forward: [1, -1], backward: [2, 2] }, /finite numbers from 0, received -1/);
 });
 
-/** Cuts of models with values that go beyond the next layer, held against every cut there is. */
+/** Cuts of models with skip edges between layers, compared with every possible cut. */
 
 const LAYERS = 8;
 
@@ -133,7 +133,7 @@ const anyTimes = fc.record({
   skips: fc.array(anySkip, { minLength: 1, maxLength: 3 }),
 });
 
-Deno.test("values of layers go to the stages that use them, once and never within a stage", () => {
+Deno.test("values of layers go once to each stage that uses them, and never within a stage", () => {
   const skips: LayerSkip[] = [
     { from: 1, to: [2, 4, 5, 7], send: 3 },
     { from: 2, to: [3], hasGradient: false },
@@ -148,7 +148,7 @@ Deno.test("values of layers go to the stages that use them, once and never withi
   assert.deepEqual(edgesOfCut(skips, [0]), []);
 });
 
-Deno.test("a cut counts the values that go beyond the next stage, and says what it has not proven", () => {
+Deno.test("a cut counts the values that go beyond the next stage, and reports that it is not proven", () => {
   let optimal = 0, count = 0;
   const linked = [
     createSchedule("1f1b", { workers: 3, microBatches: 4 }),

@@ -11,7 +11,7 @@ import {
 import { inkOf } from "../../schedules/pictures/svg.ts";
 import { shortNumber, ticks } from "../../schedules/pictures/grid.ts";
 
-/** What the pictures are held against: wide, long, replicated, composed, tiny, with odd times. */
+/** Schedules of the pictures: wide, long, replicated, composed, tiny, with odd times. */
 const DRAWN: readonly [string, ScheduleOptions, Parameters<typeof analyze>[1]?][] = [
   ["1f1b", { workers: 16, microBatches: 64 }],
   ["interleaved", { workers: 16, microBatches: 64 }],
@@ -34,7 +34,7 @@ function drawnTest(title: string, holds: (analysis: Analysis, svg: string, name:
   });
 }
 
-Deno.test("the timeline of 1F1B is drawn as it runs", () => {
+Deno.test("the timeline of 1F1B is drawn as executed", () => {
   const analysis = analyze(createSchedule("1f1b", { workers: 3, microBatches: 3 }));
   assert.equal(
     formatGrid(analysis),
@@ -59,7 +59,7 @@ drawnTest(
         const widths = rows.map((row) => [...row.replace(/ {2}idle .*$/, "")].length);
         assert.equal(new Set(widths).size, 1, `${name}: rows of unlike length`);
       }
-      // Blocks put together again: as many actions as there are in the lists.
+      // All blocks together have every action of the lists.
       analysis.schedule.lists.forEach(({ length }, worker) => {
         const row = blocks.map(([, ...rows]) => rows[worker]!).join("");
         const names = row.match(/[FBIW]\d/g) ?? [], cut = blocks.length - 1; // in two blocks
@@ -76,7 +76,7 @@ drawnTest("colours change nothing but colours", (analysis) => {
   assert.equal(colored, plain);
 });
 
-Deno.test("a timeline needs forty columns", () => {
+Deno.test("a timeline needs at least forty columns", () => {
   const analysis = analyze(createSchedule("1f1b", FOUR));
   const must = "Cannot draw a timeline: the columns must be at least 40, received";
   for (const columns of [39, NaN]) {
@@ -84,7 +84,7 @@ Deno.test("a timeline needs forty columns", () => {
   }
 });
 
-/** The boxes of all texts of a drawing, by an estimate of their width that is on the safe side. */
+/** The boxes of all texts of a drawing, by an upper estimate of their width. */
 function textBoxes(svg: string) {
   const pattern =
     /<g transform="translate\((\S+) (\S+)\)">|^<\/g>$|<text ([^>]*)>([^<]*)<\/text>/gm;
@@ -130,7 +130,7 @@ drawnTest(
     );
     const names = [...svg.matchAll(/<g role="graphics-symbol"><title>([^<]+)<\/title><rect /g)];
     assert.equal(names.length, svg.match(/class="edge"/g)!.length);
-    const isReplicated = schedule.replicaOf.some((replica) => replica > 0);
+    const isReplicated = schedule.pipelineOf.some((pipeline) => pipeline > 0);
     const pattern =
       /^\d+[FBIW]\d+(\+\d+|\.[01])?: worker \d+, time [\d.]+ to [\d.]+(, replica \d+)?$/;
     for (const [, name] of names) {
@@ -143,7 +143,7 @@ drawnTest(
   },
 );
 
-Deno.test("on a dark screen paper, words and lines are others, and as legible", () => {
+Deno.test("on a dark screen background, text and lines change and stay legible", () => {
   const svg = formatSvg(analyze(createSchedule("1f1b", FOUR)));
   const [, dark] = /@media \(prefers-color-scheme: dark\) (.*)<\/style>/.exec(svg)!;
   const of = (what: string) =>
@@ -166,19 +166,19 @@ function contrast(a: string, b: string): number {
   return (high! + 0.05) / (low! + 0.05);
 }
 
-Deno.test("text is legible on every colour, and every colour on white", () => {
+Deno.test("text is legible on every colour, and every colour is visible on white", () => {
   for (const kind of ["F", "I", "B", "W"] as const) {
     for (let stage = 0; stage < 16; stage++) {
-      for (let replica = 0; replica < 4; replica++) {
-        const { fill, text } = inkOf(kind, { stage, stages: 16, replica, replicas: 4 });
-        assert.ok(contrast(fill, text) >= 4.5, `${kind} ${stage} ${replica}: ${fill} ${text}`);
+      for (let pipeline = 0; pipeline < 4; pipeline++) {
+        const { fill, text } = inkOf(kind, { stage, stages: 16, pipeline, pipelines: 4 });
+        assert.ok(contrast(fill, text) >= 4.5, `${kind} ${stage} ${pipeline}: ${fill} ${text}`);
         assert.ok(contrast(fill, "#ffffff") >= 1.15, `${fill} is lost on white`);
       }
     }
   }
 });
 
-Deno.test("more actions than a picture can hold are refused", () => {
+Deno.test("too many actions for a picture are refused", () => {
   const analysis = analyze(createSchedule("1f1b", { workers: 101, microBatches: 1000 }));
   const message = /Cannot draw the schedule 1f1b: .* at most 200000 actions, received 202000/;
   refuses(() => formatSvg(analysis), message);

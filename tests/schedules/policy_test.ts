@@ -29,13 +29,13 @@ const listed = (csv: string) => listPolicy(listOf(csv));
 const elastic = (csv: string, activationLimit?: number) =>
   elasticPolicy(listOf(csv), { activationLimit });
 
-/** A policy of a stage of four that takes messages as they come. */
+/** A message-driven policy of one of four stages. */
 const messages = (order: "fifo" | "backward-first", stage = 1, limit = 4, microBatches = 4) =>
   messageDrivenPolicy({ stage, stages: 4, microBatches, limit, order });
 
 const COMPOSED = "0F0,1F0,1B0,0F1+2,0B0,1F1,1B1&1F2,0B1.0,0B1.1,1B2,0B2";
 
-/** What is offered, step by step, `>` what a policy runs then, and in the end what is left. */
+/** The offers of each step, `>` the action that a policy runs, and at the end the remaining offers. */
 const PLAYED: Readonly<Record<string, readonly (readonly [StepPolicy, string, left?: string])[]>> =
   {
     "a list waits for its head, and is done after its last action": [
@@ -113,18 +113,18 @@ for (const [title, plays] of Object.entries(PLAYED)) {
   });
 }
 
-Deno.test("what is not offered cannot be taken", () => {
+Deno.test("an action that is not offered cannot be taken", () => {
   const message = "Cannot run 0F0: 0F0 must be offered, received [0F1]";
   refuses(() => takeOffers([F(0, 1)], F(0, 0)), message);
 });
 
-Deno.test("a schedule makes a new policy each time, for the workers that it has", () => {
+Deno.test("a schedule makes a new policy for each call, and only for its workers", () => {
   const schedule = createSchedule("1f1b", { workers: 2, microBatches: 1 });
   for (const _step of [0, 1]) assert.deepEqual(schedule.policy(1).next([F(1, 0)]), F(1, 0));
   refuses(() => schedule.policy(2), /from 0 to 1, received 2/);
 });
 
-/** What is computed of each stage, in order: its forwards, its I, and the sum of its gradients. */
+/** The actions of each stage in order: its forwards, its I, and the sum of its gradients. */
 function orders(actions: Iterable<Action>): Record<string, string[]> {
   const found: Record<string, string[]> = {};
   for (const part of [...actions].flatMap(parts)) {
@@ -155,7 +155,7 @@ propertyTest(
   atDepth(200, 1500),
 );
 
-Deno.test("a limit below what the list itself needs is refused", () => {
+Deno.test("a limit below the peak of the list is refused", () => {
   const list = ActionList.from([F(0, 0), F(0, 1), B(0, 0), B(0, 1)]);
   const must = "Cannot make an elastic policy: activationLimit must be at least 2, what the list";
   for (const activationLimit of [1, NaN]) {
@@ -164,10 +164,10 @@ Deno.test("a limit below what the list itself needs is refused", () => {
   }
 });
 
-Deno.test("a limit of activations is in parts of the model, and never below what lists need", () => {
+Deno.test("a limit of activations is in parts of the model, and at least the peak of each list", () => {
   const schedule = createSchedule("interleaved", { workers: 2, microBatches: 4, chunks: 2 });
   assert.deepEqual(analyze(schedule).peakActivations, [2.5, 1.5]);
-  // Gradients come long after all forwards, so that workers hold what they may.
+  // Gradients come long after all forwards, so that workers reach their limits.
   const stages = [0, 1, 2, 3].map(() => ({ forwardMs: 1, backwardMs: 999 }));
   const peaks = (limit?: number) => {
     const { schedule: ran } = simulateStep({
@@ -182,7 +182,7 @@ Deno.test("a limit of activations is in parts of the model, and never below what
   refuses(() => withPolicy(schedule, "elastic", 0), message);
 });
 
-Deno.test("the way in which lists are followed belongs to the schedule that has them", () => {
+Deno.test("the policy of lists belongs to their schedule", () => {
   const schedule = createSchedule("gpipe", { workers: 2, microBatches: 2 });
   assert.equal(schedule.policy(1).next([F(1, 1), B(1, 0)]), undefined);
   const elastic = withPolicy(schedule, "elastic"), early = elastic.policy(1);

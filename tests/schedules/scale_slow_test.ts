@@ -1,4 +1,4 @@
-/** Schedules of thousands of workers. The work is counted here; `deno task bench` has the seconds. */
+/** Schedules of thousands of workers. The tests count work; `deno task bench` measures seconds. */
 
 import assert from "node:assert/strict";
 import { contests, hold, searchTable } from "../../bench/search.ts";
@@ -26,7 +26,7 @@ Deno.test("a schedule of thousands of workers and micro-batches fits into 2 GB",
   assert.ok(gigabytes < atDepth(0.5, 2), `took ${gigabytes.toFixed(2)} GB`);
 });
 
-/** The schedule with policies that count how often they are asked, and over how many offers. */
+/** The schedule with policies that count their calls and offers. */
 function counted(schedule: Schedule) {
   const work = { calls: 0, offers: 0 };
   const policy = (worker: number): StepPolicy => {
@@ -57,7 +57,7 @@ Deno.test("the work of a simulated step grows with the number of its actions", (
   }
 });
 
-Deno.test("128 workers and 512 micro-batches are searched, and take no longer than under ZB-V", () => {
+Deno.test("a search of 128 workers and 512 micro-batches takes no longer than ZB-V", () => {
   const size = atDepth({ workers: 16, microBatches: 64 }, { workers: 128, microBatches: 512 });
   const schedule = withLists(createSchedule("search", size));
   assert.deepEqual(validate(schedule), []);

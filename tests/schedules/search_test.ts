@@ -54,7 +54,7 @@ propertyTest(
   300,
 );
 
-Deno.test("a local search makes shorter what rules and list scheduling give", () => {
+Deno.test("a local search shortens the orders of rules and list scheduling", () => {
   const search = (costs: Costs, workers: number, microBatches: number) => {
     const options = { workers, microBatches, activationLimit: 3, costs };
     return analyze(createSchedule("search", options), costs).makespan;
@@ -97,7 +97,7 @@ Deno.test("a search with recomputation reads R into its order and its bound", ()
   assert.ok(bound <= makespan && bound >= 33, `${bound}`);
 });
 
-Deno.test("times of skip edges do not say how fine the model can be cut", () => {
+Deno.test("times of skip edges do not determine how fine the model can be cut", () => {
   const times = [1, [1]].map((skip) => {
     const costs = { forward: new Array<number>(8).fill(1), skip };
     const options = { workers: 4, microBatches: 8, edges: [{ from: 0, to: [3] }], costs };
@@ -108,7 +108,7 @@ Deno.test("times of skip edges do not say how fine the model can be cut", () => 
 
 const STRATEGY = { isSplit: true, isForwardFirst: false, pipeLimit: Infinity, patience: 0 };
 
-Deno.test("a patient worker lets a weight part wait for an input that is about to come", () => {
+Deno.test("a patient worker delays a weight part for an input that is about to arrive", () => {
   const base = createSchedule("1f1b", { workers: 3, microBatches: 4 });
   const costs = { forward: 1, input: 0.5, weight: 2, send: 0.5 };
   const times = [0, 0.5, 1].map((patience) => {
@@ -119,13 +119,13 @@ Deno.test("a patient worker lets a weight part wait for an input that is about t
   assert.deepEqual(times, [19.5, 19, 18]);
 });
 
-Deno.test("a limit that does not leave room for every stage of a worker is refused", () => {
+Deno.test("a limit without room for every stage of a worker is refused", () => {
   const load = workloadOf(createSchedule("interleaved", { workers: 2, microBatches: 2 }));
   const message = /Cannot schedule worker 0: .* must be at least 2, one for each of its stages/;
   refuses(() => greedyOrder(load, { ...STRATEGY, limits: [1, 1] }), message);
 });
 
-/** The search and the lower bound against optima that another program found by trying everything. */
+/** The search and the lower bound, compared with optima of an exhaustive search by another program. */
 
 type Options = ScheduleOptions & { readonly activationLimit: number; readonly costs: Costs };
 
@@ -155,7 +155,7 @@ Deno.test("the search reaches the optimum of every tiny case, and no bound is ab
   assert.ok(reached >= cases.length / 3, `bounds reached in ${reached} of ${cases.length}`);
 });
 
-/** The least time that the exact search finds on places, without an order to begin with. */
+/** The least time that the exact search finds on some placements, without an initial order. */
 function exactOptimum(places: Place[], options: Options, edges: readonly SkipEdge[] = []) {
   const { costs, activationLimit } = options;
   const limits = { costs, activations: activationLimit, weights: 1 };
@@ -168,14 +168,14 @@ function exactOptimum(places: Place[], options: Options, edges: readonly SkipEdg
   return Math.min(...times);
 }
 
-Deno.test("the exact search finds it without an order to begin with", () => {
+Deno.test("the exact search finds the optimum without an initial order", () => {
   for (const { options, makespan, seed } of cases) {
     const places = [...regularPlaces(options), ...irregularPlaces(options)];
     assert.equal(exactOptimum(places, options), makespan, `seed ${seed}`);
   }
 });
 
-Deno.test("states that differ only in what is on its way, over a skip edge too, are not taken for the same", () => {
+Deno.test("states that differ only in messages in transit, also over a skip edge, are different", () => {
   const options = { workers: 2, microBatches: 2, activationLimit: 2 };
   const [forward, input] = [[5, 3, 2, 6, 3, 4], [2, 5, 3, 2, 6, 2]];
   const three = {
@@ -187,14 +187,14 @@ Deno.test("states that differ only in what is on its way, over a skip edge too, 
   const edges = [{ from: 0, to: [2] }, { from: 1, to: [3] }];
   const found = (parts: number[], costs: Costs) =>
     exactOptimum([placeOf(parts)], { ...options, costs }, edges);
-  // A search that looks at inputs only where all are there finds 47 and 50.
+  // A search that counts inputs only once all have arrived finds 47 and 50.
   const costs = { forward: [3, 5, 2, 2], input: [1, 2, 4, 1], weight: [4, 2, 2, 1], skip: 8 };
   assert.equal(found([0, 0, 1, 1], costs), 45);
   const others = { forward: [4, 5, 1, 2], input: [1, 1, 5, 5], weight: [3, 2, 5, 5], skip: 7 };
   assert.equal(found([0, 1, 1, 0], others), 49);
 });
 
-Deno.test("at half of the memory the search is never longer than V-Half", () => {
+Deno.test("with half of the memory the search is never longer than V-Half", () => {
   const uneven = [{}, { input: 1.2, weight: 0.8 }, { forward: 1, input: 1.5, weight: 0.7 }];
   for (
     const [workers, microBatches] of [[2, 4], [3, 6], ...atDepth([], [[4, 8], [6, 12]])] as const

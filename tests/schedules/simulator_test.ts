@@ -132,7 +132,7 @@ function run(network: Network, name = "1f1b") {
   return simulateStep({ schedule, stages: alike(schedule.stages, STAGE), network });
 }
 
-Deno.test("a message takes its bytes and then its latency, and the wait for it is counted apart", () => {
+Deno.test("a message takes its bytes and then its latency, and the wait for it is counted separately", () => {
   const schedule = createSchedule("gpipe", { workers: 2, microBatches: 1 });
   const network = { link: { latencyMs: 0.5, bytesPerMs: 20 } };
   const { makespanMs, workers } = simulateStep({ schedule, stages: alike(2, STAGE), network });
@@ -141,7 +141,7 @@ Deno.test("a message takes its bytes and then its latency, and the wait for it i
   assert.deepEqual(waits, [[1, 4], [1, 4]]);
 });
 
-Deno.test("messages take turns on what they share: a pair, a worker, a node", () => {
+Deno.test("messages take turns on a shared channel: a pair, a worker, a node", () => {
   const link = { latencyMs: 0, bytesPerMs: 4 };
   const time = (sharing: Network["sharing"]) =>
     run({ link, nodeSize: 2, local: { latencyMs: 0 }, sharing }, "interleaved").makespanMs;
@@ -151,14 +151,14 @@ Deno.test("messages take turns on what they share: a pair, a worker, a node", ()
   assert.ok(middle("pair") < middle("worker"));
 });
 
-Deno.test("links within a node are those of the node", () => {
+Deno.test("messages within a node take the links of the node", () => {
   const slow = { latencyMs: 3 }, fast = { latencyMs: 0 };
   const time = (network: Network) => run(network).makespanMs;
   assert.equal(time({ link: slow, local: fast, nodeSize: 4 }), time({ link: fast }));
   assert.ok(time({ link: slow, local: fast, nodeSize: 2 }) < time({ link: slow }));
 });
 
-Deno.test("a worker that waits until its messages are sent loses what the others overlap", () => {
+Deno.test("a worker that waits until its messages are sent loses the overlap", () => {
   const link = { latencyMs: 0, bytesPerMs: 20 };
   const [beside, blocking] = [run({ link }), run({ link, isBlocking: true })];
   assert.ok(blocking.makespanMs > beside.makespanMs);
@@ -166,7 +166,7 @@ Deno.test("a worker that waits until its messages are sent loses what the others
   for (let i = 1; i < 5; i++) assert.ok(starts![i]! >= ends![i - 1]! + 0.5); // forwards
 });
 
-Deno.test("what a worker sends to two others goes over its one way out, what it gets from both does not", () => {
+Deno.test("messages to two others share the output channel of a worker, messages from both do not share one", () => {
   const schedule = listed("0F0,0F1,0B0,0B1\n1F0,1B0\n1F1,1B1\n");
   const start = (sharing: Network["sharing"]) => {
     const network = { link: { latencyMs: 0, bytesPerMs: 4 }, sharing } as const;
@@ -192,7 +192,7 @@ propertyTest(
   atDepth(100, 300),
 );
 
-Deno.test("bytes over time: F keeps, I frees a part, W the rest, and all comes back to what is held", () => {
+Deno.test("bytes over time: F keeps, I frees a part, W the rest, and the level returns to the start", () => {
   const schedule = createSchedule("zb-h1", { workers: 1, microBatches: 1 });
   const held = { weightBytes: 100, gradientBytes: 100, optimizerBytes: 200 };
   const memory = { ...held, keptBytes: 10, freedByInputBytes: 6, workBytes: 3 };
@@ -203,20 +203,20 @@ Deno.test("bytes over time: F keeps, I frees a part, W the rest, and all comes b
   assert.deepEqual(peakBytes, [413]);
 });
 
-Deno.test("versions of weights are held as often as the schedule keeps them", () => {
+Deno.test("weights are held in all versions of the schedule", () => {
   const schedule = createSchedule("pipedream", { workers: 3, microBatches: 3 });
   const stage = { forwardMs: 1, backwardMs: 2, memory: { weightBytes: 1, keptBytes: 0 } };
   assert.deepEqual(simulateStep({ schedule, stages: alike(3, stage) }).peakBytes, [3, 2, 1]);
 });
 
-/** What the table of published figures was taken with: D = 8, N = 32, tB = 2tF, messages of 0.2. */
+/** Settings of the table of published figures: D = 8, N = 32, tB = 2tF, messages of 0.2. */
 const SIZE = { workers: 8, microBatches: 32 } as const;
 
 type Order = "fifo" | "backward-first";
-type Conditions = Parameters<typeof tryMailboxes>[1];
+type TimeVariation = Parameters<typeof tryMailboxes>[1];
 
 /** Mean steps of 1F1B, then of message-driven with each limit, draws from seed 0 on. */
-const means = (order: Order, limits: readonly number[], conditions: Conditions = {}) => {
+const means = (order: Order, limits: readonly number[], conditions: TimeVariation = {}) => {
   const trials = limits.map((pipelineLimit) =>
     tryMailboxes({ ...SIZE, pipelineLimit, order }, { draws: 100, ...conditions })
   );
@@ -233,7 +233,7 @@ Deno.test("with 50 % jitter static 1F1B takes 167, fifo 179, 155 and 150 with li
   assert.ok(two < oneAndAHalf && oneAndAHalf < oneFOneB && oneFOneB < d);
 });
 
-/** The table has 183 and 209; it does not say how slow, nor which. */
+/** The table has 183 and 209, without the slow worker and its factor. */
 Deno.test("with one slow early worker and limit D fifo beats backward-first, without one it does not", () => {
   const both = (slowWorker?: { worker: number; factor: number }) => {
     const mean = (order: Order) => means(order, [8], { slowWorker, draws: 16 })[1]!;
@@ -255,7 +255,7 @@ const LAWS = [
 ] as const;
 
 Deno.test("draws depend on the seed and the action, not on the order, and stay within their law", () => {
-  /** How many times as long each action takes as without jitter. */
+  /** The factor of each action compared to its time without jitter. */
   const factors = (law: typeof LAWS[number][0], seed: number, name = "1f1b") => {
     const model = modelOfCosts(createSchedule(name, SIZE)), amount = law instanceof Array ? 1 : 0.5;
     const { schedule: { lists }, timeline } = simulateStep({
@@ -283,8 +283,8 @@ Deno.test("draws depend on the seed and the action, not on the order, and stay w
   }
 });
 
-Deno.test("the choice is the fewest in flight within 1 % of the shortest mean, within the memory", () => {
-  const chosen = (asked: object = {}, conditions: Conditions = {}) => {
+Deno.test("the choice has the fewest micro-batches in flight within 1 % of the shortest mean, within the memory", () => {
+  const chosen = (asked: object = {}, conditions: TimeVariation = {}) => {
     const { pipelineLimit, order } = chooseMailbox(tryMailboxes({ ...SIZE, ...asked }, conditions));
     return [pipelineLimit, order];
   };
@@ -295,16 +295,16 @@ Deno.test("the choice is the fewest in flight within 1 % of the shortest mean, w
   const slow = { slowWorker: { worker: 1, factor: 1.3 } };
   assert.deepEqual(chosen({ pipelineLimit: 8 }, slow), [8, "fifo"]);
   assert.deepEqual(chosen({ order: "backward-first" }), [16, "backward-first"]);
-  // Where nothing varies and messages take no time, fewer do.
+  // Without variation and message times, fewer suffice.
   assert.deepEqual(chosen({}, { jitter: 0, costs: { send: 0 } }), [10, "backward-first"]);
 });
 
-Deno.test("a slow worker must be one of the pipeline", () => {
+Deno.test("a slow worker must exist", () => {
   const message = "Cannot simulate a slow worker: it must be from 0 to 7, received 8";
   refuses(() => tryMailboxes(SIZE, { slowWorker: { worker: 8, factor: 2 } }), message);
 });
 
-Deno.test("of actions that become ready at the same moment the lower micro-batch is first, then the backward", () => {
+Deno.test("of actions that become ready at the same time the lower micro-batch is first, then the backward", () => {
   const ready = ["1F3", "2B3", "0F1", "3B2", "1B1"].map(parseAction);
   assert.equal(ready.sort(byTieRule).map(formatAction).join(), "1B1,0F1,3B2,2B3,1F3");
 });

@@ -29,19 +29,19 @@ import { workloadOf } from "../../schedules/search/limits.ts";
 import fc from "../fast_check.ts";
 import { alike, between, FOUR, isNear, listed, propertyTest, refuses } from "./cases.ts";
 
-/** Every schedule, with slices where it cuts sequences. */
+/** Every schedule, with slices if it reads them. */
 const SCHEDULES: readonly Schedule[] = scheduleDefinitions
   .filter(({ name }) => name !== "search")
   .map(({ name, reads = [] }) =>
     createSchedule(name, { ...FOUR, ...reads.includes("slices") && { slices: 2 } })
   );
 
-/** Halves and doubled forwards, too. */
+/** Also halves and doubled forwards. */
 const CHIMERAS = (["doubling", "halving"] as const).map((scale) =>
   createSchedule("chimera", { ...FOUR, scale })
 );
 
-/** Any skip edges between stages, the values of which go to later ones. */
+/** Any skip edges between stages with values for later stages. */
 function anyEdges(stages: number): fc.Arbitrary<SkipEdge[]> {
   const edge = fc.record({
     path: fc.uniqueArray(fc.integer({ min: 0, max: stages - 1 }), { minLength: 2, maxLength: 4 }),
@@ -87,7 +87,7 @@ propertyTest(
   },
 );
 
-Deno.test("gradients of a value go from the last stage that uses it to the one before, and so to its maker", () => {
+Deno.test("gradients of a value go from the last stage that uses it through the others to its maker", () => {
   const chain = createSchedule("gpipe", { workers: 4, microBatches: 1 });
   const edges = [{ from: 0, to: [2, 3] }];
   const { starts } = analyze(withEdges(chain, edges), { skip: 10 }).execution.timeline;
@@ -119,14 +119,14 @@ propertyTest(
   },
 );
 
-Deno.test("a value that goes to an earlier stage is refused with the circle of actions", () => {
+Deno.test("a value for an earlier stage is refused with the circle of actions", () => {
   const chain = createSchedule("1f1b", FOUR);
   const back = (from: number, to: number) => () => withEdges(chain, [{ from, to: [to] }]);
   refuses(back(1, 0), /0F0 waits for 1F0.*1F0 waits for 0F0/);
   refuses(back(3, 1), /1F0 waits for 3F0.*3F0 waits for 2F0.*2F0 waits for 1F0/);
 });
 
-Deno.test("a skip edge that was not checked is a violation where it deadlocks or has no such stage", () => {
+Deno.test("an unchecked skip edge is a violation if it deadlocks or its stage does not exist", () => {
   const chain = withLists(createSchedule("1f1b", { workers: 3, microBatches: 2 }));
   const wrong = (from: number, to: number) =>
     validate({ ...chain, edges: [{ from, to: [to] }] })
@@ -150,7 +150,7 @@ Deno.test("the lower bound counts skip edges", () => {
   assert.equal(bound(withEdges(chain, [{ from: 0, to: [2] }])), 1 + 7 + 1 + 1 + 7 + 2);
 });
 
-Deno.test("skip edges stay with a schedule that gets other orders, recomputations or fewer micro-batches", () => {
+Deno.test("a schedule keeps its skip edges with other orders, recomputations or fewer micro-batches", () => {
   const edges = [{ from: 0, to: [2, 3] }];
   const schedule = withEdges(createSchedule("1f1b", FOUR), edges) as ListedSchedule;
   const orders = schedule.lists.map((list): Action[] => [...list]);
@@ -162,7 +162,7 @@ Deno.test("skip edges stay with a schedule that gets other orders, recomputation
   assert.equal(withEdges(schedule, []).edges, undefined);
 });
 
-Deno.test("the list scheduler does something else until a value is there", () => {
+Deno.test("the list scheduler runs other actions until a value arrives", () => {
   const all = (...kinds: string[]) => [0, 1, 2, 3].flatMap((m) => kinds.map((kind) => kind + m));
   const rows = [all("0F", "0B"), all("1F", "2F", "2B", "1B")].map((row) => `${row}\n`).join("");
   const linked = withEdges(listed(rows), [{ from: 0, to: [2] }]);
@@ -175,7 +175,7 @@ Deno.test("the list scheduler does something else until a value is there", () =>
   assert.equal(first({ forward: 1.5, skip: 3 }), "1F0,1F1,1F2,2F0"); // 0F0 ends at 1: its value is there at 4
 });
 
-Deno.test("search orders a step for values that are long on their way, and gives what analysis counts", () => {
+Deno.test("search orders a step for slow values, with the time that analysis measures", () => {
   const costs = { send: 0.25, skip: 4 }, edges = [{ from: 0, to: [1, 2] }];
   const options = { workers: 3, microBatches: 6, chunks: 1, costs };
   const found = createSchedule("search", { ...options, edges }) as ListedSchedule;
@@ -187,41 +187,41 @@ Deno.test("search orders a step for values that are long on their way, and gives
   assert.ok(planned! < unplanned!, `${planned}, ${unplanned}`);
 });
 
-/** What skip edges make workers hold, held against counts by hand and against any durations. */
+/** Memory for skip edges, compared with counts by hand and with any durations. */
 
-Deno.test("a value is held from when it comes to the end of the backward that uses it, a gradient to that of its stage", () => {
+Deno.test("a value is held from its arrival to the end of the backward that uses it, a gradient to that of its stage", () => {
   const chain = listed("0F0,0B0\n1F0,1B0\n2F0,2B0\n3F0,3B0\n");
   const schedule = withEdges(withLists(chain), [{ from: 0, to: [2, 3], bytes: 8 }]);
   const stages = alike(4, { forwardMs: 1, backwardMs: 2, outputBytes: 0 });
   const network = { link: { latencyMs: 0.25, bytesPerMs: 16 } };
   const { peakBytes, memoryOf, makespanMs } = simulateStep({ schedule, stages, network });
-  // Worker 2 has the value, and the gradient of stage 3 beside it until it has added its own.
+  // Worker 2 holds the value, and the gradient of stage 3 until it has added its own.
   assert.deepEqual(peakBytes, [8, 0, 16, 8]);
   assert.deepEqual(memoryOf(2), { timesMs: [0, 2.5, 3.5, 7.5, 9.5], bytes: [0, 8, 8, 16, 0] });
-  // Stage 3 ends at 6.75, its gradients are at stage 2 at 7 and 7.5; what comes to stage 0 at 10.25
-  // waits for stage 1.
+  // Stage 3 ends at 6.75, its gradients arrive at stage 2 at 7 and 7.5; the gradient that arrives at
+  // stage 0 at 10.25 waits for stage 1.
   assert.equal(makespanMs, 14);
   assert.deepEqual(analyze(schedule).peakSkips, [1, 0, 2, 1]);
 });
 
-Deno.test("values on one worker are held and not sent", () => {
+Deno.test("values within one worker are held and not sent", () => {
   const chain = withLists(listed("0F0,1F0,2F0,2B0,1B0,0B0\n"));
   const schedule = withEdges(chain, [{ from: 0, to: [2], bytes: 8 }]);
   const stages = alike(3, { forwardMs: 1, backwardMs: 2 });
   const network = { link: { latencyMs: 9, bytesPerMs: 1 } };
   const { makespanMs, peakBytes } = simulateStep({ schedule, stages, network });
-  // The value of stage 2, and while its backward runs the gradient that it makes of it.
+  // The value of stage 2, and while its backward runs the gradient of that value.
   assert.deepEqual([makespanMs, peakBytes], [9, [16]]);
   assert.deepEqual(skipTraffic(schedule), [{ messages: 0, bytes: 16 }]);
 });
 
-Deno.test("values take turns with what else leaves over their link", () => {
+Deno.test("values share their link with other messages in turn", () => {
   const chain = withLists(createSchedule("gpipe", { workers: 3, microBatches: 1 }));
   const stages = alike(3, { forwardMs: 1, backwardMs: 1, outputBytes: 2 });
   const network = { link: { latencyMs: 0, bytesPerMs: 1 }, sharing: "worker" } as const;
   const timeOf = (schedule: Schedule) => simulateStep({ schedule, stages, network }).makespanMs;
   assert.equal(timeOf(chain), 14);
-  // 4 ms behind the activation, which stage 1 has long by then; and the gradient behind the gradient.
+  // 4 ms after the activation, which stage 1 received earlier; likewise for the gradients.
   assert.equal(timeOf(withEdges(chain, [{ from: 0, to: [2], bytes: 4 }])), 16);
   assert.equal(timeOf(withEdges(chain, [{ from: 0, to: [2], bytes: 4, hasGradient: false }])), 15);
 });
@@ -234,7 +234,7 @@ const anyStep = fc.record({
   skipMs: fc.constantFrom(0, 5),
 }).map(({ linked, ...step }) => ({ ...linked, ...step }));
 
-/** The step with everything as long as the draws say. */
+/** The step with all times drawn. */
 function simulated(schedule: Schedule, { edges, seed, slow, skipMs }: {
   edges: readonly SkipEdge[];
   seed: number;
@@ -257,7 +257,7 @@ propertyTest(
     const schedule = withEdges(withLists(step.chain), step.edges), traffic = skipTraffic(schedule);
     const planned = scheduleMemory(schedule, stageMemories(schedule, {}));
     const { peakBytes, memoryOf } = simulated(schedule, step);
-    // Where workers take what is there, none holds more than micro-batches in flight bring.
+    // Workers without lists hold at most the values of the micro-batches in flight.
     const elastic = withEdges(
       step.chain.lists ? withPolicy(step.chain, "elastic") : step.chain,
       step.edges,
@@ -275,7 +275,7 @@ propertyTest(
 );
 
 propertyTest(
-  "what is planned for a worker is what it holds when all others are much faster",
+  "a worker reaches its planned level if all others are much faster",
   [anyStep],
   (step) => {
     const schedule = withEdges(withLists(step.chain), step.edges), traffic = skipTraffic(schedule);

@@ -18,7 +18,7 @@ const servedCase = fc.constantFrom(
   ...servedCases(({ workers, microBatches }) => workers * microBatches <= 256),
 );
 
-/** What must not change within a run, the placement first. */
+/** Facts that must not change within a run, such as the placement. */
 const fixed = ({ placement, workers, stages, updates, weightVersions }: Schedule) =>
   JSON.stringify([placement, workers, stages, updates, weightVersions]);
 
@@ -28,7 +28,7 @@ propertyTest(
   (one, count) => {
     const schedule = made(one)!, where = `${inWords(one)}, ${count} micro-batches`;
     const smaller = smallerSchedule(schedule, one.options, count);
-    assert.deepEqual([smaller.microBatches, smaller.replicaOf.length], [count, count], where);
+    assert.deepEqual([smaller.microBatches, smaller.pipelineOf.length], [count, count], where);
     assert.equal(fixed(smaller), fixed(schedule), where);
     assert.ok([schedule.name, "1f1b"].includes(smaller.name), where);
     const listed = withLists(smaller);
@@ -55,7 +55,7 @@ propertyTest(
   atDepth(100, 500),
 );
 
-Deno.test("where each worker has one stage, it is 1F1B itself", () => {
+Deno.test("with one stage on each worker, the smaller schedule is 1F1B", () => {
   for (const name of ["zb-h1", "zb-h2"]) {
     for (let workers = 1; workers <= 8; workers++) {
       const options = { workers, microBatches: 2 * workers };
@@ -69,7 +69,7 @@ Deno.test("where each worker has one stage, it is 1F1B itself", () => {
   }
 });
 
-Deno.test("a schedule keeps its name where it can serve fewer micro-batches", () => {
+Deno.test("a schedule keeps its name if it can serve fewer micro-batches", () => {
   const names = ["gpipe", "chimera", "gems", "looped-bfs", "message-driven", "chimera-wave"];
   for (const name of names) {
     const options = { ...FOUR, ...name === "message-driven" && { pipelineLimit: 3 } };
@@ -83,13 +83,13 @@ Deno.test("a schedule keeps its name where it can serve fewer micro-batches", ()
 Deno.test("the pipes of DualPipe share few micro-batches, and one may get none", () => {
   const schedule = createSchedule("dualpipe", FOUR);
   const lists = (count: number) => smallerSchedule(schedule, FOUR, count).lists!.map(String);
-  assert.deepEqual(smallerSchedule(schedule, FOUR, 3).replicaOf, [0, 0, 1]);
+  assert.deepEqual(smallerSchedule(schedule, FOUR, 3).pipelineOf, [0, 0, 1]);
   assert.deepEqual(lists(1), ["0F0,0B0", "1F0,1B0", "2F0,2B0", "3F0,3B0"]);
   assert.deepEqual(lists(0), ["", "", "", ""]);
   assert.ok(smallerSchedule(schedule, FOUR, 0).policy(0).done);
 });
 
-Deno.test("a schedule of one's own has one too, though it has no name that anyone knows", () => {
+Deno.test("a user's schedule has a smaller schedule as well", () => {
   const mine = defineSchedule({
     name: "mine",
     summary: "looped, for whole rounds only",
@@ -112,7 +112,7 @@ Deno.test("a schedule of one's own has one too, though it has no name that anyon
   assert.equal(smallerSchedule(same, options, 8), same);
 });
 
-Deno.test("a number of micro-batches that no step can have is refused", () => {
+Deno.test("an invalid number of micro-batches is refused", () => {
   const schedule = createSchedule("1f1b", FOUR);
   const must = "Cannot make a smaller schedule: microBatches must be a whole number from 0";
   for (const count of [-1, 1.5, NaN]) {

@@ -2,11 +2,11 @@ import { reduceHalf } from "../../schedules/simulator/network.ts";
 import { alike } from "./cases.ts";
 import assert from "node:assert/strict";
 import {
-  type Closing,
-  type ClosingSpan,
   createSchedule,
   simulateStep,
   type StageModel,
+  type StepEndModel,
+  type StepEndSpan,
   type StepModel,
 } from "../../schedules/mod.ts";
 
@@ -14,7 +14,7 @@ import {
 const STAGE: StageModel = { forwardMs: 1, backwardMs: 2, gradientBytes: 8, optimizerMs: 4 };
 const BUCKETS = { bucketBytes: 2 };
 
-const spans = (closing: readonly ClosingSpan[], wanted: ClosingSpan["what"]) =>
+const spans = (closing: readonly StepEndSpan[], wanted: StepEndSpan["what"]) =>
   closing.filter(({ what }) => what === wanted).map(({ startMs, endMs }) => [startMs, endMs]);
 
 function one(more: Partial<StepModel>) {
@@ -22,7 +22,7 @@ function one(more: Partial<StepModel>) {
   return simulateStep({ schedule, stages: [STAGE], ...more });
 }
 
-Deno.test("one worker alone votes, waits for the commit, and steps its buckets one after the other", () => {
+Deno.test("a single worker votes, waits for the commit, and steps its buckets one after the other", () => {
   const stages = [{ ...STAGE, checkMs: 0.25 }];
   const { makespanMs, closing } = one({ controlMs: 0.5, stages, closing: BUCKETS });
   // Begin arrives at 0.5; the vote leaves at 3.75, the commit comes at 4.75, the last message at 9.25.
@@ -43,7 +43,7 @@ Deno.test("an all-reduce of two ranks moves half of the gradients twice, and the
   assert.ok(pairs.makespanMs > chunks.makespanMs && pairs.makespanMs < whole.makespanMs);
 });
 
-Deno.test("clipping keeps every bucket until the sums of all workers are there", () => {
+Deno.test("clipping delays every bucket until the sums of all workers exist", () => {
   const schedule = createSchedule("gpipe", { workers: 2, microBatches: 2 });
   const stages = [STAGE, { ...STAGE, gradientBytes: 80 }];
   const link = { latencyMs: 0, bytesPerMs: 1 };
@@ -61,29 +61,29 @@ Deno.test("clipping keeps every bucket until the sums of all workers are there",
   assert.equal(first(true), 0);
 });
 
-Deno.test("an eager all-reduce takes place while others still compute, and gains what is free", () => {
+Deno.test("an eager all-reduce runs while others still compute, and uses their free links", () => {
   const schedule = createSchedule("chimera", { workers: 4, microBatches: 4 });
-  // The outer workers have the most to add, and the only free time.
+  // The outer workers add the most, and only they have idle time.
   const rest = { ...STAGE, optimizerMs: 0 };
   const stages = [24, 8, 8, 24].map((gradientBytes) => ({ ...rest, gradientBytes }));
   const link = { latencyMs: 0, bytesPerMs: 8 };
-  const run = (eagerStages: number[], more: Partial<Closing> = {}) =>
+  const run = (eagerStages: number[], more: Partial<StepEndModel> = {}) =>
     simulateStep({ schedule, stages, closing: { eagerStages, link, ...more } });
   const end = run([]), opt = run([3]);
   assert.ok(end.closing.flat().every(({ startMs }) => startMs >= end.computedMs));
   assert.ok(opt.closing[0]!.some(({ what, endMs }) => what === "reduce" && endMs < opt.computedMs));
   assert.ok(opt.makespanMs < end.makespanMs, `${opt.makespanMs} and ${end.makespanMs}`);
-  // Where starting one takes the worker's time, the middle workers have none to spare.
+  // If a start takes time of the worker, it delays the middle workers, which have no idle time.
   const computed = (eagerStages: number[]) =>
     run(eagerStages, { protocol: "ranks", launchMs: 0.25 }).computedMs;
   assert.equal(computed([3]), end.computedMs);
   assert.ok(computed([0, 1, 2, 3]) > end.computedMs);
 });
 
-Deno.test("ranks without a vote begin to add when their own actions are done", () => {
+Deno.test("ranks without a vote start to add after their own actions", () => {
   const schedule = createSchedule("1f1b", { workers: 3, microBatches: 3 });
   const closing = { protocol: "ranks", link: { latencyMs: 0, bytesPerMs: 8 } } as const;
-  const run = (more: Partial<Closing> = {}) =>
+  const run = (more: Partial<StepEndModel> = {}) =>
     simulateStep({
       schedule,
       stages: alike(3, STAGE),
@@ -98,19 +98,19 @@ Deno.test("ranks without a vote begin to add when their own actions are done", (
   assert.equal(run({ protocol: "commit" }).makespanMs, makespanMs);
 });
 
-Deno.test("the supervisor hears one vote after the other, of all replicas", () => {
+Deno.test("the supervisor handles the votes of all replicas one after the other", () => {
   const time = (replicas: number) => one({ replicas, closing: { handleMs: 0.5 } }).makespanMs;
   assert.equal(time(8) - time(4), 2 * 4 * 0.5);
 });
 
-Deno.test("states that are kept elsewhere are fetched for each bucket and put back", () => {
+Deno.test("states in other memory are fetched for each bucket and put back", () => {
   const offload = { link: { latencyMs: 0.25, bytesPerMs: 2 }, loadRatio: 6, storeRatio: 4 };
-  const time = (more: Closing) => one({ closing: { ...BUCKETS, ...more } }).makespanMs;
+  const time = (more: StepEndModel) => one({ closing: { ...BUCKETS, ...more } }).makespanMs;
   assert.equal(time({ offload }) - time({}), 4 * 2 * 0.25 + 8 * 10 / 2);
 });
 
-Deno.test("without a flush each stage steps after its own backwards, without a vote", () => {
-  const closingOf = (name: string, closing: Closing) => {
+Deno.test("without a flush each stage steps after its backwards, without a vote", () => {
+  const closingOf = (name: string, closing: StepEndModel) => {
     const schedule = createSchedule(name, { workers: 2, microBatches: 3 });
     return simulateStep({ schedule, stages: alike(2, STAGE), closing }).closing;
   };
@@ -119,7 +119,7 @@ Deno.test("without a flush each stage steps after its own backwards, without a v
   assert.ok(each.flat().every(({ what }) => what === "optimizer"));
 });
 
-Deno.test("half an all-reduce takes the rounds and the bytes of its algorithm", () => {
+Deno.test("half of an all-reduce takes the rounds and the bytes of its algorithm", () => {
   const half = (algorithm: Parameters<typeof reduceHalf>[0], ranks: number) =>
     Object.values(reduceHalf(algorithm, ranks, 12, { latencyMs: 1, bytesPerMs: 2 }));
   assert.deepEqual(half("ring", 1), [0, 0]);

@@ -45,7 +45,7 @@ propertyTest(
   },
 );
 
-// With one worker all replicas take the same way, and nothing tells them apart.
+// With one worker all pipelines take the same path, so lists do not distinguish them.
 const SOME = servedCases(({ workers, microBatches }) =>
   workers > 1 && workers <= 8 && microBatches <= 24
 );
@@ -54,20 +54,20 @@ propertyTest(
   "every schedule is the same after its way through a CSV file",
   [fc.constantFrom(...SOME)],
   (one) => {
-    const { name, lists, stages, replicaOf, placement } = withLists(made(one)!);
+    const { name, lists, stages, pipelineOf, placement } = withLists(made(one)!);
     const again = scheduleFromLists(name, parseCsv(formatCsv(lists)));
     assert.equal(formatCsv(again.lists), formatCsv(lists), inWords(one));
     assert.equal(again.stages, stages);
     assert.deepEqual(validate(again), []);
-    // Replicas without a micro-batch leave no trace in the lists.
-    const replicas = new Set(placement.flat().map(({ replica }) => replica));
-    if (new Set(replicaOf).size < replicas.size) return;
-    assert.deepEqual([again.replicaOf, again.placement], [replicaOf, placement]);
+    // Pipelines without a micro-batch do not appear in the lists.
+    const pipelines = new Set(placement.flat().map(({ pipeline }) => pipeline));
+    if (new Set(pipelineOf).size < pipelines.size) return;
+    assert.deepEqual([again.pipelineOf, again.placement], [pipelineOf, placement]);
   },
   300,
 );
 
-Deno.test("a DualPipeV file as PyTorch writes it can be loaded, and is this package's own", () => {
+Deno.test("a DualPipeV file of PyTorch can be read, and equals the schedule of this package", () => {
   const text = golden("torch-dualpipe-v-4-workers-10-micro-batches.csv");
   assert.match(text, /\(0F7;7B3\)OVERLAP_F_B/);
   const loaded = scheduleFromLists("torch", parseCsv(text));
@@ -77,8 +77,8 @@ Deno.test("a DualPipeV file as PyTorch writes it can be loaded, and is this pack
   assert.deepEqual(loaded.placement, own.placement);
 });
 
-Deno.test("what PyTorch's reader would misread is behind a row that it refuses", () => {
-  /** The action or the overlap that a cell begins with, which is what that reader takes it for. */
+Deno.test("a file that PyTorch would misread begins with a row that PyTorch refuses", () => {
+  /** The action or the overlap at the start of a cell, as which PyTorch reads the cell. */
   const torch = /^(?:\d+[FBIW]\d+(?!s)|\(.*\)OVERLAP_F_B)/;
   const whole = /^(?:\d+[FBIW]\d+|\(\d+[FB]\d+;\d+[FB]\d+\)OVERLAP_F_B)$/;
   const cases = servedCases(({ workers, microBatches }) => workers === 4 && microBatches === 8);
@@ -89,24 +89,24 @@ Deno.test("what PyTorch's reader would misread is behind a row that it refuses",
   }
 });
 
-Deno.test("PyTorch's empty cells, messages and collectives are left out", () => {
+Deno.test("empty cells, messages and collectives of PyTorch are skipped", () => {
   const text = '\uFEFF0UNSHARD,0F0,0SEND_F0,,"0RECV_B0",0B0,0REDUCE_GRAD,0RESHARD\r\n,1F0,1B0\r\n';
   assert.equal(formatCsv(parseCsv(text)), "0F0,0B0\n1F0,1B0\n");
 });
 
-/** What a schedule has that PyTorch's file cannot say, by the sentence that refuses it. */
-function unsayable({ placement, lists, replicaOf }: ListedSchedule): RegExp | undefined {
+/** The refusal of a schedule that a PyTorch file cannot express. */
+function unsayable({ placement, lists, pipelineOf }: ListedSchedule): RegExp | undefined {
   if (/\d\+\d|\.[01]|\ds\d/.test(lists.join())) {
     return /each action must be one of a whole micro-batch/;
   }
   const held = placement.flatMap((stages) => {
-    const used = stages.filter(({ replica }) => replicaOf.includes(replica));
+    const used = stages.filter(({ pipeline }) => pipelineOf.includes(pipeline));
     return [...new Set(used.map(({ stage }) => stage))];
   });
   return new Set(held).size < held.length ? /each stage must be on one worker/ : undefined;
 }
 
-Deno.test("every schedule that PyTorch's file can say is read back from it, and keeps PyTorch's rules", () => {
+Deno.test("every schedule that a PyTorch file can express is read back from it, and keeps PyTorch's rules", () => {
   const said = new Set<string>(), refused = new Set<string>();
   const cases = servedCases(({ workers, microBatches }) =>
     workers <= atDepth(4, 6) && microBatches <= atDepth(10, 16)
@@ -127,7 +127,7 @@ Deno.test("every schedule that PyTorch's file can say is read back from it, and 
   assert.deepEqual(others.filter((name) => !refused.has(name)), []);
 });
 
-Deno.test("what PyTorch's file cannot say is refused by name", async () => {
+Deno.test("an action that a PyTorch file cannot express is refused by name", async () => {
   await assertRefusals(
     "pytorch",
     (words) =>

@@ -34,7 +34,7 @@ import {
 const CASES = servedCases(({ workers, microBatches }) => workers <= 8 && microBatches <= 20)
   .filter((one) => made(one)!.lists);
 
-/** A schedule, one of its workers that does something, and a number to choose an action by. */
+/** A schedule, one of its workers with actions, and a number that chooses an action. */
 const target = fc.tuple(fc.constantFrom(...CASES), fc.nat(), fc.nat()).map(([one, w, i]) => {
   const schedule = withLists(made(one)!);
   const busy = schedule.lists.flatMap((list, worker) => list.length > 0 ? [worker] : []);
@@ -42,11 +42,11 @@ const target = fc.tuple(fc.constantFrom(...CASES), fc.nat(), fc.nat()).map(([one
   return { where: inWords(one), schedule, worker, index };
 });
 
-/** All that is wrong with a schedule, each as its reason and its message. */
+/** The violations of a schedule, each as its reason and its message. */
 const wrongWith = (schedule: ListedSchedule) =>
   validate(schedule).map(({ reason, message }) => `${reason}: ${message}`);
 
-/** What is wrong with a schedule after a change of its orders. */
+/** The violations of a schedule after a change of its orders. */
 function wrongAfter(schedule: ListedSchedule, change: (orders: Action[][]) => void): string[] {
   const orders = schedule.lists.map((list) => [...list]);
   change(orders);
@@ -59,7 +59,7 @@ propertyTest(
   ({ where, schedule, worker, index }) => {
     const action = schedule.lists[worker]!.at(index)!;
     const wrong = wrongAfter(schedule, (orders) => orders[worker]!.splice(index, 1));
-    // Without its F or its I, what follows is early as well.
+    // Without its F or its I, the following actions are early as well.
     for (const name of parts(action).map(formatAction)) {
       const isFound = wrong.includes(`missing: worker ${worker} never runs ${name}`);
       assert.ok(isFound, `${where}: ${name} is not reported, only ${wrong.slice(0, 3)}`);
@@ -121,7 +121,7 @@ Deno.test("validation names each action that is repeated, missing, early, out of
   refuses(() => assertValid(many), /^Cannot run .*never runs 0B4; and 2 more$/);
 });
 
-Deno.test("a slice that waits for a later one of its own worker is a deadlock", () => {
+Deno.test("a slice that waits for a later slice of its worker is a deadlock", () => {
   const lists = listed("0F0s0,0F0s1,0B0s1,0B0s0\n1F0s0,1F0s1,1B0s0,1B0s1\n");
   const message = "worker 1 waits at 1B0s0 for 1B0s1, which worker 1 runs after 1B0s0";
   assert.equal(findDeadlock(lists)[0]?.message, message);
@@ -134,7 +134,7 @@ Deno.test("actions that do not fit into the packed form are refused", () => {
   for (const one of [...wrong, nested]) refuses(() => ActionList.from([one as Action]));
 });
 
-Deno.test("a recomputation takes time and holds its activation, and its own stage's backward waits for it", () => {
+Deno.test("a recomputation takes time and holds its activation, and the backward of its stage waits for it", () => {
   const peak = (csv: string) => analyze(listed(csv));
   assert.deepEqual(peak("0F0,0F1,0B0,0B1\n").peakActivations, [2]);
   const recomputed = peak("0F0,0F1,0R0,0B0,0R1,0B1\n");
@@ -153,7 +153,7 @@ Deno.test("more activations than allowed are reported once for each worker", () 
   ]);
 });
 
-Deno.test("a stage or micro-batch that the schedule does not have is reported", () => {
+Deno.test("an unknown stage or micro-batch is reported", () => {
   const schedule = withLists(createSchedule("gpipe", { workers: 1, microBatches: 1 }));
   const lists = [ActionList.from([F(0, 0), B(0, 0), F(0, 1), F(3, 0)])];
   const unknown = validate({ ...schedule, lists }).filter(({ reason }) => reason === "unknown");
@@ -163,7 +163,7 @@ Deno.test("a stage or micro-batch that the schedule does not have is reported", 
   ]);
 });
 
-/** Schedules of slices: what each is with one, the slices, and worker 0's idle time and activations. */
+/** Schedules of slices: the equivalent for one slice, the slices, and measures of worker 0. */
 const SLICED = [
   ["seq1f1b", "1f1b", [1, 2, 4, 8], [9, 4.5, 2.25, 1.125], [4, 2.5, 1.75, 1.375]],
   ["seq1f1b-zb", "zb-h1", [1, 2, 4, 8], [3, 1.5, 0.75, 0.375], [4, 2.5, 1.75, 1.375]],
@@ -171,7 +171,7 @@ const SLICED = [
   ["slimpipe", "interleaved", [4, 8, 16], [1.125, 0.5625, 0.28125], [1.75, 1.375, 1.1875]],
 ] as const;
 
-Deno.test("more slices are shorter bubbles and fewer activations, and one is a whole micro-batch", () => {
+Deno.test("more slices give shorter bubbles and fewer activations, and one slice is a whole micro-batch", () => {
   for (const [name, origin, slices, idle, peaks] of SLICED) {
     const csv = (name: string) => formatCsv(withLists(createSchedule(name, FOUR)).lists);
     assert.equal(csv(name), csv(origin), name);

@@ -181,7 +181,7 @@ async function open(device: Device, [inputs, outputs]: readonly number[], produc
   return kernel.bind({ x: tx!, dy: tdy! }, { dw: device.alloc("f32", [inputs!, outputs!]) });
 }
 
-async function measureOfWeightGradients(name: DeviceName): Promise<Row[]> {
+async function measureGradient(name: DeviceName): Promise<Row[]> {
   const device = await openDevice(name), rows: Row[] = [];
   for (const shape of SHAPES) {
     const count = Math.ceil(WORK / (TOKENS * shape[0] * shape[1]));
@@ -206,6 +206,6 @@ async function measureOfWeightGradients(name: DeviceName): Promise<Row[]> {
 export async function weightGradientsBench(): Promise<Row[]> {
   const { names, missing } = await benchDevices();
   const rows = [...missing];
-  for (const name of names) rows.push(...await measureOfWeightGradients(name));
+  for (const name of names) rows.push(...await measureGradient(name));
   return rows;
 }

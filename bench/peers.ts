@@ -488,7 +488,7 @@ function rowsOf(contest: Opened, race: TorchRace, rounds: readonly Round<string>
 }
 
 /** Steps of each schedule that is tried. */
-const MOD_TRIED_STEPS = 8;
+const PEER_STEPS = 8;
 
 /** Whole steps beside PyTorch: one worker, and two with the schedule that is the fastest here. */
 async function torchRows(): Promise<Row[]> {
@@ -498,7 +498,7 @@ async function torchRows(): Promise<Row[]> {
     return [{ name: "PyTorch", unit: "", note: (error as Error).message }];
   }
   const run = { device: "native", microBatches: MICRO_BATCHES } as const;
-  const { schedule, rows } = await fastestSchedule({ ...run, workers: 2 }, MOD_TRIED_STEPS);
+  const { schedule, rows } = await fastestSchedule({ ...run, workers: 2 }, PEER_STEPS);
   const race = await raceTorch({
     workload: SMALL,
     microBatches: MICRO_BATCHES,
@@ -519,7 +519,7 @@ export async function peersBench(): Promise<Row[]> {
 const WORKERS = 2;
 
 /** Steps of each schedule that is tried, after one that does not count. */
-const GPT2_TRIED_STEPS = 2;
+const GPT2_STEPS = 2;
 
 /** A step takes seconds. */
 const ROUNDS = { rounds: 4, warmup: 1 } as const;
@@ -540,7 +540,7 @@ async function timeLimits(schedule: string): Promise<Round<"one" | "two" | "twin
 
 /** Measures GPT-2 small, in some minutes and 15 GB. */
 export async function gpt2Bench(): Promise<Row[]> {
-  const { schedule, rows } = await fastestSchedule({ ...run, workers: WORKERS }, GPT2_TRIED_STEPS);
+  const { schedule, rows } = await fastestSchedule({ ...run, workers: WORKERS }, GPT2_STEPS);
   const rates = await raceTorch({
     workload: GPT2_SMALL,
     microBatches: MICRO_BATCHES,

@@ -128,7 +128,7 @@ const RING = { nodes: 32, tokens: 16, hops: 1500 } as const;
 const SPEED_ROUNDS = { rounds: 9, warmup: 2 } as const;
 
 /** Milliseconds of a thousand steps. */
-async function timeOfSpeed(make: () => Strategy, digests: boolean): Promise<number> {
+async function speedOf(make: () => Strategy, digests: boolean): Promise<number> {
   const start = performance.now();
   const { steps, failure } = await simulate(
     { strategy: make(), digests },
@@ -145,8 +145,8 @@ export async function speed(): Promise<string> {
   for (const [name, make] of Object.entries(SPEED_STRATEGIES)) {
     printError(`timing: ${name} …`);
     const rounds = await interleave({
-      with: () => timeOfSpeed(make, true),
-      without: () => timeOfSpeed(make, false),
+      with: () => speedOf(make, true),
+      without: () => speedOf(make, false),
     }, SPEED_ROUNDS);
     const { median: whole } = spreadOf(rounds, (round) => round.with);
     const { median: less } = spreadOf(rounds, (round) => round.without);

@@ -126,7 +126,7 @@ export function zshCompletion(commands: readonly CommandSyntax[]): string {
     "_troupe() {",
     "  if (( CURRENT == 2 )); then",
     `    local -a commands=(${
-      commands.map(({ name, summary }) => wordOfZsh(`${name}:${summary}`)).join(" ")
+      commands.map(({ name, summary }) => zshWord(`${name}:${summary}`)).join(" ")
     })`,
     "    _describe command commands",
     "    return",
@@ -143,7 +143,7 @@ function commandCase(syntax: CommandSyntax): string[] {
   const first = syntax.words ? [`'2:word:(${syntax.words.join(" ")})'`] : [];
   return [
     `    ${syntax.name}) _arguments -S \\`,
-    ...[...completedFlags(syntax).map(flagSpecOfZsh), ...first, `'*:file:_files'`].map((
+    ...[...completedFlags(syntax).map(zshFlag), ...first, `'*:file:_files'`].map((
       spec,
       i,
       all,
@@ -152,16 +152,16 @@ function commandCase(syntax: CommandSyntax): string[] {
 }
 
 /** A flag as `_arguments` wants it; `=` says that a value may be joined to it. */
-function flagSpecOfZsh({ spelling, help, follows }: CompletedFlag): string {
+function zshFlag({ spelling, help, follows }: CompletedFlag): string {
   const told = `${spelling}${follows === "nothing" ? "" : "="}[${
     help.replaceAll(/[\[\]:]/g, "\\$&")
   }]`;
-  if (follows === "nothing") return wordOfZsh(told);
-  if (follows === "file") return wordOfZsh(`${told}:file:_files`);
-  return wordOfZsh(`${told}:value:${follows === "anything" ? "" : `(${follows.join(" ")})`}`);
+  if (follows === "nothing") return zshWord(told);
+  if (follows === "file") return zshWord(`${told}:file:_files`);
+  return zshWord(`${told}:value:${follows === "anything" ? "" : `(${follows.join(" ")})`}`);
 }
 
-const wordOfZsh = (text: string): string => `'${text.replaceAll("'", `'\\''`)}'`;
+const zshWord = (text: string): string => `'${text.replaceAll("'", `'\\''`)}'`;
 
 /** What makes each shell complete. */
 const SHELLS: Readonly<Record<string, (commands: readonly CommandSyntax[]) => string>> = {

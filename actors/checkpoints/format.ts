@@ -42,13 +42,13 @@ export interface Disk {
 }
 
 /** What a folder is, the best first. */
-const CHECKPOINT_FOLDERS_KINDS = ["whole", "replaced", "unfinished"] as const;
+const FOLDER_KINDS = ["whole", "replaced", "unfinished"] as const;
 
 /** The folder of a step. */
 export interface StepFolder {
   readonly name: string;
   readonly step: number;
-  readonly kind: typeof CHECKPOINT_FOLDERS_KINDS[number];
+  readonly kind: typeof FOLDER_KINDS[number];
 }
 
 const UUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}";
@@ -69,7 +69,7 @@ export const replacedName = (unfinished: string): string => `${unfinished}-old`;
 
 /** What a folder's name says of it; undefined for a folder that is no checkpoint's. */
 export function stepFolder(name: string): StepFolder | undefined {
-  for (const kind of CHECKPOINT_FOLDERS_KINDS) {
+  for (const kind of FOLDER_KINDS) {
     const step = PATTERNS[kind].exec(name)?.[1];
     if (step !== undefined) return { name, step: Number(step), kind };
   }
@@ -80,7 +80,7 @@ export function stepFolder(name: string): StepFolder | undefined {
 export function stepFolders(names: readonly string[]): StepFolder[] {
   return names.map(stepFolder).filter((folder) => folder !== undefined).sort((a, b) =>
     b.step - a.step ||
-    CHECKPOINT_FOLDERS_KINDS.indexOf(a.kind) - CHECKPOINT_FOLDERS_KINDS.indexOf(b.kind)
+    FOLDER_KINDS.indexOf(a.kind) - FOLDER_KINDS.indexOf(b.kind)
   );
 }
 

@@ -268,7 +268,7 @@ export function llamaConfigJson(
 }
 
 /** What is known of a model whose folder says it: each must be this, or left out. */
-const LLAMA_CONFIG_MUST_BE: ConfigJson = {
+const LLAMA_MUST_BE: ConfigJson = {
   attention_bias: false,
   hidden_act: "silu",
   mlp_bias: false,
@@ -277,7 +277,7 @@ const LLAMA_CONFIG_MUST_BE: ConfigJson = {
 };
 
 /** The sizes that a folder must say, by their names here. */
-const LLAMA_CONFIG_SIZES = {
+const LLAMA_SIZES = {
   layers: "num_hidden_layers",
   hidden: "hidden_size",
   heads: "num_attention_heads",
@@ -288,7 +288,7 @@ const LLAMA_CONFIG_SIZES = {
 
 /** The names that a folder's `config.json` has for what a Llama is made of. */
 export const LLAMA_KEYS = {
-  ...LLAMA_CONFIG_SIZES,
+  ...LLAMA_SIZES,
   keyValueHeads: "num_key_value_heads",
   ropeTheta: "rope_theta",
   normEpsilon: "rms_norm_eps",
@@ -316,8 +316,8 @@ export function readLlamaConfig(folder: string): LlamaConfig {
 export function parseLlamaConfig(config: ConfigJson, path: string): LlamaConfig {
   const reader = configReader(config, path), { refuse } = reader;
   if (config.model_type !== "llama") refuse("model_type", `"llama"`);
-  reader.mustBe(LLAMA_CONFIG_MUST_BE);
-  const sizes = reader.sizes(LLAMA_CONFIG_SIZES), ofHead = sizes.hidden / sizes.heads;
+  reader.mustBe(LLAMA_MUST_BE);
+  const sizes = reader.sizes(LLAMA_SIZES), ofHead = sizes.hidden / sizes.heads;
   if ((config.head_dim ?? ofHead) !== ofHead) {
     refuse("head_dim", `its hidden_size ÷ its num_attention_heads, ${ofHead}`);
   }
@@ -402,7 +402,7 @@ export const t5GenerationJson = ({ eos = END }: ModelFacts): ConfigJson => ({
 const GATED = "gated-gelu";
 
 /** What is known of a model whose folder says it: each must be this, or left out. */
-const T5_CONFIG_MUST_BE: ConfigJson = {
+const T5_MUST_BE: ConfigJson = {
   decoder_start_token_id: PAD,
   is_encoder_decoder: true,
   layer_norm_epsilon: 1e-6,
@@ -410,7 +410,7 @@ const T5_CONFIG_MUST_BE: ConfigJson = {
 };
 
 /** The sizes that a folder must say, by their names here. */
-const T5_CONFIG_SIZES = {
+const T5_SIZES = {
   layers: "num_layers",
   hidden: "d_model",
   heads: "num_heads",
@@ -434,10 +434,10 @@ export function readT5Config(folder: string): T5Shape {
   const { tie_word_embeddings: tie = true, feed_forward_proj: kind = "relu" } = config;
   if (typeof tie !== "boolean") refuse("tie_word_embeddings", "true or false", TypeError);
   if (kind !== "relu" && kind !== GATED) refuse("feed_forward_proj", `"relu" or "${GATED}"`);
-  const sizes = reader.sizes(T5_CONFIG_SIZES);
+  const sizes = reader.sizes(T5_SIZES);
   // What is scaled before the head is what has the table of the embedding.
   reader.mustBe({
-    ...T5_CONFIG_MUST_BE,
+    ...T5_MUST_BE,
     num_decoder_layers: sizes.layers,
     scale_decoder_outputs: tie,
   });

@@ -467,7 +467,7 @@ export async function writeFolder(
   try {
     await makeFolder(disk, resolve(directory));
     await disk.mkdir(temporary);
-    await fillFolderOfWriteCheckpoint(disk, temporary, fill);
+    await fillCheckpoint(disk, temporary, fill);
     await syncFolder(disk, temporary);
     await replaceFolder(disk, temporary, target);
   } catch (cause) {
@@ -483,7 +483,7 @@ export async function writeFolder(
 }
 
 /** The manifest is written last: it tells of nothing that is not durable. */
-async function fillFolderOfWriteCheckpoint(
+async function fillCheckpoint(
   disk: Disk,
   folder: string,
   fill: (files: NewFiles, folder: string) => Promise<Manifest>,

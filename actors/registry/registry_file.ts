@@ -329,7 +329,7 @@ type Locks = Readonly<Record<string, Lock>>;
 const VERSION = "1";
 
 /** Bytes of such a file. */
-const LOCK_FILE_BYTES_MAX = 2 ** 24;
+const LOCK_BYTES_MAX = 2 ** 24;
 
 /** The lock file of a registry's file. */
 const lockPathOf = (path: string): string => join(dirname(path), "troupe.lock");
@@ -342,7 +342,7 @@ const lockPathOf = (path: string): string => join(dirname(path), "troupe.lock");
  * @throws {TypeError} when they are of another kind than they must be.
  */
 export function readLocks(path: string): Locks {
-  const lockPath = lockPathOf(path), text = readText(lockPath, LOCK_FILE_BYTES_MAX);
+  const lockPath = lockPathOf(path), text = readText(lockPath, LOCK_BYTES_MAX);
   if (text === undefined) return {};
   let value: unknown;
   try {

@@ -32,7 +32,7 @@ import {
   formatEdge,
   parts,
   type Schedule,
-  type StageMemory as ModStageMemory,
+  type StageMemory as ScheduleStageMemory,
 } from "../../schedules/mod.ts";
 import { PIECE_ELEMENTS } from "../checkpoints/tensors.ts";
 import { CHUNKS_UNDER_WAY } from "../gradients/sync.ts";
@@ -203,11 +203,11 @@ const withHalves = (slots: ReturnType<typeof slotsOf>, halves: number) =>
 export function stageBytes(
   compiled: CompiledStages & { readonly halves: 1 | 2 },
   device?: DeviceName,
-): ModStageMemory[] {
+): ScheduleStageMemory[] {
   const { programs, halves } = compiled;
   const views = { hasFreeViews: device === undefined || hasFreeViews(device), versions: 1 };
   const countsHost = device === undefined || !hasOwnMemory(device);
-  return programs.map((program, stage): ModStageMemory => {
+  return programs.map((program, stage): ScheduleStageMemory => {
     const planned = { ...optionsOf(compiled, stage), ...views };
     const { perMicroBatch, shared } = activationBytes(program, planned);
     const { device: held, host } = planMemory(program, { ...planned, slots: 0 });

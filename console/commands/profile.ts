@@ -18,7 +18,7 @@ import {
   type StepParts,
 } from "../../actors/planner/check.ts";
 import { type MeterOptions, openMeter } from "../../actors/planner/measure.ts";
-import type { Profile as ModProfile } from "../../actors/planner/mod.ts";
+import type { Profile as MachineProfile } from "../../actors/planner/mod.ts";
 import type { Profile } from "../../actors/planner/profile.ts";
 import { profileOfTrace } from "../../actors/planner/traced_profile.ts";
 import { findPart, importPart } from "../../actors/registry/mod.ts";
@@ -232,7 +232,7 @@ interface ModelToProfile {
   /** Its sizes, for people to read in its profile. */
   readonly sizes: Readonly<Record<string, number>>;
   /** The flags of `troupe train` that name it. */
-  readonly flags: NonNullable<ModProfile["model"]>;
+  readonly flags: NonNullable<MachineProfile["model"]>;
 }
 
 /**

@@ -147,7 +147,7 @@ export async function runsCommand(
     }
   }
   if (flags.json) summaries.forEach((one) => print(JSON.stringify(one)));
-  else if (summaries.length > 0) tableOfRuns(summaries, terminalWidth()).forEach(print);
+  else if (summaries.length > 0) runsTable(summaries, terminalWidth()).forEach(print);
   else print(`No runs in ${folder}; begin one with: ${commandLine("train")}`);
   return 0;
 }
@@ -194,7 +194,7 @@ const NONE = "–";
 const fixed = (value: number | undefined, digits: number) => value?.toFixed(digits) ?? NONE;
 
 /** A table of so many columns as fit; the first three are always there. */
-function tableOfRuns(runs: readonly RunSummary[], width: number): string[] {
+function runsTable(runs: readonly RunSummary[], width: number): string[] {
   for (let count = COLUMNS.length;; count--) {
     const shown = COLUMNS.slice(0, count);
     const rows = [

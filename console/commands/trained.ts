@@ -306,7 +306,7 @@ const shareOf = (value: unknown): number =>
   typeof value === "number" && value >= 0 && value < 1 ? value : 0;
 
 /** Sizes that a checkpoint must have, and those that it may. */
-const TRAINED_DECODER_SIZES = ["layers", "hidden", "heads", "seq", "vocab"] as const;
+const DECODER_SIZES = ["layers", "hidden", "heads", "seq", "vocab"] as const;
 const MORE = {
   gpt2: { whole: ["headSlices"], numbers: [] },
   llama: { whole: ["keyValueHeads", "intermediate"], numbers: ["ropeTheta", "normEpsilon"] },
@@ -327,14 +327,14 @@ function configOf(
   };
   const { whole, numbers } = MORE[format.architecture], { tie = false } = config;
   const more = [...whole, ...numbers].filter((name) => config[name] !== undefined);
-  for (const name of [...TRAINED_DECODER_SIZES, ...more]) {
+  for (const name of [...DECODER_SIZES, ...more]) {
     const size = config[name], isNumber = (numbers as readonly string[]).includes(name);
     if (isNumber ? typeof size === "number" : Number.isSafeInteger(size)) continue;
     refuse(`${name} must be a ${isNumber ? "number" : "whole number"}`, size);
   }
   if (typeof tie !== "boolean") refuse("tie must be true or false", tie);
   const known = Object.fromEntries(
-    [...TRAINED_DECODER_SIZES, ...more].map((name) => [name, config[name]]),
+    [...DECODER_SIZES, ...more].map((name) => [name, config[name]]),
   );
   const sizes = { ...known, tie } as unknown as DecoderConfig;
   checkTensors("weights", format.parameters(sizes), state.weights, shapes.weights);
@@ -385,7 +385,7 @@ export interface TrainedMlp {
   readonly weights: ReadonlyMap<string, TensorSource>;
 }
 
-const TRAINED_MLP_SIZES = ["inputs", "hidden", "layers", "classes"] as const;
+const MLP_SIZES = ["inputs", "hidden", "layers", "classes"] as const;
 
 /**
  * The MLP of a checkpoint, whose weights are exactly those of such a model.
@@ -396,7 +396,7 @@ export function trainedMlp(
   doing: Doing,
   { path, config: about, state: { weights }, shapes }: Checkpoint<TensorSource>,
 ): TrainedMlp {
-  for (const name of TRAINED_MLP_SIZES) {
+  for (const name of MLP_SIZES) {
     if (Number.isSafeInteger(about[name])) continue;
     throw new RangeError(
       `Cannot ${doing} from ${path}: its ${name} must be a whole number, received ${
@@ -405,7 +405,7 @@ export function trainedMlp(
     );
   }
   const config = Object.fromEntries(
-    TRAINED_MLP_SIZES.map((name) => [name, about[name]]),
+    MLP_SIZES.map((name) => [name, about[name]]),
   ) as unknown as MlpConfig;
   checkTensors("weights", compileModel(mlp(config, 1), "none").parameters, weights, shapes.weights);
   return { architecture: "mlp", path, config, weights };

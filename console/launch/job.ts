@@ -325,16 +325,16 @@ function rankOf(ranks: readonly SignOfLife[], { pid, host }: Death = {}): number
 }
 
 /** Milliseconds from one look at a folder to the next. */
-const RELAUNCH_LOOK_MS = 100;
+const RESTART_LOOK_MS = 100;
 
 /** Waits until nobody has the folder any more: what is left of a try ends by itself. */
 async function untilFree(out: string, limitMs: number): Promise<void> {
-  for (let waitedMs = 0; waitedMs < limitMs; waitedMs += RELAUNCH_LOOK_MS) {
+  for (let waitedMs = 0; waitedMs < limitMs; waitedMs += RESTART_LOOK_MS) {
     try {
       using _lock = lockFolder(out);
       return;
     } catch {
-      await delay(RELAUNCH_LOOK_MS);
+      await delay(RESTART_LOOK_MS);
     }
   }
 }

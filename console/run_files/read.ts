@@ -6,7 +6,7 @@
 
 import { basename, dirname, join, resolve } from "node:path";
 import {
-  BYTES_MAX as CHECKPOINT_FORMAT_BYTES_MAX,
+  BYTES_MAX as CONFIG_BYTES_MAX,
   folderEntries,
   type StepFolder,
   stepFolder,
@@ -207,7 +207,7 @@ function readConfig({ path, checkpoints }: RunFolder): Readonly<Record<string, u
   if (!newest) return {};
   const file = join(path, newest.name, "config.json");
   try {
-    checkInputFile(file, CHECKPOINT_FORMAT_BYTES_MAX["config.json"]);
+    checkInputFile(file, CONFIG_BYTES_MAX["config.json"]);
     return parseRecord(file, Deno.readFileSync(file));
   } catch {
     return {};
@@ -324,7 +324,7 @@ function factsOf(run: RunFolder): ReadonlyMap<string, string> {
   const { record } = run;
   if (!record) {
     const { flags, run: others } = readConfig(run);
-    return new Map(flat("", { ...recordOfDifferences(flags), ...recordOfDifferences(others) }));
+    return new Map(flat("", { ...asRecord(flags), ...asRecord(others) }));
   }
   const { flags, data, schedule, starts } = record;
   const own = Object.fromEntries(
@@ -334,11 +334,11 @@ function factsOf(run: RunFolder): ReadonlyMap<string, string> {
     ...flat("", own),
     ...flat("data ", data),
     ...flat("schedule ", schedule),
-    ...flat("", recordOfDifferences(starts.at(-1)?.environment)),
+    ...flat("", asRecord(starts.at(-1)?.environment)),
   ]);
 }
 
-const recordOfDifferences = (value: unknown): object =>
+const asRecord = (value: unknown): object =>
   typeof value === "object" && value !== null ? value : {};
 
 const flat = (prefix: string, values: object): [string, string][] =>

@@ -226,11 +226,9 @@ export function openTimeline(options: TimelineOptions): TimelineFile {
 
 /** Times to a microsecond: no clock is finer, and more would be longer. */
 const rounded = (key: string, value: unknown) =>
-  typeof value === "number" && TIMELINE_FILE_TIMES.includes(key)
-    ? Math.round(value * 1000) / 1000
-    : value;
+  typeof value === "number" && NOTE_TIMES.includes(key) ? Math.round(value * 1000) / 1000 : value;
 
-const TIMELINE_FILE_TIMES: readonly string[] = ["start", "end", "arrived", "sent"];
+const NOTE_TIMES: readonly string[] = ["start", "end", "arrived", "sent"];
 
 /** A step whose times of actions count from the first of them. */
 function packed({ type, step, traces }: Extract<TimelineRecord, { type: "step" }>) {

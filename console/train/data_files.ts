@@ -313,10 +313,10 @@ function placesOf(
 }
 
 /** The flags that a `config.json` says, by what a model calls them. */
-const { experts: _experts, "head-slices": _slices, ...WEIGHTS_FOLDER_FLAGS } = SIZES;
+const { experts: _experts, "head-slices": _slices, ...SIZE_FLAGS } = SIZES;
 
 /** What a folder of weights says. */
-type FolderSizes = Pick<GivenTrainFlags, "model" | keyof typeof WEIGHTS_FOLDER_FLAGS>;
+type FolderSizes = Pick<GivenTrainFlags, "model" | keyof typeof SIZE_FLAGS>;
 
 /**
  * The sizes of the model that a path of weights is of: those of the `config.json` in a folder of
@@ -356,7 +356,7 @@ export async function sizesOfWeights(
   const flags = flagsOf(sizes);
   const positions = Number(config[format.keys.seq!]), isLearned = format.model === "gpt";
   checkTyped(flags, given, takenBack, {
-    keyOf: (name) => `${format.keys[WEIGHTS_FOLDER_FLAGS[name]]} of ${file}`,
+    keyOf: (name) => `${format.keys[SIZE_FLAGS[name]]} of ${file}`,
     positions,
     mayBeFewer: !isLearned || !isFolder,
   });
@@ -369,7 +369,7 @@ export async function sizesOfWeights(
 /** The flags that say these sizes. */
 const flagsOf = (sizes: DecoderConfig): FolderSizes =>
   Object.fromEntries(
-    Object.entries(WEIGHTS_FOLDER_FLAGS).map(([flag, name]) =>
+    Object.entries(SIZE_FLAGS).map(([flag, name]) =>
       [flag, (sizes as unknown as Record<string, unknown>)[name]] as const
     ).filter(([, value]) => value !== undefined),
   );
@@ -377,7 +377,7 @@ const flagsOf = (sizes: DecoderConfig): FolderSizes =>
 /** What sizes that were typed are measured by. */
 interface FolderFacts {
   /** What the folder calls a size. */
-  keyOf(name: keyof typeof WEIGHTS_FOLDER_FLAGS): string;
+  keyOf(name: keyof typeof SIZE_FLAGS): string;
   /** Tokens that the model can see. */
   readonly positions: number;
   /** Whether it may see fewer. */
@@ -391,7 +391,7 @@ function checkTyped(
   { keyOf, positions, mayBeFewer }: FolderFacts,
 ): void {
   const refuse = (
-    name: keyof typeof WEIGHTS_FOLDER_FLAGS,
+    name: keyof typeof SIZE_FLAGS,
     must: unknown,
     received: unknown,
     more = "",
@@ -401,7 +401,7 @@ function checkTyped(
     );
   };
   const typed = { ...given, tie: takenBack.includes("tie") ? false : given.tie };
-  for (const name of Object.keys(WEIGHTS_FOLDER_FLAGS) as (keyof typeof WEIGHTS_FOLDER_FLAGS)[]) {
+  for (const name of Object.keys(SIZE_FLAGS) as (keyof typeof SIZE_FLAGS)[]) {
     const value = typed[name];
     if (name === "seq" || value === undefined || value === sizes[name]) continue;
     if (sizes[name] !== undefined) refuse(name, sizes[name], value);

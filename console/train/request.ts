@@ -69,7 +69,7 @@ function checkWrittenFiles(given: GivenTrainFlags): void {
     const path = given[flag];
     if (path === undefined) continue;
     const other = [...READ, ...WRITTEN.slice(i + 1)].find((other) =>
-      given[other] !== undefined && placeOfWrittenFiles(given[other]) === placeOfWrittenFiles(path)
+      given[other] !== undefined && filePlace(given[other]) === filePlace(path)
     );
     if (other === undefined) continue;
     throw new TypeError(
@@ -79,7 +79,7 @@ function checkWrittenFiles(given: GivenTrainFlags): void {
 }
 
 /** Where a file lies, or would, whichever links lead there. */
-function placeOfWrittenFiles(path: string): string {
+function filePlace(path: string): string {
   try {
     return Deno.realPathSync(path);
   } catch {

@@ -58,7 +58,7 @@ const hasChangingLines = (): boolean =>
  * assert.equal(wrap("see runs/of/somebody/else", 8), "see\n  runs/of/somebody/else");
  * ```
  */
-function wrap(text: string, columns: number): string {
+export function wrap(text: string, columns: number): string {
   return text.split("\n").map((line) => {
     const rows: string[] = [];
     let row = "";
@@ -285,7 +285,7 @@ function show(fetching: Fetching): Disposable {
  * assert.equal(fetchLine(fetched, 58e6, 75, 21), "58 of 290 MB  1m15s");
  * ```
  */
-function fetchLine(
+export function fetchLine(
   { name, megabytes }: Pick<Fetching, "name" | "megabytes">,
   bytes: number,
   seconds: number,
@@ -341,7 +341,7 @@ const BAR = { least: 8, most: 40 } as const;
  * assert.equal(at(9), "150/600");
  * ```
  */
-function progressLine(standing: Standing, columns: number): string {
+export function progressLine(standing: Standing, columns: number): string {
   const { step, steps, loss, perSecond, unit, secondsLeft } = standing;
   const done = `${step}/${steps}`, lossIs = `loss ${loss.toFixed(3)}`;
   const speed = `${Math.round(perSecond)} ${unit}/s`;

@@ -377,6 +377,7 @@ export {
   type StageOptions,
 } from "./stage/options.ts";
 export {
+  type Allocator,
   type Bucket,
   BUCKET_SIZE,
   createParameters,

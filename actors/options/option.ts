@@ -171,7 +171,7 @@ function meaning(meant: string, words: string): Words {
  * assert.equal(whatWasMeant("flavour", OPTION_WORDS), "");
  * ```
  */
-function whatWasMeant(word: unknown, words: Words): string {
+export function whatWasMeant(word: unknown, words: Words): string {
   const key = typeof word === "string" ? spelled(word) : "";
   return Object.hasOwn(words, key) ? `; ${words[key]}` : "";
 }

@@ -214,7 +214,7 @@ interface EndlessPolicy extends StepPolicy {
  * assert.ok(policy.done);
  * ```
  */
-function openEndlessPolicy(stage: number, stages: number): EndlessPolicy {
+export function openEndlessPolicy(stage: number, stages: number): EndlessPolicy {
   const warmUp = stages - 1 - stage;
   let forwards = 0, backwards = 0, known = 0, isDraining = false;
   const head = (): Action | undefined => {

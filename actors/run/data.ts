@@ -40,7 +40,7 @@ const STATE_MAX = 2 ** 16;
  * assert.throws(() => encodeState(() => 1), /must be something that JSON can say/);
  * ```
  */
-function encodeState(state: unknown): unknown {
+export function encodeState(state: unknown): unknown {
   const cannot = "Cannot keep the state of the data: it must be something that JSON can say";
   let text: string | undefined;
   try {

@@ -51,7 +51,7 @@ import {
  * assert.deepEqual(ended, ["workers"]);
  * ```
  */
-async function endAll(
+export async function endAll(
   errors: readonly unknown[],
   ends: readonly (() => unknown)[],
 ): Promise<void> {

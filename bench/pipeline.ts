@@ -1,6 +1,16 @@
 /**
  * Two workers against one, and one worker against the serial loop.
  *
+ * [Note: the limit of a step] One worker's step is spread over the workers but for the bubble: the
+ * ideal. Stages that are not alike leave less of it; so does a machine on which a worker is slower
+ * when another one works beside it (they share caches and memory, and the clock may fall). The limit
+ * is what all three leave; what the step takes beyond it is messages, copies and waiting.
+ *
+ * [Note: played again] The actions of a traced step are played again on paper, each on its worker, in
+ * its order, for as long as it took, as soon as what it needs has been computed. What the step took
+ * longer than that is lost. Other programs make actions longer, and so both: the difference stands on
+ * a busy machine, too.
+ *
  * @module
  */
 

@@ -2,6 +2,10 @@
  * Whose a folder of checkpoints is: a run begins where no other has left some, unless it goes on
  * from these, or was told to take their place.
  *
+ * [Note: a lock that dies with its process] The file `.lock` says in words who has the folder, but
+ * what counts is the system's lock on it, which ends however its process ends. Whoever gets the lock
+ * on what was removed meanwhile has nothing, and tries again.
+ *
  * @module
  */
 

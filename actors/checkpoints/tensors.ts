@@ -1,6 +1,10 @@
 /**
  * Files whose tensors are all F32: read, or only looked for.
  *
+ * [Note: credit] A piece is asked for when the one before it has come, and no sooner than whoever
+ * reads wants that one. So two pieces are under way at the most: one that is looked at and one that
+ * is fetched meanwhile, however slow the reader is.
+ *
  * @module
  */
 

@@ -1,6 +1,10 @@
 /**
  * Opens a reducer: checks what it is made from and hands each message to its chunk.
  *
+ * [Note: all or nothing] The host reads the gradients once, at the start, and writes them once, at the
+ * end. Until then they are as the backward left them, so a step that is given up leaves no half sums.
+ * On a device sums are made in place: whoever gives up a step zeroes its gradients.
+ *
  * @module
  */
 

@@ -1,6 +1,14 @@
 /**
  * Numbers that have left the floats: what a run says of them, and where it looks for them.
  *
+ * [Note: the commit of a step] No worker touches a weight before every copy of every stage has
+ * voted: "my gradients are finite, and so small that no sum of copies can overflow". So a step is
+ * taken in all buckets of all workers or in none, and nothing is ever undone. (AxoNN's own code
+ * looks for an overflow bucket by bucket, when earlier buckets have been stepped.)
+ *
+ * Loss scaling for mixed precision: gradients are multiplied by a factor so that small ones do not
+ * vanish in FP16, and divided by it before the optimizer (Micikevicius et al. 2018, section 3.2).
+ *
  * @module
  */
 

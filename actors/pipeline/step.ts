@@ -1,6 +1,12 @@
 /**
  * One optimizer step as its taker sees it: what is asked for, and what it gives.
  *
+ * [Note: flushes] With a flush the pipe runs empty at the end of each step; then all copies of all
+ * stages have their gradients, and the step is committed by all workers or by none. Without, stages
+ * step their weights one by one while others still compute and the next step has begun, so there is
+ * no moment at which they could agree on a step. A loss or gradient that is not finite is told in the
+ * outcome of its step, when it has reached weights already.
+ *
  * @module
  */
 

@@ -7,6 +7,9 @@
  * of D comes after exactly max(0, m − (D − 1 − s)) backwards and their updates, and the weights that
  * it sees do not depend on timing.
  *
+ * 1F1B without an end: the order of PipeDream (Narayanan et al. 2019, section 3.2) over the ends of
+ * steps, until the pipe is to run empty.
+ *
  * @module
  */
 

@@ -2,6 +2,11 @@
  * Measures a machine in rounds: each round measures everything once, so that what is compared with
  * it can be measured in the same rounds, whatever the machine's speed does meanwhile.
  *
+ * [Note: workers sleep] A probe computes all the time. A worker of a pipeline sleeps until a message
+ * comes, and wakes on whichever core the system has for it, maybe beside its sender: then its actions
+ * take longer than a probe's. How much longer is measured on runs of their own, one for each load;
+ * the steps that a profile is checked by are none of theirs.
+ *
  * @module
  */
 

@@ -1,6 +1,13 @@
 /**
  * Tells of a cut that sends more over skip edges than along the chain.
  *
+ * [Note: what is counted] Weights, gradients, FP32 master weights, moments, activations of the
+ * micro-batches that the schedule has in flight, and optimizer buckets, as {@linkcode planMemory}
+ * says for each stage. All else that a run holds is in {@linkcode planRunMemory}.
+ *
+ * [Note: what is not held] Arrays that nobody holds any more lie there until V8 collects them, which it
+ * puts off while there are few of them: up to some 64 MiB an isolate.
+ *
  * @module
  */
 

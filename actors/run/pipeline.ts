@@ -1,6 +1,14 @@
 /**
  * The pipeline: a supervisor and its workers, in one isolate or each worker in a Deno worker.
  *
+ * [Note: one handler] `system.failed` lives as long as the system. A promise that is raced against it
+ * stays reachable from it, and so does its value: a copy of all weights for each `Save`. So it gets
+ * one handler, which knows only those who still wait.
+ *
+ * [Note: looks, not moments] A stall is a row of looks at which nobody was at work. A machine that
+ * was suspended, or whose clock has jumped, has missed some looks and seen none, so it does not
+ * take the time in between for a stall.
+ *
  * @module
  */
 

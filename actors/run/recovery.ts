@@ -17,6 +17,10 @@
  * weights come from: the base. Where workers write checkpoints themselves there is no other, and
  * nobody gathers the weights.
  *
+ * [Note: one snapshot] In memory there is room for one: the next takes its place, tensor by tensor.
+ * Should a worker die just then, the run is started again from what was before: a checkpoint, or what
+ * the first weights come from. On disk the next is written beside the last, which is removed then.
+ *
  * @module
  */
 

@@ -1,6 +1,12 @@
 /**
  * One step as it happened: what each worker did, when it did nothing and for whom it waited.
  *
+ * [Note: clocks of hosts] Workers of one host read one clock; those of several read several, which
+ * may be milliseconds apart. No message comes before it was sent: where one seems to, the clock of
+ * its receiver is behind. The shift is then the one that makes the fastest message to and fro take
+ * equally long, as in NTP; without such a message nothing is shifted. Only neighbours in the pipeline
+ * are compared, so the replicas of a run on many hosts each keep the clock of their first worker.
+ *
  * @module
  */
 

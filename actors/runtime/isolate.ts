@@ -1,6 +1,11 @@
 /**
  * One isolate of the actor system: its actors, what they wait for, and the world around it.
  *
+ * [Note: busy is not wedged] An isolate whose thread computes hears and says nothing until it has
+ * done, which may take minutes. Only what it wrote before tells it from one that hangs. So actors
+ * say what may take its time ({@linkcode Context.busy}), another thread looks, and what is busy for
+ * longer than any work takes hangs all the same.
+ *
  * @module
  */
 

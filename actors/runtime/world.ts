@@ -2,6 +2,11 @@
  * Chance by name: one root seed, and for each label a sequence of its own. No two sequences share
  * a state, so who draws first changes nothing.
  *
+ * [Note: full collections] V8 lets a heap grow for as long as little in it survives: the part for
+ * young objects to 64 MiB, and that for old ones several times over before it looks what of it is
+ * dead. Its flags for that are read when a process starts, and a program cannot set them: only a full
+ * collection gives the memory back.
+ *
  * @module
  */
 

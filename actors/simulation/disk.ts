@@ -2,6 +2,14 @@
  * A disk for rehearsals: it keeps everything in memory, fails where it is told to, and forgets what
  * was not synced when its power fails.
  *
+ * [Note: durability] A program's writes and names are pending until they are synced: bytes by a sync
+ * of their file, names (made, renamed, removed) by a sync of the folder that they stand in, and by
+ * nothing else. When the power fails, any of what is pending may have reached the disk: in order,
+ * and the last write in part ("torn"), or in any order, sector by sector ("reordered"). Only changes
+ * of one name in one folder keep their order, and what can no longer be done is not done, such as
+ * renaming a folder whose making was lost. That is what POSIX lets a file system do, and more than
+ * most do: Pillai et al., All File Systems Are Not Created Equal, OSDI 2014.
+ *
  * @module
  */
 

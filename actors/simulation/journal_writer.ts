@@ -1,6 +1,9 @@
 /**
  * Writes journals, so that a killed program loses only what it did since the last flush.
  *
+ * [Note: a full disk] A line of which only a part could be written is the last of its isolate, so the
+ * journal stays one that can be read: its last line is torn, or its isolate has no end.
+ *
  * @module
  */
 

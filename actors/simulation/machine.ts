@@ -1,6 +1,10 @@
 /**
  * The digest of a whole simulated system, for searches that must know where they have been.
  *
+ * [Note: outside takes no time] How long it really takes must decide nothing. So nothing else is
+ * done until it has ended, and what is begun later ends later; then its end is a message like any
+ * other, whose turn the strategy chooses.
+ *
  * @module
  */
 

@@ -1,6 +1,10 @@
 /**
  * One simulated run: real actors under a virtual clock, every choice made in one place.
  *
+ * [Note: standing still] The scenario's code must never run beside the loop, or the ticks of its
+ * promises would decide what is sent when. So the loop begins a turn of the event loop after it is
+ * woken, and lets one pass after every step that ended something the scenario may wait for.
+ *
  * @module
  */
 

@@ -2,6 +2,9 @@
  * Frames as bytes: what structured clone takes, in one run of bytes, and beside it the buffers that
  * move, each as it is. Both ends run on machines of one byte order.
  *
+ * [Note: why not V8's serializer] Deno's `Serializer` and `Deserializer` of `node:v8` lose one to
+ * three kilobytes of native memory a call, and are several times slower for small records.
+ *
  * @module
  */
 

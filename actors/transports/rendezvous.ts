@@ -6,6 +6,12 @@
  * where Deno has none, they are of TCP on the loopback interface, where the token is what keeps
  * others out; that is untested.
  *
+ * [Note: whose folder it is] As long as its program lives, it holds a lock on the file `lock` in
+ * its folder, which the system takes away whatever the program dies of. The file gets its name when
+ * it is locked already. So a folder with a lock file that can be locked is one that nobody needs. When
+ * a program is killed, those of its processes that are left remove it; when all are killed at once, the
+ * next program does.
+ *
  * @module
  */
 

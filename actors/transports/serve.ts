@@ -1,6 +1,14 @@
 /**
  * An isolate in another thread, process or host than the root: it catches all that its actors throw.
  *
+ * [Note: the way to a connection] The first frames to an isolate go by the root, which passes them
+ * on, and so does an invitation. The receiver connects. From then on all goes over the connection,
+ * to which the receiver begins to listen when it gets, by the root, the note that nothing more
+ * comes that way. So frames keep their order, and a first message is never later than what the
+ * sender tells others afterwards, such as that it watches an actor which these then make fail. A
+ * receiver knows, before it learns that a sender is gone, that there is a connection to be heard to
+ * its end.
+ *
  * @module
  */
 

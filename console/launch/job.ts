@@ -2,6 +2,12 @@
  * One try of a job: its launcher is started, what the ranks say is passed on, and somebody looks
  * whether they live.
  *
+ * [Note: looks of a launch] As in a run, a stall is a row of looks and no span of time: a machine that
+ * was suspended has missed some.
+ *
+ * [Note: the whole job] MPI cannot go on without a rank, and its launchers end all when one dies. So
+ * the whole job is started again, and goes on from its newest checkpoint with the same bits.
+ *
  * @module
  */
 

@@ -4,6 +4,13 @@
  * Deno checks fetched packages against a lock file, which lacks packages that are fetched on demand,
  * and does not check its cache again.
  *
+ * [Note: why not an import] Deno fetches whatever deno.json, deno.lock or a literal `import("npm:…")`
+ * names, before the first line of a program runs: texts, digits, merges and the native library add
+ * 406 MB to the 163 MB of any run. An import that Deno cannot see ahead of time fetches on demand,
+ * but writes the package into deno.lock, and from then on every run on a fresh machine fetches it.
+ * So a child `deno` without configuration and lock file fills the shared cache, and says where. The
+ * version is exact, and none of the package's code runs in the child.
+ *
  * @module
  */
 

@@ -1,6 +1,18 @@
 /**
  * The layers of a file that is cut: what each hands on, gives and takes.
  *
+ * [Note: cutting a file] A file is a list of operations, of which most are too small to be a layer, and
+ * between most of which much would have to travel. Layers begin and end where products with weights
+ * do: of all places between one such product and the next, the one at which fewest bytes cross, the
+ * last of several. Those at which a single tensor crosses are all taken: the ends of the blocks of a
+ * transformer or of a residual network. What is left in one piece that is a large part of the model,
+ * such as a U-Net whose skip connections cross everywhere, or a decoder whose blocks all read the
+ * memory of an encoder, is cut wherever it is cheapest, until no piece is that large. So it is where
+ * there are to be more layers, as for a schedule of many stages.
+ *
+ * What follows from the micro-batch alone and costs little, such as the mask of an attention, and what
+ * follows from weights alone, such as a transposed one, never crosses: each layer computes its own.
+ *
  * @module
  */
 

@@ -1,6 +1,11 @@
 /**
  * Text generation with a trained decoder, and predictions of any trained layers.
  *
+ * [Note: a window that moves] When the oldest token leaves the context all others change their
+ * positions, and with them all keys and values. The cache is then computed anew, from the tokens that
+ * stay. (Rotary positions would not need it in the first layer, but behind it every value has seen the
+ * token that left.)
+ *
  * @module
  */
 

@@ -1,6 +1,13 @@
 /**
  * MPI over foreign calls: what the communication worker of a process needs of it.
  *
+ * [Note: an end that never comes] MPICH over TCP ends its connections, for which each peer has to
+ * answer once more, and then waits until all ranks have come as far, deaf to its peers. So a peer that
+ * is a little later waits for an answer for ever (MPICH 4.0 with UCX 1.13: one job in three of four
+ * ranks on two hosts). All has been said and done then: who still waits for an answer, which takes all
+ * of a core, says to the launcher in its place what `MPI_Finalize` would; the others, who sleep until
+ * all have said it, come to their end.
+ *
  * @module
  */
 

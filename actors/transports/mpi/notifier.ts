@@ -2,6 +2,12 @@
  * How the ranks of a job learn where the doors of the others are, and the job's secret, which travels
  * by MPI alone.
  *
+ * [Note: strangers] Whoever reaches the door's port may knock. A guest who does not greet with the
+ * job's secret in time is sent away; those who wait to be heard are few, and one more sends away the
+ * one who has waited longest: so strangers cost a bounded number of small buffers, and cannot keep a
+ * rank out, which greets at once and, if it was sent away in a crowd, comes again. The secret tells
+ * ranks from strangers, no more: as with MPI itself, what travels is not encrypted.
+ *
  * @module
  */
 

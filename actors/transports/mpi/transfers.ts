@@ -12,6 +12,10 @@
  * others never will. MPI cannot take those back, nor close while they are under way. So the ranks tell
  * each other what they have begun, and who is behind begins the rest with zeros.
  *
+ * [Note: progress] MPI moves bytes while it is called, and may say that a send is done when its bytes
+ * are still in a buffer of its own, or a connection is still coming about. So a rank that is idle calls
+ * it now and then, for those who wait for the rest, which takes less than a hundredth of a core.
+ *
  * @module
  */
 

@@ -1,6 +1,22 @@
 /**
  * Memory for the native device: ONNX Runtime's allocator, its arena, and pages for our kernels.
  *
+ * [Note: one arena] Left to itself every session has an arena of its own, which keeps the most that
+ * the session ever used: a stage of a dozen models holds a dozen times what is in use. So all sessions
+ * of a process, whichever isolate compiled them, take from one arena that is registered with the
+ * environment. It grows by what is asked for and no more, and values are taken one by one, not as one
+ * block for a whole model (a "memory pattern"), for which no hole that another model left is large
+ * enough: at GPT-2's vocabulary 217 MiB in place of 625, of which 196 are in use at a time. That costs
+ * no time that can be measured.
+ *
+ * Registering a second one would take the place of the first, in a list that other threads read
+ * without a lock while they compile. So whoever opens the device looks first, which only a session
+ * can; the limit tells this arena from that of a session.
+ *
+ * [Note: who may have it] An isolate that is terminated loses it at once. So a device has it only when
+ * no other thread computes on its tensors: when its runs take the isolate's own. See
+ * [Note: What outlives an isolate].
+ *
  * @module
  */
 

@@ -6,6 +6,25 @@
  * runs. So every call is made on the isolate's thread and returns before the next one. This costs
  * little: a run only queues its work on the GPU, and a read waits for it.
  *
+ * [Note: buffers that forget] The library returns a buffer of any size. Where the GPU has refused it,
+ * what is written there is lost and what is read is zero, without an error; only a kernel that is
+ * bound to it fails. So a kernel fills each new buffer with zeros before anybody has it, and a size
+ * that is known to be too large is not asked for.
+ *
+ * [Note: no destructors] When a process ends, the C library calls the destructors of all libraries,
+ * and those of the GPU's driver take away what its threads work with: a process with GPU work pending
+ * crashes at its end, with the signal in place of its exit code. Not every end can be waited for: an
+ * uncaught error, or an isolate that was terminated, gives nobody a turn. The system itself takes back
+ * all that a process held on the GPU. So once the GPU has been opened, destructors that were there by
+ * then are left out: what they would do, flushing and freeing, is done or not needed.
+ *
+ * [Note: one isolate] ONNX Runtime's provider has one GPU device for all isolates of a process and
+ * crashes when two of them call it. So the first one to open it owns it until it has closed it, and
+ * any other is refused, by name and before anything is touched. A Web Lock is the same for all
+ * isolates of a process and for none of its children, and a worker that is terminated loses it when its
+ * last call has returned. But who holds one does not come to its end by itself. So only workers, which
+ * never do, hold it; the main isolate, which lives as long as the process, leaves a word instead.
+ *
  * @module
  */
 

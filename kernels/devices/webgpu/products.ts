@@ -6,6 +6,29 @@
  * computes them as products, and on Intel GPUs adds parts of products with many terms in the order of
  * threads: see [Note: the GPU's sums]. They are written as products, so that the note applies to them.
  *
+ * [Note: groups of four] Its kernel of a grouped convolution takes four outputs at a time, or two, where
+ * the outputs of all groups divide by that and a group has four at least; where those of one group do
+ * not divide, four outputs of two groups are computed as if they were of one. Its kernel of a transposed
+ * one takes two inputs or four at a time where a group has one output, and then reads the weights of
+ * others. (ONNX Runtime 1.30, found by comparing sizes.) So groups get further outputs, of weight zero,
+ * until they divide, and those are cut off.
+ *
+ * [Note: the GPU's sums] What ONNX Runtime 1.30's kernels leave to chance, found in its library and its
+ * source, and what is done about each:
+ *
+ * | where | what depends on the order of threads | here |
+ * |---|---|---|
+ * | ScatterND, ScatterElements that add | each update is an atomic addition | see [Note: one order of sums]; a loss adds one update to each row, which has no order |
+ * | Gemm, MatMul, and Conv that is one, on GPUs of Intel | few elements of many terms: workgroups add parts of 256 terms to the result atomically (split-K) | such products are written in parts that it leaves whole |
+ * | ReduceSum and its like, LayerNormalization, Softmax, other products | nothing: one thread adds an element, or one workgroup in a fixed tree | |
+ *
+ * The sum of an f16 product is made in f16. With u = 2^−11 a sum of n random terms is then off by about
+ * u·√(n/6) of its size, and one of equal terms stands still after 1/u of them: so the terms of longer
+ * products are added in parts of {@linkcode HALF_TERMS}, and the parts to each other.
+ *
+ * What all these choose from is the adapter, its driver, the release of the library, the shapes and
+ * the types. So one adapter gives one result, run after run, and another may give other bits.
+ *
  * @module
  */
 

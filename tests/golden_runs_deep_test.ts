@@ -36,7 +36,9 @@ const hashOf = (commands: string) =>
       const args = command.split(" ").map((word) => word.replace(/^OUT/, out));
       const isTrain = args[0] === "train";
       const printed = await printedHere(...args, ...isTrain ? ["--json"] : []);
-      hash.update(isTrain ? JSON.stringify(bitsOf(jsonLines(printed))) : printed);
+      hash.update(
+        isTrain ? JSON.stringify(bitsOf(jsonLines(printed))) : printed.replaceAll(folder, ""),
+      );
     }
     if (!commands.includes(" OUT")) return hash.digest("hex").slice(0, 16);
     for await (const path of filesIn(out)) {

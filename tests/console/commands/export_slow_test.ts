@@ -251,7 +251,7 @@ withModel("an export that is ended leaves nothing, and is made anew", async (fol
 });
 
 folderTest("a run that goes on, and removes checkpoints, is exported", async (folder) => {
-  const run = join(folder, "run"), how = ["--checkpoint-every", "5", "--keep", "1"];
+  const run = join(folder, "run"), how = ["--checkpoint-every", "25", "--keep", "1"];
   const endless = ["--runtime", "local", "--steps", "100000", "--json", "--out", run];
   const training = new Running([...TRAIN, ...TINY, ...how, ...endless]);
   try {

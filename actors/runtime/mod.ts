@@ -6,18 +6,27 @@
  */
 
 export type { Offers } from "./choose.ts";
-export type { Candidate, Choose } from "./context.ts";
 export {
   ASK_TIMEOUT_MS,
   type AskCall,
   type AskOptions,
+  type Candidate,
+  type Choose,
   type Context,
+  type DeadLetterEvent,
   MAILBOX_CAPACITY,
+  MAX_DEAD_LETTERS,
   type PlaceName,
   type Reply,
   type SendOptions,
+  type SlowStepEvent,
   type SpawnOptions,
   type StopOptions,
+  type Subscription,
+  type System,
+  type SystemEvent,
+  type SystemOptions,
+  type SystemStopOptions,
 } from "./context.ts";
 export {
   ActorFailedError,
@@ -28,7 +37,18 @@ export {
   type Failure,
   type Reason,
 } from "./failure.ts";
-export { shouldFail } from "./types.ts";
+export {
+  type ActorRef,
+  type ActorSpec,
+  type Answers,
+  type AnswerTo,
+  type Ask,
+  type Lane,
+  type Message,
+  type Questions,
+  shouldFail,
+  type Undeclared,
+} from "./types.ts";
 export { type ActorFactory, type Handlers, OTHERS } from "./actor.ts";
 export type {
   Effect,
@@ -38,16 +58,6 @@ export type {
   ObserverFactory,
   ObserverSpec,
 } from "./observer.ts";
-export {
-  type DeadLetterEvent,
-  MAX_DEAD_LETTERS,
-  type SlowStepEvent,
-  type Subscription,
-  type System,
-  type SystemEvent,
-  type SystemOptions,
-  type SystemStopOptions,
-} from "./context.ts";
 export type {
   Addend,
   Collectives,
@@ -62,14 +72,3 @@ export type {
   Transport,
   TransportOptions,
 } from "./transport.ts";
-export type {
-  ActorRef,
-  ActorSpec,
-  Answers,
-  AnswerTo,
-  Ask,
-  Lane,
-  Message,
-  Questions,
-  Undeclared,
-} from "./types.ts";

@@ -5,5 +5,9 @@
  */
 
 export * from "./checkpoints.ts";
-export type { RehearsalPlan } from "./simulated_training.ts";
-export { rehearsal, type Rehearsed, rehearseSerially } from "./simulated_training.ts";
+export {
+  rehearsal,
+  type RehearsalPlan,
+  type Rehearsed,
+  rehearseSerially,
+} from "./simulated_training.ts";

@@ -4,20 +4,8 @@
  * @module
  */
 
-export { ddmin } from "./shrink.ts";
-export { Digest, digestOf } from "./digest.ts";
-export { DEFAULT_RUNS, type Exploration, explore, type ExploreOptions } from "./explore.ts";
-export { classOf, SimulationError, type SimulationFailure } from "./run.ts";
-export type { EventuallyOptions } from "./run.ts";
-export { type Fault, FAULT_KINDS, type FaultKind, type FaultOptions } from "./faults.ts";
-export { type Journal, JOURNAL_VERSION, type JournalHeader, readJournal } from "./journal.ts";
-export { beginJournal, FLUSH_MS, type JournalOptions, writeJournal } from "./journal_writer.ts";
-export { type Pen } from "./journal_writer.ts";
-export type { StepRecord } from "./recorder.ts";
-export { type InboxOptions, type InboxReplay, replayInbox } from "./replay_actor.ts";
-export { replayJournal, type ReplayOptions } from "./replay.ts";
-export { describeFailedRun, describeStep } from "./report.ts";
 export {
+  ddmin,
   type FailedRun,
   shrink,
   SHRINK_MS,
@@ -25,25 +13,47 @@ export {
   type ShrinkOptions,
   type Shrunk,
 } from "./shrink.ts";
-export { simulate } from "./simulate.ts";
+export { Digest, digestOf } from "./digest.ts";
+export { DEFAULT_RUNS, type Exploration, explore, type ExploreOptions } from "./explore.ts";
 export {
+  type Check,
+  classOf,
+  type EventuallyOptions,
   HANG_MS,
   MAX_STEPS,
   RACE_MS,
   type Run,
   type Scenario,
+  type Settling,
   type SimulateOptions,
+  SimulationError,
+  type SimulationFailure,
+  type View,
+  type World,
 } from "./run.ts";
-export type { PowerFailure } from "./disk.ts";
+export { type Fault, FAULT_KINDS, type FaultKind, type FaultOptions } from "./faults.ts";
+export { type Journal, JOURNAL_VERSION, type JournalHeader, readJournal } from "./journal.ts";
+export {
+  beginJournal,
+  FLUSH_MS,
+  type JournalOptions,
+  type Pen,
+  writeJournal,
+} from "./journal_writer.ts";
+export type { StepRecord } from "./recorder.ts";
+export { type InboxOptions, type InboxReplay, replayInbox } from "./replay_actor.ts";
+export { replayJournal, type ReplayOptions } from "./replay.ts";
+export { checkScenario, describeFailedRun, describeStep, simulationTest } from "./report.ts";
+export { simulate } from "./simulate.ts";
 export {
   type DiskFault,
+  type PowerFailure,
   PowerFailureError,
   SimulatedDisk,
   type SimulatedDiskOptions,
+  SimulatedFile,
 } from "./disk.ts";
-export { SimulatedFile } from "./disk.ts";
 export type { Offers } from "../runtime/mod.ts";
-export { checkScenario, simulationTest } from "./report.ts";
 export {
   delay,
   deviate,
@@ -64,7 +74,11 @@ export {
   type Strategy,
   WAIT,
 } from "./strategies.ts";
-export { TRAPPED, type Trapped, TRAPPED_MODULES, type TrappedModule } from "./traps.ts";
-export { DeterminismError, exempt } from "./traps.ts";
-export type { Check, View } from "./run.ts";
-export type { Settling, World } from "./run.ts";
+export {
+  DeterminismError,
+  exempt,
+  TRAPPED,
+  type Trapped,
+  TRAPPED_MODULES,
+  type TrappedModule,
+} from "./traps.ts";

@@ -253,7 +253,7 @@ export const DATA_SIZES: Readonly<Record<string, number>> = {
 };
 
 /** Data with sizes alone, for a model that only its profile says the vocabulary of. */
-export const EMPTY_DATA: DataPart = {
+const EMPTY_DATA: DataPart = {
   name: "none",
   version: "1",
   open: ({ vocab = DATA_SIZES.vocab! }) => ({ batches: [], sizes: { ...DATA_SIZES, vocab } }),

@@ -5,8 +5,6 @@
  * @module
  */
 
-import type { Node } from "./value.ts";
-
 /** Windows over spatial axes: a number for each axis, and two of padding. */
 export interface Windows {
   /** The size of a window. */
@@ -150,15 +148,4 @@ export function windowAttributes(
   { kernel, strides, pads, dilations }: Windows,
 ): Record<"kernel_shape" | "strides" | "pads" | "dilations", readonly number[]> {
   return { kernel_shape: kernel, strides, pads, dilations };
-}
-
-/** The windows of a node of which {@linkcode windowAttributes} are among the attributes. */
-export function windowsOfNode({ attributes }: Pick<Node, "attributes">): Windows {
-  const numbers = (name: string) => attributes[name] as readonly number[];
-  return {
-    kernel: numbers("kernel_shape"),
-    strides: numbers("strides"),
-    pads: numbers("pads"),
-    dilations: numbers("dilations"),
-  };
 }

@@ -9,7 +9,7 @@
 export const END_REQUEST = "end\n";
 
 /** Where a rank stands: MPI is being opened, is open, is being closed, is closed. */
-export type Phase = "joining" | "joined" | "leaving" | "left";
+type Phase = "joining" | "joined" | "leaving" | "left";
 
 /** What a rank tells. */
 export interface SignOfLife {

@@ -94,7 +94,7 @@ export {
   withDefaults,
 } from "./flag.ts";
 export { consoleReport, jsonReport, type Report } from "./train/report.ts";
-export type { KeptPart, KeptParts } from "./run_files/run_folder.ts";
+export type { KeptComponent, KeptComponents } from "./run_files/run_folder.ts";
 
 /** A command: what it is told, and what it does; it returns its exit code. */
 interface Command {

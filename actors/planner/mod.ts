@@ -1,5 +1,5 @@
 /**
- * Foresight: what a machine costs, and what that says of runs that have not been.
+ * Plans runs: profiles of a machine, predicted steps and the runs with the shortest steps.
  *
  * @module
  */

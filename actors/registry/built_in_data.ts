@@ -34,7 +34,7 @@ import {
   type Tokenizer,
   type Tokens,
 } from "../../kernels/mod.ts";
-import { type DataOptions, type DataPart, defineData, type OpenedData } from "./part.ts";
+import { type DataComponent, type DataOptions, defineData, type OpenedData } from "./component.ts";
 
 /** What models may want to know of a digit: its pixels are a picture, row by row. */
 const SIZES = { inputs: DIGIT_PIXELS, channels: 1, height: 28, width: 28 };
@@ -46,7 +46,7 @@ const DEVIATION = 0.5;
 const HELD_OUT_NOISE = { deviation: DEVIATION, seed: -1 };
 
 /** Digits of MNIST, and which they are. */
-export const mnist: DataPart = defineData({
+export const mnist: DataComponent = defineData({
   name: "mnist",
   version: "1",
   sha256: DIGITS_SHA256,
@@ -62,7 +62,7 @@ export const mnist: DataPart = defineData({
 });
 
 /** Digits of MNIST with noise, and without. */
-export const noisy: DataPart = defineData({
+export const noisy: DataComponent = defineData({
   name: "noisy-mnist",
   version: "1",
   sha256: DIGITS_SHA256,
@@ -81,15 +81,15 @@ export const noisy: DataPart = defineData({
 });
 
 /** Strings of digits to be sorted. */
-export const sort: DataPart = stringPart("sort");
+export const sort: DataComponent = stringComponent("sort");
 
 /** Strings of digits to be reversed. */
-export const reverse: DataPart = stringPart("reverse");
+export const reverse: DataComponent = stringComponent("reverse");
 
 /** Strings that are held out. */
 const HELD_OUT = 256;
 
-function stringPart(task: StringTask): DataPart {
+function stringComponent(task: StringTask): DataComponent {
   return defineData({
     name: task,
     version: "1",
@@ -112,19 +112,19 @@ function stringPart(task: StringTask): DataPart {
 }
 
 /** The State of the Union addresses. */
-export const sotu: DataPart = storedText("sotu");
+export const sotu: DataComponent = storedText("sotu");
 
 /** Moby Dick. */
-export const mobyDick: DataPart = storedText("moby-dick");
+export const mobyDick: DataComponent = storedText("moby-dick");
 
 /** A text of one's own, in UTF-8. */
-export const text: DataPart = textPart("text", (options) => {
+export const text: DataComponent = textComponent("text", (options) => {
   const { content, path } = fileOf(options, "text");
   return decodeText(content, path);
 });
 
 /** Token ids of one's own, read in order; what the run does not reach is held out. */
-export const tokens: DataPart = defineData({
+export const tokens: DataComponent = defineData({
   name: "tokens",
   version: "1",
   async open(options) {
@@ -147,16 +147,16 @@ const cutTokens = <T extends Tokens | TokenFile>(tokens: T, heldOut: (tokens: T)
 });
 
 /** A text that comes with Troupe. */
-function storedText(name: TextName): DataPart {
-  const part = textPart(name, ({ announce }) => loadText(name, announce));
+function storedText(name: TextName): DataComponent {
+  const part = textComponent(name, ({ announce }) => loadText(name, announce));
   return defineData({ ...part, sha256: TEXT_SHA256[name] });
 }
 
 /** Text that is read row by row, in another order in each epoch. */
-function textPart(
+function textComponent(
   name: string,
   load: (options: DataOptions) => string | Promise<string>,
-): DataPart {
+): DataComponent {
   return defineData({
     name,
     version: "1",

@@ -41,10 +41,10 @@ import type { ActorDefinition, Schema } from "../sandbox/mod.ts";
 import {
   defineModel,
   defineOptimizer,
-  type ModelPart,
-  type OptimizerPart,
+  type ModelComponent,
+  type OptimizerComponent,
   type Trained,
-} from "./part.ts";
+} from "./component.ts";
 
 /** What it writes, or why that cannot be read. */
 async function sampleText(
@@ -63,7 +63,7 @@ async function sampleText(
 }
 
 /** A GPT-2. */
-export const gptModel: ModelPart<"vocab"> = defineModel({
+export const gptModel: ModelComponent<"vocab"> = defineModel({
   name: "gpt",
   version: "1",
   sizes: ["vocab"],
@@ -80,7 +80,7 @@ export const gptModel: ModelPart<"vocab"> = defineModel({
 });
 
 /** A Llama. */
-export const llamaModel: ModelPart<"vocab"> = defineModel({
+export const llamaModel: ModelComponent<"vocab"> = defineModel({
   name: "llama",
   version: "1",
   sizes: ["vocab"],
@@ -127,7 +127,7 @@ async function recognised(
 }
 
 /** A multilayer perceptron. */
-export const mlpModel: ModelPart<"inputs" | "classes"> = defineModel({
+export const mlpModel: ModelComponent<"inputs" | "classes"> = defineModel({
   name: "mlp",
   version: "1",
   sizes: ["inputs", "classes"],
@@ -143,34 +143,36 @@ export const mlpModel: ModelPart<"inputs" | "classes"> = defineModel({
 });
 
 /** AdamW. */
-export const adamw: OptimizerPart = defineOptimizer({
+export const adamw: OptimizerComponent = defineOptimizer({
   name: "adamw",
   version: "1",
   options: ({ beta1, beta2, weightDecay }) => ({ ...ADAMW_DEFAULTS, beta1, beta2, weightDecay }),
 });
 
 /** SGD with momentum. */
-export const sgd: OptimizerPart = defineOptimizer({
+export const sgd: OptimizerComponent = defineOptimizer({
   name: "sgd",
   version: "1",
   options: ({ momentum, weightDecay }) => ({ kind: "sgd", momentum, weightDecay }),
 });
 
 /** A residual network. */
-export const resnetModel: ModelPart<"height" | "width" | "channels" | "classes"> = defineModel({
-  name: "resnet",
-  version: "1",
-  sizes: ["height", "width", "channels", "classes"],
-  data: "mnist",
-  build({ layers, hidden, microBatch, data: { height, width, channels, classes } }) {
-    const config = { height, width, channels, layers, hidden, classes };
-    return {
-      ...resnet(config, microBatch),
-      config: { architecture: "resnet", ...config },
-      show: (trained) => recognised(trained, resnetLogits(config, 1)),
-    };
+export const resnetModel: ModelComponent<"height" | "width" | "channels" | "classes"> = defineModel(
+  {
+    name: "resnet",
+    version: "1",
+    sizes: ["height", "width", "channels", "classes"],
+    data: "mnist",
+    build({ layers, hidden, microBatch, data: { height, width, channels, classes } }) {
+      const config = { height, width, channels, layers, hidden, classes };
+      return {
+        ...resnet(config, microBatch),
+        config: { architecture: "resnet", ...config },
+        show: (trained) => recognised(trained, resnetLogits(config, 1)),
+      };
+    },
   },
-});
+);
 
 /** All messages of a protocol, whatever they hold: the states of the actors judge them. */
 const all = <M extends Message>(types: readonly M["type"][]) =>
@@ -197,7 +199,7 @@ export const worker: ActorDefinition<WorkerInit, WorkerMessage, Context<WorkerMe
 };
 
 /** A T5: the published one where the head is tied, else one of version 1.1. */
-export const t5Model: ModelPart<"vocab"> = defineModel({
+export const t5Model: ModelComponent<"vocab"> = defineModel({
   name: "t5",
   version: "1",
   sizes: ["vocab"],
@@ -248,7 +250,7 @@ async function decode(
 }
 
 /** A U-Net. */
-export const unetModel: ModelPart<"height" | "width" | "channels"> = defineModel({
+export const unetModel: ModelComponent<"height" | "width" | "channels"> = defineModel({
   name: "unet",
   version: "1",
   sizes: ["height", "width", "channels"],

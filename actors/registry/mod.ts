@@ -20,40 +20,40 @@ export {
 } from "./built_in_models.ts";
 export {
   type BuiltModel,
+  type ComponentTypes,
+  type DataComponent,
   type DataOptions,
-  type DataPart,
   defineData,
   defineModel,
   defineOptimizer,
-  findPart,
-  type FoundPart,
-  type ImportedPart,
-  importPart,
+  findComponent,
+  type FoundComponent,
+  importComponent,
+  type ImportedComponent,
+  type ModelComponent,
   type ModelOptions,
-  type ModelPart,
   type OpenedData,
-  type OptimizerPart,
+  type OptimizerComponent,
   type OptimizerSettings,
-  type PartTypes,
   type Trained,
-} from "./part.ts";
+} from "./component.ts";
 export * from "./task.ts";
 
 export {
   builtInNames,
-  checkNewPart,
-  type NewPart,
+  checkNewComponent,
+  type NewComponent,
   openRegistry,
-  type PreparedPart,
-  preparePart,
+  prepareComponent,
+  type PreparedComponent,
   type Registry,
-  removePart,
+  removeComponent,
   type Verified,
 } from "./registry.ts";
 export {
   type Chosen,
+  type Component,
+  COMPONENT_KINDS,
+  type ComponentKind,
   packageVersion,
-  type Part,
-  PART_KINDS,
-  type PartKind,
 } from "./registry_file.ts";

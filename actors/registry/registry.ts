@@ -11,6 +11,8 @@ import { didYouMean } from "../options/option.ts";
 import { type HashedModule, hashModule, type SandboxOptions } from "../sandbox/mod.ts";
 import {
   checkName,
+  type Component,
+  type ComponentKind,
   editEntry,
   editLock,
   type Entry,
@@ -18,15 +20,13 @@ import {
   findRegistryFile,
   holdFolder,
   isSpecifier,
-  type Part,
-  type PartKind,
   pinnedSpecifier,
   readLocks,
   type RegistryFile,
   resolveSpecifier,
 } from "./registry_file.ts";
 
-const part = (kind: PartKind, name: string, file: string, exported: string): Part => ({
+const part = (kind: ComponentKind, name: string, file: string, exported: string): Component => ({
   name,
   kind,
   from: import.meta.resolve(file),
@@ -35,7 +35,7 @@ const part = (kind: PartKind, name: string, file: string, exported: string): Par
 });
 
 /** All of them. */
-const BUILT_IN_PARTS: readonly Part[] = [
+const BUILT_IN_COMPONENTS: readonly Component[] = [
   part("model", "gpt", "./built_in_models.ts", "gptModel"),
   part("model", "llama", "./built_in_models.ts", "llamaModel"),
   part("model", "mlp", "./built_in_models.ts", "mlpModel"),
@@ -56,13 +56,13 @@ const BUILT_IN_PARTS: readonly Part[] = [
 ];
 
 /** The names of those of a kind. */
-export const builtInNames = (kind: PartKind): readonly string[] =>
-  BUILT_IN_PARTS.filter((one) => one.kind === kind).map(({ name }) => name);
+export const builtInNames = (kind: ComponentKind): readonly string[] =>
+  BUILT_IN_COMPONENTS.filter((one) => one.kind === kind).map(({ name }) => name);
 
 /** A part whose hash was taken again. */
 export interface Verified {
   /** The part. */
-  readonly part: Part;
+  readonly part: Component;
   /** What its modules have now. */
   readonly integrity: string;
   /** Whether that is what was noted when it was added; true where nothing was. */
@@ -80,7 +80,7 @@ export interface Registry {
    * @throws {RangeError} when nothing has that name.
    * @throws {TypeError} when a specifier is none.
    */
-  find(kind: PartKind, nameOrSpecifier: string): Part;
+  find(kind: ComponentKind, nameOrSpecifier: string): Component;
   /**
    * Options of {@linkcode packageActor} for the actor of a name or specifier, with the hash that it
    * must have.
@@ -90,13 +90,13 @@ export interface Registry {
    */
   spec(nameOrSpecifier: string): SandboxOptions;
   /** All parts, or those of a kind, in the order of their names. */
-  list(kind?: PartKind): readonly Part[];
+  list(kind?: ComponentKind): readonly Component[];
   /**
    * Takes the hash of a part again.
    *
    * @throws {TypeError} (as a rejection) when its modules are not to be had.
    */
-  verify(part: Part): Promise<Verified>;
+  verify(part: Component): Promise<Verified>;
 }
 
 /**
@@ -125,10 +125,14 @@ export interface Registry {
 export function openRegistry(folder: string = Deno.cwd()): Registry {
   const file = findRegistryFile(folder), own = file ? partsOf(file) : [];
   const names = new Set(own.map(({ kind, name }) => `${kind} ${name}`));
-  const parts = [...own, ...BUILT_IN_PARTS.filter((one) => !names.has(`${one.kind} ${one.name}`))]
+  const parts = [
+    ...own,
+    ...BUILT_IN_COMPONENTS.filter((one) => !names.has(`${one.kind} ${one.name}`)),
+  ]
     .sort(({ name: one }, { name: other }) => one < other ? -1 : 1);
-  const list = (kind?: PartKind) => parts.filter((one) => kind === undefined || one.kind === kind);
-  const find = (kind: PartKind, name: string): Part => {
+  const list = (kind?: ComponentKind) =>
+    parts.filter((one) => kind === undefined || one.kind === kind);
+  const find = (kind: ComponentKind, name: string): Component => {
     const cannot = `Cannot use ${JSON.stringify(name.slice(0, 200))} as ${kind}`;
     if (isSpecifier(name)) {
       const from = resolveSpecifier(cannot, name, folderURL(folder));
@@ -167,7 +171,7 @@ export function openRegistry(folder: string = Deno.cwd()): Registry {
 /** What relative specifiers are relative to. */
 const folderURL = (folder: string): URL => new URL(`${pathToFileURL(resolve(folder)).href}/`);
 
-function partsOf({ path, entries }: RegistryFile): Part[] {
+function partsOf({ path, entries }: RegistryFile): Component[] {
   const locks = readLocks(path), cannot = `Cannot read ${path}`, base = pathToFileURL(path);
   return Object.entries(entries).map(([name, { from, kind = "actor", ...rest }]) => ({
     ...{ name, kind, ...rest, isBuiltIn: false },
@@ -177,13 +181,13 @@ function partsOf({ path, entries }: RegistryFile): Part[] {
 }
 
 /** A name that is to be added. */
-export interface NewPart {
+export interface NewComponent {
   /** What it is to be asked for by. */
   readonly name: string;
   /** Its specifier; a relative one is relative to the folder. */
   readonly specifier: string;
   /** What it is for. */
-  readonly kind: PartKind;
+  readonly kind: ComponentKind;
   /** What its module exports for it. Default: its kind. */
   readonly export?: string | undefined;
   /** Whether it may take the name of another. Default false. */
@@ -191,9 +195,9 @@ export interface NewPart {
 }
 
 /** A name that can be added: its modules are fetched and hashed, and none of them has run. */
-export interface PreparedPart {
+export interface PreparedComponent {
   /** The part, as a registry will list it. */
-  readonly part: Part & { readonly integrity: string };
+  readonly part: Component & { readonly integrity: string };
   /** What its modules are. */
   readonly hashed: HashedModule;
   /** The file that it is written to. */
@@ -209,8 +213,8 @@ export interface PreparedPart {
  * @throws {RangeError} when the name is none, or another's.
  * @throws {TypeError} when the specifier is none.
  */
-export function checkNewPart(
-  { name, specifier, replace = false }: NewPart,
+export function checkNewComponent(
+  { name, specifier, replace = false }: NewComponent,
   folder: string = Deno.cwd(),
 ): string {
   const cannot = `Cannot add ${JSON.stringify(name.slice(0, 200))}`;
@@ -234,12 +238,12 @@ export function checkNewPart(
  * @throws {RangeError} (as a rejection) when the name is none, or another's.
  * @throws {TypeError} (as a rejection) when the specifier is none, or a module is not to be had.
  */
-export async function preparePart(
-  part: NewPart,
+export async function prepareComponent(
+  part: NewComponent,
   folder: string = Deno.cwd(),
-): Promise<PreparedPart> {
+): Promise<PreparedComponent> {
   const { name, kind, export: exported } = part;
-  const hashed = await hashModule(checkNewPart(part, folder));
+  const hashed = await hashModule(checkNewComponent(part, folder));
   const path = fileToEdit(folder), { integrity } = hashed;
   const from = pinnedSpecifier(hashed);
   const more = { ...exported !== undefined && { export: exported } };
@@ -254,7 +258,7 @@ export async function preparePart(
     ...{ hashed, path },
     async write() {
       using _ = await holdFolder(path);
-      checkNewPart(part, folder); // somebody may have been faster
+      checkNewComponent(part, folder); // somebody may have been faster
       // A lock without its entry does no harm.
       await editLock(path, name, hashed.lock);
       await editEntry(path, name, entry);
@@ -275,7 +279,7 @@ function relativeTo(path: string, url: string): string {
  * @returns the path of the file.
  * @throws {RangeError} (as a rejection) when it has no such name.
  */
-export async function removePart(name: string, folder: string = Deno.cwd()): Promise<string> {
+export async function removeComponent(name: string, folder: string = Deno.cwd()): Promise<string> {
   const { path, list } = openRegistry(folder), found = list().find((one) => one.name === name);
   if (path === undefined || !found || found.isBuiltIn) {
     throw new RangeError(

@@ -13,17 +13,17 @@ import { didYouMean } from "../options/option.ts";
 import type { Lock, ModuleGraph } from "../sandbox/mod.ts";
 
 /** The kinds of parts. */
-export const PART_KINDS = ["actor", "model", "data", "optimizer", "supervisor"] as const;
+export const COMPONENT_KINDS = ["actor", "model", "data", "optimizer", "supervisor"] as const;
 
 /** What a part is for. */
-export type PartKind = (typeof PART_KINDS)[number];
+export type ComponentKind = (typeof COMPONENT_KINDS)[number];
 
 /** An actor, or a part of a training run, that has a name. */
-export interface Part {
+export interface Component {
   /** What it is asked for by: its name, or the specifier itself where that was given. */
   readonly name: string;
   /** What it is for. */
-  readonly kind: PartKind;
+  readonly kind: ComponentKind;
   /** Its module: `jsr:`, `npm:`, or an absolute URL. */
   readonly from: string;
   /** Name of what the module exports for it. Default: its kind. */
@@ -41,7 +41,7 @@ export interface Entry {
   /** A specifier; one that begins with `./` or `../` is relative to the file. */
   readonly from: string;
   /** Default `actor`. */
-  readonly kind?: PartKind;
+  readonly kind?: ComponentKind;
   /** Default: the kind. */
   readonly export?: string;
   /** `sha256-…`; an entry without one is not checked. */
@@ -136,10 +136,10 @@ function checkEntry(entry: string, value: unknown): void {
     if (typeof text === "string" && text.length <= SPECIFIER_MAX) continue;
     throw new TypeError(`${entry} must have a text as "${key}", received ${shown(text)}`);
   }
-  if (!PART_KINDS.includes(kind as PartKind)) {
+  if (!COMPONENT_KINDS.includes(kind as ComponentKind)) {
     throw new RangeError(
-      `${entry} must have a kind of ${PART_KINDS.join(", ")}, received ${shown(kind)}${
-        didYouMean(String(kind), PART_KINDS)
+      `${entry} must have a kind of ${COMPONENT_KINDS.join(", ")}, received ${shown(kind)}${
+        didYouMean(String(kind), COMPONENT_KINDS)
       }`,
     );
   }

@@ -18,13 +18,13 @@ import { type Data, isSource } from "../options/train_options.ts";
 import { DataWatch, nameDataError } from "../run/data.ts";
 import {
   type BuiltModel,
+  type DataComponent,
   type DataOptions,
-  type DataPart,
   mapData,
+  type ModelComponent,
   type ModelOptions,
-  type ModelPart,
   type OpenedData,
-} from "./part.ts";
+} from "./component.ts";
 
 /** What a model is built and its data is opened for. */
 export interface TaskOptions extends Omit<ModelOptions, "data">, DataOptions {}
@@ -83,8 +83,8 @@ export interface Task {
  * ```
  */
 export async function openTask(
-  model: ModelPart,
-  data: DataPart,
+  model: ModelComponent,
+  data: DataComponent,
   options: TaskOptions,
 ): Promise<Task> {
   const cannot = `Cannot train ${model.name} on ${data.name}`;

@@ -5,21 +5,21 @@
  */
 
 import {
-  checkNewPart,
+  checkNewComponent,
+  type Component,
+  type ComponentKind,
   type HashedModule,
   hashModule,
   type InspectedActor,
   inspectHashed,
   openRegistry,
   packageVersion,
-  type Part,
-  type PartKind,
-  preparePart,
+  prepareComponent,
   type Registry,
-  removePart,
+  removeComponent,
 } from "../../actors/mod.ts";
 import { didYouMean } from "../../actors/options/option.ts";
-import { PART_KINDS } from "../../actors/registry/mod.ts";
+import { COMPONENT_KINDS } from "../../actors/registry/mod.ts";
 import { formatTable } from "../../schedules/pictures/grid.ts";
 import type { CommandContext } from "../command.ts";
 import { type CommandSyntax, COMMON_FLAGS, type GivenFlags, VERSION } from "../flag.ts";
@@ -30,7 +30,7 @@ import { inOneLine, print, quoted } from "../terminal.ts";
 const ACTORS_FLAGS = {
   kind: {
     kind: "choice",
-    choices: PART_KINDS,
+    choices: COMPONENT_KINDS,
     value: "KIND",
     help: "what it is for",
     otherwise: "actor; of all kinds where they are listed or verified",
@@ -134,7 +134,7 @@ const labelled = (label: string, texts: readonly string[], none: string): string
   (texts.length > 0 ? texts : [none]).map((text, i) => [i === 0 ? label : "", text]);
 
 /** All parts, a line for each. */
-function showParts(parts: readonly Part[]): string {
+function showComponents(parts: readonly Component[]): string {
   const rows = parts.map(({ name, kind, from, integrity, isBuiltIn }) => [
     name,
     kind,
@@ -167,7 +167,7 @@ export async function actorsCommand(
     case "add":
       return await add(name, specifier, flags, begin);
     case "remove":
-      return print(`Removed ${name} from ${await removePart(name)}`), 0;
+      return print(`Removed ${name} from ${await removeComponent(name)}`), 0;
     case "verify":
       return await verify(names[0], flags, begin);
   }
@@ -194,7 +194,9 @@ function checkWords(what: string, names: readonly string[]): void {
 function list({ kind, json }: Given): number {
   const parts = openRegistry().list(kind);
   if (json) print(JSON.stringify(parts.map(({ lock: _, ...part }) => part)));
-  else print(showParts(parts) || "No names so far: troupe actors add NAME SPECIFIER adds one.");
+  else {print(
+      showComponents(parts) || "No names so far: troupe actors add NAME SPECIFIER adds one.",
+    );}
   return 0;
 }
 
@@ -211,7 +213,7 @@ async function inspect(
   }
   begin();
   const hashed = await hashModule(part.from, { lock: part.lock });
-  const actor = await inspectPart(hashed, kind, exported ?? part.export);
+  const actor = await inspectComponent(hashed, kind, exported ?? part.export);
   print(
     json ? JSON.stringify(inspectionRecord(hashed, actor)) : showInspection(hashed, actor),
   );
@@ -219,9 +221,9 @@ async function inspect(
 }
 
 /** Parts that are no actors are not run: they would need what a program may do. */
-async function inspectPart(
+async function inspectComponent(
   hashed: HashedModule,
-  kind: PartKind,
+  kind: ComponentKind,
   exported: string | undefined,
 ): Promise<InspectedActor | undefined> {
   return kind === "actor" ? await inspectHashed(hashed, { export: exported }) : undefined;
@@ -234,11 +236,11 @@ async function add(
   begin: () => void,
 ): Promise<number> {
   const given = { name, specifier, kind, export: exported, replace };
-  checkNewPart(given);
+  checkNewComponent(given);
   begin();
-  const prepared = await preparePart(given);
+  const prepared = await prepareComponent(given);
   const { hashed, path, part } = prepared;
-  const actor = await inspectPart(hashed, kind, exported);
+  const actor = await inspectComponent(hashed, kind, exported);
   await prepared.write();
   if (json) print(JSON.stringify({ ...part, lock: undefined, path }));
   else print(`${showInspection(hashed, actor)}\nAdded ${name} to ${inOneLine(path)}`);
@@ -266,7 +268,7 @@ async function verify(
 }
 
 /** What a part's modules are now, as `--json` prints it, and in words. */
-async function verdictOn(part: Part, registry: Registry) {
+async function verdictOn(part: Component, registry: Registry) {
   const { name, integrity, isBuiltIn } = part;
   if (isBuiltIn) return { name, isIntact: true, said: comes(part) };
   const found = await registry.verify(part).catch((error: Error) => error);
@@ -281,4 +283,4 @@ async function verdictOn(part: Part, registry: Registry) {
   return { name, isIntact, integrity, received, said: `${name}: ${said}` };
 }
 
-const comes = ({ name, kind }: Part): string => `${name}: ${kind} of ${VERSION} itself`;
+const comes = ({ name, kind }: Component): string => `${name}: ${kind} of ${VERSION} itself`;

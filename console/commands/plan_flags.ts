@@ -6,7 +6,7 @@
 
 import type { TrainOptions } from "../../actors/options/train_options.ts";
 import type { Profile } from "../../actors/planner/mod.ts";
-import type { DataPart, Task } from "../../actors/registry/mod.ts";
+import type { DataComponent, Task } from "../../actors/registry/mod.ts";
 import { PRECISIONS, RECOMPUTE_POLICIES } from "../../kernels/mod.ts";
 import { scheduleNames } from "../../schedules/mod.ts";
 import { type CommandSyntax, COMMON_FLAGS, type FlagValues, readSize } from "../flag.ts";
@@ -21,7 +21,7 @@ import {
 } from "../train/flags.ts";
 import { refuseOnnxFile } from "../train/onnx.ts";
 import { runOptions } from "../train/options.ts";
-import { importParts, taskOf } from "../train/parts.ts";
+import { importComponents, taskOf } from "../train/parts.ts";
 import { readTrainFlags } from "../train/request.ts";
 
 /** Devices of a plan, and samples of its step: beyond them lies a slip of the pen. */
@@ -235,7 +235,7 @@ export async function plannedModel(
   });
   const small = ["--workers=1", "--micro-batch-size=1", "--micro-batches=1", "--schedule=1f1b"];
   const request = await readTrainFlags([...args, ...small]);
-  const { data, ...parts } = await importParts(request);
+  const { data, ...parts } = await importComponents(request);
   const isNamed = inherited.vocab === undefined || DATA.some((name) => flags[name] !== undefined);
   const value = isNamed ? data.value : EMPTY_DATA;
   const task = await taskOf(request, { ...parts, data: { ...data, value } });
@@ -253,7 +253,7 @@ export const DATA_SIZES: Readonly<Record<string, number>> = {
 };
 
 /** Data with sizes alone, for a model that only its profile says the vocabulary of. */
-const EMPTY_DATA: DataPart = {
+const EMPTY_DATA: DataComponent = {
   name: "none",
   version: "1",
   open: ({ vocab = DATA_SIZES.vocab! }) => ({ batches: [], sizes: { ...DATA_SIZES, vocab } }),

@@ -21,8 +21,8 @@ import { type MeterOptions, openMeter } from "../../actors/planner/measure.ts";
 import type { Profile as MachineProfile } from "../../actors/planner/mod.ts";
 import type { Profile } from "../../actors/planner/profile.ts";
 import { profileOfTrace } from "../../actors/planner/traced_profile.ts";
-import { findPart, importPart } from "../../actors/registry/mod.ts";
-import type { BuiltModel } from "../../actors/registry/part.ts";
+import { findComponent, importComponent } from "../../actors/registry/mod.ts";
+import type { BuiltModel } from "../../actors/registry/component.ts";
 import { isolationFor } from "../../actors/run/devices.ts";
 import { gpt2, type Recompute, RECOMPUTE_POLICIES, resolveDevice } from "../../kernels/mod.ts";
 import { formatTable } from "../../schedules/pictures/grid.ts";
@@ -247,11 +247,11 @@ async function profiledModel(
   given: Readonly<Record<string, unknown>>,
 ): Promise<ModelToProfile> {
   refuseOnnxFile("Cannot measure layers", flags.model);
-  const found = await findPart("model", flags.model);
+  const found = await findComponent("model", flags.model);
   if (!found.isBuiltIn) {
     printError(`model ${found.name}: ${found.from} with hash ${found.integrity}`);
   }
-  const { value: part } = await importPart(found);
+  const { value: part } = await importComponent(found);
   const unknown = part.sizes?.find((name) => !Object.hasOwn(DATA_SIZES, name));
   if (unknown !== undefined) {
     throw new TypeError(

@@ -8,7 +8,7 @@ import type { Metrics } from "../../actors/options/train_options.ts";
 import type { TrainEvent } from "../../actors/run/events.ts";
 import { recordOf } from "../run_files/write.ts";
 import { printError } from "../terminal.ts";
-import type { RunParts } from "../train/parts.ts";
+import type { RunComponents } from "../train/parts.ts";
 import type { RunPlace, TrainRequest } from "../train/request.ts";
 import { runFacts } from "./facts.ts";
 import { openLiveRun } from "./follow.ts";
@@ -18,7 +18,7 @@ import { openRunView } from "./view.ts";
 /** What is shown. */
 export interface WatchedRun {
   readonly request: TrainRequest;
-  readonly parts: RunParts;
+  readonly parts: RunComponents;
   /** Its folder, where it has one. */
   readonly place: RunPlace | undefined;
 }

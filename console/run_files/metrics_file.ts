@@ -14,7 +14,7 @@ import type { Metrics } from "../../actors/options/train_options.ts";
 import type { TrainEvent } from "../../actors/run/events.ts";
 import type { Plan } from "../../actors/run/plan.ts";
 import { inOneLine, quoted } from "../terminal.ts";
-import type { KeptParts } from "./run_folder.ts";
+import type { KeptComponents } from "./run_folder.ts";
 
 /** Bytes of a line: a record is flat, with a number for each of at most some thousand workers. */
 export const LINE_BYTES_MAX: number = 2 ** 20;
@@ -268,7 +268,7 @@ export interface RunRecord {
   /** All flags as they are in the end: given, inherited or default. */
   readonly flags: Readonly<Record<string, unknown>>;
   /** Modules of the user's. */
-  readonly parts?: KeptParts;
+  readonly parts?: KeptComponents;
   /** What is learnt from; the hash of its file, or of its module, where it has one. */
   readonly data: { readonly name: string; readonly hash?: string };
   /** The schedule; the SHA-256 of its lists as CSV, where it has some. */

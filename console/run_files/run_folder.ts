@@ -126,7 +126,7 @@ function removeEmpty(folder: string): void {
 }
 
 /** What a checkpoint remembers of a module of the user's. It is shown and compared, never imported. */
-export interface KeptPart {
+export interface KeptComponent {
   /** How it was named. */
   readonly name: string;
   /** Where it was. */
@@ -136,13 +136,13 @@ export interface KeptPart {
 }
 
 /** Modules of the user's by what they are for. */
-export interface KeptParts {
+export interface KeptComponents {
   /** What was trained. */
-  readonly model?: KeptPart;
+  readonly model?: KeptComponent;
   /** What it learnt from. */
-  readonly data?: KeptPart;
+  readonly data?: KeptComponent;
   /** How weights were stepped. */
-  readonly optimizer?: KeptPart;
+  readonly optimizer?: KeptComponent;
   /** What supervised its workers. */
-  readonly supervisor?: KeptPart;
+  readonly supervisor?: KeptComponent;
 }

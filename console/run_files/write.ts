@@ -16,7 +16,7 @@ import type { Plan } from "../../actors/run/plan.ts";
 import about from "../../deno.json" with { type: "json" };
 import { ORT_VERSION } from "../../kernels/mod.ts";
 import { formatCsv, type Schedule } from "../../schedules/mod.ts";
-import { keptParts, type RunParts } from "../train/parts.ts";
+import { keptComponents, type RunComponents } from "../train/parts.ts";
 import type { RunPlace, TrainRequest } from "../train/request.ts";
 import {
   continueMetrics,
@@ -46,7 +46,7 @@ interface RunWriter extends Disposable {
 interface WrittenRun {
   readonly place: RunPlace;
   readonly request: TrainRequest;
-  readonly parts: RunParts;
+  readonly parts: RunComponents;
   /** Told in words what cannot be written while the run goes on. */
   readonly announce: (line: string) => void;
 }
@@ -171,7 +171,7 @@ export function recordOf(
     environment: environmentOf(plan),
   };
   const [first, ...later] = [...before?.starts ?? [], start];
-  const own = keptParts(parts), file = files.tokens ?? files.text;
+  const own = keptComponents(parts), file = files.tokens ?? files.text;
   const dataHash = file?.sha256 ?? own.data?.integrity ?? parts.data.value.sha256;
   return {
     format: RUN_FORMAT,

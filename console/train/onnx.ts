@@ -9,7 +9,7 @@ import { basename } from "node:path";
 import type { Checkpoint, TensorSource } from "../../actors/checkpoints/mod.ts";
 import { readTensor } from "../../actors/checkpoints/tensors.ts";
 import { didYouMean } from "../../actors/options/option.ts";
-import type { ModelPart } from "../../actors/registry/mod.ts";
+import type { ModelComponent } from "../../actors/registry/mod.ts";
 import {
   type Batch,
   describeOnnx,
@@ -192,7 +192,7 @@ function dimensionsOfRun(
  *
  * @throws {TypeError} {@linkcode RangeError} when they leave something open, or name what is not there.
  */
-export function onnxModel(file: OnnxFile, flags: TrainFlags): ModelPart {
+export function onnxModel(file: OnnxFile, flags: TrainFlags): ModelComponent {
   const { content, name } = file, { loss, output, label = LABEL } = flags;
   if (loss === undefined) {
     throw new TypeError(

@@ -8,7 +8,7 @@ import type { TrainOptions } from "../../actors/options/train_options.ts";
 import { PROTOCOL_VERSION } from "../../actors/pipeline/protocol.ts";
 import { packageActor } from "../../actors/sandbox/mod.ts";
 import { scheduleOptionsOf } from "../commands/schedule_flags.ts";
-import type { RunParts } from "./parts.ts";
+import type { RunComponents } from "./parts.ts";
 import type { TrainRequest } from "./request.ts";
 
 /**
@@ -18,7 +18,7 @@ import type { TrainRequest } from "./request.ts";
  */
 export function runOptions(
   { args, flags, schedule, microBatches, checkpoint }: TrainRequest,
-  { optimizer, supervisor }: Pick<RunParts, "optimizer" | "supervisor">,
+  { optimizer, supervisor }: Pick<RunComponents, "optimizer" | "supervisor">,
   program?: string,
 ): Omit<TrainOptions, "model" | "data"> {
   return {
@@ -90,7 +90,7 @@ export const isTraced = ({ trace, dashboard }: TrainRequest["flags"]): boolean =
 
 /** Returns the spec of an actor that the user has chosen, and so trusts. */
 const specOf = (
-  { from, export: exported, kind, integrity, lock }: RunParts["supervisor"],
+  { from, export: exported, kind, integrity, lock }: RunComponents["supervisor"],
 ): TrainOptions["supervisor"] =>
   packageActor({
     ...{ from, export: exported ?? kind, protocol: PROTOCOL_VERSION, permissions: "inherit" },

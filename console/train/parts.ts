@@ -10,12 +10,12 @@ import { pathToFileURL } from "node:url";
 import { commandLine } from "../../actors/options/limits.ts";
 import {
   builtInNames,
-  type DataPart,
-  findPart,
-  type FoundPart,
-  type ImportedPart,
-  importPart,
-  type ModelPart,
+  type DataComponent,
+  findComponent,
+  type FoundComponent,
+  importComponent,
+  type ImportedComponent,
+  type ModelComponent,
   openTask,
   type Task,
 } from "../../actors/registry/mod.ts";
@@ -25,20 +25,20 @@ import { shellWord } from "./data_files.ts";
 import { INHERITED_FLAGS, noteReads, refuseUnread, sizesOfFlags } from "./flags.ts";
 import { isOnnxFile, onnxModel } from "./onnx.ts";
 import type { TrainRequest } from "./request.ts";
-import type { KeptPart, KeptParts } from "../run_files/run_folder.ts";
+import type { KeptComponent, KeptComponents } from "../run_files/run_folder.ts";
 
 /** The kinds of parts that a run has; each is named by the flag of its name. */
-const RUN_PARTS = ["model", "data", "optimizer", "supervisor"] as const;
+const RUN_COMPONENTS = ["model", "data", "optimizer", "supervisor"] as const;
 
-type RunPartKind = (typeof RUN_PARTS)[number];
+type RunComponentKind = (typeof RUN_COMPONENTS)[number];
 
 /** The parts of a run. */
-export type RunParts = { readonly [Kind in RunPartKind]: ImportedPart<Kind> };
+export type RunComponents = { readonly [Kind in RunComponentKind]: ImportedComponent<Kind> };
 
 /** The modules of the user's among the parts of a run. */
-export function keptParts(parts: RunParts): KeptParts {
+export function keptComponents(parts: RunComponents): KeptComponents {
   return Object.fromEntries(
-    RUN_PARTS.map((kind) => parts[kind]).filter(({ isBuiltIn }) => !isBuiltIn)
+    RUN_COMPONENTS.map((kind) => parts[kind]).filter(({ isBuiltIn }) => !isBuiltIn)
       .map(({ kind, name, from, integrity }) => [kind, { name, from, integrity }]),
   );
 }
@@ -49,7 +49,7 @@ export function keptParts(parts: RunParts): KeptParts {
  *
  * @throws {TypeError} {@linkcode RangeError} (as a rejection) in one sentence for the user.
  */
-export async function importParts(request: TrainRequest): Promise<RunParts> {
+export async function importComponents(request: TrainRequest): Promise<RunComponents> {
   const { flags } = request;
   const model = takeOnnx(request) ?? await take(request, "model", flags.model);
   const data = await take(request, "data", nameOfData(request, model));
@@ -59,7 +59,7 @@ export async function importParts(request: TrainRequest): Promise<RunParts> {
 }
 
 /** What the model of a run and its data make, by the flags. */
-export async function taskOf(request: TrainRequest, { model, data }: RunParts): Promise<Task> {
+export async function taskOf(request: TrainRequest, { model, data }: RunComponents): Promise<Task> {
   const { flags, files, microBatches, tokenizer: file, given, onnx } = request;
   const { replicas, steps, seed, dropout } = flags;
   // No flag names another tokenizer that comes with Troupe.
@@ -68,16 +68,16 @@ export async function taskOf(request: TrainRequest, { model, data }: RunParts): 
     : flags.tokenizer as TokenizerName | undefined;
   const read = new Set<unknown>(), { value: built } = model, { value: opened } = data;
   const typed = Object.fromEntries(Object.entries(flags).filter(([name]) => given.includes(name)));
-  const build: ModelPart["build"] = async (options) => {
+  const build: ModelComponent["build"] = async (options) => {
     const made = await built.build(noteReads(options, read));
     // A part of the user's may read its options later, when a layer is built.
     const isRead = (model.isBuiltIn || onnx) && data.isBuiltIn;
     if (isRead) refuseUnread(`Cannot train ${built.name}`, typed, read);
     return made;
   };
-  const open: DataPart["open"] = (options) => opened.open(noteReads(options, read));
-  const modelPart = Object.create(built, { build: { value: build } });
-  return await openTask(modelPart, Object.create(opened, { open: { value: open } }), {
+  const open: DataComponent["open"] = (options) => opened.open(noteReads(options, read));
+  const modelComponent = Object.create(built, { build: { value: build } });
+  return await openTask(modelComponent, Object.create(opened, { open: { value: open } }), {
     ...sizesOfFlags(flags),
     ...{ tokenizer, replicas, steps, seed, microBatches, dropout },
     microBatch: flags["micro-batch-size"],
@@ -86,7 +86,10 @@ export async function taskOf(request: TrainRequest, { model, data }: RunParts): 
   });
 }
 
-function nameOfData({ flags, files, given }: TrainRequest, model: ImportedPart<"model">): string {
+function nameOfData(
+  { flags, files, given }: TrainRequest,
+  model: ImportedComponent<"model">,
+): string {
   const file = files.tokens ? "tokens" : files.text ? "text" : undefined;
   const isOwn = flags.data !== undefined && !INHERITED_FLAGS.data.choices.includes(flags.data);
   if (file && given.includes("data") && isOwn) {
@@ -102,33 +105,33 @@ function nameOfData({ flags, files, given }: TrainRequest, model: ImportedPart<"
 }
 
 /** The model of an ONNX file, where one is trained. */
-function takeOnnx(request: TrainRequest): ImportedPart<"model"> | undefined {
+function takeOnnx(request: TrainRequest): ImportedComponent<"model"> | undefined {
   const { onnx, flags } = request;
   if (!onnx) return undefined;
   const { path, integrity } = onnx, from = pathToFileURL(resolve(path)).href;
   const found = { kind: "model", name: path, from, integrity, isBuiltIn: false } as const;
-  checkSamePart(request, found);
+  checkSameComponent(request, found);
   return { ...found, value: onnxModel(onnx, flags) };
 }
 
-async function take<K extends RunPartKind>(
+async function take<K extends RunComponentKind>(
   request: TrainRequest,
   kind: K,
   name: string,
-): Promise<ImportedPart<K>> {
-  const found = await findPart(kind, name);
-  checkSamePart(request, found);
+): Promise<ImportedComponent<K>> {
+  const found = await findComponent(kind, name);
+  checkSameComponent(request, found);
   const instead = builtInNames(kind).includes(name) ? `, in place of Troupe's own` : "";
   if (!found.isBuiltIn) {
     printError(`${kind} ${name}: ${found.from} with hash ${found.integrity}${instead}`);
   }
-  return await importPart(found);
+  return await importComponent(found);
 }
 
 /** Makes sure that a run which remembers its parts gets the same, and no module that nobody named. */
-function checkSamePart({ before, given, typed }: TrainRequest, found: FoundPart): void {
+function checkSameComponent({ before, given, typed }: TrainRequest, found: FoundComponent): void {
   if (!before) return;
-  const kind = found.kind as RunPartKind, { path, config, doing } = before;
+  const kind = found.kind as RunComponentKind, { path, config, doing } = before;
   // Who supervises may change when a run goes on.
   if (kind === "supervisor" && doing === "resume from") return;
   const kept = readKept(before, kind), isGiven = given.includes(kind);
@@ -164,14 +167,14 @@ const TEXT_MAX = 2000;
 
 function readKept(
   { path, config, doing }: NonNullable<TrainRequest["before"]>,
-  kind: RunPartKind,
-): KeptPart | undefined {
+  kind: RunComponentKind,
+): KeptComponent | undefined {
   const { [kind]: kept } = (config.parts ?? {}) as Record<string, unknown>;
   if (kept === undefined) return undefined;
   const { name, from, integrity } = (kept ?? {}) as Record<string, unknown>;
   const texts = [name, from, integrity];
   if (texts.every((text) => typeof text === "string" && text.length <= TEXT_MAX)) {
-    return kept as KeptPart;
+    return kept as KeptComponent;
   }
   throw new TypeError(
     `Cannot ${doing} ${path}: its ${kind} must have a name, a module and a hash, received ${

@@ -11,7 +11,7 @@ import type { TrainEvent } from "../../actors/run/events.ts";
 import type { Plan } from "../../actors/run/plan.ts";
 import { openProgress, print, printError } from "../terminal.ts";
 import { openMemoryReport } from "./memory_report.ts";
-import type { KeptParts } from "../run_files/run_folder.ts";
+import type { KeptComponents } from "../run_files/run_folder.ts";
 
 /** Prints the events of a run; disposing of it leaves the terminal as it was, however a run ends. */
 export type Report = ((event: TrainEvent) => void) & Disposable;
@@ -22,7 +22,7 @@ export type Report = ((event: TrainEvent) => void) & Disposable;
  * @param withMemory whether a line at the end says what each worker held.
  * @param parts the modules of the user's, which the last line tells.
  */
-export function jsonReport(withMemory = false, parts: KeptParts = {}): Report {
+export function jsonReport(withMemory = false, parts: KeptComponents = {}): Report {
   const memory = withMemory ? openMemoryReport() : undefined;
   return disposable((event) => {
     switch (event.type) {
@@ -48,7 +48,7 @@ export function jsonReport(withMemory = false, parts: KeptParts = {}): Report {
 }
 
 /** Prints what a run came to, as one JSON object. */
-export function printDone(event: EndEvent, parts: KeptParts): void {
+export function printDone(event: EndEvent, parts: KeptComponents): void {
   // The weights may be read from a disk when they are asked for.
   const names = Object.keys(event).filter((name) => !UNSAID.includes(name));
   printJson({

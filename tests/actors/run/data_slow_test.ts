@@ -5,8 +5,8 @@ import {
   type Data,
   type DataOptions,
   type DataSource,
-  findPart,
-  importPart,
+  findComponent,
+  importComponent,
   openTask,
   readCheckpoint,
   train,
@@ -362,8 +362,10 @@ folderTest("built-in data is begun at any micro-batch with its own", async (fold
     ...{ microBatch: 2, microBatches: 2, replicas: 1, steps: 50, seed: 3, announce() {} },
   };
   for (const name of builtInNames("data")) {
-    const { value: data } = await importPart(await findPart("data", name));
-    const { value: model } = await importPart(await findPart("model", MODELS[name] ?? "gpt"));
+    const { value: data } = await importComponent(await findComponent("data", name));
+    const { value: model } = await importComponent(
+      await findComponent("model", MODELS[name] ?? "gpt"),
+    );
     const opened = async () =>
       (await openTask(model, data, { ...options, file: files[name] })).data as DataSource;
     const some = async (source: DataSource, from: number, count: number) => {

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { join } from "node:path";
 import { readTrainFlags, rememberedFlags } from "../../../console/train/request.ts";
 import { runOptions } from "../../../console/train/options.ts";
-import { importParts } from "../../../console/train/parts.ts";
+import { importComponents } from "../../../console/train/parts.ts";
 import { replayedArguments } from "../../../console/commands/replay.ts";
 import { analyze } from "../../../schedules/mod.ts";
 import { folderTest } from "../../in_folder.ts";
@@ -14,7 +14,7 @@ import { forgeConfig } from "../forged.ts";
 /** The options of a run with these flags. */
 const optionsOf = async (flags: string) => {
   const request = await readTrainFlags(flags.split(" ").filter((flag) => flag !== ""));
-  return runOptions(request, await importParts(request));
+  return runOptions(request, await importComponents(request));
 };
 
 Deno.test("each flag of learning, data parallelism, memory and precision becomes an option", async () => {

@@ -24,7 +24,7 @@ import type { Message } from "../runtime/mod.ts";
 import { inOneLine, kindOf } from "../runtime/types.ts";
 import { type ActorDefinition, checkDefinition } from "../sandbox/mod.ts";
 import { openRegistry, type Registry } from "./registry.ts";
-import type { Part, PartKind } from "./registry_file.ts";
+import type { Component, ComponentKind } from "./registry_file.ts";
 
 /** How a run cuts its data, and what it says of it. */
 export interface DataOptions {
@@ -76,7 +76,7 @@ export interface OpenedData {
  * Data that a module exports by the name `data`, found by a name in a registry or by the module's
  * specifier: `troupe train --data jsr:@you/data`.
  */
-export interface DataPart {
+export interface DataComponent {
   /** What it is called: letters, digits, `.`, `_` and `-`. */
   readonly name: string;
   /** Its version, as people read it. */
@@ -116,7 +116,7 @@ export interface DataPart {
  * assert.equal(data.name, "signs");
  * ```
  */
-export function defineData(part: DataPart): DataPart {
+export function defineData(part: DataComponent): DataComponent {
   return part;
 }
 
@@ -189,7 +189,7 @@ export interface Trained {
  * @typeParam Size the sizes of its data that it must know: `vocab` of tokens, `inputs` and `classes`
  * of samples, or others.
  */
-export interface ModelPart<Size extends string = string> {
+export interface ModelComponent<Size extends string = string> {
   /** What it is called: letters, digits, `.`, `_` and `-`. */
   readonly name: string;
   /** Its version, as people read it. */
@@ -228,8 +228,8 @@ export interface ModelPart<Size extends string = string> {
  * ```
  */
 export function defineModel<const Size extends string = never>(
-  part: ModelPart<Size>,
-): ModelPart<Size> {
+  part: ModelComponent<Size>,
+): ModelComponent<Size> {
   return part;
 }
 
@@ -248,7 +248,7 @@ export interface OptimizerSettings {
 /**
  * An optimizer that a module exports by the name `optimizer`: AdamW or SGD, with settings of its own.
  */
-export interface OptimizerPart {
+export interface OptimizerComponent {
   /** What it is called: letters, digits, `.`, `_` and `-`. */
   readonly name: string;
   /** Its version, as people read it. */
@@ -274,26 +274,26 @@ export interface OptimizerPart {
  * assert.equal(optimizer.name, "plain");
  * ```
  */
-export function defineOptimizer(part: OptimizerPart): OptimizerPart {
+export function defineOptimizer(part: OptimizerComponent): OptimizerComponent {
   return part;
 }
 
 /** What a module exports, by the kind of part. */
-export interface PartTypes {
+export interface ComponentTypes {
   /** An actor. */
   readonly actor: ActorDefinition<unknown, Message>;
   /** What is trained. */
-  readonly model: ModelPart;
+  readonly model: ModelComponent;
   /** What it learns from. */
-  readonly data: DataPart;
+  readonly data: DataComponent;
   /** How weights are stepped. */
-  readonly optimizer: OptimizerPart;
+  readonly optimizer: OptimizerComponent;
   /** The supervisor of a pipeline. */
   readonly supervisor: ActorDefinition<SupervisorInit, SupervisorMessage>;
 }
 
 /** A part that was found, and whose module was not run yet. */
-export interface FoundPart<K extends PartKind = PartKind> extends Part {
+export interface FoundComponent<K extends ComponentKind = ComponentKind> extends Component {
   /** What it is for. */
   readonly kind: K;
   /** The hash of its modules as they are now; absent for what comes with Troupe. */
@@ -301,9 +301,10 @@ export interface FoundPart<K extends PartKind = PartKind> extends Part {
 }
 
 /** A part whose module was imported. */
-export interface ImportedPart<K extends PartKind = PartKind> extends FoundPart<K> {
+export interface ImportedComponent<K extends ComponentKind = ComponentKind>
+  extends FoundComponent<K> {
   /** What its module exports. */
-  readonly value: PartTypes[K];
+  readonly value: ComponentTypes[K];
 }
 
 /**
@@ -313,11 +314,11 @@ export interface ImportedPart<K extends PartKind = PartKind> extends FoundPart<K
  * registry's.
  * @throws {TypeError} (as a rejection) when a specifier is none, or its modules are not to be had.
  */
-export async function findPart<K extends PartKind>(
+export async function findComponent<K extends ComponentKind>(
   kind: K,
   nameOrSpecifier: string,
   registry: Registry = openRegistry(),
-): Promise<FoundPart<K>> {
+): Promise<FoundComponent<K>> {
   const part = { ...registry.find(kind, nameOrSpecifier), kind };
   if (part.isBuiltIn) return part;
   const { integrity, isIntact } = await registry.verify(part);
@@ -335,9 +336,9 @@ export async function findPart<K extends PartKind>(
  *
  * @throws {TypeError} (as a rejection) when it cannot be run, or does not export such a part.
  */
-export async function importPart<K extends PartKind>(
-  found: FoundPart<K>,
-): Promise<ImportedPart<K>> {
+export async function importComponent<K extends ComponentKind>(
+  found: FoundComponent<K>,
+): Promise<ImportedComponent<K>> {
   const { kind, name, from, export: exported = kind } = found;
   const cannot = `Cannot use ${name} as ${kind}`;
   let module: Record<string, unknown>;
@@ -353,10 +354,10 @@ export async function importPart<K extends PartKind>(
     throw new TypeError(`${cannot}: ${from} must export "${exported}", received ${others}`);
   }
   CHECKS[kind](cannot, value);
-  return { ...found, value: value as PartTypes[K] };
+  return { ...found, value: value as ComponentTypes[K] };
 }
 
-const CHECKS: Readonly<Record<PartKind, (cannot: string, value: unknown) => void>> = {
+const CHECKS: Readonly<Record<ComponentKind, (cannot: string, value: unknown) => void>> = {
   actor: checkDefinition,
   supervisor: checkSupervisor,
   model: (cannot, value) => checkRecord(cannot, value, "build"),

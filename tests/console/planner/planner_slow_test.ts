@@ -6,7 +6,7 @@ import { readProfile } from "../../../actors/mod.ts";
 import { troupe } from "../../../console/mod.ts";
 import { describeChecked, describeProfile } from "../../../console/commands/profile.ts";
 import { readTrainFlags } from "../../../console/train/request.ts";
-import { statedProfile, withDearHead } from "../../actors/foresight/planner/stated_profile.ts";
+import { statedProfile, withDearHead } from "../../actors/planner/stated_profile.ts";
 import { folderTest } from "../../in_folder.ts";
 import { printedHere, refusalHere, refusedHere, runHere, TINY, trainHere } from "../command.ts";
 import { HANG_LIMIT_MS } from "../../hang_limit.ts";

@@ -12,7 +12,7 @@ import {
 import { planRuns, scheduleOf } from "../../../actors/planner/plan.ts";
 import type { Profile } from "../../../actors/mod.ts";
 import { ADAMW_DEFAULTS, gpt2, mlp } from "../../../kernels/mod.ts";
-import { statedProfile, withDearHead } from "./planner/stated_profile.ts";
+import { statedProfile, withDearHead } from "./stated_profile.ts";
 
 const CONFIG = { layers: 3, hidden: 32, heads: 2, seq: 16, vocab: 64 };
 

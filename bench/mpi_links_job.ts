@@ -13,11 +13,11 @@ import {
   openMpi,
   openMpiHandles,
 } from "../actors/transports/mpi/library.ts";
-import { Outgoing, receiveParcels } from "../actors/transports/mpi/link.ts";
+import { Outgoing, receivePackets } from "../actors/transports/mpi/link.ts";
 import { ownNetworks } from "../actors/transports/mpi/networks.ts";
-import { exchangeDoors } from "../actors/transports/mpi/notifier.ts";
-import { Progress } from "../actors/transports/mpi/transfers.ts";
-import type { Parcel } from "../actors/transports/mpi/wire.ts";
+import { exchangeNotifiers } from "../actors/transports/mpi/notifier.ts";
+import { Transfers } from "../actors/transports/mpi/transfers.ts";
+import type { Packet } from "../actors/transports/mpi/wire.ts";
 import { answer } from "./report.ts";
 import { spread } from "./timing.ts";
 
@@ -31,7 +31,7 @@ const mpi = openMpi({ abi, ranks: size }), other = 1 - mpi.rank;
 const failed = (error: Error) => {
   throw error;
 };
-const progress = new Progress(mpi, failed), parts = { mpi, progress };
+const transfers = new Transfers(mpi, failed), parts = { mpi, transfers };
 
 /** Sends and receives in turn; rank 0 begins. Tells the milliseconds of each round trip. */
 function openBare(): () => number[] {
@@ -59,36 +59,36 @@ function openBare(): () => number[] {
 
 const bare = openBare();
 
-/** What a parcel without buffers says. */
+/** What a packet without buffers says. */
 const [BARE, END] = [1, 2];
-const word = (said: number): Parcel => ({
+const word = (said: number): Packet => ({
   to: { rank: other, isolate: 1 },
   body: Uint8Array.of(said),
   buffers: [],
 });
 
-let back = (_: Parcel) => {};
+let back = (_: Packet) => {};
 const ended = Promise.withResolvers<void>();
-const hear = (parcel: Parcel) => {
-  const { body } = parcel;
+const hear = (packet: Packet) => {
+  const { body } = packet;
   if (body[0] === END) return ended.resolve();
   if (body[0] === BARE) return void bare();
-  if (mpi.rank === 0) back(parcel);
-  else link.send({ ...parcel, to: { rank: other, isolate: 1 } });
+  if (mpi.rank === 0) back(packet);
+  else link.send({ ...packet, to: { rank: other, isolate: 1 } });
 };
-const doors = exchangeDoors(
+const doors = exchangeNotifiers(
   mpi,
   ownNetworks(undefined),
-  (conn, rank) => void receiveParcels(parts, mpi.rank, rank, conn, hear),
+  (conn, rank) => void receivePackets(parts, mpi.rank, rank, conn, hear),
 );
 const link = new Outgoing(parts, other, doors.connect(other), failed);
 
-/** Milliseconds of each round trip of a parcel. */
+/** Milliseconds of each round trip of a packet. */
 async function overLink(): Promise<number[]> {
   const times: number[] = [];
-  let buffers: Parcel["buffers"] = [new Uint8Array(BYTES).fill(1)];
+  let buffers: Packet["buffers"] = [new Uint8Array(BYTES).fill(1)];
   while (times.length < TRIPS) {
-    const start = performance.now(), came = Promise.withResolvers<Parcel>();
+    const start = performance.now(), came = Promise.withResolvers<Packet>();
     back = came.resolve;
     link.send({ ...word(0), buffers });
     ({ buffers } = await came.promise);
@@ -112,6 +112,6 @@ if (mpi.rank === 0) {
   link.send(word(END));
 } else await ended.promise;
 await link.finish();
-await progress.end(mpi.barrier());
+await transfers.end(mpi.barrier());
 mpi.finalize();
 Deno.exit(0);

@@ -6,7 +6,7 @@
 
 import { type Batch, keyed, type Passed } from "../../kernels/mod.ts";
 import { type Action, formatAction } from "../../schedules/mod.ts";
-import { BriefMap } from "../runtime/actor.ts";
+import { CompactingMap } from "../runtime/actor.ts";
 import { cut, join, joinPassed, mapPassed } from "./links.ts";
 
 /** What waits for its F or B. */
@@ -42,8 +42,12 @@ export interface Arrivals {
 /** Nothing has arrived. */
 export function openArrivals(): Arrivals {
   const ready: Action[] = [];
-  const waiting = new BriefMap<string, Arrival>(), returns = new BriefMap<string, Passed>();
-  const partial = new BriefMap<string, { readonly arrival: Arrival; readonly missing: number }>();
+  const waiting = new CompactingMap<string, Arrival>(),
+    returns = new CompactingMap<string, Passed>();
+  const partial = new CompactingMap<
+    string,
+    { readonly arrival: Arrival; readonly missing: number }
+  >();
   const buffers = new Map<number, Passed[]>();
   const keyOf = ({ stage, microBatch, slice = 0 }: Action) => `${stage}/${microBatch}/${slice}`;
 

@@ -13,7 +13,7 @@ import type { Batch, Slicing, StageMemory, StageProgram, StageState } from "../.
 import type { WeightUpdates } from "../../schedules/mod.ts";
 import { areFinite, type CommitDecision, openCommitDecision } from "../gradients/commit.ts";
 import { CHUNKS_UNDER_WAY } from "../gradients/sync.ts";
-import { BriefMap } from "../runtime/actor.ts";
+import { CompactingMap } from "../runtime/actor.ts";
 import type {
   ActorRef,
   ActorSpec,
@@ -177,7 +177,7 @@ interface OwedReplies {
 
 /** Opens the replies of an actor. */
 export function openOwedReplies<M extends Message>(ctx: Context<M, unknown>): OwedReplies {
-  const waiting = new BriefMap<Reply, true>();
+  const waiting = new CompactingMap<Reply, true>();
   let lost: WorkerLost | undefined;
   const giveUp = (first: WorkerLost) => {
     lost ??= first;

@@ -154,7 +154,7 @@ export function openActivity(
   let trace: TracedAction[] = [], sent: number | undefined;
   return {
     async run(name, action, about) {
-      ctx.doing(name);
+      ctx.setActivity(name);
       sent = undefined;
       failWhenDue();
       const start = ctx.now();

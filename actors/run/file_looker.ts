@@ -31,7 +31,7 @@ const WAIT_MS = 200;
 /** Makes a looker. */
 export const fileLooker: ActorFactory<undefined, Look> = (ctx) => ({
   async Look({ files, directory }) {
-    ctx.reply(await ctx.outside(() => problemWith(files, directory)));
+    ctx.reply(await ctx.external(() => problemWith(files, directory)));
   },
 });
 

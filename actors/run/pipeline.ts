@@ -26,7 +26,7 @@ import { openStepPlanner, type StepOutcome, UPDATE_POLICIES } from "../pipeline/
 import { SUPERVISOR } from "../pipeline/supervisor.ts";
 import type { SupervisorInit } from "../pipeline/supervisor_state.ts";
 import type { WorkerFault } from "../pipeline/worker_state.ts";
-import { BriefMap } from "../runtime/actor.ts";
+import { CompactingMap } from "../runtime/actor.ts";
 import {
   type ActorRef,
   type ActorSpec,
@@ -60,7 +60,7 @@ import type { PreparedRun } from "./prepared_run.ts";
 
 /** Who waits for an answer from the actors of a system, and what it has failed of. */
 interface Waiting {
-  readonly rejects: BriefMap<(error: unknown) => void, true>;
+  readonly rejects: CompactingMap<(error: unknown) => void, true>;
   failure?: { readonly error: unknown };
 }
 
@@ -69,7 +69,7 @@ const waitingIn = new WeakMap<System, Waiting>();
 function waitingOf(system: System): Waiting {
   const known = waitingIn.get(system);
   if (known) return known;
-  const waiting: Waiting = { rejects: new BriefMap() };
+  const waiting: Waiting = { rejects: new CompactingMap() };
   waitingIn.set(system, waiting);
   system.failed.catch((error) => {
     waiting.failure = { error };

@@ -8,11 +8,11 @@ import type { Context } from "./context.ts";
 import type { Down, Reason } from "./failure.ts";
 import {
   type Envelope,
+  type HandlingStep,
   Mailbox,
   oldestOfEachSender,
   type ReplyTo,
   Ring,
-  type Step,
 } from "./mailbox.ts";
 import type { ActorRef, Message } from "./types.ts";
 
@@ -25,7 +25,7 @@ import type { ActorRef, Message } from "./types.ts";
  * for each step of training, until a full collection. A new map ends that chain; an entry is copied
  * once for each that is taken at the most.
  */
-export class BriefMap<K, V> implements Iterable<[K, V]> {
+export class CompactingMap<K, V> implements Iterable<[K, V]> {
   #map = new Map<K, V>();
   /** Entries taken since the map is new. */
   #taken = 0;
@@ -163,7 +163,7 @@ export class Actor {
   /** Keys of the actors that this one watches. */
   readonly watching = new Set<string>();
   /** Questions whose answers it owes. */
-  readonly owed = new BriefMap<ReplyTo, true>();
+  readonly pendingReplies = new CompactingMap<ReplyTo, true>();
   readonly timers = new Map<string | symbol, Timer>();
   readonly cleanups: (() => void | Promise<void>)[] = [];
   readonly streams = new Map<string, () => number>();
@@ -177,11 +177,11 @@ export class Actor {
   state: "starting" | "ready" | "stopping" = "starting";
   reason: Reason = "stopped";
   /** The step under way: at work, or waiting for answers. */
-  step: Step | undefined;
+  step: HandlingStep | undefined;
   isFinishing = false;
   /** It handles what has arrived, takes nothing more, and stops then. */
   isDraining = false;
-  doing = "";
+  activity = "";
   /** The envelope that the picker holds for this actor. */
   offered: Envelope | undefined;
 
@@ -217,9 +217,12 @@ export function headsOf(actor: Actor): Envelope[] {
 }
 
 /** What the actor is doing in a step, for a report. */
-export function describeStep({ doing }: Actor, step: Step | undefined): string | undefined {
+export function describeStep(
+  { activity }: Actor,
+  step: HandlingStep | undefined,
+): string | undefined {
   const type = step?.envelope.message.type;
-  return type === undefined || doing === "" ? type : `${type} (${doing})`;
+  return type === undefined || activity === "" ? type : `${type} (${activity})`;
 }
 
 /** A question that is not answered yet. */

@@ -8,16 +8,16 @@ import type { Actor, PendingAsk } from "./actor.ts";
 import { ASK_TIMEOUT_MS, type AskOptions, MAILBOX_CAPACITY, type Reply } from "./context.ts";
 import { ActorFailedError, AskTimeoutError, describeFailure, goneFailure } from "./failure.ts";
 import {
-  giveReceipt,
   type Isolate,
   LANES,
   offer,
   post,
+  reportDeadLetter,
   schedule,
   sendMessage,
-  tellOfLetter,
+  sendReceipt,
 } from "./isolate.ts";
-import type { ReplyTo, Step } from "./mailbox.ts";
+import type { HandlingStep, ReplyTo } from "./mailbox.ts";
 import { type ActorRef, isMessage, isRef, kindOf, type Message } from "./types.ts";
 import type { AnswerFrame, Outcome } from "./wire.ts";
 
@@ -87,12 +87,12 @@ function limits(
 }
 
 /** Takes a question out of the mailbox of an actor. */
-export function takeBack(isolate: Isolate, actor: Actor | undefined, question: ReplyTo): void {
+export function withdraw(isolate: Isolate, actor: Actor | undefined, question: ReplyTo): void {
   for (const envelope of actor?.mailbox ?? []) {
     const { replyTo } = envelope;
     if (replyTo?.ask !== question.ask || replyTo?.isolate !== question.isolate) continue;
     actor!.mailbox.remove(envelope);
-    giveReceipt(isolate, envelope.from, envelope.receipt);
+    sendReceipt(isolate, envelope.from, envelope.receipt);
     return offer(isolate, actor!);
   }
 }
@@ -146,7 +146,7 @@ export function settleAsk(
 ): void {
   const pending = isolate.asks.take(id);
   if (!pending) {
-    if (letter) tellOfLetter(isolate, { ...letter, reason: "too-late" }, valueOf(outcome));
+    if (letter) reportDeadLetter(isolate, { ...letter, reason: "too-late" }, valueOf(outcome));
     return;
   }
   pending.cancel();
@@ -197,7 +197,7 @@ export function errorOf(
 }
 
 /** Ends the questions of an actor that stops, so that its handler can unwind. */
-export function abandonAsks(isolate: Isolate, { ref, agenda }: Actor, step: Step): void {
+export function abandonAsks(isolate: Isolate, { ref, agenda }: Actor, step: HandlingStep): void {
   for (let answer = agenda.shift(); answer; answer = agenda.shift()) answer.run?.();
   for (const id of step.asks) {
     const pending = isolate.asks.take(id);
@@ -221,12 +221,12 @@ export function answer(
   letter?: AnswerFrame["letter"],
 ): void {
   if (letter && isolate.gone.has(to)) {
-    tellOfLetter(isolate, { ...letter, reason: "isolate-gone" }, valueOf(outcome));
+    reportDeadLetter(isolate, { ...letter, reason: "isolate-gone" }, valueOf(outcome));
   } else post(isolate, to, { kind: "answer", ask, outcome, letter }, transfer);
 }
 
 /** Ends every question to actors of an isolate that is gone, or to all actors. */
-export function loseAsks(isolate: Isolate, number?: number): void {
+export function failAsks(isolate: Isolate, number?: number): void {
   for (const [id, { to }] of isolate.asks) {
     if (number !== undefined && to.isolate !== number) continue;
     const failure = goneFailure(to.id, isolate.gone.get(to.isolate));
@@ -242,10 +242,10 @@ export function deferReply(isolate: Isolate, actor: Actor): Reply {
   step.replyTo = undefined;
   return (value, options) => {
     isolate.observer?.did(actor, { kind: "reply", to: asker, value });
-    if (!actor.owed.has(replyTo)) take(actor, undefined);
+    if (!actor.pendingReplies.has(replyTo)) take(actor, undefined);
     const letter = { from: actor.ref.id, to: asker.id, type: `answer:${type}` };
     answer(isolate, replyTo, { status: "answered", value }, options?.transfer, letter);
-    actor.owed.take(replyTo);
+    actor.pendingReplies.take(replyTo);
   };
 }
 

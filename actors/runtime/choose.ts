@@ -9,7 +9,7 @@ import type { Envelope } from "./mailbox.ts";
 import type { Candidate, Choose } from "./context.ts";
 
 /** A message and the actor that is to handle it now. */
-export interface Work {
+export interface PendingMessage {
   readonly actor: Actor;
   readonly envelope: Envelope;
 }
@@ -21,7 +21,7 @@ export interface Picker {
   /** Whether anything has changed since the last call of `next`. */
   readonly hasChanged: boolean;
   /** Takes the next message out of its queue. */
-  next(): Work | undefined;
+  next(): PendingMessage | undefined;
 }
 
 /** Control before data, then by age, as one number. */
@@ -29,7 +29,7 @@ function rank({ lane, seq }: Envelope): number {
   return lane === "control" ? seq : seq + 2 ** 52;
 }
 
-function take(actor: Actor, envelope: Envelope): Work {
+function take(actor: Actor, envelope: Envelope): PendingMessage {
   if (!actor.agenda.remove(envelope)) actor.mailbox.remove(envelope);
   return { actor, envelope };
 }
@@ -92,7 +92,7 @@ export type Offers = "by-sender" | "by-arrival";
 /** A candidate and what it stands for. */
 interface Offer extends Candidate {
   readonly rank: number;
-  readonly work: Work;
+  readonly work: PendingMessage;
 }
 
 /**

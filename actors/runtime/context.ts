@@ -231,8 +231,8 @@ export interface Context<M extends Message, A = Answers<M>> {
    * the actor's id and the label, and on no other draw. */
   random(label: string): number;
 
-  /** Says what the actor is doing, for the report should it fail: `2F0`. Cleared each step. */
-  doing(text: string): void;
+  /** Sets the activity of the actor, such as `2F0`, for failure reports and traces. Cleared before each step. */
+  setActivity(text: string): void;
 
   /**
    * Runs what may take its time, such as a kernel: however long that keeps this isolate from
@@ -248,7 +248,7 @@ export interface Context<M extends Message, A = Answers<M>> {
    *
    * @throws {TypeError} (as a rejection) outside a step, or when a journal cannot keep what comes.
    */
-  outside<T>(run: () => T | Promise<T>): Promise<T>;
+  external<T>(run: () => T | Promise<T>): Promise<T>;
 
   /**
    * Adds an array to those of the other members of a group, element by element, where the isolates

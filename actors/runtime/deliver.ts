@@ -4,10 +4,18 @@
  * @module
  */
 
-import { loseAsks, settleAsk, takeBack } from "./asks.ts";
+import { failAsks, settleAsk, withdraw } from "./asks.ts";
 import type { Reason } from "./failure.ts";
-import { bury, type Isolate, releaseId, subscribe } from "./isolate.ts";
-import { addWatcher, admit, announce, childEnded, drain, stop, stopNow } from "./lifecycle.ts";
+import { type Isolate, rejectMessage, releaseId, subscribe } from "./isolate.ts";
+import {
+  addWatcher,
+  admit,
+  childEnded,
+  drain,
+  notifyWatchers,
+  stop,
+  stopNow,
+} from "./lifecycle.ts";
 import { FIRST_SERIAL, launch } from "./spawning.ts";
 import type { ActorRef } from "./types.ts";
 import type { Frame, MessageFrame } from "./wire.ts";
@@ -25,9 +33,9 @@ export function isolateGone(isolate: Isolate, number: number, reason: Reason): v
   for (const key of [...isolate.watches.keys()]) {
     const ref = isolate.watches.get(key)?.[0]?.ref;
     if (ref?.isolate !== number) continue;
-    announce(isolate, { ref, reason: lost(ref) });
+    notifyWatchers(isolate, { ref, reason: lost(ref) });
   }
-  loseAsks(isolate, number);
+  failAsks(isolate, number);
   for (const actor of [...isolate.actors.values()]) {
     for (const { ref } of [...actor.children.values()]) {
       if (ref.isolate !== number) continue;
@@ -56,7 +64,7 @@ export function deliver(isolate: Isolate, frame: Frame): void {
     case "answer":
       return settleAsk(isolate, frame.ask, frame.outcome, frame.letter);
     case "withdraw":
-      return takeBack(isolate, isolate.actors.get(frame.to.serial), frame.question);
+      return withdraw(isolate, isolate.actors.get(frame.to.serial), frame.question);
     case "launch":
       return launch(isolate, frame);
     case "watch":
@@ -65,7 +73,7 @@ export function deliver(isolate: Isolate, frame: Frame): void {
       return void isolate.actors.get(frame.ref.serial)?.watchers.delete(frame.by);
     case "down":
       noteEnd(isolate, frame.ref, frame.reason);
-      return announce(isolate, { ref: frame.ref, reason: frame.reason });
+      return notifyWatchers(isolate, { ref: frame.ref, reason: frame.reason });
     case "stop": {
       const actor = isolate.actors.get(frame.ref.serial);
       // Only its owner ends the system itself.
@@ -94,15 +102,15 @@ function deliverMessage(isolate: Isolate, frame: MessageFrame): void {
   const actor = isolate.actors.get(to.serial);
   if (!actor) {
     const reason = to.serial < isolate.nextSerial ? "stopped" : "no-such-actor";
-    return bury(isolate, frame, reason, isolate.failures.get(to.serial));
+    return rejectMessage(isolate, frame, reason, isolate.failures.get(to.serial));
   }
   if (actor.state === "stopping" || actor.isDraining) {
-    return bury(isolate, frame, "stopped", actor.reason);
+    return rejectMessage(isolate, frame, "stopped", actor.reason);
   }
   // Its sender does not vouch for it, so it must not make an actor fail.
   if (frame.receipt && actor.mailbox.length >= actor.capacity / 2) {
     const why = `the mailbox of "${to.id}" must have room for it`;
-    return bury(isolate, frame, "no-room", undefined, { status: "unsent", why });
+    return rejectMessage(isolate, frame, "no-room", undefined, { status: "unsent", why });
   }
-  if (!admit(isolate, actor, frame)) bury(isolate, frame, "stopped", actor.reason);
+  if (!admit(isolate, actor, frame)) rejectMessage(isolate, frame, "stopped", actor.reason);
 }

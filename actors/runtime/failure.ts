@@ -16,7 +16,7 @@ import type { ActorRef } from "./types.ts";
  *
  * await using system = createSystem();
  * const module = `data:text/javascript,export const stage = (ctx) => ({
- *   Forward({ microBatch }) { ctx.doing("2F" + microBatch); throw new Error("out of memory"); },
+ *   Forward({ microBatch }) { ctx.setActivity("2F" + microBatch); throw new Error("out of memory"); },
  * })`;
  * const stage = system.spawn<undefined, { type: "Forward"; microBatch: number }>(
  *   { module, export: "stage" },
@@ -37,7 +37,7 @@ export interface Failure {
   readonly actor: string;
   /** What was thrown. */
   readonly error: { readonly name: string; readonly message: string; readonly stack: string };
-  /** What it was doing: the message type, and the text last given to `ctx.doing`. */
+  /** What it was doing: the message type, and the text last given to `ctx.setActivity`. */
   readonly handling?: string;
   /**
    * `throw`: a handler or a cleanup threw. `init`: the module or the factory threw. `exit`: the

@@ -9,7 +9,7 @@
  * @module
  */
 
-import { type Actor, BriefMap, keyOf, type PendingAsk, type Watch } from "./actor.ts";
+import { type Actor, CompactingMap, keyOf, type PendingAsk, type Watch } from "./actor.ts";
 import { choosingPicker, fifoPicker, type Offers, type Picker } from "./choose.ts";
 import type { Choose, SendOptions, Subscription, SystemEvent } from "./context.ts";
 import {
@@ -44,7 +44,7 @@ const MAX_LOOK_MS = 60_000;
 const BEGUN = 0, ENDED = 1;
 
 /** Counts the work of an isolate that has begun and ended. */
-export class Pulse {
+export class Heartbeat {
   /** Shared with those who look. */
   readonly buffer: SharedArrayBuffer;
   readonly #counts: Int32Array;
@@ -70,7 +70,7 @@ export class Pulse {
   }
 
   /** Whether there is work, or has been since this was asked last. */
-  stirs(): boolean {
+  isAlive(): boolean {
     const begun = Atomics.load(this.#counts, BEGUN), ended = Atomics.load(this.#counts, ENDED);
     const seen = begun + ended, isSame = seen === this.#seen, now = performance.now();
     this.#sameMs = isSame ? this.#sameMs + Math.min(now - this.#lookedAt, MAX_LOOK_MS) : 0;
@@ -117,19 +117,19 @@ export interface Environment {
   /** Asked after each step: a promise when the event loop must have its turn first. */
   readonly breathe: () => Promise<void> | undefined;
   /** Carries what actors of this isolate send each other. Absent: each frame arrives, once. */
-  readonly carry?: ((frame: Frame, deliver: (frame: Frame) => void) => void) | undefined;
+  readonly delivery?: ((frame: Frame, deliver: (frame: Frame) => void) => void) | undefined;
   /** How other isolates are reached. Absent: every actor lives in this one. */
   readonly network?: Network;
   /** Exports what happens in an isolate. Default: nothing does. */
   readonly telemetry?: ((isolate: Isolate) => Observer | undefined) | undefined;
   /** Does what is outside of the actors' world. Default: as it comes. */
-  readonly outside?: (<T>(run: () => T | Promise<T>) => Promise<T>) | undefined;
+  readonly external?: (<T>(run: () => T | Promise<T>) => Promise<T>) | undefined;
   /** Where actors can be put, beside this isolate. Absent: wherever a transport would put them. */
   readonly places?: readonly PlaceKind[];
   /** How actors add arrays with those of other isolates. Absent: by messages only. */
   readonly collectives?: Collectives | undefined;
-  /** The pulse of the isolate, where others look at it. */
-  readonly pulse?: Pulse;
+  /** The heartbeat of the isolate, where others look at it. */
+  readonly heartbeat?: Heartbeat;
   /** How long a child in another isolate may take to stop before its isolate is ended. */
   readonly stopGraceMs: number;
   /** `message`: a copy of it, where the owner of the system wants one. */
@@ -156,9 +156,9 @@ export class Isolate {
   readonly gone = new Map<number, Reason>();
   /** Who in this isolate watches whom, by key of the watched. */
   readonly watches = new Map<string, Watch[]>();
-  readonly asks = new BriefMap<number, PendingAsk>();
+  readonly asks = new CompactingMap<number, PendingAsk>();
   readonly picker: Picker;
-  readonly pulse: Pulse;
+  readonly heartbeat: Heartbeat;
   /** What the owner of the system wants to be told of. */
   subscription: Subscription | undefined;
   /** Sees what happens; no step begins before it does. */
@@ -189,7 +189,7 @@ export class Isolate {
   ) {
     this.number = number;
     this.env = env;
-    this.pulse = env.pulse ?? new Pulse();
+    this.heartbeat = env.heartbeat ?? new Heartbeat();
     this.picker = env.choose ? choosingPicker(env.choose, env.offers) : fifoPicker();
     this.deliver = (frame) => deliver(this, frame);
     this.#run = run;
@@ -222,8 +222,8 @@ export function post(
   transfer: readonly ArrayBuffer[] = [],
 ): void {
   if (to === isolate.number) {
-    const { carry } = isolate.env, copy = copyOf(frame, transfer);
-    if (carry) carry(copy, isolate.deliver);
+    const { delivery } = isolate.env, copy = copyOf(frame, transfer);
+    if (delivery) delivery(copy, isolate.deliver);
     else isolate.deliver(copy);
   } else if (!isolate.gone.has(to)) isolate.env.network?.post(to, frame, transfer);
 }
@@ -236,7 +236,7 @@ function copyOf(frame: Frame, transfer: readonly ArrayBuffer[]): Frame {
 }
 
 /** Tells the sender of a message that it waits no more, where it wants to know. */
-export function giveReceipt(isolate: Isolate, to: ActorRef, message?: Message): void {
+export function sendReceipt(isolate: Isolate, to: ActorRef, message?: Message): void {
   if (message) post(isolate, to.isolate, { kind: "receipt", to, message });
 }
 
@@ -299,13 +299,13 @@ export function subscribe(isolate: Isolate, subscription: Subscription | undefin
 }
 
 /** Tells an isolate that was started just now what is wanted. */
-export function tellWanted(isolate: Isolate, number: number): void {
+export function sendSubscription(isolate: Isolate, number: number): void {
   const { subscription } = isolate;
   if (subscription) post(isolate, number, { kind: "subscribe", subscription });
 }
 
 /** Tells of a dead letter, with a copy of what it holds if somebody wants that. */
-export function tellOfLetter(isolate: Isolate, letter: DeadLetter, message: unknown): void {
+export function reportDeadLetter(isolate: Isolate, letter: DeadLetter, message: unknown): void {
   const { env: { onDeadLetter }, subscription } = isolate;
   if (!subscription) return onDeadLetter(letter);
   try {
@@ -334,25 +334,28 @@ export function sendMessage(
   const { lane = "data", transfer, receipt } = options ?? {};
   const frame = { kind: "message", to, from, lane, message, replyTo, receipt } as const;
   if (!isRef(to) || !isMessage(message) || !LANES.includes(lane)) {
-    return bury(isolate, frame, "malformed");
+    return rejectMessage(isolate, frame, "malformed");
   }
   if (to.system !== isolate.env.system) {
     const why = "it must be an actor of the same system";
-    return bury(isolate, frame, "no-such-actor", undefined, { status: "unsent", why });
+    return rejectMessage(isolate, frame, "no-such-actor", undefined, { status: "unsent", why });
   }
   if (isolate.gone.has(to.isolate)) {
-    return bury(isolate, frame, "isolate-gone", isolate.gone.get(to.isolate));
+    return rejectMessage(isolate, frame, "isolate-gone", isolate.gone.get(to.isolate));
   }
   try {
     post(isolate, to.isolate, frame, transfer);
   } catch (error) {
     if (!isCloneError(error)) throw error;
-    bury(isolate, frame, "not-cloneable", undefined, { status: "unsent", why: error.message });
+    rejectMessage(isolate, frame, "not-cloneable", undefined, {
+      status: "unsent",
+      why: error.message,
+    });
   }
 }
 
 /** Makes a message a dead letter, and tells who waits for an answer to it. */
-export function bury(
+export function rejectMessage(
   isolate: Isolate,
   { from, to, message, replyTo, receipt }: Omit<MessageFrame, "kind" | "lane">,
   reason: DeadLetter["reason"],
@@ -365,8 +368,8 @@ export function bury(
     type: isMessage(message) ? message.type : kindOf(message),
     reason,
   };
-  tellOfLetter(isolate, letter, message);
-  giveReceipt(isolate, from, receipt);
+  reportDeadLetter(isolate, letter, message);
+  sendReceipt(isolate, from, receipt);
   if (!replyTo) return;
   const outcome = unsent ?? { status: "gone", failure: goneFailure(to.id, end) };
   post(isolate, replyTo.isolate, { kind: "answer", ask: replyTo.ask, outcome });
@@ -447,10 +450,10 @@ export function openTelemetry(isolate: Isolate): Observer | undefined {
       step = { span: tracer.startSpan(type, { attributes }), begun: performance.now(), type };
     },
     did() {},
-    ends({ ref, doing }) {
+    ends({ ref, activity }) {
       if (!step) return;
       const { span, begun, type } = step;
-      if (doing !== "") span.setAttribute("troupe.doing", doing);
+      if (activity !== "") span.setAttribute("troupe.doing", activity);
       span.end();
       duration.record(performance.now() - begun, { ...placeOf(ref), "troupe.message": type });
       step = undefined;

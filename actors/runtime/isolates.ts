@@ -71,7 +71,7 @@ function startGuarded(
       remote.abandon?.();
       limit(ended.promise, limitMs, () => ended.resolve());
     },
-    ...remote.stirs && { stirs: () => remote.stirs!() },
+    ...remote.isAlive && { isAlive: () => remote.isAlive!() },
   };
 }
 
@@ -87,7 +87,7 @@ function limit(promise: Promise<unknown>, ms: number, late: () => void): void {
  * @param why it cannot be sent. Absent: the isolate that it is for never was.
  * @returns what to tell the isolate `to` that waits.
  */
-function buryFrame(
+function rejectFrame(
   onDeadLetter: (letter: DeadLetter, message?: unknown) => void,
   frame: Frame | SwitchFrame,
   why?: string,
@@ -130,7 +130,7 @@ interface Member {
   /** Why it was killed. */
   why?: string;
   /** A frame has come since {@linkcode IsolateRegistry.activity} was called last. */
-  hasStirred: boolean;
+  sawActivity: boolean;
 }
 
 /** What waits for an isolate whose start is still on its way to the root. It gets none when there
@@ -169,7 +169,7 @@ export class IsolateRegistry implements Network {
       ...{ isolate: number, memoryLimitMb, boot, transfer },
       receive: (frame) => this.#receive(number, transport, frame as UpFrame | Frame),
     }, 2 * stopGraceMs);
-    const member = { actor: launch.ref.id, transport, remote, hasStirred: false };
+    const member = { actor: launch.ref.id, transport, remote, sawActivity: false };
     this.#members.set(number, member);
     this.#await(remote, remote.gone.then((cause) => this.#lose(number, member, cause)));
     for (const greet of this.#early.get(number) ?? []) greet(member);
@@ -181,7 +181,7 @@ export class IsolateRegistry implements Network {
     if (member) return member.remote.send(frame, transfer);
     if (this.#gone.has(to)) return;
     const copy = snapshot(frame, transfer);
-    this.#whenThere(to, (member) => member ? member.remote.send(copy, []) : this.#bury(copy));
+    this.#whenThere(to, (member) => member ? member.remote.send(copy, []) : this.#reject(copy));
   }
 
   drain(): Promise<void> | undefined {
@@ -204,8 +204,8 @@ export class IsolateRegistry implements Network {
   /** Grows while any isolate is at work, or has been since this was called last. */
   activity(): number {
     for (const member of this.#members.values()) {
-      if (member.remote.stirs?.() ?? member.hasStirred) this.#activity++;
-      member.hasStirred = false;
+      if (member.remote.isAlive?.() ?? member.sawActivity) this.#activity++;
+      member.sawActivity = false;
     }
     return this.#activity;
   }
@@ -232,7 +232,7 @@ export class IsolateRegistry implements Network {
   /** What isolate `number` tells the root. */
   #receive(number: number, transport: Transport, frame: UpFrame | Frame): void {
     const member = this.#members.get(number);
-    if (member) member.hasStirred = true;
+    if (member) member.sawActivity = true;
     switch (frame.kind) {
       case "invite":
         return this.#invite(number, transport, frame);
@@ -303,11 +303,11 @@ export class IsolateRegistry implements Network {
     this.#whenThere(to, (member) => {
       try {
         if (member) member.remote.send(frame, transfer);
-        else this.#bury(frame);
+        else this.#reject(frame);
       } catch (error) {
         // Not every transport carries all that another does.
         if (!isCloneError(error)) throw error;
-        this.#bury(frame, error.message);
+        this.#reject(frame, error.message);
       }
     });
   }
@@ -366,8 +366,8 @@ export class IsolateRegistry implements Network {
     for (const greet of early) greet(undefined);
   }
 
-  #bury(frame: Frame | SwitchFrame, why?: string): void {
-    const answer = buryFrame(this.#root.onDeadLetter, frame, why);
+  #reject(frame: Frame | SwitchFrame, why?: string): void {
+    const answer = rejectFrame(this.#root.onDeadLetter, frame, why);
     if (!answer) return;
     if (answer.to === 0) this.#root.deliver(answer.frame);
     else this.#members.get(answer.to)?.remote.send(answer.frame, []);

@@ -13,17 +13,17 @@ import { abandonAsks, answer, settleAsk } from "./asks.ts";
 import { MAILBOX_CAPACITY, type StopOptions } from "./context.ts";
 import { describeFailure, type Down, type Failure, goneFailure, type Reason } from "./failure.ts";
 import {
-  bury,
   type Contents,
   enqueue,
-  giveReceipt,
   type Isolate,
   offer,
   post,
+  rejectMessage,
   releaseId,
   schedule,
+  sendReceipt,
 } from "./isolate.ts";
-import type { Envelope, Mailbox, Step } from "./mailbox.ts";
+import type { Envelope, HandlingStep, Mailbox } from "./mailbox.ts";
 import { isCloneError, snapshot } from "./observer.ts";
 import type { Addend } from "./transport.ts";
 import { type ActorRef, assertMessage, assertRef, type Message } from "./types.ts";
@@ -91,7 +91,7 @@ export function addWatcher(isolate: Isolate, ref: ActorRef, by: number): void {
 }
 
 /** Tells all in this isolate who watch an actor that it has ended. */
-export function announce(isolate: Isolate, down: Down): void {
+export function notifyWatchers(isolate: Isolate, down: Down): void {
   const key = keyOf(down.ref), watches = isolate.watches.get(key) ?? [];
   isolate.watches.delete(key);
   for (const { watcher, notify } of watches) {
@@ -165,7 +165,7 @@ export function stop(isolate: Isolate, actor: Actor, reason: Reason = "stopped")
   actor.reason = reason;
   cancelTimers(actor);
   for (const envelope of actor.mailbox.drain()) {
-    bury(isolate, { to: actor.ref, ...envelope }, "stopped", reason);
+    rejectMessage(isolate, { to: actor.ref, ...envelope }, "stopped", reason);
   }
   if (actor.step) abandonStep(isolate, actor, actor.step);
   while (actor.agenda.shift());
@@ -174,14 +174,14 @@ export function stop(isolate: Isolate, actor: Actor, reason: Reason = "stopped")
 }
 
 /** Ends the waiting of a suspended step; one that is at work goes on to its end. */
-function abandonStep(isolate: Isolate, actor: Actor, step: Step): void {
+function abandonStep(isolate: Isolate, actor: Actor, step: HandlingStep): void {
   if (step.asks.size > 0) {
     step.isAbandoned = true;
     abandonAsks(isolate, actor, step);
   }
   if (step.isSettled) {
     step.ends?.();
-    giveReceipt(isolate, step.envelope.from, step.envelope.receipt);
+    sendReceipt(isolate, step.envelope.from, step.envelope.receipt);
     actor.step = undefined;
   } else if (step.isAbandoned) isolate.unwinding.add(actor);
 }
@@ -226,7 +226,7 @@ async function cleanUp(actor: Actor): Promise<void> {
 }
 
 function leave(isolate: Isolate, actor: Actor): void {
-  const { ref, parent, reason, watchers, owed } = actor;
+  const { ref, parent, reason, watchers, pendingReplies } = actor;
   isolate.actors.delete(ref.serial);
   if (isolate.actors.size === 0) {
     // Who hears of the end may end the isolate at once, so what is observed must be whole before.
@@ -238,7 +238,7 @@ function leave(isolate: Isolate, actor: Actor): void {
   unwatchAll(isolate, actor);
   if (reason !== "stopped") remember(isolate, ref.serial, reason);
   // An error with its stack costs more than all else here, so it is made only when needed.
-  for (const [replyTo] of owed) {
+  for (const [replyTo] of pendingReplies) {
     answer(isolate, replyTo, { status: "gone", failure: goneFailure(ref.id, reason) });
   }
   for (const by of watchers) post(isolate, by, { kind: "down", ref, reason });
@@ -295,8 +295,8 @@ export function allReduce(
 /** Type of the message that brings the end of it, as of an answer. */
 const TYPE = "outside";
 
-/** Does something outside and waits for its end. See {@linkcode Context.outside}. */
-export function outside<T>(
+/** Does something outside and waits for its end. See {@linkcode Context.external}. */
+export function external<T>(
   isolate: Isolate,
   actor: Actor,
   run: () => T | Promise<T>,
@@ -318,7 +318,7 @@ export function outside<T>(
     });
   });
   step.asks.add(id);
-  const work = isolate.env.outside ? isolate.env.outside(run) : isolate.pulse.busy(run);
+  const work = isolate.env.external ? isolate.env.external(run) : isolate.heartbeat.busy(run);
   step.wake?.();
   offer(isolate, actor);
   const failed = (error: unknown) => {

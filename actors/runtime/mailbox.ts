@@ -37,7 +37,7 @@ export interface Envelope {
 }
 
 /** A step under way. */
-export interface Step {
+export interface HandlingStep {
   readonly envelope: Envelope;
   /** Questions asked in this step whose answers have not been handed to it. */
   readonly asks: Set<number>;

@@ -129,7 +129,7 @@ export interface ObservedActor {
   /** Its address. */
   readonly ref: ActorRef;
   /** What it says that it does, such as `2F0`; empty while it says nothing. */
-  readonly doing: string;
+  readonly activity: string;
   /** Gives its state, where it shows it: see {@linkcode Context.expose}. */
   readonly expose: (() => unknown) | undefined;
 }

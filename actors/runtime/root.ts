@@ -5,7 +5,7 @@
  */
 
 import { Actor, keyOf, SYSTEM_SERIAL } from "./actor.ts";
-import { ask, loseAsks } from "./asks.ts";
+import { ask, failAsks } from "./asks.ts";
 import { checkSubscription } from "./checks.ts";
 import {
   type AskCall,
@@ -107,7 +107,7 @@ function leaveBehind(isolate: Isolate): void {
     cancelTimers(actor);
     for (const { cancelKill } of actor.children.values()) cancelKill?.();
   }
-  loseAsks(isolate);
+  failAsks(isolate);
 }
 
 /** Called beside those who subscribe. */
@@ -187,7 +187,7 @@ class Reports {
 
 /** The world of a system: its clock, its order, its pace and its other isolates. */
 export interface World
-  extends Omit<Environment, "network" | "places" | "collectives" | "pulse" | `on${string}`> {
+  extends Omit<Environment, "network" | "places" | "collectives" | "heartbeat" | `on${string}`> {
   /** The loop that handles messages. Default: {@linkcode run}. */
   readonly run?: (isolate: Isolate) => Promise<void>;
   /** Gets the isolate before anything happens in it. */
@@ -265,7 +265,7 @@ function addTop(isolate: Isolate): Actor {
 function activityOf(isolate: Isolate, registry: IsolateRegistry | undefined): () => number {
   let stirred = 0;
   return () => {
-    if (isolate.pulse.stirs()) stirred++;
+    if (isolate.heartbeat.isAlive()) stirred++;
     return stirred + (registry?.activity() ?? 0);
   };
 }

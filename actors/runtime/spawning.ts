@@ -15,8 +15,17 @@ import {
   type SpawnOptions,
 } from "./context.ts";
 import { describeFailure } from "./failure.ts";
-import { type Isolate, schedule, sendMessage, tellWanted } from "./isolate.ts";
-import { allReduce, fail, outside, startTimer, stop, stopOther, tell, watch } from "./lifecycle.ts";
+import { type Isolate, schedule, sendMessage, sendSubscription } from "./isolate.ts";
+import {
+  allReduce,
+  external,
+  fail,
+  startTimer,
+  stop,
+  stopOther,
+  tell,
+  watch,
+} from "./lifecycle.ts";
 import { type Effect, isCloneError, snapshot } from "./observer.ts";
 import { refuse } from "./steps.ts";
 import type { ActorRef, ActorSpec, Message } from "./types.ts";
@@ -89,11 +98,11 @@ function createContext<M extends Message>(
       return now;
     },
     random: (label) => draw(isolate, actor, label),
-    doing: (text) => void (actor.doing = String(text)),
-    busy: (run) => isolate.pulse.busy(run),
-    outside(run) {
+    setActivity: (text) => void (actor.activity = String(text)),
+    busy: (run) => isolate.heartbeat.busy(run),
+    external(run) {
       did("outside");
-      return outside(isolate, actor, run);
+      return external(isolate, actor, run);
     },
     allReduce: (addend, as) => allReduce(isolate, actor, addend, as),
     expose: (read) => expose(isolate, actor, read),
@@ -201,7 +210,7 @@ export function spawn<T extends Message>(
     if (!isCloneError(error)) throw error;
     throw new TypeError(`${cannot} init must be structured-cloneable, received ${error.message}`);
   }
-  if (elsewhere) tellWanted(isolate, ref.isolate);
+  if (elsewhere) sendSubscription(isolate, ref.isolate);
   isolate.ids.set(id, keyOf(ref));
   parent.children.set(keyOf(ref), { ref });
   return ref;
@@ -238,7 +247,7 @@ export function launch(isolate: Isolate, frame: LaunchFrame): void {
 
 async function start(isolate: Isolate, actor: Actor, { spec, init }: LaunchFrame): Promise<void> {
   const load = isolate.env.load ?? ((module) => import(module));
-  const exports = await isolate.pulse.busy(() => load(spec.module));
+  const exports = await isolate.heartbeat.busy(() => load(spec.module));
   const factory = exports[spec.export];
   if (typeof factory !== "function") {
     throw new TypeError(
@@ -248,7 +257,7 @@ async function start(isolate: Isolate, actor: Actor, { spec, init }: LaunchFrame
   }
   const ctx = createContext<Message>(isolate, actor, spawn);
   const make = factory as ActorFactory<unknown, Message>;
-  const made = await isolate.pulse.busy(() => make(ctx, init, spec.argument));
+  const made = await isolate.heartbeat.busy(() => make(ctx, init, spec.argument));
   actor.handlers = handlersOf(actor.ref.id, spec.export, made);
   if (actor.state === "starting") actor.state = "ready";
 }

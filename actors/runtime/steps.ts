@@ -7,12 +7,12 @@
 import { setImmediate } from "node:timers";
 import { type Actor, describeStep, OTHERS } from "./actor.ts";
 import { answer } from "./asks.ts";
-import type { Work } from "./choose.ts";
+import type { PendingMessage } from "./choose.ts";
 import type { SystemEvent } from "./context.ts";
 import { describeFailure, type Failure } from "./failure.ts";
-import { bury, giveReceipt, type Isolate, offer, post } from "./isolate.ts";
+import { type Isolate, offer, post, rejectMessage, sendReceipt } from "./isolate.ts";
 import { endIfDrained, fail, stopFurther } from "./lifecycle.ts";
-import type { Step } from "./mailbox.ts";
+import type { HandlingStep } from "./mailbox.ts";
 
 /**
  * Tells of a step as soon as it has taken so long, or, if it let nobody else have a turn until then,
@@ -23,7 +23,7 @@ import type { Step } from "./mailbox.ts";
 function timeStep(
   isolate: Isolate,
   actor: Actor,
-  step: Step,
+  step: HandlingStep,
   limitMs: number,
 ): () => void {
   const { clock } = isolate.env, begun = clock.now();
@@ -62,7 +62,7 @@ export async function run(isolate: Isolate): Promise<void> {
       if (work) {
         const { actor, envelope } = work;
         isolate.observer?.begins(actor, envelope, env.clock.now());
-        const ended = dispatch(isolate, work);
+        const ended = handleNext(isolate, work);
         if (ended) {
           isolate.current = actor;
           await ended;
@@ -84,7 +84,10 @@ export async function run(isolate: Isolate): Promise<void> {
 }
 
 /** Begins or resumes a step, and promises its end or its next pause if that is not now. */
-export function dispatch(isolate: Isolate, { actor, envelope }: Work): Promise<void> | undefined {
+export function handleNext(
+  isolate: Isolate,
+  { actor, envelope }: PendingMessage,
+): Promise<void> | undefined {
   const paused = actor.step;
   if (paused) {
     // While a step waits, only its answers are handled.
@@ -100,9 +103,9 @@ export function dispatch(isolate: Isolate, { actor, envelope }: Work): Promise<v
   });
 }
 
-function begin(isolate: Isolate, actor: Actor, envelope: Work["envelope"]): void {
+function begin(isolate: Isolate, actor: Actor, envelope: PendingMessage["envelope"]): void {
   const { message, replyTo, timerKey } = envelope;
-  const step: Step = {
+  const step: HandlingStep = {
     envelope,
     replyTo,
     isRefused: false,
@@ -112,8 +115,8 @@ function begin(isolate: Isolate, actor: Actor, envelope: Work["envelope"]): void
     wake: undefined,
   };
   actor.step = step;
-  actor.doing = "";
-  if (replyTo) actor.owed.set(replyTo, true);
+  actor.activity = "";
+  if (replyTo) actor.pendingReplies.set(replyTo, true);
   const { subscription } = isolate;
   if (subscription?.slowStepMs !== undefined) {
     step.ends = timeStep(isolate, actor, step, subscription.slowStepMs);
@@ -147,12 +150,12 @@ function begin(isolate: Isolate, actor: Actor, envelope: Work["envelope"]): void
 }
 
 /** Makes a message that is handled a dead letter. See {@linkcode Context.refuse}. */
-export function refuse(isolate: Isolate, actor: Actor, step: Step, why: string): void {
+export function refuse(isolate: Isolate, actor: Actor, step: HandlingStep, why: string): void {
   const { replyTo, envelope: { from, message } } = step;
-  if (replyTo) actor.owed.take(replyTo);
+  if (replyTo) actor.pendingReplies.take(replyTo);
   step.isRefused = true;
   const letter = { from, to: actor.ref, message, replyTo };
-  bury(isolate, letter, "malformed", undefined, { status: "unsent", why });
+  rejectMessage(isolate, letter, "malformed", undefined, { status: "unsent", why });
 }
 
 function unknownType({ ref, handlers }: Actor): string {
@@ -161,16 +164,18 @@ function unknownType({ ref, handlers }: Actor): string {
 }
 
 /** The handler has ended; the step ends when all it asked is answered. */
-function settle(isolate: Isolate, actor: Actor, step: Step): void {
+function settle(isolate: Isolate, actor: Actor, step: HandlingStep): void {
   if (actor.step !== step) return;
   step.isSettled = true;
   if (step.asks.size === 0) conclude(isolate, actor, step);
 }
 
-function conclude(isolate: Isolate, actor: Actor, step: Step): void {
+function conclude(isolate: Isolate, actor: Actor, step: HandlingStep): void {
   const { replyTo, wake } = step;
   leaveStep(isolate, actor, step);
-  if (replyTo && actor.owed.take(replyTo)) answer(isolate, replyTo, { status: "unanswered" });
+  if (replyTo && actor.pendingReplies.take(replyTo)) {
+    answer(isolate, replyTo, { status: "unanswered" });
+  }
   if (actor.state === "stopping") stopFurther(isolate, actor);
   else offer(isolate, actor);
   if (actor.isDraining) endIfDrained(isolate, actor);
@@ -183,7 +188,7 @@ function crash(
   actor: Actor,
   kind: Failure["kind"],
   error: unknown,
-  step: Step,
+  step: HandlingStep,
 ): void {
   if (actor.step !== step) return;
   step.isSettled = true;
@@ -196,9 +201,9 @@ function crash(
   step.wake?.();
 }
 
-function leaveStep(isolate: Isolate, actor: Actor, step: Step): void {
+function leaveStep(isolate: Isolate, actor: Actor, step: HandlingStep): void {
   step.ends?.();
-  if (!step.isRefused) giveReceipt(isolate, step.envelope.from, step.envelope.receipt);
+  if (!step.isRefused) sendReceipt(isolate, step.envelope.from, step.envelope.receipt);
   isolate.unwinding.delete(actor);
   actor.step = undefined;
 }

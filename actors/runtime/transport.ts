@@ -153,7 +153,7 @@ export interface RemoteIsolate {
   abandon?(): void;
   /** Whether it is at work, or has been since this was asked last. Absent: it counts as at work
    * when a frame has come. */
-  stirs?(): boolean;
+  isAlive?(): boolean;
 }
 
 /** Where an isolate is, from within: what its own module hands to {@linkcode serveIsolate}. */
@@ -164,7 +164,7 @@ export interface IsolateSide {
   drain?(): Promise<void> | undefined;
   /** Two 32-bit integers in which it counts what it begins and ends of {@linkcode Context.busy}, for
    * another thread to look at. Absent: nobody does. */
-  readonly pulse?: SharedArrayBuffer | undefined;
+  readonly heartbeat?: SharedArrayBuffer | undefined;
   /** How to reach others without the root. */
   readonly peers?: PeerConnector | undefined;
   /** How to add with others without messages. */

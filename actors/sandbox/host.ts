@@ -243,7 +243,7 @@ export class Host {
   /** Starts the sandbox and makes the actor. */
   async begin(init: unknown): Promise<void> {
     const { from, export: name, protocol, stepLimitMs } = this.#options;
-    const said = await this.#ctx.outside(async () => {
+    const said = await this.#ctx.external(async () => {
       this.#opening = this.#open();
       return await describe(await this.#opening, from, name, stepLimitMs);
     });
@@ -295,7 +295,7 @@ export class Host {
 
   async #exchange(frame: HostFrame): Promise<Turn> {
     const { stepLimitMs } = this.#options;
-    const turn = await this.#ctx.outside(async () =>
+    const turn = await this.#ctx.external(async () =>
       await (await this.#opening!).exchange(frame, stepLimitMs)
     ) as Turn | null;
     if (Array.isArray(turn?.calls) && turn.calls.length <= WAITING_MAX) return turn;

@@ -8,7 +8,7 @@
  */
 
 import type { Actor } from "../runtime/actor.ts";
-import type { Work } from "../runtime/choose.ts";
+import type { PendingMessage } from "../runtime/choose.ts";
 import { describeFailure } from "../runtime/failure.ts";
 import type { Isolate } from "../runtime/isolate.ts";
 import { fail } from "../runtime/lifecycle.ts";
@@ -229,13 +229,15 @@ export function isFromDead(dying: Dying, frame: Frame): boolean {
  * the grave. Who asked the actor learns that it is gone, its children stop, and what it had
  * deferred is cleaned up, as that belongs to the test as well.
  */
-export function kill(isolate: Isolate, { actor, envelope }: Work): void {
+export function kill(isolate: Isolate, { actor, envelope }: PendingMessage): void {
   if (actor.state === "stopping") return;
   const { step } = actor;
   for (const id of step?.asks ?? []) isolate.asks.take(id)?.cancel();
   step?.ends?.();
   actor.step = undefined;
-  if (step?.envelope !== envelope && envelope.replyTo) actor.owed.set(envelope.replyTo, true);
+  if (step?.envelope !== envelope && envelope.replyTo) {
+    actor.pendingReplies.set(envelope.replyTo, true);
+  }
   const error = named("InjectedCrash", `"${actor.ref.id}" was made to crash`);
   fail(isolate, actor, describeFailure(actor.ref.id, "exit", error));
 }

@@ -24,7 +24,7 @@ import { exempt } from "./traps.ts";
 import type { Verdict } from "./verdict.ts";
 
 /** Work outside that is under way. */
-export class Outside {
+export class External {
   #last: Promise<unknown> | undefined;
 
   /** Does something outside, where the traps do not matter; ends after what was begun before. */
@@ -130,7 +130,7 @@ export interface RunState {
   readonly view: RunView;
   readonly verdict: Verdict;
   readonly waits: ScenarioWaits;
-  readonly outside: Outside;
+  readonly external: External;
   /** Gives the world back what was trapped. */
   readonly removeTraps: () => void;
   mode: Mode;

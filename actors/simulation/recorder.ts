@@ -210,7 +210,7 @@ export class Recorder implements Observer {
     // The last step of an isolate is told before its loop comes to it.
     if (!this.#envelope) return;
     const { from: { id: from }, nth, message: { type } } = this.#envelope;
-    const { ref: { id }, doing: name } = actor, t = this.#now, payload = this.#lanes;
+    const { ref: { id }, activity: name } = actor, t = this.#now, payload = this.#lanes;
     const { choice, arity } = this.options.decision ?? { choice: UNCHOSEN, arity: 0 };
     const step: HashedStep = { t, actor: id, from, nth, type, name, payload, choice, arity };
     addStep(this.#hash, step);

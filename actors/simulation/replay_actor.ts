@@ -54,7 +54,7 @@ class ReplayedActor {
   #step!: StepRecord;
   #did = 0;
   #read = 0;
-  #doing = "";
+  #activity = "";
   /** Id of who asked, while the step's message is a question that is not answered. */
   #asker: string | undefined;
   #isWorking = false;
@@ -84,7 +84,7 @@ class ReplayedActor {
   }
 
   #begin(step: StepRecord, message: Message): void {
-    this.#doing = "";
+    this.#activity = "";
     this.#asker = step.isQuestion && step.from.slice(0, step.from.lastIndexOf("#"));
     this.#isWorking = true;
     const work = async () => {
@@ -116,7 +116,7 @@ class ReplayedActor {
     if (this.#did < did.length) {
       throw this.#differs(quote(did[this.#did]), `${this.#thrown?.error || "nothing more"}`);
     }
-    if (this.#doing !== name) throw this.#differs(quote(name), quote(this.#doing));
+    if (this.#activity !== name) throw this.#differs(quote(name), quote(this.#activity));
     if (state === undefined || !this.#expose) return;
     this.states++;
     const received = digestOf(this.#expose());
@@ -202,9 +202,9 @@ class ReplayedActor {
         this.#does({ kind: "after", value: { delayMs, message, key } }),
       now: () => this.#nextReading(),
       random: (label) => this.#draw(label),
-      doing: (text) => void (this.#doing = text),
+      setActivity: (text) => void (this.#activity = text),
       busy: async (run) => await run(),
-      outside: <T>() => {
+      external: <T>() => {
         this.#does({ kind: "outside" });
         return this.#wait(this.#self, "outside", Infinity) as Promise<T>;
       },

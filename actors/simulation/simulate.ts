@@ -8,11 +8,11 @@
  * @module
  */
 
-import { NONE_YET, type Work } from "../runtime/choose.ts";
+import { NONE_YET, type PendingMessage } from "../runtime/choose.ts";
 import type { Isolate } from "../runtime/isolate.ts";
 import { ActorFailedError } from "../runtime/mod.ts";
 import { openSystem } from "../runtime/root.ts";
-import { dispatch, turn } from "../runtime/steps.ts";
+import { handleNext, turn } from "../runtime/steps.ts";
 import { setFaultSites } from "../runtime/types.ts";
 import type { Frame } from "../runtime/wire.ts";
 import { substream } from "../runtime/world.ts";
@@ -22,9 +22,9 @@ import { deliverWith, endsOf, type Fault, isFromDead, kill, named } from "./faul
 import {
   describeIdle,
   describeWaits,
+  External,
   idle,
   openWorld,
-  Outside,
   type RunState,
   ScenarioWaits,
   stateOf,
@@ -53,7 +53,7 @@ async function loadModule(module: string): Promise<Record<string, unknown>> {
 }
 
 /** Handles a message; returns a promise of its end if that is not now. */
-function handle(run: RunState, work: Work): Promise<void> | undefined {
+function handle(run: RunState, work: PendingMessage): Promise<void> | undefined {
   const { isolate, chooser, recorder, clock, mode } = run, { actor, envelope } = work;
   const crash = mode === "explore" && actor.state !== "stopping"
     ? chooser.crashOf(actor.ref.id, recorder.steps)
@@ -61,38 +61,40 @@ function handle(run: RunState, work: Work): Promise<void> | undefined {
   recorder.begins(actor, envelope, clock.now());
   if (crash?.kind === "crash-before") {
     // It has not begun, so what it did last is not what it does.
-    actor.doing = "";
+    actor.activity = "";
     kill(isolate, work);
   } else {
     setActorAtWork(actor.ref.id);
     if (crash?.kind === "crash-amid") {
       run.dying = { actor, left: crash.sends ?? 0, unanswered: [] };
     }
-    const ended = dispatch(isolate, work);
+    const ended = handleNext(isolate, work);
     if (ended) return ended.then(() => end(run, work, crash));
   }
   end(run, work, crash);
   return undefined;
 }
 
-function end(run: RunState, work: Work, crash: Fault | undefined): void {
+function end(run: RunState, work: PendingMessage, crash: Fault | undefined): void {
   const { isolate, chooser, recorder, verdict, view } = run, { actor, envelope } = work;
   setActorAtWork(undefined);
   recorder.ends(actor);
   view.steps = recorder.steps;
   // Who waits for an answer that came too late learns that the actor is gone.
-  for (const ask of run.dying?.unanswered ?? []) actor.owed.set({ isolate: 0, ask }, true);
+  for (const ask of run.dying?.unanswered ?? []) {
+    actor.pendingReplies.set({ isolate: 0, ask }, true);
+  }
   run.dying = undefined;
   if (crash && crash.kind !== "crash-before") kill(isolate, work);
   chooser.clear();
   view.actor = actor.ref.id;
   view.type = envelope.message.type;
-  view.name = actor.doing;
+  view.name = actor.activity;
   if (!verdict.isOver) verdict.afterStep();
 }
 
 /** Brings a message or an answer to where it goes, unless something happens to it. */
-function carry(run: RunState, frame: Frame, deliver: (frame: Frame) => void): void {
+function deliverDelayed(run: RunState, frame: Frame, deliver: (frame: Frame) => void): void {
   const { dying, mode, isolate, chooser, recorder, clock } = run;
   if (dying && isFromDead(dying, frame)) return;
   const isOpen = mode === "explore" && isActorAtWork();
@@ -127,12 +129,12 @@ async function loop(run: RunState): Promise<void> {
   const { maxSteps = MAX_STEPS } = run.options;
   while (!verdict.isOver || run.mode === "close") {
     if (unwinding.size > 0) await unwind(run);
-    const outside = run.mode === "close" ? undefined : run.outside.ended();
-    if (outside) await outside;
+    const external = run.mode === "close" ? undefined : run.external.ended();
+    if (external) await external;
     const work = picker.next();
     if (verdict.isOver && run.mode !== "close") return;
     if (work) {
-      const ended = run.mode === "close" ? dispatch(isolate, work) : handle(run, work);
+      const ended = run.mode === "close" ? handleNext(isolate, work) : handle(run, work);
       if (ended) await ended;
       if (recorder.steps >= maxSteps) {
         const hint = run.clock.next() === undefined ? "" : "; timers run: see world.advance";
@@ -191,7 +193,9 @@ const STOP_GRACE_MS = 5000;
  */
 function openMachine(options: SimulateOptions<unknown>): RunState {
   const { seed = 0, faults, trusted = [], digests, onStep, onMessage } = options;
-  const clock = new VirtualClock(), chooser = new Chooser(options, clock), outside = new Outside();
+  const clock = new VirtualClock(),
+    chooser = new Chooser(options, clock),
+    external = new External();
   const { decision } = chooser;
   const recorder = new Recorder(0, { sink: onStep, keep: onMessage, decision, digests });
   const removeTraps = setTraps(trusted, (error) => run.verdict.fail("determinism", error));
@@ -213,8 +217,8 @@ function openMachine(options: SimulateOptions<unknown>): RunState {
     // Only a record needs to know what actors do.
     observer: onStep ? recorder : undefined,
     load: loadModule,
-    outside: outside.run,
-    carry: faults && ((frame, deliver) => carry(run, frame, deliver)),
+    external: external.run,
+    delivery: faults && ((frame, deliver) => deliverDelayed(run, frame, deliver)),
     breathe: () => undefined,
     stopGraceMs: STOP_GRACE_MS,
     run: () => runLoop(run),
@@ -230,7 +234,7 @@ function openMachine(options: SimulateOptions<unknown>): RunState {
   });
   const view = viewOf(isolate, system.deadLetters);
   const run: RunState = {
-    ...{ options, system, isolate, disk, clock, chooser, recorder, view, outside, removeTraps },
+    ...{ options, system, isolate, disk, clock, chooser, recorder, view, external, removeTraps },
     verdict: new Verdict(view),
     waits: new ScenarioWaits(clock),
     mode: "explore",

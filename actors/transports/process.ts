@@ -175,7 +175,7 @@ class ProcessIsolate implements RemoteIsolate {
   #heard: Promise<void> | undefined;
   #isDead = false;
   /** It has told that it is at work. */
-  #hasStirred = false;
+  #sawActivity = false;
   #killTimer: ReturnType<typeof setTimeout> | undefined;
 
   /**
@@ -200,7 +200,7 @@ class ProcessIsolate implements RemoteIsolate {
       const orders = acceptor.expect(
         isolate,
         (conn) => this.#attach(conn),
-        () => this.#hasStirred = true,
+        () => this.#sawActivity = true,
       );
       this.#child = commandOf(memoryLimitMb, permissions, orders.rendezvous.directory).spawn();
       this.#instruct(orders);
@@ -219,10 +219,10 @@ class ProcessIsolate implements RemoteIsolate {
     this.#outbox.post(frame, transfer as readonly ArrayBuffer[]);
   }
 
-  stirs(): boolean {
-    const hasStirred = this.#hasStirred;
-    this.#hasStirred = false;
-    return hasStirred;
+  isAlive(): boolean {
+    const sawActivity = this.#sawActivity;
+    this.#sawActivity = false;
+    return sawActivity;
   }
 
   /** All that it has sent is received: that it is done was the last of it. */

@@ -5,13 +5,13 @@
  * @module
  */
 
-import { Pulse } from "../runtime/isolate.ts";
+import { Heartbeat } from "../runtime/isolate.ts";
 import type { Orders } from "./process.ts";
 import { connect, removeOrphaned } from "./rendezvous.ts";
 import { serveIsolate } from "./serve.ts";
 import { SocketConnector, SocketPoll } from "./sockets.ts";
 import { flush, Outbox, receiveFrames } from "./stream.ts";
-import type { Heartbeat } from "./watchdog.ts";
+import type { WatchdogTick } from "./watchdog.ts";
 
 /** What this process must know comes as one line of JSON. */
 async function readOrders(): Promise<Orders> {
@@ -49,12 +49,12 @@ function listen(): { peers: SocketConnector; sockets: SocketPoll } {
 const { isolate: number, rendezvous, root } = await readOrders();
 const calling = connect(rendezvous, root, number).catch(endWithRoot);
 // From here on the end of the input is the end of the root, and the watchdog sees it.
-const pulse = new Pulse();
+const heartbeat = new Heartbeat();
 const watchdog = new Worker(new URL("./watchdog.ts", import.meta.url), {
   type: "module",
   name: rendezvous.directory,
 });
-const beat: Heartbeat = { pulse: pulse.buffer, rendezvous, root, isolate: number };
+const beat: WatchdogTick = { heartbeat: heartbeat.buffer, rendezvous, root, isolate: number };
 // At once, as this thread may soon be at work; and when it says that it listens, as a message to it
 // could be lost before.
 watchdog.postMessage(beat);
@@ -68,7 +68,7 @@ const { peers, sockets } = listen();
 const isolate = serveIsolate({
   send: (frame, transfer) => outbox.post(frame, transfer as readonly ArrayBuffer[]),
   drain: () => flush([outbox, ...peers.outboxes()]) ?? sockets.look(),
-  pulse: pulse.buffer,
+  heartbeat: heartbeat.buffer,
   peers,
 });
 

@@ -15,7 +15,7 @@
 import { describeStep } from "../runtime/actor.ts";
 import { deliver, isolateGone } from "../runtime/deliver.ts";
 import { describeFailure } from "../runtime/failure.ts";
-import { Isolate, openTelemetry, Pulse } from "../runtime/isolate.ts";
+import { Heartbeat, Isolate, openTelemetry } from "../runtime/isolate.ts";
 import { fail } from "../runtime/lifecycle.ts";
 import { FIRST_SERIAL } from "../runtime/spawning.ts";
 import { run, turn } from "../runtime/steps.ts";
@@ -197,7 +197,7 @@ function openIsolate(
       seed,
       stopGraceMs,
       observer,
-      pulse: new Pulse(side.pulse),
+      heartbeat: new Heartbeat(side.heartbeat),
       collectives: side.collectives,
       places,
       clock: realClock(),
@@ -244,7 +244,7 @@ export interface WorkerOrders {
   /** The worker's end of the channel to the root. */
   readonly root: MessagePort;
   /** Where the worker shows that it is at work. */
-  readonly pulse: SharedArrayBuffer;
+  readonly heartbeat: SharedArrayBuffer;
   /** What the workers of another transport get beside. */
   readonly more: unknown;
 }
@@ -270,7 +270,7 @@ interface WorkerConnector extends PeerConnector {
  */
 export function serveWorker(connect: (more: unknown) => WorkerConnector): void {
   const scope = globalThis as unknown as WorkerScope;
-  scope.onmessage = ({ data: { root, pulse, more } }) => {
+  scope.onmessage = ({ data: { root, heartbeat, more } }) => {
     const channel = new PortChannel(root, (frame) => isolate.receive(frame));
     const peers = connect(more);
     const isolate = serveIsolate({
@@ -280,7 +280,7 @@ export function serveWorker(connect: (more: unknown) => WorkerConnector): void {
         peers.drain();
         return undefined;
       },
-      pulse,
+      heartbeat,
       peers,
       collectives: peers.collectives,
     });

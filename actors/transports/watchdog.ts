@@ -6,12 +6,12 @@
  * @module
  */
 
-import { Pulse } from "../runtime/isolate.ts";
+import { Heartbeat } from "../runtime/isolate.ts";
 import { type Address, beatOf, connect, removeOrphaned, type Rendezvous } from "./rendezvous.ts";
 
 /** What it must know to tell the root. */
-export interface Heartbeat {
-  readonly pulse: SharedArrayBuffer;
+export interface WatchdogTick {
+  readonly heartbeat: SharedArrayBuffer;
   readonly rendezvous: Rendezvous;
   readonly root: Address;
   /** The number of the isolate. */
@@ -21,7 +21,7 @@ export interface Heartbeat {
 /** The global scope of a Deno worker. */
 interface WorkerScope {
   readonly name: string;
-  onmessage: (event: MessageEvent<Heartbeat>) => void;
+  onmessage: (event: MessageEvent<WatchdogTick>) => void;
   postMessage(message: "ready"): void;
 }
 
@@ -29,11 +29,11 @@ interface WorkerScope {
 const BEAT_MS = 100;
 
 /** Sends a byte whenever there is work, or has been since the last one. */
-async function beat({ pulse: buffer, rendezvous, root, isolate }: Heartbeat): Promise<void> {
-  const pulse = new Pulse(buffer), byte = new Uint8Array(1);
+async function beat({ heartbeat: buffer, rendezvous, root, isolate }: WatchdogTick): Promise<void> {
+  const heartbeat = new Heartbeat(buffer), byte = new Uint8Array(1);
   const conn = await connect(rendezvous, root, beatOf(isolate));
   setInterval(() => {
-    if (pulse.stirs()) conn.write(byte).catch(() => {});
+    if (heartbeat.isAlive()) conn.write(byte).catch(() => {});
   }, BEAT_MS);
 }
 

@@ -7,7 +7,7 @@
  * @module
  */
 
-import { Pulse } from "../runtime/isolate.ts";
+import { Heartbeat } from "../runtime/isolate.ts";
 import type {
   OpenTransport,
   RemoteIsolate,
@@ -52,7 +52,7 @@ class WorkerIsolate implements RemoteIsolate {
   readonly ended: Promise<void>;
   readonly #gone = Promise.withResolvers<string>();
   readonly #worker: Worker;
-  readonly #pulse = new Pulse();
+  readonly #heartbeat = new Heartbeat();
   /** Name of the lock that the worker holds. */
   readonly #lock = `${PROGRAM} ${crypto.randomUUID()}`;
   /** Keeps what is sent until the worker listens. */
@@ -107,8 +107,8 @@ class WorkerIsolate implements RemoteIsolate {
     this.#channel.send(frame, transfer);
   }
 
-  stirs(): boolean {
-    return this.#pulse.stirs();
+  isAlive(): boolean {
+    return this.#heartbeat.isAlive();
   }
 
   close(): void {
@@ -148,7 +148,11 @@ class WorkerIsolate implements RemoteIsolate {
   #ready({ value, transfer }: ReturnType<WorkerKind["more"]>): void {
     if (!this.#far) return;
     this.#locked.resolve(true);
-    const orders: WorkerOrders = { root: this.#far, pulse: this.#pulse.buffer, more: value };
+    const orders: WorkerOrders = {
+      root: this.#far,
+      heartbeat: this.#heartbeat.buffer,
+      more: value,
+    };
     this.#worker.postMessage(orders, [this.#far, ...transfer]);
     this.#far = undefined;
   }

@@ -16,10 +16,10 @@ import { lockFolder } from "../../actors/checkpoints/lock.ts";
 import { readFinished } from "../../actors/checkpoints/markers.ts";
 import { countRestarts } from "../../actors/runtime/restarts.ts";
 import {
-  decodeSign,
+  decodeLiveness,
   END_REQUEST,
   LAUNCH_VARIABLE,
-  type SignOfLife,
+  type Liveness,
 } from "../../actors/transports/mpi/launch_watch.ts";
 import { printError, writeAll } from "../terminal.ts";
 import type { Death, LineFilter } from "./death.ts";
@@ -35,11 +35,11 @@ const START_FACTOR = 5;
 /** Who looks. */
 interface JobWatch {
   /** Takes a sign of life. */
-  hear(sign: SignOfLife): void;
+  hear(sign: Liveness): void;
   /** Why the job has been given up, in words, if it has. */
   readonly stalled: string | undefined;
   /** The last sign of each rank. */
-  readonly ranks: ReadonlyMap<number, SignOfLife>;
+  readonly ranks: ReadonlyMap<number, Liveness>;
   /** Nobody looks any more. */
   close(): void;
 }
@@ -55,7 +55,7 @@ export function openJobWatch(
   { isTrain, stallMs }: { readonly isTrain: boolean; readonly stallMs: number },
   onStall: () => void,
 ): JobWatch {
-  const ranks = new Map<number, SignOfLife>();
+  const ranks = new Map<number, Liveness>();
   let quietMs = 0, phaseMs = 0, stalled: string | undefined;
   const seconds = (ms: number) => `${ms / 1000} s`;
   const problem = (): string | undefined => {
@@ -118,7 +118,7 @@ export interface JobEnd {
   /** Why the job was ended from here, in words. */
   readonly stalled: string | undefined;
   /** The ranks that have been heard of. */
-  readonly ranks: ReadonlyMap<number, SignOfLife>;
+  readonly ranks: ReadonlyMap<number, Liveness>;
   /** What kept words of the job from being passed on: it was asked to end then. */
   readonly unheard: unknown;
 }
@@ -200,7 +200,7 @@ function passOn(
   filter: LineFilter,
   { lose, hear = () => {} }: {
     readonly lose: (error: unknown) => void;
-    readonly hear?: (sign: SignOfLife) => void;
+    readonly hear?: (sign: Liveness) => void;
   },
 ): Reading {
   const reader = from.pipeThrough(new TextDecoderStream()).getReader();
@@ -221,7 +221,7 @@ function passOn(
       const lines = (begun + (value ?? "")).split("\n");
       begun = lines.pop()!;
       for (const line of lines) {
-        const sign = decodeSign(line);
+        const sign = decodeLiveness(line);
         if (sign) hear(sign);
         else say(filter.take(line));
       }
@@ -325,7 +325,7 @@ function describeEnd({ code, death, stalled, ranks }: JobEnd): string {
 }
 
 /** The rank of a process: hosts may call themselves otherwise than whoever lists them. */
-function rankOf(ranks: readonly SignOfLife[], { pid, host }: Death = {}): number | undefined {
+function rankOf(ranks: readonly Liveness[], { pid, host }: Death = {}): number | undefined {
   const found = ranks.filter((rank) => rank.pid === pid);
   return (found.length > 1 ? found.find((rank) => rank.host === host) : found[0])?.rank;
 }

@@ -1,5 +1,5 @@
 /**
- * The ruler of a rank: it starts isolates as the root asks, each in a thread of this process, passes
+ * The agent of a rank: it starts isolates as the root asks, each in a thread of this process, passes
  * on what root and isolate say, and tells the root how each has ended.
  *
  * [Note: ranks and isolates] Ranks are there from the beginning and to the end; isolates come and go
@@ -115,8 +115,8 @@ export class MpiConnector implements PeerConnector {
   }
 }
 
-/** What the root asks of the ruler of a rank. */
-export type RulerOrder =
+/** What the root asks of the agent of a rank. */
+export type AgentOrder =
   | { readonly kind: "start"; readonly isolate: number; readonly boot: unknown }
   | { readonly kind: "frame"; readonly isolate: number; readonly frame: unknown }
   | { readonly kind: "close" | "kill" | "abandon"; readonly isolate: number }
@@ -124,27 +124,27 @@ export type RulerOrder =
   | { readonly kind: "group"; readonly groups: readonly GroupRanks[] };
 
 /** What it tells the root. */
-export type RulerReport =
+export type AgentReport =
   | { readonly kind: "frame"; readonly isolate: number; readonly frame: unknown }
   | { readonly kind: "gone"; readonly isolate: number; readonly cause: string }
   | { readonly kind: "ended"; readonly isolate: number }
   /** It has been at work. */
-  | { readonly kind: "stirred"; readonly isolate: number };
+  | { readonly kind: "alive"; readonly isolate: number };
 
 /** How often it looks who is at work, in milliseconds, unless ranks are so many that rank 0 would
  * hear of it more than a thousand times a second. */
 const LOOK_MS = 250;
 
 /** Rules the isolates of a rank. */
-export class Ruler {
+export class RankAgent {
   readonly #comm: Comm;
-  readonly #tell: (report: RulerReport) => void;
+  readonly #tell: (report: AgentReport) => void;
   readonly #workers: OpenTransport;
   readonly #isolates = new Map<number, RemoteIsolate>();
   #timer: ReturnType<typeof setInterval> | undefined;
 
   /** @param tell sends a report to the root. */
-  constructor(comm: Comm, tell: (report: RulerReport) => void) {
+  constructor(comm: Comm, tell: (report: AgentReport) => void) {
     this.#comm = comm;
     this.#tell = tell;
     this.#workers = openWorkers({
@@ -162,7 +162,7 @@ export class Ruler {
    *
    * @param transfer buffers that move, where the root is in this process.
    */
-  receive(order: RulerOrder, transfer: readonly Transferable[] = []): void {
+  receive(order: AgentOrder, transfer: readonly Transferable[] = []): void {
     if (order.kind === "group") return this.#comm.group(order.groups);
     if (order.kind === "start") return this.#start(order.isolate, order.boot, transfer);
     const isolate = this.#isolates.get(order.isolate);
@@ -204,7 +204,7 @@ export class Ruler {
 
   #look(): void {
     for (const [isolate, one] of this.#isolates) {
-      if (one.stirs?.()) this.#tell({ kind: "stirred", isolate });
+      if (one.isAlive?.()) this.#tell({ kind: "alive", isolate });
     }
   }
 }

@@ -1,5 +1,5 @@
 /**
- * The communication worker, as the ruler of a rank has it.
+ * The communication worker, as the agent of a rank has it.
  *
  * @module
  */
@@ -11,7 +11,7 @@ import { PortChannel } from "../ports.ts";
 import type { CommOrder, CommReport } from "./comm_entry.ts";
 import { JobRefusal, type MpiOptions, watchFinalize } from "./library.ts";
 import type { GroupRanks, SumFrame } from "./transfers.ts";
-import { type Address, type Facts, movedOf, type Parcel, RULER } from "./wire.ts";
+import { type Address, AGENT, type JobFacts, movedOf, type Packet } from "./wire.ts";
 
 /** How frames travel between ranks. */
 export interface FrameChannel extends Collectives {
@@ -32,15 +32,15 @@ export function openFrames(port: MessagePort, receive: (frame: unknown) => void)
       summed.delete(nth);
       return done(addend.values);
     }
-    const { body, buffers } = frame as Parcel;
+    const { body, buffers } = frame as Packet;
     receive(decodeFrame(body, buffers.map(({ buffer }) => buffer)));
   });
   channel.listen();
   return {
     send(to, frame, transfer) {
       const { body, buffers } = encodeFrame(frame, transfer as readonly ArrayBuffer[]);
-      const parcel: Parcel = { to, body, buffers };
-      channel.send(parcel, movedOf(parcel));
+      const packet: Packet = { to, body, buffers };
+      channel.send(packet, movedOf(packet));
     },
     allReduce(addend, done) {
       const frame: SumFrame = { nth: sums++, addend };
@@ -62,8 +62,8 @@ interface CommOptions extends MpiOptions {
   /** The interface, address or network on which other ranks ring. */
   readonly on: string | undefined;
   /** What all ranks must have in common. */
-  readonly facts: Facts;
-  /** Handles a frame for the ruler. */
+  readonly facts: JobFacts;
+  /** Handles a frame for the agent. */
   readonly receive: (frame: unknown) => void;
   /** Told when a transfer has failed: the job is lost. */
   readonly failed: (error: Error) => void;
@@ -111,13 +111,13 @@ export async function openComm(
     order({ kind: "join", isolate, port: port1 }, [port1]);
     return port2;
   };
-  const frames = openFrames(join(RULER), receive);
+  const frames = openFrames(join(AGENT), receive);
   return {
     rank,
     size,
     /** As the library calls itself. */
     version,
-    /** The ruler's own channel. */
+    /** The agent's own channel. */
     frames,
     /** Lets an isolate of this rank send and receive: its end of the channel. */
     join,

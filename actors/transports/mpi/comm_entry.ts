@@ -2,7 +2,7 @@
  * The communication worker of a rank: the thread that alone calls MPI, so that transfers go on
  * whatever the other threads compute.
  *
- * It carries parcels between the isolates of its rank, each of which has a port to it, and those of
+ * It carries packets between the isolates of its rank, each of which has a port to it, and those of
  * other ranks.
  *
  * @module
@@ -11,16 +11,16 @@
 import { decodeFrame, encodeFrame } from "../codec.ts";
 import { PortChannel } from "../ports.ts";
 import { JobRefusal, type MpiOptions, openMpi } from "./library.ts";
-import { Outgoing, receiveParcels } from "./link.ts";
+import { Outgoing, receivePackets } from "./link.ts";
 import { ownNetworks } from "./networks.ts";
-import { exchangeDoors } from "./notifier.ts";
-import { ColumnSums, type GroupRanks, Progress, type SumFrame } from "./transfers.ts";
+import { exchangeNotifiers } from "./notifier.ts";
+import { ColumnSums, type GroupRanks, type SumFrame, Transfers } from "./transfers.ts";
 import {
   type Address,
   compareFacts,
-  type Facts,
+  type JobFacts,
   movedOf,
-  type Parcel,
+  type Packet,
   type PeerFrame,
 } from "./wire.ts";
 
@@ -30,7 +30,7 @@ export type CommOrder =
     readonly kind: "open";
     readonly mpi: MpiOptions;
     readonly on: string | undefined;
-    readonly facts: Facts;
+    readonly facts: JobFacts;
   }
   /** An isolate of this rank, and its port. */
   | { readonly kind: "join"; readonly isolate: number; readonly port: MessagePort }
@@ -70,26 +70,26 @@ const refused = ({ message }: JobRefusal) => tell({ kind: "refused", message });
 /** An array that is to be added; its sums go back to the isolate that gave it. */
 type Add = (isolate: number, frame: SumFrame) => void;
 
-/** The isolates of this rank, each by its port; `route` carries parcels to others. */
-function openPorts(route: (parcel: Parcel) => void, add: Add) {
+/** The isolates of this rank, each by its port; `route` carries packets to others. */
+function openPorts(route: (packet: Packet) => void, add: Add) {
   const ports = new Map<number, PortChannel>();
   /** What has come for isolates that have no port yet. */
-  const early = new Map<number, Parcel[]>();
+  const early = new Map<number, Packet[]>();
   /** To whom each isolate has sent; of one that has left, nobody. */
   const peers = new Map<number, Map<string, Address>>();
   const sendEnd = (from: number, to: Address) => {
     const end: PeerFrame = { kind: "end", from };
     route({ to, ...encodeFrame(end, []) });
   };
-  const deliver = (parcel: Parcel) => {
-    const { isolate } = parcel.to, port = ports.get(isolate);
-    if (port) return port.send(parcel, movedOf(parcel));
+  const deliver = (packet: Packet) => {
+    const { isolate } = packet.to, port = ports.get(isolate);
+    if (port) return port.send(packet, movedOf(packet));
     if (!peers.has(isolate)) {
-      early.set(isolate, [...early.get(isolate) ?? [], parcel]);
+      early.set(isolate, [...early.get(isolate) ?? [], packet]);
       return;
     }
     // It has left: who has just connected to it waits for its end.
-    const frame = decodeFrame(parcel.body, parcel.buffers.map(({ buffer }) => buffer)) as PeerFrame;
+    const frame = decodeFrame(packet.body, packet.buffers.map(({ buffer }) => buffer)) as PeerFrame;
     if (frame.kind === "connected") sendEnd(isolate, frame.from);
   };
   return {
@@ -100,13 +100,13 @@ function openPorts(route: (parcel: Parcel) => void, add: Add) {
       const sentTo = new Map<string, Address>();
       const channel = new PortChannel(port, (frame) => {
         if ("addend" in (frame as object)) return add(isolate, frame as SumFrame);
-        const parcel = frame as Parcel, { to } = parcel;
+        const packet = frame as Packet, { to } = packet;
         sentTo.set(`${to.rank} ${to.isolate}`, to);
-        route(parcel);
+        route(packet);
       });
       ports.set(isolate, channel);
       peers.set(isolate, sentTo);
-      for (const parcel of early.get(isolate) ?? []) deliver(parcel);
+      for (const packet of early.get(isolate) ?? []) deliver(packet);
       early.delete(isolate);
       channel.listen();
     },
@@ -127,20 +127,20 @@ function openPorts(route: (parcel: Parcel) => void, add: Add) {
 /** MPI, and what calls it. */
 function openParts(options: MpiOptions) {
   const mpi = openMpi(options);
-  return { mpi, progress: new Progress(mpi, failed) };
+  return { mpi, transfers: new Transfers(mpi, failed) };
 }
 
 function open({ mpi: options, on, facts }: Extract<CommOrder, { kind: "open" }>) {
-  const parts = opened = openParts(options), { mpi, progress } = parts;
-  const sums = new ColumnSums(mpi, progress), links = new Map<number, Outgoing>();
+  const parts = opened = openParts(options), { mpi, transfers } = parts;
+  const sums = new ColumnSums(mpi, transfers), links = new Map<number, Outgoing>();
   const linkTo = (rank: number) => {
     const link = links.get(rank) ?? new Outgoing(parts, rank, doors.connect(rank), failed);
     links.set(rank, link);
     return link;
   };
-  const route = (parcel: Parcel) => {
-    if (parcel.to.rank === mpi.rank) ports.deliver(parcel);
-    else linkTo(parcel.to.rank).send(parcel);
+  const route = (packet: Packet) => {
+    if (packet.to.rank === mpi.rank) ports.deliver(packet);
+    else linkTo(packet.to.rank).send(packet);
   };
   const ports = openPorts(
     route,
@@ -150,9 +150,9 @@ function open({ mpi: options, on, facts }: Extract<CommOrder, { kind: "open" }>)
       }),
   );
   const ring = (conn: Deno.Conn, rank: number) =>
-    void receiveParcels(parts, mpi.rank, rank, conn, ports.deliver).catch(failed);
+    void receivePackets(parts, mpi.rank, rank, conn, ports.deliver).catch(failed);
   compareFacts(mpi, { ...facts, "MPI's library": mpi.version });
-  const doors = exchangeDoors(mpi, ownNetworks(on), ring);
+  const doors = exchangeNotifiers(mpi, ownNetworks(on), ring);
   tell({ kind: "opened", rank: mpi.rank, size: mpi.size, version: mpi.version });
   return {
     join: ({ isolate, port }: Extract<CommOrder, { kind: "join" }>) => ports.join(isolate, port),
@@ -165,9 +165,9 @@ function open({ mpi: options, on, facts }: Extract<CommOrder, { kind: "open" }>)
       ports.drain();
       await sums.close();
       for (const link of links.values()) await link.finish();
-      await progress.settled();
+      await transfers.settled();
       // Nobody must be closed while another still sends to it.
-      await progress.end(mpi.barrier());
+      await transfers.end(mpi.barrier());
       doors.close();
       finalize();
     },
@@ -180,7 +180,7 @@ let comm: ReturnType<typeof open> | undefined;
 /** Closes MPI, if it was opened. */
 function finalize(): void {
   if (opened) {
-    opened.progress.close();
+    opened.transfers.close();
     tell({ kind: "closing" });
     opened.mpi.finalize();
   }

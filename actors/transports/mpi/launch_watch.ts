@@ -12,7 +12,7 @@ export const END_REQUEST = "end\n";
 type Phase = "joining" | "joined" | "leaving" | "left";
 
 /** What a rank tells. */
-export interface SignOfLife {
+export interface Liveness {
   readonly rank: number;
   readonly pid: number;
   readonly host: string;
@@ -23,11 +23,11 @@ export interface SignOfLife {
 const MARK = "\x16";
 
 /** A sign as a line, so short that no other gets into it. */
-const encodeSign = (sign: SignOfLife): string => `${MARK}${JSON.stringify(sign)}\n`;
+const encodeLiveness = (sign: Liveness): string => `${MARK}${JSON.stringify(sign)}\n`;
 
 /** Tells where this process stands. */
-export function writeSign(sign: Pick<SignOfLife, "rank" | "phase">): void {
-  const text = encodeSign({ ...sign, pid: Deno.pid, host: Deno.hostname() });
+export function writeLiveness(sign: Pick<Liveness, "rank" | "phase">): void {
+  const text = encodeLiveness({ ...sign, pid: Deno.pid, host: Deno.hostname() });
   try {
     Deno.stderr.writeSync(new TextEncoder().encode(text));
   } catch {
@@ -36,7 +36,7 @@ export function writeSign(sign: Pick<SignOfLife, "rank" | "phase">): void {
 }
 
 /** The sign that a line is, if it is one. */
-export function decodeSign(line: string): SignOfLife | undefined {
+export function decodeLiveness(line: string): Liveness | undefined {
   if (!line.startsWith(MARK)) return undefined;
   try {
     return JSON.parse(line.slice(MARK.length));
@@ -66,7 +66,7 @@ export function watchLaunch(rank: number) {
     /** MPI is closed: what the rank does from now on, and for how long, is its own. */
     close() {
       worker.terminate();
-      writeSign({ rank, phase: "left" });
+      writeLiveness({ rank, phase: "left" });
     },
   };
 }

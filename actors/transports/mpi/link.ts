@@ -1,8 +1,8 @@
 /**
- * The link from one rank to another: parcels in order.
+ * The link from one rank to another: packets in order.
  *
  * [Note: doorbells] MPI tells nobody that a message has come: who waits for one must ask again and
- * again, which takes a core. So a parcel is announced over a TCP connection, the doorbell, together
+ * again, which takes a core. So a packet is announced over a TCP connection, the doorbell, together
  * with all of it that is small; what is large goes by MPI, and the receiver, who has just been told
  * its size, posts a receive that fits exactly. Both are in order, so one tag is enough.
  *
@@ -12,8 +12,8 @@
 import { Ring } from "../../runtime/mailbox.ts";
 import { joined, keepSpare, takeSpare, writeAll } from "../stream.ts";
 import type { Mpi } from "./library.ts";
-import type { Progress } from "./transfers.ts";
-import type { Parcel } from "./wire.ts";
+import type { Transfers } from "./transfers.ts";
+import type { Packet } from "./wire.ts";
 
 /** Buffers from this many bytes on go by MPI. */
 const LARGE_BYTES = 16_384;
@@ -25,7 +25,7 @@ const PART_BYTES = 2 ** 30;
 const FIXED_NUMBERS = 3;
 const NUMBER_BYTES = 8;
 
-/** More than this a parcel cannot have: an announcement that says so is none. */
+/** More than this a packet cannot have: an announcement that says so is none. */
 const MAX_BODY_BYTES = 2 ** 31;
 const MAX_BUFFERS = 2 ** 20;
 const MAX_BUFFER_BYTES = 2 ** 36;
@@ -33,7 +33,7 @@ const MAX_BUFFER_BYTES = 2 ** 36;
 /** What links are made with. */
 export interface LinkParts {
   readonly mpi: Pick<Mpi, "send" | "receive">;
-  readonly progress: Progress;
+  readonly transfers: Transfers;
 }
 
 const isLarge = ({ byteLength }: Uint8Array) => byteLength >= LARGE_BYTES;
@@ -67,8 +67,8 @@ export class Outgoing {
     this.#failed = failed;
   }
 
-  /** Sends a parcel. */
-  send({ to, body, buffers }: Parcel): void {
+  /** Sends a packet. */
+  send({ to, body, buffers }: Packet): void {
     const lengths = buffers.map(({ byteLength }) => byteLength);
     const head = Float64Array.of(to.isolate, body.byteLength, buffers.length, ...lengths);
     const small = buffers.filter((buffer) => !isLarge(buffer));
@@ -82,7 +82,7 @@ export class Outgoing {
   /** Resolves when all is sent. */
   async finish(): Promise<void> {
     await this.#written;
-    await this.#parts.progress.settled();
+    await this.#parts.transfers.settled();
   }
 
   async #write(): Promise<void> {
@@ -98,25 +98,25 @@ export class Outgoing {
   }
 
   async #sendLarge(buffer: Uint8Array<ArrayBuffer>): Promise<void> {
-    const { mpi, progress } = this.#parts;
+    const { mpi, transfers } = this.#parts;
     await Promise.all(
-      Array.from(partsOf(buffer), (part) => progress.end(mpi.send(part, this.#rank))),
+      Array.from(partsOf(buffer), (part) => transfers.end(mpi.send(part, this.#rank))),
     );
     keepSpare(buffer.buffer);
   }
 }
 
 /**
- * Receives from `rank` over a connection, until that ends; `deliver` gets the parcels in order.
+ * Receives from `rank` over a connection, until that ends; `deliver` gets the packets in order.
  *
- * @throws {RangeError} when it announces what is no parcel, before anything is allocated for it.
+ * @throws {RangeError} when it announces what is no packet, before anything is allocated for it.
  */
-export async function receiveParcels(
-  { mpi, progress }: LinkParts,
+export async function receivePackets(
+  { mpi, transfers }: LinkParts,
   own: number,
   rank: number,
   conn: Deno.Conn,
-  deliver: (parcel: Parcel) => void,
+  deliver: (packet: Packet) => void,
 ): Promise<void> {
   const read = readerOf(conn);
   let delivered = Promise.resolve();
@@ -135,11 +135,11 @@ export async function receiveParcels(
       const buffer = new Uint8Array(takeSpare(length));
       buffers.push(buffer);
       if (isLarge(buffer)) {
-        for (const part of partsOf(buffer)) arriving.push(progress.end(mpi.receive(part, rank)));
+        for (const part of partsOf(buffer)) arriving.push(transfers.end(mpi.receive(part, rank)));
       } else if (!await read(length, buffer)) return delivered;
     }
-    const parcel: Parcel = { to: { rank: own, isolate: isolate! }, body, buffers };
-    delivered = Promise.all(arriving).then(() => deliver(parcel));
+    const packet: Packet = { to: { rank: own, isolate: isolate! }, body, buffers };
+    delivered = Promise.all(arriving).then(() => deliver(packet));
   }
 }
 

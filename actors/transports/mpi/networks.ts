@@ -39,10 +39,10 @@ const LOOPBACK = "127.0.0.1";
  * @example
  * ```ts ignore
  * const addresses = [{ name: "eth0", cidr: "10.1.0.1/16" }];
- * doorAddresses([{ hostname: "a", host: "a", addresses }]); // 127.0.0.1
+ * notifierAddresses([{ hostname: "a", host: "a", addresses }]); // 127.0.0.1
  * ```
  */
-export function doorAddresses(ranks: readonly RankNetworks[]): readonly string[] {
+export function notifierAddresses(ranks: readonly RankNetworks[]): readonly string[] {
   const isOneHost = ranks.every(({ host }) => host === ranks[0]!.host);
   const isAsked = ranks.every(({ wanted }) => wanted !== undefined);
   const shared = isOneHost || isAsked ? undefined : sharedNetwork(ranks);

@@ -15,7 +15,7 @@ import { deadline } from "@std/async/deadline";
 import { delay } from "@std/async/delay";
 import { readAll, writeAll } from "../stream.ts";
 import type { Mpi } from "./library.ts";
-import { doorAddresses, type RankNetworks } from "./networks.ts";
+import { notifierAddresses, type RankNetworks } from "./networks.ts";
 import { gatherValues } from "./wire.ts";
 
 /** Bytes of the word that a guest says, and of the one that the door answers with. */
@@ -37,7 +37,7 @@ const MAX_GUESTS = 64;
 const REST_MS = 50;
 
 /** A place where others can ring. */
-export interface Door {
+export interface Notifier {
   readonly address: { readonly hostname: string; readonly port: number };
   /** From now on who knows the secret is let in. */
   admit(rank: number, secret: Uint8Array): void;
@@ -51,11 +51,11 @@ export interface Door {
  * @param ring is called with each connection of another rank.
  * @param greetingMs how long a guest may take to greet.
  */
-export function openDoor(
+export function openNotifier(
   hostname: string,
   ring: (conn: Deno.TcpConn, rank: number) => void,
   greetingMs = GREETING_MS,
-): Door {
+): Notifier {
   const listener = Deno.listen({ hostname, port: 0 }), guests = new Set<Deno.TcpConn>();
   const admitted = Promise.withResolvers<{ rank: number; secret: Uint8Array }>();
   let isOpen = true;
@@ -109,8 +109,8 @@ export function openDoor(
  * @param from the rank that rings.
  * @throws {Error} when nobody opens, or who opens does not know the secret.
  */
-export async function ringAt(
-  { hostname, port }: Door["address"],
+export async function connectTo(
+  { hostname, port }: Notifier["address"],
   from: number,
   to: number,
   secret: Uint8Array,
@@ -146,13 +146,13 @@ const WAIT_MS = 200;
  * @param ring is called with each connection of another rank.
  * @throws {JobRefusal} when ranks cannot reach each other.
  */
-export function exchangeDoors(
+export function exchangeNotifiers(
   mpi: Pick<Mpi, "rank" | "gather">,
   networks: RankNetworks,
   ring: (conn: Deno.TcpConn, rank: number) => void,
 ) {
-  const hostname = doorAddresses(gatherValues(mpi, networks))[mpi.rank]!;
-  const door = openDoor(hostname, ring);
+  const hostname = notifierAddresses(gatherValues(mpi, networks))[mpi.rank]!;
+  const door = openNotifier(hostname, ring);
   const addresses = gatherValues(mpi, door.address);
   const own = new Uint8Array(SECRET_BYTES);
   if (mpi.rank === 0) crypto.getRandomValues(own);
@@ -164,7 +164,7 @@ export function exchangeDoors(
       const address = addresses[rank]!;
       for (let rings = 1;; rings++) {
         try {
-          return await ringAt(address, mpi.rank, rank, secret);
+          return await connectTo(address, mpi.rank, rank, secret);
         } catch (error) {
           if (rings === MAX_RINGS) throw unreachable(mpi.rank, rank, address, error as Error);
           await delay(rings * WAIT_MS);
@@ -176,7 +176,12 @@ export function exchangeDoors(
   };
 }
 
-const unreachable = (from: number, to: number, { hostname, port }: Door["address"], cause: Error) =>
+const unreachable = (
+  from: number,
+  to: number,
+  { hostname, port }: Notifier["address"],
+  cause: Error,
+) =>
   new Error(
     `Cannot reach rank ${to} from rank ${from}: ${hostname}:${port} must be open to it, received "${cause.message}"; open the firewall between the hosts, or name another interface with --mpi-interface`,
     { cause },

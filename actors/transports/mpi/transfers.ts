@@ -12,7 +12,7 @@
  * others never will. MPI cannot take those back, nor close while they are under way. So the ranks tell
  * each other what they have begun, and who is behind begins the rest with zeros.
  *
- * [Note: progress] MPI moves bytes while it is called, and may say that a send is done when its bytes
+ * [Note: transfers] MPI moves bytes while it is called, and may say that a send is done when its bytes
  * are still in a buffer of its own, or a connection is still coming about. So a rank that is idle calls
  * it now and then, for those who wait for the rest, which takes less than a hundredth of a core.
  *
@@ -54,7 +54,7 @@ const TESTS = 8;
 const IDLE_MS = 20;
 
 /** Waits for transfers. */
-export class Progress {
+export class Transfers {
   readonly #mpi: Pick<Mpi, "test" | "advance">;
   readonly #failed: (error: Error) => void;
   #waiting: { readonly request: MpiRequest; readonly done: () => void }[] = [];
@@ -152,16 +152,16 @@ type Begun = readonly [begun: number, lengths: Readonly<Record<number, number>>]
 /** The sums of a rank, which begins without groups. */
 export class ColumnSums {
   readonly #mpi: Mpi;
-  readonly #progress: Progress;
+  readonly #transfers: Transfers;
   #columns = new Map<number, Column>();
   /** What has been given to groups that are not open. */
   #early: [Addend, Take][] | undefined = [];
   #isOpen = Promise.resolve();
 
   /** @param mpi MPI, of this thread alone. */
-  constructor(mpi: Mpi, progress: Progress) {
+  constructor(mpi: Mpi, transfers: Transfers) {
     this.#mpi = mpi;
-    this.#progress = progress;
+    this.#transfers = transfers;
   }
 
   /** Begins anew with these groups; every rank calls it. What is given from now on is for them. */
@@ -189,7 +189,7 @@ export class ColumnSums {
   #begin(column: Column, values: Addend["values"], take: Take): void {
     const { communicator, underWay } = column, nth = column.begun++;
     if (!communicator) return take(values);
-    const ended = this.#progress.end(this.#mpi.allReduce(values, communicator)).then(() => {
+    const ended = this.#transfers.end(this.#mpi.allReduce(values, communicator)).then(() => {
       underWay.delete(nth);
       take(values);
     });
@@ -217,7 +217,7 @@ export class ColumnSums {
   /** Has all ranks begin what one has begun, and waits for its end. */
   async #level(): Promise<void> {
     const mpi = this.#mpi, columns = this.#columns;
-    await this.#progress.end(mpi.barrier());
+    await this.#transfers.end(mpi.barrier());
     const own = [...columns].map(([group, { begun, underWay }]): [number, Begun] => [
       group,
       [begun, Object.fromEntries([...underWay].map(([nth, { length }]) => [nth, length]))],

@@ -10,11 +10,11 @@ import type {
   StartRequest,
   Transport,
 } from "../../runtime/transport.ts";
-import { Ruler, type RulerOrder, type RulerReport } from "./agent.ts";
+import { type AgentOrder, type AgentReport, RankAgent } from "./agent.ts";
 import { type Comm, openComm } from "./comm.ts";
 import { launchedRanks } from "./library.ts";
 import type { GroupRanks } from "./transfers.ts";
-import { type Facts, RULER } from "./wire.ts";
+import { AGENT, type JobFacts } from "./wire.ts";
 
 /** Options of {@linkcode openJob}. */
 interface JobOptions {
@@ -27,7 +27,7 @@ interface JobOptions {
    */
   readonly interface?: string | undefined;
   /** What all ranks must have in common, by name. Default: nothing but MPI's library. */
-  readonly facts?: Facts | undefined;
+  readonly facts?: JobFacts | undefined;
   /** How long the other ranks may take to join, in milliseconds. Default 120,000. */
   readonly joinMs?: number | undefined;
 }
@@ -35,36 +35,36 @@ interface JobOptions {
 /** The root's side of a job, for rank 0: see {@linkcode mpiTransport}. */
 class RootSide {
   readonly #comm: Comm;
-  readonly #ruler: Ruler;
-  readonly #enlisted = new Map<number, (report: RulerReport) => void>();
-  #isolates = RULER;
+  readonly #agent: RankAgent;
+  readonly #enlisted = new Map<number, (report: AgentReport) => void>();
+  #isolates = AGENT;
 
-  constructor(comm: Comm, ruler: Ruler) {
+  constructor(comm: Comm, agent: RankAgent) {
     this.#comm = comm;
-    this.#ruler = ruler;
+    this.#agent = agent;
   }
 
-  /** Has the ruler of a rank do something. */
-  order(rank: number, order: RulerOrder, transfer: readonly Transferable[] = []): void {
-    if (rank === 0) this.#ruler.receive(order, transfer);
-    else this.#comm.frames.send({ rank, isolate: RULER }, order, transfer);
+  /** Has the agent of a rank do something. */
+  order(rank: number, order: AgentOrder, transfer: readonly Transferable[] = []): void {
+    if (rank === 0) this.#agent.receive(order, transfer);
+    else this.#comm.frames.send({ rank, isolate: AGENT }, order, transfer);
   }
 
   /** Gives an isolate a number that no other of the job has; `report` gets its reports. */
-  enlist(report: (report: RulerReport) => void): number {
+  enlist(report: (report: AgentReport) => void): number {
     this.#enlisted.set(++this.#isolates, report);
     return this.#isolates;
   }
 
   /** Hands on a report. */
-  report(one: RulerReport): void {
+  report(one: AgentReport): void {
     this.#enlisted.get(one.isolate)?.(one);
     if (one.kind === "ended") this.#enlisted.delete(one.isolate);
   }
 
   /** Receives what has come by now. */
   drain(): void {
-    this.#ruler.drain();
+    this.#agent.drain();
     this.#comm.frames.drain();
   }
 }
@@ -91,10 +91,10 @@ export async function openJob(options: JobOptions = {}) {
     facts,
     joinMs,
     receive(frame) {
-      if (comm.rank === 0) return root.report(frame as RulerReport);
-      const order = frame as RulerOrder | { readonly kind: "over" };
+      if (comm.rank === 0) return root.report(frame as AgentReport);
+      const order = frame as AgentOrder | { readonly kind: "over" };
       if (order.kind === "over") over.resolve();
-      else ruler.receive(order);
+      else agent.receive(order);
     },
     failed(error) {
       isLost = true;
@@ -102,11 +102,11 @@ export async function openJob(options: JobOptions = {}) {
     },
   });
   const { rank, size, version, frames } = comm;
-  const ruler = new Ruler(comm, (report) => {
+  const agent = new RankAgent(comm, (report) => {
     if (rank === 0) root.report(report);
-    else frames.send({ rank: 0, isolate: RULER }, report, []);
+    else frames.send({ rank: 0, isolate: AGENT }, report, []);
   });
-  const root = new RootSide(comm, ruler);
+  const root = new RootSide(comm, agent);
   return {
     rank,
     size,
@@ -119,7 +119,7 @@ export async function openJob(options: JobOptions = {}) {
     async close(): Promise<void> {
       if (isLost) return;
       for (let other = 1; other < size; other++) {
-        frames.send({ rank: other, isolate: RULER }, { kind: "over" }, []);
+        frames.send({ rank: other, isolate: AGENT }, { kind: "over" }, []);
       }
       await comm.close();
     },
@@ -170,12 +170,12 @@ function startIsolate(
   { boot, transfer, receive }: StartRequest,
 ): RemoteIsolate {
   const gone = Promise.withResolvers<string>(), ended = Promise.withResolvers<void>();
-  let hasStirred = true;
+  let sawActivity = true;
   const isolate = root.enlist((report) => {
     if (report.kind === "frame") receive(report.frame);
     else if (report.kind === "gone") gone.resolve(report.cause);
     else if (report.kind === "ended") ended.resolve();
-    else hasStirred = true;
+    else sawActivity = true;
   });
   root.order(rank, { kind: "start", isolate, boot }, transfer);
   const order = (kind: "close" | "kill" | "abandon") => root.order(rank, { kind, isolate });
@@ -186,9 +186,9 @@ function startIsolate(
     abandon: () => order("abandon"),
     gone: gone.promise,
     ended: ended.promise,
-    stirs() {
-      const did = hasStirred;
-      hasStirred = false;
+    isAlive() {
+      const did = sawActivity;
+      sawActivity = false;
       return did;
     },
   };

@@ -10,7 +10,7 @@
  * @module
  */
 
-import { END_REQUEST, type WatchOrders, writeSign } from "./launch_watch.ts";
+import { END_REQUEST, type WatchOrders, writeLiveness } from "./launch_watch.ts";
 
 interface WatchScope {
   onmessage: (event: MessageEvent<WatchOrders>) => void;
@@ -37,11 +37,11 @@ async function obey(): Promise<void> {
 (globalThis as unknown as WatchScope).onmessage = ({ data }) => {
   const isFirst = now === undefined;
   now = data;
-  writeSign(data);
+  writeLiveness(data);
   if (!isFirst) return;
   if (data.rank === 0) obey();
   setInterval(() => {
     if (Deno.ppid !== parent) end();
-    if (now!.rank === 0) writeSign(now!);
+    if (now!.rank === 0) writeLiveness(now!);
   }, BEAT_MS);
 };

@@ -14,17 +14,17 @@ export interface Address {
 }
 
 /** The number of what rules the isolates of a rank: on rank 0 the root. */
-export const RULER = 0;
+export const AGENT = 0;
 
 /** A message on its way from one rank to another, as bytes. */
-export interface Parcel {
+export interface Packet {
   readonly to: Address;
   readonly body: Uint8Array<ArrayBuffer>;
   readonly buffers: readonly Uint8Array<ArrayBuffer>[];
 }
 
-/** What moves when a parcel is handed from thread to thread. */
-export const movedOf = ({ body, buffers }: Parcel): ArrayBuffer[] => [
+/** What moves when a packet is handed from thread to thread. */
+export const movedOf = ({ body, buffers }: Packet): ArrayBuffer[] => [
   ...new Set([body.buffer, ...buffers.map(({ buffer }) => buffer)]),
 ];
 
@@ -44,7 +44,7 @@ export function gatherValues<T>(mpi: Pick<Mpi, "gather">, own: T): readonly T[] 
 }
 
 /** What a rank says of itself, by name. */
-export type Facts = Readonly<Record<string, string>>;
+export type JobFacts = Readonly<Record<string, string>>;
 
 /** Characters of a value that are told. */
 const SHOWN_MAX = 100;
@@ -55,7 +55,7 @@ const SHOWN_MAX = 100;
  *
  * @throws {JobRefusal} naming the first that differs, two ranks and their values.
  */
-export function compareFacts(mpi: Pick<Mpi, "gather">, facts: Facts): void {
+export function compareFacts(mpi: Pick<Mpi, "gather">, facts: JobFacts): void {
   const own = Object.entries(facts).sort(([a], [b]) => a < b ? -1 : 1);
   const hash = createHash("sha256").update(JSON.stringify(own)).digest("hex");
   const hashes = gatherValues(mpi, hash);

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { delay } from "@std/async/delay";
 import { openStallWatch } from "../../../actors/run/pipeline.ts";
-import { Pulse } from "../../../actors/runtime/isolate.ts";
+import { Heartbeat } from "../../../actors/runtime/isolate.ts";
 import { createSystem } from "../../../actors/mod.ts";
 import { atDepth } from "../../depth.ts";
 import { inFolder } from "../../in_folder.ts";
@@ -48,15 +48,15 @@ Deno.test("a stall is a row of looks at which no actor was at work, however long
 });
 
 Deno.test("an isolate is at work from the beginning of what is busy to its end, and once more after", async () => {
-  const pulse = new Pulse(), seen = new Pulse(pulse.buffer);
-  assert.equal(seen.stirs(), false);
-  const done = Promise.withResolvers<string>(), working = pulse.busy(() => done.promise);
-  assert.deepEqual([seen.stirs(), seen.stirs(), seen.stirs()], [true, true, true]);
+  const heartbeat = new Heartbeat(), seen = new Heartbeat(heartbeat.buffer);
+  assert.equal(seen.isAlive(), false);
+  const done = Promise.withResolvers<string>(), working = heartbeat.busy(() => done.promise);
+  assert.deepEqual([seen.isAlive(), seen.isAlive(), seen.isAlive()], [true, true, true]);
   done.resolve("done");
   assert.equal(await working, "done");
-  assert.deepEqual([seen.stirs(), seen.stirs()], [true, false]);
-  await assert.rejects(pulse.busy(() => Promise.reject(new Error("no"))), /no/);
-  assert.deepEqual([seen.stirs(), seen.stirs()], [true, false]);
+  assert.deepEqual([seen.isAlive(), seen.isAlive()], [true, false]);
+  await assert.rejects(heartbeat.busy(() => Promise.reject(new Error("no"))), /no/);
+  assert.deepEqual([seen.isAlive(), seen.isAlive()], [true, false]);
 });
 
 for (const isolate of ["worker", "process"] as const) {

@@ -121,7 +121,7 @@ export const cache: AnyActor = (ctx, farMs: number) => ({
   /** Looks a key up from afar: the key itself, doubled. */
   async Get({ key }) {
     const fetch = () => new Promise((resolve) => setTimeout(resolve, farMs, key + key));
-    ctx.reply(await ctx.outside(fetch));
+    ctx.reply(await ctx.external(fetch));
   },
 });
 
@@ -163,7 +163,7 @@ Deno.test("an inbox replays: what is outside, and two questions at once", async 
 
 Deno.test("what comes from outside must be data where a journal is kept", async () => {
   const spec = plain(`(ctx) => ({
-    async Go() { ctx.reply(await ctx.outside(() => () => {}).catch(String)); },
+    async Go() { ctx.reply(await ctx.external(() => () => {}).catch(String)); },
   })`);
   await replayed(spec, async (system) => {
     const answer = await system.ask(system.spawn(spec, undefined, { id: "x" }), { type: "Go" });

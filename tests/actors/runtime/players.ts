@@ -135,7 +135,7 @@ export const server: AnyActor = (ctx) => {
       ctx.send(ctx.self, { type: how });
     },
     Throw() {
-      ctx.doing("2F0, step 3");
+      ctx.setActivity("2F0, step 3");
       throw new RangeError("out of luck");
     },
     async Reject() {

@@ -50,7 +50,7 @@ export const stage: AnyActor = (ctx, init) => {
       ctx.send(optimizer, { type: "Chunk", replica, bucket, gradient })
     );
   const backward = (microBatch: number, dy: number) => {
-    ctx.doing(`${stage}B${microBatch}`);
+    ctx.setActivity(`${stage}B${microBatch}`);
     backwards++;
     const x = stash.get(microBatch)!;
     stash.delete(microBatch);
@@ -63,7 +63,7 @@ export const stage: AnyActor = (ctx, init) => {
     else ctx.send(feeder, { type: "Credit", microBatch });
   };
   const forward = (microBatch: number, x: number) => {
-    ctx.doing(`${stage}F${microBatch}`);
+    ctx.setActivity(`${stage}F${microBatch}`);
     forwards++;
     stash.set(microBatch, x);
     const y = f32(x * 1.1 + stage);
@@ -111,7 +111,7 @@ export const optimizer: AnyActor = (ctx, { replicas, buckets, bug }) => {
   return {
     Stages: (message) => void ({ stages } = message),
     Chunk({ replica, bucket, gradient }) {
-      ctx.doing(`O${bucket}`);
+      ctx.setActivity(`O${bucket}`);
       const isKnown = chunks[bucket]!.has(replica);
       if (isKnown && bug !== "double step") return;
       chunks[bucket]!.set(replica, gradient);

@@ -45,7 +45,7 @@ export const node: AnyActor = (ctx) => {
     Wire: (message) => void ({ next } = message),
     Pass({ hops, microBatch }) {
       passed++;
-      ctx.doing(`0F${microBatch}`);
+      ctx.setActivity(`0F${microBatch}`);
       if (hops > 0) ctx.send(next, { type: "Pass", hops: hops - 1, microBatch });
     },
   };
@@ -184,7 +184,7 @@ export const asker: AnyActor = (ctx, { sum }) => {
   return {
     async Double() {
       const by = await read();
-      ctx.doing(`${by}`);
+      ctx.setActivity(`${by}`);
       total += by;
       ctx.send(sum, { type: "Add", by });
     },

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { join } from "node:path";
 import { writeFinished } from "../../../actors/checkpoints/markers.ts";
-import type { SignOfLife } from "../../../actors/transports/mpi/launch_watch.ts";
+import type { Liveness } from "../../../actors/transports/mpi/launch_watch.ts";
 import {
   placeRanks,
   readHosts,
@@ -34,7 +34,7 @@ Deno.test("the first death is read from the words of each launcher, and the othe
   }
 });
 
-const signOf = (rank: number, phase: SignOfLife["phase"]): SignOfLife => ({
+const signOf = (rank: number, phase: Liveness["phase"]): Liveness => ({
   ...{ rank, phase, pid: 100 + rank, host: "node1" },
 });
 

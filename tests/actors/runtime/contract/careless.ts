@@ -31,7 +31,7 @@ const MISTAKES = [
   "ctx.watch(null, () => ({ type: 'Down' }))",
   "ctx.watch({ ...ctx.self, serial: 999 }, () => null)",
   "ctx.spawn(null, undefined, { id: 'y' })",
-  "ctx.doing(Object.create(null))",
+  "ctx.setActivity(Object.create(null))",
 ];
 
 /** What is wrong with how an actor is to be made. */

@@ -28,7 +28,9 @@ export const ENDS: Suite = {
   },
 
   "an actor that cannot be made fails": async ({ system, spawn, few }) => {
-    const broken = plain('(ctx) => { ctx.doing("opening"); throw new RangeError("out of luck"); }');
+    const broken = plain(
+      '(ctx) => { ctx.setActivity("opening"); throw new RangeError("out of luck"); }',
+    );
     const cases = [
       [broken.module, "plain", "init (opening)", /^out of luck$/],
       ["data:text/javascript,throw new Error('no luck')", "a", "init", /no luck/],

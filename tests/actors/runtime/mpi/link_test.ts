@@ -1,15 +1,18 @@
-/** The links between ranks: doors, networks, parcels and the divisions for sums. */
+/** The links between ranks: doors, networks, packets and the divisions for sums. */
 
 import assert from "node:assert/strict";
-import type { Parcel } from "../../../../actors/transports/mpi/wire.ts";
-import { columnRounds, Progress } from "../../../../actors/transports/mpi/transfers.ts";
+import type { Packet } from "../../../../actors/transports/mpi/wire.ts";
+import { columnRounds, Transfers } from "../../../../actors/transports/mpi/transfers.ts";
 import {
-  type Door,
-  openDoor,
-  ringAt,
+  connectTo,
+  type Notifier,
+  openNotifier,
   SECRET_BYTES,
 } from "../../../../actors/transports/mpi/notifier.ts";
-import { doorAddresses, type RankNetworks } from "../../../../actors/transports/mpi/networks.ts";
+import {
+  notifierAddresses,
+  type RankNetworks,
+} from "../../../../actors/transports/mpi/networks.ts";
 import {
   isFirstOfHost,
   launchedRanks,
@@ -18,7 +21,7 @@ import {
 import {
   type LinkParts,
   Outgoing,
-  receiveParcels,
+  receivePackets,
 } from "../../../../actors/transports/mpi/link.ts";
 
 const SECRET = Uint8Array.from({ length: SECRET_BYTES }, (_, i) => i + 1);
@@ -27,7 +30,7 @@ const SECRET = Uint8Array.from({ length: SECRET_BYTES }, (_, i) => i + 1);
 function doorOf3(greetingMs?: number) {
   const guests: number[] = [], conns: Deno.Conn[] = [];
   const come = (conn: Deno.Conn, rank: number) => void [guests.push(rank), conns.push(conn)];
-  const door = openDoor("127.0.0.1", come, greetingMs);
+  const door = openNotifier("127.0.0.1", come, greetingMs);
   door.admit(3, SECRET);
   return {
     address: door.address,
@@ -40,14 +43,14 @@ function doorOf3(greetingMs?: number) {
 }
 
 /** Knocks as a stranger and waits to be sent away; returns the count of bytes that were answered. */
-async function knock(address: Door["address"], says: Uint8Array): Promise<number> {
+async function knock(address: Notifier["address"], says: Uint8Array): Promise<number> {
   using conn = await Deno.connect(address);
   await conn.write(says);
   return await conn.read(new Uint8Array(1)).catch(() => null) ?? 0;
 }
 
-const asRank = async (to: number, { address }: { address: Door["address"] }, secret = SECRET) =>
-  (await ringAt(address, 5, to, secret)).close();
+const asRank = async (to: number, { address }: { address: Notifier["address"] }, secret = SECRET) =>
+  (await connectTo(address, 5, to, secret)).close();
 
 Deno.test("a rank that knows the secret is let in; strangers and half greetings are sent away", async () => {
   using door = doorOf3(200);
@@ -93,7 +96,7 @@ Deno.test("a flood of silent guests is bounded, and keeps no rank out", async ()
   for (const conn of crowd) conn.close();
 });
 
-Deno.test("an announcement that is no parcel is refused before memory is allocated for it", async () => {
+Deno.test("an announcement that is no packet is refused before memory is allocated for it", async () => {
   using listener = Deno.listen({ hostname: "127.0.0.1", port: 0 });
   for (
     const [numbers, sentence] of [
@@ -107,8 +110,8 @@ Deno.test("an announcement that is no parcel is refused before memory is allocat
     using conn = await Deno.connect({ hostname: "127.0.0.1", port: listener.addr.port });
     using received = await listener.accept();
     await conn.write(new Uint8Array(Float64Array.from(numbers).buffer));
-    const parts = { mpi: {}, progress: {} } as LinkParts; // nothing of it is used
-    await assert.rejects(receiveParcels(parts, 3, 5, received, () => assert.fail()), sentence);
+    const parts = { mpi: {}, transfers: {} } as LinkParts; // nothing of it is used
+    await assert.rejects(receivePackets(parts, 3, 5, received, () => assert.fail()), sentence);
   }
 });
 
@@ -146,46 +149,46 @@ function fakeMpi() {
 
 const LARGE = 16_384;
 
-/** The contents of a parcel at this moment, each buffer as its length and the values in it. */
-const summaryOf = ({ to, body, buffers }: Parcel) => ({
+/** The contents of a packet at this moment, each buffer as its length and the values in it. */
+const summaryOf = ({ to, body, buffers }: Packet) => ({
   ...{ to, body: [...body] },
   buffers: buffers.map((buffer) => `${buffer.length} bytes of ${[...new Set(buffer)]}`),
 });
 
-/** The sizes of the buffers of some parcels. */
+/** The sizes of the buffers of some packets. */
 const PARCELS = [
   ...[[LARGE], [], [LARGE - 1, 0, LARGE + 1, 5], [3], [LARGE, 3 * LARGE, 1], [LARGE - 1]],
 ];
 
-Deno.test("parcels arrive whole and in order, and both ends agree on the buffers that MPI carries", async () => {
+Deno.test("packets arrive whole and in order, and both ends agree on the buffers that MPI carries", async () => {
   using listener = Deno.listen({ hostname: "127.0.0.1", port: 0 });
   const accepted = listener.accept();
   const near = await Deno.connect({ hostname: "127.0.0.1", port: listener.addr.port });
   using far = await accepted;
   const failed = Promise.withResolvers<never>(), mpi = fakeMpi();
-  const progress = new Progress(mpi, failed.reject), got: unknown[] = [];
-  const parts: LinkParts = { mpi, progress };
+  const transfers = new Transfers(mpi, failed.reject), got: unknown[] = [];
+  const parts: LinkParts = { mpi, transfers };
   const outgoing = new Outgoing(parts, 1, Promise.resolve(near), failed.reject);
-  const received = receiveParcels(parts, 1, 0, far, (parcel) => got.push(summaryOf(parcel)));
+  const received = receivePackets(parts, 1, 0, far, (packet) => got.push(summaryOf(packet)));
   let value = 0;
-  const parcels = PARCELS.map((sizes, nth) => ({
+  const packets = PARCELS.map((sizes, nth) => ({
     to: { rank: 1, isolate: nth + 1 },
     body: Uint8Array.of(nth, ++value),
     buffers: sizes.map((size) => new Uint8Array(size).fill(++value)),
   }));
   const large = PARCELS.flat().filter((size) => size >= LARGE);
-  for (const parcel of structuredClone(parcels)) outgoing.send(parcel);
+  for (const packet of structuredClone(packets)) outgoing.send(packet);
   assert.deepEqual(mpi.sent.map(({ length }) => length), large);
   const all = async () => {
     await outgoing.finish();
     near.close();
     mpi.end();
     await received;
-    await progress.settled();
+    await transfers.settled();
   };
   await Promise.race([all(), failed.promise]);
-  progress.close();
-  assert.deepEqual(got, parcels.map(summaryOf));
+  transfers.close();
+  assert.deepEqual(got, packets.map(summaryOf));
 });
 
 /** Ranks on hosts, in order; the interfaces of each host as name and address. */
@@ -201,7 +204,7 @@ const ranksOn = (...hosts: readonly (readonly [host: string, ...interfaces: stri
 
 /** The addresses of doors where all ranks ask for an interface, or none does. */
 const asked = (wanted: string | undefined, ranks: readonly RankNetworks[]) =>
-  doorAddresses(ranks.map((one) => wanted ? { ...one, wanted } : one));
+  notifierAddresses(ranks.map((one) => wanted ? { ...one, wanted } : one));
 
 const ONE_HOST = ranksOn(["a", "eth0 10.1.0.1/16"], ["a", "eth0 10.1.0.1/16"]);
 const TWO_NETWORKS = ranksOn(
@@ -211,17 +214,17 @@ const TWO_NETWORKS = ranksOn(
 const BRIDGES = ranksOn(["a", "docker0 172.17.0.1/16"], ["b", "docker0 172.17.0.1/16"]);
 
 Deno.test("ranks reach each other on their host, in the network that all share, or that is chosen", () => {
-  assert.deepEqual(doorAddresses(ONE_HOST), ["127.0.0.1", "127.0.0.1"]);
+  assert.deepEqual(notifierAddresses(ONE_HOST), ["127.0.0.1", "127.0.0.1"]);
   const shared = ranksOn(
     ["a", "docker0 172.17.0.1/16", "eth0 10.1.0.1/16", "eth0 fd00::1/64"],
     ["a", "docker0 172.17.0.1/16", "eth0 10.1.0.1/16", "eth0 fd00::1/64"],
     ["b", "docker0 172.17.0.1/16", "enp3s0 10.1.7.9/16", "enp3s0 fd00::9/64"],
   );
-  assert.deepEqual(doorAddresses(shared), ["10.1.0.1", "10.1.0.1", "10.1.7.9"]);
+  assert.deepEqual(notifierAddresses(shared), ["10.1.0.1", "10.1.0.1", "10.1.7.9"]);
   assert.deepEqual(asked("ib0", TWO_NETWORKS), ["10.2.0.1", "10.2.0.2"]);
   assert.deepEqual(asked("10.1.0.0/16", TWO_NETWORKS), ["10.1.0.1", "10.1.0.2"]);
   const own = TWO_NETWORKS.map((one, rank) => ({ ...one, wanted: `10.2.0.${rank + 1}` }));
-  assert.deepEqual(doorAddresses(own), ["10.2.0.1", "10.2.0.2"]);
+  assert.deepEqual(notifierAddresses(own), ["10.2.0.1", "10.2.0.2"]);
   assert.deepEqual(asked("fd00::/64", ranksOn(["a", "eth0 fd00::1/64"])), ["fd00::1"]);
 });
 

@@ -3,7 +3,7 @@ import { assertJob, jobParts, mpiTest, ON_EACH, runJob } from "./launchers.ts";
 
 const COMM = import.meta.resolve("../../../../actors/transports/mpi/comm.ts");
 
-/** Has an isolate join after parcels for it have come; prints what it gets, then leaves. */
+/** Has an isolate join after packets for it have come; prints what it gets, then leaves. */
 const EARLY = `import { openComm, openFrames } from "${COMM}";
 const echo = Promise.withResolvers(), got = [];
 const comm = await openComm({
@@ -21,7 +21,7 @@ await comm.close();
 Deno.exit(0);`;
 
 mpiTest(
-  "parcels that come before their isolate has joined wait for it in order",
+  "packets that come before their isolate has joined wait for it in order",
   async (launcher) => {
     const output = await runJob(launcher, [1, "eval", "--no-check", "--ext=js", EARLY]);
     assert.deepEqual(output, { code: 0, stdout: "first,second\n", stderr: "" });

@@ -15,7 +15,6 @@ import {
   type Passed,
   passedOf,
   skipEdges,
-  type Stage,
   type StageSkip,
   startsOf,
   type ValueArray,
@@ -133,31 +132,3 @@ export function routesOf(
   }
   return new Map([...routes].map(([to, record]) => [to, passedOf(record)]));
 }
-
-/** What runs a stage. */
-export type StageKernels = Pick<
-  Stage,
-  | "isLast"
-  | "liveActivations"
-  | "weightVersions"
-  | "buckets"
-  | "memory"
-  | "forward"
-  | "backward"
-  | "recompute"
-  | "drop"
-  | "rangeOf"
-  | "zeroGradients"
-  | "sums"
-  | "checkGradients"
-  | "gradientSquares"
-  | "readGradients"
-  | "writeGradients"
-  | "beginStep"
-  | "stepBucket"
-  | "optimize"
-  | "load"
-  | "write"
-  | "read"
-  | "save"
->;

@@ -27,6 +27,7 @@ import {
   sliceOf,
   type Slicing,
   splitBatch,
+  type Stage,
   type StageMemory,
   type StageOptions,
   type StageProgram,
@@ -36,9 +37,60 @@ import {
 } from "../../kernels/mod.ts";
 import type { Action } from "../../schedules/mod.ts";
 import { eachTensor, PIECE_ELEMENTS, type TensorSource } from "../checkpoints/tensors.ts";
-import { openStandIn } from "../simulated_training/fake_stage.ts";
-import type { StageCopy, StageKernels } from "./layout.ts";
+import type { StageCopy } from "./layout.ts";
 import { cut, join, joinPassed, mapPassed } from "./links.ts";
+
+/** The kernels of a stage, as the actors use them. */
+export type StageKernels = Pick<
+  Stage,
+  | "isLast"
+  | "liveActivations"
+  | "weightVersions"
+  | "buckets"
+  | "memory"
+  | "forward"
+  | "backward"
+  | "recompute"
+  | "drop"
+  | "rangeOf"
+  | "zeroGradients"
+  | "sums"
+  | "checkGradients"
+  | "gradientSquares"
+  | "readGradients"
+  | "writeGradients"
+  | "beginStep"
+  | "stepBucket"
+  | "optimize"
+  | "load"
+  | "write"
+  | "read"
+  | "save"
+>;
+
+/** Opens the kernels of a stage on a device. */
+type OpenStage = (
+  device: Device,
+  program: StageProgram,
+  options: StageOptions,
+) => Promise<StageKernels> | StageKernels;
+
+/** The module whose kernels run the stages, as plain data: each isolate imports it. */
+export interface KernelModule {
+  /** URL of the module. */
+  readonly module: string;
+  /** Its function that opens a stage, with the parameters of {@linkcode openStage}. */
+  readonly export: string;
+  /** Names of the moments that its optimizer keeps of each parameter. */
+  readonly moments: readonly string[];
+}
+
+/** Returns the function that opens stages: that of a module, or by default the device's. */
+export async function stageOpener(kernels: KernelModule | undefined): Promise<OpenStage> {
+  if (!kernels) return openStage;
+  const exports: Record<string, OpenStage> = await import(kernels.module);
+  return exports[kernels.export]!;
+}
 
 /** A copy of a stage that is open on this worker. */
 export interface OpenCopy extends StageCopy {
@@ -121,23 +173,20 @@ const withRecomputation = (options: StageOptions, { layers }: StageProgram): Sta
   recomputeInterval: layers.length,
 });
 
-/**
- * Compiles and loads the copies of a worker. Copies of equal programs share no memory.
- *
- * @param device where; undefined in a rehearsal, whose kernels are stand-ins.
- */
+/** Compiles and loads the copies of a worker. Copies of equal programs share no memory. */
 export async function openCopies(
-  device: Device | undefined,
+  device: Device,
   inits: readonly CopyInit[],
   options: StageOptions,
   halves: 1 | 2,
+  open: OpenStage = openStage,
 ): Promise<StageCopies> {
   const all: OpenCopy[] = [];
   for (const { copy, program, isRecomputed, state } of inits) {
     const own = isRecomputed ? withRecomputation(options, program) : options;
-    const kernels = device ? await openStage(device, program, own) : openStandIn(program, own);
+    const kernels = await open(device, program, own);
     // Where views are not free, a piece of a tensor would take all of it to and fro.
-    const most = device?.hasFreeViews ? PIECE_ELEMENTS : Infinity;
+    const most = device.hasFreeViews ? PIECE_ELEMENTS : Infinity;
     eachTensor(state, (name, values, from) => kernels.write(name, values, from), most);
     all.push({ ...copy, kernels, ...program.skips && { skips: program.skips } });
   }

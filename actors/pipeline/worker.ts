@@ -34,7 +34,7 @@ import {
   type WorkerReport,
   type WriteOutcome,
 } from "./protocol.ts";
-import { joinStates, moved, openCopies, type OpenCopy } from "./stage_copies.ts";
+import { joinStates, moved, openCopies, type OpenCopy, stageOpener } from "./stage_copies.ts";
 import { UPDATE_POLICIES } from "./step.ts";
 import { openCommittedUpdates, openLocalUpdates } from "./updates.ts";
 import {
@@ -203,14 +203,13 @@ async function openWorker(ctx: Context<WorkerMessage>, whole: WorkerInit): Promi
   const init = withoutStates(whole);
   // In an isolate of its own the worker has nothing to do while a kernel computes.
   const isBlocking = ctx.self.isolate !== 0;
-  const device = init.isRehearsed
-    ? undefined
-    : await openDevice(init.device.name, { ...init.device, isBlocking });
-  ctx.defer(() => device?.close());
+  const device = await openDevice(init.device.name, { ...init.device, isBlocking });
+  ctx.defer(() => device.close());
+  const open = await stageOpener(init.kernels);
   const worker: Worker = {
     ctx,
     init,
-    copies: await openCopies(device, whole.held, init.stage, init.halves),
+    copies: await openCopies(device, whole.held, init.stage, init.halves, open),
     arrivals: openArrivals(),
     link: openEmulatedLink<PeerMessage>(ctx, init.link),
     activity: openActivity(ctx, init),

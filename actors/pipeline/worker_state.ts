@@ -22,6 +22,7 @@ import type { EmulatedLink, LinkOptions } from "./links.ts";
 import type { PeerMessage, SupervisorMessage, WorkerMessage } from "./protocol.ts";
 import {
   type CopyInit,
+  type KernelModule,
   type MicroBatchPart,
   type OpenCopy,
   type StageCopies,
@@ -97,8 +98,8 @@ export interface WorkerInit {
   readonly replica: number;
   /** What computes. */
   readonly device: DeviceChoice;
-  /** Whether stand-ins take the place of kernels, and no device is opened. */
-  readonly isRehearsed?: boolean | undefined;
+  /** The module whose kernels run its stages; those of the device unless given. */
+  readonly kernels?: KernelModule | undefined;
   /** The copies of stages that it holds. */
   readonly held: readonly CopyInit[];
   /** For each stage all its copies. */

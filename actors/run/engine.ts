@@ -42,6 +42,7 @@ import {
   type StepRequest,
   UPDATE_POLICIES,
 } from "../pipeline/step.ts";
+import type { KernelModule } from "../pipeline/stage_copies.ts";
 import type { SupervisorInit } from "../pipeline/supervisor_state.ts";
 import type { WorkerFault, WorkerInit } from "../pipeline/worker_state.ts";
 import type { ActorSpec, ObserverSpec, PlaceName, System, Transport } from "../runtime/mod.ts";
@@ -88,8 +89,8 @@ export interface EngineOptions extends PlanOptions {
   readonly halves: 1 | 2;
   /** What computes: the workers take them in turn; an engine without workers takes the first. */
   readonly devices: readonly [DeviceChoice, ...DeviceChoice[]];
-  /** Whether stand-ins take the place of kernels, and no device is opened. */
-  readonly isRehearsed?: boolean | undefined;
+  /** The module whose kernels run the stages; those of the device unless given. */
+  readonly kernels?: KernelModule | undefined;
   /** Whether workers write checkpoints, each a shard of its own. Default false. */
   readonly isSharded?: boolean | undefined;
   /** How stages store and step their weights. */
@@ -153,10 +154,9 @@ export function stateOf<T>(program: StageProgram, state: StateOf<T>): StateOf<T>
 /** The sizes of some parameters, and of the moments of those that are trained. */
 export function stateShapes(
   parameters: readonly Pick<ModelParameter, "name" | "shape" | "isFrozen">[],
-  { stage, isRehearsed }: Pick<EngineOptions, "stage" | "isRehearsed">,
+  { stage, kernels }: Pick<EngineOptions, "stage" | "kernels">,
 ): HeldState["shapes"] {
-  // What stands in for kernels has no moments.
-  const moments = isRehearsed ? [] : MOMENTS[stage.optimizer.kind];
+  const moments = kernels?.moments ?? MOMENTS[stage.optimizer.kind];
   const trained = parameters.filter(({ isFrozen }) => !isFrozen);
   const optimizer: Shapes = new Map(
     trained.flatMap(({ name, shape }) =>
@@ -172,7 +172,7 @@ export function stateShapes(
  * @param read reads parts of one stage.
  */
 export function heldByStages(
-  options: Pick<EngineOptions, "model" | "schedule" | "stage" | "isRehearsed">,
+  options: Pick<EngineOptions, "model" | "schedule" | "stage" | "kernels">,
   read: (stage: number, parts: Parameters<HeldState["read"]>[0]) => Promise<Float32Array>,
 ): HeldState {
   const { model, schedule } = options;
@@ -192,7 +192,7 @@ export function heldByStages(
 
 /** What each worker writes that holds the first copy of a stage: the other copies are equal. */
 export function shardOrders(
-  options: Pick<EngineOptions, "model" | "schedule" | "replicas" | "stage" | "isRehearsed">,
+  options: Pick<EngineOptions, "model" | "schedule" | "replicas" | "stage" | "kernels">,
   folder: string,
 ): { readonly worker: number; readonly order: ShardOrder }[] {
   const { model, schedule, replicas } = options;
@@ -315,7 +315,7 @@ export function workerInits(
     ties,
     link,
     isTraced: options.isTraced,
-    isRehearsed: options.isRehearsed,
+    kernels: options.kernels,
     fault,
   }));
 }

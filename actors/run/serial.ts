@@ -16,19 +16,20 @@ import {
   keyed,
   type KeyedArrays,
   openDevice,
-  openStage,
   type StageState,
   withAliases,
 } from "../../kernels/mod.ts";
 import { readState } from "../checkpoints/tensors.ts";
 import { sumsOf } from "../gradients/all_reduce.ts";
 import { areFinite, clipFactor, type GradientSquares } from "../gradients/commit.ts";
-import { pipesOf, type StageKernels } from "../pipeline/layout.ts";
+import { pipesOf } from "../pipeline/layout.ts";
 import {
   joinStates,
   openCopies,
   type OpenCopy,
   type StageCopies,
+  type StageKernels,
+  stageOpener,
 } from "../pipeline/stage_copies.ts";
 import {
   dropoutOf,
@@ -40,7 +41,6 @@ import {
   UPDATE_POLICIES,
 } from "../pipeline/step.ts";
 import { realClock } from "../runtime/world.ts";
-import { openStandIn } from "../simulated_training/fake_stage.ts";
 import {
   type Engine,
   type EngineOptions,
@@ -82,13 +82,14 @@ function openSerialTrace(isTraced: boolean): SerialTrace {
 /** Opens the serial engine. */
 export async function openSerial(options: EngineOptions): Promise<Engine> {
   const { model, devices: [choice], halves } = options;
-  const device = options.isRehearsed ? undefined : await openDevice(choice.name, choice);
+  const device = await openDevice(choice.name, choice);
   const state = withAliases(options.state, model.ties);
   const copy = { stage: 0, rank: 0, replica: 0, pipe: 0, worker: 0 };
   const pipes = pipesOf(options.schedule), ties = trainedTies(model), groups = tieGroups(ties);
   const collects = pipes * options.replicas > 1;
   const stage = { ...options.stage, backward: "whole" as const, collects };
-  const copies = await openCopies(device, [{ copy, program: model, state }], stage, halves);
+  const open = await stageOpener(options.kernels);
+  const copies = await openCopies(device, [{ copy, program: model, state }], stage, halves, open);
   const [whole] = copies.all as [OpenCopy], { kernels } = whole;
   const trace = openSerialTrace(options.isTraced);
   return {
@@ -142,7 +143,7 @@ export async function openSerial(options: EngineOptions): Promise<Engine> {
       holderOf: () => 0,
       read: (parts) => kernels.read(parts),
     },
-    close: () => Promise.resolve(device?.close()),
+    close: () => Promise.resolve(device.close()),
   };
 }
 
@@ -196,8 +197,7 @@ const NO_MOMENTS = new Map<string, Float32Array>();
 
 /** Opens the serial engine of PipeDream or PipeDream-2BW. */
 async function openSerialUnflushed(options: EngineOptions): Promise<Engine> {
-  const { devices: [choice], isRehearsed } = options;
-  const device = isRehearsed ? undefined : await openDevice(choice.name, choice);
+  const { devices: [choice] } = options, device = await openDevice(choice.name, choice);
   const stages = await openStages(options, device), depth = stages.length;
   const planner = openStepPlanner(options), trace = openSerialTrace(options.isTraced);
   /** Since the pipe would have been empty. */
@@ -244,19 +244,17 @@ async function openSerialUnflushed(options: EngineOptions): Promise<Engine> {
       for (const { kernels } of stages) parts.push(await kernels.save());
       return joinStates(parts);
     },
-    close: () => Promise.resolve(device?.close()),
+    close: () => Promise.resolve(device.close()),
   };
 }
 
 async function openStages(
-  { model, schedule, stage: options, state }: EngineOptions,
-  device: Device | undefined,
+  { model, schedule, stage: options, state, kernels: module }: EngineOptions,
+  device: Device,
 ): Promise<AgedStage[]> {
-  const stages: AgedStage[] = [];
+  const stages: AgedStage[] = [], open = await stageOpener(module);
   for (const program of cutIntoStages(model, schedule.stages)) {
-    const kernels = device
-      ? await openStage(device, program, options)
-      : openStandIn(program, options);
+    const kernels = await open(device, program, options);
     const own = readState(stateOf(program, state));
     kernels.load(own);
     stages.push({ kernels, history: [own.weights] });

@@ -13,6 +13,7 @@ import {
   type Batch,
   type Bucket,
   BUCKET_SIZE,
+  type Device,
   elementCount,
   F16_MAX,
   type FlatRange,
@@ -34,9 +35,8 @@ import {
   type TensorSpec,
 } from "../../kernels/mod.ts";
 import { WeightVersions } from "../../kernels/stage/state.ts";
-
 import { shouldFail } from "../runtime/mod.ts";
-import type { StageKernels } from "../pipeline/layout.ts";
+import type { StageKernels } from "../pipeline/stage_copies.ts";
 
 /** Numbers by the keys of values. */
 type Numbers = Record<string, Float32Array>;
@@ -170,8 +170,9 @@ const NO_MEMORY: StageMemory = {
   host: { master: 0, moments: 0 },
 };
 
-/** Opens the stand-in of a stage; what its models compute is never asked. */
-export function openStandIn(
+/** Opens the fake of a stage; its models never run. */
+export function openFakeStage(
+  _device: Device,
   program: StageProgram,
   { bucketSize = BUCKET_SIZE, versions = 1 }: Pick<StageOptions, "bucketSize" | "versions">,
 ): StageKernels {
@@ -196,7 +197,7 @@ export function openStandIn(
   );
   const last = program.layers.at(-1)!, { isLoss } = program.programs[last.program]!;
   const slices = program.slicing?.slices;
-  return new StandIn(layers, ranges, buckets, isLoss, versions, stageBorder(program), slices);
+  return new FakeStage(layers, ranges, buckets, isLoss, versions, stageBorder(program), slices);
 }
 
 function portsOf(program: LayerProgram) {
@@ -212,7 +213,7 @@ function portsOf(program: LayerProgram) {
 }
 
 /** Sums in place of kernels. */
-export class StandIn implements StageKernels {
+export class FakeStage implements StageKernels {
   readonly isLast: boolean;
   readonly buckets: readonly Bucket[];
   readonly memory = NO_MEMORY;

@@ -17,7 +17,7 @@ import type { SupervisorView } from "../pipeline/supervisor.ts";
 import type { WorkerView } from "../pipeline/worker.ts";
 import type { EngineOptions } from "../run/engine.ts";
 import type { View, World } from "../simulation/mod.ts";
-import { StandIn } from "./fake_stage.ts";
+import { FakeStage } from "./fake_stage.ts";
 
 /** The parts of actions that were named once. */
 const known = new Map<string, readonly Action[]>();
@@ -168,9 +168,9 @@ function updatesOf({ done }: Doings, { updates, microBatches }: Schedule): numbe
 /** Copies of a stage whose weights differ. */
 function unequalCopies({ state }: View, ids: readonly string[]): string | undefined {
   const copies = ids.flatMap((id) => state<WorkerView>(id)?.copies ?? []);
-  const first = new Map<number, StandIn>();
+  const first = new Map<number, FakeStage>();
   for (const { stage, rank, kernels } of copies) {
-    if (!(kernels instanceof StandIn)) continue;
+    if (!(kernels instanceof FakeStage)) continue;
     const other = first.getOrInsert(stage, kernels);
     if (kernels.weights.some((value, i) => value !== other.weights[i])) {
       return `copy ${rank} of stage ${stage} has other weights than the first`;

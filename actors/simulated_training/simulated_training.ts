@@ -28,6 +28,7 @@ import {
 import { hashWeights } from "../checkpoints/format.ts";
 import type { SyncStrategy } from "../gradients/sync.ts";
 import { REFUSAL } from "../pipeline/protocol.ts";
+import type { KernelModule } from "../pipeline/stage_copies.ts";
 import { type StepOutcome, type StepRequest, UPDATE_POLICIES } from "../pipeline/step.ts";
 import type { Engine, EngineOptions } from "../run/engine.ts";
 import { openPipeline } from "../run/pipeline.ts";
@@ -85,6 +86,13 @@ const LEARNING_RATE = 1;
 /** A step in which nobody says anything for so long, in virtual time, has stalled. */
 const STALL_MS = 60_000;
 
+/** Kernels without a device, whose optimizer keeps no moments. */
+const FAKE_KERNELS: KernelModule = {
+  module: new URL("fake_stage.ts", import.meta.url).href,
+  export: "openFakeStage",
+  moments: [],
+};
+
 /** What its engines are made from: values that a test may change. */
 interface RehearsalOptions extends EngineOptions {
   readonly state: StageState;
@@ -138,7 +146,7 @@ function optionsOf(plan: RehearsalPlan): RehearsalOptions {
     halves,
     predictionsOf: () => SAMPLES,
     devices: [{ name: "reference" }],
-    isRehearsed: true,
+    kernels: FAKE_KERNELS,
     stage: {
       optimizer: ADAMW_DEFAULTS,
       backward: all.some(({ kind }) => kind === "W") ? "split" : "whole",

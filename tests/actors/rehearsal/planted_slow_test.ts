@@ -26,7 +26,7 @@ import type { SupervisorInit } from "../../../actors/pipeline/supervisor_state.t
 import { pipelineWorker, type WorkerView } from "../../../actors/pipeline/worker.ts";
 import type { WorkerInit } from "../../../actors/pipeline/worker_state.ts";
 import type { SupervisorMessage, WorkerMessage } from "../../../actors/pipeline/protocol.ts";
-import { StandIn } from "../../../actors/simulated_training/fake_stage.ts";
+import { FakeStage } from "../../../actors/simulated_training/fake_stage.ts";
 import type { ActorFactory, Context, Message, System } from "../../../actors/runtime/mod.ts";
 
 type Worker = ActorFactory<WorkerInit, WorkerMessage>;
@@ -73,7 +73,7 @@ export const driftingCopy: Worker = async (ctx, init) => {
     async StepBucket(message) {
       await handlers.StepBucket(message);
       for (const { rank, kernels } of view().copies) {
-        if (rank > 0 && kernels instanceof StandIn) (kernels.weights as Float32Array)[0]! += 1;
+        if (rank > 0 && kernels instanceof FakeStage) (kernels.weights as Float32Array)[0]! += 1;
       }
     },
   };

@@ -7,7 +7,6 @@
 export { type CutRun, type RecommendedLayout, recommendLayout } from "./costs.ts";
 export { type Prediction, type PredictOptions, predictStep } from "./predict.ts";
 export {
-  type ClosingCost,
   type LayerCost,
   type LinearCost,
   linearMs,
@@ -22,4 +21,5 @@ export {
   type ProfileSource,
   readProfile,
   type Spread,
+  type StepEndCosts,
 } from "./profile.ts";

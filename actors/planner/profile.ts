@@ -1,10 +1,11 @@
 /**
- * What a machine's layers, optimizer and links cost: all that a prediction takes from a machine, as
- * plain data. It is kept as a JSON file, which {@linkcode readProfile} reads.
+ * Profiles: the costs of layers, the optimizer and links on one machine, as plain data in a JSON
+ * file. Predictions use nothing else of a machine.
  *
  * @module
  */
 
+import * as v from "valibot";
 import {
   activationBytes,
   checkInputFile,
@@ -23,181 +24,181 @@ import {
   type StageProgram,
 } from "../../kernels/mod.ts";
 import {
-  anArray,
-  anInteger,
-  aNumber,
-  aRecord,
-  type Must,
+  arrayOf,
+  checkData,
+  describeValue,
+  entriesOf,
+  integer,
+  isObject,
+  numberWhere,
+  objectOf,
   oneOf,
-  required,
-} from "../options/option.ts";
+  text,
+} from "../options/file_schema.ts";
 import { inOneLine } from "../runtime/types.ts";
 
-/** What the file says first. */
+/** Value of the field `format`. */
 export const PROFILE_FORMAT = "troupe-profile";
 
-/** Version of what the fields mean. */
+/** Version of the format. */
 export const PROFILE_VERSION = 1;
 
-/**
- * Where the figures come from: measured on the machine, read out of a trace of a run on it, or stated
- * in a document.
- */
+/** Origin of the costs: measured, read from a trace, or stated in a document. */
 export type ProfileSource = "measured" | "trace" | "stated";
 
-/** A cost that grows with the numbers that are worked on. */
+/** A cost that grows linearly with a number of elements. */
 export interface LinearCost {
-  /** Milliseconds whatever there is to do. */
+  /** Milliseconds for no elements. */
   readonly ms: number;
-  /** Milliseconds for each million of them. */
+  /** Milliseconds of each million elements. */
   readonly msPerMillion: number;
 }
 
-/** Milliseconds of a linear cost for so many numbers. */
+/** Returns the milliseconds for `count` elements. */
 export const linearMs = ({ ms, msPerMillion }: LinearCost, count: number): number =>
   ms + msPerMillion * count / 1e6;
 
-/** What one kind of layer costs for one micro-batch. */
+/** Cost of one kind of layer for one micro-batch. */
 export interface LayerCost {
-  /** Its kind: `embedding`, `attention`, `mlp`, `head`, `hidden`, or `block` for a whole one. */
+  /** Kind: `embedding`, `attention`, `mlp`, `head`, `hidden`, or `block` for a whole block. */
   readonly kind: string;
-  /** The sizes that it was built for, such as `hidden`, `heads` and `seq`: for people to read. */
+  /** Sizes of the layer, such as `hidden`, `heads` and `seq`; information for readers only. */
   readonly sizes: Readonly<Record<string, number>>;
   /** Samples of the micro-batch, B. */
   readonly microBatch: number;
-  /** What computed it. */
+  /** Device that ran the layer. */
   readonly device: string;
-  /** How its numbers are stored. */
+  /** Precision of its numbers. */
   readonly precision: Precision;
-  /** Which activations its backward computes again. */
+  /** Activations that the backward recomputes. */
   readonly recompute: Recompute;
   /**
-   * Workers that computed at once while it was measured: the more, the longer each takes, as they
-   * share memory and the clock rate of the machine.
+   * Number of workers that computed during the measurement. More workers are slower, as they share
+   * memory and the clock rate of the machine.
    */
   readonly atOnce: number;
   /** Milliseconds of the forward. */
   readonly forwardMs: number;
   /** Milliseconds of the whole backward, B. */
   readonly backwardMs: number;
-  /** Milliseconds of its part for the input, I; absent where it was not measured by itself. */
+  /** Milliseconds of the backward for the input, I, if it was measured. */
   readonly inputMs?: number;
-  /** Milliseconds of its part for the weights, W; absent where it was not measured by itself. */
+  /** Milliseconds of the backward for the weights, W, if it was measured. */
   readonly weightMs?: number;
-  /** Milliseconds of computing it again before its backward; the forward's unless given. */
+  /** Milliseconds of the recomputation before a backward. Default: those of the forward. */
   readonly recomputeMs?: number;
-  /** Trained numbers. */
+  /** Number of trained elements. */
   readonly parameters: number;
-  /** Bytes that are kept from F to B for one micro-batch. */
+  /** Bytes that a micro-batch keeps from F to B. */
   readonly activationBytes: number;
-  /** Bytes of its output, which go to the next stage where the model is cut behind it. */
+  /** Bytes of the output, which a stage sends if the model is cut after this layer. */
   readonly outputBytes: number;
   /** Floating-point operations of the forward, by which costs are scaled to other sizes. */
   readonly forwardFlops: number;
-  /** Those of the whole backward. */
+  /** Floating-point operations of the whole backward. */
   readonly backwardFlops: number;
 }
 
-/** What a message between two workers costs: latency (α) and bandwidth (1/β). */
+/** Cost of a message between two workers: latency (α) and bandwidth (1/β). */
 export interface LinkCost {
   /** Milliseconds from sending to arrival of a message without a tensor. */
   readonly latencyMs: number;
-  /** Bytes of a tensor that arrive in a millisecond; absent where they move without being copied. */
+  /** Bytes of a tensor per millisecond; absent if tensors move without a copy. */
   readonly bytesPerMs?: number;
 }
 
-/** What the end of a step costs beside the all-reduce and the optimizer. */
-export interface ClosingCost {
-  /** A stage looks at its gradients before it votes; of its trained numbers. */
+/** Costs of the end of a step, apart from the all-reduce and the optimizer. */
+export interface StepEndCosts {
+  /** Check of the gradients before the vote, by the trained elements of a stage. */
   readonly vote: LinearCost;
-  /** The norms of the summed gradients; of its trained numbers. */
+  /** Norms of the summed gradients, by the trained elements of a stage. */
   readonly norm: LinearCost;
-  /** What is left when the weights are stepped: gradients become zero; of its trained numbers. */
+  /** Zeroing of the gradients, by the trained elements of a stage. */
   readonly end: LinearCost;
-  /** What a step takes to begin and to be answered, beside the messages themselves. */
+  /** Milliseconds to start and answer a step, apart from its messages. */
   readonly stepMs: number;
 }
 
-/** What is done once a step, while so many workers do it: the more, the longer each takes. */
-export interface LoadCost extends Omit<ClosingCost, "stepMs"> {
-  /** Workers that did it at once. */
+/** Costs that occur once a step, under one load. */
+export interface LoadCost extends Omit<StepEndCosts, "stepMs"> {
+  /** Number of workers at the same time; more workers are slower. */
   readonly atOnce: number;
-  /** The optimizer's step; of a stage's trained numbers. */
+  /** The optimizer's step, by the trained elements of a stage. */
   readonly optimizer: LinearCost;
 }
 
-/** The spread of measurements under one load. */
+/** Spread of the measurements under one load. */
 export interface Spread {
   /** Samples of the micro-batch. */
   readonly microBatch: number;
-  /** The activations that the backward computes again. */
+  /** Activations that the backward recomputes. */
   readonly recompute: Recompute;
-  /** The number of workers that computed at the same time. */
+  /** Number of workers that computed at the same time. */
   readonly atOnce: number;
-  /** Milliseconds of a forward of the first stage than which a tenth of them took less. */
+  /** 10th percentile of the forward of the first stage, in milliseconds. */
   readonly p10Ms: number;
-  /** The median of them. */
+  /** Median in milliseconds. */
   readonly medianMs: number;
-  /** Milliseconds than which nine tenths took less. */
+  /** 90th percentile in milliseconds. */
   readonly p90Ms: number;
-  /** Share of the time of their cores that the workers got; below 1 other programs took the rest. */
+  /** Share of the cores that the workers got; below 1, other programs used the rest. */
   readonly cpuShare?: number;
 }
 
-/** The machine that the figures are of. */
+/** The measured machine. */
 export interface ProfiledMachine {
-  /** What it is called: a processor, or a cluster. */
+  /** Name of a processor or a cluster. */
   readonly name: string;
-  /** Workers that can compute at once: cores, or GPUs of the whole machine. */
+  /** Workers that can compute at the same time: cores, or GPUs of the whole machine. */
   readonly cores: number;
-  /** Operating system and architecture, where known. */
+  /** Operating system and architecture. */
   readonly system?: string;
-  /** Bytes of memory of a worker's device, where known. */
+  /** Bytes of memory of a worker's device. */
   readonly memoryBytes?: number;
-  /** Version of Deno that measured. */
+  /** Version of Deno. */
   readonly deno?: string;
-  /** Programs that wanted to compute meanwhile, on average, where known. */
+  /** Load average during the measurement. */
   readonly load?: number;
 }
 
-/** What a machine costs. */
+/** Costs of a machine. */
 export interface Profile {
-  /** Says that it is one. */
+  /** Format of the file. */
   readonly format: typeof PROFILE_FORMAT;
-  /** Version of what the fields mean. */
+  /** Version of the format. */
   readonly version: typeof PROFILE_VERSION;
-  /** Where the figures come from. */
+  /** Origin of the costs. */
   readonly source: ProfileSource;
   /** The machine. */
   readonly machine: ProfiledMachine;
-  /** What layers cost. */
+  /** Costs of layers. */
   readonly layers: readonly LayerCost[];
   /**
-   * How durations of one action vary: quantiles of duration ÷ mean at evenly spaced ranks, the least
-   * first and the greatest last; absent or empty where they are taken not to vary.
+   * Quantiles of duration ÷ mean of an action, at evenly spaced ranks from minimum to maximum.
+   * Absent or empty if durations do not vary.
    */
   readonly variation?: readonly number[];
-  /** The spread of the measurements, and the load by other programs; absent in older profiles. */
+  /** Spread of the measurements; absent in older profiles. */
   readonly spread?: readonly Spread[];
-  /** The flags of `troupe train` that name the model; absent where none was measured by flags. */
+  /** Flags of `troupe train` for the measured model, if it was given by flags. */
   readonly model?: Readonly<Record<string, string | number | boolean>>;
-  /** The optimizer's step; of a stage's trained numbers. */
+  /** The optimizer's step, by the trained elements of a stage. */
   readonly optimizer: LinearCost;
-  /** Adding the gradients of one more copy; of a stage's trained numbers. */
+  /** Adding the gradients of one more copy, by the trained elements of a stage. */
   readonly reduce: LinearCost;
-  /** Messages by transport: `local`, `worker`, `process`, `mpi`, or the name of a network. */
+  /** Links by transport: `local`, `worker`, `process`, `mpi`, or the name of a network. */
   readonly links: Readonly<Record<string, LinkCost>>;
-  /** Milliseconds between two actions of a worker, whose inputs are there. */
+  /** Milliseconds between two actions of a worker whose inputs have arrived. */
   readonly dispatchMs: number;
-  /** The end of a step. */
-  readonly closing: ClosingCost;
-  /** Optimizer and end under other loads; as above for all unless given. */
+  /** End of a step. */
+  readonly closing: StepEndCosts;
+  /** Optimizer and end of a step under other loads. Default: the above under all loads. */
   readonly loads?: readonly LoadCost[];
-  /** What a reader should know. */
+  /** Notes for readers. */
   readonly notes: readonly string[];
 }
 
-/** What of a layer follows from its program alone. */
+/** Properties of a layer that follow from its program. */
 export type LayerFacts = Pick<
   LayerCost,
   | "kind"
@@ -209,9 +210,7 @@ export type LayerFacts = Pick<
   | "backwardFlops"
 >;
 
-/**
- * Returns the facts of each layer of a model or stage, in order, once for each slice of a sequence.
- */
+/** Returns the facts of each layer of a model or stage, in order, for each slice of a sequence. */
 export function slicedFacts(
   { programs, layers, slicing }: StageProgram,
   options: Pick<StageOptions, "optimizer">,
@@ -234,156 +233,108 @@ function programFacts(
   named: StageProgram["layers"][number],
   options: Pick<StageOptions, "optimizer">,
 ): Omit<LayerFacts, "kind"> {
-  const alone = { programs: [program], layers: [{ ...named, program: 0 }] };
+  const stage = { programs: [program], layers: [{ ...named, program: 0 }] };
   const trained = program.parameters.filter(({ frozen }) => !frozen);
-  const { forward, backward } = program.cost;
   return {
     precision: program.precision,
     parameters: trained.reduce((sum, { shape }) => sum + elementCount(shape), 0),
-    activationBytes: activationBytes(alone, { ...options, backward: "whole" }).perMicroBatch,
+    activationBytes: activationBytes(stage, { ...options, backward: "whole" }).perMicroBatch,
     outputBytes: outputsOf(program).filter(({ name }) => !isSkip(name))
       .reduce((sum, { dtype, shape }) => sum + elementCount(shape) * DTYPE_BYTES[dtype], 0),
-    forwardFlops: forward,
-    backwardFlops: backward,
+    forwardFlops: program.cost.forward,
+    backwardFlops: program.cost.backward,
   };
 }
 
-/** `attention` of `block 3 attention`, `hidden` of `hidden 1`. */
+/** Returns `attention` for `block 3 attention`, and `hidden` for `hidden 1`. */
 function kindOf({ name, block }: { readonly name: string; readonly block?: string }): string {
   const own = block !== undefined && name.startsWith(block) ? name.slice(block.length) : name;
   return own.replaceAll(/\d+/g, "").trim() || name;
 }
 
-/** What layers that cost the same have in common. */
+/** Returns a key that layers of equal cost share. */
 export const factsKey = ({ kind, parameters, forwardFlops, backwardFlops }: LayerFacts): string =>
   JSON.stringify([kind, parameters, forwardFlops, backwardFlops]);
 
-/** The middle of some numbers, of two the mean; NaN of none. */
+/** Returns the median; NaN for no values. */
 export function median(values: readonly number[]): number {
   const sorted = values.toSorted((a, b) => a - b), middle = (sorted.length - 1) / 2;
   return (sorted[Math.floor(middle)]! + sorted[Math.ceil(middle)]!) / 2;
 }
 
-/** Far more than any measurement writes. */
+/** Limit of a profile's file, far above any measured profile. */
 export const PROFILE_BYTES_MAX = 2 ** 24;
 
-/** Characters of a text, and entries of a list or record, that a reader can want. */
 const TEXT_MAX = 2000, ENTRIES_MAX = 100_000;
+
+const TEXT = text(TEXT_MAX), COUNT = integer(1);
+
+/** The upper bound is above any cost, and low enough that sums stay finite. */
+const COST = numberWhere("a number from 0 to 1e18", (value) => value >= 0 && value <= 1e18);
+
+const ABOVE_ZERO = numberWhere("a number above 0", (value) => value > 0 && value < Infinity);
+
+/** Fields with the same schema. */
+const each = <T extends v.GenericSchema>(schema: T, ...names: readonly string[]) =>
+  Object.fromEntries(names.map((name) => [name, schema]));
+
+const byName = <T extends v.GenericSchema>(entry: T) => entriesOf(entry, TEXT_MAX, ENTRIES_MAX);
+
+const LINEAR = objectOf(each(COST, "ms", "msPerMillion"));
+
+const STEP_END = each(LINEAR, "vote", "norm", "end");
+
+const LAYER = objectOf({
+  ...each(TEXT, "kind", "device"),
+  ...each(COUNT, "microBatch", "atOnce"),
+  ...each(COST, "forwardMs", "backwardMs", "activationBytes", "outputBytes"),
+  ...each(COST, "forwardFlops", "backwardFlops"),
+  ...each(v.optional(COST), "inputMs", "weightMs", "recomputeMs"),
+  sizes: byName(COST),
+  precision: oneOf(PRECISIONS),
+  recompute: oneOf(RECOMPUTE_POLICIES),
+  parameters: integer(0),
+});
+
+const MACHINE = objectOf({
+  name: TEXT,
+  cores: COUNT,
+  ...each(v.optional(TEXT), "system", "deno"),
+  memoryBytes: v.optional(ABOVE_ZERO),
+  load: v.optional(COST),
+});
+
+const LOAD = objectOf({ ...STEP_END, atOnce: COUNT, optimizer: LINEAR });
+
+const PROFILE = objectOf({
+  source: oneOf(["measured", "trace", "stated"]),
+  machine: MACHINE,
+  layers: arrayOf(LAYER, 1, ENTRIES_MAX),
+  variation: v.optional(arrayOf(ABOVE_ZERO, 0, ENTRIES_MAX)),
+  model: v.optional(byName(v.unknown())), // parsed later as flags
+  ...each(LINEAR, "optimizer", "reduce"),
+  links: byName(objectOf({ latencyMs: COST, bytesPerMs: v.optional(ABOVE_ZERO) })),
+  dispatchMs: COST,
+  closing: objectOf({ ...STEP_END, stepMs: COST }),
+  loads: v.optional(arrayOf(LOAD, 0, ENTRIES_MAX)),
+  notes: arrayOf(TEXT, 0, ENTRIES_MAX),
+});
 
 const CANNOT = "Cannot read the profile";
 
-const shortText: Must = (what, value) => {
-  if (value === undefined) return;
-  if (typeof value === "string" && value.length <= TEXT_MAX) return;
-  const received = typeof value === "string" ? `${value.length}` : typeof value;
-  throw new TypeError(
-    `${what} must be a text of at most ${TEXT_MAX} characters, received ${received}`,
-  );
-};
-
-const shortList = (of: Must, minimum = 0): Must => (what, value) => {
-  const { length = 0 } = (value ?? {}) as { readonly length?: number };
-  if (length > ENTRIES_MAX) {
-    throw new RangeError(`${what} must have at most ${ENTRIES_MAX} entries, received ${length}`);
-  }
-  anArray(of, minimum)(what, value);
-};
-
-/** More than any figure of a machine, and so little that no sum of many is infinite. */
-const FIGURE_MAX = 1e18;
-
-/** A number from 0 that a machine could have. */
-const figure = aNumber(
-  "a number from 0 to 1e18",
-  (value) => value >= 0 && value <= FIGURE_MAX,
-);
-
-/** A record with names of its own, all of whose values are alike. */
-const byName = (of: Must): Must => (what, value) => {
-  if (value === undefined) return;
-  aRecord({}, true)(what, value);
-  const names = Object.keys(value as object);
-  if (Array.isArray(value) || names.length > ENTRIES_MAX) {
-    throw new TypeError(`${what} must be an object of at most ${ENTRIES_MAX} entries`);
-  }
-  for (const name of names) {
-    shortText(`${what}: its name`, name);
-    required(of)(`${what}.${inOneLine(name)}`, (value as Record<string, unknown>)[name]);
-  }
-};
-
-const aboveZero = aNumber("a number above 0", (value) => value > 0 && value < Infinity);
-
-const aCost = aRecord({ ms: required(figure), msPerMillion: required(figure) }, true);
-
-const aLink = aRecord({ latencyMs: required(figure), bytesPerMs: aboveZero }, true);
-
-const aLayer = aRecord({
-  kind: required(shortText),
-  sizes: required(byName(figure)),
-  microBatch: required(anInteger(1)),
-  device: required(shortText),
-  precision: required(oneOf(...PRECISIONS)),
-  recompute: required(oneOf(...RECOMPUTE_POLICIES)),
-  atOnce: required(anInteger(1)),
-  forwardMs: required(figure),
-  backwardMs: required(figure),
-  inputMs: figure,
-  weightMs: figure,
-  recomputeMs: figure,
-  parameters: required(anInteger(0)),
-  activationBytes: required(figure),
-  outputBytes: required(figure),
-  forwardFlops: required(figure),
-  backwardFlops: required(figure),
-}, true);
-
-const aMachine = aRecord({
-  name: required(shortText),
-  cores: required(anInteger(1)),
-  system: shortText,
-  memoryBytes: aboveZero,
-  deno: shortText,
-  load: figure,
-}, true);
-
-const CLOSING = { vote: required(aCost), norm: required(aCost), end: required(aCost) };
-
-const aClosing = aRecord({ ...CLOSING, stepMs: required(figure) }, true);
-
-const aLoad = aRecord(
-  { ...CLOSING, atOnce: required(anInteger(1)), optimizer: required(aCost) },
-  true,
-);
-
-const aProfile = aRecord({
-  source: required(oneOf("measured", "trace", "stated")),
-  machine: required(aMachine),
-  layers: required(shortList(aLayer, 1)),
-  variation: shortList(aboveZero),
-  model: byName(() => {}), // each is read as a flag is
-  optimizer: required(aCost),
-  reduce: required(aCost),
-  links: required(byName(aLink)),
-  dispatchMs: required(figure),
-  closing: required(aClosing),
-  loads: shortList(aLoad),
-  notes: required(shortList(shortText)),
-}, true);
-
 /**
- * Reads a profile from its text.
+ * Parses a profile.
  *
- * @throws {SyntaxError} when it is no JSON, was cut, or is of another format.
- * @throws {RangeError} when it is of another version, or a figure is out of its bounds.
- * @throws {TypeError} when a field is missing or of another type.
+ * @throws {SyntaxError} when the text is not JSON, is truncated, or has another format.
+ * @throws {RangeError} when the version differs or a number is out of bounds.
+ * @throws {TypeError} when a field is missing or has another type.
  *
  * @example
  * ```ts
  * import assert from "node:assert/strict";
  * import { parseProfile } from "@troupe/troupe/actors";
  *
- * assert.throws(() => parseProfile('{"format": "troupe-pro'), /must be a profile .* no whole JSON/);
+ * assert.throws(() => parseProfile('{"format": "troupe-pro'), /must be a profile .* invalid JSON/);
  * assert.throws(
  *   () => parseProfile('{"format": "troupe-profile", "version": 2}'),
  *   /its version must be 1, received 2/,
@@ -391,67 +342,55 @@ const aProfile = aRecord({
  * ```
  */
 export function parseProfile(text: string): Profile {
-  const value = valueOf(text), { format, version } = value;
+  let value: unknown;
+  try {
+    value = JSON.parse(text);
+  } catch (cause) {
+    throw notAProfile(`invalid JSON: ${inOneLine((cause as Error).message)}`);
+  }
+  const { format, version } = isObject(value) ? value : {};
   if (format !== PROFILE_FORMAT) {
-    throw strange(format === undefined ? "other JSON" : `the format ${shown(format)}`);
+    throw notAProfile(format === undefined ? "other JSON" : `the format ${describeValue(format)}`);
   }
   if (version !== PROFILE_VERSION) {
     throw new RangeError(
-      `${CANNOT}: its version must be ${PROFILE_VERSION}, received ${shown(version)}; ` +
+      `${CANNOT}: its version must be ${PROFILE_VERSION}, received ${describeValue(version)}; ` +
         `troupe profile --out FILE measures a new one`,
     );
   }
   const twice = repeatedKey(text);
-  if (twice !== undefined) throw strange(`one that has ${shown(twice)} twice`);
-  aProfile(`${CANNOT}:`, value);
-  return value as unknown as Profile;
+  if (twice !== undefined) throw notAProfile(`a file with ${describeValue(twice)} twice`);
+  return checkData(CANNOT, PROFILE, value) as unknown as Profile;
 }
 
+const notAProfile = (received: string) =>
+  new SyntaxError(
+    `${CANNOT}: it must be a profile written by troupe profile --out, received ${received}`,
+  );
+
 /**
- * Reads the file of a profile.
+ * Reads a profile from a file.
  *
- * @throws {TypeError} when it is no file, or larger than any profile; as {@linkcode parseProfile}.
- * @throws {Deno.errors.NotFound} when there is no such file.
+ * @throws {TypeError} when the path is not a regular file, or the file is too large.
+ * @throws {Deno.errors.NotFound} when the file does not exist; otherwise as {@linkcode parseProfile}.
  */
 export function readProfile(path: string): Profile {
   checkInputFile(path, PROFILE_BYTES_MAX);
   try {
     return parseProfile(decodeText(Deno.readFileSync(path), inOneLine(path)));
   } catch (error) {
-    const { message } = error as Error;
-    if (error instanceof Error && message.startsWith(CANNOT)) {
-      error.message = `Cannot read ${inOneLine(path)}${message.slice(CANNOT.length)}`;
+    if (error instanceof Error && error.message.startsWith(CANNOT)) {
+      error.message = `Cannot read ${inOneLine(path)}${error.message.slice(CANNOT.length)}`;
     }
     throw error;
   }
 }
 
-function valueOf(text: string): Readonly<Record<string, unknown>> {
-  let value: unknown;
-  try {
-    value = JSON.parse(text);
-  } catch (cause) {
-    throw strange(`no whole JSON: ${inOneLine((cause as Error).message)}`);
-  }
-  if (typeof value === "object" && value !== null && !Array.isArray(value)) {
-    return value as Record<string, unknown>;
-  }
-  throw strange("other JSON");
-}
-
-/** A value of the file, short and in one line. */
-const shown = (value: unknown) => inOneLine((JSON.stringify(value) ?? "none").slice(0, 100));
-
-const strange = (received: string) =>
-  new SyntaxError(
-    `${CANNOT}: it must be a profile that troupe profile --out has written, received ${received}`,
-  );
-
-/** Steps between the least and the greatest of the quantiles that are kept. */
+/** Number of intervals between quantiles. */
 const RANKS = 100;
 
 /**
- * How durations of one action vary: quantiles of duration ÷ mean, over all actions.
+ * Returns the variation of durations: quantiles of duration ÷ mean, over all actions.
  *
  * @param groups milliseconds of equal actions.
  */
@@ -467,7 +406,7 @@ export function variationOf(groups: Iterable<readonly number[]>): number[] {
     { length: RANKS + 1 },
     (_, rank) => sorted[Math.round(rank / RANKS * (sorted.length - 1))]!,
   );
-  // Draws lie evenly between neighbours: they are to have the mean of all, which is 1.
+  // Draws are uniform between neighbours. They are scaled to a mean of 1, as all durations have.
   const ends = (quantiles[0]! + quantiles[RANKS]!) / 2;
   const mean = (quantiles.reduce((sum, one) => sum + one, 0) - ends) / RANKS;
   return quantiles.map((one) => one / mean);

@@ -41,8 +41,8 @@ Deno.test("a profile is read as it was written", () => {
 
 Deno.test("what is no profile of this version is refused, and a figure that cannot be one with its path", () => {
   const text = JSON.stringify(profile), long = withValue(["layers", 0, "kind"], "x".repeat(5000));
-  refuses(text.slice(0, -20), "received no whole JSON", "SyntaxError");
-  refuses("", "no whole JSON", "SyntaxError");
+  refuses(text.slice(0, -20), "received invalid JSON", "SyntaxError");
+  refuses("", "invalid JSON", "SyntaxError");
   for (const other of ["[]", "{}"]) refuses(other, "received other JSON", "SyntaxError");
   refuses(text.replace('"version":1', '"version":1,"version":1'), '"version" twice');
   refuses(

@@ -1,0 +1,119 @@
+/**
+ * Schemas of data in JSON files, which may come from an untrusted source.
+ *
+ * The message of each schema is its requirement ("a text of at most 10 characters"), from which
+ * {@linkcode checkData} makes the sentence of a refusal.
+ *
+ * @module
+ */
+
+import * as v from "valibot";
+import { inOneLine } from "../runtime/types.ts";
+import { didYouMean } from "./option.ts";
+
+/** A text of at most `max` characters. */
+export const text = (max: number) =>
+  v.pipe(v.string("a text"), v.maxLength(max, `a text of at most ${max} characters`));
+
+/** A number for which `holds` is true. */
+export const numberWhere = (must: string, holds: (value: number) => boolean) =>
+  v.pipe(v.number(must), v.check(holds, must));
+
+/** An integer within bounds. */
+export const integer = (min: number, max: number = Number.MAX_SAFE_INTEGER) =>
+  numberWhere(
+    max < Number.MAX_SAFE_INTEGER ? `an integer from ${min} to ${max}` : `an integer from ${min}`,
+    (value) => Number.isSafeInteger(value) && min <= value && value <= max,
+  );
+
+/** One of some texts. */
+export const oneOf = <const T extends readonly string[]>(texts: T) =>
+  v.picklist(texts, `${ONE_OF}${texts.join(", ")}`);
+
+const ONE_OF = "one of ";
+
+/** An array, whose length is checked before its entries. */
+export const arrayOf = <T extends v.GenericSchema>(entry: T, min: number, max: number) => {
+  const must = `an array of ${min} to ${max} entries`;
+  return v.pipe(
+    v.array(v.unknown(), must),
+    v.check(({ length }) => min <= length && length <= max, must),
+    v.array(entry),
+  );
+};
+
+/** Whether a value is a JSON object. */
+export const isObject = (value: unknown): value is Readonly<Record<string, unknown>> =>
+  typeof value === "object" && value !== null && !Array.isArray(value);
+
+const object = v.custom<Readonly<Record<string, unknown>>>(isObject, "an object");
+
+/** An object with these fields, and maybe others. */
+export const objectOf = <T extends v.ObjectEntries>(fields: T) =>
+  v.pipe(object, v.looseObject(fields, "given"));
+
+/** An object without other fields; a misspelled name is reported before a missing field. */
+export const exactObject = <T extends v.ObjectEntries>(fields: T) =>
+  v.pipe(
+    object,
+    v.rawCheck(({ dataset: { value: input }, addIssue }) => {
+      const key = Object.keys(input as object).find((name) => !Object.hasOwn(fields, name));
+      const message = ONE_OF + Object.keys(fields).join(", ");
+      if (key !== undefined) addIssue({ message, input: key });
+    }),
+    v.looseObject(fields, "given"),
+  );
+
+/** An object with entries of any name. */
+export const entriesOf = <T extends v.GenericSchema>(entry: T, nameMax: number, max: number) =>
+  v.pipe(
+    object,
+    v.check((value) => Object.keys(value).length <= max, `an object of at most ${max} entries`),
+    v.record(text(nameMax), entry),
+  );
+
+/** Names a value in an error, on one line. */
+export function describeValue(value: unknown): string {
+  if (typeof value === "string") return inOneLine(JSON.stringify(value.slice(0, 100)));
+  if (Array.isArray(value)) return `an array of ${value.length}`;
+  return typeof value === "object" && value !== null ? "an object" : `${value}`;
+}
+
+/** How {@linkcode checkData} reports a problem. */
+interface DataErrors {
+  /** Name of the data within its file, such as `actors.counter`. */
+  readonly at?: string;
+  /** Class of the error. Default: TypeError for another type, RangeError for another value. */
+  readonly Kind?: typeof SyntaxError;
+}
+
+/**
+ * Checks data.
+ *
+ * @param cannot the start of the error, such as `Cannot read a.json`.
+ * @returns the data without fields of names such as `__proto__`.
+ * @throws {TypeError} {@linkcode RangeError} naming the first field that fails its check.
+ */
+export function checkData<S extends v.GenericSchema>(
+  cannot: string,
+  schema: S,
+  data: unknown,
+  { at = "", Kind }: DataErrors = {},
+): v.InferOutput<S> {
+  const { success, output, issues } = v.safeParse(schema, data, { abortEarly: true });
+  if (success) return output;
+  const [{ kind, type, message, input, path = [] }] = issues;
+  const field = path.reduce<string>(
+    (name, { key }) =>
+      typeof key === "number" ? `${name}[${key}]` : name ? `${name}.${key}` : `${key}`,
+    at,
+  );
+  const isText = message.startsWith(ONE_OF) && typeof input === "string";
+  const meant = isText ? didYouMean(input, message.slice(ONE_OF.length).split(", ")) : "";
+  const Default = kind === "schema" && !isText ? TypeError : RangeError;
+  throw new (Kind ?? Default)(
+    `${cannot}: ${type === "raw_check" ? "every key of " : ""}${
+      inOneLine(field) || "it"
+    } must be ${message}, received ${describeValue(input)}${meant}`,
+  );
+}

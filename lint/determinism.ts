@@ -10,13 +10,19 @@
  * @module
  */
 
-import { TRAPPED, type Trapped, TRAPPED_MODULES } from "../actors/simulation/traps.ts";
+import {
+  FORBIDDEN_GLOBALS,
+  FORBIDDEN_MODULES,
+  type ForbiddenGlobal,
+} from "../actors/simulation/determinism_guard.ts";
 
-const WORLD = new Map(TRAPPED.map((trapped) => [trapped.token, trapped]));
+const WORLD = new Map(FORBIDDEN_GLOBALS.map((trapped) => [trapped.token, trapped]));
 
 /** Objects whose members are trapped: `Temporal.Now`, `performance`. */
 const OWNERS = new Set(
-  TRAPPED.map(({ token }) => token.slice(0, token.lastIndexOf("."))).filter((owner) => owner),
+  FORBIDDEN_GLOBALS.map(({ token }) => token.slice(0, token.lastIndexOf("."))).filter((owner) =>
+    owner
+  ),
 );
 
 /** Names of the global object; `globalThis.fetch` is `fetch`. */
@@ -60,7 +66,7 @@ function isTest(node: Deno.lint.Node): boolean {
 
 /** What a file imports from Node.js that is trapped, by name or as a whole. */
 function* trappedImports({ source, importKind, specifiers }: Deno.lint.ImportDeclaration) {
-  const trapped = TRAPPED_MODULES.get(source.value);
+  const trapped = FORBIDDEN_MODULES.get(source.value);
   if (!trapped || importKind === "type") return;
   const { instead, names } = trapped;
   for (const specifier of specifiers) {
@@ -77,7 +83,7 @@ const noAmbient: Deno.lint.Rule = {
     const text = context.sourceCode.text;
     if (!MAKES_ACTORS.test(text)) return {};
     const isDeclared = declaredIn(text);
-    const report = (node: Deno.lint.Node, { token, instead }: Omit<Trapped, "kind">) => {
+    const report = (node: Deno.lint.Node, { token, instead }: Omit<ForbiddenGlobal, "kind">) => {
       if (context.sourceCode.getAncestors(node).some(isTest)) return;
       context.report({
         node,

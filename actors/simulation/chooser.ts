@@ -1,5 +1,5 @@
 /**
- * Who decides in a simulated run: the strategy says what is next, the faults say what goes wrong.
+ * The choices of a simulated run: the strategy chooses the order, and the faults occur.
  *
  * @module
  */
@@ -22,13 +22,13 @@ import {
   WAIT,
 } from "./strategies.ts";
 
-/** A clock whose time is a function of what the actors do. Timers of one moment fire in the order in
- * which they were started. */
+/** A clock whose time depends only on the actors. Timers of the same moment fire in the order in which
+ * they were started. */
 export class VirtualClock implements Clock {
-  /** The moment that time must not pass; {@linkcode Infinity} where it may go on. */
+  /** The moment that time must not pass. */
   limit = Infinity;
   #now = 0;
-  /** The next to fire last. Few timers run at a time, so a sorted array does. */
+  /** Sorted, the next one last. Few timers run at a time, so an array is fast enough. */
   readonly #timers: { readonly at: number; readonly fire: () => void }[] = [];
 
   readonly now = (): number => this.#now;
@@ -45,7 +45,7 @@ export class VirtualClock implements Clock {
     };
   };
 
-  /** Jumps to the next timer, if that fires by the limit, and fires it. */
+  /** Fires the next timer, if it is due by the limit. */
   advance(): boolean {
     if (this.next() === undefined) return false;
     const next = this.#timers.pop()!;
@@ -54,52 +54,52 @@ export class VirtualClock implements Clock {
     return true;
   }
 
-  /** Lets time pass up to the limit, where no timer fires before. */
+  /** Lets time pass up to the limit, if no timer fires before. */
   reachLimit(): void {
     if (this.limit < Infinity) this.#now = Math.max(this.#now, this.limit);
   }
 
-  /** The moment at which the next timer fires, if that is by the limit. */
+  /** Returns the moment of the next timer, if it is due by the limit. */
   next(): number | undefined {
     const at = this.#timers.at(-1)?.at;
     return at !== undefined && at <= this.limit ? at : undefined;
   }
 
-  /** Milliseconds that each timer still runs, in the order in which they will fire. */
+  /** Returns the remaining milliseconds of each timer, in the order of firing. */
   remaining(): number[] {
     return this.#timers.map(({ at }) => at - this.#now).reverse();
   }
 }
 
-/** The rest of the run is known. */
+/** Result of {@linkcode Chooser.choose} if the rest of the run is known. */
 export const PRUNED = -3;
 
-/** Decides, and remembers what it decided. */
+/** Makes and records the choices of a run. */
 export class Chooser {
   readonly strategy: Strategy;
   readonly faults: Faults;
-  /** Choices that the strategy made. */
+  /** Number of choices by the strategy. */
   choices = 0;
-  /** Of the step that comes or runs. */
+  /** The choices of the next or running step. */
   readonly decision: Decision = { choice: 0, arity: 0, waits: 0, faults: [] };
   readonly #choices: Deviation[] = [];
   readonly #raceMs: number;
-  /** Actors and edges whose messages have to wait, and until when. */
+  /** Actors and edges whose messages must wait, and the end of the wait. */
   readonly #held = new Map<string, number>();
-  /** When each candidate could first be handled, by its number; of those that a timer overtook. */
+  /** When candidates that a timer overtook could first be handled, by their number. */
   readonly #since = new Map<number, number>();
-  /** The step before which faults were last drawn. */
+  /** The last step for which faults were drawn. */
   #drawn = -1;
-  /** Actors that are cut off from the others. */
-  readonly #cutOff = new Set<ReadonlySet<string>>();
-  /** Messages on each edge so far. */
-  readonly #carried = new Map<string, number>();
-  /** How often each site has asked in this step. */
+  /** Groups of actors that are disconnected from the others. */
+  readonly #partitions = new Set<ReadonlySet<string>>();
+  /** Number of messages on each edge so far. */
+  readonly #delivered = new Map<string, number>();
+  /** Number of calls of each site in this step. */
   readonly #asked = new Map<string, number>();
 
   /**
    * @param options seed, strategy and faults of the run.
-   * @param clock times how long actors and edges are held.
+   * @param clock measures the waits of actors and edges.
    */
   constructor(options: SimulateOptions<unknown>, private readonly clock: VirtualClock) {
     const { seed = 0, deviations, strategy, faults, raceMs = RACE_MS } = options;
@@ -116,12 +116,12 @@ export class Chooser {
       : knownFaults(faults ?? []);
   }
 
-  /** Where the order was not plain. */
+  /** Differences from FIFO order. */
   get deviations(): readonly Deviation[] {
     return this.strategy.deviations ?? this.#choices;
   }
 
-  /** Forgets the decisions of a step that is over. */
+  /** Resets the choices after a step. */
   clear(): void {
     const { decision } = this;
     decision.choice = decision.arity = decision.waits = 0;
@@ -129,7 +129,7 @@ export class Chooser {
     if (this.#asked.size > 0) this.#asked.clear();
   }
 
-  /** The index of the candidate that is next, {@linkcode NONE_YET} or {@linkcode PRUNED}. */
+  /** Returns the index of the next candidate, {@linkcode NONE_YET} or {@linkcode PRUNED}. */
   choose(
     candidates: readonly Candidate[],
     step: number,
@@ -167,23 +167,23 @@ export class Chooser {
     return open === candidates ? choice : candidates.indexOf(open[choice]!);
   }
 
-  /** The crash of a step, if it has one. */
+  /** Returns the crash of a step, if any. */
   crashOf(actor: string, step: number): Fault | undefined {
     return this.#note(this.faults.crashes(actor, step));
   }
 
-  /** Whether a site fails. */
+  /** Returns whether a site fails. */
   failsAt(site: string, step: number): boolean {
     const nth = this.#asked.get(site) ?? 0;
     this.#asked.set(site, nth + 1);
     return this.#note(this.faults.failsAt(`${site}#${nth}`, step)) !== undefined;
   }
 
-  /** Whether the next timer may fire before what could be handled `since` then. */
+  /** Returns whether the next timer may fire before messages that could be handled `since` a moment. */
   #timer(since: number): NextTimer {
     const next = this.clock.next();
     if (next === undefined) return "none";
-    // What was stalled is so for as long as was asked for.
+    // A stall must last for its full duration.
     if (this.#held.size > 0 && Math.min(...this.#held.values()) <= next) return "far";
     return next - since <= this.#raceMs ? "near" : "far";
   }
@@ -195,17 +195,17 @@ export class Chooser {
     );
   }
 
-  /** What happens to a message from one actor to another on its way, if anything does. */
-  carry(from: string, to: string, step: number): Fault | undefined {
-    const edge = `${from}>${to}`, nth = this.#carried.get(edge) ?? 0;
-    this.#carried.set(edge, nth + 1);
-    for (const side of this.#cutOff) {
+  /** Returns the fault of the delivery of a message, if any. */
+  delivery(from: string, to: string, step: number): Fault | undefined {
+    const edge = `${from}>${to}`, nth = this.#delivered.get(edge) ?? 0;
+    this.#delivered.set(edge, nth + 1);
+    for (const side of this.#partitions) {
       if (side.has(from) !== side.has(to)) return { step, kind: "loss", target: `${edge}#${nth}` };
     }
-    return this.#note(this.faults.carries(`${edge}#${nth}`, to, step));
+    return this.#note(this.faults.delivery(`${edge}#${nth}`, to, step));
   }
 
-  /** What happens to the disk in an operation, if anything does. */
+  /** Returns the fault of a disk operation, if any. */
   failDisk(operation: number, needsRoom: boolean, step: number): DiskFault | undefined {
     const fault = this.#note(this.faults.failsDisk(operation, needsRoom, step));
     return fault?.kind.slice("disk-".length) as DiskFault | undefined;
@@ -218,8 +218,8 @@ export class Chooser {
       return;
     }
     const side = new Set(target.split("|"));
-    this.#cutOff.add(side);
-    this.clock.after(forMs, () => void this.#cutOff.delete(side));
+    this.#partitions.add(side);
+    this.clock.after(forMs, () => void this.#partitions.delete(side));
   }
 
   #note(fault: Fault | undefined): Fault | undefined {

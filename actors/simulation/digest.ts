@@ -1,16 +1,16 @@
 /**
- * Digests of values: 64 bits from the structure of anything that can be sent, tensors included.
+ * Digests of values: 64 bits of the structure of anything that can be sent, including tensors.
  *
- * [Note: digests] Two lanes of 32 bits, each word rotated and multiplied into both, as integer
- * multiplication is what JavaScript has that is fast: about a nanosecond a word. They find
- * differences, they are no defence: nobody is meant to be kept from making two values alike. The
- * rotation matters: without it two flipped signs in a tensor would cancel.
+ * [Note: digests] Two lanes of 32 bits; each word is rotated and multiplied into both, because integer
+ * multiplication is fast in JavaScript: about a nanosecond a word. Digests find differences; they are
+ * not cryptographic. The rotation is needed because two flipped signs in a tensor would cancel without
+ * it.
  *
  * @module
  */
 
 /**
- * A hash that values are added to.
+ * A running hash of values.
  *
  * @example
  * ```ts
@@ -26,12 +26,12 @@ export class Digest {
   #a = 0;
   #b = 0;
 
-  /** Nothing is added yet. */
+  /** Creates an empty hash. */
   constructor() {
     this.reset();
   }
 
-  /** Forgets what was added. */
+  /** Resets the hash. */
   reset(): this {
     this.#a = 0x2545f491;
     this.#b = 0x4f6cdd1d;
@@ -46,7 +46,7 @@ export class Digest {
     return this;
   }
 
-  /** Adds a number, so that 0 and -0, and 1 and "1", differ. */
+  /** Adds a number; 0 and -0 differ, and 1 and "1". */
   number(value: number): this {
     if ((value | 0) === value && !Object.is(value, -0)) return this.word(1).word(value);
     DOUBLE[0] = value;
@@ -55,18 +55,18 @@ export class Digest {
 
   /** Adds a text. */
   text(text: string): this {
-    const known = texts.get(text) ?? learn(text);
+    const known = texts.get(text) ?? hashText(text);
     return this.word(known.a).word(known.b);
   }
 
   /** Adds bytes. */
   bytes(buffer: ArrayBufferLike, offset = 0, length = buffer.byteLength): this {
     this.word(length);
-    // Views of words must be aligned; what is not is rare, and copied.
+    // Views of words must be aligned; the rare others are copied.
     const aligned = offset % 4 === 0 ? buffer : buffer.slice(offset, offset + length);
     const words = new Int32Array(aligned, aligned === buffer ? offset : 0, length >> 2);
     let a = this.#a, b = this.#b, c = ~a, d = ~b;
-    // Words at even and odd places go their own ways, as one multiplication waits for the one before.
+    // Even and odd words are separate, because each multiplication waits for the previous one.
     const pairs = words.length & ~1;
     for (let index = 0; index < pairs; index += 2) {
       const even = words[index]!, odd = words[index + 1]!;
@@ -84,7 +84,7 @@ export class Digest {
     return this;
   }
 
-  /** Adds any value that can be cloned; what it does not know counts by its kind only. */
+  /** Adds any value that can be cloned; an unknown kind of value is added by its kind only. */
   value(value: unknown, depth = MAX_DEPTH): this {
     switch (typeof value) {
       case "number":
@@ -120,7 +120,7 @@ export class Digest {
     if (value instanceof ArrayBuffer || value instanceof SharedArrayBuffer) {
       return this.word(14).bytes(value);
     }
-    // In order of insertion: a set filled in the order of arrival is what a simulation looks for.
+    // In the order of insertion: a set filled in order of arrival is a bug that simulations detect.
     if (value instanceof Map || value instanceof Set) {
       return this.word(15).value([...value as Iterable<unknown>], depth - 1);
     }
@@ -129,45 +129,45 @@ export class Digest {
   }
 
   #record(value: object, depth: number): this {
-    // An address counts by its name alone: where an actor lives differs from runtime to runtime.
+    // Only the id of an address counts: the place of an actor differs between runtimes.
     if ("serial" in value && "isolate" in value && "id" in value) {
       return this.word(18).value(value.id);
     }
     this.word(12);
     for (const key in value) {
-      // A stack tells of the program's text, not of what the program did.
+      // A stack depends on the text of the program.
       if (key === "stack") continue;
       this.text(key).value((value as Record<string, unknown>)[key], depth - 1);
     }
     return this;
   }
 
-  /** Both lanes of what was added, well mixed. */
+  /** Returns both lanes, mixed. */
   lanes(): readonly [number, number] {
     return [finish(this.#a ^ (this.#b >>> 7)), finish(this.#b ^ (this.#a << 9))];
   }
 
-  /** What was added as 53 bits. */
+  /** Returns 53 bits of the hash. */
   toNumber(): number {
     const [a, b] = this.lanes();
     return (a >>> 0) * 2 ** 21 + (b >>> 11);
   }
 
-  /** What was added as 16 hexadecimal digits. */
+  /** Returns the hash as 16 hexadecimal digits. */
   toString(): string {
     return this.lanes().map((lane) => (lane >>> 0).toString(16).padStart(8, "0")).join("");
   }
 }
 
-/** A file counts by its name: its folder differs from machine to machine. */
+/** Returns the name of a file, because its folder differs between machines. */
 function fileName(url: string): string {
   return url.slice(url.lastIndexOf("/"));
 }
 
 /**
- * The digest of one value, as 16 hexadecimal digits: of its structure, its keys in their order, and
- * every bit of its numbers and tensors. Addresses of actors and URLs of files count by their names,
- * stacks not at all, as they differ between machines and runtimes.
+ * Returns the digest of a value as 16 hexadecimal digits. It covers the structure, the keys in order, and
+ * every bit of numbers and tensors. Of addresses of actors and URLs of files only the names count, and
+ * stacks are ignored, because they differ between machines and runtimes.
  *
  * @param value anything that can be sent.
  *
@@ -184,22 +184,22 @@ export function digestOf(value: unknown): string {
   return new Digest().value(value).toString();
 }
 
-/** Deepest nesting that counts. */
+/** Maximum nesting; deeper values are ignored. */
 const MAX_DEPTH = 16;
 
 const DOUBLE = new Float64Array(1);
 const WORDS = new Int32Array(DOUBLE.buffer);
 
-/** Texts whose hash is known: types, keys and ids come again and again. */
+/** Hashes of texts: types, keys and ids are frequent. */
 const texts = new Map<string, { readonly a: number; readonly b: number }>();
 
-/** Texts that are remembered, so that a run with many of them does not fill the memory. */
+/** Maximum number of stored texts. */
 const MAX_TEXTS = 4096;
 
-/** Longest text that is remembered, in UTF-16 code units. */
+/** Maximum length of a stored text, in UTF-16 code units. */
 const MAX_TEXT_LENGTH = 64;
 
-function learn(text: string): { readonly a: number; readonly b: number } {
+function hashText(text: string): { readonly a: number; readonly b: number } {
   let a = text.length, b = ~text.length;
   for (let index = 0; index < text.length; index++) {
     const code = text.charCodeAt(index);
@@ -212,7 +212,7 @@ function learn(text: string): { readonly a: number; readonly b: number } {
   return known;
 }
 
-/** Spreads every bit over all others; the constants are those of MurmurHash3's last step. */
+/** Mixes all bits, with the constants of MurmurHash3's last step. */
 function finish(word: number): number {
   let mixed = Math.imul(word ^ (word >>> 16), 0x85ebca6b);
   mixed = Math.imul(mixed ^ (mixed >>> 13), 0xc2b2ae35);

@@ -1,26 +1,25 @@
 /**
- * A disk for rehearsals: it keeps everything in memory, fails where it is told to, and forgets what
- * was not synced when its power fails.
+ * A simulated disk in memory, which can fail, and loses unsynced data at a power failure.
  *
- * [Note: durability] A program's writes and names are pending until they are synced: bytes by a sync
- * of their file, names (made, renamed, removed) by a sync of the folder that they stand in, and by
- * nothing else. When the power fails, any of what is pending may have reached the disk: in order,
- * and the last write in part ("torn"), or in any order, sector by sector ("reordered"). Only changes
- * of one name in one folder keep their order, and what can no longer be done is not done, such as
- * renaming a folder whose making was lost. That is what POSIX lets a file system do, and more than
- * most do: Pillai et al., All File Systems Are Not Created Equal, OSDI 2014.
+ * [Note: durability] Changes are pending until they are synced: bytes by a sync of their file, names
+ * (created, renamed, removed) by a sync of their folder, and by nothing else. At a power failure, any
+ * pending changes may have reached the disk: either in order, with the last write in part ("torn"), or
+ * in any order, sector by sector ("reordered"). Only changes of one name in one folder keep their order,
+ * and impossible changes are dropped, such as renaming a folder whose creation was lost. POSIX allows
+ * this, and most file systems lose less: Pillai et al., All File Systems Are Not Created Equal, OSDI
+ * 2014.
  *
  * @module
  */
 
-/** A file: its bytes now and durably. */
+/** A file with its current and its durable bytes. */
 interface FileNode {
   readonly kind: "file";
   bytes: Uint8Array;
   durable: Uint8Array;
 }
 
-/** A folder: its names now and durably. */
+/** A folder with its current and its durable names. */
 interface FolderNode {
   readonly kind: "folder";
   names: Map<string, Node>;
@@ -30,7 +29,7 @@ interface FolderNode {
 /** A file or a folder. */
 type Node = FileNode | FolderNode;
 
-/** A name that becomes another's, or nobody's. */
+/** A change of the node of a name. */
 interface NameChange {
   readonly folder: FolderNode;
   readonly name: string;
@@ -38,7 +37,7 @@ interface NameChange {
   readonly after: Node | undefined;
 }
 
-/** What is done but not synced. */
+/** A change that is not synced. */
 type Pending =
   | {
     readonly kind: "bytes";
@@ -48,15 +47,15 @@ type Pending =
   }
   | { readonly kind: "names"; readonly changes: readonly NameChange[] };
 
-/** How a power failure treats what is not synced. */
+/** Treatment of unsynced changes at a power failure. */
 export type PowerFailure = "torn" | "reordered";
 
-/** An empty file. */
+/** Creates an empty file. */
 function newFile(): FileNode {
   return { kind: "file", bytes: new Uint8Array(), durable: new Uint8Array() };
 }
 
-/** An empty folder. */
+/** Creates an empty folder. */
 function newFolder(): FolderNode {
   return { kind: "folder", names: new Map(), durable: new Map() };
 }
@@ -66,16 +65,16 @@ class DiskImage {
   readonly root: FolderNode = newFolder();
   #pending: Pending[] = [];
 
-  /** @param sectorBytes bytes that reach the disk together. */
+  /** @param sectorBytes bytes that are written together. */
   constructor(private readonly sectorBytes: number) {}
 
-  /** Writes bytes at a place of a file. */
+  /** Writes bytes at an offset of a file. */
   write(file: FileNode, at: number, bytes: Uint8Array): void {
     file.bytes = written(file.bytes, at, bytes);
     this.#pending.push({ kind: "bytes", file, at, bytes: bytes.slice() });
   }
 
-  /** Changes names, all at once. */
+  /** Changes names atomically. */
   rename(renamed: readonly Omit<NameChange, "before">[]): void {
     const changes = renamed.map(({ folder, name, after }) => ({
       ...{ folder, name, after, before: folder.names.get(name) },
@@ -84,7 +83,7 @@ class DiskImage {
     this.#pending.push({ kind: "names", changes });
   }
 
-  /** Makes what was done to a file's bytes, or a folder's names, durable. */
+  /** Makes the changes of a file's bytes, or of a folder's names, durable. */
   sync(node: Node): void {
     this.#pending = this.#pending.filter((pending) => {
       const isOfNode = pending.kind === "bytes"
@@ -96,9 +95,9 @@ class DiskImage {
   }
 
   /**
-   * The power fails: what was pending survives in part, and everything else is as it was synced.
+   * Simulates a power failure: pending changes survive in part.
    *
-   * @param random draws what survives.
+   * @param random chooses the survivors.
    */
   fail(how: PowerFailure, random: () => number): void {
     const survivors = how === "torn" ? this.#torn(random) : this.#reordered(random);
@@ -120,7 +119,7 @@ class DiskImage {
     restore(this.root);
   }
 
-  /** All until a moment; the last write up to a byte. */
+  /** All changes up to a moment, and the next write in part. */
   #torn(random: () => number): (pending: Pending) => Pending[] {
     let left = Math.floor(random() * (this.#pending.length + 1));
     return (pending) => {
@@ -131,7 +130,7 @@ class DiskImage {
     };
   }
 
-  /** Each change or none, each sector or not; in some runs nearly all, in others nearly none. */
+  /** A random share of changes and sectors, which is random itself. */
   #reordered(random: () => number): (pending: Pending) => Pending[] {
     const share = random(), sector = this.sectorBytes;
     return (pending) => {
@@ -149,7 +148,7 @@ class DiskImage {
   }
 }
 
-/** Bytes with others in them; what was never written is zero. */
+/** Returns bytes with others written into them; gaps are zero. */
 function written(into: Uint8Array, at: number, bytes: Uint8Array): Uint8Array {
   const next = new Uint8Array(Math.max(into.length, at + bytes.length));
   next.set(into);
@@ -171,12 +170,12 @@ function settle(pending: Pending): void {
   }
 }
 
-/** Whether the name is durably what it was when it was changed. */
+/** Returns whether the durable name is the one before the change. */
 function isPossible({ folder, name, before }: NameChange): boolean {
   return folder.durable.get(name) === before;
 }
 
-/** Makes a node, and all beneath it, what it durably is. */
+/** Resets a node and its descendants to their durable state. */
 function restore(node: Node): void {
   if (node.kind === "file") node.bytes = node.durable;
   else {
@@ -189,7 +188,7 @@ function restore(node: Node): void {
 export class SimulatedFile implements Disposable {
   #position = 0;
 
-  /** Made by `SimulatedDisk.open`. */
+  /** Called by `SimulatedDisk.open`. */
   constructor(
     private readonly image: DiskImage,
     private readonly node: Node,
@@ -197,7 +196,7 @@ export class SimulatedFile implements Disposable {
     private readonly begin: (needsRoom: boolean) => void,
   ) {}
 
-  /** Reads into `into`; null at the end. */
+  /** Reads into `into`; returns the number of bytes, null at the end. */
   async read(into: Uint8Array): Promise<number | null> {
     await Promise.resolve();
     const rest = this.#file().bytes.subarray(this.#position);
@@ -207,7 +206,7 @@ export class SimulatedFile implements Disposable {
     return count === 0 && into.length > 0 ? null : count;
   }
 
-  /** Writes bytes, and says how many. */
+  /** Writes bytes; returns their number. */
   async write(bytes: Uint8Array): Promise<number> {
     await Promise.resolve();
     if (!this.isWritable) throw new Deno.errors.PermissionDenied("Bad file descriptor");
@@ -217,22 +216,22 @@ export class SimulatedFile implements Disposable {
     return bytes.length;
   }
 
-  /** Goes to a place, counted from the start. */
+  /** Moves to an offset from the start. */
   async seek(offset: number | bigint, _whence: Deno.SeekMode): Promise<number> {
     await Promise.resolve();
     return this.#position = Number(offset);
   }
 
-  /** The size in bytes. */
+  /** Returns the size in bytes. */
   async stat(): Promise<{ readonly size: number }> {
     await Promise.resolve();
     return { size: this.#file().bytes.length };
   }
 
-  /** Makes what was written durable; of a folder, the names in it. */
+  /** Makes written bytes durable; for a folder, its names. */
   async sync(): Promise<void> {
     await Promise.resolve();
-    // A file system may look for room only now.
+    // A file system may allocate space only now.
     this.begin(true);
     this.image.sync(this.node);
   }
@@ -242,7 +241,7 @@ export class SimulatedFile implements Disposable {
     return this.sync();
   }
 
-  /** Closes it. Nothing is synced by that. */
+  /** Closes the file without syncing it. */
   [Symbol.dispose](): void {}
 
   #file(): FileNode {
@@ -251,23 +250,23 @@ export class SimulatedFile implements Disposable {
   }
 }
 
-/** What goes wrong in an operation: the disk is full, or the power fails before it. */
+/** A fault of an operation: the disk is full, or the power fails before it. */
 export type DiskFault = "full" | PowerFailure;
 
-/** How a disk behaves. */
+/** Options of a {@linkcode SimulatedDisk}. */
 export interface SimulatedDiskOptions {
-  /** Asked before each operation, which is counted from 0, whether it goes wrong. Default: never. */
+  /** Returns the fault of an operation, given its number from 0. Default: no faults. */
   readonly fails?: (operation: number, needsRoom: boolean) => DiskFault | undefined;
-  /** Draws what survives a power failure in an operation. */
+  /** Returns the random numbers of a power failure in an operation. */
   readonly random?: (operation: number) => () => number;
-  /** Bytes that reach the disk together. Default 64, as files of rehearsals are small. */
+  /** Bytes that are written together. Default 64, because files of simulations are small. */
   readonly sectorBytes?: number;
 }
 
 const DEFAULT_SECTOR_BYTES = 64;
 
 /**
- * The power of a simulated disk has failed: whoever used it is dead.
+ * Thrown by a simulated disk without power.
  *
  * @example
  * ```ts
@@ -278,20 +277,20 @@ const DEFAULT_SECTOR_BYTES = 64;
  * ```
  */
 export class PowerFailureError extends Error {
-  /** Tells it from other errors, also where the class is another. */
+  /** The name of the class, for code that cannot use `instanceof`. */
   override readonly name = "PowerFailureError";
 
-  /** Says what happened. */
+  /** Creates the error. */
   constructor() {
     super("Cannot use the disk: it must have power");
   }
 }
 
 /**
- * A disk in memory with the calls of Deno's that programs need to keep files safely: `open`, `read`,
+ * A disk in memory with the functions of Deno that programs need to store files safely: `open`, `read`,
  * `write`, `sync`, `rename` … Paths are absolute, with `/`.
  *
- * @example What is not synced may be lost
+ * @example Unsynced changes may be lost
  * ```ts
  * import { SimulatedDisk } from "@troupe/troupe/testing";
  * import assert from "node:assert/strict";
@@ -316,35 +315,35 @@ export class SimulatedDisk {
   readonly #image: DiskImage;
   #operations = 0;
   #isDown = false;
-  /** Handles of a program that died are of no use to the next one. */
-  #life = 0;
+  /** Number of restarts; open files are invalid after one. */
+  #restarts = 0;
 
-  /** An empty disk. */
+  /** Creates an empty disk. */
   constructor(private readonly options: SimulatedDiskOptions = {}) {
     this.#image = new DiskImage(options.sectorBytes ?? DEFAULT_SECTOR_BYTES);
   }
 
-  /** Operations so far: writes of pieces, syncs, and changes of names. */
+  /** Number of operations so far: writes, syncs, and changes of names. */
   get operations(): number {
     return this.#operations;
   }
 
-  /** Whether the power has failed and nobody has restarted it. */
+  /** True after a power failure, until {@linkcode restart}. */
   get isDown(): boolean {
     return this.#isDown;
   }
 
-  /** The power fails now. */
+  /** Simulates a power failure. */
   failPower(how: PowerFailure): void {
     const random = this.options.random?.(this.#operations) ?? (() => 0);
     this.#isDown = true;
     this.#image.fail(how, random);
   }
 
-  /** The power is back; files that were open are gone. */
+  /** Restores the power; files that were open are invalid. */
   restart(): void {
     this.#isDown = false;
-    this.#life++;
+    this.#restarts++;
   }
 
   /** Opens a file or folder; see `Deno.open`. @throws {Deno.errors.NotFound} (as a rejection). */
@@ -356,29 +355,29 @@ export class SimulatedDisk {
     const { folder, name, node } = this.#find(path);
     if (createNew && node) throw exists(path);
     if (!createNew && !node) throw notFound(path);
-    const opened = node ?? newFile(), life = this.#life;
+    const opened = node ?? newFile(), restarts = this.#restarts;
     if (!node) this.#rename(true, { folder, name, after: opened });
     return new SimulatedFile(this.#image, opened, write, (needsRoom) => {
-      if (life !== this.#life) throw new PowerFailureError();
+      if (restarts !== this.#restarts) throw new PowerFailureError();
       this.#begin(needsRoom);
     });
   }
 
-  /** All bytes of a file. @throws {Deno.errors.NotFound} (as a rejection). */
+  /** Returns all bytes of a file. @throws {Deno.errors.NotFound} (as a rejection). */
   async readFile(path: string): Promise<Uint8Array> {
     const node = await this.#nodeAt(path);
     if (node.kind === "folder") throw new Deno.errors.IsADirectory(`Is a directory: ${path}`);
     return node.bytes.slice();
   }
 
-  /** The names in a folder, in no order that means anything. */
+  /** Yields the names in a folder. */
   async *readDir(path: string): AsyncGenerator<{ readonly name: string }, void> {
     const node = await this.#nodeAt(path);
     if (node.kind === "file") throw notFolder(path);
     for (const name of [...node.names.keys()].sort()) yield { name };
   }
 
-  /** Makes a folder; where `recursive`, those above it too. */
+  /** Creates a folder; with `recursive`, also its parents. */
   async mkdir(path: string, { recursive = false }: { recursive?: boolean } = {}): Promise<void> {
     await this.#turn();
     const parts = partsOf(path);
@@ -390,7 +389,7 @@ export class SimulatedDisk {
     }
   }
 
-  /** Gives a file or folder another name, where there is none or one that may be replaced. */
+  /** Renames a file or folder; a file or an empty folder at the target is replaced. */
   async rename(from: string, to: string): Promise<void> {
     await this.#turn();
     const source = this.#find(from), target = this.#find(to);
@@ -401,7 +400,7 @@ export class SimulatedDisk {
     this.#rename(true, { ...source, after: undefined }, { ...target, after: source.node });
   }
 
-  /** Removes a file or folder; where `recursive`, what is in it first, one by one. */
+  /** Removes a file or folder; with `recursive`, first its contents, one by one. */
   async remove(path: string, { recursive = false }: { recursive?: boolean } = {}): Promise<void> {
     await this.#turn();
     const { folder, name, node } = this.#find(path);
@@ -420,13 +419,13 @@ export class SimulatedDisk {
     this.#image.rename(changes);
   }
 
-  /** Everything takes a turn, as on a real disk, and needs power. */
+  /** Takes a turn, as a real disk does, and checks the power. */
   async #turn(): Promise<void> {
     await Promise.resolve();
     if (this.#isDown) throw new PowerFailureError();
   }
 
-  /** Begins an operation, which may go wrong. */
+  /** Starts an operation, which may fail. */
   #begin(needsRoom: boolean): void {
     if (this.#isDown) throw new PowerFailureError();
     const fault = this.options.fails?.(this.#operations, needsRoom);

@@ -1,5 +1,5 @@
 /**
- * Many runs of one scenario, each judged.
+ * Many checked runs of one scenario.
  *
  * @module
  */
@@ -18,45 +18,44 @@ import { FIRST_EXPECTED_STEPS, portfolio } from "./strategies.ts";
 import { named } from "./faults.ts";
 
 /**
- * How a scenario is explored.
+ * Options of {@linkcode explore}.
  *
- * @typeParam C what the scenario is configured with.
+ * @typeParam C configuration of the scenario.
  */
 export interface ExploreOptions<C = undefined> extends Omit<SimulateOptions<C>, "start"> {
-  /** Most runs; run r has the seed `seed + r`, unless the strategy is exhaustive. Default {@linkcode DEFAULT_RUNS}. */
+  /** Maximum number of runs; run r has the seed `seed + r`, unless the strategy is exhaustive. Default
+   * {@linkcode DEFAULT_RUNS}. */
   readonly runs?: number;
-  /** Whether each run is made twice, and must have the same running hash and return the same.
-   * Default true. */
+  /** True if each run is repeated and must have the same running hash and result. Default true. */
   readonly isRepeated?: boolean;
-  /** Whether all runs must return the same as the one in plain order without faults. Default
-   * false. */
+  /** True if all runs must have the result of FIFO order without faults. Default false. */
   readonly mustAgree?: boolean;
 }
 
 /** Default of {@linkcode ExploreOptions.runs}. */
 export const DEFAULT_RUNS = 100;
 
-/** What an exploration found. */
+/** The result of an exploration. */
 export interface Exploration {
-  /** Runs made, repetitions not counted. */
+  /** Number of runs, without repetitions. */
   readonly runs: number;
-  /** Steps of these runs. */
+  /** Number of steps in these runs. */
   readonly steps: number;
-  /** Distinct running hashes: how many different runs they were. */
+  /** Number of distinct running hashes, and so of different runs. */
   readonly distinct: number;
-  /** The first run that failed, and its failure. */
+  /** The first failed run, with its failure. */
   readonly failed?: Run & { readonly failure: SimulationFailure };
 }
 
 /**
- * Plays a scenario many times, each time in another order, until it fails or the strategy has
- * nothing left.
+ * Runs a scenario many times, each time in another order, until it fails or the strategy has no more
+ * orders.
  *
- * @param options strategy (default {@linkcode portfolio}), number of runs, and what must hold.
- * @param scenario what happens.
- * @returns what was found; a failure is part of that and not thrown.
+ * @param options strategy (default {@linkcode portfolio}), number of runs, and checks.
+ * @param scenario spawns actors, sends messages and adds checks.
+ * @returns the result, including a failure, which is not thrown.
  *
- * @example Every order there is, of two messages
+ * @example Every order of three messages
  * ```ts
  * import { dfs, explore } from "@troupe/troupe/testing";
  * import assert from "node:assert/strict";
@@ -93,14 +92,14 @@ export async function explore<T, C = undefined>(
   scenario: Scenario<T, C>,
 ): Promise<Exploration> {
   const { seed = 0, runs = DEFAULT_RUNS, strategy = portfolio() } = options;
-  const judge = await judgeOf(options, scenario);
+  const play = await checkedRuns(options, scenario);
   const hashes = new Set<string>();
   let steps = 0, done = 0, expectedSteps = FIRST_EXPECTED_STEPS;
   for (let run = 0; run < runs; run++) {
-    // A strategy that has nothing left says so before the run.
+    // An exhausted strategy returns false before the run.
     const runSeed = strategy.isExhaustive ? seed : seed + run;
     if (!strategy.begin({ seed: runSeed, run, expectedSteps })) break;
-    const outcome = await judge({ seed: runSeed, strategy, start: "begun" });
+    const outcome = await play({ seed: runSeed, strategy, start: "begun" });
     done++;
     steps += outcome.steps;
     expectedSteps = outcome.choices;
@@ -111,14 +110,14 @@ export async function explore<T, C = undefined>(
   return { runs: done, steps, distinct: hashes.size };
 }
 
-/** Makes one run and says what is wrong with it, also in comparison with others. */
-export type Judge = (change: Partial<SimulateOptions<never>>) => Promise<Run>;
+/** Makes a checked run: its result has a failure also if it differs from other runs. */
+export type CheckedRun = (change: Partial<SimulateOptions<never>>) => Promise<Run>;
 
-/** The judge of a scenario. */
-export async function judgeOf<T, C>(
+/** Returns a function that makes checked runs of a scenario. */
+export async function checkedRuns<T, C>(
   options: ExploreOptions<C>,
   scenario: Scenario<T, C>,
-): Promise<Judge> {
+): Promise<CheckedRun> {
   const play = (change: object) => simulate({ ...options, ...change } as typeof options, scenario);
   let agreed: { readonly value: unknown; readonly digest: string } | undefined;
   if (options.mustAgree) {
@@ -131,21 +130,21 @@ export async function judgeOf<T, C>(
     if (run.failure) return run;
     const failure = (options.isRepeated ?? true) ? await compare(run, play, change) : undefined;
     if (failure) return { ...run, failure };
-    // A run that was cut short returned nothing.
+    // A pruned run has no result.
     if (!agreed || !("value" in run) || digestOf(run.value) === agreed.digest) return run;
-    const gave = `plain order gave ${Deno.inspect(agreed.value)}`;
+    const gave = `FIFO order gave ${Deno.inspect(agreed.value)}`;
     const error = named("agreement", `${gave}, this order ${Deno.inspect(run.value)}`);
     return { ...run, failure: failureOf("invariant", error, run.steps) };
   };
 }
 
-/** Runs once more, and finds where the two runs differ first. */
+/** Repeats a run and finds the first difference. */
 async function compare(
   first: Run,
   play: (change: object) => Promise<Run>,
   change: object,
 ): Promise<SimulationFailure | undefined> {
-  // A run that was cut short goes on when it is made again.
+  // A pruned run would continue when it is repeated.
   if (!("value" in first)) return undefined;
   const { deviations, faults } = first;
   const same = { ...change, deviations, faults };
@@ -158,7 +157,7 @@ async function compare(
   return diverged(`differ${where}`, Math.max(0, step));
 }
 
-/** The same steps must come to the same end: what the scenario returned or how it failed. */
+/** Compares the results or failures of two runs with equal steps. */
 function compareValues(first: Run, second: Run): SimulationFailure | undefined {
   const ends = [first, second].map(({ value, failure }) => failure ? { failure } : { value });
   if (digestOf(ends[0]) === digestOf(ends[1])) return undefined;
@@ -171,7 +170,7 @@ function compareValues(first: Run, second: Run): SimulationFailure | undefined {
 const diverged = (how: string, step: number) =>
   failureOf("diverged", named("Diverged", `two runs of the same order ${how}`), step);
 
-/** Makes a run; returns its steps. */
+/** Makes a run and returns its steps. */
 export async function stepsOf(
   play: (change: object) => Promise<Run>,
   change: object,

@@ -1,8 +1,9 @@
 /**
- * Faults as choices: an actor crashes or stalls, an edge is slow, a named site fails, a message is
- * lost or comes twice, some actors are cut off, a disk is full or loses its power.
+ * Faults of a simulated run: an actor crashes or stalls, an edge is slow, a named site fails, a message
+ * is lost or duplicated, some actors are disconnected, a disk is full or loses power.
  *
- * No transport here loses or doubles messages: those kinds are for protocols that must stand it.
+ * No transport of this package loses or duplicates messages: these kinds are for protocols that must
+ * tolerate it.
  *
  * @module
  */
@@ -18,7 +19,7 @@ import type { ActorRef } from "../runtime/types.ts";
 import type { Frame } from "../runtime/wire.ts";
 import { substream } from "../runtime/world.ts";
 
-/** What can go wrong. `site` is a place that asks {@linkcode shouldFail}. */
+/** Kinds of faults. `site` is a place that calls {@linkcode shouldFail}. */
 export const FAULT_KINDS = [
   ...["crash-before", "crash-amid", "crash-after", "stall", "slow-edge", "site"] as const,
   ...["loss", "duplication", "partition"] as const,
@@ -28,49 +29,49 @@ export const FAULT_KINDS = [
 /** One of {@linkcode FAULT_KINDS}. */
 export type FaultKind = typeof FAULT_KINDS[number];
 
-/** Which faults a run may have. */
+/** Options of random faults. */
 export interface FaultOptions {
   /** Kinds to draw from. */
   readonly kinds: readonly FaultKind[];
-  /** Most faults in a run. Default 1. */
+  /** Maximum number of faults in a run. Default 1. */
   readonly max?: number;
-  /** Probability of a fault at a step, for `loss` and `duplication` of each message between actors,
-   * for those of disks of each operation. Default 0.02. */
+  /** Probability of a fault at each step; for `loss` and `duplication`, at each message between actors;
+   * for disks, at each operation. Default 0.02. */
   readonly rate?: number;
-  /** Probabilities for single kinds, instead of `rate` for all together. */
+  /** Probabilities of single kinds, in place of `rate` for all kinds together. */
   readonly rates?: Partial<Readonly<Record<FaultKind, number>>>;
-  /** How long a stall, a slow edge or a partition lasts, in virtual milliseconds. Default 1,000. */
+  /** Duration of a stall, a slow edge or a partition in virtual milliseconds. Default 1,000. */
   readonly stallMs?: number;
-  /** Ids of the actors that may be hit. Default: all. */
+  /** Ids of the actors that may have faults. Default: all. */
   readonly actors?: readonly string[];
 }
 
-/** A fault of a run. It waits from step `step` on until it can happen to its target. */
+/** A fault of a run. From step `step` on, it occurs when it first applies to its target. */
 export interface Fault {
-  /** Steps before it. */
+  /** Number of steps before it. */
   readonly step: number;
-  /** What goes wrong. */
+  /** Its kind. */
   readonly kind: FaultKind;
   /**
-   * Id of the actor, `from>actor` of an edge, `from>actor#2` of its third message, `a|b` of actors
-   * that are cut off from the others, `site#2` of a site that asks for the third time in a step,
-   * `disk#2` of the third operation of the disk.
+   * The id of an actor; `from>actor`, an edge; `from>actor#2`, its third message; `a|b`, actors that are
+   * disconnected from the others; `site#2`, the third call of a site in a step; `disk#2`, the third
+   * operation of the disk.
    */
   readonly target: string;
-  /** How long a stall, a slow edge or a partition lasts, and how late a copy comes, in virtual
+  /** Duration of a stall, a slow edge or a partition, or delay of a duplicate, in virtual
    * milliseconds. */
   readonly forMs?: number;
-  /** How many messages and answers of its last handler leave an actor that crashes amid it. */
+  /** Number of messages and answers that an actor still sends before it crashes in a handler. */
   readonly sends?: number;
 }
 
-/** Probability that a site may fail in a run at all, and that it then does when asked: the figures
- * of FoundationDB's BUGGIFY (flow/Buggify.h). */
+/** Probability that a site can fail in a run, and that it then fails at a call: the values of
+ * FoundationDB's BUGGIFY (flow/Buggify.h). */
 const SITE_ARMED = 0.25, SITE_FIRES = 0.25;
 
 const CRASHES: readonly FaultKind[] = ["crash-before", "crash-amid", "crash-after"];
 const HOLDS: readonly FaultKind[] = ["stall", "slow-edge", "partition"];
-const CARRIES: readonly FaultKind[] = ["loss", "duplication"];
+const DELIVERIES: readonly FaultKind[] = ["loss", "duplication"];
 const OUTAGES: readonly FaultKind[] = ["disk-torn", "disk-reordered"];
 const DISKS: readonly FaultKind[] = [...OUTAGES, "disk-full"];
 
@@ -80,7 +81,7 @@ const DEFAULT_STALL_MS = 1000;
 /** The faults of one run. */
 export type Faults = ReturnType<typeof drawnFaults>;
 
-/** Faults drawn by chance: a stream of its own, so that the order of the run stays as it is. */
+/** Returns random faults, from a separate stream so that they do not change the order of the run. */
 export function drawnFaults(seed: number, options: FaultOptions) {
   const { kinds, max = 1, rate = DEFAULT_RATE, rates, stallMs = DEFAULT_STALL_MS } = options;
   const next = substream(seed, "faults"), done: Fault[] = [];
@@ -93,61 +94,61 @@ export function drawnFaults(seed: number, options: FaultOptions) {
     if (rates) return possible.find((kind) => (drawn -= rates[kind] ?? rate) < 0);
     return drawn < rate ? possible[Math.floor(next() * possible.length)] : undefined;
   };
-  const happen = (fault: Fault): Fault | undefined => {
+  const occur = (fault: Fault): Fault | undefined => {
     done.push(fault);
     return fault;
   };
   return {
-    /** Faults that happened. */
+    /** Faults that occurred. */
     done: done as readonly Fault[],
-    /** The stall, slow edge or partition that begins before this step, if one does. */
+    /** Returns a stall, slow edge or partition that starts before this step, if any. */
     holds(candidates: readonly Candidate[], step: number, actors: () => readonly string[]) {
       const kind = draw(HOLDS);
       if (!kind) return undefined;
       if (kind === "partition") {
-        // Some of the actors, but not all.
+        // At least one actor, but not all.
         const all = actors(), side = all.filter((id) => mayHit(id) && next() < 0.5);
         const target = side.slice(side.length === all.length ? 1 : 0).join("|");
-        return target === "" ? undefined : happen({ step, kind, target, forMs: stallMs });
+        return target === "" ? undefined : occur({ step, kind, target, forMs: stallMs });
       }
       const { actor, from } = candidates[Math.floor(next() * candidates.length)]!;
       if (!mayHit(actor)) return undefined;
       const target = kind === "stall" ? actor : `${from}>${actor}`;
-      return happen({ step, kind, target, forMs: stallMs });
+      return occur({ step, kind, target, forMs: stallMs });
     },
-    /** The crash of this step, if it has one. */
+    /** Returns the crash of this step, if any. */
     crashes(actor: string, step: number) {
       if (!mayHit(actor)) return undefined;
       const kind = draw(CRASHES);
-      if (kind !== "crash-amid") return kind && happen({ step, kind, target: actor });
+      if (kind !== "crash-amid") return kind && occur({ step, kind, target: actor });
       let sends = 1;
       while (next() < 0.5) sends++;
-      return happen({ step, kind, target: actor, sends });
+      return occur({ step, kind, target: actor, sends });
     },
-    /** The loss or the copy of a message on its way, if it has one. */
-    carries(message: string, to: string, step: number) {
+    /** Returns the loss or the duplication of a message, if any. */
+    delivery(message: string, to: string, step: number) {
       if (!mayHit(to)) return undefined;
-      const kind = draw(CARRIES);
-      // A copy comes right behind the message, or when everybody has long forgotten it.
-      const isLate = kind === "duplication" && next() < 0.5;
-      return kind && happen({ step, kind, target: message, ...isLate && { forMs: stallMs } });
+      const kind = draw(DELIVERIES);
+      // A duplicate arrives directly after the message, or much later.
+      const isDelayed = kind === "duplication" && next() < 0.5;
+      return kind && occur({ step, kind, target: message, ...isDelayed && { forMs: stallMs } });
     },
-    /** The failure of a disk in an operation, if it fails. */
+    /** Returns the failure of a disk operation, if any. */
     failsDisk(operation: number, needsRoom: boolean, step: number) {
       const kind = draw(needsRoom ? DISKS : OUTAGES);
-      return kind && happen({ step, kind, target: `disk#${operation}` });
+      return kind && occur({ step, kind, target: `disk#${operation}` });
     },
-    /** The failure of a site that asks, if it fails. */
+    /** Returns the failure of a site, if any. */
     failsAt(site: string, step: number) {
       if (!kinds.includes("site") || done.length >= max) return undefined;
       const isArmed = armed.getOrInsertComputed(site, () => next() < SITE_ARMED);
       if (!isArmed || next() >= SITE_FIRES) return undefined;
-      return happen({ step, kind: "site", target: site });
+      return occur({ step, kind: "site", target: site });
     },
   };
 }
 
-/** Faults that are known: those of a run before, or what is left of them. */
+/** Returns given faults: those of an earlier run, or some of them. */
 export function knownFaults(faults: readonly Fault[]): Faults {
   const open = [...faults], done: Fault[] = [];
   const take = (step: number, kinds: readonly FaultKind[], target?: string) => {
@@ -160,24 +161,24 @@ export function knownFaults(faults: readonly Fault[]): Faults {
   return {
     done,
     holds: (_, step) => take(step, HOLDS),
-    carries: (message, _, step) => take(step, CARRIES, message),
+    delivery: (message, _, step) => take(step, DELIVERIES, message),
     failsDisk: (operation, _, step) => take(step, DISKS, `disk#${operation}`),
     crashes: (actor, step) => take(step, CRASHES, actor),
     failsAt: (site, step) => take(step, ["site"], site),
   };
 }
 
-/** The ends of the way of a frame. */
+/** Sender and receiver of a frame. */
 interface Ends {
   readonly from: ActorRef;
   readonly to: ActorRef;
 }
 
-/** Who sends a frame to whom, if both are actors and it may be lost. */
+/** Returns the ends of a frame that may be lost: both must be actors. */
 export function endsOf(isolate: Isolate, frame: Frame): Ends | undefined {
   const ends = frame.kind === "message" ? frame : answerEnds(isolate, frame);
   if (!ends || ends.from.serial === ends.to.serial) return undefined;
-  // The actor without a parent is the scenario's own.
+  // The actor without a parent belongs to the scenario.
   const known = [ends.from, ends.to].map(({ serial }) => isolate.actors.get(serial));
   return known.some((actor) => actor && !actor.parent) ? undefined : ends;
 }
@@ -188,7 +189,7 @@ function answerEnds(isolate: Isolate, frame: Frame): Ends | undefined {
   return pending?.asker && { from: pending.to, to: pending.from };
 }
 
-/** Delivers a frame as often, and as late, as a fault says. */
+/** Delivers a frame, or applies a loss or a duplication. */
 export function deliverWith(
   fault: Fault | undefined,
   frame: Frame,
@@ -196,8 +197,8 @@ export function deliverWith(
   after: (delayMs: number, fire: () => void) => void,
 ): void {
   if (fault?.kind === "loss") return;
-  // Copied before anybody can change or transfer what the message holds.
-  // A copy is a question of its own for whoever answers it; only the first answer arrives.
+  // Copied before the receiver can change or transfer the message. The receiver answers the copy of an
+  // ask separately; only the first answer arrives.
   const copy = fault && snapshot(frame);
   deliver(frame);
   if (!copy) return;
@@ -205,29 +206,29 @@ export function deliverWith(
   else after(fault.forMs, () => deliver(copy));
 }
 
-/** An actor that crashes in the middle of its handler: the rest of that is heard by nobody. */
-export interface Dying {
+/** The crash of an actor in its handler: later messages of the handler are dropped. */
+export interface Crash {
   readonly actor: Actor;
-  /** Messages and answers that still leave it. */
+  /** Number of messages and answers that it still sends. */
   left: number;
-  /** Questions whose answers come too late. */
+  /** Asks whose answers were dropped. */
   readonly unanswered: number[];
 }
 
-/** Whether a frame comes from an actor that is dead by now; to be asked of each frame once. */
-export function isFromDead(dying: Dying, frame: Frame): boolean {
-  const isMessage = frame.kind === "message" && frame.from.serial === dying.actor.ref.serial;
+/** Returns whether the sender of a frame has crashed. Call it once for each frame. */
+export function isFromDead(crash: Crash, frame: Frame): boolean {
+  const isMessage = frame.kind === "message" && frame.from.serial === crash.actor.ref.serial;
   const isAnswer = frame.kind === "answer" && /^(un)?answered$/.test(frame.outcome.status);
   if (!isMessage && !isAnswer) return false;
-  if (dying.left-- > 0) return false;
-  if (isAnswer) dying.unanswered.push(frame.ask);
+  if (crash.left-- > 0) return false;
+  if (isAnswer) crash.unanswered.push(frame.ask);
   return true;
 }
 
 /**
- * Ends an actor at once. A handler that waits for answers never goes on: it could send from beyond
- * the grave. Who asked the actor learns that it is gone, its children stop, and what it had
- * deferred is cleaned up, as that belongs to the test as well.
+ * Ends an actor immediately. A handler that waits for answers never continues, because it could still
+ * send. Actors that asked it learn that it is gone, its children stop, and its deferred cleanup runs,
+ * which belongs to the test as well.
  */
 export function kill(isolate: Isolate, { actor, envelope }: PendingMessage): void {
   if (actor.state === "stopping") return;
@@ -242,7 +243,7 @@ export function kill(isolate: Isolate, { actor, envelope }: PendingMessage): voi
   fail(isolate, actor, describeFailure(actor.ref.id, "exit", error));
 }
 
-/** An error of such a name. */
+/** Creates an error with a name. */
 export function named(name: string, message: string): Error {
   const error = new Error(message);
   error.name = name;

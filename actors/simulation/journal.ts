@@ -1,12 +1,11 @@
 /**
- * The journal: a file of JSON lines that says what a run was, step by step.
+ * The journal: a file of JSON lines that records a run step by step.
  *
- * The first line is the header. Then come steps, as {@linkcode StepRecord}s, messages, each under
- * its digest: `{"payload":"0123…","isolate":1,"is":…}`, and as the last line of an isolate its end
- * with the number of its steps: `{"end":7,"isolate":1}`. Isolates append to one file, whole lines
- * at a time, so the lines of each isolate are in order and those of several are mixed. Every line
- * ends with a `sum` of itself and of all before it that its isolate wrote, the header first: see
- * {@linkcode Seal}.
+ * The first line is the header. The other lines are steps ({@linkcode StepRecord}), messages by digest
+ * (`{"payload":"0123…","isolate":1,"is":…}`), and as the last line of each isolate its end with its
+ * number of steps (`{"end":7,"isolate":1}`). Isolates append whole lines to one file, so the lines of
+ * each isolate are in order, and lines of several isolates are mixed. Every line ends with a `sum` over
+ * itself and all earlier lines of its isolate, starting with the header: see {@linkcode Checksum}.
  *
  * @module
  */
@@ -15,7 +14,7 @@ import { Digest, digestOf } from "./digest.ts";
 import { decodePayload } from "./payload_codec.ts";
 import { addStep, type HashedStep, type StepRecord, UNCHOSEN } from "./recorder.ts";
 
-/** Whether a value is what a field must hold. */
+/** Returns whether a field may have a value. */
 type Is = (value: unknown) => boolean;
 
 const isText: Is = (value) => typeof value === "string";
@@ -23,7 +22,7 @@ const isCount: Is = (value) => Number.isSafeInteger(value) && (value as number) 
 const isNumber: Is = (value) => Number.isFinite(value);
 const isDigest: Is = (value) => isText(value) && /^[0-9a-f]{16}$/.test(value as string);
 const isListOf = (is: Is): Is => (value) => Array.isArray(value) && value.every(is);
-/** Deepest nesting of a configuration. */
+/** Maximum nesting of a configuration. */
 const MAX_DEPTH = 32;
 
 const isShallow = (value: unknown, depth: number): boolean =>
@@ -34,7 +33,7 @@ const isHashes: Is = (value) =>
   typeof value === "object" && value !== null && !Array.isArray(value) &&
   Object.values(value).every(isText);
 
-/** The fields of one kind of line, with what each must be; those with `?` may be left out. */
+/** The fields of a kind of line with their checks; fields with `?` are optional. */
 type Fields = Readonly<Record<string, readonly [is: Is, must: string]>>;
 
 const TEXT = [isText, "text"] as const;
@@ -42,7 +41,7 @@ const COUNT = [isCount, "a whole number from 0"] as const;
 const DIGEST = [isDigest, "16 hexadecimal digits"] as const;
 const TEXTS = [isListOf(isText), "a list of texts"] as const;
 
-/** Fields of the header, but those that tell it from other files. */
+/** Fields of the header, except format and version. */
 const HEADER_FIELDS: Fields = {
   package: TEXT,
   seed: [Number.isSafeInteger, "a whole number"],
@@ -81,20 +80,20 @@ const STEP_FIELDS: Fields = {
   hash: DIGEST,
 };
 
-/** Fields of a message that is kept, beside the message. */
+/** Fields of a message line, except the message. */
 const MESSAGE_FIELDS: Fields = { payload: DIGEST, isolate: COUNT };
 
-/** Fields of the end of an isolate. */
+/** Fields of the last line of an isolate. */
 const END_FIELDS: Fields = { end: COUNT, isolate: COUNT };
 
-/** A record of a line, whatever it is. */
+/** A parsed line, not yet checked. */
 type Line = Readonly<Record<string, unknown>>;
 
 /**
- * Reads a line as a record.
+ * Parses a line as a record.
  *
- * @param number counts lines from 1.
- * @throws {SyntaxError} when it is none.
+ * @param number of the line, from 1.
+ * @throws {SyntaxError} when it is not a record.
  */
 function parseLine(text: string, number: number): Line {
   let value: unknown;
@@ -107,7 +106,7 @@ function parseLine(text: string, number: number): Line {
   throw unread(number, "be a JSON record", text);
 }
 
-/** Checks every field of a line. @throws {SyntaxError} naming the first that is wrong. */
+/** Checks every field of a line. @throws {SyntaxError} with the first invalid field. */
 function checkFields(line: Line, fields: Fields, number: number): void {
   for (const [key, [is, must]] of Object.entries(fields)) {
     const name = key.replace("?", ""), value = Object.hasOwn(line, name) ? line[name] : undefined;
@@ -116,17 +115,17 @@ function checkFields(line: Line, fields: Fields, number: number): void {
   }
 }
 
-/** The error of a line that is not as it must be. */
+/** Returns the error of an invalid line. */
 function unread(number: number, must: string, received: unknown): SyntaxError {
   return new SyntaxError(
     `Cannot read a journal: line ${number} must ${must}, received ${excerpt(received)}`,
   );
 }
 
-/** Characters of a value that are shown. */
+/** Maximum number of characters shown of a value. */
 const MAX_SHOWN = 80;
 
-/** A value that may be anything, on one line. */
+/** Formats any value on one line. */
 function excerpt(value: unknown): string {
   if (value === undefined) return "none";
   if (typeof value === "string") return JSON.stringify(value.slice(0, MAX_SHOWN));
@@ -134,7 +133,7 @@ function excerpt(value: unknown): string {
   return Array.isArray(value) ? "a list" : "a record";
 }
 
-/** The parts of a step record that count in a running hash. */
+/** Returns the parts of a step record in a running hash. */
 export function hashedOf(step: StepRecord): HashedStep {
   const { from, name = "", choice = UNCHOSEN, arity = 0 } = step, end = from.lastIndexOf("#");
   const lane = (at: number) => parseInt(step.payload.slice(at, at + 8), 16) | 0;
@@ -142,24 +141,24 @@ export function hashedOf(step: StepRecord): HashedStep {
   return { ...step, from: from.slice(0, end), nth, name, payload, choice, arity };
 }
 
-/** Longest first line: a header is much shorter. */
+/** Maximum length of the first line; a header is much shorter. */
 const MAX_HEADER_BYTES = 2 ** 22;
 
-/** Longest line that is written or read. */
+/** Maximum length of a line. */
 export const MAX_LINE_BYTES = 2 ** 28;
 
-/** Bytes that are read at once. */
+/** Bytes of a read. */
 const CHUNK_BYTES = 2 ** 18;
 
 const LINE_END = 0x0a, RECORD_BEGIN = 0x7b;
 
 /**
- * Calls back with each line of a file.
+ * Calls a function with each line of a file.
  *
- * @returns whether the last line had no end.
- * @throws {Deno.errors.NotFound} (as a rejection) when there is no file.
- * @throws {TypeError} (as a rejection) when it is no file but a folder, a pipe or a device.
- * @throws {SyntaxError} (as a rejection) when a line is too long, begins no record or is not UTF-8.
+ * @returns true if the last line has no line end.
+ * @throws {Deno.errors.NotFound} (as a rejection) when the file does not exist.
+ * @throws {TypeError} (as a rejection) when the path is a folder, a pipe or a device.
+ * @throws {SyntaxError} (as a rejection) when a line is too long, is not a record, or is not UTF-8.
  */
 async function readLines(path: string, onLine: (line: string) => void): Promise<boolean> {
   await checkFile(path);
@@ -206,47 +205,47 @@ async function checkFile(path: string): Promise<void> {
 const mustBeFile = (path: string, received: string) =>
   `Cannot read a journal: ${excerpt(path)} must be a file, received ${received}`;
 
-/** What stands between the text of a line and its sum. */
+/** Text between the record of a line and its sum. */
 const BEFORE_SUM = ',"sum":"';
 
-/** What a line ends with: its sum and the end of its record. */
+/** Length of the sum at the end of a line, including the end of the record. */
 const SUM_LENGTH = BEFORE_SUM.length + 16 + '"}'.length;
 
 const ENCODER = new TextEncoder();
 
-/** Short lines are encoded here: an array of its own for each would cost more than its sum. */
+/** Buffer for short lines: allocating an array for each line would take longer than its sum. */
 const SCRATCH = new Uint8Array(1 << 14);
 
-/** The bytes of a text, until the next is encoded. */
+/** Returns the bytes of a text, which are valid until the next call. */
 function encode(text: string): Uint8Array<ArrayBuffer> {
-  // No character of UTF-16 needs more than three bytes.
+  // A UTF-16 code unit needs at most three bytes.
   if (3 * text.length > SCRATCH.length) return ENCODER.encode(text);
   return SCRATCH.subarray(0, ENCODER.encodeInto(text, SCRATCH).written);
 }
 
-/** Seals lines one after another, or checks lines that were sealed. */
-export class Seal {
+/** Adds sums to lines, or computes the expected sums of lines. */
+export class Checksum {
   readonly #digest = new Digest();
   /** The sum so far. */
   #lanes: readonly [number, number];
 
   /**
-   * Begins a chain of lines: the header alone, or those of an isolate, which hang on the header.
+   * Starts a chain of lines: the header, or the lines of an isolate after the header.
    *
-   * @param header sum of the header, empty for the header itself.
+   * @param header sum of the header; empty for the header.
    * @param isolate number of the isolate.
    */
   constructor(header = "", isolate = 0) {
     this.#lanes = this.#digest.text(header).word(isolate).lanes();
   }
 
-  /** Adds its sum to the text of a record that is not empty. */
+  /** Adds the sum to the text of a record that is not empty. */
   close(record: string): string {
     const text = record.slice(0, -1);
     return `${text}${BEFORE_SUM}${this.#next(text)}"}`;
   }
 
-  /** The sum that a line should have, as the next of the chain. */
+  /** Returns the expected sum of the next line. */
   sumOf(line: string): string {
     return this.#next(line.slice(0, -SUM_LENGTH));
   }
@@ -259,7 +258,7 @@ export class Seal {
   }
 }
 
-/** The sum that a line says it has, or what stands in its place. */
+/** Returns the sum at the end of a line, or `none`. */
 export function sumIn(line: string): string {
   const end = line.slice(-SUM_LENGTH);
   return end.startsWith(BEFORE_SUM) && end.endsWith('"}')
@@ -267,55 +266,53 @@ export function sumIn(line: string): string {
     : "none";
 }
 
-/** Version of the format. No other is read. */
+/** Version of the format. Other versions are not read. */
 export const JOURNAL_VERSION = 2;
 
-/** What a journal is of. */
+/** Facts about a recorded run. */
 export interface JournalHeader {
-  /** Tells it from other files. */
+  /** Identifies the format. */
   readonly format: "troupe-journal";
   /** Version of the format. */
   readonly version: typeof JOURNAL_VERSION;
-  /** Version of the package that wrote it. */
+  /** Version of the package that wrote the journal. */
   readonly package: string;
-  /** Root of all that was random. */
+  /** Seed of all random numbers. */
   readonly seed: number;
-  /** Name of the strategy, or of the runtime where nobody chose. */
+  /** Name of the strategy, or of the runtime without one. */
   readonly strategy: string;
-  /** What the run was configured with. */
+  /** Configuration of the run. */
   readonly configuration: unknown;
-  /** Modules of the actors and what they import, as {@linkcode hashModules} names them, and the
-   * SHA-256 of each. */
+  /** SHA-256 of the actors' modules and of all modules that they import, by name; see
+   * {@linkcode hashModules}. */
   readonly actors: Readonly<Record<string, string>>;
-  /** Where the numbers were made: the device. */
+  /** The device. */
   readonly device: string;
   /** Version of Deno. */
   readonly deno: string;
 }
 
-/** A journal that was read. */
+/** A parsed journal. */
 export interface Journal {
-  /** What it is of. */
+  /** Facts about the run. */
   readonly header: JournalHeader;
-  /** Steps in the order of the file: of each isolate in its order. */
+  /** Steps in the order of the file, which is the order of each isolate. */
   readonly steps: readonly StepRecord[];
-  /** Encoded messages by digest, if they were kept. */
+  /** Encoded messages by digest, if the journal has them. */
   readonly payloads: ReadonlyMap<string, unknown>;
-  /** The last line was not whole: the program died while it was written. */
+  /** True if the last line is incomplete because the program was killed while writing it. */
   readonly isTorn: boolean;
-  /** Isolates of which the end is missing: they were killed, or the journal was cut. */
+  /** Isolates without an end: they were killed, or the journal was truncated. */
   readonly unfinished: readonly number[];
 }
 
 /**
- * Reads a journal and checks it: every line must be what was written, and follow from the lines
- * before it.
+ * Reads and verifies a journal: every line must be unchanged and follow from earlier lines.
  *
  * @param path the file.
- * @throws {Deno.errors.NotFound} (as a rejection) when there is none.
- * @throws {TypeError} (as a rejection) when it is no file.
- * @throws {SyntaxError} (as a rejection) when a line is not what it was when it was written, or the
- * format is another one.
+ * @throws {Deno.errors.NotFound} (as a rejection) when the file does not exist.
+ * @throws {TypeError} (as a rejection) when the path is not a file.
+ * @throws {SyntaxError} (as a rejection) when a line is invalid or was changed, or the format differs.
  *
  * @example
  * ```ts
@@ -334,7 +331,7 @@ export async function readJournal(path: string): Promise<Journal> {
   return reader.end(isTorn);
 }
 
-/** Reads the text of a journal; see {@linkcode readJournal}. */
+/** Parses the text of a journal; see {@linkcode readJournal}. */
 export function parseJournal(text: string, path = "journal"): Journal {
   const lines = text.split("\n"), reader = new Reader(path);
   const isTorn = lines.pop() !== "";
@@ -342,8 +339,8 @@ export function parseJournal(text: string, path = "journal"): Journal {
   return reader.end(isTorn);
 }
 
-/** The message of a step, as it was before it was handled. @throws {RangeError} when the journal
- * has none. */
+/** Returns the message of a step, as it was before it was handled. @throws {RangeError} when the
+ * journal does not have it. */
 export function payloadOf({ payloads }: Journal, { n, payload }: StepRecord): unknown {
   if (payloads.has(payload)) return decodePayload(payloads.get(payload));
   throw new RangeError(
@@ -354,12 +351,12 @@ export function payloadOf({ payloads }: Journal, { n, payload }: StepRecord): un
 /** The first fields of the header. */
 const WRITTEN = { format: "troupe-journal", version: JOURNAL_VERSION };
 
-/** The lines that were read of an isolate, of which there are none yet. */
+/** Returns the state of an isolate before its first line. */
 const newIsolate = (header: string, number: number) => ({
-  ...{ seal: new Seal(header, number), hash: new Digest(), steps: 0, isOver: false },
+  ...{ checksum: new Checksum(header, number), hash: new Digest(), steps: 0, isOver: false },
 });
 
-/** Takes in a journal line by line. */
+/** Parses a journal line by line. */
 class Reader {
   #header: JournalHeader | undefined;
   /** Sum of the header. */
@@ -369,10 +366,10 @@ class Reader {
   readonly #payloads = new Map<string, unknown>();
   readonly #isolates = new Map<number, ReturnType<typeof newIsolate>>();
 
-  /** @param path the file, for errors. */
+  /** @param path the file, for messages. */
   constructor(private readonly path: string) {}
 
-  /** Checks a line and takes it in. */
+  /** Checks and adds a line. */
   add(text: string): void {
     const line = parseLine(text, ++this.#lines);
     if (!this.#header) this.#begin(line, text);
@@ -381,7 +378,7 @@ class Reader {
     else this.#addStep(line, text);
   }
 
-  /** All that was read. */
+  /** Returns the journal. */
   end(isTorn: boolean): Journal {
     if (!this.#header) throw unread(1, "be the header of a journal", undefined);
     const isolates = new Set([0, ...this.#isolates.keys(), ...this.#steps.flatMap(spawnedIn)]);
@@ -407,7 +404,7 @@ class Reader {
     }
     checkFields(line, HEADER_FIELDS, 1);
     this.#header = line as unknown as JournalHeader;
-    checkSum(new Seal(), text, 1);
+    checkSum(new Checksum(), text, 1);
     this.#sum = sumIn(text);
   }
 
@@ -425,14 +422,14 @@ class Reader {
           "was written",
       );
     }
-    checkSum(isolate.seal, text, this.#lines);
+    checkSum(isolate.checksum, text, this.#lines);
     isolate.steps++;
     this.#steps.push(step);
   }
 
   #addMessage(line: Line, text: string): void {
     checkFields(line, MESSAGE_FIELDS, this.#lines);
-    checkSum(this.#isolateOf(line["isolate"] as number).seal, text, this.#lines);
+    checkSum(this.#isolateOf(line["isolate"] as number).checksum, text, this.#lines);
     const digest = digestOfEncoded(line["is"]);
     if (digest !== line["payload"]) {
       throw unread(this.#lines, `hold the message ${excerpt(line["payload"])}`, digest);
@@ -446,20 +443,24 @@ class Reader {
     if (line["end"] !== isolate.steps) {
       throw unread(this.#lines, `be the end after ${isolate.steps} steps`, line["end"]);
     }
-    checkSum(isolate.seal, text, this.#lines);
+    checkSum(isolate.checksum, text, this.#lines);
     isolate.isOver = true;
   }
 
-  /** What was read of an isolate that has not ended. */
+  /** Returns the state of an isolate that has not ended. */
   #isolateOf(number: number) {
     const isolate = this.#isolates.getOrInsertComputed(number, () => newIsolate(this.#sum, number));
     if (!isolate.isOver) return isolate;
-    throw unread(this.#lines, `be of an isolate that goes on`, `a line of ${number} after its end`);
+    throw unread(
+      this.#lines,
+      `be of an isolate that has not ended`,
+      `a line of ${number} after its end`,
+    );
   }
 }
 
-function checkSum(seal: Seal, text: string, number: number): void {
-  const expected = seal.sumOf(text), received = sumIn(text);
+function checkSum(checksum: Checksum, text: string, number: number): void {
+  const expected = checksum.sumOf(text), received = sumIn(text);
   if (received === expected) return;
   throw new SyntaxError(
     `Cannot read a journal: the sum of line ${number} must be ${expected}, received ` +
@@ -467,7 +468,7 @@ function checkSum(seal: Seal, text: string, number: number): void {
   );
 }
 
-/** The digest of a message that is kept; of what is none, no digest that a message can have. */
+/** Returns the digest of an encoded message; for an invalid one, a text that is not a digest. */
 function digestOfEncoded(encoded: unknown): string {
   try {
     return digestOf(decodePayload(encoded));
@@ -476,7 +477,7 @@ function digestOfEncoded(encoded: unknown): string {
   }
 }
 
-/** The isolates that a step says it started. */
+/** Returns the isolates that a step started. */
 function spawnedIn({ did }: StepRecord): number[] {
   return did.flatMap((deed) => {
     const [, isolate] = /^spawned .* (\d+)\/\d+$/.exec(deed) ?? [];

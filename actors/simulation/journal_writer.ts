@@ -1,130 +1,149 @@
 /**
- * Writes journals, so that a killed program loses only what it did since the last flush.
+ * Writes journals. A killed program loses only the steps since the last flush.
  *
- * [Note: a full disk] A line of which only a part could be written is the last of its isolate, so the
- * journal stays one that can be read: its last line is torn, or its isolate has no end.
+ * [Note: a full disk] A line that could only be written in part is the last line of its isolate, so the
+ * journal stays readable: its last line is torn, or its isolate has no end.
  *
  * @module
  */
 
 import about from "../../deno.json" with { type: "json" };
 import type { Observer, ObserverSpec } from "../runtime/observer.ts";
-import { JOURNAL_VERSION, type JournalHeader, MAX_LINE_BYTES, Seal, sumIn } from "./journal.ts";
+import { Checksum, JOURNAL_VERSION, type JournalHeader, MAX_LINE_BYTES, sumIn } from "./journal.ts";
 import { encodePayload } from "./payload_codec.ts";
 import { hashModules, Recorder, type StepRecord } from "./recorder.ts";
 
-/** Where steps and messages are written down. */
-export interface Pen {
-  /** Writes a step; see {@linkcode SimulateOptions.onStep}. */
-  readonly onStep: (step: StepRecord) => void;
-  /** Writes a message, but for one that is known or too long to be read again; see
-   * {@linkcode SimulateOptions.onMessage}. */
-  readonly onMessage: (digest: string, message: unknown) => void;
-  /** Writes what was not written yet and the end, and closes the file. */
-  readonly close: () => void;
-}
-
-/** What a pen writes. */
-interface PenOptions {
+/** Options of a {@linkcode JournalFile}. */
+interface JournalFileOptions {
   readonly path: string;
   /** Sum of the header. */
   readonly header: string;
   /** Number of the isolate. */
   readonly isolate: number;
-  /** Most real milliseconds between two flushes. */
+  /** Maximum real milliseconds between two flushes. */
   readonly flushMs: number;
-  /** Told once when the file takes no more; nothing is written from then on. */
+  /** Called once if a write fails; nothing is written afterwards. */
   readonly onFailure: (error: Error) => void;
 }
 
-/** Characters that are written at once, at most: memory, not loss, is what this bounds. */
+/** Maximum number of buffered characters, which bounds memory. */
 const BUFFER_LENGTH = 1 << 16;
 
-/** Messages that are known to be written: one that was forgotten is written again. */
+/** Maximum number of known messages; after it, messages may be written again. */
 const MAX_KNOWN = 1 << 14;
 
-/** The error of a journal that cannot be written. */
+/** Bytes of the longest character that is one UTF-16 code unit. */
+const MAX_CHARACTER_BYTES = 3;
+
+/** Returns the error of a failed write. */
 function unwritten(path: string, cause: unknown): Error {
   const why = cause instanceof Error ? cause.message : String(cause);
   return new Error(
-    `Cannot write the journal ${path}: its file must take what is written, received "${why}"`,
+    `Cannot write the journal ${path}: its file must be writable, received "${why}"`,
     { cause },
   );
 }
 
-/** Opens a journal that was begun. @throws {Error} when its file cannot be opened. */
-function openPen({ path, header, isolate, flushMs, onFailure }: PenOptions): Pen {
-  // One call of the system appends whole lines, so isolates do not mix within a line.
-  const file = Deno.openSync(path, { append: true }), encoder = new TextEncoder();
-  const seal = new Seal(header, isolate), known = new Set<string>();
-  let text = "", last = performance.now(), steps = 0, hasFailed = false;
-  const add = (record: string) => void (text += `${seal.close(record)}\n`);
-  const flush = () => {
-    try {
-      if (!hasFailed) writeAll(file, encoder.encode(text));
-    } catch (error) {
-      hasFailed = true;
-      onFailure(unwritten(path, error));
-    }
-    text = "";
-    last = performance.now();
+/** Appends checksummed lines to the journal file, in batches. */
+export class JournalFile {
+  readonly #file: Deno.FsFile;
+  readonly #checksum: Checksum;
+  /** Digests of messages that were written. */
+  readonly #known = new Set<string>();
+  #text = "";
+  #last = performance.now();
+  #steps = 0;
+  #hasFailed = false;
+
+  /**
+   * Opens an existing journal.
+   *
+   * @throws {Error} when the file cannot be opened.
+   */
+  constructor(private readonly options: JournalFileOptions) {
+    // One system call appends whole lines, so lines of isolates do not mix.
+    this.#file = Deno.openSync(options.path, { append: true });
+    this.#checksum = new Checksum(options.header, options.isolate);
+    // A program that exits does not close its actors.
+    addEventListener("unload", this.#flush);
+  }
+
+  /** Writes a step; see {@linkcode SimulateOptions.onStep}. */
+  readonly onStep = (step: StepRecord): void => {
+    if (this.#hasFailed) return;
+    this.#add(JSON.stringify(step));
+    this.#steps++;
+    const isDue = performance.now() - this.#last >= this.options.flushMs;
+    if (isDue || this.#text.length > BUFFER_LENGTH) this.#flush();
   };
-  // Who ends the program says nothing of the end of its actors.
-  addEventListener("unload", flush);
-  return {
-    onStep(step) {
-      if (hasFailed) return;
-      add(JSON.stringify(step));
-      steps++;
-      if (text.length > BUFFER_LENGTH || performance.now() - last >= flushMs) flush();
-    },
-    onMessage(digest, message) {
-      if (hasFailed || known.has(digest)) return;
-      const record = JSON.stringify({ payload: digest, isolate, is: encodePayload(message) });
-      if (record.length > MAX_LINE_BYTES / MAX_CHARACTER_BYTES) return;
-      if (known.size >= MAX_KNOWN) known.clear();
-      known.add(digest);
-      add(record);
-    },
-    close() {
-      removeEventListener("unload", flush);
-      if (!hasFailed) add(JSON.stringify({ end: steps, isolate }));
-      flush();
-      file.close();
-    },
+
+  /**
+   * Writes a message, unless it is known or too long to be read again; see
+   * {@linkcode SimulateOptions.onMessage}.
+   */
+  readonly onMessage = (digest: string, message: unknown): void => {
+    const { isolate } = this.options;
+    if (this.#hasFailed || this.#known.has(digest)) return;
+    const record = JSON.stringify({ payload: digest, isolate, is: encodePayload(message) });
+    if (record.length > MAX_LINE_BYTES / MAX_CHARACTER_BYTES) return;
+    if (this.#known.size >= MAX_KNOWN) this.#known.clear();
+    this.#known.add(digest);
+    this.#add(record);
+  };
+
+  /** Writes the remaining lines and the end, and closes the file. */
+  readonly close = (): void => {
+    removeEventListener("unload", this.#flush);
+    if (!this.#hasFailed) {
+      this.#add(JSON.stringify({ end: this.#steps, isolate: this.options.isolate }));
+    }
+    this.#flush();
+    this.#file.close();
+  };
+
+  #add(record: string): void {
+    this.#text += `${this.#checksum.close(record)}\n`;
+  }
+
+  readonly #flush = (): void => {
+    try {
+      if (!this.#hasFailed) writeAll(this.#file, new TextEncoder().encode(this.#text));
+    } catch (error) {
+      this.#hasFailed = true;
+      this.options.onFailure(unwritten(this.options.path, error));
+    }
+    this.#text = "";
+    this.#last = performance.now();
   };
 }
-
-/** Bytes of the longest character, of those that are one unit of a text. */
-const MAX_CHARACTER_BYTES = 3;
 
 function writeAll(file: Deno.FsFile, bytes: Uint8Array): void {
   for (let done = 0; done < bytes.length;) done += file.writeSync(bytes.subarray(done));
 }
 
-/** What a journal says of a run besides its steps; what is left out is found out. */
+/** Facts about a run in the header of its journal, and options of writing it. */
 export interface JournalOptions {
-  /** The file; what it holds is replaced. */
+  /** The file, which is replaced. */
   readonly path: string;
-  /** Root of all that is random. Default 0. */
+  /** Seed of all random numbers. Default 0. */
   readonly seed?: number;
   /** Name of the strategy, or of the runtime. Default `real`. */
   readonly strategy?: string;
-  /** What the run is configured with; JSON must be able to say it. */
+  /** Configuration of the run, as a JSON value. */
   readonly configuration?: unknown;
-  /** Absolute URLs of the modules of the actors; the hashes of these and of all that they import
-   * are written down. */
+  /** Absolute URLs of the actors' modules. The header has hashes of them and of all modules that they
+   * import. */
   readonly actors?: readonly string[];
-  /** Where the numbers are made. */
+  /** The device. */
   readonly device?: string;
-  /** Whether messages are kept, so that an actor can be replayed from its inbox. Default false. */
+  /** True if messages are kept, so that {@linkcode replayInbox} can replay an actor. Default false. */
   readonly payloads?: boolean;
-  /** Most real milliseconds between two flushes. Default {@linkcode FLUSH_MS}. */
+  /** Maximum real milliseconds between two flushes. Default {@linkcode FLUSH_MS}. */
   readonly flushMs?: number;
   /**
-   * Told once when the file takes no more, as on a full disk; the actors go on, and nothing is
-   * written from then on. Of a system with several isolates the first one tells. Default: a line on
-   * standard error; of {@linkcode writeJournal}: the error is thrown.
+   * Called once if a write fails, as on a full disk; the actors continue, and nothing is written
+   * afterwards. With several isolates, the first one reports. Default: a line on standard error;
+   * {@linkcode writeJournal} throws.
    */
   readonly onFailure?: (error: Error) => void;
 }
@@ -133,12 +152,12 @@ export interface JournalOptions {
 export const FLUSH_MS = 100;
 
 /**
- * Begins a journal: writes its header.
+ * Starts a journal of real actors: writes its header.
  *
- * @param options what it says of the run.
+ * @param options facts about the run.
  * @throws {TypeError} (as a rejection) when a module cannot be read to be hashed.
  * @throws {Error} (as a rejection) when the header cannot be written.
- * @returns how isolates get to append to it, {@linkcode SystemOptions.observer}.
+ * @returns the {@linkcode SystemOptions.observer} by which isolates append to the journal.
  *
  * @example A journal of real actors
  * ```ts
@@ -165,12 +184,12 @@ export const FLUSH_MS = 100;
 export async function beginJournal(options: JournalOptions): Promise<ObserverSpec> {
   const { path, payloads = false, flushMs = FLUSH_MS, onFailure } = options;
   const init: AppenderInit = { path, header: await writeHeader(options), payloads, flushMs };
-  // Functions do not travel to other isolates, and need not: all of them write to one disk.
+  // Functions cannot be sent to other isolates; all isolates write to the same disk.
   if (onFailure) listeners.set(path, onFailure);
   return { module: import.meta.url, export: "openAppender", init };
 }
 
-/** Writes the header, and returns its sum. */
+/** Writes the header and returns its sum. */
 async function writeHeader(options: JournalOptions): Promise<string> {
   const { path, seed = 0, strategy = "real", configuration = null } = options;
   const header: JournalHeader = {
@@ -184,58 +203,53 @@ async function writeHeader(options: JournalOptions): Promise<string> {
     device: options.device ?? "none",
     deno: Deno.version.deno,
   };
-  const line = new Seal().close(JSON.stringify(header));
+  const line = new Checksum().close(JSON.stringify(header));
   await Deno.writeTextFile(path, `${line}\n`).catch((error) => {
     throw unwritten(path, error);
   });
   return sumIn(line);
 }
 
-/** Who wants to be told that a journal takes no more, by its path. */
+/** Receivers of write failures, by path. */
 const listeners = new Map<string, (error: Error) => void>();
 
-/** What is told of a journal that takes no more where nobody wants to be told. */
+/** Prints a write failure for which there is no receiver. */
 function warn(error: Error): void {
-  // deno-lint-ignore no-console -- A library that goes on must say so somewhere.
+  // deno-lint-ignore no-console -- the run continues, so the failure must be visible
   console.warn(error.message);
 }
 
 /** The version of this package. */
 export const packageVersion: string = about.version;
 
-/** What an isolate needs to append to a journal. */
-interface AppenderInit extends Pick<PenOptions, "path" | "header" | "flushMs"> {
+/** Argument of {@linkcode openAppender}. */
+interface AppenderInit extends Pick<JournalFileOptions, "path" | "header" | "flushMs"> {
   readonly payloads: boolean;
 }
 
 /**
- * Opens a journal that was begun, to append the steps of an isolate.
+ * Opens a journal to append the steps of an isolate.
  *
  * @param isolate number of the isolate.
- * @param init where and what, from {@linkcode beginJournal}.
+ * @param init from {@linkcode beginJournal}.
  */
 export function openAppender(isolate: number, init: unknown): Observer {
   const { path, header, payloads, flushMs } = init as AppenderInit;
   const onFailure = isolate === 0 ? listeners.get(path) ?? warn : () => {};
   if (isolate === 0) listeners.delete(path);
-  const pen = openPen({ path, header, isolate, flushMs, onFailure });
-  const recorder = new Recorder(isolate, {
-    sink: pen.onStep,
-    keep: payloads ? pen.onMessage : undefined,
+  const file = new JournalFile({ path, header, isolate, flushMs, onFailure });
+  return new Recorder(isolate, {
+    sink: file.onStep,
+    keep: payloads ? file.onMessage : undefined,
+    close: file.close,
   });
-  return {
-    begins: (actor, envelope, now) => recorder.begins(actor, envelope, now),
-    did: (actor, effect) => recorder.did(actor, effect),
-    ends: (actor) => recorder.ends(actor),
-    closes: pen.close,
-  };
 }
 
 /**
- * Begins a journal of a simulated run.
+ * Starts a journal of a simulated run.
  *
- * @param options what it says of the run.
- * @returns what the simulation is given, and has to be closed after it.
+ * @param options facts about the run.
+ * @returns the file, whose functions are options of {@linkcode simulate}; close it after the run.
  * @throws {TypeError} (as a rejection) when a module cannot be read to be hashed.
  *
  * @example
@@ -257,10 +271,11 @@ export function openAppender(isolate: number, init: unknown): Observer {
  * await Deno.remove(path);
  * ```
  */
-export async function writeJournal(options: JournalOptions): Promise<Pen> {
+export async function writeJournal(options: JournalOptions): Promise<JournalFile> {
   const { path, flushMs = FLUSH_MS } = options;
   const onFailure = options.onFailure ?? ((error: Error) => {
     throw error;
   });
-  return openPen({ path, header: await writeHeader(options), isolate: 0, flushMs, onFailure });
+  const header = await writeHeader(options);
+  return new JournalFile({ path, header, isolate: 0, flushMs, onFailure });
 }

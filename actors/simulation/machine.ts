@@ -1,9 +1,9 @@
 /**
- * The digest of a whole simulated system, for searches that must know where they have been.
+ * Parts of a simulated run: external work, the waits of the scenario, and the state of all actors.
  *
- * [Note: outside takes no time] How long it really takes must decide nothing. So nothing else is
- * done until it has ended, and what is begun later ends later; then its end is a message like any
- * other, whose turn the strategy chooses.
+ * [Note: external work takes no time] The real duration of external work must not affect a run. So the
+ * simulation waits for it before it continues, and work ends in the order in which it was started. Its
+ * end is a message like any other, whose order the strategy chooses.
  *
  * @module
  */
@@ -12,22 +12,15 @@ import { type Actor, keyOf } from "../runtime/actor.ts";
 import type { Offers } from "../runtime/choose.ts";
 import type { Isolate } from "../runtime/isolate.ts";
 import type { Envelope } from "../runtime/mailbox.ts";
-import type { AskCall, System } from "../runtime/mod.ts";
-import type { ActorRef, Message } from "../runtime/types.ts";
-import type { Chooser, VirtualClock } from "./chooser.ts";
+import type { VirtualClock } from "./chooser.ts";
 import { Digest } from "./digest.ts";
-import type { SimulatedDisk } from "./disk.ts";
-import type { Dying } from "./faults.ts";
-import type { Recorder } from "./recorder.ts";
-import type { RunView, Settling, SimulateOptions, World } from "./run.ts";
-import { exempt } from "./traps.ts";
-import type { Verdict } from "./verdict.ts";
+import { exempt } from "./determinism_guard.ts";
 
-/** Work outside that is under way. */
+/** External work in progress. */
 export class External {
   #last: Promise<unknown> | undefined;
 
-  /** Does something outside, where the traps do not matter; ends after what was begun before. */
+  /** Starts external work, which may use forbidden globals. It ends after all earlier work. */
   readonly run = <T>(work: () => T | Promise<T>): Promise<T> => {
     const before = this.#last, result = exempt(async () => await work());
     const end = before ? before.then(() => result) : result;
@@ -35,7 +28,7 @@ export class External {
     return end;
   };
 
-  /** All that was begun has ended; undefined when nothing was. */
+  /** Resolves when all work has ended; undefined without work. */
   ended(): Promise<unknown> | undefined {
     const last = this.#last;
     this.#last = undefined;
@@ -43,32 +36,32 @@ export class External {
   }
 }
 
-/** The waits of a scenario. */
+/** The waits of a scenario, which limit the clock. */
 export class ScenarioWaits {
-  /** Something ended that the scenario may wait for. */
+  /** True if something ended for which the scenario may be waiting. */
   isVisible = false;
-  /** The scenario says how far time goes. */
+  /** True if the scenario determines how far time passes. */
   isTimed = false;
   readonly #openAsks = new Set<number>();
-  /** What it waits for besides answers, and until which moment. */
+  /** Waits for anything but answers, each up to a moment. */
   #waiters: { readonly until: number; readonly resolve: () => void }[] = [];
   #isClosed = false;
 
-  /** @param clock the time that must not pass too far. */
+  /** @param clock the clock to limit. */
   constructor(private readonly clock: VirtualClock) {}
 
-  /** Whether the scenario waits for anything but answers. */
+  /** True if the scenario waits for anything but answers. */
   get isWaiting(): boolean {
     return this.#waiters.length > 0;
   }
 
-  /** The scenario waits for an answer. */
+  /** Adds a wait for an answer. */
   forAnswer(ask: number): void {
     this.#openAsks.add(ask);
     this.#setLimit();
   }
 
-  /** Sees which answers have come. */
+  /** Removes the waits for answers that have arrived. */
   lookAtAnswers(open: { has(ask: number): boolean }): void {
     for (const ask of this.#openAsks) {
       if (open.has(ask)) continue;
@@ -78,7 +71,7 @@ export class ScenarioWaits {
     }
   }
 
-  /** The scenario waits until nobody can do anything, or for a moment. */
+  /** Waits until no actor can continue, or for a moment. */
   until(moment: number): Promise<void> {
     return new Promise((resolve) => {
       this.#waiters.push({ until: moment, resolve });
@@ -86,7 +79,7 @@ export class ScenarioWaits {
     });
   }
 
-  /** Lets the scenario go on where it waits for no later moment than this. */
+  /** Ends the waits up to a moment. */
   wake(moment = Infinity): void {
     const reached = this.#waiters.filter(({ until }) => until <= moment);
     this.#waiters = this.#waiters.filter(({ until }) => until > moment);
@@ -94,7 +87,7 @@ export class ScenarioWaits {
     for (const { resolve } of reached) resolve();
   }
 
-  /** The scenario is over: the clock is somebody else's. */
+  /** Stops limiting the clock, after the end of the scenario. */
   close(): void {
     this.#isClosed = true;
   }
@@ -111,92 +104,7 @@ export class ScenarioWaits {
 }
 
 /**
- * What is done with messages: the strategy chooses and faults happen; or the scenario has them
- * handled in plain order (settle); or nothing of them counts any more (close).
- */
-type Mode = "explore" | "settle" | "close";
-
-/** A simulated run. */
-export interface RunState {
-  readonly options: SimulateOptions<unknown>;
-  /** The system whose actors it plays with. */
-  readonly system: System;
-  readonly isolate: Isolate;
-  /** The disk that actors may write to. */
-  readonly disk: SimulatedDisk;
-  readonly clock: VirtualClock;
-  readonly chooser: Chooser;
-  readonly recorder: Recorder;
-  readonly view: RunView;
-  readonly verdict: Verdict;
-  readonly waits: ScenarioWaits;
-  readonly external: External;
-  /** Gives the world back what was trapped. */
-  readonly removeTraps: () => void;
-  mode: Mode;
-  /** Number of steps after which the settling ends. */
-  settleUntil: number;
-  /** The actor at work, if it crashes before the end of its handler. */
-  dying: Dying | undefined;
-  /** A handler or the scenario does not end, and nothing waits for it any longer. */
-  isHanging: boolean;
-  /** Who waits for a message when nobody can do anything any more. */
-  idle: readonly string[];
-}
-
-/** Opens the world of a run. */
-export function openWorld<C>(run: RunState): World<C> {
-  const { waits, clock, verdict } = run;
-  return {
-    system: watched(run),
-    configuration: run.options.configuration as C,
-    async settle(until = {}) {
-      const given = typeof until === "number" ? { steps: until } : until;
-      const { steps = Infinity, ms = Infinity } = given as Settling;
-      run.mode = "settle";
-      run.settleUntil = run.recorder.steps + steps;
-      waits.isTimed ||= ms < Infinity;
-      await idle(run, clock.now() + ms);
-      run.mode = "explore";
-    },
-    idle: () => idle(run, Infinity),
-    async advance(ms) {
-      if (!(ms >= 0)) throw new RangeError(`Cannot advance: ms must be 0 or more, received ${ms}`);
-      waits.isTimed = true;
-      await idle(run, clock.now() + ms);
-    },
-    invariant: (name, check) => void verdict.invariants.push({ name, check }),
-    eventually: (name, check, options = {}) => verdict.duties.add(name, check, options, run.view),
-    disk: run.disk,
-    atEnd: (name, check) => void verdict.endings.push({ name, check }),
-  };
-}
-
-/** Waits until nobody can do anything, or for a moment of virtual time. */
-export function idle({ waits, isolate }: RunState, until: number): Promise<void> {
-  const reached = waits.until(until);
-  isolate.wake();
-  return reached;
-}
-
-/** The system as the scenario gets it: tells the loop what the scenario waits for. */
-function watched({ waits, isolate, system }: RunState): System {
-  return {
-    ...system,
-    ask: ((to: ActorRef<Message>, message: Message, options?: object) => {
-      waits.forAnswer(isolate.nextAsk);
-      return system.ask(to, message, options);
-    }) as AskCall,
-    watch: (ref, onDown) =>
-      system.watch(ref, (down) => {
-        waits.isVisible = true;
-        onDown(down);
-      }),
-  };
-}
-
-/**
- * Digest of what decides how a run goes on: states, queues, questions and timers.
+ * Returns the digest of everything that determines the rest of a run: states, queues, asks and timers.
  *
  * @throws {TypeError} when an actor does not expose its state.
  */
@@ -221,7 +129,7 @@ function exposed(actor: Actor): unknown {
   );
 }
 
-/** Where senders have queues of their own, the order between two of them decides nothing. */
+/** Adds a queue; with a queue for each sender, the order between senders does not count. */
 function addQueue(digest: Digest, queue: readonly Envelope[], offers: Offers): void {
   const sorted = offers === "by-arrival" ? queue : queue.toSorted((a, b) => {
     const left = `${a.lane} ${keyOf(a.from)}`, right = `${b.lane} ${keyOf(b.from)}`;
@@ -231,7 +139,7 @@ function addQueue(digest: Digest, queue: readonly Envelope[], offers: Offers): v
   for (const { lane, from, message } of sorted) digest.text(lane).text(from.id).value(message);
 }
 
-/** Who waits for a message that nobody is about to send, in words; for reports. */
+/** Describes the actors that wait for a message without a running timer. */
 export function describeIdle(isolate: Isolate): string[] {
   const idle: string[] = [];
   for (const { ref, parent, state, step, mailbox, timers, handlers } of isolate.actors.values()) {
@@ -242,7 +150,7 @@ export function describeIdle(isolate: Isolate): string[] {
   return idle;
 }
 
-/** Who waits for whom, in words; for reports. */
+/** Describes open asks, and handlers that have not ended. */
 export function describeWaits(isolate: Isolate): string[] {
   const waits: string[] = [];
   for (const { from, to, type } of isolate.asks.values()) {

@@ -36,8 +36,8 @@ export { type Journal, JOURNAL_VERSION, type JournalHeader, readJournal } from "
 export {
   beginJournal,
   FLUSH_MS,
+  type JournalFile,
   type JournalOptions,
-  type Pen,
   writeJournal,
 } from "./journal_writer.ts";
 export type { StepRecord } from "./recorder.ts";
@@ -77,8 +77,8 @@ export {
 export {
   DeterminismError,
   exempt,
-  TRAPPED,
-  type Trapped,
-  TRAPPED_MODULES,
-  type TrappedModule,
-} from "./traps.ts";
+  FORBIDDEN_GLOBALS,
+  FORBIDDEN_MODULES,
+  type ForbiddenGlobal,
+  type ForbiddenModule,
+} from "./determinism_guard.ts";

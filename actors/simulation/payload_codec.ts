@@ -1,7 +1,7 @@
 /**
- * Messages as JSON, bit for bit: what JSON cannot say is wrapped in a record with one key, `$`. What
- * is rare in messages (dates, objects in themselves, arrays with holes …) is wrapped as the bytes that
- * it travels in between processes, so whatever can be sent can be kept.
+ * Exact encoding of messages as JSON. Values without a JSON form are wrapped in a record with one key,
+ * `$`. Rare values (dates, cyclic objects, arrays with holes …) are wrapped in the encoding that is sent
+ * between processes, so every message that can be sent can be kept.
  *
  * @module
  */
@@ -11,13 +11,13 @@ import { readValue, VIEWS, writeValue } from "../transports/codec.ts";
 /** Kinds of typed arrays that a message may hold. */
 const ARRAYS = VIEWS.filter((View) => View !== DataView) as unknown as Uint8ArrayConstructor[];
 
-/** An object is in itself. */
+/** Thrown for a cyclic object. */
 const CYCLE = Symbol("cycle");
 
 /**
- * A message as a value that JSON can say.
+ * Encodes a message as a JSON value.
  *
- * @throws {TypeError} when it holds what cannot be sent to another process either.
+ * @throws {TypeError} when it contains a value that cannot be sent to another process.
  */
 export function encodePayload(value: unknown): unknown {
   try {
@@ -28,14 +28,14 @@ export function encodePayload(value: unknown): unknown {
   }
 }
 
-/** @param around the objects that the value is in. */
+/** @param around the objects that contain the value. */
 function encode(value: unknown, around: readonly object[]): unknown {
   switch (typeof value) {
     case "string":
     case "boolean":
       return value;
     case "number":
-      // JSON turns these into 0 and null.
+      // JSON would encode these as 0 and null.
       return Number.isFinite(value) && !Object.is(value, -0)
         ? value
         : { $: ["number", Object.is(value, -0) ? "-0" : String(value)] };
@@ -54,7 +54,7 @@ function encodeObject(value: object, around: readonly object[]): unknown {
   if (around.includes(value)) throw CYCLE;
   const within = [...around, value];
   if (Array.isArray(value)) {
-    // An array with holes or names is rare.
+    // Arrays with holes or names are rare.
     const keys = Object.keys(value), isPlain = keys.every((key, index) => key === `${index}`);
     return isPlain && keys.length === value.length
       ? value.map((item) => encode(item, within))
@@ -63,7 +63,7 @@ function encodeObject(value: object, around: readonly object[]): unknown {
   const prototype = Object.getPrototypeOf(value);
   if (prototype === Object.prototype || prototype === null) {
     const entries = Object.entries(value).map(([key, item]) => [key, encode(item, within)]);
-    // A record that looks like a wrapper is wrapped itself.
+    // A record that looks like a wrapper must be wrapped.
     return "$" in value ? { $: ["record", entries] } : Object.fromEntries(entries);
   }
   if (ArrayBuffer.isView(value) && DECODERS.has(value.constructor.name)) {
@@ -96,10 +96,10 @@ function encodeClone(value: object): unknown {
 }
 
 function unknownKind(kind: string): TypeError {
-  return new TypeError(`Cannot keep a message: all in it must be cloneable, received ${kind}`);
+  return new TypeError(`Cannot keep a message: its values must be cloneable, received ${kind}`);
 }
 
-/** The message that {@linkcode encodePayload} wrote down. @throws {SyntaxError} when it is none. */
+/** Decodes a message of {@linkcode encodePayload}. @throws {SyntaxError} when it is invalid. */
 export function decodePayload(value: unknown): unknown {
   if (typeof value !== "object" || value === null) return value;
   if (Array.isArray(value)) return value.map(decodePayload);
@@ -113,7 +113,7 @@ export function decodePayload(value: unknown): unknown {
 const decodeRecord = (entries: readonly [string, unknown][]) =>
   Object.fromEntries(entries.map(([key, item]) => [key, decodePayload(item)]));
 
-/** By the kind of a wrapper, what makes the value of the rest of it. */
+/** Decoders of the items after the kind of a wrapper, by kind. */
 const DECODERS = new Map<string, (first: string, second: string, third: string) => unknown>([
   ...ARRAYS.map((View) =>
     [View.name, (text: string) => new View(Uint8Array.fromBase64(text).buffer)] as const

@@ -1,5 +1,5 @@
 /**
- * The recorder: writes down each step of an isolate, simulated or real.
+ * Records the steps of an isolate, simulated or real.
  *
  * @module
  */
@@ -15,17 +15,16 @@ import {
 } from "../runtime/observer.ts";
 import { Digest, digestOf } from "./digest.ts";
 
-/** Relative imports of a module's text, those in comments included, which do no harm. */
+/** Relative imports in the text of a module, including those in comments, which are harmless. */
 const IMPORTS = /(?:\bfrom|\bimport\s*\(?|\bnew URL\()\s*["'](\.{1,2}\/[^"']+)["']/g;
 
 /**
- * Hashes modules and all that they import by relative paths, and so on. Modules on this machine may
- * change at any time; those of a registry only with its version, so of them none is fetched but those
- * that are named.
+ * Hashes modules and, recursively, all modules that they import by relative paths. Modules of a
+ * registry change only with their version, so only the named ones are fetched.
  *
  * @param modules absolute URLs.
- * @returns by name the SHA-256 of each text, in hexadecimal digits. A file's name is its path from
- * the folder of the first module: journals go from machine to machine.
+ * @returns the SHA-256 of each text in hexadecimal digits, by name. A file's name is its path relative
+ * to the folder of the first module, because journals are read on other machines.
  * @throws {TypeError} (as a rejection) when one of `modules` cannot be read.
  */
 export async function hashModules(
@@ -60,70 +59,70 @@ function importsOf(module: string, text: string): string[] {
   return Array.from(text.matchAll(IMPORTS), ([, path]) => new URL(path!, module).href);
 }
 
-/** A module's text; undefined when there is none. Line ends count alike on all systems. */
+/** Returns the text of a module with `\n` line ends; undefined if it does not exist. */
 async function readModule(module: string): Promise<string | undefined> {
   try {
     const response = await fetch(module);
     if (response.ok) return (await response.text()).replaceAll("\r\n", "\n");
     await response.body?.cancel();
   } catch {
-    // A comment may speak of a module that is nowhere.
+    // A comment may name a module that does not exist.
   }
   return undefined;
 }
 
-/** A module's name: of a file its path from the folder of another. */
+/** Returns the name of a module: for a file, its path relative to the folder of another. */
 function nameOf(module: string, base: string | undefined): string {
   if (base === undefined || !module.startsWith("file:")) return module;
   return posix.relative(posix.dirname(new URL(base).pathname), new URL(module).pathname);
 }
 
-/** One step, as it stands in a trace and, as a line, in a journal. */
+/** One step in a trace; in a journal, a line. */
 export interface StepRecord {
-  /** Counts the steps of the isolate. */
+  /** Number of the step in its isolate. */
   readonly n: number;
-  /** Number of the isolate; 0 is the one that made the system. */
+  /** Number of the isolate; 0 created the system. */
   readonly isolate: number;
-  /** Milliseconds of the isolate's clock when the step began. */
+  /** Milliseconds of the isolate's clock at the start of the step. */
   readonly t: number;
   /** Id of the actor. */
   readonly actor: string;
-  /** The message: id of its sender, and how many came from there to this actor before. */
+  /** The message: id of its sender, and number of earlier messages from there to this actor. */
   readonly from: string;
   /** Type of the message. */
   readonly type: string;
-  /** What the actor said it does: `2F0`. */
+  /** The actor's activity: `2F0`. */
   readonly name?: string;
-  /** The sender waits for an answer. */
+  /** Present if the sender waits for an answer. */
   readonly isQuestion?: true;
   /** Digest of the message. */
   readonly payload: string;
-  /** Index of the candidate that was chosen, and among how many; absent where nobody chooses. */
+  /** Index of the chosen candidate; absent without a strategy. */
   readonly choice?: number;
-  /** See `choice`. */
+  /** Number of candidates; absent without a strategy. */
   readonly arity?: number;
-  /** Timers that fired before, though something could be handled; absent where none did. */
+  /** Number of timers that fired before although a message could be handled; absent if none did. */
   readonly waits?: number;
-  /** Faults that were injected in this step, as `kind target`. */
+  /** Injected faults of this step, as `kind target`. */
   readonly faults?: readonly string[];
-  /** What the actor did, in order: `send stage-1 Activation 0123456789abcdef`. */
+  /** Effects of the actor, in order: `send stage-1 Activation 0123456789abcdef`. */
   readonly did: readonly string[];
-  /** What it read from the clock. */
+  /** Values that it read from the clock. */
   readonly reads?: readonly number[];
-  /** Digest of the state that the actor exposes, after the step. */
+  /** Digest of the exposed state after the step. */
   readonly state?: string;
-  /** Running hash of this actor's steps: the same on every runtime if the actor got and sent the
-   * same, in the same order. */
+  /** Running hash of this actor's steps: equal on every runtime if the actor received and sent the same
+   * messages in the same order. */
   readonly chain: string;
   /** Running hash of the isolate's steps. */
   readonly hash: string;
 }
 
-/** A step as a few words: who handles which message. */
+/** Returns the actor and the message of a step in short form. */
 export const stepName = ({ actor, from, type }: Pick<StepRecord, "actor" | "from" | "type">) =>
   `${actor} < ${from} ${type}`;
 
-/** How a step was chosen; see {@linkcode StepRecord}. */
+/** The choice of a step; see {@linkcode StepRecord}. */
 export interface Decision {
   choice: number;
   arity: number;
@@ -131,19 +130,21 @@ export interface Decision {
   faults: string[];
 }
 
-/** What a recorder keeps. */
+/** Options of a {@linkcode Recorder}. */
 interface RecorderOptions {
-  /** Gets each step when it is over. Without it only the running hash is kept. */
+  /** Receives each step at its end. Without it, only the running hash is computed. */
   readonly sink?: ((step: StepRecord) => void) | undefined;
-  /** Gets each message before it is handled. */
+  /** Receives each message before it is handled. */
   readonly keep?: ((digest: string, message: unknown) => void) | undefined;
-  /** How the step was chosen, if somebody chooses. */
+  /** The choice of the current step, if there is a strategy. */
   readonly decision?: Decision | undefined;
-  /** Whether messages have digests. Default true; without, the hash says less and costs less. */
+  /** True if the hash includes digests of messages. Default true. */
   readonly digests?: boolean | undefined;
+  /** Called when the isolate closes. */
+  readonly close?: () => void;
 }
 
-/** The parts of a step that count in a running hash; `from` is the id of the sender alone. */
+/** The parts of a step in a running hash; `from` is only the id of the sender. */
 export interface HashedStep
   extends
     Required<Pick<StepRecord, "t" | "actor" | "from" | "type" | "name" | "choice" | "arity">> {
@@ -151,25 +152,25 @@ export interface HashedStep
   readonly payload: readonly [number, number];
 }
 
-/** Stands for the choice where nobody chooses. */
+/** The choice of a step without a strategy. */
 export const UNCHOSEN = -1;
 
 /** Adds a step to the running hash of an isolate. */
 export function addStep(hash: Digest, step: HashedStep): void {
   hash.number(step.t).word(step.choice).word(step.arity);
-  addDeed(hash, step);
+  addActorStep(hash, step);
 }
 
-/** Adds a step to the running hash of its actor, which knows neither time nor others. */
-function addDeed(hash: Digest, { actor, from, nth, type, name, payload }: HashedStep): void {
+/** Adds a step to the running hash of its actor, without time and choices. */
+function addActorStep(hash: Digest, { actor, from, nth, type, name, payload }: HashedStep): void {
   hash.text(actor).text(from).word(nth).text(type).text(name).word(payload[0]).word(payload[1]);
 }
 
 const NO_PAYLOAD: readonly [number, number] = [0, 0];
 
-/** Observes an isolate and writes down what it does. */
+/** Observes an isolate and records its steps. */
 export class Recorder implements Observer {
-  /** Steps recorded. */
+  /** Number of recorded steps. */
   steps = 0;
   readonly #hash = new Digest();
   readonly #payload = new Digest();
@@ -177,12 +178,12 @@ export class Recorder implements Observer {
   #now = 0;
   #envelope: ObservedMessage | undefined;
   #lanes = NO_PAYLOAD;
-  /** By actor, as a handler that waits may go on within the step of another. */
+  /** By actor, because a waiting handler may continue within the step of another actor. */
   readonly #done = new Map<ObservedActor, { did: string[]; reads: number[] }>();
 
   /**
    * @param isolate number of the isolate.
-   * @param options what it keeps.
+   * @param options receivers of steps and messages.
    */
   constructor(private readonly isolate: number, private readonly options: RecorderOptions = {}) {}
 
@@ -207,7 +208,7 @@ export class Recorder implements Observer {
   }
 
   ends(actor: ObservedActor): void {
-    // The last step of an isolate is told before its loop comes to it.
+    // The last step of an isolate is reported before its loop reaches its end.
     if (!this.#envelope) return;
     const { from: { id: from }, nth, message: { type } } = this.#envelope;
     const { ref: { id }, activity: name } = actor, t = this.#now, payload = this.#lanes;
@@ -219,7 +220,9 @@ export class Recorder implements Observer {
     this.#envelope = undefined;
   }
 
-  closes(): void {}
+  closes(): void {
+    this.options.close?.();
+  }
 
   #record(actor: ObservedActor, step: HashedStep): StepRecord {
     const { decision } = this.options, envelope = this.#envelope!;
@@ -227,7 +230,7 @@ export class Recorder implements Observer {
     const { did, reads } = this.#done.get(actor) ?? { did: [], reads: [] };
     this.#done.delete(actor);
     const chain = this.#chains.getOrInsertComputed(keyOf(actor.ref), () => new Digest());
-    addDeed(chain, step);
+    addActorStep(chain, step);
     return {
       n: this.steps,
       isolate: this.isolate,
@@ -250,7 +253,7 @@ export class Recorder implements Observer {
   }
 }
 
-/** What an actor did, as a line of words that is the same whenever it does the same. */
+/** Formats an effect of an actor; equal effects have equal lines. */
 export function describeEffect({ kind, to, value }: Effect): string {
   const type = (value as { type?: unknown } | undefined)?.type;
   return [

@@ -1,5 +1,5 @@
 /**
- * A recorded run made again, in strict mode.
+ * Strict replay of a recorded run.
  *
  * @module
  */
@@ -12,28 +12,27 @@ import type { Run, Scenario, SimulateOptions } from "./run.ts";
 import { simulate } from "./simulate.ts";
 import { describeCandidate, ReplayError, replayOf, type Strategy, WAIT } from "./strategies.ts";
 
-/** How a journal is replayed. */
+/** Options of {@linkcode replayJournal}. */
 export interface ReplayOptions<C = undefined>
   extends Omit<SimulateOptions<C>, "seed" | "strategy" | "deviations" | "onMessage"> {
-  /** Absolute URLs of the modules of the actors: they must be the ones that were recorded. */
+  /** Absolute URLs of the actors' modules, which must be unchanged since the recording. */
   readonly actors?: readonly string[];
-  /** Whether another package version and changed modules are let through, up to the first step
-   * that differs. Default false. */
+  /** True if another package version and changed modules are accepted, up to the first different step.
+   * Default false. */
   readonly mayHaveChanged?: boolean;
 }
 
 /**
- * Plays a scenario in the very order of a journal. A journal of a simulation is followed choice by
- * choice; one of real workers, where each isolate went its own way, actor by actor: each gets its
- * messages in the order in which it got them then, and the running hash of each must be the same.
- * Where the program was killed, the run is followed as far as the journal goes.
+ * Runs a scenario in the exact order of a journal. The journal of a simulation is replayed choice by
+ * choice. The journal of real workers, whose isolates were independent, is replayed actor by actor:
+ * each actor receives its messages in the recorded order, and must have the recorded running hash. If
+ * the program was killed, the replay ends with the journal.
  *
  * @param journal a journal or its path.
- * @param scenario what was recorded: the same actors and the same messages from outside.
- * @param options what the scenario is configured with, and what may have changed since.
+ * @param scenario the recorded scenario: the same actors and external messages.
+ * @param options configuration of the scenario, and accepted changes.
  * @returns the run.
- * @throws {ReplayError} (as a rejection) at the first difference: the step, what was recorded, what
- * came, who was runnable.
+ * @throws {ReplayError} (as a rejection) at the first difference.
  *
  * @example
  * ```ts
@@ -94,7 +93,7 @@ export async function replayJournal<T, C = undefined>(
   return run;
 }
 
-/** The first thing that is not as it was when the journal was written. */
+/** Returns the first difference of the package version and modules from the journal. */
 async function changeSince(
   { header: { package: version, actors: then } }: Journal,
   actors: readonly string[],
@@ -111,19 +110,19 @@ async function changeSince(
   }
 }
 
-/** Leads a run along a journal. */
+/** Replays a journal. */
 interface Guide {
   readonly strategy: Strategy;
-  /** What is not as recorded in a step. */
+  /** Returns the difference of a step from the recorded one, if any. */
   check(step: StepRecord): ReplayError | undefined;
-  /** What was recorded and did not come, but `end`. */
+  /** Returns the difference if the run ended too early. */
   rest(end: string): ReplayError | undefined;
 }
 
-/** Parts that are the same on every runtime. */
+/** Parts of a step that are equal on every runtime. */
 const PARTS = ["from", "type", "name", "isQuestion", "payload", "state", "chain"] as const;
 
-/** The first difference of a step from the recorded one: in one of its parts, or in what it did. */
+/** Returns the first difference of a step from the recorded one, in its parts or effects. */
 function differs(
   step: StepRecord,
   recorded: StepRecord,
@@ -141,13 +140,13 @@ function differs(
   }
 }
 
-/** A step without the isolates of the actors it spawned: those differ from runtime to runtime. */
+/** Removes the isolates of spawned actors from a step, because they differ between runtimes. */
 function placeless(step: StepRecord): StepRecord {
-  const did = step.did.map((deed) => deed.replace(/^(spawned .*) \d+\/\d+$/, "$1"));
+  const did = step.did.map((effect) => effect.replace(/^(spawned .*) \d+\/\d+$/, "$1"));
   return { ...step, did };
 }
 
-/** The journal of a simulation says which candidate was chosen. */
+/** Replays the journal of a simulation, which records the chosen candidates. */
 function choiceByChoice(
   steps: readonly StepRecord[],
   onMismatch: (error: ReplayError) => void,
@@ -169,7 +168,7 @@ function choiceByChoice(
     check(step) {
       done = step.n + 1;
       const recorded = steps[step.n];
-      // The run may have been stopped before its end.
+      // The recorded run may have been stopped before its end.
       return recorded && differs(step, recorded, ["actor", ...PARTS, "t", "hash"]);
     },
     rest(end) {
@@ -179,15 +178,15 @@ function choiceByChoice(
   };
 }
 
-/** The journals of real isolates say in which order each actor got its messages. */
+/** Replays the journal of real isolates, which records the order of each actor's messages. */
 function actorByActor(steps: readonly StepRecord[]): Guide {
-  // What the runtime does when actors stop is not part of the scenario.
+  // The runtime's messages to stopping actors are not part of the scenario.
   const played = steps.filter(({ type }) => type !== "finish");
   const queues = Map.groupBy(played, ({ actor }) => actor);
-  // Of a program that was killed, each isolate wrote down what it did up to its own last flush.
+  // If the program was killed, each isolate recorded steps up to its last flush.
   const isWhole = steps.some(({ actor, type }) => actor === "system" && type === "finish");
   let runnable: readonly Candidate[] = [], n = 0;
-  /** The step at work as it was recorded, and how often it has read the clock. */
+  /** The recorded current step, and its number of clock readings so far. */
   let current: StepRecord | undefined, readings = 0;
   const nextOf = (actor: string) => queues.get(actor)?.[0];
   const isNext = ({ actor, from, nth, type }: Candidate) => {
@@ -205,10 +204,10 @@ function actorByActor(steps: readonly StepRecord[]): Guide {
         const index = next < 0 ? candidates.findIndex(isFree) : next;
         current = next < 0 ? undefined : nextOf(candidates[next]!.actor);
         readings = 0;
-        // A timer of then may be what comes next.
+        // The next message may come from a timer.
         return index < 0 ? WAIT : index;
       },
-      // Real clocks went on as they did, and what they said may be in messages.
+      // Readings of real clocks may be in messages, so they are repeated.
       reads: () => current?.reads?.[readings++],
     },
     check(step) {

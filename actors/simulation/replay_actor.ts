@@ -1,5 +1,5 @@
 /**
- * One actor alone, fed what it got in a recorded run.
+ * Replays a single actor with the messages of a recorded run.
  *
  * @module
  */
@@ -24,7 +24,7 @@ import { type Journal, payloadOf, readJournal } from "./journal.ts";
 import { describeEffect, type StepRecord } from "./recorder.ts";
 import { HANG_MS } from "./run.ts";
 import { ReplayError } from "./strategies.ts";
-import { exempt, setActorAtWork, setTraps } from "./traps.ts";
+import { exempt, forbidGlobals, setRunningActor } from "./determinism_guard.ts";
 
 /** The first message of an actor, as the runtime sends it. */
 interface Init {
@@ -35,27 +35,27 @@ interface Init {
   readonly argument?: unknown;
 }
 
-/** A factory, whatever it makes. */
+/** A factory of any actor. */
 type AnyFactory = ActorFactory<unknown, Message>;
 
-/** An actor that handles what it was sent then, without others. */
+/** An actor that handles recorded messages, without other actors. */
 class ReplayedActor {
   compared = 0;
   states = 0;
   readonly #self: ActorRef<Message>;
-  /** What settles the questions that the actor waits for. */
+  /** Functions that settle the actor's open asks. */
   readonly #questions = new Map<number, (outcome: Outcome) => void>();
   readonly #streams = new Map<string, () => number>();
   readonly #cleanups: (() => void | Promise<void>)[] = [];
   #handlers: AnyHandlers = {};
   #expose: (() => unknown) | undefined;
   #asked = 0;
-  /** What was recorded of the step. */
+  /** The recorded step. */
   #step!: StepRecord;
   #did = 0;
   #read = 0;
   #activity = "";
-  /** Id of who asked, while the step's message is a question that is not answered. */
+  /** Id of the asking actor, while the step's message is not answered. */
   #asker: string | undefined;
   #isWorking = false;
   #thrown: { readonly error: unknown } | undefined;
@@ -70,16 +70,16 @@ class ReplayedActor {
     this.#self = (payloadOf(journal, first) as Init).self;
   }
 
-  /** Handles the message of a step and compares what comes of it. */
+  /** Handles the message of a step and compares the effects. */
   async play(step: StepRecord): Promise<void> {
     this.#step = step;
     this.#did = this.#read = 0;
     const message = payloadOf(this.journal, step) as Message;
-    setActorAtWork(step.actor);
+    setRunningActor(step.actor);
     if (step.type.startsWith("answer:")) this.#answer(message);
     else this.#begin(step, message);
-    await this.#rest();
-    setActorAtWork(undefined);
+    await this.#untilSettled();
+    setRunningActor(undefined);
     this.#compare();
   }
 
@@ -99,11 +99,11 @@ class ReplayedActor {
     work().catch((error) => this.#thrown = { error }).finally(() => this.#isWorking = false);
   }
 
-  /** Waits until the step is over or waits for an answer. */
-  async #rest(): Promise<void> {
+  /** Waits until the step ends or waits for an answer. */
+  async #untilSettled(): Promise<void> {
     const limit = realNow() + this.hangMs;
     do {
-      // Only the timer is exempt, not what the actor does until it fires.
+      // Only the timer is exempt, not the actor's code until it fires.
       const [over] = exempt(() => [turn()]);
       await over;
       if (realNow() > limit) throw this.#differs("a handler that ends", "one that does not");
@@ -123,12 +123,12 @@ class ReplayedActor {
     if (received !== state) throw this.#differs(`state ${state}`, `state ${received}`);
   }
 
-  /** The first difference from the recorded run. */
+  /** Records the first difference from the recorded run. */
   #differs(expected: string, received: string): ReplayError {
     return this.#mismatch ??= new ReplayError(this.#step.n, expected, received);
   }
 
-  /** The actor does something: it must be what it did then. */
+  /** Compares an effect of the actor with the recorded one. */
   #does(...effect: Parameters<typeof describeEffect>): void {
     const received = describeEffect(...effect), expected = this.#step.did[this.#did++];
     if (received === expected) this.compared++;
@@ -161,7 +161,7 @@ class ReplayedActor {
     return this.#streams.getOrInsertComputed(label, () => substream(seed, name))();
   }
 
-  /** The address that a child was given then. */
+  /** Returns the recorded address of a child. */
   #nextChild(): ActorRef {
     const [kind, id = "", place = ""] = this.#step.did[this.#did]?.split(" ") ?? [];
     const [isolate, serial] = place.split("/").map(Number);
@@ -208,7 +208,7 @@ class ReplayedActor {
         this.#does({ kind: "outside" });
         return this.#wait(this.#self, "outside", Infinity) as Promise<T>;
       },
-      // The sums are in the inbox.
+      // The sums are recorded messages.
       allReduce() {},
       expose: (read) => void (this.#expose = read),
       defer: (cleanup) => void this.#cleanups.push(cleanup),
@@ -218,47 +218,46 @@ class ReplayedActor {
   }
 }
 
-/** Taken before a trap can be set. */
+/** The original function, before globals are forbidden. */
 const realNow = performance.now.bind(performance);
 
 function quote(text: string | undefined): string {
   return text === undefined ? "nothing more" : `"${text}"`;
 }
 
-/** Which actor is replayed, and how. */
+/** Options of {@linkcode replayInbox}. */
 export interface InboxOptions {
-  /** Id of the actor. Default: the only one in the journal that the factory made. */
+  /** Id of the actor. Default: the only actor of this factory in the journal. */
   readonly id?: string;
-  /** Modules that may use clocks and chance: see {@linkcode SimulateOptions.trusted}. */
+  /** Modules that may use forbidden globals: see {@linkcode SimulateOptions.trusted}. */
   readonly trusted?: readonly string[];
-  /** Called after each step that came out as recorded. */
+  /** Called after each step that equals the recorded one. */
   readonly onStep?: (step: StepRecord) => void;
   /** Real milliseconds after which a handler counts as hanging. Default {@linkcode HANG_MS}. */
   readonly hangMs?: number;
 }
 
-/** What came out as recorded. */
+/** The result of {@linkcode replayInbox}. */
 export interface InboxReplay {
   /** Id of the actor. */
   readonly actor: string;
-  /** Messages handled. */
+  /** Number of handled messages. */
   readonly steps: number;
-  /** Messages, answers and other doings compared. */
+  /** Number of compared messages, answers and other effects. */
   readonly compared: number;
-  /** States compared; 0 when the actor exposes none. */
+  /** Number of compared states; 0 if the actor exposes none. */
   readonly states: number;
 }
 
 /**
- * Makes an actor anew and feeds it the messages, clock readings and random numbers that it had in
- * a recorded run. After each message all that it did, its name for the step and the state it
- * exposes must be what they were: a recorded run is a test of that actor, alone and in any later
- * version that keeps the protocol.
+ * Creates an actor and replays the messages, clock readings and random numbers of a recorded run. After
+ * each message, the actor's effects, activity and exposed state must equal the recorded ones. So a
+ * recorded run is a test of the single actor, and of later versions with the same protocol.
  *
- * @param actor the module and export of its factory, or the factory itself.
+ * @param actor the module and export of its factory, or the factory.
  * @param journal a journal with payloads, or its path.
- * @param options which actor, if there are several.
- * @returns how much was compared.
+ * @param options id of the actor, if there are several.
+ * @returns the number of compared items.
  * @throws {ReplayError} (as a rejection) at the first difference.
  * @throws {RangeError} (as a rejection) when the journal has no such actor or no payloads.
  *
@@ -306,7 +305,8 @@ export async function replayInbox<I, M extends Message>(
         (first ? `"${first.type}"` : "none of that actor"),
     );
   }
-  const { trusted = [], hangMs = HANG_MS } = options, removeTraps = setTraps(trusted, () => {});
+  const { trusted = [], hangMs = HANG_MS } = options,
+    restoreGlobals = forbidGlobals(trusted, () => {});
   try {
     const replayed = new ReplayedActor(read, factory as unknown as AnyFactory, first, hangMs);
     for (const step of steps) {
@@ -316,7 +316,7 @@ export async function replayInbox<I, M extends Message>(
     const { compared, states } = replayed;
     return { actor: id, steps: steps.length, compared, states };
   } finally {
-    removeTraps();
+    restoreGlobals();
   }
 }
 
@@ -330,7 +330,7 @@ async function load<I, M extends Message>(spec: ActorSpec<I, M>): Promise<ActorF
   );
 }
 
-/** The one actor that was made by the export of this name. */
+/** Returns the only actor of the export with this name. */
 function findActor(journal: Journal, name: string): string {
   const made = journal.steps.filter((step) =>
     step.type === "init" && (payloadOf(journal, step) as Init).made === name

@@ -1,5 +1,5 @@
 /**
- * What a person needs to see a failure again.
+ * Formats a failed run, with the call that replays it.
  *
  * @module
  */
@@ -10,11 +10,11 @@ import { type Scenario, SimulationError } from "./run.ts";
 import { shrink, type ShrinkOptions, type Shrunk } from "./shrink.ts";
 import type { Deviation } from "./strategies.ts";
 
-/** Steps printed before the failure, besides those at which the order is not plain. */
+/** Number of steps printed before the failure, in addition to those that differ from FIFO order. */
 const MAX_STEPS_SHOWN = 30;
 
 /**
- * A step as a line: number, time, actor, message, name, and where the order was not plain.
+ * Formats a step as a line: number, time, actor, message, activity, and difference from FIFO order.
  *
  * @example
  * ```ts
@@ -39,10 +39,10 @@ export function describeStep(step: StepRecord): string {
 }
 
 /**
- * The report of a failing run: what failed, the last steps, and the test to paste.
+ * Returns the report of a failed run: the failure, the last steps, and a test to paste.
  *
  * @param name name of the test.
- * @param shrunk the run, made small.
+ * @param shrunk the shrunk run.
  *
  * @example
  * ```ts
@@ -70,8 +70,8 @@ export function describeFailedRun<C>(
   return [
     `${failure.kind} "${failure.name}" at step ${failure.step}: ${failure.message}`,
     ...[...failure.waits, ...waiting].map((wait) => `  ${wait}`),
-    `Found with seed ${seed} by ${strategy}; ${deviations.length} deviations from plain order.`,
-    ...(isReplayed ? [] : ["It did not replay step for step: something in it is not determined."]),
+    `Found with seed ${seed} by ${strategy}; ${deviations.length} deviations from FIFO order.`,
+    ...(isReplayed ? [] : ["It did not replay step for step: it is not deterministic."]),
     ...describeSteps(steps, deviations, late),
     "       <-- ERROR HERE",
     "To see it again:",
@@ -79,7 +79,7 @@ export function describeFailedRun<C>(
   ].join("\n");
 }
 
-/** The last steps, and those before at which the run left plain order. */
+/** Formats the last steps, and earlier ones that differ from FIFO order. */
 function describeSteps(
   steps: readonly StepRecord[],
   deviations: readonly Deviation[],
@@ -89,10 +89,10 @@ function describeSteps(
   const lines: string[] = [];
   let left = 0;
   for (const [index, step] of steps.entries()) {
-    // While a message is late, the candidates behind it are the plain order.
+    // While a message is delayed, the candidates after it are in FIFO order.
     const { choice: _, ...plain } = step;
     const line = describeStep(chosen.has(step.n) ? step : plain) +
-      (late.get(step.n) ?? []).map((message) => `  <- late from here: ${message}`).join("");
+      (late.get(step.n) ?? []).map((message) => `  <- delayed from here: ${message}`).join("");
     if (index < steps.length - MAX_STEPS_SHOWN && !line.includes("  <- ")) left++;
     else {
       if (left > 0) lines.push(`  ... ${left} steps`);
@@ -104,12 +104,12 @@ function describeSteps(
 }
 
 /**
- * Explores a scenario, and throws what a person needs when it fails: the failure made small, its
- * last steps, and a test to paste. With `deviations` it makes that one run.
+ * Explores a scenario. A failure is shrunk and thrown with its last steps and a test to paste. With
+ * `deviations`, only that run is made.
  *
- * @param name as it stands in the test to paste.
- * @param options those of {@linkcode explore} and {@linkcode shrink}.
- * @param scenario what happens.
+ * @param name name of the test to paste.
+ * @param options options of {@linkcode explore} and {@linkcode shrink}.
+ * @param scenario spawns actors, sends messages and adds checks.
  * @throws {SimulationError} (as a rejection) when a run fails.
  *
  * @example
@@ -138,12 +138,12 @@ export async function checkScenario<T, C = undefined>(
 }
 
 /**
- * Registers a test that explores a scenario; see {@linkcode checkScenario}. Every run is made
- * twice, and both must have the same running hash.
+ * Registers a test that explores a scenario; see {@linkcode checkScenario}. Every run is repeated, and
+ * both must have the same running hash.
  *
  * @param name name of the test.
- * @param options those of {@linkcode explore} and {@linkcode shrink}.
- * @param scenario what happens.
+ * @param options options of {@linkcode explore} and {@linkcode shrink}.
+ * @param scenario spawns actors, sends messages and adds checks.
  *
  * @example
  * ```ts ignore

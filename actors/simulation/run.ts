@@ -1,5 +1,5 @@
 /**
- * A simulated run as data: what is asked of it, and what it was.
+ * A simulated run as data: its options, its scenario and its result.
  *
  * @module
  */
@@ -9,18 +9,18 @@ import { ActorFailedError } from "../runtime/failure.ts";
 import type { Isolate } from "../runtime/isolate.ts";
 import type { DeadLetter, System } from "../runtime/mod.ts";
 import type { SimulatedDisk } from "./disk.ts";
-import { type Fault, type FaultOptions, named } from "./faults.ts";
+import type { Fault, FaultOptions } from "./faults.ts";
 import type { StepRecord } from "./recorder.ts";
 import type { Deviation, RunStart, Strategy } from "./strategies.ts";
 
-/** What went wrong in a run. */
+/** The failure of a run. */
 export interface SimulationFailure {
   /**
-   * `actor`: an actor failed and nobody watched it. `invariant`: an invariant did not hold.
-   * `determinism`: an actor used a clock or chance of its own. `diverged`: two runs of one schedule
-   * differed. `liveness`: something did not come true in time. `deadlock`: nobody can do anything and somebody waits. `livelock`: no end after
-   * {@linkcode SimulateOptions.maxSteps}. `scenario`: the scenario itself threw. `replay`: the run
-   * is not the one that was recorded.
+   * `actor`: an actor failed and no actor watched it. `invariant`: an invariant did not hold.
+   * `determinism`: an actor used a forbidden global. `diverged`: two runs of one order differed.
+   * `liveness`: a condition did not become true in time. `deadlock`: no actor can continue, and some
+   * wait. `livelock`: no end after {@linkcode SimulateOptions.maxSteps}. `scenario`: the scenario threw.
+   * `replay`: the run differs from the recorded one.
    */
   readonly kind:
     | "actor"
@@ -34,18 +34,17 @@ export interface SimulationFailure {
     | "replay";
   /** Name of the error or of the invariant. */
   readonly name: string;
-  /** What happened. */
+  /** The error message. */
   readonly message: string;
-  /** Steps before. */
+  /** Number of steps before it. */
   readonly step: number;
-  /** Who waits for whom, when somebody does. */
+  /** Descriptions of open asks and of handlers that have not ended. */
   readonly waits: readonly string[];
 }
 
 /**
- * The class of a failure: two of one class are the same bug, as far as a machine can tell. Invariants
- * are told apart by their names, deadlocks by who waits for whom, and what was thrown by its first
- * line, numbers in it aside.
+ * Returns the class of a failure; two failures of one class are probably the same bug. Invariants
+ * differ by name, deadlocks by the waiting actors, and errors by their first line without numbers.
  *
  * @example
  * ```ts
@@ -64,25 +63,25 @@ export function classOf({ kind, name, message, waits }: SimulationFailure): stri
 }
 
 /**
- * The class of a failure whatever the size of what fails: in a smaller configuration the same bug
- * may show in fewer actors, and in others of their kind.
+ * Returns the class of a failure independent of the size of the configuration: in a smaller one, the
+ * same bug may affect fewer actors, or others of the same kind.
  */
 export function looseClassOf(failure: SimulationFailure): string {
   return [...new Set(classOf(failure).split("\n  ").map(withoutNumbers))].join("\n  ");
 }
 
-/** Who waits for whom, however many messages wait there. */
+/** Removes the number of waiting messages. */
 function withoutQueue(wait: string): string {
   const end = wait.lastIndexOf("; ");
   return end < 0 ? wait : wait.slice(0, end);
 }
 
-/** Numbers and hashes differ from order to order. */
+/** Replaces numbers and hashes, which differ between orders. */
 function withoutNumbers(text: string): string {
   return text.replace(/[0-9a-f]{8,}|\d+(\.\d+)?(e[+-]?\d+)?/g, "#");
 }
 
-/** The failure that stands for an error. */
+/** Returns the failure for an error. */
 export function failureOf(
   kind: SimulationFailure["kind"],
   thrown: unknown,
@@ -110,13 +109,13 @@ export function failureOf(
  * ```
  */
 export class SimulationError extends Error {
-  /** Tells it from other errors, also where the class is another. */
+  /** The name of the class, for code that cannot use `instanceof`. */
   override readonly name = "SimulationError";
   /**
-   * Carries the failure.
+   * Creates the error.
    *
-   * @param failure what went wrong.
-   * @param message all that a reader needs to see it again.
+   * @param failure the failure.
+   * @param message the report, with the call that reproduces the failure.
    */
   constructor(readonly failure: SimulationFailure, message: string) {
     super(message);
@@ -125,33 +124,33 @@ export class SimulationError extends Error {
 
 /** A simulated system between two steps. */
 export interface View {
-  /** Steps so far. */
+  /** Number of steps so far. */
   readonly steps: number;
   /** Id of the actor of the last step. */
   readonly actor: string;
   /** Type of the message of the last step. */
   readonly type: string;
-  /** What the actor said it did in the last step: `2F0`. */
+  /** Activity that the actor set in the last step: `2F0`. */
   readonly name: string;
   /** Virtual milliseconds. */
   readonly now: number;
   /** Ids of the living actors, in order of spawning. */
   readonly actors: readonly string[];
-  /** What is buried so far. */
+  /** Dead letters so far. */
   readonly deadLetters: readonly DeadLetter[];
-  /** What an actor exposes; undefined when there is none of this id or it exposes nothing. */
+  /** Returns the exposed state of an actor; undefined if there is none. */
   state<T = unknown>(id: string): T | undefined;
-  /** Messages that wait for an actor. */
+  /** Returns the number of messages that wait for an actor. */
   waiting(id: string): number;
 }
 
-/** Says what is wrong, as a text or by throwing; otherwise nothing. */
+/** Returns or throws a problem; returns nothing if there is none. */
 export type Check = (view: View) => string | undefined | void;
 
-/** The view that a run keeps up to date after each step. */
+/** The view that a run updates after each step. */
 export type RunView = { -readonly [K in keyof View]: View[K] };
 
-/** The view of an isolate before its first step. */
+/** Returns the view of an isolate before its first step. */
 export function viewOf(isolate: Isolate, deadLetters: readonly DeadLetter[]): RunView {
   const find = (id: string) => isolate.actors.values().find(({ ref }) => ref.id === id);
   return {
@@ -167,160 +166,108 @@ export function viewOf(isolate: Isolate, deadLetters: readonly DeadLetter[]): Ru
   };
 }
 
-/** When something has to come true, and by when. */
+/** Options of {@linkcode World.eventually}. */
 export interface EventuallyOptions {
-  /** It has to come true after each moment at which this holds, the same moment included. Default:
-   * once, from now on. */
+  /** The condition must become true after each moment at which this returns true, possibly at the same
+   * moment. Default: once, from now on. */
   readonly when?: (view: View) => boolean;
-  /** Virtual milliseconds that it may take. Default: until the end of the run. */
+  /** Time limit in virtual milliseconds. Default: the end of the run. */
   readonly withinMs?: number;
-  /** Steps that it may take. Default: until the end of the run. */
+  /** Limit in steps. Default: the end of the run. */
   readonly withinSteps?: number;
 }
 
-interface Duty extends EventuallyOptions {
-  readonly name: string;
-  readonly check: Check;
-  /** Since when it has to come true. */
-  since?: { readonly ms: number; readonly steps: number } | undefined;
-}
-
-/** What has to come true in a run. */
-export class Duties {
-  #duties: Duty[] = [];
-
-  /** Adds a duty. */
-  add(name: string, check: Check, options: EventuallyOptions, view: View): void {
-    const since = options.when ? undefined : { ms: view.now, steps: view.steps };
-    this.#duties.push({ ...options, name, check, since });
-  }
-
-  /**
-   * Looks what has come true, and returns what is overdue. To be called after each change.
-   *
-   * @param isEnd nothing happens any more, so that what has not come true is overdue.
-   */
-  look(view: View, isEnd = false): Error | undefined {
-    if (this.#duties.length === 0) return undefined;
-    for (const duty of this.#duties) {
-      const { name, when, withinMs = Infinity, withinSteps = Infinity } = duty;
-      if (!duty.since && when?.(view)) duty.since = { ms: view.now, steps: view.steps };
-      if (!duty.since) continue;
-      const ms = view.now - duty.since.ms, steps = view.steps - duty.since.steps;
-      const missing = problemOf(duty.check, view);
-      if (missing === undefined) duty.since = undefined;
-      // What comes true at a moment that is too late does not count.
-      const isLate = ms > withinMs || steps > withinSteps;
-      if (!isLate && (!isEnd || missing === undefined)) continue;
-      const what = missing ?? "it came true";
-      return named(name, `${what} ${ms} ms and ${steps} steps after it became due`);
-    }
-    this.#duties = this.#duties.filter(({ when, since }) => when || since);
-    return undefined;
-  }
-}
-
-/** What a check says is wrong, as a text or by throwing. */
-export function problemOf(check: Check, view: View): string | undefined {
-  try {
-    return check(view) || undefined;
-  } catch (error) {
-    return error instanceof Error ? error.message || error.name : `${error}`;
-  }
-}
-
-/** How long {@linkcode World.settle} goes on. */
+/** Limits of {@linkcode World.settle}. */
 export interface Settling {
-  /** Most messages. Default: any number. */
+  /** Maximum number of messages. Default: unlimited. */
   readonly steps?: number;
-  /** Virtual milliseconds. Default: until no timer runs. */
+  /** Maximum duration in virtual milliseconds. Default: until no timer runs. */
   readonly ms?: number;
 }
 
 /**
- * The world of a scenario. Time stands still while the scenario's own code runs: the actors go on
- * when it waits for something of this world.
+ * The world of a scenario. Time does not pass while the scenario's code runs: actors continue when it
+ * awaits a promise of this world.
  *
- * @typeParam C what the scenario is configured with.
+ * @typeParam C configuration of the scenario.
  */
 export interface World<C = undefined> {
-  /** The system; it lives under a virtual clock, and all its actors in one isolate. */
+  /** The system, with a virtual clock and all actors in one isolate. */
   readonly system: System;
   /** See {@linkcode SimulateOptions.configuration}. */
   readonly configuration: C;
   /**
-   * Handles what waits in plain order, whatever the strategy: sets the stage.
+   * Handles waiting messages in FIFO order, independent of the strategy, to prepare the scenario.
    *
-   * @param until most messages, or how long that takes. Default: until nobody can do anything.
+   * @param until maximum number of messages, or limits. Default: until no actor can continue.
    */
   settle(until?: number | Settling): Promise<void>;
-  /** Waits until nobody can do anything and no timer runs. Where timers start again and again, use
+  /** Waits until no actor can continue and no timer runs. With recurring timers, use
    * {@linkcode World.advance}. */
   idle(): Promise<void>;
   /**
-   * Lets virtual time pass, and what happens meanwhile happen. Once a scenario has called it, time
-   * passes only in it, in `settle` and `idle`, and while an answer is awaited; at the end of the
-   * scenario it stands still.
+   * Lets virtual time pass while actors continue. After the first call, time passes only in `advance`,
+   * `settle` and `idle`, and while the scenario awaits an answer; after the scenario it does not pass.
    *
-   * @param ms how long, in virtual milliseconds.
-   * @throws {RangeError} (as a rejection) when `ms` is not a number from 0 on.
+   * @param ms virtual milliseconds.
+   * @throws {RangeError} (as a rejection) when `ms` is negative or not a number.
    */
   advance(ms: number): Promise<void>;
-  /** Has something checked after each step from now on. */
+  /** Adds a check that runs after each step from now on. */
   invariant(name: string, check: Check): void;
   /**
-   * Has something checked that must come true, as the check then says by returning nothing: once
-   * from now on, or each time that `when` holds, in the time that is given, or before the run ends.
+   * Adds a condition that must become true (the check then returns nothing): once from now on, or each
+   * time after `when` returns true, within the given limits or before the run ends.
    */
   eventually(name: string, check: Check, options?: EventuallyOptions): void;
-  /** A disk of this run, empty at first, which fails as the faults of the run say. */
+  /** The disk of this run, initially empty, with the faults of the run. */
   readonly disk: SimulatedDisk;
-  /** Has something checked once, when the scenario is over and nobody can do anything. */
+  /** Adds a check that runs once, after the scenario, when no actor can continue. */
   atEnd(name: string, check: Check): void;
 }
 
 /**
- * How a run goes.
+ * Options of {@linkcode simulate}.
  *
- * @typeParam C what the scenario is configured with.
+ * @typeParam C configuration of the scenario.
  */
 export interface SimulateOptions<C = undefined> {
-  /** Root of all that is random, for actors and strategy alike. Default 0. */
+  /** Seed of all random numbers, of actors and of the strategy. Default 0. */
   readonly seed?: number;
-  /** Who chooses. Default: {@linkcode fifo}. */
+  /** Chooses the order. Default: {@linkcode fifo}. */
   readonly strategy?: Strategy;
-  /** Instead of a strategy: plain order but for these steps, as a failure report prints them. */
+  /** Replaces the strategy: FIFO order except for these steps, as printed in a failure report. */
   readonly deviations?: readonly Deviation[];
-  /** What the scenario is given. */
+  /** Passed to the scenario. */
   readonly configuration?: C;
-  /** Faults to draw, or the very faults of another run. Default: none. */
+  /** Options of random faults, or the exact faults of another run. Default: none. */
   readonly faults?: FaultOptions | readonly Fault[];
   /**
-   * What may be handled next: the oldest message of each sender (default: every order that real
-   * lines can give), or the oldest that arrived, control before data.
+   * Messages among which the strategy chooses: the oldest of each sender (default; covers every order
+   * that real transports can produce), or for each actor the oldest, control before data.
    */
   readonly offers?: Offers;
   /**
-   * How long, in virtual milliseconds, a message may wait though it could be handled: a strategy may
-   * have timers that are due by then fire before it. Default {@linkcode RACE_MS}.
+   * Virtual milliseconds that a message may wait although it could be handled: a strategy may let
+   * timers that are due by then fire first. Default {@linkcode RACE_MS}.
    */
   readonly raceMs?: number;
-  /** Steps after which a run counts as endless. Default {@linkcode MAX_STEPS}. */
+  /** Maximum number of steps; more are a livelock. Default {@linkcode MAX_STEPS}. */
   readonly maxSteps?: number;
   /** Real milliseconds after which a handler counts as hanging. Default {@linkcode HANG_MS}. */
   readonly hangMs?: number;
   /**
-   * URLs, or parts of URLs, of modules that may use clocks and chance, and have others use them:
-   * devices. What they load while an actor is at work is a module of its own.
+   * URLs, or parts of URLs, of modules that may use forbidden globals, also through functions that they
+   * call: devices. A module that they load while an actor runs must be listed separately.
    */
   readonly trusted?: readonly string[];
-  /** Whether messages have digests, so that the running hash tells payloads apart. Default true. */
+  /** True if the running hash includes digests of messages. Default true. */
   readonly digests?: boolean;
-  /** Gets each step; the run is then several times as slow. */
+  /** Receives each step; this makes the run several times slower. */
   readonly onStep?: (step: StepRecord) => void;
-  /** Gets each message before it is handled, with its digest. */
+  /** Receives each message before it is handled, with its digest. */
   readonly onMessage?: (digest: string, message: unknown) => void;
-  /** Facts for the strategy, where the run is one of many; `begun` where the strategy has begun it.
+  /** Facts for the strategy if the run is one of several; `begun` if `strategy.begin` was called.
    * Default: the run is the first. */
   readonly start?: Omit<RunStart, "seed"> | "begun";
 }
@@ -328,40 +275,40 @@ export interface SimulateOptions<C = undefined> {
 /** Default of {@linkcode SimulateOptions.maxSteps}. */
 export const MAX_STEPS = 1_000_000;
 
-/** Default of {@linkcode SimulateOptions.raceMs}: what real machines make a message wait. */
+/** Default of {@linkcode SimulateOptions.raceMs}: a typical delay on real machines. */
 export const RACE_MS = 1000;
 
 /** Default of {@linkcode SimulateOptions.hangMs}. */
 export const HANG_MS = 5000;
 
 /**
- * What a run was.
+ * The result of a run.
  *
- * @typeParam T what the scenario returned.
+ * @typeParam T result of the scenario.
  */
 export interface Run<T = unknown> {
   /** See {@linkcode SimulateOptions.seed}. */
   readonly seed: number;
   /** Name of the strategy. */
   readonly strategy: string;
-  /** Messages handled. */
+  /** Number of handled messages. */
   readonly steps: number;
-  /** Choices that the strategy made: steps that were not settled, and waits. */
+  /** Number of choices by the strategy: steps outside `settle`, and waits. */
   readonly choices: number;
   /** Running hash over all steps, 16 hexadecimal digits. */
   readonly hash: string;
-  /** Where the order was not plain: with these alone the run can be repeated. */
+  /** Differences from FIFO order, which reproduce the run. */
   readonly deviations: readonly Deviation[];
-  /** Faults that happened. */
+  /** Faults that occurred. */
   readonly faults: readonly Fault[];
-  /** Set when the run failed. */
+  /** The failure, if any. */
   readonly failure?: SimulationFailure;
-  /** Who is left at the end of a run in which nobody can do anything any more, and waits for a
-   * message for ever; the messages that it knows. */
+  /** Descriptions of the actors that wait for a message forever at the end of the run, with the types
+   * that they handle. */
   readonly waiting: readonly string[];
-  /** What the scenario returned, if it came to its end. */
+  /** Result of the scenario, if it ended. */
   readonly value?: T;
 }
 
-/** What happens in a simulated system: spawns actors, sends, waits, and says what must hold. */
+/** A function that spawns actors, sends messages, waits, and adds checks. */
 export type Scenario<T = unknown, C = undefined> = (world: World<C>) => Promise<T> | T;

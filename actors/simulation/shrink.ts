@@ -1,11 +1,11 @@
 /**
- * Makes a failing run small: a smaller configuration, fewer faults, a shorter run, fewer
- * deviations from plain order.
+ * Shrinks a failed run: a smaller configuration, fewer faults, a shorter run, fewer deviations from FIFO
+ * order.
  *
  * @module
  */
 
-import { type ExploreOptions, type Judge, judgeOf, stepsOf } from "./explore.ts";
+import { type CheckedRun, checkedRuns, type ExploreOptions, stepsOf } from "./explore.ts";
 import type { Fault } from "./faults.ts";
 import type { StepRecord } from "./recorder.ts";
 import { classOf, looseClassOf, type Run, type Scenario, type SimulationFailure } from "./run.ts";
@@ -21,13 +21,13 @@ import {
 } from "./strategies.ts";
 
 /**
- * The fewest items with which a test still fails, in the sense that leaving out any one of those
- * left makes it pass. Zeller, Hildebrandt: Simplifying and Isolating Failure-Inducing Input, IEEE
+ * Returns a minimal list of items with which a test fails: without any one of them it passes. Zeller,
+ * Hildebrandt: Simplifying and Isolating Failure-Inducing Input, IEEE
  * TSE 28(2), 2002, section 3.
  *
- * @param items with all of them the test fails.
- * @param fails says whether the test fails with some of them, in the same order; undefined: there
- * is no more time, and the best so far is good enough.
+ * @param items the test fails with all of them.
+ * @param fails returns whether the test fails with some of them, in the same order; undefined if there is
+ * no time left, so that the best result so far is returned.
  *
  * @example
  * ```ts
@@ -67,21 +67,21 @@ export async function ddmin<T>(
   return best;
 }
 
-/** A part alone, and everything but that part. */
+/** Returns a part, and everything except that part. */
 function tries<T>(items: readonly T[], start: number, size: number, parts: number) {
   const alone = items.slice(start, start + size);
   const rest = [...items.slice(0, start), ...items.slice(start + size)];
-  // Of two halves each is the rest of the other.
+  // Each of two halves is the rest of the other.
   return parts === 2 ? [alone] : [alone, rest];
 }
 
-/** How a failing run is made smaller. */
+/** Options of {@linkcode shrink}. */
 export interface ShrinkOptions<C = undefined> extends ExploreOptions<C> {
-  /** Smaller configurations to try, the smallest first. */
+  /** Returns smaller configurations to try, the smallest first. */
   readonly smaller?: (configuration: C) => readonly C[];
-  /** Most runs. Default {@linkcode SHRINK_RUNS}. */
+  /** Maximum number of runs. Default {@linkcode SHRINK_RUNS}. */
   readonly shrinkRuns?: number;
-  /** Most real milliseconds. Default {@linkcode SHRINK_MS}. */
+  /** Maximum duration in real milliseconds. Default {@linkcode SHRINK_MS}. */
   readonly shrinkMs?: number;
 }
 
@@ -91,40 +91,39 @@ export const SHRINK_RUNS = 20_000;
 /** Default of {@linkcode ShrinkOptions.shrinkMs}. */
 export const SHRINK_MS = 50_000;
 
-/** Runs in which a smaller configuration must show the failure. */
+/** Number of runs in which a smaller configuration must fail. */
 const CONFIGURATION_RUNS = 50;
 
-/** Most messages that are late, and runs for each number of them, in the search for a failure
- * close to plain order. */
+/** Maximum number of delayed messages, and runs for each number, in the search for a failure close to
+ * FIFO order. */
 const MAX_DELAYS = 3, DELAY_RUNS = 200;
 
-/** A run that failed. */
+/** A failed run. */
 export type FailedRun = Run & { readonly failure: SimulationFailure };
 
-/** A failing run made small. */
+/** A shrunk run. */
 export interface Shrunk<C = undefined> {
-  /** The small run, of the same class of failure. */
+  /** The run, with the same class of failure. */
   readonly run: FailedRun;
   /** Its configuration. */
   readonly configuration: C;
   /** Its steps. */
   readonly steps: readonly StepRecord[];
-  /** The messages that were put behind all others, by the step before which they were. */
+  /** The delayed messages, by the step at which they were delayed. */
   readonly late: ReadonlyMap<number, readonly string[]>;
-  /** Runs that it took. */
+  /** Number of runs. */
   readonly tries: number;
-  /** Whether it failed in the same way, step for step, when it was replayed in strict mode. */
+  /** True if a strict replay failed in the same way, step for step. */
   readonly isReplayed: boolean;
 }
 
 /**
- * Shrinks a failing run and keeps the class of its failure. Any part of a list of deviations is a
- * legal order, so this is delta debugging over that list; then each choice that is left is made as
- * small as it can be.
+ * Shrinks a failed run while keeping the class of its failure. Any part of a list of deviations is a
+ * valid order, so this applies delta debugging to the list, and then lowers each remaining choice.
  *
- * @param options those of the exploration that found it.
- * @param scenario what happens.
- * @param failed the failing run.
+ * @param options options of the exploration.
+ * @param scenario the scenario of the exploration.
+ * @param failed the failed run.
  *
  * @example
  * ```ts
@@ -170,12 +169,12 @@ export async function shrink<T, C = undefined>(
 ): Promise<Shrunk<C>> {
   const { shrinkRuns = SHRINK_RUNS, shrinkMs = SHRINK_MS } = options;
   const limit = performance.now() + shrinkMs;
-  // A failure that two runs of one order differ by shows only in two runs.
+  // Runs that diverge can only be detected by repeating them.
   const once = { ...options, isRepeated: failed.failure.kind === "diverged" };
   let tries = 0, best = failed, configuration = options.configuration as C;
-  let judge = await judgeOf(once, scenario);
+  let play = await checkedRuns(once, scenario);
 
-  const attempt = async (by: Judge, change: object, kindOf = classOf) => {
+  const attempt = async (by: CheckedRun, change: object, kindOf = classOf) => {
     if (tries >= shrinkRuns || performance.now() > limit) return undefined;
     tries++;
     const run = await by({ seed: best.seed, ...change });
@@ -185,43 +184,43 @@ export async function shrink<T, C = undefined>(
     return true;
   };
   const tryPlan = (deviations: readonly Deviation[], faults: readonly Fault[]) =>
-    attempt(judge, { deviations, faults });
+    attempt(play, { deviations, faults });
 
   for (let isSmaller = true; isSmaller;) {
     isSmaller = false;
     for (const smaller of options.smaller?.(configuration) ?? []) {
-      const other = await judgeOf({ ...once, configuration: smaller }, scenario);
+      const other = await checkedRuns({ ...once, configuration: smaller }, scenario);
       if (!await showsIn(options, (change) => attempt(other, change, looseClassOf))) continue;
-      [configuration, judge, isSmaller] = [smaller, other, true];
+      [configuration, play, isSmaller] = [smaller, other, true];
       break;
     }
   }
   await ddmin(best.faults, (faults) => tryPlan(best.deviations, faults));
-  // A fault that waits for nothing needs no deviation to come true.
+  // A fault that can occur from the start may need fewer deviations.
   for (const [index, fault] of best.faults.entries()) {
     await tryPlan(best.deviations, best.faults.with(index, { ...fault, step: 0 }));
   }
   await ddmin(best.deviations, (deviations) => tryPlan(deviations, best.faults));
-  await searchByDelays(() => best, (change) => attempt(judge, change));
-  // What is lower may need less beside it, so both go on until nothing changes.
+  await searchByDelays(() => best, (change) => attempt(play, change));
+  // A lower choice may need fewer deviations, so both are repeated until nothing changes.
   for (let before = ""; before !== JSON.stringify(best.deviations);) {
     before = JSON.stringify(best.deviations);
     await ddmin(best.deviations, (deviations) => tryPlan(deviations, best.faults));
-    await lowerChoices(() => best, (change) => attempt(judge, change));
+    await lowerChoices(() => best, (change) => attempt(play, change));
   }
   const confirmed = await confirm({ ...options, configuration }, scenario, best);
   return { run: best, configuration, tries, ...confirmed };
 }
 
-/** Makes a run with some options changed; returns whether it fails alike, undefined out of time. */
+/** Makes a run with changed options; returns whether it fails in the same way, undefined without time. */
 type Attempt = (change: object) => Promise<boolean | undefined>;
 
-/** Whether the failure shows in some of the runs of a configuration. */
+/** Returns whether some runs of a configuration fail. */
 async function showsIn<C>(
   { seed = 0, strategy: asked, faults }: ShrinkOptions<C>,
   attempt: Attempt,
 ): Promise<boolean> {
-  // An exhaustive search knows the states of the configuration in which it found the failure.
+  // The states of an exhaustive search belong to the first configuration.
   const strategy = asked && !asked.isExhaustive ? asked : portfolio();
   for (let run = 0; run < CONFIGURATION_RUNS; run++) {
     const start = { run, expectedSteps: CONFIGURATION_RUNS };
@@ -232,8 +231,7 @@ async function showsIn<C>(
   return false;
 }
 
-/** Looks for the failure close to plain order: one message that is late says in one deviation what
- * takes many choices to say. Steps that were settled before count for nothing. */
+/** Searches for the failure close to FIFO order: one delayed message may replace many choices. */
 async function searchByDelays(best: () => FailedRun, attempt: Attempt): Promise<void> {
   if (best().deviations.length <= 1) return;
   const expectedSteps = best().choices;
@@ -246,7 +244,7 @@ async function searchByDelays(best: () => FailedRun, attempt: Attempt): Promise<
   }
 }
 
-/** Tries smaller choices where the order is still not plain. */
+/** Tries lower choices for the remaining deviations. */
 async function lowerChoices(best: () => FailedRun, attempt: Attempt): Promise<void> {
   for (let index = 0; index < best().deviations.length; index++) {
     const { deviations, faults } = best(), deviation = deviations[index]!;
@@ -260,7 +258,7 @@ async function lowerChoices(best: () => FailedRun, attempt: Attempt): Promise<vo
   }
 }
 
-/** Records the run once more and replays it in strict mode. */
+/** Repeats the run and replays it strictly. */
 async function confirm<T, C>(
   options: ExploreOptions<C>,
   scenario: Scenario<T, C>,
@@ -268,13 +266,13 @@ async function confirm<T, C>(
 ): Promise<Pick<Shrunk<C>, "steps" | "late" | "isReplayed">> {
   const late = new Map<number, string[]>(), { deviations: _, ...rest } = options;
   const play = (change: object) => simulate({ ...rest, seed, faults, ...change }, scenario);
-  const steps = await stepsOf(play, { strategy: noteLate(deviate(deviations), late) });
+  const steps = await stepsOf(play, { strategy: recordDelayed(deviate(deviations), late) });
   const again = await play({ strategy: replayOf(steps) });
   return { steps, late, isReplayed: again.hash === hash && again.failure?.kind !== "replay" };
 }
 
-/** Follows deviations and notes which messages are put behind all others, before which step. */
-function noteLate(strategy: Strategy, late: Map<number, string[]>): Strategy {
+/** Wraps a strategy and records the messages that it delays. */
+function recordDelayed(strategy: Strategy, late: Map<number, string[]>): Strategy {
   return {
     ...strategy,
     choose(candidates, step, state, timer) {

@@ -1,345 +1,443 @@
 /**
- * One simulated run: real actors under a virtual clock, every choice made in one place.
+ * One simulated run: real actors under a virtual clock, with every choice made in one place.
  *
- * [Note: standing still] The scenario's code must never run beside the loop, or the ticks of its
- * promises would decide what is sent when. So the loop begins a turn of the event loop after it is
- * woken, and lets one pass after every step that ended something the scenario may wait for.
+ * [Note: the scenario and the loop] The scenario's code must never run concurrently with the loop, or
+ * the ticks of its promises would determine when messages are sent. So the loop starts one turn of the
+ * event loop after it is woken, and yields a turn after every step that ended something for which the
+ * scenario may be waiting.
  *
  * @module
  */
 
 import { NONE_YET, type PendingMessage } from "../runtime/choose.ts";
+import type { Candidate } from "../runtime/context.ts";
 import type { Isolate } from "../runtime/isolate.ts";
-import { ActorFailedError } from "../runtime/mod.ts";
+import {
+  ActorFailedError,
+  type ActorRef,
+  type AskCall,
+  type Message,
+  type System,
+} from "../runtime/mod.ts";
 import { openSystem } from "../runtime/root.ts";
 import { handleNext, turn } from "../runtime/steps.ts";
 import { setFaultSites } from "../runtime/types.ts";
 import type { Frame } from "../runtime/wire.ts";
 import { substream } from "../runtime/world.ts";
+import { RunChecks } from "./checks.ts";
 import { Chooser, PRUNED, VirtualClock } from "./chooser.ts";
+import { exempt, forbidGlobals, isActorRunning, setRunningActor } from "./determinism_guard.ts";
 import { SimulatedDisk } from "./disk.ts";
-import { deliverWith, endsOf, type Fault, isFromDead, kill, named } from "./faults.ts";
-import {
-  describeIdle,
-  describeWaits,
-  External,
-  idle,
-  openWorld,
-  type RunState,
-  ScenarioWaits,
-  stateOf,
-} from "./machine.ts";
+import { type Crash, deliverWith, endsOf, type Fault, isFromDead, kill, named } from "./faults.ts";
+import { describeIdle, describeWaits, External, ScenarioWaits, stateOf } from "./machine.ts";
 import { Recorder } from "./recorder.ts";
 import {
   HANG_MS,
   MAX_STEPS,
   type Run,
+  type RunView,
   type Scenario,
   type SimulateOptions,
   viewOf,
+  type World,
 } from "./run.ts";
 import { FIRST_EXPECTED_STEPS, ReplayError } from "./strategies.ts";
-import { exempt, isActorAtWork, setActorAtWork, setTraps } from "./traps.ts";
-import { Verdict } from "./verdict.ts";
-import type { Candidate } from "../runtime/context.ts";
 
-/** Modules that were loaded; an import that waits for nothing is still a turn. */
+/** Loaded modules; an import takes a turn even if the module is loaded. */
 const modules = new Map<string, Record<string, unknown>>();
 
-/** The exports of a module. What it does when it is first loaded is not part of any run. */
+/** Returns the exports of a module. Its first evaluation is not part of any run. */
 async function loadModule(module: string): Promise<Record<string, unknown>> {
   if (!modules.has(module)) modules.set(module, await exempt(() => import(module)));
   return modules.get(module)!;
 }
 
-/** Handles a message; returns a promise of its end if that is not now. */
-function handle(run: RunState, work: PendingMessage): Promise<void> | undefined {
-  const { isolate, chooser, recorder, clock, mode } = run, { actor, envelope } = work;
-  const crash = mode === "explore" && actor.state !== "stopping"
-    ? chooser.crashOf(actor.ref.id, recorder.steps)
-    : undefined;
-  recorder.begins(actor, envelope, clock.now());
-  if (crash?.kind === "crash-before") {
-    // It has not begun, so what it did last is not what it does.
-    actor.activity = "";
-    kill(isolate, work);
-  } else {
-    setActorAtWork(actor.ref.id);
-    if (crash?.kind === "crash-amid") {
-      run.dying = { actor, left: crash.sends ?? 0, unanswered: [] };
-    }
-    const ended = handleNext(isolate, work);
-    if (ended) return ended.then(() => end(run, work, crash));
-  }
-  end(run, work, crash);
-  return undefined;
-}
+/**
+ * Treatment of messages. `explore`: the strategy chooses, and faults occur. `settle`: messages are
+ * handled in FIFO order. `close`: nothing counts any more.
+ */
+type Mode = "explore" | "settle" | "close";
 
-function end(run: RunState, work: PendingMessage, crash: Fault | undefined): void {
-  const { isolate, chooser, recorder, verdict, view } = run, { actor, envelope } = work;
-  setActorAtWork(undefined);
-  recorder.ends(actor);
-  view.steps = recorder.steps;
-  // Who waits for an answer that came too late learns that the actor is gone.
-  for (const ask of run.dying?.unanswered ?? []) {
-    actor.pendingReplies.set({ isolate: 0, ask }, true);
-  }
-  run.dying = undefined;
-  if (crash && crash.kind !== "crash-before") kill(isolate, work);
-  chooser.clear();
-  view.actor = actor.ref.id;
-  view.type = envelope.message.type;
-  view.name = actor.activity;
-  if (!verdict.isOver) verdict.afterStep();
-}
-
-/** Brings a message or an answer to where it goes, unless something happens to it. */
-function deliverDelayed(run: RunState, frame: Frame, deliver: (frame: Frame) => void): void {
-  const { dying, mode, isolate, chooser, recorder, clock } = run;
-  if (dying && isFromDead(dying, frame)) return;
-  const isOpen = mode === "explore" && isActorAtWork();
-  const ends = isOpen ? endsOf(isolate, frame) : undefined;
-  const fault = ends && chooser.carry(ends.from.id, ends.to.id, recorder.steps);
-  deliverWith(fault, frame, deliver, clock.after);
-}
-
-/** Runs from when the loop is woken until nobody can do anything, or the run is over. */
-async function runLoop(run: RunState): Promise<void> {
-  const { isolate, verdict } = run;
-  await turn();
-  if (run.mode !== "close") run.idle = [];
-  try {
-    await loop(run);
-  } catch (error) {
-    if (error instanceof ReplayError) verdict.fail("replay", error);
-    else verdict.break(error);
-  }
-  isolate.isRunning = false;
-  if (verdict.isOver) return;
-  if (run.mode !== "close") run.idle = describeIdle(isolate);
-  const waits = describeWaits(isolate);
-  if (waits.length > 0 && run.mode !== "close" && run.clock.remaining().length === 0) {
-    verdict.fail("deadlock", named("Deadlock", "nobody can do anything"), waits);
-  }
-  run.waits.wake();
-}
-
-async function loop(run: RunState): Promise<void> {
-  const { isolate, verdict, recorder, waits } = run, { picker, asks, unwinding } = isolate;
-  const { maxSteps = MAX_STEPS } = run.options;
-  while (!verdict.isOver || run.mode === "close") {
-    if (unwinding.size > 0) await unwind(run);
-    const external = run.mode === "close" ? undefined : run.external.ended();
-    if (external) await external;
-    const work = picker.next();
-    if (verdict.isOver && run.mode !== "close") return;
-    if (work) {
-      const ended = run.mode === "close" ? handleNext(isolate, work) : handle(run, work);
-      if (ended) await ended;
-      if (recorder.steps >= maxSteps) {
-        const hint = run.clock.next() === undefined ? "" : "; timers run: see world.advance";
-        verdict.fail("livelock", named("Livelock", `no end after ${maxSteps} steps${hint}`));
-      }
-    } else if (!await rest(run)) return;
-    waits.lookAtAnswers(asks);
-    if (run.mode === "settle" && recorder.steps >= run.settleUntil) {
-      run.mode = "explore";
-      waits.isVisible = true;
-      waits.wake();
-    }
-    if (waits.isVisible) {
-      waits.isVisible = false;
-      await turn();
-    }
-  }
-}
-
-/** Nobody can do anything: lets time pass, and says whether that changed anything. */
-async function rest({ isolate, clock, verdict, waits }: RunState): Promise<boolean> {
-  // A handler that waits for something other than an answer may be about to go on.
-  await turn();
-  if (isolate.picker.hasChanged) return true;
-  if (isolate.asks.size > 0) verdict.waits = describeWaits(isolate);
-  if (clock.advance()) {
-    verdict.afterTime();
-    return true;
-  }
-  if (clock.limit === Infinity || !waits.isWaiting || verdict.isOver) return false;
-  clock.reachLimit();
-  verdict.afterTime();
-  waits.wake(clock.limit);
-  waits.isVisible = true;
-  return true;
-}
-
-/** Lets the handlers of actors that stop come to their ends before anything else happens: on their
- * way they may still send. */
-async function unwind({ isolate }: RunState): Promise<void> {
-  for (const { ref, step } of isolate.unwinding) {
-    setActorAtWork(ref.id);
-    await new Promise<void>((resolve) => step!.wake = resolve);
-  }
-  setActorAtWork(undefined);
-}
-
-/** How long an actor in the simulation may take to stop, in virtual milliseconds. */
+/** Virtual milliseconds in which an actor must stop. */
 const STOP_GRACE_MS = 5000;
 
-/**
- * Opens the machine of a run; simulations run one at a time.
- *
- * @throws {TypeError} when another simulation runs, or the options do not go together.
- * @throws {RangeError} when an option is out of its range.
- */
-function openMachine(options: SimulateOptions<unknown>): RunState {
-  const { seed = 0, faults, trusted = [], digests, onStep, onMessage } = options;
-  const clock = new VirtualClock(),
-    chooser = new Chooser(options, clock),
-    external = new External();
-  const { decision } = chooser;
-  const recorder = new Recorder(0, { sink: onStep, keep: onMessage, decision, digests });
-  const removeTraps = setTraps(trusted, (error) => run.verdict.fail("determinism", error));
-  if (faults) {
-    setFaultSites((site) =>
-      run.mode === "explore" && isActorAtWork() && chooser.failsAt(site, recorder.steps)
+/** A simulated run. Only one exists at a time. */
+class SimulatedRun {
+  readonly #options: SimulateOptions<unknown>;
+  readonly #clock = new VirtualClock();
+  readonly #waits = new ScenarioWaits(this.#clock);
+  readonly #external = new External();
+  readonly #chooser: Chooser;
+  readonly #recorder: Recorder;
+  readonly #system: System;
+  readonly #isolate!: Isolate;
+  readonly #disk: SimulatedDisk;
+  readonly #view: RunView;
+  readonly #checks: RunChecks;
+  /** Restores the forbidden globals. */
+  readonly #restoreGlobals: () => void;
+  #mode: Mode = "explore";
+  /** Number of steps after which settling ends. */
+  #settleUntil = Infinity;
+  /** The crash of the running actor, if it crashes before the end of its handler. */
+  #crash: Crash | undefined;
+  /** True if a handler or the scenario does not end; then the run does not wait for it. */
+  #isHanging = false;
+  /** Descriptions of the actors that still wait for a message when no actor can continue. */
+  #idle: readonly string[] = [];
+
+  /**
+   * Opens the system of a run.
+   *
+   * @throws {TypeError} when another simulation runs, or options exclude each other.
+   * @throws {RangeError} when an option is out of range.
+   */
+  constructor(options: SimulateOptions<unknown>) {
+    const { seed = 0, faults, trusted = [], digests, onStep, onMessage } = options;
+    const clock = this.#clock, chooser = new Chooser(options, clock), { decision } = chooser;
+    const recorder = new Recorder(0, { sink: onStep, keep: onMessage, decision, digests });
+    this.#options = options;
+    this.#chooser = chooser;
+    this.#recorder = recorder;
+    this.#restoreGlobals = forbidGlobals(
+      trusted,
+      (error) => this.#checks.fail("determinism", error),
     );
-  }
-  let isolate!: Isolate;
-  const system = openSystem({
-    seed,
-    clock: {
-      after: clock.after,
-      advance: () => clock.advance(),
-      now: () => options.strategy?.reads?.() ?? clock.now(),
-    },
-    choose: (candidates) => choose(run, candidates),
-    offers: options.offers,
-    // Only a record needs to know what actors do.
-    observer: onStep ? recorder : undefined,
-    load: loadModule,
-    external: external.run,
-    delivery: faults && ((frame, deliver) => deliverDelayed(run, frame, deliver)),
-    breathe: () => undefined,
-    stopGraceMs: STOP_GRACE_MS,
-    run: () => runLoop(run),
-    attach: (made) => void (isolate = made),
-    onFailure: (failure) => run.verdict.fail("actor", new ActorFailedError(failure)),
-  });
-  // The run fails by it already.
-  system.failed.catch(() => {});
-  const disk = new SimulatedDisk({
-    fails: (operation, needsRoom) =>
-      run.mode === "explore" ? chooser.failDisk(operation, needsRoom, recorder.steps) : undefined,
-    random: (operation) => substream(seed, `disk#${operation}`),
-  });
-  const view = viewOf(isolate, system.deadLetters);
-  const run: RunState = {
-    ...{ options, system, isolate, disk, clock, chooser, recorder, view, external, removeTraps },
-    verdict: new Verdict(view),
-    waits: new ScenarioWaits(clock),
-    mode: "explore",
-    settleUntil: Infinity,
-    dying: undefined,
-    isHanging: false,
-    idle: [],
-  };
-  return run;
-}
-
-function choose(run: RunState, candidates: readonly Candidate[]): number {
-  if (run.mode !== "explore") return 0;
-  const state = () => stateOfRun(run), actors = () => run.view.actors;
-  const choice = run.chooser.choose(candidates, run.recorder.steps, state, actors);
-  if (choice !== PRUNED) return choice;
-  run.verdict.prune();
-  return NONE_YET;
-}
-
-function stateOfRun({ isolate, clock, options }: RunState): number {
-  return stateOf(isolate, clock, options.offers ?? "by-sender");
-}
-
-/**
- * Plays a scenario to its end, or to the first failure.
- *
- * @returns what the scenario returned, if it came to its end.
- * @throws what a strategy, a check or the machine itself throws.
- */
-async function play<T, C>(
-  run: RunState,
-  scenario: Scenario<T, C>,
-): Promise<{ readonly is: T } | undefined> {
-  const { verdict, waits, clock, chooser: { strategy } } = run;
-  const { seed = 0, start = { run: 0, expectedSteps: FIRST_EXPECTED_STEPS } } = run.options;
-  const alarm = setInterval(watchdog(run), run.options.hangMs ?? HANG_MS);
-  let value: { readonly is: T } | undefined;
-  try {
-    if (start !== "begun") strategy.begin({ seed, ...start });
-    const ending = (async () => {
-      value = { is: await scenario(openWorld<C>(run)) };
-      await idle(run, waits.isTimed ? clock.now() : Infinity);
-      verdict.afterAll();
-    })().catch((error) => verdict.fail("scenario", error));
-    await Promise.race([ending, verdict.over]);
-    if (!verdict.isPruned && !verdict.broken) strategy.end?.(() => stateOfRun(run));
-  } finally {
-    clearInterval(alarm);
-  }
-  if (verdict.broken) throw verdict.broken.error;
-  return verdict.failure || verdict.isPruned ? undefined : value;
-}
-
-/** Looks now and then, by the real clock, whether the run still goes on. */
-function watchdog(run: RunState): () => void {
-  const { isolate, recorder, verdict } = run;
-  let steps = -1;
-  return () => {
-    if (verdict.isOver) return;
-    if (recorder.steps === steps) {
-      run.isHanging = true;
-      const waits = describeWaits(isolate);
-      verdict.fail("deadlock", named("Hang", "a handler or the scenario does not end"), waits);
+    const isOpen = () => this.#mode === "explore";
+    if (faults) {
+      setFaultSites((site) =>
+        isOpen() && isActorRunning() && chooser.failsAt(site, recorder.steps)
+      );
     }
-    steps = recorder.steps;
-  };
-}
+    let isolate!: Isolate;
+    this.#system = openSystem({
+      seed,
+      clock: {
+        after: clock.after,
+        advance: () => clock.advance(),
+        now: () => options.strategy?.reads?.() ?? clock.now(),
+      },
+      choose: (candidates) => this.#choose(candidates),
+      offers: options.offers,
+      // Only a record needs the effects of actors.
+      observer: onStep ? recorder : undefined,
+      load: loadModule,
+      external: this.#external.run,
+      delivery: faults && ((frame, deliver) => this.#deliver(frame, deliver)),
+      breathe: () => undefined,
+      stopGraceMs: STOP_GRACE_MS,
+      run: () => this.#runLoop(),
+      attach: (made) => void (isolate = made),
+      onFailure: (failure) => this.#checks.fail("actor", new ActorFailedError(failure)),
+    });
+    // The run has this failure already.
+    this.#system.failed.catch(() => {});
+    this.#isolate = isolate;
+    this.#disk = new SimulatedDisk({
+      fails: (operation, needsRoom) =>
+        isOpen() ? chooser.failDisk(operation, needsRoom, recorder.steps) : undefined,
+      random: (operation) => substream(seed, `disk#${operation}`),
+    });
+    this.#view = viewOf(isolate, this.#system.deadLetters);
+    this.#checks = new RunChecks(this.#view);
+  }
 
-/** Stops the actors, so that nothing of them is left. */
-async function closeMachine(run: RunState): Promise<void> {
-  const { isolate, clock, options: { hangMs = HANG_MS } } = run;
-  run.mode = "close";
-  run.waits.close();
-  // Timers that start again and again must not keep the loop from its end.
-  clock.limit = clock.now();
-  setActorAtWork(undefined);
-  // The loop may be about to see that the run is over; or a handler may still be at work.
-  const limit = performance.now() + hangMs;
-  while (isolate.isRunning && !run.isHanging) {
+  /**
+   * Runs a scenario to its end, or to the first failure, and stops the actors.
+   *
+   * @throws an error of a strategy, a check or the simulation itself.
+   */
+  async play<T, C>(scenario: Scenario<T, C>): Promise<Run<T>> {
+    let value: { readonly is: T } | undefined;
+    try {
+      value = await this.#play(scenario);
+    } finally {
+      await this.#close();
+    }
+    const { failure } = this.#checks, { strategy, choices, deviations, faults } = this.#chooser;
+    return {
+      seed: this.#options.seed ?? 0,
+      strategy: strategy.name,
+      steps: this.#recorder.steps,
+      choices,
+      hash: this.#recorder.hash,
+      deviations,
+      faults: faults.done,
+      waiting: this.#idle,
+      ...(failure ? { failure } : {}),
+      ...(value ? { value: value.is } : {}),
+    };
+  }
+
+  async #play<T, C>(scenario: Scenario<T, C>): Promise<{ readonly is: T } | undefined> {
+    const checks = this.#checks, { strategy } = this.#chooser;
+    const { seed = 0, start = { run: 0, expectedSteps: FIRST_EXPECTED_STEPS } } = this.#options;
+    const alarm = setInterval(this.#watchdog(), this.#options.hangMs ?? HANG_MS);
+    let value: { readonly is: T } | undefined;
+    try {
+      if (start !== "begun") strategy.begin({ seed, ...start });
+      const ending = (async () => {
+        value = { is: await scenario(this.#openWorld<C>()) };
+        await this.#wait(this.#waits.isTimed ? this.#clock.now() : Infinity);
+        checks.afterAll();
+      })().catch((error) => checks.fail("scenario", error));
+      await Promise.race([ending, checks.over]);
+      if (!checks.isPruned && !checks.broken) strategy.end?.(() => this.#state());
+    } finally {
+      clearInterval(alarm);
+    }
+    if (checks.broken) throw checks.broken.error;
+    return checks.failure || checks.isPruned ? undefined : value;
+  }
+
+  #openWorld<C>(): World<C> {
+    const clock = this.#clock, waits = this.#waits, checks = this.#checks;
+    return {
+      system: this.#watchedSystem(),
+      configuration: this.#options.configuration as C,
+      settle: async (until = {}) => {
+        const { steps = Infinity, ms = Infinity } = typeof until === "number"
+          ? { steps: until }
+          : until;
+        this.#mode = "settle";
+        this.#settleUntil = this.#recorder.steps + steps;
+        waits.isTimed ||= ms < Infinity;
+        await this.#wait(clock.now() + ms);
+        this.#mode = "explore";
+      },
+      idle: () => this.#wait(Infinity),
+      advance: async (ms) => {
+        if (!(ms >= 0)) {
+          throw new RangeError(`Cannot advance: ms must be 0 or more, received ${ms}`);
+        }
+        waits.isTimed = true;
+        await this.#wait(clock.now() + ms);
+      },
+      invariant: (name, check) => void checks.invariants.push({ name, check }),
+      eventually: (name, check, options = {}) => checks.eventually(name, check, options),
+      disk: this.#disk,
+      atEnd: (name, check) => void checks.endings.push({ name, check }),
+    };
+  }
+
+  /** Waits until no actor can continue, or for a moment of virtual time. */
+  #wait(until: number): Promise<void> {
+    const reached = this.#waits.until(until);
+    this.#isolate.wake();
+    return reached;
+  }
+
+  /** Returns the system for the scenario; the loop learns for what the scenario waits. */
+  #watchedSystem(): System {
+    const system = this.#system, waits = this.#waits;
+    return {
+      ...system,
+      ask: ((to: ActorRef<Message>, message: Message, options?: object) => {
+        waits.forAnswer(this.#isolate.nextAsk);
+        return system.ask(to, message, options);
+      }) as AskCall,
+      watch: (ref, onDown) =>
+        system.watch(ref, (down) => {
+          waits.isVisible = true;
+          onDown(down);
+        }),
+    };
+  }
+
+  /** Returns a function that fails the run if there was no step since its last call. */
+  #watchdog(): () => void {
+    let steps = -1;
+    return () => {
+      if (this.#checks.isOver) return;
+      if (this.#recorder.steps === steps) {
+        this.#isHanging = true;
+        const error = named("Hang", "a handler or the scenario does not end");
+        this.#checks.fail("deadlock", error, describeWaits(this.#isolate));
+      }
+      steps = this.#recorder.steps;
+    };
+  }
+
+  #choose(candidates: readonly Candidate[]): number {
+    if (this.#mode !== "explore") return 0;
+    const state = () => this.#state(), actors = () => this.#view.actors;
+    const choice = this.#chooser.choose(candidates, this.#recorder.steps, state, actors);
+    if (choice !== PRUNED) return choice;
+    this.#checks.prune();
+    return NONE_YET;
+  }
+
+  #state(): number {
+    return stateOf(this.#isolate, this.#clock, this.#options.offers ?? "by-sender");
+  }
+
+  /** Runs until no actor can continue, or the run is over. */
+  async #runLoop(): Promise<void> {
+    const isolate = this.#isolate, checks = this.#checks;
     await turn();
-    run.isHanging = performance.now() > limit;
+    if (this.#mode !== "close") this.#idle = [];
+    try {
+      await this.#loop();
+    } catch (error) {
+      if (error instanceof ReplayError) checks.fail("replay", error);
+      else checks.break(error);
+    }
+    isolate.isRunning = false;
+    if (checks.isOver) return;
+    if (this.#mode !== "close") this.#idle = describeIdle(isolate);
+    const waits = describeWaits(isolate);
+    if (waits.length > 0 && this.#mode !== "close" && this.#clock.remaining().length === 0) {
+      checks.fail("deadlock", named("Deadlock", "no actor can continue"), waits);
+    }
+    this.#waits.wake();
   }
-  // What was left to do when the run was over has nobody else to wake the loop for it.
-  clock.limit = Infinity;
-  isolate.wake();
-  // A handler that never ends is not waited for.
-  if (!run.isHanging) {
-    let timer;
-    const timeout = new Promise((resolve) => timer = setTimeout(resolve, hangMs));
-    await Promise.race([run.system.stop(), timeout]);
-    clearTimeout(timer);
+
+  async #loop(): Promise<void> {
+    const { picker, asks, unwinding } = this.#isolate, checks = this.#checks, waits = this.#waits;
+    const { maxSteps = MAX_STEPS } = this.#options, recorder = this.#recorder;
+    while (!checks.isOver || this.#mode === "close") {
+      if (unwinding.size > 0) await this.#unwind();
+      const external = this.#mode === "close" ? undefined : this.#external.ended();
+      if (external) await external;
+      const work = picker.next();
+      if (checks.isOver && this.#mode !== "close") return;
+      if (work) {
+        const ended = this.#mode === "close" ? handleNext(this.#isolate, work) : this.#handle(work);
+        if (ended) await ended;
+        if (recorder.steps >= maxSteps) {
+          const hint = this.#clock.next() === undefined ? "" : "; timers run: see world.advance";
+          checks.fail("livelock", named("Livelock", `no end after ${maxSteps} steps${hint}`));
+        }
+      } else if (!await this.#passTime()) return;
+      waits.lookAtAnswers(asks);
+      if (this.#mode === "settle" && recorder.steps >= this.#settleUntil) {
+        this.#mode = "explore";
+        waits.isVisible = true;
+        waits.wake();
+      }
+      if (waits.isVisible) {
+        waits.isVisible = false;
+        await turn();
+      }
+    }
   }
-  setFaultSites(undefined);
-  run.removeTraps();
+
+  /** Handles a message; returns a promise of its end unless it has ended. */
+  #handle(work: PendingMessage): Promise<void> | undefined {
+    const { actor, envelope } = work, recorder = this.#recorder;
+    const crash = this.#mode === "explore" && actor.state !== "stopping"
+      ? this.#chooser.crashOf(actor.ref.id, recorder.steps)
+      : undefined;
+    recorder.begins(actor, envelope, this.#clock.now());
+    if (crash?.kind === "crash-before") {
+      // The handler has not started, so the name of the last step does not apply.
+      actor.activity = "";
+      kill(this.#isolate, work);
+    } else {
+      setRunningActor(actor.ref.id);
+      if (crash?.kind === "crash-amid") {
+        this.#crash = { actor, left: crash.sends ?? 0, unanswered: [] };
+      }
+      const ended = handleNext(this.#isolate, work);
+      if (ended) return ended.then(() => this.#end(work, crash));
+    }
+    this.#end(work, crash);
+    return undefined;
+  }
+
+  #end(work: PendingMessage, crash: Fault | undefined): void {
+    const { actor, envelope } = work, view = this.#view;
+    setRunningActor(undefined);
+    this.#recorder.ends(actor);
+    view.steps = this.#recorder.steps;
+    // Actors whose answers were lost in the crash learn that the actor is gone.
+    for (const ask of this.#crash?.unanswered ?? []) {
+      actor.pendingReplies.set({ isolate: 0, ask }, true);
+    }
+    this.#crash = undefined;
+    if (crash && crash.kind !== "crash-before") kill(this.#isolate, work);
+    this.#chooser.clear();
+    view.actor = actor.ref.id;
+    view.type = envelope.message.type;
+    view.name = actor.activity;
+    if (!this.#checks.isOver) this.#checks.afterStep();
+  }
+
+  /** Delivers a message or an answer, unless a fault prevents it. */
+  #deliver(frame: Frame, deliver: (frame: Frame) => void): void {
+    if (this.#crash && isFromDead(this.#crash, frame)) return;
+    const isOpen = this.#mode === "explore" && isActorRunning();
+    const ends = isOpen ? endsOf(this.#isolate, frame) : undefined;
+    const fault = ends && this.#chooser.delivery(ends.from.id, ends.to.id, this.#recorder.steps);
+    deliverWith(fault, frame, deliver, this.#clock.after);
+  }
+
+  /** Lets time pass when no actor can continue; returns whether that changed anything. */
+  async #passTime(): Promise<boolean> {
+    const clock = this.#clock, checks = this.#checks, waits = this.#waits;
+    // A handler that waits for something other than an answer may be about to continue.
+    await turn();
+    if (this.#isolate.picker.hasChanged) return true;
+    if (this.#isolate.asks.size > 0) checks.waits = describeWaits(this.#isolate);
+    if (clock.advance()) {
+      checks.afterTime();
+      return true;
+    }
+    if (clock.limit === Infinity || !waits.isWaiting || checks.isOver) return false;
+    clock.reachLimit();
+    checks.afterTime();
+    waits.wake(clock.limit);
+    waits.isVisible = true;
+    return true;
+  }
+
+  /** Lets the handlers of stopping actors end before anything else, as they may still send. */
+  async #unwind(): Promise<void> {
+    for (const { ref, step } of this.#isolate.unwinding) {
+      setRunningActor(ref.id);
+      await new Promise<void>((resolve) => step!.wake = resolve);
+    }
+    setRunningActor(undefined);
+  }
+
+  /** Stops the actors. */
+  async #close(): Promise<void> {
+    const clock = this.#clock, { hangMs = HANG_MS } = this.#options;
+    this.#mode = "close";
+    this.#waits.close();
+    // Recurring timers must not prevent the end of the loop.
+    clock.limit = clock.now();
+    setRunningActor(undefined);
+    // The loop may be about to end, or a handler may still run.
+    const limit = performance.now() + hangMs;
+    while (this.#isolate.isRunning && !this.#isHanging) {
+      await turn();
+      this.#isHanging = performance.now() > limit;
+    }
+    // Nothing else wakes the loop for the work that was left when the run ended.
+    clock.limit = Infinity;
+    this.#isolate.wake();
+    // A handler that never ends is not awaited.
+    if (!this.#isHanging) {
+      let timer;
+      const timeout = new Promise((resolve) => timer = setTimeout(resolve, hangMs));
+      await Promise.race([this.#system.stop(), timeout]);
+      clearTimeout(timer);
+    }
+    setFaultSites(undefined);
+    this.#restoreGlobals();
+  }
 }
 
 /**
- * Runs a scenario under a virtual clock in this isolate. A step is one message handled to its end
- * or to its next `ctx.ask`; which one is next, or whether a timer fires before it, is the
- * strategy's to choose, and nothing else is left to chance, so the same seed gives the same running hash. Simulations run one at a time.
+ * Runs a scenario under a virtual clock in this isolate. A step handles one message, to the end of the
+ * handler or to its next `ctx.ask`. The strategy chooses the next message, or a timer that fires before
+ * it. Nothing else is random, so the same seed gives the same running hash. Simulations run one at a
+ * time.
  *
  * @param options seed, strategy, faults and limits.
- * @param scenario what happens.
- * @returns what the run was; a failure is part of that and not thrown.
+ * @param scenario spawns actors, sends messages and adds checks.
+ * @returns the run, including its failure, which is not thrown.
  * @throws {TypeError} (as a rejection) when another simulation runs.
  *
  * @example
@@ -372,24 +470,5 @@ export async function simulate<T, C = undefined>(
   options: SimulateOptions<C>,
   scenario: Scenario<T, C>,
 ): Promise<Run<T>> {
-  const run = openMachine(options as SimulateOptions<unknown>);
-  let value: { readonly is: T } | undefined;
-  try {
-    value = await play(run, scenario);
-  } finally {
-    await closeMachine(run);
-  }
-  const { chooser, recorder, verdict: { failure }, idle } = run;
-  return {
-    seed: options.seed ?? 0,
-    strategy: chooser.strategy.name,
-    steps: recorder.steps,
-    choices: chooser.choices,
-    hash: recorder.hash,
-    deviations: chooser.deviations,
-    faults: chooser.faults.done,
-    waiting: idle,
-    ...(failure ? { failure } : {}),
-    ...(value ? { value: value.is } : {}),
-  };
+  return await new SimulatedRun(options as SimulateOptions<unknown>).play(scenario);
 }

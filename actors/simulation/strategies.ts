@@ -1,5 +1,5 @@
 /**
- * Orders that are known: those of a run before, or what is left of them.
+ * Strategies: each chooses the order of a run.
  *
  * @module
  */
@@ -8,27 +8,27 @@ import type { Candidate } from "../runtime/mod.ts";
 import { substream } from "../runtime/world.ts";
 import { stepName, type StepRecord } from "./recorder.ts";
 
-/** First in, first out, except for messages that are late. */
-class LateOrder {
-  /** Places of late messages among each other, by the number of their enqueuing. */
+/** FIFO order, except for delayed messages. */
+class DelayedOrder {
+  /** Positions of delayed messages among each other, by sequence number. */
   readonly #places = new Map<number, number>();
 
-  /** Forgets which messages are late. */
+  /** Removes all delays. */
   clear(): void {
     this.#places.clear();
   }
 
-  /** Puts a message behind all others, also behind those that are late already. */
+  /** Moves a message behind all others, including delayed ones. */
   put({ seq }: Candidate): void {
     this.#places.set(seq, this.#places.size);
   }
 
-  /** Whether a message is late. */
-  isLate({ seq }: Candidate): boolean {
+  /** Returns whether a message is delayed. */
+  isDelayed({ seq }: Candidate): boolean {
     return this.#places.has(seq);
   }
 
-  /** Index of the candidate whose turn it is. */
+  /** Returns the index of the next candidate. */
   first(candidates: readonly Candidate[]): number {
     if (this.#places.size === 0) return 0;
     const places = candidates.map(({ seq }) => this.#places.get(seq) ?? -1);
@@ -36,31 +36,31 @@ class LateOrder {
   }
 }
 
-/** A step at which the order was not plain. */
+/** A difference from FIFO order. */
 export type Deviation =
-  /** The candidate of this index, 1 or more, was chosen. */
+  /** The candidate with this index, from 1, was chosen. */
   | { readonly step: number; readonly choice: number }
-  /** The candidate of this index was put behind all others, and stays there. */
+  /** The candidate with this index was moved behind all others, and stays there. */
   | { readonly step: number; readonly late: number }
-  /** So many timers, 1 or more, fired before, though something could be handled. */
+  /** This number of timers, from 1, fired before although a message could be handled. */
   | { readonly step: number; readonly wait: number };
 
-/** The timer that fires next: there is none, or it may fire before what can be handled now
- * (`near`), or that would take longer than a message may wait (`far`). */
+/** The next timer: there is none, it may fire before messages that can be handled now (`near`), or they
+ * would have to wait too long (`far`). */
 export type NextTimer = "none" | "near" | "far";
 
-/** What a strategy knows of a run when that begins. */
+/** Facts about a run at its start. */
 export interface RunStart {
   /** The seed of the run. */
   readonly seed: number;
-  /** Which run of the exploration it is, from 0. */
+  /** Number of the run in the exploration, from 0. */
   readonly run: number;
-  /** Choices that the run before took, settled steps not counted, or a guess. */
+  /** Number of choices in the previous run, or a guess. */
   readonly expectedSteps: number;
 }
 
 /**
- * Decides the order of a run, one step at a time.
+ * Chooses the order of a run, one step at a time.
  *
  * @example The newest message first
  * ```ts
@@ -76,21 +76,20 @@ export interface RunStart {
  * ```
  */
 export interface Strategy {
-  /** As it stands in reports and journals. */
+  /** Its name in reports and journals. */
   readonly name: string;
-  /** Goes through all runs there are, so that each must be of one seed and without faults. */
+  /** Present if it enumerates all orders, which requires one seed and no faults. */
   readonly isExhaustive?: true;
-  /** A run begins. False: there is nothing left to explore. */
+  /** Starts a run; returns false if there is nothing left to explore. */
   begin(start: RunStart): boolean;
   /**
-   * Picks the index of a candidate, or {@linkcode PRUNE} or {@linkcode WAIT}.
+   * Returns the index of the next candidate, {@linkcode PRUNE} or {@linkcode WAIT}.
    *
-   * @param candidates in canonical order: 0 is what happens without a strategy.
-   * @param step counts the steps of this run, those included that nobody chose. After a
-   * {@linkcode WAIT} it is the same again.
-   * @param state the digest of the whole state, made when asked for.
-   * @param timer whether a {@linkcode WAIT} is a fair choice: it should be made only when `near`.
-   * Default `none`.
+   * @param candidates in canonical order: 0 is the choice without a strategy.
+   * @param step number of the step in this run, including steps in `settle`. It stays the same after a
+   * {@linkcode WAIT}.
+   * @param state returns the digest of the whole state.
+   * @param timer the next timer: choose {@linkcode WAIT} only if it is `near`. Default `none`.
    */
   choose(
     candidates: readonly Candidate[],
@@ -98,26 +97,24 @@ export interface Strategy {
     state: () => number,
     timer?: NextTimer,
   ): number;
-  /** Where the order was not plain, if the strategy can say it in fewer words than one choice for
-   * each step. */
+  /** Differences from FIFO order, if the strategy has a shorter form than one choice for each step. */
   readonly deviations?: readonly Deviation[] | undefined;
-  /** What the actor at work reads from the clock, where that is known from a run before. */
+  /** Returns the running actor's next reading of the clock, if it is recorded. */
   reads?(): number | undefined;
-  /** A run has ended: it failed, or nobody can do anything. */
+  /** Called at the end of a run: it failed, or no actor can continue. */
   end?(state: () => number): void;
 }
 
-/** A choice that ends the run, as the rest of it is known. */
+/** A choice that ends the run because its rest is known. */
 export const PRUNE: number = -1;
 
-/** A choice to handle nothing before the next timer. Where there is no timer, nothing happens any
- * more. */
+/** A choice to handle no message before the next timer. Without a timer, the run stops. */
 export const WAIT: number = -2;
 
 /** Guess of {@linkcode RunStart.expectedSteps} for a first run. */
 export const FIRST_EXPECTED_STEPS = 256;
 
-/** Checks the number that a strategy is made with. @throws {RangeError} */
+/** Throws a `RangeError` unless a parameter of a strategy is positive. */
 function checkPositive(strategy: string, name: string, value: number): void {
   if (Number.isSafeInteger(value) && value >= 1) return;
   throw new RangeError(
@@ -125,7 +122,7 @@ function checkPositive(strategy: string, name: string, value: number): void {
   );
 }
 
-/** Notes that one more timer fires before a step. */
+/** Adds a timer that fires before a step. */
 export function addWait(deviations: Deviation[], step: number): void {
   const last = deviations.at(-1), isSame = last && "wait" in last && last.step === step;
   if (isSame) deviations.pop();
@@ -133,14 +130,13 @@ export function addWait(deviations: Deviation[], step: number): void {
 }
 
 /**
- * Plain order but for `delays` moments: there the message whose turn it is goes behind all others,
- * and behind the timers that are near.
- * Few delays find most bugs, and what they find is close to plain order, so easy to read.
+ * FIFO order except at `delays` random moments, at which the next message moves behind all others and
+ * behind near timers. A few delays find most bugs, in orders that are close to FIFO and easy to read.
  *
- * Emmi, Qadeer, Rakamarić: Delay-Bounded Scheduling, POPL 2011, section 2. The moments are drawn
- * here, where the paper tries all.
+ * Emmi, Qadeer, Rakamarić: Delay-Bounded Scheduling, POPL 2011, section 2. The paper tries all moments;
+ * here they are random.
  *
- * @param delays how many times a message is put back, 1 or more.
+ * @param delays number of delayed messages, 1 or more.
  * @throws {RangeError} when `delays` is not a positive integer.
  *
  * @example
@@ -159,7 +155,7 @@ export function addWait(deviations: Deviation[], step: number): void {
  */
 export function delay(delays: number): Strategy {
   checkPositive("delay", "delays", delays);
-  const order = new LateOrder();
+  const order = new DelayedOrder();
   let moments: number[], choices: number, deviations: Deviation[] = [];
   return {
     name: `delay(${delays})`,
@@ -182,35 +178,34 @@ export function delay(delays: number): Strategy {
         deviations.push({ step, late });
       }
       const first = order.first(candidates);
-      if (timer !== "near" || !order.isLate(candidates[first]!)) return first;
+      if (timer !== "near" || !order.isDelayed(candidates[first]!)) return first;
       addWait(deviations, step);
       return WAIT;
     },
   };
 }
 
-/** {@linkcode dfs}, and what it has found. */
+/** The strategy of {@linkcode dfs}. */
 export interface Dfs extends Strategy {
-  /** Distinct states met so far, those at the end of a run included. */
+  /** Number of distinct states so far, including those at the end of a run. */
   readonly states: number;
 }
 
-/** A choice on the path of the run. */
+/** A choice in the current run. */
 interface Turn {
   choice: number;
   readonly candidates: number;
-  /** The candidates, and the next timer if that is near. */
+  /** Number of candidates, plus one if the next timer is near. */
   readonly arity: number;
 }
 
 /**
- * Every order, depth first, but for states met before: from there on everything is known. It needs
- * actors that expose all of their state ({@linkcode Context.expose}); the queues, timers and
- * questions are the system's own and always count. A run repeats the path to where it
- * branches off, as an actor's state cannot be copied. All runs are of one seed, and without faults.
+ * Every order, depth first; a run ends at a known state. Actors must expose their whole state
+ * ({@linkcode Context.expose}); queues, timers and asks are always included. A run repeats the path to
+ * its branch, because an actor's state cannot be copied. All runs have one seed and no faults.
  *
- * @param limit most states.
- * @throws {RangeError} (from `choose`) when there are more.
+ * @param limit maximum number of states.
+ * @throws {RangeError} (from `choose`) when there are more states.
  *
  * @example
  * ```ts
@@ -224,7 +219,7 @@ export function dfs(limit = 1_000_000): Dfs {
   const known = new Set<number>(), path: Turn[] = [];
   let depth = 0, isWalked = false;
 
-  /** Adds a state, and returns whether it is new. */
+  /** Adds a state; returns whether it is new. */
   const meet = (state: number) => {
     const before = known.size;
     if (known.add(state).size <= limit) return known.size > before;
@@ -256,7 +251,7 @@ export function dfs(limit = 1_000_000): Dfs {
 }
 
 /**
- * Always the oldest message, control before data. One run says all that it can say.
+ * Always the oldest message, control before data. Further runs are equal.
  *
  * @example
  * ```ts
@@ -271,15 +266,15 @@ export function fifo(): Strategy {
 }
 
 /**
- * Priorities drawn once, lowered at `depth - 1` random steps: a bug that needs `depth` events in
- * one order is found with probability at least 1/(n·k^(depth-1)) a run, for n threads and k steps.
- * The "threads" here are the edges, sender to actor, each a FIFO of its own, and the clock; one gets
- * its priority when it is first seen.
+ * Random priorities, lowered at `depth - 1` random steps. A run finds a bug that needs `depth` events in
+ * one order with a probability of at least 1/(n·k^(depth-1)), for n threads and k steps. Here, a thread
+ * is an edge from a sender to an actor, with its own FIFO, or the clock. A thread receives its priority
+ * when it first appears.
  *
  * Burckhardt, Kothari, Musuvathi, Nagarakatte: A Randomized Scheduler with Probabilistic
  * Guarantees of Finding Bugs, ASPLOS 2010, section 3.
  *
- * @param depth number of ordering constraints that the bugs looked for need, 1 or more.
+ * @param depth number of ordering constraints of the bugs, 1 or more.
  * @throws {RangeError} when `depth` is not a positive integer.
  *
  * @example
@@ -322,14 +317,14 @@ export function pct(depth: number): Strategy {
   };
 }
 
-/** Stands for the clock among the edges. */
+/** The key of the clock among the edges. */
 const CLOCK = "";
 
 function edgeOf({ from, actor }: Candidate): string {
   return `${from}>${actor}`;
 }
 
-/** The index of the candidate with the highest priority. */
+/** Returns the index of the candidate with the highest priority. */
 function highest(
   candidates: readonly Candidate[],
   priorityOf: (candidate: Candidate) => number,
@@ -343,10 +338,10 @@ function highest(
 }
 
 /**
- * A random priority for each waiting message; the highest goes first, and those that race with it
- * (they wait for the same actor, so their order matters) draw again. It samples the partial
- * orders of a run more evenly than a random walk, and needs no parameter. A timer that is near has
- * a priority of its own, which races with nothing until it fires.
+ * A random priority for each waiting message. The highest is handled first; messages that race with it
+ * (for the same actor, so that their order matters) get new priorities. This samples the partial orders
+ * of a run more evenly than a random walk, and has no parameter. A near timer has a priority too, which
+ * stays until it fires.
  *
  * Yuan, Yang, Gu: Partial Order Aware Concurrency Sampling, CAV 2018, section 4.
  *
@@ -385,11 +380,11 @@ export function pos(): Strategy {
   };
 }
 
-/** Stands for the next timer among the messages. */
+/** The key of the next timer among the messages. */
 const TIMER = -1;
 
 /**
- * Each candidate with the same probability, at each step; a timer that is near counts as one.
+ * Chooses each candidate with the same probability at each step; a near timer is a candidate.
  *
  * @example
  * ```ts
@@ -425,9 +420,9 @@ export function random(): Strategy {
 }
 
 /**
- * Plain order once, then the others in turn, a run each.
+ * FIFO order in the first run, then the other strategies in turn.
  *
- * @param others one or more. Default: `random`, `pos`, `pct(3)` and `delay(2)`.
+ * @param others at least one. Default: `random`, `pos`, `pct(3)` and `delay(2)`.
  *
  * @example
  * ```ts
@@ -463,10 +458,10 @@ export function portfolio(
 }
 
 /**
- * Plain order but for some steps. An index that is out of range counts for nothing, so any part of a
- * list of deviations is a legal order: that is what makes runs easy to shrink.
+ * FIFO order except for some steps. Indices out of range are ignored, so any part of a list of
+ * deviations is a valid order, which makes runs easy to shrink.
  *
- * @param deviations where the order is another, in any order.
+ * @param deviations the differences, in any order.
  *
  * @example
  * ```ts
@@ -482,9 +477,9 @@ export function portfolio(
  * ```
  */
 export function deviate(deviations: readonly Deviation[]): Strategy {
-  const order = new LateOrder(), byStep = Map.groupBy(deviations, ({ step }) => step);
+  const order = new DelayedOrder(), byStep = Map.groupBy(deviations, ({ step }) => step);
   let applied: Deviation[] = [];
-  /** The step that is chosen, and those of its deviations that are still to come. */
+  /** The current step, and its remaining deviations. */
   let current = -1, here: Deviation[] = [], waited = 0;
   return {
     name: "deviate",
@@ -518,7 +513,7 @@ export function deviate(deviations: readonly Deviation[]): Strategy {
 }
 
 /**
- * A run is not the one that was recorded.
+ * Thrown when a run differs from the recorded one.
  *
  * @example
  * ```ts
@@ -533,15 +528,15 @@ export function deviate(deviations: readonly Deviation[]): Strategy {
  * ```
  */
 export class ReplayError extends Error {
-  /** Tells it from other errors, also where the class is another. */
+  /** The name of the class, for code that cannot use `instanceof`. */
   override readonly name = "ReplayError";
   /**
-   * Says where and how the run differs first.
+   * Creates the error of the first difference.
    *
-   * @param step the step at which it differs.
-   * @param expected what was recorded.
-   * @param received what came.
-   * @param runnable the messages that could have been handled.
+   * @param step number of the step.
+   * @param expected the recorded value.
+   * @param received the value of this run.
+   * @param runnable the messages that could be handled.
    */
   constructor(
     readonly step: number,
@@ -554,15 +549,14 @@ export class ReplayError extends Error {
   }
 }
 
-/** A candidate as a few words: who would handle which message. */
+/** Returns the actor and the message of a candidate in short form. */
 export const describeCandidate = ({ from, nth, ...candidate }: Candidate): string =>
   stepName({ ...candidate, from: `${from}#${nth}` });
 
 /**
- * The very choices of a recorded run, in strict mode: the first step at which the candidates are
- * not those of then ends the replay.
+ * The exact choices of a recorded run. The replay fails at the first step with different candidates.
  *
- * @param steps the run; it may end before the replay does, which then goes on in plain order.
+ * @param steps the run; after its end, the replay continues in FIFO order.
  *
  * @example
  * ```ts

@@ -23,7 +23,7 @@ import {
   simulate,
   writeJournal,
 } from "../../testing.ts";
-import { type Forged, recordsOf, sealed } from "../actors/simulation/forged.ts";
+import { checksummed, type Forged, recordsOf } from "../actors/simulation/forged.ts";
 import { ASKER, playAsker, SUM } from "../actors/simulation/players.ts";
 import { troupe } from "../../console/mod.ts";
 import { quietly } from "../package/commands_entry.ts";
@@ -151,9 +151,9 @@ function forged({ text }: Source): { what: string; bytes: Uint8Array<ArrayBuffer
   const changed = records.with(at, { ...record, [name]: value });
   let bytes = text;
   try {
-    bytes = sealed(changed);
+    bytes = checksummed(changed);
   } catch {
-    // What cannot be sealed, no forger seals.
+    // Records without valid sums cannot be forged.
   }
   const what = `forge ${name} = ${JSON.stringify(value)} in line ${at + 1}`;
   return { what, bytes: bytesOf(bytes) };
@@ -208,7 +208,7 @@ const demand = (configuration: unknown): Case => ({
       ...{ format: "troupe-journal", version: 2, package: "0.1.0", seed: 1, strategy: "workers" },
       ...{ configuration, actors: {}, device: "reference", deno: "2.9.6" },
     }, { end: 0, isolate: 0 }];
-    await Deno.writeTextFile(path, sealed(records));
+    await Deno.writeTextFile(path, checksummed(records));
     const { code, stderr } = await quietly((context) => troupe(["replay", path], context));
     // 1 where a person could have typed it: then it is the program that is not the recorded one.
     assert.ok(code === 1 || code === 2, `${code}: ${stderr}`);

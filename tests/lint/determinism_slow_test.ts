@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import plugin from "../../lint/determinism.ts";
-import { TRAPPED } from "../../actors/simulation/mod.ts";
+import { FORBIDDEN_GLOBALS } from "../../actors/simulation/mod.ts";
 import { inFolder } from "../in_folder.ts";
 import { deno, runDeno } from "../package/packages.ts";
 
@@ -11,7 +11,9 @@ function lint(code: string, head = MAKES_ACTORS) {
 }
 
 Deno.test("lint reports every trapped name in a file that makes actors", () => {
-  for (const { token, kind, instead } of TRAPPED.filter(({ kind }) => kind !== "format")) {
+  for (
+    const { token, kind, instead } of FORBIDDEN_GLOBALS.filter(({ kind }) => kind !== "format")
+  ) {
     const code = { call: `${token}();`, get: `${token}.value;`, new: `new ${token}();` }[
       kind === "date" ? "new" : kind as "call"
     ];

@@ -43,7 +43,7 @@ Deno.test("runs that must agree and do not are a failure", async () => {
   const play: Scenario<unknown> = async (world) => (await playSum(world, [[1e8], [1], [-1e8]])).sum;
   const { failed } = await explore({ mustAgree: true }, play);
   assert.equal(failed?.failure.name, "agreement");
-  assert.match(failed.failure.message, /^plain order gave 0, this order 1$/);
+  assert.match(failed.failure.message, /^FIFO order gave 0, this order 1$/);
   assert.equal((await explore({ mustAgree: false }, play)).failed, undefined);
 });
 
@@ -125,7 +125,7 @@ Deno.test("shrinking never lengthens, takes a smaller configuration, and changes
   }
 });
 
-Deno.test("shrinking keeps to the bug that was found, though plain order has another", async () => {
+Deno.test("shrinking keeps to the bug that was found, though FIFO order has another", async () => {
   const scenario = summing((added) => {
     throw new RangeError(added[0] === 4 ? "4 came first" : "nothing is right");
   });
@@ -210,10 +210,10 @@ Deno.test("a message that is late is reported on one line, where it is put back"
   const report = describeFailedRun("late", shrunk).split("\n");
   const lines = report.filter((line) => line.includes("  <- "));
   assert.equal(lines.length, 1, lines.join("\n"));
-  assert.match(lines[0]!, / {2}<- late from here: (adder-0 < system#1 Go|sum < adder-0#0 Add)$/);
+  assert.match(lines[0]!, / {2}<- delayed from here: (adder-0 < system#1 Go|sum < adder-0#0 Add)$/);
 });
 
-Deno.test("a long report shows its last steps, and those before that were not in plain order", async () => {
+Deno.test("a long report shows its last steps, and those before that were not in FIFO order", async () => {
   const scenario: Scenario = async (world) => {
     const { added } = await playSum(world, FOUR);
     await playRing(world, { nodes: 4, tokens: 1, hops: 100 });

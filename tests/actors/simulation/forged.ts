@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { createSystem } from "../../../actors/transports/system.ts";
 import { beginJournal } from "../../../actors/simulation/mod.ts";
 import { Digest } from "../../../actors/simulation/digest.ts";
-import { hashedOf, parseJournal, Seal, sumIn } from "../../../actors/simulation/journal.ts";
+import { Checksum, hashedOf, parseJournal, sumIn } from "../../../actors/simulation/journal.ts";
 import { addStep, type StepRecord } from "../../../actors/simulation/recorder.ts";
 import { playAsker } from "./players.ts";
 
@@ -41,23 +41,23 @@ export function recordsOf(text: string): Forged[] {
   });
 }
 
-/** The text of a journal of these lines, sealed as if they had been written so. */
-export function sealed(records: readonly Forged[]): string {
+/** Returns the text of a journal with these lines and valid sums. */
+export function checksummed(records: readonly Forged[]): string {
   let header: string | undefined;
-  const isolates = new Map<unknown, { seal: Seal; hash: Digest }>();
+  const isolates = new Map<unknown, { checksum: Checksum; hash: Digest }>();
   return records.map((record) => {
     if (header === undefined) {
-      const line = new Seal().close(JSON.stringify(record));
+      const line = new Checksum().close(JSON.stringify(record));
       header = sumIn(line);
       return `${line}\n`;
     }
     const { isolate } = record;
     let one = isolates.get(isolate);
     if (!one) {
-      one = { seal: new Seal(header, isolate as number), hash: new Digest() };
+      one = { checksum: new Checksum(header, isolate as number), hash: new Digest() };
       isolates.set(isolate, one);
     }
-    return `${one.seal.close(JSON.stringify(hashed(record, one.hash)))}\n`;
+    return `${one.checksum.close(JSON.stringify(hashed(record, one.hash)))}\n`;
   }).join("");
 }
 

@@ -5,7 +5,7 @@ import { fileURLToPath } from "node:url";
 import { atDepth } from "../../depth.ts";
 import { readJournal, replayInbox, replayJournal } from "../../../testing.ts";
 import { parseJournal } from "../../../actors/simulation/journal.ts";
-import { PLAYERS, realJournal, recordsOf, refusedLine, sealed } from "./forged.ts";
+import { checksummed, PLAYERS, realJournal, recordsOf, refusedLine } from "./forged.ts";
 import { ASKER, playAsker, SUM } from "./players.ts";
 
 const ISOLATES = ["worker", "process"] as const;
@@ -59,7 +59,7 @@ Deno.test("a line that was changed, left out, doubled or moved is refused, whate
     assert.ok(refused(lines.with(at, lines[later]!).with(later, line)) > 0, `moved ${line}`);
   }
   // The header of another journal.
-  const moved = lines.with(0, sealed([{ ...recordsOf(lines[0]!)[0]!, seed: 8 }]).trimEnd());
+  const moved = lines.with(0, checksummed([{ ...recordsOf(lines[0]!)[0]!, seed: 8 }]).trimEnd());
   assert.equal(refused(moved), 2);
 });
 

@@ -17,7 +17,7 @@ import {
 } from "../../../testing.ts";
 import { parseJournal } from "../../../actors/simulation/journal.ts";
 import { decodePayload, encodePayload } from "../../../actors/simulation/payload_codec.ts";
-import { journalOf, PLAYERS, realJournal, recordsOf, refusedLine, sealed } from "./forged.ts";
+import { checksummed, journalOf, PLAYERS, realJournal, recordsOf, refusedLine } from "./forged.ts";
 import { type Any, GUARD, playRing, playSum, SUM, sum } from "./players.ts";
 
 Deno.test("equal values have equal digests, and almost no others do", () => {
@@ -118,7 +118,7 @@ Deno.test("what a journal keeps of a message is the message, bit for bit", () =>
 
 Deno.test("a value that cannot be sent, and a kind that is unknown, are refused", () => {
   for (const wrong of [() => {}, new WeakMap(), { in: Symbol() }]) {
-    assert.throws(() => encodePayload(wrong), /TypeError: Cannot keep a message: all in it must/);
+    assert.throws(() => encodePayload(wrong), /TypeError: Cannot keep a message: its values must/);
   }
   // Also where every object has it.
   for (const kind of ["Int9Array", "toString", "constructor", "__proto__", "DataView"]) {
@@ -156,7 +156,7 @@ const recordRing = () =>
 function change(text: string, from: RegExp, to: string, isForged = true): string {
   assert.match(text, from);
   const changed = text.replace(from, to);
-  return isForged ? sealed(recordsOf(changed)) : changed;
+  return isForged ? checksummed(recordsOf(changed)) : changed;
 }
 
 /** Replays the journal of a ring. */
@@ -243,11 +243,11 @@ Deno.test("a field of another type is refused by its name, also where all sums a
   for (const [at, record] of records.entries()) {
     const count = "n" in record ? "n" : "end" in record ? "end" : undefined;
     const later = count && { ...record, [count]: Number(record[count]) + 1 };
-    if (later) assert.equal(refusedLine(sealed(records.with(at, later))), at + 1, count);
+    if (later) assert.equal(refusedLine(checksummed(records.with(at, later))), at + 1, count);
     if (at > 6 && !("end" in record)) continue;
     for (const name of Object.keys(record)) {
       for (const value of wrong) {
-        const text = sealed(records.with(at, { ...record, [name]: value }));
+        const text = checksummed(records.with(at, { ...record, [name]: value }));
         const refused = refusedLine(text);
         assert.ok(refused === 0 || refused >= at + 1, `line ${refused} for ${at + 1} ${name}`);
         if (refused === 0) {
@@ -258,11 +258,11 @@ Deno.test("a field of another type is refused by its name, also where all sums a
     }
   }
   assert.ok(cases > 300, `${cases} were refused`);
-  assert.equal(refusedLine(sealed([...records, records.at(-1)!])), records.length + 1);
+  assert.equal(refusedLine(checksummed([...records, records.at(-1)!])), records.length + 1);
   // An isolate that was started, and of which nothing is left.
   const at = records.findIndex((record) => "did" in record);
   const spawning = records.with(at, { ...records[at]!, did: ["spawned child 3/1"] });
-  assert.deepEqual(parseJournal(sealed(spawning)).unfinished, [3]);
+  assert.deepEqual(parseJournal(checksummed(spawning)).unfinished, [3]);
 });
 
 Deno.test("an inbox shows a changed actor at the first message where it matters", async () => {

@@ -11,7 +11,7 @@ import {
   shouldFail,
   type System,
 } from "../../../actors/runtime/mod.ts";
-import { TRAPPED, type World } from "../../../actors/simulation/mod.ts";
+import { FORBIDDEN_GLOBALS, type World } from "../../../actors/simulation/mod.ts";
 
 /** The messages of players: the runs judge them, not the type checker. */
 // deno-lint-ignore no-explicit-any -- see above
@@ -127,7 +127,7 @@ export const PATIENT = `(ctx) => {
 
 /** Uses what is trapped as a program would. */
 export function use(token: string): unknown {
-  const { kind, holder } = TRAPPED.find((trapped) => trapped.token === token)!;
+  const { kind, holder } = FORBIDDEN_GLOBALS.find((trapped) => trapped.token === token)!;
   const path = token.split("."), name = path.pop()!;
   const owner = holder
     ? MADE[holder]!()

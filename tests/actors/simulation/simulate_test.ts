@@ -139,7 +139,7 @@ Deno.test("an invariant is checked after each step, and sees states and mailboxe
 
 Deno.test("simulations run one at a time", async () => {
   const first = simulate({}, ({ idle }) => idle());
-  await assert.rejects(simulate({}, ({ idle }) => idle()), /one after the other/);
+  await assert.rejects(simulate({}, ({ idle }) => idle()), /only one simulation/);
   assert.equal((await first).failure, undefined);
 });
 

@@ -62,7 +62,7 @@ Deno.test("delay and pct refuse a number that is not positive and whole", () => 
   }
 });
 
-Deno.test("a portfolio begins with plain order, and then takes turns", () => {
+Deno.test("a portfolio begins with FIFO order, and then takes turns", () => {
   const strategy = portfolio();
   const names = [0, 1, 2, 3, 4, 5].map((run) => {
     strategy.begin({ seed: run, run, expectedSteps: 9 });
@@ -71,7 +71,7 @@ Deno.test("a portfolio begins with plain order, and then takes turns", () => {
   assert.deepEqual(names, ["fifo", "random", "pos", "pct(3)", "delay(2)", "random"]);
 });
 
-Deno.test("delay(k) leaves plain order in at most k places before the late ones are alone", () => {
+Deno.test("delay(k) leaves FIFO order in at most k places before the late ones are alone", () => {
   const strategy = delay(2);
   let most = 0;
   for (let seed = 0; seed < 50; seed++) {
@@ -286,7 +286,7 @@ Deno.test("a search for states needs actors that expose theirs, and keeps to its
 });
 
 /** Mean runs until a strategy finds that what one actor sends comes between two messages of another,
- * after a number of steps in plain order. */
+ * after a number of steps in FIFO order. */
 async function meanRuns(make: () => Strategy, settled: number): Promise<number> {
   let total = 0;
   const searches = 10;

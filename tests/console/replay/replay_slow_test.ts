@@ -6,7 +6,7 @@ import { pathToFileURL } from "node:url";
 import { delay } from "@std/async/delay";
 import { decodePayload, encodePayload } from "../../../actors/simulation/payload_codec.ts";
 import { digestOf, readJournal } from "../../../testing.ts";
-import { type Forged, recordsOf, sealed } from "../../actors/simulation/forged.ts";
+import { checksummed, type Forged, recordsOf } from "../../actors/simulation/forged.ts";
 import { HANG_LIMIT_MS } from "../../hang_limit.ts";
 import { folderTest } from "../../in_folder.ts";
 import {
@@ -95,7 +95,8 @@ folderTest("a changed journal is refused at the first difference", async (folder
     await Deno.writeTextFile(changed, toText(text.replace(from, to)));
   };
   /** Changes it as a forger does, who makes all sums and hashes right. */
-  const forge = (from: RegExp, to: string) => change(from, to, (text) => sealed(recordsOf(text)));
+  const forge = (from: RegExp, to: string) =>
+    change(from, to, (text) => checksummed(recordsOf(text)));
   await change(/"name":"0F1"/, '"name":"0F0"');
   const hash = /the hash of step \d+ of isolate \d in line \d+ must be/;
   await refusedHere(["replay", changed], hash);
@@ -127,7 +128,7 @@ folderTest("a journal is shown by time, and two are compared actor by actor", as
   const at = records.findLastIndex(({ actor, type }) => actor === "worker-1" && type !== undefined);
   const none = "0".repeat(16);
   records[at] = { ...records[at], payload: none, chain: none };
-  await Deno.writeTextFile(other, sealed(records));
+  await Deno.writeTextFile(other, checksummed(records));
   const differs =
     /^worker-1 differs first at its step (\d+):\n {2}- < (\S+ \w+).*, message [1-9a-f]\w{15}, .*\n {2}\+ < \2.*, message 0{16}, /;
   assert.match(await troupe(1, "journal", "diff", journal, other), differs);
@@ -225,7 +226,7 @@ const refused = (pattern: RegExp, ...args: string[]) => refusedHere(["replay", .
 /** Writes a journal; returns its path. */
 async function write(folder: string, records: readonly Forged[]): Promise<string> {
   const path = join(folder, "strange.jsonl");
-  await Deno.writeTextFile(path, sealed(records));
+  await Deno.writeTextFile(path, checksummed(records));
   return path;
 }
 

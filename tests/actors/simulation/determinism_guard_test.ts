@@ -2,13 +2,18 @@
 
 import assert from "node:assert/strict";
 import nodeTimers from "node:timers";
-import { exempt, simulate, TRAPPED, type Trapped } from "../../../actors/simulation/mod.ts";
+import {
+  exempt,
+  FORBIDDEN_GLOBALS,
+  type ForbiddenGlobal,
+  simulate,
+} from "../../../actors/simulation/mod.ts";
 import { ROGUE, spawnText, specOf } from "./players.ts";
 
-const HERE = new Map(TRAPPED.map((trapped) => [trapped.token, propertyOf(trapped)]));
+const HERE = new Map(FORBIDDEN_GLOBALS.map((trapped) => [trapped.token, propertyOf(trapped)]));
 
 /** The property of a token, on whichever object it is. */
-function propertyOf({ token, holder }: Trapped): PropertyDescriptor | undefined {
+function propertyOf({ token, holder }: ForbiddenGlobal): PropertyDescriptor | undefined {
   const path = token.split("."), name = path.pop()!;
   let object = (holder?.split(".") ?? path).reduce<unknown>(
     (object, name) => (object as Record<string, unknown> | undefined)?.[name],
@@ -33,7 +38,7 @@ const answerOf = (text: string, type = "Go") =>
   simulate({}, ({ system }) => system.ask(spawnText(system, "user", text), { type }));
 
 Deno.test("in a handler every clock, chance and way outside throws, and names actor and token", async () => {
-  for (const { token } of TRAPPED) {
+  for (const { token } of FORBIDDEN_GLOBALS) {
     assert.ok(HERE.get(token), `${token} must exist here`);
     for (const type of ["Use", "UseLater", "Swallow"]) {
       const failure = await failureOf({ type, token });
@@ -45,7 +50,7 @@ Deno.test("in a handler every clock, chance and way outside throws, and names ac
 
 Deno.test("after a simulation everything is as it was, also after a failure", async () => {
   await failureOf({ type: "Throw" });
-  for (const trapped of TRAPPED) {
+  for (const trapped of FORBIDDEN_GLOBALS) {
     assert.deepEqual(propertyOf(trapped), HERE.get(trapped.token), trapped.token);
   }
   assert.ok(new Date() instanceof Date);

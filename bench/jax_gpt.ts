@@ -27,9 +27,7 @@ if (backend === "wasm" && !isSynchronous) {
 }
 // Not a literal: Deno would fetch it for everyone, and write it into the lock file.
 const { blockUntilReady, defaultDevice, init, jit, nn, numpy: np, tree, valueAndGrad, vjp } =
-  await import(
-    specifier
-  );
+  await import(specifier);
 if (backend === "webgpu") writeOutPointers();
 if (!(await init(backend)).includes(backend)) {
   throw new Error(`Deno must have an adapter for ${backend}, received none`);
@@ -43,8 +41,7 @@ defaultDevice(backend);
 function writeOutPointers(): void {
   const create = GPUDevice.prototype.createShaderModule;
   GPUDevice.prototype.createShaderModule = function (descriptor) {
-    const code = descriptor.code
-      .replace(/fn atomic_add_f32\([\s\S]*?\n\}\n/, "")
+    const code = descriptor.code.replace(/fn atomic_add_f32\([\s\S]*?\n\}\n/, "")
       .replace(
         /atomic_add_f32\(&(.+), (.+)\);/g,
         `{

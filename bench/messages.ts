@@ -43,11 +43,7 @@ export async function messagesBench(): Promise<Row[]> {
   }, ROUNDS);
   const sent = ({ tensors, passes }: Game) => tensors * passes;
   const gigabytes = (game: Game) => sent(game) * game.bytes / 1e9;
-  const row = (
-    name: string,
-    unit: string,
-    measured: Spread,
-  ) => ({ name, unit, measured });
+  const row = (name: string, unit: string, measured: Spread) => ({ name, unit, measured });
   return [
     row(
       "between workers: 1 KB, there and back",

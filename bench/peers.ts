@@ -549,9 +549,5 @@ export async function gpt2Bench(): Promise<Row[]> {
   }).catch((error: Error): Row[] => [{ name: "PyTorch", unit: "", note: error.message }]);
   const limits = await measureLimits({ ...run, schedule, workers: WORKERS, rounds: 3 });
   const rounds = await timeLimits(schedule);
-  return [
-    ...rows,
-    ...rates,
-    ...limitRows(rounds.map(({ ms }) => ms), limits, WORKERS),
-  ];
+  return [...rows, ...rates, ...limitRows(rounds.map(({ ms }) => ms), limits, WORKERS)];
 }

@@ -47,11 +47,7 @@ export async function threadsBench(): Promise<Row[]> {
       name: string,
       unit: string,
       figure: (ms: Record<string, number>) => number,
-    ): Row => ({
-      name,
-      unit,
-      measured: spreadOf(rounds, figure),
-    });
+    ): Row => ({ name, unit, measured: spreadOf(rounds, figure) });
     const more = counts.filter((count) => count > 1);
     return [
       ...counts.map((count) =>

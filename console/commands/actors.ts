@@ -18,13 +18,11 @@ import {
   type Registry,
   removeComponent,
 } from "../../actors/mod.ts";
-import { didYouMean } from "../../actors/options/option.ts";
 import { COMPONENT_KINDS } from "../../actors/registry/mod.ts";
 import { formatTable } from "../../schedules/pictures/grid.ts";
-import type { CommandContext } from "../command.ts";
 import { type CommandSyntax, COMMON_FLAGS, type GivenFlags, VERSION } from "../flag.ts";
-import { answersItself, helpOf, parseArguments } from "../parse.ts";
-import { inOneLine, print, quoted } from "../terminal.ts";
+import { inOneLine, print } from "../terminal.ts";
+import { checkWord, type Command, defineCommand, ensure } from "./common.ts";
 
 /** The flags of `troupe actors`. */
 const ACTORS_FLAGS = {
@@ -46,14 +44,14 @@ const ACTORS_FLAGS = {
   ...COMMON_FLAGS,
 } as const;
 
-/** What it does, by its first word, and how many words follow that: at least and at most. */
-const ACTORS_WORDS = {
+/** Subcommands with the fewest and the most words that follow them. */
+const ACTORS_WORDS: Readonly<Record<string, readonly [least: number, most: number]>> = {
   list: [0, 0],
   inspect: [1, 1],
   add: [2, 2],
   remove: [1, 1],
   verify: [0, 1],
-} as const;
+};
 
 /** The declaration of `troupe actors`. */
 export const ACTORS_SYNTAX: CommandSyntax = {
@@ -88,7 +86,7 @@ const SCHEMA_MAX = 160;
 /** Characters of a hash in a list. */
 const HASH_SHOWN = "sha256-".length + 8;
 
-/** What was found out of a package, as `--json` prints it. */
+/** Returns the contents of a package for `--json`. */
 function inspectionRecord(hashed: HashedModule, actor: InspectedActor | undefined) {
   const { specifier, integrity, modules, npm } = hashed;
   return {
@@ -101,7 +99,7 @@ function inspectionRecord(hashed: HashedModule, actor: InspectedActor | undefine
   };
 }
 
-/** The same for readers. */
+/** Returns the contents of a package as a table. */
 function showInspection(hashed: HashedModule, actor: InspectedActor | undefined): string {
   const { integrity, modules, npm, specifier } = hashed, version = packageVersion(hashed);
   const rows = [
@@ -123,128 +121,95 @@ function actorRows({ messages, permissions }: InspectedActor): string[][] {
   const asked = Object.entries(permissions).map(([kind, value]) =>
     Array.isArray(value) ? `${kind} ${value.join(", ")}` : value ? kind : ""
   ).filter(Boolean);
-  return [
-    ...labelled("messages", messageRows, "none"),
-    ...labelled("permissions", asked, "none"),
-  ];
+  return [...labelled("messages", messageRows), ...labelled("permissions", asked)];
 }
 
-/** A row for each; the first has the label. */
-const labelled = (label: string, texts: readonly string[], none: string): string[][] =>
-  (texts.length > 0 ? texts : [none]).map((text, i) => [i === 0 ? label : "", text]);
+/** Returns a row for each text; the first has the label. */
+const labelled = (label: string, texts: readonly string[]): string[][] =>
+  (texts.length > 0 ? texts : ["none"]).map((text, i) => [i === 0 ? label : "", text]);
 
-/** All parts, a line for each. */
+/** Returns a table with a line for each part. */
 function showComponents(parts: readonly Component[]): string {
-  const rows = parts.map(({ name, kind, from, integrity, isBuiltIn }) => [
-    name,
-    kind,
-    isBuiltIn ? "built in" : integrity?.slice(0, HASH_SHOWN) ?? "no hash",
-    isBuiltIn ? "" : from,
-  ]);
-  return formatTable(rows, { left: [0, 1, 2, 3] }).map((line) => inOneLine(line.trimEnd()))
-    .join("\n");
+  const rows = parts.map(({ name, kind, from, integrity, isBuiltIn }) =>
+    isBuiltIn
+      ? [name, kind, "built in", ""]
+      : [name, kind, integrity?.slice(0, HASH_SHOWN) ?? "no hash", from]
+  );
+  const lines = formatTable(rows, { left: [0, 1, 2, 3] });
+  return lines.map((line) => inOneLine(line.trimEnd())).join("\n");
 }
 
 type Given = GivenFlags<typeof ACTORS_FLAGS>;
 
 /** Runs `troupe actors`; returns the exit code. */
-export async function actorsCommand(
-  args: readonly string[],
-  { begin }: CommandContext,
-): Promise<number> {
-  if (args.length === 0) return print(helpOf(ACTORS_SYNTAX)), 0;
-  if (answersItself(args, ACTORS_SYNTAX)) return 0;
-  const { words: [what = "", ...names], flags } = parseArguments(args, ACTORS_FLAGS, {
-    takesWords: true,
-  });
-  checkWords(what, names);
-  const [name = "", specifier = ""] = names;
-  switch (what as keyof typeof ACTORS_WORDS) {
-    case "list":
-      return list(flags);
-    case "inspect":
-      return await inspect(name, flags, begin);
-    case "add":
-      return await add(name, specifier, flags, begin);
-    case "remove":
-      return print(`Removed ${name} from ${await removeComponent(name)}`), 0;
-    case "verify":
-      return await verify(names[0], flags, begin);
-  }
-}
-
-function checkWords(what: string, names: readonly string[]): void {
-  if (!Object.hasOwn(ACTORS_WORDS, what)) {
-    const words = Object.keys(ACTORS_WORDS);
-    throw new TypeError(
-      `Cannot run ${quoted(`actors ${what}`)}: it must be one of ${words.join(", ")}${
-        didYouMean(what, words)
-      }`,
+export const actorsCommand: Command = defineCommand(
+  ACTORS_SYNTAX,
+  ACTORS_FLAGS,
+  { needsArguments: true, takesWords: true },
+  async ({ words: [what = "", ...names], flags }, { begin }) => {
+    checkWord("actors", what, Object.keys(ACTORS_WORDS));
+    const [least, most] = ACTORS_WORDS[what]!,
+      must = least === most ? least : `${least} or ${most}`;
+    ensure(
+      names.length >= least && names.length <= most,
+      `Cannot ${what}: the number of words after it must be ${must}, received ${names.length}; ` +
+        "run with --help to see which",
     );
-  }
-  const [least, most] = ACTORS_WORDS[what as keyof typeof ACTORS_WORDS];
-  if (names.length >= least && names.length <= most) return;
-  throw new TypeError(
-    `Cannot ${what}: the number of words after it must be ${
-      least === most ? least : `${least} or ${most}`
-    }, received ${names.length}; run with --help to see which`,
-  );
-}
+    const [name = "", specifier = ""] = names;
+    if (what === "inspect") await inspect(name, flags, begin);
+    else if (what === "add") await add(name, specifier, flags, begin);
+    else if (what === "remove") print(`Removed ${name} from ${await removeComponent(name)}`);
+    else if (what === "verify") return await verify(names[0], flags, begin);
+    else list(flags);
+    return 0;
+  },
+);
 
-function list({ kind, json }: Given): number {
+function list({ kind, json }: Given): void {
   const parts = openRegistry().list(kind);
   if (json) print(JSON.stringify(parts.map(({ lock: _, ...part }) => part)));
   else {print(
       showComponents(parts) || "No names so far: troupe actors add NAME SPECIFIER adds one.",
     );}
-  return 0;
 }
 
 async function inspect(
   nameOrSpecifier: string,
   { kind = "actor", export: exported, json }: Given,
   begin: () => void,
-): Promise<number> {
-  const part = openRegistry().find(kind, nameOrSpecifier);
+): Promise<void> {
+  const part = openRegistry().find(kind, nameOrSpecifier), { name } = part;
   if (part.isBuiltIn) {
-    const { name } = part;
-    print(json ? JSON.stringify({ name, kind, isBuiltIn: true, version: VERSION }) : comes(part));
-    return 0;
+    const record = { name, kind, isBuiltIn: true, version: VERSION };
+    return print(json ? JSON.stringify(record) : builtInText(part));
   }
   begin();
   const hashed = await hashModule(part.from, { lock: part.lock });
   const actor = await inspectComponent(hashed, kind, exported ?? part.export);
-  print(
-    json ? JSON.stringify(inspectionRecord(hashed, actor)) : showInspection(hashed, actor),
-  );
-  return 0;
+  print(json ? JSON.stringify(inspectionRecord(hashed, actor)) : showInspection(hashed, actor));
 }
 
-/** Parts that are no actors are not run: they would need what a program may do. */
-async function inspectComponent(
+/** Inspects an actor. Other parts are not run, as they need the permissions of a program. */
+const inspectComponent = async (
   hashed: HashedModule,
   kind: ComponentKind,
   exported: string | undefined,
-): Promise<InspectedActor | undefined> {
-  return kind === "actor" ? await inspectHashed(hashed, { export: exported }) : undefined;
-}
+) => kind === "actor" ? await inspectHashed(hashed, { export: exported }) : undefined;
 
 async function add(
   name: string,
   specifier: string,
   { kind = "actor", export: exported, replace, json }: Given,
   begin: () => void,
-): Promise<number> {
+): Promise<void> {
   const given = { name, specifier, kind, export: exported, replace };
   checkNewComponent(given);
   begin();
-  const prepared = await prepareComponent(given);
-  const { hashed, path, part } = prepared;
+  const { hashed, path, part, write } = await prepareComponent(given);
   const actor = await inspectComponent(hashed, kind, exported);
-  await prepared.write();
+  await write();
   if (json) print(JSON.stringify({ ...part, lock: undefined, path }));
   else print(`${showInspection(hashed, actor)}\nAdded ${name} to ${inOneLine(path)}`);
-  return 0;
 }
 
 async function verify(
@@ -259,28 +224,28 @@ async function verify(
   begin();
   let code = 0;
   for (const part of parts) {
-    const { said, ...verdict } = await verdictOn(part, registry);
-    print(json ? JSON.stringify(verdict) : inOneLine(said));
-    if (!verdict.isIntact) code = 1;
+    const { text, ...record } = await verifyComponent(part, registry);
+    print(json ? JSON.stringify(record) : inOneLine(text));
+    if (!record.isIntact) code = 1;
   }
   if (parts.length === 0 && !json) print("No names to verify.");
   return code;
 }
 
-/** What a part's modules are now, as `--json` prints it, and in words. */
-async function verdictOn(part: Component, registry: Registry) {
+/** Compares the modules of a part with its hash; returns the record for `--json`, and its text. */
+async function verifyComponent(part: Component, registry: Registry) {
   const { name, integrity, isBuiltIn } = part;
-  if (isBuiltIn) return { name, isIntact: true, said: comes(part) };
+  if (isBuiltIn) return { name, isIntact: true, text: builtInText(part) };
   const found = await registry.verify(part).catch((error: Error) => error);
   if (found instanceof Error) {
     const error = found.message;
-    return { name, isIntact: false, integrity, error, said: `${name}: ${error}` };
+    return { name, isIntact: false, integrity, error, text: `${name}: ${error}` };
   }
   const { isIntact, integrity: received } = found;
-  const said = !isIntact
+  const outcome = !isIntact
     ? `differs: it must be ${integrity}, received ${received}`
     : `${integrity === undefined ? "has no hash to be compared with" : "intact"}, ${received}`;
-  return { name, isIntact, integrity, received, said: `${name}: ${said}` };
+  return { name, isIntact, integrity, received, text: `${name}: ${outcome}` };
 }
 
-const comes = ({ name, kind }: Component): string => `${name}: ${kind} of ${VERSION} itself`;
+const builtInText = ({ name, kind }: Component): string => `${name}: ${kind} of ${VERSION} itself`;

@@ -1,18 +1,17 @@
 /**
- * `troupe dashboard`: the page of a run, from its folder.
+ * `troupe dashboard`: serves the page of a run from its folder.
  *
  * @module
  */
 
-import type { CommandContext } from "../command.ts";
 import {
   type CommandSyntax,
   COMMON_FLAGS,
   DASHBOARD_COMMAND_FLAGS,
   withDefaults,
 } from "../flag.ts";
-import { answersItself, helpOf, parseArguments } from "../parse.ts";
 import { print, quoted } from "../terminal.ts";
+import { type Command, defineCommand, ensure } from "./common.ts";
 
 const FLAGS = { ...DASHBOARD_COMMAND_FLAGS, ...COMMON_FLAGS } as const;
 
@@ -30,26 +29,25 @@ export const DASHBOARD_SYNTAX: CommandSyntax = {
   notes: ["Exit codes: 2 bad input; 130 ended by a signal."],
 };
 
-/** Runs `troupe dashboard`, until it is ended by a signal. */
-export async function dashboardCommand(
-  args: readonly string[],
-  { begin, signal }: CommandContext,
-): Promise<number> {
-  if (args.length === 0) return print(helpOf(DASHBOARD_SYNTAX)), 0;
-  if (answersItself(args, DASHBOARD_SYNTAX)) return 0;
-  const { words, flags } = parseArguments(args, FLAGS, { takesWords: true, isStrict: true });
-  const [named, ...more] = words, { port } = withDefaults(FLAGS, flags);
-  if (named === undefined || more.length > 0) {
-    throw new TypeError(
-      `Cannot show a run: there must be one folder or name, received ${quoted(words.join(" "))}`,
+/** Runs `troupe dashboard` until a signal ends it. */
+export const dashboardCommand: Command = defineCommand(
+  DASHBOARD_SYNTAX,
+  FLAGS,
+  { needsArguments: true, takesWords: true, isStrict: true },
+  async ({ words, flags }, { begin, signal = new AbortController().signal }) => {
+    const received = quoted(words.join(" "));
+    ensure(
+      words.length === 1,
+      `Cannot show a run: there must be one folder or name, received ${received}`,
     );
-  }
-  const { followRun } = await import("../dashboard/follow.ts");
-  const { serveDashboard } = await import("../dashboard/serve.ts");
-  await using dashboard = serveDashboard(await followRun(named), port);
-  begin();
-  begin(""); // Ctrl-C ends it in good order, of which nothing need be said
-  print(`Dashboard: ${dashboard.url}`);
-  await dashboard.stay(signal);
-  return 130;
-}
+    const { followRun } = await import("../dashboard/follow.ts");
+    const { serveDashboard } = await import("../dashboard/serve.ts");
+    const { port } = withDefaults(FLAGS, flags);
+    await using dashboard = serveDashboard(await followRun(words[0]!), port);
+    begin();
+    begin(""); // Ctrl-C closes the page; no message is needed
+    print(`Dashboard: ${dashboard.url}`);
+    await dashboard.stay(signal);
+    return 130;
+  },
+);

@@ -1,5 +1,5 @@
 /**
- * `troupe devices`: what this machine can compute on.
+ * `troupe devices`: lists the devices of this machine.
  *
  * @module
  */
@@ -14,10 +14,9 @@ import {
   webgpuAdapters,
 } from "../../kernels/mod.ts";
 import { formatTable } from "../../schedules/pictures/grid.ts";
-import type { CommandContext } from "../command.ts";
-import { type CommandSyntax, COMMON_FLAGS, withDefaults } from "../flag.ts";
-import { answersItself, parseFlags } from "../parse.ts";
+import { type CommandSyntax, COMMON_FLAGS } from "../flag.ts";
 import { print, printError } from "../terminal.ts";
+import { type Command, defineCommand } from "./common.ts";
 
 const FLAGS = {
   json: { kind: "switch", help: "one JSON object instead of words" },
@@ -39,40 +38,33 @@ export const DEVICES_SYNTAX: CommandSyntax = {
   notes: ["Exit codes: 0 listed; 2 bad input."],
 };
 
-/** Whether a device can be used, and if not, why. */
-interface Availability {
-  readonly name: DeviceName;
-  readonly available: boolean;
-  readonly reason?: string;
-}
+/** Runs `troupe devices`; returns the exit code. */
+export const devicesCommand: Command = defineCommand(
+  DEVICES_SYNTAX,
+  FLAGS,
+  {},
+  async ({ flags: { json } }, { begin }) => {
+    begin();
+    const devices: Availability[] = [];
+    for (const name of DEVICE_NAMES) devices.push(await availability(name));
+    // If the search fails, the webgpu device has the reason.
+    const found = await webgpuAdapters().catch(() => ({ adapters: [], refused: [] }));
+    const auto = await resolveDevice("auto");
+    if (json) {
+      const { name: device, adapter } = auto;
+      print(JSON.stringify({ devices, ...found, auto: { device, adapter: adapter?.index } }));
+    } else describe(devices, found, auto).forEach(print);
+    return 0;
+  },
+);
 
-/** Runs the command; returns the exit code. */
-export async function devicesCommand(
-  args: readonly string[],
-  { begin }: Pick<CommandContext, "begin">,
-): Promise<number> {
-  if (answersItself(args, DEVICES_SYNTAX)) return 0;
-  const { json } = withDefaults(FLAGS, parseFlags(args, FLAGS));
-  begin();
-  const devices: Availability[] = [];
-  for (const name of DEVICE_NAMES) devices.push(await availability(name));
-  // Where they cannot be looked for, their device says why.
-  const found = await webgpuAdapters().catch((): FoundAdapters => ({ adapters: [], refused: [] }));
-  const auto = await resolveDevice("auto");
-  if (json) {
-    const { name: device, adapter } = auto;
-    print(JSON.stringify({ devices, ...found, auto: { device, adapter: adapter?.index } }));
-  } else {
-    for (const line of describe(devices, found, auto)) print(line);
-  }
-  return 0;
-}
+type Availability = Awaited<ReturnType<typeof availability>>;
 
-const tellDownloads = (line: string) => line.startsWith("Fetching") && printError(line);
-
-async function availability(name: DeviceName): Promise<Availability> {
+/** Returns whether a device can be used, or the reason if it cannot. */
+async function availability(name: DeviceName) {
+  const printDownload = (line: string) => line.startsWith("Fetching") && printError(line);
   try {
-    await resolveDevice(name, tellDownloads);
+    await resolveDevice(name, printDownload);
     return { name, available: true };
   } catch (error) {
     return { name, available: false, reason: (error as Error).message };
@@ -84,29 +76,26 @@ const gibibytes = (bytes: number) => bytes === 0 ? "?" : `${(bytes / 2 ** 30).to
 function describe(
   devices: readonly Availability[],
   { adapters, refused }: FoundAdapters,
-  auto: DeviceChoice,
+  { name, adapter }: DeviceChoice,
 ): string[] {
   const rowOf = ({ index, name, kind, memoryBytes, maxBufferBytes, hasF16 }: Adapter) => [
     ...[`${index}`, name, kind, gibibytes(memoryBytes), gibibytes(maxBufferBytes)],
     hasF16 ? "yes" : "no",
   ];
   const head = ["adapter", "name", "kind", "memory", "largest buffer", "FP16"];
-  const { name, adapter } = auto;
   const missing = devices.slice(0, DEVICE_NAMES.indexOf(name))
     .filter(({ available }) => !available).map(({ name }) => name);
+  const more = missing.length > 0 ? `; not available: ${missing.join(", ")}` : "";
   const why = adapter
     ? `, adapter ${adapter.index} (${adapter.name}), as a GPU goes first`
-    : `, as no adapter is a GPU${
-      missing.length > 0 ? `; not available: ${missing.join(", ")}` : ""
-    }`;
+    : `, as no adapter is a GPU${more}`;
+  const rows = devices.map((
+    { name, reason },
+  ) => [name, reason === undefined ? "yes" : `no: ${reason}`]);
+  const adapterLines = formatTable([head, ...adapters.map(rowOf)], { left: [0, 1, 2, 5] });
   return [
-    ...formatTable([
-      ["device", "available"],
-      ...devices.map(({ name, reason }) => [name, reason === undefined ? "yes" : `no: ${reason}`]),
-    ], { left: [0, 1] }),
-    ...adapters.length > 0
-      ? ["", ...formatTable([head, ...adapters.map(rowOf)], { left: [0, 1, 2, 5] })]
-      : [],
+    ...formatTable([["device", "available"], ...rows], { left: [0, 1] }),
+    ...adapters.length > 0 ? ["", ...adapterLines] : [],
     ...refused.length > 0 ? [""] : [],
     ...refused.map(({ name, reason }) => `refused: ${name}: ${reason}`),
     "",

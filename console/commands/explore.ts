@@ -1,5 +1,5 @@
 /**
- * `troupe explore`: many orders of one scenario, until one fails.
+ * `troupe explore`: runs a scenario in many orders of its messages until one fails.
  *
  * @module
  */
@@ -15,22 +15,19 @@ import {
   type ExploreOptions,
   type Fault,
   FAULT_KINDS,
-  type FaultKind,
   fifo,
   pct,
   portfolio,
   pos,
   random,
   shrink,
-  type SimulationFailure,
   type Strategy,
   writeJournal,
 } from "../../actors/simulation/mod.ts";
 import { scheduleNames } from "../../schedules/mod.ts";
-import type { CommandContext } from "../command.ts";
 import { type CommandSyntax, COMMON_FLAGS, withDefaults } from "../flag.ts";
-import { answersItself, helpOf, parseFlags } from "../parse.ts";
 import { print, printError } from "../terminal.ts";
+import { type Command, defineCommand, ensure, readSomeOf } from "./common.ts";
 
 const STRATEGIES: Readonly<Record<string, () => Strategy>> = {
   portfolio,
@@ -41,13 +38,6 @@ const STRATEGIES: Readonly<Record<string, () => Strategy>> = {
   dfs,
   fifo,
 };
-
-function readFaults(text: string): readonly FaultKind[] | undefined {
-  const kinds = text.split(",");
-  return kinds.every((kind) => (FAULT_KINDS as readonly string[]).includes(kind))
-    ? kinds as FaultKind[]
-    : undefined;
-}
 
 const EXPLORE_FLAGS = {
   strategy: {
@@ -61,7 +51,7 @@ const EXPLORE_FLAGS = {
   faults: {
     kind: "own",
     value: "KIND,...",
-    read: readFaults,
+    read: readSomeOf(FAULT_KINDS),
     must: `one or more of ${FAULT_KINDS.join(",")}`,
     otherwise: "none",
     help: "faults to inject",
@@ -70,20 +60,6 @@ const EXPLORE_FLAGS = {
   journal: { kind: "path", value: "FILE", help: "write down the run that fails" },
   ...COMMON_FLAGS,
 } as const;
-
-/** What a journal says of a run that was explored. */
-export interface ExploredRun {
-  /** The example. */
-  readonly explore: string;
-  /** What it was configured with. */
-  readonly configuration: unknown;
-  /** The faults that happened. */
-  readonly faults: readonly Fault[];
-}
-
-/** A failure that is one of liveness: nobody could go on, or nobody ever came to an end. */
-const EXIT_FAILURE = 1, EXIT_LIVENESS = 3;
-const LIVENESS: readonly SimulationFailure["kind"][] = ["deadlock", "livelock", "liveness"];
 
 /** The declaration of `troupe explore`. */
 export const EXPLORE_SYNTAX: CommandSyntax = {
@@ -101,117 +77,124 @@ export const EXPLORE_SYNTAX: CommandSyntax = {
   notes: ["Exit codes: 0 all went well; 1 a run failed; 2 bad input; 3 a run came to no end."],
 };
 
+/** The configuration in the journal of an explored run. */
+export interface ExploredRun {
+  /** The name or the module of the scenario. */
+  readonly explore: string;
+  /** The configuration of the scenario. */
+  readonly configuration: unknown;
+  /** The injected faults. */
+  readonly faults: readonly Fault[];
+}
+
+/** Kinds of failures in which a run does not end; they have their own exit code. */
+const LIVENESS: readonly string[] = ["deadlock", "livelock", "liveness"];
+
 /** Runs `troupe explore`; returns the exit code. */
-export async function exploreCommand(
-  args: readonly string[],
-  { begin }: CommandContext,
-): Promise<number> {
-  const [name, ...rest] = args;
-  if (args.length === 0) return print(helpOf(EXPLORE_SYNTAX)), 0;
-  if (answersItself(args, EXPLORE_SYNTAX)) return 0;
-  if (name!.startsWith("-")) {
-    throw new TypeError(`Cannot explore: the first argument must be an EXAMPLE, received ${name}`);
-  }
-  const flags = withDefaults(EXPLORE_FLAGS, parseFlags(rest, EXPLORE_FLAGS));
-  const example = await findExample(name!, flags.faults !== undefined);
-  const strategy = STRATEGIES[flags.strategy]!();
-  if (strategy.isExhaustive && flags.faults) {
-    throw new TypeError(
+export const exploreCommand: Command = defineCommand(
+  EXPLORE_SYNTAX,
+  EXPLORE_FLAGS,
+  { needsArguments: true, subject: "an EXAMPLE" },
+  async ({ words: [name = ""], flags: given }, { begin }) => {
+    const flags = withDefaults(EXPLORE_FLAGS, given);
+    const example = await findExample(name, flags.faults !== undefined);
+    const strategy = STRATEGIES[flags.strategy]!();
+    ensure(
+      !strategy.isExhaustive || !flags.faults,
       `Cannot explore ${name}: --faults must be left out with --strategy ${strategy.name}`,
     );
-  }
-  begin();
-  const options: ExploreOptions<unknown> = {
-    configuration: example.configuration,
-    strategy,
-    seed: flags.seed,
-    runs: flags.seeds,
-    isRepeated: !flags.once,
-    ...flags.faults && {
-      faults: { kinds: flags.faults, ...example.mayHit && { actors: example.mayHit } },
-    },
-  };
-  const progress = openProgress(flags.seeds, flags.once ? 1 : 2);
-  const explored = await explore(options, async (world) => {
-    const value = await example.scenario(world);
-    progress.count(value);
-    return value;
-  });
-  progress.end();
-  if (!explored.failed) return print(summary(explored, progress)), 0;
-  return await reportFailure(name!, example, options, explored, flags.journal);
-}
+    begin();
+    const options: ExploreOptions<unknown> = {
+      configuration: example.configuration,
+      strategy,
+      seed: flags.seed,
+      runs: flags.seeds,
+      isRepeated: !flags.once,
+      ...flags.faults && {
+        faults: { kinds: flags.faults, ...example.mayHit && { actors: example.mayHit } },
+      },
+    };
+    const ends = new RunCounts(flags.seeds, flags.once ? 1 : 2);
+    const explored = await explore(options, async (world) => {
+      const value = await example.scenario(world);
+      ends.add(value);
+      return value;
+    });
+    if (explored.failed) {
+      return await reportFailure(name, example, options, explored, flags.journal);
+    }
+    print(ends.summary(explored));
+    return 0;
+  },
+);
+
+const number = (value: number) => value.toLocaleString("en");
 
 /** Milliseconds between two lines of progress. */
 const PROGRESS_MS = 2000;
 
-/** Counts runs and what they came to. */
-function openProgress(seeds: number, times: number) {
-  const start = performance.now();
-  /** By digest, what runs returned and how many did. */
-  const ends = new Map<string, { readonly value: unknown; runs: number }>();
-  let plays = 0, last = start;
-  return {
-    ends,
-    get seconds() {
-      return (performance.now() - start) / 1000;
-    },
-    count(value: unknown) {
-      plays++;
-      const digest = digestOf(value), end = ends.get(digest);
-      if (end) end.runs++;
-      else ends.set(digest, { value, runs: 1 });
-      if (performance.now() - last < PROGRESS_MS) return;
-      last = performance.now();
-      printError(`${Math.floor(plays / times).toLocaleString("en")} of ${number(seeds)} runs`);
-    },
-    end() {
-      for (const end of ends.values()) end.runs = Math.ceil(end.runs / times);
-    },
-  };
-}
-
-type Progress = ReturnType<typeof openProgress>;
-
-const number = (value: number) => value.toLocaleString("en");
-
-/** Ends that are listed. */
+/** Results that are listed. */
 const MAX_ENDS = 10;
 
-function summary({ runs, steps, distinct }: Exploration, { ends, seconds }: Progress): string {
-  const found = [...ends.values()].toSorted((a, b) => b.runs - a.runs);
-  return [
-    `${number(runs)} runs, ${number(distinct)} of them different, ${number(steps)} steps, ` +
-    `${number(Math.round(seconds))} s`,
-    `${found.length} ${found.length === 1 ? "end" : "ends"}:`,
-    ...found.slice(0, MAX_ENDS).map(({ value, runs }) => `  ${number(runs)} × ${inspect(value)}`),
-    ...(found.length > MAX_ENDS ? [`  and ${found.length - MAX_ENDS} more`] : []),
-  ].join("\n");
+/** Counts runs by their result, and prints progress. */
+class RunCounts {
+  readonly #seeds: number;
+  /** How often each seed is run. */
+  readonly #times: number;
+  readonly #start = performance.now();
+  readonly #ends = new Map<string, { readonly value: unknown; runs: number }>();
+  #runs = 0;
+  #printedAt = this.#start;
+
+  constructor(seeds: number, times: number) {
+    this.#seeds = seeds;
+    this.#times = times;
+  }
+
+  add(value: unknown): void {
+    this.#runs++;
+    this.#ends.getOrInsertComputed(digestOf(value), () => ({ value, runs: 0 })).runs++;
+    if (performance.now() - this.#printedAt < PROGRESS_MS) return;
+    this.#printedAt = performance.now();
+    printError(`${number(Math.floor(this.#runs / this.#times))} of ${number(this.#seeds)} runs`);
+  }
+
+  summary({ runs, steps, distinct }: Exploration): string {
+    const ends = Array.from(this.#ends.values(), (end) => (
+      { ...end, runs: Math.ceil(end.runs / this.#times) }
+    )).sort((a, b) => b.runs - a.runs);
+    const seconds = Math.round((performance.now() - this.#start) / 1000);
+    return [
+      `${number(runs)} runs, ${number(distinct)} of them different, ${number(steps)} steps, ` +
+      `${number(seconds)} s`,
+      `${ends.length} ${ends.length === 1 ? "end" : "ends"}:`,
+      ...ends.slice(0, MAX_ENDS).map(({ value, runs }) => `  ${number(runs)} × ${inspect(value)}`),
+      ...(ends.length > MAX_ENDS ? [`  and ${ends.length - MAX_ENDS} more`] : []),
+    ].join("\n");
+  }
 }
 
-function inspect(value: unknown): string {
-  return Deno.inspect(value, { compact: true, breakLength: Infinity, strAbbreviateSize: 1000 });
-}
+const inspect = (value: unknown) =>
+  Deno.inspect(value, { compact: true, breakLength: Infinity, strAbbreviateSize: 1000 });
 
-/** Makes the failure small and prints it as a test to paste. */
+/** Shrinks the failure and prints it as a test. */
 async function reportFailure(
   name: string,
   { scenario, smaller, modules }: Example,
   options: ExploreOptions<unknown>,
   { failed, runs }: Exploration,
-  journal: string | undefined,
+  path: string | undefined,
 ): Promise<number> {
   const { kind, message } = failed!.failure;
   printError(`Run ${number(runs)} failed: ${message}\nMaking it small ...`);
   const shrunk = await shrink({ ...options, ...smaller && { smaller } }, scenario, failed!);
   print(describeFailedRun(name, shrunk));
-  if (journal !== undefined) {
-    const { run: { seed, strategy, faults }, configuration } = shrunk;
-    const made: ExploredRun = { explore: name, configuration, faults };
-    const header = { seed, strategy, configuration: made, actors: modules };
-    const pen = await writeJournal({ path: journal, ...header });
-    for (const step of shrunk.steps) pen.onStep(step);
-    pen.close();
+  if (path !== undefined) {
+    const { run: { seed, strategy, faults }, configuration: inner } = shrunk;
+    const configuration: ExploredRun = { explore: name, configuration: inner, faults };
+    const journal = await writeJournal({ path, seed, strategy, configuration, actors: modules });
+    shrunk.steps.forEach((step) => journal.onStep(step));
+    journal.close();
   }
-  return LIVENESS.includes(kind) ? EXIT_LIVENESS : EXIT_FAILURE;
+  return LIVENESS.includes(kind) ? 3 : 1;
 }

@@ -1,5 +1,5 @@
 /**
- * `troupe generate`: text from a checkpoint.
+ * `troupe generate`: samples text from a checkpoint.
  *
  * @module
  */
@@ -11,11 +11,9 @@ import {
   generate,
   openDevice,
   resolveDevice,
-  type TextStream,
   textStream,
   type Tokenizer,
 } from "../../kernels/mod.ts";
-import type { CommandContext } from "../command.ts";
 import {
   type CommandSyntax,
   COMMON_FLAGS,
@@ -23,9 +21,9 @@ import {
   readNumbers,
   withDefaults,
 } from "../flag.ts";
-import { answersItself, parseFlags } from "../parse.ts";
 import { runPath } from "../run_files/run_folder.ts";
 import { escapeControls, printError, writeAll } from "../terminal.ts";
+import { type Command, defineCommand, ensure } from "./common.ts";
 import {
   findTrainedDecoder,
   openTokenizer,
@@ -34,26 +32,26 @@ import {
   type TrainedDecoder,
 } from "./trained.ts";
 
-/** What is printed. */
+/** Tokens to print. */
 interface PrintedTokens {
-  /** The ids to go on from. */
+  /** The ids before the generated ones. */
   readonly prompt: readonly number[];
-  /** The ids that are added. */
+  /** The generated ids. */
   readonly added: AsyncIterable<number>;
-  /** What makes text of them; without it ids are printed, with commas between. */
+  /** Decodes the ids; without it ids are printed, separated by commas. */
   readonly tokenizer: Parameters<typeof textStream>[0] | undefined;
 }
 
 /**
- * Prints tokens to standard output, each as soon as it is there, and a line's end. Stops early, and
- * in silence, when the signal is aborted.
+ * Prints each token to standard output when it is generated, and a line end. Stops early, without a
+ * message, when the signal is aborted.
  */
 export async function printTokens(
   { prompt, added, tokenizer }: PrintedTokens,
   signal?: AbortSignal,
 ): Promise<void> {
   const { push, end } = tokenizer ? textStream(tokenizer) : idStream();
-  // A tokenizer may take long, and is not waited for once the signal is aborted.
+  // A tokenizer may be slow: an abort does not wait for it.
   const { promise: stopped, resolve: stop } = Promise.withResolvers<string>();
   signal?.addEventListener("abort", () => stop(""));
   const write = async (text: Promise<string>) =>
@@ -70,8 +68,8 @@ export async function printTokens(
   }
 }
 
-/** Ids as text. */
-function idStream(): TextStream {
+/** Returns a stream that formats ids as text. */
+function idStream(): ReturnType<typeof textStream> {
   let separator = "";
   return {
     push(ids) {
@@ -138,72 +136,72 @@ export const GENERATE_SYNTAX: CommandSyntax = {
   notes: ["Exit codes: 0 done; 1 it failed; 2 bad input."],
 };
 
-/** Runs the command; returns the exit code. */
-export async function generateCommand(
-  args: readonly string[],
-  { begin, signal }: Pick<CommandContext, "begin"> & Partial<CommandContext>,
-): Promise<number> {
-  if (answersItself(args, GENERATE_SYNTAX)) return 0;
-  const given = parseFlags(args, FLAGS), flags = withDefaults(FLAGS, given);
-  const { from, tokens, temperature, seed, slide } = flags;
-  if (from === undefined) {
-    throw new TypeError("Cannot generate: --from must name a checkpoint's folder");
-  }
-  const trained = await findTrainedDecoder("generate", "--from", runPath(from));
-  const { architecture, config } = trained, weights = readTensors(trained.weights);
-  if (slide > config.seq) {
-    throw new RangeError(
+/** Runs `troupe generate`; returns the exit code. */
+export const generateCommand: Command = defineCommand(
+  GENERATE_SYNTAX,
+  FLAGS,
+  {},
+  async ({ flags: given }, { begin, signal }) => {
+    const flags = withDefaults(FLAGS, given), { from, tokens, temperature, seed, slide } = flags;
+    ensure(from !== undefined, "Cannot generate: --from must name a checkpoint's folder");
+    const trained = await findTrainedDecoder("generate", "--from", runPath(from));
+    const { architecture, config } = trained, weights = readTensors(trained.weights);
+    ensure(
+      slide <= config.seq,
       `Cannot generate: --slide must be at most ${config.seq}, the tokens of its context, received ${slide}`,
+      RangeError,
     );
-  }
-  const tokenizer = flags.ids ? undefined : await tokenizerOf(trained, flags.tokenizer);
-  const prompt = await promptOf(given, tokenizer, config.vocab, flags.prompt);
-  if (prompt.length > config.seq) {
-    printError(
-      `The prompt has ${prompt.length} tokens: the model sees the last ${config.seq}, all that its context holds`,
-    );
-  }
-  const choice = await resolveDevice(flags.device, printError);
-  // Signals are heard between tokens: a run need not leave the thread free.
-  const device = await openDevice(choice.name, { ...choice, isBlocking: true });
-  begin();
-  begin(""); // from now on Ctrl-C ends the text, with the line
-  const sampling = { temperature, topK: flags["top-k"], topP: flags["top-p"], seed };
-  const model = { architecture, config, weights };
-  const added = generate(device, { ...model, prompt, tokens, slide, ...sampling });
-  await printTokens({ prompt, added, tokenizer }, signal);
-  device.close();
-  return signal?.aborted ? 130 : 0;
-}
+    const tokenizer = flags.ids ? undefined : await tokenizerOf(trained, flags.tokenizer);
+    const prompt = await promptOf(given, tokenizer, config.vocab, flags.prompt);
+    if (prompt.length > config.seq) {
+      printError(
+        `The prompt has ${prompt.length} tokens: the model sees the last ${config.seq}, all that its context holds`,
+      );
+    }
+    const choice = await resolveDevice(flags.device, printError);
+    // Signals are handled between tokens, so kernels may block the thread.
+    const device = await openDevice(choice.name, { ...choice, isBlocking: true });
+    begin();
+    begin(""); // from here Ctrl-C ends the text, with a line end
+    const sampling = { temperature, topK: flags["top-k"], topP: flags["top-p"], seed };
+    const model = { architecture, config, weights };
+    const added = generate(device, { ...model, prompt, tokens, slide, ...sampling });
+    await printTokens({ prompt, added, tokenizer }, signal);
+    device.close();
+    return signal?.aborted ? 130 : 0;
+  },
+);
 
-/** The ids to go on from: those that are given, or those of a text. */
+/** Returns the ids before the generated ones: those of `--ids`, or of a text. */
 async function promptOf(
   given: { readonly ids?: readonly number[]; readonly prompt?: string },
   text: Tokenizer | FileTokenizer | undefined,
   vocab: number,
   prompt: string,
 ): Promise<number[]> {
-  if (given.ids && given.prompt !== undefined) {
-    throw new TypeError("Cannot generate: it must go on from --ids or --prompt, received both");
-  }
-  const ids = given.ids ?? [...await text!.encode(prompt)];
+  ensure(
+    !given.ids || given.prompt === undefined,
+    "Cannot generate: it must go on from --ids or --prompt, received both",
+  );
+  const ids = given.ids ?? await text!.encode(prompt);
   checkTokens(Int32Array.from(ids), vocab);
   return [...ids];
 }
 
 /**
- * What turns the tokens of a model into text.
+ * Opens the tokenizer of a model.
  *
- * @param asked what the user says that it is.
- * @throws {TypeError} when nobody has said it.
+ * @param named the value of `--tokenizer`.
+ * @throws {TypeError} if neither the model nor the user names one.
  */
 async function tokenizerOf(
   { path, tokenizer }: TrainedDecoder,
-  asked: string | undefined,
+  named: string | undefined,
 ): Promise<Tokenizer | FileTokenizer> {
-  const opened = await openTokenizer(asked === undefined ? tokenizer : tokenizerSource(asked));
-  if (opened) return opened;
-  throw new TypeError(
+  const opened = await openTokenizer(named === undefined ? tokenizer : tokenizerSource(named));
+  ensure(
+    opened,
     `Cannot generate text from ${path}: it has no tokenizer, so --tokenizer must say what made its tokens, or --ids give token ids to go on from, received neither`,
   );
+  return opened;
 }

@@ -1,39 +1,35 @@
 /**
- * `troupe journal`: shows a journal, or where two of them part.
+ * `troupe journal`: shows a journal, or the first difference of two.
  *
  * @module
  */
 
-import { didYouMean } from "../../actors/options/option.ts";
 import { type Journal, readJournal, type StepRecord } from "../../actors/simulation/mod.ts";
 import { checkInputFile } from "../../kernels/mod.ts";
-import type { CommandContext } from "../command.ts";
 import { type CommandSyntax, COMMON_FLAGS } from "../flag.ts";
-import { answersItself, helpOf, parseArguments } from "../parse.ts";
 import { inOneLine, print } from "../terminal.ts";
+import { checkCount, checkWord, type Command, defineCommand } from "./common.ts";
 
-/** What a journal lacks, as the rest of a sentence. */
+/** Returns the parts that a journal lacks, as the end of a sentence. */
 export function describeEnds({ isTorn, unfinished }: Journal): string {
-  const ends = unfinished.length === 0 ? [] : [
-    `; the end of isolate ${
-      unfinished.join(", ")
-    } is missing: it was killed, or the journal was cut`,
-  ];
-  return [...(isTorn ? ["; its last line is torn"] : []), ...ends].join("");
+  const torn = isTorn ? "; its last line is torn" : "";
+  if (unfinished.length === 0) return torn;
+  const isolates = unfinished.join(", ");
+  return `${torn}; the end of isolate ${isolates} is missing: it was killed, or the journal was cut`;
 }
 
-/** Modules that are listed; the rest are counted. */
+/** Modules that are listed; the others are counted. */
 const MODULES_SHOWN = 8;
 
-/** Columns of the steps; the last is as long as it is. */
+/** Columns of the steps. */
 const COLUMNS = ["time ms", "isolate", "step", "actor", "message", "chain", "what it did"] as const;
 
-/** The columns that hold numbers, which end at their right edge. */
+/** The first columns, which have numbers and are right-aligned. */
 const NUMBERS = 3;
 
 /**
- * Describes a journal. Times are told from its first step: isolates of one host read one clock, so
- * their steps are put in the order of time.
+ * Returns a journal as text. Times are relative to its first step. The isolates of a host share a
+ * clock, so their steps are sorted by time.
  */
 function describeJournal(journal: Journal): string {
   const { header, steps, payloads } = journal;
@@ -107,53 +103,35 @@ export const JOURNAL_SYNTAX: CommandSyntax = {
 };
 
 /** Runs `troupe journal`; returns the exit code. */
-export async function journalCommand(
-  args: readonly string[],
-  { begin }: CommandContext,
-): Promise<number> {
-  if (args.length === 0) return print(helpOf(JOURNAL_SYNTAX)), 0;
-  if (answersItself(args, JOURNAL_SYNTAX)) return 0;
-  const [what = "", ...paths] = parseArguments(args, COMMON_FLAGS, { takesWords: true }).words;
-  const wanted = { show: 1, diff: 2 }[what];
-  if (wanted === undefined) {
-    throw new TypeError(
-      `Cannot run "journal ${what}": it must be show or diff${
-        didYouMean(what, JOURNAL_SYNTAX.words!)
-      }`,
-    );
-  }
-  if (paths.length !== wanted) {
-    throw new TypeError(
-      `Cannot ${what}: the number of journals must be ${wanted}, received ${paths.length}`,
-    );
-  }
-  for (const path of paths) checkInputFile(path);
-  const journals = await Promise.all(paths.map((path) => readJournal(path)));
-  begin();
-  const [first, second] = journals;
-  if (!second) return print(describeJournal(first!)), 0;
-  const difference = differenceOf(first!, second);
-  print(difference ?? "No difference.");
-  return difference === undefined ? 0 : 1;
-}
+export const journalCommand: Command = defineCommand(
+  JOURNAL_SYNTAX,
+  COMMON_FLAGS,
+  { needsArguments: true, takesWords: true },
+  async ({ words: [what = "", ...paths] }, { begin }) => {
+    checkWord("journal", what, JOURNAL_SYNTAX.words!, "show or diff");
+    checkCount(what, "journals", paths.length, [what === "show" ? 1 : 2]);
+    paths.forEach((path) => checkInputFile(path));
+    const [first, second] = await Promise.all(paths.map((path) => readJournal(path)));
+    begin();
+    if (!second) return print(describeJournal(first!)), 0;
+    const difference = differenceOf(first!, second);
+    print(difference ?? "No difference.");
+    return difference === undefined ? 0 : 1;
+  },
+);
 
-/** Where the first actor that differs begins to differ. */
+/** Returns the first step at which the first differing actor differs. */
 function differenceOf(one: Journal, other: Journal): string | undefined {
-  const [left, right] = [byActor(one), byActor(other)];
-  for (const actor of new Set([...left.keys(), ...right.keys()])) {
-    const [mine = [], theirs = []] = [left.get(actor), right.get(actor)];
+  const [left, right] = [one, other].map(({ steps }) => Map.groupBy(steps, ({ actor }) => actor));
+  for (const actor of new Set([...left!.keys(), ...right!.keys()])) {
+    const [mine = [], theirs = []] = [left!.get(actor), right!.get(actor)];
     const at = Array.from({ length: Math.max(mine.length, theirs.length) }, (_, n) => n)
       .find((n) => mine[n]?.chain !== theirs[n]?.chain || mine[n]?.state !== theirs[n]?.state);
     if (at === undefined) continue;
-    return [
-      `${actor} differs first at its step ${at}:`,
-      ...[mine[at], theirs[at]].map((step, n) => `  ${n === 0 ? "-" : "+"} ${describe(step)}`),
-    ].map(inOneLine).join("\n");
+    const lines = [`- ${describe(mine[at])}`, `+ ${describe(theirs[at])}`];
+    return [`${actor} differs first at its step ${at}:`, ...lines.map((line) => `  ${line}`)]
+      .map(inOneLine).join("\n");
   }
-}
-
-function byActor({ steps }: Journal): ReadonlyMap<string, readonly StepRecord[]> {
-  return Map.groupBy(steps, ({ actor }) => actor);
 }
 
 function describe(step: StepRecord | undefined): string {

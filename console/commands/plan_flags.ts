@@ -23,13 +23,14 @@ import { refuseOnnxFile } from "../train/onnx.ts";
 import { runOptions } from "../train/options.ts";
 import { importComponents, taskOf } from "../train/parts.ts";
 import { readTrainFlags } from "../train/request.ts";
+import { readSomeOf } from "./common.ts";
 
-/** Devices of a plan, and samples of its step: beyond them lies a slip of the pen. */
+/** Most devices of a plan, and most samples of its step: larger values are mistakes. */
 const DEVICES_MAX = 2 ** 17, BATCH_MAX = 2 ** 24;
 
 const { data, optimizer, dropout, clip } = LEARNING_FLAGS;
 
-/** What is trained: a command that is emitted has these flags as they were given. */
+/** Flags of the model and data; an emitted command repeats them. */
 const PLANNED_FLAGS = {
   ...MODEL_FLAGS,
   model: BUILT_MODEL_FLAG,
@@ -40,7 +41,7 @@ const PLANNED_FLAGS = {
   clip,
 } as const;
 
-/** What there is to run it on. */
+/** Flags of the machine. */
 const PLACE_FLAGS = {
   profile: {
     kind: "path",
@@ -82,20 +83,15 @@ const PLACE_FLAGS = {
   },
 } as const;
 
-/** Some of several values, with commas between them. */
+/** A list of values, separated by commas. */
 const someOf = <const T extends string>(choices: readonly T[]) => ({
   kind: "own",
   value: "NAME,NAME",
-  read: (text: string): readonly T[] | undefined => {
-    const names = text.split(",");
-    return names.every((name) => (choices as readonly string[]).includes(name))
-      ? names as unknown as readonly T[]
-      : undefined;
-  },
+  read: readSomeOf(choices),
   must: `of ${choices.join(", ")}, with commas between them`,
 } as const);
 
-/** Counts with commas between them. */
+/** Reads counts, separated by commas. */
 export function readCounts(text: string): readonly number[] | undefined {
   return /^[1-9]\d{0,8}(,[1-9]\d{0,8})*$/.test(text) ? text.split(",").map(Number) : undefined;
 }
@@ -107,7 +103,7 @@ const COUNTS = {
   must: "whole numbers from 1 with commas between them, such as 2,4",
 } as const;
 
-/** What may be chosen. */
+/** Flags that limit the search. */
 const CHOICE_FLAGS = {
   schedules: {
     ...someOf(scheduleNames()),
@@ -133,7 +129,7 @@ const CHOICE_FLAGS = {
   },
 } as const;
 
-/** What is printed. */
+/** Flags of the output. */
 const SHOWING_FLAGS = {
   count: { kind: "integer", value: "K", maximum: 1000, default: 10, help: "plans that are wanted" },
   format: {
@@ -150,7 +146,7 @@ const SHOWING_FLAGS = {
   ...COMMON_FLAGS,
 } as const;
 
-/** Every flag of `troupe plan`. */
+/** All flags of `troupe plan`. */
 export const PLAN_FLAGS = {
   ...PLANNED_FLAGS,
   ...PLACE_FLAGS,
@@ -158,17 +154,14 @@ export const PLAN_FLAGS = {
   ...SHOWING_FLAGS,
 } as const;
 
-/** Their values. */
+/** The values of the flags. */
 export type PlanFlags = FlagValues<typeof PLAN_FLAGS>;
 
 /** The declaration of `troupe plan`. */
 export const PLAN_SYNTAX: CommandSyntax = {
   name: "plan",
   summary: "finds the schedule, depth, replicas and micro-batch that train a model fastest",
-  usage: [
-    "--profile FILE --batch B [flags]",
-    "--profile FILE --batch B --emit [RANK] [flags]",
-  ],
+  usage: ["--profile FILE --batch B [flags]", "--profile FILE --batch B --emit [RANK] [flags]"],
   about: [
     "Tries each schedule with each depth D and D·W = P, each micro-batch B, chunks, waves, slices,",
     "pipelines, limits and ways to recompute; what cannot fit, or cannot be among the best, is not simulated.",
@@ -181,26 +174,27 @@ export const PLAN_SYNTAX: CommandSyntax = {
     { title: "What is tried:", flags: CHOICE_FLAGS },
     { title: "What is shown:", flags: SHOWING_FLAGS },
   ],
-  notes: [
-    "Exit codes: 0 planned; 2 bad input, or a model that fits nowhere.",
-  ],
+  notes: ["Exit codes: 0 planned; 2 bad input, or a model that fits nowhere."],
 };
 
-/** What is planned for. */
+/** The model of a plan. */
 export interface PlannedModel {
-  /** The flags of `troupe train` that name it, as they were given. */
+  /** The flags of `troupe train` that name the model. */
   readonly args: readonly string[];
-  /** The model, for some micro-batch. */
+  /** The model and its data. */
   readonly task: Task;
-  /** What a run of it is made with. */
+  /** Options of a run of the model. */
   readonly options: Omit<TrainOptions, "model" | "data">;
 }
 
-/** The flags of data, which says a vocabulary. */
+/** Flags of data; each sets the vocabulary. */
 const DATA = ["data", "text", "tokens", "tokenizer"];
 
+/** Flags of a run that only builds the model. */
+const SMALL = ["--workers=1", "--micro-batch-size=1", "--micro-batches=1", "--schedule=1f1b"];
+
 /**
- * Builds the model of a plan: that of its profile, as far as no flag says otherwise.
+ * Builds the model of a plan: that of its profile, with the sizes that flags change.
  *
  * @param typed the arguments of `troupe plan`.
  * @param path of the profile.
@@ -229,12 +223,9 @@ export async function plannedModel(
   }
   const inherited = readKeptFlags(free, PLANNED_FLAGS, inOneLine(path));
   const all: Readonly<Record<string, unknown>> = { ...inherited, ...flags };
-  const args = Object.keys(PLANNED_FLAGS).flatMap((name) => {
-    const value = all[name];
-    return value === undefined ? [] : [value === true ? `--${name}` : `--${name}=${value}`];
-  });
-  const small = ["--workers=1", "--micro-batch-size=1", "--micro-batches=1", "--schedule=1f1b"];
-  const request = await readTrainFlags([...args, ...small]);
+  const args = Object.keys(PLANNED_FLAGS).filter((name) => all[name] !== undefined)
+    .map((name) => all[name] === true ? `--${name}` : `--${name}=${all[name]}`);
+  const request = await readTrainFlags([...args, ...SMALL]);
   const { data, ...parts } = await importComponents(request);
   const isNamed = inherited.vocab === undefined || DATA.some((name) => flags[name] !== undefined);
   const value = isNamed ? data.value : EMPTY_DATA;
@@ -242,17 +233,13 @@ export async function plannedModel(
   return { args, task, options: runOptions(request, parts) };
 }
 
-/** Sizes of data that is not there: bytes of a text, and MNIST's. */
+/** Sizes of absent data: bytes of a text, and images of MNIST. */
 export const DATA_SIZES: Readonly<Record<string, number>> = {
-  vocab: 256,
-  inputs: 784,
-  classes: 10,
-  channels: 1,
-  height: 28,
-  width: 28,
+  ...{ vocab: 256, inputs: 784, classes: 10 },
+  ...{ channels: 1, height: 28, width: 28 },
 };
 
-/** Data with sizes alone, for a model that only its profile says the vocabulary of. */
+/** Data without batches, for a model whose vocabulary is known from its profile only. */
 const EMPTY_DATA: DataComponent = {
   name: "none",
   version: "1",

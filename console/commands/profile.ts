@@ -1,6 +1,6 @@
 /**
- * `troupe profile`: what a machine costs, measured or read from a trace; and whether predictions
- * made from it hold.
+ * `troupe profile`: measures the costs of a machine or reads them from a trace, and checks
+ * predictions.
  *
  * @module
  */
@@ -18,15 +18,13 @@ import {
   type StepParts,
 } from "../../actors/planner/check.ts";
 import { type MeterOptions, openMeter } from "../../actors/planner/measure.ts";
-import type { Profile as MachineProfile } from "../../actors/planner/mod.ts";
 import type { Profile } from "../../actors/planner/profile.ts";
 import { profileOfTrace } from "../../actors/planner/traced_profile.ts";
 import { findComponent, importComponent } from "../../actors/registry/mod.ts";
 import type { BuiltModel } from "../../actors/registry/component.ts";
 import { isolationFor } from "../../actors/run/devices.ts";
-import { gpt2, type Recompute, RECOMPUTE_POLICIES, resolveDevice } from "../../kernels/mod.ts";
+import { gpt2, RECOMPUTE_POLICIES, resolveDevice } from "../../kernels/mod.ts";
 import { formatTable } from "../../schedules/pictures/grid.ts";
-import type { CommandContext } from "../command.ts";
 import {
   type CommandSyntax,
   COMMON_FLAGS,
@@ -35,7 +33,7 @@ import {
   type GivenFlags,
   withDefaults,
 } from "../flag.ts";
-import { answersItself, helpOf, parseArguments, refuseOthers } from "../parse.ts";
+import { refuseOthers } from "../parse.ts";
 import { inOneLine, print, printError } from "../terminal.ts";
 import {
   BUILT_MODEL_FLAG,
@@ -46,92 +44,20 @@ import {
   sizesOfFlags,
 } from "../train/flags.ts";
 import { refuseOnnxFile } from "../train/onnx.ts";
+import {
+  type Command,
+  type Context,
+  defineCommand,
+  ensure,
+  percent,
+  readSomeOf,
+} from "./common.ts";
 import { DATA_SIZES, readCounts } from "./plan_flags.ts";
-import { openTrace, type TraceHead } from "./trace.ts";
-
-const ms = (value: number | undefined): string => value === undefined ? "" : value.toPrecision(3);
-
-const percent = (share: number) => `${(100 * share).toFixed(1)} %`;
-
-/** A profile as lines of text. */
-export function describeProfile(profile: Profile): string[] {
-  const { machine, layers, links, dispatchMs, closing, optimizer, notes } = profile;
-  const rows = layers.map((one) => [
-    ...[one.kind, one.device, `${one.microBatch}`, one.recompute, `${one.atOnce}`],
-    ...[one.forwardMs, one.backwardMs, one.inputMs, one.weightMs].map(ms),
-  ]);
-  const head = ["layer", "device", "B", "recompute", "at once", "F ms", "B ms", "I ms", "W ms"];
-  return [
-    `${machine.name}, ${machine.cores} cores: costs of one micro-batch, ${profile.source}`,
-    "",
-    ...formatTable([head, ...rows], { left: [0, 1, 3] }),
-    "",
-    ...formatTable([
-      ["messages", "latency ms", "GB/s"],
-      ...Object.entries(links).map(([name, { latencyMs, bytesPerMs }]) => [
-        name,
-        ms(latencyMs),
-        bytesPerMs === undefined ? "moved" : ms(bytesPerMs / 1e6),
-      ]),
-    ]),
-    "",
-    `between two actions lie ${ms(dispatchMs)} ms; a step takes ${
-      ms(closing.stepMs)
-    } ms to begin and end`,
-    `the optimizer takes ${ms(optimizer.msPerMillion)} ms for a million numbers`,
-    ...notes,
-  ];
-}
-
-/** A checked step as lines of text; where the prediction is far off, where the time went. */
-export function describeChecked(step: CheckedStep, isNear: boolean): string[] {
-  const { configuration, measured, spread, predicted, error, parts, notes } = step;
-  const sign = predicted < measured ? "-" : "+";
-  const line = `${configuration}: measured ${measured.toFixed(1)} ± ${spread.toFixed(1)} ms, ` +
-    `predicted ${predicted.toFixed(1)} (${sign}${percent(error)})${isNear ? "" : ": missed"}`;
-  if (isNear && error <= EXPLAINED_ERROR) return [line, ...notes.map((note) => `  ${note}`)];
-  return [line, ...partTable(parts), ...notes.map((note) => `  ${note}`)];
-}
-
-/** A prediction that is farther off is explained. */
-const EXPLAINED_ERROR = 0.05;
-
-function partTable({ measured, predicted }: CheckedStep["parts"]): string[] {
-  const row = (name: string, of: (parts: StepParts) => number | undefined) => [
-    `  ${name}`,
-    ...[measured, predicted].map((parts) => of(parts)?.toFixed(2) ?? ""),
-  ];
-  return formatTable([
-    ["  mean of the workers, ms", "measured", "predicted"],
-    row("busy", ({ busyMs }) => busyMs),
-    row("between actions", ({ dispatchMs }) => dispatchMs),
-    row("messages", ({ messageMs }) => messageMs),
-    row("bubble", ({ bubbleMs }) => bubbleMs),
-    row("begin and end of the step", ({ closingMs }) => closingMs),
-    ...Object.keys(measured.actions).map((name) => row(name, ({ actions }) => actions[name])),
-  ]);
-}
-
-/** What a check comes to, as lines of text. */
-function describeResult(
-  { medianError, worstError, missed, isPassed }: CheckResult,
-): string[] {
-  return [
-    "",
-    `median error ${percent(medianError)}, worst ${percent(worstError)}: ${
-      isPassed ? "within the bounds" : "beyond the bounds"
-    }${missed.length > 0 ? `; missed: ${missed.map((one) => one.configuration).join("; ")}` : ""}`,
-  ];
-}
-
-function readPolicies(text: string): readonly Recompute[] | undefined {
-  const policies = text.split(",") as Recompute[];
-  return policies.every((one) => RECOMPUTE_POLICIES.includes(one)) ? policies : undefined;
-}
+import { openTrace } from "./trace.ts";
 
 const { tokenizer: _, ...OWN_FLAGS } = MODEL_FLAGS;
 
-/** What is measured of the model. */
+/** Flags of the model. */
 const MODEL = {
   ...OWN_FLAGS,
   model: BUILT_MODEL_FLAG,
@@ -149,14 +75,14 @@ const MODEL = {
   recompute: {
     kind: "own",
     value: "POLICY,…",
-    read: readPolicies,
+    read: readSomeOf(RECOMPUTE_POLICIES),
     must: `one or more of ${RECOMPUTE_POLICIES.join(",")}`,
     otherwise: "none",
     help: "activations computed again in the backward: each policy is measured",
   },
 } as const;
 
-/** How it is measured. */
+/** Flags of the measurement. */
 const MEASURING = {
   device: DEVICE_FLAG,
   workers: {
@@ -187,21 +113,16 @@ const MEASURING = {
   json: { kind: "switch", help: "print the profile as JSON; check: one object a line" },
 } as const;
 
-/** Every flag of `troupe profile`. */
+/** All flags of `troupe profile`. */
 const PROFILE_FLAGS = { ...MODEL, ...MEASURING, ...COMMON_FLAGS } as const;
 
-/** The values of the flags of `troupe profile`. */
 type ProfileFlags = FlagValues<typeof PROFILE_FLAGS>;
 
 /** The declaration of `troupe profile`. */
 export const PROFILE_SYNTAX: CommandSyntax = {
   name: "profile",
   summary: "measures what layers, messages and steps cost on this machine",
-  usage: [
-    "--out FILE [flags]",
-    "--from-trace FILE --out FILE [flags]",
-    "check [--json] [flags]",
-  ],
+  usage: ["--out FILE [flags]", "--from-trace FILE --out FILE [flags]", "check [--json] [flags]"],
   about: [
     "Measures what each kind of layer takes for one micro-batch while 1, 2, 4 … workers compute at",
     "once, the latency and bandwidth of messages between them, the optimizer, and what begins and",
@@ -223,29 +144,26 @@ export const PROFILE_SYNTAX: CommandSyntax = {
   ],
 };
 
-type Numbers = Readonly<Record<string, number>>;
-
-/** A model that is measured. */
-interface ModelToProfile {
-  /** Makes it for so many samples. */
-  of(microBatch: number): Promise<BuiltModel>;
-  /** Its sizes, for people to read in its profile. */
+/** A model to measure. */
+interface MeasuredModel {
+  /** Builds the model for micro-batches of a size. */
+  build(microBatch: number): Promise<BuiltModel>;
+  /** The sizes of the model, for readers of its profile. */
   readonly sizes: Readonly<Record<string, number>>;
-  /** The flags of `troupe train` that name it. */
-  readonly flags: NonNullable<MachineProfile["model"]>;
+  /** The flags of `troupe train` that name the model. */
+  readonly flags: NonNullable<Profile["model"]>;
 }
+
+type GivenProfileFlags = GivenFlags<typeof PROFILE_FLAGS>;
 
 /**
  * Finds the model.
  *
  * @param given the flags that were typed.
- * @throws {TypeError} {@linkcode RangeError} (as a rejection) when there is none, it asks its data
- * for other sizes, or does not read one that was typed.
+ * @throws {TypeError} {@linkcode RangeError} (as a rejection) if there is no such model, it needs
+ * other sizes of its data, or does not read a size that was typed.
  */
-async function profiledModel(
-  flags: ProfileFlags,
-  given: Readonly<Record<string, unknown>>,
-): Promise<ModelToProfile> {
+async function findModel(flags: ProfileFlags, given: GivenProfileFlags): Promise<MeasuredModel> {
   refuseOnnxFile("Cannot measure layers", flags.model);
   const found = await findComponent("model", flags.model);
   if (!found.isBuiltIn) {
@@ -253,32 +171,31 @@ async function profiledModel(
   }
   const { value: part } = await importComponent(found);
   const unknown = part.sizes?.find((name) => !Object.hasOwn(DATA_SIZES, name));
-  if (unknown !== undefined) {
-    throw new TypeError(
-      `Cannot measure ${part.name}: sizes of its data must be among ${
-        Object.keys(DATA_SIZES).join(", ")
-      }, received ${unknown}`,
-    );
-  }
+  const known = Object.keys(DATA_SIZES).join(", ");
+  ensure(
+    unknown === undefined,
+    `Cannot measure ${part.name}: sizes of its data must be among ${known}, received ${unknown}`,
+  );
   const sizes = sizesOfFlags(flags), { vocab } = sizes;
   const data = { ...DATA_SIZES, ...vocab !== undefined && { vocab } };
   const read = new Set<unknown>();
-  const of = async (microBatch: number) =>
+  const build = async (microBatch: number) =>
     await part.build(noteReads({ ...sizes, data, microBatch }, read));
-  await of(1);
+  await build(1);
   if (found.isBuiltIn) refuseUnread(`Cannot measure ${part.name}`, given, read);
-  const isOwn = (option: string) => !found.isBuiltIn || read.has(option);
+  const isRead = (option: string) => !found.isBuiltIn || read.has(option);
   const own = Object.entries({ vocab: data.vocab, ...flags }).filter(([flag, value]) =>
-    Object.hasOwn(SIZES, flag) && value !== undefined && isOwn(SIZES[flag as keyof typeof SIZES])
+    Object.hasOwn(SIZES, flag) && value !== undefined && isRead(SIZES[flag as keyof typeof SIZES])
   );
+  const numbers = own.filter((one): one is [string, number] => typeof one[1] === "number");
   return {
-    of,
-    sizes: Object.fromEntries(own.filter(([, value]) => typeof value === "number")) as Numbers,
-    flags: { model: flags.model, ...Object.fromEntries(own) as Numbers },
+    build,
+    sizes: Object.fromEntries(numbers),
+    flags: { model: flags.model, ...Object.fromEntries(own) as Record<string, number> },
   };
 }
 
-/** How messages travelled, by where actors ran; workers may have been processes, which no trace says. */
+/** The transport of messages by the runtime in a trace, which does not say if workers are processes. */
 const TRANSPORTS: Readonly<Record<string, string>> = {
   workers: "worker",
   local: "local",
@@ -289,124 +206,108 @@ const TRANSPORTS: Readonly<Record<string, string>> = {
 /**
  * Reads the costs of a traced run.
  *
- * @param given samples of a micro-batch of the run, where they were typed; older traces do not say
- * them.
- * @throws {SyntaxError} when it is no trace, or one from before traces told of stages.
- * @throws {RangeError} when it has no step.
- * @throws {TypeError} when nothing says the samples of a micro-batch, or two say others.
+ * @param given the samples of a micro-batch, if typed; older traces do not have them.
+ * @throws {SyntaxError} if the file is no trace, or a trace of an older version without stages.
+ * @throws {RangeError} if the trace has no step.
+ * @throws {TypeError} if the samples of a micro-batch are unknown or ambiguous.
  */
 function tracedProfile(path: string, given: readonly number[] = []): Profile {
-  const refuse = (which = ""): never => {
-    throw new TypeError(
+  const check = (isKnown: boolean, which = "") =>
+    ensure(
+      isKnown,
       `Cannot take costs from a trace: --micro-batch-size must be that of its run${which}, received ${
         given.join(",") || "none"
       }`,
     );
-  };
-  if (given.length > 1) refuse();
-  const { head, steps } = openTrace(path), about = stagesOf(head, path);
-  const { microBatch = given[0] } = about;
-  if (microBatch === undefined) return refuse(", which the file does not say");
-  if (given.some((one) => one !== microBatch)) refuse(`, ${microBatch}`);
-  const transport = TRANSPORTS[head.runtime] ?? "worker", { replicas } = head;
+  check(given.length < 2);
+  const { head, steps } = openTrace(path), { about, replicas, runtime } = head;
+  if (!about || about.parameters.length === 0) {
+    throw new SyntaxError(
+      `Cannot take costs from ${
+        inOneLine(path)
+      }: the trace must say what its stages are, as those ` +
+        `do that troupe train --trace writes now, received none; trace a run again`,
+    );
+  }
+  const { microBatch = given[0] ?? 0 } = about;
+  check(microBatch > 0, ", which the file does not say");
+  check(given.every((one) => one === microBatch), `, ${microBatch}`);
+  const transport = TRANSPORTS[runtime] ?? "worker";
   return profileOfTrace({ ...about, transport, replicas, microBatch }, steps);
 }
 
-function stagesOf({ about }: TraceHead, path: string): NonNullable<TraceHead["about"]> {
-  if (about && about.parameters.length > 0) return about;
-  throw new SyntaxError(
-    `Cannot take costs from ${inOneLine(path)}: the trace must say what its stages are, as those ` +
-      `do that troupe train --trace writes now, received none; trace a run again`,
-  );
-}
-
-/** How long each model is measured under each load, in a round. */
-const PROBE_MS = 500;
-
-/** Sizes of micro-batches that are measured unless others are named. */
-const MICRO_BATCHES = [1, 2, 4, 8];
-
 /** Runs `troupe profile`; returns the exit code. */
-export async function profileCommand(
-  args: readonly string[],
-  context: CommandContext,
-): Promise<number> {
-  if (args.length === 0) return print(helpOf(PROFILE_SYNTAX)), 0;
-  if (answersItself(args, PROFILE_SYNTAX)) return 0;
-  const parsed = parseArguments(args, PROFILE_FLAGS, { takesWords: true });
-  const [word, ...more] = parsed.words;
-  if (word === "check" && more.length === 0) {
-    refuseOthers("check", ["device", "workers", "json"], parsed.flags);
-    return await check(withDefaults(PROFILE_FLAGS, parsed.flags), context);
-  }
-  if (word !== undefined) {
-    const asked = inOneLine(parsed.words.join(" "));
-    throw new TypeError(
-      `Cannot run "profile ${asked}": it must be check, or flags alone${
-        didYouMean(word, PROFILE_SYNTAX.words!)
+export const profileCommand: Command = defineCommand(
+  PROFILE_SYNTAX,
+  PROFILE_FLAGS,
+  { needsArguments: true, takesWords: true },
+  async ({ words, flags: given }, context) => {
+    const [word, ...more] = words, flags = withDefaults(PROFILE_FLAGS, given);
+    if (word === "check" && more.length === 0) {
+      refuseOthers("check", ["device", "workers", "json"], given);
+      return await check(flags, context);
+    }
+    const subcommand = inOneLine(`profile ${words.join(" ")}`);
+    ensure(
+      word === undefined,
+      `Cannot run "${subcommand}": it must be check, or flags alone${
+        didYouMean(`${word}`, PROFILE_SYNTAX.words!)
       }`,
     );
-  }
-  return await make(parsed.flags, context);
-}
-
-/** Makes a profile: of a trace, or of this machine. */
-async function make(
-  given: GivenFlags<typeof PROFILE_FLAGS>,
-  context: CommandContext,
-): Promise<number> {
-  const flags = withDefaults(PROFILE_FLAGS, given);
-  if (flags.out === undefined && !flags.json) {
-    throw new TypeError(
+    ensure(
+      flags.out !== undefined || flags.json,
       "Cannot make a profile: --out must name its file, or --json print it, received neither",
     );
-  }
-  if (flags["from-trace"] === undefined) return await measure(flags, given, context);
-  const read = ["from-trace", "micro-batch-size", "out", "json"];
-  refuseOthers("take costs from a trace", read, given);
-  const profile = tracedProfile(flags["from-trace"], given["micro-batch-size"]);
-  if (flags.out !== undefined) checkOut(flags.out);
-  context.begin();
-  keep(profile, flags);
-  return 0;
-}
+    if (flags["from-trace"] === undefined) return await measure(flags, given, context);
+    const read = ["from-trace", "micro-batch-size", "out", "json"];
+    refuseOthers("take costs from a trace", read, given);
+    const profile = tracedProfile(flags["from-trace"], given["micro-batch-size"]);
+    if (flags.out !== undefined) checkOut(flags.out);
+    context.begin();
+    writeProfile(profile, flags);
+    return 0;
+  },
+);
+
+/** Milliseconds for which a round measures each model under each load. */
+const PROBE_MS = 500;
 
 /** Measures this machine. */
 async function measure(
   flags: ProfileFlags,
-  given: GivenFlags<typeof PROFILE_FLAGS>,
-  { begin, signal }: CommandContext,
+  given: GivenProfileFlags,
+  { begin, signal }: Context,
 ): Promise<number> {
-  const model = await profiledModel(flags, given), options = await meterOptions(flags, model);
+  const model = await findModel(flags, given), options = await meterOptions(flags, model);
   if (flags.out !== undefined) checkOut(flags.out);
   begin();
   const meter = await openMeter(options);
   await meter.round(PROBE_MS);
   meter.reset();
-  begin(""); // from now on a signal ends it with the rounds before
-  const aborted = new Promise((resolve) => signal.addEventListener("abort", resolve));
+  begin(""); // from here a signal ends it with the completed rounds
+  const aborted = new Promise((resolve) => signal?.addEventListener("abort", resolve));
   let rounds = 0;
-  while (!signal.aborted && rounds < flags.rounds) {
+  while (!signal?.aborted && rounds < flags.rounds) {
     printError(`round ${rounds + 1} of ${flags.rounds}`);
     await Promise.race([meter.round(PROBE_MS).then(() => rounds++), aborted]);
   }
-  if (rounds > 0) keep({ ...meter.profile(), model: model.flags }, flags);
-  if (signal.aborted) return 130; // nothing waits for the round under way
+  if (rounds > 0) writeProfile({ ...meter.profile(), model: model.flags }, flags);
+  if (signal?.aborted) return 130; // without waiting for the current round
   await meter[Symbol.asyncDispose]();
   return 0;
 }
 
-/** Writes a profile down, and shows it. */
-function keep(profile: Profile, { out, json }: ProfileFlags): void {
+/** Writes a profile to its file, and prints it. */
+function writeProfile(profile: Profile, { out, json }: ProfileFlags): void {
   const text = JSON.stringify(profile, undefined, 2) + "\n";
   if (out !== undefined) Deno.writeTextFileSync(out, text);
   if (json) {
     print(JSON.stringify(profile));
     profile.notes.forEach(printError);
-  } else for (const line of describeProfile(profile)) print(inOneLine(line));
+  } else describeProfile(profile).forEach((line) => print(inOneLine(line)));
 }
 
-/** Refuses a file that cannot be written, before anything is measured. */
+/** Checks, before anything is measured, that a file can be written. */
 function checkOut(path: string): void {
   try {
     const isNew = !existsSync(path);
@@ -422,51 +323,69 @@ function checkOut(path: string): void {
 
 async function meterOptions(
   flags: ProfileFlags,
-  { of: modelOf, sizes }: ModelToProfile,
+  { build, sizes }: MeasuredModel,
 ): Promise<MeterOptions> {
-  const { recompute: policies = ["none"], "micro-batch-size": microBatches = MICRO_BATCHES } =
-    flags;
+  const { recompute: policies = ["none"], "micro-batch-size": samples = [1, 2, 4, 8] } = flags;
   const device = await resolveDevice(flags.device, printError);
   const isolate = isolationFor("workers", flags.isolation, device.name);
   const models: MeterOptions["models"][number][] = [];
-  for (const microBatch of new Set(microBatches)) {
-    const model = await modelOf(microBatch);
+  for (const microBatch of new Set(samples)) {
+    const model = await build(microBatch);
     models.push(...policies.map((recompute) => ({ model, microBatch, recompute })));
   }
-  return {
-    device,
-    models,
-    sizes,
-    loads: loadsUpTo(workersOf(flags)),
-    isolate,
-    links: ["local", "worker", "process"],
-  };
-}
-
-/** 1, 2, 4 … up to the most. */
-function loadsUpTo(most: number): number[] {
-  const loads: number[] = [];
+  const most = workersOf(flags), loads: number[] = [];
   for (let load = 1; load < most; load *= 2) loads.push(load);
-  return [...loads, most];
+  loads.push(most);
+  return { device, models, sizes, loads, isolate, links: ["local", "worker", "process"] };
 }
 
 function workersOf({ workers }: ProfileFlags): number {
   const cores = navigator.hardwareConcurrency;
-  if (workers === undefined || workers <= cores) return workers ?? cores;
-  throw new RangeError(
+  ensure(
+    workers === undefined || workers <= cores,
     `Cannot measure: --workers must be at most the ${cores} cores of this machine, as more of them ` +
       `would wait for each other, received ${workers}`,
+    RangeError,
   );
+  return workers ?? cores;
 }
 
-/** The model whose steps are checked, small enough that all of them take some minutes. */
+const ms = (value: number | undefined): string => value === undefined ? "" : value.toPrecision(3);
+
+/** Returns a profile as lines of text. */
+export function describeProfile(profile: Profile): string[] {
+  const { machine, layers, links, dispatchMs, closing, optimizer, notes } = profile;
+  const rows = layers.map((one) => [
+    ...[one.kind, one.device, `${one.microBatch}`, one.recompute, `${one.atOnce}`],
+    ...[one.forwardMs, one.backwardMs, one.inputMs, one.weightMs].map(ms),
+  ]);
+  const head = ["layer", "device", "B", "recompute", "at once", "F ms", "B ms", "I ms", "W ms"];
+  const linkRows = Object.entries(links).map(([name, { latencyMs, bytesPerMs }]) => [
+    ...[name, ms(latencyMs), bytesPerMs === undefined ? "moved" : ms(bytesPerMs / 1e6)],
+  ]);
+  return [
+    `${machine.name}, ${machine.cores} cores: costs of one micro-batch, ${profile.source}`,
+    "",
+    ...formatTable([head, ...rows], { left: [0, 1, 3] }),
+    "",
+    ...formatTable([["messages", "latency ms", "GB/s"], ...linkRows]),
+    "",
+    `between two actions lie ${ms(dispatchMs)} ms; a step takes ${
+      ms(closing.stepMs)
+    } ms to begin and end`,
+    `the optimizer takes ${ms(optimizer.msPerMillion)} ms for a million numbers`,
+    ...notes,
+  ];
+}
+
+/** The model whose steps are checked, small enough that the check takes minutes. */
 const CHECKED = { layers: 4, hidden: 256, heads: 4, seq: 64, vocab: 512 };
 
-/** The most workers that are checked. */
+/** Most workers that are checked. */
 const CHECKED_WORKERS_MAX = 4;
 
-/** Predicts and measures. */
-async function check(flags: ProfileFlags, { begin }: CommandContext): Promise<number> {
+/** Predicts and measures steps. */
+async function check(flags: ProfileFlags, { begin }: Context): Promise<number> {
   const workers = Math.min(workersOf(flags), CHECKED_WORKERS_MAX);
   begin();
   const steps: CheckedStep[] = [];
@@ -479,9 +398,48 @@ async function check(flags: ProfileFlags, { begin }: CommandContext): Promise<nu
   for await (const step of checked) {
     steps.push(step);
     if (flags.json) print(JSON.stringify(step));
-    else for (const line of describeChecked(step, isNear(step))) print(line);
+    else describeChecked(step, isNear(step)).forEach(print);
   }
   const result = checkResult(steps);
-  for (const line of describeResult(result)) (flags.json ? printError : print)(line);
+  for (const line of ["", describeResult(result)]) (flags.json ? printError : print)(line);
   return result.isPassed ? 0 : 1;
+}
+
+/** Errors of a prediction above which the parts of the step are printed. */
+const EXPLAINED_ERROR = 0.05;
+
+/** Returns a checked step as lines of text, with its parts if the prediction is far off. */
+export function describeChecked(step: CheckedStep, isNear: boolean): string[] {
+  const { configuration, measured, spread, predicted, error, parts, notes } = step;
+  const sign = predicted < measured ? "-" : "+";
+  return [
+    `${configuration}: measured ${measured.toFixed(1)} ± ${spread.toFixed(1)} ms, ` +
+    `predicted ${predicted.toFixed(1)} (${sign}${percent(error)})${isNear ? "" : ": missed"}`,
+    ...isNear && error <= EXPLAINED_ERROR ? [] : partTable(parts),
+    ...notes.map((note) => `  ${note}`),
+  ];
+}
+
+function partTable({ measured, predicted }: CheckedStep["parts"]): string[] {
+  const row = (name: string, of: (parts: StepParts) => number | undefined) => [
+    `  ${name}`,
+    ...[measured, predicted].map((parts) => of(parts)?.toFixed(2) ?? ""),
+  ];
+  return formatTable([
+    ["  mean of the workers, ms", "measured", "predicted"],
+    row("busy", ({ busyMs }) => busyMs),
+    row("between actions", ({ dispatchMs }) => dispatchMs),
+    row("messages", ({ messageMs }) => messageMs),
+    row("bubble", ({ bubbleMs }) => bubbleMs),
+    row("begin and end of the step", ({ closingMs }) => closingMs),
+    ...Object.keys(measured.actions).map((name) => row(name, ({ actions }) => actions[name])),
+  ]);
+}
+
+function describeResult({ medianError, worstError, missed, isPassed }: CheckResult): string {
+  const names = missed.map((one) => one.configuration).join("; ");
+  const bounds = isPassed ? "within the bounds" : "beyond the bounds";
+  return `median error ${percent(medianError)}, worst ${percent(worstError)}: ${bounds}${
+    names === "" ? "" : `; missed: ${names}`
+  }`;
 }

@@ -8,9 +8,7 @@ import { basename, join, resolve } from "node:path";
 import { folderEntries } from "../../actors/checkpoints/format.ts";
 import { commandLine } from "../../actors/options/limits.ts";
 import { formatTable } from "../../schedules/pictures/grid.ts";
-import type { CommandContext } from "../command.ts";
 import { type CommandSyntax, COMMON_FLAGS } from "../flag.ts";
-import { answersItself, parseArguments } from "../parse.ts";
 import { CHART_FLAGS, readCurves, showLosses } from "../run_files/losses.ts";
 import {
   configurationDifferences,
@@ -23,10 +21,11 @@ import {
 } from "../run_files/read.ts";
 import { runPath, RUNS_FOLDER } from "../run_files/run_folder.ts";
 import { inOneLine, print, printError, terminalColumns } from "../terminal.ts";
+import { checkCount, type Command, defineCommand, ensure } from "./common.ts";
 
 const FLAGS = { ...CHART_FLAGS, ...COMMON_FLAGS } as const;
 
-/** Runs that are told apart in a picture. */
+/** Most runs that a chart can distinguish. */
 const RUNS_MAX = 6;
 
 /** The declaration of `troupe compare`. */
@@ -44,42 +43,34 @@ export const COMPARE_SYNTAX: CommandSyntax = {
 };
 
 /** Runs `troupe compare`; returns the exit code. */
-export async function compareCommand(
-  args: readonly string[],
-  { begin }: Pick<CommandContext, "begin">,
-): Promise<number> {
-  if (answersItself(args, COMPARE_SYNTAX)) return 0;
-  const { flags, words } = parseArguments(args, FLAGS, { takesWords: true });
-  if (words.length < 2 || words.length > RUNS_MAX) {
-    throw new TypeError(
-      `Cannot compare: the number of runs must be from 2 to ${RUNS_MAX}, received ${words.length}`,
-    );
-  }
-  const runs = [], curves = [];
-  for (const word of words) {
-    const run = await readRun(word);
-    runs.push(run);
-    curves.push(readCurves(run));
-  }
-  begin();
-  tableOf(runs).forEach(print);
-  await showLosses(curves, flags.out);
-  return 0;
-}
+export const compareCommand: Command = defineCommand(
+  COMPARE_SYNTAX,
+  FLAGS,
+  { takesWords: true },
+  async ({ flags, words }, { begin }) => {
+    checkCount("compare", "runs", words.length, [2, RUNS_MAX]);
+    const runs = [], curves = [];
+    for (const word of words) {
+      const run = await readRun(word);
+      runs.push(run);
+      curves.push(readCurves(run));
+    }
+    begin();
+    tableOf(runs).forEach(print);
+    await showLosses(curves, flags.out);
+    return 0;
+  },
+);
 
+/** Returns the outcomes of runs, and their configurations where they differ. */
 function tableOf(runs: readonly RunFolder[]): string[] {
   const differences = configurationDifferences(runs), came = outcomes(runs);
   const head = ["", ...runs.map(({ path }) => inOneLine(basename(resolve(path))))];
-  const left = { left: head.map((_, i) => i) };
-  const lines = formatTable([head, ...came, ...differences], left);
-  const made = differences.length > 0 ? "What differs in how they were made:" : undefined;
-  return [
-    ...lines.slice(0, 1 + came.length),
-    "",
-    made ?? "They were made in the same way.",
-    ...lines.slice(1 + came.length),
-    "",
-  ];
+  const lines = formatTable([head, ...came, ...differences], { left: head.map((_, i) => i) });
+  const title = differences.length > 0
+    ? "What differs in how they were made:"
+    : "They were made in the same way.";
+  return [...lines.slice(0, 1 + came.length), "", title, ...lines.slice(1 + came.length), ""];
 }
 
 /** The declaration of `troupe plot`. */
@@ -93,20 +84,19 @@ export const PLOT_SYNTAX: CommandSyntax = {
 };
 
 /** Runs `troupe plot`; returns the exit code. */
-export async function plotCommand(
-  args: readonly string[],
-  { begin }: Pick<CommandContext, "begin">,
-): Promise<number> {
-  if (answersItself(args, PLOT_SYNTAX)) return 0;
-  const { flags, words } = parseArguments(args, FLAGS, { takesWords: true });
-  if (words.length !== 1) {
-    throw new TypeError(`Cannot plot: one run must be named, received ${words.length}`);
-  }
-  const curves = readCurves(await readRun(words[0]!));
-  begin();
-  await showLosses([curves], flags.out);
-  return 0;
-}
+export const plotCommand: Command = defineCommand(
+  PLOT_SYNTAX,
+  FLAGS,
+  { takesWords: true },
+  async ({ flags, words }, { begin }) => {
+    const count = words.length;
+    ensure(count === 1, `Cannot plot: one run must be named, received ${count}`);
+    const curves = readCurves(await readRun(words[0]!));
+    begin();
+    await showLosses([curves], flags.out);
+    return 0;
+  },
+);
 
 const RUNS_FLAGS = {
   json: { kind: "switch", help: "one JSON object a line instead of a table" },
@@ -124,37 +114,32 @@ export const RUNS_SYNTAX: CommandSyntax = {
 };
 
 /** Runs `troupe runs`; returns the exit code. */
-export async function runsCommand(
-  args: readonly string[],
-  { begin }: Pick<CommandContext, "begin">,
-): Promise<number> {
-  if (answersItself(args, RUNS_SYNTAX)) return 0;
-  const { flags, words } = parseArguments(args, RUNS_FLAGS, { takesWords: true });
-  const [folder = RUNS_FOLDER] = words;
-  if (words.length > 1) {
-    throw new TypeError(
-      `Cannot list runs: one folder may be named, received ${words.map(inOneLine).join(" ")}`,
-    );
-  }
-  const paths = await runsIn(runPath(folder));
-  begin();
-  const summaries: RunSummary[] = [];
-  for (const path of paths) {
-    try {
-      summaries.push(summarizeRun(await readRun(path)));
-    } catch (error) {
-      printError((error as Error).message);
+export const runsCommand: Command = defineCommand(
+  RUNS_SYNTAX,
+  RUNS_FLAGS,
+  { takesWords: true },
+  async ({ flags, words }, { begin }) => {
+    const [folder = RUNS_FOLDER] = words, received = words.map(inOneLine).join(" ");
+    ensure(words.length < 2, `Cannot list runs: one folder may be named, received ${received}`);
+    const paths = await runsIn(runPath(folder));
+    begin();
+    const summaries: RunSummary[] = [];
+    for (const path of paths) {
+      try {
+        summaries.push(summarizeRun(await readRun(path)));
+      } catch (error) {
+        printError((error as Error).message);
+      }
     }
-  }
-  if (flags.json) summaries.forEach((one) => print(JSON.stringify(one)));
-  else if (summaries.length > 0) runsTable(summaries, terminalWidth()).forEach(print);
-  else print(`No runs in ${folder}; begin one with: ${commandLine("train")}`);
-  return 0;
-}
+    const width = Deno.stdout.isTerminal() ? terminalColumns() : Infinity;
+    if (flags.json) summaries.forEach((one) => print(JSON.stringify(one)));
+    else if (summaries.length > 0) runsTable(summaries, width).forEach(print);
+    else print(`No runs in ${folder}; begin one with: ${commandLine("train")}`);
+    return 0;
+  },
+);
 
-const terminalWidth = () => Deno.stdout.isTerminal() ? terminalColumns() : Infinity;
-
-/** The folders of runs in a folder, by their names, numbers as such; or the folder, if it is one. */
+/** Returns the run folders in a folder, sorted by name; or the folder itself, if it is a run. */
 async function runsIn(folder: string): Promise<string[]> {
   const names = await folderEntries(folder).catch((cause: Error) => {
     throw new RangeError(
@@ -171,7 +156,15 @@ async function runsIn(folder: string): Promise<string[]> {
   return runs;
 }
 
-/** What is told of a run: those that matter most first, as a narrow terminal shows no others. */
+const NONE = "–";
+
+const fixed = (value: number | undefined, digits: number) => value?.toFixed(digits) ?? NONE;
+
+/** Formats the time of a start, which comes from a file. */
+const startText = ({ started }: RunSummary) =>
+  inOneLine(started?.slice(0, 16).replace("T", " ") ?? NONE);
+
+/** The columns of a run, the most important first: a narrow terminal omits the last ones. */
 const COLUMNS:
   readonly (readonly [title: string, isText: boolean, of: (run: RunSummary) => string])[] = [
     ["run", true, ({ name }) => inOneLine(name)],
@@ -182,27 +175,18 @@ const COLUMNS:
     ["tokens/s", false, ({ tokensPerSecond }) => fixed(tokensPerSecond, 0)],
     ["model", true, ({ model }) => inOneLine(model?.slice(0, 40) ?? NONE)],
     ["parameters", false, ({ parameters }) => parameters?.toLocaleString("en-US") ?? NONE],
-    [
-      "started (UTC)",
-      true,
-      ({ started }) => inOneLine(started?.slice(0, 16).replace("T", " ") ?? NONE),
-    ],
+    ["started (UTC)", true, startText],
   ];
 
-const NONE = "–";
-
-const fixed = (value: number | undefined, digits: number) => value?.toFixed(digits) ?? NONE;
-
-/** A table of so many columns as fit; the first three are always there. */
+/** Returns a table of the columns that fit; the first three are always shown. */
 function runsTable(runs: readonly RunSummary[], width: number): string[] {
   for (let count = COLUMNS.length;; count--) {
     const shown = COLUMNS.slice(0, count);
-    const rows = [
-      shown.map(([title]) => title),
-      ...runs.map((run) => shown.map(([, , of]) => of(run))),
-    ];
+    const titles = shown.map(([title]) => title);
     const left = shown.flatMap(([, isText], nth) => isText ? [nth] : []);
-    const lines = formatTable(rows, { left });
+    const lines = formatTable([titles, ...runs.map((run) => shown.map(([, , of]) => of(run)))], {
+      left,
+    });
     if (count === 3 || lines.every(({ length }) => length <= width)) return lines;
   }
 }

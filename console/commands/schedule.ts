@@ -347,11 +347,7 @@ function readSchedule(
 function listing({ format }: ScheduleFlags): string {
   const entries = scheduleDefinitions.flatMap(({ name, aliases = [], summary }) => [
     { name, summary },
-    ...aliases.map((alias) => ({
-      name: alias,
-      summary: `another name of ${name}`,
-      aliasOf: name,
-    })),
+    ...aliases.map((alias) => ({ name: alias, summary: `another name of ${name}`, aliasOf: name })),
   ]);
   if (format === "json") return JSON.stringify(entries) + "\n";
   if (format !== "grid") throw unsuitable("the list", format);

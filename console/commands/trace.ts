@@ -1,24 +1,20 @@
 /**
- * `troupe trace`: what a trace of a run comes to.
+ * `troupe trace`: sums up the trace of a run.
  *
  * @module
  */
 
 import { join } from "node:path";
 import {
-  type Gap,
   type GapKind,
   readStep,
   type TracedAction,
   type WorkerTimeline,
 } from "../../actors/mod.ts";
 import { WORKERS_MAX } from "../../actors/options/limits.ts";
-import { didYouMean } from "../../actors/options/option.ts";
 import { checkInputFile, inputFileProblem } from "../../kernels/mod.ts";
 import { formatTable } from "../../schedules/pictures/grid.ts";
-import type { CommandContext } from "../command.ts";
 import { type CommandSyntax, COMMON_FLAGS } from "../flag.ts";
-import { answersItself, helpOf, parseArguments } from "../parse.ts";
 import {
   TRACE_VERSION,
   type TracedStages,
@@ -36,333 +32,7 @@ import {
   type TimelineRecord,
 } from "../run_files/timeline_file.ts";
 import { inOneLine, print, quoted } from "../terminal.ts";
-
-/** What a trace says of its run. */
-export interface TraceHead extends Omit<TraceFacts, "stagesOf"> {
-  /** Workers of all replicas. */
-  readonly workers: number;
-}
-
-/** A step of a trace. */
-interface TracedStep {
-  readonly step: number;
-  /** For each worker what it did. */
-  readonly traces: readonly (readonly TracedAction[])[];
-}
-
-/** A trace that is being read. */
-interface TraceReader {
-  readonly head: TraceHead;
-  /** Its steps in order; one whose program was killed while it wrote it may lack its end. */
-  readonly steps: Iterable<TracedStep>;
-}
-
-/** Four times what a run writes. */
-const BYTES_MAX = 2 ** 30;
-
-/** Stages of a model. */
-const STAGES_MAX = 2 ** 16;
-
-/** Bytes of an event, and events of a step. */
-const LINE_BYTES_MAX = 2 ** 20, STEP_EVENTS_MAX = 2 ** 20;
-
-/** What a worker does for a step, by the category of its event. */
-const WORK: readonly unknown[] = ["F", "B", "I", "W", "F&B", "reduce", "optimizer", "other"];
-
-type Values = Readonly<Record<string, unknown>>;
-
-/**
- * Opens a trace.
- *
- * @throws {SyntaxError} when it is none that `troupe train --trace` has written.
- * @throws {TypeError} when it is no file, or larger than any trace.
- */
-export function openTrace(path: string): TraceReader {
-  checkInputFile(path, BYTES_MAX);
-  const head = headOf(path);
-  return { head, steps: { [Symbol.iterator]: () => stepsOf(path, head) } };
-}
-
-function headOf(path: string): TraceHead {
-  for (const event of eventsOf(path)) {
-    const { name, args = {} } = event, about = args as Values;
-    if (name !== TROUPE_EVENT) throw strange(path, `one that begins with ${quoted(name)}`);
-    if (about.version !== TRACE_VERSION) throw strange(path, `version ${quoted(about.version)}`);
-    const { model, schedule, runtime, workers, replicas, began } = about;
-    const isHead = [model, schedule, runtime].every((one) => typeof one === "string") &&
-      isCount(workers) && isCount(replicas) && isTime(began) &&
-      replicas >= 1 && workers <= WORKERS_MAX && workers % replicas === 0;
-    if (!isHead) throw strange(path, "one without what it is of");
-    const stages = stagesOf(about);
-    return {
-      ...{ model, schedule, runtime, workers, replicas, began } as TraceHead,
-      ...stages && { about: stages },
-    };
-  }
-  throw strange(path, "an empty one");
-}
-
-/** What it says of its stages; undefined where it says none, or no whole account of them. */
-function stagesOf(
-  { device, parameters, shares, activationBytes, microBatch }: Values,
-): TracedStages | undefined {
-  const lists = [parameters, shares, activationBytes];
-  const isWhole = lists.every((list) =>
-    Array.isArray(list) && list.length <= STAGES_MAX &&
-    list.every((one) => isTime(one) && one >= 0)
-  ) && new Set(lists.map((list) => (list as unknown[]).length)).size === 1;
-  if (typeof device !== "string" || !isWhole) return undefined;
-  const samples = isCount(microBatch) && microBatch > 0 ? { microBatch } : {};
-  return { device, parameters, shares, activationBytes, ...samples } as TracedStages;
-}
-
-function* stepsOf(path: string, { workers, began }: TraceHead): Generator<TracedStep, void> {
-  let step: number | undefined, traces: TracedAction[][] = [], events = 0;
-  for (const event of eventsOf(path)) {
-    if (event.ph !== "X" || !WORK.includes(event.cat)) continue;
-    const { tid, args } = event, at = (args as Values | undefined)?.step;
-    const traced = args ? tracedOf(event, began) : undefined;
-    if (!traced || !isCount(tid) || tid >= workers || !isCount(at) || ++events > STEP_EVENTS_MAX) {
-      throw strange(path, `an event ${quoted(event)}`);
-    }
-    if (at !== step) {
-      if (step !== undefined) yield { step, traces };
-      traces = Array.from({ length: workers }, () => []);
-      step = at;
-      events = 0;
-    }
-    traces[tid]!.push(traced);
-  }
-  if (step !== undefined) yield { step, traces };
-}
-
-/** A piece of work as it was traced; undefined if the event is none. */
-function tracedOf({ name, ts, dur, args }: Values, began: number): TracedAction | undefined {
-  const msOf = (value: unknown) => isTime(value) ? began + value / 1000 : value;
-  const { arrived, sent, ...rest } = args as Values, times = { arrived, sent }, start = msOf(ts);
-  const said = Object.entries(times).filter(([, value]) => value !== undefined);
-  const end = isTime(start) && isTime(dur) ? start + dur / 1000 : undefined;
-  const told = Object.fromEntries(said.map(([key, value]) => [key, msOf(value)]));
-  return readTraced({ ...rest, ...told, name, start, end });
-}
-
-/** The events of a file with one of them a line; a last one that was cut is passed over. */
-function* eventsOf(path: string): Generator<Values, void> {
-  let isFirst = true, cut = false;
-  for (const line of linesOf(path)) {
-    if (isFirst && line !== "[") throw strange(path, `one that begins with ${quoted(line)}`);
-    isFirst = false;
-    if (line === "[" || line === "]" || line === "") continue;
-    if (cut) throw strange(path, "one with a line that is no event");
-    const event = parse(line.endsWith(",") ? line.slice(0, -1) : line);
-    if (event) yield event;
-    else cut = true;
-  }
-}
-
-function parse(line: string): Values | undefined {
-  try {
-    const value: unknown = JSON.parse(line);
-    return typeof value === "object" && value !== null && !Array.isArray(value)
-      ? value as Values
-      : undefined;
-  } catch {
-    return undefined;
-  }
-}
-
-function* linesOf(path: string): Generator<string, void> {
-  using file = Deno.openSync(path);
-  const piece = new Uint8Array(2 ** 16), decoder = new TextDecoder();
-  let rest = "";
-  for (let count; (count = file.readSync(piece)) !== null;) {
-    const lines = (rest + decoder.decode(piece.subarray(0, count), { stream: true })).split("\n");
-    rest = lines.pop()!;
-    if (rest.length > LINE_BYTES_MAX) throw strange(path, "one with a longer line");
-    yield* lines;
-  }
-  if (rest !== "") yield rest;
-}
-
-const strange = (path: string, received: string) =>
-  new SyntaxError(
-    `Cannot read ${
-      inOneLine(path)
-    }: it must be a trace that troupe train --trace has written, received ${received}`,
-  );
-
-/**
- * Opens the timeline of a run.
- *
- * @throws {RangeError} when there is no run, or it keeps no step.
- * @throws {SyntaxError} when its files say something else.
- */
-async function openRunTrace(named: string): Promise<TraceReader> {
-  const { path, record } = await readRun(named), file = join(path, RUN_FILES.timeline);
-  const steps = () => readTimeline(file).map(({ record }) => record).filter(isStep);
-  const [first] = steps().take(1);
-  if (!record || !first || first.traces.length % record.plan.replicas !== 0) {
-    throw new RangeError(
-      `Cannot sum up ${quoted(path)}: its run must have --trace or --dashboard, received no steps`,
-    );
-  }
-  const { model, plan: { schedule, runtime, replicas } } = record, workers = first.traces.length;
-  return {
-    head: { model, schedule, runtime, replicas, workers, began: 0 },
-    steps: steps().filter(({ traces }) => traces.length === workers),
-  };
-}
-
-type Step = Extract<TimelineRecord, { type: "step" }>;
-
-const isStep = (record: TimelineRecord): record is Step => record.type === "step";
-
-/** What a worker waited for, over all steps. */
-interface WaitSum {
-  /** Who computed it. */
-  readonly worker: number;
-  /** What: `1B` for all backwards of stage 1, `reduce`. */
-  readonly work: string;
-  /** Share of the time of all steps. */
-  readonly share: number;
-}
-
-/** The middle of some durations and what few are above, in milliseconds. */
-interface Durations {
-  readonly count: number;
-  readonly p50Ms: number;
-  readonly p95Ms: number;
-}
-
-/** A worker over all steps. Shares are of the time of all steps. */
-interface WorkerSummary {
-  readonly worker: number;
-  /** Actions of F, B, I and W. */
-  readonly actions: number;
-  /** Of F, B, I and W. */
-  readonly busy: number;
-  /** Of all-reduces, of waiting for them, and of waiting for messages. */
-  readonly communication: number;
-  /** Of the optimizer. */
-  readonly optimizer: number;
-  /** In which it did nothing. */
-  readonly bubble: number;
-  /** That by why. */
-  readonly gaps: Readonly<Record<GapKind, number>>;
-  /** For whom it waited, the longest first. */
-  readonly waitsFor: readonly WaitSum[];
-  /** How long actions took, by kind. */
-  readonly durations: Readonly<Record<string, Durations>>;
-}
-
-/** All workers over all steps. */
-interface TraceSummary {
-  readonly model: string;
-  readonly schedule: string;
-  readonly runtime: string;
-  readonly replicas: number;
-  /** How many steps the trace has, the first and the last of them, and how long they took together. */
-  readonly steps: number;
-  readonly firstStep: number;
-  readonly lastStep: number;
-  readonly seconds: number;
-  readonly workers: readonly WorkerSummary[];
-}
-
-/** Causes that are told of each worker. */
-const CAUSES = 3;
-
-/**
- * Sums up a trace.
- *
- * @throws {SyntaxError} when it is none, or has no step.
- */
-export function summarizeTrace({ head, steps }: TraceReader, path: string): TraceSummary {
-  const sums = Array.from({ length: head.workers }, openSum),
-    seen: number[] = [];
-  let totalMs = 0;
-  for (const { step, traces } of steps) {
-    const { start, end, workers } = readStep(traces, head.replicas);
-    totalMs += end - start;
-    seen.push(step);
-    for (const worker of workers) addTo(sums[worker.worker]!, worker);
-  }
-  if (seen.length === 0) throw new SyntaxError(`Cannot sum up ${path}: it must have a step`);
-  const { model, schedule, runtime, replicas } = head;
-  return {
-    ...{ model, schedule, runtime, replicas },
-    steps: seen.length,
-    firstStep: seen[0]!,
-    lastStep: seen.at(-1)!,
-    seconds: totalMs / 1000,
-    workers: sums.map((sum, worker) => summaryOf(sum, worker, totalMs)),
-  };
-}
-
-const NO_GAPS = { input: 0, message: 0, inject: 0, reduce: 0, optimizer: 0, pause: 0, idle: 0 };
-
-/** One worker as far as the trace has been read. */
-const openSum = () => ({
-  ...{ actions: 0, busyMs: 0, reduceMs: 0, optimizerMs: 0 },
-  gapMs: { ...NO_GAPS },
-  waits: new Map<string, number>(),
-  durations: new Map<string, number[]>(),
-});
-
-type Sum = ReturnType<typeof openSum>;
-
-function addTo(sum: Sum, { spans, gaps, busyMs, reduceMs, optimizerMs, gapMs }: WorkerTimeline) {
-  sum.busyMs += busyMs;
-  sum.reduceMs += reduceMs;
-  sum.optimizerMs += optimizerMs;
-  for (const kind of Object.keys(gapMs) as GapKind[]) sum.gapMs[kind] += gapMs[kind];
-  for (const gap of gaps) {
-    if (!gap.by) continue;
-    const key = waitKey(gap.by);
-    sum.waits.set(key, (sum.waits.get(key) ?? 0) + gap.end - gap.start);
-  }
-  for (const { kind, actions, start, end } of spans) {
-    if (actions.length === 0) continue;
-    sum.actions++;
-    sum.durations.getOrInsertComputed(kind, () => []).push(end - start);
-  }
-}
-
-/** The worker, and the stage and kind of the action: all micro-batches are one cause. */
-const waitKey = ({ worker, name }: NonNullable<Gap["by"]>) =>
-  `${worker} ${/^\d+[FBIWR]|^\w+/.exec(name)?.[0] ?? name}`;
-
-function summaryOf(sum: Sum, worker: number, totalMs: number): WorkerSummary {
-  // A trace is a file like any other: its steps may take no time at all.
-  const share = (ms: number) => totalMs > 0 ? ms / totalMs : 0, { gapMs } = sum;
-  const kinds = Object.keys(gapMs) as GapKind[];
-  const waits = [...sum.waits].sort(([, a], [, b]) => b - a).slice(0, CAUSES);
-  return {
-    worker,
-    actions: sum.actions,
-    busy: share(sum.busyMs),
-    communication: share(sum.reduceMs + gapMs.reduce + gapMs.message),
-    optimizer: share(sum.optimizerMs),
-    bubble: share(kinds.reduce((ms, kind) => ms + gapMs[kind], 0)),
-    gaps: Object.fromEntries(
-      kinds.map((kind) => [kind, share(gapMs[kind])]),
-    ) as WorkerSummary["gaps"],
-    waitsFor: waits.map(([key, ms]) => {
-      const [by, work] = key.split(" ");
-      return { worker: Number(by), work: work!, share: share(ms) };
-    }),
-    durations: Object.fromEntries(
-      [...sum.durations].map(([kind, all]) => [kind, durationsOf(all)]),
-    ),
-  };
-}
-
-function durationsOf(all: number[]): Durations {
-  const sorted = Float64Array.from(all).sort();
-  const at = (part: number) =>
-    sorted[Math.min(sorted.length - 1, Math.floor(part * sorted.length))]!;
-  return { count: sorted.length, p50Ms: at(0.5), p95Ms: at(0.95) };
-}
+import { checkCount, checkWord, type Command, defineCommand, ensure, percent } from "./common.ts";
 
 const TRACE_FLAGS = {
   json: { kind: "switch", help: "the same as one JSON object" },
@@ -391,85 +61,318 @@ export const TRACE_SYNTAX: CommandSyntax = {
 };
 
 /** Runs `troupe trace`; returns the exit code. */
-export async function traceCommand(
-  args: readonly string[],
-  { begin }: CommandContext,
-): Promise<number> {
-  if (args.length === 0) return print(helpOf(TRACE_SYNTAX)), 0;
-  if (answersItself(args, TRACE_SYNTAX)) return 0;
-  const { words, flags } = parseArguments(args, TRACE_FLAGS, { takesWords: true });
-  const [what = "", named, ...more] = words;
-  if (what !== "summary") {
-    throw new TypeError(
-      `Cannot run "trace ${inOneLine(what)}": it must be summary${
-        didYouMean(what, TRACE_SYNTAX.words!)
-      }`,
-    );
-  }
-  if (named === undefined || more.length > 0) {
-    const count = words.length - 1;
-    throw new TypeError(`Cannot sum up: the number of traces must be 1, received ${count}`);
-  }
-  const path = runPath(named), isRun = inputFileProblem(path) === "a folder";
-  const summary = summarizeTrace(isRun ? await openRunTrace(path) : openTrace(path), path);
-  begin();
-  print(flags.json ? JSON.stringify(summary) : describeSummary(summary).map(inOneLine).join("\n"));
-  return 0;
+export const traceCommand: Command = defineCommand(
+  TRACE_SYNTAX,
+  TRACE_FLAGS,
+  { needsArguments: true, takesWords: true },
+  async ({ words: [what = "", ...names], flags }, { begin }) => {
+    checkWord("trace", what, TRACE_SYNTAX.words!, "summary");
+    checkCount("sum up", "traces", names.length, [1]);
+    const path = runPath(names[0]!), isRun = inputFileProblem(path) === "a folder";
+    const summary = summarizeTrace(isRun ? await openRunTrace(path) : openTrace(path), path);
+    begin();
+    const lines = flags.json ? [JSON.stringify(summary)] : describeSummary(summary).map(inOneLine);
+    print(lines.join("\n"));
+    return 0;
+  },
+);
+
+/** The run of a trace. */
+interface TraceHead extends Omit<TraceFacts, "stagesOf"> {
+  /** Workers of all replicas. */
+  readonly workers: number;
 }
 
-const percent = (share: number) => `${(100 * share).toFixed(1)} %`;
+/** A step of a trace, with the actions of each worker. */
+type TracedStep = Pick<Extract<TimelineRecord, { type: "step" }>, "step" | "traces">;
 
+/** An open trace. */
+interface TraceReader {
+  readonly head: TraceHead;
+  /** The steps in order; if the program was killed, the last one may be incomplete. */
+  readonly steps: Iterable<TracedStep>;
+}
+
+/** Most bytes of a trace: four times the largest file that a run writes. */
+const BYTES_MAX = 2 ** 30;
+
+/** Most stages of a model. */
+const STAGES_MAX = 2 ** 16;
+
+/** Most bytes of an event, and events of a step. */
+const LINE_BYTES_MAX = 2 ** 20, STEP_EVENTS_MAX = 2 ** 20;
+
+/** Categories of events that are work of a step. */
+const WORK: readonly unknown[] = ["F", "B", "I", "W", "F&B", "reduce", "optimizer", "other"];
+
+type Values = Readonly<Record<string, unknown>>;
+
+/**
+ * Opens the file of a trace.
+ *
+ * @throws {SyntaxError} if `troupe train --trace` has not written it.
+ * @throws {TypeError} if it is no file, or larger than any trace.
+ */
+export function openTrace(path: string): TraceReader {
+  checkInputFile(path, BYTES_MAX);
+  const head = headOf(path);
+  return { head, steps: { [Symbol.iterator]: () => stepsOf(path, head) } };
+}
+
+function headOf(path: string): TraceHead {
+  const [event] = eventsOf(path).take(1);
+  if (!event) throw invalid(path, "an empty one");
+  const { name, args = {} } = event, about = args as Values;
+  if (name !== TROUPE_EVENT) throw invalid(path, `one that begins with ${quoted(name)}`);
+  if (about.version !== TRACE_VERSION) throw invalid(path, `version ${quoted(about.version)}`);
+  const { model, schedule, runtime, workers, replicas, began } = about;
+  const isHead = [model, schedule, runtime].every((one) => typeof one === "string") &&
+    isCount(workers) && isCount(replicas) && isTime(began) &&
+    replicas >= 1 && workers <= WORKERS_MAX && workers % replicas === 0;
+  if (!isHead) throw invalid(path, "one without what it is of");
+  const head = { model, schedule, runtime, workers, replicas, began } as TraceHead;
+  const stages = stagesOf(about);
+  return stages ? { ...head, about: stages } : head;
+}
+
+/** Returns the stages in the head of a trace; undefined if they are missing or incomplete. */
+function stagesOf(
+  { device, parameters, shares, activationBytes, microBatch }: Values,
+): TracedStages | undefined {
+  const lists = [parameters, shares, activationBytes] as (readonly unknown[])[];
+  const isWhole = lists.every((list) =>
+    Array.isArray(list) && list.length <= STAGES_MAX && list.length === lists[0]!.length &&
+    list.every((one) => isTime(one) && one >= 0)
+  );
+  if (typeof device !== "string" || !isWhole) return undefined;
+  const samples = isCount(microBatch) && microBatch > 0 ? { microBatch } : {};
+  return { device, parameters, shares, activationBytes, ...samples } as TracedStages;
+}
+
+function* stepsOf(path: string, { workers, began }: TraceHead): Generator<TracedStep, void> {
+  let step: number | undefined, traces: TracedAction[][] = [], events = 0;
+  for (const event of eventsOf(path)) {
+    if (event.ph !== "X" || !WORK.includes(event.cat)) continue;
+    const { tid, args } = event, at = (args as Values | undefined)?.step;
+    const traced = args ? tracedOf(event, began) : undefined;
+    if (!traced || !isCount(tid) || tid >= workers || !isCount(at) || ++events > STEP_EVENTS_MAX) {
+      throw invalid(path, `an event ${quoted(event)}`);
+    }
+    if (at !== step) {
+      if (step !== undefined) yield { step, traces };
+      traces = Array.from({ length: workers }, () => []);
+      step = at;
+      events = 0;
+    }
+    traces[tid]!.push(traced);
+  }
+  if (step !== undefined) yield { step, traces };
+}
+
+/** Returns the action of an event; undefined if its values are invalid. */
+function tracedOf({ name, ts, dur, args }: Values, began: number): TracedAction | undefined {
+  const msOf = (value: unknown) => isTime(value) ? began + value / 1000 : value;
+  const { arrived, sent, ...rest } = args as Values, start = msOf(ts);
+  const end = isTime(start) && isTime(dur) ? start + dur / 1000 : undefined;
+  const arrival = arrived === undefined ? {} : { arrived: msOf(arrived) };
+  const sending = sent === undefined ? {} : { sent: msOf(sent) };
+  return readTraced({ ...rest, ...arrival, ...sending, name, start, end });
+}
+
+/** Yields the events of a file, one of each line; a truncated last line is ignored. */
+function* eventsOf(path: string): Generator<Values, void> {
+  let isFirst = true, isTruncated = false;
+  for (const line of linesOf(path)) {
+    if (isFirst && line !== "[") throw invalid(path, `one that begins with ${quoted(line)}`);
+    isFirst = false;
+    if (line === "[" || line === "]" || line === "") continue;
+    if (isTruncated) throw invalid(path, "one with a line that is no event");
+    const event = parse(line.endsWith(",") ? line.slice(0, -1) : line);
+    if (event) yield event;
+    else isTruncated = true;
+  }
+}
+
+function parse(line: string): Values | undefined {
+  try {
+    const value = JSON.parse(line);
+    return typeof value === "object" && !Array.isArray(value) ? value ?? undefined : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+function* linesOf(path: string): Generator<string, void> {
+  using file = Deno.openSync(path);
+  const piece = new Uint8Array(2 ** 16), decoder = new TextDecoder();
+  let rest = "";
+  for (let count; (count = file.readSync(piece)) !== null;) {
+    const lines = (rest + decoder.decode(piece.subarray(0, count), { stream: true })).split("\n");
+    rest = lines.pop()!;
+    if (rest.length > LINE_BYTES_MAX) throw invalid(path, "one with a longer line");
+    yield* lines;
+  }
+  if (rest !== "") yield rest;
+}
+
+function invalid(path: string, received: string): SyntaxError {
+  const must = `it must be a trace that troupe train --trace has written, received ${received}`;
+  return new SyntaxError(`Cannot read ${inOneLine(path)}: ${must}`);
+}
+
+/**
+ * Opens the timeline of a run.
+ *
+ * @throws {RangeError} if there is no run, or it has no traced step.
+ * @throws {SyntaxError} if a file of the run is invalid.
+ */
+async function openRunTrace(named: string): Promise<TraceReader> {
+  const { path, record } = await readRun(named), file = join(path, RUN_FILES.timeline);
+  const steps = () => readTimeline(file).map(({ record }) => record).filter(isStep);
+  const [first] = steps().take(1);
+  ensure(
+    record && first && first.traces.length % record.plan.replicas === 0,
+    `Cannot sum up ${quoted(path)}: its run must have --trace or --dashboard, received no steps`,
+    RangeError,
+  );
+  const { model, plan: { schedule, runtime, replicas } } = record, workers = first.traces.length;
+  return {
+    head: { model, schedule, runtime, replicas, workers, began: 0 },
+    steps: steps().filter(({ traces }) => traces.length === workers),
+  };
+}
+
+const isStep = (record: TimelineRecord) => record.type === "step";
+
+/** The sum of all steps, as `--json` prints it. */
+type TraceSummary = ReturnType<typeof summarizeTrace>;
+
+/**
+ * Sums up a trace.
+ *
+ * @throws {SyntaxError} if the trace is invalid or has no step.
+ */
+export function summarizeTrace({ head, steps }: TraceReader, path: string) {
+  const sums = Array.from({ length: head.workers }, () => new WorkerSum()), seen: number[] = [];
+  let totalMs = 0;
+  for (const { step, traces } of steps) {
+    const { start, end, workers } = readStep(traces, head.replicas);
+    totalMs += end - start;
+    seen.push(step);
+    for (const worker of workers) sums[worker.worker]!.add(worker);
+  }
+  ensure(seen.length > 0, `Cannot sum up ${path}: it must have a step`, SyntaxError);
+  const { model, schedule, runtime, replicas } = head;
+  return {
+    ...{ model, schedule, runtime, replicas },
+    steps: seen.length,
+    firstStep: seen[0]!,
+    lastStep: seen.at(-1)!,
+    seconds: totalMs / 1000,
+    workers: sums.map((sum, worker) => ({ worker, ...sum.summary(totalMs) })),
+  };
+}
+
+/** Reasons of bubbles, in the order of the table. */
 const GAPS: readonly GapKind[] = [
-  "input",
-  "message",
-  "inject",
-  "reduce",
-  "optimizer",
-  "pause",
-  "idle",
+  ...["input", "message", "inject", "reduce", "optimizer", "pause", "idle"] as const,
 ];
 
-/** A share below it would be shown as 0.0 %. */
+/** Causes of waiting that are listed for each worker. */
+const CAUSES = 3;
+
+/** The sum of the steps of a worker. */
+class WorkerSum {
+  #actions = 0;
+  #busyMs = 0;
+  #reduceMs = 0;
+  #optimizerMs = 0;
+  readonly #gapMs = new Map(GAPS.map((kind) => [kind, 0]));
+  readonly #waits = new Map<string, number>();
+  readonly #durations = new Map<string, number[]>();
+
+  add({ spans, gaps, busyMs, reduceMs, optimizerMs, gapMs }: WorkerTimeline): void {
+    this.#busyMs += busyMs;
+    this.#reduceMs += reduceMs;
+    this.#optimizerMs += optimizerMs;
+    for (const kind of GAPS) this.#gapMs.set(kind, this.#gapMs.get(kind)! + gapMs[kind]);
+    for (const { by, start, end } of gaps) {
+      if (!by) continue;
+      // The micro-batches of a stage and kind are one cause.
+      const key = `${by.worker} ${/^\d+[FBIWR]|^\w+/.exec(by.name)?.[0] ?? by.name}`;
+      this.#waits.set(key, (this.#waits.get(key) ?? 0) + end - start);
+    }
+    for (const { kind, actions, start, end } of spans) {
+      if (actions.length === 0) continue;
+      this.#actions++;
+      this.#durations.getOrInsertComputed(kind, () => []).push(end - start);
+    }
+  }
+
+  /** Returns the summary. Shares are of the time of all steps, which is 0 in some files. */
+  summary(totalMs: number) {
+    const share = (ms: number) => totalMs > 0 ? ms / totalMs : 0;
+    const gapMs = (kind: GapKind) => this.#gapMs.get(kind)!;
+    const gaps = GAPS.map((kind) => [kind, share(gapMs(kind))]);
+    const waits = [...this.#waits].sort(([, a], [, b]) => b - a).slice(0, CAUSES);
+    return {
+      actions: this.#actions,
+      busy: share(this.#busyMs),
+      communication: share(this.#reduceMs + gapMs("reduce") + gapMs("message")),
+      optimizer: share(this.#optimizerMs),
+      bubble: share(GAPS.reduce((ms, kind) => ms + gapMs(kind), 0)),
+      gaps: Object.fromEntries(gaps) as Record<GapKind, number>,
+      waitsFor: waits.map(([key, ms]) => {
+        const [by, work] = key.split(" ") as [string, string];
+        return { worker: Number(by), work, share: share(ms) };
+      }),
+      durations: Object.fromEntries(
+        Array.from(this.#durations, ([kind, all]) => [kind, durationsOf(all)]),
+      ),
+    };
+  }
+}
+
+function durationsOf(all: readonly number[]) {
+  const sorted = Float64Array.from(all).sort(), count = sorted.length;
+  const at = (part: number) => sorted[Math.min(count - 1, Math.floor(part * count))]!;
+  return { count, p50Ms: at(0.5), p95Ms: at(0.95) };
+}
+
+/** Smaller shares would be printed as 0.0 %. */
 const SHOWN_MIN = 0.0005;
 
-/** A summary as lines of text. */
+/** Returns a summary as lines of text. */
 function describeSummary(summary: TraceSummary): string[] {
   const { model, schedule, steps, firstStep, lastStep, seconds, workers } = summary;
+  type Worker = typeof workers[number];
   const kinds = [...new Set(workers.flatMap(({ durations }) => Object.keys(durations)))];
   const gaps = GAPS.filter((kind) => workers.some((worker) => worker.gaps[kind] >= SHOWN_MIN));
-  const tableOf = (head: readonly string[], cells: (worker: WorkerSummary) => string[]) =>
+  const tableOf = (head: readonly string[], cells: (worker: Worker) => string[]) =>
     formatTable([head, ...workers.map((one) => [`worker ${one.worker}`, ...cells(one)])]);
+  const shares = ["busy", "communication", "optimizer", "bubble"] as const;
   const which = steps === 1 ? `step ${firstStep}` : `${steps} steps of ${firstStep} to ${lastStep}`;
+  const durationCell = ({ durations }: Worker, kind: string) => {
+    const { p50Ms, p95Ms } = durations[kind] ?? {};
+    return p50Ms === undefined ? "" : `${p50Ms.toFixed(2)}/${p95Ms!.toFixed(2)}`;
+  };
   return [
     `${model}, ${schedule}, ${workers.length} workers: ${which}, ${seconds.toFixed(1)} s`,
     "",
-    ...tableOf(
-      ["", "busy", "communication", "optimizer", "bubble"],
-      ({ busy, communication, optimizer, bubble }) =>
-        [busy, communication, optimizer, bubble].map(percent),
-    ),
+    ...tableOf(["", ...shares], (one) => shares.map((name) => percent(one[name]))),
     "Times overlap: communication has the part of the bubble that waits for it, so a row may be above 100 %.",
     "",
     ...tableOf(["bubble", ...gaps], (one) => gaps.map((kind) => percent(one.gaps[kind]))),
     "",
-    ...workers.flatMap(waitLine),
+    ...workers.flatMap(({ worker, waitsFor }) => {
+      const causes = waitsFor.filter(({ share }) => share >= SHOWN_MIN)
+        .map((one) => `worker ${one.worker}: ${one.work} (${percent(one.share)})`);
+      return causes.length > 0 ? [`worker ${worker} waited for ${causes.join(", ")}`] : [];
+    }),
     "",
     ...tableOf(
       ["", "actions", ...kinds.map((kind) => `${kind} p50/p95 ms`)],
       (one) => [String(one.actions), ...kinds.map((kind) => durationCell(one, kind))],
     ),
   ];
-}
-
-/** For whom a worker waited the most. */
-function waitLine({ worker, waitsFor }: WorkerSummary): string[] {
-  const told = waitsFor.filter(({ share }) => share >= SHOWN_MIN);
-  if (told.length === 0) return [];
-  const causes = told.map((one) => `worker ${one.worker}: ${one.work} (${percent(one.share)})`);
-  return [`worker ${worker} waited for ${causes.join(", ")}`];
-}
-
-function durationCell({ durations }: WorkerSummary, kind: string): string {
-  const known = durations[kind];
-  return known ? `${known.p50Ms.toFixed(2)}/${known.p95Ms.toFixed(2)}` : "";
 }

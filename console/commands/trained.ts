@@ -333,9 +333,7 @@ function configOf(
     refuse(`${name} must be a ${isNumber ? "number" : "whole number"}`, size);
   }
   if (typeof tie !== "boolean") refuse("tie must be true or false", tie);
-  const known = Object.fromEntries(
-    [...DECODER_SIZES, ...more].map((name) => [name, config[name]]),
-  );
+  const known = Object.fromEntries([...DECODER_SIZES, ...more].map((name) => [name, config[name]]));
   const sizes = { ...known, tie } as unknown as DecoderConfig;
   checkTensors("weights", format.parameters(sizes), state.weights, shapes.weights);
   return sizes;

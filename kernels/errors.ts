@@ -39,3 +39,18 @@ export function checkPositive(cannot: string, values: Readonly<Record<string, nu
     throw refusal(cannot, `${name} must be a positive integer`, value);
   }
 }
+
+/**
+ * Throws {@linkcode refusal} unless a condition holds.
+ *
+ * @throws {RangeError} or an error of another `Kind`.
+ */
+export function assertInput(
+  holds: boolean,
+  cannot: string,
+  must: string,
+  received: unknown,
+  Kind?: ErrorConstructor,
+): asserts holds {
+  if (!holds) throw refusal(cannot, must, received, Kind);
+}

@@ -120,7 +120,6 @@ export {
 export {
   checkTokens,
   decodeTokens,
-  decodeWideTokens,
   type KnownTokens,
   knowTokens,
   openTokenFile,

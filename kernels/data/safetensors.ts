@@ -4,7 +4,7 @@
  * @module
  */
 
-import { refusal } from "../errors.ts";
+import { assertInput, refusal } from "../errors.ts";
 import { checkInputFile, repeatedKey } from "./files.ts";
 
 /** Bytes of one element of each dtype that a safetensors file may hold. */
@@ -51,15 +51,16 @@ function tensorBytes(dtype: SafetensorsDType, shape: readonly number[]): number 
   return shape.reduce((product, size) => product * size, SAFETENSORS_DTYPE_BYTES[dtype]);
 }
 
-/** Describes a tensor for messages. */
-function describe(dtype: SafetensorsDType, shape: readonly number[]): string {
-  return `${dtype} of shape [${shape.join(", ")}]`;
-}
+/** Formats the required size of a tensor for messages. */
+const bytesOf = (dtype: SafetensorsDType, shape: readonly number[]): string =>
+  `${dtype} of shape [${shape.join(", ")}] must be ${tensorBytes(dtype, shape)} bytes`;
 
 /** Returns whether a value is an element type of the format. */
 function isDType(value: unknown): value is SafetensorsDType {
   return typeof value === "string" && Object.hasOwn(SAFETENSORS_DTYPE_BYTES, value);
 }
+
+const SIZES_MUST = "its shape must be a list of whole numbers from 0";
 
 /** Returns whether a value is a list of whole numbers from 0, as shapes and offsets are. */
 function isSizes(value: unknown): value is number[] {
@@ -179,23 +180,22 @@ export async function readHeader(file: SafetensorsFile, path: string): Promise<H
   const fileBytes = (await file.stat()).size;
   const prefix = new Uint8Array(8);
   if (!await readFull(file, prefix)) {
-    throw new SyntaxError(
-      `Cannot read ${path}: a safetensors file must start with an 8-byte header length, ` +
-        `received ${fileBytes} bytes in all`,
-    );
+    const must = "a safetensors file must start with an 8-byte header length";
+    throw refusal(`read ${path}`, must, `${fileBytes} bytes in all`, SyntaxError);
   }
   // As a double: lengths near 2^64 lose digits, but exceed every limit.
   const headerBytes = Number(new DataView(prefix.buffer).getBigUint64(0, true));
   const limit = Math.min(fileBytes - 8, MAX_HEADER_BYTES);
-  if (headerBytes > limit) {
-    throw new RangeError(
-      `Cannot read ${path}: the header must be at most ${limit} bytes, ` +
-        `received a header length of ${headerBytes}`,
-    );
-  }
+  const received = `a header length of ${headerBytes}`;
+  assertInput(
+    headerBytes <= limit,
+    `read ${path}`,
+    `the header must be at most ${limit} bytes`,
+    received,
+  );
   const json = new Uint8Array(headerBytes);
   if (!await readFull(file, json)) {
-    throw new RangeError(`Cannot read ${path}: the header must be ${headerBytes} bytes, was cut`);
+    throw refusal(`read ${path}`, `the header must be ${headerBytes} bytes`, "fewer");
   }
   return { dataStart: 8 + headerBytes, ...parseHeader(json, fileBytes - 8 - headerBytes, path) };
 }
@@ -212,9 +212,7 @@ function parseHeader(json: Uint8Array, dataBytes: number, path: string) {
     header = JSON.parse(text);
   } catch (cause) {
     const start = show(new TextDecoder().decode(json.subarray(0, 40)));
-    throw new SyntaxError(`Cannot read ${path}: the header must be JSON, received ${start}`, {
-      cause,
-    });
+    throw new SyntaxError(`${where}: the header must be JSON, received ${start}`, { cause });
   }
   if (!isRecord(header)) throw headerError(where, "the header must be a JSON object", header);
   if (json[0] !== OPENING_BRACE) {
@@ -228,9 +226,7 @@ function parseHeader(json: Uint8Array, dataBytes: number, path: string) {
   // JSON.parse uses the last of equal names, and other readers may use the first.
   const twice = repeatedKey(text);
   if (twice !== undefined) {
-    throw new SyntaxError(
-      `Cannot read ${path}: the names of its header must be unique, received ${show(twice)} twice`,
-    );
+    throw headerError(where, "the names of its header must be unique", twice);
   }
   if (!isRecord(metadata) || !Object.values(metadata).every((v) => typeof v === "string")) {
     throw headerError(where, `${METADATA_KEY} must map names to strings`, metadata);
@@ -248,19 +244,15 @@ function parseEntry(name: string, entry: unknown, path: string): Entry {
     const known = Object.keys(SAFETENSORS_DTYPE_BYTES).join(", ");
     throw headerError(where, `its dtype must be one of ${known}`, dtype);
   }
-  if (!isSizes(shape)) {
-    throw headerError(where, "its shape must be a list of whole numbers from 0", shape);
-  }
+  if (!isSizes(shape)) throw headerError(where, SIZES_MUST, shape);
   if (!isSizes(offsets) || offsets.length !== 2) {
     throw headerError(where, "its data_offsets must be two whole numbers from 0", offsets);
   }
   const [begin, end] = offsets as [number, number];
   const expected = tensorBytes(dtype, shape);
   if (end - begin !== expected) {
-    throw new RangeError(
-      `${where}: ${describe(dtype, shape)} must be ${expected} bytes, ` +
-        `received data_offsets ${show(offsets)} of ${end - begin} bytes`,
-    );
+    const received = `data_offsets ${show(offsets)} of ${end - begin} bytes`;
+    throw new RangeError(`${where}: ${bytesOf(dtype, shape)}, received ${received}`);
   }
   return { name, dtype, shape, begin, end };
 }
@@ -270,29 +262,17 @@ function checkCoverage(entries: Entry[], dataBytes: number, path: string): void 
   entries.sort((a, b) => a.begin - b.begin || a.end - b.end);
   let offset = 0;
   for (const { name, begin, end } of entries) {
+    const cannot = `read tensor ${show(name)} of ${path}`;
     if (begin !== offset) {
       const problem = begin < offset ? "overlaps the tensor before it" : "leaves a hole";
-      throw new RangeError(
-        `Cannot read tensor ${show(name)} of ${path}: it must begin at offset ${offset}, ` +
-          `received ${begin}, which ${problem}`,
-      );
+      throw refusal(cannot, `it must begin at offset ${offset}`, `${begin}, which ${problem}`);
     }
-    if (end > dataBytes) {
-      throw new RangeError(
-        `Cannot read tensor ${
-          show(name)
-        } of ${path}: the file must hold ${end} bytes of tensors, ` +
-          `received ${dataBytes}, so it is truncated`,
-      );
-    }
+    const received = `${dataBytes}, so it is truncated`;
+    assertInput(end <= dataBytes, cannot, `the file must hold ${end} bytes of tensors`, received);
     offset = end;
   }
-  if (offset !== dataBytes) {
-    throw new RangeError(
-      `Cannot read ${path}: the file must end after ${offset} bytes of tensors, ` +
-        `received ${dataBytes}`,
-    );
-  }
+  const must = `the file must end after ${offset} bytes of tensors`;
+  assertInput(offset === dataBytes, `read ${path}`, must, dataBytes);
 }
 
 function isRecord(value: unknown): value is Record<string, unknown> {
@@ -368,12 +348,8 @@ function placed(
     if (!(cause instanceof RangeError) || !/allocation failed|array length/i.test(cause.message)) {
       throw cause;
     }
-    throw new RangeError(
-      `Cannot read tensor ${
-        show(name)
-      } of ${path}: it must fit into memory, received ${bytes} bytes`,
-      { cause },
-    );
+    const where = `Cannot read tensor ${show(name)} of ${path}`;
+    throw new RangeError(`${where}: it must fit into memory, received ${bytes} bytes`, { cause });
   }
 }
 
@@ -402,18 +378,12 @@ export async function readOpenSafetensors(
     const bytes = end - begin;
     const data = placed(() => place(name, { dtype, shape }, bytes), path, name, bytes);
     if (data === undefined) continue;
-    if (data.length !== bytes) {
-      throw new RangeError(
-        `Cannot place tensor ${show(name)} of ${path}: its memory must be ${bytes} bytes, ` +
-          `received ${data.length}`,
-      );
-    }
+    const cannot = `place tensor ${show(name)} of ${path}`;
+    assertInput(data.length === bytes, cannot, `its memory must be ${bytes} bytes`, data.length);
     await file.seek(dataStart + begin, Deno.SeekMode.Start);
     if (!await readFull(file, data)) {
-      throw new RangeError(
-        `Cannot read ${path}: tensor ${show(name)} must end at byte ${dataStart + end}, ` +
-          `received a file that was truncated during the read`,
-      );
+      const must = `tensor ${show(name)} must end at byte ${dataStart + end}`;
+      throw refusal(`read ${path}`, must, "a file that was truncated during the read");
     }
     tensors.set(name, { dtype, shape, data });
   }
@@ -519,12 +489,8 @@ export function encodeSafetensors(
   for (const name of names) {
     const { dtype, shape, data } = tensors.get(name)!;
     const expected = bytesToWrite(name, dtype, shape);
-    if (data.byteLength !== expected) {
-      throw new RangeError(
-        `Cannot write tensor ${show(name)}: ${describe(dtype, shape)} must be ${expected} bytes, ` +
-          `received ${data.byteLength}`,
-      );
-    }
+    const cannot = `write tensor ${show(name)}`, must = bytesOf(dtype, shape);
+    assertInput(data.byteLength === expected, cannot, must, data.byteLength);
     file.set(new Uint8Array(data.buffer, data.byteOffset, data.byteLength), offset);
     offset += expected;
   }
@@ -532,13 +498,9 @@ export function encodeSafetensors(
 }
 
 function bytesToWrite(name: string, dtype: SafetensorsDType, shape: readonly number[]): number {
-  const where = `Cannot write tensor ${show(name)}`;
-  if (name === METADATA_KEY) throw new TypeError(`${where}: the name is reserved for metadata`);
-  if (!isDType(dtype)) throw new TypeError(`${where}: dtype ${show(dtype)} is not known`);
-  if (!isSizes(shape)) {
-    throw new RangeError(
-      `${where}: its shape must be a list of whole numbers from 0, received ${show(shape)}`,
-    );
-  }
+  const cannot = `write tensor ${show(name)}`, must = "its name must not be reserved for metadata";
+  assertInput(name !== METADATA_KEY, cannot, must, show(name), TypeError);
+  assertInput(isDType(dtype), cannot, "its dtype must be known", show(dtype), TypeError);
+  assertInput(isSizes(shape), cannot, SIZES_MUST, show(shape));
   return tensorBytes(dtype, shape);
 }

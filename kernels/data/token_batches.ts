@@ -8,7 +8,7 @@
  */
 
 import { uniformInt } from "pure-rand/distribution/uniformInt";
-import { nameError, refusal } from "../errors.ts";
+import { assertInput, checkPositive, nameError } from "../errors.ts";
 import { substream } from "../random.ts";
 import { checkTokens, readerOf, type TokenFile, type Tokens } from "./token_file.ts";
 
@@ -36,12 +36,9 @@ export type RowOrder = (row: number) => number;
  * ```
  */
 export function shuffledOrder(rows: number, seed: number): RowOrder {
-  if (!Number.isInteger(rows) || rows < 1 || rows >= 2 ** 32) {
-    throw refusal("shuffle rows", "their number must be whole, from 1 to 2^32 - 1", rows);
-  }
-  if (!Number.isSafeInteger(seed)) {
-    throw refusal("shuffle rows", "the seed must be an integer", seed);
-  }
+  const isCount = Number.isInteger(rows) && rows >= 1 && rows < 2 ** 32;
+  assertInput(isCount, "shuffle rows", "their number must be whole, from 1 to 2^32 - 1", rows);
+  assertInput(Number.isSafeInteger(seed), "shuffle rows", "the seed must be an integer", seed);
   // A micro-batch may span two epochs, but reads its rows in order: caching one epoch suffices.
   let cachedEpoch = -1;
   let permutation = new Uint32Array(0);
@@ -61,9 +58,7 @@ function permute(rows: number, seed: number, epoch: number): Uint32Array<ArrayBu
   const permutation = Uint32Array.from({ length: rows }, (_, i) => i);
   for (let i = rows - 1; i > 0; i--) {
     const j = uniformInt(random, 0, i);
-    const swapped = permutation[i]!;
-    permutation[i] = permutation[j]!;
-    permutation[j] = swapped;
+    [permutation[i], permutation[j]] = [permutation[j]!, permutation[i]!];
   }
   return permutation;
 }
@@ -93,9 +88,17 @@ export interface SeekableBatches<T> extends Generator<T, void> {
 }
 
 /** Creates micro-batches with random access from a function that starts anywhere. */
-export function seekable<T>(from: (microBatch: number) => Generator<T, void>): SeekableBatches<T> {
-  return Object.assign(from(0), { from });
-}
+export const seekable = <T>(from: (microBatch: number) => Generator<T, void>): SeekableBatches<T> =>
+  Object.assign(from(0), { from });
+
+/** Makes each micro-batch from another one, such as its rows, and from its number, from 0. */
+export const mapBatches = <T, U>(
+  batches: SeekableBatches<T>,
+  make: (batch: T, number: number) => U,
+): SeekableBatches<U> =>
+  seekable(function* (number) {
+    for (const batch of batches.from(number)) yield make(batch, number++);
+  });
 
 /**
  * Yields the rows of each micro-batch, in the order of the global ids, step after step.
@@ -116,10 +119,8 @@ export function seekable<T>(from: (microBatch: number) => Generator<T, void>): S
  * ```
  */
 export function batchRows(rows: number, plan: BatchPlan): SeekableBatches<number[]> {
-  const needed = rowsNeeded(plan);
-  if (rows < needed) {
-    throw refusal("make micro-batches", `the data must have at least ${needed} rows`, rows);
-  }
+  const needed = rowsNeeded(plan), must = `the data must have at least ${needed} rows`;
+  assertInput(rows >= needed, "make micro-batches", must, rows);
   const { microBatch, fromStep = 1, steps = Infinity, order, lastIsSmaller } = plan;
   const stepRows = rowsOfStep(plan), unit = lastIsSmaller ? microBatch : stepRows;
   const there = order ? Infinity : Math.floor(rows / unit) * unit;
@@ -146,8 +147,9 @@ export function batchRows(rows: number, plan: BatchPlan): SeekableBatches<number
  */
 export function rowsNeeded(plan: BatchPlan): number {
   const { microBatch, microBatches, replicas = 1, fromStep = 1, steps = 1, order } = plan;
-  checkCounts({ microBatch, microBatches, replicas, fromStep });
-  checkCounts({ steps }, 0);
+  checkPositive("make micro-batches", { microBatch, microBatches, replicas, fromStep });
+  const isSteps = Number.isSafeInteger(steps) && steps >= 0;
+  assertInput(isSteps, "make micro-batches", "steps must be a whole number from 0", steps);
   if (order) return 1;
   const missing = plan.lastIsSmaller && steps > 0 ? rowsOfStep(plan) - microBatch : 0;
   return rowsOfStep(plan) * (fromStep - 1 + steps) - missing;
@@ -160,17 +162,6 @@ function rowsOfStep({ microBatch, microBatches, replicas = 1 }: BatchPlan): numb
 function* generateRows(start: number, end: number, microBatch: number, order: RowOrder) {
   for (let first = start; first < end; first += microBatch) {
     yield Array.from({ length: microBatch }, (_, j) => order(first + j));
-  }
-}
-
-function checkCounts(counts: Record<string, number>, least = 1): void {
-  for (const [name, value] of Object.entries(counts)) {
-    if (!Number.isSafeInteger(value) || value < least) {
-      throw new RangeError(
-        `Cannot make micro-batches: ${name} must be a whole number from ${least}, ` +
-          `received ${value}`,
-      );
-    }
   }
 }
 
@@ -212,12 +203,8 @@ export function tokenBatches(options: TokenBatchOptions): SeekableBatches<TokenB
   const { tokens, seq, vocabularySize } = options;
   const rows = rowCount(tokens.length, seq);
   const needed = rowsNeeded(options) * seq + 1;
-  if (tokens.length < needed) {
-    throw new RangeError(
-      `Cannot make micro-batches: the run needs at least ${needed} tokens, ` +
-        `received ${tokens.length}`,
-    );
-  }
+  const must = `the run must have at least ${needed} tokens`;
+  assertInput(tokens.length >= needed, "make micro-batches", must, tokens.length);
   if (isArray(tokens)) checkTokens(tokens, vocabularySize);
   else if (tokens.largest) {
     const { id, position } = tokens.largest;
@@ -270,9 +257,7 @@ function* generateBatches(
  * ```
  */
 export function rowCount(tokens: number, seq: number): number {
-  if (!Number.isSafeInteger(seq) || seq < 1) {
-    throw refusal("cut tokens into rows", "seq must be a whole number from 1", seq);
-  }
+  checkPositive("cut tokens into rows", { seq });
   return Math.max(0, Math.floor((tokens - 1) / seq));
 }
 
@@ -301,15 +286,10 @@ export function splitTokens<T extends Tokens>(
   heldOut = 0.1,
 ): { train: T; heldOut: T } {
   const rows = rowCount(tokens.length, seq);
-  if (rows < 2) {
-    throw new RangeError(
-      `Cannot hold tokens out: the text must have at least ${2 * seq + 1} tokens ` +
-        `(two rows of ${seq}), received ${tokens.length}`,
-    );
-  }
-  if (!(heldOut > 0 && heldOut < 1)) {
-    throw refusal("hold tokens out", "the share must be between 0 and 1", heldOut);
-  }
+  const must = `the text must have at least ${2 * seq + 1} tokens (two rows of ${seq})`;
+  assertInput(rows >= 2, "hold tokens out", must, tokens.length);
+  const isShare = heldOut > 0 && heldOut < 1;
+  assertInput(isShare, "hold tokens out", "the share must be between 0 and 1", heldOut);
   const trainRows = rows - Math.min(rows - 1, Math.max(1, Math.round(rows * heldOut)));
   return {
     train: tokens.subarray(0, trainRows * seq + 1) as T,
@@ -337,20 +317,16 @@ const EVALUATION_MICRO_BATCHES = 16;
  * assert.deepEqual(batches.map(({ ids }) => ids[0]), [0, 8, 16, 24, 32]);
  * ```
  */
-export function heldOutBatches(options: {
-  readonly tokens: Tokens | TokenFile;
-  readonly seq: number;
-  readonly vocabularySize: number;
-  readonly microBatch: number;
-  readonly count?: number;
-}): TokenBatch[] {
+export function heldOutBatches(
+  options: Omit<TokenBatchOptions, Exclude<keyof BatchPlan, "microBatch">> & {
+    readonly count?: number;
+  },
+): TokenBatch[] {
   const { tokens, seq, microBatch, count = EVALUATION_MICRO_BATCHES } = options;
   const rows = rowCount(tokens.length, seq);
-  if (rows < microBatch) {
-    throw new RangeError(
-      `Cannot evaluate: there must be at least ${microBatch} held-out rows of ${seq} tokens, received ${rows}; use more data or a smaller micro-batch`,
-    );
-  }
+  const must = `there must be at least ${microBatch} held-out rows of ${seq} tokens`;
+  const received = `${rows}; use more data or a smaller micro-batch`;
+  assertInput(rows >= microBatch, "evaluate", must, received);
   const used = Math.min(count, Math.floor(rows / microBatch)) * microBatch;
   const order = (row: number) => Math.floor(row * rows / used);
   const plan = { microBatches: 1, replicas: 1, steps: used / microBatch, order };

@@ -4,11 +4,13 @@
  * @module
  */
 
+import { assertInput, refusal } from "../errors.ts";
 import {
   checkInputFile,
   knowFile,
   type KnownFile,
   openRanges,
+  type Ranges,
   type ReadableDisk,
 } from "./files.ts";
 
@@ -55,12 +57,10 @@ export async function readTokens(path: string): Promise<Uint16Array<ArrayBuffer>
  * @throws {RangeError} when its bytes are not a whole number of them.
  */
 export function tokenCount(bytes: number, path: string, width: TokenBytes = 2): number {
-  if (bytes % width === 0) return bytes / width;
-  throw new RangeError(
-    `Cannot read tokens from ${path}: its size must be ${
-      width === 2 ? "even" : "a multiple of 4"
-    } (${8 * width}-bit tokens), received ${bytes} bytes`,
-  );
+  const size = `${width === 2 ? "even" : "a multiple of 4"} (${8 * width}-bit tokens)`;
+  const isWhole = bytes % width === 0;
+  assertInput(isWhole, `read tokens from ${path}`, `its size must be ${size}`, `${bytes} bytes`);
+  return bytes / width;
 }
 
 /**
@@ -78,18 +78,8 @@ export function tokenCount(bytes: number, path: string, width: TokenBytes = 2): 
  * ```
  */
 export function decodeTokens(bytes: Uint8Array, path: string): Uint16Array<ArrayBuffer> {
-  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
-  const tokens = new Uint16Array(tokenCount(bytes.length, path));
-  for (let i = 0; i < tokens.length; i++) tokens[i] = view.getUint16(2 * i, true);
-  return tokens;
-}
-
-/** Decodes the bytes of a file of 32-bit token ids. */
-export function decodeWideTokens(bytes: Uint8Array, path: string): Uint32Array<ArrayBuffer> {
-  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
-  const tokens = new Uint32Array(tokenCount(bytes.length, path, 4));
-  for (let i = 0; i < tokens.length; i++) tokens[i] = view.getUint32(4 * i, true);
-  return tokens;
+  tokenCount(bytes.length, path);
+  return new Uint16Array(new Uint8Array(bytes).buffer);
 }
 
 /**
@@ -110,12 +100,9 @@ export function decodeWideTokens(bytes: Uint8Array, path: string): Uint32Array<A
 export function checkTokens(tokens: Tokens, vocabularySize: number, from = 0): void {
   for (let i = 0; i < tokens.length; i++) {
     const token = tokens[i]!;
-    if (token < 0 || token >= vocabularySize) {
-      throw new RangeError(
-        `Cannot use these tokens: each must be from 0 to ${vocabularySize - 1} ` +
-          `(the vocabulary has ${vocabularySize}), received ${token} at position ${from + i}`,
-      );
-    }
+    if (token >= 0 && token < vocabularySize) continue;
+    const range = `from 0 to ${vocabularySize - 1} (the vocabulary has ${vocabularySize})`;
+    throw refusal("use these tokens", `each must be ${range}`, `${token} at position ${from + i}`);
   }
 }
 
@@ -159,7 +146,7 @@ export async function knowTokens(path: string): Promise<KnownTokens> {
   const width = tokenBytesOf(path);
   let id = -1, position = -1, seen = 0;
   const known = await knowFile(path, (piece) => {
-    const ids = idsOf(piece.subarray(0, piece.length - piece.length % width), path);
+    const ids = idsOf(piece.subarray(0, piece.length - piece.length % width), width);
     for (let i = 0; i < ids.length; i++) {
       if (ids[i]! <= id) continue;
       id = ids[i]!;
@@ -171,15 +158,9 @@ export async function knowTokens(path: string): Promise<KnownTokens> {
   return { ...known, largest: position < 0 ? undefined : { id, position } };
 }
 
-/** True if this machine is little-endian, as files of tokens are. */
-const IS_LITTLE = new Uint8Array(Uint16Array.of(1).buffer)[0] === 1;
-
-/** Returns bytes as ids, without a copy if possible. */
-function idsOf(bytes: Uint8Array<ArrayBuffer>, path: string): Uint16Array | Uint32Array {
-  const width = tokenBytesOf(path), { buffer, byteOffset, length } = bytes;
-  if (!IS_LITTLE) return width === 2 ? decodeTokens(bytes, path) : decodeWideTokens(bytes, path);
-  return new (width === 2 ? Uint16Array : Uint32Array)(buffer, byteOffset, length / width);
-}
+/** Returns aligned bytes as ids, without a copy: Deno runs on little-endian machines only. */
+const idsOf = ({ buffer, byteOffset, length }: Uint8Array<ArrayBuffer>, width: TokenBytes) =>
+  new (width === 2 ? Uint16Array : Uint32Array)(buffer, byteOffset, length / width);
 
 /**
  * Opens a file of token ids, little-endian unsigned integers: of 32 bits if its name ends in `.u32`,
@@ -210,31 +191,20 @@ export async function openTokenFile(
   disk?: ReadableDisk,
 ): Promise<TokenFile> {
   const known = typeof file === "string" ? await knowTokens(file) : file;
-  const width = tokenBytesOf(known.path);
-  return rangeOf({ known, width, disk }, 0, tokenCount(known.bytes, known.path, width));
-}
-
-/** A file with the width of its ids and its disk. */
-interface Source {
-  readonly known: KnownTokens;
-  readonly width: TokenBytes;
-  readonly disk: ReadableDisk | undefined;
-}
-
-function rangeOf(source: Source, first: number, length: number): TokenFile {
-  return {
+  const { path, bytes, largest } = known, width = tokenBytesOf(path);
+  const rangeOf = (first: number, length: number): TokenFile => ({
     length,
-    largest: source.known.largest,
-    from: (start) => rangeOf(source, first + start, Math.max(0, length - start)),
-    open: () => openReader(source, first),
-  };
+    largest,
+    from: (start) => rangeOf(first + start, Math.max(0, length - start)),
+    open: () => openReader(openRanges(known, disk), width, first),
+  });
+  return rangeOf(0, tokenCount(bytes, path, width));
 }
 
-function openReader({ known, width, disk }: Source, first: number): TokenReader {
-  const ranges = openRanges(known, disk);
+function openReader(ranges: Ranges, width: TokenBytes, first: number): TokenReader {
   return {
     read(start, count, vocabularySize) {
-      const at = first + start, tokens = idsOf(ranges.read(at * width, count * width), known.path);
+      const at = first + start, tokens = idsOf(ranges.read(at * width, count * width), width);
       ranges.assertSame();
       checkTokens(tokens, vocabularySize, at);
       return tokens;

@@ -78,18 +78,20 @@ interface BytePairEncoding {
 const END_OF_TEXT = "<|endoftext|>";
 
 /**
- * Returns the bytes of each token of GPT-2 by its id, as characters below 256, without special tokens.
+ * Opens the package. `tokens` has the bytes of each token of GPT-2 by its id, as characters below 256,
+ * without special tokens.
  *
  * @throws {Error} as {@linkcode gpt2Tokenizer}.
  */
-async function byteRanks(announce?: Announce): Promise<readonly string[]> {
+async function openGptTokenizer(announce?: Announce) {
   const { folder } = await pinnedPackage(GPT_TOKENIZER, announce);
-  const module: { default: readonly (string | readonly number[])[] } = await import(
-    new URL("bpeRanks/r50k_base.js", folder).href
-  );
+  const load = async (module: string) => await import(new URL(module, folder).href);
+  const { default: merged } = await load("bpeRanks/r50k_base.js");
   const bytesOf = (token: string | readonly number[]) =>
     typeof token === "string" ? new TextEncoder().encode(token) : token;
-  return module.default.map((token) => String.fromCharCode(...bytesOf(token)));
+  const tokens = (merged as readonly (string | readonly number[])[])
+    .map((token) => String.fromCharCode(...bytesOf(token)));
+  return { load, tokens };
 }
 
 /**
@@ -110,25 +112,20 @@ async function byteRanks(announce?: Announce): Promise<readonly string[]> {
  * ```
  */
 export async function gpt2Tokenizer(announce?: Announce): Promise<Tokenizer> {
-  const { folder } = await pinnedPackage(GPT_TOKENIZER, announce);
-  const load = async (module: string) => await import(new URL(module, folder).href);
+  const { load, tokens } = await openGptTokenizer(announce);
   const { vocabularySize, encode }: BytePairEncoding = await load("encoding/r50k_base.js");
   // The package's `decode` keeps an incomplete character for its next call.
-  const { default: merged }: { default: readonly (string | readonly number[])[] } = await load(
-    "bpeRanks/r50k_base.js",
-  );
-  const encoder = new TextEncoder();
-  const bytesOf = (id: number): Iterable<number> => {
-    const token = id === vocabularySize - 1 ? END_OF_TEXT : merged[id] ?? [NEVER_UTF8];
-    return typeof token === "string" ? encoder.encode(token) : token;
-  };
+  const all = [...tokens, END_OF_TEXT], unknown = String.fromCharCode(NEVER_UTF8);
   // Neither allowed (they would become one id) nor disallowed (they would throw): plain text.
   const specials = { allowedSpecial: new Set<string>(), disallowedSpecial: new Set<string>() };
   return {
     name: "gpt2",
     vocabularySize,
     encode: (text) => Uint16Array.from(encode(text, specials)),
-    decode: (ids) => textOf(Uint8Array.from(Array.from(ids).flatMap((id) => [...bytesOf(id)]))),
+    decode: (ids) => {
+      const bytes = Array.from(ids, (id) => all[id] ?? unknown).join("");
+      return textOf(Uint8Array.from(bytes, (byte) => byte.charCodeAt(0)));
+    },
   };
 }
 
@@ -173,7 +170,7 @@ export function bytesTokenizerJson(): Readonly<Record<string, unknown>> {
 export async function gpt2TokenizerJson(
   announce?: Announce,
 ): Promise<Readonly<Record<string, unknown>>> {
-  const tokens = await byteRanks(announce), end = tokens.length;
+  const { tokens } = await openGptTokenizer(announce), end = tokens.length;
   const vocab = Object.fromEntries(tokens.map((bytes, id) => [spell(bytes), id]));
   const ranks = new Map(tokens.map((bytes, id) => [bytes, id]));
   const merges = tokens.slice(256).map((bytes, i) =>

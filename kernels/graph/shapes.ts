@@ -77,12 +77,7 @@ export interface Cut {
 }
 
 /** What ONNX's Slice takes of an axis of `size`. */
-export function cutOf(
-  size: number,
-  start: number,
-  end: number,
-  step: number,
-): Omit<Cut, "axis"> {
+export function cutOf(size: number, start: number, end: number, step: number): Omit<Cut, "axis"> {
   const within = (index: number, low: number, high: number) =>
     Math.min(Math.max(index < 0 ? index + size : index, low), high);
   const first = step > 0 ? within(start, 0, size) : within(start, 0, size - 1);

@@ -300,11 +300,7 @@ function attention(
 
 function feedForward(write: Writer, x: string, prefix: string): string {
   const wide = linear(write, layerNorm(write, x, `${prefix}ln_2`), `${prefix}mlp.c_fc`);
-  return linear(
-    write,
-    write.node("Gelu", [wide], { approximate: "tanh" }),
-    `${prefix}mlp.c_proj`,
-  );
+  return linear(write, write.node("Gelu", [wide], { approximate: "tanh" }), `${prefix}mlp.c_proj`);
 }
 
 /** What else is known of the layers. */

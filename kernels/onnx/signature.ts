@@ -71,9 +71,7 @@ export function matchTensors(
   const names = borders.map((border) => border.name);
   for (const name of Object.keys(given)) {
     if (!names.includes(name)) {
-      throw new TypeError(
-        `Cannot bind ${what} "${name}": it must be one of [${names.join(", ")}]`,
-      );
+      throw new TypeError(`Cannot bind ${what} "${name}": it must be one of [${names.join(", ")}]`);
     }
   }
   return borders.map(({ name, dtype, shape }) => {

@@ -4,6 +4,7 @@
  * @module
  */
 
+import { sameShape } from "../graph/shapes.ts";
 import type { Node, NodeGraph, Value } from "../graph/value.ts";
 import type { Builder } from "./builder.ts";
 import { GRADIENTS, isFlat } from "./table.ts";
@@ -61,12 +62,30 @@ export function addGradients(
         `Cannot differentiate: every op between the parameters and the loss must have a gradient, received ${node.op}`,
       );
     }
-    const found = rule(graph, node, node.outputs.map((output) => cotangents.get(output)), needed);
+    const given = node.outputs.map((output) => cotangents.get(output));
+    const found = rule(graph, node, given, needed).map((cotangent, i) => {
+      const value = typeof cotangent !== "function"
+        ? cotangent
+        : needed[i]
+        ? cotangent()
+        : undefined;
+      return value && needed[i] ? unbroadcast(graph, value, node.inputs[i]!.shape) : undefined;
+    });
     found.forEach((cotangent, i) => {
-      if (cotangent && needed[i]) accumulate(node.inputs[i]!, cotangent);
+      if (cotangent) accumulate(node.inputs[i]!, cotangent);
     });
   }
   return wanted.map((value) => cotangents.get(value));
+}
+
+/** Sums a gradient over the axes along which a tensor of a shape was broadcast. */
+function unbroadcast(g: Builder, gradient: Value, shape: readonly number[]): Value {
+  if (sameShape(gradient.shape, shape)) return gradient;
+  const extra = gradient.shape.length - shape.length;
+  const axes = gradient.shape.flatMap((size, i) =>
+    i < extra || (shape[i - extra] === 1 && size !== 1) ? [i] : []
+  );
+  return g.reshape(g.sum(gradient, axes), shape);
 }
 
 /** Returns whether a value has a gradient: its numbers have fractions. */

@@ -9,8 +9,14 @@ import type { DType } from "../devices/device.ts";
 import { type Binary, NodeGraph, type Operand, type Unary, type Value } from "../graph/value.ts";
 import type { WindowOptions } from "../graph/windows.ts";
 
-/** Adds a reduction over axes, all by default, which stay with size 1 where `keep`. */
-export type Reduction = (a: Value, axes?: readonly number[], keep?: boolean) => Value;
+/** Whole numbers, such as the sizes of a shape. */
+export type Ints = readonly number[];
+
+/** A number for every spatial axis, or one for each. */
+export type PerAxis = number | Ints;
+
+/** Adds a reduction over axes (all by default), which remain with size 1 if `keep` is true. */
+export type Reduction = (a: Value, axes?: Ints, keep?: boolean) => Value;
 
 /** Options of {@linkcode Graph.matmul} and {@linkcode Graph.gemm}. */
 export interface MatmulOptions {
@@ -37,7 +43,7 @@ export interface ConvOptions extends WindowOptions {
 /** Options of {@linkcode Graph.convTranspose}. */
 export interface ConvTransposeOptions extends ConvOptions {
   /** Elements behind the last window that are returned too, fewer than strides; 0 where not given. */
-  readonly outputPadding?: number | readonly number[];
+  readonly outputPadding?: PerAxis;
 }
 
 /** Options of {@linkcode Graph.maxPool}. */
@@ -173,7 +179,7 @@ export class Builder extends NodeGraph {
    * assert.deepEqual(g.flatten(x).shape, [8, 12]);
    * ```
    */
-  declare readonly reshape: (a: Value, shape: readonly number[]) => Value;
+  declare readonly reshape: (a: Value, shape: Ints) => Value;
   /** A matrix: its rows are the axes before `axis`, the first one by default, its columns the others. */
   declare readonly flatten: (a: Value, axis?: number) => Value;
   /**
@@ -193,26 +199,20 @@ export class Builder extends NodeGraph {
    */
   declare readonly stopGradient: Unary;
   /** Axes in another order. */
-  declare readonly transpose: (a: Value, permutation: readonly number[]) => Value;
+  declare readonly transpose: (a: Value, permutation: Ints) => Value;
   /** Repeats axes of size one. */
-  declare readonly expand: (a: Value, shape: readonly number[]) => Value;
+  declare readonly expand: (a: Value, shape: Ints) => Value;
   /** Parts along an axis: their number, where they are equal, or their sizes. */
-  declare readonly split: (a: Value, axis: number, parts: number | readonly number[]) => Value[];
+  declare readonly split: (a: Value, axis: number, parts: PerAxis) => Value[];
   /** Joins tensors along an axis. */
   declare readonly concat: (values: readonly Value[], axis: number) => Value;
   /**
    * ONNX's Slice: elements from `starts` to before `ends` along some axes, the first ones by default, each `steps`
    * after the one before; numbers below 0 count from the end, those beyond an end mean it.
    */
-  declare readonly cut: (
-    a: Value,
-    starts: readonly number[],
-    ends: readonly number[],
-    axes?: readonly number[],
-    steps?: readonly number[],
-  ) => Value;
+  declare readonly cut: (a: Value, starts: Ints, ends: Ints, axes?: Ints, steps?: Ints) => Value;
   /** Repeats all elements along each axis. */
-  declare readonly tile: (a: Value, repeats: readonly number[]) => Value;
+  declare readonly tile: (a: Value, repeats: Ints) => Value;
   /**
    * The lower triangle of the last two axes, or the upper one: from, or up to, the diagonal
    * `diagonal` places to the right of the main one; 0 elsewhere.
@@ -387,17 +387,9 @@ export class Builder extends NodeGraph {
    * @param x [n, channels, ...sizes] with one spatial axis or two
    * @param kernel the size of a window, along each axis
    */
-  declare readonly maxPool: (
-    x: Value,
-    kernel: number | readonly number[],
-    options?: PoolOptions,
-  ) => Value;
+  declare readonly maxPool: (x: Value, kernel: PerAxis, options?: PoolOptions) => Value;
   /** The mean of each window; see {@linkcode Graph.maxPool}. */
-  declare readonly averagePool: (
-    x: Value,
-    kernel: number | readonly number[],
-    options?: AveragePoolOptions,
-  ) => Value;
+  declare readonly averagePool: (x: Value, kernel: PerAxis, options?: AveragePoolOptions) => Value;
   /** The mean of each channel: [n, channels, 1, ...]. */
   declare readonly globalAveragePool: (x: Value) => Value;
   /** The largest element of each channel: [n, channels, 1, ...]. */
@@ -406,27 +398,19 @@ export class Builder extends NodeGraph {
    * Repeats every element `factors` times along the spatial axes of [n, channels, ...sizes]: what
    * Resize and Upsample call nearest.
    */
-  declare readonly upsample: (x: Value, factors: number | readonly number[]) => Value;
+  declare readonly upsample: (x: Value, factors: PerAxis) => Value;
   /**
    * Images [n, channels, ...] in other sizes, by the elements near each place of the old ones.
    *
    * @param sizes of the spatial axes
    */
-  declare readonly resize: (
-    x: Value,
-    sizes: readonly number[],
-    options?: InterpolationOptions,
-  ) => Value;
+  declare readonly resize: (x: Value, sizes: Ints, options?: InterpolationOptions) => Value;
   /**
    * Puts `value` around a tensor, or the elements on its edge, or its reflection.
    *
    * @param pads elements in front of every axis, then behind every axis
    */
-  declare readonly pad: (
-    x: Value,
-    pads: readonly number[],
-    value?: number | "edge" | "reflect",
-  ) => Value;
+  declare readonly pad: (x: Value, pads: Ints, value?: number | "edge" | "reflect") => Value;
 }
 
 /**

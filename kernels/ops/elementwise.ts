@@ -44,7 +44,6 @@ import {
   type Shape,
   shaped,
   slope,
-  unbroadcast,
   withMethods,
 } from "./op.ts";
 
@@ -110,12 +109,9 @@ const binary = (compute: Compute, left?: Slope, right?: Slope): Op => ({
   reference: ([a, b], _, [y]) => combine(y, a, b!, compute),
 });
 
-const slopes = (left: Slope, right: Slope): GradientRule => (g, node, [dy], needed) => {
-  const [a, b] = node.inputs as [Value, Value], y = node.outputs[0]!;
-  return [
-    needed[0] ? unbroadcast(g, left(g, dy!, a, b, y), a.shape) : undefined,
-    needed[1] ? unbroadcast(g, right(g, dy!, a, b, y), b.shape) : undefined,
-  ];
+const slopes = (left: Slope, right: Slope): GradientRule => (g, { inputs, outputs: [y] }, [dy]) => {
+  const [a, b] = inputs as [Value, Value];
+  return [() => left(g, dy!, a, b, y!), () => right(g, dy!, a, b, y!)];
 };
 
 const comparison = (compute: (x: number, y: number) => boolean): Op => ({
@@ -450,13 +446,9 @@ const CHOICES: Ops = {
   IsNaN: { ...unary((x) => +isNaN(x)), shape: broadcast(() => "bool") },
   Where: {
     shape: broadcast(({ inputs }) => inputs[1]!.dtype),
-    gradient: (g, node, [dy], needed) => {
-      const [condition, a, b] = node.inputs as [Value, Value, Value], zero = g.scalar(0);
-      return [
-        undefined,
-        needed[1] ? unbroadcast(g, g.where(condition, dy!, zero), a.shape) : undefined,
-        needed[2] ? unbroadcast(g, g.where(condition, zero, dy!), b.shape) : undefined,
-      ];
+    gradient: (g, { inputs: [condition] }, [dy]) => {
+      const zero = g.scalar(0), where = (a: Value, b: Value) => () => g.where(condition!, a, b);
+      return [undefined, where(dy!, zero), where(zero, dy!)];
     },
     reference: (inputs, _, [type]) => {
       const [condition, x, y] = inputs.map((one) => spread(one, type.shape));

@@ -145,15 +145,12 @@ export const GATHERS: Ops = {
   },
   ScatterElements: {
     shape: like(0),
-    gradient: (g, node, [dy], needed) => {
+    gradient: (g, node, [dy]) => {
       const [, indices, updates] = node.inputs as [Value, Value, Value];
       const axis = node.attributes.axis as number;
       const rest = () => g.scatterElements(dy!, indices, zeros(g, updates.shape), axis);
-      return [
-        needed[0] ? isAddition(node) ? dy : rest() : undefined,
-        undefined,
-        needed[2] ? g.gatherElements(dy!, indices, axis) : undefined,
-      ];
+      const added = () => g.gatherElements(dy!, indices, axis);
+      return [isAddition(node) ? dy : rest, undefined, added];
     },
     reference: ([x, indices, updates], node) =>
       scatter(x, updates!, elementPlaces(x, indices!, node), node),
@@ -162,14 +159,10 @@ export const GATHERS: Ops = {
   },
   ScatterND: {
     shape: like(0),
-    gradient: (g, node, [dy], needed) => {
+    gradient: (g, node, [dy]) => {
       const [, indices, updates] = node.inputs as [Value, Value, Value];
       const rest = () => g.scatterND(dy!, indices, zeros(g, updates.shape));
-      return [
-        needed[0] ? isAddition(node) ? dy : rest() : undefined,
-        undefined,
-        needed[2] ? g.gatherND(dy!, indices) : undefined,
-      ];
+      return [isAddition(node) ? dy : rest, undefined, () => g.gatherND(dy!, indices)];
     },
     reference: ([x, indices, updates], node) =>
       scatter(x, updates!, slicePlaces(x, indices!), node),

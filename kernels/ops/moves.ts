@@ -34,7 +34,6 @@ import {
   padded,
   shaped,
   slope,
-  unbroadcast,
   zeros,
 } from "./op.ts";
 
@@ -235,7 +234,7 @@ export const MOVES: Ops = {
       const wanted = known.numbers(1);
       return wanted && shaped(known, broadcastShape(known.inputs[0].shape, wanted));
     },
-    gradient: slope((g, dy, x) => unbroadcast(g, dy, x.shape)),
+    gradient: (_g, _node, [dy]) => [dy],
     reference: ([x], _, [{ shape }]) =>
       take(x, shape, positions(shape, broadcastStrides(x.shape, shape))),
     // A size of 1 stays that of the operand.
@@ -339,14 +338,7 @@ export const MOVE_METHODS: Methods = {
   },
   concat: (g, values, axis) =>
     one(g, MOVES, "Concat", values, { axis: positiveAxis(axis, values[0]!.shape.length) }),
-  cut: (
-    g,
-    a,
-    starts,
-    ends,
-    axes = starts.map((_, i) => i),
-    steps = starts.map(() => 1),
-  ) => {
+  cut: (g, a, starts, ends, axes = starts.map((_, i) => i), steps = starts.map(() => 1)) => {
     if ([starts, ends, steps].some(({ length }) => length !== axes.length) || steps.includes(0)) {
       throw new RangeError(
         `Cannot cut a tensor: each of ${axes.length} axes must have a start, an end and a step ` +

@@ -25,7 +25,6 @@ import {
   type Ops,
   type Read,
   slope,
-  unbroadcast,
 } from "./op.ts";
 import { groupsOf, largest, sum, sumOfSquares } from "./reductions.ts";
 
@@ -187,9 +186,9 @@ const layerNorm: Op = {
       ? nodes(g, NORMS, `${TROUPE}.LayerNormWeightGrad`, inputs, {}, 2)
       : [];
     return [
-      needed[0] ? one(g, NORMS, `${TROUPE}.LayerNormInputGrad`, [...inputs, weight]) : undefined,
-      needed[1] ? dWeight : undefined,
-      needed[2] ? dBias : undefined,
+      () => one(g, NORMS, `${TROUPE}.LayerNormInputGrad`, [...inputs, weight]),
+      dWeight,
+      dBias,
     ];
   },
   reference: ([x, scale, bias], node) => {
@@ -224,7 +223,7 @@ const rmsNorm: Op = {
   shape: like(0),
   // With x̂ = x/r, r² = mean x² + ε and f = dy·w: dx = (f − x̂·mean(f·x̂))/r, dw = Σ dy·x̂. Each makes x̂
   // for itself, as I needs one of them and W the other, and keeping it for both takes more.
-  gradient: (g, node, [dy], needed) => {
+  gradient: (g, node, [dy]) => {
     const [x, weight] = node.inputs as [Value, Value], last = [x.shape.length - 1];
     const epsilon = g.scalar(numberOf(node, "epsilon", 1e-5));
     const size = g.scalar(1 / weight.shape[0]!), mean = (sum: Value) => g.mul(sum, size);
@@ -233,10 +232,7 @@ const rmsNorm: Op = {
       const scale = inverse(), normal = g.mul(x, scale), f = g.mul(dy!, weight);
       return g.mul(g.sub(f, g.mul(normal, mean(g.sum(g.mul(f, normal), last, true)))), scale);
     };
-    return [
-      needed[0] ? dx() : undefined,
-      needed[1] ? unbroadcast(g, g.mul(dy!, g.mul(x, inverse())), weight.shape) : undefined,
-    ];
+    return [dx, () => g.mul(dy!, g.mul(x, inverse()))];
   },
   reference: ([x, scale], node) => {
     const groups = groupsOf(x.shape, [x.shape.length - 1]);

@@ -4,7 +4,6 @@
  * @module
  */
 
-import { sameShape } from "../graph/shapes.ts";
 import {
   type Attribute,
   type Node,
@@ -128,32 +127,26 @@ export const methodsOf = (ops: Ops): Methods =>
     ]),
   );
 
-/** Computes the cotangents of a node's inputs from those of its outputs. */
+/**
+ * Computes the cotangents of a node's inputs from those of its outputs. A cotangent is a function where
+ * only some inputs may need theirs; its shape may be one to which the input was broadcast.
+ *
+ * @param needed true for each input that needs a gradient.
+ */
 export type GradientRule = (
   g: Builder,
   node: Node,
   cotangents: readonly (Value | undefined)[],
-  /** For each input, whether it needs a gradient. */
   needed: readonly boolean[],
-) => (Value | undefined)[];
+) => readonly (Value | (() => Value) | undefined)[];
 
-/** The rule of steps: their slope is 0 wherever they have one, so nothing is trained through them. */
+/** The rule of step functions, whose slope is 0 or undefined: nothing is trained through them. */
 export const flat: GradientRule = () => [];
 
 /** A rule for operations with one input that is trained through, and one output. */
 export const slope =
   (rule: (g: Builder, dy: Value, x: Value, y: Value, node: Node) => Value): GradientRule =>
   (g, node, [dy]) => [rule(g, dy!, node.inputs[0]!, node.outputs[0]!, node)];
-
-/** Sums `gradient` over the axes along which a tensor of shape `shape` was broadcast. */
-export function unbroadcast(g: Builder, gradient: Value, shape: readonly number[]): Value {
-  if (sameShape(gradient.shape, shape)) return gradient;
-  const extra = gradient.shape.length - shape.length;
-  const axes = gradient.shape.flatMap((size, i) =>
-    i < extra || (shape[i - extra] === 1 && size !== 1) ? [i] : []
-  );
-  return g.reshape(g.sum(gradient, axes), shape);
-}
 
 /** `part` from `start` of an axis of `size`, and 0 elsewhere. */
 export function padded(g: Builder, part: Value, axis: number, start: number, size: number): Value {

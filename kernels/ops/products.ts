@@ -18,7 +18,6 @@ import {
   operands,
   type Ops,
   shaped,
-  unbroadcast,
 } from "./op.ts";
 
 const transposesOf = (node: Settings) => ({
@@ -39,8 +38,8 @@ function scaledRows(dy: Value): { readonly rows: Value; readonly factors: Value 
  * gradient has factors of its rows and is wider than `a`, such as that of logits, `a` takes them in its
  * place.
  */
-const gradient: GradientRule = (g, node, [dy], needed) => {
-  const [a, b, c] = node.inputs as [Value, Value, Value];
+const gradient: GradientRule = (g, node, [dy]) => {
+  const [a, b] = node.inputs as [Value, Value];
   const { transA: ta, transB: tb } = transposesOf(node), alpha = numberOf(node, "alpha", 1);
   const multiply = (x: Value, y: Value, transA: boolean, transB: boolean) =>
     node.op === "Gemm"
@@ -52,11 +51,7 @@ const gradient: GradientRule = (g, node, [dy], needed) => {
   const db = () =>
     tb ? multiply(dRows, toRows(a), true, ta) : multiply(toRows(a), dRows, !ta, false);
   const beta = numberOf(node, "beta", 1), dc = () => beta === 1 ? dy! : g.mul(dy!, g.scalar(beta));
-  return [
-    needed[0] ? unbroadcast(g, da(), a.shape) : undefined,
-    needed[1] ? unbroadcast(g, db(), b.shape) : undefined,
-    needed[2] ? unbroadcast(g, dc(), c.shape) : undefined,
-  ];
+  return [da, db, dc];
 };
 
 /** Products of the last two axes, summed in f64. */

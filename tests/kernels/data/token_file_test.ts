@@ -121,18 +121,18 @@ folderTest("an id outside the vocabulary is refused with its step and position",
 const TROUBLE: Readonly<Record<string, readonly [(path: string) => void, RegExp]>> = {
   "is cut short": [
     (path) => Deno.truncateSync(path, 90),
-    /must stay as it was when the run began, received 90 bytes in place of 162$/,
+    /must stay as it was when the run began, received 90 bytes instead of 162$/,
   ],
   "grows": [
     (path) => Deno.writeFileSync(path, new Uint8Array(2), { append: true }),
-    /must stay as it was when the run began, received 164 bytes in place of 162$/,
+    /must stay as it was when the run began, received 164 bytes instead of 162$/,
   ],
   "is written over": [
     (path) => {
       Deno.writeFileSync(path, new Uint8Array(162));
       Deno.utimeSync(path, new Date(), new Date(Date.now() + 5000));
     },
-    /must stay as it was when the run began, received one that was written at 20\d\d-/,
+    /must stay as it was when the run began, received a file written at 20\d\d-/,
   ],
   "is on a disk that fails": [
     () => {
@@ -167,7 +167,7 @@ folderTest("a file that is replaced or gone before it is read is refused", async
   await Deno.remove(path);
   assert.throws(first, /^Error: Cannot read .*ids\.bin: /);
   await written(folder, new Uint16Array(80));
-  assert.throws(first, /160 bytes in place of 162$/);
+  assert.throws(first, /160 bytes instead of 162$/);
 });
 
 folderTest(

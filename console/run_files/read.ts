@@ -1,9 +1,10 @@
 /**
- * What differs between runs: how they were made, and what they came to.
+ * Reads the folders of runs, summarizes and compares them.
  *
  * @module
  */
 
+import * as v from "valibot";
 import { basename, dirname, join, resolve } from "node:path";
 import {
   BYTES_MAX as CONFIG_BYTES_MAX,
@@ -14,6 +15,16 @@ import {
 } from "../../actors/checkpoints/format.ts";
 import { isInUse } from "../../actors/checkpoints/lock.ts";
 import { parseRecord } from "../../actors/checkpoints/markers.ts";
+import {
+  arrayOf,
+  checkData,
+  integer,
+  isObject,
+  numberWhere,
+  objectOf,
+  oneOf,
+  text,
+} from "../../actors/options/file_schema.ts";
 import { COUNT_MAX, WORKERS_MAX } from "../../actors/options/limits.ts";
 import { checkInputFile } from "../../kernels/mod.ts";
 import { currentName } from "../flag.ts";
@@ -22,23 +33,72 @@ import { TRAIN_FLAGS } from "../train/flags.ts";
 import { readMetrics, RUN_FILES, RUN_FORMAT, RUN_VERSION, type RunRecord } from "./metrics_file.ts";
 import { meantRun, runPath } from "./run_folder.ts";
 
-/** The most bytes of such a file: a plan of some thousand stages. */
+/** Limit of a run.json: a plan of some thousand stages. */
 const BYTES_MAX = 2 ** 24;
 
-type Values = Readonly<Record<string, unknown>>;
+/** Limits of texts, lists and nesting, above those of any run. */
+const TEXT_MAX = 2 ** 16, LIST_MAX = 2 ** 16, DEPTH_MAX = 32;
+
+/** Limit of stages: sixteen on each worker. */
+const STAGES_MAX = 16 * WORKERS_MAX;
+
+/** Bounds the depth of nested values, since they are printed recursively. */
+const isShallow = (value: unknown, depth = DEPTH_MAX): boolean =>
+  typeof value !== "object" || value === null ||
+  depth > 0 && Object.values(value).every((one) => isShallow(one, depth - 1));
+
+const TEXT = text(TEXT_MAX), TEXTS = arrayOf(TEXT, 0, LIST_MAX);
+const NUMBER = numberWhere("a number", Number.isFinite), STEP = integer(0, COUNT_MAX);
+const VALUES = objectOf({}), NAMED = objectOf({ name: TEXT, hash: v.optional(TEXT) });
+
+const STAGE = objectOf({
+  stage: integer(0, STAGES_MAX - 1),
+  layers: TEXTS,
+  parameters: NUMBER,
+  costShare: NUMBER,
+  workers: arrayOf(integer(0, WORKERS_MAX - 1), 0, WORKERS_MAX),
+});
+
+const PLAN = objectOf({
+  schedule: TEXT,
+  runtime: TEXT,
+  parameters: NUMBER,
+  replicas: integer(1, WORKERS_MAX),
+  stages: arrayOf(STAGE, 1, STAGES_MAX),
+});
+
+const START = { afterStep: STEP, from: v.optional(TEXT), command: TEXTS, environment: VALUES };
+
+const END = { reason: oneOf(["finished", "stopped early", "interrupted"]), step: STEP };
+
+/** The fields of a record that are read. */
+const RECORD = v.pipe(
+  v.custom(isShallow, `at most ${DEPTH_MAX} levels deep`),
+  objectOf({
+    version: v.literal(RUN_VERSION, `${RUN_VERSION}`),
+    model: TEXT,
+    started: v.pipe(TEXT, v.check((date) => !isNaN(Date.parse(date)), "a date")),
+    flags: VALUES,
+    data: NAMED,
+    schedule: NAMED,
+    plan: PLAN,
+    starts: arrayOf(objectOf(START), 0, LIST_MAX),
+    end: v.optional(objectOf(END)),
+  }),
+);
 
 /**
- * The record of a run's folder.
+ * Reads the record of a run.
  *
- * @param isAnyVersion whether another version will do, of which only that it is a run's is known.
- * @returns undefined where there is none, or what has its name is something else's.
- * @throws {SyntaxError} when it is of another version, or is not whole.
+ * @param isAnyVersion whether to accept other versions, without a check of their fields.
+ * @returns undefined if there is none, or the file is not one of a run.
+ * @throws {SyntaxError} when it has another version or a wrong field.
  */
 export function readRecord(directory: string, isAnyVersion = false): RunRecord | undefined {
   const path = join(directory, RUN_FILES.record);
   let value: unknown;
   try {
-    const { isFile, size } = Deno.lstatSync(path); // a link leads elsewhere
+    const { isFile, size } = Deno.lstatSync(path); // links are not followed
     if (!isFile || size > BYTES_MAX) return undefined;
     value = JSON.parse(Deno.readTextFileSync(path));
   } catch (error) {
@@ -48,120 +108,31 @@ export function readRecord(directory: string, isAnyVersion = false): RunRecord |
     }
     throw error;
   }
-  if (!isValues(value) || value.format !== RUN_FORMAT) return undefined;
-  if (isAnyVersion) return value as unknown as RunRecord;
-  const wrong = problemOf(value);
-  if (wrong === undefined) return value as unknown as RunRecord;
-  const [must, received] = wrong;
-  throw new SyntaxError(
-    `Cannot read ${inOneLine(path)}: its ${must}, received ${quoted(received)}`,
-  );
-}
-
-const isValues = (value: unknown): value is Values =>
-  typeof value === "object" && value !== null && !Array.isArray(value);
-
-/** What is not as it must be, and what it is. */
-type Problem = readonly [must: string, received: unknown];
-
-/** What is wrong with a value that has a name. */
-type Check = (value: unknown, name: string) => Problem | undefined;
-
-/** Characters of a text, entries of a list, and values within values: more than any run has. */
-const TEXT_MAX = 2 ** 16, LIST_MAX = 2 ** 16, DEPTH_MAX = 32;
-
-/** Stages of a plan: sixteen on each worker. */
-const STAGES_MAX = 16 * WORKERS_MAX;
-
-const check = (must: string, is: (value: unknown) => boolean): Check => (value, name) =>
-  is(value) ? undefined : [`${name} must be ${must}`, value];
-
-const wholeNumber = (least: number, most: number) =>
-  check(
-    `a whole number from ${least} to ${most}`,
-    (value) => Number.isSafeInteger(value) && least <= Number(value) && Number(value) <= most,
-  );
-
-const recordOf = (fields: Readonly<Record<string, Check>>): Check => (value, name) =>
-  isValues(value)
-    ? firstOf(Object.entries(fields), ([field, check]) => check(value[field], `${name}.${field}`))
-    : [`${name} must be a record`, value];
-
-const listOf = (most: number, check: Check, least = 0): Check => (value, name) =>
-  Array.isArray(value) && least <= value.length && value.length <= most
-    ? firstOf(value, (one, i) => check(one, `${name}[${i}]`))
-    : [`${name} must be a list of ${least} to ${most} entries`, value];
-
-const ifThere = (check: Check): Check => (value, name) =>
-  value === undefined ? undefined : check(value, name);
-
-function firstOf<T>(all: readonly T[], problemOf: (one: T, i: number) => Problem | undefined) {
-  return all.values().map(problemOf).find((problem) => problem !== undefined);
-}
-
-/** Whether values are within values at most so deep: what is shown of them is written recursively. */
-const isShallow = (value: unknown, deep = DEPTH_MAX): boolean =>
-  typeof value !== "object" || value === null ||
-  deep > 0 && Object.values(value).every((one) => isShallow(one, deep - 1));
-
-const TEXT = check(
-  `a text of at most ${TEXT_MAX} characters`,
-  (value) => typeof value === "string" && value.length <= TEXT_MAX,
-);
-const ENDS: readonly unknown[] = ["finished", "stopped early", "interrupted"];
-const RECORD = recordOf({}), NUMBER = check("a number", Number.isFinite);
-const COUNT = wholeNumber(0, COUNT_MAX), TEXTS = listOf(LIST_MAX, TEXT);
-const NAMED = recordOf({ name: TEXT, hash: ifThere(TEXT) });
-const STAGE = {
-  ...{
-    stage: wholeNumber(0, STAGES_MAX - 1),
-    layers: TEXTS,
-    parameters: NUMBER,
-    costShare: NUMBER,
-  },
-  workers: listOf(WORKERS_MAX, wholeNumber(0, WORKERS_MAX - 1)),
-};
-const PLAN = {
-  ...{ schedule: TEXT, runtime: TEXT, parameters: NUMBER, replicas: wholeNumber(1, WORKERS_MAX) },
-  stages: listOf(STAGES_MAX, recordOf(STAGE), 1),
-};
-const START = { afterStep: COUNT, from: ifThere(TEXT), command: TEXTS, environment: RECORD };
-
-/** All that is read of a record. */
-const CHECKS: Readonly<Record<string, Check>> = {
-  version: check(String(RUN_VERSION), (value) => value === RUN_VERSION),
-  model: TEXT,
-  started: check("a date", (value) => typeof value === "string" && !isNaN(Date.parse(value))),
-  ...{ flags: RECORD, data: NAMED, schedule: NAMED, plan: recordOf(PLAN) },
-  starts: listOf(LIST_MAX, recordOf(START)),
-  end: ifThere(
-    recordOf({ reason: check(ENDS.join(" or "), (value) => ENDS.includes(value)), step: COUNT }),
-  ),
-};
-
-function problemOf(record: Values): Problem | undefined {
-  if (!isShallow(record)) return [`values must be at most ${DEPTH_MAX} deep`, "deeper ones"];
-  return firstOf(Object.entries(CHECKS), ([name, check]) => check(record[name], name));
+  if (!isObject(value) || value.format !== RUN_FORMAT) return undefined;
+  if (!isAnyVersion) {
+    checkData(`Cannot read ${inOneLine(path)}`, RECORD, value, { Kind: SyntaxError });
+  }
+  return value as unknown as RunRecord;
 }
 
 /** The folder of a run. */
 export interface RunFolder {
-  /** Where it is. */
+  /** Path of the folder. */
   readonly path: string;
-  /** What `run.json` says; undefined for a run of Troupe 0.1, and for one of a script. */
+  /** Content of `run.json`; undefined for a run of Troupe 0.1 or of a script. */
   readonly record: RunRecord | undefined;
-  /** The folders of its checkpoints, the newest first; what is unfinished is none. */
+  /** Folders of its complete checkpoints, the newest first. */
   readonly checkpoints: readonly StepFolder[];
-  /** Whether it trains just now. */
+  /** Whether the run is training. */
   readonly isRunning: boolean;
 }
 
 /**
  * Reads the folder of a run.
  *
- * @param named its path, that of one of its checkpoints, or its name below `runs/`.
+ * @param named path of the folder or of one of its checkpoints, or a name below `runs/`.
  * @throws {RangeError} when there is no run.
- * @throws {SyntaxError} when its `run.json` is of another version, or of something else.
+ * @throws {SyntaxError} when its `run.json` is invalid or has another version.
  */
 export async function readRun(named: string): Promise<RunFolder> {
   const found = runPath(named);
@@ -174,21 +145,21 @@ export async function readRun(named: string): Promise<RunFolder> {
     throw new SyntaxError(
       `Cannot read ${
         quoted(join(path, RUN_FILES.record))
-      }: it must be a file that a run of Troupe has written, received something else`,
+      }: it must be written by a run of Troupe, received another file`,
     );
   }
   if (!isRun(names)) {
     throw noRun(
       named,
       `a folder with run.json or checkpoints, received ${
-        names.length === 0 ? `none, or an empty one${meantRun(named)}` : "one without"
+        names.length === 0 ? `no folder or an empty one${meantRun(named)}` : "other files"
       }`,
     );
   }
   return { path, record, checkpoints, isRunning: isInUse(path) };
 }
 
-/** Whether these names are in the folder of a run. */
+/** Whether a folder with these names is the folder of a run. */
 export const isRun = (names: readonly string[]): boolean =>
   names.includes(RUN_FILES.record) || checkpointsAmong(names).length > 0;
 
@@ -198,10 +169,7 @@ const checkpointsAmong = (names: readonly string[]) =>
 const noRun = (named: string, must: string, cause?: unknown) =>
   new RangeError(`Cannot read the run ${quoted(named)}: it must be ${must}`, { cause });
 
-/**
- * What the newest checkpoint says of its run, for one without `run.json`; undefined where it is not
- * whole.
- */
+/** Reads the configuration in the newest checkpoint, for a run without `run.json`. */
 function readConfig({ path, checkpoints }: RunFolder): Readonly<Record<string, unknown>> {
   const [newest] = checkpoints;
   if (!newest) return {};
@@ -214,36 +182,36 @@ function readConfig({ path, checkpoints }: RunFolder): Readonly<Record<string, u
   }
 }
 
-/** A run in a few numbers; what nobody has noted is absent. */
+/** Summary of a run; unknown values are absent. */
 export interface RunSummary {
-  /** The name of its folder. */
+  /** Name of the folder. */
   readonly name: string;
   readonly path: string;
   readonly state: "running" | "finished" | "stopped";
   readonly model?: string;
-  /** Trained numbers. */
+  /** Number of trained elements. */
   readonly parameters?: number;
-  /** Steps that were taken. */
+  /** Steps taken. */
   readonly steps: number;
   /** Steps of the whole run. */
   readonly asked?: number;
-  /** Of the last step, in nats a prediction. */
+  /** Loss of the last step, in nats per prediction. */
   readonly loss?: number;
-  /** The lowest held-out loss. */
+  /** Lowest held-out loss. */
   readonly bestEvalLoss?: number;
-  /** Predictions a second in the middle of all steps: half were faster. */
+  /** Median of the predictions per second. */
   readonly tokensPerSecond?: number;
-  /** When it was begun, as ISO 8601 has it. */
+  /** Start time in ISO 8601. */
   readonly started?: string;
 }
 
-/** Summarizes a run: all it has measured is read once. */
+/** Summarizes a run, by reading its metrics once. */
 export function summarizeRun(run: RunFolder): RunSummary {
   const { path, record, checkpoints, isRunning } = run, config = record ? {} : readConfig(run);
   const { steps: asked } = (record?.flags ?? config.run ?? {}) as { steps?: unknown };
   const measured = measure(path);
   const steps = Math.max(measured.steps, record?.end?.step ?? 0, checkpoints[0]?.step ?? 0);
-  // What ran out of patience has come to its end, too.
+  // A run that stopped early is finished, too.
   const isFinished = record
     ? record.end !== undefined && record.end.reason !== "interrupted"
     : steps === asked;
@@ -262,7 +230,7 @@ export function summarizeRun(run: RunFolder): RunSummary {
   };
 }
 
-/** Speeds of the last steps that are kept. */
+/** Number of last steps whose speeds are kept. */
 const SPEEDS_MAX = 1000;
 
 function measure(path: string) {
@@ -284,16 +252,16 @@ function measure(path: string) {
   };
 }
 
-/** A row of a table: what it is about, and what each run says of it. */
+/** A row of a table: a name and the value of each run. */
 type Row = readonly [name: string, ...values: string[]];
 
-/** Rows that are shown, and characters of a value: a stranger's run may have many. */
+/** Limits of rows and of characters of a value, as files may be of any size. */
 const ROWS_MAX = 200, VALUE_MAX = 40;
 
-/** Flags that say where a run is, and not what it is. */
+/** Flags of places, which do not define a run. */
 const PLACES = ["out", "resume", "overwrite", "journal", "trace", "config"];
 
-/** What differs in the configuration of runs: flags, environment, plan, hashes. */
+/** Returns the differences between runs in flags, data, schedule and environment. */
 export function configurationDifferences(runs: readonly RunFolder[]): Row[] {
   const facts = runs.map(factsOf), names = new Set(facts.flatMap((one) => [...one.keys()]));
   return [...names].map((name): Row => [name, ...facts.map((one) => one.get(name) ?? "–")])
@@ -301,7 +269,7 @@ export function configurationDifferences(runs: readonly RunFolder[]): Row[] {
     .slice(0, ROWS_MAX);
 }
 
-/** What runs came to. */
+/** Returns the results of runs. */
 export function outcomes(runs: readonly RunFolder[]): Row[] {
   const all = runs.map(summarizeRun);
   const row = (name: string, read: (one: typeof all[number]) => unknown): Row => [
@@ -319,7 +287,7 @@ export function outcomes(runs: readonly RunFolder[]): Row[] {
   ];
 }
 
-/** What is known of how a run was made, by name. */
+/** Returns the configuration of a run by name. */
 function factsOf(run: RunFolder): ReadonlyMap<string, string> {
   const { record } = run;
   if (!record) {
@@ -338,8 +306,7 @@ function factsOf(run: RunFolder): ReadonlyMap<string, string> {
   ]);
 }
 
-const asRecord = (value: unknown): object =>
-  typeof value === "object" && value !== null ? value : {};
+const asRecord = (value: unknown): object => isObject(value) ? value : {};
 
 const flat = (prefix: string, values: object): [string, string][] =>
   Object.entries(values).map(([name, value]) => [

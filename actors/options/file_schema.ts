@@ -76,6 +76,7 @@ export const entriesOf = <T extends v.GenericSchema>(entry: T, nameMax: number, 
 export function describeValue(value: unknown): string {
   if (typeof value === "string") return inOneLine(JSON.stringify(value.slice(0, 100)));
   if (Array.isArray(value)) return `an array of ${value.length}`;
+  if (typeof value === "function") return "a function";
   return typeof value === "object" && value !== null ? "an object" : `${value}`;
 }
 
@@ -112,8 +113,8 @@ export function checkData<S extends v.GenericSchema>(
   const meant = isText ? didYouMean(input, message.slice(ONE_OF.length).split(", ")) : "";
   const Default = kind === "schema" && !isText ? TypeError : RangeError;
   throw new (Kind ?? Default)(
-    `${cannot}: ${type === "raw_check" ? "every key of " : ""}${
-      inOneLine(field) || "it"
+    `${cannot}: ${type === "raw_check" ? `every key${field && " of "}` : field ? "" : "it"}${
+      inOneLine(field)
     } must be ${message}, received ${describeValue(input)}${meant}`,
   );
 }

@@ -1,6 +1,5 @@
 /**
- * `--data sotu` and `moby-dick`, `--text FILE` and `--tokens FILE`: rows of tokens, each of which
- * predicts the next.
+ * Built-in data: texts and files of tokens, digits of MNIST, and strings to sort or reverse.
  *
  * @module
  */
@@ -36,16 +35,16 @@ import {
 } from "../../kernels/mod.ts";
 import { type DataComponent, type DataOptions, defineData, type OpenedData } from "./component.ts";
 
-/** What models may want to know of a digit: its pixels are a picture, row by row. */
+/** Sizes of a digit; its pixels are stored row by row. */
 const SIZES = { inputs: DIGIT_PIXELS, channels: 1, height: 28, width: 28 };
 
-/** Of the noise; ink is 1, paper 0. */
+/** Standard deviation of the noise; ink is 1, paper 0. */
 const DEVIATION = 0.5;
 
-/** The same in all runs, so that they can be compared. No run has that seed. */
+/** The noise of held-out pictures is the same in all runs; no run has this seed. */
 const HELD_OUT_NOISE = { deviation: DEVIATION, seed: -1 };
 
-/** Digits of MNIST, and which they are. */
+/** Digits of MNIST with labels. */
 export const mnist: DataComponent = defineData({
   name: "mnist",
   version: "1",
@@ -61,7 +60,7 @@ export const mnist: DataComponent = defineData({
   },
 });
 
-/** Digits of MNIST with noise, and without. */
+/** Digits of MNIST with and without noise. */
 export const noisy: DataComponent = defineData({
   name: "noisy-mnist",
   version: "1",
@@ -69,24 +68,23 @@ export const noisy: DataComponent = defineData({
   async open({ microBatch, microBatches, replicas, seed, announce }) {
     const { train, heldOut } = await loadDigits(announce);
     const order = shuffledOrder(train.labels.length, seed), noise = { deviation: DEVIATION, seed };
-    const plan = { microBatch, microBatches, replicas, order };
     return {
       sizes: SIZES,
-      batches: noisyDigitBatches(train, plan, noise),
-      heldOut: (samples) => [
-        ...noisyDigitBatches(heldOut, { microBatch: samples, microBatches: 1 }, HELD_OUT_NOISE),
+      batches: noisyDigitBatches(train, { microBatch, microBatches, replicas, order }, noise),
+      heldOut: (microBatch) => [
+        ...noisyDigitBatches(heldOut, { microBatch, microBatches: 1 }, HELD_OUT_NOISE),
       ],
     };
   },
 });
 
-/** Strings of digits to be sorted. */
+/** Strings of digits to sort. */
 export const sort: DataComponent = stringComponent("sort");
 
-/** Strings of digits to be reversed. */
+/** Strings of digits to reverse. */
 export const reverse: DataComponent = stringComponent("reverse");
 
-/** Strings that are held out. */
+/** Number of held-out strings. */
 const HELD_OUT = 256;
 
 function stringComponent(task: StringTask): DataComponent {
@@ -98,13 +96,9 @@ function stringComponent(task: StringTask): DataComponent {
       return {
         sizes: { vocab: STRING_VOCABULARY },
         batches: stringBatches(options, { microBatch, microBatches, replicas }),
-        heldOut: (samples) => {
-          const plan = {
-            microBatch: samples,
-            microBatches: 1,
-            steps: Math.ceil(HELD_OUT / samples),
-          };
-          return [...stringBatches({ ...options, isHeldOut: true }, plan)];
+        heldOut: (microBatch) => {
+          const cut = { microBatch, microBatches: 1, steps: Math.ceil(HELD_OUT / microBatch) };
+          return [...stringBatches({ ...options, isHeldOut: true }, cut)];
         },
       };
     },
@@ -117,13 +111,13 @@ export const sotu: DataComponent = storedText("sotu");
 /** Moby Dick. */
 export const mobyDick: DataComponent = storedText("moby-dick");
 
-/** A text of one's own, in UTF-8. */
+/** The user's text file, in UTF-8. */
 export const text: DataComponent = textComponent("text", (options) => {
   const { content, path } = fileOf(options, "text");
   return decodeText(content, path);
 });
 
-/** Token ids of one's own, read in order; what the run does not reach is held out. */
+/** The user's file of token ids, read in order; ids that the run does not reach are held out. */
 export const tokens: DataComponent = defineData({
   name: "tokens",
   version: "1",
@@ -134,9 +128,9 @@ export const tokens: DataComponent = defineData({
     const cut = file.known
       ? cutTokens(await openTokenFile(file.known), (all) => all.from(used))
       : cutTokens(decodeTokens(file.content, file.path), (all) => all.subarray(used));
-    // Ids of a vocabulary that was given are whatever they are, unless somebody says what made them.
-    const isUnsaid = options.tokenizer === undefined && options.vocab !== undefined;
-    const tokenizer = isUnsaid ? undefined : await tokenizerOf(options);
+    // With a vocabulary but without a tokenizer, ids have no text.
+    const hasText = options.tokenizer !== undefined || options.vocab === undefined;
+    const tokenizer = hasText ? await tokenizerOf(options) : undefined;
     return openTokens(tokenizer, cut, { steps, lastIsSmaller: true }, options);
   },
 });
@@ -146,13 +140,13 @@ const cutTokens = <T extends Tokens | TokenFile>(tokens: T, heldOut: (tokens: T)
   heldOut: heldOut(tokens),
 });
 
-/** A text that comes with Troupe. */
+/** Returns the component of a text that Troupe provides. */
 function storedText(name: TextName): DataComponent {
   const part = textComponent(name, ({ announce }) => loadText(name, announce));
   return defineData({ ...part, sha256: TEXT_SHA256[name] });
 }
 
-/** Text that is read row by row, in another order in each epoch. */
+/** Returns the component of a text, read row by row in a new order each epoch. */
 function textComponent(
   name: string,
   load: (options: DataOptions) => string | Promise<string>,

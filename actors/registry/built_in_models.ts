@@ -1,5 +1,5 @@
 /**
- * `--model unet`: a U-Net that learns to take the noise out of pictures.
+ * Built-in models and optimizers, and the supervisor and worker of a pipeline.
  *
  * @module
  */
@@ -46,14 +46,14 @@ import {
   type Trained,
 } from "./component.ts";
 
-/** What it writes, or why that cannot be read. */
+/** Generates a sample, or explains why there is none. */
 async function sampleText(
   architecture: NonNullable<GenerateOptions["architecture"]>,
   config: GenerateOptions["config"],
   { weights, device: choice, data: { tokenizer }, seed }: Trained,
 ): Promise<string> {
   if (!tokenizer || config.vocab < tokenizer.vocabularySize) {
-    return "No sample: the token ids have no tokenizer (for --tokens, --tokenizer names it); generate --ids goes on with ids.";
+    return "No sample: the token ids have no tokenizer (for --tokens, --tokenizer names it); generate --ids continues ids.";
   }
   const device = await openDevice(choice.name, { ...choice, isBlocking: true });
   const options = { architecture, config, weights, prompt: "The ", tokens: 200, seed };
@@ -62,7 +62,7 @@ async function sampleText(
   return `A sample:\n${text}`;
 }
 
-/** A GPT-2. */
+/** GPT-2. */
 export const gptModel: ModelComponent<"vocab"> = defineModel({
   name: "gpt",
   version: "1",
@@ -79,7 +79,7 @@ export const gptModel: ModelComponent<"vocab"> = defineModel({
   },
 });
 
-/** A Llama. */
+/** Llama. */
 export const llamaModel: ModelComponent<"vocab"> = defineModel({
   name: "llama",
   version: "1",
@@ -106,11 +106,11 @@ export const llamaModel: ModelComponent<"vocab"> = defineModel({
 });
 
 /**
- * The share of held-out samples whose label has the greatest logit; undefined where none are held out.
+ * Reports the share of held-out samples whose label has the greatest logit.
  *
  * @param logits layers that predict for one sample.
  */
-async function recognised(
+async function reportAccuracy(
   { data, predict }: Trained,
   logits: readonly Layer[],
 ): Promise<string | undefined> {
@@ -137,7 +137,7 @@ export const mlpModel: ModelComponent<"inputs" | "classes"> = defineModel({
     return {
       ...mlp({ ...config, dropout }, microBatch),
       config: { architecture: "mlp", ...config },
-      show: (trained) => recognised(trained, mlpLogits(config, 1)),
+      show: (trained) => reportAccuracy(trained, mlpLogits(config, 1)),
     };
   },
 });
@@ -168,17 +168,17 @@ export const resnetModel: ModelComponent<"height" | "width" | "channels" | "clas
       return {
         ...resnet(config, microBatch),
         config: { architecture: "resnet", ...config },
-        show: (trained) => recognised(trained, resnetLogits(config, 1)),
+        show: (trained) => reportAccuracy(trained, resnetLogits(config, 1)),
       };
     },
   },
 );
 
-/** All messages of a protocol, whatever they hold: the states of the actors judge them. */
+/** Schemas that accept all messages of a protocol; the actors check them. */
 const all = <M extends Message>(types: readonly M["type"][]) =>
   Object.fromEntries(types.map((type) => [type, {}])) as { readonly [K in M["type"]]: Schema };
 
-/** The supervisor of a pipeline, as a trusted package exports it. */
+/** The supervisor of a pipeline, as a package would export it. */
 export const supervisor: ActorDefinition<
   SupervisorInit,
   SupervisorMessage,
@@ -190,7 +190,7 @@ export const supervisor: ActorDefinition<
   create: pipelineSupervisor,
 };
 
-/** A worker of a pipeline, which owns a device and some stages. */
+/** A worker of a pipeline, which owns a device and stages. */
 export const worker: ActorDefinition<WorkerInit, WorkerMessage, Context<WorkerMessage>> = {
   name: "pipeline-worker",
   protocol: PROTOCOL_VERSION,
@@ -198,7 +198,7 @@ export const worker: ActorDefinition<WorkerInit, WorkerMessage, Context<WorkerMe
   create: pipelineWorker,
 };
 
-/** A T5: the published one where the head is tied, else one of version 1.1. */
+/** T5: the published model with a tied head, otherwise version 1.1. */
 export const t5Model: ModelComponent<"vocab"> = defineModel({
   name: "t5",
   version: "1",
@@ -209,16 +209,19 @@ export const t5Model: ModelComponent<"vocab"> = defineModel({
     return {
       ...t5({ ...config, ...dropout && { dropout } }, microBatch),
       config: { architecture: "t5", ...config },
-      show: (trained) => show(config, trained),
+      show: (trained) => reportSequences(config, trained),
     };
   },
 });
 
-/** Samples that are decoded side by side. */
+/** Samples that are decoded together. */
 const SAMPLES = 64;
 
-/** How many held-out sequences it writes as they should be. */
-async function show(config: T5Config, { data, predict }: Trained): Promise<string | undefined> {
+/** Reports the share of held-out sequences that are predicted without a mistake. */
+async function reportSequences(
+  config: T5Config,
+  { data, predict }: Trained,
+): Promise<string | undefined> {
   const [batch] = data.heldOut?.(SAMPLES) ?? [];
   if (!batch) return undefined;
   const logitsOf = await predict(t5Logits(config, SAMPLES), t5Ties(config));
@@ -232,7 +235,7 @@ async function show(config: T5Config, { data, predict }: Trained): Promise<strin
   return `${percent} % of ${SAMPLES} held-out sequences are written without a mistake`;
 }
 
-/** Greedy decoding: token by token the likeliest, of all samples side by side. */
+/** Decodes all samples greedily. */
 async function decode(
   { seq, vocab }: T5Config,
   ids: Batch[string],
@@ -260,13 +263,13 @@ export const unetModel: ModelComponent<"height" | "width" | "channels"> = define
     return {
       ...unet(config, microBatch),
       config: { architecture: "unet", ...config },
-      show: (trained) => clean(config, trained),
+      show: (trained) => reportPictures(config, trained),
     };
   },
 });
 
-/** What it makes of held-out pictures: by how much the noise falls, and the first of them. */
-async function clean(
+/** Reports the decrease of noise in held-out pictures, and draws the first of them. */
+async function reportPictures(
   config: PictureConfig,
   { data, predict }: Trained,
 ): Promise<string | undefined> {
@@ -283,16 +286,16 @@ async function clean(
   const mean = (sum: number) => (sum / pictures.length).toFixed(4);
   return `The mean squared error of ${pictures.length} held-out pictures falls from ${
     mean(before)
-  } to ${mean(after)}; one with noise, as the network cleans it, and as it was:\n${first}`;
+  } to ${mean(after)}; one with noise, cleaned by the network, and without noise:\n${first}`;
 }
 
 const meanSquaredError = (a: Float32Array, b: Float32Array): number =>
   a.reduce((sum, value, i) => sum + (value - b[i]!) ** 2, 0) / a.length;
 
-/** From 0 to 1. */
+/** Shades from 0 to 1. */
 const SHADES = [..." ░▒▓█"];
 
-/** The first channels of pictures, side by side; a letter is as high as two pixels. */
+/** Draws the first channels of pictures side by side; a character is two pixels high. */
 function drawn(pictures: readonly Float32Array[], { height, width }: PictureConfig): string {
   const letter = (picture: Float32Array, row: number, column: number) => {
     const [upper, lower = upper] = [row, row + 1].map((at) =>

@@ -1,9 +1,10 @@
 /**
- * Data whose micro-batches are made of those of other data.
+ * Components of training, as modules export them: models, data, optimizers and supervisors.
  *
  * @module
  */
 
+import * as v from "valibot";
 import type {
   AnyLayer,
   Batch,
@@ -17,16 +18,17 @@ import type {
   Tokenizer,
   TokenizerName,
 } from "../../kernels/mod.ts";
-import { type Batches, type Data, isIterable, isSource } from "../options/train_options.ts";
+import { checkData, objectOf } from "../options/file_schema.ts";
+import type { Data } from "../options/train_options.ts";
 import { PROTOCOL_VERSION, type SupervisorMessage } from "../pipeline/protocol.ts";
 import type { SupervisorInit } from "../pipeline/supervisor_state.ts";
 import type { Message } from "../runtime/mod.ts";
-import { inOneLine, kindOf } from "../runtime/types.ts";
+import { inOneLine } from "../runtime/types.ts";
 import { type ActorDefinition, checkDefinition } from "../sandbox/mod.ts";
 import { openRegistry, type Registry } from "./registry.ts";
 import type { Component, ComponentKind } from "./registry_file.ts";
 
-/** How a run cuts its data, and what it says of it. */
+/** Options with which a run opens its data. */
 export interface DataOptions {
   /** B: samples of a micro-batch. */
   readonly microBatch: number;
@@ -34,66 +36,65 @@ export interface DataOptions {
   readonly microBatches: number;
   /** W: data-parallel replicas. A step has W·N micro-batches. */
   readonly replicas: number;
-  /** Steps of the whole run. */
+  /** Optimizer steps of the whole run. */
   readonly steps: number;
   /** Tokens of a sample. */
   readonly seq: number;
-  /** Number of token ids, where that was given. */
+  /** Number of token ids, if given. */
   readonly vocab: number | undefined;
-  /** What the tokens of a text are, where that was said. */
+  /** Tokenizer of a text, if given. */
   readonly tokenizer: TokenizerName | Tokenizer | FileTokenizer | undefined;
-  /** Of the order of the samples. */
+  /** Seed of the order of the samples. */
   readonly seed: number;
   /**
-   * A file that the user named: its path, to be shown, what it holds, read when it is asked for, and
-   * of one that may be larger than memory what `openTokenFile` and `openRanges` want to know.
+   * File given by the user: its path for messages, its content, which is read on access, and, for a
+   * file that may exceed memory, arguments of `openTokenFile` and `openRanges`.
    */
   readonly file: {
     readonly path: string;
     readonly content: Uint8Array;
     readonly known?: KnownTokens | undefined;
   } | undefined;
-  /** Told in words of what is fetched. */
+  /** Receives a line about each download. */
   readonly announce: (line: string) => void;
 }
 
-/** Data that is open. */
+/** Opened data. */
 export interface OpenedData {
   /**
-   * Micro-batches in global order, from step 1: those of steps already done are skipped, unless they
-   * have `from`, which begins anywhere.
+   * Micro-batches in global order, from step 1. A resumed run skips those of earlier steps, or calls
+   * `from` if the data has it.
    */
   readonly batches: Data;
-  /** Micro-batches of so many samples that are never trained on. Default: nothing is held out. */
+  /** Returns held-out micro-batches of `microBatch` samples. Default: none are held out. */
   heldOut?(microBatch: number): readonly Batch[];
-  /** What a model may have to know: `vocab` of tokens, `inputs` and `classes` of samples. */
+  /** Sizes for the model: `vocab` of tokens, `inputs` and `classes` of samples. */
   readonly sizes?: Readonly<Record<string, number>>;
-  /** What turns text into its tokens and back. */
+  /** Tokenizer of its text. */
   readonly tokenizer?: Tokenizer | FileTokenizer;
 }
 
 /**
- * Data that a module exports by the name `data`, found by a name in a registry or by the module's
- * specifier: `troupe train --data jsr:@you/data`.
+ * Data exported by a module as `data`, and named by a registry or the module's specifier:
+ * `troupe train --data jsr:@you/data`.
  */
 export interface DataComponent {
-  /** What it is called: letters, digits, `.`, `_` and `-`. */
+  /** Name: letters, digits, `.`, `_` and `-`. */
   readonly name: string;
-  /** Its version, as people read it. */
+  /** Version, for readers. */
   readonly version: string;
-  /** SHA-256 of what it reads, in hexadecimal, where that is always the same. */
+  /** SHA-256 of its source in hexadecimal, if that is fixed. */
   readonly sha256?: string;
   /**
-   * Opens it for a run.
+   * Opens the data for a run.
    *
-   * @throws {RangeError} {@linkcode TypeError} when there is too little of it, or not what is asked for.
+   * @throws {RangeError} {@linkcode TypeError} when there is too little data for the options.
    */
   open(options: DataOptions): OpenedData | Promise<OpenedData>;
 }
 
 /**
- * Gives a data part its types. A package that does not want to import Troupe exports the same record
- * as it is.
+ * Types a data component. A package that does not import Troupe can export the plain object.
  *
  * @example
  * ```ts
@@ -116,11 +117,11 @@ export interface DataComponent {
  * assert.equal(data.name, "signs");
  * ```
  */
-export function defineData(part: DataComponent): DataComponent {
-  return part;
+export function defineData(component: DataComponent): DataComponent {
+  return component;
 }
 
-/** What a model is built for: sizes as the flags of `troupe train` give them, and its data. */
+/** Options of a model: sizes from the flags of `troupe train`, and those of the data. */
 export interface ModelOptions<Size extends string = string> {
   /** Blocks, or hidden layers. */
   readonly layers: number;
@@ -128,87 +129,86 @@ export interface ModelOptions<Size extends string = string> {
   readonly hidden: number;
   /** Attention heads. */
   readonly heads: number;
-  /** Experts of a mixture, where that was given. */
+  /** Experts of a mixture, if given. */
   readonly experts?: number | undefined;
-  /** Attention heads of keys and values, where that was given. */
+  /** Attention heads of keys and values, if given. */
   readonly keyValueHeads?: number | undefined;
-  /** Width within a feed-forward network, where that was given. */
+  /** Inner width of a feed-forward network, if given. */
   readonly intermediate?: number | undefined;
-  /** Base of the angles of rotary positions, where that was given. */
+  /** Base of the angles of rotary positions, if given. */
   readonly ropeTheta?: number | undefined;
-  /** Added to the mean square in a norm, where that was given. */
+  /** Constant added to the mean square in a norm, if given. */
   readonly normEpsilon?: number | undefined;
   /** Tokens of a sample. */
   readonly seq: number;
-  /** Number of token ids, where that was given. */
+  /** Number of token ids, if given. */
   readonly vocab: number | undefined;
-  /** Whether the head's weight is that of the token embedding. */
+  /** Whether the head shares the weight of the token embedding. */
   readonly tie: boolean;
-  /** Layers that share the head, each with a slice of the vocabulary; 1 where not given. */
+  /** Layers of the head, each with a slice of the vocabulary. Default 1. */
   readonly headSlices?: number | undefined;
-  /** Share of the elements that dropout leaves out in training; 0 where not given. */
+  /** Dropout probability in training. Default 0. */
   readonly dropout?: number | undefined;
   /** Samples of a micro-batch. */
   readonly microBatch: number;
-  /** Sizes that the data says of itself: all those that the part asks for, and maybe more. */
+  /** Sizes of the data: at least those that the model requires. */
   readonly data: Readonly<Record<Size, number>>;
 }
 
-/** A model of a part, with what a checkpoint says of it and what it can show. */
+/** A model with its configuration for checkpoints and its report. */
 export interface BuiltModel extends Model {
-  /** What a checkpoint's `config.json` says of the model; `architecture` is its name by default. */
+  /** Fields for a checkpoint's `config.json`; `architecture` defaults to the name. */
   readonly config?: Readonly<Record<string, unknown>>;
-  /** The same layers but that the last predicts: what {@linkcode openPredictor} takes. */
+  /** The layers with a predicting last layer, for {@linkcode openPredictor}. */
   readonly predicting?: readonly AnyLayer[];
-  /** What its layers read of a micro-batch of the data, where that has other fields. */
+  /** Converts a micro-batch of the data to the fields of the layers. */
   fieldsOf?(batch: Batch): Batch;
-  /** The bytes of an ONNX file with trained weights, where the model is one of such a file. */
+  /** Returns an ONNX file with trained weights, if the model comes from an ONNX file. */
   onnx?(weights: ReadonlyMap<string, Float32Array>): Uint8Array;
-  /** Says what trained weights can do, in words to print after a run. */
+  /** Returns a report of the trained model, which is printed after a run. */
   show?(trained: Trained): Promise<string | undefined>;
 }
 
-/** A run that has ended, for those who show what was learnt. */
+/** A finished run, for the report of its model. */
 export interface Trained {
-  /** The weights by name. */
+  /** Weights by name. */
   readonly weights: ReadonlyMap<string, Float32Array>;
-  /** What computed them. */
+  /** Device of the run. */
   readonly device: DeviceChoice;
-  /** What they were learnt from. */
+  /** Training data. */
   readonly data: OpenedData;
-  /** The seed of the run. */
+  /** Seed of the run. */
   readonly seed: number;
-  /** Opens layers whose last one predicts, with the weights; closed by whoever called. */
+  /** Opens layers with a predicting last layer and the trained weights; closed after the report. */
   predict(layers: readonly AnyLayer[], ties?: readonly Tie[]): Promise<Predictor>;
 }
 
 /**
- * A model that a module exports by the name `model`, found by a name in a registry or by the
- * module's specifier: `troupe train --model jsr:@you/model`.
+ * A model exported by a module as `model`, and named by a registry or the module's specifier:
+ * `troupe train --model jsr:@you/model`.
  *
- * @typeParam Size the sizes of its data that it must know: `vocab` of tokens, `inputs` and `classes`
- * of samples, or others.
+ * @typeParam Size the required sizes of its data, such as `vocab` of tokens, or `inputs` and
+ * `classes` of samples.
  */
 export interface ModelComponent<Size extends string = string> {
-  /** What it is called: letters, digits, `.`, `_` and `-`. */
+  /** Name: letters, digits, `.`, `_` and `-`. */
   readonly name: string;
-  /** Its version, as people read it. */
+  /** Version, for readers. */
   readonly version: string;
-  /** The sizes of its data that it must know; data that does not say them is refused. */
+  /** Required sizes of its data; data without them is refused. */
   readonly sizes?: readonly Size[];
-  /** The data that it learns from where none is named. Default: it must be named. */
+  /** Default data. Without it, `--data` is required. */
   readonly data?: string;
   /**
    * Builds the model for micro-batches of `microBatch` samples.
    *
-   * @throws {RangeError} when it cannot have such sizes.
+   * @throws {RangeError} when the sizes are not supported.
    */
   build(options: ModelOptions<Size>): BuiltModel | Promise<BuiltModel>;
 }
 
 /**
- * Gives a model part its types. A package that does not want to import Troupe exports the same
- * record as it is.
+ * Types a model component. A package that does not import Troupe can export the plain object.
  *
  * @example
  * ```ts
@@ -228,38 +228,35 @@ export interface ModelComponent<Size extends string = string> {
  * ```
  */
 export function defineModel<const Size extends string = never>(
-  part: ModelComponent<Size>,
+  component: ModelComponent<Size>,
 ): ModelComponent<Size> {
-  return part;
+  return component;
 }
 
-/** What the flags of `troupe train` say of the optimizer. */
+/** Settings of the optimizer from the flags of `troupe train`. */
 export interface OptimizerSettings {
-  /** Decay of the mean of gradients. */
+  /** Decay rate of the first moment. */
   readonly beta1: number;
-  /** Decay of the mean of their squares. */
+  /** Decay rate of the second moment. */
   readonly beta2: number;
-  /** Decay of the velocity. */
+  /** Momentum of SGD. */
   readonly momentum: number;
   /** Weight decay. */
   readonly weightDecay: number;
 }
 
-/**
- * An optimizer that a module exports by the name `optimizer`: AdamW or SGD, with settings of its own.
- */
+/** An optimizer exported by a module as `optimizer`: AdamW or SGD with its settings. */
 export interface OptimizerComponent {
-  /** What it is called: letters, digits, `.`, `_` and `-`. */
+  /** Name: letters, digits, `.`, `_` and `-`. */
   readonly name: string;
-  /** Its version, as people read it. */
+  /** Version, for readers. */
   readonly version: string;
-  /** The optimizer and its settings, as plain data; a setting that is left out has its default. */
+  /** Returns the optimizer and its settings; missing settings have their defaults. */
   options(settings: OptimizerSettings): PartialOptimizer;
 }
 
 /**
- * Gives an optimizer part its types. A package that does not want to import Troupe exports the same
- * record as it is.
+ * Types an optimizer component. A package that does not import Troupe can export the plain object.
  *
  * @example
  * ```ts
@@ -274,67 +271,67 @@ export interface OptimizerComponent {
  * assert.equal(optimizer.name, "plain");
  * ```
  */
-export function defineOptimizer(part: OptimizerComponent): OptimizerComponent {
-  return part;
+export function defineOptimizer(component: OptimizerComponent): OptimizerComponent {
+  return component;
 }
 
-/** What a module exports, by the kind of part. */
+/** Types of exports, by kind of component. */
 export interface ComponentTypes {
   /** An actor. */
   readonly actor: ActorDefinition<unknown, Message>;
-  /** What is trained. */
+  /** A model. */
   readonly model: ModelComponent;
-  /** What it learns from. */
+  /** Training data. */
   readonly data: DataComponent;
-  /** How weights are stepped. */
+  /** An optimizer. */
   readonly optimizer: OptimizerComponent;
   /** The supervisor of a pipeline. */
   readonly supervisor: ActorDefinition<SupervisorInit, SupervisorMessage>;
 }
 
-/** A part that was found, and whose module was not run yet. */
+/** A component whose module has not run yet. */
 export interface FoundComponent<K extends ComponentKind = ComponentKind> extends Component {
-  /** What it is for. */
+  /** Kind. */
   readonly kind: K;
-  /** The hash of its modules as they are now; absent for what comes with Troupe. */
+  /** Current hash of its modules; absent for built-in components. */
   readonly integrity?: string;
 }
 
-/** A part whose module was imported. */
+/** A component with its imported module. */
 export interface ImportedComponent<K extends ComponentKind = ComponentKind>
   extends FoundComponent<K> {
-  /** What its module exports. */
+  /** Export of the module. */
   readonly value: ComponentTypes[K];
 }
 
 /**
- * Finds a part, and takes the hash of its modules without running them.
+ * Finds a component, and hashes its modules without running them.
  *
- * @throws {RangeError} (as a rejection) when nothing has that name, or its hash is another than the
+ * @throws {RangeError} (as a rejection) when the name is unknown, or the hash differs from the
  * registry's.
- * @throws {TypeError} (as a rejection) when a specifier is none, or its modules are not to be had.
+ * @throws {TypeError} (as a rejection) when the specifier is invalid, or a module cannot be loaded.
  */
 export async function findComponent<K extends ComponentKind>(
   kind: K,
   nameOrSpecifier: string,
   registry: Registry = openRegistry(),
 ): Promise<FoundComponent<K>> {
-  const part = { ...registry.find(kind, nameOrSpecifier), kind };
-  if (part.isBuiltIn) return part;
-  const { integrity, isIntact } = await registry.verify(part);
-  if (isIntact) return { ...part, integrity };
+  const found = { ...registry.find(kind, nameOrSpecifier), kind };
+  if (found.isBuiltIn) return found;
+  const { integrity, isIntact } = await registry.verify(found);
+  if (isIntact) return { ...found, integrity };
   throw new RangeError(
-    `Cannot use ${part.name} as ${kind}: the modules of ${part.from} must have the hash that the registry notes, ${part.integrity}, received ${integrity}; if you trust them, add them again`,
+    `Cannot use ${found.name} as ${kind}: the modules of ${found.from} must have the hash in the registry, ${found.integrity}, received ${integrity}; if you trust them, add them again`,
   );
 }
 
 /**
- * Imports the module of a part and checks what it exports. It runs with the program's permissions.
+ * Imports the module of a component and checks its export. It runs with the program's permissions.
  *
- * Deno resolves what it imports with the lock file of the program, and lets no program say another:
- * where a range of versions is imported, that may be another version than the one that was hashed.
+ * Deno resolves its imports with the lock file of the program. If it imports a range of versions,
+ * the version may differ from the hashed one.
  *
- * @throws {TypeError} (as a rejection) when it cannot be run, or does not export such a part.
+ * @throws {TypeError} (as a rejection) when the module fails, or does not export the component.
  */
 export async function importComponent<K extends ComponentKind>(
   found: FoundComponent<K>,
@@ -357,12 +354,26 @@ export async function importComponent<K extends ComponentKind>(
   return { ...found, value: value as ComponentTypes[K] };
 }
 
-const CHECKS: Readonly<Record<ComponentKind, (cannot: string, value: unknown) => void>> = {
+const TEXT = v.string("a string");
+
+/** A component with a method; its name is used in paths and reports. */
+const withMethod = (method: string) => (cannot: string, value: unknown) =>
+  checkData(
+    cannot,
+    objectOf({
+      name: v.pipe(TEXT, v.regex(/^\w[\w.-]{0,63}$/, "letters, digits, _, . and -")),
+      version: TEXT,
+      [method]: v.function("a function"),
+    }),
+    value,
+  );
+
+const CHECKS: Readonly<Record<ComponentKind, (cannot: string, value: unknown) => unknown>> = {
   actor: checkDefinition,
   supervisor: checkSupervisor,
-  model: (cannot, value) => checkRecord(cannot, value, "build"),
-  data: (cannot, value) => checkRecord(cannot, value, "open"),
-  optimizer: (cannot, value) => checkRecord(cannot, value, "options"),
+  model: withMethod("build"),
+  data: withMethod("open"),
+  optimizer: withMethod("options"),
 };
 
 function checkSupervisor(cannot: string, value: unknown): void {
@@ -371,32 +382,4 @@ function checkSupervisor(cannot: string, value: unknown): void {
   throw new RangeError(
     `${cannot}: its protocol must be version ${PROTOCOL_VERSION}, received ${value.protocol}`,
   );
-}
-
-/** Names of parts become names of folders and lines of reports. */
-const NAME = /^\w[\w.-]{0,63}$/;
-
-function checkRecord(cannot: string, part: unknown, method: string): void {
-  const wrong = (what: string, wanted: string, received: string) =>
-    new TypeError(`${cannot}: ${what} must be ${wanted}, received ${received}`);
-  if (typeof part !== "object" || part === null) throw wrong("it", "a record", kindOf(part));
-  const { name, version, [method]: made } = part as Record<string, unknown>;
-  if (typeof name !== "string" || !NAME.test(name)) {
-    throw wrong("its name", "letters, digits, _, . and -", JSON.stringify(name) ?? "none");
-  }
-  if (typeof version !== "string") throw wrong("its version", "a string", kindOf(version));
-  if (typeof made !== "function") throw wrong(method, "a function", kindOf(made));
-}
-
-/** What `made` makes of each micro-batch; begun anywhere where `data` can be. What is none stays. */
-export function mapData(data: Data, made: (batch: Batch) => Batch): Data {
-  if (data === undefined || !isSource(data)) return isIterable(data) ? mapped(data, made) : data;
-  return {
-    from: (microBatch, state) => mapped(data.from(microBatch, state), made),
-    ...data.state && { state: () => data.state!() },
-  };
-}
-
-async function* mapped(batches: Batches, made: (batch: Batch) => Batch): AsyncGenerator<Batch> {
-  for await (const batch of batches) yield made(batch);
 }

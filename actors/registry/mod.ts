@@ -1,9 +1,9 @@
 /**
- * What training is made of, by name: models, data and optimizers, of Troupe and of others.
+ * The registry: models, data, optimizers, supervisors and actors by name.
  *
  * @module
  */
-// Those of Troupe, so that others can be made around them.
+// Built-in components, which others can wrap.
 
 export {
   mnist as MNIST_DATA,

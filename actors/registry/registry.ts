@@ -1,6 +1,5 @@
 /**
- * Actors and parts of training by name: those of a file of the user's, and those that come with
- * Troupe.
+ * Finds actors and components of training by name, in the user's file and among those of Troupe.
  *
  * @module
  */
@@ -18,95 +17,137 @@ import {
   type Entry,
   fileToEdit,
   findRegistryFile,
-  holdFolder,
   isSpecifier,
+  lockFolderOf,
   pinnedSpecifier,
   readLocks,
   type RegistryFile,
   resolveSpecifier,
 } from "./registry_file.ts";
 
-const part = (kind: ComponentKind, name: string, file: string, exported: string): Component => ({
-  name,
-  kind,
-  from: import.meta.resolve(file),
-  export: exported,
-  isBuiltIn: true,
-});
+const builtIn = (kind: ComponentKind, file: string, exports: Readonly<Record<string, string>>) =>
+  Object.entries(exports).map(([name, exported]): Component => ({
+    name,
+    kind,
+    from: import.meta.resolve(file),
+    export: exported,
+    isBuiltIn: true,
+  }));
 
-/** All of them. */
-const BUILT_IN_COMPONENTS: readonly Component[] = [
-  part("model", "gpt", "./built_in_models.ts", "gptModel"),
-  part("model", "llama", "./built_in_models.ts", "llamaModel"),
-  part("model", "mlp", "./built_in_models.ts", "mlpModel"),
-  part("model", "resnet", "./built_in_models.ts", "resnetModel"),
-  part("model", "t5", "./built_in_models.ts", "t5Model"),
-  part("model", "unet", "./built_in_models.ts", "unetModel"),
-  part("data", "mnist", "./built_in_data.ts", "mnist"),
-  part("data", "moby-dick", "./built_in_data.ts", "mobyDick"),
-  part("data", "noisy-mnist", "./built_in_data.ts", "noisy"),
-  part("data", "reverse", "./built_in_data.ts", "reverse"),
-  part("data", "sort", "./built_in_data.ts", "sort"),
-  part("data", "sotu", "./built_in_data.ts", "sotu"),
-  part("data", "text", "./built_in_data.ts", "text"),
-  part("data", "tokens", "./built_in_data.ts", "tokens"),
-  part("optimizer", "adamw", "./built_in_models.ts", "adamw"),
-  part("optimizer", "sgd", "./built_in_models.ts", "sgd"),
-  part("supervisor", "pipeline", "./built_in_models.ts", "supervisor"),
+const BUILT_IN: readonly Component[] = [
+  ...builtIn("model", "./built_in_models.ts", {
+    gpt: "gptModel",
+    llama: "llamaModel",
+    mlp: "mlpModel",
+    resnet: "resnetModel",
+    t5: "t5Model",
+    unet: "unetModel",
+  }),
+  ...builtIn("data", "./built_in_data.ts", {
+    mnist: "mnist",
+    "moby-dick": "mobyDick",
+    "noisy-mnist": "noisy",
+    reverse: "reverse",
+    sort: "sort",
+    sotu: "sotu",
+    text: "text",
+    tokens: "tokens",
+  }),
+  ...builtIn("optimizer", "./built_in_models.ts", { adamw: "adamw", sgd: "sgd" }),
+  ...builtIn("supervisor", "./built_in_models.ts", { pipeline: "supervisor" }),
 ];
 
-/** The names of those of a kind. */
+/** Returns the names of the built-in components of a kind. */
 export const builtInNames = (kind: ComponentKind): readonly string[] =>
-  BUILT_IN_COMPONENTS.filter((one) => one.kind === kind).map(({ name }) => name);
+  BUILT_IN.filter((one) => one.kind === kind).map(({ name }) => name);
 
-/** A part whose hash was taken again. */
+/** A component whose modules were hashed again. */
 export interface Verified {
-  /** The part. */
-  readonly part: Component;
-  /** What its modules have now. */
+  /** The component. */
+  readonly component: Component;
+  /** Current hash of its modules. */
   readonly integrity: string;
-  /** Whether that is what was noted when it was added; true where nothing was. */
+  /** Whether the hash equals the one in the file; true if the file has none. */
   readonly isIntact: boolean;
 }
 
-/** Names, and what they stand for. */
-export interface Registry {
-  /** The file that names come from; undefined where there is none. */
+/** Components by name. */
+export class Registry {
+  /** Path of the user's file; undefined if there is none. */
   readonly path: string | undefined;
+  readonly #components: readonly Component[];
+  readonly #folder: string;
+
+  /** Reads the registry of a folder: see {@linkcode openRegistry}. */
+  constructor(folder: string) {
+    const file = findRegistryFile(folder), own = file ? componentsOf(file) : [];
+    const names = new Set(own.map(({ kind, name }) => `${kind} ${name}`));
+    this.path = file?.path;
+    this.#folder = folder;
+    this.#components = [
+      ...own,
+      ...BUILT_IN.filter(({ kind, name }) => !names.has(`${kind} ${name}`)),
+    ].sort(({ name: one }, { name: other }) => one < other ? -1 : 1);
+  }
+
   /**
-   * What a name, or a specifier, stands for. A name of the file goes before one that comes with
-   * Troupe; a relative specifier is relative to the folder.
+   * Finds a component. Names in the user's file take precedence over built-in ones; a relative
+   * specifier is relative to the folder.
    *
-   * @throws {RangeError} when nothing has that name.
-   * @throws {TypeError} when a specifier is none.
+   * @throws {RangeError} when the name is unknown.
+   * @throws {TypeError} when the specifier is invalid.
    */
-  find(kind: ComponentKind, nameOrSpecifier: string): Component;
+  find(kind: ComponentKind, nameOrSpecifier: string): Component {
+    const cannot = `Cannot use ${JSON.stringify(nameOrSpecifier.slice(0, 200))} as ${kind}`;
+    if (isSpecifier(nameOrSpecifier)) {
+      const from = resolveSpecifier(cannot, nameOrSpecifier, folderURL(this.#folder));
+      return { name: nameOrSpecifier, kind, from, isBuiltIn: false };
+    }
+    const all = this.list(kind), found = all.find(({ name }) => name === nameOrSpecifier);
+    if (found) return found;
+    const known = all.map(({ name }) => name), meant = didYouMean(nameOrSpecifier, known);
+    throw new RangeError(
+      `${cannot}: it must be a specifier or one of ${
+        known.join(", ") || "no names so far"
+      }${meant}`,
+    );
+  }
+
   /**
-   * Options of {@linkcode packageActor} for the actor of a name or specifier, with the hash that it
-   * must have.
+   * Returns options of {@linkcode packageActor} for an actor, with the required hash.
    *
-   * @throws {RangeError} when nothing has that name.
-   * @throws {TypeError} when a specifier is none.
+   * @throws {RangeError} when the name is unknown.
+   * @throws {TypeError} when the specifier is invalid.
    */
-  spec(nameOrSpecifier: string): SandboxOptions;
-  /** All parts, or those of a kind, in the order of their names. */
-  list(kind?: ComponentKind): readonly Component[];
+  spec(nameOrSpecifier: string): SandboxOptions {
+    const { name: _, kind: __, isBuiltIn: ___, ...options } = this.find("actor", nameOrSpecifier);
+    return options;
+  }
+
+  /** Returns all components, or those of a kind, sorted by name. */
+  list(kind?: ComponentKind): readonly Component[] {
+    return this.#components.filter((one) => kind === undefined || one.kind === kind);
+  }
+
   /**
-   * Takes the hash of a part again.
+   * Hashes the modules of a component again.
    *
-   * @throws {TypeError} (as a rejection) when its modules are not to be had.
+   * @throws {TypeError} (as a rejection) when its modules cannot be loaded.
    */
-  verify(part: Component): Promise<Verified>;
+  async verify(component: Component): Promise<Verified> {
+    const { integrity } = await hashModule(component.from, { lock: component.lock });
+    return { component, integrity, isIntact: (component.integrity ?? integrity) === integrity };
+  }
 }
 
 /**
  * Opens the registry of a folder: the nearest `troupe.json` upward, or `deno.json` with the key
- * `actors`, and what comes with Troupe.
+ * `actors`, and the components of Troupe.
  *
- * @param folder default: where the program runs.
- * @throws {SyntaxError} when the file is no JSON, with comments or without.
- * @throws {TypeError} when something in it is of another kind than it must be.
- * @throws {RangeError} when a value in it is not what it may be.
+ * @param folder default: the working directory.
+ * @throws {SyntaxError} when the file is not JSON, with or without comments.
+ * @throws {TypeError} when a value in it has the wrong type.
+ * @throws {RangeError} when a value in it is not allowed.
  *
  * @example
  * ```ts
@@ -123,95 +164,53 @@ export interface Registry {
  * ```
  */
 export function openRegistry(folder: string = Deno.cwd()): Registry {
-  const file = findRegistryFile(folder), own = file ? partsOf(file) : [];
-  const names = new Set(own.map(({ kind, name }) => `${kind} ${name}`));
-  const parts = [
-    ...own,
-    ...BUILT_IN_COMPONENTS.filter((one) => !names.has(`${one.kind} ${one.name}`)),
-  ]
-    .sort(({ name: one }, { name: other }) => one < other ? -1 : 1);
-  const list = (kind?: ComponentKind) =>
-    parts.filter((one) => kind === undefined || one.kind === kind);
-  const find = (kind: ComponentKind, name: string): Component => {
-    const cannot = `Cannot use ${JSON.stringify(name.slice(0, 200))} as ${kind}`;
-    if (isSpecifier(name)) {
-      const from = resolveSpecifier(cannot, name, folderURL(folder));
-      return { name, kind, from, isBuiltIn: false };
-    }
-    const found = list(kind).find((one) => one.name === name);
-    if (found) return found;
-    const known = list(kind).map((one) => one.name);
-    const meant = didYouMean(name, known);
-    throw new RangeError(
-      `${cannot}: it must be a specifier or one of ${
-        known.join(", ") || "no names so far"
-      }${meant}`,
-    );
-  };
-  return {
-    path: file?.path,
-    find,
-    list,
-    spec(name) {
-      const { from, export: exported, integrity, lock } = find("actor", name);
-      return {
-        from,
-        ...exported !== undefined && { export: exported },
-        ...integrity !== undefined && { integrity },
-        ...lock !== undefined && { lock },
-      };
-    },
-    async verify(part) {
-      const { integrity } = await hashModule(part.from, { lock: part.lock });
-      return { part, integrity, isIntact: (part.integrity ?? integrity) === integrity };
-    },
-  };
+  return new Registry(folder);
 }
 
-/** What relative specifiers are relative to. */
+/** Returns the base URL of relative specifiers. */
 const folderURL = (folder: string): URL => new URL(`${pathToFileURL(resolve(folder)).href}/`);
 
-function partsOf({ path, entries }: RegistryFile): Component[] {
-  const locks = readLocks(path), cannot = `Cannot read ${path}`, base = pathToFileURL(path);
+function componentsOf({ path, entries }: RegistryFile): Component[] {
+  const locks = readLocks(path), base = pathToFileURL(path);
   return Object.entries(entries).map(([name, { from, kind = "actor", ...rest }]) => ({
     ...{ name, kind, ...rest, isBuiltIn: false },
-    from: resolveSpecifier(`${cannot}: the entry "${name}" is wrong`, from, base),
+    from: resolveSpecifier(`Cannot read ${path}: actors.${name}.from is wrong`, from, base),
     ...Object.hasOwn(locks, name) && { lock: locks[name]! },
   }));
 }
 
-/** A name that is to be added. */
+/** A new name. */
 export interface NewComponent {
-  /** What it is to be asked for by. */
+  /** The name. */
   readonly name: string;
-  /** Its specifier; a relative one is relative to the folder. */
+  /** Specifier; a relative one is relative to the folder. */
   readonly specifier: string;
-  /** What it is for. */
+  /** Kind. */
   readonly kind: ComponentKind;
-  /** What its module exports for it. Default: its kind. */
+  /** Name of the module's export. Default: the kind. */
   readonly export?: string | undefined;
-  /** Whether it may take the name of another. Default false. */
+  /** Whether it may replace a known name. Default false. */
   readonly replace?: boolean | undefined;
 }
 
-/** A name that can be added: its modules are fetched and hashed, and none of them has run. */
+/** A new component whose modules are fetched and hashed, but not run. */
 export interface PreparedComponent {
-  /** The part, as a registry will list it. */
-  readonly part: Component & { readonly integrity: string };
-  /** What its modules are. */
+  /** The component, as a registry will list it. */
+  readonly component: Component & { readonly integrity: string };
+  /** Its modules. */
   readonly hashed: HashedModule;
-  /** The file that it is written to. */
+  /** Path of the file that {@linkcode PreparedComponent.write} changes. */
   readonly path: string;
-  /** Writes it, whole or not at all. */
+  /** Writes it, completely or not at all. */
   write(): Promise<void>;
 }
 
 /**
- * Checks a new name and its specifier, and fetches nothing.
+ * Checks a new name and its specifier, without fetching anything.
  *
- * @returns the specifier, absolute.
- * @throws {RangeError} when the name is none, or another's.
- * @throws {TypeError} when the specifier is none.
+ * @returns the absolute specifier.
+ * @throws {RangeError} when the name is invalid or taken.
+ * @throws {TypeError} when the specifier is invalid.
  */
 export function checkNewComponent(
   { name, specifier, replace = false }: NewComponent,
@@ -231,21 +230,20 @@ export function checkNewComponent(
 }
 
 /**
- * Fetches and hashes what is to have a name. Versions that were chosen are kept: of
- * `jsr:@you/actor@1` as `jsr:@you/actor@1.2.0`.
+ * Fetches and hashes the modules of a new component. The chosen version is kept:
+ * `jsr:@you/actor@1` becomes `jsr:@you/actor@1.2.0`.
  *
- * @param folder whose registry it is for. Default: where the program runs.
- * @throws {RangeError} (as a rejection) when the name is none, or another's.
- * @throws {TypeError} (as a rejection) when the specifier is none, or a module is not to be had.
+ * @param folder of the registry. Default: the working directory.
+ * @throws {RangeError} (as a rejection) when the name is invalid or taken.
+ * @throws {TypeError} (as a rejection) when the specifier is invalid, or a module cannot be loaded.
  */
 export async function prepareComponent(
-  part: NewComponent,
+  component: NewComponent,
   folder: string = Deno.cwd(),
 ): Promise<PreparedComponent> {
-  const { name, kind, export: exported } = part;
-  const hashed = await hashModule(checkNewComponent(part, folder));
-  const path = fileToEdit(folder), { integrity } = hashed;
-  const from = pinnedSpecifier(hashed);
+  const { name, kind, export: exported } = component;
+  const hashed = await hashModule(checkNewComponent(component, folder));
+  const path = fileToEdit(folder), { integrity, lock } = hashed, from = pinnedSpecifier(hashed);
   const more = { ...exported !== undefined && { export: exported } };
   const entry: Entry = {
     from: from.startsWith("file:") ? relativeTo(path, from) : from,
@@ -254,33 +252,34 @@ export async function prepareComponent(
     integrity,
   };
   return {
-    part: { name, kind, from, ...more, integrity, lock: hashed.lock, isBuiltIn: false },
+    component: { name, kind, from, ...more, integrity, lock, isBuiltIn: false },
     ...{ hashed, path },
     async write() {
-      using _ = await holdFolder(path);
-      checkNewComponent(part, folder); // somebody may have been faster
-      // A lock without its entry does no harm.
-      await editLock(path, name, hashed.lock);
+      using _ = await lockFolderOf(path);
+      checkNewComponent(component, folder); // another program may have added the name
+      // A lock without its entry is harmless.
+      await editLock(path, name, lock);
       await editEntry(path, name, entry);
     },
   };
 }
 
-/** As it stands in a file: a URL, relative to that. */
+/** Returns a URL relative to a file, as an entry has it. */
 function relativeTo(path: string, url: string): string {
   const folder = posix.dirname(pathToFileURL(path).pathname);
-  const way = posix.relative(folder, new URL(url).pathname);
-  return way.startsWith("../") ? way : `./${way}`;
+  const relative = posix.relative(folder, new URL(url).pathname);
+  return relative.startsWith("../") ? relative : `./${relative}`;
 }
 
 /**
- * Takes a name out of the registry's file.
+ * Removes a name from the registry's file.
  *
  * @returns the path of the file.
- * @throws {RangeError} (as a rejection) when it has no such name.
+ * @throws {RangeError} (as a rejection) when the file does not have the name.
  */
 export async function removeComponent(name: string, folder: string = Deno.cwd()): Promise<string> {
-  const { path, list } = openRegistry(folder), found = list().find((one) => one.name === name);
+  const registry = openRegistry(folder), { path } = registry;
+  const found = registry.list().find((one) => one.name === name);
   if (path === undefined || !found || found.isBuiltIn) {
     throw new RangeError(
       `Cannot remove ${
@@ -288,7 +287,7 @@ export async function removeComponent(name: string, folder: string = Deno.cwd())
       }: it must be a name in the registry's file`,
     );
   }
-  using _ = await holdFolder(path);
+  using _ = await lockFolderOf(path);
   await editEntry(path, name, undefined);
   await editLock(path, name);
   return path;

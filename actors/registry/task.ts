@@ -1,5 +1,5 @@
 /**
- * A model and its data, made for each other: what a run trains.
+ * Tasks: a model built for its data.
  *
  * @module
  */
@@ -14,36 +14,35 @@ import {
   openPredictor,
 } from "../../kernels/mod.ts";
 import { aFunction, anArray, required } from "../options/option.ts";
-import { type Data, isSource } from "../options/train_options.ts";
+import { type Batches, type Data, isIterable, isSource } from "../options/train_options.ts";
 import { DataWatch, nameDataError } from "../run/data.ts";
 import {
   type BuiltModel,
   type DataComponent,
   type DataOptions,
-  mapData,
   type ModelComponent,
   type ModelOptions,
   type OpenedData,
 } from "./component.ts";
 
-/** What a model is built and its data is opened for. */
+/** Options of a model and its data. */
 export interface TaskOptions extends Omit<ModelOptions, "data">, DataOptions {}
 
-/** What a run trains. */
+/** A model and its data. */
 export interface Task {
-  /** What is trained. */
+  /** The model. */
   readonly model: BuiltModel;
-  /** Micro-batches in the order in which they are trained on. */
+  /** Micro-batches in training order. */
   readonly data: Data;
-  /** Micro-batches that are never trained on; undefined where the data holds nothing out. */
+  /** Returns held-out micro-batches; undefined if the data has none. */
   readonly heldOut: (() => readonly Batch[]) | undefined;
-  /** What the model predicts: tokens, of data that has a vocabulary. */
+  /** Unit of predictions: tokens for data with a vocabulary. */
   readonly unit: "tokens" | "samples";
-  /** What a checkpoint says of the model and its tokens. */
+  /** Model and tokenizer, for checkpoints. */
   readonly config: Readonly<Record<string, unknown>>;
-  /** The bytes of an ONNX file with trained weights; undefined where the model is not of one. */
+  /** Returns an ONNX file with trained weights; undefined if the model does not come from one. */
   readonly onnx: BuiltModel["onnx"];
-  /** Says what trained weights can do; undefined where the model has nothing to show. */
+  /** Returns a report of the trained model; undefined if the model has none. */
   show(
     weights: ReadonlyMap<string, Float32Array>,
     device: DeviceChoice,
@@ -51,10 +50,10 @@ export interface Task {
 }
 
 /**
- * Opens the data of a part and builds the model of another for it.
+ * Opens data and builds a model for it.
  *
- * @throws {RangeError} {@linkcode TypeError} (as a rejection) when they do not fit each other, in one
- * sentence that names both.
+ * @throws {RangeError} {@linkcode TypeError} (as a rejection) when they do not fit each other; the
+ * error names both.
  *
  * @example
  * ```ts
@@ -93,8 +92,8 @@ export async function openTask(
   const missing = (model.sizes ?? []).filter((size) => sizes[size] === undefined);
   if (missing.length > 0) {
     throw new RangeError(
-      `${cannot}: the data must say its ${missing.join(" and ")}, received ${
-        Object.keys(sizes).join(" and ") || "no sizes"
+      `${cannot}: the data must have the sizes ${missing.join(" and ")}, received ${
+        Object.keys(sizes).join(" and ") || "none"
       }`,
     );
   }
@@ -104,7 +103,7 @@ export async function openTask(
   }
   if (options.dropout && !hasDropout(built)) {
     throw new RangeError(
-      `${cannot}: dropout must be 0, as no layer of the model has one, received ${options.dropout}`,
+      `${cannot}: dropout must be 0 since no layer of the model uses it, received ${options.dropout}`,
     );
   }
   const { fieldsOf, onnx } = built;
@@ -115,7 +114,7 @@ export async function openTask(
     data: batches,
     heldOut: heldOut && (() => {
       const batches = heldOut(options.microBatch);
-      required(anArray(() => {}))(`${cannot}: what heldOut of the data returns`, batches);
+      required(anArray(() => {}))(`${cannot}: the result of heldOut of the data`, batches);
       return fieldsOf ? batches.map((batch) => fieldsOf(batch)) : batches;
     }),
     unit: sizes.vocab === undefined ? "samples" : "tokens",
@@ -129,7 +128,7 @@ export async function openTask(
   };
 }
 
-/** The micro-batches, of which the first has the fields that the model reads. */
+/** Checks that the first micro-batch has the fields of the model; returns all micro-batches. */
 async function checkedBatches(
   batches: Data,
   model: BuiltModel,
@@ -146,13 +145,13 @@ async function checkedBatches(
   const first = await Promise.try(() => iterator.next()).catch((cause) => {
     throw nameDataError(cause, 1, 0);
   }).finally(() => watch.answered());
-  // What can be begun again need not be held in the middle.
+  // A source can start again, so its first iterator is closed.
   if (source) await iterator.return?.();
   for (const field of first.done ? [] : modelFields(model)) {
     const problem = fieldProblem(field, first.value);
     if (problem !== undefined) throw new RangeError(`${cannot}: its micro-batches ${problem}`);
   }
-  return source ?? goOn(first, iterator);
+  return source ?? resume(first, iterator);
 }
 
 type AnyIterator = Iterator<Batch> | AsyncIterator<Batch>;
@@ -162,8 +161,8 @@ function iteratorOf(batches: Data | undefined): AnyIterator | undefined {
   return any?.[Symbol.asyncIterator]?.() ?? any?.[Symbol.iterator]?.();
 }
 
-/** What was taken already, and the rest. */
-async function* goOn(
+/** Yields the first result and the rest of an iterator. */
+async function* resume(
   first: IteratorResult<Batch>,
   iterator: AnyIterator,
 ): AsyncGenerator<Batch, void> {
@@ -197,4 +196,17 @@ async function show(
   } finally {
     for (const one of close) one();
   }
+}
+
+/** Converts each micro-batch; invalid data is returned for a later check. */
+export function mapData(data: Data, convert: (batch: Batch) => Batch): Data {
+  if (data === undefined || !isSource(data)) return isIterable(data) ? mapped(data, convert) : data;
+  return {
+    from: (microBatch, state) => mapped(data.from(microBatch, state), convert),
+    ...data.state && { state: () => data.state!() },
+  };
+}
+
+async function* mapped(batches: Batches, convert: (batch: Batch) => Batch): AsyncGenerator<Batch> {
+  for await (const batch of batches) yield convert(batch);
 }

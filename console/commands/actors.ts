@@ -205,10 +205,10 @@ async function add(
   const given = { name, specifier, kind, export: exported, replace };
   checkNewComponent(given);
   begin();
-  const { hashed, path, part, write } = await prepareComponent(given);
+  const { hashed, path, component, write } = await prepareComponent(given);
   const actor = await inspectComponent(hashed, kind, exported);
   await write();
-  if (json) print(JSON.stringify({ ...part, lock: undefined, path }));
+  if (json) print(JSON.stringify({ ...component, lock: undefined, path }));
   else print(`${showInspection(hashed, actor)}\nAdded ${name} to ${inOneLine(path)}`);
 }
 

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
 import { openRegistry, prepareComponent, removeComponent } from "../../../actors/mod.ts";
-import { mapData } from "../../../actors/registry/component.ts";
+import { mapData } from "../../../actors/registry/task.ts";
 import { type Batches, isSource } from "../../../actors/options/train_options.ts";
 import { packageVersion } from "../../../actors/registry/mod.ts";
 import { hashGraph } from "../../../actors/sandbox/modules.ts";

@@ -86,7 +86,7 @@ folderTest("a name of troupe.json displaces Troupe's own, and is reported", asyn
   assert.deepEqual([changed.code, changed.stdout], [2, ""]);
   assert.match(
     changed.stderr,
-    /^Cannot use gpt as model: .* must have the hash that the registry notes, sha256-.*, received sha256-.*\n$/,
+    /^Cannot use gpt as model: .* must have the hash in the registry, sha256-.*, received sha256-.*\n$/,
   );
 });
 

@@ -6,7 +6,8 @@
 
 import type { Graph } from "../ops/graph.ts";
 import type { Value } from "../graph/value.ts";
-import type { LayerGraph, MaskPlace, Tie } from "./layer.ts";
+import { assertInput } from "../errors.ts";
+import type { LayerGraph, MaskPlace } from "./layer.ts";
 
 /** Score of a masked token: exp(−1e30) is exactly 0. */
 export const MASKED = -1e30;
@@ -210,9 +211,8 @@ function checkShapes(
   v: Value,
   { heads, keyValueHeads, causal }: { heads: number; keyValueHeads: number; causal: boolean },
 ): void {
-  const must = (holds: boolean, what: string, received: unknown) => {
-    if (!holds) throw new RangeError(`Cannot attend: ${what}, received ${received}`);
-  };
+  const must = (holds: boolean, what: string, received: unknown) =>
+    assertInput(holds, "attend", what, received);
   const shapes = [q, k, v].map(({ shape }) => shape), all = shapes.map((one) => `[${one}]`);
   must(
     shapes.every(({ length }) => length === 3),
@@ -236,14 +236,14 @@ function checkShapes(
   );
   must(
     keys[0] === samples && values[0] === samples && values[1] === keys[1],
-    "queries, keys and values must be of as many samples, keys and values of as many tokens",
+    "queries, keys and values must have the same samples, keys and values the same tokens",
     all.join(", "),
   );
-  must(!causal || keys[1] === tokens, `keys must be as many as queries, ${tokens}`, keys[1]);
+  must(!causal || keys[1] === tokens, `the number of keys must be ${tokens}`, keys[1]);
 }
 
 /** The sizes of a cache. */
-interface CacheSizes {
+export interface CacheSizes {
   /** Heads of keys and values. */
   readonly heads: number;
   /** Number of positions. */
@@ -330,42 +330,6 @@ function newCache(g: LayerGraph, part: Value, seq: number): Value {
   return g.concat([own, g.expand(g.scalar(0), [heads, seq - rows, width])], 1);
 }
 
-/** One layer of a decoder. Layers of one kind differ only in their parameters. */
-export interface CachedLayer {
-  /** Embedding, attention, feed-forward network or head. */
-  readonly kind: "embedding" | "attention" | "mlp" | "head";
-  /** Prefix of the names of its parameters. */
-  readonly prefix: string;
-  /**
-   * Builds its graph.
-   *
-   * @param x rows of the residual stream, [rows, hidden]; undefined for the embedding.
-   * @returns its results by name: `y`, and for an attention the new `keys` and `values`.
-   */
-  build(g: LayerGraph, x: Value | undefined): Readonly<Record<string, Value>>;
-}
-
-/** A decoder with a cache, for generation. */
-export interface CachedDecoder {
-  /** Width of the residual stream. */
-  readonly hidden: number;
-  /** Number of tokens in its context. */
-  readonly seq: number;
-  /** Number of token ids. */
-  readonly vocab: number;
-  /** The shape of the keys, and of the values, of an attention. */
-  readonly cacheShape: readonly [rows: number, width: number];
-  /** Parameters that share one value. */
-  readonly ties: readonly Tie[];
-  /**
-   * The layers for `rows` tokens. Fields are `ids` and `positions`, int32 [rows], and `last`, int32
-   * [1]: the row whose logits, [1, vocabulary], are returned, and the last cached row.
-   *
-   * One row extends a cache, more rows start one; see `cachedAttention`.
-   */
-  layers(rows: number): readonly CachedLayer[];
-}
-
 /** Options of {@linkcode rotary}. */
 export interface RotaryOptions {
   /** Base of the angles. Default 10000. */
@@ -401,9 +365,7 @@ export function rotary(
   { theta = 10_000, positions }: RotaryOptions = {},
 ): Value {
   const [tokens, width] = x.shape.slice(-2) as [number, number], half = width / 2;
-  if (!Number.isInteger(half)) {
-    throw new RangeError(`Cannot turn by positions: the width must be even, received ${width}`);
-  }
+  assertInput(Number.isInteger(half), "turn by positions", "the width must be even", width);
   const first = positions ? 0 : g.slice.index * tokens, rows = positions?.count ?? tokens;
   const table = (turn: (angle: number) => number) => {
     const angles = Float32Array.from(

@@ -18,18 +18,11 @@
  */
 
 import { countTargets } from "../batch.ts";
+import { assertInput } from "../errors.ts";
 import type { Value } from "../graph/value.ts";
 import { checkModelSizes } from "../precision.ts";
-import {
-  byHead,
-  cachedAttention,
-  type CachedDecoder,
-  type CachedLayer,
-  cacheShape,
-  causalAttention,
-  fieldOf,
-  partsOf,
-} from "./attention.ts";
+import { byHead, cachedAttention, causalAttention, partsOf } from "./attention.ts";
+import { type CachedDecoder, cachedDecoder, decoderBlocks, tokensOfSlice } from "./decoder.ts";
 import { layerNorm } from "./helpers.ts";
 import {
   checkDropout,
@@ -39,6 +32,7 @@ import {
   type MaskPlace,
   type Model,
   type Tie,
+  withLoss,
 } from "./layer.ts";
 
 /** Sizes of the head of a GPT-2. */
@@ -66,15 +60,11 @@ interface Chain {
  */
 function checkHead({ hidden, vocab, tie = false, headSlices = 1 }: HeadSizes): void {
   if (headSlices === 1) return;
-  const must = headSlices > vocab
-    ? `headSlices must be at most its vocabulary, ${vocab}`
-    : hidden < 2
-    ? "hidden must be at least 2 where the head is in slices"
-    : tie
-    ? "a head that is tied to the embedding must be in one slice"
-    : undefined;
-  if (must === undefined) return;
-  throw new RangeError(`Cannot build GPT-2: ${must}, received ${hidden < 2 ? hidden : headSlices}`);
+  const must = (holds: boolean, what: string, received = headSlices) =>
+    assertInput(holds, "build GPT-2", what, received);
+  must(headSlices <= vocab, `headSlices must be at most its vocabulary, ${vocab}`);
+  must(hidden >= 2, "hidden must be at least 2 if the head is in slices", hidden);
+  must(!tie, "a head that is tied to the embedding must be in one slice");
 }
 
 function slicesOf({ vocab, headSlices = 1 }: HeadSizes): Slice[] {
@@ -102,6 +92,12 @@ function logits(g: LayerGraph, x: Value, sizes: HeadSizes): Value {
   return parts.length === 1 ? parts[0]! : g.concat(parts, 1);
 }
 
+const logitsLayer = (sizes: HeadSizes): Layer => ({
+  name: "head",
+  prefix: "",
+  build: (g, x) => logits(g, x!, sizes),
+});
+
 /** Returns the layers from the residual stream to the loss of each sample. They read `targets`. */
 function headLayers(sizes: HeadSizes, microBatchSize: number): Layer[] {
   const rows = microBatchSize * sizes.seq, slices = slicesOf(sizes);
@@ -109,9 +105,7 @@ function headLayers(sizes: HeadSizes, microBatchSize: number): Layer[] {
   const lossOf = (g: LayerGraph, losses: Value) =>
     g.sum(g.reshape(losses, [microBatchSize, sizes.seq]), [1]);
   if (slices.length === 1) {
-    const build: Layer["build"] = (g, x) =>
-      lossOf(g, g.crossEntropy(logits(g, x!, sizes), targetsOf(g)));
-    return [{ name: "head", prefix: "", build }];
+    return withLoss([logitsLayer(sizes)], (g, y) => lossOf(g, g.crossEntropy(y, targetsOf(g))));
   }
   return slices.map((slice, k): Layer => ({
     name: `head slice ${k}`,
@@ -233,21 +227,20 @@ export function checkGpt2(config: Gpt2Config, microBatchSize: number): void {
   const { layers, hidden, heads, seq, vocab, headSlices = 1, dropout = 0 } = config;
   const sizes = { layers, hidden, heads, seq, vocab, headSlices, "micro-batch": microBatchSize };
   checkModelSizes("GPT-2", sizes);
-  if (hidden % heads !== 0) {
-    throw new RangeError(
-      `Cannot build GPT-2: hidden must be divisible by heads, received hidden ${hidden} and heads ${heads}`,
-    );
-  }
+  const received = `hidden ${hidden} and heads ${heads}`;
+  assertInput(hidden % heads === 0, "build GPT-2", "hidden must be divisible by heads", received);
   checkHead(config);
   checkDropout("build GPT-2", dropout);
 }
+
+const PREFIXES = { embedding: "transformer.", block: "transformer.h." } as const;
 
 /** Maps token ids [rows] to the residual stream [rows, hidden]. Reads the field `ids`. */
 function embedding(config: Gpt2Config, microBatchSize: number, tokensOfSample: number): Layer {
   const { hidden, seq, vocab } = config, rows = microBatchSize * tokensOfSample;
   return {
     name: "embedding",
-    prefix: "transformer.",
+    prefix: PREFIXES.embedding,
     build(g) {
       const table = g.parameter("wte.weight", [vocab, hidden]);
       const tokens = g.gather(table, g.batch("ids", [rows], "i32"));
@@ -264,20 +257,6 @@ function slicePositions(g: LayerGraph, table: Value): Value {
   if (count === 1) return table;
   const own = Int32Array.from({ length: tokens }, (_, i) => index * tokens + i);
   return g.gather(table, g.constant(own, [tokens], "i32"));
-}
-
-/** Returns a block of two layers, so that a stage may start between them. */
-function block(config: Gpt2Config, microBatchSize: number, index: number): Layer[] {
-  const name = `block ${index}`, prefix = `transformer.h.${index}.`;
-  return [
-    {
-      name: `${name} attention`,
-      block: name,
-      prefix,
-      build: (g, x) => attention(g, x!, config, microBatchSize),
-    },
-    { name: `${name} mlp`, block: name, prefix, build: (g, x) => feedForward(g, x!, config) },
-  ];
 }
 
 /** GPT-2 scales weights of residual outputs by 1/√(number of residual additions). */
@@ -363,19 +342,16 @@ export function gpt2(config: Gpt2Config, microBatchSize: number): Model {
 
 /** Returns all layers, for one of `slices` slices of the tokens. */
 function lossLayers(config: Gpt2Config, microBatchSize: number, slices: number): Layer[] {
-  const { seq } = config, tokens = seq / slices;
-  if (!Number.isInteger(tokens)) {
-    throw new RangeError(
-      `Cannot cut GPT-2 into slices: the ${seq} tokens of a sample must be divisible by their number, received ${slices}`,
-    );
-  }
+  const tokens = tokensOfSlice("GPT-2", config.seq, slices);
   const head = headLayers({ ...config, seq: tokens }, microBatchSize);
   return [...body(config, microBatchSize, tokens), ...head];
 }
 
 function body(config: Gpt2Config, microBatchSize: number, tokens: number): Layer[] {
-  const blocks = Array.from({ length: config.layers }, (_, i) => block(config, microBatchSize, i));
-  return [embedding(config, microBatchSize, tokens), ...blocks.flat()];
+  const attend = (g: LayerGraph, x: Value) => attention(g, x, config, microBatchSize);
+  const mlp = (g: LayerGraph, x: Value) => feedForward(g, x, config);
+  const blocks = decoderBlocks(config.layers, PREFIXES.block, attend, mlp);
+  return [embedding(config, microBatchSize, tokens), ...blocks];
 }
 
 /**
@@ -385,11 +361,7 @@ function body(config: Gpt2Config, microBatchSize: number, tokens: number): Layer
  */
 export function gpt2Logits(config: Gpt2Config): readonly Layer[] {
   checkGpt2(config, 1);
-  return [...body({ ...config, dropout: 0 }, 1, config.seq), {
-    name: "head",
-    prefix: "",
-    build: (g, x) => logits(g, x!, config),
-  }];
+  return [...body({ ...config, dropout: 0 }, 1, config.seq), logitsLayer(config)];
 }
 
 /**
@@ -399,44 +371,23 @@ export function gpt2Logits(config: Gpt2Config): readonly Layer[] {
  */
 export function cachedGpt2(config: Gpt2Config): CachedDecoder {
   checkGpt2(config, 1);
-  const { hidden, seq, vocab } = config;
-  return {
-    ...{ hidden, seq, vocab },
-    cacheShape: cacheShape(cacheOf(config)),
-    ties: gpt2Ties(config),
-    layers: (rows) => layersFor(config, rows),
-  };
+  const { layers, hidden, seq, vocab } = config, evaluated = { ...config, dropout: 0 };
+  return cachedDecoder({
+    ...{ layers, hidden, seq, vocab, ties: gpt2Ties(config), cache: cacheOf(config) },
+    prefixes: PREFIXES,
+    embed: (g, rows) => cachedEmbedding(g, config, rows),
+    attend: (g, x) => cachedAttend(g, x, config),
+    feedForward: (g, x) => feedForward(g, x, evaluated),
+    logits: (g, x) => logits(g, x, config),
+  });
 }
 
 const cacheOf = ({ heads, seq, hidden }: Gpt2Config) => ({ heads, seq, width: hidden / heads });
 
-function layersFor(config: Gpt2Config, rows: number): CachedLayer[] {
-  const evaluated = { ...config, dropout: 0 };
-  const blocks = Array.from({ length: config.layers }, (_, i): CachedLayer[] => {
-    const prefix = `transformer.h.${i}.`;
-    return [
-      { kind: "attention", prefix, build: (g, x) => cachedAttend(g, x!, config) },
-      { kind: "mlp", prefix, build: (g, x) => ({ y: feedForward(g, x!, evaluated) }) },
-    ];
-  });
-  return [
-    { kind: "embedding", prefix: "transformer.", build: (g) => cachedEmbedding(g, config, rows) },
-    ...blocks.flat(),
-    {
-      kind: "head",
-      prefix: "",
-      build: (g, x) => {
-        const row = rows === 1 ? x! : g.gather(x!, fieldOf(g, "last", 1));
-        return { y: logits(g, row, config) };
-      },
-    },
-  ];
-}
-
 function cachedEmbedding(g: LayerGraph, { hidden, seq, vocab }: Gpt2Config, rows: number) {
   const rowsOf = (table: string, size: number, field: string) =>
     g.gather(g.parameter(table, [size, hidden]), g.batch(field, [rows], "i32"));
-  return { y: g.add(rowsOf("wte.weight", vocab, "ids"), rowsOf("wpe.weight", seq, "positions")) };
+  return g.add(rowsOf("wte.weight", vocab, "ids"), rowsOf("wpe.weight", seq, "positions"));
 }
 
 function cachedAttend(g: LayerGraph, x: Value, config: Gpt2Config) {

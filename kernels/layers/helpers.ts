@@ -5,7 +5,7 @@
  * @module
  */
 
-import { refusal } from "../errors.ts";
+import { assertInput, refusal } from "../errors.ts";
 import { elementCount, sameShape } from "../graph/shapes.ts";
 import type { Value } from "../graph/value.ts";
 import { type Initializer, type LayerGraph, parameterName } from "./layer.ts";
@@ -144,12 +144,8 @@ export const kaimingNormal = (
 const torchDefault = (shape: readonly number[]): Initializer =>
   kaimingUniform(shape, { gain: 1 / Math.sqrt(3) });
 
-/** Options of {@linkcode convolution}. A number applies to every spatial axis. */
-export interface ConvolutionOptions {
-  /** Prefix of the names of the parameters, before a dot. Default: none. */
-  readonly name?: string | undefined;
-  /** Channels of the result. */
-  readonly outputs: number;
+/** Options of {@linkcode convolution}; `outputs` are channels. A number applies to every axis. */
+export interface ConvolutionOptions extends LinearOptions {
   /** The size of a window. */
   readonly kernel: number | readonly number[];
   /** Steps from one window to the next. Default 1. */
@@ -160,10 +156,6 @@ export interface ConvolutionOptions {
   readonly dilation?: number | readonly number[];
   /** Groups of channels, convolved separately. Default 1. */
   readonly groups?: number;
-  /** Adds a bias. Default true. */
-  readonly bias?: boolean;
-  /** Initial values of the weight. Default, as for the bias: uniform within ±1/√(window elements). */
-  readonly initializer?: Initializer;
 }
 
 /**
@@ -189,15 +181,13 @@ export interface ConvolutionOptions {
 export function convolution(
   g: LayerGraph,
   x: Value,
-  { name, outputs, kernel, bias: hasBias = true, initializer, ...windows }: ConvolutionOptions,
+  { kernel, stride = 1, padding = 0, dilation = 1, groups = 1, ...parameters }: ConvolutionOptions,
 ): Value {
-  const { stride = 1, padding = 0, dilation = 1, groups = 1 } = windows;
+  const { outputs } = parameters;
   const sizes = x.shape.slice(2);
   const window = typeof kernel === "number" ? sizes.map(() => kernel) : kernel;
-  const shape = [outputs, x.shape[1]! / groups, ...window], own = torchDefault(shape);
-  const weight = g.parameter(parameterName(name, "weight"), shape, initializer ?? own);
-  const bias = hasBias ? g.parameter(parameterName(name, "bias"), [outputs], own) : undefined;
-  return g.conv(x, weight, bias, {
+  const shape = [outputs, x.shape[1]! / groups, ...window];
+  return g.conv(x, ...weightAndBias(g, parameters, shape), {
     groups,
     strides: stride,
     pads: typeof padding === "number" ? padding : [...padding, ...padding],
@@ -242,11 +232,11 @@ export function embedding(
 export interface LinearOptions {
   /** Prefix of the names of the parameters, before a dot. Default: none. */
   readonly name?: string | undefined;
-  /** Width of the result. */
+  /** Width of the result, or its channels. */
   readonly outputs: number;
   /** Adds a bias. Default true. */
   readonly bias?: boolean;
-  /** Initial values of the weight. Default, as for the bias: uniform within ±1/√inputs. */
+  /** Initial values of the weight. Default, as for the bias: uniform within ±1/√(inputs of an output). */
   readonly initializer?: Initializer;
 }
 
@@ -270,21 +260,23 @@ export interface LinearOptions {
  * ]);
  * ```
  */
-export function linear(
+export function linear(g: LayerGraph, x: Value, options: LinearOptions): Value {
+  const { outputs } = options, [inputs, outer] = [x.shape.at(-1), x.shape.slice(0, -1)];
+  assertInput(x.shape.length > 0, "apply a linear map", "x must be [..., inputs]", "[]");
+  const [weight, bias] = weightAndBias(g, options, [outputs, inputs!]);
+  const rows = g.reshape(x, [elementCount(outer), inputs!]);
+  return g.reshape(g.gemm(rows, weight, bias, { transB: true }), [...outer, outputs]);
+}
+
+/** Declares the parameters `weight` and, unless `bias` is false, `bias`. */
+function weightAndBias(
   g: LayerGraph,
-  x: Value,
-  { name, outputs, bias: hasBias = true, initializer }: LinearOptions,
-): Value {
-  const inputs = x.shape.at(-1);
-  if (inputs === undefined) {
-    throw new RangeError("Cannot apply a linear map: x must be [..., inputs], received []");
-  }
-  const shape = [outputs, inputs], own = torchDefault(shape);
+  { name, outputs, bias = true, initializer }: LinearOptions,
+  shape: readonly number[],
+): [weight: Value, bias: Value | undefined] {
+  const own = torchDefault(shape);
   const weight = g.parameter(parameterName(name, "weight"), shape, initializer ?? own);
-  const bias = hasBias ? g.parameter(parameterName(name, "bias"), [outputs], own) : undefined;
-  const outer = x.shape.slice(0, -1), rows = outer.reduce((product, size) => product * size, 1);
-  const product = g.gemm(g.reshape(x, [rows, inputs]), weight, bias, { transB: true });
-  return g.reshape(product, [...outer, outputs]);
+  return [weight, bias ? g.parameter(parameterName(name, "bias"), [outputs], own) : undefined];
 }
 
 /** Options of {@linkcode crossEntropy}. */
@@ -320,9 +312,8 @@ export function crossEntropy(
   targets: Value,
   { smoothing = 0 }: CrossEntropyOptions = {},
 ): Value {
-  if (!(smoothing >= 0 && smoothing <= 1)) {
-    throw refusal("take cross-entropy", "smoothing must be from 0 to 1", smoothing);
-  }
+  const isShare = smoothing >= 0 && smoothing <= 1;
+  assertInput(isShare, "take cross-entropy", "smoothing must be from 0 to 1", smoothing);
   if (logits.shape.length < 2 || !sameShape(logits.shape.slice(0, -1), targets.shape)) {
     throw new RangeError(
       `Cannot take cross-entropy: logits must be [samples, ..., classes] and targets [samples, ...], received [${logits.shape}] and [${targets.shape}]`,

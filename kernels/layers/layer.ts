@@ -13,7 +13,7 @@
 import type { Batch } from "../batch.ts";
 import { CHANCE_MAX, CHANCE_VALUES, chanceKernels } from "../devices/cpu/simd.ts";
 import { type DType, HOST_ARRAYS } from "../devices/device.ts";
-import { nameError, refusal } from "../errors.ts";
+import { assertInput, nameError } from "../errors.ts";
 import { checkCalls, GIVE_AND_TAKE, Graph, signaturesOf } from "../ops/graph.ts";
 import { elementCount, sameShape } from "../graph/shapes.ts";
 import type { Node, Value } from "../graph/value.ts";
@@ -294,8 +294,8 @@ export const contextPort = (name: string, slice: number): string => `context.${n
 
 /** Throws unless a dropout probability is from 0 to below 1. */
 export function checkDropout(what: string, probability: number): void {
-  if (probability >= 0 && probability < 1) return;
-  throw refusal(what, "dropout must be a number from 0 and below 1", probability);
+  const isProbability = probability >= 0 && probability < 1;
+  assertInput(isProbability, what, "dropout must be a number from 0 and below 1", probability);
 }
 
 /** Prefix of the names of masks. */
@@ -376,6 +376,15 @@ export type AnyLayer = Layer<Handed, Handed>;
 /** Two parameters that share one value: the full names of the trained one and of its alias. */
 export type Tie = readonly [canonical: string, alias: string];
 
+/** Replaces the last of some layers by a layer that returns the loss of each sample. */
+export function withLoss(
+  layers: readonly Layer[],
+  lossOf: (g: LayerGraph, output: Value) => Value,
+): Layer[] {
+  const last = layers.at(-1)!;
+  return [...layers.slice(0, -1), { ...last, build: (g, x) => lossOf(g, last.build(g, x)) }];
+}
+
 /** A model to train: layers in order, and the number of predictions of a micro-batch. */
 export interface Model {
   /** The model's name: `gpt`, `mlp`, or your own. */
@@ -443,7 +452,8 @@ export function buildLayer(layer: AnyLayer, g: LayerGraph, x: Handed | undefined
         ? `${message}; the first layer gets no input, and reads the micro-batch with g.batch`
         : message);
   }
-  const problem = handedProblem(y) ?? givenProblem(g);
+  const unnamed = [...g.gives.keys()].map(nameProblem).find((one) => one !== undefined);
+  const problem = handedProblem(y) ?? (unnamed && `names of given values ${unnamed}`);
   if (problem) throw new TypeError(`${cannot}: ${problem}`);
   const made = [...handedValues(y).map(([, value]) => value), ...g.gives.values()];
   const foreign = made.find((value) => !g.owns(value));
@@ -463,14 +473,6 @@ function handedProblem(y: unknown): string | undefined {
     if (!isValue(value)) return `${must} ${JSON.stringify(name)} of ${typeof value}`;
     const problem = nameProblem(name);
     if (problem) return `names of a record ${problem}`;
-  }
-}
-
-/** Returns the problem of the names of given values, if any. */
-function givenProblem({ gives }: LayerGraph): string | undefined {
-  for (const name of gives.keys()) {
-    const problem = nameProblem(name);
-    if (problem) return `names of what is given ${problem}`;
   }
 }
 

@@ -9,18 +9,11 @@
  */
 
 import { countTargets } from "../batch.ts";
+import { assertInput } from "../errors.ts";
 import type { Value } from "../graph/value.ts";
 import { checkModelSizes } from "../precision.ts";
-import {
-  attention,
-  byHead,
-  cachedAttention,
-  type CachedDecoder,
-  type CachedLayer,
-  cacheShape,
-  fieldOf,
-  rotary,
-} from "./attention.ts";
+import { attention, byHead, cachedAttention, fieldOf, rotary } from "./attention.ts";
+import { type CachedDecoder, cachedDecoder, decoderBlocks, tokensOfSlice } from "./decoder.ts";
 import { crossEntropy, embedding, linear, rmsNorm } from "./helpers.ts";
 import {
   checkDropout,
@@ -29,6 +22,7 @@ import {
   type LayerGraph,
   type Model,
   type Tie,
+  withLoss,
 } from "./layer.ts";
 
 /** The sizes of a Llama. */
@@ -82,14 +76,10 @@ export function llamaSizes(config: LlamaConfig): LlamaSizes {
   checkModelSizes("a Llama", { layers, hidden, heads, seq, vocab });
   checkModelSizes("a Llama", { heads: keyValueHeads });
   checkDropout("build a Llama", dropout);
-  const must = (holds: boolean, what: string, received: unknown) => {
-    if (!holds) throw new RangeError(`Cannot build a Llama: ${what}, received ${received}`);
-  };
-  must(
-    hidden % (2 * heads) === 0,
-    `hidden must be divisible by twice its heads, ${2 * heads}`,
-    hidden,
-  );
+  const must = (holds: boolean, what: string, received: unknown) =>
+    assertInput(holds, "build a Llama", what, received);
+  const twice = 2 * heads;
+  must(hidden % twice === 0, `hidden must be divisible by twice its heads, ${twice}`, hidden);
   must(heads % keyValueHeads === 0, `keyValueHeads must divide its heads, ${heads}`, keyValueHeads);
   must(
     Number.isSafeInteger(intermediate) && intermediate >= 1 && intermediate <= INTERMEDIATE_MAX,
@@ -156,40 +146,35 @@ export function llama(config: LlamaConfig, microBatchSize: number): Model {
  */
 export function llamaLogits(config: LlamaConfig, microBatchSize: number): readonly Layer[] {
   const sizes = llamaSizes({ ...config, dropout: 0 });
-  const build: Layer["build"] = (g, x) => logits(g, x!, sizes);
-  return [...body(sizes, [microBatchSize, sizes.seq]), { name: "head", prefix: "", build }];
+  return logitsLayers(sizes, [microBatchSize, sizes.seq]);
 }
 
 function lossLayers(sizes: LlamaSizes, microBatchSize: number, slices: number): Layer[] {
-  const tokens = sizes.seq / slices, shape = [microBatchSize, tokens] as const;
-  if (!Number.isInteger(tokens)) {
-    throw new RangeError(
-      `Cannot cut a Llama into slices: the ${sizes.seq} tokens of a sample must be divisible by their number, received ${slices}`,
-    );
-  }
-  const build: Layer["build"] = (g, x) =>
-    crossEntropy(g, logits(g, x!, sizes), g.batch("targets", shape, "i32"));
-  return [...body(sizes, shape), { name: "head", prefix: "", build }];
+  const shape = [microBatchSize, tokensOfSlice("a Llama", sizes.seq, slices)] as const;
+  return withLoss(
+    logitsLayers(sizes, shape),
+    (g, y) => crossEntropy(g, y, g.batch("targets", shape, "i32")),
+  );
 }
 
-/** Returns the layers from token ids to the residual stream [samples, tokens, hidden]. */
-function body(sizes: LlamaSizes, shape: readonly [samples: number, tokens: number]): Layer[] {
+const PREFIXES = { embedding: "model.", block: "model.layers." } as const;
+
+/** Returns the layers from token ids to logits [samples, tokens, vocabulary]. */
+function logitsLayers(
+  sizes: LlamaSizes,
+  shape: readonly [samples: number, tokens: number],
+): Layer[] {
+  const of =
+    (build: (g: LayerGraph, x: Value, sizes: LlamaSizes) => Value) =>
+    (g: LayerGraph, x: Value | undefined) => build(g, x!, sizes);
   return [
     {
       name: "embedding",
-      prefix: "model.",
+      prefix: PREFIXES.embedding,
       build: (g) => embed(g, g.batch("ids", shape, "i32"), sizes),
     },
-    ...Array.from({ length: sizes.layers }, (_, i) => block(sizes, i)).flat(),
-  ];
-}
-
-/** Returns a block of two layers, so that a stage may start between them. */
-function block(sizes: LlamaSizes, index: number): Layer[] {
-  const name = `block ${index}`, prefix = `model.layers.${index}.`;
-  return [
-    { name: `${name} attention`, block: name, prefix, build: (g, x) => attend(g, x!, sizes) },
-    { name: `${name} mlp`, block: name, prefix, build: (g, x) => feedForward(g, x!, sizes) },
+    ...decoderBlocks(sizes.layers, PREFIXES.block, of(attend), of(feedForward)),
+    { name: "head", prefix: "", build: of(logits) },
   ];
 }
 
@@ -246,13 +231,17 @@ function logits(g: LayerGraph, x: Value, { vocab, normEpsilon }: LlamaSizes): Va
  * @throws {RangeError} as {@linkcode llama}.
  */
 export function cachedLlama(config: LlamaConfig): CachedDecoder {
-  const sizes = llamaSizes(config), { hidden, seq, vocab } = sizes;
-  return {
-    ...{ hidden, seq, vocab },
-    cacheShape: cacheShape(cacheOf(sizes)),
+  const sizes = llamaSizes(config);
+  return cachedDecoder({
+    ...sizes,
     ties: llamaTies(sizes),
-    layers: (rows) => layersFor(sizes, rows),
-  };
+    cache: cacheOf(sizes),
+    prefixes: PREFIXES,
+    embed: (g, rows) => embed(g, g.batch("ids", [rows], "i32"), sizes),
+    attend: (g, x) => cachedAttend(g, x, sizes),
+    feedForward: (g, x) => feedForward(g, x, sizes),
+    logits: (g, x) => logits(g, x, sizes),
+  });
 }
 
 const cacheOf = ({ keyValueHeads, seq, hidden, heads }: LlamaSizes) => ({
@@ -260,32 +249,6 @@ const cacheOf = ({ keyValueHeads, seq, hidden, heads }: LlamaSizes) => ({
   seq,
   width: hidden / heads,
 });
-
-function layersFor(sizes: LlamaSizes, rows: number): CachedLayer[] {
-  const blocks = Array.from({ length: sizes.layers }, (_, i): CachedLayer[] => {
-    const prefix = `model.layers.${i}.`;
-    return [
-      { kind: "attention", prefix, build: (g, x) => cachedAttend(g, x!, sizes) },
-      { kind: "mlp", prefix, build: (g, x) => ({ y: feedForward(g, x!, sizes) }) },
-    ];
-  });
-  return [
-    {
-      kind: "embedding",
-      prefix: "model.",
-      build: (g) => ({ y: embed(g, g.batch("ids", [rows], "i32"), sizes) }),
-    },
-    ...blocks.flat(),
-    {
-      kind: "head",
-      prefix: "",
-      build: (g, x) => {
-        const row = rows === 1 ? x! : g.gather(x!, fieldOf(g, "last", 1));
-        return { y: logits(g, row, sizes) };
-      },
-    },
-  ];
-}
 
 function cachedAttend(g: LayerGraph, x: Value, sizes: LlamaSizes) {
   const { heads, keyValueHeads, seq, ropeTheta: theta } = sizes;

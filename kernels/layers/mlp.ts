@@ -6,8 +6,9 @@
 
 import { countTargets } from "../batch.ts";
 import { checkPositive } from "../errors.ts";
+import type { Value } from "../graph/value.ts";
 import { checkModelSizes } from "../precision.ts";
-import { checkDropout, type Layer, type Model } from "./layer.ts";
+import { checkDropout, type Layer, type LayerGraph, type Model, withLoss } from "./layer.ts";
 
 /** The sizes of an MLP. */
 export interface MlpConfig {
@@ -42,16 +43,11 @@ export interface MlpConfig {
  * ```
  */
 export function mlp(config: MlpConfig, microBatchSize: number): Model {
-  const layers = linearLayers(config, microBatchSize);
-  const classifier = layers.pop()!;
-  const loss: Layer = {
-    ...classifier,
-    build: (g, x) =>
-      g.crossEntropy(classifier.build(g, x), g.batch("labels", [microBatchSize], "i32")),
-  };
+  const lossOf = (g: LayerGraph, logits: Value) =>
+    g.crossEntropy(logits, g.batch("labels", [microBatchSize], "i32"));
   return {
     name: "mlp",
-    layers: [...layers, loss],
+    layers: withLoss(linearLayers(config, microBatchSize), lossOf),
     predictions: (batch) => countTargets(batch, "labels"),
     samples: microBatchSize,
     withSamples: (samples) => mlp(config, samples),

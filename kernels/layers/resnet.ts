@@ -9,10 +9,10 @@
  */
 
 import { countTargets } from "../batch.ts";
-import { checkPositive, refusal } from "../errors.ts";
+import { assertInput, checkPositive } from "../errors.ts";
 import type { Value } from "../graph/value.ts";
 import { convolution, crossEntropy, groupNorm, kaimingNormal, linear } from "./helpers.ts";
-import type { Layer, LayerGraph, Model } from "./layer.ts";
+import { type Layer, type LayerGraph, type Model, withLoss } from "./layer.ts";
 
 /** The pictures and sizes of a network of convolutions. */
 export interface PictureConfig {
@@ -58,14 +58,11 @@ export interface ResNetConfig extends PictureConfig {
  * ```
  */
 export function resnet(config: ResNetConfig, microBatchSize: number): Model {
-  const layers = [...resnetLogits(config, microBatchSize)], head = layers.pop()!;
-  const loss: Layer = {
-    ...head,
-    build: (g, x) => crossEntropy(g, head.build(g, x), g.batch("labels", [microBatchSize], "i32")),
-  };
+  const lossOf = (g: LayerGraph, logits: Value) =>
+    crossEntropy(g, logits, g.batch("labels", [microBatchSize], "i32"));
   return {
     name: "resnet",
-    layers: [...layers, loss],
+    layers: withLoss(resnetLogits(config, microBatchSize), lossOf),
     predictions: (batch) => countTargets(batch, "labels"),
     samples: microBatchSize,
     withSamples: (samples) => resnet(config, samples),
@@ -162,9 +159,8 @@ function checkPictures(network: string, config: PictureConfig, samples: number):
   const sizes = { height, width, channels, layers, hidden, "micro-batch": samples };
   checkPositive(`build ${network}`, sizes);
   const halvings = layers - 1, finest = 2 ** halvings, side = Math.min(height, width);
-  const must = (isSo: boolean, what: string, received: number) => {
-    if (!isSo) throw refusal(`build ${network}`, what, received);
-  };
+  const must = (holds: boolean, what: string, received: number) =>
+    assertInput(holds, `build ${network}`, what, received);
   // The coarsest picture has more than one pixel in each direction, so that every halving has effect.
   const most = Math.ceil(Math.log2(side));
   must(layers <= most, `layers must be at most ${most} for pictures of ${height}×${width}`, layers);

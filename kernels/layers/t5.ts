@@ -15,6 +15,7 @@
  */
 
 import { countTargets } from "../batch.ts";
+import { assertInput, checkPositive } from "../errors.ts";
 import type { Value } from "../graph/value.ts";
 import { checkModelSizes } from "../precision.ts";
 import { attention } from "./attention.ts";
@@ -107,19 +108,13 @@ export function t5Sizes(config: T5Config): T5Sizes {
   const { layers, hidden, heads, seq, vocab, headWidth, feedForward, targetSeq } = sizes;
   checkModelSizes("T5", { layers, hidden, heads, seq, vocab });
   checkModelSizes("T5", { seq: targetSeq, hidden: feedForward });
-  if (!Number.isSafeInteger(headWidth) || headWidth < 1) {
-    throw new RangeError(
-      config.headWidth === undefined
-        ? `Cannot build T5: hidden must be divisible by heads, ${heads}, received ${hidden}`
-        : `Cannot build T5: headWidth must be a positive integer, received ${headWidth}`,
-    );
-  }
+  const divides = config.headWidth !== undefined || hidden % heads === 0;
+  assertInput(divides, "build T5", `hidden must be divisible by heads, ${heads}`, hidden);
+  checkPositive("build T5", { headWidth });
   const { buckets, maxDistance } = sizes, exact = buckets / 4;
-  if (!Number.isInteger(exact) || exact < 1 || !(maxDistance > 2 * exact)) {
-    throw new RangeError(
-      `Cannot build T5: buckets must be divisible by 4 and maxDistance above half of them, received ${buckets} and ${maxDistance}`,
-    );
-  }
+  const isExact = Number.isInteger(exact) && exact >= 1 && maxDistance > 2 * exact;
+  const must = "buckets must be divisible by 4 and maxDistance above half of them";
+  assertInput(isExact, "build T5", must, `${buckets} and ${maxDistance}`);
   checkDropout("build T5", sizes.dropout);
   return sizes;
 }

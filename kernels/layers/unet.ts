@@ -9,7 +9,7 @@
 
 import type { Value } from "../graph/value.ts";
 import { convolution, kaimingNormal, meanSquaredError } from "./helpers.ts";
-import type { Layer, LayerGraph, Model } from "./layer.ts";
+import { type Layer, type LayerGraph, type Model, withLoss } from "./layer.ts";
 import { normalised, type PictureConfig, residualBlock, wayDown } from "./resnet.ts";
 
 /**
@@ -35,17 +35,11 @@ import { normalised, type PictureConfig, residualBlock, wayDown } from "./resnet
  * ```
  */
 export function unet(config: PictureConfig, microBatchSize: number): Model {
-  const layers = [...unetPictures(config, microBatchSize)], head = layers.pop()!;
-  const loss: Layer = {
-    ...head,
-    build(g, x) {
-      const pictures = head.build(g, x);
-      return meanSquaredError(g, pictures, g.batch("targets", pictures.shape));
-    },
-  };
+  const lossOf = (g: LayerGraph, pictures: Value) =>
+    meanSquaredError(g, pictures, g.batch("targets", pictures.shape));
   return {
     name: "unet",
-    layers: [...layers, loss],
+    layers: withLoss(unetPictures(config, microBatchSize), lossOf),
     predictions: microBatchSize,
     samples: microBatchSize,
     withSamples: (samples) => unet(config, samples),

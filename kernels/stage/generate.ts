@@ -16,7 +16,7 @@ import type { Tokenizer } from "../data/tokenizer.ts";
 import type { FileTokenizer } from "../data/tokenizer_json.ts";
 import type { Device, Tensor } from "../devices/device.ts";
 import { refusal } from "../errors.ts";
-import type { CachedDecoder, CachedLayer } from "../layers/attention.ts";
+import type { CachedDecoder, CachedLayer } from "../layers/decoder.ts";
 import { cachedGpt2, type Gpt2Config } from "../layers/gpt2.ts";
 import { type AnyLayer, LayerGraph, type Tie } from "../layers/layer.ts";
 import { cachedLlama, type LlamaConfig } from "../layers/llama.ts";

@@ -1,0 +1,122 @@
+/**
+ * The layers that decoder-only transformers share, for training and for generation with a cache.
+ *
+ * @module
+ */
+
+import { assertInput } from "../errors.ts";
+import type { Value } from "../graph/value.ts";
+import { cacheShape, type CacheSizes, fieldOf } from "./attention.ts";
+import type { Layer, LayerGraph, Tie } from "./layer.ts";
+
+/** Adds a sub-layer to the residual stream. */
+type SubLayer<Result = Value> = (g: LayerGraph, x: Value) => Result;
+
+/**
+ * Returns blocks of two layers each, so that a stage may start within a block.
+ *
+ * @param prefix of the names of all parameters, before the number of the block.
+ */
+export const decoderBlocks = (
+  count: number,
+  prefix: string,
+  attend: SubLayer,
+  feedForward: SubLayer,
+): Layer[] =>
+  Array.from({ length: count }, (_, i): Layer[] => {
+    const block = `block ${i}`, shared = { block, prefix: `${prefix}${i}.` };
+    return [
+      { ...shared, name: `${block} attention`, build: (g, x) => attend(g, x!) },
+      { ...shared, name: `${block} mlp`, build: (g, x) => feedForward(g, x!) },
+    ];
+  }).flat();
+
+/**
+ * Returns the tokens of each slice of a sample.
+ *
+ * @throws {RangeError} when the tokens of a sample are not divisible by the number of slices.
+ */
+export function tokensOfSlice(model: string, seq: number, slices: number): number {
+  const must = `the ${seq} tokens of a sample must be divisible by their number`;
+  assertInput(seq % slices === 0, `cut ${model} into slices`, must, slices);
+  return seq / slices;
+}
+
+/** One layer of a decoder. Layers of one kind differ only in their parameters. */
+export interface CachedLayer {
+  /** Embedding, attention, feed-forward network or head. */
+  readonly kind: "embedding" | "attention" | "mlp" | "head";
+  /** Prefix of the names of its parameters. */
+  readonly prefix: string;
+  /**
+   * Builds its graph.
+   *
+   * @param x rows of the residual stream, [rows, hidden]; undefined for the embedding.
+   * @returns its results by name: `y`, and for an attention the new `keys` and `values`.
+   */
+  build(g: LayerGraph, x: Value | undefined): Readonly<Record<string, Value>>;
+}
+
+/** A decoder with a cache, for generation. */
+export interface CachedDecoder {
+  /** Width of the residual stream. */
+  readonly hidden: number;
+  /** Number of tokens in its context. */
+  readonly seq: number;
+  /** Number of token ids. */
+  readonly vocab: number;
+  /** The shape of the keys, and of the values, of an attention. */
+  readonly cacheShape: readonly [rows: number, width: number];
+  /** Parameters that share one value. */
+  readonly ties: readonly Tie[];
+  /**
+   * The layers for `rows` tokens. Fields are `ids` and `positions`, int32 [rows], and `last`, int32
+   * [1]: the row whose logits, [1, vocabulary], are returned, and the last cached row.
+   *
+   * One row extends a cache, more rows start one; see `cachedAttention`.
+   */
+  layers(rows: number): readonly CachedLayer[];
+}
+
+/** The results of an attention with a cache. */
+type Attended = Readonly<Record<"y" | "keys" | "values", Value>>;
+
+/** The sizes and sub-layers of a decoder. */
+interface DecoderParts extends Pick<CachedDecoder, "hidden" | "seq" | "vocab" | "ties"> {
+  /** Number of blocks. */
+  readonly layers: number;
+  /** Sizes of its caches. */
+  readonly cache: CacheSizes;
+  /** Prefixes of the names of parameters; that of a block precedes its number. */
+  readonly prefixes: { readonly embedding: string; readonly block: string };
+  /** Maps the fields `ids` and `positions` to the residual stream [rows, hidden]. */
+  readonly embed: (g: LayerGraph, rows: number) => Value;
+  readonly attend: SubLayer<Attended>;
+  readonly feedForward: SubLayer;
+  /** Computes logits from the residual stream. */
+  readonly logits: SubLayer;
+}
+
+/** Returns a decoder with a cache. */
+export function cachedDecoder(parts: DecoderParts): CachedDecoder {
+  const { hidden, seq, vocab, ties, layers, cache, prefixes, embed, attend } = parts;
+  const blocks = Array.from({ length: layers }, (_, i): CachedLayer[] => {
+    const prefix = `${prefixes.block}${i}.`;
+    return [
+      { kind: "attention", prefix, build: (g, x) => attend(g, x!) },
+      { kind: "mlp", prefix, build: (g, x) => ({ y: parts.feedForward(g, x!) }) },
+    ];
+  }).flat();
+  const layersOf = (rows: number): CachedLayer[] => [
+    { kind: "embedding", prefix: prefixes.embedding, build: (g) => ({ y: embed(g, rows) }) },
+    ...blocks,
+    {
+      kind: "head",
+      prefix: "",
+      build: (g, x) => ({
+        y: parts.logits(g, rows === 1 ? x! : g.gather(x!, fieldOf(g, "last", 1))),
+      }),
+    },
+  ];
+  return { hidden, seq, vocab, cacheShape: cacheShape(cache), ties, layers: layersOf };
+}

@@ -8,6 +8,7 @@ import { create, fromBinary, toBinary } from "@bufbuild/protobuf";
 import { BinaryReader, BinaryWriter, WireType } from "@bufbuild/protobuf/wire";
 import { compileModel, gpt2Parameters, type ModelParameter } from "../compile/compile_model.ts";
 import type { DType } from "../devices/device.ts";
+import { assertInput, refusal } from "../errors.ts";
 import { elementCount } from "../graph/shapes.ts";
 import { ONNX_DTYPE, type Value } from "../graph/value.ts";
 import { MASKED } from "../layers/attention.ts";
@@ -22,10 +23,9 @@ import {
   type Tie,
 } from "../layers/layer.ts";
 import { mlp, type MlpConfig } from "../layers/mlp.ts";
-import { valueTypes } from "../ops/infer.ts";
+import { lowerGraph, valueTypes } from "./lower.ts";
 import { opOf } from "../ops/table.ts";
 import { encodeModel, encodeValueInfo, IR_VERSION, OPSET } from "./encode.ts";
-import { lowerGraph } from "./lower.ts";
 import {
   AttributeProto_AttributeType,
   type GraphProto,
@@ -71,6 +71,7 @@ interface OnnxModel {
 
 /** What protocol buffers can address. */
 const BYTES_MAX = 2 ** 31 - 1;
+const SIZE_MUST = "the file must be smaller than 2 GiB, the limit of the format";
 
 /** Numbers of the fields that hold the weights, in onnx.proto. */
 const MODEL_GRAPH = 7, GRAPH_INITIALIZER = 5, TENSOR_RAW_DATA = 9;
@@ -140,21 +141,14 @@ function withConstants({ initializer, ...graph }: GraphProto): GraphProto {
 }
 
 function checkLength({ graph: { name } }: OnnxModel, byteLength: number): void {
-  if (byteLength <= BYTES_MAX) return;
-  throw new RangeError(
-    `Cannot export ${name} as ONNX: the file must be smaller than 2 GiB, the most that its format holds, received ${
-      (byteLength / 2 ** 30).toFixed(1)
-    } GiB`,
-  );
+  const received = `${(byteLength / 2 ** 30).toFixed(1)} GiB`;
+  assertInput(byteLength <= BYTES_MAX, `export ${name} as ONNX`, SIZE_MUST, received);
 }
 
 function bytesOf(name: string, values: Float32Array | undefined, bytes: number) {
   if (values?.byteLength !== bytes) {
-    throw new TypeError(
-      `Cannot export as ONNX: the weight "${name}" must have ${bytes / 4} elements, received ${
-        values?.length ?? "none"
-      }`,
-    );
+    const must = `the weight "${name}" must have ${bytes / 4} elements`;
+    throw refusal("export as ONNX", must, values?.length ?? "none", TypeError);
   }
   return new Uint8Array(values.buffer as ArrayBuffer, values.byteOffset, bytes);
 }
@@ -343,12 +337,8 @@ export function layersOnnx(layers: readonly AnyLayer[], options: LayersOnnxOptio
     g.prefix = layer.prefix ?? `${layer.name}.`;
     x = buildLayer(layer, g, x);
   }
-  if (!isValue(x)) {
-    const received = x ? "a record" : "none";
-    throw new RangeError(
-      `Cannot export as ONNX: there must be one layer or more, of which the last returns one value, received ${received}`,
-    );
-  }
+  const must = "there must be at least one layer, and the last must return one value";
+  if (!isValue(x)) throw refusal("export as ONNX", must, x ? "a record" : "none");
   const weights = g.parameters.map(({ spec: { name }, value }) => ({ name, value }));
   const fields = g.fields.map(({ spec: { name }, value }) => ({ name, value }));
   const bytes = encodeModel(g, [...fields, ...weights], [{ name: "output", value: x }]);
@@ -436,6 +426,8 @@ export function mlpOnnx(config: MlpConfig): OnnxFile {
 /** Those that hold the elements of an f32 tensor, or say in which file they lie. */
 const TENSOR_DATA = new Set([4, TENSOR_RAW_DATA, 13, 14]);
 
+const WRITE = "write the ONNX model";
+
 /** ONNX's number of f32. */
 const FLOAT = 1;
 
@@ -478,22 +470,17 @@ export function onnxWithWeights(
       if (!values) return undefined;
       missing.delete(name);
       const elements = elementCount(dims.map(Number));
-      if (dataType === FLOAT && values.length === elements) return withData(tensor, values);
-      throw new RangeError(
-        `Cannot write the ONNX model: the weight ${
-          quoted(name)
-        } must be f32 of ${elements} elements, received ${values.length} for ONNX type ${dataType}`,
-      );
+      const holds = dataType === FLOAT && values.length === elements;
+      const must = `the weight ${quoted(name)} must be f32 of ${elements} elements`;
+      assertInput(holds, WRITE, must, `${values.length} for ONNX type ${dataType}`);
+      return withData(tensor, values);
     }),
   ])];
   const [unknown] = missing;
-  if (unknown !== undefined) {
-    throw new TypeError(
-      `Cannot write the ONNX model: weights must be among its initializers, received ${
-        quoted(unknown)
-      }`,
-    );
-  }
+  const must = "weights must be among its initializers";
+  if (unknown !== undefined) throw refusal(WRITE, must, quoted(unknown), TypeError);
+  const length = lengthOf(pieces);
+  assertInput(length <= BYTES_MAX, WRITE, SIZE_MUST, `${length} bytes`);
   return joined(pieces);
 }
 
@@ -510,48 +497,38 @@ function* rewritten(
   const reader = new BinaryReader(message);
   let kept = 0;
   while (reader.pos < reader.len) {
-    const from = reader.pos, [field, wireType] = reader.tag();
-    if (field !== number || wireType !== WireType.LengthDelimited) {
-      reader.skip(wireType, field);
+    const from = reader.pos, [tag, wireType] = reader.tag();
+    if (tag !== number || wireType !== WireType.LengthDelimited) {
+      reader.skip(wireType, tag);
       continue;
     }
     const content = contentOf(reader.bytes());
     if (!content) continue;
     yield message.subarray(kept, from);
-    yield header(number, content);
+    yield field(number, lengthOf(content));
     yield* content;
     kept = reader.pos;
   }
   yield message.subarray(kept);
 }
 
-/** The tag and the length of a field. */
-const header = (number: number, content: readonly Uint8Array[]): Uint8Array =>
-  new BinaryWriter().tag(number, WireType.LengthDelimited).uint32(lengthOf(content)).finish();
-
 /** A tensor with other elements, where the old ones were. */
 function withData(tensor: Uint8Array, values: Float32Array): Uint8Array[] {
   const raw = new Uint8Array(values.buffer, values.byteOffset, values.byteLength);
-  const data = [header(TENSOR_RAW_DATA, [raw]), raw], pieces: Uint8Array[] = [];
+  const data = [field(TENSOR_RAW_DATA, raw.length), raw], pieces: Uint8Array[] = [];
   const reader = new BinaryReader(tensor);
   let isWritten = false;
   while (reader.pos < reader.len) {
-    const from = reader.pos, [field, wireType] = reader.tag();
-    reader.skip(wireType, field);
-    if (!TENSOR_DATA.has(field)) pieces.push(tensor.subarray(from, reader.pos));
+    const from = reader.pos, [tag, wireType] = reader.tag();
+    reader.skip(wireType, tag);
+    if (!TENSOR_DATA.has(tag)) pieces.push(tensor.subarray(from, reader.pos));
     else if (!isWritten) isWritten = pieces.push(...data) > 0;
   }
   return isWritten ? pieces : [...pieces, ...data];
 }
 
 function joined(pieces: readonly Uint8Array[]): Uint8Array<ArrayBuffer> {
-  const length = lengthOf(pieces);
-  if (length > BYTES_MAX) {
-    throw new RangeError(
-      `Cannot write the ONNX model: the file must be smaller than 2 GiB, the most that its format holds, received ${length} bytes`,
-    );
-  }
-  const bytes = new Uint8Array(length);
+  const length = lengthOf(pieces), bytes = new Uint8Array(length);
   let at = 0;
   for (const piece of pieces) {
     bytes.set(piece, at);

@@ -6,7 +6,7 @@
 
 import { workOf } from "../compile/work.ts";
 import type { HostArray } from "../devices/device.ts";
-import { nameError } from "../errors.ts";
+import { assertInput, nameError } from "../errors.ts";
 import { elementCount, ELEMENTS_MAX as SHAPES_ELEMENTS_MAX } from "../graph/shapes.ts";
 import type { Value } from "../graph/value.ts";
 import { LayerGraph, type TensorSpec } from "../layers/layer.ts";
@@ -14,15 +14,17 @@ import { type NdArray, ndArray } from "../ops/array.ts";
 import { opOf } from "../ops/table.ts";
 import { fuseNodes } from "./fuse.ts";
 import {
+  assertImport,
   type Constant,
   hostArray,
   importError,
+  int64,
   listed,
+  nodeLabel,
   type OnnxGraph,
   type OnnxInput,
   type OnnxNode,
   quoted,
-  shown,
 } from "./read_file.ts";
 
 /**
@@ -37,28 +39,22 @@ export function addNode(
   node: OnnxNode,
   inputs: readonly (Value | undefined)[],
 ): readonly Value[] {
-  const { name, op, attributes, outputs } = node, read = opOf(op)?.read;
-  if (!read) {
-    throw importError(
-      "its operations must be among those that are understood",
-      `${shown(op)} (node ${quoted(name)})`,
-    );
-  }
+  const { op, attributes, outputs } = node, read = opOf(op)?.read;
+  if (!read) throw importError("its operations must be known", nodeLabel(node));
   try {
     const made = read({ g, inputs, attributes, outputs }), values = "shape" in made ? [made] : made;
     for (const { shape } of values) checkSizes(shape);
     return values;
   } catch (cause) {
-    throw nameError(`Cannot import ${op} of the ONNX model (node ${quoted(name)})`, cause);
+    throw nameError(`Cannot import ${op} of the ONNX model (node ${quoted(node.name)})`, cause);
   }
 }
 
 /** Sizes of a file may be anything; a run would allocate them. */
 function checkSizes(shape: readonly number[]): void {
-  if (shape.every((size) => size >= 0) && elementCount(shape) <= SHAPES_ELEMENTS_MAX) return;
-  throw new RangeError(
-    `Cannot compute what it makes: sizes must be from 0 and their product at most ${SHAPES_ELEMENTS_MAX}, received [${shape}]`,
-  );
+  const holds = shape.every((size) => size >= 0) && elementCount(shape) <= SHAPES_ELEMENTS_MAX;
+  const must = `sizes must be from 0 and their product at most ${SHAPES_ELEMENTS_MAX}`;
+  assertInput(holds, "compute its outputs", must, `[${shape}]`);
 }
 
 /** The most elements of a constant that is computed, and of all those of a file. */
@@ -83,12 +79,10 @@ function openFolding(): Fold {
   let all = 0;
   const spend = (elements: number, node: OnnxNode) => {
     all += elements;
-    if (elements <= ELEMENTS_MAX.one && all <= ELEMENTS_MAX.all) return;
-    throw new RangeError(
-      `Cannot import the ONNX model: what it computes of constants must be at most ${ELEMENTS_MAX.one} elements, and ${ELEMENTS_MAX.all} in all, received more at ${node.op} (node ${
-        quoted(node.name)
-      })`,
-    );
+    const holds = elements <= ELEMENTS_MAX.one && all <= ELEMENTS_MAX.all;
+    const most = `at most ${ELEMENTS_MAX.one} elements, and ${ELEMENTS_MAX.all} in all`;
+    const must = `the results that it computes from constants must have ${most}`;
+    assertImport(holds, must, `more at ${nodeLabel(node)}`, RangeError);
   };
   return (node, inputs) => {
     const own = Object.hasOwn(OWN_OPS, node.op) ? OWN_OPS[node.op] : undefined;
@@ -120,20 +114,12 @@ type OwnOp = (
   spend: (elements: number) => void,
 ) => Constant;
 
-const int64 = (numbers: readonly number[], shape: readonly number[]): Constant => ({
-  dtype: "i64",
-  shape,
-  data: hostArray("i64", numbers),
-});
-
 /** Operations of which no graph has need, as their results are known. */
 const OWN_OPS: Readonly<Record<string, OwnOp>> = {
   Constant(node) {
     if (node.value) return node.value;
-    throw importError(
-      "a Constant must have a value that is a tensor or numbers",
-      `none (node ${quoted(node.name)})`,
-    );
+    const must = "a Constant must have a value that is a tensor or numbers";
+    throw importError(must, `none (node ${quoted(node.name)})`);
   },
   Shape({ attributes: { start, end } }, [x]) {
     const sizes = x!.shape.slice(Number(start ?? 0), end === undefined ? undefined : Number(end));
@@ -142,13 +128,9 @@ const OWN_OPS: Readonly<Record<string, OwnOp>> = {
   Size: (_, [x]) => int64([elementCount(x!.shape)], []),
   ConstantOfShape(node, [sizes], spend) {
     const { value } = node, shape = toNumbers(sizes), dtype = value?.dtype ?? "f32";
-    if (shape.some((size) => size < 0)) {
-      throw new RangeError(
-        `Cannot import the ONNX model: the shape of a ConstantOfShape must have sizes from 0, received [${shape}] (node ${
-          quoted(node.name)
-        })`,
-      );
-    }
+    const isShape = shape.every((size) => size >= 0);
+    const received = `[${shape}] (node ${quoted(node.name)})`;
+    assertImport(isShape, "a ConstantOfShape must have sizes from 0", received, RangeError);
     spend(elementCount(shape));
     const data = hostArray(dtype, Array(elementCount(shape)).fill(value?.data[0] ?? 0));
     return { dtype, shape, data };
@@ -176,9 +158,8 @@ function evaluate(g: LayerGraph, outputs: readonly Value[]): Constant[] {
   };
   for (const node of g.nodes) {
     const operation = opOf(node.op, node.domain)?.reference;
-    if (!operation) {
-      throw importError("operations on constants must be known to the reference device", node.op);
-    }
+    const must = "operations on constants must be known to the reference device";
+    if (!operation) throw importError(must, node.op);
     const inputs = node.inputs.map(arrayOf) as [NdArray, ...NdArray[]];
     const results = operation(inputs, node, node.outputs as [Value, ...Value[]]);
     [results].flat().forEach((array, i) => arrays.set(node.outputs[i]!, array));
@@ -208,41 +189,31 @@ export function staticInputs(
 ): readonly TensorSpec[] {
   const known = new Set(inputs.flatMap(({ shape }) => shape.filter(isName)));
   for (const [name, size] of Object.entries(dimensions)) {
-    if (!known.has(name)) {
-      throw new TypeError(
-        `Cannot import the ONNX model: dimensions must be among those that it leaves open, ${
-          listed(known) || "of which it has none"
-        }, received ${quoted(name)}`,
-      );
-    }
-    if (Number.isSafeInteger(size) && size >= 1) continue;
-    throw new RangeError(
-      `Cannot import the ONNX model: the dimension ${
-        quoted(name)
-      } must be a whole number from 1, received ${size}`,
-    );
+    const open = listed(known) || "of which it has none";
+    const must = `dimensions must be among those that it leaves open, ${open}`;
+    assertImport(known.has(name), must, quoted(name));
+    const isSize = Number.isSafeInteger(size) && size >= 1;
+    const whole = `the dimension ${quoted(name)} must be a whole number from 1`;
+    assertImport(isSize, whole, size, RangeError);
   }
   return inputs.map(({ name, dtype, shape }) => {
     const sizes = shape.map((size) =>
       typeof size === "number" ? size : given(dimensions, size, name)
     );
-    if (elementCount(sizes) <= SHAPES_ELEMENTS_MAX) return { name, dtype, shape: sizes };
-    throw new RangeError(
-      `Cannot import the ONNX model: the input ${
-        quoted(name)
-      } must have at most ${SHAPES_ELEMENTS_MAX} elements, received shape [${sizes}]`,
-    );
+    const must = `the input ${quoted(name)} must have at most ${SHAPES_ELEMENTS_MAX} elements`;
+    const holds = elementCount(sizes) <= SHAPES_ELEMENTS_MAX;
+    assertImport(holds, must, `shape [${sizes}]`, RangeError);
+    return { name, dtype, shape: sizes };
   });
 }
 
 const isName = (size: number | string): size is string => typeof size === "string";
 
 function given(dimensions: Dimensions, size: string, input: string): number {
-  if (Object.hasOwn(dimensions, size)) return dimensions[size]!;
-  throw importError(
-    `the dimension ${quoted(size)} of its input ${quoted(input)} must be given`,
-    listed(Object.keys(dimensions)) || "none",
-  );
+  const must = `the dimension ${quoted(size)} of its input ${quoted(input)} must be given`;
+  const isGiven = Object.hasOwn(dimensions, size);
+  assertImport(isGiven, must, listed(Object.keys(dimensions)) || "none");
+  return dimensions[size]!;
 }
 
 /** The name of the first axis of all inputs, where it is one that is given: that of samples. */
@@ -380,9 +351,8 @@ export function planFile({ file, inputs, ...kinds }: PlanInput): Plan {
       node.outputs.forEach((name, i) => name && folded[i] && constants.set(name, folded[i]));
       continue;
     }
-    const from = graph.nodes.length,
-      outputs = addNode(graph, node, values),
-      to = graph.nodes.length;
+    const from = graph.nodes.length, outputs = addNode(graph, node, values);
+    const to = graph.nodes.length;
     reads.forEach((name, i) => values[i] && names.set(values[i], name));
     const makes = node.outputs.flatMap((name, i): TensorSpec[] => {
       const value = outputs[i];
@@ -404,19 +374,15 @@ export function planFile({ file, inputs, ...kinds }: PlanInput): Plan {
   function readOf(name: string, node: OnnxNode): Value {
     const value = sources.get(name);
     if (value) return value;
-    throw importError(
-      "what a node reads must be made before it",
-      `${quoted(name)} as an input of ${shown(node.op)} (node ${quoted(node.name)})`,
-    );
+    const received = `${quoted(name)} as an input of ${nodeLabel(node)}`;
+    throw importError("the inputs of a node must be computed before it", received);
   }
 
   function declare(name: string, node: OnnxNode): void {
     if (name === "") return;
-    if (!made.has(name)) return void made.add(name);
-    throw importError(
-      "values must be made once",
-      `${quoted(name)} again from ${shown(node.op)} (node ${quoted(node.name)})`,
-    );
+    const received = `${quoted(name)} again from ${nodeLabel(node)}`;
+    assertImport(!made.has(name), "each value must be computed once", received);
+    made.add(name);
   }
 }
 

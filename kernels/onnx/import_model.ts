@@ -5,6 +5,7 @@
  */
 
 import { countTargets } from "../batch.ts";
+import { assertInput, refusal } from "../errors.ts";
 import { dependentValues } from "../ops/autodiff.ts";
 import { GRADIENTS, isFlat } from "../ops/table.ts";
 import { elementCount } from "../graph/shapes.ts";
@@ -14,14 +15,19 @@ import type { LayerGraph, Model } from "../layers/layer.ts";
 import { type Dimensions, type Plan, planFile, samplesDimension, staticInputs } from "./fold.ts";
 import { type Cut, cutAlike, cutPlan, layersOf, PRODUCTS } from "./import_layers.ts";
 import {
+  assertImport,
   type ExternalFiles,
   importError,
   listed,
+  nodeLabel,
   type OnnxGraph,
   type OnnxInput,
   quoted,
   readOnnx,
 } from "./read_file.ts";
+
+/** The operation in refusals of files without gradients. */
+const TRAIN = "train the ONNX model";
 
 /** What a file says of itself. */
 export interface OnnxDescription {
@@ -57,11 +63,8 @@ export function trainedWeights(
   const trained = graph.parameters.filter(({ spec }) => !spec.frozen);
   const dependent = dependentValues(graph, trained.map(({ value }) => value));
   const nodes = sliceNodes(graph, graph.inputs, [output]);
-  if (!dependent.has(output)) {
-    throw new TypeError(
-      "Cannot train the ONNX model: its output must depend on a weight that is trained, received none to which a gradient comes",
-    );
-  }
+  const must = "its output must depend on a trained weight";
+  assertInput(dependent.has(output), TRAIN, must, "no weight that has a gradient", TypeError);
   const wanted = new Set([output]);
   for (const node of nodes.toReversed()) {
     const isOnWay = node.outputs.some((one) => wanted.has(one)) &&
@@ -69,11 +72,8 @@ export function trainedWeights(
     if (!isOnWay || isFlat(node.op)) continue;
     if (!Object.hasOwn(GRADIENTS, node.op)) {
       const step = steps.find(({ from, to }) => from <= node.id && node.id < to)!;
-      throw new TypeError(
-        `Cannot train the ONNX model: every op between parameters and loss must have a gradient, received ${step.node.op} (node ${
-          quoted(step.node.name)
-        })`,
-      );
+      const must = "every op between parameters and loss must have a gradient";
+      throw refusal(TRAIN, must, nodeLabel(step.node), TypeError);
     }
     // No gradient flows through whole numbers and conditions.
     for (const input of node.inputs) if (input.dtype === "f32") wanted.add(input);
@@ -108,19 +108,15 @@ function lossOf(
   { name, shape, dtype }: Pick<Value, "name" | "shape" | "dtype">,
   label: string,
 ): LossPlan {
-  const refuse = (must: string) => {
-    throw new RangeError(
-      `Cannot import the ONNX model: for ${loss} its output ${
-        quoted(name)
-      } must be ${must}, received ${dtype} [${shape}]`,
-    );
+  const check = (rankMin: number, rankMax: number, what: string) => {
+    const holds = dtype === "f32" && shape.length >= rankMin && shape.length <= rankMax;
+    const must = `for ${loss} its output ${quoted(name)} must be ${what}`;
+    assertImport(holds, must, `${dtype} [${shape}]`, RangeError);
   };
   const [samples = 0] = shape;
   if (loss === "cross-entropy") {
     const classes = shape.at(-1)!, rows = elementCount(shape.slice(0, -1));
-    if (dtype !== "f32" || shape.length < 2 || shape.length > 3) {
-      refuse("logits, f32 [samples, classes] or [samples, tokens, classes]");
-    }
+    check(2, 3, "logits, f32 [samples, classes] or [samples, tokens, classes]");
     return {
       samples,
       predictions: (batch) => countTargets(batch, label),
@@ -132,7 +128,7 @@ function lossOf(
     };
   }
   if (loss !== "mse") throw importError(`loss must be one of ${ONNX_LOSSES.join(", ")}`, loss);
-  if (dtype !== "f32" || shape.length < 1) refuse("numbers, f32 [samples, ...]");
+  check(1, Infinity, "numbers, f32 [samples, ...]");
   return {
     samples,
     predictions: samples,
@@ -182,12 +178,8 @@ interface TrainingPlan {
 export function planTraining(file: OnnxGraph, options: FromOnnxOptions): TrainingPlan {
   const { label = "label", dimensions = {}, loss } = options;
   const inputs = staticInputs(file.inputs, dimensions);
-  if (inputs.some(({ name }) => name === label)) {
-    throw importError(
-      "label must be a field of its own",
-      `${quoted(label)}, which is one of its inputs`,
-    );
-  }
+  const isInput = inputs.some(({ name }) => name === label);
+  assertImport(!isInput, "label must be a separate field", `${quoted(label)}, one of its inputs`);
   const name = outputOf(file, options.output), isFrozen = frozenOf(file, options.frozen);
   const planned = (isConstant?: (weight: string) => boolean) => {
     const plan = planFile({ file, inputs, isFrozen, ...isConstant && { isConstant } });
@@ -202,11 +194,9 @@ export function planTraining(file: OnnxGraph, options: FromOnnxOptions): Trainin
   const lost = first.plan.steps.filter(({ node }) => PRODUCTS.has(node.op))
     .flatMap(({ reads }) => reads).find((name) => first.plan.weights.has(name) && idle(name));
   if (lost !== undefined) {
-    throw new TypeError(
-      `Cannot train the ONNX model: a gradient must come to the weight ${
-        quoted(lost)
-      }, received none through the steps, whole numbers or truths between it and the loss; where that is wanted, name it in frozen (--freeze)`,
-    );
+    const why = "none through the roundings, whole numbers or bools between it and the loss";
+    const received = `${why}; if that is intended, name it in frozen (--freeze)`;
+    throw refusal(TRAIN, `the weight ${quoted(lost)} must have a gradient`, received, TypeError);
   }
   const { plan, output, value } = [...first.plan.weights.keys()].some(idle) ? planned(idle) : first;
   return { plan, output, loss: lossOf(loss, { ...value, name }, label) };
@@ -283,9 +273,8 @@ function neededOf(plan: Plan, output: string): Plan {
  */
 export function fromOnnx(bytes: Uint8Array, options: FromOnnxOptions): Model {
   const { external = {}, layers = 1 } = options;
-  if (!Number.isSafeInteger(layers) || layers < 1) {
-    throw importError("layers must be a whole number from 1", layers, RangeError);
-  }
+  const isCount = Number.isSafeInteger(layers) && layers >= 1;
+  assertImport(isCount, "layers must be a whole number from 1", layers, RangeError);
   return importFile(readOnnx(bytes, external), options);
 }
 

@@ -10,11 +10,11 @@
  */
 
 import { fromBinary, toBinary } from "@bufbuild/protobuf";
-import { type FusedOp, TROUPE } from "../graph/value.ts";
-import { valueTypes } from "../ops/infer.ts";
+import { dtypeNumbered, type FusedOp, TROUPE, type ValueType } from "../graph/value.ts";
 import { opOf } from "../ops/table.ts";
 import { type GraphProto, ModelProtoSchema } from "./onnx_pb.ts";
 import { type Rewrite, rewriteNodes } from "./rewrite.ts";
+import { attributesOf, signatureOf, wholeNumbers } from "./signature.ts";
 
 /** How a device computes operations of Troupe: `"keep"` where by a kernel of its own. */
 export type FusedRewrites = Readonly<Partial<Record<FusedOp, Rewrite | "keep">>>;
@@ -39,4 +39,36 @@ export function lowerModel(bytes: Uint8Array, own: FusedRewrites = {}): Uint8Arr
   if (!graph?.node.some(({ domain }) => domain === TROUPE)) return bytes;
   lowerGraph(graph, own);
   return toBinary(ModelProtoSchema, model);
+}
+
+/**
+ * Returns the dtypes and shapes of the values of a graph by name, where its operations are known: a
+ * model only has those of its inputs and outputs.
+ */
+export function valueTypes(graph: GraphProto): Map<string, ValueType> {
+  const types = new Map<string, ValueType>(
+    signatureOf(graph).inputs.map(({ name, dtype, shape }) => [name, { dtype, shape }]),
+  );
+  const constants = new Map(graph.initializer.map((one) => [one.name ?? "", one]));
+  for (const [name, { dataType, dims }] of constants) {
+    const dtype = dtypeNumbered(dataType);
+    if (dtype) types.set(name, { dtype, shape: dims.map(Number) });
+  }
+  for (const node of graph.node) {
+    if (node.input.some((name) => name !== "" && !types.has(name))) continue;
+    const numbers = (input: number) => {
+      const constant = constants.get(node.input[input] ?? "");
+      return constant && wholeNumbers(constant);
+    };
+    const found = opOf(node.opType, node.domain)?.shape?.({
+      attributes: attributesOf(node),
+      inputs: node.input.map((name) => types.get(name)!) as [ValueType, ...ValueType[]],
+      numbers,
+      outputs: node.output.length,
+    });
+    found?.forEach((type, i) => {
+      if (node.output[i]) types.set(node.output[i], type);
+    });
+  }
+  return types;
 }

@@ -25,6 +25,20 @@ import { attributeOf } from "./signature.ts";
 export const importError = (must: string, received: unknown, Kind: ErrorConstructor = TypeError) =>
   refusal("import the ONNX model", must, received, Kind);
 
+/** Throws {@linkcode importError} unless a condition holds. */
+export function assertImport(
+  holds: boolean,
+  must: string,
+  received: unknown,
+  Kind?: ErrorConstructor,
+): asserts holds {
+  if (!holds) throw importError(must, received, Kind);
+}
+
+/** Names a node of a file in messages. */
+export const nodeLabel = ({ op, name }: Pick<OnnxNode, "op" | "name">): string =>
+  `${shown(op)} (node ${quoted(name)})`;
+
 /** Characters of a name. */
 const LENGTH_MAX = 500;
 
@@ -48,7 +62,7 @@ function checkNames({ node, initializer, input, output }: GraphProto): void {
   );
   check(
     "the names of sizes",
-    dims.map(({ value }) => value.case === "dimParam" ? value.value : ""),
+    dims.map(({ value: one }) => one.case === "dimParam" ? one.value : ""),
   );
 }
 
@@ -56,9 +70,8 @@ function check(what: string, names: readonly (string | undefined)[]): void {
   const bad = names.find((name = "") => name.length > LENGTH_MAX || UNSAFE.test(name));
   if (bad === undefined) return;
   const shown = bad.slice(0, 100).replace(new RegExp(UNSAFE, "gu"), "\ufffd");
-  throw new TypeError(
-    `Cannot import the ONNX model: ${what} must have at most ${LENGTH_MAX} characters, and none that controls how text is shown, received "${shown}"`,
-  );
+  const must = `at most ${LENGTH_MAX} characters, and none that controls how text is shown`;
+  throw importError(`${what} must have ${must}`, `"${shown}"`);
 }
 
 /** The most characters that are shown of what a file says. */
@@ -154,28 +167,19 @@ function toInt64(value: number | bigint): bigint {
  * @throws {RangeError} when its sizes and its bytes differ.
  */
 function readTensor(tensor: TensorProto, what: string, external: ExternalFiles): Constant {
-  const refuse = (must: string, received: unknown): never => {
-    throw importError(`${what} must ${must}`, received, RangeError);
-  };
-  const type = ELEMENT_TYPES[tensor.dataType ?? 0];
-  if (!type) {
-    throw importError(
-      `${what} must hold f32, f64, whole numbers or bool`,
-      `ONNX type ${tensor.dataType ?? 0}`,
-    );
-  }
+  const { dataType = 0 } = tensor, type = ELEMENT_TYPES[dataType];
+  const types = "f32, f64, whole numbers or bool";
+  if (!type) throw importError(`${what} must hold ${types}`, `ONNX type ${dataType}`);
   const shape = tensor.dims.map(Number), elements = elementCount(shape);
-  if (shape.some((size) => !(size >= 0)) || !(elements <= ELEMENTS_MAX)) {
-    refuse(`have sizes from 0 whose product is at most ${ELEMENTS_MAX}`, `[${shape}]`);
-  }
+  const isPossible = shape.every((size) => size >= 0) && elements <= ELEMENTS_MAX;
+  const possible = `${what} must have sizes from 0 whose product is at most ${ELEMENTS_MAX}`;
+  assertImport(isPossible, possible, `[${shape}]`, RangeError);
   const raw = rawBytes(tensor, what, external), bytes = elements * type.bytes;
   const listed = tensor[type.field];
-  if (raw ? raw.length !== bytes : listed.length !== elements) {
-    refuse(
-      `have the ${bytes} bytes of its sizes [${shape}]`,
-      raw ? `${raw.length} bytes` : `${listed.length} elements`,
-    );
-  }
+  const isWhole = raw ? raw.length === bytes : listed.length === elements;
+  const received = raw ? `${raw.length} bytes` : `${listed.length} elements`;
+  const whole = `${what} must have the ${bytes} bytes of its sizes [${shape}]`;
+  assertImport(isWhole, whole, received, RangeError);
   const values = raw ? type.view(raw.slice().buffer) : listed;
   // Weights are the bulk of a file: they are not walked.
   const data = values instanceof Float32Array || values instanceof Int32Array ||
@@ -197,23 +201,14 @@ function rawBytes(
   const location = said.get("location") ?? "", offset = Number(said.get("offset") ?? 0);
   const file = Object.hasOwn(external, location) ? external[location] : undefined;
   if (!file) {
-    throw new TypeError(
-      `Cannot import the ONNX model: ${what} lies in the file ${
-        quoted(location)
-      } beside it, which must be given as one of \`external\`, received [${
-        listed(Object.keys(external))
-      }]`,
-    );
+    const must = `the file ${quoted(location)} of ${what} must be given as one of \`external\``;
+    throw importError(must, `[${listed(Object.keys(external))}]`);
   }
   const length = Number(said.get("length") ?? file.length - offset);
-  if (offset >= 0 && length >= 0 && offset + length <= file.length) {
-    return file.subarray(offset, offset + length);
-  }
-  throw new RangeError(
-    `Cannot import the ONNX model: ${what} must lie within the ${file.length} bytes of ${
-      quoted(location)
-    }, received ${length} bytes from ${offset} on`,
-  );
+  const isInside = offset >= 0 && length >= 0 && offset + length <= file.length;
+  const must = `${what} must be within the ${file.length} bytes of ${quoted(location)}`;
+  assertImport(isInside, must, `${length} bytes from offset ${offset}`, RangeError);
+  return file.subarray(offset, offset + length);
 }
 
 /** A node of a file. */
@@ -252,12 +247,16 @@ const toInputs = (...names: readonly string[]) => (node: OnnxNode): OnnxNode => 
 };
 
 function constantFrom(value: Attribute): Constant {
-  if (Array.isArray(value)) {
-    return { dtype: "i64", shape: [value.length], data: hostArray("i64", value) };
-  }
+  if (Array.isArray(value)) return int64(value, [value.length]);
   const { float } = value as { float: number };
   return { dtype: "f32", shape: [], data: Float32Array.of(float) };
 }
+
+/** A constant of whole numbers. */
+export const int64 = (
+  numbers: readonly (number | bigint)[],
+  shape: readonly number[],
+): Constant => ({ dtype: "i64", shape, data: hostArray("i64", numbers) });
 
 /** Softmax of all axes from one on, taken as one. */
 const flattened = (node: OnnxNode): OnnxNode => ({
@@ -378,25 +377,21 @@ export function decodeModel(bytes: Uint8Array): ModelProto & { graph: GraphProto
   const { graph } = model ?? {};
   const nodes = graph?.node ?? [];
   const operands = nodes.reduce((sum, { input, output }) => sum + input.length + output.length, 0);
-  if (nodes.length > NODES_MAX || operands > OPERANDS_MAX) {
-    throw importError(
-      `it must have at most ${NODES_MAX} nodes with ${OPERANDS_MAX} inputs and outputs`,
-      `${nodes.length} with ${operands}`,
-    );
-  }
+  const isSmall = nodes.length <= NODES_MAX && operands <= OPERANDS_MAX;
+  const must = `it must have at most ${NODES_MAX} nodes with ${OPERANDS_MAX} inputs and outputs`;
+  assertImport(isSmall, must, `${nodes.length} with ${operands}`);
   if (model && graph && graph.node.length > 0) return Object.assign(model, { graph });
-  const what = model ? "no graph with nodes" : "what is no such message, or not all of it";
-  throw importError("the file must be one", `${bytes.length} bytes with ${what}`);
+  const what = model ? "without a graph with nodes" : "that are no complete message";
+  throw importError("the file must be an ONNX model", `${bytes.length} bytes ${what}`);
 }
 
 function opsetOf({ opsetImport }: ModelProto): number {
   const own = opsetImport.find(({ domain = "" }) => domain === "" || domain === ONNX_DOMAIN);
   const version = Number(own?.version ?? 0);
-  if (version >= OPSETS.least && version <= OPSETS.most) return version;
-  throw importError(
-    `its opset must be from ${OPSETS.least} to ${OPSETS.most}`,
-    version === 0 ? "none, as of a file that is not all there" : `${version}`,
-  );
+  const isKnown = version >= OPSETS.least && version <= OPSETS.most;
+  const received = version || "none, as in an incomplete file";
+  assertImport(isKnown, `its opset must be from ${OPSETS.least} to ${OPSETS.most}`, received);
+  return version;
 }
 
 function readInput({ name = "", type }: ValueInfoProto): OnnxInput {
@@ -404,10 +399,8 @@ function readInput({ name = "", type }: ValueInfoProto): OnnxInput {
   const tensor = type?.value.case === "tensorType" ? type.value.value : undefined;
   const dtype = dtypeOf(tensor?.elemType), dims = tensor?.shape?.dim;
   if (!name || !dtype || !dims || ![1, 6, 7, 9].includes(tensor.elemType ?? 0)) {
-    throw importError(
-      `${what} must be a tensor of f32, i32, i64 or bool whose number of axes is said`,
-      tensor ? `ONNX type ${tensor.elemType ?? 0}` : "no such tensor",
-    );
+    const must = `${what} must be a tensor of f32, i32, i64 or bool with a known number of axes`;
+    throw importError(must, tensor ? `ONNX type ${tensor.elemType ?? 0}` : "no such tensor");
   }
   const shape = dims.map(({ value }, axis) => {
     const size = value.case === "dimValue" ? Number(value.value) : 0;
@@ -425,7 +418,12 @@ function readNode(node: NodeProto, external: ExternalFiles): OnnxNode {
   for (const one of node.attribute) {
     const tensor = constantOf(one, name, external);
     if (tensor) value = tensor;
-    else settings.set(one.name ?? "", attributeOf(one) ?? refuseAttribute(one, opType, name));
+    else {
+      const attribute = attributeOf(one), received = `another as ${quoted(one.name ?? "")} of`;
+      const must = "attributes must be numbers, lists, text or tensors";
+      if (attribute !== undefined) settings.set(one.name ?? "", attribute);
+      else throw importError(must, `${received} ${nodeLabel({ op: opType, name })}`);
+    }
   }
   const attributes = Object.fromEntries(settings);
   const op = domain === "" || domain === ONNX_DOMAIN ? opType : `${domain}.${opType}`;
@@ -444,17 +442,10 @@ function constantOf(
     case "value_float":
       return { dtype: "f32", shape: [], data: Float32Array.of(f ?? 0) };
     case "value_int":
-      return { dtype: "i64", shape: [], data: BigInt64Array.of(i ?? 0n) };
+      return int64([i ?? 0n], []);
     case "value_floats":
       return { dtype: "f32", shape: [floats.length], data: Float32Array.from(floats) };
     case "value_ints":
-      return { dtype: "i64", shape: [ints.length], data: BigInt64Array.from(ints) };
+      return int64(ints, [ints.length]);
   }
-}
-
-function refuseAttribute({ name = "" }: AttributeProto, op: string, node: string): never {
-  throw importError(
-    "attributes must be numbers, lists, text or tensors",
-    `another as ${quoted(name)} of ${shown(op)} (node ${quoted(node)})`,
-  );
 }

@@ -15,7 +15,7 @@ import { fromBinary } from "@bufbuild/protobuf";
 import { DTYPE_BYTES } from "../devices/device.ts";
 import { broadcastShape, elementCount } from "../graph/shapes.ts";
 import type { ValueType } from "../graph/value.ts";
-import { valueTypes } from "../ops/infer.ts";
+import { valueTypes } from "./lower.ts";
 import { type GraphProto, ModelProtoSchema, type NodeProto } from "./onnx_pb.ts";
 
 /** The arena gives memory out in pieces of so many bytes. */

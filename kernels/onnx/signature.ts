@@ -51,9 +51,8 @@ function readBorder({ name, type }: ValueInfoProto): Border {
   const tensor = type?.value.case === "tensorType" ? type.value.value : undefined;
   const dtype = dtypeNumbered(tensor?.elemType), dims = tensor?.shape?.dim;
   if (!name || !dtype || !dims || dims.some(({ value }) => value.case === "dimParam")) {
-    throw new TypeError(
-      `Cannot compile the model: "${name}" must be a tensor of a known dtype and a static shape`,
-    );
+    const must = `"${name}" must be a tensor of a known dtype and a static shape`;
+    throw new TypeError(`Cannot compile the model: ${must}`);
   }
   return { name, dtype, shape: dims.map(({ value }) => Number(value.value ?? 0)) };
 }

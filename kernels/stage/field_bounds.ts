@@ -6,7 +6,7 @@
  * @module
  */
 
-import { valueTypes } from "../ops/infer.ts";
+import { valueTypes } from "../onnx/lower.ts";
 import { fromBinary } from "@bufbuild/protobuf";
 import { type LayerProgram, PORTS } from "../compile/programs.ts";
 import type { HostArray } from "../devices/device.ts";

@@ -16,7 +16,7 @@ import { fromBinary, toBinary } from "@bufbuild/protobuf";
 import { refusal } from "../../errors.ts";
 import { elementCount } from "../../graph/shapes.ts";
 import { ONNX_DTYPE, TROUPE } from "../../graph/value.ts";
-import { type FusedRewrites, lowerGraph } from "../../onnx/lower.ts";
+import { type FusedRewrites, lowerGraph, valueTypes } from "../../onnx/lower.ts";
 import { type GraphProto, ModelProtoSchema, type NodeProto } from "../../onnx/onnx_pb.ts";
 import {
   arithmetic,
@@ -26,7 +26,6 @@ import {
   type Writer,
 } from "../../onnx/rewrite.ts";
 import { floatOf, intOf, wholeNumbers } from "../../onnx/signature.ts";
-import { valueTypes } from "../../ops/infer.ts";
 import { normalised } from "../../ops/normalization.ts";
 import type { Device } from "../device.ts";
 import { type Binding, type BoundProgram, hostDevice } from "../engine.ts";

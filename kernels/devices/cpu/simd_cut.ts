@@ -11,7 +11,7 @@ import { create, fromBinary, toBinary } from "@bufbuild/protobuf";
 import { elementCount } from "../../graph/shapes.ts";
 import { TROUPE } from "../../graph/value.ts";
 import { encodeValueInfo } from "../../onnx/encode.ts";
-import { lowerModel } from "../../onnx/lower.ts";
+import { lowerModel, valueTypes } from "../../onnx/lower.ts";
 import {
   GraphProtoSchema,
   type ModelProto,
@@ -19,7 +19,6 @@ import {
   type NodeProto,
 } from "../../onnx/onnx_pb.ts";
 import { type Border, signatureOf } from "../../onnx/signature.ts";
-import { valueTypes } from "../../ops/infer.ts";
 import { DTYPE_BYTES } from "../device.ts";
 import { ALIGNMENT } from "./ort_library.ts";
 import { KEPT, type SimdCall, simdCall } from "./simd.ts";

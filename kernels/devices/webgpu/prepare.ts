@@ -28,11 +28,10 @@
 import { fromBinary, toBinary } from "@bufbuild/protobuf";
 import { elementCount, sameShape } from "../../graph/shapes.ts";
 import { ONNX_DTYPE, type ValueType } from "../../graph/value.ts";
-import { lowerGraph } from "../../onnx/lower.ts";
+import { lowerGraph, valueTypes } from "../../onnx/lower.ts";
 import { type GraphProto, ModelProtoSchema, type NodeProto } from "../../onnx/onnx_pb.ts";
 import { removeUnread, type Rewrite, rewriteNodes, type Writer } from "../../onnx/rewrite.ts";
 import { intOf } from "../../onnx/signature.ts";
-import { valueTypes } from "../../ops/infer.ts";
 import { type DType, DTYPE_BYTES } from "../device.ts";
 import { maxPoolGrad, orderSums } from "./products.ts";
 import { isRowAddition, rewriteGraph } from "./rewrites.ts";

@@ -162,7 +162,7 @@ folderTest("a file that is no ONNX, cut short or absent is refused", async (fold
   await refuses(train(bad), /--model: it must name a file .* \(no such file\)$/);
   for (const content of [new Uint8Array(), Uint8Array.of(104, 105, 10), bytes.slice(0, -9)]) {
     await Deno.writeFile(bad, content);
-    await refuses(train(bad), /^Cannot import the ONNX model: the file must be one/);
+    await refuses(train(bad), /^Cannot import the ONNX model: the file must be an ONNX model/);
   }
   const { code, stderr } = await runHere(["train", ...train(bad)]);
   assert.deepEqual([code, stderr.trim().split("\n").length], [2, 1]);

@@ -17,9 +17,8 @@ import {
   type Value,
 } from "../../../kernels/mod.ts";
 import { elementCount } from "../../../kernels/graph/shapes.ts";
-import { lowerModel } from "../../../kernels/onnx/lower.ts";
+import { lowerModel, valueTypes } from "../../../kernels/onnx/lower.ts";
 import { ModelProtoSchema } from "../../../kernels/onnx/onnx_pb.ts";
-import { valueTypes } from "../../../kernels/ops/infer.ts";
 import { assertRefused } from "../graph/refused.ts";
 
 const WIDTH = 4;

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { fromBinary } from "@bufbuild/protobuf";
 import { ModelProtoSchema } from "../../../kernels/onnx/onnx_pb.ts";
-import { valueTypes } from "../../../kernels/ops/infer.ts";
+import { valueTypes } from "../../../kernels/onnx/lower.ts";
 import {
   addGradients,
   elementCount,

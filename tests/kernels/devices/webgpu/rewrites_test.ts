@@ -10,7 +10,7 @@ import { PORTS } from "../../../../kernels/mod.ts";
 import { encodeModel } from "../../../../kernels/onnx/encode.ts";
 import { ModelProtoSchema } from "../../../../kernels/onnx/onnx_pb.ts";
 import { readSignature } from "../../../../kernels/onnx/signature.ts";
-import { valueTypes } from "../../../../kernels/ops/infer.ts";
+import { valueTypes } from "../../../../kernels/onnx/lower.ts";
 import { modelOf, numbersOf, runModel, tensorOf, withDevice } from "../models.ts";
 import { numbersFor, trainedModels } from "./preparing.ts";
 

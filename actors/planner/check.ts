@@ -1,9 +1,9 @@
 /**
- * Predicts steps and measures them, in one run.
+ * Compares predicted with measured steps.
  *
- * [Note: one clock rate for both] A machine is faster at one time than at another. So costs and steps
- * are measured in the same rounds, each round everything once, every other round backwards; and costs
- * are measured by probes, never on the steps that are predicted.
+ * [Note: clock rate] The speed of a machine changes over time. So costs and steps are measured in the
+ * same rounds: each round measures everything once, every other round in reverse order. Costs are
+ * measured by probes, never on the predicted steps.
  *
  * @module
  */
@@ -15,29 +15,29 @@ import type { StepOutcome } from "../pipeline/step.ts";
 import { isolationFor } from "../run/devices.ts";
 import { readStep } from "../run/timeline.ts";
 import type { PlaceName } from "../runtime/mod.ts";
-import { mapNumbers } from "./costs.ts";
+import { mapFields } from "./costs.ts";
 import { type Meter, openMeter } from "./measure.ts";
 import { type MeasuredRun, openMeasuredRun } from "./measure_links.ts";
 import { type Prediction, predictStep, timedActions } from "./predict.ts";
 import { median } from "./profile.ts";
 
-/** Milliseconds of a step, the mean of its workers. */
+/** Milliseconds of a step by use, as means of its workers. */
 export interface StepParts {
-  /** It ran actions. */
+  /** Running actions. */
   readonly busyMs: number;
-  /** It chose the next one, whose inputs were there. */
+  /** Choosing the next action whose inputs have arrived. */
   readonly dispatchMs: number;
-  /** It waited for messages that were on their way. */
+  /** Waiting for messages in transit. */
   readonly messageMs: number;
-  /** It waited for what was not computed yet, or had nothing to do any more. */
+  /** Waiting for inputs that are not computed yet, or idle. */
   readonly bubbleMs: number;
-  /** From the last action of all workers to the answer, and from the request to the first action. */
+  /** From the request to the first action, and from the last action to the answer. */
   readonly closingMs: number;
-  /** For each stage and kind of action the mean of its milliseconds: `0F`. */
+  /** Mean duration of actions, by stage and kind, such as `0F`. */
   readonly actions: Readonly<Record<string, number>>;
 }
 
-/** The parts of a traced step that took so long from its request to its answer. */
+/** Returns the parts of a traced step of `stepMs` milliseconds. */
 export function measuredParts(
   stepMs: number,
   traces: StepOutcome["traces"],
@@ -69,7 +69,7 @@ export function measuredParts(
   };
 }
 
-/** The parts of a prediction. */
+/** Returns the parts of a prediction. */
 function predictedParts({ stepMs, variationMs, simulated }: Prediction): StepParts {
   const { workers, computedMs } = simulated;
   const mean = (name: keyof typeof workers[number]) => meanOf(workers.map((one) => one[name]));
@@ -83,19 +83,19 @@ function predictedParts({ stepMs, variationMs, simulated }: Prediction): StepPar
     busyMs,
     dispatchMs,
     messageMs,
-    // They wait for what is late.
+    // Varied durations lengthen waits.
     bubbleMs: computedMs + variationMs - busyMs - dispatchMs - messageMs,
     closingMs: stepMs - variationMs - computedMs,
     actions: meansOf(actions),
   };
 }
 
-/** Returns the means of several steps' parts. */
+/** Returns the means of the parts of several steps. */
 export function meanParts(all: readonly StepParts[]): StepParts {
   const { actions, ...times } = all[0]!;
   return {
-    ...mapNumbers(times, (_, name) => meanOf(all.map((one) => one[name]))),
-    actions: mapNumbers(actions, (_, name) => meanOf(all.map((one) => one.actions[name] ?? 0))),
+    ...mapFields(times, (_, name) => meanOf(all.map((one) => one[name]))),
+    actions: mapFields(actions, (_, name) => meanOf(all.map((one) => one.actions[name] ?? 0))),
   };
 }
 
@@ -109,21 +109,21 @@ const meansOf = (actions: readonly NamedMs[]) =>
       .map(([name, all]) => [name, meanOf(all.map(([, ms]) => ms))]),
   );
 
-/** A step that was predicted and measured. Times are in milliseconds. */
+/** A predicted and measured step. Times are in milliseconds. */
 export interface CheckedStep {
-  /** What was run, in words. */
+  /** Description of the run. */
   readonly configuration: string;
-  /** The median of the repeats. */
+  /** Median of the repeats. */
   readonly measured: number;
-  /** How far the repeat that is farthest from it is away. */
+  /** Largest distance of a repeat from the median. */
   readonly spread: number;
   /** The prediction. */
   readonly predicted: number;
-  /** How far that is from what was measured, as a fraction of it; never below 0. */
+  /** Relative error of the prediction, at least 0. */
   readonly error: number;
-  /** Where the time went. */
+  /** Use of the time. */
   readonly parts: { readonly measured: StepParts; readonly predicted: StepParts };
-  /** What makes the prediction less certain. */
+  /** Reasons for a larger error. */
   readonly notes: readonly string[];
 }
 
@@ -133,52 +133,42 @@ export function checkStep(
   predicted: number,
   about: Pick<CheckedStep, "configuration" | "parts" | "notes">,
 ): CheckedStep {
-  const measured = median(repeats);
+  const measured = median(repeats), error = Math.abs(predicted - measured) / measured;
   const spread = Math.max(...repeats.map((ms) => Math.abs(ms - measured)));
-  return {
-    ...about,
-    measured,
-    spread,
-    predicted,
-    error: Math.abs(predicted - measured) / measured,
-  };
+  return { ...about, measured, spread, predicted, error };
 }
 
-/** The most that the median of all errors, and any of them, may be. */
+/** Bounds of the median error and of each error. */
 const MEDIAN_ERROR_MAX = 0.05, ERROR_MAX = 0.1;
 
-/** Whether one prediction is near enough: within 10 %, or the measured spread where that is larger. */
+/** Whether a prediction is within 10 %, or within the measured spread if that is larger. */
 export const isNear = ({ error, spread, measured }: CheckedStep): boolean =>
   error <= Math.max(ERROR_MAX, spread / measured);
 
-/** What the check comes to. */
+/** Result of a check. */
 export interface CheckResult {
   readonly medianError: number;
   readonly worstError: number;
-  /** Those that are not near enough. */
+  /** Steps with too large an error. */
   readonly missed: readonly CheckedStep[];
-  /** Whether all bounds hold. */
+  /** Whether all errors are within their bounds. */
   readonly isPassed: boolean;
 }
 
-/** Sums up a check. @throws {RangeError} when there is no step. */
+/** Summarizes a check. @throws {RangeError} when there is no step. */
 export function checkResult(steps: readonly CheckedStep[]): CheckResult {
   if (steps.length === 0) throw new RangeError("Cannot check predictions: there must be a step");
-  const medianError = median(steps.map(({ error }) => error));
+  const errors = steps.map(({ error }) => error), medianError = median(errors);
   const missed = steps.filter((one) => !isNear(one));
-  return {
-    medianError,
-    worstError: Math.max(...steps.map(({ error }) => error)),
-    missed,
-    isPassed: medianError <= MEDIAN_ERROR_MAX && missed.length === 0,
-  };
+  const isPassed = medianError <= MEDIAN_ERROR_MAX && missed.length === 0;
+  return { medianError, worstError: Math.max(...errors), missed, isPassed };
 }
 
-/** A run whose step is predicted and measured. */
+/** Options of a checked run. */
 interface Configuration {
   /** Samples of a micro-batch, B. */
   readonly microBatch: number;
-  /** What `train` is asked to do beside the model. */
+  /** Options of `train`, apart from the model. */
   readonly options:
     & Required<Pick<TrainOptions, "schedule" | "workers">>
     & Pick<
@@ -225,17 +215,17 @@ const ON_FOUR: readonly Configuration[] = [
   run("1f1b", 2, 2, { replicas: 2 }),
 ];
 
-/** The runs for a machine with so many cores: never more workers than cores. */
+/** Returns the runs for a machine, with at most `cores` workers. */
 export const configurationsFor = (cores: number): readonly Configuration[] =>
   (cores < 4 ? ON_TWO : [...ON_TWO, ...ON_FOUR]).filter(({ options }) =>
     workersOf(options) <= cores
   );
 
-/** Workers of all replicas. */
+/** Returns the workers of all replicas. */
 const workersOf = ({ workers, replicas = 1 }: Configuration["options"]): number =>
   workers * replicas;
 
-/** A configuration in words: `1f1b D=2 B=4 layout E,3|1,H`. */
+/** Formats a configuration, such as `1f1b D=2 B=4 layout E,3|1,H`. */
 export function nameOf({ microBatch, options }: Configuration): string {
   const { schedule, workers, replicas, recomputeInterval, recompute, layout } = options;
   const { pipelineLimit } = options.scheduleOptions ?? {};
@@ -249,26 +239,26 @@ export function nameOf({ microBatch, options }: Configuration): string {
   ].join(" ");
 }
 
-/** How much is measured. */
+/** Options of a check. */
 interface CheckOptions {
   readonly configurations: readonly Configuration[];
-  /** Makes the model for so many samples. */
+  /** Makes the model for micro-batches of `microBatch` samples. */
   readonly modelOf: (microBatch: number) => Model;
   readonly device: DeviceName;
-  /** Told in words what is done. */
+  /** Receives progress messages. */
   readonly announce: (line: string) => void;
 }
 
-/** Repeats of each step, rounds of a step for each of them, and rounds before that do not count. */
+/** Repeats of each step, steps of a repeat, and rounds of warmup. */
 const REPEATS = 5, STEPS = 4, WARMUP = 2;
 
-/** Runs that are open together: an isolate for each worker is. */
+/** Number of runs that are open together, each with an isolate for each worker. */
 const GROUP = 8;
 
-/** How long each model is measured under each load, in a round, at least. */
+/** Minimum milliseconds of measuring each model under each load, in a round. */
 const PROBE_MS = 200;
 
-/** A configuration whose workers are there. */
+/** A running configuration. */
 interface OpenConfiguration {
   readonly configuration: Configuration;
   readonly run: MeasuredRun;
@@ -276,7 +266,7 @@ interface OpenConfiguration {
   readonly parts: StepParts[];
 }
 
-/** Predicts and measures all configurations; each is told when it is done. */
+/** Predicts and measures all configurations, and yields each result. */
 export async function* checkProfile(options: CheckOptions): AsyncGenerator<CheckedStep, void> {
   const { configurations, modelOf, announce } = options;
   const device = await resolveDevice(options.device, announce);
@@ -315,7 +305,7 @@ async function* checkGroup(
   for (let round = -WARMUP; round < REPEATS * STEPS; round++) {
     if (round === 0) meter.reset();
     const order = round % 2 === 0 ? open : open.toReversed();
-    // Costs are measured in the middle of the steps.
+    // Costs are measured between the steps.
     const middle = Math.ceil(order.length / 2);
     await takeSteps(order.slice(0, middle), round);
     await meter.round(PROBE_MS);
@@ -335,7 +325,7 @@ async function* checkGroup(
   }
 }
 
-/** Takes a step of each; those of several rounds in a row are a repeat. */
+/** Takes a step of each run. A repeat is the mean of several rounds in a row. */
 async function takeSteps(open: readonly OpenConfiguration[], round: number): Promise<void> {
   for (const { configuration: { options }, run, repeats, parts } of open) {
     const { ms, traces } = await run.step();

@@ -1,5 +1,5 @@
 /**
- * What each stage of a compiled run costs, by a profile.
+ * Costs of the stages of a compiled run, from a profile.
  *
  * @module
  */
@@ -35,7 +35,7 @@ import {
 } from "./profile.ts";
 import type { CompiledRun } from "../run/memory.ts";
 
-/** The values that go beyond the next layer, and what their messages take. */
+/** Returns the skip connections of a model, with the time of their messages. */
 function layerSkips(compiled: LinkedModel, link: LinkCost | undefined): LayerSkip[] {
   const { model } = compiled, runs = runsOf(compiled), slices = model.slicing?.slices ?? 1;
   return skipEdges(model, model.layers.map((_, layer) => layer)).map((edge) => ({
@@ -55,16 +55,16 @@ export interface FoundCost {
   readonly recomputeMs: number;
 }
 
-/** A record of numbers, each of them changed. */
-export const mapNumbers = <T extends object>(
-  all: T,
-  change: (value: number, name: keyof T) => number,
-): T =>
+/** Maps the values of an object's fields. */
+export const mapFields = <K extends string, V, R>(
+  all: Readonly<Record<K, V>>,
+  change: (value: V, name: K) => R,
+): Record<K, R> =>
   Object.fromEntries(
-    Object.entries(all).map(([name, value]) => [name, change(value, name as keyof T)]),
-  ) as T;
+    Object.entries<V>(all).map(([name, value]) => [name, change(value, name as K)]),
+  ) as Record<K, R>;
 
-/** Prepares the costs of a device. */
+/** Opens the costs of a device. */
 export function openCosts(profile: Profile, device: string) {
   const { optimizer, closing: { vote, norm, end }, loads = [] } = profile;
   const all = loads.length > 0 ? loads : [{ atOnce: 1, optimizer, vote, norm, end }];
@@ -77,7 +77,7 @@ export function openCosts(profile: Profile, device: string) {
   };
 }
 
-/** Prepares the costs of layers alone. */
+/** Opens the costs of layers on a device. */
 export function openLayerCosts(layers: readonly LayerCost[], device: string) {
   const known = new Map<string, FoundCost[]>(), scaled = new Set<string>();
   const ofDevice = layers.filter((one) => one.device === device);
@@ -102,23 +102,22 @@ export function openLayerCosts(layers: readonly LayerCost[], device: string) {
     /** Whether costs depend on the number of workers that compute at the same time. */
     hasLoads: loads.length > 1,
     /**
-     * Returns the cost of a layer. Between two measured loads costs are interpolated; beyond them
-     * the last load counts.
+     * Returns the cost of a layer, interpolated between the measured loads.
      *
-     * @throws {RangeError} when the profile has none of its kind.
+     * @throws {RangeError} when the profile has no cost of its kind.
      */
     layer: (facts: LayerFacts, atOnce: number): FoundCost => between(loads, find(facts), atOnce),
   };
 }
 
-/** A cost with halves of the backward where they were not measured apart. */
+/** Returns a cost, with a half of the backward for parts that were not measured. */
 export function foundOf(cost: LayerCost): FoundCost {
   const { forwardMs, backwardMs, recomputeMs = forwardMs } = cost;
   const { weightMs = backwardMs / 2, inputMs = backwardMs - weightMs } = cost;
   return { forwardMs, backwardMs, inputMs, weightMs, recomputeMs };
 }
 
-/** How far the work of two layers is apart: 0 where it is the same. */
+/** Returns the distance between the work of two layers: 0 if it is equal. */
 function distance(a: LayerFacts, b: LayerFacts): number {
   const apart = (x: number, y: number) => Math.abs(Math.log(Math.max(x, 1) / Math.max(y, 1)));
   return apart(a.forwardFlops, b.forwardFlops) + apart(a.backwardFlops, b.backwardFlops) +
@@ -128,7 +127,7 @@ function distance(a: LayerFacts, b: LayerFacts): number {
 const nearest = (facts: LayerFacts, costs: readonly LayerCost[]): LayerCost =>
   costs.reduce((best, one) => distance(facts, one) < distance(facts, best) ? one : best);
 
-/** A cost for another size, by floating-point operations; what is there says so. */
+/** Scales a cost to another size by floating-point operations, and notes it in `scaled`. */
 function scaledTo(facts: LayerFacts, cost: LayerCost, scaled: Set<string>): FoundCost {
   const ratio = (to: number, from: number) => to > 0 && from > 0 ? to / from : 1;
   const forward = ratio(facts.forwardFlops, cost.forwardFlops);
@@ -141,19 +140,19 @@ function scaledTo(facts: LayerFacts, cost: LayerCost, scaled: Set<string>): Foun
       } times the backward of ${microBatch} samples, recompute ${recompute}`,
     );
   }
-  return mapNumbers(
+  return mapFields(
     foundOf(cost),
     (ms, name) => (name === "forwardMs" || name === "recomputeMs" ? forward : backward) * ms,
   );
 }
 
-/** Costs between those of two loads. */
+/** Interpolates costs between two loads. */
 function between(loads: readonly number[], costs: readonly FoundCost[], atOnce: number): FoundCost {
   const above = loads.findIndex((load) => load >= atOnce);
   if (above <= 0) return costs.at(above)!;
   const low = loads[above - 1]!, share = (atOnce - low) / (loads[above]! - low);
   const [a, b] = [costs[above - 1]!, costs[above]!];
-  return mapNumbers(a, (ms, name) => ms + share * (b[name] - ms));
+  return mapFields(a, (ms, name) => ms + share * (b[name] - ms));
 }
 
 function unknown(
@@ -168,33 +167,33 @@ function unknown(
   );
 }
 
-/** A cut that a profile recommends. */
+/** A recommended cut of a model. */
 export interface RecommendedLayout extends SchedulePartition {
-  /** The cut as `--layout` and `train({ layout })` take it. */
+  /** The cut as a value of `--layout` and `train({ layout })`. */
   readonly layout: string;
 }
 
-/** What is cut. */
+/** The model to cut, and its run. */
 export interface CutRun {
-  /** In which order it computes. */
+  /** Schedule of the run. */
   readonly schedule: Schedule;
-  /** The model compiled, wherever it is cut now. */
+  /** Compiled model, with any cut. */
   readonly compiled: Pick<CompiledRun, "model" | "stage" | "halves">;
-  /** What computes, as the profile names it. */
+  /** Name of the device in the profile. */
   readonly device: string;
-  /** The link that messages take; they take no time unless given. */
+  /** Link of messages. Default: messages take no time. */
   readonly link?: LinkCost | undefined;
   /** Data-parallel replicas. Default 1. */
   readonly replicas?: number | undefined;
-  /** Numbers that the search looks at, as {@linkcode partitionForSchedule} takes it. */
+  /** Limit of the search, as for {@linkcode partitionForSchedule}. */
   readonly work?: number | undefined;
 }
 
 /**
- * The layout with which the actions of a step take least time, in milliseconds: embedding and head, as
- * all layers, with what was measured of them while all workers compute.
+ * Returns the layout with the shortest step, by the measured costs of all layers while all workers
+ * compute.
  *
- * @throws {RangeError} when the profile has no costs of a layer's kind, or the model has fewer layers
+ * @throws {RangeError} when the profile has no cost of a layer's kind, or the model has fewer layers
  * than the schedule has stages.
  */
 export function recommendLayout(
@@ -211,7 +210,7 @@ export function recommendLayout(
   const input = msOf("inputMs"), weight = msOf("weightMs");
   const times: LayerTimes = {
     forward: msOf("forwardMs"),
-    // Split backwards are measured apart; lists have one kind or the other.
+    // A schedule has either split or whole backwards.
     ...isSplit(schedule)
       ? { backward: input.map((ms, i) => ms + weight[i]!), input }
       : { backward: msOf("backwardMs") },
@@ -226,33 +225,33 @@ export function recommendLayout(
   return { ...partition, layout: formatLayout(model.layers, partition.starts) };
 }
 
-/** Whether backwards run in two parts. */
+/** Whether backwards are split into two parts. */
 const isSplit = ({ lists = [] }: Schedule): boolean =>
   lists.some((list) => [...list].some(({ kind }) => kind === "I"));
 
-/** A stage, as far as costs depend on it. */
+/** The properties of a stage that affect its costs. */
 type CostedStage = ReturnType<typeof costedStages>[number];
 
 /** Returns the stages of a run. */
 export const costedStages = (compiled: CompiledRun, schedule: Schedule) =>
   compiled.programs.map((program, index) => ({
     program,
-    /** Runs of its kernels for each micro-batch: 2 of halves. */
+    /** Runs of its kernels for each micro-batch: 2 for halves. */
     runs: compiled.halves,
-    /** The options by which it is opened. */
+    /** Options of the stage. */
     options: optionsOf(compiled, index),
-    /** Facts of its layers, once for each slice of a sequence. */
+    /** Facts of its layers, for each slice of a sequence. */
     slices: slicedFacts(program, compiled.stage),
-    // Asked for only where something is computed again; an R does so whatever the forward has left.
+    // Only needed with an interval; an R always recomputes.
     ...compiled.stage.recomputeInterval === undefined || compiled.recomputed.has(index)
       ? { freshShare: 0, freshWeightShare: 0 }
       : freshShares(schedule, index),
   }));
 
 /**
- * Of the backwards of a stage those before which nothing else of it ran but the forward of the same
- * micro-batch, and of its W those right after the I. Where messages decide, so it is on the last stage
- * alone, whose loss is a backward's beginning.
+ * Returns the share of a stage's backwards that directly follow the forward of their micro-batch, and
+ * of its W that directly follow their I. In message-driven schedules only the last stage has such
+ * backwards, since they start with the loss.
  */
 function freshShares({ lists, stages, pipelineOf }: Schedule, stage: number) {
   if (!lists) return { freshShare: stage === stages - 1 ? 1 : 0, freshWeightShare: 0 };
@@ -260,14 +259,14 @@ function freshShares({ lists, stages, pipelineOf }: Schedule, stage: number) {
   for (const list of lists) {
     const last = new Map<number, string>();
     for (const part of [...list].flatMap(parts).filter((one) => one.stage === stage)) {
-      const { kind, microBatch, slice = 0 } = part, pipe = pipelineOf[microBatch]!;
+      const { kind, microBatch, slice = 0 } = part, pipeline = pipelineOf[microBatch]!;
       const what = `${microBatch} ${slice}`, before = kind === "W" ? `I${what}` : `F${what}`;
       if (kind !== "F" && kind !== "R") {
         const key = kind === "W" ? "W" : "B";
         all[key]++;
-        if (last.get(pipe) === before) fresh[key]++;
+        if (last.get(pipeline) === before) fresh[key]++;
       }
-      last.set(pipe, `${kind}${what}`);
+      last.set(pipeline, `${kind}${what}`);
     }
   }
   const share = (key: "B" | "W") => all[key] === 0 ? 0 : fresh[key] / all[key];
@@ -275,10 +274,10 @@ function freshShares({ lists, stages, pipelineOf }: Schedule, stage: number) {
 }
 
 /**
- * What a stage costs.
+ * Returns the costs of a stage.
  *
- * @param slices what its layers cost, for each slice; or one cost for all of them.
- * @param once what is done once a step.
+ * @param slices costs of its layers for each slice, or one cost for all layers.
+ * @param once costs once a step.
  */
 export function stageModel(
   { program, slices: facts, options, runs, freshShare, freshWeightShare }: CostedStage,
@@ -291,14 +290,14 @@ export function stageModel(
   const { recomputeInterval } = options;
   const againMs = (share: number) =>
     runs * slices.reduce((ms, layers) => ms + recomputeMs(program, layers, options, share), 0);
-  // I ends with the first segment, and W begins with the last one: where those are one, it is there.
+  // I ends with the first segment and W starts with the last one; a single segment is still fresh.
   const isOne = segmentsOf(program.layers, recomputeInterval).length === 1;
   const backwardMs = sum("backwardMs"), elementBytes = options.precision === "fp16" ? 2 : 4;
   return {
     forwardMs: sum("forwardMs"),
     backwardMs,
     inputMs: sum("inputMs"),
-    // With an interval, W is B again.
+    // With an interval, W repeats B.
     weightMs: recomputeInterval
       ? backwardMs + againMs(isOne ? freshWeightShare : 0)
       : sum("weightMs"),
@@ -310,18 +309,18 @@ export function stageModel(
   };
 }
 
-/** The optimizer with norms before it and zeros after it: of the same weights, on the same worker. */
+/** Returns the milliseconds of norms, optimizer and zeroing, which follow each other on a worker. */
 export const optimizerMs = ({ optimizer, norm, end }: LoadCost, parameters: number): number =>
   linearMs(optimizer, parameters) + linearMs(norm, parameters) + linearMs(end, parameters);
 
-/** What a backward computes again with an interval; nothing of the last segment where that is fresh. */
+/** Returns the milliseconds of recomputation with an interval; a fresh last segment is free. */
 function recomputeMs(
   { programs, layers: named }: StageProgram,
   layers: readonly FoundCost[],
   { recomputeInterval }: StageOptions,
   freshShare: number,
 ): number {
-  // What a trace says of a stage has in it what was computed again.
+  // Costs from a trace include the recomputation.
   if (recomputeInterval === undefined || layers.length < named.length) return 0;
   const segments = segmentsOf(named, recomputeInterval);
   return segments.reduce((total, { from, to }, i) => {

@@ -1,4 +1,8 @@
-/** What a planner asks of whoever predicts. */
+/**
+ * Candidates of a plan and their forecasts: lower bounds, memory and predicted steps.
+ *
+ * @module
+ */
 
 import {
   compileModel,
@@ -26,17 +30,17 @@ import { reduceHalf } from "../../schedules/simulator/network.ts";
 import { pipesOf } from "../pipeline/layout.ts";
 import { compileRun } from "../run/compile.ts";
 import { type CompiledRun, limitedBytes } from "../run/memory.ts";
-import { type FoundCost, mapNumbers, openCosts, optimizerMs, recommendLayout } from "./costs.ts";
+import { type FoundCost, mapFields, openCosts, optimizerMs, recommendLayout } from "./costs.ts";
 import { predictRun } from "./predict.ts";
 import { type LayerFacts, type Profile, slicedFacts } from "./profile.ts";
 
 /**
- * A lower bound of the step's time, in ms. Each worker waits until its first input can have come,
- * runs all its actions, and what follows its last backward takes as long as the way back; then the
- * step is closed. So it needs the placement, but no order.
+ * Returns a lower bound of the step's milliseconds. Each worker waits for its first input, runs all
+ * its actions, and its last gradient travels back to the first stage; then the step ends. So the
+ * bound depends on the placement, but not on the order.
  *
  * @param model of a schedule with the same placement, for any number of micro-batches.
- * @param microBatches of the step that is bounded.
+ * @param microBatches of the bounded step.
  */
 export function leastStepMs(model: StepModel, microBatches: number): number {
   const { schedule, stages, slowdowns, jitter, overlapMs } = model;
@@ -51,8 +55,8 @@ export function leastStepMs(model: StepModel, microBatches: number): number {
     const [one, other] = [forward[stage]!, backward[stage]! + recomputeMs];
     return each * (overlapMs === undefined ? one + other : Math.max(one, other));
   });
-  // The way of a first input, and that back; a backward for the weights may come after it. Of a slice
-  // it is shorter, and of a half backward half as long.
+  // The time of a first input to the stage, and of its gradient back. Backwards for the weights may
+  // come later. Slices are shorter, and half a backward takes half as long.
   const { isSplit, isHalved } = backwardsOf(schedule), part = isHalved ? 0.5 : 1;
   const heads = sumsBefore(forward);
   const tails = isSplit ? undefined : sumsBefore(backward.map((time) => part * time));
@@ -61,23 +65,23 @@ export function leastStepMs(model: StepModel, microBatches: number): number {
   const fastest = Math.min(1, ...slowdowns ?? []);
   const bounds = schedule.placement.map((held, worker) => {
     const own = held.reduce((sum, { stage }) => sum + work[stage]!, 0);
-    const way = schedule.slices === undefined
+    const travel = schedule.slices === undefined
       ? least(heads, worker) + (tails ? least(tails, worker) : 0)
       : 0;
-    return fastest * way + (slowdowns?.[worker] ?? 1) * own;
+    return fastest * travel + (slowdowns?.[worker] ?? 1) * own;
   });
   const shortest = jitter?.law === "around" ? 1 - jitter.amount : 1;
-  return shortest * Math.max(...bounds) + leastClosingMs(model);
+  return shortest * Math.max(...bounds) + leastStepEndMs(model);
 }
 
-/** For each of some numbers, the sum of those before it. */
+/** Returns for each number the sum of the previous ones. */
 function sumsBefore(numbers: readonly number[]): number[] {
   let sum = 0;
   return numbers.map((one) => (sum += one) - one);
 }
 
-/** The optimizer of the fullest worker, or the all-reduce of one stage, whichever takes longer. */
-function leastClosingMs({ schedule, stages, closing, network, replicas = 1 }: StepModel): number {
+/** Returns the longer of the optimizer of the fullest worker and the all-reduce of one stage. */
+function leastStepEndMs({ schedule, stages, closing, network, replicas = 1 }: StepModel): number {
   const { algorithm = "direct", eagerStages = [], protocol = "commit" } = closing ?? {};
   if (closing === undefined || protocol !== "commit" || schedule.updates !== "flush") return 0;
   const link = closing.link ?? network?.link ?? { latencyMs: 0 };
@@ -94,8 +98,8 @@ function leastClosingMs({ schedule, stages, closing, network, replicas = 1 }: St
 }
 
 /**
- * Bytes that the fullest worker holds at least, whatever its order: weights, gradients, states, and
- * the activations of one micro-batch of one of its stages.
+ * Returns a lower bound of the fullest worker's bytes for any order: weights, gradients, optimizer
+ * state, and the activations of one micro-batch of one stage.
  */
 export function leastBytes({ schedule, stages }: StepModel): number {
   return Math.max(...schedule.placement.map((held, worker) => {
@@ -105,7 +109,7 @@ export function leastBytes({ schedule, stages }: StepModel): number {
       schedule.weightVersions[worker] ?? 1,
     );
     const kept = memory.map((one) => (one?.keptBytes ?? 0) + (one?.workBytes ?? 0));
-    // Halves of a micro-batch keep a half each.
+    // Each half of a micro-batch keeps one half.
     return fixed + Math.max(...kept) / 2;
   }));
 }
@@ -113,8 +117,8 @@ export function leastBytes({ schedule, stages }: StepModel): number {
 const known = new WeakMap<Schedule, { readonly isSplit: boolean; readonly isHalved: boolean }>();
 
 /**
- * Returns whether backwards run as I and W, and whether in halves. Reads the lists once for each
- * schedule, which many candidates share.
+ * Returns whether backwards are split into I and W, and whether they run in halves. Results are kept,
+ * since many candidates share a schedule.
  */
 function backwardsOf(schedule: Schedule) {
   const { lists = [] } = schedule;
@@ -128,17 +132,17 @@ function backwardsOf(schedule: Schedule) {
   return found;
 }
 
-/** Options of a schedule that a planner varies. */
+/** Options of schedules that the planner varies. */
 type VariedOptions = Pick<
   ScheduleOptions,
   "chunks" | "waves" | "slices" | "pipelines" | "scale" | "pipelineLimit" | "order"
 >;
 
-/** One way to run a model on all devices. */
+/** A configuration of a run on all devices. */
 export interface Candidate {
-  /** The schedule's name. */
+  /** Name of the schedule. */
   readonly schedule: string;
-  /** What the schedule reads beside its size. */
+  /** Options of the schedule, apart from its size. */
   readonly options: VariedOptions;
   /** Workers of a pipeline, D. */
   readonly workers: number;
@@ -146,51 +150,51 @@ export interface Candidate {
   readonly replicas: number;
   /** Samples of a micro-batch, B. */
   readonly microBatch: number;
-  /** Micro-batches of a step and a replica, N. */
+  /** Micro-batches of a step in each replica, N. */
   readonly microBatches: number;
-  /** Which activations the backward computes again. */
+  /** Activations that the backward recomputes. */
   readonly recompute: Recompute;
-  /** How numbers are stored. */
+  /** Precision of numbers. */
   readonly precision: Precision;
-  /** Numbers of a bucket of the optimizer; those of the device unless given. */
+  /** Elements of a bucket of the optimizer. Default: those of the device. */
   readonly bucketSize?: number | undefined;
-  /** Buckets of a chunk of the all-reduce, k; what `train` takes unless given. */
+  /** Buckets of a chunk of the all-reduce, k. Default: that of `train`. */
   readonly coarsening?: number | undefined;
-  /** Which layers each stage has, as `--layout` takes it; stages of nearly equal work unless given. */
+  /** Layers of each stage, as a value of `--layout`. Default: stages of similar work. */
   readonly layout?: string | undefined;
 }
 
-/** What may be chosen. */
+/** Search space of a plan. */
 export interface PlanSpace {
   /** Workers of all replicas together, P. */
   readonly devices: number;
   /** Samples of a step of all replicas together. */
   readonly batch: number;
-  /** Layers of the model, of which each stage has at least one. */
+  /** Layers of the model; each stage has at least one. */
   readonly layers: number;
   /** Names of the schedules. */
   readonly schedules: readonly string[];
-  /** The depths D that may be; any unless given. */
+  /** Allowed depths D. Default: all. */
   readonly workers?: readonly number[] | undefined;
-  /** The micro-batch sizes B that may be; any unless given. */
+  /** Allowed micro-batch sizes B. Default: all. */
   readonly microBatch?: readonly number[] | undefined;
-  /** The ways to recompute. */
+  /** Allowed recomputation policies. */
   readonly recompute: readonly Recompute[];
-  /** The ways to store numbers. */
+  /** Allowed precisions. */
   readonly precision: readonly Precision[];
-  /** Sizes of a bucket to try beside that of the device. */
+  /** Sizes of a bucket to try, besides that of the device. */
   readonly bucketSizes?: readonly number[] | undefined;
-  /** Values of k to try beside that of `train`. */
+  /** Values of k to try, besides that of `train`. */
   readonly coarsenings?: readonly number[] | undefined;
 }
 
-/** The most chunks, waves and pipelines in one direction that are tried. */
+/** Limits of chunks, waves, and pipelines in one direction. */
 const CHUNKS_MAX = 4, WAVES_MAX = 4, PIPELINES_MAX = 4;
 
-/** How a replica is cut: depth, replicas, micro-batch and their number. */
+/** Depth, replicas, micro-batch size and number of micro-batches. */
 type Sizes = Pick<Candidate, "workers" | "replicas" | "microBatch" | "microBatches">;
 
-/** The divisors of a number, ascending. */
+/** Returns the divisors of a number in ascending order. */
 export function divisorsOf(number: number): number[] {
   const low: number[] = [], high: number[] = [];
   for (let one = 1; one * one <= number; one++) {
@@ -202,9 +206,9 @@ export function divisorsOf(number: number): number[] {
 }
 
 /**
- * All ways to cut devices and batch: D·W devices, W·B·N samples.
+ * Returns all sizes with D·W devices and W·B·N samples.
  *
- * @throws {RangeError} when no depth that the model allows leaves replicas that divide the batch.
+ * @throws {RangeError} when no allowed depth leaves replicas that divide the batch.
  */
 export function sizesOf(space: Omit<PlanSpace, "recompute" | "precision">): Sizes[] {
   const { devices, batch, layers } = space;
@@ -213,7 +217,7 @@ export function sizesOf(space: Omit<PlanSpace, "recompute" | "precision">): Size
   if (depths.length === 0) {
     throw new RangeError(
       `Cannot plan for ${devices} devices: the workers of a pipeline must divide them and be at most the ${layers} layers of the model, received ${
-        space.workers?.join(", ") ?? "no such number"
+        space.workers?.join(", ") ?? "none"
       }`,
     );
   }
@@ -235,13 +239,13 @@ export function sizesOf(space: Omit<PlanSpace, "recompute" | "precision">): Size
     ? ""
     : ` times the micro-batch ${space.microBatch.join(" or ")}`;
   throw new RangeError(
-    `Cannot plan a batch of ${batch} for ${devices} devices: it must be a multiple of the replicas${fixed}, which are ${least} or more where a pipeline has at most ${
+    `Cannot plan a batch of ${batch} for ${devices} devices: it must be a multiple of the replicas${fixed}, of which there are at least ${least} since a pipeline has at most ${
       depths.at(-1)
     } workers, received ${batch}`,
   );
 }
 
-/** The options that a schedule may be tried with, for so many workers and micro-batches. */
+/** Returns the options to try with a schedule. */
 function variantsOf(name: string, workers: number, microBatches: number): VariedOptions[] {
   const { reads = [] } = findSchedule(name);
   const upTo = (most: number, from = 1) =>
@@ -265,14 +269,14 @@ function variantsOf(name: string, workers: number, microBatches: number): Varied
   return variants;
 }
 
-/** Returns every candidate, in an order that depends on the space alone. */
+/** Returns all candidates, in an order that depends only on the space. */
 export function candidatesOf({ recompute, precision, ...space }: PlanSpace): Candidate[] {
   const how = recompute.flatMap((recompute) =>
     precision.map((precision) => ({ recompute, precision }))
   );
   return sizesOf(space).flatMap((sizes) => {
     const { workers, microBatches } = sizes;
-    return (workers === 1 ? alone(space.schedules) : space.schedules).flatMap((schedule) =>
+    return (workers === 1 ? ofOneWorker(space.schedules) : space.schedules).flatMap((schedule) =>
       variantsOf(schedule, workers, microBatches).flatMap((options) =>
         how.map((one) => ({ schedule, options, ...sizes, ...one }))
       )
@@ -280,91 +284,88 @@ export function candidatesOf({ recompute, precision, ...space }: PlanSpace): Can
   });
 }
 
-/** On one worker the order that holds least does; others are the same with another name. */
-const alone = (schedules: readonly string[]) =>
+/** On one worker all schedules are equal, except for memory: 1F1B needs least. */
+const ofOneWorker = (schedules: readonly string[]) =>
   schedules.includes("1f1b") ? ["1f1b"] : schedules.slice(0, 1);
 
-/** A step that has not been run. */
+/** Prediction of a candidate's step. */
 interface ForecastStep {
-  /** Milliseconds from its request to its answer. */
+  /** Milliseconds from the request of the step to its answer. */
   readonly stepMs: number;
-  /** The step as it was simulated, and where the time of each worker goes. */
+  /** The simulated step, with the use of each worker's time. */
   readonly simulated: Pick<SimulatedStep, "workers" | "makespanMs">;
-  /** By how much it is longer than the simulated one as durations vary; 0 unless given. */
+  /** Additional milliseconds due to varied durations. Default 0. */
   readonly variedMs?: number;
-  /** What makes it less certain. */
+  /** Reasons for a larger error. */
   readonly notes?: readonly string[];
 }
 
-/**
- * Predicts candidates. Each function throws a RangeError where a candidate cannot be run: that says
- * why, and the planner goes on without it.
- */
+/** Predicts candidates. Each method throws a RangeError with the reason if a candidate cannot run. */
 export interface Forecast {
   /**
-   * What a step is simulated from, with no cost higher than those of {@linkcode Forecast.step}. The
-   * schedule may be of other micro-batches.
+   * Returns a model whose costs are at most those of {@linkcode Forecast.step}. The schedule may have
+   * another number of micro-batches.
    */
   least(candidate: Candidate, schedule: Schedule): StepModel;
-  /** Bytes of each worker that a limit counts. */
+  /** Returns the bytes of each worker that count for the memory limit. */
   bytes(candidate: Candidate, schedule: Schedule): readonly number[];
-  /** The step, with the means of all durations. */
+  /** Predicts the step with mean durations. */
   step(candidate: Candidate, schedule: Schedule): ForecastStep;
-  /** The step with durations that vary, where that is known; asked for the best alone. */
+  /** Predicts the step with varied durations, if these are known; called for the best candidates. */
   varied?(candidate: Candidate, schedule: Schedule): ForecastStep;
   /**
-   * The layout that suits the schedule, where there is another one than that of equal work and it is
-   * found soon; asked for the best alone.
+   * Returns a better layout than that of equal work, if one is found quickly; called for the best
+   * candidates.
    */
   layout?(candidate: Candidate, schedule: Schedule): string | undefined;
 }
 
-/** What all candidates have in common. */
+/** Options of all candidates. */
 interface ForecastOptions {
-  /** The model; candidates ask for other micro-batches of it. */
+  /** The model, which is built again for other micro-batch sizes. */
   readonly model: Model;
   /** The optimizer. */
   readonly optimizer: OptimizerOptions;
-  /** What computes, as the profile names it. */
+  /** Name of the device in the profile. */
   readonly device: string;
-  /** How messages travel, as the profile names it. */
+  /** Name of the transport in the profile. */
   readonly transport: string;
-  /** The most that the norm of all gradients may be; any unless given. */
+  /** Maximum norm of the gradients. Default: no clipping. */
   readonly clip?: number | undefined;
 }
 
-/** The least that a layer costs for a micro-batch, whatever computes at the same time. */
+/** Minimum cost of a layer for a micro-batch, over all loads. */
 type LeastLayer = Omit<FoundCost, "recomputeMs"> & Pick<LayerFacts, "parameters">;
 
-/** A compiled model with the least that each layer costs. */
+/** A compiled model with the minimum cost of each layer. */
 interface LeastModel {
   readonly costs: readonly number[];
   readonly layers: readonly LeastLayer[];
-  /** Where each stage begins, by their number. */
+  /** First layers of the stages, by the number of stages. */
   readonly starts: Map<number, readonly number[]>;
 }
 
 /**
- * Opens what predicts candidates.
+ * Opens a forecast from a profile.
  *
- * @throws {RangeError} when asked, where the profile has no costs of a layer or a transport.
+ * Its methods throw a RangeError if the profile has no cost of a layer or transport.
  */
 export function openForecast(profile: Profile, options: ForecastOptions): Forecast {
-  const { optimizer, device, transport, clip } = options, models = opened(options);
+  const { optimizer, device, transport, clip } = options, models = openModels(options);
   const { compile, sampled } = models, leastModel = openLeast(profile, options, models);
   const costs = openCosts(profile, device), link = profile.links[transport];
   const network = link && { link };
-  // A stated profile may be of devices that this package does not have.
+  // A stated profile may name a device that this package does not support.
   const name = DEVICE_NAMES.find((known) => known === device);
   const compiled = new WeakMap<Schedule, Map<string, CompiledRun>>();
   const compiledRun = (candidate: Candidate, schedule: Schedule): CompiledRun => {
     const ofSchedule = compiled.get(schedule) ?? new Map<string, CompiledRun>();
     compiled.set(schedule, ofSchedule);
     const { microBatch, recompute, precision, replicas, bucketSize, layout } = candidate;
-    const asked = { recompute, precision, replicas, optimizer, bucketSize, layout };
+    const how = { recompute, precision, replicas, optimizer, bucketSize, layout };
     const key = `${bucketSize} ${layout}`;
     const run = ofSchedule.get(key) ??
-      compileRun({ model: sampled(microBatch), ...asked }, schedule, name, compile);
+      compileRun({ model: sampled(microBatch), ...how }, schedule, name, compile);
     ofSchedule.set(key, run);
     return run;
   };
@@ -384,7 +385,7 @@ export function openForecast(profile: Profile, options: ForecastOptions): Foreca
       const stages = starts.map((start, stage): StageModel => {
         const { parameters, ...ms } = model.layers.slice(start, starts[stage + 1]).reduce(sumOf);
         return {
-          ...mapNumbers(ms, (one) => halves * one),
+          ...mapFields(ms, (one) => halves * one),
           gradientBytes: (candidate.precision === "fp16" ? 2 : 4) * parameters,
           optimizerMs: optimizerMs(once, parameters),
           memory: { keptBytes: 0, weightBytes: bytesOfParameter(optimizer) * parameters },
@@ -397,12 +398,10 @@ export function openForecast(profile: Profile, options: ForecastOptions): Foreca
     step: (candidate, schedule) => predicted(candidate, schedule, 0),
     layout(candidate, schedule) {
       const run = compiledRun(candidate, schedule), { replicas } = candidate;
-      // A trace has costs of whole stages, not of layers.
-      if (profile.source === "trace" || !isCutSoon(run, schedule)) return undefined;
-      const work = LAYOUT_WORK;
-      const { layout } = recommendLayout(profile, {
-        ...{ schedule, compiled: run, device, link, replicas, work },
-      });
+      // A trace has no costs of layers.
+      if (profile.source === "trace" || !hasQuickSearch(run, schedule)) return undefined;
+      const cut = { schedule, compiled: run, device, link, replicas, work: LAYOUT_WORK };
+      const { layout } = recommendLayout(profile, cut);
       return layout === layoutOf(run) ? undefined : layout;
     },
     ...(profile.variation ?? []).length > 0 && {
@@ -415,19 +414,16 @@ export function openForecast(profile: Profile, options: ForecastOptions): Foreca
   };
 }
 
-/**
- * A layout is sought for stages, layers and forwards of a step up to these, with so much work: within
- * a second, most within a tenth of it.
- */
+/** Limits of a search for a layout, which takes at most a second, and usually 0.1 seconds. */
 const LAYOUT_STAGES_MAX = 16, LAYOUT_LAYERS_MAX = 128, LAYOUT_FORWARDS_MAX = 1024;
 const LAYOUT_WORK = 1e6;
 
-/** Whether there is a choice of cuts that takes no long search. */
-const isCutSoon = ({ model }: CompiledRun, { stages, microBatches, slices = 1 }: Schedule) =>
+/** Whether there are several cuts, within the limits of a search. */
+const hasQuickSearch = ({ model }: CompiledRun, { stages, microBatches, slices = 1 }: Schedule) =>
   stages > 1 && stages <= LAYOUT_STAGES_MAX && model.layers.length <= LAYOUT_LAYERS_MAX &&
   stages * microBatches * slices <= LAYOUT_FORWARDS_MAX;
 
-/** How a model is cut now. */
+/** Returns the current layout. */
 function layoutOf({ model, programs }: CompiledRun): string {
   let start = 0;
   return formatLayout(
@@ -436,8 +432,8 @@ function layoutOf({ model, programs }: CompiledRun): string {
   );
 }
 
-/** Models by their samples, compiled once for each way. */
-function opened({ model }: ForecastOptions) {
+/** Keeps compiled models, by their options. */
+function openModels({ model }: ForecastOptions) {
   const programs = new Map<string, ModelProgram>();
   const compile: typeof compileModel = (source, recompute, how) => {
     if ((how?.slices ?? 1) > 1 && source.withSlices === undefined) {
@@ -462,21 +458,21 @@ function opened({ model }: ForecastOptions) {
 
 const NO_TIME = { forwardMs: 0, backwardMs: 0, inputMs: 0, weightMs: 0 };
 
-/** Finds the least that each layer costs. */
+/** Finds the minimum costs of layers. */
 function openLeast(
   profile: Profile,
   { device, optimizer }: ForecastOptions,
-  { compile, sampled }: ReturnType<typeof opened>,
+  { compile, sampled }: ReturnType<typeof openModels>,
 ) {
   const costs = openCosts(profile, device), known = new Map<string, LeastModel>();
   const loads = [...new Set(profile.layers.map(({ atOnce }) => atOnce))];
   const ofLayer = (facts: LayerFacts): LeastLayer => {
     const { parameters } = facts;
-    // Those of a trace are of whole stages.
+    // A trace has costs of whole stages only.
     if (profile.source === "trace") return { ...NO_TIME, parameters };
     const found = loads.map((atOnce) => costs.layer(facts, atOnce));
     return {
-      ...mapNumbers(NO_TIME, (_, name) => Math.min(...found.map((one) => one[name]))),
+      ...mapFields(NO_TIME, (_, name) => Math.min(...found.map((one) => one[name]))),
       parameters,
     };
   };
@@ -495,48 +491,48 @@ function openLeast(
 }
 
 const sumOf = (a: LeastLayer, b: LeastLayer): LeastLayer =>
-  mapNumbers(a, (value, name) => value + b[name]);
+  mapFields(a, (value, name) => value + b[name]);
 
 /**
- * Bytes that each trained number takes at least: itself and its gradient, with fp16 and a copy of the
- * weight in fp32, and what the optimizer keeps.
+ * Returns the minimum bytes of each trained element: its value and gradient (in fp16 also the fp32
+ * copy), and the optimizer's state.
  */
 const bytesOfParameter = ({ kind }: OptimizerOptions): number => 8 + (kind === "adamw" ? 8 : 4);
 
-/** A candidate as it is predicted. */
-export interface PlannedRun extends Candidate {
+/** A predicted candidate. */
+export interface CandidateRun extends Candidate {
   /** Milliseconds of a step. */
   readonly stepMs: number;
-  /** Samples of a second, all replicas together. */
+  /** Samples per second of all replicas together. */
   readonly samplesPerSecond: number;
-  /** Where the time goes, the mean of the workers: the parts add up to the step. */
+  /** Use of the time, as the mean of the workers; the parts add up to the step. */
   readonly parts: WorkerTimes;
-  /** Share of the workers' time in which they wait for one another. */
+  /** Share of the time in which workers wait for each other. */
   readonly bubble: number;
   /** Bytes of each worker of a replica. */
   readonly memoryBytes: readonly number[];
-  /** Those of the fullest. */
+  /** Bytes of the fullest worker. */
   readonly peakBytes: number;
-  /** Schedules with the same step and memory, cut in the same way. */
+  /** Other schedules with the same step, memory and cut. */
   readonly alike: readonly string[];
-  /** Why it is behind the best one; absent of that. */
+  /** Reason why it is not the best; absent for the best. */
   readonly reason?: string;
-  /** What makes the figures less certain. */
+  /** Reasons for a larger error. */
   readonly notes: readonly string[];
 }
 
-/** A candidate with its prediction. */
-export function plannedRun(
+/** Combines a candidate with its prediction. */
+export function candidateRun(
   candidate: Candidate,
   { stepMs, simulated, variedMs = 0, notes = [] }: ForecastStep,
   memoryBytes: readonly number[],
   batch: number,
-): PlannedRun {
+): CandidateRun {
   const { workers } = simulated;
   const mean = (name: keyof WorkerTimes) =>
     workers.reduce((sum, one) => sum + one[name], 0) / workers.length;
-  // Who waits longer as durations vary, waits for others; the rest is what asks for a step. Drawn steps
-  // of which none waits may come out shorter by a trifle.
+  // Varied durations lengthen the bubble; drawn steps without a wait may be slightly shorter. The rest
+  // is the request of the step.
   const evenMs = mean("bubbleMs"), bubbleMs = Math.max(0, evenMs + variedMs);
   const parts: WorkerTimes = {
     busyMs: mean("busyMs"),
@@ -558,8 +554,8 @@ export function plannedRun(
   };
 }
 
-/** The choice of a planned run alone. */
-export function candidateOf(run: PlannedRun): Candidate {
+/** Returns the candidate of a run. */
+export function candidateOf(run: CandidateRun): Candidate {
   const { schedule, options, workers, replicas, microBatch, microBatches } = run;
   const { recompute, precision, bucketSize, coarsening, layout } = run;
   return {
@@ -568,16 +564,16 @@ export function candidateOf(run: PlannedRun): Candidate {
   };
 }
 
-/** Times that differ by less are the same, but for how their parts were added. */
+/** Largest relative difference of equal times, due to rounding of sums. */
 export const SAME = 1e-9;
 
-export function byTime(a: PlannedRun, b: PlannedRun): number {
+export function byTime(a: CandidateRun, b: CandidateRun): number {
   const apart = a.stepMs - b.stepMs;
   return Math.abs(apart) > SAME * a.stepMs ? apart : a.peakBytes - b.peakBytes;
 }
 
-/** Whether two schedules are the same in all that is predicted, such as two orders of one action. */
-export const isAlike = (a: PlannedRun, b: PlannedRun): boolean =>
+/** Whether two runs have equal predictions and cuts. */
+export const isAlike = (a: CandidateRun, b: CandidateRun): boolean =>
   byTime(a, b) === 0 && KEYS.every((key) => a[key] === b[key]);
 
 const KEYS = ["workers", "microBatch", "recompute", "precision"] as const;

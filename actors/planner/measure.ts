@@ -1,11 +1,11 @@
 /**
- * Measures a machine in rounds: each round measures everything once, so that what is compared with
- * it can be measured in the same rounds, whatever the machine's speed does meanwhile.
+ * Measures the costs of a machine in rounds. Each round measures everything once, so that other
+ * measurements can take place in the same rounds, at the same speed of the machine.
  *
- * [Note: workers sleep] A probe computes all the time. A worker of a pipeline sleeps until a message
- * comes, and wakes on whichever core the system has for it, maybe beside its sender: then its actions
- * take longer than a probe's. How much longer is measured on runs of their own, one for each load;
- * the steps that a profile is checked by are none of theirs.
+ * [Note: sleeping workers] A probe computes all the time. A worker of a pipeline sleeps until a message
+ * arrives and wakes on any core, maybe next to its sender, so its actions take longer than those of
+ * a probe. The difference is measured with separate runs, one for each load, whose steps are not
+ * used to check a profile.
  *
  * @module
  */
@@ -28,7 +28,7 @@ import { totalMemory } from "../run/memory.ts";
 import { computes, readSpan, type Span } from "../run/timeline.ts";
 import { type PlaceName } from "../runtime/mod.ts";
 import { createSystem } from "../transports/system.ts";
-import { mapNumbers, openLayerCosts } from "./costs.ts";
+import { mapFields, openLayerCosts } from "./costs.ts";
 import {
   linkOf,
   type MeasuredRun,
@@ -50,8 +50,8 @@ import {
   addTimes,
   type LayerTimes,
   type LoadTimes,
-  openProbes,
   type ProbedModel,
+  Probes,
 } from "./probe_layers.ts";
 import {
   type LayerCost,
@@ -69,17 +69,17 @@ import {
   variationOf,
 } from "./profile.ts";
 
-/** What workers of a run took, of one model and load. */
+/** Steps of a run with one model and load. */
 export interface CalibratedLoad {
-  /** Index of the model among those that are measured. */
+  /** Index of the measured model. */
   readonly model: number;
-  /** Workers of the run, each with a stage. */
+  /** Workers of the run, each with one stage. */
   readonly atOnce: number;
-  /** Of each step what the workers did. */
+  /** Traces of the workers, for each step. */
   readonly steps: StepOutcome["traces"][];
 }
 
-/** Calibrates the costs of the layers of each model, and of loads, from the lowest load on. */
+/** Calibrates the costs of the layers of each model, and of loads, starting with the lowest load. */
 export function calibrate(
   { layers, loads, programs }: {
     readonly layers: readonly (readonly LayerCost[])[];
@@ -115,8 +115,8 @@ export function calibrate(
 }
 
 /**
- * How much longer actions took than costs say. Fewer workers than the run has computed at once on
- * average: what that says of lower loads has been calibrated before.
+ * Returns the ratio of measured to predicted durations of actions. On average fewer workers compute
+ * than the run has, so costs of the lower load, which are calibrated already, count with their share.
  */
 function actionFactor(
   costs: readonly LayerCost[],
@@ -145,10 +145,10 @@ function actionFactor(
   return highMs > 0 ? Math.max(FACTOR_MIN, (tookMs - lowMs) / highMs) : 1;
 }
 
-/** No worker is so much faster than a probe: what says so is noise. */
+/** Minimum ratio: lower values are noise, since workers are not much faster than probes. */
 const FACTOR_MIN = 0.5;
 
-/** How many compute at once while anybody does, by the time of all. */
+/** Returns the mean number of workers that compute during an action. */
 function meanLoad(spans: readonly Span[]): number {
   const busyUntil = busyIntegral(
     [Float64Array.from(spans, ({ start }) => start)],
@@ -162,51 +162,52 @@ function meanLoad(spans: readonly Span[]): number {
   return ms === 0 ? 1 : busyMs / ms;
 }
 
-/** How much longer optimizer and norms took than costs say. */
+/** Returns the ratio of measured to predicted durations of the optimizer and norms. */
 function endFactor(
   { optimizer, norm }: LoadCost,
   stages: readonly (readonly LayerFacts[])[],
   steps: CalibratedLoad["steps"],
 ): number {
-  let tookMs = 0, saidMs = 0;
+  let tookMs = 0, predictedMs = 0;
   for (const traces of steps) {
     for (const [worker, trace] of traces.entries()) {
       const parameters = stages[worker]!.reduce((sum, one) => sum + one.parameters, 0);
-      saidMs += linearMs(optimizer, parameters) + linearMs(norm, parameters);
+      predictedMs += linearMs(optimizer, parameters) + linearMs(norm, parameters);
       for (const one of trace) {
         const { kind, start, end } = readSpan(one, worker);
         if (kind === "optimizer" || kind === "reduce") tookMs += end - start;
       }
     }
   }
-  return saidMs > 0 ? Math.max(FACTOR_MIN, tookMs / saidMs) : 1;
+  return predictedMs > 0 ? Math.max(FACTOR_MIN, tookMs / predictedMs) : 1;
 }
 
 function scaled(cost: LayerCost, factor: number): LayerCost {
   const { forwardMs, backwardMs, inputMs, weightMs } = cost;
-  const split = inputMs === undefined || weightMs === undefined ? {} : { inputMs, weightMs };
-  return { ...cost, ...mapNumbers({ forwardMs, backwardMs, ...split }, (ms) => factor * ms) };
-}
-
-function scaledOnce({ atOnce, optimizer, vote, norm, end }: LoadCost, factor: number): LoadCost {
-  const times = (cost: LinearCost) => mapNumbers(cost, (ms) => factor * ms);
+  const times = (ms: number) => factor * ms;
   return {
-    atOnce,
-    optimizer: times(optimizer),
-    vote: times(vote),
-    norm: times(norm),
-    end: times(end),
+    ...cost,
+    ...mapFields({ forwardMs, backwardMs }, times),
+    ...inputMs !== undefined && weightMs !== undefined && mapFields({ inputMs, weightMs }, times),
   };
 }
 
-/** What is the same of all layers that were measured. */
+const scaledOnce = ({ atOnce, ...costs }: LoadCost, factor: number): LoadCost => ({
+  atOnce,
+  ...mapFields(costs, ({ ms, msPerMillion }) => ({
+    ms: factor * ms,
+    msPerMillion: factor * msPerMillion,
+  })),
+});
+
+/** Properties of all measured layers. */
 interface MeasuredFacts {
   readonly device: string;
   readonly sizes: Readonly<Record<string, number>>;
   readonly models: readonly Pick<ProbedModel, "microBatch" | "recompute">[];
 }
 
-/** What layers cost, from any number of rounds. */
+/** Returns the costs of layers from any number of rounds. */
 export function layerCosts(
   rounds: readonly LoadTimes[],
   { device, sizes, models }: MeasuredFacts,
@@ -227,7 +228,7 @@ export function layerCosts(
         ...{ sizes, microBatch, device, recompute, atOnce },
         forwardMs: meanOf(sums.F),
         backwardMs: meanOf(sums.B),
-        // The first layer has no gradient of its input to give: its W is its whole backward.
+        // The first layer has no gradient for its input, so its W is the whole backward.
         ...sums.W.runs > 0 && { inputMs: meanOf(sums.I), weightMs: meanOf(sums.W) },
       }];
     })
@@ -236,21 +237,19 @@ export function layerCosts(
 
 const meanOf = ({ runs, ms }: TimedSum) => runs === 0 ? 0 : ms / runs;
 
-/** What is done once a step, for each load. */
+/** Measurements of the costs once a step. */
+const ONCE = { optimizer: "optimizerMs", vote: "voteMs", norm: "normMs", end: "endMs" } as const;
+
+/** Returns the costs once a step, for each load. */
 export function loadCosts(rounds: readonly LoadTimes[]): LoadCost[] {
   return [...new Set(rounds.map(({ atOnce }) => atOnce))].map((atOnce) => {
     const all = rounds.filter((one) => one.atOnce === atOnce).flatMap(({ closing }) => closing);
     const millions = all.reduce((sum, { parameters }) => sum + parameters, 0) / 1e6;
-    const costOf = (pick: (one: typeof all[number]) => number): LinearCost => ({
-      ms: 0,
-      msPerMillion: millions === 0 ? 0 : all.reduce((sum, one) => sum + pick(one), 0) / millions,
-    });
+    const perMillion = (name: typeof ONCE[keyof typeof ONCE]) =>
+      millions === 0 ? 0 : all.reduce((sum, one) => sum + one[name], 0) / millions;
     return {
       atOnce,
-      optimizer: costOf(({ optimizerMs }) => optimizerMs),
-      vote: costOf(({ voteMs }) => voteMs),
-      norm: costOf(({ normMs }) => normMs),
-      end: costOf(({ endMs }) => endMs),
+      ...mapFields(ONCE, (name): LinearCost => ({ ms: 0, msPerMillion: perMillion(name) })),
     };
   });
 }
@@ -274,54 +273,47 @@ export function spreads(
   });
 }
 
-/** Less of the cores than this is more than what a quiet machine does beside. */
+/** Minimum share of the cores on a quiet machine. */
 const CPU_SHARE_MIN = 0.9;
 
-/** Says that other programs computed meanwhile, if they did. */
+/** Returns a note if other programs computed during the measurement. */
 export function loadNotes(spread: readonly Spread[]): string[] {
   const least = Math.min(...spread.map(({ cpuShare = 1 }) => cpuShare));
   if (least >= CPU_SHARE_MIN) return [];
   const percent = (100 * (1 - least)).toFixed(0);
   return [
-    `other programs took up to ${percent} % of the cores while this was measured, so costs are too high: end them, and measure again`,
+    `other programs used up to ${percent} % of the cores during the measurement, so costs are too high: end them, and measure again`,
   ];
 }
 
-/** The durations of each kind of action, of each stage and round. */
+/** Returns the durations of each kind of action, for each stage and round. */
 export const actionTimes = (rounds: readonly LoadTimes[]): (readonly number[])[] =>
   rounds.flatMap(({ actions }) => actions.flatMap((kinds) => Object.values(kinds)));
 
-/** What is measured, and where. */
+/** Options of a measurement. */
 export interface MeterOptions {
-  /** What computes. */
+  /** Device. */
   readonly device: RunDevices[0];
-  /** The model whose layers are measured, for so many samples, compiled so. */
+  /** Measured models, with micro-batch size and recomputation policy. */
   readonly models: readonly {
     readonly model: Model;
     readonly microBatch: number;
     readonly recompute: Recompute;
   }[];
-  /** The sizes of the model, for people to read. */
+  /** Sizes of the model, for readers of the profile. */
   readonly sizes: Readonly<Record<string, number>>;
-  /** How many workers compute at once: each number is measured. */
+  /** Numbers of workers that compute at the same time; each is measured. */
   readonly loads: readonly number[];
-  /** Where workers live. */
+  /** Place of workers. */
   readonly isolate: PlaceName;
-  /** Transports whose messages are measured. */
+  /** Measured transports. */
   readonly links: readonly PlaceName[];
 }
 
-/** A machine that is being measured. */
-export interface Meter extends AsyncDisposable {
-  /** Measures everything once, layers for so many milliseconds for each model and load. */
-  round(forMs: number): Promise<void>;
-  /** Forgets what was measured so far. */
-  reset(): void;
-  /** What the rounds say. */
-  profile(): Profile;
-}
+/** A measurement in rounds. */
+export type Meter = Awaited<ReturnType<typeof openMeter>>;
 
-/** What the rounds have measured so far. */
+/** Returns empty measurements. */
 const noRounds = (
   links: readonly PlaceName[],
   runs: readonly Pick<CalibratedLoad, "model" | "atOnce">[],
@@ -334,11 +326,11 @@ const noRounds = (
 });
 
 /**
- * Opens a meter; its first round is for the machine to warm up.
+ * Opens a meter; its first round is a warmup.
  *
- * @throws {RangeError} when what is measured needs more memory than this machine has.
+ * @throws {RangeError} when the measurement needs more memory than this machine has.
  */
-export async function openMeter(options: MeterOptions): Promise<Meter> {
+export async function openMeter(options: MeterOptions) {
   const { device, loads, isolate, models: asked } = options;
   const programs = asked.map(({ model, recompute }) => compileModel(model, recompute));
   assertMachineHolds("Cannot measure", neededBytes(programs, loads));
@@ -347,7 +339,7 @@ export async function openMeter(options: MeterOptions): Promise<Meter> {
     ...{ microBatch, recompute },
     program: programs[i]!,
   }));
-  const probe = openProbes(system, { device, models, loads, isolate });
+  const probes = new Probes(system, { device, models, loads, isolate });
   const names = [...new Set([...options.links, isolate])];
   const links = names.map((name) => [name, openLink(system, name)] as const);
   const place: PlaceOptions = {
@@ -362,15 +354,16 @@ export async function openMeter(options: MeterOptions): Promise<Meter> {
   const runs: (Pick<CalibratedLoad, "model" | "atOnce"> & { readonly run: MeasuredRun })[] = [];
   for (const [index, { model, recompute }] of asked.entries()) {
     for (const atOnce of loads.filter((load) => load <= models[index]!.program.layers.length)) {
-      // All of its workers have work most of the time.
+      // Enough micro-batches keep all workers busy.
       const size = { workers: atOnce, microBatches: 3 * atOnce, schedule: "1f1b", trace: true };
       const run = await openMeasuredRun({ ...place, model, recompute, ...size });
       runs.push({ model: index, atOnce, run: stack.use(run) });
     }
   }
   let rounds = noRounds(names, runs);
+  /** Measures everything once; each model and load for `forMs` milliseconds. */
   const round = async (forMs: number) => {
-    rounds.layers.push(...await probe(forMs));
+    rounds.layers.push(...await probes.measure(forMs));
     for (const [name, play] of links) rounds.links.get(name)!.push(await play());
     rounds.tiny.push(await takeTinySteps(tiny));
     if (copies) rounds.reduces.push(reduceMs((await copies.step()).traces));
@@ -380,8 +373,10 @@ export async function openMeter(options: MeterOptions): Promise<Meter> {
   };
   return {
     round,
+    /** Discards the measurements. */
     reset: () => void (rounds = noRounds(names, runs)),
-    profile: () => ({
+    /** Returns the profile of all rounds. */
+    profile: (): Profile => ({
       ...profileOf(rounds, options, models),
       machine: thisMachine(),
       reduce: copies ? sumCost(programs[0]!, rounds.reduces) : { ms: 0, msPerMillion: 0 },
@@ -390,7 +385,7 @@ export async function openMeter(options: MeterOptions): Promise<Meter> {
   };
 }
 
-/** Bytes of the models: the probes of each load have all of it, and so has the run of each load. */
+/** Returns the bytes of the models: the probes and the run of each load have a copy each. */
 function neededBytes(programs: readonly ModelProgram[], loads: readonly number[]): number {
   const slots = Math.max(...loads);
   const options = { optimizer: ADAMW_DEFAULTS, backward: "split", slots } as const;
@@ -432,7 +427,7 @@ function profileOf(
   };
 }
 
-/** This machine, now. */
+/** Describes this machine. */
 function thisMachine(): ProfiledMachine {
   return {
     name: cpus()[0]?.model.trim() ?? "unknown",

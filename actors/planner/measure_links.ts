@@ -1,5 +1,5 @@
 /**
- * Measures messages: latency (α) and bandwidth (1/β) of a transport.
+ * Measures the latency (α) and bandwidth (1/β) of transports, and steps of small runs.
  *
  * @module
  */
@@ -27,25 +27,24 @@ import type { ActorRef, PlaceName, System } from "../runtime/mod.ts";
 import { PINGER, type PingerMessage } from "./pinger.ts";
 import { type LinearCost, type LinkCost, median } from "./profile.ts";
 
-/** Bytes of the messages: none to speak of, and those of activations. */
+/** Bytes of small messages, and of large ones such as activations. */
 const SMALL_BYTES = 4, LARGE_BYTES = 2 ** 22;
 
-/** Round trips of a round. */
+/** Round trips in each round. */
 const TRIPS = 25;
 
-/** A message of a minute is lost. */
 const TIMEOUT_MS = 60_000;
 
-/** Shorter times for so many bytes are those of a buffer that is handed over, not copied. */
+/** Additional milliseconds of a large message below which its buffer is transferred, not copied. */
 const COPIED_MS_MIN = 0.05;
 
-/** Milliseconds of round trips, with little in them and with much. */
+/** Milliseconds of round trips with small and large messages. */
 export interface Trips {
   readonly small: readonly number[];
   readonly large: readonly number[];
 }
 
-/** Opens a link between two actors that live there; what is returned sends messages to and fro. */
+/** Opens a link between two actors in a place; the result measures round trips. */
 export function openLink(system: System, isolate: PlaceName): () => Promise<Trips> {
   const [one, to] = [0, 1].map((n) =>
     system.spawn(PINGER, undefined, { id: `pinger ${n} ${isolate}`, isolate })
@@ -57,7 +56,7 @@ export function openLink(system: System, isolate: PlaceName): () => Promise<Trip
   return async () => ({ small: await play(SMALL_BYTES), large: await play(LARGE_BYTES) });
 }
 
-/** A link from what its messages took. */
+/** Returns the cost of a link from its round trips. */
 export function linkOf(rounds: readonly Trips[]): LinkCost {
   const middle = (name: keyof Trips) => median(rounds.flatMap((trips) => trips[name])) / 2;
   const latencyMs = middle("small"), moreMs = middle("large") - latencyMs;
@@ -67,7 +66,7 @@ export function linkOf(rounds: readonly Trips[]): LinkCost {
 
 const SEED = 1;
 
-/** First weights of a model, by full name, those of aliases among them. */
+/** Draws weights of a model, by full name, including aliases. */
 export function drawWeights({ parameters, ties }: ModelProgram): StageState["weights"] {
   const weights = new Map(
     parameters.map(({ name, spec }) => [name, initialValues(spec, name, SEED)] as const),
@@ -75,7 +74,7 @@ export function drawWeights({ parameters, ties }: ModelProgram): StageState["wei
   return withAliases({ weights, moments: new Map() }, ties).weights;
 }
 
-/** A micro-batch for a model: of whole numbers those that say which row or class there is. */
+/** Draws a micro-batch for a model; integers are valid rows or classes. */
 export function drawBatch({ programs }: ModelProgram): Batch {
   const fields: Record<string, Batch[string]> = {};
   for (const program of programs) {
@@ -96,34 +95,34 @@ export function drawBatch({ programs }: ModelProgram): Batch {
 
 function otherField(name: string, dtype: string): never {
   throw new TypeError(
-    `Cannot measure the model: its field "${name}" must be of f32 or i32, received ${dtype}`,
+    `Cannot measure the model: its field "${name}" must have the type f32 or i32, received ${dtype}`,
   );
 }
 
-/** A run that takes a step when it is asked to. */
+/** A run that takes steps on request. */
 export interface MeasuredRun extends AsyncDisposable {
   /**
    * Takes the next step.
    *
-   * @param microBatches of it; as many as the run has unless given.
-   * @returns how long it took, from its request to its answer, and what the workers did.
+   * @param microBatches of the step. Default: those of the run.
+   * @returns milliseconds from the request to the answer, and the traces of the workers.
    */
   step(
     microBatches?: number,
   ): Promise<{ readonly ms: number; readonly traces: StepOutcome["traces"] }>;
 }
 
-/** What is run: options of a run without data of its own. */
+/** Options of a run on drawn data. */
 type MeasuredOptions = Omit<TrainOptions, "data" | "steps"> & { readonly model: Model };
 
-/** A rate at which nothing diverges, however long it is measured. */
+/** Learning rate, low enough not to diverge. */
 const RATE = 1e-5;
 
 /** Opens a run on drawn micro-batches. */
 export async function openMeasuredRun(options: MeasuredOptions): Promise<MeasuredRun> {
   const prepared = await prepareRun({ ...options, data: [], steps: 1 });
   const engine = await openPipeline(prepared, prepared.isolation);
-  // The model of a run in halves takes half a micro-batch.
+  // In a run with halves, the prepared model takes half a micro-batch.
   const fields = drawBatch(
     prepared.halves === 1 ? prepared.model : compileModel(options.model, "none"),
   );
@@ -132,16 +131,9 @@ export async function openMeasuredRun(options: MeasuredOptions): Promise<Measure
     async step(microBatches = prepared.microBatches) {
       const all = Array.from({ length: microBatches }, () => fields), step = ++taken;
       const predictions = all.reduce((sum, one) => sum + prepared.predictionsOf(one), 0);
-      const request = {
-        step,
-        update: step,
-        microBatches: all,
-        predictions,
-        learningRate: RATE,
-        lossScale: 1,
-      };
+      const request = { step, update: step, microBatches: all, predictions, lossScale: 1 };
       const start = performance.now();
-      const { isCommitted, traces } = await engine.step(request);
+      const { isCommitted, traces } = await engine.step({ ...request, learningRate: RATE });
       const ms = performance.now() - start;
       if (!isCommitted) throw new Error(`Cannot measure step ${step}: its losses must be finite`);
       return { ms, traces };
@@ -150,24 +142,22 @@ export async function openMeasuredRun(options: MeasuredOptions): Promise<Measure
   };
 }
 
-/** Micro-batches of a short and of a long step: what lies between is that of their actions. */
+/** Micro-batches of a short and of a long step; their difference is due to actions. */
 const FEW = 4, MANY = 68;
 
-/** Where a step is measured, and with what. */
+/** Place and device of a run. */
 export type PlaceOptions = Pick<MeasuredOptions, "device" | "runtime" | "isolation">;
 
-/** Opens a run whose kernels take no time to speak of. */
-export const openTinyRun = (options: PlaceOptions): Promise<MeasuredRun> =>
-  openMeasuredRun({
-    ...options,
-    model: mlp({ inputs: 4, hidden: 4, layers: 1, classes: 2 }, 1),
-    workers: 1,
-    microBatches: MANY,
-    schedule: "1f1b",
-    trace: true,
-  });
+/** Options of a traced run with one worker. */
+const TRACED = { workers: 1, schedule: "1f1b", trace: true } as const;
 
-/** Milliseconds of a short and of a long step of a tiny run beside their actions. */
+/** Opens a run with negligible kernels. */
+export const openTinyRun = (options: PlaceOptions): Promise<MeasuredRun> => {
+  const model = mlp({ inputs: 4, hidden: 4, layers: 1, classes: 2 }, 1);
+  return openMeasuredRun({ ...options, ...TRACED, model, microBatches: MANY });
+};
+
+/** Milliseconds of a short and of a long step of a tiny run, without their actions. */
 export interface TinySteps {
   readonly fewMs: number;
   readonly manyMs: number;
@@ -179,7 +169,7 @@ export async function takeTinySteps(run: MeasuredRun): Promise<TinySteps> {
   return { fewMs: besideActions(few), manyMs: besideActions(many) };
 }
 
-/** Milliseconds of a step in which its one worker ran no action. */
+/** Returns the milliseconds of a step in which its only worker ran no action. */
 export function besideActions(
   { ms, traces }: { readonly ms: number; readonly traces: StepOutcome["traces"] },
 ): number {
@@ -187,8 +177,8 @@ export function besideActions(
 }
 
 /**
- * Returns the milliseconds that each action, and each step, takes beside its kernels and messages of
- * such a latency.
+ * Returns the milliseconds that each action and each step takes apart from kernels and messages of
+ * the given latency.
  */
 export function overheadsOf(
   steps: readonly TinySteps[],
@@ -208,26 +198,19 @@ export function overheadsOf(
   return { dispatchMs, stepMs: Math.max(0, fewMs - makespanMs) };
 }
 
-/** Opens a run of two copies of a model, whose gradients are added. */
+/** Opens a run with two copies of a model, whose gradients are summed. */
 export const openCopiesRun = (options: PlaceOptions, model: Model): Promise<MeasuredRun> =>
-  openMeasuredRun({
-    ...{ ...options, model },
-    workers: 1,
-    replicas: 2,
-    microBatches: 1,
-    schedule: "1f1b",
-    trace: true,
-  });
+  openMeasuredRun({ ...options, ...TRACED, model, replicas: 2, microBatches: 1 });
 
-/** Returns the cost of a sum by the milliseconds of the all-reduces of two copies of a model. */
+/** Returns the cost of a sum from the milliseconds of all-reduces of two copies of a model. */
 export function sumCost({ parameters }: ModelProgram, times: readonly number[]): LinearCost {
   const count = parameters.filter(({ isFrozen }) => !isFrozen)
     .reduce((sum, { shape }) => sum + elementCount(shape), 0);
-  // Each of two copies adds one half.
+  // Each of the two copies adds one half.
   return { ms: 0, msPerMillion: 2 * median(times) / (count / 1e6) };
 }
 
-/** Milliseconds of the all-reduce on the last worker: the first also takes the norms. */
+/** Returns the milliseconds of the all-reduce on the last worker; the first also takes the norms. */
 export function reduceMs(traces: StepOutcome["traces"]): number {
   return readStep(traces, traces.length).workers.at(-1)!.reduceMs;
 }

@@ -1,15 +1,14 @@
 /**
- * An actor that sends a tensor to another of its kind and back, again and again.
+ * Pingers: actors that measure round trips of a tensor between each other.
  *
  * @module
  */
 
 import type { ActorFactory, ActorRef, ActorSpec } from "../runtime/mod.ts";
 
-/** What a pinger understands. */
+/** Messages of a pinger. */
 export type PingerMessage =
-  /** Asks for round trips of a tensor, one after the other; the reply is the time of each, in
-   * milliseconds. */
+  /** Starts round trips of a tensor; the reply is the milliseconds of each. */
   | {
     readonly type: "Play";
     readonly to: ActorRef<PingerMessage>;
@@ -23,13 +22,13 @@ export type PingerMessage =
   }
   | { readonly type: "Pong"; readonly tensor: Float32Array<ArrayBuffer> };
 
-/** How a pinger is made. */
+/** Spec of a pinger. */
 export const PINGER: ActorSpec<undefined, PingerMessage> = {
   module: import.meta.url,
   export: "pinger",
 };
 
-/** Makes a pinger. */
+/** Creates a pinger. */
 export const pinger: ActorFactory<undefined, PingerMessage> = (ctx) => {
   let tensor = new Float32Array(), left = 0, times: number[] = [], start = 0;
   let to: ActorRef<PingerMessage>, reply: (times: readonly number[]) => void;

@@ -1,10 +1,10 @@
 /**
- * The planner: of all ways to run a model on some devices, those whose steps are shortest.
+ * The planner: finds the runs of a model on given devices with the shortest steps.
  *
- * [Note: what is never simulated] Every candidate has a lower bound of its time, and of its bytes,
- * that needs the places of its stages but no order. Candidates are simulated in order of that bound,
- * until the next one's is above the last one that is asked for: no candidate beyond could be among
- * these. So what is found is what an exhaustive search finds.
+ * [Note: skipped simulations] Every candidate has a lower bound of its time and bytes, which depends
+ * on the placement of stages but not on the order. Candidates are simulated in order of that bound,
+ * until it exceeds the time of the last wanted run: no later candidate can be better. So the result
+ * is that of an exhaustive search.
  *
  * @module
  */
@@ -12,28 +12,28 @@
 import { mebibytes } from "../../kernels/mod.ts";
 import { createSchedule, type Schedule, type WorkerTimes } from "../../schedules/mod.ts";
 import { pipesOf } from "../pipeline/layout.ts";
-import { mapNumbers } from "./costs.ts";
+import { mapFields } from "./costs.ts";
 import {
   byTime,
   type Candidate,
   candidateOf,
+  type CandidateRun,
+  candidateRun,
   candidatesOf,
   type Forecast,
   isAlike,
   leastBytes,
   leastStepMs,
-  type PlannedRun,
-  plannedRun,
   type PlanSpace,
   SAME,
 } from "./forecast.ts";
 
 /**
- * The reason in a few words: of the parts by which the step is longer the one that is most of it; and
- * what makes up for some of it, where it is more than all. Workers that compute longer wait longer
- * for one another, too: the bubble is a reason where its share is above that of the best one.
+ * Explains why a step is longer than the best: by the part with the largest increase, and the part
+ * that compensates most of it, if any. Longer kernels also lengthen the bubble, so the bubble is a
+ * reason only if its share is larger.
  */
-function whyLonger(run: PlannedRun, best: PlannedRun): string {
+function whyLonger(run: CandidateRun, best: CandidateRun): string {
   const longer = run.stepMs - best.stepMs, more = excessOf(run, best);
   if (longer <= SAME * best.stepMs) return ofMemory(run, best);
   const parts = PARTS.filter((part) =>
@@ -46,7 +46,7 @@ function whyLonger(run: PlannedRun, best: PlannedRun): string {
     (isMade ? `, ${PART_WORDS[gain]} ${milliseconds(-more[gain])} less` : "");
 }
 
-/** A share of the bubble that is above another one by less is no reason. */
+/** Minimum increase of the bubble's share that counts as a reason. */
 const MORE_BUBBLE = 0.005;
 
 const PART_WORDS = {
@@ -59,20 +59,20 @@ const PART_WORDS = {
 
 const PARTS = Object.keys(PART_WORDS) as (keyof WorkerTimes)[];
 
-/** Milliseconds of each part by which a step is longer than another; below 0 where it is shorter. */
-export function excessOf({ parts: own }: PlannedRun, { parts: best }: PlannedRun): WorkerTimes {
-  return mapNumbers(own, (ms, name) => ms - best[name]);
+/** Returns the additional milliseconds of each part of a step, compared with another. */
+export function excessOf({ parts: own }: CandidateRun, { parts: best }: CandidateRun): WorkerTimes {
+  return mapFields(own, (ms, name) => ms - best[name]);
 }
 
-function ofMemory(run: PlannedRun, best: PlannedRun): string {
+function ofMemory(run: CandidateRun, best: CandidateRun): string {
   const more = run.peakBytes - best.peakBytes;
   return more > 0
     ? `memory: as long, ${(100 * more / best.peakBytes).toFixed(0)} % more`
     : "nothing: as long, with as much memory";
 }
 
-/** A part of a step in words, as far as these runs tell what it comes from. */
-const wordsOf = (part: keyof WorkerTimes, run: PlannedRun, best: PlannedRun): string => ({
+/** Describes a part of a step by the likely cause of its increase. */
+const wordsOf = (part: keyof WorkerTimes, run: CandidateRun, best: CandidateRun): string => ({
   busyMs: busyWords(run, best),
   dispatchMs: "dispatch of more actions",
   communicationMs: "communication between stages",
@@ -82,8 +82,8 @@ const wordsOf = (part: keyof WorkerTimes, run: PlannedRun, best: PlannedRun): st
     : "optimizer and commit",
 }[part]);
 
-/** What differs, and makes workers compute longer. */
-function busyWords(run: PlannedRun, best: PlannedRun): string {
+/** Describes the difference that lengthens kernels. */
+function busyWords(run: CandidateRun, best: CandidateRun): string {
   if (run.recompute !== best.recompute && run.recompute !== "none") {
     return `recompute ${run.recompute}`;
   }
@@ -96,17 +96,17 @@ function busyWords(run: PlannedRun, best: PlannedRun): string {
 
 const milliseconds = (ms: number) => `${ms < 10 ? ms.toPrecision(2) : Math.round(ms)} ms`;
 
-/** The candidate that needs least, and its bytes. */
+/** The candidate that needs least memory, and its bytes. */
 interface Unfit {
   readonly candidate: Candidate;
   readonly bytes: number;
 }
 
 /**
- * Why there is no plan.
+ * Returns the error for a search without a result.
  *
- * @param refusals of candidates that could not be served.
- * @param memory the limit, and what comes closest to it.
+ * @param refusals reasons against candidates.
+ * @param memory the limit, and the candidate closest to it.
  */
 function refuseAll(
   { devices, batch }: PlanSpace,
@@ -128,7 +128,7 @@ function refuseAll(
   );
 }
 
-/** A candidate in a few words. */
+/** Describes a candidate. */
 function describeCandidate(candidate: Candidate): string {
   const { workers, replicas, microBatch, recompute, precision } = candidate;
   return [
@@ -141,7 +141,7 @@ function describeCandidate(candidate: Candidate): string {
   ].join(", ");
 }
 
-/** Words for options of schedules; of the empty ones the value says enough. */
+/** Prefixes of option values in descriptions. Default: the name. */
 const WORDS: Readonly<Record<string, string>> = {
   pipelines: "f ",
   pipelineLimit: "limit ",
@@ -149,7 +149,7 @@ const WORDS: Readonly<Record<string, string>> = {
   scale: "",
 };
 
-/** The schedule of a candidate with its options, such as `interleaved, chunks 2`, and its layout. */
+/** Describes the schedule, options and layout of a candidate, such as `interleaved, chunks 2`. */
 export function scheduleWords({ schedule, options, layout }: Candidate): string {
   const own = Object.entries(options).map(([name, value]) =>
     `${WORDS[name] ?? `${name} `}${value}`
@@ -157,40 +157,40 @@ export function scheduleWords({ schedule, options, layout }: Candidate): string 
   return [schedule, ...own, ...layout === undefined ? [] : [`layout ${layout}`]].join(", ");
 }
 
-/** What became of the candidates. */
+/** Numbers of candidates by outcome. */
 interface PlanCounts {
-  /** All that the space has. */
+  /** All candidates. */
   readonly candidates: number;
-  /** Those that no schedule serves, or that cannot be trained or predicted. */
+  /** Candidates that cannot be scheduled, trained or predicted. */
   readonly unserved: number;
-  /** Those that need more than the memory limit. */
+  /** Candidates above the memory limit. */
   readonly tooLarge: number;
-  /** Those that are too long at best. */
+  /** Candidates whose lower bound is too long. */
   readonly tooLong: number;
-  /** Those that were simulated. */
+  /** Simulated candidates. */
   readonly simulated: number;
 }
 
-/** What a planner has found. */
+/** Result of the planner. */
 export interface RunPlan {
-  /** The best first; of variants of the same run, such as numbers of chunks, one. */
-  readonly best: readonly PlannedRun[];
+  /** The best runs in order, with one variant of each, such as one number of chunks. */
+  readonly best: readonly CandidateRun[];
   readonly counts: PlanCounts;
-  /** Why candidates were not served, what most were refused for first. */
+  /** Reasons against candidates, the most frequent first. */
   readonly refusals: readonly string[];
 }
 
-/** What bounds a search. */
+/** Limits of a search. */
 interface PlanLimits {
-  /** The most bytes of a worker; any unless given. */
+  /** Memory limit of a worker in bytes. Default: none. */
   readonly memoryLimitBytes?: number | undefined;
-  /** How many are wanted; 10 unless given. */
+  /** Number of wanted runs. Default 10. */
   readonly count?: number | undefined;
-  /** Gets the plan so far, whenever a simulated run is shorter than all before it. */
+  /** Receives the current plan whenever a shorter run is found. */
   readonly found?: ((plan: RunPlan) => void) | undefined;
 }
 
-/** A candidate before it is simulated. */
+/** A candidate with its lower bounds. */
 interface Bounded {
   readonly candidate: Candidate;
   readonly leastMs: number;
@@ -198,10 +198,10 @@ interface Bounded {
 }
 
 /**
- * Plans: searches a space for the runs with the shortest steps. Of equal ones the one that needs less
- * memory is first, then the one that the space has first.
+ * Searches a space for the runs with the shortest steps. Equal steps are ordered by memory, then by
+ * their order in the space.
  *
- * @throws {RangeError} when nothing can be run, or nothing fits, saying what would.
+ * @throws {RangeError} when no candidate can run, or none fits; the error names the closest one.
  */
 export function planRuns(
   space: PlanSpace,
@@ -212,15 +212,15 @@ export function planRuns(
 }
 
 /**
- * The most micro-batches of a replica and step. Of more each simulation takes seconds, and bubbles have
- * long become nothing: a larger micro-batch is what such a batch wants.
+ * Limit of micro-batches of a replica. With more, each simulation takes seconds and the bubble is
+ * negligible: such a batch needs larger micro-batches.
  */
 const MICRO_BATCHES_MAX = 1024;
 
-/** More reasons than a reader wants. */
+/** Limit of reported reasons. */
 const REFUSALS_MAX = 20;
 
-/** What variants of the same run have in common. */
+/** Returns a key that variants of the same run share. */
 const groupOf = ({ schedule, workers, microBatch, recompute, precision }: Candidate): string =>
   [schedule, workers, microBatch, recompute, precision].join(" ");
 
@@ -231,10 +231,10 @@ class PlanSearch {
   readonly #count: number;
   readonly #report: PlanLimits["found"];
   readonly #skeletons = new Map<string, Schedule | RangeError>();
-  readonly #found = new Map<string, PlannedRun>();
+  readonly #found = new Map<string, CandidateRun>();
   readonly #refusals = new Map<string, number>();
   readonly #counts = { candidates: 0, unserved: 0, tooLarge: 0, tooLong: 0, simulated: 0 };
-  #fastest: PlannedRun | undefined;
+  #fastest: CandidateRun | undefined;
 
   constructor(space: PlanSpace, forecast: Forecast, limits: PlanLimits) {
     this.#space = space;
@@ -262,29 +262,29 @@ class PlanSearch {
     return this.#planOf(this.#tuned());
   }
 
-  #planOf(best: readonly PlannedRun[]): RunPlan {
+  #planOf(best: readonly CandidateRun[]): RunPlan {
     const [first] = best;
     return {
       best: best.map((one) => one === first ? one : { ...one, reason: whyLonger(one, first!) }),
       counts: { ...this.#counts },
-      refusals: this.#whyNot(),
+      refusals: this.#reasons(),
     };
   }
 
-  /** More than are wanted are predicted with durations that vary, as their order may change. */
+  /** Number of runs to predict with varied durations, which may change their order. */
   get #finalists(): number {
     return this.#forecast.varied === undefined ? this.#count : Math.max(20, 2 * this.#count);
   }
 
-  /** The time of the last finalist, as far as is known. */
+  /** Time of the last finalist so far. */
   #worstWanted(): number {
     if (this.#found.size < this.#finalists) return Infinity;
     return this.#ranked()[this.#finalists - 1]?.stepMs ?? Infinity;
   }
 
-  /** What was found, in order; of runs that are alike the first that the space has. */
-  #ranked(): PlannedRun[] {
-    const ranked: PlannedRun[] = [];
+  /** Returns the found runs in order; equal runs are merged into the first. */
+  #ranked(): CandidateRun[] {
+    const ranked: CandidateRun[] = [];
     for (const run of [...this.#found.values()].sort(byTime)) {
       const last = ranked.at(-1);
       if (!last || !isAlike(last, run)) ranked.push(run);
@@ -307,7 +307,7 @@ class PlanSearch {
     });
   }
 
-  /** A schedule with the same placement, of few micro-batches where that can be. */
+  /** Returns a schedule with the same placement, with few micro-batches if possible. */
   #skeleton(candidate: Candidate): Schedule {
     const { schedule, options, workers, microBatches } = candidate;
     for (const few of [workers, 2 * workers]) {
@@ -321,13 +321,13 @@ class PlanSearch {
     return scheduleOf(candidate);
   }
 
-  /** Why candidates were not served, what most were refused for first. */
-  #whyNot(): string[] {
+  /** Returns the reasons against candidates, the most frequent first. */
+  #reasons(): string[] {
     return [...this.#refusals].sort(([, a], [, b]) => b - a).slice(0, REFUSALS_MAX)
       .map(([reason]) => reason);
   }
 
-  /** Returns whether a candidate fits, and adds it to the found runs if so. */
+  /** Simulates a candidate; returns false if it does not fit. */
   #simulate(candidate: Candidate): boolean {
     const run = this.#served(() => this.#predicted(candidate, scheduleOf(candidate)));
     if (run === "too large") return false;
@@ -343,10 +343,10 @@ class PlanSearch {
   }
 
   /** Predicts a candidate if it fits. */
-  #predicted(candidate: Candidate, schedule: Schedule): PlannedRun | "too large" {
+  #predicted(candidate: Candidate, schedule: Schedule): CandidateRun | "too large" {
     const bytes = this.#forecast.bytes(candidate, schedule);
     if (Math.max(...bytes) > this.#limit) return "too large";
-    return plannedRun(
+    return candidateRun(
       candidate,
       this.#forecast.step(candidate, schedule),
       bytes,
@@ -354,7 +354,7 @@ class PlanSearch {
     );
   }
 
-  /** Returns what a function makes; where a candidate is refused, counts the reason. */
+  /** Calls a function; counts the reason if it refuses a candidate. */
   #served<T>(make: () => T): T | undefined {
     const made = orRefusal(make);
     if (!(made instanceof RangeError)) return made;
@@ -363,30 +363,27 @@ class PlanSearch {
     return undefined;
   }
 
-  /** The best ones, with the bucket, the k and the cut that suit each, and with durations that vary. */
-  #tuned(): PlannedRun[] {
+  /** Returns the best runs with tuned buckets, k and cuts, and with varied durations. */
+  #tuned(): CandidateRun[] {
     return this.#ranked().slice(0, this.#finalists)
-      .map((run) => this.#cut(this.#closed(run)))
+      .map((run) => this.#cut(this.#tunedStepEnd(run)))
       .sort(byTime).slice(0, this.#count);
   }
 
-  /** A run with durations that vary; cut as its schedule wants it where that is shorter still then. */
-  #cut(run: PlannedRun): PlannedRun {
+  /** Predicts a run with varied durations, and with a better cut if there is one. */
+  #cut(run: CandidateRun): CandidateRun {
     const schedule = scheduleOf(run), even = this.#varied(run, schedule);
     const layout = this.#forecast.layout?.(run, schedule);
     if (layout === undefined) return even;
     const cut = this.#shortest(run, schedule, [{ layout }]);
     if (cut === run) return even;
-    // Schedules that are alike with stages of equal work need not be with others.
+    // Schedules that are equal for stages of equal work may differ with other cuts.
     const varied = this.#varied({ ...cut, alike: [] }, schedule);
     return isGain(varied, even) ? varied : even;
   }
 
-  /**
-   * A run with the bucket and then the k that suit it: these change the all-reduce alone, and are
-   * tried for those that are wanted, not for all.
-   */
-  #closed(run: PlannedRun): PlannedRun {
+  /** Tunes the bucket and then k. They only affect the all-reduce, so only the best runs are tuned. */
+  #tunedStepEnd(run: CandidateRun): CandidateRun {
     const { bucketSizes = [], coarsenings = [] } = this.#space, schedule = scheduleOf(run);
     if (run.replicas * pipesOf(schedule) === 1) return run;
     const buckets = bucketSizes.map((bucketSize) => ({ bucketSize }));
@@ -394,13 +391,13 @@ class PlanSearch {
     return this.#shortest(inBuckets, schedule, coarsenings.map((coarsening) => ({ coarsening })));
   }
 
-  /** The shortest of a run and some changes of it that fit. */
+  /** Returns the shortest of a run and its changes that fit. */
   #shortest(
-    run: PlannedRun,
+    run: CandidateRun,
     schedule: Schedule,
     changes: readonly Pick<Candidate, "bucketSize" | "coarsening" | "layout">[],
-  ): PlannedRun {
-    return changes.reduce<PlannedRun>((best, change) => {
+  ): CandidateRun {
+    return changes.reduce<CandidateRun>((best, change) => {
       const candidate = { ...candidateOf(run), ...change };
       // A bucket that is larger than a stage is refused.
       const made = orRefusal(() => this.#predicted(candidate, schedule));
@@ -409,14 +406,14 @@ class PlanSearch {
     }, run);
   }
 
-  #varied(run: PlannedRun, schedule: Schedule): PlannedRun {
+  #varied(run: CandidateRun, schedule: Schedule): CandidateRun {
     const step = this.#forecast.varied?.(run, schedule);
     if (step === undefined) return run;
-    return { ...plannedRun(run, step, run.memoryBytes, this.#space.batch), alike: run.alike };
+    return { ...candidateRun(run, step, run.memoryBytes, this.#space.batch), alike: run.alike };
   }
 
   #nothing(large: readonly Bounded[]): RangeError {
-    if (large.length === 0) return refuseAll(this.#space, this.#whyNot());
+    if (large.length === 0) return refuseAll(this.#space, this.#reasons());
     let least: Unfit | undefined;
     for (const { candidate, leastBytes } of large.toSorted((a, b) => a.leastBytes - b.leastBytes)) {
       if (least && leastBytes >= least.bytes) break;
@@ -425,11 +422,11 @@ class PlanSearch {
       );
       if (bytes !== undefined && bytes < (least?.bytes ?? Infinity)) least = { candidate, bytes };
     }
-    return refuseAll(this.#space, this.#whyNot(), { limit: this.#limit, least });
+    return refuseAll(this.#space, this.#reasons(), { limit: this.#limit, least });
   }
 }
 
-/** Returns what a function makes, or the error by which it refuses a candidate. */
+/** Calls a function; returns the error if it refuses a candidate. */
 function orRefusal<T>(make: () => T): T | RangeError {
   try {
     return make();
@@ -439,16 +436,16 @@ function orRefusal<T>(make: () => T): T | RangeError {
   }
 }
 
-/** What a bucket, a k or a layout of its own must win to be worth a flag. */
+/** Minimum relative gain of a bucket size, a k or a layout. */
 const TUNED_GAIN = 0.001;
 
-const isGain = (changed: PlannedRun, run: PlannedRun): boolean =>
+const isGain = (changed: CandidateRun, run: CandidateRun): boolean =>
   changed.stepMs < run.stepMs * (1 - TUNED_GAIN);
 
 /**
- * The schedule of a candidate.
+ * Creates the schedule of a candidate.
  *
- * @throws {RangeError} when it cannot be served, or takes other workers than it is asked for.
+ * @throws {RangeError} when its options are invalid, or it has another number of workers.
  */
 export function scheduleOf(
   { schedule: name, options, workers, microBatches }: Candidate,
@@ -456,6 +453,6 @@ export function scheduleOf(
   const schedule = createSchedule(name, { ...options, workers, microBatches });
   if (schedule.workers === workers) return schedule;
   throw new RangeError(
-    `Cannot plan the schedule ${name}: it must take as many workers as it is asked for, ${workers}, received ${schedule.workers}`,
+    `Cannot plan the schedule ${name}: it must have ${workers} workers, received ${schedule.workers}`,
   );
 }

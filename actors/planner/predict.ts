@@ -1,10 +1,9 @@
 /**
- * Predicts a step before it is run: what a profile says of the layers, what the schedule makes of it,
- * and the memory of each worker.
+ * Predicts the time and the memory of a step from the costs in a profile and the schedule.
  *
- * [Note: who computes meanwhile] Kernels are slower the more workers compute at once, and how many do
- * depends on how long kernels take. So a step is simulated, each stage gets the costs of the load
- * that it had there, and it is simulated again.
+ * [Note: load] Kernels are slower when more workers compute at the same time, and the number of
+ * these workers depends on the duration of kernels. So a step is simulated, each stage gets the
+ * costs of its load in that simulation, and the step is simulated again.
  *
  * @module
  */
@@ -43,17 +42,17 @@ export function* timedActions({ schedule, timeline: { starts, ends } }: Timed) {
 }
 
 /**
- * Returns for each stage the mean number of workers that compute while an action of it runs, that of
- * its own worker included.
+ * Returns the load of each stage: the mean number of workers that compute while an action of the
+ * stage runs, including its own worker.
  *
- * @param replicas equal data-parallel replicas, which compute at the same times.
+ * @param replicas number of data-parallel replicas, which compute at the same times.
  */
 export function concurrencyOf(step: Timed, replicas = 1): number[] {
   const { schedule: { stages }, timeline: { starts, ends } } = step;
   const busyUntil = busyIntegral(starts, ends);
   const ms = new Float64Array(stages), busy = new Float64Array(stages);
   for (const { action, start, end } of timedActions(step)) {
-    // Two actions that overlap are of the same worker, so both have the same times.
+    // Two overlapped actions run on one worker at the same times.
     const others = parts(action).filter(({ stage }) => stage !== action.stage);
     for (const { stage } of [action, ...others]) {
       ms[stage]! += end - start;
@@ -63,7 +62,7 @@ export function concurrencyOf(step: Timed, replicas = 1): number[] {
   return Array.from(ms, (own, stage) => replicas * (own === 0 ? 1 : busy[stage]! / own));
 }
 
-/** Milliseconds that all workers together have computed until a time. */
+/** Returns a function for the milliseconds that all workers together have computed until a time. */
 export function busyIntegral(
   starts: readonly Float64Array[],
   ends: readonly Float64Array[],
@@ -75,7 +74,7 @@ export function busyIntegral(
     for (let i = 0; i < times.length; i++) sums[i + 1] = sums[i]! + times[i]!;
     return { times, sums };
   });
-  // Each that has begun by then counts from its start, less what came after its end.
+  // Each started action counts from its start, minus the time after its end.
   return (time) => {
     const [begun, ended] = sides.map(({ times, sums }) => {
       const count = countUntil(times, time);
@@ -85,7 +84,7 @@ export function busyIntegral(
   };
 }
 
-/** How many of some sorted times are not later than a time. */
+/** Returns the number of sorted times up to `time`. */
 function countUntil(times: Float64Array, time: number): number {
   let low = 0, high = times.length;
   while (low < high) {
@@ -96,10 +95,7 @@ function countUntil(times: Float64Array, time: number): number {
   return low;
 }
 
-/**
- * Options of a predicted run: those of {@linkcode train} on which its time depends, and how a profile
- * names its device and transport.
- */
+/** Options of a prediction: those of {@linkcode train} that affect time, and names in the profile. */
 export interface PredictOptions extends
   CompileOptions,
   Pick<
@@ -113,11 +109,11 @@ export interface PredictOptions extends
     | "coarsening"
     | "clip"
   > {
-  /** Device, as the profile names it. */
+  /** Name of the device in the profile. */
   readonly device: string;
-  /** Transport of messages, as the profile names it. Default `worker`. */
+  /** Name of the transport in the profile. Default `worker`. */
   readonly transport?: string | undefined;
-  /** Simulations with durations that vary; 0 takes the means alone, in less time. Default 16. */
+  /** Number of simulations with varied durations; 0 uses mean durations only. Default 16. */
   readonly draws?: number | undefined;
 }
 
@@ -129,42 +125,42 @@ interface PredictedRun extends
   > {
   readonly schedule: Schedule;
   readonly compiled: CompiledRun;
-  /** Samples of a micro-batch, where known. */
+  /** Samples of a micro-batch, if known. */
   readonly microBatch?: number | undefined;
 }
 
-/** A step that has not been run. */
+/** Prediction of a step. */
 export interface Prediction {
-  /** Milliseconds from its request to its answer. */
+  /** Milliseconds from the request of the step to its answer. */
   readonly stepMs: number;
-  /** What of it comes from durations that vary: workers wait for the later of two. */
+  /** Milliseconds of the step that are due to varied durations. */
   readonly variationMs: number;
-  /** The step as it was simulated, and where the time of each worker goes. */
+  /** The simulated step, with the use of each worker's time. */
   readonly simulated: SimulatedStep;
-  /** What was simulated. */
+  /** The model of the simulation. */
   readonly model: StepModel;
-  /** For each stage how many workers compute while it does, on average. */
+  /** Load of each stage: see {@linkcode concurrencyOf}. */
   readonly atOnce: readonly number[];
-  /** Bytes of each worker of a data-parallel replica. */
+  /** Memory of each worker of a data-parallel replica. */
   readonly memory: readonly WorkerMemory[];
-  /** What was scaled from other sizes, and what else makes it less certain. */
+  /** Reasons for a larger error, such as costs scaled from other sizes. */
   readonly notes: readonly string[];
 }
 
-/** Simulations, each with the loads of the one before; more change nothing that could be seen. */
+/** Number of simulations, each with the loads of the previous one; more have no visible effect. */
 const PASSES = 3;
 
-/** Simulations with durations that vary as they were measured to, unless told otherwise. */
+/** Default number of simulations with varied durations. */
 const DRAWS = 16;
 
-/** Buckets of a chunk, unless the run says others. */
+/** Default number of buckets in a chunk. */
 const COARSENING = 4;
 
 /**
  * Predicts a step of a run.
  *
  * @throws {RangeError} when the profile has no costs of a layer's kind or of the transport; as
- * {@linkcode train} when the options cannot be served.
+ * {@linkcode train} when the options are invalid.
  */
 export function predictStep(profile: Profile, options: PredictOptions): Prediction {
   const { schedule } = chooseSchedule({
@@ -179,7 +175,7 @@ export function predictStep(profile: Profile, options: PredictOptions): Predicti
 }
 
 /**
- * Predicts a step of a run that is compiled.
+ * Predicts a step of a compiled run.
  *
  * @throws {RangeError} when the profile has no costs of a layer's kind or of the transport.
  */
@@ -210,7 +206,7 @@ export function predictRun(profile: Profile, predicted: PredictedRun): Predictio
     step = simulate(concurrencyOf(step.simulated, replicas));
   }
   const { cores } = profile.machine;
-  const crowded = `${workers} workers share ${cores} cores: that was not measured`;
+  const crowded = `${workers} workers share ${cores} cores, which was not measured`;
   const variationMs = waitedMs(profile, step.model, step.simulated, run.draws ?? DRAWS);
   return {
     ...step,
@@ -225,10 +221,12 @@ export function predictRun(profile: Profile, predicted: PredictedRun): Predictio
 }
 
 /**
- * [Note: varied durations] A worker that waits for two waits for the later one, so a step takes longer
- * than with the means of all durations. Each action is drawn from what was measured, in as many
- * simulations as asked for. A few large draws must not count for more than they are: each simulation
- * is scaled to have as much work as that with the means.
+ * [Note: varied durations] A worker that waits for two inputs waits for the later one, so a step takes
+ * longer than with mean durations. Each simulation draws the durations of actions from the measured
+ * distribution, and is scaled to the total work of the simulation with means, so that a few large
+ * draws do not dominate.
+ *
+ * @returns the mean additional milliseconds of a step.
  */
 function waitedMs(
   { variation = [] }: Profile,
@@ -242,7 +240,7 @@ function waitedMs(
   for (let seed = 1; seed <= draws; seed++) {
     const jitter = { law: variation, amount: 1, seed };
     const drawn = simulateStep({ ...model, jitter }), drawnWork = busyOf(drawn);
-    const scale = drawnWork > 0 ? work / drawnWork : 1; // a profile may say that all is free
+    const scale = drawnWork > 0 ? work / drawnWork : 1; // all costs of a profile may be 0
     sum += drawn.computedMs * scale - simulated.computedMs;
   }
   return sum / draws;

@@ -1,6 +1,6 @@
 /**
- * A probe: an actor that computes a stage over and over and tells how long each part of it took, so
- * that several of them load a machine as the workers of a run do.
+ * Probes: actors that compute a stage repeatedly and measure each part of it. Several probes load a
+ * machine like the workers of a run.
  *
  * @module
  */
@@ -11,6 +11,7 @@ import {
   type DeviceChoice,
   elementCount,
   HOST_ARRAYS,
+  type Kernel,
   openDevice,
   openStage,
   type Passed,
@@ -21,15 +22,14 @@ import {
   type TensorSpec,
 } from "../../kernels/mod.ts";
 import type { ActorFactory, ActorSpec } from "../runtime/mod.ts";
-import { timedDevice } from "./timed_device.ts";
 
-/** What a probe computes, and on what. */
+/** Device and stages of a probe. */
 interface ProbeInit {
   readonly device: DeviceChoice;
   readonly stages: readonly ProbedStage[];
 }
 
-/** A stage that a probe computes. */
+/** A stage of a probe. */
 export interface ProbedStage {
   readonly program: StageProgram;
   readonly options: StageOptions;
@@ -38,23 +38,23 @@ export interface ProbedStage {
   readonly fields: Batch;
 }
 
-/** What a probe is asked. Times are of the clock of its isolate. */
+/** Messages of a probe. Times are those of the clock of its isolate. */
 export type ProbeMessage =
-  /** Computes until then; the reply ({@linkcode ProbeTimes}) is of what began in between. */
+  /** Computes until `untilMs`; the reply is {@linkcode ProbeTimes} of actions that start in between. */
   | {
     readonly type: "Compute";
-    /** Which of its stages. */
+    /** Index of the stage. */
     readonly stage: number;
     readonly fromMs: number;
     readonly untilMs: number;
   }
-  /** Ends so many steps of a stage; the reply is a {@linkcode ProbeClosing}. */
+  /** Ends `steps` steps of a stage; the reply is {@linkcode ProbeClosing}. */
   | { readonly type: "Close"; readonly stage: number; readonly steps: number };
 
 /** An action of a probe. */
 export type ProbedKind = "F" | "B" | "I" | "W";
 
-/** Returns a record of all kinds of actions. */
+/** Returns an object with a value for each kind of action. */
 export const forKinds = <T>(make: (kind: ProbedKind) => T): Record<ProbedKind, T> => ({
   F: make("F"),
   B: make("B"),
@@ -62,21 +62,21 @@ export const forKinds = <T>(make: (kind: ProbedKind) => T): Record<ProbedKind, T
   W: make("W"),
 });
 
-/** How often something ran, and how long all of it took. */
+/** Number of runs and their total duration. */
 export interface TimedSum {
   runs: number;
   ms: number;
 }
 
-/** What a probe has measured. */
+/** Measurements of a probe. */
 export interface ProbeTimes {
-  /** For each program of the stage, of each part. */
+  /** Durations for each program of the stage. */
   readonly programs: readonly Readonly<Record<ProbedKind, TimedSum>>[];
   /** Milliseconds of each action. */
   readonly actions: Readonly<Record<ProbedKind, readonly number[]>>;
 }
 
-/** Milliseconds of what ends a step, all steps together. */
+/** Milliseconds of the ends of steps, in total. */
 export interface ProbeClosing {
   readonly voteMs: number;
   readonly normMs: number;
@@ -84,16 +84,16 @@ export interface ProbeClosing {
   readonly endMs: number;
 }
 
-/** How a probe is made in any isolate. */
+/** Spec of a probe. */
 export const PROBE: ActorSpec<ProbeInit, ProbeMessage> = {
   module: import.meta.url,
   export: "probe",
 };
 
-/** Micro-batches in flight, so that a backward does not find all in a cache that its forward left. */
+/** Micro-batches in flight, so that a backward does not find the data of its forward in a cache. */
 const IN_FLIGHT = 2;
 
-/** A rate at which nothing diverges, and a factor of the loss. */
+/** Learning rate, low enough not to diverge, and factor of the loss. */
 const RATE = 1e-5, LOSS_SCALE = 1e-3;
 
 /** An open stage of a probe. */
@@ -102,12 +102,12 @@ type OpenStage = Awaited<ReturnType<typeof openProbed>>;
 /** A run of a model. */
 interface ModelRun {
   readonly program: number;
-  /** Whether it is the model of the action, not one that readies something for it. */
+  /** Whether it is the model of the action, rather than a preparation. */
   readonly isMain: boolean;
   readonly ms: number;
 }
 
-/** Makes a probe. */
+/** Creates a probe. */
 export const probe: ActorFactory<ProbeInit, ProbeMessage> = async (
   ctx,
   { device: choice, stages },
@@ -134,26 +134,26 @@ async function openProbed(device: Device, probed: ProbedStage, now: () => number
   const { program, options, weights, fields } = probed;
   /** Runs of the models of the current action. */
   const runs: ModelRun[] = [];
-  const whose = new Map<Uint8Array, Pick<ModelRun, "program" | "isMain">>();
-  for (const [index, { models, overwrites = [] }] of program.programs.entries()) {
-    for (const model of Object.values(models)) whose.set(model, { program: index, isMain: true });
-    for (const { model } of overwrites) whose.set(model, { program: index, isMain: false });
+  const models = new Map<Uint8Array, Pick<ModelRun, "program" | "isMain">>();
+  for (const [index, { models: own, overwrites = [] }] of program.programs.entries()) {
+    for (const model of Object.values(own)) models.set(model, { program: index, isMain: true });
+    for (const { model } of overwrites) models.set(model, { program: index, isMain: false });
   }
-  const tell = (model: Uint8Array, ms: number) => {
-    const known = whose.get(model); // none of the optimizer's
+  const onRun = (model: Uint8Array, ms: number) => {
+    const known = models.get(model); // models of the optimizer do not count
     if (known) runs.push({ ...known, ms });
   };
-  const stage = await openStage(timedDevice(device, now, tell), program, options);
+  const stage = await openStage(timedDevice(device, now, onRun), program, options);
   stage.load({ weights, moments: new Map() });
   const { inputs, arriving } = stageBorder(program);
   const input = inputs.length > 0 ? numbersOf(inputs, (i) => (i % 17 - 8) / 16) : undefined;
   await stage.forward(0, input, fields);
   stage.drop(0);
-  const gradient = numbersOf(arriving, () => 1e-3); // as long as the output of the stage
+  const gradient = numbersOf(arriving, () => 1e-3); // in the shape of the output of the stage
   return { now, probed, stage, input, gradient, runs, times: emptyTimes(program) };
 }
 
-/** Small numbers for what other stages would send; ids and masks are zero. */
+/** Returns small numbers in place of values from other stages; ids and masks are zero. */
 function numbersOf(specs: readonly TensorSpec[], numberAt: (index: number) => number): Passed {
   return Object.fromEntries(specs.map(({ name, dtype, shape }) => {
     const array = new HOST_ARRAYS[dtype](elementCount(shape));
@@ -169,7 +169,7 @@ const emptyTimes = ({ programs }: StageProgram) => ({
   actions: forKinds((): number[] => []),
 });
 
-/** Some micro-batches, forward and backward, whole and, where the stage can, in two parts. */
+/** Runs micro-batches forward and backward; also with split backwards if the stage has them. */
 async function cycle(one: OpenStage, fromMs: number, untilMs: number): Promise<void> {
   const isSplit = one.probed.options.backward === "split";
   for (const kind of isSplit ? ["F", "B", "F", "I", "W"] as const : ["F", "B"] as const) {
@@ -178,8 +178,8 @@ async function cycle(one: OpenStage, fromMs: number, untilMs: number): Promise<v
 }
 
 /**
- * Runs an action; it counts if it began in time. Those that end in time as well would be too short on
- * average: a long one is more likely to be under way at the end.
+ * Runs an action, which counts if it starts within the window. Counting only actions that also end
+ * within it would prefer short ones.
  */
 async function timed(
   { now, stage, times, input, gradient, runs, probed }: OpenStage,
@@ -202,7 +202,7 @@ async function timed(
   }
 }
 
-/** What a worker does at the end of a step. */
+/** Runs the end of a step as a worker does. */
 async function close({ now, stage }: OpenStage, steps: number): Promise<ProbeClosing> {
   const sums = { voteMs: 0, normMs: 0, optimizerMs: 0, endMs: 0 };
   const add = async (name: keyof ProbeClosing, work: () => unknown) => {
@@ -217,4 +217,38 @@ async function close({ now, stage }: OpenStage, steps: number): Promise<ProbeClo
     await add("endMs", () => stage.zeroGradients());
   }
   return sums;
+}
+
+/**
+ * Wraps a device to measure runs.
+ *
+ * @param now the clock in milliseconds.
+ * @param onRun receives the model given to `compile`, and the milliseconds of a run.
+ */
+function timedDevice(
+  device: Device,
+  now: () => number,
+  onRun: (model: Uint8Array, ms: number) => void,
+): Device {
+  const compile = async (model: Uint8Array): Promise<Kernel> => {
+    const kernel = await device.compile(model);
+    return {
+      ...kernel,
+      bind(inputs, outputs) {
+        const run = kernel.bind(inputs, outputs);
+        return async () => {
+          const start = now();
+          await run();
+          onRun(model, now() - start);
+        };
+      },
+    };
+  };
+  return new Proxy(device, {
+    get(target, key) {
+      if (key === "compile") return compile;
+      const value = target[key as keyof Device] as unknown;
+      return typeof value === "function" ? value.bind(target) : value;
+    },
+  });
 }

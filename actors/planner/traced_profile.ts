@@ -1,13 +1,13 @@
 /**
- * What the stages of a run cost by the profile of a trace: those of the traced run where they are the
- * same, else their share of its time by estimated work.
+ * Profiles from traces. Stages cost as much as in the traced run if the cut is the same; otherwise
+ * they share its time by estimated work.
  *
  * @module
  */
 
 import type { StepOutcome } from "../pipeline/step.ts";
 import { readStep, type StepTimeline } from "../run/timeline.ts";
-import { type FoundCost, foundOf, mapNumbers } from "./costs.ts";
+import { type FoundCost, foundOf, mapFields } from "./costs.ts";
 import {
   type LayerCost,
   type LayerFacts,
@@ -19,43 +19,43 @@ import {
   variationOf,
 } from "./profile.ts";
 
-/** A run that was traced. */
+/** A traced run. */
 export interface TracedRun {
-  /** What computed. */
+  /** Device of the run. */
   readonly device: string;
-  /** How messages travelled, as a profile names it. */
+  /** Name of the transport in profiles. */
   readonly transport: string;
   /** Data-parallel replicas. */
   readonly replicas: number;
   /** Samples of a micro-batch, B. */
   readonly microBatch: number;
-  /** Trained numbers of each stage. */
+  /** Trained elements of each stage. */
   readonly parameters: readonly number[];
-  /** The share of each stage in the estimated work. */
+  /** Share of each stage in the estimated work. */
   readonly shares: readonly number[];
   /** Bytes that a micro-batch keeps from F to B, for each stage. */
   readonly activationBytes: readonly number[];
 }
 
-/** What is read out of the steps. */
+/** Durations in the traced steps. */
 class Sums {
-  /** For each stage and kind of action (`0F`) the milliseconds of each. */
+  /** Milliseconds of each action, by stage and kind, such as `0F`. */
   readonly actions = new Map<string, number[]>();
-  /** For each stage the workers that ran actions of it: those have a copy. */
+  /** Workers with a copy of each stage. */
   readonly workersOf = new Map<number, Set<number>>();
   readonly pauses: number[] = [];
   readonly latencies: number[] = [];
-  /** Milliseconds of the optimizer and the all-reduces of all workers. */
+  /** Milliseconds of the optimizer and of the all-reduces, for all workers. */
   optimizerMs = 0;
   reduceMs = 0;
-  /** For each step what its end takes beside them. */
+  /** Other milliseconds of the end of each step. */
   readonly ends: number[] = [];
 }
 
 /**
- * The costs of a traced run. Its first step is passed over where there are more: it warms up.
+ * Makes a profile of a traced run. The first of several steps is skipped, as it includes the warmup.
  *
- * @throws {RangeError} when the trace has no step, or a stage of it no forward or backward.
+ * @throws {RangeError} when the trace has no step, or a stage has no forward or backward.
  */
 export function profileOfTrace(
   run: TracedRun,
@@ -101,6 +101,8 @@ function addStep(sums: Sums, { end, workers, flows }: StepTimeline): void {
   sums.ends.push(Math.max(0, end - last - work));
 }
 
+const FREE: LinearCost = { ms: 0, msPerMillion: 0 };
+
 function profileFrom(sums: Sums, run: TracedRun, workers: number): Profile {
   const parameters = run.parameters.reduce((sum, one) => sum + one, 0);
   const copies = Math.max(1, ...[...sums.workersOf.values()].map((held) => held.size));
@@ -108,7 +110,6 @@ function profileFrom(sums: Sums, run: TracedRun, workers: number): Profile {
     ms: 0,
     msPerMillion: parameters === 0 ? 0 : ms / sums.ends.length / copies / (parameters / 1e6),
   });
-  const nothing: LinearCost = { ms: 0, msPerMillion: 0 };
   const reduce = perMillion(sums.reduceMs);
   return {
     format: PROFILE_FORMAT,
@@ -118,23 +119,23 @@ function profileFrom(sums: Sums, run: TracedRun, workers: number): Profile {
     layers: run.shares.map((_, stage) => stageCost(sums, run, stage, workers)),
     variation: variationOf(sums.actions.values()),
     optimizer: perMillion(sums.optimizerMs),
-    // Of c copies each adds a c-th of what c − 1 others have; a single one takes the norms alone.
+    // Each of c copies adds 1/c of the gradients of the c − 1 others; a single copy only takes norms.
     reduce: copies === 1
-      ? nothing
+      ? FREE
       : { ms: 0, msPerMillion: reduce.msPerMillion * copies / (copies - 1) },
     links: { [run.transport]: { latencyMs: Math.max(0, lowOf(sums.latencies)) } },
     dispatchMs: sums.pauses.length === 0 ? 0 : median(sums.pauses),
     closing: {
-      vote: nothing, // a part of the last backward
-      norm: copies === 1 ? reduce : nothing,
-      end: nothing,
+      vote: FREE, // included in the last backward
+      norm: copies === 1 ? reduce : FREE,
+      end: FREE,
       stepMs: median(sums.ends),
     },
-    notes: ["costs are those of stages: layers within them share their time by estimated work"],
+    notes: ["costs are those of stages; layers share the time of their stage by estimated work"],
   };
 }
 
-/** What a message takes that nobody is too busy to see: one in ten takes less. */
+/** Returns the 10th percentile, since messages to busy workers wait longer. */
 function lowOf(latencies: readonly number[]): number {
   if (latencies.length === 0) return 0;
   return latencies.toSorted((a, b) => a - b)[Math.floor(latencies.length / 10)]!;
@@ -168,22 +169,22 @@ function stageCost(
     ...{ forwardMs, backwardMs, ...isSplit && { inputMs, weightMs } },
     recomputeMs: 0,
     ...{ parameters, activationBytes: stages.activationBytes[stage]!, outputBytes: 0 },
-    // Shares of the work: what is compared is how they are to each other.
+    // Only ratios of operations are compared, so shares of the work suffice.
     ...{ forwardFlops: share, backwardFlops: 2 * share },
   };
 }
 
-/** The kind of a cost that is of a whole stage of a traced run. */
+/** Kind of the cost of a whole stage. */
 const STAGE_KIND = "stage";
 
-/** Shares of the work that differ by less are the same. */
+/** Largest difference between equal shares of the work. */
 const SAME_SHARE = 1e-6;
 
 /**
- * Returns the costs of stages, with a description of those that were scaled.
+ * Returns the costs of stages, with descriptions of scaled costs.
  *
- * @param stages the facts of the layers of each.
- * @param microBatch samples of a micro-batch, where known.
+ * @param stages facts of the layers of each stage.
+ * @param microBatch samples of a micro-batch, if known.
  * @throws {RangeError} when the profile has no stages.
  */
 export function tracedCosts(
@@ -215,6 +216,6 @@ export function tracedCosts(
 }
 
 const sumOf = (costs: readonly LayerCost[]): FoundCost =>
-  costs.map(foundOf).reduce((a, b) => mapNumbers(a, (ms, name) => ms + b[name]));
+  costs.map(foundOf).reduce((a, b) => mapFields(a, (ms, name) => ms + b[name]));
 
-const times = (cost: FoundCost, factor: number): FoundCost => mapNumbers(cost, (ms) => factor * ms);
+const times = (cost: FoundCost, factor: number): FoundCost => mapFields(cost, (ms) => factor * ms);

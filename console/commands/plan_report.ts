@@ -5,7 +5,7 @@
  */
 
 import { commandLine, WORKERS_MAX } from "../../actors/options/limits.ts";
-import type { Candidate, PlannedRun } from "../../actors/planner/forecast.ts";
+import type { Candidate, CandidateRun } from "../../actors/planner/forecast.ts";
 import { type RunPlan, scheduleWords } from "../../actors/planner/plan.ts";
 import { formatTable } from "../../schedules/pictures/grid.ts";
 import { shellWord } from "../train/data_files.ts";
@@ -59,7 +59,7 @@ export function planRecord(facts: PlanFacts, plan: RunPlan): unknown {
   };
 }
 
-function runRecord(model: readonly string[], run: PlannedRun, rank: number): unknown {
+function runRecord(model: readonly string[], run: CandidateRun, rank: number): unknown {
   const { schedule, options, workers, replicas, microBatch, microBatches } = run;
   const { recompute, precision, bucketSize = null, coarsening = null, layout = null } = run;
   const { stepMs, samplesPerSecond, bubble, parts, memoryBytes, peakBytes, reason = null } = run;
@@ -106,7 +106,7 @@ export function planLines(facts: PlanFacts, plan: RunPlan): string[] {
   ];
 }
 
-function rowOf(run: PlannedRun, index: number): string[] {
+function rowOf(run: CandidateRun, index: number): string[] {
   const { workers, replicas, microBatch, microBatches, recompute, precision, memoryBytes } = run;
   const { bucketSize, coarsening, alike, samplesPerSecond, stepMs, peakBytes, reason = "" } = run;
   const schedule = [

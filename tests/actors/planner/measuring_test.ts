@@ -26,7 +26,7 @@ import {
   overheadsOf,
   reduceMs,
 } from "../../../actors/planner/measure_links.ts";
-import { type LoadTimes, openProbes } from "../../../actors/planner/probe_layers.ts";
+import { type LoadTimes, Probes } from "../../../actors/planner/probe_layers.ts";
 import { openLayerCosts } from "../../../actors/planner/costs.ts";
 import {
   type LayerCost,
@@ -102,7 +102,7 @@ Deno.test("the spread is that of the first stage; other programs that take cores
   );
   const quantiles = { p10Ms: 2, medianMs: 6, p90Ms: 10 };
   assert.deepEqual(spread, [{ ...models[0], atOnce: 2, ...quantiles, cpuShare: 0.5 }]);
-  assert.match(loadNotes(spread).join(), /^other programs took up to 50 % of the cores/);
+  assert.match(loadNotes(spread).join(), /^other programs used up to 50 % of the cores/);
   assert.deepEqual(loadNotes(spreads([round([1])], models)), []);
 });
 
@@ -133,13 +133,13 @@ async function probed(model: Model, microBatch: number) {
   let now = 0;
   await using system = createSystem({ now: () => now++ });
   const program = compileModel(model, "none"), recompute = "none" as const;
-  const measure = openProbes(system, {
+  const probes = new Probes(system, {
     device: { name: "reference" },
     models: [{ program, microBatch, recompute }],
     loads: [1],
     isolate: "local",
   });
-  return { program, costs: layerCosts(await measure(400, () => now), about) };
+  return { program, costs: layerCosts(await probes.measure(400, () => now), about) };
 }
 
 Deno.test("probes measure a model that is no chain, and has ties", async () => {

@@ -2,11 +2,11 @@
 
 import { deepEqual, equal, match, ok, throws } from "node:assert/strict";
 import {
+  type CandidateRun,
   candidatesOf,
   leastBytes,
   leastStepMs,
   openForecast,
-  type PlannedRun,
   type PlanSpace,
 } from "../../../actors/planner/forecast.ts";
 import { planRuns, scheduleOf } from "../../../actors/planner/plan.ts";
@@ -40,7 +40,7 @@ const open = (profile: Profile, model = gpt2(CONFIG, 1)) =>
     transport: "worker",
   });
 
-const partsOf = ({ parts }: Pick<PlannedRun, "parts">) =>
+const partsOf = ({ parts }: Pick<CandidateRun, "parts">) =>
   Object.values(parts).reduce((total, part) => total + part, 0);
 
 /** The stated profile, and others in which one thing takes most of a step. */

@@ -4,12 +4,12 @@ import { deepEqual, equal, ok, throws } from "node:assert/strict";
 import { atDepth } from "../../depth.ts";
 import {
   type Candidate,
+  type CandidateRun,
   candidatesOf,
   divisorsOf,
   type Forecast,
   leastBytes,
   leastStepMs,
-  type PlannedRun,
   type PlanSpace,
   sizesOf,
 } from "../../../actors/planner/forecast.ts";
@@ -206,7 +206,7 @@ Deno.test("most candidates are never simulated, and the same profile gives the s
 
 Deno.test("a reason names a part by which the step is longer", () => {
   const { best: [best, ...others] } = planRuns(SMALL, syntheticForecast(), { count: 100 });
-  const parts: readonly (readonly [RegExp, keyof PlannedRun["parts"]])[] = [
+  const parts: readonly (readonly [RegExp, keyof CandidateRun["parts"]])[] = [
     [/^(kernels|recompute)/, "busyMs"],
     [/^dispatch/, "dispatchMs"],
     [/^communication/, "communicationMs"],
@@ -268,7 +268,7 @@ Deno.test("a layout is kept where the step is shorter with durations that vary, 
       layout: () => "E,2|H",
     }, { memoryLimitBytes }).best;
   };
-  const isCut = ({ layout }: PlannedRun) => layout === "E,2|H";
+  const isCut = ({ layout }: CandidateRun) => layout === "E,2|H";
   ok(planned("shorter", limit).every(isCut));
   ok(!planned("shorter", limit - 1).some(isCut));
   ok(!planned("shorter on paper", limit).some(isCut));
@@ -313,7 +313,7 @@ Deno.test("batches and devices that cannot be cut are refused in one sentence", 
   throws(plan({ devices: 7 * 5, workers: [5], batch: 8 }), {
     name: "RangeError",
     message:
-      "Cannot plan a batch of 8 for 35 devices: it must be a multiple of the replicas, which are 7 or more where a pipeline has at most 5 workers, received 8",
+      "Cannot plan a batch of 8 for 35 devices: it must be a multiple of the replicas, of which there are at least 7 since a pipeline has at most 5 workers, received 8",
   });
   throws(plan({ devices: 8, workers: [3] }), {
     name: "RangeError",

@@ -179,7 +179,7 @@ Deno.test("a prediction names what the profile lacks", () => {
     () => predict(profileOf(), { transport: "mpi" }),
     /must have the transport mpi, received worker/,
   );
-  const crowded = "6 workers share 4 cores: that was not measured";
+  const crowded = "6 workers share 4 cores, which was not measured";
   assert.ok(predict(profileOf(), { workers: 2, replicas: 3 }).notes.includes(crowded));
   assert.deepEqual(predict(profileOf(), { workers: 2, replicas: 2 }).notes, []);
 });

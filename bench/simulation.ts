@@ -5,7 +5,7 @@
  * @module
  */
 
-import { rehearsal, type RehearsalPlan } from "../actors/mod.ts";
+import { simulatedTraining, type SimulatedTrainingOptions } from "../actors/mod.ts";
 import { printError } from "../console/terminal.ts";
 import {
   delay,
@@ -25,7 +25,7 @@ import { playRing } from "../tests/actors/simulation/players.ts";
 import { markdownTable, type Row } from "./report.ts";
 import { interleave, spreadOf } from "./timing.ts";
 
-const PLAN: RehearsalPlan = { schedule: "1f1b", steps: 2 };
+const PLAN: SimulatedTrainingOptions = { schedule: "1f1b", steps: 2 };
 const ROUNDS = { rounds: 15, warmup: 5 } as const;
 const RUNS = 20;
 
@@ -34,7 +34,7 @@ async function timeOf(make: () => Strategy): Promise<number> {
   const start = performance.now();
   let steps = 0;
   for (let seed = 0; seed < RUNS; seed++) {
-    const run = await simulate({ seed, strategy: make(), configuration: PLAN }, rehearsal);
+    const run = await simulate({ seed, strategy: make(), configuration: PLAN }, simulatedTraining);
     if (run.failure) throw new Error(run.failure.message);
     steps += run.steps;
   }

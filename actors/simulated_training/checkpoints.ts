@@ -20,13 +20,13 @@ import { openSerialOf } from "../run/serial.ts";
 import type { Scenario, SimulatedDisk, World } from "../simulation/mod.ts";
 import {
   assertSerial,
-  type PreparedRehearsal,
-  prepareRehearsal,
-  type RehearsalPlan,
+  type PreparedSimulation,
+  prepareSimulation,
+  type SimulatedTrainingOptions,
 } from "./simulated_training.ts";
 
 /** Training with checkpoints as plain data. */
-export interface CheckpointPlan extends RehearsalPlan {
+export interface SimulatedCheckpointsOptions extends SimulatedTrainingOptions {
   /** Steps from one checkpoint to the next. Default 1. */
   readonly every?: number;
   /** Checkpoints that are kept. Default: all. */
@@ -39,7 +39,7 @@ export interface CheckpointPlan extends RehearsalPlan {
 }
 
 /** How such training ended. */
-export interface CheckpointsRehearsed {
+export interface SimulatedCheckpointsResult {
   /** Hash of all weights after the last step. */
   readonly weightsHash: string;
   /** Steps from which the program was started: 0, then one for each failure. */
@@ -68,7 +68,7 @@ interface Promised {
  *
  * @example Whatever the disk forgets, nothing is lost
  * ```ts
- * import { checkpointRehearsal } from "@troupe/troupe/actors";
+ * import { simulatedCheckpoints } from "@troupe/troupe/actors";
  * import { explore } from "@troupe/troupe/testing";
  * import assert from "node:assert/strict";
  *
@@ -78,13 +78,16 @@ interface Promised {
  *   faults: { kinds: ["disk-full", "disk-torn", "disk-reordered"], max: 3, rate: 0.05 },
  *   runs: 20,
  *   mustAgree: false,
- * }, checkpointRehearsal);
+ * }, simulatedCheckpoints);
  * assert.equal(failed, undefined);
  * ```
  */
-export const checkpointRehearsal: Scenario<CheckpointsRehearsed, CheckpointPlan> = async (
-  world: World<CheckpointPlan>,
-): Promise<CheckpointsRehearsed> => {
+export const simulatedCheckpoints: Scenario<
+  SimulatedCheckpointsResult,
+  SimulatedCheckpointsOptions
+> = async (
+  world: World<SimulatedCheckpointsOptions>,
+): Promise<SimulatedCheckpointsResult> => {
   const { configuration: plan, disk } = world,
     prepared = await recalled.getOrInsertComputed(plan, prepare);
   const promised: Promised = { step: 0, best: 0 }, starts: number[] = [];
@@ -108,15 +111,15 @@ export const checkpointRehearsal: Scenario<CheckpointsRehearsed, CheckpointPlan>
 };
 
 /** A plan that is ready, and the hash of all weights after each step, from 0. */
-interface Recalled extends PreparedRehearsal {
+interface Recalled extends PreparedSimulation {
   readonly hashes: readonly string[];
 }
 
 /** Nearly every run is of the plan of the one before. */
-const recalled = new WeakMap<CheckpointPlan, Promise<Recalled>>();
+const recalled = new WeakMap<SimulatedCheckpointsOptions, Promise<Recalled>>();
 
-async function prepare(plan: CheckpointPlan): Promise<Recalled> {
-  const prepared = prepareRehearsal(plan), engine = await openSerialOf(prepared.options);
+async function prepare(plan: SimulatedCheckpointsOptions): Promise<Recalled> {
+  const prepared = prepareSimulation(plan), engine = await openSerialOf(prepared.options);
   const hash = async () => hashWeights((await engine.save()).weights);
   const hashes = [await hash()];
   for (const request of prepared.requests) {
@@ -129,13 +132,13 @@ async function prepare(plan: CheckpointPlan): Promise<Recalled> {
 }
 
 /** Whether a checkpoint is written after a step, before which the pipe runs empty. */
-function savesAfter(step: number, { every = 1, steps = 1 }: CheckpointPlan): boolean {
+function savesAfter(step: number, { every = 1, steps = 1 }: SimulatedCheckpointsOptions): boolean {
   return step % every === 0 || step === steps;
 }
 
 /** Takes the steps after a checkpoint, and writes others, as a program does. */
 async function train(
-  { configuration, disk, system }: World<CheckpointPlan>,
+  { configuration, disk, system }: World<SimulatedCheckpointsOptions>,
   { options, requests }: Recalled,
   from: Checkpoint | undefined,
   promised: Promised,

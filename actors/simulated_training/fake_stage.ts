@@ -114,9 +114,9 @@ function checkLength(what: string, { length }: ArrayLike<number>, must: number):
   if (length !== must) throw refused(what, `an array must have ${must} values`, String(length));
 }
 
-/** What a rehearsal refuses, and why. */
+/** An error about an action that kernels would not run. */
 export function refused(what: string, must: string, received: string): RangeError {
-  return new RangeError(`Cannot rehearse ${what}: ${must}, received ${received}`);
+  return new RangeError(`Cannot simulate ${what}: ${must}, received ${received}`);
 }
 
 /** Where {@linkcode shouldFail} is asked: losses that are not finite, an optimizer that fails. */

@@ -6,8 +6,8 @@
 
 export * from "./checkpoints.ts";
 export {
-  rehearsal,
-  type RehearsalPlan,
-  type Rehearsed,
-  rehearseSerially,
+  simulatedTraining,
+  type SimulatedTrainingOptions,
+  type SimulatedTrainingResult,
+  trainSerially,
 } from "./simulated_training.ts";

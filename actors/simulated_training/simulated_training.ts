@@ -40,7 +40,7 @@ import type { Scenario, World } from "../simulation/mod.ts";
 import { addInvariants } from "./invariants.ts";
 
 /** A rehearsal as plain data. */
-export interface RehearsalPlan {
+export interface SimulatedTrainingOptions {
   /** Name of the schedule. */
   readonly schedule: string;
   /** Workers of the pipeline, D. Default 4. */
@@ -94,18 +94,18 @@ const FAKE_KERNELS: KernelModule = {
 };
 
 /** What its engines are made from: values that a test may change. */
-interface RehearsalOptions extends EngineOptions {
+interface SimulatedEngineOptions extends EngineOptions {
   readonly state: StageState;
 }
 
 /** A plan, ready to be rehearsed any number of times. */
-export interface PreparedRehearsal {
-  readonly options: RehearsalOptions;
+export interface PreparedSimulation {
+  readonly options: SimulatedEngineOptions;
   readonly requests: readonly StepRequest[];
 }
 
 /** Prepares a plan. @throws {RangeError} when the plan cannot train. */
-export function prepareRehearsal(plan: RehearsalPlan): PreparedRehearsal {
+export function prepareSimulation(plan: SimulatedTrainingOptions): PreparedSimulation {
   const options = optionsOf(plan);
   return { options, requests: requestsOf(plan, options) };
 }
@@ -118,7 +118,7 @@ export function assertSerial(weightsHash: string, expected: string): void {
   );
 }
 
-function optionsOf(plan: RehearsalPlan): RehearsalOptions {
+function optionsOf(plan: SimulatedTrainingOptions): SimulatedEngineOptions {
   const { workers = 4, microBatches = 8, sync = "end", clip } = plan;
   const scheduleOptions: ScheduleOptions = { ...plan.options, workers, microBatches };
   const chain = createSchedule(plan.schedule, scheduleOptions);
@@ -131,7 +131,7 @@ function optionsOf(plan: RehearsalPlan): RehearsalOptions {
   const model = modelOf(schedule, SAMPLES / halves);
   if (schedule.slices && WIDTH % schedule.slices !== 0) {
     throw new RangeError(
-      `Cannot rehearse: slices must divide the ${WIDTH} values of a sample, received ${schedule.slices}`,
+      `Cannot simulate training: slices must divide the ${WIDTH} values of a sample, received ${schedule.slices}`,
     );
   }
   return {
@@ -163,7 +163,7 @@ function optionsOf(plan: RehearsalPlan): RehearsalOptions {
 }
 
 function requestsOf(
-  { steps = 1 }: RehearsalPlan,
+  { steps = 1 }: SimulatedTrainingOptions,
   { schedule, replicas }: EngineOptions,
 ): StepRequest[] {
   const count = replicas * schedule.microBatches;
@@ -254,7 +254,7 @@ function modelOf(schedule: Schedule, samples: number): ModelProgram {
 }
 
 /** How a rehearsal ended. */
-export interface Rehearsed {
+export interface SimulatedTrainingResult {
   /** Hash of all weights after the last step. */
   readonly weightsHash?: string;
   /** Why there are none: which worker was lost, at what. */
@@ -289,21 +289,21 @@ async function perform(
 }
 
 /** What every order must come to: the hash of all weights after the serial loop. */
-export async function rehearseSerially(plan: RehearsalPlan): Promise<string> {
+export async function trainSerially(plan: SimulatedTrainingOptions): Promise<string> {
   const { options, requests } = recall(plan), engine = await openSerialOf(options);
   return (await perform(requests, engine, options, plan.pauseEvery)).weightsHash;
 }
 
 /** A plan that is ready, and what the serial loop makes of the steps that were taken. */
-interface Recalled extends PreparedRehearsal {
+interface Recalled extends PreparedSimulation {
   readonly expected: Map<string, Promise<string>>;
 }
 
 /** Nearly every run is of the plan of the one before. */
-const recalled = new WeakMap<RehearsalPlan, Recalled>();
+const recalled = new WeakMap<SimulatedTrainingOptions, Recalled>();
 
-const recall = (plan: RehearsalPlan): Recalled =>
-  recalled.getOrInsertComputed(plan, () => ({ ...prepareRehearsal(plan), expected: new Map() }));
+const recall = (plan: SimulatedTrainingOptions): Recalled =>
+  recalled.getOrInsertComputed(plan, () => ({ ...prepareSimulation(plan), expected: new Map() }));
 
 async function expectedHash(
   { options, expected }: Recalled,
@@ -328,33 +328,34 @@ async function expectedHash(
  * ```ts
  * import assert from "node:assert/strict";
  * import { pos, simulate } from "@troupe/troupe/testing";
- * import { rehearsal, rehearseSerially } from "@troupe/troupe/actors";
+ * import { simulatedTraining, trainSerially } from "@troupe/troupe/actors";
  *
  * const plan = { schedule: "chimera", workers: 2, microBatches: 4 };
- * const { value } = await simulate({ seed: 1, strategy: pos(), configuration: plan }, rehearsal);
- * assert.equal(value?.weightsHash, await rehearseSerially(plan));
+ * const { value } = await simulate({ seed: 1, strategy: pos(), configuration: plan }, simulatedTraining);
+ * assert.equal(value?.weightsHash, await trainSerially(plan));
  * ```
  */
-export const rehearsal: Scenario<Rehearsed, RehearsalPlan> = async (
-  world: World<RehearsalPlan>,
-): Promise<Rehearsed> => {
-  const plan = world.configuration, prepared = recall(plan), { options, requests } = prepared;
-  try {
-    const opening = openPipeline({ ...options, system: world.system }, "local");
-    // A failure is met when the engine is wanted.
-    opening.catch(() => {});
-    await world.settle();
-    const engine = await opening;
-    addInvariants(world, options);
-    const { taken, weightsHash } = await perform(requests, engine, options, plan.pauseEvery);
-    const expected = await expectedHash(prepared, taken, plan.pauseEvery);
-    assertSerial(weightsHash, expected);
-    return { weightsHash };
-  } catch (error) {
-    if (plan.mayLose && isLoss(error)) return { lost: error.message };
-    throw error;
-  }
-};
+export const simulatedTraining: Scenario<SimulatedTrainingResult, SimulatedTrainingOptions> =
+  async (
+    world: World<SimulatedTrainingOptions>,
+  ): Promise<SimulatedTrainingResult> => {
+    const plan = world.configuration, prepared = recall(plan), { options, requests } = prepared;
+    try {
+      const opening = openPipeline({ ...options, system: world.system }, "local");
+      // A failure is met when the engine is wanted.
+      opening.catch(() => {});
+      await world.settle();
+      const engine = await opening;
+      addInvariants(world, options);
+      const { taken, weightsHash } = await perform(requests, engine, options, plan.pauseEvery);
+      const expected = await expectedHash(prepared, taken, plan.pauseEvery);
+      assertSerial(weightsHash, expected);
+      return { weightsHash };
+    } catch (error) {
+      if (plan.mayLose && isLoss(error)) return { lost: error.message };
+      throw error;
+    }
+  };
 
 /** Whether a worker is lost; one that refused a message has met a bug, whatever else was injected. */
 function isLoss(error: unknown): error is WorkerLostError {
@@ -381,7 +382,7 @@ export interface Example {
  * @throws {TypeError} when the module cannot be read, or exports no scenario.
  */
 export async function findExample(name: string, mayLose: boolean): Promise<Example> {
-  if (!name.includes("/") && !name.endsWith(".ts")) return rehearsalOf(name, mayLose);
+  if (!name.includes("/") && !name.endsWith(".ts")) return simulatedTrainingOf(name, mayLose);
   return await loadExample(name);
 }
 
@@ -402,7 +403,7 @@ export async function loadExample(path: string): Promise<Example> {
 }
 
 /** The rehearsal of a schedule. @throws {RangeError} when there is none, or it cannot be. */
-export function rehearsalOf(schedule: string, mayLose: boolean): Example {
+export function simulatedTrainingOf(schedule: string, mayLose: boolean): Example {
   if (!scheduleNames().includes(schedule)) {
     throw new RangeError(
       `Cannot explore "${schedule}": it must be the path of a module or one of ${
@@ -410,14 +411,14 @@ export function rehearsalOf(schedule: string, mayLose: boolean): Example {
       }`,
     );
   }
-  const configuration: RehearsalPlan = { schedule, mayLose };
-  const { options: { schedule: made, replicas } } = prepareRehearsal(configuration);
+  const configuration: SimulatedTrainingOptions = { schedule, mayLose };
+  const { options: { schedule: made, replicas } } = prepareSimulation(configuration);
   return {
     // Nobody outlives the supervisor, so its crash shows nothing.
     mayHit: Array.from({ length: replicas * made.workers }, (_, worker) => `worker-${worker}`),
-    scenario: rehearsal as Scenario<unknown, unknown>,
+    scenario: simulatedTraining as Scenario<unknown, unknown>,
     configuration,
-    smaller: (plan) => smallerPlans(plan as RehearsalPlan),
+    smaller: (plan) => smallerPlans(plan as SimulatedTrainingOptions),
     modules: [import.meta.url, ...TRAINING_ACTORS],
   };
 }
@@ -426,7 +427,7 @@ export function rehearsalOf(schedule: string, mayLose: boolean): Example {
 const SMALLER = [[2, 2, 1], [2, 4, 1], [2, 4, 2], [4, 4, 2]] as const;
 
 /** Smaller plans to look for the same failure in. */
-export function smallerPlans(plan: RehearsalPlan): RehearsalPlan[] {
+export function smallerPlans(plan: SimulatedTrainingOptions): SimulatedTrainingOptions[] {
   const sizes = SMALLER.map(([workers, microBatches, replicas]) => ({
     ...plan,
     workers,
@@ -434,17 +435,19 @@ export function smallerPlans(plan: RehearsalPlan): RehearsalPlan[] {
     replicas,
     steps: 1,
   }));
-  return sizes.filter((one) => sizeOf(one) < sizeOf(plan) && canRehearse(one));
+  return sizes.filter((one) => sizeOf(one) < sizeOf(plan) && canSimulate(one));
 }
 
-function sizeOf({ workers = 4, microBatches = 8, replicas = 2, steps = 1 }: RehearsalPlan): number {
+function sizeOf(
+  { workers = 4, microBatches = 8, replicas = 2, steps = 1 }: SimulatedTrainingOptions,
+): number {
   return workers * microBatches * replicas * steps;
 }
 
 /** Some schedules need more workers or micro-batches. */
-function canRehearse(plan: RehearsalPlan): boolean {
+function canSimulate(plan: SimulatedTrainingOptions): boolean {
   try {
-    prepareRehearsal(plan);
+    prepareSimulation(plan);
     return true;
   } catch {
     return false;

@@ -8,8 +8,11 @@ import { join } from "node:path";
 import { commandLine } from "../../actors/options/limits.ts";
 import { TRAINING_ACTORS } from "../../actors/run/run_journal.ts";
 import type { ActorSpec, Message } from "../../actors/runtime/mod.ts";
-import type { RehearsalPlan } from "../../actors/simulated_training/mod.ts";
-import { loadExample, rehearsalOf } from "../../actors/simulated_training/simulated_training.ts";
+import type { SimulatedTrainingOptions } from "../../actors/simulated_training/mod.ts";
+import {
+  loadExample,
+  simulatedTrainingOf,
+} from "../../actors/simulated_training/simulated_training.ts";
 import { payloadOf } from "../../actors/simulation/journal.ts";
 import {
   describeStep,
@@ -44,7 +47,11 @@ type RecordedRun =
   /** Of `troupe train`, with these arguments. */
   | { readonly kind: "training"; readonly args: readonly string[] }
   /** Of `troupe explore SCHEDULE`. */
-  | { readonly kind: "rehearsal"; readonly plan: RehearsalPlan; readonly faults: readonly Fault[] }
+  | {
+    readonly kind: "rehearsal";
+    readonly plan: SimulatedTrainingOptions;
+    readonly faults: readonly Fault[];
+  }
   /** Of `troupe explore FILE`. */
   | {
     readonly kind: "scenario";
@@ -91,7 +98,7 @@ function readArguments(value: unknown): readonly string[] {
   throw wrong("train", "the arguments of a command");
 }
 
-function readPlan(schedule: string, plan: Record<string, unknown>): RehearsalPlan {
+function readPlan(schedule: string, plan: Record<string, unknown>): SimulatedTrainingOptions {
   const { schedule: named, mayLose = false, ...sizes } = plan;
   if (named !== schedule) throw wrong("schedule", schedule);
   if (typeof mayLose !== "boolean") throw wrong("mayLose", "true or false");
@@ -417,7 +424,7 @@ async function wholeRun(whole: WholeRun): Promise<Replay> {
   if (isScenario && flags.module === undefined) throw unnamed("module", run.file, path);
   const { scenario, modules } = isScenario
     ? await loadExample(flags.module!)
-    : rehearsalOf(run.plan.schedule, run.plan.mayLose!);
+    : simulatedTrainingOf(run.plan.schedule, run.plan.mayLose!);
   const options: ReplayOptions<unknown> = {
     configuration: isScenario ? run.configuration : run.plan,
     faults: run.faults,

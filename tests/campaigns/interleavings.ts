@@ -7,8 +7,12 @@
  * @module
  */
 
-import { type CheckpointPlan, checkpointRehearsal, type RehearsalPlan } from "../../actors/mod.ts";
-import { rehearsal } from "../../actors/simulated_training/simulated_training.ts";
+import {
+  simulatedCheckpoints,
+  type SimulatedCheckpointsOptions,
+  type SimulatedTrainingOptions,
+} from "../../actors/mod.ts";
+import { simulatedTraining } from "../../actors/simulated_training/simulated_training.ts";
 import {
   delay,
   type FaultKind,
@@ -47,11 +51,11 @@ function* crashes(count: number, seed: number): Iterable<Case> {
     const schedule = SCHEDULES[nth % SCHEDULES.length]!, make = strategies[nth % 6]!;
     const step = nth % CRASH_STEPS, kind = kinds[nth >> 1 & 1] as FaultKind;
     const sizes = { workers: 2, microBatches: 2, replicas: 1 };
-    const configuration: RehearsalPlan = { schedule, ...sizes, mayLose: true };
+    const configuration: SimulatedTrainingOptions = { schedule, ...sizes, mayLose: true };
     const faults = [{ step, kind, target: "supervisor" }];
     const options = { seed: seed + nth, strategy: make(), configuration, faults };
     const name = `${schedule}, ${kind} ${step} of the supervisor, run ${nth}`;
-    yield simulated(name, () => simulate(options, rehearsal), true);
+    yield simulated(name, () => simulate(options, simulatedTraining), true);
   }
 }
 
@@ -71,13 +75,18 @@ function* unflushed(count: number, seed: number): Iterable<Case> {
   for (let run = 0; run < count; run++) {
     const schedule = ["pipedream", "pipedream-2bw"][run % 2]!, kind = FAULTS[run % FAULTS.length];
     const strategy = [random, () => pct(3), pos][run % 3]!();
-    const plan: RehearsalPlan = { schedule, steps: 4, pauseEvery: 2, mayLose: kind !== undefined };
+    const plan: SimulatedTrainingOptions = {
+      schedule,
+      steps: 4,
+      pauseEvery: 2,
+      mayLose: kind !== undefined,
+    };
     const options = {
       ...{ seed: seed + run, strategy, configuration: plan, start: { run, expectedSteps: 500 } },
       ...kind && { faults: { kinds: [kind], rate: 0.003 } },
     };
     const name = `${schedule}, ${kind ?? "no fault"}, run ${run}`;
-    yield simulated(name, () => simulate(options, rehearsal), true);
+    yield simulated(name, () => simulate(options, simulatedTraining), true);
   }
 }
 
@@ -85,7 +94,7 @@ const DISKS: readonly FaultKind[] = ["disk-full", "disk-torn", "disk-reordered"]
 const SMALL = { workers: 2, microBatches: 2, replicas: 1 };
 
 /** Folders that grow, that are tidied, and that are written again. */
-const PLANS: readonly CheckpointPlan[] = [
+const PLANS: readonly SimulatedCheckpointsOptions[] = [
   { ...SMALL, schedule: "gpipe", steps: 3 },
   { ...SMALL, schedule: "1f1b", steps: 3, keep: 1 },
   { ...SMALL, schedule: "gpipe", steps: 2, keep: 1, times: 2 },
@@ -97,20 +106,20 @@ async function* disks(count: number, seed: number): AsyncIterable<Case> {
   for (const [nth, configuration] of PLANS.entries()) {
     let operations = 0;
     await simulate({ configuration }, async (world) => {
-      await checkpointRehearsal(world);
+      await simulatedCheckpoints(world);
       operations = world.disk.operations;
     });
     for (let operation = 0; operation < operations; operation++) {
       const kind = DISKS[operation % 3]!, target = `disk#${operation}`;
       const options = { seed, configuration, faults: [{ step: 0, kind, target }] };
       const name = `${kind} at operation ${operation} of plan ${nth}`;
-      yield simulated(name, () => simulate(options, checkpointRehearsal));
+      yield simulated(name, () => simulate(options, simulatedCheckpoints));
     }
   }
   for (let run = 1; run <= count; run++) {
     const faults = { kinds: DISKS, max: 5, rate: 0.03 }, configuration = PLANS[run % 4]!;
     const options = { seed: seed + run, configuration, faults };
-    yield simulated(`disks that fail, run ${run}`, () => simulate(options, checkpointRehearsal));
+    yield simulated(`disks that fail, run ${run}`, () => simulate(options, simulatedCheckpoints));
   }
 }
 

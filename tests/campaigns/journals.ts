@@ -10,7 +10,7 @@
 
 import assert from "node:assert/strict";
 import { join } from "node:path";
-import { rehearsal } from "../../actors/mod.ts";
+import { simulatedTraining } from "../../actors/mod.ts";
 import { createSystem } from "../../actors/transports/system.ts";
 import {
   beginJournal,
@@ -57,7 +57,7 @@ async function sources(): Promise<Source[]> {
     (journal: Journal) => replayInbox(ASKER, journal),
   ];
   const rehearsed = { configuration: PLAN, ...options };
-  const rehearsals = [(journal: Journal) => replayJournal(journal, rehearsal, rehearsed)];
+  const rehearsals = [(journal: Journal) => replayJournal(journal, simulatedTraining, rehearsed)];
   const found: Source[] = [];
   const add = async (name: string, from: string, replays: Source["replays"]) => {
     const journal = await readJournal(from);
@@ -69,7 +69,7 @@ async function sources(): Promise<Source[]> {
   }
   await add("real workers", path, askerReplays);
   const { close, ...pen } = await writeJournal({ path, seed: 1, payloads: true });
-  await simulate({ seed: 1, strategy: pos(), configuration: PLAN, ...pen }, rehearsal);
+  await simulate({ seed: 1, strategy: pos(), configuration: PLAN, ...pen }, simulatedTraining);
   close();
   await add("rehearsal", path, rehearsals);
   return found;

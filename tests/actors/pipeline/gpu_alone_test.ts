@@ -13,7 +13,7 @@ import { gpuTest, keepGpuOpen } from "../../gpu.ts";
 import { inFolder } from "../../in_folder.ts";
 import { ownMemory } from "../../kernels/own_memory.ts";
 import { drawTokens } from "../../kernels/stage/stage_runs.ts";
-import { copiedByStages, stepByHand, type Steps } from "../commit/steps_by_hand.ts";
+import { copiedByStages, stepByHand, type Steps } from "../gradients/steps_by_hand.ts";
 import { batchesOf, type Sizes } from "../runs.ts";
 import { assertNear, DELAYS, openOracle, type Options, trained } from "./trained.ts";
 

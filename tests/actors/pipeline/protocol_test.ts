@@ -32,9 +32,9 @@ import {
 } from "../../../actors/pipeline/worker.ts";
 import type { WorkerState } from "../../../actors/pipeline/worker_state.ts";
 import {
-  prepareRehearsal,
-  rehearsal,
-  type RehearsalPlan,
+  prepareSimulation,
+  simulatedTraining,
+  type SimulatedTrainingOptions,
 } from "../../../actors/simulated_training/simulated_training.ts";
 import { type Engine, workerInits } from "../../../actors/run/engine.ts";
 import { openPipeline } from "../../../actors/run/pipeline.ts";
@@ -52,8 +52,13 @@ import { pos, random, simulate, type Strategy, type World } from "../../../testi
 import { assertSentences } from "../../console/refusals.ts";
 import { atDepth } from "../../depth.ts";
 
-const FLUSHED: RehearsalPlan = { schedule: "gpipe", workers: 1, microBatches: 1, replicas: 1 };
-const UNFLUSHED: RehearsalPlan = { ...FLUSHED, schedule: "pipedream" };
+const FLUSHED: SimulatedTrainingOptions = {
+  schedule: "gpipe",
+  workers: 1,
+  microBatches: 1,
+  replicas: 1,
+};
+const UNFLUSHED: SimulatedTrainingOptions = { ...FLUSHED, schedule: "pipedream" };
 
 /** Handles messages one by one until an actor is in a state. */
 async function until(world: World<undefined>, id: string, wanted: string): Promise<void> {
@@ -71,8 +76,8 @@ const DEAF = `data:text/javascript,export const deaf = (ctx, types) =>
   Object.fromEntries(types.map((type) => [type, () => {}]));`;
 
 /** Brings a worker, alone, to a state. */
-async function bringWorker(world: World<undefined>, plan: RehearsalPlan, state: string) {
-  const { system } = world, { options, requests } = prepareRehearsal(plan);
+async function bringWorker(world: World<undefined>, plan: SimulatedTrainingOptions, state: string) {
+  const { system } = world, { options, requests } = prepareSimulation(plan);
   const spec = { module: DEAF, export: "deaf" };
   const id = "supervisor", types = SUPERVISOR_MESSAGES;
   const supervisor = system.spawn<typeof types, Message>(spec, types, { id });
@@ -104,8 +109,12 @@ const WAYS: Readonly<Record<string, (engine: Engine) => unknown>> = {
 };
 
 /** Brings a pipeline to a state of its supervisor, which is the first actor. */
-async function bringSupervisor(world: World<undefined>, plan: RehearsalPlan, state: string) {
-  const { options, requests } = prepareRehearsal(plan === FLUSHED ? { ...plan, clip: 1 } : plan);
+async function bringSupervisor(
+  world: World<undefined>,
+  plan: SimulatedTrainingOptions,
+  state: string,
+) {
+  const { options, requests } = prepareSimulation(plan === FLUSHED ? { ...plan, clip: 1 } : plan);
   const opening = openPipeline({ ...options, system: world.system }, "local");
   opening.catch(() => {});
   if (state !== "starting") {
@@ -146,8 +155,8 @@ Deno.test("a worker and a supervisor refuse each message that has no meaning in 
 });
 
 /** What the supervisor of a plan is made from. */
-function initOf(plan: RehearsalPlan): SupervisorInit {
-  const { options } = prepareRehearsal(plan), { schedule, sync } = options;
+function initOf(plan: SimulatedTrainingOptions): SupervisorInit {
+  const { options } = prepareSimulation(plan), { schedule, sync } = options;
   const workers = workerInits(options, "local", undefined), { updates } = schedule;
   const injectionLimit = UPDATE_POLICIES[updates].inFlight(schedule), isolate = "local";
   return { workers, isolate, injectionLimit, eagerStages: eagerStages(schedule, sync), updates };
@@ -161,14 +170,17 @@ const starving = (id: string): Strategy => ({
 });
 
 /** The most messages that waited for each worker, over all these orders. */
-async function deepest(plan: RehearsalPlan, strategies: readonly Strategy[]): Promise<number[]> {
+async function deepest(
+  plan: SimulatedTrainingOptions,
+  strategies: readonly Strategy[],
+): Promise<number[]> {
   const most = initOf(plan).workers.map(() => 0);
   for (const [seed, strategy] of strategies.entries()) {
     const run = await simulate({ seed, strategy, configuration: plan }, async (world) => {
       world.invariant("depth", ({ waiting }) => {
         for (const w of most.keys()) most[w] = Math.max(most[w]!, waiting(`worker-${w}`));
       });
-      return await rehearsal(world);
+      return await simulatedTraining(world);
     });
     assert.equal(run.failure, undefined, `${strategy.name}, seed ${seed}: ${run.failure?.message}`);
   }
@@ -176,7 +188,7 @@ async function deepest(plan: RehearsalPlan, strategies: readonly Strategy[]): Pr
 }
 
 /** Without flushes many steps are under way, the more the smaller they are. */
-const MANY_STEPS: Readonly<Record<string, RehearsalPlan>> = {
+const MANY_STEPS: Readonly<Record<string, SimulatedTrainingOptions>> = {
   "pipedream": { schedule: "pipedream", microBatches: 1, steps: 12, pauseEvery: 12 },
   "pipedream-2bw": { schedule: "pipedream-2bw", microBatches: 4, steps: 4, pauseEvery: 4 },
 };
@@ -228,7 +240,7 @@ Deno.test("an evaluation answers in the order of its micro-batches, of which no 
 
 Deno.test("an evaluation in the pipeline has no more micro-batches in flight than a step", async () => {
   const plan = { schedule: "message-driven", workers: 2, replicas: 1 } as const;
-  const { options, requests: [request] } = prepareRehearsal(plan), { microBatches } = request!;
+  const { options, requests: [request] } = prepareSimulation(plan), { microBatches } = request!;
   assert.ok(microBatches.length > options.schedule.injectionLimit + 1);
   let inFlight = 0, most = 0;
   const run = await simulate({ strategy: starving("supervisor") }, async (world) => {

@@ -21,7 +21,7 @@ import {
 } from "../../../kernels/mod.ts";
 import { createSchedule, simulateStep, withRecomputation } from "../../../schedules/mod.ts";
 import { outcome, type Sizes, SMALL } from "../runs.ts";
-import { SKIPPING } from "../skips/skipping_model.ts";
+import { SKIPPING } from "../pipeline/skipping_model.ts";
 
 const SIZES = { layers: 2, hidden: 8, heads: 2, seq: 4, vocab: 16 };
 const model = gpt2(SIZES, 2);

@@ -13,7 +13,7 @@ import {
 import { checkFinite } from "../../../actors/gradients/commit.ts";
 import { readFlat, writeFlat } from "../../../kernels/stage/parameters.ts";
 import { allocateSums, openGradientSums } from "../../../kernels/stage/gradients.ts";
-import { bytesOf, copiesOf, leftToRight } from "../../actors/commit/all_reduce/gradients.ts";
+import { bytesOf, copiesOf, leftToRight } from "../../actors/gradients/all_reduce/gradients.ts";
 import { ownMemory } from "../own_memory.ts";
 import { openNorms } from "../stage/suite.ts";
 

@@ -22,20 +22,20 @@ import {
   writeJournal,
 } from "../../../testing.ts";
 import {
-  type CheckpointPlan,
-  checkpointRehearsal,
   hashWeights,
-  type RehearsalPlan,
+  simulatedCheckpoints,
+  type SimulatedCheckpointsOptions,
+  type SimulatedTrainingOptions,
 } from "../../../actors/mod.ts";
 import { type Engine } from "../../../actors/run/engine.ts";
 import { openPipeline } from "../../../actors/run/pipeline.ts";
 import { openSerial } from "../../../actors/run/serial.ts";
 import plans from "./plans.json" with { type: "json" };
 import {
-  prepareRehearsal,
-  rehearsal,
-  rehearseSerially,
+  prepareSimulation,
+  simulatedTraining,
   smallerPlans,
+  trainSerially,
 } from "../../../actors/simulated_training/simulated_training.ts";
 import { SUPERVISOR } from "../../../actors/pipeline/supervisor.ts";
 import { WORKER } from "../../../actors/pipeline/worker.ts";
@@ -51,7 +51,7 @@ const EDGES: readonly SkipEdge[] = [
 
 /** What is rehearsed; 4 stages, 8 micro-batches and 2 replicas unless a plan says otherwise. */
 const PLANS = plans.map(({ hasEdges, ...plan }) => ({
-  ...{ ...plan, ...hasEdges && { edges: EDGES } } as RehearsalPlan,
+  ...{ ...plan, ...hasEdges && { edges: EDGES } } as SimulatedTrainingOptions,
 }));
 
 /** Orders of each plan, in turn by each strategy, and one plain. */
@@ -64,7 +64,7 @@ for (const plan of PLANS) {
       ...{ strategy: portfolio([random(), pct(3), pos()]), runs: RUNS },
       ...{ configuration: plan, smaller: smallerPlans },
     },
-    rehearsal,
+    simulatedTraining,
   );
 }
 
@@ -73,7 +73,7 @@ const CHIMERA = { schedule: "chimera", workers: 2, microBatches: 2, replicas: 1 
 
 Deno.test("schedules that add in another order have other weights, so a wrong order shows", async () => {
   const [one, other, third] = await Promise.all(
-    ["1f1b", "chimera", "gpipe"].map((schedule) => rehearseSerially({ schedule })),
+    ["1f1b", "chimera", "gpipe"].map((schedule) => trainSerially({ schedule })),
   );
   assert.notEqual(one, other);
   assert.equal(one, third);
@@ -82,7 +82,7 @@ Deno.test("schedules that add in another order have other weights, so a wrong or
 Deno.test("every schedule ends with the serial weights, also after a pause", async () => {
   for (const schedule of scheduleNames()) {
     const options = { configuration: { schedule, steps: 2, pauseEvery: 1 }, isRepeated: false };
-    const { failed } = await explore({ ...options, runs: atDepth(2, 10) }, rehearsal);
+    const { failed } = await explore({ ...options, runs: atDepth(2, 10) }, simulatedTraining);
     assert.equal(failed, undefined, `${schedule}: ${JSON.stringify(failed?.failure)}`);
   }
 });
@@ -90,12 +90,12 @@ Deno.test("every schedule ends with the serial weights, also after a pause", asy
 Deno.test("the journal of a rehearsal replays, whole and actor by actor", async () => {
   const path = await Deno.makeTempFile(), configuration = { ...CHIMERA, steps: 2 };
   const { close, ...pen } = await writeJournal({ path, seed: 1 });
-  await simulate({ seed: 1, strategy: pos(), configuration, ...pen }, rehearsal);
+  await simulate({ seed: 1, strategy: pos(), configuration, ...pen }, simulatedTraining);
   close();
   const journal = await readJournal(path);
   await Deno.remove(path);
-  const { value } = await replayJournal(journal, rehearsal, { configuration });
-  assert.equal(value?.weightsHash, await rehearseSerially(configuration));
+  const { value } = await replayJournal(journal, simulatedTraining, { configuration });
+  assert.equal(value?.weightsHash, await trainSerially(configuration));
   for (const id of ["worker-0", "worker-1"]) {
     const { steps, states } = await replayInbox(WORKER, journal, { id });
     assert.equal(states, steps);
@@ -112,17 +112,21 @@ const FAULTS: readonly (readonly [FaultKind[], number])[] = [
 ];
 
 /** One object for each: what it prepares is kept for the next run. */
-const FAULTY: readonly RehearsalPlan[] = [
+const FAULTY: readonly SimulatedTrainingOptions[] = [
   { schedule: "1f1b", steps: 2, edges: EDGES, mayLose: true },
   { schedule: "pipedream", steps: 3, pauseEvery: 2, mayLose: true },
 ];
 
 /** How many runs end with weights, in a crash of the supervisor, and with a report. */
-async function endsOf(configuration: RehearsalPlan, kinds: readonly FaultKind[], runs: number) {
+async function endsOf(
+  configuration: SimulatedTrainingOptions,
+  kinds: readonly FaultKind[],
+  runs: number,
+) {
   const ends = { weights: 0, crashed: 0, lost: 0 };
   for (let seed = 0; seed < runs; seed++) {
     const options = { seed, strategy: random(), faults: { kinds, rate: 0.002 } };
-    const run = await simulate({ ...options, configuration }, rehearsal);
+    const run = await simulate({ ...options, configuration }, simulatedTraining);
     if (run.value?.weightsHash) ends.weights++;
     else if (run.value?.lost) {
       assert.match(run.value.lost, /^worker-\d( failed|.* stalled)/);
@@ -156,7 +160,7 @@ const TOO_HIGH = 4096;
 /** Copies of a stage add their gradients while other stages still run backward. */
 function farFromZero() {
   const plan = { schedule: "gpipe", workers: 2, microBatches: 2, sync: "eager" } as const;
-  const { options, requests } = prepareRehearsal(plan), { weights, moments } = options.state;
+  const { options, requests } = prepareSimulation(plan), { weights, moments } = options.state;
   const name = "layer.0.weight", far = weights.get(name)!.map((value) => value - FAR);
   const microBatches = requests[0]!.microBatches.map(({ rows }): Batch => ({
     rows: (rows as Float32Array).map((value) => value + FAR),
@@ -183,7 +187,7 @@ Deno.test("parts of an all-reduce that come after their step was aborted leave n
 });
 
 /** Both times into one folder, so that checkpoints are written, replaced and removed, but the best. */
-const PLAN: CheckpointPlan = {
+const PLAN: SimulatedCheckpointsOptions = {
   ...{ schedule: "gpipe", workers: 2, microBatches: 2, replicas: 1 },
   ...{ steps: 2, times: 2, keep: 1, best: 1 },
 };
@@ -193,15 +197,18 @@ const REPLACING = 12;
 
 const DISK_FAULTS: readonly FaultKind[] = ["disk-full", "disk-torn", "disk-reordered"];
 
-const optionsOf = (kinds: readonly FaultKind[], max = 1): ExploreOptions<CheckpointPlan> => ({
+const optionsOf = (
+  kinds: readonly FaultKind[],
+  max = 1,
+): ExploreOptions<SimulatedCheckpointsOptions> => ({
   ...{ configuration: PLAN, runs: atDepth(15, 50), faults: { kinds, max, rate: 0.03 } },
 });
 
 for (const kinds of [...DISK_FAULTS.map((kind) => [kind]), DISK_FAULTS]) {
   Deno.test(`training goes on from what is left after ${kinds.join(", ")}`, async () => {
     let restarts = 0;
-    const counted: typeof checkpointRehearsal = async (world) => {
-      const ended = await checkpointRehearsal(world);
+    const counted: typeof simulatedCheckpoints = async (world) => {
+      const ended = await simulatedCheckpoints(world);
       restarts += ended.starts.length - PLAN.times!;
       return ended;
     };
@@ -214,14 +221,14 @@ for (const kinds of [...DISK_FAULTS.map((kind) => [kind]), DISK_FAULTS]) {
 
 /** The scenario on a disk on which some syncs do nothing, as if the writer forgot them. */
 const forgetting =
-  (isSkipped: (path: string) => boolean): typeof checkpointRehearsal => (world) => {
+  (isSkipped: (path: string) => boolean): typeof simulatedCheckpoints => (world) => {
     const { open } = world.disk;
     world.disk.open = async (path, options) => {
       const file = await open.call(world.disk, path, options);
       if (isSkipped(path)) file.sync = file.syncData = () => Promise.resolve();
       return file;
     };
-    return checkpointRehearsal(world);
+    return simulatedCheckpoints(world);
   };
 
 const FORGOTTEN: Readonly<Record<string, (path: string) => boolean>> = {
@@ -248,13 +255,13 @@ for (const [what, isSkipped] of Object.entries(FORGOTTEN)) {
 Deno.test("the power may fail at any operation while a checkpoint replaces another", async () => {
   const configuration = { ...PLAN, steps: 1 };
   const { value: operations } = await simulate({ configuration }, async (world) => {
-    await checkpointRehearsal(world);
+    await simulatedCheckpoints(world);
     return world.disk.operations;
   });
   for (let operation = operations! - REPLACING; operation < operations!; operation++) {
     const faults = [{ step: 0, kind: "disk-reordered", target: `disk#${operation}` }] as const;
     for (let seed = 0; seed < atDepth(4, 20); seed++) {
-      const run = await simulate({ seed, configuration, faults }, checkpointRehearsal);
+      const run = await simulate({ seed, configuration, faults }, simulatedCheckpoints);
       assert.equal(run.failure, undefined, JSON.stringify({ seed, faults, run }));
     }
   }
@@ -272,9 +279,9 @@ Deno.test("a lost checkpoint, and the loss of only the best one, are found", asy
 });
 
 Deno.test("a checkpoint with other weights than those of its step is not taken for good", async () => {
-  const scenario: typeof checkpointRehearsal = async (world) => {
-    await checkpointRehearsal(world);
-    return await checkpointRehearsal({ ...world, configuration: { ...PLAN, microBatches: 4 } });
+  const scenario: typeof simulatedCheckpoints = async (world) => {
+    await simulatedCheckpoints(world);
+    return await simulatedCheckpoints({ ...world, configuration: { ...PLAN, microBatches: 4 } });
   };
   const { failure } = await simulate({ configuration: PLAN }, scenario);
   const refusal = /of step 2 must have the weights .*: a torn one was taken for good$/;
@@ -282,9 +289,16 @@ Deno.test("a checkpoint with other weights than those of its step is not taken f
 });
 
 Deno.test("a checkpoint is written at each multiple of its interval, and after the last step", async () => {
-  const plan: CheckpointPlan = { ...PLAN, steps: 3, every: 2, times: 1, keep: 9, best: 0 };
+  const plan: SimulatedCheckpointsOptions = {
+    ...PLAN,
+    steps: 3,
+    every: 2,
+    times: 1,
+    keep: 9,
+    best: 0,
+  };
   const { value } = await simulate({ configuration: plan }, async (world) => {
-    await checkpointRehearsal(world);
+    await simulatedCheckpoints(world);
     return await Array.fromAsync(world.disk.readDir("/runs/mine"), ({ name }) => name);
   });
   const steps = value!.filter((name) => name.startsWith("step-"));

@@ -14,13 +14,13 @@ import {
 } from "../../../testing.ts";
 import invariants from "./invariants.json" with { type: "json" };
 import {
-  prepareRehearsal,
-  rehearsal,
-  type Rehearsed,
+  prepareSimulation,
+  simulatedTraining,
+  type SimulatedTrainingResult,
   smallerPlans,
 } from "../../../actors/simulated_training/simulated_training.ts";
 import { addInvariants } from "../../../actors/simulated_training/invariants.ts";
-import type { RehearsalPlan } from "../../../actors/mod.ts";
+import type { SimulatedTrainingOptions } from "../../../actors/mod.ts";
 import { pipelineSupervisor, SUPERVISOR } from "../../../actors/pipeline/supervisor.ts";
 import type { SupervisorInit } from "../../../actors/pipeline/supervisor_state.ts";
 import { pipelineWorker, type WorkerView } from "../../../actors/pipeline/worker.ts";
@@ -100,15 +100,20 @@ const withBug = (system: System, bug: string): System => ({
 });
 
 /** Four copies of each stage: of two, the order does not matter. */
-const CHIMERA: RehearsalPlan = { schedule: "chimera", workers: 2, microBatches: 4 };
+const CHIMERA: SimulatedTrainingOptions = { schedule: "chimera", workers: 2, microBatches: 4 };
 
 /** Steps follow each other without a flush. */
-const PIPEDREAM: RehearsalPlan = { schedule: "pipedream", workers: 2, microBatches: 4, steps: 3 };
+const PIPEDREAM: SimulatedTrainingOptions = {
+  schedule: "pipedream",
+  workers: 2,
+  microBatches: 4,
+  steps: 3,
+};
 
-const MESSAGES: RehearsalPlan = { ...CHIMERA, schedule: "message-driven", replicas: 1 };
+const MESSAGES: SimulatedTrainingOptions = { ...CHIMERA, schedule: "message-driven", replicas: 1 };
 
 /** Each bug, where it is planted, and what the failure says. */
-const PLANTED: readonly [string, RehearsalPlan, says: RegExp][] = [
+const PLANTED: readonly [string, SimulatedTrainingOptions, says: RegExp][] = [
   ["arrivalOrder", CHIMERA, /the weights must be the serial [0-9a-f]{64}, received/],
   ["doubleStep", CHIMERA, /worker-\d failed in step 1/],
   ["doubleStep", { ...PIPEDREAM, mayLose: true }, /Cannot handle StepBucket: the worker must be /],
@@ -118,8 +123,9 @@ const PLANTED: readonly [string, RehearsalPlan, says: RegExp][] = [
   ["driftingCopy", CHIMERA, /copy \d of stage \d has other weights than the first/],
 ];
 
-const planted = (bug: string): Scenario<Rehearsed, RehearsalPlan> => (world) =>
-  rehearsal({ ...world, system: withBug(world.system, bug) });
+const planted =
+  (bug: string): Scenario<SimulatedTrainingResult, SimulatedTrainingOptions> => (world) =>
+    simulatedTraining({ ...world, system: withBug(world.system, bug) });
 
 for (const [bug, configuration, says] of PLANTED) {
   Deno.test(`${bug}, planted in the training actors under ${configuration.schedule}, is found by every strategy, and not where it is not`, async () => {
@@ -128,7 +134,7 @@ for (const [bug, configuration, says] of PLANTED) {
       const { failed } = await explore({ configuration, strategy, runs: 200 }, planted(bug));
       assert.match(`${strategy.name}: ${failed?.failure.message}`, says);
     }
-    const { failed } = await explore({ configuration, runs: atDepth(9, 60) }, rehearsal);
+    const { failed } = await explore({ configuration, runs: atDepth(9, 60) }, simulatedTraining);
     assert.equal(failed, undefined, JSON.stringify(failed?.failure));
   });
 }
@@ -147,7 +153,7 @@ interface Case {
 function problemOf({ schedule = "gpipe", did, left, ended }: Case): string | undefined {
   const plan = { schedule, workers: 2, microBatches: 2, replicas: 1 }, checks: Check[] = [];
   const world = { invariant: (_: string, check: Check) => void checks.push(check) };
-  addInvariants(world as unknown as World, prepareRehearsal(plan).options);
+  addInvariants(world as unknown as World, prepareSimulation(plan).options);
   const look = (actor: string, name: string, states: object) => {
     const told = /\d/.test(name) ? { type: "Dispatch", name } : { type: name, name: "" };
     const state = (id: string) => Reflect.get(states, id), waiting = () => ended?.waiting ?? 0;
@@ -171,7 +177,7 @@ Deno.test("each invariant says what is wrong as soon as it is", () => {
 });
 
 Deno.test("smaller plans are smaller, and such that they can be rehearsed", () => {
-  const sizes = (plan: RehearsalPlan) =>
+  const sizes = (plan: SimulatedTrainingOptions) =>
     smallerPlans(plan).map(({ workers, microBatches, replicas, steps }) =>
       [workers, microBatches, replicas, steps].join()
     );
@@ -184,5 +190,5 @@ Deno.test("smaller plans are smaller, and such that they can be rehearsed", () =
 Deno.test("a plan that cannot be rehearsed is refused", () => {
   const wrong = { schedule: "seq1f1b", options: { slices: 5 } };
   const refusal = /slices must divide the 12 values of a sample, received 5/;
-  assert.throws(() => prepareRehearsal(wrong), refusal);
+  assert.throws(() => prepareSimulation(wrong), refusal);
 });

@@ -1,7 +1,7 @@
 /**
- * An actor of training that is replayed alone, from the messages of a journal. They may be a
- * stranger's, so what they say of this machine counts for nothing: the device is this machine's own,
- * no fault is suffered, no model reads another file, and sizes are bounded.
+ * Replays an actor of training from the messages of a journal. The journal may come from an
+ * untrusted source, so the actor uses this machine's device and no fault, its models read no other
+ * file, and sizes are bounded.
  *
  * @module
  */
@@ -10,26 +10,25 @@ import { TRAINING_SPECS } from "../../actors/run/run_journal.ts";
 import type { ActorFactory, Message } from "../../actors/runtime/mod.ts";
 import { type DeviceChoice, elementCount, resolveDevice } from "../../kernels/mod.ts";
 
-/** Makes an actor, whatever it is. */
-export type AnyFactory = ActorFactory<unknown, Message>;
+/** Makes any actor. */
+type AnyFactory = ActorFactory<unknown, Message>;
 
-/** Most bytes of all tensors that a first message speaks of. */
+/** Most bytes of the tensors of a first message. */
 const MEMORY_BYTES = 4 * 2 ** 30;
 
-/** What a value of a tensor needs at most. */
+/** Most bytes of a value. */
 const VALUE_BYTES = 8;
 
-/** What says in a model that its data lies in another file, as ONNX writes it: a text of 8 letters. */
+/** The key of a tensor with data in another file, as ONNX encodes it: a text of 8 bytes. */
 const EXTERNAL = "\blocation";
 
 /**
- * The factory of an actor of training.
+ * Returns the factory of an actor of training; undefined for an actor of another program.
  *
- * @param message the first that the actor got.
- * @returns none when another program made the actor.
- * @throws {RangeError} (as a rejection) when the message wants more than a replay may give.
+ * @param message the first message of the actor.
+ * @throws {RangeError} (as a rejection) if the message exceeds the limits of a replay.
  */
-export async function loneFactory(message: unknown): Promise<AnyFactory | undefined> {
+export async function singleActorFactory(message: unknown): Promise<AnyFactory | undefined> {
   if (typeof message !== "object" || message === null || !("init" in message)) return undefined;
   const { made, init } = message as { made?: unknown; init: unknown };
   const spec = TRAINING_SPECS.find((one) => one.export === made);
@@ -41,14 +40,14 @@ export async function loneFactory(message: unknown): Promise<AnyFactory | undefi
   return (ctx, recorded) => factory(ctx, { ...recorded as object, ...own });
 }
 
-/** The device of a first message, if it has one, as this machine has it. */
+/** Returns the device of a first message as this machine has it. */
 async function ownDevice(init: unknown): Promise<{ device?: DeviceChoice }> {
   if (typeof init !== "object" || init === null || !("device" in init)) return {};
   const { name } = init.device as { name?: unknown };
   return { device: await resolveDevice(String(name)) };
 }
 
-/** Walks through all that a message holds. @throws {RangeError} at the first thing that is too much. */
+/** Checks all values of a message. @throws {RangeError} if they are too large or name a file. */
 function assertHarmless(value: unknown, sum: { bytes: number }): void {
   if (typeof value !== "object" || value === null) return;
   if (value instanceof Uint8Array) return assertWhole(value);

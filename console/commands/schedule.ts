@@ -49,6 +49,7 @@ import type { GivenFlags } from "../flag.ts";
 import { answersItself, helpOf } from "../parse.ts";
 import { formatTrace } from "../run_files/chrome_trace.ts";
 import { inOneLine, quoted, writeAll } from "../terminal.ts";
+import { ensure } from "./common.ts";
 import {
   choiceOf,
   formatTrials,
@@ -59,122 +60,34 @@ import {
   type ScheduleFlags,
 } from "./schedule_flags.ts";
 
-/** The skip edges that are named. */
-const EDGES_SHOWN = 8;
-
-/** The workers whose stages are named where a bound holds for a placement. */
-const PLACES_SHOWN = 8;
-
-/** Where it is shown. */
-interface Terminal {
-  /** Its columns; 120 unless given. */
-  readonly columns?: number | undefined;
-  /** Whether it shows colours; false unless given. */
-  readonly color?: boolean | undefined;
-}
-
-/** A schedule as `--format` says. */
-function showSchedule(
-  analysis: Analysis,
-  flags: ScheduleFlags,
-  { columns, color }: Terminal,
-  bytes?: readonly WorkerBytes[],
-): string {
-  const bound = analysis.schedule.name === "search" ? boundOf(analysis, flags) : undefined;
-  switch (flags.format) {
-    case "csv":
-      return formatCsv(analysis.schedule.lists);
-    case "pytorch":
-      return forTorch(analysis.schedule);
-    case "trace":
-      return formatTrace(analysis);
-    case "json": {
-      const record = { ...scheduleRecord(analysis), ...bytes && { memory: bytes } };
-      return JSON.stringify(bound === undefined ? record : { ...record, lowerBound: bound }) + "\n";
-    }
-    case "svg":
-      return formatSvg(analysis);
-    case "grid":
-      return heading(analysis, bound) + edgesLine(analysis) + "\n" +
-        formatGrid(analysis, {
-          columns: Math.max(COLUMNS_MIN, columns ?? 120),
-          color: color === true && flags.out === undefined,
-        }) +
-        [...longestBubbles(analysis), ...bytes ? ["", ...memoryLines(bytes)] : []]
-          .map((line) => `${line}\n`).join("");
-  }
-}
-
-function forTorch({ name, updates, lists }: ListedSchedule): string {
-  if (updates === "flush") return formatTorchCsv(lists);
-  throw new RangeError(
-    `Cannot write lists for PyTorch: the weights must change after the step, received ${name}, ` +
-      `whose updates are ${updates}`,
-  );
-}
-
-function boundOf({ schedule }: Analysis, { costs, options }: ScheduleFlags): number {
-  const limit = options.activationLimit ?? schedule.workers;
-  return Number(makespanLowerBound(schedule, costs, limit).toPrecision(12));
-}
-
-/** The stages of the first few workers: "stages 0+7, 1+6, 2+5, 3+4 on workers 0 to 3". */
-function inWords(placement: Schedule["placement"]): string {
-  const shown = placement.slice(0, PLACES_SHOWN).map((held) =>
-    held.map(({ stage }) => stage).join("+")
-  );
-  const more = placement.length > PLACES_SHOWN ? " …" : "";
-  return `stages ${shown.join(", ")}${more} on workers 0 to ${placement.length - 1}`;
-}
-
-/** The skip edges, and what they make workers hold. */
-function edgesLine({ schedule: { edges = [] }, peakSkips = [] }: Analysis): string {
-  if (edges.length === 0) return "";
-  const shown = edges.slice(0, EDGES_SHOWN).map(formatEdge).join(", ");
-  const more = edges.length > EDGES_SHOWN ? " …" : "", held = peakSkips.map(shortNumber).join(", ");
-  return `skip edges ${shown}${more}: workers hold at most ${held} values and gradients of them\n`;
-}
-
-function heading({ schedule, makespan, bubbleRatio }: Analysis, bound: number | undefined): string {
-  const { name, workers, stages, microBatches, slices = 1, placement } = schedule;
-  const cut = slices > 1 ? ` in ${slices} slices` : "";
-  const line =
-    `${name}: ${workers} workers, ${stages} stages, ${microBatches} micro-batches${cut}, ` +
-    `time ${shortNumber(makespan)}, bubbles ${shortNumber(100 * bubbleRatio)} %`;
-  if (bound === undefined) return `${line}\n`;
-  const gap = shortNumber(100 * (makespan / bound - 1));
-  return `${line}\nno order of this placement (${inWords(placement)}) takes less than ` +
-    `${shortNumber(bound)}: the gap is at most ${gap} %\n`;
-}
-
-/** What the command needs of the world around it. */
+/** The terminal, files and signals of the command. */
 export interface ScheduleCommandContext {
-  /** The columns of the terminal; 120 unless given. */
+  /** Columns of the terminal. Default 120. */
   readonly columns?: number | undefined;
-  /** Whether the terminal shows colours; false unless given. */
+  /** Whether the terminal shows colours. Default false. */
   readonly color?: boolean | undefined;
-  /** Reads a text file, for a schedule that is a CSV file. */
+  /** Reads a text file, for a schedule from a CSV file. */
   readonly readTextFile?: ((path: string) => string) | undefined;
-  /** Gets what would be given if the command ended now, of a search and a comparison. */
+  /** Receives the best result so far of a search or a comparison. */
   readonly soFar?: ((result: ScheduleCommandResult) => void) | undefined;
 }
 
-/** What the command gives. */
+/** The result of the command. */
 export interface ScheduleCommandResult {
-  /** The text to print, or to write where `out` says. It ends with a newline. */
+  /** The text to print, or to write to `out`. It ends with a newline. */
   readonly output: string;
-  /** The file to write `output` to; undefined for standard output. */
+  /** The file for `output`; undefined for standard output. */
   readonly out: string | undefined;
 }
 
 /**
  * Runs `troupe schedule` with the arguments after the word `schedule`: `NAME` and flags, `list`,
- * `compare` and flags, or a CSV file in the place of the name. It reads nothing but such a file
- * and writes nothing.
+ * `compare` and flags, or a CSV file in place of the name. It reads only that file, and writes
+ * nothing.
  *
  * @throws {TypeError} if a flag is unknown, has no value or is missing.
- * @throws {RangeError} if a value is not served, or if the lists of a file cannot run.
- * @throws {SyntaxError} if a cell of a file is no action.
+ * @throws {RangeError} if a value is invalid, or if the lists of a file cannot run.
+ * @throws {SyntaxError} if a cell of a file is not an action.
  *
  * @example
  * ```ts
@@ -194,33 +107,22 @@ export function scheduleCommand(
   if (args.length === 0 || args[0] === "help" || args.includes("--help")) {
     return { output: `${helpOf(SCHEDULE_SYNTAX)}\n`, out: undefined };
   }
-  const flags = parseScheduleFlags(args);
-  const [name = "", ...more] = flags.words;
-  if (name === "" || more.length > 0) {
-    throw new TypeError(
-      `Cannot show a schedule: there must be one name, list or compare beside the flags, ` +
-        `received ${quoted(flags.words.join(" "))}`,
-    );
-  }
-  const { out } = flags;
-  if (name === "list") return { output: listing(flags), out };
-  if (name === "compare") return { output: comparison(flags, context), out };
-  if (name === "jitter") return { output: varying(flags), out };
-  const isFile = name.endsWith(".csv");
-  const { schedule: made, told } = isFile
-    ? { schedule: readSchedule(name, flags, context), told: undefined }
-    : madeFor(name, flags, context);
-  const linked = flags.edges && !made.edges ? withEdges(made, flags.edges) : made;
-  const recomputes = !isFile && findSchedule(name).reads?.includes("recomputeAhead");
-  const schedule = flags.isRecomputed && !recomputes ? withRecomputation(linked) : linked;
-  const listed = withLists(schedule, flags.costs);
-  const notes = [...checked(listed), ...told === undefined ? [] : [`${told}\n`]];
-  const bytes = flags.memory && memoryWithin(listed, flags.memory);
-  const shown = showSchedule(analyze(listed, flags.costs), flags, context, bytes);
-  return { output: flags.format === "grid" ? shown + notes.join("") : shown, out };
+  const flags = parseScheduleFlags(args), { out, words } = flags, [name = ""] = words;
+  const received = quoted(words.join(" "));
+  ensure(
+    words.length === 1,
+    `Cannot show a schedule: there must be one name, list or compare beside the flags, ` +
+      `received ${received}`,
+  );
+  const outputOf = SUBCOMMANDS[name] ?? ((flags, context) => oneSchedule(name, flags, context));
+  return { output: outputOf(flags, context), out };
 }
 
-/** Runs `troupe schedule`: prints what it gives, or writes it to the file that `--out` names. */
+type Subcommand = (flags: ScheduleFlags, context: ScheduleCommandContext) => string;
+
+const SUBCOMMANDS: Readonly<Record<string, Subcommand>> = { list, compare, jitter };
+
+/** Runs `troupe schedule`: prints its output, or writes it to the file of `--out`. */
 export async function printSchedule(
   args: readonly string[],
   { soFar }: Pick<CommandContext, "soFar"> = {},
@@ -241,25 +143,108 @@ export async function printSchedule(
   return 0;
 }
 
-/**
- * A schedule is validated, whoever made it, before it is measured. That sums of gradients are in
- * ascending order is a rule of this package, not a need: PyTorch's looped BFS breaks it, and can be
- * looked at all the same, with a note.
- */
-function checked(schedule: ListedSchedule): string[] {
-  const violations = validate(schedule);
+/** Makes and shows one schedule. */
+function oneSchedule(name: string, flags: ScheduleFlags, context: ScheduleCommandContext): string {
+  const isFile = name.endsWith(".csv"), { costs, edges, isRecomputed } = flags;
+  const { schedule: made, notes = [] } = isFile
+    ? { schedule: readSchedule(name, flags, context) }
+    : makeSchedule(name, flags, context);
+  const linked = edges && !made.edges ? withEdges(made, edges) : made;
+  const recomputes = !isFile && findSchedule(name).reads?.includes("recomputeAhead");
+  const listed = withLists(
+    isRecomputed && !recomputes ? withRecomputation(linked) : linked,
+    costs,
+  );
+  // An order of gradient sums that Troupe refuses is valid elsewhere, as in PyTorch's looped BFS.
+  const violations = validate(listed);
   const fatal = violations.filter(({ reason }) => reason !== "descending");
-  if (fatal.length > 0) throw violationError(schedule, fatal);
-  const [first] = violations;
-  return first === undefined ? [] : [`cannot be trained with: ${first.message}\n`];
+  if (fatal.length > 0) throw violationError(listed, fatal);
+  const warnings = violations.slice(0, 1).map(({ message }) =>
+    `cannot be trained with: ${message}`
+  );
+  const bytes = flags.memory && memoryWithin(listed, flags.memory);
+  const shown = showSchedule(analyze(listed, costs), flags, context, bytes);
+  const end = [...warnings, ...notes].map((line) => `${line}\n`).join("");
+  return flags.format === "grid" ? shown + end : shown;
 }
 
-/** The schedule that is named, and what was chosen for it. */
-function madeFor(
+/** Formats a schedule as `--format` says. */
+function showSchedule(
+  analysis: Analysis,
+  flags: ScheduleFlags,
+  { columns = 120, color = false }: ScheduleCommandContext,
+  memory?: readonly WorkerBytes[],
+): string {
+  const { schedule } = analysis, { name, updates, lists } = schedule;
+  const lowerBound = name === "search" ? boundOf(analysis, flags) : undefined;
+  switch (flags.format) {
+    case "csv":
+      return formatCsv(lists);
+    case "pytorch":
+      ensure(
+        updates === "flush",
+        `Cannot write lists for PyTorch: the weights must change after the step, received ${name}, ` +
+          `whose updates are ${updates}`,
+        RangeError,
+      );
+      return formatTorchCsv(lists);
+    case "trace":
+      return formatTrace(analysis);
+    case "json": {
+      const more = { ...memory && { memory }, ...lowerBound !== undefined && { lowerBound } };
+      return JSON.stringify({ ...scheduleRecord(analysis), ...more }) + "\n";
+    }
+    case "svg":
+      return formatSvg(analysis);
+    case "grid": {
+      const isColored = color && flags.out === undefined;
+      const options = { columns: Math.max(COLUMNS_MIN, columns), color: isColored };
+      const end = [...longestBubbles(analysis), ...memory ? ["", ...memoryLines(memory)] : []];
+      return heading(analysis, lowerBound) + edgesLine(analysis) + "\n" +
+        formatGrid(analysis, options) + end.map((line) => `${line}\n`).join("");
+    }
+  }
+}
+
+function boundOf({ schedule }: Analysis, { costs, options }: ScheduleFlags): number {
+  const limit = options.activationLimit ?? schedule.workers;
+  return Number(makespanLowerBound(schedule, costs, limit).toPrecision(12));
+}
+
+/** Most skip edges, and workers of a placement, that are printed. */
+const EDGES_SHOWN = 8, PLACES_SHOWN = 8;
+
+const listUpTo = (texts: readonly string[], most: number) =>
+  texts.slice(0, most).join(", ") + (texts.length > most ? " …" : "");
+
+/** Describes skip edges, and the values that workers hold for them. */
+function edgesLine({ schedule: { edges = [] }, peakSkips = [] }: Analysis): string {
+  if (edges.length === 0) return "";
+  const shown = listUpTo(edges.map(formatEdge), EDGES_SHOWN);
+  const held = peakSkips.map(shortNumber).join(", ");
+  return `skip edges ${shown}: workers hold at most ${held} values and gradients of them\n`;
+}
+
+function heading({ schedule, makespan, bubbleRatio }: Analysis, bound: number | undefined): string {
+  const { name, workers, stages, microBatches, slices = 1, placement } = schedule;
+  const cut = slices > 1 ? ` in ${slices} slices` : "";
+  const line =
+    `${name}: ${workers} workers, ${stages} stages, ${microBatches} micro-batches${cut}, ` +
+    `time ${shortNumber(makespan)}, bubbles ${shortNumber(100 * bubbleRatio)} %`;
+  if (bound === undefined) return `${line}\n`;
+  const gap = shortNumber(100 * (makespan / bound - 1));
+  const places = placement.map((held) => held.map(({ stage }) => stage).join("+"));
+  const where = `stages ${listUpTo(places, PLACES_SHOWN)} on workers 0 to ${places.length - 1}`;
+  return `${line}\nno order of this placement (${where}) takes less than ` +
+    `${shortNumber(bound)}: the gap is at most ${gap} %\n`;
+}
+
+/** Makes a schedule by name, with notes on automatic choices. */
+function makeSchedule(
   name: string,
   flags: ScheduleFlags,
   context: ScheduleCommandContext,
-): { readonly schedule: Schedule; readonly told: string | undefined } {
+): { readonly schedule: Schedule; readonly notes?: readonly string[] } {
   let best = Infinity;
   const found: ScheduleOptions["found"] = (schedule, makespan) => {
     if (makespan >= best) return;
@@ -270,52 +255,56 @@ function madeFor(
   const isSearch = findSchedule(name).reads?.includes("found") && context.soFar;
   const options = { ...optionsFor(name, flags), ...isSearch && { found } };
   const choice = choiceOf(findSchedule(name).name, flags.asked, options, flags.costs);
-  if (choice === undefined) return { schedule: createSchedule(name, options), told: undefined };
+  if (choice === undefined) return { schedule: createSchedule(name, options) };
   const { flags: { "pipeline-limit": pipelineLimit, order }, told } = choice;
-  return { schedule: createSchedule(name, { ...options, pipelineLimit, order }), told };
+  return { schedule: createSchedule(name, { ...options, pipelineLimit, order }), notes: [told] };
 }
 
-/** What message-driven schedules take where times vary, beside 1F1B. */
-function varying(flags: ScheduleFlags): string {
-  const { asked, costs, edges, slowWorker, draws, format } = flags, { jitter } = asked;
-  const options = { ...requiredOptions(flags), pipelineLimit: asked["pipeline-limit"] };
-  const trials = tryMailboxes({ ...options, order: asked.order }, {
-    costs,
-    edges,
-    jitter,
-    slowWorker,
-    draws,
-  });
-  if (format === "grid") return formatTrials(trials, costs, jitter);
-  if (format !== "json") throw unsuitable("varying times", format);
-  const records = trials.map(({ schedule: { name }, ...trial }) => ({ name, ...trial }));
-  return JSON.stringify(records) + "\n";
-}
-
-/** The options of a schedule; costs are for those that plan for them, and for the measures of all. */
+/** Returns the options of a schedule. Only schedules that plan with costs receive them. */
 function optionsFor(name: string, flags: ScheduleFlags): ScheduleOptions {
-  const options = requiredOptions(flags);
-  const { reads } = findSchedule(name), limit = flags.memory && activationLimitOf(flags.memory);
-  const activationLimit = reads?.includes("activationLimit") && limit !== undefined
-    ? Math.min(limit, options.activationLimit ?? Infinity)
-    : options.activationLimit;
-  const limited = {
+  const options = requiredOptions(flags), { activationLimit = Infinity } = options;
+  const { reads = [] } = findSchedule(name),
+    limit = flags.memory && activationLimitOf(flags.memory);
+  return {
     ...options,
-    ...activationLimit !== undefined && { activationLimit },
-    ...reads?.includes("recomputeAhead") && { recomputeAhead: flags.isRecomputed },
+    ...reads.includes("activationLimit") && limit !== undefined &&
+      { activationLimit: Math.min(limit, activationLimit) },
+    ...reads.includes("recomputeAhead") && { recomputeAhead: flags.isRecomputed },
+    ...reads.includes("costs") && { costs: flags.costs },
+    ...reads.includes("costs") && reads.includes("edges") && { edges: flags.edges },
   };
-  return reads?.includes("costs")
-    ? { ...limited, costs: flags.costs, ...reads.includes("edges") && { edges: flags.edges } }
-    : limited;
 }
 
 function requiredOptions({ options }: ScheduleFlags): ScheduleOptions {
   const { workers, microBatches } = options;
-  if (workers !== undefined && microBatches !== undefined) {
-    return { ...options, workers, microBatches };
-  }
   const missing = workers === undefined ? "--workers" : "--micro-batches";
-  throw new TypeError(`Cannot make a schedule: ${missing} must be given, received none`);
+  ensure(
+    workers !== undefined && microBatches !== undefined,
+    `Cannot make a schedule: ${missing} must be given, received none`,
+  );
+  return { ...options, workers, microBatches };
+}
+
+/** Checks that sizes in flags are those of a file. */
+function checkSizes(
+  cannot: string,
+  file: string,
+  held: Pick<Schedule, "workers" | "microBatches">,
+  workers: number | undefined,
+  microBatches: number | undefined,
+): void {
+  for (
+    const [flag, must, received] of [
+      ["workers", held.workers, workers],
+      ["micro-batches", held.microBatches, microBatches],
+    ] as const
+  ) {
+    ensure(
+      received === undefined || received === must,
+      `Cannot ${cannot}: --${flag} must be ${must}, as in ${file}, or left out, received ${received}`,
+      RangeError,
+    );
+  }
 }
 
 function readSchedule(
@@ -323,40 +312,61 @@ function readSchedule(
   { options }: ScheduleFlags,
   { readTextFile }: ScheduleCommandContext,
 ): Schedule {
-  if (readTextFile === undefined) {
-    throw new TypeError(`Cannot read ${path}: the command must be given a way to read files`);
-  }
+  ensure(readTextFile, `Cannot read ${path}: the command must be given a way to read files`);
   const name = path.replace(/^.*[\\/]/s, "").replace(/\.csv$/, "").replace(/\p{Cc}/gu, "?");
   const schedule = scheduleFromLists(name, parseCsv(readTextFile(path)));
   const { workers, microBatches, ...others } = options;
   refuseUnread({ name, reads: [] }, others);
-  for (
-    const [flag, [given, held]] of Object.entries({
-      workers: [workers, schedule.workers],
-      "micro-batches": [microBatches, schedule.microBatches],
-    })
-  ) {
-    if (given === undefined || given === held) continue;
-    throw new RangeError(
-      `Cannot show ${path}: --${flag} must be ${held}, as in the file, or left out, received ${given}`,
-    );
-  }
+  checkSizes(`show ${path}`, "the file", schedule, workers, microBatches);
   return schedule;
 }
 
-function listing({ format }: ScheduleFlags): string {
+/** Flags that may contradict the file. */
+type Given = GivenFlags<typeof SCHEDULE_FLAGS> & { readonly "micro-batches"?: number };
+
+/**
+ * Makes the schedule of `--schedule-file`, with the workers and micro-batches of the file.
+ *
+ * @throws {SyntaxError} if a cell is not an action.
+ * @throws {RangeError} if the lists cannot run, or a flag contradicts the file.
+ * @throws {TypeError} if a schedule is named as well.
+ */
+export function readScheduleFile(path: string, text: string, given: Given): ListedSchedule {
+  ensure(
+    given.schedule === undefined,
+    "Cannot train: the schedule must come from one place, received --schedule and --schedule-file",
+  );
+  const name = inOneLine(basename(path).replace(/\.csv$/, ""));
+  const schedule = scheduleFromLists(name, parseCsv(text));
+  assertValid(schedule);
+  const { workers, "micro-batches": microBatches } = given;
+  checkSizes("use --schedule-file", quoted(path), schedule, workers, microBatches);
+  return schedule;
+}
+
+/** Lists all schedules. */
+function list({ format }: ScheduleFlags): string {
   const entries = scheduleDefinitions.flatMap(({ name, aliases = [], summary }) => [
     { name, summary },
     ...aliases.map((alias) => ({ name: alias, summary: `another name of ${name}`, aliasOf: name })),
   ]);
-  if (format === "json") return JSON.stringify(entries) + "\n";
-  if (format !== "grid") throw unsuitable("the list", format);
+  if (isJson("the list", format)) return JSON.stringify(entries) + "\n";
   const rows = entries.map(({ name, summary }) => [name, summary]);
   return formatTable(rows, { left: [0, 1] }).map((line) => `${line}\n`).join("");
 }
 
-/** What the columns of a comparison are, and why `train` does not take its first row. */
-const COLUMNS_TOLD = `\
+/** Simulates message-driven schedules and 1F1B with varying times. */
+function jitter(flags: ScheduleFlags): string {
+  const { asked: { jitter, order, ...asked }, costs, edges, slowWorker, draws, format } = flags;
+  const options = { ...requiredOptions(flags), pipelineLimit: asked["pipeline-limit"], order };
+  const trials = tryMailboxes(options, { costs, edges, jitter, slowWorker, draws });
+  if (!isJson("varying times", format)) return formatTrials(trials, costs, jitter);
+  const records = trials.map(({ schedule: { name }, ...trial }) => ({ name, ...trial }));
+  return JSON.stringify(records) + "\n";
+}
+
+/** The columns of a comparison, and the reason for the default of `train`. */
+const COLUMNS_HELP = `\
 bubble       share of the workers' time in which nothing runs
 time         of a step: a forward of 1/D of the model takes 1, a backward 2, a message 0, unless
              flags say otherwise
@@ -376,59 +386,29 @@ there. Those with fewer bubbles hold more, send more, or split backwards in two.
 model and a machine says: deno task train --schedule NAME --trace FILE
 `;
 
-function comparison(flags: ScheduleFlags, { soFar }: ScheduleCommandContext): string {
-  if (!["grid", "json"].includes(flags.format)) throw unsuitable("a comparison", flags.format);
-  const shown = (all: Compared) => formatCompared(all, flags), { out } = flags;
-  const found = (all: Compared) => soFar?.({ output: shown(all), out });
+/** Compares all schedules. */
+function compare(flags: ScheduleFlags, { soFar }: ScheduleCommandContext): string {
+  const isRecord = isJson("a comparison", flags.format), { out } = flags;
+  type Compared = ReturnType<typeof compareSchedules>;
+  const shown = (compared: Compared) => {
+    if (!isRecord) return `${formatComparison(compared)}\n${COLUMNS_HELP}`;
+    const records = compared.analyses.map((analysis, i) => {
+      const { placement: _, ...record } = scheduleRecord(analysis), memory = compared.memory?.[i];
+      const { hops, schedule: { updates } } = analysis;
+      return { ...record, hops, updates, ...memory && { memory } };
+    });
+    return JSON.stringify(records) + "\n";
+  };
+  const found = (compared: Compared) => soFar?.({ output: shown(compared), out });
   return shown(compareSchedules(requiredOptions(flags), flags.costs, { ...flags, found }));
 }
 
-type Compared = ReturnType<typeof compareSchedules>;
-
-function formatCompared(compared: Compared, flags: ScheduleFlags): string {
-  if (flags.format === "grid") return `${formatComparison(compared)}\n${COLUMNS_TOLD}`;
-  const records = compared.analyses.map((analysis, i) => {
-    const { placement: _, ...record } = scheduleRecord(analysis), memory = compared.memory?.[i];
-    const { hops, schedule: { updates } } = analysis;
-    return { ...record, hops, updates, ...memory && { memory } };
-  });
-  return JSON.stringify(records) + "\n";
-}
-
-function unsuitable(what: string, format: string): RangeError {
-  return new RangeError(
+/** Returns whether a format is JSON. @throws {RangeError} if it is neither JSON nor a grid. */
+function isJson(what: string, format: ScheduleFlags["format"]): boolean {
+  ensure(
+    ["grid", "json"].includes(format),
     `Cannot show ${what}: its --format must be grid or json, received ${format}`,
+    RangeError,
   );
-}
-
-/** What was said beside the file. */
-type Given = GivenFlags<typeof SCHEDULE_FLAGS> & { readonly "micro-batches"?: number };
-
-/**
- * Makes the schedule of `--schedule-file`. Its workers and micro-batches are those of the file.
- *
- * @throws {SyntaxError} if a cell is no action.
- * @throws {RangeError} if the lists cannot run, or if a flag says something else than the file.
- * @throws {TypeError} if a schedule is named as well.
- */
-export function readScheduleFile(path: string, text: string, given: Given): ListedSchedule {
-  if (given.schedule !== undefined) {
-    throw new TypeError(
-      "Cannot train: the schedule must come from one place, received --schedule and --schedule-file",
-    );
-  }
-  const name = inOneLine(basename(path).replace(/\.csv$/, ""));
-  const schedule = scheduleFromLists(name, parseCsv(text));
-  assertValid(schedule);
-  const { workers, microBatches } = schedule;
-  for (const [flag, held] of Object.entries({ workers, "micro-batches": microBatches })) {
-    const value = given[flag as "workers" | "micro-batches"];
-    if (value === undefined || value === held) continue;
-    throw new RangeError(
-      `Cannot use --schedule-file: --${flag} must be ${held}, as in ${
-        quoted(path)
-      }, or left out, received ${value}`,
-    );
-  }
-  return schedule;
+  return format === "json";
 }

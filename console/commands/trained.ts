@@ -1,5 +1,5 @@
 /**
- * A multilayer perceptron that was trained, in the folder of a checkpoint.
+ * Trained decoders and multilayer perceptrons, in folders of checkpoints or of Hugging Face.
  *
  * @module
  */
@@ -39,15 +39,16 @@ import {
 } from "../../kernels/mod.ts";
 import { meantRun } from "../run_files/run_folder.ts";
 import { inOneLine, printError, quoted } from "../terminal.ts";
+import { ensure } from "./common.ts";
 
-/** What is done with a model, as a refusal says it. */
+/** The command, for messages. */
 type Doing = "generate" | "export";
 
 /**
- * Looks for a checkpoint: the newest whole one of a run, or the one that is named.
+ * Finds a checkpoint: the newest complete one of a run, or the named one.
  *
- * @param flag what named the folder, for messages.
- * @throws {RangeError} when there is none.
+ * @param flag that names the folder, for messages.
+ * @throws {RangeError} if there is none.
  */
 export async function findCheckpoint(
   doing: Doing,
@@ -64,27 +65,25 @@ export async function findCheckpoint(
   );
 }
 
-/** The name that such a file has in a folder. */
+/** The name of the file of a tokenizer. */
 export const TOKENIZER_FILE = "tokenizer.json";
 
-/** Places of a file, of which the first that is there is taken. */
+/** Possible paths of a file; the first that exists is read. */
 export interface TokenizerPlaces {
   readonly paths: readonly string[];
-  /** SHA-256 that it must have, in hexadecimal. */
+  /** The required SHA-256, in hexadecimal. */
   readonly sha256?: string | undefined;
 }
 
-/** What made the tokens of a model, where that is known. */
+/** The tokenizer of a model; `none` if it is unknown. */
 export type TokenizerSource = TokenizerName | "none" | TokenizerPlaces;
 
-/** The numbers of ids of Troupe's tokenizers. */
+/** Troupe's tokenizers by their number of ids. */
 const SIZES: ReadonlyMap<number, TokenizerName> = new Map([[256, "bytes"], [50_257, "gpt2"]]);
 
 /**
- * What made the tokens of a model whose folder has weights: the file that is there, or else the
- * tokenizer of Troupe's that has as many ids.
+ * Returns the tokenizer of a folder with weights: its file, or Troupe's tokenizer with as many ids.
  *
- * @param folder of the weights.
  * @param vocab ids of the model.
  */
 export function tokenizerOfFolder(folder: string, vocab: number): TokenizerSource {
@@ -92,21 +91,19 @@ export function tokenizerOfFolder(folder: string, vocab: number): TokenizerSourc
   return inputFileProblem(path) === undefined ? { paths: [path] } : SIZES.get(vocab) ?? "none";
 }
 
-/** What it is called, as a checkpoint says it. */
+/** Returns the name of a tokenizer in a checkpoint. */
 export const tokenizerName = (source: TokenizerSource): string =>
   typeof source === "object" ? TOKENIZER_FILE : source;
 
-/** A file of a tokenizer that was read. */
+/** The file of a tokenizer. */
 export interface TokenizerFile {
-  /** Where it lay. */
   readonly path: string;
-  /** SHA-256 of its bytes, in hexadecimal. */
+  /** SHA-256 of the content, in hexadecimal. */
   readonly sha256: string;
-  /** Its bytes. */
   readonly content: Uint8Array;
 }
 
-/** The flag that says it; a path is of a file, or of a folder that has one. */
+/** The flag of the tokenizer; a path names its file or a folder with that file. */
 export const TOKENIZER_FLAG = {
   kind: "part",
   choices: ["bytes", "gpt2"] satisfies TokenizerName[],
@@ -114,7 +111,7 @@ export const TOKENIZER_FLAG = {
   help: "what the tokens of a text are: bytes, gpt2, or a tokenizer.json or a folder with one",
 } as const;
 
-/** What a value of the flag names. */
+/** Returns the tokenizer that a value of the flag names. */
 export function tokenizerSource(value: string): TokenizerSource {
   if (value === "bytes" || value === "gpt2") return value;
   const isFolder = inputFileProblem(value) === "a folder";
@@ -122,13 +119,11 @@ export function tokenizerSource(value: string): TokenizerSource {
 }
 
 /**
- * Where the file lies whose hash the checkpoint of a run remembers: in the checkpoint's folder, or in
- * the run's.
+ * Returns the paths of the tokenizer whose hash a checkpoint has: in the folder of the checkpoint, or
+ * in that of the run. Undefined if the checkpoint has no hash.
  *
  * @param path the folder of the checkpoint.
- * @param config what it says.
- * @returns undefined where it remembers none.
- * @throws {TypeError} when it says something else than a hash.
+ * @throws {TypeError} if the hash is invalid.
  */
 export function keptTokenizer(
   path: string,
@@ -137,11 +132,11 @@ export function keptTokenizer(
   if (config.tokenizer !== TOKENIZER_FILE) return undefined;
   const { tokenizer } = (config.files ?? {}) as { tokenizer?: unknown };
   const { sha256 } = (tokenizer ?? {}) as { sha256?: unknown };
-  if (typeof sha256 !== "string" || !/^[0-9a-f]{64}$/.test(sha256)) {
-    throw new TypeError(
-      `Cannot read ${path}: its tokenizer must have a SHA-256, received ${quoted(tokenizer)}`,
-    );
-  }
+  const refusal = `Cannot read ${path}: its tokenizer must have a SHA-256`;
+  ensure(
+    typeof sha256 === "string" && /^[0-9a-f]{64}$/.test(sha256),
+    `${refusal}, received ${quoted(tokenizer)}`,
+  );
   const full = resolve(path), folders = stepFolder(basename(full)) ? [full, dirname(full)] : [full];
   return { paths: folders.map((folder) => join(folder, TOKENIZER_FILE)), sha256 };
 }
@@ -149,34 +144,33 @@ export function keptTokenizer(
 /**
  * Reads the file of a tokenizer.
  *
- * @throws {TypeError} when none of its places has one that can be read.
- * @throws {RangeError} when its bytes are others.
+ * @throws {TypeError} if none of the paths can be read.
+ * @throws {RangeError} if the hash differs.
  */
 export function readTokenizerFile({ paths, sha256 }: TokenizerPlaces): TokenizerFile {
   const problems = paths.map((path) => inputFileProblem(path, TOKENIZER_BYTES_MAX));
-  const path = paths[problems.indexOf(undefined)];
-  if (path === undefined) {
-    throw new TypeError(
-      `Cannot read a tokenizer: it must be bytes, gpt2, or a ${TOKENIZER_FILE} that can be read, received ${
-        quoted(paths.at(-1))
-      } (${problems.at(-1)}); --tokenizer names it`,
-    );
-  }
-  const content = Deno.readFileSync(path);
-  const received = createHash("sha256").update(content).digest("hex");
-  if (sha256 === undefined || received === sha256) return { path, sha256: received, content };
-  throw new RangeError(
-    `Cannot read ${
-      inOneLine(path)
-    }: it must be the tokenizer of the run, with SHA-256 ${sha256}, received one with ${received}`,
+  const path = paths[problems.indexOf(undefined)], received = quoted(paths.at(-1));
+  ensure(
+    path !== undefined,
+    `Cannot read a tokenizer: it must be bytes, gpt2, or a ${TOKENIZER_FILE} that can be read, ` +
+      `received ${received} (${problems.at(-1)}); --tokenizer names it`,
   );
+  const content = Deno.readFileSync(path);
+  const hash = createHash("sha256").update(content).digest("hex");
+  const must = `it must be the tokenizer of the run, with SHA-256 ${sha256}`;
+  const isSame = sha256 === undefined || hash === sha256;
+  ensure(
+    isSame,
+    `Cannot read ${inOneLine(path)}: ${must}, received one with ${hash}`,
+    RangeError,
+  );
+  return { path, sha256: hash, content };
 }
 
 /**
- * Opens a tokenizer.
+ * Opens a tokenizer; undefined if it is unknown.
  *
- * @returns undefined where nobody knows which one.
- * @throws {TypeError} {@linkcode RangeError} {@linkcode SyntaxError} (as a rejection) when its file
+ * @throws {TypeError} {@linkcode RangeError} {@linkcode SyntaxError} (as a rejection) if its file
  * cannot be read.
  */
 export async function openTokenizer(
@@ -189,33 +183,29 @@ export async function openTokenizer(
   return await parseTokenizer(content, inOneLine(path));
 }
 
-/** A decoder that was trained. */
+/** A trained decoder. */
 export interface TrainedDecoder {
-  /** What it is. */
   readonly architecture: DecoderFormat["architecture"];
-  /** What is known of such a decoder. */
   readonly format: DecoderFormat;
-  /** The folder in which it was found: that of a checkpoint, or of Hugging Face's. */
+  /** The folder of the checkpoint, or of Hugging Face. */
   readonly path: string;
-  /** Its sizes. */
   readonly config: DecoderConfig;
-  /** Where its weights lie, by name; read with `readTensors`. */
+  /** The sources of the weights by name; read them with `readTensors`. */
   readonly weights: ReadonlyMap<string, TensorSource>;
-  /** Share of values that its training left out. */
+  /** The share of values that training dropped. */
   readonly dropout: number;
-  /** What made its tokens. */
   readonly tokenizer: TokenizerSource;
-  /** The token that begins a text, where a folder of Hugging Face's says it. */
+  /** The token that begins a text, if a folder of Hugging Face has it. */
   readonly bos?: number | undefined;
-  /** The token that ends a text, where such a folder says it. */
+  /** The token that ends a text, if such a folder has it. */
   readonly eos?: number | undefined;
 }
 
 /**
- * Looks for a decoder: the newest whole checkpoint of a run, the one that is named, or the model of a
- * folder of Hugging Face's. Its weights are checked, and stay where they are.
+ * Finds a decoder: the newest complete checkpoint of a run, the named one, or the model of a folder
+ * of Hugging Face. Its weights are checked, but not read.
  *
- * @param flag what named the folder, for messages.
+ * @param flag that names the folder, for messages.
  * @throws {TypeError} {@linkcode RangeError} {@linkcode SyntaxError} in one sentence for the user.
  */
 export async function findTrainedDecoder(
@@ -228,7 +218,7 @@ export async function findTrainedDecoder(
 }
 
 /**
- * The decoder of a folder of Hugging Face's; undefined where that has no `config.json` of transformers.
+ * Returns the decoder of a folder of Hugging Face; undefined without a `config.json` of transformers.
  *
  * @throws {TypeError} {@linkcode RangeError} {@linkcode SyntaxError} in one sentence for the user.
  */
@@ -252,27 +242,26 @@ export async function findDecoderFolder(path: string): Promise<TrainedDecoder | 
 }
 
 /**
- * The decoder that a `config.json` is of.
+ * Returns the format of the decoder of a `config.json`.
  *
- * @throws {RangeError} when it is none that is known here.
+ * @throws {RangeError} if it is unknown.
  */
 export function formatOf(json: Readonly<Record<string, unknown>>, file: string): DecoderFormat {
-  const format = decoderOf(json);
-  if (format) return format;
+  const format = decoderOf(json), received = quoted(json.model_type);
   const known = DECODERS.map(({ architecture }) => `"${architecture}"`).join(" or ");
-  throw new RangeError(
-    `Cannot read ${file}: its model_type must be ${known}, received ${quoted(json.model_type)}`,
-  );
+  const refusal = `Cannot read ${file}: its model_type must be ${known}`;
+  ensure(format, `${refusal}, received ${received}`, RangeError);
+  return format;
 }
 
-/** A token as a file says it; undefined for what can be none. */
+/** Returns the token that a file names; undefined for an invalid one. */
 const idOf = (value: unknown, { vocab }: DecoderConfig): number | undefined =>
   Number.isSafeInteger(value) && 0 <= Number(value) && Number(value) < vocab
     ? Number(value)
     : undefined;
 
 /**
- * The decoder of a checkpoint.
+ * Returns the decoder of a checkpoint.
  *
  * @throws {TypeError} {@linkcode RangeError} in one sentence for the user.
  */
@@ -280,131 +269,126 @@ export function trainedDecoder(
   doing: Doing,
   checkpoint: Checkpoint<TensorSource>,
 ): TrainedDecoder {
-  const { path, state: { weights } } = checkpoint, format = formatOfCheckpoint(doing, checkpoint);
-  const config = configOf(doing, checkpoint, format), tokenizer = tokenizerOf(doing, checkpoint);
-  const { dropout: given } = (checkpoint.config.flags ?? {}) as { dropout?: unknown };
-  const { architecture } = format, dropout = shareOf(given);
-  return { architecture, format, path, config, weights, dropout, tokenizer };
-}
-
-/** The decoder that a checkpoint is of. */
-function formatOfCheckpoint(
-  doing: Doing,
-  { path, config: { architecture } }: Checkpoint<TensorSource>,
-): DecoderFormat {
+  const { path, config: about, state: { weights } } = checkpoint, { architecture } = about;
   const format = DECODERS.find((one) => one.architecture === architecture);
-  if (format) return format;
-  throw new RangeError(
-    `Cannot ${doing}: the checkpoint must be of a gpt or a llama, received ${
-      inOneLine(String(architecture).slice(0, 80))
-    } in ${path}`,
+  const received = inOneLine(String(architecture).slice(0, 80));
+  ensure(
+    format,
+    `Cannot ${doing}: the checkpoint must be of a gpt or a llama, received ${received} in ${path}`,
+    RangeError,
   );
+  const config = configOf(doing, checkpoint, format), tokenizer = tokenizerOf(doing, checkpoint);
+  const dropout = shareOf((about.flags as { dropout?: unknown } | undefined)?.dropout);
+  return { architecture: format.architecture, format, path, config, weights, dropout, tokenizer };
 }
 
-/** A share of dropout as a file says it; 0 for what can be none. */
+/** Returns the share of dropout in a file; 0 for an invalid one. */
 const shareOf = (value: unknown): number =>
   typeof value === "number" && value >= 0 && value < 1 ? value : 0;
 
-/** Sizes that a checkpoint must have, and those that it may. */
-const DECODER_SIZES = ["layers", "hidden", "heads", "seq", "vocab"] as const;
-const MORE = {
-  gpt2: { whole: ["headSlices"], numbers: [] },
-  llama: { whole: ["keyValueHeads", "intermediate"], numbers: ["ropeTheta", "normEpsilon"] },
-} as const;
+/** Sizes that a checkpoint must have. */
+const DECODER_SIZES = ["layers", "hidden", "heads", "seq", "vocab"];
+
+/** Sizes that it may have. */
+const OPTIONAL_SIZES: Readonly<Record<string, readonly string[]>> = {
+  gpt2: ["headSlices"],
+  llama: ["keyValueHeads", "intermediate", "ropeTheta", "normEpsilon"],
+};
+
+/** Sizes that may have a fraction. */
+const NUMBERS = ["ropeTheta", "normEpsilon"];
 
 /**
- * The sizes of the decoder of a checkpoint, whose weights are exactly those of such a model.
+ * Returns the sizes of the decoder of a checkpoint, and checks its weights.
  *
- * @throws {RangeError} when the checkpoint says otherwise.
+ * @throws {RangeError} if a size or a weight is invalid.
  */
 function configOf(
   doing: Doing,
   { path, config, state, shapes }: Checkpoint<TensorSource>,
   format: DecoderFormat,
 ): DecoderConfig {
-  const refuse = (must: string, received: unknown) => {
-    throw new RangeError(`Cannot ${doing} from ${path}: its ${must}, received ${quoted(received)}`);
-  };
-  const { whole, numbers } = MORE[format.architecture], { tie = false } = config;
-  const more = [...whole, ...numbers].filter((name) => config[name] !== undefined);
-  for (const name of [...DECODER_SIZES, ...more]) {
-    const size = config[name], isNumber = (numbers as readonly string[]).includes(name);
-    if (isNumber ? typeof size === "number" : Number.isSafeInteger(size)) continue;
-    refuse(`${name} must be a ${isNumber ? "number" : "whole number"}`, size);
-  }
-  if (typeof tie !== "boolean") refuse("tie must be true or false", tie);
-  const known = Object.fromEntries([...DECODER_SIZES, ...more].map((name) => [name, config[name]]));
-  const sizes = { ...known, tie } as unknown as DecoderConfig;
-  checkTensors("weights", format.parameters(sizes), state.weights, shapes.weights);
-  return sizes;
+  const more = OPTIONAL_SIZES[format.architecture]!.filter((name) => config[name] !== undefined);
+  const { tie = false } = config, names = [...DECODER_SIZES, ...more];
+  const sizes = sizesOf(doing, { path, config }, names);
+  const refusal = `Cannot ${doing} from ${path}: its tie must be true or false`;
+  ensure(typeof tie === "boolean", `${refusal}, received ${quoted(tie)}`, RangeError);
+  const known = { ...sizes, tie } as unknown as DecoderConfig;
+  checkTensors("weights", format.parameters(known), state.weights, shapes.weights);
+  return known;
 }
 
-/** How many tokens bytes are. */
+/** Returns sizes of a checkpoint. @throws {RangeError} if one is no number. */
+function sizesOf(
+  doing: Doing,
+  { path, config }: Pick<Checkpoint<TensorSource>, "path" | "config">,
+  names: readonly string[],
+): Record<string, unknown> {
+  return Object.fromEntries(names.map((name) => {
+    const size = config[name], mayBreak = NUMBERS.includes(name);
+    const must = `${name} must be a ${mayBreak ? "number" : "whole number"}`;
+    ensure(
+      mayBreak ? typeof size === "number" : Number.isSafeInteger(size),
+      `Cannot ${doing} from ${path}: its ${must}, received ${quoted(size)}`,
+      RangeError,
+    );
+    return [name, size];
+  }));
+}
+
+/** Ids of bytes. */
 const BYTES = 256;
 
 /**
- * What made the tokens of a checkpoint's run. A tokenizer of its own lies beside the checkpoint or in
- * it, and is the one whose hash it remembers.
+ * Returns the tokenizer of a checkpoint. If it is a file, the checkpoint has its hash.
  *
- * @throws {RangeError} {@linkcode TypeError} when the checkpoint says something else.
+ * @throws {RangeError} {@linkcode TypeError} if the checkpoint names an unknown one.
  */
 function tokenizerOf(
   doing: Doing,
   { path, config }: Checkpoint<TensorSource>,
 ): TokenizerSource {
   const { tokenizer = "bytes", vocab, files, flags } = config as {
-    tokenizer?: unknown;
-    vocab?: unknown;
-    files?: { tokens?: unknown };
-    flags?: { tokens?: unknown };
+    readonly tokenizer?: unknown;
+    readonly vocab?: unknown;
+    readonly files?: { readonly tokens?: unknown };
+    readonly flags?: { readonly tokens?: unknown };
   };
   const kept = keptTokenizer(path, config);
   if (kept) return kept;
-  // Troupe 0.1 called tokens of any file bytes.
+  // In Troupe 0.1, tokens of any file have the tokenizer "bytes".
   const isOld = (files?.tokens ?? flags?.tokens) !== undefined && Number(vocab) > BYTES;
   if (tokenizer === "bytes") return isOld ? "none" : tokenizer;
-  if (tokenizer === "gpt2" || tokenizer === "none") return tokenizer;
-  throw new RangeError(
-    `Cannot ${doing} from ${path}: its tokenizer must be bytes, gpt2, tokenizer.json or none, received ${
-      quoted(tokenizer)
-    }`,
+  const refusal =
+    `Cannot ${doing} from ${path}: its tokenizer must be bytes, gpt2, tokenizer.json or none`;
+  ensure(
+    tokenizer === "gpt2" || tokenizer === "none",
+    `${refusal}, received ${quoted(tokenizer)}`,
+    RangeError,
   );
+  return tokenizer;
 }
 
-/** An MLP that was trained. */
+/** A trained MLP. */
 export interface TrainedMlp {
-  /** What it is. */
   readonly architecture: "mlp";
-  /** The folder in which it was found: that of a checkpoint. */
+  /** The folder of the checkpoint. */
   readonly path: string;
-  /** Its sizes. */
   readonly config: MlpConfig;
-  /** Where its weights lie, by name; read with `readTensors`. */
+  /** The sources of the weights by name; read them with `readTensors`. */
   readonly weights: ReadonlyMap<string, TensorSource>;
 }
 
-const MLP_SIZES = ["inputs", "hidden", "layers", "classes"] as const;
+const MLP_SIZES = ["inputs", "hidden", "layers", "classes"];
 
 /**
- * The MLP of a checkpoint, whose weights are exactly those of such a model.
+ * Returns the MLP of a checkpoint, and checks its weights.
  *
- * @throws {RangeError} in one sentence for the user, when the checkpoint says otherwise.
+ * @throws {RangeError} in one sentence for the user, if a size or a weight is invalid.
  */
-export function trainedMlp(
-  doing: Doing,
-  { path, config: about, state: { weights }, shapes }: Checkpoint<TensorSource>,
-): TrainedMlp {
-  for (const name of MLP_SIZES) {
-    if (Number.isSafeInteger(about[name])) continue;
-    throw new RangeError(
-      `Cannot ${doing} from ${path}: its ${name} must be a whole number, received ${
-        quoted(about[name])
-      }`,
-    );
-  }
-  const config = Object.fromEntries(
-    MLP_SIZES.map((name) => [name, about[name]]),
-  ) as unknown as MlpConfig;
+export function trainedMlp(doing: Doing, checkpoint: Checkpoint<TensorSource>): TrainedMlp {
+  const { path, state: { weights }, shapes } = checkpoint;
+  const config = sizesOf(doing, checkpoint, MLP_SIZES) as unknown as MlpConfig;
   checkTensors("weights", compileModel(mlp(config, 1), "none").parameters, weights, shapes.weights);
   return { architecture: "mlp", path, config, weights };
 }

@@ -19,16 +19,8 @@ import {
   type Value,
 } from "../kernels/mod.ts";
 import { firstLoss, openJax, type Peer } from "./peers.ts";
-import type { Row } from "./report.ts";
-import {
-  interleave,
-  openProduct,
-  productGflop,
-  type Round,
-  type RoundOptions,
-  spread,
-  spreadOf,
-} from "./timing.ts";
+import { type Row, rowMaker, valueRow } from "./report.ts";
+import { interleave, openProduct, productGflop, type RoundOptions, spreadOf } from "./timing.ts";
 import {
   type BenchStage,
   drainOf,
@@ -138,21 +130,17 @@ async function race(
   const [first] = await interleave(cases, { rounds: 1, warmup: 0, isAlone: false });
   const roundMs = Object.values(first!.ms).reduce((sum, ms) => sum + ms, 0);
   const rounds = await interleave(cases, roundsWithin(BUDGET_MS, roundMs));
-  const row = (title: string, key: string, note = ""): Row => ({
-    name: title,
-    unit: "tokens/s",
-    measured: spreadOf(rounds, (ms) => 1000 * tokensOf(workload) / ms[key]!),
-    note,
-  });
+  const row = rowMaker(rounds);
+  const rate = (title: string, key: string, note = "") =>
+    row(title, "tokens/s", (ms) => 1000 * tokensOf(workload) / ms[key]!, { note });
   return [
-    row(`${name}: forward, backward and step`, "step"),
-    row(`${name}: forward and backward`, "forwardBackward"),
+    rate(`${name}: forward, backward and step`, "step"),
+    rate(`${name}: forward and backward`, "forwardBackward"),
     ...peer
-      ? [row(`  ${PEER}: forward and backward`, "peer", peer.apart), {
-        name: `  Troupe ÷ ${PEER}`,
-        unit: "×",
-        measured: spreadOf(rounds, (ms) => ms.peer! / ms.forwardBackward!),
-      }]
+      ? [
+        rate(`  ${PEER}: forward and backward`, "peer", peer.apart),
+        row(`  Troupe ÷ ${PEER}`, "×", (ms) => ms.peer! / ms.forwardBackward!),
+      ]
       : [],
   ];
 }
@@ -186,7 +174,7 @@ function limitRow(limits: Limits, dtype: "f32" | "f16"): Row {
   if ("problem" in limits) return { name, unit, note: limits.problem };
   const { adapter, rates: { [dtype]: rate } } = limits;
   if (rate === undefined) return { name, unit, note: "no shader-f16" };
-  return { name, unit, measured: spread([rate]), note: `Deno's WebGPU on ${adapter}` };
+  return valueRow(name, unit, [rate], { note: `Deno's WebGPU on ${adapter}` });
 }
 
 const SMALLEST = 256, LARGEST = 4096;
@@ -248,12 +236,14 @@ async function productRows(
     });
     const limit = "rates" in limits ? limits.rates[dtype] : undefined;
     if (limit === undefined) continue;
-    rows.push({
-      name: `MatMul ${size}³, ${dtype} ÷ limit`,
-      unit: "%",
-      measured: spreadOf(rounds, ({ run }) => 100 * productGflop(size) / (run / 1000) / limit),
-      ...dtype === "f16" && { note: "above 100 % where it has units for matrices" },
-    });
+    rows.push(
+      rowMaker(rounds)(
+        `MatMul ${size}³, ${dtype} ÷ limit`,
+        "%",
+        ({ run }) => 100 * productGflop(size) / (run / 1000) / limit,
+        dtype === "f16" ? { note: "above 100 % where it has units for matrices" } : {},
+      ),
+    );
   }
   return { rows, gflopPerSecond };
 }
@@ -321,55 +311,24 @@ async function transferRows(device: Device): Promise<Row[]> {
     },
   }, { rounds: 11 });
   device.free(tensor);
-  return rowsOf(rounds);
-}
-
-function rowsOf(
-  rounds: readonly Round<"chain" | "queue" | "single" | "upload" | "download" | "copy">[],
-): Row[] {
+  const row = rowMaker(rounds);
   const dispatch = (ms: number) => 1000 * ms / (CHAIN * CHAIN_RUNS);
   const gigabytes = (ms: number) => TRANSFER_MIB * MIB / 1e9 / (ms / 1000);
   return [
-    {
-      name: `one dispatch of ${CHAIN} in a row`,
-      unit: "µs",
-      measured: spreadOf(rounds, ({ chain }) => dispatch(chain)),
-    },
-    {
-      name: "  of that, until it is queued",
-      unit: "µs",
-      measured: spreadOf(rounds, ({ queue }) => dispatch(queue)),
-    },
-    {
-      name: "one dispatch and a read of 4 bytes",
-      unit: "µs",
-      measured: spreadOf(rounds, ({ single }) => 1000 * single / SINGLES),
-    },
-    {
-      name: `upload of ${TRANSFER_MIB} MiB`,
-      unit: "GB/s",
-      measured: spreadOf(rounds, ({ upload }) => gigabytes(upload)),
-    },
-    {
-      name: `download of ${TRANSFER_MIB} MiB`,
-      unit: "GB/s",
-      measured: spreadOf(rounds, ({ download }) => gigabytes(download)),
-    },
-    {
-      name: `copy of ${TRANSFER_MIB} MiB within its memory`,
-      unit: "GB/s",
-      measured: spreadOf(rounds, ({ copy }) => gigabytes(copy)),
-    },
+    row(`one dispatch of ${CHAIN} in a row`, "µs", ({ chain }) => dispatch(chain)),
+    row("  of that, until it is queued", "µs", ({ queue }) => dispatch(queue)),
+    row("one dispatch and a read of 4 bytes", "µs", ({ single }) => 1000 * single / SINGLES),
+    row(`upload of ${TRANSFER_MIB} MiB`, "GB/s", ({ upload }) => gigabytes(upload)),
+    row(`download of ${TRANSFER_MIB} MiB`, "GB/s", ({ download }) => gigabytes(download)),
+    row(`copy of ${TRANSFER_MIB} MiB within its memory`, "GB/s", ({ copy }) => gigabytes(copy)),
   ];
 }
 
 /** What is measured, and the largest tensor that it takes. */
-const adapterRow = ({ name, kind, maxBufferBytes }: Adapter): Row => ({
-  name: `${name} (${kind}): largest buffer`,
-  unit: "MiB",
-  measured: spread([maxBufferBytes / 2 ** 20]),
-  ...kind === "software" && { note: "no GPU: these figures say nothing about one" },
-});
+const adapterRow = ({ name, kind, maxBufferBytes }: Adapter): Row =>
+  valueRow(`${name} (${kind}): largest buffer`, "MiB", [maxBufferBytes / 2 ** 20], {
+    ...kind === "software" && { note: "no GPU: these figures say nothing about one" },
+  });
 
 /** Products and transfers, on a device that is closed before a model needs its memory. */
 async function smallParts(adapter: Adapter): Promise<Products> {

@@ -13,13 +13,12 @@ import {
   type Run,
   type Value,
 } from "../kernels/mod.ts";
-import type { Row, Target } from "./report.ts";
+import { type Row, rowMaker } from "./report.ts";
 import {
   interleave,
   openProduct,
   openTriad,
   productGflop,
-  type Round,
   spreadOf,
   TRIAD_BYTES,
   TRIAD_ELEMENTS,
@@ -34,9 +33,9 @@ import {
   type Workload,
 } from "./workload.ts";
 
-/** Rows, columns and depth of the product that stands for the device's speed. */
+/** Rows, columns and depth of the product that measures the speed of the device. */
 const SIZE = 1024;
-/** Products in a round: one alone is too short a sample. */
+/** Products in a round: one is too short a sample. */
 const PRODUCTS = 3;
 
 /** The share of its own matrix product that each device must reach, in percent. */
@@ -48,22 +47,20 @@ const ON_HOST: readonly DeviceName[] = ["native", "wasm"];
 /** The share of the memory's speed that AdamW must reach there, in percent. */
 const ADAMW_SHARE = 60;
 
-/** What AdamW moves for each element: it reads w, d, m and v, and writes w, m and v. */
+/** Bytes that AdamW moves for each element: it reads w, d, m and v, and writes w, m and v. */
 const ADAMW_BYTES = 28;
 
-/** Much weight for little work: 46 million elements, 740 MB of w, d, m and v, are in no cache. */
+/** 46 million elements, 740 MB of w, d, m and v: too many for any cache. */
 const WIDE: Workload = {
   config: { layers: 1, hidden: 1024, heads: 8, seq: 8, vocab: 16_384 },
   microBatch: 1,
 };
 
-type KernelRound = Round<"product" | "forwardBackward">;
-
-/** Forward and backward of the small GPT-2, in turns with the product. */
+/** Measures forward and backward of the small GPT-2, in turns with the product. */
 async function modelRows(name: DeviceName, device: Device): Promise<Row[]> {
   const drain = drainOf(device), { forwardBackward } = await openBenchStage(device);
   const product = await openProduct(device, SIZE);
-  const rounds: KernelRound[] = await interleave({
+  const rounds = await interleave({
     product: async () => {
       for (let i = 0; i < PRODUCTS; i++) await product.run();
       await drain();
@@ -72,35 +69,28 @@ async function modelRows(name: DeviceName, device: Device): Promise<Row[]> {
   }, { rounds: name === "native" ? 25 : 11 });
   const productRate = (ms: number) => PRODUCTS * productGflop(SIZE) / (ms / 1000);
   const modelRate = (ms: number) => gflopOf(SMALL) / (ms / 1000);
-  const share = SHARES[name];
+  const share = SHARES[name], row = rowMaker(rounds);
   return [
-    {
-      name: `${name}: MatMul ${SIZE}³`,
-      unit: "GFLOP/s",
-      measured: spreadOf(rounds, ({ product }) => productRate(product)),
-    },
-    {
-      name: `${name}: forward and backward`,
-      unit: "GFLOP/s",
-      measured: spreadOf(rounds, ({ forwardBackward }) => modelRate(forwardBackward)),
-    },
-    {
-      name: `${name}: forward and backward ÷ MatMul`,
-      unit: "%",
-      measured: spreadOf(
-        rounds,
-        ({ product, forwardBackward }) => 100 * modelRate(forwardBackward) / productRate(product),
-      ),
-      ...share && { target: { atLeast: share } },
-    },
+    row(`${name}: MatMul ${SIZE}³`, "GFLOP/s", ({ product }) => productRate(product)),
+    row(
+      `${name}: forward and backward`,
+      "GFLOP/s",
+      ({ forwardBackward }) => modelRate(forwardBackward),
+    ),
+    row(
+      `${name}: forward and backward ÷ MatMul`,
+      "%",
+      ({ product, forwardBackward }) => 100 * modelRate(forwardBackward) / productRate(product),
+      { ...share && { target: { atLeast: share } } },
+    ),
   ];
 }
 
-/** AdamW over arrays that are in no cache, in turns with the triad on the same thread. */
+/** Measures AdamW over arrays larger than the caches, in turns with the triad on the same thread. */
 async function adamwRows(name: DeviceName, device: Device): Promise<Row[]> {
   const drain = drainOf(device), isOnHost = ON_HOST.includes(name);
   const { stage, parameters, forwardBackward } = await openBenchStage(device, WIDE);
-  await forwardBackward(); // pages of zeros that nobody has written yet would be one page
+  await forwardBackward(); // unwritten pages of zeros would share one page
   const triad = isOnHost ? await openTriad() : () => {};
   let step = 0;
   const rounds = await interleave({
@@ -113,34 +103,32 @@ async function adamwRows(name: DeviceName, device: Device): Promise<Row[]> {
   const gigabytes = (bytes: number, ms: number) => bytes / 1e6 / ms;
   const adamwRate = (ms: number) => gigabytes(ADAMW_BYTES * parameters, ms);
   const triadRate = (ms: number) => gigabytes(TRIAD_BYTES * TRIAD_ELEMENTS, ms);
-  const target: Target = { atLeast: ADAMW_SHARE };
+  const target = { atLeast: ADAMW_SHARE }, row = rowMaker(rounds);
   const elements = spreadOf(rounds, ({ adamw }) => parameters / 1e3 / adamw).median.toFixed(0);
   return [
-    {
-      name: `${name}: AdamW`,
-      unit: "GB/s",
-      measured: spreadOf(rounds, ({ adamw }) => adamwRate(adamw)),
+    row(`${name}: AdamW`, "GB/s", ({ adamw }) => adamwRate(adamw), {
       note: `${elements} Melem/s, ${ADAMW_BYTES} bytes each: reads w, d, m, v, writes w, m, v`,
-    },
+    }),
     ...isOnHost
-      ? [{
-        name: `${name}: triad, the same thread`,
-        unit: "GB/s",
-        measured: spreadOf(rounds, ({ triad }) => triadRate(triad)),
-        note: `${TRIAD_BYTES} bytes an element: reads b, c and the lines of a, writes a`,
-      }, {
-        name: `${name}: AdamW ÷ triad`,
-        unit: "%",
-        measured: spreadOf(rounds, ({ adamw, triad }) => 100 * adamwRate(adamw) / triadRate(triad)),
-        target,
-        note: "a third more where the triad is counted as STREAM does, 12 bytes an element",
-      }]
+      ? [
+        row(`${name}: triad, the same thread`, "GB/s", ({ triad }) => triadRate(triad), {
+          note: `${TRIAD_BYTES} bytes an element: reads b, c and the lines of a, writes a`,
+        }),
+        row(
+          `${name}: AdamW ÷ triad`,
+          "%",
+          ({ adamw, triad }) => 100 * adamwRate(adamw) / triadRate(triad),
+          {
+            target,
+            note: "a third more where the triad is counted as STREAM does, 12 bytes an element",
+          },
+        ),
+      ]
       : [],
   ];
 }
 
 async function measure(name: DeviceName): Promise<Row[]> {
-  // As in a worker, whose thread computes.
   const device = await openDevice(name, { isBlocking: true });
   try {
     return [...await modelRows(name, device), ...await adamwRows(name, device)];
@@ -192,11 +180,13 @@ async function measureGradient(name: DeviceName): Promise<Row[]> {
       within: repeat(await open(device, shape, (g, x, dy) => g.matmul(x, dy, { transA: true }))),
       first: repeat(await open(device, shape, (g, x, dy) => g.matmul(g.transpose(x, [1, 0]), dy))),
     }, { rounds: 11 });
-    rows.push({
-      name: `${name}: gradient of weights ${shape.join(" × ")}, transposed first ÷ within`,
-      unit: "%",
-      measured: spreadOf(rounds, ({ first, within }) => 100 * first / within),
-    });
+    rows.push(
+      rowMaker(rounds)(
+        `${name}: gradient of weights ${shape.join(" × ")}, transposed first ÷ within`,
+        "%",
+        ({ first, within }) => 100 * first / within,
+      ),
+    );
   }
   device.close();
   return rows;

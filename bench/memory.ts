@@ -1,36 +1,25 @@
 /**
- * What a run of GPT-2 small takes of the system's memory, beside its plan and beside PyTorch.
+ * Resident memory of a run of GPT-2 small, next to its estimate and to PyTorch.
  *
  * @module
  */
 
 import { processesFrom } from "../console/train/memory_report.ts";
 import { openTorch } from "./peers.ts";
-import type { Row } from "./report.ts";
+import { type Row, valueRow } from "./report.ts";
 import { GPT2_SMALL, trainWatched } from "./workload.ts";
 
 const WORKERS = 2, MICRO_BATCHES = 8, STEPS = 4;
 
 const GIB = 2 ** 30;
 
-const row = (name: string, bytes: number, note = ""): Row => {
-  const gibibytes = bytes / GIB;
-  return {
-    name,
-    unit: "GiB",
-    measured: { median: gibibytes, low: gibibytes, high: gibibytes },
-    ...note && { note },
-  };
-};
+const row = (name: string, bytes: number, note = ""): Row =>
+  valueRow(name, "GiB", [bytes / GIB], note === "" ? {} : { note });
 
-const ratio = (name: string, value: number, atMost: number): Row => ({
-  name,
-  unit: "×",
-  measured: { median: value, low: value, high: value },
-  target: { atMost },
-});
+const ratio = (name: string, value: number, atMost: number): Row =>
+  valueRow(name, "×", [value], { target: { atMost } });
 
-/** The most that PyTorch's process has while it takes steps, and what it is. */
+/** Returns the peak of PyTorch's memory while it takes steps, and its version. */
 async function torchBytes(): Promise<{ bytes: number; title: string }> {
   await using torch = await openTorch(WORKERS, GPT2_SMALL, MICRO_BATCHES);
   let bytes = 0;
@@ -47,9 +36,11 @@ async function torchBytes(): Promise<{ bytes: number; title: string }> {
   }
 }
 
-/** Trains GPT-2 small on two workers, and then with PyTorch on two threads, where there is one. */
+/** Trains GPT-2 small on two workers, and with PyTorch on two threads, if it is installed. */
 export async function memoryBench(): Promise<Row[]> {
-  if (Deno.build.os !== "linux") throw new Error("only Linux tells of other processes' memory");
+  if (Deno.build.os !== "linux") {
+    throw new Error("the memory of other processes is known on Linux only");
+  }
   const { planned, peak, training, end } = await trainWatched({
     ...GPT2_SMALL,
     microBatches: MICRO_BATCHES,

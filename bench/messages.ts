@@ -3,17 +3,79 @@
  *
  * @module
  */
+// deno-lint-ignore-file determinism/no-ambient -- it measures real time
 
-import { type ActorRef, createSystem, type System } from "../actors/mod.ts";
-import { COURIER, type CourierMessage } from "./courier.ts";
-import type { Row } from "./report.ts";
-import { interleave, type Spread, spreadOf } from "./timing.ts";
+import {
+  type ActorFactory,
+  type ActorRef,
+  type ActorSpec,
+  createSystem,
+  type System,
+} from "../actors/mod.ts";
+import { type Row, rowMaker } from "./report.ts";
+import { interleave } from "./timing.ts";
+
+/** Messages of a courier. */
+type CourierMessage =
+  /** Passes tensors back and forth; replies with the milliseconds. */
+  | {
+    readonly type: "Play";
+    readonly to: ActorRef<CourierMessage>;
+    /** Bytes of a tensor. */
+    readonly bytes: number;
+    /** Whether tensors are moved; otherwise they are copied. */
+    readonly isMoved: boolean;
+    /** Tensors in flight. */
+    readonly tensors: number;
+    /** Passes of each tensor, an even number. */
+    readonly passes: number;
+  }
+  | {
+    readonly type: "Pass";
+    readonly tensor: Float32Array<ArrayBuffer>;
+    readonly from: ActorRef<CourierMessage>;
+    readonly isMoved: boolean;
+    /** Passes that remain. */
+    readonly passes: number;
+  };
+
+/** An actor that passes tensors back and forth with another one. */
+const COURIER: ActorSpec<undefined, CourierMessage> = {
+  module: import.meta.url,
+  export: "courier",
+};
+
+/** Makes a courier. */
+export const courier: ActorFactory<undefined, CourierMessage> = (ctx) => {
+  let missing = 0, start = 0;
+  let reply: (elapsedMs: number) => void;
+  const pass = (
+    to: ActorRef<CourierMessage>,
+    sent: Pick<Extract<CourierMessage, { type: "Pass" }>, "tensor" | "isMoved" | "passes">,
+  ) => {
+    const transfer = sent.isMoved ? [sent.tensor.buffer] : [];
+    ctx.send(to, { type: "Pass", from: ctx.self, ...sent }, { transfer });
+  };
+  return {
+    Play({ to, bytes, isMoved, tensors, passes }) {
+      reply = ctx.deferReply();
+      missing = tensors;
+      const made = Array.from({ length: tensors }, () => new Float32Array(bytes / 4));
+      start = performance.now();
+      for (const tensor of made) pass(to, { tensor, isMoved, passes: passes - 1 });
+    },
+    Pass({ tensor, from, isMoved, passes }) {
+      if (passes > 0) pass(from, { tensor, isMoved, passes: passes - 1 });
+      else if (--missing === 0) reply(performance.now() - start);
+    },
+  };
+};
 
 const KILOBYTE = 1024;
 const MEGABYTE = 1024 * KILOBYTE;
 const ROUNDS = { rounds: 15, warmup: 3 } as const;
 
-/** What a round passes. */
+/** The messages of a round. */
 type Game = Omit<Extract<CourierMessage, { type: "Play" }>, "type" | "to">;
 
 const ROUND_TRIPS: Game = { bytes: KILOBYTE, isMoved: false, tensors: 1, passes: 1000 };
@@ -21,7 +83,7 @@ const MOVED: Game = { bytes: MEGABYTE, isMoved: true, tensors: 8, passes: 100 };
 const COPIED: Game = { ...MOVED, isMoved: false, passes: 20 };
 const EMPTY: Game = { bytes: 0, isMoved: false, tensors: 64, passes: 1000 };
 
-/** Two couriers; what is returned plays a game and says how many milliseconds it took. */
+/** Spawns two couriers; returns a function that plays a game and returns its milliseconds. */
 function openPair(system: System, isolate: "local" | "worker") {
   const [one, other] = [1, 2].map((n) =>
     system.spawn(COURIER, undefined, { id: `${isolate} courier ${n}`, isolate })
@@ -34,44 +96,25 @@ function openPair(system: System, isolate: "local" | "worker") {
 export async function messagesBench(): Promise<Row[]> {
   await using system = createSystem();
   const between = openPair(system, "worker"), within = openPair(system, "local");
-  const rounds = await interleave({
-    roundTrips: between(ROUND_TRIPS),
-    moved: between(MOVED),
-    copied: between(COPIED),
-    empty: between(EMPTY),
-    local: within(EMPTY),
-  }, ROUNDS);
+  const row = rowMaker(
+    await interleave({
+      roundTrips: between(ROUND_TRIPS),
+      moved: between(MOVED),
+      copied: between(COPIED),
+      empty: between(EMPTY),
+      local: within(EMPTY),
+    }, ROUNDS),
+  );
   const sent = ({ tensors, passes }: Game) => tensors * passes;
-  const gigabytes = (game: Game) => sent(game) * game.bytes / 1e9;
-  const row = (name: string, unit: string, measured: Spread) => ({ name, unit, measured });
+  const rate = (game: Game, ms: number) => sent(game) * game.bytes / 1e9 / (ms / 1000);
+  const latency = (ms: number) => 2 * 1000 * ms / sent(ROUND_TRIPS);
   return [
-    row(
-      "between workers: 1 KB, there and back",
-      "µs",
-      spreadOf(rounds, ({ roundTrips }) => 2 * 1000 * roundTrips / sent(ROUND_TRIPS)),
-    ),
-    {
-      ...row(
-        "between workers: 1 MB, moved",
-        "GB/s",
-        spreadOf(rounds, ({ moved }) => gigabytes(MOVED) / (moved / 1000)),
-      ),
+    row("between workers: 1 KB, there and back", "µs", (ms) => latency(ms.roundTrips)),
+    row("between workers: 1 MB, moved", "GB/s", (ms) => rate(MOVED, ms.moved), {
       target: { atLeast: 1 },
-    },
-    row(
-      "between workers: 1 MB, copied",
-      "GB/s",
-      spreadOf(rounds, ({ copied }) => gigabytes(COPIED) / (copied / 1000)),
-    ),
-    row(
-      "between workers: small messages",
-      "k/s",
-      spreadOf(rounds, ({ empty }) => sent(EMPTY) / empty),
-    ),
-    row(
-      "within an isolate: small messages",
-      "k/s",
-      spreadOf(rounds, ({ local }) => sent(EMPTY) / local),
-    ),
+    }),
+    row("between workers: 1 MB, copied", "GB/s", (ms) => rate(COPIED, ms.copied)),
+    row("between workers: small messages", "k/s", (ms) => sent(EMPTY) / ms.empty),
+    row("within an isolate: small messages", "k/s", (ms) => sent(EMPTY) / ms.local),
   ];
 }

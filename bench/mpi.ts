@@ -1,38 +1,33 @@
 /**
- * How the time of a short run grows with the ranks that it is on.
+ * Messages and all-reduces between ranks of MPI, and the time of a short run by the number of ranks.
  *
  * @module
  */
+// deno-lint-ignore-file determinism/no-ambient -- it measures real time
 
-import { type Conversation, linesOf, type Row, talkTo } from "./report.ts";
-import { interleave, spread, spreadOf } from "./timing.ts";
+import process from "node:process";
+import type { ActorFactory, ActorSpec } from "../actors/mod.ts";
+import { type Conversation, linesOf, type Row, rowMaker, talkTo, valueRow } from "./report.ts";
+import { interleave, spread } from "./timing.ts";
 
-/** Names of launchers, the first that is there is taken. */
+/** Names of launchers; the first that is installed is used. */
 const LAUNCHERS = ["mpirun.mpich", "mpirun", "mpirun.openmpi", "mpiexec"];
 
-/** Open MPI wants to be told that root means it, and by default gives each rank one core. */
+/** Open MPI refuses root, and binds each rank to one core by default. */
 const OPEN_MPI = {
   args: ["--oversubscribe", "--bind-to", "none"],
   env: { OMPI_ALLOW_RUN_AS_ROOT: "1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM: "1" },
 };
 
-/** How ranks are started here. */
+/** Starts programs on ranks. */
 interface RankLauncher {
-  /** As it calls itself. */
+  /** Name and version of the launcher. */
   readonly version: string;
-  /** Starts a module of this folder on so many ranks. */
-  start(module: string, ranks: number): Conversation;
-  /** Runs the command on so many ranks: the lines that it prints, as they come. */
+  /** Starts the program of `mpi_jobs.ts` on two ranks. */
+  start(job: "links" | "actors"): Conversation;
+  /** Runs `troupe` on some ranks; yields the lines that it prints. */
   run(ranks: number, args: readonly string[]): AsyncGenerator<string>;
 }
-
-/** Starts a module on ranks. */
-type Spawn = (
-  ranks: number,
-  path: string,
-  args: readonly string[],
-  stdin: "piped" | "null",
-) => Deno.ChildProcess;
 
 /**
  * Finds a launcher.
@@ -46,15 +41,20 @@ async function findLauncher(): Promise<RankLauncher> {
     const { args, env } = version.includes("Open MPI") || version.includes("OpenRTE")
       ? OPEN_MPI
       : { args: [], env: {} };
-    const spawn: Spawn = (ranks, path, own, stdin) => {
-      const url = new URL(path, import.meta.url);
-      const deno = [Deno.execPath(), "run", "-A", "--no-check", url.href, ...own];
+    const spawn = (
+      ranks: number,
+      path: string,
+      own: readonly string[],
+      stdin: "piped" | "null",
+    ) => {
+      const url = new URL(path, import.meta.url).href;
+      const deno = [Deno.execPath(), "run", "-A", "--no-check", url, ...own];
       const all = [...args, "-n", `${ranks}`, ...deno];
       return new Deno.Command(command, { args: all, env, stdin, stdout: "piped" }).spawn();
     };
     return {
       version,
-      start: (module, ranks) => talkTo(spawn(ranks, `./${module}`, [], "piped")),
+      start: (job) => talkTo(spawn(2, "./mpi_jobs.ts", [job], "piped")),
       run: (ranks, own) => linesOf(spawn(ranks, "../cli.ts", own, "null").stdout),
     };
   }
@@ -63,7 +63,7 @@ async function findLauncher(): Promise<RankLauncher> {
   );
 }
 
-/** What a launcher says of its version, in one line; undefined where there is none. */
+/** Returns the version of a launcher; undefined if it is not installed. */
 async function versionOf(command: string): Promise<string | undefined> {
   try {
     const { stdout } = await new Deno.Command(command, { args: ["--version"] }).output();
@@ -74,7 +74,7 @@ async function versionOf(command: string): Promise<string | undefined> {
   }
 }
 
-/** What an answer of a job tells. */
+/** An answer of a job. */
 interface Timed {
   readonly ms: number;
   readonly cpuMs?: number;
@@ -89,7 +89,7 @@ const WARMUP = 3;
 /** Measures all of it on two ranks. */
 export async function mpiBench(): Promise<Row[]> {
   const launcher = await findLauncher();
-  const links = launcher.start("links_job.ts", 2), actors = launcher.start("actors_job.ts", 2);
+  const links = launcher.start("links"), actors = launcher.start("actors");
   const answers: Record<string, Timed[]> = {};
   const timed = (job: typeof links, question: string) => async () => {
     const answer = await job.ask<Timed>(question);
@@ -111,49 +111,32 @@ export async function mpiBench(): Promise<Row[]> {
     idle.push((await actors.ask<{ percent: number }>("idle")).percent);
   }
   await Promise.all([links.close(), actors.close()]);
-  type Ms = Parameters<Parameters<typeof spreadOf<keyof typeof cases>>[1]>[0];
-  const row = (name: string, unit: string, figure: (ms: Ms) => number): Row => ({
-    name,
-    unit,
-    measured: spreadOf(rounds, figure),
-  });
+  const row = rowMaker(rounds);
   const cpu = (question: string) => spread(answers[question]!.map(({ cpuMs }) => cpuMs!)).median;
-  const waits = answers.both!.slice(WARMUP).map(({ waitPercent }) => waitPercent!);
+  const cpuText = (ms: number) => `CPU of both ranks ${ms.toFixed(1)} ms`;
+  const waits = answers.both!.slice(-rounds.length).map(({ waitPercent }) => waitPercent!);
   return [
-    {
-      ...row("1 MB one way, MPI_Send and MPI_Recv", "µs", (ms) => 1e3 * ms.bare),
+    row("1 MB one way, MPI_Send and MPI_Recv", "µs", (ms) => 1e3 * ms.bare, {
       note: launcher.version,
-    },
+    }),
     row("… between communication workers", "µs", (ms) => 1e3 * ms.link),
-    { ...row("… ÷ MPI_Send and MPI_Recv", "×", (ms) => ms.link / ms.bare), target: { atMost: 2 } },
+    row("… ÷ MPI_Send and MPI_Recv", "×", (ms) => ms.link / ms.bare, { target: { atMost: 2 } }),
     row("… between actors of one rank, a hop of workers", "µs", (ms) => 1e3 * ms.near),
     row("… between actors of two ranks", "µs", (ms) => 1e3 * ms.afar),
-    {
-      ...row(
-        "… ÷ communication workers and two hops",
-        "×",
-        (ms) => ms.afar / (ms.link + 2 * ms.near),
-      ),
+    row("… ÷ communication workers and two hops", "×", (ms) => ms.afar / (ms.link + 2 * ms.near), {
       target: { atMost: 1 },
-    },
+    }),
     row("computing alone", "ms", (ms) => ms.compute),
-    {
-      ...row("all-reduce of 16 MB alone", "ms", (ms) => ms.add),
-      note: `CPU of both ranks ${cpu("add").toFixed(1)} ms`,
-    },
+    row("all-reduce of 16 MB alone", "ms", (ms) => ms.add, { note: cpuText(cpu("add")) }),
     row("both at once", "ms", (ms) => ms.both),
-    {
-      ...row("… beyond computing alone", "%", (ms) => 100 * (ms.both / ms.compute - 1)),
+    row("… beyond computing alone", "%", (ms) => 100 * (ms.both / ms.compute - 1), {
       target: { atMost: 5 },
-      note: `CPU of both ranks ${(cpu("both") - cpu("compute")).toFixed(1)} ms more`,
-    },
-    {
-      name: "… of that waiting for the sums when all is computed",
-      unit: "% of computing",
-      measured: spread(waits),
+      note: `${cpuText(cpu("both") - cpu("compute"))} more`,
+    }),
+    valueRow("… of that waiting for the sums when all is computed", "% of computing", waits, {
       target: { atMost: 5 },
-    },
-    { name: "an idle rank", unit: "% of a core", measured: spread(idle), target: { atMost: 2 } },
+    }),
+    valueRow("an idle rank", "% of a core", idle, { target: { atMost: 2 } }),
   ];
 }
 
@@ -188,24 +171,87 @@ export async function mpiRanksBench(): Promise<Row[]> {
     return one[2];
   }]));
   const rounds = await interleave(cases, { rounds: 3, warmup: RANKS_WARMUP, isAlone: false });
-  const [least, most] = [RANKS[0], RANKS.at(-1)!];
+  const [least, most] = [RANKS[0], RANKS.at(-1)!], row = rowMaker(rounds);
   const middle = (ranks: number, at: 0 | 1 | 2) => {
     const all = times.get(ranks)!.slice(RANKS_WARMUP).map((one) => one[at]).sort((a, b) => a - b);
     return Math.round(all[Math.floor(all.length / 2)]!);
   };
   return [
-    ...RANKS.map((ranks): Row => ({
-      name: `${ranks} ranks: start, ${STEPS} steps and end`,
-      unit: "ms",
-      measured: spreadOf(rounds, (ms) => ms[`${ranks}`]!),
-      note: `first step at ${middle(ranks, 0)} ms, last at ${middle(ranks, 1)} ms`,
-    })),
-    {
-      name: `${most} ranks ÷ ${least} ranks`,
-      unit: "×",
-      measured: spreadOf(rounds, (ms) => ms[`${most}`]! / ms[`${least}`]!),
+    ...RANKS.map((ranks): Row =>
+      row(`${ranks} ranks: start, ${STEPS} steps and end`, "ms", (ms) => ms[`${ranks}`]!, {
+        note: `first step at ${middle(ranks, 0)} ms, last at ${middle(ranks, 1)} ms`,
+      })
+    ),
+    row(`${most} ranks ÷ ${least} ranks`, "×", (ms) => ms[`${most}`]! / ms[`${least}`]!, {
       target: { atMost: most / least },
       note: launcher.version,
-    },
+    }),
   ];
 }
+
+/** Messages of an adder. */
+export type AdderMessage =
+  /** Returns the number of multiplications that take some milliseconds. */
+  | { readonly type: "Calibrate"; readonly ms: number }
+  /** Computes multiplications without a pause; replies with {@linkcode Computed}. */
+  | { readonly type: "Compute"; readonly count: number; readonly isAdding: boolean }
+  /** Replies with the CPU milliseconds of the process. */
+  | { readonly type: "Cpu" }
+  | { readonly type: "Sums"; readonly sums: Float32Array<ArrayBuffer> };
+
+/** Milliseconds of a computation. */
+export interface Computed {
+  /** Of the computation and the sums. */
+  readonly ms: number;
+  /** Of that, from the end of the computation to the sums. */
+  readonly waitMs: number;
+}
+
+/** Elements of an array: 16 MB. */
+const LENGTH = 2 ** 22;
+
+/** An actor that computes while its array is added to that of another one; a member of group 0. */
+export const ADDER: ActorSpec<number, AdderMessage> = { module: import.meta.url, export: "adder" };
+
+/** Uses time and no memory. */
+function multiply(count: number): number {
+  let product = 1;
+  for (let i = 0; i < count; i++) product *= 1.0000001;
+  return product;
+}
+
+/** Makes an adder. */
+export const adder: ActorFactory<number, AdderMessage> = (ctx, member) => {
+  let values = new Float32Array(LENGTH), start = 0, computed = 0;
+  let reply: (computed: Computed) => void;
+  return {
+    Calibrate({ ms }) {
+      const count = 2 ** 22, rates: number[] = [];
+      for (let i = 0; i < 20; i++) {
+        const start = performance.now();
+        multiply(count);
+        rates.push(count / (performance.now() - start));
+      }
+      ctx.reply(Math.round(ms * Math.max(...rates)));
+    },
+    Compute({ count, isAdding }) {
+      reply = ctx.deferReply();
+      start = performance.now();
+      if (isAdding) {
+        ctx.allReduce({ group: 0, member, values }, (sums) => ({ type: "Sums", sums }));
+      }
+      if (count > 0) multiply(count);
+      computed = performance.now();
+      if (!isAdding) reply({ ms: computed - start, waitMs: 0 });
+    },
+    Sums({ sums }) {
+      values = sums;
+      const now = performance.now();
+      reply({ ms: now - start, waitMs: now - computed });
+    },
+    Cpu() {
+      const { user, system } = process.cpuUsage();
+      ctx.reply((user + system) / 1000);
+    },
+  };
+};

@@ -1,6 +1,6 @@
 /**
  * The all-reduce overlapped with the optimizer, over an emulated link: the curve over k of AxoNN's
- * Figure 8, one step as a picture, and Chimera's eager synchronisation against that at the end.
+ * Figure 8, a picture of one step, and Chimera's eager synchronization next to that at the end.
  *
  * @module
  */
@@ -12,18 +12,18 @@ import { openPipeline } from "../actors/run/pipeline.ts";
 import { prepareRun } from "../actors/run/prepare.ts";
 import { print } from "../console/terminal.ts";
 import { gpt2 } from "../kernels/mod.ts";
-import type { Row } from "./report.ts";
-import { interleave, spread, spreadOf } from "./timing.ts";
+import { type Row, rowMaker } from "./report.ts";
+import { interleave, type Round } from "./timing.ts";
 import { benchBatches, SMALL, stepRequest } from "./workload.ts";
 
-/** Much weight for little work, so that the end of a step is a good part of it. */
+/** Many weights for little work: the end of a step is a large part of it. */
 const MODEL = { ...SMALL.config, hidden: 384, vocab: 1024, seq: 32 };
 const SAMPLES = 1;
 
 /** A slow network: the all-reduce of 36 MB takes about as long as the optimizer. */
 const LINK = { latencyUs: 100, gigabytesPerSecond: 0.5 };
 
-/** Elements of a bucket, and buckets of a chunk; the last is all: nothing overlaps. */
+/** Elements of a bucket, and buckets of a chunk; with all buckets nothing overlaps. */
 const BUCKET_SIZE = 262_144;
 const COARSENINGS = [1, 2, 3, 4, 8, 16] as const;
 const NO_OVERLAP = 1_000_000;
@@ -33,9 +33,14 @@ interface OpenRun {
   readonly step: () => Promise<readonly (readonly TracedAction[])[]>;
 }
 
-async function openRun(
-  options: { coarsening: number; sync: SyncStrategy; workers: number; schedule: string },
-): Promise<OpenRun> {
+interface RunOptions {
+  readonly coarsening: number;
+  readonly sync: SyncStrategy;
+  readonly workers: number;
+  readonly schedule: string;
+}
+
+async function openRun(options: RunOptions): Promise<OpenRun> {
   const { workers } = options, microBatches = 2 * workers;
   const prepared = await prepareRun({
     model: gpt2(MODEL, SAMPLES),
@@ -59,7 +64,7 @@ async function openRun(
   return { engine, step: async () => (await engine.step(stepRequest(++step, micro))).traces };
 }
 
-/** What a step spends where, on one worker, in milliseconds. */
+/** Returns the milliseconds of the parts of a step on one worker. */
 function shares(
   trace: readonly TracedAction[],
 ): { step: number; waits: number; optimizer: number } {
@@ -72,7 +77,7 @@ function shares(
   return { step: end - start, waits: span - busy((name) => name.startsWith("reduce")), optimizer };
 }
 
-/** One step as a line for each worker: F, B, r for a part of the all-reduce, o for the optimizer. */
+/** Draws a step, a line for each worker: F, B, r for a part of the all-reduce, o for the optimizer. */
 function picture(traces: readonly (readonly TracedAction[])[], columns: number): string {
   const all = traces.flat(), start = Math.min(...all.map((one) => one.start));
   const end = Math.max(...all.map((one) => one.end)), width = (end - start) / columns;
@@ -91,76 +96,68 @@ function picture(traces: readonly (readonly TracedAction[])[], columns: number):
   }).join("\n");
 }
 
-async function coarseningRows(): Promise<Row[]> {
-  const names = [...COARSENINGS.map((k) => `k = ${k}`), "no overlap"];
+/** Opens runs by name and measures a step of each in turns; `use` makes rows of the rounds. */
+async function measure(
+  options: Readonly<Record<string, RunOptions>>,
+  use: (rounds: Round<string>[], runs: ReadonlyMap<string, OpenRun>) => Promise<Row[]>,
+): Promise<Row[]> {
   const runs = new Map<string, OpenRun>();
   try {
-    for (const [i, name] of names.entries()) {
-      const coarsening = COARSENINGS[i] ?? NO_OVERLAP;
-      runs.set(name, await openRun({ coarsening, sync: "end", workers: 1, schedule: "1f1b" }));
-    }
-    const timed = (name: string) => async () => void await runs.get(name)!.step();
-    const rounds = await interleave(
-      Object.fromEntries(names.map((name) => [name, timed(name)])),
-      { rounds: 9 },
-    );
+    for (const [name, one] of Object.entries(options)) runs.set(name, await openRun(one));
+    const cases = Array.from(runs, ([name, { step }]) => [name, async () => void await step()]);
+    return await use(await interleave(Object.fromEntries(cases), { rounds: 9 }), runs);
+  } finally {
+    for (const { engine } of runs.values()) await engine.close();
+  }
+}
+
+const COARSENED = { sync: "end", workers: 1, schedule: "1f1b" } as const;
+
+/** Measures coarsenings of the all-reduce. */
+function coarseningRows(): Promise<Row[]> {
+  const options: Record<string, RunOptions> = {};
+  for (const k of COARSENINGS) options[`k = ${k}`] = { ...COARSENED, coarsening: k };
+  options["no overlap"] = { ...COARSENED, coarsening: NO_OVERLAP };
+  return measure(options, async (rounds, runs) => {
     const apart = shares((await runs.get("no overlap")!.step())[0]!);
     const percent = (part: number) => `${(100 * part / apart.step).toFixed(0)} % of a step`;
     for (const name of ["k = 2", "no overlap"]) {
       print(`  one step, ${name} (r all-reduce, o optimizer, · waiting):`);
       print(picture(await runs.get(name)!.step(), 88));
     }
-    const ratio = (name: string) => spreadOf(rounds, (ms) => 100 * ms[name]! / ms["no overlap"]!);
+    const row = rowMaker(rounds), target = { atMost: 100 };
+    const [waits, optimizer] = [percent(apart.waits), percent(apart.optimizer)];
+    const note = `waits for the all-reduce ${waits}, optimizer ${optimizer}`;
     return [
-      ...names.map((name): Row => ({
-        name: `step, ${name}`,
-        unit: "ms",
-        measured: spreadOf(rounds, (ms) => ms[name]!),
-        ...name === "no overlap" && {
-          note: `waits for the all-reduce ${percent(apart.waits)}, optimizer ${
-            percent(apart.optimizer)
-          }`,
-        },
-      })),
-      ...COARSENINGS.map((k): Row => ({
-        name: `  k = ${k} ÷ no overlap`,
-        unit: "%",
-        measured: ratio(`k = ${k}`),
-        ...k >= 2 && k <= 4 && { target: { atMost: 100 } },
-      })),
+      ...Object.keys(options).map((name) =>
+        row(`step, ${name}`, "ms", (ms) => ms[name]!, name === "no overlap" ? { note } : {})
+      ),
+      ...COARSENINGS.map((k) =>
+        row(`  k = ${k} ÷ no overlap`, "%", (ms) => 100 * ms[`k = ${k}`]! / ms["no overlap"]!, {
+          ...k >= 2 && k <= 4 && { target },
+        })
+      ),
     ];
-  } finally {
-    for (const { engine } of runs.values()) await engine.close();
-  }
+  });
 }
 
-async function syncRows(): Promise<Row[]> {
-  const strategies = ["end", "eager", "eager-opt"] as const, runs = new Map<string, OpenRun>();
-  try {
-    for (const sync of strategies) {
-      runs.set(sync, await openRun({ coarsening: 4, sync, workers: 4, schedule: "chimera" }));
-    }
-    const timed = (sync: string) => async () => void await runs.get(sync)!.step();
-    const rounds = await interleave(
-      { end: timed("end"), eager: timed("eager"), "eager-opt": timed("eager-opt") },
-      { rounds: 9 },
-    );
-    return [
-      ...strategies.map((sync): Row => ({
-        name: `chimera D = 4, --sync ${sync}`,
-        unit: "ms",
-        measured: spreadOf(rounds, (ms) => ms[sync]),
-      })),
-      {
-        name: "eager-opt ÷ end",
-        unit: "%",
-        measured: spread(rounds.map(({ ms }) => 100 * ms["eager-opt"] / ms.end)),
-        target: { atMost: 103 },
-      },
-    ];
-  } finally {
-    for (const { engine } of runs.values()) await engine.close();
+/** Measures the strategies of Chimera's synchronization. */
+function syncRows(): Promise<Row[]> {
+  const options: Record<string, RunOptions> = {};
+  for (const sync of ["end", "eager", "eager-opt"] as const) {
+    options[sync] = { coarsening: 4, sync, workers: 4, schedule: "chimera" };
   }
+  return measure(options, (rounds) => {
+    const row = rowMaker(rounds);
+    return Promise.resolve([
+      ...Object.keys(options).map((sync) =>
+        row(`chimera D = 4, --sync ${sync}`, "ms", (ms) => ms[sync]!)
+      ),
+      row("eager-opt ÷ end", "%", (ms) => 100 * ms["eager-opt"]! / ms.end!, {
+        target: { atMost: 103 },
+      }),
+    ]);
+  });
 }
 
 /** Measures both. */

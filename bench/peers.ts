@@ -15,8 +15,8 @@ import {
   openDevice,
 } from "../kernels/mod.ts";
 import { fastestSchedule, limitRows, measureLimits } from "./pipeline.ts";
-import { type Row, talkTo } from "./report.ts";
-import { interleave, type Round, type RoundOptions, spreadOf } from "./timing.ts";
+import { type Row, rowMaker, talkTo } from "./report.ts";
+import { interleave, type Round, type RoundOptions } from "./timing.ts";
 import {
   benchBatches,
   benchDevices,
@@ -253,6 +253,7 @@ async function raceJax(): Promise<Row[]> {
     if (typeof loss === "number") cases[name] = run;
   }
   const rounds = await interleave(cases, { rounds: 9, warmup: 1, isAlone: false });
+  const row = rowMaker(rounds);
   const passesOf = (name: string) => name === TWO || name === POOL ? MICRO_BATCHES : 1;
   const rate = (name: string): Row => {
     const loss = peers.get(name)?.loss;
@@ -261,23 +262,19 @@ async function raceJax(): Promise<Row[]> {
       : `${name}: forward and backward`;
     if (!(name in cases)) return { name, unit: "", note: `${loss}` };
     const apart = stages.map((one) => Math.abs(one.loss - Number(loss)));
-    return {
-      name: title,
-      unit: "tokens/s",
-      measured: spreadOf(rounds, (ms) => passesOf(name) * tokensOf(SMALL) / (ms[name]! / 1000)),
+    return row(title, "tokens/s", (ms) => passesOf(name) * tokensOf(SMALL) / (ms[name]! / 1000), {
       ...loss !== undefined && { note: `losses differ by ${Math.max(...apart).toExponential(1)}` },
-    };
+    });
   };
   const ratio = (ours: string, theirs: string): Row[] =>
     ours in cases && theirs in cases
-      ? [{
-        name: `${ours} ÷ ${theirs}`,
-        unit: "×",
-        measured: spreadOf(rounds, (ms) => ms[theirs]! / ms[ours]!),
-        ...ours !== "native" && { target: TARGET },
-        ...ours === TWO &&
-          { note: `a whole step of ${schedule} against forward and backward alone` },
-      }]
+      ? [
+        row(`${ours} ÷ ${theirs}`, "×", (ms) => ms[theirs]! / ms[ours]!, {
+          ...ours !== "native" && { target: TARGET },
+          ...ours === TWO &&
+            { note: `a whole step of ${schedule} against forward and backward alone` },
+        }),
+      ]
       : [];
   const shown = [...names, ...hasWasm ? [TWO] : [], ALONE, POOL];
   return [
@@ -466,24 +463,18 @@ function rowsOf(contest: Opened, race: TorchRace, rounds: readonly Round<string>
   const { losses: { ours, theirs }, torch, schedule, target, workers } = contest;
   const tokens = race.microBatches * tokensOf(race.workload);
   const apart = Math.max(...ours.map((loss, i) => Math.abs(loss - theirs[i]!)));
-  const rate = (name: string, note: string): Row => ({
-    name: `${name}: step`,
-    unit: "tokens/s",
-    measured: spreadOf(rounds, (ms) => tokens / (ms[name]! / 1000)),
-    note,
-  });
+  const row = rowMaker(rounds);
+  const rate = (name: string, note: string): Row =>
+    row(`${name}: step`, "tokens/s", (ms) => tokens / (ms[name]! / 1000), { note });
   const [mine, other] = [oursOf(contest), theirsOf(contest)];
   const rates = [
     rate(mine, workers === 1 ? "one thread" : `${schedule}, a thread each`),
     rate(other, `${torch.title}; ${torch.ways}`),
   ];
-  const ratio: Row = {
-    name: `${mine} ÷ ${other}`,
-    unit: "×",
-    measured: spreadOf(rounds, (ms) => ms[other]! / ms[mine]!),
+  const ratio: Row = row(`${mine} ÷ ${other}`, "×", (ms) => ms[other]! / ms[mine]!, {
     target: { atLeast: target },
     note: `losses of ${ours.length} steps differ by at most ${apart.toExponential(1)}`,
-  };
+  });
   return { rates, ratio };
 }
 

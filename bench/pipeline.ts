@@ -29,8 +29,8 @@ import {
   type Stage,
 } from "../kernels/mod.ts";
 import { analyze, createSchedule, type Schedule } from "../schedules/mod.ts";
-import type { Row } from "./report.ts";
-import { interleave, type Round, spread, spreadOf } from "./timing.ts";
+import { type Row, rowMaker, valueRow } from "./report.ts";
+import { interleave, type Round, spread } from "./timing.ts";
 import {
   benchBatches,
   benchDevices,
@@ -190,12 +190,14 @@ export async function fastestSchedule(
     tried.push({ schedule, ms: await fastestStep({ ...run, schedule }, steps) });
   }
   const { schedule } = tried.reduce((best, one) => one.ms < best.ms ? one : best);
-  const rows = tried.map((one): Row => ({
-    name: `${run.device}, ${run.workers} workers, ${one.schedule}: fastest step of ${steps}`,
-    unit: "ms",
-    measured: spread([one.ms]),
-    ...one.schedule === schedule && { note: "taken" },
-  }));
+  const rows = tried.map((one) =>
+    valueRow(
+      `${run.device}, ${run.workers} workers, ${one.schedule}: fastest step of ${steps}`,
+      "ms",
+      [one.ms],
+      one.schedule === schedule ? { note: "taken" } : {},
+    )
+  );
   return { schedule, rows };
 }
 
@@ -218,35 +220,23 @@ export function limitRows(
   const beyond = ({ two, twins }: LimitRound) => 100 * (two / (twins * ofOneWorker) - 1);
   const least = (key: keyof LimitRound) => Math.min(...rounds.map((round) => round[key]));
   const fastest: LimitRound = { one: least("one"), twins: least("twins"), two: least("two") };
+  const efficiency = rounds.map(({ one, two }) => 100 * ideal(one) / two);
+  const best = percent(ideal(fastest.one) / fastest.two);
   return [
-    {
-      name: "ideal ÷ two workers",
-      unit: "%",
-      measured: spread(rounds.map(({ one, two }) => 100 * ideal(one) / two)),
+    valueRow("ideal ÷ two workers", "%", efficiency, {
       target: { atLeast: 85 },
-      note: `of fastest steps ${percent(ideal(fastest.one) / fastest.two)}; bubble ${
-        percent(bubble)
-      } of a worker's time`,
-    },
-    {
-      name: "  at most, by the balance of stages",
-      unit: "%",
-      measured: spread([100 * balance]),
+      note: `of fastest steps ${best}; bubble ${percent(bubble)} of a worker's time`,
+    }),
+    valueRow("  at most, by the balance of stages", "%", [100 * balance], {
       note: `work: ${shares.map(percent).join(", ")}`,
-    },
-    {
-      name: "  at most, by the machine",
-      unit: "%",
-      measured: spread(rounds.map(({ one, twins }) => 100 * one / twins)),
+    }),
+    valueRow("  at most, by the machine", "%", rounds.map(({ one, twins }) => 100 * one / twins), {
       note: "a worker alone ÷ beside an independent one",
-    },
-    {
-      name: "two workers ÷ what both leave − 1",
-      unit: "%",
-      measured: spread(rounds.map(beyond)),
+    }),
+    valueRow("two workers ÷ what both leave − 1", "%", rounds.map(beyond), {
       target: { atMost: 3 },
       note: `of fastest steps ${beyond(fastest).toFixed(1)} %`,
-    },
+    }),
   ];
 }
 
@@ -336,38 +326,24 @@ async function measure(device: DeviceName): Promise<Row[]> {
     rounds: 9,
   });
   const { rounds, lost } = await timeSteps(device);
-  const otherCores = rounds.flatMap((round) => round.otherCores ?? []);
-  const row = (name: string, unit: string, measured: Row["measured"], more: Partial<Row> = {}) => ({
-    name: `${device}: ${name}`,
-    unit,
-    ...measured && { measured },
-    ...more,
-  });
+  const otherCores = rounds.flatMap((round) => round.otherCores ?? []), row = rowMaker(rounds);
   const least = (name: "one" | "serial") => Math.min(...rounds.map(({ ms }) => ms[name]));
   const fastest = 100 * (least("one") / least("serial") - 1);
+  const others = "  other programs meanwhile", cores = "cores";
   return [
-    row("step, serial loop", "ms", spreadOf(rounds, ({ serial }) => serial)),
-    row("step, one worker", "ms", spreadOf(rounds, ({ one }) => one)),
-    row("step, two workers", "ms", spreadOf(rounds, ({ two }) => two)),
-    row(
-      "one worker ÷ serial loop − 1",
-      "%",
-      spreadOf(rounds, ({ one, serial }) => 100 * (one / serial - 1)),
-      { target: { atMost: 1 }, note: `fastest step of each: ${fastest.toFixed(1)} %` },
-    ),
-    ...limitRows(rounds.map(({ ms }) => ms), limits, WORKERS).map((one) => ({
-      ...one,
-      name: `${device}: ${one.name}`,
-    })),
-    row("  of that, between actions", "%", spread(lost.map((share) => 100 * share)), {
+    row("step, serial loop", "ms", ({ serial }) => serial),
+    row("step, one worker", "ms", ({ one }) => one),
+    row("step, two workers", "ms", ({ two }) => two),
+    row("one worker ÷ serial loop − 1", "%", ({ one, serial }) => 100 * (one / serial - 1), {
+      target: { atMost: 1 },
+      note: `fastest step of each: ${fastest.toFixed(1)} %`,
+    }),
+    ...limitRows(rounds.map(({ ms }) => ms), limits, WORKERS),
+    valueRow("  of that, between actions", "%", lost.map((share) => 100 * share), {
       note: "messages, their copies and what else no action's own duration explains",
     }),
-    row(
-      "  other programs meanwhile",
-      "cores",
-      otherCores.length > 0 ? spread(otherCores) : undefined,
-    ),
-  ];
+    otherCores.length > 0 ? valueRow(others, cores, otherCores) : { name: others, unit: cores },
+  ].map((row) => ({ ...row, name: `${device}: ${row.name}` }));
 }
 
 /** Measures each device. */

@@ -1,5 +1,5 @@
 /**
- * What a benchmark found, and the table that shows it.
+ * Results of benchmarks, their tables, and the programs that are measured.
  *
  * @module
  */
@@ -7,9 +7,9 @@
 import { cpus } from "node:os";
 import { webgpuAdapters } from "../kernels/mod.ts";
 import { formatTable } from "../schedules/pictures/grid.ts";
-import type { Spread } from "./timing.ts";
+import { type Round, type Spread, spread, spreadOf } from "./timing.ts";
 
-/** The lines of a stream of bytes. */
+/** Yields the lines of a stream of bytes. */
 export async function* linesOf(bytes: ReadableStream<Uint8Array<ArrayBuffer>>) {
   let rest = "";
   for await (const text of bytes.pipeThrough(new TextDecoderStream())) {
@@ -19,7 +19,7 @@ export async function* linesOf(bytes: ReadableStream<Uint8Array<ArrayBuffer>>) {
   }
 }
 
-/** Answers the questions of who has started this program, a line each, until there are no more. */
+/** Answers questions, one on each line of standard input, until it ends. */
 export async function answer(
   questions: Readonly<Record<string, () => Promise<object>>>,
 ): Promise<void> {
@@ -29,15 +29,25 @@ export async function answer(
   }
 }
 
-/** Questions to a program. */
+/** A program that answers questions. */
 export interface Conversation {
-  /** What it answers. @throws {Error} when it has ended. */
+  /** Returns the answer. @throws {Error} if the program has ended. */
   ask<T>(question: string): Promise<T>;
-  /** Lets it end. */
+  /** Ends the program. */
   close(): Promise<void>;
 }
 
-/** Asks a program whose standard input and output are piped. */
+/** Starts a module of this folder as a program that answers questions. */
+export const startProgram = (module: string, ...args: readonly string[]): Conversation =>
+  talkTo(
+    new Deno.Command(Deno.execPath(), {
+      args: ["run", "-A", "--no-check", new URL(module, import.meta.url).href, ...args],
+      stdin: "piped",
+      stdout: "piped",
+    }).spawn(),
+  );
+
+/** Opens a conversation with a program whose standard input and output are piped. */
 export function talkTo(child: Deno.ChildProcess): Conversation {
   const writer = child.stdin.getWriter(), lines = linesOf(child.stdout);
   return {
@@ -55,19 +65,19 @@ export function talkTo(child: Deno.ChildProcess): Conversation {
   };
 }
 
-/** A machine, as far as speed depends on it. */
+/** The parts of a machine that its speed depends on. */
 interface Machine {
   readonly system: string;
   readonly processor: string;
   readonly cores: number;
-  /** Adapters that the webgpu device can use, software in place of a GPU named as such. */
+  /** Adapters that the webgpu device can use; software is marked as such. */
   readonly adapters: readonly string[];
   readonly deno: string;
-  /** Programs that wanted to compute, on average over the minute before. */
+  /** Mean number of runnable programs in the minute before. */
   readonly load: number;
 }
 
-/** This machine, now. */
+/** Returns this machine. */
 export async function thisMachine(): Promise<Machine> {
   const adapters = await webgpuAdapters().catch(() => ({ adapters: [] }));
   return {
@@ -80,7 +90,7 @@ export async function thisMachine(): Promise<Machine> {
   };
 }
 
-/** A machine in a line. */
+/** Formats a machine as one line. */
 export function machineText(machine: Machine): string {
   const { system, processor, cores, adapters, deno, load } = machine;
   const gpu = adapters.length > 0 ? adapters.join(", ") : "none";
@@ -94,30 +104,46 @@ export function markdownTable([head = [], ...rows]: readonly (readonly string[])
   return [head, head.map(() => "---"), ...rows].map((row) => `| ${row.join(" | ")} |\n`).join("");
 }
 
-/** A figure that must be reached. */
+/** A bound of a figure. */
 export type Target = { readonly atLeast: number } | { readonly atMost: number };
 
-/** One line of the table. */
+/** A row of the table. */
 export interface Row {
-  /** What was measured. */
+  /** The name of the figure. */
   readonly name: string;
   /** Of `measured`, such as `GFLOP/s` or `%`. */
   readonly unit: string;
-  /** Absent where it could not be measured: then `note` says why. */
+  /** Absent if it could not be measured: `note` has the reason. */
   readonly measured?: Spread;
-  /** What it must be; absent on a row that is there to understand the others. */
+  /** Absent if the row only explains others. */
   readonly target?: Target;
-  /** Said in words behind the figures. */
   readonly note?: string;
 }
 
-/** Whether the median meets the target; undefined where there is none, or nothing was measured. */
+/** Returns a function that makes rows; each figure is computed within each round. */
+export const rowMaker = <Name extends string>(rounds: readonly Round<Name>[]) =>
+(
+  name: string,
+  unit: string,
+  figure: (ms: Round<Name>["ms"]) => number,
+  more: Partial<Row> = {},
+): Row => ({ name, unit, measured: spreadOf(rounds, figure), ...more });
+
+/** Makes a row from some values. */
+export const valueRow = (
+  name: string,
+  unit: string,
+  values: readonly number[],
+  more: Partial<Row> = {},
+): Row => ({ name, unit, measured: spread(values), ...more });
+
+/** Returns whether the median meets the target; undefined without a target or a measurement. */
 export function isMet({ measured, target }: Row): boolean | undefined {
   if (!measured || !target) return undefined;
   return "atLeast" in target ? measured.median >= target.atLeast : measured.median <= target.atMost;
 }
 
-/** A number with three figures or more. */
+/** Formats a number with at least three digits. */
 function digits(value: number): string {
   const size = Math.abs(value);
   if (size >= 1000) return Math.round(value).toLocaleString("en");
@@ -144,7 +170,7 @@ function cells(row: Row): string[] {
 
 const HEAD = ["", "median", "lowest–highest", "target", "", ""];
 
-/** Sections of rows as text for a person. */
+/** Formats sections of rows as text. */
 export function table(sections: ReadonlyMap<string, readonly Row[]>): string {
   const bodies = [...sections].map(([title, rows]) => [title, rows.map(cells)] as const);
   const all = [HEAD, ...bodies.flatMap(([, rows]) => rows)];
@@ -153,11 +179,11 @@ export function table(sections: ReadonlyMap<string, readonly Row[]>): string {
   return [head, ...shown].join("\n");
 }
 
-/** Sections of rows as tables in Markdown, as BENCHMARKS.md has them. */
+/** Formats sections of rows as the Markdown tables of BENCHMARKS.md. */
 export function markdown(sections: ReadonlyMap<string, readonly Row[]>): string {
   const tables = [...sections].map(([title, rows]) => {
     const lines = rows.map((row) => {
-      const [, median, range, target, met, note] = cells(row);
+      const [name, median, range, target, met, note] = cells(row);
       return [
         name!.trim().replace(/^(\w+: )? {2}/, "$1… "),
         median!,

@@ -17,8 +17,8 @@ import {
   planMemory,
   totalBytes,
 } from "../kernels/mod.ts";
-import type { Row } from "./report.ts";
-import { exponentOf, interleave, type Round, spread, spreadOf } from "./timing.ts";
+import { type Row, rowMaker, valueRow } from "./report.ts";
+import { exponentOf, interleave, type Round } from "./timing.ts";
 import { benchModel, gflopOf, openBenchStage, type Workload } from "./workload.ts";
 
 /** Sizes that are doubled. */
@@ -117,26 +117,19 @@ function rowsOf(
   const power = (value: (point: Point) => number) =>
     exponentOf(points.map((point) => [point.size, value(point)]));
   const { time, bytes } = REASONS[axis], name = axis === "microBatches" ? "N" : axis;
-  const held = ({ device }: Point) => device.allocatedBytes;
+  const held = ({ device }: Point) => device.allocatedBytes, row = rowMaker(rounds);
   return [
-    ...points.map((point): Row => ({
-      name: `${name} ${point.size}: step`,
-      unit: "ms",
-      measured: spreadOf(rounds, (ms) => ms[point.size]!),
-      note: `planned ${mebibytes(point.planned)} MiB, held ${mebibytes(held(point))} MiB`,
-    })),
-    {
-      name: `time grows with ${name} to the power of`,
-      unit: "",
-      measured: spreadOf(rounds, (ms) => power(({ size }) => ms[size]!)),
+    ...points.map((point): Row =>
+      row(`${name} ${point.size}: step`, "ms", (ms) => ms[point.size]!, {
+        note: `planned ${mebibytes(point.planned)} MiB, held ${mebibytes(held(point))} MiB`,
+      })
+    ),
+    row(`time grows with ${name} to the power of`, "", (ms) => power(({ size }) => ms[size]!), {
       note: `operations ${power(({ gflop }) => gflop).toFixed(2)}; ${time}`,
-    },
-    {
-      name: `bytes grow with ${name} to the power of`,
-      unit: "",
-      measured: spread([power(held)]),
+    }),
+    valueRow(`bytes grow with ${name} to the power of`, "", [power(held)], {
       note: `planned ${power(({ planned }) => planned).toFixed(2)}; ${bytes}`,
-    },
+    }),
   ];
 }
 

@@ -1,12 +1,15 @@
 /**
- * Steps a second of simulated training, with stand-ins for the kernels: 4 stages, 8 micro-batches,
- * 2 replicas, two optimizer steps, every invariant checked and every message hashed.
+ * Steps per second of simulated training with fake kernels: 4 stages, 8 micro-batches, 2 replicas and
+ * two optimizer steps, with all invariants checked and all messages hashed. As a program it writes
+ * the tables of SIMULATION.md:
+ *
+ *     deno run -A bench/simulation.ts [speed] [states] [bugs]
  *
  * @module
  */
 
 import { simulatedTraining, type SimulatedTrainingOptions } from "../actors/mod.ts";
-import { printError } from "../console/terminal.ts";
+import { print, printError } from "../console/terminal.ts";
 import {
   delay,
   dfs,
@@ -22,7 +25,7 @@ import {
 import { countStates, MODELS, pipelineOf } from "../tests/actors/simulation/count_states.ts";
 import { PLANTED, type Planted } from "../tests/actors/simulation/planted.ts";
 import { playRing } from "../tests/actors/simulation/players.ts";
-import { markdownTable, type Row } from "./report.ts";
+import { markdownTable, type Row, rowMaker } from "./report.ts";
 import { interleave, spreadOf } from "./timing.ts";
 
 const PLAN: SimulatedTrainingOptions = { schedule: "1f1b", steps: 2 };
@@ -43,28 +46,18 @@ async function timeOf(make: () => Strategy): Promise<number> {
 
 /** Measures simulated training. */
 export async function simulationBench(): Promise<Row[]> {
-  const rounds = await interleave({
-    fifo: () => timeOf(fifo),
-    random: () => timeOf(random),
-    pct: () => timeOf(() => pct(3)),
-    pos: () => timeOf(pos),
-  }, ROUNDS);
-  return (["fifo", "random", "pct", "pos"] as const).map((name): Row => ({
-    name: `simulated training, ${name}`,
-    unit: "k steps/s",
-    measured: spreadOf(rounds, (round) => 1000 / round[name]),
-    target: { atLeast: 100 },
-  }));
+  const cases = { fifo, random, pct: () => pct(3), pos } as const;
+  const times = Object.entries(cases).map(([name, make]) => [name, () => timeOf(make)]);
+  const row = rowMaker(await interleave(Object.fromEntries(times), ROUNDS));
+  return Object.keys(cases).map((name) =>
+    row(`simulated training, ${name}`, "k steps/s", (ms) => 1000 / ms[name]!, {
+      target: { atLeast: 100 },
+    })
+  );
 }
 
-const STRATEGIES: Readonly<Record<string, () => Strategy>> = {
-  fifo,
-  random,
-  "pct(3)": () => pct(3),
-  pos,
-  "delay(2)": () => delay(2),
-  dfs,
-  portfolio,
+const STRATEGIES = {
+  ...{ fifo, random, "pct(3)": () => pct(3), pos, "delay(2)": () => delay(2), dfs, portfolio },
 };
 
 const SEARCHES = 30, MAX_RUNS = 1000;
@@ -101,7 +94,7 @@ async function cell(planted: Planted, make: () => Strategy): Promise<string> {
 }
 
 /** The table of planted bugs, and what its numbers are. */
-export async function plantedBugs(): Promise<string> {
+async function plantedBugs(): Promise<string> {
   const rows = [["Bug", ...Object.keys(STRATEGIES)]];
   for (const planted of PLANTED) {
     printError(`looking for: ${planted.name} …`);
@@ -116,13 +109,7 @@ exhaustive search are one search, unless faults are drawn.
 ${markdownTable(rows)}`;
 }
 
-const SPEED_STRATEGIES: Readonly<Record<string, () => Strategy>> = {
-  fifo,
-  random,
-  "pct(3)": () => pct(3),
-  pos,
-  "delay(2)": () => delay(2),
-};
+const { dfs: _, portfolio: __, ...SPEED_STRATEGIES } = STRATEGIES;
 
 const RING = { nodes: 32, tokens: 16, hops: 1500 } as const;
 const SPEED_ROUNDS = { rounds: 9, warmup: 2 } as const;
@@ -139,7 +126,7 @@ async function speedOf(make: () => Strategy, digests: boolean): Promise<number> 
 }
 
 /** The table of speeds, and what was measured. */
-export async function speed(): Promise<string> {
+async function speed(): Promise<string> {
   const rows = [["Strategy", "steps a second", "without digests"]];
   const perSecond = (ms: number) => (1000 * Math.round(1000 / ms)).toLocaleString("en");
   for (const [name, make] of Object.entries(SPEED_STRATEGIES)) {
@@ -160,7 +147,7 @@ ${markdownTable(rows)}`;
 const STAGES = [2, 3, 4, 5] as const;
 
 /** The table of states. */
-export async function states(): Promise<string> {
+async function states(): Promise<string> {
   const sizes = STAGES.map((stages) => `${stages}×${2 * stages}, ${stages}`);
   const rows = [["Model", ...sizes, "runs of the last"]];
   for (const model of Object.values(MODELS)) {
@@ -174,3 +161,41 @@ export async function states(): Promise<string> {
 
 ${markdownTable(rows)}`;
 }
+
+const TABLES: Readonly<Record<string, () => Promise<string>>> = {
+  speed,
+  states,
+  bugs: plantedBugs,
+};
+
+/** Replaces the text between the marks of a table. */
+function replaced(text: string, name: string, made: string): string {
+  const begin = `<!-- ${name}: begin -->\n`, end = `<!-- ${name}: end -->`;
+  const from = text.indexOf(begin) + begin.length, to = text.indexOf(end);
+  if (from < begin.length || to < from) {
+    throw new SyntaxError(`Cannot write the table: SIMULATION.md must have the marks of ${name}`);
+  }
+  return `${text.slice(0, from)}\n${made}\n${text.slice(to)}`;
+}
+
+/** Writes the tables of SIMULATION.md again; all of them take some minutes. */
+async function writeTables(args: readonly string[]): Promise<void> {
+  const names = args.length > 0 ? args : Object.keys(TABLES);
+  const unknown = names.find((name) => !Object.hasOwn(TABLES, name));
+  if (unknown !== undefined) {
+    throw new RangeError(
+      `Cannot make tables: each must be one of ${
+        Object.keys(TABLES).join(", ")
+      }, received ${unknown}`,
+    );
+  }
+  const page = new URL("../SIMULATION.md", import.meta.url);
+  for (const name of names) {
+    const made = await TABLES[name]!();
+    await Deno.writeTextFile(page, replaced(await Deno.readTextFile(page), name, made));
+    print(`SIMULATION.md has the table of ${name}`);
+  }
+  await new Deno.Command(Deno.execPath(), { args: ["fmt", "-q", page.pathname] }).output();
+}
+
+if (import.meta.main) await writeTables(Deno.args);

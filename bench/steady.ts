@@ -1,10 +1,10 @@
 /**
- * Whether a run holds after 2,000 steps what it held after 200: the memory of all its processes as
- * the system sees it, with a checkpoint every 100 steps and snapshots for recovery. Each run is a
- * program of its own, `deno run -A bench/steady.ts local|workers|process [STEPS]`.
+ * Resident memory of all processes of a run after 200 and 2,000 steps, with a checkpoint every 100
+ * steps and snapshots for recovery. Each run is a program,
+ * `deno run -A bench/steady.ts local|workers|process [STEPS]`.
  *
- * [Note: medians of windows] A heap grows until somebody collects what is dead in it, and then it
- * shrinks, so one look says little: each figure is the median of looks at a hundred steps.
+ * [Note: medians of windows] A heap grows until it is collected, so a single sample says little: each
+ * figure is the median of samples at a hundred steps.
  *
  * @module
  */
@@ -13,8 +13,8 @@ import { train, type TrainOptions } from "../actors/mod.ts";
 import { print } from "../console/terminal.ts";
 import { watchResident } from "../console/train/memory_report.ts";
 import { gpt2 } from "../kernels/mod.ts";
-import type { Row } from "./report.ts";
-import { spread } from "./timing.ts";
+import { type Row, valueRow } from "./report.ts";
+import { type Spread, spread } from "./timing.ts";
 import { benchBatches, LEARNING_RATE, type Workload } from "./workload.ts";
 
 /** Two blocks of a GPT-2, so small that thousands of steps take seconds. */
@@ -25,7 +25,7 @@ const TINY: Workload = {
 
 const MICRO_BATCHES = 4;
 
-/** What is compared, and the steps up to it in which it is looked. */
+/** The compared steps, and the samples before each. */
 const EARLY = 200, LATE = 2000, WINDOW = 100;
 
 const RUNTIMES: Readonly<Record<string, Pick<TrainOptions, "runtime" | "isolation">>> = {
@@ -34,7 +34,7 @@ const RUNTIMES: Readonly<Record<string, Pick<TrainOptions, "runtime" | "isolatio
   process: { runtime: "workers", isolation: "process" },
 };
 
-/** Bytes at each step of a run. */
+/** Returns the resident bytes at each step of a run. */
 async function residentBytes(runtime: string, steps: number): Promise<number[]> {
   const directory = await Deno.makeTempDir(), batches = benchBatches(64, 1, TINY);
   using watch = watchResident();
@@ -62,7 +62,7 @@ async function residentBytes(runtime: string, steps: number): Promise<number[]> 
   return bytes;
 }
 
-/** The same, by a program that does nothing else. */
+/** Does the same in a program. */
 async function measure(runtime: string): Promise<number[]> {
   const args = ["run", "-A", import.meta.url, runtime];
   const { code, stdout, stderr } = await new Deno.Command(Deno.execPath(), { args }).output();
@@ -71,23 +71,24 @@ async function measure(runtime: string): Promise<number[]> {
   throw new Error(`Cannot measure ${runtime}: its run must end well, received ${text(stderr)}`);
 }
 
-/** Runs each runtime to its end. */
+const ratio = (late: Spread, early: Spread): Spread => ({
+  median: 100 * late.median / early.median,
+  low: 100 * late.low / early.high,
+  high: 100 * late.high / early.low,
+});
+
+/** Measures each runtime. */
 export async function steadyBench(): Promise<Row[]> {
   const rows: Row[] = [], mib = (bytes: number) => bytes / 2 ** 20;
   for (const runtime of Object.keys(RUNTIMES)) {
     const bytes = await measure(runtime);
-    const [early, late] = [EARLY, LATE].map((step) => spread(bytes.slice(step - WINDOW, step)));
-    const at = { median: mib(early!.median), low: mib(early!.low), high: mib(early!.high) };
+    const [early, late] = [EARLY, LATE].map((step) => bytes.slice(step - WINDOW, step));
     rows.push(
-      { name: `${runtime}: resident after ${EARLY} steps`, unit: "MiB", measured: at },
+      valueRow(`${runtime}: resident after ${EARLY} steps`, "MiB", early!.map(mib)),
       {
         name: `${runtime}: after ${LATE} steps ÷ after ${EARLY}`,
         unit: "%",
-        measured: {
-          median: 100 * late!.median / early!.median,
-          low: 100 * late!.low / early!.high,
-          high: 100 * late!.high / early!.low,
-        },
+        measured: ratio(spread(late!), spread(early!)),
         target: { atMost: 105 },
       },
     );

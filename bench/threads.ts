@@ -1,73 +1,86 @@
 /**
- * What a worker alone has of more threads: how much faster its step is on them, beside how much
- * faster the product is.
+ * Speed-up of a single worker by threads, next to the speed-up of a product. Each number of threads
+ * is measured by a program, `deno run -A bench/threads.ts THREADS`, as a process computes with one
+ * pool of threads.
  *
  * @module
  */
 
-import { type Conversation, type Row, talkTo } from "./report.ts";
-import { interleave, spreadOf } from "./timing.ts";
+import { openDevice } from "../kernels/mod.ts";
+import { answer, type Row, rowMaker, startProgram } from "./report.ts";
+import { interleave, openProduct } from "./timing.ts";
+import { drainOf, openBenchStage } from "./workload.ts";
 
-/** How much of the product's speed-up the step must have. */
+/** Share of the speed-up of the product that the step must have. */
 const TARGET = { atLeast: 0.8 } as const;
 
-/** From one thread to all cores: 1, 2, 4 … and the last. */
+/** Rows, columns and depth of the product. */
+const SIZE = 1024;
+
+/** Products of an answer: one is too short a sample. */
+const PRODUCTS = 8;
+
+/** Micro-batches of a step, N. */
+const MICRO_BATCHES = 8;
+
+/** Returns 1, 2, 4 … and the number of cores. */
 function threadCounts(): number[] {
   const cores = navigator.hardwareConcurrency, counts: number[] = [];
   for (let count = 1; count < cores; count *= 2) counts.push(count);
   return [...counts, cores];
 }
 
-/** Starts a program that computes on so many threads. */
-function start(threads: number): Conversation {
-  const program = new URL("./threads_job.ts", import.meta.url).href;
-  const child = new Deno.Command(Deno.execPath(), {
-    args: ["run", "-A", "--no-check", program, `${threads}`],
-    stdin: "piped",
-    stdout: "piped",
-  }).spawn();
-  return talkTo(child);
-}
-
-/** Measures each number of threads, in a process each. */
+/** Measures each number of threads in its process. */
 export async function threadsBench(): Promise<Row[]> {
-  const counts = threadCounts(), jobs = new Map(counts.map((count) => [count, start(count)]));
+  const counts = threadCounts();
+  const jobs = counts.map((count) => [count, startProgram("threads.ts", `${count}`)] as const);
   try {
-    const ask = (count: number, what: string) => async () =>
-      (await jobs.get(count)!.ask<{ ms: number }>(what)).ms;
     const cases = Object.fromEntries(
-      counts.flatMap((count) =>
-        ["step", "product"].map((one) => [`${one} ${count}`, ask(count, one)])
+      jobs.flatMap(([count, job]) =>
+        ["step", "product"].map((what) =>
+          [`${what} ${count}`, async () => (await job.ask<{ ms: number }>(what)).ms] as const
+        )
       ),
     );
-    const rounds = await interleave(cases, { rounds: 11, isAlone: false });
+    const row = rowMaker(await interleave(cases, { rounds: 11, isAlone: false }));
     const faster = (ms: Readonly<Record<string, number>>, what: string, count: number) =>
       ms[`${what} 1`]! / ms[`${what} ${count}`]!;
-    const row = (
-      name: string,
-      unit: string,
-      figure: (ms: Record<string, number>) => number,
-    ): Row => ({ name, unit, measured: spreadOf(rounds, figure) });
-    const more = counts.filter((count) => count > 1);
     return [
       ...counts.map((count) =>
         row(`native, one worker, threads ${count}: step`, "ms", (ms) => ms[`step ${count}`]!)
       ),
-      ...more.flatMap((count): Row[] => [
+      ...counts.filter((count) => count > 1).flatMap((count): Row[] => [
         row(`  step on ${count} threads ÷ on 1`, "×", (ms) => faster(ms, "step", count)),
         row(`  MatMul 1024³ on ${count} threads ÷ on 1`, "×", (ms) => faster(ms, "product", count)),
-        {
-          ...row(
-            `  … of that`,
-            "",
-            (ms) => faster(ms, "step", count) / faster(ms, "product", count),
-          ),
-          // `--threads auto` gives a worker alone all cores.
+        row(`  … of that`, "", (ms) => faster(ms, "step", count) / faster(ms, "product", count), {
+          // `--threads auto` gives a single worker all cores.
           ...count === counts.at(-1) && { target: TARGET },
-        },
+        }),
       ]),
     ];
   } finally {
-    for (const job of jobs.values()) await job.close();
+    for (const [, job] of jobs) await job.close();
   }
 }
+
+/** Answers `step` and `product` with their milliseconds on some threads. */
+async function runJob(threads: number): Promise<void> {
+  const device = await openDevice("native", { threads, isBlocking: true });
+  const { step } = await openBenchStage(device), product = await openProduct(device, SIZE);
+  const drain = drainOf(device);
+  const timed = (run: () => Promise<void>) => async () => {
+    const start = performance.now();
+    await run();
+    return { ms: performance.now() - start };
+  };
+  await answer({
+    step: timed(() => step(MICRO_BATCHES)),
+    product: timed(async () => {
+      for (let i = 0; i < PRODUCTS; i++) await product.run();
+      await drain();
+    }),
+  });
+  device.close();
+}
+
+if (import.meta.main) await runJob(Number(Deno.args[0]));

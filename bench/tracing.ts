@@ -1,6 +1,5 @@
 /**
- * What a trace costs: steps whose workers tell what they did, and are written to a file, against
- * steps of which nobody tells.
+ * The cost of a trace: steps with traces that are written to a file, next to steps without.
  *
  * @module
  */
@@ -9,11 +8,11 @@ import { cpuUsage } from "node:process";
 import type { TrainEvent } from "../actors/run/events.ts";
 import type { Plan } from "../actors/run/plan.ts";
 import { openTraceFile } from "../console/run_files/chrome_trace.ts";
-import type { Row } from "./report.ts";
-import { interleave, spread, spreadOf } from "./timing.ts";
+import { type Row, rowMaker, valueRow } from "./report.ts";
+import { interleave } from "./timing.ts";
 import { type BenchEngine, openBenchEngine, type Workload } from "./workload.ts";
 
-/** The GPT that `troupe train` trains unless told otherwise. */
+/** The default GPT of `troupe train`. */
 const DEFAULT: Workload = {
   config: { layers: 4, hidden: 128, heads: 4, seq: 64, vocab: 256 },
   microBatch: 8,
@@ -24,7 +23,7 @@ const RUN = { device: "native", microBatches: 4, schedule: "message-driven", wor
 /** Steps of each case in a round. */
 const STEPS = 5;
 
-/** Takes steps as a run does that writes a trace. */
+/** Takes steps and writes their traces, like a run. */
 function openWriter({ prepared, outcome }: BenchEngine, path: string) {
   const file = openTraceFile({ path, announce: () => {} });
   file.see({ type: "plan", plan: prepared.plan as Plan });
@@ -60,26 +59,15 @@ export async function tracingBench(): Promise<Row[]> {
         cpuMs[name].push((user + system) / 1000);
       };
       const cases = { plain: times("plain", plain.outcome), traced: times("traced", writer.step) };
-      const rounds = await interleave(cases, { rounds: 31 });
-      const name = `${workers} workers`;
+      const row = rowMaker(await interleave(cases, { rounds: 31 })), name = `${workers} workers`;
+      const ofAllCores = cpuMs.traced.map((ms, i) => 100 * ms / cpuMs.plain[i]!);
       rows.push(
-        {
-          name: `${name}, a step`,
-          unit: "ms",
-          measured: spreadOf(rounds, (ms) => ms.plain / STEPS),
-        },
-        {
-          name: `${name}, traced ÷ plain`,
-          unit: "%",
-          measured: spreadOf(rounds, (ms) => 100 * ms.traced / ms.plain),
+        row(`${name}, a step`, "ms", (ms) => ms.plain / STEPS),
+        row(`${name}, traced ÷ plain`, "%", (ms) => 100 * ms.traced / ms.plain, {
           target: { atMost: 102 },
-        },
-        {
-          name: `${name}, traced ÷ plain, of all cores`,
-          unit: "%",
-          measured: spread(cpuMs.traced.map((ms, i) => 100 * ms / cpuMs.plain[i]!)),
-        },
-        { name: `${name}, to write a step`, unit: "ms", measured: spread(writer.writeMs) },
+        }),
+        valueRow(`${name}, traced ÷ plain, of all cores`, "%", ofAllCores),
+        valueRow(`${name}, to write a step`, "ms", writer.writeMs),
       );
     }
     return rows;

@@ -174,7 +174,7 @@ folderTest("a full disk ends the journal, and the run only where that is asked",
   if (Deno.build.os === "windows") return;
   const journal = join(folder, "run.jsonl"), run = [...TINY, "--steps", "20"];
   const flags = [...run, "--runtime", "local", "--json", "--journal", journal];
-  const sentence = /^Cannot write the journal \S+run\.jsonl: its file must take what is written, /;
+  const sentence = /^Cannot write the journal \S+run\.jsonl: its file must be writable, /;
   const { code, stdout, stderr } = await runWithin(300, ["train", ...flags]);
   assert.equal(code, 0, stderr);
   assert.match(stderr, sentence);

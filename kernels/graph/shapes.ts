@@ -32,11 +32,9 @@ const AXES_MAX = 64;
 /** Refuses a tensor whose elements cannot be counted, or that has too many axes. */
 export function checkElements(shape: readonly number[]): void {
   if (elementCount(shape) <= Number.MAX_SAFE_INTEGER && shape.length <= AXES_MAX) return;
-  throw new RangeError(
-    `Cannot build a graph: a tensor must have at most ${Number.MAX_SAFE_INTEGER} elements and ${AXES_MAX} axes, received ${
-      shape.length > AXES_MAX ? `${shape.length} axes` : `shape [${shape}]`
-    }`,
-  );
+  const must = `at most ${Number.MAX_SAFE_INTEGER} elements and ${AXES_MAX} axes`;
+  const received = shape.length > AXES_MAX ? `${shape.length} axes` : `shape [${shape}]`;
+  throw refusal("build a graph", `a tensor must have ${must}`, received);
 }
 
 /** Whether two shapes are the same. */

@@ -4,7 +4,7 @@
  * @module
  */
 
-import { refusal } from "../errors.ts";
+import { assertInput, refusal } from "../errors.ts";
 import { type DType, HOST_ARRAYS, type HostArray } from "../devices/device.ts";
 import { checkElements, elementCount } from "./shapes.ts";
 
@@ -137,9 +137,8 @@ export class NodeGraph {
 
   /** A named input. Names must be unique in the graph. */
   input(name: string, shape: readonly number[], dtype: DType = "f32"): Value {
-    if (this.#inputNames.has(name)) {
-      throw refusal("add input", "its name must be unique", `"${name}" twice`, TypeError);
-    }
+    const isNew = !this.#inputNames.has(name);
+    assertInput(isNew, "add input", "its name must be unique", `"${name}" twice`, TypeError);
     checkElements(shape);
     const value: Value = { name, shape, dtype };
     this.#inputNames.add(name);
@@ -151,13 +150,9 @@ export class NodeGraph {
   /** A constant that becomes part of the model. */
   constant(data: HostArray, shape: readonly number[], dtype: DType = "f32"): Value {
     checkElements(shape);
-    if (data.length !== elementCount(shape)) {
-      throw new RangeError(
-        `Cannot add constant: shape [${shape}] needs ${
-          elementCount(shape)
-        } elements, received ${data.length}`,
-      );
-    }
+    const elements = elementCount(shape),
+      must = `shape [${shape}] must have ${elements} elements`;
+    assertInput(data.length === elements, "add constant", must, data.length);
     const value: Value = { name: `c${this.#names++}`, shape, dtype, data };
     this.#own.add(value);
     return value;
@@ -241,11 +236,8 @@ export function operandsOf<All extends readonly Operand[]>(
   const [first, ...rest] = all.filter((one) => typeof one !== "number");
   const other = rest.find(({ dtype }) => dtype !== first!.dtype);
   if (other) {
-    throw new TypeError(
-      `Cannot compute ${op}: its operands must be of one type, as g.cast(x, dtype) makes them, received ${
-        first!.dtype
-      } and ${other.dtype}`,
-    );
+    const must = "its operands must have one type (convert with g.cast(x, dtype))";
+    throw refusal(`compute ${op}`, must, `${first!.dtype} and ${other.dtype}`, TypeError);
   }
   const values = all.map((one) => typeof one === "number" ? g.scalar(one, first?.dtype) : one);
   return values as { [Place in keyof All]: Value };

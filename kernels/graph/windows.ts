@@ -5,6 +5,8 @@
  * @module
  */
 
+import { assertInput } from "../errors.ts";
+
 /** Windows over spatial axes: a number for each axis, and two of padding. */
 export interface Windows {
   /** The size of a window. */
@@ -43,11 +45,9 @@ function perAxis(
   least: number,
 ): number[] {
   const all = typeof given === "number" ? Array<number>(rank).fill(given) : [...given];
-  if (all.length !== rank || !all.every((number) => Number.isInteger(number) && number >= least)) {
-    throw new RangeError(
-      `Cannot move a window: ${what} must be ${rank} whole numbers from ${least}, received [${all}]`,
-    );
-  }
+  const areCounts = all.every((number) => Number.isInteger(number) && number >= least);
+  const must = `${what} must be ${rank} whole numbers from ${least}`;
+  assertInput(all.length === rank && areCounts, "move a window", must, `[${all}]`);
   return all;
 }
 
@@ -105,11 +105,9 @@ function leftOver(sizes: readonly number[], windows: Windows): number[] {
  */
 export function windowCounts(sizes: readonly number[], windows: Windows): number[] {
   return leftOver(sizes, windows).map((room, axis) => {
-    if (room < 0) {
-      throw new RangeError(
-        `Cannot move a window of [${windows.kernel}] over [${sizes}]: it must fit into the padded axes, of which axis ${axis} lacks ${-room}`,
-      );
-    }
+    const cannot = `move a window of [${windows.kernel}] over [${sizes}]`;
+    const must = `it must fit into the padded axis ${axis}`;
+    assertInput(room >= 0, cannot, must, `${-room} elements too few`);
     return Math.floor(room / windows.strides[axis]!) + 1;
   });
 }

@@ -96,6 +96,12 @@ export function take(source: NdArray, shape: readonly number[], places: Int32Arr
   return ndArray({ dtype: source.dtype, shape }, wide(source.values, places));
 }
 
+/** Writes the elements of `part` to an array, the first to place `start`. */
+export function put({ values, shape }: NdArray, part: NdArray, start: number): void {
+  const places = positions(part.shape, stridesOf(shape), start);
+  places.forEach((place, i) => values[place] = part.values[i]!);
+}
+
 /** Strides that read an array of shape `from` as if it had been broadcast to shape `to`. */
 export function broadcastStrides(from: readonly number[], to: readonly number[]): number[] {
   const strides = stridesOf(from).map((stride, axis) => from[axis] === 1 ? 0 : stride);

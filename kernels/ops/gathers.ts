@@ -4,7 +4,7 @@
  * @module
  */
 
-import { refusal } from "../errors.ts";
+import { assertInput, refusal } from "../errors.ts";
 import { elementCount, positiveAxis } from "../graph/shapes.ts";
 import {
   type Node,
@@ -17,6 +17,7 @@ import {
 import { fromFront, type NdArray, ndArray, positions, stridesOf, take } from "./array.ts";
 import type { Builder } from "./builder.ts";
 import {
+  axisOf,
   type Call,
   checkMade,
   flat,
@@ -34,18 +35,14 @@ import {
 } from "./op.ts";
 
 function checkIndex(index: number, size: number): number {
-  if (index < -size || index >= size) {
-    throw new RangeError(
-      `Cannot use index ${index}: it must be in ${-size} .. ${size - 1} along this axis`,
-    );
-  }
-  return fromFront(index, size);
+  if (index >= -size && index < size) return fromFront(index, size);
+  const must = `it must be in ${-size} .. ${size - 1} along this axis`;
+  throw new RangeError(`Cannot use index ${index}: ${must}`);
 }
 
 /** Returns the place in `x` of each element of `indices`: its own index, and along `axis` the given one. */
 function elementPlaces(x: NdArray, indices: NdArray, node: Settings): Int32Array {
-  const axis = fromFront(numberOf(node, "axis", 0), x.shape.length);
-  const strides = stridesOf(x.shape);
+  const axis = axisOf(node, x.shape), strides = stridesOf(x.shape);
   return positions(indices.shape, strides.with(axis, 0)).map((place, i) =>
     place + checkIndex(indices.values[i]!, x.shape[axis]!) * strides[axis]!
   );
@@ -70,9 +67,8 @@ function slicePlaces(x: NdArray, indices: NdArray): Int32Array {
 
 function scatter(x: NdArray, updates: NdArray, places: Int32Array, node: Settings): NdArray {
   const reduction = textOf(node, "reduction", "none");
-  if (reduction !== "none" && reduction !== "add") {
-    throw refusal("scatter", "reduction must be none or add", reduction, TypeError);
-  }
+  const isKnown = reduction === "none" || reduction === "add";
+  assertInput(isKnown, "scatter", "reduction must be none or add", reduction, TypeError);
   const sums = new Float64Array(x.values);
   places.forEach((place, i) => {
     sums[place] = updates.values[i]! + (reduction === "add" ? sums[place]! : 0);
@@ -92,9 +88,8 @@ const reductionOf = (call: Call) => mustBe(call, "reduction", "none", ["none", "
 export const GATHERS: Ops = {
   Gather: {
     shape: (known) => {
-      const [x, indices] = known.inputs;
-      const axis = positiveAxis(numberOf(known, "axis", 0), x.shape.length);
-      return shaped(known, x.shape.toSpliced(axis, 1, ...indices!.shape));
+      const [{ shape }, indices] = known.inputs;
+      return shaped(known, shape.toSpliced(axisOf(known, shape), 1, ...indices!.shape));
     },
     // The rows of the gradient are added to those of the table, whose axis is brought to the front.
     gradient: (g, node, [dy]) => {
@@ -112,8 +107,8 @@ export const GATHERS: Ops = {
       return [isFirst ? sums : g.transpose(sums, places.map((place) => toFront.indexOf(place)))];
     },
     reference: ([x, indices], node, [{ shape }]) => {
-      const axis = fromFront(numberOf(node, "axis", 0), x.shape.length);
-      const strides = stridesOf(x.shape), rest = x.shape.length - axis - 1;
+      const axis = axisOf(node, x.shape), strides = stridesOf(x.shape);
+      const rest = x.shape.length - axis - 1;
       const zeros = (count: number) => Array<number>(count).fill(0);
       const places = positions(shape, strides.toSpliced(axis, 1, ...zeros(indices!.shape.length)));
       const from = positions(shape, [...zeros(axis), ...stridesOf(indices!.shape), ...zeros(rest)]);

@@ -4,10 +4,10 @@
  * @module
  */
 
-import { refusal } from "../errors.ts";
+import { assertInput } from "../errors.ts";
 import { elementCount } from "../graph/shapes.ts";
 import { textOf, type Value } from "../graph/value.ts";
-import { mapIndices, ndArray, positions, stridesOf, take } from "./array.ts";
+import { mapIndices, ndArray, put, stridesOf, take } from "./array.ts";
 import type { Builder, InterpolationOptions } from "./builder.ts";
 import {
   type Call,
@@ -82,11 +82,9 @@ function paddingWeights(
   how: "edge" | "reflect",
 ): Float32Array | undefined {
   if (before === 0 && behind === 0) return undefined;
-  if (how === "reflect" && Math.max(before, behind) >= from) {
-    throw new RangeError(
-      `Cannot reflect: pads must be smaller than the axis, ${from}, received ${before} and ${behind}`,
-    );
-  }
+  const isInside = how === "edge" || Math.max(before, behind) < from;
+  const must = `pads must be smaller than the axis, ${from}`;
+  assertInput(isInside, "reflect", must, `${before} and ${behind}`);
   const to = before + from + behind, weights = new Float32Array(to * from);
   for (let row = 0; row < to; row++) {
     const at = row - before, last = from - 1;
@@ -120,9 +118,8 @@ function resizedShape(call: Call): readonly number[] {
   });
   const isWhole = result.every((size) => Number.isInteger(size) && size >= 1);
   if (isWhole && result[0] === shape[0] && result[1] === shape[1]) return result;
-  throw new RangeError(
-    `images must become so large that every size is a whole number, and samples and channels as many, received [${result}] of [${shape}]`,
-  );
+  const must = "the sizes of its result must be positive integers, with equal samples and channels";
+  throw new RangeError(`${must}, received [${result}] of [${shape}]`);
 }
 
 const resize: Op = {
@@ -146,19 +143,14 @@ const resize: Op = {
       shape.every((size, axis) => size % x.shape[axis]! === 0);
     const isFloor = textOf(node, "nearest_mode", "round_prefer_floor") === "floor" &&
       textOf(node, "coordinate_transformation_mode", "half_pixel") === "asymmetric";
-    if (!isRepeated || !isFloor || textOf(node, "mode", "nearest") !== "nearest") {
-      throw new TypeError(
-        `Cannot resize: sizes must be given, multiples of [${x.shape}], and elements be repeated (nearest, asymmetric, floor)`,
-      );
-    }
+    const isKnown = isRepeated && isFloor && textOf(node, "mode", "nearest") === "nearest";
+    const must = `sizes must be multiples of [${x.shape}], in the mode nearest, asymmetric, floor`;
+    assertInput(isKnown, "resize", must, `[${shape}]`, TypeError);
+    const placeOf = (at: number, axis: number) =>
+      Math.floor(at * x.shape[axis]! / shape[axis]!) * strides[axis]!;
     const places = mapIndices(
       shape,
-      (index) =>
-        index.reduce(
-          (place, at, axis) =>
-            place + Math.floor(at * x.shape[axis]! / shape[axis]!) * strides[axis]!,
-          0,
-        ),
+      (index) => index.reduce((sum, at, axis) => sum + placeOf(at, axis), 0),
     );
     return take(x, shape, places);
   },
@@ -197,11 +189,10 @@ const pad: Op = {
   }),
   reference: ([x, pads, value], node, [type]) => {
     const mode = textOf(node, "mode", "constant"), result = ndArray(type);
-    const strides = stridesOf(type.shape);
-    if (mode !== "constant") throw refusal("pad", "the mode must be constant", mode, TypeError);
+    assertInput(mode === "constant", "pad", "the mode must be constant", mode, TypeError);
     result.values.fill(value?.values[0] ?? 0);
-    const start = strides.reduce((sum, stride, axis) => sum + stride * pads!.values[axis]!, 0);
-    positions(x.shape, strides, start).forEach((place, i) => result.values[place] = x.values[i]!);
+    const strides = stridesOf(type.shape);
+    put(result, x, strides.reduce((sum, stride, axis) => sum + stride * pads!.values[axis]!, 0));
     return result;
   },
   read: (call) => {
@@ -231,9 +222,9 @@ export const IMAGE_METHODS: Methods = {
   upsample: (g, x, factors) => {
     const [n = 0, channels = 0, ...sizes] = x.shape;
     const times = sizes.map((_, axis) => typeof factors === "number" ? factors : factors[axis]!);
-    if (!times.every((factor) => Number.isInteger(factor) && factor >= 1)) {
-      throw refusal("repeat elements", "factors must be whole numbers from 1", `[${factors}]`);
-    }
+    const areCounts = times.every((factor) => Number.isInteger(factor) && factor >= 1);
+    const must = "factors must be whole numbers from 1";
+    assertInput(areCounts, "repeat elements", must, `[${factors}]`);
     const shape = [n, channels, ...sizes.map((size, axis) => size * times[axis]!)];
     const none = g.constant(new Float32Array(0), [0]);
     return one(g, IMAGES, "Resize", [x, none, none, g.int64(shape)], {
@@ -244,11 +235,9 @@ export const IMAGE_METHODS: Methods = {
   },
   resize: (g, x, sizes, options = {}) => {
     const from = x.shape.slice(2);
-    if (sizes.length !== from.length || !sizes.every((to) => Number.isInteger(to) && to >= 1)) {
-      throw new RangeError(
-        `Cannot resize [${x.shape}]: sizes must be ${from.length} whole numbers from 1, received [${sizes}]`,
-      );
-    }
+    const areSizes = sizes.length === from.length && sizes.every((to) => to >= 1);
+    const must = `sizes must be ${from.length} whole numbers from 1`;
+    assertInput(areSizes, `resize [${x.shape}]`, must, `[${sizes}]`);
     return sizes.reduce(
       (y, to, axis) => combined(g, y, axis + 2, interpolationWeights(from[axis]!, to, options)),
       x,
@@ -256,13 +245,9 @@ export const IMAGE_METHODS: Methods = {
   },
   pad: (g, x, pads, value = 0) => {
     const rank = x.shape.length;
-    if (pads.length !== 2 * rank || !pads.every((pad) => Number.isInteger(pad) && pad >= 0)) {
-      throw new RangeError(
-        `Cannot pad [${x.shape}]: pads must be ${
-          2 * rank
-        } whole numbers from 0, received [${pads}]`,
-      );
-    }
+    const arePads = pads.length === 2 * rank && pads.every((pad) => pad >= 0);
+    const must = `pads must be ${2 * rank} whole numbers from 0`;
+    assertInput(arePads, `pad [${x.shape}]`, must, `[${pads}]`);
     if (typeof value === "number") {
       return one(g, IMAGES, "Pad", [x, g.int64(pads), g.scalar(value)]);
     }

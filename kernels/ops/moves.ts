@@ -4,7 +4,7 @@
  * @module
  */
 
-import { refusal } from "../errors.ts";
+import { assertInput } from "../errors.ts";
 import {
   broadcastShape,
   type Cut,
@@ -15,9 +15,10 @@ import {
   sameShape,
 } from "../graph/shapes.ts";
 import { numberOf, numbersOf, type Value } from "../graph/value.ts";
-import { broadcastStrides, fromFront, ndArray, positions, stridesOf, take } from "./array.ts";
+import { broadcastStrides, fromFront, ndArray, positions, put, stridesOf, take } from "./array.ts";
 import type { Builder } from "./builder.ts";
 import {
+  axisOf,
   checkMade,
   constantNumbers,
   intsOf,
@@ -95,22 +96,24 @@ const slice: Op = {
   },
 };
 
+/** Returns the sizes of parts of an axis, which are equal except for the last ones. */
+function equalSizes(size: number, length: number): number[] {
+  const equal = Math.ceil(size / length);
+  return Array.from({ length }, (_, i) => Math.max(0, Math.min(equal, size - i * equal)));
+}
+
 const split: Op = {
   shape: (known) => {
-    const [x] = known.inputs, axis = positiveAxis(numberOf(known, "axis", 0), x.shape.length);
-    const size = x.shape[axis]!, equal = Math.ceil(size / known.outputs);
-    const sizes = known.numbers(1);
-    return Array.from({ length: known.outputs }, (_, i) => ({
-      dtype: x.dtype,
-      shape: x.shape.with(axis, sizes?.[i] ?? Math.max(0, Math.min(equal, size - i * equal))),
-    }));
+    const [{ dtype, shape }] = known.inputs, axis = axisOf(known, shape);
+    const sizes = known.numbers(1) ?? equalSizes(shape[axis]!, known.outputs);
+    return sizes.map((size) => ({ dtype, shape: shape.with(axis, size) }));
   },
   gradient: (g, node, cotangents) => {
     const parts = cotangents.map((dy, i) => dy ?? zeros(g, node.outputs[i]!.shape));
     return [g.concat(parts, node.attributes.axis as number)];
   },
   reference: ([x], node, types) => {
-    const axis = fromFront(numberOf(node, "axis", 0), x.shape.length), strides = stridesOf(x.shape);
+    const axis = axisOf(node, x.shape), strides = stridesOf(x.shape);
     let start = 0;
     return types.map(({ shape }) => {
       const part = take(x, shape, positions(shape, strides, start * strides[axis]!));
@@ -119,11 +122,8 @@ const split: Op = {
     });
   },
   read: (call) => {
-    const x = operand(call, 0), { outputs: { length } } = call;
-    const axis = positiveAxis(numberOf(call, "axis", 0), x.shape.length), size = x.shape[axis]!;
-    const equal = Math.ceil(size / length);
-    const sizes = constantNumbers(call, 1) ??
-      Array.from({ length }, (_, i) => Math.min(equal, Math.max(0, size - i * equal)));
+    const x = operand(call, 0), axis = axisOf(call, x.shape);
+    const sizes = constantNumbers(call, 1) ?? equalSizes(x.shape[axis]!, call.outputs.length);
     const isEqual = sizes.every((one) => one === sizes[0]);
     return call.g.split(x, axis, isEqual ? sizes.length : sizes);
   },
@@ -131,19 +131,15 @@ const split: Op = {
 
 const concat: Op = {
   shape: (known) => {
-    const [{ shape }] = known.inputs, axis = positiveAxis(numberOf(known, "axis", 0), shape.length);
-    const other = known.inputs.find((x) =>
-      !sameShape(x.shape.map((size, i) => i === axis ? shape[axis]! : size), shape)
-    );
-    if (other) {
-      throw new RangeError(
-        `Cannot join tensors: all but axis ${axis} must be equal, received [${shape}] and [${other.shape}]`,
-      );
+    const [{ shape }] = known.inputs, axis = axisOf(known, shape);
+    for (const other of known.inputs) {
+      const sizes = other.shape.map((size, i) => i === axis ? shape[axis]! : size);
+      const received = `[${shape}] and [${other.shape}]`;
+      const must = `sizes except for axis ${axis} must be equal`;
+      assertInput(sameShape(sizes, shape), "join tensors", must, received);
     }
-    return shaped(
-      known,
-      shape.with(axis, known.inputs.reduce((sum, x) => sum + x.shape[axis]!, 0)),
-    );
+    const size = known.inputs.reduce((sum, x) => sum + x.shape[axis]!, 0);
+    return shaped(known, shape.with(axis, size));
   },
   gradient: (g, node, [dy]) => {
     const axis = node.attributes.axis as number, sizes = node.inputs.map((x) => x.shape[axis]!);
@@ -151,12 +147,10 @@ const concat: Op = {
     return g.split(dy!, axis, sizes.every((size) => size === sizes[0]) ? sizes.length : sizes);
   },
   reference: (parts, node, [type]) => {
-    const axis = fromFront(numberOf(node, "axis", 0), type.shape.length);
-    const result = ndArray(type), strides = stridesOf(type.shape);
+    const axis = axisOf(node, type.shape), result = ndArray(type), strides = stridesOf(type.shape);
     let start = 0;
     for (const part of parts) {
-      positions(part.shape, strides, start * strides[axis]!)
-        .forEach((place, i) => result.values[place] = part.values[i]!);
+      put(result, part, start * strides[axis]!);
       start += part.shape[axis]!;
     }
     return result;
@@ -209,11 +203,9 @@ export const MOVES: Ops = {
   Transpose: {
     shape: (known) => {
       const [{ shape }] = known.inputs, permutation = numbersOf(known, "perm") ?? reversed(shape);
-      if (!sameShape([...permutation].sort((x, y) => x - y), shape.map((_, i) => i))) {
-        throw new RangeError(
-          `Cannot transpose: the permutation must name every axis of [${shape}] once, received [${permutation}]`,
-        );
-      }
+      const isWhole = sameShape([...permutation].sort((x, y) => x - y), [...shape.keys()]);
+      const must = `the permutation must name every axis of [${shape}] once`;
+      assertInput(isWhole, "transpose", must, `[${permutation}]`);
       return shaped(known, permutation.map((axis) => shape[axis]!));
     },
     gradient: slope((g, dy, _x, _y, node) => {
@@ -298,13 +290,11 @@ export const MOVE_METHODS: Methods = {
     const free = shape.indexOf(-1), others = -elementCount(shape);
     const sizes = free < 0 ? shape : shape.with(free, elementCount(a.shape) / others);
     if (sameShape(a.shape, sizes)) return a;
-    const isShape = sizes.every((size) => Number.isInteger(size) && size >= 0);
-    if (!isShape || elementCount(sizes) !== elementCount(a.shape)) {
-      throw new RangeError(
-        `Cannot reshape: the number of elements must stay, and at most one size be -1, received [${a.shape}] and [${shape}]`,
-      );
-    }
-    return g.node("Reshape", [a, g.int64(sizes)], [sizes])[0]!; // a size of 0 is meant
+    const isShape = sizes.every((size) => Number.isInteger(size) && size >= 0) &&
+      elementCount(sizes) === elementCount(a.shape);
+    const must = "the number of elements must stay, and at most one size be -1";
+    assertInput(isShape, "reshape", must, `[${a.shape}] and [${shape}]`);
+    return g.node("Reshape", [a, g.int64(sizes)], [sizes])[0]!; // A size of 0 is 0.
   },
   flatten: (g, a, axis = 1) => {
     const at = axis === a.shape.length ? axis : positiveAxis(axis, a.shape.length);
@@ -318,33 +308,28 @@ export const MOVE_METHODS: Methods = {
   transpose: (g, a, permutation) => one(g, MOVES, "Transpose", [a], { perm: permutation }),
   expand: (g, a, shape) => {
     if (sameShape(a.shape, shape)) return a;
-    if (!sameShape(broadcastShape(a.shape, shape), shape)) {
-      throw new RangeError(`Cannot expand: [${a.shape}] must broadcast to [${shape}]`);
-    }
+    const isWider = sameShape(broadcastShape(a.shape, shape), shape);
+    assertInput(isWider, "expand", `a shape must broadcast to [${shape}]`, `[${a.shape}]`);
     return one(g, MOVES, "Expand", [a, g.int64(shape)]);
   },
   split: (g, a, axis, parts) => {
     const at = positiveAxis(axis, a.shape.length), size = a.shape[at]!;
+    const axisOfShape = `axis ${at} of [${a.shape}]`;
     if (typeof parts === "number") {
-      if (size % parts !== 0) {
-        throw refusal("split", `axis ${at} of [${a.shape}] must divide by ${parts}`, size);
-      }
+      assertInput(size % parts === 0, "split", `${axisOfShape} must divide by ${parts}`, size);
       return nodes(g, MOVES, "Split", [a], { axis: at, num_outputs: parts }, parts);
     }
-    if (parts.reduce((sum, part) => sum + part, 0) !== size) {
-      throw refusal("split", `the sizes must add up to axis ${at} of [${a.shape}]`, `[${parts}]`);
-    }
+    const isWhole = parts.reduce((sum, part) => sum + part, 0) === size;
+    assertInput(isWhole, "split", `the sizes must add up to ${axisOfShape}`, `[${parts}]`);
     return nodes(g, MOVES, "Split", [a, g.int64(parts)], { axis: at }, parts.length);
   },
   concat: (g, values, axis) =>
     one(g, MOVES, "Concat", values, { axis: positiveAxis(axis, values[0]!.shape.length) }),
   cut: (g, a, starts, ends, axes = starts.map((_, i) => i), steps = starts.map(() => 1)) => {
-    if ([starts, ends, steps].some(({ length }) => length !== axes.length) || steps.includes(0)) {
-      throw new RangeError(
-        `Cannot cut a tensor: each of ${axes.length} axes must have a start, an end and a step ` +
-          `that is not 0, received [${starts}], [${ends}] and [${steps}]`,
-      );
-    }
+    const isWhole = [starts, ends, steps].every(({ length }) => length === axes.length);
+    const must = `each of ${axes.length} axes must have a start, an end and a step other than 0`;
+    const received = `[${starts}], [${ends}] and [${steps}]`;
+    assertInput(isWhole && !steps.includes(0), "cut a tensor", must, received);
     const cuts = axes.map((axis, i): Cut => {
       const at = positiveAxis(axis, a.shape.length);
       return { axis: at, ...cutOf(a.shape[at]!, starts[i]!, ends[i]!, steps[i]!) };

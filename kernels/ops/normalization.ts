@@ -4,14 +4,15 @@
  * @module
  */
 
-import { refusal } from "../errors.ts";
+import { assertInput, refusal } from "../errors.ts";
 import { elementCount, positiveAxis, sameShape } from "../graph/shapes.ts";
-import { numberOf, textOf, TROUPE, type Value } from "../graph/value.ts";
+import { numberOf, type Settings, textOf, TROUPE, type Value } from "../graph/value.ts";
 import { arithmetic, type Writer } from "../onnx/rewrite.ts";
 import { floatOf } from "../onnx/signature.ts";
-import { fromFront, type NdArray, ndArray, positions, stridesOf } from "./array.ts";
+import { type NdArray, ndArray, positions, stridesOf } from "./array.ts";
 import type { Builder } from "./builder.ts";
 import {
+  axisOf,
   checkMade,
   isSet,
   like,
@@ -26,11 +27,11 @@ import {
   type Read,
   slope,
 } from "./op.ts";
-import { groupsOf, largest, sum, sumOfSquares } from "./reductions.ts";
+import { type Groups, groupsOf, largest, sum, sumOfSquares } from "./reductions.ts";
 
-/** ln softmax over `axis`, in f64. */
+/** ln softmax over an axis, in f64. */
 function logSoftmax(x: NdArray, axis: number): Float64Array {
-  const groups = groupsOf(x.shape, [fromFront(axis, x.shape.length)]);
+  const groups = groupsOf(x.shape, [axis]);
   const most = largest(groups, x.values);
   const shifted = new Float64Array(x.values).map((v, i) => v - most[groups.of[i]!]!);
   const total = sum(groups, shifted.map(Math.exp));
@@ -39,8 +40,7 @@ function logSoftmax(x: NdArray, axis: number): Float64Array {
 
 /** Over one axis; in opsets before 13 over all from one on. */
 const readSoftmax = (method: "softmax" | "logSoftmax"): Read => (call) => {
-  const { g } = call, x = operand(call, 0), { shape } = x;
-  const axis = positiveAxis(numberOf(call, "axis", -1), shape.length);
+  const { g } = call, x = operand(call, 0), { shape } = x, axis = axisOf(call, shape, -1);
   if (!isSet(call, "flattened") || axis === shape.length - 1) return g[method](x, axis);
   const flat = [elementCount(shape.slice(0, axis)), elementCount(shape.slice(axis))];
   return g.reshape(g[method](g.reshape(x, flat), 1), shape);
@@ -55,7 +55,7 @@ const SOFTMAX: Ops = {
       const weighted = g.mul(y, dy);
       return g.sub(weighted, g.mul(y, g.sum(weighted, [axis], true)));
     }),
-    reference: ([x], node) => ndArray(x, logSoftmax(x, numberOf(node, "axis", -1)).map(Math.exp)),
+    reference: ([x], node) => ndArray(x, logSoftmax(x, axisOf(node, x.shape, -1)).map(Math.exp)),
     read: readSoftmax("softmax"),
   },
   LogSoftmax: {
@@ -63,7 +63,7 @@ const SOFTMAX: Ops = {
     gradient: slope((g, dy, _, y, node) =>
       g.sub(dy, g.mul(g.exp(y), g.sum(dy, [node.attributes.axis as number], true)))
     ),
-    reference: ([x], node) => ndArray(x, logSoftmax(x, numberOf(node, "axis", -1))),
+    reference: ([x], node) => ndArray(x, logSoftmax(x, axisOf(node, x.shape, -1))),
     read: readSoftmax("logSoftmax"),
   },
   [`${TROUPE}.SoftmaxGrad`]: {
@@ -136,8 +136,10 @@ const crossEntropy: Op = {
 
 function checkClass(label: number, classes: number): number {
   if (label >= 0 && label < classes) return label;
-  throw refusal("compute SoftmaxCrossEntropyLoss", `a label must be in 0 .. ${classes - 1}`, label);
+  throw refusal(LOSS, `a label must be in 0 .. ${classes - 1}`, label);
 }
+
+const LOSS = "compute SoftmaxCrossEntropyLoss";
 
 /** ONNX's own loss: scores [n, classes, ...rest], labels [n, ...rest]. */
 const softmaxCrossEntropyLoss: Op = {
@@ -146,9 +148,7 @@ const softmaxCrossEntropyLoss: Op = {
     logits!,
   ],
   reference: ([scores, labels, weights], node, [loss]) => {
-    if (weights) {
-      throw new TypeError("Cannot compute SoftmaxCrossEntropyLoss: it must have no weights");
-    }
+    assertInput(!weights, LOSS, "it must have no weights", "some", TypeError);
     const ignored = numberOf(node, "ignore_index", NaN);
     const logProbabilities = logSoftmax(scores, 1), strides = stridesOf(scores.shape);
     const places = positions(labels!.shape, [strides[0]!, ...strides.slice(2)]);
@@ -171,9 +171,15 @@ export function normalised(write: Writer, [x, mean, inverseDeviation]: readonly 
   return mul(sub(x!, mean!), inverseDeviation!);
 }
 
+/** 1 ÷ √(mean square + ε) of each group. */
+function inverseRoots(groups: Groups, numbers: ArrayLike<number>, node: Settings): Float64Array {
+  const epsilon = numberOf(node, "epsilon", 1e-5);
+  return sumOfSquares(groups, numbers).map((sum) => 1 / Math.sqrt(sum / groups.size + epsilon));
+}
+
 const layerNorm: Op = {
   shape: (known) => {
-    const [x] = known.inputs, axis = positiveAxis(numberOf(known, "axis", -1), x.shape.length);
+    const [x] = known.inputs, axis = axisOf(known, x.shape, -1);
     const shape = x.shape.map((size, i) => i < axis ? size : 1);
     return [x, { dtype: "f32", shape }, { dtype: "f32", shape }];
   },
@@ -192,13 +198,10 @@ const layerNorm: Op = {
     ];
   },
   reference: ([x, scale, bias], node) => {
-    const first = fromFront(numberOf(node, "axis", -1), x.shape.length);
-    const groups = groupsOf(x.shape, [...x.shape.keys()].slice(first));
-    const epsilon = numberOf(node, "epsilon", 1e-5);
+    const groups = groupsOf(x.shape, [...x.shape.keys()].slice(axisOf(node, x.shape, -1)));
     const mean = sum(groups, x.values).map((total) => total / groups.size);
     const centred = new Float64Array(x.values).map((v, i) => v - mean[groups.of[i]!]!);
-    const inverse = sumOfSquares(groups, centred)
-      .map((total) => 1 / Math.sqrt(total / groups.size + epsilon));
+    const inverse = inverseRoots(groups, centred, node);
     const y = centred.map((v, i) => {
       const at = i % groups.size; // Reduced axes are the last ones.
       return v * inverse[groups.of[i]!]! * scale!.values[at]! + (bias?.values[at] ?? 0);
@@ -208,7 +211,7 @@ const layerNorm: Op = {
   },
   read: (call) => {
     const { g, inputs: [, , bias] } = call, [x, weight] = operands(call, 2);
-    const axis = positiveAxis(numberOf(call, "axis", -1), x.shape.length);
+    const axis = axisOf(call, x.shape, -1);
     const width = elementCount(x.shape.slice(axis)), epsilon = numberOf(call, "epsilon", 1e-5);
     mustBe(call, "stash_type", 1, [1]);
     checkMade("what is normalised", width);
@@ -236,9 +239,7 @@ const rmsNorm: Op = {
   },
   reference: ([x, scale], node) => {
     const groups = groupsOf(x.shape, [x.shape.length - 1]);
-    const epsilon = numberOf(node, "epsilon", 1e-5);
-    const inverse = sumOfSquares(groups, x.values)
-      .map((total) => 1 / Math.sqrt(total / groups.size + epsilon));
+    const inverse = inverseRoots(groups, x.values, node);
     const y = new Float64Array(x.values).map((v, i) =>
       v * inverse[groups.of[i]!]! * scale!.values[i % groups.size]!
     );
@@ -288,11 +289,11 @@ const NORMS: Ops = {
   BatchNormalization: {
     read: (call) => {
       if (isSet(call, "training_mode") || call.outputs.some((name, i) => i > 0 && name)) {
-        throw new TypeError(
-          "its statistics must be those of the file, as exported for evaluation, received one that takes those of each batch",
-        );
+        const must = "its statistics must be those of the file, as exported for evaluation";
+        throw new TypeError(`${must}, received statistics of each batch`);
       }
-      const [x, weight, bias, mean, variance] = operands(call, 5);
+      const [x, weight, bias] = operands(call, 3);
+      const mean = operand(call, 3), variance = operand(call, 4);
       const epsilon = numberOf(call, "epsilon", 1e-5);
       return call.g.batchNorm(x, weight, bias, { mean, variance }, epsilon);
     },
@@ -337,11 +338,8 @@ function normal(g: Builder, rows: Value, epsilon: number): Value {
 
 /** Numbers of channels, to be combined with `x`. */
 function perChannel(g: Builder, numbers: Value, { shape: [, channels, ...sizes] }: Value): Value {
-  if (numbers.shape.length !== 1 || numbers.shape[0] !== channels) {
-    throw new RangeError(
-      `Cannot normalise: what is given for channels must be [${channels}], received [${numbers.shape}]`,
-    );
-  }
+  const isOfChannels = sameShape(numbers.shape, [channels!]), must = `numbers of channels must be`;
+  assertInput(isOfChannels, "normalise", `${must} [${channels}]`, `[${numbers.shape}]`);
   return g.reshape(numbers, [channels!, ...sizes.map(() => 1)]);
 }
 
@@ -356,11 +354,9 @@ export const NORMALIZATION_METHODS: Methods = {
   softmax: softmaxOf("Softmax"),
   logSoftmax: softmaxOf("LogSoftmax"),
   crossEntropy: (g, logits, targets) => {
-    if (logits.shape.length !== 2 || !sameShape(targets.shape, logits.shape.slice(0, 1))) {
-      throw new RangeError(
-        `Cannot take cross-entropy: logits must be [n, classes] and targets [n], received [${logits.shape}] and [${targets.shape}]`,
-      );
-    }
+    const holds = logits.shape.length === 2 && sameShape(targets.shape, logits.shape.slice(0, 1));
+    const received = `[${logits.shape}] and [${targets.shape}]`, what = "take cross-entropy";
+    assertInput(holds, what, "logits must be [n, classes] and targets [n]", received);
     return one(g, NORMALIZATION, `${TROUPE}.CrossEntropy`, [logits, targets]);
   },
   layerNorm: (g, x, weight, bias, epsilon = 1e-5) => {
@@ -374,11 +370,8 @@ export const NORMALIZATION_METHODS: Methods = {
     }),
   groupNorm: (g, x, groups, weight, bias, epsilon = 1e-5) => {
     const [n = 0, channels = 0, ...sizes] = x.shape;
-    if (!Number.isInteger(groups) || groups < 1 || channels % groups !== 0) {
-      throw new RangeError(
-        `Cannot normalise groups: their number must divide the channels, ${channels}, received ${groups}`,
-      );
-    }
+    const must = `their number must divide the channels, ${channels}`;
+    assertInput(groups >= 1 && channels % groups === 0, "normalise groups", must, groups);
     const rows = g.reshape(x, [n * groups, elementCount([channels, ...sizes]) / groups]);
     return affine(g, g.reshape(normal(g, rows, epsilon), x.shape), weight, bias);
   },

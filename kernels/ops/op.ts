@@ -4,6 +4,7 @@
  * @module
  */
 
+import { positiveAxis } from "../graph/shapes.ts";
 import {
   type Attribute,
   type Node,
@@ -189,22 +190,18 @@ export function operand({ inputs }: Call, place: number): Value {
 }
 
 /** The first inputs, each of which the operation needs. */
-export const operands = <Count extends 1 | 2 | 3 | 5>(call: Call, count: Count) =>
-  Array.from({ length: count }, (_, place) => operand(call, place)) as unknown as {
-    1: [Value];
-    2: [Value, Value];
-    3: [Value, Value, Value];
-    5: [Value, Value, Value, Value, Value];
-  }[Count];
+export const operands = <Count extends keyof Tuples>(call: Call, count: Count): Tuples[Count] =>
+  Array.from({ length: count }, (_, place) => operand(call, place)) as Tuples[Count];
+
+type Tuples = { 1: [Value]; 2: [Value, Value]; 3: [Value, Value, Value] };
 
 /** The numbers of an input that must be constant; undefined where it is left out. */
 export function constantNumbers({ inputs }: Call, place: number): readonly number[] | undefined {
   const value = inputs[place];
   if (!value) return undefined;
   if (value.data) return Array.from(value.data, Number);
-  throw new TypeError(
-    `input ${place} must be known before a run, received ${value.dtype} [${value.shape}] that each computes`,
-  );
+  const type = `${value.dtype} [${value.shape}]`;
+  throw new TypeError(`input ${place} must be constant, received ${type} computed by each run`);
 }
 
 /** Numbers of an input without which the shape of the result is not known. */
@@ -212,6 +209,10 @@ export function neededNumbers(call: Call, place: number): readonly number[] {
   operand(call, place);
   return constantNumbers(call, place)!;
 }
+
+/** Returns the axis of a node, counted from the front of a shape. */
+export const axisOf = (node: Settings, { length }: readonly number[], otherwise = 0): number =>
+  positiveAxis(numberOf(node, "axis", otherwise), length);
 
 /** Whole numbers of an attribute. */
 export function intsOf({ attributes }: Call, name: string): readonly number[] | undefined {

@@ -4,6 +4,7 @@
  * @module
  */
 
+import { assertInput } from "../errors.ts";
 import { broadcastShape, elementCount, productShape, sameShape } from "../graph/shapes.ts";
 import { MICROSOFT, numberOf, type Settings, textOf, type Value } from "../graph/value.ts";
 import { floatOf, intOf } from "../onnx/signature.ts";
@@ -201,10 +202,13 @@ function checkEquation(
     named.every(fits) && new Set(result).size === result.length &&
     [...result].every((axis) => sizes.has(axis));
   if (isWhole) return;
+  const shapes = operands.slice(0, OPERANDS_MAX).map(({ shape }) => `[${shape}]`).join(" and ");
+  const must =
+    `its letters must name the axes of ${shapes}, each once in an operand and of one size`;
   throw new SyntaxError(
-    `Cannot multiply by "${equation.slice(0, 200)}": it must name each axis of ${
-      operands.slice(0, OPERANDS_MAX).map(({ shape }) => `[${shape}]`).join(" and ")
-    } by a letter, once in an operand and alike where sizes are, without "...", and have at most ${OPERANDS_MAX} operands`,
+    `Cannot multiply by "${
+      equation.slice(0, 200)
+    }": ${must}, without "...", for at most ${OPERANDS_MAX} operands`,
   );
 }
 
@@ -216,16 +220,10 @@ export const PRODUCT_METHODS: Methods = {
     if (isRow || isColumn) {
       const row = isRow ? g.reshape(a, [1, ...a.shape]) : a;
       const column = isColumn ? g.reshape(b, [...b.shape, 1]) : b;
-      const product = g.matmul(row, column, {
-        transA: transA && !isRow,
-        transB: transB && !isColumn,
-        alpha,
-      });
-      const sizes = [
-        ...isRow ? [] : product.shape.slice(-2, -1),
-        ...isColumn ? [] : product.shape.slice(-1),
-      ];
-      return g.reshape(product, [...product.shape.slice(0, -2), ...sizes]);
+      const turned = { transA: transA && !isRow, transB: transB && !isColumn, alpha };
+      const product = g.matmul(row, column, turned), rank = product.shape.length;
+      const gone = [...isRow ? [rank - 2] : [], ...isColumn ? [rank - 1] : []];
+      return g.reshape(product, product.shape.filter((_, axis) => !gone.includes(axis)));
     }
     if (!transA && !transB && alpha === 1) return one(g, PRODUCTS, "MatMul", [a, b]);
     const attributes = { transA: +transA, transB: +transB, alpha: { float: alpha } };
@@ -234,9 +232,8 @@ export const PRODUCT_METHODS: Methods = {
   gemm: (g, a, b, c, options = {}) => {
     const { transA = false, transB = false, alpha = 1, beta = 1 } = options;
     const shape = productShape(a.shape, b.shape, { transA, transB }, "two");
-    if (c && !sameShape(broadcastShape(c.shape, shape), shape)) {
-      throw new RangeError(`Cannot add [${c.shape}] to a product: it must broadcast to [${shape}]`);
-    }
+    const isBroadcast = !c || sameShape(broadcastShape(c.shape, shape), shape);
+    assertInput(isBroadcast, "add to a product", `c must broadcast to [${shape}]`, `[${c?.shape}]`);
     return one(g, PRODUCTS, "Gemm", c ? [a, b, c] : [a, b], {
       transA: +transA,
       transB: +transB,

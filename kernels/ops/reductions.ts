@@ -9,6 +9,7 @@ import { type Node, numberOf, type Settings, type Value } from "../graph/value.t
 import { fromFront, type NdArray, ndArray, positions, stridesOf } from "./array.ts";
 import type { Builder, Reduction } from "./builder.ts";
 import {
+  axisOf,
   constantNumbers,
   flat,
   type GradientRule,
@@ -26,7 +27,7 @@ import {
 } from "./op.ts";
 
 /** The groups of elements that a reduction over `axes` folds into one. */
-interface Groups {
+export interface Groups {
   /** The shape of the result, with reduced axes of size 1. */
   readonly shape: readonly number[];
   /** Elements in each group. */
@@ -177,13 +178,11 @@ export const REDUCTIONS: Ops = {
   ReduceLogSum: { read: readAs((g, ...given) => g.log(g.sum(...given))) },
   ArgMax: {
     shape: (known) => {
-      const [x] = known.inputs, isKept = numberOf(known, "keepdims", 1) === 1;
-      const axis = positiveAxis(numberOf(known, "axis", 0), x.shape.length);
-      return shaped(known, reducedShape(x.shape, [axis], isKept), "i64");
+      const [{ shape }] = known.inputs, isKept = numberOf(known, "keepdims", 1) === 1;
+      return shaped(known, reducedShape(shape, [axisOf(known, shape)], isKept), "i64");
     },
     gradient: flat,
-    reference: ([x], node, [y]) =>
-      ndArray(y, argMax(x, fromFront(numberOf(node, "axis", 0), x.shape.length))),
+    reference: ([x], node, [y]) => ndArray(y, argMax(x, axisOf(node, x.shape))),
     read: readExtreme((_, x) => x),
   },
   ArgMin: { gradient: flat, read: readExtreme((g, x) => g.neg(x)) },

@@ -4,7 +4,7 @@
  * @module
  */
 
-import { refusal } from "../errors.ts";
+import { assertInput } from "../errors.ts";
 import { elementCount, sameShape } from "../graph/shapes.ts";
 import {
   type Node,
@@ -145,14 +145,14 @@ function biased(shape: readonly number[], bias: NdArray | undefined): Float64Arr
   return bias ? sums.map((_, i) => bias.values[Math.floor(i / size) % channels]!) : sums;
 }
 
-/** The windows of a convolution and the shape of its result. */
+/** Computes the windows of a convolution and the shape of its result. */
 function convolved(node: Settings, { shape: x }: ValueType, { shape: weight }: ValueType) {
   const [n = 0, , ...sizes] = x, [outputs = 0, , ...kernel] = weight;
   const windows = windowsOfNode(node, sizes, kernel);
   return { windows, shape: [n, outputs, ...windowCounts(sizes, windows)] };
 }
 
-/** The same of a transposed one. */
+/** Computes the windows of a transposed convolution and the shape of its result. */
 function transposed(node: Settings, { shape: x }: ValueType, { shape: weight }: ValueType) {
   const [n = 0, , ...counts] = x, [, perGroup = 0, ...kernel] = weight;
   const strides = numbersOf(node, "strides") ?? counts.map(() => 1);
@@ -172,11 +172,9 @@ const channelSums = (g: Builder, dy: Value): Value =>
  * each element is one window's.
  */
 function weightGradient(g: Builder, node: Node, narrow: Value, wide: Value): Value {
-  const attributes = { ...windowAttributes(windowsOfNode(node, wide.shape.slice(2))) };
-  return one(g, WINDOWS, `${TROUPE}.ConvWeightGrad`, [narrow, wide], {
-    ...attributes,
-    group: node.attributes.group!,
-  });
+  const windows = windowAttributes(windowsOfNode(node, wide.shape.slice(2)));
+  const attributes = { ...windows, group: node.attributes.group! };
+  return one(g, WINDOWS, `${TROUPE}.ConvWeightGrad`, [narrow, wide], attributes);
 }
 
 /** Channels of a group from which the products of each element of a window are large enough alone. */
@@ -203,16 +201,16 @@ const lowerWeightGradient: Rewrite = (write, node) => {
   const windows = windowsOfProto(node, sizes), columns = n * elementCount(counts);
   const turned = (of: string) =>
     write.node("Transpose", [of], { perm: [1, 0, ...sizes.map((_, axis) => axis + 2)] });
-  const slices = slicesOf(write, turned(wide), { shape: [channels, n, ...sizes], windows, counts });
+  const slices = slicesOf(write, turned(wide), [channels, n, ...sizes], windows, counts);
   const count = slices.length, result = [outputs, per, ...windows.kernel], rows = turned(narrow);
   const reshaped = (of: string, shape: readonly number[], to?: string) =>
     withShape(write, "Reshape", of, shape, to);
   const joined = (all: readonly string[]) =>
     count === 1 ? all[0]! : write.node("Concat", all, { axis: 2 });
-  const product = (right: string, size: number) =>
-    write.node("Gemm", [reshaped(rows, [outputs, columns]), reshaped(right, [size, columns])], {
-      transB: 1,
-    });
+  const product = (right: string, size: number) => {
+    const matrices = [reshaped(rows, [outputs, columns]), reshaped(right, [size, columns])];
+    return write.node("Gemm", matrices, { transB: 1 });
+  };
   if (groups === 1 && per >= WIDE_CHANNELS) {
     const products = slices.map((slice) =>
       reshaped(product(slice, channels), [outputs, channels, 1])
@@ -231,11 +229,9 @@ const lowerWeightGradient: Rewrite = (write, node) => {
 function slicesOf(
   write: Writer,
   images: string,
-  { shape, windows, counts }: {
-    readonly shape: readonly number[];
-    readonly windows: Windows;
-    readonly counts: readonly number[];
-  },
+  shape: readonly number[],
+  windows: Windows,
+  counts: readonly number[],
 ): string[] {
   const { kernel, strides, pads, dilations } = windows, rank = counts.length;
   const padded = pads.every((pad) => pad === 0) ? images : write.node("Pad", [
@@ -255,51 +251,42 @@ function slicesOf(
   });
 }
 
-const CONVOLUTIONS: Ops = {
-  Conv: {
-    shape: (known) => shaped(known, convolved(known, known.inputs[0], known.inputs[1]!).shape),
-    // dx is the transposed convolution of dy.
-    gradient: (g, node, [dy], needed) => {
-      const [x, weight] = node.inputs as [Value, Value], sizes = x.shape.slice(2);
+/** A convolution, or a transposed one, which multiplies the same elements of exchanged images. */
+const convolution = (resultOf: typeof convolved, isTransposed: boolean): Op => ({
+  shape: (known) =>
+    numbersOf(known, "output_shape")
+      ? undefined
+      : shaped(known, resultOf(known, known.inputs[0], known.inputs[1]!).shape),
+  // dx is the other kind of convolution of dy.
+  gradient: (g, node, [dy]) => {
+    const [x, weight] = node.inputs as [Value, Value], sizes = x.shape.slice(2);
+    const dx = () => {
+      if (isTransposed) return g.conv(dy!, weight, undefined, optionsOf(node, dy!.shape.slice(2)));
       const outputPadding = unreadBehind(sizes, windowsOfNode(node, sizes));
       const options = { ...optionsOf(node, sizes), outputPadding };
-      return [
-        needed[0] ? g.convTranspose(dy!, weight, undefined, options) : undefined,
-        needed[1] ? weightGradient(g, node, dy!, x) : undefined,
-        needed[2] ? channelSums(g, dy!) : undefined,
-      ];
-    },
-    reference: ([x, weight, bias], node) => {
-      const { windows, shape } = convolved(node, x, weight!), sums = biased(shape, bias);
-      visitProducts(x.shape, shape, windows, numberOf(node, "group", 1), (from, to, by) => {
-        sums[to]! += x.values[from]! * weight!.values[by]!;
-      });
-      return ndArray({ dtype: x.dtype, shape }, sums);
-    },
+      return g.convTranspose(dy!, weight, undefined, options);
+    };
+    const [narrow, wide] = isTransposed ? [x, dy!] : [dy!, x];
+    return [dx, () => weightGradient(g, node, narrow, wide), () => channelSums(g, dy!)];
+  },
+  reference: ([x, weight, bias], node) => {
+    const { windows, shape } = resultOf(node, x, weight!), sums = biased(shape, bias);
+    const [wide, narrow] = isTransposed ? [shape, x.shape] : [x.shape, shape];
+    visitProducts(wide, narrow, windows, numberOf(node, "group", 1), (inWide, inNarrow, by) => {
+      const from = isTransposed ? inNarrow : inWide, to = isTransposed ? inWide : inNarrow;
+      sums[to]! += x.values[from]! * weight!.values[by]!;
+    });
+    return ndArray({ dtype: x.dtype, shape }, sums);
+  },
+});
+
+const CONVOLUTIONS: Ops = {
+  Conv: {
+    ...convolution(convolved, false),
     read: (call) => call.g.conv(...operands(call, 2), call.inputs[2], readOptions(call)),
   },
   ConvTranspose: {
-    shape: (known) =>
-      numbersOf(known, "output_shape")
-        ? undefined
-        : shaped(known, transposed(known, known.inputs[0], known.inputs[1]!).shape),
-    // dx is the convolution of dy.
-    gradient: (g, node, [dy], needed) => {
-      const [x, weight] = node.inputs as [Value, Value];
-      const options = optionsOf(node, dy!.shape.slice(2));
-      return [
-        needed[0] ? g.conv(dy!, weight, undefined, options) : undefined,
-        needed[1] ? weightGradient(g, node, x, dy!) : undefined,
-        needed[2] ? channelSums(g, dy!) : undefined,
-      ];
-    },
-    reference: ([x, weight, bias], node) => {
-      const { windows, shape } = transposed(node, x, weight!), sums = biased(shape, bias);
-      visitProducts(shape, x.shape, windows, numberOf(node, "group", 1), (to, from, by) => {
-        sums[to]! += x.values[from]! * weight!.values[by]!;
-      });
-      return ndArray({ dtype: x.dtype, shape }, sums);
-    },
+    ...convolution(transposed, true),
     read: (call) => {
       const outputPadding = intsOf(call, "output_padding");
       if (intsOf(call, "output_shape")) {
@@ -365,15 +352,16 @@ const averagePoolGradient: GradientRule = slope((g, dy, x, _, node) => {
   return g.reshape(spread, x.shape);
 });
 
-const readPool = (pool: (call: Call, kernel: readonly number[]) => Value): Read => (call) => {
+const readPool = (
+  pool: (call: Call, x: Value, kernel: readonly number[], options: PoolOptions) => Value,
+): Read =>
+(call) => {
   if (call.outputs[1]) {
-    throw new TypeError(
-      "it must have one output, received one for the places of what is largest, too",
-    );
+    throw new TypeError("it must have one output, received one for the places of maxima, too");
   }
-  const kernel = intsOf(call, "kernel_shape") ?? [];
+  const kernel = intsOf(call, "kernel_shape") ?? [], { groups: _, ...options } = readOptions(call);
   checkMade("windows", elementCount(kernel));
-  return pool(call, kernel);
+  return pool(call, operand(call, 0), kernel, { ...options, ceilMode: isSet(call, "ceil_mode") });
 };
 
 const maxPool: Op = {
@@ -394,11 +382,7 @@ const maxPool: Op = {
     });
     return [ndArray(type, values), ndArray({ dtype: "i64", shape: type.shape }, found)];
   },
-  read: readPool((call, kernel) => {
-    const { groups: _, ...options } = readOptions(call);
-    const ceilMode = isSet(call, "ceil_mode");
-    return call.g.maxPool(operand(call, 0), kernel, { ...options, ceilMode });
-  }),
+  read: readPool(({ g }, x, kernel, options) => g.maxPool(x, kernel, options)),
 };
 
 const POOLS: Ops = {
@@ -413,10 +397,8 @@ const POOLS: Ops = {
       const flat = (of: string) => withShape(write, "Reshape", of, [-1]);
       const zero = write.constant("f32", [0]);
       const zeros = withShape(write, "Expand", zero, [elementCount(shape)]);
-      const sums = write.node("ScatterElements", [zeros, flat(places!), flat(dy)], {
-        axis: 0,
-        reduction: "add",
-      });
+      const attributes = { axis: 0, reduction: "add" };
+      const sums = write.node("ScatterElements", [zeros, flat(places!), flat(dy)], attributes);
       withShape(write, "Reshape", sums, shape, node.output[0]);
     },
   },
@@ -432,14 +414,10 @@ const POOLS: Ops = {
       });
       return ndArray(type, means);
     },
-    read: readPool((call, kernel) => {
-      const { groups: _, ...options } = readOptions(call), x = operand(call, 0);
+    read: readPool((call, x, kernel, options) => {
       checkMade("an image", elementCount(x.shape.slice(2)));
-      return call.g.averagePool(x, kernel, {
-        ...options,
-        ceilMode: isSet(call, "ceil_mode"),
-        countIncludePad: isSet(call, "count_include_pad"),
-      });
+      const countIncludePad = isSet(call, "count_include_pad");
+      return call.g.averagePool(x, kernel, { ...options, countIncludePad });
     }),
   },
   GlobalAveragePool: { read: (call) => call.g.globalAveragePool(operand(call, 0)) },
@@ -449,8 +427,10 @@ const POOLS: Ops = {
 /** Operations on windows. */
 export const WINDOWS: Ops = { ...CONVOLUTIONS, ...POOLS };
 
-/** The most spatial axes. */
-const SPATIAL_MAX = 2;
+const IMAGES = "[n, channels, width] or [n, channels, height, width]";
+
+/** Returns whether a shape is that of images with one spatial axis or two. */
+const isImageShape = ({ length }: readonly number[]) => length === 3 || length === 4;
 
 /** Refuses operands of a convolution that do not fit. */
 function checkConvolution(
@@ -458,20 +438,18 @@ function checkConvolution(
   [x, weight, bias]: readonly [Value, Value, Value | undefined],
   { groups, fits, outputs }: { groups: number; fits: boolean; outputs: number },
 ): void {
-  const spatial = x.shape.length - 2;
-  if (spatial < 1 || spatial > SPATIAL_MAX || weight.shape.length !== x.shape.length) {
-    throw new RangeError(
-      `Cannot ${what}: x must be [n, channels, width] or [n, channels, height, width] and the weight have as many axes, received [${x.shape}] and [${weight.shape}]`,
-    );
-  }
-  if (!Number.isInteger(groups) || groups < 1 || !fits) {
-    throw new RangeError(
-      `Cannot ${what}: channels must be those of the weight in each of the groups, received [${x.shape}] and [${weight.shape}] in ${groups} groups`,
-    );
-  }
-  if (bias && !sameShape(bias.shape, [outputs])) {
-    throw refusal(`${what}`, `bias must be [${outputs}]`, `[${bias.shape}]`);
-  }
+  const shapes = `[${x.shape}] and [${weight.shape}]`;
+  const isImage = isImageShape(x.shape) && weight.shape.length === x.shape.length;
+  assertInput(
+    isImage,
+    what,
+    `x must be ${IMAGES} and the weight must have an equal number of axes`,
+    shapes,
+  );
+  const must = "channels must be those of the weight in each of the groups";
+  assertInput(groups >= 1 && fits, what, must, `${shapes} in ${groups} groups`);
+  const fitsBias = !bias || sameShape(bias.shape, [outputs]);
+  assertInput(fitsBias, what, `bias must be [${outputs}]`, `[${bias?.shape}]`);
 }
 
 function poolWindows(
@@ -480,18 +458,12 @@ function poolWindows(
   { ceilMode = false, ...options }: PoolOptions,
 ): Windows {
   const sizes = shape.slice(2), rank = sizes.length;
-  if (rank < 1 || rank > SPATIAL_MAX) {
-    throw new RangeError(
-      `Cannot pool: x must be [n, channels, width] or [n, channels, height, width], received [${shape}]`,
-    );
-  }
+  assertInput(isImageShape(shape), "pool", `x must be ${IMAGES}`, `[${shape}]`);
   const size = typeof kernel === "number" ? sizes.map(() => kernel) : kernel;
   const windows = windowsOf(sizes, size, options);
-  if (windows.pads.some((pad, i) => pad >= windows.kernel[i % rank]!)) {
-    throw new RangeError(
-      `Cannot pool: pads must be smaller than the window [${windows.kernel}], received [${windows.pads}]`,
-    );
-  }
+  const areSmall = windows.pads.every((pad, i) => pad < windows.kernel[i % rank]!);
+  const must = `pads must be smaller than the window [${windows.kernel}]`;
+  assertInput(areSmall, "pool", must, `[${windows.pads}]`);
   return ceilMode ? withLastWindows(sizes, windows) : windows;
 }
 
@@ -534,10 +506,9 @@ export const WINDOW_METHODS: Methods = {
     const windows = windowsOf(counts.map((count, axis) => count * strides[axis]!), kernel, options);
     const output_padding = strides.map((stride, axis) => {
       const extra = typeof outputPadding === "number" ? outputPadding : outputPadding[axis]!;
-      if (Number.isInteger(extra) && extra >= 0 && extra < stride) return extra;
-      throw new RangeError(
-        `Cannot ${what}: output padding must be whole numbers below the strides [${strides}], received [${outputPadding}]`,
-      );
+      const must = `output padding must be whole numbers below the strides [${strides}]`;
+      assertInput(extra >= 0 && extra < stride, what, must, `[${outputPadding}]`);
+      return extra;
     });
     const attributes = { ...windowAttributes(windows), output_padding, group: groups };
     return one(g, WINDOWS, "ConvTranspose", bias ? [x, weight, bias] : [x, weight], attributes);

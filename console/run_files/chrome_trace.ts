@@ -1,12 +1,12 @@
 /**
- * `--trace FILE`: a trace of a run in Chrome's format, written as the run goes on.
+ * Traces in Chrome's format, of runs (`--trace FILE`) and of schedules.
  *
- * [Note: a trace that is killed] The format is a JSON array, whose end viewers do not ask for. Each
- * step is given to the system in one call, so a program that is killed leaves whole events; the end
- * of the run closes the array. What is in memory is one step.
+ * [Note: killed runs] The format is a JSON array, whose end is optional for viewers. Each step is
+ * written in one call, so a killed program leaves complete events; the end of the run closes the
+ * array. Only one step is kept in memory.
  *
- * [Note: a bound] Viewers read a trace into memory. The step that would make the file larger than
- * its bound is left out, and all after it, which is announced and said in the file.
+ * [Note: size] Viewers read a trace into memory. The first step that exceeds the maximum size is left
+ * out with all later ones, which is announced and noted in the file.
  *
  * @module
  */
@@ -20,84 +20,83 @@ import { realClock } from "../../actors/runtime/world.ts";
 import { type Analysis, formatAction, liveActivations } from "../../schedules/mod.ts";
 import { BoundedFile } from "./timeline_file.ts";
 
-/** Values of an event, as a viewer shows them. */
+/** Values of an event, shown by viewers. */
 type Args = Readonly<Record<string, string | number | readonly number[]>>;
 
-/** Something on a track, or about it. Times are in microseconds since the trace began. */
+/** An event of a track. Times are in microseconds since the start of the trace. */
 interface ChromeEvent {
-  /** Its kind. `M` names a process, a track or the whole trace; `X` is a piece of work, or time without
-   * any (`cat` is `wait`); an output leaves one (`s`) and arrives at another (`f`); `C` are values that a
-   * viewer draws as a curve; `i` is a moment. */
+  /** Kind: `M` names a process, a track or the trace; `X` is work, or idle time (`cat` is `wait`); `s` and
+   * `f` are the start and end of a flow; `C` are values of a curve; `i` is an instant. */
   readonly ph: "M" | "X" | "s" | "f" | "C" | "i";
-  /** The name that a viewer shows. */
+  /** Name shown by viewers. */
   readonly name: string;
-  /** The process: 0 the supervisor, r + 1 the data-parallel replica r. */
+  /** Process: 0 for the supervisor, r + 1 for data-parallel replica r. */
   readonly pid: number;
-  /** The track in it: the worker, counted over all replicas. */
+  /** Track: the worker, counted over all replicas. */
   readonly tid: number;
   readonly cat?: string;
   readonly ts?: number;
   readonly dur?: number;
   readonly args?: Args;
-  /** Joins the ends of a flow. */
+  /** Connects the ends of a flow. */
   readonly id?: number;
-  /** An arrival belongs to the work around it. */
+  /** An arrival belongs to the enclosing work. */
   readonly bp?: "e";
-  /** A moment of the whole trace, or of its track. */
+  /** Scope of an instant: the trace or its track. */
   readonly s?: "g" | "t";
 }
 
-/** Name of the first event of a trace of Troupe, which says what it is of. */
+/** Name of the first event of a trace of Troupe, which describes the run. */
 export const TROUPE_EVENT = "troupe_trace";
 
-/** Version of what the events of Troupe say. */
+/** Version of the events of Troupe. */
 export const TRACE_VERSION = 1;
 
 /** The track of the supervisor. */
 const SUPERVISOR = { pid: 0, tid: 0 } as const;
 
-/** What a trace is of. */
+/** Description of a traced run. */
 export interface TraceFacts {
-  /** The model's name. */
+  /** Name of the model. */
   readonly model: string;
-  /** The schedule's name. */
+  /** Name of the schedule. */
   readonly schedule: string;
-  /** Where actors ran. */
+  /** Runtime of the actors. */
   readonly runtime: string;
   /** Data-parallel replicas. */
   readonly replicas: number;
-  /** For each worker of one replica the stages that it holds. */
+  /** Stages of each worker of one replica. */
   readonly stagesOf: readonly (readonly number[])[];
-  /** When the trace began, in milliseconds since the epoch. */
+  /** Start of the trace in milliseconds since the epoch. */
   readonly began: number;
-  /** What computes, and the stages; absent where nothing computed. */
+  /** Device and stages; absent for schedules. */
   readonly about?: TracedStages | undefined;
 }
 
-/** What computes in a traced run, and for each of its stages what costs are costs of. */
+/** Device and stages of a traced run. */
 export interface TracedStages {
-  /** What computes. */
+  /** Device. */
   readonly device: string;
-  /** Trained numbers. */
+  /** Trained elements of each stage. */
   readonly parameters: readonly number[];
-  /** Share of the model's estimated work, 0 to 1. */
+  /** Share of each stage in the estimated work, 0 to 1. */
   readonly shares: readonly number[];
-  /** Bytes that a micro-batch keeps from F to B. */
+  /** Bytes that a micro-batch keeps from F to B, for each stage. */
   readonly activationBytes: readonly number[];
   /** Samples of a micro-batch; absent in older traces. */
   readonly microBatch?: number;
 }
 
-/** Milliseconds as microseconds to a thousandth: no clock is finer. */
+/** Converts milliseconds to microseconds, rounded to the resolution of clocks. */
 const micro = (ms: number) => Math.round(ms * 1e6) / 1e3;
 
-/** A moment of the run, in microseconds since its trace began. */
+/** Converts a time to microseconds since the start of the trace. */
 const momentOf = ({ began }: TraceFacts, time: number): number => micro(time - began);
 
 const pidOf = ({ stagesOf }: TraceFacts, worker: number) =>
   1 + Math.floor(worker / stagesOf.length);
 
-/** What comes first: what the trace is of, and the names of its processes and tracks. */
+/** Returns the first events: a description of the run, and names of processes and tracks. */
 function headEvents(facts: TraceFacts): ChromeEvent[] {
   const { model, schedule, runtime, replicas, stagesOf, began } = facts;
   const workers = stagesOf.length * replicas, run = { model, schedule, runtime, workers, replicas };
@@ -125,7 +124,7 @@ function headEvents(facts: TraceFacts): ChromeEvent[] {
   ];
 }
 
-/** What the workers did in a step, what they sent each other, and what waited for them. */
+/** Returns the actions, messages and mailbox sizes of a step. */
 function stepEvents(
   facts: TraceFacts,
   step: number,
@@ -161,7 +160,7 @@ function stepEvents(
   ];
 }
 
-/** All that is known of a piece of work, so that it can be read back. */
+/** Returns all fields of an action, so that it can be read again. */
 function argsOf(facts: TraceFacts, step: number, span: Span): Args {
   const { kind, stages, actions, arrived, sent, waiting, chunk, bucket } = span;
   const [stage] = stages;
@@ -179,7 +178,7 @@ function argsOf(facts: TraceFacts, step: number, span: Span): Args {
   };
 }
 
-/** A curve of the whole run. */
+/** Returns a value of a curve of the run. */
 export const counter = (name: string, ts: number, args: Args): ChromeEvent => ({
   ph: "C",
   name,
@@ -188,8 +187,8 @@ export const counter = (name: string, ts: number, args: Args): ChromeEvent => ({
   args,
 });
 
-/** A curve of a worker: bytes that it holds, messages in its mailbox, or activations, in micro-batches
- * of 1/P of the model. */
+/** Returns a value of a worker's curve: bytes of memory, messages in its mailbox, or activations in
+ * micro-batches of 1/P of the model. */
 const workerCounter = (
   facts: TraceFacts,
   worker: number,
@@ -202,7 +201,7 @@ const workerCounter = (
   tid: worker,
 });
 
-/** What the supervisor was at for some time. */
+/** Returns work of the supervisor. */
 const supervised = (
   name: string,
   cat: string,
@@ -211,7 +210,7 @@ const supervised = (
   args: Args,
 ): ChromeEvent => ({ ph: "X", name, cat, ...SUPERVISOR, ts, dur, args });
 
-/** A moment of the run. */
+/** Returns an instant of the run. */
 const moment = (name: string, cat: string, ts: number, args: Args): ChromeEvent => ({
   ph: "i",
   s: "g",
@@ -222,18 +221,15 @@ const moment = (name: string, cat: string, ts: number, args: Args): ChromeEvent 
   args,
 });
 
-/** The most actions of a trace: viewers in a browser read all of it into memory. */
+/** Limit of actions in a trace, which browsers read into memory. */
 const ACTIONS_MAX = 2 ** 18;
 
-/** The only step that there is. */
-const STEP = 1;
-
 /**
- * The planned timeline as JSON: workers are tracks, actions what lies on them, with the bubbles
- * between them and why, flows from who computes an input to who needs it, and the activations of each
- * worker as a curve. A unit of time is a millisecond.
+ * Formats the timeline of a schedule as JSON: workers are tracks with actions and bubbles, flows
+ * connect actions to those that need their outputs, and the activations of each worker are a curve. A
+ * unit of time is a millisecond.
  *
- * @throws {RangeError} if it has more actions than a viewer could show.
+ * @throws {RangeError} when it has more actions than viewers can show.
  */
 export function formatTrace(analysis: Analysis): string {
   const { schedule, makespan, bubbleRatio } = analysis;
@@ -255,14 +251,14 @@ export function formatTrace(analysis: Analysis): string {
   const end = momentOf(facts, makespan);
   const events = [
     ...headEvents(facts),
-    supervised(`step ${STEP}`, "step", 0, end, { step: STEP, bubbleRatio }),
-    ...stepEvents(facts, STEP, readStep(tracesOf(analysis)), 0),
+    supervised("step 1", "step", 0, end, { step: 1, bubbleRatio }),
+    ...stepEvents(facts, 1, readStep(tracesOf(analysis)), 0),
     ...curvesOf(facts, analysis),
   ];
   return `[\n${events.map((event) => JSON.stringify(event)).join(",\n")}\n]\n`;
 }
 
-/** For each worker what it does, as its trace would have it. */
+/** Returns the actions of each worker as a traced step. */
 function tracesOf({ schedule, execution }: Analysis): TracedAction[][] {
   const { timeline: { starts, ends }, lastInput } = execution;
   return schedule.lists.map((list, worker) =>
@@ -278,7 +274,7 @@ function tracesOf({ schedule, execution }: Analysis): TracedAction[][] {
   );
 }
 
-/** Sums of thirds differ in their last bits, which would be bubbles of no length. */
+/** Rounds times, as rounding errors of sums would show as bubbles of no length. */
 const tidy = (time: number) => Math.round(time * 1e6) / 1e6;
 
 function curvesOf(facts: TraceFacts, analysis: Analysis): ChromeEvent[] {
@@ -290,7 +286,7 @@ function curvesOf(facts: TraceFacts, analysis: Analysis): ChromeEvent[] {
   );
 }
 
-/** The steps that a trace has, both ends included. */
+/** Range of traced steps, inclusive. */
 interface StepRange {
   readonly first: number;
   readonly last: number;
@@ -299,15 +295,15 @@ interface StepRange {
 type StepEvent = Extract<TrainEvent, { type: "step" | "skip" }>;
 
 /**
- * Turns what happens in a run into events; what it knows does not grow with the run.
+ * Converts events of a run to events of a trace, with bounded state.
  *
- * @param steps those whose actions are told.
- * @param microBatch samples of a micro-batch of the run.
+ * @param steps range of steps whose actions are traced.
+ * @param microBatch samples of a micro-batch.
  */
 function openRunEvents({ first, last }: StepRange, microBatch?: number) {
   const clock = realClock();
   let facts: TraceFacts, memory: readonly number[] = [];
-  /** When the supervisor's last work ended, in microseconds of the trace. */
+  /** End of the supervisor's last work, in microseconds of the trace. */
   let free = 0, flows = 0;
   const now = () => momentOf(facts, clock.now());
   const stepTaken = (event: StepEvent): ChromeEvent[] => {
@@ -324,9 +320,9 @@ function openRunEvents({ first, last }: StepRange, microBatch?: number) {
     ];
   };
   return {
-    /** What was measured in the step that comes next. */
+    /** Takes the metrics of the next step. */
     measured: (metrics: Metrics) => void (memory = metrics.memory ?? memory),
-    /** The events of something that has happened: none before the plan. */
+    /** Returns the trace events of an event; none before the plan. */
     see(event: TrainEvent): ChromeEvent[] {
       switch (event.type) {
         case "plan":
@@ -372,7 +368,7 @@ function factsOf(
     ...microBatch !== undefined && { microBatch },
   };
   const facts = { model, schedule, runtime, began, about };
-  // One track takes all that would be that of many.
+  // A serial run has a single track.
   if (runtime === "serial") {
     return { ...facts, replicas: 1, stagesOf: [stages.map(({ stage }) => stage)] };
   }
@@ -385,11 +381,11 @@ function factsOf(
   return { ...facts, replicas, stagesOf };
 }
 
-/** A step on the track of the supervisor, with its curves. */
+/** Returns a step on the track of the supervisor, with its curves. */
 function supervisedStep(event: StepEvent, ts: number, end: number): ChromeEvent[] {
   const { type, step, loss, learningRate, lossScale, predictions, seconds } = event;
   const norm = type === "step" ? { gradNorm: event.gradNorm } : {};
-  // JSON has no number for the loss of a step that overflowed.
+  // JSON cannot represent the loss of a step with an overflow.
   const finite = Number.isFinite(loss) ? { loss } : {};
   const args = { step, ...finite, ...norm, learningRate, lossScale };
   const name = type === "skip" ? `step ${step} skipped` : `step ${step}`;
@@ -400,27 +396,27 @@ function supervisedStep(event: StepEvent, ts: number, end: number): ChromeEvent[
   ];
 }
 
-/** How a trace is written. */
+/** Options of a trace. */
 export interface TraceFileOptions {
-  /** The file; what it holds is replaced. */
+  /** Path of the file, whose content is replaced. */
   readonly path: string;
-  /** Which steps it has. Default: all, as far as the bound lets them in. */
+  /** Range of traced steps. Default: all, up to the maximum size. */
   readonly steps?: StepRange | undefined;
-  /** Samples of a micro-batch of the run. */
+  /** Samples of a micro-batch. */
   readonly microBatch?: number | undefined;
-  /** The most bytes of the file. Default {@linkcode TRACE_BYTES}. */
+  /** Maximum bytes of the file. Default {@linkcode TRACE_BYTES}. */
   readonly bytesMax?: number | undefined;
-  /** Told why nothing more is written; the run goes on. */
+  /** Receives the reason if writing stops. */
   readonly announce: (line: string) => void;
 }
 
-/** Default bound of a trace: what viewers in a browser still open. */
+/** Default maximum of a trace, which browsers can still open. */
 const TRACE_BYTES = 256 * 2 ** 20;
 
-/** Room that is kept for what is said of the end. */
+/** Bytes reserved for the end of the run. */
 const END_BYTES = 4096;
 
-/** Opens the trace of a run, whose plan makes the file. */
+/** Opens the trace of a run; the file is created with the first event. */
 export function openTraceFile(
   { path, steps, microBatch, bytesMax = TRACE_BYTES, announce }: TraceFileOptions,
 ) {
@@ -435,14 +431,14 @@ export function openTraceFile(
     if (file!.hasFailed) return;
     const before = "step" in event ? `before step ${event.step}` : "here";
     const why = `the trace ends ${before}: it has at most ${bytesMax} bytes`;
-    announce(`${why}; --trace-steps A-B says which steps it is to have`);
+    announce(`${why}; --trace-steps A-B selects the steps`);
     const last = some.at(-1)!;
     write([moment(why, "full", last.ts ?? 0, {})], 0);
   };
   return {
-    /** What was measured in the step that comes next. */
+    /** Takes the metrics of the next step. */
     measured: (metrics: Metrics) => events.measured(metrics),
-    /** Something has happened. @throws {RangeError} when the file cannot be written. */
+    /** Adds an event. @throws {RangeError} when the file cannot be written. */
     see(event: TrainEvent): void {
       file ??= new BoundedFile({ path, what: "the trace", bytesMax, announce });
       const some = events.see(event);

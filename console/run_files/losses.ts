@@ -1,5 +1,5 @@
 /**
- * Shows losses where they were asked for: in a file, else on the terminal.
+ * Draws losses of runs, as SVG or as text in the terminal.
  *
  * @module
  */
@@ -12,33 +12,33 @@ import { inOneLine, print, printError, quoted, terminalColumns } from "../termin
 import { readMetrics } from "./metrics_file.ts";
 import type { RunFolder } from "./read.ts";
 
-/** A point of a curve: the mean of the losses around a step. */
+/** A point of a curve: the mean loss around a step. */
 interface LossPoint {
   readonly step: number;
-  /** In nats a prediction. */
+  /** Nats per prediction. */
   readonly loss: number;
 }
 
 /** The curves of a run. */
 interface LossCurves {
-  /** The name of its folder. */
+  /** Name of the folder. */
   readonly name: string;
-  /** Of the steps. */
+  /** Losses of the steps. */
   readonly training: readonly LossPoint[];
-  /** Of the held-out data. */
+  /** Losses of the held-out data. */
   readonly heldOut: readonly LossPoint[];
 }
 
-/** Points of a curve, at most. */
+/** Number of points from which a curve is thinned out. */
 const POINTS_MAX = 512;
 
-/** Losses whose differences and sums are numbers, too. */
+/** Whether differences and sums of such losses are finite. */
 const isDrawable = (loss: number | undefined): loss is number => Math.abs(loss ?? NaN) < 1e100;
 
 /**
- * Reads the curves of a run. Where there are more steps than points, each point is a mean.
+ * Reads the curves of a run. With many steps, each point is a mean.
  *
- * @throws {RangeError} when the run has measured no loss.
+ * @throws {RangeError} when the run has no losses.
  */
 export function readCurves({ path }: RunFolder): LossCurves {
   const training = openCurve(), heldOut = openCurve();
@@ -56,7 +56,7 @@ export function readCurves({ path }: RunFolder): LossCurves {
 }
 
 /**
- * A curve that grows: when there are twice as many points as it may have, neighbours become one.
+ * Opens a curve of bounded size: at twice `pointsMax` points, neighbours are merged.
  *
  * @example
  * ```ts
@@ -83,7 +83,7 @@ export function openCurve(pointsMax: number = POINTS_MAX) {
       );
       each *= 2;
     },
-    /** The points so far. */
+    /** Returns the points so far. */
     points: (): LossPoint[] => count === 0 ? [...points] : [...points, mean()],
   };
 }
@@ -93,7 +93,7 @@ const middle = (one: LossPoint, other: LossPoint): LossPoint => ({
   loss: (one.loss + other.loss) / 2,
 });
 
-/** Colours on a light and a dark page: Okabe and Ito's, which colour-blind readers can tell apart. */
+/** Colours of lines on light and dark pages, by Okabe and Ito, suitable for colour-blind readers. */
 const LINES = [
   ["#0072b2", "#56b4e9"],
   ["#d55e00", "#e69f00"],
@@ -110,18 +110,18 @@ const GRID = ["#d9dce1", "#3a3f48"] as const;
 const PLOT = { left: 72, top: 62, width: 600, height: 300 };
 const LINE_HEIGHT = 18, NAME_MAX = 80;
 
-/** The kinds of losses. */
+/** Kinds of losses. */
 const KINDS = ["loss", "held-out loss"] as const;
 
-/** Fewer points are drawn as dots, too. */
+/** Number of points up to which dots are drawn. */
 const FEW = 64;
 
-/** Colours that a dark page changes: attributes give way to a style sheet. */
+/** Colours of dark pages; a style sheet takes precedence over attributes. */
 const DARK_STYLE = [PAGE, INK, GRID, ...LINES].map(([light, dark]) =>
   `[fill="${light}"]{fill:${dark}}[stroke="${light}"]{stroke:${dark}}`
 ).join("");
 
-/** Draws the losses of one run, or of several beside each other. */
+/** Draws the losses of runs as SVG. */
 export function drawLosses(runs: readonly LossCurves[]): string {
   const names = runs.map(({ name }) => inOneLine(name));
   const heading = `Loss of ${names.join(", ")}`;
@@ -171,7 +171,7 @@ export function drawLosses(runs: readonly LossCurves[]): string {
   ].join("\n");
 }
 
-/** An axis with round ends around some values. */
+/** Returns an axis with round ends around values. */
 function axisOf(values: readonly number[], pixels: number, most: number, stepMin = 0) {
   const low = values.reduce((a, b) => Math.min(a, b)),
     high = values.reduce((a, b) => Math.max(a, b));
@@ -183,14 +183,14 @@ function axisOf(values: readonly number[], pixels: number, most: number, stepMin
   };
 }
 
-/** Returns a curve of a run, held-out losses dashed, or any other line. */
+/** Draws a line; held-out losses are dashed. */
 const line = (path: string, colour: string, width: number, kind = 0) =>
   `<path d="${path}" fill="none" stroke="${colour}" stroke-width="${width}" ` +
   `stroke-linecap="round"${kind === 1 ? ` stroke-dasharray="6 4"` : ""}/>`;
 
 const colourOf = (nth: number) => LINES[nth % LINES.length]![0];
 
-/** The runs, and which lines are held-out losses; of one run its kinds of losses. */
+/** Returns the legend: kinds of losses for one run, otherwise the runs. */
 function legendOf(runs: readonly LossCurves[], names: readonly string[]) {
   const has = [
     runs.some(({ training }) => training.length > 0),
@@ -210,7 +210,7 @@ const label = (value: number) => String(Number(value.toPrecision(6)));
 
 const cut = (words: string) => words.length > NAME_MAX ? `${words.slice(0, NAME_MAX - 1)}…` : words;
 
-/** Describes the curves in words. */
+/** Describes the curves. */
 function describe(runs: readonly LossCurves[], names: readonly string[]): string {
   return runs.flatMap(({ training, heldOut }, nth) =>
     [training, heldOut].flatMap((points, kind) => {
@@ -223,17 +223,17 @@ function describe(runs: readonly LossCurves[], names: readonly string[]): string
   ).join("; ");
 }
 
-/** Lines of the chart itself. */
+/** Rows of a text chart. */
 const ROWS = 12;
 
-/** The most columns that it takes, and the fewest. */
+/** Maximum and minimum of columns. */
 const COLUMNS_MAX = 100, COLUMNS_MIN = 16;
 
-/** A mark for the loss of each run, and one for its held-out loss. */
+/** Marks for the loss and the held-out loss of each run. */
 const MARKS = ["·o", "+x", "*#", "~=", ":%", "^@"] as const;
 
 /**
- * Draws losses.
+ * Draws losses as text.
  *
  * @param columns of the terminal.
  */
@@ -283,7 +283,7 @@ function rangeOf(points: readonly LossPoint[], of: keyof LossPoint): [number, nu
   return [low, high];
 }
 
-/** Flags of commands that draw. */
+/** Flags of commands with charts. */
 export const CHART_FLAGS = {
   out: {
     kind: "path",
@@ -293,14 +293,13 @@ export const CHART_FLAGS = {
   },
 } as const;
 
-/** Columns of a chart where nobody says how wide a terminal is. */
+/** Columns of a chart outside terminals. */
 const COLUMNS = 80;
 
 /**
- * Draws losses.
+ * Draws losses in the terminal, or as SVG into the file `out`, which is replaced.
  *
- * @param out the file, if one is named; what is there is replaced.
- * @throws {Error} when it cannot be written.
+ * @throws {Error} when the file cannot be written.
  */
 export async function showLosses(
   runs: readonly LossCurves[],
@@ -315,9 +314,7 @@ export async function showLosses(
     await replaceFile(Deno, out, svg);
   } catch (cause) {
     throw new Error(
-      `Cannot write ${out}: it must be a file that can be written, received ${
-        (cause as Error).message
-      }`,
+      `Cannot write ${out}: it must be a writable file, received ${(cause as Error).message}`,
       { cause },
     );
   }

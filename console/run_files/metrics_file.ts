@@ -1,9 +1,9 @@
 /**
- * `metrics.jsonl`: what a run measures, a line at a time.
+ * `metrics.jsonl`, the metrics of a run, one record per line; and the format of `run.json`.
  *
- * [Note: what a kill leaves] Each line is given to the system as it comes, in one call and without
- * waiting for the disk: a program that is killed loses none but one that is being written, and a
- * machine that fails loses what the system had not put on the disk since the last checkpoint.
+ * [Note: durability] Each line is written immediately in one call, without waiting for the disk. A
+ * killed program loses at most the line that is being written. A failed machine loses lines since
+ * the last checkpoint that had not reached the disk.
  *
  * @module
  */
@@ -13,29 +13,30 @@ import { isAt } from "../../actors/checkpoints/lock.ts";
 import type { Metrics } from "../../actors/options/train_options.ts";
 import type { TrainEvent } from "../../actors/run/events.ts";
 import type { Plan } from "../../actors/run/plan.ts";
+import { isObject } from "../../actors/options/file_schema.ts";
 import { inOneLine, quoted } from "../terminal.ts";
 import type { KeptComponents } from "./run_folder.ts";
 
-/** Bytes of a line: a record is flat, with a number for each of at most some thousand workers. */
+/** Maximum bytes of a line: records are flat, with a number for each of some thousand workers. */
 export const LINE_BYTES_MAX: number = 2 ** 20;
 
 const PIECE_BYTES = 2 ** 16;
 
 const NEW_LINE = 10;
 
-/** A line of such a file. */
+/** A line of a file of JSON lines. */
 interface JsonLine {
   readonly record: Readonly<Record<string, unknown>>;
-  /** Where the next line begins, in bytes. */
+  /** Offset of the next line in bytes. */
   readonly end: number;
 }
 
 /**
- * Reads the whole lines of a file. A last one without its end is being written, or is what a killed
- * program has left: it is not told.
+ * Reads the complete lines of a file. An incomplete last line is skipped: it is being written, or a
+ * killed program has left it.
  *
- * @param from where the first line begins, in bytes.
- * @throws {SyntaxError} naming the line, by its place, that is no record or is too long.
+ * @param from offset of the first line in bytes.
+ * @throws {SyntaxError} with the offset of a line that is not an object or too long.
  */
 export function* readJsonLines(
   file: Deno.FsFile,
@@ -72,9 +73,7 @@ function parse(path: string, at: number, text: () => string): JsonLine["record"]
   } catch (error) {
     throw wrong(path, at, inOneLine((error as Error).message));
   }
-  if (typeof value === "object" && value !== null && !Array.isArray(value)) {
-    return value as JsonLine["record"];
-  }
+  if (isObject(value)) return value;
   throw wrong(path, at, quoted(value));
 }
 
@@ -85,33 +84,22 @@ const wrong = (path: string, at: number, received: string) =>
     }: each line must be a JSON object, received ${received} at byte ${at}`,
   );
 
-/** The file of a run under way. */
-export interface MetricsFile extends Disposable {
-  /**
-   * Adds a line.
-   *
-   * @returns whether the file had to be made again, as it was removed.
-   */
-  add(metrics: Metrics): boolean;
-  /** Makes durable what was added. */
-  sync(): void;
-}
-
 /**
- * Begins a file.
+ * Creates the metrics file of a run.
  *
- * @param announce told in words why no more can be written; the run goes on.
- * @throws {Error} when there is one already, or none can be made.
+ * @param announce receives the reason if writing fails; the run continues.
+ * @throws {Error} when the file exists or cannot be created.
  */
 export function createMetrics(path: string, announce: (line: string) => void): MetricsFile {
-  return openFile(Deno.openSync(path, { write: true, createNew: true }), path, 0, announce);
+  const file = Deno.openSync(path, { write: true, createNew: true });
+  return new MetricsFile(file, path, announce);
 }
 
 /**
- * Goes on with a file after a step: what it says of later ones is cut off, as is what a killed
- * program has left of a line. An evaluation of that step is not added again.
+ * Continues a metrics file after a step. Later records and an incomplete last line are removed. An
+ * evaluation of that step is not added again.
  *
- * @throws {SyntaxError} when a line of it is none.
+ * @throws {SyntaxError} when a line is invalid.
  */
 export function continueMetrics(
   path: string,
@@ -127,179 +115,202 @@ export function continueMetrics(
       isEvaluated = type === "evaluation" && step === afterStep;
     }
     file.truncateSync(size);
-    const { add, ...opened } = openFile(file, path, size, announce);
-    return {
-      ...opened,
-      add(metrics) {
-        const isKnown = metrics.type === "evaluation" && metrics.step === afterStep;
-        return (!isEvaluated || !isKnown) && add(metrics);
-      },
-    };
+    return new MetricsFile(file, path, announce, size, isEvaluated ? afterStep : undefined);
   } catch (error) {
     file.close();
     throw error;
   }
 }
 
-function openFile(
-  file: Deno.FsFile,
-  path: string,
-  size: number,
-  announce: (line: string) => void,
-): MetricsFile {
-  const encoder = new TextEncoder();
-  let isFailed = false;
-  /** What fails once is not tried again: between two lines there would be part of one. */
-  const attempt = (what: () => void) => {
-    if (isFailed) return;
+/** The metrics file of a running run. */
+export class MetricsFile implements Disposable {
+  #file: Deno.FsFile;
+  #size: number;
+  #isFailed = false;
+
+  /**
+   * Writes to an open file from `size` bytes on.
+   *
+   * @param evaluatedStep step whose evaluation is in the file already.
+   */
+  constructor(
+    file: Deno.FsFile,
+    private readonly path: string,
+    private readonly announce: (line: string) => void,
+    size = 0,
+    private readonly evaluatedStep?: number,
+  ) {
+    this.#file = file;
+    this.#size = size;
+    file.seekSync(size, Deno.SeekMode.Start);
+  }
+
+  /**
+   * Adds a line.
+   *
+   * @returns whether the file was removed, and is created again.
+   */
+  add(metrics: Metrics): boolean {
+    if (metrics.type === "evaluation" && metrics.step === this.evaluatedStep) return false;
+    let isRemoved = false;
+    this.#attempt(() => {
+      isRemoved = !isAt(this.path, this.#file);
+      if (isRemoved) this.#createAgain(metrics.step);
+      const bytes = new TextEncoder().encode(JSON.stringify(metrics) + "\n");
+      for (let done = 0; done < bytes.length;) done += this.#file.writeSync(bytes.subarray(done));
+      this.#size += bytes.length;
+    });
+    return isRemoved;
+  }
+
+  /** Flushes the added lines to the disk. */
+  sync(): void {
+    this.#attempt(() => this.#file.syncDataSync());
+  }
+
+  [Symbol.dispose](): void {
+    this.#file.close();
+  }
+
+  #createAgain(step: number): void {
+    Deno.mkdirSync(dirname(this.path), { recursive: true });
+    const created = Deno.openSync(this.path, { write: true, createNew: true });
+    this.#file.close();
+    [this.#file, this.#size] = [created, 0];
+    this.announce(`${this.path} was removed during the run: it continues from step ${step}`);
+  }
+
+  /** Writes until the first failure; later lines would follow an incomplete one. */
+  #attempt(write: () => void): void {
+    if (this.#isFailed) return;
     try {
-      what();
+      write();
     } catch (error) {
-      isFailed = true;
-      announce(`Cannot write ${path}: ${(error as Error).message}; training goes on without it`);
+      this.#isFailed = true;
+      const { message } = error as Error;
+      this.announce(`Cannot write ${this.path}: ${message}; training continues without it`);
       try {
-        file.truncateSync(size);
+        this.#file.truncateSync(this.#size);
       } catch {
-        // Who reads it passes over part of a line at its end.
+        // Readers skip an incomplete last line.
       }
     }
-  };
-  file.seekSync(size, Deno.SeekMode.Start);
-  return {
-    add(metrics) {
-      let isRemoved = false;
-      attempt(() => {
-        isRemoved = !isAt(path, file);
-        if (isRemoved) {
-          Deno.mkdirSync(dirname(path), { recursive: true });
-          const made = Deno.openSync(path, { write: true, createNew: true });
-          file.close();
-          [file, size] = [made, 0];
-          announce(`${path} was removed during the run: it goes on from step ${metrics.step}`);
-        }
-        const bytes = encoder.encode(JSON.stringify(metrics) + "\n");
-        for (let done = 0; done < bytes.length;) done += file.writeSync(bytes.subarray(done));
-        size += bytes.length;
-      });
-      return isRemoved;
-    },
-    sync: () => attempt(() => file.syncDataSync()),
-    [Symbol.dispose]: () => file.close(),
-  };
+  }
 }
 
-/** What makes a file one of these. */
+/** Value of the field `format`. */
 export const RUN_FORMAT = "troupe run";
 
-/** Version of what is in it. */
+/** Version of the format. */
 export const RUN_VERSION = 1;
 
-/** The files of a run beside its checkpoints. */
+/** Names of the files of a run, next to its checkpoints. */
 export const RUN_FILES = {
   /** A {@linkcode RunRecord}. */
   record: "run.json",
-  /** A record of `Metrics` a line. */
+  /** `Metrics`, one per line. */
   metrics: "metrics.jsonl",
-  /** Steps that were traced and workers that were lost, a line each. */
+  /** Traced steps and events, one per line. */
   timeline: "timeline.jsonl",
-  /** The tokenizer that made its tokens, where that is a file. */
+  /** The tokenizer of the data, if it comes from a file. */
   tokenizer: "tokenizer.json",
-  /** The model of an ONNX file with what it has learnt, once the run is done. */
+  /** The trained model of an ONNX file, after the run. */
   onnx: "trained.onnx",
 } as const;
 
-/** Where a run computed, and with which versions. */
+/** Machine and versions of a run. */
 export interface RunEnvironment {
   /** Version of Troupe. */
   readonly troupe: string;
   /** Version of Deno. */
   readonly deno: string;
-  /** Version of ONNX Runtime; absent on the device that has none. */
+  /** Version of ONNX Runtime; absent on the reference device. */
   readonly onnxruntime?: string;
-  /** As `Deno.build.os` and `Deno.build.arch` say it. */
+  /** `Deno.build.os`. */
   readonly os: string;
+  /** `Deno.build.arch`. */
   readonly arch: string;
-  /** Cores of the machine that the program might use. */
+  /** Cores available to the program. */
   readonly cores: number;
-  /** Threads of each worker within an operation. */
+  /** Threads of an operation in each worker. */
   readonly threads: number;
   readonly device: string;
-  /** The names of the adapters, of a device that has some. */
+  /** Names of the GPU adapters. */
   readonly adapter?: string;
 }
 
-/** Once that a run was begun or gone on with. */
+/** A start or resumption of a run. */
 export interface RunStart {
-  /** When, as ISO 8601 has it. */
+  /** Time in ISO 8601. */
   readonly at: string;
-  /** The step after which it began: 0, or that of the checkpoint from which it went on. */
+  /** Step of the checkpoint from which it resumed; otherwise 0. */
   readonly afterStep: number;
-  /** The checkpoint, where there is one. */
+  /** Path of that checkpoint. */
   readonly from?: string;
-  /** The arguments of `troupe train`, as they were typed. */
+  /** Arguments of `troupe train` as typed. */
   readonly command: readonly string[];
   readonly environment: RunEnvironment;
 }
 
-/** How a run came to its end. */
+/** End of a run. */
 export interface RunEnd {
-  /** When, as ISO 8601 has it. */
+  /** Time in ISO 8601. */
   readonly at: string;
-  /** Whether it took all its steps, ran out of `--patience`, or was ended by a signal. */
+  /** Whether it took all steps, exceeded `--patience`, or received a signal. */
   readonly reason: "finished" | "stopped early" | "interrupted";
   /** Optimizer steps of the whole run. */
   readonly step: number;
-  /** Time of this program, in seconds. */
+  /** Seconds of the last program. */
   readonly seconds: number;
   /** SHA-256 of all parameters. */
   readonly weightsHash: string;
-  /** The best evaluation, where it was asked for, and its checkpoint. */
+  /** Best evaluation and its checkpoint, if requested. */
   readonly best?: (TrainEvent & { readonly type: "end" })["best"] & object;
 }
 
-/** What `run.json` holds. Its paths are for people: they are shown and never opened. */
+/** Content of `run.json`. Paths in it are shown, but never opened. */
 export interface RunRecord {
   readonly format: typeof RUN_FORMAT;
   readonly version: typeof RUN_VERSION;
-  /** The model's name. */
+  /** Name of the model. */
   readonly model: string;
-  /** When it was begun, as ISO 8601 has it. */
+  /** Start time in ISO 8601. */
   readonly started: string;
-  /** All flags as they are in the end: given, inherited or default. */
+  /** Final values of all flags: given, inherited or default. */
   readonly flags: Readonly<Record<string, unknown>>;
-  /** Modules of the user's. */
+  /** Modules of the user. */
   readonly parts?: KeptComponents;
-  /** What is learnt from; the hash of its file, or of its module, where it has one. */
+  /** Training data, with the hash of its file or module. */
   readonly data: { readonly name: string; readonly hash?: string };
-  /** The schedule; the SHA-256 of its lists as CSV, where it has some. */
+  /** Schedule, with the SHA-256 of its action lists as CSV. */
   readonly schedule: { readonly name: string; readonly hash?: string };
-  /** What was planned. */
+  /** Summary of the run. */
   readonly plan: Plan;
-  /** Each time that it was begun or gone on with; of very many the first and the last. */
+  /** Starts and resumptions: the first and the last ones. */
   readonly starts: readonly RunStart[];
-  /** Absent while it runs, and where it was killed. */
+  /** End; absent while it runs, and if it was killed. */
   readonly end?: RunEnd;
 }
 
 const TYPES: readonly unknown[] = ["step", "skip", "evaluation"] satisfies Metrics["type"][];
 
-/** Workers of which a record tells, at most: more than any run has. */
+/** Limit of workers in a record, above that of any run. */
 const WORKERS_MAX = 2 ** 16;
 
-/** A record, and where the next begins in the file. */
+/** A record and its end in the file. */
 interface MetricsLine {
   readonly metrics: Metrics;
-  /** In bytes; from there a file that has grown is read on. */
+  /** Offset of the next record in bytes. */
   readonly end: number;
 }
 
 /**
- * What a run has measured, in the order of its steps; none where there is no file. A last line that
- * is not whole is not told.
+ * Reads the metrics of a run in the order of steps, if the file exists. An incomplete last line is
+ * skipped.
  *
- * @param directory the folder of the run.
- * @param from where the first record begins, in bytes.
- * @throws {SyntaxError} when a line is no such record.
+ * @param directory folder of the run.
+ * @param from offset of the first record in bytes.
+ * @throws {SyntaxError} when a line is not a metrics record.
  */
 export function* readMetrics(directory: string, from = 0): Generator<MetricsLine, void> {
   const path = join(directory, RUN_FILES.metrics);
@@ -310,7 +321,7 @@ export function* readMetrics(directory: string, from = 0): Generator<MetricsLine
   }
 }
 
-/** Opens a file that is there, and none that a link leads to. */
+/** Opens a file if it exists, without following links. */
 function openRegular(path: string): Deno.FsFile | undefined {
   try {
     return Deno.lstatSync(path).isFile ? Deno.openSync(path) : undefined;
@@ -320,7 +331,7 @@ function openRegular(path: string): Deno.FsFile | undefined {
   }
 }
 
-/** A record with the numbers that it has: what is no finite number is left out. */
+/** Returns the finite numbers of a record. */
 function metricsOf(record: Readonly<Record<string, unknown>>, path: string): Metrics {
   const { type, step, memory } = record;
   if (!TYPES.includes(type) || !Number.isSafeInteger(step) || (step as number) < 0) {

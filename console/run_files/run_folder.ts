@@ -1,5 +1,5 @@
 /**
- * The folder of a run that was told of none: numbered, and nobody else's.
+ * Numbered folders for runs without `--out`.
  *
  * @module
  */
@@ -9,22 +9,22 @@ import { join, parse } from "node:path";
 import { lstat } from "../../actors/checkpoints/lock.ts";
 import { didYouMean } from "../../actors/options/option.ts";
 
-/** Where such folders are, from where the command is run. */
+/** Parent of run folders, relative to the working directory. */
 export const RUNS_FOLDER = "runs";
 
-/** Runs that may take the next number just before this one. */
+/** Limit of attempts, since other runs may take the next number. */
 const TRIES_MAX = 1000;
 
-/** Characters of a model's name that a folder's has. */
+/** Maximum length of the model's name in the name of a folder. */
 const NAME_MAX = 60;
 
-/** The path of a run: as it is named, or below `runs/` where it is there alone. */
+/** Returns the path of a named run: as given, or below `runs/` if it only exists there. */
 export function runPath(named: string): string {
   const below = join(RUNS_FOLDER, named);
   return !existsSync(named) && /^[^./\\]/.test(named) && existsSync(below) ? below : named;
 }
 
-/** The run that was probably meant, as the end of a sentence; empty where the named one is there. */
+/** Suggests a similar run for a missing one, as the end of a sentence. */
 export function meantRun(named: string): string {
   if (existsSync(named)) return "";
   const { dir, base } = parse(named),
@@ -34,16 +34,15 @@ export function meantRun(named: string): string {
   return near || didYouMean(base, namesIn(RUNS_FOLDER));
 }
 
-/** A folder that is made; disposing of it removes what is still empty. */
+/** A new folder; disposing of it removes it if it is still empty. */
 interface MadeFolder extends Disposable {
   readonly path: string;
 }
 
 /**
- * The path of the next run of a model: its name and a number higher than any that is there. The
- * folder is not made.
+ * Returns the path of the next run of a model, whose number is above all existing ones.
  *
- * @param model its name; what cannot stand in the name of a folder becomes `-`.
+ * @param model name of the model; other characters than letters, digits, `_` and `-` become `-`.
  */
 export function nextRunFolder(model: string, parent: string = RUNS_FOLDER): string {
   const name = folderName(model), pattern = new RegExp(`^${RegExp.escape(name)}-([1-9]\\d{0,8})$`);
@@ -52,10 +51,10 @@ export function nextRunFolder(model: string, parent: string = RUNS_FOLDER): stri
 }
 
 /**
- * Makes the folder of the next run of a model. Who makes it has it: of two that begin at once, one
- * gets the next number.
+ * Creates the folder of the next run of a model. Of two runs that start at the same time, one gets
+ * the next number.
  *
- * @throws {RangeError} when it cannot be made.
+ * @throws {RangeError} when the folder cannot be created.
  *
  * @example
  * ```ts
@@ -68,7 +67,7 @@ export function nextRunFolder(model: string, parent: string = RUNS_FOLDER): stri
  *   using second = makeRunFolder("gpt", parent);
  *   assert.deepEqual([first, second].map(({ path }) => basename(path)), ["gpt-1", "gpt-2"]);
  * }
- * assert.deepEqual([...Deno.readDirSync(parent)], [], "nothing was put into them");
+ * assert.deepEqual([...Deno.readDirSync(parent)], [], "empty folders are removed");
  * await Deno.remove(parent);
  * ```
  */
@@ -83,7 +82,7 @@ export function makeRunFolder(model: string, parent: string = RUNS_FOLDER): Made
     };
   } catch (cause) {
     throw new RangeError(
-      `Cannot begin a run: ${parent} must be a folder that can be written, or --out name another, received ${
+      `Cannot begin a run: ${parent} must be a writable folder, or --out must name another, received ${
         (cause as Error).message
       }`,
       { cause },
@@ -103,7 +102,7 @@ function makeNext(model: string, parent: string): string {
   }
 }
 
-/** A model may be a stranger's. */
+/** Names of models may be untrusted. */
 const folderName = (model: string) =>
   model.replaceAll(/[^\w-]+/g, "-").slice(0, NAME_MAX).replace(/^-+/, "") || "run";
 
@@ -121,28 +120,21 @@ function removeEmpty(folder: string): void {
   try {
     Deno.removeSync(folder);
   } catch {
-    // Something has been put there.
+    // It is not empty.
   }
 }
 
-/** What a checkpoint remembers of a module of the user's. It is shown and compared, never imported. */
+/** A module of the user in a checkpoint. It is shown and compared, but never imported. */
 export interface KeptComponent {
-  /** How it was named. */
+  /** Name or specifier. */
   readonly name: string;
-  /** Where it was. */
+  /** URL of the module. */
   readonly from: string;
-  /** The hash of its modules. */
+  /** Hash of its modules. */
   readonly integrity: string;
 }
 
-/** Modules of the user's by what they are for. */
-export interface KeptComponents {
-  /** What was trained. */
-  readonly model?: KeptComponent;
-  /** What it learnt from. */
-  readonly data?: KeptComponent;
-  /** How weights were stepped. */
-  readonly optimizer?: KeptComponent;
-  /** What supervised its workers. */
-  readonly supervisor?: KeptComponent;
-}
+/** Modules of the user, by kind. */
+export type KeptComponents = {
+  readonly [kind in "model" | "data" | "optimizer" | "supervisor"]?: KeptComponent;
+};

@@ -1,15 +1,17 @@
 /**
- * `timeline.jsonl`: the traced steps of a run and what befell it, a line each, beside its metrics.
+ * `timeline.jsonl`: traced steps and events of a run, one per line.
  *
- * [Note: sampled] The file is to stay small however long the run is, and to tell of its end as of its
- * beginning. So when the first step has shown how much a step is, each nth step is written, such that
- * all fit; the last is, too. What happens beside steps is always written, as long as there is room.
+ * [Note: sampling] The file stays small for any length of a run, and covers all of it. The size of the
+ * first step decides the interval at which steps are written, so that all fit; the last step is
+ * written, too. Events are always written if there is room.
  *
  * @module
  */
 
 import { existsSync } from "node:fs";
+import * as v from "valibot";
 import { readSpan, type TracedAction } from "../../actors/mod.ts";
+import { arrayOf, integer, numberWhere, text } from "../../actors/options/file_schema.ts";
 import { WORKERS_MAX } from "../../actors/options/limits.ts";
 import type { TrainEvent } from "../../actors/run/events.ts";
 import { checkInputFile } from "../../kernels/mod.ts";
@@ -18,27 +20,27 @@ import { LINE_BYTES_MAX, readJsonLines } from "./metrics_file.ts";
 
 /** Options of a {@linkcode BoundedFile}. */
 interface BoundedFileOptions {
-  /** The file; what it holds is replaced. */
+  /** Path of the file, whose content is replaced. */
   readonly path: string;
-  /** What it is, in words: `the trace`. */
+  /** Name for messages, such as `the trace`. */
   readonly what: string;
-  /** The most bytes that it may have. */
+  /** Maximum size in bytes. */
   readonly bytesMax: number;
-  /** Receives the reason when the disk takes no more, once. */
+  /** Receives the reason if writing fails, once. */
   readonly announce: (line: string) => void;
 }
 
-/** A file that is being written. */
+/** A file of bounded size. */
 export class BoundedFile implements Disposable {
-  /** Whether the disk took no more; nothing is added any more. */
+  /** Whether writing has failed, after which nothing is added. */
   hasFailed = false;
   readonly #file: Deno.FsFile;
 
   /**
-   * Begins a file, or goes on with one.
+   * Creates or continues a file.
    *
-   * @param size bytes of what it holds that stay. Default: none.
-   * @throws {RangeError} when it cannot be written.
+   * @param size bytes of its content to keep. Default 0.
+   * @throws {RangeError} when the file cannot be written.
    */
   constructor(private readonly options: BoundedFileOptions, public size = 0) {
     this.#file = openToWrite(options, size === 0);
@@ -46,10 +48,10 @@ export class BoundedFile implements Disposable {
   }
 
   /**
-   * Adds a text, all of it or nothing.
+   * Adds a text, completely or not at all.
    *
-   * @param leaving room that must be left after it, in bytes. Default 0.
-   * @returns whether there was room and the disk took it.
+   * @param leaving bytes that must stay free after it. Default 0.
+   * @returns whether the text was written.
    */
   add(text: string, leaving = 0): boolean {
     const { path, what, bytesMax, announce } = this.options, bytes = ENCODER.encode(text);
@@ -58,9 +60,9 @@ export class BoundedFile implements Disposable {
       for (let done = 0; done < bytes.length;) done += this.#file.writeSync(bytes.subarray(done));
       this.size += bytes.length;
     } catch (error) {
-      // Between two texts there would be part of one.
+      // A later text would follow an incomplete one.
       this.hasFailed = true;
-      announce(`Cannot write ${what} to ${path}: ${(error as Error).message}; the run goes on`);
+      announce(`Cannot write ${what} to ${path}: ${(error as Error).message}; the run continues`);
       cut(this.#file, this.size);
     }
     return !this.hasFailed;
@@ -73,62 +75,58 @@ export class BoundedFile implements Disposable {
 
 const ENCODER = new TextEncoder();
 
-/** What is left of a text that was not written whole. */
+/** Removes an incomplete text. */
 function cut(file: Deno.FsFile, size: number): void {
   try {
     file.truncateSync(size);
     file.seekSync(size, Deno.SeekMode.Start);
   } catch {
-    // Readers pass over part of a line at the end.
+    // Readers skip an incomplete last line.
   }
 }
 
 function openToWrite({ path, what }: BoundedFileOptions, truncate: boolean): Deno.FsFile {
   try {
-    // To open a pipe waits for its other end.
+    // Opening a pipe waits for its other end.
     if (existsSync(path) && Deno.lstatSync(path).isFifo) throw new TypeError("a pipe");
     return Deno.openSync(path, { write: true, create: true, truncate });
   } catch (error) {
     const { message } = error as Error;
     throw new RangeError(
-      `Cannot write ${what} to ${path}: it must be a file that can be written, received ${message}`,
+      `Cannot write ${what} to ${path}: it must be a writable file, received ${message}`,
       { cause: error },
     );
   }
 }
 
+const TIME = numberWhere("a finite number", Number.isFinite), COUNT = integer(0);
+
 /** Whether a value is a finite number. */
-export const isTime = (value: unknown): value is number =>
-  typeof value === "number" && Number.isFinite(value);
+export const isTime = (value: unknown): value is number => v.is(TIME, value);
 
-/** Whether a value is a whole number from 0. */
-export const isCount = (value: unknown): value is number =>
-  Number.isSafeInteger(value) && value as number >= 0;
+/** Whether a value is an integer from 0. */
+export const isCount = (value: unknown): value is number => v.is(COUNT, value);
 
-/** Longer than the name of any action: an overlap of two, or an all-reduce of all stages. */
+/** Limit of names: longer than an overlap of two actions, or an all-reduce of all stages. */
 const NAME_MAX = 2048;
 
-const TIMES = ["arrived", "sent"] as const,
-  COUNTS = ["waiting", "stage", "chunk", "bucket"] as const;
+const TRACED = v.pipe(
+  v.object({
+    name: text(NAME_MAX),
+    start: TIME,
+    end: TIME,
+    arrived: v.exactOptional(TIME),
+    sent: v.exactOptional(TIME),
+    waiting: v.exactOptional(COUNT),
+    stage: v.exactOptional(COUNT),
+    chunk: v.exactOptional(COUNT),
+    bucket: v.exactOptional(COUNT),
+  }),
+  v.check(({ start, end }) => end >= start),
+  v.check(hasActionName),
+);
 
-/** Reads what is known of an action; undefined if it is none. */
-export function readTraced(value: unknown): TracedAction | undefined {
-  const record = (typeof value === "object" ? value ?? {} : {}) as Record<string, unknown>;
-  const { name, start, end } = record;
-  if (typeof name !== "string" || name.length > NAME_MAX || !isTime(start) || !isTime(end)) {
-    return undefined;
-  }
-  const times = TIMES.filter((key) => record[key] !== undefined);
-  const counts = COUNTS.filter((key) => record[key] !== undefined);
-  const isRight = end >= start && times.every((key) => isTime(record[key])) &&
-    counts.every((key) => isCount(record[key]));
-  if (!isRight) return undefined;
-  const said = [...times, ...counts].map((key) => [key, record[key]]);
-  const traced: TracedAction = { name, start, end, ...Object.fromEntries(said) };
-  return isNamed(traced) ? traced : undefined;
-}
-
-function isNamed(traced: TracedAction): boolean {
+function hasActionName(traced: TracedAction): boolean {
   try {
     const { stages, actions } = readSpan(traced, 0);
     return [...stages, ...actions.map(({ microBatch }) => microBatch)].every(isCount);
@@ -137,60 +135,61 @@ function isNamed(traced: TracedAction): boolean {
   }
 }
 
-/** Something of a run, as a line of its timeline says it. */
+/** Reads a traced action; returns undefined if it is invalid. */
+export function readTraced(value: unknown): TracedAction | undefined {
+  const { success, output } = v.safeParse(TRACED, value);
+  return success ? output : undefined;
+}
+
+const EVENT = { step: COUNT, time: TIME };
+
+const LINE = v.variant("type", [
+  v.object({ type: v.literal("step"), ...EVENT, traces: arrayOf(v.array(TRACED), 0, WORKERS_MAX) }),
+  v.object({ type: v.literal("failure"), ...EVENT, actor: v.string(), reason: v.string() }),
+  v.object({ type: v.picklist(["checkpoint", "resumed"]), ...EVENT }),
+]);
+
+/** A record of a timeline. */
 export type TimelineRecord =
-  /** What the workers did in a step. */
+  /** Actions of the workers in a step. */
   | {
     readonly type: "step";
     readonly step: number;
     readonly traces: readonly (readonly TracedAction[])[];
   }
-  /** A worker was lost before this step ended. */
-  | {
-    readonly type: "failure";
-    readonly step: number;
-    readonly time: number;
-    readonly actor: string;
-    readonly reason: string;
-  }
-  /** A checkpoint was written. */
-  | { readonly type: "checkpoint"; readonly step: number; readonly time: number }
-  /** The run went on, after this step. */
-  | { readonly type: "resumed"; readonly step: number; readonly time: number };
+  /** A lost worker, a checkpoint, or a resumption after a step. */
+  | Exclude<v.InferOutput<typeof LINE>, { readonly type: "step" }>;
 
-/** The timeline of a run under way. */
-export interface TimelineFile extends Disposable {
-  /** Something has happened. */
-  see(event: TrainEvent): void;
-}
+/** The timeline of a running run. */
+export type TimelineFile = ReturnType<typeof openTimeline>;
 
-/** What a timeline is of. */
+/** Options of a timeline. */
 export interface TimelineOptions {
-  /** The file. */
+  /** Path of the file. */
   readonly path: string;
-  /** The step at which the run is to end. */
+  /** Last step of the run. */
   readonly steps: number;
-  /** The step after which it goes on in a file that is there; undefined for a new one. */
+  /** Step after which an existing file is continued; undefined for a new file. */
   readonly goesOnAfter?: number | undefined;
-  /** The most bytes of the file. Default {@linkcode TIMELINE_BYTES}. */
+  /** Maximum bytes of the file. Default {@linkcode TIMELINE_BYTES}. */
   readonly bytesMax?: number | undefined;
-  /** Told why nothing more is written; the run goes on. */
+  /** Receives the reason if writing fails. */
   readonly announce: (line: string) => void;
 }
 
-/** Default bound of a timeline. */
+/** Default maximum of a timeline. */
 const TIMELINE_BYTES: number = 32 * 2 ** 20;
 
-/** Room that steps leave to all else. */
+/** Bytes reserved for events. */
 const OTHER_BYTES = 2 ** 20;
 
 /**
- * Begins a timeline, or goes on with one: what it says of later steps is cut off.
+ * Creates or continues a timeline. Records of later steps are removed.
  *
  * @throws {RangeError} when it cannot be written.
- * @throws {SyntaxError} when what is gone on with is none.
+ * @throws {SyntaxError} when the continued file is not a timeline.
  */
-export function openTimeline(options: TimelineOptions): TimelineFile {
+export function openTimeline(options: TimelineOptions) {
   const { path, steps, goesOnAfter, bytesMax = TIMELINE_BYTES, announce } = options;
   const size = goesOnAfter === undefined ? 0 : sizeUpTo(path, goesOnAfter);
   const file = new BoundedFile({ path, what: "the timeline", bytesMax, announce }, size);
@@ -198,7 +197,7 @@ export function openTimeline(options: TimelineOptions): TimelineFile {
   let first: number | undefined, stride = 1;
   const add = (record: TimelineRecord, leaving = 0) => {
     const line = JSON.stringify(record.type === "step" ? packed(record) : record, rounded) + "\n";
-    // A step with more than ten thousand actions is one that nobody draws.
+    // Longer lines have more than ten thousand actions, too many to draw.
     if (line.length <= LINE_BYTES_MAX) file.add(line, leaving);
   };
   const addStep = (step: number, traces: readonly (readonly TracedAction[])[]) => {
@@ -213,24 +212,25 @@ export function openTimeline(options: TimelineOptions): TimelineFile {
   };
   if (goesOnAfter !== undefined) add({ type: "resumed", step: goesOnAfter, time: Date.now() });
   return {
-    see(event) {
+    /** Adds an event of the run. */
+    see(event: TrainEvent): void {
       if (event.type === "step" || event.type === "skip") addStep(event.step, event.traces);
       if (event.type === "failure") add(event);
       if (event.type === "checkpoint") {
         add({ type: event.type, step: event.step, time: Date.now() });
       }
     },
-    [Symbol.dispose]: () => file[Symbol.dispose](),
+    [Symbol.dispose]: (): void => file[Symbol.dispose](),
   };
 }
 
-/** Times to a microsecond: no clock is finer, and more would be longer. */
+/** Rounds times to microseconds, the resolution of clocks. */
 const rounded = (key: string, value: unknown) =>
   typeof value === "number" && NOTE_TIMES.includes(key) ? Math.round(value * 1000) / 1000 : value;
 
 const NOTE_TIMES: readonly string[] = ["start", "end", "arrived", "sent"];
 
-/** A step whose times of actions count from the first of them. */
+/** Makes the times of actions relative to the first. */
 function packed({ type, step, traces }: Extract<TimelineRecord, { type: "step" }>) {
   const time = traces.flat().reduce((first, { start }) => Math.min(first, start), Infinity);
   return { type, step, time, traces: traces.map((trace) => trace.map((one) => shift(one, -time))) };
@@ -244,7 +244,7 @@ const shift = ({ start, end, arrived, sent, ...rest }: TracedAction, by: number)
   ...sent !== undefined && { sent: sent + by },
 });
 
-/** Bytes of the lines up to a step. */
+/** Returns the bytes of the lines up to a step. */
 function sizeUpTo(path: string, step: number): number {
   let size = 0;
   for (const { record, end } of readTimeline(path)) {
@@ -255,12 +255,11 @@ function sizeUpTo(path: string, step: number): number {
 }
 
 /**
- * Reads the lines of a timeline, which may be a stranger's and may be growing. Nothing where there
- * is none.
+ * Reads the lines of a timeline, if the file exists. It may be untrusted, and may be growing.
  *
- * @param from where the first line begins, in bytes.
- * @throws {SyntaxError} naming a line that says something else.
- * @throws {TypeError} when it is no file, or is larger than any.
+ * @param from offset of the first line in bytes.
+ * @throws {SyntaxError} naming an invalid line.
+ * @throws {TypeError} when it is not a regular file, or is too large.
  */
 export function* readTimeline(
   path: string,
@@ -274,35 +273,19 @@ export function* readTimeline(
   }
   using file = Deno.openSync(path);
   for (const { record, end } of readJsonLines(file, path, from)) {
-    const read = recordOf(record);
-    if (!read) {
+    const { success, output } = v.safeParse(LINE, record);
+    if (!success) {
       throw new SyntaxError(
         `Cannot read ${
           inOneLine(path)
-        }: each line must be a step or an event, received something else before byte ${end}`,
+        }: each line must be a step or an event, received another one before byte ${end}`,
       );
     }
-    yield { record: read, end };
+    yield { record: output.type === "step" ? unpacked(output) : output, end };
   }
 }
 
-function recordOf(record: Readonly<Record<string, unknown>>): TimelineRecord | undefined {
-  const { type, step, time, traces, actor, reason } = record;
-  if (!isCount(step) || !isTime(time)) return undefined;
-  switch (type) {
-    case "checkpoint":
-    case "resumed":
-      return { type, step, time };
-    case "failure":
-      if (typeof actor !== "string" || typeof reason !== "string") return undefined;
-      return { type, step, time, actor, reason };
-    case "step": {
-      if (!Array.isArray(traces) || traces.length > WORKERS_MAX) return undefined;
-      const read = traces.map((trace) => Array.isArray(trace) ? trace.map(readTraced) : undefined);
-      const isWhole = (trace: (TracedAction | undefined)[] | undefined): trace is TracedAction[] =>
-        trace?.every((one) => one !== undefined) ?? false;
-      if (!read.every(isWhole)) return undefined;
-      return { type, step, traces: read.map((trace) => trace.map((one) => shift(one, time))) };
-    }
-  }
-}
+/** Makes the times of actions absolute. */
+const unpacked = (
+  { type, step, time, traces }: Extract<v.InferOutput<typeof LINE>, { readonly type: "step" }>,
+) => ({ type, step, traces: traces.map((trace) => trace.map((one) => shift(one, time))) });

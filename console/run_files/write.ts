@@ -1,6 +1,6 @@
 /**
- * Writes what a run leaves beside its checkpoints: `run.json` when it begins and ends,
- * `metrics.jsonl` on its way.
+ * Writes the files of a run next to its checkpoints: `run.json` at the start and end, and
+ * `metrics.jsonl` during the run.
  *
  * @module
  */
@@ -32,83 +32,99 @@ import {
 } from "./metrics_file.ts";
 import { readRecord } from "./read.ts";
 
-/** The files of a run under way. */
-interface RunWriter extends Disposable {
-  /** The run begins, or goes on: its folder is locked, and nothing has run yet. */
-  begin(plan: Plan): Promise<void>;
-  /** Notes what was measured. */
-  metrics(metrics: Metrics): void;
-  /** Notes an event of the run. */
-  see(event: TrainEvent): Promise<void>;
-}
-
-/** What is written about. */
+/** A run whose files are written. */
 interface WrittenRun {
   readonly place: RunPlace;
   readonly request: TrainRequest;
   readonly parts: RunComponents;
-  /** Told in words what cannot be written while the run goes on. */
+  /** Receives messages about files that cannot be written during the run. */
   readonly announce: (line: string) => void;
 }
 
-/** Starts that are kept: the first, and the last of the others. */
+/** Limit of kept starts: the first one, and the last of the others. */
 const STARTS_MAX = 100;
 
-/**
- * Makes ready to write the files of a run. Nothing is written before it begins.
- *
- * @throws {RangeError} {@linkcode SyntaxError} when the folder has files that are not a run's, or of
- * another version.
- */
-export function openRunWriter(run: WrittenRun): RunWriter {
-  const { place: { directory, isInPlace }, request: { tokenizer }, announce } = run;
-  const recordPath = join(directory, RUN_FILES.record);
-  checkOwn(run);
-  let record: RunRecord, metrics: MetricsFile | undefined, isRemoved = false;
-  const write = async () => {
-    await replaceFile(Deno, recordPath, encode(record));
+/** Writes the files of a running run. */
+export class RunWriter implements Disposable {
+  readonly #run: WrittenRun;
+  readonly #directory: string;
+  readonly #recordPath: string;
+  #record: RunRecord | undefined;
+  #metrics: MetricsFile | undefined;
+  #isRemoved = false;
+
+  /**
+   * Checks the folder. Nothing is written before {@linkcode RunWriter.begin}.
+   *
+   * @throws {RangeError} {@linkcode SyntaxError} when the folder has files of something else, or of
+   * another version.
+   */
+  constructor(run: WrittenRun) {
+    this.#run = run;
+    this.#directory = run.place.directory;
+    this.#recordPath = join(this.#directory, RUN_FILES.record);
+    checkOwn(run);
+  }
+
+  /** Starts or resumes the run, whose folder is locked. */
+  async begin(plan: Plan): Promise<void> {
+    const { place: { isInPlace }, announce } = this.#run, directory = this.#directory;
+    checkOwn(this.#run);
+    const before = isInPlace ? readRecord(directory) : undefined;
+    this.#record = recordOf(this.#run, plan, before);
+    try {
+      if (isInPlace) this.#metrics = resumeMetrics(this.#run); // first, since it may be invalid
+      else await removeFiles(directory);
+      await this.#write();
+      this.#metrics ??= createMetrics(join(directory, RUN_FILES.metrics), announce);
+    } catch (cause) {
+      if (cause instanceof SyntaxError) throw cause;
+      throw new Error(
+        `Cannot begin the run in ${directory}: its disk must be writable and have room, received ${
+          (cause as Error).message
+        }`,
+        { cause },
+      );
+    }
+  }
+
+  /** Adds metrics. */
+  metrics(metrics: Metrics): void {
+    this.#isRemoved = this.#metrics!.add(metrics);
+  }
+
+  /** Handles an event of the run. */
+  async see(event: TrainEvent): Promise<void> {
+    if (this.#isRemoved) await this.#tryToWrite();
+    this.#isRemoved = false;
+    if (event.type === "checkpoint") this.#metrics!.sync();
+    if (event.type !== "end") return;
+    this.#metrics!.sync();
+    const { steps: step, seconds, weightsHash, best } = event;
+    const end = { at: now(), reason: reasonOf(event), step, seconds, weightsHash };
+    this.#record = { ...this.#record!, end: { ...end, ...best && { best } } };
+    await this.#tryToWrite();
+  }
+
+  [Symbol.dispose](): void {
+    this.#metrics?.[Symbol.dispose]();
+  }
+
+  async #write(): Promise<void> {
+    const { request: { tokenizer } } = this.#run;
+    await replaceFile(Deno, this.#recordPath, JSON.stringify(this.#record, null, 2) + "\n");
     if (!tokenizer) return;
-    await replaceFile(Deno, join(directory, RUN_FILES.tokenizer), tokenizer.content);
-  };
-  const tryToWrite = () =>
-    write().catch(({ message }: Error) => announce(`Cannot write ${recordPath}: ${message}`));
-  return {
-    async begin(plan) {
-      checkOwn(run);
-      const before = isInPlace ? readRecord(directory) : undefined;
-      record = recordOf(run, plan, before);
-      try {
-        if (isInPlace) metrics = goOnWithMetrics(run); // before anything is written: it may be none
-        else await removeFiles(directory);
-        await write();
-        metrics ??= createMetrics(join(directory, RUN_FILES.metrics), announce);
-      } catch (cause) {
-        if (cause instanceof SyntaxError) throw cause;
-        throw new Error(
-          `Cannot begin the run in ${directory}: its disk must have room and let itself be written to, received ${
-            (cause as Error).message
-          }`,
-          { cause },
-        );
-      }
-    },
-    metrics: (one) => void (isRemoved = metrics!.add(one)),
-    async see(event) {
-      if (isRemoved) await tryToWrite();
-      isRemoved = false;
-      if (event.type === "checkpoint") metrics!.sync();
-      if (event.type !== "end") return;
-      metrics!.sync();
-      const { steps: step, seconds, weightsHash, best } = event;
-      const reason = reasonOf(event), end = { at: now(), reason, step, seconds, weightsHash };
-      record = { ...record, end: { ...end, ...best && { best } } };
-      await tryToWrite();
-    },
-    [Symbol.dispose]: () => metrics?.[Symbol.dispose](),
-  };
+    await replaceFile(Deno, join(this.#directory, RUN_FILES.tokenizer), tokenizer.content);
+  }
+
+  #tryToWrite(): Promise<void> {
+    return this.#write().catch(({ message }: Error) =>
+      this.#run.announce(`Cannot write ${this.#recordPath}: ${message}`)
+    );
+  }
 }
 
-/** How a run has come to its end. */
+/** Returns the reason of the end of a run. */
 export function reasonOf(
   { isInterrupted, isStoppedEarly }: TrainEvent & { readonly type: "end" },
 ): RunEnd["reason"] {
@@ -118,27 +134,22 @@ export function reasonOf(
 
 const now = () => new Date().toISOString();
 
-const encode = (record: RunRecord) => JSON.stringify(record, null, 2) + "\n";
-
-/**
- * Makes sure that what is about to be replaced or gone on with is a run's: a folder may hold other
- * files, with the same names too.
- */
+/** Checks that files to be replaced or continued are those of a run, not others of the same name. */
 function checkOwn({ place: { directory, isInPlace }, request: { flags } }: WrittenRun): void {
-  // What is overwritten may be of another version.
+  // Overwritten files may have another version.
   const record = readRecord(directory, flags.overwrite && !isInPlace);
   for (const name of Object.values(RUN_FILES)) {
     const path = join(directory, name), there = lstat(path);
     if (!there || (there.isFile && record)) continue;
     throw new RangeError(
-      `Cannot begin a run in ${directory}: ${name} there must be a run's, received ${
-        there.isFile ? "one of something else" : "what is no file"
+      `Cannot begin a run in ${directory}: ${name} in it must be written by a run, received ${
+        there.isFile ? "another file" : "no regular file"
       }; name another folder with --out`,
     );
   }
 }
 
-/** Removes what another run, or an earlier try of this one, has left: `run.json` last. */
+/** Removes the files of an earlier run, `run.json` last. */
 async function removeFiles(directory: string): Promise<void> {
   const { record, ...others } = RUN_FILES;
   for (const name of [...Object.values(others), record]) {
@@ -149,14 +160,14 @@ async function removeFiles(directory: string): Promise<void> {
   }
 }
 
-function goOnWithMetrics(
+function resumeMetrics(
   { place: { directory }, announce, request: { checkpoint } }: WrittenRun,
 ): MetricsFile | undefined {
   const path = join(directory, RUN_FILES.metrics);
   return lstat(path) && continueMetrics(path, checkpoint!.step, announce);
 }
 
-/** What is told of a run that begins, or goes on from what was told before. */
+/** Makes the record of a run that starts, or resumes with the record `before`. */
 export function recordOf(
   { request, parts }: Pick<WrittenRun, "request" | "parts">,
   plan: Plan,

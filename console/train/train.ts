@@ -16,7 +16,7 @@ import { answersItself, rawArguments } from "../parse.ts";
 import { openTraceFile } from "../run_files/chrome_trace.ts";
 import { RUN_FILES } from "../run_files/metrics_file.ts";
 import { openTimeline, type TimelineFile } from "../run_files/timeline_file.ts";
-import { openRunWriter } from "../run_files/write.ts";
+import { RunWriter } from "../run_files/write.ts";
 import { inOneLine, print, printError } from "../terminal.ts";
 import { TRAIN_FLAGS, TRAIN_SYNTAX, type TrainFlags } from "./flags.ts";
 import { isTraced, runOptions } from "./options.ts";
@@ -140,7 +140,7 @@ async function trainAsAsked(
   const parts = await importComponents(request), task = await taskOf(request, parts);
   using made = new DisposableStack();
   const place = await placeOf(request, parts.model.value.name, made);
-  using files = place && openRunWriter({ place, request, parts, announce: printError });
+  using files = place && new RunWriter({ place, request, parts, announce: printError });
   using report = flags.json
     ? jsonReport(flags.memory, keptComponents(parts))
     : consoleReport(flags.steps, task.unit, flags.memory);

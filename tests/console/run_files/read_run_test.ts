@@ -119,7 +119,7 @@ folderTest("metrics go on after a step, and an evaluation is written once", asyn
   const path = join(folder, "metrics.jsonl"), fail = (line: string) => assert.fail(line);
   const goOn = (after: number, ...more: Metrics[]) => {
     using file = continueMetrics(path, after, fail);
-    more.forEach(file.add);
+    more.forEach((one) => file.add(one));
   };
   const all = [
     ...[measured(0, 6, "evaluation"), measured(1, 5), measured(2, 4)],
@@ -127,7 +127,7 @@ folderTest("metrics go on after a step, and an evaluation is written once", asyn
   ];
   {
     using file = createMetrics(path, fail);
-    all.forEach(file.add);
+    all.forEach((one) => file.add(one));
   }
   assert.throws(() => createMetrics(path, fail), Deno.errors.AlreadyExists);
   const third = [measured(3, 3), measured(3, 3.5, "evaluation")];
@@ -155,8 +155,7 @@ folderTest("a refused run leaves no folder, and no number is used twice", async 
   const next = ["gpt", "../../etc", "/"].map((model) => nextRunFolder(model, runs));
   assert.deepEqual(next, ["gpt-42", "etc-1", "run-1"].map((name) => join(runs, name)));
   await Deno.writeTextFile(join(folder, "file"), "");
-  const noFolder =
-    /^RangeError: Cannot begin a run: .*file must be a folder that can be written, .*Not a dir/;
+  const noFolder = /^RangeError: Cannot begin a run: .*file must be a writable folder, .*Not a dir/;
   assert.throws(() => makeRunFolder("gpt", join(folder, "file")), noFolder);
 });
 

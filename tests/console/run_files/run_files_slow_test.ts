@@ -104,7 +104,7 @@ folderTest("a disk that is full for metrics does not stop the run", async (folde
   const args = words`train ${small} --out ${out} --runtime local --json`;
   const { code, stderr } = await runWithin(32, args);
   assert.equal(code, 0, stderr);
-  assert.match(stderr, /^Cannot write \S+metrics.jsonl: .*; training goes on without it\n$/);
+  assert.match(stderr, /^Cannot write \S+metrics.jsonl: .*; training continues without it\n$/);
   const left = stepsIn(out);
   assert.ok(left.length > 30 && left.length < steps, `${left.length}`);
   assert.deepEqual(left, upTo(left.length));
@@ -132,7 +132,7 @@ runTest("what is removed under a run is said once and made again", async (train,
     assert.deepEqual(lines.map((line) => line.split(" was removed during the run: ")[0]), said);
     const left = stepsIn(out), first = left[0]!;
     assert.ok(first > 3, `step ${first}`);
-    assert.ok(lines[0]!.endsWith(`it goes on from step ${first}`), lines[0]);
+    assert.ok(lines[0]!.endsWith(`it continues from step ${first}`), lines[0]);
     assert.deepEqual(left, upTo(steps).slice(first - 1));
     assert.deepEqual([readRecord(out)!.end!.step, existsSync(join(out, ".lock"))], [steps, false]);
     assert.equal((await savedIn(out)).filter((name) => name.startsWith("events.out")).length, 1);
@@ -180,7 +180,7 @@ runTest("files of others are neither written nor removed", async (train, out, fo
   await Deno.remove(join(out, "metrics.jsonl"));
   await Deno.symlink(victim, join(out, "metrics.jsonl"));
   const resume = [...train, "--resume", out, "--steps", "2"];
-  await refuses(resume, /received what is no file/);
+  await refuses(resume, /received no regular file/);
   assert.equal(await Deno.readTextFile(victim), "mine");
 });
 
@@ -188,7 +188,7 @@ runTest("a record of another version can only be overwritten", async (train, out
   const path = join(out, "run.json"), one = [...train, "--steps", "1"];
   await trainHere(one);
   await Deno.writeTextFile(path, JSON.stringify({ ...await readJson(path), version: 2 }));
-  const version = /^Cannot read \S+run.json: its version must be 1, received "2"$/;
+  const version = /^Cannot read \S+run.json: version must be 1, received 2$/;
   await refuses([...train, "--resume", out, "--steps", "2"], version);
   await trainHere([...one, "--overwrite"]);
   assert.equal(readRecord(out)!.version, 1);

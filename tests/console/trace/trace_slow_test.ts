@@ -262,7 +262,7 @@ folderTest("a cut trace is read to there, and other files are refused", async (f
 
 Deno.test("a disk that takes no more ends the trace, and the run goes on", async () => {
   const announced = await write("/dev/full");
-  assert.match(announced, /^Cannot write the trace to \/dev\/full: [^,]*; the run goes on$/);
+  assert.match(announced, /^Cannot write the trace to \/dev\/full: [^,]*; the run continues$/);
 });
 
 const SIZE = { workers: 4, microBatches: 8 };
@@ -429,6 +429,6 @@ folderTest("a resumed run goes on with the timeline of its folder", async (folde
   await trainHere([...trace, "--resume", out, "--steps", "3"]);
   const kinds = ["step 1", "step 2", "checkpoint 2", "resumed 2", "step 3", "checkpoint 3"];
   assert.deepEqual(stepsIn(join(out, "timeline.jsonl")), kinds);
-  const noFile = /^Cannot write the trace to .*: it must be a file that can be/;
+  const noFile = /^Cannot write the trace to .*: it must be a writable file/;
   await refusedHere(["train", ...TINY, "--trace", folder, "--out", join(folder, "other")], noFile);
 });

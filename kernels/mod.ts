@@ -302,7 +302,7 @@ export {
   type OnnxLoss,
 } from "./onnx/import_model.ts";
 export type { ExternalFiles, OnnxInput } from "./onnx/read_file.ts";
-export { transientBytes } from "./onnx/scratch.ts";
+export { scratchBytes } from "./onnx/scratch.ts";
 export { addGradients, dependentValues } from "./ops/autodiff.ts";
 export {
   type AveragePoolOptions,

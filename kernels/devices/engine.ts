@@ -4,7 +4,7 @@
  * @module
  */
 
-import { type Border, matchTensors, readSignature, type Signature } from "../onnx/signature.ts";
+import { matchTensors, type ModelPort, readSignature, type Signature } from "../onnx/signature.ts";
 import type { CopiedBytes, Device, DType, HostArray, Kernel, Run, Tensor } from "./device.ts";
 import { type Allocation, type BlockStore, TensorMemory } from "./tensor_memory.ts";
 
@@ -38,7 +38,7 @@ class CloseGuard {
 }
 
 /** An input or output of a model, and the memory that is bound to it. */
-export interface Binding<Block> extends Border {
+export interface Binding<Block> extends ModelPort {
   readonly block: Block;
   readonly byteOffset: number;
   readonly byteLength: number;

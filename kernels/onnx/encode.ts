@@ -1,5 +1,5 @@
 /**
- * Writes models: what a graph computes of some values from some others, as ONNX bytes.
+ * Encodes the part of a graph that computes some values from others as an ONNX model.
  *
  * @module
  */
@@ -25,31 +25,29 @@ import {
 } from "./onnx_pb.ts";
 
 type NodeInit = MessageInitShape<typeof NodeProtoSchema>;
-/** What an attribute is written from. */
 type AttributeInit = MessageInitShape<typeof AttributeProtoSchema>;
-/** What the type of an input or output is written from. */
 type ValueInfoInit = MessageInitShape<typeof ValueInfoProtoSchema>;
 
 /** Opset of every model: the first with Gelu; reductions take their axes as inputs. */
 export const OPSET = 20n;
-/** The version of the format that came with it. */
+/** Version of the format that introduced this opset. */
 export const IR_VERSION = 9n;
 
-/** A named value that crosses the border of a model. */
+/** A named input or output of a model. */
 export interface Port {
-  /** The name of the model's input or output. */
+  /** Its name in the model. */
   readonly name: string;
-  /** What it stands for in the graph. */
+  /** Its value in the graph. */
   readonly value: Value;
 }
 
 /**
- * The smallest model that computes `outputs` from `inputs`, serialised. Inputs that nothing needs
- * are left out.
+ * Returns the smallest model that computes `outputs` from `inputs`, as bytes. Unused inputs are left
+ * out.
  *
- * @param stored f32 values that live in FP16: an input or output among them crosses the border of
- * the model as f16, and what is computed within is rounded as it is made, so that whoever reads it
- * reads what a store would have given. The nodes compute in f32.
+ * @param stored f32 values that are stored in FP16: inputs and outputs among them have the type f16, and
+ * values computed within the model are rounded at once, so that all nodes read the rounded numbers. The
+ * nodes compute in f32.
  *
  * @example
  * ```ts
@@ -101,9 +99,9 @@ export function encodeModel(
         ...names.copies,
       ],
       input: inputs.filter(({ value }) => wanted.has(value)).map((port) =>
-        encodeBorder(port, stored)
+        encodePort(port, stored)
       ),
-      output: outputs.map((port) => encodeBorder(port, stored)),
+      output: outputs.map((port) => encodePort(port, stored)),
       initializer: constants.map((value) => ({
         name: value.name,
         dataType: ONNX_DTYPE[value.dtype],
@@ -115,17 +113,17 @@ export function encodeModel(
   return toBinary(ModelProtoSchema, model);
 }
 
-/** What values are called in a model, and the nodes that only give them another name or dtype. */
+/** The names of values in a model, and the nodes that only change a name or a dtype. */
 interface Names {
-  /** As nodes read it. */
+  /** Returns the name that nodes read. */
   readonly read: (value: Value) => string;
-  /** As its node writes it: a stored value is rounded first. */
+  /** Returns the name of the output of its node, before it is rounded. */
   readonly written: (value: Value) => string;
-  /** Rounds what a node wrote to what is stored. */
+  /** Returns the node that rounds a value to its stored type. */
   readonly store: (value: Value) => NodeInit;
-  /** Widens what is stored to what nodes read. */
+  /** Returns the node that widens a stored value. */
   readonly load: (value: Value) => NodeInit;
-  /** A value that is also an input, or an output twice, gets a name of its own by a copy. */
+  /** Copies of values that are also inputs, or several outputs, under separate names. */
   readonly copies: readonly NodeInit[];
 }
 
@@ -162,7 +160,7 @@ function namesOf(
 }
 
 function encodeNode(node: Node, names: Names, wanted: ReadonlySet<Value>): NodeInit {
-  // Optional outputs that nobody reads are left out; those of Split are not optional.
+  // Unused optional outputs are left out; the outputs of Split are not optional.
   const output = node.outputs.map((value, i) =>
     i === 0 || wanted.has(value) || node.op === "Split" ? names.written(value) : ""
   );
@@ -177,7 +175,7 @@ function encodeNode(node: Node, names: Names, wanted: ReadonlySet<Value>): NodeI
   };
 }
 
-/** Writes an attribute of a node. */
+/** Encodes an attribute of a node. */
 export function encodeAttribute(name: string, value: Attribute): AttributeInit {
   const { FLOAT, INT, INTS, STRING } = AttributeProto_AttributeType;
   if (typeof value === "number") return { name, type: INT, i: BigInt(value) };
@@ -186,11 +184,11 @@ export function encodeAttribute(name: string, value: Attribute): AttributeInit {
   return { name, type: INTS, ints: value.map(BigInt) };
 }
 
-function encodeBorder({ name, value }: Port, stored: ReadonlySet<Value>): ValueInfoInit {
+function encodePort({ name, value }: Port, stored: ReadonlySet<Value>): ValueInfoInit {
   return encodeValueInfo(name, stored.has(value) ? "f16" : value.dtype, value.shape);
 }
 
-/** Writes the type of an input or output. A size that only a run knows has a name. */
+/** Encodes the type of an input or output. An open size has a name. */
 export function encodeValueInfo(
   name: string,
   dtype: DType,

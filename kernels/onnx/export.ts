@@ -1,5 +1,5 @@
 /**
- * An ONNX file with other weights, all else as it was.
+ * Exports models as ONNX files, and replaces the weights of a file.
  *
  * @module
  */
@@ -37,19 +37,19 @@ import {
 import { decodeModel, quoted } from "./read_file.ts";
 import { arithmetic, rewriteNodes, type Writer } from "./rewrite.ts";
 
-/** A file that is not written yet. */
+/** An ONNX file to write. */
 export interface OnnxFile {
-  /** How long it is. */
+  /** Its size in bytes. */
   readonly byteLength: number;
   /**
-   * Its bytes, piece by piece, with the weights as they are asked for, each once.
+   * Yields its bytes in pieces; each weight is requested once.
    *
    * @throws {TypeError} when a weight is missing or has another number of elements.
    */
   pieces(weightOf: (name: string) => Float32Array | undefined): Generator<Uint8Array<ArrayBuffer>>;
 }
 
-/** What crosses the border of a model; sizes that only a run knows have names. */
+/** An input or output of a model; open sizes have names. */
 interface OnnxPort {
   /** Its name. */
   readonly name: string;
@@ -59,27 +59,27 @@ interface OnnxPort {
   readonly shape: readonly (number | string)[];
 }
 
-/** A model, but for the values of its weights. */
+/** A model without the values of its weights. */
 interface OnnxModel {
-  /** What it computes, in ONNX's own operations; its weights are missing. */
+  /** Its graph, in ONNX's own operations, without weights. */
   readonly graph: GraphProto;
-  /** Its weights; each has the name by which nodes read it. */
+  /** Its weights, with the names that nodes read. */
   readonly parameters: readonly Pick<ModelParameter, "name" | "shape">[];
-  /** What else the file tells: `metadata_props`. */
+  /** The `metadata_props` of the file. */
   readonly metadata: Readonly<Record<string, string | number | boolean>>;
 }
 
-/** What protocol buffers can address. */
+/** Largest size of a message in protocol buffers. */
 const BYTES_MAX = 2 ** 31 - 1;
 const SIZE_MUST = "the file must be smaller than 2 GiB, the limit of the format";
 
 /** Numbers of the fields that hold the weights, in onnx.proto. */
 const MODEL_GRAPH = 7, GRAPH_INITIALIZER = 5, TENSOR_RAW_DATA = 9;
 
-/** The most bytes of a tag and a length. */
+/** Largest number of bytes of a tag and a length. */
 const FIELD_MAX = 10;
 
-/** The tag and the length of a field whose bytes follow. */
+/** Returns the tag and the length of a field whose bytes follow. */
 const field = (number: number, byteLength: number): Uint8Array<ArrayBuffer> =>
   new BinaryWriter().tag(number, WireType.LengthDelimited).uint32(byteLength).finish();
 
@@ -87,11 +87,11 @@ const lengthOf = (pieces: readonly Uint8Array[]) =>
   pieces.reduce((sum, { length }) => sum + length, 0);
 
 /**
- * The file of a model.
+ * Returns the file of a model.
  *
- * [Note: weights last] Encoding all of it as one message would copy every weight once for each level
- * of the format. So only the rest is encoded, and the weights' fields, whose lengths are known,
- * follow as the last ones of the graph, which is the last field of the model.
+ * [Note: weights last] Encoding everything as one message would copy each weight once per level of the
+ * format. So only the rest is encoded; the fields of the weights, whose lengths are known, are the last
+ * fields of the graph, and the graph is the last field of the model.
  *
  * @throws {RangeError} when it would be larger than the format allows.
  */
@@ -127,7 +127,7 @@ function onnxFile(model: OnnxModel): OnnxFile {
   };
 }
 
-/** A graph whose constants are nodes: initializers are weights, for whoever trains it. */
+/** Turns constants into nodes, so that all initializers of the file are weights. */
 function withConstants({ initializer, ...graph }: GraphProto): GraphProto {
   const constants = initializer.map((t) =>
     create(NodeProtoSchema, {
@@ -162,7 +162,7 @@ const frameOf = ({ metadata }: OnnxModel) =>
   });
 
 /**
- * A graph with one input and one output.
+ * Returns a graph with one input and one output.
  *
  * @param build writes its nodes, in ONNX's own operations.
  */
@@ -184,14 +184,14 @@ function onnxGraph(
 }
 
 /**
- * A GPT-2 as an ONNX file, of operations of opset 20 only: `input_ids`, int64 [batch, sequence], to
- * `logits`, f32 [batch, sequence, vocabulary]. A sequence has from 1 to `seq` tokens, and a shorter
- * one in a batch is padded at its end, with any ids: no token sees a later one.
+ * Exports a GPT-2 as an ONNX file of opset 20: it maps `input_ids`, int64 [batch, sequence], to `logits`,
+ * f32 [batch, sequence, vocabulary]. A sequence has from 1 to `seq` tokens. Pad shorter sequences of a
+ * batch at the end with any ids: no token attends to a later one.
  *
- * Weights have the names of {@linkcode gpt2}; one that is tied is there once. `metadata_props` hold
- * `model` and the sizes, by the names of {@linkcode Gpt2Config}.
+ * Weights have the names of {@linkcode gpt2}; tied weights are stored once. `metadata_props` contains
+ * `model` and the sizes, with the names of {@linkcode Gpt2Config}.
  *
- * @param metadata what else the file tells, such as its tokenizer.
+ * @param metadata other entries of `metadata_props`, such as the tokenizer.
  * @throws {RangeError} as {@linkcode gpt2}; or when it would have 2 GiB or more.
  *
  * @example
@@ -224,9 +224,9 @@ export function gpt2Onnx(
   });
 }
 
-/** What each block needs: how heads are split, and who may attend to whom. */
+/** Values that all blocks share. */
 interface Shared {
-  /** Axes of a stream [batch · sequence, hidden] cut into heads. */
+  /** Shape of a stream [batch · sequence, hidden] divided into heads. */
   readonly byHead: string;
   /** True where a token may attend to another, [sequence, sequence]. */
   readonly isSeen: string;
@@ -238,7 +238,7 @@ function buildGpt2(write: Writer, config: Gpt2Config, parameters: readonly strin
   const count = (value: number) => write.constant("i64", [value], []);
   const shape = node("Shape", ["input_ids"]);
   const length = node("Gather", [shape, count(1)]);
-  // Beyond the last position a program that runs this finds no row, and says so.
+  // For a longer sequence the table has no row, and the runtime fails.
   const positions = node("Range", [count(0), length, count(1)]);
   const tokens = node("Gather", ["transformer.wte.weight", "input_ids"]);
   const sum = add(tokens, node("Gather", ["transformer.wpe.weight", positions]));
@@ -297,21 +297,21 @@ function feedForward(write: Writer, x: string, prefix: string): string {
   return linear(write, write.node("Gelu", [wide], { approximate: "tanh" }), `${prefix}mlp.c_proj`);
 }
 
-/** What else is known of the layers. */
+/** Options of {@linkcode layersOnnx}. */
 export interface LayersOnnxOptions {
-  /** What kind of model it is; `layers` unless given. */
+  /** The kind of the model. Default `layers`. */
   readonly name?: string;
-  /** Ties of the layers' parameters: of those that are one the file holds the first. */
+  /** Ties of the layers' parameters; the file contains the first parameter of each tie. */
   readonly ties?: readonly Tie[];
-  /** What else the file tells: its `metadata_props`. */
+  /** Other entries of `metadata_props`. */
   readonly metadata?: Readonly<Record<string, string>>;
 }
 
 /**
- * Layers as an ONNX file, of operations of opset 20 only. Inputs are the fields of the micro-batch
- * that they read, by name, in the sizes that the layers have; `output` is what the last returns.
+ * Exports layers as an ONNX file of opset 20. Its inputs are the fields of the micro-batch that the
+ * layers read, with their names and sizes; `output` is the result of the last layer.
  *
- * @param layers as for {@linkcode openPredictor}: the last returns what is asked for, no loss.
+ * @param layers as for {@linkcode openPredictor}: the last layer returns predictions, not a loss.
  * @throws {TypeError} {@linkcode RangeError} when a layer cannot be built.
  * @throws {RangeError} when the file would have 2 GiB or more.
  *
@@ -353,9 +353,9 @@ export function layersOnnx(layers: readonly AnyLayer[], options: LayersOnnxOptio
   return onnxFile({ graph: graph!, parameters, metadata: { model: name, ...metadata } });
 }
 
-/** The graph of all layers: parameters have their full names, and what is one is declared once. */
+/** The graph of all layers. Parameters have their full names; tied parameters are declared once. */
 class ModelGraph extends LayerGraph {
-  /** Put before the names of parameters. */
+  /** Prefix of the names of parameters. */
   prefix = "";
   readonly #canonical: ReadonlyMap<string, string>;
 
@@ -375,21 +375,21 @@ class ModelGraph extends LayerGraph {
       super.batch(name, shape, dtype);
   }
 
-  /** All layers are of one graph. */
+  /** Returns the value itself, because all layers are in one graph. */
   override take(name: string): Value {
     return this.gives.get(name) ?? super.take(name);
   }
 
-  /** Nothing is left out of a model that is used. */
+  /** Exported models have no dropout. */
   override dropout(x: Value): Value {
     return x;
   }
 }
 
 /**
- * An MLP classifier as an ONNX file, of operations of opset 20 only: `pixels`, f32 [batch, inputs], to
- * `logits`, f32 [batch, classes]. Weights have the names of {@linkcode mlp}; `metadata_props` hold
- * `model` and the sizes, by the names of {@linkcode MlpConfig}.
+ * Exports an MLP classifier as an ONNX file of opset 20: it maps `pixels`, f32 [batch, inputs], to
+ * `logits`, f32 [batch, classes]. Weights have the names of {@linkcode mlp}; `metadata_props` contains
+ * `model` and the sizes, with the names of {@linkcode MlpConfig}.
  *
  * @throws {RangeError} as {@linkcode mlp}; or when it would have 2 GiB or more.
  *
@@ -423,23 +423,23 @@ export function mlpOnnx(config: MlpConfig): OnnxFile {
   });
 }
 
-/** Those that hold the elements of an f32 tensor, or say in which file they lie. */
+/** Numbers of the fields with the elements of an f32 tensor, or with the file that contains them. */
 const TENSOR_DATA = new Set([4, TENSOR_RAW_DATA, 13, 14]);
 
 const WRITE = "write the ONNX model";
 
-/** ONNX's number of f32. */
+/** ONNX's number of the type f32. */
 const FLOAT = 1;
 
 /**
- * The file with other values of some weights, such as a model of it that was trained.
+ * Returns an ONNX file with other values of some weights, such as those of a trained model.
  *
- * Everything else stays byte for byte, and the file as long as it was, unless weights lay in files
- * beside it, or as lists: then they lie in it, as raw data.
+ * All other bytes are unchanged, and so is the size, unless weights were in separate files or were
+ * stored as lists: they become raw data within the file.
  *
- * @param weights by the names of the file's f32 initializers; those that are not named stay.
- * @throws {TypeError} when it is no ONNX file, has no such initializer, or one of another type.
- * @throws {RangeError} when a weight has another number of elements, or the file would have 2 GiB.
+ * @param weights by the names of the file's f32 initializers; others are unchanged.
+ * @throws {TypeError} when it is not an ONNX file, or has no such initializer.
+ * @throws {RangeError} when a weight has another type or size, or the file would have 2 GiB or more.
  *
  * @example
  * ```ts
@@ -485,9 +485,9 @@ export function onnxWithWeights(
 }
 
 /**
- * The fields of a message, those of one number with other contents.
+ * Yields the fields of a message, with new contents of the fields of one number.
  *
- * @param contentOf the pieces of the new content; undefined where it stays.
+ * @param contentOf returns the pieces of the new content, or undefined to keep the old one.
  */
 function* rewritten(
   message: Uint8Array,
@@ -512,7 +512,7 @@ function* rewritten(
   yield message.subarray(kept);
 }
 
-/** A tensor with other elements, where the old ones were. */
+/** Replaces the elements of a tensor. */
 function withData(tensor: Uint8Array, values: Float32Array): Uint8Array[] {
   const raw = new Uint8Array(values.buffer, values.byteOffset, values.byteLength);
   const data = [field(TENSOR_RAW_DATA, raw.length), raw], pieces: Uint8Array[] = [];

@@ -1,5 +1,5 @@
 /**
- * A file walked once: what is known before a run is computed, and of all other values their types.
+ * Reads a file into a graph: values known before a run are computed, others get their types.
  *
  * @module
  */
@@ -28,10 +28,10 @@ import {
 } from "./read_file.ts";
 
 /**
- * Adds what a node computes.
+ * Adds a node of a file to a graph, and returns its outputs.
  *
- * @param inputs what it reads.
- * @throws {TypeError} when its operation, or how it is set, is not understood.
+ * @param inputs its inputs; undefined for those left out.
+ * @throws {TypeError} when its operation or an attribute is not supported.
  * @throws {RangeError} when its inputs do not fit together.
  */
 export function addNode(
@@ -50,23 +50,23 @@ export function addNode(
   }
 }
 
-/** Sizes of a file may be anything; a run would allocate them. */
+/** Refuses sizes that a run could not allocate. */
 function checkSizes(shape: readonly number[]): void {
   const holds = shape.every((size) => size >= 0) && elementCount(shape) <= SHAPES_ELEMENTS_MAX;
   const must = `sizes must be from 0 and their product at most ${SHAPES_ELEMENTS_MAX}`;
   assertInput(holds, "compute its outputs", must, `[${shape}]`);
 }
 
-/** The most elements of a constant that is computed, and of all those of a file. */
+/** Largest number of elements of a computed constant, and of all of them in a file. */
 const ELEMENTS_MAX = { one: 2 ** 24, all: 2 ** 27 } as const;
 
-/** Operations, as {@linkcode workOf} counts them, that take as long as an element. */
+/** Work, as {@linkcode workOf} counts it, that takes as long as an element. */
 const ELEMENT_WORK = 20;
 
 /**
- * Computes the outputs of a node that reads constants, or sizes only.
+ * Computes the outputs of a node that reads only constants or sizes.
  *
- * @returns undefined where the node needs a run.
+ * @returns undefined if the node needs a run.
  * @throws {RangeError} when all constants of the file together cost too much.
  */
 type Fold = (
@@ -74,7 +74,7 @@ type Fold = (
   inputs: readonly (Value | undefined)[],
 ) => readonly Constant[] | undefined;
 
-/** Opens the folding of one file. */
+/** Starts to fold one file, with a budget for all its constants. */
 function openFolding(): Fold {
   let all = 0;
   const spend = (elements: number, node: OnnxNode) => {
@@ -104,17 +104,17 @@ function openFolding(): Fold {
 const toNumbers = (value: Value | undefined): number[] =>
   value?.data ? Array.from(value.data, Number) : [];
 
-/** They read the shape of their input only. */
+/** Operations that read only the shape of their input. */
 const SHAPE_OPS = new Set(["Shape", "Size"]);
 
-/** Makes a constant; says how many elements that will be before it does. */
+/** Computes a constant, after it reports the number of its elements. */
 type OwnOp = (
   node: OnnxNode,
   inputs: readonly (Value | undefined)[],
   spend: (elements: number) => void,
 ) => Constant;
 
-/** Operations of which no graph has need, as their results are known. */
+/** Operations whose results are always known, so that no graph contains them. */
 const OWN_OPS: Readonly<Record<string, OwnOp>> = {
   Constant(node) {
     if (node.value) return node.value;
@@ -145,7 +145,7 @@ const OWN_OPS: Readonly<Record<string, OwnOp>> = {
   },
 };
 
-/** The names of operations that no graph needs. */
+/** Names of the operations that no graph contains. */
 export const KNOWN_OPS: readonly string[] = Object.keys(OWN_OPS);
 
 /** Computes values of a graph without inputs. */
@@ -174,14 +174,14 @@ function evaluate(g: LayerGraph, outputs: readonly Value[]): Constant[] {
 const numbersOf = (data: HostArray): ArrayLike<number> =>
   data instanceof BigInt64Array ? Float64Array.from(data, Number) : data;
 
-/** Sizes by the names that the file has for them; one without a name is `input.axis`. */
+/** Sizes by their names in the file; a size without a name is `input.axis`. */
 export type Dimensions = Readonly<Record<string, number>>;
 
 /**
- * The inputs with every size a number.
+ * Returns the inputs with a number for every size.
  *
- * @throws {TypeError} when a size is neither in the file nor given, or the file has none of a name.
- * @throws {RangeError} when a size is no whole number from 1, or an input too large.
+ * @throws {TypeError} when an open size is not given, or the file has no size of a given name.
+ * @throws {RangeError} when a size is not a whole number from 1, or an input is too large.
  */
 export function staticInputs(
   inputs: readonly OnnxInput[],
@@ -216,7 +216,7 @@ function given(dimensions: Dimensions, size: string, input: string): number {
   return dimensions[size]!;
 }
 
-/** The name of the first axis of all inputs, where it is one that is given: that of samples. */
+/** Returns the name of the first axis of all inputs, that of samples; undefined if they differ. */
 export function samplesDimension(inputs: readonly OnnxInput[]): string | undefined {
   const names = new Set(inputs.map(({ shape }) => shape[0]));
   const [first] = names;
@@ -226,13 +226,13 @@ export function samplesDimension(inputs: readonly OnnxInput[]): string | undefin
 /** A weight of a file. */
 interface Weight {
   readonly shape: readonly number[];
-  /** With what it begins. */
+  /** Its initial values. */
   readonly data: Float32Array;
-  /** Whether it is not trained. */
+  /** True if it is not trained. */
   readonly isFrozen: boolean;
 }
 
-/** What the graph of any layer can have of a file, by name. */
+/** Inputs, weights and constants of a file, by name. */
 interface SourceTables {
   readonly inputs: ReadonlyMap<string, TensorSpec>;
   readonly weights: ReadonlyMap<string, Weight>;
@@ -241,18 +241,18 @@ interface SourceTables {
 
 /** Finds values by name, in one graph. */
 export interface Sources {
-  /** Undefined where the file has none of that name, as far as it is known. */
+  /** Returns a value; undefined if none has this name so far. */
   get(name: string): Value | undefined;
   set(name: string, value: Value): void;
 }
 
 /**
- * Opens the sources of a graph: each becomes a part of it when it is asked for.
+ * Opens the sources of a graph. Each is added to the graph on first use.
  *
- * [Note: whole numbers] Exporters write ids as int64. Their fields are int32 as everywhere in Troupe,
- * and are widened where they are read.
+ * [Note: whole numbers] Exporters write ids as int64. Their fields are int32, as everywhere in Troupe,
+ * and are widened when they are read.
  *
- * @param parameterOf what the graph calls a weight.
+ * @param parameterOf returns the name of a weight's parameter in the graph.
  */
 export function openSources(
   g: LayerGraph,
@@ -290,51 +290,53 @@ function parameter(g: LayerGraph, name: string, { shape, isFrozen }: Weight): Va
 }
 
 /** A node that a run computes. */
-export interface Step {
+export interface FoldedNode {
   readonly node: OnnxNode;
-  /** The names of what it reads, one for each value whatever the file calls it; empty where left out. */
+  /** Names of its inputs, unique for each value; empty for those left out. */
   readonly reads: readonly string[];
-  /** What it makes. */
+  /** Its outputs. */
   readonly makes: readonly TensorSpec[];
-  /** Its work, as models are cut by it. */
+  /** Its work, by which models are cut into layers. */
   readonly work: number;
-  /** The nodes of {@linkcode Plan.graph} that it became. */
+  /** The range of its nodes in {@linkcode FoldedFile.graph}. */
   readonly from: number;
   readonly to: number;
 }
 
-/** What a file computes, step by step. */
-export interface Plan extends SourceTables {
-  readonly steps: readonly Step[];
+/** A file as steps. */
+export interface FoldedFile extends SourceTables {
+  readonly steps: readonly FoldedNode[];
   /** All steps in one graph. */
   readonly graph: LayerGraph;
-  /** What the file calls a value, in the graph. */
+  /** Returns a value of the graph by its name in the file. */
   readonly valueOf: (name: string) => Value | undefined;
-  /** The one name of a value for which a file has several. */
+  /** Returns the unique name of a value that has several names in the file. */
   readonly canonical: (name: string) => string;
 }
 
-/** What a plan is made from. */
-interface PlanInput {
+/** Arguments of {@linkcode foldFile}. */
+interface FoldOptions {
   readonly file: OnnxGraph;
-  /** The inputs with every size a number. */
+  /** The inputs, with a number for every size. */
   readonly inputs: readonly TensorSpec[];
-  /** Which weights are not trained. */
+  /** Returns whether a weight is not trained. */
   readonly isFrozen: (weight: string) => boolean;
-  /** Which are no weights but constants, such as masks of attention. */
+  /** Returns whether a weight is a constant, such as a mask of attention. */
   readonly isConstant?: (weight: string) => boolean;
 }
 
 /**
- * Walks a file.
+ * Folds a file.
  *
- * @throws {TypeError} naming the node whose operation, settings or inputs are not understood.
+ * @throws {TypeError} with the node whose operation, attributes or inputs are not supported.
  */
-export function planFile({ file, inputs, ...kinds }: PlanInput): Plan {
+export function foldFile({ file, inputs, ...kinds }: FoldOptions): FoldedFile {
   const { weights, constants } = sortInitializers(file, kinds);
   const tables = { inputs: new Map(inputs.map((spec) => [spec.name, spec])), weights, constants };
   const graph = new LayerGraph(), sources = openSources(graph, tables), fold = openFolding();
-  const steps: Step[] = [], names = new Map<Value, string>(), same = new Map<string, string>();
+  const steps: FoldedNode[] = [],
+    names = new Map<Value, string>(),
+    same = new Map<string, string>();
   const canonical = (name: string) => same.get(name) ?? name;
   const made = new Set<string>([...tables.inputs.keys(), ...file.initializers.keys()]);
   for (const node of fuseNodes(file)) {
@@ -386,10 +388,10 @@ export function planFile({ file, inputs, ...kinds }: PlanInput): Plan {
   }
 }
 
-/** Numbers with a fraction are weights, but for settings of operations; all others are constants. */
+/** Divides initializers: f32 tensors are weights, unless they are settings; others are constants. */
 function sortInitializers(
   { initializers, nodes }: OnnxGraph,
-  { isFrozen, isConstant = () => false }: Pick<PlanInput, "isFrozen" | "isConstant">,
+  { isFrozen, isConstant = () => false }: Pick<FoldOptions, "isFrozen" | "isConstant">,
 ) {
   const settings = new Set(
     nodes.flatMap(({ op, inputs }) =>

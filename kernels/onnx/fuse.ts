@@ -1,10 +1,10 @@
 /**
- * Operations that exporters write step by step, as the one that they are.
+ * Fuses operations that exporters write as several steps.
  *
  * [Note: fused steps] PyTorch writes a layer norm as nine operations in opsets before 17, and a GELU as
- * five or eight. Trained like that, most of their results are kept until the backward: four times the
- * activations of a norm, and a pass over memory for each. What is in between must be read by nobody
- * else.
+ * five or eight. Trained in this form, most of their results would be kept until the backward pass: four
+ * times the activations of a norm, and a pass over memory for each. Intermediate results must have no
+ * other readers.
  *
  * @module
  */
@@ -12,25 +12,25 @@
 import { sameShape } from "../graph/shapes.ts";
 import type { Constant, OnnxGraph, OnnxNode } from "./read_file.ts";
 
-/** What stands around the nodes of a file. */
-interface Surroundings {
-  /** The node that makes a value, where it is of that operation and nobody but so many read it. */
+/** Finds the nodes and constants next to a node of a file. */
+interface NodeContext {
+  /** Returns the node that computes a value, if it has this operation and number of readers. */
   made(value: string | undefined, op: string, readers?: number): OnnxNode | undefined;
-  /** The number that a value is, whichever run. */
+  /** Returns the number of a constant scalar. */
   numberOf(value: string | undefined): number | undefined;
-  /** How many axes a weight has. */
+  /** Returns whether a value is a weight with one axis. */
   isVector(value: string): boolean;
 }
 
-/** What a node is the last step of: the operation, and the steps before. */
+/** A fused operation, and the steps before its last one. */
 interface Found {
   readonly fused: OnnxNode;
   readonly steps: readonly OnnxNode[];
 }
 
-/** The nodes of a file with fewer of them. */
+/** Returns the nodes of a file with fused operations. */
 export function fuseNodes(file: OnnxGraph): readonly OnnxNode[] {
-  const around = surroundings(file), gone = new Set<OnnxNode>();
+  const around = contextOf(file), gone = new Set<OnnxNode>();
   const fused = new Map<OnnxNode, OnnxNode>();
   for (const node of file.nodes) {
     const found = layerNorm(node, around) ?? gelu(node, around) ?? tanhGelu(node, around);
@@ -41,7 +41,7 @@ export function fuseNodes(file: OnnxGraph): readonly OnnxNode[] {
   return file.nodes.filter((node) => !gone.has(node)).map((node) => fused.get(node) ?? node);
 }
 
-function surroundings({ nodes, initializers, outputs }: OnnxGraph): Surroundings {
+function contextOf({ nodes, initializers, outputs }: OnnxGraph): NodeContext {
   const makers = new Map(nodes.flatMap((node) => node.outputs.map((name) => [name, node])));
   const reads = new Map<string, number>();
   for (const name of [...nodes.flatMap(({ inputs }) => inputs), ...outputs]) {
@@ -67,7 +67,7 @@ function surroundings({ nodes, initializers, outputs }: OnnxGraph): Surroundings
 const isNear = (value: number | undefined, wanted: number) =>
   value !== undefined && Math.abs(value - wanted) <= 1e-6 * Math.abs(wanted);
 
-/** The operand beside one of two that commute. */
+/** Returns the other operand of a commutative operation. */
 function beside(
   { inputs: [a = "", b = ""] }: OnnxNode,
   is: (value: string) => unknown,
@@ -85,7 +85,7 @@ const alike = (node: OnnxNode, change: Partial<OnnxNode>): OnnxNode => ({
   ...change,
 });
 
-/** Whether a mean is taken over the last axis, which stays. */
+/** Returns whether a mean is taken over the last axis, which remains. */
 function isRowMean(mean: OnnxNode): boolean {
   const axes = mean.constants.get(1);
   return axes !== undefined && sameShape(Array.from(axes.data, Number), [-1]) &&
@@ -93,7 +93,7 @@ function isRowMean(mean: OnnxNode): boolean {
 }
 
 /** (x − mean) ÷ √(mean of its squares + ε) · weight + bias */
-function layerNorm(sum: OnnxNode, { made, numberOf, isVector }: Surroundings): Found | undefined {
+function layerNorm(sum: OnnxNode, { made, numberOf, isVector }: NodeContext): Found | undefined {
   const scaledName = sum.op === "Add" ? beside(sum, isVector) : undefined;
   const scaled = made(scaledName, "Mul"), normalName = scaled && beside(scaled, isVector);
   const normal = made(normalName, "Div"), [centredName, rootName] = normal?.inputs ?? [];
@@ -123,7 +123,7 @@ function layerNorm(sum: OnnxNode, { made, numberOf, isVector }: Surroundings): F
 }
 
 /** x · (1 + erf(x ÷ √2)) · ½ */
-function gelu(whole: OnnxNode, { made, numberOf }: Surroundings): Found | undefined {
+function gelu(whole: OnnxNode, { made, numberOf }: NodeContext): Found | undefined {
   const is = (wanted: number) => (value: string) => isNear(numberOf(value), wanted);
   const product = made(whole.op === "Mul" ? beside(whole, is(0.5)) : undefined, "Mul");
   const above = product && product.inputs.map((name) => made(name, "Add")).find((one) => one);
@@ -136,7 +136,7 @@ function gelu(whole: OnnxNode, { made, numberOf }: Surroundings): Found | undefi
 }
 
 /** (½ · x) · (1 + tanh(√(2/π) · (x + 0.044715 · x³))) */
-function tanhGelu(whole: OnnxNode, { made, numberOf }: Surroundings): Found | undefined {
+function tanhGelu(whole: OnnxNode, { made, numberOf }: NodeContext): Found | undefined {
   if (whole.op !== "Mul") return undefined;
   const is = (wanted: number) => (value: string) => isNear(numberOf(value), wanted);
   const above = whole.inputs.map((name) => made(name, "Add")).find((one) => one);

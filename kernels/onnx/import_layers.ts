@@ -1,17 +1,17 @@
 /**
- * The layers of a file that is cut: what each hands on, gives and takes.
+ * Cuts a file into layers.
  *
- * [Note: cutting a file] A file is a list of operations, of which most are too small to be a layer, and
- * between most of which much would have to travel. Layers begin and end where products with weights
- * do: of all places between one such product and the next, the one at which fewest bytes cross, the
- * last of several. Those at which a single tensor crosses are all taken: the ends of the blocks of a
- * transformer or of a residual network. What is left in one piece that is a large part of the model,
- * such as a U-Net whose skip connections cross everywhere, or a decoder whose blocks all read the
- * memory of an encoder, is cut wherever it is cheapest, until no piece is that large. So it is where
- * there are to be more layers, as for a schedule of many stages.
+ * [Note: cutting a file] A file is a list of operations. Most are too small to be a layer, and most cuts
+ * between them would send many bytes. Cuts are considered between two consecutive products with weights,
+ * at the place where the fewest bytes cross (the last one, if several are equal). All places where a
+ * single tensor crosses are used: the ends of the blocks of a transformer or of a residual network. A
+ * remaining large piece, such as a U-Net with skip connections everywhere, or a decoder whose blocks all
+ * read the memory of an encoder, is cut at its cheapest places until no piece is large. The same is done
+ * if more layers are requested, as for a schedule with many stages.
  *
- * What follows from the micro-batch alone and costs little, such as the mask of an attention, and what
- * follows from weights alone, such as a transposed one, never crosses: each layer computes its own.
+ * Values that depend only on the micro-batch and cost little, such as the mask of an attention, and
+ * values that depend only on weights, such as a transposed weight, never cross: each layer computes them
+ * again.
  *
  * @module
  */
@@ -20,26 +20,26 @@ import { DTYPE_BYTES } from "../devices/device.ts";
 import { elementCount } from "../graph/shapes.ts";
 import type { Value } from "../graph/value.ts";
 import type { AnyLayer, Handed, LayerGraph, TensorSpec, Tie } from "../layers/layer.ts";
-import { addNode, openSources, type Plan, type Sources, type Step } from "./fold.ts";
+import { addNode, type FoldedFile, type FoldedNode, openSources, type Sources } from "./fold.ts";
 
-/** The steps of a file as they are cut. */
+/** The steps of a file, cut into layers. */
 export interface Cut {
   /** The steps of each layer, in order. */
-  readonly layers: readonly (readonly Step[])[];
-  /** Steps that each layer computes for itself. */
-  readonly locals: ReadonlySet<Step>;
+  readonly layers: readonly (readonly FoldedNode[])[];
+  /** Steps that each layer computes again. */
+  readonly locals: ReadonlySet<FoldedNode>;
 }
 
-/** Steps that are computed by every layer may cost so much of the whole model. */
+/** Largest share of the work of the model for a step that every layer computes again. */
 const LOCAL_SHARE = 0.01;
 
-/** A piece that is a larger part of the model is cut where more than one tensor crosses, too. */
+/** Share of the model above which a piece is also cut where several tensors cross. */
 const LARGE_SHARE = 1 / 3;
 
-/** The most cuts: of a file with more places as good every second one is taken, or one of three. */
+/** Largest number of cuts: with more places, every second one is used, or every third, and so on. */
 const CUTS_MAX = 1000;
 
-/** Operations by whose weights models are cut. */
+/** Products, whose weights determine the cuts of a model. */
 export const PRODUCTS: ReadonlySet<string> = new Set([
   "Conv",
   "ConvTranspose",
@@ -48,67 +48,67 @@ export const PRODUCTS: ReadonlySet<string> = new Set([
   "com.microsoft.FusedMatMul",
 ]);
 
-/** A place before a step where layers may be cut. */
+/** A possible cut before a step. */
 interface Place {
-  /** The step that comes next, among those that are not local. */
+  /** Index of the next step, without local steps. */
   readonly at: number;
-  /** Bytes of what crosses. */
+  /** Bytes of the values that cross. */
   readonly bytes: number;
-  /** How many differentiable tensors cross. */
+  /** Number of differentiable tensors that cross. */
   readonly tensors: number;
 }
 
 /**
- * Cuts the steps of a plan where it is cheapest.
+ * Cuts the steps of a file at the cheapest places.
  *
- * @param least how many layers there must be, where the file has as many products with weights.
+ * @param least smallest number of layers, if the file has enough products with weights.
  */
-export function cutPlan(plan: Plan, output: string, least = 1): Cut {
-  const { locals, withWeight } = localSteps(plan);
-  const steps = plan.steps.filter((step) => !locals.has(step));
+export function cutSteps(folded: FoldedFile, output: string, least = 1): Cut {
+  const { locals, withWeight } = localSteps(folded);
+  const steps = folded.steps.filter((step) => !locals.has(step));
   const places = bestPlaces(steps, placesOf(steps, output), withWeight);
   return { layers: split(steps, choose(steps, places, least)), locals };
 }
 
-/** Cuts the steps of the same file, for micro-batches of another size, where they are cut already. */
-export function cutAlike(plan: Plan, { layers, locals }: Cut): Cut {
-  const nameOf = ({ makes }: Step) => makes[0]!.name;
+/** Cuts the same file, for another size of micro-batches, at the same places. */
+export function cutAlike(folded: FoldedFile, { layers, locals }: Cut): Cut {
+  const nameOf = ({ makes }: FoldedNode) => makes[0]!.name;
   const localNames = new Set([...locals].map(nameOf));
-  const own = new Set(plan.steps.filter((step) => localNames.has(nameOf(step))));
+  const own = new Set(folded.steps.filter((step) => localNames.has(nameOf(step))));
   const starts = new Set(layers.slice(1).map((steps) => nameOf(steps[0]!)));
-  const steps = plan.steps.filter((step) => !own.has(step));
+  const steps = folded.steps.filter((step) => !own.has(step));
   const at = steps.flatMap((step, i) => starts.has(nameOf(step)) ? [i] : []);
   return { layers: split(steps, at), locals: own };
 }
 
-/** Cuts steps before those that are named by their index, in order. */
+/** Cuts steps before the given indices, which are in order. */
 export function split<T>(steps: readonly T[], at: readonly number[]): T[][] {
   const ends = [...at, steps.length];
   return ends.map((end, i) => steps.slice(ends[i - 1] ?? 0, end));
 }
 
-/** What a value follows from. */
+/** The origin of a value. */
 interface Origin {
   readonly field: boolean;
   readonly weight: boolean;
-  /** Whether all of it can be computed wherever it is read. */
+  /** True if each layer can compute it again. */
   readonly isLocal: boolean;
   readonly work: number;
 }
 
-/** The steps that each layer computes for itself, and those that read a weight. */
-function localSteps({ steps, inputs, weights }: Plan) {
+/** Returns the steps that each layer computes again, and the steps that read a weight. */
+function localSteps({ steps, inputs, weights }: FoldedFile) {
   const total = steps.reduce((sum, { work }) => sum + work, 0);
   const origins = new Map<string, Origin>();
   const originOf = (name: string): Origin =>
     origins.get(name) ??
       { field: inputs.has(name), weight: weights.has(name), isLocal: true, work: 0 };
-  const locals = new Set<Step>(), withWeight = new Set<Step>();
+  const locals = new Set<FoldedNode>(), withWeight = new Set<FoldedNode>();
   for (const step of steps) {
     const from = step.reads.filter((name) => name !== "").map(originOf);
     const field = from.some((one) => one.field), weight = from.some((one) => one.weight);
     const work = from.reduce((sum, one) => sum + one.work, step.work);
-    // What dropout leaves out is drawn layer by layer.
+    // Masks of dropout are drawn for each layer.
     const isLocal = from.every((one) => one.isLocal) && step.node.op !== "Dropout" &&
       (!field || !weight && work <= LOCAL_SHARE * total);
     if (isLocal) locals.add(step);
@@ -120,8 +120,8 @@ function localSteps({ steps, inputs, weights }: Plan) {
 
 const bytesOf = ({ dtype, shape }: TensorSpec) => elementCount(shape) * DTYPE_BYTES[dtype];
 
-/** All places between steps, each with what crosses it. */
-function placesOf(steps: readonly Step[], output: string): Place[] {
+/** Returns all places between steps, with the sizes of the values that cross. */
+function placesOf(steps: readonly FoldedNode[], output: string): Place[] {
   const last = new Map<string, number>();
   steps.forEach(({ reads }, i) => reads.forEach((name) => last.set(name, i)));
   last.set(output, steps.length);
@@ -140,11 +140,11 @@ function placesOf(steps: readonly Step[], output: string): Place[] {
   });
 }
 
-/** The best place between each product with a weight and the next, and before the first one. */
+/** Returns the best place between each product with a weight and the next one. */
 function bestPlaces(
-  steps: readonly Step[],
+  steps: readonly FoldedNode[],
   places: readonly Place[],
-  withWeight: ReadonlySet<Step>,
+  withWeight: ReadonlySet<FoldedNode>,
 ): Place[] {
   const best: Place[] = [];
   let between: Place | undefined, hasWeight = false;
@@ -159,8 +159,8 @@ function bestPlaces(
   return best;
 }
 
-/** The places at which to cut, by the index of the step behind each. */
-function choose(steps: readonly Step[], places: readonly Place[], least: number): number[] {
+/** Returns the cuts, each as the index of the next step. */
+function choose(steps: readonly FoldedNode[], places: readonly Place[], least: number): number[] {
   const before = [0];
   for (const { work } of steps) before.push(before.at(-1)! + work);
   const total = before.at(-1)!;
@@ -190,46 +190,46 @@ function choose(steps: readonly Step[], places: readonly Place[], least: number)
   return all.filter((_, i) => i % stride === 0);
 }
 
-/** The layers of a plan, and which of their parameters are one. */
+/** The layers of a file, and the ties of their parameters. */
 interface CutLayers {
   readonly layers: readonly AnyLayer[];
   readonly ties: readonly Tie[];
 }
 
-/** What a layer has to do. */
+/** A layer of a file. */
 interface Part {
   readonly name: string;
-  /** Its steps and those that it computes for itself, in the order of the file. */
-  readonly steps: readonly Step[];
-  /** What it calls the weights that it reads, by their names. */
+  /** Its steps and the local steps that it needs, in the order of the file. */
+  readonly steps: readonly FoldedNode[];
+  /** Names of its parameters, by those of the weights that it reads. */
   readonly parameters: ReadonlyMap<string, string>;
-  /** Put before the names of its parameters. */
+  /** Prefix of the names of its parameters. */
   readonly prefix: string;
-  /** What it hands to the next layer. */
+  /** Names of its outputs for the next layer. */
   readonly hands: readonly string[];
-  /** What it gives to others. */
+  /** Names of its outputs for later layers. */
   readonly gives: readonly string[];
-  /** What it takes of those. */
+  /** Names of its inputs from earlier layers. */
   readonly takes: readonly string[];
 }
 
 /**
- * The layers of a plan.
+ * Returns the layers of a file.
  *
- * [Note: weights of several layers] A weight that several layers read, such as a table that is that of
- * the embedding and of the head, is a parameter of each of them, tied to that of the first: as much
- * travels as it has elements, once a step, where a value that is given would travel with every
- * micro-batch. Gradients of all uses are added, as in PyTorch.
+ * [Note: weights of several layers] A weight that several layers read, such as a table that the embedding
+ * and the head share, is a parameter of each of them, tied to that of the first. It is sent once per
+ * step, whereas a given value would be sent with every micro-batch. Gradients of all uses are added, as
+ * in PyTorch.
  *
- * @param lossOf what the last layer makes of the output.
+ * @param lossOf computes the result of the last layer from the output.
  */
 export function layersOf(
-  plan: Plan,
+  folded: FoldedFile,
   cut: Cut,
   output: string,
   lossOf: (g: LayerGraph, output: Value) => Value,
 ): CutLayers {
-  const parts = partsOf(plan, cut), ties: Tie[] = [], first = new Set<string>();
+  const parts = partsOf(folded, cut), ties: Tie[] = [], first = new Set<string>();
   for (const [weight, parameter] of parts.flatMap(({ parameters }) => [...parameters])) {
     if (first.has(weight)) ties.push([weight, parameter]);
     first.add(weight);
@@ -240,7 +240,7 @@ export function layersOf(
       name,
       prefix,
       build(g, x) {
-        const sources = buildPart(g, plan, part, before && x ? handedValues(before, x) : []);
+        const sources = buildPart(g, folded, part, before && x ? handedValues(before, x) : []);
         if (i === parts.length - 1) return lossOf(g, sources.get(output)!);
         for (const given of part.gives) g.give(given, sources.get(given)!);
         return handed(part.hands, sources);
@@ -250,7 +250,7 @@ export function layersOf(
   return { layers, ties };
 }
 
-/** Keys of records say no names of the file, so that equal layers are one program. */
+/** Returns the key of a value; it has no name of the file, so that equal layers share a program. */
 const keyOf = (place: number) => `value${place}`;
 
 const handedValues = ({ hands }: Part, x: Handed): (readonly [string, Value])[] =>
@@ -266,11 +266,11 @@ const handed = (hands: readonly string[], sources: Sources): Handed =>
 
 function buildPart(
   g: LayerGraph,
-  plan: Plan,
+  folded: FoldedFile,
   { steps, parameters, prefix, takes }: Part,
   handed: readonly (readonly [name: string, value: Value])[],
 ): Sources {
-  const sources = openSources(g, plan, (weight) => parameters.get(weight)!.slice(prefix.length));
+  const sources = openSources(g, folded, (weight) => parameters.get(weight)!.slice(prefix.length));
   for (const [name, value] of handed) sources.set(name, value);
   for (const name of takes) sources.set(name, g.take(name));
   for (const { node, reads } of steps) {
@@ -281,8 +281,8 @@ function buildPart(
   return sources;
 }
 
-function partsOf(plan: Plan, { layers, locals }: Cut): Part[] {
-  const steps = layers.map((own) => withLocals(plan, own, locals));
+function partsOf(folded: FoldedFile, { layers, locals }: Cut): Part[] {
+  const steps = layers.map((own) => withLocals(folded, own, locals));
   const reads = steps.map((own) => new Set(own.flatMap((step) => step.reads)));
   const made = layers.map((own) => own.flatMap(({ makes }) => makes.map(({ name }) => name)));
   const usersOf = (name: string, from: number) =>
@@ -296,7 +296,7 @@ function partsOf(plan: Plan, { layers, locals }: Cut): Part[] {
   );
   const seen = new Set<string>();
   return layers.map((own, i) => {
-    const weights = [...plan.weights.keys()].filter((name) => reads[i]!.has(name));
+    const weights = [...folded.weights.keys()].filter((name) => reads[i]!.has(name));
     const parameters = new Map(
       weights.map((name) => [name, seen.has(name) ? `${name}@${i}` : name]),
     );
@@ -313,10 +313,14 @@ function partsOf(plan: Plan, { layers, locals }: Cut): Part[] {
   });
 }
 
-/** Steps with those before them that a layer computes for itself. */
-function withLocals(plan: Plan, own: readonly Step[], locals: ReadonlySet<Step>): readonly Step[] {
+/** Returns steps with the local steps that they need. */
+function withLocals(
+  folded: FoldedFile,
+  own: readonly FoldedNode[],
+  locals: ReadonlySet<FoldedNode>,
+): readonly FoldedNode[] {
   const mine = new Set(own), wanted = new Set<string>();
-  return plan.steps.toReversed().filter((step) => {
+  return folded.steps.toReversed().filter((step) => {
     const isMine = mine.has(step) ||
       locals.has(step) && step.makes.some(({ name }) => wanted.has(name));
     if (isMine) step.reads.forEach((name) => wanted.add(name));
@@ -324,7 +328,7 @@ function withLocals(plan: Plan, own: readonly Step[], locals: ReadonlySet<Step>)
   }).reverse();
 }
 
-/** What names have in common, up to a dot or a slash: layers that differ in it only are one program. */
+/** Returns the common prefix of names up to a dot or a slash; layers that differ only there share a program. */
 function commonPrefix(names: readonly string[]): string {
   const [first = "", ...others] = names;
   let length = first.length;

@@ -1,5 +1,5 @@
 /**
- * Models that train what an ONNX file computes.
+ * Trains the model of an ONNX file.
  *
  * @module
  */
@@ -12,8 +12,14 @@ import { elementCount } from "../graph/shapes.ts";
 import { sliceNodes, type Value } from "../graph/value.ts";
 import { meanSquaredError } from "../layers/helpers.ts";
 import type { LayerGraph, Model } from "../layers/layer.ts";
-import { type Dimensions, type Plan, planFile, samplesDimension, staticInputs } from "./fold.ts";
-import { type Cut, cutAlike, cutPlan, layersOf, PRODUCTS } from "./import_layers.ts";
+import {
+  type Dimensions,
+  type FoldedFile,
+  foldFile,
+  samplesDimension,
+  staticInputs,
+} from "./fold.ts";
+import { type Cut, cutAlike, cutSteps, layersOf, PRODUCTS } from "./import_layers.ts";
 import {
   assertImport,
   type ExternalFiles,
@@ -29,9 +35,9 @@ import {
 /** The operation in refusals of files without gradients. */
 const TRAIN = "train the ONNX model";
 
-/** What a file says of itself. */
+/** The inputs, outputs and initializers of a file. */
 export interface OnnxDescription {
-  /** Its inputs; sizes that a run chooses have names. */
+  /** Its inputs; open sizes have names. */
   readonly inputs: readonly OnnxInput[];
   /** The names of its outputs. */
   readonly outputs: readonly string[];
@@ -42,7 +48,7 @@ export interface OnnxDescription {
 /**
  * Describes a file.
  *
- * @param external files beside it that hold weights, by the names by which it knows them.
+ * @param external separate files with weights, by their names in the file.
  * @throws {TypeError} {@linkcode RangeError} as `fromOnnx`.
  */
 export function describeOnnx(bytes: Uint8Array, external: ExternalFiles = {}): OnnxDescription {
@@ -51,13 +57,13 @@ export function describeOnnx(bytes: Uint8Array, external: ExternalFiles = {}): O
 }
 
 /**
- * The weights to which a gradient comes, by name.
+ * Returns the names of the weights that have a gradient.
  *
- * @param output whose loss is trained.
- * @throws {TypeError} naming the op and its node; or when no weight that is trained reaches the output.
+ * @param output the value that the loss is computed from.
+ * @throws {TypeError} with an operation without gradient, or when no trained weight reaches the output.
  */
 export function trainedWeights(
-  { graph, steps }: Pick<Plan, "graph" | "steps">,
+  { graph, steps }: Pick<FoldedFile, "graph" | "steps">,
   output: Value,
 ): ReadonlySet<string> {
   const trained = graph.parameters.filter(({ spec }) => !spec.frozen);
@@ -81,33 +87,33 @@ export function trainedWeights(
   return new Set(trained.filter(({ value }) => wanted.has(value)).map(({ spec }) => spec.name));
 }
 
-/** What an imported model is trained by. */
+/** The loss of an imported model. */
 export type OnnxLoss = "cross-entropy" | "mse";
 
-/** The losses that there are. */
+/** All losses of imported models. */
 export const ONNX_LOSSES: readonly OnnxLoss[] = ["cross-entropy", "mse"];
 
-/** A loss, for an output of one shape. */
-interface LossPlan {
+/** A loss for an output of one shape. */
+interface OutputLoss {
   /** Samples of a micro-batch. */
   readonly samples: number;
   readonly predictions: Model["predictions"];
-  /** The loss of each sample. */
+  /** Computes the loss of each sample. */
   build(g: LayerGraph, output: Value): Value;
 }
 
 /**
- * What a loss is for an output.
+ * Returns the loss for an output.
  *
- * @param label the field of the micro-batch that says what the output should be.
- * @throws {TypeError} when there is no such loss.
- * @throws {RangeError} when an output of that shape has none.
+ * @param label the field of the micro-batch with the expected output.
+ * @throws {TypeError} when the loss is not known.
+ * @throws {RangeError} when the loss is not defined for the shape of the output.
  */
 function lossOf(
   loss: OnnxLoss,
   { name, shape, dtype }: Pick<Value, "name" | "shape" | "dtype">,
   label: string,
-): LossPlan {
+): OutputLoss {
   const check = (rankMin: number, rankMax: number, what: string) => {
     const holds = dtype === "f32" && shape.length >= rankMin && shape.length <= rankMax;
     const must = `for ${loss} its output ${quoted(name)} must be ${what}`;
@@ -136,73 +142,74 @@ function lossOf(
   };
 }
 
-/** How a file is trained. */
+/** Options of {@linkcode fromOnnx}. */
 export interface FromOnnxOptions {
-  /** What is put behind its output. */
+  /** The loss that is added after the output. */
   readonly loss: OnnxLoss;
-  /** The output that is trained; the only one where not given. */
+  /** The output to train. Default: the only one. */
   readonly output?: string | undefined;
   /**
-   * The field of the micro-batch that says what the output should be: for cross-entropy an int32 for
-   * each row of logits, −1 where nothing is predicted; for mse f32 as the output. `label` where not
-   * given.
+   * The field of the micro-batch with the expected output: for cross-entropy an int32 for each row of
+   * logits, −1 if nothing is predicted; for mse f32 in the shape of the output. Default `label`.
    */
   readonly label?: string | undefined;
-  /** Sizes that the file leaves open, by its names; one without a name is called `input.axis`. */
+  /** Open sizes of the file by name; a size without a name is `input.axis`. */
   readonly dimensions?: Dimensions | undefined;
-  /** Which weights are not trained. */
+  /** Weights that are not trained. */
   readonly frozen?: readonly string[] | ((weight: string) => boolean) | undefined;
   /**
-   * Layers at least, such as the stages of a schedule; as many as there are cheap cuts where not given.
-   * It has fewer where it has not so many products with weights.
+   * Smallest number of layers, such as the stages of a schedule. Default: one for each cheap cut. A model
+   * with fewer products with weights has fewer layers.
    */
   readonly layers?: number | undefined;
-  /** Files beside it that hold weights, by the names by which it knows them. */
+  /** Separate files with weights, by their names in the file. */
   readonly external?: ExternalFiles | undefined;
 }
 
-/** A file that can be trained. */
-interface TrainingPlan {
+/** The part of a file that is trained. */
+interface TrainablePart {
   /** The steps that the loss needs. */
-  readonly plan: Plan;
-  /** What the loss is taken of. */
+  readonly folded: FoldedFile;
+  /** Name of the value that the loss is computed from. */
   readonly output: string;
-  readonly loss: LossPlan;
+  readonly loss: OutputLoss;
 }
 
 /**
- * Plans the training of a file.
+ * Finds the part of a file that is trained, and its loss.
  *
  * @throws {TypeError} {@linkcode RangeError} as `fromOnnx`.
  */
-export function planTraining(file: OnnxGraph, options: FromOnnxOptions): TrainingPlan {
+export function trainablePart(file: OnnxGraph, options: FromOnnxOptions): TrainablePart {
   const { label = "label", dimensions = {}, loss } = options;
   const inputs = staticInputs(file.inputs, dimensions);
   const isInput = inputs.some(({ name }) => name === label);
   assertImport(!isInput, "label must be a separate field", `${quoted(label)}, one of its inputs`);
   const name = outputOf(file, options.output), isFrozen = frozenOf(file, options.frozen);
-  const planned = (isConstant?: (weight: string) => boolean) => {
-    const plan = planFile({ file, inputs, isFrozen, ...isConstant && { isConstant } });
-    const output = logitsOf(plan, name, loss), value = plan.valueOf(output);
-    if (value) return { plan: neededOf(plan, output), output, value };
+  const foldWith = (isConstant?: (weight: string) => boolean) => {
+    const folded = foldFile({ file, inputs, isFrozen, ...isConstant && { isConstant } });
+    const output = logitsOf(folded, name, loss), value = folded.valueOf(output);
+    if (value) return { folded: neededOf(folded, output), output, value };
     throw importError("its output must be made by a node", `${quoted(name)} from nowhere`);
   };
-  const first = planned(), trained = trainedWeights(first.plan, first.value);
-  // Masks of attention are such: nothing but conditions follows from them.
+  const first = foldWith(), trained = trainedWeights(first.folded, first.value);
+  // Such as masks of attention, from which only conditions are computed.
   const idle = (weight: string) =>
-    !trained.has(weight) && !first.plan.weights.get(weight)?.isFrozen;
-  const lost = first.plan.steps.filter(({ node }) => PRODUCTS.has(node.op))
-    .flatMap(({ reads }) => reads).find((name) => first.plan.weights.has(name) && idle(name));
+    !trained.has(weight) && !first.folded.weights.get(weight)?.isFrozen;
+  const lost = first.folded.steps.filter(({ node }) => PRODUCTS.has(node.op))
+    .flatMap(({ reads }) => reads).find((name) => first.folded.weights.has(name) && idle(name));
   if (lost !== undefined) {
     const why = "none through the roundings, whole numbers or bools between it and the loss";
     const received = `${why}; if that is intended, name it in frozen (--freeze)`;
     throw refusal(TRAIN, `the weight ${quoted(lost)} must have a gradient`, received, TypeError);
   }
-  const { plan, output, value } = [...first.plan.weights.keys()].some(idle) ? planned(idle) : first;
-  return { plan, output, loss: lossOf(loss, { ...value, name }, label) };
+  const { folded, output, value } = [...first.folded.weights.keys()].some(idle)
+    ? foldWith(idle)
+    : first;
+  return { folded, output, loss: lossOf(loss, { ...value, name }, label) };
 }
 
-/** The output that is trained. */
+/** Returns the name of the output to train. */
 function outputOf({ outputs }: OnnxGraph, asked: string | undefined): string {
   const [only] = outputs;
   if (asked === undefined && outputs.length === 1) return only!;
@@ -210,8 +217,8 @@ function outputOf({ outputs }: OnnxGraph, asked: string | undefined): string {
   throw importError(`output must be one of its outputs, ${listed(outputs)}`, asked ?? "none");
 }
 
-/** Of an output that is a softmax, what it is taken of: cross-entropy takes its own. */
-function logitsOf({ steps, canonical }: Plan, output: string, loss: OnnxLoss): string {
+/** Returns the input of a softmax for cross-entropy, which includes a softmax; otherwise the output. */
+function logitsOf({ steps, canonical }: FoldedFile, output: string, loss: OnnxLoss): string {
   const name = canonical(output);
   const step = steps.find(({ makes }) => makes.some((made) => made.name === name));
   if (loss !== "cross-entropy" || step?.node.op !== "Softmax") return name;
@@ -219,7 +226,7 @@ function logitsOf({ steps, canonical }: Plan, output: string, loss: OnnxLoss): s
   return axis === -1 || axis === rank - 1 ? step.reads[0]! : name;
 }
 
-/** Says of weights whether they are not trained. */
+/** Returns a function that tests whether a weight is not trained. */
 function frozenOf(
   { initializers }: OnnxGraph,
   frozen: FromOnnxOptions["frozen"] = [],
@@ -230,30 +237,30 @@ function frozenOf(
   throw importError("frozen weights must be among its initializers", quoted(unknown));
 }
 
-/** The part of a plan that an output needs. */
-function neededOf(plan: Plan, output: string): Plan {
+/** Returns the steps and weights that an output needs. */
+function neededOf(folded: FoldedFile, output: string): FoldedFile {
   const needed = new Set([output]);
-  const steps = plan.steps.toReversed().filter(({ makes, reads }) => {
+  const steps = folded.steps.toReversed().filter(({ makes, reads }) => {
     const isNeeded = makes.some(({ name }) => needed.has(name));
     if (isNeeded) reads.forEach((name) => needed.add(name));
     return isNeeded;
   }).reverse();
-  const weights = new Map([...plan.weights].filter(([name]) => needed.has(name)));
-  return { ...plan, steps, weights };
+  const weights = new Map([...folded.weights].filter(([name]) => needed.has(name)));
+  return { ...folded, steps, weights };
 }
 
 /**
- * A model that trains what an ONNX file computes.
+ * Returns a model that trains an ONNX file.
  *
- * Its f32 initializers are the parameters, by their names; statistics of batch normalisations, and
- * what `frozen` says, are not trained, and those through which no gradient flows, such as masks of
- * attention, are constants. Fields of a micro-batch have the names of the file's inputs,
- * those of int64 are int32. Dropout is what the file says: none where it was exported for use.
+ * Its parameters are the f32 initializers of the file, with their names. Statistics of batch
+ * normalizations and weights in `frozen` are not trained, and initializers without a gradient, such as
+ * masks of attention, are constants. Fields of a micro-batch have the names of the file's inputs; int64
+ * inputs have int32 fields. Dropout is that of the file: none if it was exported for inference.
  *
  * @param bytes the file, of opset 9 to 23.
- * @throws {TypeError} when it is no ONNX file, when a dimension is open, or naming the node whose
- * operation is not understood or has no gradient.
- * @throws {RangeError} when sizes in it do not fit together.
+ * @throws {TypeError} when it is not an ONNX file, an open size is not given, or an operation is not
+ * supported or has no gradient; the message names its node.
+ * @throws {RangeError} when sizes of the file do not fit together.
  *
  * @example
  * ```ts
@@ -279,9 +286,9 @@ export function fromOnnx(bytes: Uint8Array, options: FromOnnxOptions): Model {
 }
 
 function importFile(file: OnnxGraph, options: FromOnnxOptions, like?: Cut): Model {
-  const { plan, output, loss } = planTraining(file, options), { dimensions = {} } = options;
-  const cut = like ? cutAlike(plan, like) : cutPlan(plan, output, options.layers);
-  const { layers, ties } = layersOf(plan, cut, output, loss.build);
+  const { folded, output, loss } = trainablePart(file, options), { dimensions = {} } = options;
+  const cut = like ? cutAlike(folded, like) : cutSteps(folded, output, options.layers);
+  const { layers, ties } = layersOf(folded, cut, output, loss.build);
   const open = samplesDimension(file.inputs);
   return {
     name: "onnx",
@@ -289,7 +296,7 @@ function importFile(file: OnnxGraph, options: FromOnnxOptions, like?: Cut): Mode
     predictions: loss.predictions,
     samples: loss.samples,
     ...ties.length > 0 && { ties },
-    weights: new Map([...plan.weights].map(([name, { data }]) => [name, data])),
+    weights: new Map([...folded.weights].map(([name, { data }]) => [name, data])),
     ...open !== undefined && {
       withSamples: (samples: number) =>
         importFile(file, { ...options, dimensions: { ...dimensions, [open]: samples } }, cut),

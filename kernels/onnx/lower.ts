@@ -1,10 +1,9 @@
 /**
- * Troupe's own operations, written in those of ONNX.
+ * Rewrites Troupe's operations as operations of ONNX.
  *
- * A gradient is many small operations in ONNX, each of which passes over memory. Graphs therefore
- * hold it as one operation of Troupe, and each device says before it compiles a model how it computes
- * that: by a kernel of its own, or in operations of ONNX, as its record says or in another way that
- * is faster there.
+ * A gradient would be many small operations in ONNX, each with a pass over memory. Graphs therefore
+ * contain it as one operation of Troupe. Before a device compiles a model, it chooses how to compute the
+ * operation: by a special kernel, by the rewrite in its record, or by a rewrite that is faster there.
  *
  * @module
  */
@@ -16,7 +15,7 @@ import { type GraphProto, ModelProtoSchema } from "./onnx_pb.ts";
 import { type Rewrite, rewriteNodes } from "./rewrite.ts";
 import { attributesOf, signatureOf, wholeNumbers } from "./signature.ts";
 
-/** How a device computes operations of Troupe: `"keep"` where by a kernel of its own. */
+/** A device's rewrites of Troupe's operations; `"keep"` if it has a kernel. */
 export type FusedRewrites = Readonly<Partial<Record<FusedOp, Rewrite | "keep">>>;
 
 /** Rewrites the operations of Troupe in a graph, in place. */
@@ -29,10 +28,10 @@ export function lowerGraph(graph: GraphProto, own: FusedRewrites = {}): void {
 }
 
 /**
- * A model without operations of Troupe, as every device can compute it.
+ * Returns a model without operations of Troupe, which every device can compute.
  *
- * @param own what a device does in another way.
- * @throws {Error} when the bytes are no model.
+ * @param own special rewrites of the device.
+ * @throws {Error} when the bytes are not a model.
  */
 export function lowerModel(bytes: Uint8Array, own: FusedRewrites = {}): Uint8Array {
   const model = fromBinary(ModelProtoSchema, bytes), { graph } = model;

@@ -1,5 +1,5 @@
 /**
- * An ONNX file as a graph of plain records, its nodes in the form of one opset.
+ * Reads an ONNX file as a graph of plain records, with nodes of the newest opset.
  *
  * @module
  */
@@ -21,7 +21,7 @@ import {
 } from "./onnx_pb.ts";
 import { attributeOf } from "./signature.ts";
 
-/** An error of a file that is refused. */
+/** Returns an error of a refused file. */
 export const importError = (must: string, received: unknown, Kind: ErrorConstructor = TypeError) =>
   refusal("import the ONNX model", must, received, Kind);
 
@@ -39,16 +39,16 @@ export function assertImport(
 export const nodeLabel = ({ op, name }: Pick<OnnxNode, "op" | "name">): string =>
   `${shown(op)} (node ${quoted(name)})`;
 
-/** Characters of a name. */
+/** Largest number of characters of a name. */
 const LENGTH_MAX = 500;
 
-/** What would end a line, move the cursor or turn the direction of writing. */
+/** Characters that end a line, move the cursor or change the direction of writing. */
 const UNSAFE = /[\p{Cc}\p{Bidi_Control}\u2028\u2029]/u;
 
 /**
- * Refuses names that cannot be shown as they are.
+ * Refuses names that cannot be shown unchanged.
  *
- * @throws {TypeError} with the beginning of the first one.
+ * @throws {TypeError} with the beginning of the first such name.
  */
 function checkNames({ node, initializer, input, output }: GraphProto): void {
   for (const { name, opType, domain, input, output, attribute } of node) {
@@ -74,24 +74,24 @@ function check(what: string, names: readonly (string | undefined)[]): void {
   throw importError(`${what} must have ${must}`, `"${shown}"`);
 }
 
-/** The most characters that are shown of what a file says. */
+/** Largest number of characters of a text from a file in messages. */
 const SHOWN_MAX = 120;
 
-/** The most names that are listed. */
+/** Largest number of names in messages. */
 const NAMES_MAX = 20;
 
-/** What a file says, in quotes. */
+/** Formats a text from a file, in quotes. */
 export const quoted = (text: string): string =>
   JSON.stringify(text.length > SHOWN_MAX ? `${text.slice(0, SHOWN_MAX)}…` : text);
 
-/** The same without quotes. */
+/** Formats a text from a file, without quotes. */
 export const shown = (text: string): string => quoted(text).slice(1, -1);
 
-/** Some names, without quotes. */
+/** Formats a list of names, without quotes. */
 export const listed = (names: Iterable<string>): string =>
   Array.from(names, shown).slice(0, NAMES_MAX).join(", ");
 
-/** A tensor whose elements are known before any run. */
+/** A tensor whose elements are known before a run. */
 export interface Constant {
   /** The type of its elements. */
   readonly dtype: DType;
@@ -101,16 +101,16 @@ export interface Constant {
   readonly data: HostArray;
 }
 
-/** The bytes of files that lie beside a model, by the names by which it knows them. */
+/** Contents of the separate files of a model, by their names in the model. */
 export type ExternalFiles = Readonly<Record<string, Uint8Array>>;
 
-/** How the elements of one of ONNX's types are read. */
+/** The representation of an element type of ONNX. */
 interface ElementType {
   readonly bytes: number;
   readonly dtype: DType;
-  /** The elements of memory that begins where an array may begin. */
+  /** Returns the elements of aligned memory. */
   readonly view: (buffer: ArrayBuffer) => Exclude<HostArray, Float16Array> | NumberArray;
-  /** Where they lie if not in `raw_data`. */
+  /** The field with the elements, if not in `raw_data`. */
   readonly field: "floatData" | "int32Data" | "int64Data" | "doubleData" | "uint64Data";
 }
 
@@ -122,7 +122,7 @@ type NumberArray =
   | BigUint64Array
   | Float64Array;
 
-/** By ONNX's numbers of the types. What no device holds is widened; f64 is rounded. */
+/** Element types by their numbers in ONNX. Types that no device supports are widened; f64 is rounded. */
 const ELEMENT_TYPES: Readonly<Record<number, ElementType>> = {
   1: { bytes: 4, dtype: "f32", view: (b) => new Float32Array(b), field: "floatData" },
   2: { bytes: 1, dtype: "i32", view: (b) => new Uint8Array(b), field: "int32Data" },
@@ -137,11 +137,11 @@ const ELEMENT_TYPES: Readonly<Record<number, ElementType>> = {
   13: { bytes: 8, dtype: "i64", view: (b) => new BigUint64Array(b), field: "uint64Data" },
 };
 
-/** The type of device that holds elements of one of ONNX's types; undefined where none does. */
+/** Returns the type for elements of an ONNX type on devices; undefined if there is none. */
 export const dtypeOf = (type: number | undefined): DType | undefined =>
   ELEMENT_TYPES[type ?? 0]?.dtype;
 
-/** Elements of any type as those of a device's. */
+/** Converts numbers to an array for a type of a device. */
 export function hostArray(dtype: DType, numbers: Iterable<number | bigint>): HostArray {
   if (dtype === "i64") return BigInt64Array.from(numbers, toInt64);
   const all = Array.isArray(numbers) ? numbers as number[] : Array.from(numbers, Number);
@@ -152,7 +152,7 @@ export function hostArray(dtype: DType, numbers: Iterable<number | bigint>): Hos
 
 const INT64_MAX = 2n ** 63n - 1n;
 
-/** The ends of slices are often the largest number that there is, which f64 does not hold. */
+/** Limits a number to int64: the ends of slices are often the largest int64, which f64 rounds up. */
 function toInt64(value: number | bigint): bigint {
   const whole = typeof value === "bigint" ? value : BigInt(Math.trunc(value));
   return whole > INT64_MAX ? INT64_MAX : whole < -INT64_MAX ? -INT64_MAX : whole;
@@ -161,9 +161,9 @@ function toInt64(value: number | bigint): bigint {
 /**
  * Reads a tensor.
  *
- * @param what it is called in messages.
- * @param external files beside the model.
- * @throws {TypeError} when its type is unknown, or its elements lie in a file that is not given.
+ * @param what its name in messages.
+ * @param external separate files of the model.
+ * @throws {TypeError} when its type is unknown, or the file with its elements is not given.
  * @throws {RangeError} when its sizes and its bytes differ.
  */
 function readTensor(tensor: TensorProto, what: string, external: ExternalFiles): Constant {
@@ -181,7 +181,7 @@ function readTensor(tensor: TensorProto, what: string, external: ExternalFiles):
   const whole = `${what} must have the ${bytes} bytes of its sizes [${shape}]`;
   assertImport(isWhole, whole, received, RangeError);
   const values = raw ? type.view(raw.slice().buffer) : listed;
-  // Weights are the bulk of a file: they are not walked.
+  // Weights are most of a file: they are not copied again.
   const data = values instanceof Float32Array || values instanceof Int32Array ||
       values instanceof BigInt64Array
     ? values
@@ -189,7 +189,7 @@ function readTensor(tensor: TensorProto, what: string, external: ExternalFiles):
   return { dtype: type.dtype, shape, data };
 }
 
-/** The bytes of the elements; undefined where the tensor lists them. */
+/** Returns the bytes of the elements; undefined if the tensor lists them. */
 function rawBytes(
   { rawData, dataLocation, externalData }: TensorProto,
   what: string,
@@ -215,27 +215,27 @@ function rawBytes(
 export interface OnnxNode {
   /** Its name, or that of its first output. */
   readonly name: string;
-  /** ONNX's name of the operation, after its domain where that is not ONNX's own. */
+  /** ONNX's name of the operation, with its domain if that is another than ONNX's. */
   readonly op: string;
-  /** The names of what it reads; empty where it is left out. */
+  /** Names of its inputs; empty for those left out. */
   readonly inputs: readonly string[];
-  /** The names of what it computes; empty where nobody wants it. */
+  /** Names of its outputs; empty for unused ones. */
   readonly outputs: readonly string[];
-  /** Its settings. */
+  /** Its attributes. */
   readonly attributes: Readonly<Record<string, Attribute>>;
-  /** The one that is a tensor: `value` of Constant and ConstantOfShape. */
+  /** The tensor attribute `value` of Constant and ConstantOfShape. */
   readonly value?: Constant;
-  /** Inputs that are the node's own: settings that were attributes in older opsets, by their place. */
+  /** Settings that were attributes in older opsets, by their place among the inputs. */
   readonly constants: ReadonlyMap<number, Constant>;
 }
 
-/** What changed with an opset, for nodes of those before. */
+/** A change of an operation in an opset. */
 interface Change {
   readonly before: number;
   readonly upgrade: (node: OnnxNode) => OnnxNode;
 }
 
-/** Attributes that became inputs, each at its place: lists of whole numbers, or scalars. */
+/** Upgrades attributes that became inputs, in order: lists of whole numbers, or scalars. */
 const toInputs = (...names: readonly string[]) => (node: OnnxNode): OnnxNode => {
   const attributes = { ...node.attributes }, constants = new Map(node.constants);
   for (const [i, name] of names.entries()) {
@@ -258,13 +258,13 @@ export const int64 = (
   shape: readonly number[],
 ): Constant => ({ dtype: "i64", shape, data: hostArray("i64", numbers) });
 
-/** Softmax of all axes from one on, taken as one. */
+/** Upgrades a softmax over all axes from one to the last, together. */
 const flattened = (node: OnnxNode): OnnxNode => ({
   ...node,
   attributes: { ...node.attributes, axis: node.attributes.axis ?? 1, flattened: 1 },
 });
 
-/** Sizes by factors only, each pixel that of the place below. */
+/** Upgrades a resize by factors, in which each pixel is the one at the floor of its place. */
 const simpleResize = (node: OnnxNode): OnnxNode => ({
   ...node,
   op: "Resize",
@@ -302,23 +302,23 @@ const CHANGES: Readonly<Record<string, Change>> = {
   },
 };
 
-/** A node as the newest opset writes it. */
+/** Converts a node to the newest opset. */
 function upgradeNode(node: OnnxNode, version: number): OnnxNode {
   const change = Object.hasOwn(CHANGES, node.op) ? CHANGES[node.op] : undefined;
   return change && version < change.before ? change.upgrade(node) : node;
 }
 
-/** An input of a file; sizes that only a run knows have names. */
+/** An input of a file; open sizes have names. */
 export interface OnnxInput {
   /** Its name. */
   readonly name: string;
   /** The type of its elements. */
   readonly dtype: DType;
-  /** Its sizes, or their names; one without a name is `input.axis`. */
+  /** Its sizes, or their names; a size without a name is `input.axis`. */
   readonly shape: readonly (number | string)[];
 }
 
-/** What a file holds. */
+/** The contents of a file. */
 export interface OnnxGraph {
   readonly nodes: readonly OnnxNode[];
   readonly inputs: readonly OnnxInput[];
@@ -328,23 +328,23 @@ export interface OnnxGraph {
   readonly initializers: ReadonlyMap<string, Constant>;
 }
 
-/** The opsets whose nodes are understood. */
+/** The supported opsets. */
 const OPSETS = { least: 9, most: 23 } as const;
 
-/** More would take minutes to compile. Exports of the largest networks have some thousands. */
+/** Largest number of nodes: more would take minutes to compile, and the largest networks have some thousands. */
 const NODES_MAX = 20_000;
 
-/** The most values that all nodes name: a sum of n becomes n nodes. */
+/** Largest number of inputs and outputs of all nodes: a sum of n becomes n nodes. */
 const OPERANDS_MAX = 4 * NODES_MAX;
 
-/** ONNX's own operations have no domain, or this one. */
+/** Domain of ONNX's own operations, which may also be empty. */
 export const ONNX_DOMAIN = "ai.onnx";
 
 /**
  * Decodes a file.
  *
- * @throws {TypeError} when it is no ONNX model, is truncated, or holds what is not understood.
- * @throws {RangeError} when a tensor has other sizes than it has bytes.
+ * @throws {TypeError} when it is not an ONNX model, is truncated, or contains something unsupported.
+ * @throws {RangeError} when the bytes of a tensor do not match its sizes.
  */
 export function readOnnx(bytes: Uint8Array, external: ExternalFiles): OnnxGraph {
   const model = decodeModel(bytes), graph = model.graph!;
@@ -366,13 +366,13 @@ export function readOnnx(bytes: Uint8Array, external: ExternalFiles): OnnxGraph 
   };
 }
 
-/** The message that a file is. */
+/** Decodes a file, and checks the number of its nodes. */
 export function decodeModel(bytes: Uint8Array): ModelProto & { graph: GraphProto } {
   let model: ModelProto | undefined;
   try {
     model = fromBinary(ModelProtoSchema, bytes);
   } catch {
-    // Its reasons are those of a format that the file may not have.
+    // The reason of the decoder does not help if the file has another format.
   }
   const { graph } = model ?? {};
   const nodes = graph?.node ?? [];
@@ -431,7 +431,7 @@ function readNode(node: NodeProto, external: ExternalFiles): OnnxNode {
   return value ? { ...read, value } : read;
 }
 
-/** The tensor that an attribute is: `value` of Constant and ConstantOfShape, in whichever form. */
+/** Returns the tensor of an attribute: `value` of Constant and ConstantOfShape, in any form. */
 function constantOf(
   { name, t, f, i, floats, ints }: AttributeProto,
   node: string,

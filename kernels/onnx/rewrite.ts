@@ -16,38 +16,38 @@ import {
   TensorProtoSchema,
 } from "./onnx_pb.ts";
 
-/** What a rewrite writes with. */
+/** Adds the nodes of a rewrite. */
 export interface Writer {
   /**
-   * The dtype and shape of a value of the graph as it was.
+   * Returns the dtype and shape of a value of the original graph.
    *
-   * @throws {Error} when it is not known.
+   * @throws {Error} when they are not known.
    */
   typeOf(name: string): ValueType;
-  /** Adds a node with one output, which gets a name unless given, and returns the name. */
+  /** Adds a node with one output, and returns its name. Default: a new name. */
   node(
     op: string,
     inputs: readonly string[],
     attributes?: Readonly<Record<string, Attribute>>,
     output?: string,
   ): string;
-  /** Adds a node with so many outputs, and returns their names. */
+  /** Adds a node with a number of outputs, and returns their names. */
   nodes(
     op: string,
     inputs: readonly string[],
     attributes: Readonly<Record<string, Attribute>>,
     outputs: number,
   ): string[];
-  /** Adds the node that is rewritten with other inputs and outputs; one, as above, unless given. */
+  /** Adds the original node with other inputs and outputs; by default one output with a new name. */
   again(inputs: readonly string[], output?: string, ...others: readonly string[]): string;
   /** Adds a constant. */
   constant(dtype: ConstantDType, values: readonly number[], shape?: readonly number[]): string;
 }
 
-/** Writes what takes the place of a node. */
+/** Writes the replacement of a node. */
 export type Rewrite = (write: Writer, node: NodeProto) => void;
 
-/** Element-wise operations, written with a few characters. */
+/** Returns short functions that add element-wise operations. */
 export function arithmetic(write: Writer) {
   const binary = (op: string) => (a: string, b: string, output?: string) =>
     write.node(op, [a, b], {}, output);
@@ -67,7 +67,7 @@ const ARRAYS = {
   i64: { from: (values: readonly number[]) => BigInt64Array.from(values, BigInt) },
 } as const;
 
-/** The dtypes of constants that rewrites add. */
+/** Types of constants in rewrites. */
 export type ConstantDType = keyof typeof ARRAYS;
 
 function encodeConstant(
@@ -88,8 +88,8 @@ function encodeConstant(
 /**
  * Rewrites the nodes of a graph in place.
  *
- * @param prefix of new names; another for each time that a graph is rewritten.
- * @param rewriteOf what takes the place of a node; it stays where there is none.
+ * @param prefix of new names, unique for each rewrite of a graph.
+ * @param rewriteOf returns the rewrite of a node, or undefined to keep it.
  */
 export function rewriteNodes(
   graph: GraphProto,
@@ -150,7 +150,7 @@ export function rewriteNodes(
   graph.node = nodes;
 }
 
-/** Removes the nodes of which nothing is read. */
+/** Removes the nodes whose outputs are not read. */
 export function removeUnread(graph: GraphProto): void {
   const read = new Set(graph.output.map(({ name }) => name));
   graph.node = graph.node.toReversed().filter(({ input, output }) => {
@@ -160,7 +160,7 @@ export function removeUnread(graph: GraphProto): void {
   }).reverse();
 }
 
-/** Lets nodes that compute the same be one, in place. Outputs of the graph keep theirs. */
+/** Merges equal nodes, in place, except those that compute outputs of the graph. */
 export function shareEqual(graph: GraphProto): void {
   const outputs = new Set(graph.output.map(({ name }) => name));
   const first = new Map<string, NodeProto>(), names = new Map<string, string>();

@@ -1,12 +1,12 @@
 /**
- * What ONNX Runtime takes for itself while a model runs: the values between its operations.
+ * Computes the memory that ONNX Runtime takes while a model runs, for intermediate values.
  *
- * [Note: transient] Inputs and outputs are bound to memory of ours; what is computed in between lies in
- * the library's arena from the operation that makes it to the last one that reads it. The library
- * plans that once for each session, and this repeats its rules: an operation that only looks at its
- * operand in another shape takes nothing, one that works element by element writes over an operand
- * that nobody reads after it, and a value may lie where another of the same size has lain, whose
- * memory is kept for it until then. Some operations take memory for themselves while they compute.
+ * [Note: scratch] Inputs and outputs are bound to memory of Troupe. An intermediate value is in the
+ * library's arena from the operation that computes it to its last reader. The library plans the arena
+ * once for each session, by these rules: an operation that only changes the shape of its operand takes
+ * no memory, an element-wise operation overwrites an operand without later readers, and a value may
+ * reuse the memory of an earlier value of the same size, which is kept for it until then. Some
+ * operations also take memory while they compute.
  *
  * @module
  */
@@ -18,24 +18,24 @@ import type { ValueType } from "../graph/value.ts";
 import { valueTypes } from "./lower.ts";
 import { type GraphProto, ModelProtoSchema, type NodeProto } from "./onnx_pb.ts";
 
-/** The arena gives memory out in pieces of so many bytes. */
+/** Memory of the arena is allocated in multiples of this number of bytes. */
 const PIECE_BYTES = 256;
 
-/** Operations whose result is their first operand in another shape, in the same memory. */
+/** Operations whose result is in the memory of their first operand. */
 const ALIASES = new Set(["Reshape", "Identity", "Squeeze", "Unsqueeze"]);
 
-/** Operations that write over their first operand where nobody reads it after them. */
+/** Operations that overwrite their first operand if it has no later readers. */
 const IN_PLACE = new Set([
   ...["Cast", "Clip", "LogSoftmax", "Relu", "Sigmoid", "Softmax", "Tanh", "ScatterElements"],
   ...["Elu", "HardSigmoid", "LeakyRelu", "Softplus"],
 ]);
 
-/** A convolution lays so much of its windows side by side at a time, where it has few outputs. */
+/** Bytes of the windows that a convolution with few outputs copies at a time. */
 const SEGMENT_BYTES = 2 ** 16;
 
 type Operands = readonly (ValueType | undefined)[];
 
-/** What a convolution computes with: the windows of an image, side by side, or some of them. */
+/** Returns the bytes of the windows that a convolution copies: those of an image, or some of them. */
 function windowBytes({ attribute }: NodeProto, [, weight]: Operands, [y]: Operands): number {
   if (!weight || !y) return 0;
   const [outputs = 0, ...rest] = weight.shape, windows = elementCount(y.shape.slice(2));
@@ -50,66 +50,66 @@ function windowBytes({ attribute }: NodeProto, [, weight]: Operands, [y]: Operan
     : SEGMENT_BYTES;
 }
 
-/** Of a transposed one: what each element of an image adds, before it is added. */
+/** Returns the bytes of the products of a transposed convolution, before they are added. */
 function addedBytes(_: NodeProto, [x, weight]: Operands): number {
   if (!x || !weight) return 0;
   return DTYPE_BYTES[x.dtype] * elementCount(x.shape.slice(2)) *
     elementCount(weight.shape.slice(1));
 }
 
-/** What is chosen of one side: each number of it for each condition. */
+/** Returns the bytes of one side of a Where, broadcast to its condition. */
 function chosenBytes(condition: ValueType | undefined, side: ValueType | undefined): number {
   if (!condition || !side) return 0;
   return bytesOf({ ...side, shape: broadcastShape(condition.shape, side.shape) });
 }
 
-/** Bytes that an operation takes for itself while it computes. */
+/** Bytes that an operation takes while it computes. */
 const SCRATCH: Readonly<
   Record<string, (node: NodeProto, operands: Operands, results: Operands) => number>
 > = {
   Conv: windowBytes,
   ConvTranspose: addedBytes,
-  // What is chosen of either side, the other being zero.
+  // A copy of each side, with zeros for the elements of the other one.
   Where: (_, [condition, a, b]) => chosenBytes(condition, a) + chosenBytes(condition, b),
-  // The factor of each element.
+  // A factor for each element.
   HardSwish: (_, [x]) => bytesOf(x),
-  // Logits less their maximum, and the logarithms of probabilities where nobody asked for them.
+  // Logits less their maximum, and the logarithms of probabilities if they are not an output.
   SoftmaxCrossEntropyLoss: ({ output }, [logits]) => (output[1] ? 1 : 2) * bytesOf(logits),
 };
 
-/** Bytes of a value; none where it is not known. */
+/** Returns the bytes of a value; 0 if its type is not known. */
 const bytesOf = (type: ValueType | undefined) =>
   type
     ? Math.ceil(elementCount(type.shape) * DTYPE_BYTES[type.dtype] / PIECE_BYTES) * PIECE_BYTES
     : 0;
 
-/** A piece of the arena, from the operation that takes it to the one after which it is given back. */
+/** A piece of the arena, from the operation that takes it to the last one that uses it. */
 interface Piece {
   readonly type: ValueType;
   readonly from: number;
   to: number;
-  /** Reads to come of what lies in it now. */
+  /** Remaining reads of its current value. */
   reads: number;
 }
 
 /**
- * The most bytes that lie in the arena at a time while a model runs.
+ * Returns the peak number of bytes in the arena while a model runs.
  *
- * @param bytes the model, as its device computes it.
+ * @param bytes the model, as prepared for its device.
  *
  * @example
  * ```ts
  * import assert from "node:assert/strict";
- * import { encodeModel, Graph, transientBytes } from "@troupe/troupe/kernels";
+ * import { encodeModel, Graph, scratchBytes } from "@troupe/troupe/kernels";
  *
  * const g = new Graph(), x = g.input("x", [64, 64]);
  * const bounded = g.tanh(g.matmul(x, x)); // lies over the product
  * const y = g.matmul(bounded, x);
  * const model = encodeModel(g, [{ name: "x", value: x }], [{ name: "y", value: y }]);
- * assert.equal(transientBytes(model), 4 * 64 * 64);
+ * assert.equal(scratchBytes(model), 4 * 64 * 64);
  * ```
  */
-export function transientBytes(bytes: Uint8Array): number {
+export function scratchBytes(bytes: Uint8Array): number {
   const { graph } = fromBinary(ModelProtoSchema, bytes);
   if (!graph) return 0;
   const types = valueTypes(graph), nodes = inOrder(graph);
@@ -131,14 +131,14 @@ export function transientBytes(bytes: Uint8Array): number {
 }
 
 /**
- * The operations in the order in which the library runs them: depth first from the last one whose
- * results nobody reads, and of several operands that first which was made last.
+ * Returns the operations in the order in which the library runs them: depth first from the last one
+ * without readers; of several operands, the one that was computed last comes first.
  */
 function inOrder({ node: nodes }: GraphProto): NodeProto[] {
   const makers = new Map(nodes.flatMap((node, at) => node.output.map((name) => [name, at])));
   const operands = nodes.map(({ input }) => input.flatMap((name) => makers.get(name) ?? []));
   const read = new Set(operands.flat()), order = new Set<number>(), seen = new Set<number>();
-  // The last of the stack comes next: a node after its operands, which are put above it.
+  // The top of the stack is next: a node follows its operands, which are pushed above it.
   const stack = [...nodes.keys()].filter((at) => !read.has(at));
   for (let at = stack.at(-1); at !== undefined; at = stack.at(-1)) {
     if (seen.has(at)) order.add(stack.pop()!);
@@ -148,7 +148,7 @@ function inOrder({ node: nodes }: GraphProto): NodeProto[] {
   return Array.from(order, (at) => nodes[at]!);
 }
 
-/** The pieces that the values of a graph lie in, but for those that are bound or constant. */
+/** Returns the pieces of the values of a graph, except for bound and constant values. */
 function piecesOf(
   { input, output, initializer }: GraphProto,
   nodes: readonly NodeProto[],
@@ -192,10 +192,10 @@ function piecesOf(
   return pieces;
 }
 
-/** Values of one kind take the same memory. */
+/** Returns a key of values that can share memory. */
 const kindOf = ({ dtype, shape }: ValueType) => `${DTYPE_BYTES[dtype]} ${shape}`;
 
-/** The piece of the first operand, where the result may lie over it. */
+/** Returns the piece of the first operand if the result may overwrite it. */
 function overwritten(
   { opType = "" }: NodeProto,
   operand: Piece | undefined,

@@ -19,14 +19,14 @@ import {
 } from "./onnx_pb.ts";
 
 /** One input or output of a model. */
-export interface Border extends ValueType {
+export interface ModelPort extends ValueType {
   readonly name: string;
 }
 
-/** The inputs and outputs of a model, in the order in which it lists them. */
+/** The inputs and outputs of a model, in its order. */
 export interface Signature {
-  readonly inputs: readonly Border[];
-  readonly outputs: readonly Border[];
+  readonly inputs: readonly ModelPort[];
+  readonly outputs: readonly ModelPort[];
 }
 
 /**
@@ -38,16 +38,16 @@ export function readSignature(model: Uint8Array): Signature {
   return signatureOf(fromBinary(ModelProtoSchema, model).graph);
 }
 
-/** The signature of a graph; see {@linkcode readSignature}. */
+/** Returns the signature of a graph; see {@linkcode readSignature}. */
 export function signatureOf(graph: GraphProto | undefined): Signature {
   const constants = new Set(graph?.initializer.map((constant) => constant.name));
   return {
-    inputs: (graph?.input ?? []).filter(({ name }) => !constants.has(name)).map(readBorder),
-    outputs: (graph?.output ?? []).map(readBorder),
+    inputs: (graph?.input ?? []).filter(({ name }) => !constants.has(name)).map(readPort),
+    outputs: (graph?.output ?? []).map(readPort),
   };
 }
 
-function readBorder({ name, type }: ValueInfoProto): Border {
+function readPort({ name, type }: ValueInfoProto): ModelPort {
   const tensor = type?.value.case === "tensorType" ? type.value.value : undefined;
   const dtype = dtypeNumbered(tensor?.elemType), dims = tensor?.shape?.dim;
   if (!name || !dtype || !dims || dims.some(({ value }) => value.case === "dimParam")) {
@@ -58,22 +58,22 @@ function readBorder({ name, type }: ValueInfoProto): Border {
 }
 
 /**
- * The tensors of `given` in the order of `borders`.
+ * Returns the tensors of `given` in the order of `ports`.
  *
  * @throws {TypeError} when a name is missing or unknown, or a dtype or shape differs.
  */
 export function matchTensors(
   what: "input" | "output",
-  borders: readonly Border[],
+  ports: readonly ModelPort[],
   given: Readonly<Record<string, Tensor>>,
 ): Tensor[] {
-  const names = borders.map((border) => border.name);
+  const names = ports.map((port) => port.name);
   for (const name of Object.keys(given)) {
     if (!names.includes(name)) {
       throw new TypeError(`Cannot bind ${what} "${name}": it must be one of [${names.join(", ")}]`);
     }
   }
-  return borders.map(({ name, dtype, shape }) => {
+  return ports.map(({ name, dtype, shape }) => {
     const tensor = given[name];
     if (tensor === undefined) {
       throw new TypeError(
@@ -89,7 +89,7 @@ export function matchTensors(
   });
 }
 
-/** An attribute of a node; undefined where it is none that devices understand. */
+/** Decodes an attribute of a node; undefined if devices do not support its type. */
 export function attributeOf(
   { type, f, i, ints, s, floats }: AttributeProto,
 ): Attribute | undefined {
@@ -108,7 +108,7 @@ export function attributeOf(
   }
 }
 
-/** The attributes of a node, by name. */
+/** Returns the attributes of a node by name. */
 export const attributesOf = (
   { attribute }: Pick<NodeProto, "attribute">,
 ): Record<string, Attribute> =>
@@ -120,21 +120,21 @@ export const attributesOf = (
 const attribute = (node: NodeProto, name: string) =>
   node.attribute.find((one) => one.name === name);
 
-/** An integer attribute of a node. */
+/** Returns an integer attribute of a node. */
 export const intOf = (node: NodeProto, name: string, otherwise: number): number =>
   Number(attribute(node, name)?.i ?? otherwise);
 
-/** A float attribute of a node. */
+/** Returns a float attribute of a node. */
 export const floatOf = (node: NodeProto, name: string, otherwise: number): number =>
   attribute(node, name)?.f ?? otherwise;
 
-/** A text attribute of a node. */
+/** Returns a text attribute of a node. */
 export function textOf(node: NodeProto, name: string): string | undefined {
   const found = attribute(node, name)?.s;
   return found && new TextDecoder().decode(found);
 }
 
-/** The whole numbers of a constant; undefined where it holds others. */
+/** Returns the numbers of an int64 constant; undefined for other types. */
 export function wholeNumbers(
   { dataType, rawData, int64Data }: TensorProto,
 ): readonly number[] | undefined {

@@ -13,7 +13,7 @@ import type { Device, Kernel, MessageArray, Passed, Run } from "../devices/devic
 import { type DeviceName, DEVICES } from "../devices/table.ts";
 import { elementCount } from "../graph/shapes.ts";
 import type { DropoutKey } from "../layers/dropout.ts";
-import { transientBytes } from "../onnx/scratch.ts";
+import { scratchBytes } from "../onnx/scratch.ts";
 import { toStorage } from "../precision.ts";
 import { type ActivationOptions, readPassed, writePassed } from "./activations.ts";
 import { type Bounds, boundsProblem, fieldBounds } from "./field_bounds.ts";
@@ -486,7 +486,7 @@ const known = new Map<DeviceName, WeakMap<Uint8Array, number>>();
 function transientOn(device: DeviceName, model: Uint8Array): number {
   const transients = known.get(device) ?? new WeakMap<Uint8Array, number>();
   known.set(device, transients);
-  const bytes = transients.get(model) ?? transientBytes(DEVICES[device].prepare(model));
+  const bytes = transients.get(model) ?? scratchBytes(DEVICES[device].prepare(model));
   transients.set(model, bytes);
   return bytes;
 }

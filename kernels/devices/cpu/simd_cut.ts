@@ -18,7 +18,7 @@ import {
   ModelProtoSchema,
   type NodeProto,
 } from "../../onnx/onnx_pb.ts";
-import { type Border, signatureOf } from "../../onnx/signature.ts";
+import { type ModelPort, signatureOf } from "../../onnx/signature.ts";
 import { DTYPE_BYTES } from "../device.ts";
 import { ALIGNMENT } from "./ort_library.ts";
 import { KEPT, type SimdCall, simdCall } from "./simd.ts";
@@ -54,7 +54,7 @@ export function placeValues(
 
 /** A part of a model: a model for the engine, or a node for one of our kernels. */
 export type Part =
-  & { readonly inputs: readonly Border[]; readonly outputs: readonly Border[] }
+  & { readonly inputs: readonly ModelPort[]; readonly outputs: readonly ModelPort[] }
   & (
     | { readonly model: Uint8Array }
     | { readonly call: SimdCall }
@@ -99,7 +99,7 @@ export function cutModel(bytes: Uint8Array): CutModel | undefined {
   );
   const known = (name: string) => name === "" || types.has(name);
   if (!names.every(({ inputs, outputs }) => [...inputs, ...outputs].every(known))) return undefined;
-  const border = (name: string): Border => ({ name, ...types.get(name) ?? NOTHING });
+  const border = (name: string): ModelPort => ({ name, ...types.get(name) ?? NOTHING });
   const parts = groups.map((nodes, i): Part => {
     const call = calls.get(nodes[0]!);
     const borders = {
@@ -138,7 +138,7 @@ function borderNames(
   };
 }
 
-const nameOf = ({ name }: Border) => name;
+const nameOf = ({ name }: ModelPort) => name;
 
 /** Groups nodes into parts; each of ours is a separate part. */
 function groupNodes(
@@ -173,7 +173,7 @@ function partModel(
   { inputs, outputs }: Pick<Part, "inputs" | "outputs">,
 ): Uint8Array {
   const read = namesRead(nodes);
-  const encode = ({ name, dtype, shape }: Border) => encodeValueInfo(name, dtype, shape);
+  const encode = ({ name, dtype, shape }: ModelPort) => encodeValueInfo(name, dtype, shape);
   const graph = create(GraphProtoSchema, {
     name: model.graph!.name!,
     initializer: model.graph!.initializer.filter(({ name }) => read.has(name!)),

@@ -10,7 +10,7 @@
 import { elementCount } from "../../graph/shapes.ts";
 import { ONNX_DTYPE } from "../../graph/value.ts";
 import { lowerModel } from "../../onnx/lower.ts";
-import type { Border } from "../../onnx/signature.ts";
+import type { ModelPort } from "../../onnx/signature.ts";
 import { type Device, DTYPE_BYTES } from "../device.ts";
 import { type Binding, type BoundProgram, hostDevice, type Program } from "../engine.ts";
 import { LOG_FATAL, OPTIMIZATION_LEVEL } from "./ort_library.ts";
@@ -31,7 +31,7 @@ const CPU_LOCATION = 1;
 const SETTINGS = [OPTIMIZATION_LEVEL, true, true, 0, false, 0, 0, LOG_FATAL, 0, 0] as const;
 
 /** An input or output of a model, in the heap. */
-interface Placed extends Border {
+interface Placed extends ModelPort {
   readonly address: Pointer;
 }
 
@@ -220,7 +220,7 @@ function bindParts(
     ...[...constants].map(([name, { start }]) => [name, start] as const),
   ]);
   const addressOf = (name: string) => addresses.get(name) ?? shared.start + cut.offsets.get(name)!;
-  const place = (borders: readonly Border[]) =>
+  const place = (borders: readonly ModelPort[]) =>
     borders.map((border): Placed => ({ ...border, address: addressOf(border.name) }));
   const bindPart = (part: Part): BoundProgram => {
     const read = place(part.inputs), written = place(part.outputs);
@@ -262,7 +262,7 @@ function isReadAfter(
 ): boolean {
   const distance = placed(output).address - placed(input).address;
   if (distance >= input.byteLength || -distance >= output.byteLength) return false;
-  const has = (borders: readonly Border[], { name }: Border) =>
+  const has = (borders: readonly ModelPort[], { name }: ModelPort) =>
     borders.some((border) => border.name === name);
   return parts.findLastIndex((part) => has(part.inputs, input)) >
     parts.findIndex((part) => has(part.outputs, output));

@@ -10,7 +10,7 @@ import {
   type HostArray,
   type Tensor,
 } from "../../../kernels/devices/device.ts";
-import { type Border, readSignature } from "../../../kernels/onnx/signature.ts";
+import { type ModelPort, readSignature } from "../../../kernels/onnx/signature.ts";
 import { asHostArray } from "../../../kernels/devices/tensor_memory.ts";
 
 /** The model that computes named outputs from every input of `graph`. */
@@ -70,7 +70,7 @@ export async function withDevice<T>(
 export async function runModel(
   device: Device,
   model: Uint8Array,
-  numbersFor: (input: Border, place: number) => readonly number[],
+  numbersFor: (input: ModelPort, place: number) => readonly number[],
 ): Promise<Map<string, number[]>> {
   const kernel = await device.compile(model), { inputs, outputs } = readSignature(model);
   const given = inputs.map((input, i): [string, Tensor] => [

@@ -13,7 +13,7 @@ import { elementCount } from "../../../kernels/graph/shapes.ts";
 import { TROUPE, type Value } from "../../../kernels/graph/value.ts";
 import { shareEqual } from "../../../kernels/onnx/rewrite.ts";
 import { ModelProtoSchema } from "../../../kernels/onnx/onnx_pb.ts";
-import { type Border, readSignature } from "../../../kernels/onnx/signature.ts";
+import { type ModelPort, readSignature } from "../../../kernels/onnx/signature.ts";
 import { ADAMW_DEFAULTS } from "../../../kernels/stage/options.ts";
 import { stepModel } from "../../../kernels/stage/optimizer.ts";
 import fc from "../../fast_check.ts";
@@ -149,12 +149,12 @@ Deno.test("AdamW is our kernel's where all arrays are in its memory, and only th
   const memory = openKernelMemory(), length = LARGE / 4;
   const model = stepModel(length, ADAMW_DEFAULTS, false);
   const { inputs, outputs } = readSignature(model), bindOwn = adamwOf(model, memory)!;
-  const place = (border: Border, isOwn: boolean) => {
+  const place = (border: ModelPort, isOwn: boolean) => {
     const byteLength = border.shape.length === 0 ? 4 : LARGE;
     const block = isOwn && memory.allocate(byteLength) || elsewhere(byteLength);
     return { ...border, block, byteOffset: 0, byteLength };
   };
-  const all = (borders: readonly Border[], except?: string) =>
+  const all = (borders: readonly ModelPort[], except?: string) =>
     borders.map((border) => place(border, border.name !== except));
   assert.ok(bindOwn(all(inputs), all(outputs)));
   for (const { name, shape } of [...inputs, ...outputs]) {
@@ -181,7 +181,7 @@ function gradientModel(shapes: readonly (readonly number[])[], build: Build): Ui
 /** Asserts that rewriting a model changes no more than the last bits; returns its operations. */
 async function preparedOperations(model: Uint8Array): Promise<string[]> {
   const prepared = prepareModel(model), device = await openReference();
-  const numbers = ({ shape }: Border, i: number) =>
+  const numbers = ({ shape }: ModelPort, i: number) =>
     pseudoRandom(99 * i, elementCount(shape)).map((x) => 2 * Math.abs(x));
   const found = await runModel(device, prepared, numbers);
   for (const [name, wanted] of await runModel(device, model, numbers)) {

@@ -7,7 +7,7 @@ import {
   Graph,
   nativeLibraryPath,
   openNative,
-  transientBytes,
+  scratchBytes,
   type Value,
 } from "../../../kernels/mod.ts";
 import { modelOf } from "./models.ts";
@@ -65,7 +65,7 @@ for (const [name, build] of Object.entries(OPERATIONS)) {
       const kernel = await device.compile(model);
       const inputs = g.inputs.map(({ name, shape }) => [name, device.alloc("f32", shape)]);
       await kernel.bind(Object.fromEntries(inputs), { y: device.alloc("f32", y.shape) })();
-      const planned = transientBytes(prepareModel(model)), held = ort.arenaBytes();
+      const planned = scratchBytes(prepareModel(model)), held = ort.arenaBytes();
       assert.ok(held >= planned && held < 1.1 * planned, `planned ${planned}, held ${held}`);
     } finally {
       ort.close();

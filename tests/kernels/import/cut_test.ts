@@ -1,11 +1,11 @@
 /** What of a file is computed before a run, which nodes become one, and where the rest is cut. */
 
 import assert from "node:assert/strict";
-import { cutPlan, layersOf, split } from "../../../kernels/onnx/import_layers.ts";
-import { planFile, staticInputs } from "../../../kernels/onnx/fold.ts";
+import { cutSteps, layersOf, split } from "../../../kernels/onnx/import_layers.ts";
+import { foldFile, staticInputs } from "../../../kernels/onnx/fold.ts";
 import { readOnnx } from "../../../kernels/onnx/read_file.ts";
 import { fuseNodes } from "../../../kernels/onnx/fuse.ts";
-import { planTraining } from "../../../kernels/onnx/import_model.ts";
+import { trainablePart } from "../../../kernels/onnx/import_model.ts";
 import {
   type Batch,
   compileModel,
@@ -145,10 +145,10 @@ async function trained(model: Pick<Model, "layers" | "ties">, weights: Model["we
 
 /** What is imported, cut before some steps. */
 function cutAt(at: readonly number[]): Required<Pick<Model, "layers" | "ties">> {
-  const { plan, output, loss } = planTraining(readOnnx(onnxModel(BRANCHED), {}), OPTIONS);
-  const { locals } = cutPlan(plan, output);
-  const steps = plan.steps.filter((step) => !locals.has(step));
-  return layersOf(plan, { layers: split(steps, at), locals }, output, loss.build);
+  const { folded, output, loss } = trainablePart(readOnnx(onnxModel(BRANCHED), {}), OPTIONS);
+  const { locals } = cutSteps(folded, output);
+  const steps = folded.steps.filter((step) => !locals.has(step));
+  return layersOf(folded, { layers: split(steps, at), locals }, output, loss.build);
 }
 
 Deno.test("wherever a file is cut, it has the losses of the whole, and its gradients", async () => {
@@ -217,9 +217,9 @@ Deno.test("dropout of the micro-batch is drawn once, not by each layer that read
     nodes: [dropout, product],
     outputs: { y: "f32" },
   });
-  const { plan, output } = planTraining(readOnnx(file, {}), OPTIONS);
-  const drawn = plan.steps.find(({ node }) => node.op === "Dropout")!;
-  assert.equal(cutPlan(plan, output).locals.has(drawn), false);
+  const { folded, output } = trainablePart(readOnnx(file, {}), OPTIONS);
+  const drawn = folded.steps.find(({ node }) => node.op === "Dropout")!;
+  assert.equal(cutSteps(folded, output).locals.has(drawn), false);
 });
 
 async function operations(name: string, more: readonly string[] = []) {
@@ -264,7 +264,7 @@ function planned(nodes: readonly TestNode[], initializers: TestModel["initialize
   const weights = { ...initializers, w: { data: numbers([6]) } }, inputs = { x: ["n", 4, 6] };
   const model = onnxModel({ inputs, initializers: weights, nodes, outputs: { y: "f32" } });
   const file = readOnnx(model, {}), given = staticInputs(file.inputs, { n: 2 });
-  return planFile({ file, inputs: given, isFrozen: () => false });
+  return foldFile({ file, inputs: given, isFrozen: () => false });
 }
 
 for (const { what, nodes, initializers, ...wanted } of goldenLines<Planned>("plans")) {

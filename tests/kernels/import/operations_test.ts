@@ -10,7 +10,7 @@ import {
   openNative,
   sameShape,
 } from "../../../kernels/mod.ts";
-import { planFile, staticInputs } from "../../../kernels/onnx/fold.ts";
+import { foldFile, staticInputs } from "../../../kernels/onnx/fold.ts";
 import { readOnnx } from "../../../kernels/onnx/read_file.ts";
 import {
   goldenLines,
@@ -59,13 +59,17 @@ function modelOf(
 /** What a file computes on the native device, as it is imported. */
 async function imported(bytes: Uint8Array, feeds: ReadonlyMap<string, Float32Array>) {
   const file = readOnnx(bytes, {}), inputs = staticInputs(file.inputs, {});
-  const plan = planFile({ file, inputs, isFrozen: () => false });
-  const values = file.outputs.map((name) => plan.valueOf(name)!);
-  const given = plan.graph.inputs.map((value) => ({ name: value.name, value }));
-  const model = encodeModel(plan.graph, given, values.map((value, i) => ({ name: `${i}`, value })));
+  const folded = foldFile({ file, inputs, isFrozen: () => false });
+  const values = file.outputs.map((name) => folded.valueOf(name)!);
+  const given = folded.graph.inputs.map((value) => ({ name: value.name, value }));
+  const model = encodeModel(
+    folded.graph,
+    given,
+    values.map((value, i) => ({ name: `${i}`, value })),
+  );
   const kernel = await device.compile(model);
   const tensors = Object.fromEntries(kernel.inputs.map((name) => {
-    const value = plan.graph.inputs.find((one) => one.name === name)!;
+    const value = folded.graph.inputs.find((one) => one.name === name)!;
     const tensor = device.alloc(value.dtype, value.shape);
     device.write(tensor, feeds.get(name.replace(/^(batch|p)\./, ""))!);
     return [name, tensor];

@@ -13,8 +13,8 @@ import {
 } from "../../../kernels/mod.ts";
 import { readOnnx } from "../../../kernels/onnx/read_file.ts";
 import { trainedWeights } from "../../../kernels/onnx/import_model.ts";
-import type { Step } from "../../../kernels/onnx/fold.ts";
-import { transientBytes } from "../../../kernels/onnx/scratch.ts";
+import type { FoldedNode } from "../../../kernels/onnx/fold.ts";
+import { scratchBytes } from "../../../kernels/onnx/scratch.ts";
 import { atDepth } from "../../depth.ts";
 import fc from "../../fast_check.ts";
 import { ONNX_FIXTURES, onnxPath } from "../../onnx.ts";
@@ -122,7 +122,7 @@ Deno.test("an operation that is known but has no gradient is named with its node
   const file = readOnnx(onnxModel(line()), {});
   const graph = new LayerGraph(), weight = graph.parameter("w", [2]);
   const [output] = graph.node("Jump", [graph.relu(weight)], [[2]]) as [Value];
-  const step = { node: { ...file.nodes[0]!, op: "Jump" }, from: 1, to: 2 } as Step;
+  const step = { node: { ...file.nodes[0]!, op: "Jump" }, from: 1, to: 2 } as FoldedNode;
   assert.throws(() => trainedWeights({ graph, steps: [step] }, output), {
     message:
       'Cannot train the ONNX model: every op between parameters and loss must have a gradient, received Jump (node "/y/MatMul")',
@@ -175,7 +175,7 @@ for (const [what, make] of Object.entries(LONG)) {
     const n = what === "a chain" ? 7000 : atDepth(500, 19_000);
     const { programs } = compileModel(fromOnnx(longModel(make(n)), { loss: "mse" }), "none");
     for (const model of programs.flatMap(({ models }) => Object.values(models))) {
-      assert.ok(transientBytes(model) >= 0);
+      assert.ok(scratchBytes(model) >= 0);
     }
     assert.ok(programs.length <= 1001, `${programs.length}`);
   });
@@ -198,7 +198,7 @@ Deno.test("the memory of a chain of operations does not grow with its length", (
   const bytes = [10, 20_000].map((length) => {
     const g = new Graph(), x = g.input("x", [4]);
     const y = Array(length).fill(0).reduce<Value>((value) => g.relu(value), x);
-    return transientBytes(encodeModel(g, [{ name: "x", value: x }], [{ name: "y", value: y }]));
+    return scratchBytes(encodeModel(g, [{ name: "x", value: x }], [{ name: "y", value: y }]));
   });
   assert.equal(bytes[1], bytes[0]);
 });

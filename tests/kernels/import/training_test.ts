@@ -182,8 +182,8 @@ const bytesOf = (file: OnnxFile, weights: Weights) =>
 /** The losses of five steps of AdamW. */
 async function losses(model: Model, weights: Weights | undefined, data: readonly Batch[]) {
   const result: number[] = [];
-  const plan = { steps: 5, learningRate: 1e-2, workers: 1, microBatches: 1 };
-  const run = train({ model, weights, data, ...plan, runtime: "serial", device: "native" });
+  const options = { steps: 5, learningRate: 1e-2, workers: 1, microBatches: 1 };
+  const run = train({ model, weights, data, ...options, runtime: "serial", device: "native" });
   for await (const event of run) if (event.type === "step") result.push(event.loss);
   return result;
 }

@@ -8,7 +8,7 @@ import {
   encodeModel,
   gpt2,
   Graph,
-  transientBytes,
+  scratchBytes,
   type Value,
 } from "../../../kernels/mod.ts";
 import { lowerModel } from "../../../kernels/onnx/lower.ts";
@@ -93,7 +93,7 @@ function arenaBytes(
   const g = new Graph(), inputs = shapes.map((shape, i) => g.input(`x${i}`, shape));
   const y = build(g, ...inputs as [Value, Value]);
   const ports = inputs.map((value) => ({ name: value.name, value }));
-  return transientBytes(encodeModel(g, ports, [{ name: "y", value: y }]));
+  return scratchBytes(encodeModel(g, ports, [{ name: "y", value: y }]));
 }
 
 const SIZE = 64, VALUE = 4 * SIZE * SIZE;

@@ -19,7 +19,7 @@ import {
   type Tensor,
 } from "../../../../kernels/mod.ts";
 import { lowerModel } from "../../../../kernels/onnx/lower.ts";
-import { type Border, readSignature } from "../../../../kernels/onnx/signature.ts";
+import { type ModelPort, readSignature } from "../../../../kernels/onnx/signature.ts";
 import { ADAMW_DEFAULTS } from "../../../../kernels/stage/options.ts";
 import { scalarValues, stepModel } from "../../../../kernels/stage/optimizer.ts";
 import { atDepth } from "../../../depth.ts";
@@ -116,7 +116,7 @@ Deno.test("each kernel computes on wasm as the reference does, in place too, whe
 /** a·b + c, where a is [m, k] and b is [k, n]. */
 async function product(device: Device, [m, n, k]: readonly [number, number, number]) {
   const g = new Graph(), a = g.input("a", [m, k]), b = g.input("b", [k, n]), c = g.input("c", [n]);
-  const numbers = ({ shape }: Border, i: number) => pseudoRandom(1 + i, elementCount(shape));
+  const numbers = ({ shape }: ModelPort, i: number) => pseudoRandom(1 + i, elementCount(shape));
   return (await runModel(device, modelOf(g, { y: g.gemm(a, b, c) }), numbers)).get("y")!;
 }
 

@@ -19,7 +19,7 @@ import {
   type Recompute,
   type StageOptions,
 } from "../../../../kernels/mod.ts";
-import type { Border } from "../../../../kernels/onnx/signature.ts";
+import type { ModelPort } from "../../../../kernels/onnx/signature.ts";
 import { ownMemory } from "../../own_memory.ts";
 import { compilingBy } from "../../stage/stage_runs.ts";
 import { pseudoRandom } from "../models.ts";
@@ -88,7 +88,7 @@ export async function trainedModels(
 }
 
 /** Numbers that an input may have: ids and targets are classes, second moments are not negative. */
-export function numbersFor({ name, dtype, shape }: Border, seed: number): number[] {
+export function numbersFor({ name, dtype, shape }: ModelPort, seed: number): number[] {
   const numbers = pseudoRandom(seed, elementCount(shape));
   if (name === "index") return [seed % 2];
   if (dtype === "i32") return numbers.map((x) => Math.floor((x + 1) / 2 * IDS));

@@ -103,7 +103,7 @@ async function plantedBugs(): Promise<string> {
     rows.push(row);
   }
   return `Mean number of runs (and the largest) in ${SEARCHES} searches of at most ${MAX_RUNS} runs each; "–":
-not found, "n of ${SEARCHES}": found in so many searches, empty: not applicable. Plain order and
+not found, "n of ${SEARCHES}": found in n searches, empty: not applicable. FIFO order and
 exhaustive search are one search, unless faults are drawn.
 
 ${markdownTable(rows)}`;
@@ -139,7 +139,7 @@ async function speed(): Promise<string> {
     const { median: less } = spreadOf(rounds, (round) => round.without);
     rows.push([name, perSecond(whole), perSecond(less)]);
   }
-  return `${RING.nodes} actors, ${RING.tokens} messages under way, one core, Deno ${Deno.version.deno}.
+  return `${RING.nodes} actors, ${RING.tokens} messages in flight, one core, Deno ${Deno.version.deno}.
 
 ${markdownTable(rows)}`;
 }

@@ -1,6 +1,6 @@
 /**
- * `deno task docs`: the site, in a folder of plain HTML files: these guides, and every public symbol
- * by `deno doc --html`.
+ * `deno task docs`: builds the site, a folder of HTML files with the guides and, by `deno doc --html`,
+ * all public symbols.
  *
  * @module
  */
@@ -12,7 +12,7 @@ import { opsPage } from "./ops.ts";
 
 const ROOT = fileURLToPath(new URL("..", import.meta.url));
 
-/** The pages, as the list beside each of them goes. The first is where the site begins. */
+/** The pages in the order of their list; the first is the start page. */
 export const PAGES: readonly (readonly [group: string, paths: readonly string[]])[] = [
   ["Troupe", ["README.md", "docs/guides.md", "docs/install.md", "docs/first_model.md"]],
   ["Guides", [
@@ -38,17 +38,17 @@ export const PAGES: readonly (readonly [group: string, paths: readonly string[]]
   ["More", ["docs/compare.md", "docs/promises.md", "CONTRIBUTING.md", "CHANGELOG.md"]],
 ];
 
-/** Where every public symbol is, in the site. */
+/** The folder of the public symbols in the site. */
 const API = "api";
 
-/** Where a page is, in the site. */
+/** Returns the path of a page in the site. */
 const htmlOf = (path: string) =>
   path === "README.md" ? "index.html" : path.replace(/\.md$/, ".html").toLowerCase();
 
 /**
  * Builds the site.
  *
- * @param out the folder that it fills, made where there is none.
+ * @param out the folder of the site, created if it does not exist.
  */
 export async function buildSite(out: string): Promise<void> {
   const paths = PAGES.flatMap(([, paths]) => paths);
@@ -68,17 +68,13 @@ export async function buildSite(out: string): Promise<void> {
   await describeSymbols(join(out, API));
 }
 
-/** Has Deno write down every public symbol. */
+/** Writes the pages of all public symbols. */
 async function describeSymbols(output: string): Promise<void> {
-  const { exports } = JSON.parse(await Deno.readTextFile(join(ROOT, "deno.json")));
+  const { exports }: { exports: Record<string, string> } = JSON.parse(
+    await Deno.readTextFile(join(ROOT, "deno.json")),
+  );
   const { code, stderr } = await new Deno.Command(Deno.execPath(), {
-    args: [
-      "doc",
-      "--html",
-      "--name=Troupe",
-      `--output=${output}`,
-      ...Object.values<string>(exports),
-    ],
+    args: ["doc", "--html", "--name=Troupe", `--output=${output}`, ...Object.values(exports)],
     cwd: ROOT,
     env: { NO_COLOR: "1" },
   }).output();
@@ -87,7 +83,7 @@ async function describeSymbols(output: string): Promise<void> {
 
 const titleOf = (text: string) => /^# (.+)$/m.exec(text)![1]!;
 
-/** A page as HTML. Links lead to its neighbours; a file of the source is named, and no link. */
+/** Converts a page to HTML. Links lead to other pages; a source file becomes a name without a link. */
 async function bodyOf(
   path: string,
   text: string,
@@ -106,7 +102,7 @@ async function bodyOf(
   });
 }
 
-/** How a page names a file of the site. */
+/** Returns the relative link from a page to a file of the site. */
 const linkTo = (from: string, file: string) => posix.relative(posix.dirname(htmlOf(from)), file);
 
 function page(path: string, titles: ReadonlyMap<string, string>, body: string): string {

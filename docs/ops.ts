@@ -1,5 +1,5 @@
 /**
- * `docs/ops.md`: the operations that can be trained through, from the tables that know them.
+ * Writes `docs/ops.md`, the list of operations, from their tables.
  *
  * @module
  */
@@ -8,13 +8,13 @@ import { KNOWN_OPS } from "../kernels/onnx/fold.ts";
 import type { Ops } from "../kernels/ops/op.ts";
 import { FAMILIES, GRADIENTS, isFlat, OPS } from "../kernels/ops/table.ts";
 
-/** Those that ONNX files may have. */
+/** Returns the operations that are read from ONNX files. */
 const readable = (ops: Ops) => Object.keys(ops).filter((op) => ops[op]!.read);
 
 const listed = (names: readonly string[]) =>
   names.toSorted((a, b) => a.localeCompare(b, "en")).map((name) => `\`${name}\``).join(", ");
 
-/** The text of the page, as `deno fmt` writes it. */
+/** Returns the text of the page. */
 export async function opsPage(): Promise<string> {
   const all = readable(OPS);
   const rows = Object.entries(FAMILIES).map(([family, ops]) =>
@@ -26,41 +26,38 @@ export async function opsPage(): Promise<string> {
 The operations of models. \`deno task docs\` writes this page from the records in
 [kernels/ops/](../kernels/ops/table.ts).
 
-## Of ONNX files, with a gradient
+## In ONNX files, with a gradient
 
-A file may have any of them between its weights and its loss.
+A file may have these operations between its weights and its loss.
 
 ${rows.join("\n")}
 
-## Of ONNX files, without one
+## In ONNX files, without a gradient
 
-They are computed, and nothing is trained through them, as their results are steps, whole numbers or
-truths: ${listed(all.filter(isFlat))}.
+The gradient ends at these operations, whose results are steps, integers or booleans: ${
+    listed(all.filter(isFlat))
+  }.
 
-Known before a run, as shapes are: ${listed(KNOWN_OPS)}, and whatever reads constants only.
+These are computed before a run, like all operations on constants: ${listed(KNOWN_OPS)}.
 
-Any other operation is refused by its name and that of its node.
+Any other operation is refused with its name and that of its node.
 
-## Of layers
+## In layers
 
-Layers are written with the methods of \`Graph\`
-([kernels/ops/builder.ts](../kernels/ops/builder.ts)). The nodes that these add have gradients,
-too, where they are not among those of files: ${listed(inside)}.
+Layers use the methods of \`Graph\`
+([kernels/ops/builder.ts](../kernels/ops/builder.ts)). Nodes that exist only there have gradients, too: ${
+    listed(inside)
+  }.
 
-Where one operand of arithmetic, a comparison or a choice is a number, it becomes a constant of the
-type of the other one: \`g.mul(x, 2)\`. A parameter to which no gradient comes, as all of its ways to
-the loss lead through steps, whole numbers or truths, is refused when the model is compiled.
-\`g.stopGradient(x)\` says that a gradient is to end: a parameter that has no way around it is not
-trained, as if it were frozen.
+A number as an operand of arithmetic, a comparison or a choice becomes a constant with the type of the other operand: \`g.mul(x, 2)\`. When a model is compiled, a parameter is refused if all its paths to the loss pass through operations without a gradient. \`g.stopGradient(x)\` ends a gradient on purpose: a parameter without another path is not trained, like a frozen one.
 
 ## On devices
 
-\`reference\`, \`native\` and \`wasm\` compute all of them. \`webgpu\` has no kernel for \`Mod\`, and for
-\`Transpose\` of 64-bit whole numbers: a layer that needs one is refused by its name.
+\`reference\`, \`native\` and \`wasm\` compute all operations. \`webgpu\` has no kernel for \`Mod\`, nor one for \`Transpose\` of 64-bit integers: a layer that needs one is refused by name.
 `);
 }
 
-/** A text as \`deno fmt\` writes it. */
+/** Formats Markdown with `deno fmt`. */
 async function formatted(text: string): Promise<string> {
   const child = new Deno.Command(Deno.execPath(), {
     args: ["fmt", "--quiet", "--line-width=100", "--ext=md", "-"],

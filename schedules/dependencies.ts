@@ -2,7 +2,6 @@
 
 import { type Action, formatAction } from "./action.ts";
 import { type ActionList, KIND, partAt } from "./action_list.ts";
-import { hostTable, type Schedule } from "./schedule.ts";
 import {
   leaving,
   type SkipEdge,
@@ -25,6 +24,12 @@ export interface StepShape {
   readonly hosts: Int32Array;
   /** The skip edges; none unless given. */
   readonly edges?: readonly SkipEdge[] | undefined;
+  /** The number of its first micro-batch; 0 unless given. */
+  readonly first?: number | undefined;
+  /** True if backwards may run in halves; as in the lists unless given. */
+  readonly hasHalves?: boolean | undefined;
+  /** True if values of skip edges between neighbouring stages travel in the messages of the chain. */
+  readonly joinsNeighbours?: boolean | undefined;
 }
 
 /** Groups of outputs: of forwards, of backwards for the input (two groups for halves), and of R. */
@@ -61,6 +66,8 @@ export class Dependencies {
   readonly outputCount: number;
   readonly #shape: StepShape;
   readonly #slices: number;
+  readonly #first: number;
+  readonly #hasHalves: boolean;
   /** Cells of one stage: a cell is a slice of a micro-batch in a stage. */
   readonly #row: number;
   readonly #cells: number;
@@ -73,17 +80,19 @@ export class Dependencies {
 
   /** @param lists The lists that may have halves and recomputations. */
   constructor(shape: StepShape, lists: readonly ActionList[] = []) {
-    const { stages, microBatches, slices = 1, edges } = shape;
+    const { stages, microBatches, slices = 1, edges, first = 0, joinsNeighbours } = shape;
     this.#shape = shape;
     this.#slices = slices;
+    this.#first = first;
     this.#row = microBatches * slices;
     this.#cells = stages * this.#row;
-    const hasHalves = lists.some((list) => list.hasHalves);
+    const hasHalves = shape.hasHalves ?? lists.some((list) => list.hasHalves);
+    this.#hasHalves = hasHalves;
     this.#recomputes = this.#recomputed(lists);
     this.#secondHalves = (hasHalves ? OUTPUT.secondHalf : OUTPUT.gradient) * this.#cells;
     const kinds = this.#recomputes ? 4 : hasHalves ? 3 : 2;
     this.outputCount = kinds * this.#cells;
-    this.#routes = stageRoutes(stages, edges);
+    this.#routes = stageRoutes(stages, edges, joinsNeighbours);
     const inputs = (this.#routes ?? []).reduce(
       (most, { toForward, toBackward }) =>
         Math.max(most, INPUTS_MAX + Math.max(toForward.length, 2 * toBackward.length)),
@@ -107,13 +116,13 @@ export class Dependencies {
 
   /** The number of a slice of a micro-batch in a stage. */
   cellOf(stage: number, microBatch: number, slice = 0): number {
-    return stage * this.#row + microBatch * this.#slices + slice;
+    return stage * this.#row + (microBatch - this.#first) * this.#slices + slice;
   }
 
   /** The worker of a stage and micro-batch. */
   hostOf(stage: number, microBatch: number): number {
     const { hosts, pipelineOf, stages } = this.#shape;
-    return hosts[pipelineOf[microBatch]! * stages + stage]!;
+    return hosts[pipelineOf[microBatch - this.#first]! * stages + stage]!;
   }
 
   /** Writes the inputs of a plain action into `inputs` and `edges`. @returns the number of inputs. */
@@ -236,18 +245,9 @@ export class Dependencies {
     return this.#routes === undefined ? [] : leaving(this.#routes, kind, stage);
   }
 
-  /** The number of possible arrivals: of an output at the next stage, or over a skip route. */
-  get arrivalCount(): number {
-    const routes = new Set(this.#routes?.flatMap((all) => [...all.toForward, ...all.toBackward]));
-    return this.outputCount + 2 * routes.size * this.#row;
-  }
-
-  /** The number of the arrival of the i-th input of the last call. */
-  arrivalOf(i: number): number {
-    const output = this.inputs[i]!, route = this.edges[i]! - this.#shape.stages;
-    if (route < 0) return output;
-    const half = Number(output >= OUTPUT.secondHalf * this.#cells);
-    return this.outputCount + (2 * route + half) * this.#row + output % this.#row;
+  /** True if skip edges may bring halves and whole gradients to one backward. */
+  get mixesHalves(): boolean {
+    return this.#hasHalves && this.#routes !== undefined;
   }
 
   /** The action that gives an output; B for any backward. */
@@ -261,7 +261,7 @@ export class Dependencies {
     return {
       kind: (["F", "B", "B", "R"] as const)[Math.floor(output / this.#cells)]!,
       stage: Math.floor(cell / this.#row),
-      microBatch: Math.floor(cell % this.#row / this.#slices),
+      microBatch: this.#first + Math.floor(cell % this.#row / this.#slices),
       ...this.#slices > 1 && { slice: cell % this.#slices },
     };
   }
@@ -269,70 +269,66 @@ export class Dependencies {
 
 /** Readiness of the actions of one step, by the outputs made and the messages arrived so far. */
 export class Readiness extends Dependencies {
-  readonly #stages: number;
   /** 1 for each output that was made. */
   readonly #given: Uint8Array;
-  /** 1 for each message that has arrived. */
+  /** For each output, the messages that have arrived for the action that makes it. */
   readonly #arrived: Uint8Array;
   /** Halves that were offered, if skip edges may bring halves and whole gradients to one backward. */
-  readonly #offeredHalves: Set<string> | undefined;
+  readonly #offeredHalves = new Set<string>();
 
-  constructor(schedule: Schedule) {
-    const { lists, edges, stages } = schedule;
-    super({ ...schedule, hosts: hostTable(schedule) }, lists);
-    this.#stages = stages;
+  constructor(shape: StepShape, lists?: readonly ActionList[]) {
+    super(shape, lists);
     this.#given = new Uint8Array(this.outputCount);
-    this.#arrived = new Uint8Array(this.arrivalCount);
-    const hasHalves = edges && lists?.some((list) => list.hasHalves);
-    this.#offeredHalves = hasHalves ? new Set() : undefined;
+    this.#arrived = new Uint8Array(this.outputCount);
   }
 
   /** Notes that a plain action has run. @returns its successors, here or on other workers. */
   complete(part: Action): Action[] {
-    const { kind, stage, microBatch, half, slice } = part;
-    const code = half === undefined ? 0 : half + 1;
-    const count = this.outputsOf(KIND[kind], stage, microBatch, code, slice);
-    for (let i = 0; i < count; i++) this.#given[this.outputs[i]!] = 1;
+    for (let i = this.#readOutputs(part) - 1; i >= 0; i--) this.#given[this.outputs[i]!] = 1;
     return this.followersOf(part);
   }
 
-  /**
-   * Notes the arrival of a message for an action.
-   *
-   * @param route The skip route of the message; unless given, it comes from a neighbouring stage.
-   */
-  arrive(action: Action, route?: SkipRoute): void {
-    for (let i = this.#readInputs(action) - 1; i >= 0; i--) {
-      const edge = this.edges[i]!;
-      const isIt = route ? edge === route.number : edge >= 0 && edge < this.#stages;
-      if (isIt) this.#arrived[this.arrivalOf(i)] = 1;
-    }
+  /** Notes the arrival of a message from another worker for an action. */
+  arrive(action: Action): void {
+    for (let i = this.#readOutputs(action) - 1; i >= 0; i--) this.#arrived[this.outputs[i]!]!++;
   }
 
   /** Adds an action to `ready` if all of its inputs have arrived. */
   offer(action: Action, ready: Action[]): void {
-    if (action.kind !== "B" || this.#offeredHalves === undefined) {
-      if (this.#isReady(action)) ready.push(action);
+    if (action.kind !== "B" || !this.mixesHalves) {
+      if (this.isReady(action)) ready.push(action);
       return;
     }
     for (const half of [0, 1] as const) {
       const one = { ...action, half }, name = formatAction(one);
-      if (this.#offeredHalves.has(name) || !this.#isReady(one)) continue;
+      if (this.#offeredHalves.has(name) || !this.isReady(one)) continue;
       this.#offeredHalves.add(name);
       ready.push(one);
     }
   }
 
-  #isReady(action: Action): boolean {
-    for (let i = this.#readInputs(action) - 1; i >= 0; i--) {
-      const isLocal = this.edges[i]! < 0;
-      const isThere = isLocal ? this.#given[this.inputs[i]!] : this.#arrived[this.arrivalOf(i)];
-      if (isThere === 0) return false;
+  /** True if all inputs of an action are here: outputs of its worker, and messages from others. */
+  isReady(action: Action): boolean {
+    const { kind, stage, microBatch, half, slice } = action;
+    let missing = 0;
+    for (
+      let i = this.inputsOf(KIND[kind], stage, microBatch, codeOf(half), slice) - 1;
+      i >= 0;
+      i--
+    ) {
+      if (this.edges[i]! >= 0) missing++;
+      else if (this.#given[this.inputs[i]!] === 0) return false;
     }
-    return true;
+    for (let i = this.#readOutputs(action) - 1; i >= 0; i--) {
+      missing -= this.#arrived[this.outputs[i]!]!;
+    }
+    return missing <= 0; // an injected micro-batch is a message, too
   }
 
-  #readInputs({ kind, stage, microBatch, half, slice }: Action): number {
-    return this.inputsOf(KIND[kind], stage, microBatch, half === undefined ? 0 : half + 1, slice);
+  #readOutputs({ kind, stage, microBatch, half, slice }: Action): number {
+    return this.outputsOf(KIND[kind], stage, microBatch, codeOf(half), slice);
   }
 }
+
+/** The packed number of a half; 0 for a whole micro-batch. */
+const codeOf = (half: Action["half"]) => half === undefined ? 0 : half + 1;

@@ -52,6 +52,7 @@ export {
   unreadOptions,
   wave,
 } from "./define.ts";
+export { Readiness } from "./dependencies.ts";
 export { type AwaitedInput, execute, type Execution, type Timeline } from "./execute.ts";
 export * from "./from_lists.ts";
 export {

@@ -121,13 +121,20 @@ export interface StageRoutes {
   readonly fromBackward: readonly SkipRoute[];
 }
 
-/** For each stage the routes that begin or end there; undefined for a chain. */
+/**
+ * For each stage the routes that begin or end there; undefined for a chain.
+ *
+ * @param joinsNeighbours True to omit routes between neighbouring stages, whose values travel in the
+ * messages of the chain.
+ */
 export function stageRoutes(
   stages: number,
   edges?: readonly SkipEdge[],
+  joinsNeighbours = false,
 ): StageRoutes[] | undefined {
   if (edges === undefined || edges.length === 0) return undefined;
-  const routes = skipRoutes(stages, edges);
+  const routes = skipRoutes(stages, edges)
+    .filter(({ from, to }) => !joinsNeighbours || Math.abs(from - to) > 1);
   const by = (isForward: boolean, end: "from" | "to") =>
     Map.groupBy(routes.filter((one) => one.isForward === isForward), (route) => route[end]);
   const [toForward, fromForward] = [by(true, "to"), by(true, "from")];

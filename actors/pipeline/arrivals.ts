@@ -1,5 +1,5 @@
 /**
- * What has arrived at a worker and waits for its action, and the arrays that go to and fro.
+ * Inputs that have arrived at a worker for its next actions, and arrays that are used again.
  *
  * @module
  */
@@ -9,109 +9,101 @@ import { type Action, formatAction } from "../../schedules/mod.ts";
 import { CompactingMap } from "../runtime/actor.ts";
 import { cut, join, joinPassed, mapPassed } from "./links.ts";
 
-/** What waits for its F or B. */
+/** The input of an F or B. */
 export interface Arrival {
   readonly tensor?: Passed;
   readonly fields: Batch;
-  /** When it came from another actor, where that is traced. */
+  /** The time at which another actor's message brought it; only in a traced run. */
   readonly at?: number | undefined;
 }
 
+/** The key of a stage and a micro-batch, or of a slice of it. */
+const keyOf = ({ stage, microBatch, slice = 0 }: Action) => `${stage}/${microBatch}/${slice}`;
+
 /** The inputs of a worker's next actions. */
-export interface Arrivals {
-  /** The actions whose inputs are here, in the order of their arrival: what a policy picks from. */
-  readonly ready: Action[];
-  /** An input of an action arrives; the action is ready when so many messages have brought all. */
-  add(action: Action, arrival: Arrival, messages: number): void;
-  /** An input arrives; gives them all when so many messages have brought them. */
-  gather(name: string, arrival: Arrival, messages: number): Arrival | undefined;
-  /** The input of an F or W, which leaves. */
-  takeForward(action: Action): Arrival;
-  /** The gradient for a B or I, or for one half of a B, which leaves; none on the last stage. */
-  takeGradient(action: Action): Passed | undefined;
-  /** Keeps the arrays that brought activations, for the gradients that go back. */
-  keepReturn(action: Action, arrays: Passed): void;
-  takeReturn(action: Action): Passed | undefined;
-  /** Keeps the arrays that brought gradients of a stage, for the activations that it sends. */
-  keepBuffer(stage: number, arrays: Passed): void;
-  takeBuffer(stage: number): Passed | undefined;
-  /** When the last of the inputs came that have left since this was asked, where that is traced. */
-  takeLatest(): number | undefined;
-}
+export class Arrivals {
+  readonly #inputs = new CompactingMap<string, Arrival>();
+  readonly #evaluated = new CompactingMap<string, Arrival & { readonly missing: number }>();
+  readonly #returns = new CompactingMap<string, Passed>();
+  readonly #buffers = new Map<number, Passed[]>();
+  #latest: number | undefined;
 
-/** Nothing has arrived. */
-export function openArrivals(): Arrivals {
-  const ready: Action[] = [];
-  const waiting = new CompactingMap<string, Arrival>(),
-    returns = new CompactingMap<string, Passed>();
-  const partial = new CompactingMap<
-    string,
-    { readonly arrival: Arrival; readonly missing: number }
-  >();
-  const buffers = new Map<number, Passed[]>();
-  const keyOf = ({ stage, microBatch, slice = 0 }: Action) => `${stage}/${microBatch}/${slice}`;
+  /** Keeps an input of an action, together with what other messages have brought for it. */
+  keep(action: Action, arrival: Arrival): void {
+    const name = formatAction(action), before = this.#inputs.take(name);
+    this.#inputs.set(name, before ? together(before, arrival) : arrival);
+  }
 
-  let latest: number | undefined;
-  const take = (action: Action) => {
-    const arrival = waiting.take(formatAction(action));
-    if (arrival?.at !== undefined) latest = Math.max(latest ?? 0, arrival.at);
-    return arrival;
-  };
-  const wanted = (action: Action): Arrival => {
-    const arrival = take(action);
+  /** Keeps an input of an evaluation. @returns all inputs once the given number of messages came. */
+  gather(name: string, arrival: Arrival, messages: number): Arrival | undefined {
+    const before = this.#evaluated.take(name), missing = (before?.missing ?? messages) - 1;
+    const all = before ? together(before, arrival) : arrival;
+    if (missing <= 0) return all;
+    this.#evaluated.set(name, { ...all, missing });
+  }
+
+  /** Removes and returns the input of an F. */
+  takeForward(action: Action): Arrival {
+    const arrival = this.#take(action);
     if (arrival) return arrival;
     throw new Error(`Cannot run ${formatAction(action)}: its input must have arrived`);
-  };
+  }
 
-  const gather = (name: string, arrival: Arrival, messages: number): Arrival | undefined => {
-    if (messages <= 1) return arrival;
-    const before = partial.take(name);
-    const all = before ? together(before.arrival, arrival) : arrival;
-    const missing = (before?.missing ?? messages) - 1;
-    if (missing === 0) return all;
-    partial.set(name, { arrival: all, missing });
-  };
-  return {
-    ready,
-    gather,
-    add(action, arrival, messages) {
-      const name = formatAction(action), all = gather(name, arrival, messages);
-      if (!all) return;
-      waiting.set(name, all);
-      ready.push(action);
-    },
-    takeForward: wanted,
-    takeGradient({ half, ...action }) {
-      const whole: Action = { ...action, kind: "B" };
-      if (half === undefined) {
-        const arrival = take(whole);
-        if (arrival) return arrival.tensor;
-        // A whole backward whose gradient came in halves.
-        return joinPassed(
-          ([0, 1] as const).map((half) => wanted({ ...whole, half }).tensor!),
-          join,
-        );
-      }
-      const own = take({ ...whole, half });
-      if (own) return own.tensor;
-      // A half backward whose gradient came whole stays until its second half runs.
-      const arrival = wanted(whole), { tensor } = arrival;
-      if (half === 0) waiting.set(formatAction(whole), arrival);
-      return tensor && mapPassed(tensor, (array) => cut(array, half, 2));
-    },
-    keepReturn: (action, arrays) => returns.set(keyOf(action), arrays),
-    takeReturn: (action) => returns.take(keyOf(action)),
-    keepBuffer: (stage, arrays) => void buffers.set(stage, [...buffers.get(stage) ?? [], arrays]),
-    takeBuffer: (stage) => buffers.get(stage)?.pop(),
-    takeLatest() {
-      const taken = latest;
-      latest = undefined;
-      return taken;
-    },
-  };
+  /** Removes and returns the gradient for a B or I, or for one half of a B. */
+  takeGradient({ half, ...action }: Action): Passed {
+    const whole: Action = { ...action, kind: "B" };
+    if (half === undefined) {
+      const arrival = this.#take(whole);
+      if (arrival) return arrival.tensor!;
+      // A whole backward whose gradient arrived in halves.
+      return joinPassed(
+        ([0, 1] as const).map((half) => this.takeForward({ ...whole, half }).tensor!),
+        join,
+      );
+    }
+    const own = this.#take({ ...whole, half });
+    if (own) return own.tensor!;
+    // A whole gradient stays until the second half of its backward runs.
+    const arrival = this.takeForward(whole);
+    if (half === 0) this.#inputs.set(formatAction(whole), arrival);
+    return mapPassed(arrival.tensor!, (array) => cut(array, half, 2));
+  }
+
+  #take(action: Action): Arrival | undefined {
+    const arrival = this.#inputs.take(formatAction(action));
+    if (arrival?.at !== undefined) this.#latest = Math.max(this.#latest ?? 0, arrival.at);
+    return arrival;
+  }
+
+  /** Keeps the arrays that brought activations, for the gradients that are sent back. */
+  keepReturn(action: Action, arrays: Passed): void {
+    this.#returns.set(keyOf(action), arrays);
+  }
+
+  /** Removes and returns the arrays that brought the activations of an action. */
+  takeReturn(action: Action): Passed | undefined {
+    return this.#returns.take(keyOf(action));
+  }
+
+  /** Keeps the arrays that brought gradients of a stage, for the activations that it sends. */
+  keepBuffer(stage: number, arrays: Passed): void {
+    this.#buffers.getOrInsertComputed(stage, () => []).push(arrays);
+  }
+
+  /** Removes and returns arrays for the activations of a stage. */
+  takeBuffer(stage: number): Passed | undefined {
+    return this.#buffers.get(stage)?.pop();
+  }
+
+  /** The arrival of the last input taken since the last call; undefined unless the run is traced. */
+  takeLatest(): number | undefined {
+    const latest = this.#latest;
+    this.#latest = undefined;
+    return latest;
+  }
 }
 
-/** What two messages have brought. */
+/** The inputs that two messages have brought. */
 function together(a: Arrival, b: Arrival): Arrival {
   return {
     tensor: { ...a.tensor && keyed(a.tensor), ...b.tensor && keyed(b.tensor) },

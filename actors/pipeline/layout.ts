@@ -92,40 +92,34 @@ export function linkedSchedule(schedule: Schedule, compiled: LinkedModel): Sched
   );
 }
 
-/** A stage in the chain, and what crosses its border by name. */
-export interface RoutedStage {
+/** A stage in the chain, with the values that cross its border by name. */
+interface RoutedStage {
   readonly stage: number;
-  /** Whether it ends with the loss. */
-  readonly isLast: boolean;
-  readonly skips: readonly StageSkip[];
+  readonly skips?: readonly StageSkip[];
 }
 
-/** The way of the values: forward, or of the gradients back. */
-type Way = "F" | "B";
-
-/** How many messages an F, or a B or I, waits for. On the last stage nobody brings a gradient. */
-export function messagesOf({ stage, isLast, skips }: RoutedStage, way: Way): number {
-  const sources = skips.map(({ from, gradientFrom }) => way === "F" ? from : gradientFrom);
-  const chain = way === "F" ? stage - 1 : isLast ? undefined : stage + 1;
-  return new Set([...sources, chain].filter((one) => one !== undefined && one >= 0)).size;
+/** The number of stages that send inputs to the forward of a stage, one message each. */
+export function sourceCount({ stage, skips = [] }: RoutedStage): number {
+  const sources = new Set(skips.map(({ from }) => from)).add(stage - 1);
+  return [...sources].filter((one) => one !== undefined && one >= 0).length;
 }
 
-/** What goes to each stage, the next of the chain first. */
+/** Splits the outputs of an action among the stages that take them, the next of the chain first. */
 export function routesOf(
-  { stage, skips }: RoutedStage,
-  way: Way,
+  { stage, skips = [] }: RoutedStage,
+  direction: "F" | "B",
   passed: Passed,
 ): ReadonlyMap<number, Passed> {
-  const next = way === "F" ? stage + 1 : stage - 1;
+  const next = direction === "F" ? stage + 1 : stage - 1;
   if (skips.length === 0) return new Map([[next, passed]]);
   const values = keyed(passed), routes = new Map<number, Record<string, ValueArray>>();
   if (next >= 0) routes.set(next, {});
   for (const [key, array] of Object.entries(values)) {
     const skip = isSkip(key) ? skips.find((one) => one.key === key)! : undefined;
-    const to = !skip ? [next] : way === "F" ? skip.to : [skip.gradientTo!];
+    const to = !skip ? [next] : direction === "F" ? skip.to : [skip.gradientTo!];
     for (const [i, one] of to.entries()) {
       const record = routes.get(one) ?? {};
-      // Each message takes its array along.
+      // Each message transfers its own array.
       record[key] = i < to.length - 1 ? array.slice() : array;
       routes.set(one, record);
     }

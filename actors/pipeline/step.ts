@@ -16,9 +16,7 @@ import {
   ActionList,
   createSchedule,
   followList,
-  formatAction,
   type ListPolicy,
-  parts,
   type Schedule,
   type ScheduleDefinition,
   type ScheduleOptions,
@@ -45,16 +43,14 @@ export function policyData(
     : { name: schedule.name, options, worker };
 }
 
-/** The actions that compute a stage again, by their names: nobody but a list asks for them. */
-export function recomputationsOf(data: PolicyData): ReadonlySet<string> {
-  const actions = "actions" in data ? data.actions.flatMap(parts) : [];
-  return new Set(actions.filter(({ kind }) => kind === "R").map(formatAction));
-}
+/** The list of a policy, if it has one. */
+export const listsOf = (data: PolicyData): ActionList[] =>
+  "actions" in data ? [ActionList.from(data.actions)] : [];
 
 /** A new policy, good for one step. */
 export function restorePolicy(data: PolicyData): StepPolicy {
   return "actions" in data
-    ? followList(ActionList.from(data.actions), data.policy)
+    ? followList(listsOf(data)[0]!, data.policy)
     : createSchedule(data.name, data.options).policy(data.worker);
 }
 

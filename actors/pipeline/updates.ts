@@ -17,11 +17,19 @@ import { type Action, B, F, isOffered, type StepPolicy } from "../../schedules/m
 import type { ReduceMessage } from "../gradients/all_reduce.ts";
 import type { GradientSquares } from "../gradients/commit.ts";
 import { type GradientSync, openGradientSync, type SteppedBucket } from "../gradients/sync.ts";
-import type { WeightUpdater } from "./compute.ts";
-import type { PeerMessage, WorkerMessage } from "./protocol.ts";
+import { arrive, type WeightUpdater } from "./compute.ts";
+import type { PeerMessage } from "./protocol.ts";
 import type { OpenCopy } from "./stage_copies.ts";
-import { recomputationsOf, restorePolicy } from "./step.ts";
-import { dispatch, reportStep, stepOf, tell, type Worker } from "./worker_state.ts";
+import { restorePolicy } from "./step.ts";
+import {
+  type Begin,
+  openStep,
+  reportStep,
+  runReadyActions,
+  send,
+  stepOf,
+  type Worker,
+} from "./worker_state.ts";
 
 /** The end of the step under way, as far as it has come. */
 interface StepEnd {
@@ -83,28 +91,33 @@ export function openCommittedUpdates(worker: Worker): WeightUpdater {
   };
 }
 
-async function begin(
-  commits: Commits,
-  { round, share, policy, lossScales, dropout }: Extract<WorkerMessage, { type: "Begin" }>,
-): Promise<void> {
+async function begin(commits: Commits, message: Begin): Promise<void> {
+  const { round, share, policy } = message;
   const { worker, early } = commits, { init, copies } = worker;
   const countOf = ({ pipe }: OpenCopy) => share.pipeOf.filter((one) => one === pipe).length;
   const backwardsMissing = new Map(copies.all.map((copy) => [copy, countOf(copy)]));
   commits.end = { round, sync: openStepSync(worker, round), backwardsMissing };
   commits.early = [];
-  worker.steps = [{ round, first: 0, share, lossScales, dropout }];
+  worker.steps = [openStep(worker, message, 0)];
   worker.policy = restorePolicy(policy ?? init.policy);
-  worker.recomputations = recomputationsOf(policy ?? init.policy);
   worker.state = "computing";
   for (const copy of copies.all) if (countOf(copy) === 0) await vote(commits, copy);
   for (const part of early) await receivePart(commits, part);
-  dispatch(worker);
+  takeEarly(worker);
+}
+
+/** Takes the inputs of a step that arrived before it began. */
+function takeEarly(worker: Worker): void {
+  const { early } = worker;
+  worker.early = [];
+  for (const [action, arrival] of early) arrive(worker, action, arrival);
+  runReadyActions(worker);
 }
 
 /** A copy has all its gradients. */
 async function vote({ worker, end }: Commits, { kernels, stage }: OpenCopy): Promise<void> {
   const isSafe = await kernels.checkGradients(mostAddends(worker));
-  tell(worker, { type: "GradientsReady", stage, isSafe });
+  send(worker, { type: "GradientsReady", stage, isSafe });
   if (end!.backwardsMissing.values().some((missing) => missing > 0)) return;
   worker.state = "reducing";
 }
@@ -183,7 +196,7 @@ function openStepSync(worker: Worker, round: number): GradientSync {
       link.send(holderOf(stage, rank), message, { transfer: [values.buffer] });
     },
     wake: () => ctx.send(ctx.self, { type: "StepBucket" }),
-    reduced: (squares) => tell(worker, { type: "Reduced", squares }),
+    reduced: (squares) => send(worker, { type: "Reduced", squares }),
   });
 }
 
@@ -279,14 +292,14 @@ export function openLocalUpdates(worker: Worker): WeightUpdater {
     }
     worker.state = "computing";
     endWhenDrained();
-    dispatch(worker);
+    runReadyActions(worker);
   };
   const endWhenDrained = () => {
     if (!stretch.policy.done) return;
     stretch = open();
     worker.policy = undefined;
     worker.state = "idle";
-    tell(worker, { type: "Drained" });
+    send(worker, { type: "Drained" });
   };
   return {
     ageOf(microBatch) {
@@ -304,18 +317,19 @@ export function openLocalUpdates(worker: Worker): WeightUpdater {
       wakeOrEnd();
     },
     handlers: {
-      Begin({ round, share, lossScales, updates, dropout }) {
+      Begin(message) {
+        const { share: { pipeOf } } = message;
         if (worker.state === "idle") worker.state = "computing";
         worker.policy = stretch.policy;
-        worker.steps.push({ round, first: stretch.known, share, lossScales, updates, dropout });
-        stretch.known += share.pipeOf.length;
-        stretch.policy.extend(share.pipeOf.length);
-        dispatch(worker);
+        worker.steps.push(openStep(worker, message, stretch.known));
+        stretch.known += pipeOf.length;
+        stretch.policy.extend(pipeOf.length);
+        takeEarly(worker);
       },
       Drain() {
         stretch.policy.drain();
         if (worker.state === "computing") endWhenDrained();
-        dispatch(worker);
+        runReadyActions(worker);
       },
       async StepBucket() {
         const bucket = stretch.update!.nextBucket++, step = () => kernels.stepBucket(bucket);

@@ -23,7 +23,7 @@ import { type ShardOrder, writeShard } from "../checkpoints/read.ts";
 import { type HeldState, parameterOf } from "../checkpoints/tensors.ts";
 import { assertFinite, NonFiniteError } from "../gradients/commit.ts";
 import type { ActorFactory, ActorSpec, Context, Handlers } from "../runtime/mod.ts";
-import { openArrivals } from "./arrivals.ts";
+import { Arrivals } from "./arrivals.ts";
 import { inputHandlers, type WeightUpdater } from "./compute.ts";
 import { openEmulatedLink } from "./links.ts";
 import {
@@ -40,7 +40,7 @@ import { openCommittedUpdates, openLocalUpdates } from "./updates.ts";
 import {
   measure,
   openActivity,
-  tell,
+  send,
   withoutStates,
   type Worker,
   type WorkerInit,
@@ -49,12 +49,12 @@ import {
 
 /** What is no part of a step. */
 function pauseHandlers(worker: Worker): Partial<Handlers<WorkerMessage>> {
-  const { ctx, init, copies, arrivals } = worker;
+  const { ctx, init, copies } = worker;
   return {
     Connect(peers) {
       worker.peers = peers;
       worker.state = "idle";
-      tell(worker, { type: "Ready", worker: init.worker });
+      send(worker, { type: "Ready", worker: init.worker });
     },
     Report() {
       const next = worker.policy?.waitsFor;
@@ -63,22 +63,22 @@ function pauseHandlers(worker: Worker): Partial<Handlers<WorkerMessage>> {
         : next
         ? formatAction(next)
         : "messages";
-      const ready = arrivals.ready.map(formatAction);
+      const ready = worker.ready.map(formatAction);
       ctx.reply({ waitsFor, ready } satisfies WorkerReport);
     },
     async Save() {
       const parts: StageState[] = [];
       for (const { kernels } of copies.all) parts.push(await ctx.busy(() => kernels.save()));
       const state = joinStates(parts);
-      tell(worker, { type: "Saved", worker: init.worker, state }, moved(state));
+      send(worker, { type: "Saved", worker: init.worker, state }, moved(state));
     },
     async Fetch({ stage, parts }) {
       const values = await ctx.busy(() => firstCopy(worker, stage).kernels.read(parts));
-      tell(worker, { type: "Fetched", values }, { transfer: [values.buffer] });
+      send(worker, { type: "Fetched", values }, { transfer: [values.buffer] });
     },
     async Write({ order, step }) {
       const outcome = await ctx.busy(() => write(worker, order, step));
-      tell(worker, { type: "Written", worker: init.worker, outcome });
+      send(worker, { type: "Written", worker: init.worker, outcome });
     },
   };
 }
@@ -193,7 +193,7 @@ export const pipelineWorker: ActorFactory<WorkerInit, WorkerMessage> = async (ct
   ctx.expose((): WorkerView => ({
     state: worker.state,
     stash: worker.copies.live,
-    ready: worker.arrivals.ready.length,
+    ready: worker.ready.length + worker.early.length,
     copies: worker.copies.all,
   }));
   return workerHandlers(worker, updater);
@@ -210,14 +210,15 @@ async function openWorker(ctx: Context<WorkerMessage>, whole: WorkerInit): Promi
     ctx,
     init,
     copies: await openCopies(device, whole.held, init.stage, init.halves, open),
-    arrivals: openArrivals(),
+    arrivals: new Arrivals(),
     link: openEmulatedLink<PeerMessage>(ctx, init.link),
     activity: openActivity(ctx, init),
     state: "connecting",
     peers: undefined,
     steps: [],
     policy: undefined,
-    recomputations: new Set(),
+    ready: [],
+    early: [],
     isDispatching: false,
     peak: { activations: 0, weights: 0 },
   };

@@ -12,12 +12,13 @@ import {
   type Slicing,
   type StageOptions,
 } from "../../kernels/mod.ts";
-import type { Action, StepPolicy, WeightUpdates } from "../../schedules/mod.ts";
+import type { Action, SkipEdge, StepPolicy, WeightUpdates } from "../../schedules/mod.ts";
+import { Readiness } from "../../schedules/mod.ts";
 import type { GradientSquares } from "../gradients/commit.ts";
 import type { ReduceOptions, TieEnd } from "../gradients/sync.ts";
 import type { ActorRef, Context } from "../runtime/mod.ts";
-import type { Arrivals } from "./arrivals.ts";
-import { type RoutedStage, routesOf, type StageCopy } from "./layout.ts";
+import type { Arrival, Arrivals } from "./arrivals.ts";
+import { routesOf, type StageCopy } from "./layout.ts";
 import type { EmulatedLink, LinkOptions } from "./links.ts";
 import type { PeerMessage, SupervisorMessage, WorkerMessage } from "./protocol.ts";
 import {
@@ -29,6 +30,7 @@ import {
   sumMemory,
 } from "./stage_copies.ts";
 import {
+  listsOf,
   type LocalUpdates,
   type MicroBatchShare,
   type PolicyData,
@@ -104,6 +106,8 @@ export interface WorkerInit {
   readonly held: readonly CopyInit[];
   /** For each stage all its copies. */
   readonly copies: readonly (readonly StageCopy[])[];
+  /** The skip edges between all stages; none unless given. */
+  readonly edges?: readonly SkipEdge[] | undefined;
   /** Workers of a data-parallel replica: the P of "1/P of the model". */
   readonly pipelineWorkers: number;
   /** When its weights step. */
@@ -185,6 +189,9 @@ export function openActivity(
  */
 export type WorkerState = "connecting" | "idle" | "computing" | "reducing" | "committing";
 
+/** A message that begins a step. */
+export type Begin = Extract<WorkerMessage, { type: "Begin" }>;
+
 /** A step under way on a worker. */
 interface StepUnderWay {
   readonly round: number;
@@ -194,6 +201,8 @@ interface StepUnderWay {
   readonly lossScales: readonly number[];
   readonly updates?: LocalUpdates | undefined;
   readonly dropout?: StepDropout | undefined;
+  /** Readiness of the actions of this worker. */
+  readonly readiness: Readiness;
 }
 
 /** The other actors. */
@@ -216,23 +225,53 @@ export interface Worker {
   steps: StepUnderWay[];
   /** Who orders the actions until the pipe is empty. */
   policy: StepPolicy | undefined;
-  /** Names of the recomputations that it orders, each of which its F makes ready. */
-  recomputations: ReadonlySet<string>;
+  /** The actions whose inputs are here, in the order of their arrival: the policy picks from them. */
+  readonly ready: Action[];
+  /** Inputs of micro-batches whose step has not begun here. */
+  early: (readonly [Action, Arrival])[];
   /** Whether a Dispatch is on its way. */
   isDispatching: boolean;
   /** The most activations and weights held, in units of Ma and Mθ: one P-th of the model. */
   readonly peak: { activations: number; weights: number };
 }
 
-/** The step of a micro-batch. */
-export function stepOf({ steps }: Worker, microBatch: number): StepUnderWay {
+/** The step of a micro-batch; undefined if it has not begun here. */
+export function findStep({ steps }: Worker, microBatch: number): StepUnderWay | undefined {
   const step = steps.findLast(({ first }) => first <= microBatch);
-  if (step && microBatch - step.first < step.share.pipeOf.length) return step;
+  return step && microBatch - step.first < step.share.pipeOf.length ? step : undefined;
+}
+
+/** The step of a micro-batch. */
+export function stepOf(worker: Worker, microBatch: number): StepUnderWay {
+  const step = findStep(worker, microBatch);
+  if (step) return step;
   throw new Error(`Cannot find micro-batch ${microBatch}: its step must be under way`);
 }
 
-/** Tells the supervisor. */
-export function tell(
+/** Opens a step whose first micro-batch has the given number since the pipe was empty. */
+export function openStep(
+  { init }: Worker,
+  { round, share, policy = init.policy, lossScales, updates, dropout }: Begin,
+  first: number,
+): StepUnderWay {
+  const { copies, halves, edges } = init, stages = copies.length;
+  const readiness = new Readiness({
+    stages,
+    first,
+    microBatches: share.pipeOf.length,
+    slices: slicingOf(init)?.slices,
+    pipelineOf: share.pipeOf,
+    // Each stage is a place of its own: a worker sends messages to itself, too.
+    hosts: Int32Array.from({ length: stages * copies[0]!.length }, (_, i) => i),
+    edges,
+    hasHalves: halves === 2,
+    joinsNeighbours: true,
+  }, listsOf(policy));
+  return { round, first, share, lossScales, updates, dropout, readiness };
+}
+
+/** Sends a message to the supervisor. */
+export function send(
   { ctx, peers }: Worker,
   message: SupervisorMessage,
   options?: { readonly transfer: ArrayBuffer[] },
@@ -258,13 +297,6 @@ function sendToStage(
   link.send(peers!.workers[worker]!, message, { transfer });
 }
 
-/** What decides the way of a copy's values. */
-export const routed = ({ stage, kernels: { isLast }, skips = [] }: OpenCopy): RoutedStage => ({
-  stage,
-  isLast,
-  skips,
-});
-
 /** Sends the outputs of a stage to those that take them; the next one gets the fields, too. */
 export function sendActivation(
   worker: Worker,
@@ -275,7 +307,7 @@ export function sendActivation(
   isEvaluation: boolean,
 ): void {
   const part = { microBatch, ...slice !== undefined && { slice } };
-  for (const [stage, tensor] of routesOf(routed(copy), "F", output)) {
+  for (const [stage, tensor] of routesOf(copy, "F", output)) {
     const own = stage === copy.stage + 1 ? fields : {};
     const to = { type: "Activation", stage, ...part } as const;
     sendToStage(worker, copy.pipe, { ...to, tensor, fields: own, isEvaluation });
@@ -289,16 +321,16 @@ export function sendGradient(
   part: Pick<Action, "microBatch" | "half" | "slice">,
   gradients: Passed,
 ): void {
-  for (const [stage, tensor] of routesOf(routed(copy), "B", gradients)) {
+  for (const [stage, tensor] of routesOf(copy, "B", gradients)) {
     const { microBatch, ...rest } = part;
     sendToStage(worker, copy.pipe, { type: "Gradient", stage, microBatch, tensor, ...rest });
   }
 }
 
-/** Asks for the next action, once, while there may be one. */
-export function dispatch(worker: Worker): void {
-  const { ctx, state, isDispatching, arrivals } = worker;
-  if (isDispatching || state !== "computing" || arrivals.ready.length === 0) return;
+/** Sends itself a Dispatch, which runs the next action, if actions are ready and none is sent. */
+export function runReadyActions(worker: Worker): void {
+  const { ctx, state, isDispatching, ready } = worker;
+  if (isDispatching || state !== "computing" || ready.length === 0) return;
   worker.isDispatching = true;
   ctx.send(ctx.self, { type: "Dispatch" });
 }
@@ -320,7 +352,7 @@ export function reportStep(
   updates: readonly GradientSquares[],
 ): void {
   const { init, copies, peak, activity } = worker;
-  tell(worker, {
+  send(worker, {
     type: "StepDone",
     round,
     worker: init.worker,

@@ -32,7 +32,7 @@ import {
 } from "../checkpoints/tensors.ts";
 import { NonFiniteError } from "../gradients/commit.ts";
 import type { SyncStrategy, TieEnd } from "../gradients/sync.ts";
-import { copiesOf } from "../pipeline/layout.ts";
+import { copiesOf, linkedSchedule } from "../pipeline/layout.ts";
 import type { LinkOptions } from "../pipeline/links.ts";
 import type { SupervisorMessage, WorkerMessage, WriteOutcome } from "../pipeline/protocol.ts";
 import {
@@ -288,6 +288,7 @@ export function workerInits(
   const programs = cutIntoStages(model, schedule.stages);
   const states = withAliases(options.state, model.ties);
   const copies = copiesOf(schedule, replicas);
+  const { edges } = linkedSchedule(schedule, { model, halves });
   const ties = tieEnds(programs, trainedTies(model));
   const shared = sharedRows(options, isolate, programs, copies[0]!.length);
   const { isFlushed } = UPDATE_POLICIES[schedule.updates], recomputed = recomputedStages(schedule);
@@ -302,6 +303,7 @@ export function workerInits(
       return { copy, program, ...recomputed.has(copy.stage) && { isRecomputed: true }, state };
     }),
     copies,
+    edges,
     pipelineWorkers: pipelineWorkers(schedule),
     updates: schedule.updates,
     policy: policyData(schedule, scheduleOptions, worker % schedule.workers),

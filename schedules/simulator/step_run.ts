@@ -7,7 +7,7 @@ import { bytesOf, type Received, type SizeOf } from "../analysis/skip_memory.ts"
 import { latest } from "../costs.ts";
 import { Readiness } from "../dependencies.ts";
 import { type StepPolicy, takeOffers } from "../policies.ts";
-import type { ListedSchedule, Schedule } from "../schedule.ts";
+import { hostTable, type ListedSchedule, type Schedule } from "../schedule.ts";
 import type { SkipRoute } from "../skip_edges.ts";
 import { TimeQueue } from "../time_queue.ts";
 import { type Draws, drawsOf, type StageModel, type StepEndSpan, type StepModel } from "./model.ts";
@@ -25,8 +25,6 @@ interface StepEvent {
   readonly worker: number;
   /** The action whose input has arrived at the worker. */
   readonly arrived: Action | undefined;
-  /** The skip route over which it came, if any. */
-  readonly route?: SkipRoute | undefined;
   /** The time at which it was sent. */
   readonly sentMs: number;
   /** Another action of the simulation; without it and without an arrival, the worker becomes free. */
@@ -91,7 +89,7 @@ export class StepRun {
     this.#schedule = schedule;
     this.#stages = stages;
     this.#durations = durationsOf(model);
-    this.#readiness = new Readiness(schedule);
+    this.#readiness = new Readiness({ ...schedule, hosts: hostTable(schedule) }, schedule.lists);
     this.#draws = drawsOf(jitter);
     this.#channels = new Channels(network, schedule.workers);
     this.#skipBytes = bytesOf(schedule.edges ?? []);
@@ -123,8 +121,8 @@ export class StepRun {
   /** Handles messages that have arrived at the same time. */
   #receive(arrivals: StepEvent[]): void {
     if (arrivals.length > 1) arrivals.sort((a, b) => byTieRule(a.arrived!, b.arrived!));
-    for (const { worker, arrived, route } of arrivals) {
-      this.#readiness.arrive(arrived!, route);
+    for (const { worker, arrived } of arrivals) {
+      this.#readiness.arrive(arrived!);
       this.#readiness.offer(arrived!, this.workers[worker]!.ready);
     }
     for (const { worker, sentMs } of arrivals) this.#choose(worker, sentMs);
@@ -251,7 +249,7 @@ export class StepRun {
     const ms = latest(route, this.#model.skipMs ?? []);
     const { sentMs, time } = this.#transmit(from, to, part, { bytes, ms });
     received.push({ time, size });
-    this.#queue.add(time, { worker: to, arrived: next, route, sentMs: now, then: undefined });
+    this.#queue.add(time, { worker: to, arrived: next, sentMs: now, then: undefined });
     return sentMs;
   }
 

@@ -1,5 +1,5 @@
 /**
- * What a page says of a run that does not change while it runs.
+ * Facts of a run that do not change while it runs.
  *
  * @module
  */
@@ -11,10 +11,10 @@ import type { RunRecord } from "../run_files/metrics_file.ts";
 import { shellWord } from "../train/data_files.ts";
 import type { FactTable, RunFacts } from "./state.ts";
 
-/** A file may hold more than a page should show. */
+/** Limits of a page for rows and characters of files. */
 const ROWS_MAX = 200, TEXT_MAX = 500;
 
-/** Makes the tables. */
+/** Makes the tables of a record. */
 function tablesOf(record: RunRecord): FactTable[] {
   const { model, started, data, schedule, plan, starts, flags } = record;
   const last = starts.at(-1), { environment } = last ?? {};
@@ -25,7 +25,7 @@ function tablesOf(record: RunRecord): FactTable[] {
       data: withHash(data),
       schedule: withHash(schedule),
       started,
-      ...last?.from !== undefined && { "went on from": last.from },
+      ...last?.from !== undefined && { "resumed from": last.from },
     }),
     tableOf(
       "Plan",
@@ -59,7 +59,7 @@ const shortened = (text: string) => text.length > TEXT_MAX ? `${text.slice(0, TE
 
 const KINDS: readonly ActionKind[] = ["F", "B", "I", "W", "R"];
 
-/** What the models that come with Troupe predict. */
+/** Units of predictions of built-in models. */
 const UNITS: ReadonlyMap<string, string> = new Map([
   ["gpt", "tokens"],
   ["llama", "tokens"],
@@ -67,10 +67,10 @@ const UNITS: ReadonlyMap<string, string> = new Map([
 ]);
 
 /**
- * Makes the facts.
+ * Makes the facts of a run.
  *
- * @param schedule undefined where it is not known any more: then the plan says who held what.
- * @param directory the run's folder, where it has one.
+ * @param schedule undefined if it is unknown; then stages are those of the recorded plan.
+ * @param directory folder of the run, if it has one.
  */
 export function runFacts(
   record: RunRecord,
@@ -92,13 +92,13 @@ export function runFacts(
       { length: replicas },
       (_, replica) => holders.map((stages) => ({ replica, stages })),
     ).flat().slice(0, WORKERS_MAX),
-    pipeOf: pipelineOf,
+    pipelineOf,
     inks: Object.fromEntries(inksOf(kinds, stages.length, Math.max(...pipelineOf) + 1)),
     tables: tablesOf(record),
   };
 }
 
-/** The stages of each worker of a data-parallel replica. */
+/** Returns the stages of each worker of a data-parallel replica. */
 const heldIn = ({ placement }: Schedule): number[][] =>
   placement.map((held) => [...new Set(held.map(({ stage }) => stage))].sort((a, b) => a - b));
 
@@ -110,17 +110,12 @@ function heldInPlan(stages: RunRecord["plan"]["stages"]): number[][] {
   return Array.from(held, (stages = []) => stages);
 }
 
-function* inksOf(kinds: readonly ActionKind[], stages: number, replicas: number) {
+function* inksOf(kinds: readonly ActionKind[], stages: number, pipelines: number) {
   for (const kind of kinds) {
     for (let stage = 0; stage < stages; stage++) {
-      for (let replica = 0; replica < replicas; replica++) {
-        const { fill, text } = inkOf(kind, {
-          stage,
-          stages,
-          pipeline: replica,
-          pipelines: replicas,
-        });
-        yield [`${kind}${stage}.${replica}`, [fill, text]] as const;
+      for (let pipeline = 0; pipeline < pipelines; pipeline++) {
+        const { fill, text } = inkOf(kind, { stage, stages, pipeline, pipelines });
+        yield [`${kind}${stage}.${pipeline}`, [fill, text]] as const;
       }
     }
   }

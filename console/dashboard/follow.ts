@@ -1,5 +1,5 @@
 /**
- * The view of a run under way, event by event.
+ * Dashboards of runs: live, with `--dashboard`, and from the folder of a run.
  *
  * @module
  */
@@ -9,176 +9,227 @@ import type { Metrics } from "../../actors/options/train_options.ts";
 import type { TrainEvent } from "../../actors/run/events.ts";
 import { readMetrics, RUN_FILES, type RunRecord } from "../run_files/metrics_file.ts";
 import { readRun, type RunFolder } from "../run_files/read.ts";
-import { readTimeline, type TimelineRecord } from "../run_files/timeline_file.ts";
-import { reasonOf } from "../run_files/write.ts";
-import { quoted } from "../terminal.ts";
+import { readTimeline } from "../run_files/timeline_file.ts";
+import { reasonOf, recordOf } from "../run_files/write.ts";
+import { printError, quoted } from "../terminal.ts";
+import type { RunComponents } from "../train/parts.ts";
+import type { RunPlace, TrainRequest } from "../train/request.ts";
+import { recordedSchedule } from "./expected_timeline.ts";
 import { runFacts } from "./facts.ts";
-import { recordedSchedule } from "./planned.ts";
-import type { News, StatusView } from "./state.ts";
-import {
-  endedStatus,
-  eventView,
-  openRunView,
-  type RunView,
-  type TraceContext,
-  traceView,
-} from "./view.ts";
+import { serveDashboard } from "./serve.ts";
+import type { StatusView, Updates } from "./state.ts";
+import { endedStatus, eventView, RunView, type TraceContext, traceView } from "./view.ts";
 
-/** Files are looked at so often, at most. */
-const LOOK_EVERY_MS = 1000;
-
-/** What pages are told of a folder. */
-export type FollowedRun = Pick<RunView, "all" | "news">;
-
-/** How far the files of a run have been read. */
-interface Reading {
-  readonly view: RunView;
-  readonly context: TraceContext;
-  /** What the run was when it was begun or gone on with the last time. */
-  readonly start: string;
-  /** In bytes. */
-  metricsEnd: number;
-  timelineEnd: number;
-}
+/** Minimum interval between reads of the files. */
+const READ_EVERY_MS = 1000;
 
 /**
- * Reads the folder of a run, and what is added to it whenever somebody looks.
+ * Opens the view of a run's folder, which reads additions to its files when a page asks for them.
  *
- * @param named its path, or its name below `runs/`.
- * @throws {RangeError} {@linkcode SyntaxError} when there is no run, or its files say something else.
+ * @param named path of the folder, or its name below `runs/`.
+ * @throws {RangeError} {@linkcode SyntaxError} when there is no run, or its files are invalid.
  */
 export async function followRun(named: string): Promise<FollowedRun> {
-  const first = await readRun(named), { path } = first;
-  let reading = beginReading(first), isAnew = false, problem: string | undefined;
-  let lookedAt = performance.now(), isLooking = false;
-  read(reading, first);
-  const look = async () => {
-    if (problem !== undefined || isLooking || performance.now() - lookedAt < LOOK_EVERY_MS) return;
-    isLooking = true;
-    try {
-      const folder = await readRun(path);
-      if (startOf(folder) !== reading.start) {
-        reading = beginReading(folder);
-        isAnew = true;
-      }
-      read(reading, folder);
-    } catch (error) {
-      problem = (error as Error).message;
-      reading.view.stand({ note: problem });
-    }
-    lookedAt = performance.now();
-    isLooking = false;
-  };
-  return {
-    all() {
-      look();
-      return reading.view.all();
-    },
-    news(): News | undefined {
-      look();
-      if (!isAnew) return reading.view.news();
-      isAnew = false;
-      return reading.view.all();
-    },
-  };
+  return new FollowedRun(await readRun(named));
 }
 
-/** What changes when a run is begun again in the same folder, or gone on with. */
+/** The view of a run's folder. */
+class FollowedRun {
+  #reading: RunReading;
+  readonly #path: string;
+  #isNew = false;
+  #isDone = false;
+  #isReading = false;
+  #readAt = performance.now();
+
+  constructor(folder: RunFolder) {
+    this.#path = folder.path;
+    this.#reading = new RunReading(folder);
+    this.#reading.read(folder);
+  }
+
+  /** Returns the whole state. */
+  all(): Updates {
+    this.#read();
+    return this.#reading.view.all();
+  }
+
+  /** Returns the changes since the last call, if any. */
+  updates(): Updates | undefined {
+    this.#read();
+    if (!this.#isNew) return this.#reading.view.updates();
+    this.#isNew = false;
+    return this.#reading.view.all();
+  }
+
+  async #read(): Promise<void> {
+    const isDue = performance.now() - this.#readAt >= READ_EVERY_MS;
+    if (this.#isDone || this.#isReading || !isDue) return;
+    this.#isReading = true;
+    try {
+      const folder = await readRun(this.#path);
+      if (startOf(folder) !== this.#reading.start) {
+        this.#reading = new RunReading(folder);
+        this.#isNew = true;
+      }
+      this.#reading.read(folder);
+    } catch (error) {
+      this.#isDone = true;
+      this.#reading.view.setStatus({ note: (error as Error).message });
+    }
+    this.#readAt = performance.now();
+    this.#isReading = false;
+  }
+}
+
+/** Identifies the last start or resumption of a run. */
 const startOf = ({ record }: RunFolder) => `${record?.started} ${record?.starts.length}`;
 
-function beginReading(folder: RunFolder): Reading {
-  const { path, record } = folder;
-  if (!record) {
-    throw new RangeError(
-      `Cannot show the run ${
-        quoted(path)
-      }: it must have a ${RUN_FILES.record}, received checkpoints alone`,
-    );
-  }
-  const view = openRunView(), schedule = recordedSchedule(record);
-  view.begin(runFacts(record, schedule, path), statusOf(folder, record));
-  const context = { schedule, replicas: record.plan.replicas };
-  return { view, context, start: startOf(folder), metricsEnd: 0, timelineEnd: 0 };
-}
+/** The files of a run since its last start. */
+class RunReading {
+  readonly view: RunView = new RunView();
+  readonly start: string;
+  readonly #context: TraceContext;
+  /** Offsets of unread lines in bytes. */
+  #metricsEnd = 0;
+  #timelineEnd = 0;
 
-function read(reading: Reading, folder: RunFolder): void {
-  const { view, context } = reading, { path } = folder;
-  for (const { metrics, end } of readMetrics(path, reading.metricsEnd)) {
-    view.addMetrics(metrics);
-    reading.metricsEnd = end;
+  constructor(folder: RunFolder) {
+    const { path, record } = folder;
+    if (!record) {
+      throw new RangeError(
+        `Cannot show the run ${
+          quoted(path)
+        }: it must have a ${RUN_FILES.record}, received checkpoints only`,
+      );
+    }
+    const schedule = recordedSchedule(record);
+    this.start = startOf(folder);
+    this.#context = { schedule, replicas: record.plan.replicas };
+    this.view.begin(runFacts(record, schedule, path), statusOf(folder, record));
   }
-  const timeline = join(path, RUN_FILES.timeline);
-  for (const { record, end } of readTimeline(timeline, reading.timelineEnd)) {
-    show(view, record, context);
-    reading.timelineEnd = end;
-  }
-  const { step: _, ...status } = statusOf(folder, folder.record!);
-  view.stand(status);
-}
 
-function show(view: RunView, record: TimelineRecord, context: TraceContext): void {
-  if (record.type !== "step") return view.addEvent(eventView(record));
-  const { step, traces } = record;
-  view.addTrace(step, () => traceView(step, traces, context));
+  /** Reads new lines of the files. */
+  read(folder: RunFolder): void {
+    const { path, record } = folder, context = this.#context;
+    for (const { metrics, end } of readMetrics(path, this.#metricsEnd)) {
+      this.view.addMetrics(metrics);
+      this.#metricsEnd = end;
+    }
+    const timeline = join(path, RUN_FILES.timeline);
+    for (const { record, end } of readTimeline(timeline, this.#timelineEnd)) {
+      if (record.type === "step") {
+        const { step, traces } = record;
+        this.view.addTrace(step, () => traceView(step, traces, context));
+      } else this.view.addEvent(eventView(record));
+      this.#timelineEnd = end;
+    }
+    const { step: _, ...status } = statusOf(folder, record!);
+    this.view.setStatus(status);
+  }
 }
 
 function statusOf({ isRunning }: RunFolder, { end, flags, starts }: RunRecord): StatusView {
   const steps = Number.isSafeInteger(flags.steps) ? flags.steps as number : 0;
   const step = end?.step ?? starts.at(-1)?.afterStep ?? 0;
   if (isRunning) return { status: "running", step, steps };
-  return end ? { ...endedStatus(end.reason), step, steps } : {
-    status: "gone",
-    note: "Its program has ended without saying how: it failed, or was killed.",
-    step,
-    steps,
-  };
+  if (end) return { ...endedStatus(end.reason), step, steps };
+  const note = "Its program has ended without a reason: it failed or was killed.";
+  return { status: "gone", note, step, steps };
 }
 
-/** Steps may be faster than anybody looks: traces are kept so far apart. */
+/** Minimum interval between kept traces, as steps may be fast. */
 const TRACE_EVERY_MS = 250;
 
-/** Takes what a run tells into its view. */
-export interface LiveRun {
-  /** What was measured. */
-  metrics(metrics: Metrics): void;
-  /** What happened. */
-  see(event: TrainEvent): void;
-  /** It did not come to its end. */
-  fail(error: unknown): void;
+/** A run with a dashboard. */
+interface WatchedRun {
+  readonly request: TrainRequest;
+  readonly parts: RunComponents;
+  /** Its folder, if it has one. */
+  readonly place: RunPlace | undefined;
 }
 
-/** Opens one. */
-export function openLiveRun(view: RunView, context: TraceContext): LiveRun {
-  let takenAt = -Infinity, last: (() => void) | undefined;
-  return {
-    metrics: (metrics) => view.addMetrics(metrics),
-    see(event) {
-      switch (event.type) {
-        case "plan":
-          return view.stand({ status: "running" });
-        case "step": {
-          const { step, traces } = event;
-          if (traces.length === 0) return;
-          last = () => view.addTrace(step, () => traceView(step, traces, context));
-          if (performance.now() - takenAt < TRACE_EVERY_MS) return;
-          takenAt = performance.now();
-          last();
-          last = undefined;
-          return;
-        }
-        case "failure":
-          return view.addEvent(eventView(event));
-        case "checkpoint":
-          return view.addEvent(eventView({ ...event, time: Date.now() }, event.path));
-        case "end":
-          last?.();
-          return view.stand(endedStatus(reasonOf(event)));
+/** The dashboard of a running run; disposing of it ends the updates of pages. */
+export class RunDashboard implements AsyncDisposable {
+  readonly #run: WatchedRun;
+  readonly #view = new RunView();
+  readonly #context: TraceContext;
+  readonly #dashboard: ReturnType<typeof serveDashboard>;
+  #tracedAt = -Infinity;
+  /** Adds the last traced step, if it was too early for it. */
+  #addLast: (() => void) | undefined;
+
+  /**
+   * Serves the dashboard; its address is printed when the run starts.
+   *
+   * @throws {RangeError} when the port is taken.
+   */
+  constructor(run: WatchedRun) {
+    const { flags, schedule } = run.request;
+    this.#run = run;
+    this.#context = { schedule, replicas: flags.replicas };
+    this.#dashboard = serveDashboard(this.#view, flags["dashboard-port"]);
+  }
+
+  /** Adds metrics. */
+  metrics(metrics: Metrics): void {
+    this.#view.addMetrics(metrics);
+  }
+
+  /** Forwards the events of the run, and shows them. */
+  async *watch(events: AsyncIterable<TrainEvent>): AsyncGenerator<TrainEvent, void> {
+    try {
+      for await (const event of events) {
+        this.#see(event);
+        yield event;
+        // After the plan was accepted.
+        if (event.type === "plan") printError(`Dashboard: ${this.#dashboard.url}`);
       }
-    },
-    fail(error) {
-      last?.();
+    } catch (error) {
+      this.#addLast?.();
       const note = error instanceof Error ? error.message : String(error);
-      view.stand({ status: "failed", note });
-    },
-  };
+      this.#view.setStatus({ status: "failed", note });
+      throw error;
+    }
+  }
+
+  /** Serves the page until the signal is aborted. */
+  async stay(signal: AbortSignal): Promise<void> {
+    printError(`The dashboard stays until Ctrl-C: ${this.#dashboard.url}`);
+    await this.#dashboard.stay(signal);
+  }
+
+  [Symbol.asyncDispose](): PromiseLike<void> {
+    return this.#dashboard[Symbol.asyncDispose]();
+  }
+
+  #see(event: TrainEvent): void {
+    const { request: { flags: { steps }, schedule, checkpoint }, place } = this.#run;
+    switch (event.type) {
+      case "plan": {
+        const record = recordOf(this.#run, event.plan, undefined);
+        const status = { status: "running", step: checkpoint?.step ?? 0, steps } as const;
+        return this.#view.begin(runFacts(record, schedule, place?.directory), status);
+      }
+      case "step":
+        return this.#addTrace(event);
+      case "failure":
+        return this.#view.addEvent(eventView(event));
+      case "checkpoint":
+        return this.#view.addEvent(eventView({ ...event, time: Date.now() }, event.path));
+      case "end":
+        this.#addLast?.();
+        return this.#view.setStatus(endedStatus(reasonOf(event)));
+    }
+  }
+
+  #addTrace({ step, traces }: Extract<TrainEvent, { readonly type: "step" }>): void {
+    if (traces.length === 0) return;
+    const add = () => this.#view.addTrace(step, () => traceView(step, traces, this.#context));
+    this.#addLast = add;
+    if (performance.now() - this.#tracedAt < TRACE_EVERY_MS) return;
+    this.#tracedAt = performance.now();
+    add();
+    this.#addLast = undefined;
+  }
 }

@@ -1,150 +1,150 @@
 /**
- * What the page of a run is told, as plain data.
+ * Messages to pages, as plain data.
  *
  * @module
  */
 
 import type { Metrics } from "../../actors/options/train_options.ts";
 
-/** How a run stands. */
+/** Status of a run. */
 type RunStatus = "starting" | "running" | "finished" | "interrupted" | "failed" | "gone";
 
-/** What a page is told: all of it when it opens, and then what has changed. */
-export interface News {
-  /** What the run is. */
+/** State for a page: everything when it opens, then the changes. */
+export interface Updates {
+  /** The run. */
   readonly run?: RunFacts;
-  /** How it stands. */
+  /** Its status. */
   readonly status?: StatusView;
-  /** Steps, thinned out where there are many. */
+  /** Steps, thinned out if there are many. */
   readonly metrics?: Tail<Metrics>;
-  /** Losses on held-out data, thinned out likewise. */
+  /** Losses on held-out data, thinned out if there are many. */
   readonly evaluations?: Tail<Metrics>;
-  /** What went wrong, and what was saved, the last of it. */
+  /** The last failures, checkpoints and resumptions. */
   readonly events?: Tail<EventView>;
-  /** What each worker holds and has lived through, by its number. */
+  /** Memory and restarts of each worker. */
   readonly workers?: readonly WorkerView[];
   /** Traced steps. */
-  readonly traces?: TracesNews;
+  readonly traces?: TracesUpdate;
 }
 
-/** A list from some place on: what was there from that place on is no longer so. */
+/** The end of a list, which replaces all entries from an index on. */
 export interface Tail<T> {
-  /** The place. */
+  /** First replaced index. */
   readonly from: number;
-  /** What stands there, and after it. */
+  /** Entries from this index on. */
   readonly entries: readonly T[];
 }
 
-/** Traced steps that are new, and the steps of all that are kept: of the others none is. */
-export interface TracesNews {
-  /** The steps of all, in order. */
+/** New traced steps, and the steps of all kept ones. */
+export interface TracesUpdate {
+  /** Steps of all kept traces, in order. */
   readonly kept: readonly number[];
-  /** Those that are new. */
+  /** New traces. */
   readonly added: readonly TraceView[];
 }
 
-/** How a run stands, in words. */
+/** Status and progress of a run. */
 export interface StatusView {
-  /** In one word. */
+  /** Status. */
   readonly status: RunStatus;
-  /** Why it failed, or where its checkpoint is. */
+  /** Reason of a failure, or another note. */
   readonly note?: string;
-  /** The last step, and that at which it is to end. */
+  /** Last step taken. */
   readonly step: number;
-  /** That at which it is to end. */
+  /** Steps of the whole run. */
   readonly steps: number;
 }
 
-/** What does not change while it runs. */
+/** Properties of a run that do not change. */
 export interface RunFacts {
-  /** What it is called: its folder or its model. */
+  /** Title: the folder or the model. */
   readonly title: string;
-  /** The schedule's name. */
+  /** Name of the schedule. */
   readonly schedule: string;
-  /** What it predicts: tokens, samples; or just predictions. */
+  /** Unit of predictions: tokens, samples or predictions. */
   readonly unit: string;
-  /** When it began, in milliseconds since the epoch. */
+  /** Start in milliseconds since the epoch. */
   readonly started: number;
-  /** The command that shows it again, where it has a folder. */
+  /** Command that shows the run again, if it has a folder. */
   readonly command?: string;
-  /** The workers by their number: those of the first data-parallel replica first. */
+  /** Workers by number: those of the first data-parallel replica first. */
   readonly workers: readonly WorkerFacts[];
-  /** Fill and text colours of an action by kind, stage and pipe, such as `F2.0`. */
+  /** Fill and text colours of an action by kind, stage and pipeline, such as `F2.0`. */
   readonly inks: Readonly<Record<string, readonly [fill: string, text: string]>>;
-  /** For each micro-batch of a replica the pipe that computes it. */
-  readonly pipeOf: readonly number[];
+  /** Pipeline of each micro-batch of a replica. */
+  readonly pipelineOf: readonly number[];
   /** Tables of names and values. */
   readonly tables: readonly FactTable[];
 }
 
-/** A worker of the plan. */
+/** A worker and its stages. */
 interface WorkerFacts {
-  /** Its data-parallel replica. */
+  /** Data-parallel replica. */
   readonly replica: number;
-  /** The stages that it holds. */
+  /** Stages. */
   readonly stages: readonly number[];
 }
 
 /** A table with a title. */
 export interface FactTable {
-  /** What it is about. */
+  /** Title. */
   readonly title: string;
   /** Names and values. */
   readonly rows: readonly (readonly [name: string, value: string])[];
 }
 
-/** What a worker did, or was to do: name, start and end in milliseconds of the step. */
+/** An action: name, start and end in milliseconds of the step. */
 export type Span = readonly [name: string, start: number, end: number];
 
-/** Time in which a worker did nothing, and why. */
+/** Idle time of a worker and its cause. */
 type Gap = readonly [start: number, end: number, cause: string];
 
-/** One traced step. */
+/** A traced step. */
 export interface TraceView {
   /** The step. */
   readonly step: number;
-  /** Its length from the first start to the last end, in milliseconds. */
+  /** Milliseconds from the first start to the last end. */
   readonly length: number;
-  /** For each worker what it did. */
+  /** Actions of each worker. */
   readonly workers: readonly WorkerStep[];
-  /** For each worker what the schedule would have had it do when, at the mean costs of this step. */
-  readonly planned: readonly (readonly Span[])[];
+  /** Expected actions of each worker, at the mean costs of this step. */
+  readonly expected: readonly (readonly Span[])[];
 }
 
-/** What a worker did in a step. */
+/** A worker in a step. */
 export interface WorkerStep {
-  /** All that it did, in order. */
+  /** Actions in order. */
   readonly spans: readonly Span[];
-  /** When it did nothing. */
+  /** Idle times. */
   readonly gaps: readonly Gap[];
-  /** Its time at work on actions, in milliseconds. */
+  /** Milliseconds of actions. */
   readonly busy: number;
-  /** Its time in the all-reduce and the optimizer. */
+  /** Milliseconds of the all-reduce and the optimizer. */
   readonly update: number;
-  /** The most messages of data that waited in its mailbox. */
+  /** Maximum number of data messages in its mailbox. */
   readonly mailbox?: number;
-  /** The forwards that it computed, in micro-batches. */
+  /** Number of forwards. */
   readonly forwards: number;
 }
 
-/** What a worker holds, and what it has lived through. */
+/** State of a worker. */
 export interface WorkerView {
-  /** Bytes that it holds. */
+  /** Bytes of memory. */
   readonly memoryBytes?: number;
-  /** How often it was lost and started again. */
+  /** Number of restarts. */
   readonly restarts: number;
 }
 
-/** Something that happened beside the steps. */
+/** An event of a run. */
 export interface EventView {
-  /** What kind of thing. */
+  /** Kind. */
   readonly kind: "failure" | "checkpoint" | "resumed";
-  /** The step that it followed. */
+  /** Last step before the event. */
   readonly step: number;
-  /** When, in milliseconds since the epoch. */
+  /** Time in milliseconds since the epoch. */
   readonly time: number;
-  /** The worker, where it was one. */
+  /** The worker, if it is about one. */
   readonly worker?: number;
-  /** In words. */
+  /** Description. */
   readonly text: string;
 }

@@ -146,7 +146,7 @@ async function trainAsAsked(
     : consoleReport(flags.steps, task.unit, flags.memory);
   using trace = traceOf(flags), log = openEventLog(flags, place?.directory, printError);
   await using dashboard = flags.dashboard
-    ? (await import("../dashboard/watch.ts")).openDashboard({ request, parts, place })
+    ? new (await import("../dashboard/follow.ts")).RunDashboard({ request, parts, place })
     : undefined;
   const metrics = (measured: Metrics) => {
     files?.metrics(measured);

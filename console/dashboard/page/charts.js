@@ -4,8 +4,7 @@
  * @module
  */
 
-import { byId, colorOf, element, say } from "./elements.js";
-import { NONE, short, whole } from "./numbers.js";
+import { byId, colorOf, element, NONE, say, short, whole } from "./elements.js";
 
 /** @import { State } from "./state.js" */
 /** @import uPlotModule from "uplot" */
@@ -21,24 +20,24 @@ import { NONE, short, whole } from "./numbers.js";
  */
 
 /**
- * A chart: its place, its curves, and their columns; the first column has the steps.
+ * A chart with its curves and columns; the first column has the steps.
  *
  * @typedef {object} Chart
  * @property {string} id
- * @property {string} what for those who do not see it.
- * @property {string} axis what its numbers are, with their unit; empty where the page says it.
+ * @property {string} what name for screen readers.
+ * @property {string} axis label with the unit; empty for the unit on the page.
  * @property {readonly Curve[]} curves
  * @property {(state: State) => (number | null | undefined)[][]} columns
  */
 
-/** uPlot's script makes it global. */
+/** The global of uPlot's script. */
 const UPlot =
   /** @type {{ uPlot: typeof uPlotModule }} */ (/** @type {unknown} */ (globalThis)).uPlot;
 
-/** How curves are drawn: what the controls above them say. */
+/** State of the controls. */
 const SHOWN = { isLog: false, hasOutliers: false, smoothedPercent: 2 };
 
-/** Fewer values than this have no outliers. */
+/** Minimum number of values with outliers. */
 const VALUES_MIN = 20;
 
 /** @type {(key: "tokensPerSecond" | "gradNorm" | "learningRate") => (state: State) => (number | undefined)[][]} */
@@ -85,7 +84,7 @@ const CHARTS = [
 
 /** @param {State} state */
 function lossColumns({ metrics, evaluations }) {
-  // Nothing below 0 has a place on a logarithmic axis.
+  // A logarithmic axis has only positive values.
   const drawn = (/** @type {number | undefined} */ value) =>
     SHOWN.isLog && !(Number(value) > 0) ? undefined : value;
   const steps = metrics.map(({ step }) => step), losses = metrics.map(({ loss }) => drawn(loss));
@@ -145,9 +144,9 @@ function openChart(chart) {
   let plot;
   /** @type {(number | null | undefined)[][]} */
   let data = [[], ...chart.curves.map(() => [])], isZoomed = false;
-  const tell = () => {
+  const describe = () => {
     const at = plot?.cursor.idx ?? undefined;
-    say(caption, toldAt(chart, data, at));
+    say(caption, describeAt(chart, data, at));
     const [steps = []] = data;
     place.setAttribute(
       "aria-label",
@@ -159,13 +158,13 @@ function openChart(chart) {
     plot = undefined;
     if (data[0]?.length) {
       plot = new UPlot(
-        optionsOf(chart, place, { tell, onZoom: () => isZoomed = true }),
+        optionsOf(chart, place, { onCursor: describe, onZoom: () => isZoomed = true }),
         /** @type {uPlotModule.AlignedData} */ (/** @type {unknown} */ (data)),
         place,
       );
     }
     place.classList.toggle("empty", !plot);
-    tell();
+    describe();
   };
   place.tabIndex = 0;
   place.setAttribute("role", "img");
@@ -178,13 +177,13 @@ function openChart(chart) {
     draw(state) {
       data = chart.columns(state);
       if (!plot) return make();
-      // Who has zoomed in stays there.
+      // A zoomed chart keeps its range.
       plot.setData(
         /** @type {uPlotModule.AlignedData} */ (/** @type {unknown} */ (data)),
         !isZoomed,
       );
       if (isZoomed) plot.redraw();
-      tell();
+      describe();
     },
     /** @param {State} [state] */
     restyle(state) {
@@ -194,7 +193,7 @@ function openChart(chart) {
   };
 }
 
-/** What the curves are, and the value of each. @param {HTMLElement} place @param {Chart} chart */
+/** Creates the legend and the values of curves. @param {HTMLElement} place @param {Chart} chart */
 function captionOf(place, { curves }) {
   const caption = document.createElement("span");
   caption.className = "value";
@@ -210,11 +209,11 @@ function captionOf(place, { curves }) {
 /**
  * @param {Chart} chart
  * @param {(number | null | undefined)[][]} data
- * @param {number | undefined} at a column; the last with a value unless given.
+ * @param {number | undefined} at index of a point. Default: the last value.
  */
-function toldAt({ curves }, [steps = [], ...columns], at) {
+function describeAt({ curves }, [steps = [], ...columns], at) {
   if (steps.length === 0) return "";
-  const told = columns.flatMap((column, i) => {
+  const values = columns.flatMap((column, i) => {
     const found = at ?? column.findLastIndex((value) => typeof value === "number");
     const value = column[found], { label = "" } = curves[i] ?? {};
     if (typeof value !== "number" || (at === undefined && label === "each step")) return [];
@@ -222,7 +221,7 @@ function toldAt({ curves }, [steps = [], ...columns], at) {
     return [label ? `${label} ${text}` : text];
   });
   const step = at === undefined ? "" : `step ${whole(steps[at] ?? undefined)}: `;
-  return told.length > 0 ? step + told.join(" · ") : step + NONE;
+  return values.length > 0 ? step + values.join(" · ") : step + NONE;
 }
 
 /** @param {HTMLElement} place */
@@ -231,10 +230,10 @@ const sizeOf = (place) => ({ width: place.clientWidth, height: place.clientHeigh
 /**
  * @param {Chart} chart
  * @param {HTMLElement} place
- * @param {{ tell: () => void, onZoom: () => void }} hear
+ * @param {{ onCursor: () => void, onZoom: () => void }} handlers
  * @returns {uPlotModule.Options}
  */
-function optionsOf({ id, axis: title, curves }, place, { tell, onZoom }) {
+function optionsOf({ id, axis: title, curves }, place, { onCursor, onZoom }) {
   const axis = {
     stroke: colorOf("--muted"),
     grid: { stroke: colorOf("--grid"), width: 1 },
@@ -267,13 +266,12 @@ function optionsOf({ id, axis: title, curves }, place, { tell, onZoom }) {
         points: { show: hasPoints || isAlone, size: 5, fill: colorOf(name) },
       })),
     ],
-    hooks: { setCursor: [tell], setSelect: [({ select }) => select.width > 0 && onZoom()] },
+    hooks: { setCursor: [onCursor], setSelect: [({ select }) => select.width > 0 && onZoom()] },
   };
 }
 
 /**
- * The least and the largest number of the axis, for what is in sight: a few outliers do not flatten
- * the rest, unless they are asked for.
+ * Returns the range of the axis for the visible values. Outliers are cut off unless they are shown.
  *
  * @param {uPlotModule} plot
  * @param {boolean} isLog
@@ -281,7 +279,7 @@ function optionsOf({ id, axis: title, curves }, place, { tell, onZoom }) {
  */
 function rangeOf({ data: [, ...columns], series: [steps] }, isLog) {
   const [from, to] = steps?.idxs ?? [0, Infinity];
-  // Of the loss, the second is the first smoothed: after an outlier it stays high.
+  // The smoothed loss is skipped, as it stays high after an outlier.
   const values = columns.flatMap((column, i) => i === 1 ? [] : [...column.slice(from, to + 1)])
     .filter((value) => typeof value === "number")
     .map((value) => isLog ? Math.log10(value) : value).sort((a, b) => a - b);
@@ -294,17 +292,17 @@ function rangeOf({ data: [, ...columns], series: [steps] }, isLog) {
     : UPlot.rangeNum(least, most, 0.1, true);
 }
 
-/** A line needs two points. @param {uPlotModule} plot */
+/** Whether there are too few points for a line. @param {uPlotModule} plot */
 const isAlone = (plot) => plot.data[0].length < 3;
 
-/** A logarithmic axis has marks without numbers. @type {(value: number | null) => string} */
+/** Logarithmic axes have marks without numbers. @type {(value: number | null) => string} */
 const shortOrNone = (value) => value === null ? "" : short(value);
 
 /** @type {(value: number) => string} */
 const wholeOnly = (value) => Number.isInteger(value) ? COMMAS.format(value) : "";
 
 /**
- * Arrows move the cursor from point to point.
+ * Moves the cursor between points with the arrow keys.
  *
  * @param {KeyboardEvent} event
  * @param {uPlotModule | undefined} plot

@@ -1,11 +1,12 @@
 /**
- * Elements of the page. All text goes in as text, so that no name or message becomes markup.
+ * Elements and formatted numbers. All text is inserted as text, so that no name or message becomes
+ * markup.
  *
  * @module
  */
 
 /**
- * The element of the page with an id.
+ * Returns the element with an id.
  *
  * @param {string} id
  * @returns {HTMLElement}
@@ -15,11 +16,11 @@ export function byId(id) {
 }
 
 /**
- * A new element.
+ * Creates an element.
  *
  * @param {string} tag
- * @param {Record<string, string | number | boolean | undefined>} attributes those that are undefined
- * or false are left out.
+ * @param {Record<string, string | number | boolean | undefined>} attributes undefined and false are
+ * omitted.
  * @param {...(Node | string)} children
  * @returns {HTMLElement}
  */
@@ -33,8 +34,7 @@ export function element(tag, attributes = {}, ...children) {
 }
 
 /**
- * Puts children into a place, unless they say what stands there already: what is selected, focused
- * or read aloud stays so.
+ * Replaces the children of an element unless they are equal, to keep selection, focus and speech.
  *
  * @param {HTMLElement} place
  * @param {readonly (Node | string)[]} children
@@ -46,7 +46,7 @@ export function fill(place, children) {
 }
 
 /**
- * Puts a text into a place.
+ * Sets the text of an element if it differs.
  *
  * @param {HTMLElement} place
  * @param {string} text
@@ -56,7 +56,7 @@ export function say(place, text) {
 }
 
 /**
- * A colour of the style in force, as a canvas takes it.
+ * Returns a colour of the current style for a canvas.
  *
  * @param {string} name of the variable, such as `--text`.
  */
@@ -67,4 +67,77 @@ export function colorOf(name) {
   const { color } = getComputedStyle(probe);
   probe.remove();
   return color;
+}
+
+/** Text in place of an unknown number. */
+export const NONE = "–";
+
+/** @type {(digits: number) => Intl.NumberFormat} */
+const precise = (digits) => new Intl.NumberFormat("en-US", { maximumSignificantDigits: digits });
+const THREE = precise(3), FOUR = precise(4);
+const COMPACT = new Intl.NumberFormat("en-US", {
+  notation: "compact",
+  maximumSignificantDigits: 3,
+});
+const WHOLE = new Intl.NumberFormat("en-US", { maximumFractionDigits: 0 });
+
+/**
+ * Formats a number with four significant digits; very small and large ones as 3e-5.
+ *
+ * @param {number | null | undefined} value
+ */
+export function short(value) {
+  if (value === undefined || value === null || !Number.isFinite(value)) return NONE;
+  const size = Math.abs(value);
+  if ((size !== 0 && size < 1e-3) || size >= 1e15) {
+    return value.toExponential(2).replace(/\.?0*e\+?/, "e");
+  }
+  return size >= 1e5 ? COMPACT.format(value) : FOUR.format(value);
+}
+
+/**
+ * Formats a whole number with commas.
+ *
+ * @param {number | undefined} value
+ */
+export function whole(value) {
+  return value === undefined || !Number.isFinite(value) ? NONE : WHOLE.format(value);
+}
+
+/**
+ * Formats milliseconds as µs, ms, s, minutes or hours.
+ *
+ * @param {number | undefined} ms
+ */
+export function duration(ms) {
+  if (ms === undefined || !Number.isFinite(ms)) return NONE;
+  const size = Math.abs(ms);
+  if (size < 1) return `${THREE.format(ms * 1000)} µs`;
+  if (size < 1000) return `${THREE.format(ms)} ms`;
+  if (size < 60_000) return `${THREE.format(ms / 1000)} s`;
+  const minutes = Math.floor(ms / 60_000), seconds = Math.floor(ms / 1000) % 60;
+  if (minutes < 10) return `${minutes} min ${seconds} s`;
+  if (minutes < 60) return `${minutes} min`;
+  return `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
+}
+
+/**
+ * Formats bytes as KiB, MiB or GiB.
+ *
+ * @param {number | undefined} count
+ */
+export function bytes(count) {
+  if (count === undefined || !Number.isFinite(count)) return NONE;
+  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
+  const power = count < 1 ? 0 : Math.min(units.length - 1, Math.floor(Math.log2(count) / 10));
+  return `${THREE.format(count / 1024 ** power)} ${units[power]}`;
+}
+
+/**
+ * Formats a share as a percentage.
+ *
+ * @param {number | undefined} share 0 to 1.
+ */
+export function percent(share) {
+  return share === undefined || !Number.isFinite(share) ? NONE : `${Math.round(100 * share)} %`;
 }

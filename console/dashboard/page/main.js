@@ -1,5 +1,5 @@
 /**
- * The page of a run: takes news in, and shows what has changed.
+ * The page of a run: receives updates and shows them.
  *
  * @module
  */
@@ -14,10 +14,10 @@ import {
   showStatus,
   showWorkers,
 } from "./panels.js";
-import { openPipeline } from "./pipeline.js";
-import { emptyState, takeIn } from "./state.js";
+import { emptyState, update } from "./state.js";
+import { openTimeline } from "./timeline.js";
 
-/** @import { News, TraceView } from "../state.ts" */
+/** @import { Updates, TraceView } from "../state.ts" */
 
 const THEMES = /** @type {const} */ (["as the system", "light", "dark"]);
 
@@ -27,12 +27,12 @@ let isConnected = false, isDue = false;
 let shown;
 
 const charts = openCharts();
-const pipeline = openPipeline((trace) => {
+const timeline = openTimeline((trace) => {
   shown = trace;
   showWorkers(state, shown);
 });
 
-/** News come faster than anybody looks: what changed is shown once a frame. */
+/** Shows the state in the next frame, once for several updates. */
 function show() {
   if (isDue) return;
   isDue = true;
@@ -41,7 +41,7 @@ function show() {
     showStatus(state, isConnected);
     showFigures(state);
     charts.draw(state);
-    pipeline.take(state);
+    timeline.take(state);
     showWorkers(state, shown);
     showActors(state);
     showEvents(state);
@@ -50,34 +50,34 @@ function show() {
 }
 
 function listen() {
-  const news = new EventSource("events");
+  const source = new EventSource("events");
   const isOver = () => ["finished", "interrupted", "failed"].includes(state.status.status);
-  news.addEventListener("open", () => {
+  source.addEventListener("open", () => {
     isConnected = true;
     show();
   });
-  news.addEventListener("message", ({ data }) => {
-    takeIn(state, /** @type {News} */ (JSON.parse(data)));
+  source.addEventListener("message", ({ data }) => {
+    update(state, /** @type {Updates} */ (JSON.parse(data)));
     show();
   });
-  news.addEventListener("error", () => {
+  source.addEventListener("error", () => {
     isConnected = false;
-    // What has ended has nothing more to tell.
-    if (isOver()) news.close();
+    // A finished run sends no more updates.
+    if (isOver()) source.close();
     show();
   });
 }
 
-/** @param {number} which of the themes. */
-function applyTheme(which) {
-  const theme = THEMES[which] ?? THEMES[0];
+/** @param {number} index of the theme. */
+function applyTheme(index) {
+  const theme = THEMES[index] ?? THEMES[0];
   const { dataset } = document.documentElement;
   if (theme === THEMES[0]) delete dataset.theme;
   else dataset.theme = theme;
   byId("theme").setAttribute("aria-label", `Theme: ${theme}`);
   byId("theme").title = `Theme: ${theme}`;
   charts.restyle();
-  pipeline.restyle();
+  timeline.restyle();
 }
 
 let theme = 0;

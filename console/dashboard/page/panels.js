@@ -1,11 +1,21 @@
 /**
- * What the page says in words and tables.
+ * Panels of the page: status, figures, workers, actors, events and configuration.
  *
  * @module
  */
 
-import { byId, element, fill, say } from "./elements.js";
-import { bytes, duration, NONE, percent, short, whole } from "./numbers.js";
+import {
+  byId,
+  bytes,
+  duration,
+  element,
+  fill,
+  NONE,
+  percent,
+  say,
+  short,
+  whole,
+} from "./elements.js";
 
 /** @import { State } from "./state.js" */
 /** @import { TraceView, WorkerStep, EventView } from "../state.ts" */
@@ -21,7 +31,7 @@ const STATUS = {
 };
 
 /**
- * The head of the page.
+ * Shows the head of the page.
  *
  * @param {State} state
  * @param {boolean} isConnected
@@ -44,7 +54,7 @@ export function showStatus({ run, status }, isConnected) {
     ...note ? [element("span", {}, note)] : [],
     ...isLost
       ? [
-        "The program does not answer: it has ended, or is stopped. What it told until then is below.",
+        "The program does not answer: it has ended or is stopped. Its last state is below.",
       ]
       : [],
     ...again && !isConnected && (isOver || isLost)
@@ -57,7 +67,7 @@ export function showStatus({ run, status }, isConnected) {
 }
 
 /**
- * The figures of now.
+ * Shows the current figures.
  *
  * @param {State} state
  */
@@ -105,7 +115,7 @@ export function showFigures({ run, metrics, evaluations, status, traces, workers
 }
 
 /**
- * The share of all workers' time in a step in which they did nothing.
+ * Returns the share of idle time of all workers in a step.
  *
  * @param {TraceView} trace
  */
@@ -115,7 +125,7 @@ function bubbleOf({ workers, length }) {
 }
 
 /**
- * What each worker did in the step that is shown.
+ * Shows the workers in the current step.
  *
  * @param {State} state
  * @param {TraceView | undefined} trace
@@ -190,8 +200,8 @@ function busyBar(step, trace) {
   if (!step || !trace || trace.length === 0) return [NONE];
   const busy = step.busy / trace.length, update = step.update / trace.length;
   const bar = element("meter", { min: 0, max: 1, value: busy.toFixed(3), "aria-hidden": "true" });
-  const told = update >= 0.005 ? ` and ${percent(update)} update` : "";
-  return [bar, ` ${percent(busy)}`, element("small", {}, told)];
+  const more = update >= 0.005 ? ` and ${percent(update)} update` : "";
+  return [bar, ` ${percent(busy)}`, element("small", {}, more)];
 }
 
 /** @param {WorkerStep | undefined} step */
@@ -205,12 +215,12 @@ function longestWait(step) {
   return longest ? `${longest[0]}, ${duration(longest[1])}` : NONE;
 }
 
-/** A cause without the action: `worker 1`. */
+/** Returns a cause without its action, such as `worker 1`. */
 const reasonOf = (/** @type {string} */ cause) =>
   cause.replace(/: [^:]*$/, "").replace(/^waits for (the )?/, "");
 
 /**
- * The tree of actors.
+ * Shows the tree of actors.
  *
  * @param {State} state
  */
@@ -266,12 +276,12 @@ export function showActors({ run, workers, events, status }) {
 }
 
 /** @type {Readonly<Record<EventView["kind"], string>>} */
-const EVENTS = { failure: "Failure ·", checkpoint: "Checkpoint ·", resumed: "Went on after" };
+const EVENTS = { failure: "Failure ·", checkpoint: "Checkpoint ·", resumed: "Resumed after" };
 
 const CLOCK = new Intl.DateTimeFormat("en-GB", { timeStyle: "medium" });
 
 /**
- * What went wrong, and what was saved: the newest first.
+ * Shows failures, checkpoints and resumptions, the newest first.
  *
  * @param {State} state
  */
@@ -302,7 +312,7 @@ const dateOf = (time) =>
   Number.isFinite(time) && Math.abs(time) < 8.64e15 ? new Date(time) : undefined;
 
 /**
- * What the run was told, and where it runs.
+ * Shows the configuration of the run.
  *
  * @param {State} state
  */

@@ -1,14 +1,14 @@
 /**
- * What the page has been told of the run.
+ * State of the page.
  *
  * @module
  */
 
-/** @import { News, TraceView, WorkerView, EventView, RunFacts, StatusView, Tail } from "../state.ts" */
+/** @import { Updates, TraceView, WorkerView, EventView, RunFacts, StatusView, Tail } from "../state.ts" */
 /** @import { Metrics } from "../../../actors/options/train_options.ts" */
 
 /**
- * All that is known.
+ * Known state of the run.
  *
  * @typedef {object} State
  * @property {RunFacts | undefined} run
@@ -20,7 +20,7 @@
  * @property {readonly TraceView[]} traces in order of their steps.
  */
 
-/** @returns {State} */
+/** Returns the initial state. @returns {State} */
 export function emptyState() {
   return {
     run: undefined,
@@ -34,13 +34,13 @@ export function emptyState() {
 }
 
 /**
- * Takes news in.
+ * Applies updates to the state.
  *
  * @param {State} state
- * @param {News} news
+ * @param {Updates} updates
  */
-export function takeIn(state, news) {
-  const { run, status, metrics, evaluations, events, workers, traces } = news;
+export function update(state, updates) {
+  const { run, status, metrics, evaluations, events, workers, traces } = updates;
   if (run) state.run = run;
   if (status) state.status = status;
   if (workers) state.workers = workers;
@@ -53,6 +53,8 @@ export function takeIn(state, news) {
 }
 
 /**
+ * Replaces the tail of a list.
+ *
  * @template T
  * @param {T[]} list
  * @param {Tail<T> | undefined} tail

@@ -4,11 +4,11 @@ import assert from "node:assert/strict";
 import { join } from "node:path";
 import { delay } from "@std/async/delay";
 import { followRun } from "../../../console/dashboard/follow.ts";
-import { emptyState, takeIn } from "../../../console/dashboard/page/state.js";
-import { openStreams, serveDashboard } from "../../../console/dashboard/serve.ts";
-import { openRecentList, openRunView, openThinnedList } from "../../../console/dashboard/view.ts";
-import { plannedSpans } from "../../../console/dashboard/planned.ts";
-import type { News } from "../../../console/dashboard/state.ts";
+import { emptyState, update } from "../../../console/dashboard/page/state.js";
+import { serveDashboard, Streams } from "../../../console/dashboard/serve.ts";
+import { RecentList, RunView, ThinnedList } from "../../../console/dashboard/view.ts";
+import { expectedSpans } from "../../../console/dashboard/expected_timeline.ts";
+import type { Updates } from "../../../console/dashboard/state.ts";
 import { createSchedule } from "../../../schedules/mod.ts";
 import { atDepth } from "../../depth.ts";
 import fc from "../../fast_check.ts";
@@ -25,7 +25,7 @@ async function request(port: number, lines: readonly string[]): Promise<string> 
 }
 
 /** The news of a stream of events, one at a time. */
-async function* newsOf(url: string): AsyncGenerator<News> {
+async function* newsOf(url: string): AsyncGenerator<Updates> {
   const { body } = await fetch(`${url}events`);
   let text = "";
   for await (const part of body!.pipeThrough(new TextDecoderStream())) {
@@ -39,7 +39,7 @@ async function* newsOf(url: string): AsyncGenerator<News> {
 }
 
 Deno.test("the page is served under its path and its address alone, for reading", async () => {
-  await using dashboard = serveDashboard(openRunView(), 0);
+  await using dashboard = serveDashboard(new RunView(), 0);
   const { port, host, pathname } = new URL(dashboard.url), own = Number(port);
   const page = await request(own, [`GET ${pathname} HTTP/1.1`, `host: ${host}`]);
   assert.match(page, /^HTTP\/1\.1 200/);
@@ -62,9 +62,9 @@ Deno.test("the page is served under its path and its address alone, for reading"
     assert.doesNotMatch(answer, /<title>|troupe\/troupe/);
   }
   assert.throws(
-    () => serveDashboard(openRunView(), own),
+    () => serveDashboard(new RunView(), own),
     new RangeError(
-      `Cannot serve the dashboard: its port must be one that no other program has, received ${port}`,
+      `Cannot serve the dashboard: its port must be free, received ${port}`,
     ),
   );
 });
@@ -73,7 +73,7 @@ const metricsOf = (step: number) =>
   ({ type: "step", step, time: 1, seconds: 1, loss: step, tokens: 1, rss: 1 }) as const;
 
 Deno.test("a page gets all when it opens, then what is new, and the last of it at the end", async () => {
-  const view = openRunView();
+  const view = new RunView();
   view.addMetrics(metricsOf(1));
   const dashboard = serveDashboard(view, 0);
   const news = newsOf(dashboard.url), first = (await news.next()).value!;
@@ -85,7 +85,7 @@ Deno.test("a page gets all when it opens, then what is new, and the last of it a
     assert.ok(metrics!.from <= 1);
     break;
   }
-  view.stand({ status: "finished" });
+  view.setStatus({ status: "finished" });
   await dashboard[Symbol.asyncDispose]();
   const last = (await news.next()).value!;
   assert.equal(last.status!.status, "finished");
@@ -93,7 +93,7 @@ Deno.test("a page gets all when it opens, then what is new, and the last of it a
 });
 
 Deno.test("at most 16 pages are open, and one that lags far behind is let go", async () => {
-  using streams = openStreams();
+  using streams = new Streams();
   const open = Array.from({ length: 16 }, (_, i) => streams.open({ i })!);
   assert.deepEqual([streams.size, streams.open({})], [16, undefined]);
   await open[0]!.cancel();
@@ -108,7 +108,7 @@ Deno.test("at most 16 pages are open, and one that lags far behind is let go", a
   await reader.cancel();
 });
 
-const traceOf = (step: number) => ({ step, length: 1, workers: [], planned: [] });
+const traceOf = (step: number) => ({ step, length: 1, workers: [], expected: [] });
 
 Deno.test("a page that takes news in at any time knows what the server keeps", () => {
   const happening = fc.oneof(
@@ -117,8 +117,8 @@ Deno.test("a page that takes news in at any time knows what the server keeps", (
   );
   const happenings = fc.array(happening, { maxLength: 60 });
   const property = fc.property(happenings, (happenings) => {
-    const view = openRunView(), page = emptyState();
-    takeIn(page, structuredClone(view.all()));
+    const view = new RunView(), page = emptyState();
+    update(page, structuredClone(view.all()));
     let step = 0;
     for (const { kind, count } of happenings) {
       if (kind === "steps") { for (let i = 0; i < count; i++) view.addMetrics(metricsOf(++step)); }
@@ -127,10 +127,10 @@ Deno.test("a page that takes news in at any time knows what the server keeps", (
         view.addTrace(now, () => traceOf(now));
       }
       if (kind === "failure") view.addEvent({ kind, step, time: 0, text: "" });
-      const news = kind === "tell" ? view.news() : undefined;
-      if (news) takeIn(page, structuredClone(news));
+      const news = kind === "tell" ? view.updates() : undefined;
+      if (news) update(page, structuredClone(news));
     }
-    takeIn(page, structuredClone(view.news() ?? {}));
+    update(page, structuredClone(view.updates() ?? {}));
     const all = view.all();
     assert.deepEqual(page.metrics, all.metrics!.entries);
     assert.deepEqual(page.events, all.events!.entries);
@@ -141,20 +141,20 @@ Deno.test("a page that takes news in at any time knows what the server keeps", (
 });
 
 Deno.test("a list of many entries stays short, even and up to date", () => {
-  const list = openThinnedList<number>(100, (_, second) => second);
+  const list = new ThinnedList<number>(100, (_, second) => second);
   for (let i = 1; i <= 100_000; i++) list.add(i);
   const { entries } = list;
   assert.ok(entries.length > 40 && entries.length <= 100, `${entries.length}`);
   assert.equal(entries.at(-1), 100_000);
   const steps = entries.slice(1, -1).map((entry, i) => entry - entries[i]!);
   assert.equal(new Set(steps).size, 1, "neighbours are equally far apart");
-  const recent = openRecentList<number>(5);
+  const recent = new RecentList<number>(5);
   for (let i = 1; i <= 6; i++) assert.equal(recent.add(i), i < 6 ? i - 1 : 0);
   assert.deepEqual(recent.entries, [4, 5, 6]);
 });
 
 Deno.test("a view counts the restarts and the memory of each worker, and keeps some traces", () => {
-  const view = openRunView(), workers = [0, 1].map((stage) => ({ replica: 0, stages: [stage] }));
+  const view = new RunView(), workers = [0, 1].map((stage) => ({ replica: 0, stages: [stage] }));
   view.begin({ workers } as never, { status: "running", step: 0, steps: 50 });
   view.addMetrics({ ...metricsOf(1), memory: [5, 6] });
   view.addEvent({ kind: "failure", step: 1, time: 0, worker: 1, text: "" });
@@ -163,8 +163,8 @@ Deno.test("a view counts the restarts and the memory of each worker, and keeps s
     { restarts: 0, memoryBytes: 5 },
     { restarts: 1, memoryBytes: 6 },
   ]);
-  assert.deepEqual(Object.keys(view.news()!), ["run", "status", "workers", "metrics", "events"]);
-  assert.equal(view.news(), undefined);
+  assert.deepEqual(Object.keys(view.updates()!), ["run", "status", "workers", "metrics", "events"]);
+  assert.equal(view.updates(), undefined);
   let made = 0;
   for (let step = 1; step <= 50; step++) view.addTrace(step, () => (made++, traceOf(step)));
   const { kept, added } = view.all().traces!;
@@ -178,7 +178,7 @@ Deno.test("a view counts the restarts and the memory of each worker, and keeps s
 Deno.test("a step is planned at the mean cost of each action: halves, pairs and overlaps as their parts", () => {
   const action = (name: string, ms: number) => ({ name, start: 0, end: ms });
   const schedule = createSchedule("gpipe", { workers: 2, microBatches: 2 });
-  const spans = plannedSpans(schedule, [
+  const spans = expectedSpans(schedule, [
     [action("0F0+1", 4), action("0B0.0", 3), action("0B0.1", 1), action("0B1", 4)],
     [
       ...[action("1F0", 1), action("1F1", 3), action("1B0", 6), action("1B1", 6)],
@@ -196,7 +196,7 @@ const STEPS = 4;
 /** Waits for new metrics of a run that is followed. */
 async function nextMetrics(followed: Awaited<ReturnType<typeof followRun>>) {
   for (;;) {
-    const { metrics } = followed.news() ?? {};
+    const { metrics } = followed.updates() ?? {};
     if (metrics) return metrics;
     await delay(50);
   }
@@ -223,7 +223,7 @@ const FOLLOWED: Readonly<Record<string, (run: string) => Promise<void>>> = {
     assert.deepEqual(evaluations!.entries.map(({ step }) => step), [2, 4]);
     assert.deepEqual(traces!.kept, [1, 2, 3, 4]);
     const [first] = traces!.added;
-    assert.deepEqual(first!.planned[0]!.map(([name]) => name), ["0F0", "0F1", "0B0", "0B1"]);
+    assert.deepEqual(first!.expected[0]!.map(([name]) => name), ["0F0", "0F1", "0B0", "0B1"]);
     const { spans, busy, forwards } = first!.workers[1]!;
     assert.deepEqual(spans.slice(0, 4).map(([name]) => name), ["1F0", "1B0", "1F1", "1B1"]);
     assert.ok(busy > 0 && busy <= first!.length, `busy for ${busy} of ${first!.length} ms`);
@@ -233,7 +233,7 @@ const FOLLOWED: Readonly<Record<string, (run: string) => Promise<void>>> = {
   "is followed as it grows, and anew when the run is begun again": async (run) => {
     const followed = await followRun(run), path = join(run, "metrics.jsonl");
     const line = (step: number) => `${JSON.stringify(metricsOf(step))}\n`;
-    followed.news();
+    followed.updates();
     await Deno.writeTextFile(path, `${line(5)}{"type":`, { append: true });
     const grown = await nextMetrics(followed);
     assert.deepEqual(grown.entries.map(({ step }) => step), [5]);
@@ -307,14 +307,14 @@ Deno.test("the folder of a run that was watched", (t) =>
 const LATE = { sanitizeOps: false };
 
 Deno.test("a page that does not read does not hold up the end", LATE, async () => {
-  const view = openRunView(), dashboard = serveDashboard(view, 0);
+  const view = new RunView(), dashboard = serveDashboard(view, 0);
   const { port, host, pathname } = new URL(dashboard.url);
   const where = { hostname: "127.0.0.1", port: Number(port) };
   const connection = await Deno.connect(where);
   const ask = `GET ${pathname}events HTTP/1.1\r\nhost: ${host}\r\n\r\n`;
   await connection.write(new TextEncoder().encode(ask));
   await connection.read(new Uint8Array(16));
-  view.stand({ note: "x".repeat(2 ** 24) });
+  view.setStatus({ note: "x".repeat(2 ** 24) });
   await dashboard[Symbol.asyncDispose]();
   connection.close();
   await assert.rejects(Deno.connect(where), Deno.errors.ConnectionRefused);

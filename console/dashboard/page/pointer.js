@@ -1,11 +1,62 @@
 /**
- * Wheel, drag and pinch over the picture.
+ * Zoom, pan, wheel, drag and pinch of a timeline.
  *
  * @module
  */
 
+/** From one time to another, in milliseconds of the step. @typedef {{ from: number, to: number }} Range */
+
+/** Minimum visible milliseconds. */
+const LENGTH_MIN = 0.01;
+
 /**
- * Zooms by the wheel with Ctrl and by two fingers, and moves by dragging.
+ * Opens the visible range, which is the whole step until it is zoomed.
+ *
+ * @param {() => void} onChange
+ */
+export function openRange(onChange) {
+  /** @type {Range | undefined} */
+  let zoomed;
+  let end = 1;
+  const seen = () => zoomed ?? { from: 0, to: end };
+  /** @param {Range} to */
+  const see = ({ from, to }) => {
+    const length = Math.max(LENGTH_MIN, to - from), most = Math.max(0, end - length);
+    const start = Math.min(Math.max(0, from), most);
+    zoomed = length >= end ? undefined : { from: start, to: start + length };
+    onChange();
+  };
+  return {
+    seen,
+    /** Sets the end of the whole step. @param {number} to */
+    endAt(to) {
+      end = to || 1;
+    },
+    /** Shows the whole step. */
+    all() {
+      zoomed = undefined;
+      onChange();
+    },
+    /** @param {number} factor of the visible time. @param {number} [at] time that stays in place. */
+    zoom(factor, at) {
+      const { from, to } = seen(), fixed = at ?? (from + to) / 2;
+      see({ from: fixed - (fixed - from) * factor, to: fixed + (to - fixed) * factor });
+    },
+    /** @param {number} part of the visible time. */
+    pan(part) {
+      const { from, to } = seen(), by = (to - from) * part;
+      see({ from: from + by, to: to + by });
+    },
+    /** Pans until a range is visible. @param {Range} range */
+    bring({ from, to }) {
+      const now = seen(), half = (now.to - now.from) / 2, middle = (from + to) / 2;
+      if (from < now.from || to > now.to) see({ from: middle - half, to: middle + half });
+    },
+  };
+}
+
+/**
+ * Zooms with Ctrl and the wheel or two fingers, and pans by dragging.
  *
  * @param {HTMLElement} place
  * @param {{ point(event: PointerEvent): void, pan(part: number): void, zoom(factor: number, at?: number): void, timeAt(x: number): number, hide(): void }} act

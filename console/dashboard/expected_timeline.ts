@@ -1,5 +1,5 @@
 /**
- * A step as its schedule plans it, at the costs that were measured in it.
+ * The expected timeline of a step: its schedule at the mean costs of the traced step.
  *
  * @module
  */
@@ -21,8 +21,8 @@ import type { TrainFlags } from "../train/flags.ts";
 import type { Span } from "./state.ts";
 
 /**
- * The schedule that the flags of a run name. Undefined for one of a file or a search, which would
- * take long, for one of more actions than are drawn, and for flags that make none.
+ * Creates the schedule of a run from its flags. Returns undefined for schedules from files or
+ * searches, for more actions than are drawn, and for invalid flags.
  */
 export function recordedSchedule(
   { flags: recorded, schedule, plan }: RunRecord,
@@ -41,18 +41,14 @@ export function recordedSchedule(
   }
 }
 
-/** An action of a worker is one that the schedule has; all else ends the step. */
+/** Matches actions of a schedule; other names belong to the end of the step. */
 const ACTION = /^\d+[FBIWR]\d/;
 
-/** Whether the name of something that a worker did is that of an action. */
-const isAction = (name: string): boolean => ACTION.test(name);
-
 /**
- * For each worker of a data-parallel replica what the schedule would have it do when, in
- * milliseconds, if every action of a stage took what those of this step took on the average.
- * Nothing where that cannot be said.
+ * Returns the expected actions of each worker of a data-parallel replica, if each action took the
+ * mean of its stage in this step; empty if the costs are unknown.
  */
-export function plannedSpans(
+export function expectedSpans(
   schedule: Schedule,
   traces: readonly (readonly TracedAction[])[],
 ): readonly (readonly Span[])[] {
@@ -72,17 +68,17 @@ export function plannedSpans(
   }
 }
 
-/** How long actions are, compared with a forward, where two of them ran in one. */
+/** Assumed lengths of actions relative to a forward, for overlapped actions. */
 const LENGTHS: Readonly<Record<ActionKind, number>> = { F: 1, B: 2, I: 1, W: 1, R: 1 };
 
-/** What actions took on the average, by kind and stage. */
+/** Returns the mean durations of actions, by kind and stage. */
 function measuredCosts(
   { stages, slices = 1 }: Schedule,
   traces: readonly (readonly TracedAction[])[],
 ): Costs {
   const sums = new Map<string, { total: number; count: number }>();
   for (const { name, start, end } of traces.flat()) {
-    if (!isAction(name)) continue;
+    if (!ACTION.test(name)) continue;
     const run = parts(parseAction(name));
     const length = run.reduce((sum, { kind, half }) => sum + lengthOf(kind, half), 0);
     for (const { kind, stage, slice } of run) {
@@ -91,7 +87,7 @@ function measuredCosts(
       sums.set(`${kind}${stage}`, { total: total + took, count: count + 1 });
     }
   }
-  /** One of each stage; of a stage that had none, the mean of the others. */
+  /** Returns the cost for each stage; the mean for stages without such an action. */
   const costsOf = (kind: ActionKind) => {
     const costs = Array.from({ length: stages }, (_, stage) => {
       const { total, count } = sums.get(`${kind}${stage}`) ?? { total: 0, count: 0 };
@@ -102,7 +98,7 @@ function measuredCosts(
     return known.length === 0 ? undefined : costs.map((cost) => cost ?? mean);
   };
   const forward = costsOf("F"), input = costsOf("I"), weight = costsOf("W");
-  // A backward is the sum of its parts where there are parts.
+  // A split backward is the sum of its parts.
   const others = { forward, recompute: costsOf("R") };
   return input && weight ? { ...others, input, weight } : { ...others, backward: costsOf("B") };
 }
@@ -110,5 +106,5 @@ function measuredCosts(
 const lengthOf = (kind: ActionKind, half: 0 | 1 | undefined) =>
   half === undefined ? LENGTHS[kind] : LENGTHS[kind] / 2;
 
-/** A step with more than this is not drawn: it would take longer than until the next one. */
+/** Limit of actions in a drawn step; more would take too long. */
 export const ACTIONS_MAX = 20_000;

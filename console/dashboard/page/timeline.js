@@ -1,0 +1,696 @@
+/**
+ * The timeline of one step: layout, drawing, pointing and controls.
+ *
+ * @module
+ */
+
+import { byId, colorOf, duration, element, fill, say, whole } from "./elements.js";
+import { listenToPointers, openRange } from "./pointer.js";
+
+/** @import { State } from "./state.js" */
+/** @import { Range } from "./pointer.js" */
+/** @import { RunFacts, Span, TraceView } from "../state.ts" */
+
+/**
+ * A box: an actual or expected action, or idle time.
+ *
+ * @typedef {object} Box
+ * @property {"expected" | "action" | "update" | "gap"} kind
+ * @property {number} worker
+ * @property {string} name of the action, or cause of the idle time.
+ * @property {number} from in milliseconds of the step.
+ * @property {number} to
+ * @property {number} top in pixels.
+ * @property {number} height
+ */
+
+/**
+ * Positions of all boxes of a step.
+ *
+ * @typedef {object} Layout
+ * @property {TraceView} trace of the step.
+ * @property {number} width
+ * @property {readonly Box[]} boxes
+ * @property {readonly { text: string, top: number, height: number, isTitle: boolean }[]} labels
+ * @property {number} height of everything including the axis.
+ * @property {number} end last time.
+ * @property {number} gutter pixels left of time 0.
+ */
+
+const TITLE = 20, EXPECTED = 15, ACTION = 24, UPDATE = 8, BETWEEN = 5, AXIS = 24;
+const NARROW = 520;
+
+const ACTION_NAME = /^(\d+)([FBIWR])(\d+)(\+\d+|\.[01]|s\d+)?/;
+
+/** @type {Readonly<Record<string, string>>} */
+const KINDS = {
+  F: "forward",
+  B: "backward",
+  I: "backward for the input",
+  W: "backward for the weights",
+  R: "recomputation",
+};
+
+/**
+ * Lays out a step.
+ *
+ * @param {TraceView} trace
+ * @param {number} width in pixels.
+ * @param {RunFacts} run
+ * @returns {Layout}
+ */
+export function layOut(trace, width, { workers }) {
+  /** @type {Box[]} */
+  const boxes = [];
+  /** @type {Layout["labels"][number][]} */
+  const labels = [];
+  const isNarrow = width < NARROW;
+  const rowName = (/** @type {number} */ i) => isNarrow ? `w${i}` : `worker ${i}`;
+  let top = 0;
+  const title = (/** @type {string} */ text) => {
+    labels.push({ text, top, height: TITLE, isTitle: true });
+    top += TITLE;
+  };
+  if (trace.expected.length > 0) {
+    const each = workers.some(({ replica }) => replica > 0) ? " of each replica" : "";
+    title(isNarrow ? "Expected" : `Expected${each}, at the mean cost of each action in this step`);
+    trace.expected.forEach((spans, worker) => {
+      labels.push({ text: rowName(worker), top, height: EXPECTED, isTitle: false });
+      for (const [name, from, to] of spans) {
+        boxes.push({ kind: "expected", worker, name, from, to, top, height: EXPECTED });
+      }
+      top += EXPECTED + 1;
+    });
+    top += BETWEEN;
+  }
+  title("Actual");
+  trace.workers.forEach(({ spans, gaps }, worker) => {
+    labels.push({ text: rowName(worker), top, height: ACTION, isTitle: false });
+    for (const [from, to, name] of gaps) {
+      boxes.push({ kind: "gap", worker, name, from, to, top, height: ACTION });
+    }
+    for (const [name, from, to] of spans) {
+      const isAction = ACTION_NAME.test(name);
+      boxes.push({
+        kind: isAction ? "action" : "update",
+        worker,
+        name,
+        from,
+        to,
+        top: isAction ? top : top + ACTION + 1,
+        height: isAction ? ACTION : UPDATE,
+      });
+    }
+    top += ACTION + 1 + UPDATE + BETWEEN;
+  });
+  const end = trace.expected.flat().reduce((most, [, , to]) => Math.max(most, to), trace.length);
+  return { trace, width, boxes, labels, height: top + AXIS, end, gutter: isNarrow ? 30 : 68 };
+}
+
+/**
+ * Describes a box.
+ *
+ * @param {Box} box
+ */
+export function describe({ kind, worker, name, from, to }) {
+  const when = `${duration(to - from)}, from ${duration(from)} to ${duration(to)}`;
+  if (kind === "gap") return `worker ${worker}: ${name || "nothing to do"} · ${when}`;
+  const parts = name.split("&").map((part) => {
+    const [, stage, letter = "", microBatch, more = ""] = ACTION_NAME.exec(part) ?? [];
+    if (stage === undefined) return name;
+    const half = more.startsWith(".")
+      ? `, half ${Number(more[1]) + 1}`
+      : more.replace("+", " and ").replace("s", ", slice ");
+    return `${part}: ${KINDS[letter]} of stage ${stage}, micro-batch ${microBatch}${half}`;
+  });
+  const who = `worker ${worker}${kind === "expected" ? ", expected" : ""}`;
+  return `${who} · ${parts.join(" with ")} · ${when}`;
+}
+
+const COLORS = /** @type {const} */ (
+  ["text", "muted", "grid", "surface", "gap", "stripe", "reduce", "optimizer", "focus"]
+);
+
+/**
+ * Returns the colours of the current style.
+ *
+ * @returns {Readonly<Record<typeof COLORS[number], string>>}
+ */
+const colors = () => /** @type {Record<typeof COLORS[number], string>} */ (
+  Object.fromEntries(COLORS.map((name) => [name, colorOf(`--${name}`)]))
+);
+
+const FONT = "11px system-ui, sans-serif";
+
+/**
+ * Draws the visible part of a layout.
+ *
+ * @param {CanvasRenderingContext2D} pen
+ * @param {{ layout: Layout, range: Range, width: number, run: RunFacts, chosen: Box | undefined }} scene
+ */
+export function draw(pen, { layout, range, width, run, chosen }) {
+  const ink = colors(), { gutter, height, boxes, labels } = layout;
+  const scale = (width - gutter) / (range.to - range.from);
+  const xOf = (/** @type {number} */ ms) => gutter + (ms - range.from) * scale;
+  pen.clearRect(0, 0, width, height);
+  pen.font = FONT;
+  pen.textBaseline = "middle";
+  for (const { text, top, height, isTitle } of labels) {
+    pen.fillStyle = isTitle ? ink.muted : ink.text;
+    pen.fillText(text, 0, top + height / 2);
+  }
+  pen.save();
+  pen.beginPath();
+  pen.rect(gutter, 0, width - gutter, height);
+  pen.clip();
+  drawAxis(pen, { range, xOf, height, labels, ink });
+  const stripes = stripesOf(pen, ink);
+  for (const box of boxes) {
+    const left = xOf(box.from), right = left + (box.to - box.from) * scale;
+    if (left > width || right < gutter) continue;
+    // Names are centred in the visible part.
+    const x = Math.max(left, gutter - 1);
+    drawBox(pen, box, { x, wide: Math.min(right, width + 1) - x, run, ink, stripes });
+  }
+  if (chosen) {
+    pen.strokeStyle = ink.focus;
+    pen.lineWidth = 2;
+    const x = xOf(chosen.from), wide = Math.max(2, (chosen.to - chosen.from) * scale);
+    pen.strokeRect(x, chosen.top + 1, wide, chosen.height - 2);
+  }
+  pen.restore();
+}
+
+/**
+ * @param {CanvasRenderingContext2D} pen
+ * @param {ReturnType<typeof colors>} ink
+ */
+function stripesOf(pen, ink) {
+  const tile = document.createElement("canvas");
+  tile.width = tile.height = 6;
+  const own = tile.getContext("2d");
+  if (!own) return ink.gap;
+  own.fillStyle = ink.gap;
+  own.fillRect(0, 0, 6, 6);
+  own.strokeStyle = ink.stripe;
+  own.beginPath();
+  own.moveTo(-1, 7);
+  own.lineTo(7, -1);
+  own.stroke();
+  return pen.createPattern(tile, "repeat") ?? ink.gap;
+}
+
+/**
+ * @param {CanvasRenderingContext2D} pen
+ * @param {Box} box
+ * @param {{ x: number, wide: number, run: RunFacts, ink: ReturnType<typeof colors>, stripes: CanvasPattern | string }} how
+ */
+function drawBox(pen, box, { x, wide, run, ink, stripes }) {
+  const { kind, name, top, height } = box;
+  // A hairline between boxes that are wide enough.
+  const inner = wide > 3 ? wide - 1 : Math.max(wide, 0.5);
+  if (kind === "gap") {
+    pen.fillStyle = stripes;
+    pen.fillRect(x, top + 3, inner, height - 6);
+    const middle = top + height / 2;
+    label(pen, name, { x, wide: inner, middle, color: ink.muted, under: ink.gap });
+    return;
+  }
+  if (kind === "update") {
+    pen.fillStyle = name.startsWith("reduce") ? ink.reduce : ink.optimizer;
+    pen.fillRect(x, top, inner, height);
+    return;
+  }
+  const parts = name.split("&"), each = height / parts.length;
+  parts.forEach((part, i) => {
+    const [back, front] = inkOf(part, run);
+    pen.fillStyle = back;
+    pen.fillRect(x, top + i * each, inner, each);
+    const [, , , microBatch = "", more = ""] = ACTION_NAME.exec(part) ?? [];
+    const middle = top + (i + 0.5) * each + 0.5, color = front;
+    if (each >= 10 && !label(pen, part, { x, wide: inner, middle, color })) {
+      label(pen, microBatch + more, { x, wide: inner, middle, color });
+    }
+  });
+}
+
+/**
+ * Draws a text in the middle of a box if it fits.
+ *
+ * @param {CanvasRenderingContext2D} pen
+ * @param {string} text
+ * @param {{ x: number, wide: number, middle: number, color: string, under?: string }} where
+ */
+function label(pen, text, { x, wide, middle, color, under }) {
+  if (!text || wide < 7) return false;
+  const taken = pen.measureText(text).width;
+  if (taken > wide - 4) return false;
+  const from = x + (wide - taken) / 2;
+  if (under) {
+    pen.fillStyle = under;
+    pen.fillRect(from - 3, middle - 8, taken + 6, 16);
+  }
+  pen.fillStyle = color;
+  pen.fillText(text, from, middle);
+  return true;
+}
+
+/**
+ * Returns the colours of an action, as in drawn schedules.
+ *
+ * @param {string} name
+ * @param {RunFacts} run
+ * @returns {readonly [fill: string, text: string]}
+ */
+function inkOf(name, { inks, pipelineOf }) {
+  const [, stage, kind, microBatch] = ACTION_NAME.exec(name) ?? [];
+  const pipeline = pipelineOf[Number(microBatch) % Math.max(1, pipelineOf.length)] ?? 0;
+  return inks[`${kind}${stage}.${pipeline}`] ?? ["#cccccc", "#000000"];
+}
+
+/**
+ * @param {CanvasRenderingContext2D} pen
+ * @param {{ range: Range, xOf: (ms: number) => number, height: number, labels: Layout["labels"], ink: ReturnType<typeof colors> }} axis
+ */
+function drawAxis(pen, { range, xOf, height, ink }) {
+  const most = Math.max(2, (xOf(range.to) - xOf(range.from)) / 90);
+  const step = roundStep((range.to - range.from) / most);
+  pen.strokeStyle = ink.grid;
+  pen.fillStyle = ink.muted;
+  pen.lineWidth = 1;
+  const first = Math.ceil(range.from / step), last = Math.floor(range.to / step);
+  for (let i = first; i <= last; i++) {
+    const x = Math.round(xOf(i * step)) + 0.5;
+    pen.beginPath();
+    pen.moveTo(x, TITLE);
+    pen.lineTo(x, height - AXIS + 4);
+    pen.stroke();
+    const text = i === 0 ? "0" : duration(Number((i * step).toPrecision(6)));
+    const wide = pen.measureText(text).width;
+    const left = Math.min(Math.max(x - wide / 2, xOf(range.from)), xOf(range.to) - wide);
+    pen.fillText(text, left, height - AXIS / 2 + 2);
+  }
+}
+
+/** Returns 1, 2 or 5 times a power of ten, at least `least`. @param {number} least */
+function roundStep(least) {
+  const power = 10 ** Math.floor(Math.log10(least));
+  return power * ([1, 2, 5].find((factor) => factor * power >= least) ?? 10);
+}
+
+/**
+ * Describes a step for screen readers.
+ *
+ * @param {TraceView} trace
+ * @param {Range} range
+ */
+export function describeStep({ step, length, workers }, { from, to }) {
+  const seen = `shown from ${duration(from)} to ${duration(to)}`;
+  return `Timeline of step ${whole(step)}: ${duration(length)}, ${workers.length} workers, ${seen}`;
+}
+
+/** Limit of entries in a list. */
+const WORDS_MAX = 500;
+
+/**
+ * Lists the actions of each worker in a step.
+ *
+ * @param {TraceView} trace
+ */
+export function inWords({ workers }) {
+  return workers.map(({ spans, gaps }, worker) => {
+    const all = [
+      ...spans.map(([name, from, to]) => ({ name, from, to, kind: "done" })),
+      ...gaps.map(([from, to, name]) => ({ name: name || "nothing to do", from, to, kind: "gap" })),
+    ].sort((a, b) => a.from - b.from);
+    return element(
+      "section",
+      {},
+      element("h3", {}, `worker ${worker}`),
+      element(
+        "ol",
+        { "data-worker": worker },
+        ...all.slice(0, WORDS_MAX).map(({ name, from, to, kind }) =>
+          element(
+            "li",
+            { class: kind },
+            element("span", { class: "name" }, name),
+            element("small", {}, ` ${duration(to - from)} from ${duration(from)}`),
+          )
+        ),
+        ...all.length > WORDS_MAX
+          ? [element("li", {}, `and ${whole(all.length - WORDS_MAX)} more`)]
+          : [],
+      ),
+    );
+  });
+}
+
+/** Shows the legend once. @param {State} state */
+export function showLegend({ run }) {
+  if (!run) return;
+  const legend = byId("legend"), kinds = new Set(Object.keys(run.inks).map((key) => key[0] ?? ""));
+  if (legend.childElementCount > 0) return;
+  const swatch = (/** @type {string} */ text, /** @type {string} */ name, color = "") => {
+    const box = element("i", { class: name, "aria-hidden": "true" });
+    if (color) box.style.background = color;
+    return element("span", {}, box, text);
+  };
+  /** @type {Readonly<Record<string, string>>} */
+  const kindNames = { F: "forward", B: "backward", I: "for the input", W: "for the weights" };
+  legend.append(
+    ...Object.entries(kindNames).filter(([kind]) => kinds.has(kind)).map(([kind, word]) =>
+      swatch(`${kind} ${word}`, "ink", run.inks[`${kind}0.0`]?.[0])
+    ),
+    swatch("waiting", "gap"),
+    swatch("all-reduce", "reduce"),
+    swatch("optimizer", "optimizer"),
+    ...stageSwatches(run, swatch),
+  );
+}
+
+/**
+ * Returns the colours of up to eight stages.
+ *
+ * @param {RunFacts} run
+ * @param {(text: string, name: string, color?: string) => HTMLElement} swatch
+ */
+function stageSwatches({ inks }, swatch) {
+  const stages = Object.keys(inks).filter((key) => /^B\d+\.0$/.test(key));
+  if (stages.length < 2 || stages.length > 8) return [];
+  return stages.map((key, stage) => swatch(`stage ${stage}`, "ink", inks[key]?.[0]));
+}
+
+/** Tolerance in pixels, for thin boxes. */
+const NEAR = 1.5;
+const TIP_WIDTH = 320;
+
+/**
+ * Opens the selection of a box by pointer or keys.
+ *
+ * @param {HTMLElement} place of the timeline.
+ * @param {() => Layout | undefined} layoutNow
+ * @param {(x: number) => number} timeAt returns the time at a pixel.
+ */
+export function openPointing(place, layoutNow, timeAt) {
+  const tip = byId("tip");
+  /** @type {Box | undefined} */
+  let chosen;
+  const hide = () => {
+    tip.hidden = true;
+  };
+  /** @param {number} x @param {number} y */
+  const boxAt = (x, y) => {
+    const layout = layoutNow();
+    if (!layout || x < layout.gutter) return undefined;
+    const time = timeAt(x), near = (timeAt(1) - timeAt(0)) * NEAR;
+    const here = layout.boxes.filter(({ top, height, from, to }) =>
+      y >= top && y < top + height && time >= from - near && time <= to + near
+    );
+    return here.find(({ from, to }) => time >= from && time <= to) ?? here[0];
+  };
+  return {
+    /** Returns the selected box. */
+    chosen: () => chosen,
+    /** Hides the tooltip. */
+    hide,
+    /** Clears the selection. */
+    clear() {
+      chosen = undefined;
+      hide();
+    },
+    /** Selects and describes the box below the pointer. @param {PointerEvent} event */
+    point({ clientX, clientY }) {
+      const { left, top } = place.getBoundingClientRect(), x = clientX - left, y = clientY - top;
+      chosen = boxAt(x, y);
+      tip.hidden = !chosen;
+      if (!chosen) return;
+      say(tip, describe(chosen));
+      tip.style.maxWidth = `${Math.min(TIP_WIDTH, place.clientWidth - 8)}px`;
+      const right = place.clientWidth - tip.offsetWidth - 4;
+      tip.style.left = `${Math.max(0, Math.min(x + 12, right))}px`;
+      tip.style.top = `${y + 18}px`;
+    },
+    /**
+     * Moves the selection along a row and across rows, and describes it.
+     *
+     * @param {number} along
+     * @param {number} across
+     * @returns {Box | undefined}
+     */
+    step(along, across) {
+      const boxes = (layoutNow()?.boxes ?? []).toSorted((a, b) => a.top - b.top || a.from - b.from);
+      const at = chosen ? boxes.indexOf(chosen) : -1, now = boxes[at];
+      chosen = across !== 0 && now
+        ? besideRow(boxes, now, across)
+        : boxes[Math.min(boxes.length - 1, Math.max(0, at + along))];
+      if (chosen) say(byId("told"), describe(chosen));
+      return chosen;
+    },
+  };
+}
+
+/**
+ * Returns the box of another row with the nearest start.
+ *
+ * @param {readonly Box[]} boxes
+ * @param {Box} now
+ * @param {number} across
+ */
+function besideRow(boxes, now, across) {
+  const rows = [...new Set(boxes.map(({ top }) => top))];
+  const row = rows[rows.indexOf(now.top) + across];
+  const away = (/** @type {Box} */ { from }) => Math.abs(from - now.from);
+  const [nearest] = boxes.filter(({ top }) => top === row).sort((a, b) => away(a) - away(b));
+  return nearest ?? now;
+}
+
+/** Intervals at which the newest step is shown, also with reduced motion. */
+const LIVE_EVERY_MS = 1000, CALM_EVERY_MS = 3000;
+
+/** Zoom factor and pan of a key. */
+const ZOOM = 1.5, PAN = 0.2;
+
+/**
+ * Opens the timeline.
+ *
+ * @param {(trace: TraceView) => void} onShown receives the shown step.
+ * @returns {{ take(state: State): void, restyle(): void }}
+ */
+export function openTimeline(onShown) {
+  const place = byId("picture"), canvas = openCanvas(place);
+  const listing = /** @type {HTMLDetailsElement} */ (byId("listing"));
+  /** @type {State | undefined} */
+  let state;
+  /** @type {TraceView | undefined} */
+  let shown;
+  let isLive = true, isWatched = false, shownAt = 0;
+  const redraw = () => canvas.draw(state, shown);
+  const showWords = () => listing.open && fill(byId("words"), shown ? inWords(shown) : []);
+  const showPlace = () => showSteps(state, shown, isLive);
+  /** @param {TraceView | undefined} trace */
+  const show = (trace) => {
+    if (trace && trace !== shown) {
+      shown = trace;
+      shownAt = performance.now();
+      canvas.pointing.clear();
+      redraw();
+      showWords();
+      onShown(trace);
+    }
+    showPlace();
+  };
+  /** @param {number} by */
+  const turn = (by) => {
+    const to = besideStep(state, shown, by);
+    if (!to) return;
+    isLive = false;
+    show(to);
+  };
+  const watch = (/** @type {boolean} */ is) => {
+    isWatched = is;
+    if (is) return;
+    canvas.pointing.clear();
+    redraw();
+  };
+  canvas.onChange = redraw;
+  listenToKeys(place, canvas, turn, () => watch(true));
+  place.addEventListener("pointerenter", () => watch(true));
+  place.addEventListener("pointerleave", () => watch(false));
+  place.addEventListener("blur", () => {
+    say(byId("told"), "");
+    watch(false);
+  });
+  byId("previous").addEventListener("click", () => turn(-1));
+  byId("next").addEventListener("click", () => turn(1));
+  byId("live").addEventListener("click", () => {
+    isLive = !isLive;
+    show(isLive ? state?.traces.at(-1) : undefined);
+  });
+  listing.addEventListener("toggle", showWords);
+  return {
+    take(updated) {
+      state = updated;
+      const isCalm = matchMedia("(prefers-reduced-motion: reduce)").matches;
+      const isDue = performance.now() - shownAt > (isCalm ? CALM_EVERY_MS : LIVE_EVERY_MS);
+      const isOver = !["starting", "running"].includes(updated.status.status);
+      const isNewest = isLive && !isWatched && (isDue || isOver || !shown);
+      show(isNewest ? updated.traces.at(-1) : undefined);
+      showLegend(updated);
+    },
+    restyle: redraw,
+  };
+}
+
+/**
+ * Opens the canvas with its visible range and selection.
+ *
+ * @param {HTMLElement} place
+ */
+function openCanvas(place) {
+  const canvas = /** @type {HTMLCanvasElement} */ (place.querySelector("canvas"));
+  const pen = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d"));
+  /** @type {Layout | undefined} */
+  let layout;
+  /** @type {(() => void) | undefined} */
+  let wanted;
+  const opened = { onChange: () => {} };
+  const change = () => {
+    pointing.hide();
+    opened.onChange();
+  };
+  const range = openRange(change);
+  const timeAt = (/** @type {number} */ x) => {
+    const { from, to } = range.seen(), gutter = layout?.gutter ?? 0;
+    return from + (to - from) * (x - gutter) / (place.clientWidth - gutter);
+  };
+  const pointing = openPointing(place, () => layout, timeAt);
+  /** @param {State | undefined} state @param {TraceView | undefined} shown */
+  const paint = (state, shown) => {
+    const width = place.clientWidth;
+    if (!shown || !state?.run || width === 0) return;
+    if (layout?.trace !== shown || layout.width !== width) {
+      layout = layOut(shown, width, state.run);
+      range.endAt(layout.end);
+      pointing.clear();
+    }
+    const sharp = devicePixelRatio || 1;
+    canvas.width = Math.round(width * sharp);
+    canvas.height = Math.round(layout.height * sharp);
+    canvas.style.height = `${layout.height}px`;
+    pen.setTransform(sharp, 0, 0, sharp, 0, 0);
+    draw(pen, { layout, range: range.seen(), width, run: state.run, chosen: pointing.chosen() });
+    place.classList.remove("empty");
+    place.setAttribute("aria-label", describeStep(shown, range.seen()));
+  };
+  listenToPointers(place, {
+    point(event) {
+      const before = pointing.chosen();
+      pointing.point(event);
+      if (pointing.chosen() !== before) opened.onChange();
+    },
+    pan: range.pan,
+    zoom: range.zoom,
+    timeAt,
+    hide: pointing.hide,
+  });
+  byId("zoom-in").addEventListener("click", () => range.zoom(1 / ZOOM));
+  byId("zoom-out").addEventListener("click", () => range.zoom(ZOOM));
+  byId("zoom-all").addEventListener("click", range.all);
+  new ResizeObserver(() => opened.onChange()).observe(place);
+  place.classList.add("empty");
+  return Object.assign(opened, {
+    range,
+    pointing,
+    /** Draws a step in the next frame. @param {State | undefined} state @param {TraceView | undefined} shown */
+    draw(state, shown) {
+      if (!wanted) requestAnimationFrame(() => wanted?.());
+      wanted = () => {
+        wanted = undefined;
+        paint(state, shown);
+      };
+    },
+  });
+}
+
+/**
+ * Returns the traced step before or after the shown one, which may have been dropped.
+ *
+ * @param {State | undefined} state
+ * @param {TraceView | undefined} shown
+ * @param {number} by
+ */
+function besideStep(state, shown, by) {
+  const { traces = [] } = state ?? {}, { step: at = 0 } = shown ?? {};
+  return by < 0 ? traces.findLast(({ step }) => step < at) : traces.find(({ step }) => step > at);
+}
+
+/**
+ * Shows the number of the step, and whether there are earlier and later ones.
+ *
+ * @param {State | undefined} state
+ * @param {TraceView | undefined} shown
+ * @param {boolean} isLive
+ */
+function showSteps(state, shown, isLive) {
+  say(
+    byId("shown-step"),
+    shown ? `step ${whole(shown.step)} · ${duration(shown.length)}` : "no step yet",
+  );
+  const { status } = state?.status ?? {}, live = byId("live");
+  say(live, status === "starting" || status === "running" ? "Live" : "Last");
+  live.setAttribute("aria-pressed", String(isLive));
+  for (const [id, by] of /** @type {const} */ ([["previous", -1], ["next", 1]])) {
+    const button = /** @type {HTMLButtonElement} */ (byId(id));
+    button.disabled = !besideStep(state, shown, by);
+  }
+}
+
+/**
+ * Handles keys of the timeline.
+ *
+ * @param {HTMLElement} place
+ * @param {ReturnType<typeof openCanvas>} canvas
+ * @param {(by: number) => void} turn shows another step.
+ * @param {() => void} onKey
+ */
+function listenToKeys(place, canvas, turn, onKey) {
+  const { range, pointing } = canvas;
+  const choose = (/** @type {number} */ along, /** @type {number} */ across) => {
+    const box = pointing.step(along, across);
+    if (box) range.bring(box);
+    canvas.onChange();
+  };
+  const zoomIn = () => range.zoom(1 / ZOOM), zoomOut = () => range.zoom(ZOOM);
+  /** @type {Readonly<Record<string, () => void>>} */
+  const plain = {
+    ArrowLeft: () => range.pan(-PAN),
+    ArrowRight: () => range.pan(PAN),
+    ArrowUp: zoomIn,
+    ArrowDown: zoomOut,
+    "+": zoomIn,
+    "=": zoomIn,
+    "-": zoomOut,
+    Home: range.all,
+    0: range.all,
+    PageUp: () => turn(-1),
+    PageDown: () => turn(1),
+    Escape: pointing.hide,
+  };
+  /** @type {Readonly<Record<string, () => void>>} */
+  const shifted = {
+    ArrowLeft: () => choose(-1, 0),
+    ArrowRight: () => choose(1, 0),
+    ArrowUp: () => choose(0, -1),
+    ArrowDown: () => choose(0, 1),
+    "+": zoomIn,
+  };
+  place.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    const act = (event.shiftKey ? shifted : plain)[event.key];
+    if (!act) return;
+    event.preventDefault();
+    onKey();
+    act();
+  });
+}

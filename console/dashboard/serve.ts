@@ -144,7 +144,9 @@ export function serveDashboard(view: Pick<RunView, "all" | "updates">, port: num
     if (host !== `${HOST}:${port}` && host !== `localhost:${port}`) {
       return answer(421, TEXT, "Wrong host name.\n");
     }
-    if (request.method !== "GET") return answer(405, TEXT, "Only GET is allowed.\n", { allow: "GET" });
+    if (request.method !== "GET") {
+      return answer(405, TEXT, "Only GET is allowed.\n", { allow: "GET" });
+    }
     const pathname = URL.parse(request.url)?.pathname, base = `/${token}/`;
     if (!pathname?.startsWith(base)) return answer(404, TEXT, "Not found.\n");
     const name = pathname.slice(base.length), file = PAGE_FILES.get(name);

@@ -1,74 +1,13 @@
 /**
- * The `troupe` command: `deno task troupe train`, `generate` and the like; and what it is made of,
- * for a command of one's own.
+ * The `troupe` command: `deno run -A jsr:@troupe/troupe/cli train`, `generate` and others.
  *
  * @module
  */
 
-import { runCommand, troupe } from "./console/mod.ts";
+import { runCommand } from "./console/command.ts";
+import { troupe } from "./console/mod.ts";
 
-export {
-  actorsCommand,
-  answersItself,
-  type Arguments,
-  bashCompletion,
-  type CommandContext,
-  type CommandSyntax,
-  COMMON_FLAGS,
-  compareCommand,
-  completionCommand,
-  type ConfigFile,
-  consoleReport,
-  dashboardCommand,
-  devicesCommand,
-  escapeControls,
-  exploreCommand,
-  type ExploredRun,
-  exportCommand,
-  fishCompletion,
-  type Flag,
-  type FlagAlias,
-  type FlagGroup,
-  type Flags,
-  type FlagValues,
-  generateCommand,
-  type GivenFlags,
-  helpOf,
-  inOneLine,
-  journalCommand,
-  jsonReport,
-  type KeptComponent,
-  type KeptComponents,
-  launchCommand,
-  type Output,
-  parseArguments,
-  parseFlags,
-  type ParseOptions,
-  plotCommand,
-  print,
-  printError,
-  quoted,
-  type RawArguments,
-  rawArguments,
-  readConfigFile,
-  readKeptFlags,
-  replayCommand,
-  type Report,
-  type ResultSoFar,
-  runCommand,
-  runsCommand,
-  scheduleCommand,
-  type ScheduleCommandContext,
-  type ScheduleCommandResult,
-  type SoFar,
-  traceCommand,
-  trainCommand,
-  type TrainProgram,
-  troupe,
-  type ValueOf,
-  withDefaults,
-  writeAll,
-  zshCompletion,
-} from "./console/mod.ts";
+export { type CommandContext, runCommand } from "./console/command.ts";
+export { troupe } from "./console/mod.ts";
 
 if (import.meta.main) await runCommand((context) => troupe(Deno.args, context));

@@ -4,35 +4,27 @@
  * @module
  */
 
-export {
-  type GradientArray,
-  openReducer,
-  type ReduceAlgorithm,
-  type ReduceMessage,
-  type ReducePhase,
-  type Reducer,
-  type ReducerOptions,
+export type { Checkpoint, Disk, DiskFile, ManifestEntry } from "./checkpoints/format.ts";
+export { readCheckpoint, type ShardOrder, type WrittenShard } from "./checkpoints/read.ts";
+export type {
+  DrawnTensor,
+  FileKind,
+  HeldState,
+  PlacedTensor,
+  Shapes,
+  TensorSource,
+} from "./checkpoints/tensors.ts";
+export { hashWeights, type NamedShape, readWeights } from "./checkpoints/weights.ts";
+export type { PlacedFile } from "./checkpoints/write.ts";
+export type {
+  GradientArray,
+  ReduceAlgorithm,
+  ReduceMessage,
+  ReducePhase,
 } from "./gradients/all_reduce.ts";
-export * from "./checkpoints/mod.ts";
+export type { GradientSquares } from "./gradients/commit.ts";
 export type { ReduceOptions, SyncStrategy, TieEnd } from "./gradients/sync.ts";
-export {
-  areFinite,
-  clipFactor,
-  firstLossScale,
-  gradientNorm,
-  type GradientSquares,
-  type LossScale,
-  type LossScaleState,
-  meanLoss,
-  meanNorm,
-  nextLossScale,
-  SCALE_MAX,
-  SCALE_MIN,
-  SKIPS_MAX,
-} from "./gradients/commit.ts";
-export * from "./planner/mod.ts";
-export type { StageState } from "../kernels/mod.ts";
-export { type Engine, type EngineOptions, trainedTies, withoutAliases } from "./run/engine.ts";
+export type { SnapshotPlace } from "./options/option.ts";
 export type {
   Batches,
   Data,
@@ -44,76 +36,44 @@ export type {
   RuntimeName,
   TrainOptions,
 } from "./options/train_options.ts";
-export type { WorkerFault, WorkerInit } from "./pipeline/worker_state.ts";
-export { copiesOf, pipesOf, type StageCopy } from "./pipeline/layout.ts";
-export {
-  type EmulatedLink,
-  type LinkMessage,
-  type LinkOptions,
-  openEmulatedLink,
-} from "./pipeline/links.ts";
-export {
-  type ActorBytes,
-  type CompiledRun,
-  limitedBytes,
-  planWorkers,
-  type RunMemory,
-  totalMemory,
-  type WorkerMemory,
-} from "./run/memory.ts";
-export * from "./run/plan.ts";
-export type { CompileOptions } from "./run/compile.ts";
-export {
-  dropoutOf,
-  type LocalUpdates,
-  type MicroBatchShare,
-  openStepPlanner,
-  type PlanOptions,
-  type PolicyData,
-  shareMicroBatches,
-  shareStep,
-  type StepDropout,
-  type StepOutcome,
-  type StepPlan,
-  type StepPlanner,
-  type StepRequest,
-  type StepShares,
-  type TracedAction,
-  UPDATE_POLICIES,
-  type UpdatePolicy,
-} from "./pipeline/step.ts";
-export {
-  type Answer,
-  type Fetch,
-  type PeerMessage,
-  PROTOCOL_VERSION,
-  type Stalled,
-  type SupervisorMessage,
-  type WorkerLost,
-  type WorkerMessage,
-  type WorkerReport,
-  type WriteOutcome,
+export type { StageCopy } from "./pipeline/layout.ts";
+export type { LinkMessage, LinkOptions } from "./pipeline/links.ts";
+export type {
+  Fetch,
+  PeerMessage,
+  Stalled,
+  SupervisorMessage,
+  WorkerMessage,
+  WriteOutcome,
 } from "./pipeline/protocol.ts";
+export type { CopyInit } from "./pipeline/stage_copies.ts";
+export type {
+  LocalUpdates,
+  MicroBatchShare,
+  PolicyData,
+  StepDropout,
+  StepPlan,
+  StepRequest,
+  StepShares,
+  TracedAction,
+} from "./pipeline/step.ts";
 export type { InFlightOptions, SupervisorInit } from "./pipeline/supervisor_state.ts";
-export { type CompiledStages, type CopyInit, sumMemory } from "./pipeline/stage_copies.ts";
+export type { WorkerFault, WorkerInit } from "./pipeline/worker_state.ts";
 export {
-  type Kept,
-  openRecovering,
-  type RecoveringEngine,
-  type RecoveryOptions,
-  type RetryOptions,
-  type Snapshots,
-} from "./run/recovery.ts";
-export type { SnapshotPlace } from "./options/option.ts";
+  mnist as MNIST_DATA,
+  mobyDick as MOBY_DICK_DATA,
+  sotu as SOTU_DATA,
+} from "./registry/built_in_data.ts";
 export {
-  ADAMW_OPTIMIZER,
-  builtInNames,
+  adamw as ADAMW_OPTIMIZER,
+  gptModel as GPT_MODEL,
+  mlpModel as MLP_MODEL,
+  sgd as SGD_OPTIMIZER,
+  supervisor as PIPELINE_SUPERVISOR,
+  worker as PIPELINE_WORKER,
+} from "./registry/built_in_models.ts";
+export {
   type BuiltModel,
-  checkNewComponent,
-  type Chosen,
-  type Component,
-  COMPONENT_KINDS,
-  type ComponentKind,
   type ComponentTypes,
   type DataComponent,
   type DataOptions,
@@ -122,61 +82,119 @@ export {
   defineOptimizer,
   findComponent,
   type FoundComponent,
-  GPT_MODEL,
   importComponent,
   type ImportedComponent,
-  MLP_MODEL,
-  MNIST_DATA,
-  MOBY_DICK_DATA,
   type ModelComponent,
   type ModelOptions,
-  type NewComponent,
   type OpenedData,
-  openRegistry,
-  openTask,
   type OptimizerComponent,
   type OptimizerSettings,
-  packageVersion,
-  PIPELINE_SUPERVISOR,
-  PIPELINE_WORKER,
-  prepareComponent,
-  type PreparedComponent,
-  type Registry,
-  removeComponent,
-  SGD_OPTIMIZER,
-  SOTU_DATA,
-  type Task,
-  type TaskOptions,
   type Trained,
-  type Verified,
-} from "./registry/mod.ts";
-export * from "./simulated_training/mod.ts";
-export * from "./runtime/mod.ts";
-export * from "./sandbox/mod.ts";
-export type { JournaledRun, OpenJournal } from "./run/run_journal.ts";
-export type { Best, RateOf, TrainEvent } from "./run/events.ts";
-export { tensorboard, type Tracker } from "./run/metrics.ts";
-export {
-  type Flow,
-  type Gap,
-  type GapKind,
-  readSpan,
-  readStep,
-  type Span,
-  type StepTimeline,
-  type WorkerTimeline,
-} from "./run/timeline.ts";
-export { NonFiniteError, train } from "./run/train.ts";
+} from "./registry/component.ts";
+export { openRegistry, type Registry, type Verified } from "./registry/registry.ts";
+export { type Component, COMPONENT_KINDS, type ComponentKind } from "./registry/registry_file.ts";
+export { openTask, type Task, type TaskOptions } from "./registry/task.ts";
 export type { CoreShare } from "./run/devices.ts";
+export type { Best, TrainEvent } from "./run/events.ts";
+export type { ActorBytes, RunMemory, WorkerMemory } from "./run/memory.ts";
+export { tensorboard, type Tracker } from "./run/metrics.ts";
+export type { Plan, StagePlan } from "./run/plan.ts";
+export { NonFiniteError, train } from "./run/train.ts";
+export { type ActorFactory, type Handlers, OTHERS } from "./runtime/actor.ts";
+export type {
+  AskCall,
+  AskOptions,
+  Candidate,
+  Choose,
+  Context,
+  DeadLetterEvent,
+  PlaceName,
+  Reply,
+  SendOptions,
+  SlowStepEvent,
+  SpawnOptions,
+  StopOptions,
+  Subscription,
+  System,
+  SystemEvent,
+  SystemOptions,
+  SystemStopOptions,
+} from "./runtime/context.ts";
 export {
-  assertRecomputable,
-  assertServable,
-  assertTrainable,
-  type CommitOptions,
-  prepareRun,
-} from "./run/prepare.ts";
-export type { PreparedRun } from "./run/prepared_run.ts";
-export { createSystem } from "./transports/system.ts";
+  ActorFailedError,
+  AskTimeoutError,
+  type DeadLetter,
+  type DeadReason,
+  type Down,
+  type Failure,
+  type Reason,
+} from "./runtime/failure.ts";
+export type {
+  Effect,
+  ObservedActor,
+  ObservedMessage,
+  Observer,
+  ObserverSpec,
+} from "./runtime/observer.ts";
+export type {
+  Addend,
+  Collectives,
+  Invitation,
+  IsolateSide,
+  OpenTransport,
+  PeerConnector,
+  PeerReceiver,
+  PeerSender,
+  RemoteIsolate,
+  StartRequest,
+  Transport,
+  TransportOptions,
+} from "./runtime/transport.ts";
+export {
+  type ActorRef,
+  type ActorSpec,
+  type Answers,
+  type AnswerTo,
+  type Ask,
+  type Lane,
+  type Message,
+  type Questions,
+  shouldFail,
+  type Undeclared,
+} from "./runtime/types.ts";
+export {
+  type ActorDefinition,
+  checkDefinition,
+  defineActor,
+  type PackageContext,
+  type Permissions,
+  type Schema,
+  type Schemas,
+} from "./sandbox/define.ts";
+export { packageActor, type SandboxOptions } from "./sandbox/host.ts";
+export { inspectActor, type InspectedActor, type InspectOptions } from "./sandbox/inspect.ts";
+export {
+  type GraphModule,
+  type GraphOptions,
+  type HashedModule,
+  hashModule,
+  type Lock,
+  type ModuleGraph,
+  type NpmPackage,
+} from "./sandbox/modules.ts";
+export {
+  simulatedCheckpoints,
+  type SimulatedCheckpointsOptions,
+  type SimulatedCheckpointsResult,
+} from "./simulated_training/checkpoints.ts";
+export {
+  simulatedTraining,
+  type SimulatedTrainingOptions,
+  type SimulatedTrainingResult,
+  trainSerially,
+} from "./simulated_training/simulated_training.ts";
 export { decodeFrame, type EncodedFrame, encodeFrame } from "./transports/codec.ts";
 export { type ServedIsolate, serveIsolate } from "./transports/serve.ts";
 export { type FrameSink, type FrameSource, Outbox, receiveFrames } from "./transports/stream.ts";
+export { createSystem } from "./transports/system.ts";
+export type { StageState } from "../kernels/internal.ts";

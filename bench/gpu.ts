@@ -14,10 +14,10 @@ import {
   Graph,
   openWebgpu,
   type Precision,
-  resolveDevice,
   type Run,
   type Value,
 } from "../kernels/mod.ts";
+import { resolveDevice } from "../kernels/devices/table.ts";
 import { firstLoss, openJax, type Peer } from "./peers.ts";
 import { type Row, rowMaker, valueRow } from "./report.ts";
 import { interleave, openProduct, productGflop, type RoundOptions, spreadOf } from "./timing.ts";

@@ -5,13 +5,10 @@
  */
 // deno-lint-ignore-file determinism/no-ambient -- it measures real time
 
-import {
-  type ActorFactory,
-  type ActorRef,
-  type ActorSpec,
-  createSystem,
-  type System,
-} from "../actors/mod.ts";
+import type { ActorFactory } from "../actors/runtime/actor.ts";
+import type { ActorRef, ActorSpec } from "../actors/runtime/types.ts";
+import { createSystem } from "../actors/transports/system.ts";
+import type { System } from "../actors/runtime/context.ts";
 import { type Row, rowMaker } from "./report.ts";
 import { interleave } from "./timing.ts";
 

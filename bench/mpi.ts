@@ -6,7 +6,8 @@
 // deno-lint-ignore-file determinism/no-ambient -- it measures real time
 
 import process from "node:process";
-import type { ActorFactory, ActorSpec } from "../actors/mod.ts";
+import type { ActorFactory } from "../actors/runtime/actor.ts";
+import type { ActorSpec } from "../actors/runtime/types.ts";
 import { type Conversation, linesOf, type Row, rowMaker, talkTo, valueRow } from "./report.ts";
 import { interleave, spread } from "./timing.ts";
 

@@ -6,7 +6,8 @@
  * @module
  */
 
-import { type ActorRef, createSystem } from "../actors/mod.ts";
+import type { ActorRef } from "../actors/runtime/types.ts";
+import { createSystem } from "../actors/transports/system.ts";
 import { PINGER, type PingerMessage } from "../actors/planner/pinger.ts";
 import {
   HANDLE_TYPES,

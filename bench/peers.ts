@@ -7,13 +7,8 @@
 
 import { deadline } from "@std/async/deadline";
 import { delay } from "@std/async/delay";
-import {
-  ADAMW_DEFAULTS,
-  compileModel,
-  type DeviceName,
-  elementCount,
-  openDevice,
-} from "../kernels/mod.ts";
+import { ADAMW_DEFAULTS, compileModel, type DeviceName, openDevice } from "../kernels/mod.ts";
+import { elementCount } from "../kernels/graph/shapes.ts";
 import { fastestSchedule, limitRows, measureLimits } from "./pipeline.ts";
 import { type Row, rowMaker, talkTo } from "./report.ts";
 import { interleave, type Round, type RoundOptions } from "./timing.ts";

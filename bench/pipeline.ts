@@ -19,15 +19,13 @@ import {
   ADAMW_DEFAULTS,
   type Batch,
   compileModel,
-  cutIntoStages,
   type Device,
   type DeviceName,
-  type MessageArray,
   openDevice,
-  openStage,
-  type Passed,
-  type Stage,
 } from "../kernels/mod.ts";
+import { cutIntoStages } from "../kernels/compile/layout.ts";
+import type { MessageArray, Passed } from "../kernels/devices/device.ts";
+import { openStage, type Stage } from "../kernels/stage/stage.ts";
 import { analyze, createSchedule, type Schedule } from "../schedules/mod.ts";
 import { type Row, rowMaker, valueRow } from "./report.ts";
 import { interleave, type Round, spread } from "./timing.ts";

@@ -5,7 +5,7 @@
  */
 
 import { cpus } from "node:os";
-import { webgpuAdapters } from "../kernels/mod.ts";
+import { webgpuAdapters } from "../kernels/devices/webgpu/adapters.ts";
 import { formatTable } from "../schedules/pictures/grid.ts";
 import { type Round, type Spread, spread, spreadOf } from "./timing.ts";
 

@@ -9,14 +9,8 @@
  * @module
  */
 
-import {
-  ADAMW_DEFAULTS,
-  compileModel,
-  type Device,
-  openDevice,
-  planMemory,
-  totalBytes,
-} from "../kernels/mod.ts";
+import { ADAMW_DEFAULTS, compileModel, type Device, openDevice } from "../kernels/mod.ts";
+import { planMemory, totalBytes } from "../kernels/stage/memory.ts";
 import { type Row, rowMaker, valueRow } from "./report.ts";
 import { exponentOf, interleave, type Round } from "./timing.ts";
 import { benchModel, gflopOf, openBenchStage, type Workload } from "./workload.ts";

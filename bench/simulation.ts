@@ -8,7 +8,10 @@
  * @module
  */
 
-import { simulatedTraining, type SimulatedTrainingOptions } from "../actors/mod.ts";
+import {
+  simulatedTraining,
+  type SimulatedTrainingOptions,
+} from "../actors/simulated_training/simulated_training.ts";
 import { print, printError } from "../console/terminal.ts";
 import {
   delay,

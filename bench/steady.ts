@@ -9,7 +9,8 @@
  * @module
  */
 
-import { train, type TrainOptions } from "../actors/mod.ts";
+import { train } from "../actors/run/train.ts";
+import type { TrainOptions } from "../actors/options/train_options.ts";
 import { print } from "../console/terminal.ts";
 import { watchResident } from "../console/train/memory_report.ts";
 import { gpt2 } from "../kernels/mod.ts";

@@ -12,14 +12,8 @@
 
 import { readFileSync } from "node:fs";
 import process from "node:process";
-import {
-  type Device,
-  encodeModel,
-  Graph,
-  type Run,
-  substream,
-  type Tensor,
-} from "../kernels/mod.ts";
+import { type Device, encodeModel, Graph, type Run, type Tensor } from "../kernels/mod.ts";
+import { substream } from "../kernels/random.ts";
 
 /** The slope of log value over log size, by least squares. */
 export function exponentOf(points: readonly (readonly [size: number, value: number])[]): number {

@@ -16,16 +16,15 @@ import {
   type DeviceName,
   gpt2,
   type Gpt2Config,
-  initialValues,
   type Model,
-  openStage,
   type Precision,
-  resolveDevice,
-  type Stage,
-  substream,
   type TokenBatch,
-  webgpuAdapters,
 } from "../kernels/mod.ts";
+import { initialValues } from "../kernels/layers/layer.ts";
+import { openStage, type Stage } from "../kernels/stage/stage.ts";
+import { resolveDevice } from "../kernels/devices/table.ts";
+import { substream } from "../kernels/random.ts";
+import { webgpuAdapters } from "../kernels/devices/webgpu/adapters.ts";
 import { linesOf, type Row } from "./report.ts";
 import type { PreparedRun } from "../actors/run/prepared_run.ts";
 

@@ -9,7 +9,7 @@
  */
 
 import type { System } from "../actors/runtime/mod.ts";
-import { inputFileProblem } from "../kernels/mod.ts";
+import { inputFileProblem } from "../kernels/internal.ts";
 import { openSoFar, type SoFar } from "./so_far.ts";
 import { inOneLine, printError, quoted, showFetches } from "./terminal.ts";
 

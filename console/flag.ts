@@ -8,7 +8,8 @@ import { THREADS_MAX } from "../actors/options/limits.ts";
 import { didYouMean } from "../actors/options/option.ts";
 import type { LinkOptions } from "../actors/pipeline/links.ts";
 import about from "../deno.json" with { type: "json" };
-import { DEVICE_NAMES, DEVICE_SPECS, type DeviceSpec, isDeviceSpec } from "../kernels/mod.ts";
+import { DEVICE_NAMES } from "../kernels/mod.ts";
+import { DEVICE_SPECS, type DeviceSpec, isDeviceSpec } from "../kernels/internal.ts";
 import { quoted } from "./terminal.ts";
 
 /** Where it is served. */
@@ -102,7 +103,6 @@ export type FlagValues<T extends Flags> =
  * @example
  * ```ts
  * import assert from "node:assert/strict";
- * import { withDefaults } from "@troupe/troupe/cli";
  *
  * const flags = { steps: { kind: "integer", default: 300, help: "optimizer steps" } } as const;
  * assert.equal(withDefaults(flags, {}).steps, 300);

@@ -39,63 +39,6 @@ import { explainSystemError, inOneLine, print } from "./terminal.ts";
 import { TRAIN_SYNTAX } from "./train/flags.ts";
 import { TRAIN_MODULE, trainCommand } from "./train/train.ts";
 
-export { type CommandContext, runCommand } from "./command.ts";
-export { actorsCommand } from "./commands/actors.ts";
-export { bashCompletion, completionCommand, fishCompletion, zshCompletion } from "./completion.ts";
-export { dashboardCommand } from "./commands/dashboard.ts";
-export { devicesCommand } from "./commands/devices.ts";
-export { exploreCommand, type ExploredRun } from "./commands/explore.ts";
-export { exportCommand } from "./commands/export.ts";
-export { generateCommand } from "./commands/generate.ts";
-export { journalCommand } from "./commands/journal.ts";
-export { launchCommand } from "./launch/launch.ts";
-export { replayCommand, type TrainProgram } from "./commands/replay.ts";
-export { compareCommand, plotCommand, runsCommand } from "./commands/runs.ts";
-export {
-  scheduleCommand,
-  type ScheduleCommandContext,
-  type ScheduleCommandResult,
-} from "./commands/schedule.ts";
-export { traceCommand } from "./commands/trace.ts";
-export { trainCommand } from "./train/train.ts";
-export {
-  escapeControls,
-  inOneLine,
-  type Output,
-  print,
-  printError,
-  quoted,
-  writeAll,
-} from "./terminal.ts";
-export type { ResultSoFar, SoFar } from "./so_far.ts";
-export {
-  answersItself,
-  type Arguments,
-  type ConfigFile,
-  helpOf,
-  parseArguments,
-  parseFlags,
-  type ParseOptions,
-  type RawArguments,
-  rawArguments,
-  readConfigFile,
-  readKeptFlags,
-} from "./parse.ts";
-export {
-  type CommandSyntax,
-  COMMON_FLAGS,
-  type Flag,
-  type FlagAlias,
-  type FlagGroup,
-  type Flags,
-  type FlagValues,
-  type GivenFlags,
-  type ValueOf,
-  withDefaults,
-} from "./flag.ts";
-export { consoleReport, jsonReport, type Report } from "./train/report.ts";
-export type { KeptComponent, KeptComponents } from "./run_files/run_folder.ts";
-
 /** A command: what it is told, and what it does; it returns its exit code. */
 interface Command {
   readonly syntax: CommandSyntax;

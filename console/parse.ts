@@ -10,7 +10,7 @@ import { parse as parseToml } from "@std/toml/parse";
 import { existsSync, readFileSync } from "node:fs";
 import { basename, dirname, extname, join } from "node:path";
 import { commandLine } from "../actors/options/limits.ts";
-import { decodeText } from "../kernels/mod.ts";
+import { decodeText } from "../kernels/internal.ts";
 import { formatTable } from "../schedules/pictures/grid.ts";
 import { checkFile } from "./command.ts";
 import {
@@ -36,7 +36,6 @@ import { inOneLine, print, quoted } from "./terminal.ts";
  * @example
  * ```ts
  * import assert from "node:assert/strict";
- * import { helpOf } from "@troupe/troupe/cli";
  *
  * const steps = {
  *   kind: "integer",
@@ -141,7 +140,6 @@ export function answersItself(args: readonly string[], syntax: CommandSyntax): b
  * @example
  * ```ts
  * import assert from "node:assert/strict";
- * import { readKeptFlags } from "@troupe/troupe/cli";
  *
  * const flags = { steps: { kind: "integer", help: "optimizer steps" } } as const;
  * assert.deepEqual(readKeptFlags({ steps: 40, out: "/" }, flags, "run.json"), { steps: 40 });
@@ -216,7 +214,6 @@ type Values = Readonly<Record<string, unknown>>;
  * @example
  * ```ts
  * import assert from "node:assert/strict";
- * import { readConfigFile } from "@troupe/troupe/cli";
  *
  * const path = await Deno.makeTempFile({ suffix: ".toml" });
  * await Deno.writeTextFile(path, "max_steps = 40 # as Hugging Face says it");
@@ -345,7 +342,6 @@ export interface Arguments<T extends Flags> {
  * @example
  * ```ts
  * import assert from "node:assert/strict";
- * import { parseArguments } from "@troupe/troupe/cli";
  *
  * const flags = { steps: { kind: "integer", help: "optimizer steps" } } as const;
  * const given = parseArguments(["run", "--steps", "4"], flags, { takesWords: true });
@@ -374,7 +370,6 @@ export function parseArguments<const T extends Flags>(
  * @example
  * ```ts
  * import assert from "node:assert/strict";
- * import { parseFlags } from "@troupe/troupe/cli";
  *
  * const flags = {
  *   steps: { kind: "integer", aliases: ["max_iters"], help: "optimizer steps" },

@@ -5,9 +5,9 @@
  */
 
 import { commandLine } from "../actors/options/limits.ts";
-import type { Task } from "../actors/registry/mod.ts";
+import type { Task } from "../actors/registry/task.ts";
 import { escapeControls, inOneLine } from "../actors/runtime/types.ts";
-import { type Fetching, watchFetches } from "../kernels/mod.ts";
+import { type Fetching, watchFetches } from "../kernels/internal.ts";
 
 export { escapeControls, inOneLine } from "../actors/runtime/types.ts";
 

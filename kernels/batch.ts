@@ -19,7 +19,6 @@ export type Batch = { readonly [field: string]: HostArray };
  * @example
  * ```ts
  * import assert from "node:assert/strict";
- * import { countTargets } from "@troupe/troupe/kernels";
  *
  * assert.equal(countTargets({ targets: Int32Array.of(7, 0, -1, -1) }, "targets"), 2);
  * ```
@@ -55,7 +54,6 @@ const badTarget = (field: string, i: number, value: number | bigint) =>
  * @example
  * ```ts
  * import assert from "node:assert/strict";
- * import { splitBatch } from "@troupe/troupe/kernels";
  *
  * const batch = { ids: Int32Array.of(1, 2, 3, 4), label: Float32Array.of(5, 6) };
  * assert.deepEqual(splitBatch(batch, 2), [
@@ -98,7 +96,6 @@ export interface Slicing {
  * @example
  * ```ts
  * import assert from "node:assert/strict";
- * import { joinSlices, sliceOf } from "@troupe/troupe/kernels";
  *
  * const ids = Int32Array.of(0, 1, 2, 3, 10, 11, 12, 13), slicing = { slices: 2, samples: 2 };
  * assert.deepEqual(sliceOf(ids, slicing, 1), Int32Array.of(2, 3, 12, 13));

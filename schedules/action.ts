@@ -144,7 +144,7 @@ export function sliced(action: Action, slice: number): Action {
  * @example
  * ```ts
  * import { strictEqual } from "node:assert/strict";
- * import { B, F, formatAction, overlap } from "@troupe/troupe/schedules";
+ * import { B, F, formatAction } from "@troupe/troupe/schedules";
  *
  * strictEqual(formatAction(overlap(F(0, 1), B(7, 0))), "0F1&7B0");
  * ```
@@ -160,7 +160,7 @@ export function overlap(first: Action, second: Action): Action {
  * @example
  * ```ts
  * import { deepStrictEqual } from "node:assert/strict";
- * import { B, F, overlap, parts } from "@troupe/troupe/schedules";
+ * import { B, F } from "@troupe/troupe/schedules";
  *
  * deepStrictEqual(parts(overlap(F(0, 4, 5), B(7, 0))), [F(0, 4), F(0, 5), B(7, 0)]);
  * ```
@@ -197,7 +197,7 @@ export function formatAction(action: Action): string {
  * @example
  * ```ts
  * import { deepStrictEqual } from "node:assert/strict";
- * import { B, F, isPlain } from "@troupe/troupe/schedules";
+ * import { B, F } from "@troupe/troupe/schedules";
  *
  * deepStrictEqual([F(0, 4), F(0, 4, 5), B(0, 4, 1)].map(isPlain), [true, false, false]);
  * ```

@@ -19,7 +19,8 @@ const TORCH_OTHER = /^\d+(?:SEND_[FB]|RECV_[FB]|UNSHARD|RESHARD|REDUCE_GRAD)\d*$
  * @example
  * ```ts
  * import { deepStrictEqual } from "node:assert/strict";
- * import { B, F, overlap, parseAction } from "@troupe/troupe/schedules";
+ * import { B, F, parseAction } from "@troupe/troupe/schedules";
+ * import { overlap } from "./action.ts";
  *
  * deepStrictEqual(parseAction("(0F1;7B0)OVERLAP_F_B"), overlap(F(0, 1), B(7, 0)));
  * ```
@@ -151,7 +152,8 @@ function* parseRow(row: string, worker: number): Iterable<Action> {
  * @example
  * ```ts
  * import { strictEqual, throws } from "node:assert/strict";
- * import { B, F, formatTorchCsv, overlap } from "@troupe/troupe/schedules";
+ * import { B, F, formatTorchCsv } from "@troupe/troupe/schedules";
+ * import { overlap } from "./action.ts";
  *
  * strictEqual(formatTorchCsv([[F(0, 0), overlap(F(0, 1), B(7, 0))]]), "0F0,(0F1;7B0)OVERLAP_F_B\n");
  * throws(() => formatTorchCsv([[F(0, 4, 5)]]), /received 0F4\+5/);

@@ -58,7 +58,7 @@ export interface StageTimes {
  * @example A stage is half of a worker's share if each worker holds two
  * ```ts
  * import { deepStrictEqual } from "node:assert/strict";
- * import { createSchedule, stageTimes } from "@troupe/troupe/schedules";
+ * import { createSchedule } from "@troupe/troupe/schedules";
  *
  * const schedule = createSchedule("gpipe", { workers: 2, microBatches: 2 });
  * const { durations } = stageTimes(schedule, { forward: [1, 2, 3, 4] });

@@ -332,7 +332,7 @@ export interface OptionReader {
  * @example
  * ```ts
  * import { deepStrictEqual } from "node:assert/strict";
- * import { findSchedule, unreadOptions } from "@troupe/troupe/schedules";
+ * import { findSchedule } from "@troupe/troupe/schedules";
  *
  * const options = { workers: 2, microBatches: 4, waves: 2, costs: { send: undefined } };
  * deepStrictEqual(unreadOptions(findSchedule("1f1b"), options), ["waves"]);

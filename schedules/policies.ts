@@ -9,7 +9,8 @@ import { type ActionList, activationChanges, KIND, peakOf } from "./action_list.
  * @example
  * ```ts
  * import { strictEqual } from "node:assert/strict";
- * import { B, F, I, isOffered, overlap } from "@troupe/troupe/schedules";
+ * import { B, F, I } from "@troupe/troupe/schedules";
+ * import { overlap } from "./action.ts";
  *
  * strictEqual(isOffered([F(0, 1), B(7, 0)], overlap(F(0, 1), I(7, 0))), true);
  * strictEqual(isOffered([F(0, 1)], F(0, 1, 2)), false);
@@ -29,7 +30,8 @@ export function isOffered(ready: readonly Action[], action: Action): boolean {
  * @example
  * ```ts
  * import { deepStrictEqual } from "node:assert/strict";
- * import { B, F, I, overlap, takeOffers } from "@troupe/troupe/schedules";
+ * import { B, F, I } from "@troupe/troupe/schedules";
+ * import { overlap } from "./action.ts";
  *
  * const ready = [F(0, 1), B(7, 0), B(7, 1)];
  * takeOffers(ready, overlap(F(0, 1), I(7, 0)));
@@ -282,7 +284,7 @@ export interface ListPolicy {
  * @example
  * ```ts
  * import { strictEqual } from "node:assert/strict";
- * import { ActionList, B, F, followList } from "@troupe/troupe/schedules";
+ * import { ActionList, B, F } from "@troupe/troupe/schedules";
  *
  * const list = ActionList.from([F(0, 0), F(0, 1), B(0, 0), B(0, 1)]);
  * const policy = followList(list, { name: "list" });
@@ -304,7 +306,7 @@ export function followList(
  * @example
  * ```ts
  * import { throws } from "node:assert/strict";
- * import { ActionList, listPolicies } from "@troupe/troupe/schedules";
+ * import { ActionList } from "@troupe/troupe/schedules";
  *
  * const policyOf = listPolicies([ActionList.from([])]);
  * throws(() => policyOf(1), RangeError);

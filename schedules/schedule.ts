@@ -14,7 +14,6 @@ import { checkEdges, type SkipEdge } from "./skip_edges.ts";
  * @example Two stages for each part
  * ```ts
  * import { deepStrictEqual } from "node:assert/strict";
- * import { edgesOfParts } from "@troupe/troupe/schedules";
  *
  * const edges = edgesOfParts([{ from: 0, to: [2, 3] }], { parts: 4, stages: 8 });
  * deepStrictEqual(edges, [{ from: 1, to: [4, 6] }]);
@@ -114,7 +113,7 @@ export type ListedSchedule = Schedule & { readonly lists: readonly ActionList[] 
  * @example A value that two later stages use
  * ```ts
  * import { strictEqual, throws } from "node:assert/strict";
- * import { analyze, createSchedule, withEdges } from "@troupe/troupe/schedules";
+ * import { analyze, createSchedule } from "@troupe/troupe/schedules";
  *
  * const chain = createSchedule("1f1b", { workers: 4, microBatches: 8 });
  * const schedule = withEdges(chain, [{ from: 0, to: [2, 3] }]);
@@ -157,7 +156,7 @@ export function pipelineWorkers(schedule: Schedule): number {
  * @example
  * ```ts
  * import { strictEqual } from "node:assert/strict";
- * import { activationParts, createSchedule } from "@troupe/troupe/schedules";
+ * import { createSchedule } from "@troupe/troupe/schedules";
  *
  * const schedule = createSchedule("interleaved", { workers: 2, microBatches: 2, chunks: 2 });
  * strictEqual(activationParts(schedule, 1.5), 3);
@@ -174,7 +173,7 @@ export function activationParts(schedule: Schedule, activations: number): number
  * @example
  * ```ts
  * import { deepStrictEqual } from "node:assert/strict";
- * import { createSchedule, hostTable } from "@troupe/troupe/schedules";
+ * import { createSchedule } from "@troupe/troupe/schedules";
  *
  * const schedule = createSchedule("1f1b", { workers: 3, microBatches: 4 });
  * deepStrictEqual([...hostTable(schedule)], [0, 1, 2]);

@@ -23,7 +23,6 @@ const CIRCLE_SHOWN = 8;
  * @example
  * ```ts
  * import { strictEqual } from "node:assert/strict";
- * import { formatEdge } from "@troupe/troupe/schedules";
  *
  * strictEqual(formatEdge({ from: 0, to: [2, 3] }), "0>2+3");
  * ```

@@ -1,6 +1,7 @@
 /** The devices that tests may open in any isolate, and how suites for any device register tests. */
 
-import { DEVICE_NAMES, type DeviceName, needsProcess } from "../kernels/mod.ts";
+import { DEVICE_NAMES, type DeviceName } from "../kernels/mod.ts";
+import { needsProcess } from "../kernels/devices/table.ts";
 
 /** All but webgpu, whose tests are in files of their own: see `gpu.ts`. */
 export const ISOLATE_DEVICES: readonly DeviceName[] = DEVICE_NAMES.filter((name) =>

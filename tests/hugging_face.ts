@@ -3,8 +3,10 @@
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
 import { fileURLToPath } from "node:url";
-import { readGpt2Config, readWeights } from "../actors/mod.ts";
-import { gpt2Logits, gpt2Parameters, gpt2Ties, openDevice, openPredictor } from "../kernels/mod.ts";
+import { readGpt2Config } from "../actors/checkpoints/hugging_face_config.ts";
+import { readWeights } from "../actors/checkpoints/weights.ts";
+import { gpt2Logits, gpt2Parameters, openDevice, openPredictor } from "../kernels/mod.ts";
+import { gpt2Ties } from "../kernels/layers/gpt2.ts";
 
 /** The path of something of the fixture. */
 export const hfPath = (name: string): string =>

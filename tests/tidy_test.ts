@@ -38,7 +38,7 @@ const ONLY: Readonly<Record<string, readonly string[]>> = {
   "actors/checkpoints": ["kernels"],
   "examples": ["mod.ts", "testing.ts", "kernels"],
   "mod.ts": ["actors", "schedules", "kernels"],
-  "testing.ts": ["actors/simulation"],
+  "testing.ts": ["actors/runtime", "actors/simulation"],
   "lint": ["actors/simulation"],
   "cli.ts": ["console"],
 };

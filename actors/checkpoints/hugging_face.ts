@@ -7,20 +7,22 @@
 
 import {
   compileModel,
-  decodeFloats,
-  encodeFloats,
-  type FloatDType,
   type Gpt2Config,
   gpt2Parameters,
-  gpt2Ties,
   layoutSafetensors,
   type LlamaConfig,
   llamaParameters,
-  llamaTies,
   type ModelParameter,
   t5,
   type Tie,
 } from "../../kernels/mod.ts";
+import {
+  decodeFloats,
+  encodeFloats,
+  type FloatDType,
+  gpt2Ties,
+  llamaTies,
+} from "../../kernels/internal.ts";
 import {
   type ConfigJson,
   generationJson,
@@ -121,8 +123,10 @@ export type ExportedLlama = ExportedDecoder<LlamaConfig>;
  * @example
  * ```ts
  * import assert from "node:assert/strict";
- * import { readGpt2Config, readWeights, writeGpt2Folder } from "@troupe/troupe/actors";
- * import { compileModel, gpt2, initialValues } from "@troupe/troupe/kernels";
+ * import { readWeights } from "@troupe/troupe/actors";
+ * import { readGpt2Config } from "./hugging_face_config.ts";
+ * import { compileModel, gpt2 } from "@troupe/troupe/kernels";
+ * import { initialValues } from "../../kernels/layers/layer.ts";
  *
  * const config = { layers: 1, hidden: 8, heads: 2, seq: 4, vocab: 16, tie: true };
  * const { parameters, ties } = compileModel(gpt2(config, 1), "none");
@@ -151,8 +155,11 @@ export async function writeGpt2Folder(
  * @example
  * ```ts
  * import assert from "node:assert/strict";
- * import { readLlamaConfig, readWeights, writeLlamaFolder } from "@troupe/troupe/actors";
- * import { compileModel, initialValues, llama, llamaSizes } from "@troupe/troupe/kernels";
+ * import { readWeights } from "@troupe/troupe/actors";
+ * import { readLlamaConfig } from "./hugging_face_config.ts";
+ * import { compileModel, llama } from "@troupe/troupe/kernels";
+ * import { initialValues } from "../../kernels/layers/layer.ts";
+ * import { llamaSizes } from "../../kernels/layers/llama.ts";
  *
  * const { dropout, ...config } = llamaSizes({ layers: 1, hidden: 8, heads: 2, seq: 4, vocab: 16 });
  * const { parameters } = compileModel(llama(config, 1), "none");
@@ -181,8 +188,11 @@ export async function writeLlamaFolder(
  * @example
  * ```ts
  * import assert from "node:assert/strict";
- * import { readT5Config, readWeights, writeT5Folder } from "@troupe/troupe/actors";
- * import { compileModel, initialValues, t5, t5Ties } from "@troupe/troupe/kernels";
+ * import { readWeights } from "@troupe/troupe/actors";
+ * import { readT5Config } from "./hugging_face_config.ts";
+ * import { compileModel, t5 } from "@troupe/troupe/kernels";
+ * import { initialValues } from "../../kernels/layers/layer.ts";
+ * import { t5Ties } from "../../kernels/layers/t5.ts";
  *
  * const config = { layers: 1, hidden: 8, heads: 2, vocab: 16, tie: true };
  * const { parameters } = compileModel(t5({ ...config, seq: 4 }, 1), "none");

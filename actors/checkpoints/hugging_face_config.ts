@@ -10,14 +10,12 @@ import {
   checkInputFile,
   type FloatDType,
   GPT2_MAX,
-  type Gpt2Config,
-  type LlamaConfig,
   type LlamaSizes,
   llamaSizes,
   repeatedKey,
-  type T5Config,
   t5Sizes,
-} from "../../kernels/mod.ts";
+} from "../../kernels/internal.ts";
+import type { Gpt2Config, LlamaConfig, T5Config } from "../../kernels/mod.ts";
 import { BYTES_MAX } from "./format.ts";
 import { parseRecord } from "./markers.ts";
 

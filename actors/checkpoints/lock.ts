@@ -268,7 +268,7 @@ export interface Claim {
  * @example
  * ```ts
  * import assert from "node:assert/strict";
- * import { writeCheckpoint } from "@troupe/troupe/actors";
+ * import { writeCheckpoint } from "./write.ts";
  *
  * const directory = await Deno.makeTempDir();
  * await checkClaim(directory, {});

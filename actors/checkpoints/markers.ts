@@ -9,7 +9,7 @@
 
 import { createHash } from "node:crypto";
 import { join } from "node:path";
-import { checkInputFile } from "../../kernels/mod.ts";
+import { checkInputFile } from "../../kernels/internal.ts";
 import { type Disk, type DiskFile, folderEntries, type Manifest, stepName } from "./format.ts";
 import { removeIfThere, replaceFile, syncFolder } from "./write.ts";
 
@@ -157,7 +157,6 @@ export async function removeBest(directory: string, from: number): Promise<void>
  * @example
  * ```ts
  * import assert from "node:assert/strict";
- * import { readBest } from "@troupe/troupe/actors";
  *
  * const directory = await Deno.makeTempDir();
  * assert.equal(await readBest(directory), undefined);

@@ -5,7 +5,7 @@
  */
 
 import { basename, join, resolve } from "node:path";
-import { repeatedKey } from "../../kernels/mod.ts";
+import { repeatedKey } from "../../kernels/internal.ts";
 import {
   BYTES_MAX,
   type Checkpoint,
@@ -174,7 +174,8 @@ export function parseIndex(path: string, bytes: Uint8Array): ReadonlyMap<string,
  * @example
  * ```ts
  * import assert from "node:assert/strict";
- * import { readCheckpoint, writeCheckpoint } from "@troupe/troupe/actors";
+ * import { readCheckpoint } from "@troupe/troupe/actors";
+ * import { writeCheckpoint } from "./write.ts";
  *
  * const directory = await Deno.makeTempDir();
  * const state = { weights: new Map([["bias", Float32Array.of(1, 2)]]), moments: new Map() };

@@ -16,16 +16,18 @@ import {
   type FloatDType,
   initialValues,
   openDraws,
-  type ParameterSpec,
   readFull,
   readHeader,
   readOpenSafetensors,
-  SAFETENSORS_DTYPE_BYTES,
   type SafetensorsFile,
-  type SafetensorsInfo,
   type StageState,
   type StateOf,
   type TensorPart,
+} from "../../kernels/internal.ts";
+import {
+  type ParameterSpec,
+  SAFETENSORS_DTYPE_BYTES,
+  type SafetensorsInfo,
 } from "../../kernels/mod.ts";
 
 /** Elements of a piece, 4 MiB: what a message costs is nothing beside it. */
@@ -213,8 +215,7 @@ export function bytesOfSource(source: TensorSource): number {
  * @example
  * ```ts
  * import assert from "node:assert/strict";
- * import { readTensor } from "@troupe/troupe/actors";
- * import { initialValues } from "@troupe/troupe/kernels";
+ * import { initialValues } from "../../kernels/layers/layer.ts";
  *
  * const spec = { name: "w", shape: [2], initializer: { kind: "normal", deviation: 1 } } as const;
  * const values = readTensor({ kind: "drawn", spec, name: "h.0.w", seed: 1 });

@@ -11,13 +11,11 @@ import {
   elementCount,
   inputFileProblem,
   isFloatDType,
-  type ModelParameter,
   readFull,
   readHeader,
-  SAFETENSORS_DTYPE_BYTES,
   sameShape,
-  type Tie,
-} from "../../kernels/mod.ts";
+} from "../../kernels/internal.ts";
+import { type ModelParameter, SAFETENSORS_DTYPE_BYTES, type Tie } from "../../kernels/mod.ts";
 import { BYTES_MAX, fileName, indexName } from "./format.ts";
 import { parseIndex } from "./read.ts";
 import { hashPart, type PlacedTensor, wrongDType } from "./tensors.ts";

@@ -8,7 +8,7 @@
  * @module
  */
 
-import type { GradientSums } from "../../kernels/mod.ts";
+import type { GradientSums } from "../../kernels/internal.ts";
 
 /** Gradients as they travel: an array with a buffer of its own, so that it can be transferred. */
 export type GradientArray = Float32Array<ArrayBuffer> | Float16Array<ArrayBuffer>;

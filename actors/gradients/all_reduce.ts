@@ -8,7 +8,7 @@
  * @module
  */
 
-import type { GradientSums, Stage } from "../../kernels/mod.ts";
+import type { GradientSums, Stage } from "../../kernels/internal.ts";
 import {
   chooseFast,
   collectivePlan,

@@ -12,13 +12,8 @@
  * @module
  */
 
-import {
-  type Batch,
-  elementCount,
-  type ModelProgram,
-  type StageState,
-  type TensorPart,
-} from "../../kernels/mod.ts";
+import type { Batch, ModelProgram } from "../../kernels/mod.ts";
+import { elementCount, type StageState, type TensorPart } from "../../kernels/internal.ts";
 import type { Schedule } from "../../schedules/mod.ts";
 
 /** Sums of squares of gradients, by full name of the parameter. */
@@ -45,7 +40,6 @@ const CLIP_EPSILON = 1e-6;
  * @example
  * ```ts
  * import assert from "node:assert/strict";
- * import { clipFactor } from "@troupe/troupe/actors";
  *
  * const squares = new Map([["a.weight", 9], ["b.weight", 16]]);
  * assert.equal(clipFactor(undefined, squares, 1), 1);

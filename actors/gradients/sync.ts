@@ -10,8 +10,9 @@
  * @module
  */
 
-import type { MessageArray, Stage } from "../../kernels/mod.ts";
-import { analyze, type ListedSchedule, parts, type Schedule } from "../../schedules/mod.ts";
+import type { MessageArray, Stage } from "../../kernels/internal.ts";
+import { analyze, type ListedSchedule, type Schedule } from "../../schedules/mod.ts";
+import { parts } from "../../schedules/internal.ts";
 import {
   openReducer,
   type ReduceAlgorithm,

@@ -6,19 +6,21 @@
 
 import {
   type Batch,
-  DEVICE_SPECS,
-  type DeviceSpec,
-  isDeviceSpec,
   LEARNING_RATE_SCHEDULES,
   type LearningRate,
   type Model,
-  type PartialOptimizer,
   type Precision,
   PRECISIONS,
   type Recompute,
   RECOMPUTE_POLICIES,
-  type StateOf,
 } from "../../kernels/mod.ts";
+import {
+  DEVICE_SPECS,
+  type DeviceSpec,
+  isDeviceSpec,
+  type PartialOptimizer,
+  type StateOf,
+} from "../../kernels/internal.ts";
 import {
   type ListPolicy,
   type Schedule,

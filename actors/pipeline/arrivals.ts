@@ -4,7 +4,8 @@
  * @module
  */
 
-import { type Batch, keyed, type Passed } from "../../kernels/mod.ts";
+import type { Batch } from "../../kernels/mod.ts";
+import { keyed, type Passed } from "../../kernels/internal.ts";
 import { type Action, formatAction } from "../../schedules/mod.ts";
 import { CompactingMap } from "../runtime/actor.ts";
 import { cut, join, joinPassed, mapPassed } from "./links.ts";

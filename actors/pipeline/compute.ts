@@ -8,8 +8,9 @@
  * @module
  */
 
-import { sliceBatch } from "../../kernels/mod.ts";
-import { type Action, formatAction, parts, takeOffers } from "../../schedules/mod.ts";
+import { sliceBatch } from "../../kernels/internal.ts";
+import { type Action, formatAction } from "../../schedules/mod.ts";
+import { parts, takeOffers } from "../../schedules/internal.ts";
 import type { Handlers } from "../runtime/mod.ts";
 import type { Arrival } from "./arrivals.ts";
 import { sourceCount } from "./layout.ts";

@@ -11,15 +11,15 @@
 import {
   isSkip,
   keyed,
-  type ModelProgram,
   type Passed,
   passedOf,
   skipEdges,
-  type StageSkip,
   startsOf,
   type ValueArray,
-} from "../../kernels/mod.ts";
-import { type PlacedStage, type Schedule, withEdges } from "../../schedules/mod.ts";
+} from "../../kernels/internal.ts";
+import type { ModelProgram, StageSkip } from "../../kernels/mod.ts";
+import type { PlacedStage, Schedule } from "../../schedules/mod.ts";
+import { withEdges } from "../../schedules/internal.ts";
 
 /** One copy of a stage. */
 export interface StageCopy {

@@ -4,7 +4,7 @@
  * @module
  */
 
-import { keyed, type Passed, passedOf, type ValueArray } from "../../kernels/mod.ts";
+import { keyed, type Passed, passedOf, type ValueArray } from "../../kernels/internal.ts";
 import type { ActorRef, Context, Message, SendOptions } from "../runtime/mod.ts";
 
 /** What is emulated. */

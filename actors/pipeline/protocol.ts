@@ -18,14 +18,14 @@
  * @module
  */
 
+import type { Batch } from "../../kernels/mod.ts";
 import type {
-  Batch,
   MessageArray,
   Passed,
   StageMemory,
   StageState,
   TensorPart,
-} from "../../kernels/mod.ts";
+} from "../../kernels/internal.ts";
 import type { ShardOrder, WrittenShard } from "../checkpoints/read.ts";
 import type { ReduceMessage } from "../gradients/all_reduce.ts";
 import type { GradientSquares } from "../gradients/commit.ts";

@@ -16,8 +16,6 @@
 
 import {
   type BackwardKind,
-  type Batch,
-  type Device,
   type DropoutKey,
   type ForwardResult,
   joinSlices,
@@ -25,16 +23,14 @@ import {
   type Passed,
   sliceBatch,
   sliceOf,
-  type Slicing,
   splitBatch,
   type Stage,
   type StageMemory,
   type StageOptions,
-  type StageProgram,
-  type StageSkip,
   type StageState,
   type StateOf,
-} from "../../kernels/mod.ts";
+} from "../../kernels/internal.ts";
+import type { Batch, Device, Slicing, StageProgram, StageSkip } from "../../kernels/mod.ts";
 import type { Action } from "../../schedules/mod.ts";
 import { eachTensor, PIECE_ELEMENTS, type TensorSource } from "../checkpoints/tensors.ts";
 import type { StageCopy } from "./layout.ts";

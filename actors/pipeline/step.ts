@@ -10,12 +10,12 @@
  * @module
  */
 
-import type { Batch, DropoutKey, StageMemory, StageProgram } from "../../kernels/mod.ts";
+import type { Batch, StageProgram } from "../../kernels/mod.ts";
+import type { DropoutKey, StageMemory } from "../../kernels/internal.ts";
 import {
   type Action,
   ActionList,
   createSchedule,
-  followList,
   type ListPolicy,
   type Schedule,
   type ScheduleDefinition,
@@ -24,6 +24,7 @@ import {
   type StepPolicy,
   type WeightUpdates,
 } from "../../schedules/mod.ts";
+import { followList } from "../../schedules/internal.ts";
 import type { GradientSquares } from "../gradients/commit.ts";
 
 /** A worker's actions and how they are followed, or the name by which every isolate finds them. */
@@ -335,7 +336,6 @@ export function shareStep(
  * @example
  * ```ts
  * import assert from "node:assert/strict";
- * import { shareMicroBatches } from "@troupe/troupe/actors";
  *
  * assert.deepEqual(shareMicroBatches(7, 3), [2, 2, 3]);
  * ```

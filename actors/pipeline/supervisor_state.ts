@@ -9,7 +9,8 @@
  * @module
  */
 
-import type { Batch, Slicing, StageMemory, StageProgram, StageState } from "../../kernels/mod.ts";
+import type { Batch, Slicing, StageProgram } from "../../kernels/mod.ts";
+import type { StageMemory, StageState } from "../../kernels/internal.ts";
 import type { WeightUpdates } from "../../schedules/mod.ts";
 import { areFinite, type CommitDecision, openCommitDecision } from "../gradients/commit.ts";
 import { CHUNKS_UNDER_WAY } from "../gradients/sync.ts";

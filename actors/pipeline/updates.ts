@@ -13,7 +13,8 @@
  * @module
  */
 
-import { type Action, B, F, isOffered, type StepPolicy } from "../../schedules/mod.ts";
+import { type Action, B, F, type StepPolicy } from "../../schedules/mod.ts";
+import { isOffered } from "../../schedules/internal.ts";
 import type { ReduceMessage } from "../gradients/all_reduce.ts";
 import type { GradientSquares } from "../gradients/commit.ts";
 import { type GradientSync, openGradientSync, type SteppedBucket } from "../gradients/sync.ts";

@@ -17,7 +17,8 @@
  * @module
  */
 
-import { openDevice, type StageState } from "../../kernels/mod.ts";
+import { openDevice } from "../../kernels/mod.ts";
+import type { StageState } from "../../kernels/internal.ts";
 import { formatAction } from "../../schedules/mod.ts";
 import { type ShardOrder, writeShard } from "../checkpoints/read.ts";
 import { type HeldState, parameterOf } from "../checkpoints/tensors.ts";

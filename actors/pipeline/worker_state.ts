@@ -4,16 +4,10 @@
  * @module
  */
 
-import {
-  type Batch,
-  type DeviceChoice,
-  keyed,
-  type Passed,
-  type Slicing,
-  type StageOptions,
-} from "../../kernels/mod.ts";
+import type { Batch, DeviceChoice, Slicing } from "../../kernels/mod.ts";
+import { keyed, type Passed, type StageOptions } from "../../kernels/internal.ts";
 import type { Action, SkipEdge, StepPolicy, WeightUpdates } from "../../schedules/mod.ts";
-import { Readiness } from "../../schedules/mod.ts";
+import { Readiness } from "../../schedules/internal.ts";
 import type { GradientSquares } from "../gradients/commit.ts";
 import type { ReduceOptions, TieEnd } from "../gradients/sync.ts";
 import type { ActorRef, Context } from "../runtime/mod.ts";

@@ -8,8 +8,9 @@
  * @module
  */
 
-import { type DeviceName, type Model, resolveDevice } from "../../kernels/mod.ts";
-import { parts as partsOf } from "../../schedules/mod.ts";
+import type { DeviceName, Model } from "../../kernels/mod.ts";
+import { resolveDevice } from "../../kernels/internal.ts";
+import { parts as partsOf } from "../../schedules/internal.ts";
 import type { TrainOptions } from "../options/train_options.ts";
 import type { StepOutcome } from "../pipeline/step.ts";
 import { isolationFor } from "../run/devices.ts";

@@ -4,22 +4,18 @@
  * @module
  */
 
-import {
-  formatLayout,
-  skipEdges,
-  type StageOptions,
-  type StageProgram,
-} from "../../kernels/mod.ts";
+import { formatLayout, skipEdges, type StageOptions } from "../../kernels/internal.ts";
+import type { StageProgram } from "../../kernels/mod.ts";
 import { segmentsOf } from "../../kernels/stage/activations.ts";
 import {
   type LayerSkip,
   type LayerTimes,
   partitionForSchedule,
-  parts,
   type Schedule,
   type SchedulePartition,
   type StageModel,
 } from "../../schedules/mod.ts";
+import { parts } from "../../schedules/internal.ts";
 import { type LinkedModel, runsOf } from "../pipeline/layout.ts";
 import { optionsOf } from "../pipeline/stage_copies.ts";
 

@@ -7,18 +7,15 @@
 import {
   compileModel,
   DEVICE_NAMES,
-  formatLayout,
   type Model,
   type ModelProgram,
-  type OptimizerOptions,
-  partition,
   type Precision,
   type Recompute,
 } from "../../kernels/mod.ts";
+import { formatLayout, type OptimizerOptions, partition } from "../../kernels/internal.ts";
 import { heldBytes } from "../../schedules/analysis/memory.ts";
 import {
   findSchedule,
-  parts,
   type Schedule,
   type ScheduleOptions,
   type SimulatedStep,
@@ -26,6 +23,7 @@ import {
   type StepModel,
   type WorkerTimes,
 } from "../../schedules/mod.ts";
+import { parts } from "../../schedules/internal.ts";
 import { reduceHalf } from "../../schedules/simulator/network.ts";
 import { pipesOf } from "../pipeline/layout.ts";
 import { compileRun } from "../run/compile.ts";

@@ -13,14 +13,12 @@
 import { cpus } from "node:os";
 import {
   ADAMW_DEFAULTS,
-  assertMachineHolds,
   compileModel,
-  cutIntoStages,
   type Model,
   type ModelProgram,
-  planMemory,
   type Recompute,
 } from "../../kernels/mod.ts";
+import { assertMachineHolds, cutIntoStages, planMemory } from "../../kernels/internal.ts";
 import { ISOLATE_BYTES } from "../options/limits.ts";
 import type { StepOutcome } from "../pipeline/step.ts";
 import type { RunDevices } from "../run/devices.ts";

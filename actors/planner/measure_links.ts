@@ -4,18 +4,14 @@
  * @module
  */
 
+import { type Batch, compileModel, mlp, type Model, type ModelProgram } from "../../kernels/mod.ts";
 import {
-  type Batch,
-  compileModel,
   elementCount,
   initialValues,
-  mlp,
-  type Model,
-  type ModelProgram,
   type StageState,
   substream,
   withAliases,
-} from "../../kernels/mod.ts";
+} from "../../kernels/internal.ts";
 import { fieldBounds } from "../../kernels/stage/field_bounds.ts";
 import { createSchedule, simulateStep } from "../../schedules/mod.ts";
 import type { TrainOptions } from "../options/train_options.ts";

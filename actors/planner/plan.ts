@@ -9,7 +9,7 @@
  * @module
  */
 
-import { mebibytes } from "../../kernels/mod.ts";
+import { mebibytes } from "../../kernels/internal.ts";
 import { createSchedule, type Schedule, type WorkerTimes } from "../../schedules/mod.ts";
 import { pipesOf } from "../pipeline/layout.ts";
 import { mapFields } from "./costs.ts";

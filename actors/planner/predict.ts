@@ -8,9 +8,9 @@
  * @module
  */
 
-import { BUCKET_SIZE } from "../../kernels/mod.ts";
+import { BUCKET_SIZE } from "../../kernels/internal.ts";
+import { parts } from "../../schedules/internal.ts";
 import {
-  parts,
   type Schedule,
   type SimulatedStep,
   simulateStep,

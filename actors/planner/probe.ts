@@ -9,18 +9,20 @@ import {
   type Batch,
   type Device,
   type DeviceChoice,
-  elementCount,
-  HOST_ARRAYS,
   type Kernel,
   openDevice,
+  type StageProgram,
+  type TensorSpec,
+} from "../../kernels/mod.ts";
+import {
+  elementCount,
+  HOST_ARRAYS,
   openStage,
   type Passed,
   stageBorder,
   type StageOptions,
-  type StageProgram,
   type StageState,
-  type TensorSpec,
-} from "../../kernels/mod.ts";
+} from "../../kernels/internal.ts";
 import type { ActorFactory, ActorSpec } from "../runtime/mod.ts";
 
 /** Device and stages of a probe. */

@@ -13,14 +13,12 @@ import { delay } from "@std/async/delay";
 import process from "node:process";
 import {
   ADAMW_DEFAULTS,
-  cutIntoStages,
   type DeviceChoice,
   type ModelProgram,
   type Recompute,
-  type StageOptions,
   type StageProgram,
-  type StageState,
 } from "../../kernels/mod.ts";
+import { cutIntoStages, type StageOptions, type StageState } from "../../kernels/internal.ts";
 import type { ActorRef, PlaceName, System } from "../runtime/mod.ts";
 import { realClock } from "../runtime/world.ts";
 import { drawBatch, drawWeights } from "./measure_links.ts";

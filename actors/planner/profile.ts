@@ -13,14 +13,16 @@ import {
   DTYPE_BYTES,
   elementCount,
   isSkip,
-  type LayerProgram,
   outputsOf,
+  repeatedKey,
+  type StageOptions,
+} from "../../kernels/internal.ts";
+import {
+  type LayerProgram,
   type Precision,
   PRECISIONS,
   type Recompute,
   RECOMPUTE_POLICIES,
-  repeatedKey,
-  type StageOptions,
   type StageProgram,
 } from "../../kernels/mod.ts";
 import {
@@ -332,7 +334,6 @@ const CANNOT = "Cannot read the profile";
  * @example
  * ```ts
  * import assert from "node:assert/strict";
- * import { parseProfile } from "@troupe/troupe/actors";
  *
  * assert.throws(() => parseProfile('{"format": "troupe-pro'), /must be a profile .* invalid JSON/);
  * assert.throws(

@@ -6,12 +6,7 @@
 
 import {
   bytesTokenizer,
-  checkTokens,
-  decodeText,
-  decodeTokens,
-  DIGIT_PIXELS,
   digitBatches,
-  DIGITS_SHA256,
   type FileTokenizer,
   gpt2Tokenizer,
   heldOutBatches,
@@ -23,16 +18,23 @@ import {
   type RowOrder,
   shuffledOrder,
   splitTokens,
-  STRING_VOCABULARY,
   stringBatches,
   type StringTask,
-  TEXT_SHA256,
-  type TextName,
   tokenBatches,
   type TokenFile,
   type Tokenizer,
   type Tokens,
 } from "../../kernels/mod.ts";
+import {
+  checkTokens,
+  decodeText,
+  decodeTokens,
+  DIGIT_PIXELS,
+  DIGITS_SHA256,
+  STRING_VOCABULARY,
+  TEXT_SHA256,
+  type TextName,
+} from "../../kernels/internal.ts";
 import { type DataComponent, type DataOptions, defineData, type OpenedData } from "./component.ts";
 
 /** Sizes of a digit; its pixels are stored row by row. */

@@ -13,20 +13,18 @@ import {
   type Gpt2Config,
   type Layer,
   llama,
-  llamaSizes,
   mlp,
   mlpLogits,
   openDevice,
   type PictureConfig,
   resnet,
-  resnetLogits,
   t5,
   type T5Config,
   t5Logits,
-  t5Ties,
   unet,
   unetPictures,
 } from "../../kernels/mod.ts";
+import { llamaSizes, resnetLogits, t5Ties } from "../../kernels/internal.ts";
 import {
   PROTOCOL_VERSION,
   type SupervisorMessage,
@@ -37,7 +35,7 @@ import type { SupervisorInit } from "../pipeline/supervisor_state.ts";
 import { pipelineWorker, WORKER_MESSAGES } from "../pipeline/worker.ts";
 import type { WorkerInit } from "../pipeline/worker_state.ts";
 import type { Context, Message } from "../runtime/mod.ts";
-import type { ActorDefinition, Schema } from "../sandbox/mod.ts";
+import type { ActorDefinition, Schema } from "../sandbox/define.ts";
 import {
   defineModel,
   defineOptimizer,

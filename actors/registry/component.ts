@@ -12,19 +12,18 @@ import type {
   FileTokenizer,
   KnownTokens,
   Model,
-  PartialOptimizer,
   Predictor,
   Tie,
   Tokenizer,
-  TokenizerName,
 } from "../../kernels/mod.ts";
+import type { PartialOptimizer, TokenizerName } from "../../kernels/internal.ts";
 import { checkData, objectOf } from "../options/file_schema.ts";
 import type { Data } from "../options/train_options.ts";
 import { PROTOCOL_VERSION, type SupervisorMessage } from "../pipeline/protocol.ts";
 import type { SupervisorInit } from "../pipeline/supervisor_state.ts";
 import type { Message } from "../runtime/mod.ts";
 import { inOneLine } from "../runtime/types.ts";
-import { type ActorDefinition, checkDefinition } from "../sandbox/mod.ts";
+import { type ActorDefinition, checkDefinition } from "../sandbox/define.ts";
 import { openRegistry, type Registry } from "./registry.ts";
 import type { Component, ComponentKind } from "./registry_file.ts";
 

@@ -7,7 +7,8 @@
 import { posix, resolve } from "node:path";
 import { pathToFileURL } from "node:url";
 import { didYouMean } from "../options/option.ts";
-import { type HashedModule, hashModule, type SandboxOptions } from "../sandbox/mod.ts";
+import { type HashedModule, hashModule } from "../sandbox/modules.ts";
+import type { SandboxOptions } from "../sandbox/host.ts";
 import {
   checkName,
   type Component,

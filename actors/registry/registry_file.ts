@@ -10,7 +10,7 @@ import { applyEdits, type FormattingOptions, modify } from "jsonc-parser";
 import { existsSync, readFileSync } from "node:fs";
 import { dirname, join, resolve } from "node:path";
 import * as v from "valibot";
-import { checkInputFile, decodeText } from "../../kernels/mod.ts";
+import { checkInputFile, decodeText } from "../../kernels/internal.ts";
 import { replaceFile } from "../checkpoints/write.ts";
 import {
   checkData,
@@ -21,7 +21,7 @@ import {
   oneOf,
   text,
 } from "../options/file_schema.ts";
-import type { Lock, ModuleGraph } from "../sandbox/mod.ts";
+import type { Lock, ModuleGraph } from "../sandbox/modules.ts";
 
 /** The kinds of components. */
 export const COMPONENT_KINDS = ["actor", "model", "data", "optimizer", "supervisor"] as const;

@@ -4,15 +4,8 @@
  * @module
  */
 
-import {
-  type Batch,
-  type DeviceChoice,
-  fieldProblem,
-  hasDropout,
-  modelFields,
-  openDevice,
-  openPredictor,
-} from "../../kernels/mod.ts";
+import { type Batch, type DeviceChoice, openDevice, openPredictor } from "../../kernels/mod.ts";
+import { fieldProblem, hasDropout, modelFields } from "../../kernels/internal.ts";
 import { aFunction, anArray, required } from "../options/option.ts";
 import { type Batches, type Data, isIterable, isSource } from "../options/train_options.ts";
 import { DataWatch, nameDataError } from "../run/data.ts";

@@ -5,7 +5,7 @@
  * @module
  */
 
-import { elementCount, type StateOf } from "../../kernels/mod.ts";
+import { elementCount, type StateOf } from "../../kernels/internal.ts";
 import { type Disk, removeOld, removeUnfinished } from "../checkpoints/format.ts";
 import {
   type Finished,

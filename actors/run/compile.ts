@@ -7,23 +7,15 @@
 
 import {
   checkStageOptions,
-  compileModel,
   completeOptimizer,
   cutIntoStages,
-  type DeviceName,
   ELEMENTS_MAX,
-  type Model,
-  type ModelProgram,
   readLayout,
   type StageOptions,
-} from "../../kernels/mod.ts";
-import {
-  type LayerTimes,
-  partitionForSchedule,
-  parts,
-  recomputedStages,
-  type Schedule,
-} from "../../schedules/mod.ts";
+} from "../../kernels/internal.ts";
+import { compileModel, type DeviceName, type Model, type ModelProgram } from "../../kernels/mod.ts";
+import { type LayerTimes, partitionForSchedule, type Schedule } from "../../schedules/mod.ts";
+import { parts, recomputedStages } from "../../schedules/internal.ts";
 import type { TrainOptions } from "../options/train_options.ts";
 import { pipesOf } from "../pipeline/layout.ts";
 import { mostTied, trainedTies } from "./engine.ts";

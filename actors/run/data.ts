@@ -5,7 +5,8 @@
  * @module
  */
 
-import { type Batch, type BatchCheck, batchCheck, nameError } from "../../kernels/mod.ts";
+import type { Batch } from "../../kernels/mod.ts";
+import { type BatchCheck, batchCheck, nameError } from "../../kernels/internal.ts";
 import {
   type Batches,
   type Data,

@@ -4,14 +4,8 @@
  * @module
  */
 
-import {
-  assertThreads,
-  type DeviceChoice,
-  type DeviceName,
-  hasThreads,
-  needsProcess,
-  resolveDevices,
-} from "../../kernels/mod.ts";
+import { assertThreads, hasThreads, needsProcess, resolveDevices } from "../../kernels/internal.ts";
+import type { DeviceChoice, DeviceName } from "../../kernels/mod.ts";
 import type { RuntimeName, TrainOptions } from "../options/train_options.ts";
 import type { PlaceName } from "../runtime/mod.ts";
 import { launchedRanks } from "../transports/mpi/library.ts";

@@ -4,24 +4,27 @@
  * @module
  */
 
+import type {
+  Batch,
+  DeviceChoice,
+  ModelParameter,
+  ModelProgram,
+  ParameterSpec,
+  StageProgram,
+  Tie,
+} from "../../kernels/mod.ts";
 import {
-  type Batch,
   cutIntoStages,
-  type DeviceChoice,
   flatLength,
   hasFreeViews,
-  type ModelParameter,
-  type ModelProgram,
   MOMENTS,
-  type ParameterSpec,
   type StageOptions,
-  type StageProgram,
   type StageState,
   type StateOf,
-  type Tie,
   withAliases,
-} from "../../kernels/mod.ts";
-import { pipelineWorkers, recomputedStages } from "../../schedules/mod.ts";
+} from "../../kernels/internal.ts";
+import { pipelineWorkers } from "../../schedules/mod.ts";
+import { recomputedStages } from "../../schedules/internal.ts";
 
 import type { ShardOrder, WrittenShard } from "../checkpoints/read.ts";
 import {

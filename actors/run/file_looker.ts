@@ -5,7 +5,7 @@
  */
 
 import { delay } from "@std/async/delay";
-import { checkInputFile } from "../../kernels/mod.ts";
+import { checkInputFile } from "../../kernels/internal.ts";
 import { checkWritable } from "../checkpoints/write.ts";
 import type { ActorFactory, ActorSpec, Ask } from "../runtime/mod.ts";
 

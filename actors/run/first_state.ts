@@ -7,13 +7,13 @@
 import {
   completeOptimizer,
   elementCount,
-  type ModelProgram,
   MOMENTS,
   type OptimizerOptions,
   sameShape,
   type StageState,
   type StateOf,
-} from "../../kernels/mod.ts";
+} from "../../kernels/internal.ts";
+import type { ModelProgram } from "../../kernels/mod.ts";
 import { bytesOfSource, readState, readTensor, type TensorSource } from "../checkpoints/tensors.ts";
 import { locateWeights, readWeights } from "../checkpoints/weights.ts";
 import { checkFinite } from "../gradients/commit.ts";

@@ -14,7 +14,6 @@
 import {
   activationBytes,
   BUCKET_SIZE,
-  type DeviceName,
   DTYPE_BYTES,
   elementCount,
   flatLength,
@@ -23,24 +22,21 @@ import {
   isSkip,
   libraryBytes,
   mebibytes,
-  type ModelProgram,
   planLibrary,
   planMemory,
   type SliceSlots,
   stageBorder,
   type StageMemory,
-  type StageProgram,
-  type TensorSpec,
   totalBytes,
-} from "../../kernels/mod.ts";
+} from "../../kernels/internal.ts";
+import type { DeviceName, ModelProgram, StageProgram, TensorSpec } from "../../kernels/mod.ts";
 import {
   type ActionList,
   analyze,
-  formatEdge,
-  parts,
   type Schedule,
   type StageMemory as ScheduleStageMemory,
 } from "../../schedules/mod.ts";
+import { formatEdge, parts } from "../../schedules/internal.ts";
 import { PIECE_ELEMENTS } from "../checkpoints/tensors.ts";
 import { CHUNKS_UNDER_WAY } from "../gradients/sync.ts";
 import { ISOLATE_BYTES, PROCESS_BYTES } from "../options/limits.ts";

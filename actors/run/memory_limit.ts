@@ -9,16 +9,14 @@ import {
   assertMachineHolds,
   bestRecomputeInterval,
   countBlocks,
-  type DeviceChoice,
-  deviceLimits,
-  type DeviceName,
   DTYPE_BYTES,
   elementCount,
   hasOwnMemory,
   largestValue,
   mebibytes,
   totalBytes,
-} from "../../kernels/mod.ts";
+} from "../../kernels/internal.ts";
+import { type DeviceChoice, deviceLimits, type DeviceName } from "../../kernels/mod.ts";
 import { type Schedule, scheduleDefinitions } from "../../schedules/mod.ts";
 import { ISOLATE_BYTES } from "../options/limits.ts";
 import type { RuntimeName } from "../options/train_options.ts";

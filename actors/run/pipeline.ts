@@ -12,7 +12,7 @@
  * @module
  */
 
-import type { StageState, StateOf } from "../../kernels/mod.ts";
+import type { StageState, StateOf } from "../../kernels/internal.ts";
 import {
   type HeldState,
   heldValues,

@@ -4,13 +4,8 @@
  * @module
  */
 
-import {
-  activationBytes,
-  elementCount,
-  formatLayout,
-  type StageProgram,
-  startsOf,
-} from "../../kernels/mod.ts";
+import { activationBytes, elementCount, formatLayout, startsOf } from "../../kernels/internal.ts";
+import type { StageProgram } from "../../kernels/mod.ts";
 import type { Schedule } from "../../schedules/mod.ts";
 import { optionsOf } from "../pipeline/stage_copies.ts";
 

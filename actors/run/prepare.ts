@@ -9,10 +9,8 @@ import {
   assertValid,
   createSchedule,
   findSchedule,
-  followedActions,
   formatAction,
   type ListedSchedule,
-  refuseUnread,
   type Schedule,
   type ScheduleDefinition,
   scheduleDefinitions,
@@ -20,6 +18,7 @@ import {
   type ScheduleOptions,
   withPolicy,
 } from "../../schedules/mod.ts";
+import { followedActions, refuseUnread } from "../../schedules/internal.ts";
 import { checkClaim, type Claim, lockFolder } from "../checkpoints/lock.ts";
 import { checkWritable, encodeConfig } from "../checkpoints/write.ts";
 import { checkSizes } from "../options/limits.ts";
@@ -68,7 +67,6 @@ function checkReduce(
  * ```ts
  * import assert from "node:assert/strict";
  * import { createSchedule, F, scheduleFromLists, ActionList } from "@troupe/troupe/schedules";
- * import { assertTrainable } from "@troupe/troupe/actors";
  *
  * assertTrainable(createSchedule("chimera", { workers: 4, microBatches: 4 }));
  * const forwardOnly = scheduleFromLists("mine", [ActionList.from([F(0, 0)])]);
@@ -113,7 +111,6 @@ function isKnown({ workers, microBatches, updates, lists, listPolicy, weightVers
  * ```ts
  * import assert from "node:assert/strict";
  * import { parseCsv, scheduleFromLists } from "@troupe/troupe/schedules";
- * import { assertRecomputable } from "@troupe/troupe/actors";
  *
  * assertRecomputable(scheduleFromLists("mine", parseCsv("0F0,0F1,0R0,0B0,0R1,0B1")));
  * const early = scheduleFromLists("mine", parseCsv("0F0,0R0,0F1,0B0,0R1,0B1"));
@@ -182,7 +179,6 @@ export interface CommitOptions {
  * ```ts
  * import assert from "node:assert/strict";
  * import { createSchedule } from "@troupe/troupe/schedules";
- * import { assertServable } from "@troupe/troupe/actors";
  *
  * const pipedream = createSchedule("pipedream", { workers: 2, microBatches: 4 });
  * const options = { replicas: 1, sync: "end", precision: "fp32", ties: 0 };

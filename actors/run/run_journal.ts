@@ -8,7 +8,7 @@ import type { DeviceChoice } from "../../kernels/mod.ts";
 import { SUPERVISOR } from "../pipeline/supervisor.ts";
 import { WORKER } from "../pipeline/worker.ts";
 import type { ObserverSpec } from "../runtime/mod.ts";
-import { beginJournal } from "../simulation/mod.ts";
+import { beginJournal } from "../simulation/journal_writer.ts";
 import type { RunJournal } from "../options/train_options.ts";
 
 /** What a journal's header says of its run. */

@@ -8,17 +8,15 @@
  * @module
  */
 
+import { type Batch, type Device, openDevice } from "../../kernels/mod.ts";
 import {
-  type Batch,
   cutIntoStages,
-  type Device,
   type DropoutKey,
   keyed,
   type KeyedArrays,
-  openDevice,
   type StageState,
   withAliases,
-} from "../../kernels/mod.ts";
+} from "../../kernels/internal.ts";
 import { readState } from "../checkpoints/tensors.ts";
 import { sumsOf } from "../gradients/all_reduce.ts";
 import { areFinite, clipFactor, type GradientSquares } from "../gradients/commit.ts";

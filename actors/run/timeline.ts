@@ -10,13 +10,8 @@
  * @module
  */
 
-import {
-  type Action,
-  type ActionKind,
-  formatAction,
-  parseAction,
-  parts,
-} from "../../schedules/mod.ts";
+import { type Action, type ActionKind, formatAction, parseAction } from "../../schedules/mod.ts";
+import { parts } from "../../schedules/internal.ts";
 import type { TracedAction } from "../pipeline/step.ts";
 
 /** A traced action, read. */
@@ -39,7 +34,6 @@ const ACTION = /^\d+[FBIWR]\d/;
  * @example
  * ```ts
  * import assert from "node:assert/strict";
- * import { readSpan } from "@troupe/troupe/actors";
  *
  * const { kind, stages } = readSpan({ name: "reduce 0,3", start: 0, end: 1 }, 0);
  * assert.deepEqual([kind, stages], ["reduce", [0, 3]]);
@@ -326,7 +320,6 @@ export interface StepTimeline {
  * @example
  * ```ts
  * import assert from "node:assert/strict";
- * import { readStep } from "@troupe/troupe/actors";
  *
  * const first = [{ name: "0F0", start: 0, end: 2 }, { name: "0B0", start: 7, end: 10, arrived: 7 }];
  * const second = [{ name: "1F0", start: 3, end: 5, arrived: 3 }, { name: "1B0", start: 5, end: 6 }];

@@ -5,7 +5,8 @@
  */
 
 import { createHash } from "node:crypto";
-import { type Batch, elementCount, hasThreads } from "../../kernels/mod.ts";
+import type { Batch } from "../../kernels/mod.ts";
+import { elementCount, hasThreads } from "../../kernels/internal.ts";
 import { bytesOf, hashWeights } from "../checkpoints/format.ts";
 import {
   type FileKind,

@@ -6,18 +6,16 @@
  */
 
 import { folderEntries, hashWeights, stepFolders } from "../checkpoints/format.ts";
-import {
-  type BestCheckpoint,
-  type Checkpoint,
-  readBest,
-  readCheckpoint,
-} from "../checkpoints/mod.ts";
+import { type BestCheckpoint, readBest } from "../checkpoints/markers.ts";
+import type { Checkpoint } from "../checkpoints/format.ts";
+import { readCheckpoint } from "../checkpoints/read.ts";
 import { heldValues } from "../checkpoints/tensors.ts";
 import { openCheckpointWriter } from "../run/checkpoint_writer.ts";
 import { type Engine, stateShapes } from "../run/engine.ts";
 import { openPipeline } from "../run/pipeline.ts";
 import { openSerialOf } from "../run/serial.ts";
-import type { Scenario, SimulatedDisk, World } from "../simulation/mod.ts";
+import type { Scenario, World } from "../simulation/run.ts";
+import type { SimulatedDisk } from "../simulation/disk.ts";
 import {
   assertSerial,
   type PreparedSimulation,

@@ -9,21 +9,25 @@
  * @module
  */
 
+import type {
+  Batch,
+  Device,
+  InputSpec,
+  LayerProgram,
+  OutputSpec,
+  StageProgram,
+  TensorSpec,
+} from "../../kernels/mod.ts";
 import {
-  type Batch,
   type Bucket,
   BUCKET_SIZE,
-  type Device,
   elementCount,
   F16_MAX,
   type FlatRange,
   inputsOf,
-  type InputSpec,
   keyed,
-  type LayerProgram,
   type MessageArray,
   outputsOf,
-  type OutputSpec,
   type Passed,
   passedOf,
   type Stage,
@@ -31,9 +35,7 @@ import {
   stageBorder,
   type StageMemory,
   type StageOptions,
-  type StageProgram,
-  type TensorSpec,
-} from "../../kernels/mod.ts";
+} from "../../kernels/internal.ts";
 import { WeightVersions } from "../../kernels/stage/state.ts";
 import { shouldFail } from "../runtime/mod.ts";
 import type { StageKernels } from "../pipeline/stage_copies.ts";

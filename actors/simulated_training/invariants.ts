@@ -9,14 +9,14 @@ import {
   type ActionKind,
   formatAction,
   parseAction,
-  parts,
   type Schedule,
 } from "../../schedules/mod.ts";
+import { parts } from "../../schedules/internal.ts";
 import { UPDATE_POLICIES } from "../pipeline/step.ts";
 import type { SupervisorView } from "../pipeline/supervisor.ts";
 import type { WorkerView } from "../pipeline/worker.ts";
 import type { EngineOptions } from "../run/engine.ts";
-import type { View, World } from "../simulation/mod.ts";
+import type { View, World } from "../simulation/run.ts";
 import { FakeStage } from "./fake_stage.ts";
 
 /** The parts of actions that were named once. */

@@ -12,19 +12,17 @@ import {
   type LayerProgram,
   type ModelProgram,
   type OutputSpec,
-  type StageState,
   type TensorSpec,
-  valuesForm,
 } from "../../kernels/mod.ts";
+import { type StageState, valuesForm } from "../../kernels/internal.ts";
 import {
   createSchedule,
-  parts,
   type Schedule,
   scheduleNames,
   type ScheduleOptions,
   type SkipEdge,
-  withEdges,
 } from "../../schedules/mod.ts";
+import { parts, withEdges } from "../../schedules/internal.ts";
 import { hashWeights } from "../checkpoints/format.ts";
 import type { SyncStrategy } from "../gradients/sync.ts";
 import { REFUSAL } from "../pipeline/protocol.ts";
@@ -36,7 +34,7 @@ import { assertServable, assertTrainable } from "../run/prepare.ts";
 import { WorkerLostError } from "../run/recovery.ts";
 import { TRAINING_ACTORS } from "../run/run_journal.ts";
 import { openSerialOf } from "../run/serial.ts";
-import type { Scenario, World } from "../simulation/mod.ts";
+import type { Scenario, World } from "../simulation/run.ts";
 import { addInvariants } from "./invariants.ts";
 
 /** A rehearsal as plain data. */

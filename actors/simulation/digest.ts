@@ -14,7 +14,6 @@
  *
  * @example
  * ```ts
- * import { Digest } from "@troupe/troupe/testing";
  * import assert from "node:assert/strict";
  *
  * const running = new Digest();
@@ -173,7 +172,6 @@ function fileName(url: string): string {
  *
  * @example
  * ```ts
- * import { digestOf } from "@troupe/troupe/testing";
  * import assert from "node:assert/strict";
  *
  * assert.equal(digestOf({ loss: 0.5 }), digestOf({ loss: 0.5 }));

@@ -36,14 +36,7 @@ export interface ReplayOptions<C = undefined>
  *
  * @example
  * ```ts
- * import {
- *   random,
- *   ReplayError,
- *   replayJournal,
- *   type Scenario,
- *   simulate,
- *   writeJournal,
- * } from "@troupe/troupe/testing";
+ * import { random, ReplayError, replayJournal, type Scenario, simulate, writeJournal } from "@troupe/troupe/testing";
  * import assert from "node:assert/strict";
  *
  * const module = "data:text/javascript,export const mute = () => ({ Note() {} })";

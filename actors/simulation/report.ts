@@ -18,7 +18,6 @@ const MAX_STEPS_SHOWN = 30;
  *
  * @example
  * ```ts
- * import { describeStep } from "@troupe/troupe/testing";
  * import assert from "node:assert/strict";
  *
  * const step = { n: 7, isolate: 0, t: 20, actor: "stage-1", from: "stage-0#3", type: "Activation",

@@ -48,7 +48,6 @@ export interface SimulationFailure {
  *
  * @example
  * ```ts
- * import { classOf } from "@troupe/troupe/testing";
  * import assert from "node:assert/strict";
  *
  * const failure = { kind: "invariant", name: "stash", message: "", step: 3, waits: [] } as const;

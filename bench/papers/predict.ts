@@ -7,17 +7,19 @@
 
 import {
   analyze,
-  checkpointedOutputs,
   createSchedule,
   criticalPath,
   hanayoBubbleRatio,
   hanayoPrintedRatio,
-  mixedPrecisionBytes,
   printedOutputs,
-  recomputedStepFlops,
   type ScheduleOptions,
   simulateStep,
 } from "../../schedules/mod.ts";
+import {
+  checkpointedOutputs,
+  mixedPrecisionBytes,
+  recomputedStepFlops,
+} from "../../schedules/analysis/paper_models.ts";
 import { edgeBytes, machineOf, MODELS, parametersOf, SYSTEMS, TASKS } from "./setups.ts";
 import {
   type AxonnPlan,

@@ -4,7 +4,8 @@
  * @module
  */
 
-import type { LinkModel, ScheduleOptions } from "../../schedules/mod.ts";
+import type { LinkModel } from "../../schedules/analysis/paper_models.ts";
+import type { ScheduleOptions } from "../../schedules/mod.ts";
 import setups from "./setups.json" with { type: "json" };
 
 /** A figure of a machine with its source. */

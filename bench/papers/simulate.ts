@@ -7,8 +7,6 @@
 import {
   chimeraStep,
   createSchedule,
-  messageMs,
-  rabenseifnerMs,
   type Schedule,
   type ScheduleOptions,
   simulateStep,
@@ -16,6 +14,7 @@ import {
   type StepEndModel,
   type StepModel,
 } from "../../schedules/mod.ts";
+import { messageMs, rabenseifnerMs } from "../../schedules/analysis/paper_models.ts";
 import {
   edgeBytes,
   headFlops,

@@ -6,19 +6,19 @@
 
 import {
   checkNewComponent,
-  type Component,
-  type ComponentKind,
-  type HashedModule,
-  hashModule,
-  type InspectedActor,
-  inspectHashed,
   openRegistry,
-  packageVersion,
   prepareComponent,
   type Registry,
   removeComponent,
-} from "../../actors/mod.ts";
-import { COMPONENT_KINDS } from "../../actors/registry/mod.ts";
+} from "../../actors/registry/registry.ts";
+import {
+  type Component,
+  type ComponentKind,
+  packageVersion,
+} from "../../actors/registry/registry_file.ts";
+import { type HashedModule, hashModule } from "../../actors/sandbox/modules.ts";
+import { type InspectedActor, inspectHashed } from "../../actors/sandbox/inspect.ts";
+import { COMPONENT_KINDS } from "../../actors/registry/registry_file.ts";
 import { formatTable } from "../../schedules/pictures/grid.ts";
 import { type CommandSyntax, COMMON_FLAGS, type GivenFlags, VERSION } from "../flag.ts";
 import { inOneLine, print } from "../terminal.ts";

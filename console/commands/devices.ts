@@ -9,10 +9,8 @@ import {
   DEVICE_NAMES,
   type DeviceChoice,
   type DeviceName,
-  type FoundAdapters,
-  resolveDevice,
-  webgpuAdapters,
 } from "../../kernels/mod.ts";
+import { type FoundAdapters, resolveDevice, webgpuAdapters } from "../../kernels/internal.ts";
 import { formatTable } from "../../schedules/pictures/grid.ts";
 import { type CommandSyntax, COMMON_FLAGS } from "../flag.ts";
 import { print, printError } from "../terminal.ts";

@@ -7,23 +7,20 @@
 import { type Example, findExample } from "../../actors/simulated_training/simulated_training.ts";
 import {
   delay,
-  describeFailedRun,
   dfs,
-  digestOf,
-  type Exploration,
-  explore,
-  type ExploreOptions,
-  type Fault,
-  FAULT_KINDS,
   fifo,
   pct,
   portfolio,
   pos,
   random,
-  shrink,
   type Strategy,
-  writeJournal,
-} from "../../actors/simulation/mod.ts";
+} from "../../actors/simulation/strategies.ts";
+import { describeFailedRun } from "../../actors/simulation/report.ts";
+import { digestOf } from "../../actors/simulation/digest.ts";
+import { type Exploration, explore, type ExploreOptions } from "../../actors/simulation/explore.ts";
+import { type Fault, FAULT_KINDS } from "../../actors/simulation/faults.ts";
+import { shrink } from "../../actors/simulation/shrink.ts";
+import { writeJournal } from "../../actors/simulation/journal_writer.ts";
 import { scheduleNames } from "../../schedules/mod.ts";
 import { type CommandSyntax, COMMON_FLAGS, withDefaults } from "../flag.ts";
 import { print, printError } from "../terminal.ts";

@@ -5,16 +5,15 @@
  */
 
 import { DECODERS, writeDecoderFolder } from "../../actors/checkpoints/hugging_face.ts";
-import type { Checkpoint, TensorSource } from "../../actors/checkpoints/mod.ts";
+import type { Checkpoint } from "../../actors/checkpoints/format.ts";
+import type { TensorSource } from "../../actors/checkpoints/tensors.ts";
 import { readTensor } from "../../actors/checkpoints/tensors.ts";
 import { checkNew, writeNewFile } from "../../actors/checkpoints/write.ts";
+import { bytesTokenizerJson, gpt2TokenizerJson, llamaTies } from "../../kernels/internal.ts";
 import {
-  bytesTokenizerJson,
   gpt2Onnx,
-  gpt2TokenizerJson,
   layersOnnx,
   llamaLogits,
-  llamaTies,
   mlpOnnx,
   type OnnxFile,
   parseTokenizer,

@@ -5,12 +5,11 @@
  */
 
 import { readTensors } from "../../actors/checkpoints/tensors.ts";
+import { checkTokens, resolveDevice } from "../../kernels/internal.ts";
 import {
-  checkTokens,
   type FileTokenizer,
   generate,
   openDevice,
-  resolveDevice,
   textStream,
   type Tokenizer,
 } from "../../kernels/mod.ts";

@@ -4,8 +4,9 @@
  * @module
  */
 
-import { type Journal, readJournal, type StepRecord } from "../../actors/simulation/mod.ts";
-import { checkInputFile } from "../../kernels/mod.ts";
+import { type Journal, readJournal } from "../../actors/simulation/journal.ts";
+import type { StepRecord } from "../../actors/simulation/recorder.ts";
+import { checkInputFile } from "../../kernels/internal.ts";
 import { type CommandSyntax, COMMON_FLAGS } from "../flag.ts";
 import { inOneLine, print } from "../terminal.ts";
 import { checkCount, checkWord, type Command, defineCommand } from "./common.ts";

@@ -6,9 +6,9 @@
 
 import { commandLine } from "../../actors/options/limits.ts";
 import { openForecast, type PlanSpace } from "../../actors/planner/forecast.ts";
-import { type Profile, readProfile } from "../../actors/planner/mod.ts";
+import { type Profile, readProfile } from "../../actors/planner/profile.ts";
 import { planRuns, type RunPlan } from "../../actors/planner/plan.ts";
-import { BUCKET_SIZE, completeOptimizer } from "../../kernels/mod.ts";
+import { BUCKET_SIZE, completeOptimizer } from "../../kernels/internal.ts";
 import { scheduleDefinitions } from "../../schedules/mod.ts";
 import { withDefaults } from "../flag.ts";
 import { inOneLine, print, printError, quoted } from "../terminal.ts";

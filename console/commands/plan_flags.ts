@@ -5,8 +5,9 @@
  */
 
 import type { TrainOptions } from "../../actors/options/train_options.ts";
-import type { Profile } from "../../actors/planner/mod.ts";
-import type { DataComponent, Task } from "../../actors/registry/mod.ts";
+import type { Profile } from "../../actors/planner/profile.ts";
+import type { DataComponent } from "../../actors/registry/component.ts";
+import type { Task } from "../../actors/registry/task.ts";
 import { PRECISIONS, RECOMPUTE_POLICIES } from "../../kernels/mod.ts";
 import { scheduleNames } from "../../schedules/mod.ts";
 import { type CommandSyntax, COMMON_FLAGS, type FlagValues, readSize } from "../flag.ts";

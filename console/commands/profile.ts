@@ -20,10 +20,11 @@ import {
 import { type MeterOptions, openMeter } from "../../actors/planner/measure.ts";
 import type { Profile } from "../../actors/planner/profile.ts";
 import { profileOfTrace } from "../../actors/planner/traced_profile.ts";
-import { findComponent, importComponent } from "../../actors/registry/mod.ts";
+import { findComponent, importComponent } from "../../actors/registry/component.ts";
 import type { BuiltModel } from "../../actors/registry/component.ts";
 import { isolationFor } from "../../actors/run/devices.ts";
-import { gpt2, RECOMPUTE_POLICIES, resolveDevice } from "../../kernels/mod.ts";
+import { gpt2, RECOMPUTE_POLICIES } from "../../kernels/mod.ts";
+import { resolveDevice } from "../../kernels/internal.ts";
 import { formatTable } from "../../schedules/pictures/grid.ts";
 import {
   type CommandSyntax,

@@ -8,23 +8,19 @@ import { join } from "node:path";
 import { commandLine } from "../../actors/options/limits.ts";
 import { TRAINING_ACTORS } from "../../actors/run/run_journal.ts";
 import type { ActorSpec, Message } from "../../actors/runtime/mod.ts";
-import type { SimulatedTrainingOptions } from "../../actors/simulated_training/mod.ts";
+import type { SimulatedTrainingOptions } from "../../actors/simulated_training/simulated_training.ts";
 import {
   loadExample,
   simulatedTrainingOf,
 } from "../../actors/simulated_training/simulated_training.ts";
 import { payloadOf } from "../../actors/simulation/journal.ts";
-import {
-  describeStep,
-  type Fault,
-  type Journal,
-  readJournal,
-  replayInbox,
-  replayJournal,
-  type ReplayOptions,
-  type StepRecord,
-} from "../../actors/simulation/mod.ts";
-import { checkInputFile } from "../../kernels/mod.ts";
+import { describeStep } from "../../actors/simulation/report.ts";
+import type { Fault } from "../../actors/simulation/faults.ts";
+import { type Journal, readJournal } from "../../actors/simulation/journal.ts";
+import { replayInbox } from "../../actors/simulation/replay_actor.ts";
+import { replayJournal, type ReplayOptions } from "../../actors/simulation/replay.ts";
+import type { StepRecord } from "../../actors/simulation/recorder.ts";
+import { checkInputFile } from "../../kernels/internal.ts";
 import { scheduleNames } from "../../schedules/mod.ts";
 import type { CommandContext } from "../command.ts";
 import {

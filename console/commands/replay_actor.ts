@@ -8,7 +8,8 @@
 
 import { TRAINING_SPECS } from "../../actors/run/run_journal.ts";
 import type { ActorFactory, Message } from "../../actors/runtime/mod.ts";
-import { type DeviceChoice, elementCount, resolveDevice } from "../../kernels/mod.ts";
+import type { DeviceChoice } from "../../kernels/mod.ts";
+import { elementCount, resolveDevice } from "../../kernels/internal.ts";
 
 /** Makes any actor. */
 type AnyFactory = ActorFactory<unknown, Message>;

@@ -5,9 +5,17 @@
  */
 
 import { basename } from "node:path";
-import { checkInputFile, CSV_BYTES_MAX, decodeText } from "../../kernels/mod.ts";
+import { checkInputFile, CSV_BYTES_MAX, decodeText } from "../../kernels/internal.ts";
 import {
   activationLimitOf,
+  formatEdge,
+  memoryWithin,
+  refuseUnread,
+  scheduleRecord,
+  violationError,
+  withEdges,
+} from "../../schedules/internal.ts";
+import {
   type Analysis,
   analyze,
   assertValid,
@@ -16,24 +24,18 @@ import {
   findSchedule,
   formatComparison,
   formatCsv,
-  formatEdge,
   formatSvg,
   formatTorchCsv,
   type ListedSchedule,
   longestBubbles,
   makespanLowerBound,
-  memoryWithin,
   parseCsv,
-  refuseUnread,
   type Schedule,
   scheduleDefinitions,
   scheduleFromLists,
   type ScheduleOptions,
-  scheduleRecord,
   tryMailboxes,
   validate,
-  violationError,
-  withEdges,
   withLists,
   withRecomputation,
   type WorkerBytes,
@@ -92,7 +94,6 @@ export interface ScheduleCommandResult {
  * @example
  * ```ts
  * import { strictEqual } from "node:assert/strict";
- * import { scheduleCommand } from "@troupe/troupe/cli";
  *
  * const { output } = scheduleCommand(
  *   ["1f1b", "--workers", "2", "--micro-batches", "2", "--format", "csv"],

@@ -6,8 +6,8 @@
 
 import { WORKERS_MAX } from "../../actors/options/limits.ts";
 import { inMiB } from "../../schedules/analysis/memory.ts";
+import { ASSUMED } from "../../schedules/internal.ts";
 import {
-  ASSUMED,
   chooseMailbox,
   type Costs,
   createSchedule,

@@ -5,14 +5,10 @@
  */
 
 import { join } from "node:path";
-import {
-  type GapKind,
-  readStep,
-  type TracedAction,
-  type WorkerTimeline,
-} from "../../actors/mod.ts";
+import { type GapKind, readStep, type WorkerTimeline } from "../../actors/run/timeline.ts";
+import type { TracedAction } from "../../actors/pipeline/step.ts";
 import { WORKERS_MAX } from "../../actors/options/limits.ts";
-import { checkInputFile, inputFileProblem } from "../../kernels/mod.ts";
+import { checkInputFile, inputFileProblem } from "../../kernels/internal.ts";
 import { formatTable } from "../../schedules/pictures/grid.ts";
 import { type CommandSyntax, COMMON_FLAGS } from "../flag.ts";
 import {

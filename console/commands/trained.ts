@@ -17,26 +17,26 @@ import {
   isTransformersConfig,
   readConfigJson,
 } from "../../actors/checkpoints/hugging_face_config.ts";
-import {
-  type Checkpoint,
-  locateCheckpoint,
-  locateWeights,
-  type TensorSource,
-} from "../../actors/checkpoints/mod.ts";
+import type { Checkpoint } from "../../actors/checkpoints/format.ts";
+import { locateCheckpoint } from "../../actors/checkpoints/read.ts";
+import { locateWeights } from "../../actors/checkpoints/weights.ts";
+import type { TensorSource } from "../../actors/checkpoints/tensors.ts";
 import { checkTensors } from "../../actors/run/first_state.ts";
 import {
   bytesTokenizer,
   compileModel,
   type FileTokenizer,
   gpt2Tokenizer,
-  inputFileProblem,
   mlp,
   type MlpConfig,
   parseTokenizer,
   type Tokenizer,
+} from "../../kernels/mod.ts";
+import {
+  inputFileProblem,
   TOKENIZER_BYTES_MAX,
   type TokenizerName,
-} from "../../kernels/mod.ts";
+} from "../../kernels/internal.ts";
 import { meantRun } from "../run_files/run_folder.ts";
 import { inOneLine, printError, quoted } from "../terminal.ts";
 import { ensure } from "./common.ts";

@@ -12,9 +12,9 @@ import {
   type Costs,
   formatAction,
   parseAction,
-  parts,
   type Schedule,
 } from "../../schedules/mod.ts";
+import { parts } from "../../schedules/internal.ts";
 import { scheduleOf } from "../commands/schedule_flags.ts";
 import type { RunRecord } from "../run_files/metrics_file.ts";
 import type { TrainFlags } from "../train/flags.ts";

@@ -11,7 +11,7 @@
  * @module
  */
 
-import type { TracedAction } from "../../actors/mod.ts";
+import type { TracedAction } from "../../actors/pipeline/step.ts";
 import type { Metrics } from "../../actors/options/train_options.ts";
 import type { TrainEvent } from "../../actors/run/events.ts";
 import type { Plan } from "../../actors/run/plan.ts";

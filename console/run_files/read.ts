@@ -26,7 +26,7 @@ import {
   text,
 } from "../../actors/options/file_schema.ts";
 import { COUNT_MAX, WORKERS_MAX } from "../../actors/options/limits.ts";
-import { checkInputFile } from "../../kernels/mod.ts";
+import { checkInputFile } from "../../kernels/internal.ts";
 import { currentName } from "../flag.ts";
 import { inOneLine, quoted } from "../terminal.ts";
 import { TRAIN_FLAGS } from "../train/flags.ts";

@@ -10,11 +10,12 @@
 
 import { existsSync } from "node:fs";
 import * as v from "valibot";
-import { readSpan, type TracedAction } from "../../actors/mod.ts";
+import { readSpan } from "../../actors/run/timeline.ts";
+import type { TracedAction } from "../../actors/pipeline/step.ts";
 import { arrayOf, integer, numberWhere, text } from "../../actors/options/file_schema.ts";
 import { WORKERS_MAX } from "../../actors/options/limits.ts";
 import type { TrainEvent } from "../../actors/run/events.ts";
-import { checkInputFile } from "../../kernels/mod.ts";
+import { checkInputFile } from "../../kernels/internal.ts";
 import { inOneLine } from "../terminal.ts";
 import { LINE_BYTES_MAX, readJsonLines } from "./metrics_file.ts";
 

@@ -14,7 +14,7 @@ import type { TrainEvent } from "../../actors/run/events.ts";
 import { EVENT_FILE } from "../../actors/run/metrics.ts";
 import type { Plan } from "../../actors/run/plan.ts";
 import about from "../../deno.json" with { type: "json" };
-import { ORT_VERSION } from "../../kernels/mod.ts";
+import { ORT_VERSION } from "../../kernels/internal.ts";
 import { formatCsv, type Schedule } from "../../schedules/mod.ts";
 import { keptComponents, type RunComponents } from "../train/parts.ts";
 import type { RunPlace, TrainRequest } from "../train/request.ts";

@@ -12,20 +12,20 @@ import {
   isTransformersConfig,
   readConfigJson,
 } from "../../actors/checkpoints/hugging_face_config.ts";
-import type { Checkpoint } from "../../actors/checkpoints/mod.ts";
+import type { Checkpoint } from "../../actors/checkpoints/format.ts";
 import { checkWeights } from "../../actors/checkpoints/weights.ts";
 import { commandLine } from "../../actors/options/limits.ts";
 import {
   CSV_BYTES_MAX,
   decodeText,
   inputFileProblem,
-  type KnownTokens,
   knowTokens,
   TEXT_BYTES_MAX,
   tokenBytesOf,
   type TokenizerName,
   TOKENS_BYTES_MAX,
-} from "../../kernels/mod.ts";
+} from "../../kernels/internal.ts";
+import type { KnownTokens } from "../../kernels/mod.ts";
 import { checkFile } from "../command.ts";
 import {
   formatOf,

@@ -5,10 +5,11 @@
  */
 
 import { MICRO_BATCHES_MAX, THREADS_MAX, WORKERS_MAX } from "../../actors/options/limits.ts";
-import { builtInNames } from "../../actors/registry/mod.ts";
+import { builtInNames } from "../../actors/registry/registry.ts";
 import type { ModelOptions } from "../../actors/registry/component.ts";
 
-import { GPT2_MAX, LEARNING_RATE_SCHEDULES, RECOMPUTE_POLICIES } from "../../kernels/mod.ts";
+import { GPT2_MAX } from "../../kernels/internal.ts";
+import { LEARNING_RATE_SCHEDULES, RECOMPUTE_POLICIES } from "../../kernels/mod.ts";
 import { COST_FLAGS, SCHEDULE_FLAGS } from "../commands/schedule_flags.ts";
 import { TOKENIZER_FLAG } from "../commands/trained.ts";
 import {

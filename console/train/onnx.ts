@@ -6,20 +6,21 @@
 
 import { createHash } from "node:crypto";
 import { basename } from "node:path";
-import type { Checkpoint, TensorSource } from "../../actors/checkpoints/mod.ts";
+import type { Checkpoint } from "../../actors/checkpoints/format.ts";
+import type { TensorSource } from "../../actors/checkpoints/tensors.ts";
 import { readTensor } from "../../actors/checkpoints/tensors.ts";
 import { didYouMean } from "../../actors/options/option.ts";
-import type { ModelComponent } from "../../actors/registry/mod.ts";
+import type { ModelComponent } from "../../actors/registry/component.ts";
 import {
   type Batch,
   describeOnnx,
   fromOnnx,
   type HostArray,
-  modelFields,
   type OnnxDescription,
   onnxWithWeights,
   type TensorSpec,
 } from "../../kernels/mod.ts";
+import { modelFields } from "../../kernels/internal.ts";
 import { checkFile } from "../command.ts";
 import { quoted } from "../terminal.ts";
 import { dimensionsOf, type GivenTrainFlags, type TrainFlags } from "./flags.ts";

@@ -6,7 +6,7 @@
 
 import type { TrainOptions } from "../../actors/options/train_options.ts";
 import { PROTOCOL_VERSION } from "../../actors/pipeline/protocol.ts";
-import { packageActor } from "../../actors/sandbox/mod.ts";
+import { packageActor } from "../../actors/sandbox/host.ts";
 import { scheduleOptionsOf } from "../commands/schedule_flags.ts";
 import type { RunComponents } from "./parts.ts";
 import type { TrainRequest } from "./request.ts";

@@ -8,18 +8,18 @@
 import { resolve } from "node:path";
 import { pathToFileURL } from "node:url";
 import { commandLine } from "../../actors/options/limits.ts";
+import { builtInNames } from "../../actors/registry/registry.ts";
 import {
-  builtInNames,
   type DataComponent,
   findComponent,
   type FoundComponent,
   importComponent,
   type ImportedComponent,
   type ModelComponent,
-  openTask,
-  type Task,
-} from "../../actors/registry/mod.ts";
-import { parseTokenizer, type TokenizerName } from "../../kernels/mod.ts";
+} from "../../actors/registry/component.ts";
+import { openTask, type Task } from "../../actors/registry/task.ts";
+import { parseTokenizer } from "../../kernels/mod.ts";
+import type { TokenizerName } from "../../kernels/internal.ts";
 import { inOneLine, printError, quoted } from "../terminal.ts";
 import { shellWord } from "./data_files.ts";
 import { INHERITED_FLAGS, noteReads, refuseUnread, sizesOfFlags } from "./flags.ts";

@@ -5,7 +5,7 @@
  */
 
 import { commandLine } from "../../actors/options/limits.ts";
-import type { Task } from "../../actors/registry/mod.ts";
+import type { Task } from "../../actors/registry/task.ts";
 import type { CoreShare } from "../../actors/run/devices.ts";
 import type { TrainEvent } from "../../actors/run/events.ts";
 import type { Plan } from "../../actors/run/plan.ts";

@@ -9,13 +9,11 @@ import { basename, dirname, resolve } from "node:path";
 import { folderEntries, stepFolder, stepFolders } from "../../actors/checkpoints/format.ts";
 import { DECODERS } from "../../actors/checkpoints/hugging_face.ts";
 import { goesOnIn } from "../../actors/checkpoints/lock.ts";
-import {
-  type Checkpoint,
-  locateCheckpoint,
-  type TensorSource,
-} from "../../actors/checkpoints/mod.ts";
+import type { Checkpoint } from "../../actors/checkpoints/format.ts";
+import { locateCheckpoint } from "../../actors/checkpoints/read.ts";
+import type { TensorSource } from "../../actors/checkpoints/tensors.ts";
 import { checkSizes } from "../../actors/options/limits.ts";
-import { inputFileProblem } from "../../kernels/mod.ts";
+import { inputFileProblem } from "../../kernels/internal.ts";
 import type { Schedule } from "../../schedules/mod.ts";
 import { checkFile } from "../command.ts";
 import { readScheduleFile } from "../commands/schedule.ts";

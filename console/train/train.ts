@@ -6,9 +6,11 @@
 
 import { join } from "node:path";
 import { replaceFile } from "../../actors/checkpoints/write.ts";
-import { tensorboard, type Tracker, train, type TrainOptions } from "../../actors/mod.ts";
+import { tensorboard, type Tracker } from "../../actors/run/metrics.ts";
+import { train } from "../../actors/run/train.ts";
+import type { TrainOptions } from "../../actors/options/train_options.ts";
 import type { Metrics, MpiRunOptions } from "../../actors/options/train_options.ts";
-import type { Task } from "../../actors/registry/mod.ts";
+import type { Task } from "../../actors/registry/task.ts";
 import { launchedRanks } from "../../actors/transports/mpi/library.ts";
 import { follow, isFollower, lead, letLeaderSpeak } from "../../actors/run/mpi_run.ts";
 import type { CommandContext } from "../command.ts";

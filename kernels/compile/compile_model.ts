@@ -48,7 +48,7 @@ export type BatchCheck = (batch: Batch) => string | undefined;
  * @example
  * ```ts
  * import assert from "node:assert/strict";
- * import { batchCheck, compileModel, mlp } from "@troupe/troupe/kernels";
+ * import { compileModel, mlp } from "@troupe/troupe/kernels";
  *
  * const model = mlp({ inputs: 2, hidden: 4, layers: 1, classes: 3 }, 1);
  * const check = batchCheck(compileModel(model, "none"));

@@ -64,7 +64,7 @@ const written = (pieces: readonly Piece[]): string =>
  * @example
  * ```ts
  * import assert from "node:assert/strict";
- * import { compileModel, formatLayout, gpt2 } from "@troupe/troupe/kernels";
+ * import { compileModel, gpt2 } from "@troupe/troupe/kernels";
  *
  * const model = gpt2({ layers: 3, hidden: 32, heads: 2, seq: 8, vocab: 64 }, 2);
  * assert.equal(formatLayout(compileModel(model, "none").layers, [0, 4]), "E,1.5|1.5,H");
@@ -87,7 +87,7 @@ export function formatLayout(layers: StageProgram["layers"], starts: readonly nu
  * @example
  * ```ts
  * import assert from "node:assert/strict";
- * import { compileModel, gpt2, readLayout } from "@troupe/troupe/kernels";
+ * import { compileModel, gpt2 } from "@troupe/troupe/kernels";
  *
  * const { layers } = compileModel(
  *   gpt2({ layers: 3, hidden: 32, heads: 2, seq: 8, vocab: 64 }, 2),
@@ -168,7 +168,6 @@ function endOf(piece: Piece, shares: readonly Share[], from: number): number | u
  * @example
  * ```ts
  * import assert from "node:assert/strict";
- * import { partition } from "@troupe/troupe/kernels";
  *
  * assert.deepEqual(partition([1, 10, 10, 10, 10, 4], 2), [0, 3]);
  * assert.deepEqual(partition([1, 1, 1, 1, 4], 3), [0, 2, 4]);

@@ -96,7 +96,7 @@ const isFloat = (dtype: DType) => dtype === "f32" || dtype === "f16";
  * @example
  * ```ts
  * import assert from "node:assert/strict";
- * import { compileModel, inputsOf, mlp, outputsOf } from "@troupe/troupe/kernels";
+ * import { compileModel, mlp } from "@troupe/troupe/kernels";
  *
  * const { programs } = compileModel(mlp({ inputs: 4, hidden: 8, layers: 1, classes: 2 }, 3), "none");
  * assert.deepEqual(inputsOf(programs[0]!), []);
@@ -132,7 +132,6 @@ export interface ValuePorts {
  * @example
  * ```ts
  * import assert from "node:assert/strict";
- * import { valuePorts } from "@troupe/troupe/kernels";
  *
  * assert.equal(valuePorts("x").output, "y");
  * assert.equal(valuePorts("x.mask").outputGradient, "dy.mask");

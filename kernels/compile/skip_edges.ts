@@ -37,7 +37,7 @@ export interface SkipEdge {
  * @example
  * ```ts
  * import assert from "node:assert/strict";
- * import { compileModel, type Layer, skipEdges } from "@troupe/troupe/kernels";
+ * import { compileModel, type Layer } from "@troupe/troupe/kernels";
  *
  * const layers: Layer[] = [
  *   {

@@ -185,7 +185,7 @@ export async function loadDigits(announce?: Announce): Promise<{ train: Digits; 
  * @example
  * ```ts
  * import assert from "node:assert/strict";
- * import { DIGIT_PIXELS, digitBatches } from "@troupe/troupe/kernels";
+ * import { digitBatches } from "@troupe/troupe/kernels";
  *
  * const digits = { images: new Float32Array(4 * DIGIT_PIXELS), labels: Int32Array.of(3, 1, 4, 1) };
  * const batches = [...digitBatches(digits, { microBatch: 2, microBatches: 1 })];
@@ -233,7 +233,7 @@ export interface Noise {
  * @example
  * ```ts
  * import assert from "node:assert/strict";
- * import { DIGIT_PIXELS, noisyDigitBatches } from "@troupe/troupe/kernels";
+ * import { noisyDigitBatches } from "@troupe/troupe/kernels";
  *
  * const digits = { images: new Float32Array(2 * DIGIT_PIXELS), labels: Int32Array.of(3, 1) };
  * const cut = (microBatch: number) =>

@@ -24,7 +24,6 @@ const OTHERS = {
  * @example
  * ```ts
  * import assert from "node:assert/strict";
- * import { inputFileProblem } from "@troupe/troupe/kernels";
  *
  * assert.equal(inputFileProblem("nowhere", 10), "no such file");
  * assert.equal(inputFileProblem(".", 10), "a folder");
@@ -69,7 +68,6 @@ export const CSV_BYTES_MAX = 2 ** 27;
  * @example
  * ```ts
  * import assert from "node:assert/strict";
- * import { decodeText } from "@troupe/troupe/kernels";
  *
  * assert.equal(decodeText(Uint8Array.of(0x6e, 0xc3, 0xa9), "a.txt"), "né");
  * assert.throws(() => decodeText(Uint8Array.of(0x6e, 0xc3), "a.txt"), TypeError);
@@ -117,7 +115,6 @@ const PIECE_BYTES = 2 ** 22;
  * @example
  * ```ts
  * import assert from "node:assert/strict";
- * import { knowFile, openRanges } from "@troupe/troupe/kernels";
  *
  * const path = await Deno.makeTempFile();
  * await Deno.writeFile(path, Uint8Array.of(1, 2, 3, 4));

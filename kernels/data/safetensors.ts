@@ -89,7 +89,6 @@ export const isFloatDType = (dtype: SafetensorsDType): dtype is FloatDType =>
  * @example
  * ```ts
  * import assert from "node:assert/strict";
- * import { decodeFloats } from "@troupe/troupe/kernels";
  *
  * assert.deepEqual(decodeFloats("BF16", Uint8Array.of(0xc0, 0x3f)), Float32Array.of(1.5));
  * assert.deepEqual(decodeFloats("F16", Uint8Array.of(0x00, 0x3e)), Float32Array.of(1.5));
@@ -113,7 +112,6 @@ export function decodeFloats(dtype: FloatDType, bytes: Uint8Array): Float32Array
  * @example
  * ```ts
  * import assert from "node:assert/strict";
- * import { decodeFloats, encodeFloats } from "@troupe/troupe/kernels";
  *
  * const bytes = encodeFloats("BF16", Float32Array.of(1.5, 3.1415927));
  * assert.deepEqual(decodeFloats("BF16", bytes), Float32Array.of(1.5, 3.140625));

@@ -72,7 +72,6 @@ export function tokenCount(bytes: number, path: string, width: TokenBytes = 2): 
  * @example
  * ```ts
  * import assert from "node:assert/strict";
- * import { decodeTokens } from "@troupe/troupe/kernels";
  *
  * assert.deepEqual(decodeTokens(Uint8Array.of(0x34, 0x12), "a.bin"), Uint16Array.of(0x1234));
  * ```
@@ -91,7 +90,6 @@ export function decodeTokens(bytes: Uint8Array, path: string): Uint16Array<Array
  * @example
  * ```ts
  * import assert from "node:assert/strict";
- * import { checkTokens } from "@troupe/troupe/kernels";
  *
  * checkTokens(Uint16Array.of(0, 95), 96);
  * assert.throws(() => checkTokens(Uint16Array.of(0, 96), 96), /96 at position 1/);

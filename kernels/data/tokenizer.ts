@@ -149,7 +149,7 @@ const spell = (bytes: string): string =>
  * @example
  * ```ts
  * import assert from "node:assert/strict";
- * import { bytesTokenizerJson, parseTokenizer } from "@troupe/troupe/kernels";
+ * import { parseTokenizer } from "@troupe/troupe/kernels";
  *
  * const text = JSON.stringify(bytesTokenizerJson());
  * const { encode } = await parseTokenizer(new TextEncoder().encode(text), "tokenizer.json");

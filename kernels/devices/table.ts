@@ -148,7 +148,6 @@ export const DEVICES: Readonly<Record<DeviceName, DeviceEntry>> = {
  * @example
  * ```ts
  * import assert from "node:assert/strict";
- * import { hasOwnMemory } from "@troupe/troupe/kernels";
  *
  * assert.ok(hasOwnMemory("wasm")); // its heap
  * assert.ok(!hasOwnMemory("native"));
@@ -164,7 +163,6 @@ export function hasOwnMemory(name: DeviceName): boolean {
  * @example
  * ```ts
  * import assert from "node:assert/strict";
- * import { hasFreeViews } from "@troupe/troupe/kernels";
  *
  * assert.ok(hasFreeViews("native"));
  * assert.ok(!hasFreeViews("webgpu")); // GPU tensors begin where their buffers begin
@@ -180,7 +178,6 @@ export function hasFreeViews(name: DeviceName): boolean {
  * @example
  * ```ts
  * import assert from "node:assert/strict";
- * import { needsProcess } from "@troupe/troupe/kernels";
  *
  * assert.ok(needsProcess("webgpu"));
  * assert.ok(!needsProcess("native"));
@@ -196,7 +193,6 @@ export function needsProcess(name: DeviceName): boolean {
  * @example
  * ```ts
  * import assert from "node:assert/strict";
- * import { hasThreads } from "@troupe/troupe/kernels";
  *
  * assert.ok(hasThreads("native"));
  * assert.ok(!hasThreads("wasm"));
@@ -294,7 +290,7 @@ export function deviceLimits({ name, adapter }: DeviceChoice): DeviceLimits {
  * @example
  * ```ts
  * import assert from "node:assert/strict";
- * import { encodeModel, Graph, largestValue } from "@troupe/troupe/kernels";
+ * import { encodeModel, Graph } from "@troupe/troupe/kernels";
  *
  * const g = new Graph(), x = g.input("x", [2, 8]);
  * const product = g.matmul(x, g.transpose(x, [1, 0])); // [2, 2]
@@ -313,7 +309,6 @@ export function largestValue(name: DeviceName, model: Uint8Array): ModelValue | 
  * @example
  * ```ts
  * import assert from "node:assert/strict";
- * import { libraryBytes } from "@troupe/troupe/kernels";
  *
  * assert.deepEqual(libraryBytes("reference"), { process: 0, isolate: 0 });
  * ```
@@ -368,7 +363,6 @@ function readSpec(text: string): { name: "auto" | DeviceName; adapter?: number }
  * @example
  * ```ts
  * import assert from "node:assert/strict";
- * import { isDeviceSpec } from "@troupe/troupe/kernels";
  *
  * assert.ok(["auto", "wasm", "webgpu", "webgpu:1"].every(isDeviceSpec));
  * assert.ok(!["", "abacus", "wasm:1", "webgpu:-1"].some(isDeviceSpec));
@@ -394,7 +388,6 @@ export function isDeviceSpec(text: string): text is DeviceSpec {
  * @example
  * ```ts
  * import assert from "node:assert/strict";
- * import { resolveDevice } from "@troupe/troupe/kernels";
  *
  * assert.deepEqual(await resolveDevice("wasm"), { name: "wasm" });
  * await assert.rejects(resolveDevice("abacus"), RangeError);
@@ -417,7 +410,6 @@ export async function resolveDevice(
  * @example
  * ```ts
  * import assert from "node:assert/strict";
- * import { resolveDevices } from "@troupe/troupe/kernels";
  *
  * assert.deepEqual(await resolveDevices("reference"), [{ name: "reference" }]);
  * await assert.rejects(resolveDevices("reference", { adapters: [0] }), RangeError);

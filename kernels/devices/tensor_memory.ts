@@ -219,7 +219,6 @@ function checkHostArray(verb: "read" | "write", tensor: Tensor, data: HostArray)
  * @example
  * ```ts
  * import assert from "node:assert/strict";
- * import { machineMemory } from "@troupe/troupe/kernels";
  *
  * assert.ok(machineMemory() > 2 ** 28);
  * ```
@@ -259,7 +258,6 @@ const gibibytes = (bytes: number) => `${(bytes / 2 ** 30).toPrecision(3)} GiB`;
  * @example
  * ```ts
  * import assert from "node:assert/strict";
- * import { mebibytes } from "@troupe/troupe/kernels";
  *
  * assert.equal(mebibytes(1.5 * 2 ** 20), "1.50 MiB");
  * assert.equal(mebibytes(2 ** 30 - 16, Math.floor), "1023.99 MiB");

@@ -13,7 +13,6 @@ import { refusal } from "../errors.ts";
  * @example
  * ```ts
  * import assert from "node:assert/strict";
- * import { elementCount } from "@troupe/troupe/kernels";
  *
  * assert.equal(elementCount([2, 3, 4]), 24);
  * assert.equal(elementCount([]), 1);

@@ -43,7 +43,6 @@ export interface SampleSlice extends Slice {
  * @example
  * ```ts
  * import assert from "node:assert/strict";
- * import { openMask } from "@troupe/troupe/kernels";
  *
  * const spec = { name: "mask.0", dtype: "f32", shape: [2, 4], probability: 0.5 } as const;
  * const key = { seed: 1, step: 1, microBatch: 0 }, whole = new Float32Array(8);

@@ -207,7 +207,6 @@ export interface Gpt2Config {
  * @example
  * ```ts
  * import assert from "node:assert/strict";
- * import { gpt2Ties } from "@troupe/troupe/kernels";
  *
  * const config = { layers: 1, hidden: 8, heads: 2, seq: 4, vocab: 16, tie: true };
  * assert.deepEqual(gpt2Ties(config), [["transformer.wte.weight", "lm_head.weight"]]);

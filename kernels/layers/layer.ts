@@ -515,7 +515,6 @@ export const parameterName = (module: string | undefined, name: string): string 
  * @example
  * ```ts
  * import assert from "node:assert/strict";
- * import { initialValues } from "@troupe/troupe/kernels";
  *
  * const normal = { name: "w", shape: [4, 4], initializer: { kind: "normal", deviation: 0.02 } } as const;
  * assert.deepEqual(initialValues(normal, "h.0.w", 1), initialValues(normal, "h.0.w", 1));
@@ -537,7 +536,6 @@ export type Draws = (into: Float32Array) => void;
  * @example
  * ```ts
  * import assert from "node:assert/strict";
- * import { initialValues, openDraws } from "@troupe/troupe/kernels";
  *
  * const normal = { name: "w", shape: [5], initializer: { kind: "normal", deviation: 0.02 } } as const;
  * const draws = openDraws(normal, "h.0.w", 1), first = new Float32Array(3), rest = new Float32Array(2);
@@ -599,7 +597,7 @@ function openNormals(deviation: number, generator: RandomGenerator): Draws {
  * @example
  * ```ts
  * import assert from "node:assert/strict";
- * import { mlp, modelFields } from "@troupe/troupe/kernels";
+ * import { mlp } from "@troupe/troupe/kernels";
  *
  * const model = mlp({ inputs: 4, hidden: 8, layers: 1, classes: 2 }, 3);
  * assert.deepEqual(modelFields(model), [

@@ -62,7 +62,6 @@ export type LlamaSizes = Required<{ [Name in keyof LlamaConfig]: NonNullable<Lla
  * @example
  * ```ts
  * import assert from "node:assert/strict";
- * import { llamaSizes } from "@troupe/troupe/kernels";
  *
  * const sizes = llamaSizes({ layers: 2, hidden: 64, heads: 4, seq: 32, vocab: 256 });
  * assert.equal(sizes.keyValueHeads, 4);

@@ -87,7 +87,6 @@ const EPSILON = 1e-6;
  * @example
  * ```ts
  * import assert from "node:assert/strict";
- * import { t5Sizes } from "@troupe/troupe/kernels";
  *
  * const { headWidth, targetSeq } = t5Sizes({ layers: 2, hidden: 64, heads: 4, seq: 32, vocab: 12 });
  * assert.deepEqual([headWidth, targetSeq], [16, 32]);

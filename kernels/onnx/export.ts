@@ -197,7 +197,8 @@ function onnxGraph(
  * @example
  * ```ts
  * import assert from "node:assert/strict";
- * import { gpt2Onnx, gpt2Parameters, initialValues } from "@troupe/troupe/kernels";
+ * import { gpt2Onnx, gpt2Parameters } from "@troupe/troupe/kernels";
+ * import { initialValues } from "../layers/layer.ts";
  *
  * const config = { layers: 1, hidden: 8, heads: 2, seq: 4, vocab: 16 };
  * const weights = new Map(

@@ -100,7 +100,7 @@ interface Piece {
  * @example
  * ```ts
  * import assert from "node:assert/strict";
- * import { encodeModel, Graph, scratchBytes } from "@troupe/troupe/kernels";
+ * import { encodeModel, Graph } from "@troupe/troupe/kernels";
  *
  * const g = new Graph(), x = g.input("x", [64, 64]);
  * const bounded = g.tanh(g.matmul(x, x)); // lies over the product

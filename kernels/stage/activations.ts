@@ -88,7 +88,6 @@ export const countBlocks = (layers: readonly Pick<Layer, "block">[]): number =>
  * @example
  * ```ts
  * import assert from "node:assert/strict";
- * import { bestRecomputeInterval } from "@troupe/troupe/kernels";
  *
  * assert.equal(bestRecomputeInterval(24, 2), 5);
  * assert.equal(bestRecomputeInterval(24, 8), 3); // a worker has no more than 3 layers
@@ -156,7 +155,8 @@ export interface StageBorder {
  * @example
  * ```ts
  * import assert from "node:assert/strict";
- * import { compileModel, cutIntoStages, mlp, stageBorder } from "@troupe/troupe/kernels";
+ * import { compileModel, mlp } from "@troupe/troupe/kernels";
+ * import { cutIntoStages } from "../compile/layout.ts";
  *
  * const model = mlp({ inputs: 4, hidden: 8, layers: 1, classes: 2 }, 3);
  * const [first] = cutIntoStages(compileModel(model, "none"), 2);

@@ -332,7 +332,8 @@ const DECODERS = { gpt2: cachedGpt2, llama: cachedLlama } as const;
  * @example
  * ```ts
  * import assert from "node:assert/strict";
- * import { compileModel, generate, gpt2, initialValues, openReference } from "@troupe/troupe/kernels";
+ * import { compileModel, generate, gpt2, openReference } from "@troupe/troupe/kernels";
+ * import { initialValues } from "../layers/layer.ts";
  *
  * const config = { layers: 1, hidden: 8, heads: 2, seq: 4, vocab: 16 };
  * const { parameters } = compileModel(gpt2(config, 1), "none");

@@ -153,7 +153,8 @@ function pieceModel(length: number, dtype: "f32" | "f16", count: number | undefi
  * @example
  * ```ts
  * import assert from "node:assert/strict";
- * import { createParameters, openGradientNorms, openReference } from "@troupe/troupe/kernels";
+ * import { openReference } from "@troupe/troupe/kernels";
+ * import { createParameters } from "./parameters.ts";
  *
  * const device = await openReference();
  * const store = createParameters(device, [{ name: "b", shape: [2] }], { moments: 1 });

@@ -125,7 +125,7 @@ export interface ActivationBytes {
  * @example
  * ```ts
  * import assert from "node:assert/strict";
- * import { activationBytes, compileModel, gpt2 } from "@troupe/troupe/kernels";
+ * import { compileModel, gpt2 } from "@troupe/troupe/kernels";
  *
  * const model = gpt2({ layers: 8, hidden: 32, heads: 4, seq: 16, vocab: 64 }, 2);
  * const program = compileModel(model, "none");
@@ -191,7 +191,7 @@ function bytesInFlight(
  * @example FP16 with offload: 2φ for weights, 2φ for gradients, 16 bytes for each element of a bucket
  * ```ts
  * import assert from "node:assert/strict";
- * import { ADAMW_DEFAULTS, compileModel, gpt2, planMemory } from "@troupe/troupe/kernels";
+ * import { ADAMW_DEFAULTS, compileModel, gpt2 } from "@troupe/troupe/kernels";
  *
  * const model = gpt2({ layers: 2, hidden: 64, heads: 4, seq: 16, vocab: 256 }, 1);
  * const program = compileModel(model, "none", { precision: "fp16" });
@@ -238,7 +238,6 @@ export function planResident(
  * @example
  * ```ts
  * import assert from "node:assert/strict";
- * import { totalBytes } from "@troupe/troupe/kernels";
  *
  * assert.equal(totalBytes({ master: 400, moments: 800 }), 1200);
  * ```

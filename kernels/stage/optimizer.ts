@@ -160,7 +160,8 @@ export function allocateOptimizer(
  * @example One step of SGD
  * ```ts
  * import assert from "node:assert/strict";
- * import { createParameters, openOptimizer, openReference } from "@troupe/troupe/kernels";
+ * import { openReference } from "@troupe/troupe/kernels";
+ * import { createParameters } from "./parameters.ts";
  *
  * const device = await openReference();
  * const store = createParameters(device, [{ name: "b", shape: [16] }], { moments: 1 });

@@ -105,7 +105,7 @@ export type PartialOptimizer = Partial<AdamWOptions> | Partial<SgdOptions> & { k
  * @example
  * ```ts
  * import assert from "node:assert/strict";
- * import { ADAMW_DEFAULTS, completeOptimizer } from "@troupe/troupe/kernels";
+ * import { ADAMW_DEFAULTS } from "@troupe/troupe/kernels";
  *
  * assert.deepEqual(completeOptimizer({ weightDecay: 0.1 }), { ...ADAMW_DEFAULTS, weightDecay: 0.1 });
  * ```
@@ -147,7 +147,7 @@ export interface StageOptions extends ActivationOptions, SumOptions {
  * @example
  * ```ts
  * import assert from "node:assert/strict";
- * import { ADAMW_DEFAULTS, checkStageOptions, compileModel, mlp } from "@troupe/troupe/kernels";
+ * import { ADAMW_DEFAULTS, compileModel, mlp } from "@troupe/troupe/kernels";
  *
  * const stage = compileModel(mlp({ inputs: 16, hidden: 32, layers: 1, classes: 4 }, 1), "none");
  * const options = { optimizer: ADAMW_DEFAULTS, backward: "whole", precision: "fp16" } as const;
@@ -175,7 +175,7 @@ export function checkStageOptions(program: StageProgram, options: StageOptions):
  * @example
  * ```ts
  * import assert from "node:assert/strict";
- * import { checkBucketSize, compileModel, mlp } from "@troupe/troupe/kernels";
+ * import { compileModel, mlp } from "@troupe/troupe/kernels";
  *
  * const stage = compileModel(mlp({ inputs: 16, hidden: 32, layers: 2, classes: 4 }, 1), "none");
  * checkBucketSize(stage, 256);

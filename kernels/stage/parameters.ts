@@ -249,7 +249,6 @@ const aligned = (elements: number) => Math.ceil(elements / ALIGNMENT) * ALIGNMEN
  * @example
  * ```ts
  * import assert from "node:assert/strict";
- * import { flatLength } from "@troupe/troupe/kernels";
  *
  * assert.equal(flatLength([{ shape: [8, 10] }, { shape: [10] }]), 80 + 16);
  * ```
@@ -266,7 +265,7 @@ export function flatLength(specs: readonly { shape: readonly number[] }[]): numb
  * @example
  * ```ts
  * import assert from "node:assert/strict";
- * import { createParameters, openReference } from "@troupe/troupe/kernels";
+ * import { openReference } from "@troupe/troupe/kernels";
  *
  * const device = await openReference();
  * const { buckets } = createParameters(

@@ -497,7 +497,7 @@ function transientOn(device: DeviceName, model: Uint8Array): number {
  * @example
  * ```ts
  * import assert from "node:assert/strict";
- * import { ADAMW_DEFAULTS, compileModel, gpt2, planLibrary } from "@troupe/troupe/kernels";
+ * import { ADAMW_DEFAULTS, compileModel, gpt2 } from "@troupe/troupe/kernels";
  *
  * const stage = compileModel(gpt2({ layers: 1, hidden: 8, heads: 1, seq: 64, vocab: 1000 }, 1), "none");
  * const options = { optimizer: ADAMW_DEFAULTS, backward: "whole" } as const;

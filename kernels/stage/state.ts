@@ -132,7 +132,6 @@ export type StageState = StateOf<Float32Array>;
  * @example
  * ```ts
  * import assert from "node:assert/strict";
- * import { withAliases } from "@troupe/troupe/kernels";
  *
  * const state = { weights: new Map([["table", Float32Array.of(1)]]), moments: new Map() };
  * const { weights } = withAliases(state, [["table", "head"]]);

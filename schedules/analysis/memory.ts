@@ -219,12 +219,7 @@ export interface WorkerBytes {
  * @example 1F1B keeps fewer micro-batches on later workers
  * ```ts
  * import { deepStrictEqual } from "node:assert/strict";
- * import {
- *   createSchedule,
- *   scheduleMemory,
- *   stageMemories,
- *   withLists,
- * } from "@troupe/troupe/schedules";
+ * import { createSchedule, stageMemories, withLists } from "@troupe/troupe/schedules";
  *
  * const schedule = withLists(createSchedule("1f1b", { workers: 3, microBatches: 6 }));
  * const bytes = scheduleMemory(schedule, stageMemories(schedule, { weights: 10, activations: 5 }));
@@ -288,7 +283,6 @@ function ownPeaks(
  * @example
  * ```ts
  * import { deepStrictEqual } from "node:assert/strict";
- * import { fullestWorker } from "@troupe/troupe/schedules";
  *
  * deepStrictEqual(fullestWorker([3, 9, 4]), { worker: 1, bytes: 9 });
  * ```
@@ -318,7 +312,7 @@ export const inMiB = (bytes: number): string => `${(bytes / 2 ** 20).toFixed(1)}
  * @example
  * ```ts
  * import { throws } from "node:assert/strict";
- * import { createSchedule, memoryWithin, withLists } from "@troupe/troupe/schedules";
+ * import { createSchedule, withLists } from "@troupe/troupe/schedules";
  *
  * const bytes = { weights: 2 ** 20, activations: 2 ** 20 };
  * const gpipe = withLists(createSchedule("gpipe", { workers: 2, microBatches: 8 }));
@@ -351,7 +345,6 @@ export function memoryWithin(
  * @example
  * ```ts
  * import { strictEqual } from "node:assert/strict";
- * import { activationLimitOf } from "@troupe/troupe/schedules";
  *
  * const bytes = { weights: 10, optimizer: 0, activations: 8 };
  * strictEqual(activationLimitOf({ bytes, limitBytes: 60 }), 5);

@@ -19,7 +19,6 @@ export interface LinkModel {
  * @example
  * ```ts
  * import { strictEqual } from "node:assert/strict";
- * import { messageMs } from "@troupe/troupe/schedules";
  *
  * strictEqual(messageMs(4e6, { latencyMs: 0.5, bytesPerMs: 1e6 }), 4.5);
  * ```
@@ -41,7 +40,6 @@ export function messageMs(bytes: number, link: LinkModel): number {
  * @example
  * ```ts
  * import { strictEqual } from "node:assert/strict";
- * import { rabenseifnerMs } from "@troupe/troupe/schedules";
  *
  * strictEqual(rabenseifnerMs(8e6, 4, { latencyMs: 1, bytesPerMs: 1e6 }), 16);
  * ```
@@ -73,7 +71,6 @@ function checkModel(name: string, value: number, isServed: boolean, must: string
  * @example The minimum is at ac = sqrt(N)
  * ```ts
  * import { deepStrictEqual } from "node:assert/strict";
- * import { checkpointedOutputs } from "@troupe/troupe/schedules";
  *
  * const least = [1, 2, 4, 8, 16].map((every) => checkpointedOutputs(64, 4, every));
  * deepStrictEqual(least, [69, 38, 24, 20, 24]);
@@ -115,7 +112,6 @@ export function printedOutputs(layers: number, workers: number, every: number): 
  * @example Offload saves a factor of five, minus the bucket
  * ```ts
  * import { deepStrictEqual } from "node:assert/strict";
- * import { mixedPrecisionBytes } from "@troupe/troupe/schedules";
  *
  * deepStrictEqual([mixedPrecisionBytes(2e9), mixedPrecisionBytes(2e9, 16e6)], [40e9, 8.256e9]);
  * ```
@@ -149,7 +145,6 @@ export interface TransformerSizes {
  * @example
  * ```ts
  * import { strictEqual } from "node:assert/strict";
- * import { recomputedStepFlops } from "@troupe/troupe/schedules";
  *
  * const sizes = { layers: 1, hidden: 6, sequence: 36, vocabulary: 96 };
  * strictEqual(recomputedStepFlops(sizes, 1), 96 * 36 * 36 * 3);
@@ -281,7 +276,7 @@ export function chimeraStep(step: ChimeraStep): ChimeraStepTime {
  * @example The outer workers have a bubble after their first stage, the inner workers end early
  * ```ts
  * import { deepStrictEqual } from "node:assert/strict";
- * import { analyze, createSchedule, unoverlappedReduce } from "@troupe/troupe/schedules";
+ * import { analyze, createSchedule } from "@troupe/troupe/schedules";
  *
  * const chimera = createSchedule("chimera", { workers: 4, microBatches: 4 });
  * deepStrictEqual(unoverlappedReduce(analyze(chimera), 2), [2, 2, 2, 2]);

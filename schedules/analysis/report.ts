@@ -21,7 +21,7 @@ export interface ScheduleRecord
  * @example
  * ```ts
  * import { deepStrictEqual } from "node:assert/strict";
- * import { analyze, createSchedule, scheduleRecord } from "@troupe/troupe/schedules";
+ * import { analyze, createSchedule } from "@troupe/troupe/schedules";
  *
  * const { idle, peakActivations } = scheduleRecord(
  *   analyze(createSchedule("gpipe", { workers: 2, microBatches: 4 })),

@@ -149,7 +149,8 @@ export interface SkipTraffic {
  * @example A slow worker of 1F1B holds the values, or their gradients, of all micro-batches in flight
  * ```ts
  * import { deepStrictEqual } from "node:assert/strict";
- * import { createSchedule, skipTraffic, withEdges } from "@troupe/troupe/schedules";
+ * import { createSchedule, skipTraffic } from "@troupe/troupe/schedules";
+ * import { withEdges } from "../schedule.ts";
  *
  * const chain = createSchedule("1f1b", { workers: 4, microBatches: 8 });
  * const traffic = skipTraffic(withEdges(chain, [{ from: 0, to: [3], bytes: 10 }]));

@@ -1,14 +1,11 @@
 /** Small training runs for the tests: what a run leaves, as bits to compare. */
 
 import assert from "node:assert/strict";
-import { train, type TrainEvent, type TrainOptions } from "../../actors/mod.ts";
-import {
-  gpt2,
-  type Gpt2Config,
-  substream,
-  type TokenBatch,
-  tokenBatches,
-} from "../../kernels/mod.ts";
+import { train } from "../../actors/run/train.ts";
+import type { TrainEvent } from "../../actors/run/events.ts";
+import type { TrainOptions } from "../../actors/options/train_options.ts";
+import { gpt2, type Gpt2Config, type TokenBatch, tokenBatches } from "../../kernels/mod.ts";
+import { substream } from "../../kernels/random.ts";
 import type { Schedule } from "../../schedules/mod.ts";
 
 /** A model and the data of a run. */

@@ -5,7 +5,7 @@
  */
 
 import { parseArgs } from "@std/cli/parse-args";
-import { substream } from "../../kernels/mod.ts";
+import { substream } from "../../kernels/random.ts";
 import { print, printError } from "../../console/terminal.ts";
 
 /** A case: its name, and why it did not survive, if it did not; a case that throws has not either. */

@@ -14,7 +14,8 @@
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
 import { join } from "node:path";
-import { generateCommand, trainCommand } from "../../console/mod.ts";
+import { generateCommand } from "../../console/commands/generate.ts";
+import { trainCommand } from "../../console/train/train.ts";
 import { runGenerate, runTrain, someTokens, TINY, writeTokens } from "../console/command.ts";
 import { copyFolder } from "../console/forged.ts";
 import { quietly } from "../package/commands_entry.ts";

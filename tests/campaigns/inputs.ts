@@ -16,8 +16,8 @@ import { fromBinary, toBinary } from "@bufbuild/protobuf";
 import { followRun } from "../../console/dashboard/follow.ts";
 import { troupe } from "../../console/mod.ts";
 import { print } from "../../console/terminal.ts";
+import { bytesTokenizerJson } from "../../kernels/data/tokenizer.ts";
 import {
-  bytesTokenizerJson,
   compileModel,
   describeOnnx,
   fromOnnx,

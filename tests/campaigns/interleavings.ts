@@ -10,8 +10,8 @@
 import {
   simulatedCheckpoints,
   type SimulatedCheckpointsOptions,
-  type SimulatedTrainingOptions,
-} from "../../actors/mod.ts";
+} from "../../actors/simulated_training/checkpoints.ts";
+import type { SimulatedTrainingOptions } from "../../actors/simulated_training/simulated_training.ts";
 import { simulatedTraining } from "../../actors/simulated_training/simulated_training.ts";
 import {
   delay,

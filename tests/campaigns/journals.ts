@@ -10,7 +10,7 @@
 
 import assert from "node:assert/strict";
 import { join } from "node:path";
-import { simulatedTraining } from "../../actors/mod.ts";
+import { simulatedTraining } from "../../actors/simulated_training/simulated_training.ts";
 import { createSystem } from "../../actors/transports/system.ts";
 import {
   beginJournal,

@@ -7,7 +7,7 @@
  */
 
 import { join } from "node:path";
-import { readCheckpoint } from "../../actors/mod.ts";
+import { readCheckpoint } from "../../actors/checkpoints/read.ts";
 import { print } from "../../console/terminal.ts";
 import { scheduleNames } from "../../schedules/mod.ts";
 import { childProcesses } from "../actors/child_processes.ts";

@@ -10,11 +10,13 @@
  */
 
 import { fileURLToPath } from "node:url";
-import { train, type TrainOptions } from "../../actors/mod.ts";
+import { train } from "../../actors/run/train.ts";
+import type { TrainOptions } from "../../actors/options/train_options.ts";
 import { print } from "../../console/terminal.ts";
 import { residentBytes } from "../../console/train/memory_report.ts";
 import { linesOf } from "../../bench/report.ts";
-import { type Layer, webgpuAdapters } from "../../kernels/mod.ts";
+import type { Layer } from "../../kernels/mod.ts";
+import { webgpuAdapters } from "../../kernels/devices/webgpu/adapters.ts";
 import { runCampaign } from "./cases_helper.ts";
 
 const STEPS = 20_000, FIRST = 500;

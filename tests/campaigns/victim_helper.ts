@@ -6,7 +6,8 @@
  */
 
 import { fileURLToPath } from "node:url";
-import { train, type TrainOptions } from "../../actors/mod.ts";
+import { train } from "../../actors/run/train.ts";
+import type { TrainOptions } from "../../actors/options/train_options.ts";
 import { print } from "../../console/terminal.ts";
 import { gpt2 } from "../../kernels/mod.ts";
 import { childProcesses } from "../actors/child_processes.ts";

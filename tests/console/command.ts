@@ -4,7 +4,9 @@ import assert from "node:assert/strict";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { HANG_LIMIT_MS } from "../hang_limit.ts";
-import { inOneLine, printError, trainCommand, troupe } from "../../console/mod.ts";
+import { inOneLine, printError } from "../../console/terminal.ts";
+import { trainCommand } from "../../console/train/train.ts";
+import { troupe } from "../../console/mod.ts";
 import { RUN_FILES } from "../../console/run_files/metrics_file.ts";
 import { namesIn } from "../in_folder.ts";
 

@@ -3,7 +3,8 @@
  * `computing` and `blocking` leave no time for signals, the first once it has a result.
  */
 
-import { print, runCommand } from "../../console/mod.ts";
+import { print } from "../../console/terminal.ts";
+import { runCommand } from "../../console/command.ts";
 
 await runCommand(async ({ begin, soFar }) => {
   const [how] = Deno.args;

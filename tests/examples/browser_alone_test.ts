@@ -2,7 +2,8 @@
 
 import assert from "node:assert/strict";
 import { join } from "node:path";
-import { bytesTokenizer, bytesTokenizerJson } from "../../kernels/mod.ts";
+import { bytesTokenizer } from "../../kernels/mod.ts";
+import { bytesTokenizerJson } from "../../kernels/data/tokenizer.ts";
 import { type Page, pageTest } from "../browser.ts";
 import { troupe } from "../../console/mod.ts";
 import { inFolder, ROOT, TINY } from "../console/command.ts";

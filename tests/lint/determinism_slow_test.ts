@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import plugin from "../../lint/determinism.ts";
-import { FORBIDDEN_GLOBALS } from "../../actors/simulation/mod.ts";
+import { FORBIDDEN_GLOBALS } from "../../actors/simulation/determinism_guard.ts";
 import { inFolder } from "../in_folder.ts";
 import { deno, runDeno } from "../package/packages.ts";
 

@@ -1,7 +1,11 @@
 /** Runs commands one after another in this process; the last line says how each ended, as JSON. */
 
-import { type Ask, createSystem, openRegistry, packageActor } from "../../actors/mod.ts";
-import { type CommandContext, troupe } from "../../console/mod.ts";
+import type { Ask } from "../../actors/runtime/types.ts";
+import { createSystem } from "../../actors/transports/system.ts";
+import { openRegistry } from "../../actors/registry/registry.ts";
+import { packageActor } from "../../actors/sandbox/host.ts";
+import type { CommandContext } from "../../console/command.ts";
+import { troupe } from "../../console/mod.ts";
 import type { Outcome } from "../console/command.ts";
 
 /** Runs a command, and keeps what it prints. */

@@ -6,9 +6,9 @@ import {
   createSchedule,
   formatAction,
   makespanLowerBound,
-  stageTimes,
   validate,
 } from "../../schedules/mod.ts";
+import { stageTimes } from "../../schedules/costs.ts";
 import fc from "../fast_check.ts";
 import {
   atAnyPace,

@@ -7,15 +7,15 @@ import {
   compareSchedules,
   createSchedule,
   type ListedSchedule,
-  recomputedStages,
   type Schedule,
-  scheduleMemory,
   scheduleNames,
   stageMemories,
   type StageMemory,
   withLists,
   withRecomputation,
 } from "../../schedules/mod.ts";
+import { recomputedStages } from "../../schedules/analysis/recomputation.ts";
+import { scheduleMemory } from "../../schedules/analysis/memory.ts";
 
 /** Recomputation in lists: its position, cost and savings. */
 

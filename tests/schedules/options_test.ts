@@ -8,9 +8,9 @@ import {
   findSchedule,
   linear,
   scheduleDefinitions,
-  type ScheduleOption,
   type ScheduleOptions,
 } from "../../schedules/mod.ts";
+import type { ScheduleOption } from "../../schedules/define.ts";
 import { assertRefusals } from "../console/refusals.ts";
 import { allCases, type Case, FOUR, refuses, sentenceOf } from "./cases.ts";
 

@@ -1,18 +1,20 @@
 import assert from "node:assert/strict";
 import {
   analyze,
-  checkpointedOutputs,
   chimeraStep,
   createSchedule,
   criticalPath,
   hanayoBubbleRatio,
   hanayoPrintedRatio,
-  mixedPrecisionBytes,
   printedOutputs,
+} from "../../schedules/mod.ts";
+import {
+  checkpointedOutputs,
+  mixedPrecisionBytes,
   rabenseifnerMs,
   recomputedStepFlops,
   unoverlappedReduce,
-} from "../../schedules/mod.ts";
+} from "../../schedules/analysis/paper_models.ts";
 import fc from "../fast_check.ts";
 import { between, isNear, propertyTest, refuses } from "./cases.ts";
 

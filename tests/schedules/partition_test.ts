@@ -6,9 +6,9 @@ import {
   type LayerTimes,
   partitionForSchedule,
   type Schedule,
-  withEdges,
   withRecomputation,
 } from "../../schedules/mod.ts";
+import { withEdges } from "../../schedules/schedule.ts";
 import { costsOfCut, edgesOfCut, layerSums } from "../../schedules/analysis/partition.ts";
 import fc from "../fast_check.ts";
 import { refuses } from "./cases.ts";

@@ -12,13 +12,13 @@ import {
   listPolicy,
   messageDrivenPolicy,
   parseAction,
-  parts,
   simulateStep,
   type StepPolicy,
-  takeOffers,
   validate,
   withPolicy,
 } from "../../schedules/mod.ts";
+import { parts } from "../../schedules/action.ts";
+import { takeOffers } from "../../schedules/policies.ts";
 import fc from "../fast_check.ts";
 import { atAnyPace, inWords, made, propertyTest, refuses, servedCases } from "./cases.ts";
 

@@ -9,11 +9,11 @@ import {
   type ScheduleOptions,
   type SkipEdge,
   validate,
-  withEdges,
   withLists,
   withOrders,
   withRecomputation,
 } from "../../schedules/mod.ts";
+import { withEdges } from "../../schedules/schedule.ts";
 import { searchedPlaces } from "../../schedules/search/search.ts";
 import { exactOrder } from "../../schedules/search/exact.ts";
 import { greedyOrder } from "../../schedules/search/greedy.ts";

@@ -4,26 +4,25 @@ import {
   analyze,
   type Costs,
   createSchedule,
-  edgesOfParts,
   formatAction,
   type ListedSchedule,
   makespanLowerBound,
   modelOfCosts,
   type Schedule,
   scheduleDefinitions,
-  scheduleMemory,
   simulateStep,
   type SkipEdge,
   skipTraffic,
   smallerSchedule,
   stageMemories,
   validate,
-  withEdges,
   withLists,
   withOrders,
   withPolicy,
   withRecomputation,
 } from "../../schedules/mod.ts";
+import { edgesOfParts, withEdges } from "../../schedules/schedule.ts";
+import { scheduleMemory } from "../../schedules/analysis/memory.ts";
 import { greedyOrder } from "../../schedules/search/greedy.ts";
 import { workloadOf } from "../../schedules/search/limits.ts";
 import fc from "../fast_check.ts";

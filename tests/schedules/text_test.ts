@@ -1,6 +1,6 @@
 import { atDepth } from "../depth.ts";
 import assert from "node:assert/strict";
-import { scheduleCommand } from "../../console/mod.ts";
+import { scheduleCommand } from "../../console/commands/schedule.ts";
 import {
   type Action,
   ActionList,
@@ -11,13 +11,13 @@ import {
   formatCsv,
   formatTorchCsv,
   type ListedSchedule,
-  overlap,
   parseAction,
   parseCsv,
   scheduleFromLists,
   validate,
   withLists,
 } from "../../schedules/mod.ts";
+import { overlap } from "../../schedules/action.ts";
 import fc from "../fast_check.ts";
 import { assertRefusals } from "../console/refusals.ts";
 import { golden, inWords, made, propertyTest, refuses, sentenceOf, servedCases } from "./cases.ts";

@@ -13,11 +13,11 @@ import {
   formatCsv,
   type ListedSchedule,
   parseAction,
-  parts,
   validate,
   withLists,
   withOrders,
 } from "../../schedules/mod.ts";
+import { parts } from "../../schedules/action.ts";
 import { assertRefusals } from "../console/refusals.ts";
 import fc from "../fast_check.ts";
 import {

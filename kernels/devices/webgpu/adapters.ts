@@ -242,7 +242,6 @@ const NONE: FoundAdapters = { adapters: [], refused: [] };
  * @example
  * ```ts
  * import assert from "node:assert/strict";
- * import { webgpuAdapters } from "@troupe/troupe/kernels";
  *
  * const { adapters } = await webgpuAdapters({ isHardwareOnly: true });
  * assert.deepEqual(adapters.map(({ index }) => index), [...adapters.keys()]);

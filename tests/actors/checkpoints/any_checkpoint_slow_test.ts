@@ -2,7 +2,8 @@
 
 import assert from "node:assert/strict";
 import { join } from "node:path";
-import { type Checkpoint, readCheckpoint } from "../../../actors/mod.ts";
+import type { Checkpoint } from "../../../actors/checkpoints/format.ts";
+import { readCheckpoint } from "../../../actors/checkpoints/read.ts";
 import { atDepth } from "../../depth.ts";
 import { folderTest } from "../../in_folder.ts";
 import { type Options, TINY, trained } from "../pipeline/trained.ts";

@@ -3,8 +3,12 @@
 import assert from "node:assert/strict";
 import { basename, join } from "node:path";
 import type { DiskFile } from "../../../actors/checkpoints/format.ts";
-import { type Disk, readCheckpoint, writeCheckpoint } from "../../../actors/mod.ts";
-import { compileModel, elementCount, gpt2, initialValues } from "../../../kernels/mod.ts";
+import type { Disk } from "../../../actors/checkpoints/format.ts";
+import { readCheckpoint } from "../../../actors/checkpoints/read.ts";
+import { writeCheckpoint } from "../../../actors/checkpoints/write.ts";
+import { compileModel, gpt2 } from "../../../kernels/mod.ts";
+import { elementCount } from "../../../kernels/graph/shapes.ts";
+import { initialValues } from "../../../kernels/layers/layer.ts";
 import { atDepth } from "../../depth.ts";
 import fc from "../../fast_check.ts";
 import { folderTest, namesIn } from "../../in_folder.ts";

@@ -2,18 +2,20 @@
 
 import assert from "node:assert/strict";
 import { basename, join } from "node:path";
-import { readGpt2Config, readT5Config, readWeights, writeT5Folder } from "../../../actors/mod.ts";
+import { readGpt2Config, readT5Config } from "../../../actors/checkpoints/hugging_face_config.ts";
+import { readWeights } from "../../../actors/checkpoints/weights.ts";
+import { writeT5Folder } from "../../../actors/checkpoints/hugging_face.ts";
 import {
   compileModel,
   encodeSafetensors,
   gpt2,
   gpt2Parameters,
-  gpt2Ties,
   readSafetensors,
   type SafetensorsTensor,
   t5,
-  t5Ties,
 } from "../../../kernels/mod.ts";
+import { gpt2Ties } from "../../../kernels/layers/gpt2.ts";
+import { t5Ties } from "../../../kernels/layers/t5.ts";
 import { distance, EXPECTED, FOLDERS, hfPath, logitsOf } from "../../hugging_face.ts";
 import { assertSentences } from "../../console/refusals.ts";
 import { folderTest, namesIn } from "../../in_folder.ts";

@@ -2,7 +2,8 @@
 
 import assert from "node:assert/strict";
 import { join } from "node:path";
-import { readCheckpoint, type TrainOptions } from "../../../actors/mod.ts";
+import { readCheckpoint } from "../../../actors/checkpoints/read.ts";
+import type { TrainOptions } from "../../../actors/options/train_options.ts";
 import { stepName } from "../../../actors/checkpoints/format.ts";
 import { isInUse, lockFolder } from "../../../actors/checkpoints/lock.ts";
 import { folderTest, inFolder, namesIn } from "../../in_folder.ts";

@@ -3,7 +3,8 @@
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
 import { join } from "node:path";
-import { locateCheckpoint, readCheckpoint, readWeights } from "../../../actors/mod.ts";
+import { locateCheckpoint, readCheckpoint } from "../../../actors/checkpoints/read.ts";
+import { readWeights } from "../../../actors/checkpoints/weights.ts";
 import { writeShard, writeShards } from "../../../actors/checkpoints/read.ts";
 import {
   type HeldState,

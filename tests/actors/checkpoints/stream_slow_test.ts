@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
 import { join } from "node:path";
-import { readCheckpoint } from "../../../actors/mod.ts";
+import { readCheckpoint } from "../../../actors/checkpoints/read.ts";
 import {
   eachTensor,
   gatherState,
@@ -17,7 +17,8 @@ import {
 } from "../../../actors/checkpoints/tensors.ts";
 import { hashWeights } from "../../../actors/checkpoints/format.ts";
 import { writeHeld } from "../../../actors/checkpoints/write.ts";
-import { elementCount, type StageState } from "../../../kernels/mod.ts";
+import { elementCount } from "../../../kernels/graph/shapes.ts";
+import type { StageState } from "../../../kernels/stage/state.ts";
 import { atDepth } from "../../depth.ts";
 import { folderTest, namesIn } from "../../in_folder.ts";
 

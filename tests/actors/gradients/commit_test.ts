@@ -4,7 +4,7 @@
  */
 
 import assert from "node:assert/strict";
-import { firstLossScale, nextLossScale, SCALE_MAX } from "../../../actors/mod.ts";
+import { firstLossScale, nextLossScale, SCALE_MAX } from "../../../actors/gradients/commit.ts";
 import type { ReduceAlgorithm } from "../../../actors/gradients/all_reduce.ts";
 import {
   areFinite,

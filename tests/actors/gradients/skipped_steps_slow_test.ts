@@ -1,7 +1,8 @@
 /** Steps that overflow: none leaves a trace but in the loss scale, and a run of nothing else fails. */
 
 import assert from "node:assert/strict";
-import { readCheckpoint, SCALE_MIN } from "../../../actors/mod.ts";
+import { readCheckpoint } from "../../../actors/checkpoints/read.ts";
+import { SCALE_MIN } from "../../../actors/gradients/commit.ts";
 import { type Batch, type Layer, type Model, type Value } from "../../../kernels/mod.ts";
 import { folderTest, namesIn } from "../../in_folder.ts";
 import { type Options, trained } from "../pipeline/trained.ts";

@@ -11,13 +11,9 @@ import { type GradientSync, openGradientSync } from "../../../actors/gradients/s
 import { type CompileOptions, compileRun } from "../../../actors/run/compile.ts";
 import { stateOf, tieEnds, trainedTies } from "../../../actors/run/engine.ts";
 import { openCopies, type OpenCopy } from "../../../actors/pipeline/stage_copies.ts";
-import {
-  type Batch,
-  type CopiedBytes,
-  type Device,
-  type Passed,
-  withAliases,
-} from "../../../kernels/mod.ts";
+import type { Batch, CopiedBytes, Device } from "../../../kernels/mod.ts";
+import type { Passed } from "../../../kernels/devices/device.ts";
+import { withAliases } from "../../../kernels/stage/state.ts";
 import type { Schedule } from "../../../schedules/mod.ts";
 import { drawWeights } from "../../kernels/stage/stage_runs.ts";
 

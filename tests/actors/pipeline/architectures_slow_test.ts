@@ -7,7 +7,6 @@ import assert from "node:assert/strict";
 import {
   compileModel,
   fromOnnx,
-  initialValues,
   layersOnnx,
   llama,
   stringBatches,
@@ -15,6 +14,7 @@ import {
   unet,
   unetPictures,
 } from "../../../kernels/mod.ts";
+import { initialValues } from "../../../kernels/layers/layer.ts";
 import { createSchedule, withRecomputation } from "../../../schedules/mod.ts";
 import { atDepth } from "../../depth.ts";
 import { pictureBatches, SIZES as PICTURES } from "../../kernels/architectures/pictures.ts";

@@ -5,7 +5,7 @@
  */
 
 import assert from "node:assert/strict";
-import { readCheckpoint } from "../../../actors/mod.ts";
+import { readCheckpoint } from "../../../actors/checkpoints/read.ts";
 import { gpt2 } from "../../../kernels/mod.ts";
 import { openWebgpu } from "../../../kernels/devices/webgpu/webgpu.ts";
 import { createSchedule } from "../../../schedules/mod.ts";

@@ -5,7 +5,7 @@
 
 import assert from "node:assert/strict";
 import { eagerStages } from "../../../actors/gradients/sync.ts";
-import type { ActorRef, Message } from "../../../actors/mod.ts";
+import type { ActorRef, Message } from "../../../actors/runtime/types.ts";
 import { copiesOf } from "../../../actors/pipeline/layout.ts";
 import { openEmulatedLink } from "../../../actors/pipeline/links.ts";
 import {

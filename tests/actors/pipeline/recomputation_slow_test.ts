@@ -4,7 +4,9 @@
  */
 
 import assert from "node:assert/strict";
-import { compileModel, gpt2, initialValues, totalBytes } from "../../../kernels/mod.ts";
+import { compileModel, gpt2 } from "../../../kernels/mod.ts";
+import { initialValues } from "../../../kernels/layers/layer.ts";
+import { totalBytes } from "../../../kernels/stage/memory.ts";
 import {
   createSchedule,
   parseCsv,

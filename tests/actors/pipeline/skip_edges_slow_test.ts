@@ -4,8 +4,8 @@
  */
 
 import assert from "node:assert/strict";
-import type { TrainOptions } from "../../../actors/mod.ts";
-import { cutIntoStages } from "../../../kernels/mod.ts";
+import type { TrainOptions } from "../../../actors/options/train_options.ts";
+import { cutIntoStages } from "../../../kernels/compile/layout.ts";
 import { createSchedule, type Schedule, scheduleDefinitions } from "../../../schedules/mod.ts";
 import { compileRun } from "../../../actors/run/compile.ts";
 import { groupingOf, once, trained } from "../runs.ts";

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { delay } from "@std/async/delay";
 import { openStallWatch } from "../../../actors/run/pipeline.ts";
 import { Heartbeat } from "../../../actors/runtime/isolate.ts";
-import { createSystem } from "../../../actors/mod.ts";
+import { createSystem } from "../../../actors/transports/system.ts";
 import { atDepth } from "../../depth.ts";
 import { inFolder } from "../../in_folder.ts";
 import { startedProcesses } from "../child_processes.ts";

@@ -1,7 +1,9 @@
 /** Runs of a small GPT: all that a run says, as bits to compare with those of the serial loop. */
 
 import assert from "node:assert/strict";
-import { train, type TrainEvent, type TrainOptions } from "../../../actors/mod.ts";
+import { train } from "../../../actors/run/train.ts";
+import type { TrainEvent } from "../../../actors/run/events.ts";
+import type { TrainOptions } from "../../../actors/options/train_options.ts";
 import { gpt2 } from "../../../kernels/mod.ts";
 import { createSchedule, type ScheduleOptions } from "../../../schedules/mod.ts";
 import { assertSentences } from "../../console/refusals.ts";

@@ -4,7 +4,8 @@
  */
 
 import assert from "node:assert/strict";
-import { readCheckpoint, train } from "../../../actors/mod.ts";
+import { readCheckpoint } from "../../../actors/checkpoints/read.ts";
+import { train } from "../../../actors/run/train.ts";
 import { slotsOf } from "../../../actors/run/memory.ts";
 import type { Batch, Layer, Model } from "../../../kernels/mod.ts";
 import { analyze, createSchedule, defineSchedule } from "../../../schedules/mod.ts";

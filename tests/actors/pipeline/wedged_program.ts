@@ -1,7 +1,7 @@
 /** A run whose second worker hangs in step 4, for the test of what the program does then. */
 
-import { train } from "../../../actors/mod.ts";
-import { runCommand } from "../../../console/mod.ts";
+import { train } from "../../../actors/run/train.ts";
+import { runCommand } from "../../../console/command.ts";
 import { gpt2 } from "../../../kernels/mod.ts";
 import { batchesOf, SMALL } from "../runs.ts";
 

@@ -36,14 +36,8 @@ import {
   variationOf,
 } from "../../../actors/planner/profile.ts";
 import { createSystem } from "../../../actors/transports/system.ts";
-import {
-  ADAMW_DEFAULTS,
-  compileModel,
-  cutIntoStages,
-  mlp,
-  type Model,
-  t5,
-} from "../../../kernels/mod.ts";
+import { ADAMW_DEFAULTS, compileModel, mlp, type Model, t5 } from "../../../kernels/mod.ts";
+import { cutIntoStages } from "../../../kernels/compile/layout.ts";
 
 const mlpFacts: LayerFacts = {
   kind: "mlp",

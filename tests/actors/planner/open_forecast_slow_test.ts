@@ -10,7 +10,7 @@ import {
   type PlanSpace,
 } from "../../../actors/planner/forecast.ts";
 import { planRuns, scheduleOf } from "../../../actors/planner/plan.ts";
-import type { Profile } from "../../../actors/mod.ts";
+import type { Profile } from "../../../actors/planner/profile.ts";
 import { ADAMW_DEFAULTS, gpt2, mlp } from "../../../kernels/mod.ts";
 import { statedProfile, withDearHead } from "./stated_profile.ts";
 

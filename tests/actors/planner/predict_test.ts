@@ -1,24 +1,15 @@
 /** A prediction is what the profile says of each layer, put together as the schedule does. */
 
 import assert from "node:assert/strict";
-import {
-  type LayerCost,
-  type PredictOptions,
-  predictStep,
-  type Profile,
-  recommendLayout,
-} from "../../../actors/planner/mod.ts";
+import type { LayerCost, Profile } from "../../../actors/planner/profile.ts";
+import { type PredictOptions, predictStep } from "../../../actors/planner/predict.ts";
+import { recommendLayout } from "../../../actors/planner/costs.ts";
 import { concurrencyOf } from "../../../actors/planner/predict.ts";
 import { type LayerFacts, slicedFacts } from "../../../actors/planner/profile.ts";
 import { compileRun } from "../../../actors/run/compile.ts";
-import {
-  ADAMW_DEFAULTS,
-  compileModel,
-  gpt2,
-  type ModelProgram,
-  skipEdges,
-  startsOf,
-} from "../../../kernels/mod.ts";
+import { ADAMW_DEFAULTS, compileModel, gpt2, type ModelProgram } from "../../../kernels/mod.ts";
+import { skipEdges } from "../../../kernels/compile/skip_edges.ts";
+import { startsOf } from "../../../kernels/compile/layout.ts";
 import { createSchedule, simulateStep, withRecomputation } from "../../../schedules/mod.ts";
 import { outcome, type Sizes, SMALL } from "../runs.ts";
 import { SKIPPING } from "../pipeline/skipping_model.ts";

@@ -3,11 +3,11 @@
 import assert from "node:assert/strict";
 import {
   parseProfile,
-  predictStep,
   type Profile,
   PROFILE_BYTES_MAX,
   readProfile,
-} from "../../../actors/planner/mod.ts";
+} from "../../../actors/planner/profile.ts";
+import { predictStep } from "../../../actors/planner/predict.ts";
 import { profileOfTrace, type TracedRun } from "../../../actors/planner/traced_profile.ts";
 import type { TracedAction } from "../../../actors/pipeline/step.ts";
 import { compileRun } from "../../../actors/run/compile.ts";

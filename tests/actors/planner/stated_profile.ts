@@ -1,7 +1,7 @@
 /** A profile that nobody has measured: costs by floating-point operations. */
 
 import { slicedFacts } from "../../../actors/planner/profile.ts";
-import { type Profile, PROFILE_FORMAT, PROFILE_VERSION } from "../../../actors/mod.ts";
+import { type Profile, PROFILE_FORMAT, PROFILE_VERSION } from "../../../actors/planner/profile.ts";
 import { ADAMW_DEFAULTS, compileModel, gpt2, type Gpt2Config } from "../../../kernels/mod.ts";
 
 /** Operations of a millisecond, and what each layer takes beside them. */

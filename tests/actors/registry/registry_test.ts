@@ -3,10 +3,14 @@
 import assert from "node:assert/strict";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
-import { openRegistry, prepareComponent, removeComponent } from "../../../actors/mod.ts";
+import {
+  openRegistry,
+  prepareComponent,
+  removeComponent,
+} from "../../../actors/registry/registry.ts";
 import { mapData } from "../../../actors/registry/task.ts";
 import { type Batches, isSource } from "../../../actors/options/train_options.ts";
-import { packageVersion } from "../../../actors/registry/mod.ts";
+import { packageVersion } from "../../../actors/registry/registry_file.ts";
 import { hashGraph } from "../../../actors/sandbox/modules.ts";
 import type { Batch } from "../../../kernels/mod.ts";
 import { folderTest, namesIn } from "../../in_folder.ts";

@@ -1,7 +1,9 @@
 /** Runs on adapters: which worker computes on which, what a checkpoint says of it, what is too large. */
 
 import assert from "node:assert/strict";
-import { readCheckpoint, train, type TrainOptions } from "../../../actors/mod.ts";
+import { readCheckpoint } from "../../../actors/checkpoints/read.ts";
+import { train } from "../../../actors/run/train.ts";
+import type { TrainOptions } from "../../../actors/options/train_options.ts";
 import { workerInits } from "../../../actors/run/engine.ts";
 import { prepareRun } from "../../../actors/run/prepare.ts";
 import { gpt2 } from "../../../kernels/mod.ts";

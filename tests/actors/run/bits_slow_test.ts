@@ -1,7 +1,9 @@
 /** Pipelines have the bits of serial runs: models of one's own, layouts, precisions, frozen weights. */
 
 import assert from "node:assert/strict";
-import { createSystem, train, type TrainOptions } from "../../../actors/mod.ts";
+import { createSystem } from "../../../actors/transports/system.ts";
+import { train } from "../../../actors/run/train.ts";
+import type { TrainOptions } from "../../../actors/options/train_options.ts";
 import { gpt2, type Model, type TokenBatch } from "../../../kernels/mod.ts";
 import { batchesOf, type Outcome, outcome, type Sizes, SMALL } from "../runs.ts";
 import { RINGS, trainRings } from "./own_layers.ts";

@@ -5,13 +5,11 @@ import { dirname, join } from "node:path";
 import type { Disk } from "../../../actors/checkpoints/format.ts";
 import { openCheckpointWriter } from "../../../actors/run/checkpoint_writer.ts";
 import { heldValues } from "../../../actors/checkpoints/tensors.ts";
-import {
-  readBest,
-  readCheckpoint,
-  train,
-  type TrainOptions,
-  writeCheckpoint,
-} from "../../../actors/mod.ts";
+import { readBest } from "../../../actors/checkpoints/markers.ts";
+import { readCheckpoint } from "../../../actors/checkpoints/read.ts";
+import { train } from "../../../actors/run/train.ts";
+import type { TrainOptions } from "../../../actors/options/train_options.ts";
+import { writeCheckpoint } from "../../../actors/checkpoints/write.ts";
 import type { Batch } from "../../../kernels/mod.ts";
 import { folderTest, namesIn } from "../../in_folder.ts";
 import { eventsOf, type Outcome } from "../runs.ts";

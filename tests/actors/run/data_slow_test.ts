@@ -1,19 +1,18 @@
 /** The data of a run: what it may be, where it is begun, and what is wrong with it. */
 
 import assert from "node:assert/strict";
+import type { Data, DataSource, TrainOptions } from "../../../actors/options/train_options.ts";
 import {
-  type Data,
   type DataOptions,
-  type DataSource,
   findComponent,
   importComponent,
-  openTask,
-  readCheckpoint,
-  train,
-  type TrainOptions,
-} from "../../../actors/mod.ts";
-import { builtInNames } from "../../../actors/registry/mod.ts";
-import { type Batch, knowFile } from "../../../kernels/mod.ts";
+} from "../../../actors/registry/component.ts";
+import { openTask } from "../../../actors/registry/task.ts";
+import { readCheckpoint } from "../../../actors/checkpoints/read.ts";
+import { train } from "../../../actors/run/train.ts";
+import { builtInNames } from "../../../actors/registry/registry.ts";
+import type { Batch } from "../../../kernels/mod.ts";
+import { knowFile } from "../../../kernels/data/files.ts";
 import { someTokens, writeTokens } from "../../console/command.ts";
 import { atDepth } from "../../depth.ts";
 import { folderTest } from "../../in_folder.ts";

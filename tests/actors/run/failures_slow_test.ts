@@ -4,7 +4,9 @@
  */
 
 import assert from "node:assert/strict";
-import { createSystem, NonFiniteError, train, type TrainOptions } from "../../../actors/mod.ts";
+import { createSystem } from "../../../actors/transports/system.ts";
+import { NonFiniteError, train } from "../../../actors/run/train.ts";
+import type { TrainOptions } from "../../../actors/options/train_options.ts";
 import type { Batch } from "../../../kernels/mod.ts";
 import { eventsOf, outcome, SMALL } from "../runs.ts";
 import { TCP_TRANSPORT } from "../runtime/tcp_transport.ts";

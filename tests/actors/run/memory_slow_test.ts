@@ -3,7 +3,10 @@
 import assert from "node:assert/strict";
 import { GCProfiler, setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
-import { createSystem, limitedBytes, train, type TrainOptions } from "../../../actors/mod.ts";
+import { createSystem } from "../../../actors/transports/system.ts";
+import { limitedBytes } from "../../../actors/run/memory.ts";
+import { train } from "../../../actors/run/train.ts";
+import type { TrainOptions } from "../../../actors/options/train_options.ts";
 import { compileRun } from "../../../actors/run/compile.ts";
 import { askUnlessFailed } from "../../../actors/run/pipeline.ts";
 import { assertDevicesHold } from "../../../actors/run/memory_limit.ts";
@@ -19,13 +22,14 @@ import {
   type Adapter,
   type DeviceChoice,
   deviceLimits,
-  elementCount,
   gpt2,
-  mebibytes,
   type TokenBatch,
-  totalBytes,
 } from "../../../kernels/mod.ts";
-import { analyze, createSchedule, scheduleMemory, withLists } from "../../../schedules/mod.ts";
+import { elementCount } from "../../../kernels/graph/shapes.ts";
+import { mebibytes } from "../../../kernels/devices/tensor_memory.ts";
+import { totalBytes } from "../../../kernels/stage/memory.ts";
+import { analyze, createSchedule, withLists } from "../../../schedules/mod.ts";
+import { scheduleMemory } from "../../../schedules/analysis/memory.ts";
 import { batchesOf, outcome, type Sizes, SMALL } from "../runs.ts";
 
 type Options = Partial<TrainOptions>;

@@ -3,15 +3,12 @@
 import assert from "node:assert/strict";
 import { join } from "node:path";
 import { BinaryReader, WireType } from "@bufbuild/protobuf/wire";
-import {
-  type Metrics,
-  tensorboard,
-  train,
-  type TrainEvent,
-  type TrainOptions,
-} from "../../../actors/mod.ts";
+import type { Metrics, TrainOptions } from "../../../actors/options/train_options.ts";
+import { tensorboard } from "../../../actors/run/metrics.ts";
+import { train } from "../../../actors/run/train.ts";
+import type { TrainEvent } from "../../../actors/run/events.ts";
 import { crc32c } from "../../../actors/run/metrics.ts";
-import { totalBytes } from "../../../kernels/mod.ts";
+import { totalBytes } from "../../../kernels/stage/memory.ts";
 import { folderTest, namesIn } from "../../in_folder.ts";
 import { batchesOf, outcome, SMALL } from "../runs.ts";
 import { batch, batches, RINGS, trainRings } from "./own_layers.ts";

@@ -1,7 +1,9 @@
 /** Options of `train()`, as plain JavaScript may give them: each is checked before anything runs. */
 
 import assert from "node:assert/strict";
-import { createSystem, train, type TrainOptions } from "../../../actors/mod.ts";
+import { createSystem } from "../../../actors/transports/system.ts";
+import { train } from "../../../actors/run/train.ts";
+import type { TrainOptions } from "../../../actors/options/train_options.ts";
 import { assertRanksHold, shareCores } from "../../../actors/run/devices.ts";
 import { checkSizes } from "../../../actors/options/limits.ts";
 import { eager } from "../../../examples/custom_schedule.ts";

@@ -1,6 +1,6 @@
 /** A small model of one's own, as a user writes it: layers from the graph builder. */
 
-import type { TrainOptions } from "../../../actors/mod.ts";
+import type { TrainOptions } from "../../../actors/options/train_options.ts";
 import type { Batch, Layer, Model } from "../../../kernels/mod.ts";
 import { trained } from "../runs.ts";
 

@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { InferenceSession } from "onnxruntime-web";
-import type { TrainOptions } from "../../../actors/mod.ts";
+import type { TrainOptions } from "../../../actors/options/train_options.ts";
 import {
   ADAMW_DEFAULTS,
   fromOnnx,

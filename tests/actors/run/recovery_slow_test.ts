@@ -4,8 +4,9 @@
  */
 
 import assert from "node:assert/strict";
-import type { TrainOptions, WorkerFault } from "../../../actors/mod.ts";
-import { substream } from "../../../kernels/mod.ts";
+import type { TrainOptions } from "../../../actors/options/train_options.ts";
+import type { WorkerFault } from "../../../actors/pipeline/worker_state.ts";
+import { substream } from "../../../kernels/random.ts";
 import { atDepth } from "../../depth.ts";
 import { folderTest } from "../../in_folder.ts";
 import { testNeeding } from "../../needs.ts";

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { dirname } from "node:path";
 import type { WorkerLost } from "../../../actors/pipeline/protocol.ts";
 import type { HeldState, TensorSource } from "../../../actors/checkpoints/tensors.ts";
-import type { StateOf } from "../../../kernels/mod.ts";
+import type { StateOf } from "../../../kernels/stage/state.ts";
 import type { StepRequest } from "../../../actors/pipeline/step.ts";
 import type { Engine } from "../../../actors/run/engine.ts";
 import {

@@ -3,12 +3,9 @@
 import assert from "node:assert/strict";
 import { type ActorSpec, type System } from "../../../actors/runtime/mod.ts";
 import { createSystem } from "../../../actors/transports/system.ts";
-import {
-  random,
-  type Scenario,
-  simulate,
-  type SimulateOptions,
-} from "../../../actors/simulation/mod.ts";
+import { random } from "../../../actors/simulation/strategies.ts";
+import type { Scenario, SimulateOptions } from "../../../actors/simulation/run.ts";
+import { simulate } from "../../../actors/simulation/simulate.ts";
 import { atDepth } from "../../depth.ts";
 import {
   type Any,

@@ -7,15 +7,11 @@
 import assert from "node:assert/strict";
 import { type ActorSpec, type System } from "../../../actors/runtime/mod.ts";
 import { createSystem } from "../../../actors/transports/system.ts";
-import {
-  beginJournal,
-  pct,
-  random,
-  replayInbox,
-  type Scenario,
-  simulate,
-  type SimulateOptions,
-} from "../../../actors/simulation/mod.ts";
+import { beginJournal } from "../../../actors/simulation/journal_writer.ts";
+import { pct, random } from "../../../actors/simulation/strategies.ts";
+import { replayInbox } from "../../../actors/simulation/replay_actor.ts";
+import type { Scenario, SimulateOptions } from "../../../actors/simulation/run.ts";
+import { simulate } from "../../../actors/simulation/simulate.ts";
 import { atDepth } from "../../depth.ts";
 
 /** Plays in plain order, where nothing may fail. */

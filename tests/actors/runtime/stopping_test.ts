@@ -8,7 +8,7 @@ import {
   type SystemEvent,
 } from "../../../actors/runtime/mod.ts";
 import { createSystem } from "../../../actors/transports/system.ts";
-import type { World } from "../../../actors/simulation/mod.ts";
+import type { World } from "../../../actors/simulation/run.ts";
 import { downOf, thrownBy } from "./harness.ts";
 import { type AnyRef, BOSS, CLERK, kindOf, plain, SERVER } from "./players.ts";
 import { failTest, failureIn, onceTest, play, playOnce, playTest } from "./simulated.ts";

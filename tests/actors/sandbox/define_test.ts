@@ -3,7 +3,8 @@
 import assert from "node:assert/strict";
 import { type Ask } from "../../../actors/runtime/mod.ts";
 import { createSystem } from "../../../actors/transports/system.ts";
-import { defineActor, packageActor } from "../../../actors/sandbox/mod.ts";
+import { defineActor } from "../../../actors/sandbox/define.ts";
+import { packageActor } from "../../../actors/sandbox/host.ts";
 
 type Counter = { type: "Add"; by: number } | { type: "Read" } & Ask<number>;
 

@@ -12,7 +12,7 @@ import {
 import { createSystem } from "../../../actors/transports/system.ts";
 import { Host, type HostOptions } from "../../../actors/sandbox/host.ts";
 import type { HostFrame } from "../../../actors/sandbox/guest.ts";
-import { packageActor, type SandboxOptions } from "../../../actors/sandbox/mod.ts";
+import { packageActor, type SandboxOptions } from "../../../actors/sandbox/host.ts";
 import { turn as turnOfLoop } from "../../../actors/runtime/steps.ts";
 import { atDepth } from "../../depth.ts";
 import fc from "../../fast_check.ts";

@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import type { ActorRef } from "../../../actors/runtime/mod.ts";
-import { packageActor, type SandboxOptions } from "../../../actors/sandbox/mod.ts";
+import { packageActor, type SandboxOptions } from "../../../actors/sandbox/host.ts";
 import { framePieces, receiveFrames } from "../../../actors/transports/stream.ts";
 import { downOf, failureOf, withSystem } from "../runtime/harness.ts";
 import type { Hostile } from "./fixtures/hostile.ts";

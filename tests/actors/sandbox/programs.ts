@@ -1,7 +1,7 @@
 /** Programs with actors of packages, by name: each prints the end of its actors. */
 
 import { createSystem } from "../../../actors/transports/system.ts";
-import { packageActor } from "../../../actors/sandbox/mod.ts";
+import { packageActor } from "../../../actors/sandbox/host.ts";
 import { failureOf } from "../runtime/harness.ts";
 import type { Hostile } from "./fixtures/hostile.ts";
 

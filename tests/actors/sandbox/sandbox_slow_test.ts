@@ -6,12 +6,9 @@ import { join } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
 import { type ActorRef, type Ask, type System } from "../../../actors/runtime/mod.ts";
 import { createSystem } from "../../../actors/transports/system.ts";
-import {
-  hashModule,
-  packageActor,
-  type Permissions,
-  type SandboxOptions,
-} from "../../../actors/sandbox/mod.ts";
+import { hashModule } from "../../../actors/sandbox/modules.ts";
+import { packageActor, type SandboxOptions } from "../../../actors/sandbox/host.ts";
+import type { Permissions } from "../../../actors/sandbox/define.ts";
 import { showLines } from "../../../actors/sandbox/start.ts";
 import { folderTest, inFolder } from "../../in_folder.ts";
 import { childProcesses } from "../child_processes.ts";

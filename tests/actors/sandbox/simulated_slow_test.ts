@@ -2,14 +2,12 @@
 
 import assert from "node:assert/strict";
 import type { Ask } from "../../../actors/runtime/mod.ts";
-import { packageActor } from "../../../actors/sandbox/mod.ts";
-import {
-  random,
-  replayInbox,
-  simulate,
-  type World,
-  writeJournal,
-} from "../../../actors/simulation/mod.ts";
+import { packageActor } from "../../../actors/sandbox/host.ts";
+import { random } from "../../../actors/simulation/strategies.ts";
+import { replayInbox } from "../../../actors/simulation/replay_actor.ts";
+import { simulate } from "../../../actors/simulation/simulate.ts";
+import type { World } from "../../../actors/simulation/run.ts";
+import { writeJournal } from "../../../actors/simulation/journal_writer.ts";
 import { parseJournal } from "../../../actors/simulation/journal.ts";
 import { folderTest } from "../../in_folder.ts";
 

@@ -20,7 +20,7 @@ import {
   smallerPlans,
 } from "../../../actors/simulated_training/simulated_training.ts";
 import { addInvariants } from "../../../actors/simulated_training/invariants.ts";
-import type { SimulatedTrainingOptions } from "../../../actors/mod.ts";
+import type { SimulatedTrainingOptions } from "../../../actors/simulated_training/simulated_training.ts";
 import { pipelineSupervisor, SUPERVISOR } from "../../../actors/pipeline/supervisor.ts";
 import type { SupervisorInit } from "../../../actors/pipeline/supervisor_state.ts";
 import { pipelineWorker, type WorkerView } from "../../../actors/pipeline/worker.ts";

@@ -21,12 +21,12 @@ import {
   simulationTest,
   writeJournal,
 } from "../../../testing.ts";
+import { hashWeights } from "../../../actors/checkpoints/weights.ts";
 import {
-  hashWeights,
   simulatedCheckpoints,
   type SimulatedCheckpointsOptions,
-  type SimulatedTrainingOptions,
-} from "../../../actors/mod.ts";
+} from "../../../actors/simulated_training/checkpoints.ts";
+import type { SimulatedTrainingOptions } from "../../../actors/simulated_training/simulated_training.ts";
 import { type Engine } from "../../../actors/run/engine.ts";
 import { openPipeline } from "../../../actors/run/pipeline.ts";
 import { openSerial } from "../../../actors/run/serial.ts";

@@ -1,7 +1,7 @@
 /** Checks of what must come true in time. */
 
 import assert from "node:assert/strict";
-import { simulate } from "../../../actors/simulation/mod.ts";
+import { simulate } from "../../../actors/simulation/simulate.ts";
 import { spawnText } from "./players.ts";
 
 type Work = Readonly<Record<"asked" | "done", number>>;

@@ -5,7 +5,9 @@
  */
 
 import assert from "node:assert/strict";
-import { dfs, explore, type World } from "../../../actors/simulation/mod.ts";
+import { dfs } from "../../../actors/simulation/strategies.ts";
+import { explore } from "../../../actors/simulation/explore.ts";
+import type { World } from "../../../actors/simulation/run.ts";
 import { type Any, type AnyActor, type AnyRef, specOf } from "./players.ts";
 
 /** Stages, micro-batches, and most of these under way. */

@@ -6,8 +6,8 @@ import {
   exempt,
   FORBIDDEN_GLOBALS,
   type ForbiddenGlobal,
-  simulate,
-} from "../../../actors/simulation/mod.ts";
+} from "../../../actors/simulation/determinism_guard.ts";
+import { simulate } from "../../../actors/simulation/simulate.ts";
 import { ROGUE, spawnText, specOf } from "./players.ts";
 
 const HERE = new Map(FORBIDDEN_GLOBALS.map((trapped) => [trapped.token, propertyOf(trapped)]));

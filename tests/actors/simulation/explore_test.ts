@@ -4,21 +4,20 @@ import assert from "node:assert/strict";
 import fc from "../../fast_check.ts";
 import {
   checkScenario,
-  classOf,
-  ddmin,
-  delay,
   describeFailedRun,
   describeStep,
-  explore,
-  type FailedRun,
-  random,
+} from "../../../actors/simulation/report.ts";
+import {
+  classOf,
   type Scenario,
-  shrink,
-  simulate,
   type SimulateOptions,
   SimulationError,
   type World,
-} from "../../../actors/simulation/mod.ts";
+} from "../../../actors/simulation/run.ts";
+import { ddmin, type FailedRun, shrink } from "../../../actors/simulation/shrink.ts";
+import { delay, random } from "../../../actors/simulation/strategies.ts";
+import { explore } from "../../../actors/simulation/explore.ts";
+import { simulate } from "../../../actors/simulation/simulate.ts";
 import { type Any, playRing, playSum, spawnText } from "./players.ts";
 
 const FOUR = [[1], [2], [3], [4]];

@@ -2,21 +2,13 @@
 
 import assert from "node:assert/strict";
 import { atDepth } from "../../depth.ts";
-import {
-  explore,
-  type Fault,
-  type FaultKind,
-  type FaultOptions,
-  random,
-  type Scenario,
-  shrink,
-  simulate,
-  type SimulateOptions,
-  type StepRecord,
-  type Strategy,
-  WAIT,
-  type World,
-} from "../../../actors/simulation/mod.ts";
+import { explore } from "../../../actors/simulation/explore.ts";
+import type { Fault, FaultKind, FaultOptions } from "../../../actors/simulation/faults.ts";
+import { random, type Strategy, WAIT } from "../../../actors/simulation/strategies.ts";
+import type { Scenario, SimulateOptions, World } from "../../../actors/simulation/run.ts";
+import { shrink } from "../../../actors/simulation/shrink.ts";
+import { simulate } from "../../../actors/simulation/simulate.ts";
+import type { StepRecord } from "../../../actors/simulation/recorder.ts";
 import { type AnyRef, playSum, ROGUE, spawnText } from "./players.ts";
 
 /** The steps of a run as lines, with what went wrong in them. */

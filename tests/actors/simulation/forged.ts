@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { createSystem } from "../../../actors/transports/system.ts";
-import { beginJournal } from "../../../actors/simulation/mod.ts";
+import { beginJournal } from "../../../actors/simulation/journal_writer.ts";
 import { Digest } from "../../../actors/simulation/digest.ts";
 import { Checksum, hashedOf, parseJournal, sumIn } from "../../../actors/simulation/journal.ts";
 import { addStep, type StepRecord } from "../../../actors/simulation/recorder.ts";

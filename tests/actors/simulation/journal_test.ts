@@ -1,9 +1,9 @@
 /** What a journal keeps: digests, messages and steps; and what its readers refuse. */
 
+import { digestOf } from "../../../actors/simulation/digest.ts";
 import assert from "node:assert/strict";
 import fc from "../../fast_check.ts";
 import {
-  digestOf,
   random,
   ReplayError,
   replayInbox,

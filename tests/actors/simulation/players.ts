@@ -11,7 +11,8 @@ import {
   shouldFail,
   type System,
 } from "../../../actors/runtime/mod.ts";
-import { FORBIDDEN_GLOBALS, type World } from "../../../actors/simulation/mod.ts";
+import { FORBIDDEN_GLOBALS } from "../../../actors/simulation/determinism_guard.ts";
+import type { World } from "../../../actors/simulation/run.ts";
 
 /** The messages of players: the runs judge them, not the type checker. */
 // deno-lint-ignore no-explicit-any -- see above

@@ -8,14 +8,12 @@ import {
   pos,
   random,
   replayOf,
-  type Scenario,
-  simulate,
-  type SimulateOptions,
-  type StepRecord,
   type Strategy,
   WAIT,
-  type World,
-} from "../../../actors/simulation/mod.ts";
+} from "../../../actors/simulation/strategies.ts";
+import type { Scenario, SimulateOptions, World } from "../../../actors/simulation/run.ts";
+import { simulate } from "../../../actors/simulation/simulate.ts";
+import type { StepRecord } from "../../../actors/simulation/recorder.ts";
 import FAILURES from "../../golden/simulation/failures.json" with { type: "json" };
 import { type Any, NODE, PATIENT, playRing, playSum, ROGUE, spawnText, SUM } from "./players.ts";
 

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import fc from "../../fast_check.ts";
 import { substream } from "../../../actors/runtime/world.ts";
-import { SimulatedDisk } from "../../../actors/simulation/mod.ts";
+import { SimulatedDisk } from "../../../actors/simulation/disk.ts";
 import LEFT from "../../golden/simulation/disk.json" with { type: "json" };
 
 const bytes = (text: string) => new TextEncoder().encode(text);

@@ -8,19 +8,19 @@ import {
   delay,
   deviate,
   dfs,
-  explore,
   fifo,
   pct,
   portfolio,
   pos,
   random,
   replayOf,
-  type Scenario,
-  shrink,
-  simulate,
-  type StepRecord,
   type Strategy,
-} from "../../../actors/simulation/mod.ts";
+} from "../../../actors/simulation/strategies.ts";
+import { explore } from "../../../actors/simulation/explore.ts";
+import type { Scenario } from "../../../actors/simulation/run.ts";
+import { shrink } from "../../../actors/simulation/shrink.ts";
+import { simulate } from "../../../actors/simulation/simulate.ts";
+import type { StepRecord } from "../../../actors/simulation/recorder.ts";
 import { countStates, MODELS, pipelineOf } from "./count_states.ts";
 import { type Any, PATIENT, playRing, playSum, spawnText, SUM } from "./players.ts";
 import { PLANTED } from "./planted.ts";

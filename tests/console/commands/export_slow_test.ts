@@ -4,12 +4,10 @@ import assert from "node:assert/strict";
 import { join } from "node:path";
 import { delay } from "@std/async/delay";
 import { InferenceSession, Tensor } from "onnxruntime-web";
-import {
-  readCheckpoint,
-  readGpt2Config,
-  readWeights,
-  writeGpt2Folder,
-} from "../../../actors/mod.ts";
+import { readCheckpoint } from "../../../actors/checkpoints/read.ts";
+import { readGpt2Config } from "../../../actors/checkpoints/hugging_face_config.ts";
+import { readWeights } from "../../../actors/checkpoints/weights.ts";
+import { writeGpt2Folder } from "../../../actors/checkpoints/hugging_face.ts";
 import {
   gpt2Parameters,
   mlpLogits,

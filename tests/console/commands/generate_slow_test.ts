@@ -3,13 +3,8 @@
 import assert from "node:assert/strict";
 import { join } from "node:path";
 import { printTokens } from "../../../console/commands/generate.ts";
-import {
-  compileModel,
-  generate,
-  gpt2,
-  initialValues,
-  openReference,
-} from "../../../kernels/mod.ts";
+import { compileModel, generate, gpt2, openReference } from "../../../kernels/mod.ts";
+import { initialValues } from "../../../kernels/layers/layer.ts";
 import { hfPath } from "../../hugging_face.ts";
 import { folderTest } from "../../in_folder.ts";
 import {

@@ -1,7 +1,7 @@
 /** `troupe schedule`: schedules in every format, compared, searched, and refused. */
 
 import assert from "node:assert/strict";
-import { scheduleCommand } from "../../../console/mod.ts";
+import { scheduleCommand } from "../../../console/commands/schedule.ts";
 import { scheduleDefinitions, scheduleNames } from "../../../schedules/mod.ts";
 import REFUSALS from "./schedule_refusals.json" with { type: "json" };
 

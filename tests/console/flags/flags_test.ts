@@ -8,13 +8,8 @@ import { boundsOf, type CommandSyntax, flagsOf } from "../../../console/flag.ts"
 import * as quantities from "../../../console/flag.ts";
 import { PLAN_SYNTAX } from "../../../console/commands/plan_flags.ts";
 import { PROFILE_SYNTAX } from "../../../console/commands/profile.ts";
-import {
-  bashCompletion,
-  helpOf,
-  parseArguments,
-  parseFlags,
-  readKeptFlags,
-} from "../../../console/mod.ts";
+import { bashCompletion } from "../../../console/completion.ts";
+import { helpOf, parseArguments, parseFlags, readKeptFlags } from "../../../console/parse.ts";
 import { SCHEDULE_SYNTAX } from "../../../console/commands/schedule_flags.ts";
 import { TRAIN_FLAGS, TRAIN_SYNTAX } from "../../../console/train/flags.ts";
 import { readTrainFlags } from "../../../console/train/request.ts";

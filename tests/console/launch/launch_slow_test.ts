@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { join } from "node:path";
-import { readCheckpoint } from "../../../actors/mod.ts";
+import { readCheckpoint } from "../../../actors/checkpoints/read.ts";
 import { readFinished } from "../../../actors/checkpoints/markers.ts";
 import { readRecord } from "../../../console/run_files/read.ts";
 import { once } from "../../actors/runs.ts";

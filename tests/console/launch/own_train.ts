@@ -1,6 +1,7 @@
 /** A training script of a user's own, for ranks: it goes on from the checkpoints that it finds. */
 
-import { readCheckpoint, train } from "../../../actors/mod.ts";
+import { readCheckpoint } from "../../../actors/checkpoints/read.ts";
+import { train } from "../../../actors/run/train.ts";
 import { gpt2 } from "../../../kernels/mod.ts";
 import { print } from "../../../console/terminal.ts";
 import { batchesOf, SMALL } from "../../actors/runs.ts";

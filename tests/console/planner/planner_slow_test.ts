@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { join } from "node:path";
-import { readProfile } from "../../../actors/mod.ts";
+import { readProfile } from "../../../actors/planner/profile.ts";
 import { troupe } from "../../../console/mod.ts";
 import { describeChecked, describeProfile } from "../../../console/commands/profile.ts";
 import { readTrainFlags } from "../../../console/train/request.ts";

@@ -1,11 +1,12 @@
 /** Journals: `train --journal`, and the commands that replay, show, compare and explore. */
 
+import { digestOf } from "../../../actors/simulation/digest.ts";
 import assert from "node:assert/strict";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
 import { delay } from "@std/async/delay";
 import { decodePayload, encodePayload } from "../../../actors/simulation/payload_codec.ts";
-import { digestOf, readJournal } from "../../../testing.ts";
+import { readJournal } from "../../../testing.ts";
 import { checksummed, type Forged, recordsOf } from "../../actors/simulation/forged.ts";
 import { HANG_LIMIT_MS } from "../../hang_limit.ts";
 import { folderTest } from "../../in_folder.ts";

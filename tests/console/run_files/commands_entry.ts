@@ -3,7 +3,7 @@
  * after the word `exhausted` no more file can be opened.
  */
 
-import { print } from "../../../console/mod.ts";
+import { print } from "../../../console/terminal.ts";
 import { runHere } from "../command.ts";
 
 // Deno panics where it can open nothing the first time that it wants to hear of signals.

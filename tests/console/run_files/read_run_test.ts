@@ -3,7 +3,8 @@
 import assert from "node:assert/strict";
 import { join } from "node:path";
 import { lockFolder } from "../../../actors/checkpoints/lock.ts";
-import { type Metrics, writeCheckpoint } from "../../../actors/mod.ts";
+import type { Metrics } from "../../../actors/options/train_options.ts";
+import { writeCheckpoint } from "../../../actors/checkpoints/write.ts";
 import { drawLosses, openCurve, readCurves, textChart } from "../../../console/run_files/losses.ts";
 import {
   continueMetrics,

@@ -3,15 +3,12 @@
 import { type Schema, Validator } from "@cfworker/json-schema";
 import assert from "node:assert/strict";
 import { join } from "node:path";
-import {
-  type Metrics,
-  readStep,
-  type TracedAction,
-  train,
-  type TrainEvent,
-  type TrainOptions,
-} from "../../../actors/mod.ts";
-import { scheduleCommand } from "../../../console/mod.ts";
+import type { Metrics, TrainOptions } from "../../../actors/options/train_options.ts";
+import { readStep } from "../../../actors/run/timeline.ts";
+import type { TracedAction } from "../../../actors/pipeline/step.ts";
+import { train } from "../../../actors/run/train.ts";
+import type { TrainEvent } from "../../../actors/run/events.ts";
+import { scheduleCommand } from "../../../console/commands/schedule.ts";
 import { openTraceFile, type TraceFileOptions } from "../../../console/run_files/chrome_trace.ts";
 import { openTrace, summarizeTrace } from "../../../console/commands/trace.ts";
 import {

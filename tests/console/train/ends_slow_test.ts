@@ -2,8 +2,8 @@ import { atDepth } from "../../depth.ts";
 import { delay } from "@std/async/delay";
 import assert from "node:assert/strict";
 import { join } from "node:path";
-import { readCheckpoint } from "../../../actors/mod.ts";
-import { substream } from "../../../kernels/mod.ts";
+import { readCheckpoint } from "../../../actors/checkpoints/read.ts";
+import { substream } from "../../../kernels/random.ts";
 import { folderTest } from "../../in_folder.ts";
 import { HANG_LIMIT_MS } from "../../hang_limit.ts";
 import {

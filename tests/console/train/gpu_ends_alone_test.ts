@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { join } from "node:path";
-import { readCheckpoint } from "../../../actors/mod.ts";
+import { readCheckpoint } from "../../../actors/checkpoints/read.ts";
 import { childProcesses } from "../../actors/child_processes.ts";
 import { gpuTest } from "../../gpu.ts";
 import { inFolder, jsonLines, runTrain, words } from "../command.ts";

@@ -8,7 +8,7 @@ import {
   parseLlamaConfig,
 } from "../../../actors/checkpoints/hugging_face_config.ts";
 import { findTorch } from "../../../bench/peers.ts";
-import { exportCommand } from "../../../console/mod.ts";
+import { exportCommand } from "../../../console/commands/export.ts";
 import { folderTest } from "../../in_folder.ts";
 import { distance, EXPECTED, hfPath, logitsOf } from "../../hugging_face.ts";
 import {

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { join } from "node:path";
 import { InferenceSession } from "onnxruntime-web";
 import { plannedModel } from "../../../console/commands/plan_flags.ts";
-import { exportCommand } from "../../../console/mod.ts";
+import { exportCommand } from "../../../console/commands/export.ts";
 import { fromOnnx, mlpOnnx } from "../../../kernels/mod.ts";
 import { folderTest } from "../../in_folder.ts";
 import { expectedOf, farthest, onnxPath, outputsOf } from "../../onnx.ts";

@@ -1,7 +1,8 @@
 import assert from "node:assert/strict";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
-import { hashModule, readCheckpoint } from "../../../actors/mod.ts";
+import { hashModule } from "../../../actors/sandbox/modules.ts";
+import { readCheckpoint } from "../../../actors/checkpoints/read.ts";
 import { folderTest, namesIn } from "../../in_folder.ts";
 import {
   bitsOf,

@@ -2,12 +2,12 @@ import assert from "node:assert/strict";
 import { join } from "node:path";
 import {
   compileModel,
-  elementCount,
   encodeSafetensors,
   gpt2,
-  initialValues,
   type SafetensorsTensor,
 } from "../../../kernels/mod.ts";
+import { elementCount } from "../../../kernels/graph/shapes.ts";
+import { initialValues } from "../../../kernels/layers/layer.ts";
 import { folderTest } from "../../in_folder.ts";
 import {
   bitsOf,

@@ -6,7 +6,6 @@ import {
   llama,
   type LlamaConfig,
   llamaLogits,
-  modelFields,
   openPredictor,
   openReference,
   readTokens,
@@ -15,10 +14,11 @@ import {
   t5Bucket,
   type T5Config,
   t5Logits,
-  t5Ties,
   tokenBatches,
   unet,
 } from "../../../kernels/mod.ts";
+import { modelFields } from "../../../kernels/layers/layer.ts";
+import { t5Ties } from "../../../kernels/layers/t5.ts";
 import { assertRefused } from "../graph/refused.ts";
 import { readFloats, readJson } from "../stage/pytorch.ts";
 import { pictureFixture, SIZES as PICTURES } from "./pictures.ts";

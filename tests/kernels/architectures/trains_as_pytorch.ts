@@ -4,14 +4,14 @@ import assert from "node:assert/strict";
 import {
   type Batch,
   compileModel,
-  countTargets,
   type DeviceName,
   type Model,
   type Recompute,
   RECOMPUTE_POLICIES,
-  type Stage,
-  withAliases,
 } from "../../../kernels/mod.ts";
+import { countTargets } from "../../../kernels/batch.ts";
+import type { Stage } from "../../../kernels/stage/stage.ts";
+import { withAliases } from "../../../kernels/stage/state.ts";
 import { IS_DEEP } from "../../depth.ts";
 import { ISOLATE_DEVICES, type RegisterTest } from "../../devices.ts";
 import { assertClose, withStage } from "../stage/pytorch.ts";

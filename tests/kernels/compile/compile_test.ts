@@ -4,18 +4,17 @@ import assert from "node:assert/strict";
 import { fromBinary } from "@bufbuild/protobuf";
 import {
   type AnyLayer,
-  compileLayer,
   compileModel,
   gpt2,
-  inputsOf,
   type Layer,
   LayerGraph,
-  modelFields,
-  partition,
-  startsOf,
   type Tie,
   type Value,
 } from "../../../kernels/mod.ts";
+import { compileLayer } from "../../../kernels/compile/compile_model.ts";
+import { inputsOf } from "../../../kernels/compile/programs.ts";
+import { modelFields } from "../../../kernels/layers/layer.ts";
+import { partition, startsOf } from "../../../kernels/compile/layout.ts";
 import { elementCount } from "../../../kernels/graph/shapes.ts";
 import { lowerModel, valueTypes } from "../../../kernels/onnx/lower.ts";
 import { ModelProtoSchema } from "../../../kernels/onnx/onnx_pb.ts";

@@ -2,16 +2,13 @@
 
 import assert from "node:assert/strict";
 import fc from "../../fast_check.ts";
+import { compileModel, gpt2, type Gpt2Config, mlp } from "../../../kernels/mod.ts";
 import {
-  compileModel,
   cutIntoStages,
   formatLayout,
-  gpt2,
-  type Gpt2Config,
-  mlp,
   partition,
   readLayout,
-} from "../../../kernels/mod.ts";
+} from "../../../kernels/compile/layout.ts";
 import { assertRefused } from "../graph/refused.ts";
 
 const sum = (costs: readonly number[]) => costs.reduce((total, cost) => total + cost, 0);

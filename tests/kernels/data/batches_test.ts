@@ -5,7 +5,6 @@ import { rowCount, splitTokens } from "../../../kernels/data/token_batches.ts";
 import {
   type BatchPlan,
   batchRows,
-  DIGIT_PIXELS,
   digitBatches,
   type Digits,
   rowsNeeded,
@@ -13,6 +12,7 @@ import {
   shuffledOrder,
   tokenBatches,
 } from "../../../kernels/mod.ts";
+import { DIGIT_PIXELS } from "../../../kernels/data/digits.ts";
 import fc from "../../fast_check.ts";
 import { assertRefused } from "../graph/refused.ts";
 

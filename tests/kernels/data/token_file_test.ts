@@ -5,11 +5,11 @@ import { join } from "node:path";
 import { decodeTokens, readTokens } from "../../../kernels/data/token_file.ts";
 import {
   heldOutBatches,
-  knowFile,
   openTokenFile,
   type ReadableDisk,
   tokenBatches,
 } from "../../../kernels/mod.ts";
+import { knowFile } from "../../../kernels/data/files.ts";
 import fc from "../../fast_check.ts";
 import { folderTest } from "../../in_folder.ts";
 import { assertRefused } from "../graph/refused.ts";

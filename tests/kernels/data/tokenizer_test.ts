@@ -3,13 +3,12 @@
 import assert from "node:assert/strict";
 import {
   bytesTokenizer,
-  bytesTokenizerJson,
   gpt2Tokenizer,
-  gpt2TokenizerJson,
   loadText,
   parseTokenizer,
   textStream,
 } from "../../../kernels/mod.ts";
+import { bytesTokenizerJson, gpt2TokenizerJson } from "../../../kernels/data/tokenizer.ts";
 import fc from "../../fast_check.ts";
 import { sha256Of } from "../../hugging_face.ts";
 import { assertRefused } from "../graph/refused.ts";

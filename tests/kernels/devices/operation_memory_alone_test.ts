@@ -3,13 +3,8 @@
 import assert from "node:assert/strict";
 import { prepareModel } from "../../../kernels/devices/cpu/native.ts";
 import { openOrt } from "../../../kernels/devices/cpu/ort_api.ts";
-import {
-  Graph,
-  nativeLibraryPath,
-  openNative,
-  scratchBytes,
-  type Value,
-} from "../../../kernels/mod.ts";
+import { Graph, nativeLibraryPath, openNative, type Value } from "../../../kernels/mod.ts";
+import { scratchBytes } from "../../../kernels/onnx/scratch.ts";
 import { modelOf } from "./models.ts";
 
 const SIZE = 512;

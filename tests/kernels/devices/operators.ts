@@ -1,13 +1,8 @@
 /** Every operation of a device, and gradients, against the reference; and the bits of images. */
 
 import assert from "node:assert/strict";
-import {
-  addGradients,
-  type Device,
-  elementCount,
-  Graph,
-  openReference,
-} from "../../../kernels/mod.ts";
+import { addGradients, type Device, Graph, openReference } from "../../../kernels/mod.ts";
+import { elementCount } from "../../../kernels/graph/shapes.ts";
 import { atDepth } from "../../depth.ts";
 import type { RegisterTest } from "../../devices.ts";
 import fc from "../../fast_check.ts";

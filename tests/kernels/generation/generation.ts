@@ -7,14 +7,14 @@ import {
   generate,
   gpt2,
   gpt2Logits,
-  initialValues,
   llama,
   llamaLogits,
   openDevice,
   openPredictor,
   openReference,
-  substream,
 } from "../../../kernels/mod.ts";
+import { initialValues } from "../../../kernels/layers/layer.ts";
+import { substream } from "../../../kernels/random.ts";
 import { openDecoder } from "../../../kernels/stage/generate.ts";
 import { cachedLlama } from "../../../kernels/layers/llama.ts";
 import { cachedGpt2 } from "../../../kernels/layers/gpt2.ts";

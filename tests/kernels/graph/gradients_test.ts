@@ -2,14 +2,9 @@
 
 import assert from "node:assert/strict";
 import { isFlat } from "../../../kernels/ops/table.ts";
-import {
-  addGradients,
-  elementCount,
-  GRADIENTS,
-  Graph,
-  openDevice,
-  type Value,
-} from "../../../kernels/mod.ts";
+import { addGradients, Graph, openDevice, type Value } from "../../../kernels/mod.ts";
+import { elementCount } from "../../../kernels/graph/shapes.ts";
+import { GRADIENTS } from "../../../kernels/ops/table.ts";
 import { ISOLATE_DEVICES } from "../../devices.ts";
 import { OPERATOR_CASES } from "../devices/operator_cases.ts";
 import { computed, type Given } from "./computed.ts";

@@ -3,7 +3,8 @@
 import assert from "node:assert/strict";
 import { SIGNATURES } from "../../../kernels/ops/graph.ts";
 import { METHODS } from "../../../kernels/ops/table.ts";
-import { addGradients, elementCount, Graph, type Value } from "../../../kernels/mod.ts";
+import { addGradients, Graph, type Value } from "../../../kernels/mod.ts";
+import { elementCount } from "../../../kernels/graph/shapes.ts";
 import { computed } from "./computed.ts";
 import { assertRefused } from "./refused.ts";
 

@@ -6,14 +6,14 @@ import { ModelProtoSchema } from "../../../kernels/onnx/onnx_pb.ts";
 import { valueTypes } from "../../../kernels/onnx/lower.ts";
 import {
   addGradients,
-  elementCount,
   encodeModel,
   Graph,
   openReference,
-  sliceNodes,
-  substream,
   type Value,
 } from "../../../kernels/mod.ts";
+import { elementCount } from "../../../kernels/graph/shapes.ts";
+import { sliceNodes } from "../../../kernels/graph/value.ts";
+import { substream } from "../../../kernels/random.ts";
 import { computedOn } from "./computed.ts";
 
 /** What a gradient is asked of. */

@@ -1,14 +1,14 @@
 /** Graphs of convolutions, pooling, padding and norms, at least one for each gradient of a window. */
 
-import {
-  type AveragePoolOptions,
-  type ConvOptions,
-  type ConvTransposeOptions,
-  elementCount,
-  type Graph,
-  type PoolOptions,
-  type Value,
+import type {
+  AveragePoolOptions,
+  ConvOptions,
+  ConvTransposeOptions,
+  Graph,
+  PoolOptions,
+  Value,
 } from "../../../kernels/mod.ts";
+import { elementCount } from "../../../kernels/graph/shapes.ts";
 import { type Case, on } from "./slopes.ts";
 
 /** Adds to each element so much that none is near another, and no slope is in doubt. */

@@ -12,19 +12,18 @@ import {
   fromOnnx,
   gpt2,
   gpt2Onnx,
-  initialValues,
-  inputsOf,
   layersOnnx,
   type Model,
   type ModelProgram,
   openReference,
-  openStage,
-  outputsOf,
   t5Logits,
-  t5Ties,
   type TensorSpec,
-  withAliases,
 } from "../../../kernels/mod.ts";
+import { initialValues } from "../../../kernels/layers/layer.ts";
+import { inputsOf, outputsOf } from "../../../kernels/compile/programs.ts";
+import { openStage } from "../../../kernels/stage/stage.ts";
+import { t5Ties } from "../../../kernels/layers/t5.ts";
+import { withAliases } from "../../../kernels/stage/state.ts";
 import fc from "../../fast_check.ts";
 import {
   goldenLines,

@@ -5,7 +5,8 @@
  */
 
 import { create, type MessageInitShape, toBinary } from "@bufbuild/protobuf";
-import { type Attribute, type DType, type HostArray, ONNX_DTYPE } from "../../../kernels/mod.ts";
+import type { Attribute, DType, HostArray } from "../../../kernels/mod.ts";
+import { ONNX_DTYPE } from "../../../kernels/graph/value.ts";
 import { encodeAttribute, encodeValueInfo } from "../../../kernels/onnx/encode.ts";
 import { ModelProtoSchema, type TensorProtoSchema } from "../../../kernels/onnx/onnx_pb.ts";
 

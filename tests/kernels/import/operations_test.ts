@@ -2,14 +2,8 @@
 
 import assert from "node:assert/strict";
 import { InferenceSession, Tensor } from "onnxruntime-web";
-import {
-  type Attribute,
-  type Device,
-  elementCount,
-  encodeModel,
-  openNative,
-  sameShape,
-} from "../../../kernels/mod.ts";
+import { type Attribute, type Device, encodeModel, openNative } from "../../../kernels/mod.ts";
+import { elementCount, sameShape } from "../../../kernels/graph/shapes.ts";
 import { foldFile, staticInputs } from "../../../kernels/onnx/fold.ts";
 import { readOnnx } from "../../../kernels/onnx/read_file.ts";
 import {

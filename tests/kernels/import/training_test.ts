@@ -3,25 +3,24 @@
 import { fromBinary } from "@bufbuild/protobuf";
 import assert from "node:assert/strict";
 import { InferenceSession, Tensor } from "onnxruntime-web";
-import { train } from "../../../actors/mod.ts";
+import { train } from "../../../actors/run/train.ts";
 import {
   type Batch,
-  batchCheck,
   compileModel,
   fromOnnx,
   type FromOnnxOptions,
   gpt2,
   gpt2Onnx,
-  hasDropout,
   mlp,
   mlpOnnx,
   type Model,
-  modelFields,
   type OnnxFile,
   onnxWithWeights,
   openReference,
-  openStage,
 } from "../../../kernels/mod.ts";
+import { batchCheck } from "../../../kernels/compile/compile_model.ts";
+import { hasDropout, modelFields } from "../../../kernels/layers/layer.ts";
+import { openStage } from "../../../kernels/stage/stage.ts";
 import { ModelProtoSchema } from "../../../kernels/onnx/onnx_pb.ts";
 import { assertRefused } from "../graph/refused.ts";
 import { drawTokens, drawWeights } from "../stage/stage_runs.ts";

@@ -4,21 +4,20 @@ import assert from "node:assert/strict";
 import {
   addGradients,
   compileModel,
-  countTargets,
-  cutIntoStages,
   generate,
   gpt2,
   type Gpt2Config,
-  gpt2Ties,
   Graph,
   mlp,
   openReference,
-  outputsOf,
-  splitBatch,
   type Tie,
   type Value,
-  withAliases,
 } from "../../../kernels/mod.ts";
+import { countTargets, splitBatch } from "../../../kernels/batch.ts";
+import { cutIntoStages } from "../../../kernels/compile/layout.ts";
+import { gpt2Ties } from "../../../kernels/layers/gpt2.ts";
+import { outputsOf } from "../../../kernels/compile/programs.ts";
+import { withAliases } from "../../../kernels/stage/state.ts";
 import { causalAttention, causalMask } from "../../../kernels/layers/attention.ts";
 import { ISOLATE_DEVICES } from "../../devices.ts";
 import { pseudoRandom } from "../devices/models.ts";

@@ -9,7 +9,6 @@ import {
   embedding,
   groupNorm,
   type Initializer,
-  initialValues,
   kaimingNormal,
   kaimingUniform,
   LayerGraph,
@@ -18,11 +17,12 @@ import {
   meanSquaredError,
   rmsNorm,
   rotary,
-  substream,
   type Value,
   xavierNormal,
   xavierUniform,
 } from "../../../kernels/mod.ts";
+import { initialValues } from "../../../kernels/layers/layer.ts";
+import { substream } from "../../../kernels/random.ts";
 import { openDraws } from "../../../kernels/layers/layer.ts";
 import { ISOLATE_DEVICES } from "../../devices.ts";
 import { computed, computedOn } from "../graph/computed.ts";

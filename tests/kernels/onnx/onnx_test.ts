@@ -3,14 +3,8 @@
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
 import { fromBinary } from "@bufbuild/protobuf";
-import {
-  compileModel,
-  encodeModel,
-  gpt2,
-  Graph,
-  scratchBytes,
-  type Value,
-} from "../../../kernels/mod.ts";
+import { compileModel, encodeModel, gpt2, Graph, type Value } from "../../../kernels/mod.ts";
+import { scratchBytes } from "../../../kernels/onnx/scratch.ts";
 import { lowerModel } from "../../../kernels/onnx/lower.ts";
 import { ModelProtoSchema } from "../../../kernels/onnx/onnx_pb.ts";
 

@@ -1,15 +1,11 @@
 /** Learning rates, the vote before a step, and gradients that are added on a device. */
 
 import assert from "node:assert/strict";
-import {
-  createParameters,
-  F16_MAX,
-  learningRateAt,
-  type MessageArray,
-  openGradientNorms,
-  openReference,
-  PRECISIONS,
-} from "../../../kernels/mod.ts";
+import { createParameters } from "../../../kernels/stage/parameters.ts";
+import { F16_MAX } from "../../../kernels/precision.ts";
+import { learningRateAt, openReference, PRECISIONS } from "../../../kernels/mod.ts";
+import type { MessageArray } from "../../../kernels/devices/device.ts";
+import { openGradientNorms } from "../../../kernels/stage/gradients.ts";
 import { checkFinite } from "../../../actors/gradients/commit.ts";
 import { readFlat, writeFlat } from "../../../kernels/stage/parameters.ts";
 import { allocateSums, openGradientSums } from "../../../kernels/stage/gradients.ts";

@@ -2,19 +2,18 @@
 
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
+import { activationBytes } from "../../../kernels/stage/memory.ts";
 import {
-  activationBytes,
   compileModel,
-  type DropoutKey,
   gpt2,
   type Gpt2Config,
   gpt2Logits,
   type Layer,
   mlp,
-  openMask,
   openPredictor,
   openReference,
 } from "../../../kernels/mod.ts";
+import { type DropoutKey, openMask } from "../../../kernels/layers/dropout.ts";
 import {
   backward,
   compilingOnce,

@@ -6,15 +6,14 @@ import {
   ADAMW_DEFAULTS,
   type Batch,
   compileModel,
-  cutIntoStages,
   gpt2,
   type ModelProgram,
   nativeLibraryPath,
   openNative,
-  openStage,
-  planLibrary,
   resnet,
 } from "../../../kernels/mod.ts";
+import { cutIntoStages } from "../../../kernels/compile/layout.ts";
+import { openStage, planLibrary } from "../../../kernels/stage/stage.ts";
 import { drawTokens, drawWeights } from "./stage_runs.ts";
 
 /** Beyond what is in use at a time: holes that no other value of the models fits into. */

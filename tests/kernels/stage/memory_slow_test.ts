@@ -3,25 +3,23 @@
 import assert from "node:assert/strict";
 import { atDepth } from "../../depth.ts";
 import fc from "../../fast_check.ts";
+import { activationBytes, planMemory } from "../../../kernels/stage/memory.ts";
 import {
-  activationBytes,
   ADAMW_DEFAULTS,
-  bestRecomputeInterval,
-  checkBucketSize,
   compileModel,
-  cutIntoStages,
-  elementCount,
-  flatLength,
   gpt2,
   type Layer,
   openReference,
-  openStage,
-  planMemory,
   type Precision,
   PRECISIONS,
   RECOMPUTE_POLICIES,
-  type StageOptions,
 } from "../../../kernels/mod.ts";
+import { bestRecomputeInterval } from "../../../kernels/stage/activations.ts";
+import { checkBucketSize, type StageOptions } from "../../../kernels/stage/options.ts";
+import { cutIntoStages } from "../../../kernels/compile/layout.ts";
+import { elementCount } from "../../../kernels/graph/shapes.ts";
+import { flatLength } from "../../../kernels/stage/parameters.ts";
+import { openStage } from "../../../kernels/stage/stage.ts";
 import { ownMemory } from "../own_memory.ts";
 import {
   backward,

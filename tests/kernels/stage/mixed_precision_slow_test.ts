@@ -4,15 +4,15 @@ import assert from "node:assert/strict";
 import {
   ADAMW_DEFAULTS,
   compileModel,
-  cutIntoStages,
   type Device,
   encodeModel,
   gpt2,
   Graph,
   type LayerGraph,
-  openStage,
   type Precision,
 } from "../../../kernels/mod.ts";
+import { cutIntoStages } from "../../../kernels/compile/layout.ts";
+import { openStage } from "../../../kernels/stage/stage.ts";
 import { atDepth } from "../../depth.ts";
 import { ISOLATE_DEVICES } from "../../devices.ts";
 import { runModel } from "../devices/models.ts";

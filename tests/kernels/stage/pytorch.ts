@@ -4,23 +4,22 @@ import assert from "node:assert/strict";
 import {
   ADAMW_DEFAULTS,
   compileModel,
-  countTargets,
   type Device,
   type DeviceName,
   gpt2,
   mlp,
   type ModelProgram,
   openDevice,
-  openStage,
   type Precision,
   readSafetensors,
   readTokens,
-  type Stage,
   type Tie,
   type TokenBatch,
   tokenBatches,
-  withAliases,
 } from "../../../kernels/mod.ts";
+import { countTargets } from "../../../kernels/batch.ts";
+import { openStage, type Stage } from "../../../kernels/stage/stage.ts";
+import { withAliases } from "../../../kernels/stage/state.ts";
 import { atDepth, IS_DEEP } from "../../depth.ts";
 import type { RegisterTest } from "../../devices.ts";
 import { backward, forward, gradientsOf, openStages } from "./stage_runs.ts";

@@ -10,22 +10,22 @@ import {
   type AnyLayer,
   type Batch,
   compileModel,
-  cutIntoStages,
-  type DropoutKey,
   gpt2,
   type Gpt2Config,
   type Handed,
-  isValue,
   type LayerGraph,
   type Model,
-  planMemory,
   type Precision,
   PRECISIONS,
   type Recompute,
   RECOMPUTE_POLICIES,
-  type StageOptions,
   type Value,
 } from "../../../kernels/mod.ts";
+import { cutIntoStages } from "../../../kernels/compile/layout.ts";
+import type { DropoutKey } from "../../../kernels/layers/dropout.ts";
+import { isValue } from "../../../kernels/layers/layer.ts";
+import { planMemory } from "../../../kernels/stage/memory.ts";
+import type { StageOptions } from "../../../kernels/stage/options.ts";
 import { atDepth } from "../../depth.ts";
 import { ISOLATE_DEVICES } from "../../devices.ts";
 import { preparing } from "../devices/webgpu/preparing.ts";

@@ -1,25 +1,23 @@
 /** Slices of a sequence: losses and gradients are those of the whole, whatever is kept or split. */
 
 import assert from "node:assert/strict";
+import { activationBytes, planMemory } from "../../../kernels/stage/memory.ts";
 import {
-  activationBytes,
   ADAMW_DEFAULTS,
   type Batch,
   compileModel,
   type CompileOptions,
   type Device,
-  type DropoutKey,
   gpt2,
   type Gpt2Config,
   type Layer,
   mlp,
   type Model,
-  openMask,
-  planMemory,
   RECOMPUTE_POLICIES,
-  sliceBatch,
-  type Stage,
 } from "../../../kernels/mod.ts";
+import { type DropoutKey, openMask } from "../../../kernels/layers/dropout.ts";
+import { sliceBatch } from "../../../kernels/batch.ts";
+import type { Stage } from "../../../kernels/stage/stage.ts";
 import { atDepth } from "../../depth.ts";
 import { ISOLATE_DEVICES } from "../../devices.ts";
 import { assertClose } from "./pytorch.ts";

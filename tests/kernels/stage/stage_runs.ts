@@ -8,24 +8,23 @@ import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
 import {
   ADAMW_DEFAULTS,
-  type BackwardKind,
   type Batch,
-  cutIntoStages,
   type Device,
-  type DropoutKey,
-  initialValues,
   type Kernel,
-  keyed,
-  type KeyedArrays,
   type ModelProgram,
   openDevice,
-  openStage,
-  type Stage,
-  type StageOptions,
-  substream,
   type TokenBatch,
-  withAliases,
 } from "../../../kernels/mod.ts";
+import type { BackwardKind } from "../../../kernels/stage/in_flight.ts";
+import { cutIntoStages } from "../../../kernels/compile/layout.ts";
+import type { DropoutKey } from "../../../kernels/layers/dropout.ts";
+import { initialValues } from "../../../kernels/layers/layer.ts";
+import { keyed } from "../../../kernels/stage/activations.ts";
+import type { KeyedArrays } from "../../../kernels/devices/device.ts";
+import { openStage, type Stage } from "../../../kernels/stage/stage.ts";
+import type { StageOptions } from "../../../kernels/stage/options.ts";
+import { substream } from "../../../kernels/random.ts";
+import { withAliases } from "../../../kernels/stage/state.ts";
 
 /** First weights of a model. */
 export function drawWeights({ parameters }: ModelProgram): Map<string, Float32Array> {

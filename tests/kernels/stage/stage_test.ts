@@ -3,7 +3,6 @@
 import assert from "node:assert/strict";
 import {
   ADAMW_DEFAULTS,
-  batchCheck,
   compileModel,
   gpt2,
   type Layer,
@@ -11,9 +10,10 @@ import {
   mlp,
   type Model,
   openReference,
-  openStage,
   t5,
 } from "../../../kernels/mod.ts";
+import { batchCheck } from "../../../kernels/compile/compile_model.ts";
+import { openStage } from "../../../kernels/stage/stage.ts";
 
 const TOKENS = { layers: 1, hidden: 8, heads: 2, seq: 4, vocab: 5 };
 const CLASSES = mlp({ inputs: 4, hidden: 4, layers: 2, classes: 3 }, 2);

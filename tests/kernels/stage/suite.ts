@@ -5,25 +5,23 @@ import {
   ADAMW_DEFAULTS,
   type Batch,
   compileModel,
-  createParameters,
-  cutIntoStages,
   type Device,
-  F16_MAX,
   gpt2,
   type Model,
   type ModelProgram,
-  openGradientNorms,
-  openOptimizer,
-  type OptimizerOptions,
-  planMemory,
   type Precision,
   type Recompute,
-  splitBatch,
-  type StageOptions,
-  substream,
   type TokenBatch,
-  totalBytes,
 } from "../../../kernels/mod.ts";
+import { createParameters } from "../../../kernels/stage/parameters.ts";
+import { cutIntoStages } from "../../../kernels/compile/layout.ts";
+import { F16_MAX } from "../../../kernels/precision.ts";
+import { openGradientNorms } from "../../../kernels/stage/gradients.ts";
+import { openOptimizer } from "../../../kernels/stage/optimizer.ts";
+import type { OptimizerOptions, StageOptions } from "../../../kernels/stage/options.ts";
+import { planMemory, totalBytes } from "../../../kernels/stage/memory.ts";
+import { splitBatch } from "../../../kernels/batch.ts";
+import { substream } from "../../../kernels/random.ts";
 import { readStateInto, writeState } from "../../../kernels/stage/parameters.ts";
 import { IS_DEEP } from "../../depth.ts";
 import type { RegisterTest } from "../../devices.ts";

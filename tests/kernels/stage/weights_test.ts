@@ -3,19 +3,18 @@
 import assert from "node:assert/strict";
 import {
   compileModel,
-  cutIntoStages,
   type Device,
   gpt2,
   type Layer,
   type LayerGraph,
   type Model,
   openReference,
-  openStage,
-  type Stage,
-  type StageOptions,
-  type StageState,
   type Value,
 } from "../../../kernels/mod.ts";
+import { cutIntoStages } from "../../../kernels/compile/layout.ts";
+import { openStage, type Stage } from "../../../kernels/stage/stage.ts";
+import type { StageOptions } from "../../../kernels/stage/options.ts";
+import type { StageState } from "../../../kernels/stage/state.ts";
 import { assertClose } from "./pytorch.ts";
 import {
   assertSameBits,

@@ -1,12 +1,9 @@
 /** Steps as they happened: what traces have, and the gaps and flows that are read from them. */
 
 import assert from "node:assert/strict";
-import {
-  readSpan,
-  readStep,
-  type TracedAction,
-  type TrainOptions,
-} from "../../../../actors/mod.ts";
+import { readSpan, readStep } from "../../../../actors/run/timeline.ts";
+import type { TracedAction } from "../../../../actors/pipeline/step.ts";
+import type { TrainOptions } from "../../../../actors/options/train_options.ts";
 import { createSchedule, formatAction } from "../../../../schedules/mod.ts";
 import { batchesOf, eventsOf, outcome, SMALL } from "../../runs.ts";
 import steps from "./steps.json" with { type: "json" };

@@ -5,7 +5,8 @@
 
 import assert from "node:assert/strict";
 import { join } from "node:path";
-import { locateCheckpoint, type TrainOptions } from "../../../../actors/mod.ts";
+import { locateCheckpoint } from "../../../../actors/checkpoints/read.ts";
+import type { TrainOptions } from "../../../../actors/options/train_options.ts";
 import { follow, isFollower, lead, rankTransport } from "../../../../actors/run/mpi_run.ts";
 import type { Batch } from "../../../../kernels/mod.ts";
 import { atDepth, IS_DEEP } from "../../../depth.ts";

@@ -6,19 +6,18 @@ import { elementCount } from "../../../../kernels/graph/shapes.ts";
 import {
   ADAMW_DEFAULTS,
   compileModel,
-  cutIntoStages,
   type Device,
   gpt2,
   llama,
   mlp,
   openReference,
-  openStage,
-  type OptimizerOptions,
   type Precision,
   PRECISIONS,
   type Recompute,
-  type StageOptions,
 } from "../../../../kernels/mod.ts";
+import { cutIntoStages } from "../../../../kernels/compile/layout.ts";
+import { openStage } from "../../../../kernels/stage/stage.ts";
+import type { OptimizerOptions, StageOptions } from "../../../../kernels/stage/options.ts";
 import type { ModelPort } from "../../../../kernels/onnx/signature.ts";
 import { ownMemory } from "../../own_memory.ts";
 import { compilingBy } from "../../stage/stage_runs.ts";

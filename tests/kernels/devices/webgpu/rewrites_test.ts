@@ -6,7 +6,7 @@ import { openReference } from "../../../../kernels/devices/reference.ts";
 import { prepareModel } from "../../../../kernels/devices/webgpu/prepare.ts";
 import { Graph } from "../../../../kernels/ops/graph.ts";
 import type { Value } from "../../../../kernels/graph/value.ts";
-import { PORTS } from "../../../../kernels/mod.ts";
+import { PORTS } from "../../../../kernels/compile/programs.ts";
 import { encodeModel } from "../../../../kernels/onnx/encode.ts";
 import { ModelProtoSchema } from "../../../../kernels/onnx/onnx_pb.ts";
 import { readSignature } from "../../../../kernels/onnx/signature.ts";

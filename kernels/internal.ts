@@ -1,0 +1,104 @@
+/**
+ * Names of this room that the rooms above use and that the package does not publish.
+ *
+ * @module
+ */
+
+export { joinSlices, sliceBatch, sliceOf, splitBatch } from "./batch.ts";
+export { type BatchCheck, batchCheck } from "./compile/compile_model.ts";
+export { cutIntoStages, formatLayout, partition, readLayout, startsOf } from "./compile/layout.ts";
+export { inputsOf, isSkip, outputsOf, valuesForm } from "./compile/programs.ts";
+export { skipEdges } from "./compile/skip_edges.ts";
+export { DIGIT_PIXELS, DIGITS_SHA256, STRING_VOCABULARY } from "./data/digits.ts";
+export {
+  checkInputFile,
+  CSV_BYTES_MAX,
+  decodeText,
+  inputFileProblem,
+  repeatedKey,
+  TEXT_BYTES_MAX,
+} from "./data/files.ts";
+export { type Fetching, watchFetches } from "./data/npm_packages.ts";
+export {
+  decodeFloats,
+  encodeFloats,
+  type FloatDType,
+  isFloatDType,
+  readFull,
+  readHeader,
+  readOpenSafetensors,
+  type SafetensorsFile,
+} from "./data/safetensors.ts";
+export { TEXT_SHA256, type TextName } from "./data/texts.ts";
+export {
+  checkTokens,
+  decodeTokens,
+  knowTokens,
+  tokenBytesOf,
+  TOKENS_BYTES_MAX,
+} from "./data/token_file.ts";
+export { bytesTokenizerJson, gpt2TokenizerJson, type TokenizerName } from "./data/tokenizer.ts";
+export { TOKENIZER_BYTES_MAX } from "./data/tokenizer_json.ts";
+export { ORT_VERSION } from "./devices/cpu/ort_library.ts";
+export {
+  DTYPE_BYTES,
+  HOST_ARRAYS,
+  type KeyedArrays,
+  type MessageArray,
+  type Passed,
+  type ValueArray,
+} from "./devices/device.ts";
+export {
+  assertThreads,
+  DEVICE_SPECS,
+  type DeviceSpec,
+  hasFreeViews,
+  hasOwnMemory,
+  hasThreads,
+  isDeviceSpec,
+  largestValue,
+  libraryBytes,
+  needsProcess,
+  resolveDevice,
+  resolveDevices,
+} from "./devices/table.ts";
+export { assertMachineHolds, mebibytes } from "./devices/tensor_memory.ts";
+export { type FoundAdapters, webgpuAdapters } from "./devices/webgpu/adapters.ts";
+export { nameError } from "./errors.ts";
+export { elementCount, ELEMENTS_MAX, sameShape } from "./graph/shapes.ts";
+export type { DropoutKey } from "./layers/dropout.ts";
+export { checkGpt2, gpt2Ties } from "./layers/gpt2.ts";
+export { fieldProblem, hasDropout, initialValues, modelFields, openDraws } from "./layers/layer.ts";
+export { type LlamaSizes, llamaSizes, llamaTies } from "./layers/llama.ts";
+export { resnetLogits } from "./layers/resnet.ts";
+export { t5Sizes, t5Ties } from "./layers/t5.ts";
+export { F16_MAX, GPT2_MAX } from "./precision.ts";
+export { substream } from "./random.ts";
+export {
+  bestRecomputeInterval,
+  countBlocks,
+  keyed,
+  passedOf,
+  type StageBorder,
+  stageBorder,
+} from "./stage/activations.ts";
+export type { GradientSums } from "./stage/gradients.ts";
+export type { BackwardKind } from "./stage/in_flight.ts";
+export {
+  activationBytes,
+  planMemory,
+  type SliceSlots,
+  type StageMemory,
+  totalBytes,
+} from "./stage/memory.ts";
+export {
+  checkStageOptions,
+  completeOptimizer,
+  MOMENTS,
+  type OptimizerOptions,
+  type PartialOptimizer,
+  type StageOptions,
+} from "./stage/options.ts";
+export { type Bucket, BUCKET_SIZE, flatLength, type FlatRange } from "./stage/parameters.ts";
+export { type ForwardResult, openStage, planLibrary, Stage } from "./stage/stage.ts";
+export { type StageState, type StateOf, type TensorPart, withAliases } from "./stage/state.ts";

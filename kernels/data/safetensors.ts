@@ -405,9 +405,9 @@ export interface SafetensorsLayout {
 }
 
 /**
- * Lays out a file without access to tensor data, so that tensors can be streamed one at a time. Names
- * are sorted by element size, larger first, then by name: every tensor is then aligned to its elements,
- * as in the reference implementation.
+ * Lays out a file without access to tensor data, so that tensors can be streamed one at a time.
+ * Names are sorted by element size, larger first, then by name: every tensor is then aligned to its
+ * elements, as in the reference implementation.
  *
  * @throws {TypeError} when a tensor has the reserved name `__metadata__` or an unknown dtype.
  * @throws {RangeError} when a shape is not a list of whole numbers from 0.

@@ -82,8 +82,8 @@ export interface TextStream {
 const CUT = "\uFFFD";
 
 /**
- * Decodes a tokenizer's ids in pieces, whose concatenation is the `decode` of all ids. Ids are decoded
- * together with those before them, because the text of an id may depend on them.
+ * Decodes a tokenizer's ids in pieces, whose concatenation is the `decode` of all ids. Ids are
+ * decoded together with those before them, because the text of an id may depend on them.
  *
  * @example
  * ```ts

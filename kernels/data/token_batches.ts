@@ -2,7 +2,8 @@
  * Micro-batches of a language model: rows of tokens, each token predicting the next one.
  *
  * Row r takes tokens r·seq … r·seq + seq; its inputs are the first `seq` of them and its targets
- * the last `seq`. Neighbouring rows share one token, and every token except the first is predicted once.
+ * the last `seq`. Neighbouring rows share one token, and every token except the first is predicted
+ * once.
  *
  * @module
  */
@@ -18,8 +19,8 @@ export type RowOrder = (row: number) => number;
 /**
  * Returns an order that reads each row once per epoch, with a different permutation for every epoch.
  *
- * The permutation of an epoch is a function of `(seed, epoch)` only, so a resumed run, another worker,
- * and a replay in any order get the same rows.
+ * The permutation of an epoch is a function of `(seed, epoch)` only, so a resumed run, another
+ * worker, and a replay in any order get the same rows.
  *
  * @param rows in the data.
  * @throws {RangeError} when `rows` is not from 1 to 2^32 − 1, or `seed` is not an integer.
@@ -184,8 +185,8 @@ export interface TokenBatchOptions extends BatchPlan {
 /**
  * Cuts tokens into micro-batches, in the order of the global ids, step after step.
  *
- * @throws {RangeError} immediately, when a token is outside the vocabulary or there are too few tokens;
- * tokens of a file are checked again as they are read.
+ * @throws {RangeError} immediately, when a token is outside the vocabulary or there are too few
+ * tokens; tokens of a file are checked again as they are read.
  *
  * @example
  * ```ts

@@ -19,8 +19,8 @@ export interface Tokenizer {
   /** Encodes a text; text that looks like a special token is not special. */
   encode(text: string): Tokens;
   /**
-   * Decodes ids. Never throws: sampled ids may end within a character, or exceed the vocabulary if the
-   * model's is larger. Such ids are decoded as U+FFFD.
+   * Decodes ids. Never throws: sampled ids may end within a character, or exceed the vocabulary if
+   * the model's is larger. Such ids are decoded as U+FFFD.
    */
   decode(ids: Iterable<number>): string;
 }
@@ -78,8 +78,8 @@ interface BytePairEncoding {
 const END_OF_TEXT = "<|endoftext|>";
 
 /**
- * Opens the package. `tokens` has the bytes of each token of GPT-2 by its id, as characters below 256,
- * without special tokens.
+ * Opens the package. `tokens` has the bytes of each token of GPT-2 by its id, as characters below
+ * 256, without special tokens.
  *
  * @throws {Error} as {@linkcode gpt2Tokenizer}.
  */

@@ -1,6 +1,6 @@
 /**
- * The worker that reads and runs a `tokenizer.json`: its regular expressions may take exponential time,
- * and another isolate can terminate it.
+ * The worker that reads and runs a `tokenizer.json`: its regular expressions may take exponential
+ * time, and another isolate can terminate it.
  *
  * @module
  */

@@ -1,6 +1,6 @@
 /**
- * The shapes of what operations return, each checked where the graph is built, so that a mistake is
- * told where it was made and not by the device later.
+ * Shapes of the results of operations. They are checked when the graph is built, so that errors
+ * point to the code that made them, and not to the device.
  *
  * @module
  */
@@ -8,7 +8,7 @@
 import { refusal } from "../errors.ts";
 
 /**
- * How many elements a shape holds.
+ * Returns the number of elements of a shape.
  *
  * @example
  * ```ts
@@ -22,13 +22,16 @@ export function elementCount(shape: readonly number[]): number {
   return shape.reduce((product, size) => product * size, 1);
 }
 
-/** The most elements of a tensor that a device holds, and of all parameters: counted in int32. */
+/**
+ * Largest number of elements of a tensor on a device, and of all parameters: they are counted in
+ * int32.
+ */
 export const ELEMENTS_MAX = 2 ** 31 - 1;
 
-/** The most axes of a tensor, as in PyTorch. */
+/** Largest number of axes of a tensor, as in PyTorch. */
 const AXES_MAX = 64;
 
-/** Refuses a tensor whose elements cannot be counted, or that has too many axes. */
+/** Refuses shapes with too many elements or axes. */
 export function checkElements(shape: readonly number[]): void {
   if (elementCount(shape) <= Number.MAX_SAFE_INTEGER && shape.length <= AXES_MAX) return;
   const must = `at most ${Number.MAX_SAFE_INTEGER} elements and ${AXES_MAX} axes`;
@@ -36,12 +39,12 @@ export function checkElements(shape: readonly number[]): void {
   throw refusal("build a graph", `a tensor must have ${must}`, received);
 }
 
-/** Whether two shapes are the same. */
+/** Returns whether two shapes are equal. */
 export function sameShape(a: readonly number[], b: readonly number[]): boolean {
   return a.length === b.length && a.every((size, i) => size === b[i]);
 }
 
-/** The shape of an element-wise operation on `a` and `b` (ONNX multidirectional broadcasting). */
+/** Returns the shape to which `a` and `b` broadcast (ONNX multidirectional broadcasting). */
 export function broadcastShape(a: readonly number[], b: readonly number[]): number[] {
   const rank = Math.max(a.length, b.length);
   return Array.from({ length: rank }, (_, i) => {
@@ -54,7 +57,7 @@ export function broadcastShape(a: readonly number[], b: readonly number[]): numb
   });
 }
 
-/** The axis counted from the front. */
+/** Returns an axis counted from the front. */
 export function positiveAxis(axis: number, rank: number): number {
   const positive = axis < 0 ? axis + rank : axis;
   if (!Number.isInteger(positive) || positive < 0 || positive >= rank) {
@@ -63,17 +66,17 @@ export function positiveAxis(axis: number, rank: number): number {
   return positive;
 }
 
-/** Some elements of an axis: `count` from `start`, each `step` after the one before. */
+/** Elements of an axis: `count` from `start`, at distances of `step`. */
 export interface Cut {
   /** The axis, counted from the front. */
   readonly axis: number;
   readonly start: number;
   readonly count: number;
-  /** Not 0; below 0 it goes backwards. */
+  /** Not 0; negative in reverse order. */
   readonly step: number;
 }
 
-/** What ONNX's Slice takes of an axis of `size`. */
+/** Returns the elements of an axis of `size` that ONNX's Slice takes. */
 export function cutOf(size: number, start: number, end: number, step: number): Omit<Cut, "axis"> {
   const within = (index: number, low: number, high: number) =>
     Math.min(Math.max(index < 0 ? index + size : index, low), high);
@@ -82,7 +85,7 @@ export function cutOf(size: number, start: number, end: number, step: number): O
   return { start: first, count: Math.max(0, Math.ceil((last - first) / step)), step };
 }
 
-/** The end that ONNX's Slice is given for a cut of an axis of `size`. */
+/** Returns the end of a cut of an axis of `size`, as an input of ONNX's Slice. */
 export function endOf({ start, count, step }: Cut, size: number): number {
   const end = start + count * step;
   return end < 0 ? -size - 1 : Math.min(end, size);
@@ -92,7 +95,7 @@ function swapped(shape: readonly number[], isSwapped: boolean): readonly number[
   return isSwapped ? [...shape.slice(0, -2), shape.at(-1)!, shape.at(-2)!] : shape;
 }
 
-/** A product of matrices: the last two axes of tensors, or of tensors with no other axes. */
+/** Returns the shape of a matrix product over the last two axes; `two` allows no other axes. */
 export function productShape(
   a: readonly number[],
   b: readonly number[],
@@ -107,7 +110,7 @@ export function productShape(
   return [...broadcastShape(x.slice(0, -2), y.slice(0, -2)), x.at(-2)!, y.at(-1)!];
 }
 
-/** A reduction over axes that are counted from the front. */
+/** Returns the shape of a reduction over axes, which are counted from the front. */
 export function reducedShape(
   shape: readonly number[],
   axes: readonly number[],

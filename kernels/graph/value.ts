@@ -1,5 +1,5 @@
 /**
- * What graphs are made of: values, and the nodes that compute them.
+ * Values of graphs, and the nodes that compute them.
  *
  * @module
  */
@@ -22,7 +22,7 @@ export interface Value {
   readonly data?: HostArray;
 }
 
-/** What a method takes beside another value: a number is a constant of the type of that one. */
+/** An operand of an operation; a number is a constant with the type of the other operand. */
 export type Operand = Value | number;
 
 /** A method that adds an operation on a value. */
@@ -36,17 +36,17 @@ export type Attribute = number | string | readonly number[] | { readonly float: 
 
 /** One ONNX operation. */
 export interface Node {
-  /** Its place in {@linkcode Graph.nodes}. */
+  /** Its index in {@linkcode Graph.nodes}. */
   readonly id: number;
-  /** ONNX's name of the operation. */
+  /** Name of the operation in ONNX. */
   readonly op: string;
-  /** Empty for ONNX's own operations, else {@linkcode MICROSOFT} or {@linkcode TROUPE}. */
+  /** Its domain: empty for ONNX's own operations, {@linkcode MICROSOFT} or {@linkcode TROUPE}. */
   readonly domain: string;
-  /** What it reads. */
+  /** Its inputs. */
   readonly inputs: readonly Value[];
-  /** What it computes. */
+  /** Its outputs. */
   readonly outputs: readonly Value[];
-  /** Its settings. */
+  /** Its attributes. */
   readonly attributes: Readonly<Record<string, Attribute>>;
 }
 
@@ -56,7 +56,7 @@ export type ValueType = Pick<Value, "dtype" | "shape">;
 /** The attributes of a node. */
 export type Settings = Pick<Node, "attributes">;
 
-/** A number among the attributes of a node. */
+/** Returns a number among the attributes of a node. */
 export function numberOf(
   { attributes }: Pick<Node, "attributes">,
   name: string,
@@ -67,22 +67,22 @@ export function numberOf(
   return typeof found === "number" ? found : otherwise;
 }
 
-/** A list of numbers among the attributes of a node. */
+/** Returns a list of numbers among the attributes of a node. */
 export function numbersOf({ attributes }: Settings, name: string): readonly number[] | undefined {
   const found = attributes[name];
   return Array.isArray(found) ? found : undefined;
 }
 
-/** A text among the attributes of a node. */
+/** Returns a text among the attributes of a node. */
 export function textOf({ attributes }: Settings, name: string, otherwise: string): string {
   const found = attributes[name];
   return typeof found === "string" ? found : otherwise;
 }
 
-/** ONNX Runtime's own operator domain. */
+/** Operator domain of ONNX Runtime. */
 export const MICROSOFT = "com.microsoft";
 
-/** Our own operator domain: each device computes its operations in its own way, see `lower.ts`. */
+/** Operator domain of Troupe. Devices compute its operations in different ways; see `lower.ts`. */
 export const TROUPE = "troupe";
 
 /**
@@ -94,9 +94,9 @@ export const TROUPE = "troupe";
  * | `SoftmaxGrad`, over the last axis | dy, y | dx |
  * | `LayerNormInputGrad`, over the last axis | dy, x, mean, 1/σ, weight | dx |
  * | `LayerNormWeightGrad` | dy, x, mean, 1/σ | d weight, d bias |
- * | `ConvWeightGrad`, with the attributes of Conv | of each window, all elements | d weight |
+ * | `ConvWeightGrad`, with the attributes of Conv | narrow image, wide image | d weight |
  * | `MaxPoolGrad`, with the attributes of MaxPool | dy, x | dx |
- * | `CrossEntropy` | logits [n, classes], targets [n], −1 where nothing is predicted | losses [n] |
+ * | `CrossEntropy` | logits [n, classes], targets [n], −1 if nothing is predicted | losses [n] |
  * | `AdamW`, with `beta1`, `rest1`, `beta2`, `rest2` | w, d, m, v, scale, decay, rate, epsilon | w, m, v |
  */
 export type FusedOp =
@@ -109,7 +109,7 @@ export type FusedOp =
   | "CrossEntropy"
   | "AdamW";
 
-/** ONNX's numbers of the element types. */
+/** Numbers of the element types in ONNX. */
 export const ONNX_DTYPE: Readonly<Record<DType, number>> = {
   f32: 1,
   i32: 6,
@@ -118,24 +118,24 @@ export const ONNX_DTYPE: Readonly<Record<DType, number>> = {
   f16: 10,
 };
 
-/** The element type of one of ONNX's numbers; undefined where devices hold none. */
+/** Returns the element type with a number in ONNX; undefined if devices do not support it. */
 export const dtypeNumbered = (number: number | undefined): DType | undefined =>
   (Object.keys(ONNX_DTYPE) as DType[]).find((dtype) => ONNX_DTYPE[dtype] === number);
 
-/** A graph to which nodes are added; {@linkcode Graph} knows the operations. */
+/** A graph of nodes; {@linkcode Graph} adds a method for each operation. */
 export class NodeGraph {
-  /** The nodes in the order in which they were added, which is a topological order. */
+  /** The nodes in the order of their addition, which is topological. */
   readonly nodes: Node[] = [];
-  /** The inputs in the order in which they were added. */
+  /** The inputs in the order of their addition. */
   readonly inputs: Value[] = [];
-  /** The nodes at which gradients stop because the model says so. */
+  /** The nodes of {@linkcode Graph.stopGradient}. */
   readonly stops: Set<Node> = new Set();
   readonly #own = new WeakSet<Value>();
   readonly #inputNames = new Set<string>();
   #names = 0;
   #scalars = new Map<string, Value>();
 
-  /** A named input. Names must be unique in the graph. */
+  /** Adds a named input. Names must be unique in the graph. */
   input(name: string, shape: readonly number[], dtype: DType = "f32"): Value {
     const isNew = !this.#inputNames.has(name);
     assertInput(isNew, "add input", "its name must be unique", `"${name}" twice`, TypeError);
@@ -147,7 +147,7 @@ export class NodeGraph {
     return value;
   }
 
-  /** A constant that becomes part of the model. */
+  /** Adds a constant, which becomes part of the model. */
   constant(data: HostArray, shape: readonly number[], dtype: DType = "f32"): Value {
     checkElements(shape);
     const elements = elementCount(shape),
@@ -158,15 +158,15 @@ export class NodeGraph {
     return value;
   }
 
-  /** Whether a value is of this graph. */
+  /** Returns whether a value belongs to this graph. */
   owns(value: Value): boolean {
     return this.#own.has(value);
   }
 
   /**
-   * A constant scalar, f32 by default; equal scalars share one constant.
+   * Adds a constant scalar, f32 by default; equal scalars share one constant.
    *
-   * @throws {RangeError} when no scalar of the type is that number, as a fraction is none of i32.
+   * @throws {RangeError} when the type has no such number, such as a fraction in i32.
    */
   scalar(value: number, dtype: DType = "f32"): Value {
     return this.#shared(`${dtype} ${value}`, () => {
@@ -181,7 +181,7 @@ export class NodeGraph {
     });
   }
 
-  /** A constant int64 list, as ops take shapes and axes; equal lists share one constant. */
+  /** Adds a constant int64 list, such as a shape or axes; equal lists share one constant. */
   int64(values: readonly number[]): Value {
     return this.#shared(
       `i64 ${values}`,
@@ -196,10 +196,9 @@ export class NodeGraph {
   }
 
   /**
-   * Adds any ONNX node. `outputs` are the shapes (and dtypes where not that of the first input).
+   * Adds an ONNX node. `outputs` are its shapes, with dtypes if they differ from the first input.
    *
-   * Only operations with a gradient can be trained through; the others may be used where no gradient
-   * flows.
+   * Gradients flow only through operations with a gradient; other operations may be used elsewhere.
    */
   node(
     op: string,
@@ -224,7 +223,7 @@ export class NodeGraph {
 }
 
 /**
- * Operands of one dtype: each number becomes a constant of that of the values, or of f32 without any.
+ * Returns operands as values: numbers become constants with the dtype of the values, by default f32.
  *
  * @throws {TypeError} when values differ in dtype.
  */
@@ -244,9 +243,9 @@ export function operandsOf<All extends readonly Operand[]>(
 }
 
 /**
- * The nodes of `graph` that `outputs` need when `inputs` are given, in topological order.
+ * Returns the nodes of `graph` that `outputs` need if `inputs` are given, in topological order.
  *
- * @throws {TypeError} when an output needs a graph input that `inputs` does not hold.
+ * @throws {TypeError} when an output needs an input of the graph that is not in `inputs`.
  */
 export function sliceNodes(
   graph: NodeGraph,

@@ -1,43 +1,43 @@
 /**
- * How windows move over the spatial axes of a tensor [n, channels, ...spatial], as in convolutions
- * and pooling.
+ * Windows over the spatial axes of a tensor [n, channels, ...spatial], as in convolutions and
+ * pooling.
  *
  * @module
  */
 
 import { assertInput } from "../errors.ts";
 
-/** Windows over spatial axes: a number for each axis, and two of padding. */
+/** Windows over spatial axes: a number for each axis, and two for padding. */
 export interface Windows {
   /** The size of a window. */
   readonly kernel: readonly number[];
   /** Steps from one window to the next. */
   readonly strides: readonly number[];
-  /** Padding in front of every axis, then behind every axis. */
+  /** Padding before each axis, then after each axis. */
   readonly pads: readonly number[];
   /** Steps from one element of a window to the next. */
   readonly dilations: readonly number[];
 }
 
-/** How windows move. A number stands for that of every spatial axis. */
+/** Options of windows. A number applies to every spatial axis. */
 export interface WindowOptions {
-  /** Steps from one window to the next; 1 where not given. */
+  /** Steps from one window to the next. Default 1. */
   readonly strides?: number | readonly number[];
   /**
-   * Padding on both sides of each axis, or that in front of every axis and then that behind every
-   * axis; or ONNX's `auto_pad`, where "SAME_UPPER" and "SAME_LOWER" give as many windows as there are
-   * strides in the axis, with the odd element of padding behind or in front. 0 where not given.
+   * Padding on both sides of each axis; or before each axis and then after each axis; or ONNX's
+   * `auto_pad`: with "SAME_UPPER" and "SAME_LOWER" an axis has ⌈size ÷ stride⌉ windows, and an odd
+   * element of padding is after or before it. Default 0.
    */
   readonly pads?: number | readonly number[] | "SAME_UPPER" | "SAME_LOWER" | "VALID";
-  /** Steps from one element of a window to the next; 1 where not given. */
+  /** Steps from one element of a window to the next. Default 1. */
   readonly dilations?: number | readonly number[];
 }
 
-/** Elements from the first of a window to behind its last, for each axis. */
+/** Returns the extent of a window along each axis. */
 const spans = ({ kernel, dilations }: Pick<Windows, "kernel" | "dilations">) =>
   kernel.map((size, axis) => (size - 1) * dilations[axis]! + 1);
 
-/** A number for each axis. */
+/** Returns a number for each axis. */
 function perAxis(
   what: string,
   given: number | readonly number[],
@@ -51,7 +51,7 @@ function perAxis(
   return all;
 }
 
-/** The padding that gives ⌈size ÷ stride⌉ windows along each axis. */
+/** Returns the padding for ⌈size ÷ stride⌉ windows along each axis. */
 function samePads(
   sizes: readonly number[],
   windows: Omit<Windows, "pads">,
@@ -66,7 +66,7 @@ function samePads(
 }
 
 /**
- * Windows with every number given.
+ * Returns windows with all numbers.
  *
  * @param sizes of the spatial axes.
  * @throws {RangeError} when a number is out of its range.
@@ -90,7 +90,7 @@ export function windowsOf(
   return { ...moves, pads: perAxis("pads", both, 2 * rank, 0) };
 }
 
-/** How far the last window along each axis ends before the padded axis does. */
+/** Returns the elements of each padded axis after the first window. */
 function leftOver(sizes: readonly number[], windows: Windows): number[] {
   const rank = sizes.length;
   return spans(windows).map((span, axis) =>
@@ -99,7 +99,7 @@ function leftOver(sizes: readonly number[], windows: Windows): number[] {
 }
 
 /**
- * How many windows there are along each axis.
+ * Returns the number of windows along each axis.
  *
  * @throws {RangeError} when an axis has no room for one.
  */
@@ -112,12 +112,12 @@ export function windowCounts(sizes: readonly number[], windows: Windows): number
   });
 }
 
-/** Elements behind the last window of each axis that no window reads. */
+/** Returns the elements after the last window of each axis. */
 export function unreadBehind(sizes: readonly number[], windows: Windows): number[] {
   return leftOver(sizes, windows).map((room, axis) => room % windows.strides[axis]!);
 }
 
-/** Windows that also begin in what {@linkcode unreadBehind} says, with the padding they need. */
+/** Adds a window over the elements of {@linkcode unreadBehind}, with the necessary padding. */
 export function withLastWindows(sizes: readonly number[], windows: Windows): Windows {
   const { pads, strides } = windows, rank = sizes.length;
   const behind = unreadBehind(sizes, windows).map((unread, axis) => {
@@ -128,7 +128,7 @@ export function withLastWindows(sizes: readonly number[], windows: Windows): Win
   return { ...windows, pads: pads.map((pad, i) => pad + (i < rank ? 0 : behind[i - rank]!)) };
 }
 
-/** The sizes over which windows move, of which there are so many: what a transposed convolution makes. */
+/** Returns the sizes of the result of a transposed convolution of a number of windows. */
 export function transposedSizes(
   counts: readonly number[],
   windows: Windows,
@@ -141,7 +141,7 @@ export function transposedSizes(
   );
 }
 
-/** Windows as attributes of an ONNX node. */
+/** Returns windows as attributes of an ONNX node. */
 export function windowAttributes(
   { kernel, strides, pads, dilations }: Windows,
 ): Record<"kernel_shape" | "strides" | "pads" | "dilations", readonly number[]> {

@@ -39,11 +39,11 @@ type PlaceOfWeights = (weights: Value, place: MaskPlace) => Value;
 /**
  * Causal attention: queries, keys and values are [B, heads, tokens, width], and so is the result.
  *
- * [Note: attention in parts] Half of all scores are masked. The queries of long samples are therefore
- * cut into parts, each of which reads the keys up to its own end: with n parts, (n + 1)/2n of the scores
- * are computed and stored. A row of scores is not cut, so the softmax is exact. Measured on native with
- * 12 heads of 64, forward and backward of an attention with its products: −6 to −11 % at T = 256,
- * −10 % at 512, −19 to −26 % at 1024.
+ * [Note: attention in parts] Half of all scores are masked. The queries of long samples are
+ * therefore cut into parts, each of which reads the keys up to its own end: with n parts, (n +
+ * 1)/2n of the scores are computed and stored. A row of scores is not cut, so the softmax is exact.
+ * Measured on native with 12 heads of 64, forward and backward of an attention with its products:
+ * −6 to −11 % at T = 256, −10 % at 512, −19 to −26 % at 1024.
  *
  * Parts of a slice are within those of the whole sequence, so that a mask of its dropout is a box in
  * one of theirs.
@@ -265,7 +265,8 @@ export const cacheShape = (
  * and zeros. More rows start at position 0 with a new cache. It reads the fields `positions`, int32
  * [rows], and `last`, int32 [1], the last row that is cached.
  *
- * @returns `mixed` [rows, query heads·width], and the new `keys` and `values` of {@linkcode cacheShape}.
+ * @returns `mixed` [rows, query heads·width], and the new `keys` and `values` of {@linkcode
+ * cacheShape}.
  */
 export function cachedAttention(
   g: LayerGraph,

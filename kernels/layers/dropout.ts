@@ -1,11 +1,11 @@
 /**
  * Masks of dropouts.
  *
- * [Note: keyed dropout] A mask is a function of the seed, the step, the micro-batch, the layer's name,
- * the number of the dropout in the layer and the place of each element, as a parameter's initial values
- * are a function of the seed and its name. So masks do not depend on the schedule, the number of
- * workers, the order of actions, recomputation or resumption; there is no state, and a mask need not be
- * stored because it can be computed again.
+ * [Note: keyed dropout] A mask is a function of the seed, the step, the micro-batch, the layer's
+ * name, the number of the dropout in the layer and the place of each element, as a parameter's
+ * initial values are a function of the seed and its name. So masks do not depend on the schedule,
+ * the number of workers, the order of actions, recomputation or resumption; there is no state, and
+ * a mask need not be stored because it can be computed again.
  *
  * @module
  */

@@ -208,7 +208,8 @@ export interface EmbeddingOptions {
 }
 
 /**
- * Looks up the vectors of ids: int32 [...] gives [..., width]. The parameter is `weight` [rows, width].
+ * Looks up the vectors of ids: int32 [...] gives [..., width]. The parameter is `weight` [rows,
+ * width].
  *
  * @example
  * ```ts
@@ -236,13 +237,16 @@ export interface LinearOptions {
   readonly outputs: number;
   /** Adds a bias. Default true. */
   readonly bias?: boolean;
-  /** Initial values of the weight. Default, as for the bias: uniform within ±1/√(inputs of an output). */
+  /**
+   * Initial values of the weight. Default, as for the bias: uniform within ±1/√(inputs of an
+   * output).
+   */
   readonly initializer?: Initializer;
 }
 
 /**
- * x·Wᵀ + b over the last axis: x [..., inputs] gives [..., outputs]. Parameters are `weight` [outputs,
- * inputs] and `bias` [outputs].
+ * x·Wᵀ + b over the last axis: x [..., inputs] gives [..., outputs]. Parameters are `weight`
+ * [outputs, inputs] and `bias` [outputs].
  *
  * @throws {RangeError} when x has no axis.
  *
@@ -448,9 +452,9 @@ export function rmsNorm(
  * import assert from "node:assert/strict";
  * import { groupNorm, LayerGraph } from "@troupe/troupe/kernels";
  *
- * const g = new LayerGraph(), x = g.input("x", [2, 6, 4, 4]);
- * assert.deepEqual(groupNorm(g, x, { groups: 3 }).shape, [2, 6, 4, 4]);
- * assert.throws(() => groupNorm(g, x, { name: "other", groups: 4 }), /divide the channels, 6, received 4/);
+ * const g = new LayerGraph(), x = g.input("x", [2, 6, 4, 4]); assert.deepEqual(groupNorm(g, x, {
+ * groups: 3 }).shape, [2, 6, 4, 4]); assert.throws(() => groupNorm(g, x, { name: "other", groups: 4
+ * }), /divide the channels, 6, received 4/);
  * ```
  */
 export function groupNorm(

@@ -3,9 +3,9 @@
  *
  * A model is a list of layers. The first reads the micro-batch's fields, each of the others reads
  * the output of the one before, one value or a record of named ones, and the last returns the loss
- * of every sample. For other layers than the next, a layer gives values by name, and those layers take
- * them: a skip edge, on which a value is sent directly from its stage to the stages that use it.
- * Layers are compiled to plain data ({@linkcode LayerProgram}), so workers receive no code.
+ * of every sample. For other layers than the next, a layer gives values by name, and those layers
+ * take them: a skip edge, on which a value is sent directly from its stage to the stages that use
+ * it. Layers are compiled to plain data ({@linkcode LayerProgram}), so workers receive no code.
  *
  * @module
  */
@@ -135,8 +135,9 @@ export class LayerGraph extends Graph {
   }
 
   /**
-   * Gives a value to later layers, which {@linkcode LayerGraph.take} it by its name: the memory of an
-   * encoder, a skip connection of a U-Net, a mask, a table of positions. It is a skip edge of the model.
+   * Gives a value to later layers, which {@linkcode LayerGraph.take} it by its name: the memory of
+   * an encoder, a skip connection of a U-Net, a mask, a table of positions. It is a skip edge of
+   * the model.
    *
    * It may be of any type. If it is f32 and depends on trained parameters, its gradient is the sum of
    * the gradients of all its uses, the last one first, and then that of the layer itself.
@@ -196,12 +197,13 @@ export class LayerGraph extends Graph {
   }
 
   /**
-   * Dropout (Srivastava et al. 2014): in training each element is 0 with a probability and otherwise
-   * divided by 1 − probability, so that its mean is unchanged. In evaluation and generation it is `x`.
+   * Dropout (Srivastava et al. 2014): in training each element is 0 with a probability and
+   * otherwise divided by 1 − probability, so that its mean is unchanged. In evaluation and
+   * generation it is `x`.
    *
-   * The mask is a function of the run's seed, the step, the micro-batch, the layer's name and the place
-   * in the layer, so every computation of it is equal. The first axis of `x` must be that of samples, or
-   * of rows in the order of samples.
+   * The mask is a function of the run's seed, the step, the micro-batch, the layer's name and the
+   * place in the layer, so every computation of it is equal. The first axis of `x` must be that of
+   * samples, or of rows in the order of samples.
    *
    * @param place of its mask in those of the whole sequence, for a slice with another number of
    * dropouts, or with other axes between samples and tokens.
@@ -232,11 +234,11 @@ export class LayerGraph extends Graph {
   }
 
   /**
-   * Keeps a value that later slices of the sequence read, such as keys and values of an attention, and
-   * returns the values of all slices so far. Without slices it returns only this one.
+   * Keeps a value that later slices of the sequence read, such as keys and values of an attention,
+   * and returns the values of all slices so far. Without slices it returns only this one.
    *
-   * Gradients from later slices are added to its own; values may pass from token to token only in this
-   * way.
+   * Gradients from later slices are added to its own; values may pass from token to token only in
+   * this way.
    *
    * @param value of the same shape in all slices.
    *
@@ -459,7 +461,7 @@ export function buildLayer(layer: AnyLayer, g: LayerGraph, x: Handed | undefined
   const foreign = made.find((value) => !g.owns(value));
   if (!foreign) return y;
   throw new TypeError(
-    `${cannot}: its values must be of its own graph, received "${foreign.name}" of another${GIVE_AND_TAKE}`,
+    `${cannot}: its values must belong to its graph, received "${foreign.name}" of another${GIVE_AND_TAKE}`,
   );
 }
 
@@ -516,8 +518,8 @@ export const parameterName = (module: string | undefined, name: string): string 
  * ```ts
  * import assert from "node:assert/strict";
  *
- * const normal = { name: "w", shape: [4, 4], initializer: { kind: "normal", deviation: 0.02 } } as const;
- * assert.deepEqual(initialValues(normal, "h.0.w", 1), initialValues(normal, "h.0.w", 1));
+ * const normal = { name: "w", shape: [4, 4], initializer: { kind: "normal", deviation: 0.02 } } as
+ * const; assert.deepEqual(initialValues(normal, "h.0.w", 1), initialValues(normal, "h.0.w", 1));
  * assert.notDeepEqual(initialValues(normal, "h.0.w", 1), initialValues(normal, "h.1.w", 1));
  * ```
  */
@@ -537,11 +539,10 @@ export type Draws = (into: Float32Array) => void;
  * ```ts
  * import assert from "node:assert/strict";
  *
- * const normal = { name: "w", shape: [5], initializer: { kind: "normal", deviation: 0.02 } } as const;
- * const draws = openDraws(normal, "h.0.w", 1), first = new Float32Array(3), rest = new Float32Array(2);
- * draws(first);
- * draws(rest);
- * assert.deepEqual([...first, ...rest], [...initialValues(normal, "h.0.w", 1)]);
+ * const normal = { name: "w", shape: [5], initializer: { kind: "normal", deviation: 0.02 } } as
+ * const; const draws = openDraws(normal, "h.0.w", 1), first = new Float32Array(3), rest = new
+ * Float32Array(2); draws(first); draws(rest); assert.deepEqual([...first, ...rest],
+ * [...initialValues(normal, "h.0.w", 1)]);
  * ```
  */
 export function openDraws({ initializer }: ParameterSpec, name: string, seed: number): Draws {

@@ -1,7 +1,8 @@
 /**
- * Llama as layers (Touvron et al. 2023): a decoder with RMSNorm before each sub-layer (Zhang, Sennrich
- * 2019), rotary positions (Su et al. 2021), SwiGLU (Shazeer 2020) and, where keys and values have
- * fewer heads than queries, grouped-query attention (Ainslie et al. 2023). No linear map has a bias.
+ * Llama as layers (Touvron et al. 2023): a decoder with RMSNorm before each sub-layer (Zhang,
+ * Sennrich 2019), rotary positions (Su et al. 2021), SwiGLU (Shazeer 2020) and, where keys and
+ * values have fewer heads than queries, grouped-query attention (Ainslie et al. 2023). No linear
+ * map has a bias.
  *
  * Parameters have the names and layouts of Hugging Face's `LlamaForCausalLM`: weights are [out, in].
  *

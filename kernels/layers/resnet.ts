@@ -1,9 +1,9 @@
 /**
  * A residual network of convolutions for classification of pictures (He et al. 2016, "Deep Residual
- * Learning for Image Recognition"). Its blocks are those of their second paper, "Identity Mappings in
- * Deep Residual Networks": norm and activation come before each convolution, and the shortcut has
- * none. Micro-batches have few samples, so GroupNorm (Wu, He 2018) replaces BatchNorm, and no sample's
- * result depends on another's.
+ * Learning for Image Recognition"). Its blocks are those of their second paper, "Identity Mappings
+ * in Deep Residual Networks": norm and activation come before each convolution, and the shortcut
+ * has none. Micro-batches have few samples, so GroupNorm (Wu, He 2018) replaces BatchNorm, and no
+ * sample's result depends on another's.
  *
  * @module
  */
@@ -41,8 +41,8 @@ export interface ResNetConfig extends PictureConfig {
  * PyTorch's layouts.
  *
  * @param microBatchSize samples of a micro-batch, B.
- * @throws {RangeError} when a size is not a positive integer, or `hidden` or a picture cannot be halved
- * for each resolution.
+ * @throws {RangeError} when a size is not a positive integer, or `hidden` or a picture cannot be
+ * halved for each resolution.
  *
  * @example
  * ```ts

@@ -1,15 +1,15 @@
 /**
  * T5: an encoder, and a decoder with cross-attention to the output of the encoder.
  *
- * The architecture is that of Raffel et al. (2020): RMSNorm before each sub-layer, no biases, unscaled
- * scores, and positions as a bias of the scores, a number for each head and each bucket of distances
- * (2.1). The published T5 has ReLU and a head with the embedding's table, scaled; version 1.1 has gated
- * GELU and a separate head. Parameters have the names and layouts of Hugging Face's
+ * The architecture is that of Raffel et al. (2020): RMSNorm before each sub-layer, no biases,
+ * unscaled scores, and positions as a bias of the scores, a number for each head and each bucket of
+ * distances (2.1). The published T5 has ReLU and a head with the embedding's table, scaled; version
+ * 1.1 has gated GELU and a separate head. Parameters have the names and layouts of Hugging Face's
  * `T5ForConditionalGeneration`.
  *
- * Layers of the encoder return a record: the states of the tokens and the padding mask. Its last layer
- * returns nothing: it gives the memory by name to each block of the decoder, as the first block of a
- * stack gives the biases of positions to the others.
+ * Layers of the encoder return a record: the states of the tokens and the padding mask. Its last
+ * layer returns nothing: it gives the memory by name to each block of the decoder, as the first
+ * block of a stack gives the biases of positions to the others.
  *
  * @module
  */
@@ -130,8 +130,8 @@ const normal = (variance: number): Initializer => ({
 });
 
 /**
- * Returns T5's bucket of a distance between tokens: near distances have separate buckets, and the size
- * of buckets grows with the logarithm of the distance.
+ * Returns T5's bucket of a distance between tokens: near distances have separate buckets, and the
+ * size of buckets grows with the logarithm of the distance.
  *
  * @param distance of the key from the query, negative if the key comes first.
  * @param hasLater true if keys may come after queries; half of the buckets are for those.
@@ -161,8 +161,8 @@ export function t5Bucket(
 }
 
 /**
- * Returns the bias of the scores of a stack, [1, heads, tokens, tokens]. Its first block has the table,
- * and gives the bias to the others.
+ * Returns the bias of the scores of a stack, [1, heads, tokens, tokens]. Its first block has the
+ * table, and gives the bias to the others.
  */
 function positionBias(g: LayerGraph, sizes: Sizes, stack: Stack, block: number): Value {
   const { heads, hidden, buckets, maxDistance, layers } = sizes, name = `${stack}.positions`;
@@ -356,9 +356,9 @@ export function t5Ties({ tie = false }: T5Config): readonly Tie[] {
 }
 
 /**
- * T5 for training: micro-batches have the fields `ids`, int32 [B·seq], in which 0 pads at the end, and
- * `targets`, int32 [B·targetSeq], in which −1 is not predicted. The decoder reads the targets shifted
- * right by one, after a 0.
+ * T5 for training: micro-batches have the fields `ids`, int32 [B·seq], in which 0 pads at the end,
+ * and `targets`, int32 [B·targetSeq], in which −1 is not predicted. The decoder reads the targets
+ * shifted right by one, after a 0.
  *
  * @param microBatchSize samples of a micro-batch, B.
  * @throws {RangeError} when a size is not a positive integer, or the buckets are invalid.

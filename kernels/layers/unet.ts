@@ -15,12 +15,12 @@ import { normalised, type PictureConfig, residualBlock, wayDown } from "./resnet
 /**
  * A U-Net that predicts pictures without their noise: micro-batches have the fields `features` and
  * `targets`, both f32 [B·channels·height·width]. The loss of a sample is its mean squared error.
- * Parameters are `stem.weight`, `down.i.conv1.weight`, `up.i.upsample.weight`, `up.i.block.conv1.weight`,
- * `head.conv.weight` and so on, in PyTorch's layouts.
+ * Parameters are `stem.weight`, `down.i.conv1.weight`, `up.i.upsample.weight`,
+ * `up.i.block.conv1.weight`, `head.conv.weight` and so on, in PyTorch's layouts.
  *
  * @param microBatchSize samples of a micro-batch, B.
- * @throws {RangeError} when a size is not a positive integer, or `hidden` or a picture cannot be halved
- * for each resolution.
+ * @throws {RangeError} when a size is not a positive integer, or `hidden` or a picture cannot be
+ * halved for each resolution.
  *
  * @example
  * ```ts

@@ -45,9 +45,9 @@ export interface Port {
  * Returns the smallest model that computes `outputs` from `inputs`, as bytes. Unused inputs are left
  * out.
  *
- * @param stored f32 values that are stored in FP16: inputs and outputs among them have the type f16, and
- * values computed within the model are rounded at once, so that all nodes read the rounded numbers. The
- * nodes compute in f32.
+ * @param stored f32 values that are stored in FP16: inputs and outputs among them have the type
+ * f16, and values computed within the model are rounded at once, so that all nodes read the rounded
+ * numbers. The nodes compute in f32.
  *
  * @example
  * ```ts

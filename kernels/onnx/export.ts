@@ -89,9 +89,9 @@ const lengthOf = (pieces: readonly Uint8Array[]) =>
 /**
  * Returns the file of a model.
  *
- * [Note: weights last] Encoding everything as one message would copy each weight once per level of the
- * format. So only the rest is encoded; the fields of the weights, whose lengths are known, are the last
- * fields of the graph, and the graph is the last field of the model.
+ * [Note: weights last] Encoding everything as one message would copy each weight once per level of
+ * the format. So only the rest is encoded; the fields of the weights, whose lengths are known, are
+ * the last fields of the graph, and the graph is the last field of the model.
  *
  * @throws {RangeError} when it would be larger than the format allows.
  */
@@ -184,9 +184,9 @@ function onnxGraph(
 }
 
 /**
- * Exports a GPT-2 as an ONNX file of opset 20: it maps `input_ids`, int64 [batch, sequence], to `logits`,
- * f32 [batch, sequence, vocabulary]. A sequence has from 1 to `seq` tokens. Pad shorter sequences of a
- * batch at the end with any ids: no token attends to a later one.
+ * Exports a GPT-2 as an ONNX file of opset 20: it maps `input_ids`, int64 [batch, sequence], to
+ * `logits`, f32 [batch, sequence, vocabulary]. A sequence has from 1 to `seq` tokens. Pad shorter
+ * sequences of a batch at the end with any ids: no token attends to a later one.
  *
  * Weights have the names of {@linkcode gpt2}; tied weights are stored once. `metadata_props` contains
  * `model` and the sizes, with the names of {@linkcode Gpt2Config}.
@@ -389,8 +389,8 @@ class ModelGraph extends LayerGraph {
 
 /**
  * Exports an MLP classifier as an ONNX file of opset 20: it maps `pixels`, f32 [batch, inputs], to
- * `logits`, f32 [batch, classes]. Weights have the names of {@linkcode mlp}; `metadata_props` contains
- * `model` and the sizes, with the names of {@linkcode MlpConfig}.
+ * `logits`, f32 [batch, classes]. Weights have the names of {@linkcode mlp}; `metadata_props`
+ * contains `model` and the sizes, with the names of {@linkcode MlpConfig}.
  *
  * @throws {RangeError} as {@linkcode mlp}; or when it would have 2 GiB or more.
  *

@@ -249,8 +249,8 @@ export interface Sources {
 /**
  * Opens the sources of a graph. Each is added to the graph on first use.
  *
- * [Note: whole numbers] Exporters write ids as int64. Their fields are int32, as everywhere in Troupe,
- * and are widened when they are read.
+ * [Note: whole numbers] Exporters write ids as int64. Their fields are int32, as everywhere in
+ * Troupe, and are widened when they are read.
  *
  * @param parameterOf returns the name of a weight's parameter in the graph.
  */

@@ -1,10 +1,10 @@
 /**
  * Fuses operations that exporters write as several steps.
  *
- * [Note: fused steps] PyTorch writes a layer norm as nine operations in opsets before 17, and a GELU as
- * five or eight. Trained in this form, most of their results would be kept until the backward pass: four
- * times the activations of a norm, and a pass over memory for each. Intermediate results must have no
- * other readers.
+ * [Note: fused steps] PyTorch writes a layer norm as nine operations in opsets before 17, and a
+ * GELU as five or eight. Trained in this form, most of their results would be kept until the
+ * backward pass: four times the activations of a norm, and a pass over memory for each.
+ * Intermediate results must have no other readers.
  *
  * @module
  */

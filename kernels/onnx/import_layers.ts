@@ -1,17 +1,18 @@
 /**
  * Cuts a file into layers.
  *
- * [Note: cutting a file] A file is a list of operations. Most are too small to be a layer, and most cuts
- * between them would send many bytes. Cuts are considered between two consecutive products with weights,
- * at the place where the fewest bytes cross (the last one, if several are equal). All places where a
- * single tensor crosses are used: the ends of the blocks of a transformer or of a residual network. A
- * remaining large piece, such as a U-Net with skip connections everywhere, or a decoder whose blocks all
- * read the memory of an encoder, is cut at its cheapest places until no piece is large. The same is done
- * if more layers are requested, as for a schedule with many stages.
+ * [Note: cutting a file] A file is a list of operations. Most are too small to be a layer, and most
+ * cuts between them would send many bytes. Cuts are considered between two consecutive products
+ * with weights, at the place where the fewest bytes cross (the last one, if several are equal). All
+ * places where a single tensor crosses are used: the ends of the blocks of a transformer or of a
+ * residual network. A remaining large piece, such as a U-Net with skip connections everywhere, or a
+ * decoder whose blocks all read the memory of an encoder, is cut at its cheapest places until no
+ * piece is large. The same is done if more layers are requested, as for a schedule with many
+ * stages.
  *
  * Values that depend only on the micro-batch and cost little, such as the mask of an attention, and
- * values that depend only on weights, such as a transposed weight, never cross: each layer computes them
- * again.
+ * values that depend only on weights, such as a transposed weight, never cross: each layer computes
+ * them again.
  *
  * @module
  */
@@ -216,10 +217,10 @@ interface Part {
 /**
  * Returns the layers of a file.
  *
- * [Note: weights of several layers] A weight that several layers read, such as a table that the embedding
- * and the head share, is a parameter of each of them, tied to that of the first. It is sent once per
- * step, whereas a given value would be sent with every micro-batch. Gradients of all uses are added, as
- * in PyTorch.
+ * [Note: weights of several layers] A weight that several layers read, such as a table that the
+ * embedding and the head share, is a parameter of each of them, tied to that of the first. It is
+ * sent once per step, whereas a given value would be sent with every micro-batch. Gradients of all
+ * uses are added, as in PyTorch.
  *
  * @param lossOf computes the result of the last layer from the output.
  */
@@ -328,7 +329,10 @@ function withLocals(
   }).reverse();
 }
 
-/** Returns the common prefix of names up to a dot or a slash; layers that differ only there share a program. */
+/**
+ * Returns the common prefix of names up to a dot or a slash; layers that differ only there share a
+ * program.
+ */
 function commonPrefix(names: readonly string[]): string {
   const [first = "", ...others] = names;
   let length = first.length;

@@ -60,7 +60,8 @@ export function describeOnnx(bytes: Uint8Array, external: ExternalFiles = {}): O
  * Returns the names of the weights that have a gradient.
  *
  * @param output the value that the loss is computed from.
- * @throws {TypeError} with an operation without gradient, or when no trained weight reaches the output.
+ * @throws {TypeError} with an operation without gradient, or when no trained weight reaches the
+ * output.
  */
 export function trainedWeights(
   { graph, steps }: Pick<FoldedFile, "graph" | "steps">,
@@ -158,8 +159,8 @@ export interface FromOnnxOptions {
   /** Weights that are not trained. */
   readonly frozen?: readonly string[] | ((weight: string) => boolean) | undefined;
   /**
-   * Smallest number of layers, such as the stages of a schedule. Default: one for each cheap cut. A model
-   * with fewer products with weights has fewer layers.
+   * Smallest number of layers, such as the stages of a schedule. Default: one for each cheap cut. A
+   * model with fewer products with weights has fewer layers.
    */
   readonly layers?: number | undefined;
   /** Separate files with weights, by their names in the file. */
@@ -253,9 +254,10 @@ function neededOf(folded: FoldedFile, output: string): FoldedFile {
  * Returns a model that trains an ONNX file.
  *
  * Its parameters are the f32 initializers of the file, with their names. Statistics of batch
- * normalizations and weights in `frozen` are not trained, and initializers without a gradient, such as
- * masks of attention, are constants. Fields of a micro-batch have the names of the file's inputs; int64
- * inputs have int32 fields. Dropout is that of the file: none if it was exported for inference.
+ * normalizations and weights in `frozen` are not trained, and initializers without a gradient, such
+ * as masks of attention, are constants. Fields of a micro-batch have the names of the file's
+ * inputs; int64 inputs have int32 fields. Dropout is that of the file: none if it was exported for
+ * inference.
  *
  * @param bytes the file, of opset 9 to 23.
  * @throws {TypeError} when it is not an ONNX file, an open size is not given, or an operation is not

@@ -2,8 +2,9 @@
  * Rewrites Troupe's operations as operations of ONNX.
  *
  * A gradient would be many small operations in ONNX, each with a pass over memory. Graphs therefore
- * contain it as one operation of Troupe. Before a device compiles a model, it chooses how to compute the
- * operation: by a special kernel, by the rewrite in its record, or by a rewrite that is faster there.
+ * contain it as one operation of Troupe. Before a device compiles a model, it chooses how to
+ * compute the operation: by a special kernel, by the rewrite in its record, or by a rewrite that is
+ * faster there.
  *
  * @module
  */

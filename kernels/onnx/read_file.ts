@@ -122,7 +122,10 @@ type NumberArray =
   | BigUint64Array
   | Float64Array;
 
-/** Element types by their numbers in ONNX. Types that no device supports are widened; f64 is rounded. */
+/**
+ * Element types by their numbers in ONNX. Types that no device supports are widened; f64 is
+ * rounded.
+ */
 const ELEMENT_TYPES: Readonly<Record<number, ElementType>> = {
   1: { bytes: 4, dtype: "f32", view: (b) => new Float32Array(b), field: "floatData" },
   2: { bytes: 1, dtype: "i32", view: (b) => new Uint8Array(b), field: "int32Data" },
@@ -331,7 +334,10 @@ export interface OnnxGraph {
 /** The supported opsets. */
 const OPSETS = { least: 9, most: 23 } as const;
 
-/** Largest number of nodes: more would take minutes to compile, and the largest networks have some thousands. */
+/**
+ * Largest number of nodes: more would take minutes to compile, and the largest networks have some
+ * thousands.
+ */
 const NODES_MAX = 20_000;
 
 /** Largest number of inputs and outputs of all nodes: a sum of n becomes n nodes. */

@@ -2,11 +2,11 @@
  * Computes the memory that ONNX Runtime takes while a model runs, for intermediate values.
  *
  * [Note: scratch] Inputs and outputs are bound to memory of Troupe. An intermediate value is in the
- * library's arena from the operation that computes it to its last reader. The library plans the arena
- * once for each session, by these rules: an operation that only changes the shape of its operand takes
- * no memory, an element-wise operation overwrites an operand without later readers, and a value may
- * reuse the memory of an earlier value of the same size, which is kept for it until then. Some
- * operations also take memory while they compute.
+ * library's arena from the operation that computes it to its last reader. The library plans the
+ * arena once for each session, by these rules: an operation that only changes the shape of its
+ * operand takes no memory, an element-wise operation overwrites an operand without later readers,
+ * and a value may reuse the memory of an earlier value of the same size, which is kept for it until
+ * then. Some operations also take memory while they compute.
  *
  * @module
  */

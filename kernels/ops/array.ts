@@ -1,5 +1,5 @@
 /**
- * The arrays that the reference device computes with.
+ * Arrays of the reference device.
  *
  * @module
  */
@@ -25,35 +25,35 @@ const VALUES = {
   bool: Uint8Array,
 } as const;
 
-/** A new array of zeros, or of numbers computed in f64 and rounded once. */
+/** Creates an array of zeros, or of numbers that are rounded once from f64. */
 export function ndArray({ dtype, shape }: ValueType, numbers?: ArrayLike<number>): NdArray {
   const values = new VALUES[dtype](elementCount(shape));
   if (numbers) values.set(numbers);
   return { dtype, shape, values };
 }
 
-/** The array whose elements `bytes` hold. */
+/** Returns bytes as an array. */
 export function fromBytes(dtype: DType, shape: readonly number[], bytes: Uint8Array): NdArray {
   const data = asHostArray(dtype, bytes);
   const values = data instanceof BigInt64Array ? Float64Array.from(data, Number) : data;
   return { dtype, shape, values };
 }
 
-/** Stores an array into `bytes`. */
+/** Writes an array to `bytes`. */
 export function toBytes({ dtype, values }: NdArray, bytes: Uint8Array): void {
   const target: HostArray = asHostArray(dtype, bytes);
   if (target instanceof BigInt64Array) target.set(BigInt64Array.from(values, BigInt));
   else target.set(values);
 }
 
-/** The distance in memory of neighbours along each axis. */
+/** Returns the distance of neighbours along each axis, in elements. */
 export function stridesOf(shape: readonly number[]): number[] {
   return shape.map((_, axis) => elementCount(shape.slice(axis + 1)));
 }
 
 /**
- * Where the elements of an array of `shape` come from, in row-major order: `start` plus each index
- * times its stride. A stride of 0 repeats an axis, a permutation of strides transposes.
+ * Returns the source position of each element of an array of `shape`, in row-major order: `start`
+ * plus each index times its stride. A stride of 0 repeats an axis; permuted strides transpose.
  */
 export function positions(
   shape: readonly number[],
@@ -72,7 +72,7 @@ export function positions(
   return places;
 }
 
-/** Returns what `of` makes of each index into an array of `shape`, in row-major order. */
+/** Maps each index into an array of `shape`, in row-major order. */
 export function mapIndices(
   shape: readonly number[],
   of: (index: readonly number[]) => number,
@@ -84,14 +84,14 @@ export function mapIndices(
   );
 }
 
-/** The elements of `values` in f64, where they are at `places`. */
+/** Returns the elements of `values` at `places`, in f64. */
 export function wide(values: Values, places: Int32Array): Float64Array {
   const result = new Float64Array(places.length);
   for (let i = 0; i < places.length; i++) result[i] = values[places[i]!]!;
   return result;
 }
 
-/** The elements of `source` at `places`, as an array of `shape`. */
+/** Returns the elements of `source` at `places`, as an array of `shape`. */
 export function take(source: NdArray, shape: readonly number[], places: Int32Array): NdArray {
   return ndArray({ dtype: source.dtype, shape }, wide(source.values, places));
 }
@@ -102,18 +102,18 @@ export function put({ values, shape }: NdArray, part: NdArray, start: number): v
   places.forEach((place, i) => values[place] = part.values[i]!);
 }
 
-/** Strides that read an array of shape `from` as if it had been broadcast to shape `to`. */
+/** Returns the strides that read an array of shape `from` as an array of shape `to`. */
 export function broadcastStrides(from: readonly number[], to: readonly number[]): number[] {
   const strides = stridesOf(from).map((stride, axis) => from[axis] === 1 ? 0 : stride);
   return [...Array<number>(to.length - from.length).fill(0), ...strides];
 }
 
-/** `axis` counted from the front. */
+/** Returns an axis counted from the front. */
 export function fromFront(axis: number, rank: number): number {
   return axis < 0 ? axis + rank : axis;
 }
 
-/** Computes an operation, whose outputs have these types: the first output, or all of them. */
+/** Computes the first output of an operation, or all of them, with the given types. */
 export type Reference = (
   inputs: readonly [NdArray, ...NdArray[]],
   node: Settings,

@@ -13,9 +13,10 @@ import { GRADIENTS, isFlat } from "./table.ts";
  * Adds the nodes that compute the gradients of `outputs` with respect to `wanted`.
  *
  * @param outputs pairs of an output and its cotangent (∂loss/∂output, of the same shape).
- * @param wanted values whose gradients are asked for.
- * @returns the gradients in the order of `wanted`; `undefined` where no output depends on the value.
- * @throws {TypeError} naming the op when a gradient must flow through an op without a rule.
+ * @param wanted values to return gradients of.
+ * @returns the gradients in the order of `wanted`; `undefined` if no output depends on the value.
+ * @throws {TypeError} with the operation, when a gradient must flow through an operation without a
+ * rule.
  *
  * @example d(x·x)/dx = 2x
  * ```ts
@@ -88,14 +89,14 @@ function unbroadcast(g: Builder, gradient: Value, shape: readonly number[]): Val
   return g.reshape(g.sum(gradient, axes), shape);
 }
 
-/** Returns whether a value has a gradient: its numbers have fractions. */
+/** Returns whether a value can have a gradient. */
 const isReal = ({ dtype }: Value): boolean => dtype === "f32" || dtype === "f16";
 
-/** Returns whether a node passes gradients on. */
+/** Returns whether gradients flow through a node. */
 export const passesGradient = (graph: NodeGraph, node: Node): boolean =>
   node.outputs.some(isReal) && !isFlat(node.op) && !graph.stops.has(node);
 
-/** Returns values and all that they are computed from, along the nodes for which `passes` is true. */
+/** Returns values and their sources, through the nodes for which `passes` returns true. */
 export function sourcesOf(
   graph: NodeGraph,
   values: readonly Value[],
@@ -109,7 +110,7 @@ export function sourcesOf(
   return sources;
 }
 
-/** The numbers with a fraction among some values of a graph, and all that are computed of them. */
+/** Returns the differentiable values among some values of a graph, and those computed from them. */
 export function dependentValues(graph: NodeGraph, values: readonly Value[]): Set<Value> {
   const dependent = new Set(values.filter(isReal));
   for (const node of graph.nodes) {

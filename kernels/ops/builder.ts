@@ -1,6 +1,6 @@
 /**
- * The operations of graphs: the methods that add them, with their options and arguments. The file of
- * its family implements each of them.
+ * Methods of graphs that add operations, with their options and arguments. The files of the
+ * families of operations implement them.
  *
  * @module
  */
@@ -36,35 +36,35 @@ export interface GemmOptions extends MatmulOptions {
 
 /** Options of {@linkcode Graph.conv}. */
 export interface ConvOptions extends WindowOptions {
-  /** Number of parts of the channels, which are convolved separately; 1 by default. */
+  /** Number of groups of channels, which are convolved separately. Default 1. */
   readonly groups?: number;
 }
 
 /** Options of {@linkcode Graph.convTranspose}. */
 export interface ConvTransposeOptions extends ConvOptions {
-  /** Elements behind the last window that are returned too, fewer than strides; 0 where not given. */
+  /** Additional elements after the last window, fewer than strides. Default 0. */
   readonly outputPadding?: PerAxis;
 }
 
 /** Options of {@linkcode Graph.maxPool}. */
 export interface PoolOptions extends WindowOptions {
-  /** Adds windows at the end that do not fit in whole; false by default. */
+  /** Adds windows at the end that fit only in part. Default false. */
   readonly ceilMode?: boolean;
 }
 
 /** Options of {@linkcode Graph.averagePool}. */
 export interface AveragePoolOptions extends Omit<PoolOptions, "dilations"> {
-  /** Counts padding as elements, which are 0; false by default, as in ONNX. */
+  /** Includes the zeros of the padding in means. Default false, as in ONNX. */
   readonly countIncludePad?: boolean;
 }
 
 /** Options of {@linkcode Graph.resize}, with the names of ONNX's Resize. */
 export interface InterpolationOptions {
-  /** The nearest element, or linear interpolation between two; nearest unless given. */
+  /** Nearest element, or linear interpolation between two. Default `nearest`. */
   readonly mode?: "nearest" | "linear";
-  /** The position of an element of the result in the image; "half_pixel" unless given. */
+  /** Position of an element of the result in the image. Default "half_pixel". */
   readonly coordinates?: "half_pixel" | "pytorch_half_pixel" | "align_corners" | "asymmetric";
-  /** The element that is the nearest; "round_prefer_floor" unless given. */
+  /** Rounding to the nearest element. Default "round_prefer_floor". */
   readonly nearest?: "round_prefer_floor" | "round_prefer_ceil" | "floor" | "ceil";
 }
 
@@ -76,17 +76,17 @@ export class Builder extends NodeGraph {
   declare readonly sub: Binary;
   /** a · b, element by element */
   declare readonly mul: Binary;
-  /** a ÷ b; of whole numbers rounded towards 0. */
+  /** a ÷ b; for whole numbers rounded towards 0. */
   declare readonly div: Binary;
   /** a^b */
   declare readonly pow: Binary;
   /** The remainder of a ÷ b: with the sign of b for whole numbers, of a for others. */
   declare readonly mod: Binary;
-  /** The smaller of a and b; equal ones share the gradient. */
+  /** The minimum of a and b; equal operands share the gradient. */
   declare readonly minimum: Binary;
-  /** The larger of a and b; equal ones share the gradient. */
+  /** The maximum of a and b; equal operands share the gradient. */
   declare readonly maximum: Binary;
-  /** a, but at least `low` and at most `high`, both of them constants. */
+  /** a, limited to at least `low` and at most `high`, both constants. */
   declare readonly clip: (a: Value, low?: number, high?: number) => Value;
   /** −a */
   declare readonly neg: Unary;
@@ -94,13 +94,13 @@ export class Builder extends NodeGraph {
   declare readonly reciprocal: Unary;
   /** |a| */
   declare readonly abs: Unary;
-  /** −1, 0 or 1. */
+  /** The sign of a: −1, 0 or 1. */
   declare readonly sign: Unary;
-  /** The next whole number down. */
+  /** a rounded down to a whole number. */
   declare readonly floor: Unary;
-  /** The next whole number up. */
+  /** a rounded up to a whole number. */
   declare readonly ceil: Unary;
-  /** The nearest whole number, of two the even one. */
+  /** a rounded to the nearest whole number, ties to even. */
   declare readonly round: Unary;
   /** e^a */
   declare readonly exp: Unary;
@@ -122,11 +122,11 @@ export class Builder extends NodeGraph {
   declare readonly hardSigmoid: (a: Value, alpha?: number, beta?: number) => Value;
   /** max(a, 0) */
   declare readonly relu: Unary;
-  /** a where it is positive, alpha·a elsewhere. */
+  /** a if positive, otherwise alpha·a. */
   declare readonly leakyRelu: (a: Value, alpha?: number) => Value;
-  /** a where it is positive, slope·a elsewhere; the slope broadcasts to a. */
+  /** a if positive, otherwise slope·a; the slope broadcasts to a. */
   declare readonly prelu: (a: Value, slope: Operand) => Value;
-  /** a where it is positive, alpha·(e^a − 1) elsewhere. */
+  /** a if positive, otherwise alpha·(e^a − 1). */
   declare readonly elu: (a: Value, alpha?: number) => Value;
   /** gamma·elu(a) (Klambauer et al. 2017). */
   declare readonly selu: (a: Value, alpha?: number, gamma?: number) => Value;
@@ -142,7 +142,7 @@ export class Builder extends NodeGraph {
   declare readonly mish: Unary;
   /** GELU: GPT-2's tanh approximation by default, or exact with erf. */
   declare readonly gelu: (a: Value, approximate?: "tanh" | "none") => Value;
-  /** Another dtype. */
+  /** Converts to another dtype. */
   declare readonly cast: (a: Value, dtype: DType) => Value;
   /** a = b, as bool. */
   declare readonly equal: Binary;
@@ -154,7 +154,7 @@ export class Builder extends NodeGraph {
   declare readonly less: Binary;
   /** a ≤ b, as bool. */
   declare readonly lessOrEqual: Binary;
-  /** True where a is not a number, as bool. */
+  /** True if a is NaN, as bool. */
   declare readonly isNaN: Unary;
   /** p ∧ q, of bools. */
   declare readonly and: (p: Value, q: Value) => Value;
@@ -167,7 +167,7 @@ export class Builder extends NodeGraph {
   /** condition ? a : b */
   declare readonly where: (condition: Value, a: Operand, b: Operand) => Value;
   /**
-   * The same elements in another shape; free. One size may be -1: it follows from the others.
+   * Returns the same elements in another shape, without a copy. One size may be -1: it is computed.
    *
    * @example
    * ```ts
@@ -180,14 +180,13 @@ export class Builder extends NodeGraph {
    * ```
    */
   declare readonly reshape: (a: Value, shape: Ints) => Value;
-  /** A matrix: its rows are the axes before `axis`, the first one by default, its columns the others. */
+  /** Merges the axes before `axis` (by default 1) into rows, and the others into columns. */
   declare readonly flatten: (a: Value, axis?: number) => Value;
   /**
-   * `a` itself, behind which no gradient flows. It says of a gradient that ends here, or at a
-   * comparison or a rounding before, that this is wanted: a parameter whose effect on the loss passes
-   * through such places only is not trained, as if it were frozen.
+   * Returns `a` without a gradient. A parameter that affects the loss only through such values,
+   * also after a comparison or a rounding, is intentionally not trained, as if it were frozen.
    *
-   * @example Rounds forward, and passes the gradient on as if it did not
+   * @example Rounds in the forward pass, with the gradient of the identity
    * ```ts
    * import assert from "node:assert/strict";
    * import { Graph } from "@troupe/troupe/kernels";
@@ -198,38 +197,46 @@ export class Builder extends NodeGraph {
    * ```
    */
   declare readonly stopGradient: Unary;
-  /** Axes in another order. */
+  /** Permutes axes. */
   declare readonly transpose: (a: Value, permutation: Ints) => Value;
-  /** Repeats axes of size one. */
+  /** Broadcasts to a shape: repeats axes of size one. */
   declare readonly expand: (a: Value, shape: Ints) => Value;
-  /** Parts along an axis: their number, where they are equal, or their sizes. */
+  /** Splits an axis into a number of equal parts, or into parts of given sizes. */
   declare readonly split: (a: Value, axis: number, parts: PerAxis) => Value[];
   /** Joins tensors along an axis. */
   declare readonly concat: (values: readonly Value[], axis: number) => Value;
   /**
-   * ONNX's Slice: elements from `starts` to before `ends` along some axes, the first ones by default, each `steps`
-   * after the one before; numbers below 0 count from the end, those beyond an end mean it.
+   * ONNX's Slice: elements from `starts` to before `ends` in distances of `steps`, along `axes` (by
+   * default the first ones). Negative numbers count from the end; numbers beyond an end are limited
+   * to it.
    */
   declare readonly cut: (a: Value, starts: Ints, ends: Ints, axes?: Ints, steps?: Ints) => Value;
-  /** Repeats all elements along each axis. */
+  /** Repeats the whole tensor along each axis. */
   declare readonly tile: (a: Value, repeats: Ints) => Value;
   /**
-   * The lower triangle of the last two axes, or the upper one: from, or up to, the diagonal
-   * `diagonal` places to the right of the main one; 0 elsewhere.
+   * The lower or upper triangle of the last two axes, including the diagonal that is `diagonal`
+   * places to the right of the main diagonal; 0 elsewhere.
    */
   declare readonly triangle: (a: Value, which: "lower" | "upper", diagonal?: number) => Value;
   /**
-   * [n, c, h, w] as [n, c/b², h·b, w·b]: channels become blocks of b × b places, those of a block next to
-   * each other ("CRD", as PyTorch's pixel shuffle) or not ("DCR").
+   * Rearranges [n, c, h, w] to [n, c/b², h·b, w·b]: channels become blocks of b × b places. The
+   * channels of a block are consecutive in the mode "CRD", as in PyTorch's pixel shuffle, but not
+   * in "DCR".
    */
   declare readonly depthToSpace: (a: Value, block: number, mode?: "CRD" | "DCR") => Value;
-  /** Entries of an axis, the first by default, by index; an axis [n] becomes the shape of the indices. */
+  /**
+   * Reads entries of an axis (by default the first) by index; indices replace the axis in the
+   * shape.
+   */
   declare readonly gather: (table: Value, indices: Value, axis?: number) => Value;
-  /** An element for each of the indices: its own place, but along `axis` the index. */
+  /** Reads an element for each index, which replaces the position along `axis`. */
   declare readonly gatherElements: (a: Value, indices: Value, axis: number) => Value;
-  /** The elements at the places that the last axis of `indices` [...n, k] names along the first k axes. */
+  /**
+   * Reads the entries at `indices` [...n, k], whose last axis contains positions on the first k
+   * axes.
+   */
   declare readonly gatherND: (a: Value, indices: Value) => Value;
-  /** `base` with `updates` in the places, or added to those, from where {@linkcode gatherElements} takes. */
+  /** Writes or adds `updates` to `base`, at the places that {@linkcode gatherElements} reads. */
   declare readonly scatterElements: (
     base: Value,
     indices: Value,
@@ -237,33 +244,36 @@ export class Builder extends NodeGraph {
     axis: number,
     reduction?: "none" | "add",
   ) => Value;
-  /** `base` with `updates` in the places, or added to those, from where {@linkcode gatherND} takes. */
+  /** Writes or adds `updates` to `base`, at the places that {@linkcode gatherND} reads. */
   declare readonly scatterND: (
     base: Value,
     indices: Value,
     updates: Value,
     reduction?: "none" | "add",
   ) => Value;
-  /** `base` with `updates` [n, ...] added to its rows `indices` [n]. */
+  /** Adds `updates` [n, ...] to the rows `indices` [n] of `base`. */
   declare readonly scatterAdd: (base: Value, indices: Value, updates: Value) => Value;
-  /** `base` [n, k] with `updates` [n, 1] added to column `columns` [n] of each row. */
+  /** Adds `updates` [n, 1] to the column `columns` [n] of each row of `base` [n, k]. */
   declare readonly scatterAddColumns: (base: Value, columns: Value, updates: Value) => Value;
-  /** `on` at the index along a new axis, the last by default, and `off` elsewhere. */
+  /** Adds an axis (by default the last) that is `on` at the index, and `off` elsewhere. */
   declare readonly oneHot: (
     indices: Value,
     size: number,
     options?: { axis?: number; on?: number; off?: number },
   ) => Value;
-  /** Batched matrix product of the last two axes; of one axis it is a row on the left, a column on the right. */
+  /**
+   * Batched matrix product of the last two axes; an operand with one axis is a row (left) or column
+   * (right).
+   */
   declare readonly matmul: (a: Value, b: Value, options?: MatmulOptions) => Value;
   /** Matrix product alpha·a·b + beta·c of two-dimensional tensors; c broadcasts (a bias). */
   declare readonly gemm: (a: Value, b: Value, c?: Value, options?: GemmOptions) => Value;
   /**
-   * The sum of products that `equation` names: each letter an axis, "ij,jk->ik" the product of two
-   * matrices. Axes that the result does not have are summed over; without an arrow it has the axes
-   * that occur once, in alphabetical order.
+   * Sum of products by an equation with a letter for each axis: "ij,jk->ik" is the product of two
+   * matrices. Axes that are not in the result are summed over. Without an arrow the result has the
+   * axes that occur once, in alphabetical order.
    *
-   * @throws {SyntaxError} when the equation is none of these tensors.
+   * @throws {SyntaxError} when the equation does not fit the tensors.
    */
   declare readonly einsum: (equation: string, operands: readonly Value[]) => Value;
   /** Sum over axes, all by default; over none of them (`[]`) it is `a` itself. */
@@ -272,23 +282,23 @@ export class Builder extends NodeGraph {
   declare readonly mean: Reduction;
   /** Sum of squares over axes, all by default; over none of them (`[]`) it is a². */
   declare readonly sumOfSquares: Reduction;
-  /** The largest over axes, all by default; the largest share the gradient. */
+  /** Maximum over axes, all by default; equal maxima share the gradient. */
   declare readonly max: Reduction;
-  /** The smallest over axes, all by default; the smallest share the gradient. */
+  /** Minimum over axes, all by default; equal minima share the gradient. */
   declare readonly min: Reduction;
   /** Sum of absolute values over axes, all by default. */
   declare readonly sumOfAbsolutes: Reduction;
-  /** Square root of the sum of squares over axes, all by default; where it is 0 it has no gradient. */
+  /** Square root of the sum of squares over axes, all by default; at 0 its gradient is 0. */
   declare readonly norm: Reduction;
   /** ln Σ e^a over axes, all by default. */
   declare readonly logSumExp: Reduction;
   /** Product over axes, all by default. */
   declare readonly product: Reduction;
-  /** The index of the largest along an axis, the first of several, as i64. */
+  /** Index of the first maximum along an axis, as i64. */
   declare readonly argMax: (a: Value, axis: number, keep?: boolean) => Value;
   /**
-   * Sums of the elements of an axis up to each; before each where `exclusive`, from each to the end
-   * where `reverse`.
+   * Cumulative sums along an axis; without the element itself if `exclusive`, from the end if
+   * `reverse`.
    */
   declare readonly cumulativeSum: (
     a: Value,
@@ -309,8 +319,8 @@ export class Builder extends NodeGraph {
   /** RMSNorm over the last axis (Zhang, Sennrich 2019): x ÷ √(mean of x² + ε) · weight. */
   declare readonly rmsNorm: (x: Value, weight: Value, epsilon?: number) => Value;
   /**
-   * GroupNorm (Wu and He, 2018): each of `groups` parts of the channels of a sample is normalised by its
-   * mean and deviation, as of opset 21 of ONNX and in PyTorch.
+   * GroupNorm (Wu and He, 2018): normalizes each of `groups` groups of channels of a sample by its
+   * mean and deviation, as in PyTorch and from opset 21 in ONNX.
    *
    * @param x [n, channels, ...]
    * @param weight [channels]
@@ -323,14 +333,15 @@ export class Builder extends NodeGraph {
     bias: Value,
     epsilon?: number,
   ) => Value;
-  /** InstanceNorm (Ulyanov, Vedaldi, Lempitsky 2016): GroupNorm where each channel is a group. */
+  /** InstanceNorm (Ulyanov, Vedaldi, Lempitsky 2016): GroupNorm with one channel per group. */
   declare readonly instanceNorm: (x: Value, weight: Value, bias: Value, epsilon?: number) => Value;
   /**
    * BatchNorm (Ioffe, Szegedy 2015) by the mean and variance of each channel.
    *
-   * With `statistics`, as in inference, the mean and variance are given, such as averages from training;
-   * without, as in training, they are those of this micro-batch (the variance is that of its elements,
-   * divided by their number), gradients flow through them, and no running average is kept.
+   * With `statistics`, as in inference, the mean and variance are given, such as averages from
+   * training. Without, as in training, they are computed from this micro-batch (the variance is
+   * divided by the number of elements), gradients flow through them, and no running average is
+   * kept.
    *
    * @param x [n, channels, ...]
    * @param weight [channels]
@@ -366,8 +377,8 @@ export class Builder extends NodeGraph {
    */
   declare readonly conv: (x: Value, weight: Value, bias?: Value, options?: ConvOptions) => Value;
   /**
-   * The transpose of a convolution, by which images grow: the gradient of {@linkcode Graph.conv} for
-   * its input, with the same weight.
+   * Transposed convolution, which enlarges images: the gradient of {@linkcode Graph.conv} for its
+   * input, with the same weight.
    *
    * @param x [n, channels, ...counts]
    * @param weight [channels, outputs ÷ groups, ...kernel]
@@ -382,40 +393,40 @@ export class Builder extends NodeGraph {
     options?: ConvTransposeOptions,
   ) => Value;
   /**
-   * The largest element of each window. The gradient goes to the first of equal ones.
+   * Maximum of each window. The gradient goes to the first of equal maxima.
    *
    * @param x [n, channels, ...sizes] with one spatial axis or two
    * @param kernel the size of a window, along each axis
    */
   declare readonly maxPool: (x: Value, kernel: PerAxis, options?: PoolOptions) => Value;
-  /** The mean of each window; see {@linkcode Graph.maxPool}. */
+  /** Mean of each window; see {@linkcode Graph.maxPool}. */
   declare readonly averagePool: (x: Value, kernel: PerAxis, options?: AveragePoolOptions) => Value;
-  /** The mean of each channel: [n, channels, 1, ...]. */
+  /** Mean of each channel: [n, channels, 1, ...]. */
   declare readonly globalAveragePool: (x: Value) => Value;
-  /** The largest element of each channel: [n, channels, 1, ...]. */
+  /** Maximum of each channel: [n, channels, 1, ...]. */
   declare readonly globalMaxPool: (x: Value) => Value;
   /**
-   * Repeats every element `factors` times along the spatial axes of [n, channels, ...sizes]: what
-   * Resize and Upsample call nearest.
+   * Repeats every element `factors` times along the spatial axes of [n, channels, ...sizes], as the
+   * mode "nearest" of Resize and Upsample.
    */
   declare readonly upsample: (x: Value, factors: PerAxis) => Value;
   /**
-   * Images [n, channels, ...] in other sizes, by the elements near each place of the old ones.
+   * Resizes images [n, channels, ...] by interpolation.
    *
    * @param sizes of the spatial axes
    */
   declare readonly resize: (x: Value, sizes: Ints, options?: InterpolationOptions) => Value;
   /**
-   * Puts `value` around a tensor, or the elements on its edge, or its reflection.
+   * Pads a tensor with a value, with the elements on its edge, or with its reflection.
    *
-   * @param pads elements in front of every axis, then behind every axis
+   * @param pads elements before each axis, then after each axis
    */
   declare readonly pad: (x: Value, pads: Ints, value?: number | "edge" | "reflect") => Value;
 }
 
 /**
- * The methods, each with its arguments: a question mark marks optional ones, and a colon precedes the
- * kind of an argument whose name is no kind; see `graph.ts`.
+ * Signatures of the methods. A question mark marks optional arguments, and a colon precedes the
+ * kind of an argument whose name is not a kind; see `graph.ts`.
  */
 export const METHOD_SIGNATURES = `
   add|sub|mul|div|pow|mod|minimum|maximum(a: operand, b: operand)

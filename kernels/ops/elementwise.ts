@@ -47,11 +47,11 @@ import {
   withMethods,
 } from "./op.ts";
 
-/** Outputs of the shape to which the inputs broadcast. */
+/** Returns the shape to which the inputs broadcast. */
 const broadcast = (dtypeOf = ({ inputs: [a] }: Known): DType => a.dtype): Shape => (known) =>
   shaped(known, known.inputs.map(({ shape }) => shape).reduce(broadcastShape), dtypeOf(known));
 
-/** `array` with an element for each of `shape`. */
+/** Broadcasts an array to a shape. */
 function spread(array: NdArray, shape: readonly number[]): Float64Array {
   if (sameShape(array.shape, shape)) return new Float64Array(array.values);
   if (array.values.length === 1) {
@@ -73,7 +73,7 @@ type Compute = (x: number, y: number) => number;
 type Rule = (g: Builder, dy: Value, x: Value, y: Value, node: Node) => Value;
 type Slope = (g: Builder, dy: Value, a: Value, b: Value, y: Value) => Value;
 
-/** An operation with one operand; nothing is trained through it unless it has a rule. */
+/** Returns an operation with one operand; nothing is trained through it without a rule. */
 const unary = (compute: (x: number) => number, rule?: Rule): Op => ({
   operands: 1,
   shape: broadcast(),
@@ -81,7 +81,7 @@ const unary = (compute: (x: number) => number, rule?: Rule): Op => ({
   reference: ([x], _, [y]) => map(y, x, compute),
 });
 
-/** An operation with one operand and numbers that are attributes: their names and defaults. */
+/** Returns an operation with one operand and numeric attributes, given with their defaults. */
 function scaled(
   method: "hardSigmoid" | "leakyRelu" | "elu",
   defaults: Readonly<Record<string, number>>,
@@ -101,7 +101,7 @@ function scaled(
   };
 }
 
-/** An operation with two operands, which may have been broadcast. */
+/** Returns an operation with two operands, which are broadcast. */
 const binary = (compute: Compute, left?: Slope, right?: Slope): Op => ({
   operands: 2,
   shape: broadcast(),
@@ -119,13 +119,13 @@ const comparison = (compute: (x: number, y: number) => boolean): Op => ({
   shape: broadcast(() => "bool"),
 });
 
-/** The smaller or larger of two, or in files of any number of operands, two by two. */
+/** Returns a minimum or maximum; in files it has any number of operands, combined in pairs. */
 function extremum(
   method: "minimum" | "maximum",
   compute: Compute,
   isBefore: "less" | "greater",
 ): Op {
-  /** dy for whichever of two is wanted, a half of it for each where they are equal. */
+  /** Returns dy for the chosen operand, and half of it for each of two equal ones. */
   const chosen = (g: Builder, dy: Value, own: Value, other: Value) => {
     const isOwn = g[isBefore](own, other);
     const rest = g.where(g.equal(own, other), g.mul(dy, g.scalar(0.5)), g.scalar(0));
@@ -139,21 +139,21 @@ function extremum(
   };
 }
 
-/** Of any number of operands, two by two. */
+/** Combines any number of operands in pairs. */
 const folded = (method: "add" | "minimum" | "maximum") => (call: Call): Value =>
   call.inputs.slice(1).reduce<Value>((a, b) => call.g[method](a, b!), operand(call, 0));
 
-/** A function of one operand in files, made of others. */
+/** Returns a function of one operand in files, which is composed of other operations. */
 const composed = (build: (g: Builder, x: Value, call: Call) => Value): Op => ({
   read: (call) => build(call.g, operand(call, 0), call),
 });
 
-/** dy where x is positive, `otherwise` elsewhere. */
+/** Returns dy where x is positive, and `otherwise` elsewhere. */
 const ifPositive = (g: Builder, dy: Value, x: Value, otherwise: Value) =>
   g.where(g.greater(x, g.scalar(0)), dy, otherwise);
 
 /**
- * The error function, by a series whose terms are all positive:
+ * Computes the error function by a series of positive terms:
  * erf x = 2/√π · e^(−x²) · Σ 2^n x^(2n+1) / (1·3·…·(2n+1)).
  */
 export function erf(x: number): number {
@@ -166,7 +166,7 @@ export function erf(x: number): number {
   return 2 / Math.sqrt(Math.PI) * Math.exp(-x * x) * sum;
 }
 
-/** The nearest whole number, of two the even one. */
+/** Rounds to the nearest whole number, ties to even. */
 function roundToEven(x: number): number {
   const down = Math.floor(x), rest = x - down;
   return rest === 0.5 ? down + Math.abs(down % 2) : rest < 0.5 ? down : down + 1;
@@ -180,7 +180,7 @@ const tanhGelu = (x: number) =>
 const readGelu: Read = (call) =>
   call.g.gelu(operand(call, 0), textOf(call, "approximate", "none") === "tanh" ? "tanh" : "none");
 
-/** Arithmetic, and the smaller, larger or remainder of two. */
+/** Arithmetic, minimum, maximum and remainder. */
 const ARITHMETIC: Ops = {
   Add: binary((x, y) => x + y, (_, dy) => dy, (_, dy) => dy),
   Sub: binary((x, y) => x - y, (_, dy) => dy, (g, dy) => g.neg(dy)),
@@ -209,7 +209,7 @@ const ARITHMETIC: Ops = {
       (g, dy, a, _, y) =>
         g.mul(dy, g.where(g.equal(a, g.scalar(0)), g.scalar(0), g.mul(y, g.log(a)))),
     ),
-    // Whole numbers are exponents of others, too.
+    // The exponent may have another type.
     read: (call) => {
       const [a, b] = operands(call, 2);
       return call.g.pow(a, call.g.cast(b, a.dtype));
@@ -219,7 +219,7 @@ const ARITHMETIC: Ops = {
     shape: broadcast(),
     // y = a − b·n with a whole n.
     gradient: slopes((_, dy) => dy, (g, dy, a, b, y) => g.mul(dy, g.div(g.sub(y, a), b))),
-    // Of whole numbers the remainder has the sign of the second, with `fmod` that of the first.
+    // The remainder has the sign of the second operand, with `fmod` that of the first.
     reference: ([a, b], node, [y]) => {
       const isOfFirst = isSet(node, "fmod");
       return combine(y, a, b!, (x, y) => isOfFirst ? x % y : x - y * Math.floor(x / y));
@@ -348,7 +348,7 @@ const FUNCTIONS: Ops = {
     read: readGelu,
   },
   [`${MICROSOFT}.Gelu`]: { shape: broadcast(), read: readGelu },
-  // It adds an optional bias first.
+  // An optional bias is added first.
   [`${MICROSOFT}.FastGelu`]: {
     shape: broadcast(),
     gradient: slope((g, dy, x) => one(g, FUNCTIONS, `${TROUPE}.FastGeluGrad`, [dy, x])),
@@ -404,7 +404,7 @@ const FUNCTIONS: Ops = {
       const least = low?.values[0] ?? -Infinity, most = high?.values[0] ?? Infinity;
       return map(y, x, (v) => Math.min(Math.max(v, least), most));
     },
-    // Bounds are constants, each of which may be left out.
+    // Bounds are optional constants.
     read: (call) => {
       const { g } = call, bound = (place: number) => constantNumbers(call, place)?.[0];
       const x = operand(call, 0), [least, most] = [bound(1), bound(2)];
@@ -420,8 +420,7 @@ const FUNCTIONS: Ops = {
     reference: ([x]) => x,
     read: (call) => operand(call, 0),
   },
-  // Files that are exported for inference leave nothing out. A file that was exported for training
-  // says so.
+  // Dropout applies only in files that were exported for training.
   Dropout: {
     settings: [1, 2],
     read: (call) => {
@@ -432,7 +431,7 @@ const FUNCTIONS: Ops = {
   },
 };
 
-/** Comparisons, logic and the choices that follow from them. */
+/** Comparisons, logic and choices. */
 const CHOICES: Ops = {
   Equal: comparison((x, y) => x === y),
   Greater: comparison((x, y) => x > y),
@@ -477,7 +476,7 @@ const CHOICES: Ops = {
 /** Operations on each element. */
 export const ELEMENTWISE: Ops = withMethods({ ...ARITHMETIC, ...FUNCTIONS, ...CHOICES });
 
-/** The largest f32. */
+/** Largest f32. */
 const F32_MAX = 3.4028234663852886e38;
 
 const withAlpha = (g: Builder, op: string, a: Value, alpha: number) =>

@@ -1,5 +1,5 @@
 /**
- * Operations that look elements up by index, and put them back.
+ * Operations that read and write elements by index.
  *
  * @module
  */
@@ -40,7 +40,7 @@ function checkIndex(index: number, size: number): number {
   throw new RangeError(`Cannot use index ${index}: ${must}`);
 }
 
-/** Returns the place in `x` of each element of `indices`: its own index, and along `axis` the given one. */
+/** Returns the place in `x` for each element of `indices`, which replaces the index along the axis. */
 function elementPlaces(x: NdArray, indices: NdArray, node: Settings): Int32Array {
   const axis = axisOf(node, x.shape), strides = stridesOf(x.shape);
   return positions(indices.shape, strides.with(axis, 0)).map((place, i) =>
@@ -84,7 +84,7 @@ function isAddition({ op, attributes: { reduction } }: Node): boolean {
 
 const reductionOf = (call: Call) => mustBe(call, "reduction", "none", ["none", "add"]);
 
-/** Operations that look elements up, and put them back. */
+/** Gathers and scatters. */
 export const GATHERS: Ops = {
   Gather: {
     shape: (known) => {
@@ -117,7 +117,7 @@ export const GATHERS: Ops = {
     },
     read: (call) => {
       const [x, at] = operands(call, 2);
-      // Bounds of a field are found where its numbers are used as they are.
+      // A field is used without a cast, so that its bounds are found.
       const [source] = at.node?.op === "Cast" ? at.node.inputs : [];
       const indices = source?.dtype === "i32" && at.dtype === "i64" ? source : at;
       return call.g.gather(x, indices, numberOf(call, "axis", 0));
@@ -174,7 +174,7 @@ export const GATHERS: Ops = {
   },
 };
 
-/** Indices with those below 0 counted from the front, where they are constant. */
+/** Counts negative indices from the front, if they are constant. */
 function positiveIndices(g: NodeGraph, indices: Value, size: number): Value {
   const { data, shape, dtype } = indices;
   if (!data?.some((index) => index < 0)) return indices;
@@ -184,13 +184,13 @@ function positiveIndices(g: NodeGraph, indices: Value, size: number): Value {
     : g.constant(Int32Array.from(whole), shape, dtype);
 }
 
-/** Returns a tensor in which the axes that `indices` name are one. */
+/** Merges the axes that `indices` address. */
 function rowsOf(g: Builder, a: Value, indices: Value): Value {
   const depth = indices.shape.at(-1)!;
   return g.reshape(a, [elementCount(a.shape.slice(0, depth)), ...a.shape.slice(depth)]);
 }
 
-/** Places along several axes as indices [...n] of the rows of {@linkcode rowsOf}. */
+/** Converts indices of several axes to indices [...n] of the rows of {@linkcode rowsOf}. */
 function rowIndices(g: Builder, a: Value, indices: Value): Value {
   const depth = indices.shape.at(-1)!, shape = indices.shape.slice(0, -1);
   if (depth === 1) return g.reshape(indices, shape);

@@ -1,6 +1,6 @@
 /**
- * A builder of static-shape ONNX graphs: every method checks its arguments, adds one node and returns
- * its value.
+ * Graphs of ONNX operations with static shapes. Every method checks its arguments, adds nodes and
+ * returns a value.
  *
  * @module
  */
@@ -9,7 +9,7 @@ import type { NodeGraph, Value } from "../graph/value.ts";
 import { Builder, METHOD_SIGNATURES } from "./builder.ts";
 import { METHODS } from "./table.ts";
 
-/** The arguments of each method of a text. */
+/** Parses signatures: returns the arguments of each method. */
 export function signaturesOf(text: string): Record<string, string> {
   const all = [...text.matchAll(/([\w|]+)\((.*?)\)/g)];
   return Object.fromEntries(
@@ -17,10 +17,10 @@ export function signaturesOf(text: string): Record<string, string> {
   );
 }
 
-// deno-lint-ignore no-explicit-any -- a test is of whatever a method is given
+// deno-lint-ignore no-explicit-any -- arguments may have any type
 type Test = (given: any, g: NodeGraph, shape: readonly number[]) => boolean;
 
-/** The requirement of an argument, in which # is the shape of the first argument, and its test. */
+/** A requirement of an argument and its test; # is the shape of the first argument. */
 type Kind = readonly [must: string, is: Test];
 
 const isValue: Test = (given, g) => g.owns(given);
@@ -48,7 +48,7 @@ const VALUE: Kind = ["a value of this graph", isValue], NUMBER: Kind = ["a numbe
 const WHOLE: Kind = ["a whole number", (given) => isWhole(given)];
 const LIST: Kind = ["a list of whole numbers", each((one) => isWhole(one))];
 
-/** The kinds of arguments, and of fields of options, by name. */
+/** Kinds of arguments and of fields of options, by name. */
 const KINDS: Readonly<Record<string, Kind>> = Object.fromEntries(
   Object.entries<Kind>({
     "a b c table base updates value": VALUE,
@@ -94,9 +94,9 @@ const KINDS: Readonly<Record<string, Kind>> = Object.fromEntries(
 );
 
 /**
- * Makes methods of a class of graphs check their arguments.
+ * Adds checks of arguments to the methods of a class of graphs.
  *
- * @throws {TypeError} {@linkcode RangeError} from these methods, naming the method and the argument.
+ * @throws {TypeError} {@linkcode RangeError} (by these methods) with the method and the argument.
  */
 export function checkCalls(
   prototype: NodeGraph,
@@ -117,7 +117,7 @@ export function checkCalls(
   }
 }
 
-/** Checks an argument, and the fields of a record, which must be known. */
+/** Checks an argument, and the fields of a record. */
 function check(
   name: string,
   [must, is]: Kind = ["left out", () => false],
@@ -138,9 +138,9 @@ function check(
   }
 }
 
-/** Ends messages about values of other layers. */
+/** Advice in messages about values of other layers. */
 export const GIVE_AND_TAKE =
-  "; a layer gives a value with g.give(name, value), and later ones have it of g.take(name)";
+  "; a layer gives a value with g.give(name, value), and later layers read it with g.take(name)";
 
 /** Formats an argument for messages. */
 function shown(given: unknown, g: NodeGraph): string {

@@ -1,5 +1,5 @@
 /**
- * Operations that make images larger or smaller.
+ * Operations that resize or pad images.
  *
  * @module
  */
@@ -48,7 +48,7 @@ const NEAREST: Readonly<
 const keysOf = <Key extends string>(record: Readonly<Record<Key, unknown>>) =>
   Object.keys(record) as Key[];
 
-/** The weights [to, from] of an interpolation along an axis; undefined where nothing changes. */
+/** Returns the weights [to, from] of an interpolation along an axis; undefined if nothing changes. */
 function interpolationWeights(
   from: number,
   to: number,
@@ -72,7 +72,7 @@ function interpolationWeights(
 }
 
 /**
- * The weights of padding by elements of the axis itself; undefined where nothing is padded.
+ * Returns the weights of padding with elements of the axis; undefined if nothing is padded.
  *
  * @throws {RangeError} when the padding is larger than the axis.
  */
@@ -95,7 +95,7 @@ function paddingWeights(
   return weights;
 }
 
-/** Each element along an axis a sum of those of before: weights are [to, from], or none where nothing changes. */
+/** Multiplies an axis by weights [to, from], if there are any. */
 function combined(g: Builder, x: Value, axis: number, weights: Float32Array | undefined): Value {
   if (!weights) return x;
   const { shape } = x, from = shape[axis]!, to = weights.length / from;
@@ -106,7 +106,7 @@ function combined(g: Builder, x: Value, axis: number, weights: Float32Array | un
   return g.reshape(g.matmul(matrix, matrices), shape.with(axis, to));
 }
 
-/** The sizes of a Resize's result: given, or by factors. */
+/** Returns the sizes of the result of a Resize, from sizes or factors. */
 function resizedShape(call: Call): readonly number[] {
   const { shape } = operand(call, 0), factors = constantNumbers(call, 2) ?? [];
   const sizes = constantNumbers(call, 3) ?? [];
@@ -128,7 +128,7 @@ const resize: Op = {
     const sizes = known.numbers(3);
     return sizes && shaped(known, sizes);
   },
-  // Each element gets the sum of what its copies get.
+  // The gradient of an element is the sum of those of its copies.
   gradient: slope((g, dy, x) => {
     const [n = 0, channels = 0, ...sizes] = x.shape, images = n * channels;
     const wide = dy.shape.slice(2), factors = wide.map((size, axis) => size / sizes[axis]!);
@@ -136,7 +136,7 @@ const resize: Op = {
     const sums = g.conv(g.reshape(dy, [images, 1, ...wide]), ones, undefined, { strides: factors });
     return g.reshape(sums, x.shape);
   }),
-  // Only what graphs use: each element is repeated, and sizes are multiples.
+  // Only the form that graphs use: elements are repeated.
   reference: ([x], node, [{ shape }]) => {
     const strides = stridesOf(x.shape);
     const isRepeated = shape.length === x.shape.length &&
@@ -181,7 +181,7 @@ const pad: Op = {
     if (!pads || known.inputs[3]) return undefined;
     return shaped(known, x.shape.map((size, i) => pads[i]! + size + pads[rank + i]!));
   },
-  // Cuts the padding off.
+  // Removes the padding.
   gradient: slope((g, dy, x, _, node) => {
     const pads = [...node.inputs[1]!.data as BigInt64Array].map(Number), rank = x.shape.length;
     const ends = x.shape.map((size, axis) => pads[axis]! + size);
@@ -214,10 +214,10 @@ const pad: Op = {
   },
 };
 
-/** Operations that make images larger or smaller. */
+/** Operations that resize or pad images. */
 export const IMAGES: Ops = { Resize: resize, Pad: pad };
 
-/** Methods that make images larger or smaller. */
+/** Methods that resize or pad images. */
 export const IMAGE_METHODS: Methods = {
   upsample: (g, x, factors) => {
     const [n = 0, channels = 0, ...sizes] = x.shape;

@@ -40,7 +40,7 @@ import {
 
 const reversed = (shape: readonly number[]) => shape.map((_, i) => shape.length - 1 - i);
 
-/** Puts elements that were cut from an axis of `size` back in their places, with 0 between. */
+/** Returns elements that were cut from an axis of `size` to their places, with zeros elsewhere. */
 function putBack(
   g: Builder,
   dy: Value,
@@ -229,7 +229,7 @@ export const MOVES: Ops = {
     gradient: (_g, _node, [dy]) => [dy],
     reference: ([x], _, [{ shape }]) =>
       take(x, shape, positions(shape, broadcastStrides(x.shape, shape))),
-    // A size of 1 stays that of the operand.
+    // A size of 1 keeps the size of the operand.
     read: (call) => {
       const x = operand(call, 0), asked = neededNumbers(call, 1);
       const rank = Math.max(asked.length, x.shape.length);
@@ -271,13 +271,13 @@ export const MOVES: Ops = {
   },
 };
 
-/** A shape without axes of size 1: these, or all where none are given. */
+/** Removes axes of size 1 from a shape: the given ones, or all. */
 function withoutAxes(shape: readonly number[], axes: readonly number[] | undefined): number[] {
   const gone = axes?.map((axis) => positiveAxis(axis, shape.length));
   return shape.filter((size, i) => gone ? !gone.includes(i) : size !== 1);
 }
 
-/** A shape with axes of size 1 at these places of the result. */
+/** Adds axes of size 1 to a shape, at places in the result. */
 function withAxes(shape: readonly number[], axes: readonly number[]): number[] {
   const rank = shape.length + axes.length, rest = [...shape];
   const added = new Set(axes.map((axis) => positiveAxis(axis, rank)));

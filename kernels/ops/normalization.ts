@@ -1,5 +1,5 @@
 /**
- * Operations that normalise along axes: softmax, cross-entropy and norms.
+ * Operations that normalize along axes: softmax, cross-entropy and norms.
  *
  * @module
  */
@@ -29,7 +29,7 @@ import {
 } from "./op.ts";
 import { type Groups, groupsOf, largest, sum, sumOfSquares } from "./reductions.ts";
 
-/** ln softmax over an axis, in f64. */
+/** Computes ln softmax over an axis, in f64. */
 function logSoftmax(x: NdArray, axis: number): Float64Array {
   const groups = groupsOf(x.shape, [axis]);
   const most = largest(groups, x.values);
@@ -38,7 +38,7 @@ function logSoftmax(x: NdArray, axis: number): Float64Array {
   return shifted.map((v, i) => v - Math.log(total[groups.of[i]!]!));
 }
 
-/** Over one axis; in opsets before 13 over all from one on. */
+/** Reads a softmax over one axis; in opsets before 13, over all axes from one to the last. */
 const readSoftmax = (method: "softmax" | "logSoftmax"): Read => (call) => {
   const { g } = call, x = operand(call, 0), { shape } = x, axis = axisOf(call, shape, -1);
   if (!isSet(call, "flattened") || axis === shape.length - 1) return g[method](x, axis);
@@ -77,14 +77,14 @@ const SOFTMAX: Ops = {
   },
 };
 
-/** Elements of which more are not kept beside logits. */
+/** Largest number of elements in an intermediate value of a cross-entropy. */
 const CHUNK_ELEMENTS = 2 ** 20;
-/** The most parts in which rows are taken. */
+/** Largest number of parts of the rows. */
 const CHUNKS_MAX = 16;
 
 /**
- * Writes ln softmax(logits)[class] of each row. Large logits are taken in parts, which bounds the memory
- * of intermediate values.
+ * Writes ln softmax(logits)[class] of each row. Large logits are computed in parts, to bound the
+ * memory of intermediate values.
  */
 function logProbabilities(write: Writer, logits: string, classes: string): string {
   const { shape } = write.typeOf(logits), [rows = 0] = shape;
@@ -97,7 +97,7 @@ function logProbabilities(write: Writer, logits: string, classes: string): strin
     const axis = write.constant("i64", [0]);
     const ends = [from, to].map((end) => write.constant("i64", [end]));
     const some = write.node("Slice", [logits, ...ends, axis]);
-    // Not every device slices whole numbers.
+    // Some devices cannot slice whole numbers.
     const places = Array.from({ length: to - from }, (_, row) => from + row);
     return of(some, write.node("Gather", [classes, write.constant("i32", places)], { axis: 0 }));
   });
@@ -106,8 +106,8 @@ function logProbabilities(write: Writer, logits: string, classes: string): strin
 
 const crossEntropy: Op = {
   shape: ({ inputs: [logits, targets] }) => [{ dtype: logits!.dtype, shape: targets!.shape }],
-  // d logits = (softmax − onehot(target))·dy, row by row; nothing for rows whose target is −1. The
-  // brackets may be computed over the logits: see [Note: activations that are overwritten].
+  // d logits = (softmax − onehot(target))·dy, row by row; 0 for rows whose target is −1. The
+  // difference may overwrite the logits: see [Note: activations that are overwritten].
   gradient: (g, node, [dy]) => {
     const [logits, targets] = node.inputs as [Value, Value], column = [targets.shape[0]!, 1];
     const int = (value: number) => g.constant(Int32Array.of(value), [], "i32");
@@ -183,7 +183,7 @@ const layerNorm: Op = {
     const shape = x.shape.map((size, i) => i < axis ? size : 1);
     return [x, { dtype: "f32", shape }, { dtype: "f32", shape }];
   },
-  // Those of x, and of weight and bias: two operations, as I needs one of them and W the other.
+  // Two operations, for x and for weight and bias, because I needs the first and W the second.
   gradient: (g, node, [dy], needed) => {
     const [x, weight] = node.inputs as [Value, Value];
     const [, mean, inverseDeviation] = node.outputs as [Value, Value, Value];
@@ -224,8 +224,8 @@ const layerNorm: Op = {
 
 const rmsNorm: Op = {
   shape: like(0),
-  // With x̂ = x/r, r² = mean x² + ε and f = dy·w: dx = (f − x̂·mean(f·x̂))/r, dw = Σ dy·x̂. Each makes x̂
-  // for itself, as I needs one of them and W the other, and keeping it for both takes more.
+  // With x̂ = x/r, r² = mean x² + ε and f = dy·w: dx = (f − x̂·mean(f·x̂))/r, dw = Σ dy·x̂. x̂ is
+  // computed twice, because I needs one of them and W the other, and storing it takes more time.
   gradient: (g, node, [dy]) => {
     const [x, weight] = node.inputs as [Value, Value], last = [x.shape.length - 1];
     const epsilon = g.scalar(numberOf(node, "epsilon", 1e-5));
@@ -285,7 +285,7 @@ const NORMS: Ops = {
     },
   },
   SimplifiedLayerNormalization: rmsNorm,
-  // By the statistics of the file, which are not trained, as in inference.
+  // With the statistics of the file, which are not trained, as in inference.
   BatchNormalization: {
     read: (call) => {
       if (isSet(call, "training_mode") || call.outputs.some((name, i) => i > 0 && name)) {
@@ -321,7 +321,7 @@ const NORMS: Ops = {
   },
 };
 
-/** Operations that normalise along axes. */
+/** Operations that normalize along axes. */
 export const NORMALIZATION: Ops = {
   ...SOFTMAX,
   ...NORMS,
@@ -329,17 +329,17 @@ export const NORMALIZATION: Ops = {
   SoftmaxCrossEntropyLoss: softmaxCrossEntropyLoss,
 };
 
-/** Each row with mean 0 and deviation 1. */
+/** Normalizes each row to mean 0 and deviation 1. */
 function normal(g: Builder, rows: Value, epsilon: number): Value {
   const size = rows.shape[1]!;
   const filled = (value: number) => g.constant(new Float32Array(size).fill(value), [size]);
   return g.layerNorm(rows, filled(1), filled(0), epsilon);
 }
 
-/** Numbers of channels, to be combined with `x`. */
+/** Reshapes numbers of channels, so that they broadcast to `x`. */
 function perChannel(g: Builder, numbers: Value, { shape: [, channels, ...sizes] }: Value): Value {
   const isOfChannels = sameShape(numbers.shape, [channels!]), must = `numbers of channels must be`;
-  assertInput(isOfChannels, "normalise", `${must} [${channels}]`, `[${numbers.shape}]`);
+  assertInput(isOfChannels, "normalize", `${must} [${channels}]`, `[${numbers.shape}]`);
   return g.reshape(numbers, [channels!, ...sizes.map(() => 1)]);
 }
 
@@ -349,7 +349,7 @@ const affine = (g: Builder, x: Value, weight: Value, bias: Value): Value =>
 const softmaxOf = (op: string) => (g: Builder, a: Value, axis = -1) =>
   one(g, SOFTMAX, op, [a], { axis: positiveAxis(axis, a.shape.length) });
 
-/** Methods that add normalisations. */
+/** Methods that add normalizations. */
 export const NORMALIZATION_METHODS: Methods = {
   softmax: softmaxOf("Softmax"),
   logSoftmax: softmaxOf("LogSoftmax"),
@@ -371,7 +371,7 @@ export const NORMALIZATION_METHODS: Methods = {
   groupNorm: (g, x, groups, weight, bias, epsilon = 1e-5) => {
     const [n = 0, channels = 0, ...sizes] = x.shape;
     const must = `their number must divide the channels, ${channels}`;
-    assertInput(groups >= 1 && channels % groups === 0, "normalise groups", must, groups);
+    assertInput(groups >= 1 && channels % groups === 0, "normalize groups", must, groups);
     const rows = g.reshape(x, [n * groups, elementCount([channels, ...sizes]) / groups]);
     return affine(g, g.reshape(normal(g, rows, epsilon), x.shape), weight, bias);
   },
@@ -384,7 +384,7 @@ export const NORMALIZATION_METHODS: Methods = {
       const centred = g.sub(x, perChannel(g, mean, x));
       return affine(g, g.div(centred, perChannel(g, deviation, x)), weight, bias);
     }
-    // Channels first: then each is a row.
+    // With channels first, each is a row.
     const turn = [1, 0, ...x.shape.slice(2).map((_, axis) => axis + 2)];
     const turned = g.transpose(x, turn), [channels = 0, ...others] = turned.shape;
     const rows = g.reshape(turned, [channels, elementCount(others)]);

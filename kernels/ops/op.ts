@@ -1,5 +1,5 @@
 /**
- * The record of an operation, and what families of them are made of.
+ * The record of an operation, and functions to write such records.
  *
  * @module
  */
@@ -24,30 +24,30 @@ import type { Builder } from "./builder.ts";
 /** The methods of {@linkcode Builder} that add operations. */
 type Operations = Omit<Builder, keyof NodeGraph>;
 
-/** All that is known of an operation. */
+/** An operation: its shape, gradient, reference implementation and form in ONNX files. */
 export interface Op {
-  /** The types of its outputs; undefined where they depend on numbers that only a run knows. */
+  /** Returns the types of its outputs; undefined if they depend on numbers of a run. */
   readonly shape?: Shape;
-  /** The number of its operands, where it has a method with just these arguments. */
+  /** Number of its operands, if it has a method with exactly these arguments. */
   readonly operands?: 1 | 2;
-  /** The name of that method; that of the operation by default. */
+  /** Name of this method. Default: that of the operation. */
   readonly method?: "minimum" | "maximum" | "prelu";
-  /** Its gradient; {@linkcode flat} where nothing is trained through it. */
+  /** Its gradient; {@linkcode flat} if nothing is trained through it. */
   readonly gradient?: GradientRule;
-  /** Computes it in plain TypeScript. */
+  /** Computes it on the reference device. */
   readonly reference?: Reference;
-  /** Adds it as a node of an ONNX file says; absent where files cannot have it. */
+  /** Adds it for a node of an ONNX file; absent if files cannot contain it. */
   readonly read?: Read;
-  /** The places of inputs that are settings and never weights of a file. */
+  /** Indices of inputs that are settings, never weights of a file. */
   readonly settings?: readonly number[];
-  /** Writes it in operations of ONNX, where it is none of them. */
+  /** Rewrites it as operations of ONNX, if it is not one. */
   readonly lower?: Rewrite;
 }
 
-/** Operations by ONNX's names; those of another domain than ONNX's own begin with it. */
+/** Operations by name; names in other domains than ONNX's own start with the domain. */
 export type Ops = Readonly<Record<string, Op>>;
 
-/** Functions that add operations, by the names of the methods that call them. */
+/** Functions that add operations, by the names of their methods. */
 export type Methods = {
   readonly [Name in keyof Operations]?: (
     g: Builder,
@@ -57,9 +57,9 @@ export type Methods = {
 
 /** A node with the types of its inputs. */
 export interface Known extends Settings {
-  /** The types of its inputs; undefined where an optional one is left out. */
+  /** The types of its inputs; undefined for optional ones that are left out. */
   readonly inputs: readonly [ValueType, ...ValueType[]];
-  /** The whole numbers of a constant input, such as axes. */
+  /** Returns the numbers of a constant input, such as axes. */
   readonly numbers: (input: number) => readonly number[] | undefined;
   /** The number of its outputs. */
   readonly outputs: number;
@@ -68,14 +68,14 @@ export interface Known extends Settings {
 /** Returns the types of the outputs of a node. */
 export type Shape = (known: Known) => readonly ValueType[] | undefined;
 
-/** One output, with the dtype of the first input unless given. */
+/** Returns the type of one output. Default: the dtype of the first input. */
 export const shaped = (
   { inputs }: Known,
   shape: readonly number[],
   dtype = inputs[0]!.dtype,
 ): readonly ValueType[] => [{ dtype, shape }];
 
-/** Outputs like some of the inputs. */
+/** Returns outputs with the types of some inputs. */
 export const like = (...places: readonly number[]): Shape => ({ inputs }) =>
   places.map((place) => inputs[place]!);
 
@@ -98,7 +98,7 @@ export function nodes(
   return g.node(name.slice(dot + 1), inputs, types.slice(0, outputs), attributes, domain);
 }
 
-/** Adds a node of which one output is used; see {@linkcode nodes}. */
+/** Adds a node and returns its first output; see {@linkcode nodes}. */
 export const one = (
   g: NodeGraph,
   ops: Ops,
@@ -110,7 +110,7 @@ export const one = (
 const methodOf = (name: string, { method }: Op) =>
   (method ?? name[0]!.toLowerCase() + name.slice(1)) as "add";
 
-/** Operations of which nodes in files are read by the methods that take their operands. */
+/** Adds `read` to operations with operands: it calls their methods. */
 export const withMethods = (ops: Ops): Ops =>
   Object.fromEntries(
     Object.entries(ops).map(([name, op]) => {
@@ -119,7 +119,7 @@ export const withMethods = (ops: Ops): Ops =>
     }),
   );
 
-/** The methods whose arguments are just the operands of an operation. */
+/** Returns the methods of operations with operands. */
 export const methodsOf = (ops: Ops): Methods =>
   Object.fromEntries(
     Object.entries(ops).filter(([, op]) => op.operands).map(([name, op]) => [
@@ -129,8 +129,9 @@ export const methodsOf = (ops: Ops): Methods =>
   );
 
 /**
- * Computes the cotangents of a node's inputs from those of its outputs. A cotangent is a function where
- * only some inputs may need theirs; its shape may be one to which the input was broadcast.
+ * Computes the cotangents of a node's inputs from those of its outputs. A cotangent may be a
+ * function, which is called only if it is needed, and may have a shape to which the input was
+ * broadcast.
  *
  * @param needed true for each input that needs a gradient.
  */
@@ -144,19 +145,19 @@ export type GradientRule = (
 /** The rule of step functions, whose slope is 0 or undefined: nothing is trained through them. */
 export const flat: GradientRule = () => [];
 
-/** A rule for operations with one input that is trained through, and one output. */
+/** Returns the rule of an operation with one output, whose first input only has a gradient. */
 export const slope =
   (rule: (g: Builder, dy: Value, x: Value, y: Value, node: Node) => Value): GradientRule =>
   (g, node, [dy]) => [rule(g, dy!, node.inputs[0]!, node.outputs[0]!, node)];
 
-/** `part` from `start` of an axis of `size`, and 0 elsewhere. */
+/** Pads an axis of `part` with zeros to `size`, with `part` at `start`. */
 export function padded(g: Builder, part: Value, axis: number, start: number, size: number): Value {
   const blank = (width: number) => width > 0 ? [zeros(g, part.shape.with(axis, width))] : [];
   const parts = [...blank(start), part, ...blank(size - start - part.shape[axis]!)];
   return parts.length === 1 ? part : g.concat(parts, axis);
 }
 
-/** A tensor of zeros; {@linkcode isZeros} recognises it, so that sums need not start from it. */
+/** Returns a tensor of zeros, which {@linkcode isZeros} recognizes, so that sums can omit it. */
 export function zeros(g: Builder, shape: readonly number[]): Value {
   return g.expand(g.scalar(0), shape);
 }
@@ -170,32 +171,32 @@ export function isZeros(value: Value): boolean {
 /** A node of a file whose inputs are values of a graph. */
 export interface Call extends Settings {
   readonly g: Builder & {
-    /** Leaves elements out, of a graph of layers. */
+    /** Adds dropout; in graphs of layers only. */
     dropout(x: Value, probability: number): Value;
   };
-  /** Its inputs; undefined where one is left out. */
+  /** Its inputs; undefined for those left out. */
   readonly inputs: readonly (Value | undefined)[];
-  /** The names of its outputs; empty where they are not used. */
+  /** Names of its outputs; empty for unused ones. */
   readonly outputs: OnnxNode["outputs"];
 }
 
-/** Adds what a node of a file computes to the graph. */
+/** Adds the operations of a node of a file to the graph. */
 export type Read = (call: Call) => Value | readonly Value[];
 
-/** An input that the operation needs. */
+/** Returns a required input. */
 export function operand({ inputs }: Call, place: number): Value {
   const value = inputs[place];
   if (value) return value;
   throw new TypeError(`input ${place} must be given, received none`);
 }
 
-/** The first inputs, each of which the operation needs. */
+/** Returns the first inputs, all of them required. */
 export const operands = <Count extends keyof Tuples>(call: Call, count: Count): Tuples[Count] =>
   Array.from({ length: count }, (_, place) => operand(call, place)) as Tuples[Count];
 
 type Tuples = { 1: [Value]; 2: [Value, Value]; 3: [Value, Value, Value] };
 
-/** The numbers of an input that must be constant; undefined where it is left out. */
+/** Returns the numbers of an input that must be constant; undefined if it is left out. */
 export function constantNumbers({ inputs }: Call, place: number): readonly number[] | undefined {
   const value = inputs[place];
   if (!value) return undefined;
@@ -204,7 +205,7 @@ export function constantNumbers({ inputs }: Call, place: number): readonly numbe
   throw new TypeError(`input ${place} must be constant, received ${type} computed by each run`);
 }
 
-/** Numbers of an input without which the shape of the result is not known. */
+/** Returns the numbers of a required constant input. */
 export function neededNumbers(call: Call, place: number): readonly number[] {
   operand(call, place);
   return constantNumbers(call, place)!;
@@ -214,7 +215,7 @@ export function neededNumbers(call: Call, place: number): readonly number[] {
 export const axisOf = (node: Settings, { length }: readonly number[], otherwise = 0): number =>
   positiveAxis(numberOf(node, "axis", otherwise), length);
 
-/** Whole numbers of an attribute. */
+/** Returns the whole numbers of an attribute. */
 export function intsOf({ attributes }: Call, name: string): readonly number[] | undefined {
   const value = attributes[name];
   if (!Array.isArray(value)) return undefined;
@@ -225,16 +226,16 @@ export function intsOf({ attributes }: Call, name: string): readonly number[] | 
 /** Returns whether an attribute is 1; 0 is its default. */
 export const isSet = (node: Settings, name: string): boolean => numberOf(node, name, 0) === 1;
 
-/** The most elements of a tensor that an operation of a file creates while it is read. */
+/** Largest number of elements of a tensor that is created while a file is read. */
 const MADE_MAX = 2 ** 26;
 
-/** Refuses a setting that would create a larger tensor. */
+/** Refuses settings that would create a larger tensor. */
 export function checkMade(what: string, elements: number): void {
   if (elements <= MADE_MAX) return;
   throw new RangeError(`${what} must be at most ${MADE_MAX}, received ${elements}`);
 }
 
-/** Returns the value of an attribute, which must be among the known ones. */
+/** Returns the value of an attribute, which must be among the supported ones. */
 export function mustBe<Known extends string | number>(
   { attributes }: Call,
   name: string,

@@ -26,7 +26,7 @@ const transposesOf = (node: Settings) => ({
   transB: isSet(node, "transB"),
 });
 
-/** The matrix and the factors of its rows whose product is `dy`. */
+/** Returns the matrix and the factors of its rows whose product is `dy`, if it is one. */
 function scaledRows(dy: Value): { readonly rows: Value; readonly factors: Value } | undefined {
   const [rows, factors] = dy.node?.op === "Mul" ? dy.node.inputs as [Value, Value] : [];
   const isScaled = rows && factors && sameShape(rows.shape, dy.shape) &&
@@ -35,9 +35,9 @@ function scaledRows(dy: Value): { readonly rows: Value; readonly factors: Value 
 }
 
 /**
- * y = α·op(a)·op(b) + β·c: da = α·dy·op(b)ᵀ, db = α·op(a)ᵀ·dy, each transposed back where needed. Where a
- * gradient has factors of its rows and is wider than `a`, such as that of logits, `a` takes them in its
- * place.
+ * y = α·op(a)·op(b) + β·c: da = α·dy·op(b)ᵀ, db = α·op(a)ᵀ·dy, each transposed back if needed. If a
+ * gradient has factors of its rows and is wider than `a`, such as that of logits, `a` is multiplied
+ * by them instead.
  */
 const gradient: GradientRule = (g, node, [dy]) => {
   const [a, b] = node.inputs as [Value, Value];
@@ -55,7 +55,7 @@ const gradient: GradientRule = (g, node, [dy]) => {
   return [da, db, dc];
 };
 
-/** Products of the last two axes, summed in f64. */
+/** Multiplies the last two axes, with sums in f64. */
 function products(a: NdArray, b: NdArray, node: Settings, shape: readonly number[]): Float64Array {
   const { transA, transB } = transposesOf(node), batch = shape.slice(0, -2);
   const [rows, columns] = shape.slice(-2) as [number, number];
@@ -96,7 +96,7 @@ const matmul: Op = {
 export const PRODUCTS: Ops = {
   MatMul: {
     ...matmul,
-    // With one matrix for all of a batch it is one product, whose gradients are such, too.
+    // With one matrix for all of a batch it is one product, and so are its gradients.
     read: (call) => {
       const { g } = call, [a, b] = operands(call, 2);
       if (a.shape.length < 2 || b.shape.length !== 2) return g.matmul(a, b);
@@ -141,13 +141,13 @@ export const PRODUCTS: Ops = {
   },
 };
 
-/** A tensor whose axes have names, of one letter each. */
+/** A tensor whose axes have names of one letter. */
 interface Named {
   readonly value: Value;
   readonly axes: string;
 }
 
-/** Without the axes that neither another operand nor a later one has. */
+/** Sums over the axes that no other operand and no later one has. */
 function summed(g: Builder, { value, axes }: Named, other: string, wanted: ReadonlySet<string>) {
   const isKept = (axis: string) => wanted.has(axis) || other.includes(axis);
   const gone = [...axes].flatMap((axis, i) => isKept(axis) ? [] : [i]);
@@ -180,7 +180,7 @@ function productOf(g: Builder, a: Named, given: Named, wanted: ReadonlySet<strin
   return { value: g.reshape(product, shape(axes)), axes };
 }
 
-/** The most tensors that are multiplied. */
+/** Largest number of multiplied tensors. */
 const OPERANDS_MAX = 20;
 
 function checkEquation(

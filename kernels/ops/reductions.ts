@@ -1,5 +1,5 @@
 /**
- * Operations that reduce axes, or add along one.
+ * Reductions over axes, and sums along an axis.
  *
  * @module
  */
@@ -26,17 +26,17 @@ import {
   slope,
 } from "./op.ts";
 
-/** The groups of elements that a reduction over `axes` folds into one. */
+/** The groups of elements of a reduction. */
 export interface Groups {
   /** The shape of the result, with reduced axes of size 1. */
   readonly shape: readonly number[];
-  /** Elements in each group. */
+  /** Number of elements in each group. */
   readonly size: number;
   /** The group of each element. */
   readonly of: Int32Array;
 }
 
-/** The groups over axes that are counted from the front. */
+/** Returns the groups of axes, which are counted from the front. */
 export function groupsOf(shape: readonly number[], axes: readonly number[]): Groups {
   const kept = reducedShape(shape, axes, true);
   const strides = stridesOf(kept).map((stride, axis) => axes.includes(axis) ? 0 : stride);
@@ -56,19 +56,19 @@ function fold(
   return result;
 }
 
-/** The sum of each group. */
+/** Returns the sum of each group. */
 export const sum = (groups: Groups, numbers: ArrayLike<number>): Float64Array =>
   fold(groups, numbers, 0, (total, x) => total + x);
 
-/** The largest of each group. */
+/** Returns the largest number of each group. */
 export const largest = (groups: Groups, numbers: ArrayLike<number>): Float64Array =>
   fold(groups, numbers, -Infinity, Math.max);
 
-/** The sum of squares of each group. */
+/** Returns the sum of squares of each group. */
 export const sumOfSquares = (groups: Groups, numbers: ArrayLike<number>): Float64Array =>
   fold(groups, numbers, 0, (total, v) => total + v * v);
 
-/** ln Σ e^x of each group, in f64. */
+/** Returns ln Σ e^x of each group, in f64. */
 function logSumExp(groups: Groups, numbers: ArrayLike<number>): Float64Array {
   const most = largest(groups, numbers);
   const shifted = Float64Array.from(numbers, (v, i) => Math.exp(v - most[groups.of[i]!]!));
@@ -77,22 +77,22 @@ function logSumExp(groups: Groups, numbers: ArrayLike<number>): Float64Array {
 
 const axesOf = (node: Node) => [...node.inputs[1]!.data as BigInt64Array].map(Number);
 
-/** The result of a reduction, or its gradient, with the axes that it removed. */
+/** Restores the reduced axes of a result or its gradient, with size 1. */
 const kept = (g: Builder, y: Value, node: Node): Value =>
   g.reshape(y, reducedShape(node.inputs[0]!.shape, axesOf(node), true));
 
-/** Spreads the gradient of a reduction over the axes that it removed. */
+/** Spreads the gradient of a reduction over the reduced axes. */
 const spread = (g: Builder, dy: Value, node: Node) =>
   g.expand(kept(g, dy, node), node.inputs[0]!.shape);
 
-/** dy for the elements that are the result, in equal shares. */
+/** Divides dy equally among the elements that are equal to the result. */
 const extremum = slope((g, dy, x, y, node) => {
   const isResult = g.cast(g.equal(x, kept(g, y, node)), "f32");
   const share = g.div(kept(g, dy, node), g.sum(isResult, axesOf(node), true));
   return g.mul(isResult, share);
 });
 
-/** The axes of a reduction: all of them where none are given. */
+/** Returns the axes of a reduction: all of them if none are given. */
 function axesGiven(
   shape: readonly number[],
   node: Settings,
@@ -125,7 +125,7 @@ const reduction = (
   read: readAs((g, ...given) => g[method](...given)),
 });
 
-/** The first of the largest along an axis. */
+/** Returns the index of the first largest element along an axis. */
 function argMax(x: NdArray, axis: number): Float64Array {
   const groups = groupsOf(x.shape, [axis]), most = largest(groups, x.values);
   const stride = stridesOf(x.shape)[axis]!, places = new Float64Array(most.length).fill(-1);
@@ -142,7 +142,7 @@ const readExtreme = (of: (g: Builder, x: Value) => Value): Read => (call) => {
   return call.g.argMax(of(call.g, operand(call, 0)), numberOf(call, "axis", 0), isKept);
 };
 
-/** Operations that reduce axes. */
+/** Reductions. */
 export const REDUCTIONS: Ops = {
   ReduceSum: reduction("sum", sum, slope((g, dy, _x, _y, node) => spread(g, dy, node))),
   ReduceMean: reduction(
@@ -215,7 +215,7 @@ export const REDUCTIONS: Ops = {
   },
 };
 
-/** A reduction; what `otherwise` says over no axes, as to ONNX no axes are all of them. */
+/** Returns the method of a reduction; over no axes it is `otherwise`, because in ONNX these are all. */
 const reduced = (
   op: string,
   otherwise: (g: Builder, a: Value) => Value = (_, a) => a,
@@ -231,7 +231,7 @@ const reduced = (
   return one(g, REDUCTIONS, op, [a, g.int64(at)], { keepdims: +keep });
 };
 
-/** The product along an axis, of halves that are multiplied: it has a gradient where elements are 0. */
+/** Multiplies the halves of an axis recursively: elements of 0 have a gradient, too. */
 function productAlong(g: Builder, a: Value, axis: number): Value {
   const size = a.shape[axis]!, half = Math.floor(size / 2);
   if (size === 1) return a;

@@ -1,5 +1,5 @@
 /**
- * All operations: their records, and the functions that add them.
+ * Table of all operations.
  *
  * @module
  */
@@ -27,10 +27,10 @@ export const FAMILIES: Readonly<Record<string, Ops>> = {
   "Images": IMAGES,
 };
 
-/** Operations by ONNX's names; those of another domain than ONNX's own begin with it. */
+/** All operations by name; names in other domains than ONNX's own start with the domain. */
 export const OPS: Ops = Object.assign({}, ...Object.values(FAMILIES));
 
-/** The functions that add operations, by the names of the methods of a graph. */
+/** Functions that add operations, by the names of the methods of a graph. */
 export const METHODS: Methods = {
   ...ELEMENTWISE_METHODS,
   ...PRODUCT_METHODS,
@@ -42,18 +42,18 @@ export const METHODS: Methods = {
   ...IMAGE_METHODS,
 };
 
-/** The record of an operation, by its name and domain; undefined where it is not known. */
+/** Returns an operation by its name and domain; undefined if it is not known. */
 export function opOf(name: string | undefined, domain = ""): Op | undefined {
   const full = domain === "" || domain === ONNX_DOMAIN ? name ?? "" : `${domain}.${name}`;
   return Object.hasOwn(OPS, full) ? OPS[full] : undefined;
 }
 
-/** Gradient rules by ONNX op, without its domain. */
+/** Gradient rules by operation, without its domain. */
 export const GRADIENTS: Readonly<Record<string, GradientRule>> = Object.fromEntries(
   Object.entries(OPS).flatMap(([name, { gradient }]) =>
     gradient ? [[name.slice(name.lastIndexOf(".") + 1), gradient]] : []
   ),
 );
 
-/** Returns whether nothing is trained through an operation of ONNX: its slope is 0, or it has none. */
+/** Returns whether nothing is trained through an operation: its slope is 0 or undefined. */
 export const isFlat = (op: string): boolean => GRADIENTS[op] === flat;

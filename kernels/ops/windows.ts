@@ -53,7 +53,7 @@ import {
 
 type Pads = NonNullable<WindowOptions["pads"]>;
 
-/** Returns the windows of a node, which moves them over `sizes`, with the defaults of ONNX. */
+/** Returns the windows of a node over `sizes`, with the defaults of ONNX. */
 function windowsOfNode(
   node: Settings,
   sizes: readonly number[],
@@ -67,20 +67,20 @@ function windowsOfNode(
   });
 }
 
-/** The windows of a node of a model; see {@linkcode windowsOfNode}. */
+/** Returns the windows of a node of a model; see {@linkcode windowsOfNode}. */
 export const windowsOfProto = (
   node: NodeProto,
   sizes: readonly number[],
   kernel?: readonly number[],
 ): Windows => windowsOfNode({ attributes: attributesOf(node) }, sizes, kernel);
 
-/** Groups and windows of the node of a convolution, as options of the transposed one. */
+/** Returns the groups and windows of a convolution, as options of the transposed one. */
 function optionsOf(node: Node, sizes: readonly number[]) {
   const { kernel: _, ...moves } = windowsOfNode(node, sizes);
   return { ...moves, groups: numberOf(node, "group", 1) };
 }
 
-/** The windows and groups of a node of a file, as options of a method. */
+/** Returns the windows and groups of a node of a file, as options of a method. */
 function readOptions(call: Call): WindowOptions & { readonly groups: number } {
   const pads = intsOf(call, "pads"), strides = intsOf(call, "strides");
   const dilations = intsOf(call, "dilations");
@@ -93,7 +93,7 @@ function readOptions(call: Call): WindowOptions & { readonly groups: number } {
   };
 }
 
-/** The place in an image of each element of each window, row by row; −1 in the padding. */
+/** Returns the place in an image of each element of each window, row by row; −1 in the padding. */
 function placesOf(
   sizes: readonly number[],
   counts: readonly number[],
@@ -110,8 +110,8 @@ function placesOf(
 }
 
 /**
- * Visits all that a convolution multiplies: an element of a wide image, one of a narrow image, and
- * one of the weight [channels of narrow, channels of wide ÷ groups, ...kernel].
+ * Visits all products of a convolution: elements of a wide image, of a narrow image, and of the
+ * weight [channels of narrow, channels of wide ÷ groups, ...kernel].
  */
 function visitProducts(
   wide: readonly number[],
@@ -138,7 +138,7 @@ function visitProducts(
   }
 }
 
-/** Sums that begin with the bias of their channel. */
+/** Returns sums that start with the bias of their channel. */
 function biased(shape: readonly number[], bias: NdArray | undefined): Float64Array {
   const [, channels = 0, ...sizes] = shape, size = elementCount(sizes);
   const sums = new Float64Array(elementCount(shape));
@@ -163,13 +163,13 @@ function transposed(node: Settings, { shape: x }: ValueType, { shape: weight }: 
   return { windows, shape: [n, outputs, ...transposedSizes(counts, windows, extra)] };
 }
 
-/** The sum over everything but channels. */
+/** Sums over all axes except channels. */
 const channelSums = (g: Builder, dy: Value): Value =>
   g.sum(dy, dy.shape.flatMap((_, axis) => axis === 1 ? [] : [axis]));
 
 /**
- * The gradient of a weight between images: `wide`, over which windows move, and `narrow`, of which
- * each element is one window's.
+ * Adds the gradient of a weight between images: windows move over `wide`, and each element of
+ * `narrow` belongs to a window.
  */
 function weightGradient(g: Builder, node: Node, narrow: Value, wide: Value): Value {
   const windows = windowAttributes(windowsOfNode(node, wide.shape.slice(2)));
@@ -177,10 +177,10 @@ function weightGradient(g: Builder, node: Node, narrow: Value, wide: Value): Val
   return one(g, WINDOWS, `${TROUPE}.ConvWeightGrad`, [narrow, wide], attributes);
 }
 
-/** Channels of a group from which the products of each element of a window are large enough alone. */
+/** Number of channels of a group from which each element of a window is a separate product. */
 const WIDE_CHANNELS = 64;
 
-/** Writes an operation that takes a shape. */
+/** Writes an operation with a shape as its second input. */
 const withShape = (
   write: Writer,
   op: string,
@@ -191,8 +191,8 @@ const withShape = (
 
 /**
  * d weight[m][c][k] = Σ over samples and windows of narrow[m]·wide[c at element k of the window]:
- * products of matrices, of which the columns are all windows of all samples. The elements k of all
- * windows are a slice of the padded image; where there are few channels, all slices are one matrix.
+ * products of matrices whose columns are all windows of all samples. The elements k of all windows
+ * are a slice of the padded image; with few channels, all slices form one matrix.
  */
 const lowerWeightGradient: Rewrite = (write, node) => {
   const [narrow, wide] = node.input as [string, string], groups = intOf(node, "group", 1);
@@ -225,7 +225,7 @@ const lowerWeightGradient: Rewrite = (write, node) => {
   reshaped(write.node("MatMul", [left, right]), result, dWeight);
 };
 
-/** For each element of a window, the image of those of all windows. */
+/** Returns, for each element of a window, the image of these elements of all windows. */
 function slicesOf(
   write: Writer,
   images: string,
@@ -251,7 +251,7 @@ function slicesOf(
   });
 }
 
-/** A convolution, or a transposed one, which multiplies the same elements of exchanged images. */
+/** Returns a convolution, or a transposed one: the same products, with exchanged images. */
 const convolution = (resultOf: typeof convolved, isTransposed: boolean): Op => ({
   shape: (known) =>
     numbersOf(known, "output_shape")
@@ -308,7 +308,7 @@ const CONVOLUTIONS: Ops = {
   },
 };
 
-/** Visits each window of each channel: the places in it, counted from the start of an image. */
+/** Visits each window of each channel, with its places counted from the start of the image. */
 function fold(
   { shape }: NdArray,
   windows: Windows,
@@ -327,7 +327,7 @@ function fold(
   }
 }
 
-/** The values of a pool, and the places of the largest. */
+/** Returns the types of the values of a pool, and of the places of maxima. */
 function pooled(known: Known): ValueType[] | undefined {
   const [{ dtype, shape: [n = 0, channels = 0, ...sizes] }] = known.inputs as [ValueType];
   if (isSet(known, "ceil_mode")) return undefined;
@@ -335,7 +335,7 @@ function pooled(known: Known): ValueType[] | undefined {
   return [{ dtype, shape }, { dtype: "i64", shape }];
 }
 
-/** Each element gets its share of every window in which it is. */
+/** The gradient of an element is the sum of its shares of the windows that contain it. */
 const averagePoolGradient: GradientRule = slope((g, dy, x, _, node) => {
   const [n = 0, channels = 0, ...sizes] = x.shape, counts = dy.shape.slice(2);
   const { kernel, ...moves } = windowsOfNode(node, sizes), { strides, pads } = moves;
@@ -387,7 +387,7 @@ const maxPool: Op = {
 
 const POOLS: Ops = {
   MaxPool: maxPool,
-  // Each window's gradient goes where its largest element was found.
+  // The gradient of each window goes to the place of its largest element.
   [`${TROUPE}.MaxPoolGrad`]: {
     shape: like(1),
     lower: (write, node) => {
@@ -429,7 +429,7 @@ export const WINDOWS: Ops = { ...CONVOLUTIONS, ...POOLS };
 
 const IMAGES = "[n, channels, width] or [n, channels, height, width]";
 
-/** Returns whether a shape is that of images with one spatial axis or two. */
+/** Returns whether a shape is that of images with one or two spatial axes. */
 const isImageShape = ({ length }: readonly number[]) => length === 3 || length === 4;
 
 /** Refuses operands of a convolution that do not fit. */
@@ -467,7 +467,7 @@ function poolWindows(
   return ceilMode ? withLastWindows(sizes, windows) : windows;
 }
 
-/** Returns the share of each window inside an image that is padded by `pads`, row by row. */
+/** Returns the share of each window inside an image with padding `pads`, row by row. */
 function sharesInside(
   sizes: readonly number[],
   windows: Windows,

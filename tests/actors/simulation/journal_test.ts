@@ -173,7 +173,7 @@ Deno.test("a journal says what a run was, in a header and a line for each step",
   });
   assert.equal(deno, Deno.version.deno);
   // What the actors import counts as they do.
-  for (const name of ["players.ts", "../../../actors/runtime/mod.ts", "../../../deno.json"]) {
+  for (const name of ["players.ts", "../../../actors/runtime/actor.ts"]) {
     assert.match(actors[name]!, /^[0-9a-f]{64}$/, name);
   }
   assert.deepEqual([unfinished, isTorn, steps.length], [[], false, run.steps]);

@@ -1,11 +1,10 @@
 /**
- * How many FMAs an adapter computes in a second, as a program of its own that imports nothing.
+ * Measures the FMAs per second of an adapter; a program without imports.
  *
  *     deno run --no-config fma_loop.ts
  *
- * It prints a record of {@linkcode ./limits.ts}. Each thread has some chains of FMAs, each link of
- * which needs the one before it; which number of chains, and of lanes in one, is best depends on the
- * adapter, so the best of some counts.
+ * It prints JSON. Each thread has several chains of dependent FMAs. The best number of chains and of
+ * lanes depends on the adapter, so several are tried.
  *
  * @module
  */
@@ -13,9 +12,9 @@
 /** FMAs of each chain. */
 const LINKS = 1024;
 const GROUP_THREADS = 64;
-/** The most that every adapter takes. */
+/** A number of groups that every adapter supports. */
 const GROUPS_MAX = 65_535;
-/** Shorter runs are not timed: they would be a measure of how long a run takes to begin. */
+/** Shorter runs are not counted, as they would measure the start of a run. */
 const LEAST_MS = 100;
 const RUNS = 3;
 
@@ -42,7 +41,7 @@ function shader(dtype: string, chains: number, lanes: number): string {
     }`;
 }
 
-/** What runs a shader on some groups, and says how many milliseconds it took. */
+/** Returns a function that runs a shader on some groups and returns the milliseconds. */
 function runnerOf(device: GPUDevice, code: string): (groups: number) => Promise<number> {
   const module = device.createShaderModule({ code });
   const pipeline = device.createComputePipeline({ layout: "auto", compute: { module } });
@@ -64,7 +63,7 @@ function runnerOf(device: GPUDevice, code: string): (groups: number) => Promise<
   };
 }
 
-/** GFLOP/s of one shape: the fastest of some runs that are long enough. */
+/** Returns the GFLOP/s of one shape: the fastest of some long runs. */
 async function rateOf(device: GPUDevice, dtype: string, chains: number, lanes: number) {
   const run = runnerOf(device, shader(dtype, chains, lanes));
   let groups = 4;
@@ -88,5 +87,5 @@ for (const dtype of hasF16 ? ["f32", "f16"] : ["f32"]) {
     rates[dtype] = Math.max(rates[dtype], await rateOf(device, dtype, chains, lanes));
   }
 }
-// deno-lint-ignore no-console -- what this program is for
+// deno-lint-ignore no-console -- the output of this program
 console.log(JSON.stringify({ adapter: adapter.info.description, rates }));

@@ -1,8 +1,8 @@
 /**
- * What a GPU does under the webgpu device: products, a GPT-2 small, dispatches and copies.
+ * Measures a GPU with the webgpu device: products, GPT-2 small, dispatches and copies.
  *
- * It takes less than ten minutes on any adapter: sizes are the largest, up to those of its name, that
- * the rate of a smaller one lets hope for. So each row says its size.
+ * It takes less than ten minutes on any adapter: sizes depend on the rate of smaller ones, and each
+ * row names its size.
  *
  * @module
  */
@@ -32,13 +32,13 @@ import {
 
 const FEWEST = 3, MOST = 25;
 
-/** As many rounds as are likely to fit, within bounds; disturbed ones may double them. */
+/** Returns the rounds that fit into a time, within bounds; repeated rounds may double the time. */
 function roundsWithin(budgetMs: number, roundMs: number): RoundOptions {
   const rounds = Math.min(Math.max(Math.floor(budgetMs / roundMs), FEWEST), MOST);
   return { rounds, warmup: rounds > FEWEST ? 2 : 0, isAlone: rounds > FEWEST };
 }
 
-/** From GPT-2 small down to what software can do. */
+/** From GPT-2 small down to a size for software adapters. */
 const WORKLOADS: readonly Workload[] = [
   { config: { layers: 12, hidden: 768, heads: 12, seq: 1024, vocab: 50_257 }, microBatch: 1 },
   { config: { layers: 12, hidden: 768, heads: 12, seq: 128, vocab: 50_257 }, microBatch: 1 },
@@ -46,7 +46,7 @@ const WORKLOADS: readonly Workload[] = [
   { config: { layers: 2, hidden: 64, heads: 2, seq: 32, vocab: 256 }, microBatch: 1 },
 ];
 
-/** Larger models than take this long by the rate of products are not tried. */
+/** Models are skipped if they take longer at the rate of products. */
 const LONGEST_MS = 5_000;
 
 /** Milliseconds of rounds for each precision. */
@@ -57,7 +57,7 @@ const PEER = "jax-js, webgpu";
 const nameOf = ({ config: { layers, hidden, seq, vocab } }: Workload) =>
   `GPT-2 ${layers}×${hidden}, ${seq} tokens, vocabulary ${vocab}`;
 
-/** Measures the largest model for which there are time and memory, in each precision. */
+/** Measures the largest model that time and memory allow, in each precision. */
 async function gptRows(adapter: Adapter, gflopPerSecond: number): Promise<Row[]> {
   const isShort = (one: Workload) => 1000 * gflopOf(one) / gflopPerSecond < LONGEST_MS;
   const workloads = WORKLOADS.filter((one, i) => isShort(one) || i === WORKLOADS.length - 1);
@@ -70,7 +70,7 @@ async function gptRows(adapter: Adapter, gflopPerSecond: number): Promise<Row[]>
   return rows;
 }
 
-/** Rows of the first model that can be trained, and why those before it cannot. */
+/** Returns the rows of the first model that can be trained, and the errors of those before it. */
 async function largest(
   adapter: Adapter,
   workloads: readonly Workload[],
@@ -97,7 +97,7 @@ async function measure(
   try {
     const stage = await openBenchStage(device, workload, precision);
     const loss = await stage.forwardBackward(), name = `${nameOf(workload)}, ${precision}`;
-    // The peer computes in FP32 alone.
+    // The peer computes in FP32 only.
     if (precision === "fp16") return await race(stage, workload, name);
     await using jax = await openJax(
       { backend: "webgpu", environment: adapter.environment },
@@ -114,7 +114,7 @@ async function measure(
   }
 }
 
-/** Measures a stage, in turns with a peer where there is one. */
+/** Measures a stage, in turns with a peer, if there is one. */
 async function race(
   { step, forwardBackward }: BenchStage,
   workload: Workload,
@@ -126,7 +126,7 @@ async function race(
     forwardBackward: async () => void await forwardBackward(),
     ...peer && { peer: async () => (await peer.jax.step()).ms },
   };
-  await step(); // compiles what only a step needs
+  await step(); // compiles the kernels of a step
   const [first] = await interleave(cases, { rounds: 1, warmup: 0, isAlone: false });
   const roundMs = Object.values(first!.ms).reduce((sum, ms) => sum + ms, 0);
   const rounds = await interleave(cases, roundsWithin(BUDGET_MS, roundMs));
@@ -145,15 +145,15 @@ async function race(
   ];
 }
 
-/** GFLOP/s of a loop of FMAs, by type; absent where the type is. */
+/** GFLOP/s of a loop of FMAs, by type; absent without support of the type. */
 type FmaRates = Partial<Record<"f32" | "f16", number>>;
 
-/** The limits of the adapter, or why they are not known. */
+/** The limits of the adapter, or the reason if they are unknown. */
 type Limits =
   | { readonly adapter: string; readonly rates: FmaRates }
   | { readonly problem: string };
 
-/** Runs the loop in a process of its own, on Deno's WebGPU: the library of the device takes no shaders. */
+/** Runs the loop in a process, on Deno's WebGPU: the library of the device does not run shaders. */
 async function measureLimits({ environment }: Adapter): Promise<Limits> {
   const program = new URL("./fma_loop.ts", import.meta.url).href;
   const { success, stdout, stderr } = await new Deno.Command(Deno.execPath(), {
@@ -179,19 +179,19 @@ function limitRow(limits: Limits, dtype: "f32" | "f16"): Row {
 
 const SMALLEST = 256, LARGEST = 4096;
 
-/** A product that is likely to take longer is not tried. */
+/** Products that probably take longer are skipped. */
 const PRODUCTS_LONGEST_MS = 3_000;
 
 /** Milliseconds of rounds for each type. */
 const PRODUCTS_BUDGET_MS = 20_000;
 
-/** The products of each type, and how fast FP32 is. */
+/** The rows of products, and the rate of FP32. */
 interface Products {
   readonly rows: readonly Row[];
   readonly gflopPerSecond: number;
 }
 
-/** The largest product that does not take too long, opened, and its milliseconds. */
+/** Opens the largest product that is not too slow, and returns its milliseconds. */
 async function largestProduct(device: Device, dtype: "f32" | "f16") {
   const drain = drainOf(device);
   for (let size = SMALLEST;; size *= 2) {
@@ -248,9 +248,9 @@ async function productRows(
   return { rows, gflopPerSecond };
 }
 
-/** Kernels of a run: a chain, each of which needs the one before it. */
+/** Kernels of a run, each of which depends on the one before it. */
 const CHAIN = 256;
-/** Elements that each kernel of the chain computes: too few to take time. */
+/** Elements of each kernel of the chain: too few to take time. */
 const CHAIN_ELEMENTS = 64;
 /** Runs of the chain in a round. */
 const CHAIN_RUNS = 4;
@@ -261,7 +261,7 @@ const MIB = 2 ** 20, TRANSFER_MIB = 64, F32_BYTES = 4;
 
 type Build = (g: Graph, x: Value) => Value;
 
-/** A run of what `build` makes of a vector. */
+/** Returns a run of a graph over a vector. */
 async function openVector(device: Device, length: number, build: Build): Promise<Run> {
   const g = new Graph(), x = g.input("x", [length]);
   const model = encodeModel(g, [{ name: "x", value: x }], [{ name: "y", value: build(g, x) }]);
@@ -324,13 +324,13 @@ async function transferRows(device: Device): Promise<Row[]> {
   ];
 }
 
-/** What is measured, and the largest tensor that it takes. */
+/** The row of the adapter and its largest buffer. */
 const adapterRow = ({ name, kind, maxBufferBytes }: Adapter): Row =>
   valueRow(`${name} (${kind}): largest buffer`, "MiB", [maxBufferBytes / 2 ** 20], {
     ...kind === "software" && { note: "no GPU: these figures say nothing about one" },
   });
 
-/** Products and transfers, on a device that is closed before a model needs its memory. */
+/** Measures products and transfers, and closes the device before a model needs its memory. */
 async function smallParts(adapter: Adapter): Promise<Products> {
   const limits = await measureLimits(adapter), device = await openWebgpu({ adapter });
   try {
@@ -341,7 +341,7 @@ async function smallParts(adapter: Adapter): Promise<Products> {
   }
 }
 
-/** Measures the first adapter: a GPU, else software in its place. */
+/** Measures the first adapter: a GPU, or software. */
 export async function gpuBench(): Promise<Row[]> {
   const adapter = (await resolveDevice("webgpu")).adapter!;
   const { rows, gflopPerSecond } = await smallParts(adapter);

@@ -1,5 +1,5 @@
 /**
- * The measured GPT in jax-js, as a program of its own: it imports nothing of Troupe.
+ * The measured GPT in jax-js, as a separate program that imports nothing of Troupe.
  *
  *     deno run --allow-read --no-lock --no-config jax_gpt.ts <specifier> <wasm|webgpu> <pool> <folder>
  *
@@ -9,8 +9,8 @@
  *
  * [Note: how jax-js is used] Its WebAssembly backend by the synchronous interface, which keeps all
  * work in the calling thread and is faster than a pool of one worker; with a pool, and on its WebGPU
- * backend, by the asynchronous one. It makes a worker for each core that `navigator` tells, and has no
- * other option: what `navigator` tells is changed before it loads. Version 0.1.25 cannot compile the gradient of a `take` that a reshape follows, so the embedding and its
+ * backend, by the asynchronous one. It makes a worker for each core that `navigator`
+ * reports, and has no other option, so that number is changed before it loads. Version 0.1.25 cannot compile the gradient of a `take` that a reshape follows, so the embedding and its
  * gradient run outside `jit`; the rest is one compiled function. Operations consume their arguments:
  * `.ref` keeps one for another use.
  *
@@ -35,8 +35,8 @@ if (!(await init(backend)).includes(backend)) {
 defaultDevice(backend);
 
 /**
- * Deno's WebGPU takes no function whose argument is a pointer into a buffer, such as that by which
- * jax-js adds up the gradient of an embedding: its body is written where it is called.
+ * Inlines the function by which jax-js sums the gradient of an embedding: Deno's WebGPU does not
+ * support arguments that are pointers into a buffer.
  */
 function writeOutPointers(): void {
   const create = GPUDevice.prototype.createShaderModule;
@@ -58,7 +58,7 @@ function writeOutPointers(): void {
   };
 }
 
-/** An array of jax-js; the package's types are not at hand where it is not fetched. */
+/** An array of jax-js; the package, and so its types, may not be installed. */
 // deno-lint-ignore no-explicit-any -- see above
 type Tensor = any;
 type Weights = Record<string, Tensor>;
@@ -126,7 +126,7 @@ async function step(): Promise<number> {
     for (const gradient of embedded) gradient.dataSync();
     return value.dataSync()[0];
   }
-  tree.dispose(await blockUntilReady(embedded)); // to read them would be a transfer
+  tree.dispose(await blockUntilReady(embedded)); // reading them would be a transfer
   return (await value.data())[0]; // the last in the queue
 }
 

@@ -1,5 +1,5 @@
 /**
- * Kernels against the matrix product of the same device, and the optimizer against the memory.
+ * Compares kernels with the matrix product of the same device, and the optimizer with memory.
  *
  * @module
  */
@@ -38,13 +38,13 @@ const SIZE = 1024;
 /** Products in a round: one is too short a sample. */
 const PRODUCTS = 3;
 
-/** The share of its own matrix product that each device must reach, in percent. */
+/** The share of its matrix product that each device must reach, in percent. */
 const SHARES: Partial<Record<DeviceName, number>> = { native: 82, wasm: 92 };
 
 /** Devices whose memory this thread can measure. */
 const ON_HOST: readonly DeviceName[] = ["native", "wasm"];
 
-/** The share of the memory's speed that AdamW must reach there, in percent. */
+/** The share of the speed of memory that AdamW must reach, in percent. */
 const ADAMW_SHARE = 60;
 
 /** Bytes that AdamW moves for each element: it reads w, d, m and v, and writes w, m and v. */
@@ -147,12 +147,12 @@ export async function kernelsBench(): Promise<Row[]> {
 
 /** Rows of x and dy: tokens of a micro-batch. */
 const TOKENS = 512;
-/** Inputs and outputs of the linear layers of a GPT-2 256 wide, and of the widest of one 768 wide. */
+/** Inputs and outputs of the linear layers of a GPT-2 of width 256, and of the widest for 768. */
 const SHAPES = [[256, 256], [256, 768], [256, 1024], [1024, 256], [768, 3072], [
   3072,
   768,
 ]] as const;
-/** Multiplications in a round: one small product alone is too short a sample. */
+/** Multiplications in a round: a small product is too short a sample. */
 const WORK = 2e9;
 
 type Product = (g: Graph, x: Value, dy: Value) => Value;

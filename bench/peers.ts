@@ -1,6 +1,5 @@
 /**
- * GPT-2 small on two workers, with the schedule that is the fastest here, beside PyTorch with two
- * threads.
+ * Compares Troupe with PyTorch and jax-js: a small GPT-2, and GPT-2 small on two workers.
  *
  * @module
  */
@@ -28,25 +27,25 @@ import {
   type Workload,
 } from "./workload.ts";
 
-/** The first answer compiles, or tries several ways, which takes minutes of a large model. */
+/** The first answer compiles or tries alternatives, which takes minutes for a large model. */
 const ANSWER_LIMIT_MS = 600_000;
 
-/** A step that another program took. */
+/** A step of another program. */
 interface PeerStep {
-  /** As it measured it itself. */
+  /** Milliseconds, measured by the program. */
   readonly ms: number;
-  /** The mean of its tokens. */
+  /** The mean loss of the tokens. */
   readonly loss: number;
 }
 
-/** A program that takes a step when it is told to. */
+/** A program that takes steps on request. */
 export interface Peer extends AsyncDisposable {
   step(): Promise<PeerStep>;
 }
 
-/** How a program is started. */
+/** The command of a program. */
 interface PeerCommand {
-  /** The library, as errors call it. */
+  /** The name of the library in errors. */
   readonly library: string;
   readonly command: string;
   /** Its arguments before the folder of {@linkcode writeModel}. */
@@ -56,13 +55,13 @@ interface PeerCommand {
 
 /** A program that answers questions. */
 interface PeerProgram extends AsyncDisposable {
-  /** @throws {Error} saying why it has ended. */
+  /** @throws {Error} with the reason if the program has ended. */
   ask<Answer>(question: string): Promise<Answer>;
 }
 
 /**
- * Writes what a program needs to train as Troupe does: sizes and AdamW's settings, the first weights
- * one behind the other, and micro-batches.
+ * Writes the input of a program that trains like Troupe: sizes and settings of AdamW, concatenated
+ * initial weights, and micro-batches.
  */
 async function writeModel(
   folder: string,
@@ -85,7 +84,7 @@ async function writeModel(
   await Deno.writeTextFile(`${folder}/model.json`, JSON.stringify(model));
 }
 
-/** The sentence in which Deno or Python say why a program ended; empty where they say nothing. */
+/** Returns the sentence of Deno or Python on the end of a program, or an empty one. */
 function reasonIn(text: string): string {
   const lines = text.trim().split("\n");
   const line = lines.find((one) => one.startsWith("error: ")) ??
@@ -93,7 +92,7 @@ function reasonIn(text: string): string {
   return line.replace(/^error: (Uncaught \(in promise\) )?(\w*Error: )?/, "");
 }
 
-/** Starts a program on the model and `microBatches` micro-batches of a workload. */
+/** Starts a program with the model and `microBatches` micro-batches of a workload. */
 async function openProgram(
   { library, command, args, env = {} }: PeerCommand,
   workload: Workload,
@@ -125,24 +124,24 @@ async function openProgram(
   };
 }
 
-/** Ends a program, if it has not ended by itself. */
+/** Kills a program if it has not ended. */
 function kill(child: Deno.ChildProcess): void {
   try {
     child.kill();
   } catch {
-    // It has.
+    // It has ended.
   }
 }
 
-/** Never in deno.json: only a benchmark fetches it, and only when it runs. */
+/** Not in deno.json, as only this benchmark fetches it. */
 const JAX = "npm:@jax-js/jax@0.1.25";
 
-/** How jax-js computes. */
+/** Options of jax-js. */
 interface JaxOptions {
   readonly backend: "wasm" | "webgpu";
-  /** Workers of the pool of its WebAssembly backend; none: the calling thread computes. */
+  /** Workers of the pool of its WebAssembly backend; 0 for the calling thread. */
   readonly pool?: number;
-  /** What makes a process use an adapter. */
+  /** Environment variables that select an adapter. */
   readonly environment?: Readonly<Record<string, string>>;
 }
 
@@ -179,7 +178,7 @@ export async function openJax(
   };
 }
 
-/** Loss of the first step, in which jax-js compiles; or why there is none. */
+/** Returns the loss of the first step, in which jax-js compiles, or the reason of a failure. */
 export async function firstLoss(jax: Peer): Promise<number | string> {
   try {
     return (await jax.step()).loss;
@@ -194,15 +193,15 @@ const TWO = "wasm, two workers";
 /** Micro-batches of a step of two workers, N. */
 const MICRO_BATCHES = 8;
 
-/** Steps of each schedule that is tried. */
+/** Steps for choosing a schedule. */
 const TRIED_STEPS = 3;
 
-/** What wasm must be of jax-js, with as many threads. */
+/** Speed of wasm relative to jax-js, with the same number of threads. */
 const TARGET = { atLeast: 1.3 } as const;
 
 type Case = () => Promise<number | void>;
 
-/** Opens the whole model on each device, and computes its loss. */
+/** Opens the whole model on each device and computes its loss. */
 async function openStages(names: readonly DeviceName[], stack: AsyncDisposableStack) {
   const stages: { name: DeviceName; stage: BenchStage; loss: number }[] = [];
   for (const name of names) {
@@ -214,7 +213,7 @@ async function openStages(names: readonly DeviceName[], stack: AsyncDisposableSt
   return stages;
 }
 
-/** Passes of jax-js: forward and backward so many times. */
+/** Opens jax-js; a case runs forward and backward `passes` times. */
 async function openPasses(pool: number, passes: number, stack: AsyncDisposableStack) {
   const jax = stack.use(await openJax({ backend: "wasm", pool }, SMALL));
   const loss = await firstLoss(jax);
@@ -226,7 +225,7 @@ async function openPasses(pool: number, passes: number, stack: AsyncDisposableSt
   return { run, loss };
 }
 
-/** Measures all in the same rounds; where jax-js cannot be had, its rows say why. */
+/** Measures all in the same rounds; if jax-js is not available, its rows have the reason. */
 async function raceJax(): Promise<Row[]> {
   const { names, missing } = await benchDevices(true), hasWasm = names.includes("wasm");
   await using stack = new AsyncDisposableStack();
@@ -280,28 +279,28 @@ async function raceJax(): Promise<Row[]> {
   ];
 }
 
-/** The programs that may have PyTorch. */
+/** Programs that may import PyTorch. */
 const PYTHONS = ["python3", "/usr/bin/python3"] as const;
 
-/** Threads of its libraries wait for more to do before they sleep: OpenBLAS's 2²⁶ cycles. */
+/** Threads of its libraries spin before they sleep: OpenBLAS for 2²⁶ cycles. */
 const WAKE_MS = 50;
 
-/** What the program tells of itself. */
+/** The answer to `about`. */
 interface TorchAnswer {
   readonly version: string;
   readonly threads: number;
   readonly ways: Readonly<Record<string, string>>;
 }
 
-/** PyTorch, ready to train. */
+/** A running PyTorch program. */
 interface Torch extends Peer {
   /** Version, threads, and which kernels compute the products. */
   readonly title: string;
-  /** What it offers several ways of, and the fastest here, which it takes. */
+  /** The fastest alternatives, which it uses. */
   readonly ways: string;
 }
 
-/** Whether a program imports PyTorch. */
+/** Returns whether a program can import PyTorch. */
 async function hasTorch(python: string): Promise<boolean> {
   try {
     const { success } = await new Deno.Command(python, {
@@ -317,16 +316,16 @@ async function hasTorch(python: string): Promise<boolean> {
   }
 }
 
-/** A Python that imports PyTorch. @throws {Error} where there is none. */
+/** Returns a Python with PyTorch. @throws {Error} if there is none. */
 export async function findTorch(): Promise<string> {
   for (const python of PYTHONS) if (await hasTorch(python)) return python;
   throw new Error(`no PyTorch: neither ${PYTHONS.join(" nor ")} imports torch`);
 }
 
 /**
- * The best kernels of OpenBLAS for this processor, by its flags: what OpenBLAS picks by itself
- * depends on how it was built. Those with BF16 compute FP32 as SkylakeX does; a PyTorch with another
- * library of products ignores it.
+ * Returns the best kernels of OpenBLAS for the flags of this processor; the default of OpenBLAS
+ * depends on its build. Kernels with BF16 compute FP32 like SkylakeX. PyTorch with another library
+ * ignores the setting.
  */
 async function openblasCore(): Promise<string | undefined> {
   const text = await Deno.readTextFile("/proc/cpuinfo").catch(() => "");
@@ -336,7 +335,7 @@ async function openblasCore(): Promise<string | undefined> {
   return flags.has("avx2") ? "HASWELL" : undefined;
 }
 
-/** Starts PyTorch on so many threads, with `microBatches` micro-batches to a step. */
+/** Starts PyTorch on some threads, with `microBatches` micro-batches per step. */
 export async function openTorch(
   threads: number,
   workload: Workload,
@@ -363,14 +362,14 @@ export async function openTorch(
     ways: Object.entries(ways).map(([what, way]) => `${what}: ${way}`).join("; "),
     async step() {
       const step = await program.ask<PeerStep>("step");
-      await delay(WAKE_MS); // what is measured next has these cores to itself
+      await delay(WAKE_MS); // frees the cores for the next case
       return step;
     },
     [Symbol.asyncDispose]: () => program[Symbol.asyncDispose](),
   };
 }
 
-/** A comparison for each number of workers. */
+/** Contests in the same rounds. */
 interface TorchRace {
   readonly workload: Workload;
   /** Micro-batches of a step, N. */
@@ -379,19 +378,19 @@ interface TorchRace {
   readonly contests: readonly TorchContest[];
 }
 
-/** Workers against as many threads. */
+/** Workers against the same number of threads. */
 interface TorchContest {
   readonly workers: number;
   readonly schedule: string;
-  /** How many times as fast Troupe must be. */
+  /** Required speed of Troupe relative to PyTorch. */
   readonly target: number;
 }
 
-/** A contest that is under way. */
+/** A running contest. */
 interface Opened extends TorchContest {
   readonly engine: BenchEngine;
   readonly torch: Torch;
-  /** Mean losses of the steps of each. */
+  /** Mean losses of the steps. */
   readonly losses: { readonly ours: number[]; readonly theirs: number[] };
 }
 
@@ -406,7 +405,7 @@ const theirsOf = ({ workers }: TorchContest) => `PyTorch, ${counted(workers, "th
 
 async function open(contest: TorchContest, race: TorchRace): Promise<Opened> {
   const { workload, microBatches } = race, { workers, schedule } = contest;
-  // First the other one, which tries several ways: the larger models are not held beside that.
+  // PyTorch first, as it tries alternatives: its larger models do not share memory with the engine.
   const torch = await openTorch(workers, workload, microBatches);
   try {
     const engine = await openBenchEngine({
@@ -423,7 +422,7 @@ async function open(contest: TorchContest, race: TorchRace): Promise<Opened> {
   }
 }
 
-/** What runs in each round: a step of each. */
+/** Returns the cases of a round: a step of each program. */
 function casesOf(contest: Opened): [string, () => Promise<number | void>][] {
   const { engine, torch, losses: { ours, theirs } } = contest;
   return [
@@ -436,7 +435,7 @@ function casesOf(contest: Opened): [string, () => Promise<number | void>][] {
   ];
 }
 
-/** Runs the contests in the same rounds. @throws {Error} where there is no PyTorch. */
+/** Runs the contests in the same rounds. @throws {Error} without PyTorch. */
 async function raceTorch(race: TorchRace): Promise<Row[]> {
   await using stack = new AsyncDisposableStack();
   const opened: Opened[] = [];
@@ -473,10 +472,10 @@ function rowsOf(contest: Opened, race: TorchRace, rounds: readonly Round<string>
   return { rates, ratio };
 }
 
-/** Steps of each schedule that is tried. */
+/** Steps for choosing a schedule. */
 const PEER_STEPS = 8;
 
-/** Whole steps beside PyTorch: one worker, and two with the schedule that is the fastest here. */
+/** Compares whole steps with PyTorch: one worker, and two with the fastest schedule. */
 async function torchRows(): Promise<Row[]> {
   try {
     await findTorch();
@@ -497,14 +496,14 @@ async function torchRows(): Promise<Row[]> {
   return [...rows, ...race];
 }
 
-/** Measures each beside Troupe; where one cannot be had, a row says why. */
+/** Compares each with Troupe; if one is not available, a row has the reason. */
 export async function peersBench(): Promise<Row[]> {
   return [...await torchRows(), ...await raceJax()];
 }
 
 const WORKERS = 2;
 
-/** Steps of each schedule that is tried, after one that does not count. */
+/** Steps for choosing a schedule, after a warm-up step. */
 const GPT2_STEPS = 2;
 
 /** A step takes seconds. */
@@ -512,7 +511,7 @@ const ROUNDS = { rounds: 4, warmup: 1 } as const;
 
 const run = { device: "native", microBatches: MICRO_BATCHES, workload: GPT2_SMALL } as const;
 
-/** One worker, two that are independent, and two that share the model. */
+/** Times one worker, two independent ones, and two that share the model. */
 async function timeLimits(schedule: string): Promise<Round<"one" | "two" | "twins">[]> {
   await using one = await openBenchEngine({ ...run, workers: 1 });
   await using twin = await openBenchEngine({ ...run, workers: 1 });
@@ -524,7 +523,7 @@ async function timeLimits(schedule: string): Promise<Round<"one" | "two" | "twin
   }, { rounds: 2, warmup: 1, isAlone: false });
 }
 
-/** Measures GPT-2 small, in some minutes and 15 GB. */
+/** Measures GPT-2 small, in some minutes, with 15 GB. */
 export async function gpt2Bench(): Promise<Row[]> {
   const { schedule, rows } = await fastestSchedule({ ...run, workers: WORKERS }, GPT2_STEPS);
   const rates = await raceTorch({

@@ -1,15 +1,14 @@
 /**
- * Two workers against one, and one worker against the serial loop.
+ * Compares two workers with one, and one worker with the serial loop.
  *
- * [Note: the limit of a step] One worker's step is spread over the workers but for the bubble: the
- * ideal. Stages that are not alike leave less of it; so does a machine on which a worker is slower
- * when another one works beside it (they share caches and memory, and the clock may fall). The limit
- * is what all three leave; what the step takes beyond it is messages, copies and waiting.
+ * [Note: the limit of a step] Ideally the step of one worker is divided among the workers, plus the
+ * bubble. Uneven stages increase the time; so does a machine on which workers slow each other down
+ * (they share caches and memory, and the clock may fall). These three give the limit of a step; time
+ * beyond it is messages, copies and waiting.
  *
- * [Note: played again] The actions of a traced step are played again on paper, each on its worker, in
- * its order, for as long as it took, as soon as what it needs has been computed. What the step took
- * longer than that is lost. Other programs make actions longer, and so both: the difference stands on
- * a busy machine, too.
+ * [Note: lost time] The actions of a traced step are simulated, each on its worker, in its order, with
+ * its measured duration, as soon as its input is computed. The time that the step took beyond this is
+ * lost. Other programs lengthen actions in both, so the difference is valid on a busy machine.
  *
  * @module
  */
@@ -42,7 +41,7 @@ import {
   type Workload,
 } from "./workload.ts";
 
-/** What is cut, for which schedule. */
+/** A model and the schedule for which it is cut. */
 interface Cut {
   readonly device: DeviceName;
   readonly workload: Workload;
@@ -53,38 +52,38 @@ interface Cut {
   readonly rounds: number;
 }
 
-/** The parts of a stage's work, as a schedule runs them. */
+/** Kinds of actions of a stage. */
 type Kind = "F" | "B" | "I" | "W";
 
 /** Median milliseconds of each kind, by stage. */
 type StageTimes = Readonly<Record<Kind, readonly number[]>>;
 
-/** What a schedule can reach. */
+/** The limits of a schedule. */
 interface ScheduleLimits {
-  /** The share of its time that a worker waits where stages are alike. */
+  /** The share of time in which a worker waits, with even stages. */
   readonly bubble: number;
-  /** What uneven stages leave of what the bubble leaves, 0 to 1. */
+  /** The efficiency of uneven stages relative to even ones, 0 to 1. */
   readonly balance: number;
-  /** The step over one worker's, as bubble and balance leave it. */
+  /** The time of a step relative to that of one worker, with bubble and balance. */
   readonly ofOneWorker: number;
-  /** The share of each stage in the work. */
+  /** The share of each stage in all work. */
   readonly shares: readonly number[];
 }
 
-/** What a stage got and gave, so that it can run alone. */
+/** A stage with its input, so that it can run alone. */
 interface Boundary {
   readonly stage: Stage;
-  /** Output of the stage before. */
+  /** Output of the previous stage. */
   readonly input: Passed | undefined;
-  /** As long as the gradient that comes back. */
+  /** A gradient with the length of the output. */
   readonly gradient: MessageArray;
 }
 
-/** The backward of a schedule: whole, or its two parts. */
+/** Returns the kinds of a schedule, with a whole backward or its two parts. */
 const kindsOf = ({ lists = [] }: Schedule): readonly Kind[] =>
   lists.some((list) => [...list].some(({ kind }) => kind === "W")) ? ["F", "I", "W"] : ["F", "B"];
 
-/** Opens the stages and passes one micro-batch through them. */
+/** Opens the stages and sends one micro-batch through them. */
 async function openStages(
   device: Device,
   schedule: Schedule,
@@ -106,7 +105,7 @@ async function openStages(
   return boundaries;
 }
 
-/** Times each stage by itself. */
+/** Times each stage separately. */
 async function timeStages(
   { device: name, workload, rounds }: Cut,
   schedule: Schedule,
@@ -135,13 +134,13 @@ async function timeStages(
   }
 }
 
-/** The length of a step in the unit of the times. */
+/** Returns the length of a step in the unit of the times. */
 function makespanOf(schedule: Schedule, { F, B, I, W }: StageTimes): number {
   const backward = B.length > 0 ? { backward: B } : { input: I, weight: W };
   return analyze(schedule, { forward: F, ...backward }).makespan;
 }
 
-/** Measures the stages, and executes the schedule on paper with what they take. */
+/** Measures the stages and simulates the schedule with their times. */
 export async function measureLimits(cut: Cut): Promise<ScheduleLimits> {
   const { workers, microBatches } = cut;
   const schedule = createSchedule(cut.schedule, { workers, microBatches });
@@ -164,10 +163,10 @@ export async function measureLimits(cut: Cut): Promise<ScheduleLimits> {
   };
 }
 
-/** Synchronous schedules that have each weight once. */
+/** Synchronous schedules without copies of weights. */
 const SCHEDULES = ["1f1b", "interleaved", "zb-h1", "zb-v"] as const;
 
-/** Milliseconds of the fastest of some steps, after one that does not count. */
+/** Returns the milliseconds of the fastest of some steps, after a warm-up step. */
 async function fastestStep(run: BenchRun, steps: number): Promise<number> {
   await using engine = await openBenchEngine(run);
   const rounds = await interleave({ step: async () => void await engine.step() }, {
@@ -178,7 +177,7 @@ async function fastestStep(run: BenchRun, steps: number): Promise<number> {
   return Math.min(...rounds.map(({ ms }) => ms.step));
 }
 
-/** Tries the schedules one after the other, so that one model is held at a time. */
+/** Tries the schedules one after another, so that one model is in memory at a time. */
 export async function fastestSchedule(
   run: Omit<BenchRun, "schedule">,
   steps: number,
@@ -199,7 +198,7 @@ export async function fastestSchedule(
   return { schedule, rows };
 }
 
-/** Milliseconds of a round: one worker, that beside an independent one, and the two that share. */
+/** Milliseconds of a round: one worker, two independent ones, and two that share the model. */
 interface LimitRound {
   readonly one: number;
   readonly twins: number;
@@ -208,7 +207,7 @@ interface LimitRound {
 
 const percent = (share: number) => `${(100 * share).toFixed(1)} %`;
 
-/** The rows, from some rounds and what was measured of the stages. */
+/** Returns the rows of rounds and of the limits. */
 export function limitRows(
   rounds: readonly LimitRound[],
   { bubble, balance, ofOneWorker, shares }: ScheduleLimits,
@@ -238,15 +237,15 @@ export function limitRows(
   ];
 }
 
-/** An action of a stage on a micro-batch. */
+/** An action of a stage on a micro-batch, to be simulated. */
 interface Played {
   readonly name: string;
-  /** The action of another stage whose output it takes; none at the ends of the pipeline. */
+  /** The action of another stage whose output it needs; empty or absent at the ends. */
   readonly needs: string;
   readonly ms: number;
 }
 
-/** Those that compute; others are no part of it: all-reduce and optimizer. */
+/** Returns the action to simulate; none for an all-reduce or the optimizer. */
 function playedOf({ name, start, end }: TracedAction): Played[] {
   const [, stage, kind, microBatch] = /^(\d+)([FBIW])(\d+)$/.exec(name) ?? [];
   if (stage === undefined) return [];
@@ -255,7 +254,7 @@ function playedOf({ name, start, end }: TracedAction): Played[] {
   return [{ name, needs: kind === "W" ? "" : `${before}${kind}${microBatch}`, ms: end - start }];
 }
 
-/** Milliseconds from the first forward to the last backward, played without any loss. */
+/** Returns the milliseconds from the first forward to the last backward without lost time. */
 function playedMs(lists: readonly (readonly Played[])[]): number {
   const all = new Set(lists.flat().map(({ name }) => name));
   const ends = new Map<string, number>(), queues = lists.map((list) => [...list]);
@@ -274,7 +273,7 @@ function playedMs(lists: readonly (readonly Played[])[]): number {
   return Math.max(...freeAt);
 }
 
-/** Milliseconds that a traced step lost between its actions. */
+/** Returns the milliseconds that a traced step lost between its actions. */
 export function lostMs(traces: readonly (readonly TracedAction[])[]): number {
   const computing = traces.map((trace) => trace.filter((one) => playedOf(one).length > 0));
   const all = computing.flat();
@@ -287,10 +286,10 @@ const MICRO_BATCHES = 8;
 const WORKERS = 2;
 const SCHEDULE = "1f1b";
 
-/** The steps that are compared. `twins` is one worker with a second, independent one beside it. */
+/** The compared steps. `twins` is one worker next to a second, independent one. */
 type StepRound = Round<"serial" | "one" | "two" | "twins">;
 
-/** Rounds, and for each step of two workers the share that was lost between its actions. */
+/** Returns rounds, and the share lost between the actions of each step of two workers. */
 async function timeSteps(device: DeviceName): Promise<{ rounds: StepRound[]; lost: number[] }> {
   const run = { device, microBatches: MICRO_BATCHES, schedule: SCHEDULE } as const;
   const open = (workers: number) => openBenchEngine({ ...run, workers, isTraced: workers > 1 });
@@ -338,7 +337,7 @@ async function measure(device: DeviceName): Promise<Row[]> {
     }),
     ...limitRows(rounds.map(({ ms }) => ms), limits, WORKERS),
     valueRow("  of that, between actions", "%", lost.map((share) => 100 * share), {
-      note: "messages, their copies and what else no action's own duration explains",
+      note: "messages, their copies, and other time outside of actions",
     }),
     otherCores.length > 0 ? valueRow(others, cores, otherCores) : { name: others, unit: cores },
   ].map((row) => ({ ...row, name: `${device}: ${row.name}` }));

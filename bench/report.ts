@@ -70,7 +70,7 @@ interface Machine {
   readonly system: string;
   readonly processor: string;
   readonly cores: number;
-  /** Adapters that the webgpu device can use; software is marked as such. */
+  /** Adapters that the webgpu device can use, with their kind. */
   readonly adapters: readonly string[];
   readonly deno: string;
   /** Mean number of runnable programs in the minute before. */

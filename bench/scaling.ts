@@ -1,10 +1,9 @@
 /**
- * How the time of a step and the memory of a GPT-2 grow with each of its sizes.
+ * Measures the growth of the step time and the memory of a GPT-2 with each of its sizes.
  *
- * [Note: exponents] A small model is doubled in one size, three times. The power of the size that
- * comes nearest to what is measured stands beside the power that the operations of its matrix
- * products grow with over the same sizes; the sentence says where both go in the limit. Bytes are
- * those that the plan says, and those of the tensors that the device then holds.
+ * [Note: exponents] One size of a small model is doubled three times. A row compares the exponent of
+ * the measured time with that of the operations of matrix products over the same sizes; its note
+ * names the limit of both. Bytes are the estimate, and the tensors that the device holds.
  *
  * @module
  */
@@ -31,7 +30,7 @@ const HEAD_WIDTH = 64;
 const FACTORS = [1, 2, 4, 8] as const;
 const ROUNDS = { rounds: 9 } as const;
 
-/** Why each grows as it does: time, then bytes. */
+/** The expected growth of time and bytes. */
 const REASONS: Readonly<Record<keyof Sizes, { readonly time: string; readonly bytes: string }>> = {
   layers: {
     time: "towards 1: blocks are alike, but embedding and head stay as they are",
@@ -52,7 +51,7 @@ const REASONS: Readonly<Record<keyof Sizes, { readonly time: string; readonly by
     bytes: "towards 1: two tables and the logits grow with V, blocks do not",
   },
   microBatches: {
-    time: "1 but for the optimizer, which runs once a step",
+    time: "below 1, as the optimizer runs once per step",
     bytes: "0: a worker alone has one micro-batch in flight",
   },
 };

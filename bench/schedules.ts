@@ -1,5 +1,5 @@
 /**
- * How long schedules take to make, validate and analyse, and how that grows with their actions.
+ * Measures the time to make, validate and analyze schedules, and its growth with their actions.
  *
  *     deno run -A bench/schedules.ts
  */
@@ -10,7 +10,7 @@ import { exponentOf } from "./timing.ts";
 const SIZES = [128, 256, 512, 1024, 2048];
 const REPEATS = 3;
 
-/** One size: P workers and as many micro-batches of 1F1B. */
+/** The time of 1F1B with P workers and P micro-batches. */
 interface ScheduleTiming {
   /** Workers, and micro-batches. */
   readonly size: number;
@@ -32,7 +32,7 @@ function timeOf(size: number): ScheduleTiming {
   return { size, actions: 2 * size * size, seconds };
 }
 
-/** Times every size and returns a table, with the exponent below it. */
+/** Times every size; returns a table with the exponent below it. */
 function scheduleBench(): string {
   timeOf(64); // compiled before it is timed
   const timings = SIZES.map(timeOf);
@@ -46,6 +46,6 @@ function scheduleBench(): string {
 }
 
 if (import.meta.main) {
-  // deno-lint-ignore no-console -- a benchmark shows what it measured
+  // deno-lint-ignore no-console -- the output of the benchmark
   console.log(scheduleBench());
 }

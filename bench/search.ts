@@ -1,5 +1,5 @@
 /**
- * `search` against the best schedule by rule: even and uneven stages, slow links, tight memory.
+ * Compares `search` with the best schedule by rule: even and uneven stages, slow links, little memory.
  *
  *     deno run -A bench/search.ts
  */
@@ -50,7 +50,7 @@ function costsFor(label: string, workers: number): Costs {
   }
 }
 
-/** All contests. */
+/** Returns all contests. */
 export function contests(): Contest[] {
   const labels = [
     "even",
@@ -72,7 +72,7 @@ export function contests(): Contest[] {
   );
 }
 
-/** The best schedule by rule with one copy of the model and within the limit of activations. */
+/** Returns the best schedule by rule with one copy of the model and within the limit of activations. */
 function bestByRule({ workers, microBatches, activationLimit, costs }: Contest) {
   let best = { name: "none", makespan: Infinity };
   for (const { name, create } of scheduleDefinitions) {
@@ -90,9 +90,9 @@ function bestByRule({ workers, microBatches, activationLimit, costs }: Contest) 
   return best;
 }
 
-/** How a contest ended. */
+/** The result of a contest. */
 interface Outcome {
-  /** The contest in words. */
+  /** The contest as text. */
   readonly where: string;
   /** The best schedule by rule, and its time. */
   readonly rule: { readonly name: string; readonly makespan: number };
@@ -100,7 +100,7 @@ interface Outcome {
   readonly makespan: number;
   /** The most activations of a worker of the search. */
   readonly peak: number;
-  /** The time that no order of the search's placement can beat. */
+  /** The lower bound of all orders of the placement. */
   readonly bound: number;
 }
 
@@ -130,6 +130,6 @@ export function searchTable(outcomes: readonly Outcome[]): string {
 }
 
 if (import.meta.main) {
-  // deno-lint-ignore no-console -- a benchmark shows what it measured
+  // deno-lint-ignore no-console -- the output of the benchmark
   console.log(searchTable(contests().map(hold)));
 }

@@ -65,7 +65,7 @@ const STRATEGIES = {
 
 const SEARCHES = 30, MAX_RUNS = 1000;
 
-/** Runs that a search took, or nothing. */
+/** Returns the runs of a successful search. */
 async function search(
   { options, scenario }: Planted,
   strategy: Strategy,
@@ -96,7 +96,7 @@ async function cell(planted: Planted, make: () => Strategy): Promise<string> {
   return `${mean.toFixed(1)} (${Math.max(...found)})${few}`;
 }
 
-/** The table of planted bugs, and what its numbers are. */
+/** Returns the table of planted bugs, with an explanation. */
 async function plantedBugs(): Promise<string> {
   const rows = [["Bug", ...Object.keys(STRATEGIES)]];
   for (const planted of PLANTED) {
@@ -128,7 +128,7 @@ async function speedOf(make: () => Strategy, digests: boolean): Promise<number> 
   return 1000 * (performance.now() - start) / steps;
 }
 
-/** The table of speeds, and what was measured. */
+/** Returns the table of speeds. */
 async function speed(): Promise<string> {
   const rows = [["Strategy", "steps a second", "without digests"]];
   const perSecond = (ms: number) => (1000 * Math.round(1000 / ms)).toLocaleString("en");
@@ -149,7 +149,7 @@ ${markdownTable(rows)}`;
 
 const STAGES = [2, 3, 4, 5] as const;
 
-/** The table of states. */
+/** Returns the table of states. */
 async function states(): Promise<string> {
   const sizes = STAGES.map((stages) => `${stages}×${2 * stages}, ${stages}`);
   const rows = [["Model", ...sizes, "runs of the last"]];

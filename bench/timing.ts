@@ -1,11 +1,11 @@
 /**
- * Times things that are to be compared, interleaved.
+ * Measures programs in interleaved rounds.
  *
- * [Note: ratios on a machine that is never quiet] Clock rates and neighbours change from second to
- * second, so two figures taken one after the other differ although nothing else does. What is
- * compared runs in the same rounds, every other round backwards, and a ratio is taken within each
- * round. A round that other programs disturb is run again, within a bound; the least disturbed
- * rounds count. Their median is the figure; the lowest and the highest say how far to trust it.
+ * [Note: ratios on a busy machine] Clock rates and other programs change from second to second, so two
+ * figures measured one after another differ. Compared cases run in the same rounds, in reverse order
+ * in every other round, and a ratio is computed within each round. A round that other programs
+ * disturb is repeated, within a bound; the least disturbed rounds count. The figure is their median;
+ * the lowest and the highest show its spread.
  *
  * @module
  */
@@ -15,7 +15,7 @@ import process from "node:process";
 import { type Device, encodeModel, Graph, type Run, type Tensor } from "../kernels/mod.ts";
 import { substream } from "../kernels/random.ts";
 
-/** The slope of log value over log size, by least squares. */
+/** Returns the slope of log value over log size, by least squares. */
 export function exponentOf(points: readonly (readonly [size: number, value: number])[]): number {
   const logs = points.map(([size, value]) => [Math.log(size), Math.log(value)] as const);
   const mean = (axis: 0 | 1) => logs.reduce((sum, point) => sum + point[axis], 0) / logs.length;
@@ -28,10 +28,10 @@ export function exponentOf(points: readonly (readonly [size: number, value: numb
   return covariance / variance;
 }
 
-/** Clock ticks in a second, as the Linux kernel shows them to programs. */
+/** Clock ticks per second in the interface of the Linux kernel. */
 const TICKS_PER_SECOND = 100;
 
-/** Seconds of all cores together in which they did not idle; undefined where Linux is not. */
+/** Returns the busy seconds of all cores; undefined on systems other than Linux. */
 function busySeconds(): number | undefined {
   if (Deno.build.os !== "linux") return undefined;
   const [, ...ticks] = readFileSync("/proc/stat", "utf8").split("\n", 1)[0]!.split(/\s+/);
@@ -50,9 +50,9 @@ function busySeconds(): number | undefined {
 }
 
 /**
- * Starts to watch the other programs.
+ * Starts to observe other programs.
  *
- * @returns how many cores they kept busy since then, on average; undefined where it is not known.
+ * @returns the mean number of cores that they have kept busy since then; undefined if unknown.
  */
 function watchOthers(): () => number | undefined {
   const read = () => {
@@ -68,17 +68,17 @@ function watchOthers(): () => number | undefined {
   };
 }
 
-/** Floating-point operations of the product of two matrices with `size` rows, in units of 1e9. */
+/** Returns the GFLOP of the product of two matrices with `size` rows. */
 export const productGflop = (size: number): number => 2 * size ** 3 / 1e9;
 
-/** A product that can run, and the memory that it takes. */
+/** A product with its memory. */
 interface Product {
   readonly run: Run;
   /** Frees its matrices and its kernel. */
   readonly close: () => void;
 }
 
-/** MatMul of two square matrices. */
+/** Opens a MatMul of two square matrices. */
 export async function openProduct(
   device: Device,
   size: number,
@@ -116,42 +116,42 @@ export interface Spread {
   readonly high: number;
 }
 
-/** Every case, run once. */
+/** One run of every case. */
 export interface Round<Name extends string> {
   /** Milliseconds of each case. */
   readonly ms: Readonly<Record<Name, number>>;
-  /** Cores that other programs kept busy meanwhile, where that is known. */
+  /** Cores that other programs kept busy, if known. */
   readonly otherCores: number | undefined;
 }
 
-/** How often things run. */
+/** The number of rounds. */
 export interface RoundOptions {
   /** Rounds that count. */
   readonly rounds: number;
-  /** Rounds before them that do not. Default 2. */
+  /** Warm-up rounds. Default 2. */
   readonly warmup?: number;
-  /** Whether other programs are a disturbance, not a part of what is measured. Default true. */
+  /** False if other programs are part of the measurement. Default true. */
   readonly isAlone?: boolean;
 }
 
 /** Other programs may keep this much of a core busy in a quiet round. */
 const QUIET_CORES = 0.1;
 
-/** The most rounds that anything runs: fewer are a first look. */
+/** Most rounds of a measurement. */
 let roundsMax = Infinity;
 
-/** Lets nothing run more than so many rounds that count. */
+/** Limits the rounds of all measurements. */
 export function limitRounds(most: number): void {
   roundsMax = most;
 }
 
-/** Of each round that is to count, so many are run at most. */
+/** Most runs for each counted round. */
 const TRIES = 2;
 
 /**
- * Runs every case once a round.
+ * Runs every case once per round.
  *
- * @param cases what to run; a case that returns a number reports its own milliseconds.
+ * @param cases by name; a case may return its milliseconds.
  */
 export async function interleave<Name extends string>(
   cases: Readonly<Record<Name, () => Promise<number | void>>>,
@@ -181,7 +181,7 @@ export async function interleave<Name extends string>(
   return all.toSorted((a, b) => disturbance(a) - disturbance(b)).slice(0, rounds);
 }
 
-/** The spread of some figures. */
+/** Returns the spread of some figures. */
 export function spread(values: readonly number[]): Spread {
   if (values.length === 0) throw new RangeError("Cannot take a median: there must be a round");
   const sorted = values.toSorted((a, b) => a - b), middle = (sorted.length - 1) / 2;
@@ -189,7 +189,7 @@ export function spread(values: readonly number[]): Spread {
   return { median, low: sorted[0]!, high: sorted.at(-1)! };
 }
 
-/** The spread of a figure that is computed within each round. */
+/** Returns the spread of a figure that is computed within each round. */
 export function spreadOf<Name extends string>(
   rounds: readonly Round<Name>[],
   figure: (ms: Round<Name>["ms"]) => number,
@@ -206,9 +206,8 @@ const PAGE_BYTES = 2 ** 16;
 export const TRIAD_ELEMENTS = ARRAY_BYTES / 4;
 
 /**
- * Bytes that a run moves for each element: b and c are read, and a is written, which a processor
- * reads before (WebAssembly has no stores past the caches). STREAM counts 12, and so calls the same
- * speed three quarters of this.
+ * Bytes that a run moves for each element: b and c are read, and a is read and written, as WebAssembly
+ * has no stores that bypass the caches. STREAM counts 12, so its rate is three quarters of this one.
  */
 export const TRIAD_BYTES = 16;
 
@@ -216,7 +215,7 @@ const text = (name: string) => [name.length, ...new TextEncoder().encode(name)];
 const section = (id: number, bytes: readonly number[]) => [id, bytes.length, ...bytes];
 
 /**
- * The module, of which an assembler would be given:
+ * Returns the module of this text:
  *
  *     (module
  *       (import "" "memory" (memory 0))
@@ -270,7 +269,7 @@ function triadModule(): Uint8Array<ArrayBuffer> {
   ]);
 }
 
-/** Allocates the arrays; what is returned runs over them once. */
+/** Allocates the arrays; returns a function that runs over them once. */
 export async function openTriad(): Promise<() => void> {
   const pages = 3 * ARRAY_BYTES / PAGE_BYTES;
   const memory = new WebAssembly.Memory({ initial: pages, maximum: pages });

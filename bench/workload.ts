@@ -1,5 +1,5 @@
 /**
- * The models that are measured, and what they cost.
+ * The measured models and their costs.
  *
  * @module
  */
@@ -28,17 +28,17 @@ import { webgpuAdapters } from "../kernels/devices/webgpu/adapters.ts";
 import { linesOf, type Row } from "./report.ts";
 import type { PreparedRun } from "../actors/run/prepared_run.ts";
 
-/** The fast devices, and those of them that this machine has. */
+/** The fast devices of this machine. */
 interface BenchDevices {
   readonly names: readonly DeviceName[];
-  /** A row for each that is missing, with the reason. */
+  /** A row with the reason for each missing device. */
   readonly missing: readonly Row[];
 }
 
 /**
- * Looks which devices can be opened.
+ * Finds the devices that can be opened.
  *
- * @param withGpu whether a GPU is one of them; software in its place never is.
+ * @param withGpu whether to look for a GPU; software adapters are ignored.
  */
 export async function benchDevices(withGpu = false): Promise<BenchDevices> {
   const names: DeviceName[] = [], missing: Row[] = [];
@@ -54,7 +54,7 @@ export async function benchDevices(withGpu = false): Promise<BenchDevices> {
   return { names, missing };
 }
 
-/** Software would take minutes, and its figures say nothing about a GPU. */
+/** Throws without a GPU: a software adapter would take minutes, and says nothing about a GPU. */
 async function mustHaveGpu(): Promise<void> {
   const { adapters } = await webgpuAdapters({ isHardwareOnly: true });
   if (adapters.length > 0) return;
@@ -68,13 +68,13 @@ export interface Workload {
   readonly microBatch: number;
 }
 
-/** A small GPT-2, for all that is measured on a CPU. */
+/** A small GPT-2, the default on a CPU. */
 export const SMALL: Workload = {
   config: { layers: 4, hidden: 256, heads: 4, seq: 128, vocab: 1024 },
   microBatch: 4,
 };
 
-/** GPT-2 small, as it is measured beside PyTorch. */
+/** GPT-2 small, for comparisons with PyTorch. */
 export const GPT2_SMALL: Workload = {
   config: { layers: 12, hidden: 768, heads: 12, seq: 256, vocab: 50_257 },
   microBatch: 2,
@@ -89,8 +89,8 @@ export const tokensOf = ({ config, microBatch }: Workload): number => microBatch
  * A block multiplies each token with 12·d² weights (3d² for q, k and v, d² for the projection, 4d²
  * up and 4d² down), two operations each; the head with V·d. Attention takes T·d for the scores and
  * T·d for the mixture, two operations each, *uncausal*: what the mask discards is counted, since it
- * is computed. The backward takes two products for each of the forward's: hence 3. Everything that
- * is no matrix product (normalisation, GELU, softmax, the loss, the embedding) counts for nothing.
+ * is computed. The backward has two products for each one of the forward, hence the factor 3. Other
+ * operations (normalization, GELU, softmax, the loss, the embedding) are not counted.
  */
 function flopsPerToken(
   { config: { layers: L, hidden: d, seq: T, vocab: V } }: Workload,
@@ -98,17 +98,17 @@ function flopsPerToken(
   return 3 * (L * 12 * d * d * 2 + V * d * 2 + L * 4 * T * d);
 }
 
-/** GFLOP of one micro-batch, forward and backward. */
+/** Returns the GFLOP of one micro-batch, forward and backward. */
 export const gflopOf = (workload: Workload): number =>
   flopsPerToken(workload) * tokensOf(workload) / 1e9;
 
-/** The model. */
+/** Returns the model. */
 export const benchModel = ({ config, microBatch }: Workload = SMALL): Model =>
   gpt2(config, microBatch);
 
 const drawn = new WeakMap<Workload, ReadonlyMap<string, Float32Array>>();
 
-/** The first weights of the model, by full name. Those of a GPT-2 small take long: they are drawn once. */
+/** Returns the initial weights by name. They are cached, as drawing those of GPT-2 small is slow. */
 export function firstWeights(workload: Workload): ReadonlyMap<string, Float32Array> {
   const { parameters } = compileModel(benchModel(workload), "none");
   const weights = drawn.get(workload) ??
@@ -117,7 +117,7 @@ export function firstWeights(workload: Workload): ReadonlyMap<string, Float32Arr
   return weights;
 }
 
-/** Micro-batches of tokens drawn from a seed. */
+/** Returns micro-batches of random tokens. */
 export function benchBatches(count: number, seed = 1, workload: Workload = SMALL): TokenBatch[] {
   const generator = substream(seed, "bench tokens"), { vocab } = workload.config;
   const draw = () =>
@@ -125,17 +125,17 @@ export function benchBatches(count: number, seed = 1, workload: Workload = SMALL
   return Array.from({ length: count }, () => ({ ids: draw(), targets: draw() }));
 }
 
-/** A rate at which nothing diverges, however long it runs. */
+/** A learning rate with which no run diverges. */
 export const LEARNING_RATE = 1e-4;
 
-/** Step `step` on these micro-batches. */
+/** Returns the request of a step. */
 export function stepRequest(step: number, microBatches: readonly TokenBatch[]): StepRequest {
   const predictions = microBatches.reduce((sum, { targets }) => sum + targets.length, 0);
   const rates = { learningRate: LEARNING_RATE, lossScale: 1 };
   return { step, update: step, microBatches, predictions, ...rates };
 }
 
-/** What runs. */
+/** Options of an engine. */
 export interface BenchRun {
   readonly device: DeviceName;
   /** Workers of the pipeline; 0: the serial loop. */
@@ -146,21 +146,21 @@ export interface BenchRun {
   readonly schedule?: string;
   /** Default: the small GPT-2. */
   readonly workload?: Workload;
-  /** Whether outcomes tell what each worker did when. Default false. */
+  /** Whether outcomes have traces. Default false. */
   readonly isTraced?: boolean;
 }
 
-/** A run that takes one optimizer step after the other. */
+/** An engine that takes optimizer steps. */
 export interface BenchEngine extends AsyncDisposable {
-  /** What it was made from. */
+  /** The prepared run. */
   readonly prepared: PreparedRun;
   /** Takes the next step. */
   readonly outcome: () => Promise<StepOutcome>;
-  /** Takes the next step; the mean loss of its tokens. */
+  /** Takes the next step; returns the mean loss of its tokens. */
   readonly step: () => Promise<number>;
 }
 
-/** Starts a run, whose workers are threads. */
+/** Opens an engine whose workers are threads. */
 export async function openBenchEngine(
   { device, workers, microBatches, schedule = "1f1b", workload = SMALL, isTraced = false }:
     BenchRun,
@@ -178,7 +178,7 @@ export async function openBenchEngine(
     optimizer: ADAMW_DEFAULTS,
     trace: isTraced,
   });
-  // As in a worker: what is compared is the runtime, not on which thread kernels run.
+  // Kernels block the thread, as in a worker, so that only the runtime differs.
   const blocking = { ...prepared.devices[0], isBlocking: true };
   const engine = workers === 0
     ? await openSerial({ ...prepared, devices: [blocking] })
@@ -201,18 +201,18 @@ export async function openBenchEngine(
   };
 }
 
-/** A stage with its first weights and a micro-batch. */
+/** A stage with initial weights and a micro-batch. */
 export interface BenchStage {
   readonly stage: Stage;
-  /** Trained numbers. */
+  /** Number of parameters. */
   readonly parameters: number;
-  /** Forward and backward of the micro-batch, computed to the end; its mean loss. */
+  /** Computes forward and backward of the micro-batch; returns its mean loss. */
   readonly forwardBackward: () => Promise<number>;
-  /** What a worker does for a step of so many micro-batches, one by default, computed to the end. */
+  /** Computes a whole step of some micro-batches, by default one. */
   readonly step: (microBatches?: number) => Promise<void>;
 }
 
-/** Resolves when a device has done all that it was given: what is read was computed after that. */
+/** Returns a function that waits until a device has finished its queue. */
 export function drainOf(device: Device): () => Promise<void> {
   const last = device.alloc("f32", []), into = new Float32Array(1);
   return async () => void await device.read(last, into);
@@ -255,7 +255,7 @@ export async function openBenchStage(
   };
 }
 
-/** What is trained. */
+/** A run to observe. */
 interface WatchedRun {
   readonly config: Gpt2Config;
   /** Samples of a micro-batch. */
@@ -266,31 +266,32 @@ interface WatchedRun {
   readonly flags: readonly string[];
 }
 
-/** What the system saw of a run, in bytes of all its processes together. */
+/** Resident bytes of all processes of a run. */
 interface WatchedMemory {
-  /** What the run had planned. */
+  /** The estimate of the run. */
   readonly planned: number;
-  /** The most at any time. */
+  /** The peak. */
   readonly peak: number;
-  /** The most from its first step to its last. */
+  /** The peak from its first step to its last. */
   readonly training: number;
-  /** The most after its last step, while it wrote a checkpoint. */
+  /** The peak after its last step, while it wrote a checkpoint. */
   readonly end: number;
 }
 
 const EVERY_MS = 200;
 
-/** The URL of a program to start. */
+/** Returns the URL of a program. */
 const programUrl = (path: string) => new URL(path, import.meta.url).href;
 
-/** The flags of a GPT-2. */
+/** Returns the flags of a GPT-2. */
 const configFlags = (config: Gpt2Config) =>
   Object.entries(config).flatMap(([name, value]) => [`--${name}`, `${value}`]);
 
 /**
- * Trains, with a checkpoint at the end. Linux only: elsewhere nobody tells of another's memory.
+ * Trains, with a checkpoint at the end. Linux only, as other systems do not show the memory of
+ * processes.
  *
- * @throws {Error} when the run fails.
+ * @throws {Error} if the run fails.
  */
 export async function trainWatched(run: WatchedRun): Promise<WatchedMemory> {
   const folder = await Deno.makeTempDir({ prefix: "troupe-memory-" });
@@ -315,7 +316,7 @@ export async function trainWatched(run: WatchedRun): Promise<WatchedMemory> {
   }
 }
 
-/** Rows of tokens that the run reads, and one more for the last target. */
+/** Returns the rows of tokens that the run reads, and one more for the last target. */
 const rowsOf = ({ steps, microBatches, microBatch }: WatchedRun) =>
   steps * microBatches * microBatch + 1;
 

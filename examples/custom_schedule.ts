@@ -1,7 +1,7 @@
 /**
- * A pipeline schedule of one's own: defined, validated, drawn and compared with 1F1B.
+ * Your own pipeline schedule: defines, validates and draws it, and compares it with 1F1B.
  *
- * 1F1B keeps as few micro-batches in flight as fill the pipe. When messages take time, a worker
+ * 1F1B keeps the fewest micro-batches in flight that fill the pipeline. When messages take time, a worker
  * waits for each gradient. The schedule below runs up to twice as many forwards first, so that a
  * gradient is on its way while there is other work: more activations for less waiting.
  *
@@ -39,7 +39,7 @@ export const eager = defineSchedule({
   },
 });
 
-/** Compares the schedule with 1F1B, and returns what there is to print. */
+/** Compares the schedule with 1F1B; returns the text to print. */
 export function main(): string {
   const options = { workers: 4, microBatches: 8 };
   const costs = { forward: 1, backward: 2, send: 0.5 };
@@ -60,7 +60,7 @@ export function main(): string {
 }
 
 if (import.meta.main) {
-  // deno-lint-ignore no-console -- a script shows what it found
+  // deno-lint-ignore no-console -- the output of the script
   console.log(main());
   const file = await Deno.makeTempFile({ prefix: "eager-1f1b-", suffix: ".svg" });
   await Deno.writeTextFile(file, formatSvg(analyze(eager.create({ workers: 4, microBatches: 8 }))));

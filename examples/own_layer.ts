@@ -1,11 +1,11 @@
 /**
- * A layer of one's own: a residual block with a gate and RMS normalisation, as in LLaMA. A layer
+ * Your own layer: a residual block with a gate and RMS normalization, as in LLaMA. A layer
  * builds its forward graph; its backward is derived. Eight of them learn which points of a plane
- * lie on which arm of a spiral:
+ * are on which arm of a spiral:
  *
  *     deno run -A examples/own_layer.ts [STEPS] [DEVICE]
  */
-// deno-lint-ignore-file no-console -- a script says what it does
+// deno-lint-ignore-file no-console -- the output of the script
 
 import { type Layer, type LayerGraph, type Model, train, type Value } from "../mod.ts";
 

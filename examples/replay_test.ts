@@ -1,5 +1,5 @@
 /**
- * How to test actors of one's own: in every order of their messages, and one alone with what it got
+ * Tests your own actors in many message orders, and one actor with the messages that it got
  * in a recorded run. Run it with `deno test -A examples/replay_test.ts`.
  *
  * @module
@@ -41,14 +41,14 @@ simulationTest("every order gives one sum", { mustAgree: true }, async ({ system
   return await system.ask<Adding, number>(to, { type: "Sum" });
 });
 
-Deno.test("the adder alone does what it did in a worker", async () => {
+Deno.test("a replay of the adder gives the recorded actions", async () => {
   const path = await Deno.makeTempFile();
   const system = createSystem({ observer: await beginJournal({ path, payloads: true }) });
   const to = system.spawn(ADDER, undefined, { id: "adder", isolate: "worker" });
   for (const [from, value] of VALUES.entries()) system.send(to, { type: "Add", from, value });
   assert.equal(await system.ask(to, { type: "Sum" }), 3);
   await system.stop();
-  // Fails at the first message after which the adder does something else, or is in another state.
+  // Fails at the first message after which actions or state differ.
   const { steps, states } = await replayInbox(adder, path);
   assert.deepEqual({ steps, states }, { steps: 7, states: 7 });
   await Deno.remove(path);

@@ -3,7 +3,7 @@
  *
  *     deno run -A examples/train_gpt.ts [STEPS] [DEVICE]
  */
-// deno-lint-ignore-file no-console -- a script says what it does
+// deno-lint-ignore-file no-console -- the output of the script
 
 import { bytesTokenizer, generateText, gpt2, loadText, openDevice } from "../mod.ts";
 import { heldOutBatches, rowCount, shuffledOrder, splitTokens, tokenBatches } from "../mod.ts";
@@ -13,7 +13,7 @@ const [steps = "600", device = "auto"] = Deno.args;
 const config = { layers: 4, hidden: 128, heads: 4, seq: 64, vocab: 256, tie: false };
 const samples = 8, microBatches = 4; // of a micro-batch; of a step
 
-// The data: the bytes of a text, or of one of your own: await Deno.readTextFile("my.txt").
+// The data: the bytes of a text. For your own text: await Deno.readTextFile("my.txt").
 const tokenizer = bytesTokenizer();
 const { seq, vocab } = config;
 const text = splitTokens(tokenizer.encode(await loadText("sotu")), seq);

@@ -3,7 +3,7 @@
  *
  *     deno run -A examples/train_mnist.ts [STEPS] [DEVICE]
  */
-// deno-lint-ignore-file no-console -- a script says what it does
+// deno-lint-ignore-file no-console -- the output of the script
 
 import { digitBatches, loadDigits, mlp, mlpLogits, openDevice, openPredictor } from "../mod.ts";
 import { shuffledOrder, train } from "../mod.ts";

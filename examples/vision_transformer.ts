@@ -1,10 +1,10 @@
 /**
- * An architecture of one's own, of helpers: a vision transformer (Dosovitskiy et al. 2021) that reads
+ * Your own architecture with helpers: a vision transformer (Dosovitskiy et al. 2021) that reads
  * digits as 4 by 4 patches. Its parameters are those of PyTorch's modules, names included.
  *
  *     deno run -A examples/vision_transformer.ts [STEPS] [DEVICE]
  */
-// deno-lint-ignore-file no-console -- a script says what it does
+// deno-lint-ignore-file no-console -- the output of the script
 
 import { digitBatches, type Layer, loadDigits, type Model, shuffledOrder, train } from "../mod.ts";
 import { attention, convolution, crossEntropy, layerNorm, linear } from "../kernels/mod.ts";

@@ -1,5 +1,5 @@
 /**
- * The flags that say which schedule there is: those of `troupe schedule` and of `troupe train`.
+ * The flags of schedules, for `troupe schedule` and `troupe train`.
  *
  * @module
  */
@@ -36,9 +36,10 @@ import {
   readSlowWorker,
 } from "../flag.ts";
 import { parseArguments } from "../parse.ts";
+import { ensure } from "./common.ts";
 
-/** What flags say of it. */
-interface AskedFlags {
+/** Flags that may be `auto`. */
+interface AutoFlags {
   readonly "pipeline-limit"?: number | "auto";
   readonly order?: MailboxOrder | "auto";
   readonly "activation-limit"?: number;
@@ -46,59 +47,60 @@ interface AskedFlags {
 }
 
 /**
- * Chooses what is `auto`; undefined where nothing is. It depends on the flags alone, so every rank
- * chooses the same.
+ * Chooses the values of flags that are `auto`; undefined if none is. The choice depends on the flags
+ * only, so every rank makes the same one.
  *
- * @throws {RangeError} if another schedule than message-driven is to be served.
+ * @throws {RangeError} if the schedule is not message-driven.
  */
 export function choiceOf(
   name: string,
-  flags: AskedFlags,
+  flags: AutoFlags,
   size: Pick<ScheduleOptions, "workers" | "microBatches">,
   costs: Costs,
 ) {
   const { "pipeline-limit": pipelineLimit = size.workers, order = "fifo" } = flags;
-  const { jitter = ASSUMED.jitter } = flags;
+  const { jitter = ASSUMED.jitter, "activation-limit": activationLimit } = flags;
   if (pipelineLimit !== "auto" && order !== "auto") return undefined;
-  if (name !== "message-driven") {
-    const flag = order === "auto" ? "--order" : "--pipeline-limit";
-    throw new RangeError(
-      `Cannot use ${flag} auto: the schedule must be message-driven, received ${name}`,
-    );
-  }
-  const asked = { ...size, pipelineLimit, order, activationLimit: flags["activation-limit"] };
+  const flag = order === "auto" ? "--order" : "--pipeline-limit";
+  ensure(
+    name === "message-driven",
+    `Cannot use ${flag} auto: the schedule must be message-driven, received ${name}`,
+    RangeError,
+  );
+  const asked = { ...size, pipelineLimit, order, activationLimit };
   const trials = tryMailboxes(asked, { costs, jitter }), chosen = chooseMailbox(trials);
   return {
     flags: { "pipeline-limit": chosen.pipelineLimit, order: chosen.order, jitter },
-    told: inWords(trials, costs, jitter),
+    told: choiceText(trials, costs, jitter),
   };
 }
 
-/** What was chosen, why, and under which conditions. */
-function inWords(trials: readonly Trial[], costs: Costs, jitter: number = ASSUMED.jitter): string {
+/** Describes the chosen flags, the reason, and the conditions. */
+function choiceText(
+  trials: readonly Trial[],
+  { send = ASSUMED.send }: Costs,
+  jitter: number = ASSUMED.jitter,
+): string {
   const { pipelineLimit, order, mean, count } = chooseMailbox(trials);
-  const known = trials.find(({ order }) => order === undefined)!;
-  const { send = ASSUMED.send } = costs, tried = trials.length - 1;
+  const known = trials.find(({ order }) => order === undefined)!, tried = trials.length - 1;
   return `--pipeline-limit ${pipelineLimit} --order ${order}: of ${tried} the fewest in flight whose ` +
     `simulated step is within 1 % of the shortest, ${mean.toFixed(1)} (1f1b: ` +
     `${known.mean.toFixed(1)}), the mean of ${count} with actions up to ${jitter} times longer ` +
     `and messages of ${send}`;
 }
 
-/** All that was tried, as a table, and what is recommended. */
+/** Returns a table of all trials, with the recommended flags. */
 export function formatTrials(trials: readonly Trial[], costs: Costs, jitter?: number): string {
-  const rows = trials.map(({ schedule, pipelineLimit, order, mean, least, most }) => [
-    schedule.name,
-    pipelineLimit === undefined ? "" : String(pipelineLimit),
-    order ?? "",
+  const rows = trials.map(({ schedule, pipelineLimit, order = "", mean, least, most }) => [
+    ...[schedule.name, String(pipelineLimit ?? ""), order],
     ...[mean, least, most].map((time) => time.toFixed(1)),
   ]);
   const head = ["schedule", "limit", "order", "mean", "least", "most"];
   const lines = formatTable([head, ...rows], { left: [0, 2] });
-  return [...lines, "", inWords(trials, costs, jitter), ""].join("\n");
+  return [...lines, "", choiceText(trials, costs, jitter), ""].join("\n");
 }
 
-/** Skip edges, and what their messages take. */
+/** Skip edges and the time of their messages. */
 const EDGE_FLAGS = {
   "skip-edges": {
     kind: "own",
@@ -117,19 +119,16 @@ const EDGE_FLAGS = {
   },
 } as const;
 
-/** `0>3,1>2`, each with any number of users and with bytes: `0>2+3:4MiB`. */
+/** Reads `0>3,1>2`, each with any number of users and with bytes: `0>2+3:4MiB`. */
 function readEdges(text: string): readonly SkipEdge[] | undefined {
-  const edges = text.split(",").map(readEdge);
+  const edges = text.split(",").map((one) => {
+    const [, from, to, size] = /^(\d{1,9})>(\d{1,9}(?:\+\d{1,9})*)(?::(.+))?$/.exec(one) ?? [];
+    const bytes = size === undefined ? undefined : readSize(size);
+    if (to === undefined || size !== undefined && bytes === undefined) return undefined;
+    const edge = { from: Number(from), to: to.split("+").map(Number) };
+    return bytes === undefined ? edge : { ...edge, bytes };
+  });
   return edges.every((edge) => edge !== undefined) ? edges : undefined;
-}
-
-function readEdge(text: string): SkipEdge | undefined {
-  const [, from, to, size] = /^(\d{1,9})>(\d{1,9}(?:\+\d{1,9})*)(?::(.+))?$/.exec(text) ?? [];
-  if (from === undefined || to === undefined) return undefined;
-  const edge = { from: Number(from), to: to.split("+").map(Number) };
-  if (size === undefined) return edge;
-  const bytes = readSize(size);
-  return bytes === undefined ? undefined : { ...edge, bytes };
 }
 
 const SIZES = {
@@ -139,7 +138,7 @@ const SIZES = {
   must: "a size such as 512MiB, 1000000 or 0, or several with commas between them",
 } as const;
 
-/** What stages hold. */
+/** Bytes of stages. */
 const MEMORY_FLAGS = {
   "weight-bytes": { ...SIZES, help: "weights of 1/D of the model; SIZE,SIZE,... for slices of it" },
   "gradient-bytes": { ...SIZES, otherwise: "as weights", help: "their gradients" },
@@ -176,9 +175,9 @@ const MEMORY_FLAGS = {
 } as const;
 
 /**
- * What the flags say of memory; undefined where they say nothing.
+ * Returns the bytes in flags; undefined if there are none.
  *
- * @throws {TypeError} where there is a limit and nothing that it could limit.
+ * @throws {TypeError} if there is a limit without bytes.
  */
 function memoryBudgetOf(flags: GivenFlags<typeof MEMORY_FLAGS>): MemoryBudget | undefined {
   const { "memory-limit": limitBytes } = flags;
@@ -192,20 +191,19 @@ function memoryBudgetOf(flags: GivenFlags<typeof MEMORY_FLAGS>): MemoryBudget | 
     message: flags["message-bytes"],
   };
   if (Object.values(bytes).some((one) => one !== undefined)) return { bytes, limitBytes };
-  if (limitBytes === undefined) return undefined;
-  throw new TypeError(
+  ensure(
+    limitBytes === undefined,
     "Cannot limit memory: --weight-bytes or --activation-bytes must be given beside --memory-limit, received neither",
   );
 }
 
-/** What workers hold at their peaks, as a table. */
+/** Returns a table of the peak bytes of workers. */
 export function memoryLines(workers: readonly WorkerBytes[]): string[] {
-  const head = ["worker", "weights", "gradients", "optimizer", "activations", "in all"];
-  const rows = workers.map(({ weights, gradients, optimizer, activations, peak }, worker) => [
-    String(worker),
-    ...[weights, gradients, optimizer, activations, peak].map(inMiB),
+  const names = ["weights", "gradients", "optimizer", "activations"] as const;
+  const rows = workers.map((bytes, worker) => [
+    ...[String(worker), ...names.map((name) => inMiB(bytes[name])), inMiB(bytes.peak)],
   ]);
-  return formatTable([head, ...rows], { left: [] });
+  return formatTable([["worker", ...names, "in all"], ...rows], { left: [] });
 }
 
 /** The parameters of a schedule. */
@@ -274,7 +272,7 @@ const COST = {
   must: "a number from 0, or several with commas between them",
 } as const;
 
-/** What the actions of a schedule cost. */
+/** Costs of actions. */
 export const COST_FLAGS = {
   forward: {
     ...COST,
@@ -332,42 +330,39 @@ export const SCHEDULE_FLAGS = {
   ...PARAMETER_FLAGS,
 } as const;
 
-/** What flags say of a schedule beside its size; `troupe schedule` has its name from elsewhere. */
-type Said = FlagValues<typeof PARAMETER_FLAGS> & FlagValues<typeof COST_FLAGS> & {
+/** Flags of a schedule, except for its size. */
+type ScheduleParameters = FlagValues<typeof PARAMETER_FLAGS> & FlagValues<typeof COST_FLAGS> & {
   readonly schedule?: string;
   readonly "schedule-file"?: string;
 };
 
-/** What the flags say that actions cost. */
+/** Returns the costs in flags. */
 export function costsOf(flags: FlagValues<typeof COST_FLAGS>): Costs {
   const { forward, backward, input, weight, recomputation, overlap, send } = flags;
   return { forward, backward, input, weight, recompute: recomputation, overlap, send };
 }
 
-/** The options of the schedule that the flags name, once nothing is left to be chosen. */
-export function scheduleOptionsOf(flags: Said): Partial<ScheduleOptions> {
+/** Returns the options of the schedule that the flags name, without values that are `auto`. */
+export function scheduleOptionsOf(flags: ScheduleParameters): Partial<ScheduleOptions> {
+  const { chunks, slices, waves, pipelines, scale } = flags;
   const named = flags["schedule-file"] ? undefined : flags.schedule;
   const recomputes = flags["recompute-ahead"] && named !== undefined &&
     findSchedule(named).reads?.includes("recomputeAhead");
   return {
     pipelineLimit: decided(flags["pipeline-limit"]),
     order: decided(flags.order),
-    chunks: flags.chunks,
-    slices: flags.slices,
-    waves: flags.waves,
-    pipelines: flags.pipelines,
-    scale: flags.scale,
+    ...{ chunks, slices, waves, pipelines, scale },
     activationLimit: flags["activation-limit"],
     weightLimit: flags["weight-limit"],
     ...recomputes && { recomputeAhead: true },
-    // With a jitter they were what a limit and an order were chosen for, and nothing else reads them.
+    // With a jitter, costs only served to choose the limit and the order.
     costs: named === "message-driven" && flags.jitter !== undefined ? undefined : costsOf(flags),
   };
 }
 
-/** The schedule of a run: that of its file, or the one that its flags name. */
+/** Returns the schedule of a run: that of its file, or the named one. */
 export function scheduleOf(
-  flags: Said & { schedule: string; workers: number; "micro-batches": number },
+  flags: ScheduleParameters & { schedule: string; workers: number; "micro-batches": number },
   fromFile?: Schedule,
 ): Schedule {
   const { workers, "micro-batches": microBatches } = flags;
@@ -444,40 +439,33 @@ export const SCHEDULE_SYNTAX: CommandSyntax = {
 export type ScheduleFlags = ReturnType<typeof parseScheduleFlags>;
 
 /**
- * Reads the flags of `troupe schedule`, each of which may be given but once.
+ * Reads the flags of `troupe schedule`; each must be given at most once.
  *
  * @throws {TypeError} if a flag is unknown, has no value, or is given twice.
- * @throws {RangeError} if a value is not what the flag allows.
+ * @throws {RangeError} if a value is invalid.
  */
 export function parseScheduleFlags(args: readonly string[]) {
   const { flags, words } = parseArguments(args, FLAGS, { takesWords: true, isStrict: true });
   const { costs: _, ...options } = scheduleOptionsOf(flags);
-  const { "skip-edges": edges, "skip-send": skip } = flags;
-  const costs = { ...costsOf(flags), skip };
-  if (skip !== undefined && edges === undefined) {
-    throw new TypeError("Cannot use --skip-send: --skip-edges must be given, received none");
-  }
+  const { "skip-edges": edges, "skip-send": skip, draws, out, format = "grid" as const } = flags;
+  ensure(
+    skip === undefined || edges !== undefined,
+    "Cannot use --skip-send: --skip-edges must be given, received none",
+  );
   const sizes = { workers: flags.workers, microBatches: flags["micro-batches"] };
+  const hasBytes = edges?.some(({ bytes }) => bytes !== undefined);
   return {
-    /** The words that are no flags. */
-    words,
+    ...{ words, edges, draws, format, out },
     options: given({ ...sizes, ...options }) as Partial<ScheduleOptions>,
-    costs: given(costs) as Costs,
-    memory: memoryBudgetOf(flags) ?? (hasBytes(edges) ? { bytes: {} } : undefined),
-    edges,
+    costs: given({ ...costsOf(flags), skip }) as Costs,
+    memory: memoryBudgetOf(flags) ?? (hasBytes ? { bytes: {} } : undefined),
     isRecomputed: flags["recompute-ahead"] ?? false,
-    /** What is left to a simulation, and how times vary there. */
-    asked: flags as AskedFlags,
+    /** Flags that may be `auto`, and the variation of times. */
+    asked: flags as AutoFlags,
     slowWorker: flags["slow-worker"],
-    draws: flags.draws,
-    format: flags.format ?? "grid" as const,
-    out: flags.out,
   };
 }
 
-/** The values that are given. */
+/** Returns the values that are not undefined. */
 const given = (values: object) =>
   Object.fromEntries(Object.entries(values).filter(([, value]) => value !== undefined));
-
-const hasBytes = (edges: readonly SkipEdge[] = []) =>
-  edges.some(({ bytes }) => bytes !== undefined);

@@ -4,12 +4,12 @@
  *     deno task troupe export runs/mine --format onnx --out gpt.onnx
  *     deno run -A examples/browser/serve.ts gpt.onnx
  *
- * Where the run has a `tokenizer.json`, it must lie beside the model.
+ * If the run has a `tokenizer.json`, it must be next to the model.
  *
  * The page needs no build and no network: onnxruntime-web comes from Deno's cache of npm. It could as
  * well be copied to any web server, with the files that are named here.
  */
-// deno-lint-ignore-file no-console -- a script says what it does
+// deno-lint-ignore-file no-console -- the output of the script
 
 import { dirname, join } from "node:path";
 import { npmPackageFolder } from "@troupe/troupe/kernels";
@@ -21,7 +21,7 @@ if (!isFile || !/^\d{1,5}$/.test(port)) {
   Deno.exit(2);
 }
 
-/** Where the files of packages lie, by the first part of their paths. */
+/** Folders of packages, by the first part of their paths. */
 const FOLDERS: Readonly<Record<string, () => URL | Promise<URL>>> = {
   onnxruntime: () => new URL("./", import.meta.resolve("onnxruntime-web/wasm")),
   huggingface: () => new URL("./", import.meta.resolve("@huggingface/tokenizers")),
@@ -40,7 +40,7 @@ const TYPES: Readonly<Record<string, string>> = {
   wasm: "application/wasm",
 };
 
-/** Where the file of a path lies. */
+/** Returns the file of a path. */
 async function locate(path: string): Promise<URL | string | undefined> {
   if (path === "/model.onnx") return model;
   if (path === "/tokenizer.json") return join(dirname(model), "tokenizer.json");

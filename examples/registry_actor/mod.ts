@@ -13,7 +13,7 @@ import type { Layer, LayerGraph, Value } from "@troupe/troupe";
 
 type Sizes = ModelOptions<"inputs" | "classes">;
 
-/** How much an even load counts beside the cross-entropy. */
+/** Weight of an even load relative to the cross-entropy. */
 const BALANCE = 0.2;
 
 /** Weights and a bias; the deviation of He et al. (2015) keeps the variance of activations. */
@@ -23,7 +23,7 @@ function linear(g: LayerGraph, x: Value, name: string, outputs: number): Value {
   return g.gemm(x, weight, g.parameter(`${name}.bias`, [outputs], { kind: "constant", value: 0 }));
 }
 
-/** Gates of all experts, and the gate of the one that each sample goes to: [samples, experts]. */
+/** Gates of all experts, and the gate of the chosen expert of each sample: [samples, experts]. */
 function route(g: LayerGraph, x: Value, experts: number) {
   const gates = g.softmax(g.gemm(x, g.parameter("router", [x.shape[1]!, experts])));
   const highest = g.split(gates, 1, experts).reduce((a, b) => g.where(g.greater(a, b), a, b));
@@ -77,7 +77,7 @@ export const model: ModelComponent<"inputs" | "classes"> = {
   }),
 };
 
-/** What the actor is told, and asked. */
+/** Messages of the actor. */
 export type Watching =
   | { type: "Predicted"; votes: Float32Array; labels: Int32Array }
   | { type: "Report" } & Ask<Seen>;

@@ -4,7 +4,7 @@
  *
  *     deno run -A examples/registry_actor/train.ts [MODULE] [STEPS] [DEVICE]
  */
-// deno-lint-ignore-file no-console -- a script says what it does
+// deno-lint-ignore-file no-console -- the output of the script
 
 import {
   findComponent,
@@ -18,7 +18,7 @@ import type { actor, Watching } from "./mod.ts";
 
 const [module = import.meta.resolve("./mod.ts"), steps = "200", device = "auto"] = Deno.args;
 
-// What is imported is hashed before its first line runs; a name of troupe.json has a hash to match.
+// A module is hashed before it runs; for a name of troupe.json the hash must match.
 const found = await findComponent("model", module);
 console.log(`${found.name}: ${found.integrity}`);
 const model = await importComponent(found),

@@ -148,7 +148,7 @@ runTest("a disk that is full for run.json is refused, and all files stay", async
   const resume = [...train, "--resume", out, "--steps", "4", "--json", "--runtime", "local"];
   const { code, stdout, stderr } = await runWithin(2, ["train", ...resume]);
   assert.deepEqual([code, stdout], [2, ""], stderr);
-  assert.match(stderr, /^Cannot begin the run in \S+: its disk must have room [^\n]+\n$/);
+  assert.match(stderr, /^Cannot begin the run in \S+: its disk must be writable and have room [^\n]+\n$/);
   assert.equal(await Deno.readTextFile(join(out, "run.json")), before);
   assert.deepEqual(await namesIn(out), names);
 });
@@ -167,7 +167,7 @@ runTest("files of others are neither written nor removed", async (train, out, fo
     await Deno.mkdir(out);
     await Deno.writeTextFile(victim, "mine");
     await make(join(out, name));
-    const must = RegExp(`^Cannot begin a run in \\S+: ${name} there must be a run's, received `);
+    const must = RegExp(`^Cannot begin a run in \\S+: ${name} in it must be written by a run, received `);
     for (const more of [[], ["--overwrite"], ["--resume", out]]) {
       await refuses([...one, ...more], must);
     }

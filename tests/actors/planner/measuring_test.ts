@@ -1,4 +1,4 @@
-/** Probes and steps that were measured become costs, and a check holds predictions against steps. */
+/** Costs from measured probes and steps, and the check of predictions. */
 
 import assert from "node:assert/strict";
 import {
@@ -70,7 +70,7 @@ const about = {
   models: [{ microBatch: 4, recompute: "none" as const }],
 };
 
-Deno.test("a layer costs the mean of its runs, each load by itself, over all rounds", () => {
+Deno.test("the cost of a layer is the mean of its runs over all rounds, for each load", () => {
   const slower = {
     layers: new Map([["mlp", {
       facts: mlpFacts,
@@ -86,7 +86,7 @@ Deno.test("a layer costs the mean of its runs, each load by itself, over all rou
   assert.deepEqual(layerCosts([round(1)], about)[0]!.weightMs, undefined);
 });
 
-Deno.test("the spread is that of the first stage; other programs that take cores are noted", () => {
+Deno.test("the spread is that of the first stage; the use of cores by other programs is noted", () => {
   const round = (ms: number[], cpuShare?: number) =>
     ({ model: 0, atOnce: 2, actions: [{ F: ms }, { F: [99] }], cpuShare }) as unknown as LoadTimes;
   const models = [{ microBatch: 4, recompute: "none" }] as const;
@@ -100,7 +100,7 @@ Deno.test("the spread is that of the first stage; other programs that take cores
   assert.deepEqual(loadNotes(spreads([round([1])], models)), []);
 });
 
-Deno.test("what ends a step costs by the million of numbers, each load by itself", () => {
+Deno.test("the end of a step costs milliseconds per million elements, for each load", () => {
   const [alone, together] = loadCosts([round(1), round(2), round(2)]);
   assert.deepEqual(alone, {
     atOnce: 1,
@@ -112,7 +112,7 @@ Deno.test("what ends a step costs by the million of numbers, each load by itself
   assert.deepEqual(together, { ...alone, atOnce: 2 });
 });
 
-Deno.test("actions vary around a mean of one, whatever the kinds take", () => {
+Deno.test("actions of all kinds vary around a mean of one", () => {
   const actions = [{ F: [1, 2, 3], B: [10, 20, 30], I: [], W: [7] }];
   const factors = variationOf(actionTimes([round(1, { actions })]));
   assert.equal(factors.length, 101);
@@ -122,7 +122,7 @@ Deno.test("actions vary around a mean of one, whatever the kinds take", () => {
   assert.deepEqual(variationOf([[3], []]), []);
 });
 
-/** What probes of a model measure, on a clock that counts its readings. */
+/** Measures a model with probes, on a clock that counts its readings. */
 async function probed(model: Model, microBatch: number) {
   let now = 0;
   await using system = createSystem({ now: () => now++ });
@@ -136,7 +136,7 @@ async function probed(model: Model, microBatch: number) {
   return { program, costs: layerCosts(await probes.measure(400, () => now), about) };
 }
 
-Deno.test("probes measure a model that is no chain, and has ties", async () => {
+Deno.test("probes measure a model with skip connections and ties", async () => {
   const config = { layers: 2, hidden: 4, heads: 1, seq: 3, vocab: 5, tie: true };
   const { program, costs } = await probed(t5(config, 1), 1);
   // The last cross attention differs from the first only in that it adds to no gradient.
@@ -206,7 +206,7 @@ const both = (factor: number): CalibratedLoad => {
 const layersAt = (layers: readonly LayerCost[], atOnce: number) =>
   layers.filter((one) => one.atOnce === atOnce);
 
-Deno.test("a load that took longer in a run than in probes costs more by that factor, all parts alike", () => {
+Deno.test("all costs of a load are scaled by the factor between its run and its probes", () => {
   const probed = { layers: [costsAt(1)], loads: [onceAt(1)], programs: [program] };
   const { layers, loads } = calibrate(probed, [alone(1.25)]);
   for (const { forwardMs, backwardMs, inputMs, weightMs } of layers) {
@@ -223,7 +223,7 @@ Deno.test("the factor of a load counts that of the lower loads", () => {
   assert.ok(layersAt(calibrated, 1).every(({ forwardMs }) => forwardMs === 1));
   const [one] = layersAt(calibrated, 2);
   assert.ok(one!.forwardMs > 1.4 && one!.forwardMs <= 1.5 + 1e-9, `${one!.forwardMs}`);
-  // What is predicted for the load of that run is what it took.
+  // The prediction for the load of that run equals its duration.
   const { layer } = openLayerCosts(calibrated, "native");
   assert.ok(layer(facts[1]!, 1.5).forwardMs > 1 && layer(facts[1]!, 1.5).forwardMs < 1.5);
 });
@@ -235,7 +235,7 @@ Deno.test("a load without a run has the costs of its probes", () => {
   assert.ok(layersAt(calibrated, 2).every(({ forwardMs }) => forwardMs === 1));
 });
 
-Deno.test("a latency is half of a round trip, and a bandwidth comes from what many bytes take longer", () => {
+Deno.test("latency is half a round trip, and bandwidth follows from the additional time of large messages", () => {
   const copied = linkOf([{ small: [0.2, 0.2, 9], large: [4.2, 4.2] }]);
   assert.equal(copied.latencyMs, 0.1);
   assert.ok(Math.abs(copied.bytesPerMs! - (2 ** 22 - 4) / 2) < 1e-6, `${copied.bytesPerMs}`);
@@ -243,7 +243,7 @@ Deno.test("a latency is half of a round trip, and a bandwidth comes from what ma
   assert.deepEqual(linkOf([{ small: [0.2], large: [0.22] }]), { latencyMs: 0.1 });
 });
 
-Deno.test("actors that pass a tensor to and fro measure each round trip", async () => {
+Deno.test("pingers measure each round trip of a tensor", async () => {
   let now = 0;
   await using system = createSystem({ now: () => now++ });
   const { small, large } = await openLink(system, "local")();
@@ -251,7 +251,7 @@ Deno.test("actors that pass a tensor to and fro measure each round trip", async 
   assert.ok(small.length === 25 && [...small, ...large].every((ms) => ms === 1));
 });
 
-Deno.test("a longer step takes longer by its actions, and the rest of a short one is the overhead of a step", () => {
+Deno.test("overheads of an action and of a step follow from a short and a long step", () => {
   // 4 and 68 micro-batches: 128 actions of 0.5 ms between them.
   const none = overheadsOf([{ fewMs: 9, manyMs: 73 }], 0);
   assert.equal(none.dispatchMs, 0.5);
@@ -267,7 +267,7 @@ Deno.test("the overhead of a step is the time in which no action ran", () => {
   assert.equal(besideActions({ ms: 7, traces }), 4.5);
 });
 
-Deno.test("the all-reduce is measured on the last copy, as the first takes the norms as well", () => {
+Deno.test("the all-reduce is measured on the last copy, since the first also takes the norms", () => {
   const copy = (end: number) => [
     { name: "0F0", start: 0, end: 1 },
     { name: "reduce 0", start: 2, end },
@@ -280,7 +280,7 @@ const noParts = {
   ...{ busyMs: 0, dispatchMs: 0, messageMs: 0, bubbleMs: 0, closingMs: 0, actions: {} },
 };
 
-/** A step whose repeats took such times, and what was predicted for it. */
+/** A step with these repeats and this prediction. */
 const step = (repeats: readonly number[], predicted: number) =>
   checkStep(repeats, predicted, {
     configuration: "1f1b",
@@ -288,13 +288,13 @@ const step = (repeats: readonly number[], predicted: number) =>
     notes: [],
   });
 
-Deno.test("the error is that of the median, and never below 0", () => {
+Deno.test("the error is that of the median, and at least 0", () => {
   const { measured, spread, predicted, error } = step([90, 100, 130, 95, 105], 80);
   assert.deepEqual([measured, spread, predicted, error], [100, 30, 80, 0.2]);
   assert.equal(step([4, 1, 3, 2], 1).measured, 2.5);
 });
 
-Deno.test("a prediction is near within 10 %, or the measured spread where that is larger", () => {
+Deno.test("a prediction is near within 10 %, or within a larger measured spread", () => {
   const cases = [[100, 110, true], [100, 111, false], [120, 119, true], [120, 121, false]] as const;
   for (const [last, predicted, expected] of cases) {
     assert.equal(isNear(step([100, 100, last], predicted)), expected, `${last} ${predicted}`);
@@ -311,7 +311,7 @@ Deno.test("a check passes if the median error is within 5 % and each prediction 
   assert.throws(() => checkResult([]), RangeError);
 });
 
-Deno.test("there are twelve configurations or more for two cores, none with more workers than cores", () => {
+Deno.test("two cores have at least twelve configurations, none with more workers than cores", () => {
   const names = configurationsFor(2).map(nameOf);
   assert.ok(names.length >= 12 && new Set(names).size === names.length, names.join("; "));
   for (const cores of [1, 2, 4]) {

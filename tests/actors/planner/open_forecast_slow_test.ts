@@ -1,4 +1,4 @@
-/** The planner on a real model, by a profile of its layers. */
+/** The planner on a real model, with a profile of its layers. */
 
 import { deepEqual, equal, match, ok, throws } from "node:assert/strict";
 import {
@@ -61,7 +61,7 @@ function profiles(): Record<string, Profile> {
   };
 }
 
-Deno.test("no bound of a candidate of a real model is above its prediction, and some are close", () => {
+Deno.test("bounds of candidates of a real model are at most their predictions, and some are close", () => {
   for (const [name, profile] of Object.entries(profiles())) {
     const forecast = open(profile);
     let bounded = 0, closest = 0;
@@ -87,7 +87,7 @@ Deno.test("no bound of a candidate of a real model is above its prediction, and 
   }
 });
 
-Deno.test("no bound of bytes is above what train plans, for any optimizer, precision and device", () => {
+Deno.test("bounds of bytes are at most the memory estimate of train, for each optimizer, precision and device", () => {
   const config = { ...CONFIG, hidden: 64, seq: 2 },
     space: PlanSpace = {
       ...{ ...SPACE, schedules: ["1f1b", "zb-v"], recompute: ["full"] },
@@ -128,7 +128,7 @@ const dear = withDearHead(statedProfile(CONFIG, 4), 4);
 /** The same forecast, with stages of equal work alone. */
 const evenly = (profile: Profile) => ({ ...open(profile), layout: () => undefined });
 
-Deno.test("where the head is dear its stage has fewer layers, and the step is shorter", () => {
+Deno.test("with an expensive head, its stage gets fewer layers and the step is shorter", () => {
   const space: PlanSpace = { ...CUT, workers: [4] };
   const { best: [even] } = planRuns(space, evenly(dear));
   const { best: [cut, ...others] } = planRuns(space, open(dear));
@@ -140,7 +140,7 @@ Deno.test("where the head is dear its stage has fewer layers, and the step is sh
   deepEqual(forecast.bytes(cut!, schedule), cut!.memoryBytes);
 });
 
-Deno.test("no layout is sought where that takes long, or a trace has no costs of layers", () => {
+Deno.test("no layout is searched for large schedules, or with the profile of a trace", () => {
   const candidate = { ...[...candidatesOf(SPACE)][0]!, replicas: 1, workers: 4, microBatches: 8 };
   const schedule = scheduleOf(candidate);
   ok(open(dear).layout!(candidate, schedule));
@@ -149,7 +149,7 @@ Deno.test("no layout is sought where that takes long, or a trace has no costs of
   equal(open(dear).layout!(long, scheduleOf(long)), undefined);
 });
 
-Deno.test("a worker that is alone never waits, whatever sums come to", () => {
+Deno.test("a single worker never waits, also with rounding errors", () => {
   const profile = { ...statedProfile(CONFIG, 4), variation: [0.5, 0.75, 1, 1.25, 1.5] };
   for (const one of [profile, statedProfile(CONFIG, 4)]) {
     const { best } = planRuns({ ...CUT, devices: 1 }, open(one));

@@ -1,4 +1,4 @@
-/** The planner on a machine that is made up: costs by formula, so that all is known of them. */
+/** The planner on a fictional machine with costs by formula. */
 
 import { deepEqual, equal, ok, throws } from "node:assert/strict";
 import { atDepth } from "../../depth.ts";
@@ -94,7 +94,7 @@ const ALL = exhausted();
 const shape = ({ schedule, workers, microBatch, recompute, options }: Candidate) =>
   JSON.stringify([schedule, workers, microBatch, recompute, options]);
 
-/** A machine: what it changes of a step, and the tightest that a bound of it is at least. */
+/** A machine: its changes of a step, and the minimum tightness of one bound. */
 type Machine = readonly [change: (model: StepModel) => Partial<StepModel>, tightest: number];
 
 const stagesAs =
@@ -135,7 +135,7 @@ const MACHINES: Readonly<Record<string, Machine>> = {
   "durations that vary": [() => ({ jitter: { law: "around", amount: 0.1, seed: 1 } }), 0.85],
 };
 
-Deno.test("no bound of a time is above it, and for each machine one is close to it", () => {
+Deno.test("bounds of time are at most the time, and one is close for each machine", () => {
   ok(ALL.length > 200, `${ALL.length} candidates`);
   const plain = ALL.filter(({ candidate: { recompute } }) => recompute === "none");
   const some = plain.filter((_, i) => i % atDepth(2, 1) === 0);
@@ -152,7 +152,7 @@ Deno.test("no bound of a time is above it, and for each machine one is close to 
   }
 });
 
-Deno.test("no bound of bytes is above them, whatever most of them are for", () => {
+Deno.test("bounds of bytes are at most the bytes, for any use of memory", () => {
   const some = ALL.filter(({ candidate: { recompute } }) => recompute === "none");
   for (const name of ["weightBytes", "gradientBytes", "optimizerBytes", "keptBytes"] as const) {
     let closest = 0;
@@ -187,7 +187,7 @@ for (const memoryLimitBytes of [Infinity, 12_000, 8_000]) {
   });
 }
 
-Deno.test("what fits is never taken for too large, and what is shown fits", () => {
+Deno.test("candidates that fit are never rejected, and the shown runs fit", () => {
   for (const { bytes: limit } of ALL.filter((_, i) => i % 150 === 0)) {
     const plan = planRuns(SMALL, syntheticForecast(), { memoryLimitBytes: limit, count: 1000 });
     const fitting = ALL.filter(({ bytes }) => bytes <= limit);
@@ -239,14 +239,14 @@ Deno.test("the parts of a step add up to it", () => {
   }
 });
 
-Deno.test("k is tried for the best, and kept where it is shorter", () => {
+Deno.test("k is tuned for the best runs, and kept if the step is shorter", () => {
   const plain = planRuns(SMALL, syntheticForecast()).best;
   const tuned = planRuns({ ...SMALL, coarsenings: [1, 16] }, syntheticForecast()).best;
   ok(tuned.some(({ coarsening }) => coarsening !== undefined));
   ok(tuned.every(({ stepMs }, i) => stepMs <= plain[i]!.stepMs));
 });
 
-Deno.test("a layout is kept where the step is shorter with durations that vary, too, and fits", () => {
+Deno.test("a layout is kept if it fits and is shorter with varied durations", () => {
   const plain = syntheticForecast(), limit = 20_000;
   const factor = {
     shorter: [0.5, 0.5],
@@ -275,7 +275,7 @@ Deno.test("a layout is kept where the step is shorter with durations that vary, 
   ok(!planned("dust", limit).some(isCut));
 });
 
-Deno.test("devices and batch are cut in every way that is whole", () => {
+Deno.test("devices and batch are divided in all ways", () => {
   deepEqual(divisorsOf(12), [1, 2, 3, 4, 6, 12]);
   const sizes = sizesOf({ ...SMALL, devices: 6, batch: 12, workers: [2, 3] });
   deepEqual(sizes.map((one) => Object.values(one).join(" ")), [
@@ -288,7 +288,7 @@ Deno.test("devices and batch are cut in every way that is whole", () => {
   }
 });
 
-Deno.test("an impossible memory limit is refused with what would fit, and by how much it misses", () => {
+Deno.test("an impossible memory limit is refused with the smallest candidate and the missing bytes", () => {
   const least = Math.min(...ALL.map(({ bytes }) => bytes)), mebibyte = 2 ** 20;
   const forecast = syntheticForecast();
   const large = {
@@ -308,7 +308,7 @@ Deno.test("an impossible memory limit is refused with what would fit, and by how
   ok(planRuns(SMALL, large, { memoryLimitBytes: least * mebibyte }).best.length > 0);
 });
 
-Deno.test("batches and devices that cannot be cut are refused in one sentence", () => {
+Deno.test("batches and devices that cannot be divided are refused in one sentence", () => {
   const plan = (more: object) => () => planRuns({ ...SMALL, ...more }, syntheticForecast());
   throws(plan({ devices: 7 * 5, workers: [5], batch: 8 }), {
     name: "RangeError",
@@ -327,7 +327,7 @@ Deno.test("batches and devices that cannot be cut are refused in one sentence", 
   });
 });
 
-Deno.test("steps of more than 1024 micro-batches are not tried, and refused where no others are left", () => {
+Deno.test("steps of more than 1024 micro-batches are skipped, and refused if there are no others", () => {
   const plan = planRuns({ ...SMALL, batch: 2 ** 14 }, syntheticForecast());
   ok(plan.best.every(({ microBatches }) => microBatches <= 1024));
   throws(() => planRuns({ ...SMALL, batch: 2 ** 14, microBatch: [1] }, syntheticForecast()), {

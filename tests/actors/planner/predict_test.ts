@@ -1,4 +1,4 @@
-/** A prediction is what the profile says of each layer, put together as the schedule does. */
+/** Predictions combine the costs of layers by the schedule. */
 
 import assert from "node:assert/strict";
 import type { LayerCost, Profile } from "../../../actors/planner/profile.ts";
@@ -29,7 +29,7 @@ const FORWARD_MS: Readonly<Record<string, number>> = {
 /** A forward of all layers. */
 const ALL_MS = 1 + 2 * (4 + 6) + 3;
 
-/** A profile of these programs in which one worker alone does nothing but compute. */
+/** A profile of these programs in which a single worker has no overhead. */
 function stated(
   program: ModelProgram,
   costsOf: (facts: LayerFacts) => Partial<LayerCost>[],
@@ -51,7 +51,7 @@ function stated(
   };
 }
 
-/** The profile of a GPT, in which so many workers at once take `factor` times as long. */
+/** The profile of a GPT, in which this load takes `factor` times as long. */
 const profileOf = (loads: Readonly<Record<number, number>> = { 1: 1 }, sizes = SIZES): Profile =>
   stated(
     compileModel(gpt2(sizes, 2), "none"),
@@ -72,7 +72,7 @@ Deno.test("on one worker a step is the sum of its layers, forward and backward",
   assert.deepEqual(notes, []);
 });
 
-Deno.test("stages are those of the layout, and idle time is the schedule's", () => {
+Deno.test("stages follow the layout, and idle time follows the schedule", () => {
   const layout = "E,1|1,H", options = { workers: 2, layout, schedule: "gpipe" };
   const { model, stepMs } = predict(profileOf(), options);
   assert.deepEqual(model.stages.map(({ forwardMs }) => forwardMs), [11, 13]);
@@ -80,7 +80,7 @@ Deno.test("stages are those of the layout, and idle time is the schedule's", () 
   assert.equal(stepMs, 3 * 3 * 13 + 3 * 11);
 });
 
-Deno.test("recomputation costs forwards, except for what the forward has just left", () => {
+Deno.test("recomputation costs forwards, except for fresh activations", () => {
   const { model, stepMs } = predict(profileOf(), { recomputeInterval: 1 });
   // One worker runs each backward right after its forward: the head's segment is still there. Of the
   // embedding nothing but its output is read, which is kept.
@@ -98,7 +98,7 @@ Deno.test("recomputation costs forwards, except for what the forward has just le
   assert.equal(whole.model.stages[0]!.weightMs, whole.model.stages[0]!.backwardMs);
 });
 
-Deno.test("a recomputation ahead of its backward takes the time of what it computes", () => {
+Deno.test("a recomputation before its backward takes the time of its forwards", () => {
   const plain = createSchedule("gpipe", { workers: 1, microBatches: 2 });
   const again = withRecomputation(plain);
   const ms = (schedule: typeof plain) =>
@@ -109,7 +109,7 @@ Deno.test("a recomputation ahead of its backward takes the time of what it compu
   assert.equal(ms(again) - ms(plain), 2 * recomputeMs!);
 });
 
-Deno.test("each stage has the costs of the load that it meets", () => {
+Deno.test("each stage has the costs of its load", () => {
   const profile = profileOf({ 1: 1, 2: 2 });
   const alone = predict(profile), both = predict(profile, { workers: 2, schedule: "gpipe" });
   assert.deepEqual(alone.atOnce, [1]);
@@ -137,7 +137,7 @@ Deno.test("dispatch, messages, votes, optimizer and the rest of a step are added
   assert.ok(Math.abs(more({ optimizer: { ms: 1, msPerMillion: 0 } }) - 1) < 1e-9);
 });
 
-Deno.test("durations that vary make a step longer than their means, where workers wait", () => {
+Deno.test("varied durations lengthen a step in which workers wait", () => {
   const variation = [0.5, 0.75, 1, 1.25, 1.5], varied = { ...profileOf(), variation };
   const steady = predict(profileOf(), { workers: 2, microBatches: 8 }).stepMs;
   const drawn = predict(varied, { workers: 2, microBatches: 8 }).stepMs;
@@ -154,14 +154,14 @@ Deno.test("durations that vary make a step longer than their means, where worker
   assert.ok(stepMs >= 0 && stepMs < ALL_MS, `layers that are free make no NaN: ${stepMs}`);
 });
 
-Deno.test("sizes that were not measured are scaled by their work, and a note says so", () => {
+Deno.test("unmeasured sizes are scaled by their work, with a note", () => {
   const { stepMs, notes } = predict(profileOf(), { model: gpt2(SIZES, 4) });
   const once = predict(profileOf()).stepMs;
   assert.ok(stepMs > 1.9 * once && stepMs < 2.2 * once, `${stepMs / once}`);
   assert.ok(notes.some((note) => /^scaled: mlp: 2.00 times the forward/.test(note)), `${notes}`);
 });
 
-Deno.test("a prediction names what the profile lacks", () => {
+Deno.test("a prediction names costs that are missing in the profile", () => {
   assert.throws(
     () => predict(profileOf(), { device: "wasm" }),
     /must have the cost of embedding \(wasm, fp32\), received embedding \(native, fp32\)/,
@@ -175,7 +175,7 @@ Deno.test("a prediction names what the profile lacks", () => {
   assert.deepEqual(predict(profileOf(), { workers: 2, replicas: 2 }).notes, []);
 });
 
-Deno.test("workers that compute at once are counted over the time of each stage", () => {
+Deno.test("the load of a stage is the mean number of computing workers during its actions", () => {
   const load = (microBatches: number, replicas?: number) => {
     const schedule = createSchedule("gpipe", { workers: 2, microBatches });
     const stage = { forwardMs: 1, backwardMs: 2 };
@@ -187,7 +187,7 @@ Deno.test("workers that compute at once are counted over the time of each stage"
   assert.deepEqual(load(2, 2), [3, 3]);
 });
 
-Deno.test("slices and halves of micro-batches have the costs of their own kernels", () => {
+Deno.test("slices and halves of micro-batches cost as much as their kernels", () => {
   const whole = predict(profileOf(), { workers: 2 }).model.stages;
   const sliced = predict(profileOf(), {
     ...{ workers: 2, schedule: "seq1f1b", scheduleOptions: { slices: 2 } },
@@ -205,7 +205,7 @@ Deno.test("slices and halves of micro-batches have the costs of their own kernel
 
 const PROGRAM = compileModel(SKIPPING, "none");
 
-/** A profile in which each layer takes a ms forward, and a link carries so many bytes in a ms. */
+/** A profile in which each layer takes 1 ms forward, with a link of this bandwidth. */
 const skipping = (bytesPerMs: number) =>
   stated(PROGRAM, () => [{ atOnce: 1, forwardMs: 1, backwardMs: 2 }], {
     links: { worker: { latencyMs: 0, bytesPerMs } },
@@ -214,7 +214,7 @@ const skipping = (bytesPerMs: number) =>
 const predictSkips = (profile: Profile, layout = "auto") =>
   predict(profile, { model: SKIPPING, workers: 4, microBatches: 6, schedule: "1f1b", layout });
 
-Deno.test("a prediction counts values that go beyond the next stage, where the layout cuts the model", () => {
+Deno.test("a prediction includes skip connections between the stages of the layout", () => {
   const { model, simulated } = predictSkips(skipping(16)), { edges, ...chain } = model.schedule;
   const inModel = skipEdges(PROGRAM, startsOf(PROGRAM, 4)).map(({ key: _, ...edge }) => edge);
   assert.deepEqual(edges, inModel);
@@ -224,7 +224,7 @@ Deno.test("a prediction counts values that go beyond the next stage, where the l
   assert.ok(simulated.peakBytes.some((bytes) => bytes > 0));
 });
 
-Deno.test("halves of micro-batches bring all of a skipping value in two messages", () => {
+Deno.test("halves of micro-batches send a skip value in two messages", () => {
   const { model: { schedule } } = predict(skipping(16), {
     ...{ workers: 4, microBatches: 8, model: SKIPPING },
     ...{ schedule: "chimera", scheduleOptions: { scale: "halving" } },
@@ -236,7 +236,7 @@ Deno.test("halves of micro-batches bring all of a skipping value in two messages
   assert.deepEqual([...new Set(sizes)].sort(), [1, 2]);
 });
 
-Deno.test("the recommended layout weighs values that go beyond the next stage", () => {
+Deno.test("the recommended layout considers skip connections", () => {
   const profile = skipping(4), schedule = createSchedule("1f1b", { workers: 4, microBatches: 6 });
   const compiled = compileRun({ model: SKIPPING }, schedule);
   const cut = { schedule, compiled, device: "native" }, link = profile.links.worker!;

@@ -1,4 +1,4 @@
-/** A profile is read from a file, which may be anything, or made from the trace of a run. */
+/** Profiles from files, which may be invalid, and from traces of runs. */
 
 import assert from "node:assert/strict";
 import {
@@ -39,7 +39,7 @@ Deno.test("a profile is read as it was written", () => {
   assert.deepEqual(parseProfile(JSON.stringify(profile)), profile);
 });
 
-Deno.test("what is no profile of this version is refused, and a figure that cannot be one with its path", () => {
+Deno.test("other files and versions are refused, and invalid fields are named by their path", () => {
   const text = JSON.stringify(profile), long = withValue(["layers", 0, "kind"], "x".repeat(5000));
   refuses(text.slice(0, -20), "received invalid JSON", "SyntaxError");
   refuses("", "invalid JSON", "SyntaxError");
@@ -55,7 +55,7 @@ Deno.test("what is no profile of this version is refused, and a figure that cann
   }
 });
 
-Deno.test("a file that is no profile, or too large, is refused before it is read", () =>
+Deno.test("a device or a file that is too large is refused before it is read", () =>
   inFolder(async (folder) => {
     const path = `${folder}/profile.json`;
     await Deno.writeTextFile(path, JSON.stringify(profile));
@@ -110,7 +110,7 @@ const stepAt = (at: number, factor = 1): { traces: TracedAction[][] } => {
   };
 };
 
-Deno.test("stages cost the means of their actions, without those of a first step that warms up", () => {
+Deno.test("costs of stages are the means of their actions, without the first step", () => {
   const { source, layers, links, dispatchMs, optimizer, closing } = profileOfTrace(run, [
     stepAt(0, 10),
     stepAt(1000),
@@ -129,7 +129,7 @@ Deno.test("stages cost the means of their actions, without those of a first step
   assert.equal(closing.stepMs, 15.5 - 13 - 2);
 });
 
-Deno.test("the profile of a trace can be kept, and a trace without steps is refused", () => {
+Deno.test("the profile of a trace can be written and parsed, and a trace without steps is refused", () => {
   const profile = profileOfTrace(run, [stepAt(0)]);
   assert.deepEqual(parseProfile(JSON.stringify(profile)), profile);
   assert.throws(() => profileOfTrace(run, []), /the trace must have a step/);

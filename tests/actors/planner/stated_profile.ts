@@ -1,4 +1,4 @@
-/** A profile that nobody has measured: costs by floating-point operations. */
+/** A stated profile: costs by floating-point operations. */
 
 import { slicedFacts } from "../../../actors/planner/profile.ts";
 import { type Profile, PROFILE_FORMAT, PROFILE_VERSION } from "../../../actors/planner/profile.ts";
@@ -7,7 +7,7 @@ import { ADAMW_DEFAULTS, compileModel, gpt2, type Gpt2Config } from "../../../ke
 /** Operations of a millisecond, and what each layer takes beside them. */
 const FLOPS_A_MS = 1e8, LAYER_MS = 0.05;
 
-/** A profile in which heads take so many times as long. */
+/** Returns a profile in which heads take `factor` times as long. */
 export const withDearHead = (profile: Profile, factor: number): Profile => ({
   ...profile,
   layers: profile.layers.map((one) =>
@@ -17,7 +17,7 @@ export const withDearHead = (profile: Profile, factor: number): Profile => ({
   ),
 });
 
-/** The costs of a GPT-2 on a machine with so many devices. */
+/** Returns the costs of a GPT-2 on a machine with this number of devices. */
 export function statedProfile(config: Gpt2Config, devices: number): Profile {
   const program = compileModel(gpt2(config, 1), "none");
   const facts = slicedFacts(program, { optimizer: ADAMW_DEFAULTS })[0]!;

@@ -1,4 +1,4 @@
-/** Names of actors and parts in the files of a user, and data that is read by other names. */
+/** Names of actors and components in files of the user, and converted data. */
 
 import assert from "node:assert/strict";
 import { join } from "node:path";
@@ -23,7 +23,7 @@ const write = (folder: string, name: string, value: unknown) =>
   );
 
 folderTest(
-  "names come from the nearest file upward, and a troupe.json goes before a deno.json",
+  "names come from the nearest file upward, and a troupe.json takes precedence over a deno.json",
   async (folder) => {
     const inner = join(folder, "inner", "most");
     await Deno.mkdir(inner, { recursive: true });
@@ -42,7 +42,7 @@ folderTest(
   },
 );
 
-folderTest("a wrong entry is refused in a sentence that says what was meant", async (folder) => {
+folderTest("a wrong entry is refused in one sentence with a suggestion", async (folder) => {
   const long = ['{ "actors": {} ' + " ".repeat(2 ** 20), "more than 1048576"];
   for (const [value, sentence] of [...wrongEntries, long]) {
     await write(folder, "troupe.json", value);
@@ -54,7 +54,7 @@ folderTest("a wrong entry is refused in a sentence that says what was meant", as
 });
 
 folderTest(
-  "a specifier stands for itself, and an unknown name is refused with the name that was meant",
+  "a specifier is its own name, and an unknown name is refused with a suggestion",
   async (folder) => {
     await write(folder, "troupe.json", { actors: { counter: { from: "./counter.ts" } } });
     const registry = openRegistry(folder);
@@ -72,7 +72,7 @@ const SUM = 'import n from "./n.json" with { type: "json" };\n' +
   'import note from "./note.txt" with { type: "text" };\nexport { n, note };\n';
 
 folderTest(
-  "a hash changes with each of its modules, and not with the folder that they are in",
+  "a hash depends on each module, but not on the folder",
   async (folder) => {
     for (const copy of ["one", "other"]) {
       const at = join(folder, copy);
@@ -111,7 +111,7 @@ folderTest(
   },
 );
 
-Deno.test("a package of npm counts with its version and its integrity", async () => {
+Deno.test("a hash depends on the version and integrity of npm packages", async () => {
   const graph = { specifier: "npm:a@1", root: "npm:/a@1.0.0", modules: [], npm: [] };
   const packages = [
     [],
@@ -124,7 +124,7 @@ Deno.test("a package of npm counts with its version and its integrity", async ()
 });
 
 folderTest(
-  "a broken lock file is refused, and the lock of a name that is gone does no harm",
+  "a broken lock file is refused, and the lock of a removed name is harmless",
   async (folder) => {
     await write(folder, "troupe.json", { actors: { a: { from: "jsr:@x/y@1.0.0" } } });
     const wrong = ["{", "[]", { version: "2", locks: {} }, { version: "1", locks: { a: "jsr" } }];
@@ -142,7 +142,7 @@ folderTest(
 );
 
 folderTest(
-  "names that are added at the same time are all there, whatever they are called",
+  "all names that are added at the same time are kept",
   async (folder) => {
     await write(folder, "mod.js", "export const actor = {};");
     const names = ["proto", "constructor", "toString", "a", "b", "c"];
@@ -164,7 +164,7 @@ folderTest(
 
 const renamed = ({ at }: Batch): Batch => ({ place: at! });
 
-Deno.test("data by other names begins anywhere, with the state that it had, and is closed when no more is read", async () => {
+Deno.test("converted data starts anywhere with its state, and is closed after the last read", async () => {
   const seen: unknown[] = [];
   function* counting(first: number) {
     try {

@@ -36,7 +36,7 @@ async function verifyAndAsk(own: string, env: Environment) {
   return { isIntact, said: answer!.stdout };
 }
 
-/** Registers a test with a folder of the user's and one for what is served. */
+/** Registers a test with a folder of the user and a folder of the server. */
 const servedTest = (name: string, test: (own: string, served: string) => Promise<void>) =>
   folderTest(name, async (folder) => {
     await writeFiles(folder, { "own/a": "", "served/a": "" });
@@ -44,7 +44,7 @@ const servedTest = (name: string, test: (own: string, served: string) => Promise
   });
 
 servedTest(
-  "an actor of https works without its server, and is refused before it runs where its text is another",
+  "an actor of https works without its server, and is refused before it runs if its text differs",
   async (own, served) => {
     const server = serveFolder(served), env = await trustingEnvironment(served);
     await writeFiles(served, { "actor@2.1.0/mod.ts": COUNTER });
@@ -64,7 +64,7 @@ servedTest(
 );
 
 servedTest(
-  "an actor of JSR keeps its version and those of what it imports, also on another machine",
+  "an actor of JSR keeps its version and those of its imports, also on another machine",
   async (own, served) => {
     await using registry = openJsr(served);
     const publish = (name: string, version: string, text: string) =>
@@ -85,14 +85,14 @@ servedTest(
     await publish("counter", "1.1.0", counter);
     const other = await environment();
     assert.deepEqual(await verifyAndAsk(own, other), { isIntact: true, said: "42" });
-    // Without its lock it gets the newest of what it imports, which is something else.
+    // Without its lock it gets the newest versions of its imports, which differ.
     await Deno.remove(join(own, "troupe.lock"));
     assert.equal((await verifyAndAsk(own, await environment())).isIntact, false);
   },
 );
 
 servedTest(
-  "an actor of npm is held to the integrity that its registry gave",
+  "an actor of npm must have the integrity of the npm registry",
   async (own, served) => {
     const types = /interface Context \{[^}]*\}|: (Context|number|\{ by: number \})/g;
     await writeFiles(served, {

@@ -1,4 +1,4 @@
-/** The dashboard in a browser, of runs as their users start them. */
+/** The dashboard in a browser. */
 
 import assert from "node:assert/strict";
 import { join } from "node:path";
@@ -10,7 +10,7 @@ import { HANG_LIMIT_MS } from "../../hang_limit.ts";
 import { inFolder, printedHere, TINY_MODEL } from "../command.ts";
 import { Running, TRAIN } from "../running.ts";
 
-/** Starts a run of two workers and four micro-batches; goes on once the page is open. */
+/** Starts a run of two workers and four micro-batches, and opens its page. */
 async function openRun(page: Page, flags: string, out: string): Promise<Running> {
   const pipeline = [...TINY_MODEL, "--workers", "2", "--micro-batches", "4", "--dashboard"];
   const run = new Running([...TRAIN, ...pipeline, ...flags.split(" "), "--out", out]);
@@ -19,10 +19,10 @@ async function openRun(page: Page, flags: string, out: string): Promise<Running>
   return run;
 }
 
-/** Finds what is wrong with a page for those who cannot see it, or see little. */
+/** Finds accessibility problems of a page. */
 const AXE = { name: "axe-core", version: "4.14.1", megabytes: 3 };
 
-/** Waits until the page says so. It may run no scripts made of text, so it is asked from outside. */
+/** Waits until a script is true on the page, which must not evaluate text itself. */
 async function until(page: Page, script: string): Promise<void> {
   const began = performance.now();
   while (!await page.evaluate<boolean>(script)) {
@@ -31,13 +31,13 @@ async function until(page: Page, script: string): Promise<void> {
   }
 }
 
-/** The points of the loss that are drawn, as the page describes them in words. */
+/** The number of drawn points of the loss, from its description. */
 const POINTS = `Number(/(\\d+) points/.exec(document.querySelector("#loss").ariaLabel)?.[1] ?? 0)`;
 
 const isStatus = (status: string) =>
   `document.querySelector("#status").dataset.status === "${status}"`;
 
-/** The step that is shown, and for each worker the actions that have boxes, from left to right. */
+/** Returns the shown step, and the actions of each worker from left to right. */
 const shownBoxes = (page: Page) =>
   page.evaluate<{ step: number; workers: string[][] }>(`({
     step: Number(/step ([\\d,]+)/.exec(document.querySelector("#shown-step").textContent)[1]),
@@ -46,7 +46,7 @@ const shownBoxes = (page: Page) =>
         .filter((name) => /^\\d/.test(name))),
   })`);
 
-/** For each worker and step the actions of the journal, in their order. */
+/** Returns the actions in the journal, for each worker and step. */
 async function journalled(path: string): Promise<string[][][]> {
   const shown = (await printedHere("journal", "show", path)).split("\n");
   return [0, 1].map((worker) => {
@@ -69,7 +69,7 @@ const colorsOn = (page: Page, selector: string) =>
     return new Set(new Uint32Array(data.buffer)).size;
   })()`);
 
-/** A run that goes on: its curves grow, and its boxes come in the order of the journal. */
+/** A running run: its curves grow, and its boxes are in the order of the journal. */
 async function followRun(page: Page, folder: string): Promise<void> {
   const journal = join(folder, "journal"), out = join(folder, "<img src=x onerror=alert(1)>");
   const flags =

@@ -1,4 +1,4 @@
-/** The dashboard but for its page: its server, what it sends to pages, and the folders that it follows. */
+/** The server of the dashboard, its updates, and runs read from folders. */
 
 import assert from "node:assert/strict";
 import { join } from "node:path";
@@ -38,7 +38,7 @@ async function* newsOf(url: string): AsyncGenerator<Updates> {
   }
 }
 
-Deno.test("the page is served under its path and its address alone, for reading", async () => {
+Deno.test("the page is served only under its path and address, for reading", async () => {
   await using dashboard = serveDashboard(new RunView(), 0);
   const { port, host, pathname } = new URL(dashboard.url), own = Number(port);
   const page = await request(own, [`GET ${pathname} HTTP/1.1`, `host: ${host}`]);
@@ -72,7 +72,7 @@ Deno.test("the page is served under its path and its address alone, for reading"
 const metricsOf = (step: number) =>
   ({ type: "step", step, time: 1, seconds: 1, loss: step, tokens: 1, rss: 1 }) as const;
 
-Deno.test("a page gets all when it opens, then what is new, and the last of it at the end", async () => {
+Deno.test("a page gets the state when it opens, then updates, and the last ones at the end", async () => {
   const view = new RunView();
   view.addMetrics(metricsOf(1));
   const dashboard = serveDashboard(view, 0);
@@ -92,7 +92,7 @@ Deno.test("a page gets all when it opens, then what is new, and the last of it a
   assert.equal((await news.next()).done, true);
 });
 
-Deno.test("at most 16 pages are open, and one that lags far behind is let go", async () => {
+Deno.test("at most 16 pages are open, and a slow one is disconnected", async () => {
   using streams = new Streams();
   const open = Array.from({ length: 16 }, (_, i) => streams.open({ i })!);
   assert.deepEqual([streams.size, streams.open({})], [16, undefined]);
@@ -110,7 +110,7 @@ Deno.test("at most 16 pages are open, and one that lags far behind is let go", a
 
 const traceOf = (step: number) => ({ step, length: 1, workers: [], expected: [] });
 
-Deno.test("a page that takes news in at any time knows what the server keeps", () => {
+Deno.test("a page that receives updates at any time has the state of the server", () => {
   const happening = fc.oneof(
     fc.record({ kind: fc.constant("steps"), count: fc.integer({ min: 1, max: 5000 }) }),
     fc.record({ kind: fc.constantFrom("trace", "failure", "tell"), count: fc.constant(1) }),
@@ -140,7 +140,7 @@ Deno.test("a page that takes news in at any time knows what the server keeps", (
   fc.assert(property, { numRuns: atDepth(50, 1000) });
 });
 
-Deno.test("a list of many entries stays short, even and up to date", () => {
+Deno.test("a thinned list stays short, even and up to date", () => {
   const list = new ThinnedList<number>(100, (_, second) => second);
   for (let i = 1; i <= 100_000; i++) list.add(i);
   const { entries } = list;
@@ -153,7 +153,7 @@ Deno.test("a list of many entries stays short, even and up to date", () => {
   assert.deepEqual(recent.entries, [4, 5, 6]);
 });
 
-Deno.test("a view counts the restarts and the memory of each worker, and keeps some traces", () => {
+Deno.test("a view has the restarts and memory of each worker, and some traces", () => {
   const view = new RunView(), workers = [0, 1].map((stage) => ({ replica: 0, stages: [stage] }));
   view.begin({ workers } as never, { status: "running", step: 0, steps: 50 });
   view.addMetrics({ ...metricsOf(1), memory: [5, 6] });
@@ -175,7 +175,7 @@ Deno.test("a view counts the restarts and the memory of each worker, and keeps s
   assert.equal(made, kept.length, "each is made once, where it is shown");
 });
 
-Deno.test("a step is planned at the mean cost of each action: halves, pairs and overlaps as their parts", () => {
+Deno.test("the expected timeline has the mean cost of each action, also of halves, pairs and overlaps", () => {
   const action = (name: string, ms: number) => ({ name, start: 0, end: ms });
   const schedule = createSchedule("gpipe", { workers: 2, microBatches: 2 });
   const spans = expectedSpans(schedule, [
@@ -288,7 +288,7 @@ const FOLLOWED: Readonly<Record<string, (run: string) => Promise<void>>> = {
   },
 };
 
-Deno.test("the folder of a run that was watched", (t) =>
+Deno.test("the folder of a watched run", (t) =>
   inFolder(async (folder) => {
     const made = join(folder, "made");
     const train = [...TINY, "--workers", "2", "--schedule", "1f1b", "--eval-every", "2"];
@@ -303,10 +303,10 @@ Deno.test("the folder of a run that was watched", (t) =>
     }
   }));
 
-// The response that nobody reads ends a moment later.
+// The unread response ends a moment later.
 const LATE = { sanitizeOps: false };
 
-Deno.test("a page that does not read does not hold up the end", LATE, async () => {
+Deno.test("a page that stopped reading does not delay the end", LATE, async () => {
   const view = new RunView(), dashboard = serveDashboard(view, 0);
   const { port, host, pathname } = new URL(dashboard.url);
   const where = { hostname: "127.0.0.1", port: Number(port) };

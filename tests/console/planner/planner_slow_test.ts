@@ -1,4 +1,4 @@
-/** `troupe profile` and `troupe plan`: the costs of a machine, and the plans that they lead to. */
+/** `troupe profile` and `troupe plan`. */
 
 import assert from "node:assert/strict";
 import { join } from "node:path";
@@ -52,35 +52,38 @@ folderTest("plans are printed and written as JSON, with reasons", async (folder)
   assert.equal(JSON.parse(ran.split("\n")[0]!).step, 1);
 });
 
-folderTest("a plan is that of the profile's model, and its best so far is told", async (folder) => {
-  const [plan, ...args] = await planIn(folder, {
-    model: { model: "gpt", ...SIZES, vocab: 40, tie: true },
-  });
-  const own = args.slice(MODEL.length), few = ["--schedules", "1f1b,gpipe,zb-h1", "--json"];
-  const results: string[] = [], signal = new AbortController().signal;
-  const soFar = ({ text }: { text: string }) => Promise.resolve(void results.push(text));
-  assert.equal(await troupe([plan!, ...own, ...few], { begin: () => {}, signal, soFar }), 0);
-  const bestMs = results.map((text) => JSON.parse(text).plans[0].stepMs);
-  assert.ok(bestMs.length > 0);
-  assert.deepEqual(bestMs, bestMs.toSorted((a, b) => b - a));
-  const { model } = JSON.parse(results[0]!), sizes = Object.entries({ ...SIZES, vocab: 40 });
-  assert.deepEqual(model, ["--model=gpt", ...sizes.map((one) => `--${one.join("=")}`), "--tie"]);
+folderTest(
+  "a plan uses the model of the profile, and its best run so far is reported",
+  async (folder) => {
+    const [plan, ...args] = await planIn(folder, {
+      model: { model: "gpt", ...SIZES, vocab: 40, tie: true },
+    });
+    const own = args.slice(MODEL.length), few = ["--schedules", "1f1b,gpipe,zb-h1", "--json"];
+    const results: string[] = [], signal = new AbortController().signal;
+    const soFar = ({ text }: { text: string }) => Promise.resolve(void results.push(text));
+    assert.equal(await troupe([plan!, ...own, ...few], { begin: () => {}, signal, soFar }), 0);
+    const bestMs = results.map((text) => JSON.parse(text).plans[0].stepMs);
+    assert.ok(bestMs.length > 0);
+    assert.deepEqual(bestMs, bestMs.toSorted((a, b) => b - a));
+    const { model } = JSON.parse(results[0]!), sizes = Object.entries({ ...SIZES, vocab: 40 });
+    assert.deepEqual(model, ["--model=gpt", ...sizes.map((one) => `--${one.join("=")}`), "--tie"]);
 
-  const other = await runHere([plan!, ...own, ...few, "--seq", "16", "--no-tie"]);
-  assert.ok(JSON.parse(other.stdout).model.includes("--seq=16"));
-  assert.deepEqual(other.stderr.split("\n"), [
-    "note: the profile is of --seq 8, the plan of 16: costs are scaled, or missing",
-    "note: the profile is of --tie true, the plan of false: costs are scaled, or missing",
-    "",
-  ]);
-  const stranger = await planIn(folder, { model: { model: "./mine.ts", layers: 2 ** 40 } });
-  await refusedHere(
-    [plan!, ...stranger.slice(1 + MODEL.length)],
-    /^Cannot use --model of .*profile.json: it must be one of/,
-  );
-});
+    const other = await runHere([plan!, ...own, ...few, "--seq", "16", "--no-tie"]);
+    assert.ok(JSON.parse(other.stdout).model.includes("--seq=16"));
+    assert.deepEqual(other.stderr.split("\n"), [
+      "note: the profile is of --seq 8, the plan of 16: costs are scaled, or missing",
+      "note: the profile is of --tie true, the plan of false: costs are scaled, or missing",
+      "",
+    ]);
+    const stranger = await planIn(folder, { model: { model: "./mine.ts", layers: 2 ** 40 } });
+    await refusedHere(
+      [plan!, ...stranger.slice(1 + MODEL.length)],
+      /^Cannot use --model of .*profile.json: it must be one of/,
+    );
+  },
+);
 
-folderTest("a layout that is chosen is shown, emitted, and trains", async (folder) => {
+folderTest("a chosen layout is shown, emitted, and trained", async (folder) => {
   const { layers } = withDearHead(statedProfile(SIZES, 2), 8);
   const args = [...await planIn(folder, { layers }), "--workers", "2", "--schedules", "1f1b"];
   const { plans: [{ layout, train, command }], notes } = JSON.parse(
@@ -94,7 +97,7 @@ folderTest("a layout that is chosen is shown, emitted, and trains", async (folde
   await printedHere("train", ...train, ...SMALL);
 });
 
-folderTest("plans for more devices than train takes have a note", async (folder) => {
+folderTest("plans for more devices than train supports have a note", async (folder) => {
   const more = "--devices 512 --batch 512 --schedules 1f1b --workers 2".split(" ");
   const [plan, ...args] = await planIn(folder),
     flags = args.filter((one, i) => one !== "--batch" && args[i - 1] !== "--batch");
@@ -103,7 +106,7 @@ folderTest("plans for more devices than train takes have a note", async (folder)
   assert.match(stderr, /troupe train takes at most 256 workers/);
 });
 
-folderTest("a plan that cannot be made is refused in one sentence", async (folder) => {
+folderTest("an impossible plan is refused in one sentence", async (folder) => {
   const places = { FOLDER: folder, PLAN: (await planIn(folder)).join(" ") };
   await assertRefusals("plan", refusalHere, places);
   const newer = await planIn(folder, { version: 2 });
@@ -138,7 +141,7 @@ folderTest("layers, sizes, transports and policies are measured", async (folder)
   assert.match(said, /^layer +device +B /m);
 });
 
-folderTest("a signal ends a profile with the rounds before it", async (folder) => {
+folderTest("after a signal, a profile has the rounds before it", async (folder) => {
   const out = join(folder, "machine.json");
   const small =
     "--layers 1 --hidden 16 --heads 2 --seq 8 --device reference --workers 1 --rounds 99";
@@ -150,7 +153,7 @@ folderTest("a signal ends a profile with the rounds before it", async (folder) =
   assert.equal(readProfile(out).source, "measured");
 });
 
-folderTest("costs come out of a trace that train has written", async (folder) => {
+folderTest("a profile is made from a trace of train", async (folder) => {
   const trace = join(folder, "trace.json"), out = join(folder, "profile.json");
   await trainHere([...TINY, "--steps", "3", "--workers", "2", "--trace", trace]);
   const args = ["profile", "--from-trace", trace, "--out", out];
@@ -176,11 +179,11 @@ folderTest("costs come out of a trace that train has written", async (folder) =>
   await refusedHere(args, /the trace must say what its stages are/);
 });
 
-Deno.test("a profile that cannot be made is refused before anything is measured", async () => {
+Deno.test("an impossible profile is refused before any measurement", async () => {
   await assertRefusals("profile", (words) => refusalHere(["profile", ...words]));
 });
 
-Deno.test("a miss is explained by the parts of the step", () => {
+Deno.test("a large error is explained by the parts of the step", () => {
   const parts = {
     ...{ busyMs: 80, dispatchMs: 1, messageMs: 2, bubbleMs: 10, closingMs: 7 },
     actions: { "0F": 10 },
@@ -197,7 +200,7 @@ Deno.test("a miss is explained by the parts of the step", () => {
   assert.equal(describeChecked({ ...step, predicted: 99, error: 0.01 }, true).length, 2);
 });
 
-Deno.test("a link has a bandwidth where messages are copied, and moves them elsewhere", () => {
+Deno.test("a link has a bandwidth if messages are copied", () => {
   const profile = statedProfile(SIZES, 2), worker = { latencyMs: 0.1 };
   const links = { worker, process: { latencyMs: 0.2, bytesPerMs: 2e6 } };
   const text = describeProfile({ ...profile, links }).join("\n");

@@ -1,4 +1,4 @@
-/** Makes folders of runs in a worker, one after the other, and says which. */
+/** Creates folders of runs in a worker, and sends their names. */
 
 /// <reference lib="deno.worker" />
 

@@ -1,4 +1,4 @@
-/** The folder of a run is read as data, listed, compared and drawn; what is strange in it is refused. */
+/** Folders of runs are read, listed, compared and drawn; invalid files are refused. */
 
 import assert from "node:assert/strict";
 import { join } from "node:path";
@@ -24,7 +24,7 @@ const PLAN = {
   stages: [{ stage: 0, workers: [0], layers: ["all"], parameters: 1234, costShare: 1 }],
 } as unknown as RunRecord["plan"];
 
-/** The record of a run that never ran, as far as it is read. */
+/** A record with the fields that are read. */
 const RECORD = {
   ...{ format: "troupe run", version: 1, model: "gpt", started: "2026-01-02T03:04:05.678Z" },
   ...{ flags: { steps: 40, lr: 0.001, out: "a" }, data: { name: "sotu" } },
@@ -73,7 +73,7 @@ folderTest("a summary has the progress, the loss and the speed of a run", async 
   }
 });
 
-folderTest("a look at the lock of a run lets other runs begin", async (folder) => {
+folderTest("reading the lock of a run does not block other runs", async (folder) => {
   const path = await writeRun(join(folder, "run"), []);
   for (let i = 0; i < 10; i++) {
     using _lock = lockFolder(path);
@@ -83,7 +83,7 @@ folderTest("a look at the lock of a run lets other runs begin", async (folder) =
   assert.equal((await readRun(path)).isRunning, false);
 });
 
-folderTest("a line that is being written is read once it is whole", async (folder) => {
+folderTest("an incomplete line is read when it is complete", async (folder) => {
   const path = await writeRun(folder, METRICS), file = join(path, RUN_FILES.metrics);
   const line = JSON.stringify(measured(4, 2)) + "\n";
   await Deno.writeTextFile(file, line.slice(0, 20), { append: true });
@@ -94,7 +94,7 @@ folderTest("a line that is being written is read once it is whole", async (folde
   assert.deepEqual(more.map(({ metrics }) => metrics), [measured(4, 2)]);
 });
 
-folderTest("long lines are read whole, without what is no number", async (folder) => {
+folderTest("long lines are read completely, without invalid numbers", async (folder) => {
   const memory = Array.from({ length: 9000 }, (_, worker) => worker);
   const long = { ...measured(1, 5), memory }, path = await writeRun(folder, [long, long, long]);
   assert.deepEqual(metricsIn(path), [long, long, long]);
@@ -116,32 +116,35 @@ folderTest("a run of Troupe 0.1 has its checkpoints and their config", async (fo
   }
 });
 
-folderTest("metrics go on after a step, and an evaluation is written once", async (folder) => {
-  const path = join(folder, "metrics.jsonl"), fail = (line: string) => assert.fail(line);
-  const goOn = (after: number, ...more: Metrics[]) => {
-    using file = continueMetrics(path, after, fail);
-    more.forEach((one) => file.add(one));
-  };
-  const all = [
-    ...[measured(0, 6, "evaluation"), measured(1, 5), measured(2, 4)],
-    ...[measured(2, 4.5, "evaluation"), measured(3, 3), measured(4, 2)],
-  ];
-  {
-    using file = createMetrics(path, fail);
-    all.forEach((one) => file.add(one));
-  }
-  assert.throws(() => createMetrics(path, fail), Deno.errors.AlreadyExists);
-  const third = [measured(3, 3), measured(3, 3.5, "evaluation")];
-  goOn(2, measured(2, 4.5, "evaluation"), ...third); // as a run that goes on begins
-  assert.deepEqual(metricsIn(folder), [...all.slice(0, 4), ...third]);
-  goOn(1, measured(1, 4, "evaluation")); // of a step that was not evaluated before
-  assert.deepEqual(metricsIn(folder), [...all.slice(0, 2), measured(1, 4, "evaluation")]);
-  goOn(2, measured(2, 3, "evaluation")); // the last line is of an earlier step
-  assert.deepEqual(metricsIn(folder).at(-1), measured(2, 3, "evaluation"));
-  await Deno.writeTextFile(path, "no line\n");
-  assert.throws(() => continueMetrics(path, 2, fail), /^SyntaxError: .*each line must be a JSON/);
-  assert.equal(await Deno.readTextFile(path), "no line\n");
-});
+folderTest(
+  "metrics are continued after a step, and an evaluation is written once",
+  async (folder) => {
+    const path = join(folder, "metrics.jsonl"), fail = (line: string) => assert.fail(line);
+    const goOn = (after: number, ...more: Metrics[]) => {
+      using file = continueMetrics(path, after, fail);
+      more.forEach((one) => file.add(one));
+    };
+    const all = [
+      ...[measured(0, 6, "evaluation"), measured(1, 5), measured(2, 4)],
+      ...[measured(2, 4.5, "evaluation"), measured(3, 3), measured(4, 2)],
+    ];
+    {
+      using file = createMetrics(path, fail);
+      all.forEach((one) => file.add(one));
+    }
+    assert.throws(() => createMetrics(path, fail), Deno.errors.AlreadyExists);
+    const third = [measured(3, 3), measured(3, 3.5, "evaluation")];
+    goOn(2, measured(2, 4.5, "evaluation"), ...third); // as a run that goes on begins
+    assert.deepEqual(metricsIn(folder), [...all.slice(0, 4), ...third]);
+    goOn(1, measured(1, 4, "evaluation")); // of a step that was not evaluated before
+    assert.deepEqual(metricsIn(folder), [...all.slice(0, 2), measured(1, 4, "evaluation")]);
+    goOn(2, measured(2, 3, "evaluation")); // the last line is of an earlier step
+    assert.deepEqual(metricsIn(folder).at(-1), measured(2, 3, "evaluation"));
+    await Deno.writeTextFile(path, "no line\n");
+    assert.throws(() => continueMetrics(path, 2, fail), /^SyntaxError: .*each line must be a JSON/);
+    assert.equal(await Deno.readTextFile(path), "no line\n");
+  },
+);
 
 folderTest("a refused run leaves no folder, and no number is used twice", async (folder) => {
   const runs = join(folder, "runs");
@@ -168,7 +171,7 @@ async function refused(path: string): Promise<string> {
   return error.message;
 }
 
-/** What no run has in its record. */
+/** Invalid fields of records. */
 const STRANGE_RECORDS = [
   ...[{ version: 2 }, { version: "\n" }, { flags: [] }, { plan: null }, { end: 7 }],
   ...[{ starts: [1] }, { model: 7 }, { format: "other" }, { started: "today" }],
@@ -178,13 +181,13 @@ const STRANGE_RECORDS = [
   { flags: JSON.parse(`{"lr": ${"[".repeat(5000)}${"]".repeat(5000)}}`) },
 ];
 
-/** Lines that no run has in its metrics. */
+/** Invalid lines of metrics. */
 const STRANGE_LINES = [
   ...["\u001b[31m\n", "[1]\n", `{"step":1,"type":"other"}\n`, `{"step":-1,"type":"step"}\n`],
   ...["x".repeat(3 << 20), `{"step":${"[".repeat(1e5)}${"]".repeat(1e5)}}\n`],
 ];
 
-folderTest("a folder of no run, and strange files in one, are refused", async (folder) => {
+folderTest("other folders and invalid files of runs are refused", async (folder) => {
   const found: [string, string][] = [];
   const refuse = async (about: string, path: string) => found.push([about, await refused(path)]);
   await refuse("nothing", join(folder, "none"));
@@ -247,7 +250,7 @@ Deno.test("a curve has a bounded number of points, each the mean of its steps", 
   }
 });
 
-folderTest("runs are listed, with what is wrong with others", async (folder) => {
+folderTest("runs are listed, with errors of others", async (folder) => {
   for (const n of [1, 2, 10]) await writeRun(join(folder, `gpt-${n}`), falling(n));
   await writeRun(join(folder, "new"), [], { version: 9 });
   await Deno.mkdir(join(folder, "other"));
@@ -267,7 +270,7 @@ folderTest("runs are listed, with what is wrong with others", async (folder) => 
   assert.match(none, /^No runs in \S+; begin one with: /);
 });
 
-folderTest("a loss is drawn for light and dark pages, with words", async (folder) => {
+folderTest("losses are drawn for light and dark pages, with a description", async (folder) => {
   const run = await readRun(await writeRun(join(folder, "a<b>&c"), falling(2000)));
   const svg = drawLosses([readCurves(run)]);
   assert.match(svg, /^<svg [^>]*role="img"><title>Loss of a&lt;b&gt;&amp;c<\/title>/);
@@ -282,7 +285,7 @@ folderTest("a loss is drawn for light and dark pages, with words", async (folder
   assert.ok(paths.includes("#0072b2") && paths.includes("#d55e00"), `${paths}`);
 });
 
-folderTest("runs are compared: their results, what differs, and both losses", async (folder) => {
+folderTest("runs are compared by results, configuration and losses", async (folder) => {
   const [one, two] = [join(folder, "one"), join(folder, "two")], out = join(folder, "both.svg");
   await writeRun(one, falling(30));
   await writeRun(two, falling(20), { flags: { steps: 40, lr: 0.01, out: "b" } });
@@ -301,7 +304,7 @@ folderTest("runs are compared: their results, what differs, and both losses", as
   assert.match(chart[12]!, /^ *4\.033 ┤ {10,}\+[ ·+]*·$/, "each run ends at its lowest loss");
 });
 
-folderTest("numbers of a stranger's run break no chart", async (folder) => {
+folderTest("extreme numbers of an untrusted run do not break charts", async (folder) => {
   const losses = [1e308, -1e308, 1e99, -1e99, 1, 1e-320].map((loss, i) => measured(i + 1, loss));
   const far = measured(Number.MAX_SAFE_INTEGER, 1);
   const run = await readRun(await writeRun(folder, [...losses, far]));

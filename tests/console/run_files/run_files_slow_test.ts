@@ -1,4 +1,4 @@
-/** The files of a run beside its checkpoints, and the folders in which runs begin, end and go on. */
+/** The files of a run, and the folders in which runs start, end and resume. */
 
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
@@ -29,7 +29,7 @@ import {
 } from "../command.ts";
 import { Running, TRAIN } from "../running.ts";
 
-/** A run on tokens, but for where it goes and how far. */
+/** Flags of a run on tokens, without its folder and steps. */
 const trainOn = async (folder: string) =>
   words`${TINY} --tokens ${await writeTokens(folder, someTokens(64_001))}`;
 
@@ -113,7 +113,7 @@ folderTest("a disk that is full for metrics does not stop the run", async (folde
   assert.equal(readRecord(out)!.end!.reason, "finished");
 });
 
-runTest("what is removed under a run is said once and made again", async (train, out) => {
+runTest("files removed during a run are reported once and created again", async (train, out) => {
   const metrics = join(out, "metrics.jsonl"), recursive = true, steps = 20;
   for (
     const [path, ...said] of [[metrics, metrics], [out, metrics, `${out} or its lock`]]
@@ -148,12 +148,15 @@ runTest("a disk that is full for run.json is refused, and all files stay", async
   const resume = [...train, "--resume", out, "--steps", "4", "--json", "--runtime", "local"];
   const { code, stdout, stderr } = await runWithin(2, ["train", ...resume]);
   assert.deepEqual([code, stdout], [2, ""], stderr);
-  assert.match(stderr, /^Cannot begin the run in \S+: its disk must be writable and have room [^\n]+\n$/);
+  assert.match(
+    stderr,
+    /^Cannot begin the run in \S+: its disk must be writable and have room, [^\n]+\n$/,
+  );
   assert.equal(await Deno.readTextFile(join(out, "run.json")), before);
   assert.deepEqual(await namesIn(out), names);
 });
 
-runTest("files of others are neither written nor removed", async (train, out, folder) => {
+runTest("files of other programs are neither written nor removed", async (train, out, folder) => {
   const victim = join(folder, "victim"), one = [...train, "--steps", "1"];
   const ways: readonly (readonly [name: string, make: (path: string) => Promise<void>])[] = [
     ["run.json", (path) => Deno.writeTextFile(path, `{"scripts":{}}`)],
@@ -167,7 +170,9 @@ runTest("files of others are neither written nor removed", async (train, out, fo
     await Deno.mkdir(out);
     await Deno.writeTextFile(victim, "mine");
     await make(join(out, name));
-    const must = RegExp(`^Cannot begin a run in \\S+: ${name} in it must be written by a run, received `);
+    const must = RegExp(
+      `^Cannot begin a run in \\S+: ${name} in it must be written by a run, received `,
+    );
     for (const more of [[], ["--overwrite"], ["--resume", out]]) {
       await refuses([...one, ...more], must);
     }
@@ -194,7 +199,7 @@ runTest("a record of another version can only be overwritten", async (train, out
   assert.equal(readRecord(out)!.version, 1);
 });
 
-runTest("a run of Troupe 0.1 goes on, and has the files of a run then", async (train, out) => {
+runTest("a run of Troupe 0.1 resumes, and then has the files of a run", async (train, out) => {
   await trainHere([...train, "--steps", "2"]);
   for (const name of ["run.json", "metrics.jsonl"]) await Deno.remove(join(out, name));
   await trainHere([...train, "--steps", "4", "--resume", out]);
@@ -202,7 +207,7 @@ runTest("a run of Troupe 0.1 goes on, and has the files of a run then", async (t
   assert.deepEqual(readRecord(out)!.starts.map(({ afterStep }) => afterStep), [2]);
 });
 
-runTest("no file says that a run overwrites another", async (train, out) => {
+runTest("run.json does not record an overwrite", async (train, out) => {
   for (const more of [[], ["--overwrite"]]) await trainHere([...train, "--steps", "1", ...more]);
   const path = join(out, "step-00000001", "config.json"), config = await readJson(path);
   assert.equal(config.run.overwrite, undefined);
@@ -211,7 +216,7 @@ runTest("no file says that a run overwrites another", async (train, out) => {
   await refuses([...train, "--config", path], unknown);
 });
 
-folderTest("runs without --out get a folder each, also at once", async (folder) => {
+folderTest("runs without --out get separate folders, also at the same time", async (folder) => {
   const train = words`train ${await trainOn(folder)} --steps 1 --runtime local`;
   const start = async (args: readonly string[]) => {
     const run = words`run -A ${join(ROOT, "cli.ts")} ${args}`;
@@ -250,7 +255,7 @@ folderTest("runs without --out get a folder each, also at once", async (folder) 
   assert.deepEqual(await namesIn(join(folder, "runs")), ["gpt-1", "gpt-2"]);
 });
 
-folderTest("threads that make folders at the same time never share one", async (folder) => {
+folderTest("threads that create folders at the same time never share one", async (folder) => {
   const count = 50, parent = join(folder, "runs");
   const made = await Promise.all(Array.from({ length: 3 }, async () => {
     const worker = new Worker(new URL("./folders_entry.ts", import.meta.url), { type: "module" });
@@ -293,7 +298,7 @@ runTest("a folder with checkpoints is refused, resumed or overwritten", async (t
   assert.equal(await Deno.readTextFile(notes), "mine");
 });
 
-folderTest("a run that goes on from another folder begins a fresh one", async (folder) => {
+folderTest("a run that resumes from another folder writes a new record", async (folder) => {
   const [from, to] = [join(folder, "from"), join(folder, "to")], train = await trainOn(folder);
   await trainHere([...train, "--steps", "1", "--out", from]);
   const on = [...train, "--steps", "2", "--resume", from, "--out", to];
@@ -312,7 +317,7 @@ folderTest("a run that goes on from another folder begins a fresh one", async (f
   assert.equal(readRecord(to)!.starts.length, 1, "a fresh run in place of the other");
 });
 
-runTest("a run that left no checkpoint is begun again", async (train, out) => {
+runTest("a run without a checkpoint starts again", async (train, out) => {
   await Deno.mkdir(out);
   const one = [...train, "--steps", "1"];
   const failed = await runHere(["train", ...one, "--lr", "1e300", "--runtime", "local"]);

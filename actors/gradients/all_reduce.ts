@@ -29,41 +29,48 @@ import {
 /** Gradients that are read, added and written. */
 type Gradients = Pick<Stage, "buckets" | "rangeOf" | "readGradients" | "writeGradients">;
 
-/** What adds the gradients of a stage: its device, or else the host. */
+/** Returns the adder of the gradients of a stage: its device's, or the host's. */
 export function sumsOf(
   kernels: Gradients & Pick<Stage, "sums">,
 ): Pick<GradientSums, "add" | "collect" | "tie"> {
-  return kernels.sums ?? openHostSums(kernels);
+  return kernels.sums ?? new HostSums(kernels);
 }
 
-function openHostSums(kernels: Gradients): Pick<GradientSums, "add" | "collect" | "tie"> {
-  const all = kernels.buckets.reduce((sum, { length }) => sum + length, 0);
-  let collected: Float32Array;
-  return {
-    async add(offset, terms) {
-      const { length } = terms.find((term) => term)!;
-      const own = await kernels.readGradients(offset, length);
-      addLeftToRight(own, terms.map((term) => term ?? own));
-      kernels.writeGradients(offset, own);
-    },
-    async collect(rank, count) {
-      const own = await kernels.readGradients(0, all);
-      if (rank === 0) collected = new Float32Array(own);
-      else addInto(collected, own);
-      if (rank < count - 1) return;
-      own.set(collected);
-      kernels.writeGradients(0, own);
-    },
-    async tie(names) {
-      const ranges = names.map((name) => kernels.rangeOf(name));
-      const all = await Promise.all(
-        ranges.map(({ offset, length }) => kernels.readGradients(offset, length)),
-      );
-      const [sum] = all;
-      addLeftToRight(sum!, all);
-      for (const { offset } of ranges) kernels.writeGradients(offset, sum!);
-    },
-  };
+/** Adds gradients on the host. */
+class HostSums implements Pick<GradientSums, "add" | "collect" | "tie"> {
+  readonly #kernels: Gradients;
+  #collected = new Float32Array();
+
+  constructor(kernels: Gradients) {
+    this.#kernels = kernels;
+  }
+
+  async add(offset: number, terms: Parameters<GradientSums["add"]>[1]): Promise<void> {
+    const { length } = terms.find((term) => term)!;
+    const own = await this.#kernels.readGradients(offset, length);
+    addLeftToRight(own, terms.map((term) => term ?? own));
+    this.#kernels.writeGradients(offset, own);
+  }
+
+  async collect(rank: number, count: number): Promise<void> {
+    const length = this.#kernels.buckets.reduce((sum, bucket) => sum + bucket.length, 0);
+    const own = await this.#kernels.readGradients(0, length);
+    if (rank === 0) this.#collected = new Float32Array(own);
+    else addInto(this.#collected, own);
+    if (rank < count - 1) return;
+    own.set(this.#collected);
+    this.#kernels.writeGradients(0, own);
+  }
+
+  async tie(names: Parameters<GradientSums["tie"]>[0]): Promise<void> {
+    const kernels = this.#kernels, ranges = names.map((name) => kernels.rangeOf(name));
+    const all = await Promise.all(
+      ranges.map(({ offset, length }) => kernels.readGradients(offset, length)),
+    );
+    const [sum] = all;
+    addLeftToRight(sum!, all);
+    for (const { offset } of ranges) kernels.writeGradients(offset, sum!);
+  }
 }
 
 /** Values that may lie in shared memory. */

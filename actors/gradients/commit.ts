@@ -55,79 +55,80 @@ export function clipFactor(
   return Math.min(1, clip / (gradientNorm(squares) / lossScale + CLIP_EPSILON));
 }
 
-/** What a decision depends on, beside votes and sums. */
+/** Options of the decision on a step. */
 export interface DecisionOptions {
-  /** For each stage the number of its copies. */
+  /** For each stage, the number of its copies. */
   readonly copies: readonly number[];
-  /** Workers, each of which tells of its sums once. */
+  /** Workers, each of which reports its sums once. */
   readonly workers: number;
   /** Stages whose all-reduce starts while other stages still run backward. */
   readonly eagerStages: readonly number[];
-  /** The most that the norm of all gradients may be; more is scaled down. */
+  /** The largest norm of all gradients; a larger one is scaled down. */
   readonly clip?: number | undefined;
 }
 
-/** What all copies agree on. */
-type Verdict =
+/** The decision of all copies on a step. */
+type CommitOutcome =
   | { readonly isCommitted: true; readonly gradientScale: number }
   | { readonly isCommitted: false };
 
-/** The decision on one step. */
-export interface CommitDecision {
-  /** A copy of a stage has all its gradients. */
-  vote(stage: number, isSafe: boolean): void;
-  /** A worker has the sums of all copies; sums of squares by parameter. */
-  addSquares(squares: GradientSquares): void;
-  /** Whether every copy has voted. */
-  hasAllVotes(): boolean;
-  /** The stages whose all-reduce is to start now; each is told once. */
-  startReducing(): number[];
-  /** The sums of squares that are there. */
-  readonly squares: GradientSquares;
-  /**
-   * What is decided when all votes are in; nothing while the norm is wanted and not known.
-   *
-   * @param isLossFinite whether all losses are finite.
-   */
-  verdict(isLossFinite: boolean, lossScale: number): Verdict | undefined;
-}
-
-/** Opens the decision on a step. */
-export function openCommitDecision(
-  { copies, workers, eagerStages, clip }: DecisionOptions,
-): CommitDecision {
+/** Decides whether a step is committed. */
+export class CommitDecision {
+  readonly #options: DecisionOptions;
   /** Copies that have not voted, by stage. */
-  const votesMissing = [...copies], reducing = new Set<number>();
-  const squares = new Map<string, number>();
-  let isSafe = true, sumsMissing = workers;
-  const hasAllVotes = () => votesMissing.every((missing) => missing === 0);
-  return {
-    vote(stage, isSafeThere) {
-      votesMissing[stage]!--;
-      isSafe &&= isSafeThere;
-    },
-    addSquares(more) {
-      for (const [name, sum] of more) squares.set(name, sum);
-      sumsMissing--;
-    },
-    hasAllVotes,
-    startReducing() {
-      if (!isSafe) return [];
-      const isEnd = hasAllVotes();
-      const stages = [...votesMissing.keys()].filter((stage) =>
-        votesMissing[stage] === 0 && !reducing.has(stage) &&
-        (isEnd || eagerStages.includes(stage))
-      );
-      for (const stage of stages) reducing.add(stage);
-      return stages;
-    },
-    squares,
-    verdict(isLossFinite, lossScale) {
-      if (!isSafe || !isLossFinite) return { isCommitted: false };
-      if (clip !== undefined && sumsMissing > 0) return undefined;
-      return { isCommitted: true, gradientScale: clipFactor(clip, squares, lossScale) / lossScale };
-    },
-  };
+  readonly #votesMissing: number[];
+  readonly #reducing = new Set<number>();
+  readonly #squares = new Map<string, number>();
+  #isSafe = true;
+  #sumsMissing: number;
+
+  constructor(options: DecisionOptions) {
+    this.#options = options;
+    this.#votesMissing = [...options.copies];
+    this.#sumsMissing = options.workers;
+  }
+
+  /** Sums of squares of the gradients that have been reported. */
+  get squares(): GradientSquares {
+    return this.#squares;
+  }
+
+  /** True if every copy has voted. */
+  get hasAllVotes(): boolean {
+    return this.#votesMissing.every((missing) => missing === 0);
+  }
+
+  /** Takes the vote of a copy of a stage that has all its gradients. */
+  vote(stage: number, isSafe: boolean): void {
+    this.#votesMissing[stage]!--;
+    this.#isSafe &&= isSafe;
+  }
+
+  /** Takes the report of a worker that has the sums of all copies. */
+  addSquares(squares: GradientSquares): void {
+    for (const [name, sum] of squares) this.#squares.set(name, sum);
+    this.#sumsMissing--;
+  }
+
+  /** Returns the stages whose all-reduce starts now; each stage once. */
+  startReducing(): number[] {
+    if (!this.#isSafe) return [];
+    const stages = [...this.#votesMissing.keys()].filter((stage) =>
+      this.#votesMissing[stage] === 0 && !this.#reducing.has(stage) &&
+      (this.hasAllVotes || this.#options.eagerStages.includes(stage))
+    );
+    for (const stage of stages) this.#reducing.add(stage);
+    return stages;
+  }
+
+  /** Decides once all votes are there; undefined while the norm is needed and not known. */
+  decide(isLossFinite: boolean, lossScale: number): CommitOutcome | undefined {
+    const { clip } = this.#options;
+    if (!this.#isSafe || !isLossFinite) return { isCommitted: false };
+    if (clip !== undefined && this.#sumsMissing > 0) return undefined;
+    const factor = clipFactor(clip, this.#squares, lossScale);
+    return { isCommitted: true, gradientScale: factor / lossScale };
+  }
 }
 
 /** A factor, or one that is found while training. */

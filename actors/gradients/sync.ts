@@ -1,11 +1,11 @@
 /**
- * Gradient synchronisation on one worker: the all-reduce of a step's gradients in chunks, overlapped
+ * Gradient synchronization on one worker: the all-reduce of a step's gradients in chunks, overlapped
  * with the optimizer in buckets (AxoNN, section V-C).
  *
- * [Note: overlap] A chunk is k buckets. Two chunks are under way at a time: as one completes, the
+ * [Note: overlap] A chunk is k buckets. Two chunks are in transit at a time: when one completes, the
  * next is sent, and then the buckets of the completed one are stepped, one for each message that
- * the worker sends to itself. What arrives meanwhile stands before the next such message, so sums
- * go on between any two buckets.
+ * the worker sends to itself. Messages that arrive meanwhile come before the next such message, so
+ * sums continue between any two buckets.
  *
  * @module
  */
@@ -22,14 +22,16 @@ import {
 } from "./all_reduce.ts";
 import type { GradientSquares } from "./commit.ts";
 
-/** How gradients are added. */
+/** Options of the all-reduce. */
 export interface ReduceOptions {
-  /** `direct` adds in copy order, whatever the chunks; `fast` picks ring or Rabenseifner's;
-   * `collective` leaves it to the network. */
+  /**
+   * `direct` adds in copy order, whatever the chunks; `fast` picks ring or Rabenseifner's; with
+   * `collective` the network adds.
+   */
   readonly algorithm: ReduceAlgorithm | "fast";
   /** Buckets of a chunk, k. */
   readonly coarsening: number;
-  /** Rows of all copies of each stage, where workers share memory. */
+  /** Rows of all copies of each stage, if workers share memory. */
   readonly shared: readonly (SharedArrayBuffer | undefined)[];
 }
 
@@ -37,25 +39,22 @@ export interface ReduceOptions {
 export interface TieEnd {
   /** Its name. */
   readonly name: string;
-  /** All that are tied, the canonical one first: aliases are not counted in the norm, nor saved. */
+  /** All tied parameters, the canonical one first: aliases are not counted in the norm, nor saved. */
   readonly members: readonly { readonly stage: number; readonly name: string }[];
   /** Its place among them. */
   readonly place: number;
 }
 
-/** What the copies of a stage must agree on, too. */
+/** Options of a synchronization, equal on all copies of a stage. */
 interface SyncOptions extends ReduceOptions {
   /** Copies of each stage. */
   readonly size: number;
-  /** For each stage its parameters that are tied. */
+  /** For each stage, its tied parameters. */
   readonly ties: readonly (readonly TieEnd[])[];
   readonly dtype: "f32" | "f16";
 }
 
-/** Sends a part of an all-reduce to the worker that holds copy `rank` of a stage. */
-type SendPart = (stage: number, rank: number, part: ReduceMessage) => void;
-
-/** A copy of a stage, with what its gradients are reached by. */
+/** A copy of a stage, with access to its gradients. */
 export interface SyncedCopy {
   readonly stage: number;
   /** Its place in the copy order of the stage. */
@@ -73,117 +72,105 @@ export interface SyncedCopy {
   >;
 }
 
-/** The gradient of one parameter of a tie, on its way to another. */
+/** The gradient of a tied parameter, in transit to another one of its tie. */
 interface TieTerm {
   /** The parameter to which it is added. */
   readonly name: string;
   readonly values: MessageArray;
-  /** Its place among those that are tied; undefined where they are two. */
+  /** Its place among the tied parameters; undefined if there are two. */
   readonly from: number | undefined;
 }
 
-/** What is still to do for one copy. */
-interface CopySync {
+/** The all-reduce of one copy in one step. */
+class CopySync {
   readonly copy: SyncedCopy;
   readonly ties: readonly TieEnd[];
-  /** Ranges of buckets: chunk c covers buckets `first` to `end` − 1. */
-  readonly chunks: readonly { readonly first: number; readonly end: number }[];
   readonly reducer: Reducer;
-  /** Gradients of tied parameters that came before this copy had its own sums. */
-  readonly earlyTies: TieTerm[];
-  /** For each tied parameter the gradients of the others that have come, by their places. */
-  readonly tieTerms: ReadonlyMap<string, (MessageArray | undefined)[]>;
-  /** Chunks whose sums have come since somebody last looked. */
-  readonly summed: number[];
-  /** Whether all copies have been told to add. */
-  isReducing: boolean;
-  /** Chunks that have been started, and those whose sums are there. */
-  started: number;
-  complete: number;
-  tiesMissing: number;
+  /** Chunks whose sums have arrived and were not handled yet. */
+  readonly summed: number[] = [];
   /** Buckets that may be stepped. */
-  readonly due: number[];
-}
+  readonly due: number[] = [];
+  /** True once all copies were told to add. */
+  isReducing = false;
+  /** Chunks that were started, and chunks that have their sums. */
+  #started = 0;
+  complete = 0;
+  #tiesMissing: number;
+  /** Gradients of tied parameters that arrived before this copy had its own sums. */
+  readonly earlyTies: TieTerm[] = [];
+  /** For each tied parameter, the gradients of the others that have arrived, by their places. */
+  readonly #tieTerms: ReadonlyMap<string, (MessageArray | undefined)[]>;
+  /** Chunk c covers the buckets `first` to `end` − 1. */
+  readonly #chunks: readonly { readonly first: number; readonly end: number }[];
 
-/** Opens the all-reduce of one copy for one step. */
-function openCopySync(
-  copy: SyncedCopy,
-  { coarsening, size, algorithm, dtype, shared, ties }: SyncOptions,
-  send: SendPart,
-): CopySync {
-  const { stage, rank, kernels } = copy, { buckets } = kernels, summed: number[] = [];
-  const chunks = Array.from({ length: Math.ceil(buckets.length / coarsening) }, (_, c) => ({
-    first: c * coarsening,
-    end: Math.min((c + 1) * coarsening, buckets.length),
-  }));
-  const reducer = openReducer({
-    rank,
-    size,
-    algorithm,
-    dtype,
-    shared: shared[stage],
-    sums: kernels.sums,
-    chunks: chunks.map(({ first, end }) => {
-      const { offset } = buckets[first]!, last = buckets[end - 1]!;
-      return { offset, length: last.offset + last.length - offset };
-    }),
-    read: (offset, length) => kernels.readGradients(offset, length),
-    write: (offset, values) => kernels.writeGradients(offset, values),
-    send: (to, part) => send(stage, to, part),
-    onComplete: (chunk) => void summed.push(chunk),
-  });
-  return {
-    copy,
-    ties: ties[stage]!,
-    chunks,
-    reducer,
-    earlyTies: [],
-    tieTerms: new Map(
-      ties[stage]!.map(({ name, members }) => [name, members.map(() => undefined)]),
-    ),
-    summed,
-    isReducing: false,
-    started: 0,
-    complete: 0,
-    tiesMissing: ties[stage]!.length,
-    due: [],
-  };
-}
+  constructor(copy: SyncedCopy, options: SyncOptions, send: SyncPorts["sendPart"]) {
+    const { stage, rank, kernels } = copy, { buckets } = kernels, { coarsening, shared } = options;
+    this.copy = copy;
+    this.ties = options.ties[stage]!;
+    this.#tiesMissing = this.ties.length;
+    this.#tieTerms = new Map(
+      this.ties.map(({ name, members }) => [name, members.map(() => undefined)]),
+    );
+    this.#chunks = Array.from({ length: Math.ceil(buckets.length / coarsening) }, (_, c) => ({
+      first: c * coarsening,
+      end: Math.min((c + 1) * coarsening, buckets.length),
+    }));
+    this.reducer = openReducer({
+      ...options,
+      rank,
+      shared: shared[stage],
+      sums: kernels.sums,
+      chunks: this.#chunks.map(({ first, end }) => {
+        const { offset } = buckets[first]!, last = buckets[end - 1]!;
+        return { offset, length: last.offset + last.length - offset };
+      }),
+      read: (offset, length) => kernels.readGradients(offset, length),
+      write: (offset, values) => kernels.writeGradients(offset, values),
+      send: (to, part) => send(stage, to, part),
+      onComplete: (chunk) => void this.summed.push(chunk),
+    });
+  }
 
-/** Starts the next chunk, unless `limit` have been started or there is none. */
-async function startChunk(sync: CopySync, limit = Infinity): Promise<boolean> {
-  if (sync.started >= Math.min(limit, sync.chunks.length)) return false;
-  await sync.reducer.start(sync.started++);
-  return true;
-}
+  /** True if every chunk has its sums. */
+  get isSummed(): boolean {
+    return this.complete === this.#chunks.length;
+  }
 
-/** A chunk has its sums: its buckets may be stepped. */
-function offerChunk({ chunks, due }: CopySync, chunk: number): void {
-  const { first, end } = chunks[chunk]!;
-  for (let bucket = first; bucket < end; bucket++) due.push(bucket);
-}
+  /** Starts the next chunk. @returns false if `limit` chunks were started or there is none. */
+  async startChunk(limit = Infinity): Promise<boolean> {
+    if (this.#started >= Math.min(limit, this.#chunks.length)) return false;
+    await this.reducer.start(this.#started++);
+    return true;
+  }
 
-/**
- * Keeps the gradient of another parameter of a tie. When those of all have come, they are added, in
- * the order that all have in common.
- *
- * @returns whether it was the last.
- */
-async function takeTie(
-  { copy: { kernels }, ties, tieTerms }: CopySync,
-  { name, values, from }: TieTerm,
-): Promise<boolean> {
-  const { place } = ties.find((tie) => tie.name === name)!, terms = tieTerms.get(name)!;
-  terms[from ?? 1 - place] = values;
-  if (terms.some((term, i) => !term && i !== place)) return false;
-  await sumsOf(kernels).add(kernels.rangeOf(name).offset, terms);
-  return true;
-}
+  /** Lets the buckets of a chunk be stepped. */
+  offerChunk(chunk: number): void {
+    const { first, end } = this.#chunks[chunk]!;
+    for (let bucket = first; bucket < end; bucket++) this.due.push(bucket);
+  }
 
-/** Sums of squares of a copy's gradients, each parameter once. */
-async function squaresOf({ copy: { kernels }, ties }: CopySync) {
-  const aliases = new Set(ties.filter(({ place }) => place > 0).map(({ name }) => name));
-  return [...await kernels.gradientSquares()].filter(([name]) => !aliases.has(name));
+  /**
+   * Keeps the gradient of another parameter of a tie. When all have arrived, adds them, in the order
+   * that all tied parameters have in common; after the last tie lets all buckets be stepped.
+   *
+   * @returns true after the last tie.
+   */
+  async takeTie({ name, values, from }: TieTerm): Promise<boolean> {
+    const { kernels } = this.copy, terms = this.#tieTerms.get(name)!;
+    const { place } = this.ties.find((tie) => tie.name === name)!;
+    terms[from ?? 1 - place] = values;
+    if (terms.some((term, i) => !term && i !== place)) return false;
+    await sumsOf(kernels).add(kernels.rangeOf(name).offset, terms);
+    if (--this.#tiesMissing > 0) return false;
+    for (const chunk of this.#chunks.keys()) this.offerChunk(chunk);
+    return true;
+  }
+
+  /** Sums of squares of the gradients, each tied parameter once. */
+  async squares() {
+    const aliases = new Set(this.ties.filter(({ place }) => place > 0).map(({ name }) => name));
+    return [...await this.copy.kernels.gradientSquares()].filter(([name]) => !aliases.has(name));
+  }
 }
 
 /**
@@ -242,22 +229,22 @@ function idleAfter(
   return idle;
 }
 
-/** Chunks of one stage copy that are under way at a time. */
+/** Chunks of one stage copy that are in transit at a time. */
 export const CHUNKS_UNDER_WAY = 2;
 
-/** What a synchronisation sends, and whom it tells. */
+/** The messages of a synchronization. */
 interface SyncPorts {
-  readonly sendPart: SendPart;
+  /** Sends a part of an all-reduce to copy `rank` of a stage. */
+  readonly sendPart: (stage: number, rank: number, part: ReduceMessage) => void;
   /**
    * Sends the gradient of a tied parameter to copy `rank` of the stage of another one, `name`.
    *
-   * @param from its place among those that are tied; undefined where they are two.
+   * @param from its place among the tied parameters; undefined if there are two.
    */
   sendTie(stage: number, rank: number, name: string, values: MessageArray, from?: number): void;
-  /** A bucket can be stepped: {@linkcode GradientSync.stepBucket} wants to be called in a later
-   * step. */
+  /** Requests a call of {@linkcode GradientSync.stepBucket} in a later step of the actor. */
   wake(): void;
-  /** Every copy has its sums. */
+  /** Reports that every copy has its sums. */
   reduced(squares: GradientSquares): void;
 }
 
@@ -267,151 +254,135 @@ export interface SteppedBucket {
   readonly bucket: number;
 }
 
-/** The gradients of one step, from the last backward to the last bucket. */
-export interface GradientSync {
-  /** Starts the all-reduce of these stages. */
-  reduce(stages: readonly number[]): Promise<void>;
-  /** Handles a part of an all-reduce. */
-  receive(stage: number, rank: number, part: ReduceMessage): Promise<void>;
-  /** Handles the gradient that another parameter of a tie has sent. */
-  receiveTie(
-    stage: number,
-    rank: number,
-    name: string,
-    values: MessageArray,
-    from?: number,
-  ): Promise<void>;
-  /** Lets the optimizer step every bucket that has its sums. */
-  commit(update: number, learningRate: number, gradientScale: number): void;
-  /**
-   * The step is given up. The network matches sums by their order alone, so those of this step that
-   * other copies may have begun are begun here too, whatever becomes of them.
-   */
-  giveUp(): Promise<void>;
-  /** Steps one bucket. @returns which. */
-  stepBucket(): Promise<SteppedBucket>;
-  /** Whether every bucket has been stepped. */
-  isStepped(): boolean;
-}
+/** Synchronizes the gradients of one step, from the last backward to the last bucket. */
+export class GradientSync {
+  readonly #copies: readonly CopySync[];
+  readonly #options: SyncOptions;
+  readonly #ports: SyncPorts;
+  readonly #squares = new Map<string, number>();
+  #copiesMissing: number;
+  #bucketsMissing: number;
+  #isCommitted = false;
+  /** True while a wake is in transit. */
+  #isAwake = false;
 
-/** How far it has come. */
-interface Sync {
-  readonly copies: readonly CopySync[];
-  readonly ports: SyncPorts;
-  readonly squares: Map<string, number>;
-  copiesMissing: number;
-  bucketsMissing: number;
-  isCommitted: boolean;
-  /** Whether a wake is on its way. */
-  isAwake: boolean;
-}
-
-/** Begins the synchronisation of a step. */
-export function openGradientSync(
-  copies: readonly SyncedCopy[],
-  options: SyncOptions,
-  ports: SyncPorts,
-): GradientSync {
-  const sync: Sync = {
-    copies: copies.map((copy) => openCopySync(copy, options, ports.sendPart)),
-    ports,
-    squares: new Map(),
-    copiesMissing: copies.length,
-    bucketsMissing: copies.reduce((sum, { kernels }) => sum + kernels.buckets.length, 0),
-    isCommitted: false,
-    isAwake: false,
-  };
-  return {
-    async reduce(stages) {
-      for (const one of sync.copies.filter(({ copy }) => stages.includes(copy.stage))) {
-        one.isReducing = true;
-        if (one.chunks.length === 0) await sumsComplete(sync, one);
-        while (await startChunk(one, CHUNKS_UNDER_WAY));
-        await takeSums(sync, one);
-      }
-    },
-    async receive(stage, rank, part) {
-      const one = find(sync, stage, rank);
-      await one.reducer.receive(part);
-      await takeSums(sync, one);
-    },
-    async receiveTie(stage, rank, name, values, from) {
-      const one = find(sync, stage, rank);
-      if (one.complete < one.chunks.length) one.earlyTies.push({ name, values, from });
-      else await tie(sync, one, { name, values, from });
-    },
-    commit(update, learningRate, gradientScale) {
-      sync.isCommitted = true;
-      for (const { kernels } of copies) kernels.beginStep(update, learningRate, gradientScale);
-      wake(sync);
-    },
-    async giveUp() {
-      if (options.algorithm !== "collective") return;
-      for (const one of sync.copies) {
-        while (one.isReducing && await startChunk(one));
-      }
-    },
-    async stepBucket() {
-      sync.isAwake = false;
-      const { copy, due } = sync.copies.find(({ due }) => due.length > 0)!;
-      const bucket = due.shift()!;
-      await copy.kernels.stepBucket(bucket);
-      sync.bucketsMissing--;
-      wake(sync);
-      return { stage: copy.stage, bucket };
-    },
-    isStepped: () => sync.isCommitted && sync.bucketsMissing === 0,
-  };
-}
-
-function find({ copies }: Sync, stage: number, rank: number): CopySync {
-  const found = copies.find(({ copy }) => copy.stage === stage && copy.rank === rank);
-  if (found) return found;
-  throw new RangeError(`Cannot reduce: copy ${rank} of stage ${stage} must be held here`);
-}
-
-function wake(sync: Sync): void {
-  if (sync.isAwake || !sync.isCommitted || sync.copies.every(({ due }) => due.length === 0)) return;
-  sync.isAwake = true;
-  sync.ports.wake();
-}
-
-/** The next chunk of a copy starts for each that has its sums, whose buckets may be stepped. */
-async function takeSums(sync: Sync, one: CopySync): Promise<void> {
-  for (let chunk = one.summed.shift(); chunk !== undefined; chunk = one.summed.shift()) {
-    one.complete++;
-    await startChunk(one);
-    // Those of a stage with ties wait for the sums of all ties.
-    if (one.ties.length === 0) offerChunk(one, chunk);
-    wake(sync);
-    if (one.complete === one.chunks.length) await sumsComplete(sync, one);
+  constructor(copies: readonly SyncedCopy[], options: SyncOptions, ports: SyncPorts) {
+    this.#copies = copies.map((copy) => new CopySync(copy, options, ports.sendPart));
+    this.#options = options;
+    this.#ports = ports;
+    this.#copiesMissing = copies.length;
+    this.#bucketsMissing = copies.reduce((sum, { kernels }) => sum + kernels.buckets.length, 0);
   }
-}
 
-async function sumsComplete(sync: Sync, one: CopySync): Promise<void> {
-  const { copy: { kernels, rank }, ties, earlyTies } = one;
-  for (const { name, members, place } of ties) {
-    const { offset, length } = kernels.rangeOf(name), from = members.length > 2 ? place : undefined;
-    for (const other of members.toSpliced(place, 1)) {
-      const values = await kernels.readGradients(offset, length);
-      sync.ports.sendTie(other.stage, rank, other.name, values, from);
+  /** True once every bucket was stepped. */
+  get isStepped(): boolean {
+    return this.#isCommitted && this.#bucketsMissing === 0;
+  }
+
+  /** Starts the all-reduce of stages. */
+  async reduce(stages: readonly number[]): Promise<void> {
+    for (const one of this.#copies.filter(({ copy }) => stages.includes(copy.stage))) {
+      one.isReducing = true;
+      if (one.isSummed) await this.#sumsComplete(one);
+      while (await one.startChunk(CHUNKS_UNDER_WAY));
+      await this.#takeSums(one);
     }
   }
-  for (const early of earlyTies) await tie(sync, one, early);
-  if (ties.length === 0) await reduced(sync, one);
-}
 
-async function tie(sync: Sync, one: CopySync, term: TieTerm): Promise<void> {
-  if (!await takeTie(one, term) || --one.tiesMissing > 0) return;
-  for (const chunk of one.chunks.keys()) offerChunk(one, chunk);
-  wake(sync);
-  await reduced(sync, one);
-}
-
-/** A copy has its sums; the first of a stage counts in the norm. */
-async function reduced(sync: Sync, one: CopySync): Promise<void> {
-  if (one.copy.rank === 0) {
-    for (const [name, sum] of await squaresOf(one)) sync.squares.set(name, sum);
+  /** Handles a part of an all-reduce. */
+  async receive(stage: number, rank: number, part: ReduceMessage): Promise<void> {
+    const one = this.#find(stage, rank);
+    await one.reducer.receive(part);
+    await this.#takeSums(one);
   }
-  if (--sync.copiesMissing === 0) sync.ports.reduced(sync.squares);
+
+  /** Handles the gradient of another parameter of a tie. */
+  async receiveTie(stage: number, rank: number, term: TieTerm): Promise<void> {
+    const one = this.#find(stage, rank);
+    if (one.isSummed) await this.#tie(one, term);
+    else one.earlyTies.push(term);
+  }
+
+  /** Lets the optimizer step every bucket that has its sums. */
+  commit(update: number, learningRate: number, gradientScale: number): void {
+    this.#isCommitted = true;
+    for (const { copy } of this.#copies) {
+      copy.kernels.beginStep(update, learningRate, gradientScale);
+    }
+    this.#wake();
+  }
+
+  /**
+   * Gives up the step. The network matches sums by their order only, so the sums of this step that
+   * other copies may have started are started here, too, and their results dropped.
+   */
+  async giveUp(): Promise<void> {
+    if (this.#options.algorithm !== "collective") return;
+    for (const one of this.#copies) {
+      while (one.isReducing && await one.startChunk());
+    }
+  }
+
+  /** Steps one bucket and returns it. */
+  async stepBucket(): Promise<SteppedBucket> {
+    this.#isAwake = false;
+    const { copy: { stage, kernels }, due } = this.#copies.find(({ due }) => due.length > 0)!;
+    const bucket = due.shift()!;
+    await kernels.stepBucket(bucket);
+    this.#bucketsMissing--;
+    this.#wake();
+    return { stage, bucket };
+  }
+
+  #find(stage: number, rank: number): CopySync {
+    const found = this.#copies.find(({ copy }) => copy.stage === stage && copy.rank === rank);
+    if (found) return found;
+    throw new RangeError(`Cannot reduce: copy ${rank} of stage ${stage} must be held here`);
+  }
+
+  #wake(): void {
+    if (this.#isAwake || !this.#isCommitted) return;
+    this.#isAwake = this.#copies.some(({ due }) => due.length > 0);
+    if (this.#isAwake) this.#ports.wake();
+  }
+
+  /** Starts a next chunk of a copy for each that has its sums, and lets its buckets be stepped. */
+  async #takeSums(one: CopySync): Promise<void> {
+    for (let chunk = one.summed.shift(); chunk !== undefined; chunk = one.summed.shift()) {
+      one.complete++;
+      await one.startChunk();
+      // Buckets of a stage with ties wait for the sums of all ties.
+      if (one.ties.length === 0) one.offerChunk(chunk);
+      this.#wake();
+      if (one.isSummed) await this.#sumsComplete(one);
+    }
+  }
+
+  async #sumsComplete(one: CopySync): Promise<void> {
+    const { copy: { kernels, rank }, ties, earlyTies } = one;
+    for (const { name, members, place } of ties) {
+      const { offset, length } = kernels.rangeOf(name);
+      const from = members.length > 2 ? place : undefined;
+      for (const other of members.toSpliced(place, 1)) {
+        const values = await kernels.readGradients(offset, length);
+        this.#ports.sendTie(other.stage, rank, other.name, values, from);
+      }
+    }
+    for (const early of earlyTies) await this.#tie(one, early);
+    if (ties.length === 0) await this.#reduced(one);
+  }
+
+  async #tie(one: CopySync, term: TieTerm): Promise<void> {
+    if (!await one.takeTie(term)) return;
+    this.#wake();
+    await this.#reduced(one);
+  }
+
+  /** Notes that a copy has its sums; the first copy of a stage counts in the norm. */
+  async #reduced(one: CopySync): Promise<void> {
+    if (one.copy.rank === 0) {
+      for (const [name, sum] of await one.squares()) this.#squares.set(name, sum);
+    }
+    if (--this.#copiesMissing === 0) this.#ports.reduced(this.#squares);
+  }
 }

@@ -33,20 +33,20 @@ export function commitHandlers(
   /** Commits or aborts when all that this depends on is known. */
   const decide = (step: StepRecord) => {
     const { request: { lossScale, update, learningRate }, decision } = step;
-    const verdict = decision!.verdict(areFinite(allLosses(step), []), lossScale);
-    supervisor.state = verdict ? "ending" : "deciding";
-    if (verdict?.isCommitted === false) return tellAll(supervisor, { type: "Abort" });
+    const outcome = decision!.decide(areFinite(allLosses(step), []), lossScale);
+    supervisor.state = outcome ? "ending" : "deciding";
+    if (outcome?.isCommitted === false) return tellAll(supervisor, { type: "Abort" });
     reduce(step);
-    if (!verdict) return;
+    if (!outcome) return;
     step.isCommitted = true;
-    const { gradientScale } = verdict;
+    const { gradientScale } = outcome;
     tellAll(supervisor, { type: "Commit", update, learningRate, gradientScale });
   };
   return {
     GradientsReady({ stage, isSafe }) {
       const step = running();
       step.decision!.vote(stage, isSafe);
-      if (step.decision!.hasAllVotes()) decide(step);
+      if (step.decision!.hasAllVotes) decide(step);
       else reduce(step);
     },
     Reduced({ squares }) {

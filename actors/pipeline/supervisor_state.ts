@@ -12,7 +12,7 @@
 import type { Batch, Slicing, StageProgram } from "../../kernels/mod.ts";
 import type { StageMemory, StageState } from "../../kernels/internal.ts";
 import type { WeightUpdates } from "../../schedules/mod.ts";
-import { areFinite, type CommitDecision, openCommitDecision } from "../gradients/commit.ts";
+import { areFinite, CommitDecision } from "../gradients/commit.ts";
 import { CHUNKS_UNDER_WAY } from "../gradients/sync.ts";
 import { CompactingMap } from "../runtime/actor.ts";
 import type {
@@ -267,7 +267,7 @@ export function openStepRecord(
     ...asked,
     losses: [],
     decision: isFlushed
-      ? openCommitDecision({ copies, workers: workers.length, eagerStages, clip })
+      ? new CommitDecision({ copies, workers: workers.length, eagerStages, clip })
       : undefined,
     updates: [],
     traces: workers.map(() => []),

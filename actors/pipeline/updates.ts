@@ -1,14 +1,12 @@
 /**
- * Updates without flushes: a stage steps its weights after its own backwards, and never waits for
- * the end of a step.
+ * The end of a step: the vote on its gradients and their all-reduce; or, without flushes, the updates
+ * that a stage makes by itself.
  *
- * [Note: staleness] The order is that of 1F1B for ever ({@linkcode openEndlessPolicy}), and no action
- * comes between the last backward of an update and its last bucket. So F of micro-batch m on stage s
- * of D comes after exactly max(0, m − (D − 1 − s)) backwards and their updates, and the weights that
- * it sees do not depend on timing.
- *
- * 1F1B without an end: the order of PipeDream (Narayanan et al. 2019, section 3.2) over the ends of
- * steps, until the pipe is to run empty.
+ * [Note: staleness] Without flushes the order is a 1F1B without an end ({@linkcode Continuous1F1B}), as
+ * in PipeDream (Narayanan et al. 2019, section 3.2), and no action comes between the last backward of
+ * an update and its last bucket. So F of micro-batch m on stage s of D comes after exactly
+ * max(0, m − (D − 1 − s)) backwards and their updates, and the weights that it reads do not depend on
+ * timing.
  *
  * @module
  */
@@ -17,7 +15,7 @@ import { type Action, B, F, type StepPolicy } from "../../schedules/mod.ts";
 import { isOffered } from "../../schedules/internal.ts";
 import type { ReduceMessage } from "../gradients/all_reduce.ts";
 import type { GradientSquares } from "../gradients/commit.ts";
-import { type GradientSync, openGradientSync, type SteppedBucket } from "../gradients/sync.ts";
+import { GradientSync, type SteppedBucket } from "../gradients/sync.ts";
 import { arrive, type WeightUpdater } from "./compute.ts";
 import type { PeerMessage } from "./protocol.ts";
 import type { OpenCopy } from "./stage_copies.ts";
@@ -32,80 +30,16 @@ import {
   type Worker,
 } from "./worker_state.ts";
 
-/** The end of the step under way, as far as it has come. */
+/** The end of a step. */
 interface StepEnd {
   readonly round: number;
   readonly sync: GradientSync;
-  /** For each copy the backwards that are still to run, in micro-batches. */
+  /** For each copy, the backwards that are still to run, in micro-batches. */
   readonly backwardsMissing: Map<OpenCopy, number>;
 }
 
-/** What belongs to one step and comes from another worker. */
+/** A message of another worker that belongs to one step. */
 type Part = Extract<PeerMessage, { round: number }>;
-
-/** What a worker knows of its steps. */
-interface Commits {
-  readonly worker: Worker;
-  /** The end of the step under way, or of the last one. */
-  end: StepEnd | undefined;
-  /** Parts of a step that has not begun here. */
-  early: Part[];
-}
-
-/** Opens the updates of a worker that commits its steps with all others. */
-export function openCommittedUpdates(worker: Worker): WeightUpdater {
-  const { activity } = worker, commits: Commits = { worker, end: undefined, early: [] };
-  const sync = () => commits.end!.sync;
-  return {
-    ageOf: () => 0,
-    async afterBackward(copy, _microBatch, part) {
-      const { backwardsMissing } = commits.end!, missing = backwardsMissing.get(copy)! - part;
-      backwardsMissing.set(copy, missing);
-      if (missing === 0) await vote(commits, copy);
-    },
-    handlers: {
-      Begin: (message) => begin(commits, message),
-      Reduce: ({ stages }) =>
-        activity.run(
-          `reduce ${stages}`,
-          () => sync().reduce(stages),
-          () => stages.length === 1 ? { stage: stages[0]! } : {},
-        ),
-      ReducePart: (part) => receivePart(commits, part),
-      TieGradient: (part) => receivePart(commits, part),
-      Commit({ update, learningRate, gradientScale }) {
-        worker.state = "committing";
-        sync().commit(update, learningRate, gradientScale);
-        if (sync().isStepped()) endStep(commits);
-      },
-      async Abort() {
-        await sync().giveUp();
-        endStep(commits);
-      },
-      async StepBucket() {
-        let stepped: SteppedBucket;
-        const step = async () => void (stepped = await sync().stepBucket());
-        await activity.run("optimizer", step, () => stepped);
-        if (sync().isStepped()) endStep(commits);
-      },
-    },
-  };
-}
-
-async function begin(commits: Commits, message: Begin): Promise<void> {
-  const { round, share, policy } = message;
-  const { worker, early } = commits, { init, copies } = worker;
-  const countOf = ({ pipe }: OpenCopy) => share.pipeOf.filter((one) => one === pipe).length;
-  const backwardsMissing = new Map(copies.all.map((copy) => [copy, countOf(copy)]));
-  commits.end = { round, sync: openStepSync(worker, round), backwardsMissing };
-  commits.early = [];
-  worker.steps = [openStep(worker, message, 0)];
-  worker.policy = restorePolicy(policy ?? init.policy);
-  worker.state = "computing";
-  for (const copy of copies.all) if (countOf(copy) === 0) await vote(commits, copy);
-  for (const part of early) await receivePart(commits, part);
-  takeEarly(worker);
-}
 
 /** Takes the inputs of a step that arrived before it began. */
 function takeEarly(worker: Worker): void {
@@ -115,47 +49,112 @@ function takeEarly(worker: Worker): void {
   runReadyActions(worker);
 }
 
-/** A copy has all its gradients. */
-async function vote({ worker, end }: Commits, { kernels, stage }: OpenCopy): Promise<void> {
-  const isSafe = await kernels.checkGradients(mostAddends(worker));
-  send(worker, { type: "GradientsReady", stage, isSafe });
-  if (end!.backwardsMissing.values().some((missing) => missing > 0)) return;
-  worker.state = "reducing";
+/** Updates of a worker that commits its steps together with all others. */
+export class CommittedUpdates implements WeightUpdater {
+  readonly #worker: Worker;
+  /** The end of the current step, or of the last one. */
+  #end: StepEnd | undefined;
+  /** Parts of a step that has not begun here. */
+  #early: Part[] = [];
+
+  constructor(worker: Worker) {
+    this.#worker = worker;
+  }
+
+  readonly handlers: WeightUpdater["handlers"] = {
+    Begin: (message) => this.#begin(message),
+    Reduce: ({ stages }) =>
+      this.#worker.activity.run(
+        `reduce ${stages}`,
+        () => this.#end!.sync.reduce(stages),
+        () => stages.length === 1 ? { stage: stages[0]! } : {},
+      ),
+    ReducePart: (part) => this.#receivePart(part),
+    TieGradient: (part) => this.#receivePart(part),
+    Commit: ({ update, learningRate, gradientScale }) => {
+      this.#worker.state = "committing";
+      this.#end!.sync.commit(update, learningRate, gradientScale);
+      if (this.#end!.sync.isStepped) this.#endStep();
+    },
+    Abort: async () => {
+      await this.#end!.sync.giveUp();
+      this.#endStep();
+    },
+    StepBucket: async () => {
+      const { sync } = this.#end!;
+      let stepped: SteppedBucket;
+      const step = async () => void (stepped = await sync.stepBucket());
+      await this.#worker.activity.run("optimizer", step, () => stepped);
+      if (sync.isStepped) this.#endStep();
+    },
+  };
+
+  ageOf(): number {
+    return 0;
+  }
+
+  async afterBackward(copy: OpenCopy, _microBatch: number, share: 1 | 0.5): Promise<void> {
+    const { backwardsMissing } = this.#end!, missing = backwardsMissing.get(copy)! - share;
+    backwardsMissing.set(copy, missing);
+    if (missing === 0) await this.#vote(copy);
+  }
+
+  async #begin(message: Begin): Promise<void> {
+    const worker = this.#worker, early = this.#early, { init, copies } = worker;
+    const { round, share, policy = init.policy } = message;
+    const countOf = ({ pipe }: OpenCopy) => share.pipeOf.filter((one) => one === pipe).length;
+    const backwardsMissing = new Map(copies.all.map((copy) => [copy, countOf(copy)]));
+    this.#end = { round, sync: openStepSync(worker, round), backwardsMissing };
+    this.#early = [];
+    worker.steps = [openStep(worker, message, 0)];
+    worker.policy = restorePolicy(policy);
+    worker.state = "computing";
+    for (const copy of copies.all) if (countOf(copy) === 0) await this.#vote(copy);
+    for (const part of early) await this.#receivePart(part);
+    takeEarly(worker);
+  }
+
+  /** Votes on the step when a copy has all its gradients. */
+  async #vote({ kernels, stage }: OpenCopy): Promise<void> {
+    const isSafe = await kernels.checkGradients(mostAddends(this.#worker));
+    send(this.#worker, { type: "GradientsReady", stage, isSafe });
+    if (this.#end!.backwardsMissing.values().some((missing) => missing > 0)) return;
+    this.#worker.state = "reducing";
+  }
+
+  /** Handles a part of the current step; keeps one of a later step, drops one of an aborted step. */
+  #receivePart(part: Part): Promise<void> | void {
+    const round = this.#end?.round ?? 0;
+    if (part.round > round) return void this.#early.push(part);
+    if (part.round < round || this.#worker.state === "idle") return;
+    const { sync } = this.#end!, { stage, rank } = part;
+    return this.#worker.activity.run(
+      `reduce ${stage}`,
+      () =>
+        part.type === "ReducePart"
+          ? sync.receive(stage, rank, part.part)
+          : sync.receiveTie(stage, rank, { from: undefined, ...part }),
+      () => part.type === "ReducePart" ? { stage, chunk: part.part.chunk } : { stage },
+    );
+  }
+
+  /** Ends the step, in which all buckets were stepped or none. */
+  #endStep(): void {
+    const worker = this.#worker, [step] = worker.steps;
+    for (const { kernels } of worker.copies.all) kernels.zeroGradients();
+    worker.steps = [];
+    worker.policy = undefined;
+    worker.state = "idle";
+    reportStep(worker, step!, []);
+  }
 }
 
-/** Takes what belongs to the step under way: keeps what is early, and drops what is left of a step
- * that was aborted. */
-function receivePart(commits: Commits, part: Part): Promise<void> | void {
-  const { worker, end, early } = commits, round = end?.round ?? 0;
-  if (part.round > round) return void early.push(part);
-  if (part.round < round || worker.state === "idle") return;
-  const { sync } = end!, { stage, rank } = part;
-  return worker.activity.run(
-    `reduce ${stage}`,
-    () =>
-      part.type === "ReducePart"
-        ? sync.receive(stage, rank, part.part)
-        : sync.receiveTie(stage, rank, part.name, part.values, part.from),
-    () => part.type === "ReducePart" ? { stage, chunk: part.part.chunk } : { stage },
-  );
-}
-
-/** All buckets have been stepped, or none is. */
-function endStep({ worker }: Commits): void {
-  for (const { kernels } of worker.copies.all) kernels.zeroGradients();
-  const [step] = worker.steps;
-  worker.steps = [];
-  worker.policy = undefined;
-  worker.state = "idle";
-  reportStep(worker, step!, []);
-}
-
-/** The most gradients that are added to one: those of all copies, and of all that are tied. */
+/** The most gradients that are added to one: of all copies, and of all tied parameters. */
 function mostAddends({ init: { copies, ties } }: Worker): number {
   return copies[0]!.length * Math.max(1, ...ties.flat().map(({ members }) => members.length));
 }
 
-/** Has the network add a part: the sums come as the part that the copy waits for. */
+/** Lets the network add a part: the sums arrive as the part that the copy waits for. */
 function addByNetwork(
   { ctx }: Worker,
   round: number,
@@ -179,7 +178,7 @@ function openStepSync(worker: Worker, round: number): GradientSync {
   const { ctx, init, copies, link, peers } = worker;
   const holderOf = (stage: number, rank: number) =>
     peers!.workers[init.copies[stage]![rank]!.worker]!;
-  return openGradientSync(copies.all, {
+  return new GradientSync(copies.all, {
     ...init.reduce,
     size: init.copies[0]!.length,
     ties: init.ties,
@@ -201,26 +200,18 @@ function openStepSync(worker: Worker, round: number): GradientSync {
   });
 }
 
-/** A policy for any number of steps. */
-interface EndlessPolicy extends StepPolicy {
-  /** So many more micro-batches come. */
-  extend(microBatches: number): void;
-  /** No more come: run the backwards that are left. */
-  drain(): void;
-}
-
 /**
- * Opens the policy of a stage, for an empty pipe.
+ * The order of a stage in any number of steps, from an empty pipe until it is drained.
  *
- * Stage s of D runs D − 1 − s forwards ahead, then a forward and a backward in turn. Where the next
- * action has not got its input, or its step has not begun, it waits, though another could run.
+ * Stage s of D runs D − 1 − s forwards ahead, then a forward and a backward in turn. If the input of
+ * the next action is not there, or its step has not begun, it waits, even if another action could run.
  *
  * @example
  * ```ts
  * import assert from "node:assert/strict";
  * import { B, F } from "@troupe/troupe/schedules";
  *
- * const policy = openEndlessPolicy(0, 2);
+ * const policy = new Continuous1F1B(0, 2);
  * policy.extend(2);
  * assert.deepEqual(policy.next([F(0, 0), F(0, 1)]), F(0, 0));
  * assert.deepEqual(policy.next([F(0, 1), B(0, 0)]), F(0, 1));
@@ -231,112 +222,138 @@ interface EndlessPolicy extends StepPolicy {
  * assert.ok(policy.done);
  * ```
  */
-export function openEndlessPolicy(stage: number, stages: number): EndlessPolicy {
-  const warmUp = stages - 1 - stage;
-  let forwards = 0, backwards = 0, known = 0, isDraining = false;
-  const head = (): Action | undefined => {
-    const wantsForward = forwards - backwards <= warmUp && !(isDraining && forwards === known);
-    if (wantsForward) return forwards < known ? F(stage, forwards) : undefined;
-    return backwards < forwards ? B(stage, backwards) : undefined;
-  };
-  return {
-    next(ready) {
-      const action = head();
-      if (!action || !isOffered(ready, action)) return undefined;
-      if (action.kind === "F") forwards++;
-      else backwards++;
-      return action;
-    },
-    get done() {
-      return isDraining && backwards === known;
-    },
-    get waitsFor() {
-      return head();
-    },
-    extend: (microBatches) => void (known += microBatches),
-    drain: () => void (isDraining = true),
-  };
-}
-
-/** What has happened since the pipe was empty. */
-interface Stretch {
-  readonly policy: EndlessPolicy;
+export class Continuous1F1B implements StepPolicy {
+  readonly #stage: number;
+  readonly #warmUp: number;
+  #forwards = 0;
+  #backwards = 0;
+  #isDraining = false;
   /** Micro-batches of the steps that have begun. */
-  known: number;
-  /** Updates that have been made. */
-  updates: number;
-  /** Those of the oldest step under way: their sums of squares. */
-  squares: GradientSquares[];
-  /** The update under way. */
-  update?: { readonly isLastOfStep: boolean; nextBucket: number };
+  known = 0;
+
+  constructor(stage: number, stages: number) {
+    this.#stage = stage;
+    this.#warmUp = stages - 1 - stage;
+  }
+
+  get done(): boolean {
+    return this.#isDraining && this.#backwards === this.known;
+  }
+
+  get waitsFor(): Action | undefined {
+    const isFilling = this.#forwards - this.#backwards <= this.#warmUp;
+    if (isFilling && !(this.#isDraining && this.#forwards === this.known)) {
+      return this.#forwards < this.known ? F(this.#stage, this.#forwards) : undefined;
+    }
+    return this.#backwards < this.#forwards ? B(this.#stage, this.#backwards) : undefined;
+  }
+
+  next(ready: readonly Action[]): Action | undefined {
+    const action = this.waitsFor;
+    if (!action || !isOffered(ready, action)) return undefined;
+    if (action.kind === "F") this.#forwards++;
+    else this.#backwards++;
+    return action;
+  }
+
+  /** Adds the micro-batches of a step that begins. */
+  extend(microBatches: number): void {
+    this.known += microBatches;
+  }
+
+  /** Ends the stream of steps: only the remaining backwards run. */
+  drain(): void {
+    this.#isDraining = true;
+  }
 }
 
-/** Opens the updates of a worker that steps its one stage by itself. */
-export function openLocalUpdates(worker: Worker): WeightUpdater {
-  const { ctx, init, copies, activity } = worker;
-  const [{ kernels, stage }] = copies.all as [OpenCopy];
-  const open = (): Stretch => {
-    const policy = openEndlessPolicy(stage, init.copies.length);
-    return { policy, known: 0, updates: 0, squares: [] };
+/** Updates of a worker that steps its one stage by itself. */
+export class LocalUpdates implements WeightUpdater {
+  readonly #worker: Worker;
+  readonly #copy: OpenCopy;
+  #policy: Continuous1F1B;
+  /** Updates since the pipe was empty. */
+  #updates = 0;
+  /** The sums of squares of the updates of the oldest step in progress. */
+  #squares: GradientSquares[] = [];
+  /** The update in progress. */
+  #isLastOfStep = false;
+  #nextBucket = 0;
+
+  constructor(worker: Worker) {
+    this.#worker = worker;
+    this.#copy = worker.copies.all[0]!;
+    this.#policy = this.#openPolicy();
+  }
+
+  readonly handlers: WeightUpdater["handlers"] = {
+    Begin: (message) => {
+      const worker = this.#worker, policy = this.#policy;
+      if (worker.state === "idle") worker.state = "computing";
+      worker.policy = policy;
+      worker.steps.push(openStep(worker, message, policy.known));
+      policy.extend(message.share.pipeOf.length);
+      takeEarly(worker);
+    },
+    Drain: () => {
+      this.#policy.drain();
+      if (this.#worker.state === "computing") this.#endWhenDrained();
+      runReadyActions(this.#worker);
+    },
+    StepBucket: async () => {
+      const { kernels, stage } = this.#copy, bucket = this.#nextBucket++;
+      const step = () => kernels.stepBucket(bucket);
+      await this.#worker.activity.run("optimizer", step, () => ({ stage, bucket }));
+      this.#wakeOrEnd();
+    },
   };
-  let stretch = open();
-  const wakeOrEnd = () => {
-    const { update } = stretch;
-    if (update!.nextBucket < kernels.buckets.length) {
+
+  ageOf(microBatch: number): number {
+    const { version } = stepOf(this.#worker, microBatch).updates!;
+    return version === undefined ? 0 : this.#updates - version;
+  }
+
+  async afterBackward(_copy: OpenCopy, microBatch: number): Promise<void> {
+    const { first, share, updates } = stepOf(this.#worker, microBatch);
+    const { kernels } = this.#copy, done = microBatch - first + 1;
+    if (done % updates!.every > 0) return;
+    this.#squares.push(await kernels.gradientSquares());
+    const step = updates!.first + done / updates!.every - 1;
+    kernels.beginStep(step, updates!.learningRate, 1);
+    this.#isLastOfStep = done === share.pipeOf.length;
+    this.#nextBucket = 0;
+    this.#worker.state = "committing";
+    this.#wakeOrEnd();
+  }
+
+  #openPolicy(): Continuous1F1B {
+    return new Continuous1F1B(this.#copy.stage, this.#worker.init.copies.length);
+  }
+
+  /** Steps the next bucket in a later message, or ends the update. */
+  #wakeOrEnd(): void {
+    const worker = this.#worker, { ctx } = worker, { kernels } = this.#copy;
+    if (this.#nextBucket < kernels.buckets.length) {
       return ctx.send(ctx.self, { type: "StepBucket" });
     }
     kernels.zeroGradients();
-    stretch.updates++;
-    if (update!.isLastOfStep) {
-      reportStep(worker, worker.steps.shift()!, stretch.squares);
-      stretch.squares = [];
+    this.#updates++;
+    if (this.#isLastOfStep) {
+      reportStep(worker, worker.steps.shift()!, this.#squares);
+      this.#squares = [];
     }
     worker.state = "computing";
-    endWhenDrained();
+    this.#endWhenDrained();
     runReadyActions(worker);
-  };
-  const endWhenDrained = () => {
-    if (!stretch.policy.done) return;
-    stretch = open();
+  }
+
+  #endWhenDrained(): void {
+    const worker = this.#worker;
+    if (!this.#policy.done) return;
+    this.#policy = this.#openPolicy();
+    this.#updates = 0;
     worker.policy = undefined;
     worker.state = "idle";
     send(worker, { type: "Drained" });
-  };
-  return {
-    ageOf(microBatch) {
-      const { version } = stepOf(worker, microBatch).updates!;
-      return version === undefined ? 0 : stretch.updates - version;
-    },
-    async afterBackward(_copy, microBatch) {
-      const { first, share, updates } = stepOf(worker, microBatch), done = microBatch - first + 1;
-      if (done % updates!.every > 0) return;
-      stretch.squares.push(await kernels.gradientSquares());
-      const step = updates!.first + done / updates!.every - 1;
-      kernels.beginStep(step, updates!.learningRate, 1);
-      stretch.update = { isLastOfStep: done === share.pipeOf.length, nextBucket: 0 };
-      worker.state = "committing";
-      wakeOrEnd();
-    },
-    handlers: {
-      Begin(message) {
-        const { share: { pipeOf } } = message;
-        if (worker.state === "idle") worker.state = "computing";
-        worker.policy = stretch.policy;
-        worker.steps.push(openStep(worker, message, stretch.known));
-        stretch.known += pipeOf.length;
-        stretch.policy.extend(pipeOf.length);
-        takeEarly(worker);
-      },
-      Drain() {
-        stretch.policy.drain();
-        if (worker.state === "computing") endWhenDrained();
-        runReadyActions(worker);
-      },
-      async StepBucket() {
-        const bucket = stretch.update!.nextBucket++, step = () => kernels.stepBucket(bucket);
-        await activity.run("optimizer", step, () => ({ stage, bucket }));
-        wakeOrEnd();
-      },
-    },
-  };
+  }
 }

@@ -37,7 +37,7 @@ import {
 } from "./protocol.ts";
 import { joinStates, moved, openCopies, type OpenCopy, stageOpener } from "./stage_copies.ts";
 import { UPDATE_POLICIES } from "./step.ts";
-import { openCommittedUpdates, openLocalUpdates } from "./updates.ts";
+import { CommittedUpdates, LocalUpdates } from "./updates.ts";
 import {
   measure,
   openActivity,
@@ -190,7 +190,7 @@ export interface WorkerView {
 /** Makes a worker. Handled messages: {@linkcode WorkerMessage}. */
 export const pipelineWorker: ActorFactory<WorkerInit, WorkerMessage> = async (ctx, init) => {
   const worker = await openWorker(ctx, init), { isFlushed } = UPDATE_POLICIES[init.updates];
-  const updater = (isFlushed ? openCommittedUpdates : openLocalUpdates)(worker);
+  const updater = new (isFlushed ? CommittedUpdates : LocalUpdates)(worker);
   ctx.expose((): WorkerView => ({
     state: worker.state,
     stash: worker.copies.live,

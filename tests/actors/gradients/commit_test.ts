@@ -9,16 +9,16 @@ import type { ReduceAlgorithm } from "../../../actors/gradients/all_reduce.ts";
 import {
   areFinite,
   clipFactor,
+  CommitDecision,
   type DecisionOptions,
   gradientNorm,
   meanLoss,
   meanNorm,
-  openCommitDecision,
 } from "../../../actors/gradients/commit.ts";
 import {
   CHUNKS_UNDER_WAY,
   eagerStages,
-  openGradientSync,
+  GradientSync,
   type SyncedCopy,
 } from "../../../actors/gradients/sync.ts";
 import { createSchedule } from "../../../schedules/mod.ts";
@@ -27,20 +27,20 @@ const TWO_STAGES: DecisionOptions = { copies: [2, 1], workers: 3, eagerStages: [
 
 /** A decision after the votes of all copies. */
 function decided(options: Partial<DecisionOptions> = {}, votes = [true, true, true]) {
-  const decision = openCommitDecision({ ...TWO_STAGES, ...options });
+  const decision = new CommitDecision({ ...TWO_STAGES, ...options });
   for (const [i, vote] of votes.entries()) decision.vote([0, 0, 1][i]!, vote);
   return decision;
 }
 
 Deno.test("a step is committed when all copies have voted for it and all losses are finite", () => {
   const decision = decided({}, [true, true]);
-  assert.equal(decision.hasAllVotes(), false);
+  assert.equal(decision.hasAllVotes, false);
   decision.vote(1, true);
-  assert.equal(decision.hasAllVotes(), true);
-  assert.deepEqual(decision.verdict(true, 8), { isCommitted: true, gradientScale: 1 / 8 });
-  assert.deepEqual(decision.verdict(false, 8), { isCommitted: false });
+  assert.equal(decision.hasAllVotes, true);
+  assert.deepEqual(decision.decide(true, 8), { isCommitted: true, gradientScale: 1 / 8 });
+  assert.deepEqual(decision.decide(false, 8), { isCommitted: false });
   for (const votes of [[false, true, true], [true, true, false]]) {
-    assert.deepEqual(decided({}, votes).verdict(true, 8), { isCommitted: false });
+    assert.deepEqual(decided({}, votes).decide(true, 8), { isCommitted: false });
   }
 });
 
@@ -59,11 +59,11 @@ Deno.test("sums start once for each stage: after the votes of all, or early afte
 Deno.test("a clipped step waits for the sums of all workers, and its scale is that of the unscaled norm", () => {
   const decision = decided({ clip: 1 });
   for (const squares of [{ a: (3 * 8) ** 2 }, { b: (4 * 8) ** 2 }, {}]) {
-    assert.equal(decision.verdict(true, 8), undefined);
+    assert.equal(decision.decide(true, 8), undefined);
     decision.addSquares(new Map(Object.entries(squares)));
   }
   const gradientScale = 1 / (5 + 1e-6) / 8;
-  assert.deepEqual(decision.verdict(true, 8), { isCommitted: true, gradientScale });
+  assert.deepEqual(decision.decide(true, 8), { isCommitted: true, gradientScale });
   assert.equal(clipFactor(6, decision.squares, 8), 1);
   assert.equal(clipFactor(undefined, decision.squares, 8), 1);
 });
@@ -123,7 +123,7 @@ function copyOf(stage: number): SyncedCopy {
 /** The chunks of each stage that are sent, by an all-reduce of stage 1 alone that is given up. */
 async function sentBy(algorithm: ReduceAlgorithm): Promise<number[][]> {
   const sent: number[][] = [[], []];
-  const sync = openGradientSync([0, 1].map(copyOf), {
+  const sync = new GradientSync([0, 1].map(copyOf), {
     ...{ algorithm, coarsening: 1, size: 2, shared: [], ties: [[], []], dtype: "f32" },
   }, {
     sendPart: (stage, _, { chunk }) => void sent[stage]!.push(chunk),

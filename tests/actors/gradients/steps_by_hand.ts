@@ -7,7 +7,7 @@
  */
 
 import { copiesOf } from "../../../actors/pipeline/layout.ts";
-import { type GradientSync, openGradientSync } from "../../../actors/gradients/sync.ts";
+import { GradientSync } from "../../../actors/gradients/sync.ts";
 import { type CompileOptions, compileRun } from "../../../actors/run/compile.ts";
 import { stateOf, tieEnds, trainedTies } from "../../../actors/run/engine.ts";
 import { openCopies, type OpenCopy } from "../../../actors/pipeline/stage_copies.ts";
@@ -133,7 +133,7 @@ async function commit(
 ): Promise<[string, number][]> {
   const events: (() => Promise<void>)[] = [], squares: [string, number][] = [];
   const syncs: GradientSync[] = all.map(({ copies }, worker) =>
-    openGradientSync(copies.all, {
+    new GradientSync(copies.all, {
       algorithm,
       coarsening,
       shared: [],
@@ -149,7 +149,7 @@ async function commit(
       sendTie(stage, rank, name, values, from) {
         const moved = structuredClone(values, { transfer: [values.buffer] });
         const to = layout[stage]![rank]!.worker;
-        events.push(() => syncs[to]!.receiveTie(stage, rank, name, moved, from));
+        events.push(() => syncs[to]!.receiveTie(stage, rank, { name, values: moved, from }));
       },
       wake: () => void events.push(async () => void await syncs[worker]!.stepBucket()),
       reduced: (found) => void squares.push(...found),
@@ -165,7 +165,7 @@ async function commit(
   await deliver();
   for (const sync of syncs) sync.commit(step, 0.01, 0.5);
   await deliver();
-  if (syncs.every((sync) => sync.isStepped())) return squares;
+  if (syncs.every((sync) => sync.isStepped)) return squares;
   throw new Error(`Cannot end step ${step}: every bucket must have been stepped`);
 }
 

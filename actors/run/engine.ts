@@ -57,11 +57,10 @@ import { knownTransports, type PlaceOptions } from "../options/option.ts";
  * runs ahead.
  */
 export interface Engine {
-  /** Steps that should begin before the oldest one has ended, to keep the pipe full; none unless
-   * given. */
-  readonly ahead?: number;
-  /** Lets the steps that have begun end, without which the last of them need not end. */
-  drain?(): Promise<void>;
+  /** Steps that should begin before the oldest one has ended, to keep the pipe full; often 0. */
+  readonly ahead: number;
+  /** Lets the steps that have begun end; without it, the last of them may not end. */
+  drain(): Promise<void>;
   /** Trains on the micro-batches of one step. */
   step(request: StepRequest): Promise<StepOutcome>;
   /** The losses of micro-batches, without training on them. */
@@ -69,7 +68,7 @@ export interface Engine {
   /** Weights and moments of the whole model, all at once. */
   save(): Promise<StageState>;
   /** The same, read from who holds them while no step is under way; absent where `save` must do. */
-  readonly held?: HeldState;
+  readonly held?: HeldState | undefined;
   /**
    * Has the workers write weights and moments into a folder, each those that it holds; undefined
    * where checkpoints are made of what `save` gathers.

@@ -185,7 +185,7 @@ async function* trainHere(
     } else errors.push(error);
   } finally {
     // A checkpoint that has begun becomes whole, however the run ends.
-    await endAll(errors, [written, engine.close, closeData, () => mark?.end()]);
+    await endAll(errors, [written, () => engine.close(), closeData, () => mark?.end()]);
   }
   // What was done last is written down last.
   assertWritten(prepared.journal, run.progress.step, newest());

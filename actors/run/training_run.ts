@@ -39,7 +39,7 @@ import {
 } from "./events.ts";
 import { openEngine } from "./pipeline.ts";
 
-import type { RecoveringEngine } from "./recovery.ts";
+import type { Recovery } from "./recovery.ts";
 import type { PreparedRun } from "./prepared_run.ts";
 
 /** A step that has been taken. */
@@ -62,7 +62,7 @@ export async function* runAhead(
   requests: AsyncIterable<StepRequest>,
   pausesAfter: (step: number) => boolean,
 ): AsyncGenerator<TakenStep, void> {
-  const { ahead = 0 } = engine, begun: ReturnType<typeof begin>[] = [];
+  const { ahead } = engine, begun: ReturnType<typeof begin>[] = [];
   let lastEnd = 0;
   const begin = (request: StepRequest) => {
     const began = performance.now();
@@ -81,10 +81,10 @@ export async function* runAhead(
     begun.push(begin(request));
     if (ahead === 0) await begun[0]!.ending;
     const isPause = pausesAfter(request.step);
-    if (isPause) await engine.drain?.();
+    if (isPause) await engine.drain();
     while (begun.length > (isPause ? 0 : ahead)) yield await oldest();
   }
-  await engine.drain?.();
+  await engine.drain();
   while (begun.length > 0) yield await oldest();
 }
 
@@ -99,7 +99,7 @@ export interface TrainingRun {
   /** What it was made from. */
   readonly prepared: PreparedRun;
   /** Takes its steps. */
-  readonly engine: RecoveringEngine;
+  readonly engine: Recovery;
   /** The micro-batches of each step. */
   readonly data: RunData;
   /** Writes its checkpoints, where there are to be some. */
@@ -275,11 +275,11 @@ export async function save(
     computedOn: computedOn(devices),
   };
   const best = checkpoint?.keepBest ? progress.best : undefined;
-  if (!engine.checkpoint) {
+  if (!prepared.isSharded) {
     return await engine.read((state, kept) => writer.begin({ step, state, config, best }, kept));
   }
-  await engine.checkpoint(({ write }) =>
-    writer.shards({ step, config, best }, (folder) => write!(folder, step))
+  await engine.checkpoint((opened) =>
+    writer.shards({ step, config, best }, (folder) => opened.write!(folder, step))
   );
 }
 

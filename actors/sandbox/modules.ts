@@ -15,7 +15,7 @@ import { existsSync } from "node:fs";
 import { dirname, join, posix } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
 import { parse } from "jsonc-parser";
-import { closeRendezvousFolder, lockFolder } from "../transports/rendezvous.ts";
+import { closeRendezvousFolder, lockTemporaryFolder } from "../transports/rendezvous.ts";
 
 /** One module that runs when the first one is imported. */
 export interface GraphModule {
@@ -108,7 +108,7 @@ export async function hashModule(
   { lock }: GraphOptions = {},
 ): Promise<HashedModule> {
   const folder = await Deno.makeTempDir({ prefix: "troupe-graph-" });
-  lockFolder(folder);
+  lockTemporaryFolder(folder);
   try {
     const path = join(folder, "deno.lock"), importMap = join(folder, "imports.json");
     if (lock) await Deno.writeTextFile(path, JSON.stringify(lock));

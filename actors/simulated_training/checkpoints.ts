@@ -13,7 +13,7 @@ import { heldValues } from "../checkpoints/tensors.ts";
 import { openCheckpointWriter } from "../run/checkpoint_writer.ts";
 import { type Engine, stateShapes } from "../run/engine.ts";
 import { openPipeline } from "../run/pipeline.ts";
-import { openSerialOf } from "../run/serial.ts";
+import { openSerial } from "../run/serial.ts";
 import type { Scenario, World } from "../simulation/run.ts";
 import type { SimulatedDisk } from "../simulation/disk.ts";
 import {
@@ -117,12 +117,12 @@ interface Recalled extends PreparedSimulation {
 const recalled = new WeakMap<SimulatedCheckpointsOptions, Promise<Recalled>>();
 
 async function prepare(plan: SimulatedCheckpointsOptions): Promise<Recalled> {
-  const prepared = prepareSimulation(plan), engine = await openSerialOf(prepared.options);
+  const prepared = prepareSimulation(plan), engine = await openSerial(prepared.options);
   const hash = async () => hashWeights((await engine.save()).weights);
   const hashes = [await hash()];
   for (const request of prepared.requests) {
     await engine.step(request);
-    if (savesAfter(request.step, plan)) await engine.drain?.();
+    if (savesAfter(request.step, plan)) await engine.drain();
     hashes.push(await hash());
   }
   await engine.close();
@@ -151,9 +151,9 @@ async function train(
     for (const request of requests.slice(from?.step ?? 0)) {
       const { step } = request;
       const ending = engine.step(request), saves = savesAfter(step, configuration);
-      if (saves) await engine.drain?.();
+      if (saves) await engine.drain();
       // Without flushes a step may end with those that follow; should it fail, so do they.
-      if (saves || engine.ahead === undefined) await ending;
+      if (saves || engine.ahead === 0) await ending;
       else ending.catch(() => {});
       if (!saves) continue;
       const state = heldValues(await engine.save(), shapes);

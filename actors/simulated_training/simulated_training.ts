@@ -33,7 +33,7 @@ import { openPipeline } from "../run/pipeline.ts";
 import { assertServable, assertTrainable } from "../run/prepare.ts";
 import { WorkerLostError } from "../run/recovery.ts";
 import { TRAINING_ACTORS } from "../run/run_journal.ts";
-import { openSerialOf } from "../run/serial.ts";
+import { openSerial } from "../run/serial.ts";
 import type { Scenario, World } from "../simulation/run.ts";
 import { addInvariants } from "./invariants.ts";
 
@@ -273,12 +273,12 @@ async function perform(
     // Where the engine runs ahead a step may end with those that follow: a failure is met at the end.
     ending.catch(() => {});
     begun.push(ending);
-    if (engine.ahead === undefined) await ending;
+    if (engine.ahead === 0) await ending;
     if (request.step % pauseEvery > 0) continue;
-    await engine.drain?.();
+    await engine.drain();
     await engine.evaluate(request.microBatches.slice(0, 1));
   }
-  await engine.drain?.();
+  await engine.drain();
   for (const [i, ending] of begun.entries()) {
     if ((await ending).isCommitted || !isFlushed) taken.push(requests[i]!);
   }
@@ -288,7 +288,7 @@ async function perform(
 
 /** What every order must come to: the hash of all weights after the serial loop. */
 export async function trainSerially(plan: SimulatedTrainingOptions): Promise<string> {
-  const { options, requests } = recall(plan), engine = await openSerialOf(options);
+  const { options, requests } = recall(plan), engine = await openSerial(options);
   return (await perform(requests, engine, options, plan.pauseEvery)).weightsHash;
 }
 
@@ -309,7 +309,7 @@ async function expectedHash(
   pauseEvery: number | undefined,
 ): Promise<string> {
   const serial = async () => {
-    const engine = await openSerialOf(options);
+    const engine = await openSerial(options);
     return (await perform(taken, engine, options, pauseEvery)).weightsHash;
   };
   return await expected.getOrInsertComputed(taken.map(({ step }) => step).join(), serial);

@@ -48,7 +48,7 @@ export function openRendezvousFolder(): string {
         `${path}, where a socket would have ${bytes} of ${MAX_PATH_BYTES} bytes`,
       );
     }
-    lockFolder(path);
+    lockTemporaryFolder(path);
     removeAbandoned(path);
     return path;
   } catch (cause) {
@@ -105,7 +105,7 @@ export function removeOrphaned(path: string): void {
 }
 
 /** Locks a temporary folder that others remove when this program dies. */
-export function lockFolder(path: string): void {
+export function lockTemporaryFolder(path: string): void {
   held.set(path, lockIn(path));
 }
 

@@ -103,7 +103,7 @@ async function bringWorker(world: World<undefined>, plan: SimulatedTrainingOptio
 /** What brings a supervisor to states that a step does not. */
 const WAYS: Readonly<Record<string, (engine: Engine) => unknown>> = {
   idle: () => {},
-  draining: (engine) => engine.drain!(),
+  draining: (engine) => engine.drain(),
   evaluating: (engine) => engine.evaluate([{ rows: new Float32Array(24) }]),
   saving: (engine) => engine.save(),
 };

@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { delay } from "@std/async/delay";
-import { openStallWatch } from "../../../actors/run/pipeline.ts";
+import { StallWatch } from "../../../actors/run/pipeline.ts";
 import { Heartbeat } from "../../../actors/runtime/isolate.ts";
 import { createSystem } from "../../../actors/transports/system.ts";
 import { atDepth } from "../../depth.ts";
@@ -27,7 +27,7 @@ function lookByHand(run: (look: () => void) => void): void {
 Deno.test("a stall is a row of looks at which no actor was at work, however long the time between two", () => {
   lookByHand((look) => {
     let activity = 0, stalls = 0;
-    const watch = openStallWatch({ activity: () => activity }, 1000, () => stalls++);
+    const watch = new StallWatch({ activity: () => activity }, 1000, () => stalls++);
     const afterQuiet = (looks: number) => {
       for (let n = 0; n < looks; n++) look();
       return stalls;

@@ -108,7 +108,7 @@ Deno.test("a run that ends, is left early, or outlives a worker leaves its syste
   const faults = [{ worker: 1, afterActions: 9, kind: "throw" }] as const, lines: string[] = [];
   const announce = (line: string) => void lines.push(line);
   const run = await trainRings({ runtime: "workers", system, faults, announce });
-  assert.match(lines.join("\n"), /going on from the last committed step/);
+  assert.match(lines.join("\n"), /the run continues from the last committed step/);
   const { events } = run, lost = eventsOf(events, "failure");
   assert.deepEqual(lost.map(({ actor }) => actor), ["worker-1"]);
   assert.match(lost[0]!.reason, /a fault was asked for/);

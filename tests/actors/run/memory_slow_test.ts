@@ -8,7 +8,7 @@ import { limitedBytes } from "../../../actors/run/memory.ts";
 import { train } from "../../../actors/run/train.ts";
 import type { TrainOptions } from "../../../actors/options/train_options.ts";
 import { compileRun } from "../../../actors/run/compile.ts";
-import { askUnlessFailed } from "../../../actors/run/pipeline.ts";
+import { askOrFail } from "../../../actors/run/pipeline.ts";
 import { assertDevicesHold } from "../../../actors/run/memory_limit.ts";
 import {
   actorBytes,
@@ -281,7 +281,7 @@ Deno.test("no answer stays reachable while the system goes on", async () => {
   const module = `data:text/javascript,export const echo = (ctx) => ${reply}`;
   const spec = { module, export: "echo" }, answers: WeakRef<object>[] = [];
   const echo = system.spawn<undefined, { type: "Echo" }>(spec, undefined, { id: "echo" });
-  const ask = () => askUnlessFailed<{ type: "Echo" }, object>(system, echo, { type: "Echo" });
+  const ask = () => askOrFail<{ type: "Echo" }, object>(system, echo, { type: "Echo" });
   for (let i = 0; i < 50; i++) answers.push(new WeakRef(await ask()));
   await collectAll();
   const kept = answers.filter((answer) => answer.deref()).length;

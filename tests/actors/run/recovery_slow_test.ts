@@ -69,7 +69,7 @@ for (const schedule of ["1f1b", "pipedream", "pipedream-2bw"]) {
       const failures = await failuresOf(schedule, { runtime: "local", faults, announce });
       assert.equal(failures.length, faults.length);
     }));
-    const goingOn = "; going on from the last committed step";
+    const goingOn = "; the run continues from the last committed step";
     assert.equal(lines.filter((line) => line.endsWith(goingOn)).length, MOMENTS);
   });
 }
@@ -165,5 +165,5 @@ folderTest("a thread that hangs ends the program with code 75 and its reason", a
   assert.equal(code, 75, stderr);
   assert.match(stderr, /step 4 stalled for 2000 ms: .*worker-1 does not answer/);
   assert.match(stderr, /worker-0 waits for 0[FB]\d, with \[.*\] ready/);
-  assert.match(stderr, /go on with: deno task train --resume .*step-00000003/);
+  assert.match(stderr, /continue with: deno task train --resume .*step-00000003/);
 });

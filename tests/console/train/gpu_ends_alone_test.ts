@@ -30,7 +30,7 @@ gpuTest(
       const run = new Running([...TRAIN, ...train, ...slow], false, NO_DISPLAY);
       await run.printed("stdout", /"step":2,/);
       Deno.kill(childProcesses(run.pid).at(-1)!, "SIGKILL");
-      await run.printed("stderr", /going on from the last committed step/);
+      await run.printed("stderr", /the run continues from the last committed step/);
       const seen = run.stdout.split("\n").length;
       await run.printed("stdout", new RegExp(`(.*\n){${seen + 2}}`));
       run.interrupt("group");
@@ -40,7 +40,7 @@ gpuTest(
       assert.equal((await readCheckpoint(out))!.step, steps);
       const told = [
         COMPUTES,
-        "worker-. failed in step .*: killed by SIGKILL; going on from the last committed step",
+        "worker-. failed in step .*: killed by SIGKILL; the run continues from the last committed step",
         "Finishing the step under way; press Ctrl-C again to end at once\\.",
         "Interrupted after step .*",
       ];

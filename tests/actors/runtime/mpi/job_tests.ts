@@ -172,7 +172,8 @@ async function assertFaulty(folder: string) {
       { worker: 1, afterActions: 40, kind: "throw" },
       { worker: 0, afterActions: 14, kind: "close" },
     ],
-    announce: (line) => resumes += Number(line.endsWith("going on from the last committed step")),
+    announce: (line) =>
+      resumes += Number(line.endsWith("the run continues from the last committed step")),
   });
   assert.deepEqual(faulty, await bitsHere(runOf("local")));
   assert.equal(resumes, 2);

@@ -69,7 +69,7 @@ function isSizes(value: unknown): value is number[] {
 }
 
 /** Formats a received value for messages, shortened. */
-export function show(value: unknown): string {
+function show(value: unknown): string {
   const text = JSON.stringify(value) ?? "nothing";
   return text.length <= 80 ? text : `${text.slice(0, 77)}...`;
 }

@@ -89,7 +89,7 @@ export interface SeekableBatches<T> extends Generator<T, void> {
 }
 
 /** Creates micro-batches with random access from a function that starts anywhere. */
-export const seekable = <T>(from: (microBatch: number) => Generator<T, void>): SeekableBatches<T> =>
+const seekable = <T>(from: (microBatch: number) => Generator<T, void>): SeekableBatches<T> =>
   Object.assign(from(0), { from });
 
 /** Makes each micro-batch from another one, such as its rows, and from its number, from 0. */

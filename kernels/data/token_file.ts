@@ -56,7 +56,7 @@ export async function readTokens(path: string): Promise<Uint16Array<ArrayBuffer>
  * @param path for messages.
  * @throws {RangeError} when its bytes are not a whole number of them.
  */
-export function tokenCount(bytes: number, path: string, width: TokenBytes = 2): number {
+function tokenCount(bytes: number, path: string, width: TokenBytes = 2): number {
   const size = `${width === 2 ? "even" : "a multiple of 4"} (${8 * width}-bit tokens)`;
   const isWhole = bytes % width === 0;
   assertInput(isWhole, `read tokens from ${path}`, `its size must be ${size}`, `${bytes} bytes`);

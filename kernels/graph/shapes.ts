@@ -7,6 +7,9 @@
 
 import { refusal } from "../errors.ts";
 
+/** Whole numbers, such as a shape or axes. */
+export type Ints = readonly number[];
+
 /**
  * Returns the number of elements of a shape.
  *
@@ -18,7 +21,7 @@ import { refusal } from "../errors.ts";
  * assert.equal(elementCount([]), 1);
  * ```
  */
-export function elementCount(shape: readonly number[]): number {
+export function elementCount(shape: Ints): number {
   return shape.reduce((product, size) => product * size, 1);
 }
 
@@ -32,7 +35,7 @@ export const ELEMENTS_MAX = 2 ** 31 - 1;
 const AXES_MAX = 64;
 
 /** Refuses shapes with too many elements or axes. */
-export function checkElements(shape: readonly number[]): void {
+export function checkElements(shape: Ints): void {
   if (elementCount(shape) <= Number.MAX_SAFE_INTEGER && shape.length <= AXES_MAX) return;
   const must = `at most ${Number.MAX_SAFE_INTEGER} elements and ${AXES_MAX} axes`;
   const received = shape.length > AXES_MAX ? `${shape.length} axes` : `shape [${shape}]`;
@@ -40,12 +43,12 @@ export function checkElements(shape: readonly number[]): void {
 }
 
 /** Returns whether two shapes are equal. */
-export function sameShape(a: readonly number[], b: readonly number[]): boolean {
+export function sameShape(a: Ints, b: Ints): boolean {
   return a.length === b.length && a.every((size, i) => size === b[i]);
 }
 
 /** Returns the shape to which `a` and `b` broadcast (ONNX multidirectional broadcasting). */
-export function broadcastShape(a: readonly number[], b: readonly number[]): number[] {
+export function broadcastShape(a: Ints, b: Ints): number[] {
   const rank = Math.max(a.length, b.length);
   return Array.from({ length: rank }, (_, i) => {
     const x = a[a.length - rank + i] ?? 1;
@@ -91,19 +94,19 @@ export function endOf({ start, count, step }: Cut, size: number): number {
   return end < 0 ? -size - 1 : Math.min(end, size);
 }
 
-function swapped(shape: readonly number[], isSwapped: boolean): readonly number[] {
+function swapped(shape: Ints, isSwapped: boolean): Ints {
   return isSwapped ? [...shape.slice(0, -2), shape.at(-1)!, shape.at(-2)!] : shape;
 }
 
 /** Returns the shape of a matrix product over the last two axes; `two` allows no other axes. */
 export function productShape(
-  a: readonly number[],
-  b: readonly number[],
+  a: Ints,
+  b: Ints,
   { transA, transB }: { readonly transA: boolean; readonly transB: boolean },
   ranks: "batched" | "two" = "batched",
 ): number[] {
   const x = swapped(a, transA), y = swapped(b, transB);
-  const isMatrix = ({ length }: readonly number[]) => ranks === "two" ? length === 2 : length >= 2;
+  const isMatrix = ({ length }: Ints) => ranks === "two" ? length === 2 : length >= 2;
   if (!isMatrix(x) || !isMatrix(y) || x.at(-1) !== y.at(-2)) {
     throw refusal("multiply matrices", "inner sizes must be equal", `[${x}] and [${y}]`);
   }
@@ -111,11 +114,7 @@ export function productShape(
 }
 
 /** Returns the shape of a reduction over axes, which are counted from the front. */
-export function reducedShape(
-  shape: readonly number[],
-  axes: readonly number[],
-  isKept: boolean,
-): number[] {
+export function reducedShape(shape: Ints, axes: Ints, isKept: boolean): number[] {
   return isKept
     ? shape.map((size, i) => axes.includes(i) ? 1 : size)
     : shape.filter((_, i) => !axes.includes(i));

@@ -6,7 +6,7 @@
 
 import { assertInput, refusal } from "../errors.ts";
 import { type DType, HOST_ARRAYS, type HostArray } from "../devices/device.ts";
-import { checkElements, elementCount } from "./shapes.ts";
+import { checkElements, elementCount, type Ints } from "./shapes.ts";
 
 /** A tensor in a graph: an input, a constant, or the output of a node. */
 export interface Value {
@@ -15,7 +15,7 @@ export interface Value {
   /** The type of its elements. */
   readonly dtype: DType;
   /** Its sizes; empty for a scalar. */
-  readonly shape: readonly number[];
+  readonly shape: Ints;
   /** The node that computes it; absent for inputs and constants. */
   readonly node?: Node;
   /** The data of a constant. */
@@ -32,7 +32,7 @@ export type Unary = (a: Value) => Value;
 export type Binary = (a: Operand, b: Operand) => Value;
 
 /** An attribute of an ONNX node. Numbers are integers unless wrapped in `{ float }`. */
-export type Attribute = number | string | readonly number[] | { readonly float: number };
+export type Attribute = number | string | Ints | { readonly float: number };
 
 /** One ONNX operation. */
 export interface Node {
@@ -68,7 +68,7 @@ export function numberOf(
 }
 
 /** Returns a list of numbers among the attributes of a node. */
-export function numbersOf({ attributes }: Settings, name: string): readonly number[] | undefined {
+export function numbersOf({ attributes }: Settings, name: string): Ints | undefined {
   const found = attributes[name];
   return Array.isArray(found) ? found : undefined;
 }
@@ -136,7 +136,7 @@ export class NodeGraph {
   #scalars = new Map<string, Value>();
 
   /** Adds a named input. Names must be unique in the graph. */
-  input(name: string, shape: readonly number[], dtype: DType = "f32"): Value {
+  input(name: string, shape: Ints, dtype: DType = "f32"): Value {
     const isNew = !this.#inputNames.has(name);
     assertInput(isNew, "add input", "its name must be unique", `"${name}" twice`, TypeError);
     checkElements(shape);
@@ -148,7 +148,7 @@ export class NodeGraph {
   }
 
   /** Adds a constant, which becomes part of the model. */
-  constant(data: HostArray, shape: readonly number[], dtype: DType = "f32"): Value {
+  constant(data: HostArray, shape: Ints, dtype: DType = "f32"): Value {
     checkElements(shape);
     const elements = elementCount(shape),
       must = `shape [${shape}] must have ${elements} elements`;
@@ -182,7 +182,7 @@ export class NodeGraph {
   }
 
   /** Adds a constant int64 list, such as a shape or axes; equal lists share one constant. */
-  int64(values: readonly number[]): Value {
+  int64(values: Ints): Value {
     return this.#shared(
       `i64 ${values}`,
       () => this.constant(BigInt64Array.from(values, BigInt), [values.length], "i64"),
@@ -203,7 +203,7 @@ export class NodeGraph {
   node(
     op: string,
     inputs: readonly Value[],
-    outputs: readonly (readonly number[] | { shape: readonly number[]; dtype: DType })[],
+    outputs: readonly (Ints | { shape: Ints; dtype: DType })[],
     attributes: Record<string, Attribute> = {},
     domain = "",
   ): Value[] {

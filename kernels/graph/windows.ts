@@ -5,32 +5,36 @@
  * @module
  */
 
+import type { Ints } from "./shapes.ts";
 import { assertInput } from "../errors.ts";
+
+/** A number for every spatial axis, or one for each. */
+export type PerAxis = number | Ints;
 
 /** Windows over spatial axes: a number for each axis, and two for padding. */
 export interface Windows {
   /** The size of a window. */
-  readonly kernel: readonly number[];
+  readonly kernel: Ints;
   /** Steps from one window to the next. */
-  readonly strides: readonly number[];
+  readonly strides: Ints;
   /** Padding before each axis, then after each axis. */
-  readonly pads: readonly number[];
+  readonly pads: Ints;
   /** Steps from one element of a window to the next. */
-  readonly dilations: readonly number[];
+  readonly dilations: Ints;
 }
 
 /** Options of windows. A number applies to every spatial axis. */
 export interface WindowOptions {
   /** Steps from one window to the next. Default 1. */
-  readonly strides?: number | readonly number[];
+  readonly strides?: PerAxis;
   /**
    * Padding on both sides of each axis; or before each axis and then after each axis; or ONNX's
    * `auto_pad`: with "SAME_UPPER" and "SAME_LOWER" an axis has ⌈size ÷ stride⌉ windows, and an odd
    * element of padding is after or before it. Default 0.
    */
-  readonly pads?: number | readonly number[] | "SAME_UPPER" | "SAME_LOWER" | "VALID";
+  readonly pads?: PerAxis | "SAME_UPPER" | "SAME_LOWER" | "VALID";
   /** Steps from one element of a window to the next. Default 1. */
-  readonly dilations?: number | readonly number[];
+  readonly dilations?: PerAxis;
 }
 
 /** Returns the extent of a window along each axis. */
@@ -38,12 +42,7 @@ const spans = ({ kernel, dilations }: Pick<Windows, "kernel" | "dilations">) =>
   kernel.map((size, axis) => (size - 1) * dilations[axis]! + 1);
 
 /** Returns a number for each axis. */
-function perAxis(
-  what: string,
-  given: number | readonly number[],
-  rank: number,
-  least: number,
-): number[] {
+function perAxis(what: string, given: PerAxis, rank: number, least: number): number[] {
   const all = typeof given === "number" ? Array<number>(rank).fill(given) : [...given];
   const areCounts = all.every((number) => Number.isInteger(number) && number >= least);
   const must = `${what} must be ${rank} whole numbers from ${least}`;
@@ -52,11 +51,7 @@ function perAxis(
 }
 
 /** Returns the padding for ⌈size ÷ stride⌉ windows along each axis. */
-function samePads(
-  sizes: readonly number[],
-  windows: Omit<Windows, "pads">,
-  isLower: boolean,
-): number[] {
+function samePads(sizes: Ints, windows: Omit<Windows, "pads">, isLower: boolean): number[] {
   const totals = spans(windows).map((span, axis) => {
     const size = sizes[axis]!, stride = windows.strides[axis]!;
     return Math.max(0, (Math.ceil(size / stride) - 1) * stride + span - size);
@@ -72,8 +67,8 @@ function samePads(
  * @throws {RangeError} when a number is out of its range.
  */
 export function windowsOf(
-  sizes: readonly number[],
-  kernel: readonly number[],
+  sizes: Ints,
+  kernel: Ints,
   { strides = 1, pads = 0, dilations = 1 }: WindowOptions,
 ): Windows {
   const rank = sizes.length;
@@ -91,7 +86,7 @@ export function windowsOf(
 }
 
 /** Returns the elements of each padded axis after the first window. */
-function leftOver(sizes: readonly number[], windows: Windows): number[] {
+function leftOver(sizes: Ints, windows: Windows): number[] {
   const rank = sizes.length;
   return spans(windows).map((span, axis) =>
     sizes[axis]! + windows.pads[axis]! + windows.pads[rank + axis]! - span
@@ -103,7 +98,7 @@ function leftOver(sizes: readonly number[], windows: Windows): number[] {
  *
  * @throws {RangeError} when an axis has no room for one.
  */
-export function windowCounts(sizes: readonly number[], windows: Windows): number[] {
+export function windowCounts(sizes: Ints, windows: Windows): number[] {
   return leftOver(sizes, windows).map((room, axis) => {
     const cannot = `move a window of [${windows.kernel}] over [${sizes}]`;
     const must = `it must fit into the padded axis ${axis}`;
@@ -113,12 +108,12 @@ export function windowCounts(sizes: readonly number[], windows: Windows): number
 }
 
 /** Returns the elements after the last window of each axis. */
-export function unreadBehind(sizes: readonly number[], windows: Windows): number[] {
+export function unreadBehind(sizes: Ints, windows: Windows): number[] {
   return leftOver(sizes, windows).map((room, axis) => room % windows.strides[axis]!);
 }
 
 /** Adds a window over the elements of {@linkcode unreadBehind}, with the necessary padding. */
-export function withLastWindows(sizes: readonly number[], windows: Windows): Windows {
+export function withLastWindows(sizes: Ints, windows: Windows): Windows {
   const { pads, strides } = windows, rank = sizes.length;
   const behind = unreadBehind(sizes, windows).map((unread, axis) => {
     const counts = windowCounts(sizes, windows)[axis]!, next = counts * strides[axis]!;
@@ -129,11 +124,7 @@ export function withLastWindows(sizes: readonly number[], windows: Windows): Win
 }
 
 /** Returns the sizes of the result of a transposed convolution of a number of windows. */
-export function transposedSizes(
-  counts: readonly number[],
-  windows: Windows,
-  outputPadding: readonly number[],
-): number[] {
+export function transposedSizes(counts: Ints, windows: Windows, outputPadding: Ints): number[] {
   const { strides, pads } = windows, rank = counts.length;
   return spans(windows).map((span, axis) =>
     strides[axis]! * (counts[axis]! - 1) + span + outputPadding[axis]! - pads[axis]! -
@@ -144,6 +135,6 @@ export function transposedSizes(
 /** Returns windows as attributes of an ONNX node. */
 export function windowAttributes(
   { kernel, strides, pads, dilations }: Windows,
-): Record<"kernel_shape" | "strides" | "pads" | "dilations", readonly number[]> {
+): Record<"kernel_shape" | "strides" | "pads" | "dilations", Ints> {
   return { kernel_shape: kernel, strides, pads, dilations };
 }

@@ -92,7 +92,7 @@ export function trainedWeights(
 export type OnnxLoss = "cross-entropy" | "mse";
 
 /** All losses of imported models. */
-export const ONNX_LOSSES: readonly OnnxLoss[] = ["cross-entropy", "mse"];
+const ONNX_LOSSES: readonly OnnxLoss[] = ["cross-entropy", "mse"];
 
 /** A loss for an output of one shape. */
 interface OutputLoss {

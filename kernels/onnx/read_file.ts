@@ -85,7 +85,7 @@ export const quoted = (text: string): string =>
   JSON.stringify(text.length > SHOWN_MAX ? `${text.slice(0, SHOWN_MAX)}…` : text);
 
 /** Formats a text from a file, without quotes. */
-export const shown = (text: string): string => quoted(text).slice(1, -1);
+const shown = (text: string): string => quoted(text).slice(1, -1);
 
 /** Formats a list of names, without quotes. */
 export const listed = (names: Iterable<string>): string =>

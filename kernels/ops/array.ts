@@ -5,7 +5,7 @@
  */
 
 import type { DType, HostArray } from "../devices/device.ts";
-import { elementCount } from "../graph/shapes.ts";
+import { elementCount, type Ints } from "../graph/shapes.ts";
 import type { Settings, ValueType } from "../graph/value.ts";
 import { asHostArray } from "../devices/tensor_memory.ts";
 
@@ -33,7 +33,7 @@ export function ndArray({ dtype, shape }: ValueType, numbers?: ArrayLike<number>
 }
 
 /** Returns bytes as an array. */
-export function fromBytes(dtype: DType, shape: readonly number[], bytes: Uint8Array): NdArray {
+export function fromBytes(dtype: DType, shape: Ints, bytes: Uint8Array): NdArray {
   const data = asHostArray(dtype, bytes);
   const values = data instanceof BigInt64Array ? Float64Array.from(data, Number) : data;
   return { dtype, shape, values };
@@ -47,7 +47,7 @@ export function toBytes({ dtype, values }: NdArray, bytes: Uint8Array): void {
 }
 
 /** Returns the distance of neighbours along each axis, in elements. */
-export function stridesOf(shape: readonly number[]): number[] {
+export function stridesOf(shape: Ints): number[] {
   return shape.map((_, axis) => elementCount(shape.slice(axis + 1)));
 }
 
@@ -55,11 +55,7 @@ export function stridesOf(shape: readonly number[]): number[] {
  * Returns the source position of each element of an array of `shape`, in row-major order: `start`
  * plus each index times its stride. A stride of 0 repeats an axis; permuted strides transpose.
  */
-export function positions(
-  shape: readonly number[],
-  strides: readonly number[],
-  start = 0,
-): Int32Array {
+export function positions(shape: Ints, strides: Ints, start = 0): Int32Array {
   let places = Int32Array.of(start);
   shape.forEach((size, axis) => {
     const stride = strides[axis]!, longer = new Int32Array(places.length * size);
@@ -73,10 +69,7 @@ export function positions(
 }
 
 /** Maps each index into an array of `shape`, in row-major order. */
-export function mapIndices(
-  shape: readonly number[],
-  of: (index: readonly number[]) => number,
-): Int32Array {
+export function mapIndices(shape: Ints, of: (index: Ints) => number): Int32Array {
   const strides = stridesOf(shape);
   return Int32Array.from(
     { length: elementCount(shape) },
@@ -92,7 +85,7 @@ export function wide(values: Values, places: Int32Array): Float64Array {
 }
 
 /** Returns the elements of `source` at `places`, as an array of `shape`. */
-export function take(source: NdArray, shape: readonly number[], places: Int32Array): NdArray {
+export function take(source: NdArray, shape: Ints, places: Int32Array): NdArray {
   return ndArray({ dtype: source.dtype, shape }, wide(source.values, places));
 }
 
@@ -103,7 +96,7 @@ export function put({ values, shape }: NdArray, part: NdArray, start: number): v
 }
 
 /** Returns the strides that read an array of shape `from` as an array of shape `to`. */
-export function broadcastStrides(from: readonly number[], to: readonly number[]): number[] {
+export function broadcastStrides(from: Ints, to: Ints): number[] {
   const strides = stridesOf(from).map((stride, axis) => from[axis] === 1 ? 0 : stride);
   return [...Array<number>(to.length - from.length).fill(0), ...strides];
 }

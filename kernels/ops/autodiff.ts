@@ -4,7 +4,7 @@
  * @module
  */
 
-import { sameShape } from "../graph/shapes.ts";
+import { type Ints, sameShape } from "../graph/shapes.ts";
 import type { Node, NodeGraph, Value } from "../graph/value.ts";
 import type { Builder } from "./builder.ts";
 import { GRADIENTS, isFlat } from "./table.ts";
@@ -80,7 +80,7 @@ export function addGradients(
 }
 
 /** Sums a gradient over the axes along which a tensor of a shape was broadcast. */
-function unbroadcast(g: Builder, gradient: Value, shape: readonly number[]): Value {
+function unbroadcast(g: Builder, gradient: Value, shape: Ints): Value {
   if (sameShape(gradient.shape, shape)) return gradient;
   const extra = gradient.shape.length - shape.length;
   const axes = gradient.shape.flatMap((size, i) =>

@@ -6,14 +6,9 @@
  */
 
 import type { DType } from "../devices/device.ts";
+import type { Ints } from "../graph/shapes.ts";
 import { type Binary, NodeGraph, type Operand, type Unary, type Value } from "../graph/value.ts";
-import type { WindowOptions } from "../graph/windows.ts";
-
-/** Whole numbers, such as the sizes of a shape. */
-export type Ints = readonly number[];
-
-/** A number for every spatial axis, or one for each. */
-export type PerAxis = number | Ints;
+import type { PerAxis, WindowOptions } from "../graph/windows.ts";
 
 /** Adds a reduction over axes (all by default), which remain with size 1 if `keep` is true. */
 export type Reduction = (a: Value, axes?: Ints, keep?: boolean) => Value;

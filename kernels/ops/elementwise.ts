@@ -5,7 +5,7 @@
  */
 
 import type { DType } from "../devices/device.ts";
-import { broadcastShape, elementCount, sameShape } from "../graph/shapes.ts";
+import { broadcastShape, elementCount, type Ints, sameShape } from "../graph/shapes.ts";
 import {
   dtypeNumbered,
   MICROSOFT,
@@ -52,7 +52,7 @@ const broadcast = (dtypeOf = ({ inputs: [a] }: Known): DType => a.dtype): Shape 
   shaped(known, known.inputs.map(({ shape }) => shape).reduce(broadcastShape), dtypeOf(known));
 
 /** Broadcasts an array to a shape. */
-function spread(array: NdArray, shape: readonly number[]): Float64Array {
+function spread(array: NdArray, shape: Ints): Float64Array {
   if (sameShape(array.shape, shape)) return new Float64Array(array.values);
   if (array.values.length === 1) {
     return new Float64Array(elementCount(shape)).fill(array.values[0]!);

@@ -5,6 +5,7 @@
  * @module
  */
 
+import type { Ints } from "../graph/shapes.ts";
 import type { NodeGraph, Value } from "../graph/value.ts";
 import { Builder, METHOD_SIGNATURES } from "./builder.ts";
 import { METHODS } from "./table.ts";
@@ -18,7 +19,7 @@ export function signaturesOf(text: string): Record<string, string> {
 }
 
 // deno-lint-ignore no-explicit-any -- arguments may have any type
-type Test = (given: any, g: NodeGraph, shape: readonly number[]) => boolean;
+type Test = (given: any, g: NodeGraph, shape: Ints) => boolean;
 
 /** A requirement of an argument and its test; # is the shape of the first argument. */
 type Kind = readonly [must: string, is: Test];

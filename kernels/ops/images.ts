@@ -5,7 +5,7 @@
  */
 
 import { assertInput } from "../errors.ts";
-import { elementCount } from "../graph/shapes.ts";
+import { elementCount, type Ints } from "../graph/shapes.ts";
 import { textOf, type Value } from "../graph/value.ts";
 import { mapIndices, ndArray, put, stridesOf, take } from "./array.ts";
 import type { Builder, InterpolationOptions } from "./builder.ts";
@@ -107,7 +107,7 @@ function combined(g: Builder, x: Value, axis: number, weights: Float32Array | un
 }
 
 /** Returns the sizes of the result of a Resize, from sizes or factors. */
-function resizedShape(call: Call): readonly number[] {
+function resizedShape(call: Call): Ints {
   const { shape } = operand(call, 0), factors = constantNumbers(call, 2) ?? [];
   const sizes = constantNumbers(call, 3) ?? [];
   const axes = intsOf(call, "axes") ?? shape.map((_, axis) => axis);

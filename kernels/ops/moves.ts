@@ -11,6 +11,7 @@ import {
   cutOf,
   elementCount,
   endOf,
+  type Ints,
   positiveAxis,
   sameShape,
 } from "../graph/shapes.ts";
@@ -38,7 +39,7 @@ import {
   zeros,
 } from "./op.ts";
 
-const reversed = (shape: readonly number[]) => shape.map((_, i) => shape.length - 1 - i);
+const reversed = (shape: Ints) => shape.map((_, i) => shape.length - 1 - i);
 
 /** Returns elements that were cut from an axis of `size` to their places, with zeros elsewhere. */
 function putBack(
@@ -209,7 +210,7 @@ export const MOVES: Ops = {
       return shaped(known, permutation.map((axis) => shape[axis]!));
     },
     gradient: slope((g, dy, _x, _y, node) => {
-      const permutation = node.attributes.perm as readonly number[];
+      const permutation = node.attributes.perm as Ints;
       return g.transpose(dy, permutation.map((_, axis) => permutation.indexOf(axis)));
     }),
     reference: ([x], node, [{ shape }]) => {
@@ -233,7 +234,7 @@ export const MOVES: Ops = {
     read: (call) => {
       const x = operand(call, 0), asked = neededNumbers(call, 1);
       const rank = Math.max(asked.length, x.shape.length);
-      const at = (shape: readonly number[], i: number) => shape[i - rank + shape.length] ?? 1;
+      const at = (shape: Ints, i: number) => shape[i - rank + shape.length] ?? 1;
       const shape = Array.from({ length: rank }, (_, i) => {
         const [own, other] = [at(x.shape, i), at(asked, i)];
         return other === 1 ? own : other;
@@ -272,13 +273,13 @@ export const MOVES: Ops = {
 };
 
 /** Removes axes of size 1 from a shape: the given ones, or all. */
-function withoutAxes(shape: readonly number[], axes: readonly number[] | undefined): number[] {
+function withoutAxes(shape: Ints, axes: Ints | undefined): number[] {
   const gone = axes?.map((axis) => positiveAxis(axis, shape.length));
   return shape.filter((size, i) => gone ? !gone.includes(i) : size !== 1);
 }
 
 /** Adds axes of size 1 to a shape, at places in the result. */
-function withAxes(shape: readonly number[], axes: readonly number[]): number[] {
+function withAxes(shape: Ints, axes: Ints): number[] {
   const rank = shape.length + axes.length, rest = [...shape];
   const added = new Set(axes.map((axis) => positiveAxis(axis, rank)));
   return Array.from({ length: rank }, (_, i) => added.has(i) ? 1 : rest.shift()!);
@@ -348,7 +349,7 @@ export const MOVE_METHODS: Methods = {
     ]);
   },
   tile: (g, a, repeats) => {
-    const pairs = (of: (i: number) => readonly number[]) => a.shape.flatMap((_, i) => of(i));
+    const pairs = (of: (i: number) => Ints) => a.shape.flatMap((_, i) => of(i));
     const apart = g.reshape(a, pairs((i) => [1, a.shape[i]!]));
     const repeated = g.expand(apart, pairs((i) => [repeats[i]!, a.shape[i]!]));
     return g.reshape(repeated, a.shape.map((size, i) => size * repeats[i]!));

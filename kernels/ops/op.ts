@@ -4,7 +4,7 @@
  * @module
  */
 
-import { positiveAxis } from "../graph/shapes.ts";
+import { type Ints, positiveAxis } from "../graph/shapes.ts";
 import {
   type Attribute,
   type Node,
@@ -39,7 +39,7 @@ export interface Op {
   /** Adds it for a node of an ONNX file; absent if files cannot contain it. */
   readonly read?: Read;
   /** Indices of inputs that are settings, never weights of a file. */
-  readonly settings?: readonly number[];
+  readonly settings?: Ints;
   /** Rewrites it as operations of ONNX, if it is not one. */
   readonly lower?: Rewrite;
 }
@@ -60,7 +60,7 @@ export interface Known extends Settings {
   /** The types of its inputs; undefined for optional ones that are left out. */
   readonly inputs: readonly [ValueType, ...ValueType[]];
   /** Returns the numbers of a constant input, such as axes. */
-  readonly numbers: (input: number) => readonly number[] | undefined;
+  readonly numbers: (input: number) => Ints | undefined;
   /** The number of its outputs. */
   readonly outputs: number;
 }
@@ -71,12 +71,12 @@ export type Shape = (known: Known) => readonly ValueType[] | undefined;
 /** Returns the type of one output. Default: the dtype of the first input. */
 export const shaped = (
   { inputs }: Known,
-  shape: readonly number[],
+  shape: Ints,
   dtype = inputs[0]!.dtype,
 ): readonly ValueType[] => [{ dtype, shape }];
 
 /** Returns outputs with the types of some inputs. */
-export const like = (...places: readonly number[]): Shape => ({ inputs }) =>
+export const like = (...places: Ints): Shape => ({ inputs }) =>
   places.map((place) => inputs[place]!);
 
 /** Adds a node of an operation whose record has a shape. */
@@ -158,7 +158,7 @@ export function padded(g: Builder, part: Value, axis: number, start: number, siz
 }
 
 /** Returns a tensor of zeros, which {@linkcode isZeros} recognizes, so that sums can omit it. */
-export function zeros(g: Builder, shape: readonly number[]): Value {
+export function zeros(g: Builder, shape: Ints): Value {
   return g.expand(g.scalar(0), shape);
 }
 
@@ -197,7 +197,7 @@ export const operands = <Count extends keyof Tuples>(call: Call, count: Count): 
 type Tuples = { 1: [Value]; 2: [Value, Value]; 3: [Value, Value, Value] };
 
 /** Returns the numbers of an input that must be constant; undefined if it is left out. */
-export function constantNumbers({ inputs }: Call, place: number): readonly number[] | undefined {
+export function constantNumbers({ inputs }: Call, place: number): Ints | undefined {
   const value = inputs[place];
   if (!value) return undefined;
   if (value.data) return Array.from(value.data, Number);
@@ -206,17 +206,17 @@ export function constantNumbers({ inputs }: Call, place: number): readonly numbe
 }
 
 /** Returns the numbers of a required constant input. */
-export function neededNumbers(call: Call, place: number): readonly number[] {
+export function neededNumbers(call: Call, place: number): Ints {
   operand(call, place);
   return constantNumbers(call, place)!;
 }
 
 /** Returns the axis of a node, counted from the front of a shape. */
-export const axisOf = (node: Settings, { length }: readonly number[], otherwise = 0): number =>
+export const axisOf = (node: Settings, { length }: Ints, otherwise = 0): number =>
   positiveAxis(numberOf(node, "axis", otherwise), length);
 
 /** Returns the whole numbers of an attribute. */
-export function intsOf({ attributes }: Call, name: string): readonly number[] | undefined {
+export function intsOf({ attributes }: Call, name: string): Ints | undefined {
   const value = attributes[name];
   if (!Array.isArray(value)) return undefined;
   if (value.every(Number.isSafeInteger)) return value;

@@ -5,7 +5,13 @@
  */
 
 import { assertInput } from "../errors.ts";
-import { broadcastShape, elementCount, productShape, sameShape } from "../graph/shapes.ts";
+import {
+  broadcastShape,
+  elementCount,
+  type Ints,
+  productShape,
+  sameShape,
+} from "../graph/shapes.ts";
 import { MICROSOFT, numberOf, type Settings, textOf, type Value } from "../graph/value.ts";
 import { floatOf, intOf } from "../onnx/signature.ts";
 import { broadcastStrides, type NdArray, ndArray, positions, wide } from "./array.ts";
@@ -56,7 +62,7 @@ const gradient: GradientRule = (g, node, [dy]) => {
 };
 
 /** Multiplies the last two axes, with sums in f64. */
-function products(a: NdArray, b: NdArray, node: Settings, shape: readonly number[]): Float64Array {
+function products(a: NdArray, b: NdArray, node: Settings, shape: Ints): Float64Array {
   const { transA, transB } = transposesOf(node), batch = shape.slice(0, -2);
   const [rows, columns] = shape.slice(-2) as [number, number];
   const inner = a.shape.at(transA ? -2 : -1)!, sums = new Float64Array(elementCount(shape));

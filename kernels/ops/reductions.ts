@@ -4,7 +4,7 @@
  * @module
  */
 
-import { elementCount, positiveAxis, reducedShape } from "../graph/shapes.ts";
+import { elementCount, type Ints, positiveAxis, reducedShape } from "../graph/shapes.ts";
 import { type Node, numberOf, type Settings, type Value } from "../graph/value.ts";
 import { fromFront, type NdArray, ndArray, positions, stridesOf } from "./array.ts";
 import type { Builder, Reduction } from "./builder.ts";
@@ -29,7 +29,7 @@ import {
 /** The groups of elements of a reduction. */
 export interface Groups {
   /** The shape of the result, with reduced axes of size 1. */
-  readonly shape: readonly number[];
+  readonly shape: Ints;
   /** Number of elements in each group. */
   readonly size: number;
   /** The group of each element. */
@@ -37,7 +37,7 @@ export interface Groups {
 }
 
 /** Returns the groups of axes, which are counted from the front. */
-export function groupsOf(shape: readonly number[], axes: readonly number[]): Groups {
+export function groupsOf(shape: Ints, axes: Ints): Groups {
   const kept = reducedShape(shape, axes, true);
   const strides = stridesOf(kept).map((stride, axis) => axes.includes(axis) ? 0 : stride);
   const size = elementCount(axes.map((axis) => shape[axis]!));
@@ -93,11 +93,7 @@ const extremum = slope((g, dy, x, y, node) => {
 });
 
 /** Returns the axes of a reduction: all of them if none are given. */
-function axesGiven(
-  shape: readonly number[],
-  node: Settings,
-  given: readonly number[] = [],
-): readonly number[] {
+function axesGiven(shape: Ints, node: Settings, given: Ints = []): Ints {
   const isAll = given.length === 0 && !isSet(node, "noop_with_empty_axes");
   return (isAll ? [...shape.keys()] : given).map((axis) => positiveAxis(axis, shape.length));
 }

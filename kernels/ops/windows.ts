@@ -5,7 +5,7 @@
  */
 
 import { assertInput } from "../errors.ts";
-import { elementCount, sameShape } from "../graph/shapes.ts";
+import { elementCount, type Ints, sameShape } from "../graph/shapes.ts";
 import {
   type Node,
   numberOf,
@@ -17,6 +17,7 @@ import {
   type ValueType,
 } from "../graph/value.ts";
 import {
+  type PerAxis,
   transposedSizes,
   unreadBehind,
   windowAttributes,
@@ -56,7 +57,7 @@ type Pads = NonNullable<WindowOptions["pads"]>;
 /** Returns the windows of a node over `sizes`, with the defaults of ONNX. */
 function windowsOfNode(
   node: Settings,
-  sizes: readonly number[],
+  sizes: Ints,
   kernel = numbersOf(node, "kernel_shape") ?? [],
 ): Windows {
   const autoPad = textOf(node, "auto_pad", "NOTSET");
@@ -70,12 +71,12 @@ function windowsOfNode(
 /** Returns the windows of a node of a model; see {@linkcode windowsOfNode}. */
 export const windowsOfProto = (
   node: NodeProto,
-  sizes: readonly number[],
-  kernel?: readonly number[],
+  sizes: Ints,
+  kernel?: Ints,
 ): Windows => windowsOfNode({ attributes: attributesOf(node) }, sizes, kernel);
 
 /** Returns the groups and windows of a convolution, as options of the transposed one. */
-function optionsOf(node: Node, sizes: readonly number[]) {
+function optionsOf(node: Node, sizes: Ints) {
   const { kernel: _, ...moves } = windowsOfNode(node, sizes);
   return { ...moves, groups: numberOf(node, "group", 1) };
 }
@@ -95,8 +96,8 @@ function readOptions(call: Call): WindowOptions & { readonly groups: number } {
 
 /** Returns the place in an image of each element of each window, row by row; −1 in the padding. */
 function placesOf(
-  sizes: readonly number[],
-  counts: readonly number[],
+  sizes: Ints,
+  counts: Ints,
   { kernel, strides, pads, dilations }: Windows,
 ): Int32Array {
   const steps = stridesOf(sizes), rank = sizes.length;
@@ -114,8 +115,8 @@ function placesOf(
  * weight [channels of narrow, channels of wide ÷ groups, ...kernel].
  */
 function visitProducts(
-  wide: readonly number[],
-  narrow: readonly number[],
+  wide: Ints,
+  narrow: Ints,
   windows: Windows,
   groups: number,
   visit: (wide: number, narrow: number, weight: number) => void,
@@ -139,7 +140,7 @@ function visitProducts(
 }
 
 /** Returns sums that start with the bias of their channel. */
-function biased(shape: readonly number[], bias: NdArray | undefined): Float64Array {
+function biased(shape: Ints, bias: NdArray | undefined): Float64Array {
   const [, channels = 0, ...sizes] = shape, size = elementCount(sizes);
   const sums = new Float64Array(elementCount(shape));
   return bias ? sums.map((_, i) => bias.values[Math.floor(i / size) % channels]!) : sums;
@@ -185,7 +186,7 @@ const withShape = (
   write: Writer,
   op: string,
   of: string,
-  shape: readonly number[],
+  shape: Ints,
   to?: string,
 ): string => write.node(op, [of, write.constant("i64", shape)], {}, to);
 
@@ -203,7 +204,7 @@ const lowerWeightGradient: Rewrite = (write, node) => {
     write.node("Transpose", [of], { perm: [1, 0, ...sizes.map((_, axis) => axis + 2)] });
   const slices = slicesOf(write, turned(wide), [channels, n, ...sizes], windows, counts);
   const count = slices.length, result = [outputs, per, ...windows.kernel], rows = turned(narrow);
-  const reshaped = (of: string, shape: readonly number[], to?: string) =>
+  const reshaped = (of: string, shape: Ints, to?: string) =>
     withShape(write, "Reshape", of, shape, to);
   const joined = (all: readonly string[]) =>
     count === 1 ? all[0]! : write.node("Concat", all, { axis: 2 });
@@ -229,9 +230,9 @@ const lowerWeightGradient: Rewrite = (write, node) => {
 function slicesOf(
   write: Writer,
   images: string,
-  shape: readonly number[],
+  shape: Ints,
   windows: Windows,
-  counts: readonly number[],
+  counts: Ints,
 ): string[] {
   const { kernel, strides, pads, dilations } = windows, rank = counts.length;
   const padded = pads.every((pad) => pad === 0) ? images : write.node("Pad", [
@@ -240,7 +241,7 @@ function slicesOf(
   ]);
   const isWhole = padded === images && sameShape(counts, shape.slice(2));
   if (isWhole && elementCount(kernel) === 1) return [images];
-  const lists = (...all: (readonly number[])[]) => all.map((one) => write.constant("i64", one));
+  const lists = (...all: (Ints)[]) => all.map((one) => write.constant("i64", one));
   return Array.from({ length: elementCount(kernel) }, (_, element) => {
     const starts = kernel.map((size, axis) =>
       Math.floor(element / elementCount(kernel.slice(axis + 1))) % size * dilations[axis]!
@@ -312,7 +313,7 @@ const CONVOLUTIONS: Ops = {
 function fold(
   { shape }: NdArray,
   windows: Windows,
-  visit: (places: readonly number[], start: number, window: number) => void,
+  visit: (places: Ints, start: number, window: number) => void,
 ): void {
   const [n = 0, channels = 0, ...sizes] = shape, counts = windowCounts(sizes, windows);
   const places = placesOf(sizes, counts, windows), elements = elementCount(windows.kernel);
@@ -353,7 +354,7 @@ const averagePoolGradient: GradientRule = slope((g, dy, x, _, node) => {
 });
 
 const readPool = (
-  pool: (call: Call, x: Value, kernel: readonly number[], options: PoolOptions) => Value,
+  pool: (call: Call, x: Value, kernel: Ints, options: PoolOptions) => Value,
 ): Read =>
 (call) => {
   if (call.outputs[1]) {
@@ -430,7 +431,7 @@ export const WINDOWS: Ops = { ...CONVOLUTIONS, ...POOLS };
 const IMAGES = "[n, channels, width] or [n, channels, height, width]";
 
 /** Returns whether a shape is that of images with one or two spatial axes. */
-const isImageShape = ({ length }: readonly number[]) => length === 3 || length === 4;
+const isImageShape = ({ length }: Ints) => length === 3 || length === 4;
 
 /** Refuses operands of a convolution that do not fit. */
 function checkConvolution(
@@ -454,7 +455,7 @@ function checkConvolution(
 
 function poolWindows(
   { shape }: Value,
-  kernel: number | readonly number[],
+  kernel: PerAxis,
   { ceilMode = false, ...options }: PoolOptions,
 ): Windows {
   const sizes = shape.slice(2), rank = sizes.length;
@@ -468,11 +469,7 @@ function poolWindows(
 }
 
 /** Returns the share of each window inside an image with padding `pads`, row by row. */
-function sharesInside(
-  sizes: readonly number[],
-  windows: Windows,
-  pads: readonly number[],
-): number[] {
+function sharesInside(sizes: Ints, windows: Windows, pads: Ints): number[] {
   const rank = sizes.length, counts = windowCounts(sizes, windows);
   return counts.reduce((shares, count, axis) => {
     const size = windows.kernel[axis]!;

@@ -30,16 +30,16 @@ const ACTORS_FLAGS = {
     kind: "choice",
     choices: COMPONENT_KINDS,
     value: "KIND",
-    help: "what it is for",
-    otherwise: "actor; of all kinds where they are listed or verified",
+    help: "kind of component",
+    otherwise: "actor; all kinds for list and verify",
   },
   export: {
     kind: "text",
     value: "NAME",
-    help: "what its module exports for it",
+    help: "name of its export",
     otherwise: "its kind",
   },
-  replace: { kind: "switch", help: "add a name that another has, or that comes with Troupe" },
+  replace: { kind: "switch", help: "replace an existing or a built-in name" },
   json: { kind: "switch", help: "print JSON" },
   ...COMMON_FLAGS,
 } as const;
@@ -56,7 +56,7 @@ const ACTORS_WORDS: Readonly<Record<string, readonly [least: number, most: numbe
 /** The declaration of `troupe actors`. */
 export const ACTORS_SYNTAX: CommandSyntax = {
   name: "actors",
-  summary: "lists, inspects, adds and verifies actors and parts by name",
+  summary: "lists, inspects, adds and verifies actors and components by name",
   usage: [
     "list",
     "inspect SPECIFIER",
@@ -65,18 +65,18 @@ export const ACTORS_SYNTAX: CommandSyntax = {
     "verify [NAME]",
   ],
   about: [
-    "Names actors and parts of training. They stand, with hashes, in the nearest troupe.json, or",
-    'deno.json with the key "actors"; versions of what they import in troupe.lock beside it.',
+    "Names actors and components of training. Names and hashes are in the nearest troupe.json, or in a",
+    'deno.json with the key "actors"; versions of imported packages are in troupe.lock next to it.',
     "",
-    "A SPECIFIER is jsr:@you/actor@1, npm:you-actor@1, a URL or a path that begins with ./",
-    "The actor of a package is inspected in a process without permissions; other parts are fetched",
-    "and hashed, and nothing of them is run.",
+    "A SPECIFIER is jsr:@you/actor@1, npm:you-actor@1, a URL or a path that starts with ./",
+    "The actor of a package is inspected in a process without permissions; other components are",
+    "fetched and hashed, but not run.",
   ],
   words: Object.keys(ACTORS_WORDS),
   groups: [{ flags: ACTORS_FLAGS }],
   notes: [
-    "Deno's environment says how modules are fetched: DENO_CERT, DENO_DIR, JSR_URL, HTTPS_PROXY.",
-    "Exit codes: 0 done; 1 a hash differs, or modules are not to be had; 2 bad input.",
+    "Deno's environment variables apply to downloads of modules: DENO_CERT, DENO_DIR, JSR_URL, HTTPS_PROXY.",
+    "Exit codes: 0 done; 1 a hash differs, or modules are not available; 2 bad input.",
   ],
 };
 

@@ -18,12 +18,12 @@ const FLAGS = { ...DASHBOARD_COMMAND_FLAGS, ...COMMON_FLAGS } as const;
 /** The declaration of `troupe dashboard`. */
 export const DASHBOARD_SYNTAX: CommandSyntax = {
   name: "dashboard",
-  summary: "shows a run in a browser, also while it goes on",
+  summary: "shows a run in a browser, also a running one",
   usage: ["RUN [flags]"],
   about: [
-    "RUN is the folder of a run, or its name below runs/. The page is served on this machine alone,",
-    "until Ctrl-C, and follows a run that goes on. The pipeline is shown of runs with --dashboard or",
-    "--trace, which keep some of their steps.",
+    "RUN is the folder of a run, or its name below runs/. The page is served on this machine only,",
+    "until Ctrl-C, and updates while the run continues. It shows the pipeline for runs with --dashboard",
+    "or --trace, which record some of their steps.",
   ],
   groups: [{ flags: FLAGS }],
   notes: ["Exit codes: 2 bad input; 130 ended by a signal."],

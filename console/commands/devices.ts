@@ -17,20 +17,20 @@ import { print, printError } from "../terminal.ts";
 import { type Command, defineCommand } from "./common.ts";
 
 const FLAGS = {
-  json: { kind: "switch", help: "one JSON object instead of words" },
+  json: { kind: "switch", help: "print one JSON object" },
   ...COMMON_FLAGS,
 } as const;
 
 /** The declaration of `troupe devices`. */
 export const DEVICES_SYNTAX: CommandSyntax = {
   name: "devices",
-  summary: "lists what this machine can compute on, and what --device auto chooses",
+  summary: "lists the devices of this machine, and the choice of --device auto",
   usage: ["[--json]"],
   about: [
-    "Lists the devices and, of GPUs, the adapters, by the numbers that --device webgpu:N and",
-    "--adapters take; what cannot be used is listed with the reason.",
+    "Lists the devices and the adapters of GPUs, with their numbers for --device webgpu:N and",
+    "--adapters, and the reason for each device that cannot be used.",
     "",
-    "As a run would, it fetches ONNX Runtime's library where that is absent.",
+    "Like a run, it fetches ONNX Runtime's library if that is missing.",
   ],
   groups: [{ flags: FLAGS }],
   notes: ["Exit codes: 0 listed; 2 bad input."],

@@ -41,9 +41,9 @@ const EXPLORE_FLAGS = {
     kind: "choice",
     choices: Object.keys(STRATEGIES),
     default: "portfolio",
-    help: "who picks the next message",
+    help: "strategy that picks the next message",
   },
-  seeds: { kind: "integer", default: 1000, help: "runs, each of a seed of its own" },
+  seeds: { kind: "integer", default: 1000, help: "number of runs, each with another seed" },
   seed: { kind: "integer", minimum: 0, default: 0, help: "the first seed" },
   faults: {
     kind: "own",
@@ -53,25 +53,25 @@ const EXPLORE_FLAGS = {
     otherwise: "none",
     help: "faults to inject",
   },
-  once: { kind: "switch", help: "make each run once; twice shows what is not determined" },
-  journal: { kind: "path", value: "FILE", help: "write down the run that fails" },
+  once: { kind: "switch", help: "make each run once; the second run would detect nondeterminism" },
+  journal: { kind: "path", value: "FILE", help: "write the journal of the failing run" },
   ...COMMON_FLAGS,
 } as const;
 
 /** The declaration of `troupe explore`. */
 export const EXPLORE_SYNTAX: CommandSyntax = {
   name: "explore",
-  summary: "plays a scenario in many orders of its messages",
+  summary: "runs a scenario in many orders of its messages",
   usage: ["EXAMPLE [flags]"],
   about: [
-    "Plays a scenario in many orders of its messages, under a virtual clock, until one fails.",
+    "Runs a scenario in many orders of its messages, under a virtual clock, until one fails.",
     "",
-    "EXAMPLE is the name of a schedule: its training is rehearsed, with real actors and small sums",
-    'in place of kernels. Or it is the path of a module that exports "scenario".',
+    "EXAMPLE is the name of a schedule, whose training is simulated with real actors and small sums",
+    'instead of kernels, or the path of a module that exports "scenario".',
   ],
   words: scheduleNames(),
   groups: [{ flags: EXPLORE_FLAGS }],
-  notes: ["Exit codes: 0 all went well; 1 a run failed; 2 bad input; 3 a run came to no end."],
+  notes: ["Exit codes: 0 no failure; 1 a run failed; 2 bad input; 3 a run did not end."],
 };
 
 /** The configuration in the journal of an explored run. */

@@ -43,25 +43,25 @@ const FLAGS = {
   format: {
     kind: "choice",
     choices: ["hf", "onnx"],
-    help: "hf: a folder as transformers writes it; onnx: one file of a whole model",
+    help: "hf: a folder for transformers; onnx: one file with the whole model",
   },
   model: {
     kind: "path",
     value: "FILE.onnx",
     otherwise: "none",
-    help: "onnx: the file that the run trained, of a run with --model FILE.onnx",
+    help: "onnx: the file that a run with --model FILE.onnx trained",
   },
   out: { kind: "path", value: "PATH", help: "the new folder, or file" },
   dtype: {
     kind: "choice",
     choices: ["f32", "f16", "bf16"],
     default: "f32",
-    help: "in which type weights are stored in a folder",
+    help: "hf: type of the stored weights",
   },
   tokenizer: {
     ...TOKENIZER_FLAG,
     otherwise: "that of the run",
-    help: "hf: what made its tokens: bytes, gpt2, or a tokenizer.json or a folder with one",
+    help: "hf: tokenizer of the model: bytes, gpt2, or a tokenizer.json or a folder with one",
   },
   ...COMMON_FLAGS,
 } as const;
@@ -72,11 +72,11 @@ export const EXPORT_SYNTAX: CommandSyntax = {
   summary: "writes a trained model in the format of another program",
   usage: ["RUN --format hf --out DIR", "RUN --format onnx [--model FILE.onnx] --out FILE.onnx"],
   about: [
-    "RUN is a run's folder or its name below runs/, whose newest checkpoint is taken, the folder of one",
-    "checkpoint, or a GPT-2 or a Llama in a folder of Hugging Face's.",
+    "RUN is the folder of a run or its name below runs/, for its newest checkpoint; the folder of one",
+    "checkpoint; or a folder of Hugging Face with a GPT-2 or a Llama.",
   ],
   groups: [{ flags: FLAGS }],
-  notes: ["Exit codes: 0 done; 1 it failed, and nothing is there; 2 bad input."],
+  notes: ["Exit codes: 0 done; 1 it failed and wrote nothing; 2 bad input."],
 };
 
 const DTYPES = { f32: "F32", f16: "F16", bf16: "BF16" } as const;

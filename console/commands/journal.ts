@@ -91,10 +91,10 @@ function cellsOf(step: StepRecord, first: number): readonly string[] {
 /** The declaration of `troupe journal`. */
 export const JOURNAL_SYNTAX: CommandSyntax = {
   name: "journal",
-  summary: "shows a journal, or where two of them part",
+  summary: "shows a journal, or the first difference of two",
   usage: ["show JOURNAL", "diff JOURNAL JOURNAL"],
   about: [
-    "Shows what a run was, message by message, or where two runs part.",
+    "Shows a run message by message, or the first difference of two runs.",
     "",
     "Two journals are compared actor by actor, as real workers share no clock.",
   ],

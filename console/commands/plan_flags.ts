@@ -47,7 +47,7 @@ const PLACE_FLAGS = {
   profile: {
     kind: "path",
     value: "FILE",
-    help: "what the machine costs, as troupe profile --out FILE has measured it",
+    help: "costs of the machine, written by troupe profile --out FILE",
   },
   devices: {
     kind: "integer",
@@ -68,19 +68,19 @@ const PLACE_FLAGS = {
     read: readSize,
     must: "a size of at least one byte such as 512MiB, 2GiB or 1000000",
     otherwise: "that of the profile's devices",
-    help: "the most that a worker may need",
+    help: "memory of a worker",
   },
   device: {
     kind: "text",
     value: "NAME",
     otherwise: "the first of the profile",
-    help: "what computes, as the profile names it",
+    help: "device, as named in the profile",
   },
   transport: {
     kind: "text",
     value: "NAME",
-    otherwise: "worker, else the first of the profile",
-    help: "how messages travel, as the profile names it",
+    otherwise: "worker, or the first of the profile",
+    help: "transport of messages, as named in the profile",
   },
 } as const;
 
@@ -108,41 +108,42 @@ const COUNTS = {
 const CHOICE_FLAGS = {
   schedules: {
     ...someOf(scheduleNames()),
-    otherwise: "all that flush but search and chimera-greedy; chimera-wave is hanayo with replicas",
-    help: "schedules that are tried",
+    otherwise:
+      "all that flush except search and chimera-greedy; chimera-wave is hanayo with replicas",
+    help: "schedules to try",
   },
-  workers: { ...COUNTS, otherwise: "all that divide P", help: "depths D that are tried" },
+  workers: { ...COUNTS, otherwise: "all that divide P", help: "depths D to try" },
   "micro-batch-size": {
     ...COUNTS,
     formerly: "micro-batch",
     otherwise: "all that divide the samples of a replica",
-    help: "micro-batch sizes that are tried",
+    help: "micro-batch sizes to try",
   },
   recompute: {
     ...someOf(RECOMPUTE_POLICIES),
     otherwise: "all",
-    help: "activations computed again in the backward: ways that are tried",
+    help: "policies of recomputation to try",
   },
   precision: {
     ...someOf(PRECISIONS),
-    otherwise: "fp32, as another one changes the numbers",
-    help: "how weights, activations and gradients are stored: ways that are tried",
+    otherwise: "fp32, as others change the results",
+    help: "precisions of weights, activations and gradients to try",
   },
 } as const;
 
 /** Flags of the output. */
 const SHOWING_FLAGS = {
-  count: { kind: "integer", value: "K", maximum: 1000, default: 10, help: "plans that are wanted" },
+  count: { kind: "integer", value: "K", maximum: 1000, default: 10, help: "number of plans" },
   format: {
     kind: "choice",
     choices: ["table", "json"],
     default: "table",
-    help: "how they are shown",
+    help: "output format",
   },
-  json: { kind: "switch", help: "as --format json" },
+  json: { kind: "switch", help: "same as --format json" },
   emit: {
     kind: "switch",
-    help: "print the troupe train command of the best, or of the one whose rank is given",
+    help: "print the troupe train command of the best plan, or of the plan with this rank",
   },
   ...COMMON_FLAGS,
 } as const;
@@ -165,15 +166,18 @@ export const PLAN_SYNTAX: CommandSyntax = {
   usage: ["--profile FILE --batch B [flags]", "--profile FILE --batch B --emit [RANK] [flags]"],
   about: [
     "Tries each schedule with each depth D and D·W = P, each micro-batch B, chunks, waves, slices,",
-    "pipelines, limits and ways to recompute; what cannot fit, or cannot be among the best, is not simulated.",
-    "Of the best, buckets and k of the all-reduce are tried too, and the layout that suits the schedule",
-    "by the profile (up to 16 stages, 128 layers and 1024 forwards). The same profile gives the same plan.",
+    "pipelines, limits and ways to recompute. Plans that cannot fit or be among the best are not simulated.",
+    "For the best plans, buckets and k of the all-reduce are tried too, and the fastest layout by the",
+    "profile (up to 16 stages, 128 layers and 1024 forwards). The same profile gives the same plan.",
   ],
   groups: [
-    { title: "The model, as for troupe train; that of the profile:", flags: PLANNED_FLAGS },
-    { title: "What it runs on:", flags: PLACE_FLAGS },
-    { title: "What is tried:", flags: CHOICE_FLAGS },
-    { title: "What is shown:", flags: SHOWING_FLAGS },
+    {
+      title: "The model, as for troupe train; by default that of the profile:",
+      flags: PLANNED_FLAGS,
+    },
+    { title: "The machine:", flags: PLACE_FLAGS },
+    { title: "The search:", flags: CHOICE_FLAGS },
+    { title: "Output:", flags: SHOWING_FLAGS },
   ],
   notes: ["Exit codes: 0 planned; 2 bad input, or a model that fits nowhere."],
 };

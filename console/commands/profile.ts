@@ -71,7 +71,7 @@ const MODEL = {
     read: readCounts,
     must: "numbers of samples from 1 with commas between them, such as 2,4,8",
     otherwise: "1,2,4,8",
-    help: "samples of a micro-batch: each size is measured; that of the run with --from-trace",
+    help: "samples of a micro-batch, one or more to measure; with --from-trace that of its run",
   },
   recompute: {
     kind: "own",
@@ -79,7 +79,7 @@ const MODEL = {
     read: readSomeOf(RECOMPUTE_POLICIES),
     must: `one or more of ${RECOMPUTE_POLICIES.join(",")}`,
     otherwise: "none",
-    help: "activations computed again in the backward: each policy is measured",
+    help: "policies of recomputation to measure",
   },
 } as const;
 
@@ -90,26 +90,26 @@ const MEASURING = {
     kind: "integer",
     value: "P",
     maximum: WORKERS_MAX,
-    otherwise: "as many as there are cores",
-    help: "the most workers that compute at once: 1, 2, 4 … up to it are measured",
+    otherwise: "number of cores",
+    help: "most workers that compute at the same time: 1, 2, 4 … up to P are measured",
   },
   isolation: {
     kind: "choice",
     choices: ["worker", "process"],
     otherwise: "worker; process on webgpu",
-    help: "what keeps workers apart: threads, or processes",
+    help: "threads or processes",
   },
   rounds: {
     kind: "integer",
     maximum: 1000,
     default: 5,
-    help: "rounds, each of which measures everything once",
+    help: "rounds; each measures everything once",
   },
-  out: { kind: "path", value: "FILE", help: "the profile" },
+  out: { kind: "path", value: "FILE", help: "file of the profile" },
   "from-trace": {
     kind: "path",
     value: "FILE",
-    help: "measure nothing: take costs from a trace that troupe train --trace has written",
+    help: "do not measure: take costs from a trace of troupe train --trace",
   },
   json: { kind: "switch", help: "print the profile as JSON; check: one object a line" },
 } as const;
@@ -122,26 +122,26 @@ type ProfileFlags = FlagValues<typeof PROFILE_FLAGS>;
 /** The declaration of `troupe profile`. */
 export const PROFILE_SYNTAX: CommandSyntax = {
   name: "profile",
-  summary: "measures what layers, messages and steps cost on this machine",
+  summary: "measures the costs of layers, messages and steps on this machine",
   usage: ["--out FILE [flags]", "--from-trace FILE --out FILE [flags]", "check [--json] [flags]"],
   about: [
-    "Measures what each kind of layer takes for one micro-batch while 1, 2, 4 … workers compute at",
-    "once, the latency and bandwidth of messages between them, the optimizer, and what begins and",
-    "ends a step. The file is what predictions are made from.",
+    "Measures the time of each kind of layer for one micro-batch while 1, 2, 4 … workers compute at",
+    "the same time, the latency and bandwidth of messages, the optimizer, and the start and end of a",
+    "step. Predictions are made from this file.",
     "",
-    "check predicts steps of some runs and measures them, in one go: 12 or more configurations of",
+    "check predicts and measures the steps of some runs: 12 or more configurations of",
     "schedules, workers, sizes of a micro-batch, recomputation and uneven stages.",
   ],
   words: ["check"],
   groups: [
     { title: "The model whose layers are measured:", flags: MODEL },
-    { title: "How:", flags: { ...MEASURING, ...COMMON_FLAGS } },
+    { title: "The measurement:", flags: { ...MEASURING, ...COMMON_FLAGS } },
   ],
   notes: [
-    "Other programs make all that is measured slower: have none.",
+    "Other programs slow down the measurement: close them.",
     "",
-    "Exit codes: 0 done, for check: median error within 5 %, each within 10 % or the measured spread",
-    "where that is larger; 1 a check with larger errors, or what failed; 2 bad input.",
+    "Exit codes: 0 done, for check: median error within 5 %, each within 10 % or its measured spread,",
+    "whichever is larger; 1 a check with larger errors, or a failure; 2 bad input.",
   ],
 };
 

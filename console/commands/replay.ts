@@ -54,7 +54,7 @@ const NAMED_FLAGS = {
   "memory-limit": {
     ...TRAIN_FLAGS["memory-limit"],
     otherwise: "4GiB",
-    help: "refuse a recorded run that needs more, all its workers together",
+    help: "refuse a recorded run whose workers together need more",
   },
 } as const;
 
@@ -84,18 +84,18 @@ const INHERITED = new Set(
 const MEMORY_BYTES = 4 * 2 ** 30;
 
 const REPLAY_FLAGS = {
-  actor: { kind: "text", value: "ID", help: "replay this actor alone, from what it got" },
+  actor: { kind: "text", value: "ID", help: "replay only this actor, from its messages" },
   module: {
     kind: "path",
     value: "FILE[#NAME]",
-    help: "the module of the scenario, or what makes that actor",
+    help: "the module of the scenario, or of the actor",
   },
   ...NAMED_FLAGS,
   "code-changed": {
     kind: "switch",
-    help: "replay a whole run also where the program is not the one that wrote the journal",
+    help: "replay a whole run with another program than that of the journal",
   },
-  until: { kind: "integer", minimum: 0, value: "STEP", help: "stop after this step, and show it" },
+  until: { kind: "integer", minimum: 0, value: "STEP", help: "stop after this step and show it" },
   ...COMMON_FLAGS,
 } as const;
 
@@ -104,17 +104,17 @@ type ReplayFlags = GivenFlags<typeof REPLAY_FLAGS>;
 /** The declaration of `troupe replay`. */
 export const REPLAY_SYNTAX: CommandSyntax = {
   name: "replay",
-  summary: "makes a recorded run again and compares every step",
+  summary: "repeats a recorded run and compares every step",
   usage: ["JOURNAL [flags]"],
   about: [
-    "Makes a recorded run again and compares every message, state and hash with the journal.",
+    "Repeats a recorded run and compares every message, state and hash with the journal.",
   ],
   groups: [{ flags: REPLAY_FLAGS }],
   notes: [
-    "A journal may be a stranger's: what the run read is opened where it is named here, and nothing",
-    "else is; its sizes are bounded.",
+    "A journal may come from an untrusted source: only files that are named here are opened, and its",
+    "sizes are bounded.",
     "",
-    "Exit codes: 0 it came out as recorded; 1 it did not; 2 bad input.",
+    "Exit codes: 0 the same as recorded; 1 different; 2 bad input.",
   ],
 };
 

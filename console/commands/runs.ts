@@ -31,10 +31,10 @@ const RUNS_MAX = 6;
 /** The declaration of `troupe compare`. */
 export const COMPARE_SYNTAX: CommandSyntax = {
   name: "compare",
-  summary: "shows what differs between runs, and draws their losses",
+  summary: "shows the differences of runs, and draws their losses",
   usage: ["RUN RUN … [flags]"],
   about: [
-    "Shows what differs in how runs were made, what they came to, and their losses in one chart.",
+    "Shows the results of runs, the differences of their options, and their losses in one chart.",
     "",
     "RUN is the folder of a run, or its name below runs/.",
   ],
@@ -76,7 +76,7 @@ function tableOf(runs: readonly RunFolder[]): string[] {
 /** The declaration of `troupe plot`. */
 export const PLOT_SYNTAX: CommandSyntax = {
   name: "plot",
-  summary: "draws the loss of a run, and its held-out loss",
+  summary: "draws the loss and the held-out loss of a run",
   usage: ["RUN [flags]"],
   about: ["RUN is the folder of a run, or its name below runs/."],
   groups: [{ flags: FLAGS }],
@@ -99,16 +99,16 @@ export const plotCommand: Command = defineCommand(
 );
 
 const RUNS_FLAGS = {
-  json: { kind: "switch", help: "one JSON object a line instead of a table" },
+  json: { kind: "switch", help: "print one JSON object per line" },
   ...COMMON_FLAGS,
 } as const;
 
 /** The declaration of `troupe runs`. */
 export const RUNS_SYNTAX: CommandSyntax = {
   name: "runs",
-  summary: "lists runs: what they train, how far they are, and how well",
+  summary: "lists runs with their models, steps and losses",
   usage: ["[DIR] [flags]"],
-  about: [`Lists the runs in a folder, ${RUNS_FOLDER} unless another is named.`],
+  about: [`Lists the runs in a folder, by default ${RUNS_FOLDER}.`],
   groups: [{ flags: RUNS_FLAGS }],
   notes: ["Exit codes: 0 done; 2 bad input."],
 };

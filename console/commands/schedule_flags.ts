@@ -107,7 +107,7 @@ const EDGE_FLAGS = {
     value: "EDGES",
     read: readEdges,
     must: 'a stage and the later ones that use its value, such as "0>3" or "0>2+3:4MiB,1>2"',
-    help: "values that go beyond the next stage; compare, search: between D parts of the model",
+    help: "values for stages after the next one; compare, search: between D parts of the model",
   },
   "skip-send": {
     kind: "own",
@@ -115,7 +115,7 @@ const EDGE_FLAGS = {
     read: readCost,
     must: "a number from 0, or one for each skip edge with commas between them",
     otherwise: "as --send",
-    help: "time of a message over a skip edge; T,T,... for each of them",
+    help: "time of a message over a skip edge; T,T,... for each edge",
   },
 } as const;
 
@@ -141,11 +141,11 @@ const SIZES = {
 /** Bytes of stages. */
 const MEMORY_FLAGS = {
   "weight-bytes": { ...SIZES, help: "weights of 1/D of the model; SIZE,SIZE,... for slices of it" },
-  "gradient-bytes": { ...SIZES, otherwise: "as weights", help: "their gradients" },
+  "gradient-bytes": { ...SIZES, otherwise: "as weights", help: "gradients of these weights" },
   "optimizer-bytes": {
     ...SIZES,
     otherwise: "twice the weights",
-    help: "their states of the optimizer",
+    help: "optimizer states of these weights",
   },
   "activation-bytes": {
     ...SIZES,
@@ -154,23 +154,27 @@ const MEMORY_FLAGS = {
   "kept-bytes": {
     ...SIZES,
     otherwise: "0",
-    help: "what F keeps of them where R brings back the rest",
+    help: "activations that F keeps if R recomputes the others",
   },
-  "input-freed-bytes": { ...SIZES, otherwise: "0", help: "what I frees of them; W frees the rest" },
+  "input-freed-bytes": {
+    ...SIZES,
+    otherwise: "0",
+    help: "activations that I frees; W frees the rest",
+  },
   "message-bytes": {
     kind: "own",
     value: "SIZE",
     read: readSize,
     must: "a size of at least one byte such as 2MiB or 1000000",
     otherwise: "0",
-    help: "what a stage hands to the next one for a micro-batch",
+    help: "message to the next stage for a micro-batch",
   },
   "memory-limit": {
     kind: "own",
     value: "SIZE",
     read: readSize,
     must: "a size of at least one byte such as 512MiB, 2GiB or 1000000",
-    help: "refuse what needs more on a worker; compare: leave it out",
+    help: "refuse schedules that need more on a worker; compare: omit them",
   },
 } as const;
 
@@ -225,13 +229,13 @@ const PARAMETER_FLAGS = {
     kind: "integer",
     value: "f",
     otherwise: "1",
-    help: "chimera: f pipes down and f up",
+    help: "chimera: f pipelines down and f up",
   },
   scale: {
     kind: "choice",
     choices: ["direct", "doubling", "halving"],
     otherwise: "direct",
-    help: "chimera: how to serve more than D micro-batches",
+    help: "chimera: method for more than D micro-batches",
   },
   "pipeline-limit": {
     kind: "own",
@@ -246,12 +250,12 @@ const PARAMETER_FLAGS = {
     kind: "choice",
     choices: ["fifo", "backward-first", "auto"],
     otherwise: "fifo",
-    help: "message-driven: which message goes first; auto: see troupe schedule jitter",
+    help: "message-driven: order of messages; auto: see troupe schedule jitter",
   },
   "activation-limit": {
     kind: "number",
     value: "M",
-    help: "message-driven, search, elastic: most activations of a worker, in 1/D of a model's",
+    help: "message-driven, search, elastic: most activations of a worker, in 1/D of the model",
   },
   "weight-limit": {
     kind: "number",
@@ -261,7 +265,7 @@ const PARAMETER_FLAGS = {
   },
   "recompute-ahead": {
     kind: "switch",
-    help: "lists: stages keep only their inputs, and recompute before the gradient comes (R)",
+    help: "lists: stages keep only their inputs, and recompute before the gradient arrives (R)",
   },
 } as const;
 
@@ -280,21 +284,21 @@ export const COST_FLAGS = {
     help: "time of a forward of 1/D of the model; T,T,... for parts of it",
   },
   backward: { ...COST, otherwise: "2", help: "time of a full backward" },
-  input: { ...COST, otherwise: "half of it", help: "its part for the input" },
-  weight: { ...COST, otherwise: "half of it", help: "its part for the weights" },
+  input: { ...COST, otherwise: "half of it", help: "time of the input part" },
+  weight: { ...COST, otherwise: "half of it", help: "time of the weight part" },
   recomputation: { ...COST, otherwise: "a forward", help: "time to recompute a forward (R)" },
   overlap: {
     kind: "number",
     value: "T",
     otherwise: "the sum",
-    help: "a forward and a backward at once",
+    help: "time of an overlapped forward and backward",
   },
   send: { ...COST, otherwise: "0", help: "time of a message" },
   jitter: {
     kind: "number",
     value: "J",
     otherwise: String(ASSUMED.jitter),
-    help: "auto: an action takes up to J times longer; 0.5 is up to half as long again",
+    help: "auto: actions take up to J times longer; 0.5 means up to 50 %",
   },
 } as const;
 
@@ -312,19 +316,19 @@ export const SCHEDULE_FLAGS = {
     value: "NAME",
     choices: scheduleNames(),
     default: "message-driven",
-    help: "which action a worker runs next; see troupe schedule list",
+    help: "order of actions; see troupe schedule list",
   },
   "schedule-file": { kind: "path", value: "CSV", help: "action lists, a row for each worker" },
   policy: {
     kind: "choice",
     choices: ["list", "elastic"],
     otherwise: "list",
-    help: "lists: to the letter, or later actions early",
+    help: "lists: in order, or later actions early",
   },
   layout: {
     kind: "text",
     value: "E,4|3,H",
-    otherwise: "auto: stages of nearly equal work; schedule: of the shortest step",
+    otherwise: "auto: nearly equal work; schedule: shortest step",
     help: "layers of each stage: E embedding, H head, a number of blocks or layers",
   },
   ...PARAMETER_FLAGS,
@@ -385,9 +389,9 @@ const SHOWING_FLAGS = {
     kind: "choice",
     choices: ["grid", "csv", "pytorch", "json", "svg", "trace"],
     default: "grid",
-    help: "how to show it; pytorch is CSV that PyTorch reads, trace for Perfetto",
+    help: "output format; pytorch is CSV for PyTorch, trace is for Perfetto",
   },
-  out: { kind: "path", value: "FILE", help: "where to write it" },
+  out: { kind: "path", value: "FILE", help: "output file" },
   ...COMMON_FLAGS,
 } as const;
 
@@ -397,9 +401,9 @@ const VARYING_FLAGS = {
     value: "W,T",
     read: readSlowWorker,
     must: "a worker and a number above 0, such as 1,1.5",
-    help: "the actions of worker W take T times as long",
+    help: "actions of worker W take T times as long",
   },
-  draws: { kind: "integer", value: "S", otherwise: "32 or fewer", help: "steps of each" },
+  draws: { kind: "integer", value: "S", otherwise: "32 or fewer", help: "simulated steps of each" },
 } as const;
 
 const FLAGS = {
@@ -418,20 +422,20 @@ export const SCHEDULE_SYNTAX: CommandSyntax = {
   summary: "shows, lists and compares schedules",
   usage: [
     "NAME --workers D --micro-batches N [flags]",
-    "FILE.csv [flags]     lists of your own, or PyTorch's",
+    "FILE.csv [flags]     your own lists, or PyTorch's",
     "list                 all names",
     "compare --workers D --micro-batches N [flags]",
-    "jitter --workers D --micro-batches N [flags]   what auto chooses where times vary",
+    "jitter --workers D --micro-batches N [flags]   the choice of auto with varying times",
   ],
   words: ["list", "compare", "jitter", ...scheduleNames()],
   groups: [
     { title: "The pipeline:", flags: SIZE_FLAGS },
     { title: "Parameters of some schedules:", flags: PARAMETER_FLAGS },
-    { title: "What actions cost:", flags: COST_FLAGS },
-    { title: "What goes beyond the next stage:", flags: EDGE_FLAGS },
-    { title: "What stages hold, in bytes:", flags: MEMORY_FLAGS },
-    { title: "What else varies, for jitter:", flags: VARYING_FLAGS },
-    { title: "How it is shown:", flags: SHOWING_FLAGS },
+    { title: "Costs of actions:", flags: COST_FLAGS },
+    { title: "Skip edges:", flags: EDGE_FLAGS },
+    { title: "Memory of stages, in bytes:", flags: MEMORY_FLAGS },
+    { title: "Variation of times, for jitter:", flags: VARYING_FLAGS },
+    { title: "Output:", flags: SHOWING_FLAGS },
   ],
 };
 

@@ -31,28 +31,28 @@ import { inOneLine, print, quoted } from "../terminal.ts";
 import { checkCount, checkWord, type Command, defineCommand, ensure, percent } from "./common.ts";
 
 const TRACE_FLAGS = {
-  json: { kind: "switch", help: "the same as one JSON object" },
+  json: { kind: "switch", help: "print one JSON object" },
   ...COMMON_FLAGS,
 } as const;
 
 /** The declaration of `troupe trace`. */
 export const TRACE_SYNTAX: CommandSyntax = {
   name: "trace",
-  summary: "sums up a trace: who was busy, and who waited for whom",
+  summary: "sums up a trace: busy times, bubbles and their reasons",
   usage: ["summary FILE [flags]", "summary RUN [flags]"],
   about: [
-    "Sums up, worker by worker, a file that troupe train --trace FILE has written, or the steps that a",
-    "run with --trace or --dashboard keeps: RUN is its folder, or its name below runs/. The file",
-    "is for https://ui.perfetto.dev, which shows every action on its worker's track.",
+    "Sums up, for each worker, a file of troupe train --trace FILE, or the steps that a run with",
+    "--trace or --dashboard records: RUN is its folder, or its name below runs/. The file opens in",
+    "https://ui.perfetto.dev, which shows each action on the track of its worker.",
   ],
   words: ["summary"],
   groups: [{ flags: TRACE_FLAGS }],
   notes: [
-    "Shares are of the time from the first action of a step to its last. busy: F, B, I and W;",
-    "communication: all-reduces and what waits for them or for a message; bubble: nothing ran. Bubbles by why: input, another worker was still computing what was needed;",
-    "message, that was on its way; inject, stage 0 waited for its next micro-batch; reduce and",
-    "optimizer, other copies or the last gradients were not there; pause, between two actions; idle,",
-    "nothing was left to do.",
+    "Shares are of the time from the first to the last action of a step. busy: F, B, I and W;",
+    "communication: all-reduces, and waiting for them or for messages; bubble: no action runs. Reasons",
+    "of bubbles: input, another worker still computes the input; message, the input is in transit;",
+    "inject, stage 0 waits for its next micro-batch; reduce and optimizer, other copies or the last",
+    "gradients are missing; pause, between two actions; idle, no action is left.",
   ],
 };
 

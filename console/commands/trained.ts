@@ -108,7 +108,7 @@ export const TOKENIZER_FLAG = {
   kind: "part",
   choices: ["bytes", "gpt2"] satisfies TokenizerName[],
   value: "bytes|gpt2|PATH",
-  help: "what the tokens of a text are: bytes, gpt2, or a tokenizer.json or a folder with one",
+  help: "tokenizer of texts: bytes, gpt2, or a tokenizer.json or a folder with one",
 } as const;
 
 /** Returns the tokenizer that a value of the flag names. */

@@ -1,4 +1,4 @@
-/** What the pages say of the source is true: each file and name in them exists. */
+/** Checks that all files and names in the pages exist. */
 
 import assert from "node:assert/strict";
 import { existsSync } from "node:fs";
@@ -20,7 +20,7 @@ for (const page of PAGES) {
   });
 }
 
-Deno.test("the walk of a micro-batch names what stands in its files", () => {
+Deno.test("the names in the walk of a micro-batch are in their files", () => {
   const rows = read("ARCHITECTURE.md").matchAll(
     /^\| \d+ +\| \[[^\]]+\]\(([^)]+)\) +\| ([^|]+)\|/gm,
   );

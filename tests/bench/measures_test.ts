@@ -7,31 +7,31 @@ import { exponentOf, openTriad } from "../../bench/timing.ts";
 const trace = (...actions: readonly [name: string, start: number, end: number][]) =>
   actions.map(([name, start, end]): TracedAction => ({ name, start, end }));
 
-Deno.test("a step that waits only for what it needs has lost nothing, bubbles included", () => {
+Deno.test("a step that waits only for its inputs has no lost time, including bubbles", () => {
   const first = trace(["0F0", 0, 2], ["0F1", 2, 4], ["0B0", 8, 10], ["0B1", 14, 16]);
   const last = trace(["1F0", 2, 4], ["1B0", 4, 8], ["1F1", 8, 10], ["1B1", 10, 14]);
   assert.equal(lostMs([first, last]), 0);
 });
 
-Deno.test("what lies between an output and the action that takes it is lost, optimizers are not", () => {
+Deno.test("time between an output and its user is lost, time of optimizers is not", () => {
   const first = trace(["0F0", 0, 2], ["0B0", 11, 13], ["optimizer", 20, 30]);
   const last = trace(["1F0", 3, 5], ["1B0", 5, 9], ["reduce 0,1", 13, 20]);
   assert.equal(lostMs([first, last]), 3);
 });
 
-Deno.test("a split backward passes its gradient on by its part for the input", () => {
+Deno.test("a split backward sends its gradient after its input part", () => {
   const first = trace(["0F0", 0, 1], ["0I0", 5, 6], ["0W0", 6, 7]);
   const last = trace(["1F0", 1, 2], ["1I0", 2, 4], ["1W0", 4, 6]);
   assert.equal(lostMs([first, last]), 1);
 });
 
-Deno.test("an exponent is the power that values grow with", () => {
+Deno.test("an exponent is the power of growth of values", () => {
   const points = [1, 2, 4, 8].map((size) => [size, 5 * size ** 1.5] as const);
   assert.ok(Math.abs(exponentOf(points) - 1.5) < 1e-12);
   assert.equal(exponentOf([[1, 3], [2, 3], [4, 3]]), 0);
 });
 
-Deno.test("the triad adds the right numbers", async () => {
+Deno.test("the triad computes the right numbers", async () => {
   const triad = await openTriad(); // it looks at its own result
   triad();
 });

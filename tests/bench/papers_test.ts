@@ -5,7 +5,7 @@ import { FIGURES, isMiss, predicted } from "../../bench/papers/mod.ts";
 import { machineOf, MODELS, SYSTEMS } from "../../bench/papers/setups.ts";
 import { bestPlan, simulatePlan } from "../../bench/papers/simulate.ts";
 
-Deno.test("schedules and formulas have the figures that the papers count, but for known errors", () => {
+Deno.test("schedules and formulas have the figures of the papers, except for known errors", () => {
   const counted = FIGURES.filter(({ by }) => by === "formula").map(predicted);
   const misses = counted.filter(isMiss).map(({ paper, claim }) => `${paper}: ${claim}`);
   assert.deepEqual(misses, [
@@ -16,7 +16,7 @@ Deno.test("schedules and formulas have the figures that the papers count, but fo
   assert.ok(counted.length > 40 && counted.every(({ predicted }) => predicted !== undefined));
 });
 
-Deno.test("the best plan fits, serves the batch, and no other of those searched is faster", () => {
+Deno.test("the best plan fits, has the batch, and is the fastest of those searched", () => {
   const system = SYSTEMS["DAPPLE"]!, model = MODELS["Bert-48"]!, machine = machineOf("daint");
   const task = { machine: "daint", model: "Bert-48", workers: 16, batch: 256 };
   const { plan: best, samplesPerSecond } = bestPlan(system, task)!;

@@ -1,7 +1,7 @@
 /**
- * The site is complete, and every command of README and the guides runs, in the order in which a page
- * has them, in a folder of its own; models are made small and steps few. A command that is not run is
- * named with the reason, and its flags are read.
+ * Builds the site, and runs all commands of README and the guides, in the order of each page, in a
+ * temporary folder, with small models and few steps. Commands that are not run are listed with the
+ * reason, and their flags are checked.
  */
 
 import assert from "node:assert/strict";
@@ -22,11 +22,11 @@ import { folderTest, inFolder } from "../in_folder.ts";
 import { ROOT } from "../repository.ts";
 import { runCommands } from "../package/packages.ts";
 
-/** What is not run here, and why. */
+/** Commands that are not run, with the reason. */
 const NOT_RUN: readonly (readonly [command: RegExp, why: string])[] = [
   [/^apt-get /, "installs packages of the system"],
   [/^(npx .* task|deno task) (check|test(:\w+)?)$/, "is this suite"],
-  [/^npx -y deno@2\.9\.6 task train$/, "fetches Deno; what it runs is run as deno task train"],
+  [/^npx -y deno@2\.9\.6 task train$/, "fetches Deno; deno task train is run instead"],
   [
     /^deno task (bench|campaign|mutants|simd|onnx-proto|docs)\b/,
     "takes minutes, or makes files of this repository",
@@ -54,7 +54,7 @@ const NOT_RUN: readonly (readonly [command: RegExp, why: string])[] = [
 /** Sizes of a model that are given are taken out, as are those of other names. */
 const SIZES = / --(layers|hidden|heads|seq|micro-batch|n_layer|n_head|n_embd|block_size)[ =]\S+/g;
 
-/** What makes a GPT train in a second. */
+/** Flags of a GPT that trains in a second. */
 const SMALL = " --hidden 16 --heads 2 --seq 16";
 
 /** A few steps in place of many: more stay more. */
@@ -110,7 +110,7 @@ const ONNX_FILES = [
   ["gpt.bin", "gpt/tokens.bin"],
 ] as const;
 
-/** What pages speak of that is the reader's. */
+/** Names that belong to the reader. */
 async function makeFiles(folder: string): Promise<void> {
   await Deno.writeTextFile(
     join(folder, "my.txt"),

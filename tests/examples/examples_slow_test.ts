@@ -1,4 +1,4 @@
-/** Examples: scripts that a reader finishes in one sitting, and a package of somebody's, which run. */
+/** Runs the examples: short scripts and a package. */
 
 import assert from "node:assert/strict";
 import { join } from "node:path";
@@ -6,7 +6,7 @@ import { pathToFileURL } from "node:url";
 import { inFolder, jsonLines, type Outcome, ROOT } from "../console/command.ts";
 import { deno, runCommands, serveFolder, trustingEnvironment } from "../package/packages.ts";
 
-/** How each is run, and what it then prints. */
+/** The arguments and the output of each example. */
 const RUNS: Readonly<Record<string, readonly [args: readonly string[], printed: RegExp]>> = {
   "train_gpt.ts": [["run", "-A", "examples/train_gpt.ts", "2", "native"], /^The [^]{100,}/],
   "train_mnist.ts": [

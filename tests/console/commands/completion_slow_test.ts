@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { inFolder, printedHere, refusedHere, runProgram } from "../command.ts";
 import COMPLETIONS from "./completions.json" with { type: "json" };
 
-/** Lines until Tab is pressed, and what is offered. */
+/** Lines before Tab, with their completions. */
 const LINES = Object.entries<string>(COMPLETIONS);
 
 /** The answers of a shell, one line for each. */
@@ -69,7 +69,7 @@ Deno.test("the script of each shell names every command and flag, and zsh can re
   }
 });
 
-Deno.test("another shell is refused, with the one that was probably meant", async () => {
+Deno.test("an unknown shell is refused with a suggestion", async () => {
   const meant = /must be one of bash, zsh, fish, received "bsh"; did you mean bash\?$/;
   await refusedHere(["completion", "bsh"], meant);
 });

@@ -5,7 +5,7 @@ import { DEVICE_NAMES } from "../../../kernels/mod.ts";
 import { gpuTest, writeDrivers } from "../../gpu.ts";
 import { inFolder, runProgram, runTroupe, words } from "../command.ts";
 
-Deno.test("without an adapter the listing says where drivers were looked for, and auto is native", async () => {
+Deno.test("without an adapter the list names the searched drivers, and auto is native", async () => {
   const { code, stdout, stderr } = await runTroupe(["devices"], { VK_DRIVER_FILES: "/none.json" });
   assert.deepEqual([code, stderr], [0, ""]);
   const [head, ...lines] = stdout.trimEnd().split("\n");
@@ -19,7 +19,7 @@ Deno.test("without an adapter the listing says where drivers were looked for, an
   assert.equal(lines.at(-1), "--device auto computes on native, as no adapter is a GPU.");
 });
 
-Deno.test("without native and webgpu, auto is wasm, and the listing says what is not available", async () => {
+Deno.test("without native and webgpu, auto is wasm, and the list names the missing devices", async () => {
   const args = words`run --no-prompt --allow-read --allow-env --allow-run cli.ts devices`;
   const lines = (await runProgram(Deno.execPath(), args)).stdout.trimEnd().split("\n");
   assert.match(lines[1]!, /^native +no: /);

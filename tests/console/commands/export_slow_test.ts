@@ -42,7 +42,7 @@ async function exportTo(format: string, from: string, out: string, ...args: stri
   return out;
 }
 
-/** What onnxruntime-web computes from a file, in rows. */
+/** Computes the output of a file with onnxruntime-web, in rows. */
 async function inOnnxRuntime(path: string, inputs: Record<string, Tensor>, width: number) {
   const session = await InferenceSession.create(await Deno.readFile(path));
   const [output] = Object.values(await session.run(inputs));
@@ -58,7 +58,7 @@ async function inOnnxRuntime(path: string, inputs: Record<string, Tensor>, width
 const idsOf = (ids: ArrayLike<number>) =>
   new Tensor(BigInt64Array.from(Array.from(ids), BigInt), [1, ids.length]);
 
-folderTest("an exported folder equals what transformers writes, byte for byte", async (folder) => {
+folderTest("an exported folder equals that of transformers, byte for byte", async (folder) => {
   for (const [name, dtype] of [["tied", "f32"], ["untied_f16", "f16"]] as const) {
     const theirs = hfPath(name);
     const ours = await exportTo("hf", theirs, join(folder, name), "--dtype", dtype);
@@ -92,7 +92,7 @@ folderTest("a folder keeps its tokens that begin and end a text", async (folder)
     const { bos_token_id, eos_token_id } = await readJson(out, name);
     assert.deepEqual({ bos_token_id, eos_token_id }, said, name);
   }
-  // What is no id of the model is left out.
+  // Ids outside of the vocabulary are omitted.
   const strange = { ...config, bos_token_id: config.vocab_size, eos_token_id: -1 };
   await Deno.writeTextFile(join(from, "config.json"), JSON.stringify(strange));
   const without = await exportTo("hf", from, join(folder, "without"));
@@ -100,7 +100,7 @@ folderTest("a folder keeps its tokens that begin and end a text", async (folder)
   assert.deepEqual([bos_token_id, eos_token_id], [null, null]);
 });
 
-folderTest("a tokenizer that is named is exported with a model that has none", async (folder) => {
+folderTest("a named tokenizer is exported with a model without one", async (folder) => {
   const out = await exportTo("hf", hfPath("tied"), join(folder, "gpt2"), "--tokenizer", "gpt2");
   const { bos_token_id: begin, eos_token_id: end } = await readJson(out, "config.json");
   assert.deepEqual([begin, end], [50_256, 50_256]);
@@ -185,14 +185,14 @@ folderTest("an MLP of a run has its logits as an ONNX file", async (folder) => {
   device.close();
 });
 
-folderTest("an export that cannot be made is refused and replaces no file", async (folder) => {
+folderTest("an invalid export is refused and replaces no file", async (folder) => {
   const run = join(folder, "run"), file = join(folder, "file");
   await trainHere([...TINY, "--steps", "1", "--out", run]);
   await Deno.writeTextFile(file, "mine");
   const before = await namesIn(folder);
   const refuse = (words: string[]) => refusalHere(["export", ...words]);
   await assertRefusals("export", refuse, { FOLDER: folder });
-  // Each command is a format and the JSON of what is changed in the config of the checkpoint.
+  // Each command is a format and the JSON of changes to the config of the checkpoint.
   await assertRefusals("forged_export", async ([format, ...json]) => {
     const change = JSON.parse(json.join(" "));
     await forgeConfig(join(run, "step-00000001"), (config) => Object.assign(config, change));
@@ -248,7 +248,7 @@ withModel("an export that is ended leaves nothing, and is made anew", async (fol
   assert.equal((await readWeights(out, gpt2Parameters(CONFIG))).size, 17);
 });
 
-folderTest("a run that goes on, and removes checkpoints, is exported", async (folder) => {
+folderTest("a running run that removes checkpoints is exported", async (folder) => {
   const run = join(folder, "run"), how = ["--checkpoint-every", "25", "--keep", "1"];
   const endless = ["--runtime", "local", "--steps", "100000", "--json", "--out", run];
   const training = new Running([...TRAIN, ...TINY, ...how, ...endless]);

@@ -25,7 +25,7 @@ import { Running } from "../running.ts";
 
 const DEVICE = ["--device", "reference"];
 
-/** A GPT that has learned a text: what follows a, b and c. */
+/** A GPT that has learned the successors of a, b and c. */
 async function alphabetIn(folder: string): Promise<string[]> {
   const text = join(folder, "text.txt"), run = join(folder, "run");
   await Deno.writeTextFile(text, "abc".repeat(70));
@@ -33,7 +33,7 @@ async function alphabetIn(folder: string): Promise<string[]> {
   return ["generate", "--from", run, ...DEVICE];
 }
 
-folderTest("a text goes on with the likeliest tokens, or with drawn ones", async (folder) => {
+folderTest("a text is continued with the most likely or with random tokens", async (folder) => {
   const from = await alphabetIn(folder);
   const made = async (flags: string): Promise<string> =>
     await printedHere(...from, "--tokens", "16", "--prompt", "abc", ...flags.split(" "));
@@ -57,27 +57,30 @@ folderTest("a text goes on with the likeliest tokens, or with drawn ones", async
   assert.equal(long.stderr, last);
 });
 
-folderTest("text comes token by token until Ctrl-C, or until its reader leaves", async (folder) => {
-  const endless = [...await alphabetIn(folder), "--prompt", "a", "--tokens", "1000000"];
-  const interrupted = new Running(["run", "-A", "cli.ts", ...endless]);
-  await interrupted.printed("stdout", /^a[^]+/);
-  interrupted.interrupt("process");
-  const { code, stdout, stderr } = await interrupted.end();
-  assert.deepEqual([code, stderr], [130, ""]);
-  assert.match(stdout, /^a[^]*\n$/);
-  const head = '"$0" run -A cli.ts "$@" | head -c 10';
-  const left = await runProgram("sh", ["-c", head, Deno.execPath(), ...endless]);
-  assert.deepEqual([left.stdout.length, left.stderr], [10, ""]);
-});
+folderTest(
+  "text is printed token by token until Ctrl-C or until its reader exits",
+  async (folder) => {
+    const endless = [...await alphabetIn(folder), "--prompt", "a", "--tokens", "1000000"];
+    const interrupted = new Running(["run", "-A", "cli.ts", ...endless]);
+    await interrupted.printed("stdout", /^a[^]+/);
+    interrupted.interrupt("process");
+    const { code, stdout, stderr } = await interrupted.end();
+    assert.deepEqual([code, stderr], [130, ""]);
+    assert.match(stdout, /^a[^]*\n$/);
+    const head = '"$0" run -A cli.ts "$@" | head -c 10';
+    const left = await runProgram("sh", ["-c", head, Deno.execPath(), ...endless]);
+    assert.deepEqual([left.stdout.length, left.stderr], [10, ""]);
+  },
+);
 
-Deno.test("Ctrl-C waits for no tokenizer", async () => {
+Deno.test("Ctrl-C does not wait for a tokenizer", async () => {
   const never = Promise.withResolvers<never>().promise, controller = new AbortController();
   const decode = () => (queueMicrotask(() => controller.abort()), never);
   const added = async function* () {}();
   await printTokens({ prompt: [1], added, tokenizer: { decode } }, controller.signal);
 });
 
-folderTest("token ids without a tokenizer are never shown as text", async (folder) => {
+folderTest("token ids without a tokenizer are not printed as text", async (folder) => {
   const tokens = await writeTokens(folder, someTokens(200, 300)), run = join(folder, "run");
   const model = [...TINY, "--tokens", tokens, "--vocab", "300", "--runtime", "local"];
   const said = await printedHere("train", ...model, "--steps", "1", "--out", run);
@@ -105,7 +108,7 @@ folderTest("a model of Hugging Face needs a tokenizer for text", async (folder) 
   await refusedHere([...from, "--tokenizer", folder], noFile);
 });
 
-Deno.test("a timer gets its turn between two tokens, on a device that keeps the thread", async () => {
+Deno.test("timers run between two tokens on a blocking device", async () => {
   const config = { layers: 1, hidden: 4, heads: 1, seq: 4, vocab: 4 };
   const device = await openReference();
   const { parameters } = compileModel(gpt2(config, 1), "none");
@@ -117,7 +120,7 @@ Deno.test("a timer gets its turn between two tokens, on a device that keeps the 
   assert.ok(before !== undefined && before < 20, `a timer had its turn after ${before} tokens`);
 });
 
-folderTest("a prompt, a folder or a model that cannot be used is refused", async (folder) => {
+folderTest("an invalid prompt, folder or model is refused", async (folder) => {
   const tokens = await writeTokens(folder, someTokens(100, 64)), run = join(folder, "run");
   await trainHere([...TINY, "--tokens", tokens, "--vocab", "64", "--steps", "1", "--out", run]);
   const mlp =

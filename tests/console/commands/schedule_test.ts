@@ -14,7 +14,7 @@ function run(line: string, files: Record<string, string> = {}) {
 
 const record = (line: string) => JSON.parse(run(`${line} --format json`).output);
 
-/** What a command line is refused with. */
+/** Returns the refusal of a command line. */
 function refused(line: string, files?: Record<string, string>): string {
   let output;
   try {
@@ -79,7 +79,7 @@ const IDLE: readonly [string, number][] = [
   [`dualpipe ${SIZE} --overlap 2.5`, 1.5],
 ];
 
-Deno.test("costs and parameters reach the schedule", () => {
+Deno.test("costs and parameters are passed to the schedule", () => {
   for (const [line, idle] of IDLE) assert.equal(record(line).idle[0], idle, line);
 });
 
@@ -111,7 +111,7 @@ Deno.test("list names every schedule with a line", () => {
   assert.match(run("list").output, /^dapple +another name of 1f1b$/m);
 });
 
-Deno.test("compare puts the fewest bubbles first and says what does not fit", () => {
+Deno.test("compare sorts by bubbles and names schedules that do not fit", () => {
   const records: { name: string; bubbleRatio: number; hops: number }[] = record(
     "compare --workers 8 --micro-batches 16",
   );
@@ -129,7 +129,7 @@ Deno.test("compare puts the fewest bubbles first and says what does not fit", ()
   assert.match(table, odd);
 });
 
-Deno.test("a search and a comparison give their best result so far, up to the last", () => {
+Deno.test("a search and a comparison report their best result so far", () => {
   const costs = "--forward 1 --backward 2.5 --send 0.3 --activation-limit 3";
   for (const line of [`search ${SIZE} ${costs} --format json`, `compare ${SIZE} --format json`]) {
     const all: unknown[] = [];
@@ -156,7 +156,7 @@ Deno.test("search prints its lower bound and the gap", () => {
   assert.ok(lowerBound > 0 && lowerBound <= makespan);
 });
 
-Deno.test("a CSV file in the place of a name is validated and shown in its size", () => {
+Deno.test("a CSV file in place of a name is validated and shown", () => {
   const files = {
     "mine.csv": "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n",
     "bad.csv": "0F0,0B0\n1F0\n",
@@ -175,7 +175,7 @@ Deno.test("a CSV file in the place of a name is validated and shown in its size"
   assert.match(run("torch.csv", files).output, untrainable);
 });
 
-Deno.test("the file to write to is handed on; without arguments, or asked, help is given", () => {
+Deno.test("the output file is returned; without arguments, or with --help, help is printed", () => {
   assert.equal(run(`1f1b ${SIZE} --format svg --out x.svg`).out, "x.svg");
   assert.equal(run(`1f1b ${SIZE}`).out, undefined);
   for (const args of [[], ["--help"], ["help"]]) {
@@ -183,7 +183,7 @@ Deno.test("the file to write to is handed on; without arguments, or asked, help 
   }
 });
 
-Deno.test("bytes of stages are shown for each worker, and a limit refuses what needs more", () => {
+Deno.test("bytes of stages are shown for each worker, and a limit refuses larger schedules", () => {
   const sizes = "--workers 2 --micro-batches 4 --activation-bytes 8MiB --weight-bytes 1MiB";
   const { output } = run(`gpipe ${sizes} --message-bytes 512KiB`);
   assert.match(output, /worker +weights +gradients +optimizer +activations +in all\n/);
@@ -209,7 +209,7 @@ Deno.test("bad input is refused in one sentence", () => {
   }
 });
 
-Deno.test("jitter shows how long message-driven schedules take, and auto takes the best", () => {
+Deno.test("jitter shows the times of message-driven schedules, and auto chooses the best", () => {
   const rows = run(`jitter ${SIZE} --draws 4`).output.split("\n");
   assert.match(rows[0]!, /^schedule +limit +order +mean +least +most$/);
   assert.match(rows[1]!, /^1f1b +\d/);

@@ -28,7 +28,7 @@ import { Running, TRAIN } from "../running.ts";
 /** Two workers that are threads, and two replicas of them, so that there is an all-reduce. */
 const RUN = [...TINY, "--workers", "2", "--replicas", "2", "--steps", "2"];
 
-/** Ends as it must; returns what it prints. */
+/** Expects an exit code; returns the output. */
 async function troupe(code: number, ...args: string[]): Promise<string> {
   const { stdout, stderr, ...outcome } = await runHere(args);
   assert.equal(outcome.code, code, `${args.join(" ")}: ${stdout}${stderr}`);
@@ -56,7 +56,7 @@ async function threadsIn(folder: string) {
   return { journal, text, hash };
 }
 
-folderTest("a journal of threads replays, and one worker alone", async (folder) => {
+folderTest("a journal of threads replays, and so does a single worker", async (folder) => {
   const { journal, hash } = await threadsIn(folder);
   assert.equal((await trainHere(RUN)).last.weightsHash, hash);
   const isolates = new Set((await readJournal(journal)).steps.map(({ isolate }) => isolate));
@@ -150,7 +150,7 @@ folderTest("a journal is shown by time, and two are compared actor by actor", as
   ) assert.ok(steps.some((line) => row.test(line)), `${row}`);
 });
 
-folderTest("a journal survives kill -9, and replays as far as it goes", async (folder) => {
+folderTest("a journal survives kill -9 and replays to its end", async (folder) => {
   const journal = join(folder, "run.jsonl");
   const flags = [...TINY, "--workers", "2", "--steps", "100000", "--json", "--journal", journal];
   const run = new Running([...TRAIN, ...flags, "--journal-messages"]);
@@ -171,7 +171,7 @@ folderTest("a journal survives kill -9, and replays as far as it goes", async (f
   assert.match(said, /"step":2,[^]*\d+ steps as recorded; there the journal ends/);
 });
 
-folderTest("a full disk ends the journal, and the run only where that is asked", async (folder) => {
+folderTest("a full disk ends the journal, and on request the run", async (folder) => {
   if (Deno.build.os === "windows") return;
   const journal = join(folder, "run.jsonl"), run = [...TINY, "--steps", "20"];
   const flags = [...run, "--runtime", "local", "--json", "--journal", journal];
@@ -196,30 +196,33 @@ folderTest("a full disk ends the journal, and the run only where that is asked",
   assert.ok(saved!.endsWith(step!));
 });
 
-Deno.test("--journal is refused where there are no actors, or no file can be", async () => {
+Deno.test("--journal is refused without actors or with an invalid file", async () => {
   const train = words`train ${TINY} --steps 1 --journal`;
   await assertRefusals("journal_files", (words) => refusalHere([...train, ...words]));
 });
 
-folderTest("explore exits with what it found, and its failure replays", async (folder) => {
-  const journal = join(folder, "failed.jsonl"), scenario = "tests/console/explored.ts";
-  const all = await troupe(0, "explore", "chimera", "--seeds", "4", "--strategy", "pos");
-  assert.match(all, /^4 runs, \d+ of them different, .*\n1 end:\n {2}4 × .*weightsHash/);
-  const failed = await troupe(1, "explore", scenario, "--journal", journal);
-  assert.match(failed, /simulationTest\(.*deviations: \[\{.*"choice":\d\}\]/);
-  const named = /type: deno task troupe replay .* --module tests\/console\/explored\.ts$/;
-  await refusedHere(["replay", journal], named);
-  const again = await troupe(0, "replay", journal, "--module", scenario);
-  assert.match(again, /it failed as then: they came as/);
-  const stuck = await troupe(3, "explore", "tests/console/stuck.ts");
-  assert.match(stuck, /"system" waits for "mute" to answer "Why"/);
-  const once = await troupe(0, "explore", "pipedream", "--seeds", "2", "--seed", "7", "--once");
-  assert.match(once, /^2 runs, .*\n1 end:\n {2}2 × .*weightsHash/);
-  const faults = ["--seeds", "8", "--faults", "crash-before,site"];
-  const lost = await troupe(0, "explore", "1f1b", ...faults);
-  assert.match(lost, /lost: 'worker-\d failed in step 1: "worker-\d" was made to crash'/);
-  await assertRefusals("explore", (words) => refusalHere(["explore", ...words]), { ROOT });
-});
+folderTest(
+  "the exit code of explore is the kind of its failure, and the failure replays",
+  async (folder) => {
+    const journal = join(folder, "failed.jsonl"), scenario = "tests/console/explored.ts";
+    const all = await troupe(0, "explore", "chimera", "--seeds", "4", "--strategy", "pos");
+    assert.match(all, /^4 runs, \d+ of them different, .*\n1 end:\n {2}4 × .*weightsHash/);
+    const failed = await troupe(1, "explore", scenario, "--journal", journal);
+    assert.match(failed, /simulationTest\(.*deviations: \[\{.*"choice":\d\}\]/);
+    const named = /type: deno task troupe replay .* --module tests\/console\/explored\.ts$/;
+    await refusedHere(["replay", journal], named);
+    const again = await troupe(0, "replay", journal, "--module", scenario);
+    assert.match(again, /it failed as then: they came as/);
+    const stuck = await troupe(3, "explore", "tests/console/stuck.ts");
+    assert.match(stuck, /"system" waits for "mute" to answer "Why"/);
+    const once = await troupe(0, "explore", "pipedream", "--seeds", "2", "--seed", "7", "--once");
+    assert.match(once, /^2 runs, .*\n1 end:\n {2}2 × .*weightsHash/);
+    const faults = ["--seeds", "8", "--faults", "crash-before,site"];
+    const lost = await troupe(0, "explore", "1f1b", ...faults);
+    assert.match(lost, /lost: 'worker-\d failed in step 1: "worker-\d" was made to crash'/);
+    await assertRefusals("explore", (words) => refusalHere(["explore", ...words]), { ROOT });
+  },
+);
 
 /** Refused in one sentence, before anything is begun. */
 const refused = (pattern: RegExp, ...args: string[]) => refusedHere(["replay", ...args], pattern);
@@ -241,7 +244,7 @@ const writeEmpty = (folder: string, configuration: unknown) =>
     { end: 0, isolate: 0 },
   ]);
 
-folderTest("a journal imports no module: its reader names it", async (folder) => {
+folderTest("a journal imports no module that its reader has not named", async (folder) => {
   const trap = join(folder, "trap.ts"), sprung = join(folder, "sprung");
   const text = `Deno.writeTextFileSync(${JSON.stringify(sprung)}, "");
     export const scenario = ({ idle }) => idle();`;
@@ -268,7 +271,7 @@ folderTest("a journal opens no file that its reader has not named", async (folde
   await refused(/--text must be left out/, await writeEmpty(folder, rehearsed), ...text);
 });
 
-folderTest("a run on a named file replays, and writes nowhere", async (folder) => {
+folderTest("a run on a named file replays and writes no file", async (folder) => {
   const text = join(folder, "my text.txt"), out = join(folder, "out");
   await Deno.writeTextFile(text, "It was the best of times, it was the worst. ".repeat(40));
   const args = [...TINY, "--steps", "2", "--out", out, "--text", text];
@@ -313,44 +316,47 @@ folderTest("the configuration of a journal is checked and bounded", async (folde
   assert.match(await troupe(1, "replay", path, "--code-changed"), limit);
 });
 
-folderTest("an actor alone takes device, faults and models from no journal", async (folder) => {
-  const { journal } = await journalIn(folder, [...TINY, "--steps", "1"], "local");
-  const records = recordsOf(await Deno.readTextFile(journal));
-  const { payloads, steps } = await readJournal(journal);
-  const first = steps.find(({ actor }) => actor === "worker-0")!;
-  // deno-lint-ignore no-explicit-any -- It is a forger who writes here.
-  const forge = async (change: (init: any) => void): Promise<string> => {
-    const message = structuredClone(payloads.get(first.payload)) as { init: unknown };
-    change(message.init);
-    // The digest is of the message after it was sent.
-    const decoded = decodePayload(message), payload = digestOf(decoded);
-    const forged = (record: Forged) => ({
-      ...{ ...record, payload, ..."is" in record && { is: encodePayload(decoded) } },
+folderTest(
+  "a single actor does not take device, faults or models from a journal",
+  async (folder) => {
+    const { journal } = await journalIn(folder, [...TINY, "--steps", "1"], "local");
+    const records = recordsOf(await Deno.readTextFile(journal));
+    const { payloads, steps } = await readJournal(journal);
+    const first = steps.find(({ actor }) => actor === "worker-0")!;
+    // deno-lint-ignore no-explicit-any -- It is a forger who writes here.
+    const forge = async (change: (init: any) => void): Promise<string> => {
+      const message = structuredClone(payloads.get(first.payload)) as { init: unknown };
+      change(message.init);
+      // The digest is of the message after it was sent.
+      const decoded = decodePayload(message), payload = digestOf(decoded);
+      const forged = (record: Forged) => ({
+        ...{ ...record, payload, ..."is" in record && { is: encodePayload(decoded) } },
+      });
+      return await write(
+        folder,
+        records.map((record) => record.payload === first.payload ? forged(record) : record),
+      );
+    };
+    const alone = ["--actor", "worker-0"], library = join(folder, "evil.so");
+    await Deno.writeTextFile(library, "not a library");
+    const tame = await forge((init) => {
+      init.device.library = library;
+      init.fault = { worker: 0, kind: "exit", afterActions: 0 };
     });
-    return await write(
-      folder,
-      records.map((record) => record.payload === first.payload ? forged(record) : record),
-    );
-  };
-  const alone = ["--actor", "worker-0"], library = join(folder, "evil.so");
-  await Deno.writeTextFile(library, "not a library");
-  const tame = await forge((init) => {
-    init.device.library = library;
-    init.fault = { worker: 0, kind: "exit", afterActions: 0 };
-  });
-  const said = await troupe(0, "replay", tame, ...alone);
-  assert.match(said, /^worker-0: \d+ messages, \d+ doings and \d+ states as recorded/);
-  const native = await forge((init) => init.device = { name: "native", library });
-  // In a process, which unloads the real library.
-  const { stdout, stderr } = await runTroupe(["replay", native, ...alone]);
-  assert.doesNotMatch(stdout + stderr, /evil|not a library|invalid ELF|file too short/);
-  const elsewhere = await forge((init) => {
-    const model = new TextEncoder().encode("\x0a\x08location\x12\x05/etc/");
-    init.held[0].program.programs[0].models.forward = encodePayload(model);
-  });
-  await refused(/a model of the journal must hold its own data/, elsewhere, ...alone);
-  const huge = await forge((init) => {
-    init.held[0].program.programs[0].parameters[0].shape = [2 ** 40];
-  });
-  await refused(/must need at most 4294967296 bytes/, huge, ...alone);
-});
+    const said = await troupe(0, "replay", tame, ...alone);
+    assert.match(said, /^worker-0: \d+ messages, \d+ doings and \d+ states as recorded/);
+    const native = await forge((init) => init.device = { name: "native", library });
+    // In a process, which unloads the real library.
+    const { stdout, stderr } = await runTroupe(["replay", native, ...alone]);
+    assert.doesNotMatch(stdout + stderr, /evil|not a library|invalid ELF|file too short/);
+    const elsewhere = await forge((init) => {
+      const model = new TextEncoder().encode("\x0a\x08location\x12\x05/etc/");
+      init.held[0].program.programs[0].models.forward = encodePayload(model);
+    });
+    await refused(/a model of the journal must hold its own data/, elsewhere, ...alone);
+    const huge = await forge((init) => {
+      init.held[0].program.programs[0].parameters[0].shape = [2 ** 40];
+    });
+    await refused(/must need at most 4294967296 bytes/, huge, ...alone);
+  },
+);

@@ -47,7 +47,7 @@ function eventsOf<Argument>(text: string): TraceEvent<Argument>[] {
 
 const STEPS = 3, SIZES = { ...SMALL, hidden: 8, heads: 2, seq: 4, vocab: 16 };
 
-/** What happened in a run, in order. */
+/** An event or metrics of a run. */
 type Happening = { readonly metrics: Metrics } | { readonly event: TrainEvent };
 
 /** Trains, and keeps what happens. */
@@ -108,7 +108,7 @@ const bare = (traces: unknown) =>
       key === "stage" ? undefined : typeof one === "number" ? Number(one.toFixed(2)) : one,
   );
 
-/** Where messages were sent, and where they arrived. */
+/** Returns the ends of messages. */
 const flowsIn = (events: readonly TraceEvent[]) =>
   ["s", "f"].map((phase) => events.filter(({ ph }) => ph === phase)) as [
     ...[TraceEvent[], TraceEvent[]],
@@ -167,40 +167,43 @@ for (const options of RUNS) {
   );
 }
 
-folderTest("a summary has the shares of each worker, and for whom it waited", async (folder) => {
-  const path = join(folder, "trace.json");
-  await write(path);
-  const { steps, firstStep, lastStep, seconds, workers } = summarizeTrace(openTrace(path), path);
-  let total = 0, busy = 0, waited = 0;
-  for (const { traces } of openTrace(path).steps) {
-    const { start, end, workers: [first] } = readStep(traces);
-    total += end - start;
-    busy += first!.busyMs;
-    for (const { by, start, end } of first!.gaps) if (by?.worker === 1) waited += end - start;
-  }
-  assert.deepEqual([steps, firstStep, lastStep], [STEPS, 1, STEPS]);
-  assert.ok(Math.abs(seconds - total / 1000) < 1e-9);
-  const [first] = workers;
-  assert.ok(Math.abs(first!.busy - busy / total) < 1e-9);
-  assert.ok(first!.waitsFor.every(({ worker }) => worker === 1));
-  const shares = first!.waitsFor.map(({ share }) => share);
-  assert.deepEqual(shares, shares.toSorted((a, b) => b - a));
-  assert.ok(Math.abs(shares.reduce((sum, share) => sum + share, 0) - waited / total) < 1e-9);
-  for (const { busy, optimizer, communication, gaps, bubble, durations, actions } of workers) {
-    const reduce = communication - gaps.reduce - gaps.message;
-    assert.ok(Math.abs(busy + optimizer + reduce + bubble - 1) < 1e-9);
-    assert.deepEqual([durations.F!.count, durations.B!.count], [4 * STEPS, 4 * STEPS]);
-    assert.equal(actions, 8 * STEPS);
-    assert.ok(durations.F!.p50Ms <= durations.F!.p95Ms);
-  }
-  const said = await printedHere("trace", "summary", path);
-  assert.match(said, /\nTimes overlap: .* a row may be above 100 %\.\n/);
-  assert.match(said, /^gpt2?, 1f1b, 2 workers: 3 steps of 1 to 3, [\d.]+ s\n/);
-  assert.match(said, /^worker 1 waited for .*worker 0: 0[BF] \([\d.]+ %\)/m);
-  assert.equal(JSON.parse(await printedHere("trace", "summary", path, "--json")).steps, STEPS);
-});
+folderTest(
+  "a summary has the shares of each worker and the causes of its waits",
+  async (folder) => {
+    const path = join(folder, "trace.json");
+    await write(path);
+    const { steps, firstStep, lastStep, seconds, workers } = summarizeTrace(openTrace(path), path);
+    let total = 0, busy = 0, waited = 0;
+    for (const { traces } of openTrace(path).steps) {
+      const { start, end, workers: [first] } = readStep(traces);
+      total += end - start;
+      busy += first!.busyMs;
+      for (const { by, start, end } of first!.gaps) if (by?.worker === 1) waited += end - start;
+    }
+    assert.deepEqual([steps, firstStep, lastStep], [STEPS, 1, STEPS]);
+    assert.ok(Math.abs(seconds - total / 1000) < 1e-9);
+    const [first] = workers;
+    assert.ok(Math.abs(first!.busy - busy / total) < 1e-9);
+    assert.ok(first!.waitsFor.every(({ worker }) => worker === 1));
+    const shares = first!.waitsFor.map(({ share }) => share);
+    assert.deepEqual(shares, shares.toSorted((a, b) => b - a));
+    assert.ok(Math.abs(shares.reduce((sum, share) => sum + share, 0) - waited / total) < 1e-9);
+    for (const { busy, optimizer, communication, gaps, bubble, durations, actions } of workers) {
+      const reduce = communication - gaps.reduce - gaps.message;
+      assert.ok(Math.abs(busy + optimizer + reduce + bubble - 1) < 1e-9);
+      assert.deepEqual([durations.F!.count, durations.B!.count], [4 * STEPS, 4 * STEPS]);
+      assert.equal(actions, 8 * STEPS);
+      assert.ok(durations.F!.p50Ms <= durations.F!.p95Ms);
+    }
+    const said = await printedHere("trace", "summary", path);
+    assert.match(said, /\nTimes overlap: .* a row may be above 100 %\.\n/);
+    assert.match(said, /^gpt2?, 1f1b, 2 workers: 3 steps of 1 to 3, [\d.]+ s\n/);
+    assert.match(said, /^worker 1 waited for .*worker 0: 0[BF] \([\d.]+ %\)/m);
+    assert.equal(JSON.parse(await printedHere("trace", "summary", path, "--json")).steps, STEPS);
+  },
+);
 
-Deno.test("a summary knows the middle of durations, and steps of no length", () => {
+Deno.test("a summary has medians of durations, also for steps without length", () => {
   const head = { model: "gpt", schedule: "1f1b", runtime: "local", replicas: 1, workers: 1 };
   const summary = (lengths: readonly number[]) => {
     let at = 0;
@@ -229,7 +232,7 @@ folderTest("a trace has the chosen steps and announces its bound", async (folder
   }
 });
 
-folderTest("a cut trace is read to there, and other files are refused", async (folder) => {
+folderTest("a truncated trace is read to its end, and other files are refused", async (folder) => {
   const path = join(folder, "trace.json");
   await write(path);
   const text = await Deno.readTextFile(path);
@@ -257,18 +260,18 @@ folderTest("a cut trace is read to there, and other files are refused", async (f
   await assertRefusals("trace", (words) => refusalHere(["trace", ...words]), { FOLDER: folder });
 });
 
-Deno.test("a disk that takes no more ends the trace, and the run goes on", async () => {
+Deno.test("a full disk ends the trace, and the run continues", async () => {
   const announced = await write("/dev/full");
   assert.match(announced, /^Cannot write the trace to \/dev\/full: [^,]*; the run continues$/);
 });
 
 const SIZE = { workers: 4, microBatches: 8 };
 
-/** The trace of a schedule on paper. */
+/** Returns the trace of a simulated schedule. */
 const show = (name: string, ...flags: string[]) =>
   scheduleCommand(words`${name} --workers 4 --micro-batches 8 --format trace ${flags}`).output;
 
-Deno.test("a trace on paper has the actions, bubbles, messages and activations", () => {
+Deno.test("a simulated trace has the actions, bubbles, messages and activations", () => {
   for (const { name: schedule } of scheduleDefinitions) {
     const events = eventsOf<number>(show(schedule));
     const analysis = analyze(createSchedule(schedule, SIZE));
@@ -296,7 +299,7 @@ Deno.test("a trace on paper has the actions, bubbles, messages and activations",
   }
 });
 
-Deno.test("waits on paper have their cause, apart from messages on their way, and slices flow", () => {
+Deno.test("simulated waits have causes, apart from messages in transit, and slices have flows", () => {
   const waitsOf = (worker: number, events: readonly TraceEvent[]) =>
     events.filter(({ cat, tid }) => cat === "wait" && tid === worker);
   const waits = waitsOf(3, eventsOf(show("1f1b", "--send", "0.5")));
@@ -310,7 +313,7 @@ Deno.test("waits on paper have their cause, apart from messages on their way, an
   assert.equal(waitsOf(0, events)[0]!.name, "waits for worker 1: 1B0s1");
 });
 
-folderTest("a trace on paper is summed up as one of a run", async (folder) => {
+folderTest("a simulated trace is summed up like that of a run", async (folder) => {
   const path = join(folder, "plan.json");
   await Deno.writeTextFile(path, show("interleaved-zb", "--chunks", "3"));
   const summary = summarizeTrace(openTrace(path), path);
@@ -371,7 +374,7 @@ timelineTest("a timeline has the steps and the events of a run", (path, open) =>
   assert.equal([...readTimeline(path)].length, 3, "a line that is being written is not read yet");
 });
 
-timelineTest("a run that goes on cuts later steps off its timeline", (path, open) => {
+timelineTest("a resumed run removes later steps from its timeline", (path, open) => {
   {
     using timeline = open();
     for (const step of [1, 2, 3]) timeline.see(stepOf(step));
@@ -420,7 +423,7 @@ timelineTest("a huge step is passed over, strange lines are refused", (path, ope
   }
 });
 
-folderTest("a resumed run goes on with the timeline of its folder", async (folder) => {
+folderTest("a resumed run continues the timeline of its folder", async (folder) => {
   const out = join(folder, "run"), trace = ["--out", out, "--trace", join(folder, "trace.json")];
   await trainHere([...TINY, ...trace, "--steps", "2", "--workers", "2"]);
   await trainHere([...trace, "--resume", out, "--steps", "3"]);

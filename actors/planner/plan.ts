@@ -96,46 +96,11 @@ function busyWords(run: CandidateRun, best: CandidateRun): string {
 
 const milliseconds = (ms: number) => `${ms < 10 ? ms.toPrecision(2) : Math.round(ms)} ms`;
 
-/** The candidate that needs least memory, and its bytes. */
-interface Unfit {
-  readonly candidate: Candidate;
-  readonly bytes: number;
-}
-
-/**
- * Returns the error for a search without a result.
- *
- * @param refusals reasons against candidates.
- * @param memory the limit, and the candidate closest to it.
- */
-function refuseAll(
-  { devices, batch }: PlanSpace,
-  refusals: readonly string[],
-  memory?: { readonly limit: number; readonly least: Unfit | undefined },
-): RangeError {
-  if (memory?.least === undefined) {
-    return new RangeError(
-      `Cannot plan a batch of ${batch} for ${devices} devices: there must be a run that can be trained, received none: ${
-        refusals[0] ?? "no schedule serves them"
-      }`,
-    );
-  }
-  const { limit, least: { candidate, bytes } } = memory;
-  return new RangeError(
-    `Cannot plan within the memory limit: it must be at least ${mebibytes(bytes)} a worker (with ${
-      describeCandidate(candidate)
-    }), received ${mebibytes(limit, Math.floor)}, ${mebibytes(bytes - limit)} too little`,
-  );
-}
-
 /** Describes a candidate. */
 function describeCandidate(candidate: Candidate): string {
   const { workers, replicas, microBatch, recompute, precision } = candidate;
   return [
-    scheduleWords(candidate),
-    `D ${workers}`,
-    `W ${replicas}`,
-    `B ${microBatch}`,
+    `${scheduleWords(candidate)}, D ${workers}, W ${replicas}, B ${microBatch}`,
     ...recompute === "none" ? [] : [`recompute ${recompute}`],
     ...precision === "fp32" ? [] : [precision],
   ].join(", ");
@@ -225,27 +190,25 @@ const groupOf = ({ schedule, workers, microBatch, recompute, precision }: Candid
   [schedule, workers, microBatch, recompute, precision].join(" ");
 
 class PlanSearch {
-  readonly #space: PlanSpace;
-  readonly #forecast: Forecast;
   readonly #limit: number;
   readonly #count: number;
-  readonly #report: PlanLimits["found"];
   readonly #skeletons = new Map<string, Schedule | RangeError>();
   readonly #found = new Map<string, CandidateRun>();
   readonly #refusals = new Map<string, number>();
   readonly #counts = { candidates: 0, unserved: 0, tooLarge: 0, tooLong: 0, simulated: 0 };
   #fastest: CandidateRun | undefined;
 
-  constructor(space: PlanSpace, forecast: Forecast, limits: PlanLimits) {
-    this.#space = space;
-    this.#forecast = forecast;
+  constructor(
+    private readonly space: PlanSpace,
+    private readonly forecast: Forecast,
+    private readonly limits: PlanLimits,
+  ) {
     this.#limit = limits.memoryLimitBytes ?? Infinity;
     this.#count = limits.count ?? 10;
-    this.#report = limits.found;
   }
 
   run(): RunPlan {
-    const all = candidatesOf(this.#space);
+    const all = candidatesOf(this.space);
     this.#counts.candidates = all.length;
     const bounded = all.flatMap((candidate) => this.#bound(candidate) ?? [])
       .sort((a, b) => a.leastMs - b.leastMs);
@@ -273,7 +236,7 @@ class PlanSearch {
 
   /** Number of runs to predict with varied durations, which may change their order. */
   get #finalists(): number {
-    return this.#forecast.varied === undefined ? this.#count : Math.max(20, 2 * this.#count);
+    return this.forecast.varied === undefined ? this.#count : Math.max(20, 2 * this.#count);
   }
 
   /** Time of the last finalist so far. */
@@ -298,10 +261,10 @@ class PlanSearch {
       const { microBatches } = candidate;
       if (microBatches > MICRO_BATCHES_MAX) {
         throw new RangeError(
-          `Cannot plan: micro-batches of a replica must be at most ${MICRO_BATCHES_MAX}, received up to ${this.#space.batch}`,
+          `Cannot plan: micro-batches of a replica must be at most ${MICRO_BATCHES_MAX}, received up to ${this.space.batch}`,
         );
       }
-      const model = this.#forecast.least(candidate, this.#skeleton(candidate));
+      const model = this.forecast.least(candidate, this.#skeleton(candidate));
       const leastMs = leastStepMs(model, microBatches);
       return { candidate, leastMs, leastBytes: leastBytes(model) };
     });
@@ -337,21 +300,17 @@ class PlanSearch {
     if (before === undefined || byTime(run, before) < 0) this.#found.set(key, run);
     if (this.#fastest === undefined || byTime(run, this.#fastest) < 0) {
       this.#fastest = run;
-      this.#report?.(this.#planOf(this.#ranked().slice(0, this.#count)));
+      this.limits.found?.(this.#planOf(this.#ranked().slice(0, this.#count)));
     }
     return true;
   }
 
   /** Predicts a candidate if it fits. */
   #predicted(candidate: Candidate, schedule: Schedule): CandidateRun | "too large" {
-    const bytes = this.#forecast.bytes(candidate, schedule);
+    const bytes = this.forecast.bytes(candidate, schedule);
     if (Math.max(...bytes) > this.#limit) return "too large";
-    return candidateRun(
-      candidate,
-      this.#forecast.step(candidate, schedule),
-      bytes,
-      this.#space.batch,
-    );
+    const step = this.forecast.step(candidate, schedule);
+    return candidateRun(candidate, step, bytes, this.space.batch);
   }
 
   /** Calls a function; counts the reason if it refuses a candidate. */
@@ -373,7 +332,7 @@ class PlanSearch {
   /** Predicts a run with varied durations, and with a better cut if there is one. */
   #cut(run: CandidateRun): CandidateRun {
     const schedule = scheduleOf(run), even = this.#varied(run, schedule);
-    const layout = this.#forecast.layout?.(run, schedule);
+    const layout = this.forecast.layout?.(run, schedule);
     if (layout === undefined) return even;
     const cut = this.#shortest(run, schedule, [{ layout }]);
     if (cut === run) return even;
@@ -384,7 +343,7 @@ class PlanSearch {
 
   /** Tunes the bucket and then k. They only affect the all-reduce, so only the best runs are tuned. */
   #tunedStepEnd(run: CandidateRun): CandidateRun {
-    const { bucketSizes = [], coarsenings = [] } = this.#space, schedule = scheduleOf(run);
+    const { bucketSizes = [], coarsenings = [] } = this.space, schedule = scheduleOf(run);
     if (run.replicas * pipesOf(schedule) === 1) return run;
     const buckets = bucketSizes.map((bucketSize) => ({ bucketSize }));
     const inBuckets = this.#shortest(run, schedule, buckets);
@@ -407,22 +366,36 @@ class PlanSearch {
   }
 
   #varied(run: CandidateRun, schedule: Schedule): CandidateRun {
-    const step = this.#forecast.varied?.(run, schedule);
+    const step = this.forecast.varied?.(run, schedule);
     if (step === undefined) return run;
-    return { ...candidateRun(run, step, run.memoryBytes, this.#space.batch), alike: run.alike };
+    return { ...candidateRun(run, step, run.memoryBytes, this.space.batch), alike: run.alike };
   }
 
+  /** Returns the error for a search without a result. */
   #nothing(large: readonly Bounded[]): RangeError {
-    if (large.length === 0) return refuseAll(this.#space, this.#reasons());
-    let least: Unfit | undefined;
+    const { devices, batch } = this.space;
+    let least: { candidate: Candidate; bytes: number } | undefined;
     for (const { candidate, leastBytes } of large.toSorted((a, b) => a.leastBytes - b.leastBytes)) {
       if (least && leastBytes >= least.bytes) break;
-      const bytes = this.#served(() =>
-        Math.max(...this.#forecast.bytes(candidate, scheduleOf(candidate)))
-      );
+      const all = this.#served(() => this.forecast.bytes(candidate, scheduleOf(candidate)));
+      const bytes = all && Math.max(...all);
       if (bytes !== undefined && bytes < (least?.bytes ?? Infinity)) least = { candidate, bytes };
     }
-    return refuseAll(this.#space, this.#reasons(), { limit: this.#limit, least });
+    if (!least) {
+      return new RangeError(
+        `Cannot plan a batch of ${batch} for ${devices} devices: there must be a run that can be trained, received none: ${
+          this.#reasons()[0] ?? "no schedule serves them"
+        }`,
+      );
+    }
+    const { candidate, bytes } = least;
+    return new RangeError(
+      `Cannot plan within the memory limit: it must be at least ${
+        mebibytes(bytes)
+      } a worker (with ${describeCandidate(candidate)}), received ${
+        mebibytes(this.#limit, Math.floor)
+      }, ${mebibytes(bytes - this.#limit)} too little`,
+    );
   }
 }
 

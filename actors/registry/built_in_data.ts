@@ -5,6 +5,8 @@
  */
 
 import {
+  type Batch,
+  type BatchPlan,
   bytesTokenizer,
   digitBatches,
   type FileTokenizer,
@@ -16,6 +18,7 @@ import {
   openTokenFile,
   rowCount,
   type RowOrder,
+  type SeekableBatches,
   shuffledOrder,
   splitTokens,
   stringBatches,
@@ -35,6 +38,7 @@ import {
   TEXT_SHA256,
   type TextName,
 } from "../../kernels/internal.ts";
+import type { Digits } from "../../kernels/mod.ts";
 import { type DataComponent, type DataOptions, defineData, type OpenedData } from "./component.ts";
 
 /** Sizes of a digit; its pixels are stored row by row. */
@@ -43,42 +47,41 @@ const SIZES = { inputs: DIGIT_PIXELS, channels: 1, height: 28, width: 28 };
 /** Standard deviation of the noise; ink is 1, paper 0. */
 const DEVIATION = 0.5;
 
-/** The noise of held-out pictures is the same in all runs; no run has this seed. */
-const HELD_OUT_NOISE = { deviation: DEVIATION, seed: -1 };
+/**
+ * Returns a component of MNIST digits.
+ *
+ * @param batchesOf makes micro-batches with a seed; -1 for held-out digits.
+ */
+function digits(
+  name: string,
+  sizes: OpenedData["sizes"] & object,
+  batchesOf: (digits: Digits, cut: BatchPlan, seed: number) => SeekableBatches<Batch>,
+): DataComponent {
+  return defineData({
+    name,
+    version: "1",
+    sha256: DIGITS_SHA256,
+    async open({ microBatch, microBatches, replicas, seed, announce }) {
+      const { train, heldOut } = await loadDigits(announce);
+      const order = shuffledOrder(train.labels.length, seed);
+      return {
+        sizes,
+        batches: batchesOf(train, { microBatch, microBatches, replicas, order }, seed),
+        heldOut: (microBatch) => [...batchesOf(heldOut, { microBatch, microBatches: 1 }, -1)],
+      };
+    },
+  });
+}
 
 /** Digits of MNIST with labels. */
-export const mnist: DataComponent = defineData({
-  name: "mnist",
-  version: "1",
-  sha256: DIGITS_SHA256,
-  async open({ microBatch, microBatches, replicas, seed, announce }) {
-    const { train, heldOut } = await loadDigits(announce);
-    const order = shuffledOrder(train.labels.length, seed);
-    return {
-      sizes: { ...SIZES, classes: 10 },
-      batches: digitBatches(train, { microBatch, microBatches, replicas, order }),
-      heldOut: (samples) => [...digitBatches(heldOut, { microBatch: samples, microBatches: 1 })],
-    };
-  },
-});
+export const mnist: DataComponent = digits("mnist", { ...SIZES, classes: 10 }, digitBatches);
 
-/** Digits of MNIST with and without noise. */
-export const noisy: DataComponent = defineData({
-  name: "noisy-mnist",
-  version: "1",
-  sha256: DIGITS_SHA256,
-  async open({ microBatch, microBatches, replicas, seed, announce }) {
-    const { train, heldOut } = await loadDigits(announce);
-    const order = shuffledOrder(train.labels.length, seed), noise = { deviation: DEVIATION, seed };
-    return {
-      sizes: SIZES,
-      batches: noisyDigitBatches(train, { microBatch, microBatches, replicas, order }, noise),
-      heldOut: (microBatch) => [
-        ...noisyDigitBatches(heldOut, { microBatch, microBatches: 1 }, HELD_OUT_NOISE),
-      ],
-    };
-  },
-});
+/** Digits of MNIST with and without noise. The noise of held-out pictures is the same in all runs. */
+export const noisy: DataComponent = digits(
+  "noisy-mnist",
+  SIZES,
+  (digits, cut, seed) => noisyDigitBatches(digits, cut, { deviation: DEVIATION, seed }),
+);
 
 /** Strings of digits to sort. */
 export const sort: DataComponent = stringComponent("sort");

@@ -47,30 +47,23 @@ export interface Component {
   readonly isBuiltIn: boolean;
 }
 
-/** An entry of a file. */
-export interface Entry {
-  /** Specifier; one that starts with `./` or `../` is relative to the file. */
-  readonly from: string;
-  /** Default `actor`. */
-  readonly kind?: ComponentKind;
-  /** Default: the kind. */
-  readonly export?: string;
-  /** `sha256-…`; an entry without a hash is not verified. */
-  readonly integrity?: string;
-}
-
 const SPECIFIER_MAX = 2000, ENTRIES_MAX = 1000;
 
 const HASH = "sha256- and 44 characters of base64";
 
 const ENTRY = exactObject({
+  /** Specifier; `./` and `../` are relative to the file. */
   from: text(SPECIFIER_MAX),
-  kind: v.optional(oneOf(COMPONENT_KINDS)),
-  export: v.optional(text(SPECIFIER_MAX)),
-  integrity: v.optional(
-    v.pipe(v.string(HASH), v.regex(/^sha256-[A-Za-z0-9+/]{43}=$/, HASH)),
-  ),
+  /** Default `actor`. */
+  kind: v.exactOptional(oneOf(COMPONENT_KINDS)),
+  /** Default: the kind. */
+  export: v.exactOptional(text(SPECIFIER_MAX)),
+  /** `sha256-…`; an entry without a hash is not verified. */
+  integrity: v.exactOptional(v.pipe(v.string(HASH), v.regex(/^sha256-[A-Za-z0-9+/]{43}=$/, HASH))),
 });
+
+/** An entry of a file. */
+export type Entry = Readonly<v.InferOutput<typeof ENTRY>>;
 
 /** Entries by name. */
 type Entries = Readonly<Record<string, Entry>>;

@@ -40,11 +40,15 @@ const SHOWN = { isLog: false, hasOutliers: false, smoothedPercent: 2 };
 /** Minimum number of values with outliers. */
 const VALUES_MIN = 20;
 
-/** @type {(key: "tokensPerSecond" | "gradNorm" | "learningRate") => (state: State) => (number | undefined)[][]} */
-const columnOf = (key) => ({ metrics }) => [
-  metrics.map(({ step }) => step),
-  metrics.map((row) => row[key]),
-];
+/**
+ * A chart of one column.
+ *
+ * @type {(id: string, what: string, axis: string, key: "tokensPerSecond" | "gradNorm" | "learningRate") => Chart}
+ */
+const chartOf = (id, what, axis, key) => ({
+  ...{ id, what, axis, curves: [{ label: "", color: "--curve" }] },
+  columns: ({ metrics }) => [metrics.map(({ step }) => step), metrics.map((row) => row[key])],
+});
 
 /** @type {readonly Chart[]} */
 const CHARTS = [
@@ -59,27 +63,9 @@ const CHARTS = [
     ],
     columns: lossColumns,
   },
-  {
-    id: "throughput",
-    what: "Predictions a second",
-    axis: "",
-    curves: [{ label: "", color: "--curve" }],
-    columns: columnOf("tokensPerSecond"),
-  },
-  {
-    id: "norm",
-    what: "Norm of the gradients",
-    axis: "L2 norm",
-    curves: [{ label: "", color: "--curve" }],
-    columns: columnOf("gradNorm"),
-  },
-  {
-    id: "rate",
-    what: "Learning rate",
-    axis: "Learning rate",
-    curves: [{ label: "", color: "--curve" }],
-    columns: columnOf("learningRate"),
-  },
+  chartOf("throughput", "Predictions a second", "", "tokensPerSecond"),
+  chartOf("norm", "Norm of the gradients", "L2 norm", "gradNorm"),
+  chartOf("rate", "Learning rate", "Learning rate", "learningRate"),
 ];
 
 /** @param {State} state */
@@ -97,12 +83,14 @@ function lossColumns({ metrics, evaluations }) {
     return mean / weight;
   });
   const held = [evaluations.map(({ step }) => step), evaluations.map((row) => drawn(row.evalLoss))];
-  const joined = UPlot.join([
-    /** @type {uPlotModule.AlignedData} */ ([steps, losses, smoothed]),
-    /** @type {uPlotModule.AlignedData} */ (held),
-  ]);
+  const joined = UPlot.join([aligned([steps, losses, smoothed]), aligned(held)]);
   return /** @type {(number | null | undefined)[][]} */ (/** @type {unknown} */ (joined));
 }
+
+/** @param {(number | null | undefined)[][]} columns */
+const aligned = (
+  columns,
+) => /** @type {uPlotModule.AlignedData} */ (/** @type {unknown} */ (columns));
 
 const COMMAS = new Intl.NumberFormat("en-US", { maximumFractionDigits: 0 });
 
@@ -148,20 +136,15 @@ function openChart(chart) {
     const at = plot?.cursor.idx ?? undefined;
     say(caption, describeAt(chart, data, at));
     const [steps = []] = data;
-    place.setAttribute(
-      "aria-label",
-      `${chart.what} by step, ${whole(steps.length)} points. ${caption.textContent}`,
-    );
+    const name = `${chart.what} by step, ${whole(steps.length)} points.`;
+    place.setAttribute("aria-label", `${name} ${caption.textContent}`);
   };
   const make = () => {
     plot?.destroy();
     plot = undefined;
     if (data[0]?.length) {
-      plot = new UPlot(
-        optionsOf(chart, place, { onCursor: describe, onZoom: () => isZoomed = true }),
-        /** @type {uPlotModule.AlignedData} */ (/** @type {unknown} */ (data)),
-        place,
-      );
+      const handlers = { onCursor: describe, onZoom: () => isZoomed = true };
+      plot = new UPlot(optionsOf(chart, place, handlers), aligned(data), place);
     }
     place.classList.toggle("empty", !plot);
     describe();
@@ -178,10 +161,7 @@ function openChart(chart) {
       data = chart.columns(state);
       if (!plot) return make();
       // A zoomed chart keeps its range.
-      plot.setData(
-        /** @type {uPlotModule.AlignedData} */ (/** @type {unknown} */ (data)),
-        !isZoomed,
-      );
+      plot.setData(aligned(data), !isZoomed);
       if (isZoomed) plot.redraw();
       describe();
     },

@@ -53,9 +53,7 @@ export function showStatus({ run, status }, isConnected) {
   const lines = [
     ...note ? [element("span", {}, note)] : [],
     ...isLost
-      ? [
-        "The program does not answer: it has ended or is stopped. Its last state is below.",
-      ]
+      ? ["The program does not answer: it has ended or is stopped. Its last state is below."]
       : [],
     ...again && !isConnected && (isOver || isLost)
       ? [element("span", {}, "See it again with ", element("code", {}, again))]
@@ -103,14 +101,11 @@ export function showFigures({ run, metrics, evaluations, status, traces, workers
   ];
   fill(
     byId("figures"),
-    figures.map(([name, value, more = ""]) =>
-      element(
-        "div",
-        { class: "figure" },
-        element("dt", {}, name),
-        element("dd", {}, value, ...more ? [element("small", {}, more)] : []),
-      )
-    ),
+    figures.map(([name, value, more = ""]) => {
+      const notes = more ? [element("small", {}, more)] : [];
+      const pair = [element("dt", {}, name), element("dd", {}, value, ...notes)];
+      return element("div", { class: "figure" }, ...pair);
+    }),
   );
 }
 
@@ -135,19 +130,17 @@ export function showWorkers({ run, workers, metrics }, trace) {
   if (!run) return;
   const row = metrics.findLast(({ step }) => step === trace?.step) ?? metrics.at(-1);
   const forwards = trace?.workers.reduce((sum, worker) => sum + worker.forwards, 0) ?? 0;
-  const heads = [
-    "Worker",
-    "Stages",
-    "Busy",
-    "Longest wait",
-    "Peak mailbox",
-    "Memory",
-    `${capital(run.unit)}/s`,
-    "Restarts",
-  ];
+  const speed = `${capital(run.unit)}/s`;
+  const heads = ["Worker", "Stages", "Busy", "Longest wait", "Peak mailbox", "Memory", speed];
   const rows = run.workers.map(({ replica, stages }, i) => {
     const step = trace?.workers[i], { memoryBytes, restarts = 0 } = workers[i] ?? {};
-    const share = step && forwards > 0 ? step.forwards * run.workers.length / forwards : undefined;
+    const share = step && forwards > 0 ? step.forwards * run.workers.length / forwards : NaN;
+    const numbers = [
+      whole(step?.mailbox),
+      bytes(memoryBytes),
+      whole(share * (row?.tokensPerSecond ?? NaN)),
+      whole(restarts),
+    ];
     return element(
       "tr",
       { class: restarts > 0 ? "restarted" : undefined },
@@ -155,25 +148,15 @@ export function showWorkers({ run, workers, metrics }, trace) {
       element("td", {}, stages.join(", "), ...replicaNote(replica, run.workers)),
       element("td", {}, ...busyBar(step, trace)),
       element("td", {}, longestWait(step)),
-      element("td", { class: "number" }, whole(step?.mailbox)),
-      element("td", { class: "number" }, bytes(memoryBytes)),
-      element(
-        "td",
-        { class: "number" },
-        whole(share === undefined ? undefined : share * (row?.tokensPerSecond ?? NaN)),
-      ),
-      element("td", { class: "number" }, whole(restarts)),
+      ...numbers.map((number) => element("td", { class: "number" }, number)),
     );
   });
+  const head = [...heads, "Restarts"].map((text) => element("th", { scope: "col" }, text));
   fill(byId("workers"), [
     element(
       "table",
       {},
-      element(
-        "thead",
-        {},
-        element("tr", {}, ...heads.map((head) => element("th", { scope: "col" }, head))),
-      ),
+      element("thead", {}, element("tr", {}, ...head)),
       element("tbody", {}, ...rows),
     ),
   ]);
@@ -232,6 +215,7 @@ export function showActors({ run, workers, events, status }) {
   );
   const isOver = !["starting", "running"].includes(status.status);
   const now = isOver ? "ended" : status.status;
+  const dot = () => element("span", { class: isOver ? "dot over" : "dot", "aria-hidden": "true" });
   const leaf = (/** @type {number} */ i, /** @type {readonly number[]} */ stages) => {
     const restarts = workers[i]?.restarts ?? 0;
     const lost = events.findLast(({ kind, worker }) => kind === "failure" && worker === i);
@@ -243,7 +227,7 @@ export function showActors({ run, workers, events, status }) {
     return element(
       "li",
       { "data-worker": i, class: restarts > 0 ? "restarted" : undefined },
-      element("span", { class: isOver ? "dot over" : "dot", "aria-hidden": "true" }),
+      dot(),
       `${workerName(i)} `,
       element("small", {}, `stage${stages.length === 1 ? "" : "s"} ${stages.join(", ")} · ${now}`),
       ...why ? [element("strong", {}, why)] : [],
@@ -263,14 +247,7 @@ export function showActors({ run, workers, events, status }) {
     element(
       "ul",
       { class: "tree" },
-      element(
-        "li",
-        {},
-        element("span", { class: isOver ? "dot over" : "dot", "aria-hidden": "true" }),
-        "supervisor ",
-        element("small", {}, now),
-        below,
-      ),
+      element("li", {}, dot(), "supervisor ", element("small", {}, now), below),
     ),
   ]);
 }
@@ -288,20 +265,12 @@ const CLOCK = new Intl.DateTimeFormat("en-GB", { timeStyle: "medium" });
 export function showEvents({ events }) {
   const rows = events.toReversed().slice(0, 50).map((/** @type {EventView} */ event) => {
     const { kind, step, time, text } = event;
+    const date = dateOf(time), heading = `${EVENTS[kind]} step ${whole(step)}`;
     return element(
       "li",
       { class: kind },
-      element(
-        "time",
-        { datetime: dateOf(time)?.toISOString() },
-        dateOf(time) ? CLOCK.format(time) : NONE,
-      ),
-      element(
-        "span",
-        {},
-        element("b", {}, `${EVENTS[kind]} step ${whole(step)}`),
-        element("span", { class: "text" }, text),
-      ),
+      element("time", { datetime: date?.toISOString() }, date ? CLOCK.format(date) : NONE),
+      element("span", {}, element("b", {}, heading), element("span", { class: "text" }, text)),
     );
   });
   fill(byId("events"), rows.length > 0 ? rows : [element("li", { class: "none" }, "None so far.")]);
@@ -320,19 +289,11 @@ export function showFacts({ run }) {
   if (!run) return;
   fill(
     byId("facts"),
-    run.tables.map(({ title, rows }) =>
-      element(
-        "section",
-        {},
-        element("h3", {}, title),
-        element(
-          "dl",
-          {},
-          ...rows.map(([name, value]) =>
-            element("div", {}, element("dt", {}, name), element("dd", {}, value))
-          ),
-        ),
-      )
-    ),
+    run.tables.map(({ title, rows }) => {
+      const pairs = rows.map(([name, value]) =>
+        element("div", {}, element("dt", {}, name), element("dd", {}, value))
+      );
+      return element("section", {}, element("h3", {}, title), element("dl", {}, ...pairs));
+    }),
   );
 }

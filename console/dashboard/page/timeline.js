@@ -90,16 +90,10 @@ export function layOut(trace, width, { workers }) {
       boxes.push({ kind: "gap", worker, name, from, to, top, height: ACTION });
     }
     for (const [name, from, to] of spans) {
-      const isAction = ACTION_NAME.test(name);
-      boxes.push({
-        kind: isAction ? "action" : "update",
-        worker,
-        name,
-        from,
-        to,
-        top: isAction ? top : top + ACTION + 1,
-        height: isAction ? ACTION : UPDATE,
-      });
+      const place = ACTION_NAME.test(name)
+        ? /** @type {const} */ ({ kind: "action", top, height: ACTION })
+        : /** @type {const} */ ({ kind: "update", top: top + ACTION + 1, height: UPDATE });
+      boxes.push({ ...place, worker, name, from, to });
     }
     top += ACTION + 1 + UPDATE + BETWEEN;
   });
@@ -323,26 +317,14 @@ export function inWords({ workers }) {
       ...spans.map(([name, from, to]) => ({ name, from, to, kind: "done" })),
       ...gaps.map(([from, to, name]) => ({ name: name || "nothing to do", from, to, kind: "gap" })),
     ].sort((a, b) => a.from - b.from);
-    return element(
-      "section",
-      {},
-      element("h3", {}, `worker ${worker}`),
-      element(
-        "ol",
-        { "data-worker": worker },
-        ...all.slice(0, WORDS_MAX).map(({ name, from, to, kind }) =>
-          element(
-            "li",
-            { class: kind },
-            element("span", { class: "name" }, name),
-            element("small", {}, ` ${duration(to - from)} from ${duration(from)}`),
-          )
-        ),
-        ...all.length > WORDS_MAX
-          ? [element("li", {}, `and ${whole(all.length - WORDS_MAX)} more`)]
-          : [],
-      ),
-    );
+    const entries = all.slice(0, WORDS_MAX).map(({ name, from, to, kind }) => {
+      const when = element("small", {}, ` ${duration(to - from)} from ${duration(from)}`);
+      return element("li", { class: kind }, element("span", { class: "name" }, name), when);
+    });
+    const more = all.length - WORDS_MAX;
+    if (more > 0) entries.push(element("li", {}, `and ${whole(more)} more`));
+    const list = element("ol", { "data-worker": worker }, ...entries);
+    return element("section", {}, element("h3", {}, `worker ${worker}`), list);
   });
 }
 

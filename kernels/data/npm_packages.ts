@@ -126,15 +126,9 @@ async function locate({ name, version, json = "package.json" }: NpmPackage, flag
   const code = `import ${manifest} with { type: "json" };
     console.log(import.meta.resolve(${manifest}));`;
   // The child needs no permission: Deno reads the cache and the registry.
-  const isolated = [
-    "--quiet",
-    "--no-prompt",
-    "--no-lock",
-    "--no-config",
-    "--node-modules-dir=none",
-  ];
+  const common = ["--quiet", "--no-prompt", "--no-lock", "--no-config", "--node-modules-dir=none"];
   const child = new Deno.Command(Deno.execPath(), {
-    args: ["run", ...isolated, ...flags, `data:text/javascript,${encodeURIComponent(code)}`],
+    args: ["run", ...common, ...flags, `data:text/javascript,${encodeURIComponent(code)}`],
     env: { NO_COLOR: "1", DENO_NO_UPDATE_CHECK: "1" },
   });
   for (let starts = 0; starts < MAX_STARTS; starts++) {

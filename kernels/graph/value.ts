@@ -57,11 +57,7 @@ export type ValueType = Pick<Value, "dtype" | "shape">;
 export type Settings = Pick<Node, "attributes">;
 
 /** Returns a number among the attributes of a node. */
-export function numberOf(
-  { attributes }: Pick<Node, "attributes">,
-  name: string,
-  otherwise: number,
-): number {
+export function numberOf({ attributes }: Settings, name: string, otherwise: number): number {
   const found = attributes[name];
   if (typeof found === "object" && "float" in found) return found.float;
   return typeof found === "number" ? found : otherwise;

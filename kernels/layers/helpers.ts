@@ -411,11 +411,7 @@ const affine = (g: LayerGraph, name: string | undefined, size: number): [Value, 
  * assert.deepEqual(g.parameters.map(({ spec }) => spec.name), ["ln.weight", "ln.bias"]);
  * ```
  */
-export function layerNorm(
-  g: LayerGraph,
-  x: Value,
-  { name, epsilon = 1e-5 }: NormOptions = {},
-): Value {
+export function layerNorm(g: LayerGraph, x: Value, { name, epsilon }: NormOptions = {}): Value {
   return g.layerNorm(x, ...affine(g, name, x.shape.at(-1)!), epsilon);
 }
 
@@ -432,11 +428,7 @@ export function layerNorm(
  * assert.deepEqual(g.parameters.map(({ spec }) => spec.name), ["norm.weight"]);
  * ```
  */
-export function rmsNorm(
-  g: LayerGraph,
-  x: Value,
-  { name, epsilon = 1e-5 }: NormOptions = {},
-): Value {
+export function rmsNorm(g: LayerGraph, x: Value, { name, epsilon }: NormOptions = {}): Value {
   const weight = g.parameter(parameterName(name, "weight"), [x.shape.at(-1)!], ONE);
   return g.rmsNorm(x, weight, epsilon);
 }
@@ -457,10 +449,7 @@ export function rmsNorm(
  * }), /divide the channels, 6, received 4/);
  * ```
  */
-export function groupNorm(
-  g: LayerGraph,
-  x: Value,
-  { name, groups, epsilon = 1e-5 }: GroupNormOptions,
-): Value {
+export function groupNorm(g: LayerGraph, x: Value, options: GroupNormOptions): Value {
+  const { name, groups, epsilon } = options;
   return g.groupNorm(x, groups, ...affine(g, name, x.shape[1]!), epsilon);
 }

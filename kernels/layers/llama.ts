@@ -151,19 +151,14 @@ export function llamaLogits(config: LlamaConfig, microBatchSize: number): readon
 
 function lossLayers(sizes: LlamaSizes, microBatchSize: number, slices: number): Layer[] {
   const shape = [microBatchSize, tokensOfSlice("a Llama", sizes.seq, slices)] as const;
-  return withLoss(
-    logitsLayers(sizes, shape),
-    (g, y) => crossEntropy(g, y, g.batch("targets", shape, "i32")),
-  );
+  const lossOf = (g: LayerGraph, y: Value) => crossEntropy(g, y, g.batch("targets", shape, "i32"));
+  return withLoss(logitsLayers(sizes, shape), lossOf);
 }
 
 const PREFIXES = { embedding: "model.", block: "model.layers." } as const;
 
 /** Returns the layers from token ids to logits [samples, tokens, vocabulary]. */
-function logitsLayers(
-  sizes: LlamaSizes,
-  shape: readonly [samples: number, tokens: number],
-): Layer[] {
+function logitsLayers(sizes: LlamaSizes, shape: readonly number[]): Layer[] {
   const of =
     (build: (g: LayerGraph, x: Value, sizes: LlamaSizes) => Value) =>
     (g: LayerGraph, x: Value | undefined) => build(g, x!, sizes);

@@ -245,10 +245,7 @@ function encoderBlock(sizes: Sizes, index: number): Layer<Encoded, Encoded>[] {
     name: `${block} feed-forward`,
     block,
     prefix,
-    build: (g, x) => ({
-      states: feedForward(g, x!.states, sizes, "layer.1"),
-      mask: x!.mask,
-    }),
+    build: (g, x) => ({ states: feedForward(g, x!.states, sizes, "layer.1"), mask: x!.mask }),
   }];
 }
 

@@ -35,7 +35,7 @@ import {
   TensorProtoSchema,
 } from "./onnx_pb.ts";
 import { decodeModel, quoted } from "./read_file.ts";
-import { arithmetic, rewriteNodes, type Writer } from "./rewrite.ts";
+import { arithmetic, type Rewrite, rewriteNodes, type Writer } from "./rewrite.ts";
 
 /** An ONNX file to write. */
 export interface OnnxFile {
@@ -166,12 +166,7 @@ const frameOf = ({ metadata }: OnnxModel) =>
  *
  * @param build writes its nodes, in ONNX's own operations.
  */
-function onnxGraph(
-  name: string,
-  input: OnnxPort,
-  output: OnnxPort,
-  build: (write: Writer) => void,
-): GraphProto {
+function onnxGraph(name: string, input: OnnxPort, output: OnnxPort, build: Rewrite): GraphProto {
   const border = ({ name, dtype, shape }: OnnxPort) => encodeValueInfo(name, dtype, shape);
   const graph = create(GraphProtoSchema, {
     name,

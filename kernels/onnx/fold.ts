@@ -34,11 +34,7 @@ import {
  * @throws {TypeError} when its operation or an attribute is not supported.
  * @throws {RangeError} when its inputs do not fit together.
  */
-export function addNode(
-  g: LayerGraph,
-  node: OnnxNode,
-  inputs: readonly (Value | undefined)[],
-): readonly Value[] {
+export function addNode(g: LayerGraph, node: OnnxNode, inputs: Operands): readonly Value[] {
   const { op, attributes, outputs } = node, read = opOf(op)?.read;
   if (!read) throw importError("its operations must be known", nodeLabel(node));
   try {
@@ -49,6 +45,9 @@ export function addNode(
     throw nameError(`Cannot import ${op} of the ONNX model (node ${quoted(node.name)})`, cause);
   }
 }
+
+/** Inputs of a node; undefined for those left out. */
+type Operands = readonly (Value | undefined)[];
 
 /** Refuses sizes that a run could not allocate. */
 function checkSizes(shape: readonly number[]): void {
@@ -69,10 +68,7 @@ const ELEMENT_WORK = 20;
  * @returns undefined if the node needs a run.
  * @throws {RangeError} when all constants of the file together cost too much.
  */
-type Fold = (
-  node: OnnxNode,
-  inputs: readonly (Value | undefined)[],
-) => readonly Constant[] | undefined;
+type Fold = (node: OnnxNode, inputs: Operands) => readonly Constant[] | undefined;
 
 /** Starts to fold one file, with a budget for all its constants. */
 function openFolding(): Fold {
@@ -108,11 +104,7 @@ const toNumbers = (value: Value | undefined): number[] =>
 const SHAPE_OPS = new Set(["Shape", "Size"]);
 
 /** Computes a constant, after it reports the number of its elements. */
-type OwnOp = (
-  node: OnnxNode,
-  inputs: readonly (Value | undefined)[],
-  spend: (elements: number) => void,
-) => Constant;
+type OwnOp = (node: OnnxNode, inputs: Operands, spend: (elements: number) => void) => Constant;
 
 /** Operations whose results are always known, so that no graph contains them. */
 const OWN_OPS: Readonly<Record<string, OwnOp>> = {

@@ -228,13 +228,10 @@ function logitsOf({ steps, canonical }: FoldedFile, output: string, loss: OnnxLo
 }
 
 /** Returns a function that tests whether a weight is not trained. */
-function frozenOf(
-  { initializers }: OnnxGraph,
-  frozen: FromOnnxOptions["frozen"] = [],
-): (weight: string) => boolean {
+function frozenOf({ initializers }: OnnxGraph, frozen: FromOnnxOptions["frozen"] = []) {
   if (typeof frozen === "function") return frozen;
   const unknown = frozen.find((name) => !initializers.has(name));
-  if (unknown === undefined) return (weight) => frozen.includes(weight);
+  if (unknown === undefined) return (weight: string) => frozen.includes(weight);
   throw importError("frozen weights must be among its initializers", quoted(unknown));
 }
 

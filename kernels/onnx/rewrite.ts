@@ -168,13 +168,7 @@ export function shareEqual(graph: GraphProto): void {
     node.input = node.input.map((name) => names.get(name) ?? name);
     const { opType, domain, input, output } = node;
     const attributes = node.attribute.map((one) => toJsonString(AttributeProtoSchema, one)).sort();
-    const key = JSON.stringify([
-      opType,
-      domain,
-      input,
-      attributes,
-      output.map((name) => name !== ""),
-    ]);
+    const key = JSON.stringify([opType, domain, input, attributes, output.map(Boolean)]);
     const known = first.get(key);
     if (!known || output.some((name) => outputs.has(name))) {
       if (!known) first.set(key, node);

@@ -196,11 +196,7 @@ function piecesOf(
 const kindOf = ({ dtype, shape }: ValueType) => `${DTYPE_BYTES[dtype]} ${shape}`;
 
 /** Returns the piece of the first operand if the result may overwrite it. */
-function overwritten(
-  { opType = "" }: NodeProto,
-  operand: Piece | undefined,
-  type: ValueType,
-): Piece | undefined {
+function overwritten({ opType = "" }: NodeProto, operand: Piece | undefined, type: ValueType) {
   const isLast = operand?.reads === 1 && kindOf(operand.type) === kindOf(type);
   return isLast && IN_PLACE.has(opType) ? operand : undefined;
 }

@@ -212,20 +212,13 @@ export const REDUCTIONS: Ops = {
 };
 
 /** Returns the method of a reduction; over no axes it is `otherwise`, because in ONNX these are all. */
-const reduced = (
-  op: string,
-  otherwise: (g: Builder, a: Value) => Value = (_, a) => a,
-): (g: Builder, ...given: Parameters<Reduction>) => Value =>
-(
-  g,
-  a,
-  axes = a.shape.map((_, i) => i),
-  keep = false,
-) => {
-  if (axes.length === 0) return otherwise(g, a);
-  const at = axes.map((axis) => positiveAxis(axis, a.shape.length));
-  return one(g, REDUCTIONS, op, [a, g.int64(at)], { keepdims: +keep });
-};
+function reduced(op: string, otherwise: (g: Builder, a: Value) => Value = (_, a) => a) {
+  return (g: Builder, a: Value, axes: Ints = [...a.shape.keys()], keep = false): Value => {
+    if (axes.length === 0) return otherwise(g, a);
+    const at = axes.map((axis) => positiveAxis(axis, a.shape.length));
+    return one(g, REDUCTIONS, op, [a, g.int64(at)], { keepdims: +keep });
+  };
+}
 
 /** Multiplies the halves of an axis recursively: elements of 0 have a gradient, too. */
 function productAlong(g: Builder, a: Value, axis: number): Value {

@@ -95,11 +95,7 @@ function readOptions(call: Call): WindowOptions & { readonly groups: number } {
 }
 
 /** Returns the place in an image of each element of each window, row by row; −1 in the padding. */
-function placesOf(
-  sizes: Ints,
-  counts: Ints,
-  { kernel, strides, pads, dilations }: Windows,
-): Int32Array {
+function placesOf(sizes: Ints, counts: Ints, { kernel, strides, pads, dilations }: Windows) {
   const steps = stridesOf(sizes), rank = sizes.length;
   return mapIndices([...counts, ...kernel], (index) => {
     const at = sizes.map((_, axis) =>
@@ -227,13 +223,7 @@ const lowerWeightGradient: Rewrite = (write, node) => {
 };
 
 /** Returns, for each element of a window, the image of these elements of all windows. */
-function slicesOf(
-  write: Writer,
-  images: string,
-  shape: Ints,
-  windows: Windows,
-  counts: Ints,
-): string[] {
+function slicesOf(write: Writer, images: string, shape: Ints, windows: Windows, counts: Ints) {
   const { kernel, strides, pads, dilations } = windows, rank = counts.length;
   const padded = pads.every((pad) => pad === 0) ? images : write.node("Pad", [
     images,

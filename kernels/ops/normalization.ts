@@ -113,8 +113,8 @@ const crossEntropy: Op = {
     const int = (value: number) => g.constant(Int32Array.of(value), [], "i32");
     const isPredicted = g.greater(targets, int(-1));
     const classes = g.where(isPredicted, targets, int(0));
-    const minusOne = g.expand(g.scalar(-1), column);
-    const difference = g.scatterAddColumns(g.softmax(logits), classes, minusOne);
+    const probabilities = g.softmax(logits), minusOne = g.expand(g.scalar(-1), column);
+    const difference = g.scatterAddColumns(probabilities, classes, minusOne);
     return [g.mul(difference, g.reshape(g.where(isPredicted, dy!, g.scalar(0)), column))];
   },
   // −ln softmax(logits)[target] of each row, and 0 where the target is −1.

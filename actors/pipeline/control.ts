@@ -1,5 +1,5 @@
 /**
- * What the supervisor is asked while the pipe is empty: to start, to evaluate, to save.
+ * The handlers of the supervisor for an empty pipe (start, evaluate, save) and for lost workers.
  *
  * @module
  */
@@ -7,16 +7,16 @@
 import type { ActorRef, Context, Handlers, Message } from "../runtime/mod.ts";
 import type { SupervisorMessage, WorkerLost, WorkerReport } from "./protocol.ts";
 import { joinStates, moved } from "./stage_copies.ts";
-import { gather, type Supervisor, tellAll, underWay } from "./supervisor_state.ts";
+import { broadcast, gather, type Supervisor, underWay } from "./supervisor_state.ts";
 
-/** A worker that says nothing for so long, in the control lane, is not coming back. */
+/** The longest time for an answer in the control lane, in milliseconds. */
 const REPORT_TIMEOUT_MS = 1000;
 
 /**
- * Asks every worker what it waits for.
+ * Asks every worker for the input that it waits for.
  *
- * @param when what stalled: `step 4`.
- * @param stallMs how long nothing has moved.
+ * @param when The stalled activity: `step 4`.
+ * @param stallMs The time without progress.
  */
 async function reportStall<M extends Message>(
   ctx: Context<M>,
@@ -42,8 +42,8 @@ async function reportStall<M extends Message>(
   return { worker: workers[Math.max(0, wedged)]!.id, kind: "exit", message, isWedged };
 }
 
-/** What tells that a worker is gone. */
-export function lossHandlers(
+/** The handlers of lost workers. */
+export function workerDownHandlers(
   supervisor: Supervisor,
 ): Partial<Handlers<SupervisorMessage>> {
   const { ctx, workers, replies } = supervisor;
@@ -51,34 +51,34 @@ export function lossHandlers(
     async Stalled({ forMs }) {
       const lost = await reportStall(ctx, workers, underWay(supervisor), forMs);
       supervisor.state = "lost";
-      replies.giveUp(lost);
+      replies.failAll(lost);
     },
     WorkerDown({ down }) {
       const { steps } = supervisor;
       supervisor.state = "lost";
-      replies.lose(down, steps.length > 0 ? underWay(supervisor) : undefined);
+      replies.failFor(down, steps.length > 0 ? underWay(supervisor) : undefined);
     },
   };
 }
 
-/** What is asked while the pipe is empty. */
-export function pauseHandlers(
+/** The handlers of questions while the pipe is empty. */
+export function controlHandlers(
   supervisor: Supervisor,
 ): Partial<Handlers<SupervisorMessage>> {
   const { ctx, init, workers, replies, evaluations } = supervisor;
   const goIdle = () => void (supervisor.state = "idle");
   return {
     Start() {
-      const reply = replies.owe();
+      const reply = replies.defer();
       supervisor.takeReady = gather([...workers.keys()], () => {
         goIdle();
         reply(undefined);
       });
-      tellAll(supervisor, { type: "Connect", supervisor: ctx.self, workers });
+      broadcast(supervisor, { type: "Connect", supervisor: ctx.self, workers });
     },
     Ready: ({ worker }) => supervisor.takeReady(worker, undefined),
     Evaluate({ microBatches }) {
-      const reply = replies.owe();
+      const reply = replies.defer();
       supervisor.state = "evaluating";
       supervisor.pause = "an evaluation";
       evaluations.begin(microBatches, (losses) => {
@@ -87,10 +87,10 @@ export function pauseHandlers(
       });
     },
     Save() {
-      const reply = replies.owe();
+      const reply = replies.defer();
       supervisor.state = "saving";
       supervisor.pause = "a save";
-      // Copies of a stage are equal: the first of each has it all.
+      // Copies of a stage are equal: the first one is enough.
       const { copies } = init.workers[0]!;
       const first = [...new Set(copies.map(([copy]) => copy!.worker))].sort((a, b) => a - b);
       supervisor.takeState = gather(first, (parts) => {
@@ -102,7 +102,7 @@ export function pauseHandlers(
     },
     Saved: ({ worker, state }) => supervisor.takeState(worker, state),
     Fetch(message) {
-      const reply = replies.owe();
+      const reply = replies.defer();
       supervisor.state = "saving";
       supervisor.pause = "a save";
       supervisor.takeFetched = (values) => {
@@ -114,7 +114,7 @@ export function pauseHandlers(
     },
     Fetched: ({ values }) => supervisor.takeFetched(values),
     Write({ orders, step }) {
-      const reply = replies.owe();
+      const reply = replies.defer();
       supervisor.state = "saving";
       supervisor.pause = "a checkpoint";
       supervisor.takeWritten = gather(orders.map(({ worker }) => worker), (outcomes) => {

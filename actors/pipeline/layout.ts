@@ -1,9 +1,8 @@
 /**
- * Where every copy of every stage sits: data-parallel replicas of a schedule's placement.
+ * The placement of all stage copies: data-parallel replicas of a schedule's placement.
  *
- * Worker w of replica r is actor r·D + w. The copies of a stage stand in copy order: replica by
- * replica, and within one the pipelines in their order, Chimera's down pipes before its up pipes.
- * In this order their gradients are added.
+ * Worker w of replica r is actor r·D + w. Copy order is replica by replica, and within a replica
+ * pipeline by pipeline, Chimera's down pipes before its up pipes. Gradients are added in this order.
  *
  * @module
  */
@@ -29,23 +28,23 @@ export interface StageCopy {
   readonly rank: number;
   /** The data-parallel replica. */
   readonly replica: number;
-  /** The replica of the pipeline within it. */
+  /** The pipeline within the replica. */
   readonly pipe: number;
   /** The worker that holds it, counted over all replicas. */
   readonly worker: number;
 }
 
-/** Replicas of the pipeline: the copies of each stage within one data-parallel replica. */
-export function pipesOf({ placement }: Pick<Schedule, "placement">): number {
+/** Returns the number of pipelines: the copies of each stage in one data-parallel replica. */
+export function pipelineCount({ placement }: Pick<Schedule, "placement">): number {
   return 1 + Math.max(...placement.flat().map(({ pipeline }) => pipeline));
 }
 
-/** For each stage its copies in copy order. */
+/** Returns for each stage its copies, in copy order. */
 export function copiesOf(
   { placement, stages }: Pick<Schedule, "placement" | "stages">,
   replicas: number,
 ): readonly (readonly StageCopy[])[] {
-  const pipes = pipesOf({ placement });
+  const pipes = pipelineCount({ placement });
   const hostOf = (stage: number, pipe: number) =>
     placement.findIndex((held) =>
       held.some((one: PlacedStage) => one.stage === stage && one.pipeline === pipe)
@@ -66,17 +65,17 @@ export function copiesOf(
   );
 }
 
-/** A compiled model, and the runs of its kernels for each micro-batch. */
+/** A compiled model. */
 export interface LinkedModel {
   readonly model: ModelProgram;
   readonly halves: 1 | 2;
 }
 
-/** Runs of the kernels for each micro-batch, each with values of its own. */
+/** Returns the runs of the kernels for each micro-batch, each with separate values. */
 export const runsOf = ({ model, halves }: LinkedModel): number =>
   halves * (model.slicing?.slices ?? 1);
 
-/** The schedule with the values that go beyond the next stage where the model is cut. */
+/** Returns the schedule with the skip edges of the model between its stages. */
 export function linkedSchedule(schedule: Schedule, compiled: LinkedModel): Schedule {
   const { model } = compiled, edges = skipEdges(model, startsOf(model, schedule.stages));
   if (edges.length === 0) return schedule;

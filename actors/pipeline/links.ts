@@ -1,5 +1,5 @@
 /**
- * Arrays that travel, cut into equal parts and put together again: the halves of a micro-batch.
+ * Messages between workers: emulated links, and the arrays of values, cut into parts and joined.
  *
  * @module
  */
@@ -7,45 +7,45 @@
 import { keyed, type Passed, passedOf, type ValueArray } from "../../kernels/internal.ts";
 import type { ActorRef, Context, Message, SendOptions } from "../runtime/mod.ts";
 
-/** What is emulated. */
+/** An emulated link. */
 export interface LinkOptions {
   /** Time from the last byte sent to its arrival, α, in microseconds. */
   readonly latencyUs: number;
-  /** Bytes in a nanosecond, 1/β: gigabytes a second. */
+  /** The bandwidth, 1/β, in gigabytes per second. */
   readonly gigabytesPerSecond: number;
-  /** More latency for each message, drawn anew from 0 to this; 0 unless given. */
+  /** The most additional latency of a message, drawn for each; 0 unless given. */
   readonly jitterUs?: number | undefined;
 }
 
-/** What a worker with links understands besides: `P` are the messages that travel on them. */
+/** The messages of a worker with links; `P` are the messages on the links. */
 export type LinkMessage<P extends Message> =
-  /** A message that is still on its way over an emulated link. */
+  /** Brings a message that is in transit on an emulated link. */
   | { readonly type: "OnLink"; readonly arrivesAt: number; readonly message: P }
-  /** To itself: messages on the link have arrived. */
+  /** To itself: handles the messages that have arrived. */
   | { readonly type: "LinkDue" };
 
 /** Both ends of the links of one worker. */
 export interface EmulatedLink<P extends Message> {
-  /** Sends to another worker; the arrays that are transferred are what takes time. */
+  /** Sends to another worker; only transferred arrays take time. */
   send(to: ActorRef<P | LinkMessage<P>>, message: P, options: SendOptions): void;
-  /** Takes a message that is on its way. */
+  /** Takes a message that is in transit. */
   receive(message: P, arrivesAt: number): void;
-  /** The messages that have arrived by now, in order. */
+  /** Removes and returns the messages that have arrived, in order. */
   arrived(): P[];
 }
 
-/** Opens the links of a worker; with no options a message arrives as fast as the runtime can. */
+/** Opens the links of a worker; without options messages are not delayed. */
 export function openEmulatedLink<P extends Message>(
   ctx: Context<P | LinkMessage<P>>,
   options: LinkOptions | undefined,
 ): EmulatedLink<P> {
-  /** When the link to each worker is free. */
+  /** The time at which the link to each worker is free. */
   const freeAt = new Map<string, number>();
-  const underWay: { arrivesAt: number; message: P; land: () => void }[] = [];
-  /** When the last message from each worker arrives: a later one never overtakes it. */
+  const inTransit: { arrivesAt: number; message: P; land: () => void }[] = [];
+  /** The arrival of the last message to each worker; a later one never overtakes it. */
   const lastTo = new Map<string, number>();
   const wake = () => {
-    const wait = underWay[0]!.arrivesAt - ctx.now();
+    const wait = inTransit[0]!.arrivesAt - ctx.now();
     ctx.after(Math.max(0, wait), { type: "LinkDue" }, "link");
   };
   return {
@@ -61,17 +61,17 @@ export function openEmulatedLink<P extends Message>(
       ctx.send(to, { type: "OnLink", arrivesAt, message }, sending);
     },
     receive(message, arrivesAt) {
-      const later = underWay.findIndex((one) => one.arrivesAt > arrivesAt);
+      const later = inTransit.findIndex((one) => one.arrivesAt > arrivesAt);
       const { promise, resolve: land } = Promise.withResolvers<void>();
-      // While it is on its way nobody may have anything else to do.
+      // While it is in transit, all workers may be idle: the system must not count as stalled.
       ctx.busy(() => promise);
-      underWay.splice(later < 0 ? underWay.length : later, 0, { arrivesAt, message, land });
-      if (underWay[0]!.message === message) wake();
+      inTransit.splice(later < 0 ? inTransit.length : later, 0, { arrivesAt, message, land });
+      if (inTransit[0]!.message === message) wake();
     },
     arrived() {
-      const now = ctx.now(), later = underWay.findIndex((one) => one.arrivesAt > now);
-      const due = underWay.splice(0, later < 0 ? underWay.length : later);
-      if (underWay.length > 0) wake();
+      const now = ctx.now(), later = inTransit.findIndex((one) => one.arrivesAt > now);
+      const due = inTransit.splice(0, later < 0 ? inTransit.length : later);
+      if (inTransit.length > 0) wake();
       for (const { land } of due) land();
       return due.map(({ message }) => message);
     },
@@ -81,14 +81,14 @@ export function openEmulatedLink<P extends Message>(
 const bytesOf = ({ transfer = [] }: SendOptions) =>
   transfer.reduce((sum, { byteLength }) => sum + byteLength, 0);
 
-/** One of `count` equal parts, in the memory of the whole. */
+/** Returns a view of one of `count` equal parts of an array. */
 export function cut<A extends ValueArray>(array: A, index: number, count: number): A {
   if (count === 1) return array;
   const length = array.length / count;
   return array.subarray(index * length, (index + 1) * length) as A;
 }
 
-/** The parts one after the other; one alone stays as it is. */
+/** Joins parts to one array; a single part is returned as it is. */
 export function join<A extends ValueArray>(parts: readonly A[]): A {
   const [first] = parts as [A];
   if (parts.length === 1) return first;
@@ -102,13 +102,13 @@ export function join<A extends ValueArray>(parts: readonly A[]): A {
   return whole;
 }
 
-/** Does something to every array that is handed on. */
+/** Maps every array of values. */
 export function mapPassed(passed: Passed, map: (array: ValueArray) => ValueArray): Passed {
   const values = Object.entries(keyed(passed)).map(([key, array]) => [key, map(array)]);
   return passedOf(Object.fromEntries(values));
 }
 
-/** Puts together what is handed on in parts, key by key. */
+/** Joins parts of values, key by key. */
 export function joinPassed(
   parts: readonly Passed[],
   join: (arrays: readonly ValueArray[]) => ValueArray,

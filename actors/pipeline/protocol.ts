@@ -5,15 +5,14 @@
  * One step: supervisor —Begin→ all workers; —Inject→ worker of stage 0 → F → Activation → … → last
  * stage: F, Loss and B → Gradient → … → stage 0: B, Credit → supervisor injects the next.
  *
- * With a flush, a copy of a stage that has had all its B sends GradientsReady, its vote; the
- * supervisor answers with Reduce (add the gradients of all copies), and once all votes are in with
- * Commit (step the optimizer) or Abort. Reduced and StepDone close the step.
+ * With a flush, a copy of a stage votes with GradientsReady after its last B. The supervisor answers
+ * with Reduce (add the gradients of all copies), and after all votes with Commit (step the optimizer)
+ * or Abort. Reduced and StepDone close the step.
  *
- * Without, a stage steps its weights by itself, and StepDone says that it has had all updates of a
- * step, while later ones are under way; Drain lets the pipe run empty, and Drained says that it has.
+ * Without flushes, a stage steps its weights by itself, and StepDone reports all updates of a step,
+ * while later steps have begun. Drain empties the pipe, and Drained reports that it is empty.
  *
- * Which message has a meaning in which state of its receiver: `worker/worker_messages.ts` and
- * `supervisor/supervisor_messages.ts`.
+ * The states in which a receiver takes each message are in `worker.ts` and `supervisor.ts`.
  *
  * @module
  */
@@ -41,23 +40,23 @@ import type {
   TracedAction,
 } from "./step.ts";
 
-/** For each state of an actor the messages that have a meaning in it. */
+/** For each state of an actor, the messages that it takes. */
 export type StateTable<S extends string, M extends Message> = Readonly<
   Record<S, readonly M["type"][]>
 >;
 
-/** How every refusal begins: a bug of whoever sent the message, or of the actor. */
+/** The beginning of every refusal, which is a bug of the sender or of the receiver. */
 export const REFUSAL = "Cannot handle";
 
 /**
- * Handlers that refuse what has no meaning.
+ * Returns handlers that throw, and so end the actor, if a message arrives in a state that does not
+ * take it.
  *
- * @param who whose they are: `worker`.
- * @param table the messages of each state; what no state takes is refused in all.
- * @param state the state that the actor is in now.
- * @param types all messages of the protocol.
- * @returns handlers which throw, and so end the actor, when a message comes in another state.
- * @throws {TypeError} when a message that some state takes has no handler.
+ * @param who The actor, for errors, such as `worker`.
+ * @param table The messages of each state.
+ * @param state Returns the current state.
+ * @param types All messages of the protocol; a message of no state is always refused.
+ * @throws {TypeError} if a message of a state has no handler.
  *
  * @example
  * ```ts
@@ -109,25 +108,25 @@ export function guarded<M extends Message, S extends string>(
 /** Version of these messages. */
 export const PROTOCOL_VERSION = 8;
 
-/** What a worker sends to other workers: each may take its time over a link. */
+/** The messages between workers, which an emulated link may delay. */
 export type PeerMessage =
   /**
-   * The output of the stage before arrives with the micro-batch's fields, or what another stage before
-   * gives by name; F runs when all has come.
+   * Brings the output of the stage before with the micro-batch's fields, or the named values of an
+   * earlier stage. F runs after the last of these messages.
    */
   | {
     readonly type: "Activation";
     readonly stage: number;
     readonly microBatch: number;
-    /** Of a sequence in slices which it is of; not in an evaluation, where it is of all. */
+    /** The slice of the sequence; absent if it is for all slices, as in an evaluation. */
     readonly slice?: number;
     readonly tensor: Passed;
     readonly fields: Batch;
     readonly isEvaluation: boolean;
   }
   /**
-   * The gradient of the output of stage `stage` arrives, or that of one half of its samples; or that
-   * of what it has given or taken by name, from the next stage that uses it.
+   * Brings the gradient of the output of stage `stage`, or of one half of its samples; or the gradient
+   * of its named values, from the next stage that uses them.
    */
   | {
     readonly type: "Gradient";
@@ -137,7 +136,7 @@ export type PeerMessage =
     readonly slice?: number;
     readonly tensor: Passed;
   }
-  /** A part of the all-reduce of stage `stage` for its copy `rank`. */
+  /** Brings a part of the all-reduce of stage `stage` to its copy `rank`. */
   | {
     readonly type: "ReducePart";
     readonly round: number;
@@ -145,100 +144,100 @@ export type PeerMessage =
     readonly rank: number;
     readonly part: ReduceMessage;
   }
-  /** The gradient of another parameter of a tie, for `name` in copy `rank` of stage `stage`. */
+  /** Brings the gradient of another parameter of a tie, for `name` in copy `rank` of stage `stage`. */
   | {
     readonly type: "TieGradient";
     readonly round: number;
     readonly stage: number;
     readonly rank: number;
     readonly name: string;
-    /** Its place among those that are tied; absent where they are two. */
+    /** Its place among the tied parameters; absent if there are two. */
     readonly from?: number;
     readonly values: MessageArray;
   };
 
-/** What a worker of the pipeline understands. */
+/** The messages to a worker of the pipeline. */
 export type WorkerMessage =
   | PeerMessage
-  /** Who the others are: sent once, before anything else; Ready says that the worker is. */
+  /** Introduces the other actors, as the first message; the answer is Ready. */
   | {
     readonly type: "Connect";
     readonly supervisor: ActorRef<SupervisorMessage>;
     readonly workers: readonly ActorRef<WorkerMessage>[];
   }
   /**
-   * A step begins. What arrives earlier from faster workers waits. Its micro-batches are counted
-   * from 0 since the pipe was empty.
+   * Begins a step. Inputs that arrived earlier from faster workers have waited for it. Micro-batches
+   * are counted from 0 since the pipe was empty.
    */
   | {
     readonly type: "Begin";
-    /** Counts the steps tried; a step that is tried again has another round. */
+    /** The number of steps tried; a step that is tried again has another round. */
     readonly round: number;
     readonly share: MicroBatchShare;
-    /** Where it is not the policy that the worker was made with. */
+    /** The policy of this step, if it is not that of `WorkerInit`. */
     readonly policy?: PolicyData | undefined;
-    /** For each micro-batch of the share the factor of its loss. */
+    /** For each micro-batch of the share, the factor of its loss. */
     readonly lossScales: readonly number[];
-    /** The updates that each stage makes by itself; none with a flush. */
+    /** The updates that each stage makes by itself; absent with a flush. */
     readonly updates?: LocalUpdates | undefined;
-    /** What keys its dropout; absent where there is none. */
+    /** The key of its dropout; absent without dropout. */
     readonly dropout?: StepDropout | undefined;
   }
-  /** A micro-batch enters stage 0. Its fields travel with the activations to the last stage. */
+  /** Brings a micro-batch to stage 0. Its fields travel with the activations to the last stage. */
   | {
     readonly type: "Inject";
     readonly microBatch: number;
     readonly fields: Batch;
-    /** Forward only: nothing is kept and no gradient comes back. */
+    /** True for a forward only, without kept activations and gradients. */
     readonly isEvaluation: boolean;
   }
-  /** To itself: run the next action that the policy picks, after all that has arrived by now. */
+  /** To itself: runs the action that the policy picks, after all messages that have arrived. */
   | { readonly type: "Dispatch" }
-  /** Add the gradients of all copies of these stages. */
+  /** Adds the gradients of all copies of these stages. */
   | { readonly type: "Reduce"; readonly stages: readonly number[] }
-  /** Step the optimizer, bucket by bucket, as soon as their sums are there. */
+  /** Steps the optimizer, bucket by bucket, when their sums are there. */
   | {
     readonly type: "Commit";
-    /** Optimizer step, counted from 1. */
+    /** The optimizer step, from 1. */
     readonly update: number;
     readonly learningRate: number;
     readonly gradientScale: number;
   }
-  /** Leave the weights as they are: the step is not taken, by nobody. */
+  /** Ends the step on all workers without a change of weights. */
   | { readonly type: "Abort" }
-  /** No more steps begin: run the backwards that are left, and say so. */
+  /** Runs the remaining backwards, as no more steps begin; the answer is Drained. */
   | { readonly type: "Drain" }
-  /** To itself: step one bucket. */
+  /** To itself: steps one bucket. */
   | { readonly type: "StepBucket" }
   | LinkMessage<PeerMessage>
-  /** Asks what the worker waits for; the reply is a {@linkcode WorkerReport}. */
+  /** Asks for a {@linkcode WorkerReport}. */
   | { readonly type: "Report" }
-  /** Asks for weights and moments: Saved brings them. */
+  /** Asks for weights and moments; the answer is Saved. */
   | { readonly type: "Save" }
-  /** Asks for parts of weights and moments of a stage: Fetched brings them. */
+  /** Asks for parts of weights and moments of a stage; the answer is Fetched. */
   | Fetch
-  /** Asks for weights and moments to be written to files: Written says where they lie. */
+  /** Writes weights and moments to files; the answer is Written. */
   | { readonly type: "Write"; readonly order: ShardOrder; readonly step: number };
 
 /**
- * Asks for parts of weights and moments of one stage, which come as one array. Whoever asks for the
- * next when these have come holds no more of a model than that.
+ * Asks for parts of weights and moments of one stage, as one array. A reader that asks for one message
+ * of parts at a time holds only that much of a model.
  */
 export interface Fetch {
-  /** Which message it is. */
+  /** The type of the message. */
   readonly type: "Fetch";
-  /** The stage that has them. */
+  /** The stage that holds them. */
   readonly stage: number;
-  /** What is wanted, in which order. */
+  /** The parts, in the order of the answer. */
   readonly parts: readonly TensorPart[];
 }
 
-/** What came of a shard that was to be written. */
+/** The result of writing a shard. */
 export type WriteOutcome =
   | { readonly shard: WrittenShard }
   | { readonly problem: string; readonly isNonFinite: boolean };
 
-/** What a worker waits for, when nothing moves. */
+/** The state of a worker, for the report of a stall. */
 export interface WorkerReport {
   /** The action that its policy would run next, such as `1B3`. */
   readonly waitsFor: string;
@@ -246,91 +245,91 @@ export interface WorkerReport {
   readonly ready: readonly string[];
 }
 
-/** Nobody has been at work for so long, in milliseconds, and answers are waited for. */
+/** Reports that no actor has worked for a time, while answers are awaited. */
 export interface Stalled {
-  /** Which message it is. */
+  /** The type of the message. */
   readonly type: "Stalled";
-  /** For how long nobody has been at work. */
+  /** That time in milliseconds. */
   readonly forMs: number;
 }
 
-/** What the supervisor understands; it answers with an {@linkcode Answer}. */
+/** The messages to the supervisor. Its answers are of type {@linkcode Answer}. */
 export type SupervisorMessage =
-  /** Asks for the workers to be connected; the reply comes when all are ready. */
+  /** Connects the workers; the reply comes when all are ready. */
   | { readonly type: "Start" }
-  /** Asks for one optimizer step; the reply is a {@linkcode StepOutcome}. */
+  /** Runs one optimizer step; the reply is a {@linkcode StepOutcome}. */
   | { readonly type: "RunStep"; readonly request: StepRequest; readonly plan: StepPlan }
-  /** Asks for an empty pipe; the reply comes when all steps have ended. */
+  /** Empties the pipe; the reply comes when all steps have ended. */
   | { readonly type: "Drain" }
-  /** Asks for the losses of micro-batches without training on them. */
+  /** Asks for the losses of micro-batches, without training on them. */
   | { readonly type: "Evaluate"; readonly microBatches: readonly Batch[] }
   /** Asks for weights and moments of the whole model; the reply is a {@linkcode StageState}. */
   | { readonly type: "Save" }
   /** Asks for parts of weights and moments; the reply is a Float32Array. */
   | Fetch
   /**
-   * Asks for weights and moments of the whole model to be written by the workers that hold them; the
-   * reply is a {@linkcode WriteOutcome} of each.
+   * Lets the workers write weights and moments of the whole model; the reply is a
+   * {@linkcode WriteOutcome} of each.
    */
   | {
     readonly type: "Write";
-    /** Who is to write what. */
+    /** The workers that write, and their orders. */
     readonly orders: readonly { readonly worker: number; readonly order: ShardOrder }[];
     /** Optimizer steps done. */
     readonly step: number;
   }
-  /** A worker knows the others, and its stages are compiled. */
+  /** Reports a worker that knows the others and has compiled its stages. */
   | { readonly type: "Ready"; readonly worker: number }
-  /** The weights and moments of a worker. */
+  /** Brings the weights and moments of a worker. */
   | { readonly type: "Saved"; readonly worker: number; readonly state: StageState }
-  /** The parts of weights and moments that were asked for. */
+  /** Brings the requested parts of weights and moments. */
   | { readonly type: "Fetched"; readonly values: Float32Array<ArrayBuffer> }
-  /** A worker has written its weights and moments, or could not. */
+  /** Reports that a worker has written its weights and moments, or has failed to. */
   | { readonly type: "Written"; readonly worker: number; readonly outcome: WriteOutcome }
-  /** The loss of each sample of a micro-batch, by its global id. */
+  /** Brings the loss of each sample of a micro-batch, by its global id. */
   | {
     readonly type: "Loss";
-    /** The step; none in an evaluation. */
+    /** The step; absent in an evaluation. */
     readonly round?: number | undefined;
     readonly microBatch: number;
-    /** Of a sequence in slices whose losses they are; they come in order. */
+    /** The slice of the sequence; slices come in order. */
     readonly slice?: number;
     readonly losses: Float32Array;
   }
-  /** A micro-batch of a data-parallel replica has left the pipeline; another may enter. */
+  /** Reports that a micro-batch of a replica has left the pipeline, so that another may enter. */
   | { readonly type: "Credit"; readonly replica: number }
-  /** A copy of a stage has all its gradients: its vote on the step. */
+  /** Brings the vote of a copy of a stage that has all its gradients. */
   | { readonly type: "GradientsReady"; readonly stage: number; readonly isSafe: boolean }
-  /** A worker has the sums of all copies; sums of squares by parameter, from the first copies. */
+  /** Reports a worker that has all sums, with sums of squares by parameter from first copies. */
   | { readonly type: "Reduced"; readonly squares: GradientSquares }
-  /** A worker has stepped all its buckets for a step, or dropped its gradients. */
+  /** Reports that a worker has stepped all its buckets for a step, or dropped its gradients. */
   | {
     readonly type: "StepDone";
     readonly round: number;
     readonly worker: number;
-    /** For each update that it made by itself the sum of squares of each parameter's gradient. */
+    /** For each update that it made by itself, the sum of squares of each parameter's gradient. */
     readonly updates: readonly GradientSquares[];
     readonly peakActivations: number;
     readonly weights: number;
     readonly memory: StageMemory;
-    /** What it did since it told last. */
+    /** Its actions since the last report. */
     readonly trace: readonly TracedAction[];
   }
-  /** A worker has run all backwards that were left, and its part of the pipe is empty. */
+  /** Reports that a worker has run all remaining backwards. */
   | { readonly type: "Drained" }
   | Stalled
-  /** A worker is gone. */
+  /** Reports a worker that has ended. */
   | { readonly type: "WorkerDown"; readonly down: Down };
 
-/** What the supervisor answers in place of anything else once a worker is gone. */
+/** The answer of the supervisor to every question after it has lost a worker. */
 export interface WorkerLost {
   /** Id of the actor that failed first. */
   readonly worker: string;
-  /** What happened, in which step, at which action. */
+  /** The failure, with its step and action. */
   readonly message: string;
-  /** How it failed. */
+  /** The kind of the failure. */
   readonly kind: Failure["kind"];
-  /** Whether it is there but does not answer: only a process of its own can then be ended. */
+  /** True if it exists but does not answer: only a process can then be ended. */
   readonly isWedged: boolean;
 }
 

@@ -1,15 +1,16 @@
 /**
  * The stage copies of one worker, and the kernels of their actions.
  *
- * [Note: halves] Where a schedule runs backwards in halves (Chimera, section 3.5), everything is
+ * [Note: halves] If a schedule runs backwards in halves (Chimera, section 3.5), everything is
  * compiled for half a micro-batch: a forward is two runs, a backward one or two. So a half backward
- * is no other kernel than a whole one, and its bits do not depend on which of them is asked for.
+ * runs the same kernel as a whole one, and its bits do not depend on the choice.
  *
- * [Note: slices] Where a schedule cuts sequences into slices, everything is compiled for a slice of
- * each sample's tokens, and an action runs one of them: forwards in order, backwards in reverse. The
- * gradients of weights add up in that order, micro-batch by micro-batch: another sum of the same terms
- * than that of the whole sequence. A loss is a sum in f32 for each sample of a slice; they are added
- * in f64 by micro-batch, slice and sample. An evaluation runs all slices of a micro-batch at once.
+ * [Note: slices] If a schedule cuts sequences into slices, everything is compiled for a slice of
+ * each sample's tokens, and an action runs one slice: forwards in order, backwards in reverse. The
+ * gradients of weights are added in that order, micro-batch by micro-batch: another sum of the same
+ * terms than that of the whole sequence. A loss is a sum in f32 for each sample of a slice; they are
+ * added in f64 by micro-batch, slice and sample. An evaluation runs all slices of a micro-batch at
+ * once.
  *
  * @module
  */
@@ -91,59 +92,22 @@ export async function stageOpener(kernels: KernelModule | undefined): Promise<Op
 /** A copy of a stage that is open on this worker. */
 export interface OpenCopy extends StageCopy {
   readonly kernels: StageKernels;
-  /** What crosses the border of the stage by name, if anything does. */
+  /** The values that cross the border of the stage by name; absent if there are none. */
   readonly skips?: readonly StageSkip[];
 }
 
-/** A micro-batch, or the slice of it that is computed. */
+/** A micro-batch, or a slice of it. */
 export type MicroBatchPart = Pick<Action, "microBatch" | "slice">;
 
-/** The kernels of a worker's actions. */
-export interface StageCopies {
-  /** The copies that the worker holds. */
-  readonly all: readonly OpenCopy[];
-  /** The copy of a stage in a replica of the pipeline. */
-  of(stage: number, pipe: number): OpenCopy;
-  /** (stage, micro-batch) activations held now. */
-  readonly live: number;
-  /**
-   * F of one micro-batch, or of one slice of its sequences, with the weights as they were `age`
-   * updates ago. Losses of all slices come slice by slice.
-   *
-   * @param dropout keys what is left out; without it nothing is.
-   */
-  forward(
-    copy: OpenCopy,
-    part: MicroBatchPart,
-    input: Passed | undefined,
-    fields: Batch,
-    into: Passed | undefined,
-    age: number,
-    dropout?: DropoutKey,
-  ): Promise<ForwardResult>;
-  /** R of one micro-batch, or of one slice of its sequences. */
-  recompute(copy: OpenCopy, part: MicroBatchPart): Promise<void>;
-  /** Drops what a forward without backward has left. */
-  drop(copy: OpenCopy, microBatch: number): void;
-  /** B, I or W of one micro-batch or of one half or slice of it. */
-  backward(
-    copy: OpenCopy,
-    action: Action,
-    gradient: Passed | undefined,
-    lossScale: number,
-    into: Passed | undefined,
-  ): Promise<Passed | undefined>;
-}
-
-/** What a worker's copies are made from. */
+/** A copy of a stage before it is opened. */
 export interface CopyInit {
-  /** Which copy of which stage. */
+  /** Its stage and its place. */
   readonly copy: StageCopy;
-  /** What it computes. */
+  /** Its program. */
   readonly program: StageProgram;
-  /** Whether the schedule has an R for it: then F keeps the input of the stage only. */
+  /** True if the schedule has an R for it: then F keeps only the input of the stage. */
   readonly isRecomputed?: true;
-  /** Its first weights and moments, or where they come from. */
+  /** Its initial weights and moments, or their sources. */
   readonly state: StateOf<TensorSource>;
 }
 
@@ -151,19 +115,19 @@ export interface CopyInit {
 export interface CompiledStages {
   /** In order. */
   readonly programs: readonly StageProgram[];
-  /** How they store and step their weights. */
+  /** Storage and optimizer of their weights. */
   readonly stage: StageOptions;
-  /** Those that the schedule computes again by actions of its own, R. */
+  /** The stages that the schedule recomputes by R actions. */
   readonly recomputed: ReadonlySet<number>;
 }
 
-/** How one stage is opened. */
+/** The options of one stage. */
 export const optionsOf = (
   { programs, stage, recomputed }: CompiledStages,
   index: number,
 ): StageOptions => recomputed.has(index) ? withRecomputation(stage, programs[index]!) : stage;
 
-/** The options of a stage that has an R: all its layers are computed again together. */
+/** The options of a stage with an R: all its layers are recomputed together. */
 const withRecomputation = (options: StageOptions, { layers }: StageProgram): StageOptions => ({
   ...options,
   recomputeInterval: layers.length,
@@ -181,92 +145,135 @@ export async function openCopies(
   for (const { copy, program, isRecomputed, state } of inits) {
     const own = isRecomputed ? withRecomputation(options, program) : options;
     const kernels = await open(device, program, own);
-    // Where views are not free, a piece of a tensor would take all of it to and fro.
+    // On a device without free views, writing a piece of a tensor copies all of it.
     const most = device.hasFreeViews ? PIECE_ELEMENTS : Infinity;
     eachTensor(state, (name, values, from) => kernels.write(name, values, from), most);
     all.push({ ...copy, kernels, ...program.skips && { skips: program.skips } });
   }
-  const slicing = inits[0]?.program.slicing, parts = slicing?.slices ?? halves;
-  const { cutPart, cutFields, joinAll } = cutting(halves, slicing);
-  return {
-    all,
-    of(stage, pipe) {
-      const copy = all.find((one) => one.stage === stage && one.pipe === pipe);
-      if (copy) return copy;
-      throw new RangeError(`Cannot run stage ${stage} of pipe ${pipe}: it must be held here`);
-    },
-    get live() {
-      return all.reduce((sum, { kernels }) => sum + kernels.liveActivations, 0) / parts;
-    },
-    async forward({ kernels }, { microBatch, slice }, input, fields, into, age, dropout) {
-      const keys = keysOf(parts, microBatch, slice), isOne = keys.length === 1;
-      const batches = isOne ? [fields] : cutFields(fields);
-      const outputs: Passed[] = [], isLoss = kernels.isLast;
-      for (const [i, key] of keys.entries()) {
-        const { output } = await kernels.forward(
-          key,
-          input && (isOne ? input : cutPart(input, i)),
-          batches[i]!,
-          isOne ? into : undefined,
-          age,
-          halves === 1 ? dropout : dropout && { ...dropout, half: i as 0 | 1 },
-        );
-        outputs.push(output);
-      }
-      return { output: isOne || isLoss ? joinPassed(outputs, join) : joinAll(outputs), isLoss };
-    },
-    async recompute({ kernels }, { microBatch, slice }) {
-      for (const key of keysOf(parts, microBatch, slice)) await kernels.recompute(key);
-    },
-    drop({ kernels }, microBatch) {
-      for (const key of keysOf(parts, microBatch)) kernels.drop(key);
-    },
-    async backward({ kernels }, { kind, microBatch, half, slice }, gradient, lossScale, into) {
-      const keys = keysOf(parts, microBatch, slice ?? half), isOne = keys.length === 1;
-      const outputs: Passed[] = [], inOrder = [...keys.entries()];
-      for (const [i, key] of slicing ? inOrder.reverse() : inOrder) {
-        const dx = await kernels.backward(
-          key,
-          kind as BackwardKind,
-          gradient && (isOne ? gradient : cutPart(gradient, i)),
-          lossScale,
-          isOne ? into : undefined,
-        );
-        if (dx) outputs[i] = dx;
-      }
-      if (outputs.length === 0) return undefined;
-      return isOne ? outputs[0] : joinAll(outputs);
-    },
-  };
+  return new StageCopies(all, halves, inits[0]?.program.slicing);
 }
 
-/** The keys under which kernels know a micro-batch in some parts, or one of its halves or slices. */
-const keysOf = (parts: number, microBatch: number, part?: number): number[] =>
-  part === undefined
-    ? Array.from({ length: parts }, (_, index) => parts * microBatch + index)
-    : [parts * microBatch + part];
+/** The stage copies of a worker; runs the kernels of their actions. */
+export class StageCopies {
+  /** The copies. */
+  readonly all: readonly OpenCopy[];
+  readonly #halves: 1 | 2;
+  readonly #slicing: Slicing | undefined;
+  /** Runs of the kernels for each micro-batch. */
+  readonly #runs: number;
 
-/** How arrays and fields of a micro-batch are cut into halves or slices, and put together again. */
-function cutting(halves: 1 | 2, slicing: Slicing | undefined) {
-  if (!slicing) {
-    return {
-      cutPart: (passed: Passed, index: number) =>
-        mapPassed(passed, (array) => cut(array, index, halves)),
-      cutFields: (fields: Batch) => splitBatch(fields, halves),
-      joinAll: (parts: readonly Passed[]) => joinPassed(parts, join),
-    };
+  constructor(all: readonly OpenCopy[], halves: 1 | 2, slicing: Slicing | undefined) {
+    this.all = all;
+    this.#halves = halves;
+    this.#slicing = slicing;
+    this.#runs = slicing?.slices ?? halves;
   }
-  return {
-    cutPart: (passed: Passed, index: number) =>
-      mapPassed(passed, (array) => sliceOf(array, slicing, index)),
-    cutFields: (fields: Batch) =>
-      Array.from({ length: slicing.slices }, (_, index) => sliceBatch(fields, slicing, index)),
-    joinAll: (parts: readonly Passed[]) =>
-      joinPassed(parts, (arrays) => joinSlices(arrays, slicing)),
-  };
+
+  /** Returns the copy of a stage in a pipeline. */
+  of(stage: number, pipe: number): OpenCopy {
+    const copy = this.all.find((one) => one.stage === stage && one.pipe === pipe);
+    if (copy) return copy;
+    throw new RangeError(`Cannot run stage ${stage} of pipe ${pipe}: it must be held here`);
+  }
+
+  /** The number of (stage, micro-batch) activations held. */
+  get live(): number {
+    return this.all.reduce((sum, { kernels }) => sum + kernels.liveActivations, 0) / this.#runs;
+  }
+
+  /**
+   * Runs F of a micro-batch or of one slice, with the weights as they were `age` updates ago. Losses
+   * of several slices are in the order of the slices.
+   *
+   * @param dropout The key of dropout; without it no element is dropped.
+   */
+  async forward(
+    { kernels }: OpenCopy,
+    { microBatch, slice }: MicroBatchPart,
+    input: Passed | undefined,
+    fields: Batch,
+    into: Passed | undefined,
+    age: number,
+    dropout?: DropoutKey,
+  ): Promise<ForwardResult> {
+    const keys = this.#keysOf(microBatch, slice), isOne = keys.length === 1;
+    const outputs: Passed[] = [], isLoss = kernels.isLast, halves = this.#halves;
+    for (const [i, key] of keys.entries()) {
+      const { output } = await kernels.forward(
+        key,
+        input && (isOne ? input : this.#cut(input, i)),
+        isOne ? fields : this.#cutFields(fields, i),
+        isOne ? into : undefined,
+        age,
+        halves === 1 ? dropout : dropout && { ...dropout, half: i as 0 | 1 },
+      );
+      outputs.push(output);
+    }
+    const isAppended = isOne || isLoss;
+    return { output: isAppended ? joinPassed(outputs, join) : this.#join(outputs), isLoss };
+  }
+
+  /** Runs R of a micro-batch or of one slice. */
+  async recompute({ kernels }: OpenCopy, { microBatch, slice }: MicroBatchPart): Promise<void> {
+    for (const key of this.#keysOf(microBatch, slice)) await kernels.recompute(key);
+  }
+
+  /** Drops the activations of a forward without backward. */
+  drop({ kernels }: OpenCopy, microBatch: number): void {
+    for (const key of this.#keysOf(microBatch)) kernels.drop(key);
+  }
+
+  /** Runs B, I or W of a micro-batch, or of one half or slice. */
+  async backward(
+    { kernels }: OpenCopy,
+    { kind, microBatch, half, slice }: Action,
+    gradient: Passed | undefined,
+    lossScale: number,
+    into: Passed | undefined,
+  ): Promise<Passed | undefined> {
+    const keys = this.#keysOf(microBatch, slice ?? half), isOne = keys.length === 1;
+    const outputs: Passed[] = [], inOrder = [...keys.entries()];
+    for (const [i, key] of this.#slicing ? inOrder.reverse() : inOrder) {
+      const dx = await kernels.backward(
+        key,
+        kind as BackwardKind,
+        gradient && (isOne ? gradient : this.#cut(gradient, i)),
+        lossScale,
+        isOne ? into : undefined,
+      );
+      if (dx) outputs[i] = dx;
+    }
+    if (outputs.length === 0) return undefined;
+    return isOne ? outputs[0] : this.#join(outputs);
+  }
+
+  /** The keys by which kernels know the parts of a micro-batch, or one half or slice of it. */
+  #keysOf(microBatch: number, part?: number): number[] {
+    const first = this.#runs * microBatch;
+    if (part !== undefined) return [first + part];
+    return Array.from({ length: this.#runs }, (_, index) => first + index);
+  }
+
+  #cut(passed: Passed, index: number): Passed {
+    const slicing = this.#slicing;
+    return mapPassed(
+      passed,
+      (array) => slicing ? sliceOf(array, slicing, index) : cut(array, index, this.#halves),
+    );
+  }
+
+  #cutFields(fields: Batch, index: number): Batch {
+    const slicing = this.#slicing;
+    return slicing ? sliceBatch(fields, slicing, index) : splitBatch(fields, this.#halves)[index]!;
+  }
+
+  #join(parts: readonly Passed[]): Passed {
+    const slicing = this.#slicing;
+    return joinPassed(parts, (arrays) => slicing ? joinSlices(arrays, slicing) : join(arrays));
+  }
 }
 
-/** All that some stages hold; of a name that several have, the last one's. */
+/** Joins the states of several stages; a later stage wins if names are equal. */
 export function joinStates(parts: readonly StageState[]): StageState {
   return {
     weights: new Map(parts.flatMap(({ weights }) => [...weights])),
@@ -274,13 +281,13 @@ export function joinStates(parts: readonly StageState[]): StageState {
   };
 }
 
-/** How a state travels: its arrays move. */
+/** The send options of a state: its arrays are transferred. */
 export function moved({ weights, moments }: StageState): { transfer: ArrayBuffer[] } {
   const arrays = [...weights.values(), ...moments.values()];
   return { transfer: arrays.map(({ buffer }) => buffer as ArrayBuffer) };
 }
 
-/** The sum of several stages. */
+/** Adds the memory of several stages. */
 export function sumMemory(stages: readonly StageMemory[]): StageMemory {
   const add = <T extends object>(parts: readonly T[]): T =>
     Object.fromEntries(

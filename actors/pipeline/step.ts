@@ -1,11 +1,11 @@
 /**
- * One optimizer step as its taker sees it: what is asked for, and what it gives.
+ * One optimizer step: its request, its shares of micro-batches and its outcome.
  *
  * [Note: flushes] With a flush the pipe runs empty at the end of each step; then all copies of all
- * stages have their gradients, and the step is committed by all workers or by none. Without, stages
- * step their weights one by one while others still compute and the next step has begun, so there is
- * no moment at which they could agree on a step. A loss or gradient that is not finite is told in the
- * outcome of its step, when it has reached weights already.
+ * stages have their gradients, and the step is committed by all workers or by none. Without flushes,
+ * stages step their weights one by one while others still compute and the next step has begun, so they
+ * cannot agree on a step. The outcome of a step then reports a loss or gradient that is not finite after
+ * it has reached weights.
  *
  * @module
  */
@@ -27,12 +27,12 @@ import {
 import { followList } from "../../schedules/internal.ts";
 import type { GradientSquares } from "../gradients/commit.ts";
 
-/** A worker's actions and how they are followed, or the name by which every isolate finds them. */
+/** The policy of a worker: its actions, or the name by which every isolate makes its schedule. */
 export type PolicyData =
   | { readonly actions: readonly Action[]; readonly policy: ListPolicy }
   | { readonly name: string; readonly options: ScheduleOptions; readonly worker: number };
 
-/** The policy of one worker of a schedule as plain data. */
+/** Returns the policy of one worker of a schedule as plain data. */
 export function policyData(
   schedule: Schedule,
   options: ScheduleOptions,
@@ -44,11 +44,11 @@ export function policyData(
     : { name: schedule.name, options, worker };
 }
 
-/** The list of a policy, if it has one. */
+/** Returns the list of a policy, if it has one. */
 export const listsOf = (data: PolicyData): ActionList[] =>
   "actions" in data ? [ActionList.from(data.actions)] : [];
 
-/** A new policy, good for one step. */
+/** Makes a policy for one step. */
 export function restorePolicy(data: PolicyData): StepPolicy {
   return "actions" in data
     ? followList(listsOf(data)[0]!, data.policy)
@@ -67,35 +67,36 @@ export interface StepRequest {
   readonly predictions: number;
   /** The learning rate. */
   readonly learningRate: number;
-  /** Factor by which the loss is multiplied, so that FP16 gradients do not vanish. */
+  /** The factor of the loss that keeps FP16 gradients from vanishing. */
   readonly lossScale: number;
 }
 
-/** What a step gives. */
+/** The outcome of a step. */
 export interface StepOutcome {
-  /** For each micro-batch the loss of each of its samples. */
+  /** For each micro-batch, the loss of each of its samples. */
   readonly losses: readonly Float32Array[];
   /**
-   * For each update of the step the sum of squares of each parameter's gradient, by name: one
-   * update, but for each micro-batch one in PipeDream; none where the step was not taken.
+   * For each update of the step, the sum of squares of each parameter's gradient, by name: one update,
+   * in PipeDream one for each micro-batch; none if the step was not committed.
    */
   readonly updates: readonly GradientSquares[];
-  /** False when a loss or gradient was not finite: then no weight has changed, but without flushes
-   * all have. */
+  /**
+   * False if a loss or gradient was not finite: then no weight has changed; without flushes all have.
+   */
   readonly isCommitted: boolean;
-  /** The most activations that each worker has held so far, in units of Ma (one P-th of a model). */
+  /** For each worker, its peak of activations so far, in units of Ma (one P-th of a model). */
   readonly peakActivations: readonly number[];
-  /** The most weights that each worker has held so far, in units of one P-th of a model. */
+  /** For each worker, its peak of weights so far, in units of one P-th of a model. */
   readonly weights: readonly number[];
-  /** For each worker the bytes that it holds; empty where they are not counted. */
+  /** For each worker, the bytes that it holds; empty if they are not counted. */
   readonly memory?: readonly StageMemory[];
-  /** For each worker what it did, when; empty unless the run is traced. */
+  /** For each worker, its actions; empty unless the run is traced. */
   readonly traces: readonly (readonly TracedAction[])[];
 }
 
 /**
- * Something that a worker did. Times are of the clock of its host: workers of several hosts need
- * them aligned, as {@linkcode readStep} does.
+ * An action of a worker. Times are from the clock of its host; {@linkcode readStep} aligns those of
+ * several hosts.
  */
 export interface TracedAction {
   /**
@@ -103,56 +104,56 @@ export interface TracedAction {
    * `--runtime serial`); `reduce 2` for a part of the all-reduce of stage 2; `optimizer`.
    */
   readonly name: string;
-  /** When it began, in milliseconds since the epoch. */
+  /** Its start, in milliseconds since the epoch. */
   readonly start: number;
-  /** When it ended, in milliseconds since the epoch. */
+  /** Its end, in milliseconds since the epoch. */
   readonly end: number;
   /**
-   * When the worker saw the last input that another actor sent for it, in milliseconds since the
-   * epoch: what comes while it computes is seen when it has done so. Absent of what needs none.
+   * The time at which the worker received its last input from another actor, in milliseconds since
+   * the epoch: after its current action, if it computes. Absent for an action without inputs.
    */
   readonly arrived?: number;
-  /** When the last of its outputs was sent to another worker; absent where none was. */
+  /** The time at which its last output was sent to another worker; absent without outputs. */
   readonly sent?: number;
-  /** Actions of F, B, I or W whose inputs had arrived, too, and waited for their turn. */
+  /** Other actions (F, B, I or W) whose inputs had arrived. */
   readonly waiting?: number;
-  /** The stage of an all-reduce or optimizer entry that is of one stage. */
+  /** The stage of an all-reduce or optimizer step of one stage. */
   readonly stage?: number;
-  /** The chunk of the all-reduce whose part came. */
+  /** The chunk of the all-reduce whose part arrived. */
   readonly chunk?: number;
   /** The bucket that the optimizer stepped. */
   readonly bucket?: number;
 }
 
-/** The updates of one step where each stage steps its weights by itself. */
+/** The updates of one step, if each stage steps its weights by itself. */
 export interface LocalUpdates {
-  /** Micro-batches of an update: its backwards are followed by a step of the optimizer. */
+  /** Micro-batches of an update. */
   readonly every: number;
-  /** The optimizer step of the first of them, from 1. */
+  /** The optimizer step of the first update, from 1. */
   readonly first: number;
-  /** Of each of them. */
+  /** The learning rate of each update. */
   readonly learningRate: number;
   /**
-   * The weights that forwards of the step read, as the number of updates since the pipe was empty;
-   * without it the newest when a forward runs.
+   * The weights that forwards of the step read, as the number of updates since the pipe was empty; the
+   * newest weights unless given.
    */
   readonly version?: number | undefined;
 }
 
-/** How weights are updated. */
+/** A policy of weight updates. */
 export interface UpdatePolicy {
-  /** Whether the pipe runs empty at the end of each step, which all workers then commit. */
+  /** True if the pipe runs empty at the end of each step, which all workers then commit. */
   readonly isFlushed: boolean;
   /** Micro-batches of a data-parallel replica that may be in flight. */
   inFlight(schedule: Schedule): number;
   /** Steps that should begin before the oldest one has ended, to keep the pipe full. */
   stepsAhead(schedule: Schedule): number;
-  /** Factor of the loss of a micro-batch: one over the predictions of the update it is for. */
+  /** Returns the factor of the loss of a micro-batch: one over the predictions of its update. */
   lossScale(request: StepRequest, predictions: number): number;
   /**
-   * What each stage does by itself.
+   * Returns the updates that each stage makes by itself.
    *
-   * @param stepsBefore steps since the pipe was empty.
+   * @param stepsBefore Steps since the pipe was empty.
    */
   localUpdates(
     request: StepRequest,
@@ -161,26 +162,26 @@ export interface UpdatePolicy {
   ): LocalUpdates | undefined;
 }
 
-/** What both policies without flushes have in common. */
+/** The common part of both policies without flushes. */
 const WITHOUT_FLUSHES = {
   isFlushed: false,
-  // Worker 0 holds D micro-batches; one more waits there, so that it need not wait for its credit.
+  // Worker 0 holds D micro-batches; one more waits there, so that it does not wait for a credit.
   inFlight: ({ workers }: Schedule) => workers + 1,
-  // D − 1 micro-batches follow the last one of a step into the pipe; one step more, so that they
-  // are there in time.
+  // D − 1 micro-batches follow the last one of a step into the pipe; one more step makes them be there
+  // in time.
   stepsAhead: ({ workers, microBatches }: Schedule) => Math.ceil((workers - 1) / microBatches) + 1,
 };
 
 /**
- * The policies by what a schedule says of its weights.
+ * The policies by the weight updates of a schedule.
  *
  * - `flush`: W(t+1) = W(t) − η·∇f(W(t)), by all workers at the end of the step.
  * - `every-backward`: PipeDream (Narayanan et al. 2019, section 3.3) updates after every micro-batch,
  *   so a step of N micro-batches is N optimizer steps.
  * - `double-buffered`: PipeDream-2BW (Narayanan et al. 2021, section 3.1) updates once for the N
- *   micro-batches of a step, which are all computed with the weights before the newest that the step
- *   can have: W(t+1) = W(t) − η·∇f(W(t−1)). In an empty pipe there are no weights before the newest,
- *   so the first two steps are computed with the same ones.
+ *   micro-batches of a step, which all use the weights before the newest:
+ *   W(t+1) = W(t) − η·∇f(W(t−1)). An empty pipe has only the newest weights, so the first two steps use
+ *   the same weights.
  */
 export const UPDATE_POLICIES: Readonly<Record<WeightUpdates, UpdatePolicy>> = {
   "flush": {
@@ -215,54 +216,54 @@ export const UPDATE_POLICIES: Readonly<Record<WeightUpdates, UpdatePolicy>> = {
 export interface MicroBatchShare {
   /** The global id of its first micro-batch; the others follow. */
   readonly first: number;
-  /** For each of its micro-batches the replica of the pipeline that computes it. */
+  /** For each of its micro-batches, the pipeline that computes it. */
   readonly pipeOf: readonly number[];
 }
 
-/** Who computes which micro-batches of a step. */
+/** The micro-batches of each replica in a step. */
 export interface StepShares {
-  /** For each data-parallel replica. */
+  /** For each data-parallel replica, its micro-batches. */
   readonly shares: readonly MicroBatchShare[];
-  /** For each worker, where a step is smaller than the schedule is for. */
+  /** For each worker, its policy, if the step is smaller than that of the schedule. */
   readonly policies?: readonly PolicyData[] | undefined;
 }
 
-/** All that the actors need to know of a step before its micro-batches. */
+/** The data of a step that the actors get before its micro-batches. */
 export interface StepPlan extends StepShares {
-  /** For each micro-batch, by global id, the factor of its loss. */
+  /** The factor of the loss of each micro-batch, by global id. */
   readonly lossScales: readonly number[];
-  /** The updates of the step, where each stage steps its weights by itself. */
+  /** The updates of the step, if each stage steps its weights by itself. */
   readonly updates?: LocalUpdates | undefined;
-  /** What keys its dropout, with the ids of micro-batches; absent where there is none. */
+  /** The key of its dropout, apart from micro-batches; absent without dropout. */
   readonly dropout?: StepDropout | undefined;
 }
 
-/** What keys the dropout of a step. */
+/** The key of the dropout of a step. */
 export type StepDropout = Omit<DropoutKey, "microBatch" | "half">;
 
-/** What plans are made from. */
+/** Options of a step planner. */
 export interface PlanOptions {
-  /** Who computes what, when, in each data-parallel replica. */
+  /** The schedule of each data-parallel replica. */
   readonly schedule: Schedule;
   /** The options that the schedule was made with. */
   readonly scheduleOptions: ScheduleOptions;
-  /** What makes it for fewer micro-batches too; by its name unless given. */
+  /** The definition that makes it for fewer micro-batches; found by its name unless given. */
   readonly scheduleDefinition?: ScheduleDefinition | undefined;
   /** Data-parallel replicas, W. */
   readonly replicas: number;
-  /** Predictions of a micro-batch. */
+  /** Returns the number of predictions of a micro-batch. */
   readonly predictionsOf: (batch: Batch) => number;
-  /** What is trained. */
+  /** The compiled model. */
   readonly model: Pick<StageProgram, "programs">;
   /** Keys dropout, with the step and the micro-batch. */
   readonly seed: number;
 }
 
-/** Plans step after step. */
+/** Plans one step after another. */
 export interface StepPlanner {
-  /** The plan of the next step. */
+  /** Returns the plan of the next step. */
   next(request: StepRequest): StepPlan;
-  /** The pipe is empty: all weights that are older than the newest are forgotten. */
+  /** Notes that the pipe is empty, so that only the newest weights remain. */
   drained(): void;
 }
 
@@ -285,7 +286,7 @@ export function openStepPlanner(options: PlanOptions): StepPlanner {
   };
 }
 
-/** What keys the dropout of a step, where there is any: other plans and messages have no such field. */
+/** Returns the key of the dropout of a step; no field if there is no dropout. */
 export function dropoutOf(
   { model, seed }: Pick<PlanOptions, "model" | "seed">,
   { step }: StepRequest,
@@ -293,7 +294,7 @@ export function dropoutOf(
   return model.programs.some(({ masks }) => masks) ? { dropout: { seed, step } } : {};
 }
 
-/** Who computes which micro-batches of a step of `count` micro-batches. */
+/** Shares the micro-batches of a step of `count` micro-batches. */
 export function shareStep(
   { schedule, scheduleOptions, scheduleDefinition, replicas }: Omit<
     PlanOptions,
@@ -302,7 +303,7 @@ export function shareStep(
   count: number,
 ): StepShares {
   if (!UPDATE_POLICIES[schedule.updates].isFlushed) {
-    // Steps follow each other without a gap, so a smaller one changes nobody's order.
+    // Steps follow each other without a gap, so a smaller one does not change the order of a worker.
     return { shares: [{ first: 0, pipeOf: new Array(count).fill(0) }] };
   }
   const counts = shareMicroBatches(count, replicas);
@@ -329,9 +330,9 @@ export function shareStep(
 }
 
 /**
- * Shares `count` micro-batches among the replicas: consecutive ids, sizes that differ by one at most.
+ * Shares `count` micro-batches among the replicas: consecutive ids, and sizes that differ by at most 1.
  *
- * @returns how many each replica gets.
+ * @returns The micro-batches of each replica.
  *
  * @example
  * ```ts

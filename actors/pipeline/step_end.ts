@@ -1,5 +1,5 @@
 /**
- * What gets micro-batches through: a step begins, losses and credits come back.
+ * The handlers of the supervisor during steps: their beginning, losses, credits, and their end.
  *
  * @module
  */
@@ -9,6 +9,7 @@ import type { Handlers } from "../runtime/mod.ts";
 import type { SupervisorMessage } from "./protocol.ts";
 import {
   allLosses,
+  broadcast,
   credit,
   emptyFlow,
   endFor,
@@ -18,29 +19,28 @@ import {
   stepOfRound,
   type StepRecord,
   type Supervisor,
-  tellAll,
 } from "./supervisor_state.ts";
 
-/** How steps end with a flush. */
+/** The handlers of the end of steps with a flush. */
 export function commitHandlers(
   supervisor: Supervisor,
 ): Partial<Handlers<SupervisorMessage>> {
   const { init } = supervisor, running = () => supervisor.steps[0]!;
   const reduce = ({ decision }: StepRecord) => {
     const stages = decision!.startReducing();
-    if (stages.length > 0) tellAll(supervisor, { type: "Reduce", stages });
+    if (stages.length > 0) broadcast(supervisor, { type: "Reduce", stages });
   };
-  /** Commits or aborts when all that this depends on is known. */
+  /** Commits or aborts, once the decision is known. */
   const decide = (step: StepRecord) => {
     const { request: { lossScale, update, learningRate }, decision } = step;
     const outcome = decision!.decide(areFinite(allLosses(step), []), lossScale);
     supervisor.state = outcome ? "ending" : "deciding";
-    if (outcome?.isCommitted === false) return tellAll(supervisor, { type: "Abort" });
+    if (outcome?.isCommitted === false) return broadcast(supervisor, { type: "Abort" });
     reduce(step);
     if (!outcome) return;
     step.isCommitted = true;
     const { gradientScale } = outcome;
-    tellAll(supervisor, { type: "Commit", update, learningRate, gradientScale });
+    broadcast(supervisor, { type: "Commit", update, learningRate, gradientScale });
   };
   return {
     GradientsReady({ stage, isSafe }) {
@@ -65,18 +65,18 @@ export function commitHandlers(
   };
 }
 
-/** How steps end without flushes, one after the other, and how the pipe runs empty. */
+/** The handlers of the end of steps without flushes, and of the drain of the pipe. */
 export function drainHandlers(
   supervisor: Supervisor,
 ): Partial<Handlers<SupervisorMessage>> {
   const { init, workers, replies } = supervisor;
-  let isTold = false;
-  /** Once the last step has begun, all are told that no more come. */
+  let isSent = false;
+  /** Sends Drain to all workers once the last step has begun. */
   const drainWhenBegun = () => {
     const { state, steps } = supervisor;
-    if (isTold || state !== "draining" || steps.some(({ hasBegun }) => !hasBegun)) return;
-    isTold = true;
-    tellAll(supervisor, { type: "Drain" });
+    if (isSent || state !== "draining" || steps.some(({ hasBegun }) => !hasBegun)) return;
+    isSent = true;
+    broadcast(supervisor, { type: "Drain" });
   };
   return {
     Credit({ replica }) {
@@ -90,7 +90,7 @@ export function drainHandlers(
       step.reply(outcomeOf(step, supervisor.held));
     },
     Drain() {
-      const reply = replies.owe();
+      const reply = replies.defer();
       if (supervisor.state === "idle") return reply(undefined);
       let missing = workers.length;
       supervisor.drained = () => {
@@ -99,7 +99,7 @@ export function drainHandlers(
         supervisor.state = "idle";
         reply(undefined);
       };
-      isTold = false;
+      isSent = false;
       supervisor.state = "draining";
       supervisor.pause = "a drain";
       drainWhenBegun();
@@ -108,18 +108,18 @@ export function drainHandlers(
   };
 }
 
-/** The losses of a micro-batch, slice by slice, with those of one more. */
+/** Appends the losses of a slice to those of the slices before. */
 const addSlice = (before: Float32Array, losses: Float32Array): Float32Array =>
   Float32Array.of(...before, ...losses);
 
-/** What gets micro-batches through. */
+/** The handlers of micro-batches in the pipe. */
 export function flowHandlers(
   supervisor: Supervisor,
 ): Partial<Handlers<SupervisorMessage>> {
   const { init, replies, evaluations } = supervisor;
   return {
     RunStep({ request, plan }) {
-      const { flow: { known } } = supervisor, first = [...known], reply = replies.owe();
+      const { flow: { known } } = supervisor, first = [...known], reply = replies.defer();
       const asked = { round: ++supervisor.round, request, plan, reply, first };
       supervisor.steps.push(openStepRecord(init, asked));
       supervisor.state = "stepping";

@@ -1,13 +1,13 @@
 /**
  * The supervisor: an actor that injects micro-batches, enforces `pipeline_limit`, triggers the
  * all-reduce and closes the step. Without flushes it keeps the pipe full over the ends of steps, and
- * lets it run empty when asked to.
+ * drains it on request.
  *
  * @module
  */
 
 import type { ActorFactory, ActorRef, ActorSpec, Context, Handlers } from "../runtime/mod.ts";
-import { lossHandlers, pauseHandlers } from "./control.ts";
+import { controlHandlers, workerDownHandlers } from "./control.ts";
 import {
   guarded,
   type StateTable,
@@ -21,7 +21,7 @@ import {
   entryOf,
   mailboxBound,
   openEvaluations,
-  openOwedReplies,
+  openPendingReplies,
   type Supervisor,
   type SupervisorInit,
   type SupervisorState,
@@ -29,10 +29,10 @@ import {
 import { WORKER } from "./worker.ts";
 import { slicingOf, withoutStates, type WorkerInit } from "./worker_state.ts";
 
-/** Messages that have a meaning in every state. */
+/** Messages of every state. */
 const ALWAYS = ["Stalled", "WorkerDown"] as const;
 
-/** What the owner of the supervisor asks, each of which has an answer. */
+/** Questions of the owner of the supervisor, each of which has an answer. */
 const QUESTIONS: readonly SupervisorMessage["type"][] = [
   "Start",
   "RunStep",
@@ -43,7 +43,7 @@ const QUESTIONS: readonly SupervisorMessage["type"][] = [
   "Write",
 ];
 
-/** What comes of micro-batches. */
+/** Messages of workers about micro-batches. */
 const FLOW = ["Loss", "Credit"] as const;
 
 /** The states of a supervisor whose steps end with a flush. */
@@ -72,12 +72,12 @@ export const UNFLUSHED_SUPERVISOR: StateTable<SupervisorState, SupervisorMessage
   lost: [],
 };
 
-/** All messages that the supervisor knows. */
+/** All messages to the supervisor. */
 export const SUPERVISOR_MESSAGES: readonly SupervisorMessage["type"][] = [
   ...new Set([...Object.values(FLUSHED_SUPERVISOR), ...Object.values(UNFLUSHED_SUPERVISOR)].flat()),
 ];
 
-/** The handlers of a supervisor: each refuses its message in a state in which that has no meaning. */
+/** The handlers of a supervisor; each refuses its message in states that do not take it. */
 function supervisorHandlers(supervisor: Supervisor): Handlers<SupervisorMessage> {
   const { isFlushed } = UPDATE_POLICIES[supervisor.init.updates];
   const handlers = guarded<SupervisorMessage, SupervisorState>(
@@ -86,16 +86,16 @@ function supervisorHandlers(supervisor: Supervisor): Handlers<SupervisorMessage>
     () => supervisor.state,
     SUPERVISOR_MESSAGES,
     {
-      ...pauseHandlers(supervisor),
+      ...controlHandlers(supervisor),
       ...flowHandlers(supervisor),
       ...(isFlushed ? commitHandlers : drainHandlers)(supervisor),
-      ...lossHandlers(supervisor),
+      ...workerDownHandlers(supervisor),
     },
   );
   return unlessLost(supervisor, handlers);
 }
 
-/** Once a worker is gone, questions are answered with that, and all else is dropped. */
+/** Wraps handlers: after the loss of a worker, questions get it as answer, other messages are dropped. */
 function unlessLost(
   supervisor: Supervisor,
   handlers: Handlers<SupervisorMessage>,
@@ -104,23 +104,23 @@ function unlessLost(
     const handle = handlers[type] as (message: SupervisorMessage) => void | Promise<void>;
     return [type, (message: SupervisorMessage) => {
       if (supervisor.state !== "lost") return handle(message);
-      if (QUESTIONS.includes(type)) supervisor.replies.owe();
+      if (QUESTIONS.includes(type)) supervisor.replies.defer();
     }];
   });
   return Object.fromEntries(entries) as Handlers<SupervisorMessage>;
 }
 
-/** How the supervisor is made. */
+/** The spec of the supervisor. */
 export const SUPERVISOR: ActorSpec<SupervisorInit, SupervisorMessage> = {
   module: import.meta.url,
   export: "pipelineSupervisor",
 };
 
-/** What the supervisor lets tests and journals see of its state. */
+/** The state of the supervisor for tests and journals. */
 export interface SupervisorView {
-  /** What it is at. */
+  /** Its state. */
   readonly state: SupervisorState;
-  /** Steps asked for. */
+  /** The number of requested steps. */
   readonly round: number;
   readonly isInStep: boolean;
   /** Micro-batches that have entered since the pipe was empty, by data-parallel replica. */
@@ -134,7 +134,7 @@ export const pipelineSupervisor: ActorFactory<SupervisorInit, SupervisorMessage>
   init,
 ): Handlers<SupervisorMessage> => {
   const workers = spawnWorkers(ctx, init);
-  // Of first weights nobody keeps a copy.
+  // Initial weights are not needed any more.
   const kept = { ...init, workers: init.workers.map(withoutStates) };
   const supervisor = openSupervisor(ctx, workers, kept);
   ctx.expose((): SupervisorView => ({
@@ -173,7 +173,7 @@ function openSupervisor(
     ctx,
     init,
     workers,
-    replies: openOwedReplies(ctx),
+    replies: openPendingReplies(ctx),
     evaluations: openEvaluations(init.injectionLimit, (microBatch, fields) => {
       const message = { type: "Inject", microBatch, fields, isEvaluation: true } as const;
       ctx.send(entryOf(supervisor, 0, 0), message);

@@ -1,10 +1,9 @@
 /**
- * What the supervisor knows, and how micro-batches get in.
+ * The state of the supervisor, and the injection of micro-batches.
  *
- * [Note: credits] A micro-batch in flight holds activations on every worker, so only the number in
- * flight bounds memory (AxoNN, section III-C). The supervisor sends as many Inject as the schedule
- * allows and one more for each Credit that comes back. Nothing else ever waits: a send never blocks,
- * so no cycle of full mailboxes can form.
+ * [Note: credits] A micro-batch in flight holds activations on every worker, so the number in flight
+ * bounds memory (AxoNN, section III-C). The supervisor sends as many Inject as the schedule allows,
+ * and one more for each Credit. A send never blocks, so no cycle of full mailboxes can form.
  *
  * @module
  */
@@ -34,7 +33,7 @@ import {
 } from "./step.ts";
 import type { WorkerInit } from "./worker_state.ts";
 
-/** What a bound follows from, beside the worker itself. */
+/** Limits of messages in flight. */
 export interface InFlightOptions {
   /** Micro-batches that may be in flight in each data-parallel replica. */
   readonly injectionLimit: number;
@@ -43,25 +42,25 @@ export interface InFlightOptions {
 }
 
 /**
- * The most messages that can wait for a worker, in both lanes.
+ * Returns the most messages that can wait for a worker, in both lanes.
  *
- * - A micro-batch in flight is one message somewhere: an Inject or Activation on its way forward, a
- *   Gradient on its way back, or the two halves of one, or one for each slice of its sequences. In an
- *   evaluation it is one, too. Beside it may wait what other stages send by name to those held here.
- * - For each stage copy held here, parts of all-reduces. In any algorithm a rank gets at most one
+ * - A micro-batch in flight is one message: an Inject or Activation forward, a Gradient backward, or
+ *   its two halves, or one message for each slice of its sequences; one in an evaluation, too. In
+ *   addition, the named values that other stages send to the stages of this worker.
+ * - For each stage copy of this worker, parts of all-reduces. In any algorithm a rank gets at most one
  *   part of each phase from each other rank, or as many from its neighbour, for each chunk:
- *   2(p − 1). No rank starts a chunk before that which lies {@linkcode CHUNKS_UNDER_WAY} behind it is
- *   complete there, for which this copy must have taken as many parts as may then come of the new
- *   one. Beside them, the gradients of what is tied to its parameters. Of a step that was aborted while
- *   stages reduced early, as many may still wait.
+ *   2(p − 1). A rank starts a chunk only after the chunk {@linkcode CHUNKS_UNDER_WAY} before it is
+ *   complete there, and this copy has then taken as many parts of that chunk as can arrive of the new
+ *   one. In addition, the gradients of tied parameters. After a step that was aborted while stages
+ *   reduced early, as many may still wait.
  * - Orders of the supervisor: with a flush the Begin of a step, its Reduce for each early stage and
- *   for the rest, and its Commit or Abort; without, a Begin for each micro-batch in flight, as a
- *   step begins with its first, and a Drain. Connect and Save come while nothing else is asked.
+ *   for the rest, and its Commit or Abort; without, a Begin for each micro-batch in flight (a step
+ *   begins with its first) and a Drain. Connect and Save come while nothing else is asked.
  * - A Dispatch or StepBucket to itself, a LinkDue, a Report.
  *
- * Where no stage reduces early, no part comes before the last backward of all workers.
+ * If no stage reduces early, no part arrives before the last backward of all workers.
  *
- * @example A worker of 1F1B holds at most what is in flight, and a few messages more
+ * @example A worker of 1F1B holds at most the micro-batches in flight and a few more messages
  * ```ts
  * import assert from "node:assert/strict";
  *
@@ -90,7 +89,7 @@ export function mailboxBound(
   return own + (isFlushed && early === 0 ? Math.max(computing, ending) : computing + ending);
 }
 
-/** What of a worker its bound follows from. */
+/** The parts of a worker that determine its bound. */
 type BoundedWorker =
   & Pick<WorkerInit, "copies" | "ties" | "halves" | "updates" | "link">
   & {
@@ -98,21 +97,21 @@ type BoundedWorker =
       & Pick<WorkerInit["held"][number], "copy">
       & { readonly program?: Pick<StageProgram, "skips"> }
     )[];
-    /** How sequences are cut, where they are. */
+    /** The cut of sequences into slices, if they are cut. */
     readonly slicing?: Slicing | undefined;
   };
 
-/** At most one evaluation at a time. */
+/** The evaluation in progress; at most one at a time. */
 interface Evaluations {
-  /** Whether one is under way. */
+  /** True while an evaluation is in progress. */
   readonly isRunning: boolean;
-  /** Begins one; `reply` gets the losses by micro-batch. */
+  /** Begins an evaluation; `reply` gets the losses by micro-batch. */
   begin(microBatches: readonly Batch[], reply: Reply): void;
-  /** A loss has come. */
+  /** Takes the losses of a micro-batch. */
   add(microBatch: number, losses: Float32Array): void;
 }
 
-/** @param limit micro-batches that may be in flight. */
+/** Opens evaluations. @param limit The most micro-batches in flight. */
 export function openEvaluations(
   limit: number,
   inject: (microBatch: number, fields: Batch) => void,
@@ -146,14 +145,14 @@ export function openEvaluations(
   };
 }
 
-/** Takes the part of a worker. */
+/** Takes the answer of a worker. */
 type Take<T> = (worker: number, part: T) => void;
 
 /**
- * Gathers parts.
+ * Gathers the answers of workers.
  *
- * @param workers who sends one.
- * @param done gets the parts when all are there.
+ * @param workers The workers that answer.
+ * @param done Gets the answers in the order of `workers` when all are there.
  */
 export function gather<T>(
   workers: readonly number[],
@@ -166,21 +165,21 @@ export function gather<T>(
   };
 }
 
-/** What is owed. */
-interface OwedReplies {
-  /** Takes over the reply to the message being handled. */
-  owe(): Reply;
-  /** A worker is gone: whoever waits for a reply gets this one. */
-  giveUp(lost: WorkerLost): void;
-  /** The same for one that has ended. @param when what was under way: `step 4`. */
-  lose(down: Down, when: string | undefined): void;
+/** Replies to questions that are not answered yet. */
+interface PendingReplies {
+  /** Defers the reply to the current message. */
+  defer(): Reply;
+  /** Answers all questions, later ones too, with the loss of a worker. */
+  failAll(lost: WorkerLost): void;
+  /** The same for a worker that has ended. @param when The activity at that time: `step 4`. */
+  failFor(down: Down, when: string | undefined): void;
 }
 
-/** Opens the replies of an actor. */
-export function openOwedReplies<M extends Message>(ctx: Context<M, unknown>): OwedReplies {
+/** Opens the pending replies of an actor. */
+export function openPendingReplies<M extends Message>(ctx: Context<M, unknown>): PendingReplies {
   const waiting = new CompactingMap<Reply, true>();
   let lost: WorkerLost | undefined;
-  const giveUp = (first: WorkerLost) => {
+  const failAll = (first: WorkerLost) => {
     lost ??= first;
     for (const [reply] of waiting) {
       waiting.take(reply);
@@ -188,7 +187,7 @@ export function openOwedReplies<M extends Message>(ctx: Context<M, unknown>): Ow
     }
   };
   return {
-    owe() {
+    defer() {
       const reply = ctx.deferReply();
       if (lost) reply({ lost });
       else waiting.set(reply, true);
@@ -196,67 +195,67 @@ export function openOwedReplies<M extends Message>(ctx: Context<M, unknown>): Ow
         if (waiting.take(reply)) reply({ value }, options);
       };
     },
-    giveUp,
-    lose({ ref, reason }, when) {
+    failAll,
+    failFor({ ref, reason }, when) {
       const during = when === undefined ? "" : ` in ${when}`;
       if (reason === "stopped") {
         const message = `${ref.id} failed${during}: it must run to the end, and stopped`;
-        return giveUp({ worker: ref.id, kind: "exit", message, isWedged: false });
+        return failAll({ worker: ref.id, kind: "exit", message, isWedged: false });
       }
       const { actor, handling, error, kind } = reason;
       const doing = handling ? ` while handling ${handling}` : "";
       const message = `${actor} failed${during}${doing}: ${error.message}`;
-      giveUp({ worker: actor, kind, message, isWedged: false });
+      failAll({ worker: actor, kind, message, isWedged: false });
     },
   };
 }
 
-/** What the supervisor is made from. */
+/** The initial data of the supervisor. */
 export interface SupervisorInit extends InFlightOptions {
-  /** What each of its workers is made from. */
+  /** The initial data of its workers. */
   readonly workers: readonly WorkerInit[];
-  /** What makes a worker, where that is not Troupe's own. It is trusted as the program is. */
+  /** The actor that replaces the built-in worker; it is trusted like the program. */
   readonly worker?: ActorSpec<WorkerInit, WorkerMessage>;
-  /** Where the workers run: beside the supervisor, or each in an isolate of its own. */
+  /** The place of the workers: in the isolate of the supervisor, or each in a new isolate. */
   readonly isolate: PlaceName;
-  /** Limit of the JavaScript heap of each worker, in MiB, where there can be one; V8's unless given. */
+  /** The limit of the JavaScript heap of each worker, in MiB; that of V8 unless given. */
   readonly heapLimitMb?: number | undefined;
-  /** When weights step. */
+  /** The time at which weights change. */
   readonly updates: WeightUpdates;
-  /** The most that the norm of all gradients may be; more is scaled down. */
+  /** The largest norm of all gradients; a larger one is scaled down. */
   readonly clip?: number | undefined;
 }
 
-/** A step under way. */
+/** A step in progress. */
 export interface StepRecord {
-  /** Counts the steps tried. */
+  /** The number of steps tried. */
   readonly round: number;
   readonly request: StepRequest;
   readonly plan: StepPlan;
   readonly reply: Reply;
-  /** For each data-parallel replica its first micro-batch, counted since the pipe was empty. */
+  /** For each data-parallel replica, its first micro-batch, counted since the pipe was empty. */
   readonly first: readonly number[];
   readonly losses: Float32Array[];
-  /** The commit, where the step ends with a flush. */
+  /** The decision on its commit, if the step ends with a flush. */
   readonly decision: CommitDecision | undefined;
-  /** Sums of squares of each update that stages have made by themselves. */
+  /** The sums of squares of each update that stages have made by themselves. */
   readonly updates: Map<string, number>[];
   readonly traces: (readonly TracedAction[])[];
-  /** Whether the workers know of it. */
+  /** True once its Begin was sent. */
   hasBegun: boolean;
   isCommitted: boolean;
-  /** Workers for which it has not ended. */
+  /** The number of workers that have not ended it. */
   endsMissing: number;
 }
 
-/** What workers have held so far. */
+/** The peaks and the memory of all workers. */
 interface Held {
   readonly peakActivations: number[];
   readonly weights: number[];
   readonly memory: StageMemory[];
 }
 
-/** Opens the record of a step that is asked for. */
+/** Opens the record of a requested step. */
 export function openStepRecord(
   { workers, updates, eagerStages, clip }: SupervisorInit,
   asked: Pick<StepRecord, "round" | "request" | "plan" | "reply" | "first">,
@@ -277,7 +276,7 @@ export function openStepRecord(
   };
 }
 
-/** A step has ended for a worker. @returns whether it has for all. */
+/** Notes that a worker has ended a step. @returns true if all have. */
 export function endFor(
   step: StepRecord,
   held: Held,
@@ -296,9 +295,9 @@ export function endFor(
 }
 
 /**
- * The losses of a step, of which all have come: each before the gradients that follow from it.
+ * Returns the losses of a step; each arrives before the gradients that depend on it.
  *
- * @throws when one has not, as where a transport loses messages.
+ * @throws {Error} if a loss is missing, as after a transport has lost a message.
  */
 export function allLosses({ request: { step, microBatches }, losses }: StepRecord) {
   const missing = microBatches.findIndex((_, id) => !losses[id]);
@@ -306,7 +305,7 @@ export function allLosses({ request: { step, microBatches }, losses }: StepRecor
   throw new Error(`Cannot end step ${step}: the loss of micro-batch ${missing} must have come`);
 }
 
-/** What a step gives that has ended for all workers. */
+/** Returns the outcome of a step that all workers have ended. */
 export function outcomeOf(step: StepRecord, held: Held): StepOutcome {
   const { traces, decision } = step, losses = allLosses(step);
   if (!decision) {
@@ -321,17 +320,17 @@ export function outcomeOf(step: StepRecord, held: Held): StepOutcome {
 }
 
 /**
- * What the supervisor is at.
+ * The state of the supervisor.
  *
  * - `starting`: not all workers are ready.
  * - `idle`: the pipe is empty.
- * - `stepping`: micro-batches go through; without flushes, of any number of steps.
- * - `deciding`: all copies have voted; whether and how to commit waits for the norm of the gradients.
- * - `ending`: it has told all to commit or to abort.
- * - `draining`: no more steps begin, and those under way go to their ends.
- * - `evaluating`: micro-batches go through whose losses are wanted, and nothing else.
- * - `saving`: weights and moments are on their way.
- * - `lost`: a worker is gone. Each question is answered with that, all else is dropped.
+ * - `stepping`: micro-batches are in the pipe; without flushes, of any number of steps.
+ * - `deciding`: all copies have voted; the decision waits for the norm of the gradients.
+ * - `ending`: it has sent Commit or Abort.
+ * - `draining`: no more steps begin, and the steps in progress end.
+ * - `evaluating`: micro-batches of an evaluation are in the pipe.
+ * - `saving`: weights and moments are in transit.
+ * - `lost`: a worker has ended. Questions are answered with its loss, other messages are dropped.
  */
 export type SupervisorState =
   | "starting"
@@ -344,33 +343,33 @@ export type SupervisorState =
   | "saving"
   | "lost";
 
-/** For each data-parallel replica, micro-batches since the pipe was empty. */
+/** For each data-parallel replica, counts of micro-batches since the pipe was empty. */
 interface Flow {
-  /** Those of the steps that were asked for. */
+  /** Micro-batches of all requested steps. */
   readonly known: number[];
-  /** Those that have entered. */
+  /** Micro-batches that have entered. */
   readonly injected: number[];
-  /** Those that have left. */
+  /** Micro-batches that have left. */
   readonly credited: number[];
 }
 
-/** What the supervisor knows. */
+/** The state of the supervisor. */
 export interface Supervisor {
   readonly ctx: Context<SupervisorMessage>;
   readonly init: SupervisorInit;
   readonly workers: readonly ActorRef<WorkerMessage>[];
-  readonly replies: OwedReplies;
+  readonly replies: PendingReplies;
   readonly evaluations: Evaluations;
   readonly held: Held;
   state: SupervisorState;
-  /** What is under way where it is no step, for reports. */
+  /** The current activity if it is not a step, for reports. */
   pause: string;
-  /** Steps asked for. */
+  /** The number of requested steps. */
   round: number;
-  /** The steps under way, the oldest first: one, but without flushes any number. */
+  /** The steps in progress, the oldest first: one, or without flushes any number. */
   steps: StepRecord[];
   flow: Flow;
-  /** Who takes what comes of each worker: that it is ready, its state or parts of it, its shard, that it is drained. */
+  /** The receivers of the answers of workers to the current question. */
   takeReady: Take<undefined>;
   takeState: Take<StageState>;
   takeFetched: (values: Float32Array<ArrayBuffer>) => void;
@@ -378,30 +377,30 @@ export interface Supervisor {
   drained: () => void;
 }
 
-/** Nothing is in the pipe. */
+/** Returns the counts of an empty pipe. */
 export function emptyFlow({ workers }: SupervisorInit): Flow {
   const zeros = () => new Array<number>(workers.at(-1)!.replica + 1).fill(0);
   return { known: zeros(), injected: zeros(), credited: zeros() };
 }
 
-/** Tells all workers. */
-export function tellAll({ ctx, workers }: Supervisor, message: WorkerMessage): void {
+/** Sends a message to all workers. */
+export function broadcast({ ctx, workers }: Supervisor, message: WorkerMessage): void {
   for (const worker of workers) ctx.send(worker, message, { lane: "control" });
 }
 
-/** The step of a round. */
+/** Returns the step of a round. */
 export function stepOfRound({ steps }: Supervisor, round: number | undefined): StepRecord {
   const step = steps.find((one) => one.round === round);
   if (step) return step;
-  throw new Error(`Cannot find round ${round}: its step must be under way`);
+  throw new Error(`Cannot find round ${round}: its step must have begun`);
 }
 
-/** The step under way, for reports; else what is. */
+/** Returns the current activity, for reports. */
 export function underWay({ steps: [oldest], pause }: Supervisor): string {
   return oldest ? `step ${oldest.request.step}` : pause;
 }
 
-/** The worker where micro-batches of a pipeline enter. */
+/** Returns the worker of the first stage of a pipeline. */
 export function entryOf({ init, workers }: Supervisor, replica: number, pipe: number) {
   const [copies] = init.workers[0]!.copies;
   return workers[
@@ -409,7 +408,7 @@ export function entryOf({ init, workers }: Supervisor, replica: number, pipe: nu
   ]!;
 }
 
-/** Lets as many micro-batches of a data-parallel replica in as may be in flight. */
+/** Injects micro-batches of a replica up to the limit in flight. */
 export function inject(supervisor: Supervisor, replica: number): void {
   const { ctx, init, flow: { injected, credited } } = supervisor;
   while (injected[replica]! - credited[replica]! < init.injectionLimit) {
@@ -430,13 +429,13 @@ export function inject(supervisor: Supervisor, replica: number): void {
   }
 }
 
-/** A micro-batch has left the pipe; another may enter. */
+/** Notes that a micro-batch has left the pipe, and injects the next. */
 export function credit(supervisor: Supervisor, replica: number): void {
   supervisor.flow.credited[replica]!++;
   inject(supervisor, replica);
 }
 
-/** A step begins with its first micro-batch. */
+/** Begins a step, before its first micro-batch. */
 function begin({ ctx, init, workers }: Supervisor, step: StepRecord): void {
   const { round, plan: { shares, policies, lossScales, updates, dropout } } = step;
   step.hasBegun = true;

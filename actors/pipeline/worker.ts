@@ -1,17 +1,17 @@
 /**
  * The worker: an actor that owns one device and one or more stages.
  *
- * Its mailbox is the receive-dispatch loop of AxoNN (section III-C, Algorithm 2). What arrives makes
- * an action ready; a Dispatch that the worker sends to itself lets the policy pick one of them.
+ * Its mailbox is the receive-dispatch loop of AxoNN (section III-C, Algorithm 2). Inputs make actions
+ * ready; a Dispatch that the worker sends to itself lets the policy pick one of them.
  *
- * [Note: one action for each Dispatch] The Dispatch stands in the mailbox behind everything that
- * had arrived when it was sent, so the policy sees all of it and may prefer a late backward to an
- * early forward. It also ends the step of the actor after each kernel: control messages and the
+ * [Note: one action for each Dispatch] The Dispatch is in the mailbox behind all messages that had
+ * arrived when it was sent, so the policy sees all of their actions and may prefer a late backward to
+ * an early forward. It also ends the step of the actor after each kernel: control messages and the
  * virtual clock get their turn between any two actions.
  *
- * [Note: FIFO and float order] Floating-point sums depend on their order. Gradients are summed as
- * the B of a stage run, so those must run in ascending micro-batches, whatever the timing. Lists
- * say so; message-driven runs get it from FIFO edges and from its policy, which lets no action
+ * [Note: FIFO and float order] Floating-point sums depend on their order. The B of a stage add
+ * gradients, so they must run in ascending order of micro-batches at any timing. Lists have this
+ * order; message-driven runs get it from FIFO edges and from their policy, which lets no action
  * overtake another of the same stage and kind.
  *
  * @module
@@ -39,8 +39,8 @@ import { joinStates, moved, openCopies, type OpenCopy, stageOpener } from "./sta
 import { UPDATE_POLICIES } from "./step.ts";
 import { CommittedUpdates, LocalUpdates } from "./updates.ts";
 import {
+  Activity,
   measure,
-  openActivity,
   send,
   withoutStates,
   type Worker,
@@ -48,8 +48,8 @@ import {
   type WorkerState,
 } from "./worker_state.ts";
 
-/** What is no part of a step. */
-function pauseHandlers(worker: Worker): Partial<Handlers<WorkerMessage>> {
+/** The handlers of messages between steps. */
+function controlHandlers(worker: Worker): Partial<Handlers<WorkerMessage>> {
   const { ctx, init, copies } = worker;
   return {
     Connect(peers) {
@@ -84,14 +84,14 @@ function pauseHandlers(worker: Worker): Partial<Handlers<WorkerMessage>> {
   };
 }
 
-/** Copies of a stage are equal: the first stands for all. */
+/** Returns the first copy of a stage; all copies are equal. */
 function firstCopy({ copies }: Worker, stage: number): OpenCopy {
   const copy = copies.all.find((one) => one.stage === stage && one.rank === 0);
   if (copy) return copy;
   throw new RangeError(`Cannot read stage ${stage}: its first copy must be held here`);
 }
 
-/** Writes what first copies hold. */
+/** Writes the first copies of stages. */
 async function write(
   worker: Worker,
   { stages, ...order }: ShardOrder,
@@ -115,13 +115,13 @@ async function write(
   }
 }
 
-/** Messages that have a meaning in every state. */
+/** Messages of every state. */
 const ALWAYS = ["Report", "OnLink", "LinkDue"] as const;
 
-/** What may come from workers that have begun a step earlier, or be to evaluate. */
+/** Inputs from workers that have begun a step earlier, or of evaluations. */
 const INPUTS = ["Inject", "Activation"] as const;
 
-/** Parts of all-reduces: those of a step that was aborted come late, and are dropped. */
+/** Parts of all-reduces; late parts of an aborted step are dropped. */
 const PARTS = ["ReducePart", "TieGradient"] as const;
 
 /** The states of a worker whose steps end with a flush. */
@@ -142,12 +142,12 @@ export const UNFLUSHED_WORKER: StateTable<WorkerState, WorkerMessage> = {
   committing: [...ALWAYS, ...INPUTS, "Gradient", "StepBucket", "Begin", "Drain"],
 };
 
-/** All messages that a worker knows. */
+/** All messages to a worker. */
 export const WORKER_MESSAGES: readonly WorkerMessage["type"][] = [
   ...new Set([...Object.values(FLUSHED_WORKER), ...Object.values(UNFLUSHED_WORKER)].flat()),
 ];
 
-/** The handlers of a worker: each refuses its message in a state in which that has no meaning. */
+/** The handlers of a worker; each refuses its message in states that do not take it. */
 function workerHandlers(worker: Worker, updater: WeightUpdater): Handlers<WorkerMessage> {
   const { link, init } = worker, { isFlushed } = UPDATE_POLICIES[init.updates];
   const handlers: Handlers<WorkerMessage> = guarded(
@@ -158,7 +158,7 @@ function workerHandlers(worker: Worker, updater: WeightUpdater): Handlers<Worker
     {
       ...inputHandlers(worker, updater),
       ...updater.handlers,
-      ...pauseHandlers(worker),
+      ...controlHandlers(worker),
       OnLink: ({ message, arrivesAt }) => void link.receive(message, arrivesAt),
       async LinkDue() {
         for (const message of link.arrived()) {
@@ -170,19 +170,19 @@ function workerHandlers(worker: Worker, updater: WeightUpdater): Handlers<Worker
   return handlers;
 }
 
-/** How a worker is made in any isolate. */
+/** The spec of a worker, in any isolate. */
 export const WORKER: ActorSpec<WorkerInit, WorkerMessage> = {
   module: import.meta.url,
   export: "pipelineWorker",
 };
 
-/** What a worker lets tests and journals see of its state. */
+/** The state of a worker for tests and journals. */
 export interface WorkerView {
-  /** What it is at. */
+  /** Its state. */
   readonly state: WorkerState;
   /** (stage, micro-batch) activations held. */
   readonly stash: number;
-  /** Actions whose inputs have arrived. */
+  /** Actions that are ready, and inputs of steps that have not begun. */
   readonly ready: number;
   readonly copies: readonly OpenCopy[];
 }
@@ -202,7 +202,7 @@ export const pipelineWorker: ActorFactory<WorkerInit, WorkerMessage> = async (ct
 
 async function openWorker(ctx: Context<WorkerMessage>, whole: WorkerInit): Promise<Worker> {
   const init = withoutStates(whole);
-  // In an isolate of its own the worker has nothing to do while a kernel computes.
+  // Alone in its isolate, the worker has nothing to do while a kernel computes.
   const isBlocking = ctx.self.isolate !== 0;
   const device = await openDevice(init.device.name, { ...init.device, isBlocking });
   ctx.defer(() => device.close());
@@ -213,7 +213,7 @@ async function openWorker(ctx: Context<WorkerMessage>, whole: WorkerInit): Promi
     copies: await openCopies(device, whole.held, init.stage, init.halves, open),
     arrivals: new Arrivals(),
     link: openEmulatedLink<PeerMessage>(ctx, init.link),
-    activity: openActivity(ctx, init),
+    activity: new Activity(ctx, init),
     state: "connecting",
     peers: undefined,
     steps: [],

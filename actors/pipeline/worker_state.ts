@@ -1,5 +1,5 @@
 /**
- * What a worker knows, and what it tells the others.
+ * The state of a worker, and the messages that it sends.
  *
  * @module
  */
@@ -33,30 +33,21 @@ import {
   UPDATE_POLICIES,
 } from "./step.ts";
 
-/** One worker fails once, as it begins its nth action of training. */
+/** A failure of one worker, as it begins its nth action of training. */
 export interface WorkerFault {
   /** The worker, counted over all data-parallel replicas. */
   readonly worker: number;
-  /** Its actions before that, counted from its start. */
+  /** The number of its actions before that, from its start. */
   readonly afterActions: number;
   /**
    * `throw`: its handler throws. `exit`: it calls `Deno.exit`. `close`: it closes itself. `loop`: it
-   * never comes back. `memory`: it takes all memory that it can get. Of a worker that is no process
-   * of its own, `memory` ends the whole program, and `loop` leaves a thread that cannot be ended.
+   * loops forever. `memory`: it allocates all memory. If the worker is not a process, `memory` ends the
+   * whole program, and `loop` leaves a thread that cannot be ended.
    */
   readonly kind: "throw" | "exit" | "close" | "loop" | "memory";
 }
 
-/** Counts the actions of a worker, and fails when it is time. */
-function openFault(fault: WorkerFault | undefined, worker: number): () => void {
-  if (!fault || fault.worker !== worker) return () => {};
-  let left = fault.afterActions;
-  return () => {
-    if (left-- === 0) PERFORM[fault.kind]();
-  };
-}
-
-/** A thread that is terminated sees it between two waits of so many milliseconds. */
+/** Time of each wait of a loop, in milliseconds; a thread can be terminated between two waits. */
 const LOOP_MS = 10;
 
 const PERFORM: Readonly<Record<WorkerFault["kind"], () => void>> = {
@@ -66,7 +57,7 @@ const PERFORM: Readonly<Record<WorkerFault["kind"], () => void>> = {
   exit: () => Deno.exit(3),
   close: () => self.close(),
   loop() {
-    // It takes no core from those who find out.
+    // Waiting leaves the core to the other threads.
     const nothing = new Int32Array(new SharedArrayBuffer(4));
     for (;;) Atomics.wait(nothing, 0, 0, LOOP_MS);
   },
@@ -76,106 +67,115 @@ const PERFORM: Readonly<Record<WorkerFault["kind"], () => void>> = {
   },
 };
 
-/** The same without first weights and moments, which nobody keeps once they are loaded. */
+/** Returns the same without initial weights and moments, which are not needed after loading. */
 export function withoutStates(init: WorkerInit): WorkerInit {
   const state = { weights: new Map(), moments: new Map() };
   return { ...init, held: init.held.map((one) => ({ ...one, state })) };
 }
 
-/** How the sequences of its micro-batches are cut; undefined where they are not. */
+/** The cut of the sequences into slices; undefined if they are not cut. */
 export const slicingOf = ({ held }: Pick<WorkerInit, "held">): Slicing | undefined =>
   held[0]?.program.slicing;
 
-/** Everything a worker is made from, as plain data. */
+/** The initial data of a worker. */
 export interface WorkerInit {
-  /** Its number over all data-parallel replicas. */
+  /** Its number, counted over all data-parallel replicas. */
   readonly worker: number;
   /** Its data-parallel replica. */
   readonly replica: number;
-  /** What computes. */
+  /** The device that computes. */
   readonly device: DeviceChoice;
   /** The module whose kernels run its stages; those of the device unless given. */
   readonly kernels?: KernelModule | undefined;
   /** The copies of stages that it holds. */
   readonly held: readonly CopyInit[];
-  /** For each stage all its copies. */
+  /** For each stage, all its copies. */
   readonly copies: readonly (readonly StageCopy[])[];
   /** The skip edges between all stages; none unless given. */
   readonly edges?: readonly SkipEdge[] | undefined;
   /** Workers of a data-parallel replica: the P of "1/P of the model". */
   readonly pipelineWorkers: number;
-  /** When its weights step. */
+  /** The time at which weights change. */
   readonly updates: WeightUpdates;
-  /** Who orders its actions in a step, where steps end with a flush. */
+  /** The policy that orders its actions in a step, if steps end with a flush. */
   readonly policy: PolicyData;
-  /** How its stages store and step their weights. */
+  /** Storage and optimizer of the weights of its stages. */
   readonly stage: StageOptions;
-  /** Runs of the kernels for each micro-batch: 2 where backwards run in halves. */
+  /** Runs of the kernels for each micro-batch: 2 if backwards run in halves. */
   readonly halves: 1 | 2;
-  /** How gradients of copies are added. */
+  /** The all-reduce of the gradients of copies. */
   readonly reduce: ReduceOptions;
-  /** For each stage the parameters that are tied to others. */
+  /** For each stage, the parameters that are tied to others. */
   readonly ties: readonly (readonly TieEnd[])[];
-  /** Delays messages to others as such a link would. */
+  /** A link whose delays are emulated for messages to other workers. */
   readonly link?: LinkOptions | undefined;
-  /** Whether to report when each action ran and when its input came. */
+  /** True to report the times of actions and of their inputs. */
   readonly isTraced: boolean;
-  /** How the worker fails, where a run is asked to suffer that. */
+  /** A failure to inject. */
   readonly fault?: WorkerFault | undefined;
 }
 
-/** What a trace tells of an action beside its name and its times. */
-type About = Omit<TracedAction, "name" | "start" | "end" | "sent">;
+/** Details of a traced action. */
+type TraceDetails = Omit<TracedAction, "name" | "start" | "end" | "sent">;
 
-/** What a worker does. */
-interface Activity {
+/** Runs, names and traces the actions of a worker. */
+export class Activity {
+  readonly #ctx: Context<WorkerMessage>;
+  readonly #fault: WorkerFault | undefined;
+  readonly #isTraced: boolean;
+  #trace: TracedAction[] = [];
+  #count = 0;
+  #sent: number | undefined;
+
+  constructor(ctx: Context<WorkerMessage>, { fault, worker, isTraced }: WorkerInit) {
+    this.#ctx = ctx;
+    this.#fault = fault?.worker === worker ? fault : undefined;
+    this.#isTraced = isTraced;
+  }
+
   /**
-   * Runs an action: says so, for the report should it fail, and traces it.
+   * Runs an action, whose name is in the report of a failure, and traces it.
    *
-   * @param about what a trace tells besides, asked for at its end.
+   * @param details called at its end, in a traced run.
    */
-  run(name: string, action: () => void | Promise<void>, about?: () => About): Promise<void>;
-  /** Now, when an input comes; undefined unless the run is traced. */
-  arrival(): number | undefined;
-  /** An output of the action under way is about to be sent. */
-  sends(): void;
-  /** What has run since it was asked last; nothing unless the run is traced. */
-  takeTrace(): readonly TracedAction[];
-}
+  async run(
+    name: string,
+    action: () => void | Promise<void>,
+    details?: () => TraceDetails,
+  ): Promise<void> {
+    const ctx = this.#ctx, fault = this.#fault;
+    ctx.setActivity(name);
+    this.#sent = undefined;
+    if (fault && this.#count++ === fault.afterActions) PERFORM[fault.kind]();
+    const start = ctx.now();
+    await ctx.busy(action);
+    if (!this.#isTraced) return;
+    const sent = this.#sent, times = { start, end: ctx.now(), ...sent !== undefined && { sent } };
+    this.#trace.push({ name, ...times, ...details?.() });
+  }
 
-/** Opens the activity of a worker. */
-export function openActivity(
-  ctx: Context<WorkerMessage>,
-  { fault, worker, isTraced }: WorkerInit,
-): Activity {
-  const failWhenDue = openFault(fault, worker);
-  const arrival = () => isTraced ? ctx.now() : undefined;
-  let trace: TracedAction[] = [], sent: number | undefined;
-  return {
-    async run(name, action, about) {
-      ctx.setActivity(name);
-      sent = undefined;
-      failWhenDue();
-      const start = ctx.now();
-      await ctx.busy(action);
-      if (!isTraced) return;
-      const times = { start, end: ctx.now(), ...sent !== undefined && { sent } };
-      trace.push({ name, ...times, ...about?.() });
-    },
-    arrival,
-    sends: () => void (sent = arrival()),
-    takeTrace() {
-      const taken = trace;
-      trace = [];
-      return taken;
-    },
-  };
+  /** The time, for an input that arrives; undefined unless the run is traced. */
+  arrival(): number | undefined {
+    return this.#isTraced ? this.#ctx.now() : undefined;
+  }
+
+  /** Notes that an output of the current action is about to be sent. */
+  noteSend(): void {
+    this.#sent = this.arrival();
+  }
+
+  /** The actions since the last call; empty unless the run is traced. */
+  takeTrace(): readonly TracedAction[] {
+    const taken = this.#trace;
+    this.#trace = [];
+    return taken;
+  }
 }
 
 /**
- * What a worker is at.
+ * The state of a worker.
  *
- * - `connecting`: its stages are compiled; it does not know the others.
+ * - `connecting`: its stages are compiled; it does not know the other actors.
  * - `idle`: no step has begun; it may evaluate and save.
  * - `computing`: it runs forwards and backwards.
  * - `reducing`: all its backwards have run and it has voted; gradients are added.
@@ -186,10 +186,10 @@ export type WorkerState = "connecting" | "idle" | "computing" | "reducing" | "co
 /** A message that begins a step. */
 export type Begin = Extract<WorkerMessage, { type: "Begin" }>;
 
-/** A step under way on a worker. */
+/** A step in progress on a worker. */
 interface StepUnderWay {
   readonly round: number;
-  /** Its first micro-batch, counted since the pipe was empty; with a flush it is always 0. */
+  /** Its first micro-batch, counted since the pipe was empty; 0 with a flush. */
   readonly first: number;
   readonly share: MicroBatchShare;
   readonly lossScales: readonly number[];
@@ -205,7 +205,7 @@ interface Peers {
   readonly workers: readonly ActorRef<WorkerMessage>[];
 }
 
-/** What a worker knows. */
+/** The state of a worker. */
 export interface Worker {
   readonly ctx: Context<WorkerMessage>;
   readonly init: WorkerInit;
@@ -215,17 +215,17 @@ export interface Worker {
   readonly activity: Activity;
   state: WorkerState;
   peers: Peers | undefined;
-  /** The steps under way, the oldest first: one, but without flushes any number. */
+  /** The steps in progress, the oldest first: one, or without flushes any number. */
   steps: StepUnderWay[];
-  /** Who orders the actions until the pipe is empty. */
+  /** The policy that orders the actions until the pipe is empty. */
   policy: StepPolicy | undefined;
   /** The actions whose inputs are here, in the order of their arrival: the policy picks from them. */
   readonly ready: Action[];
   /** Inputs of micro-batches whose step has not begun here. */
   early: (readonly [Action, Arrival])[];
-  /** Whether a Dispatch is on its way. */
+  /** True while a Dispatch is in transit. */
   isDispatching: boolean;
-  /** The most activations and weights held, in units of Ma and Mθ: one P-th of the model. */
+  /** Peaks of activations and weights, in units of Ma and Mθ: one P-th of the model. */
   readonly peak: { activations: number; weights: number };
 }
 
@@ -239,7 +239,7 @@ export function findStep({ steps }: Worker, microBatch: number): StepUnderWay | 
 export function stepOf(worker: Worker, microBatch: number): StepUnderWay {
   const step = findStep(worker, microBatch);
   if (step) return step;
-  throw new Error(`Cannot find micro-batch ${microBatch}: its step must be under way`);
+  throw new Error(`Cannot find micro-batch ${microBatch}: its step must have begun`);
 }
 
 /** Opens a step whose first micro-batch has the given number since the pipe was empty. */
@@ -273,10 +273,10 @@ export function send(
   ctx.send(peers!.supervisor, message, options);
 }
 
-/** A message with arrays for a stage. */
+/** A message with arrays to a stage. */
 type StageMessage = Extract<PeerMessage, { tensor: Passed }>;
 
-/** Sends to the worker that holds a stage, in a replica of the pipeline. */
+/** Sends a message to the worker that holds a stage in a pipeline. */
 function sendToStage(
   { init, peers, link, activity }: Worker,
   pipe: number,
@@ -285,13 +285,13 @@ function sendToStage(
   const { worker } = init.copies[message.stage]!.find((copy) =>
     copy.replica === init.replica && copy.pipe === pipe
   )!;
-  // Before it goes: whoever sends may be kept from the core while the message arrives.
-  activity.sends();
+  // Noted before it is sent: the receiver may take the core from the sender at once.
+  activity.noteSend();
   const transfer = Object.values(keyed(message.tensor)).map(({ buffer }) => buffer);
   link.send(peers!.workers[worker]!, message, { transfer });
 }
 
-/** Sends the outputs of a stage to those that take them; the next one gets the fields, too. */
+/** Sends the outputs of a stage to the stages that use them; the next one gets the fields, too. */
 export function sendActivation(
   worker: Worker,
   copy: OpenCopy,
@@ -308,7 +308,7 @@ export function sendActivation(
   }
 }
 
-/** Sends the gradients of what a stage was sent, of which the one before may have none. */
+/** Sends the gradients of the inputs of a stage; that for the stage before may be empty. */
 export function sendGradient(
   worker: Worker,
   copy: OpenCopy,
@@ -329,7 +329,7 @@ export function runReadyActions(worker: Worker): void {
   ctx.send(ctx.self, { type: "Dispatch" });
 }
 
-/** Looks at what is held now. Weights have one version each, but without flushes. */
+/** Updates the peaks. With flushes, weights have one version. */
 export function measure({ init, copies, peak }: Worker): void {
   const stageShare = init.pipelineWorkers / init.copies.length;
   peak.activations = Math.max(peak.activations, copies.live * stageShare);
@@ -339,7 +339,7 @@ export function measure({ init, copies, peak }: Worker): void {
   peak.weights = Math.max(peak.weights, weights * stageShare);
 }
 
-/** Says that a step has ended here, and what was held and done. */
+/** Reports the end of a step on this worker, with its peaks and its trace. */
 export function reportStep(
   worker: Worker,
   { round }: StepUnderWay,

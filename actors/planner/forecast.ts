@@ -25,7 +25,7 @@ import {
 } from "../../schedules/mod.ts";
 import { parts } from "../../schedules/internal.ts";
 import { reduceHalf } from "../../schedules/simulator/network.ts";
-import { pipesOf } from "../pipeline/layout.ts";
+import { pipelineCount } from "../pipeline/layout.ts";
 import { compileRun } from "../run/compile.ts";
 import { type CompiledRun, limitedBytes } from "../run/memory.ts";
 import { type FoundCost, mapFields, openCosts, optimizerMs, recommendLayout } from "./costs.ts";
@@ -48,7 +48,7 @@ export function leastStepMs(model: StepModel, microBatches: number): number {
       ? backwardMs
       : Math.min(backwardMs, inputMs + weightMs)
   );
-  const each = Math.floor(microBatches / pipesOf(schedule));
+  const each = Math.floor(microBatches / pipelineCount(schedule));
   const work = stages.map(({ recomputeMs = 0 }, stage) => {
     const [one, other] = [forward[stage]!, backward[stage]! + recomputeMs];
     return each * (overlapMs === undefined ? one + other : Math.max(one, other));
@@ -86,7 +86,7 @@ function leastStepEndMs({ schedule, stages, closing, network, replicas = 1 }: St
   const optimizers = schedule.placement.map((held) =>
     held.reduce((sum, { stage }) => sum + (stages[stage]!.optimizerMs ?? 0), 0)
   );
-  const copies = replicas * pipesOf(schedule);
+  const copies = replicas * pipelineCount(schedule);
   const reduces = stages.map(({ gradientBytes = 0 }, stage) =>
     eagerStages.includes(stage)
       ? 0

@@ -11,7 +11,7 @@
 
 import { mebibytes } from "../../kernels/internal.ts";
 import { createSchedule, type Schedule, type WorkerTimes } from "../../schedules/mod.ts";
-import { pipesOf } from "../pipeline/layout.ts";
+import { pipelineCount } from "../pipeline/layout.ts";
 import { mapFields } from "./costs.ts";
 import {
   byTime,
@@ -344,7 +344,7 @@ class PlanSearch {
   /** Tunes the bucket and then k. They only affect the all-reduce, so only the best runs are tuned. */
   #tunedStepEnd(run: CandidateRun): CandidateRun {
     const { bucketSizes = [], coarsenings = [] } = this.space, schedule = scheduleOf(run);
-    if (run.replicas * pipesOf(schedule) === 1) return run;
+    if (run.replicas * pipelineCount(schedule) === 1) return run;
     const buckets = bucketSizes.map((bucketSize) => ({ bucketSize }));
     const inBuckets = this.#shortest(run, schedule, buckets);
     return this.#shortest(inBuckets, schedule, coarsenings.map((coarsening) => ({ coarsening })));

@@ -17,7 +17,7 @@ import { compileModel, type DeviceName, type Model, type ModelProgram } from "..
 import { type LayerTimes, partitionForSchedule, type Schedule } from "../../schedules/mod.ts";
 import { parts, recomputedStages } from "../../schedules/internal.ts";
 import type { TrainOptions } from "../options/train_options.ts";
-import { pipesOf } from "../pipeline/layout.ts";
+import { pipelineCount } from "../pipeline/layout.ts";
 import { mostTied, trainedTies } from "./engine.ts";
 import { type CompiledRun, planWorkers } from "./memory.ts";
 
@@ -65,7 +65,7 @@ export function compileRun(
   const model = laidOut(compiled, schedule, options.layout);
   const programs = cutIntoStages(model, schedule.stages);
   const recomputed = recomputedStages(schedule);
-  const copies = pipesOf(schedule) * (options.replicas ?? 1);
+  const copies = pipelineCount(schedule) * (options.replicas ?? 1);
   const stage: StageOptions = {
     optimizer: completeOptimizer(options.optimizer),
     backward: all.some(({ kind }) => kind === "W") ? "split" : "whole",

@@ -20,7 +20,7 @@ import {
 import { type HeldState, readState } from "../checkpoints/tensors.ts";
 import { sumsOf } from "../gradients/all_reduce.ts";
 import { areFinite, clipFactor, type GradientSquares } from "../gradients/commit.ts";
-import { pipesOf } from "../pipeline/layout.ts";
+import { pipelineCount } from "../pipeline/layout.ts";
 import {
   joinStates,
   openCopies,
@@ -126,7 +126,7 @@ class SerialEngine implements Engine {
     const { microBatches, lossScale, predictions } = request, options = this.#options;
     const { shares } = shareStep(options, microBatches.length);
     const { dropout } = dropoutOf(options, request);
-    const { kernels } = this.#whole, pipes = pipesOf(options.schedule);
+    const { kernels } = this.#whole, pipes = pipelineCount(options.schedule);
     const copyCount = shares.length * pipes;
     const addends = copyCount * mostTied(trainedTies(options.model));
     const losses: Float32Array[] = [], sums = sumsOf(kernels);
@@ -344,7 +344,7 @@ export async function openSerial(options: EngineOptions): Promise<Engine> {
   }
   const state = withAliases(options.state, model.ties);
   const copy = { stage: 0, rank: 0, replica: 0, pipe: 0, worker: 0 };
-  const collects = pipesOf(schedule) * options.replicas > 1;
+  const collects = pipelineCount(schedule) * options.replicas > 1;
   const stage = { ...options.stage, backward: "whole" as const, collects };
   const copies = await openCopies(device, [{ copy, program: model, state }], stage, halves, open);
   return new SerialEngine(options, device, copies);

@@ -5,9 +5,10 @@
  */
 
 import asc from "assemblyscript/asc";
+import { deflateRawSync } from "node:zlib";
 
 /** File of the module: text, so that it can be imported from any location. */
-export const MODULE_FILE = new URL("./simd_module.ts", import.meta.url);
+const MODULE_FILE = new URL("./simd_module.ts", import.meta.url);
 
 /** Options of the compiler: memory is imported and shared, up to 4 GiB; the module has none. */
 const OPTIONS = [
@@ -40,9 +41,10 @@ export async function buildKernels(): Promise<Uint8Array> {
 }
 
 /** Returns the text of {@linkcode MODULE_FILE}. */
-export function moduleText(module: Uint8Array): string {
-  const lines = module.toBase64().match(/.{1,96}/g)!;
-  return `/** Built from *.as by \`deno task simd\`: do not edit. */
+function moduleText(module: Uint8Array): string {
+  const compressed = new Uint8Array(deflateRawSync(module, { level: 9 }));
+  const lines = compressed.toBase64().match(/.{1,96}/g)!;
+  return `/** Compressed module, built from *.as by \`deno task simd\`: do not edit. */
 export const KERNELS_MODULE = \`
 ${lines.join("\n")}
 \`;

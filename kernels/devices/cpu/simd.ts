@@ -4,6 +4,7 @@
  * @module
  */
 
+import { inflateRawSync } from "node:zlib";
 import { elementCount, sameShape } from "../../graph/shapes.ts";
 import { type FusedOp, MICROSOFT, TROUPE, type ValueType } from "../../graph/value.ts";
 import type { NodeProto } from "../../onnx/onnx_pb.ts";
@@ -34,6 +35,10 @@ export type KernelName =
 /** The kernels over one memory. */
 export type SimdKernels = Readonly<Record<KernelName, (...given: readonly number[]) => void>>;
 
+/** Returns the WebAssembly module of the kernels. */
+export const kernelsModule = (): Uint8Array<ArrayBuffer> =>
+  new Uint8Array(inflateRawSync(Uint8Array.fromBase64(KERNELS_MODULE)));
+
 let module: WebAssembly.Module | undefined;
 
 /**
@@ -42,7 +47,7 @@ let module: WebAssembly.Module | undefined;
  * @param memory shared, of up to 4 GiB.
  */
 export function loadKernels(memory: WebAssembly.Memory): SimdKernels {
-  module ??= new WebAssembly.Module(Uint8Array.fromBase64(KERNELS_MODULE));
+  module ??= new WebAssembly.Module(kernelsModule());
   const { exports } = new WebAssembly.Instance(module, { env: { memory } });
   return exports as unknown as SimdKernels;
 }

@@ -31,7 +31,7 @@ import type { Device } from "../device.ts";
 import { type Binding, type BoundProgram, hostDevice } from "../engine.ts";
 import { openOrt, type Ort } from "./ort_api.ts";
 import { type Handle, nativeLibraryPath, POINTER_BYTES } from "./ort_library.ts";
-import { type KernelMemory, type NativeBytes, openKernelMemory } from "./ort_memory.ts";
+import { KernelMemory, type NativeBytes } from "./ort_memory.ts";
 import { simdCall } from "./simd.ts";
 
 type Bindings = readonly Binding<NativeBytes>[];
@@ -260,7 +260,7 @@ export async function openNative(options: NativeOptions = {}): Promise<Device> {
   }
   const library = options.library ?? await nativeLibraryPath(announce);
   const ort = await mutex(() => openOrt(library, { threads, isBlocking }));
-  const own = isBlocking ? openKernelMemory() : undefined;
+  const own = isBlocking ? new KernelMemory() : undefined;
   return hostDevice<NativeBytes>({
     name: "native",
     allocate: (byteLength) => own?.allocate(byteLength) ?? ort.allocate(byteLength),
@@ -293,24 +293,19 @@ function bind(
   const tensors = all.map(({ dtype, shape, block, byteOffset, byteLength }) =>
     ort.createTensor(block.address + BigInt(byteOffset), byteLength, shape, ONNX_DTYPE[dtype])
   );
-  // One array of pointers: first every name, then every tensor, inputs before outputs in both.
   const table = ort.allocate(2 * all.length * POINTER_BYTES);
   new BigUint64Array(table.bytes.buffer).set([
     ...all.map(({ name }) => nameAt(name)),
     ...tensors.map(Deno.UnsafePointer.value),
   ]);
-  const at = (index: number) =>
-    Deno.UnsafePointer.create(table.address + BigInt(index * POINTER_BYTES))!;
-  const tables = {
-    inputCount: BigInt(inputs.length),
-    outputCount: BigInt(outputs.length),
-    inputNames: at(0),
-    outputNames: at(inputs.length),
-    inputs: at(all.length),
-    outputs: at(all.length + inputs.length),
-  };
+  const run = ort.bindRun(
+    session,
+    (index) => Deno.UnsafePointer.create(table.address + BigInt(index * POINTER_BYTES))!,
+    inputs.length,
+    outputs.length,
+  );
   return {
-    run: () => ort.run(session, tables),
+    run,
     release() {
       tensors.forEach(ort.releaseTensor);
       ort.free(table);

@@ -13,14 +13,7 @@ import {
   loadOrt,
   SLOT,
 } from "./ort_library.ts";
-import {
-  joinArena,
-  makeMemory,
-  makeTensors,
-  type OrtMemory,
-  type OrtTensors,
-  SHARES_ARENA,
-} from "./ort_memory.ts";
+import { joinArena, makeMemory, makeTensors, type OrtMemory, SHARES_ARENA } from "./ort_memory.ts";
 
 /** The first version of the API with statistics of an allocator. */
 const API_VERSION = 23;
@@ -42,31 +35,8 @@ const WAITING: Readonly<Record<string, string>> = {
   "session.force_spinning_stop": "1",
 };
 
-/** The arrays of pointers of a run, laid out once. */
-interface RunTables {
-  readonly inputCount: bigint;
-  readonly outputCount: bigint;
-  readonly inputNames: Handle;
-  readonly inputs: Handle;
-  readonly outputNames: Handle;
-  readonly outputs: Handle;
-}
-
 /** An open ONNX Runtime. Every method throws an `Error` with the text of the C API. */
-export interface Ort extends OrtMemory {
-  /** Compiles a model on the thread pool of blocking calls. */
-  createSession(model: Uint8Array): Promise<Handle>;
-  releaseSession(session: Handle): void;
-  /** See {@linkcode OrtTensors.create}. */
-  readonly createTensor: OrtTensors["create"];
-  readonly releaseTensor: OrtTensors["release"];
-  /** Runs a session, on this thread or another: see {@linkcode OrtOptions.isBlocking}. */
-  run(session: Handle, tables: RunTables): Promise<void>;
-  /** Bytes that the arena of this process holds. */
-  readonly arenaBytes: () => number;
-  /** Frees unused memory. */
-  close(): void;
-}
+export type Ort = ReturnType<typeof makeOrt>;
 
 /** Options of ONNX Runtime. */
 interface OrtOptions {
@@ -92,7 +62,7 @@ export function openOrt(path: string, options: OrtOptions): Ort {
   }
 }
 
-function makeOrt(api: FunctionTable, { threads, isBlocking }: OrtOptions, unload: () => void): Ort {
+function makeOrt(api: FunctionTable, { threads, isBlocking }: OrtOptions, unload: () => void) {
   const env = createEnv(api), memory = makeMemory(api), tensors = makeTensors(api);
   const options = createSessionOptions(api, threads, { ...SHARES_ARENA, ...WAITING });
   api.sync(SLOT.disableMemPattern, ["pointer"])(options);
@@ -100,12 +70,16 @@ function makeOrt(api: FunctionTable, { threads, isBlocking }: OrtOptions, unload
   const arena = joinArena({ api, env, memory, tensors, createSession: sessions.createNow });
   return {
     ...memory,
+    /** Compiles a model on the thread pool of blocking calls. */
     createSession: sessions.create,
     releaseSession: sessions.release,
     createTensor: tensors.create,
     releaseTensor: tensors.release,
-    run: makeRun(api, isBlocking),
+    /** Returns the run of a session, on this thread or another: see {@linkcode OrtOptions.isBlocking}. */
+    bindRun: makeBindRun(api, isBlocking),
+    /** Returns the bytes that the arena of this process holds. */
     arenaBytes: arena.heldBytes,
+    /** Frees unused memory. */
     close() {
       arena.leave();
       tensors.close();
@@ -140,11 +114,17 @@ function makeSessions(api: FunctionTable, env: Handle, options: Handle, memory: 
   };
 }
 
-function makeRun(api: FunctionTable, isBlocking: boolean): Ort["run"] {
+function makeBindRun(api: FunctionTable, isBlocking: boolean) {
   const run = api[isBlocking ? "sync" : "async"](
     SLOT.run,
     ["pointer", "pointer", "pointer", "pointer", "usize", "pointer", "usize", "pointer"],
   );
-  return async (session, { inputNames, inputs, inputCount, outputNames, outputCount, outputs }) =>
-    await run(session, null, inputNames, inputs, inputCount, outputNames, outputCount, outputs);
+  /** @param at returns the address of an entry of one table: names, then tensors, inputs first in both. */
+  return (session: Handle, at: (index: number) => Handle, inputs: number, outputs: number) => {
+    const all = inputs + outputs, names = [at(0), at(inputs)] as const;
+    const tensors = [at(all), at(all + inputs)] as const;
+    const counts = [BigInt(inputs), BigInt(outputs)] as const;
+    return async () =>
+      await run(session, null, names[0], tensors[0], counts[0], names[1], counts[1], tensors[1]);
+  };
 }

@@ -40,62 +40,57 @@ export const pointers = (
     ).buffer,
   );
 
-/** Functions of a table by slot. Functions with a status throw its text as an `Error`. */
-export interface FunctionTable {
+/** Functions of the C API by slot. Functions with a status throw its text as an `Error`. */
+export class FunctionTable {
+  readonly #view: Deno.UnsafePointerView;
+  readonly #check: (status: Deno.PointerValue) => void;
+
+  /** @param table the address of the table. */
+  constructor(table: Handle) {
+    this.#view = new Deno.UnsafePointerView(table);
+    const textOf = this.text(SLOT.getErrorMessage, ["pointer"]);
+    const free = this.release(SLOT.releaseStatus);
+    this.#check = (status) => {
+      if (!status) return;
+      const text = textOf(status);
+      free(status);
+      throw new Error(text);
+    };
+  }
+
   /** Returns a function that frees an object. */
-  release(slot: number): (handle: Handle) => void;
+  release(slot: number): (handle: Handle) => void {
+    const definition = { parameters: ["pointer"], result: "void" } as const;
+    const fn = new Deno.UnsafeFnPointer(this.#pointer(slot), definition);
+    return (handle) => fn.call(handle);
+  }
+
   /** Returns a function that returns a pointer to a string, and no status. */
-  text<const P extends Types>(slot: number, parameters: P): (...args: Arguments<P>) => string;
+  text<const P extends Types>(slot: number, parameters: P): (...args: Arguments<P>) => string {
+    const fn = new Deno.UnsafeFnPointer(this.#pointer(slot), { parameters, result: "pointer" });
+    return (...args) => Deno.UnsafePointerView.getCString(fn.call(...args as never)!);
+  }
+
   /** Returns a function that returns a status. */
-  sync<const P extends Types>(slot: number, parameters: P): (...args: Arguments<P>) => void;
+  sync<const P extends Types>(slot: number, parameters: P): (...args: Arguments<P>) => void {
+    const fn = new Deno.UnsafeFnPointer(this.#pointer(slot), { parameters, result: "pointer" });
+    return (...args) => this.#check(fn.call(...args as never));
+  }
+
   /** Returns a function that returns a status, called on the thread pool of blocking calls. */
   async<const P extends Types>(
     slot: number,
     parameters: P,
-  ): (...args: Arguments<P>) => Promise<void>;
-}
+  ): (...args: Arguments<P>) => Promise<void> {
+    const definition = { parameters, result: "pointer", nonblocking: true } as const;
+    const fn = new Deno.UnsafeFnPointer(this.#pointer(slot), definition);
+    return async (...args) =>
+      this.#check(await (fn.call(...args as never) as Promise<Deno.PointerValue>));
+  }
 
-/**
- * Wraps the table at `table`.
- *
- * @param getMessage slot of the function that returns the text of a status.
- * @param releaseStatus slot of the function that frees a status.
- */
-function functionTable(table: Handle, getMessage: number, releaseStatus: number): FunctionTable {
-  const view = new Deno.UnsafePointerView(table);
-  const pointer = (slot: number) => view.getPointer(slot * POINTER_BYTES)! as never;
-  const release = (slot: number): (handle: Handle) => void => {
-    const fn = new Deno.UnsafeFnPointer(pointer(slot), { parameters: ["pointer"], result: "void" });
-    return (handle) => fn.call(handle);
-  };
-  const messageOf = new Deno.UnsafeFnPointer(pointer(getMessage), {
-    parameters: ["pointer"],
-    result: "pointer",
-  });
-  const free = release(releaseStatus);
-  const check = (status: Deno.PointerValue): void => {
-    if (!status) return;
-    const text = Deno.UnsafePointerView.getCString(messageOf.call(status)!);
-    free(status);
-    throw new Error(text);
-  };
-  return {
-    release,
-    text(slot, parameters) {
-      const fn = new Deno.UnsafeFnPointer(pointer(slot), { parameters, result: "pointer" });
-      return (...args) => Deno.UnsafePointerView.getCString(fn.call(...args as never)!);
-    },
-    sync(slot, parameters) {
-      const fn = new Deno.UnsafeFnPointer(pointer(slot), { parameters, result: "pointer" });
-      return (...args) => check(fn.call(...args as never));
-    },
-    async(slot, parameters) {
-      const definition = { parameters, result: "pointer", nonblocking: true } as const;
-      const fn = new Deno.UnsafeFnPointer(pointer(slot), definition);
-      return async (...args) =>
-        check(await (fn.call(...args as never) as Promise<Deno.PointerValue>));
-    },
-  };
+  #pointer(slot: number): never {
+    return this.#view.getPointer(slot * POINTER_BYTES)! as never;
+  }
 }
 
 /** The system's dynamic loader by `Deno.build.os`: its library and function. */
@@ -321,7 +316,7 @@ function getApi(base: Handle, version: number): FunctionTable {
   );
   const table = get.call(version);
   if (!table) throw new Error(`Cannot use this ONNX Runtime: it must have C API ${version}`);
-  return functionTable(table, SLOT.getErrorMessage, SLOT.releaseStatus);
+  return new FunctionTable(table);
 }
 
 /** Calls a function that stores a pointer to a new object in `out`, and returns the pointer. */

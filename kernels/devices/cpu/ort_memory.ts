@@ -1,21 +1,20 @@
 /**
  * Memory for the native device: ONNX Runtime's allocator, its arena, and pages for our kernels.
  *
- * [Note: one arena] Left to itself every session has an arena of its own, which keeps the most that
- * the session ever used: a stage of a dozen models holds a dozen times what is in use. So all sessions
- * of a process, whichever isolate compiled them, take from one arena that is registered with the
- * environment. It grows by what is asked for and no more, and values are taken one by one, not as one
- * block for a whole model (a "memory pattern"), for which no hole that another model left is large
- * enough: at GPT-2's vocabulary 217 MiB in place of 625, of which 196 are in use at a time. That costs
- * no time that can be measured.
+ * [Note: one arena] By default, every session has a separate arena that keeps the maximum memory that
+ * the session ever used: a stage of a dozen models holds a dozen times the memory in use. So all
+ * sessions of a process, in all isolates, share one arena that is registered with the environment. It
+ * grows only by the requested size. Values are allocated separately, not as one block for a whole model
+ * (a "memory pattern"), which would not fit into the gaps of other models: at GPT-2's vocabulary this
+ * takes 217 MiB instead of 625, of which 196 are in use at a time, without a measurable cost in time.
  *
- * Registering a second one would take the place of the first, in a list that other threads read
- * without a lock while they compile. So whoever opens the device looks first, which only a session
- * can; the limit tells this arena from that of a session.
+ * Registering a second arena would replace the first, in a list that other threads read without a lock
+ * while they compile. So every isolate checks first, which requires a session; the limit distinguishes
+ * this arena from that of a session.
  *
- * [Note: who may have it] An isolate that is terminated loses it at once. So a device has it only when
- * no other thread computes on its tensors: when its runs take the isolate's own. See
- * [Note: What outlives an isolate].
+ * [Note: kernel memory] An isolate that is terminated loses the memory of our kernels immediately. So a
+ * device uses it only if its runs block the isolate's thread, so that no other thread computes on its
+ * tensors. See [Note: What outlives an isolate].
  *
  * @module
  */
@@ -222,55 +221,50 @@ interface Pages {
 }
 
 /** Memory that our kernels can address, and the kernels over it. */
-export interface KernelMemory {
-  readonly kernels: SimdKernels;
+export class KernelMemory {
+  readonly #memory = new WebAssembly.Memory({ initial: 1, maximum: PAGES_MAX, shared: true });
+  readonly kernels: SimdKernels = loadKernels(this.#memory);
   /** The first page, for scalars that a kernel reads from memory. */
-  readonly scratch: Float32Array;
-  /** Allocates a zeroed block; undefined if it is small or there is no space. */
-  allocate(byteLength: number): NativeBytes | undefined;
-  /** Frees a block; false if it is not of this memory. */
-  free(block: NativeBytes): boolean;
-  /** Returns the kernels' address of a block; undefined if it is not of this memory. */
-  offsetOf(block: NativeBytes): number | undefined;
-}
-
-/** Opens an empty memory. */
-export function openKernelMemory(): KernelMemory {
-  const memory = new WebAssembly.Memory({ initial: 1, maximum: PAGES_MAX, shared: true });
-  const scratch = new Float32Array(memory.buffer);
-  const start = Deno.UnsafePointer.value(Deno.UnsafePointer.of(scratch));
-  const used = new Map<NativeBytes, Pages>();
+  readonly scratch = new Float32Array(this.#memory.buffer);
+  readonly #start = Deno.UnsafePointer.value(Deno.UnsafePointer.of(this.scratch));
+  readonly #used = new Map<NativeBytes, Pages>();
   /** Free pages in order, neighbours joined. */
-  let spare: Pages[] = [];
-  const take = (count: number): Pages | undefined => {
-    const found = spare.find(({ from, to }) => to - from >= count);
-    if (!found) return grow(memory, count);
+  #spare: Pages[] = [];
+
+  /** Allocates a zeroed block; undefined if it is small or there is no space. */
+  allocate(byteLength: number): NativeBytes | undefined {
+    if (byteLength < BLOCK_BYTES_MIN) return undefined;
+    const pages = this.#take(Math.ceil(byteLength / PAGE_BYTES));
+    if (!pages) return undefined;
+    const address = this.#start + BigInt(pages.from * PAGE_BYTES);
+    const allocation = Deno.UnsafePointer.create(address)!;
+    const bytes = new Uint8Array(Deno.UnsafePointerView.getArrayBuffer(allocation, byteLength));
+    const block = { allocation, address, bytes };
+    this.#used.set(block, pages);
+    return block;
+  }
+
+  /** Frees a block; false if it is not of this memory. */
+  free(block: NativeBytes): boolean {
+    const pages = this.#used.get(block);
+    if (pages) this.#spare = joined([...this.#spare, pages]);
+    return this.#used.delete(block);
+  }
+
+  /** Returns the kernels' address of a block; undefined if it is not of this memory. */
+  offsetOf(block: NativeBytes): number | undefined {
+    const pages = this.#used.get(block);
+    return pages && pages.from * PAGE_BYTES;
+  }
+
+  #take(count: number): Pages | undefined {
+    const found = this.#spare.find(({ from, to }) => to - from >= count);
+    if (!found) return grow(this.#memory, count);
     const taken = { from: found.from, to: found.from + count };
-    spare = spare.flatMap((one) => one !== found ? [one] : cut(one, taken.to));
-    new Uint8Array(memory.buffer, taken.from * PAGE_BYTES, count * PAGE_BYTES).fill(0);
+    this.#spare = this.#spare.flatMap((one) => one !== found ? [one] : cut(one, taken.to));
+    new Uint8Array(this.#memory.buffer, taken.from * PAGE_BYTES, count * PAGE_BYTES).fill(0);
     return taken;
-  };
-  return {
-    kernels: loadKernels(memory),
-    scratch,
-    allocate(byteLength) {
-      if (byteLength < BLOCK_BYTES_MIN) return undefined;
-      const pages = take(Math.ceil(byteLength / PAGE_BYTES));
-      if (!pages) return undefined;
-      const address = start + BigInt(pages.from * PAGE_BYTES);
-      const allocation = Deno.UnsafePointer.create(address)!;
-      const bytes = new Uint8Array(Deno.UnsafePointerView.getArrayBuffer(allocation, byteLength));
-      const block = { allocation, address, bytes };
-      used.set(block, pages);
-      return block;
-    },
-    free(block) {
-      const pages = used.get(block);
-      if (pages) spare = joined([...spare, pages]);
-      return used.delete(block);
-    },
-    offsetOf: (block) => used.has(block) ? used.get(block)!.from * PAGE_BYTES : undefined,
-  };
+  }
 }
 
 /** Adds pages at the end; undefined if there are no more. */

@@ -182,38 +182,7 @@ interface BoundTensor {
 }
 
 /** ONNX Runtime's WebGPU provider. Methods throw an `Error` with its own text. */
-export interface GpuApi {
-  /** Allocates memory on the GPU, of any contents. */
-  allocate(byteLength: number): Handle;
-  free(memory: Handle): void;
-  /** Creates a tensor at the start of memory on the GPU. */
-  deviceTensor(
-    memory: Handle,
-    byteLength: number,
-    shape: readonly number[],
-    onnxDtype: number,
-  ): Handle;
-  /** Creates a tensor over bytes of the host, which must not move until it is released. */
-  hostTensor(bytes: Uint8Array): Handle;
-  releaseTensor(tensor: Handle): void;
-  /** Copies a tensor to another of the same size; copies from and to the host are synchronous. */
-  copy(source: Handle, target: Handle): void;
-  /**
-   * Compiles a model.
-   *
-   * @throws {Error} with the nodes that have no kernel on the GPU.
-   */
-  createSession(model: Uint8Array): Handle;
-  releaseSession(session: Handle): void;
-  /** Binds a session to tensors. */
-  bind(
-    session: Handle,
-    inputs: readonly BoundTensor[],
-    outputs: readonly BoundTensor[],
-  ): { run(): void; release(): void };
-  /** Frees the API, after all of its objects were released. */
-  close(): void;
-}
+export type GpuApi = ReturnType<typeof makeGpu>;
 
 /**
  * Opens the provider.
@@ -246,7 +215,7 @@ const lost = (cause: unknown) =>
     { cause },
   );
 
-function makeGpu({ api, unload }: OrtLibrary, firstModel: Uint8Array): GpuApi {
+function makeGpu({ api, unload }: OrtLibrary, firstModel: Uint8Array) {
   const env = createEnv(api), createSession = makeCreateSession(api, env);
   const keeper = createSession(firstModel);
   const releaseSession = api.release(SLOT.releaseSession);
@@ -257,7 +226,8 @@ function makeGpu({ api, unload }: OrtLibrary, firstModel: Uint8Array): GpuApi {
   const to = new Uint8Array(ends.buffer, POINTER_BYTES);
   return {
     ...memory.api,
-    copy(source, target) {
+    /** Copies a tensor to another of the same size; copies from and to the host are synchronous. */
+    copy(source: Handle, target: Handle) {
       ends[0] = Deno.UnsafePointer.value(source);
       ends[1] = Deno.UnsafePointer.value(target);
       try {
@@ -266,9 +236,12 @@ function makeGpu({ api, unload }: OrtLibrary, firstModel: Uint8Array): GpuApi {
         throw LOST.test((error as Error).message) ? lost(error) : error;
       }
     },
+    /** Compiles a model; throws with the nodes that have no kernel on the GPU. */
     createSession,
     releaseSession,
+    /** Binds a session to tensors. */
     bind: makeBind(api),
+    /** Frees the API, after all of its objects were released. */
     close() {
       memory.close();
       releaseSession(keeper);
@@ -289,15 +262,23 @@ function makeMemory(api: FunctionTable, session: Handle) {
   const create = tensorCreator(api);
   return {
     api: {
+      /** Allocates memory on the GPU, of any contents. */
       allocate: (byteLength: number) => created((out) => alloc(allocator, BigInt(byteLength), out)),
       free: (memory: Handle) => free(allocator, memory),
-      deviceTensor: (...given) => create(onDevice, ...given),
+      /** Creates a tensor at the start of memory on the GPU. */
+      deviceTensor: (
+        memory: Handle,
+        byteLength: number,
+        shape: readonly number[],
+        onnxDtype: number,
+      ) => create(onDevice, memory, byteLength, shape, onnxDtype),
+      /** Creates a tensor over bytes of the host, which must not move until it is released. */
       hostTensor(bytes: Uint8Array) {
         const data = Deno.UnsafePointer.of(bytes as Uint8Array<ArrayBuffer>), { length } = bytes;
         return create(onHost, data, length, [length], ONNX_UINT8);
       },
       releaseTensor: api.release(SLOT.releaseValue),
-    } satisfies Partial<GpuApi>,
+    },
     close() {
       api.release(SLOT.releaseAllocator)(allocator);
       for (const info of [onDevice, onHost]) api.release(SLOT.releaseMemoryInfo)(info);
@@ -308,7 +289,7 @@ function makeMemory(api: FunctionTable, session: Handle) {
 /** ONNX's number of the dtype for copies of bytes. */
 export const ONNX_UINT8 = 2;
 
-function makeCreateSession(api: FunctionTable, env: Handle): GpuApi["createSession"] {
+function makeCreateSession(api: FunctionTable, env: Handle) {
   const create = api.sync(
     SLOT.createSessionFromArray,
     ["pointer", "buffer", "usize", "pointer", "buffer"],
@@ -331,7 +312,7 @@ function makeCreateSession(api: FunctionTable, env: Handle): GpuApi["createSessi
       api.release(SLOT.releaseSessionOptions)(options);
     }
   };
-  return (model) => {
+  return (model: Uint8Array): Handle => {
     try {
       return open(model, SESSION_CONFIG);
     } catch (error) {
@@ -347,13 +328,13 @@ function makeCreateSession(api: FunctionTable, env: Handle): GpuApi["createSessi
   };
 }
 
-function makeBind(api: FunctionTable): GpuApi["bind"] {
+function makeBind(api: FunctionTable) {
   const create = api.sync(SLOT.createIoBinding, ["pointer", "buffer"]);
   const bindInput = api.sync(SLOT.bindInput, ["pointer", "buffer", "pointer"]);
   const bindOutput = api.sync(SLOT.bindOutput, ["pointer", "buffer", "pointer"]);
   const run = api.sync(SLOT.runWithBinding, ["pointer", "pointer", "pointer"]);
   const release = api.release(SLOT.releaseIoBinding);
-  return (session, inputs, outputs) => {
+  return (session: Handle, inputs: readonly BoundTensor[], outputs: readonly BoundTensor[]) => {
     const binding = created((out) => create(session, out));
     try {
       for (const { name, tensor } of inputs) bindInput(binding, cString(name), tensor);

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { fromBinary, toBinary } from "@bufbuild/protobuf";
 import { adamwOf, openNative, prepareModel } from "../../../kernels/devices/cpu/native.ts";
-import { type NativeBytes, openKernelMemory } from "../../../kernels/devices/cpu/ort_memory.ts";
+import { KernelMemory, type NativeBytes } from "../../../kernels/devices/cpu/ort_memory.ts";
 import { openOrt } from "../../../kernels/devices/cpu/ort_api.ts";
 import { nativeLibraryPath } from "../../../kernels/devices/cpu/ort_library.ts";
 import { openReference } from "../../../kernels/devices/reference.ts";
@@ -104,7 +104,7 @@ Deno.test("blocks for kernels are zero, aligned and apart, whatever was freed be
   );
   fc.assert(
     fc.property(steps, (steps) => {
-      const memory = openKernelMemory(), blocks: { block: NativeBytes; mark: number }[] = [];
+      const memory = new KernelMemory(), blocks: { block: NativeBytes; mark: number }[] = [];
       for (const [i, step] of steps.entries()) {
         if ("take" in step) {
           const block = memory.allocate(step.take)!;
@@ -127,7 +127,7 @@ Deno.test("blocks for kernels are zero, aligned and apart, whatever was freed be
 });
 
 Deno.test("memory for kernels that was freed is given out again, neighbours as one", () => {
-  const memory = openKernelMemory();
+  const memory = new KernelMemory();
   const blocks = Array.from({ length: 4 }, () => memory.allocate(LARGE)!);
   const last = memory.allocate(LARGE)!;
   for (const i of [2, 0, 3, 1]) memory.free(blocks[i]!);
@@ -137,7 +137,7 @@ Deno.test("memory for kernels that was freed is given out again, neighbours as o
 });
 
 Deno.test("small blocks, and those for which there is no place, are in no memory for kernels", () => {
-  const memory = openKernelMemory();
+  const memory = new KernelMemory();
   assert.equal(memory.allocate(LARGE - 1), undefined);
   assert.equal(memory.allocate(2 ** 33), undefined);
   assert.equal(memory.free(elsewhere(8)), false);
@@ -146,7 +146,7 @@ Deno.test("small blocks, and those for which there is no place, are in no memory
 });
 
 Deno.test("AdamW is our kernel's where all arrays are in its memory, and only then", () => {
-  const memory = openKernelMemory(), length = LARGE / 4;
+  const memory = new KernelMemory(), length = LARGE / 4;
   const model = stepModel(length, ADAMW_DEFAULTS, false);
   const { inputs, outputs } = readSignature(model), bindOwn = adamwOf(model, memory)!;
   const place = (border: ModelPort, isOwn: boolean) => {

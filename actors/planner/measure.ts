@@ -329,11 +329,11 @@ const noRounds = (
  * @throws {RangeError} when the measurement needs more memory than this machine has.
  */
 export async function openMeter(options: MeterOptions) {
-  const { device, loads, isolate, models: asked } = options;
-  const programs = asked.map(({ model, recompute }) => compileModel(model, recompute));
+  const { device, loads, isolate, models: measured } = options;
+  const programs = measured.map(({ model, recompute }) => compileModel(model, recompute));
   assertMachineHolds("Cannot measure", neededBytes(programs, loads));
   const stack = new AsyncDisposableStack(), system = stack.use(createSystem());
-  const models = asked.map(({ microBatch, recompute }, i) => ({
+  const models = measured.map(({ microBatch, recompute }, i) => ({
     ...{ microBatch, recompute },
     program: programs[i]!,
   }));
@@ -348,9 +348,9 @@ export async function openMeter(options: MeterOptions) {
   const tiny = stack.use(await openTinyRun(place));
   const copies = Math.max(...loads) === 1
     ? undefined
-    : stack.use(await openCopiesRun(place, asked[0]!.model));
+    : stack.use(await openCopiesRun(place, measured[0]!.model));
   const runs: (Pick<CalibratedLoad, "model" | "atOnce"> & { readonly run: MeasuredRun })[] = [];
-  for (const [index, { model, recompute }] of asked.entries()) {
+  for (const [index, { model, recompute }] of measured.entries()) {
     for (const atOnce of loads.filter((load) => load <= models[index]!.program.layers.length)) {
       // Enough micro-batches keep all workers busy.
       const size = { workers: atOnce, microBatches: 3 * atOnce, schedule: "1f1b", trace: true };

@@ -16,6 +16,7 @@ import type { Metrics } from "../../actors/options/train_options.ts";
 import type { TrainEvent } from "../../actors/run/events.ts";
 import type { Plan } from "../../actors/run/plan.ts";
 import { type Gap, readStep, type Span, type StepTimeline } from "../../actors/run/timeline.ts";
+import type { TracedRun } from "../../actors/planner/traced_profile.ts";
 import { realClock } from "../../actors/runtime/world.ts";
 import { type Analysis, formatAction, liveActivations } from "../../schedules/mod.ts";
 import { BoundedFile } from "./timeline_file.ts";
@@ -74,15 +75,8 @@ export interface TraceFacts {
 }
 
 /** Device and stages of a traced run. */
-export interface TracedStages {
-  /** Device. */
-  readonly device: string;
-  /** Trained elements of each stage. */
-  readonly parameters: readonly number[];
-  /** Share of each stage in the estimated work, 0 to 1. */
-  readonly shares: readonly number[];
-  /** Bytes that a micro-batch keeps from F to B, for each stage. */
-  readonly activationBytes: readonly number[];
+export interface TracedStages
+  extends Pick<TracedRun, "device" | "parameters" | "shares" | "activationBytes"> {
   /** Samples of a micro-batch; absent in older traces. */
   readonly microBatch?: number;
 }

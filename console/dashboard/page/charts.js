@@ -4,7 +4,7 @@
  * @module
  */
 
-import { byId, colorOf, element, NONE, say, short, whole } from "./elements.js";
+import { byId, colorOf, element, NONE, setText, short, whole } from "./elements.js";
 
 /** @import { State } from "./state.js" */
 /** @import uPlotModule from "uplot" */
@@ -118,7 +118,7 @@ export function openCharts() {
     draw(state) {
       last = state;
       const { unit } = state.run ?? {};
-      if (unit) say(byId("throughput-unit"), `${unit} a second`);
+      if (unit) setText(byId("throughput-unit"), `${unit} a second`);
       charts.forEach((chart) => chart.draw(state));
     },
     restyle: change,
@@ -134,7 +134,7 @@ function openChart(chart) {
   let data = [[], ...chart.curves.map(() => [])], isZoomed = false;
   const describe = () => {
     const at = plot?.cursor.idx ?? undefined;
-    say(caption, describeAt(chart, data, at));
+    setText(caption, describeAt(chart, data, at));
     const [steps = []] = data;
     const name = `${chart.what} by step, ${whole(steps.length)} points.`;
     place.setAttribute("aria-label", `${name} ${caption.textContent}`);

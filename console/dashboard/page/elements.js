@@ -51,7 +51,7 @@ export function fill(place, children) {
  * @param {HTMLElement} place
  * @param {string} text
  */
-export function say(place, text) {
+export function setText(place, text) {
   if (place.textContent !== text) place.textContent = text;
 }
 

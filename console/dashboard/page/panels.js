@@ -12,7 +12,7 @@ import {
   fill,
   NONE,
   percent,
-  say,
+  setText,
   short,
   whole,
 } from "./elements.js";
@@ -43,11 +43,11 @@ export function showStatus({ run, status }, isConnected) {
   pill.dataset.status = isLost ? "lost" : word;
   document.body.classList.toggle("over", isOver || isLost);
   const at = steps > 0 ? ` · step ${whole(step)} of ${whole(steps)}` : "";
-  say(pill, isLost ? `No connection${at}` : `${STATUS[word] ?? word}${at}`);
+  setText(pill, isLost ? `No connection${at}` : `${STATUS[word] ?? word}${at}`);
   const progress = /** @type {HTMLProgressElement} */ (byId("progress"));
   progress.max = Math.max(1, steps);
   progress.value = step;
-  say(byId("title"), run?.title ?? "…");
+  setText(byId("title"), run?.title ?? "…");
   document.title = run ? `${run.title} · ${STATUS[word] ?? word} · Troupe` : "Troupe";
   const place = byId("note"), again = run?.command;
   const lines = [
@@ -126,7 +126,7 @@ function bubbleOf({ workers, length }) {
  * @param {TraceView | undefined} trace
  */
 export function showWorkers({ run, workers, metrics }, trace) {
-  say(byId("workers-step"), trace ? `in step ${whole(trace.step)}` : "");
+  setText(byId("workers-step"), trace ? `in step ${whole(trace.step)}` : "");
   if (!run) return;
   const row = metrics.findLast(({ step }) => step === trace?.step) ?? metrics.at(-1);
   const forwards = trace?.workers.reduce((sum, worker) => sum + worker.forwards, 0) ?? 0;

@@ -4,7 +4,7 @@
  * @module
  */
 
-import { byId, colorOf, duration, element, fill, say, whole } from "./elements.js";
+import { byId, colorOf, duration, element, fill, setText, whole } from "./elements.js";
 import { listenToPointers, openRange } from "./pointer.js";
 
 /** @import { State } from "./state.js" */
@@ -407,7 +407,7 @@ export function openPointing(place, layoutNow, timeAt) {
       chosen = boxAt(x, y);
       tip.hidden = !chosen;
       if (!chosen) return;
-      say(tip, describe(chosen));
+      setText(tip, describe(chosen));
       tip.style.maxWidth = `${Math.min(TIP_WIDTH, place.clientWidth - 8)}px`;
       const right = place.clientWidth - tip.offsetWidth - 4;
       tip.style.left = `${Math.max(0, Math.min(x + 12, right))}px`;
@@ -426,7 +426,7 @@ export function openPointing(place, layoutNow, timeAt) {
       chosen = across !== 0 && now
         ? besideRow(boxes, now, across)
         : boxes[Math.min(boxes.length - 1, Math.max(0, at + along))];
-      if (chosen) say(byId("told"), describe(chosen));
+      if (chosen) setText(byId("description"), describe(chosen));
       return chosen;
     },
   };
@@ -500,7 +500,7 @@ export function openTimeline(onShown) {
   place.addEventListener("pointerenter", () => watch(true));
   place.addEventListener("pointerleave", () => watch(false));
   place.addEventListener("blur", () => {
-    say(byId("told"), "");
+    setText(byId("description"), "");
     watch(false);
   });
   byId("previous").addEventListener("click", () => turn(-1));
@@ -615,12 +615,12 @@ function besideStep(state, shown, by) {
  * @param {boolean} isLive
  */
 function showSteps(state, shown, isLive) {
-  say(
+  setText(
     byId("shown-step"),
     shown ? `step ${whole(shown.step)} · ${duration(shown.length)}` : "no step yet",
   );
   const { status } = state?.status ?? {}, live = byId("live");
-  say(live, status === "starting" || status === "running" ? "Live" : "Last");
+  setText(live, status === "starting" || status === "running" ? "Live" : "Last");
   live.setAttribute("aria-pressed", String(isLive));
   for (const [id, by] of /** @type {const} */ ([["previous", -1], ["next", 1]])) {
     const button = /** @type {HTMLButtonElement} */ (byId(id));

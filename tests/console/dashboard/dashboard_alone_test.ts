@@ -154,7 +154,7 @@ async function readPage(page: Page, folder: string): Promise<void> {
   const whole = JSON.stringify(await page.evaluate<string>(label));
   for (const key of ["ArrowUp", "ArrowRight", "Shift+ArrowRight"]) await page.keyboard.press(key);
   await until(page, `${label} !== ${whole}`);
-  assert.match((await page.textContent("#told"))!, /^worker 0, expected · 0F0: forward of/);
+  assert.match((await page.textContent("#description"))!, /^worker 0, expected · 0F0: forward of/);
   await page.keyboard.press("Home");
   await until(page, `${label} === ${whole}`);
   await page.keyboard.press("PageUp");

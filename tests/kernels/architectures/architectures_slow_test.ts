@@ -53,7 +53,7 @@ testAgainstPytorch("a U-Net", () => pictureFixture("unet"));
 
 for (const device of DEVICES) testT5Gradients(device);
 
-Deno.test("the logits of a Llama are PyTorch's", async () => {
+Deno.test("a Llama has PyTorch's logits", async () => {
   const { logits } = await readJson("llama/expected.json"), device = await openReference();
   const weights = await readFloats("llama/model.safetensors");
   const predict = await openPredictor(device, llamaLogits(LLAMA, 1), weights);
@@ -63,7 +63,7 @@ Deno.test("the logits of a Llama are PyTorch's", async () => {
   assert.ok(Math.max(...worst) < 2e-5, `${Math.max(...worst)}`);
 });
 
-Deno.test("a Llama and T5s have the parameters of Hugging Face's, and no head where it is tied", async () => {
+Deno.test("a Llama and T5s have Hugging Face's parameters, and no head if it is tied", async () => {
   const namesOf = (model: ReturnType<typeof llama>) =>
     compileModel(model, "none").parameters.map(({ name }) => name).sort();
   const names = [...(await readFloats("llama/model.safetensors")).keys()].sort();
@@ -125,7 +125,7 @@ Deno.test("no position attends to padding, and no output depends on a later one"
   assert.notDeepEqual(other[3], whole[3]);
 });
 
-Deno.test("a U-Net comes back to the size of pictures of any height and width", () => {
+Deno.test("a U-Net returns pictures of the size of its input, for any height and width", () => {
   for (const [height, width] of [[28, 28], [9, 16], [5, 31]] as const) {
     const model = unet({ height, width, channels: 3, layers: 3, hidden: 8 }, 2);
     const [features, targets] = modelFields(model);
@@ -153,7 +153,7 @@ const REFUSED: Readonly<Record<string, readonly object[]>> = {
   T5: [{ heads: 5 }, { targetSeq: 0 }, { buckets: 6 }, { maxDistance: 16 }, { layers: 2000 }],
 };
 
-Deno.test("sizes of which no network can be built are refused", () =>
+Deno.test("invalid sizes of networks are refused", () =>
   assertRefused(
     "architectures",
     Object.entries(REFUSED).flatMap(([what, changes]) =>

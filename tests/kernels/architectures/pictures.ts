@@ -14,11 +14,11 @@ export type PictureNetwork = "unet" | "resnet";
 /** The sizes of both networks. */
 export const { config: SIZES } = await readJson("resnet/expected.json");
 
-/** A network, for micro-batches of so many pictures. */
+/** A network for a number of pictures in a micro-batch. */
 export const networkOf = (network: PictureNetwork, microBatch: number): Model =>
   network === "unet" ? unet(SIZES, microBatch) : resnet(SIZES, microBatch);
 
-/** What PyTorch computed of a network. */
+/** PyTorch's results for a network. */
 export async function pictureFixture(network: PictureNetwork): Promise<Fixture> {
   const { microBatch, microBatches, steps, lr } = SIZES;
   const batches = await pictureBatches(microBatch, microBatches * steps);
@@ -33,7 +33,7 @@ export async function pictureFixture(network: PictureNetwork): Promise<Fixture> 
   };
 }
 
-/** So many micro-batches, with the fields of both networks; the pictures come again and again. */
+/** Micro-batches with the fields of both networks; the pictures are repeated. */
 export async function pictureBatches(microBatch: number, count: number): Promise<Batch[]> {
   const { labels } = await readJson("resnet/expected.json");
   const read = (name: string) =>

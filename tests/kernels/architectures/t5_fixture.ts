@@ -6,7 +6,7 @@ import { readFloats, readJson } from "../stage/pytorch.ts";
 /** The published T5, and version 1.1. */
 export const T5_VERSIONS = ["v1_0", "v1_1"] as const;
 
-/** A T5, what it was given, and what PyTorch computed. */
+/** A T5, its inputs, and PyTorch's results. */
 export interface T5Fixture {
   readonly config: T5Config;
   readonly model: Model;

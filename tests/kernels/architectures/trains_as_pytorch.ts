@@ -17,7 +17,7 @@ import { ISOLATE_DEVICES, type RegisterTest } from "../../devices.ts";
 import { assertClose, withStage } from "../stage/pytorch.ts";
 import { readT5, T5_VERSIONS } from "./t5_fixture.ts";
 
-/** What PyTorch was given, and what it computed. */
+/** Inputs of PyTorch and its results. */
 export interface Fixture {
   readonly model: Model;
   readonly weights: Map<string, Float32Array>;

@@ -90,7 +90,7 @@ const BAD_BUILDS: readonly AnyLayer[][] = [
   [build("dense", (g, x) => g.relu(x as Value))],
 ];
 
-Deno.test("a layer that cannot be built is named, and its error stays of its class", async () => {
+Deno.test("a layer that cannot be built is named, in an error of the same class", async () => {
   const refusedBy = (call: (layers: AnyLayer[]) => unknown) =>
     BAD_BUILDS.map((layers, i) => [`layer ${i + 1}`, () => call(layers)] as const);
   await assertRefused("layers", refusedBy((layers) => compile(...layers)));

@@ -1,4 +1,4 @@
-/** Which rows a micro-batch is of, shuffled or in order, and data that is begun anywhere. */
+/** The rows of micro-batches, shuffled or in order, and data that starts anywhere. */
 
 import assert from "node:assert/strict";
 import { rowCount, splitTokens } from "../../../kernels/data/token_batches.ts";
@@ -21,7 +21,7 @@ const epochOf = (rows: number, seed: number, epoch: number) => {
   return Array.from({ length: rows }, (_, i) => order(epoch * rows + i));
 };
 
-Deno.test("every epoch reads every row once, and a row's place depends on nothing asked before", () => {
+Deno.test("every epoch reads every row once, independent of earlier reads", () => {
   const rows = fc.integer({ min: 1, max: 50 }), asked = fc.array(fc.nat(500), { maxLength: 20 });
   fc.assert(
     fc.property(rows, fc.maxSafeInteger(), fc.nat(1000), asked, (rows, seed, epoch, asked) => {
@@ -135,7 +135,7 @@ for (const [name, open] of Object.entries(SOURCES)) {
   });
 }
 
-Deno.test("data is begun at micro-batch 4,000,000 without a row before it being looked at", () => {
+Deno.test("data starts at micro-batch 4,000,000 without a read of earlier rows", () => {
   const shuffled = shuffledOrder(ROWS, 7);
   let looked = 0;
   const order = (row: number) => (looked++, shuffled(row));
@@ -215,7 +215,7 @@ Deno.test("no held-out token is predicted in training, and no whole row is lost"
     assert.equal(trainRows + heldOutRows, rows);
     assert.ok(trainRows >= 1 && heldOutRows >= 1);
     assert.ok(Math.abs(heldOutRows - share * rows) <= 1);
-    // What is predicted: all but the first token of each part.
+    // Predicted tokens: all except the first one of each part.
     assert.equal(train.at(-1)! + 1, heldOut[1]);
     assert.equal(heldOut.at(-1), rows * seq);
   }));

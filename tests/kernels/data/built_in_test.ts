@@ -14,7 +14,7 @@ import { stringBatches, type StringTask } from "../../../kernels/mod.ts";
 import fc from "../../fast_check.ts";
 import { assertRefused } from "../graph/refused.ts";
 
-Deno.test("digits come in the same mixed order every time, in two parts, each with its label", async () => {
+Deno.test("digits have the same shuffled order every time, in two parts, with their labels", async () => {
   const { train, heldOut } = await loadDigits();
   assert.deepEqual([...train.labels.slice(0, 10)], [8, 8, 3, 9, 1, 3, 4, 5, 6, 4]);
   for (const [{ images, labels }, count] of [[train, 9000], [heldOut, 1000]] as const) {
@@ -55,7 +55,7 @@ Deno.test("micro-batches of digits are rows of the data, numbered as all rows ar
   assert.throws(() => digitBatches(digits, { microBatch: 8, microBatches: 1 }), RangeError);
 });
 
-Deno.test("noise follows from the seed and a row's place in the run, not from how rows are cut", () => {
+Deno.test("noise depends on the seed and the row of the run, not on the size of micro-batches", () => {
   const count = 7, images = new Float32Array(count * DIGIT_PIXELS).fill(0.25);
   const digits = { images, labels: new Int32Array(count) };
   const run = { microBatches: 2, steps: 3, order: shuffledOrder(count, 1) };
@@ -93,7 +93,7 @@ const some = (task: StringTask, seq: number, seed: number, isHeldOut = false) =>
   ...stringBatches({ task, seq, seed, isHeldOut }, PLAN),
 ];
 
-Deno.test("the targets of a string are its digits sorted or reversed, an end, and nothing predicted after it", () => {
+Deno.test("the targets of a string are its digits, sorted or reversed, then an end, then no predictions", () => {
   fc.assert(fc.property(fc.nat(), fc.integer({ min: 2, max: 20 }), (seed, seq) => {
     for (const task of ["sort", "reverse"] as const) {
       for (const { ids, targets } of some(task, seq, seed)) {
@@ -121,13 +121,13 @@ Deno.test("no string that is held out is ever trained on", () => {
   assert.ok(heldOut.isDisjointFrom(trained));
 });
 
-Deno.test("strings follow from the seed and the row alone: any micro-batch can be the first", () => {
+Deno.test("strings depend only on the seed and the row: any micro-batch can be the first", () => {
   const options = { task: "reverse", seq: 12, seed: 3 } as const, all = some("reverse", 12, 3);
   assert.deepEqual([...stringBatches(options, PLAN).from(13)], all.slice(13));
   assert.notDeepEqual(some("reverse", 12, 4)[0], all[0]);
 });
 
-Deno.test("the built-in texts are whole and in order, and others are refused with their names", async () => {
+Deno.test("the built-in texts are complete and in order, and other names are refused", async () => {
   const sotu = await loadText("sotu");
   assert.equal(sotu.length, 10_760_506);
   assert.ok(sotu.startsWith("Fellow-Citizens of the Senate and House of Representatives: In meet"));

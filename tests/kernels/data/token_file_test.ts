@@ -1,4 +1,4 @@
-/** Files of tokens larger than memory: read row by row, and only as long as they stay. */
+/** Files of tokens larger than memory: read row by row, and refused after a change. */
 
 import assert from "node:assert/strict";
 import { join } from "node:path";
@@ -16,7 +16,7 @@ import { assertRefused } from "../graph/refused.ts";
 
 const CUT = { seq: 4, vocabularySize: 1000, microBatch: 2, microBatches: 2 };
 
-/** A disk that counts what is read, and what is open; `trouble` may change what a read does. */
+/** A disk that counts bytes read and open files; `trouble` may change the result of a read. */
 function countingDisk(trouble: (read: number) => void = () => {}) {
   const counts = { bytes: 0, reads: 0, open: 0 };
   const disk: ReadableDisk = {
@@ -117,7 +117,7 @@ folderTest("an id outside the vocabulary is refused with its step and position",
   ]);
 });
 
-/** What may happen to a file while it is read, and its refusal. */
+/** Changes of a file during a run, with their refusals. */
 const TROUBLE: Readonly<Record<string, readonly [(path: string) => void, RegExp]>> = {
   "is cut short": [
     (path) => Deno.truncateSync(path, 90),

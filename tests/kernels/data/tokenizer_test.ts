@@ -48,7 +48,7 @@ for (const [name, made] of Object.entries(TOKENIZERS)) {
     }));
   });
 
-  Deno.test(`${name}: a character appears when its last byte has come, and what is cut is U+FFFD`, async () => {
+  Deno.test(`${name}: a character appears after its last byte, and an incomplete one is U+FFFD`, async () => {
     const tokenizer = await made,
       { encode, decode } = tokenizer,
       { push, end } = textStream(tokenizer);
@@ -83,7 +83,7 @@ Deno.test("the ids of gpt2 are GPT-2's", async () => {
   assert.deepEqual([...encode("Hello, world!\n")], [15496, 11, 995, 0, 198]);
 });
 
-Deno.test("ids are read behind those before them, as some tokenizers drop a text's first space", async () => {
+Deno.test("ids are decoded after earlier ids, because some tokenizers drop the first space of a text", async () => {
   const decode = (ids: Iterable<number>) => Array.from(ids, (id) => ` ${id}`).join("").slice(1);
   const { push, end } = textStream({ decode });
   const pieces = await Array.fromAsync([[1, 2], [3], [4]], push);
@@ -97,7 +97,7 @@ const SAMPLES = [
   "\u0000\u001f\u007f\u00ad\u00a0",
 ];
 
-Deno.test("tokenizers that are written as tokenizer.json have the same ids, and GPT-2's its special token", async () => {
+Deno.test("tokenizers written as tokenizer.json have the same ids, and GPT-2's special token", async () => {
   const bytes = await TOKENIZERS["tokenizer.json"], gpt2 = await parse(await GPT2_JSON);
   const moby = (await loadText("moby-dick")).slice(0, 10_000);
   for (const [read, own] of [[bytes, bytesTokenizer()], [gpt2, await GPT2]] as const) {
@@ -113,7 +113,7 @@ Deno.test("tokenizers that are written as tokenizer.json have the same ids, and 
   assert.equal(await bytes.decode([0xc3, 300, 72]), "\uFFFD\uFFFDH");
 });
 
-Deno.test("GPT-2's tokenizer is written with the merges that were published", async () => {
+Deno.test("GPT-2's tokenizer.json has the published merges", async () => {
   const { model: { merges } } = await GPT2_JSON as { model: { merges: string[] } };
   assert.equal(merges.length, 50_000);
   const file = ["#version: 0.2", ...merges].map((line) => `${line}\n`).join("");
@@ -122,7 +122,7 @@ Deno.test("GPT-2's tokenizer is written with the merges that were published", as
   assert.equal(sha256Of(file), published);
 });
 
-Deno.test("a template, a normalizer and special tokens are those of the file", async () => {
+Deno.test("the template, normalizer and special tokens of the file are used", async () => {
   const read = await parse(SMALL), ids = [9, 3, 1, 10];
   assert.deepEqual([...await read.encode("AB z</s>b")], [9, 3, 2, 10, 1]);
   assert.deepEqual([read.vocabularySize, read.bos, read.eos], [11, 9, 10]);
@@ -130,7 +130,7 @@ Deno.test("a template, a normalizer and special tokens are those of the file", a
   assert.equal(await streamed(read, ids), await read.decode(ids));
 });
 
-Deno.test("a text that takes exponential time is given up, and the next one is not", async () => {
+Deno.test("a text that takes exponential time is refused, and the next text is encoded", async () => {
   const pattern = { Regex: "^(a+)+$" };
   const json = { ...SMALL, pre_tokenizer: { type: "Split", pattern, behavior: "Isolated" } };
   const read = await parseTokenizer(new TextEncoder().encode(JSON.stringify(json)), "a.json", 500);
@@ -148,7 +148,7 @@ Deno.test("a text that takes exponential time is given up, and the next one is n
   ]);
 });
 
-Deno.test("what is no tokenizer is refused in one sentence, before its ids take memory", async () => {
+Deno.test("files that are not tokenizers are refused in one sentence, before their ids take memory", async () => {
   const model = (change: object) => ({ model: { ...SMALL.model, ...change } });
   const twice = new TextEncoder().encode('{"version": 1, "version": 2}');
   const changes = [

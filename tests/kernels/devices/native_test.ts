@@ -227,7 +227,7 @@ Deno.test("softmax's gradient is that of the definition", async () => {
   await preparedOperations(gradientModel([[2, 3, 8]], (g, [x]) => g.softmax(x!)));
 });
 
-Deno.test("of nodes that compute the same one stays, and outputs of the graph keep theirs", () => {
+Deno.test("equal nodes are merged, except those that compute outputs of the graph", () => {
   const g = new Graph(), x = g.input("x", [2]);
   const [a, b, c] = [g.exp(x), g.exp(x), g.exp(x)] as const;
   const model = fromBinary(ModelProtoSchema, modelOf(g, { sum: g.add(g.add(a, b), g.neg(a)), c }));

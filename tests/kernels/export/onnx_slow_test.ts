@@ -29,7 +29,7 @@ import { ModelProtoSchema } from "../../../kernels/onnx/onnx_pb.ts";
 import { computed } from "../graph/computed.ts";
 import { assertRefused } from "../graph/refused.ts";
 
-/** What fails is meant to. */
+/** Failures are expected. */
 const SILENT = { logSeverityLevel: 4 } as const;
 
 // Loading the runtime opens ports that stay.
@@ -121,7 +121,7 @@ Deno.test("an MLP has Troupe's logits in onnxruntime-web, for any batch", async 
   device.close();
 });
 
-Deno.test("layers of one's own have Troupe's logits in onnxruntime-web, in the sizes that they have", async () => {
+Deno.test("custom layers have Troupe's logits in onnxruntime-web", async () => {
   const config = { ...SIZES, seq: 256, tie: true }; // so long that attention is in parts
   const layers = gpt2Logits(config), ties = gpt2Ties(config), device = await openReference();
   const weights = weightsOf(gpt2Parameters(config));
@@ -140,7 +140,7 @@ Deno.test("layers of one's own have Troupe's logits in onnxruntime-web, in the s
   device.close();
 });
 
-Deno.test("operations of ONNX Runtime's own are written in those of ONNX", async () => {
+Deno.test("operations of ONNX Runtime are rewritten as operations of ONNX", async () => {
   const mix = (g: Graph, x: Value) => g.silu(g.gelu(g.matmul(x, x, { transB: true, alpha: 0.5 })));
   const layer: Layer = { name: "mix", build: (g) => mix(g, g.batch("x", [2, 3], "f32")) };
   const file = await bytesOf(layersOnnx([layer]), new Map());
@@ -153,7 +153,7 @@ Deno.test("operations of ONNX Runtime's own are written in those of ONNX", async
   await session.release();
 });
 
-Deno.test("a file holds each weight once, by its name, with the sizes of the model and ONNX's own operations", async () => {
+Deno.test("a file contains each weight once by name, the sizes of the model, and ONNX's own operations", async () => {
   const config = { ...SIZES, tie: true }, parameters = gpt2Parameters(config);
   const weights = weightsOf(parameters);
   const file = await bytesOf(gpt2Onnx(config, { tokenizer: "bytes" }), weights);

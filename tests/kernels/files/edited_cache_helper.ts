@@ -1,8 +1,8 @@
-/** Deno's cache, as it is looked at for packages on demand, with one file edited. */
+/** A copy of Deno's cache for packages on demand, with one edited file. */
 
 import { dirname, join, relative, sep } from "node:path";
 
-/** Where Deno keeps packages and compiled code. */
+/** The folders of Deno for packages and compiled code. */
 export async function denoFolder(): Promise<string> {
   const { stdout } = await new Deno.Command(Deno.execPath(), { args: ["info", "--json"] }).output();
   return JSON.parse(new TextDecoder().decode(stdout)).denoDir;

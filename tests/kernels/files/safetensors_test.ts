@@ -43,7 +43,7 @@ const file = fc.record({
   metadata: fc.dictionary(fc.string(), fc.string(), { maxKeys: 3, noNullPrototype: true }),
 });
 
-/** Writes bytes to a file for as long as `use` runs. */
+/** Writes bytes to a file while `use` runs. */
 async function withFile<T>(bytes: Uint8Array, use: (path: string) => Promise<T>): Promise<T> {
   const path = await Deno.makeTempFile({ suffix: ".safetensors" });
   try {
@@ -71,7 +71,7 @@ const refuses = (bytes: Uint8Array, message: RegExp) =>
       return error.message.includes(path) && !error.message.includes("\n");
     }));
 
-Deno.test("what is written is what is read", async () => {
+Deno.test("a written file is read unchanged", async () => {
   await fc.assert(
     fc.asyncProperty(file, async ({ tensors, metadata }) => {
       const loaded = await withFile(encodeSafetensors(tensors, metadata), readSafetensors);
@@ -84,7 +84,7 @@ Deno.test("what is written is what is read", async () => {
   );
 });
 
-Deno.test("tensors lie in name order, aligned to their elements, as the layout says", () => {
+Deno.test("tensors are in the order of their names, aligned to their elements, as in the layout", () => {
   fc.assert(
     fc.property(file, ({ tensors, metadata }) => {
       const { header, names, fileBytes } = layoutSafetensors(tensors, metadata);
@@ -103,7 +103,7 @@ Deno.test("tensors lie in name order, aligned to their elements, as the layout s
   );
 });
 
-Deno.test("tensors are read straight into the memory they are given, or skipped", async () => {
+Deno.test("tensors are read directly into the given memory, or skipped", async () => {
   const data = Float32Array.of(1, 2, 3);
   const bytes = encodeSafetensors(
     new Map(["a", "b", "c"].map((name) => [name, { dtype: "F32", shape: [3], data }] as const)),
@@ -158,7 +158,7 @@ Deno.test("a file with any bytes changed is refused or still tiles its data", as
   );
 });
 
-Deno.test("a header of more than 100 MB is refused before it is read, however large the file", async () => {
+Deno.test("a header of more than 100 MB is refused before it is read, for any size of the file", async () => {
   const reading = (headerBytes: bigint) => {
     const prefix = new Uint8Array(8);
     new DataView(prefix.buffer).setBigUint64(0, headerBytes, true);
@@ -185,7 +185,7 @@ Deno.test("a header of more than 100 MB is refused before it is read, however la
   );
 });
 
-Deno.test("a tensor that memory does not hold is named with its bytes, as in a sparse file", async () => {
+Deno.test("a tensor that does not fit into memory is named with its size, as in a sparse file", async () => {
   const bytes = 2 ** 40, entry = { dtype: "U8", shape: [bytes], data_offsets: [0, bytes] };
   const head = fileOf(JSON.stringify({ huge: entry }));
   const parts = [head.subarray(0, 8), head.subarray(8)];
@@ -205,7 +205,7 @@ Deno.test("a tensor that memory does not hold is named with its bytes, as in a s
   });
 });
 
-Deno.test("each thing a header can get wrong is refused by its sentence", async () => {
+Deno.test("each error of a header is refused with the expected message", async () => {
   const utf8 = Uint8Array.of(0x22, 0xff, 0x22);
   await refuses(new Uint8Array(7), /^SyntaxError: .*8-byte header length, received 7 bytes/);
   await refuses(fileOf("{}", 0, 3n), /^RangeError: .*at most 2 bytes, received .* of 3$/);
@@ -225,7 +225,7 @@ Deno.test("each thing a header can get wrong is refused by its sentence", async 
   }
 });
 
-Deno.test("what cannot be a file is not written", () => {
+Deno.test("tensors that cannot be written are refused", () => {
   const data = Float32Array.of(1, 2);
   const encode = (name: string, dtype: string, shape: number[]) =>
     encodeSafetensors(new Map([[name, { dtype: dtype as SafetensorsDType, shape, data }]]));
@@ -240,7 +240,7 @@ Deno.test("what cannot be a file is not written", () => {
 const bytesOf = ({ buffer, byteOffset, byteLength }: ArrayBufferView) =>
   new Uint8Array(buffer, byteOffset, byteLength);
 
-/** All numbers of 16 bits, those that are none aside. */
+/** All numbers of 16 bits, without NaN. */
 const HALVES = Uint16Array.from({ length: 2 ** 16 }, (_, i) => i);
 
 const isSame = (a: Float32Array, b: Float32Array) => {

@@ -1,4 +1,4 @@
-/** What a graph computes, by the judge of the devices or another one. */
+/** Computes values of a graph on the reference device, or on another one. */
 
 import type { Device } from "../../../kernels/devices/device.ts";
 import { openReference } from "../../../kernels/devices/reference.ts";

@@ -33,7 +33,7 @@ for (const [name, one] of Object.entries(COMPOSED_CASES)) {
 
 for (const name of ISOLATE_DEVICES) testImages(name, () => openDevice(name));
 
-Deno.test("an op without a gradient is an error that names it", () => {
+Deno.test("an operation without a gradient is refused by name", () => {
   const g = new Graph(), x = g.input("x", [3]);
   const [y] = g.node("Hardmax", [x], [[3]]);
   assert.throws(
@@ -42,7 +42,7 @@ Deno.test("an op without a gradient is an error that names it", () => {
   );
 });
 
-Deno.test("a value used twice gets the sum of both gradients, one that no output uses none", () => {
+Deno.test("a value used twice gets the sum of both gradients, and an unused value none", () => {
   const g = new Graph(), x = g.input("x", [3]), unused = g.input("unused", [3]);
   const y = g.add(g.exp(x), g.tanh(x));
   const [dx, none] = addGradients(g, [[y, g.input("dy", [3])]], [x, unused]);
@@ -50,7 +50,7 @@ Deno.test("a value used twice gets the sum of both gradients, one that no output
   assert.equal(none, undefined);
 });
 
-Deno.test("steps, whole numbers and truths have no gradient, and ask for none", () => {
+Deno.test("step functions, whole numbers and bools have no gradient, and need none", () => {
   const g = new Graph(), x = g.input("x", [3]), i = g.input("i", [3], "i32");
   const whole = g.cast(g.cast(x, "i32"), "f32");
   const steps = [g.sign(x), g.floor(x), g.ceil(x), g.round(x), whole, g.stopGradient(x)];
@@ -60,7 +60,7 @@ Deno.test("steps, whole numbers and truths have no gradient, and ask for none", 
   assert.deepEqual(found, [undefined, undefined]);
 });
 
-Deno.test("operations that make whole numbers and truths of others are known to be flat", () => {
+Deno.test("operations whose results are whole numbers or bools are known to be flat", () => {
   const isReal = ({ dtype }: { dtype: string }) => dtype.startsWith("f");
   const cases = Object.values(OPERATOR_CASES).map((make) => make({ b: 1, n: 2, m: 2, k: 2 }));
   for (const { op, inputs, outputs } of cases.filter(({ op }) => op !== "Cast")) {
@@ -82,7 +82,7 @@ async function slopes(
   return await Promise.all(found.map((value) => computed(g, value, given)));
 }
 
-Deno.test("of several that are the largest or the smallest each has a share of the gradient", async () => {
+Deno.test("equal maxima or minima share the gradient", async () => {
   const slope = async (build: (g: Graph, x: Value, other: Value) => Value) =>
     (await slopes(build, { x: [2, 2], other: [2, 3] }))[0];
   assert.deepEqual(await slope((g, x, other) => g.maximum(x, other)), [0.5, 0]);
@@ -93,7 +93,7 @@ Deno.test("of several that are the largest or the smallest each has a share of t
   assert.deepEqual(await slope((g, x) => g.norm(g.mul(x, g.scalar(0)))), [0, 0]);
 });
 
-Deno.test("a power of zero has a slope in its base, and none in its exponent", async () => {
+Deno.test("a power of zero has a gradient for its base, and none for its exponent", async () => {
   const given = { x: [0, 0, 2], exponent: [2, 1, 3] };
   const [base, exponent] = await slopes((g, x, b) => g.pow(x, b), given);
   assert.deepEqual(base, [0, 1, 12]);
@@ -112,7 +112,7 @@ Deno.test("a target that is not predicted has no loss and no gradient", async ()
   assert.equal((await computed(g, loss(g, g.input("x", [6])), { x: logits }))[0], 0);
 });
 
-Deno.test("losses of so many logits that rows are taken in parts are those of each row", async () => {
+Deno.test("losses of logits that are computed in parts are those of each row", async () => {
   const g = new Graph(), classes = 2 ** 19, x = [3, 6, 9, 12];
   const zeros = g.expand(g.scalar(0), [4, classes - 1]);
   const logits = g.concat([g.reshape(g.input("x", [4]), [4, 1]), zeros], 1);

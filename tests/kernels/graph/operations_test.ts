@@ -1,4 +1,4 @@
-/** Operations that are made of others, the shapes of what is written, and what is refused where it is. */
+/** Composed operations, shapes of results, and refusals of arguments. */
 
 import assert from "node:assert/strict";
 import { SIGNATURES } from "../../../kernels/ops/graph.ts";
@@ -49,7 +49,7 @@ const conv = (pads: "SAME_UPPER" | "SAME_LOWER", ...values: number[]): Made => [
 const pairs = (g: Graph, ...values: number[]) =>
   g.constant(Int32Array.from(values), [2, values.length / 2], "i32");
 
-/** What is made of an input that counts from 0. */
+/** Results for an input that counts from 0. */
 const MADE: Readonly<Record<string, readonly Made[]>> = {
   "a cut takes what Python's slices take": [
     cut(1, 4, 1, 1, 2, 3),
@@ -124,7 +124,7 @@ for (const [title, cases] of Object.entries(MADE)) {
   });
 }
 
-/** What operations on a value and a number, or two of them, are of 0, 1 and 2. */
+/** Results of operations on a value and a number, for 0, 1 and 2. */
 const BESIDE_NUMBERS: Readonly<Record<string, readonly number[]>> = {
   "add 2": [2, 3, 4],
   "sub 2": [-2, -1, 0],
@@ -144,7 +144,7 @@ const BESIDE_NUMBERS: Readonly<Record<string, readonly number[]>> = {
   "prelu 0": [0, 1, 2],
 };
 
-Deno.test("a number is a constant of the type of the other operand", async () => {
+Deno.test("a number becomes a constant with the type of the other operand", async () => {
   for (const dtype of ["f32", "i32", "i64"] as const) {
     for (const [text, values] of Object.entries(BESIDE_NUMBERS)) {
       const words = text.split(" "), at = words.findIndex((word) => !Number.isNaN(Number(word)));
@@ -161,7 +161,7 @@ Deno.test("a number is a constant of the type of the other operand", async () =>
   assert.deepEqual(await computed(g, g.where(g.less(x, 1), 1, 0), { x: [0, 1, 2] }), [1, 0, 0]);
 });
 
-Deno.test("a size that is left open, and a matrix, have the gradient of the tensor", async () => {
+Deno.test("reshapes to an open size and to a matrix have the gradient of the tensor", async () => {
   const cases: Readonly<Record<string, (g: Graph, x: Value) => Value>> = {
     "2,6": (g, x) => g.reshape(x, [2, -1]),
     "12": (g, x) => g.reshape(x, [-1]),
@@ -182,12 +182,12 @@ Deno.test("a size that is left open, and a matrix, have the gradient of the tens
   }
 });
 
-Deno.test("a cut of all elements is the tensor itself", () => {
+Deno.test("a cut of all elements returns the tensor itself", () => {
   const g = new Graph(), x = g.input("x", [2]);
   assert.equal(g.cut(x, [0], [2]), x);
 });
 
-Deno.test("a product has its gradient where one of its elements is zero", async () => {
+Deno.test("a product has a gradient if one of its elements is zero", async () => {
   const g = new Graph(), x = g.input("x", [2, 5]), y = g.product(x, [1]);
   const [dx] = addGradients(g, [[y, g.constant(Float32Array.of(1, 1), [2])]], [x]);
   const given = { x: [0, 2, 3, 4, 5, 1, 2, 3, 4, 5] };
@@ -219,7 +219,7 @@ function sumOfProducts(equation: string, shapes: readonly (readonly number[])[],
 type Take = (operand: number, place: number) => number;
 type Places = Readonly<Record<string, number>>;
 
-Deno.test("sums of products by named axes are what they say, term by term", async () => {
+Deno.test("sums of products by named axes have the terms of their equation", async () => {
   const equations: Record<string, readonly (readonly number[])[]> = {
     "ij,jk->ik": [[2, 3], [3, 4]],
     "bhqd,bhkd->bhqk": [[2, 1, 3, 4], [2, 1, 2, 4]],
@@ -270,7 +270,7 @@ Deno.test("windows are counted as PyTorch and ONNX do", () => {
   }
 });
 
-Deno.test("the arguments of every method of a graph are known by their names", () => {
+Deno.test("all arguments of all methods of a graph are declared", () => {
   for (const [method, add] of Object.entries(METHODS)) {
     const names = SIGNATURES[method]?.split(", ").map((one) => one.match(/^\w+/)![0]);
     assert.ok(names, method);
@@ -282,7 +282,7 @@ Deno.test("the arguments of every method of a graph are known by their names", (
   assert.deepEqual(others, ["input", "constant", "scalar", "int64", "node"]);
 });
 
-Deno.test("each argument of each method is checked, and named where it is wrong", () => {
+Deno.test("each argument of each method is checked, and named in the error", () => {
   const other = new Graph().input("theirs", [2, 3]), texts = ["name", "op", "equation"];
   for (const [method, signature] of Object.entries(SIGNATURES)) {
     const parts = signature.split(", ").map((one) => one.match(/^(\w+)(\??)/)!.slice(1));
@@ -324,7 +324,7 @@ Deno.test("each argument of each method is checked, and named where it is wrong"
 
 const FAR = { strides: 2, outputPadding: 2 };
 
-Deno.test("operands that do not fit are refused where they are written", () => {
+Deno.test("operands that do not fit are refused when the operation is added", () => {
   const refused: readonly ((g: Graph, x: Value, w: Value, b: Value) => unknown)[] = [
     (g, x, w) => g.conv(x, w, undefined, { groups: 2 }),
     (g, x, w, b) => g.conv(x, w, b),

@@ -24,7 +24,7 @@ const conv = (options: ConvOptions): Build => (g, x, w, b) => g.conv(x, w, b, op
 const transposed = (options: ConvTransposeOptions): Build => (g, x, w, b) =>
   g.convTranspose(x, w, b, options);
 
-/** What the fixture's operations are here. */
+/** The operations of the fixture. */
 const OPERATIONS: Readonly<Record<string, Build>> = {
   "conv": conv({ pads: 1 }),
   "conv of groups": conv({ strides: [2, 1], pads: [2, 1], dilations: [1, 2], groups: 2 }),
@@ -70,7 +70,7 @@ const OPERATIONS: Readonly<Record<string, Build>> = {
 
 const floats = ({ data }: LoadedTensor) => new Float32Array(data.buffer);
 
-/** What a device makes of the operands of a case, by the names of the fixture. */
+/** Computes a case on a device, with the names of the fixture. */
 async function compute(device: Device, build: Build, given: ReadonlyMap<string, LoadedTensor>) {
   const operands = [...given].filter(([name]) => /^x\d$/.test(name));
   const g = new Graph(), inputs = operands.map(([name, { shape }]) => g.input(name, shape));

@@ -1,8 +1,8 @@
-/** What refuses calls, against the sentences of `tests/golden/refusals`. */
+/** Compares refusals of calls with `tests/golden/refusals`. */
 
 import { assertSentences } from "../../console/refusals.ts";
 
-/** A call that must be refused, and what it is about; of a function that is its source. */
+/** A call that must be refused, with a title; for a function the title is its source. */
 export type Refused = readonly [about: unknown, call: () => unknown];
 
 async function sentenceOf(call: () => unknown): Promise<string> {

@@ -16,7 +16,7 @@ import { sliceNodes } from "../../../kernels/graph/value.ts";
 import { substream } from "../../../kernels/random.ts";
 import { computedOn } from "./computed.ts";
 
-/** What a gradient is asked of. */
+/** A function to differentiate. */
 export interface Case {
   /** Shapes of the f32 inputs. */
   readonly shapes: readonly (readonly number[])[];

@@ -11,7 +11,7 @@ import type {
 import { elementCount } from "../../../kernels/graph/shapes.ts";
 import { type Case, on } from "./slopes.ts";
 
-/** Adds to each element so much that none is near another, and no slope is in doubt. */
+/** Moves elements apart, so that all maxima are unique. */
 function apart(g: Graph, x: Value): Value {
   const count = elementCount(x.shape);
   const far = Float32Array.from({ length: count }, (_, i) => 3 * ((i * 7) % count));
@@ -93,7 +93,7 @@ export const WINDOW_CASES: Readonly<Record<string, readonly Case[]>> = {
 /** Of whole numbers, windows in which several are the largest: no slope can be measured there. */
 export const TIES: Case = on([[2, 3, 7, 6]], (g, x) => g.maxPool(x, 3, { strides: 2, pads: 1 }));
 
-/** What is composed of other operations; PyTorch's images have more of them. */
+/** Composed operations; PyTorch's images have more of them. */
 export const COMPOSED_CASES: Readonly<Record<string, Case>> = {
   groupNorm: squared([[2, 6, 3, 4], [6], [6]], (g, x, w, b) => g.groupNorm(x, 3, w, b)),
   "resize by lines": squared([[2, 3, 5, 4]], (g, x) => g.resize(x, [7, 3], { mode: "linear" })),

@@ -1,4 +1,4 @@
-/** What of a file is computed before a run, which nodes become one, and where the rest is cut. */
+/** Files: values computed before a run, fused nodes, and cuts into layers. */
 
 import assert from "node:assert/strict";
 import { cutSteps, layersOf, split } from "../../../kernels/onnx/import_layers.ts";
@@ -37,7 +37,7 @@ import {
 } from "./onnx_model.ts";
 import NODES from "./branched.json" with { type: "json" };
 
-/** What each layer hands on and gives, without the loss. */
+/** The outputs of each layer for the next one and for later ones, without the loss. */
 const madeBy = ({ layers, programs }: ModelProgram) =>
   layers.slice(0, -1).map(({ program }) =>
     outputsOf(programs[program]!).map(({ name, shape }) => `${name} [${shape}]`)
@@ -67,7 +67,7 @@ Deno.test("a table that the embedding shares with the head is tied, and there on
   assert.deepEqual(parameters.map(({ name }) => name).sort(), [...model.weights!.keys()].sort());
 });
 
-Deno.test("blocks are cut within where there are to be more layers, and records cross", async () => {
+Deno.test("blocks are cut if more layers are requested, and records cross the cuts", async () => {
   const path = new URL("../../fixtures/onnx/resnet_fused/model.onnx", import.meta.url);
   const bytes = await Deno.readFile(path);
   const made = [1, 6].map((layers) => {
@@ -86,7 +86,7 @@ Deno.test("blocks are cut within where there are to be more layers, and records 
   ]);
 });
 
-Deno.test("the memory of an encoder goes straight to the layers of the decoder that read it", async () => {
+Deno.test("the memory of an encoder is sent directly to the layers of the decoder that read it", async () => {
   const config = { layers: 2, hidden: 16, heads: 2, seq: 6, vocab: 12, tie: true };
   const layers = t5Logits(config, 2), ties = t5Ties(config);
   const { parameters } = compileModel({ name: "t5", layers, predictions: 1, ties }, "none", {
@@ -108,7 +108,7 @@ Deno.test("the memory of an encoder goes straight to the layers of the decoder t
 
 const square = (phase: number) => ({ data: numbers([16, 16], phase), shape: [16, 16] });
 
-/** A mask of what is given, two branches that are added, and a weight that is read twice. */
+/** A mask of an input, two branches that are added, and a weight with two readers. */
 const BRANCHED = {
   ...NODES,
   initializers: { a: square(0), b: square(1), c: square(2), unused: { data: numbers([3]) } },
@@ -142,7 +142,7 @@ async function trained(model: Pick<Model, "layers" | "ties">, weights: Model["we
   return { losses: [...output as Float32Array], gradients };
 }
 
-/** What is imported, cut before some steps. */
+/** Imports the file, cut before some steps. */
 function cutAt(at: readonly number[]): Required<Pick<Model, "layers" | "ties">> {
   const { folded, output, loss } = trainablePart(readOnnx(onnxModel(BRANCHED), {}), OPTIONS);
   const { locals } = cutSteps(folded, output);
@@ -150,7 +150,7 @@ function cutAt(at: readonly number[]): Required<Pick<Model, "layers" | "ties">> 
   return layersOf(folded, { layers: split(steps, at), locals }, output, loss.build);
 }
 
-Deno.test("wherever a file is cut, it has the losses of the whole, and its gradients", async () => {
+Deno.test("a file has the same losses and gradients for any cut", async () => {
   const { weights } = fromOnnx(onnxModel(BRANCHED), OPTIONS);
   assert.deepEqual([...weights!.keys()], ["a", "b", "c"]);
   const whole = await trained(cutAt([]), weights), most = 8;
@@ -169,7 +169,7 @@ Deno.test("wherever a file is cut, it has the losses of the whole, and its gradi
   );
 });
 
-Deno.test("micro-batches of another size are cut at the same places, and take the same of each other", () => {
+Deno.test("micro-batches of another size are cut at the same places, with the same values between layers", () => {
   // A mask costs a larger part of many samples than of one, as a transposed weight costs once.
   const [cast, ...others] = BRANCHED.nodes as [TestNode, ...TestNode[]];
   const file = onnxModel({
@@ -192,7 +192,7 @@ Deno.test("micro-batches of another size are cut at the same places, and take th
   assert.notDeepEqual(keysOf(of(64)), keysOf(of(1)));
 });
 
-Deno.test("masks of the micro-batch and transposed weights do not cross: each layer makes its own", () => {
+Deno.test("masks of the micro-batch and transposed weights do not cross: each layer computes them", () => {
   const { layers, programs } = compileModel(
     { name: "test", predictions: 1, ...cutAt([3, 6]) },
     "none",
@@ -203,7 +203,7 @@ Deno.test("masks of the micro-batch and transposed weights do not cross: each la
   assert.deepEqual(crossing, ["x", "skip.h2", "x", "skip.h2"]);
 });
 
-Deno.test("dropout of the micro-batch is drawn once, not by each layer that reads it", () => {
+Deno.test("dropout of the micro-batch is drawn once, not by each layer that reads its result", () => {
   const dropout = { op: "Dropout", inputs: ["x", "ratio", "training"], outputs: ["some"] };
   const product = { op: "MatMul", inputs: ["some", "a"], outputs: ["y"] };
   const file = onnxModel({
@@ -240,7 +240,7 @@ Deno.test("the norms and GELUs of a BERT and of a GPT are fused", async () => {
   assert.deepEqual(gpt, { settings: [own, own, tanh, own, own, tanh, own], left: [] });
 });
 
-Deno.test("nodes of which another reads a value within are left as they are", async () => {
+Deno.test("nodes whose intermediate values have other readers are not fused", async () => {
   const { settings, left } = await operations("bert", [
     "/norm/Sqrt_output_0",
     "/layer.0/Erf_output_0",
@@ -249,7 +249,7 @@ Deno.test("nodes of which another reads a value within are left as they are", as
   assert.deepEqual(left.toSorted(), ["Erf", "Pow", "ReduceMean", "ReduceMean", "Sqrt"]);
 });
 
-/** A file, and what is left of it for a run: steps, constants, and the shape of `y`. */
+/** A file, and its folded form: steps, constants, and the shape of `y`. */
 interface Planned {
   readonly what: string;
   readonly nodes: readonly TestNode[];
@@ -279,7 +279,7 @@ for (const { what, nodes, initializers, ...wanted } of goldenLines<Planned>("pla
   });
 }
 
-Deno.test("the largest int64, which says to the end, stays it through other operations", () => {
+Deno.test('the largest int64, which means "to the end", is preserved by other operations', () => {
   const { constants, valueOf } = planned([
     { op: "Concat", inputs: ["end", "end"], outputs: ["ends"], attributes: { axis: 0 } },
     { op: "Slice", inputs: ["x", "from", "ends", "axes"], outputs: ["y"] },

@@ -16,7 +16,7 @@ export interface TestTensor {
   readonly shape?: readonly number[];
 }
 
-/** A node: its operation, what it reads and makes, its settings and where it is from. */
+/** A node: its operation, inputs, outputs, attributes and domain. */
 export interface TestNode {
   readonly op: string;
   readonly inputs: readonly string[];

@@ -15,13 +15,13 @@ import {
   type TestModel,
 } from "./onnx_model.ts";
 
-/** One node: what it is of, and in which opset. */
+/** One node with its inputs and opset. */
 interface Case {
   readonly op: string;
   readonly opset?: number;
   /** Shapes of what a run gives. */
   readonly x?: readonly (readonly number[])[];
-  /** What the file gives, behind that; null where an input is left out. */
+  /** Further inputs from the file; null for those left out. */
   readonly rest?: readonly (GoldenTensor | null)[];
   readonly attributes?: Readonly<Record<string, Attribute>>;
   readonly outputs?: number;
@@ -50,7 +50,7 @@ function modelOf(
   };
 }
 
-/** What a file computes on the native device, as it is imported. */
+/** Computes an imported file on the native device. */
 async function imported(bytes: Uint8Array, feeds: ReadonlyMap<string, Float32Array>) {
   const file = readOnnx(bytes, {}), inputs = staticInputs(file.inputs, {});
   const folded = foldFile({ file, inputs, isFrozen: () => false });

@@ -30,7 +30,7 @@ import {
 
 const W = { w: { data: numbers([3, 2]), shape: [3, 2] } };
 
-/** A product, and what is changed of it. */
+/** A product with changes. */
 const line = (more: Partial<TestModel> = {}, behind: readonly TestNode[] = []): TestModel => ({
   inputs: { x: [4, 3] },
   initializers: W,
@@ -53,7 +53,7 @@ function refusalOf(bytes: Uint8Array, options: FromOnnxOptions): string | undefi
   }
 }
 
-/** What a golden line changes of the product, and what comes of it. */
+/** A golden line: changes of the product, and the refusal. */
 interface Refusal {
   readonly model: Partial<TestModel> & {
     readonly initializers?: Readonly<Record<string, GoldenTensor>>;
@@ -64,7 +64,7 @@ interface Refusal {
   readonly refusal: string;
 }
 
-Deno.test("each file that cannot be imported or trained is refused by its sentence", () => {
+Deno.test("each file that cannot be imported or trained is refused with the expected message", () => {
   assert.equal(refusalOf(onnxModel(line()), { loss: "mse" }), undefined);
   const given = goldenLines<Refusal>("refusals");
   const found = given.map(({ model: { behind, initializers = {}, ...more }, options, refusal }) => {
@@ -100,7 +100,7 @@ Deno.test("a weight without a gradient may be frozen", () => {
   ]]);
 });
 
-Deno.test("bytes that are no ONNX model, or part of one, are refused", () => {
+Deno.test("bytes that are not an ONNX model, or part of one, are refused", () => {
   const bytes = onnxModel(line());
   const cases = [
     [new Uint8Array(), /received 0 bytes without a graph with nodes$/],
@@ -113,12 +113,12 @@ Deno.test("bytes that are no ONNX model, or part of one, are refused", () => {
   }
 });
 
-Deno.test("an open dimension that is given by its name is the number of samples", () => {
+Deno.test("an open dimension given by name is the number of samples", () => {
   const bytes = onnxModel(line({ inputs: { x: ["batch", 3] } }));
   assert.equal(fromOnnx(bytes, { loss: "mse", dimensions: { batch: 4 } }).samples, 4);
 });
 
-Deno.test("an operation that is known but has no gradient is named with its node, where one must flow", () => {
+Deno.test("a known operation without a gradient is named with its node if a gradient must flow through it", () => {
   const file = readOnnx(onnxModel(line()), {});
   const graph = new LayerGraph(), weight = graph.parameter("w", [2]);
   const [output] = graph.node("Jump", [graph.relu(weight)], [[2]]) as [Value];

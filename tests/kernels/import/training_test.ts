@@ -1,4 +1,4 @@
-/** What of a file is trained, by which loss, and what is written back with other weights. */
+/** Training of files, and files with other weights. */
 
 import { fromBinary } from "@bufbuild/protobuf";
 import assert from "node:assert/strict";
@@ -28,7 +28,7 @@ import { numbers, onnxModel, type TestModel, type TestNode } from "./onnx_model.
 
 const AFFINE = { w: { data: numbers([5, 3]), shape: [5, 3] }, b: { data: numbers([3], 1) } };
 
-/** Logits [4, 3] of x [4, 5], and what follows. */
+/** Logits [4, 3] of x [4, 5], and further nodes. */
 function logits(nodes: readonly TestNode[] = [], output = "y", more: Partial<TestModel> = {}) {
   return onnxModel({
     inputs: more.inputs ?? { x: ["batch", 5] },
@@ -75,21 +75,21 @@ const crossEntropies = [2, 0, -1, 1].map((label, row) =>
     : Math.log(rowOf(row).reduce((sum, one) => sum + Math.exp(one), 0)) - rowOf(row)[label]!
 );
 
-Deno.test("cross-entropy is that of each row whose label is not −1", async () => {
+Deno.test("cross-entropy is computed for each row whose label is not −1", async () => {
   isNear(await lossesOf(logits(), OPTIONS, BATCH), crossEntropies);
   const { predictions, samples } = fromOnnx(logits(), OPTIONS);
   assert.equal((predictions as (batch: Batch) => number)(BATCH), 3);
   assert.equal(samples, 4);
 });
 
-Deno.test("a file that ends with a softmax has the same loss, as cross-entropy takes its own", async () => {
+Deno.test("a file that ends with a softmax has the same loss, because cross-entropy includes one", async () => {
   for (const attributes of [{}, { axis: 1 }]) {
     const softmax = { op: "Softmax", inputs: ["y"], outputs: ["p"], attributes };
     isNear(await lossesOf(logits([softmax], "p"), OPTIONS, BATCH), crossEntropies);
   }
 });
 
-Deno.test("logits of tokens are predictions each, and the loss of a sample is their sum", async () => {
+Deno.test("each token is a prediction, and the loss of a sample is the sum of their losses", async () => {
   const shape = { data: BigInt64Array.of(2n, 2n, 3n) };
   const bytes = logits([{ op: "Reshape", inputs: ["y", "shape"], outputs: ["z"] }], "z", {
     initializers: { shape },
@@ -106,7 +106,7 @@ Deno.test("mse is the mean over the numbers of each sample", async () => {
   isNear(await lossesOf(logits(), { ...OPTIONS, loss: "mse", label: "wanted" }, batch), want);
 });
 
-Deno.test("fields are the file's inputs, with int32 for int64, and the label, within the bounds that follow", () => {
+Deno.test("fields are the file's inputs, with int32 for int64, and the label, with their bounds", () => {
   const bytes = onnxModel({
     inputs: { ids: [2, 3] },
     types: { ids: "i64" },
@@ -130,7 +130,7 @@ Deno.test("fields are the file's inputs, with int32 for int64, and the label, wi
   assert.match(check({ ids: next, next: wrong })!, /"next" must hold .* from -1 to 3, received 4/);
 });
 
-Deno.test("frozen weights are not trained, by their names or by a function", () => {
+Deno.test("frozen weights, selected by name or by a function, are not trained", () => {
   for (const frozen of [["w"], (name: string) => name === "w"]) {
     const { parameters } = compileModel(fromOnnx(logits(), { ...OPTIONS, frozen }), "none");
     const frozenOnes = parameters.filter(({ isFrozen }) => isFrozen).map(({ name }) => name);
@@ -138,7 +138,7 @@ Deno.test("frozen weights are not trained, by their names or by a function", () 
   }
 });
 
-Deno.test("dropout is what the file was exported with", () => {
+Deno.test("dropout is that of the exported file", () => {
   const dropout = (inputs: readonly string[]) =>
     logits([{ op: "Dropout", inputs, outputs: ["z"] }], "z", {
       initializers: {
@@ -152,7 +152,7 @@ Deno.test("dropout is what the file was exported with", () => {
   assert.equal(mask!.probability, 0.25);
 });
 
-Deno.test("micro-batches of another size are of the same layers, where the file leaves their size open", () => {
+Deno.test("micro-batches of another size have the same layers, if the file leaves their size open", () => {
   const small = fromOnnx(logits(), OPTIONS), large = small.withSamples!(7);
   assert.equal(large.samples, 7);
   assert.deepEqual(large.layers.map(({ name }) => name), small.layers.map(({ name }) => name));
@@ -162,7 +162,7 @@ Deno.test("micro-batches of another size are of the same layers, where the file 
   );
 });
 
-Deno.test("batch normalisation as in training is refused, as its statistics are not kept", async () => {
+Deno.test("batch normalization in training mode is refused, because its statistics would be lost", async () => {
   const path = new URL("../../fixtures/onnx/resnet/training.onnx", import.meta.url);
   const read = () => fromOnnx(Deno.readFileSync(path), OPTIONS);
   await assertRefused("batch_norm", [["training.onnx", read]]);
@@ -241,7 +241,7 @@ function line(tensors: TestModel["tensors"] = {}): Uint8Array<ArrayBuffer> {
 
 const X = numbers([4, 3], 2);
 
-/** What plain onnxruntime-web makes of a file. */
+/** Computes a file in plain onnxruntime-web. */
 async function outputOf(bytes: Uint8Array): Promise<Float32Array> {
   const session = await InferenceSession.create(bytes);
   const { y } = await session.run({ x: new Tensor(X, [4, 3]) });
@@ -259,7 +259,7 @@ const product = (w: Float32Array, b: Float32Array) =>
 // Loading the runtime opens ports that stay.
 Deno.test.beforeAll(async () => void await outputOf(line()));
 
-Deno.test("a file has other bytes only where the weights are that are given", async () => {
+Deno.test("only the bytes of the given weights change in a file", async () => {
   const bytes = line(), w = W.map((one) => one + 1);
   const other = onnxWithWeights(bytes, new Map([["w", w]]));
   assert.equal(other.length, bytes.length);
@@ -275,7 +275,7 @@ Deno.test("a file has other bytes only where the weights are that are given", as
   assert.deepEqual(onnxWithWeights(other, new Map([["w", W]])), bytes, "and back");
 });
 
-Deno.test("weights that lay in lists or in files beside it lie in the file", async () => {
+Deno.test("weights in lists or in separate files are written into the file", async () => {
   const w = W.map((one) => one - 1), weights = new Map([["w", w]]);
   const location = [{ key: "location", value: "w.bin" }, { key: "offset", value: "4" }];
   const external = { "w.bin": new Uint8Array(28) };
@@ -296,7 +296,7 @@ Deno.test("weights that lay in lists or in files beside it lie in the file", asy
   }
 });
 
-Deno.test("weights that are not the file's, or of another size, are not written", () =>
+Deno.test("weights that are not in the file, or have another size, are refused", () =>
   assertRefused(
     "onnx_weights",
     Object.entries({ v: W, w: B }).map(([name, weights]) =>

@@ -76,7 +76,7 @@ for (const name of ISOLATE_DEVICES) {
       for (const slices of all) {
         const { losses, gradients } = await run(slices, withSlices(weights, slices));
         const wanted = withSlices(expected.gradients, slices).set("losses", expected.losses);
-        // What is nearly zero is so beside something: one more element of every array.
+        // Nearly zero is relative to the other elements: one more in every array.
         const beside = (of: ReadonlyMap<string, Float32Array>) =>
           new Map(Array.from(of, ([key, values]) => [key, Float32Array.of(...values, 1 / 3)]));
         assertClose(beside(gradients.set("losses", losses)), beside(wanted), 3e-6, `${slices}:`);
@@ -113,7 +113,7 @@ Deno.test("a model whose head is in slices generates what one with a whole head 
   assert.deepEqual(received, await generated(CONFIG, weights));
 });
 
-Deno.test("sizes that are too large, or do not divide, and a head that cannot be in slices are refused", () => {
+Deno.test("sizes that are too large or do not divide, and heads that cannot be in slices, are refused", () => {
   const changes: Partial<Gpt2Config>[] = [
     ...[{ layers: 1025 }, { heads: 3 }, { headSlices: 0 }, { headSlices: 68 }],
     ...[{ headSlices: 2, tie: true }, { headSlices: 2, hidden: 1, heads: 1 }],
@@ -124,7 +124,7 @@ Deno.test("sizes that are too large, or do not divide, and a head that cannot be
   );
 });
 
-Deno.test("weights that add to the residual stream begin smaller by the root of their number", () => {
+Deno.test("initial weights of residual outputs are smaller by the square root of their number", () => {
   const { parameters } = compileModel(gpt2({ ...CONFIG, layers: 2 }, 1), "none");
   const deviationOf = (end: string) =>
     parameters.filter(({ name }) => name.endsWith(end)).map(({ spec }) =>
@@ -150,7 +150,7 @@ Deno.test("an alias is no parameter of the model, but one of its stage", () => {
   assert.deepEqual(cutIntoStages(program, 2), cutIntoStages(untied, 2));
 });
 
-Deno.test("a tie that cannot be is refused by name", () => {
+Deno.test("an invalid tie is refused by name", () => {
   const { layers } = gpt2(TIED, 1);
   const [first, second, third] = ["ln_1.weight", "ln_1.bias", "ln_2.weight"].map((own) =>
     `transformer.h.0.${own}`
@@ -165,7 +165,7 @@ Deno.test("a tie that cannot be is refused by name", () => {
   return assertRefused("ties", wrong.map((ties) => [ties, () => compile(ties)]));
 });
 
-Deno.test("an alias is as frozen as what it is tied to", () => {
+Deno.test("an alias is frozen if its canonical parameter is frozen", () => {
   for (const frozen of [TABLE, HEAD]) {
     const program = compileModel(gpt2(TIED, 1), "none", { frozen: (name) => name === frozen });
     const head = program.programs[program.layers.at(-1)!.program]!;
@@ -213,7 +213,7 @@ async function attend(attention: Attention, seq: number) {
   return { values: Object.values(found).flat(), scores: scores / (2 * seq * seq) };
 }
 
-Deno.test("attention in parts is that of the definition, with its gradients, and computes fewer scores", async () => {
+Deno.test("attention in parts has the results and gradients of the definition, and computes fewer scores", async () => {
   // Whole where no number of parts from 64 to 128 queries divides the tokens.
   for (const [seq, share] of [[256, 3 / 4], [129, 1]] as const) {
     const whole = await attend(byDefinition, seq);

@@ -35,7 +35,7 @@ interface Tensor {
   readonly data: readonly number[];
 }
 
-/** What PyTorch was given, and what it computed. */
+/** Inputs of PyTorch and its results. */
 interface Case {
   readonly inputs: Readonly<Record<string, Tensor>>;
   readonly parameters: Readonly<Record<string, Tensor>>;
@@ -123,7 +123,7 @@ for (const device of ISOLATE_DEVICES) {
   });
 }
 
-Deno.test("a score of rotary positions depends on the distance of its tokens alone", async () => {
+Deno.test("scores with rotary positions depend only on the distance of the tokens", async () => {
   const g = new LayerGraph(), turned = rotary(g, g.input("x", [4, 6]), { theta: 10 });
   const row = [0.3, -1, 2, 0.5, 1, -0.7];
   const rows = await computed(g, turned, { x: [row, row, row, row].flat() });
@@ -140,7 +140,7 @@ Deno.test("a score of rotary positions depends on the distance of its tokens alo
   assert.deepEqual(behind, rows.slice(12));
 });
 
-Deno.test("a target that is not predicted has no loss with smoothing, too", async () => {
+Deno.test("a target that is not predicted has no loss with smoothing either", async () => {
   const g = new LayerGraph(), x = g.input("x", [2, 3]);
   const targets = g.constant(Int32Array.of(-1, 1), [2], "i32");
   const losses = await computed(g, crossEntropy(g, x, targets, { smoothing: 0.5 }), {
@@ -192,7 +192,7 @@ const NORMAL = { kind: "normal", deviation: 1 } as const;
 const draw = (count: number, name = "w", initializer: Initializer = NORMAL) =>
   initialValues({ name: "w", shape: [count], initializer }, name, 1);
 
-Deno.test("first weights are those of the polar method with pure-rand's generator", () => {
+Deno.test("initial weights are those of the polar method with pure-rand's generator", () => {
   const got = draw(40_001, "polar", { ...NORMAL, deviation: 0.5 });
   const generator = substream(1, "polar");
   const uniform = () => (generator.next() + 0.5) / 2 ** 31;
@@ -207,7 +207,7 @@ Deno.test("first weights are those of the polar method with pure-rand's generato
   }
 });
 
-Deno.test("first weights of a seed and a name stay what they are, piece by piece or at once", () => {
+Deno.test("initial weights depend only on the seed and the name, in pieces or together", () => {
   const uniform = { kind: "uniform", low: -1, high: 3 } as const;
   const cases: readonly [string, Initializer, readonly number[]][] = [
     ["w", NORMAL, [0.3514906, 0.3206339, -0.0538048, -2.1566412]],

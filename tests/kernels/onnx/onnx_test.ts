@@ -60,7 +60,7 @@ const ownOperations = (model: Uint8Array) =>
   fromBinary(ModelProtoSchema, model).graph!.node
     .flatMap(({ domain, opType }) => domain === "troupe" ? [opType] : []);
 
-Deno.test("the gradients of normalisation, attention and GELU are operations of ours, which lowering replaces", () => {
+Deno.test("the gradients of normalization, attention and GELU are operations of Troupe, which lowering replaces", () => {
   const found = programs.flatMap(({ models }) => ownOperations(models.backward!));
   assert.deepEqual([...new Set(found)].sort(), [
     "FastGeluGrad",
@@ -92,7 +92,7 @@ function arenaBytes(
 
 const SIZE = 64, VALUE = 4 * SIZE * SIZE;
 
-Deno.test("values between operations are counted while they are needed, bound ones are not", () => {
+Deno.test("intermediate values are counted while they are needed, but not bound values", () => {
   const product = (g: Graph, x: Value) => g.matmul(x, x);
   const flat = (g: Graph, x: Value) => g.reshape(g.reshape(x, [SIZE * SIZE]), [SIZE, SIZE]);
   const both = (g: Graph, one: Value) => g.add(g.tanh(one), one);
@@ -119,7 +119,7 @@ Deno.test("operations that compute in memory of the library have it for that lon
     return g.node("SoftmaxCrossEntropyLoss", [x, rows], [[SIZE]], { reduction: "none" })[0]!;
   }, [SIZE, SIZE]);
   assert.ok(loss >= 2 * VALUE && loss < 2.1 * VALUE, `received ${loss}`);
-  // Convolutions lay windows side by side, or what is to be added, as the arena of the native device says.
+  // Convolutions copy windows or products into scratch memory, as measured in the arena of the native device.
   const x = [8, 64, 14, 14], w = [64, 64, 3, 3], halves = { strides: 2 };
   assert.equal(arenaBytes((g, x, w) => g.conv(x, w, undefined, { pads: 1 }), x, w), 65_536);
   const few = arenaBytes((g, x, w) => g.conv(x, w, undefined, { pads: 1, strides: 2 }), x, w);

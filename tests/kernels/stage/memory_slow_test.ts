@@ -251,7 +251,7 @@ Deno.test("a backward does not compute again what R has brought back for its mic
   await assert.rejects(stage.recompute(2), /must have had its F here/);
 });
 
-Deno.test("an interval that is no positive integer is refused", async () => {
+Deno.test("an interval that is not a positive integer is refused", async () => {
   const device = await openReference(), model = compile("fp32");
   const refused =
     /^RangeError: Cannot recompute activations: the interval must be a positive integer/;

@@ -25,7 +25,7 @@ async function open(model: Model, offload = false) {
   return { device, stage };
 }
 
-Deno.test("a token or a target outside of the vocabulary is refused, -1 as a target is not", async () => {
+Deno.test("a token or a target outside of the vocabulary is refused, except for a target of -1", async () => {
   const { stage } = await open(gpt2(TOKENS, 1));
   const ids = Int32Array.of(0, 4, 1, -5), targets = Int32Array.of(4, -1, 0, 0);
   await stage.forward(0, undefined, { ids, targets });

@@ -58,7 +58,7 @@ Deno.test("a frozen stage has no memory for gradients and moments, and no kernel
   assert.equal(device.allocatedBytes, bytes + 64 + 4 + 2 * 4 * 4);
 });
 
-Deno.test("a frozen parameter of a layer need not reach the output", () => {
+Deno.test("a frozen parameter of a layer may be unused", () => {
   const layer: Layer = {
     name: "lazy",
     build(g) {
@@ -72,7 +72,7 @@ Deno.test("a frozen parameter of a layer need not reach the output", () => {
   assert.equal(programs[0]!.models.backward, undefined);
 });
 
-Deno.test("a stopped gradient changes no value, and no weight before it is trained", async () => {
+Deno.test("a stopped gradient changes no value, and weights before it are not trained", async () => {
   const programOf = (stop: (g: LayerGraph, x: Value) => Value) => {
     const layers: Layer[] = [
       { name: "first", build: (g) => g.mul(g.batch("x", [2, 4]), g.parameter("w", [4])) },

@@ -276,7 +276,7 @@ Deno.test("the logarithm of a sum has the digits of f32, of one class and of man
   }
 });
 
-Deno.test("a row with a number that is none has none, and the others keep theirs", () => {
+Deno.test("a row with NaN has a loss of NaN, and other rows are unchanged", () => {
   const [x, y] = places(15, 15);
   x!.set([1, NaN, 3, 4, 5, 1, 2, 3, 4, 5, -Infinity, -1e30, 0, 0, 0]);
   kernels.softmax(3, 5, x!.byteOffset, y!.byteOffset);

@@ -175,7 +175,7 @@ Deno.test("more rows than are compared at a time are added to any table", async 
   }
 });
 
-Deno.test("several updates of one element are added in one order, whatever the axes are", async () => {
+Deno.test("several updates of one element are added in the same order, for any axes", async () => {
   for (const [shape, axis] of [[[40, 12], 0], [[12, 30], 1], [[9, 9], 0]] as const) {
     const g = new Graph(), base = g.input("base", [12, 12]), indices = g.input("ids", shape, "i32");
     const y = g.scatterElements(base, indices, g.input("updates", shape), axis, "add");

@@ -1,9 +1,9 @@
 /**
- * The judge of the other devices: ONNX in plain TypeScript, slow and easy to check.
+ * The reference for the other devices: ONNX in plain TypeScript, slow and easy to check.
  *
- * Each operation computes in f64 and rounds once to the dtype of its result. Outputs are stored
- * after all operations, so that one that shares memory with an input never changes what a later
- * operation reads: a model that depends on the order differs from the other devices here.
+ * Each operation computes in f64 and rounds once to the dtype of its result. Outputs are stored after all
+ * operations, so an output in the memory of an input never changes the input of a later operation: a
+ * model that depends on the order of writes has other results on the other devices.
  *
  * @module
  */
@@ -29,7 +29,7 @@ export interface Step extends Settings {
   readonly outputs: readonly string[];
 }
 
-/** A model that can be walked. */
+/** A decoded model. */
 interface ReferenceModel {
   readonly constants: ReadonlyMap<string, NdArray>;
   readonly steps: readonly Step[];
@@ -138,7 +138,7 @@ function run(model: ReferenceModel, inputs: Bindings, outputs: Bindings): void {
   for (const input of inputs) {
     arrays.set(input.name, fromBytes(input.dtype, input.shape, bytesOf(input)));
   }
-  for (const step of model.steps) walk(step, arrays);
+  for (const step of model.steps) compute(step, arrays);
   for (const output of outputs) {
     const array = arrays.get(output.name);
     if (!array || array.dtype !== output.dtype || !sameShape(array.shape, output.shape)) {
@@ -157,7 +157,7 @@ function bytesOf({ block, byteOffset, byteLength }: Binding<Uint8Array>): Uint8A
   return block.subarray(byteOffset, byteOffset + byteLength);
 }
 
-function walk(step: Step, arrays: Map<string, NdArray>): void {
+function compute(step: Step, arrays: Map<string, NdArray>): void {
   const inputs = step.inputs.map((name) => {
     const array = arrays.get(name);
     if (name && !array) {
@@ -171,7 +171,7 @@ function walk(step: Step, arrays: Map<string, NdArray>): void {
   const types = step.shape({ inputs: given, attributes, numbers, outputs: length });
   if (!types) {
     throw new Error(
-      `Cannot run ${step.name}: its settings must be among those that the reference device knows`,
+      `Cannot run ${step.name}: its settings must be known to the reference device`,
     );
   }
   const results = [step.operation(given, step, types as [ValueType, ...ValueType[]])].flat();

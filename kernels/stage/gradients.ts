@@ -231,7 +231,7 @@ export interface GradientSums {
    * Replaces the stage's gradients by the sum of some terms, left to right.
    *
    * @param offset of the terms in the flat gradients.
-   * @param terms from the host; undefined stands for the stage's own gradients.
+   * @param terms from the host; undefined for the stage's own gradients.
    * @throws {RangeError} when they are not those of whole parameters.
    */
   add(offset: number, terms: readonly (MessageArray | undefined)[]): Promise<void>;

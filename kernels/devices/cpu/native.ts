@@ -4,10 +4,10 @@
  * Kernels read and write tensors in place, without a copy. By default runs use another thread than
  * the isolate's, so that it receives messages while a kernel computes.
  *
- * [Note: passes over memory] Where a matrix product runs at hundreds of GFLOP/s, an element-wise
- * operation on what does not fit into the cache of a core costs as much as a hundred
- * multiplications for each element. `deno task bench kernels` says what each rewrite here is worth.
- * All follow from shapes alone, so an operation has the same bits in every model.
+ * [Note: passes over memory] If a matrix product runs at hundreds of GFLOP/s, an element-wise operation
+ * on values that do not fit into a core's cache costs about as much as a hundred multiplications per
+ * element. `deno task bench kernels` measures the effect of each rewrite here. All rewrites depend only
+ * on shapes, so an operation has the same bits in every model.
  *
  * @module
  */

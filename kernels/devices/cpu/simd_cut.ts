@@ -118,7 +118,7 @@ export function cutModel(bytes: Uint8Array): CutModel | undefined {
   };
 }
 
-/** Stands for an absent input or output. */
+/** The type of an absent input or output. */
 const NOTHING = { dtype: "f32", shape: [0] } as const;
 
 const namesRead = (nodes: readonly NodeProto[]) => new Set(nodes.flatMap(({ input }) => input));

@@ -1,10 +1,10 @@
 /**
  * The GPU adapters of this machine: search, choice by number, and the environment of an adapter.
  *
- * [Note: one process, one adapter] ONNX Runtime's provider takes the first adapter that it sees, and
- * what a process sees is decided by its environment when the drivers load. So a driver is chosen by
- * its manifest, one of several GPUs of a driver by variables that the Vulkan loader or Mesa's layer
- * read. Whether they heed them depends on their version: a process with just this environment tells.
+ * [Note: one process, one adapter] ONNX Runtime's provider uses the first adapter that it sees. The
+ * environment determines the visible adapters when the drivers load. So a driver is chosen by its
+ * manifest, and one of several GPUs of a driver by variables of the Vulkan loader or of Mesa's layer.
+ * Their effect depends on the versions, so it is checked in a process with exactly this environment.
  *
  * @module
  */

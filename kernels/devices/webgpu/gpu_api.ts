@@ -1,29 +1,29 @@
 /**
  * The part of ONNX Runtime's C API for its WebGPU provider, and the claim of the GPU by one isolate.
  *
- * [Note: one thread] The provider has one GPU device for a process and no lock around it: the process
- * crashes if two threads call it at the same time, or if one allocates or copies while another one
- * runs. So every call is made on the isolate's thread and returns before the next one. This costs
- * little: a run only queues its work on the GPU, and a read waits for it.
+ * [Note: one thread] The provider has one GPU device for a process and no lock: the process crashes if
+ * two threads call it at the same time, or if one allocates or copies while another one runs. So every
+ * call is made on the isolate's thread and returns before the next one. This costs little: a run only
+ * queues its work on the GPU, and a read waits for it.
  *
- * [Note: buffers that forget] The library returns a buffer of any size. Where the GPU has refused it,
- * what is written there is lost and what is read is zero, without an error; only a kernel that is
- * bound to it fails. So a kernel fills each new buffer with zeros before anybody has it, and a size
- * that is known to be too large is not asked for.
+ * [Note: refused buffers] The library returns a buffer of any size. If the GPU has refused it, writes are
+ * lost and reads return zero, without an error; only a kernel that is bound to it fails. So a kernel
+ * fills each new buffer with zeros before it is returned, and a size above the known limit is refused
+ * before the allocation.
  *
- * [Note: no destructors] When a process ends, the C library calls the destructors of all libraries,
- * and those of the GPU's driver take away what its threads work with: a process with GPU work pending
- * crashes at its end, with the signal in place of its exit code. Not every end can be waited for: an
- * uncaught error, or an isolate that was terminated, gives nobody a turn. The system itself takes back
- * all that a process held on the GPU. So once the GPU has been opened, destructors that were there by
- * then are left out: what they would do, flushing and freeing, is done or not needed.
+ * [Note: no destructors] When a process exits, the C library calls the destructors of all libraries. The
+ * destructors of the GPU's driver free objects that its threads still use: a process with pending GPU
+ * work crashes at exit, with a signal instead of its exit code. Waiting for the work is not always
+ * possible, for example after an uncaught error or in a terminated isolate. The system frees all GPU
+ * objects of a process anyway. So once the GPU is open, the destructors of loaded libraries are skipped:
+ * they only flush and free.
  *
  * [Note: one isolate] ONNX Runtime's provider has one GPU device for all isolates of a process and
- * crashes when two of them call it. So the first one to open it owns it until it has closed it, and
- * any other is refused, by name and before anything is touched. A Web Lock is the same for all
- * isolates of a process and for none of its children, and a worker that is terminated loses it when its
- * last call has returned. But who holds one does not come to its end by itself. So only workers, which
- * never do, hold it; the main isolate, which lives as long as the process, leaves a word instead.
+ * crashes when two of them call it. So the first isolate to open it owns it until it closes it, and
+ * others get an error before anything is touched. A Web Lock is shared by all isolates of a process but
+ * not by its children, and a terminated worker releases it when its last call returns. But an isolate
+ * that holds a lock does not end while it holds it. So only workers, which are always terminated, hold
+ * it; the main isolate, which lives as long as the process, sets an environment variable instead.
  *
  * @module
  */

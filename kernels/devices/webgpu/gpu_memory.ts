@@ -3,7 +3,7 @@
  *
  * [Note: no offsets] A tensor on the GPU starts at the start of its buffer: tensors cannot have an
  * offset. Other parts of a block are accessed through the host, always with the whole block; stages
- * lay out their memory so that they never need this.
+ * arrange their memory to avoid this.
  *
  * @module
  */

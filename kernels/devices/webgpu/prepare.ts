@@ -1,26 +1,26 @@
 /**
  * Rewrites a model for the WebGPU provider: FP16 products, missing kernels, outputs in place.
  *
- * [Note: half products] A mixed model computes in f32 between what it stores. On a GPU the products
- * of matrices are most of the work, and its fast units take f16: so each product reads its operands
- * in f16, those that are stored as they are and those in between rounded first, and what it returns
- * is f16. All else stays f32: softmax, the statistics of norms, losses, sums over rows, and every
- * element-wise step. What is only moved is widened afterwards, if at all; sums of rows are narrowed
- * before they are put back: no table is widened whole.
+ * [Note: half products] A mixed model computes in f32 between its stored values. On a GPU, matrix products
+ * are most of the work, and its fast units take f16: so each product reads its operands in f16 (stored
+ * values unchanged, intermediate values rounded first), and its result is f16. Everything else stays f32:
+ * softmax, the statistics of norms, losses, sums over rows, and every element-wise step. Values that are
+ * only moved are widened afterwards, if needed; sums of rows are narrowed before they are written back,
+ * so no table is widened as a whole.
  *
- * An accumulator is added to a product that is f16 by then: so in f16, which has the bits of an f32 sum
- * that is rounded to f16, as f32 has more than twice its digits.
+ * An accumulator is added to a product that is already f16, so the sum is computed in f16. It has the
+ * bits of an f32 sum that is rounded to f16, because f32 has more than twice the digits of f16.
  *
  * [Note: in place] WebGPU forbids a dispatch that reads and writes one buffer. ONNX Runtime does not
- * look (its `validationMode` is not `full`), and the result is right where each element that is
- * written depends on the same element of what is read, and on no other: so for the operations of
- * {@linkcode IN_PLACE}, in the operands named there. Whoever else reads the input must be done before,
- * which the order of the queue promises to those on whom the output depends. But the library leaves
- * out operations that do nothing (x·1, a cast to the same type), and makes one of two (a product and a
- * sum): then another operation, or the last one in another way, reads the input at the end. So what
- * may be the input under another name counts as the input, and those before must be of the list too,
- * in any number: however they are joined, the whole is still element by element. Every other output
- * that is to lie over an input is computed elsewhere and copied.
+ * check this (its `validationMode` is not `full`), and the result is correct if each written element
+ * depends on the same element of the input and on no other: so for the operations of
+ * {@linkcode IN_PLACE}, in the operands listed there. Other readers of the input must run before, which
+ * the order of the queue guarantees for nodes on which the output depends. But the library removes
+ * operations without effect (x·1, a cast to the same type), and fuses two into one (a product and a
+ * sum): then another operation, or the last one in another form, reads the input at the end. So values
+ * that may be the input under another name count as the input, and the operations before must be in the
+ * list too, in any number: in any combination, the whole is element-wise. Every other output that
+ * overlaps an input is computed elsewhere and copied.
  *
  * @module
  */

@@ -6,15 +6,15 @@
  * computes them as products, and on Intel GPUs adds parts of products with many terms in the order of
  * threads: see [Note: the GPU's sums]. They are written as products, so that the note applies to them.
  *
- * [Note: groups of four] Its kernel of a grouped convolution takes four outputs at a time, or two, where
- * the outputs of all groups divide by that and a group has four at least; where those of one group do
- * not divide, four outputs of two groups are computed as if they were of one. Its kernel of a transposed
- * one takes two inputs or four at a time where a group has one output, and then reads the weights of
- * others. (ONNX Runtime 1.30, found by comparing sizes.) So groups get further outputs, of weight zero,
- * until they divide, and those are cut off.
+ * [Note: groups of four] The provider's kernel of a grouped convolution computes four outputs at a time,
+ * or two, if the number of all outputs is divisible by that and a group has at least four. If the outputs
+ * of one group are not divisible, four outputs of two groups are computed as if they were of one group.
+ * The kernel of a transposed convolution reads two or four inputs at a time if a group has one output,
+ * and then uses the weights of other groups. (ONNX Runtime 1.30, found by comparing sizes.) So groups get
+ * additional outputs of weight zero until they are divisible, which are cut off afterwards.
  *
- * [Note: the GPU's sums] What ONNX Runtime 1.30's kernels leave to chance, found in its library and its
- * source, and what is done about each:
+ * [Note: the GPU's sums] Nondeterministic operations of ONNX Runtime 1.30's kernels, found in its library
+ * and its source, and their treatment:
  *
  * | where | what depends on the order of threads | here |
  * |---|---|---|
@@ -22,12 +22,12 @@
  * | Gemm, MatMul, and Conv that is one, on GPUs of Intel | few elements of many terms: workgroups add parts of 256 terms to the result atomically (split-K) | such products are written in parts that it leaves whole |
  * | ReduceSum and its like, LayerNormalization, Softmax, other products | nothing: one thread adds an element, or one workgroup in a fixed tree | |
  *
- * The sum of an f16 product is made in f16. With u = 2^−11 a sum of n random terms is then off by about
- * u·√(n/6) of its size, and one of equal terms stands still after 1/u of them: so the terms of longer
- * products are added in parts of {@linkcode HALF_TERMS}, and the parts to each other.
+ * The sum of an f16 product is computed in f16. With u = 2^−11, a sum of n random terms has a relative
+ * error of about u·√(n/6), and a sum of equal terms stops growing after 1/u terms: so the terms of longer
+ * products are added in parts of {@linkcode HALF_TERMS}, and then the parts are added.
  *
- * What all these choose from is the adapter, its driver, the release of the library, the shapes and
- * the types. So one adapter gives one result, run after run, and another may give other bits.
+ * These choices depend on the adapter, its driver, the release of the library, the shapes and the types.
+ * So an adapter has the same result in every run, and another adapter may have other bits.
  *
  * @module
  */

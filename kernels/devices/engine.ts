@@ -5,7 +5,7 @@
  */
 
 import { matchTensors, type ModelPort, readSignature, type Signature } from "../onnx/signature.ts";
-import type { CopiedBytes, Device, DType, HostArray, Kernel, Run, Tensor } from "./device.ts";
+import type { CopiedBytes, Device, Kernel, Run, Tensor } from "./device.ts";
 import { type Allocation, type BlockStore, TensorMemory } from "./tensor_memory.ts";
 
 /** Calls `release` once, after `close` and the last `leave`. */
@@ -83,11 +83,10 @@ export function engineDevice<Block>(engine: Engine<Block>): Device {
   return new EngineDevice(engine);
 }
 
-class EngineDevice<Block> implements Device {
+class EngineDevice<Block> extends TensorMemory<Block> implements Device {
   readonly name: string;
   readonly hasFreeViews: boolean;
   #engine: Engine<Block>;
-  #memory: TensorMemory<Block>;
   #kernels = new Set<Kernel>();
   /** Bytes that bindings allocated and have not freed. */
   #ownBytes = 0;
@@ -95,62 +94,35 @@ class EngineDevice<Block> implements Device {
   #gate: CloseGuard;
 
   constructor(engine: Engine<Block>) {
+    super(engine);
     this.name = engine.name;
     this.hasFreeViews = engine.hasFreeViews;
     this.#engine = engine;
-    this.#memory = new TensorMemory(engine);
     this.#gate = new CloseGuard(() => {
-      this.#memory.close();
+      this.freeAll();
       engine.close();
     });
   }
 
-  get allocatedBytes(): number {
-    return this.#memory.allocatedBytes + this.#ownBytes;
+  override get allocatedBytes(): number {
+    return super.allocatedBytes + this.#ownBytes;
   }
 
   get copied(): CopiedBytes {
     return { ...this.#engine.copied };
   }
 
-  /** Returns the memory of an open device. */
-  get #open(): TensorMemory<Block> {
+  protected override assertOpen(): void {
     if (this.#gate.closed) throw new Error(`Cannot use the ${this.name} device: it was closed`);
-    return this.#memory;
-  }
-
-  alloc(dtype: DType, shape: readonly number[]): Tensor {
-    return this.#open.alloc(dtype, shape);
-  }
-
-  view(tensor: Tensor, offset: number, shape: readonly number[]): Tensor {
-    return this.#open.view(tensor, offset, shape);
-  }
-
-  write(tensor: Tensor, data: HostArray): void {
-    this.#open.write(tensor, data);
-  }
-
-  // Async, so that a wrong call rejects instead of throwing.
-  async read<A extends HostArray>(tensor: Tensor, into?: A): Promise<A> {
-    return await this.#open.read(tensor, into) as A;
-  }
-
-  zero(tensor: Tensor): void {
-    this.#open.zero(tensor);
-  }
-
-  free(tensor: Tensor): void {
-    this.#open.free(tensor);
   }
 
   async compile(model: Uint8Array): Promise<Kernel> {
-    const memory = this.#open;
+    this.assertOpen();
     this.#gate.enter();
     try {
       const program = await this.#engine.compile(model);
       try {
-        return this.#kernel(memory, program, readSignature(model));
+        return this.#kernel(program, readSignature(model));
       } catch (error) {
         program.release();
         throw error;
@@ -160,7 +132,7 @@ class EngineDevice<Block> implements Device {
     }
   }
 
-  #kernel(memory: TensorMemory<Block>, program: Program<Block>, signature: Signature): Kernel {
+  #kernel(program: Program<Block>, signature: Signature): Kernel {
     const bound = new Set<BoundProgram>();
     const gate = new CloseGuard(() => {
       for (const each of bound) {
@@ -181,7 +153,7 @@ class EngineDevice<Block> implements Device {
           const borders = signature[`${what}s`];
           const tensors = matchTensors(what, borders, given);
           return borders.map((border, i) => {
-            const { allocation, byteOffset, byteLength } = memory.region(tensors[i]!);
+            const { allocation, byteOffset, byteLength } = this.region(tensors[i]!);
             allocations.add(allocation);
             return { ...border, block: allocation.block, byteOffset, byteLength };
           });
@@ -189,7 +161,7 @@ class EngineDevice<Block> implements Device {
         const boundProgram = program.bind(place("input", inputs), place("output", outputs));
         bound.add(boundProgram);
         this.#ownBytes += boundProgram.ownBytes ?? 0;
-        return makeRun(boundProgram, [...allocations], memory, gate);
+        return this.#run(boundProgram, [...allocations], gate);
       },
       close: () => gate.close(),
     };
@@ -199,29 +171,24 @@ class EngineDevice<Block> implements Device {
     return kernel;
   }
 
+  #run(bound: BoundProgram, allocations: readonly Allocation<Block>[], gate: CloseGuard): Run {
+    return async () => {
+      if (gate.closed) throw new Error("Cannot run the kernel: it was closed");
+      this.pin(allocations);
+      gate.enter();
+      try {
+        await bound.run();
+      } finally {
+        this.unpin(allocations);
+        gate.leave();
+      }
+    };
+  }
+
   close(): void {
     for (const kernel of [...this.#kernels]) kernel.close();
     this.#gate.close();
   }
-}
-
-function makeRun<Block>(
-  bound: BoundProgram,
-  allocations: readonly Allocation<Block>[],
-  memory: TensorMemory<Block>,
-  gate: CloseGuard,
-): Run {
-  return async () => {
-    if (gate.closed) throw new Error("Cannot run the kernel: it was closed");
-    memory.pin(allocations);
-    gate.enter();
-    try {
-      await bound.run();
-    } finally {
-      memory.unpin(allocations);
-      gate.leave();
-    }
-  };
 }
 
 /** An engine whose blocks are bytes of the host. */

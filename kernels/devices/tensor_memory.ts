@@ -57,8 +57,8 @@ interface Region<Block> {
   readonly byteLength: number;
 }
 
-/** Tensors over the blocks of one store. */
-export class TensorMemory<Block> {
+/** Tensors over the blocks of one store: the memory of a {@linkcode Device}. */
+export abstract class TensorMemory<Block> {
   #store: BlockStore<Block>;
   /** Live tensors that `alloc` returned. */
   #owners = new Map<Tensor, Allocation<Block>>();
@@ -70,6 +70,9 @@ export class TensorMemory<Block> {
     this.#store = store;
   }
 
+  /** Throws if the device was closed. */
+  protected abstract assertOpen(): void;
+
   /** Bytes of live tensors. */
   get allocatedBytes(): number {
     return this.#allocatedBytes;
@@ -77,6 +80,7 @@ export class TensorMemory<Block> {
 
   /** See {@linkcode Device.alloc}. */
   alloc(dtype: DType, shape: readonly number[]): Tensor {
+    this.assertOpen();
     if (!Object.hasOwn(DTYPE_BYTES, dtype)) {
       throw new TypeError(
         `Cannot make a tensor: its dtype must be one of ${
@@ -96,6 +100,7 @@ export class TensorMemory<Block> {
 
   /** See {@linkcode Device.view}. */
   view(tensor: Tensor, offset: number, shape: readonly number[]): Tensor {
+    this.assertOpen();
     const count = elementCount(checkShape(shape));
     const available = elementCount(tensor.shape);
     if (!Number.isInteger(offset) || offset < 0 || offset + count > available) {
@@ -119,7 +124,8 @@ export class TensorMemory<Block> {
    *
    * @throws {TypeError} when the tensor was freed or belongs to another device.
    */
-  region(tensor: Tensor): Region<Block> {
+  protected region(tensor: Tensor): Region<Block> {
+    this.assertOpen();
     const region = this.#regions.get(tensor);
     if (!region?.allocation.live) {
       throw new TypeError(
@@ -134,7 +140,7 @@ export class TensorMemory<Block> {
    *
    * @throws {TypeError} when one was freed.
    */
-  pin(allocations: readonly Allocation<Block>[]): void {
+  protected pin(allocations: readonly Allocation<Block>[]): void {
     if (!allocations.every((allocation) => allocation.live)) {
       throw new TypeError("Cannot run the kernel: its tensors must live, received a freed one");
     }
@@ -142,7 +148,7 @@ export class TensorMemory<Block> {
   }
 
   /** Ends a {@linkcode TensorMemory.pin}. */
-  unpin(allocations: readonly Allocation<Block>[]): void {
+  protected unpin(allocations: readonly Allocation<Block>[]): void {
     for (const allocation of allocations) {
       allocation.users--;
       this.#releaseUnused(allocation);
@@ -161,12 +167,12 @@ export class TensorMemory<Block> {
   }
 
   /** See {@linkcode Device.read}. */
-  async read(tensor: Tensor, into?: HostArray): Promise<HostArray> {
+  async read<A extends HostArray>(tensor: Tensor, into?: A): Promise<A> {
     const { allocation, byteOffset, byteLength } = this.region(tensor);
     const target = into ?? asHostArray(tensor.dtype, new Uint8Array(byteLength));
     checkHostArray("read", tensor, target);
     if (byteLength > 0) await this.#store.read(allocation.block, byteOffset, bytesOf(target));
-    return target;
+    return target as A;
   }
 
   /** See {@linkcode Device.zero}. */
@@ -177,18 +183,24 @@ export class TensorMemory<Block> {
 
   /** See {@linkcode Device.free}. */
   free(tensor: Tensor): void {
-    const { allocation } = this.region(tensor);
-    if (!this.#owners.delete(tensor)) {
+    this.region(tensor);
+    if (!this.#owners.has(tensor)) {
       throw new TypeError("Cannot free the tensor: it must come from alloc, received a view");
     }
+    this.#free(tensor);
+  }
+
+  #free(tensor: Tensor): void {
+    const allocation = this.#owners.get(tensor)!;
+    this.#owners.delete(tensor);
     this.#allocatedBytes -= allocation.byteLength;
     allocation.live = false;
     this.#releaseUnused(allocation);
   }
 
   /** Frees every tensor. */
-  close(): void {
-    for (const tensor of [...this.#owners.keys()]) this.free(tensor);
+  protected freeAll(): void {
+    for (const tensor of [...this.#owners.keys()]) this.#free(tensor);
   }
 }
 

@@ -106,13 +106,7 @@ export type FusedOp =
   | "AdamW";
 
 /** Numbers of the element types in ONNX. */
-export const ONNX_DTYPE: Readonly<Record<DType, number>> = {
-  f32: 1,
-  i32: 6,
-  i64: 7,
-  bool: 9,
-  f16: 10,
-};
+export const ONNX_DTYPE = { f32: 1, i32: 6, i64: 7, bool: 9, f16: 10 } as const;
 
 /** Returns the element type with a number in ONNX; undefined if devices do not support it. */
 export const dtypeNumbered = (number: number | undefined): DType | undefined =>

@@ -78,6 +78,8 @@ export function encodeModel(
   const wanted = new Set([...read, ...outputs.map((port) => port.value)]);
   const names = namesOf(inputs, outputs, stored);
   const constants = [...wanted].filter((value) => value.data);
+  const storing = (value: Value) =>
+    read.has(value) ? [names.store(value), names.load(value)] : [names.store(value)];
   const model = create(ModelProtoSchema, {
     irVersion: IR_VERSION,
     opsetImport: [
@@ -91,14 +93,13 @@ export function encodeModel(
         ...given.filter((value) => stored.has(value) && read.has(value)).map(names.load),
         ...nodes.flatMap((node) => [
           encodeNode(node, names, wanted),
-          ...node.outputs.filter((value) => stored.has(value) && wanted.has(value))
-            .flatMap((
-              value,
-            ) => [names.store(value), ...read.has(value) ? [names.load(value)] : []]),
+          ...node.outputs.filter((value) => stored.has(value) && wanted.has(value)).flatMap(
+            storing,
+          ),
         ]),
         ...names.copies,
       ],
-      input: inputs.filter(({ value }) => wanted.has(value)).map((port) =>
+      input: inputs.filter((port) => wanted.has(port.value)).map((port) =>
         encodePort(port, stored)
       ),
       output: outputs.map((port) => encodePort(port, stored)),

@@ -402,3 +402,20 @@ function sortInitializers(
   }
   return { weights, constants };
 }
+
+/**
+ * Returns the accepted steps of a file.
+ *
+ * @param read names of values that later steps read; those of the accepted steps are added.
+ * @param accepts called from the last step to the first, with whether its outputs are read.
+ */
+export const neededSteps = (
+  { steps }: FoldedFile,
+  read: Set<string>,
+  accepts: (step: FoldedNode, isRead: boolean) => boolean,
+): readonly FoldedNode[] =>
+  steps.toReversed().filter((step) => {
+    const isNeeded = accepts(step, step.makes.some(({ name }) => read.has(name)));
+    if (isNeeded) step.reads.forEach((name) => read.add(name));
+    return isNeeded;
+  }).reverse();

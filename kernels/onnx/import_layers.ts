@@ -20,8 +20,15 @@
 import { DTYPE_BYTES } from "../devices/device.ts";
 import { elementCount } from "../graph/shapes.ts";
 import type { Value } from "../graph/value.ts";
-import type { AnyLayer, Handed, LayerGraph, TensorSpec, Tie } from "../layers/layer.ts";
-import { addNode, type FoldedFile, type FoldedNode, openSources, type Sources } from "./fold.ts";
+import type { AnyLayer, Handed, LayerGraph, TensorSpec, Tie, Values } from "../layers/layer.ts";
+import {
+  addNode,
+  type FoldedFile,
+  type FoldedNode,
+  neededSteps,
+  openSources,
+  type Sources,
+} from "./fold.ts";
 
 /** The steps of a file, cut into layers. */
 export interface Cut {
@@ -254,11 +261,10 @@ export function layersOf(
 /** Returns the key of a value; it has no name of the file, so that equal layers share a program. */
 const keyOf = (place: number) => `value${place}`;
 
-const handedValues = ({ hands }: Part, x: Handed): (readonly [string, Value])[] =>
-  hands.map((
-    name,
-    i,
-  ) => [name, hands.length === 1 ? x as Value : (x as Record<string, Value>)[keyOf(i)]!]);
+const handedValues = ({ hands }: Part, x: Handed): (readonly [string, Value])[] => {
+  const valueOf = (i: number) => hands.length === 1 ? x as Value : (x as Values)[keyOf(i)]!;
+  return hands.map((name, i) => [name, valueOf(i)]);
+};
 
 const handed = (hands: readonly string[], sources: Sources): Handed =>
   hands.length === 1
@@ -283,7 +289,14 @@ function buildPart(
 }
 
 function partsOf(folded: FoldedFile, { layers, locals }: Cut): Part[] {
-  const steps = layers.map((own) => withLocals(folded, own, locals));
+  const steps = layers.map((own) => {
+    const mine = new Set(own);
+    return neededSteps(
+      folded,
+      new Set(),
+      (step, isRead) => mine.has(step) || isRead && locals.has(step),
+    );
+  });
   const reads = steps.map((own) => new Set(own.flatMap((step) => step.reads)));
   const made = layers.map((own) => own.flatMap(({ makes }) => makes.map(({ name }) => name)));
   const usersOf = (name: string, from: number) =>
@@ -312,21 +325,6 @@ function partsOf(folded: FoldedFile, { layers, locals }: Cut): Part[] {
       takes: given.slice(0, i).flat().filter((name) => reads[i]!.has(name)),
     };
   });
-}
-
-/** Returns steps with the local steps that they need. */
-function withLocals(
-  folded: FoldedFile,
-  own: readonly FoldedNode[],
-  locals: ReadonlySet<FoldedNode>,
-): readonly FoldedNode[] {
-  const mine = new Set(own), wanted = new Set<string>();
-  return folded.steps.toReversed().filter((step) => {
-    const isMine = mine.has(step) ||
-      locals.has(step) && step.makes.some(({ name }) => wanted.has(name));
-    if (isMine) step.reads.forEach((name) => wanted.add(name));
-    return isMine;
-  }).reverse();
 }
 
 /**

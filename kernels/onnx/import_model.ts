@@ -16,6 +16,7 @@ import {
   type Dimensions,
   type FoldedFile,
   foldFile,
+  neededSteps,
   samplesDimension,
   staticInputs,
 } from "./fold.ts";
@@ -238,11 +239,7 @@ function frozenOf({ initializers }: OnnxGraph, frozen: FromOnnxOptions["frozen"]
 /** Returns the steps and weights that an output needs. */
 function neededOf(folded: FoldedFile, output: string): FoldedFile {
   const needed = new Set([output]);
-  const steps = folded.steps.toReversed().filter(({ makes, reads }) => {
-    const isNeeded = makes.some(({ name }) => needed.has(name));
-    if (isNeeded) reads.forEach((name) => needed.add(name));
-    return isNeeded;
-  }).reverse();
+  const steps = neededSteps(folded, needed, (_, isRead) => isRead);
   const weights = new Map([...folded.weights].filter(([name]) => needed.has(name)));
   return { ...folded, steps, weights };
 }

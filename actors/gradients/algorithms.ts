@@ -1,61 +1,60 @@
 /**
- * Where a chunk is cut into slices.
+ * The algorithms of the all-reduce: for each rank, the exchanges that add a chunk.
  *
- * Where p is a power of two both move the same and Rabenseifner has fewer messages in a row: it is
- * never the slower one. Elsewhere its fold moves the chunk twice more, so the ring wins from a size
- * on. Chunks are what Chimera (section 3.2) launches as soon as they are final, so n is a chunk.
+ * For a power of two p, ring and Rabenseifner move the same bytes, and Rabenseifner has fewer messages
+ * in a row, so it is never slower. For other p its fold moves the chunk two more times, so the ring is
+ * faster for large chunks. Chimera (section 3.2) launches a chunk as soon as it is final, so n is the
+ * size of a chunk.
  *
  * @module
  */
 
 import type { GradientSums } from "../../kernels/internal.ts";
 
-/** Gradients as they travel: an array with a buffer of its own, so that it can be transferred. */
+/** Gradients in a message: an array with a separate buffer, so that it can be transferred. */
 export type GradientArray = Float32Array<ArrayBuffer> | Float16Array<ArrayBuffer>;
 
 /**
- * How the copies of a stage add their gradients.
+ * The algorithm by which the copies of a stage add their gradients.
  *
  * - `direct`: reduce-scatter, then all-gather, each rank with each. Adds left to right in copy
  *   order, so the sum does not depend on chunks, slices or timing.
  * - `ring`: reduce-scatter, then all-gather, each rank with its neighbours.
  * - `rabenseifner`: recursive halving, then doubling (Rabenseifner 2004, the model of Chimera
  *   section 3.4).
- * - `collective`: the network adds. Each rank sends its chunks to itself, and whoever carries them
- *   gives them to the network in place of that, and hands it the sums as a message `gather` of its
- *   own.
+ * - `collective`: the network adds. Each rank sends its chunks to itself; the transport gives them to
+ *   the network instead, and delivers the sums as a `gather` message of the rank to itself.
  *
  * [Note: other orders, other sums] Ring and Rabenseifner add in an order that follows from slice
- * and number of ranks. Their sums are the same bits in every rank and every run of the same
- * chunks, but not those of `direct`. With p ranks each is off the exact sum by at most
- * (p−1)·u·Σ|x| to first order, where u is 2⁻²⁴ for f32, and 2⁻¹¹ for f16, which they round at every
- * hop; `direct` has the same bound in f32, and rounds f16 once. What a collective adds in which
- * order the library of the network decides, by the size of a chunk and where ranks are; f16 travels
- * as f32 and is rounded once.
+ * and number of ranks. Their sums have the same bits in every rank and every run of the same
+ * chunks, but not the bits of `direct`. With p ranks the error of a sum is at most (p−1)·u·Σ|x| to
+ * first order, where u is 2⁻²⁴ for f32, and 2⁻¹¹ for f16, which they round at every hop; `direct` has
+ * the same bound in f32, and rounds f16 once. The order of a collective depends on the library of the
+ * network, the size of a chunk and the places of the ranks; f16 travels as f32 and is rounded once.
  */
 export type ReduceAlgorithm = "direct" | "ring" | "rabenseifner" | "collective";
 
 /**
- * Where a message belongs: `scatter` and `gather` are reduce-scatter and all-gather; `fold` and
- * `unfold` are the way in and out of the ranks beyond a power of two.
+ * The phase of a message: `scatter` and `gather` are reduce-scatter and all-gather; `fold` and `unfold`
+ * bring in the ranks beyond a power of two, and bring the sums back to them.
  */
 export type ReducePhase = "fold" | "scatter" | "gather" | "unfold";
 
-/** What one rank tells another about a chunk. */
+/** A message from one rank to another about a chunk. */
 export interface ReduceMessage {
   /** Index of the chunk. */
   readonly chunk: number;
-  /** What the values are for. */
+  /** The phase of the algorithm. */
   readonly phase: ReducePhase;
   /** Rank of the sender. */
   readonly from: number;
-  /** First slice of the chunk that the message is about. */
+  /** The first slice of the message in its chunk. */
   readonly slice: number;
-  /** The values; absent where they are in shared memory and the message says that they are there. */
+  /** The values; absent if they are in shared memory. */
   readonly values?: GradientArray;
 }
 
-/** What {@linkcode openReducer} takes. */
+/** Options of {@linkcode openReducer}. */
 export interface ReducerOptions {
   /** Place of this copy in copy order, from 0. */
   readonly rank: number;
@@ -63,90 +62,90 @@ export interface ReducerOptions {
   readonly size: number;
   /** Ranges of the flat gradient array, in elements; the same in every rank. */
   readonly chunks: readonly { readonly offset: number; readonly length: number }[];
-  /** `fast` takes ring or Rabenseifner for each chunk, whichever a model of their cost prefers. */
+  /** `fast` is ring or Rabenseifner for each chunk, by a model of their costs. */
   readonly algorithm: ReduceAlgorithm | "fast";
   /** Type of the gradients. */
   readonly dtype: "f32" | "f16";
   /**
-   * Memory that all ranks see, for `direct` only: `size` rows of equal length, row i for copy i,
-   * each laid out like the flat gradient array.
+   * Memory shared by all ranks, for `direct` only: `size` rows of equal length, row i for copy i, each
+   * laid out like the flat gradient array.
    *
-   * [Note: a row is free after the step] A rank may be done with a chunk while another still reads
-   * its row, so no rank may start the next step before all are done with this one.
+   * [Note: a row is free after the step] A rank may complete a chunk while another still reads its row,
+   * so no rank may start the next step before all have ended this one.
    */
   readonly shared?: SharedArrayBuffer | undefined;
   /**
-   * What adds where the gradients lie, on a device with memory of its own. Default: the host adds.
-   * Slices then begin and end at its borders, as every chunk must.
+   * Adds gradients on a device with separate memory; the host adds unless given. Slices and chunks
+   * then begin and end at its borders.
    */
   readonly sums?: Pick<GradientSums, "borders" | "add"> | undefined;
-  /** This copy's gradients of a range, in an array that nobody else holds. */
+  /** Returns this copy's gradients of a range, in a new array. */
   read(offset: number, length: number): Promise<GradientArray>;
   /**
-   * Puts the sums of a whole chunk back, once for each chunk, with an array to keep; where a device
-   * adds, those that other ranks have made.
+   * Writes the sums of a whole chunk, once for each chunk, from an array that it may keep; if a device
+   * adds, only the sums of other ranks.
    */
   write(offset: number, values: GradientArray): void;
   /**
    * Sends to another rank, FIFO for each pair of ranks. The buffer of the values may be transferred.
-   * The message must not be received, nor one that it leads to, before this returns.
+   * This must return before the message, or a message that follows from it, is received.
    */
   send(to: number, message: ReduceMessage): void;
-  /** Told once for each chunk, when its sums have been written. */
+  /** Called once for each chunk, when its sums have been written. */
   onComplete(chunk: number): void;
 }
 
 /**
- * One copy's part in one all-reduce of all its chunks; the next step opens another. It is a
- * function of these calls alone: no clock, no randomness.
+ * One copy's part in one all-reduce of all its chunks; each step opens a new one. It depends only on
+ * these calls: no clock, no randomness.
  */
 export interface Reducer {
   /**
-   * This copy's gradients of a chunk are final. Chunks may start in any order.
+   * Starts a chunk, whose gradients are final in this copy. Chunks may start in any order.
    *
-   * @throws {RangeError} when there is no such chunk or it has been started.
+   * @throws {RangeError} if the chunk does not exist or has been started.
    */
   start(chunk: number): Promise<void>;
   /**
-   * A message of another rank has come. What comes before its chunk has started here is kept. Where
-   * a device adds, the next call must wait for what this one returns.
+   * Handles a message of another rank; keeps it if its chunk has not started here. If a device adds,
+   * the next call must wait for the promise of this call.
    *
-   * @throws {RangeError} when no such message is due, it came before or has another length.
-   * @throws {TypeError} when its values are of another type.
+   * @throws {RangeError} if the message is not due, has arrived before, or has another length.
+   * @throws {TypeError} if its values are of another type.
    */
   receive(message: ReduceMessage): Promise<void> | void;
-  /** Whether the sums of a chunk have been written. */
+  /** Returns true if the sums of a chunk have been written. */
   isComplete(chunk: number): boolean;
 }
 
-/** A range of slices: `first` is in, `end` is not. */
+/** A range of slices from `first` to `end` − 1. */
 export interface SliceRange {
   readonly first: number;
   readonly end: number;
 }
 
-/** One entry of a plan. */
+/** One exchange of a rank. */
 export type Exchange =
   & SliceRange
   & { readonly phase: ReducePhase }
   & (
-    /** Sends what this rank holds of a range. */
+    /** Sends this rank's values of a range. */
     | { readonly kind: "send"; readonly to: number }
     /** Waits for the range of these ranks; adds them and its own in copy order, rounding once. */
     | { readonly kind: "sum"; readonly from: readonly number[] }
-    /** Waits for the range of a rank and takes it for its own. */
+    /** Waits for the range of a rank and copies it. */
     | { readonly kind: "copy"; readonly from: readonly [number] }
   );
 
-/** What one rank does for a chunk. */
-export interface ReducePlan {
-  /** Into how many nearly equal slices a chunk is cut; some are empty where it is short. */
+/** The exchanges of one rank for a chunk. */
+export interface RankExchanges {
+  /** The number of nearly equal slices of a chunk; some are empty if it is short. */
   readonly slices: number;
   readonly exchanges: readonly Exchange[];
 }
 
-/** The plan of one rank; what it sends to itself is for the network. */
-export function collectivePlan(rank: number): ReducePlan {
+/** Returns the exchanges of one rank; its message to itself is for the network. */
+export function collectiveExchanges(rank: number): RankExchanges {
   const whole = { first: 0, end: 1 };
   return {
     slices: 1,
@@ -157,9 +156,9 @@ export function collectivePlan(rank: number): ReducePlan {
   };
 }
 
-/** The plan of one rank. */
-export function directPlan(rank: number, size: number): ReducePlan {
-  // Each rank begins with the one after it: no rank is everyone's first.
+/** Returns the exchanges of one rank. */
+export function directExchanges(rank: number, size: number): RankExchanges {
+  // Each rank begins with the rank after it, so that all begin with different ones.
   const others = Array.from({ length: size - 1 }, (_, i) => (rank + 1 + i) % size);
   const slice = (index: number) => ({ first: index, end: index + 1 });
   const exchanges: Exchange[] = [
@@ -178,8 +177,8 @@ function coreSize(size: number): number {
   return 1 << (31 - Math.clz32(size));
 }
 
-/** The plan of one rank. */
-export function rabenseifnerPlan(rank: number, size: number): ReducePlan {
+/** Returns the exchanges of one rank. */
+export function rabenseifnerExchanges(rank: number, size: number): RankExchanges {
   const slices = coreSize(size), whole = { first: 0, end: slices };
   if (rank >= slices) {
     const peer = rank - slices;
@@ -222,14 +221,13 @@ export function rabenseifnerPlan(rank: number, size: number): ReducePlan {
 }
 
 /**
- * α/β: how many bytes a link carries in the time that a message takes at least. Of the order of
- * 20 µs at 5 GB/s, a TCP connection of a fast network. The sums depend on this number where p is no
- * power of two, so it is a constant of the program and not measured at run time: all ranks and all
- * runs agree on it.
+ * α/β: the bytes that a link carries in the latency of a message, about 20 µs at 5 GB/s as over a TCP
+ * connection of a fast network. For a p that is not a power of two, sums depend on this number, so it
+ * is a constant of the program: all ranks and all runs agree on it.
  */
 export const LATENCY_BYTES = 100_000;
 
-/** The algorithm that the model prefers for a chunk of so many bytes. */
+/** Returns the faster algorithm for a chunk, by the model. */
 export function chooseFast(size: number, bytes: number): "ring" | "rabenseifner" {
   const core = coreSize(size), folds = size === core ? 0 : 1;
   const ring = cost(2 * (size - 1), 2 * (size - 1) / size * bytes);
@@ -240,13 +238,13 @@ export function chooseFast(size: number, bytes: number): "ring" | "rabenseifner"
   return ring < rabenseifner ? "ring" : "rabenseifner";
 }
 
-/** Time of messages in a row, in units of α. */
+/** The time of consecutive messages, in units of α. */
 function cost(messages: number, bytes: number): number {
   return messages + bytes / LATENCY_BYTES;
 }
 
-/** The plan of one rank. */
-export function ringPlan(rank: number, size: number): ReducePlan {
+/** Returns the exchanges of one rank. */
+export function ringExchanges(rank: number, size: number): RankExchanges {
   const to = (rank + 1) % size, before = (rank + size - 1) % size;
   const slice = (index: number) => {
     const first = (index + size) % size;
@@ -269,15 +267,14 @@ export function ringPlan(rank: number, size: number): ReducePlan {
 }
 
 /**
- * Where slice `slice` of `slices` begins in a chunk, counted from where the chunk begins; all ranks
- * agree on it.
+ * Returns the offset in a chunk at which slice `slice` of `slices` begins; the same in all ranks.
  *
- * Where a device adds, slices are cut at the borders of parameters only. A nominal border within a
- * parameter moves to one end of it, chunk by chunk to another one: so the ranks take turns in adding
- * chunks of one parameter.
+ * If a device adds, slices are cut only at the borders of parameters. A nominal border within a
+ * parameter moves to one of its ends, which changes from chunk to chunk: so the ranks take turns in
+ * adding chunks of one parameter.
  *
- * @param index of the chunk.
- * @param borders in elements of the flat gradients; anywhere unless given.
+ * @param index The index of the chunk.
+ * @param borders The borders in elements of the flat gradients; anywhere unless given.
  */
 export function sliceBorder(
   slice: number,

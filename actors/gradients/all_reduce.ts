@@ -1,9 +1,9 @@
 /**
- * Opens a reducer: checks what it is made from and hands each message to its chunk.
+ * The all-reduce of one copy of a stage, chunk by chunk, by the exchanges of an algorithm.
  *
  * [Note: all or nothing] The host reads the gradients once, at the start, and writes them once, at the
- * end. Until then they are as the backward left them, so a step that is given up leaves no half sums.
- * On a device sums are made in place: whoever gives up a step zeroes its gradients.
+ * end. Until then they do not change, so an aborted step leaves no partial sums. A device adds in place:
+ * after an aborted step the gradients must be zeroed.
  *
  * @module
  */
@@ -11,22 +11,22 @@
 import type { GradientSums, Stage } from "../../kernels/internal.ts";
 import {
   chooseFast,
-  collectivePlan,
-  directPlan,
+  collectiveExchanges,
+  directExchanges,
   type Exchange,
   type GradientArray,
-  rabenseifnerPlan,
+  rabenseifnerExchanges,
+  type RankExchanges,
   type ReduceAlgorithm,
   type ReduceMessage,
-  type ReducePlan,
   type Reducer,
   type ReducerOptions,
-  ringPlan,
+  ringExchanges,
   sliceBorder,
   type SliceRange,
 } from "./algorithms.ts";
 
-/** Gradients that are read, added and written. */
+/** Access to the gradients of a stage. */
 type Gradients = Pick<Stage, "buckets" | "rangeOf" | "readGradients" | "writeGradients">;
 
 /** Returns the adder of the gradients of a stage: its device's, or the host's. */
@@ -73,7 +73,7 @@ class HostSums implements Pick<GradientSums, "add" | "collect" | "tie"> {
   }
 }
 
-/** Values that may lie in shared memory. */
+/** Values in any memory. */
 type Values = Float32Array | Float16Array;
 
 function addInto(sums: Float32Array, values: Values): void {
@@ -90,32 +90,32 @@ function addLeftToRight(into: Values, [first, ...rest]: readonly Values[]): void
 /** The arrays of each type of gradients. */
 const ARRAYS = { f32: Float32Array, f16: Float16Array } as const;
 
-/** The values of a chunk in one rank. Places are counted from where the chunk begins. */
+/** The values of a chunk in one rank. Offsets are counted from its beginning. */
 interface ChunkValues {
   /**
-   * The values of a range in an array to be sent; none where all ranks see them.
+   * Returns the values of a range in an array to be sent; undefined if all ranks share memory.
    *
-   * @param isNext whether the next call wants the same ones.
+   * @param isNext True if the next call wants the same values.
    */
   take(
     start: number,
     end: number,
     isNext: boolean,
   ): GradientArray | undefined | Promise<GradientArray>;
-  /** Adds values left to right; undefined is the place of this rank's own. */
+  /** Adds values left to right; undefined stands for the values of this rank. */
   add(start: number, end: number, terms: readonly (Values | undefined)[]): Promise<void> | void;
-  /** Puts the values of another rank in place of its own. */
+  /** Replaces values by those of another rank. */
   set(start: number, values: Values): void;
-  /** Every sum is there. */
+  /** Handles the last sum. */
   end(): void;
 }
 
-/** A chunk, and whose gradients they are. */
+/** Options of one chunk. */
 type ChunkOptions = ReducerOptions & {
   readonly chunk: { readonly offset: number; readonly length: number };
 };
 
-/** On the host. */
+/** The values of a chunk on the host. */
 function hostValues(options: ChunkOptions, own: GradientArray): ChunkValues {
   const { shared, rank, chunk: { offset } } = options;
   const values: Values = shared ? rowOf(options, shared, rank) : own;
@@ -132,14 +132,14 @@ function hostValues(options: ChunkOptions, own: GradientArray): ChunkValues {
 }
 
 /**
- * On a device. Of a chunk of n elements and p ranks, `direct` moves n to the host and 2n(p−1)/p from
- * it on average: each slice of others down and its sum up, and of its own the terms up and the sum
- * down.
+ * The values of a chunk on a device. For n elements and p ranks, `direct` moves n to the host and
+ * 2n(p−1)/p from it on average: for each slice of another rank its values to the host and its sum
+ * back, and for the slice of this rank the terms to the device and the sum to the host.
  */
 function deviceValues(
   { sums, read, write, chunk: { offset } }: ChunkOptions,
 ): ChunkValues {
-  /** What was read for the last message, and is wanted for the next one. */
+  /** The values of the last message, if the next one wants them, too. */
   let kept: GradientArray | undefined;
   return {
     async take(start, end, isNext) {
@@ -157,9 +157,9 @@ function deviceValues(
 /**
  * A chunk in a rank's row of the shared memory.
  *
- * [Note: who touches what] Until the message `gather` of rank j, slice j of every row is read by
- * rank j alone, so rank j may put the sum where its own gradients were, and every other rank may
- * take it over into its own row afterwards. The messages order the accesses.
+ * [Note: accesses to rows] Until the message `gather` of rank j, only rank j reads slice j of every
+ * row. So rank j may write the sum over its own gradients, and every other rank may copy it to its row
+ * afterwards. The messages order the accesses.
  */
 function rowOf(
   { size, dtype, chunk: { offset, length } }: ChunkOptions,
@@ -172,14 +172,15 @@ function rowOf(
     : new Float16Array(shared, start, length);
 }
 
-const PLANS: Readonly<Record<ReduceAlgorithm, (rank: number, size: number) => ReducePlan>> = {
-  direct: directPlan,
-  ring: ringPlan,
-  rabenseifner: rabenseifnerPlan,
-  collective: collectivePlan,
-};
+const ALGORITHMS: Readonly<Record<ReduceAlgorithm, (rank: number, size: number) => RankExchanges>> =
+  {
+    direct: directExchanges,
+    ring: ringExchanges,
+    rabenseifner: rabenseifnerExchanges,
+    collective: collectiveExchanges,
+  };
 
-/** What a message says, in words; no two messages of a chunk say the same to a rank. */
+/** The title of a message, unique among the messages of a chunk to a rank. */
 function title({ phase, from, slice }: Pick<ReduceMessage, "phase" | "from" | "slice">): string {
   return `${phase} of slice ${slice} from rank ${from}`;
 }
@@ -188,19 +189,19 @@ function title({ phase, from, slice }: Pick<ReduceMessage, "phase" | "from" | "s
 class ChunkReduction {
   readonly #options: ChunkOptions;
   readonly #chunk: number;
-  readonly #plan: ReducePlan;
-  /** The title of every message that comes, with how many values it is about. */
+  readonly #plan: RankExchanges;
+  /** The title of each expected message, with the number of its values. */
   readonly #due = new Map<string, number>();
   readonly #arrived = new Set<string>();
-  /** What has arrived and waits for its turn. */
+  /** Values that have arrived and wait for their exchange. */
   readonly #inbox = new Map<string, Values>();
   #isStarted = false;
   #isComplete = false;
-  /** Exchanges of the plan that are done. */
+  /** The number of completed exchanges. */
   #done = 0;
-  /** Whether a device is at one of them. */
+  /** True while a device runs an exchange. */
   #isBusy = false;
-  /** What this rank holds of the whole chunk, from the start to the end. */
+  /** The values of this rank, from the start to the end. */
   #values: ChunkValues | undefined;
 
   constructor(options: ReducerOptions, chunk: number) {
@@ -208,7 +209,7 @@ class ChunkReduction {
     this.#chunk = chunk;
     const { algorithm, rank, size, dtype } = options;
     const bytes = options.chunks[chunk]!.length * ARRAYS[dtype].BYTES_PER_ELEMENT;
-    this.#plan = PLANS[algorithm === "fast" ? chooseFast(size, bytes) : algorithm](rank, size);
+    this.#plan = ALGORITHMS[algorithm === "fast" ? chooseFast(size, bytes) : algorithm](rank, size);
     for (const exchange of this.#plan.exchanges) {
       if (exchange.kind === "send") continue;
       const [start, end] = this.#elements(exchange);
@@ -216,12 +217,12 @@ class ChunkReduction {
     }
   }
 
-  /** Whether the sums have been written. */
+  /** True if the sums have been written. */
   get isComplete(): boolean {
     return this.#isComplete;
   }
 
-  /** Takes this rank's gradients and sends what others wait for. */
+  /** Reads this rank's gradients and sends the first messages. */
   async start(): Promise<void> {
     if (this.#isStarted) {
       throw new RangeError(
@@ -239,7 +240,7 @@ class ChunkReduction {
     await this.#advance();
   }
 
-  /** Keeps a message, and does all that it makes possible: at once, unless a device adds. */
+  /** Keeps a message, and runs all exchanges that are then possible: at once, unless a device adds. */
   receive(message: ReduceMessage): Promise<void> | void {
     const { values } = message, key = title(message), length = this.#due.get(key);
     if (length === undefined) {
@@ -307,7 +308,7 @@ class ChunkReduction {
     return values.add(start, end, terms);
   }
 
-  /** What a rank said about a range. */
+  /** Removes and returns the values of a rank for a range. */
   #takeFrom(exchange: Exchange, from: number): Values {
     const { shared } = this.#options, key = this.#title(exchange, from);
     if (shared) return rowOf(this.#options, shared, from).subarray(...this.#elements(exchange));
@@ -325,7 +326,7 @@ class ChunkReduction {
     return title({ phase, from, slice: first });
   }
 
-  /** Where a range of slices begins and ends in the chunk. */
+  /** Returns the beginning and the end of a range of slices in the chunk. */
   #elements({ first, end }: SliceRange): [start: number, end: number] {
     const { chunk, sums } = this.#options, { slices } = this.#plan;
     const border = (slice: number) => sliceBorder(slice, slices, chunk, this.#chunk, sums?.borders);
@@ -359,7 +360,7 @@ export type {
  * Opens one copy's part in the all-reduce of the gradients of a stage (Chimera section 3.2; in
  * chunks, AxoNN section V-C).
  *
- * @throws {RangeError} when an option is out of its range.
+ * @throws {RangeError} if an option is out of its range.
  *
  * @example Two copies of a stage add their gradients
  * ```ts
@@ -399,7 +400,7 @@ export function openReducer(options: ReducerOptions): Reducer {
     );
   };
   return {
-    // Async, so that a chunk that does not exist rejects like every other refusal of a start.
+    // Async, so that an unknown chunk rejects like every other refusal of a start.
     start: async (chunk) => await at(chunk).start(),
     receive: (message) => at(message.chunk).receive(message),
     isComplete: (chunk) => at(chunk).isComplete,

@@ -1,10 +1,10 @@
 /**
- * Numbers that have left the floats: what a run says of them, and where it looks for them.
+ * The commit of a step, its loss and its norm, and errors about numbers that are not finite.
  *
- * [Note: the commit of a step] No worker touches a weight before every copy of every stage has
- * voted: "my gradients are finite, and so small that no sum of copies can overflow". So a step is
- * taken in all buckets of all workers or in none, and nothing is ever undone. (AxoNN's own code
- * looks for an overflow bucket by bucket, when earlier buckets have been stepped.)
+ * [Note: the commit of a step] No worker changes a weight before every copy of every stage has voted
+ * that its gradients are finite, and so small that no sum of copies can overflow. So a step is taken
+ * in all buckets of all workers or in none, and nothing is ever undone. (AxoNN's code looks for an
+ * overflow bucket by bucket, when earlier buckets have been stepped.)
  *
  * Loss scaling for mixed precision: gradients are multiplied by a factor so that small ones do not
  * vanish in FP16, and divided by it before the optimizer (Micikevicius et al. 2018, section 3.2).
@@ -26,16 +26,16 @@ export function gradientNorm(squares: GradientSquares): number {
   return Math.sqrt(sum);
 }
 
-/** The norm of all gradients of a step: the mean of those of its updates. */
+/** The norm of all gradients of a step: the mean over its updates. */
 export function meanNorm(updates: readonly GradientSquares[]): number {
   return updates.reduce((sum, squares) => sum + gradientNorm(squares), 0) / updates.length;
 }
 
-/** Keeps the clip factor finite where the norm is zero, as in PyTorch. */
+/** Keeps the clip factor finite if the norm is zero, as in PyTorch. */
 const CLIP_EPSILON = 1e-6;
 
 /**
- * What clipping multiplies all gradients by, as PyTorch's `clip_grad_norm_` does.
+ * Returns the factor by which clipping multiplies all gradients, as PyTorch's `clip_grad_norm_` does.
  *
  * @example
  * ```ts
@@ -131,10 +131,10 @@ export class CommitDecision {
   }
 }
 
-/** A factor, or one that is found while training. */
+/** A factor of the loss, or `dynamic` to find it while training. */
 export type LossScale = number | "dynamic";
 
-/** Where a dynamic scale stands, as a checkpoint keeps it. */
+/** The state of a dynamic scale, in checkpoints. */
 export interface LossScaleState {
   /** The factor of the next step. */
   readonly scale: number;
@@ -144,28 +144,28 @@ export interface LossScaleState {
   readonly skipped: number;
 }
 
-/** As in PyTorch's GradScaler: the scale doubles after so many good steps. */
+/** Good steps after which the scale doubles, as in PyTorch's GradScaler. */
 const GROWTH_INTERVAL = 2000;
 const FIRST_DYNAMIC_SCALE = 65_536;
 
 /** The lowest dynamic scale: below the smallest normal FP16 number, gradients near 1 vanish too. */
 export const SCALE_MIN = 2 ** -14;
 
-/** The highest scale: even the smallest gradient that FP16 knows, 2^-24, overflows under it. */
+/** The highest scale: even the smallest FP16 gradient, 2^-24, overflows under it. */
 export const SCALE_MAX = 2 ** 40;
 
-/** Steps in a row that may be skipped: gradients that overflow at any scale are no accident. */
+/** The most skipped steps in a row: gradients that overflow at any scale are not an accident. */
 export const SKIPS_MAX = 20;
 
-/** Where a run begins. */
+/** Returns the state at the beginning of a run. */
 export function firstLossScale(lossScale: LossScale): LossScaleState {
   const scale = lossScale === "dynamic" ? FIRST_DYNAMIC_SCALE : lossScale;
   return { scale, goodSteps: 0, skipped: 0 };
 }
 
 /**
- * The state after a step: an overflow halves a dynamic scale, and a long row of steps without one
- * doubles it.
+ * Returns the state after a step: an overflow halves a dynamic scale, and a long row of steps without
+ * overflow doubles it.
  *
  * @example
  * ```ts
@@ -208,19 +208,19 @@ export function meanLoss(losses: readonly Float32Array[], predictions: number): 
   return sum / predictions;
 }
 
-/** A run that cannot go on: a loss, a gradient or a weight that is not finite. */
+/** A loss, a gradient or a weight is not finite, so that the run cannot continue. */
 export class NonFiniteError extends Error {
   /** `NonFiniteError`. */
   override name = "NonFiniteError";
 }
 
-/** What helps a run whose numbers have left the floats. */
+/** The remedy in these errors. */
 const REMEDY = "lower the learning rate, or resume from the last checkpoint";
 
-/** The same, where the numbers have reached the weights before anybody could see them. */
+/** The remedy if the numbers have already reached the weights. */
 const REMEDY_WHEN_LOST = "the weights are lost: resume from the last checkpoint";
 
-/** A step that was not taken is an error, unless a loss scale may have been too high. */
+/** Throws if a step was not taken, unless a loss scale may have been too high. */
 export function assertScaled(
   { updates }: Schedule,
   lossScale: LossScale | undefined,
@@ -241,16 +241,16 @@ export function assertScaled(
   );
 }
 
-/** NaN is always a mistake; infinities may be meant, as in a mask, and are looked for after it. */
+/** NaN is always a mistake; infinities, which may be intended, as in a mask, are checked after it. */
 const NON_FINITE = [Number.isNaN, (value: number) => Math.abs(value) === Infinity];
 
 /**
- * Makes sure that it is not the data that keeps something from being done: no number of a field that
- * the model reads may be NaN or infinite.
+ * Checks that the data is not the cause of a failure: no number of a field that the model reads may be
+ * NaN or infinite.
  *
- * @param what what cannot be done, and what must be finite for it.
- * @param how whether a loss scale may be the cause of infinities, and whether the weights are lost.
- * @throws {NonFiniteError} naming the field, the micro-batch and the row, each counted from 0.
+ * @param what The action that failed, and the values that must be finite for it.
+ * @param how True if a loss scale may be the cause of infinities, and if the weights are lost.
+ * @throws {NonFiniteError} with the field, the micro-batch and the row, each counted from 0.
  */
 export function assertFiniteData(
   { programs }: Pick<ModelProgram, "programs">,
@@ -277,7 +277,7 @@ export function assertFiniteData(
   }
 }
 
-/** A run of which no step was taken: it has trained nothing, and would leave that as its result. */
+/** The error of a run in which no step was taken. */
 export function allSkipped(
   steps: number,
   lossScale: LossScale | undefined,
@@ -291,7 +291,7 @@ export function allSkipped(
   );
 }
 
-/** Whether all losses, and the sums of squares of all updates, are finite. */
+/** Returns true if all losses, and the sums of squares of all updates, are finite. */
 export function areFinite(
   losses: readonly Float32Array[],
   updates: readonly GradientSquares[],
@@ -301,10 +301,10 @@ export function areFinite(
 }
 
 /**
- * Makes sure that parts of weights and moments may be kept.
+ * Checks that parts of weights and moments may be saved.
  *
- * @param values the parts, one after the other.
- * @throws {NonFiniteError} naming the first number that is not finite.
+ * @param values The parts, one after the other.
+ * @throws {NonFiniteError} with the first number that is not finite.
  */
 export function assertFinite(
   parts: readonly TensorPart[],
@@ -323,9 +323,9 @@ export function assertFinite(
 }
 
 /**
- * Refuses weights and moments that no run could have kept, all in one go.
+ * Refuses weights and moments that are not finite.
  *
- * @throws {RangeError} naming the first number that is not finite.
+ * @throws {RangeError} with the first such number.
  */
 export function checkFinite({ weights, moments }: StageState, what: string): void {
   for (const [name, values] of [...weights, ...moments]) {
@@ -337,7 +337,7 @@ export function checkFinite({ weights, moments }: StageState, what: string): voi
   }
 }
 
-/** Where the first number stands that is not finite; the length where all are. */
+/** Returns the index of the first number that is not finite; the length if all are. */
 function indexOfNonFinite(values: Float32Array): number {
   let i = 0;
   while (i < values.length && Number.isFinite(values[i])) i++;

@@ -1,6 +1,5 @@
 /**
- * Checkpoints under rehearsal: training that writes them to a disk which fails, and goes on from
- * what is left there.
+ * Simulated training with checkpoints on a disk that fails, and restarts from the remaining files.
  *
  * @module
  */
@@ -31,12 +30,14 @@ export interface SimulatedCheckpointsOptions extends SimulatedTrainingOptions {
   readonly keep?: number;
   /** The step whose evaluation is the best: each up to it is better than all before. Default: the last. */
   readonly best?: number;
-  /** How often all of it is trained, into the same folder, where each checkpoint replaces that of the
-   * time before. Default 1. */
+  /**
+   * The number of runs, all into the same folder, where each checkpoint replaces that of the run before.
+   * Default 1.
+   */
   readonly times?: number;
 }
 
-/** How such training ended. */
+/** The result of simulated training with checkpoints. */
 export interface SimulatedCheckpointsResult {
   /** Hash of all weights after the last step. */
   readonly weightsHash: string;
@@ -44,25 +45,25 @@ export interface SimulatedCheckpointsResult {
   readonly starts: readonly number[];
 }
 
-/** Where checkpoints are; none of its folders is there at first. */
+/** The folder of checkpoints, which does not exist at first. */
 const DIRECTORY = "/runs/mine";
 
-/** What must be on the disk, whatever has failed. */
+/** The checkpoints that must be on the disk after any failure. */
 interface Promised {
-  /** The newest step whose checkpoint was said to be whole. */
+  /** The newest step whose checkpoint was reported as complete. */
   step: number;
-  /** The best of those. */
+  /** The best of these steps. */
   best: number;
 }
 
 /**
- * The scenario of a rehearsal with checkpoints: the real supervisor and workers train, the real
- * writer keeps their weights on the disk of the world, and whenever that fails, the program is
- * started again with what is left. The newest checkpoint that was said to be whole, or a newer one,
- * must be there with the weights of its step, bit for bit; and the weights at the end must be those
- * of training in which nothing failed.
+ * The scenario of simulated training with checkpoints: the real supervisor and workers train, the
+ * real writer writes their weights to the disk of the world, and after each failure of the disk the
+ * program restarts with the remaining files. The newest checkpoint that was reported as complete, or a
+ * newer one, must be there with the weights of its step, bit for bit; the weights at the end must be
+ * those of training without failures.
  *
- * @throws {Error} (and so fails the run) when a checkpoint is lost, or torn and taken for good.
+ * @throws {Error} (and so fails the run) if a checkpoint is lost, or a torn one is accepted.
  *
  * @example Whatever the disk forgets, nothing is lost
  * ```ts
@@ -108,12 +109,12 @@ export const simulatedCheckpoints: Scenario<
   }
 };
 
-/** A plan that is ready, and the hash of all weights after each step, from 0. */
+/** Prepared simulated training, with the hash of all weights after each step, from 0. */
 interface Recalled extends PreparedSimulation {
   readonly hashes: readonly string[];
 }
 
-/** Nearly every run is of the plan of the one before. */
+/** Consecutive runs mostly have the same options. */
 const recalled = new WeakMap<SimulatedCheckpointsOptions, Promise<Recalled>>();
 
 async function prepare(plan: SimulatedCheckpointsOptions): Promise<Recalled> {
@@ -129,7 +130,7 @@ async function prepare(plan: SimulatedCheckpointsOptions): Promise<Recalled> {
   return { ...prepared, hashes };
 }
 
-/** Whether a checkpoint is written after a step, before which the pipe runs empty. */
+/** Returns true if the pipe is drained and a checkpoint is written after a step. */
 function savesAfter(step: number, { every = 1, steps = 1 }: SimulatedCheckpointsOptions): boolean {
   return step % every === 0 || step === steps;
 }
@@ -152,7 +153,7 @@ async function train(
       const { step } = request;
       const ending = engine.step(request), saves = savesAfter(step, configuration);
       if (saves) await engine.drain();
-      // Without flushes a step may end with those that follow; should it fail, so do they.
+      // Without flushes a step may end together with later ones; if it fails, they fail, too.
       if (saves || engine.ahead === 0) await ending;
       else ending.catch(() => {});
       if (!saves) continue;
@@ -177,15 +178,15 @@ function verify(
   const step = found?.step ?? 0, expected = hashes[step];
   if (step < promised.step) {
     throw new Error(
-      `Cannot go on: the checkpoint of step ${promised.step} must be there, as it was said to be ` +
-        `whole, received that of step ${step}`,
+      `Cannot continue: the checkpoint of step ${promised.step} must be there, reported as ` +
+        `complete, received that of step ${step}`,
     );
   }
   const hash = found ? hashWeights(found.state.weights) : hashes[0];
   if (hash === expected) return;
   throw new Error(
-    `Cannot go on: the checkpoint of step ${step} must have the weights ${expected}, received ` +
-      `${hash}: a torn one was taken for good`,
+    `Cannot continue: the checkpoint of step ${step} must have the weights ${expected}, received ` +
+      `${hash}: a torn one was accepted`,
   );
 }
 
@@ -202,7 +203,7 @@ async function verifyBest(
   if (step < best || step > 0 && !folder) {
     const received = folder ? `that of step ${step}` : "none";
     throw new Error(
-      `Cannot go on: the best checkpoint must be there, that of step ${best}, received ${received}`,
+      `Cannot continue: the best checkpoint must be there, that of step ${best}, received ${received}`,
     );
   }
   if (!folder) return;
@@ -210,7 +211,7 @@ async function verifyBest(
   verify(found, { step, best }, prepared);
 }
 
-/** Whether the disk has failed, not the program. */
+/** Returns true if the disk has failed, not the program. */
 function isDiskFault(error: unknown, disk: SimulatedDisk): boolean {
   const { cause } = error as { cause?: { code?: string } };
   return disk.isDown || cause?.code === "ENOSPC";

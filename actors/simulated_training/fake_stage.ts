@@ -1,10 +1,10 @@
 /**
- * What stands in for the kernels of a stage in a rehearsal: a few f32 sums on no device.
+ * The kernels of a stage in simulated training: a few f32 sums without a device.
  *
- * [Note: what stands in must be strict] A rehearsal looks for mistakes of the actors, so this does
- * what kernels do to numbers (each sum depends on its order, activations on the weights, gradients
- * on both) and throws where kernels would only compute nonsense: an array that has been transferred
- * away, an F or B out of turn, a bucket that is stepped twice or before its sum is there.
+ * [Note: fakes are strict] Simulated training looks for mistakes of the actors. So the fake treats
+ * numbers like kernels (each sum depends on its order, activations on the weights, gradients on both)
+ * and throws where kernels would compute garbage: for an array that was transferred, an F or B out of
+ * turn, a bucket that is stepped twice or before its sum is there.
  *
  * @module
  */
@@ -43,17 +43,17 @@ import type { StageKernels } from "../pipeline/stage_copies.ts";
 /** Numbers by the keys of values. */
 type Numbers = Record<string, Float32Array>;
 
-/** Elements of some values. */
+/** Returns the number of elements of values. */
 const sumOf = (specs: readonly TensorSpec[]): number =>
   specs.reduce((sum, { shape }) => sum + elementCount(shape), 0);
 
-/** Numbers of what has arrived. */
+/** Returns values as numbers. */
 const numbersOf = (passed: Passed = {}): Numbers =>
   Object.fromEntries(
     Object.entries(keyed(passed)).map(([key, array]) => [key, Float32Array.from(array, Number)]),
   );
 
-/** Values one after the other; zeros where there is none, as of what has no gradient. */
+/** Joins values to one array; a missing value, such as a gradient of a mask, is zeros. */
 export function joined(specs: readonly TensorSpec[], values: Numbers): Float32Array {
   const whole = new Float32Array(sumOf(specs));
   let offset = 0;
@@ -66,7 +66,7 @@ export function joined(specs: readonly TensorSpec[], values: Numbers): Float32Ar
   return whole;
 }
 
-/** The values of which an array is made up. */
+/** Splits an array into values. */
 function parted(specs: readonly TensorSpec[], whole: Float32Array): Numbers {
   let offset = 0;
   return Object.fromEntries(
@@ -74,11 +74,11 @@ function parted(specs: readonly TensorSpec[], whole: Float32Array): Numbers {
   );
 }
 
-/** The same numbers as their types hold them, whether they travel or not. */
+/** Rounds numbers to the types of their values. */
 const typed = (specs: readonly TensorSpec[], values: Numbers): Numbers =>
   numbersOf(arraysOf("F", specs, values));
 
-/** Arrays of their types, those that came back where there are any. */
+/** Converts numbers to arrays of their types, in the arrays of `into` if given. */
 function arraysOf(
   what: string,
   specs: readonly TensorSpec[],
@@ -105,7 +105,7 @@ function arraysOf(
   );
 }
 
-/** Adds numbers to others. */
+/** Adds values to a sum. */
 function addTo(sum: Float32Array, values: Float32Array): void {
   for (let i = 0; i < sum.length; i++) sum[i]! += values[i]!;
 }
@@ -121,14 +121,14 @@ export function refused(what: string, must: string, received: string): RangeErro
   return new RangeError(`Cannot simulate ${what}: ${must}, received ${received}`);
 }
 
-/** Where {@linkcode shouldFail} is asked: losses that are not finite, an optimizer that fails. */
+/** Sites of injected faults: losses that are not finite, and an optimizer that fails. */
 const FAULT_SITES = ["kernel overflow", "bucket step"] as const;
 
-/** A layer: what it is given, what it makes of it, and its weights in the flat array. */
+/** A layer: its inputs, its outputs, and its weights in the flat array. */
 interface Layer {
   readonly inputs: readonly InputSpec[];
   readonly outputs: readonly OutputSpec[];
-  /** Elements of all that it is given, and of all that it makes, one after the other. */
+  /** Elements of all its inputs, and of all its outputs. */
   readonly width: number;
   readonly made: number;
   readonly field: string | undefined;
@@ -137,23 +137,23 @@ interface Layer {
 
 /** A micro-batch in flight. */
 interface InFlight {
-  /** For each layer what it was given. */
+  /** For each layer, its inputs. */
   readonly inputs: readonly Float32Array[];
   /** The weights of its forward, which must stay as they are until its backward. */
   readonly version: number;
-  /** For each layer the gradient of its output, from I on. */
+  /** For each layer, the gradient of its output, from I on. */
   gradients?: readonly Float32Array[];
-  /** Whether R has run. */
+  /** True after R. */
   isRecomputed?: true;
 }
 
-/** What the slices of a micro-batch make for each other, as keys and values of an attention are. */
+/** Values that slices of a micro-batch share, like keys and values of an attention. */
 interface SliceContext {
-  /** Slices whose F has run, those whose B or I has not, and those in flight. */
+  /** Slices after their F, slices before their B or I, and slices in flight. */
   begun: number;
   left: number;
   live: number;
-  /** For each layer the sum of what earlier slices were given, and of the gradients of later ones. */
+  /** For each layer, the sum of inputs of earlier slices, and of gradients of later slices. */
   readonly past: readonly Float32Array[];
   readonly later: readonly Float32Array[];
 }
@@ -214,7 +214,7 @@ function portsOf(program: LayerProgram) {
   };
 }
 
-/** Sums in place of kernels. */
+/** The fake kernels of a stage. */
 export class FakeStage implements StageKernels {
   readonly isLast: boolean;
   readonly buckets: readonly Bucket[];
@@ -222,18 +222,18 @@ export class FakeStage implements StageKernels {
   readonly sums = undefined;
   readonly #layers: readonly Layer[];
   readonly #ranges: ReadonlyMap<string, FlatRange>;
-  /** The weights of each version, of which one is the newest. */
+  /** The weights of each version. */
   readonly #buffers: readonly Float32Array[];
   readonly #versions: WeightVersions;
   readonly #gradients: Float32Array;
   readonly #live = new Map<number, InFlight>();
-  /** Ranges of gradients that were read, to be summed, and have not come back. */
+  /** Ranges of gradients that were read to be summed, and were not written. */
   readonly #away = new Map<number, number>();
-  /** Of sequences in slices. */
+  /** For each micro-batch in slices, its shared values. */
   readonly #contexts = new Map<number, SliceContext>();
   readonly #slices: number;
   readonly #border: StageBorder;
-  /** Buckets that the step under way has not stepped. */
+  /** Buckets that the current step has not stepped. */
   #due = new Set<number>();
   #rate = 0;
 
@@ -283,7 +283,7 @@ export class FakeStage implements StageKernels {
     return this.#ranges.get(parameter)!;
   }
 
-  /** y = x + w, both repeated to the length of the longer; of a slice with all x before it. */
+  /** y = x + w, both repeated to the longer length; for a slice plus all x before it. */
   forward(key: number, input: Passed | undefined, fields: Batch, into?: Passed, age = 0) {
     if (this.#live.has(key)) throw refused("F", `${key} must not be in flight`, "it again");
     const context = this.#beginSlice(key);
@@ -311,7 +311,7 @@ export class FakeStage implements StageKernels {
     return Promise.resolve({ output, isLoss: this.isLast });
   }
 
-  /** Nothing to do but to be in turn. */
+  /** Checks only the order. */
   recompute(key: number): Promise<void> {
     const one = this.#live.get(key);
     if (!one || one.isRecomputed || one.gradients) {
@@ -327,7 +327,7 @@ export class FakeStage implements StageKernels {
     if (context && --context.live === 0) this.#contexts.delete(sequence);
   }
 
-  /** A slice is the next one of its micro-batch; undefined of a whole one. */
+  /** Begins the next slice of a micro-batch; returns undefined for a whole one. */
   #beginSlice(key: number): SliceContext | undefined {
     const slices = this.#slices, sequence = Math.floor(key / slices);
     if (slices === 1) return undefined;
@@ -343,7 +343,7 @@ export class FakeStage implements StageKernels {
     return context;
   }
 
-  /** Backwards of slices run in reverse. */
+  /** Checks that backwards of slices run in reverse. */
   #takeSlice(kind: string, key: number): SliceContext | undefined {
     const slices = this.#slices, context = this.#contexts.get(Math.floor(key / slices));
     if (!context) return undefined;
@@ -484,7 +484,7 @@ export class FakeStage implements StageKernels {
     for (const name of this.#ranges.keys()) this.write(name, weights.get(name)!);
   }
 
-  /** A stand-in has no moments. */
+  /** Writes weights; a fake has no moments. */
   write(name: string, values: Float32Array, from = 0): void {
     const range = this.#ranges.get(name);
     if (range) this.#newest.set(values, range.offset + from);

@@ -1,5 +1,5 @@
 /**
- * What must hold in a rehearsal after each message, whatever its order.
+ * The invariants of simulated training, checked after each message.
  *
  * @module
  */
@@ -19,22 +19,21 @@ import type { EngineOptions } from "../run/engine.ts";
 import type { View, World } from "../simulation/run.ts";
 import { FakeStage } from "./fake_stage.ts";
 
-/** The parts of actions that were named once. */
+/** The parts of actions, by name. */
 const known = new Map<string, readonly Action[]>();
 
 const partsOf = (name: string) => known.getOrInsertComputed(name, () => parts(parseAction(name)));
 
-/** What a worker has done since the pipe was empty: in the step under way, or without flushes in any
- * number of them. */
+/** The actions of a worker since the pipe was empty: in one step, or without flushes in several. */
 interface Doings {
   readonly replica: number;
   readonly done: Set<string>;
-  /** F without B or W, in micro-batches, or in slices of them. */
+  /** F without B or W, in micro-batches or slices. */
   stash: number;
   bucketsStepped: number;
 }
 
-/** What has happened since the pipe was empty. */
+/** The actions of all workers since the pipe was empty. */
 interface Stretch {
   readonly doings: ReadonlyMap<string, Doings>;
   /** Micro-batches that have left stage 0 backward, by replica. */
@@ -52,7 +51,7 @@ function beginStretch({ schedule, replicas }: EngineOptions): Stretch {
   };
 }
 
-/** Has the invariants of a training run checked after each step of `world`. */
+/** Adds the invariants of a training run to a world. */
 export function addInvariants<C>(world: World<C>, options: EngineOptions): void {
   const { schedule } = options, limit = UPDATE_POLICIES[schedule.updates].inFlight(schedule);
   const { slices = 1 } = schedule;
@@ -84,7 +83,7 @@ export function addInvariants<C>(world: World<C>, options: EngineOptions): void 
   });
 }
 
-/** Tells when the pipe has run empty, and whether the step before that was committed. */
+/** Detects that the pipe has run empty, and whether the step before was committed. */
 function openEndings(): (view: View) => { readonly isCommitted: boolean } | undefined {
   let before: SupervisorView | undefined;
   return ({ actor, state }) => {
@@ -97,7 +96,7 @@ function openEndings(): (view: View) => { readonly isCommitted: boolean } | unde
   };
 }
 
-/** Counts the actions of a worker, each of which must come in its turn. */
+/** Counts an action of a worker, and checks its turn. */
 function checkAction(
   { actor, type, name }: View,
   { doings, left }: Stretch,
@@ -116,7 +115,7 @@ function checkAction(
   }
 }
 
-/** What forbids an action here and now, after those that are done. */
+/** Returns the reason that forbids an action after the done ones. */
 function outOfTurn(
   part: Action,
   done: ReadonlySet<string>,
@@ -136,7 +135,7 @@ function outOfTurn(
   return isLater && !has({ slice: slice + 1 }) ? isFirst : wants("F");
 }
 
-/** What an empty pipe has left with a worker. */
+/** Returns the problem of a worker after the pipe has run empty. */
 function leftOver(
   { state, waiting }: View,
   id: string,
@@ -159,13 +158,13 @@ function leftOver(
   return bucketsStepped === must ? undefined : `${id} stepped ${bucketsStepped} of ${must} buckets`;
 }
 
-/** Updates that a worker must have made by itself, after its backwards. */
+/** Returns the number of updates that a worker without flushes must have made. */
 function updatesOf({ done }: Doings, { updates, microBatches }: Schedule): number {
   const backwards = [...done].filter((name) => name.includes("B")).length;
   return updates === "every-backward" ? backwards : backwards / microBatches;
 }
 
-/** Copies of a stage whose weights differ. */
+/** Returns a problem if copies of a stage have different weights. */
 function unequalCopies({ state }: View, ids: readonly string[]): string | undefined {
   const copies = ids.flatMap((id) => state<WorkerView>(id)?.copies ?? []);
   const first = new Map<number, FakeStage>();

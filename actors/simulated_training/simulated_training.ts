@@ -1,5 +1,5 @@
 /**
- * What `troupe explore` can explore: the rehearsal of any schedule, or a module of one's own.
+ * Scenarios of `troupe explore`: simulated training with any schedule, or the scenario of a module.
  *
  * @module
  */
@@ -37,9 +37,9 @@ import { openSerial } from "../run/serial.ts";
 import type { Scenario, World } from "../simulation/run.ts";
 import { addInvariants } from "./invariants.ts";
 
-/** A rehearsal as plain data. */
+/** Options of simulated training, as plain data. */
 export interface SimulatedTrainingOptions {
-  /** Name of the schedule. */
+  /** The name of the schedule. */
   readonly schedule: string;
   /** Workers of the pipeline, D. Default 4. */
   readonly workers?: number;
@@ -50,38 +50,38 @@ export interface SimulatedTrainingOptions {
   /** Optimizer steps. Default 1. */
   readonly steps?: number;
   /**
-   * Steps from one pause to the next, in which the pipe runs empty and a micro-batch is evaluated.
-   * Default: none.
+   * Steps between two pauses, in which the pipe is drained and a micro-batch is evaluated. Default: no
+   * pauses.
    */
   readonly pauseEvery?: number;
   /** Options of the schedule. */
   readonly options?: Partial<ScheduleOptions>;
   /**
-   * Values that stages give to later ones by name; a mask, of type bool, where one has no gradient.
-   * Default: none, the stages are a chain.
+   * Skip edges between the stages; the value of an edge without gradient is a mask of type bool.
+   * Default: none.
    */
   readonly edges?: readonly SkipEdge[];
-  /** When the all-reduce of a stage starts. Default `end`. */
+  /** The start of the all-reduce of a stage. Default `end`. */
   readonly sync?: SyncStrategy;
-  /** The most that the norm of all gradients may be. */
+  /** The largest norm of all gradients. */
   readonly clip?: number;
-  /** Whether a worker may be lost, as where faults are injected. Default false. */
+  /** True if a worker may be lost, as when faults are injected. Default false. */
   readonly mayLose?: boolean;
 }
 
-/** Values of a sample between layers, which is also how many weights a layer has. */
+/** Values of a sample between layers, and weights of a layer. */
 const WIDTH = 12;
 
-/** Elements of a bucket: three of them a layer, so that the second chunk waits for the first. */
+/** Elements of a bucket: a layer has three, so that the third chunk waits for the first. */
 const BUCKET_SIZE = 4;
 
-/** Samples of a micro-batch; two, as some schedules halve it. */
+/** Samples of a micro-batch; two, because some schedules halve it. */
 const SAMPLES = 2;
 
-/** So high that the last bit of a gradient shows in the weights. */
+/** A high rate, so that the last bit of a gradient changes the weights. */
 const LEARNING_RATE = 1;
 
-/** A step in which nobody says anything for so long, in virtual time, has stalled. */
+/** The virtual time without messages after which a step has stalled. */
 const STALL_MS = 60_000;
 
 /** Kernels without a device, whose optimizer keeps no moments. */
@@ -91,24 +91,24 @@ const FAKE_KERNELS: KernelModule = {
   moments: [],
 };
 
-/** What its engines are made from: values that a test may change. */
+/** Options of its engines, with an initial state that tests may change. */
 interface SimulatedEngineOptions extends EngineOptions {
   readonly state: StageState;
 }
 
-/** A plan, ready to be rehearsed any number of times. */
+/** Prepared simulated training, which can run any number of times. */
 export interface PreparedSimulation {
   readonly options: SimulatedEngineOptions;
   readonly requests: readonly StepRequest[];
 }
 
-/** Prepares a plan. @throws {RangeError} when the plan cannot train. */
+/** Prepares simulated training. @throws {RangeError} if the options cannot train. */
 export function prepareSimulation(plan: SimulatedTrainingOptions): PreparedSimulation {
   const options = optionsOf(plan);
   return { options, requests: requestsOf(plan, options) };
 }
 
-/** Checks that the weights are those of the serial loop. */
+/** Checks that the weights are equal to those of serial training. */
 export function assertSerial(weightsHash: string, expected: string): void {
   if (weightsHash === expected) return;
   throw new Error(
@@ -177,7 +177,7 @@ function requestsOf(
   }));
 }
 
-/** Values from −1 to 1 with so many bits that f32 sums of them depend on their order. */
+/** Returns values from −1 to 1 whose f32 sums depend on their order. */
 function valuesOf(length: number, nth: number): Float32Array {
   return Float32Array.from(
     { length },
@@ -185,7 +185,7 @@ function valuesOf(length: number, nth: number): Float32Array {
   );
 }
 
-/** What each layer gives by name and takes, a layer for each stage. */
+/** Returns for each layer, one for each stage, the inputs and outputs of skip edges. */
 function skipsOf({ stages, edges = [] }: Schedule, shape: readonly number[]) {
   const values = edges.map(({ from, to, hasGradient = true }, i) => {
     const dtype = hasGradient ? "f32" as const : "bool" as const;
@@ -203,7 +203,7 @@ function skipsOf({ stages, edges = [] }: Schedule, shape: readonly number[]) {
   }));
 }
 
-/** A layer for each stage. */
+/** Makes a model with a layer for each stage. */
 function modelOf(schedule: Schedule, samples: number): ModelProgram {
   const { stages, slices = 1 } = schedule, width = WIDTH / slices;
   const tensor = (name: string, ...shape: number[]): TensorSpec => ({ name, dtype: "f32", shape });
@@ -251,15 +251,15 @@ function modelOf(schedule: Schedule, samples: number): ModelProgram {
   };
 }
 
-/** How a rehearsal ended. */
+/** The result of simulated training. */
 export interface SimulatedTrainingResult {
   /** Hash of all weights after the last step. */
   readonly weightsHash?: string;
-  /** Why there are none: which worker was lost, at what. */
+  /** The loss of a worker, if there are no weights. */
   readonly lost?: string;
 }
 
-/** Takes steps, and tells which changed weights: those that were committed, or without flushes all. */
+/** Runs steps, and returns those that changed weights: committed ones, or without flushes all. */
 async function perform(
   requests: readonly StepRequest[],
   engine: Engine,
@@ -270,7 +270,7 @@ async function perform(
   const begun: Promise<StepOutcome>[] = [], taken: StepRequest[] = [];
   for (const request of requests) {
     const ending = engine.step(request);
-    // Where the engine runs ahead a step may end with those that follow: a failure is met at the end.
+    // Without flushes a step may end together with later ones, so failures are handled at the end.
     ending.catch(() => {});
     begun.push(ending);
     if (engine.ahead === 0) await ending;
@@ -286,18 +286,18 @@ async function perform(
   return { taken, weightsHash: hashWeights(weights) };
 }
 
-/** What every order must come to: the hash of all weights after the serial loop. */
+/** Trains without actors and returns the hash of all weights, which every order must have. */
 export async function trainSerially(plan: SimulatedTrainingOptions): Promise<string> {
   const { options, requests } = recall(plan), engine = await openSerial(options);
   return (await perform(requests, engine, options, plan.pauseEvery)).weightsHash;
 }
 
-/** A plan that is ready, and what the serial loop makes of the steps that were taken. */
+/** Prepared simulated training, with the hashes of serial training by the steps taken. */
 interface Recalled extends PreparedSimulation {
   readonly expected: Map<string, Promise<string>>;
 }
 
-/** Nearly every run is of the plan of the one before. */
+/** Consecutive runs mostly have the same options. */
 const recalled = new WeakMap<SimulatedTrainingOptions, Recalled>();
 
 const recall = (plan: SimulatedTrainingOptions): Recalled =>
@@ -316,13 +316,12 @@ async function expectedHash(
 }
 
 /**
- * The scenario of a rehearsal, whose configuration is its plan: makes the workers in plain order,
- * then takes the steps, watched by {@linkcode addInvariants}. The weights must come out as those of
- * the serial loop, bit for bit.
+ * The scenario of simulated training: makes the workers in plain order, then runs the steps, checked
+ * by {@linkcode addInvariants}. The weights must be those of serial training, bit for bit.
  *
- * @throws {WorkerLostError} (and so fails the run) when a worker is lost, unless the plan allows it.
+ * @throws {WorkerLostError} (and so fails the run) if a worker is lost, unless the options allow it.
  *
- * @example Any order of messages gives the weights of the serial loop
+ * @example Any order of messages gives the weights of serial training
  * ```ts
  * import assert from "node:assert/strict";
  * import { pos, simulate } from "@troupe/troupe/testing";
@@ -340,7 +339,7 @@ export const simulatedTraining: Scenario<SimulatedTrainingResult, SimulatedTrain
     const plan = world.configuration, prepared = recall(plan), { options, requests } = prepared;
     try {
       const opening = openPipeline({ ...options, system: world.system }, "local");
-      // A failure is met when the engine is wanted.
+      // A failure is handled when the engine is awaited.
       opening.catch(() => {});
       await world.settle();
       const engine = await opening;
@@ -355,36 +354,36 @@ export const simulatedTraining: Scenario<SimulatedTrainingResult, SimulatedTrain
     }
   };
 
-/** Whether a worker is lost; one that refused a message has met a bug, whatever else was injected. */
+/** Returns true for a lost worker; a worker that refused a message has found a bug. */
 function isLoss(error: unknown): error is WorkerLostError {
   return error instanceof WorkerLostError && !error.message.includes(REFUSAL);
 }
 
-/** A scenario, what it is configured with, and smaller configurations to look for a failure in. */
+/** A scenario with its configuration. */
 export interface Example {
   readonly scenario: Scenario<unknown, unknown>;
   readonly configuration: unknown;
   readonly smaller?: (configuration: unknown) => readonly unknown[];
-  /** Absolute URLs of the modules that it is made of. */
+  /** Absolute URLs of its modules. */
   readonly modules: readonly string[];
   /** Ids of the actors that may crash. Default: all. */
   readonly mayHit?: readonly string[];
 }
 
 /**
- * Finds an example: the name of a schedule, which is rehearsed with 4 stages, 8 micro-batches and 2
- * replicas, or the path of a module that exports `scenario`, and may export `configuration`.
+ * Finds an example: the name of a schedule, whose training is simulated with 4 stages, 8 micro-batches
+ * and 2 replicas, or the path of a module that exports `scenario`, and may export `configuration`.
  *
- * @param mayLose whether a lost worker is an end like any other, as faults are injected.
- * @throws {RangeError} when there is no such schedule, or it cannot be rehearsed.
- * @throws {TypeError} when the module cannot be read, or exports no scenario.
+ * @param mayLose True if a lost worker is not a failure, as when faults are injected.
+ * @throws {RangeError} if the schedule does not exist, or its training cannot be simulated.
+ * @throws {TypeError} if the module cannot be read, or does not export a scenario.
  */
 export async function findExample(name: string, mayLose: boolean): Promise<Example> {
   if (!name.includes("/") && !name.endsWith(".ts")) return simulatedTrainingOf(name, mayLose);
   return await loadExample(name);
 }
 
-/** Loads the scenario of a module. @throws {TypeError} when there is none. */
+/** Loads the scenario of a module. @throws {TypeError} if there is none. */
 export async function loadExample(path: string): Promise<Example> {
   const module = URL.canParse(path) ? path : pathToFileURL(path).href;
   const { scenario, configuration } = await import(module).catch((error: Error) => {
@@ -400,7 +399,7 @@ export async function loadExample(path: string): Promise<Example> {
   );
 }
 
-/** The rehearsal of a schedule. @throws {RangeError} when there is none, or it cannot be. */
+/** Returns simulated training with a schedule. @throws {RangeError} if it cannot be simulated. */
 export function simulatedTrainingOf(schedule: string, mayLose: boolean): Example {
   if (!scheduleNames().includes(schedule)) {
     throw new RangeError(
@@ -412,7 +411,7 @@ export function simulatedTrainingOf(schedule: string, mayLose: boolean): Example
   const configuration: SimulatedTrainingOptions = { schedule, mayLose };
   const { options: { schedule: made, replicas } } = prepareSimulation(configuration);
   return {
-    // Nobody outlives the supervisor, so its crash shows nothing.
+    // All workers end with the supervisor, so its crash is not a test.
     mayHit: Array.from({ length: replicas * made.workers }, (_, worker) => `worker-${worker}`),
     scenario: simulatedTraining as Scenario<unknown, unknown>,
     configuration,

@@ -176,7 +176,7 @@ Deno.test("each invariant says what is wrong as soon as it is", () => {
   for (const one of invariants) assert.equal(problemOf(one), one.problem, JSON.stringify(one));
 });
 
-Deno.test("smaller plans are smaller, and such that they can be rehearsed", () => {
+Deno.test("smaller options are smaller, and can be simulated", () => {
   const sizes = (plan: SimulatedTrainingOptions) =>
     smallerPlans(plan).map(({ workers, microBatches, replicas, steps }) =>
       [workers, microBatches, replicas, steps].join()
@@ -187,7 +187,7 @@ Deno.test("smaller plans are smaller, and such that they can be rehearsed", () =
   assert.deepEqual(sizes({ schedule: "pipedream" }), ["2,2,1,1", "2,4,1,1"]);
 });
 
-Deno.test("a plan that cannot be rehearsed is refused", () => {
+Deno.test("options that cannot be simulated are refused", () => {
   const wrong = { schedule: "seq1f1b", options: { slices: 5 } };
   const refusal = /slices must divide the 12 values of a sample, received 5/;
   assert.throws(() => prepareSimulation(wrong), refusal);

@@ -49,7 +49,7 @@ const EDGES: readonly SkipEdge[] = [
   { from: 0, to: [1, 3], hasGradient: false },
 ];
 
-/** What is rehearsed; 4 stages, 8 micro-batches and 2 replicas unless a plan says otherwise. */
+/** Simulated training; 4 stages, 8 micro-batches and 2 replicas unless a plan says otherwise. */
 const PLANS = plans.map(({ hasEdges, ...plan }) => ({
   ...{ ...plan, ...hasEdges && { edges: EDGES } } as SimulatedTrainingOptions,
 }));
@@ -87,7 +87,7 @@ Deno.test("every schedule ends with the serial weights, also after a pause", asy
   }
 });
 
-Deno.test("the journal of a rehearsal replays, whole and actor by actor", async () => {
+Deno.test("the journal of simulated training replays, whole and actor by actor", async () => {
   const path = await Deno.makeTempFile(), configuration = { ...CHIMERA, steps: 2 };
   const { close, ...pen } = await writeJournal({ path, seed: 1 });
   await simulate({ seed: 1, strategy: pos(), configuration, ...pen }, simulatedTraining);
@@ -273,18 +273,18 @@ Deno.test("a lost checkpoint, and the loss of only the best one, are found", asy
   const missing = new Set(["checkpoint of step 1", "checkpoint of step 2", "best checkpoint"]);
   for (let seed = 0; seed < 120 && missing.size > 0; seed++) {
     const { failure } = await simulate({ ...options, seed }, scenario);
-    missing.delete(/^Cannot go on: the (.*) must be there,/.exec(`${failure?.message}`)?.[1] ?? "");
+    missing.delete(/^Cannot continue: the (.*) must be there,/.exec(`${failure?.message}`)?.[1] ?? "");
   }
   assert.deepEqual([...missing], []);
 });
 
-Deno.test("a checkpoint with other weights than those of its step is not taken for good", async () => {
+Deno.test("a checkpoint with other weights than those of its step is not accepted", async () => {
   const scenario: typeof simulatedCheckpoints = async (world) => {
     await simulatedCheckpoints(world);
     return await simulatedCheckpoints({ ...world, configuration: { ...PLAN, microBatches: 4 } });
   };
   const { failure } = await simulate({ configuration: PLAN }, scenario);
-  const refusal = /of step 2 must have the weights .*: a torn one was taken for good$/;
+  const refusal = /of step 2 must have the weights .*: a torn one was accepted$/;
   assert.match(failure!.message, refusal);
 });
 

@@ -7,7 +7,7 @@
 import { cpuUsage } from "node:process";
 import type { TrainEvent } from "../actors/run/events.ts";
 import type { Plan } from "../actors/run/plan.ts";
-import { openTraceFile } from "../console/run_files/chrome_trace.ts";
+import { TraceFile } from "../console/run_files/chrome_trace.ts";
 import { type Row, rowMaker, valueRow } from "./report.ts";
 import { interleave } from "./timing.ts";
 import { type BenchEngine, openBenchEngine, type Workload } from "./workload.ts";
@@ -25,7 +25,7 @@ const STEPS = 5;
 
 /** Takes steps and writes their traces, like a run. */
 function openWriter({ prepared, outcome }: BenchEngine, path: string) {
-  const file = openTraceFile({ path, announce: () => {} });
+  const file = new TraceFile({ path, announce: () => {} });
   file.see({ type: "plan", plan: prepared.plan as Plan });
   const writeMs: number[] = [];
   let step = 0;

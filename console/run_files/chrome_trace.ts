@@ -288,67 +288,6 @@ interface StepRange {
 
 type StepEvent = Extract<TrainEvent, { type: "step" | "skip" }>;
 
-/**
- * Converts events of a run to events of a trace, with bounded state.
- *
- * @param steps range of steps whose actions are traced.
- * @param microBatch samples of a micro-batch.
- */
-function openRunEvents({ first, last }: StepRange, microBatch?: number) {
-  const clock = realClock();
-  let facts: TraceFacts, memory: readonly number[] = [];
-  /** End of the supervisor's last work, in microseconds of the trace. */
-  let free = 0, flows = 0;
-  const now = () => momentOf(facts, clock.now());
-  const stepTaken = (event: StepEvent): ChromeEvent[] => {
-    const { step, traces } = event, timeline = readStep(traces, facts.replicas);
-    const ts = Math.max(free, momentOf(facts, timeline.start));
-    free = Math.max(ts, momentOf(facts, timeline.end));
-    if (step < first || step > last) return [];
-    const events = stepEvents(facts, step, timeline, flows);
-    flows += timeline.flows.length;
-    return [
-      ...events,
-      ...supervisedStep(event, ts, free),
-      ...memory.map((bytes, worker) => workerCounter(facts, worker, free, "memory", { bytes })),
-    ];
-  };
-  return {
-    /** Takes the metrics of the next step. */
-    measured: (metrics: Metrics) => void (memory = metrics.memory ?? memory),
-    /** Returns the trace events of an event; none before the plan. */
-    see(event: TrainEvent): ChromeEvent[] {
-      switch (event.type) {
-        case "plan":
-          facts = factsOf(event.plan, clock.now(), microBatch);
-          return headEvents(facts);
-        case "step":
-        case "skip":
-          return stepTaken(event);
-        case "evaluation": {
-          const { step, loss } = event, ts = free;
-          free = Math.max(ts, now());
-          return [
-            supervised("evaluation", "evaluation", ts, free - ts, { step, loss }),
-            counter("held-out loss", free, { loss }),
-          ];
-        }
-        case "checkpoint":
-          return [moment("checkpoint", event.type, now(), { step: event.step, path: event.path })];
-        case "failure": {
-          const { step, actor, reason, time } = event;
-          const args = { step, actor, reason };
-          return [moment(`${actor} lost`, event.type, momentOf(facts, time), args)];
-        }
-        case "wait":
-          return [];
-        case "end":
-          return [moment("end", event.type, now(), { steps: event.steps, seconds: event.seconds })];
-      }
-    },
-  };
-}
-
 function factsOf(
   { model, schedule, runtime, device, replicas, stages }: Plan,
   began: number,
@@ -410,38 +349,102 @@ const TRACE_BYTES = 256 * 2 ** 20;
 /** Bytes reserved for the end of the run. */
 const END_BYTES = 4096;
 
-/** Opens the trace of a run; the file is created with the first event. */
-export function openTraceFile(
-  { path, steps, microBatch, bytesMax = TRACE_BYTES, announce }: TraceFileOptions,
-) {
-  const events = openRunEvents(steps ?? { first: 0, last: Infinity }, microBatch);
-  let file: BoundedFile | undefined, isFull = false;
-  const write = (some: readonly ChromeEvent[], leaving: number) => {
-    const lines = some.map((event) => JSON.stringify(event)).join(",\n");
-    return lines === "" || file!.add((file!.size === 0 ? "[\n" : ",\n") + lines, leaving);
-  };
-  const fill = (some: readonly ChromeEvent[], event: TrainEvent) => {
-    isFull = true;
-    if (file!.hasFailed) return;
+/** The trace of a run, with bounded state; the file is created with the first event. */
+export class TraceFile implements Disposable {
+  readonly #options: TraceFileOptions;
+  readonly #clock = realClock();
+  #file: BoundedFile | undefined;
+  #isFull = false;
+  #facts!: TraceFacts;
+  #memory: readonly number[] = [];
+  /** End of the supervisor's last work, in microseconds of the trace. */
+  #free = 0;
+  #flows = 0;
+
+  /** Nothing is written before the first event. */
+  constructor(options: TraceFileOptions) {
+    this.#options = options;
+  }
+
+  /** Takes the metrics of the next step. */
+  measured({ memory = this.#memory }: Metrics): void {
+    this.#memory = memory;
+  }
+
+  /** Adds an event. @throws {RangeError} when the file cannot be written. */
+  see(event: TrainEvent): void {
+    const { path, bytesMax = TRACE_BYTES, announce } = this.#options;
+    this.#file ??= new BoundedFile({ path, what: "the trace", bytesMax, announce });
+    const events = this.#eventsOf(event);
+    if (event.type === "end") this.#write(events, 0);
+    else if (!this.#isFull && !this.#write(events, END_BYTES)) this.#stop(events, event);
+  }
+
+  [Symbol.dispose](): void {
+    this.#file?.add("\n]\n");
+    this.#file?.[Symbol.dispose]();
+  }
+
+  #write(events: readonly ChromeEvent[], leaving: number): boolean {
+    const lines = events.map((event) => JSON.stringify(event)).join(",\n"), file = this.#file!;
+    return lines === "" || file.add((file.size === 0 ? "[\n" : ",\n") + lines, leaving);
+  }
+
+  /** Ends the trace before the events, unless writing has failed. */
+  #stop(events: readonly ChromeEvent[], event: TrainEvent): void {
+    this.#isFull = true;
+    if (this.#file!.hasFailed) return;
+    const { bytesMax = TRACE_BYTES, announce } = this.#options;
     const before = "step" in event ? `before step ${event.step}` : "here";
     const why = `the trace ends ${before}: it has at most ${bytesMax} bytes`;
     announce(`${why}; --trace-steps A-B selects the steps`);
-    const last = some.at(-1)!;
-    write([moment(why, "full", last.ts ?? 0, {})], 0);
-  };
-  return {
-    /** Takes the metrics of the next step. */
-    measured: (metrics: Metrics) => events.measured(metrics),
-    /** Adds an event. @throws {RangeError} when the file cannot be written. */
-    see(event: TrainEvent): void {
-      file ??= new BoundedFile({ path, what: "the trace", bytesMax, announce });
-      const some = events.see(event);
-      if (event.type === "end") write(some, 0);
-      else if (!isFull && !write(some, END_BYTES)) fill(some, event);
-    },
-    [Symbol.dispose](): void {
-      file?.add("\n]\n");
-      file?.[Symbol.dispose]();
-    },
-  };
+    this.#write([moment(why, "full", events.at(-1)!.ts ?? 0, {})], 0);
+  }
+
+  /** Returns the trace events of an event. */
+  #eventsOf(event: TrainEvent): ChromeEvent[] {
+    const now = () => momentOf(this.#facts, this.#clock.now());
+    switch (event.type) {
+      case "plan":
+        this.#facts = factsOf(event.plan, this.#clock.now(), this.#options.microBatch);
+        return headEvents(this.#facts);
+      case "step":
+      case "skip":
+        return this.#stepEvents(event);
+      case "evaluation": {
+        const { step, loss } = event, ts = this.#free;
+        this.#free = Math.max(ts, now());
+        return [
+          supervised("evaluation", "evaluation", ts, this.#free - ts, { step, loss }),
+          counter("held-out loss", this.#free, { loss }),
+        ];
+      }
+      case "checkpoint":
+        return [moment("checkpoint", event.type, now(), { step: event.step, path: event.path })];
+      case "failure": {
+        const { step, actor, reason, time } = event, at = momentOf(this.#facts, time);
+        return [moment(`${actor} lost`, event.type, at, { step, actor, reason })];
+      }
+      case "wait":
+        return [];
+      case "end":
+        return [moment("end", event.type, now(), { steps: event.steps, seconds: event.seconds })];
+    }
+  }
+
+  #stepEvents(event: StepEvent): ChromeEvent[] {
+    const facts = this.#facts, { step, traces } = event;
+    const { first, last } = this.#options.steps ?? { first: 0, last: Infinity };
+    const timeline = readStep(traces, facts.replicas);
+    const ts = Math.max(this.#free, momentOf(facts, timeline.start));
+    const end = this.#free = Math.max(ts, momentOf(facts, timeline.end));
+    if (step < first || step > last) return [];
+    const events = stepEvents(facts, step, timeline, this.#flows);
+    this.#flows += timeline.flows.length;
+    return [
+      ...events,
+      ...supervisedStep(event, ts, end),
+      ...this.#memory.map((bytes, worker) => workerCounter(facts, worker, end, "memory", { bytes })),
+    ];
+  }
 }

@@ -15,7 +15,7 @@ import { launchedRanks } from "../../actors/transports/mpi/library.ts";
 import { follow, isFollower, lead, letLeaderSpeak } from "../../actors/run/mpi_run.ts";
 import type { CommandContext } from "../command.ts";
 import { answersItself, rawArguments } from "../parse.ts";
-import { openTraceFile } from "../run_files/chrome_trace.ts";
+import { TraceFile } from "../run_files/chrome_trace.ts";
 import { RUN_FILES } from "../run_files/metrics_file.ts";
 import { openTimeline, type TimelineFile } from "../run_files/timeline_file.ts";
 import { RunWriter } from "../run_files/write.ts";
@@ -196,7 +196,7 @@ async function trainAsAsked(
 function traceOf(flags: TrainRequest["flags"]) {
   const { trace: path, "trace-steps": steps, "micro-batch-size": microBatch } = flags;
   if (path === undefined) return undefined;
-  return openTraceFile({ path, steps, microBatch, announce: printError });
+  return new TraceFile({ path, steps, microBatch, announce: printError });
 }
 
 function timelineOf(

@@ -9,7 +9,7 @@ import type { TracedAction } from "../../../actors/pipeline/step.ts";
 import { train } from "../../../actors/run/train.ts";
 import type { TrainEvent } from "../../../actors/run/events.ts";
 import { scheduleCommand } from "../../../console/commands/schedule.ts";
-import { openTraceFile, type TraceFileOptions } from "../../../console/run_files/chrome_trace.ts";
+import { TraceFile, type TraceFileOptions } from "../../../console/run_files/chrome_trace.ts";
 import { openTrace, summarizeTrace } from "../../../console/commands/trace.ts";
 import {
   openTimeline,
@@ -80,7 +80,7 @@ function traced(
   file: Partial<TraceFileOptions> = {},
 ): string {
   const announced: string[] = [];
-  using trace = openTraceFile({ path, announce: (line) => announced.push(line), ...file });
+  using trace = new TraceFile({ path, announce: (line) => announced.push(line), ...file });
   for (const one of happenings) {
     if ("event" in one) trace.see(one.event);
     else trace.measured(one.metrics);

@@ -76,6 +76,7 @@ export const entriesOf = <T extends v.GenericSchema>(entry: T, nameMax: number, 
 export function describeValue(value: unknown): string {
   if (typeof value === "string") return inOneLine(JSON.stringify(value.slice(0, 100)));
   if (Array.isArray(value)) return `an array of ${value.length}`;
+  if (value === undefined) return "nothing";
   if (typeof value === "function") return "a function";
   return typeof value === "object" && value !== null ? "an object" : `${value}`;
 }

@@ -444,7 +444,9 @@ export class TraceFile implements Disposable {
     return [
       ...events,
       ...supervisedStep(event, ts, end),
-      ...this.#memory.map((bytes, worker) => workerCounter(facts, worker, end, "memory", { bytes })),
+      ...this.#memory.map((bytes, worker) =>
+        workerCounter(facts, worker, end, "memory", { bytes })
+      ),
     ];
   }
 }

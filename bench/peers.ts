@@ -155,27 +155,16 @@ export async function openJax(
       library: JAX,
       command: Deno.execPath(),
       args: [
-        "run",
-        "--no-prompt",
-        "--allow-read",
-        "--quiet",
-        "--no-lock",
-        "--no-config",
-        "--node-modules-dir=none",
-        new URL("./jax_gpt.ts", import.meta.url).href,
-        JAX,
-        backend,
-        `${pool}`,
+        ...["run", "--no-prompt", "--allow-read", "--quiet", "--no-lock", "--no-config"],
+        ...["--node-modules-dir=none", new URL("./jax_gpt.ts", import.meta.url).href],
+        ...[JAX, backend, `${pool}`],
       ],
       env: environment,
     },
     workload,
     1,
   );
-  return {
-    step: () => program.ask<PeerStep>("step"),
-    [Symbol.asyncDispose]: () => program[Symbol.asyncDispose](),
-  };
+  return { ...program, step: () => program.ask<PeerStep>("step") };
 }
 
 /** Returns the loss of the first step, in which jax-js compiles, or the reason of a failure. */
@@ -408,13 +397,8 @@ async function open(contest: TorchContest, race: TorchRace): Promise<Opened> {
   // PyTorch first, as it tries alternatives: its larger models do not share memory with the engine.
   const torch = await openTorch(workers, workload, microBatches);
   try {
-    const engine = await openBenchEngine({
-      device: "native",
-      workers,
-      microBatches,
-      schedule,
-      workload,
-    });
+    const run = { device: "native", workers, microBatches, schedule, workload } as const;
+    const engine = await openBenchEngine(run);
     return { ...contest, engine, torch, losses: { ours: [], theirs: [] } };
   } catch (error) {
     await torch[Symbol.asyncDispose]();

@@ -12,7 +12,7 @@
 
 import { readFileSync } from "node:fs";
 import process from "node:process";
-import { type Device, encodeModel, Graph, type Run, type Tensor } from "../kernels/mod.ts";
+import { type Device, encodeModel, Graph, type Run } from "../kernels/mod.ts";
 import { substream } from "../kernels/random.ts";
 
 /** Returns the slope of log value over log size, by least squares. */
@@ -35,18 +35,8 @@ const TICKS_PER_SECOND = 100;
 function busySeconds(): number | undefined {
   if (Deno.build.os !== "linux") return undefined;
   const [, ...ticks] = readFileSync("/proc/stat", "utf8").split("\n", 1)[0]!.split(/\s+/);
-  // user, nice, system, idle, iowait, irq, softirq, steal; guests are counted as users already.
-  const [user, nice, system, , , irq, softirq, steal] = ticks.map(Number) as [
-    number,
-    number,
-    number,
-    number,
-    number,
-    number,
-    number,
-    number,
-  ];
-  return (user + nice + system + irq + softirq + steal) / TICKS_PER_SECOND;
+  // user, nice, system, irq, softirq and steal; guests are already counted as users.
+  return [0, 1, 2, 5, 6, 7].reduce((sum, i) => sum + Number(ticks[i]), 0) / TICKS_PER_SECOND;
 }
 
 /**
@@ -91,11 +81,8 @@ export async function openProduct(
     encodeModel(g, inputs, [{ name: "c", value: g.matmul(a, b) }]),
   );
   const generator = substream(1, "bench matrices");
-  const [left, right, product] = [0, 1, 2].map(() => device.alloc(dtype, shape)) as [
-    Tensor,
-    Tensor,
-    Tensor,
-  ];
+  const alloc = () => device.alloc(dtype, shape), left = alloc(), right = alloc();
+  const product = alloc();
   const values = dtype === "f32" ? new Float32Array(size ** 2) : new Float16Array(size ** 2);
   for (const tensor of [left, right]) {
     device.write(tensor, values.map(() => generator.next() / 2 ** 31));

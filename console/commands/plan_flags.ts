@@ -10,7 +10,7 @@ import type { DataComponent } from "../../actors/registry/component.ts";
 import type { Task } from "../../actors/registry/task.ts";
 import { PRECISIONS, RECOMPUTE_POLICIES } from "../../kernels/mod.ts";
 import { scheduleNames } from "../../schedules/mod.ts";
-import { type CommandSyntax, COMMON_FLAGS, type FlagValues, readSize } from "../flag.ts";
+import { type CommandSyntax, COMMON_FLAGS, type FlagValues } from "../flag.ts";
 import { rawArguments, readKeptFlags } from "../parse.ts";
 import { inOneLine, printError } from "../terminal.ts";
 import {
@@ -25,6 +25,7 @@ import { runOptions } from "../train/options.ts";
 import { importComponents, taskOf } from "../train/parts.ts";
 import { readTrainFlags } from "../train/request.ts";
 import { readSomeOf } from "./common.ts";
+import { SIZE_FLAG } from "./schedule_flags.ts";
 
 /** Most devices of a plan, and most samples of its step: larger values are mistakes. */
 const DEVICES_MAX = 2 ** 17, BATCH_MAX = 2 ** 24;
@@ -63,10 +64,7 @@ const PLACE_FLAGS = {
     help: "samples of a whole step, over all replicas",
   },
   "memory-limit": {
-    kind: "own",
-    value: "SIZE",
-    read: readSize,
-    must: "a size of at least one byte such as 512MiB, 2GiB or 1000000",
+    ...SIZE_FLAG,
     otherwise: "that of the profile's devices",
     help: "memory of a worker",
   },

@@ -198,7 +198,6 @@ async function findModel(flags: ProfileFlags, given: GivenProfileFlags): Promise
 
 /** The transport of messages by the runtime in a trace, which does not say if workers are processes. */
 const TRANSPORTS: Readonly<Record<string, string>> = {
-  workers: "worker",
   local: "local",
   serial: "local",
   mpi: "mpi",

@@ -39,18 +39,13 @@ import { defineCommand, ensure } from "./common.ts";
 import { describeEnds } from "./journal.ts";
 import { singleActorFactory } from "./replay_actor.ts";
 
+const { text, tokens, weights, tokenizer, model, data, optimizer, supervisor, resume } =
+  TRAIN_FLAGS;
+
 /** Flags that name the input of the recorded run, with the limit of memory. */
 const NAMED_FLAGS = {
-  text: TRAIN_FLAGS.text,
-  tokens: TRAIN_FLAGS.tokens,
-  weights: TRAIN_FLAGS.weights,
-  tokenizer: TRAIN_FLAGS.tokenizer,
-  "schedule-file": TRAIN_FLAGS["schedule-file"],
-  model: TRAIN_FLAGS.model,
-  data: TRAIN_FLAGS.data,
-  optimizer: TRAIN_FLAGS.optimizer,
-  supervisor: TRAIN_FLAGS.supervisor,
-  resume: TRAIN_FLAGS.resume,
+  ...{ text, tokens, weights, tokenizer, "schedule-file": TRAIN_FLAGS["schedule-file"] },
+  ...{ model, data, optimizer, supervisor, resume },
   "memory-limit": {
     ...TRAIN_FLAGS["memory-limit"],
     otherwise: "4GiB",

@@ -138,6 +138,14 @@ const SIZES = {
   must: "a size such as 512MiB, 1000000 or 0, or several with commas between them",
 } as const;
 
+/** A size in bytes. */
+export const SIZE_FLAG = {
+  kind: "own",
+  value: "SIZE",
+  read: readSize,
+  must: "a size of at least one byte such as 512MiB, 2GiB or 1000000",
+} as const;
+
 /** Bytes of stages. */
 const MEMORY_FLAGS = {
   "weight-bytes": { ...SIZES, help: "weights of 1/D of the model; SIZE,SIZE,... for slices of it" },
@@ -162,18 +170,13 @@ const MEMORY_FLAGS = {
     help: "activations that I frees; W frees the rest",
   },
   "message-bytes": {
-    kind: "own",
-    value: "SIZE",
-    read: readSize,
+    ...SIZE_FLAG,
     must: "a size of at least one byte such as 2MiB or 1000000",
     otherwise: "0",
     help: "message to the next stage for a micro-batch",
   },
   "memory-limit": {
-    kind: "own",
-    value: "SIZE",
-    read: readSize,
-    must: "a size of at least one byte such as 512MiB, 2GiB or 1000000",
+    ...SIZE_FLAG,
     help: "refuse schedules that need more on a worker; compare: omit them",
   },
 } as const;

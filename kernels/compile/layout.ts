@@ -108,7 +108,7 @@ export function readLayout(
   );
   if (said.length !== stages) {
     throw new RangeError(
-      `${refuse}: its stages must be as many as the schedule has, ${stages}, received ${said.length}`,
+      `${refuse}: the number of its stages must be that of the schedule, ${stages}, received ${said.length}`,
     );
   }
   const shares = sharesOf(layers), starts = startsOfLayout(said, shares);
@@ -117,7 +117,7 @@ export function readLayout(
   const all = written(piecesOf(shares)), received = written(joined(said.flat()));
   throw new RangeError(
     all === received
-      ? `${refuse}: every number must come to whole layers, of which a block has ${most}, received one that cuts a layer`
+      ? `${refuse}: every number must be a whole number of layers, of which a block has ${most}, received a number that cuts a layer`
       : `${refuse}: its stages must have all that the model has in order, ${all}, received ${received}`,
   );
 }

@@ -6,7 +6,7 @@ import { spawnText } from "./players.ts";
 
 type Work = Readonly<Record<"asked" | "done", number>>;
 
-/** Does what it is asked 10 ms later, but for one thing. */
+/** Performs each request 10 ms later, except one. */
 const WORKER = `(ctx, { missed }) => {
   let asked = 0, done = 0;
   ctx.expose(() => ({ asked, done }));
@@ -16,7 +16,7 @@ const WORKER = `(ctx, { missed }) => {
   };
 }`;
 
-/** How a worker fails that must do within some time each thing that it is asked. */
+/** Returns the failure of a worker that must perform each request within a time limit. */
 async function playWorker(missed: number, options: { withinMs?: number; withinSteps?: number }) {
   const run = await simulate({}, async ({ system, eventually, idle }) => {
     const worker = spawnText(system, "worker", WORKER, { missed });
@@ -37,7 +37,7 @@ async function playWorker(missed: number, options: { withinMs?: number; withinSt
 Deno.test("what must follow each time is due each time, in the time and the steps that are given", async () => {
   const unmet =
     /^liveness what is asked is done: not done \d+ ms and \d+ steps after it became due$/;
-  // What was missed is made up for by the next, where that is soon enough.
+  // A missed request is completed by the next one if it is soon enough.
   const cases = [[{ withinSteps: 1 }, false], [{ withinMs: 10 }, true], [{}, true]] as const;
   for (const [within, isMadeUp] of cases) {
     assert.equal(await playWorker(-1, within), undefined);

@@ -91,7 +91,7 @@ export const MODELS = {
 
 type Counted = typeof MODELS[keyof typeof MODELS];
 
-/** As many micro-batches under way as there are stages, of twice as many. */
+/** One micro-batch in flight per stage, and two per stage in all. */
 export const pipelineOf = (n: number): Pipeline => ({ stages: n, microBatches: 2 * n, limit: n });
 
 /** Sets up a pipeline of one of the models and starts it. */

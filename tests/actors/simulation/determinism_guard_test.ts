@@ -1,4 +1,4 @@
-/** Clocks, chance and the outside: what an actor under simulation must not use. */
+/** The determinism guard: clocks, random numbers and external access are forbidden to actors. */
 
 import assert from "node:assert/strict";
 import nodeTimers from "node:timers";
@@ -25,7 +25,7 @@ function propertyOf({ token, holder }: ForbiddenGlobal): PropertyDescriptor | un
   }
 }
 
-/** How a run fails in which a rogue gets a message. */
+/** Returns the failure of a run in which a rogue actor receives a message. */
 const failureOf = async (message: { type: string; token?: string }, options = {}) =>
   (await simulate(options, async ({ system, idle }) => {
     const rogue = system.spawn(ROGUE, undefined, { id: "rogue" });
@@ -33,11 +33,11 @@ const failureOf = async (message: { type: string; token?: string }, options = {}
     await idle();
   })).failure;
 
-/** What an actor answers that is asked to go. */
+/** Returns an actor's answer to "Go". */
 const answerOf = (text: string, type = "Go") =>
   simulate({}, ({ system }) => system.ask(spawnText(system, "user", text), { type }));
 
-Deno.test("in a handler every clock, chance and way outside throws, and names actor and token", async () => {
+Deno.test("in a handler every forbidden global throws, with the actor and the token", async () => {
   for (const { token } of FORBIDDEN_GLOBALS) {
     assert.ok(HERE.get(token), `${token} must exist here`);
     for (const type of ["Use", "UseLater", "Swallow"]) {
@@ -48,7 +48,7 @@ Deno.test("in a handler every clock, chance and way outside throws, and names ac
   }
 });
 
-Deno.test("after a simulation everything is as it was, also after a failure", async () => {
+Deno.test("after a simulation, also a failed one, the globals are restored", async () => {
   await failureOf({ type: "Throw" });
   for (const trapped of FORBIDDEN_GLOBALS) {
     assert.deepEqual(propertyOf(trapped), HERE.get(trapped.token), trapped.token);
@@ -56,7 +56,7 @@ Deno.test("after a simulation everything is as it was, also after a failure", as
   assert.ok(new Date() instanceof Date);
 });
 
-Deno.test("timers are trapped also when they are imported from Node.js", async () => {
+Deno.test("timers are forbidden also when they are imported from Node.js", async () => {
   const timers = ["setTimeout(() => {}, 1)", "setInterval(() => {}, 1)", "setImmediate(() => {})"];
   for (const call of [...timers, "later(1)"]) {
     const module = `data:text/javascript,
@@ -85,7 +85,7 @@ Deno.test("the scenario itself may look at the clock", async () => {
   assert.equal(value, true);
 });
 
-Deno.test("what is exempt may do everything, for as long as its promise runs", async () => {
+Deno.test("exempt code may use everything until its promise settles", async () => {
   const device = {
     now: () => exempt(() => performance.now()),
     run: () => exempt(() => Promise.resolve().then(() => performance.now())),

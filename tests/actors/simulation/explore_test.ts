@@ -88,7 +88,7 @@ Deno.test("a run that differs when it is repeated is found at its first step", a
   assert.match(failed!.failure.message, /differ first at step 2: leaky < leaky#0 Note/);
 });
 
-Deno.test("ddmin leaves only what is needed, whatever that is", async () => {
+Deno.test("ddmin keeps only the needed items", async () => {
   const sets = fc.uniqueArray(fc.nat(60), { maxLength: 5 });
   await fc.assert(fc.asyncProperty(sets, async (needed) => {
     const items = Array.from({ length: 61 }, (_, n) => n);
@@ -190,7 +190,7 @@ Deno.test("a failing check prints the steps, the seed and a test to paste", asyn
   await assert.rejects(checkScenario("sorted", pasted, scenario), SimulationError);
 });
 
-Deno.test("a step as a line says which message it is, by which choice, and what went wrong", () => {
+Deno.test("the line of a step has its message, its choice and its faults", () => {
   const hashes = { payload: "", did: [], chain: "", hash: "" };
   const step = { n: 7, isolate: 0, t: 20, actor: "stage-1", from: "stage-0#3", type: "Activation" };
   const order = { name: "1F3", choice: 2, arity: 4, waits: 1, faults: ["crash-after stage-1"] };

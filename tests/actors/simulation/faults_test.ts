@@ -11,7 +11,7 @@ import { simulate } from "../../../actors/simulation/simulate.ts";
 import type { StepRecord } from "../../../actors/simulation/recorder.ts";
 import { type AnyRef, playSum, ROGUE, spawnText } from "./players.ts";
 
-/** The steps of a run as lines, with what went wrong in them. */
+/** The steps of a run as lines with their faults. */
 async function stepsOf(options: SimulateOptions, scenario: Scenario<unknown>) {
   const steps: string[] = [];
   const onStep = ({ t, actor, type, faults = [] }: StepRecord) =>
@@ -21,7 +21,7 @@ async function stepsOf(options: SimulateOptions, scenario: Scenario<unknown>) {
   return { run, steps };
 }
 
-/** Keeps what it gets, and leaves one question open. */
+/** Keeps its messages, and leaves one ask open. */
 const NOTES = `(ctx) => {
   const notes = [];
   ctx.expose(() => notes);
@@ -39,7 +39,7 @@ const WAITER = `(ctx, notes) => {
   };
 }`;
 
-/** Plays with the one who takes notes, and returns these. */
+/** Runs a scenario with the note-taking actor and returns its notes. */
 const noting =
   (play: (world: World, notes: AnyRef) => Promise<void>): Scenario<unknown[]> => async (world) => {
     const notes = spawnText(world.system, "notes", NOTES), seen: unknown[] = [];
@@ -86,7 +86,7 @@ Deno.test("an actor that crashes while it waits does nothing any more", async ()
   }
 });
 
-Deno.test("a handler that asks and then waits for something else goes on before time passes", async () => {
+Deno.test("a handler that asks and then waits for something else continues before time passes", async () => {
   let saidAt = -1;
   const scenario = noting(async ({ system, settle, invariant }, notes) => {
     const waiter = spawnText(system, "waiter", WAITER, notes);
@@ -168,7 +168,7 @@ Deno.test("what a handler sends is torn apart by a crash amid it, and only by th
   assert.ok(isReplayed);
 });
 
-Deno.test("an actor that asks one that crashes amid its handler gets the answer or learns of the crash", async () => {
+Deno.test("an actor that asks a crashing actor gets the answer or learns of the crash", async () => {
   const ends = ["ActorFailedError", "there are 17", "ActorFailedError", "moved"];
   for (const [sends, end] of ends.entries()) {
     const faults = [{ step: 0, kind: "crash-amid", target: "bank", sends }] as const;
@@ -177,7 +177,7 @@ Deno.test("an actor that asks one that crashes amid its handler gets the answer 
   }
 });
 
-Deno.test("a guest of an earlier handler learns of a crash amid the one that answers", async () => {
+Deno.test("an actor that asked an earlier handler learns of a crash in the answering handler", async () => {
   const HOST = `(ctx) => {
     const owed = [];
     return { Wait() { owed.push(ctx.deferReply()); }, Release() { for (const reply of owed) reply(1); } };
@@ -193,7 +193,7 @@ Deno.test("a guest of an earlier handler learns of a crash amid the one that ans
   assert.deepEqual([failure, value], [undefined, ["fulfilled", "rejected"]]);
 });
 
-Deno.test("a stall lasts as long as it was asked to, also when the run is repeated", async () => {
+Deno.test("a stall has its full duration, also in a repeated run", async () => {
   const faults = { kinds: ["stall"], rate: 1, stallMs: 77, actors: ["sum"] } as const;
   const { failed, runs } = await explore({ faults, runs: 10 }, async (world) => {
     await playSum(world, [[1], [2]]);
@@ -232,7 +232,7 @@ Deno.test("a named site fails in some runs, when sites may, and counts anew in e
   }
 });
 
-/** What a pair may have forgotten that says numbers over lines that lose and double messages. */
+/** Mistakes in a pair of actors that exchange numbers although messages are lost and duplicated. */
 type Bug = "says nothing again" | "hears all twice" | undefined;
 
 /** Says numbers in order, one at a time, each again until it is heard. */
@@ -285,7 +285,7 @@ const linesFail = (kinds: readonly FaultKind[], rate = 0.2): FaultOptions => ({
 });
 
 for (const kinds of [...LINES.map((kind) => [kind]), LINES]) {
-  Deno.test(`what is said again until it is heard comes once, with ${kinds}`, async () => {
+  Deno.test(`a message that is repeated until it is acknowledged counts once, with ${kinds}`, async () => {
     const happened = new Set<FaultKind>(), strategy = random();
     for (let seed = 0; seed < atDepth(40, 300); seed++) {
       const options = { seed, strategy, faults: linesFail(kinds) };

@@ -1,4 +1,4 @@
-/** What a journal keeps: digests, messages and steps; and what its readers refuse. */
+/** Contents of a journal: digests, messages and steps; and refusals of its readers. */
 
 import { digestOf } from "../../../actors/simulation/digest.ts";
 import assert from "node:assert/strict";
@@ -51,14 +51,14 @@ const LIKE_BUT_OTHER: readonly [unknown, unknown][] = [
   [{ id: "stage-1", isolate: 0, serial: 3 }, { id: "stage-2", isolate: 0, serial: 3 }],
 ];
 
-/** An address counts by its name, a failure by what it says, a file by its own name. */
+/** An address counts by its id, a failure by its message, a file by its name. */
 const ALIKE: readonly [unknown, unknown][] = [
   [{ id: "stage-1", isolate: 0, serial: 3 }, { id: "stage-1", isolate: 7, serial: 10 }],
   [{ name: "E", message: "m", stack: "at here" }, { name: "E", message: "m", stack: "at there" }],
   ["file:///here/a.ts", "file:///there/a.ts"],
 ];
 
-Deno.test("values that are much alike have different digests, and those that mean the same one", () => {
+Deno.test("similar values have different digests, and equivalent values have the same", () => {
   for (const [one, other] of LIKE_BUT_OTHER) {
     assert.notEqual(digestOf(one), digestOf(other), Deno.inspect([one, other]));
   }
@@ -77,7 +77,7 @@ Deno.test("flipping any one bit, and any two, of a tensor changes its digest", (
   fc.assert(property, { numRuns: 3000 });
 });
 
-Deno.test("a view counts by what it shows, wherever in its buffer that is", () => {
+Deno.test("a view counts by its contents, at any offset of its buffer", () => {
   const bytes = Uint8Array.from({ length: 16 }, (_, n) => n), moved = new Uint8Array(32);
   for (const offset of [1, 4, 7]) {
     moved.set(bytes, offset);
@@ -85,7 +85,7 @@ Deno.test("a view counts by what it shows, wherever in its buffer that is", () =
   }
 });
 
-/** What is left of a value after it was written down and read again. */
+/** Encodes and decodes a value. */
 const reread = (value: unknown) => decodePayload(JSON.parse(JSON.stringify(encodePayload(value))));
 
 const values = fc.anything({
@@ -198,7 +198,7 @@ Deno.test("a journal of a simulation replays choice by choice, another scenario 
 const SEND_2 = /send node-2 Pass [0-9a-f]{16}/, SEND_3 = "send node-3 Pass 0000000000000000";
 const HASH = /"players.ts":"[0-9a-f]{64}"/, NO_HASH = `"players.ts":"${"0".repeat(64)}"`;
 
-/** What is changed in the journal of a ring, and what refuses it; some of it unless changes are allowed. */
+/** Changes of a journal, and their refusals; some are accepted if changes are allowed. */
 const CHANGED: readonly [from: RegExp, to: string, refusal: RegExp, isAllowed?: boolean][] = [
   [/"name":"0F1"/, '"name":"0F2"', /the hash of step \d+ of isolate 0 in line \d+ must be/],
   [SEND_2, SEND_3, /step \d+: it must be "send node-3 Pass 0{16}" .*, received "send node-2 Pass/],
@@ -206,7 +206,7 @@ const CHANGED: readonly [from: RegExp, to: string, refusal: RegExp, isAllowed?: 
   [HASH, NO_HASH, /must be module players.ts with hash 0{64}, received hash/, true],
 ];
 
-Deno.test("a changed line, a forged one, another version or module is refused for what it is", async () => {
+Deno.test("a changed line, a forged line, another version or another module is refused with its reason", async () => {
   const { text } = await recordRing(), actors = [PLAYERS];
   for (const [at, [from, to, refusal, isAllowed]] of CHANGED.entries()) {
     const changed = change(text, from, to, at > 0);
@@ -221,7 +221,7 @@ Deno.test("a journal of another version is refused by its name and version", asy
   assert.throws(() => parseJournal(changed, "old.jsonl"), { name: "SyntaxError", message });
 });
 
-Deno.test("a journal that was cut is read as far as it goes, and says what is missing", async () => {
+Deno.test("a truncated journal is read to its end, and the missing isolates are reported", async () => {
   const { text } = await recordRing();
   const whole = parseJournal(text), end = text.trimEnd().lastIndexOf("\n") + 1;
   for (const cut of [1, 2, 50]) {

@@ -15,7 +15,7 @@ const TOY = { stages: 3, microBatches: 5, limit: 3, replicas: 3, buckets: 2 };
 const f32 = Math.fround;
 const here = (name: string) => specOf(import.meta.url, name);
 
-/** Injects the micro-batches of a replica, as long as there is credit. */
+/** Injects the micro-batches of a replica while there is credit. */
 export const feeder: AnyActor = (ctx, init) => {
   const { microBatches, replica, bug, first, optimizers } = init;
   const limit = init.limit + (bug === "limit off by one" ? 1 : 0);
@@ -79,7 +79,7 @@ export const stage: AnyActor = (ctx, init) => {
     },
     Work: () => forward(...waiting.pop()!),
     B: ({ microBatch, dy }) => backward(microBatch, dy),
-    // What is not complete yet comes by itself.
+    // Incomplete buckets follow later.
     Resend: () => backwards === microBatches ? chunks() : undefined,
   };
 };
@@ -165,11 +165,11 @@ async function playToy(world: World, toy: Any): Promise<unknown> {
   return await Promise.all(optimizers.map((ref) => system.ask(ref, { type: "Read" })));
 }
 
-/** What must hold of the state of each actor of a kind whenever it has done something. */
+/** Invariants of the state of each kind of actor, checked after each step. */
 const INVARIANTS: Readonly<Record<string, (state: Any) => boolean>> = {
   "feeder: in flight are at most the limit": ({ inFlight }) => inFlight <= TOY.limit,
   "feeder: only known micro-batches begin": ({ injected }) => injected <= TOY.microBatches,
-  "stage: what is stashed has been forward and not backward": (state) =>
+  "stage: stashed micro-batches had a forward and no backward": (state) =>
     state.forwards - state.backwards === state.stash.length,
   "optimizer: a bucket is stepped once": ({ stepped }) => Math.max(...stepped) <= 1,
 };

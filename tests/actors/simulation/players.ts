@@ -69,7 +69,7 @@ export async function playRing(
   await idle();
 }
 
-/** Keeps what it gets, in order, and adds it up in f32. */
+/** Keeps its numbers in order and adds them in f32. */
 export const SUM = specOf(import.meta.url, "sum");
 
 export const sum: AnyActor = (ctx) => {
@@ -126,7 +126,7 @@ export const PATIENT = `(ctx) => {
   };
 }`;
 
-/** Uses what is trapped as a program would. */
+/** Uses a forbidden global as a program would. */
 export function use(token: string): unknown {
   const { kind, holder } = FORBIDDEN_GLOBALS.find((trapped) => trapped.token === token)!;
   const path = token.split("."), name = path.pop()!;
@@ -140,14 +140,14 @@ export function use(token: string): unknown {
   return value.apply(owner, kind === "format" ? [] : [new Uint8Array(1)]);
 }
 
-/** Makes what has a trap on its prototype. */
+/** Creates an object with a forbidden member on its prototype. */
 const MADE: Readonly<Record<string, () => Any>> = {
   "Event.prototype": () => new Event("late"),
   "Intl.DateTimeFormat.prototype": () => new Intl.DateTimeFormat("en"),
   "Deno.FsFile.prototype": () => Object.create(Deno.FsFile.prototype),
 };
 
-/** Does what it is asked to, which is nothing good. */
+/** Uses the forbidden global that a message names. */
 export const ROGUE = specOf(import.meta.url, "rogue");
 
 export const rogue: AnyActor = (ctx) => ({
@@ -175,7 +175,7 @@ export const rogue: AnyActor = (ctx) => ({
   After: ({ delayMs }) => ctx.after(delayMs, { type: "Throw" }),
 });
 
-/** Asks another for its sum and has it add as much again. */
+/** Asks another actor for its sum and has it double the sum. */
 export const ASKER = specOf(import.meta.url, "asker");
 
 export const asker: AnyActor = (ctx, { sum }) => {

@@ -78,7 +78,7 @@ Deno.test("payloads count in the hash, unless digests are off", async () => {
   assert.equal(await play(1, false), await play(2, false));
 });
 
-Deno.test("the scenario goes on only while the actors stand still", async () => {
+Deno.test("the scenario continues only while no actor runs", async () => {
   const orders: string[] = [];
   for (const ticks of [0, 50]) {
     const order: string[] = [];
@@ -218,7 +218,7 @@ Deno.test("timers of one moment fire in the order in which they were started", a
   assert.deepEqual(lines, ["init", "0", "1", "2", "3"]);
 });
 
-Deno.test("a scenario lets time pass by as much as it asks for, though timers start again", async () => {
+Deno.test("a scenario lets exactly the requested time pass, although timers recur", async () => {
   for (const make of STRATEGIES) {
     const seen: unknown[] = [];
     const run = await simulate({ strategy: make(), raceMs: 0 }, async (world: World) => {
@@ -238,7 +238,7 @@ Deno.test("a scenario lets time pass by as much as it asks for, though timers st
   }
 });
 
-Deno.test("an answer that a timer has to bring is awaited also by a scenario that advances", async () => {
+Deno.test("a scenario that advances also awaits an answer that depends on a timer", async () => {
   const run = await simulate({}, async ({ system, advance }) => {
     spawnText(system, "clock", CLOCK);
     const sum = system.spawn(SUM, undefined, { id: "sum" });
@@ -253,7 +253,7 @@ Deno.test("an answer that a timer has to bring is awaited also by a scenario tha
   assert.equal(run.failure, undefined, JSON.stringify(run.failure));
 });
 
-Deno.test("to wait for timers that start again and again is a livelock, which says what to use", async () => {
+Deno.test("waiting for recurring timers is a livelock, whose message names the alternative", async () => {
   const run = await simulate({ maxSteps: 100 }, async ({ system, idle }) => {
     spawnText(system, "clock", CLOCK);
     await idle();
@@ -270,7 +270,7 @@ Deno.test("negative times and NaN are refused", async () => {
   }
 });
 
-Deno.test("an actor that waits for a message for ever is listed at the end", async () => {
+Deno.test("an actor that waits for a message forever is listed at the end", async () => {
   const run = await simulate({}, async ({ system, idle }) => {
     spawnText(system, "patient", PATIENT);
     system.spawn(NODE, undefined, { id: "node" });
@@ -280,7 +280,7 @@ Deno.test("an actor that waits for a message for ever is listed at the end", asy
     '"patient" waits for a message (Arm, Timeout, Done)',
     '"node" waits for a message (Wire, Pass)',
   ]);
-  // One whose timer runs does not wait for ever.
+  // An actor with a running timer does not wait forever.
   const timed = await simulate({}, async ({ system, advance }) => {
     spawnText(system, "clock", CLOCK);
     await advance(10);

@@ -1,4 +1,4 @@
-/** The simulated disk: what was synced survives, and of the rest whatever POSIX allows. */
+/** The simulated disk: synced changes survive, and others as far as POSIX allows. */
 
 import assert from "node:assert/strict";
 import fc from "../../fast_check.ts";
@@ -88,7 +88,7 @@ const writeAcross = async (disk: SimulatedDisk) => {
 const look = (disk: SimulatedDisk) => text(disk, "/file");
 
 const ENDS: readonly [title: string, ...Parameters<typeof ends>][] = [
-  ["a torn write is cut at a byte, and what came before it is whole", "torn", writeTwice, look],
+  ["a torn write is cut at a byte, and earlier writes are complete", "torn", writeTwice, look],
   ["reordered writes leave holes of zeros", "reordered", writeTwice, look],
   ["a write across two sectors may leave either", "reordered", writeAcross, look],
   [
@@ -162,7 +162,7 @@ Deno.test("whatever is synced with its name survives", async () => {
   ));
 });
 
-Deno.test("a full disk refuses what needs room, and goes on", async () => {
+Deno.test("a full disk refuses operations that need space, and continues", async () => {
   const disk = new SimulatedDisk({ fails: (operation) => operation === 1 ? "full" : undefined });
   await assert.rejects(write(disk, "/file", "text", false), /No space left on device/);
   await disk.remove("/file");
@@ -170,7 +170,7 @@ Deno.test("a full disk refuses what needs room, and goes on", async () => {
   assert.equal(await text(disk, "/file"), "text");
 });
 
-Deno.test("without power nothing can be done, nor with a file that was open before", async () => {
+Deno.test("without power every operation fails, and so do files that were open before", async () => {
   const disk = new SimulatedDisk();
   using file = await disk.open("/file", { write: true, createNew: true });
   disk.failPower("torn");

@@ -29,7 +29,7 @@ const candidate = (seq: number, actor = "a", from = `from-${seq}`): Candidate =>
   ...{ actor, from, lane: "data", type: "Note", seq, nth: 0 },
 });
 
-/** What a strategy makes of candidates at a step, before which no state is known. */
+/** Returns a strategy's choice among candidates, without known states. */
 const choose = (strategy: Strategy, candidates: readonly Candidate[], step = 0) =>
   strategy.choose(candidates, step, () => 0);
 
@@ -106,7 +106,7 @@ Deno.test("pos: messages that race with the chosen one draw again, the others do
   let first = 0, second = 0;
   const seeds = 200;
   for (let seed = 0; seed < seeds; seed++) {
-    // Messages to three actors do not race: they come in the order of what was drawn at first.
+    // Messages to three actors do not race: they come in the order of their first priorities.
     const drawn = order(seed, ["a", "b", "c"]), redrawn = order(seed, ["a", "a", "a"]);
     if (drawn[0] === redrawn[0]) first++;
     if (drawn[1] === redrawn[1]) second++;
@@ -174,7 +174,7 @@ const race = (delayMs: number): Scenario => async ({ system, settle, idle, atEnd
 
 for (const make of [random, () => pct(3), pos, () => delay(2), portfolio, dfs]) {
   const name = make === portfolio ? "portfolio" : make().name;
-  Deno.test(`a timer that is near may fire before a message, one that is far does not: ${name}`, async () => {
+  Deno.test(`a near timer may fire before a message, a far timer does not: ${name}`, async () => {
     const raceMs = 100, options = { strategy: make(), runs: 300, raceMs };
     const { failed } = await explore(options, race(100));
     assert.equal(failed?.failure.name, "done in time");

@@ -1,4 +1,4 @@
-/** How layers are compiled: what they may return, give, take and use; a mistake is told with the layer's name. */
+/** Compilation of layers: valid results, given and taken values, and parameters; errors name the layer. */
 
 import assert from "node:assert/strict";
 import { fromBinary } from "@bufbuild/protobuf";
@@ -45,7 +45,7 @@ const layer = (name: string, { takes = [], gives = [] }: {
 });
 
 const build = (name: string, build: AnyLayer["build"]): AnyLayer => ({ name, build });
-/** A layer after a first one that gives nothing. */
+/** A layer after a layer that gives nothing. */
 const second = (make: (g: LayerGraph, x: Value) => unknown): AnyLayer[] => [
   start("first"),
   build("second", make as AnyLayer["build"]),
@@ -99,7 +99,7 @@ Deno.test("a layer that cannot be built is named, in an error of the same class"
 
 const first = start("first"), taker = layer("user", { takes: ["z"] });
 
-/** A layer that does not read what it is handed. */
+/** A layer that does not read its input. */
 const other = build(
   "other",
   (g) => g.mul(g.batch("y", [2, WIDTH]), g.parameter("own", [WIDTH])),
@@ -170,7 +170,7 @@ Deno.test("a parameter before a stopped gradient is frozen, and no other one", (
   assert.deepEqual(frozenOf(byName), []);
   const own = second((g, x) => g.add(x, g.stopGradient(g.parameter("p", [WIDTH]))));
   assert.deepEqual(frozenOf([...own, loss]), ["second.p"]);
-  // What is tied to one that is trained is trained with it.
+  // A parameter that is tied to a trained parameter is trained too.
   const tied = [first, layer("a"), ...behind((g, x) => g.mul(g.stopGradient(x), 2))];
   assert.deepEqual(frozenOf(tied, undefined, [["first.weight", "head.weight"]]), ["a.weight"]);
 });
@@ -202,7 +202,7 @@ Deno.test("parameters that are too large, alone or together, are refused", () =>
   assert.throws(most(all - 1), /must be at most \d+ numbers, received more up to "lm_head.weight"/);
 });
 
-Deno.test("equal layers that take the same value share a program, but for the last of them", () => {
+Deno.test("equal layers that take the same value share a program, except the last one", () => {
   const takes = ["memory"];
   const users = [1, 2, 3, 4].map((n) => layer(`user ${n}`, { takes }));
   const { programs } = compile(start("first", "memory"), ...users, loss);
@@ -213,14 +213,14 @@ Deno.test("equal layers that take the same value share a program, but for the la
   assert.deepEqual(kinds, [undefined, "added", "written", undefined]);
 });
 
-Deno.test("layers that differ in nothing but what they compute have a program each", () => {
+Deno.test("layers that differ only in their computation have separate programs", () => {
   const times = (name: string, factor: number) =>
     build(name, (g, x) => g.mul(x as Value, g.scalar(factor)));
   const { layers } = compile(start("first"), times("a", 2), times("b", 3), times("c", 2), loss);
   assert.deepEqual(layers.map(({ program }) => program), [0, 1, 2, 1, 3]);
 });
 
-Deno.test("of cuts that cost as much that is taken which sends less by name", () => {
+Deno.test("of cuts with equal costs, the one with fewer named values sent is chosen", () => {
   const wide = (name: string, own: { takes?: string[]; gives?: string[] }): Layer => {
     const { build } = layer(name, own);
     return { name, build: (g, x) => g.gemm(build(g, x), g.parameter("square", [WIDTH, WIDTH])) };

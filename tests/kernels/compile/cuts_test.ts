@@ -1,4 +1,4 @@
-/** Where a model is cut into stages: by estimated costs, or as a layout says. */
+/** Cuts of a model into stages: by estimated costs, or by a layout. */
 
 import assert from "node:assert/strict";
 import fc from "../../fast_check.ts";

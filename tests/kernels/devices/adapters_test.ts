@@ -25,7 +25,7 @@ const answer = (
   provider: ProviderAnswer | undefined = SERVES,
 ): ProbeAnswer => ({ devices, system: undefined, provider });
 
-/** What each driver answers, by its manifest. */
+/** Answers of the drivers, by manifest. */
 type Drivers = Record<string, ProbeAnswer | { failure: string }>;
 
 const look = (answers: Drivers) =>
@@ -37,7 +37,7 @@ const look = (answers: Drivers) =>
 const CRASH = "a driver that ended its process with SIGSEGV";
 const integrated = gpu("small", { kind: "integrated" });
 
-/** Drivers, the names of the adapters in their order, and of what is refused with its reason. */
+/** Drivers, the names of the adapters in order, and refused adapters with reasons. */
 type Seen = readonly [Drivers, string[], [string, RegExp][]];
 
 const SEEN: Record<string, Seen> = {
@@ -160,7 +160,7 @@ Deno.test("manifests are found where the Vulkan loader finds them, in its order"
   assert.deepEqual(look({ VK_DRIVER_FILES: "" }), []);
 });
 
-Deno.test("a run takes all GPUs, or the first of the others, or those that it names; in FP16 those that compute in it", async () => {
+Deno.test("a run uses all GPUs, or the first other adapter, or the named ones; in FP16 only adapters that support it", async () => {
   const [a, b] = [gpu("a"), gpu("b")];
   const mixed = await look({ "/l": answer([software]), "/a": answer([a]), "/b": answer([b]) });
   const none = await look({ "/1": answer([software]), "/2": answer([software]) });
@@ -190,7 +190,7 @@ Deno.test("a run takes all GPUs, or the first of the others, or those that it na
   }
 });
 
-Deno.test("without an adapter the error says what to install, and what is there but does not serve", async () => {
+Deno.test("without a usable adapter the error names the packages to install and the refused adapters", async () => {
   assert.throws(
     () => chooseAdapters({ adapters: [], refused: [] }),
     /^Error: Cannot use the webgpu device: this machine must have a GPU .*, received no adapter$/,

@@ -34,7 +34,7 @@ const MEMORY: Record<string, Check> = {
     }
   },
 
-  async "reads back what was written, in every dtype, into arrays that can be transferred"(device) {
+  async "reads back written values, in every dtype, into arrays that can be transferred"(device) {
     for (const dtype of DTYPES) {
       const data = hostArray(dtype, [1, 0, 1]), tensor = tensorOf(device, [3], [1, 0, 1], dtype);
       const array = await device.read(tensor), into = hostArray(dtype, [0, 0, 0]);
@@ -146,7 +146,7 @@ const KERNELS: Record<string, Check> = {
     assert.deepEqual(results.flat(), [16, 9, 16]);
   },
 
-  async "reduces over no axes each element by itself, and over all where none are named"(device) {
+  async "reduces each element separately over empty axes, and over all axes by default"(device) {
     const g = new Graph(), x = g.input("x", [2, 2]);
     const [bare] = g.node("ReduceSum", [x, g.int64([])], [[]], { keepdims: 0 });
     const model = modelOf(g, {
@@ -194,7 +194,7 @@ const KERNELS: Record<string, Check> = {
     assert.equal(device.allocatedBytes - before, 8 * n);
   },
 
-  async "refuses what is no model, and a model of unknown operations"(device) {
+  async "refuses bytes that are not a model, and a model with unknown operations"(device) {
     await assert.rejects(device.compile(Uint8Array.of(1, 2, 3)), Error);
     const g = new Graph();
     const [y] = g.node("Frobnicate", [g.input("x", [1])], [[1]]);
@@ -229,7 +229,7 @@ const CLOSE: Record<string, Check> = {
     assert.deepEqual(await numbersOf(device, x), [9]);
   },
 
-  async "finishes compiling and running what was begun before close"(device) {
+  async "finishes compilations and runs that were started before close"(device) {
     const kernel = await device.compile(square([1000]));
     const x = device.alloc("f32", [1000]);
     const running = kernel.bind({ x }, { y: x })();

@@ -24,7 +24,7 @@ Deno.test("isolates that come and go share one arena, which keeps nothing when t
   assert.equal(code, 0, stderr);
   const { computed, joined, left } = JSON.parse(stdout) as Record<string, number[]>;
   const matrix = (size: number) => 4 * size * size, [held] = computed!, [both] = joined!;
-  // Four compute at once, or after each other in what the one before has left.
+  // Four compute concurrently, or one after the other in the same memory.
   assert.deepEqual(computed, Array(4).fill(held));
   assert.ok(held! >= matrix(256) && held! <= 4 * 2 * matrix(256), `${computed}`);
   assert.deepEqual(joined, [both, both]);

@@ -89,7 +89,7 @@ export async function runModel(
   return results;
 }
 
-/** Numbers in [-1, 1) that depend on nothing but the seed (a Weyl sequence, mixed). */
+/** Numbers in [-1, 1) that depend only on the seed (a mixed Weyl sequence). */
 export function pseudoRandom(seed: number, count: number): number[] {
   return Array.from({ length: count }, (_, i) => {
     let bits = Math.imul(seed + i + 1, 0x9e3779b9);

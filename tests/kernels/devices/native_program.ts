@@ -57,13 +57,13 @@ const PROGRAMS: Readonly<Record<string, (library: string) => Promise<unknown>>> 
       await new Promise((resolve) => setTimeout(resolve, 3 * round));
       worker.terminate();
     }
-    // A run that was left behind touches what it needs.
+    // A run of a terminated isolate still uses its memory.
     const last = start();
     for (let i = 0; i < 2; i++) await ask(last, { kind: "compute", library, size: 768 });
     last.terminate();
   },
   async share(library) {
-    // Many, so that several open the device at once, before there is an arena.
+    // Many, so that several open the device concurrently, before there is an arena.
     const first = Array.from({ length: 4 }, start);
     await askAll(first, { kind: "end" }); // all are there, and open the device at the same moment
     await askAll(first, { kind: "compute", library, size: 256 });

@@ -200,7 +200,7 @@ Deno.test("GELU's gradient is computed in parts that fit into a core's cache, wi
   assert.equal(count(await preparedOperations(model), "Sigmoid"), 3);
   assert.equal(count(operations(prepareModel(model, 2)), "Sigmoid"), 2, "each thread has a cache");
   const small = await preparedOperations(gradientModel([[8, 16]], (g, [x]) => g.gelu(x!)));
-  assert.ok(!small.includes("Split"), "what fits is computed at once");
+  assert.ok(!small.includes("Split"), "operations that fit into the cache are not divided");
 });
 
 Deno.test("a weight gradient is transposed first where its operand is narrower", async () => {
@@ -214,7 +214,7 @@ Deno.test("a weight gradient is transposed first where its operand is narrower",
   }
 });
 
-Deno.test("both gradients of a LayerNorm share what they normalise", async () => {
+Deno.test("both gradients of a LayerNorm share the normalized values", async () => {
   const found = await preparedOperations(gradientModel(
     [[6, 16], [16], [16]],
     (g, [x, weight, bias]) => g.layerNorm(x!, weight!, bias!),
@@ -227,7 +227,7 @@ Deno.test("softmax's gradient is that of the definition", async () => {
   await preparedOperations(gradientModel([[2, 3, 8]], (g, [x]) => g.softmax(x!)));
 });
 
-Deno.test("equal nodes are merged, except those that compute outputs of the graph", () => {
+Deno.test("equal nodes are merged, except nodes that compute outputs of the graph", () => {
   const g = new Graph(), x = g.input("x", [2]);
   const [a, b, c] = [g.exp(x), g.exp(x), g.exp(x)] as const;
   const model = fromBinary(ModelProtoSchema, modelOf(g, { sum: g.add(g.add(a, b), g.neg(a)), c }));

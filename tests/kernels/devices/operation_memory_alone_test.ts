@@ -1,4 +1,4 @@
-/** What ONNX Runtime holds of one process is one number for all who compute in it, so this runs alone. */
+/** ONNX Runtime's memory is one number for all isolates of a process, so this file runs alone. */
 
 import assert from "node:assert/strict";
 import { prepareModel } from "../../../kernels/devices/cpu/native.ts";
@@ -52,7 +52,7 @@ const OPERATIONS: Readonly<Record<string, (g: Graph, a: Value) => Value>> = {
 };
 
 for (const [name, build] of Object.entries(OPERATIONS)) {
-  Deno.test(`ONNX Runtime holds what is planned for the operation ${name}`, async () => {
+  Deno.test(`ONNX Runtime holds the planned memory of the operation ${name}`, async () => {
     const g = new Graph(), y = g.neg(build(g, g.exp(g.input("x", [SIZE, SIZE]))));
     const model = modelOf(g, { y }), device = await openNative();
     const ort = openOrt(await nativeLibraryPath(), { threads: 1, isBlocking: true });

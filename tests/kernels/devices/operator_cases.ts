@@ -8,7 +8,7 @@ import { type Attribute, MICROSOFT } from "../../../kernels/graph/value.ts";
 import { hostArray, modelOf, pseudoRandom } from "./models.ts";
 import table from "./operator_cases.json" with { type: "json" };
 
-/** An operand: random numbers in a range, or given ones that become a constant of the model. */
+/** An operand: random numbers in a range, or given numbers as a constant of the model. */
 export interface Operand {
   readonly shape: readonly number[];
   readonly dtype: DType;

@@ -32,10 +32,10 @@ export interface Tested {
   readonly test?: RegisterTest;
 }
 
-/** What an operation computes on a device. */
+/** Computes an operation on a device. */
 type Results = Readonly<Record<string, readonly number[]>>;
 
-/** Opens the device for one test, which must free what it takes. */
+/** Opens the device for one test, which must free its memory. */
 const testDevice = ({ open }: Tested, use: (device: Device) => Promise<void>) =>
   withDevice(open(), async (device) => {
     const before = device.allocatedBytes;

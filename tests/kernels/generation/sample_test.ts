@@ -1,4 +1,4 @@
-/** Which tokens may be drawn, against transformers' order: temperature, then top-k, then top-p. */
+/** Sampling of tokens in transformers' order: temperature, then top-k, then top-p. */
 
 import assert from "node:assert/strict";
 import fc from "../../fast_check.ts";
@@ -16,7 +16,7 @@ function probabilities(logits: readonly number[], options: Required<SampleOption
   return logits.map((_, id) => kept.includes(id) ? exp[id]! / sum(kept) : 0);
 }
 
-Deno.test("a token is drawn from the likeliest, as often as it is likely among them", () => {
+Deno.test("a token is sampled from the most likely ones with its probability among them", () => {
   const logit = fc.integer({ min: -6, max: 6 }).map((value) => value / 2); // equals are frequent
   fc.assert(fc.property(
     fc.array(logit, { minLength: 1, maxLength: 12 }),

@@ -72,7 +72,7 @@ Deno.test("copies that pass the vote never overflow FP16 when they are added lef
   assert.ok(overflows > 0, "rounding alone must make some sums overflow");
 });
 
-Deno.test("a long gradient on a device of its own memory is reduced in rows, and none is missed", async () => {
+Deno.test("a long gradient on a device with separate memory is reduced in rows, without missing any", async () => {
   for (const precision of PRECISIONS) {
     const device = ownMemory(await openReference()), length = 2 ** 18;
     const specs = [{ name: "long", shape: [2 ** 8, 2 ** 10] }, { name: "short", shape: [5] }];

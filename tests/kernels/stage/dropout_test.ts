@@ -110,7 +110,7 @@ Deno.test("the masks of a micro-batch follow its key alone, and without a key no
   assert.notEqual(await losses(2, { ...KEY, step: 4 }), first);
   assert.equal(await losses(3, KEY), first);
   stages[0]!.drop(3);
-  // The memory of a micro-batch that had a key serves one that has none.
+  // The memory of a micro-batch with a key is reused for a micro-batch without one.
   assert.equal(await losses(3), plain);
 });
 

@@ -16,7 +16,7 @@ import { cutIntoStages } from "../../../kernels/compile/layout.ts";
 import { openStage, planLibrary } from "../../../kernels/stage/stage.ts";
 import { drawTokens, drawWeights } from "./stage_runs.ts";
 
-/** Beyond what is in use at a time: holes that no other value of the models fits into. */
+/** Memory in addition to that in use: gaps into which no other value of the models fits. */
 const HOLES = 1.4, CONSTANTS_BYTES = 2 ** 20;
 
 /** Computes a step of one micro-batch in each stage, and compares what the library held with its plan. */
@@ -56,7 +56,7 @@ const WAYS = [["none", "fp32", "whole"], ["cheap", "fp32", "split"], [
   "whole",
 ]] as const;
 
-Deno.test("ONNX Runtime holds what was planned for the stages of GPT-2", async () => {
+Deno.test("ONNX Runtime holds the planned memory of the stages of GPT-2", async () => {
   for (const [recompute, precision, backward] of WAYS) {
     const config = { layers: 2, hidden: 256, heads: 4, seq: 128, vocab: 4096 };
     const program = compileModel(gpt2(config, 2), recompute, { precision });
@@ -65,7 +65,7 @@ Deno.test("ONNX Runtime holds what was planned for the stages of GPT-2", async (
   }
 });
 
-Deno.test("ONNX Runtime holds what was planned for a residual network", async () => {
+Deno.test("ONNX Runtime holds the planned memory of a residual network", async () => {
   const config = { height: 28, width: 28, channels: 1, layers: 3, hidden: 16, classes: 10 };
   const features = new Float32Array(16 * 28 * 28).map((_, i) => i % 7 / 7);
   const fields = { features, labels: new Int32Array(16) };

@@ -1,4 +1,4 @@
-/** The memory of a stage: planned, counted, what the formulas say, and what is computed again to save it. */
+/** The memory of a stage: planned, counted, by the formulas, and with recomputation. */
 
 import assert from "node:assert/strict";
 import { atDepth } from "../../depth.ts";
@@ -44,7 +44,7 @@ const WAYS: readonly Partial<StageOptions>[] = [
   { backward: "never", versions: 3 },
 ];
 
-/** Where views are not free, gradients of copies are added on the device. */
+/** If views are not free, gradients of copies are added on the device. */
 const ADDING: readonly Partial<StageOptions>[] = [
   { addends: 2 },
   { addends: 3 },
@@ -52,13 +52,13 @@ const ADDING: readonly Partial<StageOptions>[] = [
 ];
 
 for (const isOwn of [false, true]) {
-  const where = isOwn ? " on a device with memory of its own" : "";
+  const where = isOwn ? " on a device with separate memory" : "";
   Deno.test(`every byte of a stage is planned${where}`, async () => {
     const reference = compilingOnce(await openReference());
     const device = isOwn ? ownMemory(reference) : reference;
     for (const optimizer of [ADAMW_DEFAULTS, SGD]) {
       const ways = [...WAYS, ...isOwn ? ADDING : []];
-      // What SGD holds but for its one moment is what AdamW does.
+      // Except for its single moment, SGD holds the same memory as AdamW.
       const some = optimizer === SGD ? atDepth([WAYS[0]!, WAYS[3]!], ways) : ways;
       for (const precision of PRECISIONS) {
         for (const [i, way] of some.entries()) {
@@ -111,7 +111,7 @@ Deno.test("offloaded states and FP32 weights of frozen parameters are counted on
   assert.equal(frozen.device.weights, 2 * length);
 });
 
-Deno.test("recomputation keeps fewer activations, and FP16 halves them but for what stays FP32", () => {
+Deno.test("recomputation keeps fewer activations, and FP16 halves them except for FP32 values", () => {
   const kept: number[] = [];
   for (const policy of RECOMPUTE_POLICIES) {
     const [half, whole] = (["fp16", "fp32"] as const).map((precision) => {
@@ -153,7 +153,7 @@ Deno.test("a bucket larger than the stage is refused where a user asks for it", 
   await openStage(device, frozen!, { ...options, bucketSize: 1e6 });
 });
 
-/** y = tanh(x·w): saves nothing but its output. */
+/** y = tanh(x·w): saves only its output. */
 const LAYERS = 12, ROWS = 16, WIDTH = 8;
 const uniform: Layer[] = Array.from({ length: LAYERS }, (_, i): Layer => ({
   name: `layer ${i}`,

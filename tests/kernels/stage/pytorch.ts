@@ -119,7 +119,7 @@ async function addTied(stages: readonly Stage[], names: Tie): Promise<void> {
   holders.forEach((stage, i) => stage.writeGradients(ranges[i]!.offset, both));
 }
 
-/** How far losses and norms may be from PyTorch's, and the factor of the loss. */
+/** Tolerances of losses and norms against PyTorch's, and the factor of the loss. */
 const BOUNDS = {
   fp32: { loss: 1e-5, norm: 1e-4, lossScale: 1 },
   fp16: { loss: 2e-3, norm: 1e-2, lossScale: 1024 },

@@ -58,7 +58,7 @@ const optionsOf = ({ backward, recomputeInterval }: Omit<Way, "recompute">): Sta
   ...recomputeInterval && { recomputeInterval },
 });
 
-/** How many micro-batches hold memory at a time: where the backward is split, all of them wait for W. */
+/** Number of micro-batches with memory at a time: with a split backward, all of them wait for W. */
 const slotsOf = (backward: Way["backward"]) => backward === "split" ? BATCHES.length : inFlight;
 
 /** Every sixth way: with several policies and intervals, and both kinds. */
@@ -67,7 +67,7 @@ const someWays = (first: number) => atDepth(WAYS.filter((_, i) => i % 6 === firs
 const KEY: DropoutKey = { seed: 7, step: 3, microBatch: 0 };
 /** Rows, widths and a vocabulary at which another order of additions has other bits. */
 const CONFIG: Gpt2Config = { layers: 3, hidden: 32, heads: 2, seq: 16, vocab: 67, dropout: 0.2 };
-/** Where computing takes long. */
+/** Cases that take long. */
 const SHORTER = { ...CONFIG, layers: atDepth(2, 3) };
 const BATCHES = drawTokens(4, 2 * CONFIG.seq, CONFIG.vocab);
 
@@ -114,13 +114,13 @@ Deno.test("recomputation, the split and the cut change no bit of a head in slice
 
 const SAMPLES = 2, WIDTH = 4;
 
-/** What one layer does, by numbers that are drawn. */
+/** The behavior of one layer, by random numbers. */
 interface Drawn {
-  /** Which of the names that there are it takes. */
+  /** The names that it takes. */
   readonly takes: readonly number[];
-  /** What it gives: numbers, the output itself, ids, or which numbers are positive. */
+  /** The value that it gives: numbers, the output, ids, or a mask of positive numbers. */
   readonly gives: readonly ("new" | "same" | "ids" | "mask")[];
-  /** What it hands on: a half of what it is handed needs no parameter and saves nothing. */
+  /** Its output: half of its input, without a parameter or saved values. */
   readonly hands: "one" | "record" | "nothing" | "half";
 }
 

@@ -38,7 +38,7 @@ const tokensOf = ({ seq, vocab }: Gpt2Config) => drawTokens(2, SAMPLES * seq, vo
 
 /**
  * Losses by sample and gradients of micro-batches, all in flight at a time: forwards first slice first,
- * backwards last slice first, W at once or late.
+ * backwards last slice first, W immediately or later.
  */
 async function trainSlices(
   stages: readonly Stage[],
@@ -70,7 +70,7 @@ async function trainSlices(
   return results;
 }
 
-/** Holds slices to the whole sequence: relative to its norm, as they are other sums of the same terms. */
+/** Compares slices with the whole sequence, relative to its norm, because the terms are summed in another order. */
 async function assertWhole(
   device: Device,
   config: Gpt2Config,

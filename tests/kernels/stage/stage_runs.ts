@@ -103,7 +103,7 @@ export async function forward(
   fields: Batch,
   dropout?: DropoutKey,
 ) {
-  // By key: what is given by name stays for those that take it.
+  // By key: named values are kept for the layers that take them.
   let passed: KeyedArrays = {};
   for (const stage of stages) {
     const { output } = await stage.forward(m, passed, fields, undefined, 0, dropout);
@@ -133,7 +133,7 @@ export async function gradientsOf(stages: readonly Stage[]): Promise<Map<string,
   );
 }
 
-/** How many micro-batches of {@linkcode train} are in flight at most. */
+/** Maximum number of micro-batches of {@linkcode train} in flight. */
 export const inFlight = 3;
 
 /**

@@ -1,4 +1,4 @@
-/** What a stage takes and refuses of micro-batches, and what each leaves behind. */
+/** Micro-batches that a stage accepts and refuses, and their effects. */
 
 import assert from "node:assert/strict";
 import {

@@ -1,4 +1,4 @@
-/** What a stage and its optimizer promise on any device, which is open while their tests run. */
+/** Tests of a stage and its optimizer on any device, which is open while they run. */
 
 import assert from "node:assert/strict";
 import {
@@ -37,7 +37,7 @@ import {
   train,
 } from "./stage_runs.ts";
 
-/** Opens no device: gives the one that is open. */
+/** Returns the open device. */
 export type OpenDevice = () => Device;
 
 /** Six layers, in micro-batches of two samples. */
@@ -166,7 +166,7 @@ export function testLengths(name: string, open: OpenDevice, test: RegisterTest =
   });
 }
 
-/** Trains two stages; the plan, what they count and what the device has allocated must be equal. */
+/** Trains two stages; planned, counted and allocated bytes must be equal. */
 export async function assertPlanned(
   device: Device,
   model: ModelProgram,
@@ -303,7 +303,7 @@ export function testSteps(
       assertFollowsRule(open(), options, precision));
   }
 
-  test(`a saved and an offloaded ${precision} stage on ${name} go on with the same bits`, async () => {
+  test(`a saved and an offloaded ${precision} stage on ${name} continue with the same bits`, async () => {
     const optimizer = name === "reference" ? SGD : ADAMW;
     const expected = await twoSteps(open(), precision, { optimizer }, false);
     // 1000 is no divisor of the stage: its last buckets are shorter than the others.

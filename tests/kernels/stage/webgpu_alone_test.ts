@@ -1,4 +1,4 @@
-/** Stages on the GPU: what is tested of other devices, in FP32. */
+/** Stages on the GPU: the tests of other devices, in FP32. */
 
 import { gpuTest, hasSwiftShader } from "../../gpu.ts";
 import { testGeneration } from "../generation/generation.ts";

@@ -1,4 +1,4 @@
-/** The weights of a stage: those that are not trained, those of several versions, those on the host. */
+/** The weights of a stage: frozen weights, weights in several versions, weights on the host. */
 
 import assert from "node:assert/strict";
 import {
@@ -151,7 +151,7 @@ async function backwardAlone(stage: Stage, m: number) {
 const forward = (stage: Stage, m: number, age = 0) =>
   stage.forward(m, undefined, TOKENS[m]!, undefined, age);
 
-/** What shares a stage with versions: how weights are stored, stepped and read. */
+/** Options that are combined with versions: storage, optimizer step and reads of weights. */
 const VERSIONED: readonly Partial<StageOptions>[] = [
   {},
   { offload: true },

@@ -40,7 +40,7 @@ async function results(device: Device, isOver: boolean): Promise<number[][]> {
   return found;
 }
 
-Deno.test("parts follow each other in turns, as few as can be", () => {
+Deno.test("parts of the engine and of our kernels alternate, in the smallest number", () => {
   const kinds = cutModel(twoResults())!.parts.map((part) => "call" in part ? "own" : "session");
   assert.deepEqual(kinds, ["session", "own", "own", "session"]);
   assert.equal(cutModel(square([2])), undefined);
@@ -96,5 +96,5 @@ Deno.test("values that are needed at the same time are apart", () => {
   );
   const lifetime = (name: string, from: number, to: number) => ({ name, byteLength: 64, from, to });
   const short = placeValues([lifetime("a", 0, 1), lifetime("b", 1, 2), lifetime("c", 2, 3)]);
-  assert.equal(short.sharedBytes, 128, "what is no longer needed gives its place to others");
+  assert.equal(short.sharedBytes, 128, "the place of a value is reused after its last use");
 });

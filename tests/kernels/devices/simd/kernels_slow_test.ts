@@ -47,7 +47,7 @@ function caseOf(name: string, sizes: Sizes): OperatorCase {
   return /Grad$|^CrossEntropy$/.test(one.op) ? { ...one, domain: TROUPE } : one;
 }
 
-/** Where tensors are. */
+/** Addresses of tensors. */
 interface Layout {
   /** Elements before each tensor in its memory: an odd number of them is no multiple of a vector. */
   readonly skipped: number;
@@ -158,7 +158,7 @@ const stepArb = fc.integer({ min: 0, max: 67 }).chain((length) =>
   })
 );
 
-/** Where arrays must be long so that our kernel steps them, numbers come many times. */
+/** Repeats numbers if arrays must be long enough for our kernel. */
 const STEPPED = [
   { name: "wasm", open: () => openDevice("wasm"), repeated: 1 },
   { name: "native", open: () => openDevice("native", { isBlocking: true }), repeated: 400 },

@@ -138,7 +138,7 @@ const ENDS: Readonly<Record<string, () => Promise<unknown>>> = {
     await start("works");
     Deno.exit(5);
   },
-  /** The next isolate waits for the last call of one that was terminated. */
+  /** The next isolate waits for the last call of a terminated isolate. */
   async "owner terminated"() {
     const { worker } = await start("works");
     print(await opens());

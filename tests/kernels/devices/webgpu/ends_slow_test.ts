@@ -46,7 +46,7 @@ const REFUSED =
   "Cannot open the webgpu device: one isolate of a process can use the GPU, received another that has it open; use isolation process";
 
 const OWNERS: Readonly<Record<string, readonly [program: string, stdout: string]>> = {
-  "of isolates that open the GPU at once exactly one gets it": [
+  "of isolates that open the GPU concurrently exactly one gets it": [
     "race",
     "holds, refused, refused\n",
   ],
@@ -57,7 +57,10 @@ const OWNERS: Readonly<Record<string, readonly [program: string, stdout: string]
     ...["owner is main", `${REFUSED}\nopened\nopened\n`] as const,
   ],
   // Once the GPU has refused a buffer, the process has no outputs over inputs any more.
-  "an adapter refuses what is too large for it, and computes no zeros in its place": ["limits", ""],
+  "an adapter refuses models that are too large for it, and does not compute zeros instead": [
+    "limits",
+    "",
+  ],
 };
 
 for (const [name, [program, stdout]] of Object.entries(OWNERS)) {

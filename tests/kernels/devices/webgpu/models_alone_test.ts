@@ -81,7 +81,7 @@ gpuTest(
 /** Rows of a square: its elements fill thousands of workgroups, and its rows many tiles of a product. */
 const N = 160;
 
-/** Builds y, which is to be over the input x. */
+/** Builds y, whose memory should be that of the input x. */
 type Build = (g: Graph, x: Value) => Value;
 
 const other = (g: Graph) => g.input("other", [N, N]);

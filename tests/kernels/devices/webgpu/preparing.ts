@@ -35,7 +35,7 @@ const SGD: OptimizerOptions = { kind: "sgd", momentum: 0.9, weightDecay: 0.01 };
 const LLAMA = () => llama({ ...GPT, keyValueHeads: 1 }, 2);
 const MLP = () => mlp({ inputs: 12, hidden: 8, layers: 1, classes: VOCAB }, 4);
 
-/** How a model is trained. */
+/** Options of training a model. */
 interface Way {
   readonly model?: () => Parameters<typeof compileModel>[0];
   readonly recompute?: Recompute;
@@ -61,7 +61,7 @@ const WAYS: Readonly<Record<string, Way>> = {
   "mlp, split backward": { model: MLP, ...SPLIT },
 };
 
-/** Different models that training a GPT-2, a Llama or an MLP compiles, by what they are. */
+/** Distinct models that training a GPT-2, a Llama or an MLP compiles, by description. */
 export async function trainedModels(
   precisions: readonly Precision[] = PRECISIONS,
 ): Promise<Map<string, Uint8Array>> {

@@ -16,7 +16,7 @@ import { numbersFor, trainedModels } from "./preparing.ts";
 
 const normOf = (numbers: readonly number[]) => Math.hypot(...numbers);
 
-/** The largest difference of an output from what it should be, relative to the size of the output. */
+/** The largest difference of an output from the expected values, relative to the largest output. */
 async function errorOf(model: Uint8Array, seed: number): Promise<number> {
   const compute = (bytes: Uint8Array) =>
     withDevice(
@@ -46,7 +46,7 @@ const PRODUCTS = ["MatMul", "FusedMatMul", "Gemm"];
 const countOf = (bytes: Uint8Array, ...ops: string[]) =>
   nodesOf(bytes).filter(({ opType }) => ops.includes(opType!)).length;
 
-/** The operations of a model that read f16, each as often as it is there. */
+/** The operations of a model that read f16, with repetitions. */
 function halfOperations(bytes: Uint8Array): string[] {
   const { graph } = fromBinary(ModelProtoSchema, bytes);
   const types = valueTypes(graph!);
@@ -266,7 +266,7 @@ const PLACES: readonly (readonly [Outputs, Record<string, string>])[] = [
   [(g, a, b) => ({ y: g.mul(a, a), z: g.mul(b, b) }), { y: "a", z: "b" }],
   // The reader of the input is beside the output, not before it.
   [(g, a, b) => ({ y: g.add(a, b), z: swap(g, a) }), { y: "b", z: "" }],
-  // An output that goes on to be read is read where it is.
+  // An output that other nodes read is read in place.
   [(g, a, b) => {
     const y = g.add(a, b);
     return { y, z: g.matmul(y, y) };
@@ -285,7 +285,7 @@ const PLACES: readonly (readonly [Outputs, Record<string, string>])[] = [
   }, { y: "" }],
   // An output of the model that is an input is a copy, which may be made last.
   [(g, a, b) => ({ y: g.add(a, b), z: a }), { y: "b", z: "" }],
-  // Operations that the library leaves out, as they do nothing.
+  // Operations without effect, which the library removes.
   [(g, a) => ({ y: swap(g, g.mul(a, g.scalar(1))) }), { y: "" }],
   [(g, a) => ({ y: swap(g, g.add(a, g.scalar(0))) }), { y: "" }],
   // A product and a sum become a Gemm, which reads the product's operands to the end.

@@ -273,7 +273,9 @@ Deno.test("a lost checkpoint, and the loss of only the best one, are found", asy
   const missing = new Set(["checkpoint of step 1", "checkpoint of step 2", "best checkpoint"]);
   for (let seed = 0; seed < 120 && missing.size > 0; seed++) {
     const { failure } = await simulate({ ...options, seed }, scenario);
-    missing.delete(/^Cannot continue: the (.*) must be there,/.exec(`${failure?.message}`)?.[1] ?? "");
+    missing.delete(
+      /^Cannot continue: the (.*) must be there,/.exec(`${failure?.message}`)?.[1] ?? "",
+    );
   }
   assert.deepEqual([...missing], []);
 });

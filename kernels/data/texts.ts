@@ -4,6 +4,7 @@
  * @module
  */
 
+import { assertInput } from "../errors.ts";
 import { type Announce, type NpmPackage, type PinnedFiles, pinnedPackage } from "./npm_packages.ts";
 import type { Tokenizer } from "./tokenizer.ts";
 import type { FileTokenizer } from "./tokenizer_json.ts";
@@ -60,11 +61,9 @@ export const TEXT_NAMES: readonly TextName[] = Object.keys(SOURCES) as TextName[
  * ```
  */
 export async function loadText(name: string, announce?: Announce): Promise<string> {
-  if (!Object.hasOwn(SOURCES, name)) {
-    throw new TypeError(
-      `Cannot load a text: its name must be one of ${TEXT_NAMES.join(", ")}, received "${name}"`,
-    );
-  }
+  const isKnown = Object.hasOwn(SOURCES, name);
+  const must = `its name must be one of ${TEXT_NAMES.join(", ")}`;
+  assertInput(isKnown, "load a text", must, `"${name}"`, TypeError);
   const { folder, paths } = await pinnedPackage(SOURCES[name as TextName], announce);
   const parts = await Promise.all(paths.map((path) => Deno.readTextFile(new URL(path, folder))));
   return parts.join("\n\n");

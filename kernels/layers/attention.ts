@@ -153,16 +153,15 @@ export function attention(
   const repeat = (some: readonly Value[]) => some.map((one) => repeatHeads(g, one, heads));
   const { mask, bias, scale, dropout = 0 } = options, { count } = g.slice;
   let mixed: Value;
-  if (causal && !mask && !bias && scale === undefined) {
+  const isPlain = causal && !mask && !bias && scale === undefined;
+  const must = "it must be causal, with no mask, bias or scale";
+  if (!isPlain && count > 1) throw new TypeError(`Cannot cut attention into slices: ${must}`);
+  if (isPlain) {
     const drop: PlaceOfWeights = (weights, place) => g.dropout(weights, dropout, place);
     mixed = causalAttention(g, queries, repeat(keys), repeat(values), count, drop);
-  } else if (count === 1) {
+  } else {
     const [allKeys, allValues] = [keys, values].map((all) => repeat(all)[0]) as [Value, Value];
     mixed = g.matmul(g.dropout(weightsOf(g, queries, allKeys, options), dropout), allValues);
-  } else {
-    throw new TypeError(
-      "Cannot cut attention into slices: it must be causal, with no mask, bias or scale",
-    );
   }
   const [samples, , tokens, width] = mixed.shape as [number, number, number, number];
   return g.reshape(g.transpose(mixed, [0, 2, 1, 3]), [samples, tokens, heads * width]);

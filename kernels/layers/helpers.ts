@@ -318,11 +318,9 @@ export function crossEntropy(
 ): Value {
   const isShare = smoothing >= 0 && smoothing <= 1;
   assertInput(isShare, "take cross-entropy", "smoothing must be from 0 to 1", smoothing);
-  if (logits.shape.length < 2 || !sameShape(logits.shape.slice(0, -1), targets.shape)) {
-    throw new RangeError(
-      `Cannot take cross-entropy: logits must be [samples, ..., classes] and targets [samples, ...], received [${logits.shape}] and [${targets.shape}]`,
-    );
-  }
+  const fits = logits.shape.length >= 2 && sameShape(logits.shape.slice(0, -1), targets.shape);
+  const must = "logits must be [samples, ..., classes] and targets [samples, ...]";
+  assertInput(fits, "take cross-entropy", must, `[${logits.shape}] and [${targets.shape}]`);
   const rows = elementCount(targets.shape), classes = logits.shape.at(-1)!;
   const flat = g.reshape(logits, [rows, classes]), wanted = g.reshape(targets, [rows]);
   const hard = g.crossEntropy(flat, wanted);
@@ -350,11 +348,9 @@ export function crossEntropy(
  */
 export function meanSquaredError(g: LayerGraph, prediction: Value, target: Value): Value {
   const { shape } = prediction;
-  if (shape.length === 0 || !sameShape(shape, target.shape)) {
-    throw new RangeError(
-      `Cannot take the mean squared error: both must be of one shape, [samples, ...], received [${shape}] and [${target.shape}]`,
-    );
-  }
+  const fits = shape.length > 0 && sameShape(shape, target.shape);
+  const received = `[${shape}] and [${target.shape}]`, what = "take the mean squared error";
+  assertInput(fits, what, "both must have one shape, [samples, ...]", received);
   const difference = g.sub(prediction, target);
   const size = elementCount(shape) / shape[0]!;
   return g.mul(samplesSum(g, g.mul(difference, difference), shape), g.scalar(1 / size));

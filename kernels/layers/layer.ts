@@ -460,9 +460,8 @@ export function buildLayer(layer: AnyLayer, g: LayerGraph, x: Handed | undefined
   const made = [...handedValues(y).map(([, value]) => value), ...g.gives.values()];
   const foreign = made.find((value) => !g.owns(value));
   if (!foreign) return y;
-  throw new TypeError(
-    `${cannot}: its values must belong to its graph, received "${foreign.name}" of another${GIVE_AND_TAKE}`,
-  );
+  const received = `"${foreign.name}" of another${GIVE_AND_TAKE}`;
+  throw new TypeError(`${cannot}: its values must belong to its graph, received ${received}`);
 }
 
 /** Returns the problem of a layer's output, if any. */
@@ -667,29 +666,24 @@ type Shape = Pick<TensorSpec, "shape">;
  */
 export function checkTies(ties: readonly Tie[], parameters: ReadonlyMap<string, Shape>): void {
   const aliases = new Set<string>();
-  for (const [canonical, alias] of ties) {
-    const [first, second] = [canonical, alias].map((name) => {
+  const cannot = ([canonical, alias]: Tie) => `Cannot tie "${canonical}" and "${alias}"`;
+  for (const tie of ties) {
+    const [canonical, alias] = tie;
+    const [first, second] = tie.map((name) => {
       const parameter = parameters.get(name);
       if (parameter) return parameter;
-      throw new TypeError(
-        `Cannot tie "${canonical}" and "${alias}": both must be parameters of the model, received no "${name}"`,
-      );
+      const must = "both must be parameters of the model";
+      throw new TypeError(`${cannot(tie)}: ${must}, received no "${name}"`);
     }) as [Shape, Shape];
     if (canonical === alias || aliases.has(alias)) {
-      throw new TypeError(
-        `Cannot tie "${canonical}" and "${alias}": an alias must be tied once, to another parameter`,
-      );
+      throw new TypeError(`${cannot(tie)}: an alias must be tied once, to another parameter`);
     }
     if (!sameShape(first.shape, second.shape)) {
-      throw new RangeError(
-        `Cannot tie "${canonical}" and "${alias}": their shapes must be equal, received [${first.shape}] and [${second.shape}]`,
-      );
+      const received = `[${first.shape}] and [${second.shape}]`;
+      throw new RangeError(`${cannot(tie)}: their shapes must be equal, received ${received}`);
     }
     aliases.add(alias);
   }
   const chained = ties.find(([canonical]) => aliases.has(canonical));
-  if (!chained) return;
-  throw new TypeError(
-    `Cannot tie "${chained[0]}" and "${chained[1]}": the first must not be an alias itself`,
-  );
+  if (chained) throw new TypeError(`${cannot(chained)}: the first must not be an alias itself`);
 }

@@ -6,6 +6,7 @@
 
 import { fromBinary } from "@bufbuild/protobuf";
 import type { Tensor } from "../devices/device.ts";
+import { assertInput } from "../errors.ts";
 import { sameShape } from "../graph/shapes.ts";
 import { type Attribute, dtypeNumbered, ONNX_DTYPE, type ValueType } from "../graph/value.ts";
 import {
@@ -76,15 +77,13 @@ export function matchTensors(
   return ports.map(({ name, dtype, shape }) => {
     const tensor = given[name];
     if (tensor === undefined) {
-      throw new TypeError(
-        `Cannot bind: ${what} "${name}" must be given, received [${Object.keys(given).join(", ")}]`,
-      );
+      const names = `[${Object.keys(given).join(", ")}]`;
+      throw new TypeError(`Cannot bind: ${what} "${name}" must be given, received ${names}`);
     }
-    if (tensor.dtype !== dtype || !sameShape(tensor.shape, shape)) {
-      throw new TypeError(
-        `Cannot bind ${what} "${name}": it must be ${dtype} [${shape}], received ${tensor.dtype} [${tensor.shape}]`,
-      );
-    }
+    const fits = tensor.dtype === dtype && sameShape(tensor.shape, shape);
+    const received = `${tensor.dtype} [${tensor.shape}]`;
+    const cannot = `bind ${what} "${name}"`;
+    assertInput(fits, cannot, `it must be ${dtype} [${shape}]`, received, TypeError);
     return tensor;
   });
 }

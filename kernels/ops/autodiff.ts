@@ -4,6 +4,7 @@
  * @module
  */
 
+import { refusal } from "../errors.ts";
 import { type Ints, sameShape } from "../graph/shapes.ts";
 import type { Node, NodeGraph, Value } from "../graph/value.ts";
 import type { Builder } from "./builder.ts";
@@ -58,11 +59,8 @@ export function addGradients(
     const needed = node.inputs.map((input) => dependent.has(input));
     if (!needed.includes(true)) continue;
     const rule = GRADIENTS[node.op];
-    if (!rule) {
-      throw new TypeError(
-        `Cannot differentiate: every op between the parameters and the loss must have a gradient, received ${node.op}`,
-      );
-    }
+    const must = "every op between the parameters and the loss must have a gradient";
+    if (!rule) throw refusal("differentiate", must, node.op, TypeError);
     const given = node.outputs.map((output) => cotangents.get(output));
     const found = rule(graph, node, given, needed).map((cotangent, i) => {
       const value = typeof cotangent !== "function"

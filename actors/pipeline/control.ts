@@ -4,10 +4,18 @@
  * @module
  */
 
+import type { Batch } from "../../kernels/mod.ts";
 import type { ActorRef, Context, Handlers, Message } from "../runtime/mod.ts";
 import type { SupervisorMessage, WorkerLost, WorkerReport } from "./protocol.ts";
 import { joinStates, moved } from "./stage_copies.ts";
-import { broadcast, gather, type Supervisor, underWay } from "./supervisor_state.ts";
+import {
+  broadcast,
+  entryOf,
+  Evaluation,
+  gather,
+  type Supervisor,
+  underWay,
+} from "./supervisor_state.ts";
 
 /** The longest time for an answer in the control lane, in milliseconds. */
 const REPORT_TIMEOUT_MS = 1000;
@@ -65,7 +73,7 @@ export function workerDownHandlers(
 export function controlHandlers(
   supervisor: Supervisor,
 ): Partial<Handlers<SupervisorMessage>> {
-  const { ctx, init, workers, replies, evaluations } = supervisor;
+  const { ctx, init, workers, replies } = supervisor;
   const goIdle = () => void (supervisor.state = "idle");
   return {
     Start() {
@@ -76,15 +84,20 @@ export function controlHandlers(
       });
       broadcast(supervisor, { type: "Connect", supervisor: ctx.self, workers });
     },
-    Ready: ({ worker }) => supervisor.takeReady(worker, undefined),
+    Ready: ({ worker }) => supervisor.takeReady!(worker, undefined),
     Evaluate({ microBatches }) {
       const reply = replies.defer();
       supervisor.state = "evaluating";
       supervisor.pause = "an evaluation";
-      evaluations.begin(microBatches, (losses) => {
+      const inject = (microBatch: number, fields: Batch) => {
+        const message = { type: "Inject", microBatch, fields, isEvaluation: true } as const;
+        ctx.send(entryOf(supervisor, 0, 0), message);
+      };
+      const done = (losses: Float32Array[]) => {
         goIdle();
         reply(losses);
-      });
+      };
+      supervisor.evaluation = new Evaluation(microBatches, init.injectionLimit, inject, done);
     },
     Save() {
       const reply = replies.defer();
@@ -100,7 +113,7 @@ export function controlHandlers(
       });
       for (const worker of first) ctx.send(workers[worker]!, { type: "Save" }, { lane: "control" });
     },
-    Saved: ({ worker, state }) => supervisor.takeState(worker, state),
+    Saved: ({ worker, state }) => supervisor.takeState!(worker, state),
     Fetch(message) {
       const reply = replies.defer();
       supervisor.state = "saving";
@@ -112,7 +125,7 @@ export function controlHandlers(
       const [first] = init.workers[0]!.copies[message.stage]!;
       ctx.send(workers[first!.worker]!, message, { lane: "control" });
     },
-    Fetched: ({ values }) => supervisor.takeFetched(values),
+    Fetched: ({ values }) => supervisor.takeFetched!(values),
     Write({ orders, step }) {
       const reply = replies.defer();
       supervisor.state = "saving";
@@ -125,6 +138,6 @@ export function controlHandlers(
         ctx.send(workers[worker]!, { type: "Write", order, step }, { lane: "control" });
       }
     },
-    Written: ({ worker, outcome }) => supervisor.takeWritten(worker, outcome),
+    Written: ({ worker, outcome }) => supervisor.takeWritten!(worker, outcome),
   };
 }

@@ -24,58 +24,60 @@ export type LinkMessage<P extends Message> =
   /** To itself: handles the messages that have arrived. */
   | { readonly type: "LinkDue" };
 
-/** Both ends of the links of one worker. */
-export interface EmulatedLink<P extends Message> {
-  /** Sends to another worker; only transferred arrays take time. */
-  send(to: ActorRef<P | LinkMessage<P>>, message: P, options: SendOptions): void;
-  /** Takes a message that is in transit. */
-  receive(message: P, arrivesAt: number): void;
-  /** Removes and returns the messages that have arrived, in order. */
-  arrived(): P[];
-}
-
-/** Opens the links of a worker; without options messages are not delayed. */
-export function openEmulatedLink<P extends Message>(
-  ctx: Context<P | LinkMessage<P>>,
-  options: LinkOptions | undefined,
-): EmulatedLink<P> {
+/** Both ends of the links of one worker; without options messages are not delayed. */
+export class EmulatedLink<P extends Message> {
+  readonly #ctx: Context<P | LinkMessage<P>>;
+  readonly #options: LinkOptions | undefined;
   /** The time at which the link to each worker is free. */
-  const freeAt = new Map<string, number>();
-  const inTransit: { arrivesAt: number; message: P; land: () => void }[] = [];
+  readonly #freeAt = new Map<string, number>();
   /** The arrival of the last message to each worker; a later one never overtakes it. */
-  const lastTo = new Map<string, number>();
-  const wake = () => {
-    const wait = inTransit[0]!.arrivesAt - ctx.now();
-    ctx.after(Math.max(0, wait), { type: "LinkDue" }, "link");
-  };
-  return {
-    send(to, message, sending) {
-      if (!options || to.id === ctx.self.id) return ctx.send(to, message, sending);
-      const { latencyUs, gigabytesPerSecond, jitterUs = 0 } = options;
-      const sentAt = Math.max(ctx.now(), freeAt.get(to.id) ?? 0) +
-        bytesOf(sending) / (gigabytesPerSecond * 1e6);
-      freeAt.set(to.id, sentAt);
-      const jitter = jitterUs === 0 ? 0 : jitterUs * ctx.random("link");
-      const arrivesAt = Math.max(lastTo.get(to.id) ?? 0, sentAt + (latencyUs + jitter) / 1e3);
-      lastTo.set(to.id, arrivesAt);
-      ctx.send(to, { type: "OnLink", arrivesAt, message }, sending);
-    },
-    receive(message, arrivesAt) {
-      const later = inTransit.findIndex((one) => one.arrivesAt > arrivesAt);
-      const { promise, resolve: land } = Promise.withResolvers<void>();
-      // While it is in transit, all workers may be idle: the system must not count as stalled.
-      ctx.busy(() => promise);
-      inTransit.splice(later < 0 ? inTransit.length : later, 0, { arrivesAt, message, land });
-      if (inTransit[0]!.message === message) wake();
-    },
-    arrived() {
-      const now = ctx.now(), later = inTransit.findIndex((one) => one.arrivesAt > now);
-      const due = inTransit.splice(0, later < 0 ? inTransit.length : later);
-      if (inTransit.length > 0) wake();
-      for (const { land } of due) land();
-      return due.map(({ message }) => message);
-    },
-  };
+  readonly #lastTo = new Map<string, number>();
+  readonly #inTransit: { arrivesAt: number; message: P; land: () => void }[] = [];
+
+  constructor(ctx: Context<P | LinkMessage<P>>, options: LinkOptions | undefined) {
+    this.#ctx = ctx;
+    this.#options = options;
+  }
+
+  /** Sends to another worker; only transferred arrays take time. */
+  send(to: ActorRef<P | LinkMessage<P>>, message: P, sending: SendOptions): void {
+    const ctx = this.#ctx, options = this.#options;
+    if (!options || to.id === ctx.self.id) return ctx.send(to, message, sending);
+    const { latencyUs, gigabytesPerSecond, jitterUs = 0 } = options;
+    const sentAt = Math.max(ctx.now(), this.#freeAt.get(to.id) ?? 0) +
+      bytesOf(sending) / (gigabytesPerSecond * 1e6);
+    this.#freeAt.set(to.id, sentAt);
+    const jitter = jitterUs === 0 ? 0 : jitterUs * ctx.random("link");
+    const earliest = sentAt + (latencyUs + jitter) / 1e3;
+    const arrivesAt = Math.max(this.#lastTo.get(to.id) ?? 0, earliest);
+    this.#lastTo.set(to.id, arrivesAt);
+    ctx.send(to, { type: "OnLink", arrivesAt, message }, sending);
+  }
+
+  /** Takes a message that is in transit. */
+  receive(message: P, arrivesAt: number): void {
+    const inTransit = this.#inTransit, { promise, resolve: land } = Promise.withResolvers<void>();
+    const later = inTransit.findIndex((one) => one.arrivesAt > arrivesAt);
+    // While it is in transit, all workers may be idle: the system must not count as stalled.
+    this.#ctx.busy(() => promise);
+    inTransit.splice(later < 0 ? inTransit.length : later, 0, { arrivesAt, message, land });
+    if (inTransit[0]!.message === message) this.#wake();
+  }
+
+  /** Removes and returns the messages that have arrived, in order. */
+  arrived(): P[] {
+    const now = this.#ctx.now(), inTransit = this.#inTransit;
+    const later = inTransit.findIndex((one) => one.arrivesAt > now);
+    const due = inTransit.splice(0, later < 0 ? inTransit.length : later);
+    if (inTransit.length > 0) this.#wake();
+    for (const { land } of due) land();
+    return due.map(({ message }) => message);
+  }
+
+  #wake(): void {
+    const wait = this.#inTransit[0]!.arrivesAt - this.#ctx.now();
+    this.#ctx.after(Math.max(0, wait), { type: "LinkDue" }, "link");
+  }
 }
 
 const bytesOf = ({ transfer = [] }: SendOptions) =>

@@ -104,7 +104,7 @@ export function drainHandlers(
       supervisor.pause = "a drain";
       drainWhenBegun();
     },
-    Drained: () => supervisor.drained(),
+    Drained: () => supervisor.drained!(),
   };
 }
 
@@ -116,7 +116,7 @@ const addSlice = (before: Float32Array, losses: Float32Array): Float32Array =>
 export function flowHandlers(
   supervisor: Supervisor,
 ): Partial<Handlers<SupervisorMessage>> {
-  const { init, replies, evaluations } = supervisor;
+  const { init, replies } = supervisor;
   return {
     RunStep({ request, plan }) {
       const { flow: { known } } = supervisor, first = [...known], reply = replies.defer();
@@ -127,7 +127,7 @@ export function flowHandlers(
       for (const replica of plan.shares.keys()) inject(supervisor, replica);
     },
     Loss({ round, microBatch, slice = 0, losses }) {
-      if (supervisor.state === "evaluating") return evaluations.add(microBatch, losses);
+      if (supervisor.state === "evaluating") return supervisor.evaluation!.add(microBatch, losses);
       const { losses: known } = stepOfRound(supervisor, round);
       known[microBatch] = slice === 0 ? losses : addSlice(known[microBatch]!, losses);
     },

@@ -18,10 +18,8 @@ import { UPDATE_POLICIES } from "./step.ts";
 import { commitHandlers, drainHandlers, flowHandlers } from "./step_end.ts";
 import {
   emptyFlow,
-  entryOf,
   mailboxBound,
-  openEvaluations,
-  openPendingReplies,
+  PendingReplies,
   type Supervisor,
   type SupervisorInit,
   type SupervisorState,
@@ -169,26 +167,16 @@ function openSupervisor(
 ): Supervisor {
   for (const worker of workers) ctx.watch(worker, (down) => ({ type: "WorkerDown", down }));
   const zeros = () => workers.map(() => 0);
-  const supervisor: Supervisor = {
+  return {
     ctx,
     init,
     workers,
-    replies: openPendingReplies(ctx),
-    evaluations: openEvaluations(init.injectionLimit, (microBatch, fields) => {
-      const message = { type: "Inject", microBatch, fields, isEvaluation: true } as const;
-      ctx.send(entryOf(supervisor, 0, 0), message);
-    }),
+    replies: new PendingReplies(ctx),
     held: { peakActivations: zeros(), weights: zeros(), memory: [] },
     state: "starting",
     pause: "the start",
     round: 0,
     steps: [],
     flow: emptyFlow(init),
-    takeReady: () => {},
-    takeState: () => {},
-    takeFetched: () => {},
-    takeWritten: () => {},
-    drained: () => {},
   };
-  return supervisor;
 }

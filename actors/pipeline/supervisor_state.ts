@@ -19,7 +19,6 @@ import type {
   ActorSpec,
   Context,
   Down,
-  Message,
   PlaceName,
   Reply,
 } from "../runtime/mod.ts";
@@ -101,48 +100,43 @@ type BoundedWorker =
     readonly slicing?: Slicing | undefined;
   };
 
-/** The evaluation in progress; at most one at a time. */
-interface Evaluations {
-  /** True while an evaluation is in progress. */
-  readonly isRunning: boolean;
-  /** Begins an evaluation; `reply` gets the losses by micro-batch. */
-  begin(microBatches: readonly Batch[], reply: Reply): void;
-  /** Takes the losses of a micro-batch. */
-  add(microBatch: number, losses: Float32Array): void;
-}
+/** An evaluation of micro-batches, of which a limited number is in flight. */
+export class Evaluation {
+  readonly #microBatches: readonly Batch[];
+  readonly #inject: (microBatch: number, fields: Batch) => void;
+  readonly #done: (losses: Float32Array[]) => void;
+  readonly #losses: Float32Array[] = [];
+  #injected = 0;
+  #missing: number;
 
-/** Opens evaluations. @param limit The most micro-batches in flight. */
-export function openEvaluations(
-  limit: number,
-  inject: (microBatch: number, fields: Batch) => void,
-): Evaluations {
-  let current: {
-    readonly microBatches: readonly Batch[];
-    readonly reply: Reply;
-    readonly losses: Float32Array[];
-    injected: number;
-    missing: number;
-  } | undefined;
-  const next = () => {
-    const { microBatches, injected } = current!;
-    if (injected < microBatches.length) inject(current!.injected++, microBatches[injected]!);
-  };
-  return {
-    get isRunning() {
-      return current !== undefined;
-    },
-    begin(microBatches, reply) {
-      current = { microBatches, reply, losses: [], injected: 0, missing: microBatches.length };
-      for (let i = 0; i < limit; i++) next();
-    },
-    add(microBatch, losses) {
-      current!.losses[microBatch] = losses;
-      next();
-      if (--current!.missing > 0) return;
-      current!.reply(current!.losses);
-      current = undefined;
-    },
-  };
+  /**
+   * @param limit The most micro-batches in flight.
+   * @param done Gets the losses by micro-batch.
+   */
+  constructor(
+    microBatches: readonly Batch[],
+    limit: number,
+    inject: (microBatch: number, fields: Batch) => void,
+    done: (losses: Float32Array[]) => void,
+  ) {
+    this.#microBatches = microBatches;
+    this.#inject = inject;
+    this.#done = done;
+    this.#missing = microBatches.length;
+    for (let i = 0; i < limit; i++) this.#next();
+  }
+
+  #next(): void {
+    const fields = this.#microBatches[this.#injected];
+    if (fields) this.#inject(this.#injected++, fields);
+  }
+
+  /** Takes the losses of a micro-batch, and injects the next. */
+  add(microBatch: number, losses: Float32Array): void {
+    this.#losses[microBatch] = losses;
+    this.#next();
+    if (--this.#missing === 0) this.#done(this.#losses);
+  }
 }
 
 /** Takes the answer of a worker. */
@@ -166,48 +160,46 @@ export function gather<T>(
 }
 
 /** Replies to questions that are not answered yet. */
-interface PendingReplies {
-  /** Defers the reply to the current message. */
-  defer(): Reply;
-  /** Answers all questions, later ones too, with the loss of a worker. */
-  failAll(lost: WorkerLost): void;
-  /** The same for a worker that has ended. @param when The activity at that time: `step 4`. */
-  failFor(down: Down, when: string | undefined): void;
-}
+export class PendingReplies {
+  readonly #ctx: Context<SupervisorMessage>;
+  readonly #waiting = new CompactingMap<Reply, true>();
+  #lost: WorkerLost | undefined;
 
-/** Opens the pending replies of an actor. */
-export function openPendingReplies<M extends Message>(ctx: Context<M, unknown>): PendingReplies {
-  const waiting = new CompactingMap<Reply, true>();
-  let lost: WorkerLost | undefined;
-  const failAll = (first: WorkerLost) => {
-    lost ??= first;
-    for (const [reply] of waiting) {
-      waiting.take(reply);
+  constructor(ctx: Context<SupervisorMessage>) {
+    this.#ctx = ctx;
+  }
+
+  /** Defers the reply to the current message. */
+  defer(): Reply {
+    const reply = this.#ctx.deferReply(), lost = this.#lost;
+    if (lost) reply({ lost });
+    else this.#waiting.set(reply, true);
+    return (value, options) => {
+      if (this.#waiting.take(reply)) reply({ value }, options);
+    };
+  }
+
+  /** Answers all questions, later ones too, with the loss of a worker. */
+  failAll(lost: WorkerLost): void {
+    this.#lost ??= lost;
+    for (const [reply] of this.#waiting) {
+      this.#waiting.take(reply);
       reply({ lost });
     }
-  };
-  return {
-    defer() {
-      const reply = ctx.deferReply();
-      if (lost) reply({ lost });
-      else waiting.set(reply, true);
-      return (value, options) => {
-        if (waiting.take(reply)) reply({ value }, options);
-      };
-    },
-    failAll,
-    failFor({ ref, reason }, when) {
-      const during = when === undefined ? "" : ` in ${when}`;
-      if (reason === "stopped") {
-        const message = `${ref.id} failed${during}: it must run to the end, and stopped`;
-        return failAll({ worker: ref.id, kind: "exit", message, isWedged: false });
-      }
-      const { actor, handling, error, kind } = reason;
-      const doing = handling ? ` while handling ${handling}` : "";
-      const message = `${actor} failed${during}${doing}: ${error.message}`;
-      failAll({ worker: actor, kind, message, isWedged: false });
-    },
-  };
+  }
+
+  /** The same for a worker that has ended. @param when The activity at that time: `step 4`. */
+  failFor({ ref, reason }: Down, when: string | undefined): void {
+    const during = when === undefined ? "" : ` in ${when}`;
+    if (reason === "stopped") {
+      const message = `${ref.id} failed${during}: it must run to the end, and stopped`;
+      return this.failAll({ worker: ref.id, kind: "exit", message, isWedged: false });
+    }
+    const { actor, handling, error, kind } = reason;
+    const doing = handling ? ` while handling ${handling}` : "";
+    const message = `${actor} failed${during}${doing}: ${error.message}`;
+    this.failAll({ worker: actor, kind, message, isWedged: false });
+  }
 }
 
 /** The initial data of the supervisor. */
@@ -359,7 +351,6 @@ export interface Supervisor {
   readonly init: SupervisorInit;
   readonly workers: readonly ActorRef<WorkerMessage>[];
   readonly replies: PendingReplies;
-  readonly evaluations: Evaluations;
   readonly held: Held;
   state: SupervisorState;
   /** The current activity if it is not a step, for reports. */
@@ -370,11 +361,12 @@ export interface Supervisor {
   steps: StepRecord[];
   flow: Flow;
   /** The receivers of the answers of workers to the current question. */
-  takeReady: Take<undefined>;
-  takeState: Take<StageState>;
-  takeFetched: (values: Float32Array<ArrayBuffer>) => void;
-  takeWritten: Take<WriteOutcome>;
-  drained: () => void;
+  takeReady?: Take<undefined>;
+  takeState?: Take<StageState>;
+  takeFetched?: (values: Float32Array<ArrayBuffer>) => void;
+  takeWritten?: Take<WriteOutcome>;
+  drained?: () => void;
+  evaluation?: Evaluation;
 }
 
 /** Returns the counts of an empty pipe. */

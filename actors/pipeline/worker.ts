@@ -26,7 +26,7 @@ import { assertFinite, NonFiniteError } from "../gradients/commit.ts";
 import type { ActorFactory, ActorSpec, Context, Handlers } from "../runtime/mod.ts";
 import { Arrivals } from "./arrivals.ts";
 import { inputHandlers, type WeightUpdater } from "./compute.ts";
-import { openEmulatedLink } from "./links.ts";
+import { EmulatedLink } from "./links.ts";
 import {
   guarded,
   type PeerMessage,
@@ -212,7 +212,7 @@ async function openWorker(ctx: Context<WorkerMessage>, whole: WorkerInit): Promi
     init,
     copies: await openCopies(device, whole.held, init.stage, init.halves, open),
     arrivals: new Arrivals(),
-    link: openEmulatedLink<PeerMessage>(ctx, init.link),
+    link: new EmulatedLink<PeerMessage>(ctx, init.link),
     activity: new Activity(ctx, init),
     state: "connecting",
     peers: undefined,

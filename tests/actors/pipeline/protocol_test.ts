@@ -7,12 +7,12 @@ import assert from "node:assert/strict";
 import { eagerStages } from "../../../actors/gradients/sync.ts";
 import type { ActorRef, Message } from "../../../actors/runtime/types.ts";
 import { copiesOf } from "../../../actors/pipeline/layout.ts";
-import { openEmulatedLink } from "../../../actors/pipeline/links.ts";
+import { EmulatedLink } from "../../../actors/pipeline/links.ts";
 import {
   allLosses,
+  Evaluation,
   gather,
   mailboxBound,
-  openEvaluations,
   type SupervisorInit,
 } from "../../../actors/pipeline/supervisor_state.ts";
 import { policyData, restorePolicy, UPDATE_POLICIES } from "../../../actors/pipeline/step.ts";
@@ -226,16 +226,15 @@ Deno.test("the supervisor gives each worker a mailbox of its bound, and no more"
 
 Deno.test("an evaluation answers in the order of its micro-batches, of which no more than the limit are in flight", () => {
   const inFlight: number[] = [], answers: unknown[] = [];
-  const evaluations = openEvaluations(3, (microBatch) => void inFlight.push(microBatch));
-  evaluations.begin(Array(5).fill({}), (losses) => void answers.push(losses));
+  const inject = (microBatch: number) => void inFlight.push(microBatch);
+  const evaluation = new Evaluation(Array(5).fill({}), 3, inject, (losses) => answers.push(losses));
   for (let done = 0; done < 5; done++) {
     assert.deepEqual([inFlight.length, answers], [Math.min(5 - done, 3), []]);
     // The newest that is in flight comes first.
     const next = inFlight.pop()!;
-    evaluations.add(next, Float32Array.of(next));
+    evaluation.add(next, Float32Array.of(next));
   }
   assert.deepEqual(answers, [[0, 1, 2, 3, 4].map((m) => Float32Array.of(m))]);
-  assert.equal(evaluations.isRunning, false);
 });
 
 Deno.test("an evaluation in the pipeline has no more micro-batches in flight than a step", async () => {
@@ -328,7 +327,7 @@ Deno.test("messages on a link take their time one after the other, and none over
     send: (_to: unknown, { arrivesAt }: { arrivesAt: number }) => void sent.push(arrivesAt),
   };
   const options = { latencyUs: 2000, gigabytesPerSecond: 1e-3, jitterUs: 9000 };
-  const link = openEmulatedLink<Message>(ctx as never, options);
+  const link = new EmulatedLink<Message>(ctx as never, options);
   // A thousand bytes take a millisecond.
   for (const bytes of [1000, 0, 8000, 3000]) {
     link.send({ id: "other" } as ActorRef<Message>, { type: "Any" }, {

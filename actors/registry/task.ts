@@ -173,22 +173,15 @@ async function show(
   weights: ReadonlyMap<string, Float32Array>,
   device: DeviceChoice,
 ): Promise<string | undefined> {
-  const close: (() => void)[] = [];
-  try {
-    return await model.show?.({
-      weights,
-      device,
-      data,
-      seed,
-      predict: async (layers, ties) => {
-        const opened = await openDevice(device.name, device);
-        close.push(() => opened.close());
-        return await openPredictor(opened, layers, weights, ties);
-      },
-    });
-  } finally {
-    for (const one of close) one();
-  }
+  using stack = new DisposableStack();
+  return await model.show?.({
+    ...{ weights, device, data, seed },
+    predict: async (layers, ties) => {
+      const opened = await openDevice(device.name, device);
+      stack.defer(() => opened.close());
+      return await openPredictor(opened, layers, weights, ties);
+    },
+  });
 }
 
 /** Converts each micro-batch; invalid data is returned for a later check. */

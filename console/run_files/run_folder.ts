@@ -34,11 +34,6 @@ export function meantRun(named: string): string {
   return near || didYouMean(base, namesIn(RUNS_FOLDER));
 }
 
-/** A new folder; disposing of it removes it if it is still empty. */
-interface MadeFolder extends Disposable {
-  readonly path: string;
-}
-
 /**
  * Returns the path of the next run of a model, whose number is above all existing ones.
  *
@@ -52,7 +47,7 @@ export function nextRunFolder(model: string, parent: string = RUNS_FOLDER): stri
 
 /**
  * Creates the folder of the next run of a model. Of two runs that start at the same time, one gets
- * the next number.
+ * the next number. Disposing of the result removes the folder if it is still empty.
  *
  * @throws {RangeError} when the folder cannot be created.
  *
@@ -71,7 +66,10 @@ export function nextRunFolder(model: string, parent: string = RUNS_FOLDER): stri
  * await Deno.remove(parent);
  * ```
  */
-export function makeRunFolder(model: string, parent: string = RUNS_FOLDER): MadeFolder {
+export function makeRunFolder(
+  model: string,
+  parent: string = RUNS_FOLDER,
+): Disposable & { readonly path: string } {
   try {
     const isNew = lstat(parent) === undefined;
     if (isNew) Deno.mkdirSync(parent, { recursive: true });

@@ -59,7 +59,7 @@ const KINDS = {
  * @param {RunFacts} run
  * @returns {Layout}
  */
-export function layOut(trace, width, { workers }) {
+function layOut(trace, width, { workers }) {
   /** @type {Box[]} */
   const boxes = [];
   /** @type {Layout["labels"][number][]} */
@@ -106,7 +106,7 @@ export function layOut(trace, width, { workers }) {
  *
  * @param {Box} box
  */
-export function describe({ kind, worker, name, from, to }) {
+function describe({ kind, worker, name, from, to }) {
   const when = `${duration(to - from)}, from ${duration(from)} to ${duration(to)}`;
   if (kind === "gap") return `worker ${worker}: ${name || "nothing to do"} · ${when}`;
   const parts = name.split("&").map((part) => {
@@ -142,7 +142,7 @@ const FONT = "11px system-ui, sans-serif";
  * @param {CanvasRenderingContext2D} pen
  * @param {{ layout: Layout, range: Range, width: number, run: RunFacts, chosen: Box | undefined }} scene
  */
-export function draw(pen, { layout, range, width, run, chosen }) {
+function draw(pen, { layout, range, width, run, chosen }) {
   const ink = colors(), { gutter, height, boxes, labels } = layout;
   const scale = (width - gutter) / (range.to - range.from);
   const xOf = (/** @type {number} */ ms) => gutter + (ms - range.from) * scale;
@@ -298,7 +298,7 @@ function roundStep(least) {
  * @param {TraceView} trace
  * @param {Range} range
  */
-export function describeStep({ step, length, workers }, { from, to }) {
+function describeStep({ step, length, workers }, { from, to }) {
   const seen = `shown from ${duration(from)} to ${duration(to)}`;
   return `Timeline of step ${whole(step)}: ${duration(length)}, ${workers.length} workers, ${seen}`;
 }
@@ -311,7 +311,7 @@ const WORDS_MAX = 500;
  *
  * @param {TraceView} trace
  */
-export function inWords({ workers }) {
+function inWords({ workers }) {
   return workers.map(({ spans, gaps }, worker) => {
     const all = [
       ...spans.map(([name, from, to]) => ({ name, from, to, kind: "done" })),
@@ -329,7 +329,7 @@ export function inWords({ workers }) {
 }
 
 /** Shows the legend once. @param {State} state */
-export function showLegend({ run }) {
+function showLegend({ run }) {
   if (!run) return;
   const legend = byId("legend"), kinds = new Set(Object.keys(run.inks).map((key) => key[0] ?? ""));
   if (legend.childElementCount > 0) return;
@@ -374,7 +374,7 @@ const TIP_WIDTH = 320;
  * @param {() => Layout | undefined} layoutNow
  * @param {(x: number) => number} timeAt returns the time at a pixel.
  */
-export function openPointing(place, layoutNow, timeAt) {
+function openPointing(place, layoutNow, timeAt) {
   const tip = byId("tip");
   /** @type {Box | undefined} */
   let chosen;

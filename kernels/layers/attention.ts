@@ -264,8 +264,8 @@ export const cacheShape = (
  * and zeros. More rows start at position 0 with a new cache. It reads the fields `positions`, int32
  * [rows], and `last`, int32 [1], the last row that is cached.
  *
- * @returns `mixed` [rows, query heads·width], and the new `keys` and `values` of {@linkcode
- * cacheShape}.
+ * @returns `mixed` [rows, query heads·width], and the new `keys` and `values` of
+ * {@linkcode cacheShape}.
  */
 export function cachedAttention(
   g: LayerGraph,

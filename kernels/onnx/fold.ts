@@ -59,7 +59,7 @@ function checkSizes(shape: readonly number[]): void {
 /** Largest number of elements of a computed constant, and of all of them in a file. */
 const ELEMENTS_MAX = { one: 2 ** 24, all: 2 ** 27 } as const;
 
-/** Work, as {@linkcode workOf} counts it, that takes as long as an element. */
+/** Work of {@linkcode workOf} that takes the time of one element. */
 const ELEMENT_WORK = 20;
 
 /**

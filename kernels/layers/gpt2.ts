@@ -6,13 +6,13 @@
  * Hugging Face's GPT-2: linear weights are [in, out], except `lm_head.weight`, [vocabulary, hidden].
  *
  * [Note: a head in slices] With a large vocabulary the head may cost more than a stage should. In
- * slices it is a chain of layers, and stages share it: each multiplies the normalised residual
- * stream x with its part of the vocabulary, and hands on x with two numbers of each row: the
- * log-sum-exp L of all logits so far, and the logit t of the target where it was among them. The
- * last has the loss, L − t. Backwards the gradient of an L is the share of its logits in the
- * softmax, so that each slice needs nothing of the others but what comes back along the chain. (In
- * "vocabulary parallelism", Yeung et al. 2024, all workers hold a slice and meet at barriers.) The
- * numbers stand in the first two columns of a second matrix as large as x.
+ * slices it is a chain of layers, which stages share: each multiplies the normalized residual stream
+ * x by its part of the vocabulary, and passes x on with two numbers for each row: the log-sum-exp L
+ * of all logits so far, and the logit t of the target if it was among them. The last slice returns
+ * the loss, L − t. In the backward pass the gradient of L is the share of the slice's logits in the
+ * softmax, so that a slice needs only the values that return along the chain. (In "vocabulary
+ * parallelism", Yeung et al. 2024, all workers hold a slice and meet at barriers.) The two numbers
+ * are in the first two columns of a second matrix of the size of x.
  *
  * @module
  */

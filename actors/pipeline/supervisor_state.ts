@@ -14,14 +14,7 @@ import type { WeightUpdates } from "../../schedules/mod.ts";
 import { areFinite, CommitDecision } from "../gradients/commit.ts";
 import { CHUNKS_UNDER_WAY } from "../gradients/sync.ts";
 import { CompactingMap } from "../runtime/actor.ts";
-import type {
-  ActorRef,
-  ActorSpec,
-  Context,
-  Down,
-  PlaceName,
-  Reply,
-} from "../runtime/mod.ts";
+import type { ActorRef, ActorSpec, Context, Down, PlaceName, Reply } from "../runtime/mod.ts";
 import type { SupervisorMessage, WorkerLost, WorkerMessage, WriteOutcome } from "./protocol.ts";
 import {
   type StepOutcome,

@@ -173,34 +173,11 @@ const NO_MEMORY: StageMemory = {
 };
 
 /** Opens the fake of a stage; its models never run. */
-export function openFakeStage(
+export const openFakeStage = (
   _device: Device,
   program: StageProgram,
-  { bucketSize = BUCKET_SIZE, versions = 1 }: Pick<StageOptions, "bucketSize" | "versions">,
-): StageKernels {
-  const ranges = new Map<string, FlatRange>();
-  let length = 0;
-  const layers = program.layers.map(({ prefix, program: index }): Layer => {
-    const own = program.programs[index]!, offset = length;
-    for (const { name, shape } of own.parameters) {
-      const range = { offset: length, length: elementCount(shape) };
-      ranges.set(prefix + name, range);
-      length += range.length;
-    }
-    return { ...portsOf(own), weights: { offset, length: length - offset } };
-  });
-  const buckets: Bucket[] = Array.from(
-    { length: Math.ceil(length / bucketSize) },
-    (_, i) => ({
-      offset: i * bucketSize,
-      length: Math.min(bucketSize, length - i * bucketSize),
-      isDecayed: false,
-    }),
-  );
-  const last = program.layers.at(-1)!, { isLoss } = program.programs[last.program]!;
-  const slices = program.slicing?.slices;
-  return new FakeStage(layers, ranges, buckets, isLoss, versions, stageBorder(program), slices);
-}
+  options: StageOptions,
+): StageKernels => new FakeStage(program, options);
 
 function portsOf(program: LayerProgram) {
   const { fields } = program, inputs = inputsOf(program), outputs = outputsOf(program);
@@ -221,7 +198,7 @@ export class FakeStage implements StageKernels {
   readonly memory = NO_MEMORY;
   readonly sums = undefined;
   readonly #layers: readonly Layer[];
-  readonly #ranges: ReadonlyMap<string, FlatRange>;
+  readonly #ranges = new Map<string, FlatRange>();
   /** The weights of each version. */
   readonly #buffers: readonly Float32Array[];
   readonly #versions: WeightVersions;
@@ -237,22 +214,25 @@ export class FakeStage implements StageKernels {
   #due = new Set<number>();
   #rate = 0;
 
-  constructor(
-    layers: readonly Layer[],
-    ranges: ReadonlyMap<string, FlatRange>,
-    buckets: readonly Bucket[],
-    isLast: boolean,
-    versions: number,
-    border: StageBorder,
-    slices = 1,
-  ) {
-    this.#border = border;
-    this.#slices = slices;
-    const length = layers.at(-1)!.weights.offset + layers.at(-1)!.weights.length;
-    this.#layers = layers;
-    this.#ranges = ranges;
-    this.buckets = buckets;
-    this.isLast = isLast;
+  constructor(program: StageProgram, { bucketSize = BUCKET_SIZE, versions = 1 }: StageOptions) {
+    let length = 0;
+    this.#layers = program.layers.map(({ prefix, program: index }): Layer => {
+      const own = program.programs[index]!, offset = length;
+      for (const { name, shape } of own.parameters) {
+        const range = { offset: length, length: elementCount(shape) };
+        this.#ranges.set(prefix + name, range);
+        length += range.length;
+      }
+      return { ...portsOf(own), weights: { offset, length: length - offset } };
+    });
+    this.buckets = Array.from({ length: Math.ceil(length / bucketSize) }, (_, i) => ({
+      offset: i * bucketSize,
+      length: Math.min(bucketSize, length - i * bucketSize),
+      isDecayed: false,
+    }));
+    this.isLast = program.programs[program.layers.at(-1)!.program]!.isLoss;
+    this.#border = stageBorder(program);
+    this.#slices = program.slicing?.slices ?? 1;
     this.#buffers = Array.from({ length: versions }, () => new Float32Array(length));
     this.#versions = new WeightVersions(versions);
     this.#gradients = new Float32Array(length);

@@ -124,7 +124,11 @@ Deno.test("workers of a T5 that are lost within a step change no bit of the run"
   }));
   const announce = (line: string) => void told.push(line);
   await openOracle(SIZES)("T5", shared, { runtime: "workers", announce, faults });
-  assert.equal(told.filter((line) => line.includes("going on")).length, 2, told.join("\n"));
+  assert.equal(
+    told.filter((line) => line.includes("the run continues")).length,
+    2,
+    told.join("\n"),
+  );
 });
 
 Deno.test("a Llama in slices of its sequences has the losses of the whole within 1e-6, dropout included", async () => {

@@ -155,7 +155,7 @@ const stopProcess = ([schedule, moment, what]: typeof STOPPED[number]) =>
     });
     assert.equal(run.bits.hash, bits.hash);
     const all = told.join("\n");
-    assert.match(all, new RegExp(`^${what} stalled.*does not answer.*going on`));
+    assert.match(all, new RegExp(`^${what} stalled.*does not answer.*the run continues`));
     assert.match(all, /worker-0 waits for (0[FB]\d+|the next step), with \[.*\] ready/);
     assert.ok(!startedProcesses().includes(stopped));
   });

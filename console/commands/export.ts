@@ -160,7 +160,7 @@ function modelOf(checkpoint: Checkpoint<TensorSource>): TrainedDecoder | Trained
   ensure(
     DECODERS.some((known) => known.architecture === architecture),
     `Cannot export ${path} as ONNX: its model must be gpt, llama or mlp, or that of an ONNX file, ` +
-      `received ${received}; a script exports layers of its own with layersOnnx() of @troupe/troupe/kernels`,
+      `received ${received}; a script can export its own layers with layersOnnx() of @troupe/troupe/kernels`,
     RangeError,
   );
   return trainedDecoder("export", checkpoint);

@@ -185,7 +185,7 @@ async function promptOf(
 ): Promise<number[]> {
   ensure(
     !given.ids || given.prompt === undefined,
-    "Cannot generate: it must go on from --ids or --prompt, received both",
+    "Cannot generate: the prompt must be --ids or --prompt, received both",
   );
   const ids = given.ids ?? await text!.encode(prompt);
   checkTokens(Int32Array.from(ids), vocab);
@@ -205,7 +205,7 @@ async function tokenizerOf(
   const opened = await openTokenizer(named === undefined ? tokenizer : tokenizerSource(named));
   ensure(
     opened,
-    `Cannot generate text from ${path}: it has no tokenizer, so --tokenizer must say what made its tokens, or --ids give token ids to go on from, received neither`,
+    `Cannot generate text from ${path}: it has no tokenizer, so --tokenizer must name one, or --ids must give token ids to continue, received neither`,
   );
   return opened;
 }

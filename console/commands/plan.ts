@@ -37,7 +37,7 @@ export const planCommand: Command = defineCommand(
     const flags = withDefaults(PLAN_FLAGS, given), rank = rankOf(words, flags);
     ensure(
       flags.profile !== undefined,
-      `Cannot plan: --profile must name what the machine costs, received none; ${
+      `Cannot plan: --profile must name the profile of a machine, received none; ${
         commandLine("profile", "--out FILE")
       } measures it`,
     );
@@ -88,7 +88,7 @@ function planOf(
   const { machine, source, layers } = profile, links = Object.keys(profile.links);
   const { batch, devices = machine.cores } = flags;
   const { "memory-limit": memoryLimitBytes = machine.memoryBytes } = flags;
-  ensure(batch, "Cannot plan: --batch must say the samples of a step, received none");
+  ensure(batch, "Cannot plan: --batch must be the samples of a step, received none");
   const deviceNames = [...new Set(layers.map((one) => one.device))];
   const link = links.includes("worker") ? "worker" : links[0];
   const forecast = openForecast(profile, {

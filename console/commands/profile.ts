@@ -223,10 +223,8 @@ function tracedProfile(path: string, given: readonly number[] = []): Profile {
   const { head, steps } = openTrace(path), { about, replicas, runtime } = head;
   if (!about || about.parameters.length === 0) {
     throw new SyntaxError(
-      `Cannot take costs from ${
-        inOneLine(path)
-      }: the trace must say what its stages are, as those ` +
-        `do that troupe train --trace writes now, received none; trace a run again`,
+      `Cannot take costs from ${inOneLine(path)}: the trace must have stages, like those that ` +
+        `troupe train --trace writes now, received none; trace a run again`,
     );
   }
   const { microBatch = given[0] ?? 0 } = about;

@@ -208,7 +208,7 @@ async function knownActor(journal: Journal, id: string) {
     RangeError,
   );
   const factory = await singleActorFactory(payloadOf(journal, first));
-  ensure(factory, `Cannot replay ${id}: --module must say what makes it, received none`);
+  ensure(factory, `Cannot replay ${id}: --module must name its module, received none`);
   return factory;
 }
 
@@ -350,7 +350,7 @@ function isModule(name: string, value: string | true | undefined): boolean {
 /** Returns the error of a file that the run read and the user did not name. */
 function unnamed(flag: string, file: string, journal: string): TypeError {
   return new TypeError(
-    `Cannot replay: --${flag} must name the file that the run read, as no journal opens one, ` +
+    `Cannot replay: --${flag} must name the file that the run read, because a journal opens no file, ` +
       "received none; if you trust it, type: " +
       commandLine("replay", shellWord(journal), `--${flag}`, shellWord(file)),
   );
@@ -404,7 +404,7 @@ function readRecordedRun({ header: { configuration } }: Journal): RecordedRun {
   ensure(
     typeof explore === "string",
     "Cannot replay the whole run: the journal must be one of train or explore; use --actor, or " +
-      "replayJournal in a program of your own",
+      "replayJournal in your own program",
   );
   const areFaults = Array.isArray(faults) && faults.every(isFault);
   must(areFaults, "faults", "a list of steps, kinds and targets");

@@ -71,6 +71,6 @@ function assertWhole(model: Uint8Array): void {
   const text = new TextDecoder("latin1").decode(model);
   if (!text.includes(EXTERNAL)) return;
   throw new RangeError(
-    "Cannot replay: a model of the journal must hold its own data, received one that names a file",
+    "Cannot replay: a model of the journal must hold its data, received a model that names a file",
   );
 }

@@ -125,7 +125,7 @@ function headOf(path: string): TraceHead {
   const isHead = [model, schedule, runtime].every((one) => typeof one === "string") &&
     isCount(workers) && isCount(replicas) && isTime(began) &&
     replicas >= 1 && workers <= WORKERS_MAX && workers % replicas === 0;
-  if (!isHead) throw invalid(path, "one without what it is of");
+  if (!isHead) throw invalid(path, "one without its run");
   const head = { model, schedule, runtime, workers, replicas, began } as TraceHead;
   const stages = stagesOf(about);
   return stages ? { ...head, about: stages } : head;

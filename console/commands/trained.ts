@@ -58,7 +58,7 @@ export async function findCheckpoint(
   const checkpoint = await locateCheckpoint(path, printError);
   if (checkpoint) return checkpoint;
   const more = inputFileProblem(path) === "a folder"
-    ? "; a folder of Hugging Face's has a config.json beside its weights"
+    ? "; a folder of Hugging Face has a config.json next to its weights"
     : meantRun(path);
   throw new RangeError(
     `Cannot ${doing}: ${flag} must hold a checkpoint, received ${quoted(path)}${more}`,

@@ -94,7 +94,7 @@ folderTest("token ids without a tokenizer are not printed as text", async (folde
     assert.equal(config.tokenizer, "none");
     config.tokenizer = "bytes";
   });
-  const none = /^Cannot generate text from .*: it has no tokenizer, so --tokenizer must say/;
+  const none = /^Cannot generate text from .*: it has no tokenizer, so --tokenizer must name one/;
   await refusedHere(["generate", "--from", run], none);
 });
 
@@ -102,7 +102,7 @@ folderTest("a model of Hugging Face needs a tokenizer for text", async (folder) 
   const from = ["generate", "--from", hfPath("tied")];
   const ids = ["--ids", "7,8", "--tokens", "30", "--temperature", "0"];
   assert.match(await printedHere(...from, ...DEVICE, ...ids), /^7,8(,\d+){30}\n$/);
-  await refusedHere(from, /it has no tokenizer, so --tokenizer must say what made its tokens/);
+  await refusedHere(from, /it has no tokenizer, so --tokenizer must name one/);
   const noFile =
     /must be bytes, gpt2, or a tokenizer.json that can be read, received .* \(no such file\)/;
   await refusedHere([...from, "--tokenizer", folder], noFile);

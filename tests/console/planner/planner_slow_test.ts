@@ -176,7 +176,7 @@ folderTest("a profile is made from a trace of train", async (folder) => {
   );
   await printedHere(...args, "--micro-batch-size", "2");
   await Deno.writeTextFile(trace, text.replace(/"shares":\[[^\]]*\],/, ""));
-  await refusedHere(args, /the trace must say what its stages are/);
+  await refusedHere(args, /the trace must have stages/);
 });
 
 Deno.test("an impossible profile is refused before any measurement", async () => {

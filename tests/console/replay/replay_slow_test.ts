@@ -353,7 +353,7 @@ folderTest(
       const model = new TextEncoder().encode("\x0a\x08location\x12\x05/etc/");
       init.held[0].program.programs[0].models.forward = encodePayload(model);
     });
-    await refused(/a model of the journal must hold its own data/, elsewhere, ...alone);
+    await refused(/a model of the journal must hold its data/, elsewhere, ...alone);
     const huge = await forge((init) => {
       init.held[0].program.programs[0].parameters[0].shape = [2 ** 40];
     });

@@ -23,7 +23,7 @@ import {
   openDevice,
 } from "../kernels/mod.ts";
 import { cutIntoStages } from "../kernels/compile/layout.ts";
-import type { MessageArray, Passed } from "../kernels/devices/device.ts";
+import type { MessageArray, StageValues } from "../kernels/devices/device.ts";
 import { openStage, type Stage } from "../kernels/stage/stage.ts";
 import { analyze, createSchedule, type Schedule } from "../schedules/mod.ts";
 import { type Row, rowMaker, valueRow } from "./report.ts";
@@ -74,7 +74,7 @@ interface ScheduleLimits {
 interface Boundary {
   readonly stage: Stage;
   /** Output of the previous stage. */
-  readonly input: Passed | undefined;
+  readonly input: StageValues | undefined;
   /** A gradient with the length of the output. */
   readonly gradient: MessageArray;
 }
@@ -93,7 +93,7 @@ async function openStages(
   const model = compileModel(benchModel(workload), "none"), weights = firstWeights(workload);
   const backward = kindsOf(schedule).includes("W") ? "split" : "whole";
   const boundaries: Boundary[] = [];
-  let input: Passed | undefined;
+  let input: StageValues | undefined;
   for (const program of cutIntoStages(model, schedule.stages)) {
     const stage = await openStage(device, program, { optimizer: ADAMW_DEFAULTS, backward });
     stage.load({ weights, moments: new Map() });

@@ -45,7 +45,7 @@ export {
   HOST_ARRAYS,
   type KeyedArrays,
   type MessageArray,
-  type Passed,
+  type StageValues,
   type ValueArray,
 } from "./devices/device.ts";
 export {
@@ -78,9 +78,9 @@ export {
   bestRecomputeInterval,
   countBlocks,
   keyed,
-  passedOf,
   type StageBorder,
   stageBorder,
+  stageValues,
 } from "./stage/activations.ts";
 export type { GradientSums } from "./stage/gradients.ts";
 export type { BackwardKind } from "./stage/in_flight.ts";

@@ -5,14 +5,14 @@
  */
 
 import type { Batch } from "../../kernels/mod.ts";
-import { keyed, type Passed } from "../../kernels/internal.ts";
+import { keyed, type StageValues } from "../../kernels/internal.ts";
 import { type Action, formatAction } from "../../schedules/mod.ts";
 import { CompactingMap } from "../runtime/actor.ts";
-import { cut, join, joinPassed, mapPassed } from "./links.ts";
+import { cut, join, joinPassed, mapValues } from "./links.ts";
 
 /** The input of an F or B. */
 export interface Arrival {
-  readonly tensor?: Passed;
+  readonly tensor?: StageValues;
   readonly fields: Batch;
   /** The time at which another actor's message brought it; only in a traced run. */
   readonly at?: number | undefined;
@@ -25,8 +25,8 @@ const keyOf = ({ stage, microBatch, slice = 0 }: Action) => `${stage}/${microBat
 export class Arrivals {
   readonly #inputs = new CompactingMap<string, Arrival>();
   readonly #evaluated = new CompactingMap<string, Arrival & { readonly missing: number }>();
-  readonly #returns = new CompactingMap<string, Passed>();
-  readonly #buffers = new Map<number, Passed[]>();
+  readonly #returns = new CompactingMap<string, StageValues>();
+  readonly #buffers = new Map<number, StageValues[]>();
   #latest: number | undefined;
 
   /** Keeps an input of an action, together with what other messages have brought for it. */
@@ -51,7 +51,7 @@ export class Arrivals {
   }
 
   /** Removes and returns the gradient for a B or I, or for one half of a B. */
-  takeGradient({ half, ...action }: Action): Passed {
+  takeGradient({ half, ...action }: Action): StageValues {
     const whole: Action = { ...action, kind: "B" };
     if (half === undefined) {
       const arrival = this.#take(whole);
@@ -67,7 +67,7 @@ export class Arrivals {
     // A whole gradient stays until the second half of its backward runs.
     const arrival = this.takeForward(whole);
     if (half === 0) this.#inputs.set(formatAction(whole), arrival);
-    return mapPassed(arrival.tensor!, (array) => cut(array, half, 2));
+    return mapValues(arrival.tensor!, (array) => cut(array, half, 2));
   }
 
   #take(action: Action): Arrival | undefined {
@@ -77,22 +77,22 @@ export class Arrivals {
   }
 
   /** Keeps the arrays that brought activations, for the gradients that are sent back. */
-  keepReturn(action: Action, arrays: Passed): void {
+  keepReturn(action: Action, arrays: StageValues): void {
     this.#returns.set(keyOf(action), arrays);
   }
 
   /** Removes and returns the arrays that brought the activations of an action. */
-  takeReturn(action: Action): Passed | undefined {
+  takeReturn(action: Action): StageValues | undefined {
     return this.#returns.take(keyOf(action));
   }
 
   /** Keeps the arrays that brought gradients of a stage, for the activations that it sends. */
-  keepBuffer(stage: number, arrays: Passed): void {
+  keepBuffer(stage: number, arrays: StageValues): void {
     this.#buffers.getOrInsertComputed(stage, () => []).push(arrays);
   }
 
   /** Removes and returns arrays for the activations of a stage. */
-  takeBuffer(stage: number): Passed | undefined {
+  takeBuffer(stage: number): StageValues | undefined {
     return this.#buffers.get(stage)?.pop();
   }
 

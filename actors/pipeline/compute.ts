@@ -14,7 +14,7 @@ import { parts, takeOffers } from "../../schedules/internal.ts";
 import type { Handlers } from "../runtime/mod.ts";
 import type { Arrival } from "./arrivals.ts";
 import { sourceCount } from "./layout.ts";
-import { cut, mapPassed } from "./links.ts";
+import { cut, mapValues } from "./links.ts";
 import type { WorkerMessage } from "./protocol.ts";
 import type { OpenCopy } from "./stage_copies.ts";
 import {
@@ -171,7 +171,7 @@ export function inputHandlers(
       }
       // Other stages may send halves: a whole gradient waits as two halves, too.
       for (const half of [0, 1] as const) {
-        const own = mapPassed(tensor, (array) => cut(array, half, 2));
+        const own = mapValues(tensor, (array) => cut(array, half, 2));
         arrive(worker, { ...action, half }, { tensor: own, fields: {}, at });
       }
     },

@@ -10,9 +10,9 @@
 import {
   isSkip,
   keyed,
-  type Passed,
-  passedOf,
   skipEdges,
+  type StageValues,
+  stageValues,
   startsOf,
   type ValueArray,
 } from "../../kernels/internal.ts";
@@ -107,8 +107,8 @@ export function sourceCount({ stage, skips = [] }: RoutedStage): number {
 export function routesOf(
   { stage, skips = [] }: RoutedStage,
   direction: "F" | "B",
-  passed: Passed,
-): ReadonlyMap<number, Passed> {
+  passed: StageValues,
+): ReadonlyMap<number, StageValues> {
   const next = direction === "F" ? stage + 1 : stage - 1;
   if (skips.length === 0) return new Map([[next, passed]]);
   const values = keyed(passed), routes = new Map<number, Record<string, ValueArray>>();
@@ -123,5 +123,5 @@ export function routesOf(
       routes.set(one, record);
     }
   }
-  return new Map([...routes].map(([to, record]) => [to, passedOf(record)]));
+  return new Map([...routes].map(([to, record]) => [to, stageValues(record)]));
 }

@@ -4,7 +4,7 @@
  * @module
  */
 
-import { keyed, type Passed, passedOf, type ValueArray } from "../../kernels/internal.ts";
+import { keyed, type StageValues, stageValues, type ValueArray } from "../../kernels/internal.ts";
 import type { ActorRef, Context, Message, SendOptions } from "../runtime/mod.ts";
 
 /** An emulated link. */
@@ -105,20 +105,23 @@ export function join<A extends ValueArray>(parts: readonly A[]): A {
 }
 
 /** Maps every array of values. */
-export function mapPassed(passed: Passed, map: (array: ValueArray) => ValueArray): Passed {
+export function mapValues(
+  passed: StageValues,
+  map: (array: ValueArray) => ValueArray,
+): StageValues {
   const values = Object.entries(keyed(passed)).map(([key, array]) => [key, map(array)]);
-  return passedOf(Object.fromEntries(values));
+  return stageValues(Object.fromEntries(values));
 }
 
 /** Joins parts of values, key by key. */
 export function joinPassed(
-  parts: readonly Passed[],
+  parts: readonly StageValues[],
   join: (arrays: readonly ValueArray[]) => ValueArray,
-): Passed {
-  const [first] = parts as [Passed];
+): StageValues {
+  const [first] = parts as [StageValues];
   if (parts.length === 1) return first;
   const all = parts.map(keyed);
-  return passedOf(
+  return stageValues(
     Object.fromEntries(Object.keys(all[0]!).map((key) => [key, join(all.map((one) => one[key]!))])),
   );
 }

@@ -20,9 +20,9 @@
 import type { Batch } from "../../kernels/mod.ts";
 import type {
   MessageArray,
-  Passed,
   StageMemory,
   StageState,
+  StageValues,
   TensorPart,
 } from "../../kernels/internal.ts";
 import type { ShardOrder, WrittenShard } from "../checkpoints/read.ts";
@@ -120,7 +120,7 @@ export type PeerMessage =
     readonly microBatch: number;
     /** The slice of the sequence; absent if it is for all slices, as in an evaluation. */
     readonly slice?: number;
-    readonly tensor: Passed;
+    readonly tensor: StageValues;
     readonly fields: Batch;
     readonly isEvaluation: boolean;
   }
@@ -134,7 +134,7 @@ export type PeerMessage =
     readonly microBatch: number;
     readonly half?: 0 | 1;
     readonly slice?: number;
-    readonly tensor: Passed;
+    readonly tensor: StageValues;
   }
   /** Brings a part of the all-reduce of stage `stage` to its copy `rank`. */
   | {

@@ -21,7 +21,6 @@ import {
   type ForwardResult,
   joinSlices,
   openStage,
-  type Passed,
   sliceBatch,
   sliceOf,
   splitBatch,
@@ -29,13 +28,14 @@ import {
   type StageMemory,
   type StageOptions,
   type StageState,
+  type StageValues,
   type StateOf,
 } from "../../kernels/internal.ts";
 import type { Batch, Device, Slicing, StageProgram, StageSkip } from "../../kernels/mod.ts";
 import type { Action } from "../../schedules/mod.ts";
 import { eachTensor, PIECE_ELEMENTS, type TensorSource } from "../checkpoints/tensors.ts";
 import type { StageCopy } from "./layout.ts";
-import { cut, join, joinPassed, mapPassed } from "./links.ts";
+import { cut, join, joinPassed, mapValues } from "./links.ts";
 
 /** The kernels of a stage, as the actors use them. */
 export type StageKernels = Pick<
@@ -190,14 +190,14 @@ export class StageCopies {
   async forward(
     { kernels }: OpenCopy,
     { microBatch, slice }: MicroBatchPart,
-    input: Passed | undefined,
+    input: StageValues | undefined,
     fields: Batch,
-    into: Passed | undefined,
+    into: StageValues | undefined,
     age: number,
     dropout?: DropoutKey,
   ): Promise<ForwardResult> {
     const keys = this.#keysOf(microBatch, slice), isOne = keys.length === 1;
-    const outputs: Passed[] = [], isLoss = kernels.isLast, halves = this.#halves;
+    const outputs: StageValues[] = [], isLoss = kernels.isLast, halves = this.#halves;
     for (const [i, key] of keys.entries()) {
       const { output } = await kernels.forward(
         key,
@@ -227,12 +227,12 @@ export class StageCopies {
   async backward(
     { kernels }: OpenCopy,
     { kind, microBatch, half, slice }: Action,
-    gradient: Passed | undefined,
+    gradient: StageValues | undefined,
     lossScale: number,
-    into: Passed | undefined,
-  ): Promise<Passed | undefined> {
+    into: StageValues | undefined,
+  ): Promise<StageValues | undefined> {
     const keys = this.#keysOf(microBatch, slice ?? half), isOne = keys.length === 1;
-    const outputs: Passed[] = [], inOrder = [...keys.entries()];
+    const outputs: StageValues[] = [], inOrder = [...keys.entries()];
     for (const [i, key] of this.#slicing ? inOrder.reverse() : inOrder) {
       const dx = await kernels.backward(
         key,
@@ -254,9 +254,9 @@ export class StageCopies {
     return Array.from({ length: this.#runs }, (_, index) => first + index);
   }
 
-  #cut(passed: Passed, index: number): Passed {
+  #cut(passed: StageValues, index: number): StageValues {
     const slicing = this.#slicing;
-    return mapPassed(
+    return mapValues(
       passed,
       (array) => slicing ? sliceOf(array, slicing, index) : cut(array, index, this.#halves),
     );
@@ -267,7 +267,7 @@ export class StageCopies {
     return slicing ? sliceBatch(fields, slicing, index) : splitBatch(fields, this.#halves)[index]!;
   }
 
-  #join(parts: readonly Passed[]): Passed {
+  #join(parts: readonly StageValues[]): StageValues {
     const slicing = this.#slicing;
     return joinPassed(parts, (arrays) => slicing ? joinSlices(arrays, slicing) : join(arrays));
   }

@@ -5,7 +5,7 @@
  */
 
 import type { Batch, DeviceChoice, Slicing } from "../../kernels/mod.ts";
-import { keyed, type Passed, type StageOptions } from "../../kernels/internal.ts";
+import { keyed, type StageOptions, type StageValues } from "../../kernels/internal.ts";
 import type { Action, SkipEdge, StepPolicy, WeightUpdates } from "../../schedules/mod.ts";
 import { Readiness } from "../../schedules/internal.ts";
 import type { GradientSquares } from "../gradients/commit.ts";
@@ -274,7 +274,7 @@ export function send(
 }
 
 /** A message with arrays to a stage. */
-type StageMessage = Extract<PeerMessage, { tensor: Passed }>;
+type StageMessage = Extract<PeerMessage, { tensor: StageValues }>;
 
 /** Sends a message to the worker that holds a stage in a pipeline. */
 function sendToStage(
@@ -296,7 +296,7 @@ export function sendActivation(
   worker: Worker,
   copy: OpenCopy,
   { microBatch, slice }: MicroBatchPart,
-  output: Passed,
+  output: StageValues,
   fields: Batch,
   isEvaluation: boolean,
 ): void {
@@ -313,7 +313,7 @@ export function sendGradient(
   worker: Worker,
   copy: OpenCopy,
   part: Pick<Action, "microBatch" | "half" | "slice">,
-  gradients: Passed,
+  gradients: StageValues,
 ): void {
   for (const [stage, tensor] of routesOf(copy, "B", gradients)) {
     const { microBatch, ...rest } = part;

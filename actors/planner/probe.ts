@@ -18,10 +18,10 @@ import {
   elementCount,
   HOST_ARRAYS,
   openStage,
-  type Passed,
   stageBorder,
   type StageOptions,
   type StageState,
+  type StageValues,
 } from "../../kernels/internal.ts";
 import type { ActorFactory, ActorSpec } from "../runtime/mod.ts";
 
@@ -156,7 +156,7 @@ async function openProbed(device: Device, probed: ProbedStage, now: () => number
 }
 
 /** Returns small numbers in place of values from other stages; ids and masks are zero. */
-function numbersOf(specs: readonly TensorSpec[], numberAt: (index: number) => number): Passed {
+function numbersOf(specs: readonly TensorSpec[], numberAt: (index: number) => number): StageValues {
   return Object.fromEntries(specs.map(({ name, dtype, shape }) => {
     const array = new HOST_ARRAYS[dtype](elementCount(shape));
     if (array instanceof Float32Array || array instanceof Float16Array) {

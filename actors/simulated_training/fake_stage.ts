@@ -28,13 +28,13 @@ import {
   keyed,
   type MessageArray,
   outputsOf,
-  type Passed,
-  passedOf,
   type Stage,
   type StageBorder,
   stageBorder,
   type StageMemory,
   type StageOptions,
+  type StageValues,
+  stageValues,
 } from "../../kernels/internal.ts";
 import { WeightVersions } from "../../kernels/stage/state.ts";
 import { shouldFail } from "../runtime/mod.ts";
@@ -48,7 +48,7 @@ const sumOf = (specs: readonly TensorSpec[]): number =>
   specs.reduce((sum, { shape }) => sum + elementCount(shape), 0);
 
 /** Returns values as numbers. */
-const numbersOf = (passed: Passed = {}): Numbers =>
+const numbersOf = (passed: StageValues = {}): Numbers =>
   Object.fromEntries(
     Object.entries(keyed(passed)).map(([key, array]) => [key, Float32Array.from(array, Number)]),
   );
@@ -83,10 +83,10 @@ function arraysOf(
   what: string,
   specs: readonly TensorSpec[],
   values: Numbers,
-  into: Passed = {},
-): Passed {
+  into: StageValues = {},
+): StageValues {
   const arrays = keyed(into);
-  return passedOf(
+  return stageValues(
     Object.fromEntries(specs.map(({ name, dtype }) => {
       const numbers = values[name] as Float32Array<ArrayBuffer>;
       const array = arrays[name] as Float32Array<ArrayBuffer> | undefined;
@@ -264,7 +264,7 @@ export class FakeStage implements StageKernels {
   }
 
   /** y = x + w, both repeated to the longer length; for a slice plus all x before it. */
-  forward(key: number, input: Passed | undefined, fields: Batch, into?: Passed, age = 0) {
+  forward(key: number, input: StageValues | undefined, fields: Batch, into?: StageValues, age = 0) {
     if (this.#live.has(key)) throw refused("F", `${key} must not be in flight`, "it again");
     const context = this.#beginSlice(key);
     const version = this.#versions.at(age), weights = this.#buffers[version]!;
@@ -335,9 +335,9 @@ export class FakeStage implements StageKernels {
   backward(
     key: number,
     kind: "B" | "I" | "W",
-    gradient: Passed | undefined,
+    gradient: StageValues | undefined,
     lossScale: number,
-    into?: Passed,
+    into?: StageValues,
   ) {
     const one = this.#live.get(key);
     if (!one) throw refused(kind, `${key} must have had its F here`, "it had none");
@@ -359,7 +359,7 @@ export class FakeStage implements StageKernels {
   #propagate(
     one: InFlight,
     kind: string,
-    gradient: Passed | undefined,
+    gradient: StageValues | undefined,
     lossScale: number,
     context: SliceContext | undefined,
   ): Numbers {

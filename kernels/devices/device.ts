@@ -47,7 +47,7 @@ export type ValueArray =
 export type KeyedArrays = Readonly<Record<string, ValueArray>>;
 
 /** Values passed between stages: the one tensor `x`, or values by their keys. */
-export type Passed = MessageArray | KeyedArrays;
+export type StageValues = MessageArray | KeyedArrays;
 
 /** Memory on a device. Only the device that allocated it can read its handle. */
 export interface Tensor {

@@ -11,7 +11,7 @@
  */
 
 import { createHash } from "node:crypto";
-import { CHANCE_MAX, CHANCE_VALUES, chanceKernels } from "../devices/cpu/simd.ts";
+import { RANDOM_MAX, RANDOM_VALUES, randomKernels } from "../devices/cpu/simd.ts";
 import { elementCount } from "../graph/shapes.ts";
 import type { MaskBox, MaskSpec, Slice } from "./layer.ts";
 
@@ -85,12 +85,12 @@ function openWhole(
   const [kept] = new Int32Array(Float32Array.of(1 / (1 - probability)).buffer);
   const least = Math.round(probability * 2 ** 31);
   return (into, from) => {
-    const { memory, kernels } = chanceKernels();
-    for (let at = 0; at < into.length; at += CHANCE_MAX) {
-      const count = Math.min(CHANCE_MAX, into.length - at), whole = Math.ceil(count / 4) * 4;
+    const { memory, kernels } = randomKernels();
+    for (let at = 0; at < into.length; at += RANDOM_MAX) {
+      const count = Math.min(RANDOM_MAX, into.length - at), whole = Math.ceil(count / 4) * 4;
       const place = first + from + at;
-      kernels.dropoutMask(CHANCE_VALUES, whole, place, word0, word1, least, kept!);
-      into.set(new Float32Array(memory.buffer, CHANCE_VALUES, count), at);
+      kernels.dropoutMask(RANDOM_VALUES, whole, place, word0, word1, least, kept!);
+      into.set(new Float32Array(memory.buffer, RANDOM_VALUES, count), at);
     }
   };
 }

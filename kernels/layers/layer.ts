@@ -11,7 +11,7 @@
  */
 
 import type { Batch } from "../batch.ts";
-import { CHANCE_MAX, CHANCE_VALUES, chanceKernels } from "../devices/cpu/simd.ts";
+import { RANDOM_MAX, RANDOM_VALUES, randomKernels } from "../devices/cpu/simd.ts";
 import { type DType, HOST_ARRAYS } from "../devices/device.ts";
 import { assertInput, nameError } from "../errors.ts";
 import { checkCalls, GIVE_AND_TAKE, Graph, signaturesOf } from "../ops/graph.ts";
@@ -574,15 +574,15 @@ function openNormals(deviation: number, generator: RandomGenerator): Draws {
   /** The second number of a pair whose first was the last of a piece. */
   let left: number | undefined;
   return (into) => {
-    const { memory, kernels } = chanceKernels();
+    const { memory, kernels } = randomKernels();
     const used = new Int32Array(memory.buffer, STATE, 4);
     used.set(state);
     let at = 0;
     if (left !== undefined && into.length > 0) [into[at++], left] = [left, undefined];
     while (at < into.length) {
-      const count = Math.min(CHANCE_MAX, into.length - at), even = count + count % 2;
-      kernels.normals(STATE, CHANCE_VALUES, even, deviation);
-      const drawn = new Float32Array(memory.buffer, CHANCE_VALUES, even);
+      const count = Math.min(RANDOM_MAX, into.length - at), even = count + count % 2;
+      kernels.normals(STATE, RANDOM_VALUES, even, deviation);
+      const drawn = new Float32Array(memory.buffer, RANDOM_VALUES, even);
       into.set(drawn.subarray(0, count), at);
       if (even > count) left = drawn[count];
       at += count;

@@ -32,7 +32,7 @@ import {
   type DType,
   DTYPE_BYTES,
   type KeyedArrays,
-  type Passed,
+  type StageValues,
   type Tensor,
   type ValueArray,
 } from "../devices/device.ts";
@@ -529,11 +529,11 @@ export function allocateContext(
 }
 
 /** Returns values by their keys; a single array has the key `x`. */
-export const keyed = (passed: Passed): KeyedArrays =>
+export const keyed = (passed: StageValues): KeyedArrays =>
   ArrayBuffer.isView(passed) ? { x: passed } : passed;
 
 /** Returns values by their keys, or the array alone if the only key is `x`. */
-export function passedOf(values: KeyedArrays): Passed {
+export function stageValues(values: KeyedArrays): StageValues {
   const [key, ...more] = Object.keys(values), { x } = values;
   const isAlone = key === "x" && more.length === 0;
   return isAlone && (x instanceof Float32Array || x instanceof Float16Array) ? x : values;
@@ -544,7 +544,7 @@ export function passedOf(values: KeyedArrays): Passed {
  *
  * @throws {TypeError} when a value is missing.
  */
-export function writePassed(device: Device, tensors: Ports, passed: Passed | undefined): void {
+export function writeValues(device: Device, tensors: Ports, passed: StageValues | undefined): void {
   const values = passed && keyed(passed);
   for (const [key, tensor] of Object.entries(tensors)) {
     const array = values?.[key];
@@ -554,10 +554,14 @@ export function writePassed(device: Device, tensors: Ports, passed: Passed | und
 }
 
 /** Copies tensors to the host, into the arrays of `into` with the same keys if given. */
-export async function readPassed(device: Device, tensors: Ports, into?: Passed): Promise<Passed> {
+export async function readValues(
+  device: Device,
+  tensors: Ports,
+  into?: StageValues,
+): Promise<StageValues> {
   const arrays = into && keyed(into), values: Record<string, ValueArray> = {};
   for (const [key, tensor] of Object.entries(tensors)) {
     values[key] = await device.read<ValueArray>(tensor, arrays?.[key]);
   }
-  return passedOf(values);
+  return stageValues(values);
 }

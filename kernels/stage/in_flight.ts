@@ -14,7 +14,7 @@
 
 import type { Slicing } from "../batch.ts";
 import { type NamedProgram, PORTS, type StageSkip } from "../compile/programs.ts";
-import { CHANCE_MAX } from "../devices/cpu/simd.ts";
+import { RANDOM_MAX } from "../devices/cpu/simd.ts";
 import type { Device, Kernel, Run, Tensor } from "../devices/device.ts";
 import { elementCount } from "../graph/shapes.ts";
 import { type DropoutKey, openMask } from "../layers/dropout.ts";
@@ -208,9 +208,9 @@ function openMasks(
 function cut(device: Device, tensor: Tensor): Tensor[] {
   const length = elementCount(tensor.shape);
   if (!device.hasFreeViews) return [tensor];
-  return Array.from({ length: Math.ceil(length / CHANCE_MAX) }, (_, i) => {
-    const from = i * CHANCE_MAX;
-    return device.view(tensor, from, [Math.min(CHANCE_MAX, length - from)]);
+  return Array.from({ length: Math.ceil(length / RANDOM_MAX) }, (_, i) => {
+    const from = i * RANDOM_MAX;
+    return device.view(tensor, from, [Math.min(RANDOM_MAX, length - from)]);
   });
 }
 

@@ -9,13 +9,13 @@
 
 import type { Batch } from "../batch.ts";
 import { type LayerProgram, slicesOf, type StageProgram } from "../compile/programs.ts";
-import type { Device, Kernel, MessageArray, Passed, Run } from "../devices/device.ts";
+import type { Device, Kernel, MessageArray, Run, StageValues } from "../devices/device.ts";
 import { type DeviceName, DEVICES } from "../devices/table.ts";
 import { elementCount } from "../graph/shapes.ts";
 import type { DropoutKey } from "../layers/dropout.ts";
 import { scratchBytes } from "../onnx/scratch.ts";
 import { toStorage } from "../precision.ts";
-import { type ActivationOptions, readPassed, writePassed } from "./activations.ts";
+import { type ActivationOptions, readValues, writeValues } from "./activations.ts";
 import { type Bounds, boundsProblem, fieldBounds } from "./field_bounds.ts";
 import {
   type GradientNorms,
@@ -56,7 +56,7 @@ import {
 /** Result of F: activations for the next stage, or on the last stage the loss of each sample. */
 export interface ForwardResult {
   /** The activations, Float16Array where the stage is FP16, or the losses, Float32Array. */
-  readonly output: Passed;
+  readonly output: StageValues;
   /** True if `output` holds losses. */
   readonly isLoss: boolean;
 }
@@ -136,9 +136,9 @@ export class Stage {
    */
   async forward(
     microBatch: number,
-    input: Passed | undefined,
+    input: StageValues | undefined,
     fields: Batch,
-    into?: Passed,
+    into?: StageValues,
     age = 0,
     dropout?: DropoutKey,
   ): Promise<ForwardResult> {
@@ -164,17 +164,17 @@ export class Stage {
 
   async #compute(
     slot: Slot,
-    input: Passed | undefined,
+    input: StageValues | undefined,
     fields: Batch,
-    into?: Passed,
+    into?: StageValues,
   ): Promise<ForwardResult> {
     const { device } = this.#parts;
-    writePassed(device, slot.inputs, input);
+    writeValues(device, slot.inputs, input);
     for (const [name, tensor] of Object.entries(slot.fields)) device.write(tensor, fields[name]!);
     this.#fresh = undefined;
     for (const run of slot.forward) await run();
     this.#fresh = slot.fresh;
-    const output = await readPassed(device, slot.outputs, into);
+    const output = await readValues(device, slot.outputs, into);
     return { output, isLoss: this.isLast };
   }
 
@@ -212,14 +212,14 @@ export class Stage {
   async backward(
     microBatch: number,
     kind: BackwardKind,
-    gradient: Passed | undefined,
+    gradient: StageValues | undefined,
     lossScale: number,
-    into?: Passed,
-  ): Promise<Passed | undefined> {
+    into?: StageValues,
+  ): Promise<StageValues | undefined> {
     const { device, inFlight, resident } = this.#parts, slot = inFlight.slotOf(microBatch);
     if (kind !== "W") {
       if (this.isLast) device.write(resident.lossScale, Float32Array.of(lossScale));
-      writePassed(device, slot.gradients.arriving, gradient);
+      writeValues(device, slot.gradients.arriving, gradient);
     }
     for (const { again, overwrites, runs } of slot.backward[kind]) {
       // Activations that F or I has just computed are not recomputed.
@@ -232,7 +232,7 @@ export class Stage {
     if (kind !== "I") this.drop(microBatch);
     const { leaving } = slot.gradients;
     if (kind === "W" || Object.keys(leaving).length === 0) return undefined;
-    return await readPassed(device, leaving, into);
+    return await readValues(device, leaving, into);
   }
 
   /** Sets the gradients to zero, before the first B of a step. */

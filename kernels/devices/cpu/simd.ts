@@ -53,19 +53,19 @@ export function loadKernels(memory: WebAssembly.Memory): SimdKernels {
 }
 
 /** Largest number of random values that are drawn in one call. */
-export const CHANCE_MAX = 16_384;
+export const RANDOM_MAX = 16_384;
 
 /** Address of drawn values, after the state of a generator. */
-export const CHANCE_VALUES = 16;
+export const RANDOM_VALUES = 16;
 
 const PAGE_BYTES = 65_536;
 
 let opened: { readonly memory: WebAssembly.Memory; readonly kernels: SimdKernels } | undefined;
 
 /** Returns the kernels over a private memory, one in each isolate. */
-export function chanceKernels(): NonNullable<typeof opened> {
+export function randomKernels(): NonNullable<typeof opened> {
   if (opened) return opened;
-  const initial = Math.ceil((CHANCE_VALUES + 4 * CHANCE_MAX) / PAGE_BYTES);
+  const initial = Math.ceil((RANDOM_VALUES + 4 * RANDOM_MAX) / PAGE_BYTES);
   const memory = new WebAssembly.Memory({ initial, maximum: PAGE_BYTES, shared: true });
   return opened = { memory, kernels: loadKernels(memory) };
 }

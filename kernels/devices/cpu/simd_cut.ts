@@ -32,7 +32,7 @@ interface Lifetime {
 }
 
 /** Gives each value, in order, the first place that is free during its lifetime. */
-export function placeValues(
+export function layoutValues(
   lifetimes: readonly Lifetime[],
 ): Pick<CutModel, "offsets" | "sharedBytes"> {
   const placed: (Lifetime & { readonly start: number; readonly end: number })[] = [];
@@ -114,7 +114,7 @@ export function cutModel(bytes: Uint8Array): CutModel | undefined {
     constants: new Map(
       [...constants].flatMap(([name, bytes]) => bytes && read.has(name) ? [[name, bytes]] : []),
     ),
-    ...placeValues(lifetimesOf(parts, results)),
+    ...layoutValues(lifetimesOf(parts, results)),
   };
 }
 

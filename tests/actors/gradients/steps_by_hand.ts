@@ -12,7 +12,7 @@ import { type CompileOptions, compileRun } from "../../../actors/run/compile.ts"
 import { stateOf, tieEnds, trainedTies } from "../../../actors/run/engine.ts";
 import { openCopies, type OpenCopy } from "../../../actors/pipeline/stage_copies.ts";
 import type { Batch, CopiedBytes, Device } from "../../../kernels/mod.ts";
-import type { Passed } from "../../../kernels/devices/device.ts";
+import type { StageValues } from "../../../kernels/devices/device.ts";
 import { withAliases } from "../../../kernels/stage/state.ts";
 import type { Schedule } from "../../../schedules/mod.ts";
 import { drawWeights } from "../../kernels/stage/stage_runs.ts";
@@ -108,7 +108,7 @@ async function computeGradients(
       const { copies: held } = all[worker]!;
       return { held, copy: held.of(stage, pipe), stage };
     });
-    let x: Passed | undefined, dy: Passed | undefined;
+    let x: StageValues | undefined, dy: StageValues | undefined;
     for (const { held, copy } of path) {
       ({ output: x } = await held.forward(copy, { microBatch: m }, x, fields, undefined, 0));
     }

@@ -1,7 +1,7 @@
 /** Models in parts: sessions of ONNX Runtime, and kernels of ours between. */
 
 import assert from "node:assert/strict";
-import { cutModel, placeValues } from "../../../../kernels/devices/cpu/simd_cut.ts";
+import { cutModel, layoutValues } from "../../../../kernels/devices/cpu/simd_cut.ts";
 import { kernelsModule } from "../../../../kernels/devices/cpu/simd.ts";
 import { type Device, Graph, openDevice, type Tensor } from "../../../../kernels/mod.ts";
 import fc from "../../../fast_check.ts";
@@ -81,7 +81,7 @@ Deno.test("values that are needed at the same time are apart", () => {
   ).map((all) => all.map((one, i) => ({ ...one, name: `${i}` })));
   fc.assert(
     fc.property(lifetimes, (values) => {
-      const { offsets, sharedBytes } = placeValues(values);
+      const { offsets, sharedBytes } = layoutValues(values);
       const place = (name: string) => offsets.get(name)!;
       for (const [i, a] of values.entries()) {
         assert.ok(place(a.name) % 64 === 0 && place(a.name) + a.byteLength <= sharedBytes);
@@ -95,6 +95,6 @@ Deno.test("values that are needed at the same time are apart", () => {
     }),
   );
   const lifetime = (name: string, from: number, to: number) => ({ name, byteLength: 64, from, to });
-  const short = placeValues([lifetime("a", 0, 1), lifetime("b", 1, 2), lifetime("c", 2, 3)]);
+  const short = layoutValues([lifetime("a", 0, 1), lifetime("b", 1, 2), lifetime("c", 2, 3)]);
   assert.equal(short.sharedBytes, 128, "the place of a value is reused after its last use");
 });

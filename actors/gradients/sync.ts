@@ -230,7 +230,7 @@ function idleAfter(
 }
 
 /** Chunks of one stage copy that are in transit at a time. */
-export const CHUNKS_UNDER_WAY = 2;
+export const CHUNKS_IN_TRANSIT = 2;
 
 /** The messages of a synchronization. */
 interface SyncPorts {
@@ -284,7 +284,7 @@ export class GradientSync {
     for (const one of this.#copies.filter(({ copy }) => stages.includes(copy.stage))) {
       one.isReducing = true;
       if (one.isSummed) await this.#sumsComplete(one);
-      while (await one.startChunk(CHUNKS_UNDER_WAY));
+      while (await one.startChunk(CHUNKS_IN_TRANSIT));
       await this.#takeSums(one);
     }
   }

@@ -10,11 +10,11 @@ import type { SupervisorMessage, WorkerLost, WorkerReport } from "./protocol.ts"
 import { joinStates, moved } from "./stage_copies.ts";
 import {
   broadcast,
+  currentActivity,
   entryOf,
   Evaluation,
   gather,
   type Supervisor,
-  underWay,
 } from "./supervisor_state.ts";
 
 /** The longest time for an answer in the control lane, in milliseconds. */
@@ -57,14 +57,14 @@ export function workerDownHandlers(
   const { ctx, workers, replies } = supervisor;
   return {
     async Stalled({ forMs }) {
-      const lost = await reportStall(ctx, workers, underWay(supervisor), forMs);
+      const lost = await reportStall(ctx, workers, currentActivity(supervisor), forMs);
       supervisor.state = "lost";
       replies.failAll(lost);
     },
     WorkerDown({ down }) {
       const { steps } = supervisor;
       supervisor.state = "lost";
-      replies.failFor(down, steps.length > 0 ? underWay(supervisor) : undefined);
+      replies.failFor(down, steps.length > 0 ? currentActivity(supervisor) : undefined);
     },
   };
 }

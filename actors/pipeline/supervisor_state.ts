@@ -12,7 +12,7 @@ import type { Batch, Slicing, StageProgram } from "../../kernels/mod.ts";
 import type { StageMemory, StageState } from "../../kernels/internal.ts";
 import type { WeightUpdates } from "../../schedules/mod.ts";
 import { areFinite, CommitDecision } from "../gradients/commit.ts";
-import { CHUNKS_UNDER_WAY } from "../gradients/sync.ts";
+import { CHUNKS_IN_TRANSIT } from "../gradients/sync.ts";
 import { CompactingMap } from "../runtime/actor.ts";
 import type { ActorRef, ActorSpec, Context, Down, PlaceName, Reply } from "../runtime/mod.ts";
 import type { SupervisorMessage, WorkerLost, WorkerMessage, WriteOutcome } from "./protocol.ts";
@@ -41,7 +41,7 @@ export interface InFlightOptions {
  *   addition, the named values that other stages send to the stages of this worker.
  * - For each stage copy of this worker, parts of all-reduces. In any algorithm a rank gets at most one
  *   part of each phase from each other rank, or as many from its neighbour, for each chunk:
- *   2(p − 1). A rank starts a chunk only after the chunk {@linkcode CHUNKS_UNDER_WAY} before it is
+ *   2(p − 1). A rank starts a chunk only after the chunk {@linkcode CHUNKS_IN_TRANSIT} before it is
  *   complete there, and this copy has then taken as many parts of that chunk as can arrive of the new
  *   one. In addition, the gradients of tied parameters. After a step that was aborted while stages
  *   reduced early, as many may still wait.
@@ -74,7 +74,7 @@ export function mailboxBound(
   const parts = held.reduce((sum, { copy: { stage } }) => {
     const chunkParts = 2 * (copies[stage]!.length - 1);
     const others = ties[stage]!.reduce((count, { members }) => count + members.length - 1, 0);
-    return sum + CHUNKS_UNDER_WAY * chunkParts + others;
+    return sum + CHUNKS_IN_TRANSIT * chunkParts + others;
   }, 0);
   const ending = isFlushed ? (early > 0 ? 2 : 1) * parts + early + 2 : 1;
   const own = 2 + (link ? 1 : 0);
@@ -234,7 +234,7 @@ export interface StepRecord {
 }
 
 /** The peaks and the memory of all workers. */
-interface Held {
+interface PeakUsage {
   readonly peakActivations: number[];
   readonly weights: number[];
   readonly memory: StageMemory[];
@@ -264,7 +264,7 @@ export function openStepRecord(
 /** Notes that a worker has ended a step. @returns true if all have. */
 export function endFor(
   step: StepRecord,
-  held: Held,
+  held: PeakUsage,
   done: Extract<SupervisorMessage, { type: "StepDone" }>,
 ): boolean {
   const { worker } = done;
@@ -291,7 +291,7 @@ export function allLosses({ request: { step, microBatches }, losses }: StepRecor
 }
 
 /** Returns the outcome of a step that all workers have ended. */
-export function outcomeOf(step: StepRecord, held: Held): StepOutcome {
+export function outcomeOf(step: StepRecord, held: PeakUsage): StepOutcome {
   const { traces, decision } = step, losses = allLosses(step);
   if (!decision) {
     const { updates } = step;
@@ -344,7 +344,7 @@ export interface Supervisor {
   readonly init: SupervisorInit;
   readonly workers: readonly ActorRef<WorkerMessage>[];
   readonly replies: PendingReplies;
-  readonly held: Held;
+  readonly held: PeakUsage;
   state: SupervisorState;
   /** The current activity if it is not a step, for reports. */
   pause: string;
@@ -381,7 +381,7 @@ export function stepOfRound({ steps }: Supervisor, round: number | undefined): S
 }
 
 /** Returns the current activity, for reports. */
-export function underWay({ steps: [oldest], pause }: Supervisor): string {
+export function currentActivity({ steps: [oldest], pause }: Supervisor): string {
   return oldest ? `step ${oldest.request.step}` : pause;
 }
 

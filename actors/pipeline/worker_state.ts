@@ -187,7 +187,7 @@ export type WorkerState = "connecting" | "idle" | "computing" | "reducing" | "co
 export type Begin = Extract<WorkerMessage, { type: "Begin" }>;
 
 /** A step in progress on a worker. */
-interface StepUnderWay {
+interface StepInProgress {
   readonly round: number;
   /** Its first micro-batch, counted since the pipe was empty; 0 with a flush. */
   readonly first: number;
@@ -216,7 +216,7 @@ export interface Worker {
   state: WorkerState;
   peers: Peers | undefined;
   /** The steps in progress, the oldest first: one, or without flushes any number. */
-  steps: StepUnderWay[];
+  steps: StepInProgress[];
   /** The policy that orders the actions until the pipe is empty. */
   policy: StepPolicy | undefined;
   /** The actions whose inputs are here, in the order of their arrival: the policy picks from them. */
@@ -230,13 +230,13 @@ export interface Worker {
 }
 
 /** The step of a micro-batch; undefined if it has not begun here. */
-export function findStep({ steps }: Worker, microBatch: number): StepUnderWay | undefined {
+export function findStep({ steps }: Worker, microBatch: number): StepInProgress | undefined {
   const step = steps.findLast(({ first }) => first <= microBatch);
   return step && microBatch - step.first < step.share.pipeOf.length ? step : undefined;
 }
 
 /** The step of a micro-batch. */
-export function stepOf(worker: Worker, microBatch: number): StepUnderWay {
+export function stepOf(worker: Worker, microBatch: number): StepInProgress {
   const step = findStep(worker, microBatch);
   if (step) return step;
   throw new Error(`Cannot find micro-batch ${microBatch}: its step must have begun`);
@@ -247,7 +247,7 @@ export function openStep(
   { init }: Worker,
   { round, share, policy = init.policy, lossScales, updates, dropout }: Begin,
   first: number,
-): StepUnderWay {
+): StepInProgress {
   const { copies, halves, edges } = init, stages = copies.length;
   const readiness = new Readiness({
     stages,
@@ -342,7 +342,7 @@ export function measure({ init, copies, peak }: Worker): void {
 /** Reports the end of a step on this worker, with its peaks and its trace. */
 export function reportStep(
   worker: Worker,
-  { round }: StepUnderWay,
+  { round }: StepInProgress,
   updates: readonly GradientSquares[],
 ): void {
   const { init, copies, peak, activity } = worker;

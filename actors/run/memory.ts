@@ -38,7 +38,7 @@ import {
 } from "../../schedules/mod.ts";
 import { formatEdge, parts } from "../../schedules/internal.ts";
 import { PIECE_ELEMENTS } from "../checkpoints/tensors.ts";
-import { CHUNKS_UNDER_WAY } from "../gradients/sync.ts";
+import { CHUNKS_IN_TRANSIT } from "../gradients/sync.ts";
 import { ISOLATE_BYTES, PROCESS_BYTES } from "../options/limits.ts";
 import type { RuntimeName, TrainOptions } from "../options/train_options.ts";
 import { copiesOf, linkedSchedule, type StageCopy } from "../pipeline/layout.ts";
@@ -418,7 +418,7 @@ function chunkBytes(options: RunMemoryOptions, index: number): number {
   if (copies.length === 1 || sharesRows(options, isolation, copies.length)) return 0;
   const bucket = (stage.bucketSize ?? BUCKET_SIZE) * (stage.precision === "fp16" ? 2 : 4);
   const all = gradientBytes(programs[index]!, stage);
-  return 3 * Math.min(all, CHUNKS_UNDER_WAY * coarsening * bucket);
+  return 3 * Math.min(all, CHUNKS_IN_TRANSIT * coarsening * bucket);
 }
 
 /** What the supervisor holds, and the program in which it is. */

@@ -25,7 +25,7 @@ const known = new Map<string, readonly Action[]>();
 const partsOf = (name: string) => known.getOrInsertComputed(name, () => parts(parseAction(name)));
 
 /** The actions of a worker since the pipe was empty: in one step, or without flushes in several. */
-interface Doings {
+interface WorkerActions {
   readonly replica: number;
   readonly done: Set<string>;
   /** F without B or W, in micro-batches or slices. */
@@ -34,17 +34,17 @@ interface Doings {
 }
 
 /** The actions of all workers since the pipe was empty. */
-interface Stretch {
-  readonly doings: ReadonlyMap<string, Doings>;
+interface PipeHistory {
+  readonly actions: ReadonlyMap<string, WorkerActions>;
   /** Micro-batches that have left stage 0 backward, by replica. */
   readonly left: number[];
 }
 
-function beginStretch({ schedule, replicas }: EngineOptions): Stretch {
+function openHistory({ schedule, replicas }: EngineOptions): PipeHistory {
   const workers = Array.from({ length: replicas * schedule.workers }, (_, worker) => worker);
   return {
     left: Array.from({ length: replicas }, () => 0),
-    doings: new Map(workers.map((worker) => {
+    actions: new Map(workers.map((worker) => {
       const replica = Math.floor(worker / schedule.workers);
       return [`worker-${worker}`, { replica, done: new Set(), stash: 0, bucketsStepped: 0 }];
     })),
@@ -55,16 +55,16 @@ function beginStretch({ schedule, replicas }: EngineOptions): Stretch {
 export function addInvariants<C>(world: World<C>, options: EngineOptions): void {
   const { schedule } = options, limit = UPDATE_POLICIES[schedule.updates].inFlight(schedule);
   const { slices = 1 } = schedule;
-  let stretch = beginStretch(options);
-  world.invariant("each B after its F and once", (view) => checkAction(view, stretch, slices));
+  let history = openHistory(options);
+  world.invariant("each B after its F and once", (view) => checkAction(view, history, slices));
   world.invariant("F − B = stash", ({ actor, state }) => {
-    const mine = stretch.doings.get(actor), worker = mine && state<WorkerView>(actor);
+    const mine = history.actions.get(actor), worker = mine && state<WorkerView>(actor);
     if (!worker || worker.stash === mine.stash / slices) return;
     return `${actor} holds ${worker.stash} activations, its F − B is ${mine.stash / slices}`;
   });
   world.invariant("in flight ≤ limit", ({ actor, state }) => {
     if (actor !== "supervisor") return;
-    const { injected = [] } = state<SupervisorView>(actor) ?? {}, { left } = stretch;
+    const { injected = [] } = state<SupervisorView>(actor) ?? {}, { left } = history;
     const over = injected.findIndex((count, replica) => count - left[replica]! > limit);
     if (over < 0) return;
     return `replica ${over} has ${injected[over]! - left[over]!} in flight, the limit is ${limit}`;
@@ -72,13 +72,13 @@ export function addInvariants<C>(world: World<C>, options: EngineOptions): void 
   const ended = openEndings();
   world.invariant("a step ends whole, with nothing left over", (view) => {
     const { actor, type } = view;
-    if (type === "StepBucket") stretch.doings.get(actor)!.bucketsStepped++;
+    if (type === "StepBucket") history.actions.get(actor)!.bucketsStepped++;
     const end = ended(view);
     if (!end) return;
-    const problem = [...stretch.doings]
+    const problem = [...history.actions]
       .map(([id, mine]) => leftOver(view, id, mine, options, end.isCommitted)).find(Boolean);
-    const ids = [...stretch.doings.keys()];
-    stretch = beginStretch(options);
+    const ids = [...history.actions.keys()];
+    history = openHistory(options);
     return problem ?? unequalCopies(view, ids);
   });
 }
@@ -99,10 +99,10 @@ function openEndings(): (view: View) => { readonly isCommitted: boolean } | unde
 /** Counts an action of a worker, and checks its turn. */
 function checkAction(
   { actor, type, name }: View,
-  { doings, left }: Stretch,
+  { actions, left }: PipeHistory,
   slices: number,
 ): string | undefined {
-  const mine = doings.get(actor);
+  const mine = actions.get(actor);
   if (!mine || type !== "Dispatch" || name === "") return;
   for (const part of partsOf(name)) {
     const problem = outOfTurn(part, mine.done, slices);
@@ -139,7 +139,7 @@ function outOfTurn(
 function leftOver(
   { state, waiting }: View,
   id: string,
-  mine: Doings,
+  mine: WorkerActions,
   { schedule }: EngineOptions,
   isCommitted: boolean,
 ): string | undefined {
@@ -159,7 +159,7 @@ function leftOver(
 }
 
 /** Returns the number of updates that a worker without flushes must have made. */
-function updatesOf({ done }: Doings, { updates, microBatches }: Schedule): number {
+function updatesOf({ done }: WorkerActions, { updates, microBatches }: Schedule): number {
   const backwards = [...done].filter((name) => name.includes("B")).length;
   return updates === "every-backward" ? backwards : backwards / microBatches;
 }

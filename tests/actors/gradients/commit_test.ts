@@ -16,7 +16,7 @@ import {
   meanNorm,
 } from "../../../actors/gradients/commit.ts";
 import {
-  CHUNKS_UNDER_WAY,
+  CHUNKS_IN_TRANSIT,
   eagerStages,
   GradientSync,
   type SyncedCopy,
@@ -132,7 +132,7 @@ async function sentBy(algorithm: ReduceAlgorithm): Promise<number[][]> {
     reduced: () => assert.fail(),
   });
   await sync.reduce([1]);
-  assert.deepEqual(sent, [[], [0, 1].slice(0, CHUNKS_UNDER_WAY)]);
+  assert.deepEqual(sent, [[], [0, 1].slice(0, CHUNKS_IN_TRANSIT)]);
   await sync.giveUp();
   return sent;
 }

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
 import { fileURLToPath } from "node:url";
-import { readGpt2Config } from "../actors/checkpoints/hugging_face_config.ts";
+import { GPT2, readSizes } from "../actors/checkpoints/hugging_face.ts";
 import { readWeights } from "../actors/checkpoints/weights.ts";
 import { gpt2Logits, gpt2Parameters, openDevice, openPredictor } from "../kernels/mod.ts";
 import { gpt2Ties } from "../kernels/layers/gpt2.ts";
@@ -31,7 +31,7 @@ export const FOLDERS: readonly string[] = Object.keys(EXPECTED.logits);
 
 /** The logits of the model in a folder after each of the fixture's ids. */
 export async function logitsOf(folder: string): Promise<number[][]> {
-  const config = readGpt2Config(folder), ties = gpt2Ties(config);
+  const config = readSizes(GPT2, folder), ties = gpt2Ties(config);
   const weights = await readWeights(folder, gpt2Parameters(config), ties);
   const device = await openDevice("native");
   try {

@@ -1,10 +1,11 @@
 /**
- * A model as a folder that Hugging Face's transformers reads: names, shapes and layouts are those of
+ * Folders of Hugging Face's transformers, read and written: names, shapes and layouts are those of
  * its `GPT2LMHeadModel`, `LlamaForCausalLM` and `T5ForConditionalGeneration`.
  *
  * @module
  */
 
+import { join } from "node:path";
 import {
   compileModel,
   type Gpt2Config,
@@ -14,240 +15,486 @@ import {
   llamaParameters,
   type ModelParameter,
   t5,
+  type T5Config,
   type Tie,
 } from "../../kernels/mod.ts";
 import {
+  checkGpt2,
+  checkInputFile,
   decodeFloats,
   encodeFloats,
   type FloatDType,
+  GPT2_MAX,
   gpt2Ties,
+  llamaSizes,
   llamaTies,
+  repeatedKey,
+  t5Sizes,
 } from "../../kernels/internal.ts";
-import {
-  type ConfigJson,
-  generationJson,
-  GPT2_KEYS,
-  gpt2ConfigJson,
-  LLAMA_KEYS,
-  llamaConfigJson,
-  type ModelFacts,
-  parseGpt2Config,
-  parseLlamaConfig,
-  t5ConfigJson,
-  t5GenerationJson,
-  type T5Shape,
-} from "./hugging_face_config.ts";
+import { BYTES_MAX } from "./format.ts";
+import { parseRecord } from "./markers.ts";
 import { piecesOf, type TensorSource } from "./tensors.ts";
 import { HEAD_SLICE, type NamedShape } from "./weights.ts";
 import { type NewFiles, writeJson, writeNewFolder } from "./write.ts";
 
-/** The sizes of a decoder. */
+/** Properties of the model of a folder other than its sizes. */
+interface ModelFacts {
+  /** Type of its weights. Default F32. */
+  readonly dtype?: FloatDType;
+  /** The token that begins a text, if its tokenizer has one. */
+  readonly bos?: number | undefined;
+  /** The token that ends a text, if its tokenizer has one. */
+  readonly eos?: number | undefined;
+  /** Dropout rate. Default 0. */
+  readonly dropout?: number;
+}
+
+/** Types of weights by their names in PyTorch. */
+const TORCH_DTYPES = { F32: "float32", F16: "float16", BF16: "bfloat16" } as const;
+
+/** A parsed `config.json`. */
+type ConfigJson = Readonly<Record<string, unknown>>;
+
+/** Names in a `config.json` of the sizes of a model. */
+type Keys = Readonly<Partial<Record<string, string>>>;
+
+/** A family of models with the format of its folders. */
+interface ModelFamily<Config> {
+  /** `model_type` of a folder. */
+  readonly architecture: string;
+  /** The class in transformers. */
+  readonly className: string;
+  /** Values of a `config.json` that must be these, or left out. */
+  readonly fixed: ConfigJson;
+  /** Names in a `config.json` of the sizes. */
+  readonly keys: Keys;
+  /** Reads the sizes; refuses unknown features. */
+  read(reader: ConfigReader): Config;
+  /** Returns the sizes with their defaults. */
+  complete(config: Config): Readonly<Record<string, unknown>>;
+  /** Returns the other values of a `config.json`. */
+  more(config: Config, facts: ModelFacts): ConfigJson;
+  /** Returns the values of `generation_config.json` that the model gives. */
+  generation(facts: ModelFacts): ConfigJson;
+  /** Returns the parameters. */
+  parameters(config: Config): readonly ModelParameter[];
+}
+
+/** Sizes of a decoder. */
 export type DecoderConfig = Gpt2Config | LlamaConfig;
 
-/** What is known of a kind of decoder. */
-export interface DecoderFormat<Config = DecoderConfig> {
-  /** What checkpoints call it, and `model_type` of a folder. */
+/** A family of decoders. */
+export interface DecoderFormat<Config = DecoderConfig> extends ModelFamily<Config> {
   readonly architecture: "gpt2" | "llama";
-  /** What `--model` calls it. */
+  /** Name of the family in `--model`. */
   readonly model: "gpt" | "llama";
-  /** The names that a folder's `config.json` has for its sizes. */
-  readonly keys: Readonly<Partial<Record<string, string>>>;
-  /** The sizes that a `config.json` says; refuses a feature that is not known here. */
-  parse(config: ConfigJson, path: string): Config;
-  /** What a `config.json` says. */
-  configJson(config: Config, facts: ModelFacts): ConfigJson;
-  /** The parameters by name and shape. */
-  parameters(config: Config): readonly ModelParameter[];
-  /** Parameters that are one. */
+  /** Returns the tied parameters. */
   ties(config: Config): readonly Tie[];
 }
 
-/** All of them. */
-export const DECODERS: readonly DecoderFormat[] = [
-  {
-    architecture: "gpt2",
-    model: "gpt",
-    keys: GPT2_KEYS,
-    parse: parseGpt2Config,
-    configJson: gpt2ConfigJson,
-    parameters: gpt2Parameters,
-    ties: gpt2Ties,
-  },
-  {
-    architecture: "llama",
-    model: "llama",
-    keys: LLAMA_KEYS,
-    parse: parseLlamaConfig,
-    configJson: llamaConfigJson,
-    parameters: llamaParameters,
-    ties: llamaTies,
-  },
-];
+const CONFIG_FILE = "config.json";
 
-/** The decoder that a `config.json` is of; undefined for another model. */
+/** Returns whether a `config.json` is one of transformers, not of a checkpoint. */
+export const isTransformersConfig = (config: ConfigJson): boolean =>
+  Object.hasOwn(config, "model_type");
+
+/**
+ * Reads the `config.json` of a folder.
+ *
+ * @throws {TypeError} when the file cannot be read.
+ * @throws {SyntaxError} when it is not a JSON object, or has a name twice.
+ */
+export function readConfigJson(folder: string): ConfigJson {
+  const path = join(folder, CONFIG_FILE);
+  checkInputFile(path, BYTES_MAX[CONFIG_FILE]);
+  const bytes = Deno.readFileSync(path), config = parseRecord(path, bytes);
+  const twice = repeatedKey(new TextDecoder().decode(bytes));
+  if (twice === undefined) return config;
+  throw new SyntaxError(
+    `Cannot read ${path}: its names must be unique, received ${shown(twice)} twice`,
+  );
+}
+
+/** Reads and checks values of a `config.json`. */
+class ConfigReader {
+  readonly json: ConfigJson;
+  readonly #path: string;
+
+  constructor(json: ConfigJson, path: string) {
+    this.json = json;
+    this.#path = path;
+  }
+
+  /** Refuses a value. */
+  refuse(name: string, must: string, Kind: ErrorConstructor = RangeError): never {
+    const received = Object.hasOwn(this.json, name) ? shown(this.json[name]) : "nothing";
+    throw new Kind(`Cannot read ${this.#path}: its ${name} must be ${must}, received ${received}`);
+  }
+
+  /** Requires values to be these, or left out. */
+  require(values: ConfigJson): void {
+    for (const [name, only] of Object.entries(values)) {
+      if ((this.json[name] ?? only) !== only) this.refuse(name, `${JSON.stringify(only)}, as here`);
+    }
+  }
+
+  /** Reads a whole number. */
+  size(name: string, otherwise?: number): number {
+    const value = this.json[name] ?? otherwise;
+    return Number.isSafeInteger(value)
+      ? value as number
+      : this.refuse(name, "a whole number", TypeError);
+  }
+
+  /** Reads whole numbers by the names of their sizes. */
+  sizes<Name extends string>(keys: Readonly<Record<Name, string>>): Record<Name, number> {
+    const entries = Object.entries<string>(keys).map(([name, key]) => [name, this.size(key)]);
+    return Object.fromEntries(entries) as Record<Name, number>;
+  }
+
+  number(name: string, otherwise: number): number {
+    const value = this.json[name] ?? otherwise;
+    return typeof value === "number" ? value : this.refuse(name, "a number", TypeError);
+  }
+
+  boolean(name: string, otherwise: boolean): boolean {
+    const { [name]: value = otherwise } = this.json;
+    return typeof value === "boolean" ? value : this.refuse(name, "true or false", TypeError);
+  }
+
+  /** Adds the path to an error of a function that checks sizes. */
+  checked<T>(use: () => T): T {
+    try {
+      return use();
+    } catch (cause) {
+      throw new RangeError(`Cannot read ${this.#path}: ${(cause as Error).message}`, { cause });
+    }
+  }
+}
+
+/** Characters of a shown value. */
+const SHOWN_MAX = 80;
+
+/** Describes a value; a list or an object may be too deep to be written out. */
+const shown = (value: unknown): string => {
+  if (typeof value === "object" && value !== null) {
+    return Array.isArray(value) ? "a list" : "an object";
+  }
+  return JSON.stringify(typeof value === "string" ? value.slice(0, SHOWN_MAX) : value);
+};
+
+/** The tokens of a decoder: without a value, transformers would take those of its own default. */
+const decoderTokens = ({ bos, eos }: ModelFacts) => ({
+  bos_token_id: bos ?? null,
+  eos_token_id: eos ?? null,
+});
+
+const decoderGeneration = ({ bos, eos }: ModelFacts): ConfigJson => ({
+  ...bos !== undefined && { bos_token_id: bos },
+  ...eos !== undefined && { eos_token_id: eos },
+});
+
+const GPT2_SIZES = {
+  layers: "n_layer",
+  hidden: "n_embd",
+  heads: "n_head",
+  seq: "n_positions",
+  vocab: "vocab_size",
+} as const;
+
+/** GPT-2. */
+export const GPT2: DecoderFormat<Gpt2Config> = {
+  architecture: "gpt2",
+  model: "gpt",
+  className: "GPT2LMHeadModel",
+  fixed: {
+    activation_function: "gelu_new",
+    layer_norm_epsilon: 1e-5,
+    scale_attn_by_inverse_layer_idx: false,
+    scale_attn_weights: true,
+  },
+  keys: { ...GPT2_SIZES, tie: "tie_word_embeddings" },
+  read(reader) {
+    reader.require({ add_cross_attention: false });
+    const sizes = reader.sizes(GPT2_SIZES), { hidden, seq } = sizes;
+    const { n_inner: inner, n_ctx: context } = reader.json;
+    if ((inner ?? 4 * hidden) !== 4 * hidden) {
+      reader.refuse("n_inner", `4 times its n_embd, ${4 * hidden}`);
+    }
+    if ((context ?? seq) !== seq) reader.refuse("n_ctx", `its n_positions, ${seq}`);
+    const tie = reader.boolean("tie_word_embeddings", true);
+    reader.checked(() => checkGpt2(sizes, 1));
+    return { ...sizes, tie };
+  },
+  complete: ({ tie = false, ...sizes }) => ({ ...sizes, tie }),
+  more: ({ seq }, { dropout = 0, ...facts }) => ({
+    ...decoderTokens(facts),
+    attn_pdrop: dropout,
+    embd_pdrop: dropout,
+    initializer_range: 0.02,
+    n_ctx: seq,
+    n_inner: null,
+    reorder_and_upcast_attn: false,
+    resid_pdrop: dropout,
+    summary_activation: null,
+    summary_first_dropout: 0.1,
+    summary_proj_to_labels: true,
+    summary_type: "cls_index",
+    summary_use_proj: true,
+  }),
+  generation: decoderGeneration,
+  parameters: gpt2Parameters,
+  ties: gpt2Ties,
+};
+
+const LLAMA_SIZES = {
+  layers: "num_hidden_layers",
+  hidden: "hidden_size",
+  heads: "num_attention_heads",
+  intermediate: "intermediate_size",
+  seq: "max_position_embeddings",
+  vocab: "vocab_size",
+} as const;
+
+/** Llama. */
+export const LLAMA: DecoderFormat<LlamaConfig> = {
+  architecture: "llama",
+  model: "llama",
+  className: "LlamaForCausalLM",
+  fixed: {
+    attention_bias: false,
+    hidden_act: "silu",
+    mlp_bias: false,
+    pretraining_tp: 1,
+    rope_scaling: null,
+  },
+  keys: {
+    ...LLAMA_SIZES,
+    keyValueHeads: "num_key_value_heads",
+    ropeTheta: "rope_theta",
+    normEpsilon: "rms_norm_eps",
+    tie: "tie_word_embeddings",
+  },
+  read(reader) {
+    const sizes = reader.sizes(LLAMA_SIZES), ofHead = sizes.hidden / sizes.heads;
+    if ((reader.json.head_dim ?? ofHead) !== ofHead) {
+      reader.refuse("head_dim", `its hidden_size ÷ its num_attention_heads, ${ofHead}`);
+    }
+    const all = {
+      ...sizes,
+      keyValueHeads: reader.size("num_key_value_heads", sizes.heads),
+      ropeTheta: ropeThetaOf(reader),
+      normEpsilon: reader.number("rms_norm_eps", 1e-6),
+      tie: reader.boolean("tie_word_embeddings", false),
+      // Positions have no weights: of many, the first are used.
+      seq: Math.min(sizes.seq, GPT2_MAX.seq),
+    };
+    const { dropout: _, ...known } = reader.checked(() => llamaSizes(all));
+    return known;
+  },
+  complete: (config) => ({ ...llamaSizes(config) }),
+  more: ({ hidden, heads }, { dropout = 0, ...facts }) => ({
+    ...decoderTokens(facts),
+    attention_dropout: dropout,
+    head_dim: hidden / heads,
+    initializer_range: 0.02,
+  }),
+  generation: decoderGeneration,
+  parameters: llamaParameters,
+  ties: llamaTies,
+};
+
+/** Returns the base of the angles, which newer files have in `rope_parameters`. */
+function ropeThetaOf(reader: ConfigReader): number {
+  const { rope_parameters: rope } = reader.json, otherwise = 10_000;
+  if ((rope ?? undefined) === undefined) return reader.number("rope_theta", otherwise);
+  const { rope_type: type, rope_theta: theta = otherwise } = rope as ConfigJson;
+  if (type === "default" && typeof theta === "number") return theta;
+  return reader.refuse("rope_parameters", `of the rope_type "default", as here`);
+}
+
+/** Sizes of a T5 without those of its samples: only distances of positions have weights. */
+type T5Shape = Omit<T5Config, "seq" | "targetSeq" | "dropout">;
+
+/** The token that pads and begins a generated text, and the token that ends it. */
+const PAD = 0, END = 1;
+
+/** The feed-forward network of version 1.1. */
+const GATED = "gated-gelu";
+
+const T5_SIZES = {
+  layers: "num_layers",
+  hidden: "d_model",
+  heads: "num_heads",
+  headWidth: "d_kv",
+  feedForward: "d_ff",
+  vocab: "vocab_size",
+} as const;
+
+/** T5. */
+export const T5: ModelFamily<T5Shape> = {
+  architecture: "t5",
+  className: "T5ForConditionalGeneration",
+  fixed: {
+    decoder_start_token_id: PAD,
+    is_encoder_decoder: true,
+    layer_norm_epsilon: 1e-6,
+    pad_token_id: PAD,
+  },
+  keys: {
+    ...T5_SIZES,
+    buckets: "relative_attention_num_buckets",
+    maxDistance: "relative_attention_max_distance",
+    tie: "tie_word_embeddings",
+  },
+  read(reader) {
+    const tie = reader.boolean("tie_word_embeddings", true), sizes = reader.sizes(T5_SIZES);
+    const { feed_forward_proj: kind = "relu" } = reader.json;
+    if (kind !== "relu" && kind !== GATED) {
+      reader.refuse("feed_forward_proj", `"relu" or "${GATED}"`);
+    }
+    // The input of a head is scaled if the head has the table of the embedding.
+    reader.require({ num_decoder_layers: sizes.layers, scale_decoder_outputs: tie });
+    const known = {
+      ...{ ...sizes, tie, gated: kind === GATED },
+      buckets: reader.size("relative_attention_num_buckets", 32),
+      maxDistance: reader.size("relative_attention_max_distance", 128),
+    };
+    reader.checked(() => t5Sizes({ ...known, seq: 1 }));
+    return known;
+  },
+  complete: (config) => ({ ...t5Sizes({ ...config, seq: 1 }) }),
+  more({ layers, gated = false }, { eos = END, dropout = 0 }) {
+    return {
+      classifier_dropout: 0,
+      dense_act_fn: gated ? "gelu_new" : "relu",
+      dropout_rate: dropout,
+      eos_token_id: eos,
+      feed_forward_proj: gated ? GATED : "relu",
+      initializer_factor: 1,
+      is_gated_act: gated,
+      num_decoder_layers: layers,
+    };
+  },
+  generation: ({ eos = END }) => ({
+    decoder_start_token_id: PAD,
+    eos_token_id: eos,
+    pad_token_id: PAD,
+  }),
+  parameters: (config) => compileModel(t5({ ...config, seq: 1 }, 1), "none").parameters,
+};
+
+/** The families that are trained and generated from. */
+export const DECODERS: readonly DecoderFormat[] = [GPT2, LLAMA];
+
+/** Returns the decoder of a `config.json`; undefined for another model. */
 export const decoderOf = ({ model_type: type }: ConfigJson): DecoderFormat | undefined =>
   DECODERS.find(({ architecture }) => architecture === type);
 
-/** The decoder that checkpoints call so. */
-const decoderNamed = (architecture: DecoderFormat["architecture"]): DecoderFormat =>
-  DECODERS.find((one) => one.architecture === architecture)!;
+/**
+ * Returns the sizes in a `config.json`.
+ *
+ * @param path for errors.
+ * @throws {TypeError} when a value has the wrong type.
+ * @throws {RangeError} when it is of another model, or has an unknown feature.
+ */
+export function parseConfig<Config>(
+  family: ModelFamily<Config>,
+  json: ConfigJson,
+  path: string,
+): Config {
+  const reader = new ConfigReader(json, path), { architecture, fixed } = family;
+  if (json.model_type !== architecture) reader.refuse("model_type", `"${architecture}"`);
+  reader.require(fixed);
+  return family.read(reader);
+}
 
-/** What is written. */
-export interface ExportedDecoder<Config = DecoderConfig> extends ModelFacts {
-  /** The sizes of the model. */
+/**
+ * Reads the sizes in the `config.json` of a folder.
+ *
+ * @throws as {@linkcode readConfigJson} and {@linkcode parseConfig}.
+ */
+export function readSizes<Config>(family: ModelFamily<Config>, folder: string): Config {
+  return parseConfig(family, readConfigJson(folder), join(folder, CONFIG_FILE));
+}
+
+/** Returns the `config.json` of a model, in the alphabetical order of transformers. */
+function configJson<Config>(
+  family: ModelFamily<Config>,
+  config: Config,
+  facts: ModelFacts,
+): ConfigJson {
+  const { architecture, className, fixed, keys } = family, sizes = family.complete(config);
+  const values = {
+    ...fixed,
+    ...Object.fromEntries(Object.entries(keys).map(([name, key]) => [key!, sizes[name]])),
+    ...family.more(sizes as Config, facts),
+    architectures: [className],
+    model_type: architecture,
+    torch_dtype: TORCH_DTYPES[facts.dtype ?? "F32"],
+    use_cache: true,
+  };
+  return Object.fromEntries(Object.entries(values).sort(([a], [b]) => a < b ? -1 : 1));
+}
+
+/** A model to be written. */
+interface ExportedModel<Config> extends ModelFacts {
+  /** Sizes of the model. */
   readonly config: Config;
-  /** Its weights, or where they come from, by name. */
+  /** Its weights, or their sources, by name. */
   readonly weights: ReadonlyMap<string, TensorSource>;
-  /** Files that stand beside it, such as those of its tokenizer, by name. */
+  /** Other files of the folder, such as those of its tokenizer, by name. */
   readonly files?: ReadonlyMap<string, Uint8Array>;
 }
 
-/** A GPT-2 that is written. */
-export type ExportedGpt2 = ExportedDecoder<Gpt2Config>;
-
-/** A T5 that is written. */
-export type ExportedT5 = ExportedDecoder<T5Shape>;
-
-/** A Llama that is written. */
-export type ExportedLlama = ExportedDecoder<LlamaConfig>;
-
 /**
- * Writes a GPT-2 as a new folder: `config.json`, `generation_config.json`, `model.safetensors`, and the
- * files that stand beside them. A head in slices is joined; one that is tied to the embedding is left
- * out, as its table is there.
+ * Writes a model as a new folder: `config.json`, `generation_config.json`, `model.safetensors`, and
+ * other files. The slices of a head are joined; a head that is tied to the embedding is left out.
  *
- * @param signal ends it, and nothing is left.
- * @throws {RangeError} when there is something of that name, or a weight is beyond what F16 holds.
- * @throws {Error} saying what is in the way, such as a full disk; nothing is left there then.
+ * @param signal stops the export; nothing is left then.
+ * @throws {RangeError} when the path exists, or a weight is too large for F16.
+ * @throws {Error} when the disk fails; nothing is left then.
  *
  * @example
  * ```ts
  * import assert from "node:assert/strict";
- * import { readWeights } from "@troupe/troupe/actors";
- * import { readGpt2Config } from "./hugging_face_config.ts";
- * import { compileModel, gpt2 } from "@troupe/troupe/kernels";
- * import { initialValues } from "../../kernels/layers/layer.ts";
+ * import { compileModel, gpt2 } from "../../kernels/mod.ts";
+ * import { initialValues } from "../../kernels/internal.ts";
+ * import { readWeights } from "./weights.ts";
  *
  * const config = { layers: 1, hidden: 8, heads: 2, seq: 4, vocab: 16, tie: true };
  * const { parameters, ties } = compileModel(gpt2(config, 1), "none");
  * const weights = new Map(parameters.map(({ name, spec }) => [name, initialValues(spec, name, 1)]));
  * const folder = await Deno.makeTempDir();
- * await writeGpt2Folder(`${folder}/mine`, { config, weights });
- * assert.deepEqual(readGpt2Config(`${folder}/mine`), config);
+ * await writeModelFolder(GPT2, `${folder}/mine`, { config, weights });
+ * assert.deepEqual(readSizes(GPT2, `${folder}/mine`), config);
  * assert.deepEqual(await readWeights(`${folder}/mine`, parameters, ties), weights);
  * await Deno.remove(folder, { recursive: true });
  * ```
  */
-export async function writeGpt2Folder(
+export async function writeModelFolder<Config extends HeadSizes>(
+  family: ModelFamily<Config>,
   path: string,
-  model: ExportedGpt2,
-  signal?: AbortSignal,
-): Promise<void> {
-  await writeDecoderFolder(decoderNamed("gpt2"), path, model, signal);
-}
-
-/**
- * Writes a Llama as a new folder, with the files of {@linkcode writeGpt2Folder}.
- *
- * @param signal ends it, and nothing is left.
- * @throws as {@linkcode writeGpt2Folder}.
- *
- * @example
- * ```ts
- * import assert from "node:assert/strict";
- * import { readWeights } from "@troupe/troupe/actors";
- * import { readLlamaConfig } from "./hugging_face_config.ts";
- * import { compileModel, llama } from "@troupe/troupe/kernels";
- * import { initialValues } from "../../kernels/layers/layer.ts";
- * import { llamaSizes } from "../../kernels/layers/llama.ts";
- *
- * const { dropout, ...config } = llamaSizes({ layers: 1, hidden: 8, heads: 2, seq: 4, vocab: 16 });
- * const { parameters } = compileModel(llama(config, 1), "none");
- * const weights = new Map(parameters.map(({ name, spec }) => [name, initialValues(spec, name, 1)]));
- * const folder = await Deno.makeTempDir();
- * await writeLlamaFolder(`${folder}/mine`, { config, weights });
- * assert.deepEqual(readLlamaConfig(`${folder}/mine`), config);
- * assert.deepEqual(await readWeights(`${folder}/mine`, parameters), weights);
- * await Deno.remove(folder, { recursive: true });
- * ```
- */
-export async function writeLlamaFolder(
-  path: string,
-  model: ExportedLlama,
-  signal?: AbortSignal,
-): Promise<void> {
-  await writeDecoderFolder(decoderNamed("llama"), path, model, signal);
-}
-
-/**
- * Writes a T5 as a new folder, with the files of {@linkcode writeGpt2Folder}.
- *
- * @param signal ends it, and nothing is left.
- * @throws as {@linkcode writeGpt2Folder}.
- *
- * @example
- * ```ts
- * import assert from "node:assert/strict";
- * import { readWeights } from "@troupe/troupe/actors";
- * import { readT5Config } from "./hugging_face_config.ts";
- * import { compileModel, t5 } from "@troupe/troupe/kernels";
- * import { initialValues } from "../../kernels/layers/layer.ts";
- * import { t5Ties } from "../../kernels/layers/t5.ts";
- *
- * const config = { layers: 1, hidden: 8, heads: 2, vocab: 16, tie: true };
- * const { parameters } = compileModel(t5({ ...config, seq: 4 }, 1), "none");
- * const weights = new Map(parameters.map(({ name, spec }) => [name, initialValues(spec, name, 1)]));
- * const folder = await Deno.makeTempDir();
- * await writeT5Folder(`${folder}/mine`, { config, weights });
- * const read = readT5Config(`${folder}/mine`);
- * assert.deepEqual(read, {
- *   ...config, headWidth: 4, feedForward: 32, gated: false, buckets: 32, maxDistance: 128,
- * });
- * const ties = t5Ties({ ...read, seq: 4 });
- * assert.deepEqual(await readWeights(`${folder}/mine`, parameters, ties), weights);
- * await Deno.remove(folder, { recursive: true });
- * ```
- */
-export async function writeT5Folder(
-  path: string,
-  model: ExportedT5,
-  signal?: AbortSignal,
-): Promise<void> {
-  const parameters = (config: T5Shape) =>
-    compileModel(t5({ ...config, seq: 1 }, 1), "none").parameters;
-  const format = { configJson: t5ConfigJson, generationJson: t5GenerationJson, parameters };
-  await writeDecoderFolder(format, path, model, signal);
-}
-
-/** What is known of a model whose folder is written. */
-type WrittenFormat<Config> =
-  & Pick<DecoderFormat<Config>, "configJson" | "parameters">
-  & { readonly generationJson?: (facts: ModelFacts) => ConfigJson };
-
-/** Writes a model as a new folder. */
-export async function writeDecoderFolder<Config extends HeadSizes>(
-  format: WrittenFormat<Config>,
-  path: string,
-  model: ExportedDecoder<Config>,
+  model: ExportedModel<Config>,
   signal?: AbortSignal,
 ): Promise<void> {
   const { config, weights, dtype = "F32", files: others = new Map() } = model;
+  const generation = { _from_model_config: true, ...family.generation(model) };
   await writeNewFolder(path, async (files) => {
-    await writeJson(files, "config.json", format.configJson(config, model));
-    const { generationJson: ofGeneration = generationJson } = format;
-    await writeJson(files, "generation_config.json", ofGeneration(model));
+    await writeJson(files, CONFIG_FILE, configJson(family, config, model));
+    await writeJson(files, "generation_config.json", generation);
     for (const [name, bytes] of others) await files.write(name, [bytes]);
-    await writeWeights(files, joinSlices(weights, format.parameters(config), config), dtype);
+    await writeWeights(files, joinSlices(weights, family.parameters(config), config), dtype);
   }, signal);
 }
 
-/** A tensor of the file, and the parameters that it is made of, one below the other. */
+/** A tensor of the file, made of the rows of one parameter or of several. */
 interface JoinedTensor {
   readonly shape: readonly number[];
   readonly parts: readonly TensorSource[];
 }
 
-/** What the table of a head follows from. */
+/** Sizes of the table of a head. */
 type HeadSizes = Pick<DecoderConfig, "vocab" | "hidden">;
 
 function joinSlices(
@@ -267,7 +514,7 @@ function joinSlices(
   return joined;
 }
 
-/** Numbers that are converted and written at once. */
+/** Elements that are converted and written together. */
 const PIECE_ELEMENTS = 1 << 20;
 
 async function writeWeights(

@@ -4,7 +4,7 @@
  * @module
  */
 
-import { DECODERS, writeDecoderFolder } from "../../actors/checkpoints/hugging_face.ts";
+import { DECODERS, writeModelFolder } from "../../actors/checkpoints/hugging_face.ts";
 import type { Checkpoint } from "../../actors/checkpoints/format.ts";
 import type { TensorSource } from "../../actors/checkpoints/tensors.ts";
 import { readTensor } from "../../actors/checkpoints/tensors.ts";
@@ -106,7 +106,7 @@ async function findForHuggingFace(
   const { ends, files } = await describeTokenizer(source, config.seq);
   const { dropout, bos = ends?.bos, eos = ends?.eos } = model;
   const exported = { config, weights, dtype: DTYPES[dtype], dropout, bos, eos, files };
-  return { path, write: (out, signal) => writeDecoderFolder(format, out, exported, signal) };
+  return { path, write: (out, signal) => writeModelFolder(format, out, exported, signal) };
 }
 
 /** Returns the files of a tokenizer by name, and the tokens that begin and end a text. */

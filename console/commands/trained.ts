@@ -12,11 +12,10 @@ import {
   type DecoderFormat,
   decoderOf,
   DECODERS,
-} from "../../actors/checkpoints/hugging_face.ts";
-import {
   isTransformersConfig,
+  parseConfig,
   readConfigJson,
-} from "../../actors/checkpoints/hugging_face_config.ts";
+} from "../../actors/checkpoints/hugging_face.ts";
 import type { Checkpoint } from "../../actors/checkpoints/format.ts";
 import { locateCheckpoint } from "../../actors/checkpoints/read.ts";
 import { locateWeights } from "../../actors/checkpoints/weights.ts";
@@ -227,7 +226,7 @@ export async function findDecoderFolder(path: string): Promise<TrainedDecoder | 
   if (inputFileProblem(file) !== undefined) return undefined;
   const json = readConfigJson(path);
   if (!isTransformersConfig(json)) return undefined;
-  const format = formatOf(json, file), config = format.parse(json, file);
+  const format = formatOf(json, file), config = parseConfig(format, json, file);
   return {
     architecture: format.architecture,
     format,

@@ -7,11 +7,13 @@
 
 import { createHash } from "node:crypto";
 import { dirname, join } from "node:path";
-import { type DecoderConfig, decoderOf } from "../../actors/checkpoints/hugging_face.ts";
 import {
+  type DecoderConfig,
+  decoderOf,
   isTransformersConfig,
+  parseConfig,
   readConfigJson,
-} from "../../actors/checkpoints/hugging_face_config.ts";
+} from "../../actors/checkpoints/hugging_face.ts";
 import type { Checkpoint } from "../../actors/checkpoints/format.ts";
 import { checkWeights } from "../../actors/checkpoints/weights.ts";
 import { commandLine } from "../../actors/options/limits.ts";
@@ -347,7 +349,7 @@ export async function sizesOfWeights(
   const config = readConfigJson(folder);
   if (!isTransformersConfig(config)) return {};
   if (!isFolder && !decoderOf(config)) return {};
-  const format = formatOf(config, file), sizes = format.parse(config, file);
+  const format = formatOf(config, file), sizes = parseConfig(format, config, file);
   if ((given.model ?? format.model) !== format.model) {
     throw new RangeError(
       `Cannot use --model: it must be ${format.model}, the model_type of ${file}, received ${given.model}`,

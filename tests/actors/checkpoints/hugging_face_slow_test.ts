@@ -2,9 +2,8 @@
 
 import assert from "node:assert/strict";
 import { basename, join } from "node:path";
-import { readGpt2Config, readT5Config } from "../../../actors/checkpoints/hugging_face_config.ts";
 import { readWeights } from "../../../actors/checkpoints/weights.ts";
-import { writeT5Folder } from "../../../actors/checkpoints/hugging_face.ts";
+import { GPT2, readSizes, T5, writeModelFolder } from "../../../actors/checkpoints/hugging_face.ts";
 import {
   compileModel,
   encodeSafetensors,
@@ -41,7 +40,7 @@ folderTest("a config.json says the sizes of a GPT-2, and nothing else", async (f
   for (const [config, told] of cases) {
     const json = typeof config === "string" ? config : changed(config);
     await Deno.writeTextFile(path, json);
-    assert.throws(() => readGpt2Config(folder), ({ message }: Error) => {
+    assert.throws(() => readSizes(GPT2, folder), ({ message }: Error) => {
       assert.match(message, /^Cannot [^\n]{10,400}$/);
       assert.ok(message.includes(told), `${message} must include ${told}`);
       return true;
@@ -50,12 +49,12 @@ folderTest("a config.json says the sizes of a GPT-2, and nothing else", async (f
   assert.equal(Object.hasOwn(Object.prototype, "n_layer"), false);
 
   await Deno.truncate(path, 1e9);
-  assert.throws(() => readGpt2Config(folder), /received 1000000000 bytes, more than 16777216$/);
+  assert.throws(() => readSizes(GPT2, folder), /received 1000000000 bytes, more than 16777216$/);
   await Deno.remove(path);
-  assert.throws(() => readGpt2Config(folder), /No such file/);
+  assert.throws(() => readSizes(GPT2, folder), /No such file/);
   if (Deno.build.os === "windows") return;
   await Deno.symlink("/dev/zero", path);
-  assert.throws(() => readGpt2Config(folder), /must be a regular file, received a device$/);
+  assert.throws(() => readSizes(GPT2, folder), /must be a regular file, received a device$/);
 });
 
 Deno.test("the parameters of a model are those that it is compiled with, whatever the number of its blocks", () => {
@@ -82,7 +81,7 @@ async function changedFile(
 
 /** The sentence that refuses the weights in a folder. */
 async function refusalOfWeights(folder: string): Promise<string> {
-  const config = readGpt2Config(folder);
+  const config = readSizes(GPT2, folder);
   const read = readWeights(folder, gpt2Parameters(config), gpt2Ties(config));
   return await read.then(() => assert.fail("these weights must be refused"), String);
 }
@@ -168,7 +167,7 @@ folderTest(
   async (folder) => {
     const { config, weights } = await readT5("v1_0");
     await Deno.writeTextFile(join(folder, "config.json"), JSON.stringify(T5_CONFIG));
-    const sizes = readT5Config(folder), { seq, targetSeq, ...shape } = config;
+    const sizes = readSizes(T5, folder), { seq, targetSeq, ...shape } = config;
     assert.deepEqual(sizes, shape);
     const model = t5({ ...sizes, seq, targetSeq: targetSeq! }, 2);
     const { parameters } = compileModel(model, "none");
@@ -196,11 +195,11 @@ for (const version of T5_VERSIONS) {
         version,
       );
       const path = join(folder, "mine");
-      await writeT5Folder(path, { config, weights });
+      await writeModelFolder(T5, path, { config, weights });
       const json = JSON.parse(await Deno.readTextFile(join(path, "config.json")));
       const gated = version === "v1_1" ? GOLDEN.t5Gated : {};
       assert.deepEqual(json, { ...T5_CONFIG, dropout_rate: 0, ...gated });
-      assert.deepEqual(readT5Config(path), config);
+      assert.deepEqual(readSizes(T5, path), config);
       const { parameters } = compileModel(model, "none");
       assert.deepEqual(await readWeights(path, parameters, t5Ties({ ...config, seq: 1 })), weights);
       const files = ["config.json", "generation_config.json", "model.safetensors"];
@@ -213,9 +212,9 @@ folderTest("a folder of another model, or of an unknown T5, is refused", async (
   const path = join(folder, "config.json");
   for (const [change, told] of GOLDEN.t5Refusals) {
     await Deno.writeTextFile(path, JSON.stringify({ ...T5_CONFIG, ...change }));
-    assert.throws(() => readT5Config(folder), { message: `Cannot read ${path}: its ${told}` });
+    assert.throws(() => readSizes(T5, folder), { message: `Cannot read ${path}: its ${told}` });
   }
   const many = { ...T5_CONFIG, num_layers: 5000, num_decoder_layers: 5000 };
   await Deno.writeTextFile(path, JSON.stringify(many));
-  assert.throws(() => readT5Config(folder), /: Cannot build T5: layers must be at most 1024/);
+  assert.throws(() => readSizes(T5, folder), /: Cannot build T5: layers must be at most 1024/);
 });

@@ -5,9 +5,8 @@ import { join } from "node:path";
 import { delay } from "@std/async/delay";
 import { InferenceSession, Tensor } from "onnxruntime-web";
 import { readCheckpoint } from "../../../actors/checkpoints/read.ts";
-import { readGpt2Config } from "../../../actors/checkpoints/hugging_face_config.ts";
 import { readWeights } from "../../../actors/checkpoints/weights.ts";
-import { writeGpt2Folder } from "../../../actors/checkpoints/hugging_face.ts";
+import { GPT2, readSizes, writeModelFolder } from "../../../actors/checkpoints/hugging_face.ts";
 import {
   gpt2Parameters,
   mlpLogits,
@@ -212,7 +211,7 @@ const withModel = (name: string, fn: (folder: string, args: readonly string[]) =
       new Float32Array(shape.reduce((a, b) => a * b)).fill(0.5);
     const parameters = gpt2Parameters(CONFIG), model = join(folder, "model");
     const weights = new Map(parameters.map(({ name, shape }) => [name, filled(shape)]));
-    await writeGpt2Folder(model, { config: CONFIG, weights });
+    await writeModelFolder(GPT2, model, { config: CONFIG, weights });
     await fn(folder, words`export ${model} --format hf --out ${join(folder, "out")}`);
   });
 
@@ -244,7 +243,7 @@ withModel("an export that is ended leaves nothing, and is made anew", async (fol
   }
   await printedHere(...args);
   const out = join(folder, "out");
-  assert.deepEqual(readGpt2Config(out), CONFIG);
+  assert.deepEqual(readSizes(GPT2, out), CONFIG);
   assert.equal((await readWeights(out, gpt2Parameters(CONFIG))).size, 17);
 });
 
@@ -257,7 +256,7 @@ folderTest("a running run that removes checkpoints is exported", async (folder) 
     while (!(await namesIn(run)).some((name) => name.startsWith("step-"))) await delay(5);
     for (const name of ["a", "b", "c"]) {
       const out = await exportTo("hf", run, join(folder, name));
-      assert.equal(readGpt2Config(out).hidden, 16);
+      assert.equal(readSizes(GPT2, out).hidden, 16);
     }
   } finally {
     training.interrupt("process");

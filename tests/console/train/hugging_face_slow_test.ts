@@ -3,10 +3,7 @@ import { delay } from "@std/async/delay";
 import { testNeeding } from "../../needs.ts";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
-import {
-  type ConfigJson,
-  parseLlamaConfig,
-} from "../../../actors/checkpoints/hugging_face_config.ts";
+import { LLAMA as FAMILY, parseConfig } from "../../../actors/checkpoints/hugging_face.ts";
 import { findTorch } from "../../../bench/peers.ts";
 import { exportCommand } from "../../../console/commands/export.ts";
 import { folderTest } from "../../in_folder.ts";
@@ -130,7 +127,7 @@ const LLAMA = fileURLToPath(new URL("../../fixtures/llama", import.meta.url));
 
 const LLAMA_EXPECTED = await readJson(LLAMA, "expected.json");
 
-const LLAMA_CONFIG: ConfigJson = await readJson(LLAMA, "config.json");
+const LLAMA_CONFIG: Record<string, unknown> = await readJson(LLAMA, "config.json");
 
 /** The fixture's run: no size is typed, nor the model. */
 const LLAMA_RUN = words`
@@ -158,16 +155,16 @@ folderTest("a Llama that is read and exported is the same folder, byte for byte"
 Deno.test("unknown values in a Llama's config.json are refused by their names", async () => {
   // Each command is the JSON of what is changed.
   await assertRefusals("llama_config", (json) => {
-    const config: ConfigJson = { ...LLAMA_CONFIG, ...JSON.parse(json.join(" ")) };
-    return Promise.try(() => parseLlamaConfig(config, "config.json"))
+    const config: Record<string, unknown> = { ...LLAMA_CONFIG, ...JSON.parse(json.join(" ")) };
+    return Promise.try(() => parseConfig(FAMILY, config, "config.json"))
       .then(() => assert.fail(), ({ message }) => message);
   });
   const { rope_theta: _, num_key_value_heads: _2, rms_norm_eps: _3, ...short } = LLAMA_CONFIG;
   const newer = { ...short, rope_parameters: { rope_type: "default", rope_theta: 5e5 } };
-  const { keyValueHeads, ropeTheta, normEpsilon } = parseLlamaConfig(newer, "config.json");
+  const { keyValueHeads, ropeTheta, normEpsilon } = parseConfig(FAMILY, newer, "config.json");
   assert.deepEqual([keyValueHeads, ropeTheta, normEpsilon], [4, 5e5, 1e-6]);
   const long = { ...LLAMA_CONFIG, max_position_embeddings: 131_072 };
-  assert.equal(parseLlamaConfig(long, "config.json").seq, 8192);
+  assert.equal(parseConfig(FAMILY, long, "config.json").seq, 8192);
 });
 
 Deno.test("a typed size must be that of the Llama's folder; positions may be fewer", async () => {

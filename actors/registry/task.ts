@@ -137,7 +137,7 @@ async function checkedBatches(
   watch.ask(1, 0);
   const first = await Promise.try(() => iterator.next()).catch((cause) => {
     throw nameDataError(cause, 1, 0);
-  }).finally(() => watch.answered());
+  }).finally(() => watch.close());
   // A source can start again, so its first iterator is closed.
   if (source) await iterator.return?.();
   for (const field of first.done ? [] : modelFields(model)) {

@@ -23,130 +23,151 @@ import type { TrainOptions } from "../options/train_options.ts";
 import { launchName } from "../transports/mpi/launch_watch.ts";
 import type { Best, TrainEvent } from "./events.ts";
 
-/** What a checkpoint holds, as a step left it. */
+/** Contents of a checkpoint. */
 interface Snapshot {
   readonly step: number;
-  /** Weights and moments, which stay as they are until all of them have been read. */
+  /** Weights and moments, which do not change until all of them have been read. */
   readonly state: HeldState;
   readonly config: Readonly<Record<string, unknown>>;
-  /** The best evaluation so far, where its checkpoint is to be kept. */
+  /** The best evaluation so far, if its checkpoint is to be kept. */
   readonly best?: Pick<Best, "step" | "loss"> | undefined;
 }
 
-/** Writes snapshots. */
-export interface CheckpointWriter {
+/** Writes the checkpoints of a run. */
+export class CheckpointWriter {
+  readonly #directory: string;
+  readonly #keep: number | undefined;
+  readonly #announce: (line: string) => void;
+  readonly #disk: Disk;
+  #writing: Promise<TrainEvent[]> | undefined;
+  #isOver = false;
+  #isRemoved = false;
+  #newest: WrittenCheckpoint | undefined;
+  #best: string | undefined;
+
   /**
-   * Begins to write, and waits until all has been read. The write before must have been waited for.
+   * Prepares to write.
    *
-   * @param whole told where the tensors lie when the checkpoint is whole.
-   * @throws what keeps it from being read; {@linkcode NonFiniteError} when it has numbers that are not
-   * finite; {@linkcode Error} when the disk fails before the end of it.
+   * @param announce reports old checkpoints that cannot be removed.
    */
-  begin(snapshot: Snapshot, whole?: (state: StateOf<PlacedTensor>) => void): Promise<void>;
+  constructor(
+    { directory, keep }: Pick<NonNullable<TrainOptions["checkpoint"]>, "directory" | "keep">,
+    announce: (line: string) => void,
+    disk: Disk = Deno,
+  ) {
+    this.#directory = directory;
+    this.#keep = keep;
+    this.#announce = announce;
+    this.#disk = disk;
+  }
+
+  /** The newest whole checkpoint. */
+  get newest(): WrittenCheckpoint | undefined {
+    return this.#newest;
+  }
+
+  /** Folder of the best checkpoint, if this writer has written one and it exists. */
+  get best(): string | undefined {
+    return this.#best;
+  }
+
   /**
-   * Waits for the write under way; returns its event, if there was a write whose folder was not
+   * Begins a write, and returns when all tensors have been read. The last write must have ended.
+   *
+   * @param whole gets the places of the tensors when the checkpoint is whole.
+   * @throws {NonFiniteError} when a number is not finite.
+   * @throws {Error} when a tensor cannot be read, or the disk fails before all have been read.
+   */
+  async begin(
+    { step, state, config, best }: Snapshot,
+    whole: (state: StateOf<PlacedTensor>) => void = () => {},
+  ): Promise<void> {
+    this.#isOver = false;
+    const { counted, isRead } = countReads(finiteOnly(state, step));
+    const writing = this.#replaceOld({ step, best }, async () => {
+      const snapshot = { step, state: counted, config };
+      const written = await writeHeld(this.#directory, snapshot, this.#disk);
+      whole(written.state);
+      return written;
+    }).catch((error) => {
+      // A second removal in succession is an error.
+      if (this.#isRemoved || !(error.cause instanceof Deno.errors.NotFound)) throw error;
+      this.#isRemoved = true;
+      this.#announce(
+        `${error.message}; it was removed meanwhile, and training continues without it`,
+      );
+      return [];
+    }).finally(() => this.#isOver = true);
+    this.#writing = writing;
+    try {
+      // A write that is over has read all, or has failed.
+      await Promise.race([isRead, writing]);
+    } catch (error) {
+      this.#writing = undefined;
+      throw error;
+    }
+    // A failure is thrown by `ended`.
+    writing.catch(() => {});
+  }
+
+  /**
+   * Writes a checkpoint of shards to its end; `ended` then returns its event.
+   *
+   * @param write lets the workers write their shards into a folder.
+   * @throws {Error} when a shard or the checkpoint cannot be written.
+   */
+  async shards(
+    { step, config, best }: Omit<Snapshot, "state">,
+    write: (folder: string) => Promise<readonly WrittenShard[]>,
+  ): Promise<StateOf<PlacedTensor>> {
+    const writeAll = () => writeShards(this.#directory, { step, config }, write);
+    const events = await this.#replaceOld({ step, best }, writeAll);
+    this.#writing = Promise.resolve(events);
+    this.#isOver = true;
+    return this.#newest!.state;
+  }
+
+  /**
+   * Waits for the current write; returns its event, unless there was no write or its folder was
    * removed meanwhile.
    *
-   * @throws {Error} saying what kept the checkpoint from being written.
+   * @throws {Error} when the checkpoint cannot be written.
    */
-  ended(): Promise<TrainEvent[]>;
-  /** The same for a write that has ended by itself; nothing while it goes on. */
-  soFar(): Promise<TrainEvent[]>;
-  /**
-   * Writes a checkpoint of shards to its end: the event is that of a write that has ended.
-   *
-   * @param write has the workers write their shards into a folder.
-   * @throws what `write` throws; {@linkcode Error} saying what else is in the way.
-   */
-  shards(
-    snapshot: Omit<Snapshot, "state">,
-    write: (folder: string) => Promise<readonly WrittenShard[]>,
-  ): Promise<StateOf<PlacedTensor>>;
-  /** The newest checkpoint that is whole. */
-  readonly newest?: WrittenCheckpoint;
-  /** The folder of the best, when a checkpoint is whole and it is there. */
-  readonly best?: string | undefined;
-}
+  async ended(): Promise<TrainEvent[]> {
+    const events = await this.#writing ?? [];
+    this.#writing = undefined;
+    return events;
+  }
 
-/**
- * Makes a writer.
- *
- * @param to where checkpoints go.
- * @param announce told in words which old checkpoints could not be removed.
- * @param disk where files are.
- */
-export function openCheckpointWriter(
-  to: Pick<NonNullable<TrainOptions["checkpoint"]>, "directory" | "keep">,
-  announce: (line: string) => void,
-  disk: Disk = Deno,
-): CheckpointWriter {
-  const { directory, keep } = to;
-  let writing: Promise<TrainEvent[]> | undefined, isOver = false, isRemoved = false;
-  const last: { newest?: WrittenCheckpoint; best?: string | undefined } = {};
+  /** Returns the event of a write that is over, as `ended`; nothing during a write. */
+  async soFar(): Promise<TrainEvent[]> {
+    return this.#isOver ? await this.ended() : [];
+  }
 
-  /** Writes the folder of a step, and removes what crashes have left before, and what is old after. */
-  const replaceOld = async (
+  /** Writes the folder of a step. Removes unfinished folders before, and old ones after. */
+  async #replaceOld(
     { step, best }: Pick<Snapshot, "step" | "best">,
     write: () => Promise<WrittenCheckpoint>,
-  ): Promise<TrainEvent[]> => {
-    // What cannot be removed is no reason to end: should the disk be full, writing will tell.
-    const tell = ({ message }: Error) =>
-      announce(`Cannot remove old checkpoints from ${directory}: ${message}; training goes on`);
-    await removeUnfinished(directory, disk).catch(tell);
-    const { path } = last.newest = await write();
-    isRemoved = false;
-    // The best of before stays until another is said to be it.
-    if (best) last.best = await writeBest(directory, best, disk);
+  ): Promise<TrainEvent[]> {
+    const directory = this.#directory, disk = this.#disk;
+    // Not a reason to end: if the disk is full, the write will fail.
+    const report = ({ message }: Error) =>
+      this.#announce(
+        `Cannot remove old checkpoints from ${directory}: ${message}; training continues`,
+      );
+    await removeUnfinished(directory, disk).catch(report);
+    const { path } = this.#newest = await write();
+    this.#isRemoved = false;
+    // The last best checkpoint is kept until `best.json` names another.
+    if (best) this.#best = await writeBest(directory, best, disk);
     const kept = await readBest(directory, disk);
-    await removeOld(directory, step, keep, disk, kept?.step).catch(tell);
+    await removeOld(directory, step, this.#keep, disk, kept?.step).catch(report);
     const isBest = best?.step === step && { isBest: true } as const;
     return [{ type: "checkpoint", step, path, ...isBest }];
-  };
-  const ended = async () => {
-    const events = await writing ?? [];
-    writing = undefined;
-    return events;
-  };
-  return Object.assign<object, CheckpointWriter>(last, {
-    async begin({ step, state, config, best }, whole = () => {}) {
-      isOver = false;
-      const { counted, isRead } = countReads(finiteOnly(state, step));
-      writing = replaceOld({ step, best }, async () => {
-        const written = await writeHeld(directory, { step, state: counted, config }, disk);
-        whole(written.state);
-        return written;
-      }).catch((error) => {
-        // Of two in succession something else is in the way.
-        if (isRemoved || !(error.cause instanceof Deno.errors.NotFound)) throw error;
-        isRemoved = true;
-        announce(`${error.message}; it was removed meanwhile, and training goes on without it`);
-        return [];
-      }).finally(() => isOver = true);
-      try {
-        // A write that is over has read all, or has failed.
-        await Promise.race([isRead, writing]);
-      } catch (error) {
-        writing = undefined;
-        throw error;
-      }
-      // A failure is met when the event is asked for.
-      writing.catch(() => {});
-    },
-    async shards({ step, config, best }, write) {
-      const events = await replaceOld(
-        { step, best },
-        () => writeShards(directory, { step, config }, write),
-      );
-      writing = Promise.resolve(events);
-      isOver = true;
-      return last.newest!.state;
-    },
-    ended,
-    soFar: async () => isOver ? await ended() : [],
-  });
+  }
 }
 
-/** A state which may be kept: numbers that are not finite are refused when they are read. */
+/** Returns a state that refuses, when it is read, numbers that are not finite. */
 export function finiteOnly(state: HeldState, step: number): HeldState {
   return {
     ...state,
@@ -158,7 +179,7 @@ export function finiteOnly(state: HeldState, step: number): HeldState {
   };
 }
 
-/** A state, and when all of it has been read once. */
+/** Returns a state, and a promise that resolves when all of it has been read once. */
 function countReads(state: HeldState): { counted: HeldState; isRead: Promise<void> } {
   const shapes = [...state.shapes.model.values(), ...state.shapes.optimizer.values()];
   let left = shapes.reduce((sum, shape) => sum + elementCount(shape), 0);
@@ -175,33 +196,34 @@ function countReads(state: HeldState): { counted: HeldState; isRead: Promise<voi
   return { counted, isRead: promise };
 }
 
-/** The mark of one run. */
-export interface FinishMark {
-  /** The run begins. */
-  begin(): Promise<void>;
-  /** Notes an event of it. */
-  see(event: TrainEvent): void;
-  /** Sets the mark if the run has come to its end. */
-  end(): Promise<void>;
-}
+/** Marks the folder of checkpoints as finished when its run has ended. */
+export class FinishedMarker {
+  readonly #directory: string;
+  readonly #config: Readonly<Record<string, unknown>>;
+  #loss: number | undefined;
+  #finished: Finished | undefined;
 
-/** The mark of a run; undefined where nothing can be left in a folder of its own. */
-export function finishMark(
-  { checkpoint }: Pick<TrainOptions, "checkpoint">,
-): FinishMark | undefined {
-  if (!checkpoint) return undefined;
-  const { directory, config = {} } = checkpoint;
-  let loss: number | undefined, finished: Finished | undefined;
-  return {
-    begin: () => removeFinished(directory),
-    see(event) {
-      if (event.type === "step") loss = event.loss;
-      if (event.type !== "end" || event.isInterrupted) return;
-      const { steps: step, weightsHash } = event;
-      finished = { step, loss, weightsHash, configHash: hashConfig(config), launch: launchName() };
-    },
-    async end() {
-      if (finished) await writeFinished(directory, finished);
-    },
-  };
+  /** Prepares the mark of a run. */
+  constructor({ directory, config = {} }: NonNullable<TrainOptions["checkpoint"]>) {
+    this.#directory = directory;
+    this.#config = config;
+  }
+
+  /** Removes the mark of an earlier run. */
+  begin(): Promise<void> {
+    return removeFinished(this.#directory);
+  }
+
+  /** Notes an event of the run. */
+  see(event: TrainEvent): void {
+    if (event.type === "step") this.#loss = event.loss;
+    if (event.type !== "end" || event.isInterrupted) return;
+    const { steps: step, weightsHash } = event, configHash = hashConfig(this.#config);
+    this.#finished = { step, loss: this.#loss, weightsHash, configHash, launch: launchName() };
+  }
+
+  /** Writes the mark if the run has reached its end. */
+  async end(): Promise<void> {
+    if (this.#finished) await writeFinished(this.#directory, this.#finished);
+  }
 }

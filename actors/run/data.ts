@@ -7,13 +7,7 @@
 
 import type { Batch } from "../../kernels/mod.ts";
 import { type BatchCheck, batchCheck, nameError } from "../../kernels/internal.ts";
-import {
-  type Batches,
-  type Data,
-  isIterable,
-  isSource,
-  type TrainOptions,
-} from "../options/train_options.ts";
+import { type Batches, type Data, isIterable, isSource } from "../options/train_options.ts";
 import type { TrainEvent } from "./events.ts";
 import type { PreparedRun } from "./prepared_run.ts";
 
@@ -69,27 +63,46 @@ const WAIT_SECONDS = 30;
 
 /** Reports each micro-batch that does not come in time, once. */
 export class DataWatch {
-  #timer: ReturnType<typeof setTimeout> | undefined;
+  readonly #announce: (line: string) => void;
+  /** The micro-batch that the data was asked for, and the ticks since then. */
+  #asked: { readonly step: number; readonly microBatch: number; seconds: number } | undefined;
+  /** One timer for the whole run, as micro-batches are many. */
+  #timer: ReturnType<typeof setInterval> | undefined;
   #report = (_: WaitEvent): void => {};
 
   /** @param announce gets the reports in words. */
-  constructor(readonly announce: (line: string) => void) {}
-
-  /** The data is asked for a micro-batch. */
-  ask(step: number, microBatch: number): void {
-    this.#timer = setTimeout(() => {
-      const what = `step ${step} waits for its micro-batch ${microBatch}`;
-      this.announce(`The data has not answered for ${WAIT_SECONDS} s: ${what}`);
-      this.#report({ type: "wait", step, microBatch });
-    }, 1000 * WAIT_SECONDS);
+  constructor(announce: (line: string) => void) {
+    this.#announce = announce;
   }
 
-  /** It has answered, or nothing is waited for any more. @returns whether it was asked. */
+  /** Notes that the data was asked for a micro-batch. */
+  ask(step: number, microBatch: number): void {
+    this.#asked = { step, microBatch, seconds: 0 };
+    this.#timer ??= setInterval(() => this.#look(), 1000);
+  }
+
+  /** Notes that the data has answered. @returns whether it was asked. */
   answered(): boolean {
-    const isAsked = this.#timer !== undefined;
-    clearTimeout(this.#timer);
-    this.#timer = undefined;
+    const isAsked = this.#asked !== undefined;
+    this.#asked = undefined;
     return isAsked;
+  }
+
+  /** Stops to watch. @returns as `answered`. */
+  close(): boolean {
+    clearInterval(this.#timer);
+    this.#timer = undefined;
+    return this.answered();
+  }
+
+  #look(): void {
+    // A run that is left without being closed must not keep the program alive.
+    if (!this.#asked) return void this.close();
+    if (++this.#asked.seconds !== WAIT_SECONDS + 1) return;
+    const { step, microBatch } = this.#asked;
+    const what = `step ${step} waits for its micro-batch ${microBatch}`;
+    this.#announce(`The data has not answered for ${WAIT_SECONDS} s: ${what}`);
+    this.#report({ type: "wait", step, microBatch });
   }
 
   /** Yields the reports until a promise is settled; returns its value. */
@@ -152,84 +165,108 @@ const isTypedArray = (value: unknown): value is Int8Array =>
 const isCarried = (value: unknown) =>
   isTypedArray(value) || ["number", "string", "boolean", "bigint"].includes(typeof value);
 
-/** What decides which micro-batches a run takes. */
-interface StepDataOptions {
+/** Options of the data of a run. */
+interface DataOptions {
   /** Micro-batches of a step, all data-parallel replicas together. */
   readonly microBatches: number;
-  /** Steps that are done: they have had theirs. */
+  /** Steps that are done. */
   readonly done: number;
-  /** Steps of the whole run. */
-  readonly steps: number;
-  /** What a checkpoint says of the data at the end of them. */
-  readonly state?: DataState | undefined;
-  /** Whether a last step that has fewer is left out. */
+  /** State of the data after them, in a checkpoint. */
+  readonly kept: DataState | undefined;
+  /** Whether a smaller last step is left out. */
   readonly dropLast: boolean;
-  /** Says what is wrong with a micro-batch. */
+  /** Describes what is wrong with a micro-batch. */
   readonly check: BatchCheck;
-  /** Ends the wait for one. */
-  readonly signal?: AbortSignal | undefined;
   /** Reports micro-batches that do not come in time. */
   readonly watch: DataWatch;
 }
 
-/** The micro-batches of a run. */
-interface StepData {
+/** The data of a run. */
+export class RunData {
+  /** Held-out micro-batches; copied, because they may share buffers with the data. */
+  readonly heldOut: readonly Batch[];
+  /** Reports micro-batches that do not come in time. */
+  readonly watch: DataWatch;
+  readonly #signal: AbortSignal | undefined;
+  readonly #hasSteps: boolean;
+  readonly #steps: AsyncGenerator<Step, void>;
+  #step: number;
+  #state: DataState | undefined;
+  #drawn: Promise<IteratorResult<Step, void> | undefined> | undefined;
+  #isClosed = false;
+
+  /** @throws {TypeError} when a held-out micro-batch does not fit the model. */
+  constructor(prepared: PreparedRun) {
+    const { data, evaluation, resume, steps, dropLast = false, signal } = prepared;
+    const { model, halves, microBatches, announce } = prepared;
+    const { data: kept } = (resume?.config?.["progress"] ?? {}) as { readonly data?: DataState };
+    const check = batchCheck(model, halves), done = resume?.step ?? 0;
+    const watch = this.watch = new DataWatch(announce);
+    this.heldOut = (evaluation?.batches ?? []).map((batch, i) =>
+      takeBatch(batch, `evaluation.batches[${i}]`, check)
+    );
+    this.#signal = signal;
+    this.#hasSteps = done < steps;
+    this.#steps = takeSteps(data, { microBatches, done, kept, dropLast, check, watch });
+    this.#step = done;
+    this.#state = kept;
+    if (isSource(data) || done * microBatches < DROPPED_TOLD) return;
+    announce(
+      `The data has no from: ${
+        done * microBatches
+      } micro-batches are made and dropped before step ${done + 1}.`,
+    );
+  }
+
+  /** State of the data after the steps that were asked for, as a checkpoint keeps it. */
+  get state(): DataState | undefined {
+    return this.#state;
+  }
+
+  /** Draws the next step, if there is one, before it is asked for, so that errors come now. */
+  async begin(): Promise<void> {
+    if (!this.#hasSteps || this.#signal?.aborted) return;
+    this.#drawn = this.#draw();
+    // Until the next step, nothing is asked for: the timer would keep an abandoned run alive.
+    if (await this.#drawn) this.watch.close();
+  }
+
+  /** Draws the micro-batches of a step; undefined if the signal is aborted first. */
+  #draw(): Promise<IteratorResult<Step, void> | undefined> {
+    return untilAborted(this.#steps.next(), this.#signal);
+  }
+
   /**
-   * The micro-batches of the next step; undefined where a last, smaller one is left out, or the run
-   * was told to end meanwhile.
+   * Returns the micro-batches of the next step; undefined if a smaller last step is left out, or the
+   * signal is aborted first.
    *
    * @throws {RangeError} when there are none; as {@linkcode takeSteps}.
    */
-  next(): Promise<readonly Batch[] | undefined>;
-  /** Draws the next step, if there is one, before it is asked for, so that errors come now. */
-  begin(): Promise<void>;
-  /** What a checkpoint says of the data after the steps that were asked for. */
-  readonly state: DataState | undefined;
-  /**
-   * Closes the iterator, the first time that it is called.
-   *
-   * @throws what it throws.
-   */
-  [Symbol.asyncDispose](): Promise<void>;
-}
+  async next(): Promise<readonly Batch[] | undefined> {
+    this.#step++;
+    const taken = await (this.#drawn ?? this.#draw());
+    this.#drawn = undefined;
+    if (!taken) return undefined;
+    if (taken.done) {
+      throw new RangeError(
+        `Cannot run step ${this.#step}: the data must have micro-batches for every step, received too few`,
+      );
+    }
+    // The model has learnt nothing from a step that is left out.
+    if (taken.value.batches.length === 0) return undefined;
+    this.#state = taken.value.state;
+    return taken.value.batches;
+  }
 
-/** Opens the data of a run. */
-function openStepData(data: Data, options: StepDataOptions): StepData {
-  const steps = takeSteps(data, options), { watch } = options;
-  const draw = () => untilAborted(steps.next(), options.signal);
-  let drawn: ReturnType<typeof draw> | undefined, isClosed = false;
-  let { state } = options, step = options.done;
-  return {
-    async begin() {
-      if (options.done < options.steps && !options.signal?.aborted) await (drawn = draw());
-    },
-    async next() {
-      step++;
-      const taken = await (drawn ?? draw());
-      drawn = undefined;
-      if (!taken) return undefined;
-      if (taken.done) {
-        throw new RangeError(
-          `Cannot run step ${step}: the data must have micro-batches for every step, received too few`,
-        );
-      }
-      // Nothing of a step that was left out has been learnt.
-      if (taken.value.batches.length === 0) return undefined;
-      state = taken.value.state;
-      return taken.value.batches;
-    },
-    get state() {
-      return state;
-    },
-    async [Symbol.asyncDispose]() {
-      if (isClosed) return;
-      isClosed = true;
-      const closing = steps.return();
-      // Data that has not answered yet may never do so.
-      if (watch.answered()) closing.catch(() => {});
-      else await closing;
-    },
-  };
+  /** Closes the iterator, once. */
+  async [Symbol.asyncDispose](): Promise<void> {
+    if (this.#isClosed) return;
+    this.#isClosed = true;
+    const closing = this.#steps.return();
+    // Data that has not answered yet may never answer.
+    if (this.watch.close()) closing.catch(() => {});
+    else await closing;
+  }
 }
 
 /** The micro-batches of a step, and what the data says of itself after them. */
@@ -249,7 +286,7 @@ interface Step {
  * @throws {TypeError} when a micro-batch is none that the model can read, saying which one it is.
  * @throws {Error} what the data throws, with the micro-batch that it was asked for.
  */
-async function* takeSteps(data: Data, options: StepDataOptions): AsyncGenerator<Step, void> {
+async function* takeSteps(data: Data, options: DataOptions): AsyncGenerator<Step, void> {
   const { microBatches, done, dropLast, check, watch } = options, first = done * microBatches;
   const { source, skipped, taken } = beginAt(data, options);
   let number = first - skipped, batches: Batch[] = [];
@@ -271,7 +308,7 @@ async function* takeSteps(data: Data, options: StepDataOptions): AsyncGenerator<
   } catch (cause) {
     throw watch.answered() ? nameDataError(cause, ...place()) : cause;
   } finally {
-    watch.answered();
+    watch.close();
   }
   if (batches.length === 0) return;
   // An empty step says that what was left was dropped.
@@ -279,13 +316,13 @@ async function* takeSteps(data: Data, options: StepDataOptions): AsyncGenerator<
 }
 
 /** Where data begins: how many of its micro-batches were taken before, and how many are to be skipped. */
-function beginAt(data: Data, { microBatches, done, state }: StepDataOptions) {
+function beginAt(data: Data, { microBatches, done, kept: known }: DataOptions) {
   const first = done * microBatches;
   // What can be iterated goes on from where it is.
   if (!isSource(data) || (first === 0 && isIterable(data))) {
     return { source: data as Batches, skipped: first, taken: first };
   }
-  const { microBatches: taken = first, state: kept } = (data.state && state) ?? {};
+  const { microBatches: taken = first, state: kept } = (data.state && known) ?? {};
   const cannot = `Cannot begin the data at micro-batch ${taken}`;
   let source: Batches;
   try {
@@ -315,40 +352,5 @@ function untilAborted<T>(promise: Promise<T>, signal?: AbortSignal): Promise<T |
   });
 }
 
-/** Micro-batches whose making takes so long that it is told. */
+/** Fewest dropped micro-batches that are announced. */
 const DROPPED_TOLD = 10_000;
-
-/** The data of a run. */
-export interface RunData extends StepData {
-  /** Held-out micro-batches; they are copied like others, as they may share buffers with the data. */
-  readonly heldOut: readonly Batch[];
-  /** Reports micro-batches that do not come in time. */
-  readonly watch: DataWatch;
-}
-
-/**
- * Opens the data of a run.
- *
- * @throws {TypeError} when a micro-batch that is held out is not what the model reads.
- */
-export function openRunData(
-  { data, evaluation, resume, dropLast = false, signal }: TrainOptions,
-  { model, halves, microBatches, steps, announce }: PreparedRun,
-): RunData {
-  const check = batchCheck(model, halves);
-  const heldOut = (evaluation?.batches ?? []).map((batch, i) =>
-    takeBatch(batch, `evaluation.batches[${i}]`, check)
-  );
-  const { data: state } = (resume?.config?.["progress"] ?? {}) as { readonly data?: DataState };
-  const done = resume?.step ?? 0;
-  const watch = new DataWatch(announce);
-  const how = { microBatches, done, steps, state, dropLast, check, signal, watch };
-  if (!isSource(data) && done * microBatches >= DROPPED_TOLD) {
-    announce(
-      `The data has no from: ${
-        done * microBatches
-      } micro-batches are made and dropped before step ${done + 1}.`,
-    );
-  }
-  return Object.assign(openStepData(data, how), { heldOut, watch });
-}

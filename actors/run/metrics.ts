@@ -32,7 +32,7 @@ export function metricsOf(run: TrainingRun, event: TrainEvent): Metrics | undefi
   if (event.type === "evaluation") {
     return { type: event.type, ...common, evalLoss: loss, perplexity: Math.exp(loss) };
   }
-  const { type, learningRate, lossScale, predictions, seconds } = event, { memory } = run.held;
+  const { type, learningRate, lossScale, predictions, seconds } = event, { memory } = run;
   return {
     type,
     ...common,

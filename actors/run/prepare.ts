@@ -394,12 +394,10 @@ export async function prepareRun(options: TrainOptions): Promise<PreparedRun> {
     }),
     devices,
     stage,
-    lossScaling: filled.lossScale,
     isolation,
     checkpoint,
     journal,
     isSharded: checkpoint !== undefined && mpi !== undefined && !mpi.gather,
-    snapshots: options.snapshots,
     returnsWeights: options.returnWeights ?? true,
     isTraced: options.trace ?? false,
   };

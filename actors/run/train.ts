@@ -4,12 +4,11 @@
  * @module
  */
 
-import { delay } from "@std/async/delay";
 import { claimFolder, lockFolder } from "../checkpoints/lock.ts";
 import type { TrainOptions } from "../options/train_options.ts";
 import { watchHeap } from "../runtime/world.ts";
-import { type FinishMark, finishMark } from "./checkpoint_writer.ts";
-import { openRunData } from "./data.ts";
+import { FinishedMarker } from "./checkpoint_writer.ts";
+import { RunData } from "./data.ts";
 import type { TrainEvent } from "./events.ts";
 import { metricsOf, openTrainTelemetry } from "./metrics.ts";
 import { launchedRanks } from "../transports/mpi/library.ts";
@@ -17,27 +16,13 @@ import { abandonJob, checkShared, follow, isFollower, lead } from "./mpi_run.ts"
 import { optionFacts, prepareRun } from "./prepare.ts";
 import { WedgedError, WorkerLostError } from "./recovery.ts";
 import { assertWritten } from "./run_journal.ts";
-import {
-  assertTrained,
-  endEvent,
-  endStep,
-  evaluate,
-  evaluatesAfter,
-  lastWeights,
-  lostEvents,
-  openRun,
-  runAhead,
-  save,
-  savesAfter,
-  stepRequests,
-  type TrainingRun,
-} from "./training_run.ts";
+import { openRun } from "./training_run.ts";
 
 /**
- * Ends one thing after the other, also when some of them fail.
+ * Calls functions one after the other, also when some of them fail.
  *
- * @param errors what has failed before, the first of it first.
- * @throws the first error of all; the later ones are its `suppressed`.
+ * @param errors earlier errors, in order.
+ * @throws the first error of all, with the later ones as its `suppressed`.
  *
  * @example
  * ```ts
@@ -45,13 +30,13 @@ import {
  *
  * const ended: string[] = [];
  * const first = new Error("the run failed"), second = new Error("the file was gone");
- * const ending = endAll([first], [() => Promise.reject(second), () => void ended.push("workers")]);
+ * const ending = closeAll([first], [() => Promise.reject(second), () => void ended.push("workers")]);
  * await assert.rejects(ending, (error) => error === first);
  * assert.deepEqual(Object.assign({}, first), { suppressed: [second] });
  * assert.deepEqual(ended, ["workers"]);
  * ```
  */
-export async function endAll(
+export async function closeAll(
   errors: readonly unknown[],
   ends: readonly (() => unknown)[],
 ): Promise<void> {
@@ -142,89 +127,59 @@ export async function* train(options: TrainOptions): AsyncGenerator<TrainEvent, 
   const mpi = options.mpi ?? {}, facts = optionFacts(options);
   if (isFollower()) return void await follow(mpi, facts);
   await using _job = await lead(mpi, facts);
-  yield* trainHere(options, finishMark(options));
+  const { checkpoint } = options;
+  yield* trainHere(options, checkpoint && new FinishedMarker(checkpoint));
 }
+
+/** Milliseconds between two looks at the lock of the checkpoint folder. */
+const LOOK_MS = 1000;
 
 /** Trains as a process that leads its run. */
 async function* trainHere(
   options: TrainOptions,
-  mark?: FinishMark,
+  marker?: FinishedMarker,
 ): AsyncGenerator<TrainEvent, void> {
   const prepared = await prepareRun(options);
-  await using data = openRunData(options, prepared);
-  const { checkpoint, resume, weights } = options;
+  await using data = new RunData(prepared);
+  const { checkpoint, resume, weights } = options, { announce } = prepared;
   yield* data.watch.until(data.begin());
   using folder = checkpoint && lockFolder(checkpoint.directory);
   if (checkpoint) await claimFolder(checkpoint.directory, { ...checkpoint, resume, weights });
-  await mark?.begin();
+  await marker?.begin();
   await checkShared(prepared);
   yield { type: "plan", plan: prepared.plan };
   using _heap = watchHeap();
-  const run = await openRun(options, prepared, data), { engine, writer } = run;
-  const newest = () => writer?.newest?.path ?? null;
+  const run = await openRun(prepared, data);
   const closeData = () => data[Symbol.asyncDispose]();
-  const written = async () => void await writer?.ended().catch(() => {});
   const trackers = [options.metrics, openTrainTelemetry()].filter((track) => track !== undefined);
   const errors: unknown[] = [];
+  let looked = performance.now();
   try {
     // The generator has nothing to close, so the loop may leave it while it waits.
-    for (const events = trainToEnd(run);;) {
+    for (const events = run.events();;) {
       const { value: event, done } = yield* data.watch.until(events.next());
       if (done) break;
-      mark?.see(event);
+      marker?.see(event);
       const metrics = trackers.length > 0 && metricsOf(run, event);
       if (metrics) trackers.forEach((track) => track(metrics));
-      folder?.renew(prepared.announce);
+      const now = performance.now();
+      if (event.type === "checkpoint" || now - looked > LOOK_MS) {
+        folder?.renew(announce);
+        looked = now;
+      }
       yield event;
     }
   } catch (error) {
     if (error instanceof WorkerLostError && error.lost.isWedged) {
-      await written();
-      errors.push(new WedgedError(error.message, newest()));
+      await run.written();
+      errors.push(new WedgedError(error.message, run.newest));
       abandonJob();
     } else errors.push(error);
   } finally {
     // A checkpoint that has begun becomes whole, however the run ends.
-    await endAll(errors, [written, () => engine.close(), closeData, () => mark?.end()]);
+    const closing = [() => run.written(), () => run.close(), closeData, () => marker?.end()];
+    await closeAll(errors, closing);
   }
-  // What was done last is written down last.
-  assertWritten(prepared.journal, run.progress.step, newest());
+  // Reported last, because closing writes to the journal.
+  assertWritten(prepared.journal, run.progress.step, run.newest);
 }
-
-/** The training loop: steps, with evaluations and checkpoints between them; then the end. */
-async function* trainToEnd(run: TrainingRun): AsyncGenerator<TrainEvent, void> {
-  const { prepared, engine, writer } = run;
-  const pausesAfter = (step: number) => evaluatesAfter(run, step) || savesAfter(run, step);
-  if (run.evaluation?.atStart) yield await evaluate(run, false);
-  for await (const taken of runAhead(engine, stepRequests(run), pausesAfter)) {
-    const event = endStep(run, taken);
-    yield* lostEvents(run);
-    yield event;
-    if (writer) yield* await writer.soFar();
-    const { step } = run.progress;
-    if (evaluatesAfter(run, step)) yield await evaluate(run);
-    if (writer && savesAfter(run, step)) {
-      yield* await writer.ended();
-      await save(run, writer);
-    }
-    if (run.signal && ["local", "serial"].includes(prepared.runtime)) await letSignalsIn();
-  }
-  if (writer) yield* await writer.ended();
-  assertTrained(run);
-  // Once more where the folder is removed meanwhile; a second time that is an error.
-  for (let written: TrainEvent[] = []; writer && written.length === 0; yield* written) {
-    await save(run, writer);
-    written = await writer.ended();
-  }
-  const last = await lastWeights(run), event = endEvent(run, last);
-  assertWritten(prepared.journal, run.progress.step, writer?.newest?.path ?? null);
-  // What is done with the weights needs room of its own.
-  await engine.close();
-  yield event;
-}
-
-/**
- * Gives the event loop a whole turn where nothing else waits for it. Only a timer does: turns of
- * `setImmediate` can go by for a second before a signal is heard.
- */
-const letSignalsIn = () => delay(0);

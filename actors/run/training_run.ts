@@ -1,9 +1,10 @@
 /**
- * A training run under way: what it is made of, where it stands, and what brings it on.
+ * A training run: its state, and its loop of steps, evaluations and checkpoints.
  *
  * @module
  */
 
+import { delay } from "@std/async/delay";
 import { createHash } from "node:crypto";
 import type { Batch } from "../../kernels/mod.ts";
 import { elementCount, hasThreads } from "../../kernels/internal.ts";
@@ -22,10 +23,9 @@ import {
   meanLoss,
   meanNorm,
 } from "../gradients/commit.ts";
-import type { TrainOptions } from "../options/train_options.ts";
 import type { WorkerLost } from "../pipeline/protocol.ts";
 import type { StepOutcome, StepRequest } from "../pipeline/step.ts";
-import { type CheckpointWriter, finiteOnly, openCheckpointWriter } from "./checkpoint_writer.ts";
+import { CheckpointWriter, finiteOnly } from "./checkpoint_writer.ts";
 import type { RunData } from "./data.ts";
 import { adapterNames, computedOn } from "./devices.ts";
 import type { Engine } from "./engine.ts";
@@ -38,26 +38,25 @@ import {
   type TrainEvent,
 } from "./events.ts";
 import { openEngine } from "./pipeline.ts";
-
 import type { Recovery } from "./recovery.ts";
 import type { PreparedRun } from "./prepared_run.ts";
+import { assertWritten } from "./run_journal.ts";
 
-/** A step that has been taken. */
+/** A step that has ended. */
 interface TakenStep {
   readonly request: StepRequest;
   readonly outcome: StepOutcome;
-  /** Time from its beginning, or the end of the step before if that came later, to its end. */
+  /** Time to its end from its beginning, or from the end of the step before if that is later. */
   readonly seconds: number;
 }
 
 /**
- * Takes the steps that are requested. A request is asked for when the engine has room for its step:
- * of an engine that does not run ahead, when whoever reads has done with the step before.
+ * Takes the requested steps. It asks for a request when the engine has room for its step: without
+ * steps ahead, when the caller has handled the step before.
  *
- * @param pausesAfter whether a step must have ended before the next begins, as before a checkpoint;
- * the last one always has.
+ * @param pausesAfter whether a step must end before the next begins, as before a checkpoint.
  */
-export async function* runAhead(
+async function* pipelinedSteps(
   engine: Pick<Engine, "step" | "ahead" | "drain">,
   requests: AsyncIterable<StepRequest>,
   pausesAfter: (step: number) => boolean,
@@ -67,7 +66,7 @@ export async function* runAhead(
   const begin = (request: StepRequest) => {
     const began = performance.now();
     const ending = engine.step(request).then((outcome) => ({ outcome, end: performance.now() }));
-    // A failure is met in order, when the outcome is asked for.
+    // A failure is thrown in order, when the outcome is awaited.
     ending.catch(() => {});
     return { request, began, ending };
   };
@@ -88,292 +87,316 @@ export async function* runAhead(
   while (begun.length > 0) yield await oldest();
 }
 
-/** What workers held at the most, each its own. */
-type Held = Pick<
+/** Peak usage of each worker. */
+type PeakUsage = Pick<
   Extract<TrainEvent, { type: "end" }>,
   "peakActivations" | "weightsHeld" | "memory"
 >;
 
-/** A run under way. */
-export interface TrainingRun {
-  /** What it was made from. */
-  readonly prepared: PreparedRun;
-  /** Takes its steps. */
-  readonly engine: Recovery;
-  /** The micro-batches of each step. */
-  readonly data: RunData;
-  /** Writes its checkpoints, where there are to be some. */
-  readonly writer: CheckpointWriter | undefined;
-  /** Held-out micro-batches, and after how many steps they are evaluated. */
-  readonly evaluation: TrainOptions["evaluation"];
-  /** Ends it early. */
-  readonly signal: AbortSignal | undefined;
-  /** When it began, by `performance.now()`. */
-  readonly began: number;
-  /** Where it began. */
-  readonly first: Progress;
-  /** Where it stands. */
-  progress: Progress;
-  /** What its workers held in the last step. */
-  held: Held;
-  /** Workers that were lost since the last step. */
-  readonly lost: Pick<FailureEvent, "actor" | "reason" | "time">[];
-}
-
 type FailureEvent = Extract<TrainEvent, { type: "failure" }>;
 
-/**
- * Opens the engine of a run, and what else it needs.
- *
- * @throws {WorkerLostError} when its workers cannot be started.
- */
-export async function openRun(
-  options: TrainOptions,
-  prepared: PreparedRun,
-  data: RunData,
-): Promise<TrainingRun> {
-  const began = performance.now();
-  const { checkpoint, announce, lossScaling } = prepared;
-  const first = firstProgress(options.resume, lossScaling);
-  const evaluation = options.evaluation && { ...options.evaluation, batches: data.heldOut };
-  const lost: TrainingRun["lost"] = [];
-  const onLost = ({ worker: actor, message: reason }: WorkerLost) =>
-    void lost.push({ actor, reason, time: Date.now() });
-  return {
-    prepared,
-    engine: await openEngine(prepared, onLost),
-    data,
-    writer: checkpoint && openCheckpointWriter(checkpoint, announce),
-    evaluation,
-    signal: options.signal,
-    began,
-    first,
-    progress: first,
-    held: { peakActivations: [], weightsHeld: [], memory: undefined },
-    lost,
-  };
-}
+/** Failures since the last step, after which the run has continued. */
+type Failures = Pick<FailureEvent, "actor" | "reason" | "time">[];
 
-/** The steps that are still to be taken, until the last, or until the run is to end. */
-export async function* stepRequests(run: TrainingRun): AsyncGenerator<StepRequest, void> {
-  const { steps, rate, journal } = run.prepared;
-  const isToEnd = () => run.signal?.aborted || journal?.ended.aborted || isOutOfPatience(run);
-  for (let next = run.progress.step + 1; next <= steps && !isToEnd(); next++) {
-    const microBatches = await run.data.next();
-    if (!microBatches) return;
-    const { step, update, lossScale } = run.progress;
-    yield {
-      step: next,
-      // Some of the steps before it may not have ended.
-      update: update + next - step,
-      microBatches,
-      predictions: countPredictions(run, microBatches),
-      learningRate: rate(next),
-      lossScale: lossScale.scale,
-    };
-  }
-}
-
-function countPredictions({ prepared }: TrainingRun, microBatches: readonly Batch[]): number {
-  const count = microBatches.reduce((sum, batch) => sum + prepared.predictionsOf(batch), 0);
-  if (count > 0 && count < Infinity) return count;
-  throw new RangeError(
-    `Cannot train: the model's predictions of a step must be a positive number, received ${count}`,
-  );
-}
-
-/** Whether held-out micro-batches are evaluated after a step. */
-export function evaluatesAfter({ evaluation }: TrainingRun, step: number): boolean {
-  return evaluation !== undefined && step % evaluation.every === 0;
-}
-
-/** Whether a checkpoint is written after a step; one is after the last in any case. */
-export function savesAfter(
-  { prepared: { checkpoint, steps }, progress: { best } }: TrainingRun,
-  step: number,
-): boolean {
-  const { every, keepBest } = checkpoint ?? {};
-  const isDue = every !== undefined && step % every === 0;
-  return (isDue || keepBest === true && best?.step === step) && step < steps;
-}
-
-/**
- * A step has been taken, or was skipped: the run stands one further.
- *
- * @throws {NonFiniteError} when it was not taken and the loss scale cannot be why.
- */
-export function endStep(run: TrainingRun, { request, outcome, seconds }: TakenStep): TrainEvent {
-  const { schedule, lossScaling, model } = run.prepared, { lossScale } = run.progress;
-  const { predictions } = request, { isCommitted, updates, traces } = outcome;
-  const step = run.progress.step + 1, loss = meanLoss(outcome.losses, predictions);
-  if (!isCommitted) {
-    const what = `take step ${step}: loss and gradients`;
-    const how = { isScaled: lossScaling !== undefined, isLost: schedule.updates !== "flush" };
-    assertFiniteData(model, request.microBatches, what, loss, how);
-    assertScaled(schedule, lossScaling, lossScale, step, loss);
-  }
-  const taken = { isTaken: isCommitted, predictions };
-  run.progress = nextProgress(run.progress, taken, lossScaling);
-  const { peakActivations, weights: weightsHeld, memory } = outcome;
-  run.held = { peakActivations, weightsHeld, memory };
-  const { learningRate, lossScale: scale } = request;
-  const common = { step, loss, learningRate, lossScale: scale, predictions, seconds };
-  if (!isCommitted) {
-    return { type: "skip", ...common, nextLossScale: run.progress.lossScale.scale, traces };
-  }
-  const gradNorm = meanNorm(updates), tokensPerSecond = predictions / seconds;
-  return { type: "step", ...common, gradNorm, tokensPerSecond, traces };
-}
-
-/** The workers that were lost since it was asked last, as events of the step just taken. */
-export const lostEvents = ({ lost, progress: { step } }: TrainingRun): TrainEvent[] =>
-  lost.splice(0).map((one) => ({ type: "failure", step, ...one }));
-
-/**
- * Evaluates the held-out micro-batches with the weights of now.
- *
- * @param isCounted whether this may be the best: not before the first step, as the weights are those
- * that the run begins with, and a run that goes on has evaluated them before.
- */
-export async function evaluate(run: TrainingRun, isCounted = true): Promise<TrainEvent> {
-  const { batches } = run.evaluation!, { step } = run.progress;
-  const losses = await run.engine.evaluate(batches);
-  const loss = meanLoss(losses, countPredictions(run, batches));
-  if (!Number.isFinite(loss)) {
-    assertFiniteData(run.prepared.model, batches, `evaluate after step ${step}: the loss`, loss);
-  }
-  if (!isCounted || !asksForBest(run)) return { type: "evaluation", step, loss };
-  const best = nextBest(run.progress.best, { step, loss });
-  run.progress = { ...run.progress, best };
-  return { type: "evaluation", step, loss, ...best && { best } };
-}
-
-/** Whether the run asks which evaluation is the best. */
-const asksForBest = ({ evaluation, prepared: { checkpoint } }: TrainingRun): boolean =>
-  evaluation !== undefined && (checkpoint?.keepBest === true || evaluation.patience !== undefined);
-
-/** Whether the last evaluations were no better than the best, as many as are waited for. */
-function isOutOfPatience({ evaluation, progress: { best } }: TrainingRun): boolean {
-  return evaluation?.patience !== undefined && (best?.since ?? 0) >= evaluation.patience;
-}
-
-/**
- * Begins to write a checkpoint; the one before must have been waited for. Where workers write their
- * shards, it is written in the end.
- */
-export async function save(
-  { prepared, engine, progress, data }: TrainingRun,
-  writer: CheckpointWriter,
-): Promise<void> {
-  const { step } = progress, { checkpoint, devices, lossScaling } = prepared;
-  const config = {
-    ...checkpoint?.config,
-    progress: {
-      ...keptProgress(progress, lossScaling),
-      ...data.state !== undefined && { data: data.state },
-    },
-    computedOn: computedOn(devices),
-  };
-  const best = checkpoint?.keepBest ? progress.best : undefined;
-  if (!prepared.isSharded) {
-    return await engine.read((state, kept) => writer.begin({ step, state, config, best }, kept));
-  }
-  await engine.checkpoint((opened) =>
-    writer.shards({ step, config, best }, (folder) => opened.write!(folder, step))
-  );
-}
-
-/** The weights in which a run ends. */
+/** The weights at the end of a run. */
 interface LastWeights {
-  /** Of all of them. */
   readonly hash: string;
-  /** Where they lie; undefined where nobody has kept them. */
+  /** Undefined if they were not kept. */
   readonly weights: ReadonlyMap<string, TensorSource> | undefined;
 }
 
 /**
- * The weights of now: those of the checkpoint just written, else of the workers.
+ * Opens a run with its engine.
  *
- * @throws {NonFiniteError} when they, or their moments, are not finite.
+ * @throws {WorkerLostError} when its workers cannot be started.
  */
-export async function lastWeights(
-  { prepared, engine, writer, progress: { step } }: TrainingRun,
-): Promise<LastWeights> {
-  if (writer) {
-    const { weights } = writer.newest!.state;
-    return { hash: hashWeights(weights), weights };
+export async function openRun(prepared: PreparedRun, data: RunData): Promise<TrainingRun> {
+  const began = performance.now(), failures: Failures = [];
+  const onLost = ({ worker: actor, message: reason }: WorkerLost) =>
+    void failures.push({ actor, reason, time: Date.now() });
+  return new TrainingRun(prepared, await openEngine(prepared, onLost), data, failures, began);
+}
+
+/** A training run. */
+export class TrainingRun {
+  /** When the run began, by `performance.now()`. */
+  readonly began: number;
+  readonly #prepared: PreparedRun;
+  readonly #engine: Recovery;
+  readonly #data: RunData;
+  readonly #failures: Failures;
+  readonly #writer: CheckpointWriter | undefined;
+  readonly #first: Progress;
+  #progress: Progress;
+  #usage: PeakUsage = { peakActivations: [], weightsHeld: [], memory: undefined };
+
+  /** Makes a run at its first step. */
+  constructor(
+    prepared: PreparedRun,
+    engine: Recovery,
+    data: RunData,
+    failures: Failures,
+    began: number,
+  ) {
+    const { checkpoint, announce, resume, lossScale } = prepared;
+    this.began = began;
+    this.#prepared = prepared;
+    this.#engine = engine;
+    this.#data = data;
+    this.#failures = failures;
+    this.#writer = checkpoint && new CheckpointWriter(checkpoint, announce);
+    this.#first = this.#progress = firstProgress(resume, lossScale);
   }
-  return await engine.read(async (state) => {
-    const finite = finiteOnly(state, step), weights = new Map<string, Float32Array>();
-    for await (const _ of readPieces(finite, "optimizer", namesOf(state, "optimizer")));
-    const hash = createHash("sha256");
-    let at = 0;
-    for await (const piece of readPieces(finite, "model", namesOf(state, "model"))) {
-      const { name, values, isLast } = piece;
-      hash.update(bytesOf(values));
-      if (!prepared.returnsWeights) continue;
-      const shape = state.shapes.model.get(name)!;
-      const all = weights.get(name) ?? new Float32Array(elementCount(shape));
-      all.set(values, at);
-      weights.set(name, all);
-      at = isLast ? 0 : at + values.length;
+
+  /** The progress after the last step. */
+  get progress(): Progress {
+    return this.#progress;
+  }
+
+  /** Bytes that each worker held in the last step, where they were counted. */
+  get memory(): PeakUsage["memory"] {
+    return this.#usage.memory;
+  }
+
+  /** Path of the newest whole checkpoint. */
+  get newest(): string | null {
+    return this.#writer?.newest?.path ?? null;
+  }
+
+  /** Waits for the current checkpoint, whether it succeeds or fails. */
+  async written(): Promise<void> {
+    await this.#writer?.ended().catch(() => {});
+  }
+
+  /** Closes the engine. */
+  close(): Promise<void> {
+    return this.#engine.close();
+  }
+
+  /** The training loop: steps, with evaluations and checkpoints between them; then the end. */
+  async *events(): AsyncGenerator<TrainEvent, void> {
+    const { evaluation, runtime, signal, journal } = this.#prepared, writer = this.#writer;
+    const pausesAfter = (step: number) => this.#evaluatesAfter(step) || this.#savesAfter(step);
+    if (evaluation?.atStart) yield await this.#evaluate(false);
+    for await (const taken of pipelinedSteps(this.#engine, this.#requests(), pausesAfter)) {
+      const event = this.#endStep(taken), { step } = this.#progress;
+      for (const one of this.#failures.splice(0)) yield { type: "failure", step, ...one };
+      yield event;
+      if (writer) yield* await writer.soFar();
+      if (this.#evaluatesAfter(step)) yield await this.#evaluate();
+      if (writer && this.#savesAfter(step)) {
+        yield* await writer.ended();
+        await this.#save(writer);
+      }
+      // Only a timer lets signals in: turns of `setImmediate` can pass for a second without one.
+      if (signal && ["local", "serial"].includes(runtime)) await delay(0);
     }
-    return { hash: hash.digest("hex"), weights: prepared.returnsWeights ? weights : undefined };
-  });
-}
+    if (writer) yield* await writer.ended();
+    this.#assertTrained();
+    // Once more if the folder is removed meanwhile; the writer fails the second time.
+    for (let written: TrainEvent[] = []; writer && written.length === 0; yield* written) {
+      await this.#save(writer);
+      written = await writer.ended();
+    }
+    const event = this.#endEvent(await this.#lastWeights());
+    assertWritten(journal, this.#progress.step, this.newest);
+    // The consumer of the weights needs memory.
+    await this.#engine.close();
+    yield event;
+  }
 
-/** In the order in which weights are hashed. */
-const namesOf = ({ shapes }: HeldState, kind: FileKind) => [...shapes[kind].keys()].sort();
+  /** Yields the remaining steps, until the run must end. */
+  async *#requests(): AsyncGenerator<StepRequest, void> {
+    const { steps, rate, signal, journal } = this.#prepared;
+    const mustEnd = () => signal?.aborted || journal?.ended.aborted || this.#isOutOfPatience();
+    for (let next = this.#progress.step + 1; next <= steps && !mustEnd(); next++) {
+      const microBatches = await this.#data.next();
+      if (!microBatches) return;
+      const { step, update, lossScale } = this.#progress;
+      yield {
+        step: next,
+        // Some of the steps before it may not have ended.
+        update: update + next - step,
+        microBatches,
+        predictions: this.#countPredictions(microBatches),
+        learningRate: rate(next),
+        lossScale: lossScale.scale,
+      };
+    }
+  }
 
-/** Whether the run ends before its last step because no evaluation was better. */
-const isStoppedEarly = (run: TrainingRun): boolean =>
-  isOutOfPatience(run) && run.progress.step < run.prepared.steps;
+  #countPredictions(microBatches: readonly Batch[]): number {
+    const { predictionsOf } = this.#prepared;
+    const count = microBatches.reduce((sum, batch) => sum + predictionsOf(batch), 0);
+    if (count > 0 && count < Infinity) return count;
+    throw new RangeError(
+      `Cannot train: the model's predictions of a step must be a positive number, received ${count}`,
+    );
+  }
 
-/** Whether the run ends before its last step because it was told to. */
-const isInterrupted = (run: TrainingRun): boolean =>
-  run.signal?.aborted === true && run.progress.step < run.prepared.steps && !isStoppedEarly(run);
+  #evaluatesAfter(step: number): boolean {
+    const { evaluation } = this.#prepared;
+    return evaluation !== undefined && step % evaluation.every === 0;
+  }
 
-/**
- * Makes sure that a run that ends has trained something.
- *
- * @throws {NonFiniteError} when all its steps were skipped.
- */
-export function assertTrained(run: TrainingRun): void {
-  const { first, progress, prepared } = run;
-  const isSkipped = progress.step > first.step && progress.update === first.update;
-  if (!isSkipped || isInterrupted(run)) return;
-  throw allSkipped(progress.step - first.step, prepared.lossScaling, progress.lossScale);
-}
+  /** Whether a checkpoint follows a step; one always follows the last step. */
+  #savesAfter(step: number): boolean {
+    const { checkpoint, steps } = this.#prepared, { every, keepBest } = checkpoint ?? {};
+    const isDue = every !== undefined && step % every === 0;
+    return (isDue || keepBest === true && this.#progress.best?.step === step) && step < steps;
+  }
 
-/** The last event of a run. */
-export function endEvent(run: TrainingRun, { hash, weights }: LastWeights): TrainEvent {
-  const { prepared: { devices, runtime, schedule }, held, writer, progress: { best } } = run;
-  const [choice] = devices, adapter = adapterNames(devices);
-  let read: ReadonlyMap<string, Float32Array> | undefined;
-  return {
-    type: "end",
-    isInterrupted: isInterrupted(run),
-    isStoppedEarly: isStoppedEarly(run),
-    ...best && asksForBest(run) && {
-      best: { step: best.step, loss: best.loss, checkpoint: writer?.best ?? null },
-    },
-    device: choice.name,
-    ...adapter !== undefined && { adapter },
-    ...hasThreads(choice.name) && { threads: choice.threads ?? 1 },
-    choice,
-    runtime,
-    schedule: schedule.name,
-    workers: schedule.workers,
-    steps: run.progress.step,
-    seconds: (performance.now() - run.began) / 1000,
-    ...held,
-    weightsHash: hash,
-    checkpoint: writer?.newest?.path ?? null,
-    get weights() {
-      if (weights) return read ??= readTensors(weights);
-      throw new TypeError(
-        "Cannot give the weights: returnWeights must not be false, or there must be checkpoints, received neither",
+  /** @throws {NonFiniteError} when the step was not taken and the loss scale cannot be the reason. */
+  #endStep({ request, outcome, seconds }: TakenStep): TrainEvent {
+    const { schedule, lossScale: scaling, model } = this.#prepared, { lossScale } = this.#progress;
+    const { predictions, learningRate } = request, { isCommitted, updates, traces } = outcome;
+    const step = this.#progress.step + 1, loss = meanLoss(outcome.losses, predictions);
+    if (!isCommitted) {
+      const what = `take step ${step}: loss and gradients`;
+      const how = { isScaled: scaling !== undefined, isLost: schedule.updates !== "flush" };
+      assertFiniteData(model, request.microBatches, what, loss, how);
+      assertScaled(schedule, scaling, lossScale, step, loss);
+    }
+    const taken = { isTaken: isCommitted, predictions };
+    this.#progress = nextProgress(this.#progress, taken, scaling);
+    const { peakActivations, weights: weightsHeld, memory } = outcome;
+    this.#usage = { peakActivations, weightsHeld, memory };
+    const { lossScale: scale } = request;
+    const common = { step, loss, learningRate, lossScale: scale, predictions, seconds };
+    if (!isCommitted) {
+      const nextLossScale = this.#progress.lossScale.scale;
+      return { type: "skip", ...common, nextLossScale, traces };
+    }
+    const gradNorm = meanNorm(updates), tokensPerSecond = predictions / seconds;
+    return { type: "step", ...common, gradNorm, tokensPerSecond, traces };
+  }
+
+  /**
+   * Evaluates the held-out micro-batches.
+   *
+   * @param isCounted whether this may be the best: not before the first step, where the weights are
+   * not the run's own, or were evaluated before.
+   */
+  async #evaluate(isCounted = true): Promise<TrainEvent> {
+    const batches = this.#data.heldOut, { step } = this.#progress;
+    const losses = await this.#engine.evaluate(batches);
+    const loss = meanLoss(losses, this.#countPredictions(batches));
+    if (!Number.isFinite(loss)) {
+      const what = `evaluate after step ${step}: the loss`;
+      assertFiniteData(this.#prepared.model, batches, what, loss);
+    }
+    if (!isCounted || !this.#asksForBest()) return { type: "evaluation", step, loss };
+    const best = nextBest(this.#progress.best, { step, loss });
+    this.#progress = { ...this.#progress, best };
+    return { type: "evaluation", step, loss, ...best && { best } };
+  }
+
+  #asksForBest(): boolean {
+    const { checkpoint, evaluation } = this.#prepared;
+    return evaluation !== undefined &&
+      (checkpoint?.keepBest === true || evaluation.patience !== undefined);
+  }
+
+  #isOutOfPatience(): boolean {
+    const { patience } = this.#prepared.evaluation ?? {};
+    return patience !== undefined && (this.#progress.best?.since ?? 0) >= patience;
+  }
+
+  /** Begins a checkpoint; shards are written to their end. The last checkpoint must have ended. */
+  async #save(writer: CheckpointWriter): Promise<void> {
+    const progress = this.#progress, { step } = progress, data = this.#data.state;
+    const { checkpoint, devices, lossScale, isSharded } = this.#prepared;
+    const config = {
+      ...checkpoint?.config,
+      progress: { ...keptProgress(progress, lossScale), ...data !== undefined && { data } },
+      computedOn: computedOn(devices),
+    };
+    const best = checkpoint?.keepBest ? progress.best : undefined;
+    if (isSharded) {
+      return void await this.#engine.checkpoint((engine) =>
+        writer.shards({ step, config, best }, (folder) => engine.write!(folder, step))
       );
-    },
-  };
+    }
+    await this.#engine.read((state, kept) => writer.begin({ step, state, config, best }, kept));
+  }
+
+  /**
+   * Returns the current weights: those of the checkpoint just written, or those of the workers.
+   *
+   * @throws {NonFiniteError} when they or their moments are not finite.
+   */
+  async #lastWeights(): Promise<LastWeights> {
+    if (this.#writer) {
+      const { weights } = this.#writer.newest!.state;
+      return { hash: hashWeights(weights), weights };
+    }
+    const { returnsWeights } = this.#prepared;
+    return await this.#engine.read(async (state) => {
+      const finite = finiteOnly(state, this.#progress.step);
+      const weights = new Map<string, Float32Array>(), hash = createHash("sha256");
+      for await (const _ of readPieces(finite, "optimizer", namesOf(state, "optimizer")));
+      let at = 0;
+      for await (const piece of readPieces(finite, "model", namesOf(state, "model"))) {
+        const { name, values, isLast } = piece;
+        hash.update(bytesOf(values));
+        if (!returnsWeights) continue;
+        const shape = state.shapes.model.get(name)!;
+        weights.getOrInsertComputed(name, () => new Float32Array(elementCount(shape)))
+          .set(values, at);
+        at = isLast ? 0 : at + values.length;
+      }
+      return { hash: hash.digest("hex"), weights: returnsWeights ? weights : undefined };
+    });
+  }
+
+  #isStoppedEarly(): boolean {
+    return this.#isOutOfPatience() && this.#progress.step < this.#prepared.steps;
+  }
+
+  #isInterrupted(): boolean {
+    const { signal, steps } = this.#prepared;
+    return signal?.aborted === true && this.#progress.step < steps && !this.#isStoppedEarly();
+  }
+
+  /** @throws {NonFiniteError} when all steps of the run were skipped. */
+  #assertTrained(): void {
+    const first = this.#first, { step, update, lossScale } = this.#progress;
+    if (step === first.step || update > first.update || this.#isInterrupted()) return;
+    throw allSkipped(step - first.step, this.#prepared.lossScale, lossScale);
+  }
+
+  #endEvent({ hash, weights }: LastWeights): TrainEvent {
+    const { devices, runtime, schedule } = this.#prepared, { best, step } = this.#progress;
+    const [choice] = devices, adapter = adapterNames(devices);
+    let read: ReadonlyMap<string, Float32Array> | undefined;
+    return {
+      type: "end",
+      isInterrupted: this.#isInterrupted(),
+      isStoppedEarly: this.#isStoppedEarly(),
+      ...best && this.#asksForBest() && {
+        best: { step: best.step, loss: best.loss, checkpoint: this.#writer?.best ?? null },
+      },
+      device: choice.name,
+      ...adapter !== undefined && { adapter },
+      ...hasThreads(choice.name) && { threads: choice.threads ?? 1 },
+      choice,
+      runtime,
+      schedule: schedule.name,
+      workers: schedule.workers,
+      steps: step,
+      seconds: (performance.now() - this.began) / 1000,
+      ...this.#usage,
+      weightsHash: hash,
+      checkpoint: this.newest,
+      get weights() {
+        if (weights) return read ??= readTensors(weights);
+        throw new TypeError(
+          "Cannot give the weights: returnWeights must not be false, or there must be checkpoints, received neither",
+        );
+      },
+    };
+  }
 }
+
+/** Returns the names in the order in which weights are hashed. */
+const namesOf = ({ shapes }: HeldState, kind: FileKind) => [...shapes[kind].keys()].sort();

@@ -9,7 +9,7 @@ import { type BestCheckpoint, readBest } from "../checkpoints/markers.ts";
 import type { Checkpoint } from "../checkpoints/format.ts";
 import { readCheckpoint } from "../checkpoints/read.ts";
 import { heldValues } from "../checkpoints/tensors.ts";
-import { openCheckpointWriter } from "../run/checkpoint_writer.ts";
+import { CheckpointWriter } from "../run/checkpoint_writer.ts";
 import { type Engine, stateShapes } from "../run/engine.ts";
 import { openPipeline } from "../run/pipeline.ts";
 import { openSerial } from "../run/serial.ts";
@@ -146,7 +146,7 @@ async function train(
   const engine: Engine = await openPipeline({ ...options, state, system }, "local");
   try {
     const to = { directory: DIRECTORY, keep, config: { name: "rehearsal" } };
-    const writer = openCheckpointWriter(to, () => {}, disk);
+    const writer = new CheckpointWriter(to, () => {}, disk);
     let best: Pick<BestCheckpoint, "step" | "loss"> | undefined = await readBest(DIRECTORY, disk);
     const { model: shapes } = stateShapes(options.model.parameters, options);
     for (const request of requests.slice(from?.step ?? 0)) {

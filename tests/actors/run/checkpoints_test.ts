@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { dirname, join } from "node:path";
 import type { Disk } from "../../../actors/checkpoints/format.ts";
-import { openCheckpointWriter } from "../../../actors/run/checkpoint_writer.ts";
+import { CheckpointWriter } from "../../../actors/run/checkpoint_writer.ts";
 import { heldValues } from "../../../actors/checkpoints/tensors.ts";
 import { readBest } from "../../../actors/checkpoints/markers.ts";
 import { readCheckpoint } from "../../../actors/checkpoints/read.ts";
@@ -47,7 +47,7 @@ folderTest("only the next checkpoint and the end wait for one to be written", as
 folderTest("a snapshot is reported when it is whole, and refused with NaN", async (directory) => {
   const state = { weights: new Map([["a", Float32Array.of(1, 2)]]), moments: new Map() };
   const shapes = new Map([["a", [2]]]), path = join(directory, stepAt(1));
-  const writer = openCheckpointWriter({ directory }, () => assert.fail("nothing to say"));
+  const writer = new CheckpointWriter({ directory }, () => assert.fail("nothing to say"));
   assert.deepEqual(await writer.ended(), []);
   await writer.begin({ step: 1, state: heldValues(state, shapes), config: {} });
   assert.deepEqual(await writer.soFar(), [], "the write goes on");
@@ -134,12 +134,15 @@ folderTest(
       return await open(path, how);
     };
     const disk = { open: removing, readFile, readDir, mkdir, rename, remove } as Disk;
-    const writer = openCheckpointWriter({ directory }, announce, disk);
+    const writer = new CheckpointWriter({ directory }, announce, disk);
     const state = { weights: new Map([["a", Float32Array.of(1)]]), moments: new Map() };
     const snapshot = { step: 9, state: heldValues(state, new Map([["a", [1]]])), config: {} };
     await writer.begin(snapshot);
     assert.deepEqual(await writer.ended(), []);
-    assert.match(lines.join(), /^Cannot write the checkpoint .*, and training goes on without it$/);
+    assert.match(
+      lines.join(),
+      /^Cannot write the checkpoint .*, and training continues without it$/,
+    );
     await writer.begin(snapshot);
     await assert.rejects(writer.ended(), /^Error: Cannot write the checkpoint /, "a second time");
     await writer.begin(snapshot);

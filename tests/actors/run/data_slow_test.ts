@@ -309,12 +309,11 @@ Deno.test("a run that is interrupted does not wait for a micro-batch that never 
 });
 
 Deno.test("data that does not answer is reported once, with its step, and can be left", async () => {
-  const { setTimeout } = globalThis, waits: number[] = [];
-  globalThis.setTimeout = ((run: () => void, ms = 0, ...rest: []) => {
-    if (ms >= 10_000) waits.push(ms);
-    return setTimeout(run, ms >= 10_000 ? 5 : ms, ...rest);
-  }) as typeof setTimeout;
-  using _ = { [Symbol.dispose]: () => void (globalThis.setTimeout = setTimeout) };
+  const { setInterval } = globalThis;
+  globalThis.setInterval =
+    ((run: () => void, ms = 0, ...rest: []) =>
+      setInterval(run, ms === 1000 ? 1 : ms, ...rest)) as typeof setInterval;
+  using _ = { [Symbol.dispose]: () => void (globalThis.setInterval = setInterval) };
   for (const [at, step, microBatch] of [[0, 1, 0], [5, 3, 1]] as const) {
     for (const end of ["late", "abort", "leave"]) {
       const stop = new AbortController(), late = Promise.withResolvers<void>();
@@ -327,7 +326,7 @@ Deno.test("data that does not answer is reported once, with its step, and can be
         assert.deepEqual(event, { type: "wait", step, microBatch });
         if (end === "leave") break;
         if (end === "abort") stop.abort();
-        else setTimeout(late.resolve, 30); // longer than the wait: it is not reported again
+        else setTimeout(late.resolve, 60); // longer than the wait: it is not reported again
       }
       const line =
         `The data has not answered for 30 s: step ${step} waits for its micro-batch ${microBatch}`;
@@ -337,7 +336,6 @@ Deno.test("data that does not answer is reported once, with its step, and can be
       assert.equal(steps, end === "late" ? 4 : step - 1, `${end} ${types}`);
     }
   }
-  assert.ok(waits.every((ms) => ms === 30_000));
 });
 
 /** Micro-batches that are looked at. */

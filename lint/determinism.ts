@@ -1,9 +1,8 @@
 /**
- * A lint plugin: actors must do the same in every run.
+ * A lint plugin: actors must be deterministic.
  *
- * A file that makes actors (it names `ActorFactory`) must not use clocks, chance, timers and what
- * else a simulation traps. What has to stay is allowed by a comment with a reason, or else the
- * comment itself is reported:
+ * A file with actors (it names `ActorFactory`) must not use the globals that a simulation forbids. An
+ * exception needs a comment with a reason; a comment without one is reported:
  *
  * `// deno-lint-ignore determinism/no-ambient -- measures the kernel and nothing depends on it`
  *
@@ -16,9 +15,9 @@ import {
   type ForbiddenGlobal,
 } from "../actors/simulation/determinism_guard.ts";
 
-const WORLD = new Map(FORBIDDEN_GLOBALS.map((trapped) => [trapped.token, trapped]));
+const WORLD = new Map(FORBIDDEN_GLOBALS.map((forbidden) => [forbidden.token, forbidden]));
 
-/** Objects whose members are trapped: `Temporal.Now`, `performance`. */
+/** Objects with forbidden members: `Temporal.Now`, `performance`. */
 const OWNERS = new Set(
   FORBIDDEN_GLOBALS.map(({ token }) => token.slice(0, token.lastIndexOf("."))).filter((owner) =>
     owner
@@ -28,17 +27,17 @@ const OWNERS = new Set(
 /** Names of the global object; `globalThis.fetch` is `fetch`. */
 const GLOBALS = /^(globalThis|self|window)\./;
 
-/** Names that say enough wherever they stand, as nobody knows here what an object is: the property
- * `timeStamp`, and `format()` where dates are formatted. */
+/** Names that are reported on any object, because types are unknown here: the property `timeStamp`, and
+ * `format()` in files that format dates. */
 const TIME_STAMP = WORLD.get("Event.timeStamp")!, FORMAT = /^format(ToParts)?$/;
 const FORMATS_DATES = /\bDateTimeFormat\b/;
 
 const MAKES_ACTORS = /\bActorFactory\b/;
 
-/** An ignore comment of this plugin's rules, and what comes after it. */
+/** An ignore comment of this plugin's rules, with the text after it. */
 const IGNORE = /^\s*deno-lint-ignore(-file)?\s[^-]*\bdeterminism\/[\w-]+(?<rest>.*)$/s;
 
-/** The dotted name of an expression, if it is one: `Temporal.Now.instant`. */
+/** Returns the dotted name of an expression, if any: `Temporal.Now.instant`. */
 function nameOf(node: Deno.lint.Node): string | undefined {
   if (node.type === "Identifier") return node.name;
   if (node.type !== "MemberExpression") return undefined;
@@ -51,7 +50,7 @@ function nameOf(node: Deno.lint.Node): string | undefined {
     : undefined;
 }
 
-/** Names that a file declares itself or imports: they hide the global ones. */
+/** Returns a function that returns whether a file declares or imports a name, hiding the global. */
 function declaredIn(text: string): (name: string) => boolean {
   return (name) =>
     new RegExp(
@@ -59,16 +58,16 @@ function declaredIn(text: string): (name: string) => boolean {
     ).test(text);
 }
 
-/** A test beside actors is none. */
+/** Returns whether a node is a test, which is not part of an actor. */
 function isTest(node: Deno.lint.Node): boolean {
   return node.type === "CallExpression" && nameOf(node.callee) === "Deno.test";
 }
 
-/** What a file imports from Node.js that is trapped, by name or as a whole. */
-function* trappedImports({ source, importKind, specifiers }: Deno.lint.ImportDeclaration) {
-  const trapped = FORBIDDEN_MODULES.get(source.value);
-  if (!trapped || importKind === "type") return;
-  const { instead, names } = trapped;
+/** Yields the forbidden imports from Node.js, by name or of a whole module. */
+function* forbiddenImports({ source, importKind, specifiers }: Deno.lint.ImportDeclaration) {
+  const forbidden = FORBIDDEN_MODULES.get(source.value);
+  if (!forbidden || importKind === "type") return;
+  const { instead, names } = forbidden;
   for (const specifier of specifiers) {
     const isNamed = specifier.type === "ImportSpecifier";
     if (isNamed && specifier.importKind === "type") continue;
@@ -92,16 +91,16 @@ const noAmbient: Deno.lint.Rule = {
     };
     const find = (node: Deno.lint.Node) => {
       const name = nameOf(node)?.replace(GLOBALS, "");
-      const trapped = name === undefined ? undefined : WORLD.get(name);
-      return trapped && !isDeclared(name!.split(".")[0]!) ? trapped : undefined;
+      const forbidden = name === undefined ? undefined : WORLD.get(name);
+      return forbidden && !isDeclared(name!.split(".")[0]!) ? forbidden : undefined;
     };
     const look = (node: Deno.lint.Node, isConstructed = false, count = 0) => {
-      const trapped = find(node);
+      const forbidden = find(node);
       // Properties are reported wherever they are read.
-      if (!trapped || trapped.kind === "get") return;
+      if (!forbidden || forbidden.kind === "get") return;
       // A date of something given is a plain value.
-      if (trapped.kind === "date" && isConstructed && count > 0) return;
-      report(node, trapped);
+      if (forbidden.kind === "date" && isConstructed && count > 0) return;
+      report(node, forbidden);
     };
     const lookAtFormat = (node: Deno.lint.CallExpression) => {
       const { callee, arguments: { length } } = node;
@@ -117,16 +116,18 @@ const noAmbient: Deno.lint.Rule = {
       },
       MemberExpression(node) {
         const { object, property } = node;
-        const trapped = find(object.type === "Identifier" ? object : node) ?? find(node);
-        if (trapped?.kind === "get") report(node, trapped);
+        const forbidden = find(object.type === "Identifier" ? object : node) ?? find(node);
+        if (forbidden?.kind === "get") report(node, forbidden);
         else if (property.type === "Identifier" && property.name === "timeStamp") {
           report(node, TIME_STAMP);
         }
       },
       ImportDeclaration(node) {
-        for (const { specifier, ...trapped } of trappedImports(node)) report(specifier, trapped);
+        for (const { specifier, ...forbidden } of forbiddenImports(node)) {
+          report(specifier, forbidden);
+        }
       },
-      // `const { now } = performance` takes the function where no trap sees it.
+      // `const { now } = performance` copies the function before the guard replaces it.
       VariableDeclarator(node) {
         if (!node.init) return;
         const owner = nameOf(node.init)?.replace(GLOBALS, "");
@@ -134,8 +135,8 @@ const noAmbient: Deno.lint.Rule = {
         if (!owner || !OWNERS.has(owner) || isDeclared(owner.split(".")[0]!)) return;
         for (const property of node.id.properties) {
           if (property.type !== "Property" || property.key.type !== "Identifier") continue;
-          const trapped = WORLD.get(`${owner}.${property.key.name}`);
-          if (trapped) report(property, trapped);
+          const forbidden = WORLD.get(`${owner}.${property.key.name}`);
+          if (forbidden) report(property, forbidden);
         }
       },
     };

@@ -50,7 +50,7 @@ function members(
   names: string,
 ): ForbiddenGlobal[] {
   const holder = `${by}.prototype`;
-  return all(kind, instead, names, `${by}.`).map((trapped) => ({ ...trapped, holder }));
+  return all(kind, instead, names, `${by}.`).map((forbidden) => ({ ...forbidden, holder }));
 }
 
 /** Functions of `Deno`. */

@@ -10,7 +10,7 @@ function lint(code: string, head = MAKES_ACTORS) {
   return Deno.lint.runPlugin(plugin, "actor.ts", `${head}${code}`);
 }
 
-Deno.test("lint reports every trapped name in a file that makes actors", () => {
+Deno.test("lint reports every forbidden name in a file that makes actors", () => {
   for (
     const { token, kind, instead } of FORBIDDEN_GLOBALS.filter(({ kind }) => kind !== "format")
   ) {

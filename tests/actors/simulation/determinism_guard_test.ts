@@ -10,7 +10,9 @@ import {
 import { simulate } from "../../../actors/simulation/simulate.ts";
 import { ROGUE, spawnText, specOf } from "./players.ts";
 
-const HERE = new Map(FORBIDDEN_GLOBALS.map((trapped) => [trapped.token, propertyOf(trapped)]));
+const HERE = new Map(
+  FORBIDDEN_GLOBALS.map((forbidden) => [forbidden.token, propertyOf(forbidden)]),
+);
 
 /** The property of a token, on whichever object it is. */
 function propertyOf({ token, holder }: ForbiddenGlobal): PropertyDescriptor | undefined {
@@ -50,8 +52,8 @@ Deno.test("in a handler every forbidden global throws, with the actor and the to
 
 Deno.test("after a simulation, also a failed one, the globals are restored", async () => {
   await failureOf({ type: "Throw" });
-  for (const trapped of FORBIDDEN_GLOBALS) {
-    assert.deepEqual(propertyOf(trapped), HERE.get(trapped.token), trapped.token);
+  for (const forbidden of FORBIDDEN_GLOBALS) {
+    assert.deepEqual(propertyOf(forbidden), HERE.get(forbidden.token), forbidden.token);
   }
   assert.ok(new Date() instanceof Date);
 });
@@ -113,7 +115,7 @@ Deno.test("modules that are trusted may do everything", async () => {
   assert.ok(await failureOf(message, { trusted: ["npm:"] }));
 });
 
-Deno.test("what a module does when it is loaded is not trapped", async () => {
+Deno.test("the first evaluation of a module is not restricted", async () => {
   const { value, failure } = await answerOf(`(ctx) => ({ Go() { ctx.reply(start > 0); } });
     const start = Date.now(); // ${crypto.randomUUID()}`);
   assert.deepEqual([value, failure], [true, undefined]);

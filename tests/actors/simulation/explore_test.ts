@@ -74,7 +74,7 @@ Deno.test("two runs of one order must return the same, or fail alike", async () 
 Deno.test("a run that differs when it is repeated is found at its first step", async () => {
   const globals = globalThis as { draws?: number };
   globals.draws = 0;
-  // Nothing that a trap could see: a counter that outlives the run.
+  // Not detected by the guard: a counter that outlives the run.
   const LEAKY = `(ctx) => ({
     Go() { ctx.send(ctx.self, { type: "Note", n: globalThis.draws++ }); },
     Note() {},

@@ -128,7 +128,7 @@ export const PATIENT = `(ctx) => {
 
 /** Uses a forbidden global as a program would. */
 export function use(token: string): unknown {
-  const { kind, holder } = FORBIDDEN_GLOBALS.find((trapped) => trapped.token === token)!;
+  const { kind, holder } = FORBIDDEN_GLOBALS.find((forbidden) => forbidden.token === token)!;
   const path = token.split("."), name = path.pop()!;
   const owner = holder
     ? MADE[holder]!()

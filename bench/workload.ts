@@ -26,7 +26,7 @@ import { resolveDevice } from "../kernels/devices/table.ts";
 import { substream } from "../kernels/random.ts";
 import { webgpuAdapters } from "../kernels/devices/webgpu/adapters.ts";
 import { linesOf, type Row } from "./report.ts";
-import type { PreparedRun } from "../actors/run/prepared_run.ts";
+import type { PreparedRun } from "../actors/run/events.ts";
 
 /** The fast devices of this machine. */
 interface BenchDevices {

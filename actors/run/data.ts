@@ -9,7 +9,7 @@ import type { Batch } from "../../kernels/mod.ts";
 import { type BatchCheck, batchCheck, nameError } from "../../kernels/internal.ts";
 import { type Batches, type Data, isIterable, isSource } from "../options/train_options.ts";
 import type { TrainEvent } from "./events.ts";
-import type { PreparedRun } from "./prepared_run.ts";
+import type { PreparedRun } from "./events.ts";
 
 /** Where data stood after some micro-batches. */
 interface DataState {

@@ -13,9 +13,12 @@ import {
   nextLossScale,
 } from "../gradients/commit.ts";
 import { fromZero, required } from "../options/option.ts";
-import type { RuntimeName, TrainOptions } from "../options/train_options.ts";
+import type { MpiRunOptions, RuntimeName, TrainOptions } from "../options/train_options.ts";
 import type { TracedAction } from "../pipeline/step.ts";
+import type { PlaceName } from "../runtime/mod.ts";
+import type { EngineOptions } from "./engine.ts";
 import type { Plan } from "./plan.ts";
+import type { OpenJournal } from "./run_journal.ts";
 
 /** The best evaluation of a run so far, as a checkpoint keeps it. */
 export interface Best {
@@ -262,3 +265,32 @@ export type TrainEvent =
     /** The trained weights by name; where workers have written them, read when they are asked for. */
     readonly weights: ReadonlyMap<string, Float32Array>;
   };
+
+/** A run with checked options, defaults and a compiled model. */
+export interface PreparedRun extends
+  EngineOptions,
+  Pick<
+    TrainOptions,
+    | ("steps" | "data" | "dropLast")
+    | ("evaluation" | "resume" | "signal")
+    // The configuration of checkpoints is encoded.
+    | ("checkpoint" | "snapshots")
+  >,
+  Required<Pick<TrainOptions, "announce" | "faults" | "retries" | "runtime">> {
+  /** Micro-batches of one step, all data-parallel replicas together. */
+  readonly microBatches: number;
+  /** Factor of the loss; undefined if a step that overflows ends the run. */
+  readonly lossScale: LossScale | undefined;
+  /** Where the journal goes. */
+  readonly journal: OpenJournal | undefined;
+  /** How each worker is kept apart from the others. */
+  readonly isolation: PlaceName;
+  /** The rank of each worker, where they live on ranks of MPI, and how those are reached. */
+  readonly mpi: (MpiRunOptions & { readonly ranks: readonly number[] }) | undefined;
+  /** Whether the last event has the weights also where no checkpoint holds them. */
+  readonly returnsWeights: boolean;
+  /** The learning rate of each step. */
+  readonly rate: RateOf;
+  /** What is about to run. */
+  readonly plan: Plan;
+}

@@ -15,7 +15,7 @@ import { FILE_LOOKER, type Look } from "./file_looker.ts";
 
 import { type Facts, programFacts } from "./program_facts.ts";
 import type { MpiRunOptions } from "../options/train_options.ts";
-import type { PreparedRun } from "./prepared_run.ts";
+import type { PreparedRun } from "./events.ts";
 
 /** Whether this process is known to be a rank that does not lead. */
 export const isFollower = (): boolean => (launchedRanks()?.rank ?? 0) > 0;

@@ -42,7 +42,7 @@ import {
   writtenShards,
 } from "./engine.ts";
 import { rankTransport } from "./mpi_run.ts";
-import type { PreparedRun } from "./prepared_run.ts";
+import type { PreparedRun } from "./events.ts";
 import { openSnapshots, Recovery, type RecoveryOptions, WorkerLostError } from "./recovery.ts";
 import { openSerial } from "./serial.ts";
 

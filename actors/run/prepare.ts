@@ -37,7 +37,7 @@ import { describePlan } from "./plan.ts";
 import type { Facts } from "./program_facts.ts";
 
 import { openRunJournal } from "./run_journal.ts";
-import type { PreparedRun } from "./prepared_run.ts";
+import type { PreparedRun } from "./events.ts";
 
 /**
  * Refuses options that do not go with `reduce: "mpi"`.

@@ -39,7 +39,7 @@ import {
 } from "./events.ts";
 import { openEngine } from "./pipeline.ts";
 import type { Recovery } from "./recovery.ts";
-import type { PreparedRun } from "./prepared_run.ts";
+import type { PreparedRun } from "./events.ts";
 import { assertWritten } from "./run_journal.ts";
 
 /** A step that has ended. */

@@ -69,6 +69,21 @@ export function workerDownHandlers(
   };
 }
 
+/** Evaluates micro-batches, which enter the first pipeline of the first replica. */
+function evaluate(supervisor: Supervisor, microBatches: readonly Batch[]): void {
+  const { ctx, init, replies } = supervisor, reply = replies.defer();
+  supervisor.state = "evaluating";
+  supervisor.pause = "an evaluation";
+  const inject = (microBatch: number, fields: Batch) => {
+    const message = { type: "Inject", microBatch, fields, isEvaluation: true } as const;
+    ctx.send(entryOf(supervisor, 0, 0), message);
+  };
+  supervisor.evaluation = new Evaluation(microBatches, init.injectionLimit, inject, (losses) => {
+    supervisor.state = "idle";
+    reply(losses);
+  });
+}
+
 /** The handlers of questions while the pipe is empty. */
 export function controlHandlers(
   supervisor: Supervisor,
@@ -85,20 +100,7 @@ export function controlHandlers(
       broadcast(supervisor, { type: "Connect", supervisor: ctx.self, workers });
     },
     Ready: ({ worker }) => supervisor.takeReady!(worker, undefined),
-    Evaluate({ microBatches }) {
-      const reply = replies.defer();
-      supervisor.state = "evaluating";
-      supervisor.pause = "an evaluation";
-      const inject = (microBatch: number, fields: Batch) => {
-        const message = { type: "Inject", microBatch, fields, isEvaluation: true } as const;
-        ctx.send(entryOf(supervisor, 0, 0), message);
-      };
-      const done = (losses: Float32Array[]) => {
-        goIdle();
-        reply(losses);
-      };
-      supervisor.evaluation = new Evaluation(microBatches, init.injectionLimit, inject, done);
-    },
+    Evaluate: ({ microBatches }) => evaluate(supervisor, microBatches),
     Save() {
       const reply = replies.defer();
       supervisor.state = "saving";

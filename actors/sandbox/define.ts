@@ -114,31 +114,27 @@ export function checkDefinition(
   definition: unknown,
   exports: readonly string[] = [],
 ): asserts definition is ActorDefinition<unknown, Message> {
-  const others = exports.length > 0 ? `; it exports ${exports.slice(0, 10).join(", ")}` : "";
-  const check = (isRight: boolean, what: string, wanted: string, received: unknown) => {
-    if (isRight) return;
-    throw new TypeError(
-      `${cannot}: ${what} must be ${wanted}, received ${kindOf(received)}${
-        received === definition ? others : ""
-      }`,
-    );
-  };
-  check(isRecord(definition), "its definition", "a record", definition);
-  const { name, protocol, messages, permissions = {}, create } = definition as Values;
-  check(typeof name === "string" && name !== "", "its name", "a string", name);
+  const { name, protocol, messages, permissions = {}, create } = Object(definition) as Values;
   const isCount = Number.isSafeInteger(protocol) && protocol as number > 0;
-  check(isCount, "its protocol", "a positive integer", protocol);
-  check(isRecord(messages), "its messages", "a record of schemas", messages);
-  for (const [type, schema] of Object.entries(messages as Values)) {
-    check(
-      isRecord(schema) && !Array.isArray(schema),
-      `the schema of "${type}"`,
-      "a record",
-      schema,
-    );
+  const fields: [isRight: boolean, what: string, wanted: string, received: unknown][] = [
+    [isRecord(definition), "its definition", "a record", definition],
+    [typeof name === "string" && name !== "", "its name", "a string", name],
+    [isCount, "its protocol", "a positive integer", protocol],
+    [isRecord(messages), "its messages", "a record of schemas", messages],
+    [isRecord(permissions), "its permissions", "a record", permissions],
+    [typeof create === "function", "create", "a function", create],
+  ];
+  for (const [type, schema] of Object.entries(Object(messages))) {
+    const isSchema = isRecord(schema) && !Array.isArray(schema);
+    fields.push([isSchema, `the schema of "${type}"`, "a record", schema]);
   }
-  check(isRecord(permissions), "its permissions", "a record", permissions);
-  check(typeof create === "function", "create", "a function", create);
+  const wrong = fields.find(([isRight]) => !isRight);
+  if (!wrong) return;
+  const [, what, wanted, received] = wrong, isAll = received === definition && exports.length > 0;
+  const others = isAll ? `; it exports ${exports.slice(0, 10).join(", ")}` : "";
+  throw new TypeError(
+    `${cannot}: ${what} must be ${wanted}, received ${kindOf(received)}${others}`,
+  );
 }
 
 type Values = Record<string, unknown>;
@@ -172,13 +168,6 @@ export function validateMessages(cannot: string, owner: string, schemas: Schemas
   };
 }
 
-/** Handlers behind schemas. */
-export interface ValidHandlers {
-  readonly check: Check<Message>;
-  /** Handles a message that was checked. */
-  handle(message: Message): void | Promise<void>;
-}
-
 /**
  * Puts handlers behind the schemas of a definition.
  *
@@ -189,7 +178,7 @@ export function openHandlers(
   cannot: string,
   { name, messages }: ActorDefinition<unknown, Message>,
   made: AnyHandlers,
-): ValidHandlers {
+) {
   const handlers = new Map(
     Object.keys(messages).map((type) => {
       const handler = Object.hasOwn(made, type) ? made[type] : made[OTHERS];
@@ -199,7 +188,8 @@ export function openHandlers(
   );
   return {
     check: validateMessages(cannot, name, messages),
-    handle: (message) => handlers.get(message.type)!(message),
+    /** Handles a message that was checked. */
+    handle: (message: Message) => handlers.get(message.type)!(message),
   };
 }
 
@@ -231,11 +221,29 @@ export const REF = "~ref";
 /** The key of a class name in what a schema sees. */
 const CLASS = "~instanceof";
 
-/** Values of one message. */
-export const VALUES_MAX = 1_000_000;
+/** Most values in one message. */
+const VALUES_MAX = 1_000_000;
 
-/** Levels of records within records. */
-export const DEPTH_MAX = 100;
+/** Most levels of nested records. */
+const DEPTH_MAX = 100;
+
+/**
+ * Returns a function that counts the values of a message: it is called with the depth of each, and
+ * optionally with a number of values that follow.
+ *
+ * @throws {RangeError} (from the function) when there are too many, or one is too deep.
+ */
+export function valueCounter(): (depth: number, following?: number) => void {
+  let left = VALUES_MAX;
+  return (depth, following = 0) => {
+    if (--left < following) throw new RangeError(`it must have at most ${VALUES_MAX} values`);
+    if (depth > DEPTH_MAX) throw new RangeError(`it must be at most ${DEPTH_MAX} records deep`);
+  };
+}
+
+/** Returns the name of the built-in class of a value: `Object` for a record. */
+export const classOf = (value: unknown): string =>
+  Object.prototype.toString.call(value).slice("[object ".length, -1);
 
 /**
  * Returns a value as a schema sees it.
@@ -246,16 +254,15 @@ export const DEPTH_MAX = 100;
  * array, without looking at the elements.
  *
  * @throws {RangeError} when it is too deep, or has too many values.
- * @throws {TypeError} when it holds the key of a class name.
+ * @throws {TypeError} when it has the key of a class name.
  */
 function viewOf(value: unknown): unknown {
-  let left = VALUES_MAX;
+  const count = valueCounter();
   const look = (value: unknown, depth: number): unknown => {
-    if (--left < 0) throw new RangeError(`it must have at most ${VALUES_MAX} values`);
-    if (depth > DEPTH_MAX) throw new RangeError(`it must be at most ${DEPTH_MAX} records deep`);
+    count(depth);
     if (value === null || ["boolean", "number", "string"].includes(typeof value)) return value;
     if (Array.isArray(value)) return value.map((one) => look(one, depth + 1));
-    const name = Object.prototype.toString.call(value).slice("[object ".length, -1);
+    const name = classOf(value);
     if (name !== "Object") {
       const { length, size, byteLength } = (value ?? {}) as Values;
       return { [CLASS]: name, length: Number(length ?? size ?? byteLength ?? 0) };

@@ -11,13 +11,7 @@ import { describeFailure, type Failure } from "../runtime/failure.ts";
 import { Outbox, receiveFrames } from "../transports/stream.ts";
 import type { ActorRef, Message } from "../runtime/types.ts";
 import { substream } from "../runtime/world.ts";
-import {
-  checkDefinition,
-  openHandlers,
-  type PackageContext,
-  REF,
-  type ValidHandlers,
-} from "./define.ts";
+import { checkDefinition, openHandlers, type PackageContext, REF } from "./define.ts";
 
 /** The time and the seed of random numbers during a message. */
 interface World {
@@ -72,7 +66,7 @@ class Guest {
   readonly #send: (frame: unknown) => void;
   /** Makes the actor of the package that was loaded. */
   #make!: (self: ActorRef<Message>, init: unknown) => Promise<void>;
-  #handlers!: ValidHandlers;
+  #handlers!: ReturnType<typeof openHandlers>;
   #world: World = { now: 0, seed: 0 };
   #streams = new Map<string, () => number>();
   /** Number of the message that is handled. */

@@ -27,14 +27,14 @@ import {
 import {
   type Check,
   checkDefinition,
-  DEPTH_MAX,
+  classOf,
   openHandlers,
   type Permissions,
   REF,
   type Schemas,
   validate,
   validateMessages,
-  VALUES_MAX,
+  valueCounter,
 } from "./define.ts";
 import type { Answer, Call, HostFrame, Turn } from "./guest.ts";
 import { describe, errorOf } from "./inspect.ts";
@@ -166,11 +166,7 @@ function checkProtocol(cannot: string, wanted: number | undefined, received: num
 }
 
 /** Makes the host of a package's actor. */
-export async function host(
-  ctx: Context<Message>,
-  init: unknown,
-  options: HostOptions,
-): Promise<Handlers<Message>> {
+export async function host(ctx: Context<Message>, init: unknown, options: HostOptions) {
   const actor = new Host(ctx, options, () => start(ctx.self.id, options));
   await actor.begin(init);
   return { [OTHERS]: (message: Message) => actor.handle(message) };
@@ -199,7 +195,6 @@ interface Own extends Message {
   readonly message?: Message;
 }
 
-/** The sandbox, as its host needs it. */
 type Sandbox = Pick<Port, "exchange" | "close">;
 
 /** Messages of a package that wait at one actor, or timers of one key. */
@@ -220,7 +215,7 @@ export class Host {
   readonly #refs: ActorRef<Message>[] = [];
   readonly #numbers = new Map<string, number>();
   /** Questions to be answered later, by the number of their message. */
-  readonly #owed = new Map<number, { readonly type: string; readonly reply: Reply }>();
+  readonly #pendingReplies = new Map<number, { readonly type: string; readonly reply: Reply }>();
   readonly #watched = new Set<string>();
   readonly #accounts = new Map<string, Account>();
   readonly #waiting: Account = { count: 0, bytes: 0 };
@@ -283,10 +278,10 @@ export class Host {
       if (typeof turn.refusal === "string") return this.#ctx.refuse(turn.refusal.slice(0, 300));
       for (const call of turn.calls) this.#perform(call, message, number, asks);
       if (turn.isOver === true) {
-        if (turn.isDeferred === true) this.#owe(number, message.type);
+        if (turn.isDeferred === true) this.#defer(number, message.type);
         return;
       }
-      if (asks.size === 0) throw broken("it must go on, or wait for an answer");
+      if (asks.size === 0) throw protocolError("it must go on, or wait for an answer");
       const [ask, answer] = await Promise.race(asks.values());
       asks.delete(ask);
       frame = { kind: "answer", ask, answer };
@@ -299,7 +294,7 @@ export class Host {
       await (await this.#opening!).exchange(frame, stepLimitMs)
     ) as Turn | null;
     if (Array.isArray(turn?.calls) && turn.calls.length <= WAITING_MAX) return turn;
-    throw broken("its turn must be a list of calls");
+    throw protocolError("its turn must be a list of calls");
   }
 
   #perform(
@@ -317,7 +312,7 @@ export class Host {
       case "ask": {
         const ask = numberIn(call.ask), { timeoutMs } = call;
         const limit = timeoutMs === undefined ? {} : { timeoutMs: numberIn(timeoutMs) };
-        if (asks.has(ask)) throw broken("it must number its questions");
+        if (asks.has(ask)) throw protocolError("it must number its questions");
         const { to, message, receipt } = this.#outgoing(call.to, call.message);
         const answer: Promise<unknown> = ctx.ask(to, message, { ...limit, receipt });
         const end = answer.then((value) => ({ value: this.#toPackage(value) })).catch((error) => {
@@ -327,27 +322,29 @@ export class Host {
         return void asks.set(ask, end.then((answer) => [ask, answer]));
       }
       case "reply": {
-        const of = numberIn(call.number), owed = of === number ? undefined : this.#owed.get(of);
-        if (!owed && of !== number) throw broken("it must answer what it owes, and once");
+        const of = numberIn(call.number),
+          owed = of === number ? undefined : this.#pendingReplies.get(of);
+        if (!owed && of !== number) throw protocolError("it must answer what it owes, and once");
         const { value } = fromPackage(call.value, this.#refs), { type } = owed ?? handled;
         const why = this.#answers.get(type)?.(value);
         if (why !== undefined) throw new TypeError(`Cannot answer "${type}": ${why}`);
-        this.#owed.delete(of);
+        this.#pendingReplies.delete(of);
         return owed ? owed.reply(value) : ctx.reply(value);
       }
       case "after": {
-        const { message, bytes: held } = this.#message(call.message), key = textOf(call.key);
+        const { message, bytes: held } = this.#message(call.message),
+          key = typeof call.key === "string" ? call.key : undefined;
         const to = key === undefined ? "timer" : `timer ${key}`, bytes = held + 2 * to.length;
         const delayMs = numberIn(call.delayMs);
         // It takes the place of another.
         if (key !== undefined) this.#release(to);
-        this.#lend(to, bytes);
+        this.#reserve(to, bytes);
         return ctx.after(delayMs, { type: "~timer", to, bytes, message } as Own, key);
       }
       case "fail":
         throw errorOf(call.error);
       default:
-        throw broken("its calls must be send, ask, reply, after or fail");
+        throw protocolError("its calls must be send, ask, reply, after or fail");
     }
   }
 
@@ -355,11 +352,13 @@ export class Host {
   #outgoing(number: unknown, given: unknown) {
     const to = refOf(number, this.#refs), { message, bytes } = this.#message(given);
     const why = to === this.#refs[0] ? undefined : this.#maySend(message);
-    if (why !== undefined) throw new TypeError(`Cannot send "${nameOf(message.type)}": ${why}`);
+    if (why !== undefined) {
+      throw new TypeError(`Cannot send "${inOneLine(message.type.slice(0, 100))}": ${why}`);
+    }
     const key = keyOf(to);
     if (!this.#watched.has(key)) this.#ctx.watch(to, () => ({ type: "~down", to: key }) as Own);
     this.#watched.add(key);
-    this.#lend(key, bytes);
+    this.#reserve(key, bytes);
     const receipt: Own = { type: "~handled", to: key, bytes };
     return { to, message, receipt };
   }
@@ -367,10 +366,10 @@ export class Host {
   #message(given: unknown): { readonly message: Message; readonly bytes: number } {
     const { value, bytes } = fromPackage(given, this.#refs);
     if (isMessage(value) && !value.type.startsWith(OWN)) return { message: value, bytes };
-    throw broken(`its messages must be records with a type that does not begin with ${OWN}`);
+    throw protocolError(`its messages must be records with a type that does not begin with ${OWN}`);
   }
 
-  #lend(to: string, bytes: number): void {
+  #reserve(to: string, bytes: number): void {
     const { count, bytes: before } = this.#waiting;
     if (count === WAITING_MAX || count > 0 && before + bytes > WAITING_BYTES_MAX) {
       throw new RangeError(
@@ -400,11 +399,11 @@ export class Host {
     if (account.count === 0) this.#accounts.delete(to);
   }
 
-  #owe(number: number, type: string): void {
-    if (this.#owed.size === KNOWN_MAX) {
+  #defer(number: number, type: string): void {
+    if (this.#pendingReplies.size === KNOWN_MAX) {
       throw new RangeError(`it must owe at most ${KNOWN_MAX} answers`);
     }
-    this.#owed.set(number, { type, reply: this.#ctx.deferReply() });
+    this.#pendingReplies.set(number, { type, reply: this.#ctx.deferReply() });
   }
 
   /** Returns a value as the package gets it, and notes the actors in it. */
@@ -431,19 +430,13 @@ export class Host {
   }
 }
 
-/** Returns a name that a package gave, as a report may show it. */
-const nameOf = (text: string): string => inOneLine(text.slice(0, 100));
-
-const textOf = (value: unknown): string | undefined =>
-  typeof value === "string" ? value : undefined;
-
 function numberIn(value: unknown): number {
   if (typeof value === "number") return value;
-  throw broken(`it must give a number, received ${kindOf(value)}`);
+  throw protocolError(`it must give a number, received ${kindOf(value)}`);
 }
 
 /** Returns the error of a sandbox that does what its own code never does. */
-function broken(what: string): Error {
+function protocolError(what: string): Error {
   return new Error(`the sandbox broke its protocol: ${what}`);
 }
 
@@ -453,7 +446,7 @@ function refOf(value: unknown, refs: readonly ActorRef<Message>[]): ActorRef<Mes
   const number = Object(value)[REF] as unknown;
   const ref = Number.isSafeInteger(number) ? refs[number as number] : undefined;
   if (ref) return ref;
-  throw broken(`its addresses must be among the ${refs.length} that it was given`);
+  throw protocolError(`its addresses must be among the ${refs.length} that it was given`);
 }
 
 /**
@@ -465,7 +458,7 @@ function fromPackage(value: unknown, refs: readonly ActorRef<Message>[]) {
   return translate(value, (record) => {
     if (Object.hasOwn(record, REF)) return refOf(record, refs);
     if (!isRef(record)) return undefined;
-    throw broken("its messages must hold no addresses but its own numbers");
+    throw protocolError("its messages must hold no addresses but its own numbers");
   });
 }
 
@@ -480,21 +473,18 @@ function translate(
   value: unknown,
   replace: (record: Values) => unknown,
 ): { readonly value: unknown; readonly bytes: number } {
-  let left = VALUES_MAX, bytes = 0;
-  const many = (list: readonly unknown[] | Map<unknown, unknown> | Set<unknown>, depth: number) =>
-    Array.from(list as Iterable<unknown>, (one) => copy(one, depth + 1));
+  const count = valueCounter();
+  let bytes = 0;
+  const list = (values: Iterable<unknown>, depth: number) =>
+    Array.from(values, (one) => copy(one, depth + 1));
   const copy = (value: unknown, depth: number): unknown => {
-    if (--left < 0) throw new RangeError(`it must have at most ${VALUES_MAX} values`);
-    if (depth > DEPTH_MAX) throw new RangeError(`it must be at most ${DEPTH_MAX} records deep`);
+    count(depth, Array.isArray(value) ? value.length : 0);
     bytes += typeof value === "string" ? 2 * value.length : 8;
     if (typeof value !== "object" || value === null) return value;
-    if (Array.isArray(value)) {
-      if (value.length > left) throw new RangeError(`it must have at most ${VALUES_MAX} values`);
-      return many(value, depth);
-    }
-    if (value instanceof Map) return new Map(many(value, depth) as [unknown, unknown][]);
-    if (value instanceof Set) return new Set(many(value, depth));
-    const name = Object.prototype.toString.call(value).slice("[object ".length, -1);
+    if (Array.isArray(value)) return list(value, depth);
+    if (value instanceof Map) return new Map(list(value, depth) as [unknown, unknown][]);
+    if (value instanceof Set) return new Set(list(value, depth));
+    const name = classOf(value);
     if (name === "Date") return value;
     if (ArrayBuffer.isView(value) || name === "ArrayBuffer") {
       const buffer = (value as ArrayBufferView).buffer ?? value;
@@ -506,11 +496,8 @@ function translate(
     }
     if (name !== "Object") throw new TypeError(`it must hold no ${name}`);
     if (Object.hasOwn(value, "__proto__")) throw new TypeError('it must have no "__proto__"');
-    const entries = () =>
-      Object.fromEntries(
-        Object.entries(value).map(([key, one]) => [key, copy(one, depth + 1)]),
-      );
-    return replace(value as Values) ?? entries();
+    return replace(value as Values) ??
+      Object.fromEntries(Object.entries(value).map(([key, one]) => [key, copy(one, depth + 1)]));
   };
   return { value: copy(value, 0), bytes };
 }

@@ -5,9 +5,9 @@
  * @module
  */
 
-import { escapeControls, inOneLine, type Message } from "../runtime/types.ts";
+import { escapeControls, inOneLine } from "../runtime/types.ts";
 import { messageOf } from "../runtime/failure.ts";
-import { type ActorDefinition, checkDefinition, type Permissions, type Schemas } from "./define.ts";
+import { checkDefinition, type Permissions, type Schemas } from "./define.ts";
 import type { HostFrame } from "./guest.ts";
 import { type GraphOptions, type HashedModule, hashModule } from "./modules.ts";
 import { grantsOf, type Port, start } from "./start.ts";
@@ -111,25 +111,20 @@ export async function describe(
   }
   const definition: unknown = { ...JSON.parse(said), create() {} };
   checkDefinition(cannot, definition);
-  return readDefinition(cannot, definition);
-}
-
-function readDefinition(
-  cannot: string,
-  { name, protocol, messages, permissions = {} }: ActorDefinition<unknown, Message>,
-): InspectedActor {
-  const types = Object.keys(messages);
+  const { name: called, protocol, messages, permissions = {} } = definition;
+  const types = Object.keys(messages), kinds = Object.keys(permissions);
   const lists = Object.values(permissions).filter((value) => typeof value !== "boolean");
   const areLists = lists.every((list) => Array.isArray(list) && list.length <= LIST_MAX);
-  const texts: unknown[] = [name, ...types, ...Object.keys(permissions), ...lists.flat()];
-  const areShort = texts.every((text) => typeof text === "string" && text.length <= NAME_MAX);
-  if (!areLists || !areShort || types.length > LIST_MAX) {
-    throw new RangeError(
-      `${cannot}: its names, messages and permissions must be at most ${LIST_MAX} of each kind, ` +
-        `of at most ${NAME_MAX} characters`,
-    );
+  const areShort = [called, ...types, ...kinds, ...lists.flat()].every((text) =>
+    typeof text === "string" && text.length <= NAME_MAX
+  );
+  if (areLists && areShort && types.length <= LIST_MAX) {
+    return { name: called, protocol, messages, permissions };
   }
-  return { name, protocol, messages, permissions };
+  throw new RangeError(
+    `${cannot}: its names, messages and permissions must be at most ${LIST_MAX} of each kind, ` +
+      `of at most ${NAME_MAX} characters`,
+  );
 }
 
 /** Returns an error of a sandbox: its fields may be of any kind, and are shown to users. */

@@ -16,7 +16,6 @@ import type { Permissions } from "./define.ts";
 import {
   checkIntegrity,
   deno,
-  type HashedModule,
   hashGraph,
   hashModule,
   hostOf,
@@ -192,13 +191,16 @@ type Fail = (why: string) => void;
  */
 export async function start(id: string, module: SandboxModule): Promise<Port> {
   const { isolate, grants } = module, prepared = await preparedFor(module);
-  const own = {
-    ...grants,
-    read: both(grants.read, prepared.read),
-    import: both(grants.import, prepared.hosts),
+  const box: Box = {
+    ...prepared,
+    id,
+    grants: {
+      ...grants,
+      read: both(grants.read, prepared.read),
+      import: both(grants.import, prepared.hosts),
+    },
+    isClosed: grants.import !== true && grants.import.length === 0,
   };
-  const isClosed = grants.import !== true && grants.import.length === 0;
-  const box = { ...prepared, id, grants: own, isClosed };
   const open = isolate === "worker" ? openWorker : openProcess;
   const port = new Port(`${isolate} of "${id}"`, (...to) => open(box, ...to));
   await port.exchange({ kind: "hello" }, BEGIN_MS);
@@ -206,18 +208,7 @@ export async function start(id: string, module: SandboxModule): Promise<Port> {
 }
 
 /** Files and flags that a package needs. */
-interface Prepared {
-  readonly graph: HashedModule;
-  /** Files and hosts of its modules. */
-  readonly read: readonly string[];
-  readonly hosts: readonly string[];
-  /** Names to which its own configuration gives a meaning. */
-  readonly names: readonly string[];
-  readonly importMap: string;
-  readonly lock: string;
-  /** Folder of Deno's cache. */
-  readonly cache: string;
-}
+type Prepared = Awaited<ReturnType<typeof prepare>>;
 
 /** Packages that this program has fetched. */
 const packages = new Map<string, Promise<Prepared>>();
@@ -232,46 +223,44 @@ async function preparedFor(module: SandboxModule): Promise<Prepared> {
   return await prepared;
 }
 
-async function prepare({ from, integrity, lock }: SandboxModule): Promise<Prepared> {
+async function prepare({ from, integrity, lock }: SandboxModule) {
   const graph = await hashModule(from, { lock });
   checkIntegrity(from, integrity, graph.integrity);
   const own = await packageFolder(from), runtime = await packageFolder(GUEST);
-  const files = graph.modules.flatMap(({ specifier, local }) =>
+  const read = graph.modules.flatMap(({ specifier, local }) =>
     specifier.startsWith("file:") ? local ?? [] : []
   );
-  await checkFiles(from, own, files);
+  for (const file of read) {
+    // Also through a link, a package reads no file outside its folder.
+    const real = await Deno.realPath(file);
+    if (own && real.startsWith(join(own.path, "/"))) continue;
+    const must = own ? `all that it imports must be in ${own.path}` : "it must import no file";
+    throw new RangeError(`Cannot load ${from}: ${must}, received ${real}`);
+  }
+  const imports = own?.imports ?? {};
   // Where this library is published, its modules import by no names.
   const scopes = runtime && { [pathToFileURL(join(runtime.path, "/")).href]: runtime.imports };
-  const importMap = JSON.stringify({ imports: own?.imports ?? {}, scopes: scopes ?? {} });
+  const importMap = JSON.stringify({ imports, scopes: scopes ?? {} });
   const folder = openRendezvousFolder();
   try {
     const paths = writeFiles(folder, importMap, JSON.stringify(graph.lock));
     await deno("load", from, ["cache", ...paths, "--frozen=false", ...importFlags(from), GUEST]);
     const { denoDir } = JSON.parse(await deno("load", "--json", ["info", "--no-config"]));
     return {
-      ...{ graph, read: files, importMap, cache: denoDir },
+      graph,
+      /** Files of its modules. */
+      read,
+      /** Hosts of its modules. */
       hosts: [...new Set(graph.modules.flatMap((one) => hostOf(one.specifier) ?? []))],
-      names: Object.keys(own?.imports ?? {}),
+      /** Names that its configuration defines. */
+      names: Object.keys(imports),
+      importMap,
       lock: Deno.readTextFileSync(join(folder, "deno.lock")),
+      /** Folder of Deno's cache. */
+      cache: denoDir as string,
     };
   } finally {
     closeRendezvousFolder(folder);
-  }
-}
-
-/** Refuses files that are not in the folder of the package, also through a link. */
-async function checkFiles(
-  from: string,
-  folder: PackageFolder | undefined,
-  files: readonly string[],
-): Promise<void> {
-  for (const file of files) {
-    const real = await Deno.realPath(file);
-    if (folder && real.startsWith(join(folder.path, "/"))) continue;
-    const where = folder
-      ? `all that it imports must be in ${folder.path}`
-      : "it must import no file";
-    throw new RangeError(`Cannot load ${from}: ${where}, received ${real}`);
   }
 }
 
@@ -284,16 +273,14 @@ function writeFiles(folder: string, importMap: string, lock: string): string[] {
 }
 
 /** A prepared package with its permissions. */
-interface Box extends Prepared {
+type Box = Prepared & {
   readonly id: string;
   readonly grants: Grants;
-  /** It imports from no hosts but those of its modules. */
+  /** Imports from no hosts other than those of its modules. */
   readonly isClosed: boolean;
-}
+};
 
-type Receive = (frame: unknown) => void;
-
-type Open = (box: Box, receive: Receive, fail: Fail) => Link;
+type Open = (box: Box, receive: (frame: unknown) => void, fail: Fail) => Link;
 
 type Some = true | readonly string[];
 
@@ -305,47 +292,38 @@ const openProcess: Open = (box, receive, fail) => {
   let child: Deno.ChildProcess | undefined;
   try {
     child = commandOf(box, folder).spawn();
-    const keeper = Deno.build.os === "windows" ? undefined : keep(child.pid, folder);
+    const parentWatch = Deno.build.os === "windows" ? undefined : watchParent(child.pid, folder);
     const outbox = new Outbox(), writer = child.stdin.getWriter();
     outbox.attach({
       write: async (bytes) => (await writer.write(bytes), bytes.length),
       closeWrite: () => writer.close(),
       close: () => void writer.abort().catch(() => {}),
     });
-    const output = child.stdout.getReader(), printed = child.stderr.getReader();
-    const over = [
-      receiveFrames(sourceOf(output), receive, FRAME_BYTES_MAX)
-        .catch((error) => fail(messageOf(error))),
-      showLines(printed, box.id),
-    ];
-    const live = async (child: Deno.ChildProcess) => {
-      const status = await child.status;
-      if (keeper) kill(keeper);
-      await keeper?.status;
-      await keeper?.stdin.close().catch(() => {});
+    const output = child.stdout.getReader({ mode: "byob" }), printed = child.stderr.getReader();
+    const received = receiveFrames(sourceOf(output), receive, FRAME_BYTES_MAX);
+    const read = [received.catch((error) => fail(messageOf(error))), showLines(printed, box.id)];
+    const cancel = () => [output, printed].map((reader) => reader.cancel().catch(() => {}));
+    const live = async ({ status }: Deno.ChildProcess) => {
+      const reason = endReason(await status);
+      if (parentWatch) kill(parentWatch);
+      await parentWatch?.status;
+      await parentWatch?.stdin.close().catch(() => {});
       // A process that it has started may hold the other ends.
-      const late = setTimeout(() => [output, printed].map(cancel), CLOSED_MS);
-      await Promise.all(over);
+      const late = setTimeout(cancel, CLOSED_MS);
+      await Promise.all(read);
       clearTimeout(late);
-      await Promise.all([output, printed].map(cancel));
+      await Promise.all(cancel());
       outbox.close();
       closeRendezvousFolder(folder);
-      return endReason(status);
+      return reason;
     };
-    return {
-      send: (frame) => outbox.post(frame),
-      end: () => kill(child!),
-      ended: live(child),
-    };
+    return { send: (frame) => outbox.post(frame), end: () => kill(child!), ended: live(child) };
   } catch (error) {
     if (child) kill(child);
     closeRendezvousFolder(folder);
     throw error;
   }
 };
-
-const cancel = (reader: ReadableStreamDefaultReader): Promise<void> =>
-  reader.cancel().catch(() => {});
 
 /** Milliseconds in which the output of a process that has ended must be read. */
 const CLOSED_MS = 1000;
@@ -416,7 +394,7 @@ function environment({ env }: Grants): Record<string, string> {
  * is doing then: its standard input ends with the program. A process without permissions cannot do so
  * itself in an endless loop.
  */
-function keep(pid: number, folder: string): Deno.ChildProcess {
+function watchParent(pid: number, folder: string): Deno.ChildProcess {
   return new Deno.Command("sh", {
     // Ctrl-C and the end of a terminal are no end of the program.
     args: ["-c", 'trap "" INT HUP TERM; read -r end; kill -9 "$0"; rm -rf "$1"', `${pid}`, folder],
@@ -424,19 +402,16 @@ function keep(pid: number, folder: string): Deno.ChildProcess {
   }).spawn();
 }
 
-function sourceOf(reader: ReadableStreamDefaultReader<Uint8Array>): FrameSource {
-  let rest: Uint8Array = new Uint8Array();
+/** Most bytes of one read from a pipe. */
+const READ_BYTES = 65_536;
+
+function sourceOf(reader: ReadableStreamBYOBReader): FrameSource {
   return {
     async read(into) {
-      if (rest.length === 0) {
-        const { value } = await reader.read();
-        if (!value) return null;
-        rest = value;
-      }
-      const part = rest.subarray(0, into.length);
-      into.set(part);
-      rest = rest.subarray(part.length);
-      return part.length;
+      const { value } = await reader.read(new Uint8Array(Math.min(into.length, READ_BYTES)));
+      if (!value || value.length === 0) return null;
+      into.set(value);
+      return value.length;
     },
   };
 }

@@ -1,5 +1,5 @@
 /**
- * An actor as its isolate keeps it.
+ * The state of an actor in its isolate.
  *
  * @module
  */
@@ -35,22 +35,22 @@ export class CompactingMap<K, V> implements Iterable<[K, V]> {
     return this.#map.size;
   }
 
-  /** The value of a key, if there is one. */
+  /** Returns the value of a key, or undefined. */
   get(key: K): V | undefined {
     return this.#map.get(key);
   }
 
-  /** Whether a key has a value. */
+  /** Returns true if a key has a value. */
   has(key: K): boolean {
     return this.#map.has(key);
   }
 
-  /** Gives a key a value. */
+  /** Sets the value of a key. */
   set(key: K, value: V): void {
     this.#map.set(key, value);
   }
 
-  /** Takes a key out; returns its value. */
+  /** Removes a key and returns its value. */
   take(key: K): V | undefined {
     const value = this.#map.get(key);
     if (this.#map.delete(key) && ++this.#taken > this.#map.size) {
@@ -71,7 +71,7 @@ export class CompactingMap<K, V> implements Iterable<[K, V]> {
   }
 }
 
-/** Names the handler of all messages that have none of their own. */
+/** The key of the handler of all messages without a specific handler. */
 export const OTHERS: unique symbol = Symbol("others");
 
 /** One handler for each message of a protocol; see {@linkcode Message}. */
@@ -82,8 +82,8 @@ export type Handlers<M extends Message> = {
 /**
  * Makes the state of an actor, kept in its closure, and returns its handlers; see
  * {@linkcode ActorSpec}. It may return an instance of a class instead: the public methods of that
- * and of the classes above it are the handlers, but for names that every object has, such as
- * `toString`. What is no handler should be private (`#count`, `#add()`).
+ * and of its base classes are the handlers, except names that every object has, such as
+ * `toString`. Other members should be private (`#count`, `#add()`).
  *
  * @example An instance
  * ```ts
@@ -133,11 +133,11 @@ export type AnyHandlers =
 /** A child. */
 interface Child {
   readonly ref: ActorRef;
-  /** Calls off the kill of one that does not stop in time. */
+  /** Cancels the kill that follows if the child does not stop in time. */
   cancelKill?: () => void;
-  /** The parent watched it and has been told of its end. */
+  /** The parent watched it and was notified of its end. */
   isTold?: true;
-  /** Resolved when it has ended and its id is free; absent while nobody waits for that. */
+  /** Resolves when it has ended and its id is free; absent until a caller waits for that. */
   ended?: PromiseWithResolvers<void>;
 }
 
@@ -147,22 +147,22 @@ export interface Timer {
   envelope?: Envelope | undefined;
 }
 
-/** An actor as its isolate keeps it. */
+/** The state of an actor in its isolate. */
 export class Actor {
   readonly ref: ActorRef;
   /** Absent for the system itself. */
   readonly parent: ActorRef | undefined;
   readonly capacity: number;
   readonly mailbox = new Mailbox();
-  /** What the runtime makes it do, before and between messages: start, resume, finish. */
+  /** Work of the runtime before and between messages: start, resume, finish. */
   readonly agenda = new Ring<Envelope>();
   /** In order of spawning, by {@linkcode keyOf}. */
   readonly children = new Map<string, Child>();
-  /** Isolates where somebody watches this actor. */
+  /** Isolates with a watcher of this actor. */
   readonly watchers = new Set<number>();
   /** Keys of the actors that this one watches. */
   readonly watching = new Set<string>();
-  /** Questions whose answers it owes. */
+  /** Questions that it has not answered yet. */
   readonly pendingReplies = new CompactingMap<ReplyTo, true>();
   readonly timers = new Map<string | symbol, Timer>();
   readonly cleanups: (() => void | Promise<void>)[] = [];
@@ -171,15 +171,15 @@ export class Actor {
   readonly received = new Map<string, number>();
   /** Number of questions that it has asked. */
   asked = 0;
-  /** Gives its state to those who look: see {@linkcode Context.expose}. */
+  /** Returns its state to tools: see {@linkcode Context.expose}. */
   expose: (() => unknown) | undefined;
   handlers: AnyHandlers = {};
   state: "starting" | "ready" | "stopping" = "starting";
   reason: Reason = "stopped";
-  /** The step under way: at work, or waiting for answers. */
+  /** The current step: running, or waiting for answers. */
   step: HandlingStep | undefined;
   isFinishing = false;
-  /** It handles what has arrived, takes nothing more, and stops then. */
+  /** It handles the messages that have arrived, accepts no more, and then stops. */
   isDraining = false;
   activity = "";
   /** The envelope that the picker holds for this actor. */
@@ -193,30 +193,30 @@ export class Actor {
   }
 }
 
-/** Tells one actor from all others, in any isolate and at any time. */
+/** Returns a key that is unique among all actors of all isolates. */
 export function keyOf({ isolate, serial }: ActorRef): string {
   return `${isolate}/${serial}`;
 }
 
-/** A step waits for answers, so other actors may run. */
+/** Returns true if a step waits for answers, so other actors may run. */
 function isSuspended(actor: Actor): boolean {
   return actor.step !== undefined && actor.step.asks.size > 0;
 }
 
-/** What the actor does next in plain order, if it can do anything now. */
+/** Returns the next envelope of the actor in FIFO order, or undefined if it cannot run now. */
 export function headOf(actor: Actor): Envelope | undefined {
   if (actor.step && !isSuspended(actor)) return undefined;
   return actor.step || actor.state !== "ready" ? actor.agenda.at(0) : actor.mailbox.head();
 }
 
-/** All that the actor may do next. */
+/** Returns all envelopes that the actor may handle next. */
 export function headsOf(actor: Actor): Envelope[] {
   if (actor.step && !isSuspended(actor)) return [];
   if (actor.step || actor.state !== "ready") return oldestOfEachSender(actor.agenda);
   return actor.mailbox.heads();
 }
 
-/** What the actor is doing in a step, for a report. */
+/** Returns the message type and the activity of a step, for a report. */
 export function describeStep(
   { activity }: Actor,
   step: HandlingStep | undefined,
@@ -232,7 +232,7 @@ export interface PendingAsk {
   readonly to: ActorRef;
   readonly type: string;
   readonly timeoutMs: number;
-  /** How many questions the asker had asked before. */
+  /** Number of questions that the asker had asked before. */
   readonly nth: number;
   /** The actor that waits in its step; undefined for the owner of the system. */
   readonly asker: Actor | undefined;
@@ -240,11 +240,11 @@ export interface PendingAsk {
   readonly reject: (error: Error) => void;
   /** Ends the question, if its asker aborts it. */
   readonly signal?: AbortSignal;
-  /** Calls off what would end it without an answer. */
+  /** Cancels its timeout and its abort listener. */
   readonly cancel: () => void;
 }
 
-/** Somebody in this isolate who watches an actor. */
+/** A watch of an actor by an actor, or the system owner, of this isolate. */
 export interface Watch {
   readonly ref: ActorRef;
   /** Absent when it is the owner of the system. */

@@ -1,10 +1,10 @@
 /**
- * One isolate of the actor system: its actors, what they wait for, and the world around it.
+ * One isolate of the actor system: its actors, their questions and watches, and its environment.
  *
- * [Note: busy is not wedged] An isolate whose thread computes hears and says nothing until it has
- * done, which may take minutes. Only what it wrote before tells it from one that hangs. So actors
- * say what may take its time ({@linkcode Context.busy}), another thread looks, and what is busy for
- * longer than any work takes hangs all the same.
+ * [Note: busy is not wedged] An isolate whose thread computes neither receives nor sends until the
+ * computation ends, which may take minutes. To distinguish it from a hanging isolate, actors mark
+ * long work ({@linkcode Context.busy}) in shared memory, which another thread reads. Work that is
+ * longer than {@linkcode MAX_WORK_MS} counts as hanging.
  *
  * @module
  */
@@ -34,32 +34,32 @@ import { type ActorRef, isMessage, isRef, kindOf, type Lane, type Message } from
 import type { Frame, LaunchFrame, MessageFrame, Outcome, PlaceKind } from "./wire.ts";
 import type { Clock } from "./world.ts";
 
-/** Work that goes on for longer is none. */
+/** Longest work of an isolate that is not hanging. */
 const MAX_WORK_MS = 3_600_000;
 
-/** Time between two looks counts up to here: a suspended machine does not work. */
+/** Longest time between two checks that counts: a suspended machine does not work. */
 const MAX_LOOK_MS = 60_000;
 
-/** Places of the counts. */
+/** Indices of the counts. */
 const BEGUN = 0, ENDED = 1;
 
-/** Counts the work of an isolate that has begun and ended. */
+/** Counts begun and ended work of an isolate. */
 export class Heartbeat {
-  /** Shared with those who look. */
+  /** Shared with the thread that checks. */
   readonly buffer: SharedArrayBuffer;
   readonly #counts: Int32Array;
-  /** What was seen last, when, and for how long it has been the same. */
+  /** The counts at the last check, its time, and for how long they have not changed. */
   #seen = 0;
   #lookedAt = 0;
   #sameMs = 0;
 
-  /** @param buffer that of the isolate, where this is another. */
+  /** @param buffer the buffer of the isolate, in another thread. */
   constructor(buffer: SharedArrayBuffer = new SharedArrayBuffer(2 * Int32Array.BYTES_PER_ELEMENT)) {
     this.buffer = buffer;
     this.#counts = new Int32Array(buffer);
   }
 
-  /** Runs what may take its time. */
+  /** Runs work that may take long. */
   async busy<T>(run: () => T | Promise<T>): Promise<T> {
     Atomics.add(this.#counts, BEGUN, 1);
     try {
@@ -69,7 +69,7 @@ export class Heartbeat {
     }
   }
 
-  /** Whether there is work, or has been since this was asked last. */
+  /** Returns true if work is running, or has run since the last call. */
   isAlive(): boolean {
     const begun = Atomics.load(this.#counts, BEGUN), ended = Atomics.load(this.#counts, ENDED);
     const seen = begun + ended, isSame = seen === this.#seen, now = performance.now();
@@ -90,9 +90,9 @@ export interface Network {
   start(isolate: number, launch: LaunchFrame, transfer: readonly ArrayBuffer[]): void;
   /** Sends a frame. @throws {DOMException} when it cannot be cloned. */
   post(isolate: number, frame: Frame, transfer: readonly ArrayBuffer[]): void;
-  /** Receives what has come by now; called whenever the event loop has had its turn. */
+  /** Receives pending frames; called after each turn of the event loop. */
   drain(): Promise<void> | undefined;
-  /** Ends an isolate that does not stop by itself. */
+  /** Kills an isolate that does not stop. */
   kill(isolate: number, why: string): void;
 }
 
@@ -101,16 +101,16 @@ export interface Network {
  * simulation is another environment under the same actors.
  */
 export interface Environment {
-  /** Tells the addresses of this system from those of others. Absent where there is but one. */
+  /** Identifies the addresses of this system. Absent if there is only one system. */
   readonly system?: number | undefined;
   /** The root of all {@linkcode substream}s. */
   readonly seed: number;
   readonly clock: Clock;
   /** Absent: plain order. */
   readonly choose?: Choose | undefined;
-  /** What an actor offers to `choose`. Default: the oldest message of each sender. */
+  /** The candidates that an actor offers to `choose`. Default: the oldest message of each sender. */
   readonly offers?: Offers | undefined;
-  /** Sees what happens, or how to make what does. */
+  /** The observer of the isolate, or its module. */
   readonly observer?: Observer | ObserverSpec | undefined;
   /** Loads the module of an actor. Default: `import`. */
   readonly load?: ((module: string) => Promise<Record<string, unknown>>) | undefined;
@@ -118,23 +118,23 @@ export interface Environment {
   readonly breathe: () => Promise<void> | undefined;
   /** Carries what actors of this isolate send each other. Absent: each frame arrives, once. */
   readonly delivery?: ((frame: Frame, deliver: (frame: Frame) => void) => void) | undefined;
-  /** How other isolates are reached. Absent: every actor lives in this one. */
+  /** Reaches other isolates. Absent: every actor is in this one. */
   readonly network?: Network;
   /** Exports what happens in an isolate. Default: nothing does. */
   readonly telemetry?: ((isolate: Isolate) => Observer | undefined) | undefined;
-  /** Does what is outside of the actors' world. Default: as it comes. */
+  /** Runs external operations: see {@linkcode Context.external}. Default: at once. */
   readonly external?: (<T>(run: () => T | Promise<T>) => Promise<T>) | undefined;
-  /** Where actors can be put, beside this isolate. Absent: wherever a transport would put them. */
+  /** Kinds of isolates for actors, besides this isolate. Absent: all. */
   readonly places?: readonly PlaceKind[];
-  /** How actors add arrays with those of other isolates. Absent: by messages only. */
+  /** Adds arrays across isolates. Absent: by messages only. */
   readonly collectives?: Collectives | undefined;
-  /** The heartbeat of the isolate, where others look at it. */
+  /** The heartbeat of the isolate, if another thread checks it. */
   readonly heartbeat?: Heartbeat;
-  /** How long a child in another isolate may take to stop before its isolate is ended. */
+  /** Milliseconds until the isolate of a child that does not stop is killed. */
   readonly stopGraceMs: number;
   /** `message`: a copy of it, where the owner of the system wants one. */
   readonly onDeadLetter: (letter: DeadLetter, message?: unknown) => void;
-  /** Tells the owner of the system of something; absent where that is elsewhere. */
+  /** Reports an event to the owner of the system; absent outside the root. */
   readonly onEvent?: (event: SystemEvent) => void;
   /** A failure reached the top of the tree. */
   readonly onFailure: (failure: Failure) => void;
@@ -150,16 +150,16 @@ export class Isolate {
   readonly actors = new Map<number, Actor>();
   /** Ids of the living actors here and of those spawned from here, and whose key each is. */
   readonly ids = new Map<string, string>();
-  /** Failures of actors that were here, by serial: for those who watch too late. */
+  /** Failures of ended actors, by serial, for late watchers. */
   readonly failures = new Map<number, Failure>();
   /** Isolates that are gone, and how their first actor ended. */
   readonly gone = new Map<number, Reason>();
-  /** Who in this isolate watches whom, by key of the watched. */
+  /** Watches of this isolate, by the key of the watched actor. */
   readonly watches = new Map<string, Watch[]>();
   readonly asks = new CompactingMap<number, PendingAsk>();
   readonly picker: Picker;
   readonly heartbeat: Heartbeat;
-  /** What the owner of the system wants to be told of. */
+  /** Events that the owner of the system has subscribed to. */
   subscription: Subscription | undefined;
   /** Sees what happens; no step begins before it does. */
   observer: Observer | undefined;
@@ -235,7 +235,7 @@ function copyOf(frame: Frame, transfer: readonly ArrayBuffer[]): Frame {
   return { ...frame, message: snapshot(frame.message, transfer) };
 }
 
-/** Tells the sender of a message that it waits no more, where it wants to know. */
+/** Sends the receipt of a message that was handled or lost, if it has one. */
 export function sendReceipt(isolate: Isolate, to: ActorRef, message?: Message): void {
   if (message) post(isolate, to.isolate, { kind: "receipt", to, message });
 }
@@ -253,7 +253,7 @@ export function enqueue(isolate: Isolate, actor: Actor, contents: Contents): Env
   return envelope;
 }
 
-/** The number of the next message of a sender to an actor, if anybody wants to know. */
+/** Returns the number of the next message of a sender to an actor, if it is used. */
 function count({ env }: Isolate, { received }: Actor, { id }: ActorRef): number {
   // A long run may have any number of senders, so they are not counted for nothing.
   if (!env.choose && !env.observer) return 0;
@@ -286,7 +286,7 @@ export function releaseId(isolate: Isolate, ref: ActorRef): void {
   if (isolate.ids.get(ref.id) === keyOf(ref)) isolate.ids.delete(ref.id);
 }
 
-/** Tells this isolate and those below it what is wanted from now on; undefined: nothing. */
+/** Sets the subscription of this isolate and those below it; undefined: none. */
 export function subscribe(isolate: Isolate, subscription: Subscription | undefined): void {
   isolate.subscription = subscription;
   const below = new Set<number>();
@@ -298,13 +298,13 @@ export function subscribe(isolate: Isolate, subscription: Subscription | undefin
   for (const number of below) post(isolate, number, { kind: "subscribe", subscription });
 }
 
-/** Tells an isolate that was started just now what is wanted. */
+/** Sends the subscription to a new isolate. */
 export function sendSubscription(isolate: Isolate, number: number): void {
   const { subscription } = isolate;
   if (subscription) post(isolate, number, { kind: "subscribe", subscription });
 }
 
-/** Tells of a dead letter, with a copy of what it holds if somebody wants that. */
+/** Reports a dead letter, with a copy of its message if there is a subscriber. */
 export function reportDeadLetter(isolate: Isolate, letter: DeadLetter, message: unknown): void {
   const { env: { onDeadLetter }, subscription } = isolate;
   if (!subscription) return onDeadLetter(letter);
@@ -375,7 +375,7 @@ export function rejectMessage(
   post(isolate, replyTo.isolate, { kind: "answer", ask: replyTo.ask, outcome });
 }
 
-/** As much of OpenTelemetry's API as is used. */
+/** The part of OpenTelemetry's API that is used. */
 interface Span {
   setAttribute(name: string, value: string): unknown;
   end(): void;
@@ -387,9 +387,9 @@ interface Tracer {
 
 type Attributes = Record<string, string | number>;
 
-/** A number that is told when it changes. */
+/** A metric that is recorded when it changes. */
 export interface Gauge {
-  /** Tells it. */
+  /** Records the value. */
   record(value: number, attributes: Attributes): void;
 }
 
@@ -464,7 +464,7 @@ export function openTelemetry(isolate: Isolate): Observer | undefined {
   };
 }
 
-/** What metrics are told to; undefined where telemetry is off. */
+/** Returns the meter of metrics; undefined if telemetry is off. */
 export function openMeter(): Meter | undefined {
   return openTracer() && providers?.meterProvider.getMeter(NAME);
 }

@@ -10,7 +10,7 @@
 
 import type { ActorRef, Lane, Message } from "./types.ts";
 
-/** Where an answer goes: which question of which isolate. */
+/** The destination of an answer: a question of an isolate. */
 export interface ReplyTo {
   readonly isolate: number;
   readonly ask: number;
@@ -18,10 +18,10 @@ export interface ReplyTo {
 
 /** A message in a mailbox. */
 export interface Envelope {
-  /** Counts what was enqueued in this isolate, so a lower one is older. */
+  /** Position in the order of all envelopes of this isolate: a lower one is older. */
   readonly seq: number;
-  /** How many came from this sender to this actor before: the same in every run in which the
-   * sender does the same, whatever the others do. 0 where nobody chooses or observes. */
+  /** Number of earlier messages from this sender to this actor: it depends on the sender alone.
+   * 0 without a `choose` function and without an observer. */
   readonly nth: number;
   readonly lane: Lane;
   readonly from: ActorRef;
@@ -30,28 +30,28 @@ export interface Envelope {
   readonly replyTo?: ReplyTo | undefined;
   /** Set on the message of a timer that has a key. */
   readonly timerKey?: string | undefined;
-  /** Set where the sender does not vouch for it: see {@linkcode SendOptions.receipt}. */
+  /** Set if the sender does not vouch for it: see {@linkcode SendOptions.receipt}. */
   readonly receipt?: Message | undefined;
-  /** Set on what the runtime itself makes an actor do (start, resume, finish). */
+  /** Set on work of the runtime (start, resume, finish). */
   readonly run?: () => void | Promise<void>;
 }
 
-/** A step under way. */
+/** A step that has begun: one message, handled to completion. */
 export interface HandlingStep {
   readonly envelope: Envelope;
-  /** Questions asked in this step whose answers have not been handed to it. */
+  /** Questions of this step without an answer yet. */
   readonly asks: Set<number>;
   /** The handler has ended. */
   isSettled: boolean;
-  /** The actor stopped meanwhile, so how the handler ends no longer matters. */
+  /** The actor has stopped, so the result of the handler is ignored. */
   isAbandoned: boolean;
   /** The question that this step has to answer. */
   replyTo: ReplyTo | undefined;
   /** The actor has refused the message. */
   isRefused: boolean;
-  /** Called when it is over, where somebody measures how long it takes. */
+  /** Called at its end if its duration is measured. */
   ends?: (() => void) | undefined;
-  /** Tells the loop that it need not wait for this step any longer: it ended or it asked. */
+  /** Resumes the dispatch loop: the step has ended or waits for an answer. */
   wake: (() => void) | undefined;
 }
 
@@ -89,7 +89,7 @@ export class Ring<T> {
     return item;
   }
 
-  /** Removes `item`, wherever it stands, and says whether it was there. Linear in the length. */
+  /** Removes `item` and returns true if it was found. Linear in the length. */
   remove(item: T): boolean {
     if (this.at(0) === item) return this.shift() !== undefined;
     let index = 1;
@@ -135,29 +135,29 @@ export class Mailbox {
     this.#lane(envelope.lane).push(envelope);
   }
 
-  /** What comes next in plain order: the oldest of the control lane, else of the data lane. */
+  /** Returns the next envelope in FIFO order: the control lane first. */
   head(): Envelope | undefined {
     return this.#control.at(0) ?? this.#data.at(0);
   }
 
-  /** All that may come next: the oldest envelope of each sender in each lane, oldest first. */
+  /** Returns all candidates: the oldest envelope of each sender in each lane, oldest first. */
   heads(): Envelope[] {
     if (this.#control.length === 0) return oldestOfEachSender(this.#data);
     return [...oldestOfEachSender(this.#control), ...oldestOfEachSender(this.#data)];
   }
 
-  /** All that waits: control, then data, each in order of arrival. */
+  /** Iterates over all envelopes: control, then data, each in order of arrival. */
   *[Symbol.iterator](): IterableIterator<Envelope> {
     yield* this.#control;
     yield* this.#data;
   }
 
-  /** Takes an envelope out, and says whether it was there. */
+  /** Removes an envelope and returns true if it was found. */
   remove(envelope: Envelope): boolean {
     return this.#lane(envelope.lane).remove(envelope);
   }
 
-  /** Takes everything out. */
+  /** Removes and returns all envelopes. */
   drain(): Envelope[] {
     const all = [...this];
     while (this.#control.shift());
@@ -170,7 +170,7 @@ export class Mailbox {
   }
 }
 
-/** The front envelope of each sender in a queue. */
+/** Returns the oldest envelope of each sender in a queue. */
 export function oldestOfEachSender(lane: Ring<Envelope>): Envelope[] {
   const heads: Envelope[] = [];
   for (let index = 0; index < lane.length; index++) {

@@ -15,10 +15,10 @@ import { endIfDrained, fail, stopFurther } from "./lifecycle.ts";
 import type { HandlingStep } from "./mailbox.ts";
 
 /**
- * Tells of a step as soon as it has taken so long, or, if it let nobody else have a turn until then,
- * when it is over.
+ * Reports a step that takes longer than the limit: at the limit, or at its end if it blocked the
+ * event loop until then.
  *
- * @returns what is to be called when it is over.
+ * @returns a function to call at its end.
  */
 function timeStep(
   isolate: Isolate,
@@ -46,14 +46,14 @@ function timeStep(
   };
 }
 
-/** Tells the owner of the system, wherever this happens. */
+/** Sends an event to the owner of the system. */
 function emit(isolate: Isolate, event: SystemEvent): void {
   const { onEvent } = isolate.env;
   if (onEvent) onEvent(event);
   else post(isolate, 0, { kind: "event", event });
 }
 
-/** Runs steps until nobody can do anything. */
+/** Runs steps until no actor can run: the receive-dispatch loop. */
 export async function run(isolate: Isolate): Promise<void> {
   const { env, picker } = isolate;
   try {
@@ -83,7 +83,8 @@ export async function run(isolate: Isolate): Promise<void> {
   isolate.isRunning = false;
 }
 
-/** Begins or resumes a step, and promises its end or its next pause if that is not now. */
+/** Begins or resumes a step. Returns a promise of its end or its next pause; undefined if it has
+ * ended or paused. */
 export function handleNext(
   isolate: Isolate,
   { actor, envelope }: PendingMessage,
@@ -92,7 +93,7 @@ export function handleNext(
   if (paused) {
     // While a step waits, only its answers are handled.
     envelope.run!();
-    // Other answers may wait behind this one: nothing else would offer them.
+    // Other answers may wait behind this one, and no other event would offer them.
     if (paused.asks.size > 0) offer(isolate, actor);
     else if (paused.isSettled) conclude(isolate, actor, paused);
   } else begin(isolate, actor, envelope);
@@ -149,7 +150,7 @@ function begin(isolate: Isolate, actor: Actor, envelope: PendingMessage["envelop
   }
 }
 
-/** Makes a message that is handled a dead letter. See {@linkcode Context.refuse}. */
+/** Makes the current message a dead letter. See {@linkcode Context.refuse}. */
 export function refuse(isolate: Isolate, actor: Actor, step: HandlingStep, why: string): void {
   const { replyTo, envelope: { from, message } } = step;
   if (replyTo) actor.pendingReplies.take(replyTo);
@@ -163,7 +164,7 @@ function unknownType({ ref, handlers }: Actor): string {
   return `its type must be one that "${ref.id}" has a handler for (${known})`;
 }
 
-/** The handler has ended; the step ends when all it asked is answered. */
+/** Notes the end of the handler. The step ends when all its questions are answered. */
 function settle(isolate: Isolate, actor: Actor, step: HandlingStep): void {
   if (actor.step !== step) return;
   step.isSettled = true;
@@ -208,7 +209,7 @@ function leaveStep(isolate: Isolate, actor: Actor, step: HandlingStep): void {
   actor.step = undefined;
 }
 
-/** One turn of the event loop. */
+/** Waits for one turn of the event loop. */
 export function turn(): Promise<void> {
   return new Promise((resolve) => void setImmediate(resolve));
 }
@@ -222,7 +223,7 @@ const MAX_MS = 4;
 /** Taken before a simulation can set a trap: a system may take its last breath when one begins. */
 const realNow = performance.now.bind(performance);
 
-/** Breathes now and then: for an isolate whose messages come mostly from within. */
+/** Yields to the event loop at intervals: for an isolate whose messages are mostly local. */
 export function relaxedPace(): () => Promise<void> | undefined {
   let steps = 0;
   let last = realNow();

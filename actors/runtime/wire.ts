@@ -1,6 +1,6 @@
 /**
- * What isolates say to each other. All of it is structured-cloneable; within one isolate the same
- * frames are delivered without a line.
+ * Frames between isolates, all structured-cloneable. Within one isolate the same frames are
+ * delivered directly.
  *
  * @module
  */
@@ -11,7 +11,7 @@ import type { ReplyTo } from "./mailbox.ts";
 import type { ObserverSpec } from "./observer.ts";
 import type { ActorRef, ActorSpec, Lane, Message } from "./types.ts";
 
-/** Makes an actor in the isolate that gets this. */
+/** Makes an actor in the receiving isolate. */
 export interface LaunchFrame {
   readonly kind: "launch";
   readonly ref: ActorRef;
@@ -47,7 +47,7 @@ export interface MessageFrame {
   readonly receipt?: Message | undefined;
 }
 
-/** How a question ended. */
+/** The result of a question. */
 export type Outcome =
   | { readonly status: "answered"; readonly value: unknown }
   /** The actor asked is gone. */
@@ -57,39 +57,39 @@ export type Outcome =
   /** The question could not be cloned. */
   | { readonly status: "unsent"; readonly why: string }
   | { readonly status: "timeout" }
-  /** What was waited for outside has failed. */
+  /** An external operation has failed: see {@linkcode Context.external}. */
   | { readonly status: "failed"; readonly failure: Failure }
   /** Its asker takes it back. */
   | { readonly status: "aborted"; readonly name: string; readonly why: string };
 
-/** An answer for somebody in the isolate that gets this. */
+/** An answer to a question of the receiving isolate. */
 export interface AnswerFrame {
   readonly kind: "answer";
-  /** Which question of that isolate. */
+  /** Number of the question in that isolate. */
   readonly ask: number;
   readonly outcome: Outcome;
-  /** What an actor answered, should nobody wait for it any more. */
+  /** The dead letter of an answer that comes too late. */
   readonly letter?: Omit<DeadLetter, "reason"> | undefined;
 }
 
-/** What one isolate tells another. */
+/** A frame from one isolate to another. */
 export type Frame =
   | LaunchFrame
   | MessageFrame
   | AnswerFrame
   /** A question is taken back, if it still waits. */
   | { readonly kind: "withdraw"; readonly to: ActorRef; readonly question: ReplyTo }
-  /** Somebody in isolate `by` wants to know when `ref` ends. */
+  /** Isolate `by` watches `ref`. */
   | { readonly kind: "watch"; readonly ref: ActorRef; readonly by: number }
   | { readonly kind: "unwatch"; readonly ref: ActorRef; readonly by: number }
   | { readonly kind: "down"; readonly ref: ActorRef; readonly reason: Reason }
-  /** The actor is to end; `drain`: when it has handled what has arrived. */
+  /** Stops an actor; `drain`: after the messages that have arrived. */
   | { readonly kind: "stop"; readonly ref: ActorRef; readonly drain: boolean }
   /** A message of `to` was handled or lost. */
   | { readonly kind: "receipt"; readonly to: ActorRef; readonly message: Message }
-  /** To the root: something that the owner of the system wants to know of. */
+  /** To the root: an event for the owner of the system. */
   | { readonly kind: "event"; readonly event: SystemEvent }
-  /** What the owner of the system wants to be told of by this isolate and those below it. */
+  /** Sets the events that this isolate and those below it report. */
   | { readonly kind: "subscribe"; readonly subscription: Subscription | undefined }
   /** To the parent's isolate: a child has ended. */
   | {
@@ -99,7 +99,7 @@ export type Frame =
     readonly reason: Reason;
   };
 
-/** What an isolate that is not the root tells the root, which owns all of them. */
+/** A frame from another isolate to the root, which owns all isolates. */
 export type UpFrame =
   /** Have isolate `to` connect to the sender, if it is of the same transport. */
   | {
@@ -124,19 +124,19 @@ export type UpFrame =
   }
   /** The isolate's first actor, and so its last, has ended. */
   | { readonly kind: "done"; readonly reason: Reason }
-  /** All that this isolate has started until now is told. The answer to a {@linkcode DownFrame}. */
+  /** The sender has reported all isolates that it has started. Answers `has-started`. */
   | { readonly kind: "started"; readonly about: number }
   /** An isolate does not stop: end it. */
   | { readonly kind: "kill"; readonly isolate: number; readonly why: string }
   | { readonly kind: "dead-letter"; readonly letter: DeadLetter; readonly message?: unknown };
 
-/** From now on what isolate `from` sends comes over the connection to it. */
+/** From now on frames of isolate `from` come over the direct connection. */
 export interface SwitchFrame {
   readonly kind: "switch";
   readonly from: number;
 }
 
-/** The first frame from the root: who the isolate is, and its first actor. */
+/** The first frame from the root: the identity of the isolate and its first actor. */
 export interface BootFrame {
   readonly kind: "boot";
   readonly system: number | undefined;
@@ -144,12 +144,12 @@ export interface BootFrame {
   readonly seed: number;
   readonly stopGraceMs: number;
   readonly observer: ObserverSpec | undefined;
-  /** Where its actors can put theirs. */
+  /** Kinds of isolates for its actors. */
   readonly places: readonly PlaceKind[];
   readonly launch: LaunchFrame;
 }
 
-/** What the root tells another isolate. */
+/** A frame from the root to another isolate. */
 export type DownFrame =
   | BootFrame
   /** Connect to isolate `from`. */

@@ -336,7 +336,7 @@ function refused(what: string, module: string, why: string): TypeError {
 }
 
 /** A folder of modules. */
-export interface PackageFolder {
+interface PackageFolder {
   /** Absolute path, without symbolic links. */
   readonly path: string;
   /** Meaning of the names that its modules import, as in an import map. */

@@ -24,7 +24,6 @@ import {
   type Lock,
   NO_CONFIG,
   NO_CONFIG_ENV,
-  type PackageFolder,
   packageFolder,
 } from "./modules.ts";
 

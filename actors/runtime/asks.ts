@@ -1,5 +1,5 @@
 /**
- * Questions: who waits for whose answer, and how each ends.
+ * Questions between actors, and their answers.
  *
  * @module
  */
@@ -59,7 +59,7 @@ export function ask(
   return answer;
 }
 
-/** What ends a question without an answer: time, and a signal if there is one. */
+/** Starts the timeout of a question, and listens to its signal. */
 function limits(
   isolate: Isolate,
   id: number,
@@ -97,7 +97,7 @@ export function withdraw(isolate: Isolate, actor: Actor | undefined, question: R
   }
 }
 
-/** Returns what is wrong with a question. */
+/** Returns the error of an invalid question, or undefined. */
 function refuse(
   { asks: { size } }: Isolate,
   actor: Actor | undefined,
@@ -170,7 +170,7 @@ function resolve(pending: PendingAsk, outcome: Outcome): void {
   else pending.reject(errorOf(pending, outcome));
 }
 
-/** Why a question has no answer. */
+/** Returns the error of a question without an answer. */
 export function errorOf(
   { from, to, type, timeoutMs }: Pick<PendingAsk, "from" | "to" | "type" | "timeoutMs">,
   outcome: Exclude<Outcome, { readonly status: "answered" }>,

@@ -1,5 +1,5 @@
 /**
- * What an isolate does with a frame.
+ * Handles the frames that an isolate receives.
  *
  * @module
  */

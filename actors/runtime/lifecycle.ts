@@ -1,5 +1,5 @@
 /**
- * How an actor ends.
+ * Stops an actor.
  *
  * It leaves in four moves, and nothing overtakes: it takes no more messages, its children end one
  * by one (the last spawned first), its cleanups run (the last registered first), and then those

@@ -1,5 +1,5 @@
 /**
- * How an actor begins.
+ * Starts an actor.
  *
  * @module
  */
@@ -32,7 +32,7 @@ import type { ActorRef, ActorSpec, Message } from "./types.ts";
 import type { LaunchFrame } from "./wire.ts";
 import { substream } from "./world.ts";
 
-/** Makes a child; passed in, as what spawns needs contexts. */
+/** Makes a child. A parameter, as spawning needs contexts in turn. */
 type Spawn = <T extends Message>(
   isolate: Isolate,
   parent: Actor,
@@ -228,7 +228,7 @@ function nextIsolate(isolate: Isolate, cannot: string): number {
   return number;
 }
 
-/** Who starts the isolate with this number, if there ever is one. */
+/** Returns the number of the isolate that starts this one. */
 export function starterOf(number: number): number {
   return Math.floor(number / (MAX_ISOLATES + 1));
 }

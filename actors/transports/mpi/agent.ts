@@ -1,6 +1,6 @@
 /**
- * The agent of a rank: it starts isolates as the root asks, each in a thread of this process, passes
- * on what root and isolate say, and tells the root how each has ended.
+ * The agent of a rank: starts isolates for the root, each in a thread of this process, forwards
+ * frames between root and isolates, and reports the end of each.
  *
  * [Note: ranks and isolates] Ranks are there from the beginning and to the end; isolates come and go
  * on them. So an isolate that does not stop can be ended without its rank.
@@ -115,7 +115,7 @@ export class MpiConnector implements PeerConnector {
   }
 }
 
-/** What the root asks of the agent of a rank. */
+/** An order of the root to the agent of a rank. */
 export type AgentOrder =
   | { readonly kind: "start"; readonly isolate: number; readonly boot: unknown }
   | { readonly kind: "frame"; readonly isolate: number; readonly frame: unknown }
@@ -123,7 +123,7 @@ export type AgentOrder =
   /** Isolates on these ranks are about to add arrays. */
   | { readonly kind: "group"; readonly groups: readonly GroupRanks[] };
 
-/** What it tells the root. */
+/** A report of an agent to the root. */
 export type AgentReport =
   | { readonly kind: "frame"; readonly isolate: number; readonly frame: unknown }
   | { readonly kind: "gone"; readonly isolate: number; readonly cause: string }
@@ -135,7 +135,7 @@ export type AgentReport =
  * hear of it more than a thousand times a second. */
 const LOOK_MS = 250;
 
-/** Rules the isolates of a rank. */
+/** Manages the isolates of a rank. */
 export class RankAgent {
   readonly #comm: Comm;
   readonly #tell: (report: AgentReport) => void;
@@ -209,7 +209,7 @@ export class RankAgent {
   }
 }
 
-/** What such a worker gets beside. */
+/** Orders of the worker of an isolate on a rank. */
 export interface RankOrders {
   /** Where it is. */
   readonly own: Address;

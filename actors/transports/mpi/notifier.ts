@@ -124,7 +124,9 @@ export async function connectTo(
     numbers.setInt32(WORD_BYTES + 4, to);
     await writeAll(conn, greeting);
     const answer = await deadline(readAll(conn, WORD_BYTES), GREETING_MS);
-    if (!isSame(answer, secret.subarray(WORD_BYTES))) throw new Error("who opens is a stranger");
+    if (!isSame(answer, secret.subarray(WORD_BYTES))) {
+      throw new Error("the peer must know the secret of the job");
+    }
     return conn;
   } catch (error) {
     conn.close();

@@ -55,7 +55,7 @@ const asRank = async (to: number, { address }: { address: Notifier["address"] },
 Deno.test("a rank that knows the secret is let in; strangers and half greetings are sent away", async () => {
   using door = doorOf3(200);
   for (const at of [0, 31, 32, 63]) {
-    const answer = at < 32 ? /the connection was closed|reset/ : /who opens is a stranger/;
+    const answer = at < 32 ? /the connection was closed|reset/ : /must know the secret of the job/;
     await assert.rejects(asRank(3, door, SECRET.with(at, 99)), answer);
   }
   door.guests.length = 0;

@@ -110,22 +110,19 @@ function leaveBehind(isolate: Isolate): void {
   failAsks(isolate);
 }
 
-/** Called beside those who subscribe. */
-interface Told {
-  readonly onDeadLetter?: ((letter: DeadLetter) => void) | undefined;
-  readonly onFailure?: ((failure: Failure) => void) | undefined;
-}
+/** Callbacks of the system owner, besides subscribers. */
+type Callbacks = Pick<World, "onDeadLetter" | "onFailure">;
 
 /** Dead letters, failures and events of a system. */
 class Reports {
   readonly deadLetters: DeadLetter[] = [];
   readonly #failed = Promise.withResolvers<never>();
   readonly #subscribers = new Set<{ listener: (event: SystemEvent) => void } & Subscription>();
-  readonly #told: Told;
+  readonly #callbacks: Callbacks;
 
-  /** @param told what the owner gave. */
-  constructor(told: Told) {
-    this.#told = told;
+  /** @param callbacks given by the owner. */
+  constructor(callbacks: Callbacks) {
+    this.#callbacks = callbacks;
   }
 
   /** See {@linkcode System.failed}. */
@@ -134,7 +131,7 @@ class Reports {
   }
 
   readonly onFailure = (failure: Failure): void => {
-    this.#told.onFailure?.(failure);
+    this.#callbacks.onFailure?.(failure);
     this.#failed.reject(new ActorFailedError(failure));
   };
 
@@ -148,7 +145,7 @@ class Reports {
   readonly onDeadLetter = (letter: DeadLetter, message?: unknown): void => {
     this.deadLetters.push(letter);
     if (this.deadLetters.length > MAX_DEAD_LETTERS) this.deadLetters.shift();
-    this.guard(`dead letter ${letter.type}`, () => this.#told.onDeadLetter?.(letter));
+    this.guard(`dead letter ${letter.type}`, () => this.#callbacks.onDeadLetter?.(letter));
     this.onEvent({ type: "dead-letter", letter, ...message !== undefined && { message } });
   };
 

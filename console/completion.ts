@@ -4,8 +4,8 @@
  * @module
  */
 
-import { didYouMean } from "../actors/options/option.ts";
-import { type CommandSyntax, COMMON_FLAGS, type FlagAlias, flagsOf } from "./flag.ts";
+import { type FlagAlias, suggest } from "../actors/options/option.ts";
+import { type CommandSyntax, COMMON_FLAGS, flagsOf } from "./flag.ts";
 import { answersItself, helpOf, parseArguments } from "./parse.ts";
 import { print, quoted } from "./terminal.ts";
 
@@ -207,7 +207,7 @@ export function completionCommand(
       throw new TypeError(
         `Cannot complete: the shell must be one of ${names.join(", ")}, received ${
           quoted(words.join(" "))
-        }${didYouMean(shell, names)}`,
+        }${suggest(shell, names)}`,
       );
     }
     print(SHELLS[shell]!(commands));

@@ -4,12 +4,17 @@
  * @module
  */
 
-import { THREADS_MAX } from "../actors/options/limits.ts";
-import { didYouMean } from "../actors/options/option.ts";
-import type { LinkOptions } from "../actors/pipeline/links.ts";
+import { COUNT_MAX } from "../actors/options/limits.ts";
+import {
+  factsOf,
+  type FlagText,
+  type Option,
+  type OptionFlag,
+  type Options,
+  suggest,
+} from "../actors/options/option.ts";
+import { TRAIN } from "../actors/options/train_table.ts";
 import about from "../deno.json" with { type: "json" };
-import { DEVICE_NAMES } from "../kernels/mod.ts";
-import { DEVICE_SPECS, type DeviceSpec, isDeviceSpec } from "../kernels/internal.ts";
 import { quoted } from "./terminal.ts";
 
 /** Where it is served. */
@@ -36,44 +41,14 @@ export const DASHBOARD_COMMAND_FLAGS = {
   port: { ...PORT, help: "where the page is served; 0: any port that is free" },
 } as const;
 
-/** One flag. */
-export interface Flag {
+/** A flag. */
+export interface Flag extends FlagText {
   /**
-   * What its values are. A path is taken from nobody but the user who types it, and so is a part
-   * that is none of `choices`: it names a module to be run.
+   * Kind of the values. Only the command line gives a path, or a component that is not one of
+   * `choices`, as it names a module that runs.
    */
   readonly kind: "integer" | "number" | "text" | "path" | "choice" | "part" | "switch" | "own";
-  /** What stands for the value in the help: `N`, `FILE`. */
-  readonly value?: string;
-  /** What it does, in a few words. */
-  readonly help: string;
-  /** Other names: a letter (`h`), or what other programs call exactly the same thing. */
-  readonly aliases?: readonly FlagAlias[];
-  /** Its name in earlier versions, which is still read. */
-  readonly formerly?: string;
-  /** Values of a choice; with `read` the usual ones; parts that come with Troupe. */
-  readonly choices?: readonly string[];
-  /** Reads a value of its own kind, or of a choice that takes others too; undefined for what is none. */
-  readonly read?: (text: string) => unknown;
-  /** What a value of its own kind must be, in words. */
-  readonly must?: string;
-  /** Lowest value of a number; integers start at 1 unless said otherwise. */
-  readonly minimum?: number;
-  /** Highest value of a number; {@linkcode INTEGER_MAX} for integers unless said otherwise. */
-  readonly maximum?: number;
-  /** A number must stay below this. */
-  readonly below?: number;
-  /** The value where none is given. */
-  readonly default?: number | string;
-  /** What is done where none is given, in words, if that is no value. */
-  readonly otherwise?: string;
 }
-
-/** Another name of a flag, or a switch that stands for one value of it: `fp16` for a precision. */
-export type FlagAlias = string | { readonly name: string; readonly means: string };
-
-/** No count of anything is higher: beyond it, sizes overflow before they are allocated. */
-export const INTEGER_MAX = 2 ** 31 - 1;
 
 /** Flags by name, without the dashes. */
 export type Flags = Readonly<Record<string, Flag>>;
@@ -156,111 +131,79 @@ export function flagsOf({ groups }: CommandSyntax): Flags {
   return Object.assign({}, ...groups.map(({ flags }) => flags));
 }
 
-const CHOICES: readonly DeviceSpec[] = ["auto", ...DEVICE_NAMES];
+/** The type of the values of an option's flag. */
+type FlagValueOf<O> = O extends { flag: { read: (text: string) => infer V } }
+  ? Exclude<V, undefined>
+  : O extends { flag: { choices: readonly (infer C)[] } } ? C
+  : O extends { flag: { isPath: true } } ? string
+  : O extends Option<infer V> ? Extract<V, string | number | boolean>
+  : never;
+
+/** The flag of an option; it has the type of its values, whatever its kind. */
+export type FlagOf<O> =
+  & {
+    readonly kind: "own";
+    readonly help: string;
+    readonly read: (text: string) => FlagValueOf<O> | undefined;
+  }
+  & (O extends { flag: { default: infer D } } ? { readonly default: D }
+    : O extends { flag: { otherwise: string } } ? unknown
+    : O extends { default: infer D } ? { readonly default: D }
+    : unknown);
+
+/** The options of a table that have flags, those in its records included. */
+type Flagged<T> = {
+  [K in keyof T]:
+    | (T[K] extends { flag: { name: string } } ? T[K] : never)
+    | (T[K] extends { fields: infer F } ? Flagged<F> : never);
+}[keyof T];
+
+/** The flags of a table of options, by name. */
+export type FlagsOf<T> = {
+  readonly [O in Flagged<T> as O extends { flag: { name: infer N extends string } } ? N : never]:
+    FlagOf<O>;
+};
+
+/** Returns the flag of an option: what the option does not say follows from its schema. */
+export function flagOf<const O extends Option<unknown>>(option: O): FlagOf<O> {
+  const { schema, default: value, flag } = option as Option<unknown>;
+  const { name: _name, isPath, factor: _factor, ...own } = flag as OptionFlag;
+  const facts = factsOf(schema), all = { ...facts, ...own }, { maximum, otherwise } = all;
+  const reads = own.read && !own.choices, usual = own.default ?? (otherwise ? undefined : value);
+  return {
+    ...all,
+    kind: isPath ? "path" : reads ? "own" : all.choices ? "choice" : all.kind,
+    ...maximum === COUNT_MAX && { maximum: undefined },
+    ...usual !== undefined && { default: usual },
+  } as unknown as FlagOf<O>;
+}
+
+/** Returns the flags of a table of options, in its order. */
+export function flagsOfOptions<const T extends Options>(options: T): FlagsOf<T> {
+  const flags = Object.values(options).map((option) => ({
+    ...option.flag && { [option.flag.name]: flagOf(option) },
+    ...option.fields && flagsOfOptions(option.fields),
+  }));
+  return Object.assign({}, ...flags);
+}
+
+/** Returns the options that flags give, by the names of the options. */
+export function optionsOfFlags(
+  options: Options,
+  flags: Readonly<Record<string, unknown>>,
+): Readonly<Record<string, unknown>> {
+  return Object.fromEntries(
+    Object.entries(options).flatMap(([name, { flag, fields }]) => {
+      if (fields) return [[name, optionsOfFlags(fields, flags)]];
+      if (!flag) return [];
+      const value = flags[flag.name];
+      return [[name, flag.factor && value !== undefined ? flag.factor * Number(value) : value]];
+    }),
+  );
+}
 
 /** `--device`: a device, or one of its adapters by number. */
-export const DEVICE_FLAG = {
-  kind: "choice",
-  choices: CHOICES,
-  value: "DEVICE",
-  read: (text: string): DeviceSpec | undefined => isDeviceSpec(text) ? text : undefined,
-  must: `one of ${DEVICE_SPECS.join(", ")}`,
-  default: "auto",
-  help: "what computes",
-} as const;
-
-const UNITS: Readonly<Record<string, number>> = { KiB: 2 ** 10, MiB: 2 ** 20, GiB: 2 ** 30 };
-
-/** A number, as people and programs write it. */
-const NUMBER = /^[+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?$/i;
-
-const numberOf = (text: string): number => NUMBER.test(text) ? Number(text) : NaN;
-
-/** A number of bytes, at least one: `512MiB`, `1.5GiB` or `1000000`. */
-export function readSize(text: string): number | undefined {
-  const unit = Object.keys(UNITS).find((unit) => text.endsWith(unit)) ?? "";
-  const bytes = Math.floor(numberOf(text.slice(0, text.length - unit.length)) * (UNITS[unit] ?? 1));
-  return Number.isSafeInteger(bytes) && bytes >= 1 ? bytes : undefined;
-}
-
-/** Numbers of bytes, from 0: `512MiB`, or one for each of any number of slices: `1MiB,0,2MiB`. */
-export function readSizes(text: string): number | readonly number[] | undefined {
-  const sizes = text.split(",").map((one) => one === "0" ? 0 : readSize(one));
-  if (!sizes.every((size) => size !== undefined)) return undefined;
-  return sizes.length === 1 ? sizes[0] : sizes;
-}
-
-/** Longer than this, a message is not late but lost: a minute. */
-const LATENCY_MAX_US = 60e6;
-
-/** The slowest link, a kilobyte a second: timers count to 2^31 ms. */
-const GIGABYTES_PER_SECOND_MIN = 1e-6;
-
-/** Latency in microseconds and bandwidth in gigabytes a second: `50,1.25`. */
-export function readLink(text: string): LinkOptions | undefined {
-  const [latencyUs = NaN, gigabytesPerSecond = NaN, ...more] = text.split(",").map(numberOf);
-  const isLink = more.length === 0 && latencyUs >= 0 && latencyUs <= LATENCY_MAX_US &&
-    gigabytesPerSecond >= GIGABYTES_PER_SECOND_MIN && Number.isFinite(gigabytesPerSecond);
-  return isLink ? { latencyUs, gigabytesPerSecond } : undefined;
-}
-
-/** A finite number above 0. */
-export function readPositive(text: string): number | undefined {
-  const value = numberOf(text);
-  return value > 0 && Number.isFinite(value) ? value : undefined;
-}
-
-/** A finite number from 0. */
-export function readFromZero(text: string): number | undefined {
-  return numberOf(text) === 0 ? 0 : readPositive(text);
-}
-
-/** A loss scale that stays, or one that follows the overflows. */
-export function readLossScale(text: string): number | "dynamic" | undefined {
-  return text === "dynamic" ? text : readPositive(text);
-}
-
-/** Micro-batches in flight, or as many as a simulation finds best. */
-export function readLimit(text: string): number | "auto" | undefined {
-  if (text === "auto") return text;
-  const count = /^\d{1,10}$/.test(text) ? Number(text) : 0;
-  return count >= 1 && count <= INTEGER_MAX ? count : undefined;
-}
-
-/** Threads of a worker, or its share of the cores. */
-export function readThreads(text: string): number | "auto" | undefined {
-  if (text === "auto") return text;
-  const count = /^\d{1,9}$/.test(text) ? Number(text) : 0;
-  return count >= 1 && count <= THREADS_MAX ? count : undefined;
-}
-
-/** Steps, both ends included: `10`, `100-200` or `100-`. */
-export function readStepRange(text: string): { first: number; last: number } | undefined {
-  const [, from, dash, to] = /^(\d{1,9})(-)?(\d{1,9})?$/.exec(text) ?? [];
-  if (from === undefined || dash === undefined && to !== undefined) return undefined;
-  const first = Number(from), last = to !== undefined ? Number(to) : dash ? Infinity : first;
-  return first >= 1 && last >= first ? { first, last } : undefined;
-}
-
-/** Whole numbers from 0: `0,1`. */
-export function readNumbers(text: string): readonly number[] | undefined {
-  return /^\d{1,9}(,\d{1,9})*$/.test(text) ? text.split(",").map(Number) : undefined;
-}
-
-/** A cost for 1/P of the model, or one for each of any number of slices: `1` or `1,2,1,2`. */
-export function readCost(text: string): number | readonly number[] | undefined {
-  const costs = text.split(",").map(numberOf);
-  if (!costs.every((cost) => Number.isFinite(cost) && cost >= 0)) return undefined;
-  return costs.length === 1 ? costs[0] : costs;
-}
-
-/** A worker and how many times as long its actions take: `1,1.5`. */
-export function readSlowWorker(text: string): { worker: number; factor: number } | undefined {
-  const [worker = "", factor = "", ...more] = text.split(",");
-  const times = readPositive(factor), index = /^\d{1,9}$/.test(worker) ? Number(worker) : undefined;
-  if (more.length > 0 || index === undefined || times === undefined) return undefined;
-  return { worker: index, factor: times };
-}
+export const DEVICE_FLAG = flagOf(TRAIN.device);
 
 /** What a spelling stands for: a flag, or one value of it. */
 export interface Spelled {
@@ -351,7 +294,7 @@ function findFlag(argument: string, spellings: ReadonlyMap<string, Spelled>, fla
 export function meantFlag(name: string, flags: Flags): string {
   const known = [...spellingsOf(flags).keys()]
     .filter((one) => one.length > 1 && currentName(one, flags) === one);
-  return didYouMean(`--${dashed(name)}`, known.map((one) => `--${one}`));
+  return suggest(`--${dashed(name)}`, known.map((one) => `--${one}`));
 }
 
 /**
@@ -383,7 +326,7 @@ const DECIMAL = { integer: /^[+-]?\d+$/, number: /^[+-]?(?:\d+\.?\d*|\.\d+)(?:e[
 /** The lowest and the highest value of a number. */
 export function boundsOf({ kind, minimum, maximum }: Flag): readonly [number, number] {
   return kind === "integer"
-    ? [minimum ?? 1, maximum ?? INTEGER_MAX]
+    ? [minimum ?? 1, maximum ?? COUNT_MAX]
     : [minimum ?? 0, maximum ?? Number.MAX_VALUE];
 }
 

@@ -6,7 +6,7 @@
  */
 
 import { commandLine } from "../actors/options/limits.ts";
-import { didYouMean } from "../actors/options/option.ts";
+import { suggest } from "../actors/options/option.ts";
 import { formatTable } from "../schedules/pictures/grid.ts";
 import type { CommandContext } from "./command.ts";
 import { ACTORS_SYNTAX, actorsCommand } from "./commands/actors.ts";
@@ -99,7 +99,7 @@ function commandOf(name: string): Command {
   const names = COMMANDS.map(({ syntax }) => syntax.name);
   throw new TypeError(
     `Cannot run "${inOneLine(name)}": the command must be one of ${names.join(", ")}${
-      didYouMean(name, names)
+      suggest(name, names)
     }`,
   );
 }

@@ -9,7 +9,7 @@
 
 import * as v from "valibot";
 import { inOneLine } from "../runtime/types.ts";
-import { didYouMean } from "./option.ts";
+import { suggest } from "./option.ts";
 
 /** A text of at most `max` characters. */
 export const text = (max: number) =>
@@ -111,7 +111,7 @@ export function checkData<S extends v.GenericSchema>(
     at,
   );
   const isText = message.startsWith(ONE_OF) && typeof input === "string";
-  const meant = isText ? didYouMean(input, message.slice(ONE_OF.length).split(", ")) : "";
+  const meant = isText ? suggest(input, message.slice(ONE_OF.length).split(", ")) : "";
   const Default = kind === "schema" && !isText ? TypeError : RangeError;
   throw new (Kind ?? Default)(
     `${cannot}: ${type === "raw_check" ? `every key${field && " of "}` : field ? "" : "it"}${

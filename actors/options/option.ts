@@ -1,22 +1,376 @@
 /**
- * What values must be, for options that plain JavaScript gives: kinds, ranges, names and slips of
- * the pen.
+ * Schemas of values from outside, and the table of options that checks them, fills in defaults and
+ * declares the flags of the command.
  *
  * @module
  */
 
+import * as v from "valibot";
 import type { System, Transport } from "../runtime/mod.ts";
+import { inOneLine } from "../runtime/types.ts";
 import { transportsOf } from "../transports/system.ts";
 
-/** What was probably meant, as the end of a sentence; empty where nothing is near. */
-export function didYouMean(text: string, names: readonly string[]): string {
+/** A schema. The message of an issue follows the name of the value: `must be …, received …`. */
+export type Schema<T = unknown> = v.GenericSchema<T>;
+
+/** An option: its check, its default, other names for it, and its flag. */
+export interface Option<T> {
+  /** Check of the value; it also gives the kind, the choices and the bounds of the flag. */
+  readonly schema: Schema<T>;
+  /** Whether the option must be given. */
+  readonly isRequired?: true;
+  /** Default, of the flag too unless it has another. */
+  readonly default?: T;
+  /** Names in other libraries, separated by spaces, and what each of them stands for here. */
+  readonly synonyms?: Words;
+  /** Values in other libraries, and what each of them stands for here. */
+  readonly words?: Words;
+  /** Whether a resumed run takes the value from its checkpoint. Default: it is given again. */
+  readonly isInherited?: true;
+  /** The flag of the command. */
+  readonly flag?: OptionFlag;
+  /** Options of which the value is a record, where these have flags. */
+  readonly fields?: Readonly<Record<string, Option<unknown>>>;
+}
+
+/** The options of an interface, each by its name. */
+export type OptionTable<O> = {
+  readonly [K in keyof Required<O>]: Option<Exclude<O[K], undefined>>;
+};
+
+/** A table whatever its options. */
+export type Options = Readonly<Record<string, Option<unknown>>>;
+
+/** Another name of a flag, or a switch that stands for one value of it: `fp16` for a precision. */
+export type FlagAlias = string | { readonly name: string; readonly means: string };
+
+/** Description of a flag, for the parser, help, completion and configuration files. */
+export interface FlagText {
+  /** Placeholder of the value in the help: `N`, `FILE`. */
+  readonly value?: string;
+  /** What the flag does, in a few words. */
+  readonly help: string;
+  /** Other names: a letter (`h`), or the names of the same setting in other programs. */
+  readonly aliases?: readonly FlagAlias[];
+  /** Its name in earlier versions, which is still read. */
+  readonly formerly?: string;
+  /** Values of a choice; with `read` the usual ones; components that come with Troupe. */
+  readonly choices?: readonly string[];
+  /** Reads the text of a value; undefined if it is invalid. */
+  readonly read?: (text: string) => unknown;
+  /** The requirement of `read`, for messages. */
+  readonly must?: string;
+  /** Lowest value of a number. Default: 1 of an integer, 0 of other numbers. */
+  readonly minimum?: number;
+  /** Highest value of a number. Default: 2^31 - 1 of an integer. */
+  readonly maximum?: number;
+  /** A number must be below this. */
+  readonly below?: number;
+  /** Default of the flag. */
+  readonly default?: number | string;
+  /** Describes the default where it is not a value. */
+  readonly otherwise?: string;
+}
+
+/** The flag of an option. What is left out follows from the option's schema and default. */
+export interface OptionFlag extends FlagText {
+  /** The name, without dashes. */
+  readonly name: string;
+  /** Whether the value is a path, which no file may give. */
+  readonly isPath?: true;
+  /** Kind of the flag, where it is not that of the schema. */
+  readonly kind?: SchemaFacts["kind"];
+  /** Factor from the flag's value to the option's. */
+  readonly factor?: number;
+}
+
+/** Facts about a schema that its flag uses. */
+export type SchemaFacts = Pick<FlagText, "choices" | "minimum" | "maximum" | "below"> & {
+  readonly kind?: "integer" | "number" | "text" | "choice" | "switch";
+};
+
+/** Returns the kind, choices and bounds of a schema. */
+export const factsOf = (schema: Schema): SchemaFacts => v.getMetadata(schema as never);
+
+/** A value as messages show it: short, and on one line. */
+function shown(value: unknown): string {
+  if (typeof value === "string") return JSON.stringify(value.slice(0, 100));
+  if (Array.isArray(value)) return `an array of ${value.length}`;
+  if (typeof value === "function") return "a function";
+  if (typeof value === "object" && value !== null) return "an object";
+  return typeof value === "bigint" ? `the bigint ${value}` : String(value);
+}
+
+const must = (wanted: string) => ({ input }: { readonly input: unknown }): string =>
+  `must be ${wanted}, received ${shown(input)}`;
+
+/** A value of a kind; others are a `TypeError`. */
+export const ofKind = <T>(
+  wanted: string,
+  isIt: (value: unknown) => boolean,
+  facts: SchemaFacts = {},
+): Schema<T> => v.pipe(v.custom<T>(isIt, must(wanted)), v.metadata({ ...facts }));
+
+/** An object for which `isIt` is true. */
+export const objectOf = <T = object>(wanted: string, isIt: (value: object) => boolean): Schema<T> =>
+  ofKind(wanted, (value) => typeof value === "object" && value !== null && isIt(value));
+
+/** `true` or `false`. */
+export const trueOrFalse: Schema<boolean> = ofKind(
+  "true or false",
+  (value) => typeof value === "boolean",
+  { kind: "switch" },
+);
+
+/** A function. */
+export const callback: Schema<never> = ofKind("a function", (value) => typeof value === "function");
+
+/** A string that is not empty. */
+export const text: Schema<string> = ofKind(
+  "a string that is not empty",
+  (value) => typeof value === "string" && value !== "",
+  { kind: "text" },
+);
+
+/** Any value. */
+export const anything: Schema<never> = v.custom<never>(() => true);
+
+/** A number for which `holds` is true. */
+export const number = (
+  wanted: string,
+  holds: (value: number) => boolean,
+  facts: SchemaFacts = {},
+): Schema<number> =>
+  v.pipe(
+    v.custom<number>((value) => typeof value === "number", must(wanted)),
+    v.check(holds, must(wanted)),
+    v.metadata({ kind: "number", ...facts }),
+  );
+
+/** A finite number from 0. */
+export const fromZero: Schema<number> = number(
+  "a number from 0",
+  (value) => value >= 0 && value < Infinity,
+);
+
+/** A whole number from `minimum` to `maximum`. */
+export function integer(minimum: number, maximum = Number.MAX_SAFE_INTEGER): Schema<number> {
+  const wanted = minimum === 1
+    ? "a positive integer"
+    : minimum === Number.MIN_SAFE_INTEGER
+    ? "a whole number"
+    : `an integer from ${minimum}`;
+  return v.pipe(
+    number(wanted, (value) => Number.isSafeInteger(value) && value >= minimum),
+    v.maxValue(maximum, must(`at most ${maximum}`)),
+    v.metadata({ kind: "integer", minimum, maximum }),
+  );
+}
+
+/** One of some strings. */
+export const oneOf = <const T extends string>(...names: readonly T[]): Schema<T> =>
+  v.pipe(
+    v.picklist(names, ({ input }) => {
+      const meant = typeof input === "string" ? suggest(input, names) : "";
+      return must(`one of ${names.join(", ")}`)({ input }) + meant;
+    }),
+    v.metadata({ kind: "choice", choices: names }),
+  );
+
+/** A value of two schemas, the first of which is checked first. */
+export const both = <T>(one: Schema<T>, other: Schema<T>): Schema<T> =>
+  v.pipe(v.pipe(one), other as v.GenericSchema<T, T>);
+
+/** Chooses the schema of a value by the value. */
+export const byValue = <T>(choose: (value: unknown) => Schema<T>): Schema<T> => v.lazy(choose);
+
+/** Chooses the schema of a value by its type. */
+export const byType = <A, B>(
+  type: "number" | "string" | "function",
+  one: Schema<A>,
+  other: Schema<B>,
+): Schema<A | B> =>
+  byValue<A | B>((value) => {
+    const kind = typeof value;
+    return kind === type ? one : other;
+  });
+
+/** An array of `minimum` to `maximum` values. */
+export function listOf<T>(of: Schema<T>, minimum = 0, maximum = Infinity): Schema<T[]> {
+  const wanted = must(minimum === 0 ? "an array" : `an array of ${minimum} or more`);
+  return v.pipe(
+    v.custom<T[]>(Array.isArray, wanted),
+    v.check((values: T[]) => values.length >= minimum, wanted),
+    v.maxLength(maximum, must(`an array of at most ${maximum}`)),
+    v.array(of),
+  );
+}
+
+type OptionalKeys<T> = { [K in keyof T]-?: undefined extends T[K] ? K : never }[keyof T];
+
+type Fields<T> = { readonly [K in keyof T]-?: Schema<Exclude<T[K], undefined>> };
+
+/** Settings of {@linkcode record}. */
+interface RecordOptions {
+  /** Whether it may have other fields. */
+  readonly isOpen?: boolean;
+  /** What other libraries mean by the names of fields that it does not have. */
+  readonly words?: Words;
+}
+
+/** A record with fields that must be given, and fields that may be left out. */
+export function record<T>(
+  required: Partial<Fields<Omit<T, OptionalKeys<T>>>>,
+  optional: Partial<Fields<Pick<T, OptionalKeys<T>>>> = {},
+  { isOpen = false, words = {} }: RecordOptions = {},
+): Schema<T> {
+  const fields = { ...required as Record<string, Schema> };
+  for (const [name, schema] of Object.entries(optional)) {
+    fields[name] = v.optional(schema as Schema);
+  }
+  const names = Object.keys(fields);
+  const message = ({ expected, input }: Pick<v.BaseIssue<unknown>, "expected" | "input">) =>
+    expected === UNKNOWN
+      ? findSynonym(input, words) || suggest(String(input), names) ||
+        `; known are ${names.join(", ")}`
+      : must("an object")({ input });
+  const schema: Schema = isOpen ? v.object(fields, message) : v.strictObject(fields, message);
+  return schema as Schema<T>;
+}
+
+/** A record with any names, all of whose values have one schema. */
+export const mapOf = <T>(of: Schema<T>): Schema<Record<string, T>> =>
+  byValue((value) => {
+    const names = Object.keys(Object(value));
+    const fields = Object.fromEntries(names.map((name) => [name, of] as const));
+    return record<Record<string, T>>(fields as never, {}, { isOpen: true });
+  });
+
+/** The record of the options of a table. */
+export function recordOf<T>(table: OptionTable<T>, words: Words = {}): Schema<T> {
+  const options = Object.entries(table as Options);
+  const schemasOf = (isRequired: boolean) =>
+    Object.fromEntries(
+      options.filter(([, option]) => isRequired === (option.isRequired ?? false))
+        .map(([name, { schema }]) => [name, schema]),
+    );
+  const synonyms = options.map(([, option]) => option.synonyms);
+  const known = Object.assign({}, words, ...synonyms) as Words;
+  return record<T>(schemasOf(true) as never, schemasOf(false) as never, { words: known });
+}
+
+/** What valibot expects in the place of an unknown field. */
+const UNKNOWN = "never";
+
+/** Where a value is that is checked, for messages. */
+export interface CheckedPlace {
+  /** Beginning of the sentence: `Cannot train`. */
+  readonly cannot: string;
+  /** Name of the value. Default: the names of its fields are enough. */
+  readonly name?: string;
+  /** Options of which the value is a record. */
+  readonly table?: Options;
+}
+
+/**
+ * Checks a value from outside.
+ *
+ * @throws {TypeError} when a field is unknown, missing or of another type.
+ * @throws {RangeError} when a value is out of its range.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ *
+ * const link = record({ bytes: integer(1) }, { kind: oneOf("fast", "slow") });
+ * check(link, { bytes: 1 }, { cannot: "Cannot send" });
+ * assert.throws(() => check(link, { bytes: 0 }, { cannot: "Cannot send" }), {
+ *   name: "RangeError",
+ *   message: "Cannot send: bytes must be a positive integer, received 0",
+ * });
+ * ```
+ */
+export function check(schema: Schema, value: unknown, { cannot, name, table }: CheckedPlace): void {
+  const { issues = [] } = v.safeParse(schema, value, { abortPipeEarly: true });
+  const issue = issues.find(({ expected }) => expected === UNKNOWN) ?? issues[0];
+  if (issue === undefined) return;
+  const { input, kind, type, path = [] } = issue, keys = path.map(({ key }) => key);
+  if (issue.expected === UNKNOWN) {
+    const of = pathOf(name, keys.slice(0, -1)), each = of === "" ? "" : ` of ${of}`;
+    throw new TypeError(
+      `${cannot}: every option${each} must be known, received ${shown(input)}${issue.message}`,
+    );
+  }
+  const at = `${cannot}: ${pathOf(name, keys) || "the options"}`;
+  if (input === undefined) throw new TypeError(`${at} must be given, received undefined`);
+  const { words = {} } = keys.length === 1 ? table?.[String(keys[0])] ?? {} : {};
+  const meant = findSynonym(input, words);
+  const message = meant ? issue.message.replace(/(; did you mean .*)?$/, meant) : issue.message;
+  const isOutOfRange = kind === "validation" || type === "picklist" && typeof input === "string";
+  throw new (isOutOfRange ? RangeError : TypeError)(`${at} ${message}`);
+}
+
+/** `faults[0].kind` */
+const pathOf = (name = "", keys: readonly unknown[]): string =>
+  keys.reduce<string>(
+    (path, key) =>
+      typeof key === "number" ? `${path}[${key}]` : inOneLine(path ? `${path}.${key}` : `${key}`),
+    name,
+  );
+
+/** The names of the options of a table that have a default. */
+type Defaulted<T> = {
+  [K in keyof T]: T[K] extends { readonly default: unknown } ? K : never;
+}[keyof T];
+
+/** Options with the defaults of their table. */
+export type Filled<O, T> =
+  & O
+  & { readonly [K in Defaulted<T> & keyof O]-?: Exclude<O[K], undefined> };
+
+/** Fills in the defaults of options that are not given. */
+export function fillIn<O extends object, T extends Options>(table: T, given: O): Filled<O, T> {
+  const defaults = Object.entries(table).map(([name, option]) => [name, option.default]);
+  const all = [...defaults, ...Object.entries(given)].filter(([, value]) => value !== undefined);
+  return Object.fromEntries(all);
+}
+
+/** What words of other libraries stand for, by the word without `_`, `-` and case. */
+export type Words = Readonly<Record<string, string>>;
+
+/** The meaning of some words, separated by spaces. */
+export function meaning(meant: string, words: string): Words {
+  return Object.fromEntries(words.split(" ").map((word) => [plainWord(word), meant]));
+}
+
+/**
+ * Returns the meaning of a word as the end of a sentence; empty if it is unknown.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ *
+ * const words = meaning("clip was meant", "gradClip maxGradNorm");
+ * assert.equal(findSynonym("max_grad_norm", words), "; clip was meant");
+ * assert.equal(findSynonym("flavour", words), "");
+ * ```
+ */
+export function findSynonym(word: unknown, words: Words): string {
+  const key = typeof word === "string" ? plainWord(word) : "";
+  return Object.hasOwn(words, key) ? `; ${words[key]}` : "";
+}
+
+const plainWord = (word: string): string => word.slice(0, 100).replace(/[-_ ]/g, "").toLowerCase();
+
+/** Returns the name that was probably meant as the end of a sentence; empty if none is similar. */
+export function suggest(text: string, names: readonly string[]): string {
   const near = names.map((name) => ({ name, distance: distance(text, name) }))
     .filter(({ name, distance }) => distance <= Math.max(2, name.length / 3))
     .sort((a, b) => a.distance - b.distance)[0];
   return near ? `; did you mean ${near.name}?` : "";
 }
 
-/** Insertions, deletions and changes of letters between two words, whatever their case (Levenshtein). */
+/** Returns the edit distance (Levenshtein) of two words, ignoring case. */
 function distance(one: string, other: string): number {
   const a = one.toLowerCase().slice(0, 100), b = other.toLowerCase();
   let row = Array.from({ length: b.length + 1 }, (_, j) => j);
@@ -31,323 +385,21 @@ function distance(one: string, other: string): number {
   return row[b.length]!;
 }
 
-/** Words as PyTorch, Hugging Face and nanoGPT spell them, without `_`, `-` and case. */
-type Words = Readonly<Record<string, string>>;
-
-const STEPS = "steps was meant, the optimizer steps of the whole run";
-const EPOCHS = "steps was meant: an epoch has its samples divided by those of a step";
-const SAMPLES = "the samples of a micro-batch are the model's, as in gpt2(sizes, samples)";
-const RATE = `learningRate: { rate, schedule: "cosine", warmup, minRate } was meant`;
-const ADAMW = "optimizer: { ...ADAMW_DEFAULTS, weightDecay } was meant";
-const KEEPING = "checkpoint: { directory, every, keep, config } was meant";
-const HELD_OUT = "evaluation: { every, batches } was meant";
-const FP16 = `precision: "fp16" was meant`;
-const MODEL = "it is a size of the model, as in gpt2(sizes, samples)";
-const EVENTS = "metrics was meant, or the events of train()";
-
-/** What was meant by an option of `train()` that it does not have. */
-export const OPTION_WORDS: Words = {
-  ...meaning(STEPS, "maxIters maxSteps iterations iters numSteps trainSteps totalSteps"),
-  ...meaning(EPOCHS, "epochs epoch numEpochs maxEpochs numTrainEpochs"),
-  ...meaning(
-    SAMPLES,
-    "batchSize microBatchSize microBatch trainBatchSize perDeviceTrainBatchSize trainMicroBatchSizePerGpu",
-  ),
-  ...meaning(
-    "microBatches was meant",
-    "gradientAccumulationSteps gradAccumSteps accumulateGradBatches nMicrobatches numMicrobatches chunks",
-  ),
-  ...meaning("learningRate was meant", "lr maxLr peakLr baseLr rate stepSize"),
-  ...meaning(
-    RATE,
-    "lrScheduler lrSchedulerType lrSchedule scheduler decayLr lrDecayIters lrDecayStyle warmup warmupSteps warmupIters warmupRatio numWarmupSteps minLr",
-  ),
-  ...meaning(
-    "clip was meant",
-    "gradClip maxGradNorm maxNorm clipGrad clipGradNorm gradientClipVal",
-  ),
-  ...meaning(
-    ADAMW,
-    "weightDecay betas beta1 beta2 eps epsilon momentum adamBeta1 adamBeta2 adamEpsilon optim adam adamw",
-  ),
-  ...meaning(
-    "workers was meant",
-    "stages numStages nStages numWorkers ppSize pipelineParallelSize pipelineModelParallelSize numGpus devices nprocPerNode",
-  ),
-  ...meaning("replicas was meant", "dpSize dataParallelSize dataParallel worldSize ddp"),
-  ...meaning(FP16, "fp16 bf16 half amp mixedPrecision dtype torchDtype computeDtype"),
-  ...meaning(
-    `recompute: "full" was meant`,
-    "gradientCheckpointing activationCheckpointing checkpointActivations recomputeGranularity",
-  ),
-  ...meaning("offload was meant", "cpuOffload offloadOptimizer zeroOffload"),
-  ...meaning("data was meant", "dataset trainDataset trainData dataloader trainDataloader loader"),
-  ...meaning(
-    HELD_OUT,
-    "evalDataset valData valDataloader validationData evalSteps evalInterval evalEvery evalIters evalStrategy",
-  ),
-  ...meaning(
-    KEEPING,
-    "out outDir outputDir checkpointDir saveDir saveSteps saveInterval saveEvery saveTotalLimit saveStrategy",
-  ),
-  ...meaning("resume was meant", "resumeFrom resumeFromCheckpoint initFrom loadCheckpoint"),
-  ...meaning("seed was meant", "manualSeed randomSeed dataSeed"),
-  ...meaning(
-    "the last layer of the model returns the loss",
-    "loss lossFn lossFunction criterion objective",
-  ),
-  ...meaning(
-    MODEL,
-    "layers nLayer numLayers hidden nEmbd hiddenSize heads nHead numAttentionHeads seq blockSize seqLength vocab vocabSize dropout",
-  ),
-  ...meaning(EVENTS, "callback callbacks onStep onEvent logger logInterval loggingSteps verbose"),
-  ...meaning("order the data with shuffledOrder", "shuffle"),
-  ...meaning("device was meant", "accelerator backend"),
-};
-
-const ofRate = (rate: string) =>
-  `it is a learning-rate schedule: learningRate: { rate, schedule: "${rate}", warmup }`;
-
-/** What was meant by a schedule that is none of a pipeline. */
-export const SCHEDULE_WORDS: Words = {
-  ...meaning(ofRate("linear"), "linear"),
-  ...meaning(ofRate("cosine"), "cosine cosineAnnealing cosineWithRestarts"),
-  ...meaning(ofRate("constant"), "constant constantWithWarmup"),
-  ...meaning("interleaved was meant", "Interleaved1F1B ScheduleInterleaved1F1B"),
-  ...meaning("1f1b was meant", "oneFOneB Schedule1F1B pipeDreamFlush"),
-  ...meaning("gpipe was meant", "ScheduleGPipe fillDrain"),
-  ...meaning("looped-bfs was meant", "ScheduleLoopedBFS breadthFirst"),
-  ...meaning("zb-h1 was meant", "zeroBubble"),
-  ...meaning("interleaved-zb was meant", "InterleavedZeroBubble ScheduleInterleavedZeroBubble"),
-  ...meaning("zb-v was meant", "ZBVZeroBubble ScheduleZBVZeroBubble"),
-  ...meaning("dualpipe-v was meant", "ScheduleDualPipeV"),
-};
-
-/** What was meant by a field of `learningRate` that it does not have. */
-export const RATE_WORDS: Words = {
-  ...meaning("rate was meant", "lr learningRate maxLr peakLr baseLr"),
-  ...meaning("schedule was meant", "kind type name decay lrSchedulerType"),
-  ...meaning("warmup was meant, in steps", "warmupSteps warmupIters numWarmupSteps warmupRatio"),
-  ...meaning("minRate was meant", "minLr etaMin"),
-};
-
-/** What was meant by a field of `optimizer` that it does not have. */
-export const OPTIMIZER_FIELD_WORDS: Words = {
-  ...meaning("learningRate of train() was meant", "lr learningRate rate"),
-  ...meaning("beta1 and beta2 were meant", "betas"),
-  ...meaning("epsilon was meant", "eps"),
-};
-
-/** What was meant by an optimizer that is a word. */
-export const OPTIMIZER_WORDS: Words = {
-  ...meaning(`{ kind: "adamw", ... } was meant, such as ADAMW_DEFAULTS`, "adam adamw adamwTorch"),
-  ...meaning(`{ kind: "sgd", momentum, weightDecay } was meant`, "sgd momentum"),
-};
-
-/** What was meant by a device. */
-export const DEVICE_WORDS: Words = {
-  ...meaning("webgpu was meant", "cuda gpu mps rocm vulkan metal"),
-  ...meaning("native was meant", "cpu"),
-};
-
-/** What was meant by a precision. */
-export const PRECISION_WORDS: Words = {
-  ...meaning("fp16 was meant", "float16 half f16 mixed amp"),
-  ...meaning("fp32 was meant", "float32 float f32 single no"),
-};
-
-function meaning(meant: string, words: string): Words {
-  return Object.fromEntries(words.split(" ").map((word) => [spelled(word), meant]));
-}
-
-/**
- * What was meant by a word, as the end of a sentence; empty where it is none of these.
- *
- * @example
- * ```ts
- * import assert from "node:assert/strict";
- *
- * assert.equal(whatWasMeant("max_grad_norm", OPTION_WORDS), "; clip was meant");
- * assert.equal(whatWasMeant("flavour", OPTION_WORDS), "");
- * ```
- */
-export function whatWasMeant(word: unknown, words: Words): string {
-  const key = typeof word === "string" ? spelled(word) : "";
-  return Object.hasOwn(words, key) ? `; ${words[key]}` : "";
-}
-
-/** A word however it is spelled. */
-function spelled(word: string): string {
-  return word.slice(0, 100).replace(/[-_ ]/g, "").toLowerCase();
-}
-
-/** Checks a value; `what` says in the refusal which one it is. Values that are not given pass. */
-export type Must = (what: string, value: unknown) => void;
-
-/** A value as a refusal shows it: short, and in one line. */
-function shown(value: unknown): string {
-  if (typeof value === "string") return JSON.stringify(value.slice(0, 100));
-  if (Array.isArray(value)) return `an array of ${value.length}`;
-  if (typeof value === "function") return "a function";
-  if (typeof value === "object" && value !== null) return "an object";
-  return typeof value === "bigint" ? `the bigint ${value}` : String(value);
-}
-
-function must(
-  what: string,
-  wanted: string,
-  value: unknown,
-  Kind: typeof TypeError | typeof RangeError = TypeError,
-): never {
-  throw new Kind(`${what} must be ${wanted}, received ${shown(value)}`);
-}
-
-/** A check of values that are given. */
-const given = (check: Must): Must => (what, value) => {
-  if (value !== undefined) check(what, value);
-};
-
-/** Something that must be given. */
-export const required = (check: Must): Must => (what, value) => {
-  if (value === undefined) must(subject(what), "given", value);
-  check(what, value);
-};
-
-const ofType = (type: string, wanted: string): Must =>
-  given((what, value) => typeof value === type || must(what, wanted, value));
-
-/** `true` or `false`. */
-export const aBoolean: Must = ofType("boolean", "true or false");
-
-/** A function. */
-export const aFunction: Must = ofType("function", "a function");
-
-/** A string that is not empty. */
-export const aText: Must = given((what, value) => {
-  if (typeof value !== "string" || value === "") must(what, "a string that is not empty", value);
-});
-
-/** A number for which `holds` is true; never NaN. */
-export const aNumber = (wanted: string, holds: (value: number) => boolean): Must =>
-  given((what, value) => {
-    if (typeof value !== "number") must(what, wanted, value);
-    if (!holds(value as number)) must(what, wanted, value, RangeError);
-  });
-
-/** A number from 0, and no infinite one. */
-export const fromZero: Must = aNumber(
-  "a number from 0",
-  (value) => value >= 0 && value < Infinity,
-);
-
-/** A whole number from `minimum` to `maximum`. */
-export const anInteger = (minimum: number, maximum = Number.MAX_SAFE_INTEGER): Must => {
-  const wanted = minimum === 1
-    ? "a positive integer"
-    : minimum === Number.MIN_SAFE_INTEGER
-    ? "a whole number"
-    : `an integer from ${minimum}`;
-  const whole = aNumber(wanted, (value) => Number.isSafeInteger(value) && value >= minimum);
-  const small = aNumber(`at most ${maximum}`, (value) => value <= maximum);
-  return (what, value) => {
-    whole(what, value);
-    small(what, value);
-  };
-};
-
-/** An object of a class, or of one that does what it does. */
-export const anInstance = (wanted: string, isIt: (value: object) => boolean): Must =>
-  given((what, value) => {
-    if (typeof value !== "object" || value === null || !isIt(value)) must(what, wanted, value);
-  });
-
-/** One of some strings. */
-export const oneOf = (...names: readonly string[]): Must =>
-  given((what, value) => {
-    if (names.includes(value as string)) return;
-    const wanted = `one of ${names.join(", ")}`;
-    if (typeof value !== "string") must(what, wanted, value);
-    const meant = didYouMean(value as string, names);
-    throw new RangeError(`${what} must be ${wanted}, received ${shown(value)}${meant}`);
-  });
-
-/** One of two, by whether the value is of a type. */
-export const either =
-  (type: "number" | "string" | "function", one: Must, other: Must): Must => (what, value) => {
-    const its: string = typeof value;
-    (its === type ? one : other)(what, value);
-  };
-
-/** An array of such values. */
-export const anArray = (of: Must, minimum = 0): Must =>
-  given((what, value) => {
-    const wanted = minimum === 0 ? "an array" : `an array of ${minimum} or more`;
-    if (!Array.isArray(value)) must(what, wanted, value);
-    const values = value as readonly unknown[];
-    if (values.length < minimum) must(what, wanted, value, RangeError);
-    for (let i = 0; i < values.length; i++) required(of)(`${what}[${i}]`, values[i]);
-  });
-
-/** A check whose refusal says what other libraries mean by a word. */
-export const inOtherWords =
-  (words: Readonly<Record<string, string>>, check: Must): Must => (what, value) => {
-    const meant = whatWasMeant(value, words);
-    try {
-      check(what, value);
-    } catch (error) {
-      if (meant === "") throw error;
-      const Kind = error instanceof RangeError ? RangeError : TypeError;
-      throw new Kind((error as Error).message.replace(/(; did you mean .*)?$/, meant));
-    }
-  };
-
-/**
- * A record of options: none that is not known, each as it must be.
- *
- * `what` is `Cannot do it:` for all options together, and `Cannot do it: name` for a record in them.
- *
- * @param isOpen whether it may have others as well.
- * @param words what other libraries mean by names that it does not know.
- */
-export const aRecord = (
-  fields: Readonly<Record<string, Must>>,
-  isOpen = false,
-  words: Readonly<Record<string, string>> = {},
-): Must =>
-  given((what, value) => {
-    if (typeof value !== "object" || value === null) must(subject(what), "an object", value);
-    const names = Object.keys(fields), [cannot, at] = what.split(/: ?/, 2) as [string, string];
-    for (const name of isOpen ? [] : Object.keys(value as object)) {
-      if (names.includes(name)) continue;
-      const meant = whatWasMeant(name, words) || didYouMean(name, names) ||
-        `; known are ${names.join(", ")}`;
-      const which = at === "" ? "every option" : `every option of ${at}`;
-      throw new TypeError(`${cannot}: ${which} must be known, received ${shown(name)}${meant}`);
-    }
-    for (const [name, check] of Object.entries(fields)) {
-      const inner = at === "" ? name : `${at}.${name}`;
-      check(`${cannot}: ${inner}`, (value as Record<string, unknown>)[name]);
-    }
-  });
-
-/** All options together have no name of their own. */
-const subject = (what: string) => what.endsWith(":") ? `${what} the options` : what;
-
-/** What decides which transports a run knows. */
+/** Options that decide which transports a run knows. */
 export interface PlaceOptions {
   readonly system?: System | undefined;
   readonly transport?: Transport | readonly Transport[] | undefined;
 }
 
-/** The transports that a run can name: those of its system, else those that one of its own gets. */
+/** The transports that a run can name: those of its system, or those of a new system. */
 export function knownTransports({ system, transport }: PlaceOptions): readonly Transport[] {
   const own = system?.transports ?? [];
   // In a simulated system every place is local, whatever its name.
   return own.length > 0 ? own : transportsOf(transport);
 }
 
-/** Where snapshots lie. */
+/** The place of snapshots. */
 export type SnapshotPlace = "memory" | "disk";
 
-/** Where snapshots may lie. */
+/** All places of snapshots. */
 export const SNAPSHOT_PLACES: readonly SnapshotPlace[] = ["memory", "disk"];

@@ -1,71 +1,32 @@
 /**
- * What `train()` is asked to do.
+ * Options of `train()`: their types.
  *
  * @module
  */
 
 import {
   type Batch,
-  LEARNING_RATE_SCHEDULES,
   type LearningRate,
   type Model,
   type Precision,
-  PRECISIONS,
   type Recompute,
-  RECOMPUTE_POLICIES,
 } from "../../kernels/mod.ts";
-import {
-  DEVICE_SPECS,
-  type DeviceSpec,
-  isDeviceSpec,
-  type PartialOptimizer,
-  type StateOf,
-} from "../../kernels/internal.ts";
+import { type DeviceSpec, type PartialOptimizer, type StateOf } from "../../kernels/internal.ts";
 import {
   type ListPolicy,
   type Schedule,
   type ScheduleDefinition,
-  scheduleNames,
   type ScheduleOptions,
 } from "../../schedules/mod.ts";
 import type { Checkpoint } from "../checkpoints/format.ts";
 import type { TensorSource } from "../checkpoints/tensors.ts";
-import { SCALE_MAX } from "../gradients/commit.ts";
 import type { SyncStrategy } from "../gradients/sync.ts";
 import type { LinkOptions } from "../pipeline/links.ts";
 import type { SupervisorMessage, WorkerMessage } from "../pipeline/protocol.ts";
 import type { SupervisorInit } from "../pipeline/supervisor_state.ts";
 import type { WorkerFault, WorkerInit } from "../pipeline/worker_state.ts";
-
-import { checkTransports } from "../runtime/checks.ts";
 import type { ActorSpec, PlaceName, System, Transport } from "../runtime/mod.ts";
-import { COUNT_MAX, THREADS_MAX } from "./limits.ts";
-import {
-  aBoolean,
-  aFunction,
-  anArray,
-  anInstance,
-  anInteger,
-  aNumber,
-  aRecord,
-  aText,
-  DEVICE_WORDS,
-  either,
-  fromZero,
-  inOtherWords,
-  knownTransports,
-  type Must,
-  oneOf,
-  OPTIMIZER_FIELD_WORDS,
-  OPTIMIZER_WORDS,
-  OPTION_WORDS,
-  PRECISION_WORDS,
-  RATE_WORDS,
-  required,
-  SCHEDULE_WORDS,
-  SNAPSHOT_PLACES,
-  type SnapshotPlace,
-} from "./option.ts";
+import type { SnapshotPlace } from "./option.ts";
 
 /** Micro-batches one after the other. */
 export type Batches = Iterable<Batch> | AsyncIterable<Batch>;
@@ -389,213 +350,6 @@ export interface TrainOptions {
   readonly metrics?: ((metrics: Metrics) => void) | undefined;
   /** Told in words: which device is used and why, what is fetched, and what is waited for. */
   readonly announce?: (line: string) => void;
-}
-
-const count = anInteger(1, COUNT_MAX);
-const aboveZero = aNumber("a positive number", (value) => value > 0 && value < Infinity);
-const aLossScale = aNumber(
-  `a positive number, at most ${SCALE_MAX}`,
-  (value) => value > 0 && value <= SCALE_MAX,
-);
-const aDecay = aNumber("a number from 0 and below 1", (value) => value >= 0 && value < 1);
-
-/** Timers of JavaScript take no longer times. */
-const DELAY_MAX_MS = 2 ** 31 - 1;
-
-const aMap = anInstance("a Map by name", (value) => value instanceof Map);
-const anyObject = anInstance("an object", () => true);
-
-const has = (value: object, ...names: (string | symbol)[]) =>
-  names.every((name) => typeof (value as Record<string | symbol, unknown>)[name] === "function");
-
-const aDevice: Must = (what, value) => {
-  if (typeof value !== "string" || !isDeviceSpec(value)) oneOf(...DEVICE_SPECS)(what, value);
-};
-
-const aScheduleName: Must = (what, value) => {
-  aText(what, value);
-  inOtherWords(SCHEDULE_WORDS, oneOf(...scheduleNames()))(what, value);
-};
-
-const settings = (kind: string, fields: Readonly<Record<string, Must>>) =>
-  aRecord({ kind: oneOf(kind), ...fields }, false, OPTIMIZER_FIELD_WORDS);
-
-const ADAMW = { beta1: aDecay, beta2: aDecay, epsilon: aboveZero, weightDecay: fromZero };
-
-const OPTIMIZERS: Readonly<Record<string, Must>> = {
-  adamw: settings("adamw", ADAMW),
-  sgd: settings("sgd", { momentum: fromZero, weightDecay: fromZero }),
-};
-
-const anOptimizer: Must = (what, value) => {
-  aRecord({ kind: oneOf(...Object.keys(OPTIMIZERS)) }, true)(what, value);
-  OPTIMIZERS[(value as { kind?: string } | undefined)?.kind ?? "adamw"]!(what, value);
-};
-
-const RATE = {
-  rate: fromZero,
-  schedule: oneOf(...LEARNING_RATE_SCHEDULES),
-  warmup: anInteger(0, COUNT_MAX),
-  minRate: fromZero,
-  steps: count,
-};
-
-const aRate = aRecord(RATE, false, RATE_WORDS);
-
-const MODEL = aRecord({
-  name: required(aText),
-  layers: required(
-    anArray(aRecord({ name: required(aText), build: required(aFunction) }, true), 1),
-  ),
-  predictions: required(either("number", aboveZero, aFunction)),
-  samples: count,
-  withSamples: aFunction,
-  withSlices: aFunction,
-}, true);
-
-const OPTIONS: { readonly [name in keyof Required<TrainOptions>]: Must } = {
-  model: required(MODEL),
-  data: required(anInstance(
-    "an iterable, or an async one, of micro-batches, or an object with from",
-    (value) =>
-      has(value, Symbol.iterator) || has(value, Symbol.asyncIterator) || has(value, "from"),
-  )),
-  steps: required(count),
-  microBatches: count,
-  workers: count,
-  schedule: either("string", aScheduleName, aRecord({ name: required(aText) }, true)),
-  scheduleOptions: aRecord({
-    workers: count,
-    microBatches: count,
-    pipelineLimit: count,
-    order: oneOf("fifo", "backward-first"),
-    chunks: count,
-    slices: count,
-    waves: count,
-    pipelines: count,
-    scale: oneOf("direct", "doubling", "halving"),
-    costs: anyObject,
-    activationLimit: aboveZero,
-    weightLimit: aboveZero,
-    recomputeAhead: aBoolean,
-    edges: anArray(anyObject),
-  }),
-  policy: oneOf("list", "elastic"),
-  layout: aText,
-  replicas: count,
-  sync: oneOf("end", "eager", "eager-opt"),
-  reduce: oneOf("deterministic", "fast", "mpi"),
-  bucketSize: count,
-  coarsening: count,
-  link: aRecord({
-    latencyUs: required(fromZero),
-    gigabytesPerSecond: required(aboveZero),
-    jitterUs: fromZero,
-  }),
-  precision: inOtherWords(PRECISION_WORDS, oneOf(...PRECISIONS)),
-  lossScale: either("number", aLossScale, oneOf("dynamic")),
-  clip: aNumber("a number from 0", (value) => value >= 0),
-  dropLast: aBoolean,
-  recomputeInterval: count,
-  offload: aBoolean,
-  memoryLimitBytes: aboveZero,
-  device: inOtherWords(DEVICE_WORDS, aDevice),
-  adapters: anArray(required(anInteger(0)), 1),
-  threads: either("string", oneOf("auto"), anInteger(1, THREADS_MAX)),
-  runtime: oneOf("workers", "local", "serial", "mpi"),
-  mpi: aRecord({
-    library: aText,
-    map: anArray(anInteger(0)),
-    interface: aText,
-    gather: aBoolean,
-  }),
-  recompute: oneOf(...RECOMPUTE_POLICIES),
-  optimizer: inOtherWords(OPTIMIZER_WORDS, anOptimizer),
-  learningRate: either("function", aFunction, either("number", fromZero, aRate)),
-  seed: anInteger(Number.MIN_SAFE_INTEGER),
-  weights: either("string", aText, aMap),
-  resume: aRecord({
-    step: required(anInteger(0, COUNT_MAX)),
-    state: required(aRecord({ weights: required(aMap), moments: required(aMap) }, true)),
-    config: anyObject,
-  }, true),
-  evaluation: aRecord({
-    every: required(count),
-    batches: required(anArray(anyObject, 1)),
-    atStart: aBoolean,
-    patience: count,
-  }),
-  checkpoint: aRecord({
-    directory: required(aText),
-    overwrite: aBoolean,
-    every: count,
-    keep: count,
-    keepBest: aBoolean,
-    config: () => {}, // encoded at the door
-  }),
-  signal: anInstance("an AbortSignal", (value) => value instanceof AbortSignal),
-  frozen: aFunction,
-  retries: anInteger(0, COUNT_MAX),
-  snapshots: oneOf(...SNAPSHOT_PLACES),
-  returnWeights: aBoolean,
-  isolation: aText,
-  transport: anyObject,
-  supervisor: anyObject,
-  worker: anyObject,
-  heapLimitMb: count,
-  stallMs: aNumber(
-    `a number above 0 and at most ${DELAY_MAX_MS}`,
-    (value) => value > 0 && value <= DELAY_MAX_MS,
-  ),
-  faults: anArray(aRecord({
-    worker: required(anInteger(0)),
-    afterActions: required(anInteger(0)),
-    kind: required(oneOf("throw", "exit", "close", "loop", "memory")),
-  })),
-  trace: aBoolean,
-  journal: aRecord({
-    path: required(aText),
-    payloads: aBoolean,
-    configuration: () => {},
-    program: anArray(aText),
-    whenFull: oneOf("go-on", "stop"),
-  }),
-  system: anInstance("an actor system", (value) => has(value, "spawn", "ask", "stop")),
-  metrics: aFunction,
-  announce: aFunction,
-};
-
-/**
- * Checks the options of a run, which plain JavaScript may have given.
- *
- * @throws {TypeError} when one is not known, is missing, or is of another kind than it must be.
- * @throws {RangeError} when a value is out of its range.
- *
- * @example
- * ```ts
- * import assert from "node:assert/strict";
- * import { train } from "@troupe/troupe";
- *
- * const options = { model: { name: "none", layers: [] }, runtime: "worker" };
- * await assert.rejects(train({ ...options, isolaton: "process" } as never).next(), {
- *   message: 'Cannot train: every option must be known, received "isolaton"; did you mean isolation?',
- * });
- * ```
- */
-export function checkOptions(options: TrainOptions): void {
-  required(aRecord(OPTIONS, false, OPTION_WORDS))("Cannot train:", options);
-  const { isolation, system, transport, checkpoint, evaluation } = options;
-  if (checkpoint?.keepBest && !evaluation) {
-    throw new TypeError(
-      "Cannot train: evaluation must be given where checkpoint.keepBest is true, received none",
-    );
-  }
-  if (transport && system) {
-    throw new TypeError("Cannot train: transport must be given to the system, received beside one");
-  }
-  checkTransports("Cannot train:", transport ?? []);
-  const names = knownTransports(options).map(({ name }) => name);
-  oneOf(...names)("Cannot train: isolation", isolation);
 }
 
 /** How a run uses MPI. */

@@ -6,7 +6,7 @@
 
 import { posix, resolve } from "node:path";
 import { pathToFileURL } from "node:url";
-import { didYouMean } from "../options/option.ts";
+import { suggest } from "../options/option.ts";
 import { type HashedModule, hashModule } from "../sandbox/modules.ts";
 import type { SandboxOptions } from "../sandbox/host.ts";
 import {
@@ -106,7 +106,7 @@ export class Registry {
     }
     const all = this.list(kind), found = all.find(({ name }) => name === nameOrSpecifier);
     if (found) return found;
-    const known = all.map(({ name }) => name), meant = didYouMean(nameOrSpecifier, known);
+    const known = all.map(({ name }) => name), meant = suggest(nameOrSpecifier, known);
     throw new RangeError(
       `${cannot}: it must be a specifier or one of ${
         known.join(", ") || "no names so far"

@@ -6,7 +6,7 @@
 
 import { type Batch, type DeviceChoice, openDevice, openPredictor } from "../../kernels/mod.ts";
 import { fieldProblem, hasDropout, modelFields } from "../../kernels/internal.ts";
-import { aFunction, anArray, required } from "../options/option.ts";
+import { anything, callback, check, listOf } from "../options/option.ts";
 import { type Batches, type Data, isIterable, isSource } from "../options/train_options.ts";
 import { DataWatch, nameDataError } from "../run/data.ts";
 import {
@@ -81,7 +81,8 @@ export async function openTask(
 ): Promise<Task> {
   const cannot = `Cannot train ${model.name} on ${data.name}`;
   const opened = await data.open(options), { sizes = {}, heldOut, tokenizer } = opened;
-  aFunction(`${cannot}: heldOut of the data, such as (microBatch) => [batch],`, heldOut);
+  const name = "heldOut of the data, such as (microBatch) => [batch],";
+  if (heldOut !== undefined) check(callback, heldOut, { cannot, name });
   const missing = (model.sizes ?? []).filter((size) => sizes[size] === undefined);
   if (missing.length > 0) {
     throw new RangeError(
@@ -107,7 +108,7 @@ export async function openTask(
     data: batches,
     heldOut: heldOut && (() => {
       const batches = heldOut(options.microBatch);
-      required(anArray(() => {}))(`${cannot}: the result of heldOut of the data`, batches);
+      check(listOf(anything), batches, { cannot, name: "the result of heldOut of the data" });
       return fieldsOf ? batches.map((batch) => fieldsOf(batch)) : batches;
     }),
     unit: sizes.vocab === undefined ? "samples" : "tokens",

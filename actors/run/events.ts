@@ -12,7 +12,7 @@ import {
   type LossScaleState,
   nextLossScale,
 } from "../gradients/commit.ts";
-import { fromZero, required } from "../options/option.ts";
+import { check, fromZero } from "../options/option.ts";
 import type { MpiRunOptions, RuntimeName, TrainOptions } from "../options/train_options.ts";
 import type { TracedAction } from "../pipeline/step.ts";
 import type { PlaceName } from "../runtime/mod.ts";
@@ -150,7 +150,7 @@ export function rateOf({ learningRate = RATE, steps, resume }: TrainOptions): Ra
   }
   const checked = (step: number) => {
     const rate = learningRate(step);
-    required(fromZero)(`Cannot run step ${step}: the learning rate`, rate);
+    check(fromZero, rate, { cannot: `Cannot run step ${step}`, name: "the learning rate" });
     return rate;
   };
   const first = (resume?.step ?? 0) + 1;

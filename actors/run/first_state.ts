@@ -18,6 +18,7 @@ import { bytesOfSource, readState, readTensor, type TensorSource } from "../chec
 import { locateWeights, readWeights } from "../checkpoints/weights.ts";
 import { checkFinite } from "../gradients/commit.ts";
 import type { TrainOptions } from "../options/train_options.ts";
+import type { CheckedOptions } from "../options/train_table.ts";
 import { isDataState } from "./data.ts";
 import type { Progress } from "./events.ts";
 
@@ -123,9 +124,6 @@ function checkProgress({ step, config }: Resume): void {
   );
 }
 
-/** Seed of the first weights unless asked otherwise. */
-export const SEED = 1;
-
 /**
  * Weights and moments before the first step: resumed, given, those of the model or to be drawn.
  *
@@ -134,7 +132,7 @@ export const SEED = 1;
  */
 export async function firstState(
   { parameters, ties }: ModelProgram,
-  { model, resume, weights = model.weights, seed = SEED, ...options }: TrainOptions,
+  { model, resume, weights = model.weights, seed, ...options }: CheckedOptions,
   workersRead: boolean,
 ): Promise<StateOf<TensorSource>> {
   const { optimizer, journal, system } = options;

@@ -22,14 +22,15 @@ import { followedActions, refuseUnread } from "../../schedules/internal.ts";
 import { checkClaim, type Claim, lockFolder } from "../checkpoints/lock.ts";
 import { checkWritable, encodeConfig } from "../checkpoints/write.ts";
 import { checkSizes } from "../options/limits.ts";
-import { checkOptions, type TrainOptions } from "../options/train_options.ts";
+import { type TrainOptions } from "../options/train_options.ts";
+import { type CheckedOptions, readOptions } from "../options/train_table.ts";
 import type { PlaceName } from "../runtime/mod.ts";
 import { tidyRendezvousFolders } from "../transports/rendezvous.ts";
 import { compileRun, planRun } from "./compile.ts";
 import { adapterNames, assertRanksHold, isolationFor, runDevices, shareCores } from "./devices.ts";
 import { transportTo } from "./engine.ts";
 import { rateOf } from "./events.ts";
-import { firstState, SEED } from "./first_state.ts";
+import { firstState } from "./first_state.ts";
 import { type CompiledRun, planRunMemory, skipTrafficNote } from "./memory.ts";
 import { assertDevicesHold, assertMemory } from "./memory_limit.ts";
 import { rankMap } from "./mpi_run.ts";
@@ -311,40 +312,13 @@ export function optionFacts(options: TrainOptions): Facts {
 /** The options that are records of words and numbers. */
 const RECORDS = ["scheduleOptions", "optimizer", "learningRate", "link", "adapters", "faults"];
 
-/** Failures of a worker that a run outlives unless asked otherwise. */
-const RETRIES = 3;
+/** Options with their defaults, and what follows from them. */
+type FilledOptions = CheckedOptions & Pick<PreparedRun, "rate" | "lossScale">;
 
-/** What nobody works at for so long has stalled, unless asked otherwise. */
-const STALL_MS = 60_000;
-
-/** Buckets of a chunk unless asked otherwise: AxoNN found 2 to 4 best (section V-C). */
-const COARSENING = 4;
-
-/** Options, and in place of those that were not given what they then are. */
-type FilledOptions = ReturnType<typeof withDefaults>;
-
-function withDefaults(options: TrainOptions) {
-  const { precision = "fp32", announce = () => {} } = options;
-  return {
-    ...options,
-    precision,
-    announce,
-    microBatches: options.microBatches ?? 4,
-    workers: options.workers ?? 1,
-    replicas: options.replicas ?? 1,
-    runtime: options.runtime ?? "workers",
-    schedule: options.schedule ?? "1f1b",
-    sync: options.sync ?? "end",
-    reduce: options.reduce ?? "deterministic",
-    coarsening: options.coarsening ?? COARSENING,
-    clip: options.clip || undefined,
-    rate: rateOf(options),
-    lossScale: options.lossScale ?? (precision === "fp16" ? "dynamic" : undefined),
-    faults: options.faults ?? [],
-    stallMs: options.stallMs ?? STALL_MS,
-    retries: options.retries ?? RETRIES,
-    seed: options.seed ?? SEED,
-  } as const;
+function fillOptions(given: TrainOptions): FilledOptions {
+  const options = readOptions(given), { clip, precision } = options;
+  const lossScale = options.lossScale ?? (precision === "fp16" ? "dynamic" : undefined);
+  return { ...options, clip: clip || undefined, rate: rateOf(options), lossScale };
 }
 
 /**
@@ -353,8 +327,7 @@ function withDefaults(options: TrainOptions) {
  * @throws {RangeError} {@linkcode TypeError} {@linkcode SyntaxError} in one sentence for the user.
  */
 export async function prepareRun(options: TrainOptions): Promise<PreparedRun> {
-  checkOptions(options);
-  const filled = withDefaults(options), { runtime, replicas, announce } = filled;
+  const filled = fillOptions(options), { runtime, replicas, announce } = filled;
   checkReduce(filled);
   checkSizes(filled);
   const chosen = chooseSchedule(filled), { schedule } = chosen;
@@ -372,7 +345,7 @@ export async function prepareRun(options: TrainOptions): Promise<PreparedRun> {
   assertMemory(options.memoryLimitBytes, run);
   assertDevicesHold(run);
   // Ranks that share no folder are sent what rank 0 has read.
-  const state = await firstState(model, options, runtime !== "mpi" || !options.mpi?.gather);
+  const state = await firstState(model, filled, runtime !== "mpi" || !options.mpi?.gather);
   const { checkpoint, journal } = await openOutputs({ ...filled, isolation });
   const isRanked = runtime === "mpi" && !options.system;
   const mpi = isRanked ? rankedRun(options, workers, device.name) : undefined;
@@ -398,8 +371,8 @@ export async function prepareRun(options: TrainOptions): Promise<PreparedRun> {
     checkpoint,
     journal,
     isSharded: checkpoint !== undefined && mpi !== undefined && !mpi.gather,
-    returnsWeights: options.returnWeights ?? true,
-    isTraced: options.trace ?? false,
+    returnsWeights: filled.returnWeights,
+    isTraced: filled.trace,
   };
 }
 

@@ -4,7 +4,7 @@
  * @module
  */
 
-import { didYouMean } from "../../actors/options/option.ts";
+import { suggest } from "../../actors/options/option.ts";
 import type { CommandContext } from "../command.ts";
 import type { CommandSyntax, Flags } from "../flag.ts";
 import {
@@ -82,7 +82,7 @@ export function checkWord(
   words: readonly string[],
   must = `one of ${words.join(", ")}`,
 ): void {
-  const near = didYouMean(word, words);
+  const near = suggest(word, words);
   const isKnown = words.includes(word);
   ensure(isKnown, `Cannot run ${quoted(`${command} ${word}`)}: it must be ${must}${near}`);
 }

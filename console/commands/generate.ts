@@ -13,13 +13,8 @@ import {
   textStream,
   type Tokenizer,
 } from "../../kernels/mod.ts";
-import {
-  type CommandSyntax,
-  COMMON_FLAGS,
-  DEVICE_FLAG,
-  readNumbers,
-  withDefaults,
-} from "../flag.ts";
+import { readNumbers } from "../../actors/options/quantities.ts";
+import { type CommandSyntax, COMMON_FLAGS, DEVICE_FLAG, withDefaults } from "../flag.ts";
 import { runPath } from "../run_files/run_folder.ts";
 import { escapeControls, printError, writeAll } from "../terminal.ts";
 import { type Command, defineCommand, ensure } from "./common.ts";

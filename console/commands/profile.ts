@@ -7,7 +7,7 @@
 
 import { existsSync } from "node:fs";
 import { WORKERS_MAX } from "../../actors/options/limits.ts";
-import { didYouMean } from "../../actors/options/option.ts";
+import { suggest } from "../../actors/options/option.ts";
 import {
   type CheckedStep,
   checkProfile,
@@ -249,7 +249,7 @@ export const profileCommand: Command = defineCommand(
     ensure(
       word === undefined,
       `Cannot run "${subcommand}": it must be check, or flags alone${
-        didYouMean(`${word}`, PROFILE_SYNTAX.words!)
+        suggest(`${word}`, PROFILE_SYNTAX.words!)
       }`,
     );
     ensure(

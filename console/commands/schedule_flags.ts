@@ -4,7 +4,9 @@
  * @module
  */
 
-import { WORKERS_MAX } from "../../actors/options/limits.ts";
+import { readCost, readSize, readSizes, readSlowWorker } from "../../actors/options/quantities.ts";
+import { SCHEDULE_FIELDS } from "../../actors/options/train_fields.ts";
+import { TRAIN } from "../../actors/options/train_table.ts";
 import { inMiB } from "../../schedules/analysis/memory.ts";
 import { ASSUMED } from "../../schedules/internal.ts";
 import {
@@ -27,13 +29,11 @@ import { formatTable } from "../../schedules/pictures/grid.ts";
 import {
   type CommandSyntax,
   COMMON_FLAGS,
+  flagOf,
+  flagsOfOptions,
   type FlagValues,
   type GivenFlags,
-  readCost,
-  readLimit,
-  readSize,
-  readSizes,
-  readSlowWorker,
+  optionsOfFlags,
 } from "../flag.ts";
 import { parseArguments } from "../parse.ts";
 import { ensure } from "./common.ts";
@@ -214,63 +214,7 @@ export function memoryLines(workers: readonly WorkerBytes[]): string[] {
 }
 
 /** The parameters of a schedule. */
-const PARAMETER_FLAGS = {
-  chunks: {
-    kind: "integer",
-    value: "V",
-    otherwise: "2",
-    help: "interleaved, interleaved-zb, looped-bfs, slimpipe, search: stages on a worker",
-  },
-  slices: {
-    kind: "integer",
-    value: "S",
-    otherwise: "1",
-    help: "seq1f1b, seq1f1b-zb, terapipe, slimpipe: slices of each micro-batch's sequence",
-  },
-  waves: { kind: "integer", value: "W", otherwise: "1", help: "hanayo, search: waves" },
-  pipelines: {
-    kind: "integer",
-    value: "f",
-    otherwise: "1",
-    help: "chimera: f pipelines down and f up",
-  },
-  scale: {
-    kind: "choice",
-    choices: ["direct", "doubling", "halving"],
-    otherwise: "direct",
-    help: "chimera: method for more than D micro-batches",
-  },
-  "pipeline-limit": {
-    kind: "own",
-    value: "L|auto",
-    read: readLimit,
-    must: "a whole number from 1, or auto",
-    otherwise: "D",
-    help:
-      "message-driven, chimera-greedy: micro-batches in flight; auto: see troupe schedule jitter",
-  },
-  order: {
-    kind: "choice",
-    choices: ["fifo", "backward-first", "auto"],
-    otherwise: "fifo",
-    help: "message-driven: order of messages; auto: see troupe schedule jitter",
-  },
-  "activation-limit": {
-    kind: "number",
-    value: "M",
-    help: "message-driven, search, elastic: most activations of a worker, in 1/D of the model",
-  },
-  "weight-limit": {
-    kind: "number",
-    value: "M",
-    otherwise: "1",
-    help: "search: most weights of a worker, in 1/D of the model",
-  },
-  "recompute-ahead": {
-    kind: "switch",
-    help: "lists: stages keep only their inputs, and recompute before the gradient arrives (R)",
-  },
-} as const;
+const PARAMETER_FLAGS = flagsOfOptions(SCHEDULE_FIELDS);
 
 const COST = {
   kind: "own",
@@ -305,35 +249,18 @@ export const COST_FLAGS = {
   },
 } as const;
 
+const { workers, schedule, policy, layout, scheduleOptions } = TRAIN;
+
+/** The options of `train()` that choose the schedule. */
+export const SCHEDULE_OPTIONS = { workers, schedule, policy, layout, scheduleOptions } as const;
+
 /** The schedule of a run, and its parameters. */
 export const SCHEDULE_FLAGS = {
-  workers: {
-    kind: "integer",
-    value: "D",
-    maximum: WORKERS_MAX,
-    default: 2,
-    help: "workers of a pipeline",
-  },
-  schedule: {
-    kind: "choice",
-    value: "NAME",
-    choices: scheduleNames(),
-    default: "message-driven",
-    help: "order of actions; see troupe schedule list",
-  },
+  workers: flagOf(workers),
+  schedule: flagOf(schedule),
   "schedule-file": { kind: "path", value: "CSV", help: "action lists, a row for each worker" },
-  policy: {
-    kind: "choice",
-    choices: ["list", "elastic"],
-    otherwise: "list",
-    help: "lists: in order, or later actions early",
-  },
-  layout: {
-    kind: "text",
-    value: "E,4|3,H",
-    otherwise: "auto: nearly equal work; schedule: shortest step",
-    help: "layers of each stage: E embedding, H head, a number of blocks or layers",
-  },
+  policy: flagOf(policy),
+  layout: flagOf(layout),
   ...PARAMETER_FLAGS,
 } as const;
 
@@ -351,16 +278,14 @@ export function costsOf(flags: FlagValues<typeof COST_FLAGS>): Costs {
 
 /** Returns the options of the schedule that the flags name, without values that are `auto`. */
 export function scheduleOptionsOf(flags: ScheduleParameters): Partial<ScheduleOptions> {
-  const { chunks, slices, waves, pipelines, scale } = flags;
   const named = flags["schedule-file"] ? undefined : flags.schedule;
   const recomputes = flags["recompute-ahead"] && named !== undefined &&
     findSchedule(named).reads?.includes("recomputeAhead");
+  const { recomputeAhead: _, ...parameters } = optionsOfFlags(SCHEDULE_FIELDS, flags);
   return {
+    ...parameters,
     pipelineLimit: decided(flags["pipeline-limit"]),
     order: decided(flags.order),
-    ...{ chunks, slices, waves, pipelines, scale },
-    activationLimit: flags["activation-limit"],
-    weightLimit: flags["weight-limit"],
     ...recomputes && { recomputeAhead: true },
     // With a jitter, costs only served to choose the limit and the order.
     costs: named === "message-driven" && flags.jitter !== undefined ? undefined : costsOf(flags),
@@ -380,10 +305,8 @@ export function scheduleOf(
 
 const decided = <T>(value: T | "auto"): T | undefined => value === "auto" ? undefined : value;
 
-const { kind, value, help } = SCHEDULE_FLAGS.workers;
-
 const SIZE_FLAGS = {
-  workers: { kind, value, help },
+  workers: { kind: "integer", value: "D", help: "workers of a pipeline" },
   "micro-batches": { kind: "integer", value: "N", help: "micro-batches of a step" },
 } as const;
 

@@ -7,7 +7,7 @@
 import { existsSync } from "node:fs";
 import { join, parse } from "node:path";
 import { lstat } from "../../actors/checkpoints/lock.ts";
-import { didYouMean } from "../../actors/options/option.ts";
+import { suggest } from "../../actors/options/option.ts";
 
 /** Parent of run folders, relative to the working directory. */
 export const RUNS_FOLDER = "runs";
@@ -30,8 +30,8 @@ export function meantRun(named: string): string {
   const { dir, base } = parse(named),
     isFolder = (name: string) => lstat(join(dir, name))!.isDirectory;
   const siblings = dir !== "" && existsSync(dir) ? namesIn(dir).filter(isFolder) : [];
-  const near = didYouMean(base, siblings).replace(/\S+$/, (name) => join(dir, name));
-  return near || didYouMean(base, namesIn(RUNS_FOLDER));
+  const near = suggest(base, siblings).replace(/\S+$/, (name) => join(dir, name));
+  return near || suggest(base, namesIn(RUNS_FOLDER));
 }
 
 /**

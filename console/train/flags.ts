@@ -4,30 +4,23 @@
  * @module
  */
 
-import { MICRO_BATCHES_MAX, THREADS_MAX, WORKERS_MAX } from "../../actors/options/limits.ts";
-import { builtInNames } from "../../actors/registry/registry.ts";
+import type { Option } from "../../actors/options/option.ts";
+import { readStepRange } from "../../actors/options/quantities.ts";
+import { TRAIN } from "../../actors/options/train_table.ts";
 import type { ModelOptions } from "../../actors/registry/component.ts";
-
+import { builtInNames } from "../../actors/registry/registry.ts";
 import { GPT2_MAX } from "../../kernels/internal.ts";
-import { LEARNING_RATE_SCHEDULES, RECOMPUTE_POLICIES } from "../../kernels/mod.ts";
-import { COST_FLAGS, SCHEDULE_FLAGS } from "../commands/schedule_flags.ts";
+import { COST_FLAGS, SCHEDULE_FLAGS, SCHEDULE_OPTIONS } from "../commands/schedule_flags.ts";
 import { TOKENIZER_FLAG } from "../commands/trained.ts";
 import {
   type CommandSyntax,
   COMMON_FLAGS,
   DASHBOARD_FLAGS,
-  DEVICE_FLAG,
+  type Flags,
+  flagsOfOptions,
   type FlagValues,
   type GivenFlags,
-  readFromZero,
-  readLink,
-  readLossScale,
-  readNumbers,
-  readSize,
-  readStepRange,
-  readThreads,
 } from "../flag.ts";
-import { SNAPSHOT_PLACES } from "../../actors/options/option.ts";
 
 /** What stands for a part in the help. */
 const PART = "NAME|MODULE";
@@ -193,7 +186,39 @@ export const DATA_FILE_FLAGS = {
 /** Data that comes with Troupe and has a name. */
 const DATA_NAMES = builtInNames("data").filter((name) => !Object.hasOwn(DATA_FILE_FLAGS, name));
 
-/** Data, optimizer, and all else that the numbers of a step depend on. */
+/** Inserts flags of the command after flags of options, by the names of the latter. */
+function insertAfter<T extends Flags, Own extends Readonly<Record<string, Flags>>>(
+  options: T,
+  own: Own,
+): T & { readonly [K in keyof AllOf<Own>]: AllOf<Own>[K] } {
+  const flags = Object.entries(options).map(([name, flag]) => ({ [name]: flag, ...own[name] }));
+  return Object.assign({}, ...flags);
+}
+
+/** The flags of all values of a record. */
+type AllOf<T> =
+  (T[keyof T] extends infer F ? F extends unknown ? (flags: F) => void : never : never) extends
+    (flags: infer All) => void ? All : never;
+
+type Inherited = { readonly isInherited: true };
+
+/** The options that a resumed run takes from its checkpoint, and all others. */
+type InheritedOptions = {
+  readonly [K in keyof typeof TRAIN as (typeof TRAIN)[K] extends Inherited ? K : never]:
+    (typeof TRAIN)[K];
+};
+type FreeOptions = Omit<typeof TRAIN, keyof InheritedOptions | keyof typeof SCHEDULE_OPTIONS>;
+
+const optionsThat = (isIt: (name: string, option: Option<unknown>) => boolean) =>
+  Object.fromEntries(Object.entries<Option<unknown>>(TRAIN).filter((one) => isIt(...one)));
+
+const INHERITED = optionsThat((_, { isInherited }) => isInherited === true) as InheritedOptions;
+
+const FREE = optionsThat((name, { isInherited }) =>
+  !isInherited && !Object.hasOwn(SCHEDULE_OPTIONS, name)
+) as FreeOptions;
+
+/** Data, optimizer, and all other flags that the numbers of a step depend on. */
 export const LEARNING_FLAGS = {
   data: {
     kind: "part",
@@ -212,108 +237,27 @@ export const LEARNING_FLAGS = {
     default: 8,
     help: "samples of a micro-batch",
   },
-  "micro-batches": {
-    kind: "integer",
-    aliases: ["gradient_accumulation_steps"],
-    value: "N",
-    maximum: MICRO_BATCHES_MAX,
-    default: 4,
-    help: "micro-batches of a step and a replica",
-  },
-  replicas: {
-    kind: "integer",
-    value: "W",
-    maximum: WORKERS_MAX,
-    default: 1,
-    help: "data-parallel replicas",
-  },
-  "drop-last": { kind: "switch", help: "leave out a last step with too few micro-batches" },
-  lr: { kind: "number", aliases: ["learning_rate"], default: 0.002, help: "learning rate" },
-  "lr-schedule": {
-    kind: "choice",
-    aliases: ["lr_scheduler_type"],
-    choices: LEARNING_RATE_SCHEDULES,
-    default: "constant",
-    help: "the learning rate after the warm-up",
-  },
-  "min-lr": { kind: "number", default: 0, help: "what linear and cosine fall to at the end" },
-  warmup: {
-    kind: "integer",
-    minimum: 0,
-    otherwise: "10 where a gpt or t5 begins with --clip above 0 and no --lr of your own, else 0",
-    help: "steps of linear warm-up",
-  },
-  optimizer: {
-    kind: "part",
-    choices: builtInNames("optimizer"),
-    value: PART,
-    default: "adamw",
-    help: `${builtInNames("optimizer").join(", ")}, or settings of your own for one of them`,
-  },
-  dropout: {
-    kind: "number",
-    aliases: ["resid_pdrop", "embd_pdrop", "attn_pdrop"],
-    below: 1,
-    otherwise: "0",
-    help: "gpt, llama, mlp, t5: share of the elements that are left out in training",
-  },
-  "weight-decay": {
-    kind: "number",
-    default: 0.01,
-    help: "weight decay, of tensors with two dimensions or more",
-  },
-  momentum: { kind: "number", below: 1, default: 0.9, help: "SGD's momentum" },
-  beta1: {
-    kind: "number",
-    aliases: ["adam_beta1"],
-    below: 1,
-    default: 0.9,
-    help: "AdamW's first beta",
-  },
-  beta2: {
-    kind: "number",
-    aliases: ["adam_beta2"],
-    below: 1,
-    default: 0.999,
-    help: "AdamW's second beta",
-  },
-  clip: {
-    kind: "own",
-    aliases: ["grad_clip", "max_grad_norm"],
-    value: "NORM",
-    read: readFromZero,
-    must: "a number from 0",
-    otherwise: "1 where a gpt or t5 begins on --data or --text with flushes, else 0",
-    help: "most that the norm of all gradients may be; 0: any",
-  },
-  precision: {
-    kind: "choice",
-    aliases: [{ name: "fp16", means: "fp16" }],
-    choices: ["fp32", "fp16"],
-    default: "fp32",
-    help: "how weights, activations and gradients are stored",
-  },
-  "loss-scale": {
-    kind: "own",
-    value: "N|dynamic",
-    read: readLossScale,
-    must: "a number above 0, or dynamic",
-    otherwise: "dynamic",
-    help: "fp16: factor of the loss",
-  },
-  reduce: {
-    kind: "choice",
-    choices: ["deterministic", "fast", "mpi"],
-    default: "deterministic",
-    help: "all-reduce in copy order, by ring and halving, or by MPI",
-  },
-  seed: {
-    kind: "integer",
-    minimum: 0,
-    maximum: Number.MAX_SAFE_INTEGER,
-    default: 1,
-    help: "of the weights and the order of a text",
-  },
+  ...insertAfter(
+    flagsOfOptions(INHERITED),
+    {
+      warmup: {
+        optimizer: {
+          kind: "part",
+          choices: builtInNames("optimizer"),
+          value: PART,
+          default: "adamw",
+          help: `${builtInNames("optimizer").join(", ")}, or settings of your own for one of them`,
+        },
+        dropout: {
+          kind: "number",
+          aliases: ["resid_pdrop", "embd_pdrop", "attn_pdrop"],
+          below: 1,
+          otherwise: "0",
+          help: "gpt, llama, mlp, t5: share of the elements that are left out in training",
+        },
+      },
+    } as const,
+  ),
 } as const;
 
 /** Sizes by name, as `batch=8,seq=32` says them. */
@@ -364,202 +308,40 @@ export const dimensionsOf = (text: string | undefined): Readonly<Record<string, 
     }),
   );
 
-/** How it runs: these may change when a run goes on. */
+/** How it runs: these may change when a run is resumed. */
 const RUNNING_FLAGS = {
-  steps: {
-    kind: "integer",
-    aliases: ["max_iters", "max_steps"],
-    default: 600,
-    help: "optimizer steps of the whole run",
-  },
-  device: DEVICE_FLAG,
-  adapters: {
-    kind: "own",
-    value: "N,N",
-    read: readNumbers,
-    must: "numbers from 0 with commas between them, such as 0,1",
-    otherwise: "all GPUs",
-    help: "webgpu: those on which the workers compute, in turn",
-  },
-  threads: {
-    kind: "own",
-    value: "N|auto",
-    read: readThreads,
-    must: `a whole number from 1 to ${THREADS_MAX}, or auto`,
-    otherwise: "1",
-    help: "native: threads of each worker within an operation; auto: its share of the cores",
-  },
-  runtime: {
-    kind: "choice",
-    choices: ["workers", "local", "serial", "mpi"],
-    default: "workers",
-    help: "where actors run",
-  },
-  "mpi-library": { kind: "path", value: "FILE", help: "MPI's library, if not the launcher's" },
-  map: {
-    kind: "own",
-    value: "R0,R1,…",
-    read: readNumbers,
-    must: "a rank for each worker, from 0, such as 0,0,1,1",
-    help: "the MPI rank of each worker",
-  },
-  "mpi-interface": {
-    kind: "text",
-    value: "INTERFACE",
-    help: "where MPI ranks hear of messages: an interface, address or network",
-  },
-  gather: {
-    kind: "switch",
-    help: "MPI's rank 0 reads and writes all weights: for hosts that share no folder",
-  },
-  isolation: {
-    kind: "choice",
-    choices: ["worker", "process"],
-    otherwise: "worker; process on webgpu",
-    help: "what keeps workers apart: threads, or processes that can be killed",
-  },
-  supervisor: {
-    kind: "part",
-    choices: builtInNames("supervisor"),
-    value: PART,
-    default: "pipeline",
-    help: "what supervises the workers: Troupe's own, or one of your own",
-  },
-  retries: {
-    kind: "integer",
-    minimum: 0,
-    default: 3,
-    help: "failures of each worker in ten minutes that the run outlives",
-  },
-  snapshots: {
-    kind: "choice",
-    choices: SNAPSHOT_PLACES,
-    otherwise: "memory up to 256 MiB of weights and moments, else disk",
-    help: "where the state lies that the run goes on from when a worker fails",
-  },
-  "stall-timeout": {
-    kind: "integer",
-    value: "SECONDS",
-    maximum: 2_000_000, // a timer counts to 2^31 ms
-    default: 60,
-    help: "time in which no worker is at work after which the run counts as stalled",
-  },
-  journal: { kind: "path", value: "FILE", help: "write down every message and step of the actors" },
-  "journal-messages": { kind: "switch", help: "keep the messages too, to replay a worker alone" },
-  "journal-full": {
-    kind: "choice",
-    choices: ["go-on", "stop"],
-    default: "go-on",
-    help: "full disk: no more journal, or a checkpoint and the end",
-  },
-  trace: {
-    kind: "path",
-    value: "FILE",
-    help: "write when each action ran and what was waited for, for Perfetto or troupe trace",
-  },
-  "trace-steps": {
-    kind: "own",
-    value: "A-B",
-    read: readStepRange,
-    must: "a step or a range of steps such as 10, 100-200 or 100-",
-    otherwise: "all; the file has at most 256 MiB",
-    help: "steps that a trace has",
-  },
-  recompute: {
-    kind: "choice",
-    choices: RECOMPUTE_POLICIES,
-    default: "none",
-    help: "activations computed again in the backward",
-  },
-  "recompute-interval": {
-    kind: "integer",
-    value: "AC",
-    help: "keep only the input of every AC blocks or layers",
-  },
-  offload: { kind: "switch", help: "master weights and moments stay in host memory" },
-  memory: { kind: "switch", help: "show the memory of each worker, planned and used" },
-  "memory-limit": {
-    kind: "own",
-    value: "SIZE",
-    read: readSize,
-    must: "a size of at least one byte such as 512MiB, 2GiB or 1000000",
-    help: "refuse a run that needs more on a worker",
-  },
-  sync: {
-    kind: "choice",
-    choices: ["end", "eager", "eager-opt"],
-    default: "end",
-    help: "when the all-reduce of a stage starts",
-  },
-  "bucket-size": { kind: "integer", value: "E", help: "elements of an optimizer bucket" },
-  coarsening: {
-    kind: "integer",
-    value: "K",
-    otherwise: "4",
-    help: "buckets of a chunk of the all-reduce",
-  },
-  "emulate-link": {
-    kind: "own",
-    value: "ALPHA_US,GBPS",
-    read: readLink,
-    must: "a latency in µs from 0 to 6e7, a comma and GB/s above 0, such as 50,1.25",
-    help: "delay messages as such a link would: µs, GB/s",
-  },
-  weights: {
-    kind: "path",
-    value: "PATH",
-    help:
-      "first weights: a GPT-2's folder of Hugging Face's, with its sizes; or safetensors, an index",
-  },
-  resume: {
-    kind: "path",
-    aliases: ["resume_from_checkpoint"],
-    value: "RUN",
-    help: "go on from the newest checkpoint of a run, by its folder or its name below runs/",
-  },
-  out: {
-    kind: "path",
-    aliases: ["out_dir", "output_dir"],
-    value: "DIR",
-    otherwise: "runs/MODEL-1, -2 …; that of --resume; none with --json",
-    help: "the run's folder: checkpoints, run.json, metrics.jsonl",
-  },
-  overwrite: {
-    kind: "switch",
-    help: "remove what another run has left in the folder; with --resume, what came later",
-  },
-  "checkpoint-every": {
-    kind: "integer",
-    aliases: ["save_steps"],
-    value: "K",
-    otherwise: "one checkpoint, at the end",
-    help: "steps",
-  },
-  keep: {
-    kind: "integer",
-    aliases: ["save_total_limit"],
-    value: "M",
-    otherwise: "all",
-    help: "newest checkpoints that stay",
-  },
-  "keep-best": {
-    kind: "switch",
-    help: "write a checkpoint when held-out loss is at its best, and keep it: best.json names it",
-  },
-  "eval-every": {
-    kind: "integer",
-    aliases: ["eval_steps"],
-    value: "K",
-    otherwise: "50; not with --json or --tokens",
-    help: "steps",
-  },
-  patience: {
-    kind: "integer",
-    aliases: ["early_stopping_patience"],
-    value: "K",
-    otherwise: "none",
-    help: "end the run after K evaluations that were no better than the best",
-  },
+  ...insertAfter(
+    flagsOfOptions(FREE),
+    {
+      isolation: {
+        supervisor: {
+          kind: "part",
+          choices: builtInNames("supervisor"),
+          value: PART,
+          default: "pipeline",
+          help: "what supervises the workers: Troupe's own, or one of your own",
+        },
+      },
+      "journal-full": {
+        trace: {
+          kind: "path",
+          value: "FILE",
+          help: "write when each action ran and what was waited for, for Perfetto or troupe trace",
+        },
+        "trace-steps": {
+          kind: "own",
+          value: "A-B",
+          read: readStepRange,
+          must: "a step or a range of steps such as 10, 100-200 or 100-",
+          otherwise: "all; the file has at most 256 MiB",
+          help: "steps that a trace has",
+        },
+      },
+      offload: {
+        memory: { kind: "switch", help: "show the memory of each worker, planned and used" },
+      },
+    } as const,
+  ),
   ...DASHBOARD_FLAGS,
   log: {
     kind: "choice",

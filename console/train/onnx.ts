@@ -9,7 +9,7 @@ import { basename } from "node:path";
 import type { Checkpoint } from "../../actors/checkpoints/format.ts";
 import type { TensorSource } from "../../actors/checkpoints/tensors.ts";
 import { readTensor } from "../../actors/checkpoints/tensors.ts";
-import { didYouMean } from "../../actors/options/option.ts";
+import { suggest } from "../../actors/options/option.ts";
 import type { ModelComponent } from "../../actors/registry/component.ts";
 import {
   type Batch,
@@ -228,7 +228,7 @@ function frozenOf({ path, initializers }: OnnxFile, list = ""): string[] {
     throw new RangeError(
       `Cannot use --freeze: each must be an initializer of ${quoted(path)}, received ${
         quoted(one)
-      }${didYouMean(one, initializers)}`,
+      }${suggest(one, initializers)}`,
     );
   });
 }

@@ -4,9 +4,11 @@
  * @module
  */
 
-import type { TrainOptions } from "../../actors/options/train_options.ts";
+import { type TrainOptions } from "../../actors/options/train_options.ts";
+import { TRAIN } from "../../actors/options/train_table.ts";
 import { PROTOCOL_VERSION } from "../../actors/pipeline/protocol.ts";
 import { packageActor } from "../../actors/sandbox/host.ts";
+import { optionsOfFlags } from "../flag.ts";
 import { scheduleOptionsOf } from "../commands/schedule_flags.ts";
 import type { RunComponents } from "./parts.ts";
 import type { TrainRequest } from "./request.ts";
@@ -21,66 +23,26 @@ export function runOptions(
   { optimizer, supervisor }: Pick<RunComponents, "optimizer" | "supervisor">,
   program?: string,
 ): Omit<TrainOptions, "model" | "data"> {
+  const given = optionsOfFlags(TRAIN, flags) as unknown as Omit<TrainOptions, "model" | "data">;
+  const { beta1, beta2, momentum, "weight-decay": weightDecay, journal } = flags;
   return {
-    steps: flags.steps,
-    microBatches,
-    workers: flags.workers,
+    ...given,
     schedule,
+    microBatches,
     scheduleOptions: scheduleOptionsOf(flags),
-    policy: flags.policy,
-    layout: flags.layout,
-    replicas: flags.replicas,
-    sync: flags.sync,
-    reduce: flags.reduce,
-    bucketSize: flags["bucket-size"],
-    coarsening: flags.coarsening,
-    link: flags["emulate-link"],
-    precision: flags.precision,
-    lossScale: flags["loss-scale"],
-    clip: flags.clip,
-    dropLast: flags["drop-last"],
-    device: flags.device,
-    adapters: flags.adapters,
-    threads: flags.threads,
-    runtime: flags.runtime,
-    isolation: flags.isolation,
-    mpi: {
-      library: flags["mpi-library"],
-      map: flags.map,
-      interface: flags["mpi-interface"],
-      gather: flags.gather,
-    },
-    journal: flags.journal === undefined ? undefined : {
-      path: flags.journal,
-      payloads: flags["journal-messages"],
+    learningRate: { ...given.learningRate as object, warmup: flags.warmup ?? 0 },
+    journal: journal === undefined ? undefined : {
+      ...given.journal,
+      path: journal,
       configuration: { train: args },
       program: program === undefined ? [] : [program],
-      whenFull: flags["journal-full"],
     },
     trace: isTraced(flags),
-    retries: flags.retries,
-    snapshots: flags.snapshots,
-    stallMs: 1000 * flags["stall-timeout"],
-    recompute: flags.recompute,
-    recomputeInterval: flags["recompute-interval"],
-    offload: flags.offload,
-    memoryLimitBytes: flags["memory-limit"],
-    optimizer: optimizer.value.options({
-      beta1: flags.beta1,
-      beta2: flags.beta2,
-      momentum: flags.momentum,
-      weightDecay: flags["weight-decay"],
-    }),
-    learningRate: {
-      rate: flags.lr,
-      schedule: flags["lr-schedule"],
-      warmup: flags.warmup ?? 0,
-      minRate: flags["min-lr"],
-    },
+    optimizer: optimizer.value.options({ beta1, beta2, momentum, weightDecay }),
     supervisor: supervisor.isBuiltIn ? undefined : specOf(supervisor),
-    seed: flags.seed,
-    weights: flags.weights,
     resume: checkpoint,
+    checkpoint: undefined,
+    evaluation: undefined,
   };
 }
 

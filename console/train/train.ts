@@ -9,11 +9,13 @@ import { replaceFile } from "../../actors/checkpoints/write.ts";
 import { tensorboard, type Tracker } from "../../actors/run/metrics.ts";
 import { train } from "../../actors/run/train.ts";
 import type { TrainOptions } from "../../actors/options/train_options.ts";
-import type { Metrics, MpiRunOptions } from "../../actors/options/train_options.ts";
+import { type Metrics, type MpiRunOptions } from "../../actors/options/train_options.ts";
+import { TRAIN } from "../../actors/options/train_table.ts";
 import type { Task } from "../../actors/registry/task.ts";
 import { launchedRanks } from "../../actors/transports/mpi/library.ts";
 import { follow, isFollower, lead, letLeaderSpeak } from "../../actors/run/mpi_run.ts";
 import type { CommandContext } from "../command.ts";
+import { optionsOfFlags } from "../flag.ts";
 import { answersItself, rawArguments } from "../parse.ts";
 import { TraceFile } from "../run_files/chrome_trace.ts";
 import { RUN_FILES } from "../run_files/metrics_file.ts";
@@ -233,14 +235,14 @@ function optionsOf(
     model: task.model,
     data: task.data,
     evaluation: every && heldOut
-      ? { every, batches: heldOut(), atStart: !flags.json, patience: flags.patience }
+      ? {
+        ...optionsOfFlags(TRAIN.evaluation.fields, flags),
+        ...{ every, batches: heldOut(), atStart: !flags.json },
+      }
       : undefined,
     checkpoint: directory === undefined ? undefined : {
+      ...optionsOfFlags(TRAIN.checkpoint.fields, flags),
       directory,
-      overwrite: flags.overwrite,
-      every: flags["checkpoint-every"],
-      keep: flags.keep,
-      keepBest: flags["keep-best"],
       config,
     },
     // Nobody would look at them.

@@ -120,9 +120,9 @@ folderTest("headers with a name twice or too many tensors are refused", async (f
   assert.equal(await read(a!, b!), 2);
   await assert.rejects(read(a!, b!, again!), {
     name: "SyntaxError",
-    message: `Cannot read ${path}: the names of its header must be unique, received "a" twice`,
+    message: `Cannot read ${path}: the names of its header must be unique, received "a"`,
   });
-  await assert.rejects(read(a!.replace(shape, `${shape},${shape}`)), /received "shape" twice/);
+  await assert.rejects(read(a!.replace(shape, `${shape},${shape}`)), /received "shape"/);
   const many = Array.from({ length: 100_001 }, (_, i) => `"${i}":${empty}`);
   await assert.rejects(read(...many), /^RangeError: .* at most 100000 tensors, received 100001$/);
 });

@@ -1,0 +1,397 @@
+/**
+ * Tables of the options of `train()` that are records: schedule, learning rate, optimizer,
+ * checkpoints, evaluation, journal and MPI.
+ *
+ * @module
+ */
+
+import { DEVICE_SPECS, type DeviceSpec, type PartialOptimizer } from "../../kernels/internal.ts";
+import {
+  type AdamWOptions,
+  type Layer,
+  LEARNING_RATE_SCHEDULES,
+  type LearningRate,
+  type Model,
+  type SgdOptions,
+} from "../../kernels/mod.ts";
+import { scheduleNames, type ScheduleOptions } from "../../schedules/mod.ts";
+import { SCALE_MAX } from "../gradients/commit.ts";
+import { COUNT_MAX } from "./limits.ts";
+import {
+  anything,
+  byType,
+  byValue,
+  callback,
+  fromZero,
+  integer,
+  listOf,
+  meaning,
+  number,
+  objectOf,
+  oneOf,
+  type Options,
+  type OptionTable,
+  record,
+  type Schema,
+  text,
+  trueOrFalse,
+  type Words,
+} from "./option.ts";
+import { readLimit, readNumbers } from "./quantities.ts";
+import type { MpiRunOptions, RunJournal, TrainOptions } from "./train_options.ts";
+
+export type CheckpointOptions = NonNullable<TrainOptions["checkpoint"]>;
+
+export type EvaluationOptions = NonNullable<TrainOptions["evaluation"]>;
+
+export const count = integer(1, COUNT_MAX);
+export const aboveZero = number("a positive number", (value) => value > 0 && value < Infinity);
+export const lossScale = number(
+  `a positive number, at most ${SCALE_MAX}`,
+  (value) => value > 0 && value <= SCALE_MAX,
+);
+const decay = number(
+  "a number from 0 and below 1",
+  (value) => value >= 0 && value < 1,
+  { below: 1 },
+);
+
+/** Timers of JavaScript serve no longer times. */
+export const DELAY_MAX_MS = 2 ** 31 - 1;
+
+export const mapByName = objectOf<never>("a Map by name", (value) => value instanceof Map);
+export const anyObject = objectOf<never>("an object", () => true);
+export const open = { isOpen: true } as const;
+
+export const has = (value: unknown, ...names: (string | symbol)[]) =>
+  names.every((name) => typeof (value as Record<string | symbol, unknown>)[name] === "function");
+
+export const MODEL = record<Model>(
+  {
+    name: text,
+    layers: listOf(record<Layer>({ name: text, build: callback }, {}, open), 1),
+    predictions: byType("number", aboveZero, callback),
+  },
+  { samples: count, withSamples: callback, withSlices: callback },
+  open,
+);
+
+export const deviceNames = oneOf(...DEVICE_SPECS) as Schema<DeviceSpec>;
+
+export const scheduleName = byValue((value) => value === "" ? text : oneOf(...scheduleNames()));
+
+/** Names in other libraries of the settings of an optimizer. */
+const OPTIMIZER_WORDS: Words = {
+  ...meaning("learningRate of train() was meant", "lr learningRate rate"),
+  ...meaning("beta1 and beta2 were meant", "betas"),
+  ...meaning("epsilon was meant", "eps"),
+};
+
+const OPTIMIZERS: Readonly<Record<string, Schema<PartialOptimizer>>> = {
+  adamw: record<Partial<AdamWOptions>>({}, {
+    ...{ kind: oneOf("adamw"), beta1: decay, beta2: decay },
+    ...{ epsilon: aboveZero, weightDecay: fromZero },
+  }, { words: OPTIMIZER_WORDS }),
+  sgd: record<Partial<SgdOptions> & { kind: "sgd" }>(
+    { kind: oneOf("sgd") },
+    { momentum: fromZero, weightDecay: fromZero },
+    { words: OPTIMIZER_WORDS },
+  ),
+};
+
+const optimizerKind = record<{ kind: string }>({ kind: oneOf("adamw", "sgd") }, {}, open);
+
+export const optimizer = byValue((value) => {
+  const { kind = "adamw" } = (value ?? {}) as { readonly kind?: string };
+  return Object.hasOwn(OPTIMIZERS, kind) ? OPTIMIZERS[kind]! : optimizerKind as Schema<never>;
+});
+
+export const ofRate = (rate: string) =>
+  `it is a learning-rate schedule: learningRate: { rate, schedule: "${rate}", warmup }`;
+
+export const RATE_FIELDS = {
+  rate: {
+    schema: fromZero,
+    synonyms: meaning("rate was meant", "lr learningRate maxLr peakLr baseLr"),
+    flag: { name: "lr", aliases: ["learning_rate"], default: 0.002, help: "learning rate" },
+  },
+  schedule: {
+    schema: oneOf(...LEARNING_RATE_SCHEDULES),
+    default: "constant",
+    synonyms: meaning("schedule was meant", "kind type name decay lrSchedulerType"),
+    flag: {
+      name: "lr-schedule",
+      aliases: ["lr_scheduler_type"],
+      help: "the learning rate after the warm-up",
+    },
+  },
+  minRate: {
+    schema: fromZero,
+    default: 0,
+    synonyms: meaning("minRate was meant", "minLr etaMin"),
+    flag: { name: "min-lr", help: "what linear and cosine fall to at the end" },
+  },
+  warmup: {
+    schema: integer(0, COUNT_MAX),
+    synonyms: meaning(
+      "warmup was meant, in steps",
+      "warmupSteps warmupIters numWarmupSteps warmupRatio",
+    ),
+    flag: {
+      name: "warmup",
+      otherwise: "10 where a gpt or t5 begins with --clip above 0 and no --lr of your own, else 0",
+      help: "steps of linear warm-up",
+    },
+  },
+  steps: { schema: count },
+} as const satisfies OptionTable<LearningRate>;
+
+/** The settings of optimizers that have flags. */
+export const OPTIMIZER_FIELDS = {
+  weightDecay: {
+    schema: fromZero,
+    flag: {
+      name: "weight-decay",
+      default: 0.01,
+      help: "weight decay, of tensors with two dimensions or more",
+    },
+  },
+  momentum: { schema: decay, flag: { name: "momentum", default: 0.9, help: "SGD's momentum" } },
+  beta1: {
+    schema: decay,
+    flag: { name: "beta1", aliases: ["adam_beta1"], default: 0.9, help: "AdamW's first beta" },
+  },
+  beta2: {
+    schema: decay,
+    flag: { name: "beta2", aliases: ["adam_beta2"], default: 0.999, help: "AdamW's second beta" },
+  },
+} as const satisfies Options;
+
+export const MPI_FIELDS = {
+  library: {
+    schema: text,
+    flag: {
+      name: "mpi-library",
+      isPath: true,
+      value: "FILE",
+      help: "MPI's library, if not the launcher's",
+    },
+  },
+  map: {
+    schema: listOf(integer(0)),
+    flag: {
+      name: "map",
+      value: "R0,R1,…",
+      read: readNumbers,
+      must: "a rank for each worker, from 0, such as 0,0,1,1",
+      help: "the MPI rank of each worker",
+    },
+  },
+  interface: {
+    schema: text,
+    flag: {
+      name: "mpi-interface",
+      value: "INTERFACE",
+      help: "where MPI ranks hear of messages: an interface, address or network",
+    },
+  },
+  gather: {
+    schema: trueOrFalse,
+    flag: {
+      name: "gather",
+      help: "MPI's rank 0 reads and writes all weights: for hosts that share no folder",
+    },
+  },
+} as const satisfies OptionTable<MpiRunOptions>;
+
+export const JOURNAL_FIELDS = {
+  path: {
+    schema: text,
+    isRequired: true,
+    flag: {
+      name: "journal",
+      isPath: true,
+      value: "FILE",
+      help: "write down every message and step of the actors",
+    },
+  },
+  payloads: {
+    schema: trueOrFalse,
+    flag: { name: "journal-messages", help: "keep the messages too, to replay a worker alone" },
+  },
+  configuration: { schema: anything },
+  program: { schema: listOf(text) },
+  whenFull: {
+    schema: oneOf("go-on", "stop"),
+    default: "go-on",
+    flag: { name: "journal-full", help: "full disk: no more journal, or a checkpoint and the end" },
+  },
+} as const satisfies OptionTable<RunJournal>;
+
+export const CHECKPOINT_FIELDS = {
+  directory: {
+    schema: text,
+    isRequired: true,
+    flag: {
+      name: "out",
+      isPath: true,
+      aliases: ["out_dir", "output_dir"],
+      value: "DIR",
+      otherwise: "runs/MODEL-1, -2 …; that of --resume; none with --json",
+      help: "the run's folder: checkpoints, run.json, metrics.jsonl",
+    },
+  },
+  overwrite: {
+    schema: trueOrFalse,
+    flag: {
+      name: "overwrite",
+      help: "remove what another run has left in the folder; with --resume, what came later",
+    },
+  },
+  every: {
+    schema: count,
+    flag: {
+      name: "checkpoint-every",
+      aliases: ["save_steps"],
+      value: "K",
+      otherwise: "one checkpoint, at the end",
+      help: "steps",
+    },
+  },
+  keep: {
+    schema: count,
+    flag: {
+      name: "keep",
+      aliases: ["save_total_limit"],
+      value: "M",
+      otherwise: "all",
+      help: "newest checkpoints that stay",
+    },
+  },
+  keepBest: {
+    schema: trueOrFalse,
+    flag: {
+      name: "keep-best",
+      help: "write a checkpoint when held-out loss is at its best, and keep it: best.json names it",
+    },
+  },
+  config: { schema: anything }, // encoded before the run starts
+} as const satisfies OptionTable<CheckpointOptions>;
+
+export const EVALUATION_FIELDS = {
+  every: {
+    schema: count,
+    isRequired: true,
+    flag: {
+      name: "eval-every",
+      aliases: ["eval_steps"],
+      value: "K",
+      otherwise: "50; not with --json or --tokens",
+      help: "steps",
+    },
+  },
+  batches: { schema: listOf(anyObject, 1), isRequired: true },
+  atStart: { schema: trueOrFalse },
+  patience: {
+    schema: count,
+    flag: {
+      name: "patience",
+      aliases: ["early_stopping_patience"],
+      value: "K",
+      otherwise: "none",
+      help: "end the run after K evaluations that were no better than the best",
+    },
+  },
+} as const satisfies OptionTable<EvaluationOptions>;
+
+/** The parameters of schedules, as `scheduleOptions` and `troupe schedule` have them. */
+export const SCHEDULE_FIELDS = {
+  workers: { schema: count },
+  microBatches: { schema: count },
+  chunks: {
+    schema: count,
+    flag: {
+      name: "chunks",
+      value: "V",
+      otherwise: "2",
+      help: "interleaved, interleaved-zb, looped-bfs, slimpipe, search: stages on a worker",
+    },
+  },
+  slices: {
+    schema: count,
+    flag: {
+      name: "slices",
+      value: "S",
+      otherwise: "1",
+      help: "seq1f1b, seq1f1b-zb, terapipe, slimpipe: slices of each micro-batch's sequence",
+    },
+  },
+  waves: {
+    schema: count,
+    flag: { name: "waves", value: "W", otherwise: "1", help: "hanayo, search: waves" },
+  },
+  pipelines: {
+    schema: count,
+    flag: {
+      name: "pipelines",
+      value: "f",
+      otherwise: "1",
+      help: "chimera: f pipelines down and f up",
+    },
+  },
+  scale: {
+    schema: oneOf("direct", "doubling", "halving"),
+    flag: {
+      name: "scale",
+      otherwise: "direct",
+      help: "chimera: method for more than D micro-batches",
+    },
+  },
+  pipelineLimit: {
+    schema: count,
+    flag: {
+      name: "pipeline-limit",
+      value: "L|auto",
+      read: readLimit,
+      must: "a whole number from 1, or auto",
+      otherwise: "D",
+      help:
+        "message-driven, chimera-greedy: micro-batches in flight; auto: see troupe schedule jitter",
+    },
+  },
+  order: {
+    schema: oneOf("fifo", "backward-first"),
+    flag: {
+      name: "order",
+      choices: ["fifo", "backward-first", "auto"],
+      otherwise: "fifo",
+      help: "message-driven: order of messages; auto: see troupe schedule jitter",
+    },
+  },
+  activationLimit: {
+    schema: aboveZero,
+    flag: {
+      name: "activation-limit",
+      value: "M",
+      help: "message-driven, search, elastic: most activations of a worker, in 1/D of the model",
+    },
+  },
+  weightLimit: {
+    schema: aboveZero,
+    flag: {
+      name: "weight-limit",
+      value: "M",
+      otherwise: "1",
+      help: "search: most weights of a worker, in 1/D of the model",
+    },
+  },
+  recomputeAhead: {
+    schema: trueOrFalse,
+    flag: {
+      name: "recompute-ahead",
+      help: "lists: stages keep only their inputs, and recompute before the gradient arrives (R)",
+    },
+  },
+  costs: { schema: anyObject },
+  edges: { schema: listOf(anyObject) },
+} as const satisfies OptionTable<Omit<ScheduleOptions, "found">>;

@@ -1,0 +1,604 @@
+/**
+ * The table of the options of `train()`: checks, defaults, synonyms and flags.
+ *
+ * @module
+ */
+
+import {
+  DEVICE_SPECS,
+  type DeviceSpec,
+  isDeviceSpec,
+  type StateOf,
+} from "../../kernels/internal.ts";
+import {
+  DEVICE_NAMES,
+  type LearningRate,
+  PRECISIONS,
+  RECOMPUTE_POLICIES,
+} from "../../kernels/mod.ts";
+import { type Schedule, scheduleNames, type ScheduleOptions } from "../../schedules/mod.ts";
+import type { TensorSource } from "../checkpoints/tensors.ts";
+import type { LinkOptions } from "../pipeline/links.ts";
+import type { WorkerFault } from "../pipeline/worker_state.ts";
+import { checkTransports } from "../runtime/checks.ts";
+import type { System } from "../runtime/mod.ts";
+import { COUNT_MAX, MICRO_BATCHES_MAX, THREADS_MAX, WORKERS_MAX } from "./limits.ts";
+import {
+  anything,
+  byType,
+  byValue,
+  callback,
+  check,
+  type Filled,
+  fillIn,
+  fromZero,
+  integer,
+  knownTransports,
+  listOf,
+  meaning,
+  number,
+  objectOf,
+  ofKind,
+  oneOf,
+  type OptionTable,
+  record,
+  recordOf,
+  SNAPSHOT_PLACES,
+  text,
+  trueOrFalse,
+  type Words,
+} from "./option.ts";
+import {
+  readFromZero,
+  readLink,
+  readLossScale,
+  readNumbers,
+  readSize,
+  readThreads,
+} from "./quantities.ts";
+import {
+  aboveZero,
+  anyObject,
+  CHECKPOINT_FIELDS,
+  type CheckpointOptions,
+  count,
+  DELAY_MAX_MS,
+  deviceNames,
+  EVALUATION_FIELDS,
+  type EvaluationOptions,
+  has,
+  JOURNAL_FIELDS,
+  lossScale,
+  mapByName,
+  MODEL,
+  MPI_FIELDS,
+  ofRate,
+  open,
+  optimizer,
+  OPTIMIZER_FIELDS,
+  RATE_FIELDS,
+  SCHEDULE_FIELDS,
+  scheduleName,
+} from "./train_fields.ts";
+import {
+  type Data,
+  isIterable,
+  type MpiRunOptions,
+  type RunJournal,
+  type TrainOptions,
+} from "./train_options.ts";
+
+/**
+ * The options of `train()`. From this table come their checks, defaults and synonyms, the flags of
+ * `troupe train` with help and completion, the keys of configuration files and what a checkpoint
+ * keeps of them.
+ */
+export const TRAIN = {
+  model: { schema: MODEL, isRequired: true },
+  data: {
+    schema: ofKind<Data>(
+      "an iterable, or an async one, of micro-batches, or an object with from",
+      (value) =>
+        typeof value === "object" && value !== null &&
+        (isIterable(value) || has(value, "from")),
+    ),
+    isRequired: true,
+    synonyms: {
+      ...meaning(
+        "data was meant",
+        "dataset trainDataset trainData dataloader trainDataloader loader",
+      ),
+      ...meaning("order the data with shuffledOrder", "shuffle"),
+    },
+  },
+  steps: {
+    schema: count,
+    isRequired: true,
+    synonyms: {
+      ...meaning(
+        "steps was meant, the optimizer steps of the whole run",
+        "maxIters maxSteps iterations iters numSteps trainSteps totalSteps",
+      ),
+      ...meaning(
+        "steps was meant: an epoch has its samples divided by those of a step",
+        "epochs epoch numEpochs maxEpochs numTrainEpochs",
+      ),
+    },
+    flag: {
+      name: "steps",
+      aliases: ["max_iters", "max_steps"],
+      default: 600,
+      help: "optimizer steps of the whole run",
+    },
+  },
+  microBatches: {
+    schema: count,
+    default: 4,
+    isInherited: true,
+    synonyms: meaning(
+      "microBatches was meant",
+      "gradientAccumulationSteps gradAccumSteps accumulateGradBatches nMicrobatches numMicrobatches chunks",
+    ),
+    flag: {
+      name: "micro-batches",
+      aliases: ["gradient_accumulation_steps"],
+      value: "N",
+      maximum: MICRO_BATCHES_MAX,
+      help: "micro-batches of a step and a replica",
+    },
+  },
+  replicas: {
+    schema: count,
+    default: 1,
+    isInherited: true,
+    synonyms: meaning(
+      "replicas was meant",
+      "dpSize dataParallelSize dataParallel worldSize ddp",
+    ),
+    flag: { name: "replicas", value: "W", maximum: WORKERS_MAX, help: "data-parallel replicas" },
+  },
+  dropLast: {
+    schema: trueOrFalse,
+    isInherited: true,
+    flag: { name: "drop-last", help: "leave out a last step with too few micro-batches" },
+  },
+  learningRate: {
+    schema: byType(
+      "function",
+      callback,
+      byType("number", fromZero, recordOf<Partial<LearningRate>>(RATE_FIELDS)),
+    ),
+    isInherited: true,
+    synonyms: {
+      ...meaning("learningRate was meant", "lr maxLr peakLr baseLr rate stepSize"),
+      ...meaning(
+        `learningRate: { rate, schedule: "cosine", warmup, minRate } was meant`,
+        "lrScheduler lrSchedulerType lrSchedule scheduler decayLr lrDecayIters lrDecayStyle warmup " +
+          "warmupSteps warmupIters warmupRatio numWarmupSteps minLr",
+      ),
+    },
+    fields: RATE_FIELDS,
+  },
+  optimizer: {
+    schema: optimizer,
+    isInherited: true,
+    synonyms: meaning(
+      "optimizer: { ...ADAMW_DEFAULTS, weightDecay } was meant",
+      "weightDecay betas beta1 beta2 eps epsilon momentum adamBeta1 adamBeta2 adamEpsilon optim adam adamw",
+    ),
+    words: {
+      ...meaning(
+        `{ kind: "adamw", ... } was meant, such as ADAMW_DEFAULTS`,
+        "adam adamw adamwTorch",
+      ),
+      ...meaning(`{ kind: "sgd", momentum, weightDecay } was meant`, "sgd momentum"),
+    },
+    fields: OPTIMIZER_FIELDS,
+  },
+  clip: {
+    schema: number("a number from 0", (value) => value >= 0),
+    isInherited: true,
+    synonyms: meaning(
+      "clip was meant",
+      "gradClip maxGradNorm maxNorm clipGrad clipGradNorm gradientClipVal",
+    ),
+    flag: {
+      name: "clip",
+      aliases: ["grad_clip", "max_grad_norm"],
+      value: "NORM",
+      read: readFromZero,
+      must: "a number from 0",
+      otherwise: "1 where a gpt or t5 begins on --data or --text with flushes, else 0",
+      help: "most that the norm of all gradients may be; 0: any",
+    },
+  },
+  precision: {
+    schema: oneOf(...PRECISIONS),
+    default: "fp32",
+    isInherited: true,
+    synonyms: meaning(
+      `precision: "fp16" was meant`,
+      "fp16 bf16 half amp mixedPrecision dtype torchDtype computeDtype",
+    ),
+    words: {
+      ...meaning("fp16 was meant", "float16 half f16 mixed amp"),
+      ...meaning("fp32 was meant", "float32 float f32 single no"),
+    },
+    flag: {
+      name: "precision",
+      aliases: [{ name: "fp16", means: "fp16" }],
+      help: "how weights, activations and gradients are stored",
+    },
+  },
+  lossScale: {
+    schema: byType("number", lossScale, oneOf("dynamic")),
+    isInherited: true,
+    flag: {
+      name: "loss-scale",
+      value: "N|dynamic",
+      read: readLossScale,
+      must: "a number above 0, or dynamic",
+      otherwise: "dynamic",
+      help: "fp16: factor of the loss",
+    },
+  },
+  reduce: {
+    schema: oneOf("deterministic", "fast", "mpi"),
+    default: "deterministic",
+    isInherited: true,
+    flag: { name: "reduce", help: "all-reduce in copy order, by ring and halving, or by MPI" },
+  },
+  seed: {
+    schema: integer(Number.MIN_SAFE_INTEGER),
+    default: 1,
+    isInherited: true,
+    synonyms: meaning("seed was meant", "manualSeed randomSeed dataSeed"),
+    flag: { name: "seed", minimum: 0, help: "of the weights and the order of a text" },
+  },
+  workers: {
+    schema: count,
+    default: 1,
+    synonyms: meaning(
+      "workers was meant",
+      "stages numStages nStages numWorkers ppSize pipelineParallelSize pipelineModelParallelSize numGpus devices nprocPerNode",
+    ),
+    flag: {
+      name: "workers",
+      value: "D",
+      maximum: WORKERS_MAX,
+      default: 2,
+      help: "workers of a pipeline",
+    },
+  },
+  schedule: {
+    schema: byType("string", scheduleName, record<Schedule>({ name: text }, {}, open)),
+    default: "1f1b",
+    words: {
+      ...meaning(ofRate("linear"), "linear"),
+      ...meaning(ofRate("cosine"), "cosine cosineAnnealing cosineWithRestarts"),
+      ...meaning(ofRate("constant"), "constant constantWithWarmup"),
+      ...meaning("interleaved was meant", "Interleaved1F1B ScheduleInterleaved1F1B"),
+      ...meaning("1f1b was meant", "oneFOneB Schedule1F1B pipeDreamFlush"),
+      ...meaning("gpipe was meant", "ScheduleGPipe fillDrain"),
+      ...meaning("looped-bfs was meant", "ScheduleLoopedBFS breadthFirst"),
+      ...meaning("zb-h1 was meant", "zeroBubble"),
+      ...meaning("interleaved-zb was meant", "InterleavedZeroBubble ScheduleInterleavedZeroBubble"),
+      ...meaning("zb-v was meant", "ZBVZeroBubble ScheduleZBVZeroBubble"),
+      ...meaning("dualpipe-v was meant", "ScheduleDualPipeV"),
+    },
+    flag: {
+      name: "schedule",
+      value: "NAME",
+      choices: scheduleNames(),
+      default: "message-driven",
+      help: "order of actions; see troupe schedule list",
+    },
+  },
+  policy: {
+    schema: oneOf("list", "elastic"),
+    flag: {
+      name: "policy",
+      otherwise: "list",
+      help: "lists: in order, or later actions early",
+    },
+  },
+  layout: {
+    schema: text,
+    flag: {
+      name: "layout",
+      value: "E,4|3,H",
+      otherwise: "auto: nearly equal work; schedule: shortest step",
+      help: "layers of each stage: E embedding, H head, a number of blocks or layers",
+    },
+  },
+  scheduleOptions: {
+    schema: recordOf<Partial<Omit<ScheduleOptions, "found">>>(SCHEDULE_FIELDS),
+    fields: SCHEDULE_FIELDS,
+  },
+  device: {
+    schema: byValue<DeviceSpec>((value) =>
+      typeof value === "string" && isDeviceSpec(value) ? anything : deviceNames
+    ),
+    synonyms: meaning("device was meant", "accelerator backend"),
+    words: {
+      ...meaning("webgpu was meant", "cuda gpu mps rocm vulkan metal"),
+      ...meaning("native was meant", "cpu"),
+    },
+    flag: {
+      name: "device",
+      choices: ["auto", ...DEVICE_NAMES],
+      value: "DEVICE",
+      read: (text: string): DeviceSpec | undefined => isDeviceSpec(text) ? text : undefined,
+      must: `one of ${DEVICE_SPECS.join(", ")}`,
+      default: "auto",
+      help: "what computes",
+    },
+  },
+  adapters: {
+    schema: listOf(integer(0), 1),
+    flag: {
+      name: "adapters",
+      value: "N,N",
+      read: readNumbers,
+      must: "numbers from 0 with commas between them, such as 0,1",
+      otherwise: "all GPUs",
+      help: "webgpu: those on which the workers compute, in turn",
+    },
+  },
+  threads: {
+    schema: byType("string", oneOf("auto"), integer(1, THREADS_MAX)),
+    flag: {
+      name: "threads",
+      value: "N|auto",
+      read: readThreads,
+      must: `a whole number from 1 to ${THREADS_MAX}, or auto`,
+      otherwise: "1",
+      help: "native: threads of each worker within an operation; auto: its share of the cores",
+    },
+  },
+  runtime: {
+    schema: oneOf("workers", "local", "serial", "mpi"),
+    default: "workers",
+    flag: { name: "runtime", help: "where actors run" },
+  },
+  mpi: { schema: recordOf<MpiRunOptions>(MPI_FIELDS), fields: MPI_FIELDS },
+  isolation: {
+    schema: text,
+    flag: {
+      name: "isolation",
+      choices: ["worker", "process"],
+      otherwise: "worker; process on webgpu",
+      help: "what keeps workers apart: threads, or processes that can be killed",
+    },
+  },
+  retries: {
+    schema: integer(0, COUNT_MAX),
+    default: 3,
+    flag: {
+      name: "retries",
+      help: "failures of each worker in ten minutes that the run outlives",
+    },
+  },
+  snapshots: {
+    schema: oneOf(...SNAPSHOT_PLACES),
+    flag: {
+      name: "snapshots",
+      otherwise: "memory up to 256 MiB of weights and moments, else disk",
+      help: "where the state lies that the run goes on from when a worker fails",
+    },
+  },
+  stallMs: {
+    schema: number(
+      `a number above 0 and at most ${DELAY_MAX_MS}`,
+      (value) => value > 0 && value <= DELAY_MAX_MS,
+    ),
+    default: 60_000,
+    flag: {
+      name: "stall-timeout",
+      kind: "integer",
+      value: "SECONDS",
+      factor: 1000,
+      maximum: 2_000_000, // a timer counts to 2^31 ms
+      default: 60,
+      help: "time in which no worker is at work after which the run counts as stalled",
+    },
+  },
+  journal: { schema: recordOf<RunJournal>(JOURNAL_FIELDS), fields: JOURNAL_FIELDS },
+  recompute: {
+    schema: oneOf(...RECOMPUTE_POLICIES),
+    default: "none",
+    synonyms: meaning(
+      `recompute: "full" was meant`,
+      "gradientCheckpointing activationCheckpointing checkpointActivations recomputeGranularity",
+    ),
+    flag: { name: "recompute", help: "activations computed again in the backward" },
+  },
+  recomputeInterval: {
+    schema: count,
+    flag: {
+      name: "recompute-interval",
+      value: "AC",
+      help: "keep only the input of every AC blocks or layers",
+    },
+  },
+  offload: {
+    schema: trueOrFalse,
+    synonyms: meaning("offload was meant", "cpuOffload offloadOptimizer zeroOffload"),
+    flag: { name: "offload", help: "master weights and moments stay in host memory" },
+  },
+  memoryLimitBytes: {
+    schema: aboveZero,
+    flag: {
+      name: "memory-limit",
+      value: "SIZE",
+      read: readSize,
+      must: "a size of at least one byte such as 512MiB, 2GiB or 1000000",
+      help: "refuse a run that needs more on a worker",
+    },
+  },
+  sync: {
+    schema: oneOf("end", "eager", "eager-opt"),
+    default: "end",
+    flag: { name: "sync", help: "when the all-reduce of a stage starts" },
+  },
+  bucketSize: {
+    schema: count,
+    flag: { name: "bucket-size", value: "E", help: "elements of an optimizer bucket" },
+  },
+  coarsening: {
+    schema: count,
+    default: 4, // AxoNN found 2 to 4 best (section V-C)
+    flag: {
+      name: "coarsening",
+      value: "K",
+      otherwise: "4",
+      help: "buckets of a chunk of the all-reduce",
+    },
+  },
+  link: {
+    schema: record<LinkOptions>(
+      { latencyUs: fromZero, gigabytesPerSecond: aboveZero },
+      { jitterUs: fromZero },
+    ),
+    flag: {
+      name: "emulate-link",
+      value: "ALPHA_US,GBPS",
+      read: readLink,
+      must: "a latency in µs from 0 to 6e7, a comma and GB/s above 0, such as 50,1.25",
+      help: "delay messages as such a link would: µs, GB/s",
+    },
+  },
+  weights: {
+    schema: byType("string", text, mapByName),
+    flag: {
+      name: "weights",
+      isPath: true,
+      value: "PATH",
+      help:
+        "first weights: a GPT-2's folder of Hugging Face's, with its sizes; or safetensors, an index",
+    },
+  },
+  resume: {
+    schema: record<NonNullable<TrainOptions["resume"]>>(
+      {
+        step: integer(0, COUNT_MAX),
+        state: record<StateOf<TensorSource>>({ weights: mapByName, moments: mapByName }, {}, open),
+      },
+      { config: anyObject },
+      open,
+    ),
+    synonyms: meaning(
+      "resume was meant",
+      "resumeFrom resumeFromCheckpoint initFrom loadCheckpoint",
+    ),
+    flag: {
+      name: "resume",
+      isPath: true,
+      aliases: ["resume_from_checkpoint"],
+      value: "RUN",
+      help: "go on from the newest checkpoint of a run, by its folder or its name below runs/",
+    },
+  },
+  checkpoint: {
+    schema: recordOf<CheckpointOptions>(CHECKPOINT_FIELDS),
+    synonyms: meaning(
+      "checkpoint: { directory, every, keep, config } was meant",
+      "out outDir outputDir checkpointDir saveDir saveSteps saveInterval saveEvery saveTotalLimit saveStrategy",
+    ),
+    fields: CHECKPOINT_FIELDS,
+  },
+  evaluation: {
+    schema: recordOf<EvaluationOptions>(EVALUATION_FIELDS),
+    synonyms: meaning(
+      "evaluation: { every, batches } was meant",
+      "evalDataset valData valDataloader validationData evalSteps evalInterval evalEvery evalIters evalStrategy",
+    ),
+    fields: EVALUATION_FIELDS,
+  },
+  signal: {
+    schema: objectOf<AbortSignal>("an AbortSignal", (value) => value instanceof AbortSignal),
+  },
+  frozen: { schema: callback },
+  returnWeights: { schema: trueOrFalse, default: true },
+  transport: { schema: anyObject },
+  supervisor: { schema: anyObject },
+  worker: { schema: anyObject },
+  heapLimitMb: { schema: count },
+  faults: {
+    schema: listOf(record<WorkerFault>({
+      worker: integer(0),
+      afterActions: integer(0),
+      kind: oneOf("throw", "exit", "close", "loop", "memory"),
+    })),
+    default: [],
+  },
+  trace: { schema: trueOrFalse, default: false },
+  system: {
+    schema: objectOf<System>("an actor system", (value) => has(value, "spawn", "ask", "stop")),
+  },
+  metrics: {
+    schema: callback,
+    synonyms: meaning(
+      "metrics was meant, or the events of train()",
+      "callback callbacks onStep onEvent logger logInterval loggingSteps verbose",
+    ),
+  },
+  announce: { schema: callback, default: () => {} },
+} as const satisfies OptionTable<TrainOptions>;
+
+/** Names in other libraries of settings that are not options of `train()`. */
+const ELSEWHERE: Words = {
+  ...meaning(
+    "the samples of a micro-batch are the model's, as in gpt2(sizes, samples)",
+    "batchSize microBatchSize microBatch trainBatchSize perDeviceTrainBatchSize trainMicroBatchSizePerGpu",
+  ),
+  ...meaning(
+    "the last layer of the model returns the loss",
+    "loss lossFn lossFunction criterion objective",
+  ),
+  ...meaning(
+    "it is a size of the model, as in gpt2(sizes, samples)",
+    "layers nLayer numLayers hidden nEmbd hiddenSize heads nHead numAttentionHeads seq blockSize seqLength vocab vocabSize dropout",
+  ),
+};
+
+const OPTIONS = recordOf<TrainOptions>(TRAIN, ELSEWHERE);
+
+/** Options of a run, with the defaults of those that were not given. */
+export type CheckedOptions = Filled<TrainOptions, typeof TRAIN>;
+
+/**
+ * Checks the options of a run and fills in their defaults.
+ *
+ * @throws {TypeError} when one is unknown, missing or of another type.
+ * @throws {RangeError} when a value is out of its range.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { train } from "@troupe/troupe";
+ *
+ * const options = { model: { name: "none", layers: [] }, runtime: "worker" };
+ * await assert.rejects(train({ ...options, isolaton: "process" } as never).next(), {
+ *   message: 'Cannot train: every option must be known, received "isolaton"; did you mean isolation?',
+ * });
+ * ```
+ */
+export function readOptions(options: TrainOptions): CheckedOptions {
+  check(OPTIONS, options, { cannot: "Cannot train", table: TRAIN });
+  const { isolation, system, transport, checkpoint, evaluation } = options;
+  if (checkpoint?.keepBest && !evaluation) {
+    throw new TypeError(
+      "Cannot train: evaluation must be given where checkpoint.keepBest is true, received none",
+    );
+  }
+  if (transport && system) {
+    throw new TypeError("Cannot train: transport must be given to the system, received beside one");
+  }
+  checkTransports("Cannot train:", transport ?? []);
+  if (isolation !== undefined) {
+    const names = knownTransports(options).map(({ name }) => name);
+    check(oneOf(...names), isolation, { cannot: "Cannot train", name: "isolation" });
+  }
+  return fillIn(TRAIN, options);
+}

@@ -11,3 +11,5 @@ export { type CommandContext, runCommand } from "./console/command.ts";
 export { troupe } from "./console/mod.ts";
 
 if (import.meta.main) await runCommand((context) => troupe(Deno.args, context));
+export type { SoFar } from "./console/so_far.ts";
+export type { ResultSoFar } from "./console/so_far.ts";

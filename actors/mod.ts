@@ -198,3 +198,4 @@ export { type ServedIsolate, serveIsolate } from "./transports/serve.ts";
 export { type FrameSink, type FrameSource, Outbox, receiveFrames } from "./transports/stream.ts";
 export { createSystem } from "./transports/system.ts";
 export type { StageState } from "../kernels/internal.ts";
+export type { KernelModule } from "./pipeline/stage_copies.ts";

@@ -22,7 +22,6 @@ export { type Fetching, watchFetches } from "./data/npm_packages.ts";
 export {
   decodeFloats,
   encodeFloats,
-  type FloatDType,
   isFloatDType,
   readFull,
   readHeader,
@@ -37,21 +36,13 @@ export {
   tokenBytesOf,
   TOKENS_BYTES_MAX,
 } from "./data/token_file.ts";
-export { bytesTokenizerJson, gpt2TokenizerJson, type TokenizerName } from "./data/tokenizer.ts";
+export { bytesTokenizerJson, gpt2TokenizerJson } from "./data/tokenizer.ts";
 export { TOKENIZER_BYTES_MAX } from "./data/tokenizer_json.ts";
 export { ORT_VERSION } from "./devices/cpu/ort_library.ts";
-export {
-  DTYPE_BYTES,
-  HOST_ARRAYS,
-  type KeyedArrays,
-  type MessageArray,
-  type StageValues,
-  type ValueArray,
-} from "./devices/device.ts";
+export { DTYPE_BYTES, HOST_ARRAYS } from "./devices/device.ts";
 export {
   assertThreads,
   DEVICE_SPECS,
-  type DeviceSpec,
   hasFreeViews,
   hasOwnMemory,
   hasThreads,
@@ -66,7 +57,7 @@ export { assertMachineHolds, mebibytes } from "./devices/tensor_memory.ts";
 export { type FoundAdapters, webgpuAdapters } from "./devices/webgpu/adapters.ts";
 export { nameError } from "./errors.ts";
 export { elementCount, ELEMENTS_MAX, sameShape } from "./graph/shapes.ts";
-export type { DropoutKey } from "./layers/dropout.ts";
+export type {} from "./layers/dropout.ts";
 export { checkGpt2, gpt2Ties } from "./layers/gpt2.ts";
 export { fieldProblem, hasDropout, initialValues, modelFields, openDraws } from "./layers/layer.ts";
 export { type LlamaSizes, llamaSizes, llamaTies } from "./layers/llama.ts";
@@ -84,21 +75,10 @@ export {
 } from "./stage/activations.ts";
 export type { GradientSums } from "./stage/gradients.ts";
 export type { BackwardKind } from "./stage/in_flight.ts";
-export {
-  activationBytes,
-  planMemory,
-  type SliceSlots,
-  type StageMemory,
-  totalBytes,
-} from "./stage/memory.ts";
-export {
-  checkStageOptions,
-  completeOptimizer,
-  MOMENTS,
-  type OptimizerOptions,
-  type PartialOptimizer,
-  type StageOptions,
-} from "./stage/options.ts";
+export { activationBytes, planMemory, type SliceSlots, totalBytes } from "./stage/memory.ts";
+export { checkStageOptions, completeOptimizer, MOMENTS } from "./stage/options.ts";
 export { type Bucket, BUCKET_SIZE, flatLength, type FlatRange } from "./stage/parameters.ts";
 export { type ForwardResult, openStage, planLibrary, Stage } from "./stage/stage.ts";
-export { type StageState, type StateOf, type TensorPart, withAliases } from "./stage/state.ts";
+export { type StageState, withAliases } from "./stage/state.ts";
+export { describeOnnx, type OnnxDescription } from "./onnx/import_model.ts";
+export { layoutSafetensors } from "./data/safetensors.ts";

@@ -39,14 +39,12 @@ export type { KnownFile, ReadableDisk } from "./data/files.ts";
 export { type Announce, type NpmPackage, npmPackageFolder } from "./data/npm_packages.ts";
 export {
   encodeSafetensors,
-  layoutSafetensors,
   type LoadedTensor,
   type PlaceTensor,
   readSafetensors,
   SAFETENSORS_DTYPE_BYTES,
   type SafetensorsDType,
   type SafetensorsInfo,
-  type SafetensorsLayout,
   type SafetensorsMetadata,
   type SafetensorsTensor,
 } from "./data/safetensors.ts";
@@ -172,13 +170,7 @@ export {
   onnxWithWeights,
 } from "./onnx/export.ts";
 export type { Dimensions } from "./onnx/fold.ts";
-export {
-  describeOnnx,
-  fromOnnx,
-  type FromOnnxOptions,
-  type OnnxDescription,
-  type OnnxLoss,
-} from "./onnx/import_model.ts";
+export { fromOnnx, type FromOnnxOptions, type OnnxLoss } from "./onnx/import_model.ts";
 export type { ExternalFiles, OnnxInput } from "./onnx/read_file.ts";
 export { addGradients } from "./ops/autodiff.ts";
 export {
@@ -212,3 +204,22 @@ export {
   SGD_DEFAULTS,
   type SgdOptions,
 } from "./stage/options.ts";
+export type { DeviceSpec } from "./devices/table.ts";
+export type { DropoutKey } from "./layers/dropout.ts";
+export type { FloatDType } from "./data/safetensors.ts";
+export type { Ints } from "./graph/shapes.ts";
+export type { MessageArray } from "./devices/device.ts";
+export type { PartialOptimizer } from "./stage/options.ts";
+export type { PerAxis } from "./graph/windows.ts";
+export type { StageMemory } from "./stage/memory.ts";
+export type { StageOptions } from "./stage/options.ts";
+export type { StageValues } from "./devices/device.ts";
+export type { StateOf } from "./stage/state.ts";
+export type { TensorPart } from "./stage/state.ts";
+export type { TokenizerName } from "./data/tokenizer.ts";
+export type { ActivationOptions } from "./stage/activations.ts";
+export type { DeviceBytes } from "./stage/memory.ts";
+export type { KeyedArrays } from "./devices/device.ts";
+export type { OptimizerOptions } from "./stage/options.ts";
+export type { SumOptions } from "./stage/gradients.ts";
+export type { ValueArray } from "./devices/device.ts";

@@ -33,17 +33,7 @@ export {
   type StageMemory,
   type WorkerBytes,
 } from "./analysis/memory.ts";
-export {
-  type ChimeraStep,
-  chimeraStep,
-  type ChimeraStepTime,
-  type CriticalPath,
-  criticalPath,
-  hanayoBubbleRatio,
-  hanayoPrintedRatio,
-  type HanayoStep,
-  printedOutputs,
-} from "./analysis/paper_models.ts";
+export { type CriticalPath, criticalPath, printedOutputs } from "./analysis/paper_models.ts";
 export {
   type Fits,
   type LayerSkip,

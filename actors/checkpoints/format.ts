@@ -6,7 +6,8 @@
 
 import { createHash } from "node:crypto";
 import { join } from "node:path";
-import { ELEMENTS_MAX, type StateOf } from "../../kernels/internal.ts";
+import type { StateOf } from "../../kernels/mod.ts";
+import { ELEMENTS_MAX } from "../../kernels/internal.ts";
 import {
   type FileKind,
   openPieces,

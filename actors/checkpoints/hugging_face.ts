@@ -8,9 +8,9 @@
 import { join } from "node:path";
 import {
   compileModel,
+  type FloatDType,
   type Gpt2Config,
   gpt2Parameters,
-  layoutSafetensors,
   type LlamaConfig,
   llamaParameters,
   type ModelParameter,
@@ -23,9 +23,9 @@ import {
   checkInputFile,
   decodeFloats,
   encodeFloats,
-  type FloatDType,
   GPT2_MAX,
   gpt2Ties,
+  layoutSafetensors,
   llamaSizes,
   llamaTies,
   repeatedKey,

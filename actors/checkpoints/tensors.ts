@@ -11,9 +11,16 @@
 import { createHash } from "node:crypto";
 import { resolve } from "node:path";
 import {
+  type FloatDType,
+  type ParameterSpec,
+  SAFETENSORS_DTYPE_BYTES,
+  type SafetensorsInfo,
+  type StateOf,
+  type TensorPart,
+} from "../../kernels/mod.ts";
+import {
   decodeFloats,
   elementCount,
-  type FloatDType,
   initialValues,
   openDraws,
   readFull,
@@ -21,14 +28,7 @@ import {
   readOpenSafetensors,
   type SafetensorsFile,
   type StageState,
-  type StateOf,
-  type TensorPart,
 } from "../../kernels/internal.ts";
-import {
-  type ParameterSpec,
-  SAFETENSORS_DTYPE_BYTES,
-  type SafetensorsInfo,
-} from "../../kernels/mod.ts";
 
 /** Elements of a piece, 4 MiB: what a message costs is nothing beside it. */
 export const PIECE_ELEMENTS = 1 << 20;

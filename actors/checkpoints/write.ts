@@ -6,8 +6,8 @@
 
 import { createHash } from "node:crypto";
 import { basename, dirname, join, resolve } from "node:path";
-import { layoutSafetensors, type ModelParameter } from "../../kernels/mod.ts";
-import type { StageState, StateOf } from "../../kernels/internal.ts";
+import type { ModelParameter, StateOf } from "../../kernels/mod.ts";
+import { layoutSafetensors, type StageState } from "../../kernels/internal.ts";
 import {
   bytesOf,
   type Disk,

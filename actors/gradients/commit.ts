@@ -12,8 +12,8 @@
  * @module
  */
 
-import type { Batch, ModelProgram } from "../../kernels/mod.ts";
-import { elementCount, type StageState, type TensorPart } from "../../kernels/internal.ts";
+import type { Batch, ModelProgram, TensorPart } from "../../kernels/mod.ts";
+import { elementCount, type StageState } from "../../kernels/internal.ts";
 import type { Schedule } from "../../schedules/mod.ts";
 
 /** Sums of squares of gradients, by full name of the parameter. */

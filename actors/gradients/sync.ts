@@ -10,7 +10,8 @@
  * @module
  */
 
-import type { MessageArray, Stage } from "../../kernels/internal.ts";
+import type { MessageArray } from "../../kernels/mod.ts";
+import type { Stage } from "../../kernels/internal.ts";
 import { analyze, type ListedSchedule, type Schedule } from "../../schedules/mod.ts";
 import { parts } from "../../schedules/internal.ts";
 import {

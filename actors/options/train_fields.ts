@@ -5,15 +5,17 @@
  * @module
  */
 
-import { DEVICE_SPECS, type DeviceSpec, type PartialOptimizer } from "../../kernels/internal.ts";
 import {
   type AdamWOptions,
+  type DeviceSpec,
   type Layer,
   LEARNING_RATE_SCHEDULES,
   type LearningRate,
   type Model,
+  type PartialOptimizer,
   type SgdOptions,
 } from "../../kernels/mod.ts";
+import { DEVICE_SPECS } from "../../kernels/internal.ts";
 import { scheduleNames, type ScheduleOptions } from "../../schedules/mod.ts";
 import { SCALE_MAX } from "../gradients/commit.ts";
 import { COUNT_MAX } from "./limits.ts";

@@ -4,14 +4,16 @@
  * @module
  */
 
-import {
-  type Batch,
-  type LearningRate,
-  type Model,
-  type Precision,
-  type Recompute,
+import type {
+  Batch,
+  DeviceSpec,
+  LearningRate,
+  Model,
+  PartialOptimizer,
+  Precision,
+  Recompute,
+  StateOf,
 } from "../../kernels/mod.ts";
-import { type DeviceSpec, type PartialOptimizer, type StateOf } from "../../kernels/internal.ts";
 import {
   type ListPolicy,
   type Schedule,

@@ -5,17 +5,14 @@
  */
 
 import {
-  DEVICE_SPECS,
-  type DeviceSpec,
-  isDeviceSpec,
-  type StateOf,
-} from "../../kernels/internal.ts";
-import {
   DEVICE_NAMES,
+  type DeviceSpec,
   type LearningRate,
   PRECISIONS,
   RECOMPUTE_POLICIES,
+  type StateOf,
 } from "../../kernels/mod.ts";
+import { DEVICE_SPECS, isDeviceSpec } from "../../kernels/internal.ts";
 import { type Schedule, scheduleNames, type ScheduleOptions } from "../../schedules/mod.ts";
 import type { TensorSource } from "../checkpoints/tensors.ts";
 import type { LinkOptions } from "../pipeline/links.ts";

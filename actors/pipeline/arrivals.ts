@@ -4,8 +4,8 @@
  * @module
  */
 
-import type { Batch } from "../../kernels/mod.ts";
-import { keyed, type StageValues } from "../../kernels/internal.ts";
+import type { Batch, StageValues } from "../../kernels/mod.ts";
+import { keyed } from "../../kernels/internal.ts";
 import { type Action, formatAction } from "../../schedules/mod.ts";
 import { CompactingMap } from "../runtime/actor.ts";
 import { cut, join, joinPassed, mapValues } from "./links.ts";

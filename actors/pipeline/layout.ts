@@ -7,16 +7,8 @@
  * @module
  */
 
-import {
-  isSkip,
-  keyed,
-  skipEdges,
-  type StageValues,
-  stageValues,
-  startsOf,
-  type ValueArray,
-} from "../../kernels/internal.ts";
-import type { ModelProgram, StageSkip } from "../../kernels/mod.ts";
+import type { ModelProgram, StageSkip, StageValues, ValueArray } from "../../kernels/mod.ts";
+import { isSkip, keyed, skipEdges, stageValues, startsOf } from "../../kernels/internal.ts";
 import type { PlacedStage, Schedule } from "../../schedules/mod.ts";
 import { withEdges } from "../../schedules/internal.ts";
 

@@ -4,7 +4,8 @@
  * @module
  */
 
-import { keyed, type StageValues, stageValues, type ValueArray } from "../../kernels/internal.ts";
+import type { StageValues, ValueArray } from "../../kernels/mod.ts";
+import { keyed, stageValues } from "../../kernels/internal.ts";
 import type { ActorRef, Context, Message, SendOptions } from "../runtime/mod.ts";
 
 /** An emulated link. */

@@ -17,14 +17,14 @@
  * @module
  */
 
-import type { Batch } from "../../kernels/mod.ts";
 import type {
+  Batch,
   MessageArray,
   StageMemory,
-  StageState,
   StageValues,
   TensorPart,
-} from "../../kernels/internal.ts";
+} from "../../kernels/mod.ts";
+import type { StageState } from "../../kernels/internal.ts";
 import type { ShardOrder, WrittenShard } from "../checkpoints/read.ts";
 import type { ReduceMessage } from "../gradients/all_reduce.ts";
 import type { GradientSquares } from "../gradients/commit.ts";

@@ -15,9 +15,20 @@
  * @module
  */
 
+import type {
+  Batch,
+  Device,
+  DropoutKey,
+  Slicing,
+  StageMemory,
+  StageOptions,
+  StageProgram,
+  StageSkip,
+  StageValues,
+  StateOf,
+} from "../../kernels/mod.ts";
 import {
   type BackwardKind,
-  type DropoutKey,
   type ForwardResult,
   joinSlices,
   openStage,
@@ -25,13 +36,8 @@ import {
   sliceOf,
   splitBatch,
   type Stage,
-  type StageMemory,
-  type StageOptions,
   type StageState,
-  type StageValues,
-  type StateOf,
 } from "../../kernels/internal.ts";
-import type { Batch, Device, Slicing, StageProgram, StageSkip } from "../../kernels/mod.ts";
 import type { Action } from "../../schedules/mod.ts";
 import { eachTensor, PIECE_ELEMENTS, type TensorSource } from "../checkpoints/tensors.ts";
 import type { StageCopy } from "./layout.ts";

@@ -10,8 +10,7 @@
  * @module
  */
 
-import type { Batch, StageProgram } from "../../kernels/mod.ts";
-import type { DropoutKey, StageMemory } from "../../kernels/internal.ts";
+import type { Batch, DropoutKey, StageMemory, StageProgram } from "../../kernels/mod.ts";
 import {
   type Action,
   ActionList,

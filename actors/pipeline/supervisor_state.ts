@@ -8,8 +8,8 @@
  * @module
  */
 
-import type { Batch, Slicing, StageProgram } from "../../kernels/mod.ts";
-import type { StageMemory, StageState } from "../../kernels/internal.ts";
+import type { Batch, Slicing, StageMemory, StageProgram } from "../../kernels/mod.ts";
+import type { StageState } from "../../kernels/internal.ts";
 import type { WeightUpdates } from "../../schedules/mod.ts";
 import { areFinite, CommitDecision } from "../gradients/commit.ts";
 import { CHUNKS_IN_TRANSIT } from "../gradients/sync.ts";

@@ -4,8 +4,8 @@
  * @module
  */
 
-import type { Batch, DeviceChoice, Slicing } from "../../kernels/mod.ts";
-import { keyed, type StageOptions, type StageValues } from "../../kernels/internal.ts";
+import type { Batch, DeviceChoice, Slicing, StageOptions, StageValues } from "../../kernels/mod.ts";
+import { keyed } from "../../kernels/internal.ts";
 import type { Action, SkipEdge, StepPolicy, WeightUpdates } from "../../schedules/mod.ts";
 import { Readiness } from "../../schedules/internal.ts";
 import type { GradientSquares } from "../gradients/commit.ts";

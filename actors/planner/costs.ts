@@ -4,8 +4,8 @@
  * @module
  */
 
-import { formatLayout, skipEdges, type StageOptions } from "../../kernels/internal.ts";
-import type { StageProgram } from "../../kernels/mod.ts";
+import type { StageOptions, StageProgram } from "../../kernels/mod.ts";
+import { formatLayout, skipEdges } from "../../kernels/internal.ts";
 import { segmentsOf } from "../../kernels/stage/activations.ts";
 import {
   type LayerSkip,

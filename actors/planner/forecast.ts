@@ -9,10 +9,11 @@ import {
   DEVICE_NAMES,
   type Model,
   type ModelProgram,
+  type OptimizerOptions,
   type Precision,
   type Recompute,
 } from "../../kernels/mod.ts";
-import { formatLayout, type OptimizerOptions, partition } from "../../kernels/internal.ts";
+import { formatLayout, partition } from "../../kernels/internal.ts";
 import { heldBytes } from "../../schedules/analysis/memory.ts";
 import {
   findSchedule,

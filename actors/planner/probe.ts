@@ -11,7 +11,9 @@ import {
   type DeviceChoice,
   type Kernel,
   openDevice,
+  type StageOptions,
   type StageProgram,
+  type StageValues,
   type TensorSpec,
 } from "../../kernels/mod.ts";
 import {
@@ -19,9 +21,7 @@ import {
   HOST_ARRAYS,
   openStage,
   stageBorder,
-  type StageOptions,
   type StageState,
-  type StageValues,
 } from "../../kernels/internal.ts";
 import type { ActorFactory, ActorSpec } from "../runtime/mod.ts";
 

@@ -16,9 +16,10 @@ import {
   type DeviceChoice,
   type ModelProgram,
   type Recompute,
+  type StageOptions,
   type StageProgram,
 } from "../../kernels/mod.ts";
-import { cutIntoStages, type StageOptions, type StageState } from "../../kernels/internal.ts";
+import { cutIntoStages, type StageState } from "../../kernels/internal.ts";
 import type { ActorRef, PlaceName, System } from "../runtime/mod.ts";
 import { realClock } from "../runtime/world.ts";
 import { drawBatch, drawWeights } from "./measure_links.ts";

@@ -7,6 +7,15 @@
 
 import * as v from "valibot";
 import {
+  type LayerProgram,
+  type Precision,
+  PRECISIONS,
+  type Recompute,
+  RECOMPUTE_POLICIES,
+  type StageOptions,
+  type StageProgram,
+} from "../../kernels/mod.ts";
+import {
   activationBytes,
   checkInputFile,
   decodeText,
@@ -15,16 +24,7 @@ import {
   isSkip,
   outputsOf,
   repeatedKey,
-  type StageOptions,
 } from "../../kernels/internal.ts";
-import {
-  type LayerProgram,
-  type Precision,
-  PRECISIONS,
-  type Recompute,
-  RECOMPUTE_POLICIES,
-  type StageProgram,
-} from "../../kernels/mod.ts";
 import {
   arrayOf,
   checkData,

@@ -12,11 +12,12 @@ import type {
   FileTokenizer,
   KnownTokens,
   Model,
+  PartialOptimizer,
   Predictor,
   Tie,
   Tokenizer,
+  TokenizerName,
 } from "../../kernels/mod.ts";
-import type { PartialOptimizer, TokenizerName } from "../../kernels/internal.ts";
 import { checkData, objectOf } from "../options/file_schema.ts";
 import type { Data } from "../options/train_options.ts";
 import { PROTOCOL_VERSION, type SupervisorMessage } from "../pipeline/protocol.ts";

@@ -5,7 +5,8 @@
  * @module
  */
 
-import { elementCount, type StateOf } from "../../kernels/internal.ts";
+import type { StateOf } from "../../kernels/mod.ts";
+import { elementCount } from "../../kernels/internal.ts";
 import { type Disk, removeOld, removeUnfinished } from "../checkpoints/format.ts";
 import {
   type Finished,

@@ -6,14 +6,19 @@
  */
 
 import {
+  compileModel,
+  type DeviceName,
+  type Model,
+  type ModelProgram,
+  type StageOptions,
+} from "../../kernels/mod.ts";
+import {
   checkStageOptions,
   completeOptimizer,
   cutIntoStages,
   ELEMENTS_MAX,
   readLayout,
-  type StageOptions,
 } from "../../kernels/internal.ts";
-import { compileModel, type DeviceName, type Model, type ModelProgram } from "../../kernels/mod.ts";
 import { type LayerTimes, partitionForSchedule, type Schedule } from "../../schedules/mod.ts";
 import { parts, recomputedStages } from "../../schedules/internal.ts";
 import type { TrainOptions } from "../options/train_options.ts";

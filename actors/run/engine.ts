@@ -10,7 +10,9 @@ import type {
   ModelParameter,
   ModelProgram,
   ParameterSpec,
+  StageOptions,
   StageProgram,
+  StateOf,
   Tie,
 } from "../../kernels/mod.ts";
 import {
@@ -18,9 +20,7 @@ import {
   flatLength,
   hasFreeViews,
   MOMENTS,
-  type StageOptions,
   type StageState,
-  type StateOf,
   withAliases,
 } from "../../kernels/internal.ts";
 import { pipelineWorkers } from "../../schedules/mod.ts";

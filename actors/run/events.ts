@@ -4,8 +4,12 @@
  * @module
  */
 
-import { type DeviceChoice, type DeviceName, learningRateAt } from "../../kernels/mod.ts";
-import type { StageMemory } from "../../kernels/internal.ts";
+import {
+  type DeviceChoice,
+  type DeviceName,
+  learningRateAt,
+  type StageMemory,
+} from "../../kernels/mod.ts";
 import {
   firstLossScale,
   type LossScale,

@@ -4,16 +4,14 @@
  * @module
  */
 
+import type { ModelProgram, OptimizerOptions, StateOf } from "../../kernels/mod.ts";
 import {
   completeOptimizer,
   elementCount,
   MOMENTS,
-  type OptimizerOptions,
   sameShape,
   type StageState,
-  type StateOf,
 } from "../../kernels/internal.ts";
-import type { ModelProgram } from "../../kernels/mod.ts";
 import { bytesOfSource, readState, readTensor, type TensorSource } from "../checkpoints/tensors.ts";
 import { locateWeights, readWeights } from "../checkpoints/weights.ts";
 import { checkFinite } from "../gradients/commit.ts";

@@ -11,6 +11,13 @@
  * @module
  */
 
+import type {
+  DeviceName,
+  ModelProgram,
+  StageMemory,
+  StageProgram,
+  TensorSpec,
+} from "../../kernels/mod.ts";
 import {
   activationBytes,
   BUCKET_SIZE,
@@ -26,10 +33,8 @@ import {
   planMemory,
   type SliceSlots,
   stageBorder,
-  type StageMemory,
   totalBytes,
 } from "../../kernels/internal.ts";
-import type { DeviceName, ModelProgram, StageProgram, TensorSpec } from "../../kernels/mod.ts";
 import {
   type ActionList,
   analyze,

@@ -12,7 +12,8 @@
  * @module
  */
 
-import type { StageState, StateOf } from "../../kernels/internal.ts";
+import type { StateOf } from "../../kernels/mod.ts";
+import type { StageState } from "../../kernels/internal.ts";
 import { type HeldState, readState, type TensorSource } from "../checkpoints/tensors.ts";
 import { eagerStages } from "../gradients/sync.ts";
 import { copiesOf } from "../pipeline/layout.ts";

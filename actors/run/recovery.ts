@@ -25,7 +25,8 @@
 
 import { delay } from "@std/async/delay";
 import { join } from "node:path";
-import { elementCount, type StageState, type StateOf } from "../../kernels/internal.ts";
+import type { StateOf } from "../../kernels/mod.ts";
+import { elementCount, type StageState } from "../../kernels/internal.ts";
 import { fileName, KINDS } from "../checkpoints/format.ts";
 import {
   type FileKind,

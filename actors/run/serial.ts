@@ -8,15 +8,14 @@
  * @module
  */
 
-import { type Batch, type Device, openDevice } from "../../kernels/mod.ts";
 import {
-  cutIntoStages,
+  type Batch,
+  type Device,
   type DropoutKey,
-  keyed,
   type KeyedArrays,
-  type StageState,
-  withAliases,
-} from "../../kernels/internal.ts";
+  openDevice,
+} from "../../kernels/mod.ts";
+import { cutIntoStages, keyed, type StageState, withAliases } from "../../kernels/internal.ts";
 import { type HeldState, readState } from "../checkpoints/tensors.ts";
 import { sumsOf } from "../gradients/all_reduce.ts";
 import { areFinite, clipFactor, type GradientSquares } from "../gradients/commit.ts";

@@ -14,8 +14,12 @@ import type {
   Device,
   InputSpec,
   LayerProgram,
+  MessageArray,
   OutputSpec,
+  StageMemory,
+  StageOptions,
   StageProgram,
+  StageValues,
   TensorSpec,
 } from "../../kernels/mod.ts";
 import {
@@ -26,14 +30,10 @@ import {
   type FlatRange,
   inputsOf,
   keyed,
-  type MessageArray,
   outputsOf,
   type Stage,
   type StageBorder,
   stageBorder,
-  type StageMemory,
-  type StageOptions,
-  type StageValues,
   stageValues,
 } from "../../kernels/internal.ts";
 import { WeightVersions } from "../../kernels/stage/state.ts";

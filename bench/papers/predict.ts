@@ -9,12 +9,11 @@ import {
   analyze,
   createSchedule,
   criticalPath,
-  hanayoBubbleRatio,
-  hanayoPrintedRatio,
   printedOutputs,
   type ScheduleOptions,
   simulateStep,
 } from "../../schedules/mod.ts";
+import { hanayoBubbleRatio, hanayoPrintedRatio } from "../../schedules/analysis/paper_models.ts";
 import {
   checkpointedOutputs,
   mixedPrecisionBytes,

@@ -5,7 +5,6 @@
  */
 
 import {
-  chimeraStep,
   createSchedule,
   type Schedule,
   type ScheduleOptions,
@@ -14,6 +13,7 @@ import {
   type StepEndModel,
   type StepModel,
 } from "../../schedules/mod.ts";
+import { chimeraStep } from "../../schedules/analysis/paper_models.ts";
 import { messageMs, rabenseifnerMs } from "../../schedules/analysis/paper_models.ts";
 import {
   edgeBytes,

@@ -30,12 +30,9 @@ import {
   type MlpConfig,
   parseTokenizer,
   type Tokenizer,
-} from "../../kernels/mod.ts";
-import {
-  inputFileProblem,
-  TOKENIZER_BYTES_MAX,
   type TokenizerName,
-} from "../../kernels/internal.ts";
+} from "../../kernels/mod.ts";
+import { inputFileProblem, TOKENIZER_BYTES_MAX } from "../../kernels/internal.ts";
 import { meantRun } from "../run_files/run_folder.ts";
 import { inOneLine, printError, quoted } from "../terminal.ts";
 import { ensure } from "./common.ts";

@@ -17,6 +17,7 @@ import {
 import type { Checkpoint } from "../../actors/checkpoints/format.ts";
 import { checkWeights } from "../../actors/checkpoints/weights.ts";
 import { commandLine } from "../../actors/options/limits.ts";
+import type { KnownTokens, TokenizerName } from "../../kernels/mod.ts";
 import {
   CSV_BYTES_MAX,
   decodeText,
@@ -24,10 +25,8 @@ import {
   knowTokens,
   TEXT_BYTES_MAX,
   tokenBytesOf,
-  type TokenizerName,
   TOKENS_BYTES_MAX,
 } from "../../kernels/internal.ts";
-import type { KnownTokens } from "../../kernels/mod.ts";
 import { checkFile } from "../command.ts";
 import {
   formatOf,

@@ -12,7 +12,8 @@ import {
   type WorkerMemory,
 } from "../../actors/run/memory.ts";
 import type { Plan } from "../../actors/run/plan.ts";
-import { type StageMemory, totalBytes } from "../../kernels/internal.ts";
+import type { StageMemory } from "../../kernels/mod.ts";
+import { totalBytes } from "../../kernels/internal.ts";
 import { formatTable } from "../../schedules/pictures/grid.ts";
 
 /** What the system sees of one process. */

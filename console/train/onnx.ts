@@ -13,13 +13,12 @@ import { suggest } from "../../actors/options/option.ts";
 import type { ModelComponent } from "../../actors/registry/component.ts";
 import {
   type Batch,
-  describeOnnx,
   fromOnnx,
   type HostArray,
-  type OnnxDescription,
   onnxWithWeights,
   type TensorSpec,
 } from "../../kernels/mod.ts";
+import { describeOnnx, type OnnxDescription } from "../../kernels/internal.ts";
 import { modelFields } from "../../kernels/internal.ts";
 import { checkFile } from "../command.ts";
 import { quoted } from "../terminal.ts";

@@ -18,8 +18,7 @@ import {
   type ModelComponent,
 } from "../../actors/registry/component.ts";
 import { openTask, type Task } from "../../actors/registry/task.ts";
-import { parseTokenizer } from "../../kernels/mod.ts";
-import type { TokenizerName } from "../../kernels/internal.ts";
+import { parseTokenizer, type TokenizerName } from "../../kernels/mod.ts";
 import { inOneLine, printError, quoted } from "../terminal.ts";
 import { shellWord } from "./data_files.ts";
 import { INHERITED_FLAGS, noteReads, refuseUnread, sizesOfFlags } from "./flags.ts";

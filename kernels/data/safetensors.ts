@@ -415,7 +415,6 @@ export interface SafetensorsLayout {
  * @example
  * ```ts
  * import assert from "node:assert/strict";
- * import { layoutSafetensors } from "@troupe/troupe/kernels";
  *
  * const layout = layoutSafetensors(
  *   new Map([

@@ -243,7 +243,7 @@ export interface ChimeraStepTime {
  * @example
  * ```ts
  * import { deepStrictEqual } from "node:assert/strict";
- * import { chimeraStep, createSchedule } from "@troupe/troupe/schedules";
+ * import { createSchedule } from "@troupe/troupe/schedules";
  *
  * const schedule = createSchedule("chimera", { workers: 4, microBatches: 4 });
  * deepStrictEqual(chimeraStep({ schedule, forwardMs: 10, messageMs: 1, allReduceMs: 25 }), {
@@ -341,7 +341,6 @@ export interface HanayoStep {
  * @example
  * ```ts
  * import { strictEqual } from "node:assert/strict";
- * import { hanayoBubbleRatio } from "@troupe/troupe/schedules";
  *
  * const step = { workers: 8, waves: 2, forward: 1, backward: 2 };
  * strictEqual(hanayoBubbleRatio(step), 14 / 62); // (2P-2)/(3PW+2P-2)
@@ -365,7 +364,6 @@ export function hanayoBubbleRatio(step: HanayoStep): number {
  * @example
  * ```ts
  * import { ok } from "node:assert/strict";
- * import { hanayoBubbleRatio, hanayoPrintedRatio } from "@troupe/troupe/schedules";
  *
  * const step = { workers: 8, waves: 2, forward: 1, backward: 2 };
  * ok(hanayoPrintedRatio(step) > hanayoBubbleRatio(step));

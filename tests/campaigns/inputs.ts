@@ -17,13 +17,8 @@ import { followRun } from "../../console/dashboard/follow.ts";
 import { troupe } from "../../console/mod.ts";
 import { print } from "../../console/terminal.ts";
 import { bytesTokenizerJson } from "../../kernels/data/tokenizer.ts";
-import {
-  compileModel,
-  describeOnnx,
-  fromOnnx,
-  mlpOnnx,
-  parseTokenizer,
-} from "../../kernels/mod.ts";
+import { compileModel, fromOnnx, mlpOnnx, parseTokenizer } from "../../kernels/mod.ts";
+import { describeOnnx } from "../../kernels/onnx/import_model.ts";
 import { ModelProtoSchema } from "../../kernels/onnx/onnx_pb.ts";
 import { readJson, runHere, TINY } from "../console/command.ts";
 import SMALL from "../kernels/data/small_tokenizer.json" with { type: "json" };

@@ -1,13 +1,10 @@
 import assert from "node:assert/strict";
+import { analyze, createSchedule, criticalPath, printedOutputs } from "../../schedules/mod.ts";
 import {
-  analyze,
   chimeraStep,
-  createSchedule,
-  criticalPath,
   hanayoBubbleRatio,
   hanayoPrintedRatio,
-  printedOutputs,
-} from "../../schedules/mod.ts";
+} from "../../schedules/analysis/paper_models.ts";
 import {
   checkpointedOutputs,
   mixedPrecisionBytes,

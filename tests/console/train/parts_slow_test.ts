@@ -176,7 +176,10 @@ folderTest("a journal imports nothing: its run replays with its module named", a
   const tokens = await writeTokens(folder, someTokens(100)), own = ["--tokens", tokens];
   await trainHere([...TINY, ...STEP, ...own, "--model", model, "--journal", journal]);
   const replay = words`replay ${journal} ${own}`;
-  await refusedHere(replay, /^Cannot replay: --model must name the file .* because a journal opens no file/);
+  await refusedHere(
+    replay,
+    /^Cannot replay: --model must name the file .* because a journal opens no file/,
+  );
   assert.match(await printedHere(...replay, "--model", model), /\d+ steps as recorded/);
 });
 

@@ -9,12 +9,12 @@ import {
 } from "../../../kernels/data/safetensors.ts";
 import {
   encodeSafetensors,
-  layoutSafetensors,
   readSafetensors,
   SAFETENSORS_DTYPE_BYTES,
   type SafetensorsDType,
   type SafetensorsTensor,
 } from "../../../kernels/mod.ts";
+import { layoutSafetensors } from "../../../kernels/data/safetensors.ts";
 import { Buffer } from "node:buffer";
 import { atDepth } from "../../depth.ts";
 import fc from "../../fast_check.ts";

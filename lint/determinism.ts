@@ -1,8 +1,9 @@
 /**
- * A lint plugin: actors must be deterministic.
+ * A lint plugin that checks that actors are deterministic.
  *
- * A file with actors (it names `ActorFactory`) must not use the globals that a simulation forbids. An
- * exception needs a comment with a reason; a comment without one is reported:
+ * A file with actors (it contains the name `ActorFactory`) must not use the globals that a
+ * simulation forbids. An exception needs an ignore comment with a reason; a comment without a
+ * reason is reported:
  *
  * `// deno-lint-ignore determinism/no-ambient -- measures the kernel and nothing depends on it`
  *
@@ -24,20 +25,20 @@ const OWNERS = new Set(
   ),
 );
 
-/** Names of the global object; `globalThis.fetch` is `fetch`. */
+/** Prefixes of the global object: `globalThis.fetch` is `fetch`. */
 const GLOBALS = /^(globalThis|self|window)\./;
 
-/** Names that are reported on any object, because types are unknown here: the property `timeStamp`, and
+/** Names reported on any object, because types are unknown here: the property `timeStamp`, and
  * `format()` in files that format dates. */
 const TIME_STAMP = WORLD.get("Event.timeStamp")!, FORMAT = /^format(ToParts)?$/;
 const FORMATS_DATES = /\bDateTimeFormat\b/;
 
 const MAKES_ACTORS = /\bActorFactory\b/;
 
-/** An ignore comment of this plugin's rules, with the text after it. */
+/** Matches an ignore comment for a rule of this plugin, and captures the text after it. */
 const IGNORE = /^\s*deno-lint-ignore(-file)?\s[^-]*\bdeterminism\/[\w-]+(?<rest>.*)$/s;
 
-/** Returns the dotted name of an expression, if any: `Temporal.Now.instant`. */
+/** Returns the dotted name of an expression, such as `Temporal.Now.instant`, or undefined. */
 function nameOf(node: Deno.lint.Node): string | undefined {
   if (node.type === "Identifier") return node.name;
   if (node.type !== "MemberExpression") return undefined;
@@ -50,7 +51,7 @@ function nameOf(node: Deno.lint.Node): string | undefined {
     : undefined;
 }
 
-/** Returns a function that returns whether a file declares or imports a name, hiding the global. */
+/** Returns a predicate: whether the file declares or imports a name, which hides the global. */
 function declaredIn(text: string): (name: string) => boolean {
   return (name) =>
     new RegExp(
@@ -58,12 +59,12 @@ function declaredIn(text: string): (name: string) => boolean {
     ).test(text);
 }
 
-/** Returns whether a node is a test, which is not part of an actor. */
+/** Returns true if a node is a test, which is not part of an actor. */
 function isTest(node: Deno.lint.Node): boolean {
   return node.type === "CallExpression" && nameOf(node.callee) === "Deno.test";
 }
 
-/** Yields the forbidden imports from Node.js, by name or of a whole module. */
+/** Yields the forbidden imports from Node.js: names or whole modules. */
 function* forbiddenImports({ source, importKind, specifiers }: Deno.lint.ImportDeclaration) {
   const forbidden = FORBIDDEN_MODULES.get(source.value);
   if (!forbidden || importKind === "type") return;
@@ -96,9 +97,9 @@ const noAmbient: Deno.lint.Rule = {
     };
     const look = (node: Deno.lint.Node, isConstructed = false, count = 0) => {
       const forbidden = find(node);
-      // Properties are reported wherever they are read.
+      // Properties are reported at each read, below.
       if (!forbidden || forbidden.kind === "get") return;
-      // A date of something given is a plain value.
+      // A date made from an argument is a plain value.
       if (forbidden.kind === "date" && isConstructed && count > 0) return;
       report(node, forbidden);
     };

@@ -19,15 +19,15 @@ import type { ActorRef, Message } from "./types.ts";
 /**
  * A map that moves to a new table whenever most of its entries have gone.
  *
- * [Note: tables that stay] When V8's Map shrinks or makes room, its old table keeps a reference to
- * the new one, for iterators. Once one table has become old enough for the collector of young
- * garbage to leave it alone, it keeps all that follow alive, with what was in them: some kilobytes
- * for each step of training, until a full collection. A new map ends that chain; an entry is copied
- * once for each that is taken at the most.
+ * [Note: tables that stay] When V8's Map shrinks or grows, its old table keeps a reference to the
+ * new one, for iterators. Once a table has moved to the old generation, young collections do not
+ * free it, so it keeps all later tables and their former contents alive: some kilobytes per
+ * training step, until a full collection. A new map breaks that chain. Each entry is copied at most
+ * once per entry taken.
  */
 export class CompactingMap<K, V> implements Iterable<[K, V]> {
   #map = new Map<K, V>();
-  /** Entries taken since the map is new. */
+  /** Entries taken since the map was created. */
   #taken = 0;
 
   /** The number of entries. */
@@ -60,12 +60,12 @@ export class CompactingMap<K, V> implements Iterable<[K, V]> {
     return value;
   }
 
-  /** The values in the order in which their keys came. */
+  /** The values in insertion order. */
   values(): IterableIterator<V> {
     return this.#map.values();
   }
 
-  /** The entries in the order in which their keys came. */
+  /** The entries in insertion order. */
   [Symbol.iterator](): IterableIterator<[K, V]> {
     return this.#map[Symbol.iterator]();
   }
@@ -111,7 +111,7 @@ export type Handlers<M extends Message> = {
  * assert.equal(await system.ask(counter, { type: "Read" }), 42);
  * ```
  *
- * @typeParam Init what the factory is given.
+ * @typeParam Init type of the factory's second argument.
  * @typeParam M messages that the actor handles.
  */
 export type ActorFactory<Init, M extends Message> = (
@@ -123,7 +123,7 @@ export type ActorFactory<Init, M extends Message> = (
 /** Serial of the system itself, in isolate 0. */
 export const SYSTEM_SERIAL = 0;
 
-/** Handlers by message type, whatever the protocol. */
+/** Handlers by message type, for any protocol. */
 export type AnyHandlers =
   & Readonly<Record<string, (message: Message) => void | Promise<void>>>
   & {
@@ -141,7 +141,7 @@ interface Child {
   ended?: PromiseWithResolvers<void>;
 }
 
-/** A timer that runs, or has fired and whose message waits. */
+/** A timer that is running, or whose message waits. */
 export interface Timer {
   cancel: () => void;
   envelope?: Envelope | undefined;
@@ -185,7 +185,7 @@ export class Actor {
   /** The envelope that the picker holds for this actor. */
   offered: Envelope | undefined;
 
-  /** Makes an actor that has not started. */
+  /** Creates an actor that has not started. */
   constructor(ref: ActorRef, parent: ActorRef | undefined, capacity: number) {
     this.ref = ref;
     this.parent = parent;
@@ -238,7 +238,7 @@ export interface PendingAsk {
   readonly asker: Actor | undefined;
   readonly resolve: (value: unknown) => void;
   readonly reject: (error: Error) => void;
-  /** Ends the question, if its asker aborts it. */
+  /** Abort signal of the asker. */
   readonly signal?: AbortSignal;
   /** Cancels its timeout and its abort listener. */
   readonly cancel: () => void;

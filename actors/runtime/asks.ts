@@ -21,14 +21,14 @@ import type { HandlingStep, ReplyTo } from "./mailbox.ts";
 import { type ActorRef, isMessage, isRef, kindOf, type Message } from "./types.ts";
 import type { AnswerFrame, Outcome } from "./wire.ts";
 
-/** The message by which an actor gets an answer. */
+/** The message that carries an answer to its asker. */
 interface Answer extends Message {
-  /** Which of the questions of this actor it answers, from 0. */
+  /** Number of the question among those of this actor, from 0. */
   readonly ask: number;
   readonly outcome: Outcome;
 }
 
-/** Sends a question and promises the answer. See {@linkcode Context.ask}. */
+/** Sends a question and returns a promise of its answer. See {@linkcode Context.ask}. */
 export function ask(
   isolate: Isolate,
   from: ActorRef,
@@ -53,13 +53,13 @@ export function ask(
   });
   step?.asks.add(id);
   step?.wake?.();
-  // From now on the actor may do what was scheduled while it was at work.
+  // A suspended actor can do the work that was scheduled during its step.
   if (actor) offer(isolate, actor);
   sendMessage(isolate, from, to, message, options, { isolate: isolate.number, ask: id });
   return answer;
 }
 
-/** Starts the timeout of a question, and listens to its signal. */
+/** Starts the timeout of a question and listens to its abort signal. */
 function limits(
   isolate: Isolate,
   id: number,
@@ -72,7 +72,7 @@ function limits(
   const onAbort = () => {
     const { name, message: why } = describeFailure("", "throw", signal.reason).error;
     settleAsk(isolate, id, { status: "aborted", name, why });
-    // It is taken back, if nobody has begun to handle it.
+    // Withdraws the question unless its handler has begun.
     const question = { isolate: isolate.number, ask: id };
     post(isolate, to.isolate, { kind: "withdraw", to, question });
   };
@@ -86,7 +86,7 @@ function limits(
   };
 }
 
-/** Takes a question out of the mailbox of an actor. */
+/** Removes a question from the mailbox of an actor. */
 export function withdraw(isolate: Isolate, actor: Actor | undefined, question: ReplyTo): void {
   for (const envelope of actor?.mailbox ?? []) {
     const { replyTo } = envelope;
@@ -97,7 +97,7 @@ export function withdraw(isolate: Isolate, actor: Actor | undefined, question: R
   }
 }
 
-/** Returns the error of an invalid question, or undefined. */
+/** Returns the error of an invalid question; undefined if it is valid. */
 function refuse(
   { asks: { size } }: Isolate,
   actor: Actor | undefined,
@@ -137,7 +137,7 @@ function refuse(
   return new RangeError(`${cannot} at most ${size} questions must wait, received one more`);
 }
 
-/** Ends a question. An answer to one that has ended already is the dead letter `letter`. */
+/** Settles a question. If it has already been settled, reports the dead letter `letter`. */
 export function settleAsk(
   isolate: Isolate,
   id: number,
@@ -152,7 +152,7 @@ export function settleAsk(
   pending.cancel();
   const { asker } = pending;
   if (!asker) return resolve(pending, outcome);
-  // The answer is a step of its own: the order in which answers come is a choice like any other.
+  // The answer is a separate step, so the order of answers is also chosen by the picker.
   const message: Answer = { type: `answer:${pending.type}`, ask: pending.nth, outcome };
   schedule(isolate, asker, message, pending.to, () => {
     asker.step?.asks.delete(id);
@@ -170,7 +170,7 @@ function resolve(pending: PendingAsk, outcome: Outcome): void {
   else pending.reject(errorOf(pending, outcome));
 }
 
-/** Returns the error of a question without an answer. */
+/** Returns the error of a question that was not answered. */
 export function errorOf(
   { from, to, type, timeoutMs }: Pick<PendingAsk, "from" | "to" | "type" | "timeoutMs">,
   outcome: Exclude<Outcome, { readonly status: "answered" }>,
@@ -196,7 +196,7 @@ export function errorOf(
   }
 }
 
-/** Ends the questions of an actor that stops, so that its handler can unwind. */
+/** Rejects the questions of a stopping actor, so that its handler can unwind. */
 export function abandonAsks(isolate: Isolate, { ref, agenda }: Actor, step: HandlingStep): void {
   for (let answer = agenda.shift(); answer; answer = agenda.shift()) answer.run?.();
   for (const id of step.asks) {
@@ -208,10 +208,10 @@ export function abandonAsks(isolate: Isolate, { ref, agenda }: Actor, step: Hand
 }
 
 /**
- * Answers a question with an outcome.
+ * Sends the outcome of a question.
  *
- * @param letter what becomes of it when nobody waits for it any more.
- * @throws {DOMException} when it cannot be cloned.
+ * @param letter the dead letter to report if the asker no longer waits.
+ * @throws {DOMException} if the outcome cannot be cloned.
  */
 export function answer(
   isolate: Isolate,
@@ -225,7 +225,7 @@ export function answer(
   } else post(isolate, to, { kind: "answer", ask, outcome, letter }, transfer);
 }
 
-/** Ends every question to actors of an isolate that is gone, or to all actors. */
+/** Settles all questions to actors of an isolate that is gone, or all questions. */
 export function failAsks(isolate: Isolate, number?: number): void {
   for (const [id, { to }] of isolate.asks) {
     if (number !== undefined && to.isolate !== number) continue;
@@ -234,7 +234,7 @@ export function failAsks(isolate: Isolate, number?: number): void {
   }
 }
 
-/** Takes over the answer that this step owes. See {@linkcode Context.deferReply}. */
+/** Returns a function to answer the current message. See {@linkcode Context.deferReply}. */
 export function deferReply(isolate: Isolate, actor: Actor): Reply {
   const { step } = actor;
   if (!step?.envelope.replyTo) return () => {};

@@ -1,5 +1,5 @@
 /**
- * What actors and systems are made with, checked at the door: plain JavaScript knows no types.
+ * Checks the options of actors and systems at run time, for callers in plain JavaScript.
  *
  * @module
  */
@@ -9,21 +9,21 @@ import type { Transport } from "./transport.ts";
 import { type ActorSpec, kindOf } from "./types.ts";
 import type { PlaceKind } from "./wire.ts";
 
-/** The places that every system has. */
+/** Kinds of isolates that every system has. */
 const BUILT_IN: readonly PlaceKind[] = [
   { name: "worker", limitsMemory: false },
   { name: "process", limitsMemory: true },
 ];
 
-/** The places of a world without transports, where all of them are one, ranks of MPI too. */
+/** Kinds of isolates without transports, as in a simulation: all kinds are accepted. */
 const PLACES: readonly PlaceKind[] = [...BUILT_IN, { name: "mpi", limitsMemory: false }];
 
 /**
- * Checks how an actor is to be made.
+ * Checks the spec and options of a new actor.
  *
- * @param places where it can be put, beside the isolate of its parent.
- * @throws {TypeError} when something is of another kind than it must be.
- * @throws {RangeError} when something is out of its bounds.
+ * @param places kinds of isolates that can host it, besides its parent's isolate.
+ * @throws {TypeError} if a value has the wrong type.
+ * @throws {RangeError} if a value is out of range.
  */
 export function checkSpawn(
   spec: ActorSpec,
@@ -61,9 +61,9 @@ export function checkSpawn(
 }
 
 /**
- * Checks what a factory made.
+ * Checks the handlers returned by a factory.
  *
- * @throws {TypeError} when it is no record of functions.
+ * @throws {TypeError} if they are not a record of functions.
  */
 export function checkHandlers(
   id: string,
@@ -75,17 +75,17 @@ export function checkHandlers(
     throw wrongKind(cannot, `"${factory}"`, "a function that returns handlers", handlers);
   }
   for (const [type, handler] of Object.entries(handlers)) {
-    // What else an instance of a class holds is its state.
+    // Other members of a class instance are its state.
     if (typeof handler === "function" || !isPlain(handlers)) continue;
     throw wrongKind(cannot, `the handler of "${type}"`, "a function", handler);
   }
 }
 
 /**
- * Checks how a system is to be made.
+ * Checks the options of a system.
  *
- * @throws {TypeError} when something is of another kind than it must be.
- * @throws {RangeError} when a number is out of its bounds.
+ * @throws {TypeError} if a value has the wrong type.
+ * @throws {RangeError} if a value is out of range.
  */
 export function checkSystem(options: SystemOptions): void {
   const cannot = "Cannot create a system:";
@@ -114,10 +114,10 @@ export function checkSystem(options: SystemOptions): void {
 }
 
 /**
- * Checks what a subscriber wants.
+ * Checks the options of a subscriber.
  *
- * @throws {TypeError} when the listener is no function.
- * @throws {RangeError} when `slowStepMs` is out of its bounds.
+ * @throws {TypeError} if the listener is not a function.
+ * @throws {RangeError} if `slowStepMs` is out of range.
  */
 export function checkSubscription(listener: unknown, { slowStepMs = 0 }: Subscription = {}): void {
   const cannot = "Cannot subscribe:";
@@ -130,10 +130,15 @@ export function checkSubscription(listener: unknown, { slowStepMs = 0 }: Subscri
   );
 }
 
-/** Names that no other transport can have. */
+/** Reserved names of transports. */
 const TAKEN: readonly string[] = ["local", ...BUILT_IN.map(({ name }) => name)];
 
-/** @throws {TypeError} {@linkcode RangeError} when something is no transport, or has no name of its own. */
+/**
+ * Checks transports.
+ *
+ * @throws {TypeError} if a value is not a transport.
+ * @throws {RangeError} if a name is empty or already used.
+ */
 export function checkTransports(cannot: string, given: Transport | readonly Transport[]): void {
   const names = [...TAKEN];
   for (const transport of [given].flat() as readonly Transport[]) {
@@ -150,12 +155,12 @@ export function checkTransports(cannot: string, given: Transport | readonly Tran
   }
 }
 
-/** One or more names as a sentence has them. */
+/** Joins names with commas and "or". */
 function listed(names: readonly string[]): string {
   return [names.slice(0, -1).join(", "), names.at(-1)].filter(Boolean).join(" or ");
 }
 
-/** Whether an object is a record rather than an instance of a class. */
+/** Returns true if an object is a plain record, not an instance of a class. */
 export function isPlain(object: object): boolean {
   const prototype = Object.getPrototypeOf(object);
   return prototype === Object.prototype || prototype === null;

@@ -1,5 +1,5 @@
 /**
- * Which message is handled next: the one place where the order of a run is decided.
+ * Picks the next message. The order of a run is decided only here.
  *
  * @module
  */
@@ -8,23 +8,23 @@ import { type Actor, headOf, headsOf } from "./actor.ts";
 import type { Envelope } from "./mailbox.ts";
 import type { Candidate, Choose } from "./context.ts";
 
-/** A message and the actor that is to handle it now. */
+/** The next message, with the actor that handles it. */
 export interface PendingMessage {
   readonly actor: Actor;
   readonly envelope: Envelope;
 }
 
-/** Finds the next message. */
+/** Picks the next message. */
 export interface Picker {
-  /** Must be called when the head of an actor's queue may have become another. */
+  /** Must be called when the first message of an actor's queue may have changed. */
   changed(actor: Actor): void;
-  /** Whether anything has changed since the last call of `next`. */
+  /** True if anything has changed since the last call of `next`. */
   readonly hasChanged: boolean;
-  /** Takes the next message out of its queue. */
+  /** Removes and returns the next message. */
   next(): PendingMessage | undefined;
 }
 
-/** Control before data, then by age, as one number. */
+/** Returns the order of an envelope as one number: control before data, then by age. */
 function rank({ lane, seq }: Envelope): number {
   return lane === "control" ? seq : seq + 2 ** 52;
 }
@@ -34,8 +34,8 @@ function take(actor: Actor, envelope: Envelope): PendingMessage {
   return { actor, envelope };
 }
 
-/** Plain order, by a binary heap of the actors' heads. Entries whose head is no longer the
- * actor's are dropped when they come up, so nothing is ever searched for. */
+/** Picks in FIFO order with a binary heap of the first envelopes of all actors. Outdated entries
+ * are dropped when they reach the top, so entries are never searched for. */
 export function fifoPicker(): Picker {
   const heap: { rank: number; actor: Actor; envelope: Envelope }[] = [];
 
@@ -85,21 +85,21 @@ export function fifoPicker(): Picker {
   };
 }
 
-/** What an actor offers: the oldest of each sender in each lane, or (as by arrival) only the one
- * that plain order would take. */
+/** Candidates of an actor: the oldest message of each sender in each lane, or (`by-arrival`) only
+ * the first in FIFO order. */
 export type Offers = "by-sender" | "by-arrival";
 
-/** A candidate and what it stands for. */
+/** A candidate, with its envelope and rank. */
 interface Offer extends Candidate {
   readonly rank: number;
   readonly work: PendingMessage;
 }
 
 /**
- * The order that `choose` picks. Candidates are kept from step to step; only those of actors that
- * changed are made again.
+ * Picks with a `choose` function. Candidates are kept between steps, and only those of changed
+ * actors are rebuilt.
  *
- * @throws {RangeError} (from `next`) when the choice is not the index of a candidate.
+ * @throws {RangeError} (from `next`) if the choice is not the index of a candidate.
  */
 export function choosingPicker(choose: Choose, offers: Offers = "by-sender"): Picker {
   const changed = new Set<Actor>();
@@ -138,7 +138,7 @@ export function choosingPicker(choose: Choose, offers: Offers = "by-sender"): Pi
   };
 }
 
-/** A choice that leaves all candidates where they are, as if there were none. */
+/** A choice that picks no message and leaves all candidates in place. */
 export const NONE_YET = -1;
 
 function offered(actor: Actor, offers: Offers): readonly Envelope[] {
@@ -153,7 +153,7 @@ function offerOf(actor: Actor, envelope: Envelope): Offer {
   return { actor: actor.ref.id, lane, from: from.id, type, seq, nth, rank: rank(envelope), work };
 }
 
-/** Puts an offer in its place; a new one belongs near the end. */
+/** Inserts an offer by rank. New offers are usually near the end. */
 function insert(offers: Offer[], offer: Offer): void {
   let index = offers.length;
   while (index > 0 && offers[index - 1]!.rank > offer.rank) index--;

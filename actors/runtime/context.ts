@@ -1,5 +1,5 @@
 /**
- * The system of actors as its owner sees it.
+ * The interfaces of a system of actors: contexts, options, events and scheduling.
  *
  * @module
  */
@@ -18,28 +18,29 @@ import type {
   Undeclared,
 } from "./types.ts";
 
-/** How a message travels. */
+/** Options of a sent message. */
 export interface SendOptions {
-  /** Default `data`. */
+  /** The lane. Default: `data`. */
   readonly lane?: Lane;
-  /** Buffers to move instead of copy; the sender's are detached, also within one isolate. */
+  /** Buffers to move instead of copy. The buffers of the sender are detached, also within one
+   * isolate. */
   readonly transfer?: readonly ArrayBuffer[];
   /**
-   * For a message that this actor passes on and does not vouch for, as one from a network. This
-   * receipt comes back, in the control lane, when the message was handled or lost. Where its receiver
-   * has no handler for it, it is refused: it becomes a dead letter, and no receipt comes. It becomes a
-   * dead letter, too, while half of the receiver's mailbox is full.
+   * For a message that this actor forwards from an untrusted source, such as a network. The receipt
+   * is sent back, in the control lane, when the message was handled or lost. If the receiver has no
+   * handler for the message, the message becomes a dead letter and no receipt is sent. The message
+   * also becomes a dead letter while half of the receiver's mailbox is full.
    */
   readonly receipt?: Message;
 }
 
-/** How a question travels and how long its answer is waited for. */
+/** Options of a question. */
 export interface AskOptions extends SendOptions {
-  /** Milliseconds to wait for the answer, or Infinity. Default {@linkcode ASK_TIMEOUT_MS}. */
+  /** Timeout of the answer in milliseconds, or Infinity. Default: {@linkcode ASK_TIMEOUT_MS}. */
   readonly timeoutMs?: number;
   /**
-   * Takes the question back: its promise rejects with the reason of the signal, and whoever is asked
-   * never sees it unless that is done already.
+   * Withdraws the question when aborted: the promise rejects with the reason of the signal, and the
+   * actor asked does not handle the question unless it has already begun.
    */
   readonly signal?: AbortSignal;
 }
@@ -47,29 +48,30 @@ export interface AskOptions extends SendOptions {
 /** Default of {@linkcode AskOptions.timeoutMs}. */
 export const ASK_TIMEOUT_MS = 60_000;
 
-/** Default of {@linkcode SpawnOptions.capacity}: far above what credits allow, yet a bound. */
+/** Default of {@linkcode SpawnOptions.capacity}: a bound far above what credits allow. */
 export const MAILBOX_CAPACITY = 1_048_576;
 
-/** A kind of isolate: one that every system has, or the name of a transport registered with it. */
+/** A kind of isolate: a built-in one, or the name of a registered transport. */
 export type PlaceName = "local" | "worker" | "process" | (string & Record<never, never>);
 
-/** Where and under which name an actor lives. */
+/** Options of a new actor: its id, isolate and limits. */
 export interface SpawnOptions {
   /** Unique among the living actors of this isolate and those it has spawned elsewhere. */
   readonly id: string;
   /**
-   * `local` (default): this isolate. `worker`: a new Deno worker. `process`: a new process, whose
-   * death by whatever cause nothing but its actors suffers; it needs the permissions to run, read,
-   * write and net, and lacks those that this program has only a part of. Another name: wherever the
-   * {@linkcode Transport} of that name puts it.
+   * `local` (default): this isolate. `worker`: a new Deno worker. `process`: a new process; if it
+   * dies for any reason, only its actors are lost. A process needs the permissions to run, read,
+   * write and net, and does not get permissions that this program has only in part. Any other name:
+   * an isolate started by the {@linkcode Transport} with that name.
    */
   readonly isolate?: PlaceName;
-  /** Limit of the JavaScript heap of a process, in MiB; buffers do not count. Default: V8's. */
+  /** Limit of the JavaScript heap of a process, in MiB, without buffers. Default: V8's. */
   readonly memoryLimitMb?: number;
   /**
-   * Most messages that may wait, in both lanes: those that have reached its isolate but have not
-   * been received yet included, and those of timers and notices of ends. Flow is by credit, so one
-   * more is a broken invariant: the actor fails, and names who sent the most. Default {@linkcode MAILBOX_CAPACITY}.
+   * Maximum number of waiting messages in both lanes, including messages of timers, notices of
+   * ended actors, and messages that have reached the isolate but were not received yet. Credits
+   * control the flow, so an overflow is a broken invariant: the actor fails, and the failure names
+   * the most frequent senders. Default: {@linkcode MAILBOX_CAPACITY}.
    */
   readonly capacity?: number;
   /** Buffers in `init` to move instead of copy. */
@@ -77,9 +79,9 @@ export interface SpawnOptions {
 }
 
 /**
- * How an actor is made to stop.
+ * Options of stopping an actor.
  *
- * @example What has arrived is handled first
+ * @example Handle the waiting messages first
  * ```ts
  * import { createSystem } from "@troupe/troupe/actors";
  * import assert from "node:assert/strict";
@@ -100,9 +102,10 @@ export interface SpawnOptions {
  */
 export interface StopOptions {
   /**
-   * Let it handle what has arrived by now first, and then those below it likewise, the youngest
-   * first. What comes meanwhile becomes dead letters, timers end, and no end of a watched actor is
-   * told any more. It takes as long as it takes; a second stop without this cuts it short.
+   * Handle the messages that have arrived before stopping. The children then drain too, the last
+   * spawned first. Messages that arrive later become dead letters, timers are cancelled, and ends
+   * of watched actors are no longer reported. Draining has no time limit; a second stop without
+   * `drain` cuts it short.
    */
   readonly drain?: boolean;
 }
@@ -115,13 +118,13 @@ export type Reply<R = unknown> = (
 
 /** Asks an actor; see {@linkcode Context.ask}. */
 export interface AskCall {
-  /** A question whose answer is declared with it, by {@linkcode Ask}. */
+  /** Asks a question whose answer type is declared by {@linkcode Ask}. */
   <T extends Message, K extends Questions<T>["type"]>(
     to: ActorRef<T>,
     message: NoInfer<Questions<T>> & { readonly type: K },
     options?: AskOptions,
   ): Promise<AnswerTo<Questions<T>, K>>;
-  /** A question whose answer is what the caller says it is. */
+  /** Asks a question whose answer type is given by the caller. */
   <T extends Message, R>(
     to: ActorRef<T>,
     message: NoInfer<Undeclared<T>>,
@@ -130,15 +133,15 @@ export interface AskCall {
 }
 
 /**
- * An actor's one way to the world. The clock, chance and the order of messages come from here and
- * from nowhere else, so a run can be repeated.
+ * The interface between an actor and everything outside of it. An actor must get the time, random
+ * numbers and messages only from its context, so that a run can be repeated.
  *
- * [Note: steps] A step is one message handled to completion, its promise included. Within an
- * isolate no other actor runs during a step, except while the actor waits in
- * {@linkcode Context.ask}: that suspends this actor alone. Its own next message still waits until
- * the step is over and all that it asked is answered. Ticks of promises are not scheduling points.
+ * [Note: steps] A step is one message handled to completion, including the promise of its handler.
+ * During a step no other actor of the isolate runs, except while the actor waits in {@linkcode
+ * Context.ask}, which suspends only this actor. Its next message waits until the step has ended and
+ * all its questions are answered. Microtasks are not scheduling points.
  *
- * @example An actor that calls back when it is told to, and says so when it is gone
+ * @example An actor that answers after a delay and then stops
  * ```ts
  * import { createSystem } from "@troupe/troupe/actors";
  * import assert from "node:assert/strict";
@@ -164,50 +167,51 @@ export interface AskCall {
  * ```
  *
  * @typeParam M messages that the actor handles.
- * @typeParam A what it answers.
+ * @typeParam A answers of the actor.
  */
 export interface Context<M extends Message, A = Answers<M>> {
   /** The address of this actor. */
   readonly self: ActorRef<M>;
 
   /**
-   * Sends a message. Never waits and never throws: what cannot be delivered becomes a dead letter.
-   * The receiver gets a copy as of now. Messages of one sender in one lane arrive in order. Only
-   * what is under way to or from an isolate when that dies is lost without a word; a watch tells of
-   * that.
+   * Sends a message. Never waits and never throws: a message that cannot be delivered becomes a
+   * dead letter. The receiver gets a copy of the current value. Messages of one sender in one lane
+   * arrive in order. Messages in transit to or from an isolate that dies are lost without a dead
+   * letter; watch the actor to be notified.
    */
   send<T extends Message>(to: ActorRef<T>, message: NoInfer<T>, options?: SendOptions): void;
 
   /**
-   * Sends a message and waits for the answer, while other actors run.
+   * Sends a message and waits for the answer. Other actors run meanwhile.
    *
-   * @throws {AskTimeoutError} (as a rejection) when no answer comes in time.
-   * @throws {ActorFailedError} (as a rejection) when the actor asked is gone.
-   * @throws {RangeError} (as a rejection) when the timeout or the lane is none.
-   * @throws {TypeError} (as a rejection) outside a step, when an actor asks itself or one of another
-   * system, when the question cannot be sent, or when a handler ends without an answer.
+   * @throws {AskTimeoutError} (as a rejection) if no answer arrives in time.
+   * @throws {ActorFailedError} (as a rejection) if the actor asked has ended.
+   * @throws {RangeError} (as a rejection) if the timeout or the lane is invalid.
+   * @throws {TypeError} (as a rejection) outside a step, if an actor asks itself or an actor of
+   * another system, if the question cannot be sent, or if the handler ends without an answer.
    */
   readonly ask: AskCall;
 
-  /** Answers the message being handled; does nothing when nobody asked. */
+  /** Answers the current message. Does nothing if the message is not a question. */
   reply(value: A, options?: { transfer?: readonly ArrayBuffer[] }): void;
 
-  /** Refuses the message being handled, with a reason: it becomes a dead letter, and its asker gets an
-   * error. */
+  /** Refuses the current message: it becomes a dead letter, and its asker gets an error with the
+   * reason. */
   refuse(why: string): void;
 
-  /** Takes the answer out of this step: the function returned may be called in a later one. */
+  /** Returns a function that answers the current message, which may be called in a later step. */
   deferReply(): Reply<A>;
 
   /**
-   * Makes an actor, a child of this one: it stops with it, and a failure that this actor
-   * does not watch becomes its own, whoever else watches. The reference is good at once.
+   * Spawns an actor as a child of this one. The child stops with its parent. If the parent does not
+   * watch the child, a failure of the child also fails the parent, even if other actors watch it.
+   * The reference is valid immediately.
    *
-   * @throws {RangeError} when the id is empty or taken, the isolate is of no kind, or the capacity
-   * or the memory limit is not a positive integer.
-   * @throws {TypeError} when `init` cannot be cloned, an option is of another type than it must be,
-   * this actor is stopping, or an actor that does not get a process has a memory limit.
-   * @throws {Deno.errors.NotCapable} when a process needs a permission that is lacking.
+   * @throws {RangeError} if the id is empty or taken, the kind of isolate is unknown, or the
+   * capacity or the memory limit is not a positive integer.
+   * @throws {TypeError} if `init` cannot be cloned, an option has the wrong type, this actor is
+   * stopping, or a memory limit is given for an actor without a process.
+   * @throws {Deno.errors.NotCapable} if the program lacks a permission that a process needs.
    */
   spawn<I, T extends Message>(
     spec: ActorSpec<I, T>,
@@ -215,153 +219,158 @@ export interface Context<M extends Message, A = Answers<M>> {
     options: SpawnOptions,
   ): ActorRef<T>;
 
-  /** Asks for exactly one message, in the control lane, when `ref` stops, fails or is gone. */
+  /** Sends exactly one message to this actor, in the control lane, when `ref` stops or fails or if
+   * it has already ended. */
   watch(ref: ActorRef, as: (down: Down) => M): void;
 
   /**
-   * Sends a message to this actor, in the control lane, after `delayMs` milliseconds. A timer with
-   * the same key is replaced; all end with the actor.
+   * Sends a message to this actor, in the control lane, after `delayMs` milliseconds. Replaces a
+   * timer with the same key. All timers end with the actor.
    */
   after(delayMs: number, message: M, key?: string): void;
 
-  /** Milliseconds since the epoch; never goes back. */
+  /** Returns the milliseconds since the epoch. The clock never goes back. */
   now(): number;
 
-  /** The next number in [0, 1) of this actor's own sequence named `label`. It depends on the seed,
-   * the actor's id and the label, and on no other draw. */
+  /** Returns the next number in [0, 1) of this actor's sequence named `label`. It depends only on
+   * the seed, the actor's id and the label, not on other draws. */
   random(label: string): number;
 
-  /** Sets the activity of the actor, such as `2F0`, for failure reports and traces. Cleared before each step. */
+  /** Sets the activity of the actor, such as `2F0`, for failure reports and traces. Cleared before
+   * each step. */
   setActivity(text: string): void;
 
   /**
-   * Runs what may take its time, such as a kernel: however long that keeps this isolate from
-   * answering, those who look at {@linkcode System.activity} see that it is at work.
+   * Runs work that may take long, such as a kernel. While the work blocks this isolate, {@linkcode
+   * System.activity} still counts it as active.
    */
   busy<T>(run: () => T | Promise<T>): Promise<T>;
 
   /**
-   * Waits for what is outside of the actors: a file, a device, the network. It is as when an answer
-   * is waited for: this step pauses and others go on, and what comes of it (data, as journals keep
-   * it) is handed to it in a step of its own. In a simulation it takes no time and must be the same
-   * in every run. Any other `await` holds up all actors of the isolate.
+   * Runs an external operation, such as on a file, a device or the network. As in {@linkcode
+   * Context.ask}, this step is suspended and other actors run; the result, which must be data
+   * because journals store it, arrives in a separate step. In a simulation the operation takes no
+   * time and must give the same result in every run. Any other `await` blocks all actors of the
+   * isolate.
    *
-   * @throws {TypeError} (as a rejection) outside a step, or when a journal cannot keep what comes.
+   * @throws {TypeError} (as a rejection) outside a step, or if a journal cannot store the result.
    */
   external<T>(run: () => T | Promise<T>): Promise<T>;
 
   /**
-   * Adds an array to those of the other members of a group, element by element, where the isolates
-   * of all have a transport whose network does so; see {@linkcode Collectives}. The sums, the same
-   * for all, come as a message of this actor to itself. No journal can replay them.
+   * Adds an array to the arrays of the other members of a group, element by element. The isolates
+   * of all members need a transport whose network supports this; see {@linkcode Collectives}. The
+   * sums are the same for all members and arrive as a message of this actor to itself. A journal
+   * cannot replay them.
    *
-   * @throws {TypeError} when the transport of this isolate cannot.
+   * @throws {TypeError} if the transport of this isolate does not support it.
    */
   allReduce(addend: Addend, as: (sums: Addend["values"]) => M): void;
 
   /**
-   * Lets tools look at the state: `read` is called between steps, by invariants, journals and
-   * state counts, and must change nothing. What it returns should be small, plain and complete.
+   * Lets tools read the state. Invariants, journals and state counts call `read` between steps. It
+   * must change nothing and should return a small, plain and complete value.
    */
   expose(read: () => unknown): void;
 
-  /** Registers work for when the actor stops; the last registered runs first. */
+  /** Registers a cleanup for when the actor stops. The last registered cleanup runs first. */
   defer(cleanup: () => void | Promise<void>): void;
 
   /**
-   * Stops this actor after this message, or another: a child, with the time that it may take where
-   * it lives in another isolate, or any other, which is asked to. What waits in its mailbox becomes
-   * dead letters, unless it drains. Whoever watches it is told; nothing happens when it has ended.
+   * Stops this actor after the current message, or another actor. A child in another isolate is
+   * killed after the grace unless it drains; an actor that is not a child is only requested to
+   * stop. Its waiting messages become dead letters unless it drains, and its watchers are notified.
+   * Does nothing if the actor has ended.
    *
-   * @throws {TypeError} when `ref` is no reference.
+   * @throws {TypeError} if `ref` is not a reference.
    */
   stop(ref?: ActorRef, options?: StopOptions): void;
 }
 
-/** How a system is made. */
+/** Options of a system. */
 export interface SystemOptions {
-  /** Root of all that is random. Default 0. */
+  /** Root seed of all random numbers. Default: 0. */
   readonly seed?: number;
   /** Picks the next message among the actors of this isolate. Default: the oldest first. */
   readonly choose?: Choose;
   /** The clock of the actors of this isolate, in milliseconds. Default: the wall clock. */
   readonly now?: () => number;
-  /** How every isolate makes what observes it: a journal. Default: nothing does. */
+  /** Module of the observer that every isolate opens, such as a journal. Default: none. */
   readonly observer?: ObserverSpec;
-  /** Called for every dead letter, from whichever isolate. */
+  /** Called for every dead letter of every isolate. */
   readonly onDeadLetter?: (letter: DeadLetter) => void;
-  /** Other places for actors than `local`, `worker` and `process`, each named by its transport. */
+  /** Transports of kinds of isolates other than `local`, `worker` and `process`, by name. */
   readonly transport?: Transport | readonly Transport[];
-  /** How long an actor in a worker or process may take to stop before that is ended. Default
-   * 5,000. */
+  /** Time that an actor in a worker or process may take to stop before its isolate is killed, in
+   * milliseconds. Default: 5,000. */
   readonly stopGraceMs?: number;
 }
 
-/** How the owner of a system ends it, or one of its actors. */
+/** Options of stopping a system or one of its actors. */
 export interface SystemStopOptions extends StopOptions {
-  /** Ends the draining: what has not been handled when it aborts becomes dead letters. */
+  /** Stops draining: when it aborts, messages that were not handled become dead letters. */
   readonly signal?: AbortSignal;
 }
 
-/** Nobody will handle a message. */
+/** A message was not delivered. */
 export interface DeadLetterEvent {
-  /** Tells it from other events. */
+  /** Type of the event. */
   readonly type: "dead-letter";
-  /** Whose it was, and why. */
+  /** Sender, receiver and type of the message, with the reason. */
   readonly letter: DeadLetter;
-  /** A copy of the message; absent where it cannot be copied. */
+  /** A copy of the message; absent if it cannot be copied. */
   readonly message?: unknown;
 }
 
-/** A step has taken as long as the subscriber's limit; told once for each step. */
+/** A step has taken longer than the limit of a subscriber. Reported once per step. */
 export interface SlowStepEvent {
-  /** Tells it from other events. */
+  /** Type of the event. */
   readonly type: "slow-step";
   /** Id of the actor. */
   readonly actor: string;
-  /** The type of its message and what it says it does: `Forward (2F0)`. */
+  /** Type of the message, with the activity of the actor: `Forward (2F0)`. */
   readonly handling: string;
-  /** Milliseconds since it began. */
+  /** Milliseconds since the step began. */
   readonly forMs: number;
-  /** It is over: it held up its isolate until then, so nobody could tell before. */
+  /** True if the step has ended: it blocked its isolate, so it could not be reported earlier. */
   readonly isOver: boolean;
-  /** Ids of those whose answers it waits for. */
+  /** Ids of the actors whose answers it waits for. */
   readonly waitsFor: readonly string[];
 }
 
-/** What happens in a system, in any of its isolates, that its owner may want to know of. */
+/** An event in any isolate of a system. */
 export type SystemEvent = DeadLetterEvent | SlowStepEvent;
 
-/** What a subscriber wants to be told of besides dead letters. */
+/** Events that a subscriber receives in addition to dead letters. */
 export interface Subscription {
-  /** Milliseconds after which a step is told of. Absent: none is. */
+  /** Duration in milliseconds after which a step is reported. Absent: steps are not reported. */
   readonly slowStepMs?: number | undefined;
 }
 
-/** Actors, and the isolates they live in; see {@linkcode createSystem}. */
+/** A system: actors and the isolates that host them; see {@linkcode createSystem}. */
 export interface System extends AsyncDisposable {
-  /** Makes an actor at the top of the tree. See {@linkcode Context.spawn}. */
+  /** Spawns an actor at the top of the tree. See {@linkcode Context.spawn}. */
   spawn<I, T extends Message>(
     spec: ActorSpec<I, T>,
     init: NoInfer<I>,
     options: SpawnOptions,
   ): ActorRef<T>;
-  /** Sends a message in the name of "system". See {@linkcode Context.send}. */
+  /** Sends a message as "system". See {@linkcode Context.send}. */
   send<T extends Message>(to: ActorRef<T>, message: NoInfer<T>, options?: SendOptions): void;
-  /** Asks in the name of "system". See {@linkcode Context.ask}. */
+  /** Asks as "system". See {@linkcode Context.ask}. */
   readonly ask: AskCall;
-  /** Calls `onDown` exactly once when `ref` stops, fails or is gone. */
+  /** Calls `onDown` exactly once when `ref` stops or fails or if it has already ended. */
   watch(ref: ActorRef, onDown: (down: Down) => void): void;
-  /** What reaches the places that its actors can be put in; none where time is virtual. */
+  /** Transports of the isolates that actors can be spawned in; empty if time is virtual. */
   readonly transports: readonly Transport[];
   /** The newest dead letters, oldest first, at most {@linkcode MAX_DEAD_LETTERS}. */
   readonly deadLetters: readonly DeadLetter[];
   /**
-   * Calls `listener` for what happens from now on, in the order in which this isolate learns of it.
-   * Nothing is kept for it, and what it throws fails the system. Isolates that are told of it later
-   * than something happens there tell of dead letters without what they hold.
+   * Calls `listener` for each event from now on, in the order in which this isolate learns of them.
+   * Events are not stored. An error thrown by the listener fails the system. An isolate that has
+   * not received the subscription yet reports dead letters without their messages.
    *
-   * @example Dead letters with what they hold
+   * @example Dead letters with their messages
    * ```ts
    * import { createSystem } from "@troupe/troupe/actors";
    * import assert from "node:assert/strict";
@@ -384,35 +393,34 @@ export interface System extends AsyncDisposable {
    * assert.deepEqual(lost, [{ type: "dead-letter", letter, message: { type: "Call", n: 7 } }]);
    * ```
    *
-   * @returns ends the subscription when it is disposed of.
-   * @throws {RangeError} when `slowStepMs` is not a number of 0 or more.
+   * @returns a disposable that ends the subscription.
+   * @throws {RangeError} if `slowStepMs` is not a number of 0 or more.
    */
   subscribe(listener: (event: SystemEvent) => void, options?: Subscription): Disposable;
   /**
-   * A number that grows while any isolate is {@linkcode Context.busy} or has been since this was
-   * called last. Absent where time is virtual.
+   * Returns a number that grows if any isolate is {@linkcode Context.busy} or was since the last
+   * call. Absent if time is virtual.
    */
   readonly activity?: () => number;
   /**
-   * Rejects with {@linkcode ActorFailedError} at the first failure that no parent watches, and when an
-   * observer throws. A failure
-   * that nobody waits for here either ends the program, as any rejection does.
+   * Rejects with {@linkcode ActorFailedError} at the first failure that no parent watches, and if
+   * an observer throws. As with any unhandled rejection, the program ends if it is not handled.
    */
   readonly failed: Promise<never>;
   /**
-   * Stops all actors, the last spawned first, and ends their workers and processes. Resolves
-   * always: a worker or process that does not stop is ended, and a handler of this isolate, or a
-   * loop of a worker, that never ends is left behind.
+   * Stops all actors, the last spawned first, and ends their workers and processes. Always
+   * resolves: a worker or process that does not stop is killed; a handler of this isolate or a loop
+   * in a worker that never ends is left behind.
    */
   stop(options?: SystemStopOptions): Promise<void>;
   /**
-   * Stops one actor that this system has spawned, and all below it; the others go on. Resolves
-   * always, as above, and at once when it has ended; from then on its id may be given again.
+   * Stops one actor spawned by this system, with its descendants. Always resolves, as above, and
+   * immediately if the actor has ended. Its id may then be used again.
    */
   stop(ref: ActorRef, options?: SystemStopOptions): Promise<void>;
 }
 
-/** Dead letters that {@linkcode System.deadLetters} keeps. */
+/** Maximum length of {@linkcode System.deadLetters}. */
 export const MAX_DEAD_LETTERS = 1000;
 
 /** A message that may be handled next. */
@@ -423,20 +431,20 @@ export interface Candidate {
   readonly lane: Lane;
   /** Id of the sender. */
   readonly from: string;
-  /** Type of the message; `init`, `finish` and `answer:…` are what the runtime lets an actor do. */
+  /** Type of the message; `init`, `finish` and `answer:…` are work of the runtime. */
   readonly type: string;
-  /** Counts what was enqueued in the isolate: a lower one is older. */
+  /** Position in the order of all messages of the isolate: a lower one is older. */
   readonly seq: number;
-  /** How many messages came from this sender to this actor before. */
+  /** Number of earlier messages from this sender to this actor. */
   readonly nth: number;
 }
 
 /**
- * Picks the next message by its index. Candidates stand in one order everywhere: control before
- * data, then the oldest first. So 0 is what happens without a `Choose`. A message behind another
- * of the same sender and lane is no candidate.
+ * Picks the next message by its index. Candidates are always in the same order: control before
+ * data, then the oldest first, so index 0 is the default order. A message behind another message of
+ * the same sender and lane is not a candidate.
  *
- * @example The newest message first, as far as the order of each sender allows
+ * @example The newest message first, within the order of each sender
  * ```ts
  * import { type Choose, createSystem } from "@troupe/troupe/actors";
  * import assert from "node:assert/strict";

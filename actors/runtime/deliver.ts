@@ -21,10 +21,10 @@ import type { ActorRef } from "./types.ts";
 import type { Frame, MessageFrame } from "./wire.ts";
 
 /**
- * Tells the actors of `isolate` that isolate `number` is gone: those who watch or asked an actor
+ * Notifies the actors of `isolate` that isolate `number` is gone: watchers and askers of actors
  * there, its parent, and its children, which stop.
  *
- * @param reason how the first actor there ended.
+ * @param reason the reason why its first actor ended.
  */
 export function isolateGone(isolate: Isolate, number: number, reason: Reason): void {
   isolate.gone.set(number, reason);
@@ -46,8 +46,8 @@ export function isolateGone(isolate: Isolate, number: number, reason: Reason): v
 }
 
 /**
- * An actor has ended. If it was the first of another isolate it was the last there as well, and
- * what is sent there from now on would be lost: better a dead letter.
+ * Notes the end of an actor. If it was the first actor of another isolate, no actor is left there,
+ * so the isolate counts as gone and later messages to it become dead letters.
  */
 function noteEnd(isolate: Isolate, ref: ActorRef, reason: Reason): void {
   releaseId(isolate, ref);
@@ -76,7 +76,7 @@ export function deliver(isolate: Isolate, frame: Frame): void {
       return notifyWatchers(isolate, { ref: frame.ref, reason: frame.reason });
     case "stop": {
       const actor = isolate.actors.get(frame.ref.serial);
-      // Only its owner ends the system itself.
+      // The system itself can be stopped only by its owner.
       if (!actor?.parent) return;
       return frame.drain ? drain(isolate, actor) : stopNow(isolate, actor);
     }
@@ -107,7 +107,7 @@ function deliverMessage(isolate: Isolate, frame: MessageFrame): void {
   if (actor.state === "stopping" || actor.isDraining) {
     return rejectMessage(isolate, frame, "stopped", actor.reason);
   }
-  // Its sender does not vouch for it, so it must not make an actor fail.
+  // Its sender does not vouch for it, so it must not fail the actor.
   if (frame.receipt && actor.mailbox.length >= actor.capacity / 2) {
     const why = `the mailbox of "${to.id}" must have room for it`;
     return rejectMessage(isolate, frame, "no-room", undefined, { status: "unsent", why });

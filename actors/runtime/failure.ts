@@ -1,5 +1,5 @@
 /**
- * What can go wrong, as plain data that crosses isolates and as errors that a caller catches.
+ * Failures as plain data that can be sent between isolates, and as errors that callers catch.
  *
  * @module
  */
@@ -7,7 +7,8 @@
 import type { ActorRef } from "./types.ts";
 
 /**
- * Why an actor failed. It names the actor where it began, however far it has travelled.
+ * The cause of an actor's failure. It names the actor that failed first, even after it has
+ * propagated to others.
  *
  * @example
  * ```ts
@@ -35,34 +36,35 @@ import type { ActorRef } from "./types.ts";
 export interface Failure {
   /** Id of the actor that failed first. */
   readonly actor: string;
-  /** What was thrown. */
+  /** The error that was thrown. */
   readonly error: { readonly name: string; readonly message: string; readonly stack: string };
-  /** What it was doing: the message type, and the text last given to `ctx.setActivity`. */
+  /** The message type that it was handling, with its activity: `Forward (2F0)`. */
   readonly handling?: string;
   /**
    * `throw`: a handler or a cleanup threw. `init`: the module or the factory threw. `exit`: the
-   * actor, or its whole isolate, is gone. `mailbox-overflow`: more messages waited than its
-   * capacity. `unknown-message`: there is no handler for a message.
+   * actor or its whole isolate is gone. `mailbox-overflow`: more messages waited than its capacity
+   * allows. `unknown-message`: it has no handler for a message.
    */
   readonly kind: "throw" | "init" | "exit" | "mailbox-overflow" | "unknown-message";
 }
 
-/** How an actor ended. */
+/** The reason why an actor ended. */
 export type Reason = Failure | "stopped";
 
-/** An actor that was watched has ended; see {@linkcode Failure}. */
+/** A notice that a watched actor has ended; see {@linkcode Failure}. */
 export interface Down {
   /** The actor that has ended. */
   readonly ref: ActorRef;
-  /** How it ended. */
+  /** The reason why it ended. */
   readonly reason: Reason;
 }
 
 /**
- * Why a message was not delivered. `no-such-actor`: there never was one with this address in this
- * system. `not-cloneable`: it holds what cannot be sent. `malformed`: it is no record with a `type`, or
- * its address or its lane is none, or its receiver refused it. `too-late`: nobody waits for this answer
- * any more. `no-room`: its sender does not vouch for it, and half of the mailbox is full.
+ * The reason why a message was not delivered. `no-such-actor`: no actor with this address has
+ * existed in this system. `not-cloneable`: it cannot be cloned. `malformed`: it is not a record
+ * with a `type`, its address or lane is invalid, or its receiver refused it. `too-late`: its asker
+ * no longer waits for the answer. `no-room`: its sender does not vouch for it, and half of the
+ * mailbox is full.
  */
 export type DeadReason =
   | "no-such-actor"
@@ -74,7 +76,7 @@ export type DeadReason =
   | "no-room";
 
 /**
- * A message that nobody will handle.
+ * A dead letter: a message that was not delivered.
  *
  * @example
  * ```ts
@@ -97,16 +99,17 @@ export type DeadReason =
 export interface DeadLetter {
   /** Id of the sender. */
   readonly from: string;
-  /** Id of the actor that should have got it. */
+  /** Id of the receiver. */
   readonly to: string;
   /** Type of the message. */
   readonly type: string;
-  /** Why nobody will. */
+  /** The reason why it was not delivered. */
   readonly reason: DeadReason;
 }
 
 /**
- * An actor has failed and its parent did not watch it, or the actor that was asked is gone.
+ * Thrown when an actor has failed and its parent did not watch it, or when an actor that was asked
+ * has ended.
  *
  * @example
  * ```ts
@@ -123,15 +126,15 @@ export interface DeadLetter {
  * ```
  */
 export class ActorFailedError extends Error {
-  /** Tells it from other errors, also where the class is another. */
+  /** Name of the error, which also identifies it across realms. */
   override readonly name = "ActorFailedError";
-  /** What happened, where. */
+  /** The failure of the actor. */
   readonly failure: Failure;
 
   /**
-   * Says in one line who failed, doing what.
+   * Creates an error whose message names the actor, its activity and the cause.
    *
-   * @param failure what happened, where.
+   * @param failure the failure of the actor.
    */
   constructor(failure: Failure) {
     const { actor, error, handling } = failure;
@@ -142,7 +145,8 @@ export class ActorFailedError extends Error {
 }
 
 /**
- * No answer came in time. The message says who asked whom for what.
+ * Thrown when a question was not answered in time. The message names both actors, the message type
+ * and the timeout.
  *
  * @example
  * ```ts
@@ -162,23 +166,23 @@ export class ActorFailedError extends Error {
  * ```
  */
 export class AskTimeoutError extends Error {
-  /** Tells it from other errors, also where the class is another. */
+  /** Name of the error, which also identifies it across realms. */
   override readonly name = "AskTimeoutError";
 
   /**
-   * Says in one line who waited for whom.
+   * Creates an error whose message names both actors.
    *
    * @param from id of the actor that asked.
    * @param to id of the actor that was asked.
    * @param type type of the message.
-   * @param timeoutMs how long the answer was waited for, in milliseconds.
+   * @param timeoutMs the timeout in milliseconds.
    */
   constructor(from: string, to: string, type: string, timeoutMs: number) {
     super(`Actor "${to}" did not answer "${type}" of "${from}" within ${timeoutMs} ms`);
   }
 }
 
-/** Describes what was thrown as data that can be sent. */
+/** Describes a thrown value as data that can be sent. */
 export function describeFailure(
   actor: string,
   kind: Failure["kind"],
@@ -197,12 +201,12 @@ export function describeFailure(
   };
 }
 
-/** What was thrown, in words, whatever it is. */
+/** Returns the message of a thrown value of any type. */
 export function messageOf(thrown: unknown): string {
   return textOf(() => thrown instanceof Error ? thrown.message : thrown);
 }
 
-/** A value as text, where it may be anything and may throw itself. */
+/** Converts a value to a string, or returns a fixed text if that throws. */
 function textOf(read: () => unknown): string {
   try {
     return String(read());
@@ -211,7 +215,7 @@ function textOf(read: () => unknown): string {
   }
 }
 
-/** The failure that stands for "this actor can answer no more". */
+/** Returns the failure of a question to an actor that has ended. */
 export function goneFailure(actor: string, reason: Reason = "stopped"): Failure {
   if (reason !== "stopped") return reason;
   return describeFailure(actor, "exit", new Error(`actor "${actor}" has stopped`));

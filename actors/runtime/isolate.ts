@@ -1,10 +1,10 @@
 /**
  * One isolate of the actor system: its actors, their questions and watches, and its environment.
  *
- * [Note: busy is not wedged] An isolate whose thread computes neither receives nor sends until the
+ * [Note: busy isolates] An isolate whose thread computes neither receives nor sends until the
  * computation ends, which may take minutes. To distinguish it from a hanging isolate, actors mark
- * long work ({@linkcode Context.busy}) in shared memory, which another thread reads. Work that is
- * longer than {@linkcode MAX_WORK_MS} counts as hanging.
+ * long work ({@linkcode Context.busy}) in shared memory, which another thread reads. Work that
+ * takes longer than {@linkcode MAX_WORK_MS} counts as hanging.
  *
  * @module
  */
@@ -34,32 +34,32 @@ import { type ActorRef, isMessage, isRef, kindOf, type Lane, type Message } from
 import type { Frame, LaunchFrame, MessageFrame, Outcome, PlaceKind } from "./wire.ts";
 import type { Clock } from "./world.ts";
 
-/** Longest work of an isolate that is not hanging. */
+/** Maximum duration of work before an isolate counts as hanging. */
 const MAX_WORK_MS = 3_600_000;
 
-/** Longest time between two checks that counts: a suspended machine does not work. */
+/** Maximum time counted between two checks, because a suspended machine does not work. */
 const MAX_LOOK_MS = 60_000;
 
-/** Indices of the counts. */
+/** Indices of the counts of begun and of ended work. */
 const BEGUN = 0, ENDED = 1;
 
 /** Counts begun and ended work of an isolate. */
 export class Heartbeat {
-  /** Shared with the thread that checks. */
+  /** Buffer shared with the thread that checks. */
   readonly buffer: SharedArrayBuffer;
   readonly #counts: Int32Array;
-  /** The counts at the last check, its time, and for how long they have not changed. */
+  /** Counts at the last check, time of that check, and time since the counts last changed. */
   #seen = 0;
   #lookedAt = 0;
   #sameMs = 0;
 
-  /** @param buffer the buffer of the isolate, in another thread. */
+  /** @param buffer the buffer of the isolate to check, in another thread. */
   constructor(buffer: SharedArrayBuffer = new SharedArrayBuffer(2 * Int32Array.BYTES_PER_ELEMENT)) {
     this.buffer = buffer;
     this.#counts = new Int32Array(buffer);
   }
 
-  /** Runs work that may take long. */
+  /** Runs work that may take long, and counts it. */
   async busy<T>(run: () => T | Promise<T>): Promise<T> {
     Atomics.add(this.#counts, BEGUN, 1);
     try {
@@ -81,14 +81,21 @@ export class Heartbeat {
 }
 
 /**
- * Reaches other isolates. It keeps the order of the frames from one isolate to another, and tells
- * the isolate it serves, after the last frame of one that died, that it is gone
- * ({@linkcode isolateGone}).
+ * Connects isolates. Frames from one isolate to another keep their order. When an isolate dies, the
+ * others are notified after its last frame ({@linkcode isolateGone}).
  */
 export interface Network {
-  /** Starts an isolate with a first actor. @throws {DOMException} when init cannot be cloned. */
+  /**
+   * Starts an isolate with its first actor.
+   *
+   * @throws {DOMException} if `init` cannot be cloned.
+   */
   start(isolate: number, launch: LaunchFrame, transfer: readonly ArrayBuffer[]): void;
-  /** Sends a frame. @throws {DOMException} when it cannot be cloned. */
+  /**
+   * Sends a frame.
+   *
+   * @throws {DOMException} if the frame cannot be cloned.
+   */
   post(isolate: number, frame: Frame, transfer: readonly ArrayBuffer[]): void;
   /** Receives pending frames; called after each turn of the event loop. */
   drain(): Promise<void> | undefined;
@@ -97,34 +104,34 @@ export interface Network {
 }
 
 /**
- * The world around an isolate: all that is not a function of its actors and their messages. A
- * simulation is another environment under the same actors.
+ * The environment of an isolate: everything that does not depend only on its actors and their
+ * messages. A simulation runs the same actors in another environment.
  */
 export interface Environment {
-  /** Identifies the addresses of this system. Absent if there is only one system. */
+  /** Token in the addresses of this system. Absent if there is only one system. */
   readonly system?: number | undefined;
-  /** The root of all {@linkcode substream}s. */
+  /** Root seed of all {@linkcode substream}s. */
   readonly seed: number;
   readonly clock: Clock;
-  /** Absent: plain order. */
+  /** Picks the next message. Absent: FIFO order. */
   readonly choose?: Choose | undefined;
-  /** The candidates that an actor offers to `choose`. Default: the oldest message of each sender. */
+  /** The candidates of each actor for `choose`. Default: the oldest message of each sender. */
   readonly offers?: Offers | undefined;
   /** The observer of the isolate, or its module. */
   readonly observer?: Observer | ObserverSpec | undefined;
   /** Loads the module of an actor. Default: `import`. */
   readonly load?: ((module: string) => Promise<Record<string, unknown>>) | undefined;
-  /** Asked after each step: a promise when the event loop must have its turn first. */
+  /** Called after each step. Returns a promise if the event loop must take a turn first. */
   readonly breathe: () => Promise<void> | undefined;
-  /** Carries what actors of this isolate send each other. Absent: each frame arrives, once. */
+  /** Delivers frames between actors of this isolate. Absent: immediately, each once. */
   readonly delivery?: ((frame: Frame, deliver: (frame: Frame) => void) => void) | undefined;
-  /** Reaches other isolates. Absent: every actor is in this one. */
+  /** Connects this isolate to others. Absent: there are no others. */
   readonly network?: Network;
-  /** Exports what happens in an isolate. Default: nothing does. */
+  /** Opens an observer that exports telemetry. Default: none. */
   readonly telemetry?: ((isolate: Isolate) => Observer | undefined) | undefined;
-  /** Runs external operations: see {@linkcode Context.external}. Default: at once. */
+  /** Runs external operations: see {@linkcode Context.external}. Default: directly. */
   readonly external?: (<T>(run: () => T | Promise<T>) => Promise<T>) | undefined;
-  /** Kinds of isolates for actors, besides this isolate. Absent: all. */
+  /** Kinds of isolates that actors can be spawned in, besides this isolate. Absent: all. */
   readonly places?: readonly PlaceKind[];
   /** Adds arrays across isolates. Absent: by messages only. */
   readonly collectives?: Collectives | undefined;
@@ -132,13 +139,13 @@ export interface Environment {
   readonly heartbeat?: Heartbeat;
   /** Milliseconds until the isolate of a child that does not stop is killed. */
   readonly stopGraceMs: number;
-  /** `message`: a copy of it, where the owner of the system wants one. */
+  /** Reports a dead letter. `message`: a copy of it, if the owner of the system has subscribed. */
   readonly onDeadLetter: (letter: DeadLetter, message?: unknown) => void;
   /** Reports an event to the owner of the system; absent outside the root. */
   readonly onEvent?: (event: SystemEvent) => void;
-  /** A failure reached the top of the tree. */
+  /** Reports a failure that has reached the top of the tree. */
   readonly onFailure: (failure: Failure) => void;
-  /** The last actor has ended. */
+  /** Called when the last actor has ended. */
   readonly onEmpty: (reason: Reason) => void;
 }
 
@@ -146,13 +153,13 @@ export interface Environment {
 export class Isolate {
   readonly number: number;
   readonly env: Environment;
-  /** By serial. */
+  /** Actors by serial. */
   readonly actors = new Map<number, Actor>();
-  /** Ids of the living actors here and of those spawned from here, and whose key each is. */
+  /** Keys of the living actors of this isolate and of those spawned from it, by id. */
   readonly ids = new Map<string, string>();
   /** Failures of ended actors, by serial, for late watchers. */
   readonly failures = new Map<number, Failure>();
-  /** Isolates that are gone, and how their first actor ended. */
+  /** Isolates that are gone, with the reason why their first actor ended. */
   readonly gone = new Map<number, Reason>();
   /** Watches of this isolate, by the key of the watched actor. */
   readonly watches = new Map<string, Watch[]>();
@@ -161,26 +168,26 @@ export class Isolate {
   readonly heartbeat: Heartbeat;
   /** Events that the owner of the system has subscribed to. */
   subscription: Subscription | undefined;
-  /** Sees what happens; no step begins before it does. */
+  /** The observer. No step begins before it is opened. */
   observer: Observer | undefined;
   /** Handles a frame for this isolate. */
   readonly deliver: (frame: Frame) => void;
-  /** The loop runs; it clears this in the turn in which it finds nothing left to do. */
+  /** True while the dispatch loop runs. The loop clears it in the turn that finds no work. */
   isRunning = false;
-  /** Actors that stop while their handlers, whose questions have been given up, still unwind. */
+  /** Stopping actors whose handlers still unwind after their questions were abandoned. */
   readonly unwinding = new Set<Actor>();
   /** The actor whose step the loop waits for. */
   current: Actor | undefined;
   nextSerial = 0;
   nextSeq = 0;
   nextAsk = 0;
-  /** Isolates started from here. */
+  /** Number of isolates started from this one. */
   started = 0;
   readonly #run: (isolate: Isolate) => Promise<void>;
-  /** Settles when the observer is there, if that takes time. */
+  /** Settles when the observer is opened, if that takes time. */
   #observing: Promise<void> | undefined;
 
-  /** Makes an isolate without actors. */
+  /** Creates an isolate without actors. */
   constructor(
     number: number,
     env: Environment,
@@ -204,7 +211,7 @@ export class Isolate {
     else this.#observing = openObserver(observer, number).then(see, blame("init"));
   }
 
-  /** Starts the loop that handles messages, if it does not run. */
+  /** Starts the dispatch loop unless it is running. */
   wake(): void {
     if (this.isRunning) return;
     this.isRunning = true;
@@ -214,7 +221,11 @@ export class Isolate {
   }
 }
 
-/** Sends a frame to an isolate, this one included. @throws {DOMException} when it cannot be cloned. */
+/**
+ * Sends a frame to an isolate, which may be this one.
+ *
+ * @throws {DOMException} if the frame cannot be cloned.
+ */
 export function post(
   isolate: Isolate,
   to: number,
@@ -228,8 +239,8 @@ export function post(
   } else if (!isolate.gone.has(to)) isolate.env.network?.post(to, frame, transfer);
 }
 
-/** What arrives of a frame. Addresses are never changed, so of most frames only the message is
- * copied, which is half of the work. */
+/** Returns the copy of a frame that is delivered. Addresses are immutable, so usually only the
+ * message is copied, which halves the cost. */
 function copyOf(frame: Frame, transfer: readonly ArrayBuffer[]): Frame {
   if (frame.kind !== "message") return snapshot(frame, transfer);
   return { ...frame, message: snapshot(frame.message, transfer) };
@@ -240,10 +251,10 @@ export function sendReceipt(isolate: Isolate, to: ActorRef, message?: Message): 
   if (message) post(isolate, to.isolate, { kind: "receipt", to, message });
 }
 
-/** An envelope without its place in the order. */
+/** Contents of an envelope, without its position in the order. */
 export type Contents = Omit<Envelope, "seq" | "nth" | "run">;
 
-/** Puts a message at the end of an actor's lane. */
+/** Adds a message at the end of an actor's lane. */
 export function enqueue(isolate: Isolate, actor: Actor, contents: Contents): Envelope {
   const { lane, from, message, replyTo, timerKey, receipt } = contents;
   const nth = count(isolate, actor, from), seq = isolate.nextSeq++;
@@ -253,16 +264,16 @@ export function enqueue(isolate: Isolate, actor: Actor, contents: Contents): Env
   return envelope;
 }
 
-/** Returns the number of the next message of a sender to an actor, if it is used. */
+/** Returns the number of the next message of a sender to an actor; 0 if the number is not used. */
 function count({ env }: Isolate, { received }: Actor, { id }: ActorRef): number {
-  // A long run may have any number of senders, so they are not counted for nothing.
+  // A long run may have many senders, so they are counted only if needed.
   if (!env.choose && !env.observer) return 0;
   const nth = received.get(id) ?? 0;
   received.set(id, nth + 1);
   return nth;
 }
 
-/** Makes an actor do `run` as soon as it is its turn, before what waits in its mailbox. */
+/** Schedules work of the runtime for an actor, to run before the messages in its mailbox. */
 export function schedule(
   isolate: Isolate,
   actor: Actor,
@@ -275,18 +286,18 @@ export function schedule(
   offer(isolate, actor);
 }
 
-/** Lets the loop know that an actor may have something to do. */
+/** Notifies the dispatch loop that an actor may be able to run. */
 export function offer(isolate: Isolate, actor: Actor): void {
   isolate.picker.changed(actor);
   isolate.wake();
 }
 
-/** Lets the id of an actor that has ended be given again. */
+/** Frees the id of an actor that has ended. */
 export function releaseId(isolate: Isolate, ref: ActorRef): void {
   if (isolate.ids.get(ref.id) === keyOf(ref)) isolate.ids.delete(ref.id);
 }
 
-/** Sets the subscription of this isolate and those below it; undefined: none. */
+/** Sets the subscription of this isolate and its descendants; undefined: none. */
 export function subscribe(isolate: Isolate, subscription: Subscription | undefined): void {
   isolate.subscription = subscription;
   const below = new Set<number>();
@@ -320,8 +331,8 @@ export function reportDeadLetter(isolate: Isolate, letter: DeadLetter, message: 
 export const LANES: readonly Lane[] = ["control", "data"];
 
 /**
- * Sends a message. Enqueued at once: no other actor runs before the step ends, so the order is
- * the order of the program. Whatever is wrong with it, it ends as a dead letter.
+ * Sends a message. It is enqueued immediately: no other actor runs before the step ends, so
+ * messages are in program order. An invalid message becomes a dead letter.
  */
 export function sendMessage(
   isolate: Isolate,
@@ -354,7 +365,7 @@ export function sendMessage(
   }
 }
 
-/** Makes a message a dead letter, and tells who waits for an answer to it. */
+/** Makes a message a dead letter, and answers its asker, if any, with an error. */
 export function rejectMessage(
   isolate: Isolate,
   { from, to, message, replyTo, receipt }: Omit<MessageFrame, "kind" | "lane">,
@@ -420,13 +431,13 @@ interface Providers {
 const NAME = "troupe";
 
 /**
- * Observes an isolate with OpenTelemetry. Each step, and each part of one that waits for answers,
- * is a span named by the type of its message, with the attributes `troupe.actor`, `troupe.from`,
- * `troupe.isolate` and, where the actor says it, `troupe.doing`. Metrics: `troupe.step.duration`, a
- * histogram in milliseconds by actor and message, whose count is that of the messages handled; and
- * `troupe.mailbox.depth`, the messages that wait, by actor.
+ * Observes an isolate with OpenTelemetry. Each step, and each part of a step between waits for
+ * answers, is a span named by the type of its message, with the attributes `troupe.actor`,
+ * `troupe.from`, `troupe.isolate` and, if the actor has set an activity, `troupe.doing`. Metrics:
+ * `troupe.step.duration`, a histogram in milliseconds by actor and message, whose count is the
+ * number of messages handled; and `troupe.mailbox.depth`, the number of waiting messages by actor.
  *
- * @returns undefined where telemetry is off.
+ * @returns undefined if telemetry is off.
  */
 export function openTelemetry(isolate: Isolate): Observer | undefined {
   const tracer = openTracer(), meter = openMeter();
@@ -471,7 +482,8 @@ export function openMeter(): Meter | undefined {
 
 const { telemetry: providers } = Deno as unknown as { telemetry?: Providers };
 
-/** Deno's tracer refuses to make a span where it exports none. */
+/** Opens the tracer; undefined if telemetry is off, because Deno's tracer then throws when it
+ * starts a span. */
 function openTracer(): Tracer | undefined {
   try {
     const tracer = providers?.tracerProvider.getTracer(NAME);

@@ -1,6 +1,6 @@
 /**
- * The root's registry of the other isolates: has each started by the transport of its place, passes
- * on what they send each other, and tells all when one is gone.
+ * The root's registry of all other isolates. It starts each one with the transport of its place,
+ * forwards frames between them, and notifies all when an isolate is gone.
  *
  * @module
  */
@@ -19,11 +19,11 @@ import type { OpenTransport, RemoteIsolate, StartRequest, Transport } from "./tr
 import type { BootFrame, Frame, LaunchFrame, SwitchFrame, UpFrame } from "./wire.ts";
 
 /**
- * Starts an isolate. It counts as gone when a frame cannot be sent to it, and when its transport
- * cannot end it or does not say within a limit that it has ended; nothing is received of it then.
+ * Starts an isolate. It counts as gone if a frame cannot be sent to it, or if its transport fails
+ * to end it or does not report its end within a limit. Frames that arrive later are ignored.
  *
- * @param limitMs how long its end may take, in milliseconds.
- * @throws what the transport throws when it cannot start it.
+ * @param limitMs maximum time until its end is reported, in milliseconds.
+ * @throws the error of the transport if the isolate cannot be started.
  */
 function startGuarded(
   transport: OpenTransport,
@@ -75,17 +75,17 @@ function startGuarded(
   };
 }
 
-/** Calls `late` when `promise` is not settled within a time. */
+/** Calls `late` if `promise` has not settled after `ms` milliseconds. */
 function limit(promise: Promise<unknown>, ms: number, late: () => void): void {
   const timer = setTimeout(late, ms);
   promise.finally(() => clearTimeout(timer));
 }
 
 /**
- * Makes a frame a dead letter, if it holds one.
+ * Makes a frame a dead letter, if it contains a message or an answer.
  *
- * @param why it cannot be sent. Absent: the isolate that it is for never was.
- * @returns what to tell the isolate `to` that waits.
+ * @param why the reason why it cannot be sent. Absent: its isolate has never existed.
+ * @returns a frame for the isolate that waits for a result, and its number.
  */
 function rejectFrame(
   onDeadLetter: (letter: DeadLetter, message?: unknown) => void,
@@ -112,32 +112,32 @@ function rejectFrame(
   if (frame.kind === "answer" && frame.letter) onDeadLetter({ ...frame.letter, reason });
 }
 
-/** What the registry needs of the root. */
+/** The parts of the root isolate that the registry needs. */
 export interface Root extends Omit<BootFrame, "kind" | "isolate" | "launch" | "places"> {
   readonly onDeadLetter: (letter: DeadLetter, message?: unknown) => void;
   deliver(frame: Frame): void;
   isolateGone(isolate: number, reason: Reason): void;
 }
 
-/** An isolate that lives. */
+/** A living isolate. */
 interface Member {
   /** Id of its first actor. */
   readonly actor: string;
   readonly transport: Transport;
   readonly remote: RemoteIsolate;
-  /** How its last actor has ended, once it has said so. */
+  /** The reason why its last actor has ended, once reported. */
   reason?: Reason;
-  /** Why it was killed. */
+  /** The reason why it was killed. */
   why?: string;
-  /** A frame has come since {@linkcode IsolateRegistry.activity} was called last. */
+  /** True if a frame has arrived since the last call of {@linkcode IsolateRegistry.activity}. */
   sawActivity: boolean;
 }
 
-/** What waits for an isolate whose start is still on its way to the root. It gets none when there
- * never is one. */
+/** A callback that waits for an isolate whose start has not reached the root yet. Its argument is
+ * undefined if the isolate does not exist. */
 type Early = (member: Member | undefined) => void;
 
-/** All isolates but the root, seen from it. */
+/** All isolates except the root. */
 export class IsolateRegistry implements Network {
   readonly #root: Root;
   readonly #transports: readonly Transport[];
@@ -145,13 +145,13 @@ export class IsolateRegistry implements Network {
   readonly #members = new Map<number, Member>();
   readonly #gone = new Map<number, Reason>();
   readonly #early = new Map<number, Early[]>();
-  /** Isolates of which something is left, and what must be over before the system is. */
+  /** Isolates that still have resources, each with a promise of its complete end. */
   readonly #pending = new Map<RemoteIsolate, Promise<unknown>>();
   #activity = 0;
 
   /**
-   * @param root the isolate that owns the others.
-   * @param transports those that actors can be put in by name.
+   * @param root the root isolate.
+   * @param transports transports that actors can be spawned with, by name.
    */
   constructor(root: Root, transports: readonly Transport[]) {
     this.#root = root;
@@ -201,7 +201,7 @@ export class IsolateRegistry implements Network {
     member.remote.kill();
   }
 
-  /** Grows while any isolate is at work, or has been since this was called last. */
+  /** Returns a number that grows if any isolate is busy or was since the last call. */
   activity(): number {
     for (const member of this.#members.values()) {
       if (member.remote.isAlive?.() ?? member.sawActivity) this.#activity++;
@@ -210,10 +210,10 @@ export class IsolateRegistry implements Network {
     return this.#activity;
   }
 
-  /** Ends every isolate that still lives, and waits until they have ended or the grace is over. */
+  /** Kills every living isolate and waits until all have ended or the grace is over. */
   async close(): Promise<void> {
     for (const number of this.#members.keys()) this.kill(number, "the system has stopped");
-    // A worker in an endless loop cannot be ended: its thread is left behind.
+    // A worker in an endless loop cannot be killed: its thread is left behind.
     const timer = setTimeout(() => {
       for (const remote of this.#pending.keys()) remote.abandon?.();
     }, this.#root.stopGraceMs);
@@ -229,7 +229,7 @@ export class IsolateRegistry implements Network {
     return open;
   }
 
-  /** What isolate `number` tells the root. */
+  /** Handles a frame of isolate `number`. */
   #receive(number: number, transport: Transport, frame: UpFrame | Frame): void {
     const member = this.#members.get(number);
     if (member) member.sawActivity = true;
@@ -253,7 +253,7 @@ export class IsolateRegistry implements Network {
     }
   }
 
-  /** The last actor of an isolate has ended: what is sent there from now on is lost. */
+  /** Closes an isolate whose last actor has ended. Frames to it are lost from now on. */
   #release(number: number, reason: Reason): void {
     const member = this.#members.get(number);
     if (!member) return;
@@ -263,7 +263,7 @@ export class IsolateRegistry implements Network {
     member.remote.close();
   }
 
-  /** Nothing comes from an isolate any more. */
+  /** Notes that an isolate is gone, and notifies all others. */
   #lose(number: number, member: Member, cause: string): void {
     const { actor, transport: { name } } = member;
     const error = new Error(`the ${name} of "${actor}" has ended: ${member.why ?? cause}`);
@@ -271,7 +271,7 @@ export class IsolateRegistry implements Network {
     this.#members.delete(number);
     this.#gone.set(number, reason);
     this.#tell(number, reason);
-    // It can no longer say whether it has started them.
+    // It can no longer answer if it has started these isolates.
     for (const about of [...this.#early.keys()]) this.#askFor(about);
   }
 
@@ -284,7 +284,7 @@ export class IsolateRegistry implements Network {
     this.#members.get(to)?.remote.send({ kind: "isolate-gone", isolate, reason }, []);
   }
 
-  /** Starts an isolate for another one. */
+  /** Starts an isolate for another isolate. */
   #startFor({ isolate, launch, transfer }: Extract<UpFrame, { kind: "start" }>): void {
     try {
       this.start(isolate, launch, transfer);
@@ -295,24 +295,24 @@ export class IsolateRegistry implements Network {
     }
   }
 
-  /** Passes a frame on. */
+  /** Forwards a frame. */
   #forward(from: number, { to, frame, transfer }: Extract<UpFrame, { kind: "forward" }>): void {
     const gone = this.#gone.get(to);
-    // Who comes too late has not been told yet.
+    // The sender does not know yet that the isolate is gone.
     if (gone) return this.#tellOne(from, to, gone);
     this.#whenThere(to, (member) => {
       try {
         if (member) member.remote.send(frame, transfer);
         else this.#reject(frame);
       } catch (error) {
-        // Not every transport carries all that another does.
+        // Some transports cannot send every value that another can.
         if (!isCloneError(error)) throw error;
         this.#reject(frame, error.message);
       }
     });
   }
 
-  /** Has isolate `to` connect to `from`, where the two can reach each other. */
+  /** Asks isolate `to` to connect to `from`, if both have the same transport. */
   #invite(
     from: number,
     transport: Transport,
@@ -335,11 +335,11 @@ export class IsolateRegistry implements Network {
   }
 
   /**
-   * Has the isolate that must have started `about`, or started the one that has, say so.
+   * Asks the starter of isolate `about` whether it has been started.
    *
-   * [Note: isolates that never were] An address exists only after the start of its isolate was sent
-   * to the root. So when the starter has been asked after a message came, and answers, then either
-   * the start has come before the answer, or the address was made up.
+   * [Note: isolates that never existed] An address exists only after the start of its isolate was
+   * sent to the root. If the starter is asked after a message for that address has arrived, the
+   * start arrives before the starter's answer, or the address was made up.
    */
   #askFor(about: number): void {
     const starter = this.#starterOf(about);
@@ -347,7 +347,7 @@ export class IsolateRegistry implements Network {
     else this.#members.get(starter)!.remote.send({ kind: "has-started", about }, []);
   }
 
-  /** The nearest living isolate among the starters of this one; 0, the root, knows what it started. */
+  /** Returns the nearest living ancestor of an isolate; 0, the root, if there is no other. */
   #starterOf(about: number): number {
     let starter = starterOf(about);
     while (starter > 0 && !this.#members.has(starter)) starter = starterOf(starter);

@@ -1,9 +1,9 @@
 /**
  * Stops an actor.
  *
- * It leaves in four moves, and nothing overtakes: it takes no more messages, its children end one
- * by one (the last spawned first), its cleanups run (the last registered first), and then those
- * who watch it and its parent are told.
+ * An actor stops in four phases, in this order: it accepts no more messages; its children end one
+ * by one, the last spawned first; its cleanups run, the last registered first; its watchers and its
+ * parent are notified.
  *
  * @module
  */
@@ -28,7 +28,7 @@ import { isCloneError, snapshot } from "./observer.ts";
 import type { Addend } from "./transport.ts";
 import { type ActorRef, assertMessage, assertRef, type Message } from "./types.ts";
 
-/** Calls `notify` once when `ref` ends, or soon when it has ended. */
+/** Calls `notify` once when `ref` ends, or soon if it has already ended. */
 export function watch(
   isolate: Isolate,
   ref: ActorRef,
@@ -51,23 +51,23 @@ export function watch(
   }
 }
 
-/** The actor that watches: what the owner of the system watches, the system does. */
+/** Returns the watching actor: the system, if its owner watches. */
 function keeperOf({ actors }: Isolate, watcher: Actor | undefined): Actor | undefined {
   return watcher ?? actors.get(SYSTEM_SERIAL);
 }
 
-/** Whether `actor` watches the one with this key. */
+/** Returns true if `actor` watches the actor with this key. */
 function isWatching(isolate: Isolate, actor: Actor, key: string): boolean {
   const watches = isolate.watches.get(key) ?? [];
   return watches.some(({ watcher }) => keeperOf(isolate, watcher) === actor);
 }
 
-/** Ends all that an actor watches. */
+/** Ends all watches of an actor. */
 function unwatchAll(isolate: Isolate, watcher: Actor): void {
   for (const key of watcher.watching) forget(isolate, key, watcher);
 }
 
-/** Takes one watcher from the watches of the actor with this key. */
+/** Removes a watcher of the actor with this key. */
 function forget(isolate: Isolate, key: string, watcher: Actor): void {
   const watches = isolate.watches.get(key) ?? [];
   const others = watches.filter((one) => one.watcher !== watcher);
@@ -80,7 +80,7 @@ function forget(isolate: Isolate, key: string, watcher: Actor): void {
   }
 }
 
-/** Isolate `by` watches an actor of this one. */
+/** Notes that isolate `by` watches an actor of this isolate. */
 export function addWatcher(isolate: Isolate, ref: ActorRef, by: number): void {
   const actor = isolate.actors.get(ref.serial);
   if (actor) actor.watchers.add(by);
@@ -90,7 +90,7 @@ export function addWatcher(isolate: Isolate, ref: ActorRef, by: number): void {
   }
 }
 
-/** Tells all in this isolate who watch an actor that it has ended. */
+/** Notifies all watchers in this isolate that an actor has ended. */
 export function notifyWatchers(isolate: Isolate, down: Down): void {
   const key = keyOf(down.ref), watches = isolate.watches.get(key) ?? [];
   isolate.watches.delete(key);
@@ -102,10 +102,10 @@ export function notifyWatchers(isolate: Isolate, down: Down): void {
   }
 }
 
-/** Failures kept for those who watch an actor after its end. */
+/** Maximum number of failures kept for late watchers. */
 const MAX_FAILURES = 1000;
 
-/** Ends an actor because of a failure; at the top of the tree, reports it. */
+/** Stops an actor because of a failure. At the top of the tree, reports the failure. */
 export function fail(isolate: Isolate, actor: Actor, failure: Failure): void {
   if (!actor.parent) isolate.env.onFailure(failure);
   else if (actor.state !== "stopping") stop(isolate, actor, failure);
@@ -113,10 +113,10 @@ export function fail(isolate: Isolate, actor: Actor, failure: Failure): void {
 }
 
 /**
- * Puts a message at the end of an actor's lane: one of another actor, of a timer, the notice of an end
- * or a sum. One more than may wait is a broken invariant and ends the actor.
+ * Adds a message at the end of an actor's lane: a message of an actor or a timer, a notice of an
+ * end, or a sum. An overflow of the mailbox is a broken invariant and fails the actor.
  *
- * @returns undefined where there is no room.
+ * @returns undefined if the mailbox is full.
  */
 export function admit(isolate: Isolate, actor: Actor, contents: Contents): Envelope | undefined {
   const { ref: { id }, mailbox, capacity } = actor, { from, lane, message: { type } } = contents;
@@ -128,7 +128,7 @@ export function admit(isolate: Isolate, actor: Actor, contents: Contents): Envel
   fail(isolate, actor, describeFailure(id, "mailbox-overflow", error));
 }
 
-/** Admits a message that the actor itself makes of what the runtime has for it. */
+/** Enqueues a message that the actor makes from a notice of the runtime. */
 export function tell(
   isolate: Isolate,
   actor: Actor,
@@ -145,20 +145,20 @@ export function tell(
   }
 }
 
-/** The three senders with the most messages that wait, each with its lane. */
+/** Returns the three most frequent senders of waiting messages, with lanes and counts. */
 function mostFrequent(mailbox: Mailbox): string {
   const senders = Map.groupBy(mailbox, ({ from, lane }) => `"${from.id}" (${lane})`);
   return [...senders].sort(([, a], [, b]) => b.length - a.length).slice(0, 3)
     .map(([sender, { length }]) => `${length} of ${sender}`).join(", ");
 }
 
-/** Ends all timers of an actor. */
+/** Cancels all timers of an actor. */
 export function cancelTimers(actor: Actor): void {
   for (const { cancel } of actor.timers.values()) cancel();
   actor.timers.clear();
 }
 
-/** Makes an actor end, after the step it is in. */
+/** Stops an actor after its current step. */
 export function stop(isolate: Isolate, actor: Actor, reason: Reason = "stopped"): void {
   if (actor.state === "stopping") return;
   actor.state = "stopping";
@@ -173,7 +173,7 @@ export function stop(isolate: Isolate, actor: Actor, reason: Reason = "stopped")
   stopFurther(isolate, actor);
 }
 
-/** Ends the waiting of a suspended step; one that is at work goes on to its end. */
+/** Ends a suspended step. A running step is completed. */
 function abandonStep(isolate: Isolate, actor: Actor, step: HandlingStep): void {
   if (step.asks.size > 0) {
     step.isAbandoned = true;
@@ -186,7 +186,7 @@ function abandonStep(isolate: Isolate, actor: Actor, step: HandlingStep): void {
   } else if (step.isAbandoned) isolate.unwinding.add(actor);
 }
 
-/** Does the next thing towards the end of an actor that is to stop. */
+/** Continues the stop of an actor: stops its youngest child or runs its cleanups. */
 export function stopFurther(isolate: Isolate, actor: Actor): void {
   if (actor.state !== "stopping" || actor.step || actor.isFinishing) return;
   const youngest = [...actor.children.values()].at(-1);
@@ -195,7 +195,7 @@ export function stopFurther(isolate: Isolate, actor: Actor): void {
   schedule(isolate, actor, { type: "finish" }, actor.ref, () => finish(isolate, actor));
 }
 
-/** Makes a child stop, or drain first; one elsewhere that only has to stop may not take for ever. */
+/** Stops or drains a child. A child in another isolate is killed if it does not stop in time. */
 function stopChild(isolate: Isolate, parent: Actor, key: string, drain: boolean): void {
   const child = parent.children.get(key)!;
   const { ref } = child, { env } = isolate;
@@ -229,7 +229,7 @@ function leave(isolate: Isolate, actor: Actor): void {
   const { ref, parent, reason, watchers, pendingReplies } = actor;
   isolate.actors.delete(ref.serial);
   if (isolate.actors.size === 0) {
-    // Who hears of the end may end the isolate at once, so what is observed must be whole before.
+    // A callback of the end may end the isolate immediately, so the observer is closed first.
     isolate.observer?.ends(actor);
     isolate.observer?.closes();
     isolate.observer = undefined;
@@ -237,7 +237,7 @@ function leave(isolate: Isolate, actor: Actor): void {
   releaseId(isolate, ref);
   unwatchAll(isolate, actor);
   if (reason !== "stopped") remember(isolate, ref.serial, reason);
-  // An error with its stack costs more than all else here, so it is made only when needed.
+  // Creating an error with its stack is expensive, so it is created only if needed.
   for (const [replyTo] of pendingReplies) {
     answer(isolate, replyTo, { status: "gone", failure: goneFailure(ref.id, reason) });
   }
@@ -254,8 +254,8 @@ function remember(isolate: Isolate, serial: number, failure: Failure): void {
   if (failures.size > MAX_FAILURES) failures.delete(failures.keys().next().value!);
 }
 
-/** A child of `parent` has ended. A failure that the parent does not watch becomes its own: that
- * somebody else does is no concern of the parent's. */
+/** Handles the end of a child. A failure that the parent does not watch becomes the parent's
+ * failure, even if other actors watch the child. */
 export function childEnded(
   isolate: Isolate,
   parent: Actor,
@@ -268,13 +268,13 @@ export function childEnded(
   child.cancelKill?.();
   releaseId(isolate, ref);
   child.ended?.resolve();
-  // A watch may also have been on its way when a child elsewhere failed.
+  // A watch may have been in transit when a child in another isolate failed.
   const isTold = child.isTold || isWatching(isolate, parent, key);
   if (reason !== "stopped" && !isTold) fail(isolate, parent, reason);
   stopFurther(isolate, parent);
 }
 
-/** Adds an array to those of others. See {@linkcode Context.allReduce}. */
+/** Adds an array across isolates. See {@linkcode Context.allReduce}. */
 export function allReduce(
   isolate: Isolate,
   actor: Actor,
@@ -292,10 +292,10 @@ export function allReduce(
   });
 }
 
-/** Type of the message that brings the end of it, as of an answer. */
+/** Type of the message with the result of an external operation. */
 const TYPE = "outside";
 
-/** Does something outside and waits for its end. See {@linkcode Context.external}. */
+/** Runs an external operation. See {@linkcode Context.external}. */
 export function external<T>(
   isolate: Isolate,
   actor: Actor,
@@ -308,7 +308,7 @@ export function external<T>(
     );
   }
   const id = isolate.nextAsk++, nth = actor.asked++;
-  // Nobody knows in which order it ends, so each is a sender of its own.
+  // The order of completion is unknown, so each operation is a separate sender.
   const to: ActorRef = { id: TYPE, isolate: isolate.number, serial: -1 - id };
   let thrown: { readonly error: unknown } | undefined;
   const end = new Promise<unknown>((resolve, reject) => {
@@ -334,7 +334,7 @@ export function external<T>(
   return end as Promise<T>;
 }
 
-/** A journal keeps what comes from outside, so that has to be data. */
+/** Returns an error if a result cannot be cloned, because journals store results. */
 function refuse(value: unknown): TypeError | undefined {
   try {
     snapshot(value);
@@ -346,7 +346,7 @@ function refuse(value: unknown): TypeError | undefined {
   }
 }
 
-/** Makes `ref` stop in the name of `by`. See {@linkcode Context.stop}. */
+/** Stops `ref` on behalf of `by`. See {@linkcode Context.stop}. */
 export function stopOther(
   isolate: Isolate,
   by: Actor,
@@ -360,7 +360,8 @@ export function stopOther(
   else post(isolate, ref.isolate, { kind: "stop", ref, drain });
 }
 
-/** Lets an actor handle what has arrived and then end; what comes later becomes dead letters. */
+/** Drains an actor: it handles the messages that have arrived and then stops. Later messages become
+ * dead letters. */
 export function drain(isolate: Isolate, actor: Actor): void {
   if (actor.state === "stopping" || actor.isDraining) return;
   actor.isDraining = true;
@@ -368,13 +369,13 @@ export function drain(isolate: Isolate, actor: Actor): void {
   endIfDrained(isolate, actor);
 }
 
-/** Ends an actor that drains and has nothing left to handle. */
+/** Stops a draining actor that has no more messages. */
 export function endIfDrained(isolate: Isolate, actor: Actor): void {
   const { isDraining, state, step, mailbox } = actor;
   if (isDraining && state === "ready" && !step && mailbox.length === 0) stop(isolate, actor);
 }
 
-/** Ends an actor, and the draining of it and of those below it. */
+/** Stops an actor without draining, and ends its draining and that of its children. */
 export function stopNow(isolate: Isolate, actor: Actor): void {
   const wasDraining = actor.isDraining;
   actor.isDraining = false;
@@ -382,7 +383,7 @@ export function stopNow(isolate: Isolate, actor: Actor): void {
   else if (wasDraining) stopFurther(isolate, actor);
 }
 
-/** Ends a child of an actor that goes on; resolves when its id may be given again. */
+/** Stops a child of an actor. Resolves when its id is free again. */
 export async function endChild(
   isolate: Isolate,
   parent: Actor,
@@ -396,7 +397,7 @@ export async function endChild(
   await child.ended.promise;
 }
 
-/** Sends `message` to the actor after a delay. A timer with the same key is replaced. */
+/** Starts a timer that sends `message` to the actor. Replaces a timer with the same key. */
 export function startTimer(
   isolate: Isolate,
   actor: Actor,
@@ -421,14 +422,14 @@ export function startTimer(
     cancel: isolate.env.clock.after(delayMs, () => {
       const contents = { from: actor.ref, message: copy, timerKey: key };
       timer.envelope = admit(isolate, actor, { lane: "control", ...contents });
-      // With a key it stays while the message waits, so that another with the key replaces it.
+      // A timer with a key is kept while its message waits, so that it can still be replaced.
       if (key === undefined) actor.timers.delete(name);
     }),
   };
   actor.timers.set(name, timer);
 }
 
-/** Withdraws a timer, and its message if that waits. */
+/** Cancels a timer, and removes its message if it waits. */
 function cancelTimer(isolate: Isolate, actor: Actor, key: string): void {
   const timer = actor.timers.get(key);
   if (!timer) return;

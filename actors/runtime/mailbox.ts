@@ -2,8 +2,8 @@
  * The mailbox: two lanes, each in order of arrival.
  *
  * [Note: FIFO and float order] A message never overtakes another of the same sender in the same
- * lane, whatever chooses the order otherwise. Gradients are added in the order they arrive, and
- * another order of float additions gives other bits, so this is part of the arithmetic.
+ * lane, with any choice of order. Gradients are added in order of arrival, and another order of
+ * float additions gives other bits, so this order is part of the arithmetic.
  *
  * @module
  */

@@ -1,6 +1,5 @@
 /**
- * What a journal sees of an isolate: each step as it begins and ends, and all that its actor does
- * that others can notice.
+ * Observes an isolate for a journal: the begin and end of each step, and its effects.
  *
  * @module
  */
@@ -8,19 +7,20 @@
 import { messageOf } from "./failure.ts";
 import type { ActorRef, Message } from "./types.ts";
 
-/** Deepest nesting that is copied by hand; beyond it, and for cycles, the platform does it. */
+/** Maximum depth copied in JavaScript. Deeper values and cycles are cloned by the platform. */
 const MAX_DEPTH = 6;
 
 const NOT_PLAIN = Symbol("not plain");
 
-/** Arrays of numbers that messages are made of. */
+/** Prototypes of the typed arrays that messages contain. */
 const NUMBERS: ReadonlySet<object> = new Set(
   [Float32Array, Float16Array, Float64Array, Int32Array, Uint8Array].map(({ prototype }) =>
     prototype
   ),
 );
 
-/** Copies primitives, arrays, plain objects, maps and numbers, and gives up at anything else. */
+/** Copies primitives, arrays, plain objects, maps and typed arrays; returns NOT_PLAIN for other
+ * values. */
 function copyPlain(value: unknown, depth: number): unknown {
   if (typeof value !== "object" || value === null) {
     return typeof value === "function" || typeof value === "symbol" ? NOT_PLAIN : value;
@@ -49,7 +49,8 @@ function copyPlain(value: unknown, depth: number): unknown {
   return copy;
 }
 
-/** Copies what has its memory to itself: of a part of a buffer, the platform copies the whole. */
+/** Copies an array that covers its whole buffer. For a part of a buffer, the platform copies the
+ * whole buffer. */
 function copyNumbers(values: Float32Array): unknown {
   const { buffer, byteLength } = values;
   const isWhole = buffer instanceof ArrayBuffer && buffer.byteLength === byteLength;
@@ -66,15 +67,19 @@ function copyMap(map: Map<unknown, unknown>, depth: number): unknown {
   return copy;
 }
 
-/** Bytes up to which a copy costs less than asking the platform to move a buffer. */
+/** Size in bytes up to which a copy costs less than a move by the platform. */
 const SMALL_BYTES = 4096;
 
-/** Whether these can be copied and then taken away by hand. */
+/** Returns true if all are small buffers, which are copied and then detached. */
 function areSmall(transfer: readonly Transferable[]): transfer is readonly ArrayBuffer[] {
   return transfer.every((one) => one instanceof ArrayBuffer && one.byteLength <= SMALL_BYTES);
 }
 
-/** Checks buffers that are to move. @throws {TypeError} when one is listed twice or has moved. */
+/**
+ * Checks buffers to move.
+ *
+ * @throws {TypeError} if a buffer is listed twice or detached.
+ */
 export function checkTransfer(transfer: readonly Transferable[]): void {
   if (transfer.length > 1 && new Set(transfer).size < transfer.length) {
     throw new TypeError("An ArrayBuffer that is transferred twice could not be cloned.");
@@ -85,11 +90,11 @@ export function checkTransfer(transfer: readonly Transferable[]): void {
 }
 
 /**
- * A copy that shares nothing with `value`, and takes over the buffers in `transfer`: what a
- * message between isolates goes through. Small plain records, most messages of an actor system,
- * are copied by hand, which is many times as fast.
+ * Returns a deep copy of `value` that takes over the buffers in `transfer`, like a message between
+ * isolates. Small plain records, which most messages are, are copied in JavaScript, which is many
+ * times faster than structured clone.
  *
- * @throws {DOMException} `DataCloneError` when the platform cannot clone the value.
+ * @throws {DOMException} `DataCloneError` if the platform cannot clone the value.
  */
 export function snapshot<T>(value: T, transfer: readonly Transferable[] = []): T {
   return cloning(() => {
@@ -105,14 +110,14 @@ export function snapshot<T>(value: T, transfer: readonly Transferable[] = []): T
   });
 }
 
-/** The platform refused to clone a value. */
+/** Returns true if an error is a `DataCloneError`. */
 export function isCloneError(error: unknown): error is DOMException {
   return error instanceof DOMException && error.name === "DataCloneError";
 }
 
 /**
- * Does what clones a value. Getters throw what they like, and of a list that holds no buffers the
- * platform complains in its own way: whatever it is, the value cannot be cloned.
+ * Runs a function that clones a value. Turns any error, such as one thrown by a getter or for an
+ * invalid transfer list, into a `DataCloneError`.
  *
  * @throws {DOMException} `DataCloneError`
  */
@@ -124,21 +129,21 @@ export function cloning<T>(clone: () => T): T {
   }
 }
 
-/** What is seen of an actor. */
+/** An observed actor. */
 export interface ObservedActor {
   /** Its address. */
   readonly ref: ActorRef;
-  /** What it says that it does, such as `2F0`; empty while it says nothing. */
+  /** The activity of the actor, such as `2F0`; empty if it has not set one. */
   readonly activity: string;
-  /** Gives its state, where it shows it: see {@linkcode Context.expose}. */
+  /** Returns the state of the actor, if it exposes one: see {@linkcode Context.expose}. */
   readonly expose: (() => unknown) | undefined;
 }
 
-/** What is seen of a message. */
+/** An observed message. */
 export interface ObservedMessage {
-  /** Who sent it. */
+  /** Address of the sender. */
   readonly from: ActorRef;
-  /** How many came from this sender to this actor before. */
+  /** Number of earlier messages from this sender to this actor. */
   readonly nth: number;
   /** The message itself. */
   readonly message: Message;
@@ -146,9 +151,9 @@ export interface ObservedMessage {
   readonly replyTo?: unknown;
 }
 
-/** What an actor does that others notice, and what it takes from the world. */
+/** An effect of an actor on others, or an input from outside. */
 export interface Effect {
-  /** What it does. */
+  /** Kind of the effect. */
   readonly kind:
     | "send"
     | "ask"
@@ -163,40 +168,45 @@ export interface Effect {
     | "now";
   /** The other actor, if there is one. */
   readonly to?: ActorRef | undefined;
-  /** The message, answer, first state or key: as it is before anything in it is transferred. */
+  /** The message, answer, init or key, before any of its buffers is transferred. */
   readonly value?: unknown;
 }
 
 /**
- * Sees the steps of an isolate and changes nothing. Steps of an isolate do not overlap: what
- * {@linkcode Observer.did} tells belongs to the step begun last.
+ * Observes the steps of an isolate without changing anything. Steps of an isolate do not overlap,
+ * so an effect belongs to the step that began last.
  */
 export interface Observer {
-  /** A message was taken out of its queue and is handled now. */
+  /** A message was taken out of its queue and will now be handled. */
   begins(actor: ObservedActor, message: ObservedMessage, now: number): void;
-  /** The actor did something. All but `spawned` are told before they take effect. */
+  /** The actor has an effect. Called before it happens, except for `spawned`. */
   did(actor: ObservedActor, effect: Effect): void;
-  /** The step is over, or waits for answers. */
+  /** The step has ended or waits for answers. */
   ends(actor: ObservedActor): void;
-  /** The last actor ends; its step has been told. */
+  /** The last actor has ended. Called after its last step. */
   closes(): void;
 }
 
-/** How an isolate that cannot be handed functions makes its observer: an ES module, the name of
- * the function that it exports, and what that is given besides the number of the isolate. */
+/** An observer that an isolate opens by name, because functions cannot be sent: a module, its
+ * exported function, and the second argument of that function. */
 export interface ObserverSpec {
   /** Absolute URL of the module. */
   readonly module: string;
   /** Name of the exported {@linkcode ObserverFactory}. */
   readonly export: string;
-  /** Structured-cloneable. */
+  /** Second argument of the factory; structured-cloneable. */
   readonly init: unknown;
 }
 
-/** Makes an observer in the isolate that it observes. */
+/** Creates an observer in the isolate it observes. The first argument is the isolate's number. */
 export type ObserverFactory = (isolate: number, init: unknown) => Observer;
 
-/** Makes the observer of an isolate. */
+/**
+ * Opens the observer of an isolate.
+ *
+ * @throws {TypeError} if the module does not export a function, or the function does not return an
+ * observer.
+ */
 export async function openObserver(spec: ObserverSpec, isolate: number): Promise<Observer> {
   const exports: Record<string, unknown> = await import(spec.module);
   const factory = exports[spec.export];
@@ -217,8 +227,8 @@ export async function openObserver(spec: ObserverSpec, isolate: number): Promise
 }
 
 /**
- * An observer that harms nobody whom it observes: when it throws, that is told once, and it sees
- * nothing more.
+ * Wraps an observer so that its errors do not affect the isolate. The first error is reported, and
+ * the observer is not called again.
  */
 export function guarded(observer: Observer, onError: (error: unknown) => void): Observer {
   let isBroken = false;
@@ -234,14 +244,14 @@ export function guarded(observer: Observer, onError: (error: unknown) => void): 
   };
   return {
     begins: (actor, envelope, now) => guard(() => observer.begins(actor, envelope, now)),
-    // A value that cannot be looked at is not sent either, which its actor is told.
+    // A value that cannot be read cannot be sent either; its actor gets that error.
     did: (actor, effect) => guard(() => observer.did(actor, effect), () => canBeSent(effect.value)),
     ends: (actor) => guard(() => observer.ends(actor)),
     closes: () => guard(() => observer.closes()),
   };
 }
 
-/** Two observers as one. */
+/** Combines two observers into one. */
 export function both(one: Observer | undefined, other: Observer | undefined): Observer | undefined {
   if (!one || !other) return one ?? other;
   return {
@@ -273,7 +283,7 @@ function canBeSent(value: unknown): boolean {
   }
 }
 
-/** An observed message, told apart from any other of a run: who sent it to whom as which. */
+/** Returns the name of an observed message, unique among messages to its actor. */
 export function messageName(from: ActorRef, nth: number): string {
   return `${from.id}#${nth}`;
 }

@@ -1,9 +1,9 @@
 /**
- * Limits restarts: a number of them within a period, each later than the one before.
+ * Limits restarts: a number of them within a period, with growing delays.
  *
- * [Note: the window] A long run meets many failures that have nothing to do with each other, so old
- * ones are forgotten, but only after some progress: work that takes an hour and always fails at its
- * end must not be tried for ever.
+ * [Note: the window] A long run meets many unrelated failures, so old ones are forgotten, but only
+ * after some progress: work that takes an hour and always fails at its end must not be retried
+ * forever.
  *
  * @module
  */
@@ -14,14 +14,14 @@ interface RestartLimits {
   readonly intensity: number;
   /** The period in milliseconds. */
   readonly periodMs: number;
-  /** Delay of the second restart, in milliseconds; the first has none, each further one twice that
-   * of the one before. */
+  /** Delay of the second restart, in milliseconds. The first has no delay; each further one has
+   * twice the delay of the one before. */
   readonly firstMs: number;
   /** Longest delay, in milliseconds. */
   readonly maxMs: number;
 }
 
-/** A count of failures. */
+/** A counter of failures. */
 export interface Restarts {
   /**
    * Counts a failure.
@@ -30,11 +30,11 @@ export interface Restarts {
    * @returns the delay of the restart, in milliseconds; undefined after too many failures.
    */
   failed(at: number): number | undefined;
-  /** Notes progress: failures until now are forgotten once they are older than the period. */
+  /** Notes progress: failures until now are forgotten after the period. */
   gotOn(): void;
 }
 
-/** Opens a count. */
+/** Creates a counter of failures. */
 export function countRestarts({ intensity, periodMs, firstMs, maxMs }: RestartLimits): Restarts {
   let failures: readonly { readonly at: number; readonly progress: number }[] = [], progress = 0;
   return {

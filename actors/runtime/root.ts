@@ -1,5 +1,5 @@
 /**
- * The root isolate: the top of the tree of actors, in whatever world it is put.
+ * The root isolate: the top of the actor tree, in any environment.
  *
  * @module
  */
@@ -26,10 +26,10 @@ import type { Transport } from "./transport.ts";
 import { type ActorRef, isRef, type Message } from "./types.ts";
 
 /**
- * Makes {@linkcode System.stop} of a system.
+ * Creates {@linkcode System.stop} of a system.
  *
- * @param self the system itself.
- * @param emptied resolved when the last actor has ended, or is left behind.
+ * @param self the top actor: the system itself.
+ * @param emptied resolved when the last actor has ended or is left behind.
  * @param close ends the other isolates.
  */
 function openEnding(
@@ -61,7 +61,7 @@ function openEnding(
   };
   return (first: ActorRef | SystemStopOptions = {}, options: SystemStopOptions = {}) => {
     if (isRef(first)) return endOne(isolate, self, first, options);
-    // Who is in a hurry now need not wait for what drains.
+    // A stop without draining does not wait for a draining one.
     if (ended && !isDraining(first)) hurry();
     return ended ??= endAll(first);
   };
@@ -86,12 +86,12 @@ async function endOne(
   cancel?.();
 }
 
-/** What has not ended after twice the grace is left behind. */
+/** Sets the time limit of a stop: twice the grace. */
 function limit({ env }: Isolate, late: () => void): () => void {
   return env.clock.after(2 * env.stopGraceMs, late);
 }
 
-/** Calls `run` when a signal aborts; returns what takes that back. */
+/** Calls `run` when a signal aborts. Returns a function that removes the listener. */
 function onAbort(signal: AbortSignal | undefined, run: () => void): () => void {
   signal?.addEventListener("abort", run, { once: true });
   return () => signal?.removeEventListener("abort", run);
@@ -101,7 +101,8 @@ function isDraining({ drain = false, signal }: SystemStopOptions): boolean {
   return drain && !signal?.aborted;
 }
 
-/** Frees what holds the program when a handler of this isolate never ends. */
+/** Cancels timers and questions that would keep the program running if a handler of this isolate
+ * never ends. */
 function leaveBehind(isolate: Isolate): void {
   for (const actor of isolate.actors.values()) {
     cancelTimers(actor);
@@ -110,7 +111,7 @@ function leaveBehind(isolate: Isolate): void {
   failAsks(isolate);
 }
 
-/** Callbacks of the system owner, besides subscribers. */
+/** Callbacks of the owner of a system, without subscribers. */
 type Callbacks = Pick<World, "onDeadLetter" | "onFailure">;
 
 /** Dead letters, failures and events of a system. */
@@ -120,7 +121,7 @@ class Reports {
   readonly #subscribers = new Set<{ listener: (event: SystemEvent) => void } & Subscription>();
   readonly #callbacks: Callbacks;
 
-  /** @param callbacks given by the owner. */
+  /** @param callbacks callbacks of the owner. */
   constructor(callbacks: Callbacks) {
     this.#callbacks = callbacks;
   }
@@ -135,7 +136,7 @@ class Reports {
     this.#failed.reject(new ActorFailedError(failure));
   };
 
-  /** Tells who subscribes. */
+  /** Calls all subscribers. */
   readonly onEvent = (event: SystemEvent): void => {
     for (const { listener } of [...this.#subscribers]) {
       this.guard(event.type, () => listener(event));
@@ -149,7 +150,7 @@ class Reports {
     this.onEvent({ type: "dead-letter", letter, ...message !== undefined && { message } });
   };
 
-  /** Lets what the owner gave throw without harm to the runtime. */
+  /** Calls a callback of the owner and turns its error into a failure. */
   guard(handling: string, call: () => void): void {
     try {
       call();
@@ -158,7 +159,8 @@ class Reports {
     }
   }
 
-  /** Adds a subscriber; `want` gets the wishes of all of them, undefined when there is none. */
+  /** Adds a subscriber. `want` is called with the combined subscription, undefined if there is
+   * none. */
   subscribe(
     listener: (event: SystemEvent) => void,
     options: Subscription | undefined,
@@ -182,23 +184,23 @@ class Reports {
   }
 }
 
-/** The world of a system: its clock, its order, its pace and its other isolates. */
+/** The environment of a system: its clock, message order, yielding and other isolates. */
 export interface World
   extends Omit<Environment, "network" | "places" | "collectives" | "heartbeat" | `on${string}`> {
-  /** The loop that handles messages. Default: {@linkcode run}. */
+  /** The dispatch loop. Default: {@linkcode run}. */
   readonly run?: (isolate: Isolate) => Promise<void>;
-  /** Gets the isolate before anything happens in it. */
+  /** Called with the isolate before it is used. */
   readonly attach?: (isolate: Isolate) => void;
-  /** Called at once when a failure reaches the top, before `failed` rejects. */
+  /** Called immediately when a failure reaches the top, before `failed` rejects. */
   readonly onFailure?: (failure: Failure) => void;
-  /** What the other isolates are reached by. Default: none. */
+  /** Transports of the other isolates. Default: none. */
   readonly transports?: readonly Transport[];
-  /** Makes the way to other isolates. Absent: every actor lives in this one. */
+  /** Creates the registry of the other isolates. Absent: there are none. */
   readonly connect?: (root: Root) => IsolateRegistry;
   readonly onDeadLetter?: ((letter: DeadLetter) => void) | undefined;
 }
 
-/** Makes a system in a world. */
+/** Creates a system in an environment. */
 export function openSystem(world: World): System {
   const { system: token, seed, clock, stopGraceMs, transports } = world;
   const reports = new Reports(world);
@@ -246,7 +248,7 @@ export function openSystem(world: World): System {
   return system;
 }
 
-/** Makes the top of the tree: the system as an actor. */
+/** Creates the top of the tree: the system as an actor. */
 function addTop(isolate: Isolate): Actor {
   const { system } = isolate.env;
   const address = { id: "system", isolate: isolate.number, serial: SYSTEM_SERIAL };
@@ -258,7 +260,7 @@ function addTop(isolate: Isolate): Actor {
   return top;
 }
 
-/** See {@linkcode System.activity}. */
+/** Returns the function of {@linkcode System.activity}. */
 function activityOf(isolate: Isolate, registry: IsolateRegistry | undefined): () => number {
   let stirred = 0;
   return () => {

@@ -1,5 +1,5 @@
 /**
- * Starts an actor.
+ * Spawns actors and creates their contexts.
  *
  * @module
  */
@@ -32,7 +32,7 @@ import type { ActorRef, ActorSpec, Message } from "./types.ts";
 import type { LaunchFrame } from "./wire.ts";
 import { substream } from "./world.ts";
 
-/** Makes a child. A parameter, as spawning needs contexts in turn. */
+/** Spawns a child. Passed as a parameter because contexts and spawning depend on each other. */
 type Spawn = <T extends Message>(
   isolate: Isolate,
   parent: Actor,
@@ -41,7 +41,7 @@ type Spawn = <T extends Message>(
   options: SpawnOptions,
 ) => ActorRef<T>;
 
-/** The {@linkcode Context} of an actor. */
+/** Creates the {@linkcode Context} of an actor. */
 function createContext<M extends Message>(
   isolate: Isolate,
   actor: Actor,
@@ -115,7 +115,7 @@ function expose(isolate: Isolate, actor: Actor, read: () => unknown): void {
     try {
       return read();
     } catch (error) {
-      // Whoever looks at the state is not to blame.
+      // The error belongs to the actor, not to the tool that reads the state.
       fail(isolate, actor, describeFailure(actor.ref.id, "throw", error, "expose"));
       return undefined;
     }
@@ -132,12 +132,13 @@ function draw(isolate: Isolate, actor: Actor, label: string): number {
 }
 
 /**
- * The handlers of an actor. Of an instance these are the methods of its class and of those above,
- * bound to it so that its private fields are there; what every object has is no handler.
+ * Returns the handlers of an actor. For an instance, these are the methods of its class and base
+ * classes, bound to the instance so that they can use its private fields. Methods of
+ * `Object.prototype` are not handlers.
  *
- * @param id of the actor.
- * @param factory what made it.
- * @throws {TypeError} when it is neither, or a handler is no function.
+ * @param id id of the actor.
+ * @param factory name of its factory.
+ * @throws {TypeError} if `made` is not an object, or a handler is not a function.
  */
 export function handlersOf(id: string, factory: string, made: unknown): AnyHandlers {
   checkHandlers(id, factory, made);
@@ -154,21 +155,21 @@ export function handlersOf(id: string, factory: string, made: unknown): AnyHandl
   return handlers as AnyHandlers;
 }
 
-/** The root of all prototypes, whichever realm it is of. */
+/** Returns true for the root of a prototype chain, from any realm. */
 function isRoot(level: object | null): boolean {
   return level === null || Object.getPrototypeOf(level) === null;
 }
 
-/** Serial of the first actor of an isolate; 0 is the system itself. */
+/** Serial of the first actor of an isolate. Serial 0 is the system itself. */
 export const FIRST_SERIAL = 1;
 
 /**
- * Most isolates that one isolate may start. The n-th that isolate p starts has the number
- * p · 65,536 + n, so numbers are unique although nobody hands them out.
+ * Maximum number of isolates that one isolate may start. The n-th isolate started by isolate p has
+ * the number p · 65,536 + n, so numbers are unique without coordination.
  */
 const MAX_ISOLATES = 65_535;
 
-/** Makes a child of `parent`. See {@linkcode Context.spawn}. */
+/** Spawns a child of `parent`. See {@linkcode Context.spawn}. */
 export function spawn<T extends Message>(
   isolate: Isolate,
   parent: Actor,
@@ -228,12 +229,12 @@ function nextIsolate(isolate: Isolate, cannot: string): number {
   return number;
 }
 
-/** Returns the number of the isolate that starts this one. */
+/** Returns the number of the isolate that has started this one. */
 export function starterOf(number: number): number {
   return Math.floor(number / (MAX_ISOLATES + 1));
 }
 
-/** Puts the actor of a launch frame into this isolate; its first step makes its state. */
+/** Adds the actor of a launch frame to this isolate. Its first step calls the factory. */
 export function launch(isolate: Isolate, frame: LaunchFrame): void {
   const { ref, parent, capacity } = frame;
   const actor = new Actor(ref, parent, capacity);

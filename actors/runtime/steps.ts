@@ -77,7 +77,7 @@ export async function run(isolate: Isolate): Promise<void> {
       } else if (!env.clock.advance?.()) break;
     }
   } catch (error) {
-    // Handlers cannot get here: this is a choice that is none, or a fault of the runtime.
+    // Handlers cannot throw here: this is an invalid choice or an error of the runtime.
     env.onFailure(describeFailure("system", "throw", error));
   }
   isolate.isRunning = false;
@@ -122,12 +122,12 @@ function begin(isolate: Isolate, actor: Actor, envelope: PendingMessage["envelop
   if (subscription?.slowStepMs !== undefined) {
     step.ends = timeStep(isolate, actor, step, subscription.slowStepMs);
   }
-  // It waits no longer, so there is nothing left to cancel.
+  // Its message no longer waits, so the timer cannot be cancelled any more.
   if (timerKey !== undefined) actor.timers.delete(timerKey);
   const { handlers } = actor, type = Object.hasOwn(handlers, message.type) ? message.type : OTHERS;
   if (!envelope.run && !handlers[type]) {
     const why = unknownType(actor);
-    // Its sender does not vouch for it, so it must not make an actor fail.
+    // Its sender does not vouch for it, so it must not fail the actor.
     if (envelope.receipt) {
       refuse(isolate, actor, step, why);
       return settle(isolate, actor, step);
@@ -183,7 +183,7 @@ function conclude(isolate: Isolate, actor: Actor, step: HandlingStep): void {
   wake?.();
 }
 
-/** The handler has thrown. */
+/** Handles an error of a handler. */
 function crash(
   isolate: Isolate,
   actor: Actor,
@@ -214,13 +214,13 @@ export function turn(): Promise<void> {
   return new Promise((resolve) => void setImmediate(resolve));
 }
 
-/** Steps between two turns at most, where many actors share an isolate. */
+/** Maximum number of steps between two turns if many actors share an isolate. */
 const MAX_STEPS = 1024;
 
-/** Milliseconds between two turns at most, where many actors share an isolate. */
+/** Maximum milliseconds between two turns if many actors share an isolate. */
 const MAX_MS = 4;
 
-/** Taken before a simulation can set a trap: a system may take its last breath when one begins. */
+/** Read before a simulation can replace it: a system may still yield when a simulation begins. */
 const realNow = performance.now.bind(performance);
 
 /** Yields to the event loop at intervals: for an isolate whose messages are mostly local. */

@@ -1,30 +1,30 @@
 /**
- * A transport: how isolates of one kind are started, reached and ended. All that it must do is here;
- * nothing above asks which one it is.
+ * A transport: starts, reaches and ends isolates of one kind. This module has its complete
+ * interface; the rest of the runtime does not depend on the kind of a transport.
  *
- * What travels is opaque to it: values that structured clone takes, each with a list of buffers that
- * are to move. Who carries bytes finds both directions of that in {@linkcode encodeFrame} and
- * {@linkcode decodeFrame}, and a loop for sockets in {@linkcode Outbox} and
- * {@linkcode receiveFrames}.
+ * A transport does not look into frames: they are structured-cloneable values, each with a list of
+ * buffers to move. A transport of bytes can use {@linkcode encodeFrame} and {@linkcode
+ * decodeFrame}, and for sockets {@linkcode Outbox} and {@linkcode receiveFrames}.
  *
- * [Note: a star, and short cuts] Each isolate has one connection, to the root, which passes on what
- * is for others. That is enough: a transport need not know that isolates talk to each other. One
- * whose isolates can reach each other directly says so on their side ({@linkcode PeerConnector}),
- * and spares the root the bulk.
+ * [Note: star and direct connections] Each isolate has one connection, to the root, which forwards
+ * frames for other isolates. This is sufficient: a transport does not need to know that isolates
+ * exchange frames. If its isolates can reach each other directly, each of them provides a
+ * {@linkcode PeerConnector}, which keeps most traffic away from the root.
  *
- * [Note: ranks] Where isolates exist from the beginning, as the ranks of MPI do, `open` counts those
- * that are free, `start` takes one and sends it `boot`, and throws a RangeError when none is left;
- * the module of each rank calls {@linkcode serveIsolate} and waits for its first frame. An encoded
- * frame is one message of bytes, each of its large buffers another. Peers talk at once: the address
- * in an invitation is a rank. A rank that cannot be killed is one that is not listened to any more.
+ * [Note: ranks] If all isolates exist from the beginning, such as the ranks of MPI, `open` counts
+ * the free ones, and `start` takes one and sends it `boot`, or throws a RangeError if none is left.
+ * The module of each rank calls {@linkcode serveIsolate} and waits for its first frame. An encoded
+ * frame is one message of bytes, and each of its large buffers another. Peers can exchange frames
+ * immediately: the address in an invitation is a rank. If a rank cannot be killed, its frames are
+ * ignored instead.
  *
  * @module
  */
 
 /**
- * A kind of isolates, to be registered with {@linkcode SystemOptions.transport}.
+ * A kind of isolate, registered with {@linkcode SystemOptions.transport}.
  *
- * @example Threads, with nothing done for the way they may die
+ * @example Threads, without handling of their failures
  * ```ts
  * import { createSystem, type Transport } from "@troupe/troupe/actors";
  * import assert from "node:assert/strict";
@@ -75,41 +75,42 @@
  * ```
  */
 export interface Transport {
-  /** What a place is asked for by: `isolate: "tcp"`. */
+  /** Name of the kind of isolate, used as `isolate: "tcp"`. */
   readonly name: string;
-  /** Its isolates see the memory of a SharedArrayBuffer that they are sent. */
+  /** True if its isolates share the memory of a SharedArrayBuffer they receive. */
   readonly sharesMemory: boolean;
-  /** It can end an isolate however busy that is. */
+  /** True if it can end an isolate that is busy. */
   readonly canKill: boolean;
-  /** It can limit the JavaScript heap of an isolate. */
+  /** True if it can limit the JavaScript heap of an isolate. */
   readonly limitsMemory: boolean;
-  /** Throws, in one sentence, when no isolate can be started: asked before hours are spent. */
+  /** Throws an error with one sentence if no isolate can be started. Called before a long run. */
   check?(): void;
-  /** Opens it for a system, which does so when it starts the first isolate of this kind. */
+  /** Opens the transport when a system starts its first isolate of this kind. */
   open(options: TransportOptions): OpenTransport;
 }
 
-/** What a system tells a transport of itself. */
+/** Options that a system passes to a transport. */
 export interface TransportOptions {
-  /** How long an isolate that is done may take to end before it is ended, in milliseconds. */
+  /** Time that an isolate may take to end after its last actor before it is killed, in
+   * milliseconds. */
   readonly stopGraceMs: number;
 }
 
-/** A transport at work for one system. What it opened is closed when its last isolate has ended. */
+/** A transport opened by a system. Its resources are closed after its last isolate has ended. */
 export interface OpenTransport {
   /**
    * Starts an isolate.
    *
-   * @throws {DOMException} `DataCloneError` when `boot` cannot be cloned.
-   * @throws when it cannot be started; nothing of it is left then.
+   * @throws {DOMException} `DataCloneError` if `boot` cannot be cloned.
+   * @throws if the isolate cannot be started; no resources are left then.
    */
   start(request: StartRequest): RemoteIsolate;
   /**
-   * Receives what has come by now, called whenever the event loop has had its turn: for those whose
-   * events the loop would hand over too slowly.
+   * Receives pending frames. Called after each turn of the event loop, for transports whose events
+   * the loop would deliver too slowly.
    */
   drain?(): Promise<void> | undefined;
-  /** Frees what the address of an invitation holds that no isolate gets. */
+  /** Releases the resources of an invitation's address that is not passed on to an isolate. */
   decline?(address: unknown): void;
 }
 
@@ -119,115 +120,118 @@ export interface StartRequest {
   readonly isolate: number;
   /** Limit of its heap in MiB, where the transport can set one. */
   readonly memoryLimitMb: number | undefined;
-  /** What it gets before anything else. */
+  /** The first frame that the isolate receives. */
   readonly boot: unknown;
-  /** Buffers in `boot` that move. */
+  /** Buffers in `boot` to move. */
   readonly transfer: readonly ArrayBuffer[];
-  /** To be called with each frame that comes from it, in the order in which they were sent. */
+  /** Must be called with each frame of the isolate, in the order in which they were sent. */
   readonly receive: (frame: unknown) => void;
 }
 
 /**
- * An isolate as the root sees it. Where its transport breaks a promise, as one that throws when it
- * is to send, or that does not say within twice the grace that what it has ended is gone, the isolate
- * counts as gone.
+ * An isolate, seen from the root. The root treats it as gone if its transport breaks the contract,
+ * for example if `send` throws or if the end is not reported within twice the grace.
  */
 export interface RemoteIsolate {
   /**
-   * Sends a frame. Frames arrive in order, each whole or not at all, and as they are now: what is in
-   * `transfer` moves, the rest is copied.
+   * Sends a frame. Frames arrive in order and complete, or not at all, with their current values:
+   * the buffers in `transfer` are moved, the rest is copied.
    *
-   * @throws {DOMException} `DataCloneError` when the frame cannot be cloned: then nothing is sent.
+   * @throws {DOMException} `DataCloneError` if the frame cannot be cloned; nothing is sent then.
    */
   send(frame: unknown, transfer: readonly Transferable[]): void;
-  /** Lets it end by itself, and ends it after the grace: it has said that it is done. */
+  /** Lets an isolate without actors end, and kills it after the grace. */
   close(): void;
-  /** Ends it, however busy it is. */
+  /** Kills the isolate, even if it is busy. */
   kill(): void;
-  /** Resolves when nothing comes from it any more and all that did is received: with the cause, as
-   * in "exited with code 3". It must come however the isolate ends. */
+  /** Resolves with the cause, as in "exited with code 3", when the isolate has ended and all its
+   * frames are received. It must resolve however the isolate ends. */
   readonly gone: Promise<string>;
-  /** Settles when nothing of it is left. */
+  /** Settles when all resources of the isolate are released. */
   readonly ended: Promise<void>;
-  /** Gives up waiting for its end: `ended` settles soon. Called only after it is gone. */
+  /** Stops waiting for its end: `ended` settles soon. Called only after `gone` has resolved. */
   abandon?(): void;
-  /** Whether it is at work, or has been since this was asked last. Absent: it counts as at work
-   * when a frame has come. */
+  /** Returns true if the isolate is busy or was since the last call. Absent: it counts as busy if a
+   * frame has arrived. */
   isAlive?(): boolean;
 }
 
-/** Where an isolate is, from within: what its own module hands to {@linkcode serveIsolate}. */
+/** The connection of an isolate to the root, passed by its module to {@linkcode serveIsolate}. */
 export interface IsolateSide {
-  /** Sends a frame to the root; as {@linkcode RemoteIsolate.send} does. */
+  /** Sends a frame to the root, as {@linkcode RemoteIsolate.send}. */
   send(frame: unknown, transfer: readonly Transferable[]): void;
-  /** As {@linkcode OpenTransport.drain}; also lets what is large leave before the next step. */
+  /** Receives pending frames, as {@linkcode OpenTransport.drain}, and sends large frames before the
+   * next step. */
   drain?(): Promise<void> | undefined;
-  /** Two 32-bit integers in which it counts what it begins and ends of {@linkcode Context.busy}, for
-   * another thread to look at. Absent: nobody does. */
+  /** Two 32-bit counts, of begun and of ended work of {@linkcode Context.busy}, that another thread
+   * reads. Absent: they are not read. */
   readonly heartbeat?: SharedArrayBuffer | undefined;
-  /** How to reach others without the root. */
+  /** Opens direct connections to other isolates. */
   readonly peers?: PeerConnector | undefined;
-  /** How to add with others without messages. */
+  /** Adds arrays with other isolates without messages. */
   readonly collectives?: Collectives | undefined;
 }
 
-/** An array that is to be added to those of others. */
+/** An array for a sum over a group. */
 export interface Addend {
-  /** Who adds: a number of the groups that the transport was made with. */
+  /** Number of the group, among those the transport was created with. */
   readonly group: number;
-  /** Whose array it is: a place in the group. */
+  /** Index of this member in the group. */
   readonly member: number;
-  /** The array, all of its buffer; it moves. */
+  /** The array, which must be its whole buffer; it is moved. */
   readonly values: Float32Array<ArrayBuffer>;
 }
 
-/** Sums over isolates, by a network that knows how to make them. */
+/** Sums over isolates, computed by the network. */
 export interface Collectives {
   /**
-   * Adds arrays of all members of a group, element by element: the n-th of a member to the n-th of
-   * each other, which is as long. All get the same sums, to the bit.
+   * Adds the arrays of all members of a group, element by element. The n-th array of a member is
+   * added to the n-th arrays of the others, which have the same length. All members get bitwise
+   * equal sums.
    */
   allReduce(addend: Addend, done: (sums: Float32Array<ArrayBuffer>) => void): void;
 }
 
-/** Opens connections from isolate to isolate, within one transport. Each carries one direction. */
+/** Opens connections between isolates of one transport. Each carries frames in one direction. */
 export interface PeerConnector {
   /**
-   * Lets an isolate connect in order to hear this one.
+   * Invites an isolate to connect and receive from this one.
    *
-   * @param connected to be called with the sending end once it has.
+   * @param connected called with the sending end when the isolate has connected.
    */
   invite(isolate: number, connected: (sender: PeerSender) => void): Invitation;
   /**
-   * Connects to one that has invited. What it sends must wait until {@linkcode PeerReceiver.listen}.
+   * Connects to an isolate that has sent an invitation. Its frames must wait until {@linkcode
+   * PeerReceiver.listen}.
    */
   connect(isolate: number, address: unknown, receive: (frame: unknown) => void): PeerReceiver;
 }
 
-/** What an isolate needs to know in order to connect. */
+/** The data that an isolate needs to connect. */
 export interface Invitation {
-  /** Anything that a frame can hold. */
+  /** The address: any value that a frame can hold. */
   readonly address: unknown;
-  /** What the address moves to the other isolate. */
+  /** Objects in the address to move to the other isolate. */
   readonly transfer: readonly Transferable[];
 }
 
-/** The end of a connection that sends. */
+/** The sending end of a connection. */
 export interface PeerSender {
-  /** As {@linkcode RemoteIsolate.send}. */
+  /** Sends a frame, as {@linkcode RemoteIsolate.send}. */
   send(frame: unknown, transfer: readonly Transferable[]): void;
-  /** Resolves when all is sent. */
+  /** Resolves when all frames are sent. */
   finish(): Promise<void>;
-  /** Ends it; what is not sent is lost. */
+  /** Closes the connection. Unsent frames are lost. */
   close(): void;
 }
 
-/** The end of a connection that receives. */
+/** The receiving end of a connection. */
 export interface PeerReceiver {
-  /** Begins to receive. */
+  /** Starts receiving. */
   listen(): void;
-  /** Resolves when all that a dead sender has sent is received; called before `listen`, nothing is. */
+  /** Resolves when all frames sent by a dead sender are received; if `listen` was not called, none
+   * are. */
   settle(): Promise<void>;
-  /** Ends it. */
+  /** Closes the connection. */
   close(): void;
 }

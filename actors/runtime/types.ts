@@ -1,16 +1,16 @@
 /**
- * The words of the actor system: messages, references to actors, and the name of what makes one.
+ * Basic types of the actor system: messages, references to actors, and specs of actors.
  *
  * @module
  */
 
-/** Answers for the simulation that runs, if one does. */
+/** Decides about fault sites in the current simulation, if any. */
 let decide: ((site: string) => boolean) | undefined;
 
 /**
- * Whether to fail here, now. Outside of simulations with faults the answer is always no.
+ * Returns true if a simulation with faults decides to fail here. Always false otherwise.
  *
- * @param site names the place, the same in every run: `optimizer step`.
+ * @param site name of the place, the same in every run: `optimizer step`.
  *
  * @example
  * ```ts
@@ -28,14 +28,14 @@ export function shouldFail(site: string): boolean {
   return decide?.(site) ?? false;
 }
 
-/** Sets who answers {@linkcode shouldFail}; undefined: nobody. */
+/** Sets the function that decides for {@linkcode shouldFail}; undefined: never fail. */
 export function setFaultSites(answer: ((site: string) => boolean) | undefined): void {
   decide = answer;
 }
 
 /**
- * Everything sent between actors: a structured-cloneable record with a `type`. A protocol is a
- * union of such records, told apart by `type`.
+ * A message between actors: a structured-cloneable record with a `type`. A protocol is a union of
+ * such records, discriminated by `type`.
  *
  * @example
  * ```ts
@@ -54,14 +54,14 @@ export function setFaultSites(answer: ((site: string) => boolean) | undefined): 
  * ```
  */
 export interface Message {
-  /** Which message of its protocol it is. */
+  /** Type of the message within its protocol. */
   readonly type: string;
 }
 
 /**
- * Makes a message a question: the type of its answer is declared with it. Whoever asks gets that
- * type, and an answer or an annotation of another does not compile. Once one message of a protocol
- * declares its answer, all that are answered must.
+ * Declares the type of the answer to a message. Askers get that type, and an answer or annotation
+ * of another type does not compile. If one message of a protocol declares its answer, all messages
+ * with answers must do so.
  *
  * @example
  * ```ts
@@ -88,38 +88,38 @@ export interface Message {
  * assert.equal(text, 42);
  * ```
  *
- * @typeParam R the answer.
+ * @typeParam R type of the answer.
  */
 export interface Ask<R> {
   /** For the type checker; never present. */
   readonly "~answer"?: () => R;
 }
 
-/** The messages of a protocol whose answers are declared: see {@linkcode Ask}. */
+/** Messages of a protocol with a declared answer: see {@linkcode Ask}. */
 export type Questions<M extends Message> = M extends unknown ? "~answer" extends keyof M ? M : never
   : never;
 
-/** The messages of a protocol whose answers, if any, are not declared. */
+/** Messages of a protocol without a declared answer. */
 export type Undeclared<M extends Message> = M extends unknown
   ? "~answer" extends keyof M ? never : M
   : never;
 
-/** What is declared as the answer to the messages of a protocol that have the type `K`. */
+/** The declared answer to messages of a protocol with the type `K`. */
 export type AnswerTo<M extends Message, K extends string> = M extends
   { readonly type: K; readonly "~answer"?: () => infer R } ? R : never;
 
-/** What the actor with this protocol answers: anything, where nothing is declared. */
+/** All declared answers of a protocol; unknown if it declares none. */
 export type Answers<M extends Message> = [Questions<M>] extends [never] ? unknown
   : AnswerTo<Questions<M>, string>;
 
-/** The two lanes of a mailbox. Every waiting control message goes before every data message. */
+/** The two lanes of a mailbox. All waiting control messages are handled before data messages. */
 export type Lane = "control" | "data";
 
 /**
  * The address of an actor: plain data, so it can be put in messages.
  *
- * A bare `ActorRef` is "some actor": any reference can be stored as one, but nothing can be sent
- * to it. References are contravariant: one that accepts `A | B` serves where `A` is sent.
+ * A bare `ActorRef` is any actor: every reference can be stored as one, but no message can be sent
+ * to it. References are contravariant: an `ActorRef<A | B>` can be used as an `ActorRef<A>`.
  *
  * @example
  * ```ts
@@ -136,25 +136,25 @@ export type Lane = "control" | "data";
  * @typeParam M messages that the actor handles.
  */
 export interface ActorRef<M extends Message = never> {
-  /** The name given at spawn, as it stands in traces and failures. */
+  /** The id given at spawn, which traces and failures show. */
   readonly id: string;
-  /** Number of the isolate that hosts the actor; 0 is the one that made the system. */
+  /** Number of the isolate that hosts the actor; 0 is the isolate that created the system. */
   readonly isolate: number;
-  /** Which actor of that isolate, in order of spawning. A restarted actor has another serial, so a
-   * message to the dead one never reaches its successor. */
+  /** Number of the actor within its isolate, in order of spawning. A restarted actor has a new
+   * serial, so messages to its predecessor never reach it. */
   readonly serial: number;
-  /** Drawn for each system, so that an address of one never reaches an actor of another. Absent in
-   * simulations. */
+  /** Random token of the system, so that an address never reaches an actor of another system.
+   * Absent in simulations. */
   readonly system?: number;
   /** For the type checker; never present. */
   readonly "~accepts"?: (message: M) => void;
 }
 
 /**
- * How an actor is made in any isolate: an ES module and the name of the
- * `ActorFactory` that it exports.
+ * A spec that creates an actor in any isolate: an ES module and the name of the `ActorFactory` it
+ * exports.
  *
- * @example In the module of the actor itself
+ * @example In the module of the actor
  * ```ts
  * import type { ActorFactory, ActorSpec } from "@troupe/troupe/actors";
  * import assert from "node:assert/strict";
@@ -172,7 +172,7 @@ export interface ActorRef<M extends Message = never> {
  * assert.equal(typeof counter, "function");
  * ```
  *
- * @typeParam Init what the factory is given.
+ * @typeParam Init type of the factory's second argument.
  * @typeParam M messages that the actor handles.
  */
 export interface ActorSpec<Init = never, M extends Message = never> {
@@ -180,13 +180,13 @@ export interface ActorSpec<Init = never, M extends Message = never> {
   readonly module: string;
   /** Name of the exported factory. */
   readonly export: string;
-  /** What the factory gets besides its context and init; structured-cloneable. */
+  /** Third argument of the factory; structured-cloneable. */
   readonly argument?: unknown;
   /** For the type checker; never present. */
   readonly "~makes"?: (init: Init, message: M) => void;
 }
 
-/** Whether a value is an address. */
+/** Returns true if a value is a reference to an actor. */
 export function isRef(value: unknown): value is ActorRef {
   try {
     const { id, isolate, serial } = value as ActorRef;
@@ -200,7 +200,7 @@ function isCount(value: unknown): boolean {
   return Number.isSafeInteger(value) && value as number >= 0;
 }
 
-/** Whether a value is a record with a type. */
+/** Returns true if a value is a record with a type. */
 export function isMessage(value: unknown): value is Message {
   try {
     return typeof value === "object" && typeof (value as Message).type === "string";
@@ -209,12 +209,16 @@ export function isMessage(value: unknown): value is Message {
   }
 }
 
-/** What a value is, for a report of what it should have been. */
+/** Returns the type of a value for an error message. */
 export function kindOf(value: unknown): string {
   return value === null ? "null" : typeof value;
 }
 
-/** @throws {TypeError} when a value is no message. */
+/**
+ * Asserts that a value is a message.
+ *
+ * @throws {TypeError} if it is not.
+ */
 export function assertMessage(what: string, value: unknown): asserts value is Message {
   if (isMessage(value)) return;
   throw new TypeError(
@@ -222,7 +226,11 @@ export function assertMessage(what: string, value: unknown): asserts value is Me
   );
 }
 
-/** @throws {TypeError} when a value is no address. */
+/**
+ * Asserts that a value is a reference to an actor.
+ *
+ * @throws {TypeError} if it is not.
+ */
 export function assertRef(what: string, value: unknown): asserts value is ActorRef {
   if (isRef(value)) return;
   throw new TypeError(
@@ -232,12 +240,12 @@ export function assertRef(what: string, value: unknown): asserts value is ActorR
 
 const UNSAFE = /[\p{Cc}\p{Bidi_Control}\u2028\u2029]/gu;
 
-/** As JSON writes it, so that a line of JSON stays the same value. */
+/** Escapes a character as in JSON, so that a line of JSON keeps its value. */
 const escapeOne = (character: string): string =>
   character === "\n" ? "\\n" : `\\u${character.charCodeAt(0).toString(16).padStart(4, "0")}`;
 
 /**
- * Several lines with all control characters but line ends and tabs shown as numbers.
+ * Escapes all control characters of a text except line ends and tabs.
  *
  * @example
  * ```ts
@@ -251,7 +259,7 @@ export function escapeControls(text: string): string {
 }
 
 /**
- * One line: line ends are shown too.
+ * Escapes all control characters of a text, including line ends.
  *
  * @example
  * ```ts

@@ -11,7 +11,7 @@ import type { ReplyTo } from "./mailbox.ts";
 import type { ObserverSpec } from "./observer.ts";
 import type { ActorRef, ActorSpec, Lane, Message } from "./types.ts";
 
-/** Makes an actor in the receiving isolate. */
+/** Spawns an actor in the receiving isolate. */
 export interface LaunchFrame {
   readonly kind: "launch";
   readonly ref: ActorRef;
@@ -22,15 +22,15 @@ export interface LaunchFrame {
   readonly place: Place;
 }
 
-/** The kind of isolate that an actor is put in. */
+/** The kind of isolate that hosts an actor. */
 interface Place {
   /** "local", or the name of a transport. */
   readonly isolate: string;
-  /** Of the JavaScript heap, where the transport can limit it. */
+  /** Limit of the JavaScript heap in MiB, if the transport supports it. */
   readonly memoryLimitMb?: number;
 }
 
-/** A kind of isolate that actors can be put in. */
+/** A kind of isolate that can host actors. */
 export interface PlaceKind {
   readonly name: string;
   readonly limitsMemory: boolean;
@@ -59,7 +59,7 @@ export type Outcome =
   | { readonly status: "timeout" }
   /** An external operation has failed: see {@linkcode Context.external}. */
   | { readonly status: "failed"; readonly failure: Failure }
-  /** Its asker takes it back. */
+  /** The asker has withdrawn it. */
   | { readonly status: "aborted"; readonly name: string; readonly why: string };
 
 /** An answer to a question of the receiving isolate. */
@@ -68,7 +68,7 @@ export interface AnswerFrame {
   /** Number of the question in that isolate. */
   readonly ask: number;
   readonly outcome: Outcome;
-  /** The dead letter of an answer that comes too late. */
+  /** The dead letter to report if the answer arrives too late. */
   readonly letter?: Omit<DeadLetter, "reason"> | undefined;
 }
 
@@ -77,7 +77,7 @@ export type Frame =
   | LaunchFrame
   | MessageFrame
   | AnswerFrame
-  /** A question is taken back, if it still waits. */
+  /** Withdraws a question, unless it is being handled. */
   | { readonly kind: "withdraw"; readonly to: ActorRef; readonly question: ReplyTo }
   /** Isolate `by` watches `ref`. */
   | { readonly kind: "watch"; readonly ref: ActorRef; readonly by: number }
@@ -101,36 +101,36 @@ export type Frame =
 
 /** A frame from another isolate to the root, which owns all isolates. */
 export type UpFrame =
-  /** Have isolate `to` connect to the sender, if it is of the same transport. */
+  /** Asks isolate `to` to connect to the sender, if both have the same transport. */
   | {
     readonly kind: "invite";
     readonly to: number;
     readonly address: unknown;
     readonly transfer: readonly Transferable[];
   }
-  /** Pass `frame` on to isolate `to`. `transfer` lists its buffers that move. */
+  /** Forwards `frame` to isolate `to`. `transfer` lists its buffers to move. */
   | {
     readonly kind: "forward";
     readonly to: number;
     readonly frame: Frame | SwitchFrame;
     readonly transfer: readonly ArrayBuffer[];
   }
-  /** Start isolate `isolate` with a first actor. `transfer` lists the buffers of its init. */
+  /** Starts isolate `isolate` with a first actor. `transfer` lists buffers of its init to move. */
   | {
     readonly kind: "start";
     readonly isolate: number;
     readonly launch: LaunchFrame;
     readonly transfer: readonly ArrayBuffer[];
   }
-  /** The isolate's first actor, and so its last, has ended. */
+  /** The first actor of the isolate has ended, and with it all its actors. */
   | { readonly kind: "done"; readonly reason: Reason }
   /** The sender has reported all isolates that it has started. Answers `has-started`. */
   | { readonly kind: "started"; readonly about: number }
-  /** An isolate does not stop: end it. */
+  /** Kills an isolate that does not stop. */
   | { readonly kind: "kill"; readonly isolate: number; readonly why: string }
   | { readonly kind: "dead-letter"; readonly letter: DeadLetter; readonly message?: unknown };
 
-/** From now on frames of isolate `from` come over the direct connection. */
+/** From now on, frames of isolate `from` arrive over the direct connection. */
 export interface SwitchFrame {
   readonly kind: "switch";
   readonly from: number;
@@ -144,7 +144,7 @@ export interface BootFrame {
   readonly seed: number;
   readonly stopGraceMs: number;
   readonly observer: ObserverSpec | undefined;
-  /** Kinds of isolates for its actors. */
+  /** Kinds of isolates that its actors can be spawned in. */
   readonly places: readonly PlaceKind[];
   readonly launch: LaunchFrame;
 }
@@ -152,8 +152,8 @@ export interface BootFrame {
 /** A frame from the root to another isolate. */
 export type DownFrame =
   | BootFrame
-  /** Connect to isolate `from`. */
+  /** Connects to isolate `from`. */
   | { readonly kind: "accept"; readonly from: number; readonly address: unknown }
   | { readonly kind: "isolate-gone"; readonly isolate: number; readonly reason: Reason }
-  /** Has this isolate, or one that it started, started isolate `about`? */
+  /** Asks if this isolate or its descendants have started isolate `about`. */
   | { readonly kind: "has-started"; readonly about: number };

@@ -1,10 +1,10 @@
 /**
- * Chance by name: one root seed, and for each label a sequence of its own. No two sequences share
- * a state, so who draws first changes nothing.
+ * Clocks, named random sequences, and garbage collection. Each label has a separate sequence,
+ * derived from the root seed. Sequences share no state, so the order of draws does not matter.
  *
- * [Note: full collections] V8 lets a heap grow for as long as little in it survives: the part for
- * young objects to 64 MiB, and that for old ones several times over before it looks what of it is
- * dead. Its flags for that are read when a process starts, and a program cannot set them: only a full
+ * [Note: full collections] V8 lets a heap grow while few objects survive: the young generation
+ * up to 64 MiB, and the old generation to several times its size before it is collected. The flags
+ * that limit this are read at the start of a process and cannot be set by a program, so only a full
  * collection gives the memory back.
  *
  * @module
@@ -16,19 +16,20 @@ import { xoroshiro128plusFromState } from "pure-rand/generator/xoroshiro128plus"
 
 /** A source of time and of timers. */
 export interface Clock {
-  /** Milliseconds; never goes back. */
+  /** Returns the time in milliseconds. It never goes back. */
   now(): number;
-  /** Calls `fire` once after `delayMs`, unless the function returned is called before. */
+  /** Calls `fire` once after `delayMs`. The function returned cancels it. */
   after(delayMs: number, fire: () => void): () => void;
-  /** A virtual clock: when nothing can run, jumps to the next timer, fires it, and says whether
-   * there was one. Absent where time passes by itself. */
+  /** Advances a virtual clock when no actor can run: fires the next timer and returns true, or
+   * returns false if there is none. Absent for a real clock. */
   advance?(): boolean;
 }
 
-/** Longest delay of a platform timer, in milliseconds; a longer one would fire at once. */
+/** Maximum delay of a platform timer, in milliseconds; a longer one would fire immediately. */
 const MAX_TIMEOUT_MS = 2 ** 31 - 1;
 
-/** The wall clock, the same in every isolate of a process, and timers of the platform. */
+/** Returns the wall clock, which is the same in every isolate of a process, with timers of the
+ * platform. */
 export function realClock(now?: () => number): Clock {
   return {
     now: now ?? (() => performance.timeOrigin + performance.now()),
@@ -42,26 +43,26 @@ export function realClock(now?: () => number): Clock {
 
 const LOOK_MS = 1000;
 
-/** What a heap may grow by beyond what it was at first, or what lives in it: bytes, and a part. */
+/** Growth of a heap before its next collection: in bytes, or as a fraction if that is more. */
 const GROWTH_BYTES = 2 ** 23, GROWTH = 0.1;
 
-/** The most of its time that an isolate spends on collections. */
+/** Maximum fraction of its time that an isolate spends on these collections. */
 const SHARE = 0.005;
 
-/** Taken before a simulation can set a trap. */
+/** Read before a simulation can replace them. */
 const { memoryUsage } = Deno, now = performance.now.bind(performance);
 
 let collect: (() => void) | undefined;
 
-/** Bytes of the heap, and of the arrays that its objects hold. */
+/** Returns the bytes of the heap and of the buffers that its objects hold. */
 function heldBytes(): number {
   const { heapTotal, external } = memoryUsage();
   return heapTotal + external;
 }
 
 /**
- * Collects the garbage of this isolate whenever its heap has grown, until it is disposed of. Does not
- * keep the program from its end.
+ * Collects the garbage of this isolate when its heap has grown, until it is disposed of. Does not
+ * keep the program running.
  */
 export function watchHeap(): Disposable {
   setFlagsFromString("--expose-gc");
@@ -79,7 +80,7 @@ export function watchHeap(): Disposable {
   return { [Symbol.dispose]: () => clearInterval(timer) };
 }
 
-/** FNV-1a over UTF-16 code units, from a given basis. */
+/** Returns the FNV-1a hash of UTF-16 code units, from a given basis. */
 function hash(text: string, basis: number): number {
   let value = basis;
   for (let index = 0; index < text.length; index++) {
@@ -89,17 +90,18 @@ function hash(text: string, basis: number): number {
 }
 
 /**
- * The sequence of numbers in [0, 1), 53 bits each, that `seed` and `name` determine.
+ * Returns a generator of numbers in [0, 1), 53 bits each, determined by `seed` and `name`.
  *
  * @param seed the root seed.
- * @param name who draws for what.
+ * @param name the name of the sequence.
  */
 export function substream(seed: number, name: string): () => number {
   const text = `${seed}\0${name}`;
-  // Four words, each hashed from another basis; the last is odd, as an all-zero state never moves.
+  // Four words, each hashed from another basis. The last is odd because an all-zero state never
+  // changes.
   const words = [0x811c9dc5, 0x9e3779b9, 0x85ebca6b, 0xc2b2ae35].map((basis) => hash(text, basis));
   const generator = xoroshiro128plusFromState([words[0]!, words[1]!, words[2]!, words[3]! | 1]);
-  // FNV leaves like names with like words; a few rounds tell them apart.
+  // FNV gives similar words to similar names; a few rounds make them differ.
   for (let round = 0; round < 16; round++) generator.next();
   return () => ((generator.next() >>> 5) * 2 ** 26 + (generator.next() >>> 6)) / 2 ** 53;
 }

@@ -1,47 +1,47 @@
 /**
- * Frames as bytes: what structured clone takes, in one run of bytes, and beside it the buffers that
- * move, each as it is. Both ends run on machines of one byte order.
+ * Encodes frames as bytes: everything that structured clone accepts goes into one byte array, and
+ * moved buffers stay separate. Both ends must have the same byte order.
  *
- * [Note: why not V8's serializer] Deno's `Serializer` and `Deserializer` of `node:v8` lose one to
- * three kilobytes of native memory a call, and are several times slower for small records.
+ * [Note: why not V8's serializer] `Serializer` and `Deserializer` of Deno's `node:v8` leak one to
+ * three kilobytes of native memory per call, and are several times slower for small records.
  *
  * @module
  */
 
 import { checkTransfer } from "../runtime/observer.ts";
 
-/** What comes next. */
+/** Tags of values. */
 const TAG = {
   undefined: 0,
   null: 1,
   false: 2,
   true: 3,
-  /** A whole number of 32 bits, zigzag. */
+  /** A 32-bit integer, zigzag-encoded. */
   integer: 4,
   number: 5,
   string: 6,
   bigint: 7,
-  /** The n-th object of this value. */
+  /** A reference to the n-th object of this value. */
   again: 8,
   record: 9,
   array: 10,
-  /** An array with holes or names of its own: its length and its entries. */
+  /** An array with holes or named properties: its length and its entries. */
   sparseArray: 11,
   map: 12,
   set: 13,
   buffer: 14,
-  /** A buffer beside the bytes, by its number. */
+  /** A separate buffer, by its number. */
   buffered: 15,
   resizableBuffer: 16,
   view: 17,
   date: 18,
   regexp: 19,
   error: 20,
-  /** A number, string, boolean or bigint as an object. */
+  /** A boxed number, string, boolean or bigint. */
   boxed: 21,
 } as const;
 
-/** Kinds of views, by their number in the bytes. */
+/** Types of views, by their number in the bytes. */
 export const VIEWS = [
   Int8Array,
   Uint8Array,
@@ -58,7 +58,7 @@ export const VIEWS = [
   DataView,
 ] as const;
 
-/** Errors that keep their class, by their number in the bytes. */
+/** Error classes that are preserved, by their number in the bytes. */
 const ERRORS = [
   Error,
   EvalError,
@@ -69,17 +69,18 @@ const ERRORS = [
   URIError,
 ] as const;
 
-/** What an error has of its own, as bits. */
+/** Own properties of an error, as bits. */
 const ERROR_PARTS = { message: 1, stack: 2, cause: 4 } as const;
 
-/** Characters that are made into a string at once; a call takes only so many arguments. */
+/** Maximum characters per call of `String.fromCharCode`, which limits its arguments. */
 const STRING_PART = 4096;
 
 /**
- * The value in `bytes`. Whatever they hold, no more is allocated than a multiple of their length.
+ * Decodes a value. Allocates at most a fixed multiple of the length of `bytes`, even if they are
+ * invalid.
  *
- * @param beside the buffers that it refers to by number, which become parts of it.
- * @throws {SyntaxError} when the bytes are no value.
+ * @param beside separate buffers that the value refers to by number; they become parts of it.
+ * @throws {SyntaxError} when the bytes are not a value.
  */
 export function readValue(bytes: Uint8Array, beside: readonly ArrayBuffer[] = []): unknown {
   const reader = new ValueReader(bytes, beside);
@@ -257,7 +258,7 @@ class ValueReader {
     return text;
   }
 
-  /** A number of things that take a byte or more each. */
+  /** Reads the number of items, each of which takes at least one byte. */
   #count(): number {
     const count = this.#varint();
     return count <= this.left ? count : this.#fail(`${count} things in ${this.left} bytes`);
@@ -305,26 +306,29 @@ function unreadable(what: string): SyntaxError {
   return new SyntaxError(`Cannot read a value: its bytes must be whole, received ${what}`);
 }
 
-/** A value in bytes, and the buffers that stand beside them. */
+/** An encoded value and its separate buffers. */
 interface WrittenValue {
   readonly bytes: Uint8Array<ArrayBuffer>;
   /** Copies of large buffers; their numbers follow those of `beside`. */
   readonly copies: readonly ArrayBuffer[];
 }
 
-/** Buffers from here on stand beside the bytes, so they are copied once. */
+/** Buffers of at least this many bytes stay separate, so they are copied only once. */
 const LARGE_BYTES = 4096;
 
-/** Bytes to begin with, and those above which the room for writing is not kept. */
+/** Initial size of the write buffer; larger ones are not kept for reuse. */
 const ROOM_BYTES = 65_536;
 
-/** Bytes of the longest varint: places are below 2^53. */
+/** Maximum bytes of a varint: values are below 2^53. */
 const VARINT_BYTES = 8;
 
-/** Room of the last writer; a getter may write while another writer is at work. */
+/**
+ * Write buffer for reuse; undefined while a writer uses it, because a getter may start another
+ * writer.
+ */
 let spareRoom: Uint8Array<ArrayBuffer> | undefined;
 
-/** There is something that only the platform can copy, or say why it cannot. */
+/** Thrown for a value that only structured clone can copy or reject. */
 const NOT_PLAIN = Symbol("not plain");
 
 const VIEW_KINDS = new Map<object, number>(VIEWS.map(({ prototype }, kind) => [prototype, kind]));
@@ -334,10 +338,10 @@ const BOXES: ReadonlySet<object> = new Set(
 );
 
 /**
- * A value as bytes. Plain records, arrays, maps and numbers are written as they are; of anything
- * else the platform makes a clone first, which has no getters, proxies or classes.
+ * Encodes a value. Plain records, arrays, maps and numbers are written directly; other values are
+ * first copied with structured clone, which removes getters, proxies and classes.
  *
- * @param beside buffers that are not written but referred to by their number.
+ * @param beside buffers that are not written but referred to by number.
  * @throws {DOMException} `DataCloneError` when the value cannot be cloned, or is bound to this
  * process.
  */
@@ -356,7 +360,7 @@ export function writeValue(
 
 class ValueWriter {
   readonly #beside: readonly ArrayBuffer[];
-  /** All objects are of this platform, as structured clone makes them. */
+  /** True for the result of structured clone, which contains only built-in objects. */
   readonly #isClone: boolean;
   readonly #copies: ArrayBuffer[] = [];
   readonly #ids = new Map<object, number>();
@@ -430,7 +434,7 @@ class ValueWriter {
     this.#rare(value, prototype);
   }
 
-  /** What is found in clones only. */
+  /** Writes objects that only occur in clones. */
   #rare(value: object, prototype: object): void {
     const kind = ERROR_KINDS.get(prototype);
     if (kind !== undefined) return this.#error(value as Error, kind);
@@ -450,7 +454,7 @@ class ValueWriter {
     this.#value(value.valueOf());
   }
 
-  /** Gives an object its number, before what is in it. */
+  /** Numbers an object before its contents are written. */
   #note(value: object): void {
     this.#ids.set(value, this.#ids.size);
   }
@@ -471,7 +475,8 @@ class ValueWriter {
 
   #array(value: readonly unknown[]): void {
     const keys = Object.keys(value);
-    // Places come first among the names, so of as many names as places the last tells of all.
+    // Indices precede other keys, so with as many keys as elements the last key shows that all are
+    // indices.
     const last = `${keys.length - 1}`;
     const isDense = keys.length === value.length && (keys.length === 0 || keys.at(-1) === last);
     this.#note(value);
@@ -504,7 +509,7 @@ class ValueWriter {
     if (parts & ERROR_PARTS.cause) this.#value(error.cause);
   }
 
-  /** A view follows its buffer, which several may share. */
+  /** Writes a view after its buffer, which several views may share. */
   #view(view: ArrayBufferView, kind: number): void {
     const { buffer, byteOffset, byteLength } = view;
     this.#byte(TAG.view);
@@ -516,7 +521,7 @@ class ValueWriter {
   }
 
   #buffer(buffer: ArrayBuffer): void {
-    // The platform says what is wrong with it.
+    // Structured clone throws the error for a detached buffer.
     if (buffer.detached && !this.#isClone) throw NOT_PLAIN;
     this.#note(buffer);
     const number = this.#beside.indexOf(buffer);
@@ -538,7 +543,7 @@ class ValueWriter {
     this.#varint(number);
   }
 
-  /** Its length and whether it is wide, then one byte a character, or two. */
+  /** Writes length and width, then one byte per character, or two for wide strings. */
   #string(text: string): void {
     const { length } = text;
     this.#reserve(VARINT_BYTES + 2 * length);
@@ -590,19 +595,20 @@ function uncloneable(what: string): DOMException {
   return new DOMException(`${what} could not be cloned for another process`, "DataCloneError");
 }
 
-/** A frame as bytes. */
+/** An encoded frame. */
 export interface EncodedFrame {
-  /** All but the buffers. */
+  /** The frame without its separate buffers. */
   readonly body: Uint8Array<ArrayBuffer>;
-  /** What moved and what is large, each to be received into a buffer of its own; some are empty. */
+  /** Moved and large buffers, each of which is received into a separate buffer; some are empty. */
   readonly buffers: readonly Uint8Array<ArrayBuffer>[];
 }
 
 /**
- * Makes bytes of a frame. The buffers in `transfer` become the sender's no longer: they are moved,
- * not copied.
+ * Encodes a frame. The buffers in `transfer` are moved, not copied, so they are detached
+ * afterwards.
  *
- * @throws {DOMException} `DataCloneError` when the frame cannot be cloned; then nothing has moved.
+ * @throws {DOMException} `DataCloneError` when the frame cannot be cloned; no buffer has moved
+ * then.
  *
  * @example
  * ```ts
@@ -628,9 +634,9 @@ export function encodeFrame(frame: unknown, transfer: readonly ArrayBuffer[]): E
 }
 
 /**
- * The frame of a body and its buffers, which become parts of it; see {@linkcode encodeFrame}.
+ * Decodes a frame. The buffers become parts of it; see {@linkcode encodeFrame}.
  *
- * @throws {SyntaxError} when the bytes are no frame.
+ * @throws {SyntaxError} when the bytes are not a frame.
  */
 export function decodeFrame(body: Uint8Array, buffers: readonly ArrayBuffer[]): unknown {
   return readValue(body, buffers);

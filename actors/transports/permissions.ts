@@ -1,24 +1,26 @@
 /**
- * The permissions of a child process: exactly those of this program, or there is no child.
+ * Permissions of a child process: exactly those of this program; if that is impossible, no child is
+ * started.
  *
- * [Note: what a program knows of its permissions] Deno tells of each kind whether it is granted,
- * denied or neither, and whether parts of a granted kind are denied; it tells nobody which parts.
- * So a kind that is denied in part cannot be handed on. Neither can one that is granted in part,
- * which looks as if it were not granted: a process gets nothing of it. The kinds that a process
- * cannot do without must therefore be granted as a whole.
+ * [Note: partial permissions] Deno reports for each kind of permission whether it is granted,
+ * denied or neither, and whether parts of a granted kind are denied; it does not report which
+ * parts. So a kind that is denied in part cannot be passed to a child. A kind that is granted in
+ * part looks as if it were not granted, so the child gets none of it. The kinds that a child
+ * process needs must therefore be granted as a whole.
  *
  * @module
  */
 
-/** What a process needs to be started, and to meet others. */
+/** Permissions that a child process needs to start and to connect to others. */
 const NEEDED = ["run", "read", "write", "net"] as const;
 
 const OTHERS = ["env", "sys", "ffi", "import"] as const;
 
 /**
- * The flags of a child process.
+ * Returns the permission flags for a child process.
  *
- * @throws {Deno.errors.NotCapable} when it would get other permissions than this program.
+ * @throws {Deno.errors.NotCapable} when the child would not get exactly the permissions of this
+ * program.
  */
 export function permissionFlags(): string[] {
   const kinds = [...NEEDED, ...OTHERS].map((name) => {

@@ -1,5 +1,5 @@
 /**
- * Channels from one worker to another: the one that sends makes both ends of it.
+ * Channels between workers. The sender creates both ends of a channel.
  *
  * @module
  */
@@ -10,41 +10,46 @@ import { turn } from "../runtime/steps.ts";
 import type { Invitation, PeerConnector, PeerReceiver, PeerSender } from "../runtime/transport.ts";
 
 interface LockManager {
-  /** Calls `hold` when the lock is free and keeps it until the promise returned settles. */
+  /** Calls `hold` when the lock is free, and keeps the lock until the returned promise settles. */
   request(name: string, hold: () => unknown): Promise<unknown>;
   /** @throws {DOMException} (as a rejection) when aborted before the lock is free. */
   request(name: string, options: { signal: AbortSignal }, hold: () => unknown): Promise<unknown>;
 }
 
-/** The locks of this process. */
+/** Locks of this process. */
 export const locks: LockManager = (navigator as unknown as { locks: LockManager }).locks;
 
 /**
- * A frame and its place on its channel, as the only entry of a map.
+ * A frame with its sequence number on the channel, as the only entry of a map.
  *
- * [Note: why a map] `receiveMessageOnPort` searches what it received for ports, element by element
- * of every typed array: 10 ms for 512 KB. It does not look into maps.
+ * [Note: why a map] `receiveMessageOnPort` searches received values for ports, including every
+ * element of typed arrays: 10 ms for 512 KB. It does not search maps.
  */
 type Numbered = ReadonlyMap<number, unknown>;
 
-/** Most frames of a channel that are received at once: a fast sender must not keep all from work.
- * Many times what an isolate handles until it receives again, so that what waits is counted. */
+/**
+ * Maximum frames that one call receives from a channel, so that a fast sender cannot block the
+ * isolate. It is much larger than the number of frames handled between two calls, so waiting frames
+ * are counted.
+ */
 const MAX_DRAIN = 65_536;
 
-/** Turns of the event loop without a frame after which a dead isolate's channel counts as empty. */
+/** Event-loop turns without a frame after which a dead isolate's channel counts as empty. */
 const QUIET_TURNS = 4;
 
-/** One end of a channel; each direction is in order. */
+/** One end of a channel; frames of each direction keep their order. */
 export class PortChannel {
   readonly #port: MessagePort;
   readonly #receive: (frame: unknown) => void;
   #sent = 0;
   #received = 0;
   #isListening = false;
-  /** Frames that came before their turn: draining overtakes the one that the event loop has. */
+  /**
+   * Frames received out of order: draining can overtake a frame that the event loop already holds.
+   */
   readonly #early = new Map<number, { readonly frame: unknown }>();
 
-  /** @param receive handles a frame, from {@linkcode listen} on. */
+  /** @param receive handles a frame, after {@linkcode listen} is called. */
   constructor(port: MessagePort, receive: (frame: unknown) => void) {
     this.#port = port;
     this.#receive = receive;
@@ -54,32 +59,34 @@ export class PortChannel {
   send(frame: unknown, transfer: readonly Transferable[]): void {
     const numbered: Numbered = new Map([[this.#sent, frame]]);
     cloning(() => (checkTransfer(transfer), this.#port.postMessage(numbered, [...transfer])));
-    // Only now: a frame that cannot be cloned has not been sent.
+    // Not incremented earlier, because a frame that cannot be cloned is not sent.
     this.#sent++;
   }
 
-  /** Begins to receive. */
+  /** Starts to receive. */
   listen(): void {
     this.#isListening = true;
     this.#port.onmessage = ({ data }) => {
       this.#hear(data as Numbered);
-      // What waits behind it is to count for the capacity of its actor before that goes on.
+      // Waiting frames must count for the capacity of their actor before it continues.
       this.drain();
     };
   }
 
-  /** Receives what has come by now. The event loop hands over one frame of a port a turn, which
-   * would keep a control message behind as many steps as there are frames before it. */
+  /**
+   * Receives all pending frames. The event loop delivers only one frame of a port per turn, so a
+   * control message would wait for one step for each frame before it.
+   */
   drain(): void {
     for (let n = 0; n < MAX_DRAIN && this.#isListening; n++) {
-      // The types know the ports of node only; this takes those of the web as well.
+      // The type only allows Node's ports, but web ports work too.
       const got = receiveMessageOnPort(this.#port as never);
       if (!got) break;
       this.#hear(got.message as Numbered);
     }
   }
 
-  /** Waits until all that a dead isolate has sent is received. */
+  /** Waits until all frames of a dead isolate are received. */
   async settle(): Promise<void> {
     for (let quiet = 0; this.#isListening && quiet < QUIET_TURNS; quiet++) {
       const before = this.#received;
@@ -105,9 +112,9 @@ export class PortChannel {
   }
 }
 
-/** Connects a worker to others of its program. */
+/** Connects a worker to other workers of its program. */
 export class PortConnector implements PeerConnector {
-  /** The receiving ends. */
+  /** Receiving ends of channels. */
   readonly #receiving = new Set<PortChannel>();
 
   invite(_: number, connected: (sender: PeerSender) => void): Invitation {
@@ -119,7 +126,7 @@ export class PortConnector implements PeerConnector {
 
   connect(_: number, address: unknown, receive: (frame: unknown) => void): PeerReceiver {
     const channel = new PortChannel(address as MessagePort, receive);
-    // Tells the other end that somebody is here.
+    // Notifies the other end that this end is connected.
     channel.send("connected", []);
     return {
       listen: () => {
@@ -134,7 +141,7 @@ export class PortConnector implements PeerConnector {
     };
   }
 
-  /** Receives what has come by now. */
+  /** Receives all pending frames. */
   drain(): void {
     for (const channel of this.#receiving) channel.drain();
   }

@@ -1,6 +1,6 @@
 /**
- * The transport of child processes: each is killed when it must be, and its death is told with the
- * code or the signal that it died of.
+ * The transport of child processes. A process can be killed, and its exit code or signal is
+ * reported.
  *
  * @module
  */
@@ -26,7 +26,7 @@ import {
 import { SocketPoll } from "./sockets.ts";
 import { Outbox, receiveFrames } from "./stream.ts";
 
-/** What a process must know to find the root. */
+/** Data that a child process needs to connect to the root. */
 export interface Orders {
   readonly isolate: number;
   readonly rendezvous: Rendezvous;
@@ -43,7 +43,7 @@ class Acceptor {
   /**
    * Expects a connection from a process, until {@linkcode forget}.
    *
-   * @param onBeat called whenever the process tells that it is at work.
+   * @param onBeat called whenever the process reports activity.
    */
   expect(isolate: number, attach: (conn: Deno.Conn) => void, onBeat: () => void): Orders {
     const rendezvous = this.#rendezvous ??= openRendezvous();
@@ -58,7 +58,7 @@ class Acceptor {
     return { isolate, rendezvous, root: this.#endpoint.address };
   }
 
-  /** A process has ended. After the last one nothing is left. */
+  /** Removes an ended process; after the last one, closes the sockets and removes the directory. */
   forget(isolate: number): void {
     this.#expected.delete(isolate);
     this.#expected.delete(beatOf(isolate));
@@ -69,13 +69,13 @@ class Acceptor {
     this.#endpoint = this.#poll = this.#rendezvous = undefined;
   }
 
-  /** Gives the sockets their turn, if there are any. */
+  /** Polls the sockets, if there are any. */
   look(): Promise<void> | undefined {
     return this.#poll?.look();
   }
 }
 
-/** Until the process ends, which closes the connection. */
+/** Calls `onBeat` for each heartbeat until the process ends, which closes the connection. */
 async function hearBeats(conn: Deno.Conn, onBeat: () => void): Promise<void> {
   const bytes = new Uint8Array(64);
   while (await conn.read(bytes).catch(() => null) !== null) onBeat();
@@ -85,14 +85,15 @@ async function hearBeats(conn: Deno.Conn, onBeat: () => void): Promise<void> {
 const CONFIGS = ["deno.json", "deno.jsonc"];
 
 /**
- * The command that starts a process for an actor.
+ * Returns the command that starts a process for an actor.
  *
- * It has the nearest configuration to the main module of this program, so that an import means the
- * same in both.
+ * The process uses the configuration nearest to the main module of this program, so that imports
+ * mean the same in both.
  *
- * @param memoryLimitMb limit of its JavaScript heap; buffers do not count.
- * @param permissions flags that say what it may do.
- * @param directory the private folder, for a process whose program dies before it says so.
+ * @param memoryLimitMb limit of the JavaScript heap; buffers do not count.
+ * @param permissions permission flags.
+ * @param directory the private directory, which the process removes if the program dies before it
+ * sends its orders.
  */
 function commandOf(
   memoryLimitMb: number | undefined,
@@ -111,8 +112,10 @@ function commandOf(
   });
 }
 
-/** Names the configuration that is nearest to the main module. Without one of the program, Deno
- * finds that of this package. */
+/**
+ * Returns a flag for the configuration nearest to the main module. Without the flag, Deno would use
+ * the configuration of this package.
+ */
 function configFlags(): string[] {
   if (!URL.canParse(Deno.mainModule) || new URL(Deno.mainModule).protocol !== "file:") return [];
   let folder = fileURLToPath(Deno.mainModule);
@@ -132,17 +135,17 @@ function isFile(path: string): boolean {
   }
 }
 
-/** What V8 ends a process with when the heap is at its limit. */
+/** Signals by which V8 ends a process whose heap has reached its limit. */
 const OUT_OF_MEMORY_SIGNALS: readonly string[] = ["SIGTRAP", "SIGABRT", "SIGILL"];
 
-/** What a status says. */
+/** Describes why a process ended. */
 export function endReason({ code, signal }: Deno.CommandStatus): string {
   if (!signal) return `exited with code ${code}`;
   const hint = OUT_OF_MEMORY_SIGNALS.includes(signal) ? ", as when out of memory" : "";
   return `killed by ${signal}${hint}`;
 }
 
-/** Isolates in processes of their own. */
+/** The transport of child processes. */
 export const PROCESS_TRANSPORT: Transport = {
   name: "process",
   sharesMemory: false,
@@ -171,10 +174,10 @@ class ProcessIsolate implements RemoteIsolate {
   readonly #receive: (frame: unknown) => void;
   readonly #outbox = new Outbox();
   readonly #child: Deno.ChildProcess;
-  /** Settles when all that came is heard. */
+  /** Settles when all received frames are handled. */
   #heard: Promise<void> | undefined;
   #isDead = false;
-  /** It has told that it is at work. */
+  /** True when the process has reported activity since the last call of `isAlive`. */
   #sawActivity = false;
   #killTimer: ReturnType<typeof setTimeout> | undefined;
 
@@ -182,7 +185,8 @@ class ProcessIsolate implements RemoteIsolate {
    * Starts a process.
    *
    * @throws {DOMException} when the first frame cannot be cloned.
-   * @throws {Deno.errors.NotCapable} when it would get other permissions than this program.
+   * @throws {Deno.errors.NotCapable} when the process would not get exactly the permissions of this
+   * program.
    * @throws {RangeError} when the folder for temporary files cannot be used.
    */
   constructor(
@@ -225,7 +229,10 @@ class ProcessIsolate implements RemoteIsolate {
     return sawActivity;
   }
 
-  /** All that it has sent is received: that it is done was the last of it. */
+  /**
+   * Closes the connection. All frames of the process are received, because its `done` is the last
+   * one.
+   */
   close(): void {
     this.#gone.resolve("it is done");
     if (this.#isDead) return;
@@ -238,7 +245,7 @@ class ProcessIsolate implements RemoteIsolate {
     try {
       this.#child.kill("SIGKILL");
     } catch {
-      // It died a moment ago, and its status is about to say so.
+      // The process has just died; its status reports it.
     }
   }
 
@@ -257,10 +264,10 @@ class ProcessIsolate implements RemoteIsolate {
     this.#heard = receiveFrames(conn, this.#receive).finally(() => conn.close());
   }
 
-  /** One line of JSON; the pipe stays open for as long as this process lives. */
+  /** Sends the orders as one line of JSON; the pipe stays open while this process lives. */
   async #instruct(orders: Orders): Promise<void> {
     const writer = this.#child.stdin.getWriter();
-    // One that has died already is noticed elsewhere.
+    // A dead process is noticed in `#awaitEnd`.
     await writer.write(new TextEncoder().encode(`${JSON.stringify(orders)}\n`)).catch(() => {});
     writer.releaseLock();
   }

@@ -1,6 +1,6 @@
 /**
- * The module that runs in a child process: an isolate that ends with the root, whatever either of
- * them is doing then.
+ * Entry module of a child process: runs an isolate that ends when the root ends, even while one of
+ * them computes.
  *
  * @module
  */
@@ -13,7 +13,7 @@ import { SocketConnector, SocketPoll } from "./sockets.ts";
 import { flush, Outbox, receiveFrames } from "./stream.ts";
 import type { WatchdogTick } from "./watchdog.ts";
 
-/** What this process must know comes as one line of JSON. */
+/** Reads the orders of this process, one line of JSON. */
 async function readOrders(): Promise<Orders> {
   const decoder = new TextDecoder(), chunk = new Uint8Array(1024);
   let text = "";
@@ -25,7 +25,7 @@ async function readOrders(): Promise<Orders> {
   return JSON.parse(text);
 }
 
-/** Ends the process as its root has, before it could be met: there is nobody to tell. */
+/** Ends the process because the root died before the connection was made. */
 function endAlone(): never {
   removeOrphaned(Deno.args[0]!);
   Deno.exit(1);
@@ -48,18 +48,18 @@ function listen(): { peers: SocketConnector; sockets: SocketPoll } {
 
 const { isolate: number, rendezvous, root } = await readOrders();
 const calling = connect(rendezvous, root, number).catch(endWithRoot);
-// From here on the end of the input is the end of the root, and the watchdog sees it.
+// From here on the watchdog reads the input, whose end means that the root has died.
 const heartbeat = new Heartbeat();
 const watchdog = new Worker(new URL("./watchdog.ts", import.meta.url), {
   type: "module",
   name: rendezvous.directory,
 });
 const beat: WatchdogTick = { heartbeat: heartbeat.buffer, rendezvous, root, isolate: number };
-// At once, as this thread may soon be at work; and when it says that it listens, as a message to it
-// could be lost before.
+// Sent immediately, because this thread may soon be busy, and again when the watchdog listens,
+// because an earlier message could be lost.
 watchdog.postMessage(beat);
 watchdog.onmessage = () => watchdog.postMessage(beat);
-// Ctrl-C and the end of a terminal reach all its processes. What they mean is for the root to say.
+// Ctrl-C and a closed terminal signal all processes of the terminal; only the root handles them.
 Deno.addSignalListener("SIGINT", () => {});
 if (Deno.build.os !== "windows") Deno.addSignalListener("SIGHUP", () => {});
 
@@ -75,7 +75,8 @@ const isolate = serveIsolate({
 const conn = await calling;
 outbox.attach(conn);
 await receiveFrames(conn, (frame) => isolate.receive(frame));
-// The root lets go of what is done. If it is not, the root has died, and the watchdog acts.
+// The root closes the connection of a finished isolate. Otherwise the root has died, and the
+// watchdog ends the process.
 if (isolate.isDone) {
   await isolate.finish();
   await outbox.finish();

@@ -1,16 +1,16 @@
 /**
- * Where processes meet: a private directory with a socket for each, and a token that those who
- * call must know.
+ * Connects the processes of a program: a private directory with a socket for each process, and a
+ * token that a connecting process must send.
  *
- * The sockets are of the Unix domain, in a directory that only this user can enter. On Windows,
- * where Deno has none, they are of TCP on the loopback interface, where the token is what keeps
- * others out; that is untested.
+ * The sockets are Unix domain sockets in a directory that only this user can enter. On Windows,
+ * where Deno does not support them, they are TCP sockets on the loopback interface, protected by
+ * the token; that is untested.
  *
- * [Note: whose folder it is] As long as its program lives, it holds a lock on the file `lock` in
- * its folder, which the system takes away whatever the program dies of. The file gets its name when
- * it is locked already. So a folder with a lock file that can be locked is one that nobody needs. When
- * a program is killed, those of its processes that are left remove it; when all are killed at once, the
- * next program does.
+ * [Note: owner of a folder] While its program lives, it holds a lock on the file `lock` in its
+ * folder; the system releases the lock however the program dies. The file is renamed to `lock`
+ * after it is locked. So a folder whose `lock` can be locked is abandoned. When a program is
+ * killed, its remaining processes remove the folder; when all are killed at the same time, the next
+ * program removes it.
  *
  * @module
  */
@@ -20,23 +20,24 @@ import { readAll } from "./stream.ts";
 
 const PREFIX = "troupe-", LOCK = "lock";
 
-/** Longest path of a socket in bytes: what fits into `sun_path`. */
+/** Maximum path length of a socket in bytes: the size of `sun_path`. */
 const MAX_PATH_BYTES = Deno.build.os === "linux" ? 107 : 103;
 
-/** Bytes of the longest name of a socket, with the slash before it: ten digits and `.sock`. */
+/** Maximum bytes of a socket name with its slash: ten digits and `.sock`. */
 const NAME_BYTES = 16;
 
-/** Times that a folder is removed which others remove as well. */
+/** Maximum attempts to remove a folder that other processes remove at the same time. */
 const MAX_TRIES = 10;
 
-/** The locks of this program's folders, by path. */
+/** Locks of this program's folders, by path. */
 const held = new Map<string, Deno.FsFile>();
 
 /**
- * Makes a folder, and removes those that killed programs of the same user have left.
+ * Creates a folder, and removes folders that killed programs of the same user have left.
  *
- * @returns its path, to be given to {@linkcode closeRendezvousFolder}.
- * @throws {RangeError} when the folder for temporary files is missing, full, or named too long.
+ * @returns the path, to be passed to {@linkcode closeRendezvousFolder}.
+ * @throws {RangeError} when the folder for temporary files is missing or full, or its path is too
+ * long.
  */
 export function openRendezvousFolder(): string {
   let path: string | undefined;
@@ -62,12 +63,12 @@ export function openRendezvousFolder(): string {
   }
 }
 
-/** Removes the folder and what is in it. */
+/** Removes a folder and its contents. */
 export function closeRendezvousFolder(path: string): void {
   try {
     Deno.removeSync(path, { recursive: true });
   } catch (error) {
-    // What tidies temporary directories may have been faster.
+    // A cleaner of temporary directories may have removed it first.
     if (!(error instanceof Deno.errors.NotFound)) throw error;
   } finally {
     held.get(path)?.close();
@@ -76,8 +77,7 @@ export function closeRendezvousFolder(path: string): void {
 }
 
 /**
- * Removes folders that killed programs of this user have left, where this program may do so without
- * asking.
+ * Removes folders that killed programs of this user have left, if this program has the permissions.
  */
 export function tidyRendezvousFolders(): void {
   const kinds = ["read", "write"] as const;
@@ -87,24 +87,24 @@ export function tidyRendezvousFolders(): void {
     removeAbandoned(path);
     Deno.removeSync(path);
   } catch {
-    // To tidy up after others is not worth an error.
+    // A failed cleanup is not an error of this program.
   }
 }
 
-/** Removes the folder of a program that has died, and what else it has left. */
+/** Removes the folder of a dead program, and other abandoned folders. */
 export function removeOrphaned(path: string): void {
-  // When several processes do, each may fail for what another did, and the last one succeeds.
+  // Processes that remove it at the same time may make each other fail; the last attempt succeeds.
   for (let tries = 0; tries < MAX_TRIES; tries++) {
     try {
       Deno.removeSync(path, { recursive: true });
     } catch {
-      // It is gone, or is tried again.
+      // The folder is gone, or the next attempt removes it.
     }
   }
   tidyRendezvousFolders();
 }
 
-/** Locks a temporary folder that others remove when this program dies. */
+/** Locks a temporary folder; other programs remove it after this program dies. */
 export function lockTemporaryFolder(path: string): void {
   held.set(path, lockIn(path));
 }
@@ -114,7 +114,7 @@ function lockIn(path: string): Deno.FsFile {
   const file = Deno.openSync(unlocked, { write: true, createNew: true });
   try {
     file.lockSync(true);
-    // A full disk may have had room for a folder and an empty file.
+    // A full disk may have had room for the folder and an empty file, but not for data.
     file.writeSync(new TextEncoder().encode(`pid ${Deno.pid}\n`));
     Deno.renameSync(unlocked, join(path, LOCK));
     return file;
@@ -124,7 +124,7 @@ function lockIn(path: string): Deno.FsFile {
   }
 }
 
-/** Removes what lies abandoned beside a folder of this program. */
+/** Removes abandoned folders next to a folder of this program. */
 function removeAbandoned(own: string): void {
   const temporary = dirname(own), { uid } = Deno.lstatSync(own);
   for (const { name, isDirectory } of Deno.readDirSync(temporary)) {
@@ -133,12 +133,12 @@ function removeAbandoned(own: string): void {
     try {
       Deno.removeSync(path, { recursive: true });
     } catch {
-      // Another program tidies up as well.
+      // Another program removes it at the same time.
     }
   }
 }
 
-/** Whether the program that made a folder is dead. Other users' folders are not looked into. */
+/** Returns whether the program that created a folder has died; false for other users' folders. */
 function isAbandoned(path: string, uid: number | null): boolean {
   try {
     const lock = join(path, LOCK);
@@ -150,16 +150,16 @@ function isAbandoned(path: string, uid: number | null): boolean {
   }
 }
 
-/** Where a process listens. */
+/** Address of a listening socket. */
 export type Address = Deno.UnixAddr | Deno.NetAddr;
 
-/** What two processes must share to meet. */
+/** Data that two processes share to connect. */
 export interface Rendezvous {
   readonly directory: string;
   readonly token: string;
 }
 
-/** A place where one isolate can be connected to. */
+/** A listening socket of an isolate. */
 export interface Endpoint {
   readonly address: Address;
   close(): void;
@@ -170,23 +170,31 @@ const ENCODER = new TextEncoder();
 /** Length of a UUID. */
 const TOKEN_BYTES = 36;
 
-/** The number of the isolate that calls. */
+/** Bytes of the number of the connecting isolate. */
 const CALLER_BYTES = Float64Array.BYTES_PER_ELEMENT;
 
-/** The number by which the watchdog of an isolate's process calls. */
+/** Returns the caller number of the watchdog of an isolate's process. */
 export const beatOf = (isolate: number) => -isolate;
 
-/** Makes the directory. @throws {RangeError} when the folder for temporary files cannot have it. */
+/**
+ * Creates the directory.
+ *
+ * @throws {RangeError} when the folder for temporary files cannot be used.
+ */
 export function openRendezvous(): Rendezvous {
   return { directory: openRendezvousFolder(), token: crypto.randomUUID() };
 }
 
-/** Removes the directory and what is in it. */
+/** Removes the directory and its contents. */
 export function closeRendezvous({ directory }: Rendezvous): void {
   closeRendezvousFolder(directory);
 }
 
-/** Listens for connections. @param name that of the socket in its directory. */
+/**
+ * Listens for connections.
+ *
+ * @param name name of the socket in the directory.
+ */
 export function listen(
   { directory, token }: Rendezvous,
   name: string,
@@ -203,12 +211,12 @@ export function listen(
       });
     }
   };
-  // It ends when the endpoint is closed.
+  // The loop ends when the endpoint is closed.
   hear().catch(() => {});
   return { address: listener.addr, close: () => listener.close() };
 }
 
-/** Who calls, or undefined for one that does not know the token. */
+/** Returns the number of the caller; undefined when its token is wrong. */
 async function authenticate(conn: Deno.Conn, token: string): Promise<number | undefined> {
   const greeting = await readAll(conn, TOKEN_BYTES + CALLER_BYTES).catch(() => undefined);
   if (!greeting || !ENCODER.encode(token).every((byte, n) => byte === greeting[n])) {
@@ -217,7 +225,7 @@ async function authenticate(conn: Deno.Conn, token: string): Promise<number | un
   return new DataView(greeting.buffer).getFloat64(TOKEN_BYTES);
 }
 
-/** Calls the isolate at `address` in the name of another. */
+/** Connects to the isolate at `address` as `caller`. */
 export async function connect(
   { token }: Rendezvous,
   address: Address,
@@ -229,7 +237,7 @@ export async function connect(
   const greeting = new Uint8Array(TOKEN_BYTES + CALLER_BYTES);
   ENCODER.encodeInto(token, greeting);
   new DataView(greeting.buffer).setFloat64(TOKEN_BYTES, caller);
-  // So few bytes always go at once into a socket that is new.
+  // A new socket always accepts this few bytes in one write.
   await conn.write(greeting);
   return conn;
 }

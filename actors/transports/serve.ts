@@ -1,13 +1,14 @@
 /**
- * An isolate in another thread, process or host than the root: it catches all that its actors throw.
+ * Runs an isolate in another thread, process or host than the root, and catches all errors of its
+ * actors.
  *
- * [Note: the way to a connection] The first frames to an isolate go by the root, which passes them
- * on, and so does an invitation. The receiver connects. From then on all goes over the connection,
- * to which the receiver begins to listen when it gets, by the root, the note that nothing more
- * comes that way. So frames keep their order, and a first message is never later than what the
- * sender tells others afterwards, such as that it watches an actor which these then make fail. A
- * receiver knows, before it learns that a sender is gone, that there is a connection to be heard to
- * its end.
+ * [Note: order while connecting] The first frames to an isolate go through the root, which forwards
+ * them, and so does an invitation to connect. The receiver connects. From then on all frames go
+ * over the connection. The receiver starts to read it when it gets, through the root, a `switch`
+ * frame: no more frames come through the root. So frames keep their order, and a first message is
+ * never later than other messages that depend on it, for example when the sender asks others to
+ * make an actor fail that it watches. Before a receiver learns that a sender is gone, it knows that
+ * there is a connection to read to its end.
  *
  * @module
  */
@@ -30,12 +31,12 @@ import type { BootFrame, DownFrame, Frame, SwitchFrame, UpFrame } from "../runti
 import { realClock, watchHeap } from "../runtime/world.ts";
 import { locks, PortChannel } from "./ports.ts";
 
-/** How an isolate tells the root. */
+/** Sends a frame to the root. */
 type Up = (frame: UpFrame, transfer?: readonly Transferable[]) => void;
 
-/** The other isolates, as one that is not the root reaches them. */
+/** Connections from an isolate to the other isolates; the root has its own. */
 class Peers {
-  /** Those that may connect and have not yet. */
+  /** Isolates that are invited and have not connected yet. */
   readonly #invited = new Set<number>();
   readonly #senders = new Map<number, PeerSender>();
   readonly #receivers = new Map<number, PeerReceiver>();
@@ -45,10 +46,10 @@ class Peers {
   readonly #up: Up;
 
   /**
-   * @param number that of this isolate.
-   * @param connector absent where all goes by the root.
+   * @param number the number of this isolate.
+   * @param connector absent when all frames go through the root.
    * @param receive handles a frame.
-   * @param up tells the root.
+   * @param up sends a frame to the root.
    */
   constructor(
     number: number,
@@ -62,7 +63,7 @@ class Peers {
     this.#up = up;
   }
 
-  /** Sends to isolate `to`. @throws {DOMException} when it cannot be cloned. */
+  /** Sends to isolate `to`. @throws {DOMException} when the frame cannot be cloned. */
   post(to: number, frame: Frame, transfer: readonly ArrayBuffer[]): void {
     const sender = this.#senders.get(to);
     if (sender) return sender.send(frame, transfer);
@@ -81,17 +82,19 @@ class Peers {
     if (receiver) this.#receivers.set(from, receiver);
   }
 
-  /** Nothing more comes from isolate `from` but over its connection. */
+  /**
+   * Starts to read the connection from isolate `from`; no more of its frames come through the root.
+   */
   switch(from: number): void {
     this.#receivers.get(from)?.listen();
   }
 
-  /** Waits until all that a dead isolate has sent is received. */
+  /** Waits until all frames of a dead isolate are received. */
   async settle(from: number): Promise<void> {
     await this.#receivers.get(from)?.settle();
   }
 
-  /** Ends the connections between this isolate and one that is gone. */
+  /** Closes the connections between this isolate and an ended one. */
   close(isolate: number): void {
     this.#invited.delete(isolate);
     for (const ends of [this.#senders, this.#receivers]) {
@@ -100,7 +103,7 @@ class Peers {
     }
   }
 
-  /** Sends all there is to send. */
+  /** Sends all waiting frames. */
   async finish(): Promise<void> {
     await Promise.all([...this.#senders.values()].map((sender) => sender.finish()));
   }
@@ -110,33 +113,36 @@ class Peers {
   }
 
   #connected(to: number, sender: PeerSender): void {
-    // It may have died on its way here.
+    // The isolate may have ended while it connected.
     if (!this.#invited.delete(to)) return sender.close();
     this.#senders.set(to, sender);
     this.#forward(to, { kind: "switch", from: this.#number }, []);
   }
 }
 
-/** An isolate that lives here. */
+/** An isolate that runs in this thread or process. */
 export interface ServedIsolate {
-  /** To be called with each frame that the root sends, in order. */
+  /** Handles a frame from the root; called with each one, in order. */
   receive(frame: unknown): void;
-  /** Its last actor has ended, and the root been told: the root closes the connection next. */
+  /**
+   * True when the last actor has ended and the root has been notified; the root then closes the
+   * connection.
+   */
   readonly isDone: boolean;
-  /** Resolves when all is sent that it had for other isolates. */
+  /** Resolves when all frames for other isolates are sent. */
   finish(): Promise<void>;
 }
 
 type FromRoot = DownFrame | SwitchFrame | Frame;
 
 /**
- * Runs an isolate in this thread, or process: what the module that a {@linkcode Transport} starts
- * has to call, once. The first frame that it receives says which isolate it is.
+ * Runs an isolate in this thread or process. The module that a {@linkcode Transport} starts must
+ * call it once. The first frame contains the isolate's number.
  */
 export function serveIsolate(side: IsolateSide): ServedIsolate {
   watchHeap();
   let isolate: Isolate | undefined, peers: Peers | undefined, isDone = false;
-  /** What has come while the first actor has not begun: a stop then would keep it from its cleanup. */
+  /** Frames received before the first actor starts: an earlier stop would skip its cleanup. */
   let early: FromRoot[] | undefined = [];
   const up: Up = (frame, transfer = []) => {
     isDone ||= frame.kind === "done";
@@ -183,7 +189,7 @@ export function serveIsolate(side: IsolateSide): ServedIsolate {
   };
 }
 
-/** Makes the isolate that a boot frame describes; its first actor is not launched yet. */
+/** Creates the isolate that a boot frame describes; its first actor is launched later. */
 function openIsolate(
   { isolate: number, system, seed, stopGraceMs, observer, places }: BootFrame,
   up: Up,
@@ -202,7 +208,7 @@ function openIsolate(
       places,
       clock: realClock(),
       telemetry: openTelemetry,
-      // After every step, so that a control message can overtake however long a handler computes.
+      // Yields after every step, so that a control message waits for at most one handler.
       breathe: turn,
       network: {
         start: (isolate, launch, transfer) =>
@@ -228,7 +234,7 @@ function openIsolate(
   return isolate;
 }
 
-/** Blames what nobody caught on the actor at work, else on the isolate's first. */
+/** Attributes an uncaught error to the current actor, or to the first one of the isolate. */
 function blame(isolate: Isolate, error: unknown): void {
   const actor = isolate.current ?? isolate.actors.get(FIRST_SERIAL);
   if (!actor) return;
@@ -239,13 +245,13 @@ function blame(isolate: Isolate, error: unknown): void {
   );
 }
 
-/** The first and only message to the worker itself. */
+/** The only message to the worker itself, sent first. */
 export interface WorkerOrders {
   /** The worker's end of the channel to the root. */
   readonly root: MessagePort;
-  /** Where the worker shows that it is at work. */
+  /** Memory in which the worker records its activity. */
   readonly heartbeat: SharedArrayBuffer;
-  /** What the workers of another transport get beside. */
+  /** Additional data for workers of another transport. */
   readonly more: unknown;
 }
 
@@ -258,7 +264,7 @@ interface WorkerScope {
 
 /** Connects a worker to others. */
 interface WorkerConnector extends PeerConnector {
-  /** Receives what has come by now. */
+  /** Receives all pending frames. */
   drain(): void;
   readonly collectives?: Collectives;
 }
@@ -266,7 +272,7 @@ interface WorkerConnector extends PeerConnector {
 /**
  * Serves this worker's isolate.
  *
- * @param connect makes the connector, from what came beside the orders.
+ * @param connect creates the connector from the additional data of the orders.
  */
 export function serveWorker(connect: (more: unknown) => WorkerConnector): void {
   const scope = globalThis as unknown as WorkerScope;
@@ -286,7 +292,7 @@ export function serveWorker(connect: (more: unknown) => WorkerConnector): void {
     });
     channel.listen();
   };
-  // Held until the end of the worker, however that comes: the root waits for it.
+  // Held until the worker ends, in whatever way; the root waits for the lock.
   locks.request(scope.name, () => {
     scope.postMessage("ready");
     return new Promise(() => {});

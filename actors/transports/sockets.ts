@@ -1,10 +1,10 @@
 /**
- * Gives the sockets of an isolate their turn between steps.
+ * Polls the sockets of an isolate between its steps.
  *
- * [Note: a byte sent round] While there is always something to do, the event loop looks at its
- * sockets once in sixty turns only, so a control message could wait behind sixty steps. When it
- * has nothing to do it looks at once. So the isolate sends itself a byte through a socket of its
- * own and waits for it, which takes some 20 µs and brings in whatever else has come.
+ * [Note: self-pipe polling] While the event loop has work, it polls its sockets only once in sixty
+ * turns, so a control message could wait behind sixty steps. An idle event loop polls immediately.
+ * So the isolate sends a byte to itself through a socket and waits for it, which takes about 20 µs
+ * and also receives all other pending data.
  *
  * @module
  */
@@ -13,7 +13,7 @@ import type { Invitation, PeerConnector, PeerReceiver, PeerSender } from "../run
 import { type Address, connect, type Endpoint, listen, type Rendezvous } from "./rendezvous.ts";
 import { Outbox, receiveFrames } from "./stream.ts";
 
-/** Connects a process to others of its program. */
+/** Connects a process to other processes of its program. */
 export class SocketConnector implements PeerConnector {
   readonly #rendezvous: Rendezvous;
   readonly #number: number;
@@ -21,7 +21,7 @@ export class SocketConnector implements PeerConnector {
   readonly #invited = new Map<number, (sender: PeerSender) => void>();
   readonly #outboxes = new Set<Outbox>();
 
-  /** @param number that of this isolate. */
+  /** @param number the number of this isolate. */
   constructor(rendezvous: Rendezvous, number: number) {
     this.#rendezvous = rendezvous;
     this.#number = number;
@@ -33,7 +33,7 @@ export class SocketConnector implements PeerConnector {
     });
   }
 
-  /** The sending ends. */
+  /** Outboxes of all connections. */
   outboxes(): Iterable<Outbox> {
     return this.#outboxes;
   }
@@ -49,7 +49,8 @@ export class SocketConnector implements PeerConnector {
     return {
       listen: () => isHeard.resolve(true),
       settle() {
-        // What went by the root before is lost, so what would come after must not be heard.
+        // Messages sent through the root before are lost, so later ones must not be received
+        // either.
         isHeard.resolve(false);
         return heard;
       },
@@ -63,7 +64,7 @@ export class SocketConnector implements PeerConnector {
     receive: (frame: unknown) => void,
   ): Promise<void> {
     const conn = await connect(this.#rendezvous, address, this.#number).catch(() => undefined);
-    // Nobody there: it has died since.
+    // The sender has died in the meantime.
     if (!conn) return;
     if (await isHeard) await receiveFrames(conn, receive);
     conn.close();
@@ -84,10 +85,10 @@ export class SocketConnector implements PeerConnector {
   }
 }
 
-/** Milliseconds between two looks at least: they cost a few percent of them. */
+/** Minimum milliseconds between two polls, so that they cost a few percent of the time. */
 const INTERVAL_MS = 0.5;
 
-/** Looks at sockets, as soon as its own is there. */
+/** Polls the sockets of an isolate with a byte that it sends to itself. */
 export class SocketPoll {
   readonly #byte = new Uint8Array(1);
   readonly #endpoint: Endpoint;
@@ -96,7 +97,7 @@ export class SocketPoll {
   #isClosed = false;
   #lastMs = performance.now();
 
-  /** @param isolate the number of this one. */
+  /** @param isolate the number of this isolate. */
   constructor(rendezvous: Rendezvous, isolate: number) {
     this.#endpoint = listen(rendezvous, `${isolate}-self`, (conn) => {
       this.#far = conn;
@@ -108,7 +109,7 @@ export class SocketPoll {
     }, () => {});
   }
 
-  /** A promise of the next look, when it is time for one. */
+  /** Polls if the interval has passed; undefined otherwise. */
   look(): Promise<void> | undefined {
     if (!this.#near || !this.#far || performance.now() - this.#lastMs < INTERVAL_MS) {
       return undefined;
@@ -116,7 +117,7 @@ export class SocketPoll {
     return this.#look(this.#near, this.#far);
   }
 
-  /** Closes its socket. */
+  /** Closes the sockets of the poll. */
   close(): void {
     this.#isClosed = true;
     this.#endpoint.close();
@@ -126,7 +127,7 @@ export class SocketPoll {
 
   async #look(near: Deno.Conn, far: Deno.Conn): Promise<void> {
     const back = far.read(this.#byte);
-    // It is closed when the last process has ended in the meantime.
+    // The socket is closed if the last process has ended in the meantime.
     await near.write(this.#byte).catch(() => {});
     await back.catch(() => {});
     this.#lastMs = performance.now();

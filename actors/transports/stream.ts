@@ -1,5 +1,5 @@
 /**
- * A stream of frames over a socket: an outbox that never blocks and a loop that receives.
+ * Streams of frames over sockets: an outbox that never blocks, and a loop that receives frames.
  *
  * @module
  */
@@ -13,13 +13,14 @@ const NUMBER_BYTES = Float64Array.BYTES_PER_ELEMENT;
 /** Byte length of the body and number of buffers. */
 const FIXED_NUMBERS = 2;
 
-/** Bytes of the head without the lengths of the buffers. */
+/** Bytes of the head without the buffer lengths. */
 const HEAD_BYTES = FIXED_NUMBERS * NUMBER_BYTES;
 
 /**
- * A frame, in pieces to be written one after the other.
+ * Encodes a frame as pieces that are written one after another.
  *
- * @throws {DOMException} `DataCloneError` when the frame cannot be cloned; then nothing has moved.
+ * @throws {DOMException} `DataCloneError` when the frame cannot be cloned; no buffer has moved
+ * then.
  */
 export function framePieces(
   frame: unknown,
@@ -31,20 +32,20 @@ export function framePieces(
   return [head, body, ...buffers.filter(({ length }) => length > 0)];
 }
 
-/** The numbers of a head, or of a part of it. */
+/** Returns the numbers in a head or in part of a head. */
 function readNumbers(bytes: Uint8Array<ArrayBuffer>): number[] {
   return [...new Float64Array(bytes.slice().buffer)];
 }
 
-/** How many bytes the lengths of the buffers take. */
+/** Returns the number of bytes of the buffer lengths. */
 function lengthsBytes(buffers: number): number {
   return buffers * NUMBER_BYTES;
 }
 
 /**
- * Checks the lengths that a head claims.
+ * Checks the lengths in the head of a frame.
  *
- * @throws {RangeError} when one is no length, or all are more than a frame may have.
+ * @throws {RangeError} when a length is invalid, or their sum is larger than `maxBytes`.
  */
 function checkFrameBytes(lengths: readonly number[], maxBytes: number): void {
   let sum = 0;
@@ -57,23 +58,23 @@ function checkFrameBytes(lengths: readonly number[], maxBytes: number): void {
   );
 }
 
-/** Smaller buffers are cheap to make. */
+/** Smallest buffer that is kept; smaller ones are cheap to allocate. */
 const MIN_BYTES = 65_536;
 
-/** Most bytes that are kept. */
+/** Maximum number of bytes of all spare buffers. */
 const MAX_BYTES = 2 ** 27;
 
-/** Most sizes that are known to come. */
+/** Maximum number of sizes in `comingSizes`. */
 const MAX_SIZES = 64;
 
-/** The oldest first. */
+/** Spare buffers, oldest first. */
 const spares: ArrayBuffer[] = [];
 let spareBytes = 0;
 
-/** Sizes of what has come, the newest last. */
+/** Sizes of received buffers, newest last. */
 const comingSizes: number[] = [];
 
-/** Keeps a buffer that nobody else has, if others of its size come. */
+/** Keeps an unused buffer for reuse if buffers of its size have been received before. */
 export function keepSpare(buffer: ArrayBuffer): void {
   const { byteLength, resizable } = buffer;
   if (!comingSizes.includes(byteLength) || byteLength > MAX_BYTES || resizable) return;
@@ -82,7 +83,7 @@ export function keepSpare(buffer: ArrayBuffer): void {
   while (spareBytes > MAX_BYTES) spareBytes -= spares.shift()!.byteLength;
 }
 
-/** A buffer of `byteLength`, with anything in it. */
+/** Returns a buffer of `byteLength` bytes with arbitrary contents. */
 export function takeSpare(byteLength: number): ArrayBuffer {
   if (byteLength < MIN_BYTES) return new ArrayBuffer(byteLength);
   if (!comingSizes.includes(byteLength)) comingSizes.push(byteLength);
@@ -93,37 +94,40 @@ export function takeSpare(byteLength: number): ArrayBuffer {
   return spares.splice(index, 1)[0]!;
 }
 
-/** Pieces below this many bytes are written together: a write costs as much as copying them. */
+/** Smaller pieces are joined before they are written: a write costs as much as copying them. */
 const JOIN_BYTES = 65_536;
 
-/** What frames are written to: a socket, or as much of a pipe. */
+/** The write side of a socket or a pipe. */
 export type FrameSink = Pick<Deno.Conn, "write" | "closeWrite" | "close">;
 
-/** What frames are read from. */
+/** The read side of a socket or a pipe. */
 export type FrameSource = Pick<Deno.Conn, "read">;
 
-/** What is to be sent over a socket, also before there is one. What {@linkcode receiveFrames} hears. */
+/**
+ * Queue of frames to send over a socket, which may be attached later. The far end reads them with
+ * {@linkcode receiveFrames}.
+ */
 export class Outbox {
   readonly #pieces = new Ring<Uint8Array<ArrayBuffer>>();
   readonly #empty = Promise.withResolvers<void>();
   #conn: FrameSink | undefined;
   #waitingBytes = 0;
-  /** Settles when all there was has been sent, or never will be. */
+  /** Settles when all frames are sent or dropped. */
   #idle = Promise.withResolvers<void>();
   #isWriting = false;
   #isFinishing = false;
 
-  /** Bytes that the system has not taken yet. */
+  /** Bytes that the system has not accepted yet. */
   get waitingBytes(): number {
     return this.#waitingBytes;
   }
 
-  /** Settles when the system has taken all, or never will. */
+  /** Settles when the system has accepted all bytes, or the connection has failed. */
   get idle(): Promise<void> {
     return this.#idle.promise;
   }
 
-  /** Sends as soon as it can. @throws {DOMException} when the frame cannot be cloned. */
+  /** Queues a frame. @throws {DOMException} when the frame cannot be cloned. */
   post(value: unknown, transfer: readonly ArrayBuffer[] = []): void {
     for (const piece of framePieces(value, transfer)) {
       this.#pieces.push(piece);
@@ -132,20 +136,20 @@ export class Outbox {
     this.#write();
   }
 
-  /** Sends over `conn` from now on. */
+  /** Sends the queue and all later frames over `conn`. */
   attach(conn: FrameSink): void {
     this.#conn = conn;
     this.#write();
   }
 
-  /** Sends the rest, then the end of the stream; the promise settles when that is done. */
+  /** Sends the remaining frames, then the end of the stream; resolves when both are sent. */
   finish(): Promise<void> {
     this.#isFinishing = true;
     this.#write();
     return this.#empty.promise;
   }
 
-  /** Ends at once; what is not sent is lost. */
+  /** Closes the connection immediately; unsent frames are lost. */
   close(): void {
     this.#conn?.close();
     this.#drop();
@@ -172,7 +176,7 @@ export class Outbox {
       }
       if (this.#isFinishing) await conn.closeWrite();
     } catch {
-      // The far end is gone, which is noticed elsewhere: what was for it is lost with it.
+      // The far end has died, which the caller learns elsewhere; its frames are dropped.
       this.#drop();
     }
     this.#isWriting = false;
@@ -180,7 +184,7 @@ export class Outbox {
     if (this.#isFinishing) this.#empty.resolve();
   }
 
-  /** The next bytes to write: a large piece as it is, or several small ones together. */
+  /** Returns the next bytes to write: one large piece, or several small ones joined. */
   #take(): Uint8Array<ArrayBuffer> | undefined {
     const first = this.#pieces.shift();
     if (!first || first.length >= JOIN_BYTES || this.#pieces.length === 0) return first;
@@ -195,7 +199,7 @@ export class Outbox {
   }
 }
 
-/** Bytes one after the other: a write costs as much as copying some. */
+/** Joins pieces into one array: one write costs as much as copying small pieces. */
 export function joined(pieces: readonly Uint8Array<ArrayBuffer>[]): Uint8Array<ArrayBuffer> {
   const all = new Uint8Array(pieces.reduce((sum, { byteLength }) => sum + byteLength, 0));
   let at = 0;
@@ -206,7 +210,7 @@ export function joined(pieces: readonly Uint8Array<ArrayBuffer>[]): Uint8Array<A
   return all;
 }
 
-/** Reads as many bytes. @throws {Error} when the connection ends before. */
+/** Reads `byteLength` bytes. @throws {Error} when the connection ends before. */
 export async function readAll(
   conn: FrameSource,
   byteLength: number,
@@ -226,13 +230,13 @@ export async function writeAll(conn: Pick<FrameSink, "write">, bytes: Uint8Array
 }
 
 /**
- * Receives until the far end ends or dies, which settles the promise. A frame that did not come
- * whole is dropped. All frames that came together are handled in one turn, so that a control
- * message among them is not left behind.
+ * Receives frames until the far end closes or dies, which settles the promise. An incomplete last
+ * frame is dropped. All frames that arrive together are handled in one turn, so a control message
+ * among them is not delayed.
  *
- * @param maxBytes most that a frame may have, for a far end that is not trusted. Default: any.
- * @throws {RangeError} (as a rejection) when a frame is larger, before anything is allocated for it.
- * @throws {SyntaxError} (as a rejection) when what comes is no frame.
+ * @param maxBytes maximum size of a frame, for an untrusted far end. Default: unlimited.
+ * @throws {RangeError} (as a rejection) when a frame is larger, before memory is allocated for it.
+ * @throws {SyntaxError} (as a rejection) when the bytes are not a frame.
  */
 export async function receiveFrames(
   conn: FrameSource,
@@ -241,7 +245,7 @@ export async function receiveFrames(
 ): Promise<void> {
   const frames = readFrames(handle, maxBytes), chunk = new Uint8Array(JOIN_BYTES);
   let wanted = new Uint8Array(frames.next().value), filled = 0;
-  /** Hands on what has come whole. */
+  /** Passes on each part that is complete. */
   const passWhole = () => {
     while (filled === wanted.length) {
       wanted = new Uint8Array(takeSpare(frames.next(wanted).value));
@@ -249,7 +253,7 @@ export async function receiveFrames(
     }
   };
   for (;;) {
-    // What is large goes straight to its place.
+    // Large parts are read directly into their buffer.
     const isLarge = wanted.length - filled >= JOIN_BYTES;
     const into = isLarge ? wanted.subarray(filled) : chunk;
     const count = await conn.read(into).catch(() => null);
@@ -269,7 +273,7 @@ export async function receiveFrames(
   }
 }
 
-/** Yields how many bytes it wants next, and gets them. */
+/** Yields the number of bytes that it needs next, and receives them. */
 function* readFrames(
   handle: (value: unknown) => void,
   maxBytes: number,
@@ -285,13 +289,16 @@ function* readFrames(
   }
 }
 
-/** What waits is large from here on; less fits into a socket. */
+/** Outboxes with at least this many waiting bytes are flushed; fewer fit into a socket's buffer. */
 const LARGE_BYTES = 65_536;
 
-/** Milliseconds that are waited for receivers who take nothing: they may compute themselves. */
+/** Milliseconds to wait for a receiver that reads nothing: it may be computing. */
 const PATIENCE_MS = 2;
 
-/** A promise that what is large has left, as far as it is taken; undefined when nothing is. */
+/**
+ * Waits until large outboxes are empty or their receivers stop reading; undefined when there are
+ * none.
+ */
 export function flush(outboxes: readonly Outbox[]): Promise<void> | undefined {
   const large = outboxes.filter(({ waitingBytes }) => waitingBytes >= LARGE_BYTES);
   return large.length > 0 ? flushLarge(large) : undefined;

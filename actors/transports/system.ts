@@ -1,6 +1,6 @@
 /**
- * Makes a system of actors in the real world: wall clock, oldest message first, Deno workers,
- * processes and whatever other transports it is given.
+ * Creates a system of actors in real time: wall clock, oldest message first, Deno workers,
+ * processes and the registered transports.
  *
  * @module
  */
@@ -16,7 +16,7 @@ import { realClock } from "../runtime/world.ts";
 import { PROCESS_TRANSPORT } from "./process.ts";
 import { WORKER_TRANSPORT } from "./worker.ts";
 
-/** Returns Deno workers and processes, which every system has, and the registered ones. */
+/** Returns the built-in transports (Deno workers and processes) and the registered ones. */
 export const transportsOf = (
   registered: Transport | readonly Transport[] = [],
 ): readonly Transport[] => [WORKER_TRANSPORT, PROCESS_TRANSPORT].concat(registered);
@@ -25,17 +25,17 @@ export const transportsOf = (
 const STOP_GRACE_MS = 5000;
 
 /**
- * Makes a system of actors. It costs nothing until actors are spawned, and keeps the program
+ * Creates a system of actors. It uses no resources until actors are spawned, and keeps the program
  * alive only while workers live or messages wait.
  *
- * @throws {TypeError} or {@linkcode RangeError} in a sentence when an option cannot be served.
+ * @throws {TypeError} or {@linkcode RangeError} when an option is invalid.
  *
  * @example
  * ```ts
  * import { createSystem } from "@troupe/troupe/actors";
  * import assert from "node:assert/strict";
  *
- * // Usually `import.meta.url` and a factory of this very module.
+ * // Usually `import.meta.url` and a factory in the same module.
  * const module = `data:text/javascript,export const counter = (ctx, start) => {
  *   let count = start;
  *   return { Add({ by }) { count += by; }, Read() { ctx.reply(count); } };

@@ -1,7 +1,7 @@
 /**
- * The worker in each child process that the main thread cannot hold up. It ends the process when
- * the root dies, also in an endless loop: the root holds the other end of the process's input. And
- * it tells the root when the process is at work, also in a long kernel.
+ * The watchdog of a child process: a worker that the main thread cannot block. It ends the process
+ * when the root dies, even during an endless loop, because the root holds the other end of the
+ * process's standard input. It also reports activity to the root, even during a long kernel.
  *
  * @module
  */
@@ -9,7 +9,7 @@
 import { Heartbeat } from "../runtime/isolate.ts";
 import { type Address, beatOf, connect, removeOrphaned, type Rendezvous } from "./rendezvous.ts";
 
-/** What it must know to tell the root. */
+/** Data that the watchdog needs to report activity to the root. */
 export interface WatchdogTick {
   readonly heartbeat: SharedArrayBuffer;
   readonly rendezvous: Rendezvous;
@@ -28,7 +28,7 @@ interface WorkerScope {
 /** Milliseconds from one beat to the next. */
 const BEAT_MS = 100;
 
-/** Sends a byte whenever there is work, or has been since the last one. */
+/** Sends a byte in each interval with activity. */
 async function beat({ heartbeat: buffer, rendezvous, root, isolate }: WatchdogTick): Promise<void> {
   const heartbeat = new Heartbeat(buffer), byte = new Uint8Array(1);
   const conn = await connect(rendezvous, root, beatOf(isolate));
@@ -37,7 +37,7 @@ async function beat({ heartbeat: buffer, rendezvous, root, isolate }: WatchdogTi
   }, BEAT_MS);
 }
 
-/** Ends the process when the root is gone. */
+/** Ends the process when the root has died. */
 async function watch(directory: string): Promise<void> {
   const rest = new Uint8Array(1);
   while (await Deno.stdin.read(rest).catch(() => null) !== null);
@@ -47,8 +47,8 @@ async function watch(directory: string): Promise<void> {
 
 let beating: Promise<void> | undefined;
 const scope = globalThis as unknown as WorkerScope;
-// No message comes before the module has been evaluated, so nothing is awaited here. Where nobody
-// can be told, the root is gone or about to be.
+// The module must install the handler synchronously, so nothing is awaited here. If the connection
+// fails, the root has died or is about to end.
 scope.onmessage = ({ data }) => beating ??= beat(data).catch(() => {});
 watch(scope.name);
 scope.postMessage("ready");

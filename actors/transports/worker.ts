@@ -1,8 +1,9 @@
 /**
- * Isolates in Deno workers.
+ * The transport of Deno workers.
  *
  * [Note: noticing death] A worker that calls `Deno.exit` or `self.close`, or is terminated, ends
- * without an event. So each holds a Web Lock for as long as it lives, and the root waits for it.
+ * without an event. So each worker holds a Web Lock while it lives, and the root waits for that
+ * lock.
  *
  * @module
  */
@@ -17,18 +18,18 @@ import type {
 import { locks, PortChannel } from "./ports.ts";
 import type { WorkerOrders } from "./serve.ts";
 
-/** Begins the names of the locks of all workers of this program, or of this thread of it. */
+/** Prefix of the names of worker locks, unique to this program or to this thread of it. */
 export const PROGRAM = `troupe ${crypto.randomUUID()}`;
 
-/** What the workers of another transport are made of: a thread of a rank of MPI is one. */
+/** A kind of worker; the MPI transport defines another one for the threads of a rank. */
 interface WorkerKind {
-  /** Their module; it gets a {@linkcode WorkerOrders}. */
+  /** Module of the worker; it receives a {@linkcode WorkerOrders}. */
   readonly module: URL;
-  /** What an isolate gets beside, and what of it moves. */
+  /** Returns additional data for an isolate, and its transferable parts. */
   readonly more: (isolate: number) => { value: unknown; transfer: readonly Transferable[] };
 }
 
-/** Workers of the program's own. */
+/** Workers of the worker transport. */
 const PLAIN: WorkerKind = {
   module: new URL("./worker_entry.ts", import.meta.url),
   more: () => ({ value: undefined, transfer: [] }),
@@ -55,20 +56,20 @@ class WorkerIsolate implements RemoteIsolate {
   readonly #heartbeat = new Heartbeat();
   /** Name of the lock that the worker holds. */
   readonly #lock = `${PROGRAM} ${crypto.randomUUID()}`;
-  /** Keeps what is sent until the worker listens. */
+  /** Queues frames until the worker listens. */
   readonly #channel: PortChannel;
   readonly #channels: Set<PortChannel>;
   /** The worker's end of the channel, until the worker is ready. */
   #far: MessagePort | undefined;
-  /** The last error that nobody in the worker caught. */
+  /** The last uncaught error of the worker. */
   #lastError = "";
   #isEnding = false;
-  /** The worker holds its lock, or never will. */
+  /** True when the worker holds its lock, false when it ended before. */
   readonly #locked = Promise.withResolvers<boolean>();
   readonly #abandoned = new AbortController();
 
   /**
-   * @param channels where those of all workers are kept while they live.
+   * @param channels open channels of all workers; this worker's channel is added while it lives.
    * @throws {DOMException} when the first frame cannot be cloned.
    */
   constructor(
@@ -91,7 +92,7 @@ class WorkerIsolate implements RemoteIsolate {
     this.#worker = new Worker(kind.module, { type: "module", name: this.#lock });
     this.#worker.onmessage = () => this.#ready(kind.more(isolate));
     this.#worker.onerror = (event) => {
-      // Or the root would end as well.
+      // Without this, the root would end too.
       event.preventDefault();
       this.#lastError = event.message;
       if (this.#far) this.#end();
@@ -130,7 +131,7 @@ class WorkerIsolate implements RemoteIsolate {
     if (await isEnded.catch(() => false)) this.#end();
   }
 
-  /** Nothing that it sends from now on is received. */
+  /** Ends the worker; its later frames are not received. */
   async #end(): Promise<void> {
     if (this.#isEnding) return;
     this.#isEnding = true;
@@ -144,7 +145,9 @@ class WorkerIsolate implements RemoteIsolate {
     this.#gone.resolve(this.#lastError || unknown);
   }
 
-  /** The worker holds its lock and can hear; before, a message to it could be lost. */
+  /**
+   * Handles the worker's `ready`: it holds its lock and listens. Earlier messages could be lost.
+   */
   #ready({ value, transfer }: ReturnType<WorkerKind["more"]>): void {
     if (!this.#far) return;
     this.#locked.resolve(true);
@@ -158,7 +161,7 @@ class WorkerIsolate implements RemoteIsolate {
   }
 }
 
-/** Isolates in Deno workers. */
+/** The transport of Deno workers. */
 export const WORKER_TRANSPORT: Transport = {
   name: "worker",
   sharesMemory: true,

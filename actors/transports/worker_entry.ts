@@ -1,5 +1,5 @@
 /**
- * The module that runs in a Deno worker.
+ * Entry module of a Deno worker.
  *
  * @module
  */

@@ -1,9 +1,9 @@
 /**
  * The agent of a rank: starts isolates for the root, each in a thread of this process, forwards
- * frames between root and isolates, and reports the end of each.
+ * frames between root and isolates, and reports when an isolate ends.
  *
- * [Note: ranks and isolates] Ranks are there from the beginning and to the end; isolates come and go
- * on them. So an isolate that does not stop can be ended without its rank.
+ * [Note: ranks and isolates] Ranks exist from the start to the end of a job; isolates are started
+ * and ended on them. So an isolate that does not stop can be ended without its rank.
  *
  * @module
  */
@@ -23,7 +23,7 @@ import { type Comm, type FrameChannel, openFrames } from "./comm.ts";
 import type { GroupRanks } from "./transfers.ts";
 import type { Address, InvitationAddress, PeerFrame } from "./wire.ts";
 
-/** One that receives. */
+/** The receiving end of a connection. */
 interface Receiving {
   readonly receive: (frame: unknown) => void;
   readonly early: unknown[];
@@ -36,11 +36,11 @@ export class MpiConnector implements PeerConnector {
   readonly #own: Address;
   readonly #frames: FrameChannel;
   readonly #invited: ((sender: PeerSender) => void)[] = [];
-  /** By the number of the isolate in the job. */
+  /** Receiving ends, by the isolate number of the sender. */
   readonly #receiving = new Map<number, Receiving>();
 
   /**
-   * @param own where this isolate is.
+   * @param own the address of this isolate.
    * @param port its port to the communication worker of its rank.
    */
   constructor(own: Address, port: MessagePort) {
@@ -53,7 +53,7 @@ export class MpiConnector implements PeerConnector {
     return this.#frames;
   }
 
-  /** Receives what has come by now. */
+  /** Receives all pending frames. */
   drain(): void {
     this.#frames.drain();
   }
@@ -115,24 +115,26 @@ export class MpiConnector implements PeerConnector {
   }
 }
 
-/** An order of the root to the agent of a rank. */
+/** An order from the root to the agent of a rank. */
 export type AgentOrder =
   | { readonly kind: "start"; readonly isolate: number; readonly boot: unknown }
   | { readonly kind: "frame"; readonly isolate: number; readonly frame: unknown }
   | { readonly kind: "close" | "kill" | "abandon"; readonly isolate: number }
-  /** Isolates on these ranks are about to add arrays. */
+  /** Isolates on these ranks will add arrays. */
   | { readonly kind: "group"; readonly groups: readonly GroupRanks[] };
 
-/** A report of an agent to the root. */
+/** A report from an agent to the root. */
 export type AgentReport =
   | { readonly kind: "frame"; readonly isolate: number; readonly frame: unknown }
   | { readonly kind: "gone"; readonly isolate: number; readonly cause: string }
   | { readonly kind: "ended"; readonly isolate: number }
-  /** It has been at work. */
+  /** The isolate has been active. */
   | { readonly kind: "alive"; readonly isolate: number };
 
-/** How often it looks who is at work, in milliseconds, unless ranks are so many that rank 0 would
- * hear of it more than a thousand times a second. */
+/**
+ * Minimum milliseconds between two activity checks. With many ranks the interval is longer, so that
+ * rank 0 gets at most about a thousand reports per second.
+ */
 const LOOK_MS = 250;
 
 /** Manages the isolates of a rank. */
@@ -158,9 +160,9 @@ export class RankAgent {
   }
 
   /**
-   * Does what the root asks.
+   * Executes an order from the root.
    *
-   * @param transfer buffers that move, where the root is in this process.
+   * @param transfer buffers that move, if the root is in this process.
    */
   receive(order: AgentOrder, transfer: readonly Transferable[] = []): void {
     if (order.kind === "group") return this.#comm.group(order.groups);
@@ -170,7 +172,7 @@ export class RankAgent {
     else isolate?.[order.kind]?.();
   }
 
-  /** Receives what its isolates have sent by now. */
+  /** Receives all pending frames of its isolates. */
   drain(): void {
     this.#workers.drain?.();
   }
@@ -190,7 +192,7 @@ export class RankAgent {
 
   async #await(number: number, { gone, ended }: RemoteIsolate): Promise<void> {
     const cause = await gone;
-    // What it had sent to others is on its way before anybody hears that it is gone.
+    // Frames to other isolates are on their way before any isolate learns that this one is gone.
     await this.#comm.leave(number);
     this.#tell({ kind: "gone", isolate: number, cause });
     await ended;
@@ -209,9 +211,9 @@ export class RankAgent {
   }
 }
 
-/** Orders of the worker of an isolate on a rank. */
+/** Data that the worker of an isolate needs. */
 export interface RankOrders {
-  /** Where it is. */
+  /** The address of this isolate. */
   readonly own: Address;
   /** Its port to the communication worker. */
   readonly port: MessagePort;

@@ -1,5 +1,5 @@
 /**
- * The communication worker, as the agent of a rank has it.
+ * Starts and controls the communication worker from the agent of a rank.
  *
  * @module
  */
@@ -13,11 +13,11 @@ import { JobRefusal, type MpiOptions, watchFinalize } from "./library.ts";
 import type { GroupRanks, SumFrame } from "./transfers.ts";
 import { type Address, AGENT, type JobFacts, movedOf, type Packet } from "./wire.ts";
 
-/** How frames travel between ranks. */
+/** A channel for frames between ranks. */
 export interface FrameChannel extends Collectives {
   /** Sends a frame. @throws {DOMException} `DataCloneError` when it cannot be cloned. */
   send(to: Address, frame: unknown, transfer: readonly Transferable[]): void;
-  /** Receives what has come by now. */
+  /** Receives all pending frames. */
   drain(): void;
   close(): void;
 }
@@ -52,28 +52,28 @@ export function openFrames(port: MessagePort, receive: (frame: unknown) => void)
   };
 }
 
-/** MPI, open in a thread of its own. */
+/** MPI, initialized in a separate thread. */
 export type Comm = Awaited<ReturnType<typeof openComm>>;
 
-/** How MPI is opened. */
+/** Options of {@linkcode openComm}. */
 interface CommOptions extends MpiOptions {
-  /** How long the others may take to join, in milliseconds. */
+  /** Milliseconds that the other ranks may take to join. */
   readonly joinMs: number;
-  /** The interface, address or network on which other ranks ring. */
+  /** The interface, address or network on which ranks listen for announcements. */
   readonly on: string | undefined;
-  /** What all ranks must have in common. */
+  /** Facts that must be the same on all ranks. */
   readonly facts: JobFacts;
   /** Handles a frame for the agent. */
   readonly receive: (frame: unknown) => void;
-  /** Told when a transfer has failed: the job is lost. */
+  /** Called when a transfer has failed: the job is lost. */
   readonly failed: (error: Error) => void;
 }
 
 /**
- * Opens MPI; every rank does.
+ * Initializes MPI; every rank calls it.
  *
- * @throws {JobRefusal} when no rank can join, for one reason.
- * @throws {Error} when it cannot be opened.
+ * @throws {JobRefusal} when no rank can join, all for the same reason.
+ * @throws {Error} when MPI cannot be initialized.
  */
 export async function openComm(
   { receive, failed, on, facts, joinMs, ...mpi }: CommOptions,
@@ -115,21 +115,21 @@ export async function openComm(
   return {
     rank,
     size,
-    /** As the library calls itself. */
+    /** The version text of the library. */
     version,
-    /** The agent's own channel. */
+    /** The agent's channel. */
     frames,
-    /** Lets an isolate of this rank send and receive: its end of the channel. */
+    /** Connects an isolate of this rank; returns its end of the channel. */
     join,
-    /** Begins anew with groups whose members add arrays, on all ranks. */
+    /** Replaces the groups whose members add arrays, on all ranks. */
     group: (groups: readonly GroupRanks[]) => order({ kind: "group", groups }),
-    /** It has ended; resolves when all that it had sent is on its way. */
+    /** Disconnects an ended isolate; resolves when all its frames are on their way. */
     leave: (isolate: number) =>
       new Promise<void>((resolve) => {
         leaving.set(isolate, resolve);
         order({ kind: "leave", isolate });
       }),
-    /** Closes MPI, as every rank must: resolves when all have. */
+    /** Finalizes MPI, as every rank must; resolves when all ranks have. */
     async close() {
       order({ kind: "close" });
       await closed.promise;
@@ -140,9 +140,12 @@ export async function openComm(
 }
 
 /**
- * [Note: who never comes] Ranks wait for each other when they open MPI, in a call that does not
- * return. A launcher ends all ranks when one has died, but MPICH's does so only once that one has
- * begun to open MPI: where a host has no Deno, no library or no memory, the others would wait for ever.
+ * Waits at most `joinMs` for the other ranks.
+ *
+ * [Note: missing ranks] Ranks wait for each other while they initialize MPI, in a call that does
+ * not return. A launcher ends all ranks when one has died, but MPICH's only does so after that rank
+ * has started to initialize MPI. Without this limit, ranks would wait forever for a host without
+ * Deno, library or memory.
  */
 async function orGiveUp<T>(opened: Promise<T>, ranks: number, joinMs: number): Promise<T> {
   try {

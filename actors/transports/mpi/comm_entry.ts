@@ -1,9 +1,9 @@
 /**
- * The communication worker of a rank: the thread that alone calls MPI, so that transfers go on
- * whatever the other threads compute.
+ * The communication worker of a rank, the only thread that calls MPI, so that transfers continue
+ * while other threads compute.
  *
- * It carries packets between the isolates of its rank, each of which has a port to it, and those of
- * other ranks.
+ * It carries packets between the isolates of its rank, which are connected to it by ports, and the
+ * isolates of other ranks.
  *
  * @module
  */
@@ -24,7 +24,7 @@ import {
   type PeerFrame,
 } from "./wire.ts";
 
-/** What the worker is told, in this order: one `open`, then the others. */
+/** Orders to the worker; `open` is the first one. */
 export type CommOrder =
   | {
     readonly kind: "open";
@@ -32,16 +32,16 @@ export type CommOrder =
     readonly on: string | undefined;
     readonly facts: JobFacts;
   }
-  /** An isolate of this rank, and its port. */
+  /** Connects an isolate of this rank by its port. */
   | { readonly kind: "join"; readonly isolate: number; readonly port: MessagePort }
-  /** It has ended: what it had sent is sent, and then nothing more comes from its port. */
+  /** An isolate has ended: its waiting packets are sent, then its port is closed. */
   | { readonly kind: "leave"; readonly isolate: number }
-  /** Isolates of these ranks are about to add arrays; every rank is told. */
+  /** Isolates of these ranks will add arrays; every rank gets this order. */
   | { readonly kind: "group"; readonly groups: readonly GroupRanks[] }
-  /** Every rank is to close. */
+  /** Finalizes MPI; every rank gets this order. */
   | { readonly kind: "close" };
 
-/** What the worker tells. */
+/** Reports of the worker. */
 export type CommReport =
   | {
     readonly kind: "opened";
@@ -51,9 +51,9 @@ export type CommReport =
   }
   | { readonly kind: "left"; readonly isolate: number }
   | { readonly kind: "failed"; readonly message: string }
-  /** No rank can join; `closed` follows. */
+  /** No rank can join the job; `closed` follows. */
   | { readonly kind: "refused"; readonly message: string }
-  /** All has been said and done, and MPI is being closed. */
+  /** All packets are sent, and MPI is being finalized. */
   | { readonly kind: "closing" }
   | { readonly kind: "closed" };
 
@@ -67,15 +67,15 @@ const tell = (report: CommReport) => scope.postMessage(report);
 const failed = ({ message }: Error) => tell({ kind: "failed", message });
 const refused = ({ message }: JobRefusal) => tell({ kind: "refused", message });
 
-/** An array that is to be added; its sums go back to the isolate that gave it. */
+/** Adds an array; its sums are returned to the isolate. */
 type Add = (isolate: number, frame: SumFrame) => void;
 
-/** The isolates of this rank, each by its port; `route` carries packets to others. */
+/** Opens the ports of this rank's isolates; `route` carries packets to other isolates. */
 function openPorts(route: (packet: Packet) => void, add: Add) {
   const ports = new Map<number, PortChannel>();
-  /** What has come for isolates that have no port yet. */
+  /** Packets for isolates that have not joined yet. */
   const early = new Map<number, Packet[]>();
-  /** To whom each isolate has sent; of one that has left, nobody. */
+  /** Receivers of each isolate's packets; empty for an isolate that has left. */
   const peers = new Map<number, Map<string, Address>>();
   const sendEnd = (from: number, to: Address) => {
     const end: PeerFrame = { kind: "end", from };
@@ -88,7 +88,7 @@ function openPorts(route: (packet: Packet) => void, add: Add) {
       early.set(isolate, [...early.get(isolate) ?? [], packet]);
       return;
     }
-    // It has left: who has just connected to it waits for its end.
+    // The isolate has left: a receiver that has just connected waits for its end.
     const frame = decodeFrame(packet.body, packet.buffers.map(({ buffer }) => buffer)) as PeerFrame;
     if (frame.kind === "connected") sendEnd(isolate, frame.from);
   };
@@ -124,7 +124,7 @@ function openPorts(route: (packet: Packet) => void, add: Add) {
   };
 }
 
-/** MPI, and what calls it. */
+/** Initializes MPI, and creates its transfers. */
 function openParts(options: MpiOptions) {
   const mpi = openMpi(options);
   return { mpi, transfers: new Transfers(mpi, failed) };
@@ -166,7 +166,7 @@ function open({ mpi: options, on, facts }: Extract<CommOrder, { kind: "open" }>)
       await sums.close();
       for (const link of links.values()) await link.finish();
       await transfers.settled();
-      // Nobody must be closed while another still sends to it.
+      // No rank may finalize MPI while another rank still sends to it.
       await transfers.end(mpi.barrier());
       doors.close();
       finalize();
@@ -177,7 +177,7 @@ function open({ mpi: options, on, facts }: Extract<CommOrder, { kind: "open" }>)
 let opened: ReturnType<typeof openParts> | undefined;
 let comm: ReturnType<typeof open> | undefined;
 
-/** Closes MPI, if it was opened. */
+/** Finalizes MPI, if it was initialized. */
 function finalize(): void {
   if (opened) {
     opened.transfers.close();
@@ -193,7 +193,7 @@ scope.onmessage = ({ data }) => {
     else void comm![data.kind](data as never);
   } catch (error) {
     if (!(error instanceof JobRefusal)) return failed(error as Error);
-    // What refuses all ranks lets all of them close MPI, as launchers want it.
+    // All ranks refuse together, so they can finalize MPI, as launchers require.
     refused(error);
     finalize();
   }

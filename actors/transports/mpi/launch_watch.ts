@@ -1,17 +1,17 @@
 /**
- * What binds a rank to `troupe launch`, which started it: it tells that it is alive, hears when it is
- * to end, and ends when its launcher is gone.
+ * Connects a rank to the `troupe launch` that started it: reports that the rank is alive, receives
+ * requests to end, and ends the rank when its launcher has died.
  *
  * @module
  */
 
-/** What the launch writes to rank 0 when the job is to end in good order. */
+/** Message from the launcher to rank 0 that requests an orderly end of the job. */
 export const END_REQUEST = "end\n";
 
-/** Where a rank stands: MPI is being opened, is open, is being closed, is closed. */
+/** State of MPI in a rank: being initialized, initialized, being finalized, finalized. */
 type Phase = "joining" | "joined" | "leaving" | "left";
 
-/** What a rank tells. */
+/** A liveness report of a rank. */
 export interface Liveness {
   readonly rank: number;
   readonly pid: number;
@@ -19,51 +19,54 @@ export interface Liveness {
   readonly phase: Phase;
 }
 
-/** Marks such lines: a control character, which no text of Troupe contains. */
+/** Prefix of report lines: a control character that no text of Troupe contains. */
 const MARK = "\x16";
 
-/** A sign as a line, so short that no other gets into it. */
+/** Encodes a report as one line, which is short enough to be written atomically. */
 const encodeLiveness = (sign: Liveness): string => `${MARK}${JSON.stringify(sign)}\n`;
 
-/** Tells where this process stands. */
+/** Reports the phase of this process. */
 export function writeLiveness(sign: Pick<Liveness, "rank" | "phase">): void {
   const text = encodeLiveness({ ...sign, pid: Deno.pid, host: Deno.hostname() });
   try {
     Deno.stderr.writeSync(new TextEncoder().encode(text));
   } catch {
-    // Nobody listens any more: the launcher is gone, or will be.
+    // The launcher has ended, or is about to.
   }
 }
 
-/** The sign that a line is, if it is one. */
+/** Returns the report in a line, if the line is one. */
 export function decodeLiveness(line: string): Liveness | undefined {
   if (!line.startsWith(MARK)) return undefined;
   try {
     return JSON.parse(line.slice(MARK.length));
   } catch {
-    return undefined; // torn in two
+    return undefined; // an incomplete line
   }
 }
 
-/** Names the launch that a rank belongs to, in its environment. */
+/** Environment variable with the name of the launch of a rank. */
 export const LAUNCH_VARIABLE = "TROUPE_LAUNCH";
 
-/** The launch that this process belongs to, if any. */
+/** Returns the name of the launch of this process, if any. */
 export const launchName = (): string | undefined => Deno.env.get(LAUNCH_VARIABLE);
 
-/** The bond of a rank. */
+/** The launch watch of a rank. */
 export type LaunchWatch = NonNullable<ReturnType<typeof watchLaunch>>;
 
-/** Binds a rank to its launch, if it belongs to one; in a thread that no other can hold up. */
+/**
+ * Starts the launch watch of a rank, if it has a launch, in a thread that other threads cannot
+ * block.
+ */
 export function watchLaunch(rank: number) {
   if (launchName() === undefined) return undefined;
   const worker = new Worker(new URL("./watch_entry.ts", import.meta.url), { type: "module" });
   const tell = (orders: WatchOrders) => worker.postMessage(orders);
   tell({ rank, phase: "joining" });
   return {
-    /** Where the rank stands from now on. */
+    /** Sets the phase of the rank. */
     tell: (phase: Phase) => tell({ rank, phase }),
-    /** MPI is closed: what the rank does from now on, and for how long, is its own. */
+    /** Ends the watch: MPI is finalized, and the launcher no longer supervises the rank. */
     close() {
       worker.terminate();
       writeLiveness({ rank, phase: "left" });
@@ -71,7 +74,7 @@ export function watchLaunch(rank: number) {
   };
 }
 
-/** What the worker must know. */
+/** Data that the worker needs. */
 export interface WatchOrders {
   readonly rank: number;
   readonly phase: Phase;

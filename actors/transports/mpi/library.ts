@@ -1,48 +1,50 @@
 /**
- * MPI over foreign calls: what the communication worker of a process needs of it.
+ * MPI through the foreign function interface: the functions that the communication worker of a
+ * process uses.
  *
- * [Note: an end that never comes] MPICH over TCP ends its connections, for which each peer has to
- * answer once more, and then waits until all ranks have come as far, deaf to its peers. So a peer that
- * is a little later waits for an answer for ever (MPICH 4.0 with UCX 1.13: one job in three of four
- * ranks on two hosts). All has been said and done then: who still waits for an answer, which takes all
- * of a core, says to the launcher in its place what `MPI_Finalize` would; the others, who sleep until
- * all have said it, come to their end.
+ * [Note: MPI_Finalize may not return] MPICH over TCP closes its connections in `MPI_Finalize`. Each
+ * close needs one more reply from the peer. Then the rank waits until all ranks have reached the
+ * same point, and no longer replies to its peers. So a peer that is slightly later waits for a
+ * reply forever (MPICH 4.0 with UCX 1.13: one job in three of four ranks on two hosts). All data
+ * has been exchanged by then. A rank that still waits for a reply, which uses a full core, sends
+ * the launcher the messages that `MPI_Finalize` would send; the other ranks, which sleep until all
+ * ranks have sent them, then finish.
  *
  * @module
  */
 
 import process from "node:process";
 
-/** Every rank throws it, so one says it. */
+/** An error that every rank throws, so only one rank prints it. */
 export class JobRefusal extends RangeError {
   override readonly name = "JobRefusal";
 }
 
-/** What a library is called by the runtime packages of Linux systems. */
+/** Library names in the runtime packages of Linux. */
 export const LIBRARIES = { mpich: "libmpich.so.12", openmpi: "libmpi.so.40" } as const;
 
-/** The packages of Debian that bring them. */
+/** Debian packages of the libraries. */
 const PACKAGES = { mpich: "libmpich12", openmpi: "libopenmpi3" } as const;
 
-/** What people call who is behind it. */
+/** Display names of the MPI implementations. */
 const NAMES = { mpich: "MPICH", openmpi: "Open MPI" } as const;
 
-/** An interface. */
+/** An MPI implementation. */
 type AbiName = keyof typeof LIBRARIES;
 
-/** The type of handles in foreign calls. */
+/** Foreign types of handles. */
 export const HANDLE_TYPES = { mpich: "i32", openmpi: "pointer" } as const;
 
-/** A handle. */
+/** A handle of MPI. */
 type MpiHandle = number | Deno.PointerValue;
 
-/** Bytes of a handle, and so of a request. */
+/** Bytes of a handle, including requests. */
 const HANDLE_BYTES = { mpich: 4, openmpi: 8 } as const;
 
-/** The color of a rank that wants no communicator: the same in both. */
+/** Color of a rank that gets no communicator, `MPI_UNDEFINED` in both implementations. */
 const NO_COLOR = -32766;
 
-/** The handles that are used. */
+/** Handles that are used. */
 interface Handles {
   readonly world: MpiHandle;
   readonly bytes: MpiHandle;
@@ -50,18 +52,18 @@ interface Handles {
   readonly sum: MpiHandle;
   readonly errorsReturn: MpiHandle;
   readonly ignoredStatus: Deno.PointerValue;
-  /** What a rank gives where its values and the sums have one place. */
+  /** Send buffer of an in-place reduction, `MPI_IN_PLACE`. */
   readonly inPlace: Deno.PointerValue;
 }
 
-/** MPICH's, as its header has them. */
+/** Handles of MPICH, from its header. */
 export const MPICH_HANDLES: Handles = {
   world: 0x44000000,
   bytes: 0x4c00010d,
   floats: 0x4c00040a,
   sum: 0x58000003,
   errorsReturn: 0x54000001,
-  // Only where they are asked for: to make a pointer is for those who may call libraries.
+  // Created on access, because pointers require the permission to call libraries.
   get ignoredStatus() {
     return Deno.UnsafePointer.create(1n);
   },
@@ -70,7 +72,7 @@ export const MPICH_HANDLES: Handles = {
   },
 };
 
-/** Those of Open MPI that are no objects. */
+/** Constants of Open MPI that are addresses. */
 const OPEN_MPI_ADDRESSES = {
   ignoredStatus: null,
   get inPlace() {
@@ -78,7 +80,7 @@ const OPEN_MPI_ADDRESSES = {
   },
 } as const;
 
-/** Open MPI's numbers of them in Fortran, and the functions that turn these into handles. */
+/** Fortran handles of Open MPI, and the functions that convert them. */
 const OPEN_MPI_NUMBERS = {
   world: ["MPI_Comm_f2c", 0],
   bytes: ["MPI_Type_f2c", 1],
@@ -88,9 +90,9 @@ const OPEN_MPI_NUMBERS = {
 } as const;
 
 /**
- * What a launcher tells its processes, by the interface that it serves: mpirun of either, then srun,
- * which has Open MPI's processes find each other by PMIx and MPICH's by its own PMI-2. Variables of a
- * job of Slurm are seen by mpirun's processes in it too, so they come last.
+ * Variables that launchers set, by MPI implementation: first each `mpirun`, then `srun`, with which
+ * Open MPI uses PMIx and MPICH uses PMI-2. Processes of `mpirun` in a Slurm job also see the
+ * variables of Slurm, so those are last.
  */
 const LAUNCHERS: readonly {
   readonly abi: AbiName;
@@ -103,28 +105,28 @@ const LAUNCHERS: readonly {
   { abi: "mpich", rank: "SLURM_PROCID", size: "SLURM_STEP_NUM_TASKS" },
 ];
 
-/** What the launcher of this process has told it. */
+/** The place of this process in its job. */
 interface Launched {
   readonly abi: AbiName;
   readonly rank: number;
   readonly size: number;
-  /** Ranks that share the cores which this one may use, where anybody says. */
+  /** Number of ranks that share the cores of this one, if known. */
   readonly sharing?: number;
 }
 
-/** What Open MPI sets where it gives each process cores of its own. */
+/** Variable that Open MPI sets when it binds each process to separate cores. */
 const IS_BOUND = "OMPI_MCA_orte_bound_at_launch";
 
-/** What launchers call the number of processes of a host; Slurm's is that of all hosts, `2(x3),1`. */
+/** Variables with the number of processes on a host; Slurm's lists all hosts, such as `2(x3),1`. */
 const HOST_SIZES = ["OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "SLURM_STEP_TASKS_PER_NODE"];
 
-/** Reads a variable. A program without permission to look is no rank, as a rank may do all. */
+/** Reads a variable; undefined without the permission, because ranks have all permissions. */
 function variable(name: string): string | undefined {
   const { state } = Deno.permissions.querySync({ name: "env", variable: name });
   return state === "granted" ? Deno.env.get(name) : undefined;
 }
 
-/** Returns the place of this process in its job; undefined where no launcher started it. */
+/** Returns the place of this process in its job; undefined when no launcher started it. */
 export function launchedRanks(env = variable): Launched | undefined {
   const found = LAUNCHERS.find(({ rank, size }) =>
     env(rank) !== undefined && env(size) !== undefined
@@ -140,18 +142,18 @@ export function launchedRanks(env = variable): Launched | undefined {
   };
 }
 
-/** What launchers call the number of a process among those of its host. */
+/** Variables with the number of a process on its host. */
 const LOCAL_RANKS = ["OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID"];
 
-/** Whether this process is the one of its host that says what is wrong there. */
+/** Returns whether this process is the first of its host, which reports the host's problems. */
 export function isFirstOfHost(env = variable): boolean {
   return Number(LOCAL_RANKS.map(env).find((local) => local !== undefined) ?? 0) === 0;
 }
 
-/** Bytes of a text that MPI writes. */
+/** Maximum bytes of a text from MPI. */
 const TEXT_BYTES = 8192;
 
-/** The functions, with the type of handles of an interface. */
+/** Returns the signatures of the functions for a type of handles. */
 function symbolsOf<H extends "i32" | "pointer">(handle: H) {
   const status = "i32" as const;
   return {
@@ -189,12 +191,12 @@ function symbolsOf<H extends "i32" | "pointer">(handle: H) {
   } as const;
 }
 
-/** The functions as they are called here, whatever the type of handles. */
+/** The functions of MPI, independent of the type of handles. */
 type Functions = Readonly<
   Record<keyof ReturnType<typeof symbolsOf>, (...args: unknown[]) => number>
 >;
 
-/** Loads the functions of a library. @throws {Error} when it has none, or is not there. */
+/** Loads the functions of a library. @throws {Error} when it is missing or lacks a function. */
 export function loadMpi(library: string, abi: AbiName): Functions {
   if (abi === "openmpi") loadGlobally(library);
   try {
@@ -214,7 +216,7 @@ export function loadMpi(library: string, abi: AbiName): Functions {
   }
 }
 
-/** Open MPI loads parts of itself that look for its symbols among all of the process. */
+/** Loads a library with global symbols: plugins of Open MPI look up its symbols in the process. */
 function loadGlobally(library: string): void {
   const NOW_AND_GLOBAL = 0x102;
   const libc = Deno.dlopen("libc.so.6", {
@@ -226,7 +228,7 @@ function loadGlobally(library: string): void {
 
 const cString = (text: string) => new TextEncoder().encode(`${text}\0`);
 
-/** What a library calls itself; it may be asked before MPI is open. */
+/** Returns the version text of a library; MPI need not be initialized. */
 function versionOf(call: Functions): string {
   const text = new Uint8Array(TEXT_BYTES), length = new Int32Array(1);
   call.MPI_Get_library_version(text, new Uint8Array(length.buffer));
@@ -234,7 +236,7 @@ function versionOf(call: Functions): string {
   return first!.replaceAll(/\s+/g, " ").trim();
 }
 
-/** The handles of Open MPI. */
+/** Returns the handles of Open MPI. */
 export function openMpiHandles(library: string): Handles {
   const parameters = ["i32"] as const, result = "pointer" as const;
   const { symbols } = Deno.dlopen(library, {
@@ -248,22 +250,29 @@ export function openMpiHandles(library: string): Handles {
   return { ...Object.fromEntries(handles), ...OPEN_MPI_ADDRESSES };
 }
 
-/** How often it looks whether a thread is at work, in milliseconds, and the CPU time between two looks
- * that says so, in microseconds: on a busy machine it gets little. */
+/**
+ * Milliseconds between two checks whether `MPI_Finalize` is spinning, and the CPU time in between,
+ * in microseconds, that shows it; the limit is low because a spinning thread gets little time on a
+ * busy machine.
+ */
 const LOOK_MS = 500;
 const AT_WORK_US = 25_000;
 
-/** How often it looks whether the launcher has answered, in milliseconds, and how often at most: it
- * does not where the others have gone already. */
+/**
+ * Milliseconds between two checks for the launcher's reply, and the maximum number of checks: there
+ * is no reply if the other ranks have already ended.
+ */
 const HEAR_MS = 20;
 const MAX_LOOKS = 150;
 
-/** What MPI_Finalize says to the launcher in the words of its protocol, PMI 1: that it has come as
- * far as this, and, when the launcher has answered that all have, that it ends. */
+/**
+ * Messages of `MPI_Finalize` to the launcher in the PMI 1 protocol: this rank has reached the
+ * barrier; and, after the launcher has replied that all ranks have, this rank ends.
+ */
 const COME_AS_FAR = new TextEncoder().encode("cmd=barrier_in\n");
 const AT_AN_END = new TextEncoder().encode("cmd=finalize\n");
 
-/** Tells `recv` not to wait; a pair of sockets, connected to each other. */
+/** Constants of `recv` (do not wait) and `socketpair`. */
 const DO_NOT_WAIT = 0x40, UNIX = 1, STREAM = 1;
 
 const SYMBOLS = {
@@ -274,10 +283,11 @@ const SYMBOLS = {
 } as const;
 
 /**
- * Calls `left` when this rank has left the job in place of `MPI_Finalize`, which has just begun in
- * another thread; never where that ends by itself, or the launcher speaks another protocol.
+ * Leaves the job in place of an `MPI_Finalize` that has just started in another thread, and then
+ * calls `left`. Does nothing when `MPI_Finalize` returns by itself or the launcher uses another
+ * protocol.
  *
- * @returns what to call when `MPI_Finalize` has ended.
+ * @returns a function to call when `MPI_Finalize` has returned.
  */
 export function watchFinalize(left: () => void): () => void {
   const socket = Number(Deno.env.get("PMI_FD") ?? NaN);
@@ -297,7 +307,7 @@ export function watchFinalize(left: () => void): () => void {
       const count = recv(socket, answer, BigInt(answer.length), DO_NOT_WAIT);
       if (count <= 0 && ++looks < MAX_LOOKS) return;
       say(AT_AN_END);
-      // What MPI_Finalize may say after all is said to nobody.
+      // Later messages of MPI_Finalize go to a socket that is never read.
       const pair = new Int32Array(2);
       socketpair(UNIX, STREAM, 0, new Uint8Array(pair.buffer));
       dup2(pair[0]!, socket);
@@ -309,11 +319,11 @@ export function watchFinalize(left: () => void): () => void {
 }
 
 /**
- * Lets whoever else wants this core have it, and goes on at once where nobody does.
+ * Yields the core to other threads; returns immediately when no thread waits for it.
  *
- * [Note: who polls is in the way] A thread that is woken by a message is often put on the core of
- * the one that sent it. When that one goes on to poll, the other waits until its slice of time is
- * over: 4 ms for what takes 0.1.
+ * [Note: polling delays others] A thread that a message wakes up is often put on the core of the
+ * sender. If the sender then polls, the other thread waits until the end of the time slice: 4 ms
+ * instead of 0.1.
  */
 export const yieldCore: () => void = open();
 
@@ -324,47 +334,47 @@ function open(): () => void {
     });
     return symbols.sched_yield;
   } catch {
-    // Without the permission, or on another system, polling is less polite.
+    // Without the permission, or on another system, polling does not yield.
     return () => {};
   }
 }
 
-/** Only the thread that opens MPI calls it. */
+/** Thread level of MPI: only the thread that initializes MPI calls it. */
 const FUNNELED = 1;
 
-/** Messages of a link are in order, so all have one tag. */
+/** Tag of all messages: a link keeps their order. */
 const TAG = 1;
 
-/** What no message has. */
+/** Tag that no message has. */
 const NO_TAG = 2;
 
-/** A transfer that is under way; its bytes must stay where they are until it is done. */
+/** A pending transfer. Its bytes must not move until it is complete. */
 export interface MpiRequest {
   readonly bytes: Uint8Array<ArrayBuffer>;
   readonly handle: Uint8Array<ArrayBuffer>;
 }
 
-/** Some of the ranks, among themselves. */
+/** A subset of the ranks that communicate with each other. */
 export interface Communicator {
   readonly handle: MpiHandle;
-  /** Where MPI has written it. */
+  /** Memory that contains the handle. */
   readonly bytes: Uint8Array<ArrayBuffer>;
 }
 
-/** What can be opened: a name for the system's loader, or a path. */
+/** Options of {@linkcode openMpi}. */
 export interface MpiOptions {
   readonly abi: AbiName;
-  /** By default the one of the runtime packages. */
+  /** A library name or a path. Default: the library of the runtime package. */
   readonly library?: string | undefined;
-  /** How many ranks the launcher says that it has started. */
+  /** Number of ranks according to the launcher. */
   readonly ranks: number;
 }
 
 /**
- * Opens MPI; the calling thread is the only one that may use it.
+ * Initializes MPI; only the calling thread may use it.
  *
- * @throws {JobRefusal} when the library and the launcher do not find each other.
- * @throws {Error} when the library cannot be loaded, or is not of this interface.
+ * @throws {JobRefusal} when library and launcher report different numbers of ranks.
+ * @throws {Error} when the library cannot be loaded, or is not the launcher's implementation.
  */
 export function openMpi({ abi, library = LIBRARIES[abi], ranks }: MpiOptions): Mpi {
   const call = loadMpi(library, abi), version = versionOf(call);
@@ -388,9 +398,9 @@ export function openMpi({ abi, library = LIBRARIES[abi], ranks }: MpiOptions): M
   );
 }
 
-/** MPI, opened. Methods throw an `Error` with its own text. */
+/** Initialized MPI. Methods throw an `Error` with MPI's own message. */
 export class Mpi {
-  /** As the library calls itself. */
+  /** The version text of the library. */
   readonly version: string;
   readonly rank: number;
   readonly size: number;
@@ -400,7 +410,7 @@ export class Mpi {
   readonly #done = new Int32Array(1);
   readonly #flag = new Uint8Array(this.#done.buffer);
 
-  /** Learns its place in the job. */
+  /** Reads rank and size of the job. */
   constructor(call: Functions, version: string, handles: Handles, handleBytes: number) {
     this.#call = call;
     this.#handles = handles;
@@ -415,29 +425,32 @@ export class Mpi {
     this.rank = number[0]!;
   }
 
-  /** Begins to send bytes to a rank. */
+  /** Starts to send bytes to a rank. */
   send(bytes: Uint8Array<ArrayBuffer>, to: number): MpiRequest {
     return this.#begin("MPI_Isend", bytes, to);
   }
 
-  /** Begins to receive as many bytes as `into` holds. */
+  /** Starts to receive `into.byteLength` bytes from a rank. */
   receive(into: Uint8Array<ArrayBuffer>, from: number): MpiRequest {
     return this.#begin("MPI_Irecv", into, from);
   }
 
-  /** Whether a transfer is done; lets all go on. */
+  /** Returns whether a transfer is complete; advances all transfers. */
   test({ handle }: MpiRequest): boolean {
     this.#check(this.#call.MPI_Test(handle, this.#flag, this.#handles.ignoredStatus));
     return this.#done[0] !== 0;
   }
 
-  /** Lets all go on. */
+  /** Advances all transfers. */
   advance(): void {
     const { world, ignoredStatus } = this.#handles;
     this.#check(this.#call.MPI_Iprobe(this.rank, NO_TAG, world, this.#flag, ignoredStatus));
   }
 
-  /** The bytes of each rank, one after the other; every rank calls it with as many. */
+  /**
+   * Returns the bytes of all ranks, concatenated; every rank calls it with the same number of
+   * bytes.
+   */
   gather(own: Uint8Array<ArrayBuffer>): Uint8Array<ArrayBuffer> {
     const all = new Uint8Array(this.size * own.byteLength), count = own.byteLength;
     const { bytes, world } = this.#handles;
@@ -445,15 +458,17 @@ export class Mpi {
     return all;
   }
 
-  /** Begins to wait until every rank has begun to. */
+  /** Starts a barrier, which completes when every rank has started it. */
   barrier(): MpiRequest {
     const handle = this.#newHandle();
     this.#check(this.#call.MPI_Ibarrier(this.#handles.world, handle));
     return { bytes: handle, handle };
   }
 
-  /** The ranks that give the same color, in their order; none for one that gives none. Every rank
-   * calls it. */
+  /**
+   * Returns a communicator of the ranks with the same color, in rank order; undefined without a
+   * color. Every rank calls it.
+   */
   split(color: number | undefined): Communicator | undefined {
     const bytes = this.#newHandle(), { world, errorsReturn } = this.#handles;
     this.#check(this.#call.MPI_Comm_split(world, color ?? NO_COLOR, this.rank, bytes));
@@ -466,12 +481,12 @@ export class Mpi {
     return { handle, bytes };
   }
 
-  /** Lets go of a communicator with which nothing is under way; all its ranks call it. */
+  /** Frees a communicator without pending operations; all its ranks call it. */
   free({ bytes }: Communicator): void {
     this.#check(this.#call.MPI_Comm_free(bytes));
   }
 
-  /** Begins to add values to those of the other ranks of a communicator, each in place. */
+  /** Starts an in-place sum of values over the ranks of a communicator. */
   allReduce(values: Float32Array<ArrayBuffer>, communicator: Communicator): MpiRequest {
     const handle = this.#newHandle(), { buffer, byteOffset, byteLength, length } = values;
     const { inPlace, floats, sum } = this.#handles;
@@ -481,7 +496,7 @@ export class Mpi {
     return { bytes: new Uint8Array(buffer, byteOffset, byteLength), handle };
   }
 
-  /** Closes MPI: every rank calls it. */
+  /** Finalizes MPI; every rank calls it. */
   finalize(): void {
     this.#check(this.#call.MPI_Finalize());
   }
@@ -496,7 +511,7 @@ export class Mpi {
     return { bytes, handle };
   }
 
-  /** Throws what MPI says of a failure. */
+  /** Throws MPI's message for a failed call. */
   #check(status: number): void {
     if (status === 0) return;
     const text = new Uint8Array(TEXT_BYTES), length = new Int32Array(1);

@@ -1,10 +1,10 @@
 /**
- * The link from one rank to another: packets in order.
+ * Links from one rank to another, which keep the order of packets.
  *
- * [Note: doorbells] MPI tells nobody that a message has come: who waits for one must ask again and
- * again, which takes a core. So a packet is announced over a TCP connection, the doorbell, together
- * with all of it that is small; what is large goes by MPI, and the receiver, who has just been told
- * its size, posts a receive that fits exactly. Both are in order, so one tag is enough.
+ * [Note: announcements] MPI does not signal the arrival of a message: a receiver has to poll, which
+ * uses a core. So a packet is announced over a TCP connection, together with all of its small
+ * parts. Large buffers go over MPI: the receiver knows their sizes from the announcement and posts
+ * receives that fit exactly. Both channels keep their order, so one tag is enough.
  *
  * @module
  */
@@ -15,22 +15,22 @@ import type { Mpi } from "./library.ts";
 import type { Transfers } from "./transfers.ts";
 import type { Packet } from "./wire.ts";
 
-/** Buffers from this many bytes on go by MPI. */
+/** Buffers of at least this many bytes are sent over MPI. */
 const LARGE_BYTES = 16_384;
 
-/** A transfer of MPI counts its bytes in 31 bits; larger buffers go in parts. */
+/** Maximum bytes of an MPI transfer, whose count has 31 bits; larger buffers are sent in parts. */
 const PART_BYTES = 2 ** 30;
 
-/** Numbers at the beginning of an announcement: isolate, bytes of the body, count of buffers. */
+/** Numbers at the start of an announcement: isolate, bytes of the body, number of buffers. */
 const FIXED_NUMBERS = 3;
 const NUMBER_BYTES = 8;
 
-/** More than this a packet cannot have: an announcement that says so is none. */
+/** Limits of a packet; an announcement with larger values is invalid. */
 const MAX_BODY_BYTES = 2 ** 31;
 const MAX_BUFFERS = 2 ** 20;
 const MAX_BUFFER_BYTES = 2 ** 36;
 
-/** What links are made with. */
+/** MPI and its pending transfers, which all links of a rank share. */
 export interface LinkParts {
   readonly mpi: Pick<Mpi, "send" | "receive">;
   readonly transfers: Transfers;
@@ -44,7 +44,7 @@ function* partsOf(bytes: Uint8Array<ArrayBuffer>) {
   }
 }
 
-/** The sending end. */
+/** The sending end of a link. */
 export class Outgoing {
   readonly #parts: LinkParts;
   readonly #rank: number;
@@ -54,7 +54,7 @@ export class Outgoing {
   #isWriting = false;
   #written = Promise.resolve();
 
-  /** Sends to `rank` over a connection that is on its way. */
+  /** Sends to `rank` over a connection that may still be pending. */
   constructor(
     parts: LinkParts,
     rank: number,
@@ -79,7 +79,7 @@ export class Outgoing {
     this.#written = this.#write();
   }
 
-  /** Resolves when all is sent. */
+  /** Resolves when all packets are sent. */
   async finish(): Promise<void> {
     await this.#written;
     await this.#parts.transfers.settled();
@@ -107,9 +107,9 @@ export class Outgoing {
 }
 
 /**
- * Receives from `rank` over a connection, until that ends; `deliver` gets the packets in order.
+ * Receives packets from `rank` until the connection ends; `deliver` gets them in order.
  *
- * @throws {RangeError} when it announces what is no packet, before anything is allocated for it.
+ * @throws {RangeError} when an announcement is invalid, before memory is allocated for it.
  */
 export async function receivePackets(
   { mpi, transfers }: LinkParts,
@@ -150,7 +150,10 @@ function checkCount(rank: number, what: string, value: number, most: number): vo
   );
 }
 
-/** Reads exactly as many bytes as are asked for; undefined when the connection ends before. */
+/**
+ * Returns a function that reads exactly `byteLength` bytes, or undefined if the connection ends
+ * before.
+ */
 function readerOf(conn: Deno.Conn) {
   const chunk = new Uint8Array(65_536);
   let rest = chunk.subarray(0, 0);

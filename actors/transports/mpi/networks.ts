@@ -1,5 +1,5 @@
 /**
- * The networks of a job: at which of its addresses each rank is reached by the others.
+ * Networks of a job: selects the address at which each rank is reached by the others.
  *
  * @module
  */
@@ -7,20 +7,20 @@
 import { BlockList, isIPv4 } from "node:net";
 import { JobRefusal } from "./library.ts";
 
-/** An address of an interface, with the length of its network's prefix. */
+/** An address of an interface, with the prefix length of its network. */
 interface InterfaceAddress {
   readonly name: string;
-  /** Such as 10.1.0.2/16. */
+  /** For example, `10.1.0.2/16`. */
   readonly cidr: string;
 }
 
-/** What a rank tells the others of its networks. */
+/** Networks of a rank, which it sends to the other ranks. */
 export interface RankNetworks {
-  /** As people call its host. */
+  /** Display name of the host. */
   readonly hostname: string;
-  /** Tells its host from others: ranks with the same one reach each other at 127.0.0.1. */
+  /** Identifies the host: ranks with the same value reach each other at 127.0.0.1. */
   readonly host: string;
-  /** The interface, address or network that was asked for. */
+  /** The interface, address or network that the user requested. */
   readonly wanted?: string | undefined;
   readonly addresses: readonly InterfaceAddress[];
 }
@@ -28,11 +28,11 @@ export interface RankNetworks {
 const LOOPBACK = "127.0.0.1";
 
 /**
- * The address at which each rank is reached.
+ * Returns the address at which each rank is reached.
  *
- * On one host that is 127.0.0.1. On several it is what was asked for, or the one network in which
- * every host has an address of its own: a bridge of containers, which has the same address on every
- * host, is not taken for one, nor is that of 127.0.0.1.
+ * On one host, that is 127.0.0.1. On several hosts, it is the requested one, or an address in the
+ * only network in which every host has a different address. Loopback and container bridges, which
+ * have the same address on every host, are excluded.
  *
  * @throws {JobRefusal} when there is no such address, or more than one such network.
  *
@@ -64,7 +64,7 @@ export function notifierAddresses(ranks: readonly RankNetworks[]): readonly stri
   return addresses;
 }
 
-/** The address that was asked for by the name of its interface, by itself or by its network. */
+/** Returns the address of a requested interface, address or network. */
 function addressWanted(
   own: RankNetworks,
   wanted: string,
@@ -91,7 +91,9 @@ function addressWanted(
   throw must("one that other hosts reach", `${address} on rank ${rank}`);
 }
 
-/** The one network in which every host has an address of its own, as one of rank 0's addresses. */
+/**
+ * Returns the only network in which every host has a different address, as an address of rank 0.
+ */
 function sharedNetwork(ranks: readonly RankNetworks[]): string {
   const [first] = ranks as [RankNetworks];
   const shared = first.addresses.filter(({ cidr }) => {
@@ -99,7 +101,7 @@ function sharedNetwork(ranks: readonly RankNetworks[]): string {
     const hostOf = new Map(found.map((one, rank) => [one?.cidr, ranks[rank]!.host]));
     return found.every((one, rank) => one && hostOf.get(one.cidr) === ranks[rank]!.host);
   });
-  // An interface may have addresses of two versions.
+  // An interface may have IPv4 and IPv6 addresses.
   const names = new Set(shared.map(({ name }) => name));
   if (names.size === 1) return shared[0]!.cidr;
   const other = ranks.find(({ host }) => host !== first.host)!;
@@ -112,13 +114,13 @@ function sharedNetwork(ranks: readonly RankNetworks[]): string {
   );
 }
 
-/** An address that lies in a network, which an address with a prefix stands for. */
+/** Returns an address in a network, which is given as one of its addresses with a prefix length. */
 function addressIn({ addresses }: RankNetworks, network: string): InterfaceAddress | undefined {
   const [address, prefix] = network.split("/") as [string, string], subnet = new BlockList();
   try {
     subnet.addSubnet(address, Number(prefix), versionOf(address));
   } catch {
-    return undefined; // it is no network
+    return undefined; // not a network
   }
   return addresses.find((one) => subnet.check(addressOf(one), versionOf(addressOf(one))));
 }
@@ -132,10 +134,10 @@ const isLoopback = (address: string) => address.startsWith("127.") || address ==
 const described = ({ hostname, addresses }: RankNetworks) =>
   `${hostname} has ${addresses.map(({ name, cidr }) => `${name} ${cidr}`).join(", ") || "none"}`;
 
-/** Addresses that mean nothing without the number of their interface, which others do not know. */
+/** IPv6 link-local addresses, which are only valid with an interface number of their host. */
 const LINK_LOCAL = /^fe[89ab]/i;
 
-/** @param wanted the interface, address or network that was asked for. */
+/** Returns the networks of this rank. @param wanted the interface, address or network requested. */
 export function ownNetworks(wanted: string | undefined): RankNetworks {
   const hostname = Deno.hostname();
   const addresses = Deno.networkInterfaces()
@@ -145,13 +147,13 @@ export function ownNetworks(wanted: string | undefined): RankNetworks {
   return { hostname, host: `${hostname} ${bootId()} ${networkNamespace()}`, wanted, addresses };
 }
 
-/** Two hosts may have one name. */
+/** Distinguishes hosts with the same name. */
 const bootId = () => read(() => Deno.readTextFileSync("/proc/sys/kernel/random/boot_id").trim());
 
-/** Containers of one host have networks of their own. */
+/** Distinguishes containers of a host, which have separate networks. */
 const networkNamespace = () => read(() => Deno.readLinkSync("/proc/self/ns/net"));
 
-/** What only Linux tells, and only a program with permission to read it. */
+/** Reads a value that only exists on Linux; returns "" if it is missing or cannot be read. */
 function read(what: () => string): string {
   try {
     return what();

@@ -1,12 +1,13 @@
 /**
- * How the ranks of a job learn where the doors of the others are, and the job's secret, which travels
- * by MPI alone.
+ * Exchanges the addresses at which the ranks of a job listen, and the job's secret, which is sent
+ * only over MPI.
  *
- * [Note: strangers] Whoever reaches the door's port may knock. A guest who does not greet with the
- * job's secret in time is sent away; those who wait to be heard are few, and one more sends away the
- * one who has waited longest: so strangers cost a bounded number of small buffers, and cannot keep a
- * rank out, which greets at once and, if it was sent away in a crowd, comes again. The secret tells
- * ranks from strangers, no more: as with MPI itself, what travels is not encrypted.
+ * [Note: untrusted connections] Any process that reaches the listener's port can connect. A
+ * connection is closed if it does not send the job's secret in time. The number of unauthenticated
+ * connections is limited: another one closes the oldest. So they cost a bounded number of small
+ * buffers and cannot keep a rank out: a rank sends the secret immediately, and connects again if
+ * its connection was closed. The secret only authenticates ranks; as in MPI itself, data is not
+ * encrypted.
  *
  * @module
  */
@@ -18,38 +19,40 @@ import type { Mpi } from "./library.ts";
 import { notifierAddresses, type RankNetworks } from "./networks.ts";
 import { gatherValues } from "./wire.ts";
 
-/** Bytes of the word that a guest says, and of the one that the door answers with. */
+/** Bytes of the client's half of the secret, and of the listener's half. */
 const WORD_BYTES = 32;
 
-/** Bytes of the job's secret: both words. */
+/** Bytes of the job's secret: both halves. */
 export const SECRET_BYTES = 2 * WORD_BYTES;
 
-/** The guest's word, its rank, and the rank that it wants. */
+/** Bytes of a greeting: the client's half of the secret, its rank, and the rank it connects to. */
 const GREETING_BYTES = WORD_BYTES + 8;
 
-/** How long a guest may take to greet, and a door to answer, in milliseconds. */
+/** Milliseconds for a client to send its greeting, and for the listener to reply. */
 const GREETING_MS = 5000;
 
-/** Guests who have not greeted yet. */
+/** Maximum number of connections that have not been authenticated. */
 const MAX_GUESTS = 64;
 
-/** How long a door rests when the system lets nobody in, as when it is out of file descriptors. */
+/**
+ * Milliseconds to wait when the system accepts no connection, for example without file descriptors.
+ */
 const REST_MS = 50;
 
-/** A place where others can ring. */
+/** A listener for connections of other ranks. */
 export interface Notifier {
   readonly address: { readonly hostname: string; readonly port: number };
-  /** From now on who knows the secret is let in. */
+  /** Starts to accept clients that know the secret. */
   admit(rank: number, secret: Uint8Array): void;
   close(): void;
 }
 
 /**
- * Opens a door.
+ * Opens a listener.
  *
- * @param hostname the address of the interface that it is on.
- * @param ring is called with each connection of another rank.
- * @param greetingMs how long a guest may take to greet.
+ * @param hostname the address to listen on.
+ * @param ring called with each connection of another rank.
+ * @param greetingMs milliseconds for a client to send its greeting.
  */
 export function openNotifier(
   hostname: string,
@@ -76,7 +79,7 @@ export function openNotifier(
       await writeAll(conn, secret.subarray(WORD_BYTES));
       if (guests.delete(conn)) ring(conn, numbers.getInt32(0));
     } catch {
-      // It has gone, or was sent away.
+      // The client has disconnected or was disconnected.
     } finally {
       clearTimeout(timer);
       dismiss(conn);
@@ -104,10 +107,10 @@ export function openNotifier(
 }
 
 /**
- * Rings at the door of a rank.
+ * Connects to the listener of a rank.
  *
- * @param from the rank that rings.
- * @throws {Error} when nobody opens, or who opens does not know the secret.
+ * @param from the rank that connects.
+ * @throws {Error} when the connection fails, or the listener does not know the secret.
  */
 export async function connectTo(
   { hostname, port }: Notifier["address"],
@@ -134,18 +137,21 @@ export async function connectTo(
   }
 }
 
-/** Whether bytes begin with a word. No early end: its time must not tell how much of a guess is right. */
+/** Compares bytes with a word in constant time, which reveals nothing about the word. */
 const isSame = (bytes: Uint8Array, word: Uint8Array) =>
   word.reduce((sum, byte, i) => sum | (byte ^ bytes[i]!), 0) === 0;
 
-/** How often a rank rings at a door before it gives up, and how long it waits, in milliseconds. */
+/**
+ * Maximum attempts to connect to a listener, and the increment of the delay between them in
+ * milliseconds.
+ */
 const MAX_RINGS = 5;
 const WAIT_MS = 200;
 
 /**
- * Opens the door of this rank; every rank does.
+ * Opens the listener of this rank; every rank calls it.
  *
- * @param ring is called with each connection of another rank.
+ * @param ring called with each connection of another rank.
  * @throws {JobRefusal} when ranks cannot reach each other.
  */
 export function exchangeNotifiers(
@@ -161,7 +167,7 @@ export function exchangeNotifiers(
   const secret = mpi.gather(own).slice(0, SECRET_BYTES);
   door.admit(mpi.rank, secret);
   return {
-    /** Rings at the door of a rank. @throws {Error} when it is not let in. */
+    /** Connects to the listener of a rank. @throws {Error} when all attempts fail. */
     async connect(rank: number): Promise<Deno.TcpConn> {
       const address = addresses[rank]!;
       for (let rings = 1;; rings++) {
@@ -173,7 +179,7 @@ export function exchangeNotifiers(
         }
       }
     },
-    /** Nobody is let in any more. */
+    /** Closes the listener. */
     close: door.close,
   };
 }

@@ -1,5 +1,5 @@
 /**
- * The module that runs in a Deno worker of a rank: an isolate that reaches others over MPI.
+ * Entry module of an isolate's worker on a rank; it reaches other isolates over MPI.
  *
  * @module
  */

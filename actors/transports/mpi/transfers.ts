@@ -1,20 +1,22 @@
 /**
- * Sums over the ranks of a column, as the communication worker of each of them makes them.
+ * Sums over the ranks of a column, in the communication worker of each rank.
  *
- * [Note: one order, no deadlock] MPI matches what the ranks of a communicator begin by its order
- * alone. Each group has a communicator of its own, the n-th sum of a group is the n-th that is begun
- * there, and each member gives its arrays in the same order as all others; so what is matched belongs
- * together, whatever the order among groups and whoever is ahead. Nothing waits for one sum before it
- * begins that of another group, and all that are under way are tested in turn: none keeps another
- * from its end.
+ * [Note: one order, no deadlock] MPI matches the operations of a communicator only by the order in
+ * which its ranks start them. Each group has a separate communicator, and all members of a group
+ * add their arrays in the same order, so the n-th sum of the group is the n-th operation of its
+ * communicator. So matching operations belong together in any order of groups, and when some ranks
+ * are ahead. No sum waits for a sum of another group before it starts, and all pending sums are
+ * tested in turn, so they cannot block each other.
  *
- * [Note: half-begun sums] When the members of a group have failed, some ranks have begun sums that
- * others never will. MPI cannot take those back, nor close while they are under way. So the ranks tell
- * each other what they have begun, and who is behind begins the rest with zeros.
+ * [Note: half-begun sums] When members of a group have failed, some ranks have started sums that
+ * other ranks never start. MPI cannot cancel them, and cannot be finalized while they are pending.
+ * So the ranks tell each other what they have started, and the other ranks start the missing sums
+ * with zeros.
  *
- * [Note: transfers] MPI moves bytes while it is called, and may say that a send is done when its bytes
- * are still in a buffer of its own, or a connection is still coming about. So a rank that is idle calls
- * it now and then, for those who wait for the rest, which takes less than a hundredth of a core.
+ * [Note: transfers] MPI only moves bytes during calls. It may report a send as complete while the
+ * bytes are still in an internal buffer or the connection is not yet established. So an idle rank
+ * calls MPI periodically for the ranks that wait for the rest, which takes less than a hundredth of
+ * a core.
  *
  * @module
  */
@@ -24,15 +26,15 @@ import type { Addend } from "../../runtime/transport.ts";
 import { type Communicator, type Mpi, type MpiRequest, yieldCore } from "./library.ts";
 import { gatherValues } from "./wire.ts";
 
-/** A group, as the ranks of its members in order; a rank that has several members is there as often. */
+/** Ranks of the members of a group, in order. A rank with several members is repeated. */
 export type GroupRanks = readonly number[];
 
 /**
- * Indices of groups, by the division in which they get their communicators: those of one division
- * have no rank in common. A group on one rank needs none.
+ * Divides groups into rounds in which communicators are created, and returns the group indices of
+ * each round. Groups of a round share no rank. Groups on a single rank need no communicator.
  *
- * The columns of a pipeline that is replicated are all in one; where a rank holds several stages, as
- * in Chimera, there are as many divisions as it holds.
+ * The columns of a replicated pipeline are all in one round. If ranks hold several stages, as in
+ * Chimera, there are as many rounds as stages per rank.
  */
 export function columnRounds(groups: readonly GroupRanks[]): number[][] {
   const rounds: { readonly ranks: Set<number>; readonly groups: number[] }[] = [];
@@ -47,13 +49,13 @@ export function columnRounds(groups: readonly GroupRanks[]): number[][] {
   return rounds.map(({ groups }) => groups);
 }
 
-/** A test carries a part of a large transfer; so many are made before others have their turn. */
+/** Tests per poll: each test moves part of a large transfer. */
 const TESTS = 8;
 
-/** How often an idle rank calls MPI, in milliseconds. */
+/** Milliseconds between two calls of MPI on an idle rank. */
 const IDLE_MS = 20;
 
-/** Waits for transfers. */
+/** Polls pending transfers until they are complete. */
 export class Transfers {
   readonly #mpi: Pick<Mpi, "test" | "advance">;
   readonly #failed: (error: Error) => void;
@@ -68,7 +70,7 @@ export class Transfers {
     this.#failed = failed;
   }
 
-  /** Resolves when a transfer is over. */
+  /** Resolves when a transfer is complete. */
   end(request: MpiRequest): Promise<void> {
     return new Promise((done) => {
       this.#waiting.push({ request, done });
@@ -78,14 +80,14 @@ export class Transfers {
     });
   }
 
-  /** Resolves when nothing is under way. */
+  /** Resolves when no transfer is pending. */
   settled(): Promise<void> {
     return this.#waiting.length === 0
       ? Promise.resolve()
       : new Promise((resolve) => this.#idle.push(resolve));
   }
 
-  /** MPI is called no more. */
+  /** Stops calling MPI. */
   close(): void {
     clearInterval(this.#timer);
   }
@@ -105,7 +107,7 @@ export class Transfers {
     } else for (const resolve of this.#idle.splice(0)) resolve();
   }
 
-  /** Tests all that is under way, until something is over or it has been done often enough. */
+  /** Tests all pending transfers, at most {@linkcode TESTS} times or until one is complete. */
   #test(): (() => void)[] {
     const finished: (() => void)[] = [];
     if (this.#waiting.length === 0) this.#mpi.advance();
@@ -120,51 +122,56 @@ export class Transfers {
   }
 }
 
-/** What is done with sums: the array is nobody else's. */
+/** Receives the sums, in an array that it owns. */
 type Take = (sums: Float32Array<ArrayBuffer>) => void;
 
-/** An array on its way to a sum, or the sums on their way back, by a number of the isolate's own. */
+/** An array to be summed, or its sums on the way back, with a number that the isolate assigns. */
 export interface SumFrame {
   readonly nth: number;
   readonly addend: Addend;
 }
 
-/** A sum that is under way on this rank. */
+/** A pending sum of this rank. */
 interface UnderWay {
   readonly length: number;
   readonly ended: Promise<void>;
 }
 
-/** A group, as a rank has it that is one of its ranks. */
+/** A group with members on this rank. */
 interface Column {
-  /** None where all members live here. */
+  /** Undefined when all members are on this rank. */
   readonly communicator: Communicator | undefined;
-  /** What each member that lives here has given and is not begun, by its place in the group. */
+  /** Arrays of each member on this rank that are not started yet, by place in the group. */
   readonly given: ReadonlyMap<number, { readonly values: Addend["values"]; readonly take: Take }[]>;
-  /** Sums that have been begun here, and of these what is under way. */
+  /** Number of sums that this rank has started; `underWay` contains the pending ones. */
   begun: number;
   readonly underWay: Map<number, UnderWay>;
 }
 
-/** What a rank tells the others of a group: how many sums it has begun, and the lengths of some. */
+/**
+ * Report of a rank about a group: the number of sums it has started, and the lengths of pending
+ * ones.
+ */
 type Begun = readonly [begun: number, lengths: Readonly<Record<number, number>>];
 
-/** The sums of a rank, which begins without groups. */
+/** Sums of the groups of a rank; there are no groups until {@linkcode ColumnSums.open}. */
 export class ColumnSums {
   readonly #mpi: Mpi;
   readonly #transfers: Transfers;
   #columns = new Map<number, Column>();
-  /** What has been given to groups that are not open. */
+  /** Arrays added before their groups are open. */
   #early: [Addend, Take][] | undefined = [];
   #isOpen = Promise.resolve();
 
-  /** @param mpi MPI, of this thread alone. */
+  /** @param mpi MPI, which only this thread calls. */
   constructor(mpi: Mpi, transfers: Transfers) {
     this.#mpi = mpi;
     this.#transfers = transfers;
   }
 
-  /** Begins anew with these groups; every rank calls it. What is given from now on is for them. */
+  /**
+   * Replaces the groups; every rank calls it. Arrays added from now on belong to the new groups.
+   */
   open(groups: readonly GroupRanks[]): Promise<void> {
     const given: [Addend, Take][] = this.#early = [];
     return this.#isOpen = this.#isOpen.then(async () => {
@@ -175,13 +182,13 @@ export class ColumnSums {
     });
   }
 
-  /** Takes the array of a member that lives here; `take` gets the sums. */
+  /** Adds the array of a member on this rank; `take` receives the sums. */
   add(addend: Addend, take: Take): void {
     if (this.#early) this.#early.push([addend, take]);
     else this.#addHere(addend, take);
   }
 
-  /** Ends all that is under way; every rank calls it. */
+  /** Completes all pending sums; every rank calls it. */
   close(): Promise<void> {
     return this.#isOpen.then(() => this.#level());
   }
@@ -214,7 +221,7 @@ export class ColumnSums {
     });
   }
 
-  /** Has all ranks begin what one has begun, and waits for its end. */
+  /** Starts the sums that other ranks have started, and waits for all pending ones. */
   async #level(): Promise<void> {
     const mpi = this.#mpi, columns = this.#columns;
     await this.#transfers.end(mpi.barrier());
@@ -238,7 +245,7 @@ export class ColumnSums {
   }
 }
 
-/** The groups of this rank, with their communicators; every rank calls it. */
+/** Returns the groups of this rank with their communicators; every rank calls it. */
 function divide(mpi: Mpi, groups: readonly GroupRanks[]): Map<number, Column> {
   const own = new Map<number, Communicator>();
   for (const round of columnRounds(groups)) {

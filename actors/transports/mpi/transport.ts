@@ -1,5 +1,5 @@
 /**
- * The transport of MPI: isolates on the ranks of a job, reached over its network.
+ * The MPI transport: isolates on the ranks of a job.
  *
  * @module
  */
@@ -18,21 +18,21 @@ import { AGENT, type JobFacts } from "./wire.ts";
 
 /** Options of {@linkcode openJob}. */
 interface JobOptions {
-  /** MPI's library; by default that of the launcher, by its usual name. */
+  /** MPI's library. Default: the launcher's, by its usual name. */
   readonly library?: string | undefined;
   /**
    * The interface on which ranks announce messages to each other: its name, its address or its
-   * network, such as 10.1.0.0/16. By default 127.0.0.1 on one host; on several the one network that
-   * they share.
+   * network, such as 10.1.0.0/16. Default: 127.0.0.1 on one host, and the only shared network on
+   * several hosts.
    */
   readonly interface?: string | undefined;
-  /** What all ranks must have in common, by name. Default: nothing but MPI's library. */
+  /** Facts that must be the same on all ranks, by name. Default: only MPI's library. */
   readonly facts?: JobFacts | undefined;
-  /** How long the other ranks may take to join, in milliseconds. Default 120,000. */
+  /** Milliseconds that the other ranks may take to join. Default: 120,000. */
   readonly joinMs?: number | undefined;
 }
 
-/** The root's side of a job, for rank 0: see {@linkcode mpiTransport}. */
+/** The root's side of a job, on rank 0: see {@linkcode mpiTransport}. */
 class RootSide {
   readonly #comm: Comm;
   readonly #agent: RankAgent;
@@ -44,40 +44,40 @@ class RootSide {
     this.#agent = agent;
   }
 
-  /** Has the agent of a rank do something. */
+  /** Sends an order to the agent of a rank. */
   order(rank: number, order: AgentOrder, transfer: readonly Transferable[] = []): void {
     if (rank === 0) this.#agent.receive(order, transfer);
     else this.#comm.frames.send({ rank, isolate: AGENT }, order, transfer);
   }
 
-  /** Gives an isolate a number that no other of the job has; `report` gets its reports. */
+  /** Returns a number that is unique in the job for a new isolate; `report` gets its reports. */
   enlist(report: (report: AgentReport) => void): number {
     this.#enlisted.set(++this.#isolates, report);
     return this.#isolates;
   }
 
-  /** Hands on a report. */
+  /** Passes a report to the handler of its isolate. */
   report(one: AgentReport): void {
     this.#enlisted.get(one.isolate)?.(one);
     if (one.kind === "ended") this.#enlisted.delete(one.isolate);
   }
 
-  /** Receives what has come by now. */
+  /** Receives all pending frames. */
   drain(): void {
     this.#agent.drain();
     this.#comm.frames.drain();
   }
 }
 
-/** The job, seen from one of its ranks. */
+/** The view of a job on one of its ranks. */
 export type Job = Awaited<ReturnType<typeof openJob>>;
 
 /**
- * Joins the job that this process is a rank of; without a launcher, a job of one rank.
+ * Joins the job of this process as one of its ranks; without a launcher, a job of one rank.
  *
- * @throws {JobRefusal} when no rank can join, for one reason.
- * @throws {Error} when MPI's library cannot be loaded, or is not that of the launcher, or other ranks
- * never come.
+ * @throws {JobRefusal} when no rank can join, all for the same reason.
+ * @throws {Error} when MPI's library cannot be loaded or is not the launcher's, or when other ranks
+ * do not join in time.
  */
 export async function openJob(options: JobOptions = {}) {
   const { facts = {}, joinMs = 120_000 } = options, launched = launchedRanks();
@@ -110,12 +110,12 @@ export async function openJob(options: JobOptions = {}) {
   return {
     rank,
     size,
-    /** MPI's library, as it calls itself. */
+    /** The version text of MPI's library. */
     version,
     root,
-    /** Rejects when the job is lost: no message reaches another rank any more. */
+    /** Rejects when the job is lost: messages no longer reach other ranks. */
     lost: lost.promise,
-    /** Ends the job on all ranks; for rank 0. */
+    /** Ends the job on all ranks; called on rank 0. */
     async close(): Promise<void> {
       if (isLost) return;
       for (let other = 1; other < size; other++) {
@@ -123,7 +123,7 @@ export async function openJob(options: JobOptions = {}) {
       }
       await comm.close();
     },
-    /** Starts isolates as rank 0 asks, until it says that the job is over; for the other ranks. */
+    /** Starts isolates for rank 0 until the job is over; called on the other ranks. */
     async serve(): Promise<void> {
       await Promise.race([over.promise, lost.promise]);
       await comm.close();
@@ -132,10 +132,10 @@ export async function openJob(options: JobOptions = {}) {
 }
 
 /**
- * Makes the transport of a job, for rank 0.
+ * Returns the transport of a job, for rank 0.
  *
- * @param rankOf returns the rank of the n-th isolate. Default: one after the other from rank 0 on.
- * @param groups the groups whose members add arrays by MPI.
+ * @param rankOf returns the rank of the n-th isolate. Default: round robin, starting with rank 0.
+ * @param groups groups whose members add arrays with MPI.
  */
 export function mpiTransport(
   job: Job,

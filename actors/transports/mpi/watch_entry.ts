@@ -1,11 +1,11 @@
 /**
- * The worker that binds a rank to its launch.
+ * The worker of the launch watch of a rank.
  *
- * [Note: no orphans] Launchers of MPI end all ranks when one dies, but what starts them on a host may
- * be killed itself: ranks of a proxy of MPICH's hydra then go on as orphans, as do those of any that
- * have not opened MPI yet. So each rank looks who its parent is, and ends when it has got another one.
- * The launch itself holds the standard input of rank 0, which comes to its end with it however it
- * ends; rank 0 ends then, and MPI ends the others.
+ * [Note: no orphans] MPI launchers end all ranks when one dies, but their helper process on a host
+ * may itself be killed. Ranks of MPICH's hydra proxy then continue as orphans, as do ranks that
+ * have not initialized MPI yet. So each rank checks its parent process, and ends when the parent
+ * changes. The launch also holds the standard input of rank 0. When the launch ends, that input
+ * ends, so rank 0 ends, and MPI ends the other ranks.
  *
  * @module
  */
@@ -16,20 +16,20 @@ interface WatchScope {
   onmessage: (event: MessageEvent<WatchOrders>) => void;
 }
 
-/** Milliseconds from one sign of life to the next, and from one look at the parent. */
+/** Milliseconds between two liveness reports, and between two checks of the parent. */
 const BEAT_MS = 500;
 
 const end = () => Deno.kill(Deno.pid, "SIGKILL");
 const parent = Deno.ppid;
 let now: WatchOrders | undefined;
 
-/** Waits for the word of the launcher; its end is that of the input. */
+/** Waits for the launcher's request to end, or for the end of the input. */
 async function obey(): Promise<void> {
   const bytes = new Uint8Array(END_REQUEST.length);
   for (;;) {
     const count = await Deno.stdin.read(bytes).catch(() => null);
     if (count === null) return end();
-    // As if Ctrl-C had been pressed here, so that scripts of one's own need nothing new.
+    // The same signal as Ctrl-C, so user scripts need no extra handler.
     Deno.kill(Deno.pid, "SIGINT");
   }
 }

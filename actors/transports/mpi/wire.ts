@@ -1,5 +1,5 @@
 /**
- * What isolates say to each other over a connection that goes from one to the other.
+ * Messages between isolates of a job, and comparisons between its ranks.
  *
  * @module
  */
@@ -7,28 +7,28 @@
 import { createHash } from "node:crypto";
 import { JobRefusal, type Mpi } from "./library.ts";
 
-/** A place that messages are for: an isolate, or, as 0, what rules the isolates of a rank. */
+/** The address of an isolate, or of the agent of a rank. */
 export interface Address {
   readonly rank: number;
   readonly isolate: number;
 }
 
-/** The number of what rules the isolates of a rank: on rank 0 the root. */
+/** Isolate number of the agent of a rank; on rank 0 it is also the root. */
 export const AGENT = 0;
 
-/** A message on its way from one rank to another, as bytes. */
+/** An encoded message to another isolate. */
 export interface Packet {
   readonly to: Address;
   readonly body: Uint8Array<ArrayBuffer>;
   readonly buffers: readonly Uint8Array<ArrayBuffer>[];
 }
 
-/** What moves when a packet is handed from thread to thread. */
+/** Returns the buffers that move when a packet is passed to another thread. */
 export const movedOf = ({ body, buffers }: Packet): ArrayBuffer[] => [
   ...new Set([body.buffer, ...buffers.map(({ buffer }) => buffer)]),
 ];
 
-/** The values of all ranks, in order; each is what JSON can say. Every rank calls it. */
+/** Returns the values of all ranks, in order; values are JSON. Every rank calls it. */
 export function gatherValues<T>(mpi: Pick<Mpi, "gather">, own: T): readonly T[] {
   const bytes = new TextEncoder().encode(JSON.stringify(own));
   const lengths = new Float64Array(
@@ -43,17 +43,17 @@ export function gatherValues<T>(mpi: Pick<Mpi, "gather">, own: T): readonly T[] 
   });
 }
 
-/** What a rank says of itself, by name. */
+/** Properties of a rank, by name. */
 export type JobFacts = Readonly<Record<string, string>>;
 
-/** Characters of a value that are told. */
+/** Maximum characters of a value in a message. */
 const SHOWN_MAX = 100;
 
 /**
- * Compares the facts of all ranks; every rank calls it. Their hashes tell that they are equal, so
- * many ranks have little to gather.
+ * Compares the facts of all ranks; every rank calls it. Ranks first exchange hashes, so equal facts
+ * are cheap to compare on many ranks.
  *
- * @throws {JobRefusal} naming the first that differs, two ranks and their values.
+ * @throws {JobRefusal} with the first fact that differs, two ranks and their values.
  */
 export function compareFacts(mpi: Pick<Mpi, "gather">, facts: JobFacts): void {
   const own = Object.entries(facts).sort(([a], [b]) => a < b ? -1 : 1);
@@ -75,16 +75,16 @@ export function compareFacts(mpi: Pick<Mpi, "gather">, facts: JobFacts): void {
 
 const shown = (value: string | undefined) => value?.slice(0, SHOWN_MAX) ?? "none";
 
-/** Where an isolate that has invited another can be reached. */
+/** The address of an isolate that has invited another one to connect. */
 export interface InvitationAddress extends Address {
-  /** Which of its invitations it is. */
+  /** Number of the invitation. */
   readonly invitation: number;
 }
 
-/** What isolates say to each other. */
+/** Messages over a connection between isolates. */
 export type PeerFrame =
-  /** The receiver of the connection is there. */
+  /** The receiver has connected. */
   | { readonly kind: "connected"; readonly from: Address; readonly invitation: number }
   | { readonly kind: "frame"; readonly from: number; readonly frame: unknown }
-  /** Nothing more comes. */
+  /** No more frames follow. */
   | { readonly kind: "end"; readonly from: number };

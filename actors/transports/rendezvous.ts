@@ -20,7 +20,7 @@ import { readAll } from "./stream.ts";
 
 const PREFIX = "troupe-", LOCK = "lock";
 
-/** Maximum path length of a socket in bytes: the size of `sun_path`. */
+/** Maximum path length of a socket in bytes: what fits into `sun_path`. */
 const MAX_PATH_BYTES = Deno.build.os === "linux" ? 107 : 103;
 
 /** Maximum bytes of a socket name with its slash: ten digits and `.sock`. */

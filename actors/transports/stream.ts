@@ -10,7 +10,7 @@ import { decodeFrame, encodeFrame } from "./codec.ts";
 /** Bytes of a number in the head of a frame. */
 const NUMBER_BYTES = Float64Array.BYTES_PER_ELEMENT;
 
-/** Byte length of the body and number of buffers. */
+/** Numbers before the buffer lengths: byte length of the body, and number of buffers. */
 const FIXED_NUMBERS = 2;
 
 /** Bytes of the head without the buffer lengths. */

@@ -44,7 +44,7 @@ const HANDLE_BYTES = { mpich: 4, openmpi: 8 } as const;
 /** Color of a rank that gets no communicator, `MPI_UNDEFINED` in both implementations. */
 const NO_COLOR = -32766;
 
-/** Handles that are used. */
+/** Handles and constants of an MPI implementation. */
 interface Handles {
   readonly world: MpiHandle;
   readonly bytes: MpiHandle;
@@ -323,7 +323,7 @@ export function watchFinalize(left: () => void): () => void {
  *
  * [Note: polling delays others] A thread that a message wakes up is often put on the core of the
  * sender. If the sender then polls, the other thread waits until the end of the time slice: 4 ms
- * instead of 0.1.
+ * instead of 0.1 ms.
  */
 export const yieldCore: () => void = open();
 

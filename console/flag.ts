@@ -17,7 +17,7 @@ import { TRAIN } from "../actors/options/train_table.ts";
 import about from "../deno.json" with { type: "json" };
 import { quoted } from "./terminal.ts";
 
-/** Where it is served. */
+/** Port of the page. */
 const PORT = {
   kind: "integer",
   value: "PORT",
@@ -26,7 +26,7 @@ const PORT = {
   default: 0,
 } as const;
 
-/** Those of `troupe train`. */
+/** Flags of `troupe train` that serve its page. */
 export const DASHBOARD_FLAGS = {
   dashboard: {
     kind: "switch",
@@ -36,7 +36,7 @@ export const DASHBOARD_FLAGS = {
   "dashboard-stay": { kind: "switch", help: "serve it after the end, too, until Ctrl-C" },
 } as const;
 
-/** Those of `troupe dashboard`. */
+/** Flags of `troupe dashboard`. */
 export const DASHBOARD_COMMAND_FLAGS = {
   port: { ...PORT, help: "where the page is served; 0: any port that is free" },
 } as const;
@@ -73,7 +73,7 @@ export type FlagValues<T extends Flags> =
   & { readonly [K in keyof T as T[K] extends { default: unknown } ? never : K]?: ValueOf<T[K]> };
 
 /**
- * Fills in what was not given: from `given`, else from the flags' defaults.
+ * Fills in missing flags from `given`, then from the flags' defaults.
  *
  * @example
  * ```ts
@@ -98,23 +98,23 @@ export function withDefaults<const T extends Flags>(
 export interface CommandSyntax {
   /** Its name, after `troupe`. */
   readonly name: string;
-  /** What it does, in one line. */
+  /** Description in one line. */
   readonly summary: string;
-  /** How it is called, after its name: a line for each way. */
+  /** Arguments after the name: a line for each form. */
   readonly usage: readonly string[];
-  /** What it does, in more lines than one. */
+  /** Description in several lines. */
   readonly about?: readonly string[];
   /** The words that it may begin with, for completion. */
   readonly words?: readonly string[];
   /** Its flags, in groups with titles. */
   readonly groups: readonly FlagGroup[];
-  /** What else there is to know: exit codes and the like. */
+  /** Notes such as exit codes. */
   readonly notes?: readonly string[];
 }
 
 /** Flags that belong together. */
 export interface FlagGroup {
-  /** What they are, ending with a colon; none where there is but one group. */
+  /** Title that ends with a colon; undefined for a single group. */
   readonly title?: string;
   /** The flags. */
   readonly flags: Flags;
@@ -205,11 +205,11 @@ export function optionsOfFlags(
 /** `--device`: a device, or one of its adapters by number. */
 export const DEVICE_FLAG = flagOf(TRAIN.device);
 
-/** What a spelling stands for: a flag, or one value of it. */
+/** Meaning of a spelling: a flag, or one of its values. */
 export interface Spelled {
   /** The flag's name. */
   readonly name: string;
-  /** The value that the spelling stands for; absent where one follows. */
+  /** Value that the spelling implies; absent if a value follows. */
   readonly means?: string;
 }
 
@@ -290,7 +290,7 @@ function findFlag(argument: string, spellings: ReadonlyMap<string, Spelled>, fla
   return { ...back, value, isTakenBack: true };
 }
 
-/** What was probably meant, as the end of a sentence; empty where nothing is near. */
+/** Returns the nearest flag as the end of a sentence, or an empty string. */
 export function meantFlag(name: string, flags: Flags): string {
   const known = [...spellingsOf(flags).keys()]
     .filter((one) => one.length > 1 && currentName(one, flags) === one);
@@ -300,7 +300,7 @@ export function meantFlag(name: string, flags: Flags): string {
 /**
  * The value of a flag.
  *
- * @param name of the flag, and where it stands if not on the command line.
+ * @param name The flag, with its file if it is not from the command line.
  * @throws {TypeError} when there is no value.
  * @throws {RangeError} when the value is not what the flag allows.
  */
@@ -346,5 +346,5 @@ function convertNumber(name: string, flag: Flag, raw: string): number {
   );
 }
 
-/** What `--version` prints. */
+/** Output of `--version`. */
 export const VERSION = `troupe ${about.version}`;

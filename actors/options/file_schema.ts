@@ -42,7 +42,7 @@ export const arrayOf = <T extends v.GenericSchema>(entry: T, min: number, max: n
   );
 };
 
-/** Whether a value is a JSON object. */
+/** Returns whether a value is a JSON object. */
 export const isObject = (value: unknown): value is Readonly<Record<string, unknown>> =>
   typeof value === "object" && value !== null && !Array.isArray(value);
 
@@ -81,7 +81,7 @@ export function describeValue(value: unknown): string {
   return typeof value === "object" && value !== null ? "an object" : `${value}`;
 }
 
-/** How {@linkcode checkData} reports a problem. */
+/** Options of {@linkcode checkData}. */
 interface DataErrors {
   /** Name of the data within its file, such as `actors.counter`. */
   readonly at?: string;

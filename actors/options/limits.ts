@@ -1,11 +1,11 @@
 /**
- * The largest sizes of a run. What is beyond them is a slip of the pen or a stranger's file, and is
- * told before anything is allocated.
+ * The largest sizes of a run. Larger values are mistakes or come from an untrusted file, and are
+ * refused before anything is allocated.
  *
  * @module
  */
 
-/** Whether this is the repository and not the package of a registry. */
+/** True in the repository, false in a package from a registry. */
 const IS_REPOSITORY = import.meta.url.startsWith("file:");
 
 /**
@@ -35,10 +35,10 @@ export const WORKERS_MAX = 256;
 /** Threads of a worker within an operation. */
 export const THREADS_MAX = 256;
 
-/** What a thread with an isolate of its own takes before it holds anything. */
+/** Bytes of an empty isolate in a thread. */
 export const ISOLATE_BYTES = 2 ** 25;
 
-/** What a process of Deno's takes with all that a worker or a supervisor imports. */
+/** Bytes of a Deno process with the modules of a worker or a supervisor. */
 export const PROCESS_BYTES = 85 * 2 ** 20;
 
 /** Micro-batches of a step, those of all its replicas together. */
@@ -50,7 +50,7 @@ const COMPUTED_MAX = 2 ** 20;
 /** Steps of a run, buckets of a chunk and the like: nothing is allocated for them. */
 export const COUNT_MAX = 2 ** 31 - 1;
 
-/** What the size of a run is made of. */
+/** Numbers that determine the size of a run. */
 interface RunSizes {
   /** Workers of a pipeline. */
   readonly workers: number;

@@ -17,15 +17,15 @@ export type Schema<T = unknown> = v.GenericSchema<T>;
 export interface Option<T> {
   /** Check of the value; it also gives the kind, the choices and the bounds of the flag. */
   readonly schema: Schema<T>;
-  /** Whether the option must be given. */
+  /** True if the option must be given. */
   readonly isRequired?: true;
   /** Default, of the flag too unless it has another. */
   readonly default?: T;
-  /** Names in other libraries, separated by spaces, and what each of them stands for here. */
+  /** Names in other libraries, separated by spaces, with their meaning here. */
   readonly synonyms?: Words;
-  /** Values in other libraries, and what each of them stands for here. */
+  /** Values in other libraries, with their meaning here. */
   readonly words?: Words;
-  /** Whether a resumed run takes the value from its checkpoint. Default: it is given again. */
+  /** True if a resumed run takes the value from its checkpoint. Default: it is given again. */
   readonly isInherited?: true;
   /** The flag of the command. */
   readonly flag?: OptionFlag;
@@ -41,14 +41,14 @@ export type OptionTable<O> = {
 /** A table whatever its options. */
 export type Options = Readonly<Record<string, Option<unknown>>>;
 
-/** Another name of a flag, or a switch that stands for one value of it: `fp16` for a precision. */
+/** Another name of a flag, or a switch that means one of its values: `fp16` for a precision. */
 export type FlagAlias = string | { readonly name: string; readonly means: string };
 
 /** Description of a flag, for the parser, help, completion and configuration files. */
 export interface FlagText {
   /** Placeholder of the value in the help: `N`, `FILE`. */
   readonly value?: string;
-  /** What the flag does, in a few words. */
+  /** Short description of the flag. */
   readonly help: string;
   /** Other names: a letter (`h`), or the names of the same setting in other programs. */
   readonly aliases?: readonly FlagAlias[];
@@ -72,11 +72,11 @@ export interface FlagText {
   readonly otherwise?: string;
 }
 
-/** The flag of an option. What is left out follows from the option's schema and default. */
+/** The flag of an option. Omitted fields follow from the option's schema and default. */
 export interface OptionFlag extends FlagText {
   /** The name, without dashes. */
   readonly name: string;
-  /** Whether the value is a path, which no file may give. */
+  /** True if the value is a path, which a file may not set. */
   readonly isPath?: true;
   /** Kind of the flag, where it is not that of the schema. */
   readonly kind?: SchemaFacts["kind"];
@@ -212,9 +212,9 @@ type Fields<T> = { readonly [K in keyof T]-?: Schema<Exclude<T[K], undefined>> }
 
 /** Settings of {@linkcode record}. */
 interface RecordOptions {
-  /** Whether it may have other fields. */
+  /** True if other fields are allowed. */
   readonly isOpen?: boolean;
-  /** What other libraries mean by the names of fields that it does not have. */
+  /** Meanings of unknown field names in other libraries. */
   readonly words?: Words;
 }
 
@@ -259,10 +259,10 @@ export function recordOf<T>(table: OptionTable<T>, words: Words = {}): Schema<T>
   return record<T>(schemasOf(true) as never, schemasOf(false) as never, { words: known });
 }
 
-/** What valibot expects in the place of an unknown field. */
+/** Valibot's expected value of an unknown field. */
 const UNKNOWN = "never";
 
-/** Where a value is that is checked, for messages. */
+/** Place of a checked value, for messages. */
 export interface CheckedPlace {
   /** Beginning of the sentence: `Cannot train`. */
   readonly cannot: string;
@@ -335,7 +335,7 @@ export function fillIn<O extends object, T extends Options>(table: T, given: O):
   return Object.fromEntries(all);
 }
 
-/** What words of other libraries stand for, by the word without `_`, `-` and case. */
+/** Meanings of words in other libraries, by the word without `_`, `-` and case. */
 export type Words = Readonly<Record<string, string>>;
 
 /** The meaning of some words, separated by spaces. */

@@ -30,14 +30,14 @@ import type { WorkerFault, WorkerInit } from "../pipeline/worker_state.ts";
 import type { ActorSpec, PlaceName, System, Transport } from "../runtime/mod.ts";
 import type { SnapshotPlace } from "./option.ts";
 
-/** Micro-batches one after the other. */
+/** Micro-batches in order. */
 export type Batches = Iterable<Batch> | AsyncIterable<Batch>;
 
 /**
- * Micro-batches that can be begun anywhere, so that a run which goes on from a checkpoint need not
- * have those made again that it has learnt from.
+ * Micro-batches that can start at any number, so that a resumed run does not make the earlier ones
+ * again.
  *
- * @example Rows by their number, and draws whose state is kept
+ * @example Rows by number, and random rows with a state
  * ```ts
  * import type { DataSource } from "@troupe/troupe/actors";
  * import assert from "node:assert/strict";
@@ -60,47 +60,48 @@ export type Batches = Iterable<Batch> | AsyncIterable<Batch>;
  */
 export interface DataSource {
   /**
-   * The micro-batches from number `microBatch` on: 0 is the first of step 1, in global order. May be
-   * called more than once, as a look at the first one may come before.
+   * Returns the micro-batches from number `microBatch`, in global order: 0 is the first of step 1.
+   * It may be called more than once, because the first micro-batch is checked before the run.
    *
-   * @param state what {@linkcode DataSource.state} returned, out of JSON, when `microBatch` of them
-   * had been taken; undefined where no checkpoint says it.
+   * @param state The result of {@linkcode DataSource.state} after `microBatch` micro-batches, parsed
+   * from JSON; undefined without a checkpoint.
    */
   from(microBatch: number, state?: unknown): Batches;
   /**
-   * What `from` has to know beside the number: something that JSON can say, at most 65,536 characters
-   * of it. Asked for when the last micro-batch of a step has been taken, before the next one is; a
-   * checkpoint after that step keeps it.
+   * Returns the state that `from` needs besides the number, as a JSON value of at most 65,536
+   * characters. It is called after the last micro-batch of a step is taken and before the next one;
+   * a checkpoint after that step keeps the state.
    */
   state?(): unknown;
 }
 
 /**
- * Micro-batches in global order. Of an iterable those of steps already done are made and dropped.
+ * Micro-batches in global order. A resumed run makes and drops those of an iterable that earlier
+ * steps have used.
  */
 export type Data = Batches | DataSource;
 
-/** Whether data can be begun anywhere. */
+/** Returns whether data can start at any micro-batch. */
 export const isSource = (data: Data): data is DataSource =>
   typeof (data as Partial<DataSource>)?.from === "function";
 
-/** Whether it can be iterated. */
+/** Returns whether a value can be iterated. */
 export const isIterable = (data: unknown): data is Batches => {
   const { [Symbol.iterator]: sync, [Symbol.asyncIterator]: async } = Object(data);
   return typeof sync === "function" || typeof async === "function";
 };
 
-/** What was measured in a step that was taken or skipped, or in an evaluation after it. */
+/** Measurements of a step, of a skipped step, or of an evaluation. */
 export interface Metrics {
-  /** A step was taken; it was skipped, as gradients overflowed; held-out data was evaluated. */
+  /** A step, a step that was skipped because gradients overflowed, or an evaluation. */
   readonly type: "step" | "skip" | "evaluation";
   /** The step, from 1; 0 for an evaluation before the first. */
   readonly step: number;
-  /** When, in milliseconds since the epoch. */
+  /** Time in milliseconds since the epoch. */
   readonly time: number;
-  /** Seconds since this program began the run, or went on with it. */
+  /** Seconds since this program started or resumed the run. */
   readonly seconds: number;
-  /** Mean loss of the step's micro-batches, in nats a prediction. */
+  /** Mean loss of the step's micro-batches, in nats for each prediction. */
   readonly loss?: number;
   /** Norm of all gradients, before clipping. */
   readonly gradNorm?: number;
@@ -108,133 +109,131 @@ export interface Metrics {
   readonly learningRate?: number;
   /** Factor of the loss in the step. */
   readonly lossScale?: number;
-  /** Predictions (tokens, or samples) learnt from since step 1. */
+  /** Predictions (tokens or samples) used since step 1. */
   readonly tokens: number;
-  /** Predictions of the step, a second. */
+  /** Predictions of the step for each second. */
   readonly tokensPerSecond?: number;
   /** Mean loss of the held-out micro-batches. */
   readonly evalLoss?: number;
-  /** e to the power of it. */
+  /** `Math.exp(evalLoss)`. */
   readonly perplexity?: number;
-  /** Bytes that each worker holds, on device and host, where they are counted. */
+  /** Bytes of each worker, on device and host, if they are counted. */
   readonly memory?: readonly number[];
-  /** Resident memory of this program in bytes; processes that it has started are not in it. */
+  /** Resident memory of this program in bytes, without the processes that it started. */
   readonly rss: number;
 }
 
-/** Where actors run: a Deno worker for each, one isolate for all, or no actors at all. */
+/** Place of the actors: Deno workers or processes, one isolate, no actors, or ranks of MPI. */
 export type RuntimeName = "workers" | "local" | "serial" | "mpi";
 
-/** What `train()` is asked to do. */
+/** Options of `train()`. */
 export interface TrainOptions {
-  /** What trains. */
+  /** Model to train. */
   readonly model: Model;
   /**
-   * Micro-batches in global order: the first `microBatches` are those of step 1. After a resume data
-   * that has `from` begins where it is to go on; of other data the micro-batches of the steps already
-   * done are made and dropped. Each is copied as it comes, so its buffers may be used again for the
-   * next. The event `wait` reports a micro-batch that does not come for 30 s.
+   * Micro-batches in global order: the first `microBatches` are those of step 1. A resumed run calls
+   * `from` with the first micro-batch that it needs; of an iterable it makes and drops the earlier
+   * ones. Each micro-batch is copied, so its buffers can be reused. The event `wait` reports data
+   * that takes longer than 30 s.
    */
   readonly data: Data;
-  /** Optimizer steps of the whole run, those before a resume included. */
+  /** Optimizer steps of the whole run, including those before a resume. */
   readonly steps: number;
   /** Micro-batches of one step, N. Default 4. */
   readonly microBatches?: number;
   /** Workers of the pipeline, D. Default 1. */
   readonly workers?: number;
   /**
-   * A schedule's name, the definition of one's own, or one that is made, for the same workers and
-   * micro-batches. Default `1f1b`.
+   * Name of a schedule, your own definition, or a schedule for the same workers and micro-batches.
+   * Default `1f1b`.
    */
   readonly schedule?: string | ScheduleDefinition | Schedule;
-  /** Options of the schedule: `pipelineLimit`, `order` and the like; it must read all of them. */
+  /** Options of the schedule, such as `pipelineLimit`; the schedule must know each of them. */
   readonly scheduleOptions?: Partial<ScheduleOptions>;
   /**
-   * How a schedule's lists are followed: `elastic` runs a later action where the next is not ready,
-   * within what the lists need or `scheduleOptions.activationLimit`. Default: the schedule's own.
+   * Policy over a schedule's lists: `elastic` runs a later action if the next one is not ready,
+   * within the memory of the lists or `scheduleOptions.activationLimit`. Default: the schedule's.
    */
   readonly policy?: ListPolicy["name"] | undefined;
   /**
-   * The layers of each stage, such as `E,4|4|4|3,H`: `E` the embedding, `H` the head, and blocks or
-   * other layers by their number, between which `|` begins the next stage ({@linkcode readLayout}).
-   * Weights have the same bits in all layouts, but for a schedule without flushes, where they depend
-   * on the stage of a layer. `schedule`: the cut with which a step of the schedule takes least time,
-   * by the work of the layers ({@linkcode partitionForSchedule}). Default `auto`: stages of nearly
-   * equal work.
+   * Layers of each stage, such as `E,4|4|4|3,H`: `E` is the embedding, `H` the head, a number counts
+   * blocks or other layers, and `|` starts the next stage. All layouts give the same bits, except
+   * with a schedule without flushes. `schedule` chooses the layout with the shortest step, by the
+   * work of the layers ({@linkcode partitionForSchedule}). Default `auto`: nearly equal work.
    */
   readonly layout?: string | undefined;
-  /** Data-parallel replicas of the pipeline, W; each runs `microBatches` a step. Default 1. */
+  /** Data-parallel replicas of the pipeline, W; each runs `microBatches` per step. Default 1. */
   readonly replicas?: number;
-  /** When the all-reduce of a stage starts. Default `end`. */
+  /** Start of the all-reduce of a stage. Default `end`. */
   readonly sync?: SyncStrategy;
   /**
-   * How gradients are added: in copy order, with fewer bytes moved, or by `MPI_Iallreduce`, which
-   * wants `runtime: "mpi"`. Default `deterministic`.
+   * All-reduce algorithm: sums in copy order, fewer bytes, or `MPI_Iallreduce`, which needs
+   * `runtime: "mpi"`. Default `deterministic`.
    */
   readonly reduce?: ReduceChoice;
-  /** Elements of an optimizer bucket. Default: those of the device. */
+  /** Elements of an optimizer bucket. Default: chosen by the device. */
   readonly bucketSize?: number | undefined;
   /** Buckets of a chunk of the all-reduce, k. Default 4. */
   readonly coarsening?: number | undefined;
   /** Delays messages between workers as this link would. Default: none. */
   readonly link?: LinkOptions | undefined;
-  /** What weights, activations and gradients are stored in. Default `fp32`. */
+  /** Type of stored weights, activations and gradients. Default `fp32`. */
   readonly precision?: Precision;
-  /** Factor of the loss, so that FP16 gradients do not vanish. Default `dynamic` with FP16, else 1. */
+  /** Factor of the loss, so that FP16 gradients do not vanish. Default `dynamic` with FP16, 1 with FP32. */
   readonly lossScale?: number | "dynamic" | undefined;
-  /** The most that the norm of all gradients may be; more is scaled down. Default 0: any. */
+  /** Limit of the norm of all gradients; larger gradients are scaled down. Default 0: no limit. */
   readonly clip?: number | undefined;
-  /** Leaves out a last step that has fewer micro-batches than the others. Default false. */
+  /** Leaves out a last step with too few micro-batches. Default false. */
   readonly dropLast?: boolean | undefined;
   /**
-   * Keeps only the input of every so many layers for the backward, ac; a block of a transformer is
-   * one. Default: `recompute` says.
+   * Keeps the input of every n-th layer for the backward, where a transformer block is one layer.
+   * Default: follows from `recompute`.
    */
   readonly recomputeInterval?: number | undefined;
-  /** Keeps master weights and moments in host memory, by buckets on the device. Default false. */
+  /** Keeps master weights and moments in host memory and steps them bucket by bucket. Default false. */
   readonly offload?: boolean | undefined;
   /** Refuses a run that needs more bytes than this on a worker. Default: unlimited. */
   readonly memoryLimitBytes?: number | undefined;
-  /** Default `auto`: webgpu where there is a GPU, else native where it loads, else wasm. */
+  /** Device. Default `auto`: webgpu if a GPU is found, otherwise native if it loads, otherwise wasm. */
   readonly device?: DeviceSpec;
   /**
-   * Numbers of the adapters that workers compute on, one after the other and then from the first
-   * again. Default: all GPUs; where there is none, the first of the others.
+   * Numbers of the adapters that workers use in turn. Default: all GPUs, or the first other adapter
+   * if there is no GPU.
    */
   readonly adapters?: readonly number[] | undefined;
   /**
-   * Threads of each worker within an operation, on the native device; `auto` gives each its share of
-   * the cores of this machine. Some bits depend on how many there are. Default 1.
+   * Threads of each worker within an operation, on the native device; `auto` divides the cores of
+   * this machine. Some bits depend on this number. Default 1.
    */
   readonly threads?: number | "auto" | undefined;
   /**
    * Default `workers`. With `mpi` every rank of the job calls `train` with the same options: rank 0
-   * gets its events, the others none, and return when it is over.
+   * gets the events; the other ranks get none and return when the run ends.
    */
   readonly runtime?: RuntimeName;
-  /** How `runtime: "mpi"` finds its ranks. */
+  /** Options of `runtime: "mpi"`. */
   readonly mpi?: MpiRunOptions | undefined;
-  /** Default `none`. */
+  /** Activations that the backward recomputes. Default `none`. */
   readonly recompute?: Recompute;
   /**
-   * Default AdamW with betas 0.9 and 0.999, ε 1e-8, weight decay 0.01. A setting that is left out has
-   * its default: these of AdamW, and of `{ kind: "sgd" }` momentum 0 and weight decay 0.
+   * Default: AdamW with betas 0.9 and 0.999, ε 1e-8 and weight decay 0.01, which are also the
+   * defaults of omitted settings. Those of `{ kind: "sgd" }` are momentum 0 and weight decay 0.
    */
   readonly optimizer?: PartialOptimizer;
   /**
-   * A constant rate, a schedule of it, or a function that gives that of each step, counted from 1
-   * also after a resume: it must depend on nothing else. In an MPI job rank 0's is asked. Default
-   * 1e-3. Fields of a schedule that are left out have these defaults: `rate` 1e-3, `schedule`
-   * constant, `warmup` 0, `minRate` 0, `steps` those of the run, always.
+   * A constant rate, a schedule, or a function of the step, counted from 1 also after a resume; the
+   * result must depend on the step only. In an MPI job rank 0 calls it. Default 1e-3. Defaults of
+   * omitted fields of a schedule: `rate` 1e-3, `schedule` constant, `warmup` 0, `minRate` 0, and
+   * `steps` of the run.
    */
   readonly learningRate?: number | Partial<LearningRate> | ((step: number) => number);
   /** Seed of the first weights. Default 1. */
   readonly seed?: number;
-  /** First weights in place of the model's own or drawn ones: by name, or a safetensors file ({@linkcode readWeights}). */
+  /** Initial weights, by name or as a safetensors file ({@linkcode readWeights}). Default: the model's, or random. */
   readonly weights?: ReadonlyMap<string, Float32Array> | string | undefined;
   /**
-   * Where a run goes on: the steps done, and weights and moments, as a checkpoint gives them; or where
-   * they lie ({@linkcode locateCheckpoint}), so that each worker reads its own.
+   * Checkpoint to continue from: its step, weights and moments, or the places of these in files, so
+   * that each worker reads its own ({@linkcode readCheckpoint}).
    */
   readonly resume?: {
     readonly step: number;
@@ -242,154 +241,149 @@ export interface TrainOptions {
     readonly shapes?: Checkpoint["shapes"];
     readonly config?: Readonly<Record<string, unknown>>;
     /**
-     * The checkpoint's folder. One outside of `checkpoint.directory` begins that, which then must
-     * hold no checkpoints.
+     * Folder of the checkpoint. If it is outside `checkpoint.directory`, that directory must hold no
+     * checkpoints.
      */
     readonly path?: string;
   } | undefined;
-  /** Held-out micro-batches and after how many steps they are evaluated. Default: none. */
+  /** Held-out micro-batches, and the number of steps between evaluations. Default: none. */
   readonly evaluation?: {
     readonly every: number;
     readonly batches: readonly Batch[];
     /**
-     * Whether to evaluate before the first step too; that evaluation counts for nothing else. Default
+     * Evaluates before the first step too; `patience` and `keepBest` ignore that evaluation. Default
      * false.
      */
     readonly atStart?: boolean;
     /**
-     * Ends the run after this number of evaluations in succession that are no better than the best.
-     * Default: unlimited.
+     * Ends the run after this number of successive evaluations without a new best one. Default:
+     * unlimited.
      */
     readonly patience?: number | undefined;
   } | undefined;
   /**
-   * Where checkpoints go, after how many steps, and what their `config.json` says. Weights and moments
-   * are read piece by piece before the next step begins, and made durable while it runs; where each
-   * rank writes a part, that is durable before. A directory that is removed meanwhile is made again.
-   * Default: none are written.
+   * Directory of checkpoints, steps between them, and the contents of their `config.json`. Weights and
+   * moments are read in pieces before the next step starts, and made durable while it runs; if each
+   * rank writes a part, before it starts. A directory that is removed during the run is made again.
+   * Default: no checkpoints.
    */
   readonly checkpoint?: {
     /**
-     * One run's alone: where another has it, or has left checkpoints there, this one is refused,
-     * unless it goes on from these by `resume`, or removes them by `overwrite`.
+     * Directory of this run only. A directory that another run uses is refused, and so is one with
+     * checkpoints, except with `resume` from one of them or with `overwrite`.
      */
     readonly directory: string;
     /**
-     * Removes the checkpoints that are there before the first step; with a `resume` from one of
-     * them, those that are later. Default false.
+     * Removes existing checkpoints before the first step; with a `resume` from one of them, the later
+     * ones. Default false.
      */
     readonly overwrite?: boolean | undefined;
-    /** Default: at the end only. */
+    /** Steps between checkpoints. Default: only at the end. */
     readonly every?: number | undefined;
     /**
-     * How many of the newest stay, counted by their names; older ones in the directory are removed
-     * when a newer one is whole. Default: all.
+     * Number of newest checkpoints to keep, by their names; older ones are removed when a newer one is
+     * complete. Default: all.
      */
     readonly keep?: number | undefined;
     /**
-     * Whether a checkpoint is written whenever an evaluation is better than all before it, those before
-     * a resume included, and the last such one is kept, whatever `keep` is: `best.json` in the
-     * directory names it. Default false.
+     * Writes a checkpoint when an evaluation is better than all earlier ones, including those before a
+     * resume, and keeps the best one regardless of `keep`: `best.json` names it. Default false.
      */
     readonly keepBest?: boolean | undefined;
-    /** Default: an empty object. */
+    /** Contents of `config.json`. Default: an empty object. */
     readonly config?: Readonly<Record<string, unknown>>;
   } | undefined;
-  /** Ends the run after the step under way, or the steps where more than one is, with a checkpoint. */
+  /** Ends the run after the steps in progress, with a checkpoint. */
   readonly signal?: AbortSignal;
-  /** Parameters that keep their first values. Default: none. */
+  /** Returns whether a parameter keeps its initial values. Default: none does. */
   readonly frozen?: (name: string) => boolean;
-  /** How often each worker may fail within ten minutes before the run ends. Default 3. */
+  /** Number of failures of each worker within ten minutes that a run survives. Default 3. */
   readonly retries?: number;
   /**
-   * Where the state lies that a run goes on from when a worker fails: one copy in memory, taken anew
-   * every 10 steps, or one on disk every 100 steps, in the folder for checkpoints or a temporary one,
-   * removed at the end. Default: in memory up to 256 MiB, else on disk where the program may write.
-   * Without retries, and where ranks write checkpoints, there is none.
+   * Place of the snapshot from which a run continues when a worker fails: memory, every 10 steps, or
+   * disk, every 100 steps, in the folder of checkpoints or a temporary one that is removed at the
+   * end. Default: memory up to 256 MiB, otherwise disk if the program may write. There is none
+   * without retries or if ranks write checkpoints.
    */
   readonly snapshots?: SnapshotPlace | undefined;
   /**
-   * Whether the event `end` has the weights where no checkpoint holds them: they are then gathered in
-   * memory. Default true.
+   * Gathers the weights in memory for the event `end` if no checkpoint holds them. Default true.
    */
   readonly returnWeights?: boolean | undefined;
   /**
-   * Whether each worker is a Deno worker (default), or a process that can be killed; or the name of
+   * Isolation of each worker: a Deno worker (default), a process, which can be killed, or the name of
    * another transport.
    */
   readonly isolation?: Exclude<PlaceName, "local"> | undefined;
-  /** Transports that `isolation` may name beside those that every system has. */
+  /** Additional transports for `isolation`. */
   readonly transport?: Transport | readonly Transport[];
   /**
-   * What supervises the pipeline in place of Troupe's own: an actor of your own that takes the same
-   * messages, such as one around `PIPELINE_SUPERVISOR`. It is trusted as the program is.
+   * Your own supervisor, with the protocol of Troupe's, such as an actor around
+   * `PIPELINE_SUPERVISOR`. It has the rights of the program.
    */
   readonly supervisor?: ActorSpec<SupervisorInit, SupervisorMessage> | undefined;
-  /** What makes each worker in place of Troupe's own, such as an actor around `PIPELINE_WORKER`. */
+  /** Your own pipeline worker, such as an actor around `PIPELINE_WORKER`. */
   readonly worker?: ActorSpec<WorkerInit, WorkerMessage> | undefined;
-  /** Limit of the JavaScript heap of each worker that is a process, in MiB. Default: V8's. */
+  /** Limit of the JavaScript heap of each worker process, in MiB. Default: V8's. */
   readonly heapLimitMb?: number | undefined;
   /**
-   * How long no worker may be at work, nor a message on a link, while a step, an evaluation or a
-   * save waits for them, in milliseconds. A kernel may take any time. Default 60,000.
+   * Time in milliseconds after which a step, an evaluation or a save counts as stalled if no worker
+   * computes and no message is in transit. A kernel can take any time. Default 60,000.
    */
   readonly stallMs?: number;
-  /** What workers are asked to suffer, the first in the first attempt: for tests of recovery. */
+  /** Faults to inject, one for each attempt, for tests of recovery. */
   readonly faults?: readonly WorkerFault[];
-  /** Whether step events say when each action ran, on which worker. Default false. */
+  /** Adds the worker and the time of each action to step events. Default false. */
   readonly trace?: boolean;
-  /** Writes down every message and step of the actors. Default: none. */
+  /** Records every message and step of the actors. Default: no journal. */
   readonly journal?: RunJournal | undefined;
   /**
-   * The actor system that the run lives in, such as a simulated one; one run at a time. Default: one
-   * of its own.
+   * Actor system of the run, such as a simulated one, for one run at a time. Default: a new one.
    */
   readonly system?: System | undefined;
   /**
-   * Told what was measured in each step and evaluation, before its event: for files, charts and
-   * trackers. What it throws ends the run.
+   * Called with the measurements of each step and evaluation before its event, for files, charts and
+   * trackers. An error that it throws ends the run.
    */
   readonly metrics?: ((metrics: Metrics) => void) | undefined;
-  /** Told in words: which device is used and why, what is fetched, and what is waited for. */
+  /** Called with notices for the user: the device and the reason for it, downloads, and waits. */
   readonly announce?: (line: string) => void;
 }
 
-/** How a run uses MPI. */
+/** Options of a run on MPI. */
 export interface MpiRunOptions {
-  /** MPI's library; by default that of the launcher, by the name that Linux systems give it. */
+  /** Path of MPI's library. Default: that of the launcher, by its name on Linux. */
   readonly library?: string | undefined;
-  /** The rank of each worker. Default: a rank for each, in order. */
+  /** Rank of each worker. Default: one rank for each worker, in order. */
   readonly map?: readonly number[] | undefined;
   /**
-   * The interface on which ranks announce messages to each other: its name, its address or its
-   * network, such as 10.1.0.0/16. By default 127.0.0.1 on one host; on several the one network that
-   * they share.
+   * Interface on which ranks announce messages: a name, an address or a network such as 10.1.0.0/16.
+   * Default: 127.0.0.1 on one host; on several hosts the network that they share.
    */
   readonly interface?: string | undefined;
   /**
-   * Whether rank 0 reads and writes all files of weights, as it does where a journal is written.
-   * Default: each rank those of its stages, in a folder that all hosts share.
+   * Makes rank 0 read and write all files of weights, as with a journal. Default: each rank reads and
+   * writes those of its stages, in a folder that all hosts share.
    */
   readonly gather?: boolean | undefined;
 }
 
-/** How the gradients of copies are added. */
+/** All-reduce algorithm of gradients. */
 export type ReduceChoice = "deterministic" | "fast" | "mpi";
 
-/** What is asked of a journal. */
+/** Options of a journal. */
 export interface RunJournal {
-  /** The file. A run that has to start its workers again goes on in `FILE.2`, and so on. */
+  /** Path of the file. A run that restarts its workers continues in `FILE.2`, and so on. */
   readonly path: string;
-  /** Whether messages are kept too, so that one worker can be replayed alone. Default false. */
+  /** Keeps messages too, so that one worker can be replayed alone. Default false. */
   readonly payloads?: boolean | undefined;
-  /** What makes the run again, as JSON can say it. */
+  /** Configuration that repeats the run, as JSON. */
   readonly configuration?: unknown;
-  /** Absolute URLs of the modules of the program, beside those of the actors: these and all that they
-   * import are hashed. */
+  /** Absolute URLs of the program's modules; they, the actors' modules and all imports are hashed. */
   readonly program?: readonly string[] | undefined;
   /**
-   * What a file that takes no more, as on a full disk, does to the run: it goes on without a journal,
-   * which is announced once (default), or it ends with a checkpoint and an error.
+   * Reaction to a file that cannot grow, as on a full disk: the run continues without a journal and
+   * announces that once (default), or it ends with a checkpoint and an error.
    */
   readonly whenFull?: "go-on" | "stop" | undefined;
 }

@@ -72,7 +72,7 @@ Deno.test("stages are those of the layout, and the plan says it; without one the
   assert.deepEqual([plan.layout, stages], ["E,0.5|2.5,H", named]);
   const [auto, none] = [await laidOut({ layout: "auto", steps: 1 }), await laidOut({ steps: 1 })];
   assert.equal(auto.plan.layout, none.plan.layout);
-  await assert.rejects(laidOut({ layout: "E,3,H" }), /as many as the schedule has, 2, received 1$/);
+  await assert.rejects(laidOut({ layout: "E,3,H" }), /that of the schedule, 2, received 1$/);
 });
 
 Deno.test("weights have the same bits in every layout, and after a failure", async () => {

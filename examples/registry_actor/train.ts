@@ -6,13 +6,8 @@
  */
 // deno-lint-ignore-file no-console -- the output of the script
 
-import {
-  findComponent,
-  importComponent,
-  openTask,
-  packageActor,
-  train,
-} from "@troupe/troupe/actors";
+import { findComponent, importComponent } from "@troupe/troupe/actors";
+import { openTask, packageActor, train } from "@troupe/troupe/actors";
 import { createSystem, openDevice, openPredictor } from "@troupe/troupe";
 import type { actor, Watching } from "./mod.ts";
 

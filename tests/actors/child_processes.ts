@@ -1,6 +1,6 @@
-/** The processes that somebody has started, on Linux. */
+/** Lists child processes, on Linux. */
 
-/** Ids of the processes that `parent` has started and that are still there. */
+/** Returns the ids of the living processes that `parent` has started. */
 export function childProcesses(parent: number): number[] {
   const ids = [...Deno.readDirSync("/proc")].map(({ name }) => Number(name));
   return ids.filter((id) => Number.isInteger(id) && isChild(id, parent));
@@ -25,7 +25,7 @@ Deno.Command.prototype.spawn = function (): Deno.ChildProcess {
 };
 
 /**
- * Ids of the processes that this test file has started and that are still there. With `--parallel`
+ * Returns the ids of the living processes that this test file has started. With `--parallel`
  * each file has a thread, and processes are children of all threads.
  */
 export function startedProcesses(): number[] {

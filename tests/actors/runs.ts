@@ -1,4 +1,4 @@
-/** Small training runs for the tests: what a run leaves, as bits to compare. */
+/** Small training runs for the tests, with results to compare bit for bit. */
 
 import assert from "node:assert/strict";
 import { train } from "../../actors/run/train.ts";
@@ -21,7 +21,7 @@ export const SMALL: Sizes = {
   ...{ microBatch: 2, microBatches: 6, steps: 2 },
 };
 
-/** 512 rows a micro-batch: sums so long that another order of addition shows in the bits. */
+/** 512 rows per micro-batch: sums long enough for a different order of additions to change the bits. */
 export const LARGE: Sizes = {
   ...{ ...SMALL, hidden: 256, seq: 128, vocab: 256, microBatch: 4, microBatches: 3 },
 };
@@ -37,7 +37,7 @@ export function batchesOf(sizes: Sizes, count = sizes.microBatches * sizes.steps
 
 type EventOf<T extends TrainEvent["type"]> = Extract<TrainEvent, { type: T }>;
 
-/** What a run leaves. */
+/** Result of a run. */
 export interface Outcome {
   /** Losses, norms and the hash of the weights: equal for equal runs, bit for bit. */
   readonly bits: { readonly losses: number[]; readonly norms: number[]; readonly hash: string };
@@ -74,7 +74,7 @@ export function outcome(sizes: Sizes, options: Partial<TrainOptions>): Promise<O
   return trained({ model, data, steps, microBatches, ...options });
 }
 
-/** Which sums of gradients a schedule adds: "8 micro-batches: 2 copies, 00001111, in halves". */
+/** Returns how a schedule groups sums of gradients: "8 micro-batches: 2 copies, 00001111, in halves". */
 export function groupingOf({ lists, pipelineOf }: Schedule, replicas: number): string {
   const halves = lists?.some((list) => /\.[01]/.test(String(list))) ?? false;
   const copies = replicas * new Set(pipelineOf).size;
@@ -83,7 +83,7 @@ export function groupingOf({ lists, pipelineOf }: Schedule, replicas: number): s
   }`;
 }
 
-/** Runs what has the same bits each time only the first time that it is asked for, by its name. */
+/** Caches a deterministic run by name: only the first call runs it. */
 export function once<A extends unknown[], T>(
   run: (name: string, ...rest: A) => Promise<T>,
 ): (name: string, ...rest: A) => Promise<T> {
@@ -95,7 +95,7 @@ export function once<A extends unknown[], T>(
   };
 }
 
-/** Waits for all of them, also when one fails: no other test may meet what is left of the rest. */
+/** Waits for all runs, even if one fails, so that none overlaps with another test. */
 export async function sideBySide(runs: readonly Promise<unknown>[]): Promise<void> {
   for (const ended of await Promise.allSettled(runs)) {
     if (ended.status === "rejected") throw ended.reason;

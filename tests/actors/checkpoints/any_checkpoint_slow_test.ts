@@ -23,19 +23,19 @@ const HOW: Readonly<Record<string, Options>> = {
   "pipedream-2bw on 3 workers": { schedule: "pipedream-2bw", workers: 3 },
 };
 
-/** Trains up to a step. */
+/** Trains up to step `steps`. */
 async function part(steps: number, options: Options) {
   const { bits } = await trained(SIZES, { data: batchesOf(SIZES), ...options, steps });
   return bits;
 }
 
-/** Two steps and the checkpoint after them. */
+/** Trains two steps and returns the checkpoint after them. */
 async function saved(folder: string, options: Options): Promise<Checkpoint> {
   await part(2, { ...options, checkpoint: { directory: folder, config: {} } });
   return (await readCheckpoint(folder))!;
 }
 
-/** What follows a checkpoint is what the serial oracle makes of it. */
+/** Asserts that a resumed run has the bits of the serial oracle resumed from the same checkpoint. */
 async function assertGoesOn(from: string, to: string, oracle: Checkpoint, actors: Checkpoint) {
   const after = HOW[to]!;
   const [expected, run] = await Promise.all([
@@ -44,31 +44,37 @@ async function assertGoesOn(from: string, to: string, oracle: Checkpoint, actors
   ]);
   assert.deepEqual(run, expected, `${from}, then ${to}`);
   assert.deepEqual(run.numbers.map(([step]) => step!), [3, 4]);
-  // Without flushes, a run has the bits of one that paused where this one was cut.
+  // Without flushes, a resumed run has the bits of a run that paused at the checkpoint.
   if (from !== to || to.startsWith("pipedream")) return;
   const whole = await part(4, { ...after, runtime: "serial" });
   assert.deepEqual({ ...whole, numbers: whole.numbers.slice(2) }, run, `${to} in one piece`);
 }
 
-folderTest("any checkpoint goes on under any run as the serial oracle says", async (folder) => {
-  for (const [from, before] of Object.entries(HOW)) {
-    const [oracle, actors] = await Promise.all(
-      (["serial", "local"] as const).map((runtime) =>
-        saved(join(folder, from, runtime), { ...before, runtime })
-      ),
-    );
-    for (const file of ["model.safetensors", "optimizer.safetensors", "config.json"]) {
-      const [one, other] = await Promise.all(
-        [oracle!, actors!].map(({ path }) => Deno.readFile(join(path, file))),
+folderTest(
+  "any run resumes from any checkpoint with the bits of the serial oracle",
+  async (folder) => {
+    for (const [from, before] of Object.entries(HOW)) {
+      const [oracle, actors] = await Promise.all(
+        (["serial", "local"] as const).map((runtime) =>
+          saved(join(folder, from, runtime), { ...before, runtime })
+        ),
       );
-      assert.deepEqual(one, other, `${file} of ${from}`);
+      for (const file of ["model.safetensors", "optimizer.safetensors", "config.json"]) {
+        const [one, other] = await Promise.all(
+          [oracle!, actors!].map(({ path }) => Deno.readFile(join(path, file))),
+        );
+        assert.deepEqual(one, other, `${file} of ${from}`);
+      }
+      // Each resumes under the next entry, exact and FP16 under themselves; in the deep tier under all.
+      const names = Object.keys(HOW), at = names.indexOf(from);
+      const after = atDepth(
+        [names[(at + 1) % names.length]!, ...at % 4 === 0 ? [from] : []],
+        names,
+      );
+      await sideBySide(after.map((to) => assertGoesOn(from, to, oracle!, actors!)));
     }
-    // To the one that follows it, the exact and the FP16 one to themselves; in deep to all.
-    const names = Object.keys(HOW), at = names.indexOf(from);
-    const after = atDepth([names[(at + 1) % names.length]!, ...at % 4 === 0 ? [from] : []], names);
-    await sideBySide(after.map((to) => assertGoesOn(from, to, oracle!, actors!)));
-  }
-});
+  },
+);
 
 folderTest("a checkpoint loads into Deno workers of another schedule", async (folder) => {
   const resume = await saved(folder, { schedule: "chimera", workers: 2, runtime: "workers" });
@@ -77,7 +83,7 @@ folderTest("a checkpoint loads into Deno workers of another schedule", async (fo
   assert.deepEqual(await part(4, { ...options, runtime: "workers" }), expected);
 });
 
-folderTest("a dynamic loss scale goes on, or begins after a run without one", async (folder) => {
+folderTest("a dynamic loss scale continues, or starts after a run without one", async (folder) => {
   const scaleOf = ({ config }: Checkpoint) =>
     (config.progress as { lossScale?: { scale: number; goodSteps: number } }).lossScale;
   const exact = await saved(join(folder, "fp32"), { runtime: "serial" });

@@ -18,7 +18,7 @@ const CONFIG = { architecture: "gpt2", ...SIZES };
 const { parameters } = compileModel(gpt2(SIZES, 1), "none");
 const FILES = ["config.json", "manifest.json", "model.safetensors", "optimizer.safetensors"];
 
-/** Weights drawn from a seed, with moments that tell it apart. */
+/** Weights drawn from a seed, with moments that identify it. */
 function stateOf(seed: number, of = parameters) {
   const weights = new Map(of.map(({ name, spec }) => [name, initialValues(spec, name, seed)]));
   const moments = new Map(
@@ -31,7 +31,7 @@ function stateOf(seed: number, of = parameters) {
   return { weights, moments };
 }
 
-/** The calls of a disk, to be changed. */
+/** Copies the methods of a disk, so that tests can replace some. */
 const diskOf = ({ open, readFile, readDir, mkdir, rename, remove }: Disk): Disk => ({
   ...{ open, readFile, readDir, mkdir, rename, remove },
 });
@@ -40,7 +40,7 @@ const diskOf = ({ open, readFile, readDir, mkdir, rename, remove }: Disk): Disk 
 const write = (directory: string, step: number, seed = step, of = parameters) =>
   writeCheckpoint(directory, { step, state: stateOf(seed, of), parameters: of, config: CONFIG });
 
-folderTest("what was written is read back bit for bit, by folder or by step", async (folder) => {
+folderTest("a checkpoint is read back bit for bit, by folder or by step", async (folder) => {
   await write(folder, 9);
   await write(folder, 10);
   for (const [path, step] of [[folder, 10], [join(folder, "step-00000009"), 9]] as const) {
@@ -80,7 +80,7 @@ folderTest("the newest whole checkpoint is taken, however a newer one was torn",
     assert.match(told[0]!, /^Cannot read .*step-00000006.*, received .*; it is passed over$/, name);
     await assert.rejects(readCheckpoint(torn), SyntaxError, name);
   }
-  // Where none is left that is whole, the newest is told.
+  // If no checkpoint is complete, the error names the newest.
   await Deno.remove(join(folder, "step-00000005", "config.json"));
   await Deno.remove(join(await write(folder, 6), "config.json"));
   await assert.rejects(
@@ -90,7 +90,7 @@ folderTest("the newest whole checkpoint is taken, however a newer one was torn",
 });
 
 folderTest("no bit can change and no byte be missing unnoticed, in any file", async (folder) => {
-  // Two tensors have all that files are made of, and are read in a twentieth of the time.
+  // Two tensors cover every part of the files, and are read in a twentieth of the time.
   const few = parameters.slice(0, 2);
   await write(folder, 1, 1, few);
   const path = await write(folder, 2, 2, few);
@@ -160,7 +160,7 @@ folderTest("steps are compared as numbers, beyond eight digits too", async (fold
   assert.equal((await readCheckpoint(folder))!.step, 100_000_000);
 });
 
-folderTest("a folder is read again when what was seen in it is gone", async (folder) => {
+folderTest("a folder is listed again when a listed checkpoint is gone", async (folder) => {
   await write(folder, 1);
   let opened = 0;
   const moving: Disk = {
@@ -184,7 +184,7 @@ folderTest("an empty or missing folder has no checkpoint", async (folder) => {
   assert.equal(await readCheckpoint(join(folder, "missing", "deep")), undefined);
 });
 
-folderTest("a folder that cannot be written is told, and what is there stays", async (folder) => {
+folderTest("a folder that cannot be written is reported, and its files stay", async (folder) => {
   const file = join(folder, "file");
   await Deno.writeTextFile(file, "not a folder");
   await assert.rejects(
@@ -194,7 +194,7 @@ folderTest("a folder that cannot be written is told, and what is there stays", a
   assert.equal(await Deno.readTextFile(file), "not a folder");
 });
 
-/** The true disk, with what is done to it written down: `write a`, `sync a`, `rename a b`. */
+/** The real disk, with a record of its calls: `write a`, `sync a`, `rename a b`. */
 function recordingDisk(calls: string[]): Disk {
   const note = (what: string, ...paths: string[]) =>
     void calls.push([what, ...paths.map((path) => basename(path))].join(" "));

@@ -1,4 +1,4 @@
-/** Folders of Hugging Face's: PyTorch's logits, what transformers writes, and what is refused in one sentence. */
+/** Hugging Face folders: PyTorch's logits, files written by transformers, and refusals in one sentence. */
 
 import assert from "node:assert/strict";
 import { basename, join } from "node:path";
@@ -20,7 +20,7 @@ import { assertSentences } from "../../console/refusals.ts";
 import { folderTest, namesIn } from "../../in_folder.ts";
 import { readT5, T5_VERSIONS } from "../../kernels/architectures/t5_fixture.ts";
 
-/** What transformers writes, and what is said of configurations that are refused. */
+/** Output of transformers, and the messages for refused configurations. */
 const GOLDEN = JSON.parse(Deno.readTextFileSync(new URL("golden.json", import.meta.url)));
 const CONFIG = JSON.parse(Deno.readTextFileSync(hfPath("tied/config.json")));
 
@@ -57,7 +57,7 @@ folderTest("a config.json says the sizes of a GPT-2, and nothing else", async (f
   assert.throws(() => readSizes(GPT2, folder), /must be a regular file, received a device$/);
 });
 
-Deno.test("the parameters of a model are those that it is compiled with, whatever the number of its blocks", () => {
+Deno.test("a model lists the parameters it is compiled with, for any number of blocks", () => {
   const sizes = { layers: 3, hidden: 8, heads: 2, seq: 4, vocab: 16 };
   for (const more of [{}, { tie: true }, { headSlices: 3 }]) {
     const { parameters } = compileModel(gpt2({ ...sizes, ...more }, 1), "none");
@@ -65,7 +65,7 @@ Deno.test("the parameters of a model are those that it is compiled with, whateve
   }
 });
 
-/** The tied model of the fixture, some of its tensors changed; `undefined` takes one away. */
+/** Returns the tied model of the fixture with some tensors changed; `undefined` removes a tensor. */
 async function changedFile(
   changes: Readonly<Record<string, Partial<SafetensorsTensor> | undefined>>,
 ): Promise<Uint8Array> {
@@ -79,7 +79,7 @@ async function changedFile(
   return encodeSafetensors(all, { format: "pt" });
 }
 
-/** The sentence that refuses the weights in a folder. */
+/** Returns the error message for the weights in a folder. */
 async function refusalOfWeights(folder: string): Promise<string> {
   const config = readSizes(GPT2, folder);
   const read = readWeights(folder, gpt2Parameters(config), gpt2Ties(config));
@@ -120,31 +120,34 @@ async function copyFolder(name: string, to: string): Promise<void> {
   }
 }
 
-folderTest("an index names shards beside it that hold what it says", async (folder) => {
-  await copyFolder("sharded_bf16", folder);
-  const path = join(folder, "model.safetensors.index.json"), found: [string, string][] = [];
-  const index = JSON.parse(await Deno.readTextFile(path)), { weight_map } = index;
-  const shard = join(folder, "model-00002-of-00002.safetensors");
-  const write = (map: unknown) =>
-    Deno.writeTextFile(path, JSON.stringify({ ...index, weight_map: map }));
-  const refuse = async (about: string, map: unknown) => {
-    await write(map);
-    found.push([about, await refusalOfWeights(folder)]);
-  };
-  for (const name of GOLDEN.shardNames) {
-    await refuse(JSON.stringify(name), { ...weight_map, "wte.weight": name });
-  }
-  const { "wte.weight": _, ...missing } = weight_map;
-  await refuse("a tensor that the index has not", missing);
-  await refuse("a tensor that only the index has", { ...weight_map, "h.7.x": basename(shard) });
-  await refuse("a list", []);
-  await write(weight_map);
-  await Deno.truncate(shard, Deno.statSync(shard).size - 2);
-  found.push(["a truncated shard", await refusalOfWeights(folder)]);
-  await Deno.remove(shard);
-  found.push(["no shard", await refusalOfWeights(folder)]);
-  await assertSentences("hugging_face_index", found, { FOLDER: folder });
-});
+folderTest(
+  "an index names shards in its folder, and they hold the tensors it lists",
+  async (folder) => {
+    await copyFolder("sharded_bf16", folder);
+    const path = join(folder, "model.safetensors.index.json"), found: [string, string][] = [];
+    const index = JSON.parse(await Deno.readTextFile(path)), { weight_map } = index;
+    const shard = join(folder, "model-00002-of-00002.safetensors");
+    const write = (map: unknown) =>
+      Deno.writeTextFile(path, JSON.stringify({ ...index, weight_map: map }));
+    const refuse = async (about: string, map: unknown) => {
+      await write(map);
+      found.push([about, await refusalOfWeights(folder)]);
+    };
+    for (const name of GOLDEN.shardNames) {
+      await refuse(JSON.stringify(name), { ...weight_map, "wte.weight": name });
+    }
+    const { "wte.weight": _, ...missing } = weight_map;
+    await refuse("a tensor that the index has not", missing);
+    await refuse("a tensor that only the index has", { ...weight_map, "h.7.x": basename(shard) });
+    await refuse("a list", []);
+    await write(weight_map);
+    await Deno.truncate(shard, Deno.statSync(shard).size - 2);
+    found.push(["a truncated shard", await refusalOfWeights(folder)]);
+    await Deno.remove(shard);
+    found.push(["no shard", await refusalOfWeights(folder)]);
+    await assertSentences("hugging_face_index", found, { FOLDER: folder });
+  },
+);
 
 for (const folder of FOLDERS) {
   Deno.test(`the GPT-2 in ${folder} has PyTorch's logits within 1e-4`, async () => {

@@ -1,4 +1,4 @@
-/** A folder of checkpoints belongs to one run: no other writes to it, and none mixes with another's. */
+/** A folder of checkpoints belongs to one run: other runs neither write to it nor mix their files in. */
 
 import assert from "node:assert/strict";
 import { join } from "node:path";
@@ -10,7 +10,7 @@ import { folderTest, inFolder, namesIn } from "../../in_folder.ts";
 import { type Sizes, SMALL } from "../runs.ts";
 import { trained } from "../pipeline/trained.ts";
 
-/** Registers a test of what Windows has not. */
+/** Registers a test of features that Windows lacks. */
 const unixTest = (name: string, fn: (folder: string) => Promise<void>) =>
   Deno.test({ name, ignore: Deno.build.os === "windows", fn: () => inFolder(fn) });
 
@@ -70,7 +70,7 @@ unixTest(
 );
 
 folderTest(
-  "what a dead run has left in the file is written over, and what is no holder not repeated",
+  "the lock file of a dead run is overwritten, and invalid holders are not repeated",
   async (folder) => {
     const path = join(folder, ".lock");
     Deno.writeTextFileSync(path, "pid 1 on a-host-with-a-long-name\n".repeat(9));
@@ -86,7 +86,7 @@ folderTest(
   },
 );
 
-unixTest("what is no file is neither written to nor waited for", async (folder) => {
+unixTest("a lock path that is not a file is neither written nor waited for", async (folder) => {
   const lock = join(folder, ".lock"), mine = join(folder, "mine");
   await Deno.writeTextFile(mine, "precious");
   const kinds = [
@@ -106,7 +106,7 @@ unixTest("what is no file is neither written to nor waited for", async (folder) 
   assert.equal(await Deno.readTextFile(mine), "precious");
 });
 
-folderTest("a run that has lost its lock, or its folder, leaves what is there", async (folder) => {
+folderTest("a run that has lost its lock or its folder leaves the files there", async (folder) => {
   const first = lockFolder(folder);
   Deno.removeSync(join(folder, ".lock")); // as someone may who tidies up
   const second = lockFolder(folder), text = Deno.readTextFileSync(join(folder, ".lock"));
@@ -145,7 +145,7 @@ folderTest("a folder with checkpoints is refused, resumed, or overwritten", asyn
   await run({ directory }, 3, await readCheckpoint(directory));
   assert.deepEqual(await namesIn(directory), steps(1, 2, 3));
 
-  // A state that does not say where it comes from may go on anywhere.
+  // A state without a path can be resumed in any folder.
   const { path: _, ...unnamed } = (await readCheckpoint(directory))!;
   await run({ directory }, 4, unnamed);
 
@@ -181,7 +181,7 @@ folderTest("a best checkpoint that is gone is not that of the next run", async (
   assert.deepEqual((await namesIn(directory)).filter((name) => !name.startsWith(".")), steps(2));
 });
 
-folderTest("what goes on from elsewhere wants a fresh folder", async (folder) => {
+folderTest("a run resumed from another folder needs a fresh folder", async (folder) => {
   const [from, to] = [join(folder, "from"), join(folder, "to")];
   await run({ directory: from }, 1);
   const resume = await readCheckpoint(from);

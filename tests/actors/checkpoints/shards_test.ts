@@ -1,4 +1,4 @@
-/** Checkpoints in shards: read as one, whoever wrote them; refused where files do not agree. */
+/** Sharded checkpoints: read as one, whatever the shards; refused if the files disagree. */
 
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
@@ -34,7 +34,7 @@ function stateOf(seed: number) {
   };
 }
 
-/** What one worker holds of such a state. */
+/** Returns the part of such a state that one worker holds. */
 function heldOf(seed: number, names: readonly string[]): HeldState {
   const { weights, moments } = stateOf(seed), shapes = new Map(names.map((name) => [name, SHAPE]));
   const own = <T>(tensors: Map<string, T>, nameOf: (key: string) => string) =>
@@ -45,7 +45,7 @@ function heldOf(seed: number, names: readonly string[]): HeldState {
   );
 }
 
-/** Writes a checkpoint as two workers do, each its half of what all hold. */
+/** Writes a checkpoint from two workers, each with half of the state. */
 const write = (directory: string, step: number) =>
   writeShards(
     directory,
@@ -90,7 +90,7 @@ folderTest(
   },
 );
 
-/** Edits of a checkpoint's files: of what the manifest says, of an index, or of anything else. */
+/** Edits of a checkpoint's files: of the manifest, of an index, or of a shard. */
 interface Forgery {
   readonly manifest?: (files: Record<string, unknown>) => void;
   readonly index?: (text: string) => string;
@@ -109,7 +109,7 @@ function moved(from: string, to: string): NonNullable<Forgery["manifest"]> {
 
 const both = { dtype: "F32", shape: SHAPE, data: new Float32Array(6) } as const;
 
-/** What must be refused although its hashes are right. */
+/** Checkpoints that must be refused although their hashes are right. */
 const FORGERIES: Readonly<Record<string, Forgery>> = {
   "a shard above the folder": { manifest: moved(SHARD, `../${SHARD}`) },
   "a missing shard": { manifest: (files) => delete files[SHARD] },
@@ -138,7 +138,7 @@ const FORGERIES: Readonly<Record<string, Forgery>> = {
   },
 };
 
-/** Rewrites files of a checkpoint, with the sizes and hashes that are then right. */
+/** Rewrites files of a checkpoint and updates sizes and hashes to match. */
 async function forge(path: string, { manifest, index, shard }: Forgery): Promise<void> {
   const name = join(path, "manifest.json"), told = JSON.parse(await Deno.readTextFile(name));
   const rewrite = async (file: string, bytes: Uint8Array<ArrayBuffer>) => {
@@ -173,7 +173,7 @@ folderTest(
   },
 );
 
-folderTest("what was looked for is read, or nothing is", async (folder) => {
+folderTest("a located checkpoint is read unchanged, or not at all", async (folder) => {
   const { path } = await write(folder, 1), { state } = (await locateCheckpoint(folder))!;
   await Deno.writeFile(
     join(path, OTHER),
@@ -187,7 +187,7 @@ folderTest("what was looked for is read, or nothing is", async (folder) => {
   assert.throws(() => readState(state), /must be readable by every worker that needs a part/);
 });
 
-folderTest("a worker that cannot write leaves nothing but what was there", async (folder) => {
+folderTest("a worker that cannot write leaves the folder unchanged", async (folder) => {
   await write(folder, 1);
   const lost = new Error("worker-1 is gone");
   const writing = writeShards(folder, { step: 2, config: {} }, async (unfinished) => {

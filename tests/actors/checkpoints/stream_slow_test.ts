@@ -53,7 +53,7 @@ const held = (state = STATE): HeldState => heldValues(state, SHAPES);
 
 const hashesOf = ({ weights, moments }: StageState) => [weights, moments].map(hashWeights);
 
-/** The same as workers hold it: parts of several tensors come in one array that is theirs no more. */
+/** The same state as workers hold it: parts of several tensors arrive in one transferred array. */
 const heldByTwo = ({ shapes, read }: HeldState): HeldState => ({
   shapes,
   holderOf: (name) => Number(name < "b"),
@@ -66,7 +66,7 @@ const heldByTwo = ({ shapes, read }: HeldState): HeldState => ({
   },
 });
 
-/** The files of such a checkpoint as they have been since there are any. */
+/** The files of such a checkpoint in every version so far. */
 const { streamedFiles: FILES } = JSON.parse(
   Deno.readTextFileSync(new URL("golden.json", import.meta.url)),
 );
@@ -103,7 +103,7 @@ Deno.test("who reads slowly is not given more: two pieces are under way, whateve
   assert.ok(most <= 2 * PIECE_ELEMENTS, `at most two pieces, received ${most / PIECE_ELEMENTS}`);
 });
 
-Deno.test("who leaves early waits for what was asked for, so that others can be asked", async () => {
+Deno.test("a reader that leaves early waits for its pending reads, so that others can read", async () => {
   let isReading = false;
   const state: HeldState = {
     ...held(),

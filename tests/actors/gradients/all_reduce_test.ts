@@ -1,4 +1,4 @@
-/** The all-reduce: its sums, its messages, and what it refuses. */
+/** The all-reduce: its sums, its messages, and its refusals. */
 
 import assert from "node:assert/strict";
 import { LATENCY_BYTES, sliceBorder } from "../../../actors/gradients/algorithms.ts";
@@ -63,7 +63,7 @@ const sumOf = (tree: Tree, copies: readonly GradientArray[], i: number): number 
     ? copies[tree]![i]!
     : Math.fround(sumOf(tree[0], copies, i) + sumOf(tree[1], copies, i));
 
-/** Where slice `slice` has grown rank by rank around the ring, from the rank of its number on. */
+/** The tree of slice `slice` on a ring: ranks are added in ring order, from rank `slice` on. */
 const ringTree = (slice: number, size: number): Tree =>
   Array.from({ length: size - 1 }, (_, i) => (slice + 1 + i) % size)
     .reduce<Tree>((sum, rank) => [sum, rank], slice);
@@ -110,7 +110,7 @@ const SIZES = [1, 2, 3, 4, 5, 6, 7, 8];
 /** A multiple of every size: all slices are equal. */
 const LENGTH = 840;
 
-/** For each rank the messages and values that it sends for one chunk. */
+/** Returns, for each rank, the messages and values that it sends for one chunk. */
 async function sentBy(
   algorithm: ReduceAlgorithm | "fast",
   size: number,
@@ -164,7 +164,7 @@ Deno.test("fast is Rabenseifner for powers of two, elsewhere the ring from a siz
   }
 });
 
-/** Where the slices of chunk `index` begin, and where the last one ends. */
+/** Offsets of the slices of chunk `index`, and the end of the last slice. */
 const cutsOf = (size: number, [offset, length]: [number, number], index: number, to: number[]) =>
   Array.from({ length: size + 1 }, (_, i) => sliceBorder(i, size, { offset, length }, index, to));
 
@@ -212,7 +212,7 @@ Deno.test("a message that is due is taken once, also after one that was refused"
 
 const SHARED = new SharedArrayBuffer(3 * 9 * 4);
 
-/** Messages that rank 0 of three refuses, by how they differ from one that is due. */
+/** Messages that rank 0 of three refuses, as differences from an expected message. */
 const REFUSED: readonly (readonly [Partial<ReduceMessage>, Partial<ReducerOptions>?])[] = [
   [{ from: 0 }],
   [{ from: 3 }],
@@ -227,7 +227,7 @@ const REFUSED: readonly (readonly [Partial<ReduceMessage>, Partial<ReducerOption
   [{}, { shared: SHARED }],
 ];
 
-/** Options under which no reducer opens. */
+/** Options that the reducer refuses. */
 const UNOPENED: readonly Partial<ReducerOptions>[] = [
   { size: 0 },
   { rank: 3 },

@@ -1,6 +1,6 @@
 /**
- * The commit of a step: who votes, what is decided, the norm and its clipping, the loss and its scale,
- * which sums start early, and how sums under way end when a step is given up.
+ * The commit of a step: votes, the decision, the norm and its clipping, the loss and its scale,
+ * early sums, and the end of started sums when a step is abandoned.
  */
 
 import assert from "node:assert/strict";
@@ -102,7 +102,7 @@ Deno.test("a dynamic loss scale doubles after exactly 2000 good steps in a row, 
 Deno.test("eager-opt starts early only where each worker has idle time after the stage's last backward", () => {
   const stages = (name: string, workers: number) =>
     eagerStages(createSchedule(name, { workers, microBatches: workers }), "eager-opt");
-  // Stage 0 and those of the middle workers end with their worker: no time is left there.
+  // Stage 0 and the stages of the middle workers finish with their worker: no time is left there.
   assert.deepEqual(stages("chimera", 4), [3]);
   assert.deepEqual(stages("hanayo", 4), [5, 6, 7]);
   // With one stage for each worker every last backward is the worker's last action.
@@ -112,7 +112,7 @@ Deno.test("eager-opt starts early only where each worker has idle time after the
 
 const BUCKETS = 5, LENGTH = 3;
 
-/** A copy of a stage of some buckets; nothing of it is stepped. */
+/** A copy of a stage with some buckets; no optimizer step runs on it. */
 function copyOf(stage: number): SyncedCopy {
   const offsets = Array.from({ length: BUCKETS }, (_, i) => i * LENGTH);
   const buckets = offsets.map((offset) => ({ offset, length: LENGTH }));
@@ -120,7 +120,7 @@ function copyOf(stage: number): SyncedCopy {
   return { stage, rank: 0, kernels: { buckets, readGradients } as never };
 }
 
-/** The chunks of each stage that are sent, by an all-reduce of stage 1 alone that is given up. */
+/** Returns the chunks sent for each stage when only the all-reduce of stage 1 runs and is abandoned. */
 async function sentBy(algorithm: ReduceAlgorithm): Promise<number[][]> {
   const sent: number[][] = [[], []];
   const sync = new GradientSync([0, 1].map(copyOf), {

@@ -1,4 +1,4 @@
-/** Steps on devices with memory of their own: no view at an offset, the same sums, and few copies. */
+/** Steps on devices with separate memory: no views at an offset, the same sums, and few copies. */
 
 import assert from "node:assert/strict";
 import { gpt2, openReference } from "../../../kernels/mod.ts";

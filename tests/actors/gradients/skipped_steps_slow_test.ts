@@ -1,4 +1,4 @@
-/** Steps that overflow: none leaves a trace but in the loss scale, and a run of nothing else fails. */
+/** Steps that overflow: each changes only the loss scale, and a run of only such steps fails. */
 
 import assert from "node:assert/strict";
 import { readCheckpoint } from "../../../actors/checkpoints/read.ts";
@@ -19,7 +19,7 @@ function* dataOf(steps: readonly Kind[]): Generator<Batch, void> {
   for (const kind of steps) {
     for (let m = 0; m < N; m++) {
       const one = batch(kind === "good" ? good++ : m);
-      // Such points overflow in the gradients under a loss scale, and nowhere else.
+      // Such points overflow only in the gradients under a loss scale.
       const points = kind === "bad" ? new Float32Array(2 * B).fill(2000) : one.points;
       const shift = new Float32Array(B).fill(kind === "lost" && m === 2 ? Infinity : 0);
       yield { ...one, points, shift } as Batch;
@@ -27,7 +27,7 @@ function* dataOf(steps: readonly Kind[]): Generator<Batch, void> {
   }
 }
 
-/** What happened: a scale for a step that was skipped, 0 for one that was taken. */
+/** Returns, for each step, the loss scale if the step was skipped, 0 otherwise. */
 async function run(steps: readonly Kind[], options: Options) {
   const { events, end } = await trained({ ...SMALL, steps: steps.length, microBatches: N }, {
     ...{ model: RINGS, data: dataOf(steps), workers: 2, runtime: "local", precision: "fp16" },

@@ -1,7 +1,7 @@
 /**
  * Optimizer steps without actors: every worker's copies of stages on a device for each, one
- * micro-batch after the other, and messages of the commit handed over one by one. For tests that
- * choose the devices and count what these copy.
+ * micro-batch after the other, and commit messages delivered one by one. For tests that
+ * choose the devices and count their copies.
  *
  * @module
  */
@@ -17,7 +17,7 @@ import { withAliases } from "../../../kernels/stage/state.ts";
 import type { Schedule } from "../../../schedules/mod.ts";
 import { drawWeights } from "../../kernels/stage/stage_runs.ts";
 
-/** What is trained, where and how. */
+/** Options of `stepByHand()`. */
 export interface Steps {
   readonly options: CompileOptions;
   readonly schedule: Schedule;
@@ -30,13 +30,13 @@ export interface Steps {
   openDevice(): Promise<Device>;
 }
 
-/** What comes of it. */
+/** Result of `stepByHand()`. */
 export interface Stepped {
   /** Weights of the first copy of each stage, and losses of the last step. */
   readonly results: ReadonlyMap<string, Float32Array>;
   /** Sums of squares of the last step, in order of their names. */
   readonly squares: readonly (readonly [string, number])[];
-  /** The copies of each worker, and what its device copied in the last step. */
+  /** The copies of each worker, and the bytes that its device copied in the last step. */
   readonly workers: readonly { readonly all: readonly OpenCopy[]; readonly copied: CopiedBytes }[];
 }
 
@@ -93,7 +93,7 @@ async function openWorkers({ options, schedule, openDevice }: Steps) {
   return { all, layout: copiesOf(schedule, replicas), ties: ends, stage };
 }
 
-/** Forward and backward of all micro-batches; the losses. */
+/** Runs forward and backward of all micro-batches; returns the losses. */
 async function computeGradients(
   { all, layout, stage: { backward } }: Workers,
   { schedule, microBatches }: Steps,
@@ -125,7 +125,7 @@ async function computeGradients(
   return losses;
 }
 
-/** Votes, sums, norms and the optimizer's step, with gradients scaled as clipping does. */
+/** Runs the votes, sums, norms and optimizer step, with gradients scaled as in clipping. */
 async function commit(
   { all, layout, ties, stage }: Workers,
   { coarsening = 1, algorithm = "direct" }: Steps,
@@ -169,7 +169,7 @@ async function commit(
   throw new Error(`Cannot end step ${step}: every bucket must have been stepped`);
 }
 
-/** Bytes that all copies of each stage have copied in the last step, to the device and to the host. */
+/** Returns the bytes that all copies of each stage copied in the last step, to the device and to the host. */
 export function copiedByStages(workers: Stepped["workers"]): [toDevice: number, toHost: number][] {
   const sums: [number, number][] = [];
   for (const { all: [copy], copied: { toDevice, toHost } } of workers) {

@@ -1,6 +1,6 @@
 /**
- * Models other than GPT-2 in stages: a Llama, a T5, a U-Net and an imported U-Net. What a stage gives by
- * name travels straight to the stages that use it, across all between, and no bit is another.
+ * Models other than GPT-2 in stages: a Llama, a T5, a U-Net and an imported U-Net. A stage's named
+ * outputs go directly to the stages that use them, and all bits are those of the serial run.
  */
 
 import assert from "node:assert/strict";
@@ -95,12 +95,12 @@ const HALVING: Options = { schedule: "chimera", scheduleOptions: { scale: "halvi
 const OFFLOADED: Options = { schedule: "interleaved", offload: true, layout: "schedule" };
 const PICTURED: Options = { model: UNET, data: pictures, steps: 1 };
 
-/** None of them changes the sums of the serial run that has the same. */
+/** Variants that leave the sums equal to those of a serial run with the same shared options. */
 const VARIANTS: readonly (readonly [what: string, shared: Options, how?: Options])[] = [
   ["T5, halving", { ...HALVING, model: T5, data: strings, recompute: "cheap" }],
   ["T5, recomputed", { model: T5, data: strings, recompute: "full", recomputeInterval: 2 }],
   ["T5, fp16", { model: T5, data: strings, schedule: "zb-v", precision: "fp16", lossScale: 128 }],
-  // Nothing that the encoder gives has a gradient.
+  // No output of the encoder has a gradient.
   ["T5, frozen", { model: T5, data: strings, frozen: (name) => /^(encoder|shared)\./.test(name) }],
   ["T5, offloaded", { ...OFFLOADED, model: T5, data: strings }],
   ["U-Net", PICTURED, { recompute: "full", recomputeInterval: 2, workers: 2 }],

@@ -25,10 +25,10 @@ import {
 const FLUSHED = scheduleDefinitions.map(({ name }) => name)
   .filter((name) => !name.startsWith("pipedream"));
 
-/** Those that want an even number of workers. */
+/** Schedules that need an even number of workers. */
 const EVEN = ["chimera", "chimera-greedy", "dualpipe"];
 
-/** All on four workers; in other places some. */
+/** All schedules run on four workers; the other places run some. */
 const PLACES = [
   { workers: 2, replicas: 2, tie: true, every: atDepth(5, 1) },
   { workers: 3, replicas: 1, microBatches: 6, every: atDepth(4, 1) },
@@ -60,7 +60,7 @@ for (const { workers, replicas, every, ...more } of PLACES) {
   });
 }
 
-/** Peaks and weights of each worker as the analysis of the lists says. */
+/** Asserts the peaks and weights of each worker that the analysis of the lists predicts. */
 function assertHeld(schedule: Schedule, replicas: number, { end }: Trained, what: string): void {
   const { peakActivations, weights } = analyze(schedule);
   const all = (values: readonly number[]) => Array.from({ length: replicas }, () => values).flat();
@@ -74,7 +74,7 @@ function assertHeld(schedule: Schedule, replicas: number, { end }: Trained, what
   assert.equal(peaks.at(-1), 1, what);
 }
 
-/** 512 rows are a sum so long that another order of its additions shows in the bits. */
+/** Sums over 512 rows are long enough for a different order of additions to change the bits. */
 const LONG: Options[] = [
   { device: "native", schedule: "chimera", replicas: 2, sync: "eager" },
   { device: "wasm", schedule: "message-driven" },

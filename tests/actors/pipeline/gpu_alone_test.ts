@@ -1,7 +1,7 @@
 /**
  * The pipeline on the GPU: whatever the schedule and its options, losses, norms and weights have the
  * bits of the serial run on the same adapter; a step copies what the formula says, and adds there; and
- * what other devices have begun goes on.
+ * runs started on other devices can be resumed.
  */
 
 import assert from "node:assert/strict";
@@ -26,7 +26,7 @@ const SIZES: Sizes = {
 };
 const HELD = batchesOf({ ...SIZES, steps: 1 }, 2);
 
-/** Runs of equal bits: the options of the serial one, and what the others add. */
+/** Runs with equal bits: the options of the serial run, and the additional options of the others. */
 const CASES: Record<string, readonly [Options, ...Options[]]> = {
   "one copy, evaluated": [
     { evaluation: { every: 1, batches: HELD, atStart: true } },

@@ -1,6 +1,6 @@
 /**
- * The messages of the pipeline: one that comes in a state in which it has no meaning ends its receiver,
- * a worker's mailbox holds what its bound says, evaluations keep to their limit, and policies travel.
+ * The messages of the pipeline: a message that is invalid in the receiver's state ends the receiver,
+ * a worker's mailbox stays within its bound, evaluations keep to their limit, and policies are sent.
  */
 
 import assert from "node:assert/strict";
@@ -71,7 +71,7 @@ async function until(world: World<undefined>, id: string, wanted: string): Promi
   throw new Error(`${id} must get to ${wanted}, and is ${state}`);
 }
 
-/** An actor that takes some messages, and does nothing. */
+/** An actor that accepts some messages and ignores them. */
 const DEAF = `data:text/javascript,export const deaf = (ctx, types) =>
   Object.fromEntries(types.map((type) => [type, () => {}]));`;
 
@@ -100,7 +100,7 @@ async function bringWorker(world: World<undefined>, plan: SimulatedTrainingOptio
   return worker;
 }
 
-/** What brings a supervisor to states that a step does not. */
+/** Calls that bring a supervisor to states that a step does not reach. */
 const WAYS: Readonly<Record<string, (engine: Engine) => unknown>> = {
   idle: () => {},
   draining: (engine) => engine.drain(),
@@ -154,7 +154,7 @@ Deno.test("a worker and a supervisor refuse each message that has no meaning in 
   await assertSentences("messages", found);
 });
 
-/** What the supervisor of a plan is made from. */
+/** Returns the supervisor's initial value for a plan. */
 function initOf(plan: SimulatedTrainingOptions): SupervisorInit {
   const { options } = prepareSimulation(plan), { schedule, sync } = options;
   const workers = workerInits(options, "local", undefined), { updates } = schedule;
@@ -162,14 +162,14 @@ function initOf(plan: SimulatedTrainingOptions): SupervisorInit {
   return { workers, isolate, injectionLimit, eagerStages: eagerStages(schedule, sync), updates };
 }
 
-/** Lets one actor handle nothing for as long as any other can do something. */
+/** A strategy under which one actor handles messages only when no other actor can. */
 const starving = (id: string): Strategy => ({
   name: `starving ${id}`,
   begin: () => true,
   choose: (candidates) => Math.max(0, candidates.findIndex(({ actor }) => actor !== id)),
 });
 
-/** The most messages that waited for each worker, over all these orders. */
+/** Returns the largest mailbox size of each worker over all these orders. */
 async function deepest(
   plan: SimulatedTrainingOptions,
   strategies: readonly Strategy[],
@@ -187,7 +187,7 @@ async function deepest(
   return most;
 }
 
-/** Without flushes many steps are under way, the more the smaller they are. */
+/** Without flushes many steps run at the same time; the smaller they are, the more. */
 const MANY_STEPS: Readonly<Record<string, SimulatedTrainingOptions>> = {
   "pipedream": { schedule: "pipedream", microBatches: 1, steps: 12, pauseEvery: 12 },
   "pipedream-2bw": { schedule: "pipedream-2bw", microBatches: 4, steps: 4, pauseEvery: 4 },
@@ -204,7 +204,7 @@ Deno.test("no order of messages of any schedule fills a mailbox beyond its bound
       const most = await deepest(plan, [random(), ...atDepth(few, [pos(), ...starved])]);
       const what = `${JSON.stringify(plan)}: ${most} of ${bounds}`;
       assert.ok(most.every((depth, w) => depth <= bounds[w]!), what);
-      // It is a bound, and no guess: mailboxes do get full, to a half at least.
+      // The bound is not far off: mailboxes fill to at least half of it.
       if (plan === plans[0]) assert.ok(Math.max(...most) >= Math.max(...bounds) / 2, what);
     }
   }
@@ -230,7 +230,7 @@ Deno.test("an evaluation answers in the order of its micro-batches, of which no 
   const evaluation = new Evaluation(Array(5).fill({}), 3, inject, (losses) => answers.push(losses));
   for (let done = 0; done < 5; done++) {
     assert.deepEqual([inFlight.length, answers], [Math.min(5 - done, 3), []]);
-    // The newest that is in flight comes first.
+    // The newest micro-batch in flight comes first.
     const next = inFlight.pop()!;
     evaluation.add(next, Float32Array.of(next));
   }
@@ -337,7 +337,7 @@ Deno.test("messages on a link take their time one after the other, and none over
   assert.deepEqual(sent, [112, 112, 112, 114]);
 });
 
-Deno.test("without flushes updates are counted by micro-batch or by step, and begin as many steps as fill the pipe", () => {
+Deno.test("without flushes updates are counted by micro-batch or by step, and enough steps start to fill the pipe", () => {
   const schedule = createSchedule("pipedream", { workers: 4, microBatches: 2 });
   const request = { update: 3, learningRate: 0.1, microBatches: [{}, {}] } as never;
   const everyBackward = UPDATE_POLICIES["every-backward"],

@@ -1,6 +1,6 @@
 /**
- * Dropout leaves out other elements each time, with the bits of the serial run in all runs of the
- * smallest GPT; recomputation as an action, R, changes no bit, and lists with R hold what was planned.
+ * Dropout drops different elements each time, with the bits of the serial run in all runs of the
+ * smallest GPT; recomputation as an action, R, changes no bit, and lists with R hold the planned amount.
  */
 
 import assert from "node:assert/strict";
@@ -45,7 +45,7 @@ Deno.test("each step, micro-batch and seed leaves out other elements, and an eva
 const made = (name: string, workers: number, more = {}): Schedule =>
   createSchedule(name, { workers, microBatches: SIZES.microBatches, ...more });
 
-Deno.test("lists with R have the serial bits, and hold what was planned: less than without", async () => {
+Deno.test("lists with R have the serial bits, and hold the planned amount: less than without R", async () => {
   const schedules = ["gpipe", "1f1b", "interleaved", "zb-v"].map((name, i) =>
     made(name, i === 1 ? 4 : 2)
   );

@@ -1,5 +1,5 @@
 /**
- * Models that are no chain train: losses, norms and weights have the bits of the serial run, wherever
+ * Models with skip edges train: losses, norms and weights have the bits of the serial run, wherever
  * the model is cut.
  */
 
@@ -47,7 +47,7 @@ const CASES: readonly Options[] = [
 Deno.test(`records and skip edges have the bits of the serial run under each of the ${NAMES.length} schedules`, () =>
   inLanes(CASES, assertSerialBits));
 
-Deno.test("over a skip edge goes what is given by name, and its gradient from user to user", () => {
+Deno.test("a skip edge carries a named output, and its gradient passes from user to user", () => {
   const schedule = createSchedule("gpipe", { workers: 5, microBatches: 1 });
   const { programs, model } = compileRun({ model: SKIPPING }, schedule);
   const edges = programs.flatMap(({ skips = [] }, stage) =>

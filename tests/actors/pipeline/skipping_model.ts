@@ -1,17 +1,17 @@
-/** A small model that is no chain: records of three types, and values that later layers take by name. */
+/** A small model with skip edges: records of three types, and values that later layers take by name. */
 
 import type { AnyLayer, Batch, Handed, Layer, Model, Value } from "../../../kernels/mod.ts";
 
-/** The width of what is handed on. */
+/** The width of the values passed between layers. */
 const WIDTH = 8;
 
 type Masked = { readonly h: Value; readonly ids: Value; readonly mask: Value };
 
 type Build<In extends Handed, Out extends Handed> = Layer<In, Out>["build"];
 
-/** Layers that hand on a record, and give all that they have at the end. */
+/** Returns layers that pass on a record and output all values at the end. */
 function encoderOf(samples: number): AnyLayer[] {
-  /** Rows of a table, with the ids and which of them count; gives the first rows and a scale. */
+  /** Looks up rows of a table, with the ids and their mask; outputs the first rows and a scale. */
   const embed: Build<Value, Masked> = (g) => {
     const ids = g.batch("ids", [samples], "i32");
     const h = g.gather(g.parameter("table", [5, WIDTH]), ids);
@@ -22,7 +22,7 @@ function encoderOf(samples: number): AnyLayer[] {
     return { h, ids, mask };
   };
 
-  /** Mixes, with the mask; hands the record on. */
+  /** Mixes, with the mask; passes the record on. */
   const mix: Build<Masked, Masked> = (g, x) => {
     const { h, ids, mask } = x!;
     const next = g.tanh(g.gemm(h, g.parameter("weight", [WIDTH, WIDTH])));
@@ -30,13 +30,13 @@ function encoderOf(samples: number): AnyLayer[] {
     return { h: g.add(kept, g.gather(g.parameter("bias", [5, WIDTH]), ids)), ids, mask };
   };
 
-  /** Takes what the embedding gave, and hands on one tensor. */
+  /** Takes the outputs of the embedding, and passes on one tensor. */
   const cross: Build<Masked, Masked> = (g, x) => {
     const both = g.concat([x!.h, g.mul(g.take("early"), g.take("scale"))], 1);
     return { ...x!, h: g.gelu(g.gemm(both, g.parameter("weight", [2 * WIDTH, WIDTH]))) };
   };
 
-  /** Gives what it has, and hands nothing on. */
+  /** Outputs its values, and passes nothing on. */
   const end: Build<Masked, Record<never, never>> = (g, x) => {
     g.give("memory", g.mul(x!.h, g.parameter("weight", [WIDTH])));
     g.give("ids", g.add(g.cast(x!.ids, "f32"), g.cast(x!.mask, "f32")));
@@ -53,7 +53,7 @@ function encoderOf(samples: number): AnyLayer[] {
   }] as AnyLayer[];
 }
 
-/** Layers that start anew, and take what those before gave. */
+/** Returns layers that start a new chain and take outputs of the earlier layers. */
 function decoderOf(samples: number): AnyLayer[] {
   const start: Build<Value, Value> = (g) =>
     g.gather(g.parameter("table", [5, WIDTH]), g.batch("targets", [samples], "i32"));

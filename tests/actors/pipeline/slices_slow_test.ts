@@ -1,6 +1,6 @@
 /**
  * Sequences in slices train: losses, norms and weights have the bits of the serial run of the same
- * slicing, whoever computes which slice when, and are near those of whole sequences.
+ * slicing under every schedule, and are near those of whole sequences.
  */
 
 import assert from "node:assert/strict";
@@ -36,13 +36,13 @@ const lists = (schedule: Schedule, change: (order: Iterable<Action>) => Action[]
 const seq1f1b = (workers: number, slices: number) =>
   createSchedule("seq1f1b", { workers, slices, microBatches: SIZES.microBatches });
 
-/** Of the first stage each backward with an R before it. */
+/** Returns the backwards of the first stage that have an R before them. */
 const broughtBack = (order: Iterable<Action>) =>
   [...order].flatMap((action): Action[] =>
     action.kind === "B" && action.stage === 0 ? [{ ...action, kind: "R" }, action] : [action]
   );
 
-/** Of the same slices, what the serial run has, and how the actors run. */
+/** Runs with equal slices: the options of the serial run, and those of the actors. */
 const CASES: readonly (readonly [what: string, shared: Options, how?: Options])[] = [
   [
     "in two replicas",
@@ -77,7 +77,7 @@ Deno.test("every schedule of slices that comes with the package has the bits of 
   assert.ok(names.length >= 4, `${names}`);
   const oracle = openOracle(SIZES), options = { workers: 2, scheduleOptions: { slices: 4 } };
   await inLanes(names, async (schedule) => {
-    // All add the gradients of slices in one order.
+    // All schedules add the gradients of slices in the same order.
     const { end } = await oracle("all", { ...options, schedule }, { link: DELAYS });
     const { made } = scheduleOf({ ...options, schedule }, SIZES.microBatches);
     assert.deepEqual(end.peakActivations, analyze(made).peakActivations, schedule);

@@ -1,4 +1,4 @@
-/** A run that does not move is told from one that takes its time. */
+/** A stalled run is distinguished from a slow one. */
 
 import assert from "node:assert/strict";
 import { delay } from "@std/async/delay";
@@ -47,7 +47,7 @@ Deno.test("a stall is a row of looks at which no actor was at work, however long
   });
 });
 
-Deno.test("an isolate is at work from the beginning of what is busy to its end, and once more after", async () => {
+Deno.test("an isolate reports work from the start of a busy step to its end, and once more after", async () => {
   const heartbeat = new Heartbeat(), seen = new Heartbeat(heartbeat.buffer);
   assert.equal(seen.isAlive(), false);
   const done = Promise.withResolvers<string>(), working = heartbeat.busy(() => done.promise);
@@ -72,7 +72,7 @@ for (const isolate of ["worker", "process"] as const) {
     type Order = { type: "Compute" | "Hang"; ms: number };
     const spec = { module, export: "kernel" };
     const kernel = system.spawn<undefined, Order>(spec, undefined, { id: "kernel", isolate });
-    /** Looks at which it was at work, as long as the answer takes. */
+    /** Returns how often the isolate was seen working until it answered. */
     const looks = async (type: Order["type"], ms: number) => {
       let last = system.activity!(), busy = 0;
       const timer = setInterval(() => {
@@ -86,7 +86,7 @@ for (const isolate of ["worker", "process"] as const) {
     };
     await looks("Compute", 1);
     assert.ok(await looks("Compute", 1000) >= 3);
-    // What is late of before may still be heard.
+    // Late reports of earlier work may still arrive.
     assert.ok(await looks("Hang", 700) <= 2);
   });
 }
@@ -125,17 +125,17 @@ for (const isolation of atDepth(["worker"] as const, ["worker", "process"] as co
   });
 }
 
-/** That a worker wedged in a step of 1F1B is ended, `tests/actors/run` tests, too. */
+/** `tests/actors/run` also tests that a worker stuck in a step of 1F1B is ended. */
 const STOPPED: readonly (readonly [schedule: string, moment: string, what: string])[] = [
   ["1f1b", "a save", "a save"],
   ["pipedream", "a step", "step ([3-9]|1\\d)"],
   ...atDepth([], [["1f1b", "an evaluation", "an evaluation"]] as const),
 ];
 
-/** A process of a schedule is stopped after its second step, before what the moment says. */
+/** Stops a process after its second step, before the given moment. */
 const stopProcess = ([schedule, moment, what]: typeof STOPPED[number]) =>
   inFolder(async (directory) => {
-    // Without flushes the next steps have begun; some must be left.
+    // Without flushes the next steps have started; some must be left.
     const sizes: Sizes = { ...TINY, steps: schedule === "1f1b" ? 4 : 12, microBatches: 2 };
     const every = moment === "a save" ? 2 : 99, told: string[] = [];
     const options: Options = {

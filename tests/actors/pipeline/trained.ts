@@ -1,4 +1,4 @@
-/** Runs of a small GPT: all that a run says, as bits to compare with those of the serial loop. */
+/** Runs of a small GPT: all numbers of a run, to compare bit for bit with the serial loop. */
 
 import assert from "node:assert/strict";
 import { train } from "../../../actors/run/train.ts";
@@ -21,20 +21,20 @@ export const TINY: Sizes = {
   ...{ layers: 3, hidden: 16, seq: 8, vocab: 32, microBatches: 4, dropout: 0.2 },
 };
 
-/** How sums are cut and when they start differs from schedule to schedule, and must not show. */
+/** Cuts and start times of sums, one set for each schedule; they must not change the bits. */
 export const CUTS = [
   { sync: "end", bucketSize: 400, coarsening: 1 },
   { sync: "eager", bucketSize: 130, coarsening: 3 },
   { sync: "eager-opt", bucketSize: 250, coarsening: 4 },
 ] as const;
 
-/** Variants of schedules beside their defaults. */
+/** Variants of schedules, in addition to their defaults. */
 export const VARIANTS: Readonly<Record<string, readonly Partial<ScheduleOptions>[]>> = {
   chimera: [{}, { scale: "doubling" }, { scale: "halving" }],
   "message-driven": [{ order: "fifo" }, { order: "backward-first", pipelineLimit: 3 }],
 };
 
-/** What a run leaves. */
+/** Result of a run. */
 export interface Trained {
   /** Losses and norms of steps, losses of evaluations, and the hash of the weights. */
   readonly bits: { readonly numbers: readonly (readonly number[])[]; readonly hash: string };
@@ -44,7 +44,7 @@ export interface Trained {
   readonly end: Event<"end">;
 }
 
-/** Trains to the end; each event is seen when it comes. */
+/** Trains to the end; passes on each event as it arrives. */
 export async function trained(
   sizes: Sizes,
   options: Options,
@@ -71,7 +71,7 @@ export async function trained(
 }
 
 /**
- * Opens a comparison: a run of actors must have the bits of the serial run of its grouping, which runs
+ * Opens a comparison: a run of actors must have the bits of the serial run with its grouping, which runs
  * once.
  */
 export function openOracle(sizes: Sizes) {
@@ -86,7 +86,7 @@ export function openOracle(sizes: Sizes) {
   };
 }
 
-/** The schedule that a run makes by its name, and the order in which it adds gradients. */
+/** Returns the schedule that a run creates by name, and its order of gradient additions. */
 export function scheduleOf(
   { schedule, scheduleOptions, workers = 1, replicas = 1 }: Options,
   microBatches: number,
@@ -95,7 +95,7 @@ export function scheduleOf(
   return { made, grouping: made.updates === "flush" ? groupingOf(made, replicas) : made.name };
 }
 
-/** Compares what refuses runs, each under its name, with `tests/golden/refusals/NAME.txt`. */
+/** Compares the errors of refused runs, by name, with `tests/golden/refusals/NAME.txt`. */
 export async function assertRefused(
   name: string,
   sizes: Sizes,
@@ -109,7 +109,7 @@ export async function assertRefused(
   await assertSentences(name, sentences);
 }
 
-/** Each number must be near the one that is expected. */
+/** Asserts that each number is near the expected number. */
 export function assertNear(
   received: readonly number[],
   expected: readonly number[],

@@ -18,7 +18,7 @@ import { assertNear, assertRefused, openOracle, type Options, TINY, trained } fr
 
 const NAMES = ["pipedream", "pipedream-2bw"] as const;
 
-/** Five steps; where they are evaluated every two, the pipe drains before that. */
+/** Five steps; with an evaluation every two steps, the pipe drains before each evaluation. */
 const SIZES: Sizes = { ...TINY, layers: 2, steps: 5 };
 
 /** Two workers of a model of a user. */
@@ -59,7 +59,7 @@ for (const schedule of NAMES) {
     }
   });
 
-  Deno.test(`${schedule} that goes on from a checkpoint has the bits of the run that wrote it`, () =>
+  Deno.test(`${schedule} resumed from a checkpoint has the bits of the run that wrote it`, () =>
     inFolder(async (directory) => {
       const options = { runtime: "local", workers: 3, schedule } as const;
       const checkpoint = { directory, every: 3, config: {} };
@@ -106,12 +106,12 @@ Deno.test("any workers, steps, pauses and delays have the bits of the serial mod
       const own = { schedule, workers, steps, microBatches, data, evaluation };
       const link = { latencyUs: 0, gigabytesPerSecond: 1, jitterUs };
       const { end } = await openOracle(SIZES)("any", { ...ON_RINGS, ...own }, { link });
-      // Between pauses the pipe must become full, and a step begin before another ends.
+      // Between pauses the pipe must fill up, and a step must start before another ends.
       const between = Math.min(every, steps);
       if (between < 2 || between * microBatches < 3 * workers) return;
       const made = createSchedule(schedule, { workers, microBatches });
       const { peakActivations, weights } = analyze(made);
-      // PipeDream's steps overlap: with few micro-batches it still holds one for each version.
+      // PipeDream's steps overlap: with few micro-batches it still holds one activation for each version.
       const peaks = schedule === "pipedream" ? weights : peakActivations;
       assert.deepEqual([end.peakActivations, end.weightsHeld], [peaks, weights]);
       assert.deepEqual(peaks.map((_, worker) => slotsOf(made, worker, worker, 0)), peaks);
@@ -202,7 +202,7 @@ Deno.test("pipedream-2bw follows W(t+1) = W(t) − η·∇f(W(t−1))", async ()
   assertNear(await chainLosses("pipedream-2bw"), expected, 2e-6, "pipedream-2bw");
 });
 
-Deno.test("a schedule of one's own without flushes trains where it is pipedream by another name", async () => {
+Deno.test("your own schedule without flushes trains if it is pipedream under another name", async () => {
   const options = { workers: 2, microBatches: 4 };
   const { lists } = createSchedule("pipedream", options);
   const rule = {

@@ -1,4 +1,4 @@
-/** A run whose second worker hangs in step 4, for the test of what the program does then. */
+/** A run whose second worker hangs in step 4. */
 
 import { train } from "../../../actors/run/train.ts";
 import { runCommand } from "../../../console/command.ts";

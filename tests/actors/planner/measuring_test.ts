@@ -149,7 +149,7 @@ Deno.test("probes measure each kind of layer", async () => {
     mlp({ inputs: 3, hidden: 4, layers: 2, classes: 2 }, 2),
     2,
   );
-  // Nothing reads the clock between the beginning of a run and its end. The last layer writes over its
+  // Nothing reads the clock between the start of a run and its end. The last layer overwrites its
   // logits, step by step, before its backward: those runs count, too.
   const steps = program.programs.at(-1)!.overwrites!.length;
   assert.deepEqual(
@@ -190,7 +190,7 @@ const alone = (factor: number): CalibratedLoad => ({
   ]]],
 });
 
-/** Two workers that compute all at the same time: each is beside the other for all of it. */
+/** Two workers that always compute at the same time. */
 const both = (factor: number): CalibratedLoad => {
   const trace = (stage: number, layers: number) => {
     const half = 1.5 * factor * layers;
@@ -212,7 +212,7 @@ Deno.test("all costs of a load are scaled by the factor between its run and its 
   for (const { forwardMs, backwardMs, inputMs, weightMs } of layers) {
     assert.deepEqual([forwardMs, backwardMs, inputMs, weightMs], [1.25, 2.5, 1.25, 1.25]);
   }
-  // 3 ms of what costs say takes 2.
+  // 3 ms of predicted costs take 2 ms.
   assert.deepEqual(loads.map(({ optimizer }) => optimizer.ms), [1.5]);
 });
 
@@ -239,7 +239,7 @@ Deno.test("latency is half a round trip, and bandwidth follows from the addition
   const copied = linkOf([{ small: [0.2, 0.2, 9], large: [4.2, 4.2] }]);
   assert.equal(copied.latencyMs, 0.1);
   assert.ok(Math.abs(copied.bytesPerMs! - (2 ** 22 - 4) / 2) < 1e-6, `${copied.bytesPerMs}`);
-  // A buffer that is handed over takes no longer the larger it is.
+  // The time of a transferred buffer does not grow with its size.
   assert.deepEqual(linkOf([{ small: [0.2], large: [0.22] }]), { latencyMs: 0.1 });
 });
 

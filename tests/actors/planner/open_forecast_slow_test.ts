@@ -25,7 +25,7 @@ const SPACE: PlanSpace = {
   precision: ["fp32"],
 };
 
-/** A smaller space, in which stages of equal work are not the best ones where the head is dear. */
+/** A smaller space, in which stages of equal work are not the best if the head is expensive. */
 const CUT: PlanSpace = {
   ...SPACE,
   schedules: ["1f1b", "zb-v", "interleaved", "seq1f1b", "message-driven"],
@@ -125,7 +125,7 @@ Deno.test("bounds of bytes are at most the memory estimate of train, for each op
 
 const dear = withDearHead(statedProfile(CONFIG, 4), 4);
 
-/** The same forecast, with stages of equal work alone. */
+/** The same forecast, with only stages of equal work. */
 const evenly = (profile: Profile) => ({ ...open(profile), layout: () => undefined });
 
 Deno.test("with an expensive head, its stage gets fewer layers and the step is shorter", () => {

@@ -50,7 +50,7 @@ function stepModelOf(candidate: Candidate, schedule: Schedule): StepModel {
   };
 }
 
-/** Predicts by simulation, and counts how often it is asked to. */
+/** Returns a forecast that predicts by simulation and records its calls. */
 function syntheticForecast(): Forecast & { readonly simulated: Candidate[] } {
   const simulated: Candidate[] = [];
   return {

@@ -76,14 +76,14 @@ Deno.test("stages follow the layout, and idle time follows the schedule", () => 
   const layout = "E,1|1,H", options = { workers: 2, layout, schedule: "gpipe" };
   const { model, stepMs } = predict(profileOf(), options);
   assert.deepEqual(model.stages.map(({ forwardMs }) => forwardMs), [11, 13]);
-  // The slower stage works all the time but while the other has the first and the last micro-batch.
+  // The slower stage works except while the other has the first and the last micro-batch.
   assert.equal(stepMs, 3 * 3 * 13 + 3 * 11);
 });
 
 Deno.test("recomputation costs forwards, except for fresh activations", () => {
   const { model, stepMs } = predict(profileOf(), { recomputeInterval: 1 });
-  // One worker runs each backward right after its forward: the head's segment is still there. Of the
-  // embedding nothing but its output is read, which is kept.
+  // One worker runs each backward right after its forward: the head's segment is still there. Only the
+  // output of the embedding is read, and it is kept.
   const again = ALL_MS - 3 - 1;
   assert.equal(model.stages[0]!.recomputeMs, again);
   assert.equal(stepMs, 3 * (3 * ALL_MS + again));
@@ -118,7 +118,7 @@ Deno.test("each stage has the costs of its load", () => {
   for (const [i, { forwardMs }] of both.model.stages.entries()) {
     const once = stages[i]!.forwardMs;
     assert.ok(forwardMs > once && forwardMs < 2 * once, `${forwardMs}`);
-    // Halfway between two loads that were measured a cost is halfway, too.
+    // Halfway between two measured loads, the cost is halfway too.
     assert.ok(Math.abs(forwardMs - both.atOnce[i]! * once) < 0.02 * once, `${forwardMs}`);
   }
 });
@@ -143,7 +143,7 @@ Deno.test("varied durations lengthen a step in which workers wait", () => {
   const drawn = predict(varied, { workers: 2, microBatches: 8 }).stepMs;
   assert.ok(drawn > steady && drawn < 1.25 * steady, `${drawn} ${steady}`);
   assert.equal(predict(varied, { workers: 2, microBatches: 8, draws: 0 }).stepMs, steady);
-  // A worker that waits for no other takes the means, however long the draws are.
+  // A worker that waits for no other worker takes the mean time, whatever the draws.
   const alone = predict(varied).stepMs;
   assert.ok(Math.abs(alone - 3 * 3 * ALL_MS) < 1e-6, `${alone}`);
   const free = profileOf().layers.map((layer) => ({
@@ -182,12 +182,12 @@ Deno.test("the load of a stage is the mean number of computing workers during it
     return concurrencyOf(simulateStep({ schedule, stages: [stage, stage] }), replicas);
   };
   assert.deepEqual(load(1), [1, 1]);
-  // F0 . | F1 F0 | . F1 | . B0 | B0 B1 | B1 . : each is beside the other for half of its time.
+  // F0 . | F1 F0 | . F1 | . B0 | B0 B1 | B1 . : the two overlap for half of their time.
   assert.deepEqual(load(2), [1.5, 1.5]);
   assert.deepEqual(load(2, 2), [3, 3]);
 });
 
-Deno.test("slices and halves of micro-batches cost as much as their kernels", () => {
+Deno.test("the cost of slices and halves of micro-batches is that of their kernels", () => {
   const whole = predict(profileOf(), { workers: 2 }).model.stages;
   const sliced = predict(profileOf(), {
     ...{ workers: 2, schedule: "seq1f1b", scheduleOptions: { slices: 2 } },
@@ -231,7 +231,7 @@ Deno.test("halves of micro-batches send a skip value in two messages", () => {
   });
   const whole = skipEdges(PROGRAM, startsOf(PROGRAM, 4));
   assert.ok(schedule.lists!.some((list) => list.hasHalves));
-  // What does not depend on samples, such as the scale, is sent with each half: twice as many bytes.
+  // Values that do not depend on samples, such as the scale, are sent with each half: twice the bytes.
   const sizes = schedule.edges!.map(({ bytes }, i) => bytes! / whole[i]!.bytes);
   assert.deepEqual([...new Set(sizes)].sort(), [1, 2]);
 });

@@ -27,7 +27,7 @@ async function addAndAsk(own: string, env: Environment, specifier: string) {
   return jsonLines(added!.stdout)[0]! as { from: string; integrity: string };
 }
 
-/** Takes the hash again and asks the counter; returns whether it is intact, and all that was said. */
+/** Hashes again and asks the counter; returns whether it is intact, and all output. */
 async function verifyAndAsk(own: string, env: Environment) {
   const [verified, answer] = await runCommands(own, ["actors verify --json", "ask counter"], env);
   const { isIntact, error } = jsonLines(verified!.stdout)[0]!;
@@ -85,7 +85,7 @@ servedTest(
     await publish("counter", "1.1.0", counter);
     const other = await environment();
     assert.deepEqual(await verifyAndAsk(own, other), { isIntact: true, said: "42" });
-    // Without its lock it gets the newest versions of its imports, which differ.
+    // Without the lock, its imports resolve to their newest versions, which differ.
     await Deno.remove(join(own, "troupe.lock"));
     assert.equal((await verifyAndAsk(own, await environment())).isIntact, false);
   },

@@ -1,4 +1,4 @@
-/** Runs on adapters: which worker computes on which, what a checkpoint says of it, what is too large. */
+/** Runs on adapters: the adapter of each worker, its record in a checkpoint, and memory limits. */
 
 import assert from "node:assert/strict";
 import { readCheckpoint } from "../../../actors/checkpoints/read.ts";
@@ -40,12 +40,12 @@ twoAdapters(
     assert.deepEqual(await adaptersOf({ device: "reference" }), [undefined, undefined]);
     const { devices } = await prepared({ adapters: [1], runtime: "local" });
     assert.deepEqual(devices.map(({ adapter }) => adapter!.index), [1]);
-    // What one process cannot do is refused.
+    // Adapters that one process cannot use are refused.
     await assert.rejects(
       prepared({ adapters: [0, 1], runtime: "serial" }),
       /^RangeError: Cannot train with runtime serial on several adapters: a process can use one, so adapters must name one or the runtime must be workers, received 0,1$/,
     );
-    // All that is asked of a simulated system before a run begins.
+    // All members of a simulated system that are used before a run starts.
     const system = { transports: [], spawn() {}, ask() {}, stop() {} } as never;
     const simulated = /: Cannot train in a simulated system on several adapters: .*, received 0,1$/;
     await assert.rejects(prepared({ adapters: [0, 1], system }), simulated);

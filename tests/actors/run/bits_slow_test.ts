@@ -1,4 +1,4 @@
-/** Pipelines have the bits of serial runs: models of one's own, layouts, precisions, frozen weights. */
+/** Pipelines have the bits of serial runs: your own models, layouts, precisions, frozen weights. */
 
 import assert from "node:assert/strict";
 import { createSystem } from "../../../actors/transports/system.ts";
@@ -11,7 +11,7 @@ import { RINGS, trainRings } from "./own_layers.ts";
 type Options = Partial<TrainOptions>;
 type Train = (options: Options) => Promise<Outcome>;
 
-/** Trains in a pipeline, and serially with the same bits. */
+/** Trains in a pipeline and serially; asserts equal bits. */
 async function trainTwice(train: Train, options: Options): Promise<Outcome> {
   const run = await train({ runtime: "local", ...options });
   const serial = await train({ ...options, runtime: "serial", faults: [] });
@@ -24,7 +24,7 @@ async function trainTwice(train: Train, options: Options): Promise<Outcome> {
 const rings: Train = (options) =>
   trainRings({ steps: 2, microBatches: 4, learningRate: 0.01, ...options });
 
-Deno.test("layers of one's own have the serial bits under every policy", async () => {
+Deno.test("your own layers have the serial bits under every policy", async () => {
   const driven = (pipelineLimit: number, order: "fifo" | "backward-first") => ({
     ...{ schedule: "message-driven", scheduleOptions: { pipelineLimit, order } },
   });
@@ -161,7 +161,7 @@ const NARROW: Sizes = { ...SMALL, hidden: 128, heads: 2, seq: 33, microBatch: 1,
 Deno.test("workers with several threads have the bits of a serial run with as many", async () => {
   const narrow: Train = (options) => outcome(NARROW, { device: "native", steps: 1, ...options });
   await trainTwice(narrow, { workers: 2, schedule: "1f1b", threads: 2, runtime: "workers" });
-  // They compute beside each other in one process, whichever opens first.
+  // The runs compute at the same time in one process, whichever opens first.
   const runs = [1, 4, 2, 1].map((threads) => narrow({ runtime: "serial", threads }));
   const [first, , , last] = await Promise.all(runs);
   assert.deepEqual(first!.bits, last!.bits);

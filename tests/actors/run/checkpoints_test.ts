@@ -1,4 +1,4 @@
-/** Checkpoints of a run: written while the next steps run, the best kept, and gone on from. */
+/** Checkpoints of a run: written during the next steps, the best kept, and resumed from. */
 
 import assert from "node:assert/strict";
 import { dirname, join } from "node:path";
@@ -88,15 +88,18 @@ folderTest("only the newest checkpoints stay, and all else in the directory", as
   assert.deepEqual(await namesIn(directory), [...[6, 7, 8].map(stepAt), later, ...others].sort());
 });
 
-folderTest("what a run goes on from stays until a newer one is whole", async (directory) => {
-  for await (const _ of run({ directory, every: 1 }, { steps: 3 }));
-  const resume = await readCheckpoint(directory);
-  for await (const event of run({ directory, every: 2, keep: 1 }, { resume })) {
-    if (event.type !== "step" || event.step > 4) continue;
-    assert.ok((await namesIn(directory)).includes(stepAt(3)), `after step ${event.step}`);
-  }
-  assert.deepEqual(await namesIn(directory), [stepAt(8)]);
-});
+folderTest(
+  "the checkpoint that a run resumed from stays until a newer one is complete",
+  async (directory) => {
+    for await (const _ of run({ directory, every: 1 }, { steps: 3 }));
+    const resume = await readCheckpoint(directory);
+    for await (const event of run({ directory, every: 2, keep: 1 }, { resume })) {
+      if (event.type !== "step" || event.step > 4) continue;
+      assert.ok((await namesIn(directory)).includes(stepAt(3)), `after step ${event.step}`);
+    }
+    assert.deepEqual(await namesIn(directory), [stepAt(8)]);
+  },
+);
 
 folderTest("a write that fails ends the run before the next step", async (folder) => {
   const directory = join(folder, "run"), steps: number[] = [];
@@ -158,7 +161,7 @@ folderTest("a checkpoint that was begun is whole when the loop is left", async (
   assert.equal(await stepIn(directory), 2);
 });
 
-folderTest("a configuration is kept as it was given, or refused at once", async (folder) => {
+folderTest("a configuration is kept unchanged, or refused immediately", async (folder) => {
   const circular: Record<string, unknown> = {};
   circular.self = circular;
   const throwing = Object.defineProperty({}, "size", { get: assert.fail, enumerable: true });
@@ -194,7 +197,7 @@ const evaluationsOf = ({ events }: Outcome) => eventsOf(events, "evaluation");
 
 const evaluation = { every: 2, batches: [batch(0)] };
 
-Deno.test("a run ends when as many evaluations as its patience were no better than the best", async () => {
+Deno.test("a run ends when as many evaluations as its patience have not improved on the best", async () => {
   const all = evaluationsOf(await learning({ evaluation }));
   assert.ok(all.every(({ best }) => best === undefined), "the best was not asked for");
   const losses = all.map(({ loss }) => loss);
@@ -224,7 +227,7 @@ folderTest("the best checkpoint is kept beside the newest, and named", async (di
   assert.equal(await stepIn(directory), 12, "the newest unless it is named");
 });
 
-folderTest("a run that goes on from any step remembers the best", async (folder) => {
+folderTest("a run resumed from any step remembers the best", async (folder) => {
   const patient = { evaluation: { ...evaluation, patience: 2 } };
   const place = (name: string | number) => ({
     checkpoint: { directory: join(folder, `${name}`), config: {}, keepBest: true, keep: 1 },
@@ -294,7 +297,7 @@ Deno.test("a learning rate that a function gives has the bits of the schedule th
   assert.notEqual(hash, await hashOf({ learningRate: 0.1 }));
 });
 
-folderTest("a run goes on with its learning rate, of whatever kind", async (folder) => {
+folderTest("a resumed run continues its learning rate, of any kind", async (folder) => {
   const linear = { rate: 0.1, schedule: "linear", warmup: 2, minRate: 0.01 } as const;
   for (const [i, learningRate] of [linear, (step: number) => 0.1 / step].entries()) {
     const directory = join(folder, `${i}`);
@@ -306,25 +309,28 @@ folderTest("a run goes on with its learning rate, of whatever kind", async (fold
   }
 });
 
-folderTest("a run that goes on with other threads says that bits change", async (directory) => {
-  const short = { device: "native", steps: 1 } as const, checkpoint = { directory, config: {} };
-  const { end } = await trainRings({ ...short, threads: 2, checkpoint });
-  assert.deepEqual([end.threads, end.choice.threads], [2, 2]);
-  const resume = (await readCheckpoint(directory))!;
-  assert.deepEqual(resume.config["computedOn"], { device: "native", threads: 2 });
-  // One that was written when there was one thread.
-  const old = { ...resume, config: { ...resume.config, computedOn: { device: "native" } } };
-  const CASES = [
-    [resume, 2],
-    [resume, 1, "native with 2 threads", "native"],
-    [old, 1],
-    [old, 3, "native", "native with 3 threads"],
-  ] as const;
-  for (const [from, threads, before, now] of CASES) {
-    const lines: string[] = [], announce = (line: string) => void lines.push(line);
-    await trainRings({ ...short, threads, steps: 2, resume: from, announce });
-    const change =
-      `The bits of this run are not those of one that stays on ${before}, where its checkpoint was computed: it goes on on ${now}.`;
-    assert.deepEqual(lines, now ? [change] : []);
-  }
-});
+folderTest(
+  "a run resumed with a different number of threads says that bits change",
+  async (directory) => {
+    const short = { device: "native", steps: 1 } as const, checkpoint = { directory, config: {} };
+    const { end } = await trainRings({ ...short, threads: 2, checkpoint });
+    assert.deepEqual([end.threads, end.choice.threads], [2, 2]);
+    const resume = (await readCheckpoint(directory))!;
+    assert.deepEqual(resume.config["computedOn"], { device: "native", threads: 2 });
+    // A checkpoint from before threads were configurable.
+    const old = { ...resume, config: { ...resume.config, computedOn: { device: "native" } } };
+    const CASES = [
+      [resume, 2],
+      [resume, 1, "native with 2 threads", "native"],
+      [old, 1],
+      [old, 3, "native", "native with 3 threads"],
+    ] as const;
+    for (const [from, threads, before, now] of CASES) {
+      const lines: string[] = [], announce = (line: string) => void lines.push(line);
+      await trainRings({ ...short, threads, steps: 2, resume: from, announce });
+      const change =
+        `The bits of this run are not those of one that stays on ${before}, where its checkpoint was computed: it goes on on ${now}.`;
+      assert.deepEqual(lines, now ? [change] : []);
+    }
+  },
+);

@@ -1,4 +1,4 @@
-/** The data of a run: what it may be, where it is begun, and what is wrong with it. */
+/** The data of a run: its kinds, its start position, and errors in it. */
 
 import assert from "node:assert/strict";
 import type { Data, DataSource, TrainOptions } from "../../../actors/options/train_options.ts";
@@ -46,7 +46,7 @@ function* inOneBuffer(): Generator<Batch, void> {
   }
 }
 
-Deno.test("an iterator that reuses its buffers gives the weights of one that does not", async () => {
+Deno.test("an iterator that reuses its buffers gives the same weights as without reuse", async () => {
   const same = async (options: Partial<TrainOptions>, more: Partial<TrainOptions> = {}) =>
     assert.equal(await hashOf({ ...options, ...more, data: inOneBuffer() }), await hashOf(options));
   await same({ runtime: "serial" });
@@ -140,7 +140,7 @@ function walk(): DataSource & { made: number; begun: unknown[] } {
   };
 }
 
-folderTest("data with a state goes on from it with the same bits", async (folder) => {
+folderTest("data with a state resumes from it with the same bits", async (folder) => {
   const whole = await run(walk());
   await run(walk(), half(folder));
   const resume = (await readCheckpoint(folder))!, data = walk();
@@ -212,7 +212,7 @@ Deno.test("a state that no checkpoint can keep is refused before anything runs",
   await assert.rejects(begun(missing), { message: `${at} cannot find the shelf` });
 });
 
-/** Micro-batches of which number `at` is another one. */
+/** Yields micro-batches with number `at` replaced. */
 function* withOne(at: number, wrong: (right: Batch) => unknown): Generator<Batch, void> {
   for (let i = 0;; i++) yield (i === at ? wrong(batch(i)) : batch(i)) as Batch;
 }
@@ -226,7 +226,7 @@ lost.buffer.transfer();
 
 const changed = (fields: object) => ({ ...batch(1), ...fields });
 
-/** Micro-batches, and what is said of them. */
+/** Invalid micro-batches and their error messages. */
 const MISTAKES: readonly (readonly [unknown, string])[] = [
   [changed({ ids: new Float32Array(4) }), `${IDS} Float32Array of 4`],
   [changed({ ids: [1, 2, 3, 4] }), `${IDS} Array of 4`],
@@ -286,10 +286,10 @@ Deno.test("a half of a micro-batch is not asked for where a schedule halves them
   });
 });
 
-Deno.test("fields that no message can carry are left out, and what was checked is what is learnt", async () => {
+Deno.test("fields that no message can carry are left out, and the checked values are the trained ones", async () => {
   const odd = withOne(2, (right) => {
     let reads = 0;
-    // A second read of the field gives another one.
+    // A second read of the field returns a different array.
     const ids = () => reads++ === 0 ? right.ids : Int32Array.of(99, 99, 99, 99);
     const wrong = { ...right, call: () => "a function", of: Symbol("x") };
     return Object.defineProperty(wrong, "ids", { get: ids, enumerable: true });
@@ -338,10 +338,10 @@ Deno.test("data that does not answer is reported once, with its step, and can be
   }
 });
 
-/** Micro-batches that are looked at. */
+/** Number of micro-batches to read. */
 const LENGTH = atDepth(12, 60);
 
-/** Models for data that is no text. */
+/** Models for data other than text. */
 const MODELS: Readonly<Record<string, string>> = {
   ...{ mnist: "mlp", "noisy-mnist": "unet", sort: "t5", reverse: "t5" },
 };

@@ -1,6 +1,6 @@
 /**
- * Failures of workers and transports end a run with an error that says what failed at what, or are
- * outlived; a system that the run was given is left as it was.
+ * Failures of workers and transports end a run with an error that names the failed part and action, or are
+ * recovered from; a system passed to the run is left unchanged.
  */
 
 import assert from "node:assert/strict";
@@ -12,7 +12,7 @@ import { eventsOf, outcome, SMALL } from "../runs.ts";
 import { TCP_TRANSPORT } from "../runtime/tcp_transport.ts";
 import { batch, batches, RINGS, trainRings } from "./own_layers.ts";
 
-/** Trains until something fails; returns that, with the types of the events before. */
+/** Trains until a failure; returns the error and the types of the events before it. */
 async function failure(options: Partial<TrainOptions>): Promise<{ error: Error; types: string[] }> {
   const types: string[] = [], sizes = { model: RINGS, steps: 4, microBatches: 2, workers: 2 };
   const run = train({ ...sizes, data: batches(), device: "reference", ...options });
@@ -53,14 +53,14 @@ Deno.test("data that throws ends the run with its error and its step, and data t
   assert.match(`${error}`, /^RangeError: Cannot run step 3: the data must have micro-batches for/);
 });
 
-/** A micro-batch with a point that is none. */
+/** Returns a micro-batch with an invalid point. */
 const withPoint = (i: number, value: number, at: number) => {
   const wrong = batch(i);
   (wrong.points as Float32Array)[at] = value;
   return wrong as Batch;
 };
 
-/** Numbers in the data, and what is said of them beside where they are. */
+/** Invalid numbers in the data, and the error messages without the position. */
 const WRONG = [
   [NaN, 5, "NaN in row 2", ""],
   [-Infinity, 0, "-Infinity in row 0", ", or lower the learning rate.*"],
@@ -87,7 +87,7 @@ Deno.test("a number of the data that is not finite is named before any weight ha
     assert.match(held.error.message, new RegExp(`^${after} \\S+; ${place}${more}$`));
     assert.deepEqual(held.types, ["plan", "step", "step"]);
   }
-  // What no layer reads, and a rate that is too high, are no fault of the data.
+  // Unread fields and a learning rate that is too high are not errors in the data.
   const unread = Array.from({ length: 8 }, (_, i) => ({ ...batch(i), more: Float32Array.of(NaN) }));
   const data = unread as unknown as Batch[];
   const { error } = await failure({ data, learningRate: 1e30, runtime: "local" });

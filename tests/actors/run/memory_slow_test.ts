@@ -38,7 +38,7 @@ const DEEP: Sizes = { ...SMALL, layers: 6, hidden: 16, seq: 8, microBatches: 4 }
 
 const run = (options: Options) => outcome(DEEP, { device: "native", runtime: "local", ...options });
 
-/** The options and schedules by which runs hold different amounts. */
+/** Options and schedules of runs that hold different amounts of memory. */
 const RUNS: readonly (Options & { schedule: string; workers: number })[] = [
   { schedule: "1f1b", workers: 4, layout: "E,1|.5|2.5|2,H" },
   { schedule: "chimera", workers: 4, precision: "fp16" },
@@ -116,7 +116,7 @@ Deno.test("each stage's bytes and the worker's list give what its kernels plan, 
       schedule,
       "native",
     );
-    // Arrays of messages are beside the stages.
+    // Arrays of messages are not part of the stages.
     const stages = stageBytes(compiled, "native").map((one) => ({ ...one, messageBytes: 0 }));
     const held = scheduleMemory(schedule, stages).map((worker) => worker.held);
     assert.deepEqual(held, compiled.memory.map((one) => limitedBytes(one, "native")), name);
@@ -126,7 +126,7 @@ Deno.test("each stage's bytes and the worker's list give what its kernels plan, 
 const CONFIG = { layers: 4, hidden: 32, heads: 2, seq: 8, vocab: 64 };
 const ROWS = 2 * CONFIG.seq, BOUNDARY_BYTES = 4 * ROWS * CONFIG.hidden, FIELD_BYTES = 2 * 4 * ROWS;
 
-/** A run of two workers in one thread of the reference device, which takes nothing for itself. */
+/** Plans a run of two workers in one thread of the reference device, which needs no memory itself. */
 function planOf(changed: Partial<RunMemoryOptions> & { readonly name?: string } = {}) {
   const { name = "1f1b", replicas = 1, ...options } = changed;
   const schedule = createSchedule(name, { workers: 2, microBatches: 4 });
@@ -157,7 +157,7 @@ Deno.test("a run in all is its stages and what each actor holds beside them", ()
   assert.equal(serial.supervisor.sums, serial.gradients);
 });
 
-Deno.test("activations under way are as many as are in flight, none leave the last stage", () => {
+Deno.test("the activations in transit are those in flight; none leave the last stage", () => {
   const { workers, supervisor } = planOf();
   assert.deepEqual(workers.map(({ messages }) => messages), [2 * BOUNDARY_BYTES, 0]);
   assert.deepEqual(workers.map(({ fields }) => fields), [2 * FIELD_BYTES, FIELD_BYTES]);
@@ -215,7 +215,7 @@ const refuses = (run: ReturnType<typeof placed>, message: RegExp) =>
   assert.throws(() => assertDevicesHold(run), message);
 
 Deno.test("a tensor beyond the largest buffer is refused by its name, with the micro-batch that fits", () => {
-  // The logits, and what else has their size: 4 · 16 rows of 512 numbers.
+  // The logits, and the other arrays of their size: 4 · 16 rows of 512 numbers.
   const sizes = { ...SMALL, hidden: 16, vocab: 512, microBatch: 4 }, bytes = 4 * 16 * 512 * 4;
   const holding = (maxBufferBytes: number, changed = {}) =>
     placed([on({ maxBufferBytes })], { ...sizes, ...changed });
@@ -248,7 +248,7 @@ Deno.test("workers that share an adapter must fit into its memory together", () 
   refuses(placed(split(last / 4)), none);
 });
 
-Deno.test("a run must fit into the memory of this machine, but for what is on a GPU", () => {
+Deno.test("a run must fit into the memory of this machine, except for its memory on a GPU", () => {
   const many = (device: DeviceChoice) => {
     const run = placed([device], SMALL, 1);
     const memory = run.compiled.memory.map(({ device, ...one }) => ({
@@ -267,7 +267,7 @@ Deno.test("a run must fit into the memory of this machine, but for what is on a 
 setFlagsFromString("--expose-gc");
 const collect: () => void = runInNewContext("gc");
 
-/** Collects garbage until promise ticks and finalizers have no more to let go of. */
+/** Collects garbage until promise ticks and finalizers release nothing more. */
 async function collectAll(): Promise<void> {
   for (let i = 0; i < 3; i++) {
     await new Promise((resolve) => setTimeout(resolve, 0));
@@ -275,7 +275,7 @@ async function collectAll(): Promise<void> {
   }
 }
 
-Deno.test("no answer stays reachable while the system goes on", async () => {
+Deno.test("no answer stays reachable while the system runs", async () => {
   await using system = createSystem();
   const reply = "({ Echo() { ctx.reply({ weights: new Float32Array(1000) }); } })";
   const module = `data:text/javascript,export const echo = (ctx) => ${reply}`;
@@ -304,7 +304,7 @@ Deno.test("a run that keeps a snapshot every ten steps holds one of them after 4
   assert.ok(growth < stateBytes / 2, `${growth} bytes more, of a state of ${stateBytes}`);
 });
 
-/** The part of the young heap that a collection of it moves to the old one, in the median. */
+/** Returns the median fraction of the young heap that a collection moves to the old heap. */
 function promotedPart(profiler: GCProfiler): number {
   const young = profiler.stop()!.statistics.filter(({ gcType }) => gcType === "Scavenge");
   const parts = young.map(({ beforeGC, afterGC }) => {

@@ -1,4 +1,4 @@
-/** What a run measures: a record for each step and evaluation, and event files of TensorBoard's. */
+/** Metrics of a run: a record for each step and evaluation, and TensorBoard event files. */
 
 import assert from "node:assert/strict";
 import { join } from "node:path";
@@ -18,7 +18,7 @@ const LOCAL = { runtime: "local", device: "reference" } as const;
 const run = (options: Partial<TrainOptions>) =>
   outcome(SMALL, { workers: 2, ...LOCAL, ...options });
 
-/** Predictions of a step. */
+/** Number of predictions in a step. */
 const TOKENS = SMALL.seq * SMALL.microBatch * SMALL.microBatches;
 
 Deno.test("each step and evaluation is measured once, before its event, with what its workers hold", async () => {
@@ -75,7 +75,7 @@ Deno.test("CRC-32C is that of RFC 3720", () => {
   assert.equal(crc32c(new Uint8Array(32).fill(0xff)), 0x62a8ab43);
 });
 
-/** What `tensorflow::crc32c::Unmask` does. */
+/** Unmasks a CRC-32C, as `tensorflow::crc32c::Unmask`. */
 const unmask = (stored: number) => {
   const rotated = (stored - 0xa282ead8) >>> 0;
   return ((rotated >>> 17) | (rotated << 15)) >>> 0;
@@ -107,7 +107,7 @@ function fieldsOf(bytes: unknown): [number, unknown][] {
 const NONE = new Uint8Array();
 const text = (bytes: unknown) => new TextDecoder().decode(bytes as Uint8Array);
 
-/** An event of TensorFlow's: its number of a step is left out where it is 0. */
+/** Decodes a TensorFlow event; the step number is left out if it is 0. */
 function eventOf(record: Uint8Array) {
   const fields = Object.fromEntries(fieldsOf(record));
   const { 1: wallTime, 2: step = 0, 3: version = NONE, 5: summary = NONE, 7: session = NONE } =
@@ -153,7 +153,7 @@ folderTest("TensorBoard gets what a run measures, whole at every step", async (f
   });
 });
 
-folderTest("a run that goes on has a file that replaces later steps", async (folder) => {
+folderTest("a resumed run has a file that replaces later steps", async (folder) => {
   const measured = { time: 1e12, seconds: 1, tokens: 8, rss: 1, loss: 9, perplexity: 1e300 };
   const runs: readonly (readonly [Metrics["type"], number])[][] = [
     [["step", 1], ["step", 2], ["step", 3]],

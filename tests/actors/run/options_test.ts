@@ -15,10 +15,10 @@ import refused from "./refused_options.json" with { type: "json" };
 const SIZE = { workers: 2, microBatches: 4 } as const;
 const HANAYO = createSchedule("hanayo", SIZE);
 
-/** Options as JSON, and the refusal of each; of a long one the beginning and the end. */
+/** Options as JSON, each with its error message; long messages by start and end. */
 const REFUSED: readonly [Record<string, unknown>, string][] = refused as never;
 
-/** The same of what JSON has no words for. */
+/** The same for options that JSON cannot express. */
 const MORE: typeof REFUSED = [
   [{ transport: [], system: createSystem() }, "TypeError: …transport must be given to the system…"],
   [
@@ -113,7 +113,7 @@ Deno.test("a definition of a schedule trains as it is, a short last step include
   assert.deepEqual(run, await bitsOf({ schedule: "gpipe", runtime: "serial" }, 7));
   assert.deepEqual([...new Set(made)], [4, 3]);
   assert.deepEqual(await bitsOf({ schedule: "dapple" }), await bitsOf({ schedule: "1f1b" }));
-  // Its options may say what the run says.
+  // Its options may repeat those of the run.
   const scheduleOptions = { ...SIZE, activationLimit: 4, waves: undefined };
   await bitsOf({ policy: "elastic", scheduleOptions });
 });
@@ -137,7 +137,7 @@ const PARTS: readonly (readonly [object, object])[] = [
   }],
 ];
 
-Deno.test("what is left out of an option has its default, and what is given has not", async () => {
+Deno.test("parts left out of an option have their defaults, and given parts do not", async () => {
   const all = new Set<string>();
   for (const [part, whole] of PARTS) {
     const bits = await bitsOf(part);

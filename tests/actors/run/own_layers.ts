@@ -1,4 +1,4 @@
-/** A small model of one's own, as a user writes it: layers from the graph builder. */
+/** A small model as a user writes it: layers from the graph builder. */
 
 import type { TrainOptions } from "../../../actors/options/train_options.ts";
 import type { Batch, Layer, Model } from "../../../kernels/mod.ts";
@@ -27,7 +27,7 @@ const classifier: Layer = {
     g.crossEntropy(g.gemm(x!, g.parameter("weight", [8, 2])), g.batch("labels", [B], "i32")),
 };
 
-/** Tells points within a ring from those outside: five layers. */
+/** Separates points within a ring from points outside, in five layers. */
 export const RINGS: Model = {
   name: "rings",
   layers: [dense("a", 2, 8), dense("b", 8, 8), dense("c", 8, 8), dense("d", 8, 8), classifier],
@@ -52,7 +52,7 @@ export function batch(i: number): Batch & Record<"points" | "ids" | "labels", un
   };
 }
 
-/** Micro-batches without end, from somewhere that takes its time. */
+/** Micro-batches without end, from a slow source. */
 export async function* batches(): AsyncGenerator<Batch, void> {
   for (let i = 0;; i++) {
     await Promise.resolve();

@@ -47,7 +47,7 @@ async function tiedRun(options: Options) {
   });
 }
 
-/** Losses may drift, so that one goes all the way. */
+/** Losses may drift, so one run takes all steps. */
 const RUNS: readonly Options[] = [
   { schedule: "1f1b", workers: 4 },
   { schedule: "zb-v", workers: 2, device: "wasm", steps: 4 },
@@ -95,7 +95,7 @@ async function onnxRun(name: OnnxFixture, options: Options) {
   return { ...run, file: onnxWithWeights(bytes, run.end.weights) };
 }
 
-/** Holds all steps to PyTorch's, and what the file then says to both; returns the losses. */
+/** Compares all steps with PyTorch's, and the written file with both; returns the losses. */
 async function checkTrained(
   name: OnnxFixture,
   options: Options,

@@ -1,5 +1,5 @@
 /**
- * Training outlives its workers: whatever ends them, at random moments, the run ends with the bits of
+ * Training survives failures of its workers: if they end at random moments, the run has the bits of
  * a run in which no worker was lost.
  */
 
@@ -19,7 +19,7 @@ const SIZES: Sizes = { ...SMALL, hidden: 16, seq: 8, microBatches: 4, steps: 16 
 /** F and B of each micro-batch, a reduction and two buckets. */
 const ACTIONS_A_STEP = 2 * SIZES.microBatches + 3;
 
-/** Steps that a run has at least before it after a failure: up to the next snapshot, or pause. */
+/** The fewest steps left after a failure: up to the next snapshot, or pause. */
 const SNAPSHOT = 10, PAUSE = 4;
 
 const drawer = (name: string) => {
@@ -35,7 +35,7 @@ function faultsOf(kinds: readonly WorkerFault["kind"][], schedule: string, run =
   return kinds.map((kind, i) => ({ kind, worker: (first + i) % 2, afterActions: draw(actions) }));
 }
 
-/** Without flushes what is lost is taken again from where the pipe last ran empty. */
+/** Without flushes lost steps are repeated from the last point at which the pipe was empty. */
 function optionsOf(schedule: string): Partial<TrainOptions> {
   const options = { schedule, device: "native", workers: 2, retries: 1000 } as const;
   if (schedule === "1f1b") return options;
@@ -46,7 +46,7 @@ const undisturbed = once((schedule) =>
   outcome(SIZES, { ...optionsOf(schedule), runtime: "serial" })
 );
 
-/** Trains to the end, with the bits of a serial run; returns the failures on the way. */
+/** Trains to the end, asserts the bits of a serial run, and returns the failures. */
 async function failuresOf(schedule: string, options: Partial<TrainOptions>): Promise<string[]> {
   const { bits, events } = await outcome(SIZES, { ...optionsOf(schedule), ...options });
   const failures = eventsOf(events, "failure").map(({ reason }) => reason);
@@ -89,20 +89,20 @@ Deno.test("processes that end by exit, memory or an endless loop change no bit o
   const options = { isolation: "process", heapLimitMb: 64, stallMs: 1500 } as const;
   for (let run = 0; run < atDepth(1, 8); run++) {
     const failures = await failuresOf("1f1b", { ...options, faults: faultsOf(kinds, "1f1b", run) });
-    // A busy machine may look as if it hung once more.
+    // On a busy machine, one more stall may be reported.
     assert.ok(failures.length >= kinds.length, failures.join("\n"));
     assert.ok(failures.some((reason) => /stalled for 1500 ms/.test(reason)), failures.join("\n"));
   }
 });
 
-/** Trains, and ends one of `all` in two random steps: at once, and later in one after a snapshot. */
+/** Trains, and ends one of `all` in two random steps: immediately, and in a step after a snapshot. */
 async function endedFromOutside<T>(
   all: () => readonly T[],
   end: (one: T) => void,
   options: Partial<TrainOptions>,
 ): Promise<void> {
   let ended = 0, failed = 0;
-  // One run may end a worker of another, beside it: only the sums are known.
+  // A run may end a worker of another run at the same time: only the sums are known.
   await sideBySide(Array.from({ length: atDepth(1, 4) }, async (_, run) => {
     const random = drawer(`moments ${run}`), timers: ReturnType<typeof setTimeout>[] = [];
     const steps = [random(5), 10 + random(5)];

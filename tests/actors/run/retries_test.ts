@@ -34,14 +34,14 @@ const CHECKPOINT = { weights: new Map([["w", Float32Array.of(7)]]), moments: new
 type Call = "open" | "step" | "save" | "read" | "write" | "evaluate" | "drain";
 type Fails = Partial<Record<Call, number[]>>;
 
-/** How an engine runs; the snapshots are of a state that is read piece by piece. */
+/** Options of a scripted engine; its snapshots are of a state that is read in pieces. */
 interface How extends Partial<RetryOptions> {
   readonly ahead?: number;
   readonly writes?: boolean;
   readonly snapshots?: SnapshotPlace;
 }
 
-/** A recovering engine over ones that fail at some calls, counted from 1 for each kind of them. */
+/** Opens a recovering engine over engines that fail at given calls, counted from 1 for each kind of call. */
 async function scripted(fails: Fails, options: How = {}, error = () => lost()) {
   const { ahead = 0, writes: isSharded, snapshots: place, ...retry } = options;
   const calls: string[] = [], lines: string[] = [], counts = new Map<Call, number>();
@@ -76,9 +76,9 @@ async function scripted(fails: Fails, options: How = {}, error = () => lost()) {
     ...{ retries: 1, canKill: true, state: STATE, announce: (line) => void lines.push(line) },
     ...{ isSharded, shapes, snapshots: openSnapshots(place, undefined, shapes), ...retry },
   });
-  /** What was called since it was last asked. */
+  /** Returns the calls since the previous `called()`. */
   const called = () => calls.splice(0).join(" ");
-  /** Takes steps one after the other: "3" or "3-7", with micro-batches of `length` numbers. */
+  /** Runs steps one after the other: "3" or "3-7", with micro-batches of `length` numbers. */
   const take = async (steps: string, length = steps.endsWith("*") ? 2 ** 20 : 1) => {
     const [from, to = from] = steps.split("-").map(parseFloat) as [number, number?];
     for (let step = from; step <= to!; step++) await engine.step(request(step, length));
@@ -95,7 +95,7 @@ async function scripted(fails: Fails, options: How = {}, error = () => lost()) {
     },
     whole: () => Promise.resolve(whole()),
   };
-  /** Does several things one after the other: "3+4" at once, "3!" in vain, "3-5*" with much data. */
+  /** Runs a script: "3+4" at the same time, "3!" must fail, "3-5*" with much data. */
   const play = async (what: string) => {
     for (const one of what.split(" ").filter(Boolean)) {
       const steps = one.split("+");
@@ -115,7 +115,7 @@ const request = (step: number, length = 1): StepRequest => ({
 const upTo = (from: number, to: number) =>
   Array.from({ length: to - from + 1 }, (_, i) => from + i).join(" ");
 
-// Scripts that are played, what was called, and the last state from which the run went on.
+// Scripts, their calls, and the last state from which the run continued.
 for (const { what, fails, options, kind = "exit", play, calls, from } of recoveries) {
   Deno.test(what, async () => {
     const error = () => lost({ kind: kind as WorkerLost["kind"] });
@@ -128,7 +128,7 @@ for (const { what, fails, options, kind = "exit", play, calls, from } of recover
   });
 }
 
-Deno.test("a worker that fails as often as it may is outlived, and once more ends the run", async () => {
+Deno.test("a worker may fail up to the limit; one more failure ends the run", async () => {
   for (const step of [[1], [1, 2]]) {
     const { engine, take } = await scripted({ step }, { retries: step.length });
     await take("1");
@@ -152,7 +152,7 @@ Deno.test("micro-batches of an unknown number of steps are kept within a bound, 
   await engine.close();
 });
 
-Deno.test("of tiny micro-batches what holds them is counted, too, and of other fields what they take", async () => {
+Deno.test("tiny micro-batches count with their containers, and other fields by their size", async () => {
   const batches = [{ ids: new Int32Array(1) }, { ids: new Int32Array(1), mask: "all" }, {}];
   for (const [fields, bytes] of [[0, 580], [1, 1034], [2, 128]] as const) {
     const { engine, lines } = await scripted({}, { ahead: 1 }), count = 10_000;
@@ -183,7 +183,7 @@ Deno.test("on disk the next snapshot is written beside the last, and none is lef
   await assert.rejects(Deno.stat(root), Deno.errors.NotFound);
 });
 
-/** The waits of a row of failures, at these moments. */
+/** Returns the waits after failures at these moments. */
 function waits(moments: readonly number[], isGettingOn: boolean, most = 3): number[] {
   let now = 0;
   const retries = new Retries({ retries: most, canKill: true, now: () => now });
@@ -195,7 +195,7 @@ function waits(moments: readonly number[], isGettingOn: boolean, most = 3): numb
   });
 }
 
-Deno.test("each further try waits for longer, and what is ten minutes old is forgotten once the run gets on", () => {
+Deno.test("each further try waits longer, and failures ten minutes old are forgotten once the run advances", () => {
   assert.deepEqual(waits([0, 1, 2], true), [0, 50, 100]);
   assert.deepEqual(waits([0, 1, 2, 600_000, 1_200_000], true), [0, 50, 100, 100, 0]);
   assert.deepEqual(waits(Array(10).fill(0), true, 10).slice(-2), [5000, 5000]);

@@ -1,4 +1,4 @@
-/** Questions in the simulator: some in a circle, some taken back, and waits for what is outside. */
+/** Questions in the simulator: circular questions, withdrawn questions, and waits for external calls. */
 
 import assert from "node:assert/strict";
 import { type ActorSpec, type System } from "../../../actors/runtime/mod.ts";
@@ -22,7 +22,7 @@ import { onceTest, replayed } from "./simulated.ts";
 const spawnAll = (system: System, spec: ActorSpec<Any, AnyMessage>, ...ids: string[]) =>
   ids.map((id) => system.spawn(spec, undefined, { id })) as [AnyRef, AnyRef, AnyRef, AnyRef];
 
-/** Asks the first of a route for the rest of it; answers with what came of that. */
+/** Forwards a question along a route; answers with the result. */
 const PASSER = plain(`(ctx) => ({
   async Pass({ route: [next, ...route], timeoutMs }) {
     const asked = next && ctx.ask(next, { type: "Pass", route, timeoutMs: Infinity }, { timeoutMs });
@@ -47,14 +47,14 @@ for (
   });
 }
 
-/** Takes questions back. */
+/** Withdraws questions. */
 const ABORTER = specOf(import.meta.url, "aborter");
 
 export const aborter: AnyActor = (ctx) => {
   const double = (to: AnyRef, n: number, signal?: AbortSignal) =>
     ctx.ask(to, { type: "Double", n }, signal && { signal });
   return {
-    /** Asks two, and takes the one question back once the other is answered. */
+    /** Asks two, and withdraws one question once the other is answered. */
     async Hedge({ slow, fast }) {
       const controller = new AbortController();
       const second = double(slow, 2, controller.signal).then(String, String);
@@ -62,7 +62,7 @@ export const aborter: AnyActor = (ctx) => {
       controller.abort(new DOMException("enough", "AbortError"));
       ctx.reply([`${first}`, await second]);
     },
-    /** Asks three times with one signal; says how often that got a listener, and lost one. */
+    /** Asks three times with one signal; returns how often a listener was added, and removed. */
     async Listeners({ server }) {
       const { signal } = new AbortController(), counts = [0, 0];
       for (const [n, name] of ["addEventListener", "removeEventListener"].entries()) {
@@ -113,9 +113,9 @@ onceTest("a signal that outlives its questions keeps nothing of them", ({ system
 
 const CACHE = specOf(import.meta.url, "cache");
 
-/** What is outside takes it `farMs`, on which nothing may depend. */
+/** Its external calls take `farMs`, which must not affect the order. */
 export const cache: AnyActor = (ctx, farMs: number) => ({
-  /** Looks a key up from afar: the key itself, doubled. */
+  /** Looks up a key with an external call: the value is the key, doubled. */
   async Get({ key }) {
     const fetch = () => new Promise((resolve) => setTimeout(resolve, farMs, key + key));
     ctx.reply(await ctx.external(fetch));
@@ -124,7 +124,7 @@ export const cache: AnyActor = (ctx, farMs: number) => ({
 
 const cacheIn = (system: System, id = "cache", farMs = 0) => system.spawn(CACHE, farMs, { id });
 
-Deno.test("however long what is outside takes, the order is the strategy's", async () => {
+Deno.test("however long an external call takes, the strategy decides the order", async () => {
   const orders = new Set<string>();
   for (let seed = 0; seed < atDepth(8, 40); seed++) {
     const playFor = (farMs: number, more: SimulateOptions = { strategy: random() }) =>
@@ -145,7 +145,7 @@ Deno.test("however long what is outside takes, the order is the strategy's", asy
   assert.ok(orders.size > 2, "answers come in several orders");
 });
 
-Deno.test("an inbox replays: what is outside, and two questions at once", async () => {
+Deno.test("an inbox replays external calls and two questions at the same time", async () => {
   const outside = await replayed(CACHE, (system) => {
     const cache = cacheIn(system);
     return Promise.all(["a", "b"].map((key) => system.ask(cache, { type: "Get", key })));
@@ -158,7 +158,7 @@ Deno.test("an inbox replays: what is outside, and two questions at once", async 
   assert.ok(compared >= 3, `${compared} effects`);
 });
 
-Deno.test("what comes from outside must be data where a journal is kept", async () => {
+Deno.test("results of external calls must be data if a journal is kept", async () => {
   const spec = plain(`(ctx) => ({
     async Go() { ctx.reply(await ctx.external(() => () => {}).catch(String)); },
   })`);
@@ -168,7 +168,7 @@ Deno.test("what comes from outside must be data where a journal is kept", async 
   });
 });
 
-Deno.test("a wait for what is outside lets the other actors of an isolate go on", async () => {
+Deno.test("the other actors of an isolate run while one waits for an external call", async () => {
   await using system = createSystem();
   const slow = cacheIn(system, "slow", 50), fast = cacheIn(system, "fast");
   const order: string[] = [];

@@ -1,5 +1,5 @@
 /**
- * What holds for an actor wherever it lives: one suite, run for every kind of isolate.
+ * The contract of actors: one suite of tests, run for every kind of isolate.
  *
  * @module
  */
@@ -13,16 +13,16 @@ import { FAMILIES, STOPS } from "./contract/stops.ts";
 import { type Place, register, type Suite } from "./contract/suite.ts";
 import { SUBSCRIPTIONS, TIME } from "./contract/time.ts";
 
-/** What holds in every place. */
+/** Tests for every place. */
 const EVERYWHERE: Suite = {
   ...{ ...MESSAGES, ...ADDRESSES, ...ASKS, ...ENDS, ...FAMILIES },
   ...{ ...STOPS, ...SUBSCRIPTIONS, ...TIME, ...CARELESS },
 };
 
-/** What holds where each actor has another isolate. */
+/** Tests for places where each actor has a separate isolate. */
 const ELSEWHERE: Suite = { ...ISOLATE_ENDS, ...CROSSINGS };
 
-/** Registers the suite for actors that live in a place. */
+/** Registers the suite for actors in a place. */
 export function runContract(place: Place): void {
   register(place, EVERYWHERE);
   if (place.isolate !== "local") register(place, ELSEWHERE);

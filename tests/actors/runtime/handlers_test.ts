@@ -5,7 +5,7 @@ import type { ActorRef, Ask, Context, Handlers } from "../../../actors/runtime/m
 import { type AnyActor, type AnyMessage, specOf } from "./players.ts";
 import { failTest, playTest, replayed } from "./simulated.ts";
 
-/** An account, with what it inherits. */
+/** An account and its base class. */
 class Named {
   constructor(protected readonly ctx: Context<AnyMessage>) {}
   Name() {

@@ -1,5 +1,5 @@
 /**
- * Runs a test with another system, and sees to it that nothing of it is left.
+ * Runs a test with a new system, and asserts that nothing of it remains.
  *
  * @module
  */
@@ -17,7 +17,7 @@ import { locks } from "../../../actors/transports/ports.ts";
 import { PROGRAM } from "../../../actors/transports/worker.ts";
 import { HANG_LIMIT_MS } from "../../hang_limit.ts";
 
-/** Gives a test a system, and stops it after. */
+/** Runs a test with a system, and stops the system afterwards. */
 export async function withSystem(
   options: SystemOptions,
   test: (system: System) => Promise<void>,

@@ -1,4 +1,4 @@
-/** The order in which messages are handled, and what it depends on: mailboxes, choices, time and chance. */
+/** The order in which messages are handled: mailboxes, choices, time and random numbers. */
 
 import assert from "node:assert/strict";
 import fc from "../../fast_check.ts";
@@ -25,7 +25,7 @@ const RUNS = { numRuns: atDepth(25, 250) };
 
 const lane = fc.constantFrom<Lane>("control", "data");
 
-/** A mailbox gets a message, or one of those that may come next is taken out. */
+/** Adds a message to a mailbox, or takes out one of the next candidates. */
 const turn = fc.oneof(
   { weight: 3, arbitrary: fc.record({ serial: fc.nat(2), isolate: fc.nat(1), lane }) },
   { weight: 2, arbitrary: fc.record({ take: fc.nat() }) },
@@ -105,7 +105,7 @@ function openWorld(clock: Clock, more: Partial<World> = {}) {
   return { system, isolate: () => isolate };
 }
 
-Deno.test("the candidates kept from step to step are those that a look at every actor finds", () =>
+Deno.test("the candidates kept from step to step equal those found by a search of every actor", () =>
   fc.assert(
     fc.asyncProperty(lanes, fc.integer(), async (lanes, seed) => {
       const next = substream(seed, "choose");
@@ -132,7 +132,7 @@ Deno.test("the candidates kept from step to step are those that a look at every 
     RUNS,
   ));
 
-Deno.test("candidates say for whom, from whom, what and as which they are", async () => {
+Deno.test("candidates have their sender, number, lane, type and receiver", async () => {
   const seen: Candidate[] = [];
   await play(["data", "control", "control"], (candidates) => {
     seen.push(...candidates);

@@ -1,5 +1,5 @@
 /**
- * The actors that the tests of the runtime play with.
+ * Actors for the tests of the runtime.
  *
  * @module
  */
@@ -38,7 +38,7 @@ export const plain = (factory: string): ActorSpec<Any, AnyMessage> =>
 
 const HERE = import.meta.url;
 
-/** Works without letting others in its isolate work. */
+/** Blocks its isolate. */
 export function busy(ms: number): void {
   for (const until = performance.now() + ms; performance.now() < until;);
 }
@@ -46,7 +46,7 @@ export function busy(ms: number): void {
 /** The kind of an end. */
 export const kindOf = (reason: Down["reason"]) => reason === "stopped" ? reason : reason.kind;
 
-/** Takes notes, and answers with them once one that waits for some has them. */
+/** Takes notes, and answers a waiting question once there are enough notes. */
 function noteBook(ctx: Context<AnyMessage>, notes: unknown[]) {
   let isDone = () => false, reply: Any;
   const look = () => {
@@ -62,7 +62,7 @@ function noteBook(ctx: Context<AnyMessage>, notes: unknown[]) {
   };
 }
 
-/** Writes down what it gets. */
+/** Records its messages. */
 export const RECORDER = specOf(HERE, "recorder");
 
 export const recorder: AnyActor = (ctx, init) => {
@@ -81,14 +81,14 @@ export const recorder: AnyActor = (ctx, init) => {
   };
 };
 
-/** What a sender sends, so that each note says who sent it, in which lane and as which. */
+/** A note of a sender, with its sender, lane and number. */
 export interface SenderNote {
   readonly from: string;
   readonly lane: Lane;
   readonly n: number;
 }
 
-/** Sends numbered notes in the lanes that it is made with. */
+/** Sends numbered notes in its lanes. */
 export const SENDER = specOf(HERE, "sender");
 
 export const sender: AnyActor = (ctx, { to, lanes }) => ({
@@ -172,13 +172,13 @@ export const client: AnyActor = (ctx) => {
       ctx.reply(answer);
     },
     Both: async ({ to }) => ctx.reply(await Promise.all([1, 2].map((n) => double(to, n)))),
-    /** Asks all, then is deaf for a while, so that all answers wait when it hears again. */
+    /** Asks all, then blocks for a while, so that all answers wait afterwards. */
     async AskDeaf({ to }) {
       const answers = to.map(double);
       busy(50);
       ctx.reply(await Promise.all(answers));
     },
-    /** Asks another, or itself, for what is not answered. */
+    /** Asks another actor, or itself, a question that is not answered. */
     async Forgotten({ to }) {
       const answer = ctx.ask(to ?? ctx.self, { type: to ? "Forget" : "Read" });
       ctx.reply(await answer.catch(String));
@@ -201,7 +201,7 @@ export const clockwork: AnyActor = (ctx) => {
     Ring: ({ what }) => note(what),
     async ReplaceRung({ delayMs }) {
       ctx.after(delayMs, { type: "Ring", what: "too late" }, "key");
-      // The timer fires while this step goes on, so its message waits in the mailbox.
+      // The timer fires during this step, so its message waits in the mailbox.
       await new Promise((resolve) => setTimeout(resolve, delayMs + 10));
       ctx.after(3_600_000, { type: "Ring", what: "later" }, "key");
       ctx.reply("replaced");
@@ -213,7 +213,7 @@ export const clockwork: AnyActor = (ctx) => {
   };
 };
 
-/** Does to its isolate what no actor should. */
+/** Harms its isolate in several ways. */
 export const ROGUE = specOf(HERE, "rogue");
 
 function ship(ctx: Context<AnyMessage>, to: AnyRef, bytes: number): void {
@@ -265,7 +265,7 @@ export const rogue: AnyActor = (ctx) => ({
     ]),
 });
 
-/** Notes in a file who has cleaned up, whatever the isolate. */
+/** Records the cleanup of an actor in a file, in any isolate. */
 const cleanUp = (ctx: Context<AnyMessage>, diary: string | undefined, what = "cleanup") => {
   if (!diary) return;
   ctx.defer(async () => {
@@ -317,7 +317,7 @@ export const boss: AnyActor = (ctx, { clerks: ids, isolate = "local", diary }) =
       for (const text of texts) written.push(await ctx.ask(clerks[0]!, { type: "Write", text }));
       ctx.reply(written.join(", "));
     },
-    /** Tells a clerk, and does not wait. */
+    /** Sends a message to a clerk, and does not wait. */
     Tell: ({ nth = 0, message }) => ctx.send(clerks[nth]!, message),
     /** Makes a clerk again that has ended. */
     Replace: ({ nth }) => void (clerks[nth] = make(ids[nth])),

@@ -1,4 +1,4 @@
-/** An actor that tells what it may do. */
+/** An actor that reports its permissions. */
 
 import type { ActorSpec, Ask, Context, Handlers } from "../../../actors/runtime/mod.ts";
 
@@ -6,7 +6,7 @@ export type ProbeMessage = { type: "States" } & Ask<Record<string, string>>;
 
 const KINDS = ["read", "write", "net", "env", "run", "ffi", "sys", "import"] as const;
 
-/** What this isolate may do, by kind. */
+/** Returns the permissions of this isolate, by kind. */
 export const states = () =>
   Object.fromEntries(
     KINDS.map((name) => [name, Deno.permissions.querySync({ name }).state as string]),

@@ -1,4 +1,4 @@
-/** What processes and frames leave behind: folders for temporary files, and memory. */
+/** Leftovers of processes and frames: folders for temporary files, and memory. */
 
 import assert from "node:assert/strict";
 import { join } from "node:path";
@@ -48,7 +48,7 @@ Deno.test("process: what a program leaves that is killed with all its processes,
     const [living] = folders(), other = (name: string) => join(folder, name);
     // No other user can look in.
     assert.equal(Deno.statSync(other(living!)).mode! & 0o777, 0o700);
-    // What is no program's of this kind is left as it is.
+    // Other folders are left unchanged.
     const others = ["troupe-empty", "other"], kept = [living!, ...others].sort();
     for (const name of others) Deno.mkdirSync(other(name));
     Deno.writeTextFileSync(join(other("other"), "lock"), "");
@@ -62,7 +62,7 @@ Deno.test("process: what a program leaves that is killed with all its processes,
       assert.deepEqual(folders(), kept);
     }
     for (const name of others) Deno.removeSync(other(name), { recursive: true });
-    // It still works, and what it opens next does as well.
+    // It still works, and so do the isolates that it opens next.
     const another = system.spawn(ROGUE, undefined, { id: "another", isolate });
     await system.ask(another, { type: "Pid" });
   }));
@@ -82,7 +82,7 @@ for (const [what, name] of [["missing", "missing"], ["too long", "x".repeat(90)]
 }
 
 Deno.test({
-  name: "process: a program that lacks a permission is refused at once, and nothing is left",
+  name: "process: a program that lacks a permission is refused immediately, and leaves nothing",
   permissions: { read: true, write: true, run: true, env: true, net: false },
   fn: () =>
     withTemp(async () => {
@@ -100,7 +100,7 @@ Deno.test("many frames leave no memory behind", () => {
     decodeFrame(body, buffers.map(({ buffer }) => buffer));
   };
   const count = atDepth(5000, 20_000);
-  // What leaks grows every time; a heap that finds its size does not.
+  // A leak grows every time; a heap that settles does not.
   const grown = Array.from({ length: 5 }, () => {
     const before = Deno.memoryUsage().rss;
     for (let n = 0; n < count; n++) {

@@ -1,4 +1,4 @@
-/** Actors in processes: how their ends are noticed, however they come. */
+/** Actors in processes: every kind of end is noticed. */
 
 import assert from "node:assert/strict";
 import { fileURLToPath } from "node:url";
@@ -22,7 +22,7 @@ const TCP = { isolate: "tcp", transport: TCP_TRANSPORT };
 
 if (IS_DEEP) { for (const place of [{ isolate }, TCP]) runContract(place); }
 else {
-  // What depends on how frames travel; to all the rest actors are held in workers.
+  // Suites that depend on the transport; workers run all the others.
   const suites = [MESSAGES, FAMILIES, STOPS, ISOLATE_ENDS, CROSSINGS];
   for (const suite of suites) register({ isolate }, suite);
   register(TCP, CROSSINGS);
@@ -73,7 +73,7 @@ Deno.test("process: kill -9 in the middle of large messages harms no other", () 
     await system.ask(second.ref, { type: "Pour", to: there, bytes });
     await system.ask(there, { type: "Wait", count: 1 });
     const downs = Promise.all([first, second].map(({ ref }) => failureOf(system, ref)));
-    // And in the middle of what they get.
+    // Also in the middle of incoming data.
     for (const { ref } of [first, second]) {
       const tensor = new Float32Array(1_000_000);
       system.send(ref, { type: "Weigh", tensor }, { transfer: [tensor.buffer] });
@@ -110,7 +110,7 @@ Deno.test("process: a tensor leaves before the next step of its sender, which ma
   withSystem({}, async (system) => {
     const { ref } = await rogueOf(system);
     const to = system.spawn(RECORDER, undefined, { id: "recorder", isolate });
-    // A receiver that the system lets wait is not waited for, so not every try must succeed.
+    // The test does not wait for a delayed receiver, so not every try must succeed.
     for (let count = 1; count <= 10; count++) {
       system.send(ref, { type: "Ship", to, bytes: 2_000_000 });
       const end = system.ask(ref, { type: "Busy", ms: 100 });

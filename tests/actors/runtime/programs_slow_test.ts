@@ -1,4 +1,4 @@
-/** Programs with processes: their permissions, their imports, and what is exported of them. */
+/** Programs with processes: their permissions, imports and exported telemetry. */
 
 import assert from "node:assert/strict";
 import { join } from "node:path";
@@ -65,7 +65,7 @@ for (const [flags, received] of atDepth(REFUSED.slice(0, 1), REFUSED)) {
   });
 }
 
-Deno.test("a run whose processes would read what it may not is refused before it begins", () =>
+Deno.test("a run whose processes need read permissions that it lacks is refused before it starts", () =>
   inFolder(async (folder) => {
     const out = join(folder, "out");
     const train = ["train", "--device", "reference", "--out", out, "--isolation", "process"];
@@ -75,7 +75,7 @@ Deno.test("a run whose processes would read what it may not is refused before it
     await assert.rejects(Deno.stat(out), Deno.errors.NotFound);
   }));
 
-Deno.test("the imports of a process mean what they mean in the program that starts it", () =>
+Deno.test("the imports of a process resolve as in the program that starts it", () =>
   inFolder(async (folder) => {
     const runtime = new URL("../../../actors/runtime/", import.meta.url);
     const { imports } = JSON.parse(await Deno.readTextFile(join(ROOT, "deno.json")));
@@ -97,7 +97,7 @@ Deno.test("the imports of a process mean what they mean in the program that star
     for (const [name, text] of Object.entries(files)) {
       await Deno.writeTextFile(join(folder, name), text);
     }
-    // Not all permissions: the process gets those that there are.
+    // Not all permissions: the process gets the granted ones.
     const { stdout, stderr } = await run([...NEEDED, "--no-lock"], join(folder, "main.ts"));
     assert.equal(stdout, "7\n", stderr);
   }));

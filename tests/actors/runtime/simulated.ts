@@ -31,7 +31,7 @@ export async function failureIn(scenario: Scenario<unknown>): Promise<string> {
   return failure!.message;
 }
 
-/** Plays in many orders, where nothing may fail, and gives what each came to. */
+/** Plays in many orders, where nothing may fail, and returns all results. */
 async function playMany<T>(
   count: number,
   scenario: Scenario<T>,
@@ -47,19 +47,19 @@ async function playMany<T>(
   return values;
 }
 
-/** Plays in plain order and in others; what is returned must always be the same. */
+/** Plays in plain order and in others; the result must always be the same. */
 export async function play<T>(scenario: Scenario<T>, options: SimulateOptions = {}): Promise<T> {
   const value = await playOnce(scenario, options);
   for (const other of await playMany(10, scenario, options)) assert.deepEqual(other, value);
   return value;
 }
 
-/** Registers a test that comes to the same in every order. */
+/** Registers a test whose result is the same in every order. */
 export function playTest(name: string, scenario: Scenario<unknown>, wanted: unknown, more = {}) {
   Deno.test(name, async () => assert.deepEqual(await play(scenario, more), wanted));
 }
 
-/** Registers a test that comes to this in plain order. */
+/** Registers a test that has this result in plain order. */
 export function onceTest(name: string, scenario: Scenario<unknown>, wanted: unknown) {
   Deno.test(name, async () => assert.deepEqual(await playOnce(scenario), wanted));
 }

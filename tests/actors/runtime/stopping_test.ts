@@ -1,4 +1,4 @@
-/** Actors that stop others, let them drain and watch them no longer; what the owner hears of it. */
+/** Actors that stop, drain and unwatch others; notifications of the owner. */
 
 import assert from "node:assert/strict";
 import {
@@ -24,13 +24,13 @@ const clerkOf = (system: System, id = "clerk") => system.spawn(CLERK, undefined,
 
 const write = (text: string) => ({ type: "Write", text });
 
-/** Waits for an end while the rest of the system goes on. */
+/** Waits for an end while the rest of the system runs. */
 async function ended({ idle }: World, end: Promise<void>): Promise<void> {
   await idle();
   await end;
 }
 
-/** What the dead letters of a system hold: type, reason and message. */
+/** Collects the dead letters of a system: type, reason and message. */
 function lettersOf(system: System): unknown[] {
   const lost: unknown[] = [];
   system.subscribe((event) => {
@@ -53,7 +53,7 @@ Deno.test("an actor that stops while it is being made ends", async () => {
 });
 
 playTest(
-  "an actor stops any other, but not the system, nor one of another system",
+  "an actor stops any other actor of its system, but not the system itself",
   async (world) => {
     const { system, idle } = world, { boss, clerks: [a, b] } = await open(world);
     const other = clerkOf(system, "other"), down = downOf(system, other);
@@ -140,7 +140,7 @@ for (const isShort of [false, true]) {
   }, [false, true, 0]);
 }
 
-failTest("a stop of what is no reference fails the actor", async (world) => {
+failTest("a stop without a valid reference fails the actor", async (world) => {
   const { boss } = await open(world);
   world.system.send(boss, { type: "Stop", ref: { id: 3 } });
   await world.idle();
@@ -156,7 +156,7 @@ Deno.test("a stop leaves behind a handler that never ends", async () => {
   assert.ok(await waiting instanceof ActorFailedError);
 });
 
-playTest("a dead letter comes with a copy of what it holds", async ({ system, settle, idle }) => {
+playTest("a dead letter has a copy of its message", async ({ system, settle, idle }) => {
   const clerk = clerkOf(system), server = system.spawn(SERVER, undefined, { id: "server" });
   await settle();
   const lost = lettersOf(system);
@@ -222,7 +222,7 @@ Deno.test("a step that takes longer than the limit is reported once, with those 
 Deno.test("a step that held up its isolate is reported when it is over; a short one is not", async () => {
   const events: SystemEvent[] = [];
   let now = 0;
-  // Its clock goes on by ten whenever somebody looks.
+  // Its clock advances by ten at each reading.
   await using system = createSystem({ now: () => now += 10 });
   const clerk = clerkOf(system);
   {

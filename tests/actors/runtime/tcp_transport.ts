@@ -1,6 +1,6 @@
 /**
  * A transport that is none of the built-in ones: processes reached over TCP on loopback. It lives in
- * tests only, and shows what there is to do for one of your own.
+ * tests only, and is an example for your own transport.
  *
  * Each process gets its root's port and a token on the command line and connects back. All goes by
  * the root, as in a star.
@@ -49,7 +49,7 @@ function start(
     outbox.attach(conn);
     await receiveFrames(conn, receive);
     conn.close();
-    // A process that has lost its root has nothing to live for.
+    // A process without a root must end.
     kill();
   });
   const ended = child.status.then(async ({ code, signal }) => {
@@ -73,7 +73,7 @@ function start(
   };
 }
 
-/** The first connection of one that knows the token; none when the listener is closed before. */
+/** Returns the first connection with a valid token, or undefined if the listener is closed before. */
 async function admit(listener: Deno.Listener, token: string): Promise<Deno.Conn | undefined> {
   try {
     for (;;) {

@@ -14,7 +14,7 @@ import { framePieces, Outbox, receiveFrames } from "../../../actors/transports/s
 import { atDepth } from "../../depth.ts";
 import type { Any } from "./players.ts";
 
-/** What comes out at the other end of a socket. */
+/** Returns a value after a round trip through frames, as a socket's receiver gets it. */
 function sent(value: unknown, transfer: readonly ArrayBuffer[] = []): unknown {
   const [head, body, ...rest] = framePieces(value, transfer);
   const [bodyBytes, count, ...lengths] = new Float64Array(head!.buffer);
@@ -131,7 +131,7 @@ for (const [way, copy] of Object.entries(COPIES)) {
   });
 }
 
-Deno.test("a getter that sends does not disturb what is being sent", () => {
+Deno.test("a getter that sends does not disturb the current send", () => {
   const outer = { before: "a".repeat(100), after: "c" }, inner = { inner: "b".repeat(200) };
   const value = Object.defineProperty({ ...outer }, "inner", {
     enumerable: true,
@@ -175,7 +175,7 @@ Deno.test("a snapshot equals the platform's own clone, of prototype keys and cla
   );
 });
 
-/** A socket to oneself that takes and gives as many bytes at a time as `portions` say. */
+/** A loopback socket that reads and writes `portions` bytes at a time. */
 function loopback(portions: readonly number[], bytesMax = Infinity): Deno.Conn {
   let turn = 0, taken = 0, isEnded = false;
   const portion = () => portions[turn++ % portions.length]!;

@@ -118,7 +118,7 @@ for (const [what, promises] of Object.entries(BROKEN)) {
   });
 }
 
-/** Has garbage, and tells how large its heap is. */
+/** Allocates garbage, and answers with the size of its heap. */
 const WASTER = plain(`(ctx) => ({
   Waste() { Array.from({ length: 500_000 }, (_, n) => ({ n })); },
   Heap() { ctx.reply(Deno.memoryUsage().heapTotal); },

@@ -108,7 +108,7 @@ Deno.test("a schema asks for typed arrays, their lengths and other classes", asy
   assert.equal(await system.ask(tensor, { type: "Any", of: circle } as never), "any");
 });
 
-Deno.test("a message that a definition does not list is refused, and the actor goes on", async () => {
+Deno.test("a message that a definition does not list is refused, and the actor keeps running", async () => {
   await using system = createSystem();
   const tensor = system.spawn(TENSOR_SPEC, undefined, { id: "tensor" });
   for (const type of ["Hidden", "toString", "__proto__"]) {

@@ -312,7 +312,7 @@ Deno.test("timers fire, those with a key replace each other, and a sandbox may s
     ]);
   }));
 
-Deno.test("a type that a receiver does not know is a dead letter, and its receiver goes on", () =>
+Deno.test("a type that a receiver does not know is a dead letter, and its receiver keeps running", () =>
   withImpostor(async ({ system, friend: receiver, say, ends, self }) => {
     await say(send({ type: "Unknown" }));
     const letter = { from: self.id, to: "friend", type: "Unknown", reason: "malformed" };
@@ -322,7 +322,7 @@ Deno.test("a type that a receiver does not know is a dead letter, and its receiv
     assert.deepEqual(await system.ask(receiver, { type: "Echo" }), { type: "Echo" });
   }));
 
-Deno.test("messages that wait are bounded, and those that were refused count", () =>
+Deno.test("waiting messages are bounded, and refused messages are counted", () =>
   withImpostor(async ({ system, friend: receiver, say, ends }) => {
     const many = (count: number, message: unknown) =>
       turn(...Array(count).fill({ call: "send", to: friend, message }));

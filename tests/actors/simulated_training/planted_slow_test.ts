@@ -1,4 +1,4 @@
-/** Bugs that are planted in the real training actors are found, and not where they are not. */
+/** Bugs planted in the real training actors are found, and no failure is reported without them. */
 
 import assert from "node:assert/strict";
 import { atDepth } from "../../depth.ts";
@@ -31,7 +31,7 @@ import type { ActorFactory, Context, Message, System } from "../../../actors/run
 
 type Worker = ActorFactory<WorkerInit, WorkerMessage>;
 
-/** Adds the parts of a chunk in the order in which they arrive: the k-th to come is the k-th. */
+/** Adds the parts of a chunk in their order of arrival. */
 export const arrivalOrder: Worker = async (ctx, init) => {
   const handlers = await pipelineWorker(ctx, init), come = new Map<string, number>();
   const { ReducePart } = handlers;
@@ -60,7 +60,7 @@ const sendingTwice = (type: Message["type"]): Worker => (ctx, init) => {
 export const doubleStep: Worker = sendingTwice("StepBucket");
 export const doubleCredit: Worker = sendingTwice("Credit");
 
-/** Takes its steps, but the weights of all copies of a stage but the first drift away. */
+/** Runs its steps, but the weights of all copies of a stage except the first drift. */
 export const driftingCopy: Worker = async (ctx, init) => {
   let view: () => WorkerView;
   const expose = (read: () => unknown) => {
@@ -119,7 +119,7 @@ const PLANTED: readonly [string, SimulatedTrainingOptions, says: RegExp][] = [
   ["doubleStep", { ...PIPEDREAM, mayLose: true }, /Cannot handle StepBucket: the worker must be /],
   ["doubleCredit", PIPEDREAM, /replica 0 has 4 in flight, the limit is 3/],
   ["doubleCredit", MESSAGES, /replica 0 has 3 in flight, the limit is 2/],
-  // What is saved, and compared with the serial loop, are the first copies.
+  // Only the first copies are saved and compared with the serial loop.
   ["driftingCopy", CHIMERA, /copy \d of stage \d has other weights than the first/],
 ];
 
@@ -139,17 +139,17 @@ for (const [bug, configuration, says] of PLANTED) {
   });
 }
 
-/** A pipeline of two workers: what they did, as which the last of it left a worker, and what is wrong. */
+/** A pipeline of two workers: their actions, the state that the last action left, and the expected problem. */
 interface Case {
   readonly schedule?: string;
   readonly did: string[];
   readonly left?: object;
-  /** How the step ended; only then worker 1 is looked at. */
+  /** End of the step, if it has ended; only then is worker 1 checked. */
   readonly ended?: { isCommitted: boolean; waiting?: number };
   readonly problem?: string;
 }
 
-/** What the invariants say. */
+/** Returns the problem that the invariants report. */
 function problemOf({ schedule = "gpipe", did, left, ended }: Case): string | undefined {
   const plan = { schedule, workers: 2, microBatches: 2, replicas: 1 }, checks: Check[] = [];
   const world = { invariant: (_: string, check: Check) => void checks.push(check) };
@@ -172,7 +172,7 @@ function problemOf({ schedule = "gpipe", did, left, ended }: Case): string | und
   return problems.find(Boolean);
 }
 
-Deno.test("each invariant says what is wrong as soon as it is", () => {
+Deno.test("each invariant reports a problem as soon as it occurs", () => {
   for (const one of invariants) assert.equal(problemOf(one), one.problem, JSON.stringify(one));
 });
 

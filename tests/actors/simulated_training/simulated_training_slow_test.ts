@@ -1,6 +1,6 @@
 /**
  * Training under simulation: any order ends with the serial weights, any fault with a clear report, and
- * on a disk that fails what was said to be whole is there, and nothing torn is taken.
+ * on a failing disk every reported checkpoint is complete, and no torn checkpoint is loaded.
  */
 
 import assert from "node:assert/strict";
@@ -42,7 +42,7 @@ import { WORKER } from "../../../actors/pipeline/worker.ts";
 import { type Batch } from "../../../kernels/mod.ts";
 import { scheduleNames, type SkipEdge } from "../../../schedules/mod.ts";
 
-/** A value that two later stages use, one that goes a stage further than the chain, and a mask. */
+/** A value that two later stages use, a value that skips one stage, and a mask. */
 const EDGES: readonly SkipEdge[] = [
   { from: 0, to: [2, 3] },
   { from: 1, to: [3] },
@@ -111,13 +111,13 @@ const FAULTS: readonly (readonly [FaultKind[], number])[] = [
   [["site"], atDepth(24, 200)],
 ];
 
-/** One object for each: what it prepares is kept for the next run. */
+/** One object for each plan, so that its preparation is reused by the next run. */
 const FAULTY: readonly SimulatedTrainingOptions[] = [
   { schedule: "1f1b", steps: 2, edges: EDGES, mayLose: true },
   { schedule: "pipedream", steps: 3, pauseEvery: 2, mayLose: true },
 ];
 
-/** How many runs end with weights, in a crash of the supervisor, and with a report. */
+/** Counts the runs that end with weights, in a crash of the supervisor, and with a report. */
 async function endsOf(
   configuration: SimulatedTrainingOptions,
   kinds: readonly FaultKind[],
@@ -132,7 +132,7 @@ async function endsOf(
       assert.match(run.value.lost, /^worker-\d( failed|.* stalled)/);
       ends.lost++;
     } else {
-      // Only what made the system watches the supervisor, and learns of its end.
+      // Only the creator of the system watches the supervisor and is notified of its end.
       assert.equal(run.failure?.name, "InjectedCrash", JSON.stringify(run));
       assert.deepEqual(run.faults.map(({ target }) => target), ["supervisor"]);
       ends.crashed++;
@@ -186,13 +186,13 @@ Deno.test("parts of an all-reduce that come after their step was aborted leave n
   assert.equal(failed, undefined, JSON.stringify(failed?.failure));
 });
 
-/** Both times into one folder, so that checkpoints are written, replaced and removed, but the best. */
+/** Both runs use one folder, so that all checkpoints except the best are written, replaced and removed. */
 const PLAN: SimulatedCheckpointsOptions = {
   ...{ schedule: "gpipe", workers: 2, microBatches: 2, replicas: 1 },
   ...{ steps: 2, times: 2, keep: 1, best: 1 },
 };
 
-/** Operations of the disk that it takes to put a whole checkpoint in the place of another. */
+/** Number of disk operations that replace a checkpoint with another. */
 const REPLACING = 12;
 
 const DISK_FAULTS: readonly FaultKind[] = ["disk-full", "disk-torn", "disk-reordered"];
@@ -205,7 +205,7 @@ const optionsOf = (
 });
 
 for (const kinds of [...DISK_FAULTS.map((kind) => [kind]), DISK_FAULTS]) {
-  Deno.test(`training goes on from what is left after ${kinds.join(", ")}`, async () => {
+  Deno.test(`training resumes from the remaining checkpoints after ${kinds.join(", ")}`, async () => {
     let restarts = 0;
     const counted: typeof simulatedCheckpoints = async (world) => {
       const ended = await simulatedCheckpoints(world);

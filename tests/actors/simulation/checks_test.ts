@@ -1,4 +1,4 @@
-/** Checks of what must come true in time. */
+/** Checks with a time limit. */
 
 import assert from "node:assert/strict";
 import { simulate } from "../../../actors/simulation/simulate.ts";

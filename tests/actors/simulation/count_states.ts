@@ -1,5 +1,5 @@
 /**
- * The states of AxoNN's Algorithm 2, as actors without numbers, by exhaustive search.
+ * Counts the states of AxoNN's Algorithm 2, as actors without numbers, by exhaustive search.
  *
  * @module
  */
@@ -10,7 +10,7 @@ import { explore } from "../../../actors/simulation/explore.ts";
 import type { World } from "../../../actors/simulation/run.ts";
 import { type Any, type AnyActor, type AnyRef, specOf } from "./players.ts";
 
-/** Stages, micro-batches, and most of these under way. */
+/** Stages, micro-batches, and the most micro-batches in flight. */
 export type Pipeline = Readonly<Record<"stages" | "microBatches" | "limit", number>>;
 
 /** The neighbour that a result goes to. */

@@ -1,4 +1,4 @@
-/** Many runs of a scenario: how they are compared, made small and reported. */
+/** Many runs of a scenario: comparison, shrinking and reports. */
 
 import assert from "node:assert/strict";
 import fc from "../../fast_check.ts";
@@ -29,7 +29,7 @@ const summing =
 
 const isFirst = summing((added) => assert.equal(added[0], 1, "another came first"));
 
-/** The first run that fails, with a message as is wanted. */
+/** Returns the first run that fails with the wanted message. */
 async function find(scenario: Scenario<unknown>, options: SimulateOptions = {}, says = /./) {
   for (let seed = 0; seed < 200; seed++) {
     const run = await simulate({ seed, strategy: random(), ...options }, scenario);
@@ -98,7 +98,7 @@ Deno.test("ddmin keeps only the needed items", async () => {
   }));
 });
 
-/** Fails when one token has lapped another: needs an order that is far from plain. */
+/** Fails when one token has lapped another: needs an order that is far from FIFO. */
 async function race(world: World<Any>, nodes: number): Promise<void> {
   world.invariant("no token is far ahead", ({ actors, state }) => {
     const passed = actors.map((id) => state<number>(id) ?? 0);

@@ -21,14 +21,14 @@ async function stepsOf(options: SimulateOptions, scenario: Scenario<unknown>) {
   return { run, steps };
 }
 
-/** Keeps its messages, and leaves one ask open. */
+/** Records its messages, and leaves one ask open. */
 const NOTES = `(ctx) => {
   const notes = [];
   ctx.expose(() => notes);
   return { Note({ text }) { notes.push(text); }, Never() { ctx.deferReply(); } };
 }`;
 
-/** Waits for an answer that never comes, and has something to say whatever becomes of that. */
+/** Waits for an answer that never comes, and notes how the wait ended. */
 const WAITER = `(ctx, notes) => {
   const say = (text) => ctx.send(notes, { type: "Note", text });
   const ask = () => ctx.ask(notes, { type: "Never" }, { timeoutMs: 60_000 });
@@ -65,7 +65,7 @@ Deno.test("an actor that is stopped while it waits unwinds before time passes or
   });
   const { run, steps } = await stepsOf({}, scenario);
   assert.deepEqual(run.value, ["a", "b", "unwound"]);
-  // Not one of them at the minute at which the question would have timed out.
+  // None of them at one minute, when the question would have timed out.
   const stopped = ["0 parent Stop", "0 waiter finish", "0 parent finish"];
   assert.deepEqual(steps.slice(5), [...stopped, ...Array(3).fill("0 notes Note")]);
 });

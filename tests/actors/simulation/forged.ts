@@ -1,4 +1,4 @@
-/** Journals as a forger writes them: changed, but with every sum and hash right. */
+/** Forged journals: changed, but with valid checksums and hashes. */
 
 import assert from "node:assert/strict";
 import { createSystem } from "../../../actors/transports/system.ts";
@@ -8,7 +8,7 @@ import { Checksum, hashedOf, parseJournal, sumIn } from "../../../actors/simulat
 import { addStep, type StepRecord } from "../../../actors/simulation/recorder.ts";
 import { playAsker } from "./players.ts";
 
-/** The text of a journal that is kept while something is played. */
+/** Returns the text of a journal recorded while `play` runs. */
 export async function journalOf(play: (path: string) => Promise<unknown>): Promise<string> {
   const path = await Deno.makeTempFile();
   try {
@@ -61,7 +61,7 @@ export function checksummed(records: readonly Forged[]): string {
   }).join("");
 }
 
-/** A step with the running hash that it would have, if its fields have the types for that. */
+/** Returns a step with its correct running hash, if its fields have valid types. */
 function hashed(record: Forged, hash: Digest): Forged {
   if (!("hash" in record)) return record;
   try {
@@ -72,7 +72,7 @@ function hashed(record: Forged, hash: Digest): Forged {
   return { ...record, hash: hash.toString() };
 }
 
-/** The number of the line that a reader of journals refuses; 0 when it refuses none. */
+/** Returns the number of the line that a reader of journals refuses, or 0 if it refuses none. */
 export function refusedLine(text: string): number {
   try {
     parseJournal(text);

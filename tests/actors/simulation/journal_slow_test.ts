@@ -63,7 +63,7 @@ Deno.test("a line that was changed, left out, doubled or moved is refused, whate
   assert.equal(refused(moved), 2);
 });
 
-/** Writes a journal until it is killed, and says when 2,000 steps are flushed. */
+/** Writes a journal until it is killed, and prints a line when 2,000 steps are flushed. */
 const WRITER = `
   import { simulate, writeJournal } from "${import.meta.resolve("../../../testing.ts")}";
   import { playRing } from "${PLAYERS}";

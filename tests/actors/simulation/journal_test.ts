@@ -152,7 +152,7 @@ const recordRing = () =>
     ...{ configuration: { stages: 4 }, device: "reference" },
   });
 
-/** Changes a journal's text, and on demand makes its sums and hashes right again. */
+/** Changes a journal's text, and optionally recomputes its checksums and hashes. */
 function change(text: string, from: RegExp, to: string, isForged = true): string {
   assert.match(text, from);
   const changed = text.replace(from, to);
@@ -172,7 +172,7 @@ Deno.test("a journal says what a run was, in a header and a line for each step",
     ...{ configuration: { stages: 4 }, device: "reference" },
   });
   assert.equal(deno, Deno.version.deno);
-  // What the actors import counts as they do.
+  // The actors' imports count as the actors do.
   for (const name of ["players.ts", "../../../actors/runtime/actor.ts"]) {
     assert.match(actors[name]!, /^[0-9a-f]{64}$/, name);
   }
@@ -259,7 +259,7 @@ Deno.test("a field of another type is refused by its name, also where all sums a
   }
   assert.ok(cases > 300, `${cases} were refused`);
   assert.equal(refusedLine(checksummed([...records, records.at(-1)!])), records.length + 1);
-  // An isolate that was started, and of which nothing is left.
+  // An isolate that was started, without any of its steps.
   const at = records.findIndex((record) => "did" in record);
   const spawning = records.with(at, { ...records[at]!, did: ["spawned child 3/1"] });
   assert.deepEqual(parseJournal(checksummed(spawning)).unfinished, [3]);

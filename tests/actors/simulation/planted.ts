@@ -1,5 +1,5 @@
 /**
- * Planted bugs, each with the scenario that must show it, and the same without the bug: in a toy of
+ * Planted bugs, each with a scenario that must reveal it, and the same without the bug, in a toy model of
  * training with real f32 sums.
  *
  * @module
@@ -133,7 +133,7 @@ export const optimizer: AnyActor = (ctx, { replicas, buckets, bug }) => {
   };
 };
 
-/** One step of the toy; the weights that come of it. */
+/** Plays one step of the toy; returns the resulting weights. */
 async function playToy(world: World, toy: Any): Promise<unknown> {
   const { system, settle, idle } = world;
   const spawn = (name: string, id: unknown, init: object) =>
@@ -202,7 +202,7 @@ const planted = (bug: string, options: Options = { mustAgree: true }) => ({
     await playToy(world, isPlanted ? { ...TOY, bug } : TOY) as void,
 });
 
-/** All that is planted. */
+/** All planted bugs. */
 export const PLANTED: readonly Planted[] = [
   planted("LIFO edge"),
   planted("missing empty guard"),

@@ -1,5 +1,5 @@
 /**
- * The actors that the tests of the simulation play with.
+ * Actors for the tests of the simulation.
  *
  * @module
  */

@@ -1,4 +1,4 @@
-/** The simulated disk: synced changes survive, and others as far as POSIX allows. */
+/** The simulated disk: synced changes survive, others only if POSIX allows it. */
 
 import assert from "node:assert/strict";
 import fc from "../../fast_check.ts";

@@ -1,7 +1,7 @@
 /**
  * Gradients whose sum depends on the order, the sum in copy order by the plainest loop, and a network in
  * memory that adds them: it delivers messages in any order that is FIFO for each pair of ranks, and takes
- * the buffers of what it sends away from the sender.
+ * each sent buffer away from its sender.
  */
 
 import assert from "node:assert/strict";
@@ -23,7 +23,7 @@ function arrayOf(dtype: DType, values: readonly number[]): GradientArray {
 /**
  * Gradients of all copies: both signs, magnitudes over seven powers of two, some negative zeros.
  *
- * In every other element two copies also hold a large number and its opposite. What is added
+ * In every other element two copies also hold a large number and its opposite. Values added
  * between them is rounded to the large one's precision, which shows even after f16 has dropped
  * most bits of an f32 sum.
  */
@@ -56,7 +56,7 @@ export function leftToRight(copies: readonly GradientArray[], dtype: DType): Gra
   return arrayOf(dtype, sums);
 }
 
-/** The bytes of an array: what has the same bytes has the same bits. */
+/** The bytes of an array, to compare bit for bit. */
 export function bytesOf(values: GradientArray): Uint8Array {
   return new Uint8Array(values.buffer);
 }
@@ -85,7 +85,7 @@ export interface Wanted extends Pick<ReducerOptions, "chunks" | "algorithm" | "d
   readonly isShared?: boolean;
   /** Picks one of the events that can come next. Default: the first. */
   readonly pick?: (count: number) => number;
-  /** The chunks that start; all of them unless given. */
+  /** The chunks that start. Default: all. */
   readonly started?: readonly number[];
 }
 
@@ -97,7 +97,7 @@ export interface Sent {
   readonly volume: number;
 }
 
-/** Runs an all-reduce to its end; gives the gradients of every copy and all that was sent. */
+/** Runs an all-reduce to its end; returns the gradients of every copy and all messages sent. */
 export async function allReduce(wanted: Wanted) {
   const { copies, chunks, algorithm, dtype, pick = () => 0 } = wanted, size = copies.length;
   const after = copies.map((copy) => copy.slice()), bytes = copies[0]!.byteLength;

@@ -1,4 +1,4 @@
-/** Steps as they happened: what traces have, and the gaps and flows that are read from them. */
+/** Timelines of steps: traces, and the gaps and flows computed from them. */
 
 import assert from "node:assert/strict";
 import { readSpan, readStep } from "../../../../actors/run/timeline.ts";
@@ -24,7 +24,7 @@ function act(text: string): TracedAction {
 
 const acts = (text: string) => text.split(", ").map(act);
 
-// Steps as workers traced them, the gaps of each worker as `start-end cause`, and what flowed.
+// Traced steps, the gaps of each worker as `start-end cause`, and the flows.
 for (const { what, traces, replicas, gaps, flows } of steps) {
   Deno.test(what, () => {
     const step = readStep(traces.map(acts), replicas);
@@ -53,7 +53,7 @@ Deno.test("what a worker did and its gaps fill the step, and are counted by why"
   assert.deepEqual(readStep([[], []]).workers.map(({ gaps }) => gaps), [[], []]);
 });
 
-Deno.test("each replica takes what it has sent, and a clock that is ahead is left", () => {
+Deno.test("each replica receives its own messages, and a clock that is ahead is kept", () => {
   const one = acts("0F0 0-2"), other = acts("1F0 3-4<3");
   const { flows } = readStep([one, other, one, other], 2);
   assert.deepEqual(flows.map(({ from, to }) => `${from.worker}-${to.worker}`), ["0-1", "2-3"]);
@@ -61,7 +61,7 @@ Deno.test("each replica takes what it has sent, and a clock that is ahead is lef
   assert.equal(readStep([ahead, TWO[1]!]).workers[1]!.spans[0]!.start, 5);
 });
 
-Deno.test("the name of an action says what it was", () => {
+Deno.test("the name of an action describes it", () => {
   const KINDS = {
     ...{ "2F0": ["F", 2], "0F4+5": ["F", 0], "0B4.0": ["B", 0], "3W1": ["W", 3] },
     ...{ "0F1&7B0": ["F&B", 0, 7], "reduce 0,1": ["reduce", 0, 1], optimizer: ["optimizer"] },
@@ -76,7 +76,7 @@ Deno.test("the name of an action says what it was", () => {
 
 const MICRO_BATCHES = 4;
 
-/** What the workers did in each step. */
+/** Returns the traces of the workers for each step. */
 async function tracesOf(options: Partial<TrainOptions>) {
   const { events } = await outcome({ ...SMALL, hidden: 16, microBatches: MICRO_BATCHES }, {
     ...{ workers: 2, runtime: "local", device: "native", bucketSize: 1024, trace: true },

@@ -1,5 +1,5 @@
 /**
- * Questions: how they are answered, refused and taken back.
+ * Questions: answers, refusals and withdrawals.
  *
  * @module
  */
@@ -46,7 +46,9 @@ export const ASKS: Suite = {
     );
   },
 
-  "a question that takes too long says who asked whom for what": async ({ system, spawn }) => {
+  "a question that times out names its sender, its receiver and its type": async (
+    { system, spawn },
+  ) => {
     const ref = spawn(SERVER);
     const error = await thrownBy(system.ask(ref, { type: "Never" }, { timeoutMs: 20 }));
     assert.ok(error instanceof AskTimeoutError);
@@ -117,12 +119,12 @@ export const ASKS: Suite = {
   "a question that is taken back while it waits is never handled": async ({ system, spawn }) => {
     const server = spawn(SERVER), client = spawn(CLIENT);
     const controller = new AbortController(), { signal } = controller;
-    // While the client waits for the server, what comes waits.
+    // While the client waits for the server, new messages wait.
     const relayed = system.ask(client, { type: "Relay", to: server, n: 7 });
     const asked = system.ask(client, { type: "Note" }, { signal, timeoutMs: Infinity });
     controller.abort(new RangeError("changed my mind"));
     assert.equal((await thrownBy(asked)).message, "changed my mind");
-    // It may be before the question that it is to answer has reached it.
+    // "Now" may arrive before the question that it answers.
     const now = setInterval(() => system.send(server, { type: "Now" }), 5);
     assert.equal(await relayed, 7);
     clearInterval(now);

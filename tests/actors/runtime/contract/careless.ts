@@ -1,5 +1,5 @@
 /**
- * What actors do that TypeScript would have refused: each mistake costs the one who makes it, and
+ * Mistakes of actors that TypeScript would have refused: each affects the actor that makes it, and
  * no other.
  *
  * @module
@@ -34,7 +34,7 @@ const MISTAKES = [
   "ctx.setActivity(Object.create(null))",
 ];
 
-/** What is wrong with how an actor is to be made. */
+/** Invalid arguments of `spawn()`. */
 const SPAWNS = [
   [{ id: "" }, /RangeError: Cannot spawn "": id must be/],
   [{ id: "system" }, /RangeError: Cannot spawn "system": id must be unique/],
@@ -95,7 +95,7 @@ export const CARELESS: Suite = {
     assert.equal(reasons.join(), "malformed,malformed,not-cloneable,not-cloneable");
   },
 
-  "what cannot be spawned is refused at once": async ({ system, isolate, spawn }) => {
+  "an invalid spawn is refused immediately": async ({ system, isolate, spawn }) => {
     const refused = (spec: unknown, options: unknown, error: RegExp) => {
       const { init, ...rest } = (options ?? {}) as { init?: unknown };
       const given = options && rest as { id: string };
@@ -125,7 +125,7 @@ export const CARELESS: Suite = {
         const answer = system.ask(ref, { type: "Double", n: 1 }).catch((error) => error);
         const { failure: { handling, error } } = await failed as ActorFailedError;
         assert.deepEqual([handling, error.message], ["observer", "out of luck"]);
-        // In the isolate of the owner the actors go on; another isolate ends.
+        // In the isolate of the owner the actors keep running; another isolate ends.
         const outcome = await answer;
         if (isolate === "local") assert.equal(outcome, 2);
       });

@@ -1,5 +1,5 @@
 /**
- * How an actor ends, and which others hear of it.
+ * Ends of actors, and the notifications of others.
  *
  * @module
  */
@@ -23,7 +23,7 @@ export const ENDS: Suite = {
     assert.match(error.stack, /players\.ts/);
     const { kind, handling } = await rejected;
     assert.deepEqual({ kind, handling }, { kind: "throw", handling: "Reject" });
-    // One that watches too late hears the same.
+    // A late watcher is notified in the same way.
     assert.deepEqual(await failureOf(system, server), await thrown);
   },
 
@@ -53,9 +53,9 @@ export const ENDS: Suite = {
     assert.match(failure.error.message, /Cannot handle "toString": .*"server".*\(Double, Bytes/);
   },
 
-  "as many messages as the capacity may wait, and no more": async ({ system, spawn, few }) => {
+  "at most `capacity` messages wait": async ({ system, spawn, few }) => {
     for (const lane of few(["data", "control"] as const)) {
-      // All is sent at once, so that all of it waits while the actor is being made.
+      // All messages are sent immediately, so that they wait while the actor is created.
       const enough = spawn(RECORDER, { id: `enough ${lane}`, capacity: 3 });
       for (const what of [1, 2]) system.send(enough, { type: "Note", what }, { lane });
       const notes = system.ask(enough, { type: "Read" });
@@ -73,7 +73,7 @@ export const ENDS: Suite = {
           `received one more in the ${lane} lane behind 3 of "system" (${lane})`,
       );
     }
-    // What the runtime itself puts there counts as well.
+    // Messages of the runtime itself count as well.
     const over = spawn(SERVER, { id: "over" });
     await system.stop(over);
     for (const what of few(["after(0, { type: '' })", "watch(to, () => ({ type: '' }))"])) {

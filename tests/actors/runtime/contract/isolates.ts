@@ -93,7 +93,7 @@ export const ISOLATE_ENDS: Suite = {
     const ref = spawn(SERVER);
     await system.ask(ref, { type: "Double", n: 1 });
     system.send(ref, { type: "Throw" });
-    // Meanwhile it fails, of which nothing can be heard yet.
+    // It fails in the meantime, but the news cannot be received yet.
     for (const until = performance.now() + 30; performance.now() < until;);
     assert.equal((await failureOf(system, ref)).kind, "throw");
     assert.equal(await Promise.race([system.failed, system.stop()]), undefined);
@@ -115,7 +115,7 @@ export const ISOLATE_ENDS: Suite = {
     await system.ask(ref, { type: "Double", n: 1 });
     const down = failureOf(system, ref);
     system.failed.catch(() => {});
-    // What waits in a mailbox does not hold up a stop: the handler must have begun.
+    // Waiting messages do not delay a stop: the handler must have started.
     await system.ask(ref, { type: "Wedge", ms: 2000 });
     await system.stop();
     if (isolate === "worker") assert.equal((await liveWorkers()).length, 1, "its step goes on");
@@ -130,7 +130,7 @@ export const ISOLATE_ENDS: Suite = {
       system.send(to, { type: "Watch", ref });
       await system.ask(to, { type: "Read" });
       system.send(ref, { type: "Will", to, notes: count });
-      // The news overtakes in the mailbox what has arrived, but a question after it does not.
+      // The news overtakes messages in the mailbox, but a question after it does not.
       const notes = await system.ask(to, { type: "Wait", count: count + 1 });
       assert.deepEqual(
         notes.filter((what: unknown) => what !== "rogue stopped"),
@@ -140,7 +140,7 @@ export const ISOLATE_ENDS: Suite = {
   },
 };
 
-/** What crosses from one isolate to another. */
+/** Messages between isolates. */
 export const CROSSINGS: Suite = {
   "answers that come at the same time each end their question": async ({ system, spawn }) => {
     const to = ["a", "b", "c"].map((id) => spawn(SERVER, { id }));
@@ -151,7 +151,7 @@ export const CROSSINGS: Suite = {
   },
 
   "a control message is handled between steps that block": async ({ system, spawn }) => {
-    // An isolate that the machine lets wait may have done all steps, so one try in ten is enough.
+    // A delayed isolate may have finished all steps, so one success in ten tries is enough.
     for (let attempt = 0, steps = 20; attempt < 10; attempt++) {
       const ref = spawn(RECORDER, { id: `recorder ${attempt}` });
       await system.ask(ref, { type: "Read" });

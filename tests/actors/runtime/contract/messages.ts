@@ -1,5 +1,5 @@
 /**
- * How messages arrive, and to whom: each address belongs to one system.
+ * Delivery of messages: order, receivers, and addresses, which belong to one system.
  *
  * @module
  */
@@ -12,7 +12,7 @@ import { type AnyRef, inOrder, plain, RECORDER, SENDER, SERVER } from "../player
 
 import type { Given, Suite } from "./suite.ts";
 
-/** A message that throws at whoever reads this of it. */
+/** Returns a message with a property that throws when it is read. */
 export const throwing = (key: string) =>
   Object.defineProperty({ type: "Note" }, key, {
     enumerable: true,
@@ -58,7 +58,7 @@ export const MESSAGES: Suite = {
     assert.deepEqual(await system.ask(holder, { type: "Read" }), [1, 2]);
   },
 
-  "what waits at a stop and what comes later are dead letters": async (
+  "messages that wait at a stop or arrive later are dead letters": async (
     { system, spawn, isolate },
   ) => {
     const ref = spawn(SERVER), down = downOf(system, ref);
@@ -70,7 +70,7 @@ export const MESSAGES: Suite = {
     assert.deepEqual(system.deadLetters, [letter, { ...letter, reason: late }]);
   },
 
-  "what is no message or cannot be cloned is a dead letter": async ({ system, spawn }) => {
+  "an invalid message or one that cannot be cloned is a dead letter": async ({ system, spawn }) => {
     const ref = spawn(RECORDER, { id: "x" });
     const wrong = [null, undefined, 3, "Note", {}, { type: 3 }, [], throwing("type")];
     for (const message of wrong) system.send(ref, message as never);
@@ -115,7 +115,7 @@ export const MESSAGES: Suite = {
   },
 };
 
-/** Does to an address all that an actor can, and says what came of it. */
+/** Tries every operation of an actor on an address, and answers with the results. */
 const INTRUDER = plain(`(ctx) => ({
   async Try({ to }) {
     tell = ctx.deferReply();
@@ -142,7 +142,7 @@ const CALLER = plain(`(ctx) => ({
 const NOT_OURS =
   'TypeError: Cannot ask "server" for "Double": it must be an actor of the same system';
 
-/** An actor of each of two systems, whose addresses differ in nothing but these. */
+/** Spawns an actor in each of two systems; the addresses differ only in the system. */
 async function withTwins(
   { system, isolate, options }: Given,
   test: (own: AnyRef, foreign: AnyRef) => Promise<void>,

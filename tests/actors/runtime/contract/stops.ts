@@ -9,7 +9,7 @@ import { downOf, failureOf, topFailure, until } from "../harness.ts";
 import { type AnyRef, BOSS, CLERK } from "../players.ts";
 import type { Given, Suite, Test } from "./suite.ts";
 
-/** A boss `p` of clerks `a` and `b` who write into a diary when they go. */
+/** A boss `p` of clerks `a` and `b`, which write into a diary when they stop. */
 async function familyOf({ system, isolate, spawn }: Given, diary: string) {
   const parent = spawn(BOSS, { id: "p", init: { clerks: ["a", "b"], isolate, diary } });
   const refs: AnyRef[] = await system.ask(parent, { type: "Clerks" });
@@ -84,7 +84,7 @@ async function officeOf({ system, isolate, spawn }: Given) {
 }
 
 export const STOPS: Suite = {
-  "an actor stops its child and one that is not, and hears of both": async (given) => {
+  "an actor stops its child and another actor, and is notified of both": async (given) => {
     const { system, spawn } = given, { boss, clerk } = await officeOf(given);
     for (const ref of [clerk, spawn(CLERK, { id: "other" })]) {
       const down = downOf(system, ref);
@@ -97,7 +97,9 @@ export const STOPS: Suite = {
     assert.deepEqual((await notes()).toSorted(), ["a stopped", "other stopped"]);
   },
 
-  "an actor that drains handles what has arrived, then those below it do": async (given) => {
+  "an actor that drains handles the messages that have arrived, then its children do": async (
+    given,
+  ) => {
     const { system } = given, { boss, clerk } = await officeOf(given);
     await system.ask(clerk, { type: "Notes" });
     const dictated = system.ask(boss, { type: "Dictate", texts: ["x", "y", "z"] });

@@ -17,27 +17,27 @@ import type {
 import { IS_DEEP } from "../../../depth.ts";
 import { withSystem } from "../harness.ts";
 
-/** Where the actors of a suite live. */
+/** The isolate of the actors of a suite. */
 export interface Place {
   readonly isolate: PlaceName;
-  /** What a system needs to know to put actors there. */
+  /** The transport of that isolate. Default: a built-in one. */
   readonly transport?: Transport;
 }
 
-/** What a test gets. */
+/** Arguments of a test. */
 export interface Given {
   /** The system of this test, stopped after it. */
   readonly system: System;
   readonly isolate: PlaceName;
-  /** What any other system must be made with. */
+  /** Options for any other system. */
   readonly options: SystemOptions;
-  /** Makes an actor in the place; its id is the name of its export if no other is given. */
+  /** Spawns an actor in the place. Default id: the name of its export. */
   spawn<I, M extends Message>(spec: ActorSpec<I, M>, more?: More<I>): ActorRef<M>;
-  /** All cases where actors are cheap and in the deep tier; elsewhere the first ones. */
+  /** Returns all cases if actors are cheap or in the deep tier, and otherwise the first `count`. */
   few<T>(cases: readonly T[], count?: number): readonly T[];
 }
 
-/** How an actor is made, where that is not as most are. */
+/** Options of a spawn that differ from the defaults. */
 export interface More<I> extends Partial<SpawnOptions> {
   readonly init?: I;
 }
@@ -45,7 +45,7 @@ export interface More<I> extends Partial<SpawnOptions> {
 /** A test. */
 export type Test = (given: Given) => Promise<void>;
 
-/** Tests by what they say. */
+/** Tests by title. */
 export type Suite = Readonly<Record<string, Test>>;
 
 /** Registers a suite for a place. */

@@ -1,5 +1,5 @@
 /**
- * Clock, timers and chance, and what the owner of a system hears of.
+ * Clock, timers and random numbers, and the notifications of a system's owner.
  *
  * @module
  */
@@ -38,7 +38,7 @@ export const TIME: Suite = {
       ],
     });
     const rung = await system.ask(ref, { type: "Await", count: 4 });
-    // Where a machine is busy, several are due at once, in any order.
+    // On a busy machine several timers are due at the same time, in any order.
     assert.deepEqual(rung.toSorted(), ["late", "new", "soon", "then"]);
     const elapsed = await system.ask(ref, { type: "Elapsed" });
     assert.ok(elapsed >= 39 && elapsed <= performance.now() - start + 1, `${elapsed} ms`);
@@ -53,7 +53,7 @@ export const TIME: Suite = {
       const ref = system.spawn(CLOCKWORK, undefined, { id: "x", isolate });
       const draw = (label: string) => system.ask(ref, { type: "Draw", label, count: 4 });
       const other = await draw("b");
-      // The same in every isolate and in every version: a recorded run must stay what it was.
+      // The same in every isolate and in every version, so that recorded runs stay valid.
       assert.deepEqual(await draw("a"), SEVEN);
       assert.notDeepEqual(other, SEVEN);
       assert.notDeepEqual(await draw("a"), SEVEN);

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { assertJob, jobParts, mpiTest } from "./launchers.ts";
 import { canMakeHosts, makeHosts } from "./test_hosts.ts";
 
-mpiTest("actors and trainings on two hosts do what they do elsewhere", async (launcher) => {
+mpiTest("actors and trainings on two hosts behave as elsewhere", async (launcher) => {
   using hosts = await makeHosts();
   const before = await hosts.bytesCarried();
   assertJob(await hosts.run(launcher, ...jobParts("smoke")));

@@ -71,7 +71,7 @@ function partsOf(adder: number) {
   return LENGTHS.flatMap((length, nth) => own.map((one) => ({ ...one, nth, length })));
 }
 
-/** Has all add, checks all sums, and leaves some half begun. */
+/** Lets all adders add, checks all sums, and leaves some sums unfinished. */
 export async function addOnce(transport: Transport): Promise<void> {
   await using system = createSystem({
     transport,

@@ -26,7 +26,7 @@ if (isFollower()) {
 }
 const job = await lead({}), hasSmoke = Deno.args[0] !== "rest", hasRest = Deno.args[0] !== "smoke";
 
-/** Registers a test, while the threads of the job go on. */
+/** Registers a test that runs while the threads of the job keep running. */
 const jobTest = (name: string, fn: () => Promise<void>) =>
   Deno.test({ name, sanitizeResources: false, sanitizeOps: false, fn });
 
@@ -40,7 +40,7 @@ type Run = Partial<TrainOptions>;
 const bitsOf = async (run: Run, sizes = SIZES) => (await outcome(sizes, run)).bits;
 const bitsHere = (run: Run, sizes = SIZES) => bitsOf({ ...run, runtime: "local" }, sizes);
 
-/** Has a run on the first ranks. */
+/** Places a run on the first ranks. */
 function onRanks(run: Run): Run {
   const map = Array.from({ length: run.workers! * (run.replicas ?? 1) }, (_, rank) => rank);
   return { mpi: { map }, ...run, runtime: "mpi" };
@@ -72,7 +72,7 @@ async function assertBits() {
   }
 }
 
-/** Many chunks, sums that begin while others compute, and a decision that waits for them. */
+/** Many chunks, sums that start while others compute, and a decision that waits for them. */
 const HARD: Run = { bucketSize: 500, coarsening: 1, sync: "eager", clip: 0.5, steps: 2 };
 
 /** For sums of four numbers in another order, after a few steps; measured: 1.7e-8. */
@@ -109,7 +109,7 @@ function* dataOf(steps: readonly ("good" | "bad")[]): Generator<Batch, void> {
   }
 }
 
-/** Trains in fp16 with sums of two copies, so of any order; returns what is said of it, and the hash. */
+/** Trains in fp16 with sums of two copies, so the order does not matter; returns the output and the hash. */
 async function trainRings(steps: readonly ("good" | "bad")[], run: Run) {
   const said: string[] = [];
   const { events, bits: { hash } } = await trained({

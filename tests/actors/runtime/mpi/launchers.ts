@@ -13,7 +13,7 @@ export interface Launcher {
   /** The package that brings it. */
   readonly package: string;
   readonly command: string;
-  /** Before everything else. */
+  /** Arguments that come first. */
   readonly args: readonly string[];
   /** Its library, and the package that brings that. */
   readonly library: { readonly name: string; readonly package: string };
@@ -54,7 +54,7 @@ export const LAUNCHERS: readonly Launcher[] = [
 /** Lets root use Open MPI. */
 export const ENVIRONMENT = { OMPI_ALLOW_RUN_AS_ROOT: "1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM: "1" };
 
-/** Tells whether this machine has one. */
+/** Returns whether this machine has a launcher. */
 export const isThere = ({ command }: Launcher): boolean => program(command).isThere;
 
 const THERE = LAUNCHERS.filter(isThere);
@@ -96,7 +96,7 @@ export const RANK_TRAIN: readonly string[] = [
   ...["--runtime", "mpi"],
 ];
 
-/** A number of ranks and what they run with Deno. */
+/** A number of ranks and their arguments of Deno. */
 export type Part = readonly [ranks: number, ...args: string[]];
 
 /** Runs Deno on ranks. */
@@ -110,7 +110,7 @@ export const commandsOf = (parts: readonly Part[], by: readonly string[] = []): 
     return i > 0 ? [":", ...command] : command;
   });
 
-/** Runs a command in the environment that launchers want. */
+/** Runs a command in the environment that launchers need. */
 export const runCommand = (
   [command, ...args]: readonly string[],
   env: Readonly<Record<string, string>> = {},

@@ -42,7 +42,7 @@ function doorOf3(greetingMs?: number) {
   };
 }
 
-/** Knocks as a stranger and waits to be sent away; returns the count of bytes that were answered. */
+/** Connects without the secret and waits to be refused; returns the number of bytes received. */
 async function knock(address: Notifier["address"], says: Uint8Array): Promise<number> {
   using conn = await Deno.connect(address);
   await conn.write(says);
@@ -228,7 +228,7 @@ Deno.test("ranks reach each other on their host, in the network that all share, 
   assert.deepEqual(asked("fd00::/64", ranksOn(["a", "eth0 fd00::1/64"])), ["fd00::1"]);
 });
 
-Deno.test("networks that do not join several hosts are refused with those that exist", () => {
+Deno.test("networks that do not join several hosts are refused, and the existing networks are listed", () => {
   for (
     const [wanted, ranks, message] of [
       [

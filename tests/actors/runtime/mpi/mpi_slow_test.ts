@@ -3,7 +3,7 @@ import { assertJob, jobParts, mpiTest, ON_EACH, runJob } from "./launchers.ts";
 
 const COMM = import.meta.resolve("../../../../actors/transports/mpi/comm.ts");
 
-/** Has an isolate join after packets for it have come; prints what it gets, then leaves. */
+/** Lets an isolate join after packets for it have arrived; prints the packets, then leaves. */
 const EARLY = `import { openComm, openFrames } from "${COMM}";
 const echo = Promise.withResolvers(), got = [];
 const comm = await openComm({
@@ -29,6 +29,6 @@ mpiTest(
 );
 
 // The first launcher runs the rest: hosts_slow_test.ts has its smoke.
-mpiTest("actors and trainings on ranks do what they do elsewhere", async (launcher, isSmoke) => {
+mpiTest("actors and trainings on ranks behave as elsewhere", async (launcher, isSmoke) => {
   assertJob(await runJob(launcher, ...jobParts(ON_EACH ? "all" : isSmoke ? "smoke" : "rest")));
 }, { each: true });

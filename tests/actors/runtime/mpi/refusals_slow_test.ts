@@ -86,7 +86,7 @@ await openJob({ joinMs: 1000 }).then(() => console.log("joined"), (error) => {
   Deno.exit(1);
 });`;
 
-mpiTest("ranks do not wait for ever for one that never joins", async (launcher) => {
+mpiTest("ranks do not wait forever for a rank that never joins", async (launcher) => {
   const output = await runJob(launcher, [3, "eval", "--no-check", "--ext=js", JOIN]);
   assert.notEqual(output.code, 0);
   assert.equal(output.stdout.match(/joined/g), null);

@@ -1,5 +1,5 @@
 /**
- * Two hosts for a test: namespaces with a network, a name and an interface of their own, joined by a
+ * Two hosts for a test: separate namespaces, each with a network, a name and an interface, joined by a
  * cable, as `ip netns` makes them for root.
  */
 
@@ -31,7 +31,7 @@ const textOf = (command: string, ...args: string[]) =>
 
 const must = (...args: string[]) => assert.ok(isDone("ip", ...args), `ip ${args.join(" ")}`);
 
-/** Whether this machine lets us make hosts. */
+/** True if this machine allows creating hosts. */
 export const canMakeHosts = ((): boolean => {
   const name = `troupe-${Deno.pid}`;
   try {
@@ -41,7 +41,7 @@ export const canMakeHosts = ((): boolean => {
   }
 })();
 
-/** Runs a command as if on a host, which is told by its address: what launchers call for `ssh`. */
+/** Runs a command as if on the host with this address: the launchers' replacement of `ssh`. */
 const SHELL = (hosts: readonly TestHost[]) =>
   `#!/bin/sh
 while [ "\${1#-}" != "$1" ]; do shift; done
@@ -52,7 +52,7 @@ shift
 exec ip netns exec $host unshare --uts sh -c "hostname $host; $*"
 `;
 
-/** Makes the hosts; disposing of them takes them away. */
+/** Creates the hosts; disposing removes them. */
 export async function makeHosts(): Promise<TestHosts> {
   const hostOf = (n: number): TestHost => ({
     name: `troupe-${Deno.pid}-${n}`,
@@ -91,7 +91,7 @@ export async function makeHosts(): Promise<TestHosts> {
     run({ command, onHosts }, ...parts) {
       const ranks = parts.reduce((sum, [count]) => sum + count, 0) / 2;
       const all = hosts.map(({ address }) => `${address}:${ranks}`).join(",");
-      // MPICH's transfers take the device that they are told to, which has another name on each host.
+      // MPICH transfers over the given device, which has a different name on each host.
       const device = 'UCX_TLS=tcp,self UCX_NET_DEVICES=$(ls /sys/class/net | grep veth) "$@"';
       return runOn(
         one,

@@ -50,31 +50,25 @@ async function assertGoesOn(from: string, to: string, oracle: Checkpoint, actors
   assert.deepEqual({ ...whole, numbers: whole.numbers.slice(2) }, run, `${to} in one piece`);
 }
 
-folderTest(
-  "any run resumes from any checkpoint with the bits of the serial oracle",
-  async (folder) => {
-    for (const [from, before] of Object.entries(HOW)) {
-      const [oracle, actors] = await Promise.all(
-        (["serial", "local"] as const).map((runtime) =>
-          saved(join(folder, from, runtime), { ...before, runtime })
-        ),
+folderTest("any run resumes any checkpoint with the bits of the oracle", async (folder) => {
+  for (const [from, before] of Object.entries(HOW)) {
+    const [oracle, actors] = await Promise.all(
+      (["serial", "local"] as const).map((runtime) =>
+        saved(join(folder, from, runtime), { ...before, runtime })
+      ),
+    );
+    for (const file of ["model.safetensors", "optimizer.safetensors", "config.json"]) {
+      const [one, other] = await Promise.all(
+        [oracle!, actors!].map(({ path }) => Deno.readFile(join(path, file))),
       );
-      for (const file of ["model.safetensors", "optimizer.safetensors", "config.json"]) {
-        const [one, other] = await Promise.all(
-          [oracle!, actors!].map(({ path }) => Deno.readFile(join(path, file))),
-        );
-        assert.deepEqual(one, other, `${file} of ${from}`);
-      }
-      // Each resumes under the next entry, exact and FP16 under themselves; in the deep tier under all.
-      const names = Object.keys(HOW), at = names.indexOf(from);
-      const after = atDepth(
-        [names[(at + 1) % names.length]!, ...at % 4 === 0 ? [from] : []],
-        names,
-      );
-      await sideBySide(after.map((to) => assertGoesOn(from, to, oracle!, actors!)));
+      assert.deepEqual(one, other, `${file} of ${from}`);
     }
-  },
-);
+    // Each resumes under the next entry, exact and FP16 under themselves; in the deep tier under all.
+    const names = Object.keys(HOW), at = names.indexOf(from);
+    const after = atDepth([names[(at + 1) % names.length]!, ...at % 4 === 0 ? [from] : []], names);
+    await sideBySide(after.map((to) => assertGoesOn(from, to, oracle!, actors!)));
+  }
+});
 
 folderTest("a checkpoint loads into Deno workers of another schedule", async (folder) => {
   const resume = await saved(folder, { schedule: "chimera", workers: 2, runtime: "workers" });

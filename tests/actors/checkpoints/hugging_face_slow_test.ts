@@ -120,34 +120,31 @@ async function copyFolder(name: string, to: string): Promise<void> {
   }
 }
 
-folderTest(
-  "an index names shards in its folder, and they hold the tensors it lists",
-  async (folder) => {
-    await copyFolder("sharded_bf16", folder);
-    const path = join(folder, "model.safetensors.index.json"), found: [string, string][] = [];
-    const index = JSON.parse(await Deno.readTextFile(path)), { weight_map } = index;
-    const shard = join(folder, "model-00002-of-00002.safetensors");
-    const write = (map: unknown) =>
-      Deno.writeTextFile(path, JSON.stringify({ ...index, weight_map: map }));
-    const refuse = async (about: string, map: unknown) => {
-      await write(map);
-      found.push([about, await refusalOfWeights(folder)]);
-    };
-    for (const name of GOLDEN.shardNames) {
-      await refuse(JSON.stringify(name), { ...weight_map, "wte.weight": name });
-    }
-    const { "wte.weight": _, ...missing } = weight_map;
-    await refuse("a tensor that the index has not", missing);
-    await refuse("a tensor that only the index has", { ...weight_map, "h.7.x": basename(shard) });
-    await refuse("a list", []);
-    await write(weight_map);
-    await Deno.truncate(shard, Deno.statSync(shard).size - 2);
-    found.push(["a truncated shard", await refusalOfWeights(folder)]);
-    await Deno.remove(shard);
-    found.push(["no shard", await refusalOfWeights(folder)]);
-    await assertSentences("hugging_face_index", found, { FOLDER: folder });
-  },
-);
+folderTest("an index names shards in its folder that hold its tensors", async (folder) => {
+  await copyFolder("sharded_bf16", folder);
+  const path = join(folder, "model.safetensors.index.json"), found: [string, string][] = [];
+  const index = JSON.parse(await Deno.readTextFile(path)), { weight_map } = index;
+  const shard = join(folder, "model-00002-of-00002.safetensors");
+  const write = (map: unknown) =>
+    Deno.writeTextFile(path, JSON.stringify({ ...index, weight_map: map }));
+  const refuse = async (about: string, map: unknown) => {
+    await write(map);
+    found.push([about, await refusalOfWeights(folder)]);
+  };
+  for (const name of GOLDEN.shardNames) {
+    await refuse(JSON.stringify(name), { ...weight_map, "wte.weight": name });
+  }
+  const { "wte.weight": _, ...missing } = weight_map;
+  await refuse("a tensor that the index has not", missing);
+  await refuse("a tensor that only the index has", { ...weight_map, "h.7.x": basename(shard) });
+  await refuse("a list", []);
+  await write(weight_map);
+  await Deno.truncate(shard, Deno.statSync(shard).size - 2);
+  found.push(["a truncated shard", await refusalOfWeights(folder)]);
+  await Deno.remove(shard);
+  found.push(["no shard", await refusalOfWeights(folder)]);
+  await assertSentences("hugging_face_index", found, { FOLDER: folder });
+});
 
 for (const folder of FOLDERS) {
   Deno.test(`the GPT-2 in ${folder} has PyTorch's logits within 1e-4`, async () => {

@@ -88,18 +88,15 @@ folderTest("only the newest checkpoints stay, and all else in the directory", as
   assert.deepEqual(await namesIn(directory), [...[6, 7, 8].map(stepAt), later, ...others].sort());
 });
 
-folderTest(
-  "the checkpoint that a run resumed from stays until a newer one is complete",
-  async (directory) => {
-    for await (const _ of run({ directory, every: 1 }, { steps: 3 }));
-    const resume = await readCheckpoint(directory);
-    for await (const event of run({ directory, every: 2, keep: 1 }, { resume })) {
-      if (event.type !== "step" || event.step > 4) continue;
-      assert.ok((await namesIn(directory)).includes(stepAt(3)), `after step ${event.step}`);
-    }
-    assert.deepEqual(await namesIn(directory), [stepAt(8)]);
-  },
-);
+folderTest("a resumed checkpoint stays until a newer one is complete", async (directory) => {
+  for await (const _ of run({ directory, every: 1 }, { steps: 3 }));
+  const resume = await readCheckpoint(directory);
+  for await (const event of run({ directory, every: 2, keep: 1 }, { resume })) {
+    if (event.type !== "step" || event.step > 4) continue;
+    assert.ok((await namesIn(directory)).includes(stepAt(3)), `after step ${event.step}`);
+  }
+  assert.deepEqual(await namesIn(directory), [stepAt(8)]);
+});
 
 folderTest("a write that fails ends the run before the next step", async (folder) => {
   const directory = join(folder, "run"), steps: number[] = [];
@@ -309,28 +306,25 @@ folderTest("a resumed run continues its learning rate, of any kind", async (fold
   }
 });
 
-folderTest(
-  "a run resumed with a different number of threads says that bits change",
-  async (directory) => {
-    const short = { device: "native", steps: 1 } as const, checkpoint = { directory, config: {} };
-    const { end } = await trainRings({ ...short, threads: 2, checkpoint });
-    assert.deepEqual([end.threads, end.choice.threads], [2, 2]);
-    const resume = (await readCheckpoint(directory))!;
-    assert.deepEqual(resume.config["computedOn"], { device: "native", threads: 2 });
-    // A checkpoint from before threads were configurable.
-    const old = { ...resume, config: { ...resume.config, computedOn: { device: "native" } } };
-    const CASES = [
-      [resume, 2],
-      [resume, 1, "native with 2 threads", "native"],
-      [old, 1],
-      [old, 3, "native", "native with 3 threads"],
-    ] as const;
-    for (const [from, threads, before, now] of CASES) {
-      const lines: string[] = [], announce = (line: string) => void lines.push(line);
-      await trainRings({ ...short, threads, steps: 2, resume: from, announce });
-      const change =
-        `The bits of this run are not those of one that stays on ${before}, where its checkpoint was computed: it goes on on ${now}.`;
-      assert.deepEqual(lines, now ? [change] : []);
-    }
-  },
-);
+folderTest("a run resumed with other threads says that bits change", async (directory) => {
+  const short = { device: "native", steps: 1 } as const, checkpoint = { directory, config: {} };
+  const { end } = await trainRings({ ...short, threads: 2, checkpoint });
+  assert.deepEqual([end.threads, end.choice.threads], [2, 2]);
+  const resume = (await readCheckpoint(directory))!;
+  assert.deepEqual(resume.config["computedOn"], { device: "native", threads: 2 });
+  // A checkpoint from before threads were configurable.
+  const old = { ...resume, config: { ...resume.config, computedOn: { device: "native" } } };
+  const CASES = [
+    [resume, 2],
+    [resume, 1, "native with 2 threads", "native"],
+    [old, 1],
+    [old, 3, "native", "native with 3 threads"],
+  ] as const;
+  for (const [from, threads, before, now] of CASES) {
+    const lines: string[] = [], announce = (line: string) => void lines.push(line);
+    await trainRings({ ...short, threads, steps: 2, resume: from, announce });
+    const change =
+      `The bits of this run are not those of one that stays on ${before}, where its checkpoint was computed: it goes on on ${now}.`;
+    assert.deepEqual(lines, now ? [change] : []);
+  }
+});

@@ -46,9 +46,7 @@ export const ASKS: Suite = {
     );
   },
 
-  "a question that times out names its sender, its receiver and its type": async (
-    { system, spawn },
-  ) => {
+  "a question that times out names sender, receiver and type": async ({ system, spawn }) => {
     const ref = spawn(SERVER);
     const error = await thrownBy(system.ask(ref, { type: "Never" }, { timeoutMs: 20 }));
     assert.ok(error instanceof AskTimeoutError);

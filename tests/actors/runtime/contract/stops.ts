@@ -97,9 +97,7 @@ export const STOPS: Suite = {
     assert.deepEqual((await notes()).toSorted(), ["a stopped", "other stopped"]);
   },
 
-  "an actor that drains handles the messages that have arrived, then its children do": async (
-    given,
-  ) => {
+  "an actor that drains handles waiting messages, then its children do": async (given) => {
     const { system } = given, { boss, clerk } = await officeOf(given);
     await system.ask(clerk, { type: "Notes" });
     const dictated = system.ask(boss, { type: "Dictate", texts: ["x", "y", "z"] });

@@ -1,9 +1,9 @@
 /**
- * What every command shares: exit codes, and the signals that end it: Ctrl-C, SIGTERM and SIGHUP.
+ * Exit codes and signal handling of all commands. The signals are Ctrl-C, SIGTERM and SIGHUP.
  *
- * Exit codes: 0 done; 2 bad input, told before anything is written; 1 a run that failed; 75 a run
- * that hangs where only a new one can go on; 130 ended by a signal (143 by SIGTERM before there is
- * anything to finish); 141 when no program reads the output any more.
+ * Exit codes: 0 success; 2 bad input, reported before anything is written; 1 a failed run; 75 a run
+ * that hangs and can continue only in a new process; 130 stopped by a signal (143 by SIGTERM before
+ * there is anything to finish); 141 no program reads the output any more.
  *
  * @module
  */
@@ -14,9 +14,9 @@ import { openSoFar, type SoFar } from "./so_far.ts";
 import { inOneLine, printError, quoted, showFetches } from "./terminal.ts";
 
 /**
- * Refuses what a flag cannot read: what is not there, no regular file, or too large.
+ * Checks that the file of a flag exists, is a regular file and is not too large.
  *
- * @throws {TypeError} naming the flag.
+ * @throws {TypeError} when it is not; the message names the flag.
  */
 export function checkFile(flag: string, path: string, bytesMax?: number): void {
   const problem = inputFileProblem(path, bytesMax);
@@ -28,17 +28,17 @@ export function checkFile(flag: string, path: string, bytesMax?: number): void {
   );
 }
 
-/** Of POSIX. */
+/** Constants of POSIX. */
 const SIGHUP = 1, SIG_IGN = 1n;
 
-/** More than `struct sigaction` takes anywhere; its first member is the handler. */
+/** Upper bound of the size of `struct sigaction`. Its first member is the handler. */
 const SIGACTION_BYTES = 256;
 
 /**
- * Whether this program was started with SIGHUP ignored. Deno does not tell, so the C library is asked;
- * where that cannot be, as on Windows, the answer is no.
+ * Returns whether this program was started with SIGHUP ignored. Deno does not report this, so the
+ * function calls the C library. Returns false where that is not possible, as on Windows.
  *
- * Must be asked before the first listener for any signal is added: then Deno takes SIGHUP over.
+ * Call it before the first signal listener is added, because Deno then handles SIGHUP itself.
  */
 function isHangUpIgnored(): boolean {
   try {
@@ -55,25 +55,25 @@ function isHangUpIgnored(): boolean {
   }
 }
 
-/** What a command gets. */
+/** Context of a running command. */
 export interface CommandContext {
   /**
-   * Called once the input is checked: what fails from now on is a failed run, not bad input.
+   * Marks the input as checked: later failures are failed runs, not bad input.
    *
-   * @param finishing what the command brings to its end after Ctrl-C, in words; where there is no
-   * such thing, Ctrl-C ends it at once. Empty where there is nothing to say: it ends soon, or another
-   * process brings it to its end, and says so.
+   * @param finishing the work that the command finishes after Ctrl-C, for a message. If undefined,
+   * Ctrl-C ends the command immediately. If empty, the command finishes without a message: it ends
+   * soon, or another process finishes the work and prints the message.
    */
   readonly begin: (finishing?: string) => void;
-  /** Aborted by the first Ctrl-C: end in good order. */
+  /** Aborted by the first Ctrl-C. The command then finishes in good order. */
   readonly signal: AbortSignal;
-  /** Takes the best result so far of a long computation, for a signal that ends it. */
+  /** Receives the best result so far of a long computation, to print it if a signal arrives. */
   readonly soFar?: SoFar;
-  /** The actor system that training lives in, when a recorded run is made again. */
+  /** The actor system of the training, when a recorded run is repeated. */
   readonly system?: System;
 }
 
-/** Signals that come within this time are one: a terminal and a parent process may both send. */
+/** Milliseconds within which signals count as one: a terminal and a parent may both send it. */
 const SAME_SIGNAL_MS = 1000;
 
 /**
@@ -109,8 +109,8 @@ export async function runCommand(
   const setListeners = (areSet: boolean) => {
     for (const name of signals) Deno[`${areSet ? "add" : "remove"}SignalListener`](name, interrupt);
   };
-  // Without listeners the system ends the program, even in a long computation. Once there was one,
-  // it also does so where a shell starts a program in the background, which ignores Ctrl-C.
+  // Without listeners the system ends the program, even in a long computation. Adding and removing
+  // listeners makes this true for programs that a shell starts in the background with SIGINT ignored.
   setListeners(true);
   setListeners(false);
   showFetches();
@@ -122,7 +122,7 @@ export async function runCommand(
       Deno.exit(141);
     }
     const text = error instanceof Error ? error.message : String(error);
-    printError(hasBegun ? text : inOneLine(text)); // bad input is told in one line
+    printError(hasBegun ? text : inOneLine(text)); // bad input is reported in one line
     code = (error as { exitCode?: number } | undefined)?.exitCode ?? (hasBegun ? 1 : 2);
   }
   Deno.exit(code);

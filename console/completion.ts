@@ -1,5 +1,5 @@
 /**
- * `troupe completion`: what makes a shell complete commands and flags.
+ * `troupe completion`: scripts by which a shell completes commands and flags.
  *
  * @module
  */
@@ -13,13 +13,13 @@ import { print, quoted } from "./terminal.ts";
 interface CompletedFlag {
   /** With its dashes: `--device`, `-h`. */
   readonly spelling: string;
-  /** What it does. */
+  /** Its help text. */
   readonly help: string;
-  /** What follows it: nothing, one of some values, a file, or anything. */
+  /** Kind of its value: none, one of a list, a file, or anything. */
   readonly follows: "nothing" | "file" | "anything" | readonly string[];
 }
 
-/** The flags of a command, aliases included. */
+/** Returns the flags of a command, including aliases. */
 function completedFlags(syntax: CommandSyntax): CompletedFlag[] {
   return Object.entries(flagsOf(syntax)).flatMap(([name, flag]) => {
     const { kind, help, choices, aliases = [] } = flag;
@@ -43,7 +43,7 @@ function aliasOf(flag: CompletedFlag, alias: FlagAlias): CompletedFlag {
 
 const spelled = (name: string) => name.length === 1 ? `-${name}` : `--${name}`;
 
-/** A script that bash sources. */
+/** Returns a script for bash to source. */
 export function bashCompletion(commands: readonly CommandSyntax[]): string {
   const names = commands.map(({ name }) => name).join(" ");
   return [
@@ -71,7 +71,7 @@ export function bashCompletion(commands: readonly CommandSyntax[]): string {
   ].join("\n");
 }
 
-/** What may follow the flags of a command. */
+/** Returns cases of bash that complete the values of flags. */
 function valueCases(syntax: CommandSyntax): string[] {
   return completedFlags(syntax).flatMap(({ spelling, follows }) => {
     const pattern = `    "${syntax.name} ${spelling}")`;
@@ -82,7 +82,7 @@ function valueCases(syntax: CommandSyntax): string[] {
   });
 }
 
-/** The flags of a command, and its first words. */
+/** Returns cases of bash that complete flags and first words of a command. */
 function wordCases(syntax: CommandSyntax): string[] {
   const { name, words } = syntax;
   const flags = completedFlags(syntax).map(({ spelling }) => spelling).join(" ");
@@ -92,7 +92,7 @@ function wordCases(syntax: CommandSyntax): string[] {
   ];
 }
 
-/** A script that fish sources. */
+/** Returns a script for fish to source. */
 export function fishCompletion(commands: readonly CommandSyntax[]): string {
   return [
     "complete -c troupe -e",
@@ -119,7 +119,7 @@ function flagSpec({ spelling, help, follows }: CompletedFlag): string {
 
 const word = (text: string): string => `'${text.replaceAll("\\", "\\\\").replaceAll("'", "\\'")}'`;
 
-/** A script that zsh sources, or a file `_troupe` on its `fpath`. */
+/** Returns a script for zsh to source, or to save as `_troupe` on its `fpath`. */
 export function zshCompletion(commands: readonly CommandSyntax[]): string {
   return [
     "#compdef troupe",
@@ -151,7 +151,7 @@ function commandCase(syntax: CommandSyntax): string[] {
   ];
 }
 
-/** A flag as `_arguments` wants it; `=` says that a value may be joined to it. */
+/** Formats a flag for `_arguments`. A `=` means that a value may be joined to it. */
 function zshFlag({ spelling, help, follows }: CompletedFlag): string {
   const told = `${spelling}${follows === "nothing" ? "" : "="}[${
     help.replaceAll(/[\[\]:]/g, "\\$&")
@@ -163,7 +163,7 @@ function zshFlag({ spelling, help, follows }: CompletedFlag): string {
 
 const zshWord = (text: string): string => `'${text.replaceAll("'", `'\\''`)}'`;
 
-/** What makes each shell complete. */
+/** Returns the completion script, by shell. */
 const SHELLS: Readonly<Record<string, (commands: readonly CommandSyntax[]) => string>> = {
   bash: bashCompletion,
   zsh: zshCompletion,
@@ -190,10 +190,10 @@ export const COMPLETION_SYNTAX: CommandSyntax = {
 };
 
 /**
- * Runs `troupe completion`; returns the exit code.
+ * Runs `troupe completion` and returns the exit code.
  *
  * @param commands all commands.
- * @throws {TypeError} (as a rejection) when no shell is named, or one that is not served.
+ * @throws {TypeError} (as a rejection) when no shell is named, or it is not supported.
  */
 export function completionCommand(
   args: readonly string[],

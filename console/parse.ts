@@ -1,5 +1,5 @@
 /**
- * The arguments of a command, read by its declaration.
+ * Parses the arguments of a command by its declaration, and formats its help.
  *
  * @module
  */
@@ -31,7 +31,7 @@ import {
 import { inOneLine, print, quoted } from "./terminal.ts";
 
 /**
- * The help of a command: how it is called, what it does, and its flags.
+ * Formats the help of a command: its usage, summary and flags.
  *
  * @example
  * ```ts
@@ -72,10 +72,10 @@ export function helpOf({ name, usage, about, summary, groups, notes = [] }: Comm
   ].join("\n");
 }
 
-/** Flags that are longer, with their values, stand on a line of their own. */
+/** Width of the left column. A longer flag gets a separate line. */
 const LEFT_WIDTH = 32;
 
-/** The flags as lines of help: their values, what they do, defaults, bounds and other names. */
+/** Formats flags as help lines: values, description, default, bounds and aliases. */
 function helpLines(flags: Flags): string[] {
   const rows = Object.entries(flags).map(([name, flag]) => {
     const short = shortOf(flag), value = flag.value ?? flag.choices?.join("|") ?? "N";
@@ -90,10 +90,10 @@ function helpLines(flags: Flags): string[] {
 const namesOf = ({ aliases = [] }: Flag): string[] =>
   aliases.map((alias) => typeof alias === "string" ? alias : alias.name);
 
-/** The letter of a flag, if it has one. */
+/** Returns the letter of a flag, if it has one. */
 const shortOf = (flag: Flag): string | undefined => namesOf(flag).find((name) => name.length === 1);
 
-/** What stands in brackets: default, bounds, other names. */
+/** Returns the details in parentheses: default, bounds, aliases. */
 function detailsOf(flag: Flag): string[] {
   const long = (flag.aliases ?? []).flatMap((alias) =>
     typeof alias === "string"
@@ -107,7 +107,7 @@ function detailsOf(flag: Flag): string[] {
   ];
 }
 
-/** What values may be, where their kind does not say it. */
+/** Describes the bounds of a value that differ from those of its kind. */
 function boundsInWords(flag: Flag): string[] {
   if (flag.must !== undefined) return [flag.must];
   if (flag.kind !== "integer" && flag.kind !== "number") return [];
@@ -118,7 +118,7 @@ function boundsInWords(flag: Flag): string[] {
   return [below === undefined ? `from ${minimum}` : `from ${minimum}, below ${below}`];
 }
 
-/** Prints the help or the version if a command is asked for it. */
+/** Prints the help or the version if the arguments ask for it, and returns whether it did. */
 export function answersItself(args: readonly string[], syntax: CommandSyntax): boolean {
   const asked = respell(args, flagsOf(syntax));
   if (asked.includes("--help")) print(helpOf(syntax));
@@ -128,14 +128,14 @@ export function answersItself(args: readonly string[], syntax: CommandSyntax): b
 }
 
 /**
- * Reads what a file remembers of flags, each converted and bounded as if it had been typed.
+ * Reads flags stored in a file. Values are converted and checked like typed values.
  *
- * @param kept by name, without the dashes; what is none of `flags` is left out.
+ * @param kept values by name, without dashes; names that are not in `flags` are ignored.
  * @param where the file, for messages.
- * @param mayImport whether parts may be others than those that come with Troupe: where the user has
- * written the file.
- * @throws {TypeError} when `kept` is no record, or a value is none that could have been typed.
- * @throws {RangeError} when a value is not what its flag allows.
+ * @param mayImport whether values may name parts that are not built in: true if the user has written
+ * the file.
+ * @throws {TypeError} when `kept` is not a record, or a value cannot be typed as an argument.
+ * @throws {RangeError} when a flag does not allow its value.
  *
  * @example
  * ```ts
@@ -184,18 +184,18 @@ export function readKeptFlags<const T extends Flags>(
 
 /** A file of flags. */
 export interface ConfigFile {
-  /** Where it is. */
+  /** Path of the file. */
   readonly path: string;
-  /** What it says, as arguments. */
+  /** Its flags as arguments. */
   readonly args: readonly string[];
-  /** All that a checkpoint's file holds; undefined for a file of one's own. */
+  /** The whole content of a checkpoint's file; undefined for any other file. */
   readonly checkpoint: Readonly<Record<string, unknown>> | undefined;
 }
 
-/** The most bytes of such a file. */
+/** Largest size of a file of flags, in bytes. */
 const BYTES_MAX = 2 ** 20;
 
-/** How the text of a file is read, by the end of its name. */
+/** Parsers by file extension. */
 const PARSERS: Readonly<Record<string, (text: string) => unknown>> = {
   ".json": parseJsonc,
   ".jsonc": parseJsonc,
@@ -205,11 +205,11 @@ const PARSERS: Readonly<Record<string, (text: string) => unknown>> = {
 type Values = Readonly<Record<string, unknown>>;
 
 /**
- * Reads a file of flags: a record of their names, or aliases, and values.
+ * Reads a file of flags: a record of values by flag name or alias.
  *
- * @throws {TypeError} when there is no such file, or a name in it is none of the flags.
- * @throws {SyntaxError} when its text is no JSON, JSONC or TOML.
- * @throws {RangeError} when a value is not what its flag allows.
+ * @throws {TypeError} when the file does not exist, or a name in it is unknown.
+ * @throws {SyntaxError} when its text is not JSON, JSONC or TOML.
+ * @throws {RangeError} when a flag does not allow its value.
  *
  * @example
  * ```ts
@@ -272,10 +272,10 @@ function parseFile(path: string): Values {
   );
 }
 
-/** Flags that no file says: what is removed is told by who types. */
+/** Flags that a file cannot set. For example, only a typed `--overwrite` may remove files. */
 export const TYPED_ONLY: readonly string[] = ["config", "help", "version", "overwrite"];
 
-/** What a file says, by the names of the flags. */
+/** Returns the values of a file by flag name, with aliases resolved. */
 function nameFlags(said: Values, flags: Flags, where: string): Values {
   const spellings = spellingsOf(flags), named = new Map<string, unknown>();
   for (const [key, value] of Object.entries(said)) {
@@ -307,37 +307,37 @@ const isRecord = (value: unknown): value is Values =>
 
 const recordOf = (value: unknown): Values => isRecord(value) ? value : {};
 
-/** How the arguments of a command are read. */
+/** Options of {@linkcode rawArguments}. */
 export interface ParseOptions {
-  /** Whether words may stand beside the flags. */
+  /** Whether words are allowed besides flags. */
   readonly takesWords?: boolean;
-  /** Whether each flag may be given but once; else the last counts. */
+  /** Whether a repeated flag is an error. If false, the last value counts. */
   readonly isStrict?: boolean;
 }
 
-/** Arguments as they were typed: texts, and true for switches. */
+/** Arguments as typed: strings, and true for switches. */
 export interface RawArguments {
   /** The flags by name. */
   readonly flags: Readonly<Record<string, string | true>>;
-  /** The switches that were taken back, by name: with `--no`, or as `false`. */
+  /** Names of switches that were turned off, with `--no` or as `false`. */
   readonly takenBack: readonly string[];
-  /** What is no flag. */
+  /** Arguments that are not flags. */
   readonly words: readonly string[];
 }
 
-/** Arguments that were read. */
+/** Parsed arguments. */
 export interface Arguments<T extends Flags> {
-  /** The values of the flags that were given, by name. */
+  /** Values of the given flags by name. */
   readonly flags: GivenFlags<T>;
-  /** What is no flag. */
+  /** Arguments that are not flags. */
   readonly words: readonly string[];
 }
 
 /**
- * Reads the arguments of a command.
+ * Parses the arguments of a command.
  *
- * @throws {TypeError} when a flag is unknown or has no value, or a word stands where none may.
- * @throws {RangeError} when a value is not what the flag allows.
+ * @throws {TypeError} when a flag is unknown or has no value, or a word is not allowed.
+ * @throws {RangeError} when a flag does not allow its value.
  *
  * @example
  * ```ts
@@ -361,11 +361,11 @@ export function parseArguments<const T extends Flags>(
 }
 
 /**
- * Reads the flags of a command without words; of a flag that is given more than once, the last
- * counts, and `--no-memory` takes a switch back.
+ * Parses the flags of a command that takes no words. The last value of a repeated flag counts, and
+ * `--no-memory` turns a switch off.
  *
- * @throws {TypeError} when a flag is unknown, has no value, or an argument is no flag.
- * @throws {RangeError} when a value is not what the flag allows.
+ * @throws {TypeError} when a flag is unknown, has no value, or an argument is not a flag.
+ * @throws {RangeError} when a flag does not allow its value.
  *
  * @example
  * ```ts
@@ -389,9 +389,9 @@ export function parseFlags<const T extends Flags>(
 }
 
 /**
- * The arguments of a command as they were typed.
+ * Splits the arguments of a command into flags and words, without conversion.
  *
- * @throws {TypeError} when a flag is unknown, or a word stands where none may.
+ * @throws {TypeError} when a flag is unknown, or a word is not allowed.
  * @throws {RangeError} when a switch is neither true nor false.
  */
 export function rawArguments(
@@ -433,10 +433,10 @@ export function rawArguments(
 }
 
 /**
- * Refuses flags that would change nothing.
+ * Refuses flags that would have no effect.
  *
- * @param what is done, for the sentence.
- * @param read the names of the flags that are read for it.
+ * @param what the action, for the message.
+ * @param read names of the flags that the action reads.
  */
 export function refuseOthers(what: string, read: readonly string[], given: object): void {
   const unread = Object.keys(given).find((name) => !read.includes(name));
@@ -448,7 +448,7 @@ export function refuseOthers(what: string, read: readonly string[], given: objec
   );
 }
 
-/** Refuses `--tie=maybe`, which would be read as `--tie`. */
+/** Refuses values such as `--tie=maybe`, which would be parsed as `--tie`. */
 function checkSwitches(args: readonly string[], switches: readonly string[]): void {
   for (const argument of args) {
     if (argument === "--") return;
@@ -460,7 +460,7 @@ function checkSwitches(args: readonly string[], switches: readonly string[]): vo
   }
 }
 
-/** Refuses a flag that has one value by its name and another by its former name. */
+/** Refuses a flag with one value under its name and another under its former name. */
 function checkFormer(args: readonly string[], respelled: readonly string[], flags: Flags): void {
   for (const [name, { formerly }] of Object.entries(flags)) {
     const given = new Set(respelled.filter((one) => one.startsWith(`--${name}=`)));
@@ -487,7 +487,7 @@ function unknownFlag(argument: string, flags: Flags, isStrict: boolean): TypeErr
   );
 }
 
-/** The one value that a flag was given, if any. */
+/** Returns the value of a flag that may be given once, if any. */
 function once(name: string, values: readonly string[]): string | undefined {
   const [value] = values;
   if (values.length <= 1 && value !== "") return value;

@@ -1,5 +1,5 @@
 /**
- * What the terminal is, and text made to fit into it.
+ * Writes to the terminal: wrapped messages, status lines and progress.
  *
  * @module
  */
@@ -11,11 +11,11 @@ import { type Fetching, watchFetches } from "../kernels/internal.ts";
 
 export { escapeControls, inOneLine } from "../actors/runtime/types.ts";
 
-/** Characters of a value that are shown. */
+/** Largest number of characters shown of a value. */
 const SHOWN_MAX = 200;
 
 /**
- * A value in quotes, on one line, and not longer than a reader needs.
+ * Quotes a value on one line, and shortens a long one.
  *
  * @example
  * ```ts
@@ -30,7 +30,7 @@ export function quoted(value: unknown): string {
   return `"${inOneLine(text.length > SHOWN_MAX ? `${text.slice(0, SHOWN_MAX)}…` : text)}"`;
 }
 
-/** Columns of the terminal; 80 where it does not tell. */
+/** Returns the columns of the terminal, or 80 if they are unknown. */
 export function terminalColumns(): number {
   try {
     return Deno.consoleSize().columns || 80;
@@ -40,15 +40,15 @@ export function terminalColumns(): number {
 }
 
 /**
- * Whether standard error is a terminal on which a line can change: with NO_COLOR, and where the
- * terminal is a dumb one, no control character is written.
+ * Returns whether standard error is a terminal on which a line can be redrawn. With NO_COLOR, or on a
+ * dumb terminal, no control characters are written.
  */
 const hasChangingLines = (): boolean =>
   Deno.stderr.isTerminal() && !Deno.noColor && Deno.env.get("TERM") !== "dumb";
 
 /**
- * Breaks lines between words; what goes on is indented by two. A word that is too long, such as a
- * path, stays in one piece, to be copied.
+ * Breaks lines between words and indents continued lines by two spaces. A word that is too long, such
+ * as a path, is not broken, so that it can be copied.
  *
  * @example
  * ```ts
@@ -74,7 +74,7 @@ export function wrap(text: string, columns: number): string {
   }).join("\n");
 }
 
-/** A time in its two largest units. */
+/** Formats a time in its two largest units. */
 function duration(seconds: number): string {
   const whole = Math.ceil(seconds), two = (n: number) => String(n).padStart(2, "0");
   if (whole < 60) return `${whole}s`;
@@ -82,7 +82,7 @@ function duration(seconds: number): string {
   return `${Math.floor(whole / 3600)}h${two(Math.floor(whole % 3600 / 60))}m`;
 }
 
-/** What stands at the foot of the terminal: what is printed goes above it. */
+/** A line at the bottom of the terminal. Other output is printed above it. */
 interface Foot {
   clear(): void;
   draw(): void;
@@ -90,17 +90,17 @@ interface Foot {
 
 let foot: Foot | undefined;
 
-/** Sets what stands at the foot of the terminal, or takes it away. */
+/** Sets or removes the line at the bottom of the terminal. */
 function setFoot(next: Foot | undefined): void {
   foot = next;
 }
 
-/** Writes a line, or several, to standard error; control characters are shown as numbers. */
+/** Prints lines to standard error, with control characters as numbers. */
 export function printError(line: string): void {
   writeLine(Deno.stderr, escapeControls(line));
 }
 
-/** Writes a line, or several, to standard output; control characters are shown as numbers. */
+/** Prints lines to standard output, with control characters as numbers. */
 export function print(line: string): void {
   writeLine(Deno.stdout, escapeControls(line));
 }
@@ -112,14 +112,14 @@ function writeLine(to: Output, line: string): void {
   foot.draw();
 }
 
-/** Where text goes. */
+/** A stream to write text to. */
 export type Output = { writeSync(data: Uint8Array): number };
 
 const TERMINALS: readonly Output[] = [Deno.stdout, Deno.stderr].filter((to) => to.isTerminal());
 
 /**
- * Writes text without a line's end. What a terminal has hung up on, or no program reads of standard
- * error, is lost, and no failure.
+ * Writes text without a final newline. Text to a terminal that has hung up, or to standard error that
+ * no program reads, is dropped without an error.
  *
  * @throws {Deno.errors.BrokenPipe} when no program reads standard output any more.
  */
@@ -135,7 +135,7 @@ export function writeAll(to: Output, text: string): void {
   }
 }
 
-/** Error messages of the system, of Deno and of `node:fs`, and what helps. */
+/** Remedies for error messages of the system, of Deno and of `node:fs`. */
 const REMEDIES: readonly (readonly [message: RegExp, remedy: string])[] = [
   [/symbolic links/i, "name the file or folder itself, as its links lead back to themselves"],
   [/name too long/i, "choose a shorter name"],
@@ -148,27 +148,27 @@ const REMEDIES: readonly (readonly [message: RegExp, remedy: string])[] = [
   [/./, "name another"],
 ];
 
-/** From here on sentences of other modules imply the remedy. */
+/** Index of the first remedy that messages of other modules already imply. */
 const IMPLIED = 4;
 
-/** `Is a directory (os error 21): open 'x'`, or the same of what Deno imports or starts. */
+/** `Is a directory (os error 21): open 'x'`, or the same for a module or program. */
 const SYSTEM_ERROR =
   /^(?:(?:Failed to \w+|Import) '([^']+)'(?: failed\.\s+0)?: )?([^'\n]+?) \(os error \d+\)(?:: \w+ '(.+)')?$/s;
 
-/** `ELOOP: too many symbolic links encountered, open 'x'`, as `node:fs` says it. */
+/** `ELOOP: too many symbolic links encountered, open 'x'`, as in `node:fs`. */
 const NODE_ERROR = /^E[A-Z]+: ([^'\n]+), (\w+)(?= '|$)/;
 
-/** Such an error at the end of a sentence. */
+/** A system error at the end of a message. */
 const AT_END = /received .*\(os error \d+\)[^;]*$/s;
 
-/** What V8 says of a text or an array that cannot be made. */
+/** V8's messages for a string or an array that is too large. */
 const TOO_LARGE =
   /^(Invalid string length|Invalid (typed )?array length|Array buffer allocation f)/;
 
 /**
- * Makes the message of an error a sentence with a remedy, where it is one of the system or of memory.
+ * Returns an error of the system or of memory with a remedy in its message; other errors unchanged.
  *
- * @param args the command under way.
+ * @param args arguments of the running command.
  */
 export function explainSystemError(error: unknown, args: readonly string[]): unknown {
   if (!(error instanceof Error)) return error;
@@ -191,23 +191,23 @@ export function explainSystemError(error: unknown, args: readonly string[]): unk
   return error;
 }
 
-/** A line that changes; disposing of it takes it away. */
+/** A line that is redrawn. Disposing removes it. */
 interface StatusLine extends Disposable {
   /**
-   * Shows it, at once or soon.
+   * Shows a text, immediately or after a short delay.
    *
-   * @param render makes the text, of at most so many characters.
+   * @param render formats the text, with at most `columns` characters.
    */
   show(render: (columns: number) => string): void;
 }
 
-/** It is drawn at most so often. */
+/** Least milliseconds between two drawings. */
 const DRAW_MS = 100;
 
-/** What a terminal shows of Ctrl-C, and one column more: in the last one some begin a new row. */
+/** Columns for the echo of Ctrl-C, plus one: some terminals wrap after the last column. */
 const ROOM = 3;
 
-/** Goes to the begin of the row, and clears it. */
+/** Moves to the start of the row and clears it. */
 const CLEAR = "\r\x1b[2K";
 
 /** Opens a status line on standard error, which must be a terminal that can clear a row. */
@@ -227,7 +227,7 @@ function openStatusLine(): StatusLine {
     [isDrawn, drawnAt] = [true, performance.now()];
   };
   setFoot({ clear, draw });
-  // Deno.exit disposes of nothing.
+  // Deno.exit does not dispose.
   globalThis.addEventListener("unload", clear);
   return {
     show(next) {
@@ -248,7 +248,7 @@ function openStatusLine(): StatusLine {
 
 const LOOK_MS = 500;
 
-/** Shows downloads from now on, where there is a terminal on which a line can change. */
+/** Starts to show downloads, if a line of the terminal can be redrawn. */
 export function showFetches(): void {
   watchFetches(hasChangingLines() ? show : undefined);
 }
@@ -271,9 +271,9 @@ function show(fetching: Fetching): Disposable {
 }
 
 /**
- * The line of a download: all that there is room for, from what matters most.
+ * Formats the line of a download, with the most important parts that fit.
  *
- * @param bytes in the cache.
+ * @param bytes bytes in the cache.
  *
  * @example
  * ```ts
@@ -301,33 +301,33 @@ export function fetchLine(
   return [...lines, time].find(({ length }) => length <= columns) ?? "";
 }
 
-/** Where a run stands. */
+/** Progress of a run after a step. */
 interface Standing {
   /** Steps taken. */
   readonly step: number;
-  /** Those of the whole run. */
+  /** Steps of the whole run. */
   readonly steps: number;
-  /** The loss of the last one. */
+  /** Loss of the last step. */
   readonly loss: number;
-  /** What it got through, each second. */
+  /** Throughput per second. */
   readonly perSecond: number;
-  /** What that is. */
+  /** Unit of the throughput. */
   readonly unit: Task["unit"];
-  /** What is left, in seconds; undefined where nobody knows. */
+  /** Seconds left; undefined if unknown. */
   readonly secondsLeft: number | undefined;
 }
 
-/** Tells how far a run has come; disposing of it takes the line that changes away. */
+/** Shows the progress of a run. Disposing removes the status line. */
 interface Progress extends Disposable {
-  /** A step was taken. */
+  /** Reports a step. */
   step(step: number, loss: number, perSecond: number): void;
 }
 
-/** Of the bar between step and loss. */
+/** Columns of the bar between step and loss. */
 const BAR = { least: 8, most: 40 } as const;
 
 /**
- * The line that changes: all that there is room for, from what matters most.
+ * Formats the progress line, with the most important parts that fit.
  *
  * @example
  * ```ts
@@ -368,7 +368,7 @@ const bar = (share: number, columns: number): string => {
   return "█".repeat(full) + "░".repeat(columns - full);
 };
 
-/** Opens the progress of a run. */
+/** Starts to show the progress of a run. */
 export function openProgress(steps: number, unit: Task["unit"]): Progress {
   const every = Math.max(1, Math.round(steps / 12));
   let line: StatusLine | undefined, first: { step: number; at: number } | undefined;

@@ -1,34 +1,34 @@
 /**
- * How a rank has died, as launchers of MPI tell it among what ranks say. Where they tell it in many
- * lines, these are taken out.
+ * Finds the death of a rank in the output of an MPI launcher. Reports of several lines are removed
+ * from the output.
  *
  * @module
  */
 
-/** What is known of a rank that has died. */
+/** The death of a rank, as far as the launcher reports it. */
 export interface Death {
   readonly rank?: number;
   readonly pid?: number;
   readonly host?: string;
-  /** By what: `Killed (signal 9)`. */
+  /** The signal that killed it, such as `Killed (signal 9)`. */
   readonly signal?: string;
   readonly code?: number;
 }
 
-/** Lines that are passed on, and what else they tell. */
+/** Filters the lines of a stream and finds the first death in them. */
 export interface LineFilter {
-  /** The lines that are passed on now that this one has come. */
+  /** Takes a line and returns the lines to print now. */
   take(line: string): readonly string[];
-  /** What was held back in vain. */
+  /** Returns the lines still held back when the stream ends. */
   rest(): readonly string[];
-  /** The first death that was told. */
+  /** The first death found. */
   readonly death: Death | undefined;
 }
 
-/** What hydra writes to standard output at the end: a ruler, and what has ended how. */
+/** The start of hydra's final report on standard output: a ruler and a title. */
 const HYDRA_RULER = /^={60,}$/, HYDRA_TITLE = /^= +BAD TERMINATION/;
 
-/** Standard output of MPICH's hydra: behind its ruler nothing more comes from ranks. */
+/** Filters standard output of MPICH's hydra. Ranks print nothing after its final report. */
 export function hydraOutput(): LineFilter {
   let held: string[] = [], told: string | undefined;
   return {
@@ -61,7 +61,7 @@ function hydraDeath(text: string): Death {
 
 const OPEN_MPI_RULER = /^-{60,}$/;
 
-/** Open MPI tells on standard error, between rulers, what has ended how, and that it ends the rest. */
+/** Filters standard error of Open MPI, which reports deaths and the abort between rulers. */
 export function openMpiErrors(): LineFilter {
   let block: string[] | undefined, death: Death | undefined;
   const end = (lines: readonly string[]): readonly string[] => {
@@ -105,7 +105,7 @@ function openMpiDeath(text: string): Death | undefined {
   return other === undefined ? undefined : { rank: Number(other), code: Number(code) };
 }
 
-/** Slurm's srun tells each task in a line on standard error. */
+/** Filters standard error of Slurm's srun, which reports each failed task in one line. */
 export function srunErrors(): LineFilter {
   let death: Death | undefined;
   return {
@@ -126,7 +126,7 @@ export function srunErrors(): LineFilter {
   };
 }
 
-/** Lets everything pass. */
+/** Passes every line and finds no death. */
 export const allLines = (): LineFilter => ({
   take: (line) => [line],
   rest: () => [],

@@ -1,5 +1,5 @@
 /**
- * What a `troupe launch` command asks for.
+ * Flags of `troupe launch`, and the request read from them.
  *
  * @module
  */
@@ -92,36 +92,36 @@ export const LAUNCH_SYNTAX: CommandSyntax = {
   ],
 };
 
-/** What is to be launched. */
+/** A job to launch. */
 export interface LaunchRequest {
   readonly flags: LaunchFlags;
-  /** Where the script goes that `--slurm` asks for; undefined for standard output. */
+  /** The path of the script of `--slurm`; undefined for standard output. */
   readonly script: string | undefined;
-  /** How many ranks. */
+  /** Number of ranks. */
   readonly ranks: number;
-  /** What each runs. */
+  /** Command of each rank. */
   readonly command: readonly string[];
-  /** Whether that is `train`, and no command of one's own. */
+  /** Whether the command is `train`, not another command. */
   readonly isTrain: boolean;
-  /** The folder of the checkpoints; undefined where nobody says it, and nothing is started again. */
+  /** The folder of the checkpoints; undefined if none is given: then the job is never restarted. */
   readonly out: string | undefined;
-  /** Time after which a job in which nothing moves is taken for dead. */
+  /** Milliseconds without progress after which a job counts as stalled. */
   readonly stallMs: number;
-  /** What goes on from the checkpoints of `out`: added to the command. */
+  /** Arguments that make the command continue from the checkpoints of `out`. */
   readonly resume: readonly string[];
-  /** What names `out` where the arguments do not. */
+  /** Arguments that name `out` if the user's arguments do not. */
   readonly chosen: readonly string[];
-  /** Removes what `--overwrite` says, before the first try. */
+  /** Removes the old run for `--overwrite`, before the first try. */
   readonly overwrite?: (() => Promise<void>) | undefined;
 }
 
-/** As `--stall-timeout` of train has it, for a command of one's own. */
+/** Stall timeout of commands other than `train`, in milliseconds. */
 const STALL_MS = 60_000;
 
-/** A name, and no address of a module. */
+/** Matches a name, not the address of a module. */
 const PLAIN_NAME = /^[\w-]+$/;
 
-/** The arguments of `launch` itself, and the command behind `--`. */
+/** Splits the arguments of `launch` from the command after `--`. */
 export function splitArguments(args: readonly string[]) {
   const end = args.indexOf("--");
   return end < 0
@@ -130,9 +130,9 @@ export function splitArguments(args: readonly string[]) {
 }
 
 /**
- * Reads the arguments.
+ * Reads the arguments of `troupe launch`.
  *
- * @param made gets the folder of the run where one is made, to be removed if nothing is put into it.
+ * @param made receives the run folder if one is created, to remove it if it stays empty.
  * @throws {TypeError} {@linkcode RangeError} {@linkcode SyntaxError} in one sentence for the user.
  */
 export async function readLaunchRequest(
@@ -158,7 +158,7 @@ export async function readLaunchRequest(
   return { flags, script, ...asked };
 }
 
-/** `train`, by this program. */
+/** Reads a job that runs `train` of this program. */
 async function ofTrain(flags: LaunchFlags, args: readonly string[], made: DisposableStack) {
   const request = await readTrainFlags(args), { out: said, flags: { model, overwrite } } = request;
   const isMpi = request.given.includes("runtime");
@@ -204,8 +204,8 @@ async function ofTrain(flags: LaunchFlags, args: readonly string[], made: Dispos
 }
 
 /**
- * A folder with a number. A script of Slurm names it, and nothing is put into it before Slurm has run
- * that; a line that is printed alone takes none.
+ * Returns a numbered run folder. For a Slurm script the folder is kept, because it stays empty until
+ * Slurm runs the script. With `--print` the folder is not created.
  */
 function newFolder(model: string, flags: LaunchFlags, made: DisposableStack): string {
   if (flags.print) return nextRunFolder(model);
@@ -217,15 +217,15 @@ async function overwriteFolder(out: string, { checkpoint, flags }: TrainRequest)
   await claimFolder(out, { resume: checkpoint, overwrite: true, weights: flags.weights });
 }
 
-/** Whether Slurm has put the job back into its queue. */
+/** Returns whether Slurm has requeued the job. */
 const isRequeued = () => Number(Deno.env.get("SLURM_RESTART_COUNT") ?? 0) > 0;
 
-/** As many as there are workers in all replicas, or as the map names. */
+/** Returns the number of ranks: workers of all replicas, or the ranks that the map names. */
 function ranksOf({ flags: { map, replicas }, schedule }: TrainRequest): number {
   return map === undefined ? replicas * schedule.workers : Math.max(...map) + 1;
 }
 
-/** A command of one's own. */
+/** Reads a job that runs another command than `train`. */
 function ofCommand(flags: LaunchFlags, command: readonly string[]) {
   const { ranks, out, "max-restarts": maxRestarts } = flags;
   if (ranks === undefined) {
@@ -241,7 +241,7 @@ function ofCommand(flags: LaunchFlags, command: readonly string[]) {
   return { ranks, command, isTrain: false, out, stallMs: STALL_MS, resume: [], chosen: [] };
 }
 
-/** This program with one of its commands, as ranks run it. */
+/** Returns the command line that runs a command of this program. */
 export function troupeCommand(name: string): readonly string[] {
   const { mainModule } = Deno, isFile = mainModule.startsWith("file:");
   const path = isFile ? fileURLToPath(mainModule) : mainModule;
@@ -249,8 +249,10 @@ export function troupeCommand(name: string): readonly string[] {
 }
 
 /**
- * Makes sure that the checkpoints of a folder are those of the run, as it goes on from the newest. A
- * job that Slurm has put back into its queue finds its own.
+ * Checks that the checkpoints of a folder belong to the run, because the run continues from the
+ * newest one. A job that Slurm has requeued finds its own checkpoints.
+ *
+ * @throws {RangeError} when the folder holds other checkpoints.
  */
 async function checkOwn(out: string, resume: string | undefined): Promise<void> {
   if (isRequeued()) return;
@@ -266,7 +268,7 @@ async function checkOwn(out: string, resume: string | undefined): Promise<void> 
   );
 }
 
-/** The step of the newest checkpoint of a folder; undefined where there is none. */
+/** Returns the step of the newest checkpoint of a folder; undefined if there is none. */
 export async function newestStep(directory: string): Promise<number | undefined> {
   const folders = stepFolders(await folderEntries(directory));
   return folders.find(({ kind }) => kind !== "unfinished")?.step;

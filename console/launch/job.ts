@@ -1,12 +1,12 @@
 /**
- * One try of a job: its launcher is started, what the ranks say is passed on, and somebody looks
- * whether they live.
+ * Runs a job: starts its launcher, passes on the output of the ranks, watches for stalls, and
+ * restarts the job after a failure.
  *
- * [Note: looks of a launch] As in a run, a stall is a row of looks and no span of time: a machine that
- * was suspended has missed some.
+ * [Note: looks of a launch] As in a run, a stall is a number of consecutive looks, not a span of time,
+ * because a suspended machine misses looks.
  *
- * [Note: the whole job] MPI cannot go on without a rank, and its launchers end all when one dies. So
- * the whole job is started again, and goes on from its newest checkpoint with the same bits.
+ * [Note: the whole job] MPI cannot continue without a rank, and its launchers stop all ranks when one
+ * dies. So the whole job is restarted. It continues from its newest checkpoint with the same bits.
  *
  * @module
  */
@@ -26,30 +26,30 @@ import type { Death, LineFilter } from "./death.ts";
 import { newestStep } from "./flags.ts";
 import type { CommandLine } from "./launcher.ts";
 
-/** Milliseconds from one look to the next. */
+/** Milliseconds between two looks. */
 const LOOK_MS = 250;
 
-/** Ranks may take so many times longer to start: programs are loaded, and hosts differ. */
+/** Multiple of the stall timeout for the start, because ranks load programs and hosts differ. */
 const START_FACTOR = 5;
 
-/** Who looks. */
+/** Watches the ranks for stalls. */
 interface JobWatch {
-  /** Takes a sign of life. */
+  /** Records a sign of life. */
   hear(sign: Liveness): void;
-  /** Why the job has been given up, in words, if it has. */
+  /** The reason for stopping the job; undefined if it has not stalled. */
   readonly stalled: string | undefined;
   /** The last sign of each rank. */
   readonly ranks: ReadonlyMap<number, Liveness>;
-  /** Nobody looks any more. */
+  /** Stops watching. */
   close(): void;
 }
 
 /**
- * Opens a watch.
+ * Starts to watch a job.
  *
- * @param isTrain whether ranks begin by joining; else they may do anything before.
- * @param stallMs how long nothing may be heard of rank 0, or ranks may take to leave.
- * @param onStall called once, when that is over.
+ * @param isTrain whether ranks join first; ranks of other commands may join at any time.
+ * @param stallMs longest time without a sign of rank 0, and for the ranks to leave.
+ * @param onStall called once, when the job has stalled.
  */
 export function openJobWatch(
   { isTrain, stallMs }: { readonly isTrain: boolean; readonly stallMs: number },
@@ -79,7 +79,7 @@ export function openJobWatch(
   }, LOOK_MS);
   return {
     hear(sign) {
-      // A last sign of a thread that is being ended may come late.
+      // The last sign of a thread that is being terminated may arrive late.
       if (ranks.get(sign.rank)?.phase === "left") return;
       if (sign.rank === 0) {
         quietMs = 0;
@@ -95,38 +95,38 @@ export function openJobWatch(
   };
 }
 
-/** How a try is made. */
+/** Options of {@linkcode runJob}. */
 interface JobOptions {
   readonly line: CommandLine;
   /** The name of the launch, which ranks and `finished.json` repeat. */
   readonly launch: string;
-  /** Time after which a job in which nothing moves is taken for dead. */
+  /** Milliseconds without progress after which a job counts as stalled. */
   readonly stallMs: number;
-  /** Whether the ranks run `train`, and no command of one's own. */
+  /** Whether the ranks run `train`, not another command. */
   readonly isTrain: boolean;
-  /** Aborted when the job is to end in good order. */
+  /** Aborted to stop the job in good order. */
   readonly signal: AbortSignal;
-  /** What the launcher says of its own, beside what ranks say. */
+  /** Filters that find the reports of the launcher in the output. */
   readonly filters: { readonly stdout: LineFilter; readonly stderr: LineFilter };
 }
 
-/** How it ended. */
+/** The end of one try of a job. */
 export interface JobEnd {
   /** The exit code of the launcher. */
   readonly code: number;
   readonly death: Death | undefined;
-  /** Why the job was ended from here, in words. */
+  /** The stall because of which the job was stopped; undefined if it did not stall. */
   readonly stalled: string | undefined;
-  /** The ranks that have been heard of. */
+  /** The last sign of each rank that sent one. */
   readonly ranks: ReadonlyMap<number, Liveness>;
-  /** What kept words of the job from being passed on: it was asked to end then. */
+  /** The error of writing the job's output, after which the job was asked to stop. */
   readonly unheard: unknown;
 }
 
-/** How long a launcher may take to end its ranks before it is killed itself, in milliseconds. */
+/** Milliseconds that a launcher has to stop its ranks before it is killed. */
 const GRACE_MS = 5000;
 
-/** Runs a job to its end. */
+/** Runs one try of a job to its end. */
 export async function runJob(options: JobOptions): Promise<JobEnd> {
   const { line: { env, words: [command, ...args] }, launch, isTrain, signal, filters } = options;
   const child = new Deno.Command(command!, {
@@ -135,7 +135,7 @@ export async function runJob(options: JobOptions): Promise<JobEnd> {
     stdin: "piped",
     stdout: "piped",
     stderr: "piped",
-    // Ctrl-C of a terminal is for this program alone, which hands it on.
+    // Only this program receives Ctrl-C from the terminal; it asks the job to stop.
     detached: true,
   }).spawn();
   const input = child.stdin.getWriter();
@@ -143,7 +143,7 @@ export async function runJob(options: JobOptions): Promise<JobEnd> {
     try {
       child.kill(how);
     } catch {
-      // It has just ended.
+      // The process has just ended.
     }
   };
   const killAtOnce = () => kill("SIGKILL");
@@ -155,7 +155,7 @@ export async function runJob(options: JobOptions): Promise<JobEnd> {
   };
   const watch = openJobWatch(options, giveUp);
   const askToEnd = () => {
-    // A rank that has not begun has nothing to save, and may never begin.
+    // A rank that has not started has nothing to save, and may never start.
     if (isTrain && watch.ranks.size === 0) giveUp();
     else input.write(new TextEncoder().encode(END_REQUEST)).catch(() => {});
   };
@@ -182,17 +182,17 @@ export async function runJob(options: JobOptions): Promise<JobEnd> {
   return { code, death, stalled: watch.stalled, ranks: watch.ranks, unheard };
 }
 
-/** What is being passed on. */
+/** A stream whose lines are being passed on. */
 interface Reading {
   readonly done: Promise<void>;
   stop(): void;
 }
 
 /**
- * Passes lines on, but for signs of life.
+ * Passes lines on, except signs of life.
  *
- * @param lose called once, where nobody takes them any more; then they are read in vain, lest ranks
- * wait for somebody to do so.
+ * @param lose called once, when a line cannot be written. Reading continues, because ranks would
+ * otherwise block on a full pipe.
  */
 function passOn(
   from: ReadableStream<Uint8Array<ArrayBuffer>>,
@@ -232,40 +232,40 @@ function passOn(
   return { done: read().catch(() => {}), stop: () => void reader.cancel().catch(() => {}) };
 }
 
-/** Waits for the last words; a rank that is left over must not keep anybody waiting. */
+/** Waits for the last output, at most GRACE_MS: a remaining rank may keep a pipe open. */
 async function endReading(readings: readonly Reading[]): Promise<void> {
   const timer = setTimeout(() => readings.forEach(({ stop }) => stop()), GRACE_MS);
   await Promise.all(readings.map(({ done }) => done));
   clearTimeout(timer);
 }
 
-/** What is run. */
+/** Options of {@linkcode relaunch}. */
 interface Relaunch {
-  /** The folder of the checkpoints; undefined where nothing is started again. */
+  /** The folder of the checkpoints; undefined if the job is never restarted. */
   readonly out: string | undefined;
   /** The name of the launch. */
   readonly launch: string;
   readonly maxRestarts: number;
-  /** Time after which what is left of a try is not waited for. */
+  /** Milliseconds to wait for the remaining processes of a try. */
   readonly stallMs: number;
-  /** Whether ranks are heard of as soon as they begin, as those of `train` are. */
+  /** Whether ranks send a sign of life when they start, as `train` does. */
   readonly isTrain: boolean;
-  /** Aborted when the job is to end. */
+  /** Aborted to stop the job. */
   readonly signal: AbortSignal;
-  /** Makes one try, which goes on from a checkpoint if there is one. */
+  /** Runs one try, which continues from a checkpoint if there is one. */
   run(hasCheckpoint: boolean): Promise<JobEnd>;
 }
 
-/** Delays of restarts. A failure counts until there is a new checkpoint. */
+/** Delays of restarts. Failures are counted until a new checkpoint is written. */
 const LIMITS = { periodMs: Infinity, firstMs: 1000, maxMs: 60_000 } as const;
 
-/** Of train, and so of rank 0: bad input, an interrupted run. */
+/** Exit codes of `train`, and so of rank 0: bad input, an interrupted run. */
 const REFUSED = 2, INTERRUPTED = 130;
 
 /**
- * Runs a job; returns the exit code.
+ * Runs a job, restarts it after failures, and returns the exit code.
  *
- * @throws {Error} when its words cannot be passed on, it has failed too often, or the launcher has started nothing.
+ * @throws {Error} when its output cannot be written, it failed too often, or no rank started.
  */
 export async function relaunch(job: Relaunch): Promise<number> {
   const { out, launch, maxRestarts, signal } = job;
@@ -301,7 +301,7 @@ export async function relaunch(job: Relaunch): Promise<number> {
   }
 }
 
-/** Of a launcher that can start nothing, as on a host that is not there: another try would be in vain. */
+/** The error if no rank started, for example on an unknown host. Another try would fail too. */
 const neverBegan = ({ code, stalled }: JobEnd) =>
   new Error(
     `Cannot launch: the launcher must start the ranks, received ${
@@ -309,7 +309,7 @@ const neverBegan = ({ code, stalled }: JobEnd) =>
     } before any of them had begun; what it says stands above`,
   );
 
-/** How a try has ended, in words. */
+/** Describes the end of a try in a sentence. */
 function describeEnd({ code, death, stalled, ranks }: JobEnd): string {
   if (stalled !== undefined) return `The job was ended, as ${stalled}`;
   const { signal, pid, host } = death ?? {};
@@ -324,16 +324,16 @@ function describeEnd({ code, death, stalled, ranks }: JobEnd): string {
   return `${who}${where} ended before its time with exit code ${death?.code ?? code}`;
 }
 
-/** The rank of a process: hosts may call themselves otherwise than whoever lists them. */
+/** Finds the rank of a process by its pid. The host only decides ties, as its name may differ. */
 function rankOf(ranks: readonly Liveness[], { pid, host }: Death = {}): number | undefined {
   const found = ranks.filter((rank) => rank.pid === pid);
   return (found.length > 1 ? found.find((rank) => rank.host === host) : found[0])?.rank;
 }
 
-/** Milliseconds from one look at a folder to the next. */
+/** Milliseconds between two tries to lock the folder. */
 const RESTART_LOOK_MS = 100;
 
-/** Waits until nobody has the folder any more: what is left of a try ends by itself. */
+/** Waits until the folder is unlocked: remaining processes of a try end by themselves. */
 async function untilFree(out: string, limitMs: number): Promise<void> {
   for (let waitedMs = 0; waitedMs < limitMs; waitedMs += RESTART_LOOK_MS) {
     try {

@@ -1,5 +1,5 @@
 /**
- * `troupe launch`: trains on the ranks of MPI, and starts the job again when one dies.
+ * `troupe launch`: trains on MPI ranks, and restarts the job when a rank dies.
  *
  * @module
  */
@@ -28,7 +28,7 @@ import {
   slurmScript,
 } from "./launcher.ts";
 
-/** Runs the command; returns the exit code. */
+/** Runs `troupe launch` and returns the exit code. */
 export async function launchCommand(
   args: readonly string[],
   { begin, signal }: Pick<CommandContext, "begin" | "signal">,
@@ -68,7 +68,7 @@ export async function launchCommand(
   });
 }
 
-/** The command line of a try: it goes on from a checkpoint if there is one. */
+/** Returns the command line of a try, which continues from a checkpoint if there is one. */
 function lines(
   { flags, ranks, command, isTrain, resume }: LaunchRequest,
   launcher: Launcher,
@@ -90,7 +90,7 @@ function lines(
     });
 }
 
-/** Flags that are about the script, or that it says by itself. */
+/** Flags that the script leaves out: they concern the script, or the script sets them. */
 const OF_SCRIPT = ["slurm", "print", "launcher", "mpi"];
 
 function writeScript(

@@ -1,5 +1,5 @@
 /**
- * What starts the ranks of a job here: a launcher of MPI, or Slurm's.
+ * Launchers that start the ranks of a job: `mpirun` of an MPI, or `srun` of Slurm.
  *
  * @module
  */
@@ -9,33 +9,33 @@ import { quoted } from "../terminal.ts";
 import { allLines, hydraOutput, type LineFilter, openMpiErrors, srunErrors } from "./death.ts";
 import type { LaunchFlags } from "./flags.ts";
 
-/** A host with its share of the ranks. */
+/** A host with its number of ranks. */
 interface Host {
   readonly name: string;
   readonly ranks: number;
 }
 
-/** A host as a file names it. */
+/** A host of a hosts file. */
 interface ListedHost {
   readonly name: string;
-  /** How many ranks it can take, where that is said. */
+  /** Number of ranks it can take; undefined if the file does not give it. */
   readonly slots: number | undefined;
 }
 
-/** The most bytes of such a file. */
+/** Largest size of a hosts file, in bytes. */
 const BYTES_MAX = 2 ** 20;
 
 /**
- * `node1`, `node1:4` as MPICH has it, `node1 slots=4` as Open MPI has it. No name begins as an option
- * does: a remote shell would take it for one.
+ * A host: `node1`, `node1:4` (MPICH) or `node1 slots=4` (Open MPI). A name cannot start with `-`,
+ * because a remote shell would read it as an option.
  */
 const LINE = /^(\w[\w.-]{0,254})(?:(?:\s*:\s*|\s+slots\s*=\s*)(\d{1,6}))?$/;
 
 /**
- * Reads a file of hosts.
+ * Reads a hosts file.
  *
- * @throws {TypeError} when there is no such file.
- * @throws {SyntaxError} when a line of it names no host, or none does.
+ * @throws {TypeError} when the file does not exist.
+ * @throws {SyntaxError} when a line is not a host, or the file names none.
  */
 export function readHosts(path: string): readonly ListedHost[] {
   checkFile("hosts", path, BYTES_MAX);
@@ -57,10 +57,11 @@ export function readHosts(path: string): readonly ListedHost[] {
 }
 
 /**
- * Gives each host its ranks, in order, as neighbours of a pipeline talk most: where no host says how
- * many it can take, even shares; else what each can take, one where it does not say.
+ * Assigns ranks to hosts in order, because neighbours of a pipeline communicate most. If no host has
+ * a slot count, the shares are even. Otherwise a host gets as many ranks as its slots, or one rank if
+ * it has no slot count.
  *
- * @returns the hosts that get some, and whether one gets more than it can take.
+ * @returns the hosts with ranks, and whether a host gets more ranks than slots.
  *
  * @example
  * ```ts
@@ -92,26 +93,26 @@ export function placeRanks(
   return { hosts: hosts.filter((host) => host.ranks > 0), isTooMany };
 }
 
-/** A command, and what it wants in its environment beside what is there. */
+/** A command line with variables to add to its environment. */
 export interface CommandLine {
   readonly env: Readonly<Record<string, string>>;
   readonly words: readonly string[];
 }
 
-/** What is to be started. */
+/** Ranks to start. */
 interface RankCommand {
-  /** What every rank runs. */
+  /** Command of each rank. */
   readonly command: readonly string[];
   readonly ranks: number;
-  /** None where all run here. */
+  /** The hosts of the ranks; empty if all ranks run on this host. */
   readonly hosts: readonly Host[];
-  /** Whether a host gets more ranks than it says that it can take. */
+  /** Whether a host gets more ranks than slots. */
   readonly isTooMany: boolean;
   readonly interface: string | undefined;
   readonly remoteShell: string | undefined;
 }
 
-/** Variables that ranks on other hosts want too: Open MPI passes on only what is named. */
+/** Variables to pass to ranks on other hosts: Open MPI passes only the variables it is given. */
 const PASSED_ON = /^(DENO_|TROUPE_|UCX_|FI_|NO_COLOR$|LD_LIBRARY_PATH$|OMP_NUM_THREADS$)/;
 
 const placed = (hosts: readonly Host[]) =>
@@ -120,7 +121,7 @@ const placed = (hosts: readonly Host[]) =>
 const option = (value: string | undefined, ...words: readonly string[]) =>
   value === undefined ? [] : [...words, value];
 
-/** MPICH, by its launcher hydra, which passes on all of the environment. */
+/** Returns the command line of MPICH's launcher hydra, which passes on the whole environment. */
 function hydraLine(launcher: string, job: RankCommand): CommandLine {
   const { hosts, ranks, command } = job;
   return {
@@ -137,9 +138,10 @@ function hydraLine(launcher: string, job: RankCommand): CommandLine {
 }
 
 /**
- * Open MPI. Ranks are not bound to cores: each has more threads than one, and waits without a core.
+ * Returns the command line of Open MPI. Ranks are not bound to cores, because each has several
+ * threads and does not use a core while it waits.
  *
- * @param variables names of the environment.
+ * @param variables names of the environment variables.
  */
 function openMpiLine(
   launcher: string,
@@ -158,7 +160,7 @@ function openMpiLine(
       ...["--host", placed(hosts.length > 0 ? hosts : here)],
       ...["-n", `${ranks}`, "--bind-to", "none"],
       ...isTooMany ? ["--oversubscribe"] : [],
-      // Else node1.a and node1.b are both taken for node1.
+      // Otherwise Open MPI shortens node1.a and node1.b to node1.
       ...hosts.some(({ name }) => name.includes("."))
         ? ["--mca", "orte_keep_fqdn_hostnames", "1"]
         : [],
@@ -171,59 +173,59 @@ function openMpiLine(
   };
 }
 
-/** Slurm's launcher, which has its hosts from the job of Slurm that it runs in. */
+/** Returns the command line of srun, which takes its hosts from the surrounding Slurm job. */
 export function srunLine(pmi: "pmi2" | "pmix", job: RankCommand): CommandLine {
   return {
     env: networkOf(job.interface),
     words: [
       ...["srun", `--ntasks=${job.ranks}`, `--mpi=${pmi}`],
-      // Rank 0 alone hears the launch, and whoever dies takes all with it.
+      // Only rank 0 reads the requests of the launch, and a rank that dies stops all.
       ...["--input=0", "--kill-on-bad-exit=1", "--cpu-bind=none"],
       ...job.command,
     ],
   };
 }
 
-/** UCX, which carries the messages of either MPI, is told its network too; a user may know better. */
+/** Sets the network of UCX, the transport of both MPIs, unless the user has set it. */
 function networkOf(name: string | undefined): Record<string, string> {
   if (name === undefined || Deno.env.has("UCX_NET_DEVICES")) return {};
   return { UCX_NET_DEVICES: name };
 }
 
-/** A word as a shell reads it back. */
+/** Quotes a word for a shell. */
 const shellWord = (word: string): string =>
   /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", `'\\''`)}'`;
 
-/** A command line for a shell. */
+/** Formats a command line for a shell. */
 export const shellLine = ({ env, words }: CommandLine): string =>
   [
     ...Object.entries(env).map(([name, value]) => `${name}=${shellWord(value)}`),
     ...words.map(shellWord),
   ].join(" ");
 
-/** Which MPI. */
+/** The name of an MPI. */
 type MpiName = NonNullable<LaunchFlags["mpi"]>;
 
-/** A launcher that was found. */
+/** An installed MPI launcher. */
 interface FoundMpi {
   readonly name: MpiName;
-  /** What it is called. */
+  /** Name of its program. */
   readonly command: string;
 }
 
-/** What launchers are called: first as whoever has both has set it, then as Debian names them. */
+/** Programs to try: the default of the system first, then the names of Debian. */
 const COMMANDS = ["mpirun", "mpiexec.hydra", "mpirun.mpich", "mpirun.openmpi"];
 
-/** How each says who it is. */
+/** Matches the output of `--version` of each MPI. */
 const VERSIONS: Readonly<Record<MpiName, RegExp>> = { mpich: /HYDRA/, openmpi: /Open (MPI|RTE)/ };
 
 const TITLES: Readonly<Record<MpiName, string>> = { mpich: "MPICH", openmpi: "Open MPI" };
 
 /**
- * Finds a launcher.
+ * Finds an MPI launcher.
  *
- * @param wanted which MPI; by default that of `mpirun`.
- * @throws {TypeError} when there is none.
+ * @param wanted the MPI; default: the one of `mpirun`.
+ * @throws {TypeError} when none is installed.
  */
 async function findMpi(wanted: MpiName | undefined): Promise<FoundMpi> {
   for (const command of COMMANDS) {
@@ -250,23 +252,23 @@ async function whoseIs(command: string): Promise<MpiName | undefined> {
   }
 }
 
-/** A launcher. */
+/** Starts the ranks of a job. */
 export interface Launcher {
-  /** Which MPI the ranks use. */
+  /** The MPI of the ranks. */
   readonly mpi: MpiName;
-  /** Its command line for a job. */
+  /** Returns the command line for a job. */
   line(job: RankCommand): CommandLine;
-  /** For what it says of its own while a job runs. */
+  /** Returns filters that find the launcher's own reports in the output of a job. */
   filters(): { readonly stdout: LineFilter; readonly stderr: LineFilter };
 }
 
-/** What ranks of each MPI need of Slurm to find each other. */
+/** The PMI plugin of Slurm by which the ranks of each MPI find each other. */
 const PMI = { mpich: "pmi2", openmpi: "pmix" } as const;
 
 /**
  * Finds the launcher that the flags ask for.
  *
- * @throws {TypeError} when it is not there.
+ * @throws {TypeError} when it is not installed.
  */
 export async function findLauncher(flags: LaunchFlags): Promise<Launcher> {
   const isInSlurm = Deno.env.has("SLURM_JOB_ID") && flags.hosts === undefined;
@@ -295,21 +297,21 @@ export async function findLauncher(flags: LaunchFlags): Promise<Launcher> {
   };
 }
 
-/** What the script runs. */
+/** The job of a Slurm script. */
 interface SlurmJob {
   readonly ranks: number;
-  /** The folder in which it was written. */
+  /** The working directory of the job. */
   readonly folder: string;
-  /** `troupe launch`, with all that it needs. */
+  /** The command line of `troupe launch`. */
   readonly launch: readonly string[];
-  /** What that runs, for the reader. */
+  /** The srun command that it runs, for a comment in the script. */
   readonly srun: string;
 }
 
-/** Seconds before the end of its time in which a job saves a checkpoint. */
+/** Seconds before its time limit at which a job receives SIGTERM, to save a checkpoint. */
 const GRACE_SECONDS = 120;
 
-/** Writes the script. A job that Slurm puts back into its queue goes on from its checkpoint too. */
+/** Formats the script. A job that Slurm requeues also continues from its checkpoint. */
 export function slurmScript({ ranks, folder, launch, srun }: SlurmJob): string {
   return [
     "#!/bin/bash",

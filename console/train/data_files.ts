@@ -1,6 +1,6 @@
 /**
- * The files of one's own that a run reads, and what its checkpoints remember of them: enough to know
- * them again, and nothing that would open them.
+ * The user's files that a run reads, and their records in its checkpoints: enough to recognize the
+ * files, but a record never opens one.
  *
  * @module
  */
@@ -41,35 +41,35 @@ import {
 import { inOneLine, quoted } from "../terminal.ts";
 import { type GivenTrainFlags, SIZES } from "./flags.ts";
 
-/** The flags that name a file which a run learns from or is ordered by, with their largest sizes. */
+/** Largest sizes of data and schedule files, by flag. */
 const DATA_FILES = {
   text: TEXT_BYTES_MAX,
   tokens: Infinity,
   "schedule-file": CSV_BYTES_MAX,
 } as const;
 
-/** The name of such a flag. */
+/** A flag that names a data or schedule file. */
 type DataFileFlag = keyof typeof DATA_FILES;
 
 const FLAGS = Object.keys(DATA_FILES) as DataFileFlag[];
 
-/** Characters of a path that is worth to be shown. */
+/** Largest number of characters shown of a path. */
 const PATH_SHOWN_MAX = 500;
 
-/** What a checkpoint remembers of a file. The path is for people: it is shown and never opened. */
+/** The record of a file in a checkpoint. The path is only shown, never opened. */
 interface KeptFile {
-  /** Where it lay. */
+  /** Path of the file when it was read. */
   readonly path: string;
-  /** SHA-256 of its bytes, in hexadecimal; a checkpoint of Troupe 0.1 has none. */
+  /** SHA-256 of its bytes, in hexadecimal; undefined for checkpoints of Troupe 0.1. */
   readonly sha256: string | undefined;
 }
 
-/** A file that was read: once, so that what was hashed is what is used. */
+/** A file, read once so that the hash is of the bytes in use. */
 interface DataFile extends KeptFile {
   readonly sha256: string;
-  /** Its bytes; those of a file of tokens are read when they are asked for. */
+  /** Its bytes; those of a token file are read on demand. */
   readonly content: Uint8Array;
-  /** What a file of tokens is read by, in ranges. */
+  /** Reads ranges of a token file. */
   readonly known?: KnownTokens;
 }
 
@@ -77,11 +77,11 @@ interface DataFile extends KeptFile {
 export type DataFiles = { readonly [Flag in DataFileFlag]?: DataFile };
 
 /**
- * Reads the files that were named; of tokens only the hash is taken, as they may be more than memory
- * holds.
+ * Reads the files that the flags name. A token file is only hashed, because it may not fit into
+ * memory.
  *
- * @param announce told in words of what takes time.
- * @throws {TypeError} when one cannot be read.
+ * @param announce receives a message before slow work.
+ * @throws {TypeError} when a file cannot be read.
  */
 export async function readDataFiles(
   given: GivenTrainFlags,
@@ -103,7 +103,7 @@ export async function readDataFiles(
   return files;
 }
 
-/** Bytes of a file whose hash is told to be taken: it takes seconds. */
+/** Least bytes of a file for which hashing is announced, because it takes seconds. */
 const LARGE_BYTES = 2 ** 30;
 
 async function lookAtTokens(path: string, announce: (line: string) => void): Promise<DataFile> {
@@ -125,13 +125,13 @@ async function lookAtTokens(path: string, announce: (line: string) => void): Pro
   };
 }
 
-/** The text of a file. */
+/** Decodes a file as text. */
 export const textOf = ({ content, path }: DataFile): string => decodeText(content, inOneLine(path));
 
 /**
- * What a checkpoint's config says of the files that its run read.
+ * Returns the records of the files of a run for a checkpoint's config.
  *
- * @param weights the file of first weights, of this run or of that from which it goes on.
+ * @param weights path of the initial weights, of this run or of the resumed one.
  */
 export function rememberFiles(
   files: Readonly<Record<string, DataFile>>,
@@ -146,22 +146,22 @@ export function rememberFiles(
   };
 }
 
-/** The path of the first weights of a checkpoint's run, to be shown and remembered. */
+/** Returns the path of the initial weights of a checkpoint's run, to show and to record. */
 export function keptWeights(config: Checkpoint["config"]): string | undefined {
   const { weights } = (config.files ?? {}) as { weights?: { path?: unknown } };
   return typeof weights?.path === "string" ? weights.path : undefined;
 }
 
-/** What says which files a run read: a checkpoint, or its config alone. */
+/** Source of the records of a run's files: a checkpoint, or only its config. */
 export type Remembering = Pick<Checkpoint, "path" | "config">;
 
-/** What is done with a remembered run, as a refusal says it. */
+/** The action on a recorded run, for error messages. */
 export type Doing = "resume from" | "repeat the run of";
 
 /**
- * The files that the run of a checkpoint read. Troupe 0.1 kept paths of data among the flags.
+ * Returns the records of the files of a checkpoint's run. Troupe 0.1 kept data paths in the flags.
  *
- * @throws {TypeError} when the checkpoint says something else than paths and hashes.
+ * @throws {TypeError} when a record is not a path and a hash.
  */
 function keptFiles({ path, config }: Remembering, doing: Doing): Map<DataFileFlag, KeptFile> {
   const files = config.files ?? {}, flags = config.flags ?? {};
@@ -185,13 +185,13 @@ function keptFiles({ path, config }: Remembering, doing: Doing): Map<DataFileFla
 }
 
 /**
- * Makes sure that a run reads the files of a run before it: each is named again, and has the same
- * bytes. A schedule that is named takes the place of a file of one.
+ * Checks that a run reads the same files as the earlier run: each must be named again, with the same
+ * bytes. A named schedule replaces a schedule file.
  *
- * @param args of the command, to say what to type.
- * @param announce told in words of a file that cannot be compared.
+ * @param args arguments of the command, to suggest a corrected one.
+ * @param announce receives a message about each file that cannot be compared.
  * @throws {TypeError} when a file is not named.
- * @throws {RangeError} when a file is another one.
+ * @throws {RangeError} when a file differs.
  */
 export function checkSameFiles(
   before: Remembering,
@@ -242,34 +242,34 @@ function unnamed(from: string, flag: string, path: string, args: readonly string
   );
 }
 
-/** The arguments without what says which data is learnt. */
+/** Removes the data flags from arguments. */
 function withoutData(args: readonly string[]): string[] {
   const isData = (arg = "") => /^--(data|text|tokens)(=|$)/.test(arg);
   return args.filter((arg, i) => !isData(arg) && !(isData(args[i - 1]) && !arg.startsWith("--")));
 }
 
-/** A word of a command as a shell reads it; without control characters, which no shell should. */
+/** Quotes a word for a shell, without control characters. */
 export function shellWord(word: string): string {
   const shown = inOneLine(word);
   return /^[\w./:=@%+,-]+$/.test(shown) ? shown : `'${shown.replaceAll("'", `'\\''`)}'`;
 }
 
-/** What says which tokenizer a run has. */
+/** Inputs for the choice of a tokenizer. */
 interface TokenizerRequest {
-  /** What was typed. */
+  /** Flags given by the user. */
   readonly given: GivenTrainFlags;
-  /** The run that is gone on with or made again. */
+  /** The earlier run to resume or repeat. */
   readonly before: (Remembering & { readonly doing: Doing }) | undefined;
-  /** Number of ids that the folder of first weights says; undefined where none does. */
+  /** Number of ids in the folder of initial weights; undefined if it has none. */
   readonly vocab: number | undefined;
 }
 
 /**
- * The tokenizer of a run, where no flag and no checkpoint names one of Troupe's; its file is read.
+ * Reads the tokenizer file of a run, unless a flag or checkpoint names a built-in tokenizer.
  *
- * @returns undefined where one of Troupe's is named, or none at all.
- * @throws {TypeError} when the file cannot be read, or nobody has said which it is.
- * @throws {RangeError} when it is another than that of the run before.
+ * @returns undefined if a built-in tokenizer is named, or none.
+ * @throws {TypeError} when the file cannot be read or is not named.
+ * @throws {RangeError} when it differs from that of the earlier run.
  */
 export function tokenizerOfRun(
   request: TokenizerRequest,
@@ -298,7 +298,7 @@ export function tokenizerOfRun(
 const folderOf = (weights: string): string =>
   inputFileProblem(weights) === "a folder" ? weights : dirname(weights);
 
-/** Where it may lie that is named: a run that is made again is named by a file, which opens none. */
+/** Returns the paths to try. A file that names the run to repeat adds none, so it opens no file. */
 function placesOf(
   { given: { weights }, before }: TokenizerRequest,
   { paths, sha256 }: TokenizerPlaces,
@@ -313,20 +313,20 @@ function placesOf(
   );
 }
 
-/** The flags that a `config.json` says, by what a model calls them. */
+/** Flags that a `config.json` sets, by the model's names. */
 const { experts: _experts, "head-slices": _slices, ...SIZE_FLAGS } = SIZES;
 
-/** What a folder of weights says. */
+/** Model and sizes of a folder of weights. */
 type FolderSizes = Pick<GivenTrainFlags, "model" | keyof typeof SIZE_FLAGS>;
 
 /**
- * The sizes of the model that a path of weights is of: those of the `config.json` in a folder of
- * Hugging Face's, or beside a file in one. A checkpoint's folder, and a file alone, say none.
+ * Returns the model sizes for a path of weights, from the `config.json` in a Hugging Face folder, or
+ * next to a file in one. A checkpoint folder and a single file have none.
  *
- * @param given what was typed.
- * @param takenBack the switches that were typed with `--no`.
+ * @param given flags given by the user.
+ * @param takenBack switches turned off with `--no`.
  * @throws {TypeError} when a folder has no `config.json`.
- * @throws {RangeError} when the model is none that is known here, or a size that was typed is another.
+ * @throws {RangeError} when the model is unknown, or a given size differs.
  * @throws as `checkWeights`.
  */
 export async function sizesOfWeights(
@@ -362,12 +362,12 @@ export async function sizesOfWeights(
     mayBeFewer: !isLearned || !isFolder,
   });
   const seq = given.seq ?? sizes.seq, model = { ...sizes, seq };
-  // A model is compiled for what is there, and for nobody's word alone.
+  // Check the actual weights before a model is compiled for sizes that only config.json states.
   await checkWeights(path, format.parameters(model), format.ties(model));
   return { ...flags, model: format.model, seq };
 }
 
-/** The flags that say these sizes. */
+/** Returns the flags for sizes. */
 const flagsOf = (sizes: DecoderConfig): FolderSizes =>
   Object.fromEntries(
     Object.entries(SIZE_FLAGS).map(([flag, name]) =>
@@ -375,13 +375,13 @@ const flagsOf = (sizes: DecoderConfig): FolderSizes =>
     ).filter(([, value]) => value !== undefined),
   );
 
-/** What sizes that were typed are measured by. */
+/** Facts of a folder to check given sizes against. */
 interface FolderFacts {
-  /** What the folder calls a size. */
+  /** Returns the name of a size in the folder's config. */
   keyOf(name: keyof typeof SIZE_FLAGS): string;
-  /** Tokens that the model can see. */
+  /** Largest context of the model, in tokens. */
   readonly positions: number;
-  /** Whether it may see fewer. */
+  /** Whether a smaller context is allowed. */
   readonly mayBeFewer: boolean;
 }
 

@@ -1,5 +1,5 @@
 /**
- * What `--memory` tells: planned before the run, and at its end what was used and what the system saw.
+ * Report of `--memory`: planned bytes before the run; used and resident bytes at its end.
  *
  * @module
  */
@@ -16,35 +16,35 @@ import type { StageMemory } from "../../kernels/mod.ts";
 import { totalBytes } from "../../kernels/internal.ts";
 import { formatTable } from "../../schedules/pictures/grid.ts";
 
-/** What the system sees of one process. */
+/** Resident memory of one process. */
 interface ProcessMemory {
-  /** Its number. */
+  /** Process id. */
   readonly pid: number;
-  /** Bytes that are in memory now; of one that has ended, when last seen. */
+  /** Resident bytes now, or when last seen if the process has ended. */
   readonly rssBytes: number;
-  /** The most that it has had. */
+  /** Peak of the resident bytes. */
   readonly peakRssBytes: number;
 }
 
-/** What the system sees of a run. */
+/** Resident memory of a run. */
 interface ResidentMemory {
-  /** Bytes of all processes together, now. */
+  /** Resident bytes of all processes now. */
   readonly rssBytes: number;
-  /** The most that they have had together, whenever it was looked. */
+  /** Largest sampled sum of the resident bytes. */
   readonly peakRssBytes: number;
-  /** Those that have been seen, this one first. */
+  /** All processes seen, this one first. */
   readonly processes: readonly ProcessMemory[];
 }
 
-/** Looks now and then. */
+/** Samples resident memory at intervals. */
 interface ResidentWatch extends Disposable {
-  /** Looks now, and says what has been seen. */
+  /** Takes a sample and returns the state. */
   look(): ResidentMemory;
 }
 
 const EVERY_MS = 200;
 
-/** Begins to look, until it is disposed of. Does not keep the program from its end. */
+/** Starts to sample until disposed. Does not keep the program running. */
 export function watchResident(): ResidentWatch {
   const seen = new Map<number, ProcessMemory>();
   let rssBytes = 0, peakRssBytes = 0;
@@ -61,8 +61,8 @@ export function watchResident(): ResidentWatch {
 }
 
 /**
- * A process and all that have come of it. Where the system does not tell of others there is at most
- * this one.
+ * Returns a process and its descendants. If the system does not report other processes, returns at
+ * most this one.
  */
 export function processesFrom(root: number): ProcessMemory[] {
   const found: ProcessMemory[] = [];
@@ -73,7 +73,7 @@ export function processesFrom(root: number): ProcessMemory[] {
       waiting.push(...childrenOf(pid));
     }
   } catch {
-    // No Linux, or Deno may not look.
+    // The system is not Linux, or Deno lacks the permission.
   }
   if (found.length > 0 || root !== Deno.pid) return found;
   const { rss } = Deno.memoryUsage();
@@ -83,10 +83,10 @@ export function processesFrom(root: number): ProcessMemory[] {
 const totalOf = (processes: readonly ProcessMemory[]) =>
   processes.reduce((sum, { rssBytes }) => sum + rssBytes, 0);
 
-/** Bytes in memory of a process and all that have come of it. */
+/** Returns the resident bytes of a process and its descendants. */
 export const residentBytes = (root: number): number => totalOf(processesFrom(root));
 
-/** What Linux says of a process; nothing of one that has ended. */
+/** Reads the memory of a process from Linux; empty if the process has ended. */
 function statusOf(pid: number): ProcessMemory[] {
   const status = read(`/proc/${pid}/status`);
   const bytesOf = (name: string) => 1024 * Number(status.match(`${name}:\\s*(\\d+) kB`)?.[1] ?? 0);
@@ -94,7 +94,7 @@ function statusOf(pid: number): ProcessMemory[] {
   return rssBytes > 0 ? [{ pid, rssBytes, peakRssBytes: bytesOf("VmHWM") }] : [];
 }
 
-/** The processes that any thread of a process has started. */
+/** Returns the child processes of all threads of a process. */
 function childrenOf(pid: number): number[] {
   try {
     return [...Deno.readDirSync(`/proc/${pid}/task`)].flatMap(({ name }) =>
@@ -106,7 +106,7 @@ function childrenOf(pid: number): number[] {
   }
 }
 
-/** A file of the system's, empty where it is no longer there. */
+/** Reads a system file; empty if it no longer exists. */
 function read(path: string): string {
   try {
     return Deno.readTextFileSync(path);
@@ -128,23 +128,23 @@ const COLUMNS = [
   "other",
 ] as const;
 
-/** What one worker holds, as JSON prints it: bytes. */
+/** Memory of one worker in the JSON output, in bytes. */
 interface MemoryLine {
   readonly worker: number;
   readonly device: StageMemory["device"];
   readonly host: StageMemory["host"];
   readonly plannedBytes: number;
-  /** Whether it may hold less than is planned. */
+  /** Whether the plan is an upper bound. */
   readonly isBound: boolean;
   readonly usedBytes: number | null;
-  /** What it will hold beside its stages. */
+  /** Planned bytes besides its stages. */
   readonly beside: ActorBytes | undefined;
 }
 
 /**
- * A line for each worker.
+ * Returns a line for each worker.
  *
- * @param used for each worker of all data-parallel replicas; absent before the run.
+ * @param used memory of each worker of all data-parallel replicas; undefined before the run.
  */
 function memoryLines(
   planned: readonly WorkerMemory[],
@@ -164,7 +164,7 @@ function memoryLines(
 
 const cell = (bytes: number | null) => bytes === null ? "" : (bytes / 2 ** 20).toFixed(2);
 
-/** The table in MiB. */
+/** Formats the table, in MiB. */
 function memoryTable(lines: readonly MemoryLine[]): string[] {
   const head = ["memory, MiB", ...COLUMNS, "on the host", "planned", "used"];
   const rows = lines.map(({ worker, device, host, plannedBytes, isBound, usedBytes }) => [
@@ -183,7 +183,7 @@ function memoryTable(lines: readonly MemoryLine[]): string[] {
 
 const BESIDE = ["transient", "sessions", "messages", "fields", "sums", "state", "runtime"] as const;
 
-/** What actors hold beside stages, in MiB, and what that comes to. */
+/** Formats the memory of actors besides stages, and the total, in MiB. */
 function besideTable(lines: readonly MemoryLine[], run: RunMemory): string[] {
   const row = (name: string, actor: ActorBytes) => [
     `  ${name}`,
@@ -203,7 +203,7 @@ function besideTable(lines: readonly MemoryLine[], run: RunMemory): string[] {
   ];
 }
 
-/** What the system has seen, and what lies between that and the plan. */
+/** Formats the resident memory, and explains its difference from the plan. */
 function residentLines({ totalBytes }: RunMemory, seen: ResidentMemory): string[] {
   const { rssBytes, peakRssBytes, processes } = seen;
   const ratio = (peakRssBytes / totalBytes).toFixed(2);
@@ -220,20 +220,20 @@ function residentLines({ totalBytes }: RunMemory, seen: ResidentMemory): string[
   ];
 }
 
-/** What was used, for each worker, where it was counted. */
+/** Used memory of each worker; undefined if it was not counted. */
 type Used = readonly StageMemory[] | undefined;
 
-/** Tells of memory; disposing of it ends its looking at processes. */
+/** Reports memory. Disposing stops the sampling of processes. */
 interface MemoryReport extends Disposable {
-  /** Lines for a person before the run. */
+  /** Returns the text lines before the run. */
   begin(plan: Plan): string[];
-  /** Lines for a person after it. */
+  /** Returns the text lines after the run. */
   end(used: Used): string[];
-  /** All of that as one line of JSON holds it. */
+  /** Returns the whole report as a value for one JSON line. */
   json(used: Used): unknown;
 }
 
-/** Begins to look at what the system sees. */
+/** Opens a report and starts to sample resident memory. */
 export function openMemoryReport(): MemoryReport {
   const resident = watchResident();
   let plan: Plan;

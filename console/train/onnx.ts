@@ -1,5 +1,5 @@
 /**
- * The model of an ONNX file in a checkpoint.
+ * Trains the model of an ONNX file, and exports it with the weights of a checkpoint.
  *
  * @module
  */
@@ -24,13 +24,13 @@ import { checkFile } from "../command.ts";
 import { quoted } from "../terminal.ts";
 import { dimensionsOf, type GivenTrainFlags, type TrainFlags } from "./flags.ts";
 
-/** What data calls that which a loss compares with, where nobody says it. */
+/** Default names of the label in data. */
 const LABELS = ["label", "labels", "targets"];
 
-/** What a label is called where nobody says it. */
+/** Default name of the label. */
 const LABEL = LABELS[0]!;
 
-/** Inputs of encoders that data may leave out: what stands for each element, by its place in its row. */
+/** Default elements of encoder inputs that data may omit, by column. */
 const NEUTRAL: Readonly<Record<string, (column: number) => number>> = {
   attention_mask: () => 1,
   token_type_ids: () => 0,
@@ -38,13 +38,13 @@ const NEUTRAL: Readonly<Record<string, (column: number) => number>> = {
 };
 
 /**
- * The fields of a model from those of the data: by name; of a label that nobody named also `labels`
- * or `targets`; an attention mask of ones, one type of tokens and their positions where data has
- * none; and the one input that is left from the one field that is left.
+ * Maps fields of the data to inputs of the model by name. A label without a given name may also be
+ * `labels` or `targets`. A missing attention mask is ones, missing token types are one type, and
+ * missing positions count up. A single remaining input takes the single remaining field.
  *
- * @param specs what the model reads.
- * @param label which of them is the label.
- * @returns the fields that were found; where one lacks all there is, to be refused.
+ * @param specs inputs of the model, including the label.
+ * @param label name of the label.
+ * @returns the mapped fields; all fields if one is missing, so that the caller refuses them.
  */
 function onnxFields(specs: readonly TensorSpec[], label: string, batch: Batch): Batch {
   const from = new Map<string, string>();
@@ -67,10 +67,10 @@ function onnxFields(specs: readonly TensorSpec[], label: string, batch: Batch): 
   return found.length === specs.length ? made : { ...batch, ...made };
 }
 
-/** The arrays of what such a model reads: ids are narrowed. */
+/** Array types of model inputs. Ids are narrowed. */
 const ARRAYS = { f32: Float32Array, i32: Int32Array, bool: Uint8Array } as const;
 
-/** Whole numbers as another type holds them; what cannot be meant stays as it is. */
+/** Converts integers to the type of an input. Returns values that do not fit unchanged. */
 function ofType({ dtype, shape }: TensorSpec, values: HostArray): HostArray {
   const isWhole = values instanceof Int32Array || values instanceof BigInt64Array ||
     values instanceof Uint8Array;
@@ -86,25 +86,25 @@ function neutral(spec: TensorSpec): HostArray {
 
 const sizeOf = (shape: readonly number[]) => shape.reduce((product, size) => product * size, 1);
 
-/** A file that was read: once, so that what was hashed is what is trained. */
+/** An ONNX file, read once so that the hash is of the trained bytes. */
 export interface OnnxFile extends OnnxDescription {
-  /** Where it lay, as it was named. */
+  /** Path as given by the user. */
   readonly path: string;
-  /** What the model is called: the name of the file, as a folder may have it. */
+  /** Name of the model: the file name, valid as a folder name. */
   readonly name: string;
-  /** `sha256-` and the hash of its bytes, in base64. */
+  /** `sha256-` and the base64 hash of its bytes. */
   readonly integrity: string;
   /** Its bytes. */
   readonly content: Uint8Array;
 }
 
-/** No message of protobuf has more. */
+/** Largest size of a protobuf message, in bytes. */
 const BYTES_MAX = 2 ** 31 - 1;
 
-/** Whether a value of `--model` names such a file, and no module. */
+/** Returns whether a value of `--model` names an ONNX file, not a module. */
 export const isOnnxFile = (model: string | undefined): boolean => /\.onnx$/i.test(model ?? "");
 
-/** Refuses such a file where costs of layers are known by their names, which in each file are others. */
+/** Refuses an ONNX file where costs are given by layer name, because names differ in each file. */
 export function refuseOnnxFile(cannot: string, model: string): void {
   if (!isOnnxFile(model)) return;
   throw new TypeError(
@@ -113,9 +113,9 @@ export function refuseOnnxFile(cannot: string, model: string): void {
 }
 
 /**
- * Reads such a file.
+ * Reads an ONNX file.
  *
- * @throws {TypeError} {@linkcode RangeError} when it cannot be read, or is none.
+ * @throws {TypeError} {@linkcode RangeError} when it cannot be read or is not an ONNX file.
  */
 export function readOnnxFile(path: string): OnnxFile {
   checkFile("model", path, BYTES_MAX);
@@ -126,7 +126,7 @@ export function readOnnxFile(path: string): OnnxFile {
   return { path, name, integrity, content, ...describeOnnx(content) };
 }
 
-/** What is said of an axis of an input that a flag counts. */
+/** An axis of an input whose size a flag sets. */
 interface Counted {
   readonly flag: "micro-batch-size" | "seq";
   readonly input: string;
@@ -134,7 +134,7 @@ interface Counted {
   readonly size: number | string;
 }
 
-/** The axes that flags count: the first of all inputs is that of samples, the second of ids that of tokens. */
+/** Returns the axes set by flags: samples (first axis of inputs) and tokens (second axis of ids). */
 const countedAxes = ({ inputs }: OnnxFile): Counted[] =>
   inputs.flatMap(({ name: input, dtype, shape }) => [
     ...shape.slice(0, 1).map((size) => ({
@@ -149,10 +149,10 @@ const countedAxes = ({ inputs }: OnnxFile): Counted[] =>
   ]);
 
 /**
- * The flags that the axes of the inputs say.
+ * Returns the flags that follow from the axes of the inputs.
  *
- * @param given the flags that were typed.
- * @throws {RangeError} when one was typed that says otherwise.
+ * @param given flags given by the user.
+ * @throws {RangeError} when a given flag differs.
  */
 export function sizesOfOnnx(
   file: OnnxFile,
@@ -175,7 +175,7 @@ export function sizesOfOnnx(
   return sizes;
 }
 
-/** The sizes of axes that have names: those that were given, and of the others those that flags count. */
+/** Returns the sizes of named axes: given sizes first, then sizes set by flags. */
 function dimensionsOfRun(
   file: OnnxFile,
   flags: Required<Pick<GivenTrainFlags, "micro-batch-size" | "seq">> & GivenTrainFlags,
@@ -188,9 +188,9 @@ function dimensionsOfRun(
 }
 
 /**
- * The part that a file is, with what the flags say of its training.
+ * Returns the model component of an ONNX file, with the training settings of the flags.
  *
- * @throws {TypeError} {@linkcode RangeError} when they leave something open, or name what is not there.
+ * @throws {TypeError} {@linkcode RangeError} when a flag is missing, or names something that the file lacks.
  */
 export function onnxModel(file: OnnxFile, flags: TrainFlags): ModelComponent {
   const { content, name } = file, { loss, output, label = LABEL } = flags;
@@ -218,7 +218,7 @@ export function onnxModel(file: OnnxFile, flags: TrainFlags): ModelComponent {
   };
 }
 
-/** The initializers that a list names; `NAME*` stands for all that begin so. */
+/** Returns the initializers that a list names. `NAME*` matches all names with that prefix. */
 function frozenOf({ path, initializers }: OnnxFile, list = ""): string[] {
   return list.split(",").filter(Boolean).flatMap((one) => {
     const isPrefix = one.endsWith("*"), begin = one.slice(0, -1);
@@ -233,11 +233,11 @@ function frozenOf({ path, initializers }: OnnxFile, list = ""): string[] {
 }
 
 /**
- * What makes the bytes of a file with the weights of a checkpoint.
+ * Returns a function that makes the bytes of an ONNX file with the weights of a checkpoint.
  *
- * @param path the file that its run trained, as the user names it: no file opens another.
- * @throws {TypeError} when none is named, or it cannot be read.
- * @throws {RangeError} when it is another one.
+ * @param path the trained file. The user names it, because a checkpoint never opens another file.
+ * @throws {TypeError} when no file is named, or it cannot be read.
+ * @throws {RangeError} when it is not the trained file.
  */
 export function trainedOnnx(
   { path: from, config, state: { weights } }: Checkpoint<TensorSource>,

@@ -1,6 +1,6 @@
 /**
- * The parts of a run, by name or by the module that the user named; and what its checkpoints
- * remember of the latter: enough to know them again, and nothing that would import them.
+ * The parts of a run, built in or from the user's modules, and the records of these modules in its
+ * checkpoints: enough to recognize a module, but a record never imports one.
  *
  * @module
  */
@@ -26,7 +26,7 @@ import { isOnnxFile, onnxModel } from "./onnx.ts";
 import type { TrainRequest } from "./request.ts";
 import type { KeptComponent, KeptComponents } from "../run_files/run_folder.ts";
 
-/** The kinds of parts that a run has; each is named by the flag of its name. */
+/** Kinds of parts of a run. Each has a flag of the same name. */
 const RUN_COMPONENTS = ["model", "data", "optimizer", "supervisor"] as const;
 
 type RunComponentKind = (typeof RUN_COMPONENTS)[number];
@@ -34,7 +34,7 @@ type RunComponentKind = (typeof RUN_COMPONENTS)[number];
 /** The parts of a run. */
 export type RunComponents = { readonly [Kind in RunComponentKind]: ImportedComponent<Kind> };
 
-/** The modules of the user's among the parts of a run. */
+/** Returns the records of the user's modules among the parts of a run. */
 export function keptComponents(parts: RunComponents): KeptComponents {
   return Object.fromEntries(
     RUN_COMPONENTS.map((kind) => parts[kind]).filter(({ isBuiltIn }) => !isBuiltIn)
@@ -43,8 +43,8 @@ export function keptComponents(parts: RunComponents): KeptComponents {
 }
 
 /**
- * Finds the parts of a run and imports them. Modules of the user's are told with their hashes before
- * they run.
+ * Finds and imports the parts of a run. The user's modules are printed with their hashes before they
+ * run.
  *
  * @throws {TypeError} {@linkcode RangeError} (as a rejection) in one sentence for the user.
  */
@@ -57,11 +57,11 @@ export async function importComponents(request: TrainRequest): Promise<RunCompon
   return { model, data, optimizer, supervisor };
 }
 
-/** What the model of a run and its data make, by the flags. */
+/** Builds the task of a run from its model, data and flags. */
 export async function taskOf(request: TrainRequest, { model, data }: RunComponents): Promise<Task> {
   const { flags, files, microBatches, tokenizer: file, given, onnx } = request;
   const { replicas, steps, seed, dropout } = flags;
-  // No flag names another tokenizer that comes with Troupe.
+  // No flag selects another built-in tokenizer.
   const tokenizer = file
     ? await parseTokenizer(file.content, inOneLine(file.path))
     : flags.tokenizer as TokenizerName | undefined;
@@ -69,7 +69,7 @@ export async function taskOf(request: TrainRequest, { model, data }: RunComponen
   const typed = Object.fromEntries(Object.entries(flags).filter(([name]) => given.includes(name)));
   const build: ModelComponent["build"] = async (options) => {
     const made = await built.build(noteReads(options, read));
-    // A part of the user's may read its options later, when a layer is built.
+    // A user's part may read its options later, when a layer is built.
     const isRead = (model.isBuiltIn || onnx) && data.isBuiltIn;
     if (isRead) refuseUnread(`Cannot train ${built.name}`, typed, read);
     return made;
@@ -103,7 +103,7 @@ function nameOfData(
   );
 }
 
-/** The model of an ONNX file, where one is trained. */
+/** Returns the model of an ONNX file; undefined if the run trains another model. */
 function takeOnnx(request: TrainRequest): ImportedComponent<"model"> | undefined {
   const { onnx, flags } = request;
   if (!onnx) return undefined;
@@ -127,11 +127,11 @@ async function take<K extends RunComponentKind>(
   return await importComponent(found);
 }
 
-/** Makes sure that a run which remembers its parts gets the same, and no module that nobody named. */
+/** Checks that a run gets the parts of the earlier run, and imports only modules the user named. */
 function checkSameComponent({ before, given, typed }: TrainRequest, found: FoundComponent): void {
   if (!before) return;
   const kind = found.kind as RunComponentKind, { path, config, doing } = before;
-  // Who supervises may change when a run goes on.
+  // A resumed run may have another supervisor.
   if (kind === "supervisor" && doing === "resume from") return;
   const kept = readKept(before, kind), isGiven = given.includes(kind);
   const cannot = `Cannot ${doing} ${path}: --${kind} must name`;
@@ -161,7 +161,7 @@ function checkSameComponent({ before, given, typed }: TrainRequest, found: Found
   );
 }
 
-/** Characters of what a checkpoint says of a module. */
+/** Largest number of characters of a module's text in a checkpoint. */
 const TEXT_MAX = 2000;
 
 function readKept(

@@ -1,5 +1,5 @@
 /**
- * What a run prints: words for a person, or one JSON object a line.
+ * Output of a run: text, or one JSON object per line.
  *
  * @module
  */
@@ -13,14 +13,14 @@ import { openProgress, print, printError } from "../terminal.ts";
 import { openMemoryReport } from "./memory_report.ts";
 import type { KeptComponents } from "../run_files/run_folder.ts";
 
-/** Prints the events of a run; disposing of it leaves the terminal as it was, however a run ends. */
+/** Prints the events of a run. Disposing restores the terminal. */
 export type Report = ((event: TrainEvent) => void) & Disposable;
 
 /**
- * One JSON object a line on standard output, and nothing else there.
+ * Returns a report that prints one JSON object per line to standard output, and nothing else.
  *
- * @param withMemory whether a line at the end says what each worker held.
- * @param parts the modules of the user's, which the last line tells.
+ * @param withMemory whether to print the memory of each worker in a line at the end.
+ * @param parts records of the user's modules, for the last line.
  */
 export function jsonReport(withMemory = false, parts: KeptComponents = {}): Report {
   const memory = withMemory ? openMemoryReport() : undefined;
@@ -47,9 +47,9 @@ export function jsonReport(withMemory = false, parts: KeptComponents = {}): Repo
   }, () => memory?.[Symbol.dispose]());
 }
 
-/** Prints what a run came to, as one JSON object. */
+/** Prints the result of a run as one JSON object. */
 export function printDone(event: EndEvent, parts: KeptComponents): void {
-  // The weights may be read from a disk when they are asked for.
+  // Skip these before reading them: getting the weights may read a disk.
   const names = Object.keys(event).filter((name) => !UNSAID.includes(name));
   printJson({
     done: true,
@@ -66,7 +66,7 @@ const printJson = (line: unknown) => print(JSON.stringify(line));
 
 type EndEvent = Extract<TrainEvent, { type: "end" }>;
 
-/** What a line of JSON leaves out of the last event, or says in other words. */
+/** Fields of the last event that the JSON line omits or formats differently. */
 const UNSAID: readonly string[] = [
   "type",
   "weights",
@@ -81,10 +81,10 @@ const disposable = (report: (event: TrainEvent) => void, dispose = () => {}): Re
   Object.assign(report, { [Symbol.dispose]: dispose });
 
 /**
- * Words, and how far the run has come: on a terminal in a line that changes.
+ * Returns a report that prints text and the progress of the run, in a status line on a terminal.
  *
- * @param unit what a model predicts.
- * @param withMemory whether tables say what each worker will hold, and what it held.
+ * @param unit unit of the model's predictions.
+ * @param withMemory whether to print tables of the planned and the used memory of each worker.
  */
 export function consoleReport(steps: number, unit: Task["unit"], withMemory = false): Report {
   const memory = withMemory ? openMemoryReport() : undefined;
@@ -104,7 +104,7 @@ export function consoleReport(steps: number, unit: Task["unit"], withMemory = fa
       case "evaluation":
         return print(evaluationLine(event));
       case "checkpoint":
-        // The last one is told at the end.
+        // The last step is reported at the end.
         if (event.step === steps) return;
         told = event.path;
         return print(`checkpoint ${told}${event.isBest ? ", the best so far" : ""}`);
@@ -133,7 +133,7 @@ function evaluationLine({ step, loss, best }: TrainEvent & { type: "evaluation" 
   return `after step ${step}: held-out loss ${loss.toFixed(3)}${before}`;
 }
 
-/** Which evaluation was the best, where it is kept, and whether it ended the run. */
+/** Formats the best evaluation, its checkpoint, and whether training stopped early. */
 function bestLines({ best, isStoppedEarly }: EndEvent): string[] {
   if (!best) return [];
   const { step, loss, checkpoint } = best;
@@ -155,7 +155,7 @@ function sayHowToResume(event: TrainEvent & { type: "end" }): void {
   printError(`Interrupted after step ${event.steps}; ${how}`);
 }
 
-/** What is about to run. */
+/** Formats the plan before the run. */
 function planLines(plan: Plan): string[] {
   const { stages } = plan;
   const count = (n: number) => n.toLocaleString("en-US");
@@ -170,7 +170,7 @@ function planLines(plan: Plan): string[] {
   ];
 }
 
-/** Threads of each worker, and whether there are cores for them. */
+/** Formats the threads of each worker, and whether there are enough cores. */
 function coresLine({ threads, workersHere, cores }: CoreShare): string {
   const count = (n: number, what: string) => `${n} ${what}${n === 1 ? "" : "s"}`;
   const each = workersHere === 1 ? "" : " each", wanted = workersHere * threads;

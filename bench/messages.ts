@@ -20,7 +20,7 @@ type CourierMessage =
     readonly to: ActorRef<CourierMessage>;
     /** Bytes of a tensor. */
     readonly bytes: number;
-    /** Whether tensors are moved; otherwise they are copied. */
+    /** True if tensors are moved; otherwise they are copied. */
     readonly isMoved: boolean;
     /** Tensors in flight. */
     readonly tensors: number;

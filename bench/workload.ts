@@ -146,7 +146,7 @@ export interface BenchRun {
   readonly schedule?: string;
   /** Default: the small GPT-2. */
   readonly workload?: Workload;
-  /** Whether outcomes have traces. Default false. */
+  /** True if outcomes have traces. Default false. */
   readonly isTraced?: boolean;
 }
 

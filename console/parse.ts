@@ -309,9 +309,9 @@ const recordOf = (value: unknown): Values => isRecord(value) ? value : {};
 
 /** Options of {@linkcode rawArguments}. */
 export interface ParseOptions {
-  /** Whether words are allowed besides flags. */
+  /** True if words are allowed besides flags. */
   readonly takesWords?: boolean;
-  /** Whether a repeated flag is an error. If false, the last value counts. */
+  /** True if a repeated flag is an error. If false, the last value counts. */
   readonly isStrict?: boolean;
 }
 

@@ -18,7 +18,7 @@ function isFile(path: string): boolean {
   }
 }
 
-/** Whether the loader of drivers is there, by the name with which the GPU's library looks for it. */
+/** Returns whether the loader of drivers is there, by the name with which the GPU's library looks for it. */
 function hasVulkan(): boolean {
   try {
     Deno.dlopen("libvulkan.so.1", {}).close();
@@ -28,7 +28,7 @@ function hasVulkan(): boolean {
   }
 }
 
-/** Whether this machine has SwiftShader. */
+/** Returns whether this machine has SwiftShader. */
 export const hasSwiftShader = isFile(ICD) && hasVulkan();
 
 /** What lets a process see SwiftShader, and nothing else. */

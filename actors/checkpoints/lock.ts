@@ -128,7 +128,7 @@ function giveUp(path: string, file: Deno.FsFile): void {
   if (isLeft) remove(path);
 }
 
-/** Whether a path still leads to a file: who tidies up may have removed it, and another run come. */
+/** Returns whether a path still leads to a file: who tidies up may have removed it, and another run come. */
 export function isAt(path: string, file: Deno.FsFile): boolean {
   const there = lstat(path), here = file.statSync();
   return there !== undefined && there.ino === here.ino && there.dev === here.dev;
@@ -253,7 +253,7 @@ function remove(path: string): boolean {
 export interface Claim {
   /** The checkpoint from which it goes on, and its folder where that is known. */
   readonly resume?: { readonly step: number; readonly path?: string | undefined } | undefined;
-  /** Whether it takes the place of the run that was there. */
+  /** True if it takes the place of the run that was there. */
   readonly overwrite?: boolean | undefined;
   /** Its first weights; they are read after a claim where they lie in a file. */
   readonly weights?: object | string | undefined;
@@ -341,7 +341,7 @@ async function newestIn(directory: string): Promise<StepFolder | undefined> {
 
 const checkpointsIn = async (directory: string) => stepFolders(await folderEntries(directory));
 
-/** Whether a run goes on where its checkpoint lies; one of which nobody knows where may do so. */
+/** Returns whether a run goes on where its checkpoint lies; one of which nobody knows where may do so. */
 export function goesOnIn(directory: string, { resume }: Claim): boolean {
   if (!resume?.path) return resume !== undefined;
   const path = resolve(resume.path), folder = stepFolder(basename(path)) ? dirname(path) : path;

@@ -49,7 +49,7 @@ interface Piece {
   readonly name: string;
   /** Its next elements. */
   readonly values: Float32Array;
-  /** Whether they are its last. */
+  /** True if they are its last. */
   readonly isLast: boolean;
 }
 

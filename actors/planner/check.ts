@@ -142,7 +142,7 @@ export function checkStep(
 /** Bounds of the median error and of each error. */
 const MEDIAN_ERROR_MAX = 0.05, ERROR_MAX = 0.1;
 
-/** Whether a prediction is within 10 %, or within the measured spread if that is larger. */
+/** Returns whether a prediction is within 10 %, or within the measured spread if that is larger. */
 export const isNear = ({ error, spread, measured }: CheckedStep): boolean =>
   error <= Math.max(ERROR_MAX, spread / measured);
 
@@ -152,7 +152,7 @@ export interface CheckResult {
   readonly worstError: number;
   /** Steps with too large an error. */
   readonly missed: readonly CheckedStep[];
-  /** Whether all errors are within their bounds. */
+  /** True if all errors are within their bounds. */
   readonly isPassed: boolean;
 }
 

@@ -95,7 +95,7 @@ export function openLayerCosts(layers: readonly LayerCost[], device: string) {
   return {
     /** Descriptions of scaled costs, for the notes of a prediction. */
     scaled: scaled as ReadonlySet<string>,
-    /** Whether costs depend on the number of workers that compute at the same time. */
+    /** True if costs depend on the number of workers that compute at the same time. */
     hasLoads: loads.length > 1,
     /**
      * Returns the cost of a layer, interpolated between the measured loads.
@@ -221,7 +221,7 @@ export function recommendLayout(
   return { ...partition, layout: formatLayout(model.layers, partition.starts) };
 }
 
-/** Whether backwards are split into two parts. */
+/** Returns whether backwards are split into two parts. */
 const isSplit = ({ lists = [] }: Schedule): boolean =>
   lists.some((list) => [...list].some(({ kind }) => kind === "I"));
 

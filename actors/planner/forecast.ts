@@ -417,7 +417,7 @@ export function openForecast(profile: Profile, options: ForecastOptions): Foreca
 const LAYOUT_STAGES_MAX = 16, LAYOUT_LAYERS_MAX = 128, LAYOUT_FORWARDS_MAX = 1024;
 const LAYOUT_WORK = 1e6;
 
-/** Whether there are several cuts, within the limits of a search. */
+/** Returns whether there are several cuts, within the limits of a search. */
 const hasQuickSearch = ({ model }: CompiledRun, { stages, microBatches, slices = 1 }: Schedule) =>
   stages > 1 && stages <= LAYOUT_STAGES_MAX && model.layers.length <= LAYOUT_LAYERS_MAX &&
   stages * microBatches * slices <= LAYOUT_FORWARDS_MAX;
@@ -571,7 +571,7 @@ export function byTime(a: CandidateRun, b: CandidateRun): number {
   return Math.abs(apart) > SAME * a.stepMs ? apart : a.peakBytes - b.peakBytes;
 }
 
-/** Whether two runs have equal predictions and cuts. */
+/** Returns whether two runs have equal predictions and cuts. */
 export const isAlike = (a: CandidateRun, b: CandidateRun): boolean =>
   byTime(a, b) === 0 && KEYS.every((key) => a[key] === b[key]);
 

@@ -104,7 +104,7 @@ type OpenStage = Awaited<ReturnType<typeof openProbed>>;
 /** A run of a model. */
 interface ModelRun {
   readonly program: number;
-  /** Whether it is the model of the action, rather than a preparation. */
+  /** True if it is the model of the action, rather than a preparation. */
   readonly isMain: boolean;
   readonly ms: number;
 }

@@ -80,7 +80,7 @@ const LONGER_MAX = 64, TIMEOUT_MS = 600_000;
 /** Minimum number of actions of each kind in a measurement. */
 const ACTIONS_MIN = 2;
 
-/** Whether each probe has measured enough actions of each kind. */
+/** Returns whether each probe has measured enough actions of each kind. */
 const isEnough = (times: readonly ProbeTimes[]): boolean =>
   times.length > 0 &&
   times.every(({ actions }) => Object.values(actions).every((ms) => ms.length >= ACTIONS_MIN));

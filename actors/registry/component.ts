@@ -143,7 +143,7 @@ export interface ModelOptions<Size extends string = string> {
   readonly seq: number;
   /** Number of token ids, if given. */
   readonly vocab: number | undefined;
-  /** Whether the head shares the weight of the token embedding. */
+  /** True if the head shares the weight of the token embedding. */
   readonly tie: boolean;
   /** Layers of the head, each with a slice of the vocabulary. Default 1. */
   readonly headSlices?: number | undefined;

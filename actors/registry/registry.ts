@@ -68,7 +68,7 @@ export interface Verified {
   readonly component: Component;
   /** Current hash of its modules. */
   readonly integrity: string;
-  /** Whether the hash equals the one in the file; true if the file has none. */
+  /** True if the hash equals the one in the file; true if the file has none. */
   readonly isIntact: boolean;
 }
 
@@ -190,7 +190,7 @@ export interface NewComponent {
   readonly kind: ComponentKind;
   /** Name of the module's export. Default: the kind. */
   readonly export?: string | undefined;
-  /** Whether it may replace a known name. Default false. */
+  /** True if it may replace a known name. Default false. */
   readonly replace?: boolean | undefined;
 }
 

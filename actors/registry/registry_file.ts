@@ -43,7 +43,7 @@ export interface Component {
   readonly integrity?: string;
   /** Versions of its imports, chosen when it was added. */
   readonly lock?: Lock;
-  /** Whether it is part of Troupe. */
+  /** True if it is part of Troupe. */
   readonly isBuiltIn: boolean;
 }
 
@@ -99,7 +99,7 @@ export function checkName(cannot: string, name: string): void {
   );
 }
 
-/** Whether a text is a specifier rather than a name. */
+/** Returns whether a text is a specifier rather than a name. */
 export const isSpecifier = (text: string): boolean => /^(\.{0,2}\/|[a-z][a-z0-9+.-]*:)/i.test(text);
 
 /**

@@ -50,7 +50,7 @@ export function encodeState(state: unknown): unknown {
 
 const firstLine = (error: unknown) => String((error as Error)?.message ?? error).split("\n")[0];
 
-/** Whether a checkpoint may say so of data. */
+/** Returns whether a checkpoint may say so of data. */
 export function isDataState(value: unknown): value is DataState {
   const { microBatches } = Object(value) as Partial<DataState>;
   return Number.isSafeInteger(microBatches) && microBatches! >= 0 && "state" in Object(value);
@@ -173,7 +173,7 @@ interface DataOptions {
   readonly done: number;
   /** State of the data after them, in a checkpoint. */
   readonly kept: DataState | undefined;
-  /** Whether a smaller last step is left out. */
+  /** True if a smaller last step is left out. */
   readonly dropLast: boolean;
   /** Describes what is wrong with a micro-batch. */
   readonly check: BatchCheck;

@@ -93,7 +93,7 @@ export interface EngineOptions extends PlanOptions {
   readonly devices: readonly [DeviceChoice, ...DeviceChoice[]];
   /** The module whose kernels run the stages; those of the device unless given. */
   readonly kernels?: KernelModule | undefined;
-  /** Whether workers write checkpoints, each a shard of its own. Default false. */
+  /** True if workers write checkpoints, each a shard of its own. Default false. */
   readonly isSharded?: boolean | undefined;
   /** How stages store and step their weights. */
   readonly stage: StageOptions;

@@ -230,14 +230,14 @@ export type TrainEvent =
     readonly type: "checkpoint";
     readonly step: number;
     readonly path: string;
-    /** Whether it is kept as the best so far. */
+    /** True if it is kept as the best so far. */
     readonly isBest?: true;
   }
   | {
     readonly type: "end";
-    /** Whether `signal` ended the run before its last step. */
+    /** True if `signal` ended the run before its last step. */
     readonly isInterrupted: boolean;
-    /** Whether `evaluation.patience` ended it before. */
+    /** True if `evaluation.patience` ended it before. */
     readonly isStoppedEarly: boolean;
     /**
      * The best evaluation, where the run asks which it is, and the folder of its checkpoint: null where
@@ -291,7 +291,7 @@ export interface PreparedRun extends
   readonly isolation: PlaceName;
   /** The rank of each worker, where they live on ranks of MPI, and how those are reached. */
   readonly mpi: (MpiRunOptions & { readonly ranks: readonly number[] }) | undefined;
-  /** Whether the last event has the weights also where no checkpoint holds them. */
+  /** True if the last event has the weights also where no checkpoint holds them. */
   readonly returnsWeights: boolean;
   /** The learning rate of each step. */
   readonly rate: RateOf;

@@ -139,7 +139,7 @@ function wholeSlots(schedule: Schedule, worker: number, stage: number, pipe: num
   return peak;
 }
 
-/** Whether a worker may hold fewer at its peak than {@linkcode slotsOf} says, as messages come. */
+/** Returns whether a worker may hold fewer at its peak than {@linkcode slotsOf} says, as messages come. */
 function isBound({ lists, listPolicy, peaks }: Schedule, worker: number): boolean {
   if (lists) return listPolicy?.name === "elastic";
   return peaks === undefined || peaks[worker]!.least < peaks[worker]!.most;
@@ -155,7 +155,7 @@ function analyzedPeak(schedule: Schedule, worker: number): number {
 export interface WorkerMemory extends StageMemory {
   /** The worker, within a data-parallel replica: all replicas are alike. */
   readonly worker: number;
-  /** Whether it may hold less: then the order of messages decides how much. */
+  /** True if it may hold less: then the order of messages decides how much. */
   readonly isBound: boolean;
 }
 

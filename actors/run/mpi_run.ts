@@ -17,7 +17,7 @@ import { type Facts, programFacts } from "./program_facts.ts";
 import type { MpiRunOptions } from "../options/train_options.ts";
 import type { PreparedRun } from "./events.ts";
 
-/** Whether this process is known to be a rank that does not lead. */
+/** Returns whether this process is known to be a rank that does not lead. */
 export const isFollower = (): boolean => (launchedRanks()?.rank ?? 0) > 0;
 
 /**
@@ -86,7 +86,7 @@ async function leave({ watch }: WatchedJob, leaving: () => Promise<void>): Promi
   watch?.close();
 }
 
-/** Whether one of its ranks does not answer: MPI cannot be closed without it. */
+/** True if one of its ranks does not answer: MPI cannot be closed without it. */
 let isLost = false;
 
 /** From now on nobody waits for the ranks: when this process ends, their launcher ends them. */

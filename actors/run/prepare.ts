@@ -88,7 +88,7 @@ export function assertTrainable(schedule: Schedule): void {
   );
 }
 
-/** Whether a schedule without flushes is PipeDream or PipeDream-2BW by whatever name. */
+/** Returns whether a schedule without flushes is PipeDream or PipeDream-2BW by whatever name. */
 function isKnown({ workers, microBatches, updates, lists, listPolicy, weightVersions }: Schedule) {
   const name = updates === "every-backward" ? "pipedream" : "pipedream-2bw";
   const known = createSchedule(name, { workers, microBatches });

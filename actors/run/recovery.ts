@@ -58,7 +58,7 @@ export const SNAPSHOT_STEPS = 10;
 class StepLog {
   /** Limit of {@linkcode isFull}. */
   limitBytes = KEPT_BYTES;
-  /** Whether steps were dropped because they took too many bytes. */
+  /** True if steps were dropped because they took too many bytes. */
   areLost = false;
   #steps: (StepRequest | "drained")[] = [];
   #bytes = 0;
@@ -74,7 +74,7 @@ class StepLog {
     return this.#dropped + this.#steps.length;
   }
 
-  /** Whether the steps take more bytes than the limit. */
+  /** Returns whether the steps take more bytes than the limit. */
   get isFull(): boolean {
     return this.#bytes > this.limitBytes;
   }
@@ -175,7 +175,7 @@ const LIMITS = { periodMs: 600_000, firstMs: 50, maxMs: 5000 } as const;
 export interface RetryOptions {
   /** Failures of a worker within ten minutes that the run survives. */
   readonly retries: number;
-  /** Whether a worker that does not answer can be killed: it has its own process. */
+  /** True if a worker that does not answer can be killed: it has its own process. */
   readonly canKill: boolean;
   /** A clock in milliseconds. Default: the platform's. */
   readonly now?: (() => number) | undefined;
@@ -368,7 +368,7 @@ export interface RecoveryOptions extends RetryOptions {
   readonly shapes: HeldState["shapes"];
   /** Takes snapshots. */
   readonly snapshots: Snapshots;
-  /** Whether workers write checkpoints, which are then the only snapshots. */
+  /** True if workers write checkpoints, which are then the only snapshots. */
   readonly isSharded?: boolean | undefined;
   /** Reports in words that the run continues after a failure. */
   readonly announce: (line: string) => void;

@@ -56,7 +56,7 @@ export function readSpan(traced: TracedAction, worker: number): Span {
   return { ...traced, worker, kind, stages: named, actions: [] };
 }
 
-/** Whether it ran forwards or backwards. */
+/** Returns whether it ran forwards or backwards. */
 export const computes = ({ actions }: Span): boolean => actions.length > 0;
 
 /** The output of an action is the input of one on another worker. */

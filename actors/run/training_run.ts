@@ -239,7 +239,7 @@ export class TrainingRun {
     return evaluation !== undefined && step % evaluation.every === 0;
   }
 
-  /** Whether a checkpoint follows a step; one always follows the last step. */
+  /** Returns whether a checkpoint follows a step; one always follows the last step. */
   #savesAfter(step: number): boolean {
     const { checkpoint, steps } = this.#prepared, { every, keepBest } = checkpoint ?? {};
     const isDue = every !== undefined && step % every === 0;

@@ -25,7 +25,7 @@ export type Command = (args: readonly string[], context: Context) => Promise<num
 
 /** How a command is called. */
 interface DefineOptions extends ParseOptions {
-  /** Whether the command prints its help if it has no arguments. */
+  /** True if the command prints its help if it has no arguments. */
   readonly needsArguments?: boolean;
   /** The name in the help of a first argument that must not be a flag. */
   readonly subject?: string;

@@ -66,7 +66,7 @@ import {
 export interface ScheduleCommandContext {
   /** Columns of the terminal. Default 120. */
   readonly columns?: number | undefined;
-  /** Whether the terminal shows colours. Default false. */
+  /** True if the terminal shows colours. Default false. */
   readonly color?: boolean | undefined;
   /** Reads a text file, for a schedule from a CSV file. */
   readonly readTextFile?: ((path: string) => string) | undefined;

@@ -101,7 +101,7 @@ export interface LaunchRequest {
   readonly ranks: number;
   /** Command of each rank. */
   readonly command: readonly string[];
-  /** Whether the command is `train`, not another command. */
+  /** True if the command is `train`, not another command. */
   readonly isTrain: boolean;
   /** The folder of the checkpoints; undefined if none is given: then the job is never restarted. */
   readonly out: string | undefined;

@@ -102,7 +102,7 @@ interface JobOptions {
   readonly launch: string;
   /** Milliseconds without progress after which a job counts as stalled. */
   readonly stallMs: number;
-  /** Whether the ranks run `train`, not another command. */
+  /** True if the ranks run `train`, not another command. */
   readonly isTrain: boolean;
   /** Aborted to stop the job in good order. */
   readonly signal: AbortSignal;
@@ -248,7 +248,7 @@ interface Relaunch {
   readonly maxRestarts: number;
   /** Milliseconds to wait for the remaining processes of a try. */
   readonly stallMs: number;
-  /** Whether ranks send a sign of life when they start, as `train` does. */
+  /** True if ranks send a sign of life when they start, as `train` does. */
   readonly isTrain: boolean;
   /** Aborted to stop the job. */
   readonly signal: AbortSignal;

@@ -106,7 +106,7 @@ interface RankCommand {
   readonly ranks: number;
   /** The hosts of the ranks; empty if all ranks run on this host. */
   readonly hosts: readonly Host[];
-  /** Whether a host gets more ranks than slots. */
+  /** True if a host gets more ranks than slots. */
   readonly isTooMany: boolean;
   readonly interface: string | undefined;
   readonly remoteShell: string | undefined;

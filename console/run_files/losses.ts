@@ -32,7 +32,7 @@ interface LossCurves {
 /** Number of points from which a curve is thinned out. */
 const POINTS_MAX = 512;
 
-/** Whether differences and sums of such losses are finite. */
+/** Returns whether differences and sums of such losses are finite. */
 const isDrawable = (loss: number | undefined): loss is number => Math.abs(loss ?? NaN) < 1e100;
 
 /**

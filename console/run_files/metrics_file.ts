@@ -256,7 +256,7 @@ export interface RunStart {
 export interface RunEnd {
   /** Time in ISO 8601. */
   readonly at: string;
-  /** Whether it took all steps, exceeded `--patience`, or received a signal. */
+  /** True if it took all steps, exceeded `--patience`, or received a signal. */
   readonly reason: "finished" | "stopped early" | "interrupted";
   /** Optimizer steps of the whole run. */
   readonly step: number;

@@ -123,7 +123,7 @@ export interface RunFolder {
   readonly record: RunRecord | undefined;
   /** Folders of its complete checkpoints, the newest first. */
   readonly checkpoints: readonly StepFolder[];
-  /** Whether the run is training. */
+  /** True if the run is training. */
   readonly isRunning: boolean;
 }
 
@@ -159,7 +159,7 @@ export async function readRun(named: string): Promise<RunFolder> {
   return { path, record, checkpoints, isRunning: isInUse(path) };
 }
 
-/** Whether a folder with these names is the folder of a run. */
+/** Returns whether a folder with these names is the folder of a run. */
 export const isRun = (names: readonly string[]): boolean =>
   names.includes(RUN_FILES.record) || checkpointsAmong(names).length > 0;
 

@@ -33,7 +33,7 @@ interface BoundedFileOptions {
 
 /** A file of bounded size. */
 export class BoundedFile implements Disposable {
-  /** Whether writing has failed, after which nothing is added. */
+  /** True if writing has failed, after which nothing is added. */
   hasFailed = false;
   readonly #file: Deno.FsFile;
 
@@ -102,10 +102,10 @@ function openToWrite({ path, what }: BoundedFileOptions, truncate: boolean): Den
 
 const TIME = numberWhere("a finite number", Number.isFinite), COUNT = integer(0);
 
-/** Whether a value is a finite number. */
+/** Returns whether a value is a finite number. */
 export const isTime = (value: unknown): value is number => v.is(TIME, value);
 
-/** Whether a value is an integer from 0. */
+/** Returns whether a value is an integer from 0. */
 export const isCount = (value: unknown): value is number => v.is(COUNT, value);
 
 /** Limit of names: longer than an overlap of two actions, or an all-reduce of all stages. */

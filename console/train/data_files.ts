@@ -381,7 +381,7 @@ interface FolderFacts {
   keyOf(name: keyof typeof SIZE_FLAGS): string;
   /** Largest context of the model, in tokens. */
   readonly positions: number;
-  /** Whether a smaller context is allowed. */
+  /** True if a smaller context is allowed. */
   readonly mayBeFewer: boolean;
 }
 

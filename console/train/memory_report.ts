@@ -134,7 +134,7 @@ interface MemoryLine {
   readonly device: StageMemory["device"];
   readonly host: StageMemory["host"];
   readonly plannedBytes: number;
-  /** Whether the plan is an upper bound. */
+  /** True if the plan is an upper bound. */
   readonly isBound: boolean;
   readonly usedBytes: number | null;
   /** Planned bytes besides its stages. */

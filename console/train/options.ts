@@ -46,7 +46,7 @@ export function runOptions(
   };
 }
 
-/** Whether workers tell when each action ran. */
+/** Returns whether workers tell when each action ran. */
 export const isTraced = ({ trace, dashboard }: TrainRequest["flags"]): boolean =>
   trace !== undefined || dashboard === true;
 

@@ -369,7 +369,7 @@ function firstSteps(
   return { clip, ...clip > 0 && !isOwnRate && { warmup: 10 } };
 }
 
-/** Whether a folder of Hugging Face's may say the sizes of a model. */
+/** Returns whether a folder of Hugging Face's may say the sizes of a model. */
 const isDecoder = (name: string | undefined): boolean =>
   name === undefined || DECODERS.some(({ model }) => model === name);
 
@@ -397,7 +397,7 @@ const runFolder = (path: string) => stepFolder(basename(path)) ? dirname(path) :
 /** The folder of a run. */
 export interface RunPlace {
   readonly directory: string;
-  /** Whether the checkpoint from which the run goes on lies there. */
+  /** True if the checkpoint from which the run goes on lies there. */
   readonly isInPlace: boolean;
 }
 

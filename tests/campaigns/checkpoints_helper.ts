@@ -17,9 +17,9 @@ export interface Damage {
   readonly name: string;
   /** Does it to the folder of a step; the victim is a file that no flag names. */
   readonly harm: (step: string, victim: string) => Promise<void>;
-  /** Whether what comes out may be another honest checkpoint. */
+  /** True if what comes out may be another honest checkpoint. */
   readonly isFree?: boolean;
-  /** Whether there is no older checkpoint to go back to. */
+  /** True if there is no older checkpoint to go back to. */
   readonly isAlone: boolean;
 }
 

@@ -6,7 +6,7 @@ import { ROOT } from "./command.ts";
 /** What clears a row: all that a command may do to a terminal but write. */
 export const CLEAR = "\r\x1b[2K";
 
-/** Whether there is what makes a terminal. */
+/** Returns whether there is what makes a terminal. */
 export const hasTerminals = Deno.build.os === "linux" &&
   await new Deno.Command("script", { args: ["--version"] }).output()
     .then(({ success }) => success, () => false);

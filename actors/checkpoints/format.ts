@@ -20,9 +20,9 @@ import {
 export interface DiskFile extends Disposable, Pick<Deno.FsFile, "read" | "write" | "seek"> {
   /** Its size in bytes. */
   stat(): Promise<Pick<Deno.FileInfo, "size">>;
-  /** Makes what was written durable; of a folder, the names in it. */
+  /** Makes written bytes durable; for a folder, the names in it. */
   sync(): Promise<void>;
-  /** Makes what was written durable, but not its times. */
+  /** Makes written bytes durable, without the times of the file. */
   syncData(): Promise<void>;
 }
 
@@ -42,7 +42,7 @@ export interface Disk {
   remove(path: string, options?: { recursive?: boolean }): Promise<void>;
 }
 
-/** What a folder is, the best first. */
+/** Kinds of folders, in order of preference. */
 const FOLDER_KINDS = ["whole", "replaced", "unfinished"] as const;
 
 /** The folder of a step. */
@@ -68,7 +68,7 @@ export const unfinishedName = (step: number): string => `.${stepName(step)}-${cr
 /** The name of what makes way for another checkpoint of its step. */
 export const replacedName = (unfinished: string): string => `${unfinished}-old`;
 
-/** What a folder's name says of it; undefined for a folder that is no checkpoint's. */
+/** Returns the step and kind in a folder's name; undefined if it is not a checkpoint. */
 export function stepFolder(name: string): StepFolder | undefined {
   for (const kind of FOLDER_KINDS) {
     const step = PATTERNS[kind].exec(name)?.[1];
@@ -102,8 +102,8 @@ export async function removeUnfinished(directory: string, disk: Disk = Deno): Pr
 }
 
 /**
- * Removes what the checkpoint of a step, now whole, has made needless: what it replaced, and older
- * steps beyond the newest `keep`, but for the best. Nothing else is touched, nor are later steps.
+ * Removes the folders that the complete checkpoint of a step replaces: the former one of the step,
+ * and older steps beyond the newest `keep`, except the best. Later steps stay.
  */
 export async function removeOld(
   directory: string,
@@ -114,7 +114,7 @@ export async function removeOld(
 ): Promise<void> {
   const folders = stepFolders(await folderEntries(directory, disk));
   const replaced = folders.filter((folder) => folder.kind === "replaced" && folder.step === step);
-  // What was replaced is all that is left of its step where the power failed in between.
+  // After a power failure the replaced folder can be the only one of its step.
   const older = folders.filter((folder) => folder.kind !== "unfinished" && folder.step < step);
   const kept = [...new Set(older.map((folder) => folder.step))].slice(0, keep - 1);
   await remove(disk, directory, [
@@ -137,7 +137,7 @@ export const FORMAT = 1;
 /** Version of the layout with shards. */
 export const SHARDED_FORMAT = 2;
 
-/** The files of tensors, or of what lies in shards. */
+/** Kinds of tensor files. */
 export const KINDS: readonly FileKind[] = ["model", "optimizer"];
 
 /** The most bytes of all files of a kind: two moments of each parameter, and the tensors' headers. */
@@ -169,7 +169,7 @@ export function shardName(kind: FileKind, nth: number, count: number): string {
 export const shardNames = (kind: FileKind, count: number): string[] =>
   Array.from({ length: count }, (_, i) => shardName(kind, i + 1, count));
 
-/** What a manifest says of a file. */
+/** Entry of a file in a manifest. */
 export interface ManifestEntry {
   /** Its size. */
   readonly bytes: number;
@@ -177,7 +177,7 @@ export interface ManifestEntry {
   readonly sha256: string;
 }
 
-/** What `manifest.json` holds. */
+/** Contents of `manifest.json`. */
 export interface Manifest {
   /** Version of the layout. */
   readonly format: number;
@@ -195,15 +195,15 @@ export interface Checkpoint<T = Float32Array> {
   readonly state: StateOf<T>;
   /** The sizes of each of them. */
   readonly shapes: { readonly weights: Shapes; readonly moments: Shapes };
-  /** What `config.json` holds. */
+  /** Contents of `config.json`. */
   readonly config: Readonly<Record<string, unknown>>;
   /** Its folder. */
   readonly path: string;
 }
 
 /**
- * SHA-256 of all parameters' F32 bytes in the order of their names, in hexadecimal. Those that are
- * elsewhere are read piece by piece.
+ * Returns the SHA-256 of all parameters' F32 bytes in the order of their names, in hexadecimal.
+ * Tensors in files or other processes are read in pieces.
  *
  * @example
  * ```ts

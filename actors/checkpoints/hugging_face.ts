@@ -183,7 +183,7 @@ const shown = (value: unknown): string => {
   return JSON.stringify(typeof value === "string" ? value.slice(0, SHOWN_MAX) : value);
 };
 
-/** The tokens of a decoder: without a value, transformers would take those of its own default. */
+/** Special tokens of a decoder. Without a value transformers uses its default. */
 const decoderTokens = ({ bos, eos }: ModelFacts) => ({
   bos_token_id: bos ?? null,
   eos_token_id: eos ?? null,

@@ -1,10 +1,10 @@
 /**
- * Whose a folder of checkpoints is: a run begins where no other has left some, unless it goes on
- * from these, or was told to take their place.
+ * Ownership of a folder of checkpoints. A run starts in a folder without checkpoints of other runs,
+ * or resumes from them, or overwrites them.
  *
- * [Note: a lock that dies with its process] The file `.lock` says in words who has the folder, but
- * what counts is the system's lock on it, which ends however its process ends. Whoever gets the lock
- * on what was removed meanwhile has nothing, and tries again.
+ * [Note: a lock that dies with its process] The file `.lock` names its holder for messages. The
+ * system's lock on that file decides, and it ends with its process in every case. A process that
+ * locks a file which was removed in the meantime holds nothing and tries again.
  *
  * @module
  */
@@ -15,7 +15,7 @@ import { removeBest, removeFinished } from "./markers.ts";
 
 const NAME = ".lock";
 
-/** What the file says; anything else is nobody's name. */
+/** Text of the lock file. */
 const HOLDER = /^(pid \d{1,10} on [\w.-]{1,255})\n$/;
 
 /** Runs that may end just when another wants their folder. */
@@ -121,7 +121,7 @@ export function isInUse(directory: string): boolean {
   }
 }
 
-/** Removes the file before the lock ends, where the system can: nobody else has it then. */
+/** Removes the file before the lock ends if the system allows it, while no other run has it. */
 function giveUp(path: string, file: Deno.FsFile): void {
   const isOwn = isAt(path, file), isLeft = isOwn && !remove(path);
   file.close();
@@ -149,7 +149,7 @@ function inUse(directory: string, cause: HeldError): RangeError {
   );
 }
 
-/** Makes the folder where it is missing, and locks it; `made` gets what was made, the lowest first. */
+/** Makes the folder if it is missing and locks it; adds made folders to `made`, the lowest first. */
 function take(directory: string, made: string[]): Deno.FsFile {
   for (let tries = 1;; tries++) {
     try {
@@ -161,7 +161,7 @@ function take(directory: string, made: string[]): Deno.FsFile {
       if (file) return file;
       if (tries === MAX_TRIES) throw new Error("a file that others remove again and again");
     } catch (error) {
-      // A run that ended meanwhile may have removed what it had made.
+      // Another run may have ended in the meantime and removed the folder that it had made.
       if (!(error instanceof Deno.errors.NotFound) || tries === MAX_TRIES) throw error;
     }
   }
@@ -169,7 +169,7 @@ function take(directory: string, made: string[]): Deno.FsFile {
 
 /** The file, locked; undefined when it was removed meanwhile. */
 function tryLock(path: string): Deno.FsFile | undefined {
-  // What is no file was not made here: a link leads elsewhere, a pipe waits for ever.
+  // Only a regular file is a lock: a link points elsewhere, and a pipe blocks.
   const before = lstat(path);
   if (before && !before.isFile) throw new TypeError(`something that is no file at ${path}`);
   const file = Deno.openSync(path, { read: true, write: true, create: true });
@@ -210,7 +210,7 @@ function hostname(): string {
   }
 }
 
-/** What stands at a path, a link for itself; undefined where nothing does. */
+/** Returns the information of a path without following links; undefined if it does not exist. */
 export function lstat(path: string): Deno.FileInfo | undefined {
   try {
     return Deno.lstatSync(path);
@@ -221,7 +221,7 @@ export function lstat(path: string): Deno.FileInfo | undefined {
   }
 }
 
-/** The folder and those above it, as far as they are not there: the highest first. */
+/** Returns the missing folders of a path, the highest first. */
 function missingFolders(directory: string): string[] {
   const missing = [];
   for (let path = resolve(directory); !lstat(path); path = dirname(path)) missing.unshift(path);
@@ -249,13 +249,13 @@ function remove(path: string): boolean {
   }
 }
 
-/** What a run has to say for itself. */
+/** Facts about a run that decide whether it may use a folder. */
 export interface Claim {
-  /** The checkpoint from which it goes on, and its folder where that is known. */
+  /** Checkpoint from which the run continues, and its folder if known. */
   readonly resume?: { readonly step: number; readonly path?: string | undefined } | undefined;
   /** True if it takes the place of the run that was there. */
   readonly overwrite?: boolean | undefined;
-  /** Its first weights; they are read after a claim where they lie in a file. */
+  /** Initial weights; a file is read after the claim. */
   readonly weights?: object | string | undefined;
 }
 
@@ -291,8 +291,8 @@ export async function checkClaim(directory: string, claim: Claim): Promise<void>
 }
 
 /**
- * The same for a run that has the lock on its directory, where checkpoints now make way for it if
- * that was asked: all of them, or those that are later than where it goes on.
+ * Checks the claim of a run that holds the lock. With `overwrite`, removes all checkpoints, or those
+ * after the checkpoint from which the run continues.
  *
  * @throws {RangeError} as {@linkcode checkClaim}; or when something cannot be removed.
  */
@@ -300,14 +300,14 @@ export async function claimFolder(directory: string, claim: Claim): Promise<void
   await checkClaim(directory, claim);
   const goesOn = goesOnIn(directory, claim), from = goesOn ? claim.resume!.step : -1;
   if (!claim.overwrite) {
-    // Somebody has removed the checkpoint that it names.
+    // The checkpoint that it names has been removed.
     if (!goesOn) await removeBest(directory, from);
     return;
   }
   const later = (await checkpointsIn(directory)).filter(({ step }) => step > from);
   try {
     await removeBest(directory, from);
-    // The oldest last: what is cut short leaves an earlier state, and none with a gap.
+    // The oldest last: an interrupted removal leaves an earlier state without gaps.
     for (const { name } of later) await Deno.remove(join(directory, name), { recursive: true });
   } catch (cause) {
     throw new RangeError(
@@ -320,7 +320,7 @@ export async function claimFolder(directory: string, claim: Claim): Promise<void
   await removeFinished(directory);
 }
 
-/** What makes way must not be what the run is about to read. */
+/** Refuses to remove files that the run is about to read. */
 function checkWeights(directory: string, { resume, weights }: Claim): void {
   if (resume || typeof weights !== "string") return;
   const [name] = relative(real(directory), real(weights)).split(sep);
@@ -330,7 +330,7 @@ function checkWeights(directory: string, { resume, weights }: Claim): void {
   );
 }
 
-/** The newest folder of a step, if there is one with anything in it; what is unfinished is none. */
+/** Returns the newest folder of a step that is not empty and not unfinished. */
 async function newestIn(directory: string): Promise<StepFolder | undefined> {
   for (const folder of await checkpointsIn(directory)) {
     if (folder.kind === "unfinished") continue;
@@ -341,14 +341,14 @@ async function newestIn(directory: string): Promise<StepFolder | undefined> {
 
 const checkpointsIn = async (directory: string) => stepFolders(await folderEntries(directory));
 
-/** Returns whether a run goes on where its checkpoint lies; one of which nobody knows where may do so. */
+/** Returns whether a run resumes in the folder of its checkpoint, or from an unknown folder. */
 export function goesOnIn(directory: string, { resume }: Claim): boolean {
   if (!resume?.path) return resume !== undefined;
   const path = resolve(resume.path), folder = stepFolder(basename(path)) ? dirname(path) : path;
   return real(folder) === real(directory);
 }
 
-/** A path without links, as far as it is there. */
+/** Resolves the links of the existing part of a path. */
 function real(path: string): string {
   try {
     return Deno.realPathSync(path);

@@ -1,8 +1,8 @@
 /**
- * `finished.json`: what a run leaves in the folder of its checkpoints when it has come to its end.
+ * `finished.json`: the marker of a completed run in the folder of its checkpoints.
  *
- * Exit codes of launchers do not tell it: one that counts processes may say 0 where a rank has left
- * before its time. So a run that begins takes the mark away, and only one that is whole sets it.
+ * Exit codes of launchers do not show completion: a launcher that counts processes can return 0
+ * although a rank left early. A run removes the marker when it starts and writes it when it ends.
  *
  * @module
  */
@@ -23,8 +23,8 @@ export interface StepSource {
 /**
  * Reads a file of a checkpoint.
  *
- * @param bytesMax the most bytes that it may have.
- * @throws {SyntaxError} when it is not there as a file, or is not the one that the manifest tells.
+ * @param bytesMax Limit of its size.
+ * @throws {SyntaxError} when it is missing, not a file, or differs from the manifest.
  */
 export async function readWhole<T>(
   { disk, path, manifest }: StepSource,
@@ -33,7 +33,7 @@ export async function readWhole<T>(
   read: (file: DiskFile, path: string) => Promise<T>,
 ): Promise<T> {
   const full = join(path, name), { bytes, sha256 } = manifest.files?.[name] ?? {};
-  // What was hashed is what is read, whatever takes the path's place meanwhile.
+  // The open file is hashed and read, even if another file takes its path.
   using file = await openInput(disk, full, bytesMax);
   const { size } = await file.stat();
   const received = size === bytes ? await hashOf(file) : `${size} bytes`;
@@ -114,11 +114,10 @@ export interface BestCheckpoint {
 }
 
 /**
- * Says which checkpoint is the best, if it is there; once this resolves, no power failure takes that
- * back.
+ * Records the best checkpoint if it exists. The record is durable when the promise resolves.
  *
- * @returns the checkpoint's folder; undefined where it lies elsewhere.
- * @throws {Error} saying what is in the way; what was said before stays.
+ * @returns The checkpoint's folder; undefined if it is in another directory.
+ * @throws {Error} with the reason if it cannot be written; the former record stays.
  */
 export async function writeBest(
   directory: string,
@@ -185,7 +184,7 @@ export async function readBest(
 
 const FINISHED_NAME = "finished.json";
 
-/** What is known of a run that has come to its end. */
+/** Facts about a completed run. */
 export interface Finished {
   /** Optimizer steps of the whole run. */
   readonly step: number;
@@ -195,7 +194,7 @@ export interface Finished {
   readonly weightsHash: string;
   /** SHA-256 of what its checkpoints say of model and flags. */
   readonly configHash: string;
-  /** Who launched it, as the launcher calls itself. */
+  /** Name that the launcher gives to the launch. */
   readonly launch?: string | undefined;
 }
 
@@ -210,9 +209,9 @@ export async function writeFinished(directory: string, finished: Finished): Prom
 }
 
 /**
- * Takes the mark away: what it was about is no longer the last run of the folder.
+ * Removes the marker, because another run starts in the folder.
  *
- * @throws {RangeError} when it stays.
+ * @throws {RangeError} if it cannot be removed.
  */
 export async function removeFinished(directory: string): Promise<void> {
   const path = join(directory, FINISHED_NAME);
@@ -225,7 +224,7 @@ export async function removeFinished(directory: string): Promise<void> {
   if (isRemoved) await syncFolder(Deno, directory);
 }
 
-/** The mark of a folder; undefined where there is none, or what is there is none. */
+/** Reads the marker of a folder; undefined if there is no valid one. */
 export async function readFinished(directory: string): Promise<Finished | undefined> {
   const path = join(directory, FINISHED_NAME);
   try {

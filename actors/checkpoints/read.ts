@@ -62,7 +62,7 @@ async function readShards<T>(
   };
 }
 
-/** The files that the manifest names must be those of so many shards: none is opened by its word. */
+/** Counts the shards and checks that the manifest names exactly their files before any is opened. */
 function countShards({ path, manifest }: StepSource): number {
   const files = manifest.files ?? {}, names = Object.keys(files);
   // Two of each shard, the two indexes and the config.
@@ -162,11 +162,11 @@ export function parseIndex(path: string, bytes: Uint8Array): ReadonlyMap<string,
 
 /**
  * Reads the newest whole checkpoint of a directory, or the one of a step's folder. Whatever else
- * the directory holds, such as what a crash left of a checkpoint, is passed over.
+ * the directory holds, such as an unfinished checkpoint after a crash, is skipped.
  *
- * @param announce told in words which checkpoints, newer than the one that is read, are not whole;
- * where none is whole, the newest is told as what is thrown, alone.
- * @param disk where files are.
+ * @param announce Called with a notice for each newer checkpoint that is incomplete. If none is
+ * complete, the error of the newest is thrown instead.
+ * @param disk The file system.
  * @returns `undefined` when the path does not exist or holds no checkpoint.
  * @throws {RangeError} when the path is no folder.
  * @throws {SyntaxError} when a step's folder is named, or the directory holds some, and none is whole.
@@ -201,12 +201,12 @@ export async function readCheckpoint(
 }
 
 /**
- * Looks where the tensors of the newest whole checkpoint lie, as {@linkcode readCheckpoint} reads
- * them, and keeps none in memory: who needs one reads it by itself.
+ * Locates the tensors of the newest complete checkpoint without keeping them in memory; each worker
+ * reads its own.
  *
- * @param announce as of {@linkcode readCheckpoint}.
- * @throws as {@linkcode readCheckpoint}; and {@linkcode RangeError} when a tensor has numbers that no
- * run could have kept.
+ * @param announce As for {@linkcode readCheckpoint}.
+ * @throws as {@linkcode readCheckpoint}; and {@linkcode RangeError} when a tensor has values that no
+ * run writes.
  */
 export async function locateCheckpoint(
   path: string,
@@ -215,7 +215,7 @@ export async function locateCheckpoint(
   return await newestOf(path, announce, Deno, locateFloats);
 }
 
-/** How often a folder is looked through that another program writes to meanwhile. */
+/** Limit of attempts to read a folder that another program changes. */
 const MAX_LOOKS = 10;
 
 async function newestOf<T>(
@@ -314,13 +314,13 @@ async function readManifest(disk: Disk, path: string): Promise<Manifest> {
   return manifest as Manifest;
 }
 
-/** What a worker is to write. */
+/** Order to a worker to write its shard. */
 export interface ShardOrder {
   /** The absolute path of the folder. */
   readonly folder: string;
-  /** Its place among those that write, from 1. */
+  /** Number of the shard, from 1. */
   readonly nth: number;
-  /** How many write. */
+  /** Number of shards. */
   readonly count: number;
   /** The weights and moments that it writes, with their sizes. */
   readonly shapes: HeldState["shapes"];
@@ -328,14 +328,14 @@ export interface ShardOrder {
   readonly stages: ReadonlyMap<string, number>;
 }
 
-/** What a worker has written. */
+/** Files of a written shard. */
 export type WrittenShard = Readonly<Record<FileKind, PlacedFile>>;
 
 /**
- * Writes what one worker holds.
+ * Writes the shard of one worker.
  *
- * @param state of the tensors that are to be written.
- * @throws {Error} what reading throws, or saying which file cannot be written, and why.
+ * @param state The tensors to write.
+ * @throws {Error} if reading fails, or with the file that cannot be written and the reason.
  */
 export async function writeShard(
   { folder, nth, count }: Pick<ShardOrder, "folder" | "nth" | "count">,
@@ -370,8 +370,8 @@ export async function writeShard(
 /**
  * Writes a checkpoint of shards; one of the same step is replaced.
  *
- * @param write has the workers write their shards into a folder.
- * @throws {Error} what `write` throws, or saying what is in the way; what was there before stays.
+ * @param write Makes the workers write their shards into a folder.
+ * @throws {Error} if `write` fails, or with the reason; existing files stay.
  */
 export async function writeShards(
   directory: string,
@@ -405,7 +405,7 @@ export async function writeShards(
   return { path, state: { weights: state("model"), moments: state("optimizer") } };
 }
 
-/** What another host has written is not a part of this folder unless it is seen here. */
+/** Checks that a file of another host is visible in this folder. */
 async function checkSeen(folder: string, { name, bytes }: PlacedFile): Promise<void> {
   const size = await Deno.stat(join(folder, name)).then(({ size }) => size, () => undefined);
   if (size === bytes) return;
@@ -416,7 +416,7 @@ async function checkSeen(folder: string, { name, bytes }: PlacedFile): Promise<v
   );
 }
 
-/** What Hugging Face's index says: the bytes of all tensors, and the file of each by its name. */
+/** Returns Hugging Face's index: the bytes of all tensors, and the file of each tensor. */
 function indexOf(files: readonly PlacedFile[]) {
   const tensors = files.flatMap(({ name, tensors }) =>
     Array.from(tensors, ([tensor, { bytes }]) => ({ tensor, name, bytes }))

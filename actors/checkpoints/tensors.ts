@@ -1,9 +1,9 @@
 /**
- * Files whose tensors are all F32: read, or only looked for.
+ * Reads F32 tensors in files, or locates them.
  *
- * [Note: credit] A piece is asked for when the one before it has come, and no sooner than whoever
- * reads wants that one. So two pieces are under way at the most: one that is looked at and one that
- * is fetched meanwhile, however slow the reader is.
+ * [Note: credit] A piece is requested when the piece before it has arrived and the reader asks for
+ * that one. At most two pieces are in memory: one in use and one in transit, even if the reader is
+ * slow.
  *
  * @module
  */
@@ -33,11 +33,11 @@ import {
 /** Elements of a piece, 4 MiB: what a message costs is nothing beside it. */
 export const PIECE_ELEMENTS = 1 << 20;
 
-/** Weights and moments that lie elsewhere. */
+/** Weights and moments in other processes. */
 export interface HeldState {
   /** The sizes of each weight and of each moment, by name. */
   readonly shapes: Readonly<Record<FileKind, Shapes>>;
-  /** Who holds a tensor: parts are read together where one holds them all. */
+  /** Returns the holder of a tensor; parts of one holder are read together. */
   holderOf(name: string): number;
   /** Reads parts, one after the other into one array. */
   read(parts: readonly TensorPart[]): Promise<Float32Array>;
@@ -53,7 +53,7 @@ interface Piece {
   readonly isLast: boolean;
 }
 
-/** What is read at once. */
+/** Parts that are read in one request. */
 interface Reading {
   readonly parts: readonly (TensorPart & { readonly isLast: boolean })[];
   readonly values: Promise<Float32Array>;
@@ -89,12 +89,12 @@ export async function* readPieces(
       }
     }
   } finally {
-    // Whoever holds the tensors can be asked for others when this is over.
+    // The holder accepts another request after this one.
     await next?.values.catch(() => {});
   }
 }
 
-/** Cuts tensors into what is read at once: of one holder, and not too much. */
+/** Cuts tensors into requests: each to one holder and of limited size. */
 function* cutParts(
   { shapes, holderOf }: HeldState,
   kind: FileKind,
@@ -123,7 +123,7 @@ function* cutParts(
 /** The parameter of a moment, `h.0.w` of `h.0.w.exp_avg`. */
 export const parameterOf = (moment: string): string => moment.slice(0, moment.lastIndexOf("."));
 
-/** A state that is here already, as one that is read. @param shapes those of its parameters. */
+/** Returns a state in memory as a readable state. @param shapes Shapes of its parameters. */
 export function heldValues({ weights, moments }: StageState, shapes: Shapes): HeldState {
   const all = new Map([...weights, ...moments]), names = [...all.keys()];
   return {
@@ -141,7 +141,7 @@ export function heldValues({ weights, moments }: StageState, shapes: Shapes): He
   };
 }
 
-/** All of a state, in memory: for those that are small. @param into arrays that are used again. */
+/** Gathers a small state in memory. @param into Arrays to reuse. */
 export async function gatherState(
   state: HeldState,
   into: StateOf<Float32Array> = { weights: new Map(), moments: new Map() },
@@ -168,9 +168,8 @@ export async function gatherState(
 
 /** A tensor that begins with drawn values. */
 export interface DrawnTensor {
-  /** Which source it is. */
   readonly kind: "drawn";
-  /** What is drawn. */
+  /** Parameter to draw. */
   readonly spec: ParameterSpec;
   /** The full name of its parameter, which keys the draws. */
   readonly name: string;
@@ -178,21 +177,20 @@ export interface DrawnTensor {
   readonly seed: number;
 }
 
-/** A tensor that lies in a file. */
+/** A tensor in a file. */
 export interface PlacedTensor {
-  /** Which source it is. */
   readonly kind: "placed";
   /** The file. */
   readonly path: string;
-  /** Where its bytes begin. */
+  /** Offset of its bytes. */
   readonly at: number;
-  /** How many there are. */
+  /** Number of bytes. */
   readonly bytes: number;
-  /** What they are; F32 where not given. */
+  /** Type of the values. Default F32. */
   readonly dtype?: FloatDType | undefined;
   /**
-   * SHA-256 of them, in hexadecimal: whoever reads them gets what was looked at before. Absent where
-   * the run has written them itself, on this host.
+   * SHA-256 of the bytes in hexadecimal, so that a reader notices a changed file. Absent if this run
+   * has written them on this host.
    */
   readonly sha256?: string | undefined;
 }
@@ -241,17 +239,17 @@ export function readTensors(
 }
 
 /**
- * Takes values of a tensor.
+ * Receives values of a tensor.
  *
- * @param from where they lie in it; absent where they are all of it.
+ * @param from Index of the first value; absent if the values are the whole tensor.
  */
 type TakeValues = (name: string, values: Float32Array, from?: number) => void;
 
 /**
- * Gives the tensors of a state to whoever needs them, one after the other; those with one source are
- * read once. No more than a piece of one is in memory, in an array that is used again.
+ * Calls back with the tensors of a state, one after another; tensors with one source are read once.
+ * Only one piece is in memory, in an array that is reused.
  *
- * @param most elements of a piece.
+ * @param most Limit of the elements of a piece.
  */
 export function eachTensor(
   { weights, moments }: StateOf<TensorSource>,
@@ -271,10 +269,10 @@ export function eachTensor(
 }
 
 /**
- * What reads tensors piece by piece into an array that is used again; one that is here already is one
- * piece, without a place in the tensor.
+ * Returns a reader of tensors in pieces, in an array that is reused. A tensor in memory is one piece
+ * without an offset.
  *
- * @param most elements of a piece.
+ * @param most Limit of the elements of a piece.
  */
 export function openPieces(
   most: number,
@@ -290,14 +288,14 @@ export function openPieces(
 /** Values of a tensor, one piece of it after the other. */
 interface TensorPiece {
   readonly values: Float32Array;
-  /** Where they lie in it; absent where they are all of it. */
+  /** Index of the first value; absent if the values are the whole tensor. */
   readonly from?: number;
 }
 
 /**
- * A tensor, piece by piece; one that is here already is one piece.
+ * Yields a tensor in pieces; a tensor in memory is one piece.
  *
- * @param piece what each is read into.
+ * @param piece Array for each piece.
  */
 export function* piecesOf(
   source: TensorSource,
@@ -316,7 +314,7 @@ export function* piecesOf(
 
 /** The values of a tensor from the first to the last. */
 interface Values extends Disposable {
-  /** Fills an array with those that follow. */
+  /** Fills an array with the next values. */
   fill(into: Float32Array): void;
   /** Makes sure, at the end, that they were the right ones. */
   check(): void;
@@ -389,7 +387,7 @@ function openPlaced({ path, at, bytes, sha256, dtype = "F32" }: PlacedTensor): V
 
 /** Tensors of a file by name. */
 export interface TensorsOf<T> {
-  /** Their elements, or where those lie. */
+  /** Values of tensors, or their places. */
   readonly values: Map<string, T>;
   /** Their sizes. */
   readonly shapes: Map<string, readonly number[]>;
@@ -414,9 +412,9 @@ export async function readFloats(file: SafetensorsFile, path: string): Promise<F
 }
 
 /**
- * Looks where the tensors of an open file lie, all of them F32 and finite.
+ * Locates the tensors of an open file, which must be F32 and finite.
  *
- * @throws {RangeError} when one has a number that is not.
+ * @throws {RangeError} when a value is not finite.
  */
 export async function locateFloats(
   file: SafetensorsFile,
@@ -474,12 +472,12 @@ function checkKeepable(path: string, name: string, values: Float32Array): void {
   );
 }
 
-/** Refuses what is not F32. @throws {TypeError} saying what to do. */
+/** Refuses other types than F32. @throws {TypeError} with the remedy. */
 function checkF32(path: string, name: string, { dtype }: SafetensorsInfo): void {
   if (dtype !== "F32") throw wrongDType(path, name, "F32", dtype);
 }
 
-/** What is told of a tensor of another dtype than can be read. */
+/** Returns the error for a tensor whose dtype cannot be read. */
 export const wrongDType = (path: string, name: string, must: string, dtype: string): TypeError =>
   new TypeError(
     `Cannot read ${path}: tensor ${
@@ -490,7 +488,7 @@ export const wrongDType = (path: string, name: string, must: string, dtype: stri
 const floatsOf = (data: Uint8Array): Float32Array =>
   new Float32Array(data.buffer, data.byteOffset, data.byteLength / 4);
 
-/** What a file of tensors holds: weights, or moments. */
+/** Contents of a tensor file: weights or moments. */
 export type FileKind = "model" | "optimizer";
 
 /** The sizes of tensors by name. */

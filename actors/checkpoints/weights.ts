@@ -69,7 +69,7 @@ export async function readWeights(
 }
 
 /**
- * Looks where the weights lie that {@linkcode readWeights} would read.
+ * Locates the weights that {@linkcode readWeights} reads.
  *
  * @throws as {@linkcode readWeights}.
  */
@@ -129,7 +129,7 @@ async function openEach<T>(
   return found;
 }
 
-/** Values that are all finite: others would be told as a loss that is none. */
+/** Checks that all values are finite; others would make the loss NaN. */
 function finite(path: string, name: string, values: Float32Array): Float32Array {
   const wrong = values.find((value) => !Number.isFinite(value));
   if (wrong === undefined) return values;
@@ -149,7 +149,7 @@ interface WeightsFile {
   readonly expects?: ReadonlySet<string>;
 }
 
-/** A name of a file in the folder of its index, and of nowhere else. */
+/** Name of a file in the folder of its index. */
 const SHARD = /^[\w-][\w.-]*\.safetensors$/;
 
 /** The files of weights that a path names. */

@@ -49,10 +49,10 @@ export function encodeConfig(
 }
 
 /**
- * Makes sure that checkpoints can be written to a directory, before a run spends hours on them, and
- * leaves nothing there: the directory itself is made with its first checkpoint.
+ * Checks, before the run starts, that checkpoints can be written to a directory, and leaves nothing
+ * there: the first checkpoint makes the directory.
  *
- * @throws {RangeError} saying what is in the way.
+ * @throws {RangeError} with the reason if they cannot.
  */
 export async function checkWritable(directory: string): Promise<void> {
   try {
@@ -82,11 +82,11 @@ async function existingFolder(path: string): Promise<string> {
   }
 }
 
-/** A file of tensors, and where each of them lies. */
+/** A file of tensors, with the place of each. */
 export interface PlacedFile extends ManifestEntry {
   /** The file's name. */
   readonly name: string;
-  /** Where each tensor lies in it. */
+  /** Place of each tensor in the file. */
   readonly tensors: ReadonlyMap<string, Omit<PlacedTensor, "path" | "kind">>;
 }
 
@@ -97,7 +97,7 @@ export interface NewFiles extends Disposable {
     name: string,
     bytes: AsyncIterable<Uint8Array> | Iterable<Uint8Array>,
   ): Promise<ManifestEntry>;
-  /** Makes durable what has been written. */
+  /** Makes the written files durable. */
   sync(): Promise<void>;
 }
 
@@ -105,10 +105,10 @@ export interface NewFiles extends Disposable {
 const PIECE_BYTES = 1 << 18;
 
 /**
- * New files of a folder. Writing them and waiting for the disk are two things: when all tensors have
- * been read, those who hold them need not wait until they are durable.
+ * Opens new files in a folder. Writing and syncing are separate, so that the holders of tensors
+ * continue when these are read, before they are durable.
  *
- * @param signal ends what writes.
+ * @param signal Ends the writing.
  */
 export function newFiles(disk: Disk, folder: string, signal?: AbortSignal): NewFiles {
   const open = new DisposableStack(), unsynced: DiskFile[] = [];
@@ -141,7 +141,7 @@ export function newFiles(disk: Disk, folder: string, signal?: AbortSignal): NewF
 /**
  * Writes all tensors of a kind in F32 to a new file, as they are read.
  *
- * @param isHashed whether the place of each tensor is told with its hash.
+ * @param isHashed Adds the hash of each tensor to its place.
  */
 export async function writeTensors(
   files: NewFiles,
@@ -227,12 +227,12 @@ export async function syncFolder(disk: Disk, path: string): Promise<void> {
 }
 
 /**
- * Makes a folder with its files: it is whole in the end, or not there at all.
+ * Makes a folder with its files. In the end it is complete or absent.
  *
- * @param fill writes its files, while it has another name yet, that of `path` with a dot before it.
- * @param signal ends it, and nothing is left.
- * @throws {RangeError} when there is something of that name.
- * @throws {Error} what `fill` throws; or saying what is in the way, such as a full disk.
+ * @param fill Writes its files, into a folder whose name starts with a dot until it is complete.
+ * @param signal Ends the writing; nothing is left.
+ * @throws {RangeError} when the path exists.
+ * @throws {Error} if `fill` fails, or with the reason, such as a full disk.
  */
 export async function writeNewFolder(
   path: string,
@@ -249,11 +249,11 @@ export async function writeNewFolder(
 }
 
 /**
- * Makes a file: it is whole in the end, or not there at all.
+ * Makes a file. In the end it is complete or absent.
  *
- * @param signal ends it, and nothing is left.
- * @throws {RangeError} when there is something of that name.
- * @throws {Error} saying what is in the way, such as a full disk.
+ * @param signal Ends the writing; nothing is left.
+ * @throws {RangeError} when the path exists.
+ * @throws {Error} with the reason if it cannot be written, such as a full disk.
  */
 export async function writeNewFile(
   path: string,
@@ -308,10 +308,10 @@ async function fillFolder(
 }
 
 /**
- * Refuses a place where there is something, whatever it is.
+ * Refuses a path that exists.
  *
- * @param kind what is to be there.
- * @throws {RangeError} when there is something of that name.
+ * @param kind Kind of the new entry.
+ * @throws {RangeError} when the path exists.
  */
 export async function checkNew(path: string, kind: "folder" | "file"): Promise<void> {
   const found = await Deno.lstat(path).then(() => "one that is", (error: Error) => {
@@ -324,8 +324,8 @@ export async function checkNew(path: string, kind: "folder" | "file"): Promise<v
 }
 
 /**
- * Writes a small file in the place of another: whoever reads finds one of the two, whole. Once this
- * resolves, no power failure takes it away.
+ * Replaces a small file atomically: a reader finds the old or the new one, complete. The new file is
+ * durable when the promise resolves.
  */
 export async function replaceFile(
   disk: Disk,
@@ -363,9 +363,9 @@ export async function removeIfThere(disk: Disk, path: string): Promise<boolean> 
 /**
  * Writes a checkpoint; one of the same step is replaced.
  *
- * @param disk where files are.
- * @returns the path of its folder.
- * @throws {Error} saying what is in the way, such as a full disk; what was there before stays.
+ * @param disk The file system.
+ * @returns The path of its folder.
+ * @throws {Error} with the reason if it cannot be written; existing files stay.
  */
 export async function writeCheckpoint(
   directory: string,
@@ -383,7 +383,7 @@ export async function writeCheckpoint(
   return (await writeHeld(directory, { step, state: held, config }, disk)).path;
 }
 
-/** A checkpoint that is whole, and where its tensors lie. */
+/** A complete checkpoint, with the places of its tensors. */
 export interface WrittenCheckpoint {
   /** Its folder. */
   readonly path: string;
@@ -392,9 +392,9 @@ export interface WrittenCheckpoint {
 }
 
 /**
- * Writes a checkpoint of what somebody else holds, as it is read.
+ * Writes a checkpoint of tensors in other processes while they are read.
  *
- * @throws {Error} what reading throws; or as {@linkcode writeCheckpoint}.
+ * @throws {Error} if reading fails; or as {@linkcode writeCheckpoint}.
  */
 export async function writeHeld(
   directory: string,
@@ -430,7 +430,7 @@ export async function writeHeld(
   return { path, state: { weights: placed("model"), moments: placed("optimizer") } };
 }
 
-/** Where the tensors of some files lie, when their folder has its name. */
+/** Returns the places of the tensors of some files, when their folder has its final name. */
 export function placedIn(
   path: string,
   files: readonly PlacedFile[],
@@ -446,11 +446,11 @@ export function placedIn(
 }
 
 /**
- * Writes the folder of a step, which is whole in the end or not there at all.
+ * Writes the folder of a step. In the end it is complete or absent.
  *
- * @param fill writes its files into a folder that has another name as yet, and says what they are.
- * @returns its path.
- * @throws {Error} saying what is in the way; what was there before stays.
+ * @param fill Writes its files into a folder with a temporary name and returns their entries.
+ * @returns The path of the folder.
+ * @throws {Error} with the reason if it cannot be written; existing files stay.
  */
 export async function writeFolder(
   directory: string,
@@ -478,7 +478,7 @@ export async function writeFolder(
   return target;
 }
 
-/** The manifest is written last: it tells of nothing that is not durable. */
+/** Writes the files, and the manifest last, so that it names only durable files. */
 async function fillCheckpoint(
   disk: Disk,
   folder: string,

@@ -30,7 +30,7 @@ interface Snapshot {
   /** Weights and moments, which do not change until all of them have been read. */
   readonly state: HeldState;
   readonly config: Readonly<Record<string, unknown>>;
-  /** The best evaluation so far, if its checkpoint is to be kept. */
+  /** Best evaluation so far, if its checkpoint is kept. */
   readonly best?: Pick<Best, "step" | "loss"> | undefined;
 }
 

@@ -1,6 +1,5 @@
 /**
- * What the workers compute: the model compiled and cut into stages, how these store what they hold,
- * and the memory that it takes.
+ * Compiles the model of a run, cuts it into stages, and plans their storage and memory.
  *
  * @module
  */
@@ -26,7 +25,7 @@ import { pipelineCount } from "../pipeline/layout.ts";
 import { mostTied, trainedTies } from "./engine.ts";
 import { type CompiledRun, planWorkers } from "./memory.ts";
 
-/** The options that decide what is compiled. */
+/** Options of the compilation. */
 export type CompileOptions = Pick<
   TrainOptions,
   | "model"
@@ -44,12 +43,12 @@ export type CompileOptions = Pick<
 /**
  * Compiles a model for a schedule.
  *
- * @param device whose memory is planned; where it is not known yet, one on which views are free.
- * @param compile in place of {@linkcode compileModel}, such as one that remembers.
+ * @param device Device whose memory is planned; by default one with free views.
+ * @param compile Replacement of {@linkcode compileModel}, such as one with a cache.
  * @throws {RangeError} {@linkcode TypeError} when the model has too few layers or others than its
  * layout says, a bucket is larger than a stage, or micro-batches cannot be halved or their sequences
  * cut into slices.
- * @throws {SyntaxError} when the layout is none.
+ * @throws {SyntaxError} when the layout is invalid.
  */
 export function compileRun(
   options: CompileOptions,
@@ -93,7 +92,7 @@ function laidOut(model: ModelProgram, schedule: Schedule, layout = "auto"): Mode
   return { ...model, starts };
 }
 
-/** What each layer takes, by the estimate that no machine has a part in. */
+/** Returns the time of each layer, estimated without a machine. */
 function estimatedTimes({ programs, layers }: ModelProgram): LayerTimes {
   const costOf = (kind: "forward" | "backward") =>
     layers.map(({ program, slices = [program] }) =>

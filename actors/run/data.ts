@@ -1,6 +1,5 @@
 /**
- * The data of a run, whose beginning has been looked at: what is wrong with it is told before
- * anything runs.
+ * The data of a run. Its first micro-batch is checked before the run starts.
  *
  * @module
  */
@@ -11,11 +10,11 @@ import { type Batches, type Data, isIterable, isSource } from "../options/train_
 import type { TrainEvent } from "./events.ts";
 import type { PreparedRun } from "./events.ts";
 
-/** Where data stood after some micro-batches. */
+/** State of the data after some micro-batches. */
 interface DataState {
-  /** How many had been taken. */
+  /** Number of micro-batches taken. */
   readonly microBatches: number;
-  /** What the data said then. */
+  /** Result of the data's `state()` then. */
   readonly state: unknown;
 }
 
@@ -23,9 +22,9 @@ interface DataState {
 const STATE_MAX = 2 ** 16;
 
 /**
- * A state as a checkpoint will give it back, so that it is no surprise when a run goes on.
+ * Returns a state as a checkpoint restores it, so that a resumed run gets an equal one.
  *
- * @throws {TypeError} when JSON cannot say it, or takes too many characters.
+ * @throws {TypeError} when JSON cannot represent it, or needs too many characters.
  *
  * @example
  * ```ts
@@ -128,12 +127,12 @@ export function nameDataError(cause: unknown, step: number, microBatch: number):
 const ARRAYS = [Float32Array, Float16Array, Int32Array, BigInt64Array, Uint8Array] as const;
 
 /**
- * A micro-batch whose arrays nobody else has. What no message can carry is left out.
+ * Returns a copy of a micro-batch, without fields that messages cannot carry.
  *
- * It is copied before it is looked at, so that what was looked at is what is learnt.
+ * It is copied before it is checked, so that the checked values are the ones that train.
  *
- * @param name of the micro-batch, as a refusal says it.
- * @throws {TypeError} when it is no record, or not what the model reads.
+ * @param name Name of the micro-batch in refusals.
+ * @throws {TypeError} when it is not a record, or the model cannot read it.
  */
 function takeBatch(batch: Batch, name: string, check: BatchCheck): Batch {
   if (typeof batch !== "object" || batch === null) {
@@ -154,7 +153,7 @@ function takeBatch(batch: Batch, name: string, check: BatchCheck): Batch {
 function ownValue(value: unknown): unknown {
   // A `Buffer` is an `Uint8Array`, and its slices are views.
   const Plain = ARRAYS.find((one) => value instanceof one);
-  // What has lost its memory is looked at as it is: it has no elements.
+  // A detached array is checked as it is: it has no elements.
   if (!isTypedArray(value) || value.length === 0) return value;
   return Plain ? new Plain(value as never) : value.slice();
 }
@@ -175,7 +174,7 @@ interface DataOptions {
   readonly kept: DataState | undefined;
   /** True if a smaller last step is left out. */
   readonly dropLast: boolean;
-  /** Describes what is wrong with a micro-batch. */
+  /** Describes the problem of a micro-batch. */
   readonly check: BatchCheck;
   /** Reports micro-batches that do not come in time. */
   readonly watch: DataWatch;
@@ -276,15 +275,14 @@ interface Step {
 }
 
 /**
- * The micro-batches of each step after those that are done; the last step may have fewer, or none
- * where what was left is dropped.
+ * Yields the micro-batches of each remaining step; the last step can have fewer, or none if the rest
+ * is dropped.
  *
- * They are copied as they come, and then looked at. Whoever makes them may use their buffers again
- * for the next one, while these wait for the rest of their step, are in flight, or are kept to take a
- * step again.
+ * They are copied when they arrive and then checked. The data can reuse its buffers immediately,
+ * while the copies wait for the rest of their step, are in flight, or are kept for a repeated step.
  *
- * @throws {TypeError} when a micro-batch is none that the model can read, saying which one it is.
- * @throws {Error} what the data throws, with the micro-batch that it was asked for.
+ * @throws {TypeError} with its number when the model cannot read a micro-batch.
+ * @throws {Error} of the data, with the number of the requested micro-batch.
  */
 async function* takeSteps(data: Data, options: DataOptions): AsyncGenerator<Step, void> {
   const { microBatches, done, dropLast, check, watch } = options, first = done * microBatches;
@@ -311,14 +309,14 @@ async function* takeSteps(data: Data, options: DataOptions): AsyncGenerator<Step
     watch.close();
   }
   if (batches.length === 0) return;
-  // An empty step says that what was left was dropped.
+  // An empty step reports that the rest was dropped.
   yield dropLast ? { batches: [], state: undefined } : step();
 }
 
-/** Where data begins: how many of its micro-batches were taken before, and how many are to be skipped. */
+/** Opens data at the first needed micro-batch; returns the numbers taken before and to skip. */
 function beginAt(data: Data, { microBatches, done, kept: known }: DataOptions) {
   const first = done * microBatches;
-  // What can be iterated goes on from where it is.
+  // An iterable continues from its current position.
   if (!isSource(data) || (first === 0 && isIterable(data))) {
     return { source: data as Batches, skipped: first, taken: first };
   }
@@ -336,13 +334,13 @@ function beginAt(data: Data, { microBatches, done, kept: known }: DataOptions) {
   );
 }
 
-/** What a checkpoint keeps of data of which `taken` micro-batches have been taken. */
+/** Returns the state of data for a checkpoint after `taken` micro-batches. */
 function stateOf(data: Data, taken: number): DataState | undefined {
   if (!isSource(data) || !data.state) return undefined;
   return { microBatches: taken, state: encodeState(data.state()) };
 }
 
-/** What a promise comes to, or nothing when the signal is aborted before. */
+/** Returns the value of a promise, or undefined if the signal is aborted first. */
 function untilAborted<T>(promise: Promise<T>, signal?: AbortSignal): Promise<T | undefined> {
   if (!signal) return promise;
   return new Promise((resolve, reject) => {

@@ -21,10 +21,10 @@ export interface CoreShare {
 }
 
 /**
- * Shares the cores: `auto` gives each worker as many threads as there are cores for it, at least one.
+ * Divides the cores: with `auto` each worker gets an equal number of threads, at least one.
  *
- * @param workers how many compute, of all data-parallel replicas.
- * @throws {RangeError} when the device cannot have as many threads as were asked for.
+ * @param workers Number of workers of all data-parallel replicas.
+ * @throws {RangeError} when the device does not support that number of threads.
  */
 export function shareCores(
   { threads = 1, mpi }: Pick<TrainOptions, "threads" | "mpi">,
@@ -39,8 +39,8 @@ export function shareCores(
 }
 
 /**
- * Of ranks those count that share the cores of rank 0, as its launcher says: all ranks of a run have as many
- * threads, since bits depend on it. With a map each may hold as many workers as the fullest does.
+ * Counts the workers on the cores of rank 0, by its launcher. All ranks of a run have the same number
+ * of threads, because bits depend on it. With a map, each rank counts as the fullest.
  */
 function workersHere(runtime: RuntimeName, workers: number, mpi: TrainOptions["mpi"]): number {
   if (runtime === "serial") return 1;
@@ -54,7 +54,7 @@ function workersHere(runtime: RuntimeName, workers: number, mpi: TrainOptions["m
 /** The devices of a run: workers take them one after the other, and then from the first again. */
 export type RunDevices = readonly [DeviceChoice, ...DeviceChoice[]];
 
-/** What a checkpoint says of where its bits come from. */
+/** Record in a checkpoint of the devices that computed it. */
 interface ComputedOn {
   readonly device: string;
   readonly adapter?: string;
@@ -86,7 +86,7 @@ export async function runDevices(
   workers: number,
 ): Promise<RunDevices> {
   const { device = "auto", adapters, precision, isolation, mpi, system, announce } = options;
-  // In a simulated system, as that of a replay, all workers share a process.
+  // In a simulated system, such as a replay, all workers share a process.
   const isSimulated = system?.transports.length === 0;
   const isShared = runtime === "mpi"
     ? mpi?.map !== undefined && isDoubled(mpi.map)
@@ -113,7 +113,7 @@ export async function runDevices(
   return devices;
 }
 
-/** Where each worker runs: apart from the others as far as the device needs it. */
+/** Returns the isolation of each worker that the device needs. */
 export function isolationFor(
   runtime: RuntimeName,
   isolation: PlaceName | undefined,
@@ -146,13 +146,13 @@ export function adapterNames(devices: RunDevices): string | undefined {
   return names.length === 0 ? undefined : [...new Set(names)].join(", ");
 }
 
-/** What a checkpoint keeps of the devices of its run. */
+/** Returns the record of devices for a checkpoint. */
 export function computedOn(devices: RunDevices): ComputedOn {
   const [{ name: device, threads = 1 }] = devices, adapter = adapterNames(devices);
   return { device, ...adapter !== undefined && { adapter }, ...hasThreads(device) && { threads } };
 }
 
-/** Says when a run goes on where other bits come out than on the checkpoint's device. */
+/** Announces that a run continues on a device with other bits than the checkpoint's. */
 function tellOfOtherBits(
   { resume, announce }: Pick<TrainOptions, "announce" | "resume">,
   devices: RunDevices,

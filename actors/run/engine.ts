@@ -53,8 +53,8 @@ import type { ReduceChoice } from "../options/train_options.ts";
 import { knownTransports, type PlaceOptions } from "../options/option.ts";
 
 /**
- * Takes optimizer steps. Calls must be awaited one after the other, but for steps where the engine
- * runs ahead.
+ * Takes optimizer steps. Calls must be awaited one after another, except steps when the engine runs
+ * ahead.
  */
 export interface Engine {
   /** Steps that should begin before the oldest one has ended, to keep the pipe full; often 0. */
@@ -65,23 +65,23 @@ export interface Engine {
   step(request: StepRequest): Promise<StepOutcome>;
   /** The losses of micro-batches, without training on them. */
   evaluate(microBatches: readonly Batch[]): Promise<readonly Float32Array[]>;
-  /** Weights and moments of the whole model, all at once. */
+  /** Returns weights and moments of the whole model. */
   save(): Promise<StageState>;
   /** The same, read from who holds them while no step is under way; absent where `save` must do. */
   readonly held?: HeldState | undefined;
   /**
-   * Has the workers write weights and moments into a folder, each those that it holds; undefined
-   * where checkpoints are made of what `save` gathers.
+   * Makes each worker write its weights and moments into a folder; undefined if checkpoints are made
+   * from the result of `save`.
    *
-   * @param folder its absolute path.
-   * @param step optimizer steps done.
+   * @param folder Absolute path.
+   * @param step Optimizer steps done.
    */
   write?(folder: string, step: number): Promise<readonly WrittenShard[]>;
   /** Frees devices and workers. */
   close(): Promise<void>;
 }
 
-/** What an engine is made from. */
+/** Options of an engine. */
 export interface EngineOptions extends PlanOptions {
   /** The compiled model; for half a micro-batch where the schedule runs backwards in halves. */
   readonly model: ModelProgram;
@@ -89,13 +89,13 @@ export interface EngineOptions extends PlanOptions {
   readonly state: StateOf<TensorSource>;
   /** Runs of the kernels for each micro-batch: 2 where backwards run in halves. */
   readonly halves: 1 | 2;
-  /** What computes: the workers take them in turn; an engine without workers takes the first. */
+  /** Devices that the workers use in turn; an engine without workers uses the first. */
   readonly devices: readonly [DeviceChoice, ...DeviceChoice[]];
   /** The module whose kernels run the stages; those of the device unless given. */
   readonly kernels?: KernelModule | undefined;
-  /** True if workers write checkpoints, each a shard of its own. Default false. */
+  /** True if each worker writes a shard of a checkpoint. Default false. */
   readonly isSharded?: boolean | undefined;
-  /** How stages store and step their weights. */
+  /** Storage and optimizer of the stages. */
   readonly stage: StageOptions;
   /** When the all-reduce of a stage starts. */
   readonly sync: SyncStrategy;
@@ -105,23 +105,23 @@ export interface EngineOptions extends PlanOptions {
   readonly coarsening: number;
   /** The most that the norm of all gradients may be; more is scaled down. */
   readonly clip?: number | undefined;
-  /** Delays messages between workers as such a link would. */
+  /** Emulated link that delays messages between workers. */
   readonly link?: LinkOptions | undefined;
-  /** What supervises the pipeline, where that is not Troupe's own. */
+  /** Custom supervisor. */
   readonly supervisor?: ActorSpec<SupervisorInit, SupervisorMessage> | undefined;
-  /** What makes a worker, where that is not Troupe's own. */
+  /** Custom pipeline worker. */
   readonly worker?: ActorSpec<WorkerInit, WorkerMessage> | undefined;
   /** Limit of the JavaScript heap of each worker that is a process, in MiB; V8's unless given. */
   readonly heapLimitMb?: number | undefined;
-  /** How long nobody may be at work before what is waited for counts as stalled, in milliseconds. */
+  /** Time without activity after which a request counts as stalled, in milliseconds. */
   readonly stallMs: number;
   /** Whether to report when each action ran. */
   readonly isTraced: boolean;
   /** Writes the journal of the run. */
   readonly observer?: ObserverSpec | undefined;
-  /** Transports that a system of its own gets. */
+  /** Additional transports of a new system. */
   readonly transport?: Transport | readonly Transport[] | undefined;
-  /** The actor system that the run lives in and does not end. Default: one of its own. */
+  /** Actor system of the run, which the run does not end. Default: a new one. */
   readonly system?: System | undefined;
   /** Seed of the runtime's own draws. */
   readonly seed: number;
@@ -153,7 +153,7 @@ export function stateOf<T>(program: StageProgram, state: StateOf<T>): StateOf<T>
   return { weights, moments };
 }
 
-/** The sizes of some parameters, and of the moments of those that are trained. */
+/** Returns the sizes of parameters, and of the moments of the trained ones. */
 export function stateShapes(
   parameters: readonly Pick<ModelParameter, "name" | "shape" | "isFrozen">[],
   { stage, kernels }: Pick<EngineOptions, "stage" | "kernels">,
@@ -192,7 +192,7 @@ export function heldByStages(
   };
 }
 
-/** What each worker writes that holds the first copy of a stage: the other copies are equal. */
+/** Returns the shard of each worker that holds the first copy of a stage; other copies are equal. */
 export function shardOrders(
   options: Pick<EngineOptions, "model" | "schedule" | "replicas" | "stage" | "kernels">,
   folder: string,
@@ -271,16 +271,16 @@ export function tieEnds(
   return programs.map((_, stage) => ends.filter((end) => end.stage === stage));
 }
 
-/** What reaches workers in a place; undefined where they live beside their supervisor. */
+/** Returns the transport to workers in a place; undefined in the supervisor's isolate. */
 export function transportTo(isolate: PlaceName, options: PlaceOptions): Transport | undefined {
   if (isolate === "local" || options.system?.transports.length === 0) return undefined;
   return knownTransports(options).find(({ name }) => name === isolate);
 }
 
-/** What a choice means to the copies of a stage. */
+/** The all-reduce algorithm of each choice. */
 const ALGORITHMS = { deterministic: "direct", fast: "fast", mpi: "collective" } as const;
 
-/** What every worker of every data-parallel replica is made from. */
+/** Returns the init records of the workers of all data-parallel replicas. */
 export function workerInits(
   options: EngineOptions,
   isolate: PlaceName,
@@ -324,10 +324,10 @@ export function workerInits(
   }));
 }
 
-/** What decides where gradients of copies are added. */
+/** Options that decide the place of gradient sums. */
 export interface RowOptions
   extends Pick<EngineOptions, "reduce" | "link" | "system" | "devices" | "transport"> {
-  /** Whoever writes a journal, or what of: then messages must tell all that happens. */
+  /** Options of a journal, for which messages must carry all values. */
   readonly journal?: unknown;
 }
 
@@ -346,7 +346,7 @@ export function sharesRows(
     hasFreeViews(device.name) && transportTo(isolate, options)?.sharesMemory !== false;
 }
 
-/** The memory in which workers add their gradients, for each stage. */
+/** Returns shared memory for the gradient sums of each stage. */
 function sharedRows(
   options: EngineOptions,
   isolate: PlaceName,

@@ -58,13 +58,13 @@ export function nextBest(
   return best && { ...best, since: best.since + 1 };
 }
 
-/** Where a run stands, as a checkpoint keeps it. */
+/** Progress of a run, as a checkpoint keeps it. */
 export interface Progress {
   /** Steps of the data that are done. */
   readonly step: number;
   /** Steps of the optimizer that were taken. */
   readonly update: number;
-  /** Predictions learnt from; 0 is where one stood of whom no checkpoint says it. */
+  /** Predictions used so far; 0 if the checkpoint does not record them. */
   readonly predictions: number;
   /** The loss scale of the next step. */
   readonly lossScale: LossScaleState;
@@ -72,7 +72,7 @@ export interface Progress {
   readonly best?: Best | undefined;
 }
 
-/** Where a run begins: at step 0, or where the one stood that it goes on from. */
+/** Returns the first progress of a run: step 0, or that of its checkpoint. */
 export function firstProgress(
   resume: TrainOptions["resume"],
   lossScale: LossScale = 1,
@@ -90,9 +90,9 @@ export function firstProgress(
 }
 
 /**
- * Where a run stands after one more step, whether the optimizer took it or it was skipped.
+ * Returns the progress after one more step, taken or skipped.
  *
- * @param taken whether it was, and from how many predictions.
+ * @param taken Result of the step and its number of predictions.
  *
  * @example
  * ```ts
@@ -118,7 +118,7 @@ export function nextProgress(
   };
 }
 
-/** What a checkpoint says of progress: a loss scale that was given is an option of this run alone. */
+/** Returns the progress for a checkpoint, without a constant loss scale, which is an option. */
 export function keptProgress(
   { lossScale, ...progress }: Progress,
   scaling: LossScale | undefined,
@@ -182,7 +182,7 @@ export type TrainEvent =
     readonly predictions: number;
     /** Time that the step took. */
     readonly seconds: number;
-    /** For each worker what it did in this step, when; empty unless the run is traced. */
+    /** Actions of each worker in this step; empty unless the run is traced. */
     readonly traces: readonly (readonly TracedAction[])[];
   }
   | {
@@ -195,27 +195,27 @@ export type TrainEvent =
     readonly learningRate: number;
     readonly predictions: number;
     readonly seconds: number;
-    /** As of a step that was taken. */
+    /** Actions of each worker, as in a taken step. */
     readonly traces: readonly (readonly TracedAction[])[];
   }
   | {
-    /** A worker was lost, and the run has gone on from the last committed step. */
+    /** A worker was lost, and the run continues from the last committed step. */
     readonly type: "failure";
-    /** The step that was taken next: what was lost has been made up for. */
+    /** The next step that was taken. */
     readonly step: number;
     /** Id of the actor that failed first. */
     readonly actor: string;
-    /** What happened, in which step, at which action. */
+    /** The failure, with its step and action. */
     readonly reason: string;
     /** When, in milliseconds since the epoch. */
     readonly time: number;
   }
   | {
-    /** The data has not answered for 30 s; the run goes on when it does. */
+    /** The data has not answered for 30 s; the run continues when it does. */
     readonly type: "wait";
     /** The step that waits. */
     readonly step: number;
-    /** Which of its micro-batches does not come, from 0. */
+    /** Number of the missing micro-batch, from 0. */
     readonly microBatch: number;
   }
   | {
@@ -240,8 +240,8 @@ export type TrainEvent =
     /** True if `evaluation.patience` ended it before. */
     readonly isStoppedEarly: boolean;
     /**
-     * The best evaluation, where the run asks which it is, and the folder of its checkpoint: null where
-     * that was not kept, or lies in another directory.
+     * Best evaluation, if the run keeps track of it, and the folder of its checkpoint: null if it was
+     * not kept or is in another directory.
      */
     readonly best?: Pick<Best, "step" | "loss"> & { readonly checkpoint: string | null };
     readonly device: DeviceName;
@@ -285,9 +285,9 @@ export interface PreparedRun extends
   readonly microBatches: number;
   /** Factor of the loss; undefined if a step that overflows ends the run. */
   readonly lossScale: LossScale | undefined;
-  /** Where the journal goes. */
+  /** The open journal. */
   readonly journal: OpenJournal | undefined;
-  /** How each worker is kept apart from the others. */
+  /** Isolation of each worker. */
   readonly isolation: PlaceName;
   /** The rank of each worker, where they live on ranks of MPI, and how those are reached. */
   readonly mpi: (MpiRunOptions & { readonly ranks: readonly number[] }) | undefined;
@@ -295,6 +295,6 @@ export interface PreparedRun extends
   readonly returnsWeights: boolean;
   /** The learning rate of each step. */
   readonly rate: RateOf;
-  /** What is about to run. */
+  /** Summary of the run. */
   readonly plan: Plan;
 }

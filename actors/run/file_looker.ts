@@ -9,7 +9,7 @@ import { checkInputFile } from "../../kernels/internal.ts";
 import { checkWritable } from "../checkpoints/write.ts";
 import type { ActorFactory, ActorSpec, Ask } from "../runtime/mod.ts";
 
-/** Looks at files that must be there, and where it is to write; the answer is what is wrong. */
+/** Checks files to read and places to write; the answer is the problem, if any. */
 export type Look = {
   readonly type: "Look";
   /** Absolute paths. */
@@ -18,13 +18,13 @@ export type Look = {
   readonly directory: string | undefined;
 } & Ask<string | undefined>;
 
-/** How a looker is made. */
+/** The actor that checks files. */
 export const FILE_LOOKER: ActorSpec<undefined, Look> = {
   module: import.meta.url,
   export: "fileLooker",
 };
 
-/** How often a file is looked for: a network's file system may take its time to tell of a new one. */
+/** Number of attempts to find a file: a network file system can show a new file late. */
 const MAX_LOOKS = 5;
 const WAIT_MS = 200;
 

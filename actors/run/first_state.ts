@@ -22,7 +22,7 @@ import type { Progress } from "./events.ts";
 
 type Resume = NonNullable<TrainOptions["resume"]>;
 
-/** What may go on in another way: an array of so many elements, or of a shape where that is known. */
+/** Expected size of a tensor: its elements, or its shape if known. */
 interface Expected {
   readonly name: string;
   readonly shape: readonly number[];
@@ -31,7 +31,7 @@ interface Expected {
 /**
  * Refuses a state that is not exactly the model's, before the first step.
  *
- * @throws {RangeError} naming what is missing, too much, of another shape, or not finite.
+ * @throws {RangeError} with the tensor that is missing, unexpected, of another shape, or not finite.
  */
 function checkResume(
   { parameters }: Pick<ModelProgram, "parameters">,
@@ -51,7 +51,7 @@ function checkResume(
   checkProgress(resume);
 }
 
-/** The values that are there; those that lie in a file were looked at when they were found. */
+/** Returns the values in memory; those in files were checked when they were located. */
 function valuesOf({ weights, moments }: StateOf<TensorSource>): StageState {
   const values = (tensors: ReadonlyMap<string, TensorSource>) =>
     new Map(
@@ -70,7 +70,7 @@ function checkValues(state: StageState): void {
   }
 }
 
-/** The tensors must be those that are expected, no fewer and no more, in their shapes. */
+/** Checks that the tensors are exactly the expected ones, with their shapes. */
 export function checkTensors(
   what: string,
   expected: readonly Expected[],
@@ -100,7 +100,7 @@ export function checkTensors(
 const isCount = (value: unknown, most: number): value is number =>
   Number.isSafeInteger(value) && (value as number) >= 0 && (value as number) <= most;
 
-/** What a checkpoint says of progress is what a run could have said at its step. */
+/** Checks that a run can have the progress of a checkpoint at its step. */
 function checkProgress({ step, config }: Resume): void {
   const progress = config?.["progress"] ?? {};
   const { step: at = step, update = step, predictions = 0, lossScale, best } = progress as Partial<
@@ -123,10 +123,10 @@ function checkProgress({ step, config }: Resume): void {
 }
 
 /**
- * Weights and moments before the first step: resumed, given, those of the model or to be drawn.
+ * Returns weights and moments before the first step: resumed, given, the model's, or random.
  *
- * @param workersRead whether workers can open a file of weights by themselves.
- * @throws {RangeError} when those that are given are not the model's.
+ * @param workersRead True if workers can open a file of weights.
+ * @throws {RangeError} when given weights do not fit the model.
  */
 export async function firstState(
   { parameters, ties }: ModelProgram,

@@ -1,12 +1,12 @@
 /**
- * Tells of a cut that sends more over skip edges than along the chain.
+ * Plans the memory of a run, and reports a cut that sends more over skip edges than along the chain.
  *
  * [Note: what is counted] Weights, gradients, FP32 master weights, moments, activations of the
  * micro-batches that the schedule has in flight, and optimizer buckets, as {@linkcode planMemory}
- * says for each stage. All else that a run holds is in {@linkcode planRunMemory}.
+ * plans for each stage. {@linkcode planRunMemory} adds the rest of a run.
  *
- * [Note: what is not held] Arrays that nobody holds any more lie there until V8 collects them, which it
- * puts off while there are few of them: up to some 64 MiB an isolate.
+ * [Note: what is not held] Unreachable arrays occupy memory until V8 collects them, which it delays
+ * while there are few: up to about 64 MiB for each isolate.
  *
  * @module
  */
@@ -113,7 +113,7 @@ function sliceSlots(
   return { slices: peak, contexts };
 }
 
-/** How many micro-batches the slots are, those of slices in parts. */
+/** Returns the number of micro-batches in the slots; slices count as parts. */
 const countSlots = (slots: number | SliceSlots): number =>
   typeof slots === "number"
     ? slots
@@ -164,7 +164,7 @@ export function limitedBytes({ device, host }: StageMemory, name: DeviceName): n
   return totalBytes(device) + (hasOwnMemory(name) ? 0 : totalBytes(host));
 }
 
-/** All bytes of some stages or workers, wherever they lie. */
+/** Returns all bytes of some stages or workers, on device and host. */
 export function totalMemory(memory: readonly StageMemory[]): number {
   return memory.reduce((sum, { device, host }) => sum + totalBytes(device) + totalBytes(host), 0);
 }
@@ -195,18 +195,18 @@ export function planWorkers(
   });
 }
 
-/** Each half of a micro-batch has a slot of its own; slices have theirs already. */
+/** Gives each half of a micro-batch a slot; slices already have slots. */
 const withHalves = (slots: ReturnType<typeof slotsOf>, halves: number) =>
   typeof slots === "number" ? halves * slots : slots;
 
 /**
- * The bytes of each stage. `scheduleMemory` makes of them what `CompiledRun.memory` plans:
- * that is its `held`, less the arrays of messages, which lie beside the stages.
+ * Returns the bytes of each stage. From them `scheduleMemory` computes `CompiledRun.memory`: its
+ * `held` without the arrays of messages, which are outside the stages.
  *
- * Activations that are recomputed are in memory that all micro-batches of a stage share, so that they
- * are work of an action; W frees all that a micro-batch keeps.
+ * Recomputed activations are in memory that all micro-batches of a stage share, so they count as work
+ * of an action; W frees everything that a micro-batch keeps.
  *
- * @param device whose own memory is counted alone, where it has some.
+ * @param device Device whose own memory is counted, if it has any.
  */
 export function stageBytes(
   compiled: CompiledStages & { readonly halves: 1 | 2 },
@@ -242,7 +242,7 @@ export function outputBytes(program: StageProgram, halves: number): number {
   );
 }
 
-/** What decides how much is held. */
+/** Options that determine the memory of stages. */
 interface StateMemoryOptions
   extends
     Pick<EngineOptions, "schedule">,
@@ -255,11 +255,11 @@ interface StateMemoryOptions
 
 /** Bytes of states and steps that a run holds. */
 interface StateBytes {
-  /** The last snapshot, where it lies in memory. */
+  /** The last snapshot, if it is in memory. */
   readonly snapshot: number;
   /** The steps since the last one, or the one before, which are kept to be taken again. */
   readonly keptSteps: number;
-  /** What is read of weights and moments to be written, hashed or returned. */
+  /** Weights and moments that are read to be written, hashed or returned. */
   readonly state: number;
 }
 
@@ -311,18 +311,18 @@ export interface ActorBytes {
 
 /** Bytes of a run beside the stages of its workers. */
 export interface RunMemory {
-  /** Those of each worker of a data-parallel replica: all replicas are alike. */
+  /** Bytes of each worker of a data-parallel replica; all replicas are equal. */
   readonly workers: readonly ActorBytes[];
-  /** Those of the supervisor, and of whoever runs it: the whole program where there is no other. */
+  /** Bytes of the supervisor and its program. */
   readonly supervisor: ActorBytes;
   /** All that the run holds, stages included: what the system should see. */
   readonly totalBytes: number;
 }
 
-/** What decides what a run holds. */
+/** Options that determine the memory of a run. */
 export interface RunMemoryOptions
   extends RowOptions, StateMemoryOptions, Pick<EngineOptions, "replicas" | "coarsening"> {
-  /** How each worker is kept apart from the others. */
+  /** Isolation of each worker. */
   readonly isolation: PlaceName;
 }
 
@@ -369,7 +369,7 @@ function bytesOfFields({ model, programs, halves }: CompiledRun): number[] {
 const fieldBytes = (compiled: CompiledRun): number =>
   bytesOfFields(compiled).reduce((sum, bytes) => sum + bytes, 0);
 
-/** What a worker holds beside its stages. */
+/** Returns the memory of a worker besides its stages. */
 function planActor(options: RunMemoryOptions, worker: number): ActorBytes {
   const { compiled, schedule, devices, runtime, isolation } = options;
   const { programs, halves } = compiled, { name } = devices[worker % devices.length]!;
@@ -426,7 +426,7 @@ function chunkBytes(options: RunMemoryOptions, index: number): number {
   return 3 * Math.min(all, CHUNKS_IN_TRANSIT * coarsening * bucket);
 }
 
-/** What the supervisor holds, and the program in which it is. */
+/** Returns the memory of the supervisor and its program. */
 function planSupervisor(options: RunMemoryOptions): ActorBytes {
   const { compiled, schedule, replicas, devices: [{ name }], runtime } = options;
   const library = libraryBytes(name), isLocal = runtime === "local";
@@ -435,7 +435,7 @@ function planSupervisor(options: RunMemoryOptions): ActorBytes {
   const { snapshot, state, keptSteps } = planState(options, stepBytes + overhead);
   return {
     ...NOTHING,
-    // As they were taken, as they were sent, and those of steps that may be taken again.
+    // As taken, as sent, and those of steps that may be repeated.
     fields: 2 * stepBytes + keptSteps,
     sums: rowBytes(options),
     state: snapshot + state,
@@ -466,7 +466,8 @@ function planSerial(options: RunMemoryOptions): RunMemory {
 const NAMED_MAX = 6;
 
 /**
- * What is to be told of a cut: nothing where its stages hand on as much as they send by name, or more.
+ * Returns a note about a cut; undefined if its stages send at least as much along the chain as over
+ * skip edges.
  *
  * @example
  * ```ts
@@ -507,6 +508,6 @@ export interface CompiledRun extends CompiledStages {
   readonly model: ModelProgram;
   /** Runs of the kernels for each micro-batch. */
   readonly halves: 1 | 2;
-  /** What each worker of a data-parallel replica will hold. */
+  /** Planned memory of each worker of a data-parallel replica. */
   readonly memory: readonly WorkerMemory[];
 }

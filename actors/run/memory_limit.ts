@@ -51,7 +51,7 @@ const joined = (changes: readonly Change[]): Change => ({
 const precisions = (devices: RunDevices): Change[] =>
   devices.every((one) => deviceLimits(one).hasF16) ? [FP16] : [];
 
-/** Changes that leave the micro-batch alone, from the one that costs least time to the one that costs most. */
+/** Changes that keep the micro-batch, from the cheapest in time to the most expensive. */
 function changesOfMemory({ compiled, schedule, devices }: LargeRun): Change[] {
   const recomputeInterval = bestRecomputeInterval(
     countBlocks(compiled.model.layers),
@@ -60,7 +60,7 @@ function changesOfMemory({ compiled, schedule, devices }: LargeRun): Change[] {
   const offload: Change[] = hasOwnMemory(devices[0].name)
     ? [{ flags: "--offload", options: { offload: true } }]
     : [];
-  // A schedule with an R says itself what is computed again.
+  // A schedule with R decides its own recomputation.
   const segments: Change[] = compiled.recomputed.size > 0 ? [] : [{
     flags: `--recompute-interval ${recomputeInterval}`,
     options: { recomputeInterval },
@@ -73,7 +73,7 @@ function changesOfMemory({ compiled, schedule, devices }: LargeRun): Change[] {
   return [...full, ...single, ...pairs, joined(single), ...idle];
 }
 
-/** Fewer micro-batches in flight, where messages decide: those that fill all workers, and the rest. */
+/** Fewer micro-batches in flight, if messages decide: limits that fill all workers, then the rest. */
 function fewerInFlight(schedule: Schedule): readonly [Change[], Change[]] {
   const { name, peaks, injectionLimit, workers } = schedule;
   const { reads = [] } = scheduleDefinitions.find((one) => one.name === name) ?? {};
@@ -147,7 +147,7 @@ interface PlacedRun extends LargeRun {
 /**
  * Refuses a run that its devices cannot hold.
  *
- * @throws {RangeError} saying what is too large, where, and what would fit.
+ * @throws {RangeError} with the excess, its place, and options that would fit.
  */
 export function assertDevicesHold(run: PlacedRun): void {
   assertTensors(run);
@@ -243,7 +243,7 @@ function assertAdapter(run: PlacedRun, device: DeviceChoice, workers: readonly n
   );
 }
 
-/** What is on a GPU with memory of its own is in none of this machine. */
+/** Refuses a run larger than this machine's memory, without what is in a GPU's own memory. */
 function assertMachine({ devices, replicas, runtime, schedule, compiled }: PlacedRun): void {
   let bytes = 0;
   for (let worker = 0; worker < replicas * schedule.workers; worker++) {

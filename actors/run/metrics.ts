@@ -47,17 +47,17 @@ export function metricsOf(run: TrainingRun, event: TrainEvent): Metrics | undefi
 
 /** A number that is tracked. */
 interface Scalar {
-  /** What it is, with `/` between a group and its parts. */
+  /** Name, with `/` between a group and its members. */
   readonly name: string;
   readonly value: number;
-  /** As UCUM has it; none for what has no unit. */
+  /** Unit in UCUM; absent for plain numbers. */
   readonly unit?: string;
   /** The worker of which it tells. */
   readonly worker?: number;
 }
 
 /**
- * The numbers of a record; what was not measured is not among them.
+ * Returns the measured numbers of a record.
  *
  * @example
  * ```ts
@@ -114,7 +114,7 @@ export function openTrainTelemetry(): ((metrics: Metrics) => void) | undefined {
 /** The polynomial of Castagnoli (CRC-32C, RFC 3720), its lowest bit first. */
 const POLYNOMIAL = 0x82f63b78;
 
-/** What each byte makes of a checksum of 0. */
+/** Checksum of each byte. */
 const TABLE = Uint32Array.from({ length: 256 }, (_, byte) => {
   let crc = byte;
   for (let bit = 0; bit < 8; bit++) crc = crc & 1 ? crc >>> 1 ^ POLYNOMIAL : crc >>> 1;
@@ -150,21 +150,21 @@ function tfRecord(data: Uint8Array): Uint8Array<ArrayBuffer> {
   return record;
 }
 
-/** Told what a run measures, for `train({ metrics })`; disposing of it closes what it writes to. */
+/** Receiver of measurements for `train({ metrics })`; disposing of it closes its output. */
 export type Tracker = ((metrics: Metrics) => void) & Disposable;
 
-/** How the names of such files begin, by which TensorBoard knows them. */
+/** Prefix of file names by which TensorBoard finds them. */
 const PREFIX = "events.out.tfevents";
 
 /** The names of the files that {@linkcode tensorboard} makes. */
 export const EVENT_FILE = new RegExp(`^${RegExp.escape(PREFIX)}\\.\\d+\\.troupe\\.\\d+$`);
 
 /**
- * Writes what a run measures to an event file of TensorBoard's in a directory: `loss`, `grad_norm`,
+ * Writes the measurements of a run to a TensorBoard event file in a directory: `loss`, `grad_norm`,
  * `learning_rate`, `loss_scale`, `tokens_per_second`, `tokens`, `eval/loss`, `eval/perplexity`,
  * `memory/program` and, for each worker, `memory/worker-N`.
  *
- * The file is made with the first record. Each record is given to the system as it comes; what was
+ * The file is made with the first record. Each record is written immediately; what was
  * evaluated, and all before it, is on the disk when the next step begins. A run that goes on makes a
  * file of its own, which says from which step on it takes the place of those before.
  *

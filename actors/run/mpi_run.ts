@@ -48,10 +48,10 @@ export function rankMap({ map }: MpiRunOptions, workers: number): readonly numbe
 }
 
 /**
- * The job of this process. MPI opens and closes once in a process, so there is one job for all of it.
+ * The job of this process. MPI opens and closes once in a process, so there is one job.
  *
- * [Note: first the job] Ranks wait for each other when they join, so rank 0 joins before it looks at
- * what it is to do: had it refused and ended before, the others would wait for ever.
+ * [Note: first the job] Ranks wait for each other when they join, so rank 0 joins before it checks its
+ * options: if it refused earlier, the others would wait forever.
  */
 let joined: Promise<WatchedJob> | undefined;
 
@@ -61,11 +61,11 @@ interface WatchedJob {
   readonly watch: LaunchWatch | undefined;
 }
 
-/** How long a rank stays that has nothing to say, in milliseconds: when one has ended with an error,
- * Open MPI's launcher kills the others, who may not have said why yet. */
+/** Time in milliseconds for which a silent rank stays: when one rank ends with an error, Open MPI's
+ * launcher kills the others, and rank 0 may not have printed the reason yet. */
 const SPEECH_MS = 3000;
 
-/** Lets rank 0 say what is wrong. */
+/** Gives rank 0 time to print the error. */
 export const letLeaderSpeak = (): Promise<void> => delay(SPEECH_MS);
 
 /** Joins the job, once. */
@@ -89,7 +89,7 @@ async function leave({ watch }: WatchedJob, leaving: () => Promise<void>): Promi
 /** True if one of its ranks does not answer: MPI cannot be closed without it. */
 let isLost = false;
 
-/** From now on nobody waits for the ranks: when this process ends, their launcher ends them. */
+/** Stops waiting for the ranks: when this process ends, their launcher ends them. */
 export function abandonJob(): void {
   isLost = true;
 }
@@ -146,7 +146,7 @@ export async function follow(options: MpiRunOptions, facts?: Facts): Promise<boo
   return joint !== undefined;
 }
 
-/** How long a rank may take to look, in milliseconds. */
+/** Time limit of a rank's checks, in milliseconds. */
 const LOOK_MS = 60_000;
 
 /**
@@ -182,7 +182,7 @@ export async function checkShared(
   }
 }
 
-/** What each rank says is wrong. */
+/** Returns the problem of each rank. */
 async function lookFrom(
   ranks: readonly number[],
   options: MpiRunOptions,

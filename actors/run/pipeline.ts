@@ -127,7 +127,7 @@ export class StallWatch {
   /** Begins a wait: from now on, no activity for `limitMs` is a stall. */
   begin(limitMs: number): void {
     this.#limitMs = limitMs;
-    // The first look may follow at once: it only reads the counter.
+    // The first look can follow immediately: it only reads the counter.
     this.#seen = undefined;
   }
 

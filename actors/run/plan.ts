@@ -1,5 +1,5 @@
 /**
- * What is about to run, as plain data: for a person to read and a program to check.
+ * Summary of a run as plain data, for people and programs.
  *
  * @module
  */
@@ -28,7 +28,7 @@ export interface StagePlan {
   readonly activationBytes: number;
 }
 
-/** What is about to run. */
+/** Summary of a run before it starts. */
 export interface Plan {
   /** The model's name. */
   readonly model: string;
@@ -36,15 +36,15 @@ export interface Plan {
   readonly parameters: number;
   /** The schedule's name. */
   readonly schedule: string;
-  /** Where actors run. */
+  /** Name of the runtime. */
   readonly runtime: string;
-  /** What computes. */
+  /** Name of the device. */
   readonly device: string;
   /** The names of the adapters, each once, of a device that has some. */
   readonly adapter?: string;
   /** Threads of each worker within an operation, and the cores that they share. */
   readonly share: CoreShare;
-  /** Data-parallel replicas, each with workers of its own. */
+  /** Data-parallel replicas, each with separate workers. */
   readonly replicas: number;
   /** Micro-batches of a step in each data-parallel replica. */
   readonly microBatches: number;

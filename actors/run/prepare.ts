@@ -43,7 +43,7 @@ import type { PreparedRun } from "./events.ts";
 /**
  * Refuses options that do not go with `reduce: "mpi"`.
  *
- * @throws {RangeError} naming the one that is in the way.
+ * @throws {RangeError} with the option.
  */
 function checkReduce(
   { reduce, runtime, link, journal }: Pick<TrainOptions, "reduce" | "runtime" | "link" | "journal">,
@@ -62,7 +62,7 @@ function checkReduce(
  * would hang), one whose policy no other isolate could make, and one without flushes that is neither
  * PipeDream nor PipeDream-2BW.
  *
- * @throws {RangeError} naming the schedule and what is in the way.
+ * @throws {RangeError} with the schedule and the reason.
  *
  * @example
  * ```ts
@@ -99,9 +99,9 @@ function isKnown({ workers, microBatches, updates, lists, listPolicy, weightVers
 /**
  * Refuses recomputations (R) that the workers cannot serve.
  *
- * [Note: what an R is good for] What is computed again lies in memory that all micro-batches of a
- * stage share, or nothing would be saved. So an R must be the last that its worker runs on the copy of
- * the stage before the backward that reads it: it may stand before the actions of other stages, and
+ * [Note: what an R is good for] Recomputed activations are in memory that all micro-batches of a stage
+ * share; otherwise nothing would be saved. So an R must be the last action of its worker on the copy of
+ * the stage before the backward that reads it: it may precede the actions of other stages, and
  * fill the time in which the gradient is on its way. A stage keeps inputs only, or all: where it has an
  * R, each of its micro-batches has. A W that does not follow its I at once computes the stage once
  * more by itself, as it does under `recomputeInterval`.
@@ -153,7 +153,7 @@ export function assertRecomputable(
   refuse("its R say what is computed again, so recomputeInterval must be none", recomputeInterval);
 }
 
-/** Options that need a step to be committed by all workers at once. */
+/** Options that need all workers to commit a step together. */
 export interface CommitOptions {
   /** Data-parallel replicas. */
   readonly replicas: number;
@@ -211,17 +211,17 @@ export function assertServable({ name, updates }: Schedule, options: CommitOptio
   }
 }
 
-/** A schedule as it is followed, and what it was made from. */
+/** A schedule with its policy, and its definition. */
 interface ChosenSchedule {
-  /** What every worker does. */
+  /** Schedule of all workers. */
   readonly schedule: Schedule;
   /** The options that it was made with. */
   readonly scheduleOptions: ScheduleOptions;
-  /** What makes it for fewer micro-batches too, where it is not known by its name. */
+  /** Definition for other numbers of micro-batches, if it is not built in. */
   readonly scheduleDefinition: ScheduleDefinition | undefined;
 }
 
-/** What says which schedule a run has. */
+/** Options that choose the schedule. */
 type Choice =
   & Pick<TrainOptions, "policy" | "scheduleOptions">
   & Required<Pick<TrainOptions, "schedule" | "workers" | "microBatches">>;
@@ -278,7 +278,7 @@ function checkSameSize(
   }
 }
 
-/** What reads the options: lists of one's own read none. */
+/** Returns the definition that reads the schedule options; your own lists read none. */
 function readerOf(
   asked: NonNullable<TrainOptions["schedule"]>,
 ): Pick<ScheduleDefinition, "name" | "reads"> {
@@ -312,7 +312,7 @@ export function optionFacts(options: TrainOptions): Facts {
 /** The options that are records of words and numbers. */
 const RECORDS = ["scheduleOptions", "optimizer", "learningRate", "link", "adapters", "faults"];
 
-/** Options with their defaults, and what follows from them. */
+/** Options with defaults and derived values. */
 type FilledOptions = CheckedOptions & Pick<PreparedRun, "rate" | "lossScale">;
 
 function fillOptions(given: TrainOptions): FilledOptions {
@@ -376,7 +376,7 @@ export async function prepareRun(options: TrainOptions): Promise<PreparedRun> {
   };
 }
 
-/** The ranks of a run. With a journal, messages bring all weights to rank 0, so that they are told. */
+/** Returns the ranks of a run. With a journal, messages carry all weights to rank 0. */
 function rankedRun(
   { mpi = {}, journal }: TrainOptions,
   workers: number,

@@ -16,7 +16,7 @@ export type Facts = Readonly<Record<string, string>>;
 /** The rooms whose modules compute, or say what travels. */
 const ROOMS = ["actors", "kernels", "schedules"];
 
-/** What all ranks must have in common before anything is asked of them. */
+/** Returns facts that all ranks must have in common before the job starts. */
 export function programFacts(): Facts {
   const main = unlessDenied(() => hashOfFile(Deno.mainModule)),
     modules = unlessDenied(hashOfModules);

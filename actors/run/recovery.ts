@@ -478,10 +478,10 @@ export class Recovery implements Pick<Engine, "ahead" | "drain" | "step" | "eval
   }
 
   /**
-   * Lets the workers write their weights and moments, again if one of them fails meanwhile. Later
-   * restarts begin with what they have written.
+   * Makes the workers write their weights and moments, and repeats that if one of them fails. Later
+   * restarts use these files.
    *
-   * @param write makes a checkpoint by {@linkcode Engine.write}.
+   * @param write Makes a checkpoint with {@linkcode Engine.write}.
    */
   async checkpoint<T extends StateOf<TensorSource>>(
     write: (engine: Engine) => Promise<T>,

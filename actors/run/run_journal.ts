@@ -11,35 +11,35 @@ import type { ObserverSpec } from "../runtime/mod.ts";
 import { beginJournal } from "../simulation/journal_writer.ts";
 import type { RunJournal } from "../options/train_options.ts";
 
-/** What a journal's header says of its run. */
+/** Facts about a run in the header of its journal. */
 export interface JournaledRun {
   /** Seed of the runtime's own draws. */
   readonly seed: number;
-  /** Where actors run. */
+  /** Name of the runtime. */
   readonly runtime: string;
-  /** What computes. */
+  /** Devices. */
   readonly devices: readonly [DeviceChoice, ...DeviceChoice[]];
 }
 
 /** The journal of a run that is written. */
 export interface OpenJournal {
-  /** Aborted, for the reason why, when the run is to end as its journal cannot go on. */
+  /** Aborted with the reason when the run must end because its journal cannot be written. */
   readonly ended: AbortSignal;
   /** Begins the journal of the `nth` time, from 0, that the run starts its workers. */
   begin(run: JournaledRun, nth: number): Promise<ObserverSpec | undefined>;
 }
 
-/** How the actors of training are made. */
+/** The training actors. */
 export const TRAINING_SPECS = [SUPERVISOR, WORKER] as const;
 
 /** Their modules. */
 export const TRAINING_ACTORS: readonly string[] = TRAINING_SPECS.map(({ module }) => module);
 
 /**
- * Makes sure that a journal can be written.
+ * Checks that a journal can be written, and opens it.
  *
- * @param announce told once when it cannot go on and the run does.
- * @throws {RangeError} saying what is in the way.
+ * @param announce Called once if the run continues without the journal.
+ * @throws {RangeError} with the reason if it cannot be written.
  */
 export async function openRunJournal(
   { path, payloads = false, configuration, program = [], whenFull = "go-on" }: RunJournal,
@@ -76,11 +76,11 @@ export async function openRunJournal(
 }
 
 /**
- * Ends a run whose journal cannot go on, if it was to end then.
+ * Ends a run whose journal cannot be written, if `whenFull` is `stop`.
  *
- * @param step steps that are done.
- * @param checkpoint the newest, if one was asked for.
- * @throws {Error} the reason.
+ * @param step Steps done.
+ * @param checkpoint The newest checkpoint, if the run writes any.
+ * @throws {Error} with the reason.
  */
 export function assertWritten(
   journal: OpenJournal | undefined,

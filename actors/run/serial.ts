@@ -235,7 +235,7 @@ class UnflushedSerialEngine implements Engine {
     const losses: Float32Array[] = [], sums: GradientSquares[] = [], stages = this.#stages;
     const { lossScales, updates, dropout } = this.#planner.next(request);
     const { every, first, learningRate, version } = updates!;
-    // In the pipe, the weights of stage s are so many updates old when it gets the micro-batch.
+    // In the pipeline, the weights of stage s are this number of updates old for the micro-batch.
     const ageOf = (s: number) =>
       version === undefined
         ? Math.min(this.#microBatches, stages.length - 1 - s)

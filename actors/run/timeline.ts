@@ -1,10 +1,10 @@
 /**
- * One step as it happened: what each worker did, when it did nothing and for whom it waited.
+ * Timeline of one step: the actions of each worker, its gaps, and their causes.
  *
- * [Note: clocks of hosts] Workers of one host read one clock; those of several read several, which
- * may be milliseconds apart. No message comes before it was sent: where one seems to, the clock of
- * its receiver is behind. The shift is then the one that makes the fastest message to and fro take
- * equally long, as in NTP; without such a message nothing is shifted. Only neighbours in the pipeline
+ * [Note: clocks of hosts] Workers of one host read one clock; the clocks of several hosts may be
+ * milliseconds apart. A message that seems to arrive before it was sent shows that the clock of its
+ * receiver is behind. The shift is then chosen so that the fastest messages in both directions take
+ * equal time, as in NTP; without such a message nothing is shifted. Only neighbours in the pipeline
  * are compared, so the replicas of a run on many hosts each keep the clock of their first worker.
  *
  * @module
@@ -18,7 +18,7 @@ import type { TracedAction } from "../pipeline/step.ts";
 export interface Span extends TracedAction {
   /** The worker, counted over all data-parallel replicas. */
   readonly worker: number;
-  /** F, B, I, W or R, or several of them at once (`F&B`); a part of an all-reduce; a bucket. */
+  /** F, B, I, W or R, a joint action (`F&B`), a part of an all-reduce, or a bucket. */
   readonly kind: ActionKind | "F&B" | "reduce" | "optimizer" | "other";
   /** The stages that it is of; none where its name does not say. */
   readonly stages: readonly number[];
@@ -61,13 +61,13 @@ export const computes = ({ actions }: Span): boolean => actions.length > 0;
 
 /** The output of an action is the input of one on another worker. */
 export interface Flow {
-  /** What gave it. */
+  /** The span that sent it. */
   readonly from: Span;
-  /** What needed it. */
+  /** The span that received it. */
   readonly to: Span;
 }
 
-/** What an action gives: an activation or a gradient, of a stage and a micro-batch. */
+/** Returns the output of an action: an activation or a gradient of a stage and a micro-batch. */
 const outputOf = (action: Action): string =>
   formatAction({ ...action, kind: action.kind === "F" ? "F" : "B" });
 
@@ -81,13 +81,13 @@ function inputsOf({ half, ...action }: Action): string[] {
   return [whole, ...halves.map((half) => ({ ...whole, half }))].map(outputOf);
 }
 
-/** When the output of an action was sent, as far as a trace tells. */
+/** Returns the time at which the output of an action was sent, by the trace. */
 const sentAt = ({ sent, end }: Span): number => sent ?? end;
 
 /**
- * The flows between the workers of one data-parallel replica, in the order in which they were taken.
+ * Returns the flows between the workers of one data-parallel replica, in the order of receipt.
  *
- * @param spans what they did, by worker and time.
+ * @param spans Spans by worker and time.
  */
 function flowsOf(spans: readonly Span[]): Flow[] {
   const senders = new Map<string, Span>();
@@ -108,7 +108,7 @@ function flowsOf(spans: readonly Span[]): Flow[] {
 function leastMs(flows: readonly Flow[]): Map<string, number> {
   const least = new Map<string, number>();
   for (const { from, to } of flows) {
-    // Of several actions at once the last output alone has its time.
+    // Of a joint action only the last output has a time.
     if (from.actions.length > 1 || to.arrived === undefined) continue;
     const key = `${from.worker}/${to.worker}`, took = to.arrived - sentAt(from);
     least.set(key, Math.min(least.get(key) ?? Infinity, took));
@@ -116,7 +116,7 @@ function leastMs(flows: readonly Flow[]): Map<string, number> {
   return least;
 }
 
-/** How far the clock of each worker is ahead of that of the first of its replica. */
+/** Returns the milliseconds by which each worker's clock is ahead of the first of its replica. */
 function aheadMs(workers: readonly number[], least: ReadonlyMap<string, number>) {
   const ahead = new Map<number, number>(), queue = workers.slice(0, 1);
   for (const first of queue) ahead.set(first, 0);
@@ -154,15 +154,15 @@ function alignClocks(replica: readonly (readonly Span[])[]): (readonly Span[])[]
 }
 
 /**
- * Why a worker did nothing:
+ * Cause of a gap:
  *
- * - `input`: another worker was still computing what it needed;
- * - `message`: that was computed, and on its way;
- * - `inject`: stage 0 waited for its next micro-batch, of which so many may be under way;
+ * - `input`: another worker still computed the input;
+ * - `message`: the input was in transit;
+ * - `inject`: stage 0 waited for its next micro-batch, because their number is limited;
  * - `reduce`: the all-reduce waited for another copy of the stage;
  * - `optimizer`: the commit waited for the last gradients of others;
- * - `pause`: between two actions, whose inputs were there: messages, the choice of the next;
- * - `idle`: it had nothing to do any more, while others went on.
+ * - `pause`: between two actions whose inputs had arrived: messages, the choice of the next;
+ * - `idle`: no action was left, while others continued.
  */
 export type GapKind = "input" | "message" | "inject" | "reduce" | "optimizer" | "pause" | "idle";
 
@@ -174,7 +174,7 @@ export interface Gap {
   readonly start: number;
   /** When it ended. */
   readonly end: number;
-  /** Why. */
+  /** Cause. */
   readonly kind: GapKind;
   /** The same in words: `waits for worker 1: 2F0`. */
   readonly cause: string;
@@ -182,14 +182,14 @@ export interface Gap {
   readonly by?: { readonly worker: number; readonly name: string } | undefined;
 }
 
-/** What gaps of a worker are told from. */
+/** Data from which the gaps of a worker are derived. */
 interface GapSources {
   /** When the step began and ended. */
   readonly start: number;
   readonly end: number;
-  /** For each span whose inputs came from other workers the one that gave the last of them. */
+  /** The sender of the last input of each span with inputs from other workers. */
   readonly senderOf: ReadonlyMap<Span, Span>;
-  /** What all workers did. */
+  /** Spans of all workers. */
   readonly all: readonly Span[];
 }
 
@@ -208,7 +208,7 @@ function gapsOf(worker: number, own: readonly Span[], sources: GapSources): Gap[
   return gaps;
 }
 
-/** Why a worker that was free did not begin an action: one reason after the other. */
+/** Returns the successive causes for which a free worker did not start an action. */
 function gapsBefore(
   span: Span,
   free: number,
@@ -262,12 +262,12 @@ function beforeAction(span: Span, free: number, sender: Span | undefined): Gap[]
 }
 
 /**
- * What ended last on another worker while this one was free: for an all-reduce, of its stages. An
- * action votes shortly before its end, so one that has not quite ended counts, too.
+ * Returns the span that ended last on another worker while this one was free; for an all-reduce, of
+ * its stages. An action votes shortly before its end, so an action about to end counts too.
  */
 function lastOther(span: Span, free: number, all: readonly Span[]): Span | undefined {
   const { worker, start, kind, stages, chunk } = span;
-  // It begins when all copies have voted, and goes on as parts of its chunks come.
+  // It starts when all copies have voted, and continues as parts of its chunks arrive.
   const counts = chunk === undefined ? computes : ({ kind }: Span) => kind === "reduce";
   const others = all.filter((one) =>
     one.worker !== worker && one.kind !== "optimizer" && one.start < start && one.end > free &&
@@ -281,7 +281,7 @@ function lastOther(span: Span, free: number, all: readonly Span[]): Span | undef
 export interface WorkerTimeline {
   /** Its number over all data-parallel replicas. */
   readonly worker: number;
-  /** What it did, in the order of time. */
+  /** Spans in order of time. */
   readonly spans: readonly Span[];
   /** When it did nothing. Spans and gaps together fill the step. */
   readonly gaps: readonly Gap[];
@@ -310,10 +310,10 @@ export interface StepTimeline {
 /**
  * Reads what the workers did in a step: `traces` of the event `step` of {@linkcode train}.
  *
- * A bubble is what the gaps come to. Clocks of several hosts are aligned by the messages between
- * neighbours of a pipeline, so far as one seems to have come before it was sent.
+ * The bubble is the sum of the gaps. Clocks of several hosts are aligned by messages between neighbours
+ * of a pipeline that seem to arrive before they were sent.
  *
- * @param traces for each worker what it did.
+ * @param traces Actions of each worker.
  * @param replicas data-parallel replicas, each with as many of the workers.
  * @throws {SyntaxError} if the name of an action is none.
  *

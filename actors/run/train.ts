@@ -64,9 +64,9 @@ export { NonFiniteError } from "../gradients/commit.ts";
  * Nothing runs before the first event is asked for; leaving the loop early ends the run and frees
  * everything.
  *
- * With `pipedream` and `pipedream-2bw` the pipe runs empty before every evaluation and checkpoint,
- * and what follows is computed with the newest weights alone. So a run that goes on from a checkpoint
- * has the bits of the run that wrote it, but a run with other pauses has others.
+ * With `pipedream` and `pipedream-2bw` the pipeline drains before every evaluation and checkpoint, and
+ * later steps start with the newest weights only. So a resumed run has the bits of the run that wrote
+ * the checkpoint, but a run with other pauses has other bits.
  *
  * @throws {RangeError} or {@linkcode TypeError} when an option cannot be served, before anything runs.
  * @throws {RangeError} when another run has the folder for checkpoints, or has left some there and
@@ -122,7 +122,7 @@ export { NonFiniteError } from "../gradients/commit.ts";
  * ```
  */
 export async function* train(options: TrainOptions): AsyncGenerator<TrainEvent, void> {
-  // What is no object is refused where all options are.
+  // A value that is not an object is refused with all options.
   if (options?.runtime !== "mpi" || !launchedRanks()) return yield* trainHere(options);
   const mpi = options.mpi ?? {}, facts = optionFacts(options);
   if (isFollower()) return void await follow(mpi, facts);

@@ -22,7 +22,7 @@ import {
   type GivenFlags,
 } from "../flag.ts";
 
-/** What stands for a part in the help. */
+/** Placeholder of a component in the help. */
 const PART = "NAME|MODULE";
 
 /** A model that a part builds. */
@@ -34,7 +34,7 @@ export const BUILT_MODEL_FLAG = {
   help: `what to train: ${builtInNames("model").join(", ")}, or one of your own`,
 } as const;
 
-/** The model and its sizes: these cannot change when a run goes on. */
+/** The model and its sizes: these cannot change in a resumed run. */
 export const MODEL_FLAGS = {
   model: {
     ...BUILT_MODEL_FLAG,
@@ -173,7 +173,7 @@ export function refuseUnread(
   );
 }
 
-/** Data of one's own. A run that goes on wants it named again: no file may name another. */
+/** Your own data. A resumed run needs it again, because no file may name another file. */
 export const DATA_FILE_FLAGS = {
   text: { kind: "path", value: "FILE", help: "a text of your own in UTF-8, instead of --data" },
   tokens: {
@@ -263,7 +263,7 @@ export const LEARNING_FLAGS = {
 /** Sizes by name, as `batch=8,seq=32` says them. */
 const DIMENSIONS = /^[^=,]+=[1-9]\d{0,8}(,[^=,]+=[1-9]\d{0,8})*$/;
 
-/** They cannot change when a run goes on. */
+/** Flags of ONNX models, which cannot change in a resumed run. */
 export const ONNX_FLAGS = {
   loss: {
     kind: "choice",
@@ -308,7 +308,7 @@ export const dimensionsOf = (text: string | undefined): Readonly<Record<string, 
     }),
   );
 
-/** How it runs: these may change when a run is resumed. */
+/** Flags that can change in a resumed run. */
 const RUNNING_FLAGS = {
   ...insertAfter(
     flagsOfOptions(FREE),
@@ -360,8 +360,8 @@ const RUNNING_FLAGS = {
 } as const;
 
 /**
- * All that a run takes from a file, be it a checkpoint or a journal, of what it learns and how: no
- * path is among them, so no file opens or writes another.
+ * Flags that a run takes from a checkpoint or a journal. None is a path, so no file opens or writes
+ * another file.
  */
 export const INHERITED_FLAGS = { ...MODEL_FLAGS, ...ONNX_FLAGS, ...LEARNING_FLAGS } as const;
 

@@ -19,8 +19,8 @@ export type Report = ((event: TrainEvent) => void) & Disposable;
 /**
  * Returns a report that prints one JSON object per line to standard output, and nothing else.
  *
- * @param withMemory whether to print the memory of each worker in a line at the end.
- * @param parts records of the user's modules, for the last line.
+ * @param withMemory Prints the memory of each worker in a last line.
+ * @param parts Records of the user's modules, for the last line.
  */
 export function jsonReport(withMemory = false, parts: KeptComponents = {}): Report {
   const memory = withMemory ? openMemoryReport() : undefined;

@@ -1,5 +1,6 @@
 /**
- * What the checkpoints of a run say of it: enough to go on, and to make the same run again.
+ * The request of a run, from flags, files and checkpoints, and its record in checkpoints, from which a
+ * run can be resumed or repeated.
  *
  * @module
  */
@@ -52,7 +53,7 @@ import {
 } from "./flags.ts";
 import { isOnnxFile, type OnnxFile, readOnnxFile, sizesOfOnnx } from "./onnx.ts";
 
-/** What they hold is replaced when the run begins. */
+/** Files that the run replaces when it starts. */
 const WRITTEN = ["trace", "journal"] as const;
 
 const READ = ["text", "tokens", "schedule-file", "tokenizer", "weights", "config"] as const;
@@ -76,7 +77,7 @@ function checkWrittenFiles(given: GivenTrainFlags): void {
   }
 }
 
-/** Where a file lies, or would, whichever links lead there. */
+/** Returns the path of a file without links, whether or not it exists. */
 function filePlace(path: string): string {
   try {
     return Deno.realPathSync(path);
@@ -85,7 +86,7 @@ function filePlace(path: string): string {
   }
 }
 
-/** What a checkpoint says, whatever it says of tensors. */
+/** A checkpoint without its tensors. */
 type KeptRun = Omit<Checkpoint, "state" | "shapes">;
 
 type Values = Readonly<Record<string, unknown>>;
@@ -148,10 +149,10 @@ function checkResumable(
 }
 
 /**
- * Makes sure that the model which the flags make is the one that the checkpoint describes.
+ * Checks that the model of the flags is that of the checkpoint.
  *
- * @param config what rebuilds the model.
- * @throws {RangeError} naming what differs.
+ * @param config Configuration of the model.
+ * @throws {RangeError} with the difference.
  */
 function checkSameModel({ path, config: kept }: KeptRun, config: Values): void {
   for (const [name, value] of Object.entries(config)) {
@@ -164,15 +165,15 @@ function checkSameModel({ path, config: kept }: KeptRun, config: Values): void {
   }
 }
 
-/** What is asked for, in a file and on the command line. */
+/** Arguments from a file and the command line. */
 interface Asked {
-  /** All arguments: those of the file first, as those that are typed win. */
+  /** All arguments: those of the file first, because typed ones override them. */
   readonly args: readonly string[];
   /** The file. */
   readonly config: ConfigFile | undefined;
 }
 
-/** The file of flags that is named, and all arguments: what it says, then what was typed. */
+/** Reads the file of flags, and returns its arguments followed by the typed ones. */
 export function withConfig(args: readonly string[]): Asked {
   const { flags } = rawArguments(args, TRAIN_FLAGS), { config: path } = flags;
   if (path === undefined) return { config: undefined, args };
@@ -195,11 +196,11 @@ const DISPLACED: Readonly<Record<string, readonly string[]>> = {
 const displaces = (typed: string, arg: string): boolean =>
   [typed, ...DISPLACED[typed] ?? []].some((name) => arg.startsWith(`--${name}=`));
 
-/** What the flags of a run say. */
+/** A run as its flags describe it. */
 export interface TrainRequest {
   /**
-   * The flags as they were given, those of `--config` first, then what was chosen in the place of
-   * `auto`, and those of {@linkcode firstSteps}.
+   * The given flags, those of `--config` first, then the choices for `auto` and the flags of
+   * {@linkcode firstSteps}.
    */
   readonly args: readonly string[];
   /** The flags as they were typed. */
@@ -208,23 +209,23 @@ export interface TrainRequest {
   readonly given: readonly string[];
   /** All flags, with inherited and default values. */
   readonly flags: TrainFlags;
-  /** The files of one's own that it reads. */
+  /** The user's files that the run reads. */
   readonly files: DataFiles;
   /** The file of its tokenizer; undefined where that comes with Troupe. */
   readonly tokenizer: TokenizerFile | undefined;
   /** The ONNX file that is trained; undefined where a part builds the model. */
   readonly onnx: OnnxFile | undefined;
-  /** The schedule: that of `--schedule-file`, or the one that is named. */
+  /** The schedule: that of `--schedule-file`, or the named one. */
   readonly schedule: Schedule;
   /** Micro-batches of a step of each data-parallel replica. */
   readonly microBatches: number;
-  /** The checkpoint from which the run goes on. */
+  /** Checkpoint from which the run continues. */
   readonly checkpoint: Checkpoint<TensorSource> | undefined;
-  /** What remembers a run that is gone on with or made again. */
+  /** Record of the run that is resumed or repeated. */
   readonly before: Remembering & { readonly doing: Doing } | undefined;
-  /** Where a run with `--resume` starts, and what is passed over or taken unseen, in words. */
+  /** Notice about the start of a run with `--resume`, and what it skips or does not check. */
   readonly start: string | undefined;
-  /** Where checkpoints go, if that was said. */
+  /** Folder of checkpoints, if given. */
   readonly out: string | undefined;
 }
 
@@ -248,7 +249,7 @@ export async function readTrainFlags(typed: readonly string[]): Promise<TrainReq
   const sizes = fromFile &&
     { workers: fromFile.workers, "micro-batches": fromFile.microBatches };
   const told: string[] = [], tell = (line: string) => void told.push(line);
-  // Each worker reads what it holds.
+  // Each worker reads its own tensors.
   const checkpoint = resume === undefined ? undefined : await locateCheckpoint(resume, tell);
   const { takenBack } = rawArguments(args, TRAIN_FLAGS);
   const inherited = checkpoint ? inheritedFlags(checkpoint, takenBack) : {};
@@ -307,7 +308,7 @@ export async function readTrainFlags(typed: readonly string[]): Promise<TrainReq
   };
 }
 
-/** What is left to a simulation of the schedule. */
+/** Returns the choices that a simulation of the schedule makes. */
 function mailboxOf(flags: TrainFlags) {
   const { workers, "micro-batches": microBatches } = flags;
   checkSizes({ workers, microBatches, replicas: flags.replicas });
@@ -353,9 +354,9 @@ function withTokenizer(
 }
 
 /**
- * What keeps the first steps of a GPT or T5 whose weights are drawn from leaps, where nobody has said it:
- * gradients are clipped to norm 1, and the default rate, which is high, is warmed up to. Of five
- * seeds clipping alone does it for two, and both for all. Without a flush there is no norm of all
+ * Returns flags that stabilize the first steps of a GPT or T5 with random weights, unless they are
+ * given: gradients are clipped to norm 1, and the default rate, which is high, gets a warm-up. Of five
+ * seeds, clipping alone suffices for two, and both for all. Without a flush there is no norm of all
  * gradients.
  */
 function firstSteps(
@@ -391,23 +392,23 @@ function runToResume(named: string): string {
   );
 }
 
-/** The folder of a run: a checkpoint's own folder stands in it. */
+/** Returns the folder of a run, also for the folder of one of its checkpoints. */
 const runFolder = (path: string) => stepFolder(basename(path)) ? dirname(path) : path;
 
 /** The folder of a run. */
 export interface RunPlace {
   readonly directory: string;
-  /** True if the checkpoint from which the run goes on lies there. */
+  /** True if the checkpoint from which the run continues is there. */
   readonly isInPlace: boolean;
 }
 
 /**
- * The folder of a run: the one that is named, or a new one with a number; none where a program reads
- * what is printed and nobody has named one.
+ * Returns the folder of a run: the named one, or a new one with a number; none with `--json` and
+ * without a name.
  *
- * @param model the name of its model.
- * @param made gets the folder that was made, to be removed if nothing is put into it.
- * @throws {RangeError} when there are later checkpoints than the one from which the run goes on.
+ * @param model Name of its model.
+ * @param made Receives the folder that was made, which is removed if it stays empty.
+ * @throws {RangeError} when the folder has later checkpoints than the one to resume from.
  */
 export async function placeOf(
   request: TrainRequest,
@@ -437,13 +438,13 @@ async function refuseBranch(
 }
 
 /**
- * What the checkpoints of a run say: its model, the flags that a run inherits (`flags`), all others
- * but paths, for `--config` (`run`), which files it read (`files`), and which modules it ran
- * (`parts`).
+ * Returns the record of a run in its checkpoints: the model, the inherited flags (`flags`), the other
+ * flags except paths, for `--config` (`run`), the files that it read (`files`), and the modules that
+ * it ran (`parts`).
  *
- * @param model what rebuilds the model.
- * @param parts the modules of the user's.
- * @throws {RangeError} when the run goes on from a checkpoint of another model.
+ * @param model Configuration of the model.
+ * @param parts The user's modules.
+ * @throws {RangeError} when the run continues from a checkpoint of another model.
  */
 export function checkpointConfig(
   { args, flags, files, tokenizer, checkpoint }: TrainRequest,
@@ -461,7 +462,7 @@ export function checkpointConfig(
   };
 }
 
-/** What a checkpoint keeps of the flags: all that a run inherits, and no module. */
+/** Returns the flags for a checkpoint: the inherited ones, without modules. */
 export function rememberedFlags(
   flags: TrainFlags,
   parts: KeptComponents,
@@ -474,8 +475,7 @@ export function rememberedFlags(
 }
 
 /**
- * What a checkpoint keeps of the others, each as it may be typed: no path, as they are data, and not
- * how somebody looked on.
+ * Returns the other flags for a checkpoint, as typed, without paths and without flags of output.
  */
 function runningFlags(
   flags: TrainFlags,

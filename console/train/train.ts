@@ -36,11 +36,11 @@ import {
 } from "./request.ts";
 
 /**
- * What `--log` asks for.
+ * Opens the log of `--log`.
  *
- * @param directory the folder of the run, if it has one.
- * @param announce told in words why no more can be written; the run goes on.
- * @throws {TypeError} when there is no folder.
+ * @param directory Folder of the run, if it has one.
+ * @param announce Called with the reason if the log cannot be written; the run continues.
+ * @throws {TypeError} without a folder.
  */
 function openEventLog(
   { log }: Pick<TrainFlags, "log">,
@@ -68,7 +68,7 @@ function openEventLog(
   });
 }
 
-/** How a rank joins, and what all must be asked alike. */
+/** Options with which a rank joins, and arguments that all ranks must share. */
 interface Asked {
   readonly options: MpiRunOptions;
   readonly facts: Readonly<Record<string, string>>;
@@ -107,7 +107,7 @@ function lostJob(error: Error): never {
   throw Object.assign(error, { exitCode: 75 });
 }
 
-/** How `--runtime mpi` asks to join the job of this process; undefined where there is none. */
+/** Returns the MPI options of the arguments; undefined without `--runtime mpi`. */
 function jobOf(typed: readonly string[]): Asked | undefined {
   const { flags, takenBack } = rawArguments(withConfig(typed).args, TRAIN_FLAGS);
   if (flags.runtime !== "mpi" || !launchedRanks()) return undefined;
@@ -245,7 +245,7 @@ function optionsOf(
       directory,
       config,
     },
-    // Nobody would look at them.
+    // JSON output does not include them.
     returnWeights: !flags.json,
     announce: printError,
   };

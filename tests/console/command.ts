@@ -25,7 +25,7 @@ export const TINY = [...TINY_MODEL, "--micro-batches", "2"];
 /** No colours, and nothing printed by Deno itself. */
 export const ENVIRONMENT = { NO_COLOR: "1", DENO_NO_UPDATE_CHECK: "1" };
 
-/** How a command ended. */
+/** Result of a command. */
 export interface Outcome {
   readonly code: number;
   readonly stdout: string;
@@ -46,7 +46,7 @@ export async function runProgram(
   return { code, stdout: decoder.decode(stdout), stderr: decoder.decode(stderr) };
 }
 
-/** Runs a script in a process of its own. */
+/** Runs a script in a separate process. */
 export const runScript = (
   script: string,
   args: readonly string[],
@@ -96,7 +96,7 @@ export const runTroupe = (
   environment?: Readonly<Record<string, string>>,
 ) => runScript("cli.ts", args, [], environment);
 
-/** What is written to standard output or standard error until it is released. */
+/** Captures standard output or standard error until it is released. */
 class Capture implements Disposable {
   text = "";
   readonly #to;
@@ -130,7 +130,7 @@ export async function runHere(args: readonly string[]): Promise<Outcome> {
   return { code, stdout: stdout.text, stderr: stderr.text };
 }
 
-/** Runs a command in this process to a good end; returns what it prints. */
+/** Runs a command in this process, which must succeed; returns its output. */
 export async function printedHere(...args: readonly string[]): Promise<string> {
   const { code, stdout, stderr } = await runHere(args);
   assert.equal(code, 0, `${args.join(" ")}: ${stdout}${stderr}`);
@@ -177,7 +177,7 @@ export async function trainHere(args: readonly string[]): Promise<{ lines: Line[
   return { lines, last: lines.at(-1)! };
 }
 
-/** What must be the same in two runs of the same training: losses, norms and weights. */
+/** Returns what two runs of the same training have in common: losses, norms and weights. */
 export function bitsOf(lines: readonly Line[], fromStep = 1): unknown[] {
   return [
     ...lines.filter(({ loss, step }) => loss !== undefined && (step as number) >= fromStep)

@@ -1,5 +1,5 @@
 /**
- * Scenarios for `troupe explore`, one that fails in some orders and one that comes to no end.
+ * Scenarios for `troupe explore`: one fails in some orders, another never ends.
  *
  * @module
  */
@@ -9,7 +9,7 @@ import type { Scenario } from "../../testing.ts";
 
 type Note = { readonly type: "Note"; readonly n: number };
 
-/** Keeps what comes in the order in which it comes. */
+/** Keeps messages in the order of arrival. */
 export const log: ActorFactory<undefined, Note> = (ctx) => {
   const notes: number[] = [];
   ctx.expose(() => notes);

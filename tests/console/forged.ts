@@ -21,7 +21,7 @@ export async function forgeFile(
   await Deno.writeTextFile(manifest, JSON.stringify(held));
 }
 
-/** What `config.json` holds, as a test changes it. */
+/** Contents of `config.json`, as a test changes them. */
 // deno-lint-ignore no-explicit-any
 export type Config = any;
 

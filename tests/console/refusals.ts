@@ -12,7 +12,7 @@ export type Places = Readonly<Record<string, string>>;
 const pathOf = (name: string) =>
   fileURLToPath(new URL(`../golden/refusals/${name}.txt`, import.meta.url));
 
-/** Compares sentences, each under what it is about, with `tests/golden/refusals/NAME.txt`. */
+/** Compares sentences, each under its subject, with `tests/golden/refusals/NAME.txt`. */
 export async function assertSentences(
   name: string,
   sentences: Iterable<readonly [about: string, sentence: string]>,

@@ -8,7 +8,7 @@ import { ENVIRONMENT, type Outcome, ROOT } from "./command.ts";
 /** The arguments of Deno that train. */
 export const TRAIN = ["run", "-A", "cli.ts", "train"];
 
-/** A command that runs in a process group of its own, as a terminal starts it. */
+/** A command in a separate process group, as a terminal starts it. */
 export class Running {
   readonly #child: Deno.ChildProcess;
   readonly #texts = { stdout: "", stderr: "" };
@@ -57,12 +57,12 @@ export class Running {
     }
   }
 
-  /** What it has printed so far. */
+  /** Standard output so far. */
   get stdout(): string {
     return this.#texts.stdout;
   }
 
-  /** What it has told on the side so far. */
+  /** Standard error so far. */
   get stderr(): string {
     return this.#texts.stderr;
   }

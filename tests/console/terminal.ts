@@ -1,9 +1,9 @@
-/** A command in a terminal, and what stands there when it has ended. */
+/** Runs a command in a terminal and returns the final screen. */
 
 import { HANG_LIMIT_MS } from "../hang_limit.ts";
 import { ROOT } from "./command.ts";
 
-/** What clears a row: all that a command may do to a terminal but write. */
+/** Clears a row: the only control sequence that a command may use. */
 export const CLEAR = "\r\x1b[2K";
 
 /** Returns whether there is what makes a terminal. */
@@ -11,7 +11,7 @@ export const hasTerminals = Deno.build.os === "linux" &&
   await new Deno.Command("script", { args: ["--version"] }).output()
     .then(({ success }) => success, () => false);
 
-/** How a command ended in a terminal. */
+/** Result of a command in a terminal. */
 export interface Shown {
   readonly code: number;
   /** All that came to the terminal, whose line ends are of two characters. */
@@ -20,7 +20,7 @@ export interface Shown {
   readonly rows: readonly string[];
 }
 
-/** What a command is run with. */
+/** Options of a command in a terminal. */
 export interface TerminalOptions {
   readonly columns: number;
   /** Once this has been shown, Ctrl-C is pressed. */
@@ -59,7 +59,7 @@ export async function inTerminal(
   return { code, text, rows: rowsOf(text, columns) };
 }
 
-/** What a terminal that knows no more than a carriage return and {@linkcode CLEAR} shows. */
+/** Returns the screen of a terminal that knows only carriage return and {@linkcode CLEAR}. */
 function rowsOf(text: string, columns: number): string[] {
   const rows: string[][] = [[]];
   let at = 0;

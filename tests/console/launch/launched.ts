@@ -17,7 +17,7 @@ export interface JobProcess {
   readonly rank: number | undefined;
 }
 
-/** Which MPI, as `--mpi` names it. */
+/** Name of the MPI for `--mpi`. */
 export const mpiFlag = ({ name }: Launcher) => `--mpi=${name === "MPICH" ? "mpich" : "openmpi"}`;
 
 /** The smallest job of two ranks, which is saved every second step. */

@@ -186,7 +186,7 @@ const TRAINING_MS = 300;
 /** Of the moments; `TROUPE_SEED` takes another one. */
 const SEED = Number(Deno.env.get("TROUPE_SEED") ?? 1);
 
-/** Kills a program, starts it again, and so on; returns what it told, and its newest checkpoint. */
+/** Kills a program and restarts it repeatedly; returns its output, and its newest checkpoint. */
 async function killAgainAndAgain(train: readonly string[], out: string, kills: number) {
   const generator = substream(SEED, "moments of kill -9"), told: Line[] = [];
   let newest = 0;
@@ -227,7 +227,7 @@ for (const [isolation, kills] of Object.entries(KILLS)) {
     const to = ["--steps", `${newest + 5}`];
     const rest = await trainHere([...train, ...to]), whole = await trainHere([...peace, ...to]);
     assert.deepEqual(bitsOf(rest.lines), bitsOf(whole.lines, newest + 1), `seed ${SEED}`);
-    // Whatever was told along the way was true, and no step was left out.
+    // All output was true, and no step was skipped.
     const expected = new Map(whole.lines.map((line) => [line.step, line.loss]));
     for (const { step, loss } of told) assert.equal(loss, expected.get(step), `step ${step}`);
     const steps = new Set([...told, ...rest.lines].map(({ step }) => step));
@@ -264,7 +264,7 @@ test("a folder in use is refused, and free when its program is killed", async (f
 
 /** Runs that fail on their way: exit code 1, and the last good checkpoint stays. */
 
-/** Trains on tokens in a folder at a rate that nothing stands. */
+/** Trains on tokens in a folder at a rate that diverges. */
 async function trainAtRate(folder: string, rate: string, ...more: string[]) {
   const tokens = await writeTokens(folder, someTokens(3000)), out = join(folder, "out");
   const train = words`train ${TINY} --runtime local --tokens ${tokens} --lr ${rate} --json`;

@@ -31,7 +31,7 @@ import { Running, TRAIN } from "../running.ts";
 
 const { learningRate, weightDecay, microBatch, microBatches, float32 } = EXPECTED.fineTuned;
 
-/** The fixture's run, but for its weights: no size is typed. */
+/** The fixture's run without its weights: no size is typed. */
 const FINE_TUNE = words`
   --tokens ${hfPath("tokens.bin")} --lr ${learningRate} --weight-decay ${weightDecay}
   --micro-batch-size ${microBatch} --micro-batches ${microBatches} --device native`;
@@ -51,7 +51,7 @@ async function pytorchLogits(folder: string): Promise<number[][]> {
 const exportTo = (out: string, from: string) =>
   exportCommand([from, "--format", "hf", "--out", out], { begin: () => {} });
 
-/** The losses of a run, compared with those that were computed elsewhere. */
+/** Compares the losses of a run with losses of PyTorch. */
 function assertNear(lines: readonly Line[], expected: readonly number[]): void {
   const losses = lines.flatMap(({ loss }) => loss === undefined ? [] : loss as number);
   assert.equal(losses.length, expected.length);
@@ -129,7 +129,7 @@ const LLAMA_EXPECTED = await readJson(LLAMA, "expected.json");
 
 const LLAMA_CONFIG: Record<string, unknown> = await readJson(LLAMA, "config.json");
 
-/** The fixture's run: no size is typed, nor the model. */
+/** The fixture's run: neither a size nor the model is typed. */
 const LLAMA_RUN = words`
   --tokens ${join(LLAMA, "tokens.bin")} --weights ${LLAMA} --device native
   --lr ${LLAMA_EXPECTED.config.lr} --micro-batch-size 2 --micro-batches 4`;
@@ -153,7 +153,7 @@ folderTest("a Llama that is read and exported is the same folder, byte for byte"
 });
 
 Deno.test("unknown values in a Llama's config.json are refused by their names", async () => {
-  // Each command is the JSON of what is changed.
+  // Each command has the changed fields as JSON.
   await assertRefusals("llama_config", (json) => {
     const config: Record<string, unknown> = { ...LLAMA_CONFIG, ...JSON.parse(json.join(" ")) };
     return Promise.try(() => parseConfig(FAMILY, config, "config.json"))

@@ -4,7 +4,7 @@ import { folderTest } from "../../in_folder.ts";
 import { printedHere, refusal, words } from "../command.ts";
 import { assertRefusals } from "../refusals.ts";
 
-/** What a pattern finds in the output of a command. */
+/** Returns the matches of a pattern in the output of a command. */
 async function told(pattern: RegExp, args: readonly string[]): Promise<number> {
   const said = await printedHere(...args), [, number] = pattern.exec(said) ?? [];
   assert.ok(number !== undefined, said);
@@ -36,7 +36,7 @@ Deno.test("models that cannot be, and data that does not fit them, are refused",
   await assertRefusals("models", refusal);
 });
 
-/** Networks of convolutions learn from digits, and say what they have learnt. */
+/** Convolutional networks learn from digits and report their accuracy. */
 
 const PICTURES =
   words`train --hidden 16 --micro-batches 2 --workers 2 --device native --runtime local`;

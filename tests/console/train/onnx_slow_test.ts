@@ -49,7 +49,7 @@ async function planeIn(folder: string): Promise<{ file: string; data: string }> 
 const lossesOf = (lines: readonly Line[]) =>
   lines.flatMap(({ loss }) => typeof loss === "number" ? [loss] : []);
 
-/** Where it runs, and how it learns. */
+/** Flags of the device and of training. */
 const RUNS = ["--device", "reference", "--workers", "1"];
 const LEARNS = [...RUNS, "--loss", "cross-entropy", "--micro-batches", "2", "--lr", "0.05"];
 

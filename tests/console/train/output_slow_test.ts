@@ -141,7 +141,7 @@ function test(name: string, fn: (folder: string) => Promise<void>): void {
   testNeeding({ isThere: hasTerminals, reason: "script of util-linux" }, name, () => inFolder(fn));
 }
 
-/** What the line that changes has room for in so many columns. */
+/** Returns the progress line at a width. */
 const LINES: Record<number, RegExp> = {
   24: /^\d+\/\d+ {2}loss \d\.\d+$/,
   60: /^step .* tokens\/s/,
@@ -157,7 +157,7 @@ function assertReadable({ text, rows }: Shown, columns: number): void {
     .filter((line) => /\d\/\d+ /.test(line));
   assert.ok(lines.length > 1 && lines.every((line) => [...line].length <= columns - 3), text);
   assert.ok(lines.some((line) => LINES[columns]!.test(line)), `${columns}: ${lines.join("\n")}`);
-  // What was said meanwhile stands there in words, and nothing of the line does.
+  // Messages of the run remain, and the progress line is gone.
   const said = rows.join("\n");
   assert.match(said, /^after step 4: held-out\s+loss [\d.]+$/m);
   assert.doesNotMatch(said, /[█░]|\d\/\d+ |tokens\/s|\^C/);

@@ -30,13 +30,13 @@ const KERNELS = pathToFileURL(join(ROOT, "kernels", "mod.ts")).href;
 
 const ACTORS = pathToFileURL(join(ROOT, "actors", "mod.ts")).href;
 
-/** A model of one's own, which is the GPT with one block more than is asked for. */
+/** A custom model: the GPT with one more block than requested. */
 const DEEPER = `import { gpt2 } from "${KERNELS}";
 export const model = { name: "deeper", version: "1", sizes: ["vocab"], data: "sotu",
   build: ({ microBatch, data, layers, ...sizes }) =>
     gpt2({ ...sizes, layers: layers + 1, vocab: data.vocab }, microBatch) };`;
 
-/** Data of one's own: sixteen tokens of each sample, the same each time. */
+/** Custom data: the same sixteen tokens in each sample. */
 const COUNTING = `export const data = { name: "counting", version: "1",
   open: ({ microBatch, seq }) => ({ sizes: { vocab: 256 }, batches: function* () {
     for (;;) {
@@ -51,7 +51,7 @@ async function write(folder: string, name: string, text: string): Promise<string
   return pathToFileURL(join(folder, name)).href;
 }
 
-/** Trains in a folder with a registry of its own. */
+/** Trains in a folder with a separate registry. */
 async function trainIn(cwd: string, args: readonly string[], registry?: unknown): Promise<Outcome> {
   if (registry) await Deno.writeTextFile(join(cwd, "troupe.json"), JSON.stringify(registry));
   return await runProgram(

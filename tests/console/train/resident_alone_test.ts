@@ -15,13 +15,13 @@ for (const isolation of ["worker", "process"]) {
   Deno.test({
     name:
       `what the system sees of a run is at most ${MARGIN} times its plan, isolation ${isolation}`,
-    // Elsewhere nobody tells of another's memory.
+    // Other systems do not report the memory of another process.
     ignore: Deno.build.os !== "linux",
     fn: async () => {
       const flags = ["--device", "native", "--workers", "2", "--isolation", isolation];
       const watched = () => trainWatched({ ...RUN, flags });
       const first = await watched();
-      // A busy machine may collect later: what holds must hold in one of two runs.
+      // A busy machine can collect later, so one of two runs must hold.
       const { planned, ...seen } = first.peak > MARGIN * first.planned ? await watched() : first;
       const ratios = Object.entries(seen).map(([when, bytes]) =>
         `${when} ${(bytes / planned).toFixed(2)}`

@@ -48,7 +48,7 @@ for (const kind of ["tokens", "text"]) {
   });
 }
 
-/** Trains to a good end; returns the lines and what is said beside them. */
+/** Trains successfully; returns the lines and standard error. */
 async function trainSaying(args: readonly string[]) {
   const { code, stdout, stderr } = await runHere(["train", ...args, "--json"]);
   assert.equal(code, 0, stderr);

@@ -74,7 +74,7 @@ Deno.test("a limit and an order that are left to a simulation are chosen once, a
   const { "pipeline-limit": limit, order } = flags;
   assert.ok(typeof limit === "number" && limit >= 4 && limit <= 8);
   assert.match(start, new RegExp(`^message-driven: --pipeline-limit ${limit} --order ${order}: `));
-  // Who replays the run, or is another rank of it, reads what was chosen.
+  // A replay, or another rank, reads the choice.
   const again = await readTrainFlags(args);
   assert.deepEqual([again.flags, again.start], [flags, undefined]);
   const { scheduleOptions } = await optionsOf(given.join(" "));

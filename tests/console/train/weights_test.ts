@@ -21,7 +21,7 @@ import {
 } from "../command.ts";
 import { assertSentences } from "../refusals.ts";
 
-/** `--weights` and `--tokens`: files of one's own. */
+/** `--weights` and `--tokens`: the user's files. */
 
 /** Tokens that a step of TINY reads: 2 micro-batches of 2 rows of 8. */
 const STEP = 32;

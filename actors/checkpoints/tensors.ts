@@ -168,6 +168,7 @@ export async function gatherState(
 
 /** A tensor that begins with drawn values. */
 export interface DrawnTensor {
+  /** Kind of the source. */
   readonly kind: "drawn";
   /** Parameter to draw. */
   readonly spec: ParameterSpec;
@@ -179,6 +180,7 @@ export interface DrawnTensor {
 
 /** A tensor in a file. */
 export interface PlacedTensor {
+  /** Kind of the source. */
   readonly kind: "placed";
   /** The file. */
   readonly path: string;

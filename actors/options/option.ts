@@ -177,10 +177,6 @@ export const oneOf = <const T extends string>(...names: readonly T[]): Schema<T>
     v.metadata({ kind: "choice", choices: names }),
   );
 
-/** A value of two schemas, the first of which is checked first. */
-export const both = <T>(one: Schema<T>, other: Schema<T>): Schema<T> =>
-  v.pipe(v.pipe(one), other as v.GenericSchema<T, T>);
-
 /** Chooses the schema of a value by the value. */
 export const byValue = <T>(choose: (value: unknown) => Schema<T>): Schema<T> => v.lazy(choose);
 
@@ -237,14 +233,6 @@ export function record<T>(
   const schema: Schema = isOpen ? v.object(fields, message) : v.strictObject(fields, message);
   return schema as Schema<T>;
 }
-
-/** A record with any names, all of whose values have one schema. */
-export const mapOf = <T>(of: Schema<T>): Schema<Record<string, T>> =>
-  byValue((value) => {
-    const names = Object.keys(Object(value));
-    const fields = Object.fromEntries(names.map((name) => [name, of] as const));
-    return record<Record<string, T>>(fields as never, {}, { isOpen: true });
-  });
 
 /** The record of the options of a table. */
 export function recordOf<T>(table: OptionTable<T>, words: Words = {}): Schema<T> {

@@ -105,7 +105,7 @@ export function markdownTable([head = [], ...rows]: readonly (readonly string[])
 }
 
 /** A bound of a figure. */
-export type Target = { readonly atLeast: number } | { readonly atMost: number };
+type Target = { readonly atLeast: number } | { readonly atMost: number };
 
 /** A row of the table. */
 export interface Row {

@@ -93,7 +93,7 @@ function wordCases(syntax: CommandSyntax): string[] {
 }
 
 /** Returns a script for fish to source. */
-export function fishCompletion(commands: readonly CommandSyntax[]): string {
+function fishCompletion(commands: readonly CommandSyntax[]): string {
   return [
     "complete -c troupe -e",
     ...commands.map(({ name, summary }) =>
@@ -120,7 +120,7 @@ function flagSpec({ spelling, help, follows }: CompletedFlag): string {
 const word = (text: string): string => `'${text.replaceAll("\\", "\\\\").replaceAll("'", "\\'")}'`;
 
 /** Returns a script for zsh to source, or to save as `_troupe` on its `fpath`. */
-export function zshCompletion(commands: readonly CommandSyntax[]): string {
+function zshCompletion(commands: readonly CommandSyntax[]): string {
   return [
     "#compdef troupe",
     "_troupe() {",

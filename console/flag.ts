@@ -58,7 +58,7 @@ export const currentName = (name: string, flags: Flags): string =>
   Object.keys(flags).find((one) => flags[one]!.formerly === name) ?? name;
 
 /** The type of a flag's values. */
-export type ValueOf<F extends Flag> = F extends { kind: "integer" | "number" } ? number
+type ValueOf<F extends Flag> = F extends { kind: "integer" | "number" } ? number
   : F extends { kind: "switch" } ? boolean
   : F extends { kind: "choice"; choices: readonly (infer C)[] } ? C
   : F extends { kind: "own"; read: (text: string) => infer V } ? Exclude<V, undefined>
@@ -113,7 +113,7 @@ export interface CommandSyntax {
 }
 
 /** Flags that belong together. */
-export interface FlagGroup {
+interface FlagGroup {
   /** Title that ends with a colon; undefined for a single group. */
   readonly title?: string;
   /** The flags. */
@@ -140,7 +140,7 @@ type FlagValueOf<O> = O extends { flag: { read: (text: string) => infer V } }
   : never;
 
 /** The flag of an option; it has the type of its values, whatever its kind. */
-export type FlagOf<O> =
+type FlagOf<O> =
   & {
     readonly kind: "own";
     readonly help: string;
@@ -159,7 +159,7 @@ type Flagged<T> = {
 }[keyof T];
 
 /** The flags of a table of options, by name. */
-export type FlagsOf<T> = {
+type FlagsOf<T> = {
   readonly [O in Flagged<T> as O extends { flag: { name: infer N extends string } } ? N : never]:
     FlagOf<O>;
 };
@@ -206,7 +206,7 @@ export function optionsOfFlags(
 export const DEVICE_FLAG = flagOf(TRAIN.device);
 
 /** Meaning of a spelling: a flag, or one of its values. */
-export interface Spelled {
+interface Spelled {
   /** The flag's name. */
   readonly name: string;
   /** Value that the spelling implies; absent if a value follows. */

@@ -316,7 +316,7 @@ export interface ParseOptions {
 }
 
 /** Arguments as typed: strings, and true for switches. */
-export interface RawArguments {
+interface RawArguments {
   /** The flags by name. */
   readonly flags: Readonly<Record<string, string | true>>;
   /** Names of switches that were turned off, with `--no` or as `false`. */

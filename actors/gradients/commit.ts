@@ -155,7 +155,7 @@ export const SCALE_MIN = 2 ** -14;
 export const SCALE_MAX = 2 ** 40;
 
 /** The most skipped steps in a row: gradients that overflow at any scale are not an accident. */
-export const SKIPS_MAX = 20;
+const SKIPS_MAX = 20;
 
 /** Returns the state at the beginning of a run. */
 export function firstLossScale(lossScale: LossScale): LossScaleState {

@@ -85,7 +85,7 @@ export interface OptionFlag extends FlagText {
 }
 
 /** Facts about a schema that its flag uses. */
-export type SchemaFacts = Pick<FlagText, "choices" | "minimum" | "maximum" | "below"> & {
+type SchemaFacts = Pick<FlagText, "choices" | "minimum" | "maximum" | "below"> & {
   readonly kind?: "integer" | "number" | "text" | "choice" | "switch";
 };
 
@@ -251,7 +251,7 @@ export function recordOf<T>(table: OptionTable<T>, words: Words = {}): Schema<T>
 const UNKNOWN = "never";
 
 /** Place of a checked value, for messages. */
-export interface CheckedPlace {
+interface CheckedPlace {
   /** Beginning of the sentence: `Cannot train`. */
   readonly cannot: string;
   /** Name of the value. Default: the names of its fields are enough. */

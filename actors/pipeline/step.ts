@@ -140,7 +140,7 @@ export interface LocalUpdates {
 }
 
 /** A policy of weight updates. */
-export interface UpdatePolicy {
+interface UpdatePolicy {
   /** True if the pipe runs empty at the end of each step, which all workers then commit. */
   readonly isFlushed: boolean;
   /** Micro-batches of a data-parallel replica that may be in flight. */

@@ -164,13 +164,13 @@ function unknown(
 }
 
 /** A recommended cut of a model. */
-export interface RecommendedLayout extends SchedulePartition {
+interface RecommendedLayout extends SchedulePartition {
   /** The cut as a value of `--layout` and `train({ layout })`. */
   readonly layout: string;
 }
 
 /** The model to cut, and its run. */
-export interface CutRun {
+interface CutRun {
   /** Schedule of the run. */
   readonly schedule: Schedule;
   /** Compiled model, with any cut. */

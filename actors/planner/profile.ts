@@ -46,7 +46,7 @@ export const PROFILE_FORMAT = "troupe-profile";
 export const PROFILE_VERSION = 1;
 
 /** Origin of the costs: measured, read from a trace, or stated in a document. */
-export type ProfileSource = "measured" | "trace" | "stated";
+type ProfileSource = "measured" | "trace" | "stated";
 
 /** A cost that grows linearly with a number of elements. */
 export interface LinearCost {
@@ -110,7 +110,7 @@ export interface LinkCost {
 }
 
 /** Costs of the end of a step, apart from the all-reduce and the optimizer. */
-export interface StepEndCosts {
+interface StepEndCosts {
   /** Check of the gradients before the vote, by the trained elements of a stage. */
   readonly vote: LinearCost;
   /** Norms of the summed gradients, by the trained elements of a stage. */

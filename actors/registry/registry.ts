@@ -181,7 +181,7 @@ function componentsOf({ path, entries }: RegistryFile): Component[] {
 }
 
 /** A new name. */
-export interface NewComponent {
+interface NewComponent {
   /** The name. */
   readonly name: string;
   /** Specifier; a relative one is relative to the folder. */
@@ -195,7 +195,7 @@ export interface NewComponent {
 }
 
 /** A new component whose modules are fetched and hashed, but not run. */
-export interface PreparedComponent {
+interface PreparedComponent {
   /** The component, as a registry will list it. */
   readonly component: Component & { readonly integrity: string };
   /** Its modules. */

@@ -314,7 +314,7 @@ export async function editLock(path: string, name: string, lock: Lock = {}): Pro
 }
 
 /** A specifier and the URL that it was resolved to. */
-export type Chosen = Pick<ModuleGraph, "specifier" | "root">;
+type Chosen = Pick<ModuleGraph, "specifier" | "root">;
 
 /** Matches a JSR specifier: the package, and the path within it. */
 const JSR = /^jsr:\/?(@[^/]+\/[^@/]+)(?:@[^/]*)?(\/.*)?$/;

@@ -127,7 +127,7 @@ export function keptProgress(
 }
 
 /** The learning rate of a step, counted from 1. */
-export type RateOf = (step: number) => number;
+type RateOf = (step: number) => number;
 
 /** The learning rate, or the highest of a schedule, unless the options say another. */
 const RATE = 1e-3;

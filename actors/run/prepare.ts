@@ -154,7 +154,7 @@ export function assertRecomputable(
 }
 
 /** Options that need all workers to commit a step together. */
-export interface CommitOptions {
+interface CommitOptions {
   /** Data-parallel replicas. */
   readonly replicas: number;
   /** When the all-reduce of a stage starts. */

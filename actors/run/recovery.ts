@@ -231,7 +231,7 @@ export class Retries {
 const MEMORY_BYTES = 2 ** 28;
 
 /** Takes snapshots of a run. */
-export type Snapshots = MemorySnapshots | DiskSnapshots;
+type Snapshots = MemorySnapshots | DiskSnapshots;
 
 /**
  * Opens the snapshots of a run.
@@ -377,7 +377,7 @@ export interface RecoveryOptions extends RetryOptions {
 }
 
 /** Notes where a state that was read has been saved: from now on the workers can restart from there. */
-export type Kept = (state: StateOf<TensorSource>) => void;
+type Kept = (state: StateOf<TensorSource>) => void;
 
 /** An engine that restarts its workers when one of them fails. */
 export class Recovery implements Pick<Engine, "ahead" | "drain" | "step" | "evaluate" | "close"> {

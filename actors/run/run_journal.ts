@@ -12,7 +12,7 @@ import { beginJournal } from "../simulation/journal_writer.ts";
 import type { RunJournal } from "../options/train_options.ts";
 
 /** Facts about a run in the header of its journal. */
-export interface JournaledRun {
+interface JournaledRun {
   /** Seed of the runtime's own draws. */
   readonly seed: number;
   /** Name of the runtime. */

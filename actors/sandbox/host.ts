@@ -42,7 +42,7 @@ import { checkIntegrity, hashModule, type Lock } from "./modules.ts";
 import { grantsOf, type Port, type SandboxModule, start } from "./start.ts";
 
 /** Default of {@linkcode SandboxOptions.stepLimitMs}. */
-export const STEP_LIMIT_MS = 60_000;
+const STEP_LIMIT_MS = 60_000;
 
 /** Options of {@linkcode packageActor}. */
 export interface SandboxOptions {

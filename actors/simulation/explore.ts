@@ -33,7 +33,7 @@ export interface ExploreOptions<C = undefined> extends Omit<SimulateOptions<C>, 
 }
 
 /** Default of {@linkcode ExploreOptions.runs}. */
-export const DEFAULT_RUNS = 100;
+const DEFAULT_RUNS = 100;
 
 /** The result of an exploration. */
 export interface Exploration {

@@ -86,10 +86,10 @@ export interface ShrinkOptions<C = undefined> extends ExploreOptions<C> {
 }
 
 /** Default of {@linkcode ShrinkOptions.shrinkRuns}. */
-export const SHRINK_RUNS = 20_000;
+const SHRINK_RUNS = 20_000;
 
 /** Default of {@linkcode ShrinkOptions.shrinkMs}. */
-export const SHRINK_MS = 50_000;
+const SHRINK_MS = 50_000;
 
 /** Number of runs in which a smaller configuration must fail. */
 const CONFIGURATION_RUNS = 50;

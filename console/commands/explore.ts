@@ -75,7 +75,7 @@ export const EXPLORE_SYNTAX: CommandSyntax = {
 };
 
 /** The configuration in the journal of an explored run. */
-export interface ExploredRun {
+interface ExploredRun {
   /** The name or the module of the scenario. */
   readonly explore: string;
   /** The configuration of the scenario. */

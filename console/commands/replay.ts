@@ -114,7 +114,7 @@ export const REPLAY_SYNTAX: CommandSyntax = {
 };
 
 /** The program that trains. */
-export interface TrainProgram {
+interface TrainProgram {
   /** URL of its module. */
   readonly module: string;
   /** Runs it with its arguments. */

@@ -63,7 +63,7 @@ import {
 } from "./schedule_flags.ts";
 
 /** The terminal, files and signals of the command. */
-export interface ScheduleCommandContext {
+interface ScheduleCommandContext {
   /** Columns of the terminal. Default 120. */
   readonly columns?: number | undefined;
   /** True if the terminal shows colours. Default false. */
@@ -75,7 +75,7 @@ export interface ScheduleCommandContext {
 }
 
 /** The result of the command. */
-export interface ScheduleCommandResult {
+interface ScheduleCommandResult {
   /** The text to print, or to write to `out`. It ends with a newline. */
   readonly output: string;
   /** The file for `output`; undefined for standard output. */

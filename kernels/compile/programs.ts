@@ -113,7 +113,7 @@ export const outputsOf = ({ output, values }: LayerProgram): readonly OutputSpec
   values?.outputs ?? (output ? [{ ...output, name: "x", hasGradient: true }] : []);
 
 /** The names by which models read and write a value and its gradients. */
-export interface ValuePorts {
+interface ValuePorts {
   /** Input of a layer that takes it: its key. */
   readonly input: string;
   /** Output of the layer that makes it. */

@@ -158,7 +158,7 @@ export interface Entry extends SafetensorsInfo {
 }
 
 /** A checked header. */
-export interface Header {
+interface Header {
   /** Offset of the tensors in the file. */
   readonly dataStart: number;
   /** Entries in the order of their bytes, which cover the data without gaps. */
@@ -395,7 +395,7 @@ export interface SafetensorsTensor extends SafetensorsInfo {
 }
 
 /** Layout of a file: the header, then the bytes of each of `names` in order. */
-export interface SafetensorsLayout {
+interface SafetensorsLayout {
   /** Header length, JSON and padding; a multiple of 8 bytes. */
   readonly header: Uint8Array<ArrayBuffer>;
   /** Names of the tensors in file order. */

@@ -21,7 +21,7 @@ export const TOKENS_BYTES_MAX = 2 ** 31;
 export type Tokens = Uint8Array | Uint16Array | Uint32Array | Int32Array;
 
 /** Bytes of a token id in a file. */
-export type TokenBytes = 2 | 4;
+type TokenBytes = 2 | 4;
 
 /** Returns the bytes of a token id in a file by its name: 4 if it ends in `.u32`, otherwise 2. */
 export const tokenBytesOf = (path: string): TokenBytes => path.endsWith(".u32") ? 4 : 2;

@@ -327,7 +327,7 @@ export const DEVICE_SPECS: readonly string[] = [
 ];
 
 /** Options of {@linkcode resolveDevices}. */
-export interface ResolveOptions {
+interface ResolveOptions {
   /** Receives the choice of `auto` with its reason, and a line before a download. */
   readonly announce?: ((line: string) => void) | undefined;
   /**

@@ -28,7 +28,7 @@ export interface DropoutKey {
 }
 
 /** A slice of the sequences of a micro-batch. */
-export interface SampleSlice extends Slice {
+interface SampleSlice extends Slice {
   /** Samples of a micro-batch. */
   readonly samples: number;
 }
@@ -69,7 +69,7 @@ export function openMask(
 }
 
 /** Writes the elements of a mask from element `from`. */
-export type FillMask = (into: Float32Array, from: number) => void;
+type FillMask = (into: Float32Array, from: number) => void;
 
 function openWhole(
   { name, shape, probability }: MaskSpec,

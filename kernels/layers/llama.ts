@@ -53,7 +53,7 @@ export interface LlamaConfig {
 }
 
 /** The sizes of a Llama with all defaults. */
-export type LlamaSizes = Required<{ [Name in keyof LlamaConfig]: NonNullable<LlamaConfig[Name]> }>;
+type LlamaSizes = Required<{ [Name in keyof LlamaConfig]: NonNullable<LlamaConfig[Name]> }>;
 
 /**
  * Fills in the defaults of sizes and checks them.

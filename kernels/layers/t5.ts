@@ -61,7 +61,7 @@ export interface T5Config {
 }
 
 /** All sizes of a T5. */
-export type T5Sizes = Required<T5Config>;
+type T5Sizes = Required<T5Config>;
 
 /** All sizes, with the number of samples of a micro-batch. */
 type Sizes = T5Sizes & { readonly samples: number };

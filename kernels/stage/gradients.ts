@@ -33,7 +33,7 @@ export interface GradientNorms {
 }
 
 /** A part of a parameter's gradient that one run reads. */
-export interface GradientPiece {
+interface GradientPiece {
   /** The parameter's full name. */
   readonly parameter: string;
   /** Its gradient. */
@@ -55,7 +55,7 @@ export interface NormMemory {
 }
 
 /** Numbers that are written one by one and read together. */
-export interface Scalars {
+interface Scalars {
   /** The output of each run: its number, or all of them where views are not free. */
   readonly each: readonly Tensor[];
   /** All of them. */

@@ -99,13 +99,13 @@ export function countMemory(resident: Resident, activations: number): StageMemor
 }
 
 /** Properties of the device that a plan depends on. */
-export interface PlannedDevice {
+interface PlannedDevice {
   /** See {@linkcode Device.hasFreeViews}. Default true, as on all devices but webgpu. */
   readonly hasFreeViews?: boolean;
 }
 
 /** Bytes of a stage's activations. */
-export interface ActivationBytes {
+interface ActivationBytes {
   /** Kept for each micro-batch in flight from F to B (to W where the backward is split). */
   readonly perMicroBatch: number;
   /** Shared by all micro-batches. */

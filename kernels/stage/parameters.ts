@@ -137,7 +137,7 @@ export function zeroFlat(device: Device, { parts }: FlatTensor): void {
 }
 
 /** A flat f32 array on the host; its memory is allocated on first use, for plans without memory. */
-export interface HostState {
+interface HostState {
   /** Number of elements. */
   readonly length: number;
   /** Its elements. */
@@ -184,7 +184,7 @@ export async function readStateInto(
 }
 
 /** A parameter and its views into the flat arrays. */
-export interface Parameter {
+interface Parameter {
   /** Full name: `transformer.h.0.attn.c_attn.weight`. */
   readonly name: string;
   /** Its shape. */
@@ -222,7 +222,7 @@ export interface ParameterStore {
 }
 
 /** Options of a stage's parameters. */
-export interface StoreOptions {
+interface StoreOptions {
   /** Number of moments of the optimizer: AdamW 2, SGD with momentum 1. */
   readonly moments: number;
   /** Elements of a bucket. Default {@linkcode BUCKET_SIZE}. */

@@ -466,7 +466,7 @@ async function compileLayers(
 }
 
 /** Bytes that ONNX Runtime takes for the stages of one worker, which runs one model at a time. */
-export interface LibraryBytes {
+interface LibraryBytes {
   /** Largest sum of intermediate values of one model. */
   readonly transient: number;
   /** Compiled models and their bindings. */

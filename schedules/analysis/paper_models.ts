@@ -124,7 +124,7 @@ export function mixedPrecisionBytes(parameters: number, bucket?: number): number
 }
 
 /** Sizes of a transformer that determine its floating-point operations. */
-export interface TransformerSizes {
+interface TransformerSizes {
   /** l: layers. */
   readonly layers: number;
   /** h: the hidden size. */
@@ -209,7 +209,7 @@ export function criticalPath(schedule: Schedule, backward = 2): CriticalPath {
 }
 
 /** Variables of Eq. 1. */
-export interface ChimeraStep {
+interface ChimeraStep {
   /** The schedule: Chimera's, or another whose backwards are not split. */
   readonly schedule: Schedule;
   /** F_t: milliseconds of a forward of one micro-batch by 1/D of the model. */
@@ -223,7 +223,7 @@ export interface ChimeraStep {
 }
 
 /** Terms of Eq. 1, in milliseconds. */
-export interface ChimeraStepTime {
+interface ChimeraStepTime {
   /** T: the sum. */
   readonly totalMs: number;
   /** F_t·C_f + B_t·C_b. */
@@ -310,7 +310,7 @@ function freeRegions({ schedule, execution }: Analysis, worker: number) {
 }
 
 /** Variables of the bubble ratio. */
-export interface HanayoStep {
+interface HanayoStep {
   /** P: workers, and micro-batches of a round. */
   readonly workers: number;
   /** W: waves. */

@@ -17,7 +17,7 @@ export function recomputedStages({ lists = [] }: Schedule): Set<number> {
 }
 
 /** A plain action, and the next action of its worker on the same copy of the stage. */
-export interface FollowedAction {
+interface FollowedAction {
   /** The action. */
   readonly action: Action;
   /** The next action; undefined for the last. */

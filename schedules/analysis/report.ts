@@ -7,7 +7,7 @@ import { type Analysis, type Bubble, bubbles } from "./analyze.ts";
 import type { Comparison } from "./compare.ts";
 
 /** The output of `troupe schedule --format json`. */
-export interface ScheduleRecord
+interface ScheduleRecord
   extends
     Pick<Schedule, "name" | "workers" | "stages" | "microBatches" | "slices" | "edges">,
     Omit<Analysis, "schedule" | "execution" | "hops"> {

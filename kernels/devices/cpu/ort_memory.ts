@@ -52,7 +52,7 @@ export interface OrtMemory {
 }
 
 /** Functions for tensors. */
-export type OrtTensors = ReturnType<typeof makeTensors>;
+type OrtTensors = ReturnType<typeof makeTensors>;
 
 /** Returns the default allocator. */
 export function makeMemory(api: FunctionTable): OrtMemory {

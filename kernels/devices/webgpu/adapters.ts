@@ -201,7 +201,7 @@ function setVariables(environment: Readonly<Record<string, string>>): () => void
 }
 
 /** Options of {@linkcode webgpuAdapters}. */
-export interface AdapterOptions {
+interface AdapterOptions {
   /** The ONNX Runtime library. Default {@linkcode nativeLibraryPath}. */
   readonly library?: string | undefined;
   /** Receives one line before a download starts. */

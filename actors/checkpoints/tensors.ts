@@ -39,8 +39,8 @@ export interface HeldState {
   readonly shapes: Readonly<Record<FileKind, Shapes>>;
   /** Returns the holder of a tensor; parts of one holder are read together. */
   holderOf(name: string): number;
-  /** Reads parts, one after the other into one array. */
-  read(parts: readonly TensorPart[]): Promise<Float32Array>;
+  /** Reads parts, one after the other, into a new array, which the caller may detach. */
+  read(parts: readonly TensorPart[]): Promise<Float32Array<ArrayBuffer>>;
 }
 
 /** Some elements of a tensor. */
@@ -56,7 +56,7 @@ interface Piece {
 /** Parts that are read in one request. */
 interface Reading {
   readonly parts: readonly (TensorPart & { readonly isLast: boolean })[];
-  readonly values: Promise<Float32Array>;
+  readonly values: Promise<Float32Array<ArrayBuffer>>;
 }
 
 /**
@@ -87,6 +87,8 @@ export async function* readPieces(
       for (const { name, from, to, isLast } of parts) {
         yield { name, values: values.subarray(at, at += to - from), isLast };
       }
+      // Else each isolate holds up to 64 MiB of read pieces until V8 collects them.
+      values.buffer.transfer(0);
     }
   } finally {
     // The holder accepts another request after this one.
@@ -136,7 +138,7 @@ export function heldValues({ weights, moments }: StageState, shapes: Shapes): He
     holderOf: (name) => names.indexOf(name),
     read([part]) {
       const { name, from, to } = part!;
-      return Promise.resolve(all.get(name)!.subarray(from, to));
+      return Promise.resolve(all.get(name)!.slice(from, to));
     },
   };
 }

@@ -175,7 +175,10 @@ export function stateShapes(
  */
 export function heldByStages(
   options: Pick<EngineOptions, "model" | "schedule" | "stage" | "kernels">,
-  read: (stage: number, parts: Parameters<HeldState["read"]>[0]) => Promise<Float32Array>,
+  read: (
+    stage: number,
+    parts: Parameters<HeldState["read"]>[0],
+  ) => Promise<Float32Array<ArrayBuffer>>,
 ): HeldState {
   const { model, schedule } = options;
   const stages = new Map(

@@ -170,7 +170,7 @@ class PipelineEngine implements Engine {
     if (!observer && !options.system) {
       this.held = heldByStages(
         options,
-        (stage, parts) => this.#ask<Float32Array>({ type: "Fetch", stage, parts }),
+        (stage, parts) => this.#ask<Float32Array<ArrayBuffer>>({ type: "Fetch", stage, parts }),
       );
     }
     const init: SupervisorInit = {

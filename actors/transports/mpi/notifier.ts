@@ -141,12 +141,12 @@ export async function connectTo(
 const isSame = (bytes: Uint8Array, word: Uint8Array) =>
   word.reduce((sum, byte, i) => sum | (byte ^ bytes[i]!), 0) === 0;
 
-/**
- * Maximum attempts to connect to a listener, and the increment of the delay between them in
- * milliseconds.
- */
-const MAX_RINGS = 5;
-const WAIT_MS = 200;
+/** Maximum attempts to connect to a host that refuses, and milliseconds between two attempts. */
+const MAX_REFUSALS = 5;
+const WAIT_MS = 500;
+
+/** Milliseconds in which a rank must answer. On a busy machine, starting takes many seconds. */
+const REACH_MS = 60_000;
 
 /**
  * Opens the listener of this rank; every rank calls it.
@@ -169,13 +169,16 @@ export function exchangeNotifiers(
   return {
     /** Connects to the listener of a rank. @throws {Error} when all attempts fail. */
     async connect(rank: number): Promise<Deno.TcpConn> {
-      const address = addresses[rank]!;
-      for (let rings = 1;; rings++) {
+      const address = addresses[rank]!, end = performance.now() + REACH_MS;
+      for (let attempt = 1;; attempt++) {
         try {
           return await connectTo(address, mpi.rank, rank, secret);
         } catch (error) {
-          if (rings === MAX_RINGS) throw unreachable(mpi.rank, rank, address, error as Error);
-          await delay(rings * WAIT_MS);
+          const isRefused = error instanceof Deno.errors.ConnectionRefused;
+          if (isRefused ? attempt >= MAX_REFUSALS : performance.now() > end) {
+            throw unreachable(mpi.rank, rank, address, error as Error);
+          }
+          await delay(WAIT_MS);
         }
       }
     },

@@ -107,6 +107,8 @@ export class Builder extends NodeGraph {
   declare readonly sin: Unary;
   /** cos a */
   declare readonly cos: Unary;
+  /** arctan a */
+  declare readonly atan: Unary;
   /** tanh a */
   declare readonly tanh: Unary;
   /** erf a */
@@ -428,7 +430,7 @@ export const METHOD_SIGNATURES = `
   equal|greater|greaterOrEqual|less|lessOrEqual(a: operand, b: operand)
   where(condition, a: operand, b: operand)  prelu(a: real, slope: operand)
   and|or|xor(p, q)  not(p)  neg|abs|sign|relu|stopGradient(a)  cast(a, dtype)
-  reciprocal|floor|ceil|round|exp|log|sqrt|sin|cos|tanh|erf|sigmoid|isNaN(a: real)
+  reciprocal|floor|ceil|round|exp|log|sqrt|sin|cos|atan|tanh|erf|sigmoid|isNaN(a: real)
   softplus|softsign|silu|hardSwish|mish(a: real)  leakyRelu|elu(a: real, alpha?)
   hardSigmoid(a: real, alpha?, beta?)  selu(a: real, alpha?, gamma?)
   gelu(a: real, approximate?)  clip(a: real, low?, high?)

@@ -266,6 +266,7 @@ const FUNCTIONS: Ops = {
   Sqrt: unary(Math.sqrt, (g, dy, _, y) => g.div(g.mul(dy, g.scalar(0.5)), y)),
   Sin: unary(Math.sin, (g, dy, x) => g.mul(dy, g.cos(x))),
   Cos: unary(Math.cos, (g, dy, x) => g.neg(g.mul(dy, g.sin(x)))),
+  Atan: unary(Math.atan, (g, dy, x) => g.div(dy, g.add(g.mul(x, x), g.scalar(1)))),
   Tanh: unary(Math.tanh, (g, dy, _, y) => g.mul(dy, g.sub(g.scalar(1), g.mul(y, y)))),
   Erf: unary(
     erf,

@@ -94,6 +94,7 @@ export const CASES: Readonly<Record<string, readonly Case[]>> = {
     on([M, [4]], (g, a, slope) => g.prelu(a, slope), range)
   ),
   Elu: [...bent((g, a) => g.elu(a, 0.7)), ...bent((g, a) => g.selu(a))],
+  Atan: [one((g, a) => g.atan(a), [-3, 3])],
   Softplus: [one((g, a) => g.softplus(a), [-3, 3]), one((g, a) => g.mish(a), [-3, 3])],
   HardSwish: ([[-2.9, 2.9], [3.1, 5], [-5, -3.1]] as const).map((range) =>
     one((g, a) => g.hardSwish(a), range)

@@ -7,7 +7,6 @@ import { defineSearch } from "../search/search.ts";
 import { chimera, chimeraGreedy } from "./chimera.ts";
 import { vHalf, vMin } from "./controllable_memory.ts";
 import { dualPipe, dualPipeV } from "./dual_pipe.ts";
-import { eagerOneFOneB } from "./eager_one_f_one_b.ts";
 import { gems } from "./gems.ts";
 import { gpipe, loopedBfs } from "./gpipe.ts";
 import { chimeraWave, hanayo } from "./hanayo.ts";
@@ -21,7 +20,6 @@ import { zeroBubbleV } from "./zero_bubble_v.ts";
 const byRule: readonly ScheduleDefinition[] = [
   gpipe,
   oneFOneB,
-  eagerOneFOneB,
   seq1f1b,
   seqZeroBubble,
   teraPipe,

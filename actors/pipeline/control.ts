@@ -133,7 +133,6 @@ export function controlHandlers(
       supervisor.state = "saving";
       supervisor.pause = "a checkpoint";
       supervisor.takeWritten = gather(orders.map(({ worker }) => worker), (outcomes) => {
-        for (const ref of workers) ctx.send(ref, { type: "SaveEnded", step }, { lane: "control" });
         goIdle();
         reply(outcomes);
       });

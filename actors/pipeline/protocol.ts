@@ -212,8 +212,6 @@ export type WorkerMessage =
   | LinkMessage<PeerMessage>
   /** Asks for a {@linkcode WorkerReport}. */
   | { readonly type: "Report" }
-  /** Ends a save: all shards are written. */
-  | { readonly type: "SaveEnded"; readonly step: number }
   /** Asks for weights and moments; the answer is Saved. */
   | { readonly type: "Save" }
   /** Asks for parts of weights and moments of a stage; the answer is Fetched. */

@@ -67,10 +67,6 @@ function controlHandlers(worker: Worker): Partial<Handlers<WorkerMessage>> {
       const ready = worker.ready.map(formatAction);
       ctx.reply({ waitsFor, ready } satisfies WorkerReport);
     },
-    SaveEnded({ step }) {
-      if (worker.steps.length === 0) return;
-      throw new Error(`Cannot end the save of step ${step}: the worker must have no step`);
-    },
     async Save() {
       const parts: StageState[] = [];
       for (const { kernels } of copies.all) parts.push(await ctx.busy(() => kernels.save()));
@@ -120,7 +116,7 @@ async function write(
 }
 
 /** Messages of every state. */
-const ALWAYS = ["Report", "SaveEnded", "OnLink", "LinkDue"] as const;
+const ALWAYS = ["Report", "OnLink", "LinkDue"] as const;
 
 /** Inputs from workers that have begun a step earlier, or of evaluations. */
 const INPUTS = ["Inject", "Activation"] as const;

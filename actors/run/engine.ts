@@ -175,10 +175,7 @@ export function stateShapes(
  */
 export function heldByStages(
   options: Pick<EngineOptions, "model" | "schedule" | "stage" | "kernels">,
-  read: (
-    stage: number,
-    parts: Parameters<HeldState["read"]>[0],
-  ) => Promise<Float32Array<ArrayBuffer>>,
+  read: (stage: number, parts: Parameters<HeldState["read"]>[0]) => ReturnType<HeldState["read"]>,
 ): HeldState {
   const { model, schedule } = options;
   const stages = new Map(

@@ -25,15 +25,17 @@ async function readOrders(): Promise<Orders> {
   return JSON.parse(text);
 }
 
-/** Ends the process because the root died before the connection was made. */
+/** Ends the process because the root died before the watchdog could notice. */
 function endAlone(): never {
   removeOrphaned(Deno.args[0]!);
   Deno.exit(1);
 }
 
 function endWithRoot(error: unknown): never {
-  const { NotFound, ConnectionRefused } = Deno.errors;
-  if (error instanceof NotFound || error instanceof ConnectionRefused) endAlone();
+  const { NotFound, ConnectionRefused, ConnectionReset, BrokenPipe } = Deno.errors;
+  const isGone = [NotFound, ConnectionRefused, ConnectionReset, BrokenPipe]
+    .some((kind) => error instanceof kind);
+  if (isGone) endAlone();
   throw error;
 }
 

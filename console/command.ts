@@ -94,7 +94,7 @@ export async function runCommand(
     if (controller.signal.aborted) return;
     controller.abort();
     if (inGoodOrder !== "") {
-      printError(`Finishing ${inGoodOrder}; press Ctrl-C again to end at once.`);
+      printError(`Finishing ${inGoodOrder}; press Ctrl-C again to end immediately.`);
     }
   };
   const begin = (finishing?: string) => {

@@ -75,7 +75,7 @@ export function lockFolder(directory: string): FolderLock {
       } catch (error) {
         isOver = true;
         if ((error as Error).cause instanceof HeldError) throw error;
-        announce(`${(error as Error).message}; training goes on`);
+        announce(`${(error as Error).message}; training continues`);
       }
     },
     [Symbol.dispose]() {
@@ -286,7 +286,7 @@ export async function checkClaim(directory: string, claim: Claim): Promise<void>
   const newest = await newestIn(directory);
   if (!newest) return;
   throw new RangeError(
-    `Cannot write checkpoints to ${directory}: it must hold none of another run, received one of step ${newest.step}; go on from it with --resume ${directory}, remove what is there with --overwrite (in a script: resume, checkpoint.overwrite), or name another folder`,
+    `Cannot write checkpoints to ${directory}: the folder must have no checkpoints of another run, received one of step ${newest.step}; resume it with --resume ${directory}, remove what is there with --overwrite (in a script: resume, checkpoint.overwrite), or name another folder`,
   );
 }
 

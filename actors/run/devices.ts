@@ -160,7 +160,7 @@ function tellOfOtherBits(
   const before = inWords(resume?.config?.["computedOn"]), now = inWords(computedOn(devices));
   if (before === undefined || before === now) return;
   announce?.(
-    `The bits of this run are not those of one that stays on ${before}, where its checkpoint was computed: it goes on on ${now}.`,
+    `The checkpoint was computed on ${before}: the bits of a run that continues on ${now} differ.`,
   );
 }
 

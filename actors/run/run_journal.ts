@@ -50,7 +50,7 @@ export async function openRunJournal(
   let hasFailed = false;
   const onFailure = (error: Error) => {
     if (whenFull === "stop") full.abort(error);
-    else if (!hasFailed) announce(`${error.message}; the run goes on without a journal`);
+    else if (!hasFailed) announce(`${error.message}; the run continues without a journal`);
     hasFailed = true;
   };
   return {

@@ -72,13 +72,13 @@ export type LaunchFlags = FlagValues<typeof LAUNCH_FLAGS>;
 /** The declaration of `troupe launch`. */
 export const LAUNCH_SYNTAX: CommandSyntax = {
   name: "launch",
-  summary: "trains on the ranks of MPI, and starts the job again when one dies",
+  summary: "trains on the ranks of MPI, and restarts the job when one dies",
   usage: ["[flags] -- train [flags of train]", "[flags] -- COMMAND [arguments]"],
   about: [
     "Works out how many ranks the flags of train ask for, writes the command line of the MPI that",
-    "is installed, and runs it. When a rank dies, MPI ends the others; the job is started again and",
-    "goes on from its newest checkpoint, until finished.json beside that says that it has come to its",
-    "end. Hosts share the folder of the checkpoints, and have Deno and Troupe at the same paths.",
+    "is installed, and runs it. When a rank dies, MPI ends the others; the job is restarted from its",
+    "newest checkpoint, until it writes finished.json into the folder of its checkpoints.",
+    "Hosts share that folder, and have Deno and Troupe at the same paths.",
     "",
     'COMMAND is one of your own that calls train({ runtime: "mpi" }), such as deno run -A mine.ts,',
     "with --ranks, and --out for the folder of its checkpoints; it goes on by itself from what",
@@ -264,7 +264,7 @@ async function checkOwn(out: string, resume: string | undefined): Promise<void> 
     if (resolve(folder) === resolve(out) && (step ?? newest) === newest) return;
   }
   throw new RangeError(
-    `Cannot launch: ${out} must hold no checkpoints but those that the run goes on from, as it would go on from them when a rank dies, received one of step ${newest}; add --resume ${out} or --overwrite, or name another --out`,
+    `Cannot launch: ${out} must hold only checkpoints from which the run resumes, since it restarts from them when a rank dies, received one of step ${newest}; add --resume ${out} or --overwrite, or name another --out`,
   );
 }
 

@@ -63,11 +63,11 @@ export function openJobWatch(
     if (phase === "left" || (phase === undefined && !isTrain)) return undefined;
     if (phase === undefined || phase === "joining") {
       if (phaseMs <= startMs) return undefined;
-      return `the ranks have not found each other within ${seconds(startMs)}`;
+      return `the ranks did not connect within ${seconds(startMs)}`;
     }
-    if (quietMs > stallMs) return `rank 0 has not moved for ${seconds(stallMs)}`;
+    if (quietMs > stallMs) return `rank 0 made no progress for ${seconds(stallMs)}`;
     if (phase !== "leaving" || phaseMs <= stallMs) return undefined;
-    return `the ranks have not ended within ${seconds(stallMs)}`;
+    return `the ranks did not end within ${seconds(stallMs)}`;
   };
   const timer = setInterval(() => {
     quietMs += LOOK_MS;
@@ -289,12 +289,13 @@ export async function relaunch(job: Relaunch): Promise<number> {
     }
     const waitMs = restarts.failed(performance.now()), how = describeEnd(end);
     const from = step === undefined ? "the beginning" : `step ${step}`;
+    const last = step === undefined ? "there is no checkpoint" : `the last checkpoint is ${from}`;
     if (waitMs === undefined) {
       throw new Error(
-        `Cannot go on: the job may fail ${maxRestarts} times without a new checkpoint, and failed again: ${how}; it stands at ${from}`,
+        `Cannot restart the job: it failed ${failures} times without a new checkpoint: ${how}; ${last}`,
       );
     }
-    printError(`${how}; going on from ${from} (restart ${failures} of ${maxRestarts})`);
+    printError(`${how}; continuing from ${from} (restart ${failures} of ${maxRestarts})`);
     await delay(waitMs, { signal }).catch(() => {});
     if (signal.aborted) return INTERRUPTED;
     await untilFree(out, job.stallMs);
@@ -306,12 +307,12 @@ const neverBegan = ({ code, stalled }: JobEnd) =>
   new Error(
     `Cannot launch: the launcher must start the ranks, received ${
       stalled ?? `its exit code ${code}`
-    } before any of them had begun; what it says stands above`,
+    } before any of them started; its output is above`,
   );
 
 /** Describes the end of a try in a sentence. */
 function describeEnd({ code, death, stalled, ranks }: JobEnd): string {
-  if (stalled !== undefined) return `The job was ended, as ${stalled}`;
+  if (stalled !== undefined) return `The job was stopped: ${stalled}`;
   const { signal, pid, host } = death ?? {};
   const rank = death?.rank ?? rankOf([...ranks.values()], death);
   const who = rank !== undefined
@@ -321,7 +322,7 @@ function describeEnd({ code, death, stalled, ranks }: JobEnd): string {
     : "The job";
   const where = host === undefined ? "" : ` on ${host}`;
   if (signal !== undefined) return `${who}${where} died of ${signal}`;
-  return `${who}${where} ended before its time with exit code ${death?.code ?? code}`;
+  return `${who}${where} ended too early with exit code ${death?.code ?? code}`;
 }
 
 /** Finds the rank of a process by its pid. The host only decides ties, as its name may differ. */

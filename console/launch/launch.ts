@@ -109,6 +109,6 @@ function writeScript(
   if (script === undefined || flags.print) print(text.trimEnd());
   else {
     Deno.writeTextFileSync(script, text);
-    printError(`Wrote ${script}; go on with: sbatch ${script}`);
+    printError(`Wrote ${script}; submit it with: sbatch ${script}`);
   }
 }

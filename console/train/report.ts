@@ -148,9 +148,9 @@ function bestLines({ best, isStoppedEarly }: EndEvent): string[] {
 function sayHowToResume(event: TrainEvent & { type: "end" }): void {
   if (!event.isInterrupted) return;
   const how = event.checkpoint
-    ? `go on with: ${
+    ? `resume with: ${
       commandLine("train", "--resume", event.checkpoint)
-    } (and the same --steps and other flags of how it runs)`
+    } (plus --steps and the other flags of "How it runs")`
     : "nothing was saved, since no --out was given";
   printError(`Interrupted after step ${event.steps}; ${how}`);
 }

@@ -282,7 +282,7 @@ export async function readTrainFlags(typed: readonly string[]): Promise<TrainReq
   const first = { ...choice?.flags, ...before ? {} : firstSteps(asked, given, schedule) };
   const flags = { ...withTokenizer(asked, found), ...first };
   const start = checkpoint
-    ? `Going on from ${checkpoint.path}, after step ${checkpoint.step}.`
+    ? `Resuming from ${checkpoint.path}, after step ${checkpoint.step}.`
     : resume && `There is no checkpoint in ${resume}: starting at step 1.`;
   const out = flags.out ?? (resume === undefined ? undefined : runFolder(resume));
   const depends = schedule.updates !== "flush" && flags["checkpoint-every"] !== undefined;

@@ -60,7 +60,7 @@ function openEventLog(
       if (!isFailed) what();
     } catch (error) {
       isFailed = true;
-      announce(`${(error as Error).message}; training goes on without it`);
+      announce(`${(error as Error).message}; training continues without it`);
     }
   };
   return Object.assign((...[metrics]: Parameters<Tracker>) => attempt(() => tracker(metrics)), {

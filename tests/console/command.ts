@@ -1,4 +1,4 @@
-/** Runs the commands as their users do, on models so small that a run takes a fraction of a second. */
+/** Runs the commands as users do, on models so small that a run takes a fraction of a second. */
 
 import assert from "node:assert/strict";
 import { join } from "node:path";
@@ -13,7 +13,7 @@ import { namesIn } from "../in_folder.ts";
 /** The repository. */
 export const ROOT = fileURLToPath(new URL("../..", import.meta.url));
 
-/** Flags of the smallest GPT, on the device that every machine has. */
+/** Flags of the smallest GPT, on the reference device. */
 export const TINY_MODEL = [
   ...["--layers", "1", "--hidden", "16", "--heads", "2", "--seq", "8"],
   ...["--micro-batch-size", "2", "--device", "reference"],
@@ -22,7 +22,7 @@ export const TINY_MODEL = [
 /** The same with two micro-batches a step. */
 export const TINY = [...TINY_MODEL, "--micro-batches", "2"];
 
-/** No colours, and nothing printed by Deno itself. */
+/** Environment without colours and without output of Deno itself. */
 export const ENVIRONMENT = { NO_COLOR: "1", DENO_NO_UPDATE_CHECK: "1" };
 
 /** Result of a command. */
@@ -63,7 +63,7 @@ export const runWithin = (blocks: number, args: readonly string[]) => {
   return runProgram("sh", ["-c", limited, Deno.execPath(), ...args]);
 };
 
-/** The words of a command line; a value is one word or part of one, a list is many. */
+/** Splits a command line into words: a value is one word or part of one, a list is several words. */
 export function words(
   parts: TemplateStringsArray,
   ...values: readonly (string | number | readonly string[])[]
@@ -80,7 +80,7 @@ export function words(
 export const readJson = async (...path: string[]) =>
   JSON.parse(await Deno.readTextFile(join(...path)));
 
-/** Runs `deno task train`, with all permissions but what flags of Deno's take away. */
+/** Runs `deno task train` with all permissions, except those that `deno` flags deny. */
 export const runTrain = (
   args: readonly string[],
   permissions?: readonly string[],
@@ -115,7 +115,7 @@ class Capture implements Disposable {
   }
 }
 
-/** Runs a command in this process, where a process is not the point: that takes a tenth of the time. */
+/** Runs a command in this process, which takes a tenth of the time of a new process. */
 export async function runHere(args: readonly string[]): Promise<Outcome> {
   using stdout = new Capture(Deno.stdout);
   using stderr = new Capture(Deno.stderr);
@@ -138,9 +138,9 @@ export async function printedHere(...args: readonly string[]): Promise<string> {
 }
 
 /**
- * Runs a command in this process and expects one sentence about its bad input, and no output.
+ * Runs a command in this process and expects one sentence about bad input, and no output.
  *
- * @returns the sentence, behind the exit code where that is not 2.
+ * @returns the sentence, after the exit code if that is not 2.
  */
 export async function refusalHere(args: readonly string[]): Promise<string> {
   const { code, stdout, stderr } = await runHere(args);
@@ -156,13 +156,13 @@ export const refusedHere = async (args: readonly string[], sentence: RegExp) =>
 /** One line of `--json`. */
 export type Line = Readonly<Record<string, unknown>>;
 
-/** The lines of text that ends with a line's end. */
+/** The lines of a text that ends with a line feed. */
 export function jsonLines(text: string): Line[] {
-  assert.ok(text.endsWith("\n"), "the last line must be whole");
+  assert.ok(text.endsWith("\n"), "the last line must be complete");
   return text.slice(0, -1).split("\n").map((line) => JSON.parse(line));
 }
 
-/** Trains with `--json` to a good end. */
+/** Trains with `--json`; the exit code must be 0. */
 export async function trainJson(args: readonly string[]): Promise<{ lines: Line[]; last: Line }> {
   const { code, stdout, stderr } = await runTrain([...args, "--json"]);
   assert.equal(code, 0, stderr);
@@ -170,14 +170,14 @@ export async function trainJson(args: readonly string[]): Promise<{ lines: Line[
   return { lines, last: lines.at(-1)! };
 }
 
-/** Trains in this process with `--json`, its actors in this thread unless another runtime is named. */
+/** Trains in this process with `--json`; actors run in this thread unless `args` name a runtime. */
 export async function trainHere(args: readonly string[]): Promise<{ lines: Line[]; last: Line }> {
   const runtime = args.includes("--runtime") ? [] : ["--runtime", "local"];
   const lines = jsonLines(await printedHere("train", ...args, ...runtime, "--json"));
   return { lines, last: lines.at(-1)! };
 }
 
-/** Returns what two runs of the same training have in common: losses, norms and weights. */
+/** Returns the results that do not depend on the run: losses, norms and weights. */
 export function bitsOf(lines: readonly Line[], fromStep = 1): unknown[] {
   return [
     ...lines.filter(({ loss, step }) => loss !== undefined && (step as number) >= fromStep)
@@ -187,14 +187,14 @@ export function bitsOf(lines: readonly Line[], fromStep = 1): unknown[] {
 }
 
 /**
- * Trains in this process and expects a refusal: bad input, told in one sentence before the run
- * begins.
+ * Trains in this process and expects bad input to be refused in one sentence, before the run
+ * starts.
  *
  * @returns the sentence.
  */
 export async function refusal(args: readonly string[]): Promise<string> {
   const context = {
-    begin: () => assert.fail("a run with bad input must not begin"),
+    begin: () => assert.fail("a run with bad input must not start"),
     signal: new AbortController().signal,
   };
   const error = await trainCommand([...args], context).then(
@@ -206,13 +206,13 @@ export async function refusal(args: readonly string[]): Promise<string> {
   return error.message;
 }
 
-/** Trains in this process and expects a refusal with this sentence before the run begins. */
+/** Trains in this process and expects a refusal with this sentence before the run starts. */
 export const refuses = async (args: readonly string[], sentence: RegExp) =>
   assert.match(await refusal(args), sentence);
 
 export { inFolder } from "../in_folder.ts";
 
-/** The names in the folder of a run, sorted, without the files that every run has. */
+/** Returns the sorted names in the folder of a run, without the files that every run has. */
 export const savedIn = async (out: string): Promise<string[]> =>
   (await namesIn(out)).filter((name) => !Object.values<string>(RUN_FILES).includes(name));
 
@@ -229,6 +229,6 @@ export async function writeTokens(
   return path;
 }
 
-/** Ids that look random and are the same each time. */
+/** Reproducible pseudo-random ids. */
 export const someTokens = (count: number, vocabulary = 256): number[] =>
   Array.from({ length: count }, (_, i) => (i * i * 31 + i * 7) % 65521 % vocabulary);

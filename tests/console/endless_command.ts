@@ -1,6 +1,6 @@
 /**
- * A command that reacts to nothing: what it is started with says what Ctrl-C would have to wait for;
- * `computing` and `blocking` leave no time for signals, the first once it has a result.
+ * A command that waits. Its argument is the work that Ctrl-C has to wait for, or `computing` or
+ * `blocking`, which leave no time for signals, the first with a result so far.
  */
 
 import { print } from "../../console/terminal.ts";

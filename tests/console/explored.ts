@@ -16,7 +16,7 @@ export const log: ActorFactory<undefined, Note> = (ctx) => {
   return { Note: ({ n }) => void notes.push(n) };
 };
 
-/** Notes its number when it is made. */
+/** Sends its number when it is created. */
 export const writer: ActorFactory<{ to: ActorRef<Note>; n: number }, never> = (ctx, { to, n }) => {
   ctx.send(to, { type: "Note", n });
   return {};
@@ -24,7 +24,7 @@ export const writer: ActorFactory<{ to: ActorRef<Note>; n: number }, never> = (c
 
 const module = import.meta.url;
 
-/** Its invariant holds in plain order alone. */
+/** Its invariant holds only if messages keep their order. */
 export const scenario: Scenario<undefined> = async ({ system, idle, invariant }) => {
   invariant("notes come in order", ({ state }) => {
     const notes = state<number[]>("log") ?? [];

@@ -1,10 +1,10 @@
-/** Checkpoints as a stranger could make them: changed, with hashes that fit. */
+/** Forged checkpoints: changed, with hashes that fit. */
 
 import { createHash } from "node:crypto";
 import { join } from "node:path";
 import { encodeSafetensors, readSafetensors, type SafetensorsTensor } from "../../kernels/mod.ts";
 
-/** A file of a checkpoint that its manifest knows. */
+/** A file of a checkpoint in its manifest. */
 export type CheckpointFile = "model.safetensors" | "optimizer.safetensors" | "config.json";
 
 /** Writes a file of a checkpoint, and its size and hash into the manifest. */
@@ -21,7 +21,7 @@ export async function forgeFile(
   await Deno.writeTextFile(manifest, JSON.stringify(held));
 }
 
-/** Contents of `config.json`, as a test changes them. */
+/** Contents of `config.json`, for tests to change. */
 // deno-lint-ignore no-explicit-any
 export type Config = any;
 

@@ -9,7 +9,7 @@ import { refusalHere } from "./command.ts";
 import { assertRefusals } from "./refusals.ts";
 
 folderTest(
-  "errors of the system are sentences that name the file and what to do",
+  "errors of the system name the file and the remedy",
   async (folder) => {
     await Deno.symlink(join(folder, "loop"), join(folder, "loop"));
     await Deno.writeTextFile(join(folder, "file"), "");
@@ -35,7 +35,7 @@ Deno.test("errors of memory, of node:fs and of programs are sentences, others st
   assert.match(said(() => readFileSync("."))!, /^Cannot use .*; name a file$/);
   const spawn = () => new Deno.Command("/nowhere/mpirun").spawn();
   assert.match(said(spawn)!, /^Cannot use \/nowhere\/mpirun: it must be .*, received No such file/);
-  for (const text of ["Cannot go on: a, b", "error: a, b", "Invalid record"]) {
+  for (const text of ["Cannot continue: a, b", "error: a, b", "Invalid record"]) {
     assert.equal((explainSystemError(new Error(text), []) as Error).message, text);
   }
   assert.equal(explainSystemError("text", []), "text");

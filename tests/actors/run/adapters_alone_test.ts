@@ -65,8 +65,8 @@ twoAdapters("a run that leaves its adapters says that bits change", async (folde
   assert.deepEqual(lines, [`device webgpu computes on ${end.adapter}, which is software, no GPU`]);
   const other = await trainRings({ steps: 2, resume, announce });
   assert.equal(other.end.adapter, undefined);
-  const stays = `one that stays on webgpu (${end.adapter}), where its checkpoint was computed`;
-  const change = `The bits of this run are not those of ${stays}: it goes on on reference.`;
+  const before = `The checkpoint was computed on webgpu (${end.adapter})`;
+  const change = `${before}: the bits of a run that continues on reference differ.`;
   assert.equal(lines.at(-1), change);
 });
 

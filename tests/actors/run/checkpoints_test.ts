@@ -324,7 +324,7 @@ folderTest("a run resumed with other threads says that bits change", async (dire
     const lines: string[] = [], announce = (line: string) => void lines.push(line);
     await trainRings({ ...short, threads, steps: 2, resume: from, announce });
     const change =
-      `The bits of this run are not those of one that stays on ${before}, where its checkpoint was computed: it goes on on ${now}.`;
+      `The checkpoint was computed on ${before}: the bits of a run that continues on ${now} differ.`;
     assert.deepEqual(lines, now ? [change] : []);
   }
 });

@@ -1,4 +1,4 @@
-/** `troupe completion`: shells complete the lines themselves. */
+/** `troupe completion`, with the shells that complete the lines. */
 
 import { program, testNeeding } from "../../needs.ts";
 import assert from "node:assert/strict";
@@ -9,7 +9,7 @@ import COMPLETIONS from "./completions.json" with { type: "json" };
 /** Lines before Tab, with their completions. */
 const LINES = Object.entries<string>(COMPLETIONS);
 
-/** The answers of a shell, one line for each. */
+/** Returns the answers of a shell, one line each. */
 const ask = (shell: string, script: string) =>
   inFolder(async (folder) => {
     const [file, completion] = [join(folder, "script"), join(folder, "completion")];
@@ -21,7 +21,7 @@ const ask = (shell: string, script: string) =>
     return stdout.trimEnd().split("\n");
   });
 
-/** Asks bash as its own Tab does: the words of the line, the last of which is under the cursor. */
+/** Asks bash as its Tab key does: with the words of the line, the cursor at the last one. */
 const BASH = `source "$1"; shift
 for line in "$@"; do
   read -ra COMP_WORDS <<<"$line"; [[ $line == *" " ]] && COMP_WORDS+=("")
@@ -29,7 +29,7 @@ for line in "$@"; do
 done
 complete -p troupe`;
 
-/** Compares the answers with what must be offered; fish offers folders beside the first words. */
+/** Compares the answers with the expected ones; fish also offers folders after the first words. */
 function compare(answers: readonly string[], isOurs = (_: string) => true): void {
   for (const [i, [line, offered]] of LINES.entries()) {
     const words = answers[i]!.split(" ").filter((word) => word !== "" && isOurs(word));
@@ -37,7 +37,7 @@ function compare(answers: readonly string[], isOurs = (_: string) => true): void
   }
 }
 
-/** The same for what may follow, in a folder with a file whose name has a blank. */
+/** Compares completions of values, in a folder with a file whose name contains a space. */
 const BLANKS = `source "$1"; cd "$(dirname "$1")"; touch "a b.txt"
 for words in "train --text a" "train --text = a" "help train"; do
   COMP_WORDS=(troupe $words); COMP_CWORD=$(( \${#COMP_WORDS[@]} - 1 )); _troupe

@@ -1,4 +1,4 @@
-/** `troupe devices`: the devices of a machine, with SwiftShader and without an adapter. */
+/** `troupe devices`, with SwiftShader and without an adapter. */
 
 import assert from "node:assert/strict";
 import { DEVICE_NAMES } from "../../../kernels/mod.ts";

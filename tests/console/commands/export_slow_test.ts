@@ -1,4 +1,4 @@
-/** `troupe export`: a folder that transformers reads, or a file that any program runs which runs ONNX. */
+/** `troupe export`: a folder for transformers, or an ONNX file. */
 
 import assert from "node:assert/strict";
 import { join } from "node:path";
@@ -30,12 +30,12 @@ import { forgeConfig } from "../forged.ts";
 import { assertRefusals } from "../refusals.ts";
 import { Running, TRAIN } from "../running.ts";
 
-/** Loading the runtime opens ports that stay. */
+/** Loading the runtime leaves ports open. */
 Deno.test.beforeAll(async () => {
   await assert.rejects(InferenceSession.create(new Uint8Array()));
 });
 
-/** Exports in a format; returns where. */
+/** Exports in a format; returns the path. */
 async function exportTo(format: string, from: string, out: string, ...args: string[]) {
   await printedHere("export", from, "--format", format, "--out", out, ...args);
   return out;
@@ -72,7 +72,7 @@ folderTest("an exported folder equals that of transformers, byte for byte", asyn
       Object.keys(config),
       Object.keys(wanted).filter((key) => key !== "tie_word_embeddings"),
     );
-    // Nothing is left out in training here, and this model has no tokens.
+    // The run has no dropout, and this model has no tokens.
     const own = /^((attn|embd|resid)_pdrop|(bos|eos)_token_id|tie_word_embeddings)$/;
     for (const [key, value] of Object.entries(wanted)) {
       if (!own.test(key)) assert.deepEqual(config[key], value, key);
@@ -80,7 +80,7 @@ folderTest("an exported folder equals that of transformers, byte for byte", asyn
   }
 });
 
-folderTest("a folder keeps its tokens that begin and end a text", async (folder) => {
+folderTest("a folder keeps its tokens for the start and end of a text", async (folder) => {
   const said = { bos_token_id: 3, eos_token_id: 5 }, from = join(folder, "from");
   await Deno.mkdir(from);
   await Deno.copyFile(join(hfPath("tied"), "model.safetensors"), join(from, "model.safetensors"));
@@ -229,7 +229,7 @@ withModel("a full disk ends an export with code 1, and leaves nothing", async (f
   assert.deepEqual(await leftIn(folder), []);
 });
 
-withModel("an export that is ended leaves nothing, and is made anew", async (folder, args) => {
+withModel("an interrupted export leaves nothing, and can be repeated", async (folder, args) => {
   for (const signal of ["SIGINT", "SIGKILL"] as const) {
     const command = new Running(["run", "-A", "cli.ts", ...args]);
     while ((await leftIn(folder)).length === 0) await delay(1);

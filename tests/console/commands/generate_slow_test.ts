@@ -117,7 +117,7 @@ Deno.test("timers run between two tokens on a blocking device", async () => {
   setTimeout(() => before = tokens);
   for await (const _ of generate(device, { config, weights, prompt: [1], tokens: 20 })) tokens++;
   device.close();
-  assert.ok(before !== undefined && before < 20, `a timer had its turn after ${before} tokens`);
+  assert.ok(before !== undefined && before < 20, `a timer ran after ${before} tokens`);
 });
 
 folderTest("an invalid prompt, folder or model is refused", async (folder) => {

@@ -65,7 +65,7 @@ Deno.test("every schedule can be shown in every format", () => {
   assert.equal(record(line).slices, 8);
 });
 
-/** Lines of flags, and for how long worker 0 is idle then. */
+/** Lines of flags, with the idle time of worker 0. */
 const IDLE: readonly [string, number][] = [
   [`1f1b ${SIZE} --forward 2 --backward 3`, 15],
   [`zb-h1 ${SIZE} --input 2 --weight 1`, 6],

@@ -22,7 +22,7 @@ async function openRun(page: Page, flags: string, out: string): Promise<Running>
 /** Finds accessibility problems of a page. */
 const AXE = { name: "axe-core", version: "4.14.1", megabytes: 3 };
 
-/** Waits until a script is true on the page, which must not evaluate text itself. */
+/** Waits until a script is true on the page; the page itself must not evaluate text. */
 async function until(page: Page, script: string): Promise<void> {
   const began = performance.now();
   while (!await page.evaluate<boolean>(script)) {
@@ -31,7 +31,7 @@ async function until(page: Page, script: string): Promise<void> {
   }
 }
 
-/** The number of drawn points of the loss, from its description. */
+/** Reads the number of drawn points of the loss from its description. */
 const POINTS = `Number(/(\\d+) points/.exec(document.querySelector("#loss").ariaLabel)?.[1] ?? 0)`;
 
 const isStatus = (status: string) =>
@@ -61,7 +61,7 @@ async function journalled(path: string): Promise<string[][][]> {
   });
 }
 
-/** The number of colours of a canvas: one where nothing is drawn. */
+/** Returns the number of colours of a canvas: 1 if nothing is drawn. */
 const colorsOn = (page: Page, selector: string) =>
   page.evaluate<number>(`(() => {
     const canvas = document.querySelector("${selector}");
@@ -69,7 +69,7 @@ const colorsOn = (page: Page, selector: string) =>
     return new Set(new Uint32Array(data.buffer)).size;
   })()`);
 
-/** A running run: its curves grow, and its boxes are in the order of the journal. */
+/** An active run: its curves grow, and its boxes are in the order of the journal. */
 async function followRun(page: Page, folder: string): Promise<void> {
   const journal = join(folder, "journal"), out = join(folder, "<img src=x onerror=alert(1)>");
   const flags =
@@ -119,7 +119,7 @@ async function loseWorker(page: Page, folder: string): Promise<void> {
   assert.equal((await run.end(HANG_LIMIT_MS)).code, 130);
 }
 
-/** A run that is done: its page can be read without a mouse, by screen readers, on any screen. */
+/** A finished run: its page can be read without a mouse, by screen readers, on any screen. */
 async function readPage(page: Page, folder: string): Promise<void> {
   const flags = "--runtime local --steps 20 --eval-every 5 --dashboard-stay";
   const run = await openRun(page, flags, join(folder, "run"));

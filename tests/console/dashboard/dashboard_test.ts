@@ -16,7 +16,7 @@ import { inFolder } from "../../in_folder.ts";
 import { readJson, refusalHere, refusedHere, TINY, trainHere } from "../command.ts";
 import { assertSentences } from "../refusals.ts";
 
-/** One request with headers that `fetch` would not send; returns all of the answer. */
+/** Sends a request with headers that `fetch` does not allow; returns the whole response. */
 async function request(port: number, lines: readonly string[]): Promise<string> {
   using connection = await Deno.connect({ hostname: "127.0.0.1", port });
   const text = [...lines, "connection: close", "", ""].join("\r\n");
@@ -24,7 +24,7 @@ async function request(port: number, lines: readonly string[]): Promise<string> 
   return await new Response(connection.readable).text();
 }
 
-/** The news of a stream of events, one at a time. */
+/** Reads the updates of a stream of events, one at a time. */
 async function* newsOf(url: string): AsyncGenerator<Updates> {
   const { body } = await fetch(`${url}events`);
   let text = "";
@@ -72,7 +72,7 @@ Deno.test("the page is served only under its path and address, for reading", asy
 const metricsOf = (step: number) =>
   ({ type: "step", step, time: 1, seconds: 1, loss: step, tokens: 1, rss: 1 }) as const;
 
-Deno.test("a page gets the state when it opens, then updates, and the last ones at the end", async () => {
+Deno.test("a page gets the state when it opens, then updates, also the last ones", async () => {
   const view = new RunView();
   view.addMetrics(metricsOf(1));
   const dashboard = serveDashboard(view, 0);
@@ -110,7 +110,7 @@ Deno.test("at most 16 pages are open, and a slow one is disconnected", async () 
 
 const traceOf = (step: number) => ({ step, length: 1, workers: [], expected: [] });
 
-Deno.test("a page that receives updates at any time has the state of the server", () => {
+Deno.test("a page has the state of the server, whenever its updates arrive", () => {
   const happening = fc.oneof(
     fc.record({ kind: fc.constant("steps"), count: fc.integer({ min: 1, max: 5000 }) }),
     fc.record({ kind: fc.constantFrom("trace", "failure", "tell"), count: fc.constant(1) }),
@@ -172,7 +172,7 @@ Deno.test("a view has the restarts and memory of each worker, and some traces", 
   assert.ok(kept[0] === 1 && kept.length > 16 && kept.length <= 24, `${kept}`);
   assert.deepEqual(added.map(({ step }) => step), kept);
   view.all();
-  assert.equal(made, kept.length, "each is made once, where it is shown");
+  assert.equal(made, kept.length, "each is made once, in the shown list");
 });
 
 Deno.test("the expected timeline has the mean cost of each action, also of halves, pairs and overlaps", () => {
@@ -230,7 +230,7 @@ const FOLLOWED: Readonly<Record<string, (run: string) => Promise<void>>> = {
     assert.equal(forwards, 2);
     assert.deepEqual(events!.entries.map(({ kind, step }) => `${kind} ${step}`), ["checkpoint 4"]);
   },
-  "is followed as it grows, and anew when the run is begun again": async (run) => {
+  "is followed as it grows, and again after the run restarts": async (run) => {
     const followed = await followRun(run), path = join(run, "metrics.jsonl");
     const line = (step: number) => `${JSON.stringify(metricsOf(step))}\n`;
     followed.updates();
@@ -244,7 +244,7 @@ const FOLLOWED: Readonly<Record<string, (run: string) => Promise<void>>> = {
     });
     const { from, entries } = await nextMetrics(followed);
     assert.deepEqual([from, entries.map(({ step }) => step)], [0, [1]]);
-    assert.equal(followed.all().status!.status, "gone", "it has no end, and does not train");
+    assert.equal(followed.all().status!.status, "gone", "it has no end, and is not training");
   },
   "may lack its timeline, or have text that looks like markup": async (run) => {
     const text = "<script>alert(1)</script>";
@@ -254,11 +254,11 @@ const FOLLOWED: Readonly<Record<string, (run: string) => Promise<void>>> = {
     await Deno.remove(join(run, "timeline.jsonl"));
     const { run: facts, traces } = (await followRun(run)).all();
     assert.deepEqual(traces, { kept: [], added: [] });
-    assert.equal(facts!.workers.length, 2, "as the plan says, since the flags make no schedule");
+    assert.equal(facts!.workers.length, 2, "as in the plan, since the flags make no schedule");
     const shown = facts!.tables.flatMap(({ rows }) => rows);
     assert.ok(shown.some(([name, value]) => name === text && value === text));
   },
-  "is refused in a sentence when it says what no run says": async (run) => {
+  "is refused in one sentence if its values are not those of a run": async (run) => {
     const found: [string, string][] = [], step = '{"type":"step","step":';
     const refuse = async (
       name: string,

@@ -1,4 +1,4 @@
-/** `--config`: the flags of a user's file count as typed, those of a checkpoint are data. */
+/** `--config`: flags of a user's file count as typed, those of a checkpoint are untrusted data. */
 
 import assert from "node:assert/strict";
 import { dirname, join } from "node:path";
@@ -37,7 +37,7 @@ memory_limit = "1.5GiB"
   "edited.toml": '\uFEFFlayers = 2\r\nlr = 0.01\r\ntie = true\r\nmemory_limit = "1.5GiB"\r\n',
 };
 
-folderTest("JSON, JSONC and TOML say the same flags, and typed ones win", async (folder) => {
+folderTest("JSON, JSONC and TOML give the same flags, and typed ones win", async (folder) => {
   for (const [name, text] of Object.entries(FILES)) {
     const path = join(folder, name);
     await Deno.writeTextFile(path, text);
@@ -51,7 +51,7 @@ folderTest("JSON, JSONC and TOML say the same flags, and typed ones win", async 
   }
 });
 
-folderTest("a typed flag displaces those of a file that exclude it", async (folder) => {
+folderTest("a typed flag replaces flags of a file that exclude it", async (folder) => {
   const tokens = await writeTokens(folder, someTokens(200)), lists = join(folder, "mine.csv");
   const config = join(folder, "run.toml");
   await Deno.writeTextFile(lists, "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n");
@@ -108,7 +108,7 @@ folderTest("the configuration of a checkpoint gives the same run again", async (
   await refuses(["--config", weighted, "--tokens", tokens], weightsFile);
 });
 
-folderTest("a repeated run that empties its pipe must name a folder", async (folder) => {
+folderTest("a repeated run that drains its pipeline must name a folder", async (folder) => {
   const tokens = await writeTokens(folder, someTokens(3000));
   const how = ["--schedule", "pipedream", "--checkpoint-every", "1", "--steps", "3"];
   const run = [...TINY, ...how, "--tokens", tokens, "--out", join(folder, "run")];
@@ -119,7 +119,7 @@ folderTest("a repeated run that empties its pipe must name a folder", async (fol
   assert.deepEqual(bitsOf(again.lines), bitsOf(lines));
 });
 
-folderTest("a stranger's checkpoint names no file to open or to write", async (folder) => {
+folderTest("an untrusted checkpoint names no file to open or to write", async (folder) => {
   const tokens = await writeTokens(folder, someTokens(200)), victim = join(folder, "victim");
   const run = [...TINY, "--steps", "1", "--runtime", "serial", "--out", join(folder, "run")];
   const { last } = await trainHere([...run, "--tokens", tokens]);
@@ -134,7 +134,7 @@ folderTest("a stranger's checkpoint names no file to open or to write", async (f
     await refuse();
     await forgeConfig(step, (forged) => void ([forged.run, forged.flags] = [forged.flags, {}]));
     await refuse();
-    // Not even where it looks like a user's file, beside a checkpoint's manifest.
+    // Not even if it looks like a user's file, next to the manifest of a checkpoint.
     await Deno.writeTextFile(config, JSON.stringify(named));
     await refuse();
   }

@@ -1,4 +1,4 @@
-/** The names, the help and the refusals of every command come from the declarations of its flags. */
+/** Names, help and refusals of every command follow from the declarations of its flags. */
 
 import assert from "node:assert/strict";
 import { EXPLORE_SYNTAX } from "../../../console/commands/explore.ts";
@@ -81,7 +81,7 @@ Deno.test("a misspelled flag is refused with the one that was probably meant", a
 
 const train = (flags: string) => parseFlags(flags.split(" "), TRAIN_FLAGS);
 
-Deno.test("a switch is true or false, and --no takes it back", () => {
+Deno.test("a switch is true or false, and --no sets it to false", () => {
   const lines: [flags: string, expected: object][] = [
     ["--json --tie --no-json", { tie: true }],
     ["--fp16 --fp16=false", {}],

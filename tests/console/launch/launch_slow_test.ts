@@ -1,4 +1,4 @@
-/** `troupe launch` with the launchers of this machine: whatever dies, the bits are the same. */
+/** `troupe launch` with the launchers of this machine: the bits are the same after any failure. */
 
 import assert from "node:assert/strict";
 import { join } from "node:path";
@@ -52,14 +52,14 @@ async function signal(
   Deno.kill(await job.process(wanted), how);
 }
 
-/** Expects a good end with the bits of the undisturbed run. */
+/** Expects exit code 0 and the bits of the undisturbed run. */
 async function assertUnharmed({ code, stdout, stderr }: Outcome): Promise<void> {
   assert.equal(code, 0, stderr);
   const done = jsonLines(stdout).at(-1)!;
   assert.deepEqual([done.done, done.weightsHash], [true, await unharmed("")]);
 }
 
-/** Makes two hosts of this one: what a remote shell is to run on them, it runs here. */
+/** A fake remote shell: makes two hosts of this one, and runs their commands here. */
 async function hostFlags(out: string): Promise<string[]> {
   const hosts = `${out}.hosts`, shell = `${out}.sh`;
   await Deno.writeTextFile(hosts, "node1:1\nnode2:1\n");
@@ -71,22 +71,22 @@ async function hostFlags(out: string): Promise<string[]> {
 test(
   "a job whose ranks are killed overwrites another run, and ends with the bits of the undisturbed one",
   async (launcher, out, isSmoke) => {
-    // The other run is further than this one will be.
+    // The other run has a later step than this one reaches.
     await trainHere([...SMALL_JOB.slice(1), "--steps", "16", "--seed", "2", "--out", out]);
     const hosts = isSmoke ? [] : await hostFlags(out), flags = [mpiFlag(launcher), ...hosts, "--"];
     const job = new Launched([...flags, ...SMALL_JOB, ...STEPS, "--out", out, "--overwrite"]);
-    // Before MPI is open.
+    // Before MPI_Init.
     if (!isSmoke) Deno.kill(await job.process(isRank(1)), "SIGKILL");
     await signal(job, 6, isRank(0));
     const outcome = await job.end(), { stderr } = outcome;
     await assertUnharmed(outcome);
     const finished = (await readFinished(out))!;
     assert.deepEqual([finished.step, finished.weightsHash], [12, await unharmed("")]);
-    const first = /^(Rank 1|The job|Process \d+).*; going on from the beginning \(restart/m;
+    const first = /^(Rank 1|The job|Process \d+).*; continuing from the beginning \(restart/m;
     if (!isSmoke) assert.match(stderr, first);
     // On several hosts hydra reports a signal as an exit code.
-    assert.match(stderr, /^Rank 0 on \S+ .*(signal 9\)|exit code 9); going on from step [46] /m);
-    assert.match(stderr, /^Going on from \S+, after step [46]\.$/m);
+    assert.match(stderr, /^Rank 0 on \S+ .*(signal 9\)|exit code 9); continuing from step [46] /m);
+    assert.match(stderr, /^Resuming from \S+, after step [46]\.$/m);
     assert.equal(readRecord(out)!.starts.length, 2);
   },
   { each: true },
@@ -97,15 +97,15 @@ test(
   async (launcher, out) => {
     const flags = [mpiFlag(launcher), "--", ...SMALL_JOB, "--out", out, "--stall-timeout", "3"];
     const job = new Launched([...flags, "--steps", "5000"]), { running } = job;
-    // Rank 0 reports a stall of other ranks, the launch one of rank 0.
+    // Rank 0 reports stalls of other ranks; the launch command reports a stall of rank 0.
     const [stopped, sentence, starter] = launcher.name === "MPICH"
-      ? [0, /^The job was ended, as rank 0 has not moved for 3 s; going on from step/m, "proxy"]
+      ? [0, /^The job was stopped: rank 0 made no progress for 3 s; continuing from step/m, "proxy"]
       : [1, /stalled for 3000 ms: .*worker-1 does not answer/, "mpirun"] as const;
     await signal(job, 3, isRank(stopped), "SIGSTOP");
-    await running.printed("stderr", /^Going on from/m);
+    await running.printed("stderr", /^Resuming from/m);
     assert.match(running.stderr, sentence);
     Deno.kill(await job.process(({ kind }) => kind === starter), "SIGKILL");
-    await running.printed("stderr", /(^Going on from[^]*){2}/m);
+    await running.printed("stderr", /(^Resuming from[^]*){2}/m);
     const before = running.stdout.length;
     await running.printed("stdout", new RegExp(`^[^]{${before}}[^]*"step":`));
     running.interrupt("group");
@@ -132,7 +132,7 @@ test("a command of the user is launched, and resumes", async (launcher, out) => 
   assert.equal(code, 0, stderr);
   const { weightsHash } = (await readFinished(out))!;
   assert.match(stdout, new RegExp(`^${weightsHash}\n$`, "m"));
-  assert.match(stderr, /^Rank 1 on \S+ died of Killed \(signal 9\); going on from step [2-9]/m);
+  assert.match(stderr, /^Rank 1 on \S+ died of Killed \(signal 9\); continuing from step [2-9]/m);
 });
 
 folderTest("a launch whose output is closed ends its job", async (folder) => {
@@ -147,7 +147,7 @@ folderTest("a launch whose output is closed ends its job", async (folder) => {
   assert.doesNotMatch(stderr, /pipe/);
 });
 
-/** Stands in for srun with MPICH's launcher; kills rank 1 of the first try, and counts tries. */
+/** A fake srun that runs MPICH's launcher, kills rank 1 of the first try, and counts tries. */
 const SRUN = `#!/bin/bash
 tasks=\${1#--ntasks=}; shift
 [ "$1" = --mpi=pmi2 ] || exit 9
@@ -163,7 +163,7 @@ exec mpirun.mpich -n "$tasks" "$@"
 
 testNeeding(
   { isThere: isThere(LAUNCHERS[0]!), reason: "MPICH" },
-  "the script for sbatch starts its ranks by srun, and again when one dies",
+  "the script for sbatch starts its ranks with srun, and restarts them when one dies",
   () =>
     inFolder(async (folder) => {
       const script = join(folder, "job.sh"), out = join(folder, "out");
@@ -178,7 +178,7 @@ testNeeding(
       const outcome = await runProgram("bash", [script], { env: { PATH, TRIES } });
       await assertUnharmed(outcome);
       assert.equal(await Deno.readTextFile(TRIES), "try\ntry\n");
-      const died = /^Rank 1 on node1 ended before its time with exit code 7; going on from/m;
+      const died = /^Rank 1 on node1 ended too early with exit code 7; continuing from/m;
       assert.match(outcome.stderr, died);
     }),
 );

@@ -1,4 +1,4 @@
-/** A `troupe launch` under way, and the processes that it has started, on Linux. */
+/** A running `troupe launch` and the processes that it started, on Linux. */
 
 import assert from "node:assert/strict";
 import { basename } from "node:path";
@@ -12,7 +12,7 @@ import { Running } from "../running.ts";
 /** A process of a job. */
 export interface JobProcess {
   readonly pid: number;
-  /** `mpirun` is what the launch has started, a `proxy` what that starts on a host. */
+  /** `mpirun` is the process of the launch, `proxy` the process of mpirun on a host. */
   readonly kind: "mpirun" | "proxy" | "rank";
   readonly rank: number | undefined;
 }
@@ -20,14 +20,14 @@ export interface JobProcess {
 /** Name of the MPI for `--mpi`. */
 export const mpiFlag = ({ name }: Launcher) => `--mpi=${name === "MPICH" ? "mpich" : "openmpi"}`;
 
-/** The smallest job of two ranks, which is saved every second step. */
+/** The smallest job of two ranks, with a checkpoint every second step. */
 export const SMALL_JOB = [
   ...["train", "--layers", "2", "--hidden", "16", "--heads", "2", "--seq", "8"],
   ...["--micro-batch-size", "2", "--micro-batches", "2", "--device", "reference", "--json"],
   ...["--workers", "2", "--checkpoint-every", "2", "--keep", "2", "--eval-every", "1000"],
 ];
 
-/** What ends a process that does not end by itself has noticed within this time. */
+/** Time within which processes of a job notice that others have ended. */
 const GRACE_MS = 30_000;
 
 /** A launch of a job. */
@@ -67,14 +67,14 @@ export class Launched {
     }
   }
 
-  /** Waits for the end, and makes sure that no process is left. */
+  /** Waits for the end, and checks that no process is left. */
   async end(): Promise<Outcome> {
     const outcome = await this.running.end();
     await this.nobodyIsLeft();
     return outcome;
   }
 
-  /** Makes sure that no process is left, or soon will be. */
+  /** Waits until no process is left, and fails after a time. */
   async nobodyIsLeft(): Promise<void> {
     const began = performance.now();
     for (let left = this.processes(); left.length > 0; left = this.processes()) {
@@ -85,7 +85,7 @@ export class Launched {
   }
 }
 
-/** The environment that a process was started with; empty where it has ended. */
+/** Returns the initial environment of a process; empty if it has ended. */
 function environment(pid: number): Record<string, string> {
   try {
     const text = Deno.readTextFileSync(`/proc/${pid}/environ`);

@@ -1,4 +1,4 @@
-/** A training script of a user's own, for ranks: it goes on from the checkpoints that it finds. */
+/** A user's training script for ranks: it resumes from the checkpoints that it finds. */
 
 import { readCheckpoint } from "../../../actors/checkpoints/read.ts";
 import { train } from "../../../actors/run/train.ts";

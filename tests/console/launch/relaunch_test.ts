@@ -1,4 +1,4 @@
-/** The parts of `troupe launch` that decide: deaths, stalls, restarts, hosts and words. */
+/** Decisions of `troupe launch`: deaths, stalls, restarts, hosts and quoting. */
 
 import assert from "node:assert/strict";
 import { join } from "node:path";
@@ -25,7 +25,7 @@ const FILTERS: Readonly<Record<string, () => LineFilter>> = {
   ...{ hydraOutput, openMpiErrors, srunErrors },
 };
 
-Deno.test("the first death is read from the words of each launcher, and the others are passed on", () => {
+Deno.test("the first death is read from the output of each launcher, and other lines are printed", () => {
   for (const { launcher, text, passed: lines, death } of DEATHS) {
     const filter = FILTERS[launcher]!();
     const passed = text.split("\n").flatMap((line) => filter.take(line));
@@ -38,7 +38,7 @@ const signOf = (rank: number, phase: Liveness["phase"]): Liveness => ({
   ...{ rank, phase, pid: 100 + rank, host: "node1" },
 });
 
-/** Opens a watch with a limit of one second, which looks when it is asked to. */
+/** Opens a watch with a limit of one second, which checks only when `looks` is called. */
 function watched(isTrain: boolean) {
   const { setInterval } = globalThis;
   let look = () => {}, stalls = 0;
@@ -46,7 +46,7 @@ function watched(isTrain: boolean) {
   globalThis.setInterval = ((run: () => void) => (look = run, 0)) as any;
   const watch = openJobWatch({ isTrain, stallMs: 1000 }, () => stalls++);
   globalThis.setInterval = setInterval;
-  /** Looks as often as is needed for a stall, at most so many times. */
+  /** Checks until the job stalls, at most `most` times; returns the number of checks. */
   const looks = (most: number) => {
     for (let n = 1; n <= most; n++) {
       look();
@@ -56,10 +56,10 @@ function watched(isTrain: boolean) {
   return { watch, looks, stallsOf: () => stalls };
 }
 
-Deno.test("a job is given up when its ranks do not come, move or leave in time", () => {
+Deno.test("a job is stalled if its ranks do not join, progress or leave in time", () => {
   const joining = watched(true);
   assert.equal(joining.looks(30), 21);
-  assert.match(joining.watch.stalled!, /^the ranks have not found each other within 5 s$/);
+  assert.match(joining.watch.stalled!, /^the ranks did not connect within 5 s$/);
   assert.equal(joining.stallsOf(), 1);
 
   const own = watched(false);
@@ -72,7 +72,7 @@ Deno.test("a job is given up when its ranks do not come, move or leave in time",
   assert.equal(moving.looks(4), undefined);
   moving.watch.hear(signOf(1, "joined")); // only rank 0 keeps the job alive
   assert.equal(moving.looks(9), 1);
-  assert.match(moving.watch.stalled!, /^rank 0 has not moved for 1 s$/);
+  assert.match(moving.watch.stalled!, /^rank 0 made no progress for 1 s$/);
 
   const leaving = watched(true);
   leaving.watch.hear(signOf(0, "leaving"));
@@ -81,7 +81,7 @@ Deno.test("a job is given up when its ranks do not come, move or leave in time",
     leaving.watch.hear(signOf(0, "leaving"));
   }
   assert.equal(leaving.looks(1), 1);
-  assert.match(leaving.watch.stalled!, /^the ranks have not ended within 1 s$/);
+  assert.match(leaving.watch.stalled!, /^the ranks did not end within 1 s$/);
 
   const left = watched(true);
   for (const phase of ["left", "leaving"] as const) left.watch.hear(signOf(0, phase));
@@ -89,10 +89,10 @@ Deno.test("a job is given up when its ranks do not come, move or leave in time",
   assert.deepEqual([...left.watch.ranks.values()], [signOf(0, "left")]);
 });
 
-/** Ends of tries, in order, with the step of the checkpoint that each has left. */
+/** The end of a try, with the step of its checkpoint. */
 type Try = Partial<JobEnd> & { readonly leaves?: number; readonly finishes?: string };
 
-/** Relaunches a job whose tries are made up; returns its code or sentence, and what each was given. */
+/** Relaunches a job with scripted tries; returns its code or error, and whether each try resumed. */
 async function relaunched(out: string, tries: readonly Try[]) {
   const resumed: boolean[] = [], stderr = Deno.stderr;
   const said: string[] = [], writeSync = stderr.writeSync;
@@ -114,31 +114,31 @@ async function relaunched(out: string, tries: readonly Try[]) {
   return { result, resumed, said: said.join("") };
 }
 
-folderTest("a job is started again until it has finished", async (out) => {
+folderTest("a job is restarted until it finishes", async (out) => {
   const killed = { signal: "Killed (signal 9)" };
   const { result, resumed, said } = await relaunched(out, [
     { death: { pid: 101, host: "other", ...killed } },
     { death: { rank: 0, code: 7 }, leaves: 2, finishes: "another" },
-    { stalled: "rank 0 has not moved for 1 s", leaves: 4 },
+    { stalled: "rank 0 made no progress for 1 s", leaves: 4 },
     { code: 0, finishes: "this" },
   ]);
   assert.equal(result, 0);
   assert.deepEqual(resumed, [false, false, true, true]);
   assert.deepEqual(said.trimEnd().split("\n"), [
-    "Rank 1 on other died of Killed (signal 9); going on from the beginning (restart 1 of 1)",
-    "Rank 0 ended before its time with exit code 7; going on from step 2 (restart 1 of 1)",
-    "The job was ended, as rank 0 has not moved for 1 s; going on from step 4 (restart 1 of 1)",
+    "Rank 1 on other died of Killed (signal 9); continuing from the beginning (restart 1 of 1)",
+    "Rank 0 ended too early with exit code 7; continuing from step 2 (restart 1 of 1)",
+    "The job was stopped: rank 0 made no progress for 1 s; continuing from step 4 (restart 1 of 1)",
   ]);
 });
 
-folderTest("a job that is refused or never begins is not started again", async (out) => {
+folderTest("a job that is refused or never starts is not restarted", async (out) => {
   const often = await relaunched(out, [{ code: 0 }, { code: 3 }]);
-  const sentence = "The job ended before its time with exit code 3; it st";
+  const sentence = "The job ended too early with exit code 3; there is no check";
   assert.match(
     `${often.result}`,
-    new RegExp(`^Cannot go on: the job may fail 1 times .* ${sentence}`),
+    new RegExp(`^Cannot restart the job: it failed 2 times .* ${sentence}`),
   );
-  assert.equal(often.resumed.length, 2, "the exit code 0 alone is no success");
+  assert.equal(often.resumed.length, 2, "exit code 0 without a finished file is no success");
   assert.equal((await relaunched(out, [{ code: 2 }])).result, 2);
   const none = { code: 5, ranks: new Map() };
   assert.match(

@@ -179,7 +179,7 @@ folderTest("a full disk ends the journal, and on request the run", async (folder
   const { code, stdout, stderr } = await runWithin(300, ["train", ...flags]);
   assert.equal(code, 0, stderr);
   assert.match(stderr, sentence);
-  assert.match(stderr, /^[^\n]+; the run goes on without a journal\n$/);
+  assert.match(stderr, /^[^\n]+; the run continues without a journal\n$/);
   const plain = await trainHere(run);
   assert.equal(jsonLines(stdout).at(-1)!.weightsHash, plain.last.weightsHash);
   const { steps, unfinished } = await readJournal(journal);

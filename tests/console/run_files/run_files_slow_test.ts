@@ -248,7 +248,7 @@ folderTest("runs without --out get separate folders, also at the same time", asy
   assert.equal(stderr, "");
   const outcomes: Outcome[] = JSON.parse(stdout);
   assert.deepEqual(outcomes.map(({ code }) => code), [0, 0, 0, 0, 0, 0, 0, 2, 2], stdout);
-  assert.match(outcomes[3]!.stderr, /Going on from runs\/gpt-1\/step-00000001, after step 1\./);
+  assert.match(outcomes[3]!.stderr, /Resuming from runs\/gpt-1\/step-00000001, after step 1\./);
   assert.match(outcomes[4]!.stdout, /^gpt, .*: step 2,/);
   assert.match(outcomes[7]!.stderr, /its run must have --trace or --dashboard/);
   assert.match(outcomes[8]!.stderr, /^Cannot resume from "gtp-1": .*; did you mean gpt-1\?$/m);
@@ -275,7 +275,7 @@ runTest("a folder with checkpoints is refused, resumed or overwritten", async (t
   const first = await trainHere(steps(2, ...every));
   await Deno.writeTextFile(notes, "mine");
   const taken =
-    /^Cannot write checkpoints to \S+: it must hold none of another run, received one of step 2; go on from it with --resume \S+, remove what is there with --overwrite \(.*\), or name another folder$/;
+    /^Cannot write checkpoints to \S+: the folder must have no checkpoints of another run, received one of step 2; resume it with --resume \S+, remove what is there with --overwrite \(.*\), or name another folder$/;
   await refuses(steps(3), taken);
 
   await trainHere(steps(3, "--resume", out, ...every));

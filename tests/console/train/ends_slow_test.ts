@@ -26,15 +26,15 @@ import {
 } from "../command.ts";
 import { Running, TRAIN } from "../running.ts";
 
-/** Ctrl-C: the step is finished, the checkpoint written, exit code 130, and nothing is left. */
+/** Ctrl-C: the step is finished, the checkpoint written, the exit code 130, and no process left. */
 
-/** More steps than a test waits for. */
+/** More steps than any test waits for. */
 const LONG = ["--steps", "2000", "--json"];
 
-/** Worker processes notice within this time that their root is gone. */
+/** Worker processes notice within this time that the main process has ended. */
 const GRACE_MS = 10_000;
 
-/** Checks that a run ended in good order after a few steps, and returns how many. */
+/** Checks that a run ended cleanly after a few steps; returns their number. */
 async function assertGoodOrder({ code, stdout, stderr }: Outcome, out: string): Promise<number> {
   assert.equal(code, 130, stderr);
   const lines = jsonLines(stdout), last = lines.at(-1)!, step = last.steps as number;
@@ -47,8 +47,8 @@ async function assertGoodOrder({ code, stdout, stderr }: Outcome, out: string): 
   const { path, step: saved } = (await readCheckpoint(out))!;
   assert.deepEqual([last.checkpoint, saved], [path, step]);
   const told = stderr.split("\n").filter((line) => !line.startsWith("Task train"));
-  assert.equal(told[0], "Finishing the step under way; press Ctrl-C again to end at once.");
-  const on = `Interrupted after step ${step}; go on with: deno task train --resume ${path} `;
+  assert.equal(told[0], "Finishing the step under way; press Ctrl-C again to end immediately.");
+  const on = `Interrupted after step ${step}; resume with: deno task train --resume ${path} `;
   assert.ok(told[1]!.startsWith(on), told[1]);
   assert.deepEqual(told.slice(2), [""]);
   return step;
@@ -64,7 +64,7 @@ const flags = async (folder: string) => [
   ...["--tokens", await writeTokens(folder, someTokens(64_001)), "--out", join(folder, "out")],
 ];
 
-test("Ctrl-C, twice at once, finishes the step and saves it; the run goes on with the same bits", async (folder) => {
+test("Ctrl-C, pressed twice quickly, finishes and saves the step; the run resumes with the same bits", async (folder) => {
   const train = await flags(folder), out = join(folder, "out");
   const run = new Running([...TRAIN, ...train, ...LONG, "--runtime", "local"]);
   await run.printed("stdout", /"step":2,/);
@@ -81,13 +81,13 @@ test("Ctrl-C, twice at once, finishes the step and saves it; the run goes on wit
   );
 });
 
-/** The signals that end a run from its first printed step on: to whom, which, and how it runs. */
+/** Signals that end a run after its first printed step: receiver, signal and command line. */
 const ENDS: Readonly<Record<string, string>> = {
   "Ctrl-C in a terminal, which reaches `deno task` and its child, is one signal":
     "group SIGINT task train",
-  "SIGTERM ends a run as Ctrl-C does, also one that computes without pause":
+  "SIGTERM ends a run as Ctrl-C does, also if it computes without pause":
     "process SIGTERM run -A cli.ts train --runtime serial",
-  "a terminal that hangs up on processes ends their run as Ctrl-C does":
+  "SIGHUP of a closing terminal ends a run as Ctrl-C does":
     "group SIGHUP run -A cli.ts train --workers 2 --isolation process",
 };
 
@@ -101,7 +101,7 @@ for (const [title, how] of Object.entries(ENDS)) {
   });
 }
 
-test("under nohup a run continues when its terminal hangs up", async (folder) => {
+test("under nohup a run continues when its terminal closes", async (folder) => {
   const train = [...await flags(folder), ...LONG, "--runtime", "local"];
   const run = new Running([...TRAIN, ...train], true);
   await run.printed("stdout", /"step":1,/);
@@ -113,11 +113,11 @@ test("under nohup a run continues when its terminal hangs up", async (folder) =>
 
 const ENDLESS = ["run", "-A", "tests/console/endless_command.ts"];
 
-test("a second Ctrl-C after more than a second ends the run at once", async () => {
+test("a second Ctrl-C after more than a second ends the run immediately", async () => {
   const run = new Running([...ENDLESS, "what never ends"]);
   await run.printed("stdout", /running/);
   run.interrupt("process");
-  await run.printed("stderr", /Finishing what never ends; press Ctrl-C again to end at once/);
+  await run.printed("stderr", /Finishing what never ends; press Ctrl-C again to end immediately/);
   await new Promise((resolve) => setTimeout(resolve, 500));
   run.interrupt("process");
   await new Promise((resolve) => setTimeout(resolve, 600));
@@ -125,7 +125,7 @@ test("a second Ctrl-C after more than a second ends the run at once", async () =
   assert.equal((await run.end()).code, 130);
 });
 
-test("Ctrl-C ends a command at once that has nothing to finish", async () => {
+test("Ctrl-C immediately ends a command that has nothing to finish", async () => {
   const run = new Running(ENDLESS);
   await run.printed("stdout", /running/);
   run.interrupt("process");
@@ -151,7 +151,7 @@ for (const [signal, code] of [["SIGINT", 130], ["SIGTERM", 143]] as const) {
   });
 }
 
-test("a reader that goes away ends a command quietly, and a full disk with a sentence", async () => {
+test("a reader that exits ends a command quietly, a full disk with an error message", async () => {
   const list = "schedule compare --workers 4 --micro-batches 8 --format json";
   const shell = (script: string) =>
     runProgram("bash", ["-c", `set -o pipefail; ${script}`, Deno.execPath()]);
@@ -174,16 +174,16 @@ test("a reader that goes away ends a command quietly, and a full disk with a sen
   assert.match(read!.stderr, /^Cannot read the run .*Too many open files.* ulimit -n\n$/);
 });
 
-/** `kill -9` of the whole program: nothing is lost that was told, and the bits stay the same. */
+/** `kill -9` of the whole program: no reported checkpoint is lost, and the bits stay the same. */
 
-/** Kills for each of the ways to keep workers apart. */
+/** Number of kills for each isolation. */
 const KILLS = atDepth({ worker: 2, process: 1 }, { worker: 10, process: 4 });
 
-/** Every fourth kill comes while the program starts, the others after three steps. */
+/** Every fourth kill happens while the program starts, the others after three steps. */
 const STARTING_MS = 600;
 const TRAINING_MS = 300;
 
-/** Of the moments; `TROUPE_SEED` takes another one. */
+/** Seed of the moments, or the value of `TROUPE_SEED`. */
 const SEED = Number(Deno.env.get("TROUPE_SEED") ?? 1);
 
 /** Kills a program and restarts it repeatedly; returns its output, and its newest checkpoint. */
@@ -208,13 +208,13 @@ async function killAgainAndAgain(train: readonly string[], out: string, kills: n
     newest = step;
     told.push(...lines);
   }
-  assert.ok(newest >= kills / 2, `there must be something to lose, and only ${newest} were done`);
+  assert.ok(newest >= kills / 2, `a kill must follow some steps, received ${newest}`);
   return { newest, told };
 }
 
 for (const [isolation, kills] of Object.entries(KILLS)) {
   const name = `a program with ${isolation} isolation, killed at ${kills} random moments, ` +
-    "ends with the bits of one left in peace";
+    "ends with the bits of an undisturbed run";
   test(name, async (folder) => {
     const text = join(folder, "text.txt"), out = join(folder, "out");
     await Deno.mkdir(out);
@@ -227,19 +227,19 @@ for (const [isolation, kills] of Object.entries(KILLS)) {
     const to = ["--steps", `${newest + 5}`];
     const rest = await trainHere([...train, ...to]), whole = await trainHere([...peace, ...to]);
     assert.deepEqual(bitsOf(rest.lines), bitsOf(whole.lines, newest + 1), `seed ${SEED}`);
-    // All output was true, and no step was skipped.
+    // All output was correct, and no step was skipped.
     const expected = new Map(whole.lines.map((line) => [line.step, line.loss]));
     for (const { step, loss } of told) assert.equal(loss, expected.get(step), `step ${step}`);
     const steps = new Set([...told, ...rest.lines].map(({ step }) => step));
     assert.deepEqual(steps, new Set(expected.keys()));
     const kept = [4, 5].map((more) => `step-${String(newest + more).padStart(8, "0")}`);
-    assert.deepEqual(await savedIn(out), kept, "and nothing half written is left");
+    assert.deepEqual(await savedIn(out), kept, "and no partial checkpoint is left");
   });
 }
 
-/** Two programs with the same `--out`: one trains, the other says so. */
+/** Two programs with the same `--out`: one trains, the other is refused. */
 
-test("a folder in use is refused, and free when its program is killed", async (folder) => {
+test("a folder in use is refused, and is free after its program is killed", async (folder) => {
   const tokens = await writeTokens(folder, someTokens(1_000_000)), out = join(folder, "out");
   const train = words`${TINY} --tokens ${tokens} --json`;
   const endless = words`--out ${out} --checkpoint-every 1 --keep 2 --steps 30000 --runtime local`;
@@ -262,7 +262,7 @@ test("a folder in use is refused, and free when its program is killed", async (f
   assert.ok(names.every((name) => name.startsWith("step-")), `${names}`);
 });
 
-/** Runs that fail on their way: exit code 1, and the last good checkpoint stays. */
+/** Runs that fail while training: exit code 1, and the last good checkpoint stays. */
 
 /** Trains on tokens in a folder at a rate that diverges. */
 async function trainAtRate(folder: string, rate: string, ...more: string[]) {
@@ -291,7 +291,7 @@ folderTest("weights that are not finite are never saved", async (folder) => {
   assert.deepEqual(await savedIn(out), []);
 });
 
-test("a disk without room ends the run with code 1; its checkpoint stays whole", async (folder) => {
+test("a full disk ends the run with code 1; its checkpoint stays complete", async (folder) => {
   const tokens = await writeTokens(folder, someTokens(3000)), out = join(folder, "out");
   await trainHere(words`${TINY} --tokens ${tokens} --steps 2 --out ${out}`);
   // No file may grow beyond 64 KiB: the moments need 96 KiB, the weights 48.

@@ -1,4 +1,4 @@
-/** Runs on the GPU end like any other, with nothing of a library on standard error. */
+/** Runs on the GPU end like others, without output of libraries on standard error. */
 
 import assert from "node:assert/strict";
 import { join } from "node:path";
@@ -8,7 +8,7 @@ import { gpuTest } from "../../gpu.ts";
 import { inFolder, jsonLines, runTrain, words } from "../command.ts";
 import { Running, TRAIN } from "../running.ts";
 
-/** Processes of workers notice within this time that their root is gone. */
+/** Worker processes notice within this time that the main process has ended. */
 const GRACE_MS = 60_000;
 
 const COMPUTES = "device webgpu computes on .*, which is software, no GPU";
@@ -17,11 +17,11 @@ const COMPUTES = "device webgpu computes on .*, which is software, no GPU";
 const TRAINED = words`--model mlp --hidden 8 --layers 1 --micro-batch-size 2 --micro-batches 2
   --device webgpu --workers 2 --schedule 1f1b --json`;
 
-/** Libraries look for a display there, and say so where there is none. */
+/** Variables in which libraries look for a display, and print a warning if there is none. */
 const NO_DISPLAY = { XDG_RUNTIME_DIR: "" };
 
 gpuTest(
-  "a worker on the GPU is killed: the run has the bits of one in peace; Ctrl-C ends it in good order",
+  "after a worker on the GPU is killed, a run has the same bits; Ctrl-C ends it cleanly",
   () =>
     inFolder(async (folder) => {
       const out = join(folder, "out"), train = [...TRAINED, "--out", out];
@@ -41,7 +41,7 @@ gpuTest(
       const told = [
         COMPUTES,
         "worker-. failed in step .*: killed by SIGKILL; the run continues from the last committed step",
-        "Finishing the step under way; press Ctrl-C again to end at once\\.",
+        "Finishing the step under way; press Ctrl-C again to end immediately\\.",
         "Interrupted after step .*",
       ];
       // The first run on a machine fetches the digits.

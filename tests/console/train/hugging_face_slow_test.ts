@@ -27,11 +27,11 @@ import { forgeConfig } from "../forged.ts";
 import { assertRefusals, assertSentences } from "../refusals.ts";
 import { Running, TRAIN } from "../running.ts";
 
-/** `--weights` of a folder of Hugging Face's: its sizes, its numbers, and what PyTorch makes of both. */
+/** `--weights` of a folder of Hugging Face, compared with PyTorch. */
 
 const { learningRate, weightDecay, microBatch, microBatches, float32 } = EXPECTED.fineTuned;
 
-/** The fixture's run without its weights: no size is typed. */
+/** Flags of the fixture's run without its weights and sizes. */
 const FINE_TUNE = words`
   --tokens ${hfPath("tokens.bin")} --lr ${learningRate} --weight-decay ${weightDecay}
   --micro-batch-size ${microBatch} --micro-batches ${microBatches} --device native`;
@@ -72,12 +72,12 @@ folderTest("20 steps from the weights of a folder have the losses of PyTorch", a
   const { lines, out } = await fineTuned(folder);
   assertNear(lines, float32);
   const moved = distance(await logitsOf(out), EXPECTED.logits.tied!);
-  assert.ok(moved > 1e-2, "what was exported has learnt");
+  assert.ok(moved > 1e-2, "the exported model has learnt");
 });
 
 testNeeding(
   { isThere: torch !== undefined, reason: "Debian's python3-torch" },
-  "a model that was fine-tuned here has the same logits in PyTorch",
+  "a model fine-tuned by Troupe has the same logits in PyTorch",
   () =>
     inFolder(async (folder) => {
       const { out } = await fineTuned(folder);
@@ -86,7 +86,7 @@ testNeeding(
     }),
 );
 
-folderTest("BF16 in shards trains as the same numbers in F32, also in slices", async (folder) => {
+folderTest("BF16 shards train as the same numbers in F32, also in slices", async (folder) => {
   for (const [name, slices] of [["sharded_bf16", 1], ["untied_f16", 3]] as const) {
     const out = join(folder, name), runtime = slices === 1 ? "workers" : "local";
     const run = words`${FINE_TUNE} --steps 2 --schedule gpipe --head-slices ${slices} --weights`;
@@ -97,31 +97,34 @@ folderTest("BF16 in shards trains as the same numbers in F32, also in slices", a
   }
 });
 
-folderTest("a size that is typed must be the folder's", async (folder) => {
+folderTest("a typed size must equal the folder's", async (folder) => {
   const places = { FIXTURES: dirname(hfPath("tied")), EMPTY: folder };
   const refuse = (words: string[]) => refusal([...FINE_TUNE, "--weights", ...words]);
   await assertRefusals("hugging_face_sizes", refuse, places);
-  // The same sizes may be typed, and a file alone leaves out positions.
+  // The same sizes may be typed; a single file may have fewer positions.
   const file = join(hfPath("tied"), "model.safetensors");
   await trainHere(words`${FINE_TUNE} --weights ${file} --seq 8 --layers 2 --steps 1`);
 });
 
-folderTest("a folder without a tokenizer has as many tokens as one of Troupe's", async (folder) => {
-  const text = join(folder, "text.txt"), run = join(folder, "run"), out = join(folder, "out");
-  await Deno.writeTextFile(text, "Fellow citizens of the Senate. ".repeat(40));
-  await trainHere(words`${TINY} --text ${text} --steps 1 --out ${run}`);
-  await exportTo(out, run);
-  await Deno.remove(join(out, "tokenizer.json"));
-  const tune = words`--text ${text} --micro-batch-size 2 --device reference --steps 1 --weights`;
-  const { last } = await trainHere(words`${tune} ${out} --out ${join(folder, "tuned")}`);
-  const { tokenizer, flags } = await readJson(last.checkpoint as string, "config.json");
-  assert.deepEqual([tokenizer, flags.tokenizer], ["bytes", "bytes"]);
-  const whose =
-    /^Cannot use the tokens of a text with --weights: --tokenizer must say what made those of/;
-  await refuses([...tune, hfPath("tied")], whose);
-});
+folderTest(
+  "without a tokenizer, the tokens of a folder must be those of a built-in tokenizer",
+  async (folder) => {
+    const text = join(folder, "text.txt"), run = join(folder, "run"), out = join(folder, "out");
+    await Deno.writeTextFile(text, "Fellow citizens of the Senate. ".repeat(40));
+    await trainHere(words`${TINY} --text ${text} --steps 1 --out ${run}`);
+    await exportTo(out, run);
+    await Deno.remove(join(out, "tokenizer.json"));
+    const tune = words`--text ${text} --micro-batch-size 2 --device reference --steps 1 --weights`;
+    const { last } = await trainHere(words`${tune} ${out} --out ${join(folder, "tuned")}`);
+    const { tokenizer, flags } = await readJson(last.checkpoint as string, "config.json");
+    assert.deepEqual([tokenizer, flags.tokenizer], ["bytes", "bytes"]);
+    const whose =
+      /^Cannot use the tokens of a text with --weights: --tokenizer must say what made those of/;
+    await refuses([...tune, hfPath("tied")], whose);
+  },
+);
 
-/** A Llama in a folder of Hugging Face's: trained, read, written, and refused by what it says. */
+/** A Llama in a folder of Hugging Face: trained, read, written, and refused. */
 
 const LLAMA = fileURLToPath(new URL("../../fixtures/llama", import.meta.url));
 
@@ -129,12 +132,12 @@ const LLAMA_EXPECTED = await readJson(LLAMA, "expected.json");
 
 const LLAMA_CONFIG: Record<string, unknown> = await readJson(LLAMA, "config.json");
 
-/** The fixture's run: neither a size nor the model is typed. */
+/** Flags of the fixture's run, without the sizes and the name of the model. */
 const LLAMA_RUN = words`
   --tokens ${join(LLAMA, "tokens.bin")} --weights ${LLAMA} --device native
   --lr ${LLAMA_EXPECTED.config.lr} --micro-batch-size 2 --micro-batches 4`;
 
-folderTest("a Llama trains as PyTorch does, and generates as its export", async (folder) => {
+folderTest("a Llama trains as in PyTorch, and generates like its export", async (folder) => {
   const run = join(folder, "run"), out = join(folder, "out");
   const args = words`${LLAMA_RUN} --steps 30 --workers 2 --schedule 1f1b --out ${run}`;
   assertNear((await trainHere(args)).lines, LLAMA_EXPECTED.float32);
@@ -144,7 +147,7 @@ folderTest("a Llama trains as PyTorch does, and generates as its export", async 
   assert.equal(await generate(run), await generate(out));
 });
 
-folderTest("a Llama that is read and exported is the same folder, byte for byte", async (out) => {
+folderTest("a Llama that is read and exported equals its folder, byte for byte", async (out) => {
   await exportTo(join(out, "hf"), LLAMA);
   const config = await readJson(out, "hf", "config.json"), file = "model.safetensors";
   assert.equal(JSON.stringify(config), JSON.stringify(LLAMA_CONFIG));
@@ -173,7 +176,7 @@ Deno.test("a typed size must be that of the Llama's folder; positions may be few
   await trainHere(words`${LLAMA_RUN} --seq 8 --steps 1`);
 });
 
-/** `--tokenizer FILE`: a tokenizer.json of one's own, which a run keeps beside its checkpoints. */
+/** `--tokenizer FILE`: a user's tokenizer.json, which a run copies next to its checkpoints. */
 
 /** A tokenizer of five letters, two merges and a special token. */
 const TOKENIZER = {
@@ -189,7 +192,7 @@ const TOKENIZER = {
 
 const TEXT = "abc abd <|endoftext|>Abc dab ".repeat(40);
 
-/** Writes the tokenizer and a text, and gives the flags that name them. */
+/** Writes the tokenizer and a text; returns their flags. */
 async function writeFiles(folder: string) {
   const tokenizer = join(folder, "tokenizer.json"), text = join(folder, "text.txt");
   await Deno.writeTextFile(tokenizer, JSON.stringify(TOKENIZER));
@@ -197,41 +200,44 @@ async function writeFiles(folder: string) {
   return { tokenizer, text, flags: ["--text", text, "--tokenizer", tokenizer] };
 }
 
-folderTest("a run on a tokenizer.json goes on and is exported without its name", async (folder) => {
-  const { tokenizer, text, flags } = await writeFiles(folder), run = join(folder, "run");
-  const whole = await trainHere(words`${TINY} ${flags} --steps 4`);
-  const step = join(run, "step-00000002");
-  await trainHere(words`${TINY} ${flags} --steps 2 --out ${run}`);
-  await Deno.remove(tokenizer);
-  const config = await readJson(step, "config.json");
-  assert.deepEqual([config.tokenizer, config.vocab], ["tokenizer.json", 8]);
-  assert.equal(config.flags.tokenizer, undefined, "no path is among the flags");
-  assert.match(config.files.tokenizer.sha256, /^[0-9a-f]{64}$/);
-  const tune = words`--text ${text} --device reference`;
-  const more = await trainHere(words`--resume ${run} ${tune} --steps 4`);
-  assert.deepEqual(bitsOf(more.lines), bitsOf(whole.lines, 3));
+folderTest(
+  "a run on a tokenizer.json resumes and is exported without naming it",
+  async (folder) => {
+    const { tokenizer, text, flags } = await writeFiles(folder), run = join(folder, "run");
+    const whole = await trainHere(words`${TINY} ${flags} --steps 4`);
+    const step = join(run, "step-00000002");
+    await trainHere(words`${TINY} ${flags} --steps 2 --out ${run}`);
+    await Deno.remove(tokenizer);
+    const config = await readJson(step, "config.json");
+    assert.deepEqual([config.tokenizer, config.vocab], ["tokenizer.json", 8]);
+    assert.equal(config.flags.tokenizer, undefined, "no path is among the flags");
+    assert.match(config.files.tokenizer.sha256, /^[0-9a-f]{64}$/);
+    const tune = words`--text ${text} --device reference`;
+    const more = await trainHere(words`--resume ${run} ${tune} --steps 4`);
+    assert.deepEqual(bitsOf(more.lines), bitsOf(whole.lines, 3));
 
-  for (const path of [run, step]) {
-    const from = words`generate --from ${path} --tokens 9 --device reference`;
-    const said = await printedHere(...from, "--prompt", "ABC<|endoftext|>");
-    assert.match(said, /^abc<\|endoftext\|>([a-d ]|<\|endoftext\|>)+\n$/);
-  }
-  const out = join(folder, "out"), tuned = join(folder, "tuned");
-  await exportTo(out, run);
-  assert.deepEqual(await readJson(out, "tokenizer.json"), TOKENIZER);
-  const { bos_token_id: bos, eos_token_id: eos } = await readJson(out, "config.json");
-  assert.deepEqual([bos, eos], [7, 7]);
+    for (const path of [run, step]) {
+      const from = words`generate --from ${path} --tokens 9 --device reference`;
+      const said = await printedHere(...from, "--prompt", "ABC<|endoftext|>");
+      assert.match(said, /^abc<\|endoftext\|>([a-d ]|<\|endoftext\|>)+\n$/);
+    }
+    const out = join(folder, "out"), tuned = join(folder, "tuned");
+    await exportTo(out, run);
+    assert.deepEqual(await readJson(out, "tokenizer.json"), TOKENIZER);
+    const { bos_token_id: bos, eos_token_id: eos } = await readJson(out, "config.json");
+    assert.deepEqual([bos, eos], [7, 7]);
 
-  // The folder's own tokenizer is taken for a text, and its sizes.
-  const on = words`--weights ${out} ${tune} --micro-batch-size 2 --steps 1`;
-  assert.match(await printedHere("train", ...on, "--out", tuned), /\n\nA sample:\n/);
-  const { files } = await readJson(tuned, "step-00000001", "config.json");
-  assert.equal(files.tokenizer.sha256, config.files.tokenizer.sha256);
-  await Deno.remove(join(out, "tokenizer.json"));
-  await refuses(on, /: --tokenizer must say what made those of/);
-});
+    // A text uses the tokenizer of the folder, and its sizes.
+    const on = words`--weights ${out} ${tune} --micro-batch-size 2 --steps 1`;
+    assert.match(await printedHere("train", ...on, "--out", tuned), /\n\nA sample:\n/);
+    const { files } = await readJson(tuned, "step-00000001", "config.json");
+    assert.equal(files.tokenizer.sha256, config.files.tokenizer.sha256);
+    await Deno.remove(join(out, "tokenizer.json"));
+    await refuses(on, /: --tokenizer must say what made those of/);
+  },
+);
 
-folderTest("Ctrl-C ends a train that waits for a stranger's tokenizer", async (folder) => {
+folderTest("Ctrl-C ends a run that waits for a slow tokenizer", async (folder) => {
   const { tokenizer, text, flags } = await writeFiles(folder);
   const pre_tokenizer = { type: "Split", pattern: { Regex: "^(a+)+$" }, behavior: "Isolated" };
   await Deno.writeTextFile(tokenizer, JSON.stringify({ ...TOKENIZER, pre_tokenizer }));
@@ -259,9 +265,9 @@ folderTest("a run has its own tokenizer, and no file opens another one", async (
   await refused("generate with it", refusalHere(["generate", "--from", step]));
   await Deno.remove(kept);
   await refused("no file beside the run");
-  // Named, it is taken from anywhere.
+  // A named tokenizer may be anywhere.
   await trainHere(words`${resume} --tokenizer ${tokenizer} --device reference`);
-  // A checkpoint may be a stranger's: its words name no tokenizer.
+  // A checkpoint may be untrusted: its flags name no tokenizer.
   const path = "/etc/hostname";
   await forgeConfig(step, ({ flags }) => void (flags.tokenizer = path));
   await refused("a path among the flags");

@@ -11,7 +11,7 @@ async function told(pattern: RegExp, args: readonly string[]): Promise<number> {
   return Number(number);
 }
 
-/** A T5 learns to sort, goes on from a checkpoint, and is made again from its journal. */
+/** A T5 learns to sort, resumes from a checkpoint, and is replayed from its journal. */
 
 const T5 = words`train --model t5 --seq 4 --layers 1 --hidden 32 --heads 2 --workers 2
   --micro-batches 2 --device native --runtime local`;
@@ -26,13 +26,13 @@ folderTest("a T5 of two workers learns to sort digits that it has never seen", a
   assert.ok(last > 40, `${last} %`);
 });
 
-folderTest("a run of a T5 is made again from its journal, step by step", async (folder) => {
+folderTest("a run of a T5 is replayed from its journal, step by step", async (folder) => {
   const journal = join(folder, "journal.jsonl"), files = ["--out", join(folder, "run")];
   await printedHere(...words`${T5} --steps 2 --micro-batch-size 2 --journal ${journal} ${files}`);
   assert.match(await printedHere("replay", journal), /^\d+ steps as recorded, hash [\da-f]+$/m);
 });
 
-Deno.test("models that cannot be, and data that does not fit them, are refused", async () => {
+Deno.test("impossible models, and data that does not fit them, are refused", async () => {
   await assertRefusals("models", refusal);
 });
 
@@ -41,17 +41,17 @@ Deno.test("models that cannot be, and data that does not fit them, are refused",
 const PICTURES =
   words`train --hidden 16 --micro-batches 2 --workers 2 --device native --runtime local`;
 
-folderTest("a U-Net takes noise out of digits that it has never seen", async (folder) => {
+folderTest("a U-Net removes noise from digits that it has never seen", async (folder) => {
   const fallen =
     /^The mean squared error of 1000 held-out pictures falls from 0\.2499 to ([\d.]+); one with/m;
   const how =
     words`--model unet --layers 3 --micro-batch-size 8 --steps 30 --lr 0.01 --out ${folder}`;
   const error = await told(fallen, [...PICTURES, ...how]);
-  // A blank page is off by 0.112, the mean digit by 0.068; this run comes to 0.029.
+  // The loss of a blank image is 0.112, of the mean digit 0.068, of this run 0.029.
   assert.ok(error < 0.05, `${error}`);
 });
 
-folderTest("a residual network recognises digits that it has never seen", async (folder) => {
+folderTest("a residual network recognizes digits that it has never seen", async (folder) => {
   const recognised = /^([\d.]+) % of the held-out samples are recognised$/m;
   const how =
     words`--model resnet --layers 4 --micro-batch-size 16 --steps 200 --lr 0.02 --lr-schedule cosine

@@ -1,4 +1,4 @@
-/** `deno task train --model FILE.onnx`: a model of a file learns from whatever data fits it. */
+/** `deno task train --model FILE.onnx`: trains the model of a file on any data that fits it. */
 
 import assert from "node:assert/strict";
 import { join } from "node:path";
@@ -11,12 +11,12 @@ import { expectedOf, farthest, onnxPath, outputsOf } from "../../onnx.ts";
 import { bitsOf, type Line, refusal, refuses, runHere, trainHere, words } from "../command.ts";
 import { assertRefusals } from "../refusals.ts";
 
-// Loading the runtime opens ports that stay.
+// Loading the runtime leaves ports open.
 Deno.test.beforeAll(async () => {
   await assert.rejects(InferenceSession.create(new Uint8Array()));
 });
 
-/** Two numbers a sample and the quarter of the plane in which they lie, by other names. */
+/** Samples of two numbers, labelled with their quadrant, under other names of fields. */
 const QUARTERS = `
 export const data = { name: "quarters", version: "1", open: ({ microBatch, seed }) => ({
   batches: (function* (at = seed) {
@@ -29,12 +29,12 @@ export const data = { name: "quarters", version: "1", open: ({ microBatch, seed 
   })(),
 }) };`;
 
-/** The weights of two layers, and how many numbers each has. */
+/** The weights of two layers, with their numbers of elements. */
 const WEIGHTS: Readonly<Record<string, number>> = {
   ...{ "layers.0.weight": 16, "layers.0.bias": 8, "layers.1.weight": 32, "layers.1.bias": 4 },
 };
 
-/** Writes a file of them, and data for it. */
+/** Writes an ONNX file of these layers, and data for it. */
 async function planeIn(folder: string): Promise<{ file: string; data: string }> {
   const file = join(folder, "plane.onnx"), data = join(folder, "quarters.ts");
   const weightOf = (name: string) =>
@@ -53,7 +53,7 @@ const lossesOf = (lines: readonly Line[]) =>
 const RUNS = ["--device", "reference", "--workers", "1"];
 const LEARNS = [...RUNS, "--loss", "cross-entropy", "--micro-batches", "2", "--lr", "0.05"];
 
-folderTest("a file learns from a user's data, and goes on with the same bits", async (folder) => {
+folderTest("a file is trained on a user's data, and resumes with the same bits", async (folder) => {
   const { file, data } = await planeIn(folder), out = join(folder, "run");
   const args = ["--model", file, "--data", data, ...LEARNS];
   const { lines } = await trainHere([...args, "--steps", "6"]);
@@ -73,31 +73,35 @@ folderTest("a file learns from a user's data, and goes on with the same bits", a
   );
 });
 
-folderTest("tokens train PyTorch's GPT as PyTorch does, into an ONNX file", async (folder) => {
-  const out = join(folder, "run"), file = onnxPath("gpt"), expected = expectedOf("gpt").adamw;
-  const how = words`--loss cross-entropy --vocab 64 --seq 16 --micro-batch-size 4 --micro-batches 2
+folderTest(
+  "a GPT of PyTorch trains on tokens as in PyTorch, and is exported to ONNX",
+  async (folder) => {
+    const out = join(folder, "run"), file = onnxPath("gpt"), expected = expectedOf("gpt").adamw;
+    const how =
+      words`--loss cross-entropy --vocab 64 --seq 16 --micro-batch-size 4 --micro-batches 2
     --steps 20 --lr 0.001 --device native`;
-  const tokens = ["--tokens", onnxPath("gpt", "tokens.bin")];
-  const { lines } = await trainHere(["--model", file, ...tokens, ...how, "--out", out]);
-  const losses = lossesOf(lines);
-  assert.ok(farthest(losses, expected.losses) < 1e-5, `${losses}`);
-  const trained = await Deno.readFile(join(out, "trained.onnx"));
-  assert.ok(farthest(await outputsOf("gpt", trained), expected.outputs) < 1e-5);
-  const again = join(folder, "again.onnx"), to = ["--format", "onnx", "--out", again];
-  const context = { begin: () => {} };
-  assert.equal(await exportCommand([out, ...to, "--model", file], context), 0);
-  assert.deepEqual(await Deno.readFile(again), trained);
-  await Deno.remove(again);
-  await assert.rejects(exportCommand([out, ...to], context), {
-    message:
-      /--model must name the ONNX file that its run trained, ".*model\.onnx", as no file opens another, received none$/,
-  });
-  await assert.rejects(exportCommand([out, ...to, "--model", onnxPath("bert")], context), {
-    message: /its run trained, with hash "sha256-.*", received ".*" with sha256-/,
-  });
-});
+    const tokens = ["--tokens", onnxPath("gpt", "tokens.bin")];
+    const { lines } = await trainHere(["--model", file, ...tokens, ...how, "--out", out]);
+    const losses = lossesOf(lines);
+    assert.ok(farthest(losses, expected.losses) < 1e-5, `${losses}`);
+    const trained = await Deno.readFile(join(out, "trained.onnx"));
+    assert.ok(farthest(await outputsOf("gpt", trained), expected.outputs) < 1e-5);
+    const again = join(folder, "again.onnx"), to = ["--format", "onnx", "--out", again];
+    const context = { begin: () => {} };
+    assert.equal(await exportCommand([out, ...to, "--model", file], context), 0);
+    assert.deepEqual(await Deno.readFile(again), trained);
+    await Deno.remove(again);
+    await assert.rejects(exportCommand([out, ...to], context), {
+      message:
+        /--model must name the ONNX file that its run trained, ".*model\.onnx", as no file opens another, received none$/,
+    });
+    await assert.rejects(exportCommand([out, ...to, "--model", onnxPath("bert")], context), {
+      message: /its run trained, with hash "sha256-.*", received ".*" with sha256-/,
+    });
+  },
+);
 
-/** Rows of 12 ids, and what masks some of them. */
+/** Rows of 12 ids, with a mask. */
 const sentences = (name: string, mask: string) => `
 export const data = {
   name: "${name}",
@@ -110,7 +114,7 @@ export const data = {
 };
 `;
 
-folderTest("an encoder learns without a mask as with a mask of ones", async (folder) => {
+folderTest("an encoder trains the same without a mask as with a mask of ones", async (folder) => {
   const args = ["--model", onnxPath("bert"), "--loss", "cross-entropy", "--micro-batches", "2"];
   const train = async (name: string, mask: string) => {
     const path = join(folder, `${name}.ts`);
@@ -123,23 +127,26 @@ folderTest("an encoder learns without a mask as with a mask of ones", async (fol
   assert.notDeepEqual(await train("some", some), ones);
 });
 
-folderTest("what is frozen stays, and all else learns from the named field", async (folder) => {
-  const { file, data } = await planeIn(folder), out = join(folder, "run");
-  await Deno.writeTextFile(data, QUARTERS.replace("place, labels }", "place, classes: labels }"));
-  const args = ["--model", file, "--data", data, "--label", "classes", "--freeze", "layers.0.*"];
-  await trainHere([...args, ...LEARNS, "--steps", "2", "--out", out]);
-  const weightsIn = async (path: string) => {
-    const options = { loss: "cross-entropy", dimensions: { batch: 1 } } as const;
-    return fromOnnx(await Deno.readFile(path), options).weights!;
-  };
-  const before = await weightsIn(file), after = await weightsIn(join(out, "trained.onnx"));
-  const changed = Object.keys(WEIGHTS).filter((name) =>
-    `${before.get(name)}` !== `${after.get(name)}`
-  );
-  assert.deepEqual(changed, ["layers.1.weight", "layers.1.bias"]);
-});
+folderTest(
+  "frozen initializers stay, and the others are trained on the named field",
+  async (folder) => {
+    const { file, data } = await planeIn(folder), out = join(folder, "run");
+    await Deno.writeTextFile(data, QUARTERS.replace("place, labels }", "place, classes: labels }"));
+    const args = ["--model", file, "--data", data, "--label", "classes", "--freeze", "layers.0.*"];
+    await trainHere([...args, ...LEARNS, "--steps", "2", "--out", out]);
+    const weightsIn = async (path: string) => {
+      const options = { loss: "cross-entropy", dimensions: { batch: 1 } } as const;
+      return fromOnnx(await Deno.readFile(path), options).weights!;
+    };
+    const before = await weightsIn(file), after = await weightsIn(join(out, "trained.onnx"));
+    const changed = Object.keys(WEIGHTS).filter((name) =>
+      `${before.get(name)}` !== `${after.get(name)}`
+    );
+    assert.deepEqual(changed, ["layers.1.weight", "layers.1.bias"]);
+  },
+);
 
-folderTest("what a file does not fit is refused before the run begins", async (folder) => {
+folderTest("flags that do not fit a file are refused before the run starts", async (folder) => {
   const { file, data } = await planeIn(folder), places = { FOLDER: folder };
   const model = words`${RUNS} --model ${file}`, own = ["--data", data];
   const refuse = (words: string[]) =>
@@ -153,7 +160,7 @@ folderTest("what a file does not fit is refused before the run begins", async (f
   assert.match(stderr, message);
 });
 
-folderTest("a file that is no ONNX, cut short or absent is refused", async (folder) => {
+folderTest("a file that is not ONNX, truncated or missing is refused", async (folder) => {
   const { file, data } = await planeIn(folder), bytes = await Deno.readFile(file);
   const bad = join(folder, "bad.onnx"), path = join(folder, "folder.onnx");
   await Deno.mkdir(path);

@@ -24,7 +24,7 @@ import {
 } from "../command.ts";
 import { CLEAR, hasTerminals, inTerminal, type Shown } from "../terminal.ts";
 
-/** What `deno task train` prints: lines of JSON for a program, words for a person. */
+/** Output of `deno task train`: lines of JSON for programs, text for people. */
 
 const STEP = ["step", "loss", "gradNorm", "tokensPerSecond"];
 const EVALUATION = ["step", "evalLoss"];
@@ -54,30 +54,33 @@ folderTest("--json prints steps, evaluations and a last line, in full", async (f
   });
 });
 
-folderTest("a run that no longer gets better ends well, and names its best", async (folder) => {
-  const tokens = await writeTokens(folder, someTokens(1000)), out = join(folder, "out");
-  // Nothing is learnt, so no evaluation is better than the first.
-  const train = words`train ${TINY} --tokens ${tokens} --steps 9 --lr 0 --runtime local
+folderTest(
+  "a run that stops improving ends with code 0, and names its best checkpoint",
+  async (folder) => {
+    const tokens = await writeTokens(folder, someTokens(1000)), out = join(folder, "out");
+    // The learning rate is 0, so no evaluation is better than the first.
+    const train = words`train ${TINY} --tokens ${tokens} --steps 9 --lr 0 --runtime local
     --eval-every 1 --keep-best --patience 2 --keep 1`;
-  const lines = jsonLines(await printedHere(...train, "--json", "--out", out));
-  const { steps, stoppedEarly, best, checkpoint } = lines.at(-1)!;
-  const loss = lines.find(({ evalLoss }) => evalLoss !== undefined)!.evalLoss as number;
-  const [first, third] = [1, 3].map((step) => join(out, `step-0000000${step}`));
-  assert.deepEqual([steps, stoppedEarly, checkpoint], [3, true, third]);
-  assert.deepEqual(best, { step: 1, loss, checkpoint: first });
-  const noted = { step: 1, loss, checkpoint: "step-00000001" };
-  assert.deepEqual(await readJson(out, "best.json"), noted);
-  const said = await printedHere(...train, "--out", join(folder, "words"));
-  const shown = loss.toFixed(3), path = join(folder, "words", "step-00000001");
-  for (
-    const line of [
-      `after step 3: held-out loss ${shown}; ${shown} after step 1 stays best`,
-      `checkpoint ${path}, the best so far`,
-      "ended early, as no evaluation after step 1 was better",
-      `best held-out loss ${shown} after step 1: ${path}`,
-    ]
-  ) assert.ok(said.includes(`${line}\n`), `${line}: ${said}`);
-});
+    const lines = jsonLines(await printedHere(...train, "--json", "--out", out));
+    const { steps, stoppedEarly, best, checkpoint } = lines.at(-1)!;
+    const loss = lines.find(({ evalLoss }) => evalLoss !== undefined)!.evalLoss as number;
+    const [first, third] = [1, 3].map((step) => join(out, `step-0000000${step}`));
+    assert.deepEqual([steps, stoppedEarly, checkpoint], [3, true, third]);
+    assert.deepEqual(best, { step: 1, loss, checkpoint: first });
+    const noted = { step: 1, loss, checkpoint: "step-00000001" };
+    assert.deepEqual(await readJson(out, "best.json"), noted);
+    const said = await printedHere(...train, "--out", join(folder, "words"));
+    const shown = loss.toFixed(3), path = join(folder, "words", "step-00000001");
+    for (
+      const line of [
+        `after step 3: held-out loss ${shown}; ${shown} after step 1 stays best`,
+        `checkpoint ${path}, the best so far`,
+        "ended early, as no evaluation after step 1 was better",
+        `best held-out loss ${shown} after step 1: ${path}`,
+      ]
+    ) assert.ok(said.includes(`${line}\n`), `${line}: ${said}`);
+  },
+);
 
 /** A small run without a command line. */
 const CUT = { seq: 8, vocabularySize: 256, microBatch: 2, microBatches: 2 };
@@ -99,7 +102,7 @@ async function libraryRun() {
   throw new Error("a run must end with an end event");
 }
 
-folderTest("a person reads the plan, the loss, the checkpoint, and a sample", async (folder) => {
+folderTest("the text has the plan, the loss, the checkpoint, and a sample", async (folder) => {
   const text = join(folder, "fox.txt"), out = join(folder, "out");
   await Deno.writeTextFile(text, "The quick brown fox jumps over the lazy dog. ".repeat(20));
   const flags = words`--text ${text} --steps 2 --out ${out} --runtime local`;
@@ -124,9 +127,9 @@ folderTest("a person reads the plan, the loss, the checkpoint, and a sample", as
   assert.match(await printedHere("train", ...on), /^3 steps in \d+\.\d s on reference$/m);
 });
 
-/** What a run looks like on terminals of any width, after Ctrl-C, without colours and in pipes. */
+/** Output of a run on terminals of any width, after Ctrl-C, without colours and in pipes. */
 
-/** A run on a text, so that it ends with a sample, with something to say between its steps. */
+/** A run on a text, with messages between its steps and a sample at the end. */
 async function args(folder: string, steps: number): Promise<string[]> {
   const text = join(folder, "text.txt");
   await Deno.writeTextFile(text, "To be, or not to be, that is the question. ".repeat(2000));
@@ -134,7 +137,7 @@ async function args(folder: string, steps: number): Promise<string[]> {
   return ["train", ...TINY, ...paths, "--steps", String(steps), "--eval-every", "4"];
 }
 
-/** Control characters but line ends, and tabs, which a text may hold. */
+/** Control characters except line feeds and tabs, which a text may have. */
 const CONTROLS = /(?![\n\t])\p{Cc}/u;
 
 function test(name: string, fn: (folder: string) => Promise<void>): void {
@@ -149,7 +152,7 @@ const LINES: Record<number, RegExp> = {
   120: /░{8}.* {2}loss .* tokens\/s {2}[\dhms]+$/,
 };
 
-/** Checks all that came to a terminal: the line that changes, and the rows that stand there. */
+/** Checks all output of a terminal: the progress line, and the final rows. */
 function assertReadable({ text, rows }: Shown, columns: number): void {
   const whole = text.replaceAll(CLEAR, "").replaceAll("^C", "").replaceAll("\r\n", "\n");
   assert.equal(whole.match(CONTROLS), null, text);
@@ -164,7 +167,7 @@ function assertReadable({ text, rows }: Shown, columns: number): void {
 }
 
 for (const columns of atDepth([120], [60, 80, 120])) {
-  test(`a run in ${columns} columns leaves nothing of the line that changes`, async (folder) => {
+  test(`a run in ${columns} columns leaves no trace of the progress line`, async (folder) => {
     const shown = await inTerminal(await args(folder, 12), { columns });
     assert.equal(shown.code, 0, shown.text);
     assertReadable(shown, columns);
@@ -172,7 +175,7 @@ for (const columns of atDepth([120], [60, 80, 120])) {
   });
 }
 
-test("Ctrl-C amid the line that changes leaves whole rows of 24 columns, and no ^C", async (folder) => {
+test("Ctrl-C during the progress line leaves complete rows of 24 columns, and no ^C", async (folder) => {
   const how = { columns: 24, interruptAt: /after step 4[^]*\d+\/5000/ };
   const shown = await inTerminal(await args(folder, 5000), how);
   assert.equal(shown.code, 130, shown.text);
@@ -180,12 +183,12 @@ test("Ctrl-C amid the line that changes leaves whole rows of 24 columns, and no 
   const { rows } = shown;
   assert.match(rows.join(" ").replace(/ +/g, " "), /Finishing the step under way; press Ctrl-C/);
   const said = rows.join("");
-  assert.match(said, /Interrupted after step \d+; go on with: /);
+  assert.match(said, /Interrupted after step \d+; resume with: /);
   assert.equal(said.match(/checkpoint/g)!.length, 1);
-  assert.equal(rows.at(-1), "", "the cursor is at the begin of a row");
+  assert.equal(rows.at(-1), "", "the cursor is at the start of a row");
 });
 
-test("with NO_COLOR and on a dumb terminal there is no control character", async (folder) => {
+test("with NO_COLOR and on a dumb terminal there are no control characters", async (folder) => {
   for (const env of atDepth([{ NO_COLOR: "1" }], [{ NO_COLOR: "1" }, { TERM: "dumb" }])) {
     const { code, text } = await inTerminal(await args(folder, 2), { columns: 60, env });
     assert.equal(code, 0, text);
@@ -194,13 +197,13 @@ test("with NO_COLOR and on a dumb terminal there is no control character", async
   }
 });
 
-/** What a run tells other programs: a collector of OpenTelemetry's, and TensorBoard. */
+/** Metrics for other programs: a collector of OpenTelemetry, and TensorBoard. */
 
 const trainOn = async (folder: string, steps: number) =>
   words`${TINY} --tokens ${await writeTokens(folder, someTokens(1000))} --runtime local
     --steps ${steps} --eval-every 2 --lr-schedule linear`;
 
-folderTest("a collector of OpenTelemetry's gets the last measures as gauges", async (folder) => {
+folderTest("a collector of OpenTelemetry gets the last metrics as gauges", async (folder) => {
   const gauges = new Map<string, number>(), units = new Map<string, string>();
   const collect = async (request: Request) => {
     const { resourceMetrics = [] }: Values = await request.json();
@@ -243,34 +246,40 @@ folderTest("--log tensorboard writes to the folder of a run, which must be", asy
   assert.equal(await events(), 1);
   const resume = ["--resume", out, ...train.slice(train.indexOf("--tokens"))];
   await trainHere(words`${resume} --steps 3 --device reference --report_to tensorboard`);
-  assert.equal(await events(), 2, "a run that goes on has one more");
+  assert.equal(await events(), 2, "a resumed run has one more");
   await trainHere([...train, "--out", out, "--overwrite"]);
-  assert.equal(await events(), 0, "those of a run that is gone are gone");
+  assert.equal(await events(), 0, "those of a removed run are removed");
   const nowhere = "Cannot use --log tensorboard: --out must say where its files go, received none";
   assert.equal(await refusal([...train, "--json", "--log", "tensorboard"]), nowhere);
 });
 
-/** Variables that say where a program may leave files of its user. */
+/** Environment variables with the folders for files of a program. */
 const homeIn = (home: string, temporary: string) => ({
   ...{ HOME: home, USERPROFILE: home, LOCALAPPDATA: join(home, "local") },
   ...{ XDG_CACHE_HOME: join(home, "cache"), XDG_CONFIG_HOME: join(home, "config") },
   ...{ XDG_DATA_HOME: join(home, "data"), TMPDIR: temporary, TMP: temporary, TEMP: temporary },
-  // The environment of the tests may have switched it off already.
+  // The environment of the tests may have disabled it.
   ORT_DISABLE_TELEMETRY: "0",
 });
 
 for (const how of ["native --isolation process", "wasm --runtime local"]) {
-  folderTest(`a run on ${how} leaves no file at home nor among temporary ones`, async (folder) => {
-    await nativeLibraryPath(); // what is fetched, is fetched from the home that knows how
-    const out = join(folder, "out"), home = join(folder, "home"), temporary = join(folder, "tmp");
-    for (const path of [home, temporary]) await Deno.mkdir(path);
-    const train = words`${TINY} --tokens ${await writeTokens(folder, someTokens(600))} --out ${out}
+  folderTest(
+    `a run on ${how} leaves no file in the home folder or among temporary files`,
+    async (folder) => {
+      await nativeLibraryPath(); // what is fetched, is fetched from the home that knows how
+      const out = join(folder, "out"), home = join(folder, "home"), temporary = join(folder, "tmp");
+      for (const path of [home, temporary]) await Deno.mkdir(path);
+      const train = words`${TINY} --tokens ${await writeTokens(
+        folder,
+        someTokens(600),
+      )} --out ${out}
       --steps 2 --device ${how.split(" ")}`;
-    const env = { ...homeIn(home, temporary), DENO_DIR: await denoFolder() };
-    const { code, stdout, stderr } = await runTrain(train, [], env);
-    assert.equal(code, 0, stderr);
-    assert.equal((stdout + stderr).match(CONTROLS), null, "in a pipe");
-    assert.deepEqual([await namesIn(home), await namesIn(temporary)], [[], []]);
-    assert.deepEqual(await namesIn(out), ["metrics.jsonl", "run.json", "step-00000002"]);
-  });
+      const env = { ...homeIn(home, temporary), DENO_DIR: await denoFolder() };
+      const { code, stdout, stderr } = await runTrain(train, [], env);
+      assert.equal(code, 0, stderr);
+      assert.equal((stdout + stderr).match(CONTROLS), null, "in a pipe");
+      assert.deepEqual([await namesIn(home), await namesIn(temporary)], [[], []]);
+      assert.deepEqual(await namesIn(out), ["metrics.jsonl", "run.json", "step-00000002"]);
+    },
+  );
 }

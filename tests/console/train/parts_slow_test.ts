@@ -24,7 +24,7 @@ import {
 import { forgeConfig } from "../forged.ts";
 import { assertRefusals } from "../refusals.ts";
 
-/** Models, data and optimizers by name and by module: what takes their place, and what is refused. */
+/** Models, data and optimizers by name and by module. */
 
 const KERNELS = pathToFileURL(join(ROOT, "kernels", "mod.ts")).href;
 
@@ -45,7 +45,7 @@ const COUNTING = `export const data = { name: "counting", version: "1",
     }
   }() }) };`;
 
-/** Writes a module, and gives its URL. */
+/** Writes a module; returns its URL. */
 async function write(folder: string, name: string, text: string): Promise<string> {
   await Deno.writeTextFile(join(folder, name), text);
   return pathToFileURL(join(folder, name)).href;
@@ -63,7 +63,7 @@ async function trainIn(cwd: string, args: readonly string[], registry?: unknown)
 
 const STEP = words`--steps 1 --runtime local`;
 
-folderTest("a name of troupe.json displaces Troupe's own, and is reported", async (folder) => {
+folderTest("a name in troupe.json replaces a built-in one, and is reported", async (folder) => {
   const from = await write(folder, "deeper.ts", DEEPER), { integrity } = await hashModule(from);
   const tokens = await writeTokens(folder, someTokens(100));
   const train = [...TINY, ...STEP, "--json", "--tokens", tokens];
@@ -91,12 +91,12 @@ folderTest("a name of troupe.json displaces Troupe's own, and is reported", asyn
   );
 });
 
-folderTest("what is no such part is refused before anything is written", async (folder) => {
+folderTest("an invalid component is refused before anything is written", async (folder) => {
   const tokens = ["--tokens", await writeTokens(folder, someTokens(100))],
     places = { FOLDER: folder };
   const model = words`${TINY} ${STEP} --out ${join(folder, "out")}`;
   let written = 0;
-  // Each command is a kind of part and the text of a module.
+  // Each command is a kind of component and the text of a module.
   await assertRefusals("no_parts", async ([kind, ...text]) => {
     const module = await write(folder, `${written++}.ts`, text.join(" "));
     const sentence = await refusal(
@@ -112,7 +112,7 @@ folderTest("what is no such part is refused before anything is written", async (
   assert.ok(!(await namesIn(folder)).includes("out"));
 });
 
-folderTest("a user's data trains, and is refused where it does not fit", async (folder) => {
+folderTest("a user's data trains, and is refused if it does not fit", async (folder) => {
   const data = await write(folder, "counting.ts", COUNTING);
   assert.equal((await trainHere(words`${TINY} ${STEP} --data ${data}`)).last.steps, 1);
   await write(folder, "short.ts", COUNTING.replace("* seq", "* (seq - 1)"));
@@ -126,7 +126,7 @@ folderTest("a user's data trains, and is refused where it does not fit", async (
   await assertRefusals("data_of_users", refuse, { FOLDER: folder });
 });
 
-folderTest("a user's optimizer is settings of AdamW or SGD", async (folder) => {
+folderTest("a user's optimizer is a set of options of AdamW or SGD", async (folder) => {
   const tokens = await writeTokens(folder, someTokens(100));
   const train = [...TINY, "--steps", "2", "--runtime", "local", "--tokens", tokens];
   const optimizer = await write(
@@ -142,7 +142,7 @@ folderTest("a user's optimizer is settings of AdamW or SGD", async (folder) => {
   assert.notDeepEqual(own.at(-1), adamw.at(-1));
 });
 
-folderTest("a checkpoint imports nothing: its module is named again", async (folder) => {
+folderTest("a checkpoint imports nothing: its module must be named again", async (folder) => {
   const model = await write(folder, "deeper.ts", DEEPER), out = join(folder, "out");
   const tokens = await writeTokens(folder, someTokens(100)), own = ["--tokens", tokens];
   await trainHere([...TINY, ...STEP, ...own, "--model", model, "--out", out]);
@@ -155,7 +155,7 @@ folderTest("a checkpoint imports nothing: its module is named again", async (fol
   const { last } = await trainHere(words`${resume} --model ${model} --runtime local`);
   assert.equal(last.steps, 2);
 
-  // What a stranger's checkpoint says of modules is text.
+  // The modules of an untrusted checkpoint are only text.
   const imported = join(folder, "imported");
   const evil = await write(folder, "evil.ts", `Deno.writeTextFileSync("${imported}", "")`);
   for (const part of [{ name: evil, from: evil, integrity: "sha256-" }, 7]) {
@@ -216,9 +216,9 @@ folderTest("a user's supervisor and workers train the same bits", async (folder)
   await assertRefusals("supervisors", refuse, { FOLDER: folder });
 });
 
-/** Data of one's own in a module: it is begun where a run goes on, with the state that it had. */
+/** A user's data in a module: a resumed run starts it at its step, with its saved state. */
 
-/** Tokens that each follow from the one before; what was begun and how much was made is written down. */
+/** Tokens that each depend on the one before; starts and micro-batches are logged. */
 const WALK = `
 const log = (what) =>
   Deno.writeTextFileSync(new URL("./log.txt", import.meta.url), what + "\\n", { append: true });
@@ -238,21 +238,24 @@ export const data = { name: "walk", version: "1", open: ({ microBatch, seq }) =>
   } };
 } };`;
 
-folderTest("data with a state goes on from a checkpoint, making nothing again", async (folder) => {
-  const path = await write(folder, "walk.ts", WALK), out = join(folder, "out");
-  const train = [...TINY, "--data", path], log = join(folder, "log.txt");
-  const whole = await trainHere([...train, "--steps", "4"]);
-  await trainHere([...train, "--steps", "2", "--out", out]);
-  const { config } = (await readCheckpoint(out))!;
-  assert.equal((config["progress"] as { data: { microBatches: number } }).data.microBatches, 4);
-  await Deno.remove(log);
-  const on = await trainHere([...train, "--resume", out, "--steps", "4"]);
-  assert.deepEqual(bitsOf(on.lines), bitsOf(whole.lines, 3));
-  // A look at the first one says whether data and model fit.
-  assert.equal(await Deno.readTextFile(log), "from 0\nmade\nfrom 4\n" + "made\n".repeat(4));
-});
+folderTest(
+  "data with a state resumes from a checkpoint without repeating micro-batches",
+  async (folder) => {
+    const path = await write(folder, "walk.ts", WALK), out = join(folder, "out");
+    const train = [...TINY, "--data", path], log = join(folder, "log.txt");
+    const whole = await trainHere([...train, "--steps", "4"]);
+    await trainHere([...train, "--steps", "2", "--out", out]);
+    const { config } = (await readCheckpoint(out))!;
+    assert.equal((config["progress"] as { data: { microBatches: number } }).data.microBatches, 4);
+    await Deno.remove(log);
+    const on = await trainHere([...train, "--resume", out, "--steps", "4"]);
+    assert.deepEqual(bitsOf(on.lines), bitsOf(whole.lines, 3));
+    // The first micro-batch is read to check that data and model fit.
+    assert.equal(await Deno.readTextFile(log), "from 0\nmade\nfrom 4\n" + "made\n".repeat(4));
+  },
+);
 
-folderTest("a state that no checkpoint can keep is refused at the door", async (folder) => {
+folderTest("a state that no checkpoint can keep is refused", async (folder) => {
   const path = await write(folder, "walk.ts", WALK.replace("state: () => at", "state: () => draw"));
   const args = words`train ${TINY} --data ${path} --steps 1 --json`;
   const { code, stdout, stderr } = await runHere(args);

@@ -1,4 +1,4 @@
-/** Bad input: refused in one sentence before anything is written. */
+/** Bad input is refused in one sentence before anything is written. */
 
 import assert from "node:assert/strict";
 import { join } from "node:path";
@@ -16,7 +16,7 @@ import {
 } from "../command.ts";
 import { assertRefusals } from "../refusals.ts";
 
-folderTest("bad flags are each refused in one sentence, and nothing is written", async (folder) => {
+folderTest("each bad flag is refused in one sentence, and nothing is written", async (folder) => {
   const tokens = await writeTokens(folder, someTokens(3000)), out = join(folder, "out");
   const train = [...TINY, "--tokens", tokens, "--steps", "1", "--out", out];
   const refuse = (words: string[]) => refusal([...train, ...words]);
@@ -33,7 +33,7 @@ folderTest("sizes are bounded before anything is allocated", async (folder) => {
   assert.ok(external < 2 ** 26, `${external} bytes`);
 });
 
-folderTest("flags of evaluations are refused where none is made or kept", async (folder) => {
+folderTest("flags of evaluations are refused if the run has none", async (folder) => {
   const text = join(folder, "a.txt"), train = [...TINY, "--text", text, "--json"];
   await Deno.writeTextFile(text, "In the beginning was the word. ".repeat(80));
   await assertRefusals("train_evaluations", (words) => refusal([...train, ...words]), {
@@ -54,20 +54,23 @@ folderTest("files that cannot be read or written are refused by flag", async (fo
   await assertRefusals("train_files", refuse, { FOLDER: folder });
 });
 
-folderTest("action lists that cannot run are refused, and such flags", async (folder) => {
-  const tokens = await writeTokens(folder, someTokens(3000)), file = join(folder, "mine.csv");
-  const train = [...TINY_MODEL, "--tokens", tokens, "--schedule-file", file];
-  // A row of lists for each worker, separated by /.
-  await assertRefusals("train_lists", async ([rows = ""]) => {
-    await Deno.writeTextFile(file, rows.replaceAll("/", "\n"));
-    return await refusal(train);
-  }, { FOLDER: folder });
-  await Deno.writeTextFile(file, "0F0,0B0,0F1,0B1\n1F0,1B0,1F1,1B1\n");
-  const refuse = (words: string[]) => refusal([...train, ...words]);
-  await assertRefusals("train_lists_flags", refuse, { FOLDER: folder });
-});
+folderTest(
+  "action lists that cannot run are refused, and flags that do not fit them",
+  async (folder) => {
+    const tokens = await writeTokens(folder, someTokens(3000)), file = join(folder, "mine.csv");
+    const train = [...TINY_MODEL, "--tokens", tokens, "--schedule-file", file];
+    // A row of lists for each worker, separated by /.
+    await assertRefusals("train_lists", async ([rows = ""]) => {
+      await Deno.writeTextFile(file, rows.replaceAll("/", "\n"));
+      return await refusal(train);
+    }, { FOLDER: folder });
+    await Deno.writeTextFile(file, "0F0,0B0,0F1,0B1\n1F0,1B0,1F1,1B1\n");
+    const refuse = (words: string[]) => refusal([...train, ...words]);
+    await assertRefusals("train_lists_flags", refuse, { FOLDER: folder });
+  },
+);
 
-/** Files that are no text, or longer than any that is read. */
+/** Files that are not text, or too long. */
 async function hostileFiles(folder: string): Promise<Readonly<Record<string, string>>> {
   const path = (name: string) => join(folder, `${name}.csv`);
   await new Deno.Command("mkfifo", { args: [path("pipe")] }).output();
@@ -81,11 +84,11 @@ async function hostileFiles(folder: string): Promise<Readonly<Record<string, str
   return { device: "/dev/zero", ...Object.fromEntries(names.map((name) => [name, path(name)])) };
 }
 
-folderTest("pipes, devices, sparse and binary files are refused", async (folder) => {
+folderTest("pipes, devices, sparse files and binary files are refused", async (folder) => {
   const files = await hostileFiles(folder), accepted = new Set(["text rows", "text escape"]);
   for (const [kind, path] of Object.entries(files)) {
     for (const flag of ["text", "tokens", "schedule-file", "weights"]) {
-      // Tokens may be any bytes, and more than memory holds.
+      // Tokens may be any bytes, and larger than memory.
       const isTokens = flag === "tokens" && !["pipe", "device"].includes(kind);
       if (isTokens || accepted.has(`${flag} ${kind}`)) continue;
       await refuses([...TINY, `--${flag}`, path], /^Cannot \P{Cc}+$/u);
@@ -106,7 +109,7 @@ folderTest("pipes, devices, sparse and binary files are refused", async (folder)
   for (const command of commands) await refusedHere(command, /^Cannot \P{Cc}+$/u);
 });
 
-folderTest("headers with a name twice or too many tensors are refused", async (folder) => {
+folderTest("headers with duplicate names or too many tensors are refused", async (folder) => {
   const path = join(folder, "x.safetensors"), shape = '"shape":[0]';
   const empty = `{"dtype":"F32",${shape},"data_offsets":[0,0]}`;
   const read = async (...fields: string[]) => {

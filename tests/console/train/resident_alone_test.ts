@@ -3,7 +3,7 @@ import { trainWatched } from "../../../bench/workload.ts";
 
 const MARGIN = 1.2;
 
-/** Two blocks of GPT-2 small between its two tables: what is left of a process itself is little. */
+/** Two blocks of GPT-2 small with its embedding and head, which are large compared with a process. */
 const RUN = {
   config: { layers: 2, hidden: 768, heads: 12, seq: 16, vocab: 16_000 },
   microBatch: 1,
@@ -14,20 +14,20 @@ const RUN = {
 for (const isolation of ["worker", "process"]) {
   Deno.test({
     name:
-      `what the system sees of a run is at most ${MARGIN} times its plan, isolation ${isolation}`,
+      `the resident memory of a run is at most ${MARGIN} times its plan, isolation ${isolation}`,
     // Other systems do not report the memory of another process.
     ignore: Deno.build.os !== "linux",
     fn: async () => {
       const flags = ["--device", "native", "--workers", "2", "--isolation", isolation];
       const watched = () => trainWatched({ ...RUN, flags });
       const first = await watched();
-      // A busy machine can collect later, so one of two runs must hold.
+      // A busy machine may collect garbage later, so one of two runs must pass.
       const { planned, ...seen } = first.peak > MARGIN * first.planned ? await watched() : first;
       const ratios = Object.entries(seen).map(([when, bytes]) =>
         `${when} ${(bytes / planned).toFixed(2)}`
       );
       assert.ok(seen.peak <= MARGIN * planned, `received ${ratios} times the plan`);
-      // A plan that says too much would hold any run.
+      // Any run would fit a plan that is too large.
       assert.ok(seen.training >= planned / MARGIN, `received ${ratios} times the plan`);
     },
   });

@@ -1,4 +1,4 @@
-/** `--resume`: the bits of a run that was cut in two, and what its checkpoint may decide. */
+/** `--resume`: a resumed run has the same bits, and inherits only some flags. */
 
 import assert from "node:assert/strict";
 import { basename, join } from "node:path";
@@ -26,7 +26,7 @@ import { assertRefusals, assertSentences } from "../refusals.ts";
 
 const HOW = words`--device reference --runtime serial`;
 
-/** The two kinds of data: in order and by heart, or shuffled and again in each epoch. */
+/** The two kinds of data: tokens in order, or a text that is shuffled in each epoch. */
 for (const kind of ["tokens", "text"]) {
   folderTest(`3 steps on ${kind}, resumed to 6 elsewhere, have the bits of 6`, async (folder) => {
     const [whole, on, text] = ["whole", "on", "text.txt"].map((name) => join(folder, name));
@@ -79,7 +79,7 @@ folderTest(
   },
 );
 
-folderTest("--resume overrides --weights, and is done when all steps are", async (folder) => {
+folderTest("--resume overrides --weights, and ends if all steps are done", async (folder) => {
   const tokens = await writeTokens(folder, someTokens(100)), step = join(folder, "step-00000001");
   const run = await trainHere(words`${TINY} --tokens ${tokens} --steps 1 --out ${folder}`);
   const resume = words`${HOW} --resume ${folder} --tokens ${tokens}`;
@@ -89,42 +89,48 @@ folderTest("--resume overrides --weights, and is done when all steps are", async
   assert.equal(basename(checkpoint as string), basename(step));
   const weights = join(folder, "none.safetensors");
   const { lines, stderr } = await trainSaying(words`${resume} --steps 2 --weights ${weights}`);
-  assert.equal(stderr, `Going on from ${step}, after step 1.\n`);
+  assert.equal(stderr, `Resuming from ${step}, after step 1.\n`);
   assert.deepEqual(lines.map(({ step }) => step), [2, undefined]);
 });
 
-folderTest("a torn checkpoint is named, and the newest whole one taken", async (folder) => {
-  const tokens = await writeTokens(folder, someTokens(100)), out = join(folder, "out");
-  const train = words`${TINY} --tokens ${tokens} --out ${out} --checkpoint-every 1 --steps 3`;
-  const whole = await trainHere(train), torn = join(out, "step-00000003");
-  const half = join(out, `.step-00000004-${crypto.randomUUID()}`);
-  await Deno.truncate(join(torn, "optimizer.safetensors"), 1000);
-  await Deno.mkdir(half);
-  const resume = words`${HOW} --resume ${out} --steps 3 --keep 2 --tokens ${tokens}`;
-  const { lines, stderr } = await trainSaying(resume);
-  assert.equal(
-    stderr.replace(/must have the hash .*;/, "...").replaceAll("Cannot read the checkpoint ", ""),
-    `${half}: it must have been written to its end, received a part; it is passed over
+folderTest(
+  "a damaged checkpoint is reported, and the newest complete one is used",
+  async (folder) => {
+    const tokens = await writeTokens(folder, someTokens(100)), out = join(folder, "out");
+    const train = words`${TINY} --tokens ${tokens} --out ${out} --checkpoint-every 1 --steps 3`;
+    const whole = await trainHere(train), torn = join(out, "step-00000003");
+    const half = join(out, `.step-00000004-${crypto.randomUUID()}`);
+    await Deno.truncate(join(torn, "optimizer.safetensors"), 1000);
+    await Deno.mkdir(half);
+    const resume = words`${HOW} --resume ${out} --steps 3 --keep 2 --tokens ${tokens}`;
+    const { lines, stderr } = await trainSaying(resume);
+    assert.equal(
+      stderr.replace(/must have the hash .*;/, "...").replaceAll("Cannot read the checkpoint ", ""),
+      `${half}: it must have been written to its end, received a part; it is passed over
 ${torn}: optimizer.safetensors ... it is passed over
-Going on from ${join(out, "step-00000002")}, after step 2.\n`,
-  );
-  assert.deepEqual(bitsOf(lines), bitsOf(whole.lines, 3));
-  assert.deepEqual(await savedIn(out), ["step-00000002", "step-00000003"]);
-});
+Resuming from ${join(out, "step-00000002")}, after step 2.\n`,
+    );
+    assert.deepEqual(bitsOf(lines), bitsOf(whole.lines, 3));
+    assert.deepEqual(await savedIn(out), ["step-00000002", "step-00000003"]);
+  },
+);
 
-folderTest("a checkpoint of another model, of more steps, or torn, is refused", async (folder) => {
-  const tokens = await writeTokens(folder, someTokens(100)), run = join(folder, "run");
-  await trainHere([...TINY, "--tokens", tokens, "--steps", "2", "--out", run]);
-  const step = join(run, "step-00000002"), resume = [...HOW, "--resume", run, "--tokens", tokens];
-  const refuse = (words: string[]) => refusal([...resume, ...words]);
-  await assertRefusals("resume", refuse, { FOLDER: folder });
-  await Deno.remove(join(step, "manifest.json"));
-  const torn = /manifest.json: a whole checkpoint must have this file, received No such file/;
-  await refuses(resume, torn);
-  await refuses([...HOW, "--resume", step], torn);
-});
+folderTest(
+  "a checkpoint of another model, of more steps, or damaged, is refused",
+  async (folder) => {
+    const tokens = await writeTokens(folder, someTokens(100)), run = join(folder, "run");
+    await trainHere([...TINY, "--tokens", tokens, "--steps", "2", "--out", run]);
+    const step = join(run, "step-00000002"), resume = [...HOW, "--resume", run, "--tokens", tokens];
+    const refuse = (words: string[]) => refusal([...resume, ...words]);
+    await assertRefusals("resume", refuse, { FOLDER: folder });
+    await Deno.remove(join(step, "manifest.json"));
+    const torn = /manifest.json: a whole checkpoint must have this file, received No such file/;
+    await refuses(resume, torn);
+    await refuses([...HOW, "--resume", step], torn);
+  },
+);
 
-folderTest("other data displaces built-in data, and must then be named", async (folder) => {
+folderTest("other data replaces built-in data, and must be named on resume", async (folder) => {
   const tokens = await writeTokens(folder, someTokens(100));
   await trainHere([...TINY, "--data", "moby-dick", "--steps", "1", "--out", folder]);
   await trainHere([...HOW, "--resume", folder, "--steps", "2"]);
@@ -135,12 +141,12 @@ folderTest("other data displaces built-in data, and must then be named", async (
   await refuses([...HOW, "--resume", folder, "--steps", "4"], /--tokens must name/);
 });
 
-/** A run of two steps, and how to resume from a copy of its checkpoint that was changed. */
+/** A run of two steps, with a function that resumes from a changed copy of its checkpoint. */
 interface Run {
   readonly folder: string;
   readonly tokens: string;
   readonly step: string;
-  /** Copies the checkpoint, changes the copy, and gives the arguments that resume from it. */
+  /** Copies the checkpoint and changes the copy; returns the arguments that resume from it. */
   resume(change: (step: string) => Promise<void>): Promise<string[]>;
 }
 
@@ -161,7 +167,7 @@ function runTest(name: string, fn: (run: Run) => Promise<void>): void {
     }));
 }
 
-runTest("paths and flags of how a run runs are not inherited", async ({ folder, resume }) => {
+runTest("paths and flags of how a run executes are not inherited", async ({ folder, resume }) => {
   const victim = join(folder, "victim"), elsewhere = join(folder, "elsewhere");
   await Deno.writeTextFile(victim, "mine");
   const honest = await trainHere(await resume(() => Promise.resolve()));
@@ -179,7 +185,7 @@ runTest("paths and flags of how a run runs are not inherited", async ({ folder, 
   await assert.rejects(Deno.stat(elsewhere), Deno.errors.NotFound);
 });
 
-runTest("dropout is inherited, and none is unless asked for", async ({ folder, tokens, step }) => {
+runTest("dropout is inherited, and is 0 by default", async ({ folder, tokens, step }) => {
   assert.equal((await readJson(step, "config.json")).flags.dropout, undefined);
   const out = join(folder, "dropping"), run = words`${TINY} ${HOW} --tokens ${tokens} --steps 3`;
   const dropping = words`${run} --resid_pdrop 0.5 --out ${out} --checkpoint-every 2`;
@@ -190,21 +196,24 @@ runTest("dropout is inherited, and none is unless asked for", async ({ folder, t
   assert.notDeepEqual(bitsOf((await trainHere(run)).lines), bitsOf(whole));
 });
 
-runTest("a switch is taken back, unless it is one of the model", async ({ folder, resume }) => {
-  const args = await resume((step) =>
-    forgeConfig(step, ({ flags }) => Object.assign(flags, { "drop-last": true, tie: true }))
-  );
-  const config = join(folder, "back.toml");
-  await Deno.writeTextFile(config, "drop-last = false\n");
-  const dropsLast = async (...more: string[]) =>
-    (await readTrainFlags([...args, ...more])).flags["drop-last"];
-  assert.equal(await dropsLast(), true);
-  assert.equal(await dropsLast("--no-drop-last"), undefined);
-  assert.equal(await dropsLast("--config", config), undefined);
-  assert.equal(await dropsLast("--config", config, "--drop-last"), true);
-  const untied = /--tie must be true, as in this checkpoint, received false$/;
-  await refuses([...args, "--no-tie"], untied);
-});
+runTest(
+  "--no-FLAG overrides an inherited switch, unless the model depends on it",
+  async ({ folder, resume }) => {
+    const args = await resume((step) =>
+      forgeConfig(step, ({ flags }) => Object.assign(flags, { "drop-last": true, tie: true }))
+    );
+    const config = join(folder, "back.toml");
+    await Deno.writeTextFile(config, "drop-last = false\n");
+    const dropsLast = async (...more: string[]) =>
+      (await readTrainFlags([...args, ...more])).flags["drop-last"];
+    assert.equal(await dropsLast(), true);
+    assert.equal(await dropsLast("--no-drop-last"), undefined);
+    assert.equal(await dropsLast("--config", config), undefined);
+    assert.equal(await dropsLast("--config", config, "--drop-last"), true);
+    const untied = /--tie must be true, as in this checkpoint, received false$/;
+    await refuses([...args, "--no-tie"], untied);
+  },
+);
 
 runTest("inherited flags are checked as if they were typed", async ({ resume }) => {
   // Each command is a name and the JSON of its value.
@@ -224,7 +233,7 @@ runTest("inherited flags are checked as if they were typed", async ({ resume }) 
   }
 });
 
-runTest("a user's file is named again, with the same bytes", async (run) => {
+runTest("a user's file must be named again, with the same bytes", async (run) => {
   const { folder, tokens, step, resume } = run;
   const unnamed = [...HOW, "--resume", step, "--steps", "3"];
   const typed = `type: deno task train ${unnamed.join(" ")} --tokens ${tokens}`;
@@ -267,7 +276,7 @@ folderTest("a run on lists continues with them, or a named schedule", async (fol
 const QKV = "transformer.h.0.attn.c_attn.weight";
 type Tensors = Parameters<Parameters<typeof forgeTensors>[2]>[0];
 
-/** Other values in the place of a tensor's. */
+/** Replaces the values of a tensor. */
 const filled = (all: Tensors, name: string, value: number) =>
   void all.set(name, { ...all.get(name)!, data: new Float32Array(16 * 48).fill(value) });
 
@@ -284,7 +293,7 @@ const FORGED: readonly [about: string, file: "model" | "optimizer", (all: Tensor
   ["negative means of squares", "optimizer", (all) => filled(all, `${QKV}.exp_avg_sq`, -1)],
 ];
 
-runTest("weights and moments are exactly those of the model", async ({ resume }) => {
+runTest("weights and moments must be exactly those of the model", async ({ resume }) => {
   const found: [string, string][] = [];
   const refuse = async (about: string, change: (step: string) => Promise<void>) => {
     const sentence = await refusal(await resume(change));
@@ -297,17 +306,20 @@ runTest("weights and moments are exactly those of the model", async ({ resume })
   await assertSentences("forged_weights", found);
 });
 
-runTest("generate checks a checkpoint as train does, and what it prints", async ({ resume }) => {
-  const found: [string, string][] = [];
-  const refuse = async (about: string, change: (step: string) => Promise<void>) => {
-    const from = (await resume(change))[HOW.length + 1]!;
-    const sentence = await refusalHere(words`generate --from ${from} --device reference`);
-    found.push([about, sentence.replaceAll(from, "STEP")]);
-  };
-  await refuse("another shape", (step) => forgeTensors(step, "model.safetensors", FORGED[0]![2]));
-  const values = { hidden: 2 ** 32, layers: "1", architecture: "a\u001b[2J", tokenizer: "../x" };
-  for (const [key, value] of Object.entries(values)) {
-    await refuse(key, (step) => forgeConfig(step, (config) => void (config[key] = value)));
-  }
-  await assertSentences("forged_generate", found);
-});
+runTest(
+  "generate checks a checkpoint as train does, and its text for control characters",
+  async ({ resume }) => {
+    const found: [string, string][] = [];
+    const refuse = async (about: string, change: (step: string) => Promise<void>) => {
+      const from = (await resume(change))[HOW.length + 1]!;
+      const sentence = await refusalHere(words`generate --from ${from} --device reference`);
+      found.push([about, sentence.replaceAll(from, "STEP")]);
+    };
+    await refuse("another shape", (step) => forgeTensors(step, "model.safetensors", FORGED[0]![2]));
+    const values = { hidden: 2 ** 32, layers: "1", architecture: "a\u001b[2J", tokenizer: "../x" };
+    for (const [key, value] of Object.entries(values)) {
+      await refuse(key, (step) => forgeConfig(step, (config) => void (config[key] = value)));
+    }
+    await assertSentences("forged_generate", found);
+  },
+);

@@ -1,4 +1,4 @@
-/** Flags of `deno task train` as the options of a run. */
+/** Flags of `deno task train` and the options that they set. */
 
 import assert from "node:assert/strict";
 import { join } from "node:path";
@@ -34,7 +34,7 @@ Deno.test("each flag of learning, data parallelism, memory and precision becomes
   assert.deepEqual(Object.fromEntries(options.filter(([name]) => name in expected)), expected);
 });
 
-Deno.test("what was not asked for has its default, or is left to the run", async () => {
+Deno.test("a missing flag has its default, or the run decides", async () => {
   const options = await optionsOf("");
   const { replicas, sync, reduce, precision, clip, lossScale, link, offload, policy } = options;
   assert.deepEqual([replicas, sync, reduce, precision], [1, "end", "deterministic", "fp32"]);
@@ -68,7 +68,7 @@ Deno.test("--recompute-ahead puts recomputations into the lists of the schedule"
   assert.ok(analyze(found).makespan < 39); // 1F1B with recomputation takes 39
 });
 
-Deno.test("a limit and an order that are left to a simulation are chosen once, and remembered as numbers", async () => {
+Deno.test("--pipeline-limit auto and --order auto are chosen once by simulation, and saved as their values", async () => {
   const given = words`--workers 4 --micro-batches 8 --pipeline-limit auto --order auto --send 0.1`;
   const { flags, args, start = "" } = await readTrainFlags(given);
   const { "pipeline-limit": limit, order } = flags;
@@ -86,7 +86,7 @@ Deno.test("a limit and an order that are left to a simulation are chosen once, a
   });
 });
 
-Deno.test("a run that goes on inherits what its numbers depend on, not how it runs", async () => {
+Deno.test("a resumed run inherits the flags that its numbers depend on, not those of its execution", async () => {
   const given = "--replicas 2 --clip 1 --precision fp16 --loss-scale dynamic --reduce fast --tie " +
     "--drop-last --sync eager --bucket-size 64 --coarsening 2 --memory --offload --policy list " +
     "--recompute-interval 2 --emulate-link 1,1 --schedule chimera --workers 4 --pipelines 2";
@@ -103,7 +103,7 @@ Deno.test("a run that goes on inherits what its numbers depend on, not how it ru
   }
 });
 
-folderTest("gradients are clipped by default on --data or --text alone", async (folder) => {
+folderTest("gradients are clipped by default only on --data or --text", async (folder) => {
   const tokens = await writeTokens(folder, someTokens(3000)), text = join(folder, "a.txt");
   await Deno.writeTextFile(text, "In the beginning was the word. ".repeat(8));
   const first = async (flags: string) => {
@@ -128,32 +128,35 @@ folderTest("gradients are clipped by default on --data or --text alone", async (
   ) assert.deepEqual(await first(flags), [clip, warmup], flags);
 });
 
-folderTest("a run that goes on clips as it did, an old one not at all", async (folder) => {
-  const text = join(folder, "a.txt"), data = ["--text", text];
-  await Deno.writeTextFile(text, "In the beginning was the word. ".repeat(8));
-  const run = [...TINY_MODEL, ...data, "--runtime", "serial"];
-  const { lines } = await trainHere(words`${run} --steps 4 --out ${folder} --checkpoint-every 2`);
-  const unclipped = await trainHere([...run, "--steps", "4", "--clip", "0"]);
-  assert.notDeepEqual(bitsOf(unclipped.lines), bitsOf(lines));
-  const step = join(folder, "step-00000002"), config = join(step, "config.json");
-  const on = [...data, "--device", "reference", "--steps", "4", "--out", join(folder, "on")];
-  const resumed = await trainHere(["--resume", step, ...on]);
-  assert.deepEqual(bitsOf(resumed.lines), bitsOf(lines, 3));
-  const again = await trainHere(["--config", config, ...data]);
-  assert.deepEqual(bitsOf(again.lines), bitsOf(lines));
-  await forgeConfig(step, ({ flags }) => {
-    delete flags.clip;
-    flags.warmup = 0;
-  });
-  for (const args of [["--resume", step], ["--config", config]]) {
-    const { clip } = (await readTrainFlags([...args, ...data])).flags;
-    assert.equal(clip, undefined, args[0]);
-  }
-  const old = await trainHere(["--config", config, ...data]);
-  assert.deepEqual(bitsOf(old.lines), bitsOf(unclipped.lines));
-});
+folderTest(
+  "a resumed run clips as before, a run of an older version not at all",
+  async (folder) => {
+    const text = join(folder, "a.txt"), data = ["--text", text];
+    await Deno.writeTextFile(text, "In the beginning was the word. ".repeat(8));
+    const run = [...TINY_MODEL, ...data, "--runtime", "serial"];
+    const { lines } = await trainHere(words`${run} --steps 4 --out ${folder} --checkpoint-every 2`);
+    const unclipped = await trainHere([...run, "--steps", "4", "--clip", "0"]);
+    assert.notDeepEqual(bitsOf(unclipped.lines), bitsOf(lines));
+    const step = join(folder, "step-00000002"), config = join(step, "config.json");
+    const on = [...data, "--device", "reference", "--steps", "4", "--out", join(folder, "on")];
+    const resumed = await trainHere(["--resume", step, ...on]);
+    assert.deepEqual(bitsOf(resumed.lines), bitsOf(lines, 3));
+    const again = await trainHere(["--config", config, ...data]);
+    assert.deepEqual(bitsOf(again.lines), bitsOf(lines));
+    await forgeConfig(step, ({ flags }) => {
+      delete flags.clip;
+      flags.warmup = 0;
+    });
+    for (const args of [["--resume", step], ["--config", config]]) {
+      const { clip } = (await readTrainFlags([...args, ...data])).flags;
+      assert.equal(clip, undefined, args[0]);
+    }
+    const old = await trainHere(["--config", config, ...data]);
+    assert.deepEqual(bitsOf(old.lines), bitsOf(unclipped.lines));
+  },
+);
 
-Deno.test("a journal says what was clipped by default; without that, nothing was", async () => {
+Deno.test("a journal records the default clipping; without a record, nothing was clipped", async () => {
   const { journal } = await optionsOf("--journal run.jsonl");
   const { train } = journal!.configuration as { train: string[] };
   const clipOf = async (args: readonly string[]) =>

@@ -29,7 +29,7 @@ const STEP = 32;
 const CONFIG = { layers: 1, hidden: 16, heads: 2, seq: 8, vocab: 256 };
 type Tensors = ReadonlyMap<string, SafetensorsTensor>;
 
-/** The weights that seed 1 draws, as a file's tensors under Hugging Face's names. */
+/** The initial weights of seed 1, as tensors under the names of Hugging Face. */
 function drawnWeights(): Map<string, SafetensorsTensor> {
   const { parameters } = compileModel(gpt2(CONFIG, 1), "none");
   const drawn = parameters.map(({ name, spec }): [string, SafetensorsTensor] => {
@@ -43,7 +43,7 @@ const tensor = (shape: number[], dtype: SafetensorsTensor["dtype"] = "F32"): Saf
   return { dtype, shape, data: new Uint8Array(elementCount(shape) * bytes) };
 };
 
-/** Tensors by name; `undefined` takes one away. */
+/** Tensors by name; `undefined` removes a tensor. */
 type Changes = Readonly<Record<string, SafetensorsTensor | undefined>>;
 
 /** The file's tensors with some of them changed. */
@@ -52,33 +52,36 @@ function changed(changes: Changes): Tensors {
   return new Map(entries.filter((one): one is [string, SafetensorsTensor] => one[1] !== undefined));
 }
 
-folderTest("a file of GPT-2's weights trains like the weights themselves", async (folder) => {
-  const train = [...TINY, "--tokens", await writeTokens(folder, someTokens(100)), "--steps", "2"];
-  const drawn = drawnWeights(), positions = "transformer.wpe.weight";
-  const more = new Float32Array(32 * 16).fill(7);
-  more.set(drawn.get(positions)!.data as Float32Array);
-  const files: Readonly<Record<string, Tensors>> = {
-    "with the prefix": drawn,
-    "without the prefix, with the buffers": new Map([
-      ...[...drawn].map(([name, one]) => [name.replace("transformer.", ""), one] as const),
-      ["h.0.attn.bias", tensor([1, 1, 8, 8], "U8")],
-      ["h.0.attn.masked_bias", tensor([])],
-    ]),
-    "with the prefix, the buffer, and more positions": changed({
-      [positions]: { dtype: "F32", shape: [32, 16], data: more },
-      "transformer.h.0.attn.bias": tensor([1, 1, 32, 32]),
-    }),
-  };
-  const expected = bitsOf((await trainHere(train)).lines);
-  const otherSeed = [...train, "--seed", "2"];
-  assert.notDeepEqual(bitsOf((await trainHere(otherSeed)).lines), expected);
-  for (const [name, tensors] of Object.entries(files)) {
-    const path = join(folder, "weights.safetensors");
-    await Deno.writeFile(path, encodeSafetensors(tensors));
-    const run = await trainHere([...otherSeed, "--weights", path]);
-    assert.deepEqual(bitsOf(run.lines), expected, name);
-  }
-});
+folderTest(
+  "weights read from a file of GPT-2 train like the same weights in memory",
+  async (folder) => {
+    const train = [...TINY, "--tokens", await writeTokens(folder, someTokens(100)), "--steps", "2"];
+    const drawn = drawnWeights(), positions = "transformer.wpe.weight";
+    const more = new Float32Array(32 * 16).fill(7);
+    more.set(drawn.get(positions)!.data as Float32Array);
+    const files: Readonly<Record<string, Tensors>> = {
+      "with the prefix": drawn,
+      "without the prefix, with the buffers": new Map([
+        ...[...drawn].map(([name, one]) => [name.replace("transformer.", ""), one] as const),
+        ["h.0.attn.bias", tensor([1, 1, 8, 8], "U8")],
+        ["h.0.attn.masked_bias", tensor([])],
+      ]),
+      "with the prefix, the buffer, and more positions": changed({
+        [positions]: { dtype: "F32", shape: [32, 16], data: more },
+        "transformer.h.0.attn.bias": tensor([1, 1, 32, 32]),
+      }),
+    };
+    const expected = bitsOf((await trainHere(train)).lines);
+    const otherSeed = [...train, "--seed", "2"];
+    assert.notDeepEqual(bitsOf((await trainHere(otherSeed)).lines), expected);
+    for (const [name, tensors] of Object.entries(files)) {
+      const path = join(folder, "weights.safetensors");
+      await Deno.writeFile(path, encodeSafetensors(tensors));
+      const run = await trainHere([...otherSeed, "--weights", path]);
+      assert.deepEqual(bitsOf(run.lines), expected, name);
+    }
+  },
+);
 
 /** Tensors that are not those of the model. */
 const STRANGE: Readonly<Record<string, Changes>> = {
@@ -91,7 +94,7 @@ const STRANGE: Readonly<Record<string, Changes>> = {
   "doubles": { "lm_head.weight": tensor([256, 16], "F64") },
 };
 
-folderTest("a file of other weights, cut short or mislabelled is refused", async (folder) => {
+folderTest("a file with other weights, truncated or mislabelled is refused", async (folder) => {
   const tokens = await writeTokens(folder, someTokens(100));
   const whole = encodeSafetensors(drawnWeights());
   const mislabelled = new TextDecoder("latin1").decode(whole).replace("[16,48]", "[16,47]");
@@ -122,8 +125,8 @@ folderTest("tokens that cannot be used are refused with the reason", async (fold
     found.push([about, await refusal(words`${TINY} --tokens ${path} ${flags.split(" ")}`)]);
   };
   for (const count of [0, 16]) await refuse(someTokens(count), "--steps 1");
-  // A step reads 2 · 2 rows of 8 tokens, and the last row predicts one more; of the last step
-  // one micro-batch is enough.
+  // A step reads 2 · 2 rows of 8 tokens and one more token for the last prediction. The last
+  // step may have one micro-batch.
   await refuse(someTokens(80), "--steps 3");
   await refuse(someTokens(97).with(90, 256), "--steps 3");
   await refuse([3, 99, 100, 5, ...someTokens(30, 9)], "--steps 1 --vocab 100");
@@ -133,18 +136,21 @@ folderTest("tokens that cannot be used are refused with the reason", async (fold
   await assertSentences("strange_tokens", found, { FOLDER: folder });
 });
 
-folderTest("tokens that are just enough train, and are read as they lie", async (folder) => {
-  const tokens = someTokens(97, 2000);
-  const path = await writeTokens(folder, tokens),
-    longer = await writeTokens(folder, [...tokens, 1, 2], "b");
-  const train = [...TINY, "--vocab", "2000", "--steps", "3"];
-  const { lines, last } = await trainHere([...train, "--tokens", path]);
-  assert.equal(last.steps, 3);
-  const other = await trainHere([...train, "--tokens", longer]);
-  assert.deepEqual(bitsOf(other.lines), bitsOf(lines));
-});
+folderTest(
+  "the smallest sufficient number of tokens trains, read in order of the file",
+  async (folder) => {
+    const tokens = someTokens(97, 2000);
+    const path = await writeTokens(folder, tokens),
+      longer = await writeTokens(folder, [...tokens, 1, 2], "b");
+    const train = [...TINY, "--vocab", "2000", "--steps", "3"];
+    const { lines, last } = await trainHere([...train, "--tokens", path]);
+    assert.equal(last.steps, 3);
+    const other = await trainHere([...train, "--tokens", longer]);
+    assert.deepEqual(bitsOf(other.lines), bitsOf(lines));
+  },
+);
 
-folderTest("ids of 32 bits and links train as ids of 16, and go on by hash", async (folder) => {
+folderTest("ids of 32 bits and links train as ids of 16, and resume by hash", async (folder) => {
   const ids = someTokens(5 * STEP + 2), tokens = await writeTokens(folder, ids);
   const [wide, link, out, renamed] = ["ids.u32", "link.bin", "out", "renamed.u32"]
     .map((name) => join(folder, name)) as [string, string, string, string];

@@ -1,5 +1,5 @@
 /**
- * Micro-batches: arrays by name, the number of their targets, and cuts into parts or slices.
+ * Micro-batches: arrays by name, the number of their targets, their lengths, and cuts into parts or slices.
  *
  * @module
  */
@@ -144,3 +144,23 @@ export const sliceBatch = (batch: Batch, slicing: Slicing, index: number): Batch
   Object.fromEntries(
     Object.entries(batch).map(([name, values]) => [name, sliceOf(values, slicing, index)]),
   );
+
+/** Lengths that samples are padded to: the eighths of the longest. */
+const LENGTHS = 8;
+
+/**
+ * Returns the lengths that samples are padded to, the longest first: eighths of it, rounded up.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ *
+ * assert.deepEqual(lengthsOf(32), [32, 28, 24, 20, 16, 12, 8, 4]);
+ * assert.deepEqual(lengthsOf(3), [3, 2, 1]);
+ * ```
+ */
+export const lengthsOf = (longest: number): number[] => [
+  ...new Set(
+    Array.from({ length: LENGTHS }, (_, i) => Math.ceil(longest * (LENGTHS - i) / LENGTHS)),
+  ),
+];

@@ -9,7 +9,9 @@ export { type BatchCheck, batchCheck } from "./compile/compile_model.ts";
 export { cutIntoStages, formatLayout, partition, readLayout, startsOf } from "./compile/layout.ts";
 export { inputsOf, isSkip, outputsOf, valuesForm } from "./compile/programs.ts";
 export { skipEdges } from "./compile/skip_edges.ts";
+export { modelsOfLengths } from "./compile/slices.ts";
 export { DIGIT_PIXELS, DIGITS_SHA256, STRING_VOCABULARY } from "./data/digits.ts";
+export { tokensIn } from "./data/documents.ts";
 export {
   checkInputFile,
   CSV_BYTES_MAX,
@@ -29,6 +31,7 @@ export {
   type SafetensorsFile,
 } from "./data/safetensors.ts";
 export { TEXT_SHA256, type TextName } from "./data/texts.ts";
+export { evaluationPlan } from "./data/token_batches.ts";
 export {
   checkTokens,
   decodeTokens,

@@ -63,6 +63,7 @@ export {
   tokenBatches,
   type TokenBatchOptions,
 } from "./data/token_batches.ts";
+export { documentBatches, type DocumentBatchOptions } from "./data/documents.ts";
 export {
   type KnownTokens,
   openTokenFile,

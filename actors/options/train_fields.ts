@@ -74,7 +74,10 @@ export const MODEL = record<Model>(
     layers: listOf(record<Layer>({ name: text, build: callback }, {}, open), 1),
     predictions: byType("number", aboveZero, callback),
   },
-  { samples: count, withSamples: callback, withSlices: callback },
+  {
+    ...{ samples: count, withSamples: callback, withSlices: callback },
+    ...{ length: count, withLength: callback },
+  },
   open,
 );
 

@@ -186,6 +186,11 @@ export interface TrainOptions {
   /** Leaves out a last step with too few micro-batches. Default false. */
   readonly dropLast?: boolean | undefined;
   /**
+   * Trains samples of different lengths as they are: a micro-batch may have any eighth of the model's
+   * `length` for all its samples, the least that holds the longest. Default false.
+   */
+  readonly lengths?: boolean | undefined;
+  /**
    * Keeps the input of every n-th layer for the backward, where a transformer block is one layer.
    * Default: follows from `recompute`.
    */

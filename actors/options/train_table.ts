@@ -159,6 +159,14 @@ export const TRAIN = {
     isInherited: true,
     flag: { name: "drop-last", help: "leave out a last step with too few micro-batches" },
   },
+  lengths: {
+    schema: trueOrFalse,
+    isInherited: true,
+    flag: {
+      name: "lengths",
+      help: "samples are documents, each micro-batch padded to the least eighth of --seq",
+    },
+  },
   learningRate: {
     schema: byType(
       "function",

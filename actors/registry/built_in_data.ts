@@ -9,6 +9,8 @@ import {
   type BatchPlan,
   bytesTokenizer,
   digitBatches,
+  documentBatches,
+  type DocumentBatchOptions,
   type FileTokenizer,
   gpt2Tokenizer,
   heldOutBatches,
@@ -34,9 +36,11 @@ import {
   decodeTokens,
   DIGIT_PIXELS,
   DIGITS_SHA256,
+  evaluationPlan,
   STRING_VOCABULARY,
   TEXT_SHA256,
   type TextName,
+  tokensIn,
 } from "../../kernels/internal.ts";
 import type { Digits } from "../../kernels/mod.ts";
 import { type DataComponent, type DataOptions, defineData, type OpenedData } from "./component.ts";
@@ -129,14 +133,30 @@ export const tokens: DataComponent = defineData({
   async open(options) {
     const file = fileOf(options, "tokens");
     const { steps, replicas, microBatches, microBatch, seq } = options;
-    const used = steps * replicas * microBatches * microBatch * seq;
+    const samples = steps * replicas * microBatches * microBatch, used = samples * seq;
+    if (options.documents || options.lengths) {
+      const tokens = file.known
+        ? await openTokenFile(file.known)
+        : decodeTokens(file.content, file.path);
+      const tokenizer = await tokenizerOfTokens(options);
+      const reading = { steps, lastIsSmaller: true } as const;
+      return openDocuments(
+        tokenizer,
+        { tokens, documents: documentsOf(options, tokens) },
+        samples,
+        reading,
+        options,
+      );
+    }
     const cut = file.known
       ? cutTokens(await openTokenFile(file.known), (all) => all.from(used))
       : cutTokens(decodeTokens(file.content, file.path), (all) => all.subarray(used));
-    // With a vocabulary but without a tokenizer, ids have no text.
-    const hasText = options.tokenizer !== undefined || options.vocab === undefined;
-    const tokenizer = hasText ? await tokenizerOf(options) : undefined;
-    return openTokens(tokenizer, cut, { steps, lastIsSmaller: true }, options);
+    return openTokens(
+      await tokenizerOfTokens(options),
+      cut,
+      { steps, lastIsSmaller: true },
+      options,
+    );
   },
 });
 
@@ -144,6 +164,88 @@ const cutTokens = <T extends Tokens | TokenFile>(tokens: T, heldOut: (tokens: T)
   tokens,
   heldOut: heldOut(tokens),
 });
+
+/** Returns the tokenizer of ids; with a vocabulary but without a tokenizer, they have no text. */
+const tokenizerOfTokens = (options: DataOptions) =>
+  options.tokenizer !== undefined || options.vocab === undefined ? tokenizerOf(options) : undefined;
+
+/** Returns the tokens of each document of a file, whose sum must be that of its tokens. */
+function documentsOf({ documents }: DataOptions, { length }: Tokens | TokenFile): Uint32Array {
+  const cannot = "Cannot read the documents of --tokens: --token-lengths must";
+  if (!documents) throw new TypeError(`${cannot} name the file of their lengths, received none`);
+  const sum = tokensIn(documents);
+  if (sum === length) return documents;
+  throw new RangeError(`${cannot} have the sum ${length}, the tokens of the file, received ${sum}`);
+}
+
+/** Opens documents; those after the first `samples` are held out. */
+function openDocuments(
+  tokenizer: AnyTokenizer | undefined,
+  { tokens, documents }: Pick<DocumentBatchOptions, "tokens" | "documents">,
+  samples: number,
+  reading: { order: RowOrder } | { steps: number; lastIsSmaller: true },
+  options: DataOptions,
+): OpenedData {
+  const { seq, vocab = tokenizer!.vocabularySize, microBatch, microBatches, replicas } = options;
+  const { arePairs, lengths, groupByLength, seed } = options, cut = (arePairs ? 2 : 1) * samples;
+  const trained = documents.subarray(0, cut), rest = documents.subarray(cut);
+  const own = { arePairs, lengths, seq, vocabularySize: vocab }, from = tokensIn(trained);
+  const heldOut = "from" in tokens ? tokens.from(from) : tokens.subarray(from);
+  return {
+    sizes: { vocab },
+    ...tokenizer && { tokenizer },
+    batches: documentBatches({
+      ...{ ...own, tokens, documents: trained, microBatch, microBatches, replicas, ...reading },
+      ...groupByLength && { groupSeed: seed },
+    }),
+    heldOut: (count) => {
+      const plan = evaluationPlan(rest.length / (arePairs ? 2 : 1), count, "documents");
+      return [...documentBatches({ ...own, tokens: heldOut, documents: rest, ...plan })];
+    },
+  };
+}
+
+/** Opens a text as documents, between which are empty lines; a tenth at the end is held out. */
+async function openText(
+  tokenizer: AnyTokenizer,
+  content: string,
+  options: DataOptions,
+): Promise<OpenedData> {
+  const { seq, seed, arePairs } = options, encoded: Tokens[] = [];
+  for (const document of arePairs ? pairsOf(content) : content.split(/\n\s*\n/)) {
+    const ids = await tokenizer.encode(document.trim());
+    // A longer document is several samples.
+    const most = arePairs ? ids.length : seq;
+    for (let at = 0; at < ids.length; at += most) encoded.push(ids.subarray(at, at + most));
+  }
+  if ("close" in tokenizer) tokenizer.close();
+  const documents = Uint32Array.from(encoded, ({ length }) => length);
+  const tokens = new Uint32Array(tokensIn(documents));
+  let at = 0;
+  for (const ids of encoded) tokens.set(ids, (at += ids.length) - ids.length);
+  const all = documents.length / (arePairs ? 2 : 1), samples = Math.floor(0.9 * all);
+  if (samples < 1) {
+    throw new RangeError(
+      `Cannot train on documents: the text must have at least two, received ${all}`,
+    );
+  }
+  return openDocuments(tokenizer, { tokens, documents }, samples, {
+    order: shuffledOrder(samples, seed),
+  }, options);
+}
+
+/** Returns the sources and targets of a text: each line has one of each, with a tab between them. */
+function pairsOf(content: string): string[] {
+  return content.split("\n").filter((line) => line.trim() !== "").flatMap((line, i) => {
+    const pair = line.split("\t");
+    if (pair.length === 2 && pair.every((one) => one.trim() !== "")) return pair;
+    throw new RangeError(
+      `Cannot train on pairs: each line must have a source, a tab and a target, received ${
+        JSON.stringify(line.slice(0, 100))
+      } in line ${i + 1}`,
+    );
+  });
+}
 
 /** Returns the component of a text that Troupe provides. */
 function storedText(name: TextName): DataComponent {
@@ -161,7 +263,9 @@ function textComponent(
     version: "1",
     async open(options) {
       const tokenizer = await tokenizerOf(options), { seq, seed } = options;
-      const encoded = await tokenizer.encode(await load(options));
+      const content = await load(options);
+      if (options.lengths) return await openText(tokenizer, content, options);
+      const encoded = await tokenizer.encode(content);
       if ("close" in tokenizer) tokenizer.close();
       checkTokens(encoded, options.vocab ?? tokenizer.vocabularySize);
       const { train: tokens, heldOut } = splitTokens(encoded, seq);

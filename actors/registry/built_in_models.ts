@@ -202,6 +202,7 @@ export const t5Model: ModelComponent<"vocab"> = defineModel({
   version: "1",
   sizes: ["vocab"],
   data: "sort",
+  readsPairs: true,
   build({ layers, hidden, heads, seq, vocab, tie, dropout, microBatch, data }) {
     const config = { layers, hidden, heads, seq, vocab: vocab ?? data.vocab, tie, gated: !tie };
     return {

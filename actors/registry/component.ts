@@ -46,6 +46,14 @@ export interface DataOptions {
   readonly tokenizer: TokenizerName | Tokenizer | FileTokenizer | undefined;
   /** Seed of the order of the samples. */
   readonly seed: number;
+  /** True if samples are documents, and micro-batches as long as they need. Default false. */
+  readonly lengths?: boolean | undefined;
+  /** True to group documents of similar lengths into micro-batches. Default false. */
+  readonly groupByLength?: boolean | undefined;
+  /** Tokens of each document of a file of tokens, if given. */
+  readonly documents?: Uint32Array | undefined;
+  /** True if the model reads a source and writes a target: {@linkcode ModelComponent.readsPairs}. */
+  readonly arePairs?: boolean | undefined;
   /**
    * File given by the user: its path for messages, its content, which is read on access, and, for a
    * file that may exceed memory, arguments of `openTokenFile` and `openRanges`.
@@ -199,6 +207,8 @@ export interface ModelComponent<Size extends string = string> {
   readonly sizes?: readonly Size[];
   /** Default data. Without it, `--data` is required. */
   readonly data?: string;
+  /** True if its documents are pairs: the `ids` that it reads, then the `targets` that it writes. */
+  readonly readsPairs?: true;
   /**
    * Builds the model for micro-batches of `microBatch` samples.
    *

@@ -4,8 +4,14 @@
  * @module
  */
 
-import { type Batch, type DeviceChoice, openDevice, openPredictor } from "../../kernels/mod.ts";
-import { fieldProblem, hasDropout, modelFields } from "../../kernels/internal.ts";
+import {
+  type Batch,
+  type DeviceChoice,
+  type Model,
+  openDevice,
+  openPredictor,
+} from "../../kernels/mod.ts";
+import { fieldProblem, hasDropout, modelFields, modelsOfLengths } from "../../kernels/internal.ts";
 import { anything, callback, check, listOf } from "../options/option.ts";
 import { type Batches, type Data, isIterable, isSource } from "../options/train_options.ts";
 import { DataWatch, nameDataError } from "../run/data.ts";
@@ -80,7 +86,8 @@ export async function openTask(
   options: TaskOptions,
 ): Promise<Task> {
   const cannot = `Cannot train ${model.name} on ${data.name}`;
-  const opened = await data.open(options), { sizes = {}, heldOut, tokenizer } = opened;
+  const opened = await data.open({ ...options, arePairs: model.readsPairs }),
+    { sizes = {}, heldOut, tokenizer } = opened;
   const name = "heldOut of the data, such as (microBatch) => [batch],";
   if (heldOut !== undefined) check(callback, heldOut, { cannot, name });
   const missing = (model.sizes ?? []).filter((size) => sizes[size] === undefined);
@@ -102,7 +109,8 @@ export async function openTask(
   }
   const { fieldsOf, onnx } = built;
   const read = fieldsOf ? mapData(opened.batches, fieldsOf) : opened.batches;
-  const batches = await checkedBatches(read, built, cannot, options.announce);
+  const models = options.lengths ? modelsOfLengths(built) : [built];
+  const batches = await checkedBatches(read, models, cannot, options.announce);
   return {
     model: built,
     data: batches,
@@ -122,10 +130,10 @@ export async function openTask(
   };
 }
 
-/** Checks that the first micro-batch has the fields of the model; returns all micro-batches. */
+/** Checks that the first micro-batch has the fields of a model; returns all micro-batches. */
 async function checkedBatches(
   batches: Data,
-  model: BuiltModel,
+  models: readonly Model[],
   cannot: string,
   announce: DataOptions["announce"],
 ): Promise<Data> {
@@ -141,9 +149,11 @@ async function checkedBatches(
   }).finally(() => watch.close());
   // A source can start again, so its first iterator is closed.
   if (source) await iterator.return?.();
-  for (const field of first.done ? [] : modelFields(model)) {
-    const problem = fieldProblem(field, first.value);
-    if (problem !== undefined) throw new RangeError(`${cannot}: its micro-batches ${problem}`);
+  const problems = (first.done ? [] : models).map((model) =>
+    modelFields(model).map((field) => fieldProblem(field, first.value)).find(Boolean)
+  );
+  if (problems.every(Boolean) && !first.done) {
+    throw new RangeError(`${cannot}: its micro-batches ${problems[0]}`);
   }
   return source ?? resume(first, iterator);
 }

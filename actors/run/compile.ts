@@ -38,6 +38,7 @@ export type CompileOptions = Pick<
   | "frozen"
   | "replicas"
   | "layout"
+  | "lengths"
 >;
 
 /**
@@ -57,12 +58,18 @@ export function compileRun(
   compile: typeof compileModel = compileModel,
 ): CompiledRun {
   const { recompute = "none", precision = "fp32", frozen, bucketSize, recomputeInterval } = options;
+  if (options.lengths && schedule.slices) {
+    throw new RangeError(
+      `Cannot train with the schedule ${schedule.name}: it cuts sequences into slices, so lengths must be false, received true`,
+    );
+  }
   const all = (schedule.lists ?? []).flatMap((list) => [...list]).flatMap(parts);
   const halves = all.some(({ half }) => half !== undefined) ? 2 : 1;
   const source = halves === 2 ? halved(options.model, schedule) : options.model;
   const compiled = compile(source, recompute, {
     precision,
     slices: schedule.slices,
+    lengths: options.lengths,
     elementsMax: ELEMENTS_MAX,
     ...frozen && { frozen },
   });

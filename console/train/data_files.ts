@@ -45,6 +45,7 @@ import { type GivenTrainFlags, SIZES } from "./flags.ts";
 const DATA_FILES = {
   text: TEXT_BYTES_MAX,
   tokens: Infinity,
+  "token-lengths": TOKENS_BYTES_MAX,
   "schedule-file": CSV_BYTES_MAX,
 } as const;
 
@@ -244,7 +245,7 @@ function unnamed(from: string, flag: string, path: string, args: readonly string
 
 /** Removes the data flags from arguments. */
 function withoutData(args: readonly string[]): string[] {
-  const isData = (arg = "") => /^--(data|text|tokens)(=|$)/.test(arg);
+  const isData = (arg = "") => /^--(data|text|tokens|token-lengths)(=|$)/.test(arg);
   return args.filter((arg, i) => !isData(arg) && !(isData(args[i - 1]) && !arg.startsWith("--")));
 }
 

@@ -181,6 +181,11 @@ export const DATA_FILE_FLAGS = {
     value: "FILE",
     help: "token ids as little-endian uint16, or uint32 in a file.u32, read in order",
   },
+  "token-lengths": {
+    kind: "path",
+    value: "FILE",
+    help: "tokens of each document of --tokens as little-endian uint32; t5: source, target, …",
+  },
 } as const;
 
 /** Data that comes with Troupe and has a name. */
@@ -240,6 +245,12 @@ export const LEARNING_FLAGS = {
   ...insertAfter(
     flagsOfOptions(INHERITED),
     {
+      lengths: {
+        "group-by-length": {
+          kind: "switch",
+          help: "with --lengths: documents of similar lengths are in one micro-batch",
+        },
+      },
       warmup: {
         optimizer: {
           kind: "part",

@@ -56,7 +56,15 @@ import { isOnnxFile, type OnnxFile, readOnnxFile, sizesOfOnnx } from "./onnx.ts"
 /** Files that the run replaces when it starts. */
 const WRITTEN = ["trace", "journal"] as const;
 
-const READ = ["text", "tokens", "schedule-file", "tokenizer", "weights", "config"] as const;
+const READ = [
+  "text",
+  "tokens",
+  "token-lengths",
+  "schedule-file",
+  "tokenizer",
+  "weights",
+  "config",
+] as const;
 
 /**
  * Makes sure that no file is written that the run reads, and none twice.
@@ -184,9 +192,9 @@ export function withConfig(args: readonly string[]): Asked {
 
 /** Flags that cannot stand beside another: where it is typed, those of a file give way. */
 const DISPLACED: Readonly<Record<string, readonly string[]>> = {
-  text: ["tokens", "data"],
-  tokens: ["text", "data"],
-  data: ["text", "tokens"],
+  text: ["tokens", "token-lengths", "data"],
+  tokens: ["text", "token-lengths", "data"],
+  data: ["text", "tokens", "token-lengths"],
   schedule: ["schedule-file"],
   "schedule-file": ["schedule", "workers", "micro-batches"],
   device: ["adapters"],
@@ -320,6 +328,11 @@ function checkTogether(given: GivenTrainFlags): void {
   if (given.text !== undefined && given.tokens !== undefined) {
     throw new TypeError(
       "Cannot train: the data must come from one file, received --text and --tokens",
+    );
+  }
+  if (given["token-lengths"] !== undefined && given.tokens === undefined) {
+    throw new TypeError(
+      "Cannot train: --tokens must name the file that --token-lengths is of, received none",
     );
   }
   if (given["trace-steps"] && given.trace === undefined) {

@@ -452,4 +452,6 @@ export interface CompileOptions {
   readonly elementsMax?: number | undefined;
   /** Equal parts into which the tokens of each sample are cut. Default 1. */
   readonly slices?: number | undefined;
+  /** True to compile all lengths of samples; not with slices. Default false. */
+  readonly lengths?: boolean | undefined;
 }

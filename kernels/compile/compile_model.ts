@@ -5,7 +5,7 @@
  */
 
 import { createHash } from "node:crypto";
-import type { Batch } from "../batch.ts";
+import { type Batch, lengthsOf } from "../batch.ts";
 import { dependentValues, passesGradient, sourcesOf } from "../ops/autodiff.ts";
 import { elementCount } from "../graph/shapes.ts";
 import type { Node, NodeGraph, Value } from "../graph/value.ts";
@@ -32,9 +32,11 @@ import {
   type LayerProgram,
   type OutputSpec,
   type Recompute,
+  sizeFinder,
+  slicesOf,
   type StageProgram,
 } from "./programs.ts";
-import { type CutModel, cutModel } from "./slices.ts";
+import { type CutModel, cutModel, modelsOfLengths } from "./slices.ts";
 
 /** Describes the problem of a micro-batch; undefined if there is none. */
 export type BatchCheck = (batch: Batch) => string | undefined;
@@ -60,12 +62,24 @@ export type BatchCheck = (batch: Batch) => string | undefined;
  * );
  * ```
  */
-export function batchCheck(
-  { programs, slicing = { slices: 1, samples: 1 } }: Pick<StageProgram, "programs" | "slicing">,
-  halves = 1,
+export function batchCheck(model: StageProgram, halves = 1): BatchCheck {
+  const all = slicesOf(model).map((layers) => layers.map(({ program }) => program));
+  if (!model.lengths) return checkOf(all.flat(), model.slicing, halves);
+  const checks = all.map((programs) => checkOf(programs, undefined, halves));
+  const sizeOf = sizeFinder(
+    all.map((programs) => programs.flatMap(({ fields }) => fields)),
+    halves,
+  );
+  return (batch) => checks[sizeOf(batch)]!(batch);
+}
+
+function checkOf(
+  programs: readonly LayerProgram[],
+  slicing = { slices: 1, samples: 1 },
+  halves: number,
 ): BatchCheck {
   const parts = halves * slicing.slices, divisor = parts * slicing.samples;
-  const asked = programs.flatMap((program) => {
+  const asked = [...new Set(programs)].flatMap((program) => {
     const bounds = fieldBounds(program);
     return program.fields.map((spec) => ({
       spec: { ...spec, shape: spec.shape.map((size, i) => i === 0 ? size * parts : size) },
@@ -344,20 +358,25 @@ export interface ModelProgram extends StageProgram {
  * ```
  */
 export function compileModel(
-  model: Pick<Model, "name" | "layers" | "predictions" | "ties" | "samples" | "withSlices">,
+  model:
+    & Pick<Model, "name" | "layers" | "predictions" | "ties">
+    & Pick<Model, "samples" | "withSlices" | "length" | "withLength">,
   recompute: Recompute,
   options: CompileOptions = {},
 ): ModelProgram {
   const { name, predictions, ties = [] } = model;
-  const { elementsMax = Infinity, slices = 1 } = options;
+  const { elementsMax = Infinity, slices = 1, lengths = false } = options;
   const programs: LayerProgram[] = [], indexOf = new Map<string, number>();
   const layers: StageProgram["layers"][number][] = [];
   const parameters = new Map<string, ModelParameter>();
   const cut = slices > 1 ? cutModel(model, slices) : undefined;
+  const [whole, ...shorter] = (lengths ? modelsOfLengths(model) : [model])
+    .map((one) => compileLayers(one, recompute, options, cut));
   let elements = 0;
-  for (const { layer, compiled } of compileLayers(model, recompute, options, cut)) {
-    const prefix = prefixOf(layer), [program] = compiled as [LayerProgram];
-    cut?.check(layer, compiled);
+  for (const { layer, compiled: own } of whole!) {
+    const prefix = prefixOf(layer), [program] = own as [LayerProgram];
+    cut?.check(layer, own);
+    const compiled = [...own, ...shorter.flatMap((one) => likeWhole(program, one.next().value))];
     const indices = compiled.map((one) => {
       const key = fingerprint(one);
       if (!indexOf.has(key)) indexOf.set(key, programs.push(one) - 1);
@@ -370,7 +389,7 @@ export function compileModel(
       );
     }
     const place = { name, ...block && { block }, prefix, program: indices[0]! };
-    layers.push(slices > 1 ? { ...place, slices: indices } : place);
+    layers.push({ ...place, ...cut && { slices: indices }, ...lengths && { lengths: indices } });
     for (const spec of program.parameters) {
       const name = prefix + spec.name;
       if (parameters.has(name)) {
@@ -396,7 +415,22 @@ export function compileModel(
         .reduce((sum, { forward, backward }) => sum + forward + backward, 0)
     ),
     ...cut && { slicing: cut.slicing },
+    ...lengths && { lengths: lengthsOf(model.length!) },
   };
+}
+
+/** Returns the program of a layer for shorter samples, whose parameters must be those of the longest. */
+function likeWhole(
+  { parameters }: LayerProgram,
+  shorter: { readonly layer: AnyLayer; readonly compiled: readonly LayerProgram[] } | void,
+): readonly LayerProgram[] {
+  const own = shorter?.compiled[0]?.parameters;
+  if (shorter && JSON.stringify(own) === JSON.stringify(parameters)) return shorter.compiled;
+  throw new TypeError(
+    `Cannot compile the layer ${
+      shorter ? named(shorter.layer) : "of a shorter sample"
+    }: withLength must keep the layers and their parameters, received others`,
+  );
 }
 
 /** Adds up the elements of parameters, and throws if they exceed `most`. */

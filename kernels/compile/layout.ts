@@ -263,7 +263,9 @@ export function cutIntoStages(model: ModelProgram, stages: number): StageProgram
   const starts = startsOf(model, stages), skips = skipsOf(model, starts);
   return starts.map((start, i) => {
     const layers = model.layers.slice(start, starts[i + 1] ?? model.layers.length);
-    const used = [...new Set(layers.flatMap(({ program, slices = [program] }) => slices))];
+    const used = [
+      ...new Set(layers.flatMap(({ program, slices, lengths = slices ?? [program] }) => lengths)),
+    ];
     const own = (program: number) => used.indexOf(program);
     return {
       programs: used.map((index) => model.programs[index]!),
@@ -271,8 +273,10 @@ export function cutIntoStages(model: ModelProgram, stages: number): StageProgram
         ...layer,
         program: own(layer.program),
         ...layer.slices && { slices: layer.slices.map(own) },
+        ...layer.lengths && { lengths: layer.lengths.map(own) },
       })),
       ...model.slicing && { slicing: model.slicing },
+      ...model.lengths && { lengths: model.lengths },
       ...skips[i]!.length > 0 && { skips: skips[i]! },
     };
   });

@@ -309,9 +309,13 @@ export interface StageProgram {
     readonly program: number;
     /** Programs of the slices of a sequence; `program` is that of the first. */
     readonly slices?: readonly number[];
+    /** Programs of the lengths of a sample; `program` is that of the longest. */
+    readonly lengths?: readonly number[];
   }[];
   /** Slicing of sequences; undefined if they are not cut. */
   readonly slicing?: Slicing;
+  /** Lengths of samples in tokens, the longest first; undefined if all samples have one. */
+  readonly lengths?: readonly number[];
   /** Values that cross its border besides the outputs of consecutive stages. */
   readonly skips?: readonly StageSkip[];
 }
@@ -335,19 +339,37 @@ export function parametersOf(layers: readonly NamedProgram[]) {
   );
 }
 
-/** Returns the layers of a stage with their programs; for sliced sequences those of the first slice. */
+/** Returns the layers of a stage with their programs: for the first slice, or the longest samples. */
 export const layersOf = (stage: StageProgram): NamedProgram[] => slicesOf(stage)[0]!;
 
-/** Returns the layers of a stage for each slice of a sequence; one list for a whole sequence. */
-export const slicesOf = ({ programs, layers, slicing }: StageProgram): NamedProgram[][] =>
+/** Returns the layers of a stage for each slice or length of a sequence; one list if it has one. */
+export const slicesOf = ({ programs, layers, slicing, lengths }: StageProgram): NamedProgram[][] =>
   Array.from(
-    { length: slicing?.slices ?? 1 },
-    (_, slice) =>
-      layers.map(({ program, slices, ...named }) => ({
+    { length: slicing?.slices ?? lengths?.length ?? 1 },
+    (_, i) =>
+      layers.map(({ program, slices, lengths: own = slices, ...named }) => ({
         ...named,
-        program: programs[slices?.[slice] ?? program]!,
+        program: programs[own?.[i] ?? program]!,
       })),
   );
+
+/**
+ * Returns a function that finds the length of samples by their arrays: the index of the first whose
+ * tensors have the lengths of the arrays of their names, or 0.
+ *
+ * @param lengths tensors that arrive, for each length.
+ * @param parts of which each array has that number.
+ */
+export function sizeFinder(lengths: readonly (readonly TensorSpec[])[], parts = 1) {
+  const sizes = lengths.map((specs) =>
+    specs.map(({ name, shape }) => [name, parts * elementCount(shape)] as const)
+  );
+  return (arrays: Readonly<Record<string, { readonly length: number }>>): number =>
+    Math.max(
+      0,
+      sizes.findIndex((own) => own.every(([name, size]) => arrays[name]?.length === size)),
+    );
+}
 
 /** Returns the storage type of a stage. */
 export const precisionOf = (layers: readonly NamedProgram[]): Precision =>

@@ -1,10 +1,10 @@
 /**
- * Slices of a model's sequences: its layers, and the checks that slices are alike.
+ * Slices and lengths of a model's sequences: its layers, and the checks that they are alike.
  *
  * @module
  */
 
-import type { Slicing } from "../batch.ts";
+import { lengthsOf, type Slicing } from "../batch.ts";
 import { elementCount } from "../graph/shapes.ts";
 import { type AnyLayer, type Model, modelFields, type TensorSpec } from "../layers/layer.ts";
 import { type LayerProgram, outputsOf } from "./programs.ts";
@@ -69,3 +69,22 @@ export function cutModel(
 
 const isCut = (own: TensorSpec, whole: TensorSpec | undefined, slices: number) =>
   whole !== undefined && elementCount(own.shape) * slices === elementCount(whole.shape);
+
+/**
+ * Returns a model for each of its lengths, the longest first.
+ *
+ * @throws {TypeError} when its samples are not sequences, or their length is unknown.
+ */
+export function modelsOfLengths<M extends Pick<Model, "name" | "length" | "withLength">>(
+  model: M,
+): readonly (M | Model)[] {
+  const { name, length, withLength } = model;
+  if (length !== undefined && withLength) {
+    return [model, ...lengthsOf(length).slice(1).map(withLength)];
+  }
+  throw new TypeError(
+    `Cannot train on samples of different lengths: the model must have sequences, and say so with withLength and length; received ${name} without ${
+      withLength ? "length" : "withLength"
+    }`,
+  );
+}

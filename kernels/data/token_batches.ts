@@ -89,7 +89,7 @@ export interface SeekableBatches<T> extends Generator<T, void> {
 }
 
 /** Creates micro-batches with random access from a function that starts anywhere. */
-const seekable = <T>(from: (microBatch: number) => Generator<T, void>): SeekableBatches<T> =>
+export const seekable = <T>(from: (microBatch: number) => Generator<T, void>): SeekableBatches<T> =>
   Object.assign(from(0), { from });
 
 /** Makes each micro-batch from another one, such as its rows, and from its number, from 0. */
@@ -215,7 +215,7 @@ export function tokenBatches(options: TokenBatchOptions): SeekableBatches<TokenB
   return seekable((skipped) => generateBatches(selections.from(skipped), skipped, options));
 }
 
-const isArray = (tokens: Tokens | TokenFile): tokens is Tokens => ArrayBuffer.isView(tokens);
+export const isArray = (tokens: Tokens | TokenFile): tokens is Tokens => ArrayBuffer.isView(tokens);
 
 function* generateBatches(
   rows: Iterable<readonly number[]>,
@@ -323,13 +323,27 @@ export function heldOutBatches(
     readonly count?: number;
   },
 ): TokenBatch[] {
-  const { tokens, seq, microBatch, count = EVALUATION_MICRO_BATCHES } = options;
-  const rows = rowCount(tokens.length, seq);
-  const must = `there must be at least ${microBatch} held-out rows of ${seq} tokens`;
+  const { tokens, seq, microBatch, count } = options, rows = rowCount(tokens.length, seq);
+  const plan = evaluationPlan(rows, microBatch, `rows of ${seq} tokens`, count);
+  return [...tokenBatches({ ...options, ...plan })];
+}
+
+/**
+ * Returns the plan of an evaluation of `count` micro-batches, or of fewer if there are fewer rows: rows
+ * at equal distances.
+ *
+ * @throws {RangeError} when there are too few rows for one micro-batch.
+ */
+export function evaluationPlan(
+  rows: number,
+  microBatch: number,
+  unit: string,
+  count = EVALUATION_MICRO_BATCHES,
+): BatchPlan {
+  const must = `there must be at least ${microBatch} held-out ${unit}`;
   const received = `${rows}; use more data or a smaller micro-batch`;
   assertInput(rows >= microBatch, "evaluate", must, received);
   const used = Math.min(count, Math.floor(rows / microBatch)) * microBatch;
   const order = (row: number) => Math.floor(row * rows / used);
-  const plan = { microBatches: 1, replicas: 1, steps: used / microBatch, order };
-  return [...tokenBatches({ ...options, ...plan })];
+  return { microBatch, microBatches: 1, replicas: 1, steps: used / microBatch, order };
 }

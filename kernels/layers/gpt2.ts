@@ -235,25 +235,34 @@ export function checkGpt2(config: Gpt2Config, microBatchSize: number): void {
 const PREFIXES = { embedding: "transformer.", block: "transformer.h." } as const;
 
 /** Maps token ids [rows] to the residual stream [rows, hidden]. Reads the field `ids`. */
-function embedding(config: Gpt2Config, microBatchSize: number, tokensOfSample: number): Layer {
-  const { hidden, seq, vocab } = config, rows = microBatchSize * tokensOfSample;
+function embedding(
+  config: Gpt2Config,
+  microBatchSize: number,
+  tokensOfSample: number,
+  positions: number,
+): Layer {
+  const { hidden, vocab } = config, rows = microBatchSize * tokensOfSample;
   return {
     name: "embedding",
     prefix: PREFIXES.embedding,
     build(g) {
       const table = g.parameter("wte.weight", [vocab, hidden]);
       const tokens = g.gather(table, g.batch("ids", [rows], "i32"));
-      const positions = slicePositions(g, g.parameter("wpe.weight", [seq, hidden]));
-      const sum = g.add(g.reshape(tokens, [microBatchSize, tokensOfSample, hidden]), positions);
+      const places = slicePositions(
+        g,
+        g.parameter("wpe.weight", [positions, hidden]),
+        tokensOfSample,
+      );
+      const sum = g.add(g.reshape(tokens, [microBatchSize, tokensOfSample, hidden]), places);
       return g.dropout(g.reshape(sum, [rows, hidden]), config.dropout ?? 0);
     },
   };
 }
 
-/** Returns the rows of a table for the tokens of a slice. */
-function slicePositions(g: LayerGraph, table: Value): Value {
-  const { index, count } = g.slice, tokens = table.shape[0]! / count;
-  if (count === 1) return table;
+/** Returns the rows of a table for the tokens of a slice, or of a shorter sample. */
+function slicePositions(g: LayerGraph, table: Value, tokens: number): Value {
+  const { index } = g.slice;
+  if (tokens === table.shape[0]) return table;
   const own = Int32Array.from({ length: tokens }, (_, i) => index * tokens + i);
   return g.gather(table, g.constant(own, [tokens], "i32"));
 }
@@ -310,6 +319,7 @@ export function feedForward(g: LayerGraph, x: Value, config: Gpt2Config): Value 
  * `seq`, pad it at its end with any ids and with targets of −1; no token attends to a later one.
  *
  * @param microBatchSize samples of a micro-batch, B.
+ * @param positions rows of the table of positions, at least `seq`.
  * @throws {RangeError} when a size is not a positive integer or heads do not divide hidden.
  *
  * @example
@@ -326,31 +336,47 @@ export function feedForward(g: LayerGraph, x: Value, config: Gpt2Config): Value 
  * assert.throws(() => gpt2({ layers: 2, hidden: 64, heads: 5, seq: 32, vocab: 256 }, 8), RangeError);
  * ```
  */
-export function gpt2(config: Gpt2Config, microBatchSize: number): Model {
+export function gpt2(
+  config: Gpt2Config,
+  microBatchSize: number,
+  positions: number = config.seq,
+): Model {
   checkGpt2(config, microBatchSize);
   return {
     name: "gpt",
-    layers: lossLayers(config, microBatchSize, 1),
+    layers: lossLayers(config, microBatchSize, 1, positions),
     predictions: (batch) => countTargets(batch, "targets"),
     ties: gpt2Ties(config),
     samples: microBatchSize,
-    withSamples: (samples) => gpt2(config, samples),
-    withSlices: (slices) => lossLayers(config, microBatchSize, slices),
+    withSamples: (samples) => gpt2(config, samples, positions),
+    length: config.seq,
+    withLength: (seq) => gpt2({ ...config, seq }, microBatchSize, positions),
+    withSlices: (slices) => lossLayers(config, microBatchSize, slices, positions),
   };
 }
 
 /** Returns all layers, for one of `slices` slices of the tokens. */
-function lossLayers(config: Gpt2Config, microBatchSize: number, slices: number): Layer[] {
+function lossLayers(
+  config: Gpt2Config,
+  microBatchSize: number,
+  slices: number,
+  positions: number,
+): Layer[] {
   const tokens = tokensOfSlice("GPT-2", config.seq, slices);
   const head = headLayers({ ...config, seq: tokens }, microBatchSize);
-  return [...body(config, microBatchSize, tokens), ...head];
+  return [...body(config, microBatchSize, tokens, positions), ...head];
 }
 
-function body(config: Gpt2Config, microBatchSize: number, tokens: number): Layer[] {
+function body(
+  config: Gpt2Config,
+  microBatchSize: number,
+  tokens = config.seq,
+  positions = config.seq,
+): Layer[] {
   const attend = (g: LayerGraph, x: Value) => attention(g, x, config, microBatchSize);
   const mlp = (g: LayerGraph, x: Value) => feedForward(g, x, config);
   const blocks = decoderBlocks(config.layers, PREFIXES.block, attend, mlp);
-  return [embedding(config, microBatchSize, tokens), ...blocks];
+  return [embedding(config, microBatchSize, tokens, positions), ...blocks];
 }
 
 /**
@@ -360,7 +386,7 @@ function body(config: Gpt2Config, microBatchSize: number, tokens: number): Layer
  */
 export function gpt2Logits(config: Gpt2Config): readonly Layer[] {
   checkGpt2(config, 1);
-  return [...body({ ...config, dropout: 0 }, 1, config.seq), logitsLayer(config)];
+  return [...body({ ...config, dropout: 0 }, 1), logitsLayer(config)];
 }
 
 /**

@@ -406,6 +406,10 @@ export interface Model {
   readonly samples?: number;
   /** The same model, parameters included, for micro-batches of another size. */
   readonly withSamples?: (samples: number) => Model;
+  /** Tokens of a sample, if samples are sequences. */
+  readonly length?: number;
+  /** The same model, parameters included, for shorter samples; fields that are sequences shrink alike. */
+  readonly withLength?: (length: number) => Model;
   /**
    * The same layers, parameters included, for one of `slices` equal parts of the tokens of each
    * sample, selected by {@linkcode LayerGraph.slice}. Every field has the same part of each sample's

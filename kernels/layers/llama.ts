@@ -135,6 +135,8 @@ export function llama(config: LlamaConfig, microBatchSize: number): Model {
     ties: llamaTies(sizes),
     samples: microBatchSize,
     withSamples: (samples) => llama(config, samples),
+    length: sizes.seq,
+    withLength: (seq) => llama({ ...config, seq }, microBatchSize),
     withSlices: (slices) => lossLayers(sizes, microBatchSize, slices),
   };
 }

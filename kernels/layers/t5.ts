@@ -390,6 +390,11 @@ export function t5(config: T5Config, microBatchSize: number): Model {
     ties: t5Ties(config),
     samples: microBatchSize,
     withSamples: (samples) => t5(config, samples),
+    length: sizes.seq,
+    withLength: (seq) => {
+      const targetSeq = Math.ceil(sizes.targetSeq * seq / sizes.seq);
+      return t5({ ...config, seq, targetSeq }, microBatchSize);
+    },
   };
 }
 

@@ -152,6 +152,8 @@ export interface StageBorder {
 /**
  * Returns the values that cross the border of a stage; with sliced sequences, those of one slice.
  *
+ * @param layers of another slice or length than the first.
+ *
  * @example
  * ```ts
  * import assert from "node:assert/strict";
@@ -165,8 +167,11 @@ export interface StageBorder {
  * assert.deepEqual(outputs, [{ name: "x", dtype: "f32", shape: [3, 8] }]);
  * ```
  */
-export function stageBorder(stage: StageProgram): StageBorder {
-  const paths = valuePaths(layersOf(stage).map(({ program }) => program), stage.skips);
+export function stageBorder(
+  stage: StageProgram,
+  layers: readonly NamedProgram[] = layersOf(stage),
+): StageBorder {
+  const paths = valuePaths(layers.map(({ program }) => program), stage.skips);
   const plain = ({ name, dtype, shape }: TensorSpec): TensorSpec => ({ name, dtype, shape });
   const gradients = paths.flatMap(({ gradient }) => gradient ? [gradient] : []);
   return {
@@ -257,21 +262,33 @@ export type Ports = Readonly<Record<string, Tensor>>;
 
 /** The layers and skip values of a stage, which determine its memory. */
 interface StageParts {
-  /** Layers of each slice of a sequence; one entry for a whole sequence. */
+  /** Layers of each slice or length of a sequence; one entry for a whole sequence. */
   readonly slices: readonly (readonly NamedProgram[])[];
   /** Skip values that cross its border. */
   readonly skips?: readonly StageSkip[] | undefined;
+  /** Lengths of samples, if there are several. */
+  readonly lengths?: readonly number[] | undefined;
 }
 
 /** The activations that all micro-batches of a stage share. */
 export interface SharedActivations {
-  /** For each slice and layer, its values in shared memory, and its masks. */
+  /** For each slice or length and each layer, its values in shared memory, and its masks. */
   readonly ports: readonly (readonly Ports[])[];
+  /** For each length, the shared gradients. */
+  readonly lengths: readonly SharedGradients[];
+}
+
+/** The gradients that all micro-batches of a length share. */
+interface SharedGradients {
   /** Shared gradient of each path of {@linkcode valuePaths}, if it is shared. */
   readonly gradients: readonly (Tensor | undefined)[];
   /** Output, by port, for gradients that W recomputes with an interval but I has already added. */
   readonly again: Ports;
 }
+
+/** Returns the shared gradients of a slice or length; slices have the same ones. */
+export const gradientsOf = ({ lengths }: SharedActivations, index: number): SharedGradients =>
+  lengths[index] ?? lengths[0]!;
 
 /** The activations of one micro-batch in flight, including shared ones. */
 export interface Activations {
@@ -324,7 +341,7 @@ const ALIGNMENT = 64;
  */
 export function allocateShared(
   device: Allocator,
-  { slices, skips }: StageParts,
+  { slices, skips, lengths }: StageParts,
   options: ActivationOptions,
 ): SharedActivations {
   const all = slices.map((layers) => layers.map(({ program }) => program));
@@ -333,7 +350,7 @@ export function allocateShared(
     return segmentsOf(layers, options.recomputeInterval)
       .map((segment) => sharedBy(segment, programs, paths, options, slice));
   });
-  const tensors = (device.hasFreeViews ? placeSideBySide : placeEach)(device, segments);
+  const tensors = placeTogether(device, segments);
   const masks = all.flatMap((programs, slice) =>
     programs.map(({ masks = [] }, layer) => masks.map((spec) => ({ slice, layer, spec })))
   );
@@ -341,11 +358,29 @@ export function allocateShared(
   for (const [{ slice, layer, spec }, tensor] of [...tensors, ...placeEach(device, masks)]) {
     ports[slice]![layer]![spec.name] = tensor;
   }
-  return {
-    ports,
-    gradients: sharedGradients(device, valuePaths(all[0]!, skips), all[0]!.length, options),
-    again: sumsAgain(device, all.flat(), options),
-  };
+  const sets = (lengths ? all.map((one) => [one]) : [all]).map((set) => (own: Allocator) => ({
+    gradients: sharedGradients(own, valuePaths(set[0]!, skips), set[0]!.length, options),
+    again: sumsAgain(own, set.flat(), options),
+  }));
+  return { ports, lengths: overlay(device, sets) };
+}
+
+/** Calls functions that allocate, only one of whose results is used at a time, on the same memory. */
+function overlay<T>(device: Allocator, calls: readonly ((device: Allocator) => T)[]): T[] {
+  if (calls.length === 1) return [calls[0]!(device)];
+  const view: Allocator["view"] = (...range) => device.view(...range);
+  const allOf = (call: (typeof calls)[number], alloc: Allocator["alloc"]) =>
+    call({ hasFreeViews: device.hasFreeViews, view, alloc });
+  const segments = calls.map((call) => {
+    const specs: { readonly spec: Pick<TensorSpec, "dtype" | "shape"> }[] = [];
+    allOf(call, (dtype, shape) => (specs.push({ spec: { dtype, shape } }), { dtype, shape }));
+    return specs;
+  });
+  const tensors = placeTogether(device, segments);
+  return calls.map((call, i) => {
+    const left = segments[i]!.values();
+    return allOf(call, () => tensors.get(left.next().value!)!);
+  });
 }
 
 function sumsAgain(
@@ -375,14 +410,18 @@ interface SharedSpec {
   readonly spec: TensorSpec;
 }
 
-/** The shared values of a segment. */
-type SharedSpecs = readonly SharedSpec[];
+/** A value that shares memory with others. */
+type Placed = { readonly spec: Pick<TensorSpec, "dtype" | "shape"> };
 
-/** The tensors of shared values. */
-type SharedTensors = Map<SharedSpec, Tensor>;
+/** Allocates memory for the largest segment, and returns a tensor in it for each value. */
+const placeTogether = <S extends Placed>(device: Allocator, segments: readonly (readonly S[])[]) =>
+  (device.hasFreeViews ? placeSideBySide : placeEach)(device, segments);
 
 /** Allocates one tensor for each dtype, with views for the values of a segment side by side. */
-function placeSideBySide(device: Allocator, segments: readonly SharedSpecs[]): SharedTensors {
+function placeSideBySide<S extends Placed>(
+  device: Allocator,
+  segments: readonly (readonly S[])[],
+): Map<S, Tensor> {
   const lengths = new Map<DType, number>();
   const places = segments.flatMap((segment) => {
     const used = new Map<DType, number>();
@@ -408,7 +447,10 @@ function placeSideBySide(device: Allocator, segments: readonly SharedSpecs[]): S
  * Allocates tensors for the values of a segment, where views are not free, or for the masks of a layer:
  * the k-th largest values of one dtype share a tensor.
  */
-function placeEach(device: Allocator, segments: readonly SharedSpecs[]): SharedTensors {
+function placeEach<S extends Placed>(
+  device: Allocator,
+  segments: readonly (readonly S[])[],
+): Map<S, Tensor> {
   const sizes = new Map<DType, number[]>();
   const places = segments.flatMap((segment) => {
     const used = new Map<DType, number>();
@@ -468,13 +510,30 @@ function sharedGradients(
   });
 }
 
-/** Allocates the memory of one micro-batch, or one slice of it, that is not shared. */
+/**
+ * Allocates the memory of one micro-batch, or one slice of it, that is not shared: the same memory for
+ * all lengths, one result each.
+ */
 export function allocateActivations(
+  device: Allocator,
+  parts: StageParts,
+  options: ActivationOptions,
+  shared: SharedActivations,
+  slice = 0,
+): Activations[] {
+  const indices = parts.lengths ? [...parts.slices.keys()] : [slice];
+  return overlay(
+    device,
+    indices.map((index) => (own: Allocator) => allocateLength(own, parts, options, shared, index)),
+  );
+}
+
+function allocateLength(
   device: Allocator,
   { slices, skips }: StageParts,
   options: ActivationOptions,
   shared: SharedActivations,
-  slice = 0,
+  slice: number,
 ): Activations {
   const programs = slices[slice]!.map(({ program }) => program);
   const allocate = ({ dtype, shape }: TensorSpec) => device.alloc(dtype, shape);
@@ -495,7 +554,7 @@ export function allocateActivations(
     for (const user of users) ports[user]![port.input] = tensor;
     if (leaves) outputs[key] = tensor;
     if (!gradient || options.backward === "never") continue;
-    const sum = shared.gradients[i] ?? allocate(gradient.spec);
+    const sum = gradientsOf(shared, slice).gradients[i] ?? allocate(gradient.spec);
     if (maker !== undefined) ports[maker]![port.outputGradient] = sum;
     for (const user of users) {
       ports[user]![port.inputGradient] = sum;
@@ -561,7 +620,9 @@ export async function readValues(
 ): Promise<StageValues> {
   const arrays = into && keyed(into), values: Record<string, ValueArray> = {};
   for (const [key, tensor] of Object.entries(tensors)) {
-    values[key] = await device.read<ValueArray>(tensor, arrays?.[key]);
+    // The array may be that of samples of another length.
+    const own = arrays?.[key], isFit = own?.length === elementCount(tensor.shape);
+    values[key] = await device.read<ValueArray>(tensor, isFit ? own : undefined);
   }
   return stageValues(values);
 }

@@ -9,6 +9,9 @@
  * context, shared by its slices, from the F of its first slice until none of them is in flight. Runs
  * are bound once for each pair of memory and context.
  *
+ * [Note: lengths in flight] Where samples have several lengths, a micro-batch of any length takes the
+ * memory of one of the longest samples. Runs are bound once for each memory and length.
+ *
  * @module
  */
 
@@ -24,6 +27,7 @@ import {
   allocateActivations,
   allocateContext,
   allocateShared,
+  gradientsOf,
   type Ports,
   segmentsOf,
   type SharedActivations,
@@ -67,7 +71,7 @@ type ParameterPorts = readonly Readonly<Record<string, Tensor>>[];
 
 /** Returns the parameters of a stage, in one version of its weights, by the ports of its layers. */
 export function parameterPorts(
-  layers: readonly StageLayer[],
+  layers: readonly NamedProgram[],
   { parameters }: ParameterStore,
   frozen: ReadonlyMap<string, Tensor>,
   version: number,
@@ -97,7 +101,7 @@ function bindSlot(
     readonly lossScale: Tensor;
     /** For each layer, the values that the slices of the micro-batch share. */
     readonly context: readonly Ports[];
-    /** See {@linkcode SharedActivations.again}. */
+    /** Outputs, by port, of gradients that W recomputes with an interval. */
     readonly again: Ports;
     /** Prepares the masks of a layer. */
     readonly prepareMasks: (layer: number) => void;
@@ -216,8 +220,9 @@ function cut(device: Device, tensor: Tensor): Tensor[] {
 
 /** The memory of one micro-batch or slice, and its runs. */
 interface Place {
-  readonly memory: Activations;
-  /** Runs by context and version of the weights. */
+  /** For each length, the same memory. */
+  readonly memory: readonly Activations[];
+  /** Runs by context, and by version of the weights and length. */
   readonly slots: Map<SharedContext, Slot[]>;
   /** Key of the micro-batch that uses the memory. */
   dropout: DropoutKey | undefined;
@@ -236,13 +241,18 @@ interface Live {
   readonly place: Place;
   readonly context: SharedContext;
   readonly version: number;
+  /** Index of the length of its samples. */
+  readonly length: number;
 }
 
 /** The parts of a stage that micro-batches in flight share. */
 interface InFlightParts {
-  /** Layers of each slice of a sequence; one entry for a whole one. */
+  /** Layers of each slice or length of a sequence; one entry for a whole one. */
+  readonly slices: readonly (readonly NamedProgram[])[];
+  /** The same with kernels; those of a length are there before its first micro-batch begins. */
   readonly layers: readonly (readonly StageLayer[])[];
   readonly slicing: Slicing | undefined;
+  readonly lengths: readonly number[] | undefined;
   /** Skip values that cross its border. */
   readonly skips: readonly StageSkip[] | undefined;
   /** For each version of the weights and each layer, its parameters by port. */
@@ -259,7 +269,7 @@ export class InFlight {
 
   /** Allocates the memory that all micro-batches of a stage share; none is in flight. */
   constructor(device: Device, parts: InFlightParts, options: StageOptions) {
-    this.#slices = parts.layers.length;
+    this.#slices = parts.slicing?.slices ?? 1;
     this.#places = openPlaces(device, parts, options);
     this.#contexts = openContexts(this.#slices, this.#places.allocateContext);
   }
@@ -285,19 +295,19 @@ export class InFlight {
   }
 
   /**
-   * Starts a micro-batch with one version of the weights and its dropout key.
+   * Starts a micro-batch of a length with one version of the weights and its dropout key.
    *
    * @throws {RangeError} when it is a slice, and not the next one of its micro-batch.
    */
-  begin(microBatch: number, version: number, dropout: DropoutKey | undefined): Slot {
+  begin(microBatch: number, version: number, dropout?: DropoutKey, length = 0): Slot {
     const slice = microBatch % this.#slices, context = this.#contexts.begin(microBatch);
     const place = this.#places.take(slice);
     place.dropout = dropout;
-    const one = { place, context, version };
+    const one = { place, context, version, length };
     this.#live.set(microBatch, one);
     const slots = place.slots.get(context) ?? [];
     place.slots.set(context, slots);
-    return slots[version] ??= this.#places.bind(slice, one);
+    return slots[slotIndex(one)] ??= this.#places.bind(slice, one);
   }
 
   /**
@@ -306,8 +316,8 @@ export class InFlight {
    * @throws {RangeError} when it is not in flight.
    */
   slotOf(microBatch: number): Slot {
-    const { place, context, version } = this.#find(microBatch);
-    return place.slots.get(context)![version]!;
+    const one = this.#find(microBatch);
+    return one.place.slots.get(one.context)![slotIndex(one)]!;
   }
 
   /**
@@ -330,22 +340,26 @@ export class InFlight {
   }
 }
 
+/** Index of a micro-batch's runs among those of its memory. */
+const slotIndex = ({ version, length, place: { memory } }: Live) =>
+  version * memory.length + length;
+
 /** The memory of micro-batches in flight, reused after they end. */
 function openPlaces(
   device: Device,
-  { layers, slicing, skips, parameters, lossScale }: InFlightParts,
+  { slices, layers, slicing, lengths, skips, parameters, lossScale }: InFlightParts,
   options: StageOptions,
 ) {
-  const free: Place[][] = layers.map(() => []);
+  const free: Place[][] = slices.map(() => []);
   let bytes = 0;
   const counted = <T>(allocate: () => T): T => {
     const held = device.allocatedBytes, result = allocate();
     bytes += device.allocatedBytes - held;
     return result;
   };
-  const parts = { slices: layers, skips };
+  const parts = { slices, skips, lengths };
   const shared = counted(() => allocateShared(device, parts, options));
-  const prepareMasks = openMasks(device, layers, shared, slicing);
+  const prepareMasks = openMasks(device, slices, shared, slicing);
   return {
     get bytes() {
       return bytes;
@@ -358,13 +372,13 @@ function openPlaces(
       },
     give: (slice: number, place: Place) => void free[slice]!.push(place),
     allocateContext: () => counted(() => allocateContext(device, parts, options)),
-    bind: (slice: number, { place, context, version }: Live) =>
-      bindSlot(layers[slice]!, place.memory, options, {
+    bind: (slice: number, { place, context, version, length }: Live) =>
+      bindSlot(layers[slice + length]!, place.memory[length]!, options, {
         parameters: parameters[version]!,
         lossScale,
         context: context.ports,
-        again: shared.again,
-        prepareMasks: (layer) => prepareMasks(slice, layer, place.dropout),
+        again: gradientsOf(shared, slice + length).again,
+        prepareMasks: (layer) => prepareMasks(slice + length, layer, place.dropout),
       }),
   };
 }

@@ -150,9 +150,11 @@ export function activationBytes(
     },
     view: ({ dtype }, _, shape) => ({ dtype, shape }),
   };
-  const slices = slicesOf(program), parts = { slices, skips: program.skips };
+  const slices = slicesOf(program),
+    { skips, lengths } = program,
+    parts = { slices, skips, lengths };
   const memory = allocateShared(counter, parts, options), shared = bytes;
-  const perSlice = slices.map((_, slice) => {
+  const perSlice = (lengths ? [0] : [...slices.keys()]).map((slice) => {
     const before = bytes;
     allocateActivations(counter, parts, options, memory, slice);
     return bytes - before;

@@ -8,14 +8,27 @@
  */
 
 import type { Batch } from "../batch.ts";
-import { type LayerProgram, slicesOf, type StageProgram } from "../compile/programs.ts";
+import {
+  type LayerProgram,
+  type NamedProgram,
+  PORTS,
+  sizeFinder,
+  slicesOf,
+  type StageProgram,
+} from "../compile/programs.ts";
 import type { Device, Kernel, MessageArray, Run, StageValues } from "../devices/device.ts";
 import { type DeviceName, DEVICES } from "../devices/table.ts";
 import { elementCount } from "../graph/shapes.ts";
 import type { DropoutKey } from "../layers/dropout.ts";
 import { scratchBytes } from "../onnx/scratch.ts";
 import { toStorage } from "../precision.ts";
-import { type ActivationOptions, readValues, writeValues } from "./activations.ts";
+import {
+  type ActivationOptions,
+  keyed,
+  readValues,
+  stageBorder,
+  writeValues,
+} from "./activations.ts";
 import { type Bounds, boundsProblem, fieldBounds } from "./field_bounds.ts";
 import {
   type GradientNorms,
@@ -64,7 +77,8 @@ export interface ForwardResult {
 /** Parts of a stage. */
 interface StageParts {
   readonly device: Device;
-  readonly layers: readonly StageLayer[];
+  readonly layers: readonly NamedProgram[];
+  readonly lengths: StageLengths;
   readonly resident: Resident;
   readonly frozen: FrozenWeights;
   readonly optimizer: Optimizer;
@@ -153,7 +167,9 @@ export class Stage {
       const problem = boundsProblem(name, fields[name]!, bounds);
       if (problem !== undefined) throw new RangeError(`Cannot run F: ${problem}`);
     }
-    const slot = this.#parts.inFlight.begin(microBatch, this.#versions.at(age), dropout);
+    const { inFlight, lengths } = this.#parts, length = lengths.find(input, fields);
+    if (!lengths.isOpen(length)) await lengths.open(length);
+    const slot = inFlight.begin(microBatch, this.#versions.at(age), dropout, length);
     try {
       return await this.#compute(slot, input, fields, into);
     } catch (error) {
@@ -403,21 +419,24 @@ export async function openStage(
   options: StageOptions,
 ): Promise<Stage> {
   checkStageOptions(program, options);
-  const slices = await compileLayers(device, program, options), layers = slices[0]!;
+  const slices = slicesOf(program), layers = slices[0]!;
+  const lengths = await openLengths(device, program, options, slices);
   const resident = allocateResident(device, layers, options), { store } = resident;
   const frozen = openFrozen(device, resident.frozen, resident.precision);
   const optimizer = await openOptimizer(device, store, options.optimizer, resident.optimizer);
   const norms = await openGradientNorms(device, store, resident.norms);
   const sums = resident.sums && openGradientSums(device, store, resident.sums);
   const inFlight = new InFlight(device, {
-    layers: slices,
+    slices,
+    layers: lengths.layers,
     slicing: program.slicing,
+    lengths: program.lengths,
     skips: program.skips,
     parameters: store.versions.map((_, i) => parameterPorts(layers, store, frozen.tensors, i)),
     lossScale: resident.lossScale,
   }, options);
-  const parts = { device, layers, resident, frozen, optimizer, norms, sums, inFlight, options };
-  return new Stage(parts);
+  const of = { device, layers, lengths, resident, frozen, optimizer, norms, sums };
+  return new Stage({ ...of, inFlight, options });
 }
 
 /**
@@ -439,30 +458,62 @@ function modelsToCompile(
   };
 }
 
-/** Compiles the layers of a stage for each slice of a sequence; equal programs are compiled once. */
-async function compileLayers(
+/** The layers of a stage for each slice or length; those of a length are compiled on first use. */
+interface StageLengths {
+  readonly layers: readonly (readonly StageLayer[])[];
+  /** Returns the index of the length of a micro-batch. */
+  find(input: StageValues | undefined, fields: Batch): number;
+  /** Returns whether the layers of a length are compiled. */
+  isOpen(length: number): boolean;
+  /** Compiles the layers of a slice or length; equal programs are compiled once. */
+  open(index: number): Promise<void>;
+}
+
+async function openLengths(
   device: Device,
   stage: StageProgram,
   options: StageOptions,
-): Promise<StageLayer[][]> {
-  const compiled = new Map<LayerProgram, StageLayer["kernels"]>();
-  for (const program of stage.programs) {
-    const { forward, overwrites: over, ...backward } = modelsToCompile(program, options);
-    const kernels: Record<string, Kernel> = {}, overwrites: Kernel[] = [];
-    const first = await device.compile(forward);
-    for (const [kind, model] of Object.entries(backward)) {
-      kernels[kind] = await device.compile(model);
-    }
-    for (const model of over) overwrites.push(await device.compile(model));
-    compiled.set(program, { forward: first, overwrites, ...kernels });
+  slices: readonly (readonly NamedProgram[])[],
+): Promise<StageLengths> {
+  const compiled = new Map<LayerProgram, StageLayer["kernels"]>(), layers: StageLayer[][] = [];
+  const kernelsOf = async (program: LayerProgram) => {
+    const known = compiled.get(program) ?? await compileProgram(device, program, options);
+    compiled.set(program, known);
+    return known;
+  };
+  const open = async (index: number) => {
+    const own: StageLayer[] = [];
+    for (const one of slices[index]!) own.push({ ...one, kernels: await kernelsOf(one.program) });
+    layers[index] = own;
+  };
+  const isOpen = (index: number) => layers[index] !== undefined;
+  if (!stage.lengths) {
+    for (const index of slices.keys()) await open(index);
+    return { layers, find: () => 0, isOpen, open };
   }
-  return slicesOf(stage).map((layers) =>
-    layers.map((layer) => {
-      const kernels = compiled.get(layer.program);
-      if (kernels) return { ...layer, kernels };
-      throw new RangeError(`Cannot open stage: the program of ${layer.name} must exist`);
-    })
-  );
+  const sizeOf = sizeFinder(slices.map((one) => [
+    ...stageBorder(stage, one).inputs,
+    ...one.flatMap(({ program }) =>
+      program.fields.map((field) => ({ ...field, name: PORTS.field(field.name) }))
+    ),
+  ]));
+  const find: StageLengths["find"] = (input, fields) => {
+    const own = Object.entries(fields).map(([name, array]) => [PORTS.field(name), array]);
+    return sizeOf({ ...Object.fromEntries(own), ...input && keyed(input) });
+  };
+  return { layers, find, isOpen, open };
+}
+
+/** Compiles the models of a layer. */
+async function compileProgram(device: Device, program: LayerProgram, options: StageOptions) {
+  const { forward: first, overwrites: over, ...backward } = modelsToCompile(program, options);
+  const kernels: Record<string, Kernel> = {}, overwrites: Kernel[] = [];
+  const forward = await device.compile(first);
+  for (const [kind, model] of Object.entries(backward)) {
+    kernels[kind] = await device.compile(model);
+  }
+  for (const model of over) overwrites.push(await device.compile(model));
+  return { forward, overwrites, ...kernels };
 }
 
 /** Bytes that ONNX Runtime takes for the stages of one worker, which runs one model at a time. */

@@ -1,0 +1,104 @@
+/**
+ * Samples of different lengths train as they are: losses, norms and weights have the bits of the serial
+ * run over the same lengths, and are near those of samples that are padded to the longest.
+ */
+
+import assert from "node:assert/strict";
+import { type Batch, mlp } from "../../../kernels/mod.ts";
+import { lengthsOf } from "../../../kernels/batch.ts";
+import { batchesOf, type Sizes } from "../runs.ts";
+import { inLanes } from "../../lanes.ts";
+import {
+  assertNear,
+  assertRefused,
+  DELAYS,
+  openOracle,
+  type Options,
+  TINY,
+  trained,
+} from "./trained.ts";
+
+const SIZES: Sizes = { ...TINY, layers: 2, seq: 16, tie: true };
+
+/** The first tokens of each sample. */
+const shortened = (batch: Batch, length: number): Batch =>
+  Object.fromEntries(
+    Object.entries(batch).map(([name, values]) => {
+      const rows = Array.from({ length: SIZES.microBatch }, (_, row) =>
+        [...values.subarray(row * SIZES.seq, row * SIZES.seq + length)] as number[]);
+      return [name, Int32Array.from(rows.flat())];
+    }),
+  );
+
+/** Micro-batches of all lengths, in no order. */
+const lengthsIn = (count: number): Batch[] => {
+  const all = lengthsOf(SIZES.seq);
+  return batchesOf(SIZES, count).map((batch, i) => shortened(batch, all[3 * i % all.length]!));
+};
+
+/** The same micro-batches, padded to the longest. */
+const padded = (batch: Batch): Batch => {
+  const length = batch.ids!.length / SIZES.microBatch, pads = { ids: 0, targets: -1 };
+  return Object.fromEntries(
+    Object.entries(pads).map(([name, pad]) => {
+      const whole = new Int32Array(SIZES.microBatch * SIZES.seq).fill(pad);
+      for (let row = 0; row < SIZES.microBatch; row++) {
+        const own = batch[name]!.subarray(row * length, (row + 1) * length);
+        whole.set(own as Int32Array, row * SIZES.seq);
+      }
+      return [name, whole];
+    }),
+  );
+};
+
+const DATA = lengthsIn(64), PADDED = DATA.map(padded);
+const LENGTHS: Options = { lengths: true, data: DATA, workers: 2 };
+
+const CASES: readonly (readonly [what: string, shared: Options, how?: Options])[] = [
+  ["message-driven", { schedule: "message-driven" }],
+  ["message-driven, evaluated", {
+    schedule: "message-driven",
+    evaluation: { batches: DATA.slice(0, 3), every: 1 },
+  }],
+  ["in threads", { schedule: "message-driven" }, { runtime: "workers" }],
+  ["in processes", { schedule: "message-driven" }, { runtime: "workers", isolation: "process" }],
+  ["in two replicas", { schedule: "1f1b", replicas: 2 }, { sync: "eager", bucketSize: 200 }],
+  ["split, recomputed", { schedule: "zb-h1" }, { recomputeInterval: 1, recompute: "full" }],
+  ["in halves", { schedule: "chimera", scheduleOptions: { scale: "halving" } }],
+
+  ["fp16", { schedule: "1f1b", precision: "fp16", lossScale: 1024 }],
+];
+
+Deno.test("lengths have the bits of their serial run, whatever the schedule and the delays", async () => {
+  const oracle = openOracle(SIZES);
+  await inLanes(CASES, async ([what, shared, how]) => {
+    await oracle(what, { ...LENGTHS, ...shared }, { link: DELAYS, ...how });
+  });
+});
+
+Deno.test("lengths have the losses and norms of padded samples within 1e-5, in memory for the longest", async () => {
+  const sizes = { ...SIZES, steps: 3, dropout: 0 },
+    run: Options = { ...LENGTHS, schedule: "zb-h1" };
+  const own = await trained(sizes, { ...run, runtime: "local" });
+  assert.deepEqual(own.end.memory, own.plan.memory.map(({ device, host }) => ({ device, host })));
+  const padded = await trained(sizes, { ...run, runtime: "serial", lengths: false, data: PADDED });
+  assertNear(own.bits.numbers.flat(), padded.bits.numbers.flat(), 1e-5, "padded");
+});
+
+Deno.test("a worker that fails among lengths is started again, and the weights have the same bits", async () => {
+  const fault = { worker: 1, afterActions: 11, kind: "throw" } as const;
+  const run = { ...LENGTHS, schedule: "message-driven" };
+  await openOracle(SIZES)("fault", run, { runtime: "workers", faults: [fault] });
+});
+
+Deno.test("lengths that cannot be are refused before anything runs", async () => {
+  await assertRefused("lengths", SIZES, {
+    "slices": { ...LENGTHS, schedule: "seq1f1b", scheduleOptions: { slices: 2 } },
+    "no sequences": {
+      ...LENGTHS,
+      model: mlp({ inputs: 2, hidden: 4, layers: 2, classes: 3 }, 2),
+    },
+    "a length that is no eighth": { ...LENGTHS, data: [shortened(batchesOf(SIZES, 1)[0]!, 9)] },
+    "lengths that nothing says": { ...LENGTHS, lengths: false },
+  });
+});

@@ -1,0 +1,72 @@
+/** Micro-batches of documents: as they are, grouped, in pairs, or padded. */
+
+import assert from "node:assert/strict";
+import fc from "fast-check";
+import { documentBatches, type DocumentBatchOptions } from "../../../kernels/mod.ts";
+import { lengthsOf } from "../../../kernels/batch.ts";
+import { groupedOrder, tokensIn } from "../../../kernels/data/documents.ts";
+
+const PLAN = { seq: 16, vocabularySize: 256, microBatch: 2, microBatches: 1 };
+
+const batchesOf = (documents: number[], more: Partial<DocumentBatchOptions> = {}) => {
+  const lengths = Uint32Array.from(documents);
+  const tokens = Uint8Array.from({ length: tokensIn(lengths) }, (_, i) => 1 + i);
+  return [...documentBatches({ ...PLAN, tokens, documents: lengths, steps: 1, ...more })];
+};
+
+Deno.test("each document is a sample, in the least eighth that holds the longest of its micro-batch", () => {
+  const [first, second] = batchesOf([3, 1, 4, 5], { lengths: true, steps: 2 });
+  assert.deepEqual(first!.ids, Int32Array.of(1, 2, 3, 0, 4, 0, 0, 0));
+  assert.deepEqual(first!.targets, Int32Array.of(2, 3, -1, -1, -1, -1, -1, -1));
+  assert.deepEqual(second!.ids, Int32Array.of(5, 6, 7, 8, 0, 0, 9, 10, 11, 12, 13, 0));
+  const [padded] = batchesOf([3, 1]);
+  assert.equal(padded!.ids.length, 2 * 16);
+});
+
+Deno.test("the source of a pair is read, and its target is written", () => {
+  const [batch] = batchesOf([2, 1, 1, 3], { lengths: true, arePairs: true });
+  assert.deepEqual(batch!.ids, Int32Array.of(1, 2, 0, 0, 4, 0, 0, 0));
+  assert.deepEqual(batch!.targets, Int32Array.of(3, -1, -1, -1, 5, 6, 7, -1));
+});
+
+Deno.test("a grouped epoch has every sample once, and micro-batches of near lengths, whatever is asked first", () => {
+  const lengths = fc.array(fc.integer({ min: 1, max: 100 }), { minLength: 1, maxLength: 40 });
+  fc.assert(fc.property(lengths, fc.integer({ min: 1, max: 7 }), (all, microBatch) => {
+    const own = Uint32Array.from(all), n = all.length, rows = [...Array(3 * n).keys()];
+    const order = groupedOrder(own, microBatch, 5), taken = rows.map(order);
+    for (let epoch = 0; epoch < 3; epoch++) {
+      const some = taken.slice(epoch * n, (epoch + 1) * n);
+      assert.deepEqual(some.toSorted((a, b) => a - b), [...all.keys()]);
+    }
+    const late = groupedOrder(own, microBatch, 5);
+    assert.deepEqual(rows.toReversed().map(late), taken.toReversed());
+    // In the first epoch the spans of whole micro-batches do not overlap.
+    const spans = Array.from(
+      { length: Math.floor(n / microBatch) },
+      (_, b) => taken.slice(b * microBatch, (b + 1) * microBatch).map((row) => all[row]!),
+    )
+      .sort((a, b) => Math.min(...a) - Math.min(...b) || Math.max(...a) - Math.max(...b));
+    for (const [i, span] of spans.entries()) {
+      if (i > 0) assert.ok(Math.max(...spans[i - 1]!) <= Math.min(...span));
+    }
+  }));
+});
+
+Deno.test("lengths of no documents are refused, with their position", () => {
+  const refusals = [
+    [
+      [3, 0],
+      {},
+      /each must have from 1 to 16 tokens, those of a sample, received 0 at position 1$/,
+    ],
+    [[17], {}, /each must have from 1 to 16 tokens, those of a sample, received 17 at position 0$/],
+    [[3, 2, 1], { arePairs: true }, /those of pairs must be even in number, received 3$/],
+    [[3, 2], { tokens: new Uint8Array(4) }, /there must be 5 tokens, received 4$/],
+    [[3], {}, /the data must have at least 2 rows, received 1$/],
+    [[250, 1].map(() => 16), { vocabularySize: 9 }, /each must be from 0 to 8 .* 9 at position 8$/],
+  ] as const;
+  for (const [documents, more, message] of refusals) {
+    assert.throws(() => batchesOf([...documents], more), message);
+  }
+  assert.deepEqual(lengthsOf(16).at(-1), 2);
+});

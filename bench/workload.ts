@@ -270,7 +270,7 @@ interface WatchedRun {
 interface WatchedMemory {
   /** The estimate of the run. */
   readonly planned: number;
-  /** The peak. */
+  /** The peak of the whole run. */
   readonly peak: number;
   /** The peak from its first step to its last. */
   readonly training: number;

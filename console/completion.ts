@@ -173,10 +173,10 @@ const SHELLS: Readonly<Record<string, (commands: readonly CommandSyntax[]) => st
 /** The declaration of `troupe completion`. */
 export const COMPLETION_SYNTAX: CommandSyntax = {
   name: "completion",
-  summary: "prints what makes a shell complete commands and flags",
+  summary: "prints a script with which a shell completes commands and flags",
   usage: ["bash|zsh|fish"],
   about: [
-    "Prints what makes a shell complete the commands and flags of a program named troupe:",
+    "Prints a script with which a shell completes the commands and flags of a program named troupe:",
     "",
     "  source <(troupe completion bash)      in ~/.bashrc",
     "  source <(troupe completion zsh)       in ~/.zshrc, after compinit",

@@ -30,10 +30,10 @@ const PORT = {
 export const DASHBOARD_FLAGS = {
   dashboard: {
     kind: "switch",
-    help: "a page that shows the run as it goes, on this machine alone",
+    help: "a page that shows the run as it goes, on this machine only",
   },
   "dashboard-port": { ...PORT, help: "where that page is served; 0: any port that is free" },
-  "dashboard-stay": { kind: "switch", help: "serve it after the end, too, until Ctrl-C" },
+  "dashboard-stay": { kind: "switch", help: "keep serving it after the end, until Ctrl-C" },
 } as const;
 
 /** Flags of `troupe dashboard`. */

@@ -110,6 +110,6 @@ function usage(): string {
     `Usage: ${commandLine("COMMAND", "[flags]")}`,
     ...formatTable(rows, { left: [0, 1] }),
     "",
-    "Each lists its flags with --help, or -h; troupe --version, or -V, tells which Troupe this is.",
+    "Each lists its flags with --help, or -h; troupe --version, or -V, prints the version.",
   ].join("\n");
 }

@@ -373,7 +373,7 @@ export function parseArguments<const T extends Flags>(
  *
  * const flags = {
  *   steps: { kind: "integer", aliases: ["max_iters"], help: "optimizer steps" },
- *   device: { kind: "choice", choices: ["native", "wasm"], help: "what computes" },
+ *   device: { kind: "choice", choices: ["native", "wasm"], help: "the device that computes" },
  * } as const;
  * assert.deepEqual(parseFlags(["--steps", "40"], flags), { steps: 40 });
  * assert.deepEqual(parseFlags(["--max_iters=40", "--steps", "4"], flags), { steps: 4 });

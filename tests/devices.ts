@@ -3,7 +3,7 @@
 import { DEVICE_NAMES, type DeviceName } from "../kernels/mod.ts";
 import { needsProcess } from "../kernels/devices/table.ts";
 
-/** All but webgpu, whose tests are in files of their own: see `gpu.ts`. */
+/** All devices except webgpu, whose tests are in separate files: see `gpu.ts`. */
 export const ISOLATE_DEVICES: readonly DeviceName[] = DEVICE_NAMES.filter((name) =>
   !needsProcess(name)
 );

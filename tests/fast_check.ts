@@ -1,5 +1,5 @@
 /**
- * Property tests with a seed that stays: a run tells the same of a commit wherever it runs. The
+ * Property tests with a fixed seed: the tests of a commit give the same result everywhere. The
  * environment variable `TROUPE_SEED` takes another one; a failure prints the seed and the path.
  */
 

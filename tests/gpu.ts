@@ -31,14 +31,14 @@ function hasVulkan(): boolean {
 /** Returns whether this machine has SwiftShader. */
 export const hasSwiftShader = isFile(ICD) && hasVulkan();
 
-/** What lets a process see SwiftShader, and nothing else. */
+/** Environment in which a process sees only SwiftShader. */
 export const SWIFTSHADER: Readonly<Record<string, string>> = { VK_DRIVER_FILES: ICD };
 
 if (hasSwiftShader) {
   for (const [name, value] of Object.entries(SWIFTSHADER)) Deno.env.set(name, value);
 }
 
-/** Makes two drivers in a folder, each SwiftShader with a library of its own: two adapters. */
+/** Makes two drivers in a folder, each SwiftShader with a separate library: two adapters. */
 export function writeDrivers(folder: string): void {
   for (const i of [0, 1]) {
     const library_path = `${folder}/${i}.so`;

@@ -12,7 +12,7 @@ import { gpt2Ties } from "../kernels/layers/gpt2.ts";
 export const hfPath = (name: string): string =>
   fileURLToPath(new URL(`fixtures/hugging_face/${name}`, import.meta.url));
 
-/** What PyTorch computes. */
+/** Results of PyTorch. */
 export const EXPECTED: {
   readonly ids: readonly number[];
   readonly logits: Readonly<Record<string, readonly (readonly number[])[]>>;

@@ -10,7 +10,7 @@ export async function inFolder<T>(test: (folder: string) => Promise<T>): Promise
   }
 }
 
-/** Registers a test that gets a folder of its own. */
+/** Registers a test that gets a temporary folder. */
 export function folderTest(name: string, fn: (folder: string) => Promise<void>): void {
   Deno.test(name, () => inFolder(fn));
 }

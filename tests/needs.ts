@@ -3,11 +3,11 @@
 /** Something that a machine may lack. */
 export interface Need {
   readonly isThere: boolean;
-  /** How to get it, for the title of a test that is skipped. */
+  /** Instructions for the title of a skipped test. */
   readonly reason: string;
 }
 
-/** Registers a test; where what it needs is missing it is skipped, and its title says why. */
+/** Registers a test; if its requirement is missing, it is skipped with the reason in its title. */
 export function testNeeding(
   { isThere, reason }: Need,
   name: string,

@@ -1,4 +1,4 @@
-/** Models as PyTorch exports them, what they are trained on, and what PyTorch makes of them. */
+/** Models exported by PyTorch, with their data and PyTorch's results. */
 
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -11,11 +11,11 @@ export const ONNX_FIXTURES = ["resnet", "resnet_fused", "bert", "gpt", "gpt_tied
 /** A model. */
 export type OnnxFixture = typeof ONNX_FIXTURES[number];
 
-/** Where a file of a model lies. */
+/** The path of the file of a model. */
 export const onnxPath = (name: OnnxFixture, file = "model.onnx"): string =>
   join(fileURLToPath(new URL("fixtures/onnx", import.meta.url)), name, file);
 
-/** What PyTorch computes. */
+/** Results of PyTorch. */
 export interface Expected {
   readonly config: {
     readonly microBatch: number;
@@ -31,14 +31,14 @@ export interface Expected {
   readonly sgd: Trained;
 }
 
-/** What training comes to: losses in float64 and in float32, and the outputs afterwards. */
+/** Results of training: losses in float64 and float32, and the outputs afterwards. */
 interface Trained {
   readonly losses: readonly number[];
   readonly float32: readonly number[];
   readonly outputs: readonly number[];
 }
 
-/** What PyTorch computes of a model. */
+/** Reads the results of PyTorch for a model. */
 export const expectedOf = (name: OnnxFixture): Expected =>
   JSON.parse(Deno.readTextFileSync(onnxPath(name, "expected.json")));
 
@@ -91,7 +91,7 @@ const SHAPES: Readonly<Record<string, readonly number[]>> = {
   "resnet_fused.pixels": [4, 1, 28, 28],
 };
 
-/** What plain onnxruntime-web computes of the first micro-batch with a file. */
+/** Computes the outputs of a file for the first micro-batch with onnxruntime-web alone. */
 export async function outputsOf(name: OnnxFixture, bytes: Uint8Array): Promise<number[]> {
   const session = await InferenceSession.create(bytes);
   const [{ label: _, ...inputs }] = [onnxBatches(name).next().value as Batch];

@@ -1,4 +1,4 @@
-/** The files of this repository, as they lie on this machine. */
+/** The files of this repository. */
 
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -6,7 +6,7 @@ import { fileURLToPath } from "node:url";
 /** The repository's folder. */
 export const ROOT = fileURLToPath(new URL("..", import.meta.url));
 
-/** What runs and tools leave behind. */
+/** Files that runs and tools leave behind. */
 const MADE = new Set(["node_modules", "runs", "coverage"]);
 
 /**

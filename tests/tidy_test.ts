@@ -48,12 +48,12 @@ const MOD_LINES_MAX = 80;
 const EXAMPLE_LINES_MAX = 120;
 const FUNCTION_LINES_MAX = 70;
 
-/** Files that a command makes: nobody reads or edits them. */
+/** Generated files. */
 const GENERATED = /_pb\.ts$/;
 
 const PATHS = filesBelow(ROOT).filter((path) => path.endsWith(".ts"));
 
-/** What somebody has written, by its path from the root. */
+/** Written files, by path from the root. */
 const SOURCES: ReadonlyMap<string, string> = new Map(
   PATHS.filter((path) => !GENERATED.test(path))
     .map((path) => [path, Deno.readTextFileSync(join(ROOT, path))]),
@@ -69,7 +69,7 @@ function roomOf(path: string): string {
 const IMPORT = /(?:\bfrom\s*|\bimport\s*\(?\s*)"(\.{1,2}\/[^"]+)"/g;
 const IMPORT_OR_URL = /(?:\bfrom\s*|\bimport\s*\(?\s*|new URL\(\s*)"(\.{1,2}\/[^"]+)"/g;
 
-/** What a file names by relative paths outside comments, as paths from the root. */
+/** Files that a file names by relative paths outside comments, as paths from the root. */
 function namedIn(path: string, text: string, pattern: RegExp): string[] {
   const code = text.replaceAll(/\/\*[\s\S]*?\*\//g, "").replaceAll(/^\s*\/\/.*$/gm, "");
   return Array.from(code.matchAll(pattern), ([, name]) => posix.join(dirname(path), name!));
@@ -101,7 +101,7 @@ Deno.test("imports of files run in no circle, those of types neither", () => {
 function circleIn(imports: ReadonlyMap<string, readonly string[]>): string[] {
   const left = new Set(imports.keys());
   const next = (path: string) => imports.get(path)!.find((target) => left.has(target));
-  // Whoever imports nobody that is left is in no circle.
+  // A file that imports none of the remaining files is in no cycle.
   for (let before = Infinity; left.size < before;) {
     before = left.size;
     for (const path of left) if (next(path) === undefined) left.delete(path);
@@ -112,7 +112,7 @@ function circleIn(imports: ReadonlyMap<string, readonly string[]>): string[] {
   return path === undefined ? [] : walk.slice(walk.indexOf(path));
 }
 
-Deno.test("nothing but tests imports cli.ts", () => {
+Deno.test("only tests import cli.ts", () => {
   for (const [path, text] of SOURCES) {
     if (path.startsWith("tests/")) continue;
     assert.ok(!namedIn(path, text, IMPORT_OR_URL).includes("cli.ts"), `${path} imports cli.ts`);
@@ -184,7 +184,7 @@ Deno.test("no room has more code lines than its budget, and the whole no more fi
     return;
   }
   const over = Object.entries(found).filter(([name, count]) => count > (budgets[name] ?? 0));
-  assert.deepEqual(over, [], "tests/budgets.json has what they may have");
+  assert.deepEqual(over, [], "tests/budgets.json has the limits");
 });
 
 /** Returns the lines of a file that are neither blank, comments, imports nor re-exports. */
@@ -203,7 +203,7 @@ Deno.test("test files that open the GPU are those that run alone", () => {
   }
 });
 
-Deno.test("every source file says in its first lines what it is", () => {
+Deno.test("every source file starts with a comment about its contents", () => {
   for (const [path, text] of SOURCES) {
     if (path.startsWith("tests/") || path.startsWith("compat/")) continue;
     assert.ok(text.startsWith("/**"), `${path} must start with a doc comment`);

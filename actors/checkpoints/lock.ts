@@ -85,7 +85,7 @@ export function lockFolder(directory: string): FolderLock {
   };
 }
 
-/** Locks the folder, with the name of who has it. */
+/** Locks the folder, and writes the name of the holder into the lock. */
 function hold(directory: string, made: string[]): Deno.FsFile {
   let file: Deno.FsFile | undefined;
   try {

@@ -102,7 +102,7 @@ interface ChunkValues {
     end: number,
     isNext: boolean,
   ): GradientArray | undefined | Promise<GradientArray>;
-  /** Adds values left to right; undefined stands for the values of this rank. */
+  /** Adds values left to right; undefined means the values of this rank. */
   add(start: number, end: number, terms: readonly (Values | undefined)[]): Promise<void> | void;
   /** Replaces values by those of another rank. */
   set(start: number, values: Values): void;

@@ -40,7 +40,7 @@ export interface ReduceOptions {
 export interface TieEnd {
   /** Its name. */
   readonly name: string;
-  /** All tied parameters, the canonical one first: aliases are not counted in the norm, nor saved. */
+  /** All tied parameters, the canonical one first: aliases are neither counted in the norm nor saved. */
   readonly members: readonly { readonly stage: number; readonly name: string }[];
   /** Its place among them. */
   readonly place: number;
@@ -91,7 +91,7 @@ class CopySync {
   readonly summed: number[] = [];
   /** Buckets that may be stepped. */
   readonly due: number[] = [];
-  /** True once all copies were told to add. */
+  /** True once all copies received the request to add. */
   isReducing = false;
   /** Chunks that were started, and chunks that have their sums. */
   #started = 0;

@@ -9,9 +9,9 @@
 const IS_REPOSITORY = import.meta.url.startsWith("file:");
 
 /**
- * The words that call the command: a task where this is the repository, else the package.
+ * The words that call the command: a task in the repository, otherwise the package.
  *
- * @param words what follows `troupe`.
+ * @param words the words after `troupe`.
  *
  * @example
  * ```ts

@@ -252,7 +252,7 @@ const UNKNOWN = "never";
 
 /** Place of a checked value, for messages. */
 interface CheckedPlace {
-  /** Beginning of the sentence: `Cannot train`. */
+  /** Start of the error message: `Cannot train`. */
   readonly cannot: string;
   /** Name of the value. Default: the names of its fields are enough. */
   readonly name?: string;

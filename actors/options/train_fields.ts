@@ -127,14 +127,14 @@ export const RATE_FIELDS = {
     flag: {
       name: "lr-schedule",
       aliases: ["lr_scheduler_type"],
-      help: "the learning rate after the warm-up",
+      help: "schedule of the learning rate after the warm-up",
     },
   },
   minRate: {
     schema: fromZero,
     default: 0,
     synonyms: meaning("minRate was meant", "minLr etaMin"),
-    flag: { name: "min-lr", help: "what linear and cosine fall to at the end" },
+    flag: { name: "min-lr", help: "final learning rate of linear and cosine" },
   },
   warmup: {
     schema: integer(0, COUNT_MAX),
@@ -144,7 +144,7 @@ export const RATE_FIELDS = {
     ),
     flag: {
       name: "warmup",
-      otherwise: "10 where a gpt or t5 begins with --clip above 0 and no --lr of your own, else 0",
+      otherwise: "10 if a gpt or t5 starts with --clip above 0 and the default --lr, otherwise 0",
       help: "steps of linear warm-up",
     },
   },
@@ -197,7 +197,7 @@ export const MPI_FIELDS = {
     flag: {
       name: "mpi-interface",
       value: "INTERFACE",
-      help: "where MPI ranks hear of messages: an interface, address or network",
+      help: "network on which MPI ranks announce messages: an interface, address or network",
     },
   },
   gather: {
@@ -217,7 +217,7 @@ export const JOURNAL_FIELDS = {
       name: "journal",
       isPath: true,
       value: "FILE",
-      help: "write down every message and step of the actors",
+      help: "record every message and step of the actors",
     },
   },
   payloads: {
@@ -229,7 +229,10 @@ export const JOURNAL_FIELDS = {
   whenFull: {
     schema: oneOf("go-on", "stop"),
     default: "go-on",
-    flag: { name: "journal-full", help: "full disk: no more journal, or a checkpoint and the end" },
+    flag: {
+      name: "journal-full",
+      help: "on a full disk: continue without the journal, or save a checkpoint and stop",
+    },
   },
 } as const satisfies OptionTable<RunJournal>;
 
@@ -250,7 +253,7 @@ export const CHECKPOINT_FIELDS = {
     schema: trueOrFalse,
     flag: {
       name: "overwrite",
-      help: "remove what another run has left in the folder; with --resume, what came later",
+      help: "remove the files of another run from the folder; with --resume, later checkpoints",
     },
   },
   every: {

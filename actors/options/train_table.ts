@@ -213,8 +213,8 @@ export const TRAIN = {
       value: "NORM",
       read: readFromZero,
       must: "a number from 0",
-      otherwise: "1 where a gpt or t5 begins on --data or --text with flushes, else 0",
-      help: "most that the norm of all gradients may be; 0: any",
+      otherwise: "1 if a gpt or t5 starts on --data or --text with flushes, otherwise 0",
+      help: "largest norm of all gradients; 0: no clipping",
     },
   },
   precision: {
@@ -258,7 +258,7 @@ export const TRAIN = {
     default: 1,
     isInherited: true,
     synonyms: meaning("seed was meant", "manualSeed randomSeed dataSeed"),
-    flag: { name: "seed", minimum: 0, help: "of the weights and the order of a text" },
+    flag: { name: "seed", minimum: 0, help: "seed of the weights and of the order of a text" },
   },
   workers: {
     schema: count,
@@ -336,7 +336,7 @@ export const TRAIN = {
       read: (text: string): DeviceSpec | undefined => isDeviceSpec(text) ? text : undefined,
       must: `one of ${DEVICE_SPECS.join(", ")}`,
       default: "auto",
-      help: "what computes",
+      help: "the device that computes",
     },
   },
   adapters: {
@@ -373,7 +373,7 @@ export const TRAIN = {
       name: "isolation",
       choices: ["worker", "process"],
       otherwise: "worker; process on webgpu",
-      help: "what keeps workers apart: threads, or processes that can be killed",
+      help: "isolation of workers: threads, or processes, which can be killed",
     },
   },
   retries: {
@@ -381,15 +381,15 @@ export const TRAIN = {
     default: 3,
     flag: {
       name: "retries",
-      help: "failures of each worker in ten minutes that the run outlives",
+      help: "number of times that each worker may fail in ten minutes",
     },
   },
   snapshots: {
     schema: oneOf(...SNAPSHOT_PLACES),
     flag: {
       name: "snapshots",
-      otherwise: "memory up to 256 MiB of weights and moments, else disk",
-      help: "where the state lies that the run goes on from when a worker fails",
+      otherwise: "memory up to 256 MiB of weights and moments, otherwise disk",
+      help: "where the state is from which the run restarts when a worker fails",
     },
   },
   stallMs: {
@@ -405,7 +405,7 @@ export const TRAIN = {
       factor: 1000,
       maximum: 2_000_000, // a timer counts to 2^31 ms
       default: 60,
-      help: "time in which no worker is at work after which the run counts as stalled",
+      help: "time without activity of any worker after which the run counts as stalled",
     },
   },
   journal: { schema: recordOf<RunJournal>(JOURNAL_FIELDS), fields: JOURNAL_FIELDS },
@@ -470,7 +470,7 @@ export const TRAIN = {
       value: "ALPHA_US,GBPS",
       read: readLink,
       must: "a latency in µs from 0 to 6e7, a comma and GB/s above 0, such as 50,1.25",
-      help: "delay messages as such a link would: µs, GB/s",
+      help: "delay messages as on a link with this latency and bandwidth: µs, GB/s",
     },
   },
   weights: {
@@ -480,7 +480,7 @@ export const TRAIN = {
       isPath: true,
       value: "PATH",
       help:
-        "first weights: a GPT-2's folder of Hugging Face's, with its sizes; or safetensors, an index",
+        "initial weights: a folder of Hugging Face, which also sets the sizes; or safetensors, or an index",
     },
   },
   resume: {
@@ -501,7 +501,7 @@ export const TRAIN = {
       isPath: true,
       aliases: ["resume_from_checkpoint"],
       value: "RUN",
-      help: "go on from the newest checkpoint of a run, by its folder or its name below runs/",
+      help: "resume from the newest checkpoint of a run: its folder, or its name below runs/",
     },
   },
   checkpoint: {

@@ -57,7 +57,7 @@ export function isDataState(value: unknown): value is DataState {
 
 type WaitEvent = Extract<TrainEvent, { type: "wait" }>;
 
-/** Time after which a micro-batch that does not come is reported. */
+/** Time without a micro-batch after which the wait is reported. */
 const WAIT_SECONDS = 30;
 
 /** Reports each micro-batch that does not come in time, once. */

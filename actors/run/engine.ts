@@ -238,7 +238,7 @@ export function tieGroups(ties: readonly Tie[]): readonly (readonly string[])[] 
   return [...groups].map(([canonical, own]) => [canonical, ...own.map(([, alias]) => alias)]);
 }
 
-/** The most parameters that are one: 1 where none are tied. */
+/** Returns the largest number of parameters that are tied together; 1 if none are tied. */
 export const mostTied = (ties: readonly Tie[]): number =>
   Math.max(1, ...tieGroups(ties).map(({ length }) => length));
 

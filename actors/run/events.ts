@@ -1,5 +1,5 @@
 /**
- * What happens in a training run.
+ * Events of a training run.
  *
  * @module
  */

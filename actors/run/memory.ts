@@ -395,7 +395,7 @@ function planActor(options: RunMemoryOptions, worker: number): ActorBytes {
   };
 }
 
-/** What an isolate takes, wherever it lives. */
+/** Memory of an isolate, in a worker or in a process. */
 function placeBytes(isolation: PlaceName, library: ReturnType<typeof libraryBytes>): number {
   if (isolation === "worker") return ISOLATE_BYTES + library.isolate;
   // A rank of MPI has an isolate that communicates, and one that computes.

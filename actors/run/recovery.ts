@@ -280,7 +280,7 @@ function mayWrite(directory: string | undefined): boolean {
 
 /** Keeps one snapshot in memory, which the next one overwrites. */
 class MemorySnapshots {
-  /** Where the snapshots are. */
+  /** Place of the snapshots. */
   readonly place = "memory";
   #last: StageState | undefined;
 
@@ -299,7 +299,7 @@ class MemorySnapshots {
 
 /** Keeps one snapshot in a folder. It survives the workers, not the machine, so it is not synced. */
 class DiskSnapshots {
-  /** Where the snapshots are. */
+  /** Place of the snapshots. */
   readonly place = "disk";
   readonly #directory: string | undefined;
   #root: string | undefined;

@@ -178,7 +178,7 @@ export interface Gap {
   readonly kind: GapKind;
   /** The same in words: `waits for worker 1: 2F0`. */
   readonly cause: string;
-  /** The action on another worker that ended last before the gap closed, where it waited for one. */
+  /** The action on another worker that ended last before the gap closed, if the worker waited for one. */
   readonly by?: { readonly worker: number; readonly name: string } | undefined;
 }
 

@@ -130,7 +130,7 @@ export type AnyHandlers =
     readonly [OTHERS]?: (message: Message) => void | Promise<void>;
   };
 
-/** A child. */
+/** A spawned actor, as its parent knows it. */
 interface Child {
   readonly ref: ActorRef;
   /** Cancels the kill that follows if the child does not stop in time. */

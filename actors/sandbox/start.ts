@@ -482,7 +482,7 @@ const openWorker: Open = ({ graph, names, grants: permissions }, receive, fail) 
   };
 };
 
-/** Returns why the workers of this program cannot be held: Deno ends a program that tries without the
+/** Returns why workers of this program cannot be sandboxed: Deno ends a program that tries without the
  * option, and a worker without permissions may import any npm package unless the program may not. */
 function lackOfWorkers(): string | undefined {
   const flags = Deno.build.os !== "linux"

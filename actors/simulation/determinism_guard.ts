@@ -20,7 +20,7 @@ export interface ForbiddenGlobal {
    * method that is allowed with an argument. `get`: a property.
    */
   readonly kind: "call" | "new" | "date" | "format" | "get";
-  /** The object that has it, if it is not the one in the token: `Event.prototype`. */
+  /** The object that has the property, if the token names another one: `Event.prototype`. */
   readonly holder?: string;
 }
 

@@ -25,9 +25,9 @@ export const LAUNCH_FLAGS = {
     kind: "integer",
     minimum: 0,
     default: 3,
-    help: "failures without a new checkpoint that the job outlives",
+    help: "number of times that the job may fail without a new checkpoint",
   },
-  print: { kind: "switch", help: "show what would be run, and run nothing" },
+  print: { kind: "switch", help: "print the command line without running it" },
   slurm: { kind: "switch", help: "write a script for sbatch instead, to FILE or standard output" },
   mpi: {
     kind: "choice",
@@ -50,7 +50,7 @@ export const LAUNCH_FLAGS = {
     kind: "path",
     value: "PROGRAM",
     otherwise: "ssh",
-    help: "what mpirun starts processes on other hosts with",
+    help: "program with which mpirun starts processes on other hosts",
   },
   ranks: {
     kind: "integer",
@@ -61,7 +61,7 @@ export const LAUNCH_FLAGS = {
     kind: "path",
     value: "DIR",
     otherwise: "as the flags of train say",
-    help: "where a command of your own writes its checkpoints",
+    help: "folder of checkpoints, for a command of your own",
   },
   ...COMMON_FLAGS,
 } as const;
@@ -81,14 +81,14 @@ export const LAUNCH_SYNTAX: CommandSyntax = {
     "Hosts share that folder, and have Deno and Troupe at the same paths.",
     "",
     'COMMAND is one of your own that calls train({ runtime: "mpi" }), such as deno run -A mine.ts,',
-    "with --ranks, and --out for the folder of its checkpoints; it goes on by itself from what",
+    "with --ranks, and --out for the folder of its checkpoints; it resumes by itself from what",
     "readCheckpoint() finds there.",
   ],
   groups: [{ flags: LAUNCH_FLAGS }],
   notes: [
     "--slurm may be followed by FILE. On Ctrl-C the job saves a checkpoint and ends.",
     "",
-    "Exit codes: 0 done; 1 a job that failed too often or never began; 2 bad input; 130 a signal.",
+    "Exit codes: 0 done; 1 a job that failed too often or never started; 2 bad input; 130 a signal.",
   ],
 };
 
@@ -168,7 +168,7 @@ async function ofTrain(flags: LaunchFlags, args: readonly string[], made: Dispos
     );
   }
   if (flags.out !== undefined) {
-    throw new TypeError("Cannot launch: --out must stand behind --, among the flags of train");
+    throw new TypeError("Cannot launch: --out must come after --, among the flags of train");
   }
   const ranks = ranksOf(request);
   if (said === undefined && !PLAIN_NAME.test(model)) {

@@ -31,7 +31,7 @@ export const BUILT_MODEL_FLAG = {
   choices: builtInNames("model"),
   value: PART,
   default: "gpt",
-  help: `what to train: ${builtInNames("model").join(", ")}, or one of your own`,
+  help: `model to train: ${builtInNames("model").join(", ")}, or one of your own`,
 } as const;
 
 /** The model and its sizes: these cannot change in a resumed run. */
@@ -39,7 +39,7 @@ export const MODEL_FLAGS = {
   model: {
     ...BUILT_MODEL_FLAG,
     value: `${PART}|FILE.onnx`,
-    help: `what to train: ${builtInNames("model").join(", ")}, one of your own, or an ONNX file`,
+    help: `model to train: ${builtInNames("model").join(", ")}, one of your own, or an ONNX file`,
   },
   layers: {
     kind: "integer",
@@ -280,7 +280,7 @@ export const ONNX_FLAGS = {
     kind: "choice",
     choices: ["cross-entropy", "mse"],
     otherwise: "must be said",
-    help: "what is learnt: classes of its output, or numbers like it",
+    help: "the loss: of classes, or of numbers with the shape of the output",
   },
   dimensions: {
     kind: "own",
@@ -294,7 +294,7 @@ export const ONNX_FLAGS = {
     kind: "text",
     value: "NAME",
     otherwise: "its only output",
-    help: "the output that the loss is of",
+    help: "the output for the loss",
   },
   label: {
     kind: "text",
@@ -306,7 +306,7 @@ export const ONNX_FLAGS = {
     kind: "text",
     value: "NAME,…",
     otherwise: "nothing",
-    help: "initializers that are not trained; NAME* are all that begin so",
+    help: "initializers that are not trained; NAME* matches all with this prefix",
   },
 } as const;
 
@@ -330,7 +330,7 @@ const RUNNING_FLAGS = {
           choices: builtInNames("supervisor"),
           value: PART,
           default: "pipeline",
-          help: "what supervises the workers: Troupe's own, or one of your own",
+          help: "supervisor of the workers: the built-in one, or your own",
         },
       },
       "journal-full": {
@@ -359,13 +359,13 @@ const RUNNING_FLAGS = {
     aliases: ["report_to"],
     choices: ["none", "tensorboard"],
     default: "none",
-    help: "for whom else what is measured is written to the folder of the run",
+    help: "also write metrics for another program to the folder of the run",
   },
-  json: { kind: "switch", help: "one JSON object a line instead of words" },
+  json: { kind: "switch", help: "print one JSON object per line instead of text" },
   config: {
     kind: "path",
     value: "FILE",
-    help: "flags in JSON, JSONC or TOML, or a checkpoint's config.json; those typed here win",
+    help: "flags in JSON, JSONC or TOML, or a checkpoint's config.json; typed flags win",
   },
   ...COMMON_FLAGS,
 } as const;
@@ -403,11 +403,11 @@ export const TRAIN_SYNTAX: CommandSyntax = {
       flags: ONNX_FLAGS,
     },
     {
-      title: "What it learns from, and how (a resumed run inherits these):",
+      title: "Data and optimizer (a resumed run inherits these):",
       flags: LEARNING_FLAGS,
     },
     {
-      title: "Data of your own (a resumed run wants the same file named again):",
+      title: "Data of your own (to resume a run, name the same file again):",
       flags: DATA_FILE_FLAGS,
     },
     { title: "Its schedule:", flags: SCHEDULE_FLAGS },
@@ -418,7 +418,7 @@ export const TRAIN_SYNTAX: CommandSyntax = {
     "In brackets: the default, the bounds, and the names that nanoGPT and Hugging Face have for it.",
     "Names may be written with _ for -, and --no-FLAG takes a switch back.",
     "NAME is of troupe.json, or comes with Troupe; MODULE begins with jsr:, npm:, https:, file:, ./ or ../",
-    "and runs with all permissions of this program. A resumed run wants it named again.",
+    "and runs with all permissions of this program. To resume a run, name it again.",
     "",
     "Exit codes: 0 done; 1 a run that failed; 2 bad input; 75 a worker thread hangs; 130 a signal.",
   ],

@@ -323,7 +323,7 @@ function mailboxOf(flags: TrainFlags) {
   return choiceOf(flags.schedule, flags, { workers, microBatches }, costsOf(flags));
 }
 
-/** Refuses flags that do not go together. */
+/** Refuses flags that exclude each other. */
 function checkTogether(given: GivenTrainFlags): void {
   if (given.text !== undefined && given.tokens !== undefined) {
     throw new TypeError(

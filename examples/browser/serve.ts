@@ -1,5 +1,5 @@
 /**
- * Serves the page beside it, on this machine alone, with a model that `troupe export` made:
+ * Serves the page beside it, on this machine only, with a model that `troupe export` made:
  *
  *     deno task troupe export runs/mine --format onnx --out gpt.onnx
  *     deno run -A examples/browser/serve.ts gpt.onnx

@@ -335,7 +335,7 @@ export interface OnnxGraph {
 const OPSETS = { least: 9, most: 23 } as const;
 
 /**
- * Largest number of nodes: more would take minutes to compile, and the largest networks have some
+ * Largest number of nodes: more would take minutes to compile, and the largest networks have a few
  * thousands.
  */
 const NODES_MAX = 20_000;

@@ -1,5 +1,5 @@
 /**
- * The cases of a campaign: each is drawn from the seed, runs to its end, and survives or says why not.
+ * The cases of a campaign: each is drawn from the seed, runs to its end, and passes or reports why not.
  *
  * @module
  */
@@ -8,7 +8,7 @@ import { parseArgs } from "@std/cli/parse-args";
 import { substream } from "../../kernels/random.ts";
 import { print, printError } from "../../console/terminal.ts";
 
-/** A case: its name, and why it did not survive, if it did not; a case that throws has not either. */
+/** A case: its name, and the problem if it fails. A case that throws fails, too. */
 export interface Case {
   readonly name: string;
   run(): Promise<string | void>;
@@ -24,7 +24,7 @@ export function drawing(seed: number, name: string) {
 /** What {@linkcode drawing} returns. */
 export type Draw = ReturnType<typeof drawing>;
 
-/** Makes `percent` of a hundred of `count` cases. */
+/** Makes `percent` % of `count` cases. */
 export function casesOf(
   count: number,
   seed: number,
@@ -37,10 +37,10 @@ export function casesOf(
 }
 
 /**
- * Runs the cases of a campaign and ends the program: with 0 only when all have survived.
+ * Runs the cases of a campaign and ends the program, with exit code 0 only if all survived.
  *
- * @param make gets the number of cases asked for, and the seed.
- * @param atOnce how many run at a time.
+ * @param make gets the requested number of cases, and the seed.
+ * @param atOnce number of cases that run at the same time.
  */
 export async function runCampaign(
   name: string,
@@ -55,7 +55,7 @@ export async function runCampaign(
   const left = (async function* () {
     yield* make(Number(flags.cases ?? defaultCases), seed);
   })();
-  // The iterator is shared: each takes the next case when it has done with one.
+  // The iterator is shared: each runner takes the next case when it is ready.
   const work = async () => {
     for (;;) {
       const { value: one, done: isOver } = await left.next();

@@ -3,10 +3,10 @@
  *
  *     deno task campaign checkpoints [--cases N] [--seed N]
  *
- * Each is refused in one sentence before anything is written, or passed over with an older one
- * named, or ends in the bits of the run that nobody touched; and nothing but the folder of the new
- * run is written. Only where a change of bits has a hash that fits, and so is as good as another
- * checkpoint, may a run end in other bits, or fail as if its flags had been typed. One case in a hundred goes through the real command.
+ * Each is refused in one sentence before anything is written, or skipped in favour of an older one,
+ * which is named, or gives the bits of the undisturbed run. Only the folder of the new run is written.
+ * If a change has a hash that fits, so that it is another valid checkpoint, the run may have other bits,
+ * or fail as with typed flags. One case in a hundred uses the real command.
  *
  * @module
  */
@@ -29,9 +29,9 @@ type Outcome = Awaited<ReturnType<typeof quietly>>;
 const hashOf = async (path: string) =>
   createHash("sha256").update(await Deno.readFile(path)).digest("hex");
 
-/** The text is a refusal in one sentence, after what was passed over. */
+/** Checks that the text is a refusal in one sentence, after the skipped checkpoints. */
 function assertRefused({ code, stdout, stderr, hasBegun }: Outcome): void {
-  assert.equal(hasBegun, false, `it began, then: ${stderr}`);
+  assert.equal(hasBegun, false, `it started, then: ${stderr}`);
   assert.deepEqual([code, stdout], [2, ""]);
   assert.match(stderr, /^(Cannot \P{Cc}+; it is passed over\n)*Cannot \P{Cc}+\n$/u);
   assert.ok(stderr.split("\n").at(-2)!.length < 1000, "a sentence has an end");
@@ -42,7 +42,7 @@ const begun = (outcome: Omit<Outcome, "hasBegun">): Outcome => ({
   hasBegun: outcome.code !== 2,
 });
 
-/** A run of three steps with a checkpoint after each, and all that must stay as it is. */
+/** A run of three steps with a checkpoint after each, and all files that must not change. */
 class Field {
   readonly #folder: string;
   readonly #tokens: string;
@@ -85,7 +85,7 @@ class Field {
       : await quietly((context) => trainCommand(args, context));
   }
 
-  /** Does a damage to a copy of the checkpoints, and looks what comes of it. */
+  /** Damages a copy of the checkpoints, and checks the result. */
   async try({ harm, isFree, isAlone }: Damage, isReal: boolean): Promise<void> {
     const copy = this.#path("copy"), out = this.#path("out");
     const step = await copyFolder(this.#path("run", "step-00000002"), join(copy, "step-00000002"));
@@ -94,7 +94,7 @@ class Field {
       await harm(step, this.#victim);
       const resumed = await this.#resume(copy, out, isReal);
       if (isFree && resumed.code === 1) {
-        // A value that its user could have typed fails as if it had been: a loss scale of 1e300.
+        // A value that a user could type fails as if typed: a loss scale of 1e300.
         assert.match(resumed.stderr, /^(\P{Cc}+\n)*Cannot \P{Cc}+\n$/u);
         return;
       }
@@ -119,7 +119,7 @@ class Field {
   }
 }
 
-/** Cases between two that go through the real command. */
+/** Number of cases from one with the real command to the next. */
 const REAL_EVERY = 100;
 
 await runCampaign("checkpoints", 600, async function* (count, seed) {

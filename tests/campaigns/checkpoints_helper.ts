@@ -1,4 +1,4 @@
-/** What can happen to a checkpoint, by accident or by a stranger's hand. */
+/** Damages to a checkpoint, accidental or malicious. */
 
 import { join } from "node:path";
 import { INHERITED_FLAGS, TRAIN_FLAGS } from "../../console/train/flags.ts";
@@ -15,11 +15,11 @@ import type { Draw } from "./cases_helper.ts";
 /** One damage. */
 export interface Damage {
   readonly name: string;
-  /** Does it to the folder of a step; the victim is a file that no flag names. */
+  /** Damages the folder of a step; the victim is a file that no flag names. */
   readonly harm: (step: string, victim: string) => Promise<void>;
-  /** True if what comes out may be another honest checkpoint. */
+  /** True if the result may be another valid checkpoint. */
   readonly isFree?: boolean;
-  /** True if there is no older checkpoint to go back to. */
+  /** True if there is no older checkpoint. */
   readonly isAlone: boolean;
 }
 
@@ -31,7 +31,7 @@ const FILES = [
 ] as const;
 const TENSORS = ["model.safetensors", "optimizer.safetensors"] as const;
 
-/** Values that a flag or a size should never have had. */
+/** Invalid values of flags and sizes. */
 const VALUES: readonly unknown[] = [
   ...[null, true, false, -1, -5, 0, 0.5, 1e15, 2 ** 31, 2 ** 32, 1e300, 2 ** 53],
   ...["", "x", "0x10", "1e3", "/dev/zero", "../../victim", "\u001b[2J\n", "data:text/javascript,1"],
@@ -40,7 +40,7 @@ const VALUES: readonly unknown[] = [
 
 type Harm = Omit<Damage, "isAlone">;
 
-/** Every value for every name of a list. */
+/** Combines every value with every name of a list. */
 function* valued(
   what: string,
   names: readonly string[],
@@ -68,7 +68,7 @@ async function changeManifest(step: string, change: (manifest: Config) => void):
 /** Values of flags, sizes, progress and the manifest. */
 function* valueHarms(): Iterable<Harm> {
   const flags = [...Object.keys(TRAIN_FLAGS), "__proto__", "constructor", "from", "module"];
-  // Some of these values are as good as others; but a flag that is not inherited changes no bit.
+  // Some of these values are valid; but a flag that is not inherited changes no bit.
   const isInherited = (flag: string) => Object.hasOwn(INHERITED_FLAGS, flag);
   yield* valued(
     "flags.",
@@ -113,7 +113,7 @@ function* valueHarms(): Iterable<Harm> {
 
 type Tensors = Map<string, SafetensorsTensor>;
 
-/** What can be done to the tensors of a file while its hash fits. */
+/** Changes of the tensors of a file with a hash that fits. */
 const CHANGES: Readonly<Record<string, (tensors: Tensors, name: string) => void>> = {
   missing: (tensors, name) => void tensors.delete(name),
   renamed(tensors, name) {
@@ -147,7 +147,7 @@ function* tensorHarms(draw: Draw): Iterable<Harm> {
         const nth = draw(1000);
         yield {
           name: `a tensor of ${file} ${what}`,
-          // A square weight that is turned has its own shape again.
+          // The transpose of a square weight has the same shape.
           isFree: what === "of another shape",
           harm: (step) =>
             forgeTensors(step, file, (tensors) => {
@@ -160,7 +160,7 @@ function* tensorHarms(draw: Draw): Iterable<Harm> {
   }
 }
 
-/** Files that are gone, cut, swapped, or something else than files. */
+/** Files that are missing, truncated, swapped, or not files. */
 function* fileHarms(draw: Draw): Iterable<Harm> {
   for (const file of FILES) {
     const harmed = (
@@ -200,7 +200,7 @@ function* fileHarms(draw: Draw): Iterable<Harm> {
   }
   for (const size of [20 * 2 ** 30, 2 ** 53]) {
     yield {
-      name: `weights of 20 GiB, as a manifest of ${size} bytes says`,
+      name: `weights of 20 GiB, by a manifest of ${size} bytes`,
       async harm(step) {
         await Deno.truncate(join(step, "model.safetensors"), 20 * 2 ** 30);
         const weights = "model.safetensors";
@@ -210,7 +210,7 @@ function* fileHarms(draw: Draw): Iterable<Harm> {
   }
 }
 
-/** A bit or some bytes changed, without end: hashes fit or do not. */
+/** An endless list of changed bits or bytes, with hashes that fit or not. */
 function* flips(draw: Draw): Iterable<Harm> {
   for (;;) {
     const file = FILES[draw(4)]!, part = draw(10_000) / 10_000, bit = draw(8), count = 1 + draw(4);
@@ -231,10 +231,10 @@ function* flips(draw: Draw): Iterable<Harm> {
   }
 }
 
-/** Damages without end, each for a checkpoint with an older one beside it, or alone. */
+/** An endless list of damages, each to a checkpoint with or without an older one. */
 export function* damages(draw: Draw): Iterable<Damage> {
   const listed = [...fileHarms(draw), ...tensorHarms(draw), ...valueHarms()];
-  // In any order, so that a smaller campaign has some of each.
+  // In random order, so that a smaller campaign has some of each.
   for (let i = listed.length - 1; i > 0; i--) {
     const j = draw(i + 1);
     [listed[i], listed[j]] = [listed[j]!, listed[i]!];

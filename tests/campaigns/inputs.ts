@@ -1,6 +1,6 @@
 /**
- * A stranger's files, changed at random: `run.json` as the dashboard and the commands about runs read
- * it, `tokenizer.json`, and ONNX files, each N times.
+ * Untrusted files with random changes: `run.json` for the dashboard and the commands about runs,
+ * `tokenizer.json`, and ONNX files, each N times.
  *
  *     deno task campaign inputs [--cases N] [--seed N]
  *
@@ -26,13 +26,13 @@ import { onnxPath } from "../onnx.ts";
 import { quietly } from "../package/commands_entry.ts";
 import { type Case, type Draw, drawing, runCampaign } from "./cases_helper.ts";
 
-/** Time for a file. */
+/** Time limit for a file. */
 const MS_MAX = 5000;
 
 let draw: Draw;
 const oneOf = <T>(values: readonly T[]): T => values[draw(values.length)]!;
 
-/** What the engine or its libraries say, and no sentence does. */
+/** Messages of the engine or its libraries, which no refusal may contain. */
 const RAW =
   /undefined|not a function|not iterable|Cannot (read|set) propert|Cannot (convert|mix|destructure)|call stack|Invalid (array|string|typed|count)|Array buffer|out of (range|bounds)|\[object|circular/i;
 
@@ -42,10 +42,10 @@ function assertSentence(text: string): void {
   assert.ok(text.length < 2000, `a sentence of ${text.length} characters`);
 }
 
-/** Stands for lists in lists, of which no program writes so many. */
+/** Placeholder of deeply nested lists. */
 const DEEP = "deep in lists";
 
-/** Values of every type, from nothing to too much. */
+/** Values of every type, from empty to too large. */
 const VALUES: readonly (() => unknown)[] = [
   ...[null, true, 0, -1, 1, 0.5, 255, 2 ** 16, 2 ** 31, 2 ** 53, 1e300, "", "x", "1", "\u001b[2J\n"]
     .map((value) => () => value),
@@ -58,7 +58,7 @@ const VALUES: readonly (() => unknown)[] = [
   () => Array(70_000).fill({ stage: 0, workers: [0], layers: [], parameters: 1, costShare: 1 }),
 ];
 
-/** Another value of the same type, as a message of protobuf must have it. */
+/** Returns another value of the same type, as protobuf requires. */
 function another(value: unknown): unknown {
   const number = oneOf([0, -1, 1, 2, 7, 255, 2 ** 16, 2 ** 31 - 1, -(2 ** 31)]);
   if (typeof value === "number") return number;
@@ -71,7 +71,7 @@ function another(value: unknown): unknown {
 
 type Container = Record<string, unknown>;
 
-/** Every value within a value, with what it is in. */
+/** Yields every value within a value, with its parent. */
 function* placesIn(value: unknown): Generator<readonly [Container, string]> {
   if (typeof value !== "object" || value === null || value instanceof Uint8Array) return;
   for (const [key, one] of Object.entries(value).slice(0, 300)) {
@@ -81,13 +81,13 @@ function* placesIn(value: unknown): Generator<readonly [Container, string]> {
   }
 }
 
-/** Changes one to three values of a tree: for another, for one of elsewhere, or for none. */
+/** Replaces one to three values of a tree by others or by values from elsewhere, or removes them. */
 function change(tree: unknown, anew: (value: unknown) => unknown): string {
   const all = [...placesIn(tree)];
   return Array.from({ length: 1 + draw(3) }, () => {
     const [container, key] = oneOf(all), [from, other] = oneOf(all);
     const how = draw(6), type = typeof container[key];
-    // In a message, only what is no message fits elsewhere.
+    // In a message, only scalars fit elsewhere.
     const alike = typeof from[other] === type && (anew !== another || type !== "object");
     if (how === 0 && Array.isArray(container)) container.splice(Number(key), 1);
     else if (how === 0 && anew !== another) delete container[key];
@@ -99,7 +99,7 @@ function change(tree: unknown, anew: (value: unknown) => unknown): string {
 
 const seen: Record<string, Record<"used" | "refused", number>> = {};
 
-/** A case that is refused in one sentence where it throws, and soon. */
+/** A case that must run or be refused in one sentence, within the time limit. */
 const examine = (kind: string, what: string, use: () => Promise<unknown>): Case => ({
   name: `${kind}: ${what}`,
   async run() {
@@ -112,7 +112,7 @@ const examine = (kind: string, what: string, use: () => Promise<unknown>): Case 
   },
 });
 
-/** Runs a command, which throws its refusal. */
+/** Runs a command; throws its refusal. */
 async function command(...words: string[]): Promise<void> {
   const { code, stderr } = await quietly((context) => troupe(words, context));
   if (code !== 0) throw new Error(stderr.trimEnd().split("\n").at(-1));
@@ -122,7 +122,7 @@ const folder = await Deno.makeTempDir({ prefix: "troupe-inputs-" });
 const path = (...names: string[]) => join(folder, ...names);
 const HOW = ["--device", "reference", "--runtime", "serial", "--steps", "1"];
 
-/** Trains with a file; whatever it leaves is in one folder. */
+/** Trains with a file; all output is in one folder. */
 async function trainWith(...flags: string[]): Promise<void> {
   await command("train", ...flags, ...HOW, "--out", path("out")).finally(() =>
     Deno.remove(path("out"), { recursive: true }).catch(() => {})
@@ -194,7 +194,7 @@ function onnxCase(file: Uint8Array, nth: number): Case {
     try {
       bytes = toBinary(ModelProtoSchema, model);
     } catch {
-      // What no message can be, no file holds.
+      // Values that protobuf cannot encode are not tried.
     }
   }
   return examine("ONNX", what, async () => {
@@ -219,7 +219,7 @@ function runCase(record: unknown): Case {
     await Deno.writeFile(join(run, "run.json"), encode(json));
     const refusals: Error[] = [];
     const view = await followRun(run).catch((error) => void refusals.push(error));
-    if (view) assert.ok(JSON.stringify(view.all()).length < 2 ** 24, "a page is small");
+    if (view) assert.ok(JSON.stringify(view.all()).length < 2 ** 24, "a page must be small");
     for (const words of [["plot"], ["compare", run], ["trace", "summary"], ["runs"]]) {
       await command(...words, words[0] === "runs" ? folder : run).catch((one) =>
         refusals.push(one)
@@ -243,7 +243,7 @@ await runCampaign("inputs", 2000, async function* (count, seed) {
     yield* [runCase(record), tokenizerCase(nth), onnxCase(oneOf(files), nth)];
   }
   yield {
-    name: "nothing is written beside the folder of a run",
+    name: "only the folder of a run may be written",
     async run() {
       const names = (await Array.fromAsync(Deno.readDir("."), ({ name }) => name)).sort();
       const expected = ["model.onnx", "run", "text", "tokenizer.json", "trace.json", "victim"];

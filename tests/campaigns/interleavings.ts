@@ -1,8 +1,8 @@
 /**
- * Orders, crashes and failing disks of simulated runs: training whose supervisor crashes before or
- * after any of its steps ends with weights or with that crash, never in a deadlock; PipeDream and
- * PipeDream-2BW end with the serial weights in any order, or under faults of any kind with a clear
- * report; and checkpoints outlive disks that are full, tear and reorder.
+ * Orders, crashes and failing disks of simulated runs. If the supervisor crashes before or after any
+ * step, training ends with weights or with that crash, never in a deadlock. PipeDream and PipeDream-2BW
+ * end with the serial weights in any order, and under faults of any kind with a clear report.
+ * Checkpoints survive full disks, torn writes and reordered writes.
  *
  * @module
  */
@@ -28,7 +28,7 @@ import { type Case, runCampaign } from "./cases_helper.ts";
 
 const STRATEGIES = { random, pct: () => pct(3), pos, delay: () => delay(2), portfolio };
 
-/** A case that must not fail, except with a crash that was asked for where it may. */
+/** A case that must not fail, except with an injected crash if that is allowed. */
 const simulated = (name: string, run: () => Promise<Run>, mayCrash = false): Case => ({
   name,
   async run() {
@@ -93,7 +93,7 @@ function* unflushed(count: number, seed: number): Iterable<Case> {
 const DISKS: readonly FaultKind[] = ["disk-full", "disk-torn", "disk-reordered"];
 const SMALL = { workers: 2, microBatches: 2, replicas: 1 };
 
-/** Folders that grow, that are tidied, and that are written again. */
+/** Plans of folders that grow, are cleaned up, and are written again. */
 const PLANS: readonly SimulatedCheckpointsOptions[] = [
   { ...SMALL, schedule: "gpipe", steps: 3 },
   { ...SMALL, schedule: "1f1b", steps: 3, keep: 1 },
@@ -101,7 +101,7 @@ const PLANS: readonly SimulatedCheckpointsOptions[] = [
   { ...SMALL, schedule: "chimera", steps: 4, every: 2, keep: 2, times: 2 },
 ];
 
-/** Every operation of every plan fails in each way, then up to five in a run. */
+/** Fails every operation of every plan in each way, then up to five in a run. */
 async function* disks(count: number, seed: number): AsyncIterable<Case> {
   for (const [nth, configuration] of PLANS.entries()) {
     let operations = 0;

@@ -1,7 +1,7 @@
 /**
- * Journals that were changed, by accident or by a forger who makes every sum and hash right, and
- * journals whose header asks for modules, files and memory. Each is refused in one sentence, or says
- * what the journal said; a tail that is cut is told. Nothing is imported, opened or taken.
+ * Changed journals, accidental or forged with correct checksums and hashes, and journals whose header
+ * names modules, files and memory. Each is refused in one sentence, or has the content of the original;
+ * a truncated end is reported. Nothing is imported or opened, and memory is bounded.
  *
  *     deno task campaign journals [--cases N] [--seed N]
  *
@@ -29,16 +29,16 @@ import { troupe } from "../../console/mod.ts";
 import { quietly } from "../package/commands_entry.ts";
 import { type Case, type Draw, drawing, runCampaign } from "./cases_helper.ts";
 
-/** Two copies of each stage, so that there is an all-reduce; two steps. */
+/** Two copies of each stage, so that there is an all-reduce, and two steps. */
 const PLAN = { schedule: "chimera", workers: 2, microBatches: 2, replicas: 1, steps: 2 };
 
-/** Most bytes by which this program may grow. */
+/** Maximum growth of this program, in bytes. */
 const MAX_GROWTH = 2 ** 30;
 
 let draw: Draw;
 const oneOf = <T>(values: readonly T[]): T => values[draw(values.length)]!;
 
-/** A journal and all that it can be replayed with. */
+/** A journal with everything for its replay. */
 interface Source {
   readonly name: string;
   readonly text: string;
@@ -75,13 +75,13 @@ async function sources(): Promise<Source[]> {
   return found;
 }
 
-/** Fails unless an error is one that a person can read. */
+/** Fails unless an error is one clear sentence. */
 function assertSentence(error: unknown): void {
   assert.ok(error instanceof Error);
   assert.match(error.message, /^Cannot [^\n]+$/);
 }
 
-/** What a journal promises. */
+/** Content of a journal. */
 function promisedBy({ header, steps, payloads }: Journal): Map<number | string, unknown[]> {
   return new Map<number | string, unknown[]>([
     ...Map.groupBy(steps, ({ isolate }) => isolate),
@@ -90,7 +90,7 @@ function promisedBy({ header, steps, payloads }: Journal): Map<number | string, 
   ]);
 }
 
-/** A journal that is read must say what it said, or the beginning of it and that the rest is gone. */
+/** Checks that a journal has its original content, or a prefix and a report of the missing rest. */
 function assertSame(changed: Journal, { journal, text }: Source, changedText: Uint8Array): void {
   const before = promisedBy(journal), now = promisedBy(changed);
   let isWhole = true;
@@ -102,12 +102,12 @@ function assertSame(changed: Journal, { journal, text }: Source, changedText: Ui
   }
   const isTold = changed.isTorn || changed.unfinished.length > 0;
   const isCut = changedText.length < new TextEncoder().encode(text).length;
-  assert.ok(isWhole || (isTold && isCut), "a cut must be told");
+  assert.ok(isWhole || (isTold && isCut), "a missing end must be reported");
 }
 
 const bytesOf = (text: string) => new TextEncoder().encode(text);
 
-/** Changes bytes, or lines as they are. */
+/** Changes bytes or lines, without new checksums. */
 function mutated({ text }: Source): { what: string; bytes: Uint8Array<ArrayBuffer> } {
   const bytes = bytesOf(text), lines = text.split("\n").slice(0, -1);
   const at = draw(lines.length), next = Math.min(at + 1, lines.length - 1), line = lines[at]!;
@@ -144,7 +144,7 @@ const VALUES: readonly unknown[] = [
   ...[{ length: 2 ** 32 }, undefined],
 ];
 
-/** Changes a field as a forger does. */
+/** Changes a field, with new checksums. */
 function forged({ text }: Source): { what: string; bytes: Uint8Array<ArrayBuffer> } {
   const records = recordsOf(text), at = draw(records.length), record = records[at]!;
   const name = oneOf(Object.keys(record)), value = oneOf(VALUES);
@@ -153,13 +153,13 @@ function forged({ text }: Source): { what: string; bytes: Uint8Array<ArrayBuffer
   try {
     bytes = checksummed(changed);
   } catch {
-    // Records without valid sums cannot be forged.
+    // Records without valid checksums cannot be forged.
   }
   const what = `forge ${name} = ${JSON.stringify(value)} in line ${at + 1}`;
   return { what, bytes: bytesOf(bytes) };
 }
 
-/** Reads a changed journal, and replays what is read of a forged one. */
+/** Reads a changed journal, and replays a forged one. */
 function examine(source: Source, isForged: boolean): Case {
   const { what, bytes } = isForged ? forged(source) : mutated(source);
   return {
@@ -174,7 +174,7 @@ function examine(source: Source, isForged: boolean): Case {
   };
 }
 
-/** Headers that ask for what no journal may have. */
+/** Headers with requests that no journal may make. */
 function* demands(trap: string, url: string): Generator<unknown> {
   const rest = { configuration: {}, faults: [] };
   for (const explore of [trap, `file://${trap}`, url, "data:text/javascript,Deno.exit(7)"]) {
@@ -210,7 +210,7 @@ const demand = (configuration: unknown): Case => ({
     }, { end: 0, isolate: 0 }];
     await Deno.writeTextFile(path, checksummed(records));
     const { code, stderr } = await quietly((context) => troupe(["replay", path], context));
-    // 1 where a person could have typed it: then it is the program that is not the recorded one.
+    // 1 if a user could have typed it: then the program differs from the recorded one.
     assert.ok(code === 1 || code === 2, `${code}: ${stderr}`);
     assert.match(stderr, /^Cannot [^\n]+\n$/);
   },

@@ -1,7 +1,7 @@
 /**
  * Kills and stops workers, the search for the native library and whole programs at random moments:
- * the run, or the one that resumes it, ends with the weights of a run left in peace. Healthy runs that
- * are slow, or suspended, are never taken for stalled.
+ * the run, or the resumed run, ends with the weights of an undisturbed run. Healthy runs that are slow
+ * or suspended are never reported as stalled.
  *
  * @module
  */
@@ -17,23 +17,23 @@ import { hasSwiftShader } from "../gpu.ts";
 import { type Case, casesOf, type Draw, runCampaign } from "./cases_helper.ts";
 import { drawHarm, type Harm, kill, survive, type VictimOptions } from "./victim_helper.ts";
 
-/** Kills of a whole program in a case: it is resumed after each. */
+/** Number of kills of a whole program in a case, each followed by a resume. */
 const KILLS_A_PROGRAM = 5;
 
-/** A worker does not move for so long before it is ended. */
+/** Stall timeout of a worker. */
 const STALL_MS = 2000;
 
-/** What a run must not say: that it waited for an answer in vain. */
+/** Output that a run must not print: an ask without an answer. */
 const TIMED_OUT = /AskTimeoutError|did not answer .* within|hung/;
 
 function drawOptions(draw: Draw, nth: number): VictimOptions {
   const names = scheduleNames(), schedule = names[nth % names.length]!;
-  // Layers and micro-batches enough for the stages and waves of each on four workers.
+  // Enough layers and micro-batches for the stages and waves of each schedule on four workers.
   const sizes = { layers: 6, microBatches: 8 };
   return { schedule, sizes, workers: draw(4) === 0 ? 4 : 2, device: "native", retries: 10 };
 }
 
-/** Sends a signal to one of the victim's processes; one that is stopped goes on after a time, if given. */
+/** Sends a signal to a process of the victim; a stopped process continues after a time, if given. */
 const harmOne =
   ({ moment, afterMs, which }: Harm, signal: Deno.Signal = "SIGKILL", forMs?: number) =>
   (now: string, pid: number) => {
@@ -61,7 +61,7 @@ const processCase = (draw: Draw, nth: number): Case => {
 const threadCase = (draw: Draw, nth: number): Case =>
   victim("end of a thread", { ...drawOptions(draw, nth), thread: drawHarm(draw, true) });
 
-/** Anything that the program has started: the search for the library, or a worker that begins. */
+/** Any child process: the search for the library, or a starting worker. */
 function earlyCase(draw: Draw): Case {
   const options = { isolation: "process", workers: 2, schedule: "1f1b", retries: 10 } as const;
   let afterMs = 0;
@@ -77,7 +77,7 @@ function earlyCase(draw: Draw): Case {
   );
 }
 
-/** A program that is killed, resumed, killed … and left in peace in the end. */
+/** A program that is killed and resumed repeatedly, and finally undisturbed. */
 function programCase(draw: Draw): Case {
   const isolation = draw(4) === 0 ? "process" : "worker";
   const schedule = ["1f1b", "message-driven", "pipedream", "pipedream-2bw"][draw(4)]!;
@@ -113,7 +113,7 @@ function programCase(draw: Draw): Case {
   return { name, run };
 }
 
-/** A worker that is stopped, for a while or for ever. */
+/** A worker that is stopped, for a time or permanently. */
 function stopCase(draw: Draw, nth: number): Case {
   const options: VictimOptions = {
     ...{ ...drawOptions(draw, nth), workers: 2, isolation: "process", stallMs: STALL_MS },
@@ -122,7 +122,7 @@ function stopCase(draw: Draw, nth: number): Case {
   return victim("SIGSTOP of a process", options, harmOne(harm, "SIGSTOP", forMs), TIMED_OUT);
 }
 
-/** The whole program is stopped for longer than a stall, as a laptop is suspended. */
+/** The whole program is stopped for longer than the stall timeout, like on a suspended laptop. */
 function suspendedCase(draw: Draw, nth: number): Case {
   const options: VictimOptions = {
     ...{ schedule: "1f1b", workers: 2, device: "native", stallMs: STALL_MS, retries: 0 },
@@ -138,7 +138,7 @@ function suspendedCase(draw: Draw, nth: number): Case {
   return victim("SIGSTOP of a program", options, suspend, /stalled for/);
 }
 
-/** Long kernels, or six workers on a slow link, which a stall would be long over in. */
+/** Long kernels, or six workers on a slow link: slower than the stall timeout. */
 function slowCase(draw: Draw, nth: number): Case {
   const sizes = { layers: 4, hidden: 64, seq: 64, microBatches: 2, steps: 2 };
   const link = { latencyUs: 300_000, gigabytesPerSecond: draw(2) === 0 ? 1 : 1e-5 };
@@ -153,7 +153,7 @@ function slowCase(draw: Draw, nth: number): Case {
   return victim("a slow run", options, undefined, /stalled for/);
 }
 
-/** A worker on the GPU, whose start compiles shaders, is killed or stopped for ever. */
+/** A worker on the GPU, which compiles shaders at its start, is killed or stopped permanently. */
 function gpuCase(draw: Draw, nth: number): Case {
   const options: VictimOptions = {
     ...{ schedule: "1f1b", workers: 2, device: "webgpu", retries: 10, stallMs: 3000 },

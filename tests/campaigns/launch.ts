@@ -1,7 +1,6 @@
 /**
- * Kills or stops ranks, the launcher of MPI or what it starts on a host, at random moments under
- * `troupe launch`: the job is started again and ends with the bits of one left in peace, and no
- * process is left.
+ * Kills or stops ranks, MPI's launcher or its proxies at random moments under `troupe launch`: the job
+ * restarts and ends with the bits of an undisturbed job, and no process is left.
  *
  * @module
  */
@@ -19,17 +18,17 @@ import { kill } from "./victim_helper.ts";
 
 const STEPS = 30;
 
-/** What does not move for so many seconds is ended. */
+/** Stall timeout in seconds. */
 const STALL = ["--stall-timeout", "5"];
 
-/** Where in a job it comes to harm; the longest that this lasts, in milliseconds. */
+/** Phases of a job, with their maximum lengths in milliseconds. */
 const MOMENTS = { start: 1200, step: 300, checkpoint: 20, end: 250 } as const;
 
 type Moment = keyof typeof MOMENTS;
 
 const LAUNCHERS_HERE = LAUNCHERS.filter(isThere);
 
-/** The hash of a run left in peace, made once. */
+/** The hash of an undisturbed run, computed once. */
 let unharmed: Promise<unknown> | undefined;
 
 const hashInPeace = () =>
@@ -43,7 +42,7 @@ async function come(job: Launched, moment: Moment, step: number, out: string, is
   if (moment === "start") return void await job.process(isVictim);
   const last = moment === "end" ? STEPS : step;
   await job.running.printed("stdout", new RegExp(`"step":${last},`));
-  // Until one is being written, or none will be.
+  // Until a checkpoint is being written, or none will be.
   const isWritten = (name: string) => name.startsWith(".step-") || name === `step-000000${STEPS}`;
   while (moment === "checkpoint" && !(await namesIn(out)).some(isWritten)) await delay(1);
 }

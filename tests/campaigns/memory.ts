@@ -21,7 +21,7 @@ import { runCampaign } from "./cases_helper.ts";
 
 const STEPS = 20_000, FIRST = 500;
 
-/** Steps over which the median of what is held is taken: collectors of garbage come and go. */
+/** Steps of the median of the memory, which varies with garbage collection. */
 const WINDOW = 200, EVERY = 20;
 
 const MIB = 2 ** 20, FACTOR = 1.1, SLACK_MIB = 20;
@@ -30,7 +30,7 @@ const PLACES: readonly Partial<TrainOptions>[] = [
   { runtime: "local" },
   { runtime: "workers" },
   { runtime: "workers", isolation: "process" },
-  // What software that takes the place of a GPU holds is memory of its process.
+  // A software adapter holds its memory in the process.
   { runtime: "workers", device: "webgpu" },
 ];
 

@@ -3,9 +3,9 @@
  *
  *     deno task campaign [NAME ...] [--cases N] [--seed N]
  *
- * All of them run, one after another, where no name is given. A campaign is a program of its own in
- * this folder: it prints what it does, ends with a line `NAME: N cases, N survived`, and exits with 0
- * only when all survived. `--cases` scales it and `--seed` repeats it.
+ * Without names, all campaigns run one after another. A campaign is a separate program in this folder:
+ * it prints its progress, ends with a line `NAME: N cases, N survived`, and exits with 0 only if all
+ * survived. `--cases` scales it and `--seed` repeats it.
  *
  * @module
  */
@@ -14,7 +14,7 @@ import { parseArgs } from "@std/cli/parse-args";
 import { printError } from "../../console/terminal.ts";
 
 const FOLDER = new URL("./", import.meta.url);
-/** Files of this folder that are no campaigns end so or are this one. */
+/** Suffixes of the files in this folder that are not campaigns. */
 const HELPERS = /^(mod|.*_(entry|helper))\.ts$/;
 
 async function campaigns(): Promise<string[]> {
@@ -25,7 +25,7 @@ async function campaigns(): Promise<string[]> {
   return names.sort();
 }
 
-/** Runs one campaign; answers whether all its cases survived. */
+/** Runs one campaign; returns whether all its cases survived. */
 async function run(name: string, flags: readonly string[]): Promise<boolean> {
   const file = new URL(`${name}.ts`, FOLDER).href;
   const command = new Deno.Command(Deno.execPath(), {

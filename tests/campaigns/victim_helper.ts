@@ -1,6 +1,6 @@
 /**
- * A small run in a process of its own that comes to harm: it prints a line for each moment, and at the
- * end the hash of its weights.
+ * A small run in a separate process that campaigns kill or stop: it prints a line for each moment, and
+ * at the end the hash of its weights.
  *
  * @module
  */
@@ -14,27 +14,27 @@ import { childProcesses } from "../actors/child_processes.ts";
 import { batchesOf, type Sizes, SMALL } from "../actors/runs.ts";
 import type { Draw } from "./cases_helper.ts";
 
-/** When a worker comes to harm. */
+/** The moment of a fault in a worker. */
 export interface Harm {
-  /** The line of the victim after which it comes: `start`, `step 3`, `evaluation 2`. */
+  /** The line of the victim before the fault: `start`, `step 3`, `evaluation 2`. */
   readonly moment: string;
-  /** Milliseconds after it. */
+  /** Milliseconds after this line. */
   readonly afterMs: number;
-  /** Which of its workers, from 0 to below 1. */
+  /** The worker, as a fraction from 0 to below 1. */
   readonly which: number;
 }
 
-/** What a victim is asked to run. */
+/** Options of a victim. */
 export interface VictimOptions extends Partial<Omit<TrainOptions, "model" | "data">> {
   readonly sizes?: Partial<Sizes>;
-  /** Harm that a thread does to itself, as nothing else can. */
+  /** Fault that a thread injects into itself. */
   readonly thread?: Harm;
 }
 
-/** A run has hung when it takes longer. */
+/** A run that takes longer has hung. */
 const HANG_MS = 240_000;
 
-/** Runs a victim to its end; `hurt` is called with its process at each moment. */
+/** Runs a victim to its end; calls `hurt` with its process at each moment. */
 async function suffer(options: VictimOptions, hurt?: (moment: string, pid: number) => void) {
   const child = new Deno.Command(Deno.execPath(), {
     args: ["run", "-A", "--quiet", fileURLToPath(import.meta.url), JSON.stringify(options)],
@@ -43,7 +43,7 @@ async function suffer(options: VictimOptions, hurt?: (moment: string, pid: numbe
   }).spawn();
   let output = "";
   const timer = setTimeout(() => {
-    output += "\nthe campaign has ended it, as it hung";
+    output += "\nthe campaign ended the hanging run";
     for (const pid of [...childProcesses(child.pid), child.pid]) kill(pid, "SIGKILL");
   }, HANG_MS);
   await Promise.all((["stdout", "stderr"] as const).map(async (name) => {
@@ -60,7 +60,7 @@ async function suffer(options: VictimOptions, hurt?: (moment: string, pid: numbe
   return { hash: success ? /^hash (\w+)$/m.exec(output)?.[1] : undefined, output };
 }
 
-/** The hashes of runs that nothing harms, each made once. */
+/** Hashes of undisturbed runs, each computed once. */
 const unharmed = new Map<string, Promise<string | undefined>>();
 
 function inPeace(
@@ -73,9 +73,9 @@ function inPeace(
 }
 
 /**
- * Runs a victim, and says what is wrong unless it ends with the weights of a run left in peace.
+ * Runs a victim; returns the problem unless it ends with the weights of an undisturbed run.
  *
- * @param never what it must not print.
+ * @param never output that it must not print.
  */
 export async function survive(
   options: VictimOptions,
@@ -87,7 +87,7 @@ export async function survive(
   return isWell ? undefined : `received ${hash} for ${expected}: ${output}`;
 }
 
-/** Sends a signal to a process, or to a group, if it is still there. */
+/** Sends a signal to a process or a group, if it still exists. */
 export function kill(pid: number, signal: Deno.Signal): boolean {
   try {
     Deno.kill(pid, signal);
@@ -97,17 +97,17 @@ export function kill(pid: number, signal: Deno.Signal): boolean {
   }
 }
 
-/** Milliseconds within which a moment is over: workers start, take a step, are saved or evaluate. */
+/** Maximum length of each moment in milliseconds: start, step, save, evaluation. */
 const LASTING_MS = { start: 1500, step: 150, evaluation: 30, save: 30 };
 
-/** A moment of any kind. */
+/** Draws a moment of any kind. */
 export function drawHarm(draw: Draw, isThread = false): Harm {
   const moments = ["start", "step", "evaluation", "save"] as const, kind = moments[draw(4)]!;
   const even = 2 + 2 * draw(2);
   const moment = {
     start: "start",
     step: `step ${1 + draw(4)}`,
-    // What follows an even step is an evaluation, and what follows that is a save.
+    // An even step is followed by an evaluation and then a save.
     evaluation: `step ${even}`,
     save: `evaluation ${even}`,
   }[kind];
@@ -115,13 +115,13 @@ export function drawHarm(draw: Draw, isThread = false): Harm {
   return { moment, afterMs: draw.part() * lastingMs, which: draw.part() };
 }
 
-/** Ends a thread when its moment has come. */
+/** Ends a thread at its moment. */
 function endThreads({ moment, afterMs, which }: Harm): (now: string) => void {
   const Original = globalThis.Worker, workers: Worker[] = [];
   globalThis.Worker = class extends Original {
     constructor(...args: ConstructorParameters<typeof Original>) {
       super(...args);
-      // Nothing else can end a thread that has not yet begun to listen.
+      // Nothing else can end a thread that does not listen yet.
       this.addEventListener("message", () => workers.push(this), { once: true });
     }
   };
@@ -131,7 +131,7 @@ function endThreads({ moment, afterMs, which }: Harm): (now: string) => void {
   };
 }
 
-/** Is the victim. */
+/** Main program of the victim. */
 async function runVictim({ sizes: given, thread, ...options }: VictimOptions): Promise<void> {
   const sizes = { ...SMALL, layers: 4, hidden: 16, seq: 8, microBatches: 4, steps: 6, ...given };
   const harm = thread ? endThreads(thread) : () => {};
@@ -147,7 +147,7 @@ async function runVictim({ sizes: given, thread, ...options }: VictimOptions): P
       model: gpt2(sizes, sizes.microBatch),
       data: batchesOf(sizes, 2 * sizes.microBatches * sizes.steps),
       ...{ steps: sizes.steps, microBatches: sizes.microBatches },
-      // After every second step an evaluation comes first, then a checkpoint.
+      // Every second step is followed by an evaluation, then by a checkpoint.
       evaluation: { every: 2, batches: batchesOf(sizes, 2) },
       checkpoint: { directory, every: 2, config: {} },
       announce: (line) => print(`told ${line}`),

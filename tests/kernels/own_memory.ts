@@ -7,7 +7,7 @@
 
 import type { Device } from "../../kernels/mod.ts";
 
-/** Makes such a device of another one, whose `copied` counts what goes in and out. */
+/** Wraps a device; `copied` counts the bytes of both directions. */
 export function ownMemory(device: Device): Device {
   const view: Device["view"] = (tensor, offset, shape) => {
     if (offset === 0) return device.view(tensor, 0, shape);

@@ -8,7 +8,7 @@ import type { CommandContext } from "../../console/command.ts";
 import { troupe } from "../../console/mod.ts";
 import type { Outcome } from "../console/command.ts";
 
-/** Runs a command, and keeps what it prints. */
+/** Runs a command and captures its output. */
 export async function quietly(
   command: (context: CommandContext) => Promise<number>,
 ): Promise<Outcome & { readonly hasBegun: boolean }> {

@@ -1,4 +1,4 @@
-/** The package as its users have it: in a folder of their own, from a registry or without one. */
+/** The package as users install it: in another folder, with or without a registry. */
 
 import assert from "node:assert/strict";
 import { join } from "node:path";
@@ -54,7 +54,7 @@ async function trainPublished(own: string, env: Environment): Promise<void> {
   assert.match(stdout, /\d+ steps as recorded/);
 }
 
-/** Checks that a package has what its users need and nothing else. */
+/** Checks that a package has exactly the files that users need. */
 async function checkFiles(published: string): Promise<void> {
   const files = filesBelow(published);
   const top = new Set(files.map((path) => path.replace(/\/.*/, "/")));

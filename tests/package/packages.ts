@@ -82,7 +82,7 @@ export async function freshCache(folder: string): Promise<string> {
   const { npmCache, typescriptCache } = await caches;
   const cache = await Deno.makeTempDir({ dir: folder, prefix: "cache-" });
   await Deno.symlink(npmCache, join(cache, "npm"), { type: "dir" });
-  // What was compiled of this machine's own files is good for all.
+  // All folders can use the compiled files of this machine.
   await Deno.mkdir(join(cache, "gen"));
   await Deno.symlink(join(typescriptCache, "file"), join(cache, "gen", "file"), { type: "dir" });
   return cache;
@@ -187,7 +187,7 @@ async function unpack(folder: string, tarball: Request): Promise<void> {
   await Deno.mkdir(folder, { recursive: true });
   const tar = new Deno.Command("tar", { args: ["xzf", "-"], cwd: folder, stdin: "piped" }).spawn();
   await tarball.body!.pipeTo(tar.stdin);
-  assert.ok((await tar.status).success, `tar must unpack what was uploaded to ${folder}`);
+  assert.ok((await tar.status).success, `tar must unpack the upload in ${folder}`);
 }
 
 function versionsOf(folder: string) {

@@ -36,7 +36,10 @@ propertyTest(
       for (const { start, end, before, waitsFor } of bubbles(analysis, worker)) {
         sum += end - start;
         if (before === undefined) assert.equal(end, analysis.makespan);
-        else assert.ok(isNear(waitsFor!.time, end), `${inWords(one)}: not what it waited for`);
+        else {assert.ok(
+            isNear(waitsFor!.time, end),
+            `${inWords(one)}: not the dependency it waited for`,
+          );}
       }
       assert.ok(isNear(sum, analysis.idle[worker]!), `${inWords(one)}: worker ${worker}`);
     }

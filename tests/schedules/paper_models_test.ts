@@ -25,7 +25,7 @@ Deno.test("checkpoints take the least memory at sqrt(N), and in the printed form
 });
 
 propertyTest(
-  "what is kept is what a message-driven pipe of that limit holds, checkpoint by checkpoint",
+  "kept checkpoints are those of a message-driven pipeline with that limit",
   [fc.integer({ min: 2, max: 6 }), fc.constantFrom(2, 4, 6, 12), fc.constantFrom(1, 2)],
   (workers, layers, every) => {
     const options = { workers, microBatches: 4 * workers, pipelineLimit: workers };

@@ -69,7 +69,7 @@ drawnTest(
   },
 );
 
-drawnTest("colours change nothing but colours", (analysis) => {
+drawnTest("colours change only colours", (analysis) => {
   const plain = formatGrid(analysis).replaceAll("·", " ");
   // deno-lint-ignore no-control-regex -- ANSI codes begin with one
   const colored = formatGrid(analysis, { color: true }).replace(/\x1b\[[\d;]*m/g, "");
@@ -103,7 +103,7 @@ function textBoxes(svg: string) {
   });
 }
 
-drawnTest("no text of a drawing lies over another or over the edge", (_analysis, svg, name) => {
+drawnTest("no text of a drawing overlaps another or the edge", (_analysis, svg, name) => {
   const width = Number(/ width="([\d.]+)"/.exec(svg)![1]);
   const boxes = textBoxes(svg).sort((a, b) => a.top - b.top || a.left - b.left);
   assert.ok(boxes.length > 10);
@@ -112,7 +112,7 @@ drawnTest("no text of a drawing lies over another or over the edge", (_analysis,
     for (const other of boxes.slice(i + 1)) {
       if (other.top >= box.bottom) break;
       const isApart = other.left >= box.right || other.right <= box.left;
-      assert.ok(isApart, `${name}: "${box.content}" lies over "${other.content}"`);
+      assert.ok(isApart, `${name}: "${box.content}" overlaps "${other.content}"`);
     }
   });
 });

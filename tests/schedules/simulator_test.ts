@@ -36,7 +36,7 @@ const servedCase = fc.constantFrom(...SERVED);
 const cost = between(0.05, 4);
 
 propertyTest(
-  "where nothing but actions and messages takes time, a simulated step is what analyze says",
+  "if only actions and messages take time, a simulated step equals the analysis",
   [servedCase, cost, cost, cost, cost],
   (one, forward, input, weight, send) => {
     const costs = { forward, input, weight, send }, schedule = made(one)!;

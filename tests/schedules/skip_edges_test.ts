@@ -63,7 +63,7 @@ const inWords = ({ chain, edges }: { chain: Schedule; edges: readonly SkipEdge[]
 const anyCosts = fc.record({ send: between(0, 3), skip: between(0, 9) });
 
 propertyTest(
-  "with values that go to later stages every schedule is valid, and as long where messages take no time",
+  "with values for later stages every schedule is valid, and equally long if messages take no time",
   [anyLinked],
   (linked) => {
     const { makespan, schedule } = analyze(withEdges(linked.chain, linked.edges));
@@ -108,7 +108,7 @@ Deno.test("a value of a slice takes its share of the time, in either direction",
 });
 
 propertyTest(
-  "of two stages that a backward waits for one may give halves, and the other all at once",
+  "of two stages that a backward waits for, one may send halves and the other the whole",
   [fc.tuple(fc.boolean(), fc.boolean(), fc.boolean()), anyCosts],
   (isHalved, costs) => {
     const rows = isHalved.map((is, s) => is ? `${s}F0,${s}B0.0,${s}B0.1\n` : `${s}F0,${s}B0\n`);

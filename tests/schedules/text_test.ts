@@ -35,7 +35,7 @@ propertyTest("every action is read back as it was printed", [action], (one) => {
 });
 
 propertyTest(
-  "every list of actions is unpacked, and read back from CSV, as it was",
+  "every list of actions survives packing, and CSV",
   [fc.array(fc.array(action), { minLength: 1 })],
   (lists) => {
     const packed = lists.map((list) => ActionList.from(list));

@@ -7,14 +7,38 @@
 export type ActionKind = "F" | "B" | "I" | "W" | "R";
 
 /**
+ * A part of a micro-batch. If forwards run in parts (`Schedule.slices`), it is a slice of each sample's
+ * sequence: forwards run first slice first, because each reads keys and values of the earlier ones,
+ * and backwards last slice first. Otherwise only backwards run in parts, which are shares of the samples
+ * and run in order.
+ */
+export interface Part {
+  /** Its number among the parts of the micro-batch, from 0. */
+  readonly index: number;
+  /** The number of parts of the micro-batch. */
+  readonly count: number;
+}
+
+/** The part of an action of a whole micro-batch. */
+export const WHOLE: Part = { index: 0, count: 1 };
+
+/** The parts of a micro-batch that is cut into `count`. */
+export function cutInto(count: number): Part[] {
+  return Array.from({ length: count }, (_, index) => ({ index, count }));
+}
+
+/** Returns true for the part of a backward that runs last; `slices` are those of the schedule. */
+export function endsBackward({ part = WHOLE }: Action, slices = 1): boolean {
+  return part.index === (slices > 1 ? 0 : part.count - 1);
+}
+
+/**
  * One piece of work: a kind, a stage and a micro-batch, such as `2F0`.
  *
- * With a slice it covers one slice of its micro-batch's sequence (`2F0s1`): forwards of slices run in
- * order, because each reads keys and values of the earlier ones, and backwards in reverse. Three composed
- * forms exist. A *doubled* forward (`0F4+5`) runs a second micro-batch in the same call; a *half*
- * backward (`0B4.0`) runs one half of the samples of its micro-batch; an *overlap* (`0F1&7B0`) runs
- * two actions at the same time: it starts when the inputs of both have arrived, and both outputs leave
- * at its end. The micro-batch determines the pipeline (`Schedule.pipelineOf`), so several workers may
+ * It covers a whole micro-batch or a part of it: `2F0.1/4` is the second of four parts, `0B4.0` the first
+ * of two. Two composed forms exist. A *doubled* forward (`0F4+5`) runs a second micro-batch in the same
+ * call; an *overlap* (`0F1&7B0`) runs two actions at the same time: it starts when the inputs of both
+ * have arrived, and both outputs leave at its end. The micro-batch determines the pipeline (`Schedule.pipelineOf`), so several workers may
  * hold one stage.
  *
  * @example A forward of stage 2 on micro-batch 0
@@ -35,10 +59,8 @@ export interface Action {
   readonly microBatch: number;
   /** The second micro-batch of a doubled forward. */
   readonly second?: number;
-  /** The half of the micro-batch that a half backward computes. */
-  readonly half?: 0 | 1;
-  /** The slice of the micro-batch's sequence, from 0; the whole sequence unless given. */
-  readonly slice?: number;
+  /** The part of the micro-batch; the whole unless given. */
+  readonly part?: Part;
   /** The action that runs at the same time as this one; it has no `overlap` itself. */
   readonly overlap?: Action;
 }
@@ -74,7 +96,7 @@ export function F(stage: number, microBatch: number, second?: number): Action {
 export function B(stage: number, microBatch: number, half?: 0 | 1): Action {
   return half === undefined
     ? { kind: "B", stage, microBatch }
-    : { kind: "B", stage, microBatch, half };
+    : { kind: "B", stage, microBatch, part: { index: half, count: 2 } };
 }
 
 /**
@@ -124,18 +146,18 @@ export function R(stage: number, microBatch: number): Action {
 }
 
 /**
- * An action of one slice of its micro-batch's sequence.
+ * An action of one of `count` slices of its micro-batch's sequence.
  *
  * @example The forward of the second slice
  * ```ts
  * import { strictEqual } from "node:assert/strict";
  * import { F, formatAction, sliced } from "@troupe/troupe/schedules";
  *
- * strictEqual(formatAction(sliced(F(2, 0), 1)), "2F0s1");
+ * strictEqual(formatAction(sliced(F(2, 0), 1, 4)), "2F0.1/4");
  * ```
  */
-export function sliced(action: Action, slice: number): Action {
-  return { ...action, slice };
+export function sliced(action: Action, index: number, count: number): Action {
+  return { ...action, part: { index, count } };
 }
 
 /**
@@ -185,10 +207,10 @@ export function parts(action: Action): Action[] {
  */
 export function formatAction(action: Action): string {
   const second = action.second === undefined ? "" : `+${action.second}`;
-  const half = action.half === undefined ? "" : `.${action.half}`;
-  const slice = action.slice === undefined ? "" : `s${action.slice}`;
+  const { index, count = 0 } = action.part ?? {}, of = count === 2 ? "" : `/${count}`;
+  const part = index === undefined ? "" : `.${index}${of}`;
   const other = action.overlap === undefined ? "" : `&${formatAction(action.overlap)}`;
-  return `${action.stage}${action.kind}${action.microBatch}${second}${half}${slice}${other}`;
+  return `${action.stage}${action.kind}${action.microBatch}${second}${part}${other}`;
 }
 
 /**
@@ -202,8 +224,8 @@ export function formatAction(action: Action): string {
  * deepStrictEqual([F(0, 4), F(0, 4, 5), B(0, 4, 1)].map(isPlain), [true, false, false]);
  * ```
  */
-export function isPlain({ kind, second, half, slice, overlap }: Action): boolean {
-  return [second, half, slice, overlap].every((part) => part === undefined) && kind !== "R";
+export function isPlain({ kind, second, part, overlap }: Action): boolean {
+  return [second, part, overlap].every((field) => field === undefined) && kind !== "R";
 }
 
 /** Characters shown by {@linkcode quote}. */

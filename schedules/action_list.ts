@@ -1,6 +1,6 @@
 /** The action list: the actions of one worker in one step, as packed integers behind a typed view. */
 
-import { type Action, type ActionKind, formatAction } from "./action.ts";
+import { type Action, type ActionKind, formatAction, WHOLE } from "./action.ts";
 
 /**
  * The relation of a part of a list to the part before: it starts a new action, is the second
@@ -15,17 +15,17 @@ export const KINDS: readonly ActionKind[] = ["F", "B", "I", "W", "R"];
 export const KIND = { F: 0, B: 1, I: 2, W: 3, R: 4 } as const;
 
 const WORDS_PER_PART = 2;
-const HALF_SHIFT = 3, JOIN_SHIFT = 5, STAGE_SHIFT = 7;
+const JOIN_SHIFT = 5, STAGE_SHIFT = 7;
 const STAGES_MAX = 2 ** (31 - STAGE_SHIFT);
 const MICRO_BATCHES_MAX = 2 ** 31;
-const SLICES_MAX = 2 ** 15;
+const COUNT_SHIFT = 15, COUNT_MAX = 2 ** COUNT_SHIFT;
 
 /**
  * An immutable list of actions.
  *
  * Each plain part of an action takes eight bytes, so that lists of millions of actions fit: word 0
- * holds the kind in bits 0-2, the half in bits 3-4 (0 whole, 1 first, 2 second), the join in bits
- * 5-6 and the stage above; word 1 is the micro-batch; slices are in a separate array. Analyses read the
+ * holds the kind in bits 0-2, the join in bits 5-6 and the stage above; word 1 is the micro-batch;
+ * parts of micro-batches are in a separate array. Analyses read the
  * parts by number; other code iterates over actions.
  *
  * @example
@@ -44,19 +44,27 @@ export class ActionList implements Iterable<Action> {
   readonly #words: Int32Array;
   /** The first part of each action; absent if every action is one part. */
   readonly #starts: Int32Array | undefined;
-  /** The slice of each part, from 1; absent if every part covers a whole sequence. */
-  readonly #slices: Int16Array | undefined;
+  /** Count and index of each action's part of its micro-batch; absent if all are of whole ones. */
+  readonly #cuts: Int32Array | undefined;
+  /** The number of parts that forwards run in: slices of sequences. */
+  readonly slices: number;
+  /** The most parts that an action runs in. */
+  readonly cuts: number;
 
-  private constructor({ words, starts, slices }: ReturnType<Packer["finish"]>) {
+  private constructor({ words, starts, cuts }: ReturnType<Packer["finish"]>) {
     this.#words = words;
     this.#starts = starts;
-    this.#slices = slices;
+    this.#cuts = cuts;
+    const most = (all: (part: number) => boolean) =>
+      cuts?.reduce((a, _, part) => all(part) ? Math.max(a, this.countAt(part)) : a, 1) ?? 1;
+    this.slices = most((part) => this.kindAt(part) === KIND.F);
+    this.cuts = most(() => true);
   }
 
   /**
    * Packs the actions in their order.
    *
-   * @throws {RangeError} if a stage, a micro-batch or a slice is not a whole number that fits, or if
+   * @throws {RangeError} if a stage, a micro-batch or a part is not a whole number that fits, or if
    * an overlap is nested in another.
    */
   static from(actions: Iterable<Action>): ActionList {
@@ -75,20 +83,9 @@ export class ActionList implements Iterable<Action> {
     return this.#words.length / WORDS_PER_PART;
   }
 
-  /** True if a backward computes one half of a micro-batch. */
-  get hasHalves(): boolean {
-    for (let part = 0; part < this.partCount; part++) if (this.halfAt(part) !== 0) return true;
-    return false;
-  }
-
   /** The kind of a part as its number in {@linkcode KINDS}. */
   kindAt(part: number): number {
     return this.#word(part) & 7;
-  }
-
-  /** The half of a part: 0 for a whole micro-batch, 1 for its first half, 2 for its second. */
-  halfAt(part: number): number {
-    return (this.#word(part) >> HALF_SHIFT) & 3;
   }
 
   /** The relation of a part to the part before it, as in {@linkcode JOIN}. */
@@ -106,14 +103,19 @@ export class ActionList implements Iterable<Action> {
     return this.#words[part * WORDS_PER_PART + 1]!;
   }
 
-  /** The slice of a part; 0 where it is of a whole sequence. */
-  sliceAt(part: number): number {
-    return Math.max(0, (this.#slices?.[part] ?? 0) - 1);
+  /** The index of the part of the micro-batch; 0 for a whole one. */
+  indexAt(part: number): number {
+    return this.#cuts === undefined ? 0 : this.#cuts[part]! & (COUNT_MAX - 1);
   }
 
-  /** The number of slices of each micro-batch; 1 if actions cover whole sequences. */
-  get slices(): number {
-    return this.#slices?.reduce((a, b) => Math.max(a, b), 1) ?? 1;
+  /** The number of parts of the micro-batch; 1 for a whole one. */
+  countAt(part: number): number {
+    return this.#cuts === undefined ? 1 : this.#cuts[part]! >> COUNT_SHIFT;
+  }
+
+  /** The slice of a part; 0 where forwards are of whole sequences. */
+  sliceAt(part: number): number {
+    return this.slices > 1 ? this.indexAt(part) : 0;
   }
 
   /** The first part of an action; the number of parts for the index after the last. */
@@ -144,12 +146,12 @@ export class ActionList implements Iterable<Action> {
   }
 
   #unpack(start: number, end: number): Action {
-    const half = this.halfAt(start), slice = this.#slices?.[start] ?? 0;
+    const index = this.indexAt(start), count = this.countAt(start);
     const kind = KINDS[this.kindAt(start)] as ActionKind;
     const stage = this.stageAt(start);
     const microBatch = this.microBatchAt(start);
     let next = start + 1;
-    if (next === end && half === 0 && slice === 0) return { kind, stage, microBatch };
+    if (next === end && count === 1) return { kind, stage, microBatch };
     const second = next < end && this.joinAt(next) === JOIN.plus
       ? this.microBatchAt(next++)
       : undefined;
@@ -158,31 +160,34 @@ export class ActionList implements Iterable<Action> {
       stage,
       microBatch,
       ...second !== undefined && { second },
-      ...half !== 0 && { half: (half - 1) as 0 | 1 },
-      ...slice !== 0 && { slice: slice - 1 },
+      ...count > 1 && { part: { index, count } },
       ...next < end && { overlap: this.#unpack(next, end) },
     };
   }
 }
+
+/** The packed part of an action of a whole micro-batch. */
+const UNCUT = 1 << COUNT_SHIFT;
 
 /** Collects the words of a list that grows. */
 class Packer {
   #words = new Int32Array(64);
   #used = 0;
   #starts: number[] = [];
-  /** The slices of all parts so far, once one part has a slice. */
-  #slices: number[] | undefined;
+  /** The parts of micro-batches so far, once an action has one. */
+  #cuts: number[] | undefined;
   #isComposed = false;
 
   add(action: Action, join: number): void {
-    const { kind, stage, microBatch, second, half, slice, overlap } = action;
+    const { kind, stage, microBatch, second, part = WHOLE, overlap } = action;
     checkNumber("stage", stage, STAGES_MAX);
-    if (slice !== undefined) checkNumber("slice", slice, SLICES_MAX);
-    const bits = KIND[kind] | ((half === undefined ? 0 : half + 1) << HALF_SHIFT) |
-      (stage << STAGE_SHIFT);
+    checkNumber("number of parts", part.count, COUNT_MAX);
+    checkNumber("part", part.index, part.count);
+    const bits = KIND[kind] | (stage << STAGE_SHIFT),
+      cut = (part.count << COUNT_SHIFT) | part.index;
     if (join === JOIN.none) this.#starts.push(this.#used / WORDS_PER_PART);
-    this.#push(bits | (join << JOIN_SHIFT), microBatch, slice);
-    if (second !== undefined) this.#push(bits | (JOIN.plus << JOIN_SHIFT), second, slice);
+    this.#push(bits | (join << JOIN_SHIFT), microBatch, cut);
+    if (second !== undefined) this.#push(bits | (JOIN.plus << JOIN_SHIFT), second, cut);
     if (overlap === undefined) return;
     if (join !== JOIN.none) {
       throw new RangeError(
@@ -196,16 +201,14 @@ class Packer {
     return {
       words: this.#words.slice(0, this.#used),
       starts: this.#isComposed ? Int32Array.from(this.#starts) : undefined,
-      slices: this.#slices && Int16Array.from(this.#slices),
+      cuts: this.#cuts && Int32Array.from(this.#cuts),
     };
   }
 
-  #push(word: number, microBatch: number, slice: number | undefined): void {
+  #push(word: number, microBatch: number, cut: number): void {
     checkNumber("micro-batch", microBatch, MICRO_BATCHES_MAX);
-    if (slice !== undefined) {
-      this.#slices ??= new Array<number>(this.#used / WORDS_PER_PART).fill(0);
-    }
-    this.#slices?.push(slice === undefined ? 0 : slice + 1);
+    if (cut !== UNCUT) this.#cuts ??= new Array<number>(this.#used / WORDS_PER_PART).fill(UNCUT);
+    this.#cuts?.push(cut);
     if (this.#used === this.#words.length) {
       const grown = new Int32Array(this.#words.length * 2);
       grown.set(this.#words);
@@ -231,10 +234,10 @@ export interface PackedPart {
   readonly kind: number;
   readonly stage: number;
   readonly microBatch: number;
-  /** 0 for a whole micro-batch, 1 for its first half, 2 for its second. */
-  readonly half: number;
-  /** 0 for a whole sequence. */
-  readonly slice: number;
+  /** The index of the part of its micro-batch; 0 for a whole one. */
+  readonly index: number;
+  /** The number of parts; 1 for a whole micro-batch. */
+  readonly count: number;
 }
 
 /** All numbers of a part of a list. */
@@ -243,9 +246,16 @@ export function partAt(list: ActionList, part: number): PackedPart {
     kind: list.kindAt(part),
     stage: list.stageAt(part),
     microBatch: list.microBatchAt(part),
-    half: list.halfAt(part),
-    slice: list.sliceAt(part),
+    index: list.indexAt(part),
+    count: list.countAt(part),
   };
+}
+
+/** Returns 2 if lists of whole forwards run backwards in two parts, 1 otherwise. */
+export function halvesOf(
+  { lists = [], slices = 1 }: { lists?: readonly ActionList[]; slices?: number },
+): 1 | 2 {
+  return slices === 1 && lists.some(({ cuts }) => cuts > 1) ? 2 : 1;
 }
 
 /**
@@ -262,7 +272,7 @@ export function activationChanges(list: ActionList): Float64Array {
     const kind = list.kindAt(part);
     if (kind === KIND.R) return 1;
     if (kind === KIND.F) return recomputed.size > 0 && recomputed.has(cellOf(part)) ? 0 : 1;
-    return kind === KIND.I ? 0 : list.halfAt(part) === 0 ? -1 : -0.5;
+    return kind === KIND.I ? 0 : -list.slices / list.countAt(part);
   });
 }
 

@@ -3,16 +3,16 @@
 import { type Action, type ActionKind, formatAction, isPlain, parts, quote } from "./action.ts";
 import { ActionList } from "./action_list.ts";
 
-const PLAIN = /^(\d+)([FBIWR])(\d+)(?:\+(\d+)|\.([01])|s(\d+))?$/;
+const PLAIN = /^(\d+)([FBIWR])(\d+)(?:\+(\d+)|\.(\d+)(?:\/(\d+))?)?$/;
 /** An overlap as PyTorch writes it. */
 const TORCH_OVERLAP = /^\(([^;()]+);([^;()]+)\)OVERLAP_F_B$/;
 /** Other cells of PyTorch's lowered files, which follow from the computation. */
 const TORCH_OTHER = /^\d+(?:SEND_[FB]|RECV_[FB]|UNSHARD|RESHARD|REDUCE_GRAD)\d*$/;
 
 /**
- * Reads an action: `2F0`, a doubled forward `0F4+5`, a half backward `0B4.0`, an action of a slice of
- * the sequence `2F0s1`, or an overlap, as this package writes it (`0F1&7B0`) or as PyTorch does
- * (`(0F1;7B0)OVERLAP_F_B`).
+ * Reads an action: `2F0`, a doubled forward `0F4+5`, an action of a part of its micro-batch (`2F0.1/4`;
+ * `0B4.0` is the first of two), or an overlap, as this package writes it (`0F1&7B0`) or as PyTorch
+ * does (`(0F1;7B0)OVERLAP_F_B`).
  *
  * @throws {SyntaxError} if the text is none of these.
  *
@@ -36,7 +36,7 @@ export function parseAction(text: string): Action {
     return { ...action, overlap: other };
   }
   throw new SyntaxError(
-    `Cannot parse an action: it must be like 2F0, 0F4+5, 0B4.0, 2F0s1, 0F1&7B0 or ` +
+    `Cannot parse an action: it must be like 2F0, 0F4+5, 0B4.0, 2F0.1/4, 0F1&7B0 or ` +
       `(0F1;7B0)OVERLAP_F_B, received ${quote(text)}`,
   );
 }
@@ -44,8 +44,8 @@ export function parseAction(text: string): Action {
 function parsePlain(text: string): Action | undefined {
   const match = PLAIN.exec(text.trim());
   if (match === null) return undefined;
-  const [, stage, kind, microBatch, second, half, slice] = match;
-  if ((second !== undefined && kind !== "F") || (half !== undefined && kind !== "B")) {
+  const [, stage, kind, microBatch, second, index, count = "2"] = match;
+  if ((second !== undefined && kind !== "F") || Number(index ?? 0) >= Number(count)) {
     return undefined;
   }
   return {
@@ -53,8 +53,7 @@ function parsePlain(text: string): Action | undefined {
     stage: Number(stage),
     microBatch: Number(microBatch),
     ...second !== undefined && { second: Number(second) },
-    ...half !== undefined && { half: Number(half) as 0 | 1 },
-    ...slice !== undefined && { slice: Number(slice) },
+    ...index !== undefined && { part: { index: Number(index), count: Number(count) } },
   };
 }
 
@@ -144,8 +143,8 @@ function* parseRow(row: string, worker: number): Iterable<Action> {
  * Writes action lists as CSV that PyTorch reads (`_load_csv` of its pipeline schedules): an overlap is
  * `(0F1;7B0)OVERLAP_F_B`. PyTorch derives sends, receives and collectives from it.
  *
- * @throws {RangeError} for actions that PyTorch cannot express: a doubled forward, a half backward, a
- * slice, a recomputation, an overlap other than of a forward and a whole backward; for a stage on
+ * @throws {RangeError} for actions that PyTorch cannot express: a doubled forward, an
+ * action of a part of a micro-batch, a recomputation, an overlap other than of a forward and a whole backward; for a stage on
  * several workers, as in pipelines of both directions; and for a last stage that takes micro-batches
  * out of order, as PyTorch counts losses in the order in which they come.
  *

@@ -1,7 +1,7 @@
 /** The dependencies of a step: the inputs and outputs of each action, and its possible successors. */
 
-import { type Action, formatAction } from "./action.ts";
-import { type ActionList, KIND, partAt } from "./action_list.ts";
+import { type Action, cutInto, formatAction, type Part, WHOLE } from "./action.ts";
+import { type ActionList, halvesOf, KIND, partAt } from "./action_list.ts";
 import {
   leaving,
   type SkipEdge,
@@ -26,17 +26,17 @@ export interface StepShape {
   readonly edges?: readonly SkipEdge[] | undefined;
   /** The number of its first micro-batch; 0 unless given. */
   readonly first?: number | undefined;
-  /** True if backwards may run in halves; as in the lists unless given. */
-  readonly hasHalves?: boolean | undefined;
+  /** The parts that backwards may run in; as in the lists unless given. */
+  readonly parts?: number | undefined;
   /** True if values of skip edges between neighbouring stages travel in the messages of the chain. */
   readonly joinsNeighbours?: boolean | undefined;
 }
 
-/** Groups of outputs: of forwards, of backwards for the input (two groups for halves), and of R. */
-const OUTPUT = { forward: 0, gradient: 1, secondHalf: 2, recomputed: 3 } as const;
+/** Groups of outputs: of forwards, of backwards for the input, and of R. */
+const OUTPUT = { forward: 0, gradient: 1, recomputed: 2 } as const;
 
-/** The most inputs of a plain action of a chain: forward, later slice, R, and two halves from above. */
-const INPUTS_MAX = 5;
+/** The most inputs of each part of a plain action of a chain: forward, R, and gradient from above. */
+const INPUTS_MAX = 3;
 
 /**
  * The outputs of a step by number, and the inputs and outputs of each plain action.
@@ -61,43 +61,39 @@ export class Dependencies {
    */
   readonly edges: Int32Array;
   /** The outputs of the action of the last call. */
-  readonly outputs = new Int32Array(2);
+  readonly outputs: Int32Array;
   /** The number of possible outputs. */
   readonly outputCount: number;
   readonly #shape: StepShape;
   readonly #slices: number;
   readonly #first: number;
-  readonly #hasHalves: boolean;
-  /** Cells of one stage: a cell is a slice of a micro-batch in a stage. */
+  readonly #parts: number;
+  /** Cells of one stage: a cell is a part of a micro-batch in a stage. */
   readonly #row: number;
   readonly #cells: number;
-  /** First number of the outputs of second halves: that of first halves if nothing is halved. */
-  readonly #secondHalves: number;
   /** 1 for each cell that has an R; undefined if there is no R. */
   readonly #recomputes: Uint8Array | undefined;
   /** For each stage the skip routes that begin or end there; undefined for a chain. */
   readonly #routes: readonly StageRoutes[] | undefined;
 
-  /** @param lists The lists that may have halves and recomputations. */
+  /** @param lists The lists that may have parts and recomputations. */
   constructor(shape: StepShape, lists: readonly ActionList[] = []) {
     const { stages, microBatches, slices = 1, edges, first = 0, joinsNeighbours } = shape;
     this.#shape = shape;
     this.#slices = slices;
     this.#first = first;
-    this.#row = microBatches * slices;
+    const parts = this.#parts = shape.parts ?? slices * halvesOf({ lists, slices });
+    this.#row = microBatches * parts;
     this.#cells = stages * this.#row;
-    const hasHalves = shape.hasHalves ?? lists.some((list) => list.hasHalves);
-    this.#hasHalves = hasHalves;
     this.#recomputes = this.#recomputed(lists);
-    this.#secondHalves = (hasHalves ? OUTPUT.secondHalf : OUTPUT.gradient) * this.#cells;
-    const kinds = this.#recomputes ? 4 : hasHalves ? 3 : 2;
-    this.outputCount = kinds * this.#cells;
+    this.outputCount = (this.#recomputes ? 3 : 2) * this.#cells;
+    this.outputs = new Int32Array(parts);
     this.#routes = stageRoutes(stages, edges, joinsNeighbours);
-    const inputs = (this.#routes ?? []).reduce(
-      (most, { toForward, toBackward }) =>
-        Math.max(most, INPUTS_MAX + Math.max(toForward.length, 2 * toBackward.length)),
-      INPUTS_MAX,
+    const skips = (this.#routes ?? []).map(({ toForward, toBackward }) =>
+      Math.max(toForward.length, toBackward.length)
     );
+    // A slice also waits for the one before.
+    const inputs = 1 + parts * (INPUTS_MAX + Math.max(0, ...skips));
     this.inputs = new Int32Array(inputs);
     this.edges = new Int32Array(inputs);
   }
@@ -107,16 +103,22 @@ export class Dependencies {
     for (const list of lists) {
       for (let part = 0; part < list.partCount; part++) {
         if (list.kindAt(part) !== KIND.R) continue;
-        const { stage, microBatch, slice } = partAt(list, part);
-        (recomputes ??= new Uint8Array(this.#cells))[this.cellOf(stage, microBatch, slice)] = 1;
+        const { stage, microBatch, index, count } = partAt(list, part);
+        const first = this.cellOf(stage, microBatch, index), end = first + this.#cellsOf(count);
+        (recomputes ??= new Uint8Array(this.#cells)).fill(1, first, end);
       }
     }
     return recomputes;
   }
 
-  /** The number of a slice of a micro-batch in a stage. */
-  cellOf(stage: number, microBatch: number, slice = 0): number {
-    return stage * this.#row + (microBatch - this.#first) * this.#slices + slice;
+  /** The number of a part of a micro-batch in a stage. */
+  cellOf(stage: number, microBatch: number, index = 0): number {
+    return stage * this.#row + (microBatch - this.#first) * this.#parts + index;
+  }
+
+  /** The number of cells of an action of one of `count` parts: an action of a whole one has all. */
+  #cellsOf(count: number): number {
+    return count === 1 ? this.#parts : 1;
   }
 
   /** The worker of a stage and micro-batch. */
@@ -126,39 +128,30 @@ export class Dependencies {
   }
 
   /** Writes the inputs of a plain action into `inputs` and `edges`. @returns the number of inputs. */
-  inputsOf(kind: number, stage: number, microBatch: number, half = 0, slice = 0): number {
-    const here = this.cellOf(stage, microBatch, slice), last = this.#shape.stages - 1;
-    if (kind === KIND.F) {
-      let count = 0;
-      if (stage > 0) {
-        const edge = this.#between(stage - 1, stage - 1, stage, microBatch);
-        count = this.#put(count, here - this.#row, edge);
-      }
-      if (slice > 0) count = this.#put(count, here - 1, -1);
-      if (this.#routes === undefined) return count;
-      for (const { from, number } of this.#routes[stage]!.toForward) {
-        const edge = this.#between(number, from, stage, microBatch);
-        count = this.#put(count, this.cellOf(from, microBatch, slice), edge);
-      }
-      return count;
+  inputsOf(kind: number, stage: number, microBatch: number, index = 0, count = 1): number {
+    const here = this.cellOf(stage, microBatch, index), cells = this.#cellsOf(count);
+    const isForward = kind === KIND.F, gradient = OUTPUT.gradient * this.#cells;
+    if (kind === KIND.W) return this.#put(0, gradient + here, cells, -1);
+    let all = isForward ? 0 : this.#put(0, here, cells, -1);
+    if (kind === KIND.R) return all;
+    if (!isForward && this.#recomputes?.[here] === 1) {
+      all = this.#put(all, OUTPUT.recomputed * this.#cells + here, cells, -1);
     }
-    if (kind === KIND.W) return this.#putGradient(0, here, 0, -1);
-    let count = this.#put(0, here, -1);
-    if (kind === KIND.R) return count;
-    if (this.#recomputes?.[here] === 1) {
-      count = this.#put(count, OUTPUT.recomputed * this.#cells + here, -1);
+    const group = isForward ? OUTPUT.forward : gradient, step = isForward ? -1 : 1;
+    const slice = index + step, from = stage + step;
+    if (this.#slices > 1 && slice >= 0 && slice < this.#slices) {
+      all = this.#put(all, group + here + step, 1, -1);
     }
-    if (slice < this.#slices - 1) count = this.#putGradient(count, here + 1, 0, -1);
-    if (stage < last) {
-      const edge = this.#between(stage, stage, stage + 1, microBatch);
-      count = this.#putGradient(count, here + this.#row, half, edge);
+    if (from >= 0 && from < this.#shape.stages) {
+      const edge = this.#between(Math.min(stage, from), from, stage, microBatch);
+      all = this.#put(all, group + here + step * this.#row, cells, edge);
     }
-    if (this.#routes === undefined) return count;
-    for (const { from, number } of this.#routes[stage]!.toBackward) {
+    if (this.#routes === undefined) return all;
+    for (const { from, number } of this.#routes[stage]![isForward ? "toForward" : "toBackward"]) {
       const edge = this.#between(number, from, stage, microBatch);
-      count = this.#putGradient(count, this.cellOf(from, microBatch, slice), half, edge);
+      all = this.#put(all, group + this.cellOf(from, microBatch, index), cells, edge);
     }
-    return count;
+    return all;
   }
 
   /** The number of an edge or route; -1 if both of its stages are on one worker. */
@@ -168,43 +161,33 @@ export class Dependencies {
 
   /** Writes the inputs of a part of a list. @returns the number of inputs. */
   inputsAt(list: ActionList, part: number): number {
-    const kind = list.kindAt(part), half = list.halfAt(part), slice = list.sliceAt(part);
-    return this.inputsOf(kind, list.stageAt(part), list.microBatchAt(part), half, slice);
+    const stage = list.stageAt(part), index = list.indexAt(part), count = list.countAt(part);
+    return this.inputsOf(list.kindAt(part), stage, list.microBatchAt(part), index, count);
   }
 
   /** Writes the outputs of a part of a list. @returns the number of outputs. */
   outputsAt(list: ActionList, part: number): number {
-    const kind = list.kindAt(part), half = list.halfAt(part), slice = list.sliceAt(part);
-    return this.outputsOf(kind, list.stageAt(part), list.microBatchAt(part), half, slice);
+    const stage = list.stageAt(part), index = list.indexAt(part), count = list.countAt(part);
+    return this.outputsOf(list.kindAt(part), stage, list.microBatchAt(part), index, count);
   }
 
-  #put(count: number, output: number, edge: number): number {
-    this.inputs[count] = output;
-    this.edges[count] = edge;
-    return count + 1;
-  }
-
-  #putGradient(count: number, cell: number, half: number, edge: number): number {
-    const first = OUTPUT.gradient * this.#cells + cell, second = this.#secondHalves + cell;
-    let after = count;
-    if (half !== 2) after = this.#put(after, first, edge);
-    if (half !== 1 && (half === 2 || second !== first)) after = this.#put(after, second, edge);
-    return after;
+  /** Writes the outputs of some cells in a row as inputs. @returns the number of inputs so far. */
+  #put(count: number, first: number, cells: number, edge: number): number {
+    for (let i = 0; i < cells; i++) {
+      this.inputs[count + i] = first + i;
+      this.edges[count + i] = edge;
+    }
+    return count + cells;
   }
 
   /** Writes the outputs of a plain action into `outputs`. @returns their number; 0 for a W. */
-  outputsOf(kind: number, stage: number, microBatch: number, half = 0, slice = 0): number {
-    const here = this.cellOf(stage, microBatch, slice);
+  outputsOf(kind: number, stage: number, microBatch: number, index = 0, count = 1): number {
     if (kind === KIND.W) return 0;
-    if (kind === KIND.F || kind === KIND.R) {
-      this.outputs[0] = (kind === KIND.F ? OUTPUT.forward : OUTPUT.recomputed) * this.#cells + here;
-      return 1;
-    }
-    const first = OUTPUT.gradient * this.#cells + here, second = this.#secondHalves + here;
-    this.outputs[0] = half === 2 ? second : first;
-    if (half !== 0 || second === first) return 1;
-    this.outputs[1] = second;
-    return 2;
+    const backward = kind === KIND.R ? OUTPUT.recomputed : OUTPUT.gradient;
+    const group = kind === KIND.F ? OUTPUT.forward : backward, cells = this.#cellsOf(count);
+    const first = group * this.#cells + this.cellOf(stage, microBatch, index);
+    for (let i = 0; i < cells; i++) this.outputs[i] = first + i;
+    return cells;
   }
 
   /** Another worker that may wait for the output of an action; -1 for none. */
@@ -220,22 +203,22 @@ export class Dependencies {
    * The possible successors of a plain action, with backwards as B: that of the next stage first, then
    * those of the same stage.
    */
-  followersOf({ kind, stage, microBatch, half, slice }: Action): Action[] {
+  followersOf({ kind, stage, microBatch, part }: Action): Action[] {
     const followers: Action[] = [], last = this.#shape.stages - 1;
-    const add = (kind: Action["kind"], stage: number, more?: Partial<Action>) =>
-      void followers.push({ kind, stage, microBatch, ...more });
-    const same = slice === undefined ? undefined : { slice };
+    const add = (kind: Action["kind"], stage: number, own = part) =>
+      void followers.push({ kind, stage, microBatch, ...own && { part: own } });
+    const { index, count } = part ?? WHOLE, isSlice = this.#slices > 1;
     if (kind === "W") return followers;
-    if (kind === "R") add("B", stage, same);
+    if (kind === "R") add("B", stage);
     else if (kind === "F") {
-      if (stage < last) add("F", stage + 1, same);
-      if (slice !== undefined && slice < this.#slices - 1) add("F", stage, { slice: slice + 1 });
-      if (this.#recomputes?.[this.cellOf(stage, microBatch, slice)] === 1) add("R", stage, same);
-      else if (stage === last) add("B", stage, same);
+      if (stage < last) add("F", stage + 1);
+      if (isSlice && index < count - 1) add("F", stage, { index: index + 1, count });
+      if (this.#recomputes?.[this.cellOf(stage, microBatch, index)] === 1) add("R", stage);
+      else if (stage === last) add("B", stage);
     } else {
-      if (stage > 0) add("B", stage - 1, half === undefined ? same : { half });
-      if (slice !== undefined && slice > 0) add("B", stage, { slice: slice - 1 });
-      if (kind === "I") add("W", stage, same);
+      if (stage > 0) add("B", stage - 1);
+      if (isSlice && index > 0) add("B", stage, { index: index - 1, count });
+      if (kind === "I") add("W", stage);
     }
     return followers;
   }
@@ -245,9 +228,9 @@ export class Dependencies {
     return this.#routes === undefined ? [] : leaving(this.#routes, kind, stage);
   }
 
-  /** True if skip edges may bring halves and whole gradients to one backward. */
-  get mixesHalves(): boolean {
-    return this.#hasHalves && this.#routes !== undefined;
+  /** The parts of a backward to which skip edges may bring gradients of parts and of the whole. */
+  get mixedParts(): readonly Part[] {
+    return this.#parts > this.#slices && this.#routes !== undefined ? cutInto(this.#parts) : [];
   }
 
   /** The action that gives an output; B for any backward. */
@@ -255,14 +238,14 @@ export class Dependencies {
     readonly kind: "F" | "B" | "R";
     readonly stage: number;
     readonly microBatch: number;
-    readonly slice?: number;
+    readonly part?: Part;
   } {
     const cell = output % this.#cells;
     return {
-      kind: (["F", "B", "B", "R"] as const)[Math.floor(output / this.#cells)]!,
+      kind: (["F", "B", "R"] as const)[Math.floor(output / this.#cells)]!,
       stage: Math.floor(cell / this.#row),
-      microBatch: this.#first + Math.floor(cell % this.#row / this.#slices),
-      ...this.#slices > 1 && { slice: cell % this.#slices },
+      microBatch: this.#first + Math.floor(cell % this.#row / this.#parts),
+      ...this.#slices > 1 && { part: { index: cell % this.#slices, count: this.#slices } },
     };
   }
 }
@@ -273,8 +256,9 @@ export class Readiness extends Dependencies {
   readonly #given: Uint8Array;
   /** For each output, the messages that have arrived for the action that makes it. */
   readonly #arrived: Uint8Array;
-  /** Halves that were offered, if skip edges may bring halves and whole gradients to one backward. */
-  readonly #offeredHalves = new Set<string>();
+  readonly #mixedParts = this.mixedParts;
+  /** The backwards of {@linkcode mixedParts} that were offered. */
+  readonly #offered = new Set<string>();
 
   constructor(shape: StepShape, lists?: readonly ActionList[]) {
     super(shape, lists);
@@ -295,27 +279,24 @@ export class Readiness extends Dependencies {
 
   /** Adds an action to `ready` if all of its inputs have arrived. */
   offer(action: Action, ready: Action[]): void {
-    if (action.kind !== "B" || !this.mixesHalves) {
+    if (action.kind !== "B" || this.#mixedParts.length === 0) {
       if (this.isReady(action)) ready.push(action);
       return;
     }
-    for (const half of [0, 1] as const) {
-      const one = { ...action, half }, name = formatAction(one);
-      if (this.#offeredHalves.has(name) || !this.isReady(one)) continue;
-      this.#offeredHalves.add(name);
+    for (const part of this.#mixedParts) {
+      const one = { ...action, part }, name = formatAction(one);
+      if (this.#offered.has(name) || !this.isReady(one)) continue;
+      this.#offered.add(name);
       ready.push(one);
     }
   }
 
   /** True if all inputs of an action are here: outputs of its worker, and messages from others. */
   isReady(action: Action): boolean {
-    const { kind, stage, microBatch, half, slice } = action;
+    const { kind, stage, microBatch, part: { index, count } = WHOLE } = action;
+    const inputs = this.inputsOf(KIND[kind], stage, microBatch, index, count);
     let missing = 0;
-    for (
-      let i = this.inputsOf(KIND[kind], stage, microBatch, codeOf(half), slice) - 1;
-      i >= 0;
-      i--
-    ) {
+    for (let i = inputs - 1; i >= 0; i--) {
       if (this.edges[i]! >= 0) missing++;
       else if (this.#given[this.inputs[i]!] === 0) return false;
     }
@@ -325,10 +306,7 @@ export class Readiness extends Dependencies {
     return missing <= 0; // an injected micro-batch is a message, too
   }
 
-  #readOutputs({ kind, stage, microBatch, half, slice }: Action): number {
-    return this.outputsOf(KIND[kind], stage, microBatch, codeOf(half), slice);
+  #readOutputs({ kind, stage, microBatch, part = WHOLE }: Action): number {
+    return this.outputsOf(KIND[kind], stage, microBatch, part.index, part.count);
   }
 }
-
-/** The packed number of a half; 0 for a whole micro-batch. */
-const codeOf = (half: Action["half"]) => half === undefined ? 0 : half + 1;

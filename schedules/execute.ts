@@ -1,7 +1,8 @@
 /** Executes action lists on paper: start and end of each action, each as early as possible. */
 
+import { type Part } from "./action.ts";
 import type { ActionKind } from "./action.ts";
-import { type ActionList, JOIN, KIND, KINDS, partAt } from "./action_list.ts";
+import { type ActionList, halvesOf, JOIN, KIND, KINDS, partAt } from "./action_list.ts";
 import { type Costs, type StageTimes, stageTimes } from "./costs.ts";
 import { Dependencies } from "./dependencies.ts";
 import { hostTable, type ListedSchedule } from "./schedule.ts";
@@ -25,7 +26,7 @@ export interface AwaitedInput {
   /** Its micro-batch. */
   readonly microBatch: number;
   /** Its slice, where micro-batches have several. */
-  readonly slice?: number;
+  readonly part?: Part;
   /** Its time of arrival; Infinity if it was never given. */
   readonly time: number;
 }
@@ -104,7 +105,7 @@ class Board {
     this.#slices = slices;
     this.#dependencies = new Dependencies({ ...schedule, hosts: hostTable(schedule) }, lists);
     this.#given = new Float64Array(this.#dependencies.outputCount).fill(Infinity);
-    this.#isSplit = new Uint8Array(stages * microBatches * slices);
+    this.#isSplit = new Uint8Array(stages * microBatches * slices * halvesOf(schedule));
   }
 
   /** The time at which the last input of an action arrives; Infinity if one is missing. */
@@ -133,7 +134,7 @@ class Board {
         return overlap / this.#slices;
       }
       const whole = durations[list.kindAt(part)]![list.stageAt(part)]!;
-      sum += list.halfAt(part) === 0 ? whole / this.#slices : whole / 2;
+      sum += whole / list.countAt(part);
     }
     return sum;
   }
@@ -147,7 +148,7 @@ class Board {
       const count = dependencies.outputsAt(list, part);
       for (let i = 0; i < count; i++) this.#given[dependencies.outputs[i]!] = time;
       if (kind === KIND.I) {
-        this.#isSplit[dependencies.cellOf(stage, microBatch, list.sliceAt(part))] = 1;
+        this.#isSplit[dependencies.cellOf(stage, microBatch, list.indexAt(part))] = 1;
       }
       const other = dependencies.waiting(kind, stage, microBatch);
       if (other >= 0) runnable.push(other);
@@ -163,7 +164,7 @@ class Board {
         const time = this.#arrival(i);
         if (time <= (last?.time ?? -1)) continue;
         const input = dependencies.describe(dependencies.inputs[i]!), { kind } = input;
-        const cell = dependencies.cellOf(input.stage, input.microBatch, input.slice);
+        const cell = dependencies.cellOf(input.stage, input.microBatch, input.part?.index);
         last = { ...input, kind: kind === "B" && this.#isSplit[cell] === 1 ? "I" : kind, time };
       }
     }
@@ -176,7 +177,7 @@ interface RanPart {
   readonly kind: ActionKind;
   readonly stage: number;
   readonly microBatch: number;
-  /** Its share of a micro-batch: less than 1 for a half or a slice. */
+  /** Its share of a micro-batch: less than 1 for a part. */
   readonly share: number;
 }
 
@@ -191,7 +192,7 @@ export function runAround(
   slow: number,
   ran: (part: RanPart, before: number) => void,
 ): void {
-  const { lists, workers, slices = 1 } = schedule;
+  const { lists, workers } = schedule;
   const dependencies = new Dependencies({ ...schedule, hosts: hostTable(schedule) }, lists);
   const given = new Uint8Array(dependencies.outputCount), { inputs, outputs } = dependencies;
   const next = new Int32Array(workers);
@@ -206,11 +207,10 @@ export function runAround(
   const waiting: number[] = [];
   const finish = (list: ActionList, index: number) => {
     for (let part = list.startOf(index); part < list.startOf(index + 1); part++) {
-      const { kind, stage, microBatch, half } = partAt(list, part);
+      const { kind, stage, microBatch, count: parts } = partAt(list, part);
       const count = dependencies.outputsAt(list, part);
       for (let i = 0; i < count; i++) given[outputs[i]!] = 1;
-      const share = half === 0 ? 1 / slices : 0.5;
-      ran({ kind: KINDS[kind]!, stage, microBatch, share }, next[slow]!);
+      ran({ kind: KINDS[kind]!, stage, microBatch, share: 1 / parts }, next[slow]!);
       const other = dependencies.waiting(kind, stage, microBatch);
       if (other >= 0 && other !== slow) waiting.push(other);
     }

@@ -53,10 +53,10 @@ export function scheduleFromLists(name: string, lists: readonly ActionList[]): L
 function sizeOf(lists: readonly ActionList[]) {
   let stages = 0, microBatches = 0, slices = 1;
   for (const list of lists) {
+    slices = Math.max(slices, list.slices);
     for (let part = 0; part < list.partCount; part++) {
       stages = Math.max(stages, list.stageAt(part) + 1);
       microBatches = Math.max(microBatches, list.microBatchAt(part) + 1);
-      slices = Math.max(slices, list.sliceAt(part) + 1);
     }
   }
   return { stages, microBatches, slices };

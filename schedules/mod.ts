@@ -13,7 +13,18 @@
  * @module
  */
 
-export { type Action, type ActionKind, B, F, formatAction, I, R, sliced, W } from "./action.ts";
+export {
+  type Action,
+  type ActionKind,
+  B,
+  F,
+  formatAction,
+  I,
+  type Part,
+  R,
+  sliced,
+  W,
+} from "./action.ts";
 export { ActionList } from "./action_list.ts";
 export { formatCsv, formatTorchCsv, parseAction, parseCsv } from "./action_text.ts";
 export {

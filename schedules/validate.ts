@@ -1,9 +1,10 @@
 /** Validation of a schedule before it runs. */
 
-import { type Action, type ActionKind, formatAction, parts } from "./action.ts";
+import { type Action, type ActionKind, cutInto, formatAction, parts } from "./action.ts";
 import {
   type ActionList,
   activationChanges,
+  halvesOf,
   KIND,
   KINDS,
   type PackedPart,
@@ -123,7 +124,8 @@ function partFor(list: ActionList, input: AwaitedInput): string {
   for (const action of list) {
     const found = parts(action).find((part) =>
       part.stage === input.stage && part.microBatch === input.microBatch &&
-      part.slice === input.slice && gives(part.kind) === gives(input.kind)
+      (input.part === undefined || part.part?.index === input.part.index) &&
+      gives(part.kind) === gives(input.kind)
     );
     if (found !== undefined) return formatAction(found);
   }
@@ -207,17 +209,19 @@ export function violationError(
   );
 }
 
-/** Completed actions of a slice of a (stage, micro-batch), as bits. */
-const DONE = { F: 1, firstHalf: 2, secondHalf: 4, I: 8, W: 16, R: 32 } as const;
-const BACKWARD = DONE.firstHalf | DONE.secondHalf;
+/** Completed actions of a part of a (stage, micro-batch), as bits: `DONE[KIND.B]`. */
+const DONE = KINDS.map((_, kind) => 1 << kind);
+const SPLIT = DONE[KIND.I]! | DONE[KIND.W]!;
+const BACKWARD = DONE[KIND.B]! | DONE[KIND.I]!;
 const VIOLATIONS_MAX = 1000;
 
 class Check {
   readonly #schedule: ListedSchedule;
   readonly #slices: number;
+  readonly #parts: number;
   readonly #hosts: Int32Array;
   readonly #done: Uint8Array;
-  /** For each stage of each pipeline, the last (micro-batch, slice, half) added to its gradients. */
+  /** For each stage of each pipeline, the last (micro-batch, part) added to its gradients. */
   readonly #lastAdded: Int32Array;
   readonly #limits: ValidationLimits;
   readonly #violations: Violation[] = [];
@@ -227,7 +231,8 @@ class Check {
     this.#limits = limits;
     this.#hosts = hostTable(schedule);
     this.#slices = schedule.slices ?? 1;
-    this.#done = new Uint8Array(schedule.stages * schedule.microBatches * this.#slices);
+    this.#parts = this.#slices * halvesOf(schedule);
+    this.#done = new Uint8Array(schedule.stages * schedule.microBatches * this.#parts);
     this.#lastAdded = new Int32Array(this.#hosts.length).fill(-1);
   }
 
@@ -257,55 +262,59 @@ class Check {
 
   #part(worker: number, part: PackedPart): void {
     const { stages, microBatches, pipelineOf } = this.#schedule;
-    const { kind, stage, microBatch, half, slice } = part;
+    const { kind, stage, microBatch, count } = part;
     const refuse = (reason: ViolationReason, text: string) =>
       this.#add(reason, worker, `worker ${worker} runs ${this.#nameOf(part)}${text}`);
-    if (stage >= stages || microBatch >= microBatches || slice >= this.#slices) {
-      const has = `${stages} stages and ${microBatches} micro-batches`;
+    const isKnown = count === this.#slices || (kind === KIND.B && count === this.#parts);
+    if (stage >= stages || microBatch >= microBatches || !isKnown) {
+      const parts = this.#slices > 1 ? ` in ${this.#slices} slices` : "";
+      const has = `${stages} stages and ${microBatches} micro-batches${parts}`;
       return refuse("unknown", ` of a schedule of ${has}`);
     }
     const copy = pipelineOf[microBatch]! * stages + stage, host = this.#hosts[copy]!;
     if (host !== worker) return refuse("misplaced", `, whose stage sits on worker ${host}`);
-    const here = this.#cellOf(stage, microBatch, slice);
-    const done = this.#done[here]!, bits = bitsOf(kind, half);
-    if (kind === KIND.R && (done & (BACKWARD | DONE.I)) !== 0) {
-      return refuse("order", " after its backward");
-    }
+    const cells = this.#cellsOf(part), done = cells.reduce((all, bits) => all | bits, 0);
+    if (kind === KIND.R && (done & BACKWARD) !== 0) return refuse("order", " after its backward");
     // A full backward and one in parts exclude each other.
-    const excluded = kind === KIND.B ? DONE.I | DONE.W : kind === KIND.F ? 0 : BACKWARD;
-    if ((done & (bits | excluded)) !== 0) return refuse("repeated", " again");
+    const excluded = kind === KIND.B ? SPLIT : kind === KIND.F ? 0 : DONE[KIND.B]!;
+    if ((done & (DONE[kind]! | excluded)) !== 0) return refuse("repeated", " again");
     this.#order(worker, part);
-    this.#done[here] = done | bits;
+    for (const cell of cells.keys()) cells[cell]! |= DONE[kind]!;
     if (kind === KIND.B || kind === KIND.W) this.#sum(worker, copy, part);
   }
 
   /** Checks that a worker has run the actions before: the forward, or I before W; slices in order. */
   #order(worker: number, part: PackedPart): void {
-    const { kind, stage, microBatch, slice } = part;
-    const early = (kind: number, slice: number) => {
-      const before = this.#nameOf({ ...part, kind, half: 0, slice });
-      this.#add("order", worker, `worker ${worker} runs ${this.#nameOf(part)} before ${before}`);
+    const { kind, index } = part, count = this.#slices;
+    const needs = (kind: number, change: number, bits: number) => {
+      const before = { ...part, kind, index: count > 1 ? index + change : 0, count };
+      if ((this.#cellsOf(before)[0]! & bits) !== 0) return;
+      const text = `${this.#nameOf(part)} before ${this.#nameOf(before)}`;
+      this.#add("order", worker, `worker ${worker} runs ${text}`);
     };
-    const has = (slice: number, bits: number) =>
-      (this.#done[this.#cellOf(stage, microBatch, slice)]! & bits) !== 0;
     if (kind === KIND.F) {
-      if (slice > 0 && !has(slice - 1, DONE.F)) early(KIND.F, slice - 1);
+      if (index > 0) needs(KIND.F, -1, DONE[KIND.F]!);
       return;
     }
     const needed = kind === KIND.W ? KIND.I : KIND.F;
-    if (!has(slice, bitsOf(needed, 0))) early(needed, slice);
-    if (kind === KIND.W || kind === KIND.R || slice === this.#slices - 1) return;
-    if (!has(slice + 1, BACKWARD | DONE.I)) early(kind, slice + 1);
+    needs(needed, 0, DONE[needed]!);
+    if (kind === KIND.W || kind === KIND.R || count === 1 || index === count - 1) return;
+    needs(kind, 1, BACKWARD);
   }
 
-  #cellOf(stage: number, microBatch: number, slice: number): number {
-    return (stage * this.#schedule.microBatches + microBatch) * this.#slices + slice;
+  /** The bits of the cells of an action: one of a part, or all of a whole micro-batch. */
+  #cellsOf({ stage, microBatch, index, count }: Omit<PackedPart, "kind">): Uint8Array {
+    const first = (stage * this.#schedule.microBatches + microBatch) * this.#parts;
+    const parts = this.#parts;
+    return count === 1
+      ? this.#done.subarray(first, first + parts)
+      : this.#done.subarray(first + index, first + index + 1);
   }
 
   /** Checks that gradients are added by ascending micro-batch, those of its slices last slice first. */
   #sum(worker: number, copy: number, part: PackedPart): void {
-    const { microBatch, half, slice } = part;
-    const added = (microBatch * this.#slices + this.#slices - 1 - slice) * 2 + (half === 2 ? 1 : 0);
+    const { microBatch, index } = part;
+    const added = microBatch * this.#parts + (this.#slices > 1 ? this.#slices - 1 - index : index);
     const last = this.#lastAdded[copy]!;
     if (added < last) {
       const name = this.#nameOf(part);
@@ -316,25 +325,25 @@ class Check {
 
   finish(): Violation[] {
     const { stages, microBatches, pipelineOf } = this.#schedule;
-    for (let cell = 0; cell < this.#done.length; cell++) {
-      const slice = cell % this.#slices, place = Math.floor(cell / this.#slices);
+    for (let place = 0; place < stages * microBatches; place++) {
       const stage = Math.floor(place / microBatches), microBatch = place % microBatches;
       const worker = this.#hosts[pipelineOf[microBatch]! * stages + stage]!;
-      for (const [kind, half] of lacking(this.#done[cell]!)) {
-        const name = this.#nameOf({ kind, stage, microBatch, half, slice });
-        this.#add("missing", worker, `worker ${worker} never runs ${name}`);
+      for (const part of cutInto(this.#slices)) {
+        for (const lacked of lacking(this.#cellsOf({ stage, microBatch, ...part }))) {
+          const name = this.#nameOf({ stage, microBatch, ...part, ...lacked });
+          this.#add("missing", worker, `worker ${worker} never runs ${name}`);
+        }
       }
     }
     return this.#violations;
   }
 
-  #nameOf({ kind, stage, microBatch, half, slice }: PackedPart): string {
+  #nameOf({ kind, stage, microBatch, index, count }: PackedPart): string {
     return formatAction({
       kind: KINDS[kind] ?? "F",
       stage,
       microBatch,
-      ...(half === 0 ? {} : { half: half === 1 ? 0 : 1 }),
-      ...(this.#slices === 1 && slice === 0 ? {} : { slice }),
+      ...count > 1 && { part: { index, count } },
     });
   }
 
@@ -345,20 +354,15 @@ class Check {
   }
 }
 
-function bitsOf(kind: number, half: number): number {
-  if (half !== 0) return half === 1 ? DONE.firstHalf : DONE.secondHalf;
-  return [DONE.F, BACKWARD, DONE.I, DONE.W, DONE.R][kind]!;
-}
-
-/** The missing (kind, half) of a stage of a micro-batch. */
-function lacking(done: number): [number, number][] {
-  const all: [number, number][] = [];
-  if ((done & DONE.F) === 0) all.push([KIND.F, 0]);
-  const backward = done & BACKWARD;
-  if ((done & (DONE.I | DONE.W)) !== 0) {
-    if ((done & DONE.I) === 0) all.push([KIND.I, 0]);
-    if ((done & DONE.W) === 0) all.push([KIND.W, 0]);
-  } else if (backward === 0) all.push([KIND.B, 0]);
-  else if (backward !== BACKWARD) all.push([KIND.B, backward === DONE.firstHalf ? 2 : 1]);
-  return all;
+/** The missing actions of a slice or of a whole micro-batch, by the bits of its parts. */
+function lacking(cells: Uint8Array): (Pick<PackedPart, "kind"> & Partial<PackedPart>)[] {
+  const lacks = (kind: number) => (cells[0]! & DONE[kind]!) === 0;
+  const kinds: number[] = lacks(KIND.F) ? [KIND.F] : [];
+  if ((cells[0]! & SPLIT) !== 0) {
+    return [...kinds, ...[KIND.I, KIND.W].filter(lacks)].map((kind) => ({ kind }));
+  }
+  const left = cutInto(cells.length).filter(({ index }) => (cells[index]! & DONE[KIND.B]!) === 0);
+  if (left.length === cells.length) kinds.push(KIND.B);
+  const parts = left.length === cells.length ? [] : left;
+  return [...kinds.map((kind) => ({ kind })), ...parts.map((part) => ({ kind: KIND.B, ...part }))];
 }

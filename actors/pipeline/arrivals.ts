@@ -7,6 +7,7 @@
 import type { Batch, StageValues } from "../../kernels/mod.ts";
 import { keyed } from "../../kernels/internal.ts";
 import { type Action, formatAction } from "../../schedules/mod.ts";
+import { cutInto, endsBackward, WHOLE } from "../../schedules/internal.ts";
 import { CompactingMap } from "../runtime/actor.ts";
 import { cut, join, joinPassed, mapValues } from "./links.ts";
 
@@ -18,8 +19,9 @@ export interface Arrival {
   readonly at?: number | undefined;
 }
 
-/** The key of a stage and a micro-batch, or of a slice of it. */
-const keyOf = ({ stage, microBatch, slice = 0 }: Action) => `${stage}/${microBatch}/${slice}`;
+/** The key of a stage and a micro-batch, or of a part of it. */
+const keyOf = ({ stage, microBatch, part = WHOLE }: Action) =>
+  `${stage}/${microBatch}/${part.index}`;
 
 /** The inputs of a worker's next actions. */
 export class Arrivals {
@@ -50,24 +52,24 @@ export class Arrivals {
     throw new Error(`Cannot run ${formatAction(action)}: its input must have arrived`);
   }
 
-  /** Removes and returns the gradient for a B or I, or for one half of a B. */
-  takeGradient({ half, ...action }: Action): StageValues {
+  /** Removes and returns the gradient for a B or I, or for a part of a B. */
+  takeGradient({ part, ...action }: Action): StageValues {
     const whole: Action = { ...action, kind: "B" };
-    if (half === undefined) {
+    if (part === undefined) {
       const arrival = this.#take(whole);
       if (arrival) return arrival.tensor!;
-      // A whole backward whose gradient arrived in halves.
+      // A whole backward whose gradient arrived in parts.
       return joinPassed(
-        ([0, 1] as const).map((half) => this.takeForward({ ...whole, half }).tensor!),
+        cutInto(2).map((part) => this.takeForward({ ...whole, part }).tensor!),
         join,
       );
     }
-    const own = this.#take({ ...whole, half });
+    const own = this.#take({ ...whole, part });
     if (own) return own.tensor!;
-    // A whole gradient stays until the second half of its backward runs.
+    // A whole gradient stays until the last part of its backward runs.
     const arrival = this.takeForward(whole);
-    if (half === 0) this.#inputs.set(formatAction(whole), arrival);
-    return mapValues(arrival.tensor!, (array) => cut(array, half, 2));
+    if (!endsBackward({ ...whole, part })) this.#inputs.set(formatAction(whole), arrival);
+    return mapValues(arrival.tensor!, (array) => cut(array, part.index, part.count));
   }
 
   #take(action: Action): Arrival | undefined {

@@ -10,7 +10,7 @@
 
 import { sliceBatch } from "../../kernels/internal.ts";
 import { type Action, formatAction } from "../../schedules/mod.ts";
-import { parts, takeOffers } from "../../schedules/internal.ts";
+import { cutInto, endsBackward, parts, takeOffers } from "../../schedules/internal.ts";
 import type { Handlers } from "../runtime/mod.ts";
 import type { Arrival } from "./arrivals.ts";
 import { sourceCount } from "./layout.ts";
@@ -35,9 +35,9 @@ export interface WeightUpdater {
   ageOf(microBatch: number): number;
   /**
    * Handles the end of a backward, after which the gradients of a copy contain those of a
-   * micro-batch, or of a half of it.
+   * micro-batch.
    */
-  afterBackward(copy: OpenCopy, microBatch: number, share: 1 | 0.5): Promise<void>;
+  afterBackward(copy: OpenCopy, microBatch: number): Promise<void>;
   /** The handlers of messages about steps, from Begin to the end of a step. */
   readonly handlers: Partial<Handlers<WorkerMessage>>;
 }
@@ -68,7 +68,7 @@ function runAction(worker: Worker, updater: WeightUpdater, action: Action): Prom
 }
 
 async function runPart(worker: Worker, updater: WeightUpdater, part: Action): Promise<void> {
-  const { copies, init, ready } = worker, { kind, stage, microBatch, half, slice } = part;
+  const { copies, init, ready } = worker, { kind, stage, microBatch } = part;
   const { first, share, readiness } = stepOf(worker, microBatch);
   const copy = copies.of(stage, share.pipeOf[microBatch - first]!);
   if (kind === "F") await forward(worker, copy, part, updater.ageOf(microBatch));
@@ -78,14 +78,13 @@ async function runPart(worker: Worker, updater: WeightUpdater, part: Action): Pr
     // Other stages wait for the message, even on this worker.
     if (next.stage === stage) readiness.offer(next, ready);
   }
-  // The first slice is the last one to run backward.
-  if ((kind !== "B" && kind !== "W") || slice) return;
-  if (stage === 0 && half !== 0) send(worker, { type: "Credit", replica: init.replica });
-  await updater.afterBackward(copy, microBatch, half === undefined ? 1 : 0.5);
+  if ((kind !== "B" && kind !== "W") || !endsBackward(part, slicingOf(init)?.slices)) return;
+  if (stage === 0) send(worker, { type: "Credit", replica: init.replica });
+  await updater.afterBackward(copy, microBatch);
 }
 
 async function forward(worker: Worker, copy: OpenCopy, action: Action, age: number): Promise<void> {
-  const { arrivals, copies } = worker, { stage, microBatch } = action;
+  const { arrivals, copies } = worker, { stage, microBatch, part } = action;
   const step = stepOf(worker, microBatch), { round, first, share } = step;
   const globalId = share.first + microBatch - first;
   const { tensor, fields } = arrivals.takeForward(action);
@@ -97,28 +96,22 @@ async function forward(worker: Worker, copy: OpenCopy, action: Action, age: numb
   if (tensor) arrivals.keepReturn(action, tensor);
   if (!isLoss) return sendActivation(worker, copy, action, output, fields, false);
   const losses = output as Float32Array;
-  send(worker, { type: "Loss", round, microBatch: globalId, ...partOf(action), losses });
+  send(worker, { type: "Loss", round, microBatch: globalId, ...part && { part }, losses });
 }
 
 async function backward(worker: Worker, copy: OpenCopy, action: Action): Promise<void> {
-  const { arrivals, copies } = worker, { kind, stage, microBatch, half } = action;
+  const { arrivals, copies } = worker, { kind, stage, microBatch, part } = action;
   const { first, lossScales } = stepOf(worker, microBatch);
   const isOwn = kind === "W" || copy.kernels.isLast;
   const gradient = isOwn ? undefined : arrivals.takeGradient(action);
-  const into = kind === "W" || half !== undefined ? undefined : arrivals.takeReturn(action);
+  // An array of a whole micro-batch carries no gradient of a part of its samples.
+  const isWhole = !part || slicingOf(worker.init) !== undefined;
+  const into = kind === "W" || !isWhole ? undefined : arrivals.takeReturn(action);
   const lossScale = lossScales[microBatch - first]!;
   const dx = await copies.backward(copy, action, gradient, lossScale, into);
-  if (gradient && half === undefined) arrivals.keepBuffer(stage, gradient);
-  if (stage > 0 && kind !== "W") {
-    sendGradient(worker, copy, { microBatch, ...partOf(action) }, dx ?? {});
-  }
+  if (gradient && isWhole) arrivals.keepBuffer(stage, gradient);
+  if (stage > 0 && kind !== "W") sendGradient(worker, copy, action, dx ?? {});
 }
-
-/** The half or slice of an action, if it is not of a whole micro-batch. */
-const partOf = ({ half, slice }: Action): Pick<Action, "half" | "slice"> => ({
-  ...half !== undefined && { half },
-  ...slice !== undefined && { slice },
-});
 
 /** Runs a forward only, at once: no policy orders evaluations. */
 async function evaluate(
@@ -154,25 +147,28 @@ export function inputHandlers(
       if (isEvaluation) return evaluate(worker, 0, microBatch, { fields });
       const action = { kind: "F", stage: 0, microBatch } as const, at = activity.arrival();
       if (!slicing) return arrive(worker, action, { fields, at });
-      for (let slice = 0; slice < slicing.slices; slice++) {
-        arrive(worker, { ...action, slice }, { fields: sliceBatch(fields, slicing, slice), at });
+      for (const part of cutInto(slicing.slices)) {
+        arrive(worker, { ...action, part }, {
+          fields: sliceBatch(fields, slicing, part.index),
+          at,
+        });
       }
     },
-    Activation({ stage, microBatch, slice, tensor, fields, isEvaluation }) {
+    Activation({ stage, microBatch, part, tensor, fields, isEvaluation }) {
       if (isEvaluation) return evaluate(worker, stage, microBatch, { tensor, fields });
-      const action: Action = { kind: "F", stage, microBatch, ...partOf({ slice } as Action) };
+      const action: Action = { kind: "F", stage, microBatch, ...part && { part } };
       arrive(worker, action, { tensor, fields, at: activity.arrival() });
     },
-    Gradient({ stage, microBatch, tensor, half, slice }) {
-      const part = partOf({ half, slice } as Action), at = activity.arrival();
-      const action: Action = { kind: "B", stage, microBatch, ...part };
-      if (halves === 1 || half !== undefined || !edges) {
+    Gradient({ stage, microBatch, tensor, part }) {
+      const at = activity.arrival();
+      const action: Action = { kind: "B", stage, microBatch, ...part && { part } };
+      if (halves === 1 || part || !edges) {
         return arrive(worker, action, { tensor, fields: {}, at });
       }
-      // Other stages may send halves: a whole gradient waits as two halves, too.
-      for (const half of [0, 1] as const) {
-        const own = mapValues(tensor, (array) => cut(array, half, 2));
-        arrive(worker, { ...action, half }, { tensor: own, fields: {}, at });
+      // Other stages may send parts: a whole gradient waits in parts, too.
+      for (const part of cutInto(halves)) {
+        const own = mapValues(tensor, (array) => cut(array, part.index, part.count));
+        arrive(worker, { ...action, part }, { tensor: own, fields: {}, at });
       }
     },
     async Dispatch() {

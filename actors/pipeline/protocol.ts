@@ -25,6 +25,7 @@ import type {
   TensorPart,
 } from "../../kernels/mod.ts";
 import type { StageState } from "../../kernels/internal.ts";
+import type { Part } from "../../schedules/mod.ts";
 import type { ShardOrder, WrittenShard } from "../checkpoints/read.ts";
 import type { ReduceMessage } from "../gradients/all_reduce.ts";
 import type { GradientSquares } from "../gradients/commit.ts";
@@ -106,7 +107,7 @@ export function guarded<M extends Message, S extends string>(
 }
 
 /** Version of these messages. */
-export const PROTOCOL_VERSION = 8;
+export const PROTOCOL_VERSION = 9;
 
 /** The messages between workers, which an emulated link may delay. */
 export type PeerMessage =
@@ -118,22 +119,21 @@ export type PeerMessage =
     readonly type: "Activation";
     readonly stage: number;
     readonly microBatch: number;
-    /** The slice of the sequence; absent if it is for all slices, as in an evaluation. */
-    readonly slice?: number;
+    /** The part of the micro-batch; absent if it is for all parts, as in an evaluation. */
+    readonly part?: Part;
     readonly tensor: StageValues;
     readonly fields: Batch;
     readonly isEvaluation: boolean;
   }
   /**
-   * Brings the gradient of the output of stage `stage`, or of one half of its samples; or the gradient
+   * Brings the gradient of the output of stage `stage`, or of a part of it; or the gradient
    * of its named values, from the next stage that uses them.
    */
   | {
     readonly type: "Gradient";
     readonly stage: number;
     readonly microBatch: number;
-    readonly half?: 0 | 1;
-    readonly slice?: number;
+    readonly part?: Part;
     readonly tensor: StageValues;
   }
   /** Brings a part of the all-reduce of stage `stage` to its copy `rank`. */
@@ -293,7 +293,7 @@ export type SupervisorMessage =
     readonly round?: number | undefined;
     readonly microBatch: number;
     /** The slice of the sequence; slices come in order. */
-    readonly slice?: number;
+    readonly part?: Part;
     readonly losses: Float32Array;
   }
   /** Reports that a micro-batch of a replica has left the pipeline, so that another may enter. */

@@ -38,7 +38,7 @@ import {
   type Stage,
   type StageState,
 } from "../../kernels/internal.ts";
-import type { Action } from "../../schedules/mod.ts";
+import type { Action, Part } from "../../schedules/mod.ts";
 import { eachTensor, PIECE_ELEMENTS, type TensorSource } from "../checkpoints/tensors.ts";
 import type { StageCopy } from "./layout.ts";
 import { cut, join, joinPassed, mapValues } from "./links.ts";
@@ -102,8 +102,8 @@ export interface OpenCopy extends StageCopy {
   readonly skips?: readonly StageSkip[];
 }
 
-/** A micro-batch, or a slice of it. */
-export type MicroBatchPart = Pick<Action, "microBatch" | "slice">;
+/** A micro-batch, or a part of it. */
+export type MicroBatchPart = Pick<Action, "microBatch" | "part">;
 
 /** A copy of a stage before it is opened. */
 export interface CopyInit {
@@ -195,14 +195,14 @@ export class StageCopies {
    */
   async forward(
     { kernels }: OpenCopy,
-    { microBatch, slice }: MicroBatchPart,
+    { microBatch, part }: MicroBatchPart,
     input: StageValues | undefined,
     fields: Batch,
     into: StageValues | undefined,
     age: number,
     dropout?: DropoutKey,
   ): Promise<ForwardResult> {
-    const keys = this.#keysOf(microBatch, slice), isOne = keys.length === 1;
+    const keys = this.#keysOf(microBatch, part), isOne = keys.length === 1;
     const outputs: StageValues[] = [], isLoss = kernels.isLast, halves = this.#halves;
     for (const [i, key] of keys.entries()) {
       const { output } = await kernels.forward(
@@ -219,9 +219,9 @@ export class StageCopies {
     return { output: isAppended ? joinPassed(outputs, join) : this.#join(outputs), isLoss };
   }
 
-  /** Runs R of a micro-batch or of one slice. */
-  async recompute({ kernels }: OpenCopy, { microBatch, slice }: MicroBatchPart): Promise<void> {
-    for (const key of this.#keysOf(microBatch, slice)) await kernels.recompute(key);
+  /** Runs R of a micro-batch or of a part of it. */
+  async recompute({ kernels }: OpenCopy, { microBatch, part }: MicroBatchPart): Promise<void> {
+    for (const key of this.#keysOf(microBatch, part)) await kernels.recompute(key);
   }
 
   /** Drops the activations of a forward without backward. */
@@ -229,15 +229,15 @@ export class StageCopies {
     for (const key of this.#keysOf(microBatch)) kernels.drop(key);
   }
 
-  /** Runs B, I or W of a micro-batch, or of one half or slice. */
+  /** Runs B, I or W of a micro-batch, or of a part of it. */
   async backward(
     { kernels }: OpenCopy,
-    { kind, microBatch, half, slice }: Action,
+    { kind, microBatch, part }: Action,
     gradient: StageValues | undefined,
     lossScale: number,
     into: StageValues | undefined,
   ): Promise<StageValues | undefined> {
-    const keys = this.#keysOf(microBatch, slice ?? half), isOne = keys.length === 1;
+    const keys = this.#keysOf(microBatch, part), isOne = keys.length === 1;
     const outputs: StageValues[] = [], inOrder = [...keys.entries()];
     for (const [i, key] of this.#slicing ? inOrder.reverse() : inOrder) {
       const dx = await kernels.backward(
@@ -253,10 +253,10 @@ export class StageCopies {
     return isOne ? outputs[0] : this.#join(outputs);
   }
 
-  /** The keys by which kernels know the parts of a micro-batch, or one half or slice of it. */
-  #keysOf(microBatch: number, part?: number): number[] {
+  /** The keys by which kernels know the parts of a micro-batch, or a part of it. */
+  #keysOf(microBatch: number, part?: Part): number[] {
     const first = this.#runs * microBatch;
-    if (part !== undefined) return [first + part];
+    if (part !== undefined) return [first + part.index];
     return Array.from({ length: this.#runs }, (_, index) => first + index);
   }
 

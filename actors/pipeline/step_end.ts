@@ -126,10 +126,10 @@ export function flowHandlers(
       for (const [replica, { pipeOf }] of plan.shares.entries()) known[replica]! += pipeOf.length;
       for (const replica of plan.shares.keys()) inject(supervisor, replica);
     },
-    Loss({ round, microBatch, slice = 0, losses }) {
+    Loss({ round, microBatch, part, losses }) {
       if (supervisor.state === "evaluating") return supervisor.evaluation!.add(microBatch, losses);
       const { losses: known } = stepOfRound(supervisor, round);
-      known[microBatch] = slice === 0 ? losses : addSlice(known[microBatch]!, losses);
+      known[microBatch] = !part?.index ? losses : addSlice(known[microBatch]!, losses);
     },
     Credit: ({ replica }) => credit(supervisor, replica),
   };

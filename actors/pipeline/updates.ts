@@ -93,8 +93,8 @@ export class CommittedUpdates implements WeightUpdater {
     return 0;
   }
 
-  async afterBackward(copy: OpenCopy, _microBatch: number, share: 1 | 0.5): Promise<void> {
-    const { backwardsMissing } = this.#end!, missing = backwardsMissing.get(copy)! - share;
+  async afterBackward(copy: OpenCopy): Promise<void> {
+    const { backwardsMissing } = this.#end!, missing = backwardsMissing.get(copy)! - 1;
     backwardsMissing.set(copy, missing);
     if (missing === 0) await this.#vote(copy);
   }

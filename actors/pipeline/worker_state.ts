@@ -248,17 +248,17 @@ export function openStep(
   { round, share, policy = init.policy, lossScales, updates, dropout }: Begin,
   first: number,
 ): StepInProgress {
-  const { copies, halves, edges } = init, stages = copies.length;
+  const { copies, halves, edges } = init, stages = copies.length, slicing = slicingOf(init);
   const readiness = new Readiness({
     stages,
     first,
     microBatches: share.pipeOf.length,
-    slices: slicingOf(init)?.slices,
+    slices: slicing?.slices,
     pipelineOf: share.pipeOf,
     // Each stage is a place of its own: a worker sends messages to itself, too.
     hosts: Int32Array.from({ length: stages * copies[0]!.length }, (_, i) => i),
     edges,
-    hasHalves: halves === 2,
+    parts: slicing?.slices ?? halves,
     joinsNeighbours: true,
   }, listsOf(policy));
   return { round, first, share, lossScales, updates, dropout, readiness };
@@ -295,15 +295,14 @@ function sendToStage(
 export function sendActivation(
   worker: Worker,
   copy: OpenCopy,
-  { microBatch, slice }: MicroBatchPart,
+  { microBatch, part }: MicroBatchPart,
   output: StageValues,
   fields: Batch,
   isEvaluation: boolean,
 ): void {
-  const part = { microBatch, ...slice !== undefined && { slice } };
   for (const [stage, tensor] of routesOf(copy, "F", output)) {
     const own = stage === copy.stage + 1 ? fields : {};
-    const to = { type: "Activation", stage, ...part } as const;
+    const to = { type: "Activation", stage, microBatch, ...part && { part } } as const;
     sendToStage(worker, copy.pipe, { ...to, tensor, fields: own, isEvaluation });
   }
 }
@@ -312,12 +311,12 @@ export function sendActivation(
 export function sendGradient(
   worker: Worker,
   copy: OpenCopy,
-  part: Pick<Action, "microBatch" | "half" | "slice">,
+  { microBatch, part }: MicroBatchPart,
   gradients: StageValues,
 ): void {
   for (const [stage, tensor] of routesOf(copy, "B", gradients)) {
-    const { microBatch, ...rest } = part;
-    sendToStage(worker, copy.pipe, { type: "Gradient", stage, microBatch, tensor, ...rest });
+    const to = { type: "Gradient", stage, microBatch, ...part && { part } } as const;
+    sendToStage(worker, copy.pipe, { ...to, tensor });
   }
 }
 

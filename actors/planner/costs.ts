@@ -255,8 +255,9 @@ function freshShares({ lists, stages, pipelineOf }: Schedule, stage: number) {
   for (const list of lists) {
     const last = new Map<number, string>();
     for (const part of [...list].flatMap(parts).filter((one) => one.stage === stage)) {
-      const { kind, microBatch, slice = 0 } = part, pipeline = pipelineOf[microBatch]!;
-      const what = `${microBatch} ${slice}`, before = kind === "W" ? `I${what}` : `F${what}`;
+      const { kind, microBatch } = part, pipeline = pipelineOf[microBatch]!;
+      const what = `${microBatch} ${part.part?.index}`,
+        before = kind === "W" ? `I${what}` : `F${what}`;
       if (kind !== "F" && kind !== "R") {
         const key = kind === "W" ? "W" : "B";
         all[key]++;

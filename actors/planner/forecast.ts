@@ -24,7 +24,7 @@ import {
   type StepModel,
   type WorkerTimes,
 } from "../../schedules/mod.ts";
-import { parts } from "../../schedules/internal.ts";
+import { halvesOf, parts } from "../../schedules/internal.ts";
 import { reduceHalf } from "../../schedules/simulator/network.ts";
 import { pipelineCount } from "../pipeline/layout.ts";
 import { compileRun } from "../run/compile.ts";
@@ -125,7 +125,7 @@ function backwardsOf(schedule: Schedule) {
     isSplit: lists.some((list) =>
       [...list].some((action) => parts(action).some(({ kind }) => kind === "W"))
     ),
-    isHalved: lists.some(({ hasHalves }) => hasHalves),
+    isHalved: halvesOf(schedule) > 1,
   };
   known.set(schedule, found);
   return found;

@@ -19,7 +19,7 @@ import {
   readLayout,
 } from "../../kernels/internal.ts";
 import { type LayerTimes, partitionForSchedule, type Schedule } from "../../schedules/mod.ts";
-import { parts, recomputedStages } from "../../schedules/internal.ts";
+import { halvesOf, parts, recomputedStages } from "../../schedules/internal.ts";
 import type { TrainOptions } from "../options/train_options.ts";
 import { pipelineCount } from "../pipeline/layout.ts";
 import { mostTied, trainedTies } from "./engine.ts";
@@ -64,7 +64,7 @@ export function compileRun(
     );
   }
   const all = (schedule.lists ?? []).flatMap((list) => [...list]).flatMap(parts);
-  const halves = all.some(({ half }) => half !== undefined) ? 2 : 1;
+  const halves = halvesOf(schedule);
   const source = halves === 2 ? halved(options.model, schedule) : options.model;
   const compiled = compile(source, recompute, {
     precision,
@@ -121,11 +121,6 @@ export function planRun(
 function halved(model: Model, schedule: Schedule): Model {
   const { samples, withSamples } = model;
   const refuse = `Cannot train with the schedule ${schedule.name}: it halves micro-batches`;
-  if (schedule.slices) {
-    throw new RangeError(
-      `${refuse}, so sequences must be whole, received ${schedule.slices} slices`,
-    );
-  }
   if (samples === undefined || withSamples === undefined) {
     throw new TypeError(
       `${refuse}, so the model must have withSamples, received ${model.name} without it`,

@@ -41,7 +41,7 @@ import {
   type Schedule,
   type StageMemory as ScheduleStageMemory,
 } from "../../schedules/mod.ts";
-import { formatEdge, parts } from "../../schedules/internal.ts";
+import { formatEdge, parts, WHOLE } from "../../schedules/internal.ts";
 import { PIECE_ELEMENTS } from "../checkpoints/tensors.ts";
 import { CHUNKS_IN_TRANSIT } from "../gradients/sync.ts";
 import { ISOLATE_BYTES, PROCESS_BYTES } from "../options/limits.ts";
@@ -79,17 +79,23 @@ export function slotsOf(
   stage: number,
   pipe: number,
 ): number | SliceSlots {
-  const { slices = 1 } = schedule;
-  if (slices === 1) return wholeSlots(schedule, worker, stage, pipe);
-  const of = schedule.pipelineOf.filter((one) => one === pipe).length;
-  if (!schedule.lists || schedule.listPolicy?.name === "elastic") {
-    return { slices: new Array<number>(slices).fill(of), contexts: of };
+  const { lists, listPolicy, slices = 1, pipelineOf, injectionLimit, microBatches, peaks } =
+    schedule;
+  if (lists && listPolicy?.name !== "elastic") {
+    const listed = listedSlots(schedule, lists[worker]!, stage, pipe);
+    // Without a flush the next step begins before this one ends: a micro-batch for each version.
+    const least = schedule.updates === "every-backward" ? schedule.weightVersions[worker]! : 0;
+    return slices === 1 ? Math.max(least, listed.slices[0]!) : listed;
   }
-  return sliceSlots(schedule, schedule.lists[worker]!, stage, pipe);
+  const of = pipelineOf.filter((one) => one === pipe).length;
+  if (slices > 1) return { slices: new Array<number>(slices).fill(of), contexts: of };
+  if (!lists) return peaks?.[worker]?.most ?? Math.min(injectionLimit, microBatches);
+  // It may run ahead of its list, within the worker's limit.
+  return Math.min(Math.ceil(listPolicy?.activationLimit ?? analyzedPeak(schedule, worker)), of);
 }
 
-/** The same by walking the list of a worker. */
-function sliceSlots(
+/** The same by walking the list of a worker. An activation stays until its B or W: an R frees nothing. */
+function listedSlots(
   { slices = 1, pipelineOf }: Schedule,
   list: ActionList,
   stage: number,
@@ -97,18 +103,16 @@ function sliceSlots(
 ): SliceSlots {
   const live = new Array<number>(slices).fill(0), peak = [...live], of = new Map<number, number>();
   let contexts = 0;
-  for (const action of list) {
-    for (const { kind, slice = 0, ...part } of parts(action)) {
-      const { microBatch } = part;
-      if (part.stage !== stage || pipelineOf[microBatch] !== pipe) continue;
-      if (kind === "I" || kind === "R") continue;
-      const change = kind === "F" ? 1 : -1, left = (of.get(microBatch) ?? 0) + change;
-      live[slice]! += change;
-      peak[slice] = Math.max(peak[slice]!, live[slice]!);
-      if (left === 0) of.delete(microBatch);
-      else of.set(microBatch, left);
-      contexts = Math.max(contexts, of.size);
-    }
+  for (const { kind, microBatch, part = WHOLE, ...one } of [...list].flatMap(parts)) {
+    if (one.stage !== stage || pipelineOf[microBatch] !== pipe) continue;
+    if (kind === "I" || kind === "R") continue;
+    const change = kind === "F" ? 1 : -slices / part.count;
+    const left = (of.get(microBatch) ?? 0) + change, slice = slices === 1 ? 0 : part.index;
+    live[slice]! += change;
+    peak[slice] = Math.max(peak[slice]!, live[slice]!);
+    if (left === 0) of.delete(microBatch);
+    else of.set(microBatch, left);
+    contexts = Math.max(contexts, of.size);
   }
   return { slices: peak, contexts };
 }
@@ -118,26 +122,6 @@ const countSlots = (slots: number | SliceSlots): number =>
   typeof slots === "number"
     ? slots
     : slots.slices.reduce((sum, count) => sum + count, 0) / slots.slices.length;
-
-function wholeSlots(schedule: Schedule, worker: number, stage: number, pipe: number): number {
-  const { lists, listPolicy, injectionLimit, microBatches, pipelineOf, peaks } = schedule;
-  if (!lists) return peaks?.[worker]?.most ?? Math.min(injectionLimit, microBatches);
-  if (listPolicy?.name === "elastic") {
-    // It may run ahead of its list, within the worker's limit.
-    const limit = Math.ceil(listPolicy.activationLimit ?? analyzedPeak(schedule, worker));
-    return Math.min(limit, pipelineOf.filter((one) => one === pipe).length);
-  }
-  // Without a flush the next step begins before this one ends: a micro-batch for each version.
-  let live = 0, peak = schedule.updates === "every-backward" ? schedule.weightVersions[worker]! : 0;
-  for (const action of lists[worker]!) {
-    for (const part of parts(action)) {
-      if (part.stage !== stage || pipelineOf[part.microBatch] !== pipe) continue;
-      if (part.kind === "F") peak = Math.max(peak, ++live);
-      else if (part.kind !== "I") live -= part.half === undefined ? 1 : 0.5;
-    }
-  }
-  return peak;
-}
 
 /** Returns whether a worker may hold fewer at its peak than {@linkcode slotsOf} says, as messages come. */
 function isBound({ lists, listPolicy, peaks }: Schedule, worker: number): boolean {

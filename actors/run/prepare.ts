@@ -128,11 +128,11 @@ export function assertRecomputable(
     throw new RangeError(`Cannot train with the schedule ${name}: ${must}, received ${received}`);
   };
   for (const { action, next } of followedActions(schedule)) {
-    const { kind, stage, microBatch, slice } = action;
+    const { kind, stage, microBatch, part } = action;
     if (kind !== "R") continue;
     counts.set(stage, (counts.get(stage) ?? 0) + 1);
-    const isNext = next?.microBatch === microBatch && next.slice === slice;
-    if (isNext && next.half === undefined) continue;
+    const isSame = next?.part?.index === part?.index && next?.part?.count === part?.count;
+    if (next?.microBatch === microBatch && isSame) continue;
     refuse(
       `what ${
         formatAction(action)

@@ -11,7 +11,7 @@
  */
 
 import { type Action, type ActionKind, formatAction, parseAction } from "../../schedules/mod.ts";
-import { parts } from "../../schedules/internal.ts";
+import { cutInto, parts } from "../../schedules/internal.ts";
 import type { TracedAction } from "../pipeline/step.ts";
 
 /** A traced action, read. */
@@ -72,13 +72,13 @@ const outputOf = (action: Action): string =>
   formatAction({ ...action, kind: action.kind === "F" ? "F" : "B" });
 
 /** The outputs that an action takes, any of which may be missing as the other form was sent. */
-function inputsOf({ half, ...action }: Action): string[] {
+function inputsOf({ part, ...action }: Action): string[] {
   const { kind, stage } = action;
   if (kind === "W" || kind === "R") return [];
   if (kind === "F") return stage === 0 ? [] : [outputOf({ ...action, stage: stage - 1 })];
   const whole: Action = { ...action, kind: "B", stage: stage + 1 };
-  const halves = half === undefined ? [0, 1] as const : [half];
-  return [whole, ...halves.map((half) => ({ ...whole, half }))].map(outputOf);
+  const all = part ? [part] : cutInto(2);
+  return [whole, ...all.map((part) => ({ ...whole, part }))].map(outputOf);
 }
 
 /** Returns the time at which the output of an action was sent, by the trace. */

@@ -11,7 +11,7 @@ import {
   parseAction,
   type Schedule,
 } from "../../schedules/mod.ts";
-import { parts } from "../../schedules/internal.ts";
+import { endsBackward, parts, WHOLE } from "../../schedules/internal.ts";
 import { UPDATE_POLICIES } from "../pipeline/step.ts";
 import type { SupervisorView } from "../pipeline/supervisor.ts";
 import type { WorkerView } from "../pipeline/worker.ts";
@@ -108,10 +108,10 @@ function checkAction(
     const problem = outOfTurn(part, mine.done, slices);
     if (problem) return problem;
     mine.done.add(formatAction(part));
-    const { kind, stage, half, slice = 0 } = part, isBackward = kind === "B" || kind === "I";
+    const { kind, stage, part: own = WHOLE } = part, isBackward = kind === "B" || kind === "I";
     if (kind === "F") mine.stash++;
-    else if (kind === "B" || kind === "W") mine.stash -= half === undefined ? 1 : 0.5;
-    if (stage === 0 && isBackward && half !== 0 && slice === 0) left[mine.replica]!++;
+    else if (kind === "B" || kind === "W") mine.stash -= slices / own.count;
+    if (stage === 0 && isBackward && endsBackward(part, slices)) left[mine.replica]!++;
   }
 }
 
@@ -121,18 +121,19 @@ function outOfTurn(
   done: ReadonlySet<string>,
   slices: number,
 ): string | undefined {
-  const { half, slice, ...whole } = part, { kind } = whole, name = formatAction(part);
+  const { part: own = WHOLE, ...whole } = part, { kind } = whole, name = formatAction(part);
   const has = (other: Partial<Action>) => done.has(formatAction({ ...whole, ...other }));
-  const ofSlice = (slice: number | undefined) => slice === undefined ? {} : { slice };
+  const hasPart = (index: number) => has({ part: { ...own, index } });
+  const forward = own.count === slices && part.part ? { part: own } : {};
   if (done.has(name)) return `${name} ran twice`;
   const wants = (before: ActionKind) =>
-    has({ kind: before, ...ofSlice(slice) }) ? undefined : `${name} ran without its ${before}`;
+    has({ kind: before, ...forward }) ? undefined : `${name} ran without its ${before}`;
   const isFirst = `${name} ran first`;
-  if (kind === "F") return slice && !has({ slice: slice - 1 }) ? isFirst : undefined;
+  if (kind === "F") return own.index > 0 && !hasPart(own.index - 1) ? isFirst : undefined;
   if (kind === "W") return wants("I");
-  if (half === 1) return has({ half: 0 }) ? undefined : isFirst;
-  const isLater = slice !== undefined && slice < slices - 1 && kind !== "R";
-  return isLater && !has({ slice: slice + 1 }) ? isFirst : wants("F");
+  // Slices run backward last slice first, parts of samples in order.
+  const before = own.index + (slices > 1 ? 1 : -1), isKnown = before >= 0 && before < own.count;
+  return isKnown && kind !== "R" && !hasPart(before) ? isFirst : wants("F");
 }
 
 /** Returns the problem of a worker after the pipe has run empty. */

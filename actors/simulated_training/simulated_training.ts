@@ -22,7 +22,7 @@ import {
   type ScheduleOptions,
   type SkipEdge,
 } from "../../schedules/mod.ts";
-import { parts, withEdges } from "../../schedules/internal.ts";
+import { halvesOf, parts, withEdges } from "../../schedules/internal.ts";
 import { hashWeights } from "../checkpoints/format.ts";
 import type { SyncStrategy } from "../gradients/sync.ts";
 import { REFUSAL } from "../pipeline/protocol.ts";
@@ -125,7 +125,7 @@ function optionsOf(plan: SimulatedTrainingOptions): SimulatedEngineOptions {
   const { replicas = UPDATE_POLICIES[schedule.updates].isFlushed ? 2 : 1 } = plan;
   assertServable(schedule, { replicas, sync, clip, precision: "fp32", ties: 0 });
   const all = (schedule.lists ?? []).flatMap((list) => [...list]).flatMap(parts);
-  const halves = all.some(({ half }) => half !== undefined) ? 2 : 1;
+  const halves = halvesOf(schedule);
   const model = modelOf(schedule, SAMPLES / halves);
   if (schedule.slices && WIDTH % schedule.slices !== 0) {
     throw new RangeError(

@@ -267,7 +267,7 @@ export function sumIn(line: string): string {
 }
 
 /** Version of the format. Other versions are not read. */
-export const JOURNAL_VERSION = 2;
+export const JOURNAL_VERSION = 3;
 
 /** Facts about a recorded run. */
 export interface JournalHeader {

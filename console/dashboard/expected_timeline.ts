@@ -73,17 +73,17 @@ const LENGTHS: Readonly<Record<ActionKind, number>> = { F: 1, B: 2, I: 1, W: 1, 
 
 /** Returns the mean durations of actions, by kind and stage. */
 function measuredCosts(
-  { stages, slices = 1 }: Schedule,
+  { stages }: Schedule,
   traces: readonly (readonly TracedAction[])[],
 ): Costs {
   const sums = new Map<string, { total: number; count: number }>();
   for (const { name, start, end } of traces.flat()) {
     if (!ACTION.test(name)) continue;
     const run = parts(parseAction(name));
-    const length = run.reduce((sum, { kind, half }) => sum + lengthOf(kind, half), 0);
-    for (const { kind, stage, slice } of run) {
+    const length = run.reduce((sum, { kind, part }) => sum + LENGTHS[kind] / (part?.count ?? 1), 0);
+    for (const { kind, stage } of run) {
       const { total, count } = sums.get(`${kind}${stage}`) ?? { total: 0, count: 0 };
-      const took = (end - start) * LENGTHS[kind] / length * (slice === undefined ? 1 : slices);
+      const took = (end - start) * LENGTHS[kind] / length;
       sums.set(`${kind}${stage}`, { total: total + took, count: count + 1 });
     }
   }
@@ -102,9 +102,6 @@ function measuredCosts(
   const others = { forward, recompute: costsOf("R") };
   return input && weight ? { ...others, input, weight } : { ...others, backward: costsOf("B") };
 }
-
-const lengthOf = (kind: ActionKind, half: 0 | 1 | undefined) =>
-  half === undefined ? LENGTHS[kind] : LENGTHS[kind] / 2;
 
 /** Limit of actions in a drawn step; more would take too long. */
 export const ACTIONS_MAX = 20_000;

@@ -18,7 +18,7 @@ function peakSkips(schedule: ListedSchedule, { ends }: Timeline, costs: Costs): 
   lists.forEach((list, from) => {
     for (let index = 0; index < list.length; index++) {
       for (let part = list.startOf(index); part < list.startOf(index + 1); part++) {
-        const share = list.halfAt(part) === 0 ? 1 / slices : 0.5, stage = list.stageAt(part);
+        const share = 1 / list.countAt(part), stage = list.stageAt(part);
         for (const route of leaving(routes, KINDS[list.kindAt(part)] ?? "W", stage)) {
           const to = hosts[pipelineOf[list.microBatchAt(part)]! * stages + route.to]!;
           const time = ends[from]![index]! + (to === from ? 0 : send[route.number]! / slices);

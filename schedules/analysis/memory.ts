@@ -119,7 +119,7 @@ export function heldBytes(stages: readonly (StageMemory | undefined)[], versions
 
 /**
  * The bytes that each part of a list adds while it runs (`during`) and that remain at its end
- * (`after`). A half backward or a slice counts as its share: the shares of a micro-batch add up to
+ * (`after`). A part of a micro-batch counts as its share: the shares of one add up to
  * whole bytes by the end of a step.
  *
  * @returns a function to call once for each part, in order.
@@ -129,13 +129,13 @@ function changesOf(
   memoryOf: (stage: number) => StageMemory | undefined,
 ) {
   /** Cells that an R has brought back and no backward has read yet. */
-  const recomputed = new Set<string>(), { slices } = list;
+  const recomputed = new Set<string>();
   const cellOf = (part: number) =>
     `${list.stageAt(part)} ${list.microBatchAt(part)} ${list.sliceAt(part)}`;
   return (part: number): { during: number; after: number } => {
     const memory = memoryOf(list.stageAt(part)), kind = list.kindAt(part);
     if (memory === undefined) return { during: 0, after: 0 };
-    const share = (list.halfAt(part) === 0 ? 1 : 0.5) / slices;
+    const share = 1 / list.countAt(part);
     const { keptBytes, recomputedBytes = 0, freedByInputBytes = 0, messageBytes = 0 } = memory;
     const all = keptBytes + recomputedBytes;
     const change = (during: number, after: number) => ({
@@ -148,9 +148,10 @@ function changesOf(
       recomputed.add(cellOf(part));
       return change(recomputedBytes, recomputedBytes);
     }
-    // The second half of a backward also finds the activation that R brought back.
-    const isThere = recomputed.size > 0 &&
-      (list.halfAt(part) === 1 ? recomputed.has(cellOf(part)) : recomputed.delete(cellOf(part)));
+    // All parts of a backward find the activation that R brought back.
+    const isLast = list.countAt(part) === list.slices ||
+      list.indexAt(part) === list.countAt(part) - 1;
+    const isThere = isLast ? recomputed.delete(cellOf(part)) : recomputed.has(cellOf(part));
     const brought = isThere ? 0 : recomputedBytes;
     const freed = kind === KIND.I ? freedByInputBytes : all;
     return change(brought, brought - freed - messageBytes);
@@ -170,7 +171,7 @@ export function eachLevel(
   visit: (index: number, isEnd: boolean, bytes: number) => void,
   skips?: SkipLevels,
 ): void {
-  const changeOf = changesOf(list, memoryOf), { slices } = list;
+  const changeOf = changesOf(list, memoryOf);
   let level = held;
   for (let index = 0; index < list.length; index++) {
     let during = 0, after = 0, work = 0;
@@ -178,7 +179,7 @@ export function eachLevel(
       const change = changeOf(part);
       during += change.during;
       after += change.after;
-      if (skips) after -= freedAt(list, part, skips.freed) / slices;
+      if (skips) after -= freedAt(list, part, skips.freed);
       work = Math.max(work, memoryOf(list.stageAt(part))?.workBytes ?? 0);
     }
     const come = skips?.come[index] ?? 0;

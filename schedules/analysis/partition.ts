@@ -37,8 +37,8 @@ function indexActions({ lists }: ListedSchedule): ActionIndex {
   for (const [worker, list] of lists.entries()) {
     for (let index = 0; index < list.length; index++) {
       for (let part = list.startOf(index); part < list.startOf(index + 1); part++) {
-        const { kind, stage, microBatch, slice } = partAt(list, part);
-        const key = keyOf(KINDS[kind]!, stage, microBatch, slice);
+        const { kind, stage, microBatch } = partAt(list, part);
+        const key = keyOf(KINDS[kind]!, stage, microBatch, list.sliceAt(part));
         found.set(key, [...found.get(key) ?? [], [worker, index]]);
       }
     }
@@ -59,7 +59,7 @@ function criticalPath(
   while (index >= 0) {
     const list = lists[worker]!;
     for (let part = list.startOf(index); part < list.startOf(index + 1); part++) {
-      load[list.kindAt(part)]![list.stageAt(part)]! += list.halfAt(part) === 0 ? 1 / slices : 0.5;
+      load[list.kindAt(part)]![list.stageAt(part)]! += 1 / list.countAt(part);
     }
     const start = starts[worker]![index]!;
     if (start === 0) break;
@@ -67,9 +67,9 @@ function criticalPath(
       index--;
       continue;
     }
-    const { kind, stage, microBatch, slice = 0, time } = lastInput(worker, index)!;
-    const from = actions.get(keyOf(kind, stage, microBatch, slice))!;
-    // The later of two halves.
+    const { kind, stage, microBatch, part, time } = lastInput(worker, index)!;
+    const from = actions.get(keyOf(kind, stage, microBatch, part?.index ?? 0))!;
+    // The last of its parts.
     const [giver, given] = from.reduce((a, b) =>
       Math.abs(time - ends[b[0]]![b[1]]!) < Math.abs(time - ends[a[0]]![a[1]]!) ? b : a
     );

@@ -1,6 +1,6 @@
 /** Recomputation as an action: the stages that recompute, and schedules with R added. */
 
-import { type Action, parts, R } from "../action.ts";
+import { type Action, formatAction, parts, R } from "../action.ts";
 import { ActionList, KIND } from "../action_list.ts";
 import { listPolicies } from "../policies.ts";
 import type { ListedSchedule, Schedule } from "../schedule.ts";
@@ -46,8 +46,8 @@ export function* followedActions(
  * R and keep everything.
  *
  * @param stages Selects the stages that recompute; all unless given.
- * @throws {RangeError} if the schedule has no lists, if it has an R already, or if it has slices,
- * halves or overlaps.
+ * @throws {RangeError} if the schedule has no lists, if it has an R already, or if it has parts of
+ * micro-batches or overlaps.
  *
  * @example
  * ```ts
@@ -71,10 +71,8 @@ export function withRecomputation(
   if (!lists) return refuse("it must have lists", "a policy");
   const all = lists.flatMap((list) => [...list]);
   if (recomputedStages(schedule).size > 0) refuse("it must have none", "some");
-  if ((schedule.slices ?? 1) > 1) refuse("its actions must be of whole micro-batches", "slices");
-  if (all.some(({ half }) => half !== undefined)) {
-    refuse("its actions must be of whole micro-batches", "halves");
-  }
+  const cut = all.find(({ part }) => part !== undefined);
+  if (cut) refuse("its actions must be of whole micro-batches", formatAction(cut));
   if (all.some(({ overlap }) => overlap)) refuse("no action may overlap another", "some that do");
   const distant = new Set<number>();
   for (const { action, next } of followedActions(schedule)) {

@@ -1,6 +1,6 @@
 /** Skip edges in the mailboxes and the memory of workers. */
 
-import { type ActionList, KIND } from "../action_list.ts";
+import { type ActionList, halvesOf, KIND } from "../action_list.ts";
 import { runAround } from "../execute.ts";
 import { hostTable, type ListedSchedule, type Schedule } from "../schedule.ts";
 import {
@@ -74,9 +74,7 @@ export function levelsOf(schedule: ListedSchedule, sizeOf: SizeOf): SkipLevels[]
       return { come: comeBySlowness(schedule, worker, routes, sizeOf), freed };
     }
     let all = 0;
-    for (let part = 0; part < list.partCount; part++) {
-      all += freedAt(list, part, freed) / list.slices;
-    }
+    for (let part = 0; part < list.partCount; part++) all += freedAt(list, part, freed);
     return { come: new Float64Array(list.length).fill(all), freed };
   });
 }
@@ -108,29 +106,28 @@ function isTooLarge({ lists }: ListedSchedule): boolean {
 
 /** The peak of the levels of a worker. */
 export function peakOfSkips(list: ActionList, { come, freed }: SkipLevels): number {
-  const { slices } = list;
   let peak = 0, gone = 0;
   for (let index = 0; index < list.length; index++) {
     peak = Math.max(peak, come[index]! - gone);
     for (let part = list.startOf(index); part < list.startOf(index + 1); part++) {
-      gone += freedAt(list, part, freed) / slices;
+      gone += freedAt(list, part, freed);
     }
   }
   return peak;
 }
 
-/** The amount that the end of a part frees, as if it were not a slice. */
+/** The amount that the end of a part frees. */
 export function freedAt(list: ActionList, part: number, freed: ArrayLike<number>): number {
   const kind = list.kindAt(part);
   if (kind !== KIND.B && kind !== KIND.I) return 0;
-  return freed[list.stageAt(part)]! * (list.halfAt(part) === 0 ? 1 : 0.5);
+  return freed[list.stageAt(part)]! / list.countAt(part);
 }
 
 /** Peak traffic of one worker over skip edges, however long actions and messages take. */
 export interface SkipTraffic {
   /**
-   * Messages that have arrived and that no action has taken yet, each of a micro-batch, or of a half
-   * or slice if the schedule has them. Values for a neighbouring stage travel with the message of the
+   * Messages that have arrived and that no action has taken yet, each of a micro-batch, or of a part
+   * if the schedule has parts. Values for a neighbouring stage travel with the message of the
    * chain, and count there.
    */
   readonly messages: number;
@@ -171,11 +168,6 @@ export function skipTraffic(schedule: Schedule): SkipTraffic[] {
   }));
 }
 
-/** Messages of a micro-batch if backwards come in halves, or sequences in slices. */
-function runsOf({ lists = [], slices = 1 }: Schedule): number {
-  return lists.some(({ hasHalves }) => hasHalves) ? 2 : slices;
-}
-
 /** Returns true if values over a route have their own message. */
 const isApart = ({ from, to }: SkipRoute) => Math.abs(from - to) > 1;
 
@@ -192,7 +184,7 @@ function inFlight(schedule: Schedule, routes: readonly StageRoutes[]): SkipTraff
       messages += most(pipeline) * (forward + backward);
       bytes += most(pipeline) * freed[stage]!;
     }
-    return { messages: messages * runsOf(schedule), bytes };
+    return { messages: messages * halvesOf(schedule) * (schedule.slices ?? 1), bytes };
   });
 }
 
@@ -224,9 +216,8 @@ function messagesAt(
       const kind = list.kindAt(part), copy = schedule.pipelineOf[list.microBatchAt(part)]!;
       if (kind === KIND.R || kind === KIND.W) continue;
       const { forward, backward } = freed(worker, list.stageAt(part), copy);
-      const whole = kind === KIND.F ? forward : backward * (list.halfAt(part) === 0 ? 1 : 0.5);
-      taken += whole / (schedule.slices ?? 1);
+      taken += (kind === KIND.F ? forward : backward) / list.countAt(part);
     }
   }
-  return Math.round(most * runsOf(schedule));
+  return Math.round(most * halvesOf(schedule) * (schedule.slices ?? 1));
 }

@@ -120,7 +120,7 @@ function inSlices(order: Iterable<Action>, slices: number): Action[] {
   return [...order].flatMap((action) =>
     Array.from(
       { length: slices },
-      (_, i) => sliced(action, action.kind === "F" ? i : slices - 1 - i),
+      (_, i) => sliced(action, action.kind === "F" ? i : slices - 1 - i, slices),
     )
   );
 }

@@ -17,7 +17,7 @@ type Make = (stage: number, microBatch: number) => Action;
 
 /** An action of a slice; of the whole micro-batch if there is one slice. */
 function sliceOf(action: Action, slice: number, { slices = 1 }: ScheduleOptions): Action {
-  return slices === 1 ? action : sliced(action, slice);
+  return slices === 1 ? action : sliced(action, slice, slices);
 }
 
 /** The k-th forward of a stage: the slices of a micro-batch in order. */

@@ -346,10 +346,9 @@ function layOut(analysis: Analysis): Canvas {
 const labelWidth = (label: string) => label.length * SVG_FONT_SIZE * DIGIT_WIDTH;
 
 /** The label of a cell: the micro-batch, as position and colour show stage and kind. */
-function labelOf({ microBatch, second, half, slice }: Action): string {
-  if (slice !== undefined) return `${microBatch}s${slice}`;
+function labelOf({ microBatch, second, part }: Action): string {
   if (second !== undefined) return `${microBatch}+${second}`;
-  return half === undefined ? `${microBatch}` : `${microBatch}.${half}`;
+  return part === undefined ? `${microBatch}` : `${microBatch}.${part.index}`;
 }
 
 function drawWorker(canvas: Canvas, worker: number): string {

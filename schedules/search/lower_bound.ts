@@ -1,6 +1,6 @@
 /** Lower bounds of the time of a step, for any order of its actions. */
 
-import { KIND } from "../action_list.ts";
+import { halvesOf, KIND } from "../action_list.ts";
 import { recomputedStages } from "../analysis/recomputation.ts";
 import type { Costs } from "../costs.ts";
 import type { Schedule } from "../schedule.ts";
@@ -32,9 +32,9 @@ export function makespanLowerBound(
 ): number {
   const { slices = 1 } = schedule;
   const limits = partLimits(schedule, activationLimit).map((limit) => limit * slices);
-  const hasHalves = (schedule.lists ?? []).some((list) => list.hasHalves);
+  const parts = halvesOf(schedule);
   return lowerBound(inSlices(workloadOf(schedule, costs), slices), limits, {
-    hasHalves,
+    parts,
     recomputed: recomputedStages(schedule),
   });
 }
@@ -58,8 +58,8 @@ function inSlices(load: Workload, slices: number): Workload {
 
 /** The orders for which a bound holds. */
 interface BoundedOrders {
-  /** True if backwards may come in halves: a gradient then travels one half at a time. */
-  readonly hasHalves?: boolean;
+  /** The parts that backwards may come in: a gradient then travels one part at a time. */
+  readonly parts?: number;
   /** The stages that keep only their inputs and recompute. */
   readonly recomputed?: ReadonlySet<number>;
 }
@@ -87,7 +87,7 @@ interface BoundedOrders {
 export function lowerBound(
   load: Workload,
   limits: readonly number[],
-  { hasHalves = false, recomputed = new Set() }: BoundedOrders = {},
+  { parts = 1, recomputed = new Set() }: BoundedOrders = {},
 ): number {
   const { workers, stages, hosts, pipelineOf, times: { durations, overlap } } = load;
   const time = (kind: number, stage: number) => durations[kind]![stage]!;
@@ -102,7 +102,7 @@ export function lowerBound(
   let bound = 0;
   counts.forEach((count, pipeline) => {
     if (count === 0) return;
-    const { toStage, toEnd, away, own, around } = shortestPaths(load, pipeline, hasHalves);
+    const { toStage, toEnd, away, own, around } = shortestPaths(load, pipeline, parts);
     bound = Math.max(bound, around);
     for (let stage = 0; stage < stages; stage++) {
       const worker = hosts[pipeline * stages + stage]!;
@@ -167,9 +167,9 @@ function packed(
  * (`away`), and the least time from then until its activations are freed (`own`); and from the input
  * to the end.
  */
-function shortestPaths(load: Workload, pipeline: number, hasHalves: boolean) {
+function shortestPaths(load: Workload, pipeline: number, part: number) {
   const { stages, hosts, times: { durations, overlap = Infinity, send } } = load;
-  const part = hasHalves ? 2 : 1, routes = stageRoutes(stages, load.edges);
+  const routes = stageRoutes(stages, load.edges);
   const forward = (stage: number) => Math.min(durations[KIND.F]![stage]!, overlap);
   /** The last part of a backward, with nothing after it. */
   const last = (stage: number) => Math.min(durations[KIND.B]![stage]! / part, overlap);

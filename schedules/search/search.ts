@@ -257,8 +257,7 @@ function improved({ schedule }: Found, limits: Limits): Found[] {
   const actions = 3 * schedule.stages * schedule.microBatches;
   if (actions * TRIES_MIN > EXECUTIONS_MAX) return [];
   const orders = schedule.lists.map((list) => Array.from(list).flatMap(parts).flatMap(split));
-  const isPlain = ({ kind, half, slice }: Action) =>
-    half === undefined && slice === undefined && kind !== "R";
+  const isPlain = ({ kind, part }: Action) => part === undefined && kind !== "R";
   if (!orders.flat().every(isPlain)) return [];
   const tries = Math.min(TRIES_MAX, Math.floor(EXECUTIONS_MAX / actions));
   const load: Workload = searchedLoad(schedule, limits);
@@ -268,7 +267,7 @@ function improved({ schedule }: Found, limits: Limits): Found[] {
 }
 
 function split(action: Action): Action[] {
-  const { kind, stage, microBatch, half } = action;
-  if (kind !== "B" || half !== undefined) return [action];
+  const { kind, stage, microBatch, part } = action;
+  if (kind !== "B" || part !== undefined) return [action];
   return [I(stage, microBatch), W(stage, microBatch)];
 }

@@ -1,5 +1,6 @@
 /** The input of a simulated step, with its checks and random draws, and its result. */
 
+import {} from "../action.ts";
 import type { Action } from "../action.ts";
 import { KIND } from "../action_list.ts";
 import type { MemoryCurve, StageMemory } from "../analysis/memory.ts";
@@ -301,12 +302,12 @@ function quantile(factors: readonly number[], rank: number): number {
 
 /** A number from 0 to 1, the same for the same seed, stream and action. */
 function uniform(seed: number, stream: number, action: Action): number {
-  const { kind, stage, microBatch, half, slice = 0 } = action;
+  const { kind, stage, microBatch, part } = action;
   let hash = mix(seed ^ 0x9e3779b9);
-  hash = mix(hash ^ (KIND[kind] * 8 + stream * 4 + (half === undefined ? 0 : half + 1)));
+  hash = mix(hash ^ (KIND[kind] * 8 + stream * 4));
   hash = mix(hash ^ stage);
   hash = mix(hash ^ microBatch);
-  if (slice > 0) hash = mix(hash ^ slice);
+  if (part && part.index > 0) hash = mix(hash ^ part.index);
   return (hash >>> 0) / 2 ** 32;
 }
 

@@ -22,7 +22,7 @@ import { reduceHalf } from "./network.ts";
 interface Copy {
   readonly worker: number;
   readonly group: Group;
-  /** Backwards that have not run, in slices of micro-batches. */
+  /** Micro-batches whose backwards have not run. */
   missing: number;
   /** Chunks started, and chunks with sums. */
   started: number;
@@ -83,10 +83,10 @@ function openGroup(stage: number, model: StageModel, closing: StepEndModel): Gro
 /** Places the copies: that of a stage in a pipeline at index `pipeline * stages + stage`. */
 function placeCopies(schedule: Schedule, groups: readonly Group[]): Copy[] {
   const microBatches = Map.groupBy(schedule.pipelineOf, (pipeline) => pipeline);
-  const copies: Copy[] = [], { slices = 1 } = schedule;
+  const copies: Copy[] = [];
   schedule.placement.forEach((held, worker) => {
     for (const { stage, pipeline } of held) {
-      const group = groups[stage]!, missing = (microBatches.get(pipeline)?.length ?? 0) * slices;
+      const group = groups[stage]!, missing = microBatches.get(pipeline)?.length ?? 0;
       const copy = { worker, group, missing, started: 0, complete: 0 };
       group.copies.push(copy);
       group.votesMissing++;
@@ -114,7 +114,7 @@ export interface EndPorts {
 export interface StepEnd {
   /** Called when the step begins. */
   begin(): void;
-  /** Called after a full backward, or one for the weights, of a micro-batch or a half of it. */
+  /** Called after a full backward, or one for the weights, of a micro-batch. */
   afterBackward(part: Action, worker: number): void;
 }
 
@@ -183,11 +183,10 @@ export class CommittedEnd implements StepEnd {
     for (const copy of this.#copies) if (copy.missing === 0) this.#check(copy);
   }
 
-  afterBackward({ stage, microBatch, half }: Action): void {
-    const { pipelineOf, stages, slices = 1 } = this.#model.schedule;
+  afterBackward({ stage, microBatch }: Action): void {
+    const { pipelineOf, stages } = this.#model.schedule;
     const copy = this.#copies[pipelineOf[microBatch]! * stages + stage]!;
-    copy.missing -= half === undefined ? 1 : slices / 2;
-    if (copy.missing === 0) this.#check(copy);
+    if (--copy.missing === 0) this.#check(copy);
   }
 
   #check(copy: Copy): void {

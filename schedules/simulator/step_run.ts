@@ -1,6 +1,6 @@
 /** Simulation of one step by events: starts and ends of actions, messages, and the end of the step. */
 
-import { type Action, parts } from "../action.ts";
+import { type Action, endsBackward, parts, sliced, WHOLE } from "../action.ts";
 import { KIND } from "../action_list.ts";
 import { recomputedStages } from "../analysis/recomputation.ts";
 import { bytesOf, type Received, type SizeOf } from "../analysis/skip_memory.ts";
@@ -132,7 +132,7 @@ export class StepRun {
     const { microBatches, slices = 1 } = this.#schedule;
     if (this.#injected === microBatches) return;
     const whole: Action = { kind: "F", stage: 0, microBatch: this.#injected++ };
-    const arrived = slices === 1 ? whole : { ...whole, slice: 0 };
+    const arrived = slices === 1 ? whole : sliced(whole, 0, slices);
     const worker = this.#readiness.hostOf(0, whole.microBatch);
     this.#queue.add(time, { worker, arrived, sentMs, then: undefined });
   }
@@ -177,9 +177,8 @@ export class StepRun {
   #duration(worker: number, action: Action): number {
     const { slices = 1 } = this.#schedule;
     let duration = 0;
-    for (const { kind, stage, half } of parts(action)) {
-      const whole = this.#durations[KIND[kind]]![stage]!;
-      duration += half === undefined ? whole / slices : whole / 2;
+    for (const { kind, stage, part = WHOLE } of parts(action)) {
+      duration += this.#durations[KIND[kind]]![stage]! / part.count;
     }
     const { overlapMs, slowdowns } = this.#model;
     if (action.overlap !== undefined && overlapMs !== undefined) duration = overlapMs / slices;
@@ -193,7 +192,8 @@ export class StepRun {
     let sentMs = this.#now;
     for (const part of action ? parts(action) : []) {
       sentMs = Math.max(sentMs, this.#output(index, part));
-      if (part.kind === "B" || part.kind === "W") this.#end?.afterBackward(part, index);
+      const isLast = endsBackward(part, this.#schedule.slices);
+      if (isLast && "BW".includes(part.kind)) this.#end?.afterBackward(part, index);
     }
     if (sentMs > this.#now && this.#model.network?.isBlocking) {
       return this.#freeAt(index, sentMs);
@@ -205,7 +205,7 @@ export class StepRun {
 
   /** Offers or sends the output of a part of an action. @returns the time at which it has been sent. */
   #output(index: number, part: Action): number {
-    const { kind, stage, half, slice = 0 } = part, { ready } = this.workers[index]!;
+    const { kind, stage } = part, { ready } = this.workers[index]!;
     let sentMs = this.#now;
     for (const next of this.#readiness.complete(part)) {
       const host = this.#readiness.hostOf(next.stage, next.microBatch);
@@ -215,7 +215,8 @@ export class StepRun {
     for (const route of this.#readiness.routesFrom(part)) {
       sentMs = Math.max(sentMs, this.#skip(index, route, part));
     }
-    const isBack = (kind === "B" || kind === "I") && stage === 0 && half !== 0 && slice === 0;
+    const isBack = (kind === "B" || kind === "I") && stage === 0 &&
+      endsBackward(part, this.#schedule.slices);
     if (isBack) this.#inject(this.#now + 2 * (this.#model.controlMs ?? 0), this.#now);
     return sentMs;
   }
@@ -230,18 +231,17 @@ export class StepRun {
   /** Sends a message after a part: the time at which it has been sent, and that of its arrival. */
   #transmit(from: number, to: number, part: Action, whole: { bytes: number; ms: number }) {
     const { slices = 1 } = this.#schedule, factor = this.#draws.latency(part);
-    const bytes = whole.bytes / (part.half === undefined ? slices : 2);
+    const bytes = whole.bytes / (part.part?.count ?? 1);
     const { sentMs, arrivesMs } = this.#channels.send(this.#now, from, to, bytes, factor);
     return { sentMs, time: arrivesMs + whole.ms / slices * factor };
   }
 
   /** Sends an output over a skip route. @returns the time at which it has been sent. */
   #skip(from: number, route: SkipRoute, part: Action): number {
-    const { slices = 1 } = this.#schedule;
     const next: Action = { ...part, kind: route.isForward ? "F" : "B", stage: route.to };
     const now = this.#now, bytes = this.#skipBytes(route);
     const to = this.#readiness.hostOf(next.stage, next.microBatch);
-    const size = bytes / (part.half === undefined ? slices : 2), { received } = this.workers[to]!;
+    const size = bytes / (part.part?.count ?? 1), { received } = this.workers[to]!;
     if (from === to) {
       received.push({ time: now, size });
       return now;

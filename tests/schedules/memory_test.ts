@@ -58,8 +58,8 @@ Deno.test("stages can be selected, and schedules that cannot recompute are refus
     [createSchedule("message-driven", FOUR), /have lists, .* a policy$/],
     [one, /it must have none, received some$/],
     [createSchedule("dualpipe-v", FOUR), /no action may overlap another, received some that do$/],
-    [listed("0F0,0B0.0,0B0.1\n"), /whole micro-batches, received halves$/],
-    [listed("0F0s0,0F0s1,0B0s1,0B0s0\n"), /whole micro-batches, received slices$/],
+    [listed("0F0,0B0.0,0B0.1\n"), /whole micro-batches, received 0B0\.0$/],
+    [listed("0F0.0,0F0.1,0B0.1,0B0.0\n"), /whole micro-batches, received 0F0\.0$/],
   ];
   for (const [schedule, message] of refusals) refuses(() => withRecomputation(schedule), message);
 });
@@ -92,10 +92,10 @@ Deno.test("R brings back the dropped activation once; without an R the backward 
 
 Deno.test("halves and slices each take their part, and nothing is left at the end", () => {
   const memory = { keptBytes: 8, recomputedBytes: 8, messageBytes: 4 };
-  for (const csv of ["0F0,0B0.0,0B0.1\n", "0F0,0R0,0B0.0,0B0.1\n", "0F0s0,0F0s1,0B0s1,0B0s0\n"]) {
+  for (const csv of ["0F0,0B0.0,0B0.1\n", "0F0,0R0,0B0.0,0B0.1\n", "0F0.0,0F0.1,0B0.1,0B0.0\n"]) {
     assert.equal(levelsOf(listed(csv), 0, [memory]).at(-1)![1], 0, csv);
   }
-  const [first, second] = levelsOf(listed("0F0s0,0F0s1,0B0s1,0B0s0\n"), 0, [memory]);
+  const [first, second] = levelsOf(listed("0F0.0,0F0.1,0B0.1,0B0.0\n"), 0, [memory]);
   assert.deepEqual([first, second], [[6, 6], [12, 12]]);
 });
 

@@ -96,7 +96,7 @@ Deno.test("gradients of a value go from the last stage that uses it through the 
 
 Deno.test("a value of a slice takes its share of the time, in either direction", () => {
   const chain = listed(
-    "0F0s0,0F0s1,0B0s1,0B0s0\n1F0s0,1F0s1,1B0s1,1B0s0\n2F0s0,2F0s1,2B0s1,2B0s0\n",
+    "0F0.0,0F0.1,0B0.1,0B0.0\n1F0.0,1F0.1,1B0.1,1B0.0\n2F0.0,2F0.1,2B0.1,2B0.0\n",
   );
   const schedule = withEdges(chain, [{ from: 0, to: [2] }]);
   const { starts } = analyze(schedule, { skip: 10 }).execution.timeline;

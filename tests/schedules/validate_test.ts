@@ -122,8 +122,8 @@ Deno.test("validation names each action that is repeated, missing, early, out of
 });
 
 Deno.test("a slice that waits for a later slice of its worker is a deadlock", () => {
-  const lists = listed("0F0s0,0F0s1,0B0s1,0B0s0\n1F0s0,1F0s1,1B0s0,1B0s1\n");
-  const message = "worker 1 waits at 1B0s0 for 1B0s1, which worker 1 runs after 1B0s0";
+  const lists = listed("0F0.0,0F0.1,0B0.1,0B0.0\n1F0.0,1F0.1,1B0.0,1B0.1\n");
+  const message = "worker 1 waits at 1B0.0 for 1B0.1, which worker 1 runs after 1B0.0";
   assert.equal(findDeadlock(lists)[0]?.message, message);
 });
 

@@ -280,7 +280,7 @@ Deno.test("no slice overtakes an earlier one of its sequence, however a list is 
   const schedule = createSchedule("seq1f1b", { ...TWO, slices: 2 });
   for (const name of ["list", "elastic"] as const) {
     const policy = sent(withPolicy(schedule, name), 1);
-    const [first, second] = [0, 1].map((slice) => sliced(F(1, 0), slice)) as [Action, Action];
+    const [first, second] = [0, 1].map((slice) => sliced(F(1, 0), slice, 2)) as [Action, Action];
     assert.equal(policy.next([second]), undefined);
     assert.deepEqual(policy.next([second, first]), first);
     assert.deepEqual(policy.next([second]), second);
@@ -294,7 +294,7 @@ Deno.test("losses of slices come in their order, one after the other, and none m
   const come = (microBatch: number, slice: number | undefined, ...losses: number[]) =>
     Loss!({
       ...{ type: "Loss", round: 3, microBatch, losses: Float32Array.from(losses) },
-      ...slice !== undefined && { slice },
+      ...slice !== undefined && { part: { index: slice, count: 2 } },
     });
   assert.throws(() => come(0, 1, 2));
   come(1, undefined, 7);

@@ -14,6 +14,7 @@ import {
   scheduleFromLists,
   withRecomputation,
 } from "../../../schedules/mod.ts";
+import { slotsOf } from "../../../actors/run/memory.ts";
 import { batchesOf, type Sizes } from "../runs.ts";
 import { assertRefused, type Options, TINY, trained } from "./trained.ts";
 
@@ -62,6 +63,15 @@ Deno.test("lists with R have the serial bits, and hold the planned amount: less 
     const bytes = ({ plan }: typeof run) =>
       plan.memory.reduce((sum, { device }) => sum + totalBytes(device), 0);
     assert.ok(bytes(run) < bytes(whole), what);
+  }
+});
+
+Deno.test("an R frees no slot: what comes after it is planned as without it", () => {
+  for (const list of ["0F0,0R0,0B0,0F1,0F2", "0F0.0,0F0.1,0R0.1,0B0.1,0R0.0,0B0.0,0F1.0,0F1.1"]) {
+    const [again, kept] = [list, list.replaceAll(/\dR[\d.]+,/g, "")].map((csv) =>
+      slotsOf(scheduleFromLists("mine", parseCsv(csv)), 0, 0, 0)
+    );
+    assert.deepEqual(again, kept);
   }
 });
 

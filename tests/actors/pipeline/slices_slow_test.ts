@@ -97,18 +97,11 @@ Deno.test("slices have the losses and norms of whole sequences, evaluated too, w
   }
 });
 
-const inHalves = (action: Action): Action[] =>
-  action.kind === "F" ? [action] : [{ ...action, half: 0 }, { ...action, half: 1 }];
-
 Deno.test("slices that cannot be are refused before anything runs", async () => {
   const sliced = { schedule: "seq1f1b", workers: 2, scheduleOptions: { slices: 2 } };
   await assertRefused("slices", SIZES, {
     "three slices of 16 tokens": { ...sliced, scheduleOptions: { slices: 3 } },
     "no sequences": { ...sliced, model: mlp({ inputs: 2, hidden: 4, layers: 2, classes: 3 }, 2) },
-    "halves": {
-      workers: 2,
-      schedule: lists(seq1f1b(2, 2), (order) => [...order].flatMap(inHalves)),
-    },
     "a field that cannot be cut": {
       ...sliced,
       data: batchesOf(SIZES).map((batch) => ({ ...batch, names: new Int32Array(3) })),

@@ -168,7 +168,7 @@ Deno.test("a journal says what a run was, in a header and a line for each step",
   const { header, steps, isTorn, unfinished } = parseJournal(text);
   const { actors, package: _, deno, sum: __, ...rest } = header as Any;
   assert.deepEqual(rest, {
-    ...{ format: "troupe-journal", version: 2, seed: 4, strategy: "random" },
+    ...{ format: "troupe-journal", version: 3, seed: 4, strategy: "random" },
     ...{ configuration: { stages: 4 }, device: "reference" },
   });
   assert.equal(deno, Deno.version.deno);
@@ -216,8 +216,8 @@ Deno.test("a changed line, a forged line, another version or another module is r
 });
 
 Deno.test("a journal of another version is refused by its name and version", async () => {
-  const { text } = await recordRing(), changed = change(text, /"version":2/, '"version":1');
-  const message = 'Cannot read "old.jsonl": its version must be 2, received 1';
+  const { text } = await recordRing(), changed = change(text, /"version":3/, '"version":1');
+  const message = 'Cannot read "old.jsonl": its version must be 3, received 1';
   assert.throws(() => parseJournal(changed, "old.jsonl"), { name: "SyntaxError", message });
 });
 

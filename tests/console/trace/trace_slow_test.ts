@@ -310,7 +310,7 @@ Deno.test("simulated waits have causes, apart from messages in transit, and slic
   const events = eventsOf(show("seq1f1b", "--slices", "2"));
   // Each slice of each micro-batch crosses three edges, forwards and backwards.
   assert.equal(events.filter(({ ph }) => ph === "s").length, 2 * 8 * 3 * 2);
-  assert.equal(waitsOf(0, events)[0]!.name, "waits for worker 1: 1B0s1");
+  assert.equal(waitsOf(0, events)[0]!.name, "waits for worker 1: 1B0.1");
 });
 
 folderTest("a simulated trace is summed up like that of a run", async (folder) => {

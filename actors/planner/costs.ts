@@ -256,8 +256,8 @@ function freshShares({ lists, stages, pipelineOf }: Schedule, stage: number) {
     const last = new Map<number, string>();
     for (const part of [...list].flatMap(parts).filter((one) => one.stage === stage)) {
       const { kind, microBatch } = part, pipeline = pipelineOf[microBatch]!;
-      const what = `${microBatch} ${part.part?.index}`,
-        before = kind === "W" ? `I${what}` : `F${what}`;
+      const what = `${microBatch} ${part.part?.index}`;
+      const before = kind === "W" ? `I${what}` : `F${what}`;
       if (kind !== "F" && kind !== "R") {
         const key = kind === "W" ? "W" : "B";
         all[key]++;

@@ -72,11 +72,11 @@ const outputOf = (action: Action): string =>
   formatAction({ ...action, kind: action.kind === "F" ? "F" : "B" });
 
 /** The outputs that an action takes, any of which may be missing as the other form was sent. */
-function inputsOf({ part, ...action }: Action): string[] {
-  const { kind, stage } = action;
+function inputsOf(action: Action): string[] {
+  const { kind, stage, part, ...rest } = action;
   if (kind === "W" || kind === "R") return [];
   if (kind === "F") return stage === 0 ? [] : [outputOf({ ...action, stage: stage - 1 })];
-  const whole: Action = { ...action, kind: "B", stage: stage + 1 };
+  const whole: Action = { ...rest, kind: "B", stage: stage + 1 };
   const all = part ? [part] : cutInto(2);
   return [whole, ...all.map((part) => ({ ...whole, part }))].map(outputOf);
 }

@@ -1,5 +1,5 @@
 /**
- * The `troupe` command, and what it is made of, for a command of one's own: flags that are declared
+ * The `troupe` command and its parts, for your own command: flags that are declared
  * once, the help and completion that come from them, exit codes and signals, and reports of a run.
  *
  * @module
@@ -39,7 +39,7 @@ import { explainSystemError, inOneLine, print } from "./terminal.ts";
 import { TRAIN_SYNTAX } from "./train/flags.ts";
 import { TRAIN_MODULE, trainCommand } from "./train/train.ts";
 
-/** A command: what it is told, and what it does; it returns its exit code. */
+/** A command: its declaration and its function, which returns the exit code. */
 interface Command {
   readonly syntax: CommandSyntax;
   readonly run: (args: readonly string[], context: CommandContext) => Promise<number>;

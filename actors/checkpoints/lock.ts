@@ -196,9 +196,9 @@ function holderOf(file: Deno.FsFile): string {
   const bytes = new Uint8Array(MAX_BYTES);
   try {
     const text = new TextDecoder().decode(bytes.subarray(0, file.readSync(bytes) ?? 0));
-    return HOLDER.exec(text)?.[1] ?? "one that has not said who it is";
+    return HOLDER.exec(text)?.[1] ?? "an unnamed process";
   } catch {
-    return "one that cannot be asked"; // on Windows what is locked cannot be read
+    return "an unknown process"; // on Windows what is locked cannot be read
   }
 }
 

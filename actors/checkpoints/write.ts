@@ -42,7 +42,7 @@ export function encodeConfig(
     text = JSON.stringify(config);
   } catch (cause) {
     const [why] = (cause as Error).message.split("\n");
-    throw new TypeError(`${refuse}, received one that it cannot (${why})`, { cause });
+    throw new TypeError(`${refuse}, received one that JSON cannot represent (${why})`, { cause });
   }
   if (text?.startsWith("{")) return JSON.parse(text);
   throw new TypeError(`${refuse}, received ${text}`);

@@ -244,7 +244,7 @@ class ChunkReduction {
   receive(message: ReduceMessage): Promise<void> | void {
     const { values } = message, key = title(message), length = this.#due.get(key);
     if (length === undefined) {
-      throw this.#error(`a message must be one that rank ${this.#options.rank} waits for`, key);
+      throw this.#error(`rank ${this.#options.rank} must wait for the message`, key);
     }
     if (this.#arrived.has(key)) throw this.#error(`${key} must come once`, "it again");
     if (!this.#options.shared) this.#inbox.set(key, this.#checkValues(key, values, length));

@@ -249,7 +249,7 @@ export interface WorkerReport {
 export interface Stalled {
   /** The type of the message. */
   readonly type: "Stalled";
-  /** That time in milliseconds. */
+  /** The time without activity, in milliseconds. */
   readonly forMs: number;
 }
 

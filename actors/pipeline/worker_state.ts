@@ -255,7 +255,7 @@ export function openStep(
     microBatches: share.pipeOf.length,
     slices: slicing?.slices,
     pipelineOf: share.pipeOf,
-    // Each stage is a place of its own: a worker sends messages to itself, too.
+    // Each stage has a separate inbox: a worker sends messages to itself, too.
     hosts: Int32Array.from({ length: stages * copies[0]!.length }, (_, i) => i),
     edges,
     parts: slicing?.slices ?? halves,

@@ -35,12 +35,12 @@ const STATE_MAX = 2 ** 16;
  * ```
  */
 export function encodeState(state: unknown): unknown {
-  const cannot = "Cannot keep the state of the data: it must be something that JSON can say";
+  const cannot = "Cannot keep the state of the data: it must be representable as JSON";
   let text: string | undefined;
   try {
     text = JSON.stringify(state);
   } catch (cause) {
-    throw new TypeError(`${cannot}, received what it cannot (${firstLine(cause)})`, { cause });
+    throw new TypeError(`${cannot}, received a value that is not (${firstLine(cause)})`, { cause });
   }
   if (text === undefined) throw new TypeError(`${cannot}, received ${typeof state}`);
   if (text.length <= STATE_MAX) return JSON.parse(text);

@@ -134,7 +134,7 @@ export function isolationFor(
 export function assertRanksHold(ranks: readonly number[], device: DeviceName): void {
   if (!needsProcess(device) || !isDoubled(ranks)) return;
   throw new RangeError(
-    `Cannot train on ${device} with runtime mpi: one isolate of a process can use the GPU, so the map must give each worker a rank of its own, received ${ranks}`,
+    `Cannot train on ${device} with runtime mpi: one isolate of a process can use the GPU, so the map must give each worker a separate rank, received ${ranks}`,
   );
 }
 

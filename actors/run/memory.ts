@@ -1,11 +1,11 @@
 /**
  * Plans the memory of a run, and reports a cut that sends more over skip edges than along the chain.
  *
- * [Note: what is counted] Weights, gradients, FP32 master weights, moments, activations of the
+ * [Note: counted memory] Weights, gradients, FP32 master weights, moments, activations of the
  * micro-batches that the schedule has in flight, and optimizer buckets, as {@linkcode planMemory}
  * plans for each stage. {@linkcode planRunMemory} adds the rest of a run.
  *
- * [Note: what is not held] Unreachable arrays occupy memory until V8 collects them, which it delays
+ * [Note: unreachable arrays] Unreachable arrays occupy memory until V8 collects them, which it delays
  * while there are few: up to about 64 MiB for each isolate.
  *
  * @module

@@ -243,7 +243,7 @@ function assertAdapter(run: PlacedRun, device: DeviceChoice, workers: readonly n
   );
 }
 
-/** Refuses a run larger than this machine's memory, without what is in a GPU's own memory. */
+/** Refuses a run larger than this machine's memory, except GPU memory. */
 function assertMachine({ devices, replicas, runtime, schedule, compiled }: PlacedRun): void {
   let bytes = 0;
   for (let worker = 0; worker < replicas * schedule.workers; worker++) {

@@ -164,11 +164,11 @@ export const EVENT_FILE = new RegExp(`^${RegExp.escape(PREFIX)}\\.\\d+\\.troupe\
  * `learning_rate`, `loss_scale`, `tokens_per_second`, `tokens`, `eval/loss`, `eval/perplexity`,
  * `memory/program` and, for each worker, `memory/worker-N`.
  *
- * The file is made with the first record. Each record is written immediately; what was
- * evaluated, and all before it, is on the disk when the next step begins. A run that goes on makes a
- * file of its own, which says from which step on it takes the place of those before.
+ * The file is made with the first record. Each record is written immediately. Evaluations
+ * and all records before them are on the disk when the next step starts. A resumed run makes a new file,
+ * which states the step from which it replaces the earlier files.
  *
- * @throws {Error} (when it is told of something) saying what keeps the file from being written.
+ * @throws {Error} (when called) with the reason why the file cannot be written.
  *
  * @example
  * ```ts

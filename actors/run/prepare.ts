@@ -84,7 +84,7 @@ export function assertTrainable(schedule: Schedule): void {
   if (lists) return assertValid(schedule as ListedSchedule);
   if (scheduleNames().includes(name)) return;
   throw new RangeError(
-    `Cannot train with the schedule ${name}: a schedule of one's own must have lists, received a policy; make the lists with withLists`,
+    `Cannot train with the schedule ${name}: your schedule must have action lists, received a policy; make the lists with withLists`,
   );
 }
 
@@ -150,7 +150,7 @@ export function assertRecomputable(
     refuse("lists with R must be followed to the letter", "elastic");
   }
   if (recomputeInterval === undefined) return;
-  refuse("its R say what is computed again, so recomputeInterval must be none", recomputeInterval);
+  refuse("its R choose the recomputation, so recomputeInterval must be none", recomputeInterval);
 }
 
 /** Options that need all workers to commit a step together. */

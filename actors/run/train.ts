@@ -70,7 +70,7 @@ export { NonFiniteError } from "../gradients/commit.ts";
  *
  * @throws {RangeError} or {@linkcode TypeError} when an option cannot be served, before anything runs.
  * @throws {RangeError} when another run has the folder for checkpoints, or has left some there and
- * neither `resume` nor `checkpoint.overwrite` says what becomes of them, before anything runs.
+ * neither `resume` nor `checkpoint.overwrite` decides about them, before anything runs.
  * @throws {NonFiniteError} when a loss or gradient is not finite: the weights of the step before
  * stay, but not without flushes; or when a weight that would be saved is not: the checkpoints before
  * it stay. Where the data is not finite, the error names field, micro-batch and row.
@@ -80,7 +80,7 @@ export { NonFiniteError } from "../gradients/commit.ts";
  * @throws {TypeError} when a micro-batch is not what the model reads; of the first step, and of those
  * held out, before anything runs. Checkpoints of the steps before it stay.
  *
- * @example A model of one's own, split over two workers
+ * @example Your own model, split over two workers
  * ```ts
  * import assert from "node:assert/strict";
  * import { type Layer, train } from "@troupe/troupe";

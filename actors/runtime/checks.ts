@@ -148,7 +148,7 @@ export function checkTransports(cannot: string, given: Transport | readonly Tran
     const { name } = transport;
     if (typeof name !== "string" || name === "" || names.includes(name)) {
       throw new RangeError(
-        `${cannot} the name of a transport must be one that none has yet, received ${String(name)}`,
+        `${cannot} the name of a transport must be unused, received ${String(name)}`,
       );
     }
     names.push(name);

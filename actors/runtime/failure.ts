@@ -211,7 +211,7 @@ function textOf(read: () => unknown): string {
   try {
     return String(read());
   } catch {
-    return "something that cannot be told";
+    return "a value that cannot be shown as text";
   }
 }
 

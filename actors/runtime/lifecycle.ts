@@ -304,7 +304,7 @@ export function external<T>(
   const { ref, step } = actor;
   if (!step || actor.state === "stopping") {
     return Promise.reject(
-      new TypeError(`Cannot wait for what is outside: "${ref.id}" must be handling a message`),
+      new TypeError(`Cannot wait for external work: "${ref.id}" must be handling a message`),
     );
   }
   const id = isolate.nextAsk++, nth = actor.asked++;
@@ -341,7 +341,7 @@ function refuse(value: unknown): TypeError | undefined {
   } catch (error) {
     if (!isCloneError(error)) throw error;
     return new TypeError(
-      `Cannot keep what comes from outside: it must be structured-cloneable, ${error.message}`,
+      `Cannot record an external value: it must be structured-cloneable, ${error.message}`,
     );
   }
 }

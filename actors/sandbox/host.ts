@@ -281,7 +281,7 @@ export class Host {
         if (turn.isDeferred === true) this.#defer(number, message.type);
         return;
       }
-      if (asks.size === 0) throw protocolError("it must go on, or wait for an answer");
+      if (asks.size === 0) throw protocolError("it must finish, or wait for an answer");
       const [ask, answer] = await Promise.race(asks.values());
       asks.delete(ask);
       frame = { kind: "answer", ask, answer };
@@ -324,7 +324,7 @@ export class Host {
       case "reply": {
         const of = numberIn(call.number),
           owed = of === number ? undefined : this.#pendingReplies.get(of);
-        if (!owed && of !== number) throw protocolError("it must answer what it owes, and once");
+        if (!owed && of !== number) throw protocolError("it must reply once to a deferred message");
         const { value } = fromPackage(call.value, this.#refs), { type } = owed ?? handled;
         const why = this.#answers.get(type)?.(value);
         if (why !== undefined) throw new TypeError(`Cannot answer "${type}": ${why}`);

@@ -23,7 +23,7 @@ export type Context = Pick<CommandContext, "begin"> & Partial<CommandContext>;
 /** Runs a command; returns its exit code. */
 export type Command = (args: readonly string[], context: Context) => Promise<number>;
 
-/** How a command is called. */
+/** Options of a command. */
 interface DefineOptions extends ParseOptions {
   /** True if the command prints its help if it has no arguments. */
   readonly needsArguments?: boolean;

@@ -136,7 +136,7 @@ const MAX_ENDS = 10;
 /** Counts runs by their result, and prints progress. */
 class RunCounts {
   readonly #seeds: number;
-  /** How often each seed is run. */
+  /** Runs of each seed. */
   readonly #times: number;
   readonly #start = performance.now();
   readonly #ends = new Map<string, { readonly value: unknown; runs: number }>();

@@ -36,7 +36,7 @@ interface BoundedList<T> {
  */
 export class ThinnedList<T> implements BoundedList<T> {
   entries: T[] = [];
-  /** Added entries for which each entry stands, and for which the last one stands so far. */
+  /** Added entries per kept entry, and so far for the last one. */
   #stride = 1;
   #lastCount = 1;
 

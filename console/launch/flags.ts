@@ -38,7 +38,7 @@ export const LAUNCH_FLAGS = {
   launcher: {
     kind: "choice",
     choices: ["mpirun", "srun"],
-    otherwise: "srun within a job of Slurm, else mpirun",
+    otherwise: "srun within a job of Slurm, otherwise mpirun",
     help: "what starts the ranks",
   },
   interface: {
@@ -173,7 +173,7 @@ async function ofTrain(flags: LaunchFlags, args: readonly string[], made: Dispos
   const ranks = ranksOf(request);
   if (said === undefined && !PLAIN_NAME.test(model)) {
     throw new TypeError(
-      "Cannot launch: --out must say where checkpoints go where the model is one of your own, received none",
+      "Cannot launch: --out must say where checkpoints go for your own model, received none",
     );
   }
   if (flags.ranks !== undefined && flags.ranks !== ranks) {

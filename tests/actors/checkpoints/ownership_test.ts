@@ -81,7 +81,7 @@ folderTest(
       await Deno.writeTextFile(path, text);
       using file = Deno.openSync(path);
       file.lockSync(true);
-      assert.throws(() => lockFolder(folder), /received one that has not said who it is; wait/);
+      assert.throws(() => lockFolder(folder), /received an unnamed process; wait/);
     }
   },
 );
@@ -134,7 +134,7 @@ const run = (checkpoint: To, steps: number, resume?: TrainOptions["resume"], wei
 const steps = (...of: number[]) => of.map(stepName);
 
 const REFUSED =
-  /^RangeError: Cannot write checkpoints to .*: it must hold none of another run, received one of step \d+; /;
+  /^RangeError: Cannot write checkpoints to .*: the folder must have no checkpoints of another run, received one of step \d+; /;
 
 folderTest("a folder with checkpoints is refused, resumed, or overwritten", async (directory) => {
   await run({ directory }, 2);

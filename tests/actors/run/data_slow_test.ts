@@ -197,8 +197,8 @@ Deno.test("a state that no checkpoint can keep is refused before anything runs",
   const STATES = [
     [() => 1, /received function$/],
     [undefined, /received undefined$/],
-    [1n, /received what it cannot \(.*BigInt/],
-    [circle, /received what it cannot \(.*circular/],
+    [1n, /received a value that is not \(.*BigInt/],
+    [circle, /received a value that is not \(.*circular/],
     ["x".repeat(70_000), /in 65536 characters, received 70002$/],
   ] as const;
   for (const [state, message] of STATES) {

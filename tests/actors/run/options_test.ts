@@ -23,7 +23,7 @@ const MORE: typeof REFUSED = [
   [{ transport: [], system: createSystem() }, "TypeError: …transport must be given to the system…"],
   [
     { transport: { name: "process", open() {} } },
-    "RangeError: …one that none has yet, received process",
+    "RangeError: …must be unused, received process",
   ],
   [{ steps: undefined }, "TypeError: …steps must be given…"],
   [{ steps: NaN }, "RangeError: …steps must be a positive integer, received NaN"],
@@ -150,7 +150,7 @@ Deno.test("parts left out of an option have their defaults, and given parts do n
 Deno.test("workers of one rank share no GPU, which one isolate of a process can use", () => {
   assertRanksHold([1, 0], "webgpu");
   assertRanksHold([0, 0, 1], "native");
-  const refusal = /^RangeError: Cannot train on webgpu .* a rank of its own, received 0,0,1$/;
+  const refusal = /^RangeError: Cannot train on webgpu .* a separate rank, received 0,0,1$/;
   assert.throws(() => assertRanksHold([0, 0, 1], "webgpu"), refusal);
 });
 

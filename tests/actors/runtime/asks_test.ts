@@ -164,7 +164,7 @@ Deno.test("results of external calls must be data if a journal is kept", async (
   })`);
   await replayed(spec, async (system) => {
     const answer = await system.ask(system.spawn(spec, undefined, { id: "x" }), { type: "Go" });
-    assert.match(`${answer}`, /^TypeError: Cannot keep what comes from outside: .*cloneable/);
+    assert.match(`${answer}`, /^TypeError: Cannot record an external value: .*cloneable/);
   });
 });
 

@@ -155,7 +155,7 @@ const LIES: Readonly<Record<string, readonly [said: unknown, reason: RegExp]>> =
   "no call": [turn(null), BROKEN],
   "neither an end nor a question": [
     { ...OVER, isOver: false },
-    /must go on, or wait for an answer$/,
+    /must finish, or wait for an answer$/,
   ],
   "an unknown number": [send(note, { "~ref": 2 }), GIVEN],
   "a negative number": [send(note, { "~ref": -1 }), GIVEN],
@@ -186,7 +186,7 @@ const LIES: Readonly<Record<string, readonly [said: unknown, reason: RegExp]>> =
   "many values in few bytes": [send({ ...note, of: doubled(40) }), /at most 1000000 values$/],
   "an array with a length alone": [send({ ...note, of: Array(2 ** 32 - 1) }), /1000000 values$/],
   "a type that was not granted": [send({ type: "Secret" }), /^Cannot send "Secret": its type must/],
-  "an answer to another message": [turn({ call: "reply", number: 7, value: 1 }), /owes, and once$/],
+  "an answer to another message": [turn({ call: "reply", number: 7, value: 1 }), /a deferred/],
   "a question without a number": [turn({ call: "ask", to: friend, message: note }), BROKEN],
   "two questions of one number": [
     turn(...Array(2).fill({ call: "ask", to: friend, message: { type: "Echo" }, ask: 1 })),
@@ -274,7 +274,7 @@ Deno.test("an answer fits its schema, and may be given later, once", () =>
     says.push(answer(0, 1));
     system.send(self, { type: "Go" });
     await settled();
-    assert.match(ends.join(), /must answer what it owes, and once$/);
+    assert.match(ends.join(), /must reply once to a deferred message$/);
   }, { answers: { Count: { type: "number" } } }));
 
 Deno.test("an answer that does not fit its schema ends the sandbox", () =>

@@ -260,6 +260,6 @@ folderTest("a state that no checkpoint can keep is refused", async (folder) => {
   const args = words`train ${TINY} --data ${path} --steps 1 --json`;
   const { code, stdout, stderr } = await runHere(args);
   assert.deepEqual([code, stdout], [2, ""], stderr);
-  const must = "Cannot keep the state of the data: it must be something that JSON can say";
+  const must = "Cannot keep the state of the data: it must be representable as JSON";
   assert.ok(stderr.endsWith(`\n${must}, received function\n`), stderr);
 });

@@ -306,7 +306,7 @@ export interface TrainOptions {
   readonly retries?: number;
   /**
    * Place of the snapshot from which a run continues when a worker fails: memory, every 10 steps, or
-   * disk, every 100 steps, in the folder of checkpoints or a temporary one that is removed at the
+   * disk, every 100 steps, in the folder of checkpoints or a temporary folder, removed at the
    * end. Default: memory up to 256 MiB, otherwise disk if the program may write. There is none
    * without retries or if ranks write checkpoints.
    */

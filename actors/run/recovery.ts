@@ -491,7 +491,7 @@ export class Recovery implements Pick<Engine, "ahead" | "drain" | "step" | "eval
     return written;
   }
 
-  /** Closes the engine, also one that is starting. */
+  /** Closes the engine, also while it starts. */
   async close(): Promise<void> {
     this.#closing.abort();
     await this.#current.catch(() => {});

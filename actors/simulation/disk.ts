@@ -2,7 +2,7 @@
  * A simulated disk in memory, which can fail, and loses unsynced data at a power failure.
  *
  * [Note: durability] Changes are pending until they are synced: bytes by a sync of their file, names
- * (created, renamed, removed) by a sync of their folder, and by nothing else. At a power failure, any
+ * (created, renamed, removed) by a sync of their folder, and only by it. At a power failure, any
  * pending changes may have reached the disk: either in order, with the last write in part ("torn"), or
  * in any order, sector by sector ("reordered"). Only changes of one name in one folder keep their order,
  * and impossible changes are dropped, such as renaming a folder whose creation was lost. POSIX allows

@@ -88,7 +88,7 @@ function addressWanted(
   }
   const address = addressOf(found);
   if (isOneHost || !isLoopback(address)) return address;
-  throw must("one that other hosts reach", `${address} on rank ${rank}`);
+  throw must("an address that other hosts reach", `${address} on rank ${rank}`);
 }
 
 /**

@@ -11,7 +11,7 @@ export { inputsOf, isSkip, outputsOf, valuesForm } from "./compile/programs.ts";
 export { skipEdges } from "./compile/skip_edges.ts";
 export { modelsOfLengths } from "./compile/slices.ts";
 export { DIGIT_PIXELS, DIGITS_SHA256, STRING_VOCABULARY } from "./data/digits.ts";
-export { tokensIn } from "./data/documents.ts";
+export { sampleLengths, tokensIn } from "./data/documents.ts";
 export {
   checkInputFile,
   CSV_BYTES_MAX,
@@ -31,9 +31,9 @@ export {
   type SafetensorsFile,
 } from "./data/safetensors.ts";
 export { TEXT_SHA256, type TextName } from "./data/texts.ts";
-export { evaluationPlan } from "./data/token_batches.ts";
 export {
   checkTokens,
+  decodeLengths,
   decodeTokens,
   knowTokens,
   tokenBytesOf,
@@ -58,7 +58,7 @@ export {
 } from "./devices/table.ts";
 export { assertMachineHolds, mebibytes } from "./devices/tensor_memory.ts";
 export { type FoundAdapters, webgpuAdapters } from "./devices/webgpu/adapters.ts";
-export { nameError } from "./errors.ts";
+export { assertInput, nameError } from "./errors.ts";
 export { elementCount, ELEMENTS_MAX, sameShape } from "./graph/shapes.ts";
 export { checkGpt2, gpt2Ties } from "./layers/gpt2.ts";
 export { fieldProblem, hasDropout, initialValues, modelFields, openDraws } from "./layers/layer.ts";

@@ -52,6 +52,7 @@ export { loadText, type TextStream, textStream } from "./data/texts.ts";
 export {
   type BatchPlan,
   batchRows,
+  groupedOrder,
   heldOutBatches,
   rowCount,
   type RowOrder,
@@ -63,7 +64,7 @@ export {
   tokenBatches,
   type TokenBatchOptions,
 } from "./data/token_batches.ts";
-export { documentBatches, type DocumentBatchOptions } from "./data/documents.ts";
+export type { Documents } from "./data/documents.ts";
 export {
   type KnownTokens,
   openTokenFile,

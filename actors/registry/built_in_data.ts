@@ -9,10 +9,10 @@ import {
   type BatchPlan,
   bytesTokenizer,
   digitBatches,
-  documentBatches,
-  type DocumentBatchOptions,
+  type Documents,
   type FileTokenizer,
   gpt2Tokenizer,
+  groupedOrder,
   heldOutBatches,
   loadDigits,
   loadText,
@@ -31,12 +31,13 @@ import {
   type Tokens,
 } from "../../kernels/mod.ts";
 import {
+  assertInput,
   checkTokens,
   decodeText,
   decodeTokens,
   DIGIT_PIXELS,
   DIGITS_SHA256,
-  evaluationPlan,
+  sampleLengths,
   STRING_VOCABULARY,
   TEXT_SHA256,
   type TextName,
@@ -133,118 +134,68 @@ export const tokens: DataComponent = defineData({
   async open(options) {
     const file = fileOf(options, "tokens");
     const { steps, replicas, microBatches, microBatch, seq } = options;
-    const samples = steps * replicas * microBatches * microBatch, used = samples * seq;
-    if (options.documents || options.lengths) {
-      const tokens = file.known
-        ? await openTokenFile(file.known)
-        : decodeTokens(file.content, file.path);
-      const tokenizer = await tokenizerOfTokens(options);
-      const reading = { steps, lastIsSmaller: true } as const;
-      return openDocuments(
-        tokenizer,
-        { tokens, documents: documentsOf(options, tokens) },
-        samples,
-        reading,
-        options,
-      );
+    const samples = steps * replicas * microBatches * microBatch;
+    const tokens = file.known
+      ? await openTokenFile(file.known)
+      : decodeTokens(file.content, file.path);
+    // With a vocabulary but without a tokenizer, ids have no text.
+    const hasText = options.tokenizer !== undefined || options.vocab === undefined;
+    const tokenizer = hasText ? await tokenizerOf(options) : undefined;
+    const reading = { steps, lastIsSmaller: true } as const, { documents } = options;
+    if (documents || options.lengths) {
+      const must = `--token-lengths must name lengths with the sum ${tokens.length}`;
+      const sum = documents ? tokensIn(documents) : "none";
+      assertInput(sum === tokens.length, "read documents of --tokens", must, sum);
+      return openDocuments(tokenizer, { tokens, lengths: documents! }, samples, reading, options);
     }
-    const cut = file.known
-      ? cutTokens(await openTokenFile(file.known), (all) => all.from(used))
-      : cutTokens(decodeTokens(file.content, file.path), (all) => all.subarray(used));
-    return openTokens(
-      await tokenizerOfTokens(options),
-      cut,
-      { steps, lastIsSmaller: true },
-      options,
-    );
+    const heldOut = tailOf(tokens, samples * seq);
+    return openTokens(tokenizer, { tokens, heldOut }, reading, options);
   },
 });
 
-const cutTokens = <T extends Tokens | TokenFile>(tokens: T, heldOut: (tokens: T) => T) => ({
-  tokens,
-  heldOut: heldOut(tokens),
-});
-
-/** Returns the tokenizer of ids; with a vocabulary but without a tokenizer, they have no text. */
-const tokenizerOfTokens = (options: DataOptions) =>
-  options.tokenizer !== undefined || options.vocab === undefined ? tokenizerOf(options) : undefined;
-
-/** Returns the tokens of each document of a file, whose sum must be that of its tokens. */
-function documentsOf({ documents }: DataOptions, { length }: Tokens | TokenFile): Uint32Array {
-  const cannot = "Cannot read the documents of --tokens: --token-lengths must";
-  if (!documents) throw new TypeError(`${cannot} name the file of their lengths, received none`);
-  const sum = tokensIn(documents);
-  if (sum === length) return documents;
-  throw new RangeError(`${cannot} have the sum ${length}, the tokens of the file, received ${sum}`);
-}
+const tailOf = (tokens: Tokens | TokenFile, from: number) =>
+  ArrayBuffer.isView(tokens) ? tokens.subarray(from) : tokens.from(from);
 
 /** Opens documents; those after the first `samples` are held out. */
 function openDocuments(
   tokenizer: AnyTokenizer | undefined,
-  { tokens, documents }: Pick<DocumentBatchOptions, "tokens" | "documents">,
+  { tokens, lengths }: { tokens: Tokens | TokenFile; lengths: Uint32Array },
   samples: number,
-  reading: { order: RowOrder } | { steps: number; lastIsSmaller: true },
+  reading: Reading,
   options: DataOptions,
 ): OpenedData {
-  const { seq, vocab = tokenizer!.vocabularySize, microBatch, microBatches, replicas } = options;
-  const { arePairs, lengths, groupByLength, seed } = options, cut = (arePairs ? 2 : 1) * samples;
-  const trained = documents.subarray(0, cut), rest = documents.subarray(cut);
-  const own = { arePairs, lengths, seq, vocabularySize: vocab }, from = tokensIn(trained);
-  const heldOut = "from" in tokens ? tokens.from(from) : tokens.subarray(from);
-  return {
-    sizes: { vocab },
-    ...tokenizer && { tokenizer },
-    batches: documentBatches({
-      ...{ ...own, tokens, documents: trained, microBatch, microBatches, replicas, ...reading },
-      ...groupByLength && { groupSeed: seed },
-    }),
-    heldOut: (count) => {
-      const plan = evaluationPlan(rest.length / (arePairs ? 2 : 1), count, "documents");
-      return [...documentBatches({ ...own, tokens: heldOut, documents: rest, ...plan })];
-    },
-  };
+  const { arePairs, lengths: inEighths, groupByLength, microBatch, seed } = options;
+  const at = samples * (arePairs ? 2 : 1), how = { arePairs, inEighths };
+  const documents = { ...how, lengths: lengths.subarray(0, at) };
+  const heldOut = tailOf(tokens, tokensIn(documents.lengths));
+  const rest = { ...how, lengths: lengths.subarray(at) };
+  const order = groupByLength && groupedOrder(sampleLengths(documents), microBatch, seed);
+  const parts = { tokens, heldOut, documents, rest };
+  return openTokens(tokenizer, parts, order ? { order } : reading, options);
 }
 
-/** Opens a text as documents, between which are empty lines; a tenth at the end is held out. */
-async function openText(
-  tokenizer: AnyTokenizer,
+/** Encodes the documents of a text, between which are empty lines; pairs have a tab between them. */
+async function encodeDocuments(
+  { encode }: AnyTokenizer,
   content: string,
-  options: DataOptions,
-): Promise<OpenedData> {
-  const { seq, seed, arePairs } = options, encoded: Tokens[] = [];
-  for (const document of arePairs ? pairsOf(content) : content.split(/\n\s*\n/)) {
-    const ids = await tokenizer.encode(document.trim());
+  { seq, arePairs }: DataOptions,
+): Promise<{ tokens: Tokens; lengths: Uint32Array }> {
+  const encoded: Tokens[] = [], parts = content.split(arePairs ? /\n/ : /\n\s*\n/);
+  const texts = parts.filter((one) => one.trim()).flatMap((one, i) => {
+    const pair = arePairs ? one.split("\t") : [one], must = `line ${i + 1} must have one tab`;
+    assertInput(pair.length === 2 || !arePairs, "train on pairs", must, pair.length - 1);
+    return pair;
+  });
+  for (const text of texts) {
+    const ids = await encode(text.trim()), most = arePairs ? ids.length : seq;
     // A longer document is several samples.
-    const most = arePairs ? ids.length : seq;
-    for (let at = 0; at < ids.length; at += most) encoded.push(ids.subarray(at, at + most));
+    for (let from = 0; from < ids.length; from += most) encoded.push(ids.slice(from, from + most));
   }
-  if ("close" in tokenizer) tokenizer.close();
-  const documents = Uint32Array.from(encoded, ({ length }) => length);
-  const tokens = new Uint32Array(tokensIn(documents));
+  const lengths = Uint32Array.from(encoded, ({ length }) => length);
+  const tokens = new Uint32Array(tokensIn(lengths));
   let at = 0;
   for (const ids of encoded) tokens.set(ids, (at += ids.length) - ids.length);
-  const all = documents.length / (arePairs ? 2 : 1), samples = Math.floor(0.9 * all);
-  if (samples < 1) {
-    throw new RangeError(
-      `Cannot train on documents: the text must have at least two, received ${all}`,
-    );
-  }
-  return openDocuments(tokenizer, { tokens, documents }, samples, {
-    order: shuffledOrder(samples, seed),
-  }, options);
-}
-
-/** Returns the sources and targets of a text: each line has one of each, with a tab between them. */
-function pairsOf(content: string): string[] {
-  return content.split("\n").filter((line) => line.trim() !== "").flatMap((line, i) => {
-    const pair = line.split("\t");
-    if (pair.length === 2 && pair.every((one) => one.trim() !== "")) return pair;
-    throw new RangeError(
-      `Cannot train on pairs: each line must have a source, a tab and a target, received ${
-        JSON.stringify(line.slice(0, 100))
-      } in line ${i + 1}`,
-    );
-  });
+  return { tokens, lengths };
 }
 
 /** Returns the component of a text that Troupe provides. */
@@ -264,11 +215,23 @@ function textComponent(
     async open(options) {
       const tokenizer = await tokenizerOf(options), { seq, seed } = options;
       const content = await load(options);
-      if (options.lengths) return await openText(tokenizer, content, options);
-      const encoded = await tokenizer.encode(content);
+      const { tokens: all, lengths } = options.lengths
+        ? await encodeDocuments(tokenizer, content, options)
+        : { tokens: await tokenizer.encode(content), lengths: undefined };
       if ("close" in tokenizer) tokenizer.close();
-      checkTokens(encoded, options.vocab ?? tokenizer.vocabularySize);
-      const { train: tokens, heldOut } = splitTokens(encoded, seq);
+      checkTokens(all, options.vocab ?? tokenizer.vocabularySize);
+      if (lengths) {
+        const samples = Math.floor(0.9 * lengths.length / (options.arePairs ? 2 : 1));
+        assertInput(
+          samples > 0,
+          "hold documents out",
+          "there must be at least two",
+          lengths.length,
+        );
+        const order = shuffledOrder(samples, seed);
+        return openDocuments(tokenizer, { tokens: all, lengths }, samples, { order }, options);
+      }
+      const { train: tokens, heldOut } = splitTokens(all, seq);
       const order = shuffledOrder(rowCount(tokens.length, seq), seed);
       return openTokens(tokenizer, { tokens, heldOut }, { order }, options);
     },
@@ -277,18 +240,23 @@ function textComponent(
 
 type AnyTokenizer = Tokenizer | FileTokenizer;
 
+type Reading = { order: RowOrder } | { steps: number; lastIsSmaller: true };
+
 function openTokens(
   tokenizer: AnyTokenizer | undefined,
-  { tokens, heldOut }: Record<"tokens" | "heldOut", Tokens | TokenFile>,
-  reading: { order: RowOrder } | { steps: number; lastIsSmaller: true },
+  { tokens, heldOut, documents, rest }:
+    & Record<"tokens" | "heldOut", Tokens | TokenFile>
+    & { documents?: Documents; rest?: Documents },
+  reading: Reading,
   { seq, vocab = tokenizer!.vocabularySize, microBatch, microBatches, replicas }: DataOptions,
 ): OpenedData {
   const cut = { seq, vocabularySize: vocab, microBatches, replicas };
   return {
     sizes: { vocab },
     ...tokenizer && { tokenizer },
-    batches: tokenBatches({ ...cut, microBatch, tokens, ...reading }),
-    heldOut: (samples) => heldOutBatches({ ...cut, microBatch: samples, tokens: heldOut }),
+    batches: tokenBatches({ ...cut, microBatch, tokens, documents, ...reading }),
+    heldOut: (samples) =>
+      heldOutBatches({ ...cut, microBatch: samples, tokens: heldOut, documents: rest }),
   };
 }
 

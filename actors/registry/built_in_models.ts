@@ -218,11 +218,12 @@ const SAMPLES = 64;
 
 /** Reports the share of held-out sequences that are predicted without a mistake. */
 async function reportSequences(
-  config: T5Config,
+  sizes: T5Config,
   { data, predict }: Trained,
 ): Promise<string | undefined> {
   const [batch] = data.heldOut?.(SAMPLES) ?? [];
   if (!batch) return undefined;
+  const config = { ...sizes, seq: batch.ids!.length / SAMPLES };
   const logitsOf = await predict(t5Logits(config, SAMPLES), t5Ties(config));
   const targets = batch.targets as Int32Array, written = await decode(config, batch.ids!, logitsOf);
   const isRight = (sample: number) => {

@@ -4,14 +4,8 @@
  * @module
  */
 
-import {
-  type Batch,
-  type DeviceChoice,
-  type Model,
-  openDevice,
-  openPredictor,
-} from "../../kernels/mod.ts";
-import { fieldProblem, hasDropout, modelFields, modelsOfLengths } from "../../kernels/internal.ts";
+import { type Batch, type DeviceChoice, openDevice, openPredictor } from "../../kernels/mod.ts";
+import { fieldProblem, hasDropout, modelFields } from "../../kernels/internal.ts";
 import { anything, callback, check, listOf } from "../options/option.ts";
 import { type Batches, type Data, isIterable, isSource } from "../options/train_options.ts";
 import { DataWatch, nameDataError } from "../run/data.ts";
@@ -109,8 +103,7 @@ export async function openTask(
   }
   const { fieldsOf, onnx } = built;
   const read = fieldsOf ? mapData(opened.batches, fieldsOf) : opened.batches;
-  const models = options.lengths ? modelsOfLengths(built) : [built];
-  const batches = await checkedBatches(read, models, cannot, options.announce);
+  const batches = await checkedBatches(read, built, cannot, options);
   return {
     model: built,
     data: batches,
@@ -130,12 +123,12 @@ export async function openTask(
   };
 }
 
-/** Checks that the first micro-batch has the fields of a model; returns all micro-batches. */
+/** Checks that the first micro-batch has the fields of the model; returns all micro-batches. */
 async function checkedBatches(
   batches: Data,
-  models: readonly Model[],
+  model: BuiltModel,
   cannot: string,
-  announce: DataOptions["announce"],
+  { announce, lengths }: Pick<DataOptions, "announce" | "lengths">,
 ): Promise<Data> {
   const source = batches !== undefined && isSource(batches) ? batches : undefined;
   const iterator = iteratorOf(source ? source.from(0) : batches);
@@ -149,11 +142,10 @@ async function checkedBatches(
   }).finally(() => watch.close());
   // A source can start again, so its first iterator is closed.
   if (source) await iterator.return?.();
-  const problems = (first.done ? [] : models).map((model) =>
-    modelFields(model).map((field) => fieldProblem(field, first.value)).find(Boolean)
-  );
-  if (problems.every(Boolean) && !first.done) {
-    throw new RangeError(`${cannot}: its micro-batches ${problems[0]}`);
+  // The run checks samples of any length before it starts.
+  for (const field of first.done || lengths ? [] : modelFields(model)) {
+    const problem = fieldProblem(field, first.value);
+    if (problem !== undefined) throw new RangeError(`${cannot}: its micro-batches ${problem}`);
   }
   return source ?? resume(first, iterator);
 }

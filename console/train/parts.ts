@@ -18,9 +18,10 @@ import {
   type ModelComponent,
 } from "../../actors/registry/component.ts";
 import { openTask, type Task } from "../../actors/registry/task.ts";
+import { decodeLengths } from "../../kernels/internal.ts";
 import { parseTokenizer, type TokenizerName } from "../../kernels/mod.ts";
 import { inOneLine, printError, quoted } from "../terminal.ts";
-import { type DataFiles, shellWord } from "./data_files.ts";
+import { shellWord } from "./data_files.ts";
 import { INHERITED_FLAGS, noteReads, refuseUnread, sizesOfFlags } from "./flags.ts";
 import { isOnnxFile, onnxModel } from "./onnx.ts";
 import type { TrainRequest } from "./request.ts";
@@ -60,7 +61,7 @@ export async function importComponents(request: TrainRequest): Promise<RunCompon
 /** Builds the task of a run from its model, data and flags. */
 export async function taskOf(request: TrainRequest, { model, data }: RunComponents): Promise<Task> {
   const { flags, files, microBatches, tokenizer: file, given, onnx } = request;
-  const { replicas, steps, seed, dropout } = flags;
+  const { replicas, steps, seed, dropout } = flags, documents = files["token-lengths"];
   if (flags["group-by-length"] && !flags.lengths) {
     throw new TypeError(
       "Cannot group by length: --lengths must be true with --group-by-length, received false",
@@ -87,19 +88,9 @@ export async function taskOf(request: TrainRequest, { model, data }: RunComponen
     microBatch: flags["micro-batch-size"],
     file: files.tokens ?? files.text,
     ...{ lengths: flags.lengths, groupByLength: flags["group-by-length"] },
-    documents: files["token-lengths"] && lengthsOf(files["token-lengths"]),
+    documents: documents && decodeLengths(documents.content, documents.path),
     announce: printError,
   });
-}
-
-/** Decodes a file of lengths. */
-function lengthsOf({ content, path }: NonNullable<DataFiles["token-lengths"]>): Uint32Array {
-  if (content.length % 4 === 0) return new Uint32Array(new Uint8Array(content).buffer);
-  throw new RangeError(
-    `Cannot use --token-lengths: the size of ${
-      quoted(path)
-    } must be a multiple of 4 (32-bit lengths), received ${content.length} bytes`,
-  );
 }
 
 function nameOfData(

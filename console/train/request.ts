@@ -56,15 +56,8 @@ import { isOnnxFile, type OnnxFile, readOnnxFile, sizesOfOnnx } from "./onnx.ts"
 /** Files that the run replaces when it starts. */
 const WRITTEN = ["trace", "journal"] as const;
 
-const READ = [
-  "text",
-  "tokens",
-  "token-lengths",
-  "schedule-file",
-  "tokenizer",
-  "weights",
-  "config",
-] as const;
+const DATA = ["text", "tokens", "token-lengths"] as const;
+const READ = [...DATA, "schedule-file", "tokenizer", "weights", "config"] as const;
 
 /**
  * Makes sure that no file is written that the run reads, and none twice.

@@ -7,6 +7,7 @@
 import { createHash } from "node:crypto";
 import { type Batch, lengthsOf } from "../batch.ts";
 import { dependentValues, passesGradient, sourcesOf } from "../ops/autodiff.ts";
+import { assertInput } from "../errors.ts";
 import { elementCount } from "../graph/shapes.ts";
 import type { Node, NodeGraph, Value } from "../graph/value.ts";
 import { gpt2, type Gpt2Config } from "../layers/gpt2.ts";
@@ -28,11 +29,11 @@ import {
   openLayer,
 } from "./compile_layer.ts";
 import {
+  haveLengths,
   isSkip,
   type LayerProgram,
   type OutputSpec,
   type Recompute,
-  sizeFinder,
   slicesOf,
   type StageProgram,
 } from "./programs.ts";
@@ -66,11 +67,12 @@ export function batchCheck(model: StageProgram, halves = 1): BatchCheck {
   const all = slicesOf(model).map((layers) => layers.map(({ program }) => program));
   if (!model.lengths) return checkOf(all.flat(), model.slicing, halves);
   const checks = all.map((programs) => checkOf(programs, undefined, halves));
-  const sizeOf = sizeFinder(
-    all.map((programs) => programs.flatMap(({ fields }) => fields)),
-    halves,
-  );
-  return (batch) => checks[sizeOf(batch)]!(batch);
+  return (batch) => {
+    const own = all.findIndex((programs) =>
+      haveLengths(programs.flatMap(({ fields }) => fields), batch, halves)
+    );
+    return checks[Math.max(0, own)]!(batch);
+  };
 }
 
 function checkOf(
@@ -376,7 +378,8 @@ export function compileModel(
   for (const { layer, compiled: own } of whole!) {
     const prefix = prefixOf(layer), [program] = own as [LayerProgram];
     cut?.check(layer, own);
-    const compiled = [...own, ...shorter.flatMap((one) => likeWhole(program, one.next().value))];
+    const compiled = [...own, ...shorter.map((one) => one.next().value?.compiled[0])];
+    checkAlike(layer, compiled);
     const indices = compiled.map((one) => {
       const key = fingerprint(one);
       if (!indexOf.has(key)) indexOf.set(key, programs.push(one) - 1);
@@ -419,18 +422,14 @@ export function compileModel(
   };
 }
 
-/** Returns the program of a layer for shorter samples, whose parameters must be those of the longest. */
-function likeWhole(
-  { parameters }: LayerProgram,
-  shorter: { readonly layer: AnyLayer; readonly compiled: readonly LayerProgram[] } | void,
-): readonly LayerProgram[] {
-  const own = shorter?.compiled[0]?.parameters;
-  if (shorter && JSON.stringify(own) === JSON.stringify(parameters)) return shorter.compiled;
-  throw new TypeError(
-    `Cannot compile the layer ${
-      shorter ? named(shorter.layer) : "of a shorter sample"
-    }: withLength must keep the layers and their parameters, received others`,
-  );
+/** Checks that a layer has the same parameters for all lengths. */
+function checkAlike(
+  layer: AnyLayer,
+  programs: readonly (LayerProgram | undefined)[],
+): asserts programs is LayerProgram[] {
+  const own = new Set(programs.map((program) => JSON.stringify(program?.parameters)));
+  const must = "withLength must keep the layers and their parameters";
+  assertInput(own.size === 1, `compile the layer ${named(layer)}`, must, "others", TypeError);
 }
 
 /** Adds up the elements of parameters, and throws if they exceed `most`. */

@@ -353,23 +353,13 @@ export const slicesOf = ({ programs, layers, slicing, lengths }: StageProgram): 
       })),
   );
 
-/**
- * Returns a function that finds the length of samples by their arrays: the index of the first whose
- * tensors have the lengths of the arrays of their names, or 0.
- *
- * @param lengths tensors that arrive, for each length.
- * @param parts of which each array has that number.
- */
-export function sizeFinder(lengths: readonly (readonly TensorSpec[])[], parts = 1) {
-  const sizes = lengths.map((specs) =>
-    specs.map(({ name, shape }) => [name, parts * elementCount(shape)] as const)
-  );
-  return (arrays: Readonly<Record<string, { readonly length: number }>>): number =>
-    Math.max(
-      0,
-      sizes.findIndex((own) => own.every(([name, size]) => arrays[name]?.length === size)),
-    );
-}
+/** Returns whether arrays have the lengths of the tensors of their names, `parts` times. */
+export const haveLengths = (
+  specs: readonly TensorSpec[],
+  arrays: Readonly<Record<string, { readonly length: number }>>,
+  parts = 1,
+): boolean =>
+  specs.every(({ name, shape }) => arrays[name]?.length === parts * elementCount(shape));
 
 /** Returns the storage type of a stage. */
 export const precisionOf = (layers: readonly NamedProgram[]): Precision =>

@@ -11,6 +11,13 @@
 import { uniformInt } from "pure-rand/distribution/uniformInt";
 import { assertInput, checkPositive, nameError } from "../errors.ts";
 import { substream } from "../random.ts";
+import {
+  checkDocuments,
+  documentMaker,
+  type Documents,
+  type ReadTokens,
+  sampleLengths,
+} from "./documents.ts";
 import { checkTokens, readerOf, type TokenFile, type Tokens } from "./token_file.ts";
 
 /** Maps the number of a row in the run (from 0, unlimited) to a row of the data. */
@@ -40,17 +47,54 @@ export function shuffledOrder(rows: number, seed: number): RowOrder {
   const isCount = Number.isInteger(rows) && rows >= 1 && rows < 2 ** 32;
   assertInput(isCount, "shuffle rows", "their number must be whole, from 1 to 2^32 - 1", rows);
   assertInput(Number.isSafeInteger(seed), "shuffle rows", "the seed must be an integer", seed);
+  return epochOrder(rows, (epoch) => permute(rows, seed, epoch));
+}
+
+/** Returns an order that reads each row once per epoch. */
+function epochOrder(rows: number, orderOf: (epoch: number) => ArrayLike<number>): RowOrder {
   // A micro-batch may span two epochs, but reads its rows in order: caching one epoch suffices.
   let cachedEpoch = -1;
-  let permutation = new Uint32Array(0);
+  let permutation: ArrayLike<number> = [];
   return (row) => {
     const epoch = Math.floor(row / rows);
     if (epoch !== cachedEpoch) {
-      permutation = permute(rows, seed, epoch);
+      permutation = orderOf(epoch);
       cachedEpoch = epoch;
     }
     return permutation[row % rows]!;
   };
+}
+
+/**
+ * Returns an order like {@linkcode shuffledOrder} in which the samples of a micro-batch have similar
+ * lengths: each epoch is shuffled, sorted by length, cut into micro-batches, and these are shuffled. It
+ * is a function of `(seed, epoch)` only. A micro-batch that spans two epochs has the longest samples of
+ * the first one.
+ *
+ * @param lengths of all samples.
+ * @param microBatch samples of a micro-batch.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ *
+ * const lengths = Uint32Array.of(1, 9, 2, 8), order = groupedOrder(lengths, 2, 7);
+ * const pairs = [[0, 1], [2, 3]].map((rows) => rows.map((row) => lengths[order(row)]!).sort());
+ * assert.deepEqual(pairs.sort(), [[1, 2], [8, 9]]);
+ * ```
+ */
+export function groupedOrder(lengths: Uint32Array, microBatch: number, seed: number): RowOrder {
+  const samples = lengths.length;
+  return epochOrder(samples, (epoch) => {
+    const all = [...permute(samples, seed, epoch)].sort((a, b) => lengths[a]! - lengths[b]!);
+    // The first samples complete the micro-batch that began in the epoch before.
+    const first = (microBatch - epoch * samples % microBatch) % microBatch;
+    const groups = Math.max(0, Math.floor((samples - first) / microBatch));
+    const at = (group: number) => first + group * microBatch;
+    const shuffled = [...permute(groups, seed, epoch)]
+      .flatMap((group) => all.slice(at(group), at(group + 1)));
+    return [...all.slice(0, first), ...shuffled, ...all.slice(at(groups))];
+  });
 }
 
 /** Fisher–Yates over 0 … rows − 1. */
@@ -89,7 +133,7 @@ export interface SeekableBatches<T> extends Generator<T, void> {
 }
 
 /** Creates micro-batches with random access from a function that starts anywhere. */
-export const seekable = <T>(from: (microBatch: number) => Generator<T, void>): SeekableBatches<T> =>
+const seekable = <T>(from: (microBatch: number) => Generator<T, void>): SeekableBatches<T> =>
   Object.assign(from(0), { from });
 
 /** Makes each micro-batch from another one, such as its rows, and from its number, from 0. */
@@ -180,6 +224,8 @@ export interface TokenBatchOptions extends BatchPlan {
   readonly seq: number;
   /** Rows of the embedding; every token must be less. */
   readonly vocabularySize: number;
+  /** Documents of the text: then each is a row, which predicts none of the next one. */
+  readonly documents?: Documents | undefined;
 }
 
 /**
@@ -201,9 +247,9 @@ export interface TokenBatchOptions extends BatchPlan {
  * ```
  */
 export function tokenBatches(options: TokenBatchOptions): SeekableBatches<TokenBatch> {
-  const { tokens, seq, vocabularySize } = options;
-  const rows = rowCount(tokens.length, seq);
-  const needed = rowsNeeded(options) * seq + 1;
+  const { tokens, seq, vocabularySize, documents } = options, rows = rowsOf(options);
+  if (documents) checkDocuments(documents, tokens.length, seq);
+  const needed = documents ? 0 : rowsNeeded(options) * seq + 1;
   const must = `the run must have at least ${needed} tokens`;
   assertInput(tokens.length >= needed, "make micro-batches", must, tokens.length);
   if (isArray(tokens)) checkTokens(tokens, vocabularySize);
@@ -215,32 +261,44 @@ export function tokenBatches(options: TokenBatchOptions): SeekableBatches<TokenB
   return seekable((skipped) => generateBatches(selections.from(skipped), skipped, options));
 }
 
-export const isArray = (tokens: Tokens | TokenFile): tokens is Tokens => ArrayBuffer.isView(tokens);
+const rowsOf = (
+  { tokens, seq, documents }: Pick<TokenBatchOptions, "tokens" | "seq" | "documents">,
+) => documents ? sampleLengths(documents).length : rowCount(tokens.length, seq);
+
+const isArray = (tokens: Tokens | TokenFile): tokens is Tokens => ArrayBuffer.isView(tokens);
 
 function* generateBatches(
   rows: Iterable<readonly number[]>,
   first: number,
   options: TokenBatchOptions,
 ): Generator<TokenBatch, void> {
-  const { tokens, seq, vocabularySize, microBatches, replicas = 1, fromStep = 1 } = options;
+  const { tokens, seq, vocabularySize, documents } = options;
+  const { microBatches, replicas = 1, fromStep = 1 } = options;
+  const make = documents && documentMaker(documents, seq);
   using reader = isArray(tokens) ? readerOf(tokens) : tokens.open();
   let number = first;
+  const read = (start: number, count: number) => reader.read(start, count, vocabularySize);
   for (const micro of rows) {
-    const ids = new Int32Array(micro.length * seq);
-    const targets = new Int32Array(micro.length * seq);
+    let batch: TokenBatch;
     try {
-      micro.forEach((row, j) => {
-        const read = reader.read(row * seq, seq + 1, vocabularySize);
-        ids.set(read.subarray(0, seq), j * seq);
-        targets.set(read.subarray(1), j * seq);
-      });
+      batch = make ? make(micro, read) : rowBatch(micro, seq, read);
     } catch (cause) {
       const ofStep = replicas * microBatches, step = Math.floor(number / ofStep) + fromStep;
       throw nameError(`Cannot make micro-batch ${number % ofStep} of step ${step}`, cause);
     }
     number++;
-    yield { ids, targets };
+    yield batch;
   }
+}
+
+function rowBatch(rows: readonly number[], seq: number, read: ReadTokens): TokenBatch {
+  const ids = new Int32Array(rows.length * seq), targets = new Int32Array(rows.length * seq);
+  rows.forEach((row, j) => {
+    const tokens = read(row * seq, seq + 1);
+    ids.set(tokens.subarray(0, seq), j * seq);
+    targets.set(tokens.subarray(1), j * seq);
+  });
+  return { ids, targets };
 }
 
 /**
@@ -323,27 +381,13 @@ export function heldOutBatches(
     readonly count?: number;
   },
 ): TokenBatch[] {
-  const { tokens, seq, microBatch, count } = options, rows = rowCount(tokens.length, seq);
-  const plan = evaluationPlan(rows, microBatch, `rows of ${seq} tokens`, count);
-  return [...tokenBatches({ ...options, ...plan })];
-}
-
-/**
- * Returns the plan of an evaluation of `count` micro-batches, or of fewer if there are fewer rows: rows
- * at equal distances.
- *
- * @throws {RangeError} when there are too few rows for one micro-batch.
- */
-export function evaluationPlan(
-  rows: number,
-  microBatch: number,
-  unit: string,
-  count = EVALUATION_MICRO_BATCHES,
-): BatchPlan {
+  const { seq, microBatch, count = EVALUATION_MICRO_BATCHES } = options, rows = rowsOf(options);
+  const unit = options.documents ? "samples" : `rows of ${seq} tokens`;
   const must = `there must be at least ${microBatch} held-out ${unit}`;
   const received = `${rows}; use more data or a smaller micro-batch`;
   assertInput(rows >= microBatch, "evaluate", must, received);
   const used = Math.min(count, Math.floor(rows / microBatch)) * microBatch;
   const order = (row: number) => Math.floor(row * rows / used);
-  return { microBatch, microBatches: 1, replicas: 1, steps: used / microBatch, order };
+  const plan = { microBatches: 1, replicas: 1, steps: used / microBatch, order };
+  return [...tokenBatches({ ...options, ...plan })];
 }

@@ -82,6 +82,16 @@ export function decodeTokens(bytes: Uint8Array, path: string): Uint16Array<Array
 }
 
 /**
+ * Decodes the bytes of a file of 32-bit lengths.
+ *
+ * @throws {RangeError} when the bytes are not a whole number of them.
+ */
+export function decodeLengths(bytes: Uint8Array, path: string): Uint32Array<ArrayBuffer> {
+  tokenCount(bytes.length, path, 4);
+  return new Uint32Array(new Uint8Array(bytes).buffer);
+}
+
+/**
  * Checks that an embedding of `vocabularySize` rows has a row for every token.
  *
  * @param from position of the first of them.

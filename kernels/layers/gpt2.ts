@@ -38,6 +38,9 @@ import {
 /** Sizes of the head of a GPT-2. */
 type HeadSizes = Pick<Gpt2Config, "hidden" | "seq" | "vocab" | "tie" | "headSlices">;
 
+/** Sizes of a GPT-2 whose samples may be shorter than its table of positions. */
+type Sizes = Parameters<typeof gpt2>[0];
+
 /** Token ids from `from` to before `to`, and the parameter with their rows. */
 interface Slice {
   readonly parameter: string;
@@ -235,13 +238,8 @@ export function checkGpt2(config: Gpt2Config, microBatchSize: number): void {
 const PREFIXES = { embedding: "transformer.", block: "transformer.h." } as const;
 
 /** Maps token ids [rows] to the residual stream [rows, hidden]. Reads the field `ids`. */
-function embedding(
-  config: Gpt2Config,
-  microBatchSize: number,
-  tokensOfSample: number,
-  positions: number,
-): Layer {
-  const { hidden, vocab } = config, rows = microBatchSize * tokensOfSample;
+function embedding(config: Sizes, microBatchSize: number, tokensOfSample: number): Layer {
+  const { hidden, vocab, positions = config.seq } = config, rows = microBatchSize * tokensOfSample;
   return {
     name: "embedding",
     prefix: PREFIXES.embedding,
@@ -318,8 +316,8 @@ export function feedForward(g: LayerGraph, x: Value, config: Gpt2Config): Value 
  * A target of −1 is not predicted: it has no loss and no gradient. To train on a sample shorter than
  * `seq`, pad it at its end with any ids and with targets of −1; no token attends to a later one.
  *
+ * @param config sizes; `positions` are the rows of the table of positions, by default `seq`.
  * @param microBatchSize samples of a micro-batch, B.
- * @param positions rows of the table of positions, at least `seq`.
  * @throws {RangeError} when a size is not a positive integer or heads do not divide hidden.
  *
  * @example
@@ -337,46 +335,36 @@ export function feedForward(g: LayerGraph, x: Value, config: Gpt2Config): Value 
  * ```
  */
 export function gpt2(
-  config: Gpt2Config,
+  config: Gpt2Config & { readonly positions?: number },
   microBatchSize: number,
-  positions: number = config.seq,
 ): Model {
   checkGpt2(config, microBatchSize);
+  const { positions = config.seq } = config;
   return {
     name: "gpt",
-    layers: lossLayers(config, microBatchSize, 1, positions),
+    layers: lossLayers(config, microBatchSize, 1),
     predictions: (batch) => countTargets(batch, "targets"),
     ties: gpt2Ties(config),
     samples: microBatchSize,
-    withSamples: (samples) => gpt2(config, samples, positions),
+    withSamples: (samples) => gpt2(config, samples),
     length: config.seq,
-    withLength: (seq) => gpt2({ ...config, seq }, microBatchSize, positions),
-    withSlices: (slices) => lossLayers(config, microBatchSize, slices, positions),
+    withLength: (seq) => gpt2({ ...config, seq, positions }, microBatchSize),
+    withSlices: (slices) => lossLayers(config, microBatchSize, slices),
   };
 }
 
 /** Returns all layers, for one of `slices` slices of the tokens. */
-function lossLayers(
-  config: Gpt2Config,
-  microBatchSize: number,
-  slices: number,
-  positions: number,
-): Layer[] {
+function lossLayers(config: Sizes, microBatchSize: number, slices: number): Layer[] {
   const tokens = tokensOfSlice("GPT-2", config.seq, slices);
   const head = headLayers({ ...config, seq: tokens }, microBatchSize);
-  return [...body(config, microBatchSize, tokens, positions), ...head];
+  return [...body(config, microBatchSize, tokens), ...head];
 }
 
-function body(
-  config: Gpt2Config,
-  microBatchSize: number,
-  tokens = config.seq,
-  positions = config.seq,
-): Layer[] {
+function body(config: Sizes, microBatchSize: number, tokens: number): Layer[] {
   const attend = (g: LayerGraph, x: Value) => attention(g, x, config, microBatchSize);
   const mlp = (g: LayerGraph, x: Value) => feedForward(g, x, config);
   const blocks = decoderBlocks(config.layers, PREFIXES.block, attend, mlp);
-  return [embedding(config, microBatchSize, tokens, positions), ...blocks];
+  return [embedding(config, microBatchSize, tokens), ...blocks];
 }
 
 /**
@@ -386,7 +374,7 @@ function body(
  */
 export function gpt2Logits(config: Gpt2Config): readonly Layer[] {
   checkGpt2(config, 1);
-  return [...body({ ...config, dropout: 0 }, 1), logitsLayer(config)];
+  return [...body({ ...config, dropout: 0 }, 1, config.seq), logitsLayer(config)];
 }
 
 /**

@@ -372,8 +372,11 @@ function overlay<T>(device: Allocator, calls: readonly ((device: Allocator) => T
   const allOf = (call: (typeof calls)[number], alloc: Allocator["alloc"]) =>
     call({ hasFreeViews: device.hasFreeViews, view, alloc });
   const segments = calls.map((call) => {
-    const specs: { readonly spec: Pick<TensorSpec, "dtype" | "shape"> }[] = [];
-    allOf(call, (dtype, shape) => (specs.push({ spec: { dtype, shape } }), { dtype, shape }));
+    const specs: SharedSpec[] = [];
+    allOf(call, (dtype, shape) => {
+      specs.push({ slice: 0, layer: 0, spec: { name: "", dtype, shape } });
+      return { dtype, shape };
+    });
     return specs;
   });
   const tensors = placeTogether(device, segments);
@@ -410,18 +413,18 @@ interface SharedSpec {
   readonly spec: TensorSpec;
 }
 
-/** A value that shares memory with others. */
-type Placed = { readonly spec: Pick<TensorSpec, "dtype" | "shape"> };
+/** The shared values of a segment. */
+type SharedSpecs = readonly SharedSpec[];
+
+/** The tensors of shared values. */
+type SharedTensors = Map<SharedSpec, Tensor>;
 
 /** Allocates memory for the largest segment, and returns a tensor in it for each value. */
-const placeTogether = <S extends Placed>(device: Allocator, segments: readonly (readonly S[])[]) =>
+const placeTogether = (device: Allocator, segments: readonly SharedSpecs[]): SharedTensors =>
   (device.hasFreeViews ? placeSideBySide : placeEach)(device, segments);
 
 /** Allocates one tensor for each dtype, with views for the values of a segment side by side. */
-function placeSideBySide<S extends Placed>(
-  device: Allocator,
-  segments: readonly (readonly S[])[],
-): Map<S, Tensor> {
+function placeSideBySide(device: Allocator, segments: readonly SharedSpecs[]): SharedTensors {
   const lengths = new Map<DType, number>();
   const places = segments.flatMap((segment) => {
     const used = new Map<DType, number>();
@@ -447,10 +450,7 @@ function placeSideBySide<S extends Placed>(
  * Allocates tensors for the values of a segment, where views are not free, or for the masks of a layer:
  * the k-th largest values of one dtype share a tensor.
  */
-function placeEach<S extends Placed>(
-  device: Allocator,
-  segments: readonly (readonly S[])[],
-): Map<S, Tensor> {
+function placeEach(device: Allocator, segments: readonly SharedSpecs[]): SharedTensors {
   const sizes = new Map<DType, number[]>();
   const places = segments.flatMap((segment) => {
     const used = new Map<DType, number>();

@@ -250,7 +250,7 @@ interface InFlightParts {
   /** Layers of each slice or length of a sequence; one entry for a whole one. */
   readonly slices: readonly (readonly NamedProgram[])[];
   /** The same with kernels; those of a length are there before its first micro-batch begins. */
-  readonly layers: readonly (readonly StageLayer[])[];
+  readonly compiled: readonly (readonly StageLayer[])[];
   readonly slicing: Slicing | undefined;
   readonly lengths: readonly number[] | undefined;
   /** Skip values that cross its border. */
@@ -347,7 +347,7 @@ const slotIndex = ({ version, length, place: { memory } }: Live) =>
 /** The memory of micro-batches in flight, reused after they end. */
 function openPlaces(
   device: Device,
-  { slices, layers, slicing, lengths, skips, parameters, lossScale }: InFlightParts,
+  { slices, compiled, slicing, lengths, skips, parameters, lossScale }: InFlightParts,
   options: StageOptions,
 ) {
   const free: Place[][] = slices.map(() => []);
@@ -373,7 +373,7 @@ function openPlaces(
     give: (slice: number, place: Place) => void free[slice]!.push(place),
     allocateContext: () => counted(() => allocateContext(device, parts, options)),
     bind: (slice: number, { place, context, version, length }: Live) =>
-      bindSlot(layers[slice + length]!, place.memory[length]!, options, {
+      bindSlot(compiled[slice + length]!, place.memory[length]!, options, {
         parameters: parameters[version]!,
         lossScale,
         context: context.ports,

@@ -9,10 +9,9 @@
 
 import type { Batch } from "../batch.ts";
 import {
+  haveLengths,
   type LayerProgram,
   type NamedProgram,
-  PORTS,
-  sizeFinder,
   slicesOf,
   type StageProgram,
 } from "../compile/programs.ts";
@@ -77,8 +76,13 @@ export interface ForwardResult {
 /** Parts of a stage. */
 interface StageParts {
   readonly device: Device;
-  readonly layers: readonly NamedProgram[];
-  readonly lengths: StageLengths;
+  /** Layers of each slice or length of a sequence; one entry for a whole one. */
+  readonly slices: readonly (readonly NamedProgram[])[];
+  /** The same, compiled; those of a length are compiled on first use. */
+  readonly compiled: StageLayer[][];
+  compile(layers: readonly NamedProgram[]): Promise<StageLayer[]>;
+  /** Returns the index of the length of a micro-batch. */
+  lengthOf(input: StageValues | undefined, fields: Batch): number;
   readonly resident: Resident;
   readonly frozen: FrozenWeights;
   readonly optimizer: Optimizer;
@@ -100,16 +104,16 @@ export class Stage {
 
   /** Use {@linkcode openStage}. */
   constructor(parts: StageParts) {
-    const { layers, resident: { store }, sums } = parts;
+    const { slices: [layers], resident: { store }, sums } = parts;
     this.#parts = parts;
     this.sums = sums;
-    this.#bounds = new Map(layers.flatMap(({ program }) => [...fieldBounds(program)]));
+    this.#bounds = new Map(layers!.flatMap(({ program }) => [...fieldBounds(program)]));
     this.#versions = new WeightVersions(store.versions.length);
   }
 
   /** True if the stage ends with the loss. */
   get isLast(): boolean {
-    return this.#parts.layers.at(-1)!.program.isLoss;
+    return this.#parts.slices[0]!.at(-1)!.program.isLoss;
   }
 
   /** Number of micro-batches whose activations are in memory. */
@@ -159,7 +163,7 @@ export class Stage {
     if (this.#parts.inFlight.has(microBatch)) {
       throw new RangeError(`Cannot run F: micro-batch ${microBatch} must not be in flight already`);
     }
-    for (const { name } of this.#parts.layers.flatMap(({ program }) => program.fields)) {
+    for (const { name } of this.#parts.slices[0]!.flatMap(({ program }) => program.fields)) {
       if (fields[name]) continue;
       throw new TypeError(`Cannot run F: the micro-batch must have the field "${name}"`);
     }
@@ -167,8 +171,9 @@ export class Stage {
       const problem = boundsProblem(name, fields[name]!, bounds);
       if (problem !== undefined) throw new RangeError(`Cannot run F: ${problem}`);
     }
-    const { inFlight, lengths } = this.#parts, length = lengths.find(input, fields);
-    if (!lengths.isOpen(length)) await lengths.open(length);
+    const { inFlight, slices, compiled, compile } = this.#parts;
+    const length = this.#parts.lengthOf(input, fields);
+    compiled[length] ??= await compile(slices[length]!);
     const slot = inFlight.begin(microBatch, this.#versions.at(age), dropout, length);
     try {
       return await this.#compute(slot, input, fields, into);
@@ -419,8 +424,10 @@ export async function openStage(
   options: StageOptions,
 ): Promise<Stage> {
   checkStageOptions(program, options);
-  const slices = slicesOf(program), layers = slices[0]!;
-  const lengths = await openLengths(device, program, options, slices);
+  const slices = slicesOf(program), layers = slices[0]!, compiled: StageLayer[][] = [];
+  const compile = layerCompiler(device, options),
+    lengthOf = program.lengths ? lengthFinder(program) : () => 0;
+  if (!program.lengths) { for (const one of slices) compiled.push(await compile(one)); }
   const resident = allocateResident(device, layers, options), { store } = resident;
   const frozen = openFrozen(device, resident.frozen, resident.precision);
   const optimizer = await openOptimizer(device, store, options.optimizer, resident.optimizer);
@@ -428,15 +435,16 @@ export async function openStage(
   const sums = resident.sums && openGradientSums(device, store, resident.sums);
   const inFlight = new InFlight(device, {
     slices,
-    layers: lengths.layers,
+    compiled,
     slicing: program.slicing,
     lengths: program.lengths,
     skips: program.skips,
     parameters: store.versions.map((_, i) => parameterPorts(layers, store, frozen.tensors, i)),
     lossScale: resident.lossScale,
   }, options);
-  const of = { device, layers, lengths, resident, frozen, optimizer, norms, sums };
-  return new Stage({ ...of, inFlight, options });
+  const layout = { slices, compiled, compile, lengthOf };
+  const state = { device, resident, frozen, optimizer, norms, sums, inFlight, options };
+  return new Stage({ ...state, ...layout });
 }
 
 /**
@@ -458,50 +466,33 @@ function modelsToCompile(
   };
 }
 
-/** The layers of a stage for each slice or length; those of a length are compiled on first use. */
-interface StageLengths {
-  readonly layers: readonly (readonly StageLayer[])[];
-  /** Returns the index of the length of a micro-batch. */
-  find(input: StageValues | undefined, fields: Batch): number;
-  /** Returns whether the layers of a length are compiled. */
-  isOpen(length: number): boolean;
-  /** Compiles the layers of a slice or length; equal programs are compiled once. */
-  open(index: number): Promise<void>;
+/** Returns a function that finds the index of the length of a micro-batch. */
+function lengthFinder(stage: StageProgram): StageParts["lengthOf"] {
+  const lengths = slicesOf(stage).map((layers) => ({
+    inputs: stageBorder(stage, layers).inputs,
+    fields: layers.flatMap(({ program }) => program.fields),
+  }));
+  return (input = {}, batch) => {
+    const own = lengths.findIndex(({ inputs, fields }) =>
+      haveLengths(inputs, keyed(input)) && haveLengths(fields, batch)
+    );
+    return Math.max(0, own);
+  };
 }
 
-async function openLengths(
-  device: Device,
-  stage: StageProgram,
-  options: StageOptions,
-  slices: readonly (readonly NamedProgram[])[],
-): Promise<StageLengths> {
-  const compiled = new Map<LayerProgram, StageLayer["kernels"]>(), layers: StageLayer[][] = [];
-  const kernelsOf = async (program: LayerProgram) => {
-    const known = compiled.get(program) ?? await compileProgram(device, program, options);
-    compiled.set(program, known);
-    return known;
+/** Returns a function that compiles layers; equal programs are compiled once. */
+function layerCompiler(device: Device, options: StageOptions): StageParts["compile"] {
+  const compiled = new Map<LayerProgram, StageLayer["kernels"]>();
+  return async (layers) => {
+    const opened: StageLayer[] = [];
+    for (const layer of layers) {
+      const { program } = layer;
+      const kernels = compiled.get(program) ?? await compileProgram(device, program, options);
+      compiled.set(program, kernels);
+      opened.push({ ...layer, kernels });
+    }
+    return opened;
   };
-  const open = async (index: number) => {
-    const own: StageLayer[] = [];
-    for (const one of slices[index]!) own.push({ ...one, kernels: await kernelsOf(one.program) });
-    layers[index] = own;
-  };
-  const isOpen = (index: number) => layers[index] !== undefined;
-  if (!stage.lengths) {
-    for (const index of slices.keys()) await open(index);
-    return { layers, find: () => 0, isOpen, open };
-  }
-  const sizeOf = sizeFinder(slices.map((one) => [
-    ...stageBorder(stage, one).inputs,
-    ...one.flatMap(({ program }) =>
-      program.fields.map((field) => ({ ...field, name: PORTS.field(field.name) }))
-    ),
-  ]));
-  const find: StageLengths["find"] = (input, fields) => {
-    const own = Object.entries(fields).map(([name, array]) => [PORTS.field(name), array]);
-    return sizeOf({ ...Object.fromEntries(own), ...input && keyed(input) });
-  };
-  return { layers, find, isOpen, open };
 }
 
 /** Compiles the models of a layer. */

@@ -50,6 +50,10 @@ folderTest("files that cannot be read or written are refused by flag", async (fo
   await Deno.symlink(join(folder, "tokens.bin"), join(folder, "same"));
   await Deno.writeTextFile(join(folder, "empty.txt"), "");
   await Deno.writeFile(join(folder, "odd.bin"), new Uint8Array(99));
+  for (const [name, lengths] of Object.entries({ sum: [8], zero: [0, 3000], long: [8, 2992] })) {
+    const bytes = new Uint8Array(Uint32Array.from(lengths).buffer);
+    await Deno.writeFile(join(folder, `${name}.u32`), bytes);
+  }
   const refuse = (words: string[]) => refusal([...TINY, "--steps", "1", ...words]);
   await assertRefusals("train_files", refuse, { FOLDER: folder });
 });

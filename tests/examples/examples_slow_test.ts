@@ -21,6 +21,10 @@ const RUNS: Readonly<Record<string, readonly [args: readonly string[], printed: 
     ["run", "-A", "examples/vision_transformer.ts", "20", "native"],
     /^0 patches, blocks.0\n1 .*, head\n20 2\.[01]\d+\n$/,
   ],
+  "multimodal.ts": [
+    ["run", "-A", "examples/multimodal.ts", "40", "native"],
+    /^0 patches, encoder.0, .*\n1 .*projector, .*, head\n20 [\d.]+\n40 1\.\d+\n$/,
+  ],
   "custom_schedule.ts": [
     ["run", "-A", "examples/custom_schedule.ts"],
     /^eager-1f1b: time 36, [^]*\n1f1b: time 41, [^]*\ndrawn in \S+\.svg\n$/,
@@ -28,7 +32,7 @@ const RUNS: Readonly<Record<string, readonly [args: readonly string[], printed: 
 };
 
 /** The most lines of each. */
-const LINES_MAX: Readonly<Record<string, number>> = { "train_gpt.ts": 50 };
+const LINES_MAX: Readonly<Record<string, number>> = { "train_gpt.ts": 50, "multimodal.ts": 100 };
 
 const scripts = () =>
   [...Deno.readDirSync(join(ROOT, "examples"))].map(({ name }) => name)

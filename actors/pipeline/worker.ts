@@ -202,8 +202,9 @@ export const pipelineWorker: ActorFactory<WorkerInit, WorkerMessage> = async (ct
 
 async function openWorker(ctx: Context<WorkerMessage>, whole: WorkerInit): Promise<Worker> {
   const init = withoutStates(whole);
-  // Alone in its isolate, the worker has nothing to do while a kernel computes.
-  const isBlocking = ctx.self.isolate !== 0;
+  // Alone in its isolate, or in the run, the worker has nothing to do while a kernel computes.
+  const isOnly = init.copies.flat().every(({ worker }) => worker === init.worker);
+  const isBlocking = ctx.self.isolate !== 0 || isOnly;
   const device = await openDevice(init.device.name, { ...init.device, isBlocking });
   ctx.defer(() => device.close());
   const open = await stageOpener(init.kernels);

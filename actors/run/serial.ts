@@ -330,7 +330,9 @@ function recall({ kernels, history }: AgedStage, age: number): void {
 /** Opens the serial engine of a schedule. */
 export async function openSerial(options: EngineOptions): Promise<Engine> {
   const { model, schedule, devices: [choice], halves } = options;
-  const device = await openDevice(choice.name, choice), open = await stageOpener(options.kernels);
+  // The loop has nothing to do while a kernel computes.
+  const device = await openDevice(choice.name, { ...choice, isBlocking: true });
+  const open = await stageOpener(options.kernels);
   if (!UPDATE_POLICIES[schedule.updates].isFlushed) {
     const stages: AgedStage[] = [];
     for (const program of cutIntoStages(model, schedule.stages)) {

@@ -7,8 +7,11 @@
 import { messageOf } from "./failure.ts";
 import type { ActorRef, Message } from "./types.ts";
 
-/** Maximum depth copied in JavaScript. Deeper values and cycles are cloned by the platform. */
-const MAX_DEPTH = 6;
+/**
+ * Maximum depth copied in JavaScript: that of the answer to a step. Deeper values and cycles are cloned
+ * by the platform.
+ */
+const MAX_DEPTH = 8;
 
 const NOT_PLAIN = Symbol("not plain");
 

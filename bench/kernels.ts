@@ -13,11 +13,13 @@ import {
   type Run,
   type Value,
 } from "../kernels/mod.ts";
+import { openFmaLoop } from "./fma_peak.ts";
 import { type Row, rowMaker } from "./report.ts";
 import {
   interleave,
   openProduct,
   openTriad,
+  PRODUCT_SIZE,
   productGflop,
   spreadOf,
   TRIAD_BYTES,
@@ -33,8 +35,6 @@ import {
   type Workload,
 } from "./workload.ts";
 
-/** Rows, columns and depth of the product that measures the speed of the device. */
-const SIZE = 1024;
 /** Products in a round: one is too short a sample. */
 const PRODUCTS = 3;
 
@@ -56,33 +56,39 @@ const WIDE: Workload = {
   microBatch: 1,
 };
 
-/** Measures forward and backward of the small GPT-2, in turns with the product. */
+/** Measures forward and backward of the small GPT-2, in turns with the product and a loop of FMAs. */
 async function modelRows(name: DeviceName, device: Device): Promise<Row[]> {
   const drain = drainOf(device), { forwardBackward } = await openBenchStage(device);
-  const product = await openProduct(device, SIZE);
+  const product = await openProduct(device, PRODUCT_SIZE);
+  const loop = name === "native" ? await openFmaLoop("fp32") : undefined;
   const rounds = await interleave({
+    loop: () => Promise.resolve(loop?.run()),
     product: async () => {
       for (let i = 0; i < PRODUCTS; i++) await product.run();
       await drain();
     },
     forwardBackward: async () => void await forwardBackward(),
   }, { rounds: name === "native" ? 25 : 11 });
-  const productRate = (ms: number) => PRODUCTS * productGflop(SIZE) / (ms / 1000);
-  const modelRate = (ms: number) => gflopOf(SMALL) / (ms / 1000);
-  const share = SHARES[name], row = rowMaker(rounds);
+  const parts = {
+    loop: ["loop of FMAs", loop?.gflop ?? 0],
+    product: [`MatMul ${PRODUCT_SIZE}³`, PRODUCTS * productGflop(PRODUCT_SIZE)],
+    forwardBackward: ["forward and backward", gflopOf(SMALL)],
+  } as const;
+  type Part = keyof typeof parts;
+  const row = rowMaker(rounds), share = SHARES[name];
+  const titleOf = (part: Part) => parts[part][0];
+  const rateOf = (part: Part, ms: Record<Part, number>) => parts[part][1] / (ms[part] / 1000);
+  const rate = (part: Part) =>
+    row(`${name}: ${titleOf(part)}`, "GFLOP/s", (ms) => rateOf(part, ms));
+  const ratio = (part: Part, of: Part, more: Partial<Row> = {}) => {
+    const title = `${name}: ${titleOf(part)} ÷ ${titleOf(of)}`;
+    return row(title, "%", (ms) => 100 * rateOf(part, ms) / rateOf(of, ms), more);
+  };
+  const target = share ? { target: { atLeast: share } } : {};
   return [
-    row(`${name}: MatMul ${SIZE}³`, "GFLOP/s", ({ product }) => productRate(product)),
-    row(
-      `${name}: forward and backward`,
-      "GFLOP/s",
-      ({ forwardBackward }) => modelRate(forwardBackward),
-    ),
-    row(
-      `${name}: forward and backward ÷ MatMul`,
-      "%",
-      ({ product, forwardBackward }) => 100 * modelRate(forwardBackward) / productRate(product),
-      { ...share && { target: { atLeast: share } } },
-    ),
+    ...loop ? [rate("loop")] : [],
+    ...[rate("product"), rate("forwardBackward"), ratio("forwardBackward", "product", target)],
+    ...loop ? [ratio("product", "loop"), ratio("forwardBackward", "loop")] : [],
   ];
 }
 

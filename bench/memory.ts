@@ -21,7 +21,10 @@ const ratio = (name: string, value: number, atMost: number): Row =>
 
 /** Returns the peak of PyTorch's memory while it takes steps, and its version. */
 async function torchBytes(): Promise<{ bytes: number; title: string }> {
-  await using torch = await openTorch(WORKERS, GPT2_SMALL, MICRO_BATCHES);
+  await using torch = await openTorch(WORKERS, {
+    workload: GPT2_SMALL,
+    microBatches: MICRO_BATCHES,
+  });
   let bytes = 0;
   const look = () => {
     const others = processesFrom(Deno.pid).filter(({ pid }) => pid !== Deno.pid);

@@ -19,6 +19,7 @@ import { kernelsBench, weightGradientsBench } from "./kernels.ts";
 import { memoryBench } from "./memory.ts";
 import { messagesBench } from "./messages.ts";
 import { mpiBench, mpiRanksBench } from "./mpi.ts";
+import { nanoGptBench } from "./nanogpt.ts";
 import { overlapBench } from "./overlap.ts";
 import { gpt2Bench, peersBench } from "./peers.ts";
 import { pipelineBench } from "./pipeline.ts";
@@ -42,6 +43,7 @@ const SECTIONS: Readonly<Record<string, () => Promise<Row[]>>> = {
   peers: peersBench,
   threads: threadsBench,
   gpt2: gpt2Bench,
+  nanogpt: nanoGptBench,
   memory: memoryBench,
   scaling: scalingBench,
   steady: steadyBench,

@@ -6,15 +6,22 @@
 
 import { deadline } from "@std/async/deadline";
 import { delay } from "@std/async/delay";
-import { ADAMW_DEFAULTS, compileModel, type DeviceName, openDevice } from "../kernels/mod.ts";
+import {
+  ADAMW_DEFAULTS,
+  type AdamWOptions,
+  compileModel,
+  type DeviceName,
+  openDevice,
+  type Precision,
+  type TokenBatch,
+} from "../kernels/mod.ts";
 import { elementCount } from "../kernels/graph/shapes.ts";
 import { fastestSchedule, limitRows, measureLimits } from "./pipeline.ts";
 import { type Row, rowMaker, talkTo } from "./report.ts";
-import { interleave, type Round, type RoundOptions } from "./timing.ts";
+import { interleave, type Round, type RoundOptions, type Spread, spreadOf } from "./timing.ts";
 import {
   benchBatches,
   benchDevices,
-  type BenchEngine,
   benchModel,
   type BenchStage,
   firstWeights,
@@ -48,7 +55,7 @@ interface PeerCommand {
   /** The name of the library in errors. */
   readonly library: string;
   readonly command: string;
-  /** Its arguments before the folder of {@linkcode writeModel}. */
+  /** Its arguments before the folder of {@linkcode writeTask}. */
   readonly args: readonly string[];
   readonly env?: Readonly<Record<string, string>>;
 }
@@ -59,27 +66,44 @@ interface PeerProgram extends AsyncDisposable {
   ask<Answer>(question: string): Promise<Answer>;
 }
 
-/**
- * Writes the input of a program that trains like Troupe: sizes and settings of AdamW, concatenated
- * initial weights, and micro-batches.
- */
-async function writeModel(
-  folder: string,
-  workload: Workload,
-  microBatches: number,
-): Promise<void> {
+/** The work of a program. */
+export interface PeerTask {
+  readonly workload: Workload;
+  /** Micro-batches of a step, N. */
+  readonly microBatches: number;
+  /** Micro-batches of all steps, which are repeated. Default: random ones for one step. */
+  readonly batches?: readonly TokenBatch[];
+  /** Micro-batches of an evaluation. Default: none. */
+  readonly heldOut?: readonly TokenBatch[];
+  /** Learning rates of all steps, which are repeated. Default: a constant one. */
+  readonly rates?: readonly number[];
+  /** Limit of the norm of all gradients. Default 0: no limit. */
+  readonly clip?: number;
+  /** Settings of AdamW that differ from its defaults. */
+  readonly optimizer?: Partial<AdamWOptions>;
+  /** Whether the model has no such parameter: Troupe's is constant, and 0. Default: it has all. */
+  readonly lacks?: (parameter: string) => boolean;
+}
+
+/** Writes the input of a program that trains like Troupe. */
+async function writeTask(folder: string, task: PeerTask): Promise<void> {
+  const { workload, microBatches, heldOut = [], clip = 0, lacks = () => false } = task;
   const { parameters } = compileModel(benchModel(workload), "none");
   const file = await Deno.create(`${folder}/weights.f32`), writer = file.writable.getWriter();
-  for (const values of firstWeights(workload).values()) {
+  for (const [name, values] of firstWeights(workload)) {
+    if (lacks(name)) continue;
     await writer.write(new Uint8Array(values.buffer, values.byteOffset, values.byteLength));
   }
   await writer.close();
+  const listed = (batches: readonly TokenBatch[]) =>
+    batches.map(({ ids, targets }) => ({ ids: [...ids], targets: [...targets] }));
   const model = {
-    ...workload,
-    parameters: parameters.map(({ name, shape }) => ({ name, shape, size: elementCount(shape) })),
-    batches: benchBatches(microBatches, 1, workload)
-      .map(({ ids, targets }) => ({ ids: [...ids], targets: [...targets] })),
-    optimizer: { ...ADAMW_DEFAULTS, learningRate: LEARNING_RATE },
+    ...{ ...workload, microBatches, clip, rates: task.rates ?? [LEARNING_RATE] },
+    parameters: parameters.filter(({ name }) => !lacks(name))
+      .map(({ name, shape }) => ({ name, shape, size: elementCount(shape) })),
+    batches: listed(task.batches ?? benchBatches(microBatches, 1, workload)),
+    heldOut: listed(heldOut),
+    optimizer: { ...ADAMW_DEFAULTS, ...task.optimizer },
   };
   await Deno.writeTextFile(`${folder}/model.json`, JSON.stringify(model));
 }
@@ -92,14 +116,13 @@ function reasonIn(text: string): string {
   return line.replace(/^error: (Uncaught \(in promise\) )?(\w*Error: )?/, "");
 }
 
-/** Starts a program with the model and `microBatches` micro-batches of a workload. */
+/** Starts a program. */
 async function openProgram(
   { library, command, args, env = {} }: PeerCommand,
-  workload: Workload,
-  microBatches: number,
+  task: PeerTask,
 ): Promise<PeerProgram> {
   const folder = await Deno.makeTempDir({ prefix: "troupe-bench-" });
-  await writeModel(folder, workload, microBatches);
+  await writeTask(folder, task);
   const child = new Deno.Command(command, {
     args: [...args, folder],
     env: { ...env, NO_COLOR: "1" },
@@ -161,8 +184,7 @@ export async function openJax(
       ],
       env: environment,
     },
-    workload,
-    1,
+    { workload, microBatches: 1 },
   );
   return { ...program, step: () => program.ask<PeerStep>("step") };
 }
@@ -282,11 +304,13 @@ interface TorchAnswer {
 }
 
 /** A running PyTorch program. */
-interface Torch extends Peer {
-  /** Version, threads, and which kernels compute the products. */
+export interface Torch extends Peer {
+  /** Returns the mean loss of the held-out tokens. */
+  readonly evaluate: () => Promise<number>;
+  /** Version, threads, precision, and which kernels compute FP32 products. */
   readonly title: string;
-  /** The fastest alternatives, which it uses. */
-  readonly ways: string;
+  /** The title, and the fastest alternatives, which it uses. */
+  readonly note: string;
 }
 
 /** Returns whether a program can import PyTorch. */
@@ -324,36 +348,41 @@ async function openblasCore(): Promise<string | undefined> {
   return flags.has("avx2") ? "HASWELL" : undefined;
 }
 
-/** Starts PyTorch on some threads, with `microBatches` micro-batches per step. */
+/** Precision of PyTorch: FP32, or BF16 where its `autocast` chooses it. */
+export type TorchPrecision = "fp32" | "bf16";
+
+/** Starts PyTorch on some threads. */
 export async function openTorch(
   threads: number,
-  workload: Workload,
-  microBatches: number,
+  task: PeerTask,
+  precision: TorchPrecision = "fp32",
 ): Promise<Torch> {
   const python = await findTorch(), core = await openblasCore();
   const program = await openProgram(
     {
       library: "PyTorch",
       command: python,
-      args: [new URL("./torch_gpt.py", import.meta.url).pathname, `${threads}`],
+      args: [new URL("./torch_gpt.py", import.meta.url).pathname, `${threads}`, precision],
       env: {
         OMP_NUM_THREADS: `${threads}`,
         OPENBLAS_NUM_THREADS: `${threads}`,
         ...core && { OPENBLAS_CORETYPE: core },
       },
     },
-    workload,
-    microBatches,
+    task,
   );
   const { version, threads: taken, ways } = await program.ask<TorchAnswer>("about");
+  const kernels = `OPENBLAS_CORETYPE=${core ?? "unset"}`;
+  const title = `PyTorch ${version}, ${precision}, threads: ${taken}, ${kernels}`;
   return {
-    title: `PyTorch ${version}, threads: ${taken}, OPENBLAS_CORETYPE=${core ?? "unset"}`,
-    ways: Object.entries(ways).map(([what, way]) => `${what}: ${way}`).join("; "),
+    title,
+    note: [title, ...Object.entries(ways).map(([what, way]) => `${what}: ${way}`)].join("; "),
     async step() {
       const step = await program.ask<PeerStep>("step");
-      await delay(WAKE_MS); // frees the cores for the next case
+      if (threads > 1) await delay(WAKE_MS); // frees the cores for the next case
       return step;
     },
+    evaluate: async () => (await program.ask<{ loss: number }>("evaluate")).loss,
     [Symbol.asyncDispose]: () => program[Symbol.asyncDispose](),
   };
 }
@@ -371,16 +400,28 @@ interface TorchRace {
 interface TorchContest {
   readonly workers: number;
   readonly schedule: string;
-  /** Required speed of Troupe relative to PyTorch. */
-  readonly target: number;
+  readonly pairs: readonly Pair[];
 }
 
-/** A running contest. */
-interface Opened extends TorchContest {
-  readonly engine: BenchEngine;
-  readonly torch: Torch;
-  /** Mean losses of the steps. */
-  readonly losses: { readonly ours: number[]; readonly theirs: number[] };
+/** Compared precisions. */
+interface Pair {
+  readonly ours: Precision;
+  readonly theirs: TorchPrecision;
+  /** Required speed of Troupe relative to PyTorch. Default: none. */
+  readonly target?: number;
+}
+
+/** Returns the compared precisions: a row for each. */
+const pairs = (target: number): readonly Pair[] => [
+  { ours: "fp32", theirs: "fp32", target },
+  { ours: "fp32", theirs: "bf16" },
+];
+
+/** A program in a race. */
+interface Runner extends AsyncDisposable {
+  readonly note: string;
+  /** Takes a step; returns its milliseconds if it measures them. */
+  readonly step: () => Promise<{ readonly ms?: number; readonly loss: number }>;
 }
 
 const WORDS = ["", "one", "two", "three", "four"];
@@ -389,71 +430,87 @@ const WORDS = ["", "one", "two", "three", "four"];
 const counted = (count: number, what: string) =>
   `${WORDS[count] ?? count} ${what}${count === 1 ? "" : "s"}`;
 
-const oursOf = ({ workers }: TorchContest) => `native, ${counted(workers, "worker")}`;
-const theirsOf = ({ workers }: TorchContest) => `PyTorch, ${counted(workers, "thread")}`;
+const oursOf = ({ workers }: TorchContest, { ours }: Pair) =>
+  `native, ${counted(workers, "worker")}, ${ours}`;
+const theirsOf = ({ workers }: TorchContest, { theirs }: Pair) =>
+  `PyTorch, ${counted(workers, "thread")}, ${theirs === "bf16" ? "bf16 autocast" : theirs}`;
 
-async function open(contest: TorchContest, race: TorchRace): Promise<Opened> {
-  const { workload, microBatches } = race, { workers, schedule } = contest;
-  // PyTorch first, as it tries alternatives: its larger models do not share memory with the engine.
-  const torch = await openTorch(workers, workload, microBatches);
-  try {
-    const run = { device: "native", workers, microBatches, schedule, workload } as const;
-    const engine = await openBenchEngine(run);
-    return { ...contest, engine, torch, losses: { ours: [], theirs: [] } };
-  } catch (error) {
-    await torch[Symbol.asyncDispose]();
-    throw error;
-  }
-}
-
-/** Returns the cases of a round: a step of each program. */
-function casesOf(contest: Opened): [string, () => Promise<number | void>][] {
-  const { engine, torch, losses: { ours, theirs } } = contest;
-  return [
-    [oursOf(contest), async () => void ours.push(await engine.step())],
-    [theirsOf(contest), async () => {
-      const { ms, loss } = await torch.step();
-      theirs.push(loss);
-      return ms;
-    }],
-  ];
+async function openOurs(contest: TorchContest, { ours }: Pair, race: TorchRace): Promise<Runner> {
+  const run = { ...race, ...contest, precision: ours, device: "native" } as const;
+  const { step, [Symbol.asyncDispose]: close } = await openBenchEngine(run);
+  const note = contest.workers === 1 ? "one thread" : `${contest.schedule}, a thread each`;
+  return { note, step: async () => ({ loss: await step() }), [Symbol.asyncDispose]: close };
 }
 
 /** Runs the contests in the same rounds. @throws {Error} without PyTorch. */
 async function raceTorch(race: TorchRace): Promise<Row[]> {
   await using stack = new AsyncDisposableStack();
-  const opened: Opened[] = [];
-  for (const contest of race.contests) {
-    const one = await open(contest, race);
-    stack.use(one.engine);
-    stack.use(one.torch);
-    opened.push(one);
+  const runners = new Map<string, Runner>(), losses = new Map<string, number[]>();
+  const all = race.contests.flatMap((contest) =>
+    contest.pairs.map((pair) => [contest, pair] as const)
+  );
+  const add = async (name: string, open: () => Promise<Runner>) => {
+    if (!runners.has(name)) runners.set(name, stack.use(await open()));
+  };
+  // PyTorch first, as it tries alternatives: its larger models do not share memory with the engines.
+  for (const [contest, pair] of all) {
+    await add(theirsOf(contest, pair), () => openTorch(contest.workers, race, pair.theirs));
   }
-  const rounds = await interleave(Object.fromEntries(opened.flatMap(casesOf)), {
-    ...race.rounds,
-    isAlone: false,
+  for (const one of all) await add(oursOf(...one), () => openOurs(...one, race));
+  const cases = [...runners].map(([name, { step }]) => {
+    const found: number[] = [];
+    losses.set(name, found);
+    return [name, async () => {
+      const { ms, loss } = await step();
+      found.push(loss);
+      return ms;
+    }] as const;
   });
-  const rows = opened.map((contest) => rowsOf(contest, race, rounds));
-  return [...rows.flatMap(({ rates }) => rates), ...rows.map(({ ratio }) => ratio)];
+  const rounds = await interleave(Object.fromEntries(cases), { ...race.rounds, isAlone: false });
+  const row = rowMaker(rounds), tokens = race.microBatches * tokensOf(race.workload);
+  const apart = (ours: string, theirs: string) => {
+    const [mine, other] = [losses.get(ours)!, losses.get(theirs)!];
+    return Math.max(...mine.map((loss, i) => Math.abs(loss - other[i]!))).toExponential(1);
+  };
+  return [
+    ...[...runners].map(([name, { note }]) =>
+      row(`${name}: step`, "tokens/s", (ms) => tokens / (ms[name]! / 1000), { note })
+    ),
+    ...all.map(([contest, pair]) => {
+      const ours = oursOf(contest, pair), theirs = theirsOf(contest, pair), { target } = pair;
+      return row(`${ours} ÷ ${theirs}`, "×", (ms) => ms[theirs]! / ms[ours]!, {
+        ...target !== undefined && { target: { atLeast: target } },
+        note: `losses of ${losses.get(ours)!.length} steps differ by at most ${
+          apart(ours, theirs)
+        }`,
+      });
+    }),
+  ];
 }
 
-function rowsOf(contest: Opened, race: TorchRace, rounds: readonly Round<string>[]) {
-  const { losses: { ours, theirs }, torch, schedule, target, workers } = contest;
-  const tokens = race.microBatches * tokensOf(race.workload);
-  const apart = Math.max(...ours.map((loss, i) => Math.abs(loss - theirs[i]!)));
-  const row = rowMaker(rounds);
-  const rate = (name: string, note: string): Row =>
-    row(`${name}: step`, "tokens/s", (ms) => tokens / (ms[name]! / 1000), { note });
-  const [mine, other] = [oursOf(contest), theirsOf(contest)];
-  const rates = [
-    rate(mine, workers === 1 ? "one thread" : `${schedule}, a thread each`),
-    rate(other, `${torch.title}; ${torch.ways}`),
-  ];
-  const ratio: Row = row(`${mine} ÷ ${other}`, "×", (ms) => ms[other]! / ms[mine]!, {
-    target: { atLeast: target },
-    note: `losses of ${ours.length} steps differ by at most ${apart.toExponential(1)}`,
-  });
-  return { rates, ratio };
+/** Returns the time of PyTorch's step on some threads, relative to that on one. */
+async function slowdown(threads: number): Promise<Spread> {
+  const task = { workload: SMALL, microBatches: 1 };
+  await using one = await openTorch(1, task);
+  await using more = await openTorch(threads, task);
+  const cases = {
+    one: async () => (await one.step()).ms,
+    more: async () => (await more.step()).ms,
+  };
+  const rounds = await interleave(cases, { rounds: 9, isAlone: false });
+  return spreadOf(rounds, (ms) => ms.more / ms.one);
+}
+
+/** Returns the contests without threads on which PyTorch is slower than on one, and rows of those. */
+async function withoutCollapse(contests: readonly TorchContest[]) {
+  const kept: TorchContest[] = [], rows: Row[] = [];
+  for (const contest of contests) {
+    const measured = contest.workers > 1 ? await slowdown(contest.workers) : undefined;
+    const name = `PyTorch, ${counted(contest.workers, "thread")} ÷ one: step`;
+    if (!measured || measured.median <= 1) kept.push(contest);
+    else rows.push({ name, unit: "×", measured, note: "it collapses: left out" });
+  }
+  return { kept, rows };
 }
 
 /** Steps for choosing a schedule. */
@@ -468,16 +525,12 @@ async function torchRows(): Promise<Row[]> {
   }
   const run = { device: "native", microBatches: MICRO_BATCHES } as const;
   const { schedule, rows } = await fastestSchedule({ ...run, workers: 2 }, PEER_STEPS);
-  const race = await raceTorch({
-    workload: SMALL,
-    microBatches: MICRO_BATCHES,
-    rounds: { rounds: 15 },
-    contests: [
-      { workers: 1, schedule: "1f1b", target: 1.22 },
-      { workers: 2, schedule, target: 1.2 },
-    ],
-  });
-  return [...rows, ...race];
+  const { kept: contests, rows: leftOut } = await withoutCollapse([
+    { workers: 1, schedule: "1f1b", pairs: pairs(1.22) },
+    { workers: 2, schedule, pairs: pairs(1.2) },
+  ]);
+  const race = { workload: SMALL, microBatches: MICRO_BATCHES, rounds: { rounds: 15 }, contests };
+  return [...rows, ...leftOut, ...await raceTorch(race)];
 }
 
 /** Compares each with Troupe; if one is not available, a row has the reason. */
@@ -507,15 +560,22 @@ async function timeLimits(schedule: string): Promise<Round<"one" | "two" | "twin
   }, { rounds: 2, warmup: 1, isAlone: false });
 }
 
+/** Compares GPT-2 small with PyTorch, one number of threads after the other to save memory. */
+async function raceSmall(schedule: string): Promise<Row[]> {
+  const { kept, rows } = await withoutCollapse([
+    { workers: 1, schedule: "1f1b", pairs: pairs(1.14) },
+    { workers: WORKERS, schedule, pairs: pairs(1.2) },
+  ]);
+  const race = { workload: GPT2_SMALL, microBatches: MICRO_BATCHES, rounds: ROUNDS };
+  for (const contest of kept) rows.push(...await raceTorch({ ...race, contests: [contest] }));
+  return rows;
+}
+
 /** Measures GPT-2 small, in some minutes, with 15 GB. */
 export async function gpt2Bench(): Promise<Row[]> {
   const { schedule, rows } = await fastestSchedule({ ...run, workers: WORKERS }, GPT2_STEPS);
-  const rates = await raceTorch({
-    workload: GPT2_SMALL,
-    microBatches: MICRO_BATCHES,
-    rounds: ROUNDS,
-    contests: [{ workers: WORKERS, schedule, target: 1.2 }],
-  }).catch((error: Error): Row[] => [{ name: "PyTorch", unit: "", note: error.message }]);
+  const rates = await raceSmall(schedule)
+    .catch((error: Error): Row[] => [{ name: "PyTorch", unit: "", note: error.message }]);
   const limits = await measureLimits({ ...run, schedule, workers: WORKERS, rounds: 3 });
   const rounds = await timeLimits(schedule);
   return [...rows, ...rates, ...limitRows(rounds.map(({ ms }) => ms), limits, WORKERS)];

@@ -8,14 +8,11 @@
 
 import { openDevice } from "../kernels/mod.ts";
 import { answer, type Row, rowMaker, startProgram } from "./report.ts";
-import { interleave, openProduct } from "./timing.ts";
+import { interleave, openProduct, PRODUCT_SIZE } from "./timing.ts";
 import { drainOf, openBenchStage } from "./workload.ts";
 
 /** Share of the speed-up of the product that the step must have. */
 const TARGET = { atLeast: 0.8 } as const;
-
-/** Rows, columns and depth of the product. */
-const SIZE = 1024;
 
 /** Products of an answer: one is too short a sample. */
 const PRODUCTS = 8;
@@ -51,7 +48,11 @@ export async function threadsBench(): Promise<Row[]> {
       ),
       ...counts.filter((count) => count > 1).flatMap((count): Row[] => [
         row(`  step on ${count} threads ÷ on 1`, "×", (ms) => faster(ms, "step", count)),
-        row(`  MatMul 1024³ on ${count} threads ÷ on 1`, "×", (ms) => faster(ms, "product", count)),
+        row(
+          `  MatMul ${PRODUCT_SIZE}³ on ${count} threads ÷ on 1`,
+          "×",
+          (ms) => faster(ms, "product", count),
+        ),
         row(`  … of that`, "", (ms) => faster(ms, "step", count) / faster(ms, "product", count), {
           // `--threads auto` gives a single worker all cores.
           ...count === counts.at(-1) && { target: TARGET },
@@ -66,7 +67,7 @@ export async function threadsBench(): Promise<Row[]> {
 /** Answers `step` and `product` with their milliseconds on some threads. */
 async function runJob(threads: number): Promise<void> {
   const device = await openDevice("native", { threads, isBlocking: true });
-  const { step } = await openBenchStage(device), product = await openProduct(device, SIZE);
+  const { step } = await openBenchStage(device), product = await openProduct(device, PRODUCT_SIZE);
   const drain = drainOf(device);
   const timed = (run: () => Promise<void>) => async () => {
     const start = performance.now();

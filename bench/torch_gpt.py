@@ -1,16 +1,18 @@
 """The measured GPT in PyTorch, as a program of its own.
 
-    OMP_NUM_THREADS=<threads> python3 torch_gpt.py <threads> <folder of program.ts>
+    OMP_NUM_THREADS=<threads> python3 torch_gpt.py <threads> <fp32|bf16> <folder of peers.ts>
 
-It answers a line "about" on standard input with what it is and how it computes, and a line "step" by
-an optimizer step - gradients zeroed, forward and backward of every micro-batch, AdamW - and
-{"ms":...,"loss":...}.
+It answers a line "about" on standard input with its version and ways, a line "step" by the next
+optimizer step - gradients zeroed, forward and backward of every micro-batch, AdamW - and
+{"ms":...,"loss":...}, and a line "evaluate" by the {"loss":...} of the held-out micro-batches. With
+bf16, the forward runs in torch.autocast.
 
 What PyTorch offers several ways of is tried on this machine before, and the fastest taken: how
 scores are scaled and masked, which way linear weights lie, how AdamW loops over parameters, and
 whether gradients are freed or filled with zeros.
 """
 
+import itertools
 import json
 import math
 import sys
@@ -55,6 +57,7 @@ class Gpt:
     """The model, with its linear weights as [in, out], or as [out, in] as torch.nn.Linear has them."""
 
     def __init__(self, model, values, layout, attention):
+        self.is_bf16 = model["precision"] == "bf16"
         self.config, self.batch = model["config"], model["microBatch"]
         self.attend, self.layout = ATTENTIONS[attention], layout
         self.masks = Masks(self.config["seq"])
@@ -65,14 +68,18 @@ class Gpt:
                 memory_format=torch.contiguous_format
             ).requires_grad_()
 
+    def parameters(self, name):
+        """A weight, and a bias or None."""
+        return self.weights[f"{name}.weight"], self.weights.get(f"{name}.bias")
+
     def linear(self, name, x):
-        weight, bias = self.weights[f"{name}.weight"], self.weights[f"{name}.bias"]
+        weight, bias = self.parameters(name)
         if self.layout == "[out, in]":
             return F.linear(x, weight, bias)
-        return torch.addmm(bias, x, weight)
+        return x @ weight if bias is None else torch.addmm(bias, x, weight)
 
     def norm(self, name, x):
-        weight, bias = self.weights[f"{name}.weight"], self.weights[f"{name}.bias"]
+        weight, bias = self.parameters(name)
         return F.layer_norm(x, (self.config["hidden"],), weight, bias)
 
     def block(self, name, x):
@@ -86,13 +93,19 @@ class Gpt:
         return x + self.linear(f"{name}.mlp.c_proj", F.gelu(wide, approximate="tanh"))
 
     def loss(self, ids, targets):
+        with torch.autocast("cpu", torch.bfloat16, enabled=self.is_bf16):
+            return self.forward(ids, targets)
+
+    def forward(self, ids, targets):
         seq, hidden = self.config["seq"], self.config["hidden"]
-        tokens = F.embedding(ids, self.weights["transformer.wte.weight"])
+        table = self.weights["transformer.wte.weight"]
+        tokens = F.embedding(ids, table)
         positions = self.weights["transformer.wpe.weight"]
         x = (tokens.view(self.batch, seq, hidden) + positions).view(-1, hidden)
         for i in range(self.config["layers"]):
             x = self.block(f"transformer.h.{i}", x)
-        logits = F.linear(self.norm("transformer.ln_f", x), self.weights["lm_head.weight"])
+        head = self.weights.get("lm_head.weight", table)  # tied without its own
+        logits = F.linear(self.norm("transformer.ln_f", x), head)
         return F.cross_entropy(logits, targets)
 
 
@@ -105,7 +118,6 @@ def adamw(gpt, settings, **how):
             {"params": [p for p in parameters if p.dim() >= 2], "weight_decay": decay},
             {"params": [p for p in parameters if p.dim() < 2], "weight_decay": 0},
         ],
-        lr=settings["learningRate"],
         betas=(settings["beta1"], settings["beta2"]),
         eps=settings["epsilon"],
         **how,
@@ -123,11 +135,11 @@ def read(folder):
         one["name"]: part.view(one["shape"])
         for one, part in zip(model["parameters"], flat.split(sizes))
     }
-    batches = [
-        tuple(torch.tensor(batch[field]) for field in ("ids", "targets"))
-        for batch in model["batches"]
-    ]
-    return model, values, batches
+    batches, held_out = (
+        [tuple(torch.tensor(batch[field]) for field in ("ids", "targets")) for batch in model[name]]
+        for name in ("batches", "heldOut")
+    )
+    return model, values, batches, held_out
 
 
 def fastest(ways, prepare):
@@ -199,9 +211,10 @@ def choose(model, values, batches):
 
 
 def main():
-    threads, folder = int(sys.argv[1]), sys.argv[2]
+    threads, precision, folder = int(sys.argv[1]), *sys.argv[2:]
     torch.set_num_threads(threads)
-    model, values, batches = read(folder)
+    model, values, batches, held_out = read(folder)
+    model["precision"] = precision
     layout, attention, optimizer, zeroing = choose(model, values, batches)
     gpt = Gpt(model, values, layout, attention)
     del values  # a file in memory, which is no part of training
@@ -209,20 +222,34 @@ def main():
     ways = {"linear weights": layout, "scores": attention, "AdamW": optimizer, "gradients": zeroing}
     about = {"version": torch.__version__, "threads": torch.get_num_threads(), "ways": ways}
 
+    following = itertools.cycle(batches)
+    rates = itertools.cycle(model["rates"])
+
     def step():
         start = time.perf_counter()
         steps.zero_grad(set_to_none=zeroing == "freed")
         losses = []
-        for ids, targets in batches:
+        for ids, targets in itertools.islice(following, model["microBatches"]):
             loss = gpt.loss(ids, targets)
-            (loss / len(batches)).backward()
+            (loss / model["microBatches"]).backward()
             losses.append(loss.detach())
+        if model["clip"]:
+            torch.nn.utils.clip_grad_norm_(gpt.weights.values(), model["clip"])
+        rate = next(rates)
+        for group in steps.param_groups:
+            group["lr"] = rate
         steps.step()
         mean = torch.stack(losses).double().mean().item()
         return {"ms": 1000 * (time.perf_counter() - start), "loss": mean}
 
+    def evaluate():
+        with torch.no_grad():
+            losses = [gpt.loss(ids, targets) for ids, targets in held_out]
+        return {"loss": torch.stack(losses).double().mean().item()}
+
+    answers = {"about": lambda: about, "step": step, "evaluate": evaluate}
     for line in sys.stdin:
-        print(json.dumps(step() if line.strip() == "step" else about), flush=True)
+        print(json.dumps(answers[line.strip()]()), flush=True)
 
 
 if __name__ == "__main__":

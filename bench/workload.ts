@@ -146,6 +146,8 @@ export interface BenchRun {
   readonly schedule?: string;
   /** Default: the small GPT-2. */
   readonly workload?: Workload;
+  /** Default: fp32. */
+  readonly precision?: Precision;
   /** True if outcomes have traces. Default false. */
   readonly isTraced?: boolean;
 }
@@ -161,10 +163,9 @@ export interface BenchEngine extends AsyncDisposable {
 }
 
 /** Opens an engine whose workers are threads. */
-export async function openBenchEngine(
-  { device, workers, microBatches, schedule = "1f1b", workload = SMALL, isTraced = false }:
-    BenchRun,
-): Promise<BenchEngine> {
+export async function openBenchEngine(run: BenchRun): Promise<BenchEngine> {
+  const { device, workers, microBatches, precision = "fp32" } = run;
+  const { schedule = "1f1b", workload = SMALL, isTraced = false } = run;
   const micro = benchBatches(microBatches, 1, workload);
   const prepared = await prepareRun({
     model: benchModel(workload),
@@ -175,13 +176,12 @@ export async function openBenchEngine(
     runtime: workers === 0 ? "serial" : "workers",
     schedule,
     device,
+    precision,
     optimizer: ADAMW_DEFAULTS,
     trace: isTraced,
   });
-  // Kernels block the thread, as in a worker, so that only the runtime differs.
-  const blocking = { ...prepared.devices[0], isBlocking: true };
   const engine = workers === 0
-    ? await openSerial({ ...prepared, devices: [blocking] })
+    ? await openSerial(prepared)
     : await openPipeline(prepared, "worker");
   let steps = 0;
   const outcome = async () => {

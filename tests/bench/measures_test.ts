@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import type { TracedAction } from "../../actors/pipeline/step.ts";
+import { openFmaLoop } from "../../bench/fma_peak.ts";
 import { lostMs } from "../../bench/pipeline.ts";
 import { exponentOf, openTriad } from "../../bench/timing.ts";
 
@@ -34,4 +35,9 @@ Deno.test("an exponent is the power of growth of values", () => {
 Deno.test("the triad computes the right numbers", async () => {
   const triad = await openTriad(); // it looks at its own result
   triad();
+});
+
+Deno.test("loops of FMAs compute the right numbers", async () => {
+  // They look at their own results; a processor may lack the instruction.
+  for (const precision of ["fp32", "bf16"] as const) (await openFmaLoop(precision))?.run();
 });

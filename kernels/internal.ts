@@ -7,7 +7,16 @@
 export { joinSlices, sliceBatch, sliceOf, splitBatch } from "./batch.ts";
 export { type BatchCheck, batchCheck } from "./compile/compile_model.ts";
 export { cutIntoStages, formatLayout, partition, readLayout, startsOf } from "./compile/layout.ts";
-export { inputsOf, isSkip, outputsOf, valuesForm } from "./compile/programs.ts";
+export {
+  haveLengths,
+  inputsOf,
+  isSkip,
+  layersOf,
+  type NamedProgram,
+  outputsOf,
+  slicesOf,
+  valuesForm,
+} from "./compile/programs.ts";
 export { skipEdges } from "./compile/skip_edges.ts";
 export { modelsOfLengths } from "./compile/slices.ts";
 export { DIGIT_PIXELS, DIGITS_SHA256, STRING_VOCABULARY } from "./data/digits.ts";

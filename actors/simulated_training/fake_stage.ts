@@ -28,9 +28,13 @@ import {
   elementCount,
   F16_MAX,
   type FlatRange,
+  haveLengths,
   inputsOf,
   keyed,
+  layersOf,
+  type NamedProgram,
   outputsOf,
+  slicesOf,
   type Stage,
   type StageBorder,
   stageBorder,
@@ -90,7 +94,8 @@ function arraysOf(
     Object.fromEntries(specs.map(({ name, dtype }) => {
       const numbers = values[name] as Float32Array<ArrayBuffer>;
       const array = arrays[name] as Float32Array<ArrayBuffer> | undefined;
-      if (array) {
+      // Like kernels, it leaves an array of samples of another length.
+      if (array && (array.length === 0 || array.length === numbers.length)) {
         checkLength(what, array, numbers.length);
         array.set(numbers);
         return [name, array];
@@ -135,8 +140,14 @@ interface Layer {
   readonly weights: FlatRange;
 }
 
+/** The stage for one length of samples. */
+interface FakeLength {
+  readonly layers: readonly Layer[];
+  readonly border: StageBorder;
+}
+
 /** A micro-batch in flight. */
-interface InFlight {
+interface InFlight extends FakeLength {
   /** For each layer, its inputs. */
   readonly inputs: readonly Float32Array[];
   /** The weights of its forward, which must stay as they are until its backward. */
@@ -197,7 +208,7 @@ export class FakeStage implements StageKernels {
   readonly buckets: readonly Bucket[];
   readonly memory = NO_MEMORY;
   readonly sums = undefined;
-  readonly #layers: readonly Layer[];
+  readonly #lengths: readonly FakeLength[];
   readonly #ranges = new Map<string, FlatRange>();
   /** The weights of each version. */
   readonly #buffers: readonly Float32Array[];
@@ -209,21 +220,24 @@ export class FakeStage implements StageKernels {
   /** For each micro-batch in slices, its shared values. */
   readonly #contexts = new Map<number, SliceContext>();
   readonly #slices: number;
-  readonly #border: StageBorder;
   /** Buckets that the current step has not stepped. */
   #due = new Set<number>();
   #rate = 0;
 
   constructor(program: StageProgram, { bucketSize = BUCKET_SIZE, versions = 1 }: StageOptions) {
     let length = 0;
-    this.#layers = program.layers.map(({ prefix, program: index }): Layer => {
-      const own = program.programs[index]!, offset = length;
+    const layerOf = ({ prefix, program: own }: NamedProgram): Layer => {
+      const offset = length;
       for (const { name, shape } of own.parameters) {
         const range = { offset: length, length: elementCount(shape) };
         this.#ranges.set(prefix + name, range);
         length += range.length;
       }
       return { ...portsOf(own), weights: { offset, length: length - offset } };
+    };
+    this.#lengths = (program.lengths ? slicesOf(program) : [layersOf(program)]).map((named) => {
+      length = 0; // All lengths have the same parameters.
+      return { layers: named.map(layerOf), border: stageBorder(program, named) };
     });
     this.buckets = Array.from({ length: Math.ceil(length / bucketSize) }, (_, i) => ({
       offset: i * bucketSize,
@@ -231,7 +245,6 @@ export class FakeStage implements StageKernels {
       isDecayed: false,
     }));
     this.isLast = program.programs[program.layers.at(-1)!.program]!.isLoss;
-    this.#border = stageBorder(program);
     this.#slices = program.slicing?.slices ?? 1;
     this.#buffers = Array.from({ length: versions }, () => new Float32Array(length));
     this.#versions = new WeightVersions(versions);
@@ -269,7 +282,11 @@ export class FakeStage implements StageKernels {
     const context = this.#beginSlice(key);
     const version = this.#versions.at(age), weights = this.#buffers[version]!;
     const inputs: Float32Array[] = [], values = numbersOf(input);
-    for (const [l, layer] of this.#layers.entries()) {
+    const own = this.#lengths.find(({ layers, border }) =>
+      haveLengths(border.inputs, values) &&
+      layers.every(({ field, width }) => field === undefined || fields[field]?.length === width)
+    ) ?? this.#lengths[0]!;
+    for (const [l, layer] of own.layers.entries()) {
       const { width, made, field, weights: { offset, length } } = layer;
       const given = field === undefined
         ? joined(layer.inputs, values)
@@ -285,9 +302,9 @@ export class FakeStage implements StageKernels {
       if (context) addTo(context.past[l]!, given);
       Object.assign(values, typed(layer.outputs, parted(layer.outputs, y)));
     }
-    this.#live.set(key, { inputs, version });
+    this.#live.set(key, { inputs, version, ...own });
     if (this.isLast && shouldFail(FAULT_SITES[0])) values.x!.fill(NaN);
-    const output = arraysOf("F", this.#border.outputs, values, into);
+    const output = arraysOf("F", own.border.outputs, values, into);
     return Promise.resolve({ output, isLoss: this.isLast });
   }
 
@@ -311,7 +328,7 @@ export class FakeStage implements StageKernels {
   #beginSlice(key: number): SliceContext | undefined {
     const slices = this.#slices, sequence = Math.floor(key / slices);
     if (slices === 1) return undefined;
-    const zeros = () => this.#layers.map(({ width }) => new Float32Array(width));
+    const zeros = () => this.#lengths[0]!.layers.map(({ width }) => new Float32Array(width));
     const known = this.#contexts.get(sequence);
     const context = known ?? { begun: 0, left: slices, live: 0, past: zeros(), later: zeros() };
     if (context.begun !== key % slices) {
@@ -351,7 +368,7 @@ export class FakeStage implements StageKernels {
       this.#accumulate(one);
       this.drop(key);
     }
-    const { leaving } = this.#border;
+    const { leaving } = one.border;
     if (!found || leaving.length === 0) return Promise.resolve(undefined);
     return Promise.resolve(arraysOf(kind, leaving, found, into));
   }
@@ -364,8 +381,8 @@ export class FakeStage implements StageKernels {
     context: SliceContext | undefined,
   ): Numbers {
     const gradients: Float32Array[] = [], sums = numbersOf(gradient);
-    for (const [l, { inputs, outputs, width, made }] of [...this.#layers.entries()].reverse()) {
-      const isLoss = this.isLast && l === this.#layers.length - 1;
+    for (const [l, { inputs, outputs, width, made }] of [...one.layers.entries()].reverse()) {
+      const isLoss = this.isLast && l === one.layers.length - 1;
       const dy = isLoss ? new Float32Array(made).fill(lossScale) : joined(outputs, sums);
       checkLength(kind, dy, made);
       gradients.unshift(dy);
@@ -388,8 +405,8 @@ export class FakeStage implements StageKernels {
     return sums;
   }
 
-  #accumulate({ inputs, gradients }: InFlight): void {
-    for (const [l, { weights: { offset, length } }] of this.#layers.entries()) {
+  #accumulate({ layers, inputs, gradients }: InFlight): void {
+    for (const [l, { weights: { offset, length } }] of layers.entries()) {
       const x = inputs[l]!, dy = gradients![l]!;
       for (let i = 0; length > 0 && i < Math.max(x.length, dy.length); i++) {
         this.#gradients[offset + i % length]! += dy[i % dy.length]! * (1 + (x[i % x.length] ?? 0));

@@ -56,6 +56,8 @@ export interface SimulatedTrainingOptions {
   readonly pauseEvery?: number;
   /** Options of the schedule. */
   readonly options?: Partial<ScheduleOptions>;
+  /** True for samples of four lengths, in turn. Default false. */
+  readonly lengths?: boolean;
   /**
    * Skip edges between the stages; the value of an edge without gradient is a mask of type bool.
    * Default: none.
@@ -71,6 +73,9 @@ export interface SimulatedTrainingOptions {
 
 /** Values of a sample between layers, and weights of a layer. */
 const WIDTH = 12;
+
+/** Values of samples of different lengths, the longest first. */
+const LENGTHS = [WIDTH, 9, 6, 3];
 
 /** Elements of a bucket: a layer has three, so that the third chunk waits for the first. */
 const BUCKET_SIZE = 4;
@@ -126,7 +131,7 @@ function optionsOf(plan: SimulatedTrainingOptions): SimulatedEngineOptions {
   assertServable(schedule, { replicas, sync, clip, precision: "fp32", ties: 0 });
   const all = (schedule.lists ?? []).flatMap((list) => [...list]).flatMap(parts);
   const halves = halvesOf(schedule);
-  const model = modelOf(schedule, SAMPLES / halves);
+  const model = modelOf(schedule, SAMPLES / halves, plan.lengths ? LENGTHS : [WIDTH]);
   if (schedule.slices && WIDTH % schedule.slices !== 0) {
     throw new RangeError(
       `Cannot simulate training: slices must divide the ${WIDTH} values of a sample, received ${schedule.slices}`,
@@ -161,7 +166,7 @@ function optionsOf(plan: SimulatedTrainingOptions): SimulatedEngineOptions {
 }
 
 function requestsOf(
-  { steps = 1 }: SimulatedTrainingOptions,
+  { steps = 1, lengths = false }: SimulatedTrainingOptions,
   { schedule, replicas }: EngineOptions,
 ): StepRequest[] {
   const count = replicas * schedule.microBatches;
@@ -169,7 +174,7 @@ function requestsOf(
     step: t + 1,
     update: t + 1,
     microBatches: Array.from({ length: count }, (_, g): Batch => ({
-      rows: valuesOf(SAMPLES * WIDTH, t * count + g),
+      rows: valuesOf(SAMPLES * (lengths ? LENGTHS[3 * g % 4]! : WIDTH), t * count + g),
     })),
     predictions: count * SAMPLES,
     learningRate: LEARNING_RATE,
@@ -204,16 +209,19 @@ function skipsOf({ stages, edges = [] }: Schedule, shape: readonly number[]) {
 }
 
 /** Makes a model with a layer for each stage. */
-function modelOf(schedule: Schedule, samples: number): ModelProgram {
-  const { stages, slices = 1 } = schedule, width = WIDTH / slices;
+function modelOf(schedule: Schedule, samples: number, lengths: readonly number[]): ModelProgram {
+  const { stages, slices = 1 } = schedule;
   const tensor = (name: string, ...shape: number[]): TensorSpec => ({ name, dtype: "f32", shape });
-  const skips = skipsOf(schedule, [samples, width]);
   const weight = {
     name: "weight",
     shape: [WIDTH],
     initializer: { kind: "constant", value: 0 },
   } as const;
-  const programs = Array.from({ length: stages }, (_, layer): LayerProgram => ({
+  const programOf = (
+    layer: number,
+    width: number,
+    skips: ReturnType<typeof skipsOf>,
+  ): LayerProgram => ({
     parameters: [weight],
     fields: layer === 0 ? [tensor("rows", samples, width)] : [],
     ...valuesForm([
@@ -229,10 +237,14 @@ function modelOf(schedule: Schedule, samples: number): ModelProgram {
     carried: [],
     models: { forward: new Uint8Array() },
     cost: { forward: 1, backward: 2 },
-  }));
-  const layers = programs.map((_, layer) => {
-    const name = `layer.${layer}`;
-    return { name, prefix: `${name}.`, program: layer };
+  });
+  const programs = lengths.map((length) => length / slices).flatMap((width) => {
+    const skips = skipsOf(schedule, [samples, width]);
+    return Array.from({ length: stages }, (_, layer) => programOf(layer, width, skips));
+  });
+  const layers = Array.from({ length: stages }, (_, layer) => {
+    const name = `layer.${layer}`, all = lengths.map((_, i) => i * stages + layer);
+    return { name, prefix: `${name}.`, program: layer, ...lengths.length > 1 && { lengths: all } };
   });
   return {
     name: "rehearsal",
@@ -246,7 +258,10 @@ function modelOf(schedule: Schedule, samples: number): ModelProgram {
       isFrozen: false,
     })),
     ties: [],
-    costs: programs.map(({ cost }) => cost.forward + cost.backward),
+    costs: layers.map(({ program }) => programs[program]!.cost).map(({ forward, backward }) =>
+      forward + backward
+    ),
+    ...lengths.length > 1 && { lengths },
     ...slices > 1 && { slicing: { slices, samples } },
   };
 }

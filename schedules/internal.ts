@@ -12,6 +12,7 @@ export { scheduleRecord } from "./analysis/report.ts";
 export { refuseUnread } from "./define.ts";
 export { Readiness } from "./dependencies.ts";
 export { followList, isOffered, takeOffers } from "./policies.ts";
+export { chooseLayout, hostedSchedule, hostedTime, type HostLayout } from "./hosted.ts";
 export { withEdges } from "./schedule.ts";
 export { ASSUMED } from "./simulator/mailbox_choice.ts";
 export { formatEdge } from "./skip_edges.ts";

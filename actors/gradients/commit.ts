@@ -65,6 +65,8 @@ export interface DecisionOptions {
   readonly eagerStages: readonly number[];
   /** The largest norm of all gradients; a larger one is scaled down. */
   readonly clip?: number | undefined;
+  /** True if a step is committed only when all sums are there, so that each worker can end it alone. */
+  readonly waitsForSums?: boolean | undefined;
 }
 
 /** The decision of all copies on a step. */
@@ -123,9 +125,9 @@ export class CommitDecision {
 
   /** Decides once all votes are there; undefined while the norm is needed and not known. */
   decide(isLossFinite: boolean, lossScale: number): CommitOutcome | undefined {
-    const { clip } = this.#options;
+    const { clip, waitsForSums } = this.#options;
     if (!this.#isSafe || !isLossFinite) return { isCommitted: false };
-    if (clip !== undefined && this.#sumsMissing > 0) return undefined;
+    if ((clip !== undefined || waitsForSums) && this.#sumsMissing > 0) return undefined;
     const factor = clipFactor(clip, this.#squares, lossScale);
     return { isCommitted: true, gradientScale: factor / lossScale };
   }

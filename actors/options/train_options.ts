@@ -305,6 +305,14 @@ export interface TrainOptions {
   /** Number of failures of each worker within ten minutes that a run survives. Default 3. */
   readonly retries?: number;
   /**
+   * What follows the loss of a worker: all workers restart from the last snapshot (`restart`, default),
+   * or the run moves to the workers that remain, with the same bits, and takes at most one step again
+   * (`resize`). A resize does not count as one of `retries`.
+   */
+  readonly failover?: "restart" | "resize" | undefined;
+  /** The fewest workers of a run that is moved; with fewer it ends with a checkpoint. Default 1. */
+  readonly minWorkers?: number | undefined;
+  /**
    * Place of the snapshot from which a run continues when a worker fails: memory, every 10 steps, or
    * disk, every 100 steps, in the folder of checkpoints or a temporary folder, removed at the
    * end. Default: memory up to 256 MiB, otherwise disk if the program may write. There is none

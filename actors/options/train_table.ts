@@ -384,6 +384,22 @@ export const TRAIN = {
       help: "number of times that each worker may fail in ten minutes",
     },
   },
+  failover: {
+    schema: oneOf("restart", "resize"),
+    default: "restart",
+    flag: {
+      name: "failover",
+      help: "after the loss of a worker restart all, or move the run to the others",
+    },
+  },
+  minWorkers: {
+    schema: integer(1, WORKERS_MAX),
+    default: 1,
+    flag: {
+      name: "min-workers",
+      help: "fewest workers after a resize; with fewer the run ends with a checkpoint",
+    },
+  },
   snapshots: {
     schema: oneOf(...SNAPSHOT_PLACES),
     flag: {

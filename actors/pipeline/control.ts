@@ -14,6 +14,8 @@ import {
   entryOf,
   Evaluation,
   gather,
+  lossOf,
+  outcomeOf,
   type Supervisor,
 } from "./supervisor_state.ts";
 
@@ -62,11 +64,47 @@ export function workerDownHandlers(
       replies.failAll(lost);
     },
     WorkerDown({ down }) {
-      const { steps } = supervisor;
+      const { steps, state, gone } = supervisor;
+      const lost = lossOf(down, steps.length > 0 ? currentActivity(supervisor) : undefined);
+      gone.add(workers.findIndex(({ id }) => id === down.ref.id));
+      if (lost.kind === "exit" && canFreeze(supervisor)) {
+        if (state !== "freezing") return freeze(supervisor, lost);
+        return supervisor.takeFrozen!(-1);
+      }
       supervisor.state = "lost";
-      replies.failFor(down, steps.length > 0 ? currentActivity(supervisor) : undefined);
+      replies.failAll(lost);
     },
+    Frozen: ({ worker }) => supervisor.takeFrozen!(worker),
   };
+}
+
+/** Returns whether the survivors of a lost worker hold every stage and can be frozen. */
+function canFreeze({ init, gone, state }: Supervisor): boolean {
+  if (!init.freezes || state === "starting" || state === "frozen") return false;
+  return init.workers[0]!.copies.every((copies) => copies.some(({ worker }) => !gone.has(worker)));
+}
+
+/**
+ * Freezes the survivors, then answers all questions with the loss. If the step was committed, each of
+ * them has ended it, so its outcome is known.
+ */
+function freeze(supervisor: Supervisor, lost: WorkerLost): void {
+  const { ctx, workers, gone, replies, held } = supervisor, frozen = new Set<number>();
+  supervisor.state = "freezing";
+  supervisor.takeFrozen = (worker) => {
+    frozen.add(worker);
+    if (workers.some((_, w) => !gone.has(w) && !frozen.has(w))) return;
+    supervisor.state = "frozen";
+    const step = supervisor.steps.find(({ isCommitted }) => isCommitted);
+    const remains = {
+      workers: workers.length - gone.size,
+      ...step && { committed: outcomeOf(step, held) },
+    };
+    replies.failAll({ ...lost, remains, isInStep: supervisor.steps.length > 0 });
+  };
+  for (const [w, worker] of workers.entries()) {
+    if (!gone.has(w)) ctx.send(worker, { type: "Freeze" }, { lane: "control" });
+  }
 }
 
 /** Evaluates micro-batches, which enter the first pipeline of the first replica. */
@@ -117,15 +155,17 @@ export function controlHandlers(
     },
     Saved: ({ worker, state }) => supervisor.takeState!(worker, state),
     Fetch(message) {
-      const reply = replies.defer();
-      supervisor.state = "saving";
+      const isFrozen = supervisor.state === "frozen";
+      const reply = isFrozen ? replies.deferFrozen() : replies.defer();
+      if (!isFrozen) supervisor.state = "saving";
       supervisor.pause = "a save";
       supervisor.takeFetched = (values) => {
-        goIdle();
+        if (!isFrozen) goIdle();
         reply(values, { transfer: [values.buffer] });
       };
-      const [first] = init.workers[0]!.copies[message.stage]!;
-      ctx.send(workers[first!.worker]!, message, { lane: "control" });
+      const copies = init.workers[0]!.copies[message.stage]!;
+      const { worker } = copies.find((copy) => !supervisor.gone.has(copy.worker))!;
+      ctx.send(workers[worker]!, message, { lane: "control" });
     },
     Fetched: ({ values }) => supervisor.takeFetched!(values),
     Write({ orders, step }) {

@@ -36,6 +36,7 @@ import type {
   MicroBatchShare,
   PolicyData,
   StepDropout,
+  StepOutcome,
   StepPlan,
   StepRequest,
   TracedAction,
@@ -57,6 +58,7 @@ export const REFUSAL = "Cannot handle";
  * @param table The messages of each state.
  * @param state Returns the current state.
  * @param types All messages of the protocol; a message of no state is always refused.
+ * @param over States in which other messages are dropped, as they are from before.
  * @throws {TypeError} if a message of a state has no handler.
  *
  * @example
@@ -85,6 +87,7 @@ export function guarded<M extends Message, S extends string>(
   state: () => S,
   types: readonly M["type"][],
   handlers: Partial<Handlers<M>>,
+  over: readonly S[] = [],
 ): Handlers<M> {
   const states = Object.keys(table) as S[];
   const refuse = (type: M["type"]): never => {
@@ -100,14 +103,15 @@ export function guarded<M extends Message, S extends string>(
       throw new TypeError(`Cannot make a ${who}: ${type} must have a handler, received none`);
     }
     return [type, (message: Message) => {
-      return handle && meaningful.has(state()) ? handle(message) : refuse(type);
+      if (handle && meaningful.has(state())) return handle(message);
+      return over.includes(state()) ? undefined : refuse(type);
     }];
   });
   return Object.fromEntries(entries) as Handlers<M>;
 }
 
 /** Version of these messages. */
-export const PROTOCOL_VERSION = 9;
+export const PROTOCOL_VERSION = 10;
 
 /** The messages between workers, which an emulated link may delay. */
 export type PeerMessage =
@@ -205,6 +209,11 @@ export type WorkerMessage =
   }
   /** Ends the step on all workers without a change of weights. */
   | { readonly type: "Abort" }
+  /**
+   * Ends the work of a survivor after the loss of another worker: a step that is not committed is
+   * dropped, a committed one is ended. Then only its state can be read. The answer is Frozen.
+   */
+  | { readonly type: "Freeze" }
   /** Runs the remaining backwards, as no more steps begin; the answer is Drained. */
   | { readonly type: "Drain" }
   /** To itself: steps one bucket. */
@@ -278,6 +287,8 @@ export type SupervisorMessage =
     /** Optimizer steps done. */
     readonly step: number;
   }
+  /** Reports a survivor whose state no longer changes. */
+  | { readonly type: "Frozen"; readonly worker: number }
   /** Reports a worker that knows the others and has compiled its stages. */
   | { readonly type: "Ready"; readonly worker: number }
   /** Brings the weights and moments of a worker. */
@@ -331,6 +342,18 @@ export interface WorkerLost {
   readonly kind: Failure["kind"];
   /** True if it exists but does not answer: only a process can then be ended. */
   readonly isWedged: boolean;
+  /** What remains, if the workers that live hold every stage. */
+  readonly remains?: Remains | undefined;
+  /** True if a step was in progress. */
+  readonly isInStep?: boolean | undefined;
+}
+
+/** What remains of a pipeline after the loss of a worker. */
+export interface Remains {
+  /** The number of workers that live, frozen. */
+  readonly workers: number;
+  /** The outcome of the step in progress, if it was committed. */
+  readonly committed?: StepOutcome | undefined;
 }
 
 /** An answer of the supervisor. */

@@ -23,7 +23,7 @@ import {
   type StepPolicy,
   type WeightUpdates,
 } from "../../schedules/mod.ts";
-import { followList } from "../../schedules/internal.ts";
+import { followList, hostedSchedule, type HostLayout } from "../../schedules/internal.ts";
 import type { GradientSquares } from "../gradients/commit.ts";
 
 /** The policy of a worker: its actions, or the name by which every isolate makes its schedule. */
@@ -240,8 +240,16 @@ export interface StepPlan extends StepShares {
 /** The key of the dropout of a step. */
 export type StepDropout = Omit<DropoutKey, "microBatch" | "half">;
 
+/** The run whose copies a schedule hosts. */
+export interface HostedRun
+  extends Pick<PlanOptions, "schedule" | "scheduleOptions" | "scheduleDefinition" | "replicas"> {
+  readonly layout: HostLayout;
+}
+
 /** Options of a step planner. */
 export interface PlanOptions {
+  /** The run whose copies the schedule hosts; absent if the copies have their own workers. */
+  readonly hosted?: HostedRun | undefined;
   /** The schedule of each data-parallel replica. */
   readonly schedule: Schedule;
   /** The options that the schedule was made with. */
@@ -295,12 +303,13 @@ export function dropoutOf(
 
 /** Shares the micro-batches of a step of `count` micro-batches. */
 export function shareStep(
-  { schedule, scheduleOptions, scheduleDefinition, replicas }: Omit<
+  { schedule, scheduleOptions, scheduleDefinition, replicas, hosted }: Omit<
     PlanOptions,
     "predictionsOf" | "model" | "seed"
   >,
   count: number,
 ): StepShares {
+  if (hosted) return hostShares(hosted, count).shares;
   if (!UPDATE_POLICIES[schedule.updates].isFlushed) {
     // Steps follow each other without a gap, so a smaller one does not change the order of a worker.
     return { shares: [{ first: 0, pipeOf: new Array(count).fill(0) }] };
@@ -345,4 +354,38 @@ export function shareMicroBatches(count: number, replicas: number): number[] {
     { length: replicas },
     (_, r) => Math.floor((r + 1) * count / replicas) - Math.floor(r * count / replicas),
   );
+}
+
+/**
+ * Shares the micro-batches of a step among pipelines that host the copies of a run. The copy of each
+ * micro-batch is that of the run, also in a step with fewer micro-batches.
+ *
+ * @returns the shares, and the schedule of each pipeline.
+ */
+export function hostShares(
+  { layout: { pipelines, depth }, ...run }: HostedRun,
+  count: number,
+): { readonly shares: StepShares; readonly schedules: readonly Schedule[] } {
+  const { shares } = shareStep(run, count), each = run.replicas / pipelines;
+  const pipes = 1 + Math.max(...run.schedule.placement.flat().map(({ pipeline }) => pipeline));
+  const groups = Array.from(
+    { length: pipelines },
+    (_, p) => shares.slice(p * each, (p + 1) * each),
+  );
+  const schedules = groups.map((group) =>
+    hostedSchedule(group.map(({ pipeOf }) => pipeOf), pipes, depth)
+  );
+  const options = run.scheduleOptions;
+  return {
+    schedules,
+    shares: {
+      shares: schedules.map(({ pipelineOf }, p) => ({
+        first: groups[p]![0]!.first,
+        pipeOf: pipelineOf,
+      })),
+      policies: schedules.flatMap((one) =>
+        Array.from({ length: depth }, (_, worker) => policyData(one, options, worker))
+      ),
+    },
+  };
 }

@@ -54,6 +54,8 @@ export const FLUSHED_SUPERVISOR: StateTable<SupervisorState, SupervisorMessage> 
   draining: [],
   evaluating: [...ALWAYS, "Loss"],
   saving: [...ALWAYS, "Saved", "Fetched", "Written"],
+  freezing: [...ALWAYS, "Frozen"],
+  frozen: [...ALWAYS, "Fetch", "Fetched"],
   lost: [],
 };
 
@@ -67,6 +69,8 @@ export const UNFLUSHED_SUPERVISOR: StateTable<SupervisorState, SupervisorMessage
   draining: [...ALWAYS, ...FLOW, "StepDone", "Drained"],
   evaluating: [...ALWAYS, "Loss"],
   saving: [...ALWAYS, "Saved", "Fetched", "Written"],
+  freezing: [],
+  frozen: [],
   lost: [],
 };
 
@@ -93,7 +97,10 @@ function supervisorHandlers(supervisor: Supervisor): Handlers<SupervisorMessage>
   return unlessLost(supervisor, handlers);
 }
 
-/** Wraps handlers: after the loss of a worker, questions get it as answer, other messages are dropped. */
+/**
+ * Wraps handlers: after the loss of a worker, questions get it as answer, and other messages are
+ * dropped, but those that freeze the survivors and read their state.
+ */
 function unlessLost(
   supervisor: Supervisor,
   handlers: Handlers<SupervisorMessage>,
@@ -101,7 +108,8 @@ function unlessLost(
   const entries = SUPERVISOR_MESSAGES.map((type) => {
     const handle = handlers[type] as (message: SupervisorMessage) => void | Promise<void>;
     return [type, (message: SupervisorMessage) => {
-      if (supervisor.state !== "lost") return handle(message);
+      const { state } = supervisor, isOver = ["lost", "freezing", "frozen"].includes(state);
+      if (!isOver || FLUSHED_SUPERVISOR[state].includes(type)) return handle(message);
       if (QUESTIONS.includes(type)) supervisor.replies.defer();
     }];
   });
@@ -173,6 +181,7 @@ function openSupervisor(
     workers,
     replies: new PendingReplies(ctx),
     held: { peakActivations: zeros(), weights: zeros(), memory: [] },
+    gone: new Set(),
     state: "starting",
     pause: "the start",
     round: 0,

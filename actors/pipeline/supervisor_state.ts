@@ -172,27 +172,38 @@ export class PendingReplies {
     };
   }
 
+  /** The same for the state of survivors. */
+  deferFrozen(): Reply {
+    const lost = this.#lost;
+    this.#lost = undefined;
+    const reply = this.defer();
+    this.#lost = lost;
+    return reply;
+  }
+
   /** Answers all questions, later ones too, with the loss of a worker. */
   failAll(lost: WorkerLost): void {
-    this.#lost ??= lost;
+    // A step in progress belongs to the question about it only.
+    const { remains } = lost;
+    this.#lost = remains ? { ...lost, remains: { workers: remains.workers } } : lost;
     for (const [reply] of this.#waiting) {
       this.#waiting.take(reply);
       reply({ lost });
     }
   }
+}
 
-  /** The same for a worker that has ended. @param when The activity at that time: `step 4`. */
-  failFor({ ref, reason }: Down, when: string | undefined): void {
-    const during = when === undefined ? "" : ` in ${when}`;
-    if (reason === "stopped") {
-      const message = `${ref.id} failed${during}: it must run to the end, and stopped`;
-      return this.failAll({ worker: ref.id, kind: "exit", message, isWedged: false });
-    }
-    const { actor, handling, error, kind } = reason;
-    const doing = handling ? ` while handling ${handling}` : "";
-    const message = `${actor} failed${during}${doing}: ${error.message}`;
-    this.failAll({ worker: actor, kind, message, isWedged: false });
+/** Returns the loss of a worker that has ended. @param when The activity at that time: `step 4`. */
+export function lossOf({ ref, reason }: Down, when: string | undefined): WorkerLost {
+  const during = when === undefined ? "" : ` in ${when}`;
+  if (reason === "stopped") {
+    const message = `${ref.id} failed${during}: it must run to the end, and stopped`;
+    return { worker: ref.id, kind: "exit", message, isWedged: false };
   }
+  const { actor, handling, error, kind } = reason;
+  const doing = handling ? ` while handling ${handling}` : "";
+  const message = `${actor} failed${during}${doing}: ${error.message}`;
+  return { worker: actor, kind, message, isWedged: false };
 }
 
 /** The initial data of the supervisor. */
@@ -209,6 +220,8 @@ export interface SupervisorInit extends InFlightOptions {
   readonly updates: WeightUpdates;
   /** The largest norm of all gradients; a larger one is scaled down. */
   readonly clip?: number | undefined;
+  /** True if the survivors of a lost worker freeze, so that their state can be read. */
+  readonly freezes?: boolean | undefined;
 }
 
 /** A step in progress. */
@@ -242,7 +255,7 @@ interface PeakUsage {
 
 /** Opens the record of a requested step. */
 export function openStepRecord(
-  { workers, updates, eagerStages, clip }: SupervisorInit,
+  { workers, updates, eagerStages, clip, freezes }: SupervisorInit,
   asked: Pick<StepRecord, "round" | "request" | "plan" | "reply" | "first">,
 ): StepRecord {
   const copies = workers[0]!.copies.map(({ length }) => length);
@@ -251,7 +264,10 @@ export function openStepRecord(
     ...asked,
     losses: [],
     decision: isFlushed
-      ? new CommitDecision({ copies, workers: workers.length, eagerStages, clip })
+      ? new CommitDecision({
+        ...{ copies, workers: workers.length, eagerStages, clip },
+        waitsForSums: freezes,
+      })
       : undefined,
     updates: [],
     traces: workers.map(() => []),
@@ -315,6 +331,8 @@ export function outcomeOf(step: StepRecord, held: PeakUsage): StepOutcome {
  * - `draining`: no more steps begin, and the steps in progress end.
  * - `evaluating`: micro-batches of an evaluation are in the pipe.
  * - `saving`: weights and moments are in transit.
+ * - `freezing`: a worker has ended, and the others end or drop the step.
+ * - `frozen`: their weights and moments can be read.
  * - `lost`: a worker has ended. Questions are answered with its loss, other messages are dropped.
  */
 export type SupervisorState =
@@ -326,6 +344,8 @@ export type SupervisorState =
   | "draining"
   | "evaluating"
   | "saving"
+  | "freezing"
+  | "frozen"
   | "lost";
 
 /** For each data-parallel replica, counts of micro-batches since the pipe was empty. */
@@ -345,6 +365,10 @@ export interface Supervisor {
   readonly workers: readonly ActorRef<WorkerMessage>[];
   readonly replies: PendingReplies;
   readonly held: PeakUsage;
+  /** The workers that are lost. */
+  readonly gone: Set<number>;
+  /** Called when a survivor is frozen or lost, too. */
+  takeFrozen?: (worker: number) => void;
   state: SupervisorState;
   /** The current activity if it is not a step, for reports. */
   pause: string;

@@ -80,12 +80,13 @@ export class CommittedUpdates implements WeightUpdater {
       await this.#end!.sync.giveUp();
       this.#endStep();
     },
-    StepBucket: async () => {
-      const { sync } = this.#end!;
-      let stepped: SteppedBucket;
-      const step = async () => void (stepped = await sync.stepBucket());
-      await this.#worker.activity.run("optimizer", step, () => stepped);
-      if (sync.isStepped) this.#endStep();
+    StepBucket: () => this.#stepBucket(),
+    Freeze: async () => {
+      const worker = this.#worker;
+      // Commit waits for all sums, so the remaining buckets need no other worker.
+      while (worker.state === "committing") await this.#stepBucket();
+      worker.state = "frozen";
+      send(worker, { type: "Frozen", worker: worker.init.worker });
     },
   };
 
@@ -97,6 +98,14 @@ export class CommittedUpdates implements WeightUpdater {
     const { backwardsMissing } = this.#end!, missing = backwardsMissing.get(copy)! - 1;
     backwardsMissing.set(copy, missing);
     if (missing === 0) await this.#vote(copy);
+  }
+
+  async #stepBucket(): Promise<void> {
+    const { sync } = this.#end!;
+    let stepped: SteppedBucket;
+    const step = async () => void (stepped = await sync.stepBucket());
+    await this.#worker.activity.run("optimizer", step, () => stepped);
+    if (sync.isStepped) this.#endStep();
   }
 
   async #begin(message: Begin): Promise<void> {

@@ -74,7 +74,7 @@ function controlHandlers(worker: Worker): Partial<Handlers<WorkerMessage>> {
       send(worker, { type: "Saved", worker: init.worker, state }, moved(state));
     },
     async Fetch({ stage, parts }) {
-      const values = await ctx.busy(() => firstCopy(worker, stage).kernels.read(parts));
+      const values = await ctx.busy(() => copyOf(worker, stage).kernels.read(parts));
       send(worker, { type: "Fetched", values }, { transfer: [values.buffer] });
     },
     async Write({ order, step }) {
@@ -84,11 +84,11 @@ function controlHandlers(worker: Worker): Partial<Handlers<WorkerMessage>> {
   };
 }
 
-/** Returns the first copy of a stage; all copies are equal. */
-function firstCopy({ copies }: Worker, stage: number): OpenCopy {
-  const copy = copies.all.find((one) => one.stage === stage && one.rank === 0);
+/** Returns a copy of a stage; all copies are equal. */
+function copyOf({ copies }: Worker, stage: number): OpenCopy {
+  const copy = copies.all.find((one) => one.stage === stage);
   if (copy) return copy;
-  throw new RangeError(`Cannot read stage ${stage}: its first copy must be held here`);
+  throw new RangeError(`Cannot read stage ${stage}: a copy of it must be held here`);
 }
 
 /** Writes the first copies of stages. */
@@ -102,7 +102,7 @@ async function write(
     shapes: order.shapes,
     holderOf: stageOf,
     async read(parts) {
-      const values = await firstCopy(worker, stageOf(parts[0]!.name)).kernels.read(parts);
+      const values = await copyOf(worker, stageOf(parts[0]!.name)).kernels.read(parts);
       assertFinite(parts, values, step);
       return values;
     },
@@ -127,10 +127,11 @@ const PARTS = ["ReducePart", "TieGradient"] as const;
 /** The states of a worker whose steps end with a flush. */
 export const FLUSHED_WORKER: StateTable<WorkerState, WorkerMessage> = {
   connecting: [...ALWAYS, "Connect"],
-  idle: [...ALWAYS, ...INPUTS, ...PARTS, "Begin", "Save", "Fetch", "Write"],
-  computing: [...ALWAYS, ...INPUTS, ...PARTS, "Gradient", "Dispatch", "Reduce"],
-  reducing: [...ALWAYS, ...PARTS, "Reduce", "Commit", "Abort"],
-  committing: [...ALWAYS, ...PARTS, "StepBucket"],
+  idle: [...ALWAYS, ...INPUTS, ...PARTS, "Begin", "Save", "Fetch", "Write", "Freeze"],
+  computing: [...ALWAYS, ...INPUTS, ...PARTS, "Gradient", "Dispatch", "Reduce", "Freeze"],
+  reducing: [...ALWAYS, ...PARTS, "Reduce", "Commit", "Abort", "Freeze"],
+  committing: [...ALWAYS, ...PARTS, "StepBucket", "Freeze"],
+  frozen: ["Report", "Fetch"],
 };
 
 /** The states of a worker that steps its weights by itself. */
@@ -140,6 +141,7 @@ export const UNFLUSHED_WORKER: StateTable<WorkerState, WorkerMessage> = {
   computing: [...ALWAYS, ...INPUTS, "Gradient", "Dispatch", "Begin", "Drain"],
   reducing: [],
   committing: [...ALWAYS, ...INPUTS, "Gradient", "StepBucket", "Begin", "Drain"],
+  frozen: [],
 };
 
 /** All messages to a worker. */
@@ -166,6 +168,7 @@ function workerHandlers(worker: Worker, updater: WeightUpdater): Handlers<Worker
         }
       },
     },
+    ["frozen"],
   );
   return handlers;
 }

@@ -180,8 +180,15 @@ export class Activity {
  * - `computing`: it runs forwards and backwards.
  * - `reducing`: all its backwards have run and it has voted; gradients are added.
  * - `committing`: it steps weights, bucket by bucket.
+ * - `frozen`: another worker is lost. Its state can be read; all other messages are dropped.
  */
-export type WorkerState = "connecting" | "idle" | "computing" | "reducing" | "committing";
+export type WorkerState =
+  | "connecting"
+  | "idle"
+  | "computing"
+  | "reducing"
+  | "committing"
+  | "frozen";
 
 /** A message that begins a step. */
 export type Begin = Extract<WorkerMessage, { type: "Begin" }>;

@@ -107,6 +107,8 @@ export interface EngineOptions extends PlanOptions {
   readonly clip?: number | undefined;
   /** Emulated link that delays messages between workers. */
   readonly link?: LinkOptions | undefined;
+  /** True if the survivors of a lost worker freeze, so that the run moves to them. */
+  readonly freezes?: boolean | undefined;
   /** Custom supervisor. */
   readonly supervisor?: ActorSpec<SupervisorInit, SupervisorMessage> | undefined;
   /** Custom pipeline worker. */

@@ -211,6 +211,28 @@ export type TrainEvent =
     readonly time: number;
   }
   | {
+    /** A worker was lost, and the run continues on the others, with the same bits. */
+    readonly type: "resize";
+    /** The next step that was taken. */
+    readonly step: number;
+    /** Why: a worker was lost. */
+    readonly cause: "lost";
+    /** Id of the actor that failed first. */
+    readonly actor: string;
+    /** When, in milliseconds since the epoch. */
+    readonly time: number;
+    /** Workers before. */
+    readonly from: number;
+    /** The pipelines that host the logical copies of the model, and their depth. */
+    readonly to: { readonly pipelines: number; readonly depth: number; readonly copies: number };
+    /** Bytes of weights and moments that were read from the workers that remain. */
+    readonly movedBytes: number;
+    /** Steps taken again: 1, or 0 if the step was committed or there was none. */
+    readonly retaken: number;
+    /** Seconds from the notice of the loss until the next step can begin. */
+    readonly seconds: number;
+  }
+  | {
     /** The data has not answered for 30 s; the run continues when it does. */
     readonly type: "wait";
     /** The step that waits. */
@@ -281,6 +303,8 @@ export interface PreparedRun extends
     | ("checkpoint" | "snapshots")
   >,
   Required<Pick<TrainOptions, "announce" | "faults" | "retries" | "runtime">> {
+  /** The fewest workers of a run that is moved. */
+  readonly minWorkers: number;
   /** Micro-batches of one step, all data-parallel replicas together. */
   readonly microBatches: number;
   /** Factor of the loss; undefined if a step that overflows ends the run. */

@@ -16,9 +16,12 @@ import type { StateOf } from "../../kernels/mod.ts";
 import type { StageState } from "../../kernels/internal.ts";
 import { type HeldState, readState, type TensorSource } from "../checkpoints/tensors.ts";
 import { eagerStages } from "../gradients/sync.ts";
-import { copiesOf } from "../pipeline/layout.ts";
+import { chooseLayout, type HostLayout } from "../../schedules/internal.ts";
+import { copiesOf, pipelineCount } from "../pipeline/layout.ts";
 import type { Answer, Stalled, SupervisorMessage, WriteOutcome } from "../pipeline/protocol.ts";
 import {
+  type HostedRun,
+  hostShares,
   openStepPlanner,
   type StepOutcome,
   type StepPlanner,
@@ -44,7 +47,13 @@ import {
 } from "./engine.ts";
 import { rankTransport } from "./mpi_run.ts";
 import type { PreparedRun } from "./events.ts";
-import { openSnapshots, Recovery, type RecoveryOptions, WorkerLostError } from "./recovery.ts";
+import {
+  type Hosts,
+  openSnapshots,
+  Recovery,
+  type RecoveryOptions,
+  WorkerLostError,
+} from "./recovery.ts";
 import { openSerial } from "./serial.ts";
 
 /** Calls that wait for an actor of a system, and the failure of the system. */
@@ -167,7 +176,7 @@ class PipelineEngine implements Engine {
     this.ahead = policy.stepsAhead(schedule);
     this.#options = options;
     this.#planner = openStepPlanner(options);
-    if (!observer && !options.system) {
+    if (!observer && (!options.system || options.freezes)) {
       this.held = heldByStages(
         options,
         (stage, parts) => this.#ask<Float32Array<ArrayBuffer>>({ type: "Fetch", stage, parts }),
@@ -181,6 +190,7 @@ class PipelineEngine implements Engine {
       eagerStages: eagerStages(schedule, sync),
       updates: schedule.updates,
       clip,
+      freezes: options.freezes && this.held !== undefined,
       ...worker && { worker },
     };
     const system = options.system ?? createSystem({
@@ -292,11 +302,12 @@ export async function openPipeline(
 export async function openEngine(
   prepared: PreparedRun,
   onLost?: RecoveryOptions["onLost"],
+  onResize: Hosts["onResize"] = () => {},
 ): Promise<Recovery> {
   const { mpi } = prepared;
-  if (!mpi) return await openOn(prepared, onLost);
+  if (!mpi) return await openOn(prepared, onLost, onResize);
   const transport = await rankTransport(mpi, mpi.ranks, columnsOf(prepared, mpi.ranks));
-  return await openOn({ ...prepared, isolation: transport.name, transport }, onLost);
+  return await openOn({ ...prepared, isolation: transport.name, transport }, onLost, onResize);
 }
 
 /** Returns for each stage the rank of each copy, if MPI adds their gradients. */
@@ -312,25 +323,77 @@ function columnsOf(
 async function openOn(
   prepared: PreparedRun,
   onLost: RecoveryOptions["onLost"],
+  onResize: Hosts["onResize"],
 ): Promise<Recovery> {
   const { runtime, model: { parameters }, checkpoint } = prepared, isSerial = runtime === "serial";
   const isolate = runtime === "local" ? "local" : prepared.isolation;
   const shapes = stateShapes(parameters, prepared);
   let opened = 0;
-  const open = async (state: StateOf<TensorSource>) => {
+  const openOf = (run: PreparedRun) => async (state: StateOf<TensorSource>) => {
     if (isSerial) return await openSerial(prepared);
     const nth = opened++, fault = prepared.faults[nth];
-    const run = { ...await withJournal(prepared, nth), state: readable(isolate, state) };
-    return await openPipeline(run, isolate, fault);
+    const hosted = { ...await withJournal(run, nth), state: readable(isolate, state) };
+    return await openPipeline(hosted, isolate, fault);
   };
-  return await Recovery.open(open, {
+  const hosts = new MovingHosts(prepared, openOf, prepared.minWorkers, onResize);
+  return await Recovery.open((state) => hosts.start(state), {
     ...prepared,
     retries: isSerial ? 0 : prepared.retries,
     canKill: transportTo(isolate, prepared)?.canKill ?? false,
     shapes,
     snapshots: openSnapshots(prepared.snapshots, checkpoint?.directory, shapes),
     onLost,
+    ...prepared.freezes && { hosts },
   });
+}
+
+/** The hosts of a run, fewer with each loss. */
+export class MovingHosts<R extends EngineOptions> implements Hosts {
+  readonly minWorkers: number;
+  readonly onResize: Hosts["onResize"];
+  readonly #run: R;
+  readonly #openOf: (run: R) => (state: StateOf<TensorSource>) => Promise<Engine>;
+  #current: R;
+  #layout: HostLayout;
+
+  /** @param openOf returns how a run opens its engine. */
+  constructor(
+    run: R,
+    openOf: (run: R) => (state: StateOf<TensorSource>) => Promise<Engine>,
+    minWorkers = 1,
+    onResize: Hosts["onResize"] = () => {},
+  ) {
+    this.minWorkers = minWorkers;
+    this.onResize = onResize;
+    this.#run = this.#current = run;
+    this.#openOf = openOf;
+    this.#layout = { pipelines: run.replicas, depth: run.schedule.workers };
+  }
+
+  /** Opens an engine for the present layout. */
+  start(state: StateOf<TensorSource>): Promise<Engine> {
+    return this.#openOf(this.#current)(state);
+  }
+
+  layout(): HostLayout & { readonly copies: number } {
+    const { replicas, schedule } = this.#run;
+    return { ...this.#layout, copies: replicas * pipelineCount(schedule) };
+  }
+
+  open(workers: number, state: StateOf<TensorSource>): Promise<Engine> {
+    const { replicas, schedule: { microBatches }, model: { layers } } = this.#run;
+    const needs = { replicas, microBatches, layers: layers.length, workers };
+    this.#layout = chooseLayout(needs);
+    this.#current = hostedOn(this.#run, this.#layout);
+    return this.start(state);
+  }
+}
+
+/** Returns a run whose copies other pipelines host. Traces would name other workers. */
+function hostedOn<R extends EngineOptions>(run: R, layout: HostLayout): R {
+  const hosted: HostedRun = { ...run, layout };
+  const [schedule] = hostShares(hosted, run.replicas * run.schedule.microBatches).schedules;
+  return { ...run, hosted, schedule: schedule!, replicas: layout.pipelines, isTraced: false };
 }
 
 /** Returns a state that workers can read: permissions cannot name a path with a comma. */

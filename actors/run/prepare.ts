@@ -18,7 +18,7 @@ import {
   type ScheduleOptions,
   withPolicy,
 } from "../../schedules/mod.ts";
-import { followedActions, refuseUnread } from "../../schedules/internal.ts";
+import { followedActions, halvesOf, refuseUnread } from "../../schedules/internal.ts";
 import { checkClaim, type Claim, lockFolder } from "../checkpoints/lock.ts";
 import { checkWritable, encodeConfig } from "../checkpoints/write.ts";
 import { checkSizes } from "../options/limits.ts";
@@ -373,6 +373,7 @@ export async function prepareRun(options: TrainOptions): Promise<PreparedRun> {
     isSharded: checkpoint !== undefined && mpi !== undefined && !mpi.gather,
     returnsWeights: filled.returnWeights,
     isTraced: filled.trace,
+    freezes: filled.failover === "resize" && runtime !== "serial",
   };
 }
 
@@ -399,7 +400,32 @@ function compileServable(options: FilledOptions, schedule: Schedule): CompiledRu
   assertRecomputable(schedule, options);
   const compiled = compileRun(options, schedule);
   assertServable(schedule, { ...options, ties: compiled.model.ties.length });
+  if (options.failover === "resize") assertMovable(schedule, options);
   return compiled;
+}
+
+/**
+ * Refuses runs that would have other bits on other workers, or whose state cannot be read from them.
+ *
+ * @throws {RangeError} naming the first option that is in the way.
+ */
+function assertMovable(
+  schedule: Schedule,
+  { runtime, reduce, journal, system }: FilledOptions,
+): void {
+  const refuse = (must: string, received: unknown): never => {
+    throw new RangeError(`Cannot move a run to other workers: ${must}, received ${received}`);
+  };
+  if (runtime === "mpi") refuse("the runtime must not be mpi, whose jobs restart", runtime);
+  if (reduce !== "deterministic") {
+    refuse("reduce must be deterministic: other sums depend on the workers", reduce);
+  }
+  const { name, updates, slices = 1 } = schedule;
+  if (updates !== "flush") refuse("the schedule must have a flush", name);
+  if (slices > 1 || halvesOf(schedule) > 1) {
+    refuse("the schedule must compute whole micro-batches", name);
+  }
+  if (journal ?? system) refuse("there must be no journal and no given system", "one");
 }
 
 /** Refuses a supervisor or workers of the user's where there are none, or none that are replayed. */

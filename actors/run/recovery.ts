@@ -38,11 +38,12 @@ import {
 import { newFiles, placedIn, writeTensors } from "../checkpoints/write.ts";
 import { commandLine } from "../options/limits.ts";
 import type { SnapshotPlace } from "../options/option.ts";
-import type { WorkerLost } from "../pipeline/protocol.ts";
+import type { Remains, WorkerLost } from "../pipeline/protocol.ts";
 import type { StepOutcome, StepRequest } from "../pipeline/step.ts";
 import { countRestarts, type Restarts } from "../runtime/restarts.ts";
 import { closeRendezvousFolder, lockTemporaryFolder } from "../transports/rendezvous.ts";
 import type { Engine } from "./engine.ts";
+import type { HostLayout } from "../../schedules/internal.ts";
 
 /** Limit of the bytes of logged steps that a newer snapshot has made unnecessary. */
 export const KEPT_BYTES = 2 ** 24;
@@ -374,6 +375,46 @@ export interface RecoveryOptions extends RetryOptions {
   readonly announce: (line: string) => void;
   /** Gets each failure after which the run continues. */
   readonly onLost?: ((lost: WorkerLost) => void) | undefined;
+  /** Moves the run if survivors hold all stages; all workers restart unless given. */
+  readonly hosts?: Hosts | undefined;
+}
+
+/** A move of a run to the workers that remain, as the event `resize` reports it. */
+export interface Resize {
+  readonly from: number;
+  readonly to: HostLayout & { readonly copies: number };
+  readonly movedBytes: number;
+  readonly retaken: number;
+  readonly seconds: number;
+}
+
+/** Moves the copies of a run to the workers that remain. */
+export interface Hosts {
+  /** The fewest workers. */
+  readonly minWorkers: number;
+  /** Opens an engine for a number of workers. */
+  open(workers: number, state: StateOf<TensorSource>): Promise<Engine>;
+  /** Returns the present layout, and the number of logical copies. */
+  layout(): Resize["to"];
+  /** Gets each move. */
+  readonly onResize: (lost: WorkerLost, resize: Resize) => void;
+}
+
+/** Fewer workers remain than the run must have. */
+export class TooFewWorkersError extends Error {
+  /** Identifies the error across copies of the class. */
+  override readonly name = "TooFewWorkersError";
+  /** Exit code for the program: another attempt may succeed (EX_TEMPFAIL of sysexits.h). */
+  readonly exitCode = 75;
+
+  /** Makes an error with the loss, and the numbers of workers. */
+  constructor(lost: WorkerLost, minWorkers: number) {
+    super(
+      `Cannot continue: there must be ${minWorkers} workers, received ${
+        lost.remains!.workers
+      }; ${lost.message}`,
+    );
+  }
 }
 
 /** Notes where a state that was read has been saved: from now on the workers can restart from there. */
@@ -437,7 +478,7 @@ export class Recovery implements Pick<Engine, "ahead" | "drain" | "step" | "eval
 
   /** Trains on the micro-batches of one step, and logs them until the next snapshot. */
   async step(request: StepRequest): Promise<StepOutcome> {
-    const outcome = await this.#getOn((engine) => engine.step(request)), log = this.#log;
+    const outcome = await this.#getOn((engine) => engine.step(request), true), log = this.#log;
     this.#newest = undefined;
     if (this.#options.retries === 0) return outcome;
     log.add(request);
@@ -522,6 +563,8 @@ export class Recovery implements Pick<Engine, "ahead" | "drain" | "step" | "eval
   /** Restarts all workers, if they may fail once more. */
   #recover(error: unknown): void {
     if (!(error instanceof WorkerLostError)) throw error;
+    const { hosts } = this.#options, { lost } = error;
+    if (hosts && lost.remains) return this.#resize(hosts, lost, lost.remains);
     const waitMs = this.#retries.failed(error);
     if (this.#log.areLost) {
       throw new WorkerLostError({ ...error.lost, message: `${TOO_MANY}; ${error.message}` });
@@ -533,8 +576,36 @@ export class Recovery implements Pick<Engine, "ahead" | "drain" | "step" | "eval
     this.#current.catch(() => {});
   }
 
-  /** Runs a function of the engine until no worker fails during it. */
-  async #outlive<T>(run: (engine: Engine) => T | Promise<T>): Promise<T> {
+  /** Moves the run to the survivors. If another worker is lost meanwhile, all restart. */
+  #resize(hosts: Hosts, lost: WorkerLost, remains: Remains): void {
+    if (remains.workers < hosts.minWorkers && !remains.committed) {
+      throw new TooFewWorkersError(lost, hosts.minWorkers);
+    }
+    if (remains.workers < hosts.minWorkers) return;
+    const began = performance.now(), from = hosts.layout(), { held } = this.#opened!;
+    const move = async () => {
+      const state = await gatherState(held!);
+      await this.#closeOpened();
+      return this.#opened = await hosts.open(remains.workers, state);
+    };
+    this.#options.announce(`${lost.message}; the run continues on ${remains.workers} workers`);
+    this.#current = move();
+    this.#current.then(() =>
+      hosts.onResize(lost, {
+        from: from.pipelines * from.depth,
+        to: hosts.layout(),
+        movedBytes: bytesOfState(this.#options.shapes),
+        retaken: lost.isInStep && !remains.committed ? 1 : 0,
+        seconds: (performance.now() - began) / 1000,
+      }), () => {});
+  }
+
+  /**
+   * Runs a function of the engine until no worker fails during it.
+   *
+   * @param isStep Whether it is a step, which survivors may have committed.
+   */
+  async #outlive<T>(run: (engine: Engine) => T | Promise<T>, isStep = false): Promise<T> {
     for (;;) {
       const tried = this.#current;
       try {
@@ -542,13 +613,15 @@ export class Recovery implements Pick<Engine, "ahead" | "drain" | "step" | "eval
       } catch (error) {
         // Of several calls that fail together the first one restarts; each is then repeated.
         if (tried === this.#current) this.#recover(error);
+        const remains = error instanceof WorkerLostError ? error.lost.remains : undefined;
+        if (isStep && this.#options.hosts && remains?.committed) return remains.committed as T;
       }
     }
   }
 
   /** The same for a call that makes progress. */
-  async #getOn<T>(run: (engine: Engine) => Promise<T>): Promise<T> {
-    const result = await this.#outlive(run);
+  async #getOn<T>(run: (engine: Engine) => Promise<T>, isStep = false): Promise<T> {
+    const result = await this.#outlive(run, isStep);
     this.#retries.gotOn();
     return result;
   }

@@ -38,7 +38,7 @@ import {
   type TrainEvent,
 } from "./events.ts";
 import { openEngine } from "./pipeline.ts";
-import type { Recovery } from "./recovery.ts";
+import { type Recovery, type Resize, TooFewWorkersError } from "./recovery.ts";
 import type { PreparedRun } from "./events.ts";
 import { assertWritten } from "./run_journal.ts";
 
@@ -93,10 +93,11 @@ type PeakUsage = Pick<
   "peakActivations" | "weightsHeld" | "memory"
 >;
 
-type FailureEvent = Extract<TrainEvent, { type: "failure" }>;
-
-/** Failures since the last step, after which the run has continued. */
-type Failures = Pick<FailureEvent, "actor" | "reason" | "time">[];
+/** Failures since the last step, after which the run has continued, without their step. */
+type Failures = (
+  | Omit<Extract<TrainEvent, { type: "failure" }>, "step">
+  | Omit<Extract<TrainEvent, { type: "resize" }>, "step">
+)[];
 
 /** The weights at the end of a run. */
 interface LastWeights {
@@ -113,8 +114,11 @@ interface LastWeights {
 export async function openRun(prepared: PreparedRun, data: RunData): Promise<TrainingRun> {
   const began = performance.now(), failures: Failures = [];
   const onLost = ({ worker: actor, message: reason }: WorkerLost) =>
-    void failures.push({ actor, reason, time: Date.now() });
-  return new TrainingRun(prepared, await openEngine(prepared, onLost), data, failures, began);
+    void failures.push({ type: "failure", actor, reason, time: Date.now() });
+  const onResize = ({ worker: actor }: WorkerLost, resize: Resize) =>
+    void failures.push({ type: "resize", cause: "lost", actor, time: Date.now(), ...resize });
+  const engine = await openEngine(prepared, onLost, onResize);
+  return new TrainingRun(prepared, engine, data, failures, began);
 }
 
 /** A training run. */
@@ -173,14 +177,30 @@ export class TrainingRun {
     return this.#engine.close();
   }
 
-  /** The training loop: steps, with evaluations and checkpoints between them; then the end. */
+  /**
+   * The training loop: steps, with evaluations and checkpoints between them; then the end. If too few
+   * workers remain, they write a checkpoint first.
+   */
   async *events(): AsyncGenerator<TrainEvent, void> {
+    try {
+      yield* this.#events();
+    } catch (error) {
+      const writer = this.#writer;
+      if (!(error instanceof TooFewWorkersError) || !writer) throw error;
+      yield* await writer.ended();
+      await this.#save(writer);
+      yield* await writer.ended();
+      throw error;
+    }
+  }
+
+  async *#events(): AsyncGenerator<TrainEvent, void> {
     const { evaluation, runtime, signal, journal } = this.#prepared, writer = this.#writer;
     const pausesAfter = (step: number) => this.#evaluatesAfter(step) || this.#savesAfter(step);
     if (evaluation?.atStart) yield await this.#evaluate(false);
     for await (const taken of pipelinedSteps(this.#engine, this.#requests(), pausesAfter)) {
       const event = this.#endStep(taken), { step } = this.#progress;
-      for (const one of this.#failures.splice(0)) yield { type: "failure", step, ...one };
+      for (const one of this.#failures.splice(0)) yield { step, ...one };
       yield event;
       if (writer) yield* await writer.soFar();
       if (this.#evaluatesAfter(step)) yield await this.#evaluate();

@@ -24,14 +24,15 @@ import {
 } from "../../schedules/mod.ts";
 import { halvesOf, parts, withEdges } from "../../schedules/internal.ts";
 import { hashWeights } from "../checkpoints/format.ts";
+import { gatherState } from "../checkpoints/tensors.ts";
 import type { SyncStrategy } from "../gradients/sync.ts";
 import { REFUSAL } from "../pipeline/protocol.ts";
 import type { KernelModule } from "../pipeline/stage_copies.ts";
 import { type StepOutcome, type StepRequest, UPDATE_POLICIES } from "../pipeline/step.ts";
-import type { Engine, EngineOptions } from "../run/engine.ts";
-import { openPipeline } from "../run/pipeline.ts";
+import { type Engine, type EngineOptions, stateShapes } from "../run/engine.ts";
+import { MovingHosts, openPipeline } from "../run/pipeline.ts";
 import { assertServable, assertTrainable } from "../run/prepare.ts";
-import { WorkerLostError } from "../run/recovery.ts";
+import { openSnapshots, Recovery, WorkerLostError } from "../run/recovery.ts";
 import { TRAINING_ACTORS } from "../run/run_journal.ts";
 import { openSerial } from "../run/serial.ts";
 import type { Scenario, World } from "../simulation/run.ts";
@@ -69,6 +70,8 @@ export interface SimulatedTrainingOptions {
   readonly clip?: number;
   /** True if a worker may be lost, as when faults are injected. Default false. */
   readonly mayLose?: boolean;
+  /** True if the run moves to the workers that remain when one is lost. Default false. */
+  readonly mayMove?: boolean;
 }
 
 /** Values of a sample between layers, and weights of a layer. */
@@ -272,6 +275,8 @@ export interface SimulatedTrainingResult {
   readonly weightsHash?: string;
   /** The loss of a worker, if there are no weights. */
   readonly lost?: string;
+  /** For each move to other workers, the steps that were taken again. */
+  readonly retaken?: readonly number[];
 }
 
 /** Runs steps, and returns those that changed weights: committed ones, or without flushes all. */
@@ -352,6 +357,7 @@ export const simulatedTraining: Scenario<SimulatedTrainingResult, SimulatedTrain
     world: World<SimulatedTrainingOptions>,
   ): Promise<SimulatedTrainingResult> => {
     const plan = world.configuration, prepared = recall(plan), { options, requests } = prepared;
+    if (plan.mayMove) return await trainMoving(world, prepared);
     try {
       const opening = openPipeline({ ...options, system: world.system }, "local");
       // A failure is handled when the engine is awaited.
@@ -464,4 +470,33 @@ function canSimulate(plan: SimulatedTrainingOptions): boolean {
   } catch {
     return false;
   }
+}
+
+/** Trains on fewer workers after each loss, with the weights of serial training. */
+async function trainMoving(
+  world: World<SimulatedTrainingOptions>,
+  prepared: Recalled,
+): Promise<SimulatedTrainingResult> {
+  const { options, requests } = prepared, retaken: number[] = [];
+  const hosts = new MovingHosts<EngineOptions>(
+    { ...options, system: world.system, freezes: true },
+    (run) => (state) => openPipeline({ ...run, state }, "local"),
+    1,
+    (_, resize) => void retaken.push(resize.retaken),
+  );
+  const shapes = stateShapes(options.model.parameters, options);
+  const opening = Recovery.open((state) => hosts.start(state), {
+    ...{ hosts, shapes, state: options.state, retries: 3, canKill: false, announce: () => {} },
+    snapshots: openSnapshots("memory", undefined, shapes),
+  });
+  opening.catch(() => {});
+  await world.settle();
+  const engine = await opening, taken: StepRequest[] = [];
+  for (const request of requests) {
+    if ((await engine.step(request)).isCommitted) taken.push(request);
+  }
+  const { weights } = await engine.read((state) => gatherState(state));
+  const weightsHash = hashWeights(weights);
+  assertSerial(weightsHash, await expectedHash(prepared, taken, undefined));
+  return { weightsHash, retaken };
 }

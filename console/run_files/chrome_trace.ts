@@ -425,6 +425,11 @@ export class TraceFile implements Disposable {
         const { step, actor, reason, time } = event, at = momentOf(this.#facts, time);
         return [moment(`${actor} lost`, event.type, at, { step, actor, reason })];
       }
+      case "resize": {
+        const { type, step, actor, from, time, to: { pipelines, depth } } = event;
+        const how = { step, from, pipelines, depth };
+        return [moment(`${actor} lost`, type, momentOf(this.#facts, time), how)];
+      }
       case "wait":
         return [];
       case "end":

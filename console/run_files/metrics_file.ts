@@ -150,7 +150,7 @@ export class MetricsFile implements Disposable {
    *
    * @returns whether the file was removed, and is created again.
    */
-  add(metrics: Metrics): boolean {
+  add(metrics: Metrics | Moved): boolean {
     if (metrics.type === "evaluation" && metrics.step === this.evaluatedStep) return false;
     let isRemoved = false;
     this.#attempt(() => {
@@ -297,6 +297,9 @@ const TYPES: readonly unknown[] = ["step", "skip", "evaluation"] satisfies Metri
 /** Limit of workers in a record, above that of any run. */
 const WORKERS_MAX = 2 ** 16;
 
+/** The move of a run to other workers; it measures nothing. */
+type Moved = Extract<TrainEvent, { readonly type: "resize" }>;
+
 /** A record and its end in the file. */
 interface MetricsLine {
   readonly metrics: Metrics;
@@ -317,7 +320,7 @@ export function* readMetrics(directory: string, from = 0): Generator<MetricsLine
   using file = openRegular(path);
   if (!file) return;
   for (const { record, end } of readJsonLines(file, path, from)) {
-    yield { metrics: metricsOf(record, path), end };
+    if (record.type !== "resize") yield { metrics: metricsOf(record, path), end };
   }
 }
 

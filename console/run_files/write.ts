@@ -97,6 +97,7 @@ export class RunWriter implements Disposable {
   async see(event: TrainEvent): Promise<void> {
     if (this.#isRemoved) await this.#tryToWrite();
     this.#isRemoved = false;
+    if (event.type === "resize") this.#metrics!.add(event);
     if (event.type === "checkpoint") this.#metrics!.sync();
     if (event.type !== "end") return;
     this.#metrics!.sync();

@@ -38,6 +38,10 @@ export function jsonReport(withMemory = false, parts: KeptComponents = {}): Repo
       }
       case "evaluation":
         return printJson({ step: event.step, evalLoss: event.loss, best: event.best });
+      case "resize": {
+        const { type, ...how } = event;
+        return printJson({ [type]: true, ...how });
+      }
       case "end": {
         if (memory) printJson(memory.json(event.memory));
         printDone(event, parts);

@@ -1,0 +1,104 @@
+/** A run that loses a worker moves to the others, with the same bits, and takes one step again. */
+
+import assert from "node:assert/strict";
+import type { TrainOptions } from "../../../actors/options/train_options.ts";
+import { train } from "../../../actors/run/train.ts";
+import { gpt2 } from "../../../kernels/mod.ts";
+import { folderTest, namesIn } from "../../in_folder.ts";
+import { batchesOf, eventsOf, once, outcome, type Sizes, SMALL } from "../runs.ts";
+
+const SIZES: Sizes = { ...SMALL, hidden: 16, seq: 8, microBatches: 4, steps: 4 };
+
+const RUN = { device: "native", workers: 2, failover: "resize", retries: 0 } as const;
+
+/** Runs, the depth of the one pipeline that remains, and the actions before each loss. */
+const RUNS: Readonly<Record<string, readonly [Partial<TrainOptions>, number, readonly number[]]>> =
+  {
+    "2×2 in threads": [{ schedule: "1f1b", replicas: 2 }, 3, [0, 9, 20, 30]],
+    "3×2, message-driven": [{ schedule: "message-driven", replicas: 3 }, 5, [15]],
+    "2×2 in processes, zero bubble, without clipping": [
+      { schedule: "zb-h1", replicas: 2, clip: 0, isolation: "process" },
+      3,
+      [15],
+    ],
+    "Chimera": [{ schedule: "chimera" }, 1, [5]],
+  };
+
+const serial = once((name) => outcome(SIZES, { ...RUN, ...RUNS[name]![0], runtime: "serial" }));
+
+for (const [name, [options, depth, moments]] of Object.entries(RUNS)) {
+  for (const afterActions of moments) {
+    Deno.test(`${name}: a worker that exits after ${afterActions} actions changes no bit`, async () => {
+      const faults = [{ worker: 1, afterActions, kind: "exit" }] as const;
+      const run = await outcome(SIZES, { ...RUN, ...options, faults });
+      const [resize, ...others] = eventsOf(run.events, "resize");
+      assert.deepEqual(run.bits, (await serial(name)).bits);
+      assert.deepEqual(others, []);
+      assert.deepEqual([resize?.to.pipelines, resize?.to.depth], [1, depth]);
+      assert.ok(resize!.retaken <= 1);
+    });
+  }
+}
+
+Deno.test("a second loss, of the only copies of a stage, restarts the workers that remained", async () => {
+  const evaluation = { every: 1, batches: batchesOf(SIZES, 2) };
+  const options = { ...RUN, schedule: "1f1b", replicas: 2, evaluation, retries: 1 } as const;
+  const faults = [
+    { worker: 1, afterActions: 9, kind: "exit" },
+    { worker: 0, afterActions: 30, kind: "exit" },
+  ] as const;
+  const run = await outcome(SIZES, { ...options, faults });
+  assert.deepEqual(eventsOf(run.events, "resize").map(({ from, to }) => [from, to.depth]), [[
+    4,
+    3,
+  ]]);
+  assert.deepEqual(eventsOf(run.events, "failure").map(({ actor }) => actor), ["worker-0"]);
+  assert.deepEqual(run.bits, (await outcome(SIZES, { ...options, runtime: "serial" })).bits);
+});
+
+Deno.test("a lost stage without a copy restarts all workers", async () => {
+  const options = { ...RUN, schedule: "1f1b", retries: 1 } as const;
+  const faults = [{ worker: 1, afterActions: 9, kind: "exit" }] as const;
+  const run = await outcome(SIZES, { ...options, faults });
+  assert.equal(eventsOf(run.events, "failure").length, 1);
+  assert.deepEqual(run.bits, (await outcome(SIZES, { ...options, runtime: "serial" })).bits);
+});
+
+folderTest("with fewer workers than --min-workers a run ends with a checkpoint", async (folder) => {
+  const { microBatches, steps } = SIZES,
+    faults = [
+      { worker: 1, afterActions: 20, kind: "exit" },
+    ] as const;
+  const run = train({
+    ...{ ...RUN, model: gpt2(SIZES, SIZES.microBatch), data: batchesOf(SIZES, 64), steps, faults },
+    ...{ microBatches, schedule: "1f1b", replicas: 2, minWorkers: 4 },
+    checkpoint: { directory: folder },
+  });
+  await assert.rejects(Array.fromAsync(run), {
+    name: "TooFewWorkersError",
+    message: /^Cannot continue: there must be 4 workers, received 3; worker-1 failed in step 2/,
+    exitCode: 75,
+  });
+  assert.ok((await namesIn(folder)).includes("step-00000001"));
+});
+
+/** What would have other bits, or cannot be read. */
+const REFUSED: Readonly<Record<string, Partial<TrainOptions>>> = {
+  "reduce must be deterministic: other sums depend on the workers, received fast": {
+    reduce: "fast",
+    schedule: "1f1b",
+  },
+  "the schedule must have a flush, received pipedream": { schedule: "pipedream", replicas: 1 },
+  "the schedule must compute whole micro-batches, received chimera": {
+    schedule: "chimera",
+    scheduleOptions: { scale: "halving" },
+  },
+};
+
+for (const [sentence, options] of Object.entries(REFUSED)) {
+  Deno.test(`refused: ${sentence}`, async () => {
+    await assert.rejects(outcome(SIZES, { ...RUN, replicas: 2, ...options }), {
+      message: `Cannot move a run to other workers: ${sentence}`,
+    });
+  });
+}

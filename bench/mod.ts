@@ -16,6 +16,7 @@ import { parseArgs } from "@std/cli/parse-args";
 import { print, printError } from "../console/terminal.ts";
 import { gpuBench } from "./gpu.ts";
 import { kernelsBench, weightGradientsBench } from "./kernels.ts";
+import { lengthsBench } from "./lengths.ts";
 import { memoryBench } from "./memory.ts";
 import { messagesBench } from "./messages.ts";
 import { mpiBench, mpiRanksBench } from "./mpi.ts";
@@ -46,6 +47,7 @@ const SECTIONS: Readonly<Record<string, () => Promise<Row[]>>> = {
   nanogpt: nanoGptBench,
   memory: memoryBench,
   scaling: scalingBench,
+  lengths: lengthsBench,
   steady: steadyBench,
   tracing: tracingBench,
   simulation: simulationBench,

@@ -27,6 +27,7 @@ import {
   hasFreeViews,
   hasOwnMemory,
   isSkip,
+  layersOf,
   libraryBytes,
   mebibytes,
   planLibrary,
@@ -344,7 +345,7 @@ const bytesOf = ({ dtype, shape }: TensorSpec) => elementCount(shape) * DTYPE_BY
 
 /** Bytes of each field of a micro-batch that stages read. */
 function bytesOfFields({ model, programs, halves }: CompiledRun): number[] {
-  const fields = programs.flatMap((stage) => stage.programs.flatMap(({ fields }) => fields));
+  const fields = programs.flatMap(layersOf).flatMap(({ program }) => program.fields);
   const runs = halves * (model.slicing?.slices ?? 1);
   return [...new Map(fields.map((field) => [field.name, runs * bytesOf(field)])).values()];
 }

@@ -118,6 +118,9 @@ async function makeFiles(folder: string): Promise<void> {
   );
   const tokens = Uint16Array.from({ length: 4000 }, (_, i) => (i * i) % 50257);
   await Deno.writeFile(join(folder, "my.bin"), new Uint8Array(tokens.buffer));
+  const lengths = Uint32Array.from({ length: 400 }, () => 10);
+  await Deno.writeFile(join(folder, "my.u32"), new Uint8Array(lengths.buffer));
+  await Deno.writeTextFile(join(folder, "pairs.txt"), "a goat\tune chèvre\n".repeat(700));
   await Deno.writeTextFile(
     join(folder, "run.toml"),
     "steps = 2\nlayers = 4\nhidden = 16\nheads = 2\n",

@@ -26,14 +26,17 @@ import { assertRefusals, assertSentences } from "../refusals.ts";
 
 const HOW = words`--device reference --runtime serial`;
 
-/** The two kinds of data: tokens in order, or a text that is shuffled in each epoch. */
-for (const kind of ["tokens", "text"]) {
+/** The kinds of data: tokens in order, a text that is shuffled in each epoch, or its documents. */
+for (const kind of ["tokens", "text", "documents"]) {
   folderTest(`3 steps on ${kind}, resumed to 6 elsewhere, have the bits of 6`, async (folder) => {
     const [whole, on, text] = ["whole", "on", "text.txt"].map((name) => join(folder, name));
-    await Deno.writeTextFile(text!, "In the beginning was the word. ".repeat(8));
-    const [data, rate] = kind === "text"
+    const last = kind === "documents" ? "\n\n" : " ";
+    await Deno.writeTextFile(text!, `In the beginning was the word.${last}`.repeat(8));
+    const [data, rate] = kind === "tokens"
+      ? [["--tokens", await writeTokens(folder, someTokens(200))], "--warmup 2 --lr 0.01"]
+      : kind === "text"
       ? [["--text", text!], "--lr_scheduler_type linear --min_lr 1e-4 --warmup 2"]
-      : [["--tokens", await writeTokens(folder, someTokens(200))], "--warmup 2 --lr 0.01"];
+      : [["--text", text!], "--lengths true --group-by-length --lr 0.01"];
     const train = words`${TINY} ${data} ${rate.split(" ")} --steps 6 --checkpoint-every 3`;
     const { lines } = await trainHere(words`${train} --out ${whole!}`);
     const elsewhere = words`--workers 3 --schedule gpipe --layout E|.5|.5,H --device reference`;

@@ -31,12 +31,12 @@ export interface Writer {
     attributes?: Readonly<Record<string, Attribute>>,
     output?: string,
   ): string;
-  /** Adds a node with a number of outputs, and returns their names. */
+  /** Adds a node with several outputs, given by their names or their number, and returns the names. */
   nodes(
     op: string,
     inputs: readonly string[],
     attributes: Readonly<Record<string, Attribute>>,
-    outputs: number,
+    outputs: number | readonly string[],
   ): string[];
   /** Adds the original node with other inputs and outputs; by default one output with a new name. */
   again(inputs: readonly string[], output?: string, ...others: readonly string[]): string;
@@ -127,7 +127,13 @@ export function rewriteNodes(
     node: (op, inputs, attributes = {}, output = newName()) =>
       push(old, op, inputs, attributes, [output])[0]!,
     nodes: (op, inputs, attributes, outputs) =>
-      push(old, op, inputs, attributes, Array.from({ length: outputs }, newName)),
+      push(
+        old,
+        op,
+        inputs,
+        attributes,
+        typeof outputs === "number" ? Array.from({ length: outputs }, newName) : outputs,
+      ),
     again(inputs, output = newName(), ...others) {
       const name = `${old.name}.${names++}`;
       nodes.push({ ...old, name, input: [...inputs], output: [output, ...others] });

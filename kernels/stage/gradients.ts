@@ -44,19 +44,17 @@ interface GradientPiece {
 
 /** The memory of {@linkcode GradientNorms}: one or two numbers for each piece. */
 export interface NormMemory {
-  /** The pieces, one for each run. */
+  /** The pieces in the order of their numbers. */
   readonly pieces: readonly GradientPiece[];
   /** The sum of squares of each piece. */
   readonly sums: Scalars;
   /** The largest square in each piece of FP16 gradients. */
   readonly tops?: Scalars;
-  /** The index of each piece, where views are not free: a run then writes all numbers. */
-  readonly indices?: readonly Tensor[];
 }
 
-/** Numbers that are written one by one and read together. */
+/** Numbers that are read together. */
 interface Scalars {
-  /** The output of each run: its number, or all of them where views are not free. */
+  /** The output of each run: the number of a piece, or all of them where views are not free. */
   readonly each: readonly Tensor[];
   /** All of them. */
   readonly all: Tensor;
@@ -64,8 +62,8 @@ interface Scalars {
 
 function allocateScalars(device: Allocator, count: number): Scalars {
   const all = device.alloc("f32", [count]);
-  const each = (i: number) => device.hasFreeViews ? device.view(all, i, []) : all;
-  return { each: Array.from({ length: count }, (_, i) => each(i)), all };
+  if (!device.hasFreeViews) return { each: [all], all };
+  return { each: Array.from({ length: count }, (_, i) => device.view(all, i, [])), all };
 }
 
 /**
@@ -87,62 +85,101 @@ export function allocateNorms(
     }
     return parts;
   });
+  // Equal lengths side by side, for one run of all.
+  if (!device.hasFreeViews) pieces.sort((a, b) => a.length - b.length);
   const each = () => allocateScalars(device, pieces.length);
-  return {
-    pieces,
-    sums: each(),
-    ...isHalf && { tops: each() },
-    ...!device.hasFreeViews && { indices: pieces.map(() => device.alloc("i64", [1, 1])) },
-  };
+  return { pieces, sums: each(), ...isHalf && { tops: each() } };
 }
 
 /** Shorter pieces are reduced in one row. */
-const LONG_PIECE = 2 ** 18;
+const LONG_PIECE = 2 ** 16;
 
-/**
- * Returns the number of rows into which a piece is cut for a reduction on a GPU, where one group of
- * threads computes each number.
- */
+/** Elements of short pieces that are reduced at a time. */
+const STACK_ELEMENTS = 2 ** 18;
+
+/** Returns the largest power of two, up to 256, into which a length can be divided. */
 function rowsOf(length: number): number {
-  if (length < LONG_PIECE) return 1;
   let rows = 256;
   while (length % rows > 0) rows /= 2;
   return rows;
 }
 
+type PieceType = "f32" | "f16";
+
+/** Names the gradients of a model of several pieces, and of one. */
+const nameOf = (i: number, count: number) => count === 1 ? "d" : `d.${i}`;
+
+const largest = (g: Graph, value: Value, to: readonly number[], axes: readonly Value[] = []) =>
+  g.node("ReduceMax", [value, ...axes], [to], { keepdims: 0 })[0]!;
+
 /**
  * Encodes one pass over a piece. The sum of squares is not finite if an element is not; a maximum may
  * miss one. In FP32 the squares of FP16 numbers are exact, and their sum cannot overflow.
- *
- * [Note: numbers side by side] Where views are not free a run cannot write one element of the numbers
- * of all pieces. It writes all of them in place: its own, and the others unchanged. So the host reads
- * them together; separate reads would take the time of the runs.
- *
- * @param count number of pieces, where a run writes the numbers of all.
  */
-function pieceModel(length: number, dtype: "f32" | "f16", count: number | undefined): Uint8Array {
+function pieceModel(length: number, dtype: PieceType): Uint8Array {
   const g = new Graph(), d = g.input("d", [length], dtype), wide = g.cast(d, "f32");
-  const rows = count === undefined ? 1 : rowsOf(length);
-  const byRow = (value: Value) => rows === 1 ? value : g.reshape(value, [rows, length / rows]);
-  const sum = rows === 1 ? g.sumOfSquares(wide) : g.sum(g.sumOfSquares(byRow(wide), [1]));
-  const numbers = new Map([["sum", sum]]);
-  if (dtype === "f16") {
-    let squares = byRow(g.mul(wide, wide));
-    if (rows > 1) {
-      squares = g.node("ReduceMax", [squares, g.int64([1])], [[rows]], { keepdims: 0 })[0]!;
-    }
-    const [top] = g.node("ReduceMax", [squares], [[]], { keepdims: 0 });
-    numbers.set("top", top!);
+  const outputs: Port[] = [{ name: "sum", value: g.sumOfSquares(wide) }];
+  if (dtype === "f16") outputs.push({ name: "top", value: largest(g, g.mul(wide, wide), []) });
+  return encodeModel(g, [{ name: "d", value: d }], outputs);
+}
+
+/**
+ * Encodes the numbers of all pieces, whose lengths ascend, in one vector: a run per piece would take a
+ * GPU longer than its work, and it could not write one element of a vector.
+ *
+ * [Note: pieces as rows] A GPU computes each row of a matrix with one group of threads. Short pieces of
+ * one length are the rows of a matrix; a long piece is a matrix, whose rows are added afterwards. The
+ * only row of a matrix would be added in another order, so there are at least two: the numbers of a
+ * piece must not depend on the other pieces of its stage.
+ */
+function piecesModel(lengths: readonly number[], dtype: PieceType): Uint8Array {
+  const g = new Graph(), sums: Value[] = [], tops: Value[] = [];
+  const inputs = lengths.map((length, i) => g.input(nameOf(i, lengths.length), [length], dtype));
+  for (let from = 0, to = 0; from < lengths.length; from = to) {
+    const length = lengths[from]!, isLong = length >= LONG_PIECE;
+    const most = isLong ? 1 : Math.floor(STACK_ELEMENTS / length);
+    while (lengths[to] === length && to - from < most) to++;
+    const own = inputs.slice(from, to), rows = isLong ? rowsOf(length) : Math.max(2, own.length);
+    const all = isLong ? own[0]! : g.concat(own.length === 1 ? [...own, ...own] : own, 0);
+    const matrix = g.cast(g.reshape(all, [rows, isLong ? length / rows : length]), "f32");
+    const whole = (each: Value, join: (rows: Value) => Value) =>
+      isLong ? g.reshape(join(each), [1]) : g.cut(each, [0], [own.length]);
+    sums.push(whole(g.sumOfSquares(matrix, [1]), (each) => g.sum(each)));
+    if (dtype === "f32") continue;
+    const top = largest(g, g.mul(matrix, matrix), [rows], [g.int64([1])]);
+    tops.push(whole(top, (each) => largest(g, each, [])));
   }
-  const outputs = [...numbers].map(([name, value]): Port => ({ name, value }));
-  if (count === undefined) return encodeModel(g, [{ name: "d", value: d }], outputs);
-  const index = g.input("index", [1, 1], "i64");
-  const all = outputs.map(({ name, value }): Port => {
-    const others = g.input(`${name}s`, [count]);
-    const [result] = g.node("ScatterND", [others, index, g.reshape(value, [1])], [[count]]);
-    return { name, value: result! };
-  });
-  return encodeModel(g, g.inputs.map((value) => ({ name: value.name, value })), all);
+  const vector = (name: string, parts: readonly Value[]): Port[] =>
+    parts.length === 0
+      ? []
+      : [{ name, value: parts.length === 1 ? parts[0]! : g.concat(parts, 0) }];
+  const ports = inputs.map((value) => ({ name: value.name, value }));
+  return encodeModel(g, ports, [...vector("sum", sums), ...vector("top", tops)]);
+}
+
+/** Binds the run of each piece, or one run of all where views are not free. */
+async function bindNorms(
+  device: Device,
+  { pieces, sums, tops }: NormMemory,
+): Promise<readonly Run[]> {
+  const dtype = tops ? "f16" : "f32";
+  const outputs = (i: number) => ({ sum: sums.each[i]!, ...tops && { top: tops.each[i]! } });
+  if (!device.hasFreeViews && pieces.length > 0) {
+    const kernel = await device.compile(piecesModel(pieces.map(({ length }) => length), dtype));
+    const named = pieces.map(({ gradient }, i) => [nameOf(i, pieces.length), gradient]);
+    return [kernel.bind(Object.fromEntries(named), outputs(0))];
+  }
+  const lengths = new Set(pieces.map(({ length }) => length));
+  const kernels = new Map(
+    await Promise.all(
+      lengths.values().map(async (length) =>
+        [length, await device.compile(pieceModel(length, dtype))] as const
+      ),
+    ),
+  );
+  return pieces.map(({ gradient, length }, i) =>
+    kernels.get(length)!.bind({ d: gradient }, outputs(i))
+  );
 }
 
 /**
@@ -172,24 +209,7 @@ export async function openGradientNorms(
   store: ParameterStore,
   memory: NormMemory = allocateNorms(device, store),
 ): Promise<GradientNorms> {
-  const { pieces, sums, tops, indices } = memory, count = indices?.length;
-  const lengths = [...new Set(pieces.map(({ length }) => length))];
-  const kernels = new Map(
-    await Promise.all(lengths.map(async (length) => {
-      const model = pieceModel(length, tops ? "f16" : "f32", count);
-      return [length, await device.compile(model)] as const;
-    })),
-  );
-  const runs = pieces.map(({ gradient, length }, i) => {
-    const others = indices && { index: indices[i]!, sums: sums.all, ...tops && { tops: tops.all } };
-    return kernels.get(length)!.bind({ d: gradient, ...others }, {
-      sum: sums.each[i]!,
-      ...tops && { top: tops.each[i]! },
-    });
-  });
-  for (const [i, index] of indices?.entries() ?? []) {
-    device.write(index, BigInt64Array.of(BigInt(i)));
-  }
+  const { pieces, sums, tops } = memory, runs = await bindNorms(device, memory);
   const read = ({ all }: Scalars) => device.read<Float32Array>(all);
   const compute = async () => {
     for (const run of runs) await run();

@@ -87,7 +87,6 @@ export function countMemory(resident: Resident, activations: number): StageMemor
         ...[...scalars.values()].flatMap((tensors) => Object.values(tensors)),
         norms.sums.all,
         ...norms.tops ? [norms.tops.all] : [],
-        ...norms.indices ?? [],
         resident.lossScale,
       ]),
     },

@@ -43,7 +43,7 @@ import {
   type StageLayer,
 } from "./in_flight.ts";
 import { countMemory, planResident, type StageMemory } from "./memory.ts";
-import { openOptimizer, type Optimizer, stepLengths, stepModel } from "./optimizer.ts";
+import { openOptimizer, type Optimizer, stepModel, stepShapes } from "./optimizer.ts";
 import { checkStageOptions, MOMENTS, type StageOptions } from "./options.ts";
 import {
   type Bucket,
@@ -564,8 +564,8 @@ export function planLibrary(
       for (const model of [...Object.values(models), ...overwrites]) add(model);
     }
     const { store, norms: { pieces } } = planResident(stage, { ...options, hasFreeViews });
-    for (const length of stepLengths(store)) {
-      add(stepModel(length, options.optimizer, store.master !== undefined));
+    for (const shape of stepShapes(store).values()) {
+      add(stepModel(shape, options.optimizer, store.master !== undefined));
     }
     // These models have a few operations and no intermediate value except a piece in FP32.
     sessions += new Set(pieces.map(({ length }) => length)).size * SESSION_BYTES;

@@ -236,7 +236,10 @@ function makeGpu({ api, unload }: OrtLibrary, firstModel: Uint8Array) {
         throw LOST.test((error as Error).message) ? lost(error) : error;
       }
     },
-    /** Compiles a model; throws with the nodes that have no kernel on the GPU. */
+    /**
+     * Compiles a model, and writes a profile of its runs if a prefix of the file's name is given; throws
+     * with the nodes that have no kernel on the GPU.
+     */
     createSession,
     releaseSession,
     /** Binds a session to tensors. */
@@ -289,6 +292,14 @@ function makeMemory(api: FunctionTable, session: Handle) {
 /** ONNX's number of the dtype for copies of bytes. */
 export const ONNX_UINT8 = 2;
 
+const PROFILING_SLOT = 14;
+
+/** Encodes a path as the library reads it: in UTF-16 on Windows. */
+const pathString = (path: string): Uint8Array<ArrayBuffer> =>
+  Deno.build.os === "windows"
+    ? new Uint8Array(Uint16Array.from(`${path}\0`, (unit) => unit.charCodeAt(0)).buffer)
+    : cString(path);
+
 function makeCreateSession(api: FunctionTable, env: Handle) {
   const create = api.sync(
     SLOT.createSessionFromArray,
@@ -298,10 +309,14 @@ function makeCreateSession(api: FunctionTable, env: Handle) {
     SLOT.appendExecutionProvider,
     ["pointer", "buffer", "buffer", "buffer", "usize"],
   );
-  const open = (model: Uint8Array, config: Readonly<Record<string, string>>) => {
+  let profiles = 0;
+  const enableProfiling = api.sync(PROFILING_SLOT, ["pointer", "buffer"]);
+  const open = (model: Uint8Array, config: Readonly<Record<string, string>>, profile?: string) => {
     // Not shared: sessions that share options share a context that ends with the first of them.
     const options = createSessionOptions(api, 1, config);
     try {
+      // The library adds the time, which two models may have in common.
+      if (profile !== undefined) enableProfiling(options, pathString(`${profile}${profiles++}`));
       const keys = Object.keys(PROVIDER_OPTIONS).map(cString);
       const values = Object.values(PROVIDER_OPTIONS).map(cString);
       append(options, cString("WebGPU"), pointers(keys), pointers(values), BigInt(keys.length));
@@ -312,9 +327,9 @@ function makeCreateSession(api: FunctionTable, env: Handle) {
       api.release(SLOT.releaseSessionOptions)(options);
     }
   };
-  return (model: Uint8Array): Handle => {
+  return (model: Uint8Array, profile?: string): Handle => {
     try {
-      return open(model, SESSION_CONFIG);
+      return open(model, SESSION_CONFIG, profile);
     } catch (error) {
       if (!isForNodes(error)) throw error;
       const lenient = open(model, RECORDS_NODES), nodes = unservedNodes(api, lenient);

@@ -120,9 +120,12 @@ const CANNOT = "Cannot allocate on the webgpu device";
 const F32_BYTES = 4;
 const ONNX_F32 = 1;
 
+/** Longest block that is zeroed by a copy, which costs a GPU less than a kernel. */
+const COPIED_ZEROS_BYTES = 2 ** 20;
+
 /** Opens the memory of one device. */
-export function openGpuMemory(gpu: GpuApi, limit: BufferLimit): GpuMemory {
-  const { copied, transfer, copy, drop } = openTransfers(gpu), zeros = openZeros(gpu);
+export function openGpuMemory(gpu: GpuApi, limit: BufferLimit, profile?: string): GpuMemory {
+  const { copied, transfer, copy, drop } = openTransfers(gpu), zeros = openZeros(gpu, profile);
   /** Changes a block through the host. */
   const change = (block: GpuBlock, edit: (bytes: Uint8Array) => void) => {
     const bytes = new Uint8Array(block.byteLength);
@@ -130,6 +133,7 @@ export function openGpuMemory(gpu: GpuApi, limit: BufferLimit): GpuMemory {
     edit(bytes);
     transfer(block, bytes, "toDevice");
   };
+  let source: GpuBlock | undefined;
   const memory: GpuMemory = {
     copied,
     allocate(byteLength) {
@@ -155,8 +159,10 @@ export function openGpuMemory(gpu: GpuApi, limit: BufferLimit): GpuMemory {
       into.set(all.subarray(byteOffset));
     },
     zero(block, byteOffset, byteLength) {
-      if (byteOffset === 0 && byteLength > block.byteLength - UNIT_BYTES) zeros.fillAgain(block);
-      else memory.write(block, byteOffset, new Uint8Array(byteLength));
+      const isWhole = byteOffset === 0 && byteLength > block.byteLength - UNIT_BYTES;
+      if (!isWhole) memory.write(block, byteOffset, new Uint8Array(byteLength));
+      else if (block.byteLength > COPIED_ZEROS_BYTES) zeros.fillAgain(block);
+      else copy(source ??= memory.allocate(COPIED_ZEROS_BYTES), block, block.byteLength);
     },
     copy,
     release(block) {
@@ -164,7 +170,10 @@ export function openGpuMemory(gpu: GpuApi, limit: BufferLimit): GpuMemory {
       zeros.drop(block);
       gpu.free(block.memory);
     },
-    close: zeros.close,
+    close() {
+      if (source) memory.release(source);
+      zeros.close();
+    },
   };
   return memory;
 }
@@ -205,11 +214,11 @@ function openTransfers(gpu: GpuApi) {
 }
 
 /** Sets whole blocks to zero, with a kernel for each size. */
-function openZeros(gpu: GpuApi) {
+function openZeros(gpu: GpuApi, profile: string | undefined) {
   const sessions = new Map<number, Handle>();
   const sessionFor = (length: number) => {
     const g = new Graph(), zeros = g.expand(g.scalar(0), [length]);
-    return gpu.createSession(encodeModel(g, [], [{ name: "y", value: zeros }]));
+    return gpu.createSession(encodeModel(g, [], [{ name: "y", value: zeros }]), profile);
   };
   const bind = ({ memory, byteLength }: GpuBlock) => {
     const length = byteLength / F32_BYTES;

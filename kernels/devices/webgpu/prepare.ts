@@ -135,8 +135,9 @@ export const IN_PLACE: Readonly<Record<string, readonly number[]>> = {
 /** Operations whose result may share the memory of their first operand with another shape. */
 const ALIASES = new Set(["Reshape", "Identity", "Squeeze", "Unsqueeze"]);
 
-/** Operation that reads rows of an input before a scatter writes them. */
-const LOOKUP = "Gather";
+/** Returns whether a node copies elements of an input that a later node may overwrite. */
+const isCopy = ({ opType, input }: NodeProto): boolean =>
+  opType === "Gather" || opType === JOIN && input.length > 1;
 
 /** Returns the inputs whose memory each output of a graph may share. */
 function inPlaceOutputs(
@@ -194,7 +195,7 @@ function mayOverwrite(
         isOwnShape(name) && isOwnShape(result);
       const isPassed = !isMaker && place === 0 && ALIASES.has(opType);
       if (isElementwise || isPassed) names.add(result);
-      else if (isMaker || opType !== LOOKUP) return false;
+      else if (isMaker || !isCopy(node)) return false;
     }
     // Later readers of the output read the new values.
     if (isMaker) names.delete(result);

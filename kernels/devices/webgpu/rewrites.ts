@@ -125,6 +125,28 @@ const slice = ({ types: [x], numbers }: Operands): Rewrite => (write, node) => {
   }, node.input[0]!);
 };
 
+/** Outputs of an operation with one input: every adapter binds eight buffers at a time. */
+const MAX_OUTPUTS = 7;
+
+/** Splits into few parts, which are split again. */
+const splitAgain: Rewrite = (write, node) => {
+  const at = positiveAxis(intOf(node, "axis", 0), write.typeOf(node.input[0]!).shape.length);
+  const lengthOf = (names: readonly string[]) =>
+    names.reduce((sum, name) => sum + write.typeOf(name).shape[at]!, 0);
+  const cut = (from: string, outputs: readonly string[]) => {
+    let step = 1;
+    while (step * MAX_OUTPUTS < outputs.length) step *= MAX_OUTPUTS;
+    const parts = Array.from(
+      { length: Math.ceil(outputs.length / step) },
+      (_, i) => outputs.slice(i * step, (i + 1) * step),
+    );
+    const names = parts.map((part) => part.length === 1 ? part[0]! : `${step}.${part[0]}`);
+    write.nodes("Split", [from, write.constant("i64", parts.map(lengthOf))], { axis: at }, names);
+    parts.forEach((part, i) => part.length > 1 && cut(names[i]!, part));
+  };
+  cut(node.input[0]!, node.output);
+};
+
 /**
  * A ScatterElements with addition, where an index may be repeated along the axis; see [Note: one order
  * of sums]. For each place of the axis its updates are added.
@@ -166,6 +188,7 @@ const MISSING: Readonly<
   Equal: (_, { types: [x] }) => x?.dtype === "bool" ? asWhole(true) : undefined,
   Concat: (_, { types: [x] }) => x?.dtype === "bool" ? asWhole(false) : undefined,
   Transpose: (_, { types: [x] }) => x?.dtype === "bool" ? asWhole(false) : undefined,
+  Split: ({ output }) => output.length > MAX_OUTPUTS ? splitAgain : undefined,
   // With negative steps the first element may be wrong.
   Slice: (_, operands) => {
     const isBackwards = operands.numbers(4)?.some((step) => step < 0);

@@ -25,6 +25,11 @@ export interface WebgpuOptions {
   adapter?: Adapter | number;
   /** Receives one line before a download starts. */
   announce?: (line: string) => void;
+  /**
+   * Prefix of the names of files for a Chrome trace of the runs of each model, written when it is closed.
+   * Each dispatch is an event of the category `Api`. Default: none.
+   */
+  profile?: string;
 }
 
 /**
@@ -37,7 +42,7 @@ export interface WebgpuOptions {
  * isolate of the process has the GPU open, or the process has used another adapter.
  */
 export async function openWebgpu(options: WebgpuOptions = {}): Promise<Device> {
-  const { announce, adapter: wanted } = options;
+  const { announce, adapter: wanted, profile } = options;
   const isAdapter = typeof wanted === "object" && wanted !== null && "environment" in wanted;
   if (wanted !== undefined && !Number.isInteger(wanted) && !isAdapter) {
     throw new TypeError(
@@ -49,7 +54,7 @@ export async function openWebgpu(options: WebgpuOptions = {}): Promise<Device> {
     ? wanted
     : chooseAdapters(await webgpuAdapters({ library }), wanted === undefined ? [] : [wanted])[0];
   const gpu = await enterGpu(library, adapter);
-  const memory = openGpuMemory(gpu, adapter);
+  const memory = openGpuMemory(gpu, adapter, profile);
   return engineDevice<GpuBlock>({
     name: "webgpu",
     hasFreeViews: false,
@@ -59,7 +64,7 @@ export async function openWebgpu(options: WebgpuOptions = {}): Promise<Device> {
       const model = prepareModel(bytes);
       if (model.usesHalf) checkHalf("compile the model for webgpu", [adapter]);
       assertModelFits(model, adapter);
-      const session = gpu.createSession(model.bytes);
+      const session = gpu.createSession(model.bytes, profile);
       return {
         bind: (inputs, outputs) => bind({ gpu, memory, adapter, session, model }, inputs, outputs),
         release: () => gpu.releaseSession(session),

@@ -89,8 +89,7 @@ export async function trainedModels(
 /** Numbers that an input may have: ids and targets are classes, second moments are not negative. */
 export function numbersFor({ name, dtype, shape }: ModelPort, seed: number): number[] {
   const numbers = pseudoRandom(seed, elementCount(shape));
-  if (name === "index") return [seed % 2];
   if (dtype === "i32") return numbers.map((x) => Math.floor((x + 1) / 2 * IDS));
-  const isPositive = /^m\d$|^epsilon$/.test(name);
+  const isPositive = /^m\d|^epsilon$/.test(name);
   return isPositive ? numbers.map((x) => Math.abs(x) + 0.01) : numbers;
 }

@@ -57,12 +57,11 @@ function halfOperations(bytes: Uint8Array): string[] {
 /** Operations that read f16 in a mixed model: products, their factors, and what only moves. */
 const MOVED = ["Cast", "Concat", "Gather", "Reshape", "ScatterND", "Split", "Transpose", "Mul"];
 
-/** The inputs over which training binds an output: accumulators, weights, moments, norms. */
+/** The inputs over which training binds an output: accumulators, weights, moments. */
 function wantedInput(output: string): string | undefined {
   const gradient = PORTS.gradient("");
   if (output.startsWith(gradient)) return PORTS.accumulator(output.slice(gradient.length));
-  if (/^(sum|top)$/.test(output)) return `${output}s`; // absent where copies are added
-  return /^(w|m\d)'$/.test(output) ? output.slice(0, -1) : undefined;
+  return /^(w|m\d)'/.test(output) ? output.replace("'", "") : undefined;
 }
 
 for (const precision of ["fp32", "fp16"] as const) {

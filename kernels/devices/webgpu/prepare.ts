@@ -33,7 +33,7 @@ import { type GraphProto, ModelProtoSchema, type NodeProto } from "../../onnx/on
 import { removeUnread, type Rewrite, rewriteNodes, type Writer } from "../../onnx/rewrite.ts";
 import { intOf } from "../../onnx/signature.ts";
 import { type DType, DTYPE_BYTES } from "../device.ts";
-import { maxPoolGrad, orderSums } from "./products.ts";
+import { geluGrad, maxPoolGrad, orderSums } from "./products.ts";
 import { isRowAddition, rewriteGraph } from "./rewrites.ts";
 
 const PRODUCTS = new Set(["MatMul", "FusedMatMul", "Gemm"]);
@@ -245,7 +245,7 @@ export function prepareModel(bytes: Uint8Array): PreparedModel {
   try {
     const model = fromBinary(ModelProtoSchema, bytes), { graph } = model;
     if (!graph) throw new Error("it must hold a graph, received none");
-    lowerGraph(graph, { MaxPoolGrad: maxPoolGrad });
+    lowerGraph(graph, { MaxPoolGrad: maxPoolGrad, FastGeluGrad: geluGrad });
     const usesHalf = halveProducts(graph, valueTypes(graph));
     rewriteGraph(graph, valueTypes(graph));
     orderSums(graph, valueTypes(graph));

@@ -36,7 +36,13 @@ import { elementCount, sameShape } from "../../graph/shapes.ts";
 import { ONNX_DTYPE, type ValueType } from "../../graph/value.ts";
 import { unreadBehind, windowAttributes, windowCounts } from "../../graph/windows.ts";
 import type { GraphProto, NodeProto } from "../../onnx/onnx_pb.ts";
-import { type ConstantDType, type Rewrite, rewriteNodes, type Writer } from "../../onnx/rewrite.ts";
+import {
+  arithmetic,
+  type ConstantDType,
+  type Rewrite,
+  rewriteNodes,
+  type Writer,
+} from "../../onnx/rewrite.ts";
 import { floatOf, intOf } from "../../onnx/signature.ts";
 import { windowsOfProto } from "../../ops/windows.ts";
 
@@ -106,6 +112,38 @@ export const wholeFours: Rewrite = (write, node) => {
 export const twoOutputs: Rewrite = (write, node) => {
   const [x, weight] = node.input as [string, string], { shape } = write.typeOf(weight);
   cutOff(write, node, write.again([x, widened(write, weight, 1, 1, shape)]), [1, 2]);
+};
+
+/**
+ * Sums of columns as products with ones: ReduceSum would copy the transpose of the whole matrix first.
+ * The terms are added in two products where one would have too many for a fixed order.
+ *
+ * @returns undefined if the number of rows cannot be divided so.
+ */
+export function sumsOfColumns(rows: number): Rewrite | undefined {
+  let groups = Math.max(1, Math.ceil(rows / PART_TERMS));
+  while (rows % groups > 0) groups++;
+  if (groups > PART_TERMS) return undefined;
+  return (write, node) => {
+    const [x] = node.input as [string], [, columns = 0] = write.typeOf(x).shape;
+    const reshaped = (of: string, to: readonly number[], output?: string) =>
+      write.node("Reshape", [of, write.constant("i64", to)], {}, output);
+    const sum = (of: string, count: number) =>
+      write.node("MatMul", [write.constant("f32", Array(count).fill(1), [1, count]), of]);
+    const first = rows / groups;
+    const sums = sum(groups === 1 ? x : reshaped(x, [first, groups * columns]), first);
+    const total = groups === 1 ? sums : sum(reshaped(sums, [groups, columns]), groups);
+    reshaped(total, [columns], node.output[0]);
+  };
+}
+
+/** With s = 1/(1 + e^−z), z = 2c(x + 0.044715x³): y' = s·(1 + (1 − s)·x·z'), x·z' = 3z − 4cx. */
+export const geluGrad: Rewrite = (write, { input: [dy, x], output: [dx] }) => {
+  const { add, sub, mul, scalar } = arithmetic(write), c2 = 2 * Math.sqrt(2 / Math.PI);
+  const square = mul(mul(x!, x!), scalar(c2 * 0.044715));
+  const z = mul(x!, add(square, scalar(c2))), s = write.node("Sigmoid", [z]);
+  const slope = sub(mul(z, scalar(3)), mul(x!, scalar(2 * c2)));
+  mul(dy!, mul(s, add(mul(slope, sub(scalar(1), s)), scalar(1))), dx);
 };
 
 /** Less than every number outside the padding. */

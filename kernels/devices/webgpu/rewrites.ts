@@ -31,6 +31,7 @@ import {
   isLongProduct,
   mixesGroups,
   mixesInputs,
+  sumsOfColumns,
   twoOutputs,
   wholeFours,
 } from "./products.ts";
@@ -205,6 +206,9 @@ const MISSING: Readonly<
 /** Updates of a scatter that are compared with all others at a time. */
 const ROWS = 1024;
 
+/** Returns whether a sum keeps the axes of its operand. */
+const isKept = (node: NodeProto) => intOf(node, "keepdims", 1) === 1;
+
 const isSet = (node: NodeProto, name: string) => intOf(node, name, 0) === 1;
 
 const fusedMatMul: Rewrite = (write, node) => {
@@ -360,6 +364,10 @@ const REWRITES: typeof MISSING = {
   LogSoftmax: () => (write, node) =>
     void logSoftmax(write, node.input[0]!, intOf(node, "axis", -1), node.output[0]),
   SoftmaxCrossEntropyLoss: () => crossEntropy,
+  ReduceSum: (node, { types: [x], numbers }) => {
+    const isOfColumns = x?.dtype === "f32" && x.shape.length === 2 && `${numbers(1)}` === "0";
+    return isOfColumns && !isKept(node) ? sumsOfColumns(x.shape[0]!) : undefined;
+  },
   ScatterND: (node, { types: [, indices] }) =>
     isRowAddition(node, indices) ? scatterAdd : undefined,
 };

@@ -204,6 +204,18 @@ Deno.test("numbers that f16 cannot hold exactly are looked up and added to rows 
     }
   }));
 
+Deno.test("sums of columns are one or two products of few terms, unless their number is prime and large", async () => {
+  for (const [rows, products] of [[1, 1], [508, 1], [1030, 2], [509, 0]] as const) {
+    const g = new Graph(), x = g.input("x", [rows, 3]), model = modelOf(g, { y: g.sum(x, [0]) });
+    const error = await errorOf(model, rows), { bytes } = prepareModel(model);
+    assert.ok(error <= BOUNDS.fp32, `${rows} rows: off by ${error}`);
+    assert.deepEqual([countOf(bytes, "MatMul"), countOf(bytes, "ReduceSum")], [
+      products,
+      +!products,
+    ]);
+  }
+});
+
 Deno.test("a product's factor goes to its smaller operand", () => {
   for (const [left, right, scaled] of [[[2, 9, 4], [2, 4, 1], "b"], [[2, 1, 4], [2, 4, 9], "a"]]) {
     const g = new Graph();

@@ -205,6 +205,9 @@ export function optionsOfFlags(
 /** `--device`: a device, or one of its adapters by number. */
 export const DEVICE_FLAG = flagOf(TRAIN.device);
 
+/** The library of products in BF16. */
+export const ONEDNN_FLAG = flagOf(TRAIN.onednn);
+
 /** Meaning of a spelling: a flag, or one of its values. */
 interface Spelled {
   /** The flag's name. */

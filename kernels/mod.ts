@@ -87,6 +87,7 @@ export type {
   Run,
   Tensor,
 } from "./devices/device.ts";
+export type { MatrixLibrary } from "./devices/cpu/onednn.ts";
 export { openReference } from "./devices/reference.ts";
 export {
   DEVICE_NAMES,

@@ -11,6 +11,11 @@
  * passes to W: so a split backward has the bits of a whole one. The loss of each sample, the fields
  * of the micro-batch and LayerNormalization's statistics are f32.
  *
+ * [Note: products in BF16] As in PyTorch's autocast, the products of dense layers, forward and backward,
+ * have factors in BF16 and sums in FP32. All else is FP32, also attention, and so is what is stored. A
+ * model has one node that rounds each factor, however many products read it; a device computes such a
+ * product as it likes best. I, W and a recomputation round the same numbers, so their bits agree.
+ *
  * @module
  */
 
@@ -48,11 +53,14 @@ export function checkModelSizes(
   }
 }
 
-/** The type in which weights, gradients, activations and messages are stored. */
-export type Precision = "fp32" | "fp16";
+/**
+ * `fp32`; `fp16`, the type in which weights, gradients, activations and messages are stored; or `bf16`,
+ * the type to which the factors of dense products are rounded.
+ */
+export type Precision = "fp32" | "fp16" | "bf16";
 
 /** The values of {@linkcode Precision}, for checks and help texts. */
-export const PRECISIONS: readonly Precision[] = ["fp32", "fp16"];
+export const PRECISIONS: readonly Precision[] = ["fp32", "fp16", "bf16"];
 
 /** The largest finite FP16 number. */
 export const F16_MAX = 65_504;

@@ -1,5 +1,7 @@
 /** Tests that need something of the machine. */
 
+import { findOneDnn } from "../kernels/devices/cpu/onednn.ts";
+
 /** Something that a machine may lack. */
 export interface Need {
   readonly isThere: boolean;
@@ -21,4 +23,16 @@ export function testNeeding(
 export function program(name: string, reason = name): Need {
   const { success } = new Deno.Command("sh", { args: ["-c", `command -v ${name}`] }).outputSync();
   return { isThere: success, reason };
+}
+
+/** The need of products in BF16: a CPU and a library that compute them. */
+export const BF16: Need = bf16Need();
+
+function bf16Need(): Need {
+  try {
+    findOneDnn();
+    return { isThere: true, reason: "" };
+  } catch {
+    return { isThere: false, reason: "AVX512-BF16 or AMX, and Debian's libdnnl2" };
+  }
 }

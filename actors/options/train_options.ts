@@ -177,8 +177,13 @@ export interface TrainOptions {
   readonly coarsening?: number | undefined;
   /** Delays messages between workers as this link would. Default: none. */
   readonly link?: LinkOptions | undefined;
-  /** Type of stored weights, activations and gradients. Default `fp32`. */
+  /**
+   * Type of stored weights, activations and gradients, or `bf16`: products of dense layers with factors
+   * in BF16, all else in FP32. Default `fp32`.
+   */
   readonly precision?: Precision;
+  /** Path of oneDNN's library, for `bf16`. Default: the installed one. */
+  readonly onednn?: string | undefined;
   /** Factor of the loss, so that FP16 gradients do not vanish. Default `dynamic` with FP16, 1 with FP32. */
   readonly lossScale?: number | "dynamic" | undefined;
   /** Limit of the norm of all gradients; larger gradients are scaled down. Default 0: no limit. */

@@ -221,18 +221,32 @@ export const TRAIN = {
     schema: oneOf(...PRECISIONS),
     default: "fp32",
     isInherited: true,
-    synonyms: meaning(
-      `precision: "fp16" was meant`,
-      "fp16 bf16 half amp mixedPrecision dtype torchDtype computeDtype",
-    ),
+    synonyms: {
+      ...meaning(
+        `precision: "fp16" was meant`,
+        "fp16 half amp mixedPrecision dtype torchDtype computeDtype",
+      ),
+      ...meaning(`precision: "bf16" was meant`, "bf16 autocast"),
+    },
     words: {
       ...meaning("fp16 was meant", "float16 half f16 mixed amp"),
+      ...meaning("bf16 was meant", "bfloat16 autocast"),
       ...meaning("fp32 was meant", "float32 float f32 single no"),
     },
     flag: {
       name: "precision",
-      aliases: [{ name: "fp16", means: "fp16" }],
-      help: "how weights, activations and gradients are stored",
+      aliases: [{ name: "fp16", means: "fp16" }, { name: "bf16", means: "bf16" }],
+      help: "how weights, activations and gradients are stored; bf16: products of dense layers",
+    },
+  },
+  onednn: {
+    schema: text,
+    flag: {
+      name: "onednn",
+      value: "FILE",
+      isPath: true,
+      otherwise: "the installed one (Debian's package libdnnl2)",
+      help: "bf16: the library of oneDNN 2",
     },
   },
   lossScale: {

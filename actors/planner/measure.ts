@@ -16,6 +16,7 @@ import {
   compileModel,
   type Model,
   type ModelProgram,
+  type Precision,
   type Recompute,
 } from "../../kernels/mod.ts";
 import { assertMachineHolds, cutIntoStages, planMemory } from "../../kernels/internal.ts";
@@ -297,6 +298,8 @@ export interface MeterOptions {
     readonly model: Model;
     readonly microBatch: number;
     readonly recompute: Recompute;
+    /** Default fp32. */
+    readonly precision?: Precision;
   }[];
   /** Sizes of the model, for readers of the profile. */
   readonly sizes: Readonly<Record<string, number>>;
@@ -330,7 +333,9 @@ const noRounds = (
  */
 export async function openMeter(options: MeterOptions) {
   const { device, loads, isolate, models: measured } = options;
-  const programs = measured.map(({ model, recompute }) => compileModel(model, recompute));
+  const programs = measured.map(({ model, recompute, precision }) =>
+    compileModel(model, recompute, { precision })
+  );
   assertMachineHolds("Cannot measure", neededBytes(programs, loads));
   const stack = new AsyncDisposableStack(), system = stack.use(createSystem());
   const models = measured.map(({ microBatch, recompute }, i) => ({
@@ -350,11 +355,11 @@ export async function openMeter(options: MeterOptions) {
     ? undefined
     : stack.use(await openCopiesRun(place, measured[0]!.model));
   const runs: (Pick<CalibratedLoad, "model" | "atOnce"> & { readonly run: MeasuredRun })[] = [];
-  for (const [index, { model, recompute }] of measured.entries()) {
+  for (const [index, { model, recompute, precision = "fp32" }] of measured.entries()) {
     for (const atOnce of loads.filter((load) => load <= models[index]!.program.layers.length)) {
       // Enough micro-batches keep all workers busy.
       const size = { workers: atOnce, microBatches: 3 * atOnce, schedule: "1f1b", trace: true };
-      const run = await openMeasuredRun({ ...place, model, recompute, ...size });
+      const run = await openMeasuredRun({ ...place, model, recompute, precision, ...size });
       runs.push({ model: index, atOnce, run: stack.use(run) });
     }
   }

@@ -54,12 +54,14 @@ function workersHere(runtime: RuntimeName, workers: number, mpi: TrainOptions["m
 /** The devices of a run: workers take them one after the other, and then from the first again. */
 export type RunDevices = readonly [DeviceChoice, ...DeviceChoice[]];
 
-/** Record in a checkpoint of the devices that computed it. */
-interface ComputedOn {
+/** The devices of a run, as a checkpoint and a plan record them. */
+export interface ComputedOn {
   readonly device: string;
   readonly adapter?: string;
   /** Of each worker within an operation; not kept before there could be several. Default 1. */
   readonly threads?: number;
+  /** The library of products in BF16, with its version. */
+  readonly matrix?: string;
 }
 
 /**
@@ -76,6 +78,7 @@ export async function runDevices(
     | "adapters"
     | "threads"
     | "precision"
+    | "onednn"
     | "isolation"
     | "mpi"
     | "system"
@@ -85,13 +88,14 @@ export async function runDevices(
   runtime: RuntimeName,
   workers: number,
 ): Promise<RunDevices> {
-  const { device = "auto", adapters, precision, isolation, mpi, system, announce } = options;
+  const { device = "auto", adapters, precision, onednn, isolation, mpi, system, announce } =
+    options;
   // In a simulated system, such as a replay, all workers share a process.
   const isSimulated = system?.transports.length === 0;
   const isShared = runtime === "mpi"
     ? mpi?.map !== undefined && isDoubled(mpi.map)
     : runtime === "workers" && isolation === "worker";
-  const found = await resolveDevices(device, { announce, adapters, precision, isShared });
+  const found = await resolveDevices(device, { announce, adapters, precision, onednn, isShared });
   const isFree = runtime !== "workers" && adapters === undefined;
   const { threads } = shareCores(options, runtime, workers, found[0].name);
   const devices = found.slice(0, isFree ? 1 : workers).map((one) =>
@@ -148,8 +152,13 @@ export function adapterNames(devices: RunDevices): string | undefined {
 
 /** Returns the record of devices for a checkpoint. */
 export function computedOn(devices: RunDevices): ComputedOn {
-  const [{ name: device, threads = 1 }] = devices, adapter = adapterNames(devices);
-  return { device, ...adapter !== undefined && { adapter }, ...hasThreads(device) && { threads } };
+  const [{ name: device, threads = 1, matrix }] = devices, adapter = adapterNames(devices);
+  return {
+    device,
+    ...adapter !== undefined && { adapter },
+    ...hasThreads(device) && { threads },
+    ...matrix && { matrix: `${matrix.name} ${matrix.version}` },
+  };
 }
 
 /** Announces that a run continues on a device with other bits than the checkpoint's. */
@@ -166,9 +175,15 @@ function tellOfOtherBits(
 
 /** A stranger may have written it. */
 function inWords(kept: unknown): string | undefined {
-  const { device, adapter, threads } = (kept ?? {}) as Partial<Record<keyof ComputedOn, unknown>>;
+  const { device, adapter, threads, matrix } = (kept ?? {}) as Partial<
+    Record<keyof ComputedOn, unknown>
+  >;
   if (typeof device !== "string") return undefined;
   const shown = (text: string) => JSON.stringify(text.slice(0, 100)).slice(1, -1);
   const on = typeof adapter === "string" ? `${shown(device)} (${shown(adapter)})` : shown(device);
-  return typeof threads === "number" && threads !== 1 ? `${on} with ${threads} threads` : on;
+  const shares = [
+    ...typeof threads === "number" && threads !== 1 ? [`${threads} threads`] : [],
+    ...typeof matrix === "string" ? [shown(matrix)] : [],
+  ];
+  return shares.length > 0 ? `${on} with ${shares.join(" and ")}` : on;
 }

@@ -271,6 +271,8 @@ export type TrainEvent =
     readonly adapter?: string;
     /** Threads of each worker within an operation, of a device that can have several. */
     readonly threads?: number;
+    /** The library of products in BF16, with its version. */
+    readonly matrix?: string;
     /** The device, as {@linkcode openDevice} takes it. */
     readonly choice: DeviceChoice;
     readonly runtime: RuntimeName;

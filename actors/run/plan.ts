@@ -9,7 +9,7 @@ import type { StageProgram } from "../../kernels/mod.ts";
 import type { Schedule } from "../../schedules/mod.ts";
 import { optionsOf } from "../pipeline/stage_copies.ts";
 
-import type { CoreShare } from "./devices.ts";
+import type { ComputedOn, CoreShare } from "./devices.ts";
 import type { CompiledRun, RunMemory, WorkerMemory } from "./memory.ts";
 
 /** One stage of the plan. */
@@ -42,6 +42,8 @@ export interface Plan {
   readonly device: string;
   /** The names of the adapters, each once, of a device that has some. */
   readonly adapter?: string;
+  /** The library of products in BF16, with its version. */
+  readonly matrix?: string;
   /** Threads of each worker within an operation, and the cores that they share. */
   readonly share: CoreShare;
   /** Data-parallel replicas, each with separate workers. */
@@ -62,10 +64,9 @@ export interface Plan {
 export function describePlan(
   compiled: CompiledRun,
   schedule: Schedule,
-  { runtime, device, adapter, share, replicas, run }: {
+  { runtime, on: { device, adapter, matrix }, share, replicas, run }: {
     runtime: string;
-    device: string;
-    adapter?: string | undefined;
+    on: ComputedOn;
     share: CoreShare;
     replicas: number;
     run: RunMemory;
@@ -103,6 +104,7 @@ export function describePlan(
     runtime,
     device,
     ...adapter !== undefined && { adapter },
+    ...matrix !== undefined && { matrix },
     share,
     replicas,
     microBatches: schedule.microBatches,

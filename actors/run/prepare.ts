@@ -27,7 +27,7 @@ import { type CheckedOptions, readOptions } from "../options/train_table.ts";
 import type { PlaceName } from "../runtime/mod.ts";
 import { tidyRendezvousFolders } from "../transports/rendezvous.ts";
 import { compileRun, planRun } from "./compile.ts";
-import { adapterNames, assertRanksHold, isolationFor, runDevices, shareCores } from "./devices.ts";
+import { assertRanksHold, computedOn, isolationFor, runDevices, shareCores } from "./devices.ts";
 import { transportTo } from "./engine.ts";
 import { rateOf } from "./events.ts";
 import { firstState } from "./first_state.ts";
@@ -360,8 +360,7 @@ export async function prepareRun(options: TrainOptions): Promise<PreparedRun> {
     state,
     plan: describePlan(compiled, schedule, {
       ...{ runtime, replicas },
-      device: device.name,
-      adapter: adapterNames(devices),
+      on: computedOn(devices),
       share: shareCores(options, runtime, workers, device.name),
       run: planRunMemory({ ...filled, ...chosen, compiled, devices, isolation }),
     }),

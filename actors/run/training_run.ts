@@ -7,7 +7,7 @@
 import { delay } from "@std/async/delay";
 import { createHash } from "node:crypto";
 import type { Batch } from "../../kernels/mod.ts";
-import { elementCount, hasThreads } from "../../kernels/internal.ts";
+import { elementCount } from "../../kernels/internal.ts";
 import { bytesOf, hashWeights } from "../checkpoints/format.ts";
 import {
   type FileKind,
@@ -27,7 +27,7 @@ import type { WorkerLost } from "../pipeline/protocol.ts";
 import type { StepOutcome, StepRequest } from "../pipeline/step.ts";
 import { CheckpointWriter, finiteOnly } from "./checkpoint_writer.ts";
 import type { RunData } from "./data.ts";
-import { adapterNames, computedOn } from "./devices.ts";
+import { computedOn } from "./devices.ts";
 import type { Engine } from "./engine.ts";
 import {
   firstProgress,
@@ -387,7 +387,7 @@ export class TrainingRun {
 
   #endEvent({ hash, weights }: LastWeights): TrainEvent {
     const { devices, runtime, schedule } = this.#prepared, { best, step } = this.#progress;
-    const [choice] = devices, adapter = adapterNames(devices);
+    const [choice] = devices, on = computedOn(devices);
     let read: ReadonlyMap<string, Float32Array> | undefined;
     return {
       type: "end",
@@ -396,9 +396,8 @@ export class TrainingRun {
       ...best && this.#asksForBest() && {
         best: { step: best.step, loss: best.loss, checkpoint: this.#writer?.best ?? null },
       },
+      ...on,
       device: choice.name,
-      ...adapter !== undefined && { adapter },
-      ...hasThreads(choice.name) && { threads: choice.threads ?? 1 },
       choice,
       runtime,
       schedule: schedule.name,

@@ -10,14 +10,21 @@ import {
   type DeviceChoice,
   type DeviceName,
 } from "../../kernels/mod.ts";
-import { type FoundAdapters, resolveDevice, webgpuAdapters } from "../../kernels/internal.ts";
+import {
+  bf16Instructions,
+  findMatrixLibrary,
+  type FoundAdapters,
+  resolveDevice,
+  webgpuAdapters,
+} from "../../kernels/internal.ts";
 import { formatTable } from "../../schedules/pictures/grid.ts";
-import { type CommandSyntax, COMMON_FLAGS } from "../flag.ts";
+import { type CommandSyntax, COMMON_FLAGS, ONEDNN_FLAG } from "../flag.ts";
 import { print, printError } from "../terminal.ts";
 import { type Command, defineCommand } from "./common.ts";
 
 const FLAGS = {
   json: { kind: "switch", help: "print one JSON object" },
+  onednn: ONEDNN_FLAG,
   ...COMMON_FLAGS,
 } as const;
 
@@ -25,7 +32,7 @@ const FLAGS = {
 export const DEVICES_SYNTAX: CommandSyntax = {
   name: "devices",
   summary: "lists the devices of this machine, and the choice of --device auto",
-  usage: ["[--json]"],
+  usage: ["[--json] [--onednn FILE]"],
   about: [
     "Lists the devices and the adapters of GPUs, with their numbers for --device webgpu:N and",
     "--adapters, and the reason for each device that cannot be used.",
@@ -41,17 +48,17 @@ export const devicesCommand: Command = defineCommand(
   DEVICES_SYNTAX,
   FLAGS,
   {},
-  async ({ flags: { json } }, { begin }) => {
+  async ({ flags: { json, onednn } }, { begin }) => {
     begin();
     const devices: Availability[] = [];
     for (const name of DEVICE_NAMES) devices.push(await availability(name));
     // If the search fails, the webgpu device has the reason.
     const found = await webgpuAdapters().catch(() => ({ adapters: [], refused: [] }));
-    const auto = await resolveDevice("auto");
+    const auto = await resolveDevice("auto"), bf16 = bf16Support(onednn);
     if (json) {
       const { name: device, adapter } = auto;
-      print(JSON.stringify({ devices, ...found, auto: { device, adapter: adapter?.index } }));
-    } else describe(devices, found, auto).forEach(print);
+      print(JSON.stringify({ devices, ...found, bf16, auto: { device, adapter: adapter?.index } }));
+    } else describe(devices, found, auto, bf16).forEach(print);
     return 0;
   },
 );
@@ -69,12 +76,32 @@ async function availability(name: DeviceName) {
   }
 }
 
+type Bf16Support = ReturnType<typeof bf16Support>;
+
+/** Returns the instructions of the CPU for BF16, and the library for products or the reason against it. */
+function bf16Support(onednn: string | undefined) {
+  const cpu = bf16Instructions();
+  try {
+    return { cpu, library: findMatrixLibrary(onednn) };
+  } catch (error) {
+    return { cpu, reason: (error as Error).message };
+  }
+}
+
+function describeBf16({ cpu, library, reason }: Bf16Support): string {
+  const has = cpu?.length === 0 ? "neither AVX512-BF16 nor AMX" : cpu?.join(" and ") ?? "unknown";
+  return library
+    ? `--precision bf16: yes, CPU instructions: ${has}, library: ${library.name} ${library.version}`
+    : `--precision bf16: no, CPU instructions: ${has}, library: ${reason}`;
+}
+
 const gibibytes = (bytes: number) => bytes === 0 ? "?" : `${(bytes / 2 ** 30).toFixed(1)} GiB`;
 
 function describe(
   devices: readonly Availability[],
   { adapters, refused }: FoundAdapters,
   { name, adapter }: DeviceChoice,
+  bf16: Bf16Support,
 ): string[] {
   const rowOf = ({ index, name, kind, memoryBytes, maxBufferBytes, hasF16 }: Adapter) => [
     ...[`${index}`, name, kind, gibibytes(memoryBytes), gibibytes(maxBufferBytes)],
@@ -97,6 +124,7 @@ function describe(
     ...refused.length > 0 ? [""] : [],
     ...refused.map(({ name, reason }) => `refused: ${name}: ${reason}`),
     "",
+    describeBf16(bf16),
     `--device auto computes on ${name}${why}.`,
   ];
 }

@@ -23,8 +23,8 @@ import { profileOfTrace } from "../../actors/planner/traced_profile.ts";
 import { findComponent, importComponent } from "../../actors/registry/component.ts";
 import type { BuiltModel } from "../../actors/registry/component.ts";
 import { isolationFor } from "../../actors/run/devices.ts";
-import { gpt2, RECOMPUTE_POLICIES } from "../../kernels/mod.ts";
-import { resolveDevice } from "../../kernels/internal.ts";
+import { gpt2, PRECISIONS, RECOMPUTE_POLICIES } from "../../kernels/mod.ts";
+import { resolveDevice, resolveDevices } from "../../kernels/internal.ts";
 import { formatTable } from "../../schedules/pictures/grid.ts";
 import {
   type CommandSyntax,
@@ -80,6 +80,14 @@ const MODEL = {
     must: `one or more of ${RECOMPUTE_POLICIES.join(",")}`,
     otherwise: "none",
     help: "policies of recomputation to measure",
+  },
+  precision: {
+    kind: "own",
+    value: "TYPE,…",
+    read: readSomeOf(PRECISIONS),
+    must: `one or more of ${PRECISIONS.join(",")}`,
+    otherwise: "fp32",
+    help: "precisions to measure",
   },
 } as const;
 
@@ -324,12 +332,19 @@ async function meterOptions(
   { build, sizes }: MeasuredModel,
 ): Promise<MeterOptions> {
   const { recompute: policies = ["none"], "micro-batch-size": samples = [1, 2, 4, 8] } = flags;
-  const device = await resolveDevice(flags.device, printError);
+  const { precision: precisions = ["fp32"] } = flags;
+  // Of the precisions, only bf16 needs a library of its own.
+  const precision = precisions.find((one) => one === "bf16") ?? precisions[0];
+  const [device] = await resolveDevices(flags.device, { precision, announce: printError });
   const isolate = isolationFor("workers", flags.isolation, device.name);
   const models: MeterOptions["models"][number][] = [];
   for (const microBatch of new Set(samples)) {
     const model = await build(microBatch);
-    models.push(...policies.map((recompute) => ({ model, microBatch, recompute })));
+    models.push(
+      ...policies.flatMap((recompute) =>
+        precisions.map((precision) => ({ model, microBatch, recompute, precision }))
+      ),
+    );
   }
   const most = workersOf(flags), loads: number[] = [];
   for (let load = 1; load < most; load *= 2) loads.push(load);
@@ -354,17 +369,28 @@ const ms = (value: number | undefined): string => value === undefined ? "" : val
 export function describeProfile(profile: Profile): string[] {
   const { machine, layers, links, dispatchMs, closing, optimizer, notes } = profile;
   const rows = layers.map((one) => [
-    ...[one.kind, one.device, `${one.microBatch}`, one.recompute, `${one.atOnce}`],
+    ...[one.kind, one.device, `${one.microBatch}`, one.recompute, one.precision, `${one.atOnce}`],
     ...[one.forwardMs, one.backwardMs, one.inputMs, one.weightMs].map(ms),
   ]);
-  const head = ["layer", "device", "B", "recompute", "at once", "F ms", "B ms", "I ms", "W ms"];
+  const head = [
+    "layer",
+    "device",
+    "B",
+    "recompute",
+    "precision",
+    "at once",
+    "F ms",
+    "B ms",
+    "I ms",
+    "W ms",
+  ];
   const linkRows = Object.entries(links).map(([name, { latencyMs, bytesPerMs }]) => [
     ...[name, ms(latencyMs), bytesPerMs === undefined ? "moved" : ms(bytesPerMs / 1e6)],
   ]);
   return [
     `${machine.name}, ${machine.cores} cores: costs of one micro-batch, ${profile.source}`,
     "",
-    ...formatTable([head, ...rows], { left: [0, 1, 3] }),
+    ...formatTable([head, ...rows], { left: [0, 1, 3, 4] }),
     "",
     ...formatTable([["messages", "latency ms", "GB/s"], ...linkRows]),
     "",

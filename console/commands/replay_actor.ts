@@ -9,7 +9,7 @@
 import { TRAINING_SPECS } from "../../actors/run/run_journal.ts";
 import type { ActorFactory, Message } from "../../actors/runtime/mod.ts";
 import type { DeviceChoice } from "../../kernels/mod.ts";
-import { elementCount, resolveDevice } from "../../kernels/internal.ts";
+import { elementCount, resolveDevices } from "../../kernels/internal.ts";
 
 /** Makes any actor. */
 type AnyFactory = ActorFactory<unknown, Message>;
@@ -44,8 +44,9 @@ export async function singleActorFactory(message: unknown): Promise<AnyFactory |
 /** Returns the device of a first message as this machine has it. */
 async function ownDevice(init: unknown): Promise<{ device?: DeviceChoice }> {
   if (typeof init !== "object" || init === null || !("device" in init)) return {};
-  const { name } = init.device as { name?: unknown };
-  return { device: await resolveDevice(String(name)) };
+  const { name, matrix } = init.device as { name?: unknown; matrix?: unknown };
+  const [device] = await resolveDevices(String(name), { precision: matrix ? "bf16" : undefined });
+  return { device };
 }
 
 /** Checks all values of a message. @throws {RangeError} if they are too large or name a file. */

@@ -237,6 +237,8 @@ export interface RunEnvironment {
   readonly device: string;
   /** Names of the GPU adapters. */
   readonly adapter?: string;
+  /** The library of products in BF16, with its version. */
+  readonly matrix?: string;
 }
 
 /** A start or resumption of a run. */

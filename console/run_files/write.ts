@@ -205,7 +205,7 @@ function hashOf(lists: NonNullable<Schedule["lists"]>): string {
   return hash.digest("hex");
 }
 
-function environmentOf({ device, adapter, share }: Plan): RunEnvironment {
+function environmentOf({ device, adapter, matrix, share }: Plan): RunEnvironment {
   return {
     troupe: about.version,
     deno: Deno.version.deno,
@@ -216,5 +216,6 @@ function environmentOf({ device, adapter, share }: Plan): RunEnvironment {
     threads: share.threads,
     device,
     ...adapter !== undefined && { adapter },
+    ...matrix !== undefined && { matrix },
   };
 }

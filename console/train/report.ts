@@ -115,9 +115,10 @@ export function consoleReport(steps: number, unit: Task["unit"], withMemory = fa
       case "end": {
         progress[Symbol.dispose]();
         const seconds = event.seconds.toFixed(1);
-        const { adapter } = event, on = adapter === undefined ? "" : `, ${adapter}`;
+        const { device, adapter, matrix } = event;
+        const on = [device, adapter, matrix].filter((one) => one !== undefined).join(", ");
         const taken = event.steps - (before ?? event.steps);
-        print(`${taken} steps in ${seconds} s on ${event.device}${on}`);
+        print(`${taken} steps in ${seconds} s on ${on}`);
         memory?.end(event.memory).forEach(printLine);
         if (event.checkpoint && event.checkpoint !== told) print(`checkpoint ${event.checkpoint}`);
         bestLines(event).forEach(printLine);

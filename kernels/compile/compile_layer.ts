@@ -254,7 +254,7 @@ function writeModels(
     shape: value.shape,
   });
   const encode = (inputs: readonly Port[], outputs: readonly Port[]) =>
-    encodeModel(g, inputs, outputs, stored);
+    encodeModel(g, inputs, outputs, stored, precision === "bf16");
   return {
     parameters: parameters.map(({ spec }) => spec),
     fields: g.fields.map(({ spec }) => spec),

@@ -13,6 +13,9 @@
 import { elementCount } from "../graph/shapes.ts";
 import type { FusedOp, Node, Value } from "../graph/value.ts";
 
+/** The cost of most ops: one pass over memory. */
+const PASS_COST = 20;
+
 /** Operations of a large matrix product in the time that an op takes for one element. */
 const ELEMENT_COSTS: Readonly<Record<string, number>> = {
   Gather: 150,
@@ -32,12 +35,10 @@ const ELEMENT_COSTS: Readonly<Record<string, number>> = {
     ConvWeightGrad: 0, // a product, see below
     MaxPoolGrad: 300,
     CrossEntropy: 40,
+    RoundBf16: PASS_COST,
     AdamW: 100,
   } satisfies Record<FusedOp, number>,
 };
-/** The cost of all other ops: one pass over memory. */
-const PASS_COST = 20;
-
 /** Operations without cost: they change nothing, or are removed on compilation. */
 const FREE_OPS = new Set(["Reshape", "Expand", "Identity"]);
 

@@ -6,9 +6,12 @@
 
 import { refusal } from "../errors.ts";
 import { lowerModel } from "../onnx/lower.ts";
+import { scratchBytes } from "../onnx/scratch.ts";
 import type { Precision } from "../precision.ts";
-import { openNative, prepareModel as prepareNative } from "./cpu/native.ts";
-import { nativeLibraryPath } from "./cpu/ort_library.ts";
+import { nativeIntermediate, openNative } from "./cpu/native.ts";
+import { findOneDnn, type MatrixLibrary } from "./cpu/onednn.ts";
+import { nativeLibraryPath, ORT_VERSION } from "./cpu/ort_library.ts";
+import type { IntermediateBytes } from "./cpu/parts.ts";
 import { KEPT } from "./cpu/simd.ts";
 import { openWasm } from "./cpu/wasm.ts";
 import type { Device } from "./device.ts";
@@ -30,6 +33,8 @@ export interface DeviceChoice {
   readonly name: DeviceName;
   /** The native ONNX Runtime library. */
   readonly library?: string;
+  /** The library for products in BF16, where a run needs it. */
+  readonly matrix?: MatrixLibrary;
   /** The adapter, for devices with adapters. */
   readonly adapter?: Adapter;
   /** Threads within one operation. Default 1. */
@@ -47,6 +52,8 @@ export interface DeviceOptions {
   isBlocking?: boolean;
   /** The native ONNX Runtime library. Default: found, or fetched if absent. */
   library?: string;
+  /** The native device's library for products in BF16. Default: none; they are then in FP32. */
+  matrix?: MatrixLibrary;
   /** The adapter of the webgpu device. Default: the first. */
   adapter?: Adapter;
   /** Receives lines for the user: the choice of `auto`, the start of a download. */
@@ -59,8 +66,10 @@ interface FindRequest {
   readonly announce: (line: string) => void;
   /** Numbers of adapters. Default: all GPUs; without a GPU, the first other adapter. */
   readonly adapters?: readonly number[] | undefined;
-  /** Storage type: fp16 excludes adapters that do not compute in it. */
+  /** Fp16 excludes adapters that do not compute in it; bf16 needs a library for its products. */
   readonly precision?: Precision | undefined;
+  /** Path of oneDNN. Default: the installed one. */
+  readonly onednn?: string | undefined;
   /** True for a search by `auto`. */
   readonly isAutomatic: boolean;
 }
@@ -77,6 +86,8 @@ interface DeviceEntry {
   readonly hasThreads?: boolean;
   /** True if it has numbered adapters. */
   readonly hasAdapters?: boolean;
+  /** True if it is used for products in BF16, as it has fast ones or is the reference. */
+  readonly hasBf16?: boolean;
   /**
    * Finds the requirements of the device on this machine, once for each usable adapter; undefined if it
    * needs nothing. A search by `auto` may return an empty list.
@@ -89,8 +100,8 @@ interface DeviceEntry {
    * process; and in each isolate, where each loads the library again.
    */
   readonly libraryBytes: { readonly process: number; readonly isolate: number };
-  /** Rewrites a model to operations of the device. */
-  readonly prepare: (model: Uint8Array) => Uint8Array;
+  /** Returns the memory of a model's intermediate values. */
+  readonly intermediate: (model: Uint8Array) => IntermediateBytes;
   /** Returns the largest value of a rewritten model, if the size of tensors is limited. */
   readonly largestValue?: (model: Uint8Array) => ModelValue | undefined;
   /** Opens the device. */
@@ -99,6 +110,11 @@ interface DeviceEntry {
 
 const MIB = 2 ** 20;
 
+const inLibrary = (model: Uint8Array): IntermediateBytes => ({
+  library: scratchBytes(model),
+  shared: 0,
+});
+
 /** The table. */
 export const DEVICES: Readonly<Record<DeviceName, DeviceEntry>> = {
   native: {
@@ -106,9 +122,10 @@ export const DEVICES: Readonly<Record<DeviceName, DeviceEntry>> = {
     hasFreeViews: true,
     isAlone: false,
     hasThreads: true,
+    hasBf16: true,
     find: findNative,
     libraryBytes: { process: 40 * MIB, isolate: 0 },
-    prepare: prepareNative,
+    intermediate: nativeIntermediate,
     open: openNative,
   },
   webgpu: {
@@ -119,7 +136,7 @@ export const DEVICES: Readonly<Record<DeviceName, DeviceEntry>> = {
     find: findWebgpu,
     // Without its driver, whose memory is unknown.
     libraryBytes: { process: 40 * MIB, isolate: 0 },
-    prepare: (model) => prepareWebgpu(model).bytes,
+    intermediate: (model) => inLibrary(prepareWebgpu(model).bytes),
     largestValue: (model) => prepareWebgpu(model).largest,
     open: openWebgpu,
   },
@@ -128,15 +145,16 @@ export const DEVICES: Readonly<Record<DeviceName, DeviceEntry>> = {
     hasFreeViews: true,
     isAlone: false,
     libraryBytes: { process: 0, isolate: 120 * MIB },
-    prepare: (model) => lowerModel(model, KEPT),
+    intermediate: (model) => inLibrary(lowerModel(model, KEPT)),
     open: openWasm,
   },
   reference: {
     hasOwnMemory: false,
     hasFreeViews: true,
     isAlone: false,
+    hasBf16: true,
     libraryBytes: { process: 0, isolate: 0 },
-    prepare: lowerModel,
+    intermediate: (model) => inLibrary(lowerModel(model)),
     open: openReference,
   },
 };
@@ -216,11 +234,23 @@ export function assertThreads(what: string, name: DeviceName, threads: number): 
   );
 }
 
-/** Finds the library and opens it once to check that it loads. */
-async function findNative({ announce }: FindRequest): Promise<[{ library: string }]> {
+/** Finds the libraries and opens them once to check that they load. */
+async function findNative({ announce, precision, onednn }: FindRequest) {
+  const matrix = precision === "bf16" ? findMatrixLibrary(onednn) : undefined;
   const library = await nativeLibraryPath(announce);
-  (await openNative({ library })).close();
-  return [{ library }];
+  (await openNative({ library, ...matrix && { matrix } })).close();
+  return [{ library, ...matrix && { matrix } }];
+}
+
+/**
+ * Returns the library for products in BF16: oneDNN, or on ARM MLAS, which is part of ONNX Runtime.
+ *
+ * @param onednn path of oneDNN. Default: the installed one.
+ * @throws {Error} when it or the CPU is not able to, with the package to install.
+ */
+export function findMatrixLibrary(onednn?: string): MatrixLibrary {
+  const isArm = Deno.build.arch === "aarch64" && onednn === undefined;
+  return isArm ? { name: "MLAS", version: ORT_VERSION } : findOneDnn(onednn);
 }
 
 /** Finds the adapters; `auto` excludes software adapters. */
@@ -335,8 +365,13 @@ interface ResolveOptions {
    * GPU, the first other adapter.
    */
   readonly adapters?: readonly number[] | undefined;
-  /** Storage type, fp32 by default: fp16 excludes adapters that do not compute in it. */
+  /**
+   * Default fp32. Fp16 excludes adapters that do not compute in it; bf16 excludes other devices than
+   * native and reference.
+   */
   readonly precision?: Precision | undefined;
+  /** Path of oneDNN, for bf16 on the native device. Default: the installed one. */
+  readonly onednn?: string | undefined;
   /** True if several isolates of a process will open it, which excludes some devices for `auto`. */
   readonly isShared?: boolean | undefined;
 }
@@ -405,7 +440,7 @@ export async function resolveDevice(
  * workers: worker i uses choice i modulo their number.
  *
  * @throws {RangeError} {@linkcode Error} as `resolveDevice`, and when adapters are named twice or for a
- * device without adapters, or do not compute in the precision.
+ * device without adapters, or when they do not compute in the precision.
  *
  * @example
  * ```ts
@@ -419,7 +454,7 @@ export async function resolveDevices(
   spec: string,
   options: ResolveOptions = {},
 ): Promise<readonly [DeviceChoice, ...DeviceChoice[]]> {
-  const { announce = () => {}, adapters, precision, isShared = false } = options;
+  const { announce = () => {}, adapters, precision, onednn, isShared = false } = options;
   const read = readSpec(spec);
   if (!read) {
     throw refusal("open a device", `its name must be ${DEVICE_SPECS.join(", ")}`, `"${spec}"`);
@@ -435,10 +470,16 @@ export async function resolveDevices(
   if (wanted && meant !== "auto" && !DEVICES[meant].hasAdapters) {
     throw refusal("open a device", "adapters must be those of webgpu", `${wanted} for ${meant}`);
   }
-  const request = { announce, adapters: wanted, precision, isAutomatic: meant === "auto" };
-  const names = meant === "auto"
-    ? AUTO.filter((name) => !isShared || !needsProcess(name))
+  const isAutomatic = meant === "auto";
+  const request = { announce, adapters: wanted, precision, onednn, isAutomatic };
+  const able = (name: DeviceName) => precision !== "bf16" || DEVICES[name].hasBf16;
+  const names = isAutomatic
+    ? AUTO.filter((name) => able(name) && !(isShared && needsProcess(name)))
     : [meant];
+  if (!isAutomatic && !able(meant)) {
+    const must = `for precision bf16 it must be ${DEVICE_NAMES.filter(able).join(" or ")}`;
+    throw refusal("open a device", must, meant);
+  }
   return await firstDevice(names, request);
 }
 

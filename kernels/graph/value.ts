@@ -93,6 +93,7 @@ export const TROUPE = "troupe";
  * | `ConvWeightGrad`, with the attributes of Conv | narrow image, wide image | d weight |
  * | `MaxPoolGrad`, with the attributes of MaxPool | dy, x | dx |
  * | `CrossEntropy` | logits [n, classes], targets [n], −1 if nothing is predicted | losses [n] |
+ * | `RoundBf16`, to the nearest BF16 number, in f32 | x | x |
  * | `AdamW`, with `beta1`, `rest1`, `beta2`, `rest2` | w, d, m, v, scale, decay, rate, epsilon | w, m, v |
  */
 export type FusedOp =
@@ -103,6 +104,7 @@ export type FusedOp =
   | "ConvWeightGrad"
   | "MaxPoolGrad"
   | "CrossEntropy"
+  | "RoundBf16"
   | "AdamW";
 
 /** Numbers of the element types in ONNX. */

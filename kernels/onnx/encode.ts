@@ -48,6 +48,7 @@ export interface Port {
  * @param stored f32 values that are stored in FP16: inputs and outputs among them have the type
  * f16, and values computed within the model are rounded at once, so that all nodes read the rounded
  * numbers. The nodes compute in f32.
+ * @param hasBf16Products true if the factors of each Gemm are rounded to BF16.
  *
  * @example
  * ```ts
@@ -71,12 +72,14 @@ export function encodeModel(
   inputs: readonly Port[],
   outputs: readonly Port[],
   stored: ReadonlySet<Value> = new Set(),
+  hasBf16Products = false,
 ): Uint8Array {
   const given = inputs.map((port) => port.value);
   const nodes = sliceNodes(graph, given, outputs.map((port) => port.value));
   const read = new Set(nodes.flatMap((node) => node.inputs));
   const wanted = new Set([...read, ...outputs.map((port) => port.value)]);
   const names = namesOf(inputs, outputs, stored);
+  const round = hasBf16Products ? factorRounding(names) : () => [];
   const constants = [...wanted].filter((value) => value.data);
   const storing = (value: Value) =>
     read.has(value) ? [names.store(value), names.load(value)] : [names.store(value)];
@@ -85,14 +88,17 @@ export function encodeModel(
     opsetImport: [
       { domain: "", version: OPSET },
       { domain: MICROSOFT, version: 1n },
-      ...nodes.some(({ domain }) => domain === TROUPE) ? [{ domain: TROUPE, version: 1n }] : [],
+      ...hasBf16Products || nodes.some(({ domain }) => domain === TROUPE)
+        ? [{ domain: TROUPE, version: 1n }]
+        : [],
     ],
     graph: {
       name: "troupe",
       node: [
         ...given.filter((value) => stored.has(value) && read.has(value)).map(names.load),
         ...nodes.flatMap((node) => [
-          encodeNode(node, names, wanted),
+          ...round(node),
+          encodeNode(node, names, wanted, hasBf16Products),
           ...node.outputs.filter((value) => stored.has(value) && wanted.has(value)).flatMap(
             storing,
           ),
@@ -160,7 +166,29 @@ function namesOf(
   };
 }
 
-function encodeNode(node: Node, names: Names, wanted: ReadonlySet<Value>): NodeInit {
+/** Returns whether a product rounds an input. */
+const isFactor = ({ op }: Node, input: number) => op === "Gemm" && input < 2;
+
+const roundedName = (name: string) => `bf16.${name}`;
+
+/** Returns a function that rounds those factors of a product that no earlier product reads. */
+function factorRounding({ read }: Names): (node: Node) => NodeInit[] {
+  const known = new Set<string>();
+  return (node) =>
+    node.inputs.flatMap((value, i): NodeInit[] => {
+      const name = read(value);
+      if (!isFactor(node, i) || known.has(name)) return [];
+      known.add(name);
+      return [{ opType: "RoundBf16", domain: TROUPE, input: [name], output: [roundedName(name)] }];
+    });
+}
+
+function encodeNode(
+  node: Node,
+  names: Names,
+  wanted: ReadonlySet<Value>,
+  hasBf16Products: boolean,
+): NodeInit {
   // Unused optional outputs are left out; the outputs of Split are not optional.
   const output = node.outputs.map((value, i) =>
     i === 0 || wanted.has(value) || node.op === "Split" ? names.written(value) : ""
@@ -170,7 +198,10 @@ function encodeNode(node: Node, names: Names, wanted: ReadonlySet<Value>): NodeI
     opType: node.op,
     domain: node.domain,
     name: `${node.op}_${node.id}`,
-    input: node.inputs.map(names.read),
+    input: node.inputs.map((value, i) => {
+      const name = names.read(value);
+      return hasBf16Products && isFactor(node, i) ? roundedName(name) : name;
+    }),
     output,
     attribute: Object.entries(node.attributes).map(([name, value]) => encodeAttribute(name, value)),
   };

@@ -12,13 +12,15 @@ import {
   productShape,
   sameShape,
 } from "../graph/shapes.ts";
-import { MICROSOFT, numberOf, type Settings, textOf, type Value } from "../graph/value.ts";
+import { MICROSOFT, numberOf, type Settings, textOf, TROUPE, type Value } from "../graph/value.ts";
+import { arithmetic } from "../onnx/rewrite.ts";
 import { floatOf, intOf } from "../onnx/signature.ts";
 import { broadcastStrides, type NdArray, ndArray, positions, wide } from "./array.ts";
 import type { Builder } from "./builder.ts";
 import {
   type GradientRule,
   isSet,
+  like,
   type Methods,
   one,
   type Op,
@@ -141,6 +143,14 @@ export const PRODUCTS: Ops = {
         alpha: numberOf(call, "alpha", 1),
         beta: numberOf(call, "beta", 1),
       }),
+  },
+  [`${TROUPE}.RoundBf16`]: {
+    shape: like(0),
+    // With s = 2¹⁶ + 1, s·x − (s·x − x) keeps 8 of the 24 bits of x (Veltkamp); |x| must be below 2¹¹¹.
+    lower: (write, { input: [x], output: [rounded] }) => {
+      const { sub, mul, scalar } = arithmetic(write), scaled = mul(x!, scalar(2 ** 16 + 1));
+      sub(scaled, sub(scaled, x!), rounded);
+    },
   },
   Einsum: {
     read: (call) => call.g.einsum(textOf(call, "equation", ""), call.inputs as readonly Value[]),

@@ -16,10 +16,10 @@ import {
   type StageProgram,
 } from "../compile/programs.ts";
 import type { Device, Kernel, MessageArray, Run, StageValues } from "../devices/device.ts";
+import type { IntermediateBytes } from "../devices/cpu/parts.ts";
 import { type DeviceName, DEVICES } from "../devices/table.ts";
 import { elementCount } from "../graph/shapes.ts";
 import type { DropoutKey } from "../layers/dropout.ts";
-import { scratchBytes } from "../onnx/scratch.ts";
 import { toStorage } from "../precision.ts";
 import {
   type ActivationOptions,
@@ -509,7 +509,7 @@ async function compileProgram(device: Device, program: LayerProgram, options: St
 
 /** Bytes that ONNX Runtime takes for the stages of one worker, which runs one model at a time. */
 interface LibraryBytes {
-  /** Largest sum of intermediate values of one model. */
+  /** Largest sums of intermediate values of one model, within the library and between its parts. */
   readonly transient: number;
   /** Compiled models and their bindings. */
   readonly sessions: number;
@@ -522,14 +522,14 @@ const SESSION_BYTES = 2 ** 18, SESSION_COPIES = 3;
 const BUCKET_BYTES = 10 * 2 ** 10;
 
 /** Bytes of intermediate values of known models, by device. */
-const known = new Map<DeviceName, WeakMap<Uint8Array, number>>();
+const known = new Map<DeviceName, WeakMap<Uint8Array, IntermediateBytes>>();
 
 /** Returns the bytes of a model's intermediate values as a device computes it. */
-function transientOn(device: DeviceName, model: Uint8Array): number {
-  const transients = known.get(device) ?? new WeakMap<Uint8Array, number>();
-  known.set(device, transients);
-  const bytes = transients.get(model) ?? scratchBytes(DEVICES[device].prepare(model));
-  transients.set(model, bytes);
+function intermediateOn(device: DeviceName, model: Uint8Array): IntermediateBytes {
+  const found = known.get(device) ?? new WeakMap<Uint8Array, IntermediateBytes>();
+  known.set(device, found);
+  const bytes = found.get(model) ?? DEVICES[device].intermediate(model);
+  found.set(model, bytes);
   return bytes;
 }
 
@@ -552,9 +552,11 @@ export function planLibrary(
   options: StageOptions,
   device: DeviceName,
 ): LibraryBytes {
-  let transient = 0, sessions = 0;
+  let library = 0, shared = 0, sessions = 0;
   const add = (model: Uint8Array) => {
-    transient = Math.max(transient, transientOn(device, model));
+    const one = intermediateOn(device, model);
+    library = Math.max(library, one.library);
+    shared = Math.max(shared, one.shared);
     sessions += SESSION_BYTES + SESSION_COPIES * model.byteLength;
   };
   const { hasFreeViews } = DEVICES[device];
@@ -571,5 +573,5 @@ export function planLibrary(
     sessions += new Set(pieces.map(({ length }) => length)).size * SESSION_BYTES;
     sessions += store.buckets.length * BUCKET_BYTES;
   }
-  return { transient, sessions };
+  return { transient: library + shared, sessions };
 }

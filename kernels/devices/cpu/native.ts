@@ -17,7 +17,12 @@ import { refusal } from "../../errors.ts";
 import { elementCount } from "../../graph/shapes.ts";
 import { ONNX_DTYPE, TROUPE } from "../../graph/value.ts";
 import { type FusedRewrites, lowerGraph, valueTypes } from "../../onnx/lower.ts";
-import { type GraphProto, ModelProtoSchema, type NodeProto } from "../../onnx/onnx_pb.ts";
+import {
+  type GraphProto,
+  type ModelProto,
+  ModelProtoSchema,
+  type NodeProto,
+} from "../../onnx/onnx_pb.ts";
 import {
   arithmetic,
   type Rewrite,
@@ -25,13 +30,25 @@ import {
   shareEqual,
   type Writer,
 } from "../../onnx/rewrite.ts";
+import { scratchBytes } from "../../onnx/scratch.ts";
 import { floatOf, intOf, wholeNumbers } from "../../onnx/signature.ts";
 import { normalised } from "../../ops/normalization.ts";
-import type { Device } from "../device.ts";
+import { type Device, DTYPE_BYTES } from "../device.ts";
 import { type Binding, type BoundProgram, hostDevice } from "../engine.ts";
+import { type CutModel, cutModel } from "./cut_model.ts";
+import { isRowOrWhole, type MatrixCall, matrixCall, type MatrixLibrary, OneDnn } from "./onednn.ts";
 import { openOrt, type Ort } from "./ort_api.ts";
 import { type Handle, nativeLibraryPath, POINTER_BYTES } from "./ort_library.ts";
 import { KernelMemory, type NativeBytes } from "./ort_memory.ts";
+import {
+  compileParts,
+  type IntermediateBytes,
+  intermediateOf,
+  type PartEngine,
+  type Placed,
+  placed,
+  SharedMemory,
+} from "./parts.ts";
 import { simdCall } from "./simd.ts";
 
 type Bindings = readonly Binding<NativeBytes>[];
@@ -151,10 +168,15 @@ const layerNormInputGrad: Rewrite = (write, { input, output: [dx] }) => {
   mul(sub(centred, mul(normal, mean(mul(dy!, normal)))), inverseDeviation!, dx);
 };
 
-const own = (threads: number): FusedRewrites => ({
+/** The numbers as they are: the product rounds them. */
+const unchanged: Rewrite = (write, { input, output }) =>
+  void write.node("Identity", input, {}, output[0]);
+
+const own = (threads: number, matrix?: MatrixLibrary): FusedRewrites => ({
   FastGeluGrad: fastGeluGrad(threads),
   LayerNormInputGrad: layerNormInputGrad,
   SoftmaxGrad: softmaxGrad,
+  ...matrix && { RoundBf16: matrix.name === "MLAS" ? unchanged : "keep" },
 });
 
 /**
@@ -185,9 +207,27 @@ const columnSums: Rewrite = (write, { input: [x], output: [sums] }) => {
   write.node("Reshape", [product, write.constant("i64", [columns])], {}, sums);
 };
 
+/** α·a·b + β·c as two operations. */
+const separateSum: Rewrite = (write, node) => {
+  const [a, b, c] = node.input as [string, string, string],
+    { add, mul, scalar } = arithmetic(write);
+  const [transA, transB] = [intOf(node, "transA", 0), intOf(node, "transB", 0)];
+  const alpha = { float: floatOf(node, "alpha", 1) };
+  const product = write.node("Gemm", [a, b], { transA, transB, alpha });
+  add(product, mul(c, scalar(floatOf(node, "beta", 1))), node.output[0]);
+};
+
+/** Returns the names of factors that were rounded. */
+const roundedFactors = (graph: GraphProto | undefined): ReadonlySet<string> =>
+  new Set(graph?.node.flatMap(({ opType, output }) => opType === "RoundBf16" ? output : []));
+
 /** Rewrites products and sums in place. */
 function rewriteProducts(graph: GraphProto, threads: number): void {
-  const types = valueTypes(graph);
+  const types = valueTypes(graph), rounded = roundedFactors(graph);
+  const isSupported = (node: NodeProto) => {
+    const [c, y] = [node.input[2], node.output[0]].map((name) => types.get(name ?? ""));
+    return !c || y && isRowOrWhole(c, y) && floatOf(node, "beta", 1) === 1;
+  };
   const columnsOf = (name: string | undefined) => types.get(name ?? "")?.shape[1];
   const constants = new Map(graph.initializer.map((one) => [one.name, one]));
   const isOverRows = ({ input: [x, axes], output: [sums] }: NodeProto) => {
@@ -197,6 +237,7 @@ function rewriteProducts(graph: GraphProto, threads: number): void {
   };
   rewriteNodes(graph, types, "native", (node: NodeProto) => {
     if (node.opType === "ReduceSum" && isOverRows(node)) return columnSums;
+    if (rounded.has(node.input[0]!)) return isSupported(node) ? undefined : separateSum;
     if (threads > 1 || node.opType !== "Gemm" || intOf(node, "transA", 0) !== 1) return undefined;
     const own = columnsOf(node.input[0]), result = columnsOf(node.output[0]);
     return own && result && own < result ? weightGradient : undefined;
@@ -209,13 +250,29 @@ function rewriteProducts(graph: GraphProto, threads: number): void {
  * @param threads within an operation: each has a cache, and transposes its part of a product.
  * @throws {Error} when the bytes are not a model.
  */
-export function prepareModel(bytes: Uint8Array, threads = 1): Uint8Array {
+export const prepareModel = (bytes: Uint8Array, threads = 1): Uint8Array =>
+  toBinary(ModelProtoSchema, prepared(bytes, threads));
+
+function prepared(bytes: Uint8Array, threads: number, matrix?: MatrixLibrary): ModelProto {
   const model = fromBinary(ModelProtoSchema, bytes), { graph } = model;
-  if (!graph) return bytes;
-  lowerGraph(graph, own(threads));
+  if (!graph) return model;
+  lowerGraph(graph, own(threads, matrix));
   rewriteProducts(graph, threads);
   shareEqual(graph);
-  return toBinary(ModelProtoSchema, model);
+  return model;
+}
+
+/** Cuts a rewritten model at its products in BF16; undefined if it has none. */
+function cutAtProducts(model: ModelProto): CutModel<MatrixCall> | undefined {
+  const rounded = roundedFactors(model.graph);
+  return rounded.size > 0 ? cutModel(model, matrixCall(rounded)) : undefined;
+}
+
+/** Returns the memory of intermediate values of a model, with products in BF16 by oneDNN. */
+export function nativeIntermediate(bytes: Uint8Array): IntermediateBytes {
+  const model = prepared(bytes, 1, { name: "oneDNN", version: "" }), cut = cutAtProducts(model);
+  if (cut) return intermediateOf(cut);
+  return { library: scratchBytes(toBinary(ModelProtoSchema, model)), shared: 0 };
 }
 
 /** Options of {@linkcode openNative}. */
@@ -230,6 +287,8 @@ export interface NativeOptions {
   isBlocking?: boolean;
   /** The ONNX Runtime library. Default {@linkcode nativeLibraryPath}. */
   library?: string;
+  /** The library for products with factors in BF16. Default: none; they are then products in FP32. */
+  matrix?: MatrixLibrary;
   /** Receives one line before a download starts. */
   announce?: (line: string) => void;
 }
@@ -254,45 +313,93 @@ export interface NativeOptions {
  * ```
  */
 export async function openNative(options: NativeOptions = {}): Promise<Device> {
-  const { threads = 1, isBlocking = false, announce } = options;
+  const { threads = 1, isBlocking = false, matrix, announce } = options;
   if (!Number.isInteger(threads) || threads < 1) {
     throw refusal("open the native device", "threads must be a whole number from 1", threads);
   }
   const library = options.library ?? await nativeLibraryPath(announce);
-  const ort = await mutex(() => openOrt(library, { threads, isBlocking }));
+  const ort = await mutex(() => openOrt(library, { threads, isBlocking, matrix }));
   const own = isBlocking ? new KernelMemory() : undefined;
+  const engine = partEngine(ort, own, matrix, threads), place = placed(engine);
+  const shared = new SharedMemory(engine);
   return hostDevice<NativeBytes>({
     name: "native",
-    allocate: (byteLength) => own?.allocate(byteLength) ?? ort.allocate(byteLength),
+    allocate: engine.allocate,
     bytes: ({ bytes }) => bytes,
-    release: (block) => void (own?.free(block) || ort.free(block)),
-    async compile(model) {
-      const session = await ort.createSession(prepareModel(model, threads)), names = openNames(ort);
-      const bindOwn = own && adamwOf(model, own);
+    release: engine.free,
+    async compile(bytes) {
+      const model = prepared(bytes, threads, matrix), cut = cutAtProducts(model);
+      if (cut) return await compileParts(engine, shared, cut);
+      const session = await engine.createSession(toBinary(ModelProtoSchema, model));
+      const bindOwn = own && adamwOf(bytes, own);
       return {
         bind: (inputs, outputs) =>
-          bindOwn?.(inputs, outputs) ?? bind(ort, session, names.at, inputs, outputs),
-        release() {
-          ort.releaseSession(session);
-          names.close();
-        },
+          bindOwn?.(inputs, outputs) ??
+            engine.bindSession(session, inputs.map(place), outputs.map(place)),
+        release: () => engine.releaseSession(session),
       };
     },
-    close: ort.close,
+    close() {
+      shared.free();
+      engine.close();
+    },
   });
+}
+
+/** A compiled model, and the names of its inputs and outputs. */
+interface Session {
+  readonly handle: Handle;
+  readonly names: ReturnType<typeof openNames>;
+}
+
+function partEngine(
+  ort: Ort,
+  own: KernelMemory | undefined,
+  matrix: MatrixLibrary | undefined,
+  threads: number,
+): PartEngine<NativeBytes, Session, MatrixCall> & { readonly close: () => void } {
+  const oneDnn = matrix?.path === undefined ? undefined : new OneDnn(matrix.path, threads);
+  return {
+    allocate: (byteLength) => own?.allocate(byteLength) ?? ort.allocate(byteLength),
+    free: (block) => void (own?.free(block) || ort.free(block)),
+    addressOf: ({ address }) => Number(address),
+    bytesAt: (address, byteLength) =>
+      new Uint8Array(
+        Deno.UnsafePointerView.getArrayBuffer(
+          Deno.UnsafePointer.create(BigInt(address))!,
+          byteLength,
+        ),
+      ),
+    createSession: async (model) => ({
+      handle: await ort.createSession(model),
+      names: openNames(ort),
+    }),
+    releaseSession({ handle, names }) {
+      ort.releaseSession(handle);
+      names.close();
+    },
+    bindSession: ({ handle, names }, inputs, outputs) =>
+      bind(ort, handle, names.at, inputs, outputs),
+    bindCall: (call, inputs, outputs) => call.bind(oneDnn!, inputs, outputs),
+    close() {
+      oneDnn?.close();
+      ort.close();
+    },
+  };
 }
 
 function bind(
   ort: Ort,
   session: Handle,
   nameAt: (name: string) => bigint,
-  inputs: readonly Binding<NativeBytes>[],
-  outputs: readonly Binding<NativeBytes>[],
+  inputs: readonly Placed[],
+  outputs: readonly Placed[],
 ): BoundProgram {
   const all = [...inputs, ...outputs];
-  const tensors = all.map(({ dtype, shape, block, byteOffset, byteLength }) =>
-    ort.createTensor(block.address + BigInt(byteOffset), byteLength, shape, ONNX_DTYPE[dtype])
-  );
+  const tensors = all.map(({ dtype, shape, address }) => {
+    const byteLength = elementCount(shape) * DTYPE_BYTES[dtype];
+    return ort.createTensor(BigInt(address), byteLength, shape, ONNX_DTYPE[dtype]);
+  });
   const table = ort.allocate(2 * all.length * POINTER_BYTES);
   new BigUint64Array(table.bytes.buffer).set([
     ...all.map(({ name }) => nameAt(name)),

@@ -13,6 +13,7 @@ import {
   loadOrt,
   SLOT,
 } from "./ort_library.ts";
+import type { MatrixLibrary } from "./onednn.ts";
 import { joinArena, makeMemory, makeTensors, type OrtMemory, SHARES_ARENA } from "./ort_memory.ts";
 
 /** The first version of the API with statistics of an allocator. */
@@ -44,6 +45,8 @@ interface OrtOptions {
   readonly threads: number;
   /** True if runs block the calling thread; otherwise they use another one. */
   readonly isBlocking: boolean;
+  /** The library for products with factors in BF16. Default: none. */
+  readonly matrix?: MatrixLibrary | undefined;
 }
 
 /**
@@ -62,9 +65,22 @@ export function openOrt(path: string, options: OrtOptions): Ort {
   }
 }
 
-function makeOrt(api: FunctionTable, { threads, isBlocking }: OrtOptions, unload: () => void) {
+/** Configuration of products in BF16 on CPUs of ARM, where MLAS rounds the factors. */
+const ROUNDING: Readonly<Record<string, string>> = {
+  "mlas.enable_gemm_fastmath_arm64_bfloat16": "1",
+};
+
+function makeOrt(
+  api: FunctionTable,
+  { threads, isBlocking, matrix }: OrtOptions,
+  unload: () => void,
+) {
   const env = createEnv(api), memory = makeMemory(api), tensors = makeTensors(api);
-  const options = createSessionOptions(api, threads, { ...SHARES_ARENA, ...WAITING });
+  const options = createSessionOptions(api, threads, {
+    ...SHARES_ARENA,
+    ...WAITING,
+    ...matrix?.name === "MLAS" && ROUNDING,
+  });
   api.sync(SLOT.disableMemPattern, ["pointer"])(options);
   const sessions = makeSessions(api, env, options, memory);
   const arena = joinArena({ api, env, memory, tensors, createSession: sessions.createNow });

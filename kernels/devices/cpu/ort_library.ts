@@ -109,7 +109,7 @@ const kept = new Set<string>();
  * Deno unloads the libraries of an isolate that ends. If another thread still runs their code, because
  * a worker was terminated during a call, the process would crash.
  */
-function keepLoaded(path: string): void {
+export function keepLoaded(path: string): void {
   const loader = LOADERS[Deno.build.os];
   if (kept.has(path) || loader === undefined) return;
   const [library, symbol] = loader;

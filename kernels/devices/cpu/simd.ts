@@ -5,10 +5,13 @@
  */
 
 import { inflateRawSync } from "node:zlib";
+import { fromBinary } from "@bufbuild/protobuf";
 import { elementCount, sameShape } from "../../graph/shapes.ts";
 import { type FusedOp, MICROSOFT, TROUPE, type ValueType } from "../../graph/value.ts";
-import type { NodeProto } from "../../onnx/onnx_pb.ts";
+import { lowerModel } from "../../onnx/lower.ts";
+import { ModelProtoSchema, type NodeProto } from "../../onnx/onnx_pb.ts";
 import { floatOf, intOf } from "../../onnx/signature.ts";
+import { type CutModel, cutModel, type PartCall } from "./cut_model.ts";
 import { KERNELS_MODULE } from "./simd_module.ts";
 
 /** The address of an array in the memory. */
@@ -71,9 +74,7 @@ export function randomKernels(): NonNullable<typeof opened> {
 }
 
 /** A node that one of our kernels computes. */
-export interface SimdCall {
-  /** Bytes of its working memory. */
-  readonly workBytes?: number;
+export interface SimdCall extends PartCall {
   /** Computes it, given the addresses of its inputs and outputs in the node's order. */
   readonly run: (
     kernels: SimdKernels,
@@ -247,3 +248,7 @@ export function simdCall(
   if (!call || first?.dtype !== "f32" || rest.includes(undefined)) return undefined;
   return call(node, [first, ...rest as ValueType[]]);
 }
+
+/** Cuts a model at the nodes that our kernels compute; undefined if there are none. */
+export const cutAtSimd = (model: Uint8Array): CutModel<SimdCall> | undefined =>
+  cutModel(fromBinary(ModelProtoSchema, lowerModel(model, KEPT)), simdCall);

@@ -6,6 +6,7 @@ import { train } from "../../../actors/run/train.ts";
 import type { TrainOptions } from "../../../actors/options/train_options.ts";
 import { gpt2, type Model, type TokenBatch } from "../../../kernels/mod.ts";
 import { batchesOf, type Outcome, outcome, type Sizes, SMALL } from "../runs.ts";
+import { BF16, testNeeding } from "../../needs.ts";
 import { RINGS, trainRings } from "./own_layers.ts";
 
 type Options = Partial<TrainOptions>;
@@ -99,6 +100,31 @@ Deno.test("FP16 runs of every kind of schedule have the bits of their serial run
   for (const schedule of ["1f1b", "zb-h1"]) await trainTwice(deep, { ...half, schedule });
   await trainTwice(deep, { ...half, schedule: "chimera", replicas: 1, runtime: "workers" });
 });
+
+testNeeding(
+  BF16,
+  "BF16 runs of every schedule, runtime and failure have the bits of their serial runs",
+  async () => {
+    const sizes = { ...DEEP, hidden: 32, steps: 2, microBatches: 4 };
+    const run: Train = (options) => outcome(sizes, { precision: "bf16", workers: 2, ...options });
+    const faults = [{ worker: 1, afterActions: 9, kind: "throw" }] as const;
+    const bits = (await run({ runtime: "serial" })).bits;
+    const CASES: readonly Options[] = [
+      ...["gpipe", "1f1b", "zb-h1", "hanayo", "message-driven"].map((schedule) => ({ schedule })),
+      { runtime: "local" },
+      { isolation: "process" },
+      { recompute: "full" },
+      { faults },
+    ];
+    for (const options of CASES) {
+      const { bits: found, end } = await run(options);
+      assert.deepEqual(found, bits, JSON.stringify(options));
+      assert.match(end.matrix!, /^(oneDNN|MLAS) \d+\.\d+\.\d+$/);
+    }
+    await trainTwice(run, { schedule: "chimera" });
+    assert.notDeepEqual(bits, (await run({ runtime: "serial", precision: "fp32" })).bits);
+  },
+);
 
 Deno.test("losses of FP16 stay within 2e-3 of those of FP32 over 50 steps", async () => {
   const sizes = { ...SMALL, microBatches: 2, steps: 50 };

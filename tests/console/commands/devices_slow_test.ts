@@ -16,6 +16,7 @@ Deno.test("without an adapter the list names the searched drivers, and auto is n
     stdout,
     /^webgpu +no: Cannot use the webgpu device: .*, received no adapter; of all drivers only those of VK_DRIVER_FILES=\/none.json were looked at$/m,
   );
+  assert.match(lines.at(-2)!, /^--precision bf16: (yes|no), CPU instructions: .+, library: \S/);
   assert.equal(lines.at(-1), "--device auto computes on native, as no adapter is a GPU.");
 });
 

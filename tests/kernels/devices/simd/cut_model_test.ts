@@ -1,8 +1,8 @@
 /** Models in parts: sessions of ONNX Runtime, and kernels of ours between. */
 
 import assert from "node:assert/strict";
-import { cutModel, layoutValues } from "../../../../kernels/devices/cpu/simd_cut.ts";
-import { kernelsModule } from "../../../../kernels/devices/cpu/simd.ts";
+import { layoutValues } from "../../../../kernels/devices/cpu/cut_model.ts";
+import { cutAtSimd, kernelsModule } from "../../../../kernels/devices/cpu/simd.ts";
 import { type Device, Graph, openDevice, type Tensor } from "../../../../kernels/mod.ts";
 import fc from "../../../fast_check.ts";
 import { modelOf, numbersOf, pseudoRandom, square, tensorOf, withDevice } from "../models.ts";
@@ -41,9 +41,9 @@ async function results(device: Device, isOver: boolean): Promise<number[][]> {
 }
 
 Deno.test("parts of the engine and of our kernels alternate, in the smallest number", () => {
-  const kinds = cutModel(twoResults())!.parts.map((part) => "call" in part ? "own" : "session");
+  const kinds = cutAtSimd(twoResults())!.parts.map((part) => "call" in part ? "own" : "session");
   assert.deepEqual(kinds, ["session", "own", "own", "session"]);
-  assert.equal(cutModel(square([2])), undefined);
+  assert.equal(cutAtSimd(square([2])), undefined);
 });
 
 Deno.test("an output over an input that is still to be read is written after that", () =>

@@ -1,5 +1,6 @@
 /**
- * Cuts a model at the nodes that our SIMD kernels compute; the other nodes become models in between.
+ * Cuts a model at the nodes that other kernels than ONNX Runtime's compute, such as our SIMD kernels;
+ * the other nodes become models in between.
  *
  * Nodes are scheduled as early as possible, in turns: all ready nodes of the engine, then all of ours.
  * This gives the smallest number of parts.
@@ -7,11 +8,11 @@
  * @module
  */
 
-import { create, fromBinary, toBinary } from "@bufbuild/protobuf";
+import { create, toBinary } from "@bufbuild/protobuf";
 import { elementCount } from "../../graph/shapes.ts";
-import { TROUPE } from "../../graph/value.ts";
+import { TROUPE, type ValueType } from "../../graph/value.ts";
 import { encodeValueInfo } from "../../onnx/encode.ts";
-import { lowerModel, valueTypes } from "../../onnx/lower.ts";
+import { valueTypes } from "../../onnx/lower.ts";
 import {
   GraphProtoSchema,
   type ModelProto,
@@ -21,7 +22,6 @@ import {
 import { type ModelPort, signatureOf } from "../../onnx/signature.ts";
 import { DTYPE_BYTES } from "../device.ts";
 import { ALIGNMENT } from "./ort_library.ts";
-import { KEPT, type SimdCall, simdCall } from "./simd.ts";
 
 /** The steps in which a value is needed, inclusive. */
 interface Lifetime {
@@ -34,7 +34,7 @@ interface Lifetime {
 /** Gives each value, in order, the first place that is free during its lifetime. */
 export function layoutValues(
   lifetimes: readonly Lifetime[],
-): Pick<CutModel, "offsets" | "sharedBytes"> {
+): Pick<CutModel<PartCall>, "offsets" | "sharedBytes"> {
   const placed: (Lifetime & { readonly start: number; readonly end: number })[] = [];
   for (const value of lifetimes) {
     const size = Math.ceil(value.byteLength / ALIGNMENT) * ALIGNMENT;
@@ -52,18 +52,26 @@ export function layoutValues(
   };
 }
 
-/** A part of a model: a model for the engine, or a node for one of our kernels. */
-export type Part =
+/** A call of a kernel, for one node. */
+export interface PartCall {
+  /** Bytes of its working memory. */
+  readonly workBytes?: number;
+  /** Bytes of its result, if only other calls read it, in a type of theirs. */
+  readonly outputBytes?: number;
+}
+
+/** A part of a model: a model for the engine, or a call for one node. */
+export type Part<Call extends PartCall> =
   & { readonly inputs: readonly ModelPort[]; readonly outputs: readonly ModelPort[] }
   & (
     | { readonly model: Uint8Array }
-    | { readonly call: SimdCall }
+    | { readonly call: Call }
   );
 
 /** A model in parts, in the order of computation. */
-export interface CutModel {
-  readonly parts: readonly Part[];
-  /** Constants that our kernels read. */
+export interface CutModel<Call extends PartCall> {
+  readonly parts: readonly Part<Call>[];
+  /** Constants that calls read. */
   readonly constants: ReadonlyMap<string, Uint8Array>;
   /** Offsets of values between parts and of working memory, in memory that the parts share. */
   readonly offsets: ReadonlyMap<string, number>;
@@ -72,20 +80,22 @@ export interface CutModel {
 }
 
 /**
- * Cuts a model; undefined if none of its nodes is ours, or the shape of a value between parts is
- * unknown.
+ * Cuts a model; undefined if it has no calls, or the shape of a value between parts is unknown.
  *
- * @throws {Error} when the bytes are not a model.
+ * @param callOf returns the call of a node, given the types of values; undefined if it has none.
  */
-export function cutModel(bytes: Uint8Array): CutModel | undefined {
-  const model = fromBinary(ModelProtoSchema, lowerModel(bytes, KEPT)), { graph } = model;
+export function cutModel<Call extends PartCall>(
+  model: ModelProto,
+  callOf: (node: NodeProto, types: ReadonlyMap<string, ValueType>) => Call | undefined,
+): CutModel<Call> | undefined {
+  const { graph } = model;
   if (!graph) return undefined;
   const { inputs, outputs } = signatureOf(graph), types = valueTypes(graph);
   const constants = new Map(graph.initializer.map((one) => [one.name!, one.rawData]));
-  const calls = new Map<NodeProto, SimdCall>();
+  const calls = new Map<NodeProto, Call>();
   for (const node of graph.node) {
     const isReadable = node.input.every((name) => !constants.has(name) || constants.get(name));
-    const call = isReadable && simdCall(node, types);
+    const call = isReadable ? callOf(node, types) : undefined;
     if (call) calls.set(node, call);
     else if (node.domain === TROUPE) return undefined;
   }
@@ -100,7 +110,7 @@ export function cutModel(bytes: Uint8Array): CutModel | undefined {
   const known = (name: string) => name === "" || types.has(name);
   if (!names.every(({ inputs, outputs }) => [...inputs, ...outputs].every(known))) return undefined;
   const border = (name: string): ModelPort => ({ name, ...types.get(name) ?? NOTHING });
-  const parts = groups.map((nodes, i): Part => {
+  const parts = groups.map((nodes, i): Part<Call> => {
     const call = calls.get(nodes[0]!);
     const borders = {
       inputs: names[i]!.inputs.map(border),
@@ -140,11 +150,11 @@ function borderNames(
 
 const nameOf = ({ name }: ModelPort) => name;
 
-/** Groups nodes into parts; each of ours is a separate part. */
+/** Groups nodes into parts; each call is a separate part. */
 function groupNodes(
   nodes: readonly NodeProto[],
   given: readonly string[],
-  calls: ReadonlyMap<NodeProto, SimdCall>,
+  calls: ReadonlyMap<NodeProto, PartCall>,
 ): NodeProto[][] {
   const known = new Set(["", ...given]), groups: NodeProto[][] = [];
   const take = (isOwn: boolean, rest: readonly NodeProto[]) =>
@@ -170,7 +180,7 @@ function groupNodes(
 function partModel(
   model: ModelProto,
   nodes: NodeProto[],
-  { inputs, outputs }: Pick<Part, "inputs" | "outputs">,
+  { inputs, outputs }: Pick<Part<PartCall>, "inputs" | "outputs">,
 ): Uint8Array {
   const read = namesRead(nodes);
   const encode = ({ name, dtype, shape }: ModelPort) => encodeValueInfo(name, dtype, shape);
@@ -184,13 +194,17 @@ function partModel(
 }
 
 /** Returns the name of a part's working memory, among those of values. */
-export const workOf = ({ outputs }: Part): string => `work of ${outputs[0]!.name}`;
+export const workOf = ({ outputs }: Part<PartCall>): string => `work of ${outputs[0]!.name}`;
 
 /** Returns the lifetimes of values between parts. */
-function lifetimesOf(parts: readonly Part[], results: ReadonlySet<string>): Lifetime[] {
+function lifetimesOf(
+  parts: readonly Part<PartCall>[],
+  results: ReadonlySet<string>,
+): Lifetime[] {
   const lifetimes = new Map<string, Lifetime>();
   for (const [at, part] of parts.entries()) {
-    const { inputs, outputs } = part, byteLength = "call" in part ? part.call.workBytes : undefined;
+    const { inputs, outputs } = part, call = "call" in part ? part.call : {};
+    const { workBytes: byteLength, outputBytes } = call;
     if (byteLength) {
       lifetimes.set(workOf(part), { name: workOf(part), byteLength, from: at, to: at });
     }
@@ -199,7 +213,7 @@ function lifetimesOf(parts: readonly Part[], results: ReadonlySet<string>): Life
       if (lifetime) lifetime.to = at;
     }
     for (const { name, dtype, shape } of outputs) {
-      const byteLength = elementCount(shape) * DTYPE_BYTES[dtype];
+      const byteLength = outputBytes ?? elementCount(shape) * DTYPE_BYTES[dtype];
       if (name !== "" && !results.has(name)) {
         lifetimes.set(name, { name, byteLength, from: at, to: at });
       }

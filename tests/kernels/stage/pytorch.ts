@@ -131,7 +131,7 @@ export async function assertTrains(
   folder: string,
   count: number,
   steps: number,
-  precision: Precision = "fp32",
+  precision: keyof typeof BOUNDS = "fp32",
 ): Promise<void> {
   const fixture = await openFixture(device, folder, count, precision);
   const { config, expected, ties, stages, batches } = fixture;

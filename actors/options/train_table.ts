@@ -400,17 +400,17 @@ export const TRAIN = {
   },
   failover: {
     schema: oneOf("restart", "resize"),
-    default: "restart",
     flag: {
       name: "failover",
+      otherwise: "restart",
       help: "after the loss of a worker restart all, or move the run to the others",
     },
   },
   minWorkers: {
     schema: integer(1, WORKERS_MAX),
-    default: 1,
     flag: {
       name: "min-workers",
+      otherwise: "1",
       help: "fewest workers after a resize; with fewer the run ends with a checkpoint",
     },
   },

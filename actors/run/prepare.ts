@@ -372,6 +372,7 @@ export async function prepareRun(options: TrainOptions): Promise<PreparedRun> {
     isSharded: checkpoint !== undefined && mpi !== undefined && !mpi.gather,
     returnsWeights: filled.returnWeights,
     isTraced: filled.trace,
+    minWorkers: filled.minWorkers ?? 1,
     freezes: filled.failover === "resize" && runtime !== "serial",
   };
 }

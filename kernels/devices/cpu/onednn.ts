@@ -22,7 +22,9 @@ import type { Placed } from "./parts.ts";
 
 /** A library for products of matrices. */
 export interface MatrixLibrary {
+  /** The name of the library. */
   readonly name: "oneDNN" | "MLAS";
+  /** Its version, such as `2.6.3`. */
   readonly version: string;
   /** Path of the library; absent if it is part of ONNX Runtime. */
   readonly path?: string;

@@ -7,6 +7,7 @@ import { IN_PLACE, prepareModel } from "../../../../kernels/devices/webgpu/prepa
 import { elementCount } from "../../../../kernels/graph/shapes.ts";
 import type { Value } from "../../../../kernels/graph/value.ts";
 import {
+  ADAMW_DEFAULTS,
   compileModel,
   type Device,
   gpt2,
@@ -15,6 +16,9 @@ import {
   openDevice,
   PRECISIONS,
 } from "../../../../kernels/mod.ts";
+import { openGradientNorms } from "../../../../kernels/stage/gradients.ts";
+import { openOptimizer } from "../../../../kernels/stage/optimizer.ts";
+import { createParameters } from "../../../../kernels/stage/parameters.ts";
 import { atDepth } from "../../../depth.ts";
 import { gpuTest, keepGpuOpen } from "../../../gpu.ts";
 import { modelOf, pseudoRandom, runModel, tensorOf, withDevice } from "../models.ts";
@@ -238,5 +242,37 @@ gpuTest(
       const run = () => runModel(device, model, (input) => numbersFor(input, 1, WIDTH));
       const first = await run();
       for (let round = 0; round < atDepth(1, 10); round++) assert.deepEqual(await run(), first);
+    }),
+);
+
+/** The norms of the first of some vectors in each of 24 steps with random gradients, and its weights. */
+async function firstOf(device: Device, count: number, bucketSize: number) {
+  const specs = Array.from({ length: count }, (_, i) => ({ name: `${i}`, shape: [768] }));
+  const store = createParameters(device, specs, { moments: 2, bucketSize });
+  const optimizer = await openOptimizer(device, store, ADAMW_DEFAULTS);
+  const { squares } = await openGradientNorms(device, store), norms: number[] = [];
+  for (let step = 1; step <= 24; step++) {
+    store.parameters.forEach(({ gradient }, i) =>
+      device.write(gradient, Float32Array.from(pseudoRandom(step + 100 * i, 768)))
+    );
+    norms.push((await squares()).get("0")!);
+    optimizer.begin(step, 0.1, 0.5);
+    for (const bucket of store.buckets.keys()) await optimizer.stepBucket(bucket);
+  }
+  return { norms, weights: await device.read<Float32Array>(store.parameters[0]!.weights[0]!) };
+}
+
+gpuTest(
+  "a vector has the same norms and steps whatever vectors are beside it in its stage and bucket",
+  () =>
+    onGpu(async (device) => {
+      const alone = await firstOf(device, 1, 768);
+      for (const [count, bucketSize] of [[2, 768], [2, 2 ** 16], [60, 2 ** 16]] as const) {
+        assert.deepEqual(
+          await firstOf(device, count, bucketSize),
+          alone,
+          `${count} in ${bucketSize}`,
+        );
+      }
     }),
 );

@@ -65,13 +65,15 @@ export type BatchCheck = (batch: Batch) => string | undefined;
  */
 export function batchCheck(model: StageProgram, halves = 1): BatchCheck {
   const all = slicesOf(model).map((layers) => layers.map(({ program }) => program));
-  if (!model.lengths) return checkOf(all.flat(), model.slicing, halves);
+  const { lengths, slicing } = model;
+  if (!lengths) return checkOf(all.flat(), slicing, halves);
   const checks = all.map((programs) => checkOf(programs, undefined, halves));
   return (batch) => {
     const own = all.findIndex((programs) =>
       haveLengths(programs.flatMap(({ fields }) => fields), batch, halves)
     );
-    return checks[Math.max(0, own)]!(batch);
+    if (own >= 0) return checks[own]!(batch);
+    return `${checks[0]!(batch)}; samples may have ${lengths.join(", ")} tokens`;
   };
 }
 

@@ -217,7 +217,8 @@ export interface TrainOptions {
    */
   readonly threads?: number | "auto" | undefined;
   /**
-   * Default `workers`. With `mpi` every rank of the job calls `train` with the same options: rank 0
+   * Default `workers`. `serial`, and `local` with one worker, block the program's thread while a kernel
+   * computes, which takes half the CPU time for small models. With `mpi` every rank of the job calls `train` with the same options: rank 0
    * gets the events; the other ranks get none and return when the run ends.
    */
   readonly runtime?: RuntimeName;

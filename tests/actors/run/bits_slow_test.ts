@@ -192,3 +192,23 @@ Deno.test("workers with several threads have the bits of a serial run with as ma
   const [first, , , last] = await Promise.all(runs);
   assert.deepEqual(first!.bits, last!.bits);
 });
+
+Deno.test("kernels of the only worker of a thread leave no time to the event loop", async () => {
+  const steps = 20, messagesMax = 20 * steps;
+  for (const runtime of ["serial", "local"] as const) {
+    let turns = 0, first = NaN;
+    const count = () => {
+      turns++;
+      timer = setImmediate(count);
+    };
+    let timer = setImmediate(count);
+    const learningRate = (step: number) => {
+      if (step === 2) first = turns;
+      return 0.01;
+    };
+    await rings({ device: "native", runtime, steps, learningRate, workers: 1 });
+    clearImmediate(timer);
+    // A turn after each message is allowed; another thread's run takes hundreds.
+    assert.ok(turns - first <= messagesMax, `${runtime}: ${turns - first} turns`);
+  }
+});

@@ -158,7 +158,7 @@ export async function nanoGptBench(): Promise<Row[]> {
       const end = (i + 1) * EVERY;
       const note = runs.map(({ name, losses, curve }) => {
         const mean = meanOf(losses.slice(end - ROUND_STEPS, end)).toFixed(3);
-        return `${name} ${curve[i]!.toFixed(4)}, ${mean} in the last ${ROUND_STEPS} steps`;
+        return `${name} ${curve[i]!.toFixed(4)} (training ${mean})`;
       });
       return valueRow(`after ${end} steps: held-out loss`, "", [loss], { note: note.join("; ") });
     }),

@@ -81,7 +81,7 @@ export interface PeerTask {
   readonly clip?: number;
   /** Settings of AdamW that differ from its defaults. */
   readonly optimizer?: Partial<AdamWOptions>;
-  /** Whether the model has no such parameter: Troupe's is constant, and 0. Default: it has all. */
+  /** Returns true for a parameter that PyTorch's model lacks; Troupe's is frozen, and 0. Default: none. */
   readonly lacks?: (parameter: string) => boolean;
 }
 
@@ -452,7 +452,7 @@ async function raceTorch(race: TorchRace): Promise<Row[]> {
   const add = async (name: string, open: () => Promise<Runner>) => {
     if (!runners.has(name)) runners.set(name, stack.use(await open()));
   };
-  // PyTorch first, as it tries alternatives: its larger models do not share memory with the engines.
+  // PyTorch first: it tries alternatives, whose models must not share memory with the engines.
   for (const [contest, pair] of all) {
     await add(theirsOf(contest, pair), () => openTorch(contest.workers, race, pair.theirs));
   }

@@ -19,8 +19,14 @@ Deno.test("a system is refused options that cannot be served", () => {
       [{ observer: () => {} }, /TypeError: .*observer must have the absolute URL of a module/],
       [{ observer: { module: "./a.ts", export: "a" } }, /TypeError: .*absolute URL of a module/],
       [{ transport: () => {} }, /TypeError: .*transport must be one, or several, .*function$/],
-      [{ transport: [{ name: "", open() {} }] }, /RangeError: .*name of a transport must be one/],
-      [{ transport: { name: "local", open() {} } }, /RangeError: .* none has yet, received local$/],
+      [
+        { transport: [{ name: "", open() {} }] },
+        /RangeError: .*name of a transport must be unused/,
+      ],
+      [
+        { transport: { name: "local", open() {} } },
+        /RangeError: .*must be unused, received local$/,
+      ],
       [{ observer: { module } }, /TypeError: .*the export of observer must be a string/],
     ];
   for (const [options, error] of wrong) {

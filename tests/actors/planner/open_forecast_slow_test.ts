@@ -116,7 +116,8 @@ Deno.test("bounds of bytes are at most the memory estimate of train, for each op
         closest.set(how, Math.max(share, closest.get(how) ?? 0));
       }
       for (const [how, share] of closest) {
-        const least = how.endsWith("fp16") ? 0.87 : 0.99;
+        // The bounds leave out the FP16 gradients of a bucket, widened: here as long as the whole stage.
+        const least = how.endsWith("fp16") ? 0.83 : 0.99;
         ok(share > least, `${how}: ${share}`);
       }
     }

@@ -39,6 +39,8 @@ export interface DeviceChoice {
   readonly adapter?: Adapter;
   /** Threads within one operation. Default 1. */
   readonly threads?: number;
+  /** See {@linkcode DeviceOptions.capture}. */
+  readonly capture?: boolean;
 }
 
 /** Options of {@linkcode openDevice}. */
@@ -56,6 +58,12 @@ export interface DeviceOptions {
   matrix?: MatrixLibrary;
   /** The adapter of the webgpu device. Default: the first. */
   adapter?: Adapter;
+  /**
+   * True if the webgpu device records the commands of each kernel and replays them: the same bits with
+   * less CPU time, but each binding of a kernel keeps its intermediate values in memory that no plan
+   * counts. Default false.
+   */
+  capture?: boolean;
   /** Receives lines for the user: the choice of `auto`, the start of a download. */
   announce?: (line: string) => void;
 }

@@ -292,13 +292,21 @@ function makeMemory(api: FunctionTable, session: Handle) {
 /** ONNX's number of the dtype for copies of bytes. */
 export const ONNX_UINT8 = 2;
 
-const PROFILING_SLOT = 14;
+const PROFILING_SLOT = 14, ADD_RUN_ENTRY_SLOT = 165;
 
 /** Encodes a path as the library reads it: in UTF-16 on Windows. */
 const pathString = (path: string): Uint8Array<ArrayBuffer> =>
   Deno.build.os === "windows"
     ? new Uint8Array(Uint16Array.from(`${path}\0`, (unit) => unit.charCodeAt(0)).buffer)
     : cString(path);
+
+/** Options of a session. */
+interface SessionOptions {
+  /** Prefix of the name of a file for the profile of its runs. */
+  readonly profile?: string | undefined;
+  /** True if the commands of its bindings are captured. */
+  readonly isCaptured?: boolean;
+}
 
 function makeCreateSession(api: FunctionTable, env: Handle) {
   const create = api.sync(
@@ -311,14 +319,19 @@ function makeCreateSession(api: FunctionTable, env: Handle) {
   );
   let profiles = 0;
   const enableProfiling = api.sync(PROFILING_SLOT, ["pointer", "buffer"]);
-  const open = (model: Uint8Array, config: Readonly<Record<string, string>>, profile?: string) => {
+  const open = (
+    model: Uint8Array,
+    config: Readonly<Record<string, string>>,
+    { profile, isCaptured = false }: SessionOptions = {},
+  ) => {
     // Not shared: sessions that share options share a context that ends with the first of them.
     const options = createSessionOptions(api, 1, config);
     try {
       // The library adds the time, which two models may have in common.
       if (profile !== undefined) enableProfiling(options, pathString(`${profile}${profiles++}`));
-      const keys = Object.keys(PROVIDER_OPTIONS).map(cString);
-      const values = Object.values(PROVIDER_OPTIONS).map(cString);
+      const provider = { ...PROVIDER_OPTIONS, ...isCaptured && { enableGraphCapture: "1" } };
+      const keys = Object.keys(provider).map(cString);
+      const values = Object.values(provider).map(cString);
       append(options, cString("WebGPU"), pointers(keys), pointers(values), BigInt(keys.length));
       return created((out) =>
         create(env, model as Uint8Array<ArrayBuffer>, BigInt(model.byteLength), options, out)
@@ -327,9 +340,9 @@ function makeCreateSession(api: FunctionTable, env: Handle) {
       api.release(SLOT.releaseSessionOptions)(options);
     }
   };
-  return (model: Uint8Array, profile?: string): Handle => {
+  return (model: Uint8Array, options?: SessionOptions): Handle => {
     try {
-      return open(model, SESSION_CONFIG, profile);
+      return open(model, SESSION_CONFIG, options);
     } catch (error) {
       if (!isForNodes(error)) throw error;
       const lenient = open(model, RECORDS_NODES), nodes = unservedNodes(api, lenient);
@@ -349,8 +362,19 @@ function makeBind(api: FunctionTable) {
   const bindOutput = api.sync(SLOT.bindOutput, ["pointer", "buffer", "pointer"]);
   const run = api.sync(SLOT.runWithBinding, ["pointer", "pointer", "pointer"]);
   const release = api.release(SLOT.releaseIoBinding);
-  return (session: Handle, inputs: readonly BoundTensor[], outputs: readonly BoundTensor[]) => {
+  const createRun = api.sync(SLOT.createRunOptions, ["buffer"]);
+  const addEntry = api.sync(ADD_RUN_ENTRY_SLOT, ["pointer", "buffer", "buffer"]);
+  const releaseRun = api.release(SLOT.releaseRunOptions);
+  let graphs = 0;
+  return (
+    session: Handle,
+    inputs: readonly BoundTensor[],
+    outputs: readonly BoundTensor[],
+    isCaptured = false,
+  ) => {
     const binding = created((out) => create(session, out));
+    const options = isCaptured ? created(createRun) : null;
+    if (options) addEntry(options, cString("gpu_graph_id"), cString(`${++graphs}`));
     try {
       for (const { name, tensor } of inputs) bindInput(binding, cString(name), tensor);
       for (const { name, tensor } of outputs) bindOutput(binding, cString(name), tensor);
@@ -358,7 +382,13 @@ function makeBind(api: FunctionTable) {
       release(binding);
       throw error;
     }
-    return { run: () => run(session, null, binding), release: () => release(binding) };
+    return {
+      run: () => run(session, options, binding),
+      release() {
+        release(binding);
+        if (options) releaseRun(options);
+      },
+    };
   };
 }
 

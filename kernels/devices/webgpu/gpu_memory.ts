@@ -218,7 +218,7 @@ function openZeros(gpu: GpuApi, profile: string | undefined) {
   const sessions = new Map<number, Handle>();
   const sessionFor = (length: number) => {
     const g = new Graph(), zeros = g.expand(g.scalar(0), [length]);
-    return gpu.createSession(encodeModel(g, [], [{ name: "y", value: zeros }]), profile);
+    return gpu.createSession(encodeModel(g, [], [{ name: "y", value: zeros }]), { profile });
   };
   const bind = ({ memory, byteLength }: GpuBlock) => {
     const length = byteLength / F32_BYTES;

@@ -139,6 +139,24 @@ const ALIASES = new Set(["Reshape", "Identity", "Squeeze", "Unsqueeze"]);
 const isCopy = ({ opType, input }: NodeProto): boolean =>
   opType === "Gather" || opType === JOIN && input.length > 1;
 
+/** Operations that only dispatch kernels; see [Note: captured runs]. */
+const DISPATCHED = new Set(
+  [
+    ...["Add", "Sub", "Mul", "Div", "Neg", "Sqrt", "Exp", "Log", "Tanh", "Erf", "Sigmoid", "Relu"],
+    ...["Cast", "Where", "Equal", "Greater", "Less", "Max", "Min", "Expand", "Transpose", "Split"],
+    ...["Gather", "GatherElements", "MatMul", "Gemm", "Softmax", "LayerNormalization", "Gelu"],
+    ...["FastGelu", "ReduceSum", "ReduceMean", "ReduceMax", "ReduceSumSquare", JOIN],
+  ],
+);
+
+/** Returns whether a graph only dispatches kernels, so that a capture of its commands is complete. */
+function isCapturable({ node: nodes, output }: GraphProto): boolean {
+  const results = new Set(output.map(({ name }) => name));
+  return nodes.every(({ opType = "", output: [y] }) =>
+    DISPATCHED.has(opType) || ALIASES.has(opType) && !results.has(y)
+  );
+}
+
 /** Returns the inputs whose memory each output of a graph may share. */
 function inPlaceOutputs(
   graph: GraphProto,
@@ -230,6 +248,8 @@ export interface PreparedModel {
   readonly bytes: Uint8Array;
   /** For each output, the inputs whose memory it may share. */
   readonly inPlace: ReadonlyMap<string, ReadonlySet<string>>;
+  /** True if the commands of its runs can be captured. */
+  readonly isCapturable: boolean;
   /** True if it computes in FP16. */
   readonly usesHalf: boolean;
   /** Its largest value, if any. */
@@ -253,6 +273,7 @@ export function prepareModel(bytes: Uint8Array): PreparedModel {
     return {
       bytes: toBinary(ModelProtoSchema, model),
       inPlace,
+      isCapturable: isCapturable(graph),
       usesHalf,
       largest: largestValue(types),
     };

@@ -6,7 +6,7 @@ import { openWebgpu } from "../../../../kernels/devices/webgpu/webgpu.ts";
 import { openStage } from "../../../../kernels/stage/stage.ts";
 import { gpuTest, keepGpuOpen } from "../../../gpu.ts";
 import { inFolder, namesIn } from "../../../in_folder.ts";
-import { drawTokens } from "../../stage/stage_runs.ts";
+import { drawTokens, openStages } from "../../stage/stage_runs.ts";
 
 keepGpuOpen();
 
@@ -49,3 +49,31 @@ gpuTest(
     assert.deepEqual(two.copied, [4 * (32 + 1 + 8), 4 * (2 + 149)]);
   },
 );
+
+/** Returns the losses and norms of steps of two micro-batches, and a weight after them. */
+async function trainedBits(capture: boolean) {
+  const device = await openWebgpu({ capture });
+  const [stage] = await openStages(
+    device,
+    compileModel(gpt2({ ...MODEL, layers: 2 }, 2), "none"),
+    1,
+  );
+  const losses = [], batches = drawTokens(2, 16, 32);
+  for (let step = 1; step <= 3; step++) {
+    stage!.zeroGradients();
+    for (const [i, batch] of batches.entries()) {
+      losses.push(await stage!.forward(i, undefined, batch));
+      await stage!.backward(i, "B", undefined, 1);
+    }
+    losses.push(await stage!.gradientSquares());
+    await stage!.optimize(step, 1e-2);
+  }
+  const { weights } = await stage!.save();
+  const bits = { losses, weight: weights.get("wte.weight") };
+  device.close();
+  return bits;
+}
+
+gpuTest("a run whose commands are captured and replayed has the bits of others", async () => {
+  assert.deepEqual(await trainedBits(true), await trainedBits(false));
+});

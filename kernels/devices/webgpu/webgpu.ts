@@ -33,7 +33,7 @@ export interface WebgpuOptions {
   /**
    * True captures the commands of each kernel's run, so that later runs replay them: the same bits at
    * about half of the CPU time a step. Each binding of a kernel then keeps its intermediate values in
-   * memory of its own, which no plan of memory counts. Ignored with `profile`. Default false.
+   * separate memory, which no plan of memory counts. Ignored with `profile`. Default false.
    */
   capture?: boolean;
 }

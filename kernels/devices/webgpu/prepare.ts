@@ -139,11 +139,11 @@ const ALIASES = new Set(["Reshape", "Identity", "Squeeze", "Unsqueeze"]);
 const isCopy = ({ opType, input }: NodeProto): boolean =>
   opType === "Gather" || opType === JOIN && input.length > 1;
 
-/** Operations that only dispatch kernels; see [Note: captured runs]. */
+/** Operations that only dispatch kernels, which Max of one operand does not; see [Note: captured runs]. */
 const DISPATCHED = new Set(
   [
     ...["Add", "Sub", "Mul", "Div", "Neg", "Sqrt", "Exp", "Log", "Tanh", "Erf", "Sigmoid", "Relu"],
-    ...["Cast", "Where", "Equal", "Greater", "Less", "Max", "Min", "Expand", "Transpose", "Split"],
+    ...["Cast", "Where", "Equal", "Greater", "Less", "Expand", "Transpose", "Split"],
     ...["Gather", "GatherElements", "MatMul", "Gemm", "Softmax", "LayerNormalization", "Gelu"],
     ...["FastGelu", "ReduceSum", "ReduceMean", "ReduceMax", "ReduceSumSquare", JOIN],
   ],

@@ -4,6 +4,7 @@ import assert from "node:assert/strict";
 import { chooseAdapters, webgpuAdapters } from "../../../../kernels/devices/webgpu/adapters.ts";
 import { enterGpu, leaveGpu } from "../../../../kernels/devices/webgpu/gpu_memory.ts";
 import { IN_PLACE, prepareModel } from "../../../../kernels/devices/webgpu/prepare.ts";
+import { openWebgpu } from "../../../../kernels/devices/webgpu/webgpu.ts";
 import { elementCount } from "../../../../kernels/graph/shapes.ts";
 import type { Value } from "../../../../kernels/graph/value.ts";
 import {
@@ -276,3 +277,28 @@ gpuTest(
       }
     }),
 );
+
+/** Operations that may copy a buffer, of which no capture knows. */
+const COPIES: Readonly<Record<string, (g: Graph, x: Value) => Value>> = {
+  Reshape: (g, x) => g.reshape(g.neg(x), [16, 4]),
+  "Max of one operand": (g, x) => g.node("Max", [x], [x.shape])[0]!,
+  "Transpose of an axis of one": (g, x) => g.transpose(x, [0, 2, 1, 3]),
+  "Expand to its own shape": (g, x) => g.node("Expand", [x, g.int64(x.shape)], [x.shape])[0]!,
+};
+
+gpuTest("a captured run reads its inputs and writes its outputs each time", async () => {
+  const device = await openWebgpu({ capture: true }), shape = [2, 8, 1, 4];
+  for (const [what, build] of Object.entries(COPIES)) {
+    const g = new Graph(), y = build(g, g.input("x", shape));
+    const kernel = await device.compile(modelOf(g, { y }));
+    const [x, received] = [device.alloc("f32", shape), device.alloc("f32", y.shape)];
+    const run = kernel.bind({ x }, { y: received });
+    for (const number of [0, 1, 2]) {
+      device.write(x, new Float32Array(64).fill(number));
+      await run();
+      const [first] = await device.read<Float32Array>(received);
+      assert.equal(first, what === "Reshape" ? -number : number, what);
+    }
+  }
+  device.close();
+});

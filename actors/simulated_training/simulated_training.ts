@@ -261,9 +261,7 @@ function modelOf(schedule: Schedule, samples: number, lengths: readonly number[]
       isFrozen: false,
     })),
     ties: [],
-    costs: layers.map(({ program }) => programs[program]!.cost).map(({ forward, backward }) =>
-      forward + backward
-    ),
+    costs: programs.slice(0, stages).map(({ cost }) => cost.forward + cost.backward),
     ...lengths.length > 1 && { lengths },
     ...slices > 1 && { slicing: { slices, samples } },
   };

@@ -149,9 +149,8 @@ export function activationBytes(
     },
     view: ({ dtype }, _, shape) => ({ dtype, shape }),
   };
-  const slices = slicesOf(program),
-    { skips, lengths } = program,
-    parts = { slices, skips, lengths };
+  const slices = slicesOf(program), { skips, lengths } = program;
+  const parts = { slices, skips, lengths };
   const memory = allocateShared(counter, parts, options), shared = bytes;
   const perSlice = (lengths ? [0] : [...slices.keys()]).map((slice) => {
     const before = bytes;

@@ -30,7 +30,13 @@ import { elementCount, sameShape } from "../../graph/shapes.ts";
 import { ONNX_DTYPE, type ValueType } from "../../graph/value.ts";
 import { lowerGraph, valueTypes } from "../../onnx/lower.ts";
 import { type GraphProto, ModelProtoSchema, type NodeProto } from "../../onnx/onnx_pb.ts";
-import { removeUnread, type Rewrite, rewriteNodes, type Writer } from "../../onnx/rewrite.ts";
+import {
+  removeUnread,
+  type Rewrite,
+  rewriteNodes,
+  shareEqual,
+  type Writer,
+} from "../../onnx/rewrite.ts";
 import { intOf } from "../../onnx/signature.ts";
 import { type DType, DTYPE_BYTES } from "../device.ts";
 import { geluGrad, maxPoolGrad, orderSums } from "./products.ts";
@@ -269,6 +275,7 @@ export function prepareModel(bytes: Uint8Array): PreparedModel {
     const usesHalf = halveProducts(graph, valueTypes(graph));
     rewriteGraph(graph, valueTypes(graph));
     orderSums(graph, valueTypes(graph));
+    shareEqual(graph);
     const types = valueTypes(graph), inPlace = inPlaceOutputs(graph, types);
     return {
       bytes: toBinary(ModelProtoSchema, model),

@@ -48,10 +48,15 @@ const BATCHES = drawTokens(1, PREDICTIONS, CONFIG.vocab);
 const program = (precision: Precision) =>
   compileModel(gpt2(CONFIG, SAMPLES), "none", { precision });
 
-for (const name of ["native", "wasm", "native as webgpu"]) {
-  const steps = atDepth(name === "native" ? 10 : 4, 30);
-  Deno.test(`${steps} steps in FP16 on ${name} have PyTorch's losses in FP32 within 2e-3`, () =>
-    assertTrains(open(name), "gpt2", 1, steps, "fp16"));
+const TRAINED = [
+  ...["native", "wasm", "native as webgpu"].map((name) => [name, "fp16"] as const),
+  ["native", "bf16"],
+] as const;
+
+for (const [name, precision] of TRAINED) {
+  const steps = atDepth(name === "native" ? 10 : 4, 30), title = precision.toUpperCase();
+  Deno.test(`${steps} steps in ${title} on ${name} have PyTorch's losses in FP32 within 2e-3`, () =>
+    assertTrains(open(name), "gpt2", 1, steps, precision));
 }
 
 for (const name of [...ISOLATE_DEVICES, "reference as webgpu"]) {

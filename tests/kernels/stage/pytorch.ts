@@ -123,6 +123,7 @@ async function addTied(stages: readonly Stage[], names: Tie): Promise<void> {
 const BOUNDS = {
   fp32: { loss: 1e-5, norm: 1e-4, lossScale: 1 },
   fp16: { loss: 2e-3, norm: 1e-2, lossScale: 1024 },
+  bf16: { loss: 2e-3, norm: 2e-2, lossScale: 1 },
 } as const;
 
 /** Some steps of a fixture, each with the loss and the norm of PyTorch in FP32. */

@@ -25,11 +25,33 @@ export interface ScheduleOptions {
   readonly workers: number;
   /** Micro-batches of one optimizer step. */
   readonly microBatches: number;
-  /** Message-driven: micro-batches in flight at a time; the number of workers unless given. */
+  /**
+   * Message-driven: micro-batches in flight at a time. Unless given, the number of workers for `fifo`
+   * and `backward-first`, else what `activationLimit` has room for.
+   */
   readonly pipelineLimit?: number | undefined;
-  /** Message-driven: the message to handle first; `fifo` unless given. */
+  /**
+   * Message-driven: which of the actions that are ready runs first; `bfw` unless given, `fifo` on
+   * one worker.
+   */
   readonly order?: MailboxOrder | undefined;
-  /** Interleaved and looped: stages on each worker; 2 unless given; `search` chooses unless given. */
+  /**
+   * Message-driven with `bfw`, elastic: the most micro-batches of a stage whose backward for the
+   * input has run and whose backward for the weights has not. Unless given, 2 for `bfw`, and what the
+   * list says for the elastic policy.
+   */
+  readonly weightBacklog?: number | "all" | undefined;
+  /**
+   * Message-driven: what `activationLimit` counts: micro-batches, or, with `sizes`, bytes in those of
+   * the largest micro-batch; `count` unless given.
+   */
+  readonly limitBy?: "count" | "bytes" | undefined;
+  /** The activations of each micro-batch, as a part of those of the largest; all equal unless given. */
+  readonly sizes?: readonly number[] | undefined;
+  /**
+   * Interleaved and looped: stages on each worker; 2 unless given; `search` chooses unless given.
+   * Message-driven: 1, or 2 for a V; 1 unless given.
+   */
   readonly chunks?: number | undefined;
   /** Hanayo: waves; 1 unless given; `search` chooses unless given. */
   readonly waves?: number | undefined;
@@ -42,8 +64,8 @@ export interface ScheduleOptions {
   /** Search: the costs to optimize for; tF = tI = tW = 1 and no time for messages unless given. */
   readonly costs?: Costs | undefined;
   /**
-   * The most activations of a worker, in 1/P of a micro-batch's. Unless given, P for search, and the
-   * peak of the list for the elastic policy.
+   * The most activations of a worker, in 1/P of a micro-batch's. Unless given, P for search and
+   * message-driven schedules, and the peak of the list for the elastic policy.
    */
   readonly activationLimit?: number | undefined;
   /** Search: the most weights of a worker, in 1/P of the model; 1 unless given. */
@@ -205,6 +227,8 @@ export interface PolicyRule<O extends ScheduleOptions = ScheduleOptions>
   extends Omit<ScheduleRule<O>, "order"> {
   /** Micro-batches in flight at a time. */
   injectionLimit(options: O): number;
+  /** Most micro-batches of a stage between I and W; whole backwards unless given. */
+  weightBacklog?(options: O): number;
   /** Bounds of the peak of a worker; up to `injectionLimit` unless given. */
   peak?(worker: number, options: O): PeakBounds;
   /** Makes a policy for a worker and one step. */
@@ -271,8 +295,10 @@ function buildSchedule<O extends ScheduleOptions>(
   };
   if ("policy" in rule) {
     const peaks = rule.peak && shared.placement.map((_, w) => rule.peak!(w, options));
+    const weightBacklog = rule.weightBacklog?.(options) ?? 0;
     return Object.freeze({
       ...shared,
+      ...weightBacklog > 0 && { weightBacklog },
       injectionLimit: rule.injectionLimit(options),
       ...peaks && { peaks },
       policy: (worker: number) => rule.policy(checkWorker(worker, workers), options),

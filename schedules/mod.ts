@@ -93,7 +93,7 @@ export {
   type ListPolicy,
   listPolicy,
   type MailboxOrder,
-  messageDrivenPolicy,
+  readinessPolicy,
   type StepPolicy,
 } from "./policies.ts";
 export {
@@ -107,15 +107,9 @@ export {
 } from "./schedule.ts";
 export { makespanLowerBound } from "./search/lower_bound.ts";
 export {
-  type AskedMailbox,
-  chooseMailbox,
-  type TimeVariation,
-  type Trial,
-  tryMailboxes,
-} from "./simulator/mailbox_choice.ts";
-export {
   type Jitter,
   type Link,
+  type MicroBatchLoad,
   modelOfCosts,
   type Network,
   type Offload,
@@ -127,6 +121,14 @@ export {
   type WorkerTimes,
 } from "./simulator/model.ts";
 export { simulateStep, withLists } from "./simulator/simulate.ts";
+export {
+  type Candidate,
+  chooseTrial,
+  mailboxCandidates,
+  type Trial,
+  type TrialOptions,
+  tryCandidates,
+} from "./simulator/trials.ts";
 export type { SkipEdge } from "./skip_edges.ts";
 export {
   assertValid,

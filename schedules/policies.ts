@@ -1,7 +1,7 @@
-/** Dispatch policies: action lists, elastic lists, and AxoNN's message-driven policy. */
+/** Dispatch policies: action lists, and readiness with a list or an order as its hint. */
 
 import { type Action, endsBackward, formatAction, parts } from "./action.ts";
-import { type ActionList, activationChanges, KIND, peakOf } from "./action_list.ts";
+import { ActionList, activationChanges, KIND, peakOf } from "./action_list.ts";
 
 /**
  * Returns true if `ready` has all offers that an action needs.
@@ -97,6 +97,11 @@ export interface StepPolicy extends DispatchPolicy {
 export interface ElasticOptions {
   /** Most (stage, micro-batch) activations at a time; the peak of the list unless given. */
   readonly activationLimit?: number | undefined;
+  /**
+   * K: whole backwards of the list run as I, and their W when nothing else can, with at most K
+   * micro-batches of a stage between them; as the list says unless given.
+   */
+  readonly weightBacklog?: number | undefined;
 }
 
 /**
@@ -136,7 +141,8 @@ export interface ElasticOptions {
  * deepStrictEqual(policy.waitsFor, B(0, 0));
  * ```
  */
-export function elasticPolicy(list: ActionList, options: ElasticOptions = {}): StepPolicy {
+export function elasticPolicy(hint: ActionList, options: ElasticOptions = {}): StepPolicy {
+  const { weightBacklog } = options, list = weightBacklog ? splitBackwards(hint) : hint;
   const needed = peakOf(list), { activationLimit = needed } = options;
   if (!(activationLimit >= needed)) {
     throw new RangeError(
@@ -147,8 +153,14 @@ export function elasticPolicy(list: ActionList, options: ElasticOptions = {}): S
   const limit = activationLimit * list.slices, changes = activationChanges(list);
   const actions = [...list], memory = actions.map((_, index) => memoryOf(list, changes, index));
   const lanes = openLanes(list), isGiven = new Uint8Array(list.length);
+  const owed = new Map<number, number>();
   let head = 0, live = 0;
 
+  /** Returns true if an action should let others go first: a W, or an I beyond the backlog. */
+  const waits = ({ kind, stage, overlap }: Action): boolean => {
+    if (!weightBacklog || overlap !== undefined) return false;
+    return kind === "W" || kind === "I" && (owed.get(stage) ?? 0) >= weightBacklog;
+  };
   /** Returns true if an action can run now and leave room for all actions that it overtakes. */
   const fits = (index: number): boolean => {
     const { rise, net } = memory[index]!;
@@ -165,6 +177,10 @@ export function elasticPolicy(list: ActionList, options: ElasticOptions = {}): S
   const give = (index: number) => {
     isGiven[index] = 1;
     live += memory[index]!.net;
+    for (const { kind, stage } of parts(actions[index]!)) {
+      const change = kind === "I" ? 1 : kind === "W" ? -1 : 0;
+      if (change !== 0) owed.set(stage, (owed.get(stage) ?? 0) + change);
+    }
     lanes.pass(index);
     while (isGiven[head]) head++;
     policy.done = head === list.length;
@@ -175,14 +191,25 @@ export function elasticPolicy(list: ActionList, options: ElasticOptions = {}): S
     next(ready: readonly Action[]): Action | undefined {
       const action = actions[head];
       if (action === undefined) return undefined;
-      if (isOffered(ready, action)) return give(head);
-      const early = lanes.fronts().find((i) => isOffered(ready, actions[i]!) && fits(i));
-      return early === undefined ? undefined : give(early);
+      if (isOffered(ready, action) && !waits(action)) return give(head);
+      const fronts = lanes.fronts().filter((i) => isOffered(ready, actions[i]!) && fits(i));
+      const next = fronts.find((i) => !waits(actions[i]!)) ??
+        fronts.find((i) => actions[i]!.kind === "W");
+      return next === undefined ? undefined : give(next);
     },
     done: list.length === 0,
     waitsFor: actions[head],
   };
   return policy;
+}
+
+/** The same list with I and W in place of each whole backward. */
+function splitBackwards(list: ActionList): ActionList {
+  return ActionList.from([...list].flatMap((action): Action[] => {
+    const { kind, part, overlap } = action;
+    if (kind !== "B" || part !== undefined || overlap !== undefined) return [action];
+    return [{ ...action, kind: "I" }, { ...action, kind: "W" }];
+  }));
 }
 
 /** The live activations that an action adds: at most while it runs, and after it. */
@@ -276,6 +303,8 @@ export interface ListPolicy {
    * peak of its list.
    */
   readonly activationLimit?: number | undefined;
+  /** Elastic: the most micro-batches of a stage between I and W; as the list says unless given. */
+  readonly weightBacklog?: number | undefined;
 }
 
 /**
@@ -294,10 +323,13 @@ export interface ListPolicy {
  */
 export function followList(
   list: ActionList,
-  { name, activationLimit = 0 }: ListPolicy,
+  { name, activationLimit = 0, weightBacklog }: ListPolicy,
 ): StepPolicy {
   if (name === "list") return listPolicy(list);
-  return elasticPolicy(list, { activationLimit: Math.max(activationLimit, peakOf(list)) });
+  return elasticPolicy(list, {
+    activationLimit: Math.max(activationLimit, peakOf(list)),
+    weightBacklog,
+  });
 }
 
 /**
@@ -327,54 +359,121 @@ export function checkWorker(worker: number, workers: number): number {
   );
 }
 
-/** The message that a message-driven worker takes first. */
-export type MailboxOrder = "fifo" | "backward-first";
+/** The hint of a message-driven worker: which of the actions that are ready runs first. */
+export type MailboxOrder = "fifo" | "backward-first" | "bf" | "bfw";
+
+/** A stage of a worker, with the next micro-batch of each kind; all before it have been returned. */
+interface Progress {
+  readonly stage: number;
+  /** Later stages of the same worker. */
+  readonly later: number;
+  F: number;
+  I: number;
+  W: number;
+}
 
 /**
- * AxoNN's policy (section III-C, Algorithm 2): handle messages as they come.
+ * Runs what is ready, without a list: at most `limit` activations, each stage and kind in ascending
+ * order of micro-batches. `order` is the hint that chooses among several actions that may run:
  *
- * `fifo` takes the first to arrive; `backward-first` prefers a backward, then the lower micro-batch.
- * Both keep the rule that makes sums reproducible: within a stage and a kind, micro-batches run in
- * ascending order. Both run the backward of the last stage directly after its forward, without a
- * message between them, and the first stage begins with its first `limit` forwards. The
- * supervisor limits the micro-batches in flight (`Schedule.injectionLimit`).
+ * - `fifo` and `backward-first`: AxoNN's policy (Singh and Bhatele 2022, section III-C, Algorithm 2).
+ *   The first to arrive, or a backward before a forward; the last stage runs its backward directly
+ *   after its forward, and the first stage begins with its first `limit` forwards.
+ * - `bf` and `bfw`: RRFP's hints (arXiv 2605.18750). A backward, then a forward; and for `bfw` a
+ *   backward for the input, then a forward, with backwards for the weights in the time between. At
+ *   most `weightBacklog` micro-batches of a stage wait for their W; 0 runs whole backwards.
+ *
+ * Neither a clock nor (except for `fifo`) the order of arrival decides.
+ *
+ * [Note: readiness ends every step] Take the oldest micro-batch whose I of stage 0 has not run. All
+ * before it owe only W, which may always run. A forward leaves room for one activation of each later
+ * stage of its worker, so what later micro-batches hold never keeps the next action of this one from
+ * running.
  *
  * @example
  * ```ts
  * import { deepStrictEqual } from "node:assert/strict";
- * import { B, F, messageDrivenPolicy } from "@troupe/troupe/schedules";
+ * import { B, F, I, readinessPolicy, W } from "@troupe/troupe/schedules";
  *
- * const options = { stage: 1, stages: 4, microBatches: 8, limit: 4 };
- * const fifo = messageDrivenPolicy({ ...options, order: "fifo" });
+ * const options = { held: [1], stages: 4, microBatches: 8, limit: 4 };
+ * const fifo = readinessPolicy({ ...options, order: "fifo" });
  * deepStrictEqual(fifo.next([F(1, 0), B(1, 0)]), F(1, 0));
- * const backwardFirst = messageDrivenPolicy({ ...options, order: "backward-first" });
- * deepStrictEqual(backwardFirst.next([F(1, 0), B(1, 0)]), B(1, 0));
+ * const split = readinessPolicy({ ...options, order: "bfw", weightBacklog: 2 });
+ * split.next([F(1, 0)]);
+ * deepStrictEqual(split.next([F(1, 1), B(1, 0)]), I(1, 0));
+ * deepStrictEqual(split.next([F(1, 1), W(1, 0)]), F(1, 1));
+ * deepStrictEqual(split.next([W(1, 0)]), W(1, 0));
  * ```
  */
-export function messageDrivenPolicy(
-  { stage, stages, microBatches, limit, order }: {
-    readonly stage: number;
+export function readinessPolicy(
+  { held, stages, microBatches, limit, order, weightBacklog = 0, sizes }: {
+    /** The stages of the worker, ascending. */
+    readonly held: readonly number[];
+    /** All stages. */
     readonly stages: number;
+    /** Micro-batches of the step. */
     readonly microBatches: number;
+    /** Most activations of the worker, in those of one stage and the largest micro-batch. */
     readonly limit: number;
+    /** The hint. */
     readonly order: MailboxOrder;
+    /** Most micro-batches of a stage whose I has run and whose W has not; 0 unless given. */
+    readonly weightBacklog?: number;
+    /** The activations of each micro-batch, as a part of the largest one's; 1 unless given. */
+    readonly sizes?: readonly number[] | undefined;
   },
 ): StepPolicy {
-  const isLast = stage === stages - 1;
-  // The next micro-batch of each kind; all before it have been returned.
-  const expected = { F: 0, B: 0 };
-  const find = (ready: readonly Action[], kind: "F" | "B") =>
-    ready.findIndex((one) => one.kind === kind && one.microBatch === expected[kind]);
+  const own = held.map((stage, i): Progress => (
+    { stage, later: held.length - 1 - i, F: 0, I: 0, W: 0 }
+  ));
+  const isByMessage = order === "fifo" || order === "backward-first";
+  const sizeOf = (microBatch: number) => sizes?.[microBatch] ?? 1;
+  let live = 0, last: Action["kind"] | undefined;
+  const find = (ready: readonly Action[], kind: "F" | "B", { stage, F, I }: Progress) =>
+    ready.findIndex((one) =>
+      one.kind === kind && one.stage === stage && one.microBatch === (kind === "F" ? F : I)
+    );
+  const fits = ({ F, later }: Progress) => live + sizeOf(F) + later <= limit + 1e-9;
+  /** The stage whose micro-batch of a kind is the lowest, then the later one. */
+  const lowest = (some: readonly Progress[], kind: "I" | "W") =>
+    some.reduce<Progress | undefined>((a, b) => a && a[kind] < b[kind] ? a : b, undefined);
+  const byMessage = (ready: readonly Action[], forward?: Progress, backward?: Progress) => {
+    if (!forward || !backward) return forward ? "F" : backward && "B";
+    const { stage, F } = forward, isLast = stage === stages - 1;
+    if (stage === 0 && !isLast && F < limit) return "F";
+    if (isLast || order === "backward-first") return "B";
+    return find(ready, "B", backward) < find(ready, "F", forward) ? "B" : "F";
+  };
+  /** The kind of the next action and its stage. */
+  const pick = (ready: readonly Action[]): readonly [Action["kind"], Progress] | undefined => {
+    const forward = own.findLast((one) => fits(one) && find(ready, "F", one) >= 0);
+    const offered = own.filter((one) => find(ready, "B", one) >= 0);
+    const isSplit = weightBacklog > 0;
+    const may = offered.filter(({ I, W }) => !isSplit || I - W < weightBacklog);
+    const backward = lowest(may, "I"), full = lowest(offered, "I");
+    const owed = lowest(own.filter(({ I, W }) => W < I), "W");
+    if (isByMessage) {
+      const kind = byMessage(ready, forward, backward);
+      return kind && [kind, kind === "F" ? forward! : backward!];
+    }
+    const isFull = own.length === 1 && own[0]!.F < microBatches && !fits(own[0]!);
+    if (owed && isFull) return ["W", owed];
+    if (last === "I" && forward) return ["F", forward];
+    if (backward) return [isSplit ? "I" : "B", backward];
+    if (full) return ["W", full];
+    if (forward) return ["F", forward];
+    return owed && ["W", owed];
+  };
   const policy = {
     next(ready: readonly Action[]): Action | undefined {
-      const forward = find(ready, "F"), backward = find(ready, "B");
-      const isFilling = stage === 0 && !isLast && expected.F < limit;
-      const backwardWins = backward >= 0 && !(isFilling && forward >= 0) &&
-        (forward < 0 || isLast || order === "backward-first" || backward < forward);
-      const action = ready[backwardWins ? backward : forward];
-      if (action !== undefined) expected[backwardWins ? "B" : "F"]++;
-      policy.done = expected.F === microBatches && expected.B === microBatches;
-      return action;
+      const [kind, one] = pick(ready) ?? [];
+      if (kind === undefined || one === undefined) return undefined;
+      const microBatch = kind === "B" ? one.I++ : one[kind as "F" | "I" | "W"]++;
+      if (kind === "B") one.W++;
+      if (kind !== "I") live += (kind === "F" ? 1 : -1) * sizeOf(microBatch);
+      last = kind;
+      policy.done = own.every(({ W }) => W === microBatches);
+      return { kind, stage: one.stage, microBatch };
     },
     done: microBatches === 0,
     waitsFor: undefined,

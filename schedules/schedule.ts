@@ -1,5 +1,6 @@
 /** The schedule: the stages of each worker, and the actions of each worker in one step. */
 
+import { type Action, parts } from "./action.ts";
 import type { ActionList } from "./action_list.ts";
 import { listPolicies, type ListPolicy, type StepPolicy } from "./policies.ts";
 import { checkEdges, type SkipEdge } from "./skip_edges.ts";
@@ -90,6 +91,11 @@ export interface Schedule {
   readonly injectionLimit: number;
   /** For each worker without a list, bounds of its peak; up to `injectionLimit` unless given. */
   readonly peaks?: readonly PeakBounds[];
+  /**
+   * Without lists: the most micro-batches of a stage whose I has run and whose W has not; absent if
+   * backwards are whole.
+   */
+  readonly weightBacklog?: number;
   /** The time at which weights change. */
   readonly updates: WeightUpdates;
   /** For each worker, the versions of its weights that it keeps; 1 unless updates are early. */
@@ -192,6 +198,8 @@ export function hostTable(schedule: Schedule): Int32Array {
  *
  * @param activationLimit Elastic: the most activations of a worker, in micro-batches of 1/P of the
  * model as in {@linkcode Analysis.peakActivations}; at least, and unless given, the peak of its list.
+ * @param weightBacklog Elastic: the most micro-batches of a stage whose I has run and whose W has not;
+ * whole backwards of the list are then split. As the list says unless given.
  * @throws {RangeError} if the schedule has no lists, or if the limit is not a positive number.
  *
  * @example
@@ -209,6 +217,7 @@ export function withPolicy(
   schedule: Schedule,
   name: ListPolicy["name"],
   activationLimit?: number,
+  weightBacklog?: number,
 ): Schedule {
   const { lists } = schedule;
   if (lists === undefined) {
@@ -216,7 +225,8 @@ export function withPolicy(
       `Cannot use the policy ${name}: the schedule must have lists, received ${schedule.name}`,
     );
   }
-  if (activationLimit === undefined) return followedBy({ ...schedule, lists }, { name });
+  const policy = { name, ...weightBacklog !== undefined && { weightBacklog } };
+  if (activationLimit === undefined) return followedBy({ ...schedule, lists }, policy);
   if (!(activationLimit > 0)) {
     throw new RangeError(
       `Cannot use the policy ${name}: activationLimit must be a number above 0, ` +
@@ -224,8 +234,16 @@ export function withPolicy(
     );
   }
   const limit = activationParts(schedule, activationLimit);
-  return followedBy({ ...schedule, lists }, { name, activationLimit: limit });
+  return followedBy({ ...schedule, lists }, { ...policy, activationLimit: limit });
 }
+
+/** Returns true if workers run backwards for the input and for the weights as two actions. */
+export function splitsBackward({ lists = [], listPolicy, weightBacklog }: Schedule): boolean {
+  if ((listPolicy?.weightBacklog ?? weightBacklog ?? 0) > 0) return true;
+  return lists.some((list) => [...list].some((action) => parts(action).some(isOfWeights)));
+}
+
+const isOfWeights = ({ kind }: Action) => kind === "W";
 
 /** The same schedule with a policy for its lists. */
 export function followedBy(schedule: ListedSchedule, listPolicy: ListPolicy): Schedule {

@@ -69,6 +69,10 @@ const readCountOrAuto = (text: string, maximum: number): number | "auto" | undef
 export const readLimit = (text: string): number | "auto" | undefined =>
   readCountOrAuto(text, COUNT_MAX);
 
+/** Reads the most micro-batches between I and W: a number from 0, or all of them. */
+export const readBacklog = (text: string): number | "all" | undefined =>
+  text === "all" ? text : /^\d{1,9}$/.test(text) ? Number(text) : undefined;
+
 /** Reads the threads of a worker; `auto` is its share of the cores. */
 export const readThreads = (text: string): number | "auto" | undefined =>
   readCountOrAuto(text, THREADS_MAX);

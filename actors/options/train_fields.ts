@@ -39,7 +39,7 @@ import {
   trueOrFalse,
   type Words,
 } from "./option.ts";
-import { readLimit, readNumbers } from "./quantities.ts";
+import { readBacklog, readLimit, readNumbers } from "./quantities.ts";
 import type { MpiRunOptions, RunJournal, TrainOptions } from "./train_options.ts";
 
 export type CheckpointOptions = NonNullable<TrainOptions["checkpoint"]>;
@@ -321,8 +321,9 @@ export const SCHEDULE_FIELDS = {
     flag: {
       name: "chunks",
       value: "V",
-      otherwise: "2",
-      help: "interleaved, interleaved-zb, looped-bfs, slimpipe, search: stages on a worker",
+      otherwise: "2, message-driven 1",
+      help:
+        "interleaved, interleaved-zb, looped-bfs, slimpipe, search, message-driven: stages on a worker",
     },
   },
   slices: {
@@ -362,20 +363,40 @@ export const SCHEDULE_FIELDS = {
       value: "L|auto",
       read: readLimit,
       must: "a whole number from 1, or auto",
-      otherwise: "D",
+      otherwise: "D; bf, bfw: what --activation-limit has room for",
       help:
         "message-driven, chimera-greedy: micro-batches in flight; auto: see troupe schedule jitter",
     },
   },
   order: {
-    schema: oneOf("fifo", "backward-first"),
+    schema: oneOf("fifo", "backward-first", "bf", "bfw"),
     flag: {
       name: "order",
-      choices: ["fifo", "backward-first", "auto"],
-      otherwise: "fifo",
-      help: "message-driven: order of messages; auto: see troupe schedule jitter",
+      choices: ["fifo", "backward-first", "bf", "bfw", "auto"],
+      otherwise: "bfw; one worker: fifo",
+      help: "message-driven: which ready action is first; auto: see troupe schedule jitter",
     },
   },
+  weightBacklog: {
+    schema: byType("number", fromZero, oneOf("all")),
+    flag: {
+      name: "weight-backlog",
+      value: "K|all",
+      read: readBacklog,
+      must: "a whole number from 0, or all",
+      otherwise: "bfw 2; elastic: as the list says",
+      help: "bfw, elastic: most micro-batches of a stage between I and W",
+    },
+  },
+  limitBy: {
+    schema: oneOf("count", "bytes"),
+    flag: {
+      name: "limit-by",
+      otherwise: "count",
+      help: "bf, bfw: M counts micro-batches, or their bytes in those of the largest",
+    },
+  },
+  sizes: { schema: listOf(aboveZero, 1) },
   activationLimit: {
     schema: aboveZero,
     flag: {

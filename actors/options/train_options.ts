@@ -145,7 +145,8 @@ export interface TrainOptions {
   readonly workers?: number;
   /**
    * Name of a schedule, your own definition, or a schedule for the same workers and micro-batches.
-   * Default `1f1b`.
+   * Default `message-driven`: with two workers and more BFW, with at most D activations on a worker
+   * and at most 2 micro-batches of a stage between I and W.
    */
   readonly schedule?: string | ScheduleDefinition | Schedule;
   /** Options of the schedule, such as `pipelineLimit`; the schedule must know each of them. */

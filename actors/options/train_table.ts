@@ -291,7 +291,7 @@ export const TRAIN = {
   },
   schedule: {
     schema: byType("string", scheduleName, record<Schedule>({ name: text }, {}, open)),
-    default: "1f1b",
+    default: "message-driven",
     words: {
       ...meaning(ofRate("linear"), "linear"),
       ...meaning(ofRate("cosine"), "cosine cosineAnnealing cosineWithRestarts"),

@@ -24,7 +24,7 @@ import {
   type StepModel,
   type WorkerTimes,
 } from "../../schedules/mod.ts";
-import { halvesOf, parts } from "../../schedules/internal.ts";
+import { halvesOf, splitsBackward } from "../../schedules/internal.ts";
 import { reduceHalf } from "../../schedules/simulator/network.ts";
 import { pipelineCount } from "../pipeline/layout.ts";
 import { compileRun } from "../run/compile.ts";
@@ -122,9 +122,7 @@ const known = new WeakMap<Schedule, { readonly isSplit: boolean; readonly isHalv
 function backwardsOf(schedule: Schedule) {
   const { lists = [] } = schedule;
   const found = known.get(schedule) ?? {
-    isSplit: lists.some((list) =>
-      [...list].some((action) => parts(action).some(({ kind }) => kind === "W"))
-    ),
+    isSplit: splitsBackward(schedule),
     isHalved: halvesOf(schedule) > 1,
   };
   known.set(schedule, found);
@@ -258,7 +256,7 @@ function variantsOf(name: string, workers: number, microBatches: number): Varied
     pipelines: upTo(PIPELINES_MAX).filter((f) => (workers / 2) % f === 0),
     scale: microBatches > workers ? ["direct", "doubling", "halving"] : ["direct"],
     pipelineLimit: [...new Set(limits)],
-    order: ["fifo", "backward-first"],
+    order: ["fifo", "bfw"],
   };
   let variants: VariedOptions[] = [{}];
   for (const [option, values] of Object.entries(choices)) {

@@ -19,7 +19,7 @@ import {
   readLayout,
 } from "../../kernels/internal.ts";
 import { type LayerTimes, partitionForSchedule, type Schedule } from "../../schedules/mod.ts";
-import { halvesOf, parts, recomputedStages } from "../../schedules/internal.ts";
+import { halvesOf, recomputedStages, splitsBackward } from "../../schedules/internal.ts";
 import type { TrainOptions } from "../options/train_options.ts";
 import { pipelineCount } from "../pipeline/layout.ts";
 import { mostTied, trainedTies } from "./engine.ts";
@@ -63,7 +63,6 @@ export function compileRun(
       `Cannot train with the schedule ${schedule.name}: it cuts sequences into slices, so lengths must be false, received true`,
     );
   }
-  const all = (schedule.lists ?? []).flatMap((list) => [...list]).flatMap(parts);
   const halves = halvesOf(schedule);
   const source = halves === 2 ? halved(options.model, schedule) : options.model;
   const compiled = compile(source, recompute, {
@@ -79,7 +78,7 @@ export function compileRun(
   const copies = pipelineCount(schedule) * (options.replicas ?? 1);
   const stage: StageOptions = {
     optimizer: completeOptimizer(options.optimizer),
-    backward: all.some(({ kind }) => kind === "W") ? "split" : "whole",
+    backward: splitsBackward(schedule) ? "split" : "whole",
     precision,
     offload: options.offload ?? false,
     addends: copies * mostTied(trainedTies(model)),

@@ -223,7 +223,7 @@ interface ChosenSchedule {
 
 /** Options that choose the schedule. */
 type Choice =
-  & Pick<TrainOptions, "policy" | "scheduleOptions">
+  & Pick<TrainOptions, "policy" | "scheduleOptions" | "recomputeInterval">
   & Required<Pick<TrainOptions, "schedule" | "workers" | "microBatches">>;
 
 /**
@@ -233,18 +233,23 @@ type Choice =
  * served, or if the schedule cannot be trained with.
  */
 export function chooseSchedule(
-  { schedule: asked, policy, scheduleOptions = {}, workers, microBatches }: Choice,
+  { schedule: asked, policy, scheduleOptions = {}, recomputeInterval, workers, microBatches }:
+    Choice,
 ): ChosenSchedule {
-  checkSameSize(scheduleOptions, { workers, microBatches });
-  const { activationLimit } = scheduleOptions;
-  const reader = readerOf(asked);
+  const sizes = { workers, microBatches };
+  checkSameSize(scheduleOptions, sizes);
+  const { activationLimit, weightBacklog } = scheduleOptions;
+  const reader = readerOf(asked), reads = (name: string) => reader.reads?.includes(name) ?? false;
   // What the schedule itself does not read is the policy's.
-  const isOfPolicy = policy === "elastic" && !reader.reads?.includes("activationLimit");
+  const isElastic = policy === "elastic";
+  // With an interval, W computes a whole backward once more.
+  const isWhole = recomputeInterval !== undefined && reads("weightBacklog");
   const options: ScheduleOptions = {
     ...scheduleOptions,
-    ...(isOfPolicy && { activationLimit: undefined }),
-    workers,
-    microBatches,
+    ...(isElastic && !reads("activationLimit") && { activationLimit: undefined }),
+    ...(isElastic && !reads("weightBacklog") && { weightBacklog: undefined }),
+    ...(isWhole && weightBacklog === undefined && { weightBacklog: 0 }),
+    ...sizes,
   };
   refuseUnread(reader, options, scheduleDefinitions);
   const made = typeof asked === "string"
@@ -257,7 +262,14 @@ export function chooseSchedule(
       `Cannot train: the schedule must be for ${microBatches} micro-batches, received ${made.microBatches}`,
     );
   }
-  const schedule = policy ? withPolicy(made, policy, activationLimit) : made;
+  const schedule = policy
+    ? withPolicy(
+      made,
+      policy,
+      activationLimit,
+      weightBacklog === "all" ? microBatches : weightBacklog,
+    )
+    : made;
   assertTrainable(schedule);
   const scheduleDefinition = isDefinition(asked) ? asked : undefined;
   return { schedule, scheduleOptions: options, scheduleDefinition };

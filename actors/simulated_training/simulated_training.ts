@@ -22,7 +22,7 @@ import {
   type ScheduleOptions,
   type SkipEdge,
 } from "../../schedules/mod.ts";
-import { halvesOf, parts, withEdges } from "../../schedules/internal.ts";
+import { halvesOf, splitsBackward, withEdges } from "../../schedules/internal.ts";
 import { hashWeights } from "../checkpoints/format.ts";
 import { gatherState } from "../checkpoints/tensors.ts";
 import type { SyncStrategy } from "../gradients/sync.ts";
@@ -132,7 +132,6 @@ function optionsOf(plan: SimulatedTrainingOptions): SimulatedEngineOptions {
   assertTrainable(schedule);
   const { replicas = UPDATE_POLICIES[schedule.updates].isFlushed ? 2 : 1 } = plan;
   assertServable(schedule, { replicas, sync, clip, precision: "fp32", ties: 0 });
-  const all = (schedule.lists ?? []).flatMap((list) => [...list]).flatMap(parts);
   const halves = halvesOf(schedule);
   const model = modelOf(schedule, SAMPLES / halves, plan.lengths ? LENGTHS : [WIDTH]);
   if (schedule.slices && WIDTH % schedule.slices !== 0) {
@@ -155,7 +154,7 @@ function optionsOf(plan: SimulatedTrainingOptions): SimulatedEngineOptions {
     kernels: FAKE_KERNELS,
     stage: {
       optimizer: ADAMW_DEFAULTS,
-      backward: all.some(({ kind }) => kind === "W") ? "split" : "whole",
+      backward: splitsBackward(schedule) ? "split" : "whole",
       bucketSize: BUCKET_SIZE,
     },
     sync,

@@ -34,7 +34,6 @@ import {
   scheduleDefinitions,
   scheduleFromLists,
   type ScheduleOptions,
-  tryMailboxes,
   validate,
   withLists,
   withRecomputation,
@@ -46,6 +45,7 @@ import {
   formatTable,
   shortNumber,
 } from "../../schedules/pictures/grid.ts";
+import { formatTrialsSvg } from "../../schedules/pictures/trials_svg.ts";
 import type { CommandContext } from "../command.ts";
 import type { GivenFlags } from "../flag.ts";
 import { answersItself, helpOf } from "../parse.ts";
@@ -60,6 +60,8 @@ import {
   type SCHEDULE_FLAGS,
   SCHEDULE_SYNTAX,
   type ScheduleFlags,
+  trialRecord,
+  trialsOf,
 } from "./schedule_flags.ts";
 
 /** The terminal, files and signals of the command. */
@@ -356,14 +358,12 @@ function list({ format }: ScheduleFlags): string {
   return formatTable(rows, { left: [0, 1] }).map((line) => `${line}\n`).join("");
 }
 
-/** Simulates message-driven schedules and 1F1B with varying times. */
+/** Simulates candidates and 1F1B with varying times and unequal work. */
 function jitter(flags: ScheduleFlags): string {
-  const { asked: { jitter, order, ...asked }, costs, edges, slowWorker, draws, format } = flags;
-  const options = { ...requiredOptions(flags), pipelineLimit: asked["pipeline-limit"], order };
-  const trials = tryMailboxes(options, { costs, edges, jitter, slowWorker, draws });
-  if (!isJson("varying times", format)) return formatTrials(trials, costs, jitter);
-  const records = trials.map(({ schedule: { name }, ...trial }) => ({ name, ...trial }));
-  return JSON.stringify(records) + "\n";
+  const { format, costs, asked } = flags, trials = trialsOf(flags, requiredOptions(flags));
+  if (format === "svg") return formatTrialsSvg(trials);
+  if (!isJson("varying times", format)) return formatTrials(trials, asked.candidates === undefined);
+  return JSON.stringify(trials.map((trial) => trialRecord(trial, costs))) + "\n";
 }
 
 /** The columns of a comparison, and the reason for the default of `train`. */

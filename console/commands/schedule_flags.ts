@@ -8,12 +8,15 @@ import { readCost, readSize, readSizes, readSlowWorker } from "../../actors/opti
 import { SCHEDULE_FIELDS } from "../../actors/options/train_fields.ts";
 import { TRAIN } from "../../actors/options/train_table.ts";
 import { inMiB } from "../../schedules/analysis/memory.ts";
-import { ASSUMED } from "../../schedules/internal.ts";
+import { foundOf } from "../../actors/planner/costs.ts";
+import { type Profile, readProfile } from "../../actors/planner/profile.ts";
+import { ASSUMED, readCandidate, readScenario, SCENARIO_LAWS } from "../../schedules/internal.ts";
 import {
-  chooseMailbox,
+  chooseTrial,
   type Costs,
   createSchedule,
   findSchedule,
+  mailboxCandidates,
   type MailboxOrder,
   type MemoryBudget,
   type Schedule,
@@ -21,7 +24,7 @@ import {
   type ScheduleOptions,
   type SkipEdge,
   type Trial,
-  tryMailboxes,
+  tryCandidates,
   withRecomputation,
   type WorkerBytes,
 } from "../../schedules/mod.ts";
@@ -44,6 +47,8 @@ interface AutoFlags {
   readonly order?: MailboxOrder | "auto";
   readonly "activation-limit"?: number;
   readonly jitter?: number;
+  readonly candidates?: string;
+  readonly profile?: string;
 }
 
 /**
@@ -58,7 +63,7 @@ export function choiceOf(
   size: Pick<ScheduleOptions, "workers" | "microBatches">,
   costs: Costs,
 ) {
-  const { "pipeline-limit": pipelineLimit = size.workers, order = "fifo" } = flags;
+  const { "pipeline-limit": pipelineLimit = size.workers, order } = flags;
   const { jitter = ASSUMED.jitter, "activation-limit": activationLimit } = flags;
   if (pipelineLimit !== "auto" && order !== "auto") return undefined;
   const flag = order === "auto" ? "--order" : "--pipeline-limit";
@@ -68,36 +73,91 @@ export function choiceOf(
     RangeError,
   );
   const asked = { ...size, pipelineLimit, order, activationLimit };
-  const trials = tryMailboxes(asked, { costs, jitter }), chosen = chooseMailbox(trials);
+  const options = { costs, scenarios: [`above:${jitter}`] };
+  const trials = tryCandidates(mailboxCandidates(asked), size, options);
+  const { pipelineLimit: limit, order: hint } = chooseTrial(trials).options ?? {};
   return {
-    flags: { "pipeline-limit": chosen.pipelineLimit, order: chosen.order, jitter },
-    told: choiceText(trials, costs, jitter),
+    flags: { ...limit && { "pipeline-limit": limit }, ...hint && { order: hint }, jitter },
+    told: choiceText(trials),
   };
 }
 
 /** Describes the chosen flags, the reason, and the conditions. */
-function choiceText(
-  trials: readonly Trial[],
-  { send = ASSUMED.send }: Costs,
-  jitter: number = ASSUMED.jitter,
-): string {
-  const { pipelineLimit, order, mean, count } = chooseMailbox(trials);
-  const known = trials.find(({ order }) => order === undefined)!, tried = trials.length - 1;
-  return `--pipeline-limit ${pipelineLimit} --order ${order}: of ${tried} the fewest in flight whose ` +
-    `simulated step is within 1 % of the shortest, ${mean.toFixed(1)} (1f1b: ` +
-    `${known.mean.toFixed(1)}), the mean of ${count} with actions up to ${jitter} times longer ` +
-    `and messages of ${send}`;
+function choiceText(trials: readonly Trial[]): string {
+  const { options, mean, count, send, scenario } = chooseTrial(trials);
+  const known = trials.find(({ options }) => options === undefined)!, tried = trials.length - 1;
+  return `--pipeline-limit ${options!.pipelineLimit} --order ${options!.order}: of ${tried} the ` +
+    `fewest in flight whose simulated step is within 1 % of the shortest, ${mean.toFixed(1)} ` +
+    `(1f1b: ${
+      known.mean.toFixed(1)
+    }), the mean of ${count} with ${scenario} and messages of ${send}`;
 }
 
-/** Returns a table of all trials, with the recommended flags. */
-export function formatTrials(trials: readonly Trial[], costs: Costs, jitter?: number): string {
-  const rows = trials.map(({ schedule, pipelineLimit, order = "", mean, least, most }) => [
-    ...[schedule.name, String(pipelineLimit ?? ""), order],
-    ...[mean, least, most].map((time) => time.toFixed(1)),
+/** Runs the trials that the flags ask for; without candidates, those of `auto`. */
+export function trialsOf(flags: ScheduleFlags, size: ScheduleOptions): Trial[] {
+  const { asked, costs, edges, slowWorker, draws, seed, sends, scenarios } = flags;
+  const { jitter = ASSUMED.jitter, "pipeline-limit": pipelineLimit = "auto" } = asked;
+  const { order = "auto", "activation-limit": activationLimit, profile } = asked;
+  const { limitBy, weightBacklog } = size;
+  const candidates = asked.candidates?.split(",").map((name) => {
+    const candidate = readCandidate(name, size.workers, { limitBy, weightBacklog });
+    ensure(candidate, `Cannot try ${name}: it must be ${CANDIDATES}, received ${name}`, RangeError);
+    return candidate;
+  });
+  return tryCandidates(
+    candidates ?? mailboxCandidates({ ...size, pipelineLimit, order, activationLimit }),
+    { workers: size.workers, microBatches: size.microBatches },
+    {
+      costs: { ...costs, ...profile !== undefined && costsOfProfile(readProfile(profile)) },
+      ...{ edges, slowWorker, draws, seed, sends },
+      scenarios: scenarios ?? [`above:${jitter}`],
+    },
+  );
+}
+
+/** The costs of a profile in those of a forward. */
+function costsOfProfile({ layers }: Profile): Costs {
+  const atOnce = Math.min(...layers.map((one) => one.atOnce));
+  const found = layers.filter((one) => one.atOnce === atOnce).map(foundOf);
+  const sum = (name: "forwardMs" | "inputMs" | "weightMs") =>
+    found.reduce((all, one) => all + one[name], 0) / found.length;
+  const forward = sum("forwardMs");
+  return { forward: 1, input: sum("inputMs") / forward, weight: sum("weightMs") / forward };
+}
+
+/** A trial as JSON, with the costs of its actions. */
+export function trialRecord(trial: Trial, costs: Costs) {
+  const { schedule, options, listed: _, isElastic, name: candidate, ...measured } = trial;
+  const { order, limitBy = "count", weightBacklog } = options ?? {};
+  const { name, placement, injectionLimit } = schedule;
+  return {
+    ...{ name, candidate, ...options && { pipelineLimit: injectionLimit, order } },
+    placement: placement.map((held) => held.map(({ stage }) => stage)),
+    hint: order ?? (isElastic ? "list" : null),
+    activationLimit: options
+      ? options.activationLimit ?? options.pipelineLimit ?? schedule.workers
+      : null,
+    limitBy,
+    weightBacklog: schedule.weightBacklog ?? weightBacklog ?? null,
+    ...measured,
+    costs,
+  };
+}
+
+/** Returns a table of all trials; if they were those of `auto`, with the recommended flags. */
+export function formatTrials(trials: readonly Trial[], isChoice: boolean): string {
+  const rows = trials.map((trial) => [
+    ...[trial.name, trial.scenario, String(trial.send)],
+    ...[trial.speedup.mean, trial.speedup.deviation, trial.speedup.least].map((one) =>
+      one.toFixed(3)
+    ),
+    ...[trial.mean, trial.peakActivations, trial.peakBacklog, trial.memory].map((one) =>
+      one.toFixed(1)
+    ),
   ]);
-  const head = ["schedule", "limit", "order", "mean", "least", "most"];
-  const lines = formatTable([head, ...rows], { left: [0, 2] });
-  return [...lines, "", choiceText(trials, costs, jitter), ""].join("\n");
+  const head = ["schedule", "scenario", "send", "speedup", "deviation", "least", "mean time"];
+  const lines = formatTable([[...head, "peak", "backlog", "memory"], ...rows], { left: [0, 1] });
+  return [...lines, "", ...isChoice ? [choiceText(trials), ""] : []].join("\n");
 }
 
 /** Skip edges and the time of their messages. */
@@ -321,6 +381,23 @@ const SHOWING_FLAGS = {
   ...COMMON_FLAGS,
 } as const;
 
+/** The names of candidates. */
+const CANDIDATES =
+  "fifo, backward-first, bf or bfw, with -v for a V, :M for limits such as 12 or 1.5D and :M:K for " +
+  "the backlog; or a schedule, with :elastic for its list as a hint";
+
+/** Reads scenarios such as `none,uniform:0.1`. */
+function readScenarios(text: string): string[] | undefined {
+  const all = text.split(",");
+  return all.every((one) => readScenario(one) !== undefined) ? all : undefined;
+}
+
+/** Reads times such as `0,0.2`. */
+function readSends(text: string): number[] | undefined {
+  const all = text.split(",").map((one) => /^\d/.test(one) ? Number(one) : NaN);
+  return all.every(Number.isFinite) ? all : undefined;
+}
+
 const VARYING_FLAGS = {
   "slow-worker": {
     kind: "own",
@@ -330,6 +407,32 @@ const VARYING_FLAGS = {
     help: "actions of worker W take T times as long",
   },
   draws: { kind: "integer", value: "S", otherwise: "32 or fewer", help: "simulated steps of each" },
+  seed: { kind: "integer", value: "S", minimum: 0, otherwise: "0", help: "seed of the first draw" },
+  candidates: {
+    kind: "text",
+    value: "NAME,NAME",
+    otherwise: "limits and orders of auto",
+    help: `what to compare with 1f1b: ${CANDIDATES}`,
+  },
+  scenario: {
+    kind: "own",
+    value: "LAW,LAW",
+    read: readScenarios,
+    must: `laws with their amounts: ${Object.keys(SCENARIO_LAWS).join(", ")}`,
+    otherwise: "above:J",
+    help: `what varies in a draw: ${
+      Object.entries(SCENARIO_LAWS).map(([law, { help }]) => `${law}${help}`).join("; ")
+    }`,
+  },
+  sends: {
+    kind: "own",
+    value: "T,T",
+    read: readSends,
+    must: "numbers from 0 with commas between them",
+    otherwise: "--send, or 0.2",
+    help: "times of a message, each with each scenario",
+  },
+  profile: { kind: "path", value: "FILE", help: "costs of actions by troupe profile --out FILE" },
 } as const;
 
 const FLAGS = {
@@ -351,7 +454,7 @@ export const SCHEDULE_SYNTAX: CommandSyntax = {
     "FILE.csv [flags]     your own lists, or PyTorch's",
     "list                 all names",
     "compare --workers D --micro-batches N [flags]",
-    "jitter --workers D --micro-batches N [flags]   the choice of auto with varying times",
+    "jitter --workers D --micro-batches N [flags]   candidates with varying times and work",
   ],
   words: ["list", "compare", "jitter", ...scheduleNames()],
   groups: [
@@ -393,6 +496,9 @@ export function parseScheduleFlags(args: readonly string[]) {
     /** Flags that may be `auto`, and the variation of times. */
     asked: flags as AutoFlags,
     slowWorker: flags["slow-worker"],
+    scenarios: flags.scenario,
+    sends: flags.sends,
+    seed: flags.seed,
   };
 }
 

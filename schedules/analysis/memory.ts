@@ -127,6 +127,7 @@ export function heldBytes(stages: readonly (StageMemory | undefined)[], versions
 function changesOf(
   list: ActionList,
   memoryOf: (stage: number) => StageMemory | undefined,
+  loadOf: (microBatch: number) => number = () => 1,
 ) {
   /** Cells that an R has brought back and no backward has read yet. */
   const recomputed = new Set<string>();
@@ -135,7 +136,7 @@ function changesOf(
   return (part: number): { during: number; after: number } => {
     const memory = memoryOf(list.stageAt(part)), kind = list.kindAt(part);
     if (memory === undefined) return { during: 0, after: 0 };
-    const share = 1 / list.countAt(part);
+    const share = loadOf(list.microBatchAt(part)) / list.countAt(part);
     const { keptBytes, recomputedBytes = 0, freedByInputBytes = 0, messageBytes = 0 } = memory;
     const all = keptBytes + recomputedBytes;
     const change = (during: number, after: number) => ({
@@ -170,8 +171,9 @@ export function eachLevel(
   held: number,
   visit: (index: number, isEnd: boolean, bytes: number) => void,
   skips?: SkipLevels,
+  loadOf?: (microBatch: number) => number,
 ): void {
-  const changeOf = changesOf(list, memoryOf);
+  const changeOf = changesOf(list, memoryOf, loadOf);
   let level = held;
   for (let index = 0; index < list.length; index++) {
     let during = 0, after = 0, work = 0;

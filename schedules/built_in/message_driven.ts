@@ -1,60 +1,138 @@
-/** AxoNN's message-driven schedule: no fixed order, and a limit of micro-batches in flight. */
+/** Message-driven schedules: no fixed order, but limits of what is in flight and what is held. */
 
-import { defineSchedule, formOf, linear, type ScheduleOptions } from "../define.ts";
-import { messageDrivenPolicy } from "../policies.ts";
+import {
+  defineSchedule,
+  formOf,
+  linear,
+  perWorker,
+  requireOption,
+  type ScheduleOptions,
+  wave,
+} from "../define.ts";
+import { type MailboxOrder, readinessPolicy } from "../policies.ts";
 
-/** Micro-batches in flight; each of them may be live on any worker. */
-const limitOf = (
-  { workers, microBatches, pipelineLimit = workers, activationLimit = Infinity }: ScheduleOptions,
-): number => Math.min(pipelineLimit, microBatches, Math.floor(activationLimit));
+/** Options of a message-driven schedule, all decided. */
+interface Decided {
+  readonly order: MailboxOrder;
+  readonly chunks: number;
+  /** M, in activations of one stage and the largest micro-batch. */
+  readonly limit: number;
+  /** K. */
+  readonly weightBacklog: number;
+  readonly sizes: readonly number[] | undefined;
+  /** Micro-batches in flight. */
+  readonly inFlight: number;
+}
+
+/** K unless given: more gains less than 1 %. */
+const WEIGHT_BACKLOG = 2;
+
+/** Fills in what is not given: BFW for two workers and more, with M = D and K = 2. */
+function decide(options: ScheduleOptions): Decided {
+  const { workers, microBatches, chunks = 1, pipelineLimit, limitBy = "count" } = options;
+  const { order = workers > 1 ? "bfw" : "fifo", activationLimit } = options;
+  const { weightBacklog = order === "bfw" ? WEIGHT_BACKLOG : 0 } = options;
+  const sizes = limitBy === "bytes" ? options.sizes : undefined, isSized = sizes !== undefined;
+  const backlog = weightBacklog === "all" ? microBatches : weightBacklog;
+  const shared = { order, chunks, weightBacklog: Math.min(backlog, microBatches), sizes };
+  if (isByMessage(order)) {
+    const flying = Math.min(pipelineLimit ?? workers, Math.floor(activationLimit ?? Infinity));
+    const inFlight = Math.min(flying, microBatches);
+    return { ...shared, limit: inFlight * chunks, inFlight };
+  }
+  const most = Math.floor((activationLimit ?? pipelineLimit ?? workers) * chunks + 1e-9);
+  const limit = isSized ? most : Math.min(most, microBatches * chunks);
+  const inFlight = pipelineLimit ?? (isSized ? microBatches : limit);
+  return { ...shared, limit, inFlight: Math.min(inFlight, microBatches) };
+}
+
+const isByMessage = (order: MailboxOrder) => order === "fifo" || order === "backward-first";
+
+const ORDERS: readonly MailboxOrder[] = ["fifo", "backward-first", "bf", "bfw"];
+
+/** Refuses options that contradict each other. */
+function checkOptions(options: ScheduleOptions): void {
+  const { activationLimit = 1, chunks = 1, weightBacklog = 0, microBatches, sizes = [] } = options;
+  const { order } = decide(options);
+  const must = (name: string, must: string, received: unknown) => {
+    throw new RangeError(
+      `Cannot make the schedule message-driven: ${name} must be ${must}, received ${received}`,
+    );
+  };
+  if (!(activationLimit >= 1)) must("activationLimit", "at least 1", activationLimit);
+  if (!ORDERS.includes(order)) must("order", "fifo, backward-first, bf or bfw", `"${order}"`);
+  requireOption("message-driven", "chunks", chunks, chunks <= 2, "1, or 2 for a V");
+  if (isByMessage(order) && chunks > 1) must("chunks", "1 with fifo and backward-first", chunks);
+  if (order !== "bfw" && weightBacklog !== 0) {
+    must("weightBacklog", `0 with ${order}, which runs whole backwards`, weightBacklog);
+  }
+  if (weightBacklog !== "all") {
+    requireOption(
+      "message-driven",
+      "weightBacklog",
+      weightBacklog,
+      weightBacklog >= 0,
+      "at least 0",
+    );
+  }
+  if (sizes.length > 0 && sizes.length !== microBatches) {
+    must("sizes", `one for each of ${microBatches} micro-batches`, sizes.length);
+  }
+  if (!sizes.every((size) => size > 0 && size <= 1)) must("sizes", "above 0, at most 1", sizes);
+}
 
 /**
- * Message-driven scheduling (Singh and Bhatele 2022, "AxoNN: An asynchronous, message-driven parallel
- * framework for extreme-scale deep learning", section III-C, Algorithm 2): the supervisor injects the
- * first `pipelineLimit` micro-batches and one more for each that comes back; every worker handles
- * messages in the order of their arrival.
+ * Message-driven scheduling: the supervisor injects micro-batches up to a limit and one more for each
+ * that is done; every worker runs what is ready ({@linkcode readinessPolicy}). With `fifo` and
+ * `backward-first` it is AxoNN's schedule (Singh and Bhatele 2022, "AxoNN: An asynchronous,
+ * message-driven parallel framework for extreme-scale deep learning", section III-C, Algorithm 2),
+ * with `bf` and `bfw` that of RRFP (arXiv 2605.18750). Two chunks make the V of ZB-V.
  */
 export const messageDriven = defineSchedule({
   name: "message-driven",
-  reads: ["pipelineLimit", "order", "activationLimit"],
-  summary: "AxoNN: workers take messages as they come, at most a limit in flight",
-  // For any durations, no order has less idle time than 1F1B, (D-1)(tF + tB), and no worker holds
-  // more than the limit. The peaks are exact, [L, ..., L, 1], for `fifo` if the last of the first L
-  // forwards reaches the last worker but one before the first backward does: (L - 3)tF < tB.
+  reads: [
+    "pipelineLimit",
+    "order",
+    "activationLimit",
+    "weightBacklog",
+    "chunks",
+    "limitBy",
+    "sizes",
+  ],
+  summary: "AxoNN, RRFP: workers run what is ready, within limits",
+  // With whole backwards and for any durations, no order has less idle time than 1F1B,
+  // (D-1)(tF + tB), and no worker holds more than the limit. The peaks of `fifo` are exact,
+  // [L, ..., L, 1], if the last of the first L forwards reaches the last worker but one before the
+  // first backward does: (L - 3)tF < tB.
   closedForm(options, { forward, backward }) {
-    const { workers, order = "fifo" } = options, limit = limitOf(options);
+    const { workers } = options, { order, limit, chunks, weightBacklog } = decide(options);
     const isExact = order === "fifo" && (limit - 3) * forward < backward;
     return formOf(workers, {
-      idleAtLeast: (workers - 1) * (forward + backward),
-      peakAtMost: limit,
+      ...weightBacklog === 0 && chunks === 1 &&
+        { idleAtLeast: (workers - 1) * (forward + backward) },
+      peakAtMost: limit / chunks,
       ...isExact && { peak: (s: number) => s === workers - 1 ? 1 : limit },
     });
   },
   place(options) {
-    const { order = "fifo", activationLimit = 1 } = options;
-    if (!(activationLimit >= 1)) {
-      throw new RangeError(
-        `Cannot make the schedule message-driven: activationLimit must be at least 1, ` +
-          `received ${activationLimit}`,
-      );
-    }
-    if (order === "fifo" || order === "backward-first") return linear(options);
-    throw new RangeError(
-      `Cannot make the schedule message-driven: order must be fifo or backward-first, ` +
-        `received "${order}"`,
-    );
+    checkOptions(options);
+    return options.chunks === 2 ? wave(options) : linear(options);
   },
-  injectionLimit: limitOf,
-  // The last worker follows each forward with its backward. The first worker starts with a forward of
-  // every micro-batch that may be in flight. On the workers between them, all of these may pass
-  // before the first backward comes back, or each may be back before the next one comes.
+  injectionLimit: (options) => decide(options).inFlight,
+  weightBacklog: (options) => decide(options).weightBacklog,
+  // With fifo and backward-first the first worker starts with a forward of every micro-batch that may
+  // be in flight. Else all of these may pass before the first backward comes back, or each may be
+  // back before the next one comes. The last of a chain of workers has its backwards at once.
   peak(worker, options) {
-    const most = worker === options.workers - 1 ? 1 : limitOf(options);
-    return { least: worker === 0 ? most : 1, most };
+    const { order, limit, chunks, inFlight, weightBacklog } = decide(options);
+    const isLast = worker === options.workers - 1 && chunks === 1;
+    const most = isLast ? Math.min(inFlight, limit, weightBacklog + 1) : Math.min(inFlight, limit);
+    return { least: worker === 0 && isByMessage(order) ? most : 1, most };
   },
   policy(worker, options) {
-    const { workers, microBatches, order = "fifo" } = options;
-    const shared = { stages: workers, microBatches, limit: limitOf(options), order };
-    return messageDrivenPolicy({ stage: worker, ...shared });
+    const { workers, microBatches, chunks = 1 } = options;
+    const stages = workers * chunks;
+    const held = perWorker(chunks, (turn) => turn === 0 ? worker : stages - 1 - worker);
+    return readinessPolicy({ held, stages, microBatches, ...decide(options) });
   },
 });

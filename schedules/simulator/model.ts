@@ -25,6 +25,8 @@ export interface StepModel {
   readonly controlMs?: number | undefined;
   /** For each worker of a data-parallel replica, a factor of its actions' times; 1 unless given. */
   readonly slowdowns?: readonly number[] | undefined;
+  /** For each micro-batch, factors of its times and bytes in all stages; 1 unless given. */
+  readonly loads?: readonly MicroBatchLoad[] | undefined;
   /** The links between workers; unless given, messages take only `sendMs`. */
   readonly network?: Network | undefined;
   /**
@@ -36,6 +38,20 @@ export interface StepModel {
   readonly jitter?: Jitter | undefined;
   /** The end of the step; it ends with its last action unless given. */
   readonly closing?: StepEndModel | undefined;
+}
+
+/** Factors of a micro-batch, for unequal ones: others have more pictures, or longer sequences. */
+export interface MicroBatchLoad {
+  /** Of the time of F. */
+  readonly F: number;
+  /** Of the time of I. */
+  readonly I: number;
+  /** Of the time of W. A whole backward is the sum of its I and W. */
+  readonly W: number;
+  /** Of the time and bytes of messages. */
+  readonly send: number;
+  /** Of the bytes of activations. */
+  readonly bytes: number;
 }
 
 /** Times and bytes of one stage, for one micro-batch unless noted. */
@@ -93,16 +109,18 @@ export interface Network {
 }
 
 /**
- * Variation of durations. Each is multiplied by its own draw, which depends on the seed and on the
- * action (such as `2F0`), never on time: two orders of the same actions see the same draws.
+ * Variation of durations. Each is multiplied by its own draw, which depends on the seed, the worker,
+ * the kind and the micro-batch, never on time: two orders of the same actions see the same draws, and
+ * a whole backward has those of its I and W.
  */
 export interface Jitter {
   /**
    * `around`: uniform from 1 − amount to 1 + amount; `above`: uniform from 1 to 1 + amount, so that
-   * every duration is at least its base. Or measured factors, as quantiles at evenly spaced ranks,
-   * ascending: 1 + amount · (factor − 1).
+   * every duration is at least its base; `lognormal`: e to the power of amount · z, with z from the
+   * standard normal distribution. Or measured factors, as quantiles at evenly spaced ranks, ascending:
+   * 1 + amount · (factor − 1).
    */
-  readonly law: "around" | "above" | readonly number[];
+  readonly law: "around" | "above" | "lognormal" | readonly number[];
   /** The amount for actions, a fraction such as 0.5; 1 takes measured factors as they are. */
   readonly amount: number;
   /** The amount for latencies of messages; 0 unless given. */
@@ -207,6 +225,12 @@ const SHARE: Bound = { isMet: (value) => value >= 0 && value <= 1, must: "from 0
 export function checkModel(model: StepModel): void {
   const { schedule, stages, replicas, network, jitter, closing, slowdowns = [], skipMs = [] } =
     model;
+  if (model.loads) requireLength("loads", model.loads.length, schedule.microBatches);
+  for (const [microBatch, load] of (model.loads ?? []).entries()) {
+    for (const [name, value] of Object.entries(load)) {
+      require(`loads[${microBatch}].${name}`, value, RATE);
+    }
+  }
   requireLength("stages", stages.length, schedule.stages);
   if (slowdowns.length > 0) requireLength("slowdowns", slowdowns.length, schedule.workers);
   if (skipMs.length > 0) requireLength("skipMs", skipMs.length, schedule.edges?.length ?? 0);
@@ -238,7 +262,8 @@ function requireAll<K extends string>(
 
 function checkJitter(jitter: Jitter | undefined): void {
   if (jitter === undefined) return;
-  const { law, amount, latencyAmount, seed } = jitter, most = law === "above" ? TIME : SHARE;
+  const { law, amount, latencyAmount, seed } = jitter;
+  const most = law === "above" || law === "lognormal" ? TIME : SHARE;
   if (typeof law !== "string") {
     require("jitter.law's factors", law.length, COUNT);
     for (const [rank, factor] of law.entries()) require(`jitter.law[${rank}]`, factor, RATE);
@@ -272,10 +297,10 @@ function requireLength(name: string, received: number, wanted: number): void {
   );
 }
 
-/** Random factors of the duration of an action, and of the latency of the message after it. */
+/** Random factors of an action of a worker: of its duration, and of the message after it. */
 export interface Draws {
-  readonly duration: (action: Action) => number;
-  readonly latency: (action: Action) => number;
+  readonly duration: (action: Action, worker: number) => number;
+  readonly latency: (action: Action, worker: number) => number;
 }
 
 /** The draws of a variation; 1 without variation. */
@@ -285,9 +310,13 @@ export function drawsOf(jitter: Jitter | undefined): Draws {
   const { law, amount, latencyAmount = 0, seed } = jitter;
   const factor = (stream: number, most: number) => {
     if (most === 0) return one;
-    return (action: Action) => {
-      const draw = uniform(seed, stream, action);
+    return (action: Action, worker: number) => {
+      const draw = uniform(seed, stream, action, worker);
       if (typeof law !== "string") return 1 + most * (quantile(law, draw) - 1);
+      if (law === "lognormal") {
+        const angle = 2 * Math.PI * uniform(mix(seed), stream, action, worker);
+        return Math.exp(most * Math.sqrt(-2 * Math.log(1 - draw)) * Math.cos(angle));
+      }
       return law === "above" ? 1 + most * draw : 1 + most * (2 * draw - 1);
     };
   };
@@ -300,12 +329,16 @@ function quantile(factors: readonly number[], rank: number): number {
   return factors[low]! + share * (factors[Math.min(low + 1, factors.length - 1)]! - factors[low]!);
 }
 
-/** A number from 0 to 1, the same for the same seed, stream and action. */
-function uniform(seed: number, stream: number, action: Action): number {
-  const { kind, stage, microBatch, part } = action;
+/** A number from 0 to 1, the same for the same seed, stream, worker, kind and micro-batch. */
+export function uniform(
+  seed: number,
+  stream: number,
+  { kind, microBatch, part }: Omit<Action, "stage">,
+  worker: number,
+): number {
   let hash = mix(seed ^ 0x9e3779b9);
   hash = mix(hash ^ (KIND[kind] * 8 + stream * 4));
-  hash = mix(hash ^ stage);
+  hash = mix(hash ^ worker);
   hash = mix(hash ^ microBatch);
   if (part && part.index > 0) hash = mix(hash ^ part.index);
   return (hash >>> 0) / 2 ** 32;

@@ -92,7 +92,7 @@ function timesOf(
 }
 
 function memoryOf(
-  { stages }: StepModel,
+  { stages, loads }: StepModel,
   schedule: ListedSchedule,
   { starts, ends }: SimulatedStep["timeline"],
   workers: readonly SimulatedWorker[],
@@ -105,8 +105,9 @@ function memoryOf(
   const freed = routes && freedBy(routes, bytesOf(schedule.edges!));
   const levels = (worker: number, visit: Parameters<typeof eachLevel>[3]) => {
     const come = freed && comeByTimes(ends[worker]!, workers[worker]!.received);
-    const skips = come && { come, freed };
-    eachLevel(lists[worker]!, (stage) => stages[stage]!.memory, held[worker]!, visit, skips);
+    const skips = come && { come, freed }, loadOf = loads && ((m: number) => loads[m]!.bytes);
+    const memoryOf = (stage: number) => stages[stage]!.memory;
+    eachLevel(lists[worker]!, memoryOf, held[worker]!, visit, skips, loadOf);
   };
   const hasMemory = routes !== undefined || stages.some(({ memory }) => memory !== undefined);
   return {

@@ -175,14 +175,25 @@ export class StepRun {
   }
 
   #duration(worker: number, action: Action): number {
-    const { slices = 1 } = this.#schedule;
-    let duration = 0;
-    for (const { kind, stage, part = WHOLE } of parts(action)) {
-      duration += this.#durations[KIND[kind]]![stage]! / part.count;
+    const { slices = 1 } = this.#schedule, { overlapMs, slowdowns } = this.#model;
+    const isOverlap = action.overlap !== undefined && overlapMs !== undefined;
+    let duration = isOverlap ? overlapMs / slices * this.#draws.duration(action, worker) : 0;
+    for (const part of isOverlap ? [] : parts(action)) {
+      duration += this.#wholeDuration(worker, part) / (part.part ?? WHOLE).count;
     }
-    const { overlapMs, slowdowns } = this.#model;
-    if (action.overlap !== undefined && overlapMs !== undefined) duration = overlapMs / slices;
-    return duration * (slowdowns?.[worker] ?? 1) * this.#draws.duration(action);
+    return duration * (slowdowns?.[worker] ?? 1);
+  }
+
+  /** The duration of a part for a whole micro-batch, with its load and draws. */
+  #wholeDuration(worker: number, part: Action): number {
+    const { kind, stage, microBatch } = part, load = this.#model.loads?.[microBatch];
+    const factorOf = (kind: "F" | "I" | "W") =>
+      (load?.[kind] ?? 1) * this.#draws.duration({ ...part, kind }, worker);
+    const base = this.#durations[KIND[kind]]![stage]!;
+    if (kind !== "B") return base * factorOf(kind === "R" ? "F" : kind);
+    const input = this.#durations[KIND.I]![stage]!, weight = this.#durations[KIND.W]![stage]!;
+    const share = input + weight === 0 ? 0.5 : input / (input + weight);
+    return base * (share * factorOf("I") + (1 - share) * factorOf("W"));
   }
 
   /** Ends the activity of a worker: sends its outputs and starts its next activity. */
@@ -215,7 +226,7 @@ export class StepRun {
     for (const route of this.#readiness.routesFrom(part)) {
       sentMs = Math.max(sentMs, this.#skip(index, route, part));
     }
-    const isBack = (kind === "B" || kind === "I") && stage === 0 &&
+    const isBack = (kind === "B" || kind === "W") && stage === 0 &&
       endsBackward(part, this.#schedule.slices);
     if (isBack) this.#inject(this.#now + 2 * (this.#model.controlMs ?? 0), this.#now);
     return sentMs;
@@ -230,10 +241,11 @@ export class StepRun {
 
   /** Sends a message after a part: the time at which it has been sent, and that of its arrival. */
   #transmit(from: number, to: number, part: Action, whole: { bytes: number; ms: number }) {
-    const { slices = 1 } = this.#schedule, factor = this.#draws.latency(part);
-    const bytes = whole.bytes / (part.part?.count ?? 1);
+    const { slices = 1 } = this.#schedule, factor = this.#draws.latency(part, from);
+    const load = this.#model.loads?.[part.microBatch]?.send ?? 1;
+    const bytes = load * whole.bytes / (part.part?.count ?? 1);
     const { sentMs, arrivesMs } = this.#channels.send(this.#now, from, to, bytes, factor);
-    return { sentMs, time: arrivesMs + whole.ms / slices * factor };
+    return { sentMs, time: arrivesMs + load * whole.ms / slices * factor };
   }
 
   /** Sends an output over a skip route. @returns the time at which it has been sent. */

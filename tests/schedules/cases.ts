@@ -45,7 +45,18 @@ function variants(name: string, workers: number): Partial<ScheduleOptions>[] {
   if (name === "message-driven") {
     const limits = [1, 2, workers, 2 * workers - 1];
     const orders = ["fifo", "backward-first"] as const;
-    return limits.flatMap((pipelineLimit) => orders.map((order) => ({ pipelineLimit, order })));
+    const byMessage = limits.flatMap((pipelineLimit) =>
+      orders.map((order) => ({ pipelineLimit, order }))
+    );
+    const byReadiness = [1, workers, 1.5 * workers].flatMap((activationLimit) =>
+      [1, 2].flatMap((chunks) => [
+        { activationLimit, chunks, order: "bf" as const },
+        ...[0, 1, 2, "all" as const].map((weightBacklog) => (
+          { activationLimit, chunks, weightBacklog, order: "bfw" as const }
+        )),
+      ])
+    );
+    return [...byMessage, ...byReadiness];
   }
   if (name === "chimera-greedy") return [1, 2, 4].map((pipelines) => ({ pipelines }));
   return [{}];

@@ -21,6 +21,8 @@ import { FOUR, golden, made } from "./cases.ts";
  */
 const GOLDEN: Readonly<Record<string, readonly [name: string, options: ScheduleOptions]>> = {
   ...Object.fromEntries(scheduleNames().map((name) => [name, [name, FOUR]])),
+  "message-driven-fifo": ["message-driven", { ...FOUR, order: "fifo" }],
+  "message-driven-v": ["message-driven", { ...FOUR, chunks: 2 }],
   "chimera-doubling": ["chimera", { ...FOUR, scale: "doubling" }],
   "chimera-halving": ["chimera", { ...FOUR, microBatches: 4, scale: "halving" }],
   "chimera-two-pipelines": ["chimera", { workers: 8, microBatches: 8, pipelines: 2 }],

@@ -48,7 +48,17 @@ Deno.test("Chimera numbers a unit's micro-batches pipe by pipe, whatever the sca
 
 /** A value of each option that every schedule with this option can serve with two workers. */
 const VALUES: Required<Pick<ScheduleOptions, ScheduleOption>> = {
-  ...{ pipelineLimit: 2, order: "fifo", chunks: 2, waves: 2, slices: 2, pipelines: 1 },
+  ...{
+    pipelineLimit: 2,
+    order: "bfw",
+    weightBacklog: 1,
+    limitBy: "bytes",
+    sizes: [0.5, 1, 1, 1],
+    chunks: 2,
+    waves: 2,
+    slices: 2,
+    pipelines: 1,
+  },
   ...{ scale: "direct", costs: { send: 1 }, activationLimit: 4, weightLimit: 2 },
   recomputeAhead: true,
   edges: [{ from: 0, to: [1] }],

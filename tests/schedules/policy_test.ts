@@ -10,8 +10,8 @@ import {
   F,
   formatAction,
   listPolicy,
-  messageDrivenPolicy,
   parseAction,
+  readinessPolicy,
   simulateStep,
   type StepPolicy,
   validate,
@@ -31,7 +31,11 @@ const elastic = (csv: string, activationLimit?: number) =>
 
 /** A message-driven policy of one of four stages. */
 const messages = (order: "fifo" | "backward-first", stage = 1, limit = 4, microBatches = 4) =>
-  messageDrivenPolicy({ stage, stages: 4, microBatches, limit, order });
+  readinessPolicy({ held: [stage], stages: 4, microBatches, limit, order });
+
+/** A policy with split backwards, for a worker with one stage of four, or two of eight. */
+const split = (weightBacklog: number, limit: number, held = [1], sizes?: number[]) =>
+  readinessPolicy({ held, stages: 8, microBatches: 4, limit, order: "bfw", weightBacklog, sizes });
 
 const COMPOSED = "0F0,1F0,1B0,0F1+2,0B0,1F1,1B1&1F2,0B1.0,0B1.1,1B2,0B2";
 
@@ -65,6 +69,30 @@ const PLAYED: Readonly<Record<string, readonly (readonly [StepPolicy, string, le
     ],
     "a message-driven policy is done after its last backward": [
       [messages("fifo", 1, 4, 1), "1F0 > 1F0; 1B0 > 1B0 done"],
+    ],
+    "a split backward alternates with forwards, and its weights fill the time between": [
+      [split(2, 4), "1F0 1F1 > 1F0; > 1F1; 1B0 1F2 > 1I0; 1W0 > 1F2; 1B1 > 1I1; 1W1 > 1W0; > 1W1"],
+    ],
+    "a full backlog or memory makes room by a backward for the weights": [
+      [split(1, 4), "1F0 1F1 > 1F0; > 1F1; 1B0 > 1I0; 1W0 1B1 > 1W0; > 1I1; 1W1 1F2 > 1F2", "1W1"],
+      [split(2, 1), "1F0 1F1 > 1F0; > -; 1B0 > 1I0; 1W0 > 1W0; > 1F1"],
+    ],
+    "a worker with two stages prefers the later one, and keeps room for it": [
+      [
+        split(2, 3, [0, 7]),
+        "0F0 0F1 0F2 > 0F0; > 0F1; > -; 7F0 > 7F0; 7B0 > 7I0; 7W0 > 7W0; > -",
+        "0F2",
+      ],
+      [split(2, 4, [0, 7]), "0F0 0F1 > 0F0; 7F0 > 7F0; 7B0 0B0 > 7I0; 7W0 > 0F1", "0B0 7W0"],
+    ],
+    "a limit in bytes has room for more small micro-batches": [
+      [split(2, 1, [1], [0.5, 0.5, 1, 1]), "1F0 1F1 1F2 > 1F0; > 1F1; > -", "1F2"],
+    ],
+    "a list as a hint may run its backwards in parts, with a limit of those between": [
+      [
+        elasticPolicy(listOf("1F0,1B0,1F1,1B1"), { activationLimit: 2, weightBacklog: 1 }),
+        "1F0 1F1 > 1F0; 1B0 > 1I0; 1W0 > 1F1; 1B1 > 1W0; > 1I1; 1W1 > 1W1 done",
+      ],
     ],
     "the head goes first; where it is not ready, the first later action that may": [
       [

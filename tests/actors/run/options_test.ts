@@ -115,7 +115,7 @@ Deno.test("a definition of a schedule trains as it is, a short last step include
   assert.deepEqual(await bitsOf({ schedule: "dapple" }), await bitsOf({ schedule: "1f1b" }));
   // Its options may repeat those of the run.
   const scheduleOptions = { ...SIZE, activationLimit: 4, waves: undefined };
-  await bitsOf({ policy: "elastic", scheduleOptions });
+  await bitsOf({ schedule: "1f1b", policy: "elastic", scheduleOptions });
 });
 
 /** Options with parts left out, and the same with their defaults. */

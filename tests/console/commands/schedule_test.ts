@@ -74,7 +74,7 @@ const IDLE: readonly [string, number][] = [
   ["chimera --workers 8 --micro-batches 8 --pipelines 2", 4],
   [`chimera ${SIZE} --scale halving`, 2],
   ["message-driven --workers 8 --micro-batches 32 --order backward-first", 24],
-  ["message-driven --workers 8 --micro-batches 32 --pipeline-limit 15", 21],
+  ["message-driven --workers 8 --micro-batches 32 --order fifo --pipeline-limit 15", 21],
   ["1f1b --workers 2 --micro-batches 1 --send 0.5", 4],
   [`dualpipe ${SIZE} --overlap 2.5`, 1.5],
 ];
@@ -209,20 +209,25 @@ Deno.test("bad input is refused in one sentence", () => {
   }
 });
 
-Deno.test("jitter shows the times of message-driven schedules, and auto chooses the best", () => {
+Deno.test("jitter shows how fast candidates are in each scenario, and auto chooses the best", () => {
   const rows = run(`jitter ${SIZE} --draws 4`).output.split("\n");
-  assert.match(rows[0]!, /^schedule +limit +order +mean +least +most$/);
-  assert.match(rows[1]!, /^1f1b +\d/);
-  assert.equal(rows.length, 1 + 11 + 3);
+  assert.match(rows[0]!, /^schedule +scenario +send +speedup +deviation +least +mean time +peak +/);
+  assert.match(rows[1]!, /^1f1b +above:0.5 +0.2 +1.000 +0.000 +1.000/);
   const [, limit, order] = /^--pipeline-limit (\d+) --order (\S+): /.exec(rows.at(-2)!)!;
   const lists = (flags: string) => run(`message-driven ${SIZE} ${flags} --format csv`).output;
   const chosen = lists(`--pipeline-limit ${limit} --order ${order}`);
   assert.equal(lists("--pipeline-limit auto --order auto"), chosen);
-  const grid = run(`message-driven ${SIZE} --pipeline-limit auto`).output;
+  const grid = run(`message-driven ${SIZE} --pipeline-limit auto --order fifo`).output;
   assert.match(grid, /\n--pipeline-limit \d+ --order fifo: of 5 the fewest in flight/);
-  const records = record(`jitter ${SIZE} --order fifo --slow-worker 1,2 --draws 2`);
-  assert.equal(records.length, 6);
-  assert.deepEqual(Object.keys(records[1]), [
-    ...["name", "pipelineLimit", "order", "count", "mean", "least", "most"],
-  ]);
+  const asked = `jitter ${SIZE} --candidates fifo,bfw-v:1.5D:1,zb-v:elastic --draws 2`;
+  const laws = "none,lognormal:0.3,multimodal:0.2x3";
+  const records = record(`${asked} --scenario ${laws} --sends 0,0.2 --limit-by bytes`);
+  assert.equal(records.length, 4 * 3 * 2);
+  const { speedup, placement, hint, ...v } = records.at(-2);
+  assert.deepEqual(Object.keys(speedup), ["mean", "deviation", "least"]);
+  assert.deepEqual([placement[0], hint, v.activationLimit, v.limitBy], [[0, 7], "bfw", 6, "bytes"]);
+  assert.ok(v.peakActivations <= 6 && v.peakBacklog === 1 && v.memory > v.peakActivations);
+  assert.deepEqual([v.scenario, v.send, records.at(-1).hint], ["multimodal:0.2x3", 0.2, "list"]);
+  const svg = run(`${asked} --scenario ${laws} --format svg`).output;
+  assert.equal(svg.match(/<polyline /g)!.length, 4);
 });

@@ -51,6 +51,7 @@ Deno.test("the parameters of a schedule are those of troupe schedule", async () 
   assert.deepEqual(scheduleOptions, {
     ...{ pipelines: 2, scale: "doubling", chunks: 3, slices: 2, waves: 4, pipelineLimit: 5 },
     ...{ order: "fifo", activationLimit: 1.5, weightLimit: 2 },
+    ...{ weightBacklog: undefined, limitBy: undefined },
     costs: {
       ...{ forward: [1, 2], backward: 4, input: 2, weight: 2 },
       ...{ recompute: 1.5, overlap: 3.5, send: 0.1 },

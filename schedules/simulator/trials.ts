@@ -1,0 +1,313 @@
+/** Trials of schedules by simulation, with varying times and unequal work, and a choice among them. */
+
+import { activationChanges, KIND } from "../action_list.ts";
+import { messageDriven } from "../built_in/message_driven.ts";
+import { createSchedule } from "../built_in/registry.ts";
+import type { Cost, Costs } from "../costs.ts";
+import type { ScheduleOptions } from "../define.ts";
+import type { MailboxOrder } from "../policies.ts";
+import {
+  type ListedSchedule,
+  pipelineWorkers,
+  type Schedule,
+  withEdges,
+  withPolicy,
+} from "../schedule.ts";
+import type { SkipEdge } from "../skip_edges.ts";
+import { modelOfCosts } from "./model.ts";
+import { loadsOf, readScenario, type Scenario, withScenario } from "./scenarios.ts";
+import { simulateStep } from "./simulate.ts";
+
+/** The workers and micro-batches of a trial. */
+export type TrialSize = Pick<ScheduleOptions, "workers" | "microBatches">;
+
+/** A schedule to try: a message-driven one, or one with lists. */
+export interface Candidate {
+  /** Its name in reports. */
+  readonly name: string;
+  /** A message-driven candidate: its options. */
+  readonly options?: Omit<ScheduleOptions, "workers" | "microBatches"> | undefined;
+  /** Another candidate: the name of the schedule. */
+  readonly listed?: string | undefined;
+  /** True if a later action of the list runs when the next one is not ready. */
+  readonly isElastic?: boolean | undefined;
+}
+
+/** The conditions of trials. */
+export interface TrialOptions {
+  /** The times of actions without variation. */
+  readonly costs?: Costs | undefined;
+  /** The times of messages, each of them with each scenario; that of the costs, or 0.2, unless given. */
+  readonly sends?: readonly Cost[] | undefined;
+  /** Skip edges between the stages, with one stage on each worker; none unless given. */
+  readonly edges?: readonly SkipEdge[] | undefined;
+  /** Scenarios such as `uniform:0.1`; `above:0.5` unless given. */
+  readonly scenarios?: readonly string[] | undefined;
+  /** A worker with all of its actions slowed down by a factor. */
+  readonly slowWorker?: { readonly worker: number; readonly factor: number } | undefined;
+  /** Steps to simulate for each candidate, with different draws; the same draws for all of them. */
+  readonly draws?: number | undefined;
+  /** The seed of the first draw; 0 unless given. */
+  readonly seed?: number | undefined;
+}
+
+/** A schedule in one scenario. */
+export interface Trial extends Candidate {
+  /** The schedule, for the last draw. */
+  readonly schedule: Schedule;
+  /** The scenario. */
+  readonly scenario: string;
+  /** The time of a message. */
+  readonly send: Cost;
+  /** The number of simulated steps. */
+  readonly count: number;
+  /** The mean time of a step. */
+  readonly mean: number;
+  /** The shortest step. */
+  readonly least: number;
+  /** The longest step. */
+  readonly most: number;
+  /** How many times as fast as 1F1B on the same draw, over all draws. */
+  readonly speedup: { readonly mean: number; readonly deviation: number; readonly least: number };
+  /** The most activations that a worker held in a draw, in those of 1/P of the largest micro-batch. */
+  readonly peakActivations: number;
+  /** The most micro-batches of a stage between I and W in a draw. */
+  readonly peakBacklog: number;
+  /** The sum for a worker: what I keeps for W is about half of what F keeps, in sets for each stage. */
+  readonly memory: number;
+}
+
+/** Assumptions about an unknown machine: actions take up to 1.5 times their least time. */
+export const ASSUMED: { readonly jitter: number; readonly send: number } = {
+  jitter: 0.5,
+  send: 0.2,
+};
+
+/** What W reads beside what F keeps, as a part of it: 0.4 to 0.7 for blocks of GPT-2. */
+const FOR_WEIGHTS = 0.5;
+
+/** Steps simulated for each candidate, unless large steps require fewer. */
+const DRAWS = 32;
+
+/** The most actions simulated in all, with at least one step for each candidate. */
+const ACTIONS_MAX = 2 ** 20;
+
+/** The fraction by which the mean step may be longer with a smaller limit, which holds less. */
+const WORTH = 0.01;
+
+/**
+ * Reads a candidate: `fifo`, `backward-first`, `bf` or `bfw`, with `-v` for two stages on each worker,
+ * with `:M` and `:M:K` for limits of activations and of the backlog (`1.5D` is 1.5 times the workers);
+ * or the name of a schedule with lists, with `:elastic` for later actions early. Undefined if it is
+ * none of them.
+ */
+export function readCandidate(
+  name: string,
+  workers: number,
+  shared: Pick<ScheduleOptions, "limitBy" | "weightBacklog"> = {},
+): Candidate | undefined {
+  const [first = "", ...more] = name.split(":");
+  const [, order, v] = /^(fifo|backward-first|bf|bfw)(-v)?$/.exec(first) ?? [];
+  if (order === undefined) {
+    const isElastic = more[0] === "elastic";
+    return more.length > Number(isElastic) ? undefined : { name, listed: first, isElastic };
+  }
+  const numbers = more.map((one) =>
+    one.endsWith("D") ? workers * Number(one.slice(0, -1)) : Number(one)
+  );
+  if (numbers.length > 2 || !numbers.every((one) => one >= 0)) return undefined;
+  const [limit, weightBacklog = shared.weightBacklog] = numbers, isSplit = order === "bfw";
+  const limits = isSplit || order === "bf"
+    ? { activationLimit: limit, limitBy: shared.limitBy, ...v && { chunks: 2 } }
+    : { pipelineLimit: limit };
+  const options = { order: order as MailboxOrder, ...limits, ...isSplit && { weightBacklog } };
+  return { name, options };
+}
+
+/** Makes the schedule of a candidate. */
+function scheduleOf(
+  { listed, options, isElastic }: Candidate,
+  size: TrialSize,
+  sizes: readonly number[] | undefined,
+): Schedule {
+  if (listed === undefined) return messageDriven.create({ ...size, ...options, sizes });
+  const made = createSchedule(listed, size);
+  return isElastic ? withPolicy(made, "elastic") : made;
+}
+
+/**
+ * Simulates steps of 1F1B and of candidates in each scenario with each time of messages, all with the
+ * same draws.
+ *
+ * @returns for each scenario and time of messages 1F1B, then the candidates.
+ * @throws {RangeError} if an option or a scenario is not usable.
+ *
+ * @example
+ * ```ts
+ * import { ok } from "node:assert/strict";
+ * import { tryCandidates } from "@troupe/troupe/schedules";
+ *
+ * const candidates = [{ name: "bfw", options: { order: "bfw" } }] as const;
+ * const size = { workers: 4, microBatches: 16 };
+ * const [, bfw] = tryCandidates(candidates, size, { scenarios: ["lognormal:0.3"] });
+ * ok(bfw!.speedup.least > 1 && bfw!.peakActivations <= 4 && bfw!.peakBacklog <= 2);
+ * ```
+ */
+export function tryCandidates(
+  candidates: readonly Candidate[],
+  size: TrialSize,
+  options: TrialOptions = {},
+): Trial[] {
+  const { costs = {}, sends = [costs.send ?? ASSUMED.send] } = options;
+  const scenarios = (options.scenarios ?? [`above:${ASSUMED.jitter}`]).map(scenarioOf);
+  const all = [{ name: "1f1b", listed: "1f1b" }, ...candidates];
+  const actions = 2 * size.workers * size.microBatches * all.length;
+  const most = Math.max(1, Math.min(DRAWS, Math.floor(ACTIONS_MAX / actions)));
+  const { draws: count = most, seed = 0 } = options;
+  return scenarios.flatMap((scenario) =>
+    sends.flatMap((send) => {
+      const conditions = { ...options, costs: { ...costs, send }, count, seed, scenario };
+      const [known, ...others] = all.map((one) => tryOne(one, size, conditions));
+      return [known!, ...others].map(({ times, ...trial }) => ({
+        ...trial,
+        scenario: scenario.text,
+        send,
+        speedup: spreadOf(times.map((time, i) => known!.times[i]! / time)),
+      }));
+    })
+  );
+}
+
+function scenarioOf(text: string): Scenario {
+  const scenario = readScenario(text);
+  if (scenario) return scenario;
+  throw new RangeError(
+    `Cannot try schedules: a scenario must be a law and its amounts, received ${text}`,
+  );
+}
+
+function tryOne(
+  candidate: Candidate,
+  size: TrialSize,
+  { costs, edges = [], count, seed, scenario, slowWorker }: TrialOptions & {
+    readonly costs: Costs;
+    readonly count: number;
+    readonly seed: number;
+    readonly scenario: Scenario;
+  },
+) {
+  const slowdowns = slowdownsOf(size.workers, slowWorker), times: number[] = [];
+  let peakActivations = 0, peakBacklog = 0, memory = 0, schedule: Schedule | undefined;
+  for (let draw = seed; draw < seed + count; draw++) {
+    const bytes = loadsOf(scenario, size.microBatches, draw)?.map((load) => load.bytes);
+    const largest = Math.max(...bytes ?? [1]), sizes = bytes?.map((one) => one / largest);
+    schedule = withEdges(scheduleOf(candidate, size, sizes), edges);
+    const model = { ...modelOfCosts(schedule, costs), slowdowns };
+    const step = simulateStep(withScenario(model, scenario, draw));
+    times.push(step.makespanMs);
+    const peaks = peaksOf(step.schedule, sizes);
+    peakActivations = Math.max(peakActivations, peaks.activations);
+    peakBacklog = Math.max(peakBacklog, peaks.backlog);
+    memory = Math.max(memory, peaks.memory);
+  }
+  const { mean } = spreadOf(times), least = Math.min(...times), most = Math.max(...times);
+  const held = { peakActivations, peakBacklog, memory };
+  return { ...candidate, schedule: schedule!, times, count, mean, least, most, ...held };
+}
+
+function spreadOf(values: readonly number[]) {
+  const mean = values.reduce((sum, one) => sum + one, 0) / values.length;
+  const variance = values.reduce((sum, one) => sum + (one - mean) ** 2, 0) / values.length;
+  return { mean, deviation: Math.sqrt(variance), least: Math.min(...values) };
+}
+
+/** The most that a worker held in a step, of activations and between I and W. */
+function peaksOf(schedule: ListedSchedule, sizes: readonly number[] | undefined) {
+  const share = pipelineWorkers(schedule) / schedule.stages, peak = { activations: 0, backlog: 0 };
+  let memory = 0;
+  for (const list of schedule.lists) {
+    const changes = activationChanges(list), owed = new Map<number, number>();
+    const mostOwed = new Map<number, number>();
+    let live = 0, most = 0;
+    for (let part = 0; part < list.partCount; part++) {
+      const kind = list.kindAt(part), stage = list.stageAt(part);
+      live += changes[part]! / list.slices * share * (sizes?.[list.microBatchAt(part)] ?? 1);
+      most = Math.max(most, live);
+      const change = kind === KIND.I ? 1 : kind === KIND.W ? -1 : 0;
+      const left = (owed.get(stage) ?? 0) + change / list.slices;
+      owed.set(stage, left);
+      mostOwed.set(stage, Math.max(mostOwed.get(stage) ?? 0, left));
+    }
+    const sets = mostOwed.values().reduce((sum, one) => sum + one, 0);
+    peak.activations = Math.max(peak.activations, most);
+    peak.backlog = Math.max(peak.backlog, ...mostOwed.values());
+    memory = Math.max(memory, most + FOR_WEIGHTS * share * sets);
+  }
+  return { ...peak, memory };
+}
+
+function slowdownsOf(workers: number, slow: TrialOptions["slowWorker"]): number[] {
+  const { worker, factor } = slow ?? { worker: 0, factor: 1 };
+  if (worker >= 0 && worker < workers) return new Array(workers).fill(1).with(worker, factor);
+  throw new RangeError(
+    `Cannot simulate a slow worker: it must be from 0 to ${workers - 1}, received ${worker}`,
+  );
+}
+
+const ORDERS: readonly MailboxOrder[] = ["fifo", "backward-first", "bf", "bfw"];
+
+/** Options of a message-driven schedule, some of which are `auto`: chosen by trials. */
+export type AskedMailbox =
+  & Omit<ScheduleOptions, "pipelineLimit" | "order">
+  & {
+    /** Micro-batches in flight at a time. */
+    readonly pipelineLimit?: number | "auto" | undefined;
+    /** The hint. */
+    readonly order?: MailboxOrder | "auto" | undefined;
+  };
+
+/**
+ * The candidates for what is `auto`: limits of 1, 1 1/4, 1 1/2, 1 3/4 and 2 times the workers, at most
+ * `activationLimit` and the micro-batches, and all orders.
+ *
+ * @example
+ * ```ts
+ * import { deepStrictEqual } from "node:assert/strict";
+ * import { chooseTrial, mailboxCandidates, tryCandidates } from "@troupe/troupe/schedules";
+ *
+ * const size = { workers: 8, microBatches: 32 };
+ * const asked = { ...size, pipelineLimit: "auto", order: "fifo" } as const;
+ * const { options } = chooseTrial(tryCandidates(mailboxCandidates(asked), size));
+ * deepStrictEqual(options?.pipelineLimit, 16);
+ * ```
+ */
+export function mailboxCandidates(asked: AskedMailbox): Candidate[] {
+  const { workers, microBatches, activationLimit, pipelineLimit = workers } = asked;
+  const { order = workers > 1 ? "bfw" : "fifo" } = asked;
+  const most = Math.max(1, Math.floor(Math.min(microBatches, activationLimit ?? Infinity)));
+  const limits = pipelineLimit === "auto"
+    ? [4, 5, 6, 7, 8].map((quarters) => Math.min(most, Math.ceil(workers * quarters / 4)))
+    : [pipelineLimit];
+  const orders = order === "auto" ? ORDERS : [order];
+  return [...new Set(limits)].flatMap((limit) =>
+    orders.map((order) => ({
+      name: `${order}:${limit}`,
+      options: { pipelineLimit: limit, order, activationLimit },
+    }))
+  );
+}
+
+/**
+ * Chooses a message-driven candidate from trials: the smallest limit whose mean step is within 1 % of
+ * the shortest mean. The result depends only on the trials, so every rank chooses the same.
+ */
+export function chooseTrial(trials: readonly Trial[]): Trial {
+  const free = trials.filter(({ options }) => options !== undefined);
+  const best = Math.min(...free.map(({ mean }) => mean));
+  const limitOf = ({ options }: Trial) => options?.pipelineLimit ?? 0;
+  return free.filter(({ mean }) => mean <= best * (1 + WORTH)).reduce((chosen, one) =>
+    limitOf(one) < limitOf(chosen) || limitOf(one) === limitOf(chosen) && one.mean < chosen.mean
+      ? one
+      : chosen
+  );
+}

@@ -372,6 +372,24 @@ interface Progress {
   W: number;
 }
 
+/** Options of {@linkcode readinessPolicy}. */
+interface ReadinessOptions {
+  /** The stages of the worker, ascending. */
+  readonly held: readonly number[];
+  /** All stages. */
+  readonly stages: number;
+  /** Micro-batches of the step. */
+  readonly microBatches: number;
+  /** Most activations of the worker, in those of one stage and the largest micro-batch. */
+  readonly limit: number;
+  /** The hint. */
+  readonly order: MailboxOrder;
+  /** Most micro-batches of a stage whose I has run and whose W has not; 0 unless given. */
+  readonly weightBacklog?: number;
+  /** The activations of each micro-batch, as a part of the largest one's; 1 unless given. */
+  readonly sizes?: readonly number[] | undefined;
+}
+
 /**
  * Runs what is ready, without a list: at most `limit` activations, each stage and kind in ascending
  * order of micro-batches. `order` is the hint that chooses among several actions that may run:
@@ -406,22 +424,7 @@ interface Progress {
  * ```
  */
 export function readinessPolicy(
-  { held, stages, microBatches, limit, order, weightBacklog = 0, sizes }: {
-    /** The stages of the worker, ascending. */
-    readonly held: readonly number[];
-    /** All stages. */
-    readonly stages: number;
-    /** Micro-batches of the step. */
-    readonly microBatches: number;
-    /** Most activations of the worker, in those of one stage and the largest micro-batch. */
-    readonly limit: number;
-    /** The hint. */
-    readonly order: MailboxOrder;
-    /** Most micro-batches of a stage whose I has run and whose W has not; 0 unless given. */
-    readonly weightBacklog?: number;
-    /** The activations of each micro-batch, as a part of the largest one's; 1 unless given. */
-    readonly sizes?: readonly number[] | undefined;
-  },
+  { held, stages, microBatches, limit, order, weightBacklog = 0, sizes }: ReadinessOptions,
 ): StepPolicy {
   const own = held.map((stage, i): Progress => (
     { stage, later: held.length - 1 - i, F: 0, I: 0, W: 0 }

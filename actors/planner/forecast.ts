@@ -120,7 +120,6 @@ const known = new WeakMap<Schedule, { readonly isSplit: boolean; readonly isHalv
  * since many candidates share a schedule.
  */
 function backwardsOf(schedule: Schedule) {
-  const { lists = [] } = schedule;
   const found = known.get(schedule) ?? {
     isSplit: splitsBackward(schedule),
     isHalved: halvesOf(schedule) > 1,

@@ -155,9 +155,10 @@ function scheduleOf(
  */
 export function tryCandidates(
   candidates: readonly Candidate[],
-  size: TrialSize,
+  { workers, microBatches }: TrialSize,
   options: TrialOptions = {},
 ): Trial[] {
+  const size = { workers, microBatches };
   const { costs = {}, sends = [costs.send ?? ASSUMED.send] } = options;
   const scenarios = (options.scenarios ?? [`above:${ASSUMED.jitter}`]).map(scenarioOf);
   const all = [{ name: "1f1b", listed: "1f1b" }, ...candidates];

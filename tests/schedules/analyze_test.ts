@@ -105,6 +105,10 @@ propertyTest(
     if (schedule.lists !== undefined) return;
     const { peakActivations: peaks } = analyze(ran), limit = schedule.injectionLimit;
     assert.ok(peaks.every((peak) => peak <= limit), `${inWords(one)}: peak over limit`);
+    const { least, most } = schedule.peaks!.at(-1)!;
+    const last = peaks.at(-1)! * schedule.stages / schedule.workers;
+    assert.ok(last <= (schedule.stages > schedule.workers ? 2 : 1) * most, inWords(one));
+    if (least < most) return;
     const ends = [schedule.stages === 1 ? 1 : limit, 1];
     assert.deepEqual([peaks[0], peaks.at(-1)], ends, inWords(one));
   },

@@ -35,7 +35,7 @@ const DONE = [
 
 folderTest("--json prints steps, evaluations and a last line, in full", async (folder) => {
   const tokens = await writeTokens(folder, someTokens(300)), out = join(folder, "out");
-  const flags = words`--json --tokens ${tokens} --steps 4 --eval-every 2 --out ${out}`;
+  const flags = words`--json --tokens ${tokens} --steps 4 --eval-every 2 --out ${out} --order fifo`;
   const run = await runHere(["train", ...TINY, ...flags]);
   assert.deepEqual([run.code, run.stderr], [0, ""]);
   const lines = jsonLines(run.stdout), keys = lines.map((line) => Object.keys(line));

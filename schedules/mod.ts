@@ -93,6 +93,7 @@ export {
   type ListPolicy,
   listPolicy,
   type MailboxOrder,
+  type ReadinessOptions,
   readinessPolicy,
   type StepPolicy,
 } from "./policies.ts";
@@ -122,6 +123,7 @@ export {
 } from "./simulator/model.ts";
 export { simulateStep, withLists } from "./simulator/simulate.ts";
 export {
+  type AskedMailbox,
   type Candidate,
   chooseTrial,
   mailboxCandidates,

@@ -373,7 +373,7 @@ interface Progress {
 }
 
 /** Options of {@linkcode readinessPolicy}. */
-interface ReadinessOptions {
+export interface ReadinessOptions {
   /** The stages of the worker, ascending. */
   readonly held: readonly number[];
   /** All stages. */

@@ -18,9 +18,6 @@ import { modelOfCosts } from "./model.ts";
 import { loadsOf, readScenario, type Scenario, withScenario } from "./scenarios.ts";
 import { simulateStep } from "./simulate.ts";
 
-/** The workers and micro-batches of a trial. */
-export type TrialSize = Pick<ScheduleOptions, "workers" | "microBatches">;
-
 /** A schedule to try: a message-driven one, or one with lists. */
 export interface Candidate {
   /** Its name in reports. */
@@ -127,7 +124,7 @@ export function readCandidate(
 /** Makes the schedule of a candidate. */
 function scheduleOf(
   { listed, options, isElastic }: Candidate,
-  size: TrialSize,
+  size: Pick<ScheduleOptions, "workers" | "microBatches">,
   sizes: readonly number[] | undefined,
 ): Schedule {
   if (listed === undefined) return messageDriven.create({ ...size, ...options, sizes });
@@ -155,7 +152,7 @@ function scheduleOf(
  */
 export function tryCandidates(
   candidates: readonly Candidate[],
-  { workers, microBatches }: TrialSize,
+  { workers, microBatches }: Pick<ScheduleOptions, "workers" | "microBatches">,
   options: TrialOptions = {},
 ): Trial[] {
   const size = { workers, microBatches };
@@ -189,7 +186,7 @@ function scenarioOf(text: string): Scenario {
 
 function tryOne(
   candidate: Candidate,
-  size: TrialSize,
+  size: Pick<ScheduleOptions, "workers" | "microBatches">,
   { costs, edges = [], count, seed, scenario, slowWorker }: TrialOptions & {
     readonly costs: Costs;
     readonly count: number;

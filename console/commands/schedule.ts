@@ -381,8 +381,8 @@ skips        the most that a worker holds of what came over skip edges, values a
 memory       MiB that a worker needs at its peak, where the bytes of the model are given
 
 All of it on paper: each action takes just what it costs. The default of train is message-driven: a
-worker runs what has arrived. On paper it is about as long as 1f1b, and no worker holds more than the
-fullest one there; on a machine, where times vary, nobody waits for a late input while another is
+worker runs what has arrived. On paper it is shorter than 1f1b, and no worker holds more activations than
+the fullest one there; on a machine, where times vary, nobody waits for a late input while another is
 there. Those with fewer bubbles hold more, send more, or split backwards in two. What is true of a
 model and a machine says: deno task train --schedule NAME --trace FILE
 `;

@@ -18,6 +18,7 @@ import {
   tryCandidates,
   withPolicy,
 } from "../../schedules/mod.ts";
+import { readCandidate } from "../../schedules/simulator/trials.ts";
 import fc from "../fast_check.ts";
 import {
   alike,
@@ -299,6 +300,32 @@ Deno.test("the choice has the fewest micro-batches in flight within 1 % of the s
   assert.deepEqual(chosen({ order: "backward-first" }), [16, "backward-first"]);
   // Without variation and message times, fewer suffice.
   assert.deepEqual(chosen({}, { scenarios: ["none"], sends: [0] }), [8, "bfw"]);
+});
+
+const LAWS_TRIED = "none,uniform:0.1,lognormal:0.3,slow:1.5,stages:0.3,multimodal:0.2x3,lengths:4"
+  .split(",");
+
+/** Candidates, the least speedup over 1F1B in a run and in a scenario, and over all scenarios. */
+const SPEEDUPS = [
+  ["bfw", "count", 1, 1.04, 1.13],
+  ["bfw-v:1.5D:4", "count", 1, 1.04, 1.32],
+  ["bfw", "bytes", 1, 1.04, 1.2],
+] as const;
+
+Deno.test("BFW is faster than fixed 1F1B in each run and scenario, within its limits", () => {
+  for (const [name, limitBy, run, scenario, all] of SPEEDUPS) {
+    const candidate = readCandidate(name, SIZE.workers, { limitBy })!;
+    const conditions = { scenarios: LAWS_TRIED, sends: [0, 0.2], draws: 8 };
+    const trials = tryCandidates([candidate], SIZE, conditions).filter((one) => one.name === name);
+    const logs = trials.map(({ speedup }) => Math.log(speedup.mean));
+    assert.ok(Math.exp(logs.reduce((a, b) => a + b) / logs.length) >= all, name);
+    for (const { speedup, peakActivations, peakBacklog, scenario: law } of trials) {
+      assert.ok(speedup.least >= run && speedup.mean >= scenario, `${name} in ${law}`);
+      const { activationLimit = 8, weightBacklog = 2 } = candidate.options!;
+      assert.ok(peakActivations <= activationLimit + 1e-9, `${name} in ${law}`);
+      assert.ok(peakBacklog <= Number(weightBacklog), `${name} in ${law}`);
+    }
+  }
 });
 
 Deno.test("a slow worker must exist", () => {

@@ -354,12 +354,21 @@ export function scheduleOptionsOf(flags: ScheduleParameters): Partial<ScheduleOp
 
 /** Returns the schedule of a run: that of its file, or the named one. */
 export function scheduleOf(
-  flags: ScheduleParameters & { schedule: string; workers: number; "micro-batches": number },
+  flags: ScheduleParameters & {
+    schedule: string;
+    workers: number;
+    "micro-batches": number;
+    policy?: string;
+  },
   fromFile?: Schedule,
 ): Schedule {
   const { workers, "micro-batches": microBatches } = flags;
   const options = { ...scheduleOptionsOf(flags), workers, microBatches };
-  const made = fromFile ?? createSchedule(flags.schedule, options);
+  // Limits that the schedule itself does not read are those of the elastic policy.
+  const { activationLimit: _, weightBacklog: __, ...others } = options;
+  const isOfPolicy = flags.policy === "elastic" &&
+    !findSchedule(flags.schedule).reads?.includes("activationLimit");
+  const made = fromFile ?? createSchedule(flags.schedule, isOfPolicy ? others : options);
   return flags["recompute-ahead"] && !options.recomputeAhead ? withRecomputation(made) : made;
 }
 

@@ -161,7 +161,7 @@ export {
 export { llama, type LlamaConfig, llamaLogits } from "./layers/llama.ts";
 export { mlp, type MlpConfig, mlpLogits } from "./layers/mlp.ts";
 export { type PictureConfig, resnet, type ResNetConfig } from "./layers/resnet.ts";
-export { t5, t5Bucket, type T5Config, t5Logits } from "./layers/t5.ts";
+export { t5, type T5Config, t5Logits } from "./layers/t5.ts";
 export { unet, unetPictures } from "./layers/unet.ts";
 export { encodeModel, type Port } from "./onnx/encode.ts";
 export {

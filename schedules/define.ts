@@ -576,7 +576,6 @@ export function bidirectional(
  * @example
  * ```ts
  * import { deepStrictEqual } from "node:assert/strict";
- * import { evenShare } from "@troupe/troupe/schedules";
  *
  * deepStrictEqual([0, 1, 2].map((index) => evenShare(7, 3, index)), [3, 2, 2]);
  * ```

@@ -15,6 +15,6 @@ export { followList, isOffered, takeOffers } from "./policies.ts";
 export { chooseLayout, hostedSchedule, hostedTime, type HostLayout } from "./hosted.ts";
 export { splitsBackward, withEdges } from "./schedule.ts";
 export { readScenario, SCENARIO_LAWS } from "./simulator/scenarios.ts";
-export { ASSUMED, readCandidate } from "./simulator/trials.ts";
+export { ASSUMED, chooseTrial, mailboxCandidates, readCandidate } from "./simulator/trials.ts";
 export { formatEdge } from "./skip_edges.ts";
 export { violationError } from "./validate.ts";

@@ -68,7 +68,6 @@ export {
   type ChimeraScale,
   type ClosedForm,
   defineSchedule,
-  evenShare,
   linear,
   looped,
   type OptionReader,
@@ -123,10 +122,7 @@ export {
 } from "./simulator/model.ts";
 export { simulateStep, withLists } from "./simulator/simulate.ts";
 export {
-  type AskedMailbox,
   type Candidate,
-  chooseTrial,
-  mailboxCandidates,
   type Trial,
   type TrialOptions,
   tryCandidates,

@@ -9,14 +9,15 @@ import {
   analyze,
   createSchedule,
   criticalPath,
-  printedOutputs,
   type ScheduleOptions,
   simulateStep,
 } from "../../schedules/mod.ts";
-import { hanayoBubbleRatio, hanayoPrintedRatio } from "../../schedules/analysis/paper_models.ts";
 import {
   checkpointedOutputs,
+  hanayoBubbleRatio,
+  hanayoPrintedRatio,
   mixedPrecisionBytes,
+  printedOutputs,
   recomputedStepFlops,
 } from "../../schedules/analysis/paper_models.ts";
 import { edgeBytes, machineOf, MODELS, parametersOf, SYSTEMS, TASKS } from "./setups.ts";

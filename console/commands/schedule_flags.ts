@@ -10,13 +10,18 @@ import { TRAIN } from "../../actors/options/train_table.ts";
 import { inMiB } from "../../schedules/analysis/memory.ts";
 import { foundOf } from "../../actors/planner/costs.ts";
 import { type Profile, readProfile } from "../../actors/planner/profile.ts";
-import { ASSUMED, readCandidate, readScenario, SCENARIO_LAWS } from "../../schedules/internal.ts";
 import {
+  ASSUMED,
   chooseTrial,
+  mailboxCandidates,
+  readCandidate,
+  readScenario,
+  SCENARIO_LAWS,
+} from "../../schedules/internal.ts";
+import {
   type Costs,
   createSchedule,
   findSchedule,
-  mailboxCandidates,
   type MailboxOrder,
   type MemoryBudget,
   type Schedule,

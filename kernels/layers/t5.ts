@@ -139,7 +139,6 @@ const normal = (variance: number): Initializer => ({
  * @example
  * ```ts
  * import assert from "node:assert/strict";
- * import { t5Bucket } from "@troupe/troupe/kernels";
  *
  * const bucketOf = (distance: number) => t5Bucket(distance, false, 32, 128);
  * assert.deepEqual([0, -15, -16, -32, -500, 3].map(bucketOf), [0, 15, 16, 21, 31, 0]);

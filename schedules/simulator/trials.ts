@@ -271,7 +271,6 @@ export type AskedMailbox =
  * @example
  * ```ts
  * import { deepStrictEqual } from "node:assert/strict";
- * import { chooseTrial, mailboxCandidates, tryCandidates } from "@troupe/troupe/schedules";
  *
  * const size = { workers: 8, microBatches: 32 };
  * const asked = { ...size, pipelineLimit: "auto", order: "fifo" } as const;

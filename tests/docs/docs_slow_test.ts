@@ -19,6 +19,7 @@ import { LAUNCH_SYNTAX } from "../../console/launch/flags.ts";
 import { TRAIN_SYNTAX } from "../../console/train/flags.ts";
 import { IS_DEEP } from "../depth.ts";
 import { folderTest, inFolder } from "../in_folder.ts";
+import { BF16 } from "../needs.ts";
 import { ROOT } from "../repository.ts";
 import { runCommands } from "../package/packages.ts";
 
@@ -40,6 +41,7 @@ const NOT_RUN: readonly (readonly [command: RegExp, why: string])[] = [
     /--device webgpu|^export VK_/,
     "needs a GPU: tests/console and tests/actors/run have it in alone tests",
   ],
+  ...BF16.isThere ? [] : [[/--precision bf16/, `needs ${BF16.reason}`] as const],
   [/jsr:@you\//, "names a package that is the reader's"],
   [/^deno (test|run) .*\b(examples|tests)\//, "is run by tests/examples, or a test of this suite"],
   [

@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
-import { analyze, createSchedule, criticalPath, printedOutputs } from "../../schedules/mod.ts";
+import { printedOutputs } from "../../schedules/analysis/paper_models.ts";
+import { analyze, createSchedule, criticalPath } from "../../schedules/mod.ts";
 import {
   chimeraStep,
   hanayoBubbleRatio,

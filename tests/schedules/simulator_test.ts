@@ -3,10 +3,8 @@ import { atDepth } from "../depth.ts";
 import assert from "node:assert/strict";
 import {
   analyze,
-  chooseTrial,
   createSchedule,
   formatAction,
-  mailboxCandidates,
   modelOfCosts,
   type Network,
   parseAction,
@@ -18,7 +16,7 @@ import {
   tryCandidates,
   withPolicy,
 } from "../../schedules/mod.ts";
-import { readCandidate } from "../../schedules/simulator/trials.ts";
+import { chooseTrial, mailboxCandidates, readCandidate } from "../../schedules/simulator/trials.ts";
 import fc from "../fast_check.ts";
 import {
   alike,

@@ -11,12 +11,12 @@ import {
   readTokens,
   resnet,
   t5,
-  t5Bucket,
   type T5Config,
   t5Logits,
   tokenBatches,
   unet,
 } from "../../../kernels/mod.ts";
+import { t5Bucket } from "../../../kernels/layers/t5.ts";
 import { modelFields } from "../../../kernels/layers/layer.ts";
 import { t5Ties } from "../../../kernels/layers/t5.ts";
 import { assertRefused } from "../graph/refused.ts";

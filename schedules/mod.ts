@@ -44,7 +44,7 @@ export {
   type StageMemory,
   type WorkerBytes,
 } from "./analysis/memory.ts";
-export { type CriticalPath, criticalPath, printedOutputs } from "./analysis/paper_models.ts";
+export { type CriticalPath, criticalPath } from "./analysis/paper_models.ts";
 export {
   type Fits,
   type LayerSkip,

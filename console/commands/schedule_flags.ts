@@ -435,7 +435,7 @@ const VARYING_FLAGS = {
     must: `laws with their amounts: ${Object.keys(SCENARIO_LAWS).join(", ")}`,
     otherwise: "above:J",
     help: `what varies in a draw: ${
-      Object.entries(SCENARIO_LAWS).map(([law, { help }]) => `${law}${help}`).join("; ")
+      Object.entries(SCENARIO_LAWS).map(([law, { help }]) => `${law}${help}`).join(", ")
     }`,
   },
   sends: {

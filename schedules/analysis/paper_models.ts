@@ -90,7 +90,6 @@ export function checkpointedOutputs(layers: number, workers: number, every: numb
  * @example
  * ```ts
  * import { strictEqual } from "node:assert/strict";
- * import { printedOutputs } from "@troupe/troupe/schedules";
  *
  * strictEqual(printedOutputs(48, 24, 2), 96);
  * ```

@@ -12,30 +12,34 @@ export interface Scenario {
 
 /** The laws: the amounts that each takes, the values that these may have, and what it varies. */
 export const SCENARIO_LAWS = {
-  none: { amounts: 0, most: 0, help: "nothing varies" },
-  uniform: { amounts: 1, most: 1, help: ":A  each F, I and W times a number from 1 - A to 1 + A" },
-  above: { amounts: 1, most: Infinity, help: ":A  each F, I and W times a number from 1 to 1 + A" },
+  none: { amounts: 0, most: 0, help: "" },
+  uniform: { amounts: 1, most: 1, help: ":A (each F, I and W times a number from 1 - A to 1 + A)" },
+  above: {
+    amounts: 1,
+    most: Infinity,
+    help: ":A (each F, I and W times a number from 1 to 1 + A)",
+  },
   lognormal: {
     amounts: 1,
     most: Infinity,
-    help: ":S  each F, I and W times e^(S z), z from the standard normal distribution",
+    help: ":S (each F, I and W times e^(S z), z from the standard normal distribution)",
   },
   slow: {
     amounts: 1,
     most: Infinity,
-    help: ":T  one worker, in each draw the next one, takes T times as long",
+    help: ":T (one worker, in each draw the next one, takes T times as long)",
   },
-  stages: { amounts: 1, most: 1, help: ":A  each stage times a number from 1 - A to 1 + A" },
+  stages: { amounts: 1, most: 1, help: ":A (each stage times a number from 1 - A to 1 + A)" },
   multimodal: {
     amounts: 2,
     most: Infinity,
-    help: ":PxT  of the micro-batches a share P has T times the work, messages and bytes",
+    help: ":PxT (of the micro-batches a share P has T times the work, messages and bytes)",
   },
   lengths: {
     amounts: 1,
     most: Infinity,
-    help: ":R  lengths L log-uniform from 1/sqrt(R) to sqrt(R): W, messages and bytes times L,\n" +
-      "F times 3/4 L + 1/4 L^2, I times 1/2 L + 1/2 L^2",
+    help: ":R (lengths L log-uniform from 1/sqrt(R) to sqrt(R): W, messages and bytes times L, " +
+      "F times 3/4 L + 1/4 L^2, I times 1/2 L + 1/2 L^2)",
   },
 } as const;
 

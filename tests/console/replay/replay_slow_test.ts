@@ -238,7 +238,7 @@ async function write(folder: string, records: readonly Forged[]): Promise<string
 const writeEmpty = (folder: string, configuration: unknown) =>
   write(folder, [
     {
-      ...{ format: "troupe-journal", version: 2, package: "0.1.0", seed: 1, strategy: "workers" },
+      ...{ format: "troupe-journal", version: 3, package: "0.1.0", seed: 1, strategy: "workers" },
       ...{ configuration, actors: {}, device: "reference", deno: "2.9.6" },
     },
     { end: 0, isolate: 0 },

@@ -60,7 +60,13 @@ export async function buildSite(out: string): Promise<void> {
     await Deno.writeTextFile(file, page(path, titles, await bodyOf(path, text, titles)));
   }
   for (
-    const path of ["docs/style.css", "docs/dashboard.png", "examples/1f1b.svg", "architecture.svg"]
+    const path of [
+      "docs/style.css",
+      "docs/dashboard.png",
+      "docs/readiness.svg",
+      "examples/1f1b.svg",
+      "architecture.svg",
+    ]
   ) {
     await Deno.mkdir(dirname(join(out, path)), { recursive: true });
     await Deno.copyFile(join(ROOT, path), join(out, path));

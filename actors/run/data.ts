@@ -31,7 +31,7 @@ const STATE_MAX = 2 ** 16;
  * import assert from "node:assert/strict";
  *
  * assert.deepEqual(encodeState({ shard: 3, left: undefined }), { shard: 3 });
- * assert.throws(() => encodeState(() => 1), /must be something that JSON can say/);
+ * assert.throws(() => encodeState(() => 1), /must be representable as JSON/);
  * ```
  */
 export function encodeState(state: unknown): unknown {

@@ -321,7 +321,7 @@ export interface Journal {
  *
  * const path = await Deno.makeTempFile();
  * await Deno.writeTextFile(path, '{"format":"troupe-journal","version":99}\n');
- * await assert.rejects(readJournal(path), /Cannot read ".+": its version must be 2, received 99/);
+ * await assert.rejects(readJournal(path), /Cannot read ".+": its version must be 3, received 99/);
  * await Deno.remove(path);
  * ```
  */

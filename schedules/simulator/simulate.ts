@@ -28,7 +28,8 @@ import { followsLists, type SimulatedWorker, StepRun } from "./step_run.ts";
  * import { strictEqual } from "node:assert/strict";
  * import { createSchedule, simulateStep } from "@troupe/troupe/schedules";
  *
- * const schedule = createSchedule("message-driven", { workers: 2, microBatches: 3 });
+ * const options = { workers: 2, microBatches: 3, order: "fifo" } as const;
+ * const schedule = createSchedule("message-driven", options);
  * const stage = { forwardMs: 1, backwardMs: 2 };
  * const network = { link: { latencyMs: 0.5 } };
  * const { makespanMs, workers } = simulateStep({ schedule, stages: [stage, stage], network });
@@ -138,7 +139,8 @@ function memoryOf(
  * import { strictEqual } from "node:assert/strict";
  * import { createSchedule, withLists } from "@troupe/troupe/schedules";
  *
- * const schedule = createSchedule("message-driven", { workers: 2, microBatches: 3 });
+ * const options = { workers: 2, microBatches: 3, order: "fifo" } as const;
+ * const schedule = createSchedule("message-driven", options);
  * strictEqual(String(withLists(schedule).lists[0]), "0F0,0F1,0B0,0F2,0B1,0B2");
  * ```
  */

@@ -35,7 +35,7 @@ async function movesOf(configuration: SimulatedTrainingOptions, seed: number, fa
 }
 
 for (const [name, plan] of Object.entries(PLANS)) {
-  const every = atDepth(37, 1), seconds = atDepth(20, 1000);
+  const runs = atDepth(60, Infinity), seconds = atDepth(20, 1000);
   const workers = plan.workers! * plan.replicas!;
   const crash = (step: number, worker: number, n: number): Fault => {
     const kind = KINDS[n % 3]!;
@@ -48,9 +48,11 @@ for (const [name, plan] of Object.entries(PLANS)) {
       { seed: 1, strategy: pos(), configuration: plan },
       simulatedTraining,
     );
+    const all = 3 * workers * steps, count = Math.min(runs, all);
     let moves = 0;
-    for (let n = 0; n < 3 * workers * steps; n += every) {
-      const faults = [crash(Math.floor(n / (3 * workers)), n % workers, n)];
+    for (let i = 0; i < count; i++) {
+      const step = Math.floor(i * all / count / (3 * workers));
+      const faults = [crash(step, i % workers, Math.floor(i / workers))];
       const retaken = await movesOf(plan, 1, faults);
       assert.ok(retaken.length <= 1 && retaken.every((count) => count <= 1), `${retaken}`);
       moves += retaken.length;

@@ -23,7 +23,7 @@ export interface HostLayout {
 }
 
 /** The run whose copies are hosted, and the workers that remain. */
-export interface HostNeeds {
+interface HostNeeds {
   /** Data-parallel replicas of the run, W. */
   readonly replicas: number;
   /** Micro-batches of each replica in a step, N. */
@@ -34,8 +34,8 @@ export interface HostNeeds {
   readonly workers: number;
 }
 
-/** Steps of a pipeline in units of a micro-batch's forward and backward of the whole model. */
-export const hostedTime = (
+/** Returns the time of a step, in that of a forward and a backward of the whole model. */
+const hostedTime = (
   { replicas, microBatches }: HostNeeds,
   { pipelines, depth }: HostLayout,
 ): number => (replicas * microBatches / pipelines + depth - 1) / depth;

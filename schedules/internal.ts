@@ -12,7 +12,7 @@ export { scheduleRecord } from "./analysis/report.ts";
 export { refuseUnread } from "./define.ts";
 export { Readiness } from "./dependencies.ts";
 export { followList, isOffered, takeOffers } from "./policies.ts";
-export { chooseLayout, hostedSchedule, hostedTime, type HostLayout } from "./hosted.ts";
+export { chooseLayout, hostedSchedule, type HostLayout } from "./hosted.ts";
 export { splitsBackward, withEdges } from "./schedule.ts";
 export { readScenario, SCENARIO_LAWS } from "./simulator/scenarios.ts";
 export { ASSUMED, chooseTrial, mailboxCandidates, readCandidate } from "./simulator/trials.ts";

@@ -312,7 +312,7 @@ export interface TrainOptions {
   /** Number of failures of each worker within ten minutes that a run survives. Default 3. */
   readonly retries?: number;
   /**
-   * What follows the loss of a worker: all workers restart from the last snapshot (`restart`, default),
+   * Reaction to the loss of a worker: all workers restart from the last snapshot (`restart`, default),
    * or the run moves to the workers that remain, with the same bits, and takes at most one step again
    * (`resize`). A resize does not count as one of `retries`.
    */

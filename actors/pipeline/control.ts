@@ -156,7 +156,7 @@ export function controlHandlers(
     Saved: ({ worker, state }) => supervisor.takeState!(worker, state),
     Fetch(message) {
       const isFrozen = supervisor.state === "frozen";
-      const reply = isFrozen ? replies.deferFrozen() : replies.defer();
+      const reply = replies.defer(isFrozen);
       if (!isFrozen) supervisor.state = "saving";
       supervisor.pause = "a save";
       supervisor.takeFetched = (values) => {

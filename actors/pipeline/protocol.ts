@@ -58,7 +58,7 @@ export const REFUSAL = "Cannot handle";
  * @param table The messages of each state.
  * @param state Returns the current state.
  * @param types All messages of the protocol; a message of no state is always refused.
- * @param over States in which other messages are dropped, as they are from before.
+ * @param over States in which other messages are dropped, because they were sent earlier.
  * @throws {TypeError} if a message of a state has no handler.
  *
  * @example
@@ -342,13 +342,13 @@ export interface WorkerLost {
   readonly kind: Failure["kind"];
   /** True if it exists but does not answer: only a process can then be ended. */
   readonly isWedged: boolean;
-  /** What remains, if the workers that live hold every stage. */
+  /** The surviving part of the pipeline; absent unless it holds every stage. */
   readonly remains?: Remains | undefined;
   /** True if a step was in progress. */
   readonly isInStep?: boolean | undefined;
 }
 
-/** What remains of a pipeline after the loss of a worker. */
+/** The part of a pipeline that remains after the loss of a worker. */
 export interface Remains {
   /** The number of workers that live, frozen. */
   readonly workers: number;

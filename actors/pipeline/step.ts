@@ -25,6 +25,7 @@ import {
 } from "../../schedules/mod.ts";
 import { followList, hostedSchedule, type HostLayout } from "../../schedules/internal.ts";
 import type { GradientSquares } from "../gradients/commit.ts";
+import { pipelineCount } from "./layout.ts";
 
 /** The policy of a worker: its actions, or the name by which every isolate makes its schedule. */
 export type PolicyData =
@@ -367,7 +368,7 @@ export function hostShares(
   count: number,
 ): { readonly shares: StepShares; readonly schedules: readonly Schedule[] } {
   const { shares } = shareStep(run, count), each = run.replicas / pipelines;
-  const pipes = 1 + Math.max(...run.schedule.placement.flat().map(({ pipeline }) => pipeline));
+  const pipes = pipelineCount(run.schedule);
   const groups = Array.from(
     { length: pipelines },
     (_, p) => shares.slice(p * each, (p + 1) * each),

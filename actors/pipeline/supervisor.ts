@@ -99,7 +99,7 @@ function supervisorHandlers(supervisor: Supervisor): Handlers<SupervisorMessage>
 
 /**
  * Wraps handlers: after the loss of a worker, questions get it as answer, and other messages are
- * dropped, but those that freeze the survivors and read their state.
+ * dropped, except messages that freeze the survivors and read their state.
  */
 function unlessLost(
   supervisor: Supervisor,

@@ -162,9 +162,9 @@ export class PendingReplies {
     this.#ctx = ctx;
   }
 
-  /** Defers the reply to the current message. */
-  defer(): Reply {
-    const reply = this.#ctx.deferReply(), lost = this.#lost;
+  /** Defers the reply to the current message. @param isAfterLoss True if a loss does not answer it. */
+  defer(isAfterLoss = false): Reply {
+    const reply = this.#ctx.deferReply(), lost = isAfterLoss ? undefined : this.#lost;
     if (lost) reply({ lost });
     else this.#waiting.set(reply, true);
     return (value, options) => {
@@ -172,20 +172,11 @@ export class PendingReplies {
     };
   }
 
-  /** The same for the state of survivors. */
-  deferFrozen(): Reply {
-    const lost = this.#lost;
-    this.#lost = undefined;
-    const reply = this.defer();
-    this.#lost = lost;
-    return reply;
-  }
-
   /** Answers all questions, later ones too, with the loss of a worker. */
   failAll(lost: WorkerLost): void {
-    // A step in progress belongs to the question about it only.
-    const { remains } = lost;
-    this.#lost = remains ? { ...lost, remains: { workers: remains.workers } } : lost;
+    // A committed step is the answer to the question about it only. A later loss counts after a freeze.
+    const { remains } = lost, known = remains ? { workers: remains.workers } : undefined;
+    if (!this.#lost || this.#lost.remains) this.#lost = { ...lost, remains: known };
     for (const [reply] of this.#waiting) {
       this.#waiting.take(reply);
       reply({ lost });

@@ -215,7 +215,7 @@ export type TrainEvent =
     readonly type: "resize";
     /** The next step that was taken. */
     readonly step: number;
-    /** Why: a worker was lost. */
+    /** Reason of the move: a worker was lost. */
     readonly cause: "lost";
     /** Id of the actor that failed first. */
     readonly actor: string;

@@ -578,10 +578,11 @@ export class Recovery implements Pick<Engine, "ahead" | "drain" | "step" | "eval
 
   /** Moves the run to the survivors. If another worker is lost meanwhile, all restart. */
   #resize(hosts: Hosts, lost: WorkerLost, remains: Remains): void {
-    if (remains.workers < hosts.minWorkers && !remains.committed) {
+    if (remains.workers < hosts.minWorkers) {
+      // The step is the answer; the next question meets the same loss.
+      if (remains.committed) return;
       throw new TooFewWorkersError(lost, hosts.minWorkers);
     }
-    if (remains.workers < hosts.minWorkers) return;
     const began = performance.now(), from = hosts.layout(), { held } = this.#opened!;
     const move = async () => {
       const state = await gatherState(held!);

@@ -9,14 +9,18 @@ import {
   elasticPolicy,
   F,
   formatAction,
+  type ListedSchedule,
   listPolicy,
   parseAction,
   readinessPolicy,
+  scheduleFromLists,
   simulateStep,
   type StepPolicy,
   validate,
   withPolicy,
 } from "../../schedules/mod.ts";
+import { substream } from "../../kernels/random.ts";
+import { uniformInt } from "pure-rand/distribution/uniformInt";
 import { parts } from "../../schedules/action.ts";
 import { takeOffers } from "../../schedules/policies.ts";
 import fc from "../fast_check.ts";
@@ -157,7 +161,8 @@ function orders(actions: Iterable<Action>): Record<string, string[]> {
   const found: Record<string, string[]> = {};
   for (const part of [...actions].flatMap(parts)) {
     const names = { F: ["F"], B: ["inputs", "sum"], I: ["inputs"], W: ["sum"], R: [] }[part.kind];
-    for (const name of names) (found[`${part.stage} ${name}`] ??= []).push(formatAction(part));
+    const which = formatAction(part).replace(/[A-Z]/, " ");
+    for (const name of names) (found[`${part.stage} ${name}`] ??= []).push(which);
   }
   return found;
 }
@@ -181,6 +186,70 @@ propertyTest(
     });
   },
   atDepth(200, 1500),
+);
+
+/** Random numbers below a bound, the same for the same seed. */
+const drawing = (seed: number) => {
+  const draws = substream(seed, "lists");
+  return (below: number) => uniformInt(draws, 0, below - 1);
+};
+
+/**
+ * Lists in random orders, on a random placement: of all actions whose inputs are there, each in turn is
+ * as likely as the others to be the next of its worker.
+ */
+function randomLists(draw: (below: number) => number): ListedSchedule {
+  const workers = 1 + draw(5), stages = workers + draw(5), microBatches = 1 + draw(6);
+  const host = Array.from({ length: stages }, (_, s) => s < workers ? s : draw(workers));
+  const lists: Action[][] = Array.from({ length: workers }, () => []);
+  const [inputs, sums] = [0, 0].map(() => new Array<number>(stages).fill(0));
+  let ready: Action[] = Array.from({ length: microBatches }, (_, m) => F(0, m));
+  while (ready.length > 0) {
+    const able = ready.filter(({ kind, stage, microBatch: m }) =>
+      kind === "F" || m === (kind === "W" ? sums! : inputs!)[stage]
+    );
+    const offer = able[draw(able.length)]!, { kind, stage, microBatch: m } = offer;
+    ready = ready.filter((one) => one !== offer);
+    const isSplit = kind === "B" && (sums![stage]! < m || draw(2) === 0);
+    lists[host[stage]!]!.push(isSplit ? { ...offer, kind: "I" } : offer);
+    if (kind === "F") ready.push(stage + 1 < stages ? F(stage + 1, m) : B(stage, m));
+    if (kind === "B" && stage > 0) ready.push(B(stage - 1, m));
+    if (isSplit) ready.push({ ...offer, kind: "W" });
+    if (kind === "B") inputs![stage]!++;
+    if (kind !== "F" && !isSplit) sums![stage]!++;
+  }
+  return scheduleFromLists("random", lists.map((list) => ActionList.from(list)));
+}
+
+/** The most micro-batches of a stage between I and W. */
+function mostOwed(list: Iterable<Action>): number {
+  const owed = new Map<number, number>();
+  let most = 0;
+  for (const { kind, stage } of list) {
+    const change = kind === "I" ? 1 : kind === "W" ? -1 : 0, now = (owed.get(stage) ?? 0) + change;
+    owed.set(stage, now);
+    most = Math.max(most, now);
+  }
+  return most;
+}
+
+propertyTest(
+  "any valid list ends as a hint, whatever things take and whatever its limits, with its sums",
+  [fc.nat(), fc.constantFrom(0, 0.7, 3), fc.constantFrom(undefined, 0, 1, 2, 9)],
+  (seed, more, weightBacklog) => {
+    const schedule = randomLists(drawing(seed));
+    assert.deepEqual(validate(schedule), []);
+    const planned = analyze(schedule).peakActivations, limit = Math.max(...planned) + more;
+    const hinted = withPolicy(schedule, "elastic", limit, weightBacklog);
+    const { schedule: ran } = atAnyPace(hinted, seed);
+    assert.deepEqual(validate(ran), []);
+    for (const [worker, peak] of analyze(ran).peakActivations.entries()) {
+      assert.ok(peak <= limit + 1e-9, `worker ${worker} holds ${peak}`);
+      assert.deepEqual(orders(ran.lists[worker]!), orders(schedule.lists[worker]!));
+      assert.ok(mostOwed(ran.lists[worker]!) <= (weightBacklog || Infinity), `worker ${worker}`);
+    }
+  },
+  atDepth(200, 10_000),
 );
 
 Deno.test("a limit below the peak of the list is refused", () => {

@@ -42,7 +42,7 @@ import {
   type Schedule,
   type StageMemory as ScheduleStageMemory,
 } from "../../schedules/mod.ts";
-import { formatEdge, parts, WHOLE } from "../../schedules/internal.ts";
+import { formatEdge, parts, splitsBackward, WHOLE } from "../../schedules/internal.ts";
 import { PIECE_ELEMENTS } from "../checkpoints/tensors.ts";
 import { CHUNKS_IN_TRANSIT } from "../gradients/sync.ts";
 import { ISOLATE_BYTES, PROCESS_BYTES } from "../options/limits.ts";
@@ -69,8 +69,9 @@ import {
 } from "./recovery.ts";
 
 /**
- * The most micro-batches of one copy of a stage that have activations at a time; of sequences in
- * slices those of each slice, and micro-batches of which a slice has.
+ * The most micro-batches of one copy of a stage that have activations at a time. Where backwards are
+ * split, also those that wait for their W; of sequences in slices those of each slice, and
+ * micro-batches of which a slice has activations.
  *
  * @param pipe the replica of the pipeline within a data-parallel one.
  */
@@ -80,17 +81,23 @@ export function slotsOf(
   stage: number,
   pipe: number,
 ): number | SliceSlots {
-  const { lists, listPolicy, slices = 1, pipelineOf, injectionLimit, microBatches, peaks } =
-    schedule;
+  const { lists, listPolicy, slices = 1, pipelineOf, peaks, weightBacklog } = schedule;
   if (lists && listPolicy?.name !== "elastic") {
     const listed = listedSlots(schedule, lists[worker]!, stage, pipe);
     // Without a flush the next step begins before this one ends: a micro-batch for each version.
     const least = schedule.updates === "every-backward" ? schedule.weightVersions[worker]! : 0;
-    return slices === 1 ? Math.max(least, listed.slices[0]!) : listed;
+    if (slices > 1) return listed;
+    const most = Math.max(least, listed.slices[0]!);
+    return splitsBackward(schedule) ? { ...listed, slices: [most] } : most;
   }
   const of = pipelineOf.filter((one) => one === pipe).length;
-  if (slices > 1) return { slices: new Array<number>(slices).fill(of), contexts: of };
-  if (!lists) return peaks?.[worker]?.most ?? Math.min(injectionLimit, microBatches);
+  const each = (count: number) => new Array<number>(slices).fill(count);
+  if (slices > 1) return { slices: each(of), backwards: each(of), contexts: of };
+  if (!lists) {
+    const most = peaks?.[worker]?.most ?? Math.min(schedule.injectionLimit, of);
+    if (!weightBacklog) return most;
+    return { slices: [most], backwards: [Math.min(most, weightBacklog)], contexts: 0 };
+  }
   // It may run ahead of its list, within the worker's limit.
   return Math.min(Math.ceil(listPolicy?.activationLimit ?? analyzedPeak(schedule, worker)), of);
 }
@@ -103,19 +110,27 @@ function listedSlots(
   pipe: number,
 ): SliceSlots {
   const live = new Array<number>(slices).fill(0), peak = [...live], of = new Map<number, number>();
+  const owed = [...live], backwards = [...live];
   let contexts = 0;
   for (const { kind, microBatch, part = WHOLE, ...one } of [...list].flatMap(parts)) {
     if (one.stage !== stage || pipelineOf[microBatch] !== pipe) continue;
-    if (kind === "I" || kind === "R") continue;
-    const change = kind === "F" ? 1 : -slices / part.count;
-    const left = (of.get(microBatch) ?? 0) + change, slice = slices === 1 ? 0 : part.index;
+    if (kind === "R") continue;
+    const slice = slices === 1 ? 0 : part.index, share = slices / part.count;
+    if (kind === "I" || kind === "B") {
+      backwards[slice] = Math.max(backwards[slice]!, owed[slice]! + share);
+    }
+    if (kind === "I") owed[slice]! += share;
+    if (kind === "W") owed[slice]! -= share;
+    if (kind === "I") continue;
+    const change = kind === "F" ? 1 : -share;
+    const left = (of.get(microBatch) ?? 0) + change;
     live[slice]! += change;
     peak[slice] = Math.max(peak[slice]!, live[slice]!);
     if (left === 0) of.delete(microBatch);
     else of.set(microBatch, left);
     contexts = Math.max(contexts, of.size);
   }
-  return { slices: peak, contexts };
+  return { slices: peak, backwards, contexts };
 }
 
 /** Returns the number of micro-batches in the slots; slices count as parts. */
@@ -181,8 +196,11 @@ export function planWorkers(
 }
 
 /** Gives each half of a micro-batch a slot; slices already have slots. */
-const withHalves = (slots: ReturnType<typeof slotsOf>, halves: number) =>
-  typeof slots === "number" ? halves * slots : slots;
+function withHalves(slots: ReturnType<typeof slotsOf>, halves: number): typeof slots {
+  if (typeof slots === "number") return halves * slots;
+  const all = (counts: readonly number[]) => counts.map((count) => halves * count);
+  return { ...slots, slices: all(slots.slices), backwards: all(slots.backwards) };
+}
 
 /**
  * Returns the bytes of each stage. From them `scheduleMemory` computes `CompiledRun.memory`: its
@@ -202,7 +220,7 @@ export function stageBytes(
   const countsHost = device === undefined || !hasOwnMemory(device);
   return programs.map((program, stage): ScheduleStageMemory => {
     const planned = { ...optionsOf(compiled, stage), ...views };
-    const { perMicroBatch, shared } = activationBytes(program, planned);
+    const { perMicroBatch, perBackward, shared } = activationBytes(program, planned);
     const { device: held, host } = planMemory(program, { ...planned, slots: 0 });
     const atHost = countsHost ? host.master + host.moments : 0;
     return {
@@ -210,6 +228,7 @@ export function stageBytes(
       gradientBytes: held.gradients,
       optimizerBytes: held.master + held.moments + held.buckets + held.other + atHost,
       keptBytes: halves * perMicroBatch,
+      backwardBytes: halves * perBackward,
       workBytes: shared,
       messageBytes: outputBytes(program, halves),
     };

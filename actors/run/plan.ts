@@ -95,7 +95,7 @@ export function describePlan(
       0,
     ),
     costShare: costOf(program) / total,
-    activationBytes: activationBytes(program, optionsOf(compiled, stage)).perMicroBatch,
+    activationBytes: bytesOfMicroBatch(activationBytes(program, optionsOf(compiled, stage))),
   }));
   return {
     model: model.name,
@@ -114,6 +114,9 @@ export function describePlan(
     layout: formatLayout(model.layers, startsOf(model, schedule.stages)),
   };
 }
+
+const bytesOfMicroBatch = (bytes: ReturnType<typeof activationBytes>) =>
+  bytes.perMicroBatch + bytes.perBackward;
 
 /** The names of a stage's layers; where all of a block is there, that of the block. */
 function namesOf(held: StageProgram["layers"], all: StageProgram["layers"]): readonly string[] {

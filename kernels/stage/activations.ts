@@ -1,6 +1,10 @@
 /**
  * Memory for the activations of a stage: kept for each micro-batch from F to B, or shared.
  *
+ * [Note: memory of a backward] Where the backward is split, W reads gradients and other values that I
+ * has computed. They are in memory of their own, which a micro-batch takes at its I and gives back at
+ * its W: with M micro-batches in flight and at most K between I and W there are M and K of each.
+ *
  * [Note: recompute interval] With an interval `ac`, the layers of a stage form segments of `ac`, and
  * a micro-batch keeps only the input of each segment. Everything else that a backward reads is in
  * memory that all micro-batches and segments share: before the backward of a segment its forward runs
@@ -296,20 +300,31 @@ export interface Activations {
   readonly inputs: Ports;
   /** The fields of the micro-batch that the layers read. */
   readonly fields: Ports;
-  /** For each layer, the tensors that its models read and write, except parameters. */
+  /** For each layer, its tensors, except parameters and those of a backward. */
   readonly ports: readonly Ports[];
   /** Values for other stages, by key, or the loss. */
   readonly outputs: Ports;
-  /** Gradients from and for other stages, by key. */
-  readonly gradients: { readonly arriving: Ports; readonly leaving: Ports };
 }
 
-/** Returns the values that the models of a layer write, except gradients, by port. */
-function computedBy(program: LayerProgram, options: ActivationOptions): TensorSpec[] {
-  const { saved, carried } = program;
-  const made = outputsOf(program).map((spec) => ({ ...spec, name: valuePorts(spec.name).output }));
-  return [...made, ...saved, ...options.backward === "split" ? carried : []];
+/** The values of one backward, from B or I to B or W, including shared ones. */
+export interface BackwardValues {
+  /** For each layer, gradients between layers, and what I leaves for W. */
+  readonly ports: readonly Ports[];
+  /** Gradients from other stages, by key. */
+  readonly arriving: Ports;
+  /** Gradients for other stages, by key. */
+  readonly leaving: Ports;
 }
+
+/** Returns the values that the forward of a layer writes, by port. */
+function computedBy(program: LayerProgram): TensorSpec[] {
+  const made = outputsOf(program).map((spec) => ({ ...spec, name: valuePorts(spec.name).output }));
+  return [...made, ...program.saved];
+}
+
+/** Returns the values that I leaves for W in a layer, except gradients between layers. */
+const carriedBy = ({ carried }: LayerProgram, { backward }: ActivationOptions) =>
+  backward === "split" ? carried : [];
 
 /**
  * Returns the values of a segment in shared memory: all except the inputs of later segments and the
@@ -329,7 +344,8 @@ function sharedBy(
       if (options.recomputeInterval === undefined) return path?.users.length === 0;
       return !path?.users.some((user) => user >= to) && (!path?.leaves || to === programs.length);
     };
-    return computedBy(program, options).filter(isShared).map((spec) => ({ slice, layer, spec }));
+    const computed = [...computedBy(program), ...carriedBy(program, options)];
+    return computed.filter(isShared).map((spec) => ({ slice, layer, spec }));
   });
 }
 
@@ -479,8 +495,9 @@ function placeEach(device: Allocator, segments: readonly SharedSpecs[]): SharedT
 }
 
 /**
- * Returns whether a gradient is kept for each micro-batch because W reads it after I. With an interval W
- * recomputes the gradients between layers, but not the sums of skip values.
+ * Returns whether a gradient is kept for each micro-batch because W reads it after I. No W reads the one
+ * that leaves the first layer. With an interval W recomputes the gradients between layers, but not the
+ * sums of skip values.
  */
 function isOwnGradient(
   { boundary }: ValuePath,
@@ -488,7 +505,7 @@ function isOwnGradient(
   { backward, recomputeInterval }: ActivationOptions,
 ): boolean {
   const isComputedAgain = recomputeInterval !== undefined && boundary !== undefined;
-  return backward === "split" && !(isComputedAgain && boundary !== layers);
+  return backward === "split" && boundary !== 0 && !(isComputedAgain && boundary !== layers);
 }
 
 /** Allocates two tensors for each size of gradients between layers: one to read, one to write. */
@@ -510,50 +527,75 @@ function sharedGradients(
   });
 }
 
+/** What determines the memory of one micro-batch, or of one slice of it. */
+interface MemoryParts {
+  readonly parts: StageParts;
+  readonly options: ActivationOptions;
+  readonly shared: SharedActivations;
+}
+
 /**
  * Allocates the memory of one micro-batch, or one slice of it, that is not shared: the same memory for
  * all lengths, one result each.
  */
-export function allocateActivations(
+export const allocateActivations = (device: Allocator, memory: MemoryParts, slice = 0) =>
+  allocateLengths(device, memory, slice, forwardValues);
+
+/** Allocates the memory of one backward in the same way. */
+export const allocateBackward = (device: Allocator, memory: MemoryParts, slice = 0) =>
+  allocateLengths(device, memory, slice, backwardValues);
+
+function allocateLengths<T>(
   device: Allocator,
-  parts: StageParts,
-  options: ActivationOptions,
-  shared: SharedActivations,
-  slice = 0,
-): Activations[] {
-  const indices = parts.lengths ? [...parts.slices.keys()] : [slice];
-  return overlay(
-    device,
-    indices.map((index) => (own: Allocator) => allocateLength(own, parts, options, shared, index)),
-  );
+  memory: MemoryParts,
+  slice: number,
+  valuesOf: (device: Allocator, memory: MemoryParts, index: number) => T,
+): T[] {
+  const { lengths, slices } = memory.parts, indices = lengths ? [...slices.keys()] : [slice];
+  return overlay(device, indices.map((index) => (own: Allocator) => valuesOf(own, memory, index)));
 }
 
-function allocateLength(
+function forwardValues(
   device: Allocator,
-  { slices, skips }: StageParts,
-  options: ActivationOptions,
-  shared: SharedActivations,
+  { parts: { slices, skips }, shared }: MemoryParts,
   slice: number,
 ): Activations {
   const programs = slices[slice]!.map(({ program }) => program);
   const allocate = ({ dtype, shape }: TensorSpec) => device.alloc(dtype, shape);
-  const paths = valuePaths(programs, skips), fields: Record<string, Tensor> = {};
+  const fields: Record<string, Tensor> = {};
   const ports = programs.map((program, i) => {
     const tensors: Record<string, Tensor> = { ...shared.ports[slice]![i] };
     for (const field of program.fields) {
       tensors[PORTS.field(field.name)] = fields[field.name] ??= allocate(field);
     }
-    for (const spec of computedBy(program, options)) tensors[spec.name] ??= allocate(spec);
+    for (const spec of computedBy(program)) tensors[spec.name] ??= allocate(spec);
     return tensors;
   });
   const inputs: Record<string, Tensor> = {}, outputs: Record<string, Tensor> = {};
-  const arriving: Record<string, Tensor> = {}, leaving: Record<string, Tensor> = {};
-  for (const [i, { spec, maker, users, leaves, gradient }] of paths.entries()) {
+  for (const { spec, maker, users, leaves } of valuePaths(programs, skips)) {
     const key = spec.name, port = valuePorts(key);
     const tensor = maker === undefined ? inputs[key] = allocate(spec) : ports[maker]![port.output]!;
     for (const user of users) ports[user]![port.input] = tensor;
     if (leaves) outputs[key] = tensor;
+  }
+  return { inputs, fields, ports, outputs };
+}
+
+function backwardValues(
+  device: Allocator,
+  { parts: { slices, skips }, options, shared }: MemoryParts,
+  slice: number,
+): BackwardValues {
+  const programs = slices[slice]!.map(({ program }) => program);
+  const allocate = ({ dtype, shape }: TensorSpec) => device.alloc(dtype, shape);
+  const ports = programs.map((program, i): Record<string, Tensor> => {
+    const own = carriedBy(program, options).filter(({ name }) => !shared.ports[slice]![i]![name]);
+    return Object.fromEntries(own.map((spec) => [spec.name, allocate(spec)]));
+  });
+  const arriving: Record<string, Tensor> = {}, leaving: Record<string, Tensor> = {};
+  for (const [i, { spec, maker, users, gradient }] of valuePaths(programs, skips).entries()) {
     if (!gradient || options.backward === "never") continue;
+    const key = spec.name, port = valuePorts(key);
     const sum = gradientsOf(shared, slice).gradients[i] ?? allocate(gradient.spec);
     if (maker !== undefined) ports[maker]![port.outputGradient] = sum;
     for (const user of users) {
@@ -563,7 +605,7 @@ function allocateLength(
     if (gradient.arrives) arriving[key] = sum;
     if (gradient.leaves) leaving[key] = sum;
   }
-  return { inputs, fields, ports, outputs, gradients: { arriving, leaving } };
+  return { ports, arriving, leaving };
 }
 
 /** Allocates the values that slices of one micro-batch share, by layer, and their gradients. */

@@ -25,8 +25,10 @@ import {
   type ActivationOptions,
   type Activations,
   allocateActivations,
+  allocateBackward,
   allocateContext,
   allocateShared,
+  type BackwardValues,
   gradientsOf,
   type Ports,
   segmentsOf,
@@ -62,8 +64,14 @@ export interface Slot extends Activations {
   readonly forward: readonly Run[];
   /** {@linkcode SegmentBackward.again} of the last segment, whose activations F leaves in memory. */
   readonly fresh: readonly Run[];
+  /** Binds its backward to the memory of one. */
+  bindBackward(values: BackwardValues): Backward;
+}
+
+/** The backward of a micro-batch in flight. */
+interface Backward extends BackwardValues {
   /** Last segment first. */
-  readonly backward: Readonly<Record<BackwardKind, readonly SegmentBackward[]>>;
+  readonly segments: Readonly<Record<BackwardKind, readonly SegmentBackward[]>>;
 }
 
 /** For each layer its parameters and their gradients, by port. */
@@ -108,16 +116,15 @@ function bindSlot(
   },
 ): Slot {
   const isAgain = options.recomputeInterval !== undefined;
-  const bound = layers.map(({ kernels, program }, i) => {
-    const lossScale = { [PORTS.lossScale]: shared.lossScale };
-    const own = activations.ports[i]!;
+  const binderOf = ({ program }: StageLayer, i: number, backward: Ports = {}) => {
+    const own = activations.ports[i]!, { masks = [] } = program;
     const inPlace = Object.fromEntries(
       program.saved.map(({ name }) => [PORTS.overwritten(name), own[name]!]),
     );
-    const context = shared.context[i];
-    const tensors = { ...shared.parameters[i], ...own, ...inPlace, ...lossScale, ...context };
-    const { masks = [] } = program;
-    const bindRun = (kernel: Kernel, outputs: Ports = {}): Run => {
+    const context = shared.context[i], lossScale = { [PORTS.lossScale]: shared.lossScale };
+    const parameters = shared.parameters[i];
+    const tensors = { ...parameters, ...own, ...backward, ...inPlace, ...lossScale, ...context };
+    return (kernel: Kernel, outputs: Ports = {}): Run => {
       const run = bind(kernel, tensors, { ...tensors, ...outputs });
       if (!masks.some(({ name }) => kernel.inputs.includes(name))) return run;
       return () => {
@@ -125,40 +132,39 @@ function bindSlot(
         return run();
       };
     };
-    const runOf = (kernel: Kernel | undefined) => kernel && bindRun(kernel);
-    // With an interval W cannot read values of I, so it runs B again.
-    const { forward, overwrites, B, I, W } = kernels, whole = runOf(B);
-    const addsAgain = I !== undefined && B?.outputs.some((name) => name in shared.again);
-    return {
-      forward: bindRun(forward),
-      overwrites: overwrites.map((kernel) => bindRun(kernel)),
-      B: whole,
-      I: runOf(I),
-      W: isAgain ? (addsAgain ? bindRun(B!, shared.again) : whole) : runOf(W),
-    };
+  };
+  const computed = layers.map((layer, i) => {
+    const { forward, overwrites } = layer.kernels, bindRun = binderOf(layer, i);
+    return { forward: bindRun(forward), overwrites: overwrites.map((kernel) => bindRun(kernel)) };
   });
-  const forward = bound.map((runs) => runs.forward);
+  const forward = computed.map((runs) => runs.forward);
   const segments = segmentsOf(layers, options.recomputeInterval).map(({ from, to }) => {
     // The output of a segment is kept or unread, so a last layer that saves nothing does not rerun.
     const end = layers[to - 1]!.program.saved.length > 0 ? to : to - 1;
     return { from, to, again: isAgain ? forward.slice(from, end) : [] };
   });
   const firstTrained = layers.findIndex(({ program }) => program.models.weight);
-  const backward = (kind: BackwardKind) =>
-    segments.toReversed().flatMap(({ from, to, again }): SegmentBackward[] => {
-      if (kind === "W" && (firstTrained < 0 || to <= firstTrained)) return [];
-      const runs = bound.slice(from, to).reverse().map((one) => one[kind]);
-      // Without an interval, W reads the values that I has overwritten.
-      const isOver = kind === "W" && !isAgain;
-      const overwrites = isOver ? [] : bound.slice(from, to).flatMap((one) => one.overwrites);
-      return [{ again, overwrites, runs: runs.filter((run) => run !== undefined) }];
+  const bindBackward = (values: BackwardValues): Backward => {
+    const bound = layers.map((layer, i) => {
+      // With an interval W cannot read values of I, so it runs B again.
+      const { B, I, W } = layer.kernels, bindRun = binderOf(layer, i, values.ports[i]);
+      const whole = B && bindRun(B);
+      const addsAgain = I !== undefined && B?.outputs.some((name) => name in shared.again);
+      const again = addsAgain ? bindRun(B!, shared.again) : whole;
+      return { B: whole, I: I && bindRun(I), W: isAgain ? again : W && bindRun(W) };
     });
-  return {
-    ...activations,
-    forward,
-    fresh: segments.at(-1)!.again,
-    backward: { B: backward("B"), I: backward("I"), W: backward("W") },
+    const ofKind = (kind: BackwardKind) =>
+      segments.toReversed().flatMap(({ from, to, again }): SegmentBackward[] => {
+        if (kind === "W" && (firstTrained < 0 || to <= firstTrained)) return [];
+        const runs = bound.slice(from, to).reverse().map((one) => one[kind]);
+        // Without an interval, W reads the values that I has overwritten.
+        const isOver = kind === "W" && !isAgain;
+        const overwrites = isOver ? [] : computed.slice(from, to).flatMap((one) => one.overwrites);
+        return [{ again, overwrites, runs: runs.filter((run) => run !== undefined) }];
+      });
+    return { ...values, segments: { B: ofKind("B"), I: ofKind("I"), W: ofKind("W") } };
   };
+  return { ...activations, forward, fresh: segments.at(-1)!.again, bindBackward };
 }
 
 /** Binds a kernel to the tensors that its inputs and outputs name. */
@@ -218,12 +224,20 @@ function cut(device: Device, tensor: Tensor): Tensor[] {
   });
 }
 
+/** The memory of one backward: for each length, the same. */
+type BackwardPlace = readonly BackwardValues[];
+
+/** A slot, with the memory of backwards to which it has been bound. */
+interface BoundSlot extends Slot {
+  readonly backwards: Map<BackwardPlace, Backward>;
+}
+
 /** The memory of one micro-batch or slice, and its runs. */
 interface Place {
   /** For each length, the same memory. */
   readonly memory: readonly Activations[];
   /** Runs by context, and by version of the weights and length. */
-  readonly slots: Map<SharedContext, Slot[]>;
+  readonly slots: Map<SharedContext, BoundSlot[]>;
   /** Key of the micro-batch that uses the memory. */
   dropout: DropoutKey | undefined;
 }
@@ -243,6 +257,8 @@ interface Live {
   readonly version: number;
   /** Index of the length of its samples. */
   readonly length: number;
+  /** The memory of its backward, from B or I on. */
+  backward?: BackwardPlace;
 }
 
 /** The parts of a stage that micro-batches in flight share. */
@@ -316,8 +332,22 @@ export class InFlight {
    * @throws {RangeError} when it is not in flight.
    */
   slotOf(microBatch: number): Slot {
-    const one = this.#find(microBatch);
-    return one.place.slots.get(one.context)![slotIndex(one)]!;
+    return slotOf(this.#find(microBatch));
+  }
+
+  /**
+   * Returns the backward of a micro-batch, which keeps its memory until the micro-batch ends.
+   *
+   * @throws {RangeError} when it is not in flight.
+   */
+  backwardOf(microBatch: number): Backward {
+    const one = this.#find(microBatch), slot = slotOf(one);
+    one.backward ??= this.#places.takeBackward(microBatch % this.#slices, slot);
+    const known = slot.backwards.get(one.backward);
+    if (known) return known;
+    const bound = slot.bindBackward(one.backward[one.length]!);
+    slot.backwards.set(one.backward, bound);
+    return bound;
   }
 
   /**
@@ -326,7 +356,7 @@ export class InFlight {
    * @throws {RangeError} when it is not in flight.
    */
   end(microBatch: number): void {
-    this.#places.give(microBatch % this.#slices, this.#find(microBatch).place);
+    this.#places.give(microBatch % this.#slices, this.#find(microBatch));
     this.#live.delete(microBatch);
     this.#contexts.end(microBatch);
     // A Map's old hash tables refer to their successors, so one table in old memory keeps all alive.
@@ -344,13 +374,17 @@ export class InFlight {
 const slotIndex = ({ version, length, place: { memory } }: Live) =>
   version * memory.length + length;
 
+/** Returns the runs of a micro-batch. */
+const slotOf = (one: Live) => one.place.slots.get(one.context)![slotIndex(one)]!;
+
 /** The memory of micro-batches in flight, reused after they end. */
 function openPlaces(
   device: Device,
   { slices, compiled, slicing, lengths, skips, parameters, lossScale }: InFlightParts,
   options: StageOptions,
 ) {
-  const free: Place[][] = slices.map(() => []);
+  const free: Place[][] = slices.map(() => []),
+    freeBackwards = slices.map((): BackwardPlace[] => []);
   let bytes = 0;
   const counted = <T>(allocate: () => T): T => {
     const held = device.allocatedBytes, result = allocate();
@@ -359,6 +393,7 @@ function openPlaces(
   };
   const parts = { slices, skips, lengths };
   const shared = counted(() => allocateShared(device, parts, options));
+  const memory = { parts, options, shared };
   const prepareMasks = openMasks(device, slices, shared, slicing);
   return {
     get bytes() {
@@ -366,20 +401,30 @@ function openPlaces(
     },
     take: (slice: number): Place =>
       free[slice]!.pop() ?? {
-        memory: counted(() => allocateActivations(device, parts, options, shared, slice)),
+        memory: counted(() => allocateActivations(device, memory, slice)),
         slots: new Map(),
         dropout: undefined,
       },
-    give: (slice: number, place: Place) => void free[slice]!.push(place),
+    /** Prefers memory to which the slot is bound, to bind few. */
+    takeBackward(slice: number, { backwards }: BoundSlot): BackwardPlace {
+      const all = freeBackwards[slice]!, known = all.findLastIndex((one) => backwards.has(one));
+      return all.splice(known, 1)[0] ?? counted(() => allocateBackward(device, memory, slice));
+    },
+    give(slice: number, { place, backward }: Live): void {
+      free[slice]!.push(place);
+      if (backward) freeBackwards[slice]!.push(backward);
+    },
     allocateContext: () => counted(() => allocateContext(device, parts, options)),
-    bind: (slice: number, { place, context, version, length }: Live) =>
-      bindSlot(compiled[slice + length]!, place.memory[length]!, options, {
+    bind: (slice: number, { place, context, version, length }: Live): BoundSlot => ({
+      ...bindSlot(compiled[slice + length]!, place.memory[length]!, options, {
         parameters: parameters[version]!,
         lossScale,
         context: context.ports,
         again: gradientsOf(shared, slice + length).again,
         prepareMasks: (layer) => prepareMasks(slice + length, layer, place.dropout),
       }),
+      backwards: new Map(),
+    }),
   };
 }
 

@@ -25,6 +25,7 @@ import { storageDtype } from "../precision.ts";
 import {
   type ActivationOptions,
   allocateActivations,
+  allocateBackward,
   allocateContext,
   allocateShared,
   checkInterval,
@@ -107,10 +108,12 @@ interface PlannedDevice {
 interface ActivationBytes {
   /** Kept for each micro-batch in flight from F to B (to W where the backward is split). */
   readonly perMicroBatch: number;
+  /** Kept for each micro-batch from I to W, and while B runs, where the backward is split. */
+  readonly perBackward: number;
   /** Shared by all micro-batches. */
   readonly shared: number;
-  /** With sliced sequences, bytes of each slice. */
-  readonly perSlice?: readonly number[];
+  /** With sliced sequences, both of each slice. */
+  readonly perSlice?: readonly Pick<ActivationBytes, "perMicroBatch" | "perBackward">[];
   /** With sliced sequences, bytes that the slices of a micro-batch share. */
   readonly perContext?: number;
 }
@@ -151,40 +154,51 @@ export function activationBytes(
   };
   const slices = slicesOf(program), { skips, lengths } = program;
   const parts = { slices, skips, lengths };
-  const memory = allocateShared(counter, parts, options), shared = bytes;
-  const perSlice = (lengths ? [0] : [...slices.keys()]).map((slice) => {
+  const memory = { parts, options, shared: allocateShared(counter, parts, options) };
+  const shared = bytes;
+  const bytesOfCall = (allocate: () => unknown): number => {
     const before = bytes;
-    allocateActivations(counter, parts, options, memory, slice);
+    allocate();
     return bytes - before;
-  });
-  const before = bytes;
-  allocateContext(counter, parts, options);
-  const perMicroBatch = bytes - shared;
-  if (!program.slicing) return { perMicroBatch, shared };
-  return { perMicroBatch, shared, perSlice, perContext: bytes - before };
+  };
+  const perSlice = (lengths ? [0] : [...slices.keys()]).map((slice) => ({
+    perMicroBatch: bytesOfCall(() => allocateActivations(counter, memory, slice)),
+    perBackward: bytesOfCall(() => allocateBackward(counter, memory, slice)),
+  }));
+  const perContext = bytesOfCall(() => allocateContext(counter, parts, options));
+  const perBackward = perSlice.reduce((sum, one) => sum + one.perBackward, 0);
+  const all = { perMicroBatch: bytes - shared - perBackward, perBackward, shared };
+  return program.slicing ? { ...all, perSlice, perContext } : all;
 }
 
-/** Largest numbers of slices in flight, where sequences are cut. */
+/** Largest numbers of slices in flight; a whole sequence is one slice. */
 export interface SliceSlots {
   /** For each slice. */
   readonly slices: readonly number[];
+  /** For each slice, those from I to W, with one whose B runs. */
+  readonly backwards: readonly number[];
   /** Micro-batches with a slice in flight. */
   readonly contexts: number;
 }
 
 /** Bytes of all activations in flight. */
 function bytesInFlight(
-  { perMicroBatch, perSlice = [], perContext = 0 }: ActivationBytes,
+  { perSlice, perContext = 0, ...whole }: ActivationBytes,
   slots: number | SliceSlots,
 ): number {
-  if (typeof slots === "number") return slots * perMicroBatch;
-  const own = slots.slices.reduce((sum, count, slice) => sum + count * perSlice[slice]!, 0);
-  return own + slots.contexts * perContext;
+  if (typeof slots === "number") return slots * (whole.perMicroBatch + whole.perBackward);
+  const { slices, backwards, contexts } = slots;
+  return (perSlice ?? [whole]).reduce(
+    (sum, { perMicroBatch, perBackward }, slice) =>
+      sum + slices[slice]! * perMicroBatch + backwards[slice]! * perBackward,
+    contexts * perContext,
+  );
 }
 
 /**
- * Returns the bytes that a stage holds once `slots` micro-batches have been in flight at a time:
- * {@linkcode Stage.memory} in advance. Pure: nothing is allocated.
+ * Returns the bytes that a stage holds once `slots` micro-batches have been in flight at a time, all
+ * between I and W if a number is given: {@linkcode Stage.memory} in advance. Pure: nothing is
+ * allocated.
  *
  * @throws {RangeError} {@linkcode TypeError} as {@linkcode openStage}.
  *

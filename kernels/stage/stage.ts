@@ -237,12 +237,13 @@ export class Stage {
     lossScale: number,
     into?: StageValues,
   ): Promise<StageValues | undefined> {
-    const { device, inFlight, resident } = this.#parts, slot = inFlight.slotOf(microBatch);
+    const { device, inFlight, resident } = this.#parts;
+    const { arriving, leaving, segments } = inFlight.backwardOf(microBatch);
     if (kind !== "W") {
       if (this.isLast) device.write(resident.lossScale, Float32Array.of(lossScale));
-      writeValues(device, slot.gradients.arriving, gradient);
+      writeValues(device, arriving, gradient);
     }
-    for (const { again, overwrites, runs } of slot.backward[kind]) {
+    for (const { again, overwrites, runs } of segments[kind]) {
       // Activations that F or I has just computed are not recomputed.
       const isFresh = this.#fresh === again;
       const missing = isFresh && kind === "W" ? [] : [...isFresh ? [] : again, ...overwrites];
@@ -251,7 +252,6 @@ export class Stage {
       this.#fresh = again;
     }
     if (kind !== "I") this.drop(microBatch);
-    const { leaving } = slot.gradients;
     if (kind === "W" || Object.keys(leaving).length === 0) return undefined;
     return await readValues(device, leaving, into);
   }

@@ -18,6 +18,8 @@ export interface StageMemory {
   readonly keptBytes: number;
   /** Bytes that R brings back, or the start of B or I if there is no R. */
   readonly recomputedBytes?: number | undefined;
+  /** Bytes that the start of B or I takes, and the end of B or W frees. */
+  readonly backwardBytes?: number | undefined;
   /** Bytes of the activations that the end of I frees; W frees the rest, B all. */
   readonly freedByInputBytes?: number | undefined;
   /** Bytes that an action of the stage needs only while it runs. */
@@ -138,13 +140,13 @@ function changesOf(
     if (memory === undefined) return { during: 0, after: 0 };
     const share = loadOf(list.microBatchAt(part)) / list.countAt(part);
     const { keptBytes, recomputedBytes = 0, freedByInputBytes = 0, messageBytes = 0 } = memory;
-    const all = keptBytes + recomputedBytes;
+    const { backwardBytes = 0 } = memory, all = keptBytes + recomputedBytes;
     const change = (during: number, after: number) => ({
       during: share * during,
       after: share * after,
     });
     if (kind === KIND.F) return change(keptBytes + messageBytes, keptBytes + messageBytes);
-    if (kind === KIND.W) return change(0, freedByInputBytes - all);
+    if (kind === KIND.W) return change(0, freedByInputBytes - all - backwardBytes);
     if (kind === KIND.R) {
       recomputed.add(cellOf(part));
       return change(recomputedBytes, recomputedBytes);
@@ -153,8 +155,8 @@ function changesOf(
     const isLast = list.countAt(part) === list.slices ||
       list.indexAt(part) === list.countAt(part) - 1;
     const isThere = isLast ? recomputed.delete(cellOf(part)) : recomputed.has(cellOf(part));
-    const brought = isThere ? 0 : recomputedBytes;
-    const freed = kind === KIND.I ? freedByInputBytes : all;
+    const brought = backwardBytes + (isThere ? 0 : recomputedBytes);
+    const freed = kind === KIND.I ? freedByInputBytes : all + backwardBytes;
     return change(brought, brought - freed - messageBytes);
   };
 }
@@ -256,7 +258,13 @@ export function scheduleMemory(
       optimizer: sum(({ optimizerBytes }) => optimizerBytes),
       activations: peak - fixed,
       peak,
-      held: fixed + sum(({ workBytes }) => workBytes) + ownPeaks(schedule, list, memoryOf) +
+      held: fixed + sum(({ workBytes }) => workBytes) +
+        // The memory of backwards is kept apart.
+        ownPeaks(schedule, list, (stage) => ({ ...stages[stage]!, backwardBytes: 0 })) +
+        ownPeaks(schedule, list, (stage) => ({
+          keptBytes: 0,
+          backwardBytes: stages[stage]!.backwardBytes,
+        })) +
         (skips ? peakOfSkips(list, skips[worker]!) : 0),
     };
   });

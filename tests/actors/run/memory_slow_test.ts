@@ -123,6 +123,25 @@ Deno.test("each stage's bytes and the worker's list give what its kernels plan, 
   }
 });
 
+Deno.test("with M micro-batches in flight and K between I and W, activations take M + c·K", () => {
+  const planned = (weightBacklog: number) => {
+    const options = { workers: 2, microBatches: 8, activationLimit: 4, weightBacklog } as const;
+    const schedule = createSchedule("message-driven", { order: "bfw", ...options });
+    const compiled = compileRun({ model: gpt2(DEEP, DEEP.microBatch) }, schedule, "native");
+    const [{ keptBytes, backwardBytes = 0, workBytes = 0 }] = stageBytes(compiled, "native") as [
+      ReturnType<typeof stageBytes>[number],
+    ];
+    return { device: compiled.memory[0]!.device, keptBytes, backwardBytes, workBytes };
+  };
+  for (const weightBacklog of [1, 2, 3]) {
+    const { device, keptBytes, backwardBytes, workBytes } = planned(weightBacklog);
+    assert.equal(device.activations, 4 * keptBytes + weightBacklog * backwardBytes + workBytes);
+    assert.ok(backwardBytes > 0.4 * keptBytes && backwardBytes < 0.7 * keptBytes);
+  }
+  // Whole backwards share the memory of one.
+  assert.equal(planned(0).backwardBytes, 0);
+});
+
 const CONFIG = { layers: 4, hidden: 32, heads: 2, seq: 8, vocab: 64 };
 const ROWS = 2 * CONFIG.seq, BOUNDARY_BYTES = 4 * ROWS * CONFIG.hidden, FIELD_BYTES = 2 * 4 * ROWS;
 

@@ -176,10 +176,11 @@ export async function assertPlanned(
   const options = { optimizer: ADAMW_DEFAULTS, backward: "whole", ...way } as const;
   const { hasFreeViews, allocatedBytes: before } = device;
   const stages = await openStages(device, model, 2, options);
+  // Two micro-batches in flight, one between I and W, a step, and a third micro-batch.
+  const slots = { slices: [2], backwards: [1], contexts: 0 };
   const planned = cutIntoStages(model, 2).map((program) =>
-    planMemory(program, { ...options, hasFreeViews, slots: 2 })
+    planMemory(program, { ...options, hasFreeViews, slots })
   );
-  // Two micro-batches in flight, a step, and a third micro-batch.
   for (const m of [0, 1]) await forward(stages, m, BATCHES[m]!);
   const kinds = { whole: ["B"], split: ["I", "W"], never: [] } as const;
   for (const m of [0, 1]) {

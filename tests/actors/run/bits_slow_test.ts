@@ -1,11 +1,13 @@
 /** Pipelines have the bits of serial runs: your own models, layouts, precisions, frozen weights. */
 
 import assert from "node:assert/strict";
+import { readCheckpoint } from "../../../actors/checkpoints/read.ts";
 import { createSystem } from "../../../actors/transports/system.ts";
 import { train } from "../../../actors/run/train.ts";
 import type { TrainOptions } from "../../../actors/options/train_options.ts";
 import { gpt2, type Model, type TokenBatch } from "../../../kernels/mod.ts";
 import { batchesOf, type Outcome, outcome, type Sizes, SMALL } from "../runs.ts";
+import { inFolder } from "../../in_folder.ts";
 import { BF16, testNeeding } from "../../needs.ts";
 import { RINGS, trainRings } from "./own_layers.ts";
 
@@ -122,6 +124,13 @@ testNeeding(
       assert.match(end.matrix!, /^(oneDNN|MLAS) \d+\.\d+\.\d+$/);
     }
     await trainTwice(run, { schedule: "chimera" });
+    await inFolder(async (directory) => {
+      const checkpoint = { directory, config: {} };
+      await run({ checkpoint, steps: 1 });
+      const resume = await readCheckpoint(directory);
+      const resumed = await run({ schedule: "zb-h1", resume });
+      assert.equal(resumed.bits.hash, bits.hash, "resumed");
+    });
     assert.notDeepEqual(bits, (await run({ runtime: "serial", precision: "fp32" })).bits);
   },
 );

@@ -23,7 +23,7 @@ import {
   type StepPolicy,
   type WeightUpdates,
 } from "../../schedules/mod.ts";
-import { followList, hostedSchedule, type HostLayout } from "../../schedules/internal.ts";
+import { followList, halvesOf, hostedSchedule, type HostLayout } from "../../schedules/internal.ts";
 import type { GradientSquares } from "../gradients/commit.ts";
 import { pipelineCount } from "./layout.ts";
 
@@ -355,6 +355,18 @@ export function shareMicroBatches(count: number, replicas: number): number[] {
     { length: replicas },
     (_, r) => Math.floor((r + 1) * count / replicas) - Math.floor(r * count / replicas),
   );
+}
+
+/** Returns why the copies of a schedule would have other bits on other workers; undefined if not. */
+export function hostingRefusal(schedule: Schedule): string | undefined {
+  const { name, updates, slices = 1 } = schedule;
+  const must = updates !== "flush"
+    ? "have a flush"
+    : slices > 1 || halvesOf(schedule) > 1
+    ? "compute whole micro-batches"
+    : undefined;
+  return must &&
+    `Cannot move a run to other workers: the schedule must ${must}, received ${name}`;
 }
 
 /**

@@ -389,11 +389,15 @@ export class MovingHosts<R extends EngineOptions> implements Hosts {
   }
 }
 
-/** Returns a run whose copies other pipelines host. Traces would name other workers. */
+/**
+ * Returns a run whose copies other pipelines host. Traces would name other workers. The layout and the
+ * buckets that were asked for belong to stages of another size; neither changes a bit.
+ */
 function hostedOn<R extends EngineOptions>(run: R, layout: HostLayout): R {
-  const hosted: HostedRun = { ...run, layout };
+  const hosted: HostedRun = { ...run, layout }, replicas = layout.pipelines;
   const [schedule] = hostShares(hosted, run.replicas * run.schedule.microBatches).schedules;
-  return { ...run, hosted, schedule: schedule!, replicas: layout.pipelines, isTraced: false };
+  const { starts: _starts, ...model } = run.model, { bucketSize: _size, ...stage } = run.stage;
+  return { ...run, hosted, schedule: schedule!, replicas, model, stage, isTraced: false };
 }
 
 /** Returns a state that workers can read: permissions cannot name a path with a comma. */

@@ -18,12 +18,13 @@ import {
   type ScheduleOptions,
   withPolicy,
 } from "../../schedules/mod.ts";
-import { followedActions, halvesOf, refuseUnread } from "../../schedules/internal.ts";
+import { followedActions, refuseUnread } from "../../schedules/internal.ts";
 import { checkClaim, type Claim, lockFolder } from "../checkpoints/lock.ts";
 import { checkWritable, encodeConfig } from "../checkpoints/write.ts";
 import { checkSizes } from "../options/limits.ts";
 import { type TrainOptions } from "../options/train_options.ts";
 import { type CheckedOptions, readOptions } from "../options/train_table.ts";
+import { hostingRefusal } from "../pipeline/step.ts";
 import type { PlaceName } from "../runtime/mod.ts";
 import { tidyRendezvousFolders } from "../transports/rendezvous.ts";
 import { compileRun, planRun } from "./compile.ts";
@@ -432,11 +433,8 @@ function assertMovable(
   if (reduce !== "deterministic") {
     refuse("reduce must be deterministic: other sums depend on the workers", reduce);
   }
-  const { name, updates, slices = 1 } = schedule;
-  if (updates !== "flush") refuse("the schedule must have a flush", name);
-  if (slices > 1 || halvesOf(schedule) > 1) {
-    refuse("the schedule must compute whole micro-batches", name);
-  }
+  const refusal = hostingRefusal(schedule);
+  if (refusal) throw new RangeError(refusal);
   if (journal ?? system) refuse("there must be no journal and no given system", "one");
 }
 

@@ -6,6 +6,7 @@
 
 import { commandLine } from "../../actors/options/limits.ts";
 import { openForecast, type PlanSpace } from "../../actors/planner/forecast.ts";
+import { afterLosses, type RemainingRun } from "../../actors/planner/losses.ts";
 import { type Profile, readProfile } from "../../actors/planner/profile.ts";
 import { planRuns, type RunPlan } from "../../actors/planner/plan.ts";
 import { BUCKET_SIZE, completeOptimizer } from "../../kernels/internal.ts";
@@ -22,6 +23,8 @@ import {
 } from "./plan_flags.ts";
 import {
   factNotes,
+  lossLines,
+  lossRecords,
   type PlanFacts,
   planLines,
   planRecord,
@@ -43,15 +46,21 @@ export const planCommand: Command = defineCommand(
     );
     const profile = readProfile(flags.profile);
     const model = await plannedModel(args, profile, flags.profile);
-    const shown = (facts: PlanFacts, plan: RunPlan): string => {
+    const shown = (
+      facts: PlanFacts,
+      plan: RunPlan,
+      after: readonly RemainingRun[] = [],
+    ): string => {
       if (flags.emit) return emitted(plan, facts, rank);
-      if (flags.json || flags.format === "json") return JSON.stringify(planRecord(facts, plan));
-      return planLines(facts, plan).join("\n");
+      if (flags.json || flags.format === "json") {
+        return JSON.stringify({ ...planRecord(facts, plan), ...lossRecords(after) });
+      }
+      return [...planLines(facts, plan), ...lossLines(facts, after)].join("\n");
     };
-    const { plan, facts } = planOf(flags, profile, model, (facts, plan) => {
+    const { plan, facts, after } = planOf(flags, profile, model, (facts, plan) => {
       if (plan.best.length >= rank) context.soFar?.({ text: `${shown(facts, plan)}\n` });
     });
-    print(shown(facts, plan));
+    print(shown(facts, plan, after));
     if (flags.emit) factNotes(facts).forEach((note) => printError(`note: ${note}`));
     return 0;
   },
@@ -78,17 +87,25 @@ function emitted({ best }: RunPlan, { model }: PlanFacts, rank: number): string 
   return trainCommandLine(model, run);
 }
 
-/** Makes the plan. Values that are not given are those of the profile. */
+/**
+ * Makes the plan, and with `--lose` what remains of the best one. Values that are not given are those
+ * of the profile.
+ */
 function planOf(
   flags: PlanFlags,
   profile: Profile,
   { args, task, options }: PlannedModel,
   soFar: (facts: PlanFacts, plan: RunPlan) => void,
-): { readonly plan: RunPlan; readonly facts: PlanFacts } {
+): { readonly plan: RunPlan; readonly facts: PlanFacts; readonly after: RemainingRun[] } {
   const { machine, source, layers } = profile, links = Object.keys(profile.links);
-  const { batch, devices = machine.cores } = flags;
+  const { batch, devices = machine.cores, lose: losses = 0 } = flags;
   const { "memory-limit": memoryLimitBytes = machine.memoryBytes } = flags;
   ensure(batch, "Cannot plan: --batch must be the samples of a step, received none");
+  ensure(!losses || !flags.emit, "Cannot plan: --lose must come without --emit, received both");
+  ensure(
+    losses < devices,
+    `Cannot plan: --lose must be below the ${devices} workers, received ${losses}`,
+  );
   const deviceNames = [...new Set(layers.map((one) => one.device))];
   const link = links.includes("worker") ? "worker" : links[0];
   const forecast = openForecast(profile, {
@@ -115,8 +132,12 @@ function planOf(
     profile: { source, machine: inOneLine(machine.name) },
   };
   const found = (plan: RunPlan) => soFar(facts, plan);
-  const { count } = flags;
-  return { plan: planRuns(space, forecast, { memoryLimitBytes, count, found }), facts };
+  const { count } = flags, { layers: { length } } = task.model;
+  const plan = planRuns(space, forecast, { memoryLimitBytes, count, found });
+  const after = losses > 0
+    ? afterLosses(plan.best[0]!, forecast, { layers: length, batch, losses })
+    : [];
+  return { plan, facts, after };
 }
 
 /** Bucket sizes that are tried besides that of the device. */

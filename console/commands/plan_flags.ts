@@ -139,6 +139,12 @@ const SHOWING_FLAGS = {
     help: "output format",
   },
   json: { kind: "switch", help: "same as --format json" },
+  lose: {
+    kind: "integer",
+    value: "K",
+    otherwise: "none",
+    help: "show what remains of the best plan after 1 to K lost workers",
+  },
   emit: {
     kind: "switch",
     help: "print the troupe train command of the best plan, or of the plan with this rank",

@@ -6,6 +6,7 @@
 
 import { commandLine, WORKERS_MAX } from "../../actors/options/limits.ts";
 import type { Candidate, CandidateRun } from "../../actors/planner/forecast.ts";
+import type { RemainingRun } from "../../actors/planner/losses.ts";
 import { type RunPlan, scheduleWords } from "../../actors/planner/plan.ts";
 import { formatTable } from "../../schedules/pictures/grid.ts";
 import { shellWord } from "../train/data_files.ts";
@@ -48,7 +49,7 @@ export const factNotes = ({ devices }: PlanFacts): string[] =>
     : [];
 
 /** Returns the plan for `--format json`. */
-export function planRecord(facts: PlanFacts, plan: RunPlan): unknown {
+export function planRecord(facts: PlanFacts, plan: RunPlan): object {
   const { devices, batch, memoryLimitBytes = null, profile, model } = facts;
   return {
     ...{ format: "troupe-plan", version: 1, model, devices, batch, memoryLimitBytes, profile },
@@ -114,16 +115,65 @@ function rowOf(run: CandidateRun, index: number): string[] {
     ...bucketSize === undefined ? [] : [`bucket ${bucketSize}`],
     ...coarsening === undefined ? [] : [`k ${coarsening}`],
   ].join(", ");
-  const mebibytes = (bytes: number) => (bytes / 2 ** 20).toFixed(bytes < 100 * 2 ** 20 ? 1 : 0);
-  const range = new Set([mebibytes(Math.min(...memoryBytes)), mebibytes(peakBytes)]);
   return [
     `${index + 1}`,
     schedule + (alike.length > 0 ? ` (or ${alike.join(", ")})` : ""),
     ...[workers, replicas, microBatch, microBatches].map(String),
     [recompute, ...precision === "fp32" ? [] : [precision]].join(", "),
-    ...[samplesPerSecond, stepMs].map((value) => value.toFixed(value < 100 ? 2 : 0)),
+    ...[samplesPerSecond, stepMs].map(inDigits),
     percent(run.bubble),
-    [...range].join("–"),
+    memoryWords(memoryBytes, peakBytes),
     reason,
+  ];
+}
+
+const inDigits = (value: number): string => value.toFixed(value < 100 ? 2 : 0);
+
+/** Returns the least and the most bytes of a worker in MiB. */
+function memoryWords(memoryBytes: readonly number[], peakBytes: number): string {
+  const mebibytes = (bytes: number) => (bytes / 2 ** 20).toFixed(bytes < 100 * 2 ** 20 ? 1 : 0);
+  const range = new Set([mebibytes(Math.min(...memoryBytes)), mebibytes(peakBytes)]);
+  return [...range].join("–");
+}
+
+/** Returns what remains after losses, for `--format json`; no field if none were asked for. */
+export function lossRecords(after: readonly RemainingRun[]): object {
+  if (after.length === 0) return {};
+  const afterLosses = after.map(({ losses, workers, layout, copies, run, speed, canMove }) => {
+    const { stepMs, samplesPerSecond, memoryBytes, peakBytes } = run;
+    return {
+      ...{ losses, workers, ...layout, copies, stepMs, samplesPerSecond, speed },
+      ...{ memoryBytes, peakBytes, nextLoss: nextLoss(canMove) },
+    };
+  });
+  return { afterLosses };
+}
+
+const nextLoss = (canMove: boolean) => canMove ? "resize" : "restart";
+
+const LOSS_HEAD = [
+  ...["lost", "workers", "pipelines", "depth", "copies", "samples/s", "of the full"],
+  ...["MiB a worker", "next loss"],
+];
+
+/** Returns the lines of what remains after losses. */
+export function lossLines(
+  { memoryLimitBytes = Infinity }: PlanFacts,
+  after: readonly RemainingRun[],
+): string[] {
+  if (after.length === 0) return [];
+  const rows = after.map(({ losses, workers, layout, copies, run, speed, canMove }) => [
+    ...[losses, workers, layout.pipelines, layout.depth, copies].map(String),
+    ...[inDigits(run.samplesPerSecond), percent(speed)],
+    ...[memoryWords(run.memoryBytes, run.peakBytes), nextLoss(canMove)],
+  ]);
+  const large = after.find(({ run }) => run.peakBytes > memoryLimitBytes);
+  const alone = "each stage is on one worker, whose loss restarts all workers";
+  return [
+    "",
+    "The best with --failover resize, after losses:",
+    ...formatTable([LOSS_HEAD, ...rows], { left: [8] }),
+    ...after[0]!.canMove ? [] : [`note: ${alone}`],
+    ...large ? [`note: with ${large.losses} lost, a worker is above the memory limit`] : [],
   ];
 }

@@ -13,6 +13,7 @@ import {
   type PlanSpace,
   sizesOf,
 } from "../../../actors/planner/forecast.ts";
+import { afterLosses } from "../../../actors/planner/losses.ts";
 import { excessOf, planRuns, scheduleOf } from "../../../actors/planner/plan.ts";
 import {
   type Schedule,
@@ -230,6 +231,42 @@ Deno.test("a reason names a part by which the step is longer", () => {
     if (/^all-reduce/.test(reason)) ok(run.replicas > best!.replicas);
   }
   ok(seen.size >= 3, [...seen].join());
+});
+
+/** The best plan with a schedule, and what remains of it after losses. */
+function remaining(schedule: string, workers: number, losses: number) {
+  const forecast = syntheticForecast(), few = { microBatch: [1], recompute: ["none"] } as const;
+  const space = { ...SMALL, ...few, schedules: [schedule], workers: [workers] };
+  const [best] = planRuns(space, forecast).best;
+  return afterLosses(best!, forecast, { layers: LAYERS, batch: SMALL.batch, losses });
+}
+
+Deno.test("after losses a plan has the layouts of failover, with their speed and memory", () => {
+  const after = remaining("1f1b", 2, 3), [full, three, two, one] = after;
+  const shape = after.map(({ workers, layout, copies, canMove }) =>
+    [workers, layout.pipelines, layout.depth, copies, canMove] as const
+  );
+  deepEqual(shape, [
+    ...[[4, 2, 2, 2, true], [3, 1, 3, 2, false]],
+    ...[[2, 2, 1, 2, true], [1, 1, 1, 2, false]],
+  ]);
+  for (const { run, speed } of after) {
+    equal(speed, run.samplesPerSecond / full!.run.samplesPerSecond);
+    equal(run.memoryBytes.length, run.workers);
+  }
+  // (2·8 + 3 − 1)/3 against (8 + 2 − 1)/2 times of the whole model: 0.75 without messages.
+  ok(three!.speed > 0.7 && three!.speed < 0.8, `${three!.speed}`);
+  ok(three!.speed > two!.speed && two!.speed > one!.speed);
+  // Each pipeline of one worker has a copy; the last worker has both, and one micro-batch in flight.
+  equal(one!.run.peakBytes, 2 * two!.run.peakBytes - 100 * LAYERS);
+});
+
+Deno.test("a plan whose stages have no copies never moves, and one without flushes is refused", () => {
+  deepEqual(remaining("1f1b", 4, 2).map(({ losses, canMove }) => [losses, canMove]), [[0, false]]);
+  throws(() => remaining("pipedream", 4, 1), {
+    message:
+      "Cannot move a run to other workers: the schedule must have a flush, received pipedream",
+  });
 });
 
 Deno.test("the parts of a step add up to it", () => {

@@ -22,6 +22,11 @@ const RUNS: Readonly<Record<string, readonly [Partial<TrainOptions>, number, rea
       3,
       [15],
     ],
+    "2×2 with a layout and buckets of its stages": [
+      { schedule: "1f1b", replicas: 2, layout: "E,1|1,H", bucketSize: 4000 },
+      3,
+      [15],
+    ],
     "Chimera": [{ schedule: "chimera" }, 1, [5]],
   };
 

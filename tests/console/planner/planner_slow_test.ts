@@ -83,6 +83,18 @@ folderTest(
   },
 );
 
+folderTest("what remains after losses is printed and written as JSON", async (folder) => {
+  const args = [...await planIn(folder), "--workers", "1", "--lose", "1"];
+  const table = await printedHere(...args);
+  assert.match(table, /^lost +workers +pipelines +depth .*\n +0 +2 +2 +1 /m);
+  assert.match(table, /^ +1 +1 +1 +1 +2 .* restart$/m);
+  const { afterLosses: [full, one] } = JSON.parse(await printedHere(...args, "--json"));
+  assert.deepEqual([full.speed, full.nextLoss], [1, "resize"]);
+  const { losses, pipelines, depth, copies, speed, samplesPerSecond } = one;
+  assert.deepEqual([losses, pipelines, depth, copies], [1, 1, 1, 2]);
+  assert.equal(speed, samplesPerSecond / full.samplesPerSecond);
+});
+
 folderTest("a chosen layout is shown, emitted, and trained", async (folder) => {
   const { layers } = withDearHead(statedProfile(SIZES, 2), 8);
   const args = [...await planIn(folder, { layers }), "--workers", "2", "--schedules", "1f1b"];

@@ -4,6 +4,16 @@
  * @module
  */
 
+export type {
+  ActorBytes,
+  Best,
+  CoreShare,
+  Plan,
+  RunMemory,
+  StagePlan,
+  TrainEvent,
+  WorkerMemory,
+} from "./options/train_events.ts";
 export type { Checkpoint, Disk, DiskFile, ManifestEntry } from "./checkpoints/format.ts";
 export { readCheckpoint, type ShardOrder, type WrittenShard } from "./checkpoints/read.ts";
 export type {
@@ -94,11 +104,7 @@ export {
 export { openRegistry, type Registry, type Verified } from "./registry/registry.ts";
 export { type Component, COMPONENT_KINDS, type ComponentKind } from "./registry/registry_file.ts";
 export { openTask, type Task, type TaskOptions } from "./registry/task.ts";
-export type { CoreShare } from "./run/devices.ts";
-export type { Best, TrainEvent } from "./run/events.ts";
-export type { ActorBytes, RunMemory, WorkerMemory } from "./run/memory.ts";
 export { tensorboard, type Tracker } from "./run/metrics.ts";
-export type { Plan, StagePlan } from "./run/plan.ts";
 export { NonFiniteError, train } from "./run/train.ts";
 export { type ActorFactory, type Handlers, OTHERS } from "./runtime/actor.ts";
 export type {

@@ -8,8 +8,8 @@
  * @module
  */
 
+import type { TrainEvent } from "../actors/options/train_events.ts";
 import { uniformInt } from "pure-rand/distribution/uniformInt";
-import type { TrainEvent } from "../actors/run/events.ts";
 import { train } from "../actors/run/train.ts";
 import { heldOutBatches, learningRateAt, loadText, type TokenBatch } from "../kernels/mod.ts";
 import { substream } from "../kernels/random.ts";

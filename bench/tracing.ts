@@ -4,9 +4,8 @@
  * @module
  */
 
+import type { Plan, TrainEvent } from "../actors/options/train_events.ts";
 import { cpuUsage } from "node:process";
-import type { TrainEvent } from "../actors/run/events.ts";
-import type { Plan } from "../actors/run/plan.ts";
 import { TraceFile } from "../console/run_files/chrome_trace.ts";
 import { type Row, rowMaker, valueRow } from "./report.ts";
 import { interleave } from "./timing.ts";

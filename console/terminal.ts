@@ -6,29 +6,11 @@
 
 import { commandLine } from "../actors/options/limits.ts";
 import type { Task } from "../actors/registry/task.ts";
-import { escapeControls, inOneLine } from "../actors/runtime/types.ts";
+import { escapeControls } from "../actors/runtime/types.ts";
 import { type Fetching, watchFetches } from "../kernels/internal.ts";
 
+export { quoted } from "../actors/options/file_schema.ts";
 export { escapeControls, inOneLine } from "../actors/runtime/types.ts";
-
-/** Largest number of characters shown of a value. */
-const SHOWN_MAX = 200;
-
-/**
- * Quotes a value on one line, and shortens a long one.
- *
- * @example
- * ```ts
- * import assert from "node:assert/strict";
- *
- * assert.equal(quoted("runs\nmine"), '"runs\\nmine"');
- * assert.equal(quoted("x".repeat(1000)).length, 203);
- * ```
- */
-export function quoted(value: unknown): string {
-  const text = typeof value === "string" ? value : JSON.stringify(value) ?? "nothing";
-  return `"${inOneLine(text.length > SHOWN_MAX ? `${text.slice(0, SHOWN_MAX)}…` : text)}"`;
-}
 
 /** Returns the columns of the terminal, or 80 if they are unknown. */
 export function terminalColumns(): number {

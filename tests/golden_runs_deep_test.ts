@@ -12,7 +12,7 @@
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
 import { join } from "node:path";
-import { RUN_FILES } from "../console/run_files/metrics_file.ts";
+import { RUN_FILES } from "../actors/run_folder/metrics_file.ts";
 import { bitsOf, jsonLines, printedHere } from "./console/command.ts";
 import { inFolder } from "./in_folder.ts";
 

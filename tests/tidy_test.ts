@@ -19,6 +19,7 @@ const LAYERS = [
   "actors/checkpoints",
   "actors/pipeline",
   "actors/options",
+  "actors/run_folder",
   "actors/run",
   "actors/registry",
   "actors/planner",

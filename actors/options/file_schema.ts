@@ -119,3 +119,22 @@ export function checkData<S extends v.GenericSchema>(
     } must be ${message}, received ${describeValue(input)}${meant}`,
   );
 }
+
+/** Largest number of characters shown of a value. */
+const SHOWN_MAX = 200;
+
+/**
+ * Quotes a value on one line, and shortens a long one.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ *
+ * assert.equal(quoted("runs\nmine"), '"runs\\nmine"');
+ * assert.equal(quoted("x".repeat(1000)).length, 203);
+ * ```
+ */
+export function quoted(value: unknown): string {
+  const text = typeof value === "string" ? value : JSON.stringify(value) ?? "nothing";
+  return `"${inOneLine(text.length > SHOWN_MAX ? `${text.slice(0, SHOWN_MAX)}…` : text)}"`;
+}

@@ -239,15 +239,7 @@ export const JOURNAL_FIELDS = {
 export const CHECKPOINT_FIELDS = {
   directory: {
     schema: text,
-    isRequired: true,
-    flag: {
-      name: "out",
-      isPath: true,
-      aliases: ["out_dir", "output_dir"],
-      value: "DIR",
-      otherwise: "runs/MODEL-1, -2 …; that of --resume; none with --json",
-      help: "the run's folder: checkpoints, run.json, metrics.jsonl",
-    },
+    synonyms: meaning("out of train() was meant, the folder of the run", "out outDir outputDir"),
   },
   overwrite: {
     schema: trueOrFalse,

@@ -244,10 +244,11 @@ export interface TrainOptions {
   /** Initial weights, by name or as a safetensors file ({@linkcode readWeights}). Default: the model's, or random. */
   readonly weights?: ReadonlyMap<string, Float32Array> | string | undefined;
   /**
-   * Checkpoint to continue from: its step, weights and moments, or the places of these in files, so
-   * that each worker reads its own ({@linkcode readCheckpoint}).
+   * Run to continue from its newest checkpoint: its folder, or its name below `runs/`. If it is `out`
+   * and has no checkpoint yet, the run starts. Or a checkpoint: its step, weights and moments, or the
+   * places of these in files, so that each worker reads its own ({@linkcode readCheckpoint}).
    */
-  readonly resume?: {
+  readonly resume?: string | {
     readonly step: number;
     readonly state: StateOf<TensorSource>;
     readonly shapes?: Checkpoint["shapes"];
@@ -274,6 +275,13 @@ export interface TrainOptions {
     readonly patience?: number | undefined;
   } | undefined;
   /**
+   * Folder of this run only, for its checkpoints, `run.json` and `metrics.jsonl`: `troupe plot`,
+   * `compare` and `dashboard` read it. Without `signal`, the first Ctrl-C or SIGTERM ends the run
+   * after the steps in progress, with a checkpoint; another one ends the program. Default: that of
+   * `resume` by name, otherwise none.
+   */
+  readonly out?: string | undefined;
+  /**
    * Directory of checkpoints, steps between them, and the contents of their `config.json`. Weights and
    * moments are read in pieces before the next step starts, and made durable while it runs; if each
    * rank writes a part, before it starts. A directory that is removed during the run is made again.
@@ -282,9 +290,10 @@ export interface TrainOptions {
   readonly checkpoint?: {
     /**
      * Directory of this run only. A directory that another run uses is refused, and so is one with
-     * checkpoints, except with `resume` from one of them or with `overwrite`.
+     * checkpoints, except with `resume` from one of them or with `overwrite`. Must be given without
+     * `out`, and left out with it.
      */
-    readonly directory: string;
+    readonly directory?: string | undefined;
     /**
      * Removes existing checkpoints before the first step; with a `resume` from one of them, the later
      * ones. Default false.
@@ -368,6 +377,14 @@ export interface TrainOptions {
   readonly metrics?: ((metrics: Metrics) => void) | undefined;
   /** Called with notices for the user: the device and the reason for it, downloads, and waits. */
   readonly announce?: (line: string) => void;
+}
+
+/** Options of a run whose folder is known and whose checkpoint is found. */
+export interface RunOptions extends TrainOptions {
+  readonly resume?: Exclude<TrainOptions["resume"], string>;
+  readonly checkpoint?:
+    | (NonNullable<TrainOptions["checkpoint"]> & { readonly directory: string })
+    | undefined;
 }
 
 /** Options of a run on MPI. */

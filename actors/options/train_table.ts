@@ -82,6 +82,7 @@ import {
   isIterable,
   type MpiRunOptions,
   type RunJournal,
+  type RunOptions,
   type TrainOptions,
 } from "./train_options.ts";
 
@@ -514,13 +515,21 @@ export const TRAIN = {
     },
   },
   resume: {
-    schema: record<NonNullable<TrainOptions["resume"]>>(
-      {
-        step: integer(0, COUNT_MAX),
-        state: record<StateOf<TensorSource>>({ weights: mapByName, moments: mapByName }, {}, open),
-      },
-      { config: anyObject },
-      open,
+    schema: byType(
+      "string",
+      text,
+      record<NonNullable<RunOptions["resume"]>>(
+        {
+          step: integer(0, COUNT_MAX),
+          state: record<StateOf<TensorSource>>(
+            { weights: mapByName, moments: mapByName },
+            {},
+            open,
+          ),
+        },
+        { config: anyObject },
+        open,
+      ),
     ),
     synonyms: meaning(
       "resume was meant",
@@ -534,11 +543,26 @@ export const TRAIN = {
       help: "resume from the newest checkpoint of a run: its folder, or its name below runs/",
     },
   },
+  out: {
+    schema: text,
+    synonyms: meaning(
+      "out was meant, the folder of the run",
+      "outDir outputDir runDir logDir loggingDir defaultRootDir",
+    ),
+    flag: {
+      name: "out",
+      isPath: true,
+      aliases: ["out_dir", "output_dir"],
+      value: "DIR",
+      otherwise: "runs/MODEL-1, -2 …; that of --resume; none with --json",
+      help: "the run's folder: checkpoints, run.json, metrics.jsonl",
+    },
+  },
   checkpoint: {
     schema: recordOf<CheckpointOptions>(CHECKPOINT_FIELDS),
     synonyms: meaning(
       "checkpoint: { directory, every, keep, config } was meant",
-      "out outDir outputDir checkpointDir saveDir saveSteps saveInterval saveEvery saveTotalLimit saveStrategy",
+      "checkpointDir saveDir saveSteps saveInterval saveEvery saveTotalLimit saveStrategy",
     ),
     fields: CHECKPOINT_FIELDS,
   },
@@ -600,7 +624,7 @@ const ELSEWHERE: Words = {
 const OPTIONS = recordOf<TrainOptions>(TRAIN, ELSEWHERE);
 
 /** Options of a run, with the defaults of those that were not given. */
-export type CheckedOptions = Filled<TrainOptions, typeof TRAIN>;
+export type CheckedOptions = Filled<RunOptions, typeof TRAIN>;
 
 /**
  * Checks the options of a run and fills in their defaults.
@@ -619,9 +643,18 @@ export type CheckedOptions = Filled<TrainOptions, typeof TRAIN>;
  * });
  * ```
  */
-export function readOptions(options: TrainOptions): CheckedOptions {
+export function readOptions<O extends TrainOptions>(options: O): Filled<O, typeof TRAIN> {
   check(OPTIONS, options, { cannot: "Cannot train", table: TRAIN });
-  const { isolation, system, transport, checkpoint, evaluation } = options;
+  const { isolation, system, transport, checkpoint, evaluation, out, resume } = options;
+  const { directory } = checkpoint ?? {}, isPlaced = out ?? (typeof resume === "string");
+  if (directory !== undefined && out !== undefined && directory !== out) {
+    throw new TypeError(
+      "Cannot train: checkpoint.directory must be left out beside out, received both",
+    );
+  }
+  if (checkpoint && directory === undefined && !isPlaced) {
+    throw new TypeError("Cannot train: checkpoint.directory must be given, received undefined");
+  }
   if (checkpoint?.keepBest && !evaluation) {
     throw new TypeError(
       "Cannot train: evaluation must be given where checkpoint.keepBest is true, received none",

@@ -14,7 +14,7 @@ import {
 } from "../../kernels/internal.ts";
 import { fieldBounds } from "../../kernels/stage/field_bounds.ts";
 import { createSchedule, simulateStep } from "../../schedules/mod.ts";
-import type { TrainOptions } from "../options/train_options.ts";
+import type { RunOptions } from "../options/train_options.ts";
 import type { StepOutcome } from "../pipeline/step.ts";
 import { openPipeline } from "../run/pipeline.ts";
 import { prepareRun } from "../run/prepare.ts";
@@ -109,7 +109,7 @@ export interface MeasuredRun extends AsyncDisposable {
 }
 
 /** Options of a run on drawn data. */
-type MeasuredOptions = Omit<TrainOptions, "data" | "steps"> & { readonly model: Model };
+type MeasuredOptions = Omit<RunOptions, "data" | "steps"> & { readonly model: Model };
 
 /** Learning rate, low enough not to diverge. */
 const RATE = 1e-5;

@@ -8,6 +8,7 @@
  * @module
  */
 
+import type { WorkerMemory } from "../options/train_events.ts";
 import { BUCKET_SIZE } from "../../kernels/internal.ts";
 import { parts } from "../../schedules/internal.ts";
 import {
@@ -22,7 +23,7 @@ import { eagerStages } from "../gradients/sync.ts";
 import type { TrainOptions } from "../options/train_options.ts";
 import { linkedSchedule } from "../pipeline/layout.ts";
 import { type CompileOptions, compileRun } from "../run/compile.ts";
-import type { CompiledRun, WorkerMemory } from "../run/memory.ts";
+import type { CompiledRun } from "../run/memory.ts";
 import { chooseSchedule } from "../run/prepare.ts";
 import { costedStages, openCosts, stageModel } from "./costs.ts";
 import type { LinkCost, Profile } from "./profile.ts";

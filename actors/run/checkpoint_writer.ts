@@ -5,6 +5,7 @@
  * @module
  */
 
+import type { Best, TrainEvent } from "../options/train_events.ts";
 import type { StateOf } from "../../kernels/mod.ts";
 import { elementCount } from "../../kernels/internal.ts";
 import { type Disk, removeOld, removeUnfinished } from "../checkpoints/format.ts";
@@ -20,9 +21,8 @@ import { writeShards, type WrittenShard } from "../checkpoints/read.ts";
 import type { HeldState, PlacedTensor } from "../checkpoints/tensors.ts";
 import { writeHeld, type WrittenCheckpoint } from "../checkpoints/write.ts";
 import { assertFinite } from "../gradients/commit.ts";
-import type { TrainOptions } from "../options/train_options.ts";
+import type { RunOptions } from "../options/train_options.ts";
 import { launchName } from "../transports/mpi/launch_watch.ts";
-import type { Best, TrainEvent } from "./events.ts";
 
 /** Contents of a checkpoint. */
 interface Snapshot {
@@ -52,7 +52,7 @@ export class CheckpointWriter {
    * @param announce reports old checkpoints that cannot be removed.
    */
   constructor(
-    { directory, keep }: Pick<NonNullable<TrainOptions["checkpoint"]>, "directory" | "keep">,
+    { directory, keep }: Pick<NonNullable<RunOptions["checkpoint"]>, "directory" | "keep">,
     announce: (line: string) => void,
     disk: Disk = Deno,
   ) {
@@ -205,7 +205,7 @@ export class FinishedMarker {
   #finished: Finished | undefined;
 
   /** Prepares the mark of a run. */
-  constructor({ directory, config = {} }: NonNullable<TrainOptions["checkpoint"]>) {
+  constructor({ directory, config = {} }: NonNullable<RunOptions["checkpoint"]>) {
     this.#directory = directory;
     this.#config = config;
   }

@@ -20,14 +20,14 @@ import {
 } from "../../kernels/internal.ts";
 import { type LayerTimes, partitionForSchedule, type Schedule } from "../../schedules/mod.ts";
 import { halvesOf, recomputedStages, splitsBackward } from "../../schedules/internal.ts";
-import type { TrainOptions } from "../options/train_options.ts";
+import type { RunOptions } from "../options/train_options.ts";
 import { pipelineCount } from "../pipeline/layout.ts";
 import { mostTied, trainedTies } from "./engine.ts";
 import { type CompiledRun, planWorkers } from "./memory.ts";
 
 /** Options of the compilation. */
 export type CompileOptions = Pick<
-  TrainOptions,
+  RunOptions,
   | "model"
   | "recompute"
   | "recomputeInterval"

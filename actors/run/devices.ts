@@ -4,21 +4,12 @@
  * @module
  */
 
+import type { CoreShare } from "../options/train_events.ts";
 import { assertThreads, hasThreads, needsProcess, resolveDevices } from "../../kernels/internal.ts";
 import type { DeviceChoice, DeviceName } from "../../kernels/mod.ts";
-import type { RuntimeName, TrainOptions } from "../options/train_options.ts";
+import type { RunOptions, RuntimeName } from "../options/train_options.ts";
 import type { PlaceName } from "../runtime/mod.ts";
 import { launchedRanks } from "../transports/mpi/library.ts";
-
-/** Cores, and who computes on them. */
-export interface CoreShare {
-  /** Threads of each worker within an operation. */
-  readonly threads: number;
-  /** Workers that compute on these cores at a time. */
-  readonly workersHere: number;
-  /** Cores of this machine that this process may use. */
-  readonly cores: number;
-}
 
 /**
  * Divides the cores: with `auto` each worker gets an equal number of threads, at least one.
@@ -27,7 +18,7 @@ export interface CoreShare {
  * @throws {RangeError} when the device does not support that number of threads.
  */
 export function shareCores(
-  { threads = 1, mpi }: Pick<TrainOptions, "threads" | "mpi">,
+  { threads = 1, mpi }: Pick<RunOptions, "threads" | "mpi">,
   runtime: RuntimeName,
   workers: number,
   device: DeviceName,
@@ -42,7 +33,7 @@ export function shareCores(
  * Counts the workers on the cores of rank 0, by its launcher. All ranks of a run have the same number
  * of threads, because bits depend on it. With a map, each rank counts as the fullest.
  */
-function workersHere(runtime: RuntimeName, workers: number, mpi: TrainOptions["mpi"]): number {
+function workersHere(runtime: RuntimeName, workers: number, mpi: RunOptions["mpi"]): number {
   if (runtime === "serial") return 1;
   if (runtime !== "mpi") return workers;
   const { sharing = workers } = launchedRanks() ?? {}, map = mpi?.map;
@@ -73,7 +64,7 @@ export interface ComputedOn {
  */
 export async function runDevices(
   options: Pick<
-    TrainOptions,
+    RunOptions,
     | "device"
     | "adapters"
     | "threads"
@@ -163,7 +154,7 @@ export function computedOn(devices: RunDevices): ComputedOn {
 
 /** Announces that a run continues on a device with other bits than the checkpoint's. */
 function tellOfOtherBits(
-  { resume, announce }: Pick<TrainOptions, "announce" | "resume">,
+  { resume, announce }: Pick<RunOptions, "announce" | "resume">,
   devices: RunDevices,
 ): void {
   const before = inWords(resume?.config?.["computedOn"]), now = inWords(computedOn(devices));

@@ -4,12 +4,8 @@
  * @module
  */
 
-import {
-  type DeviceChoice,
-  type DeviceName,
-  learningRateAt,
-  type StageMemory,
-} from "../../kernels/mod.ts";
+import type { Best, Plan } from "../options/train_events.ts";
+import { learningRateAt } from "../../kernels/mod.ts";
 import {
   firstLossScale,
   type LossScale,
@@ -17,22 +13,10 @@ import {
   nextLossScale,
 } from "../gradients/commit.ts";
 import { check, fromZero } from "../options/option.ts";
-import type { MpiRunOptions, RuntimeName, TrainOptions } from "../options/train_options.ts";
-import type { TracedAction } from "../pipeline/step.ts";
+import type { MpiRunOptions, RunOptions } from "../options/train_options.ts";
 import type { PlaceName } from "../runtime/mod.ts";
 import type { EngineOptions } from "./engine.ts";
-import type { Plan } from "./plan.ts";
 import type { OpenJournal } from "./run_journal.ts";
-
-/** The best evaluation of a run so far, as a checkpoint keeps it. */
-export interface Best {
-  /** The step after which it was. */
-  readonly step: number;
-  /** Mean loss of the held-out micro-batches. */
-  readonly loss: number;
-  /** Evaluations since then, none of them better. */
-  readonly since: number;
-}
 
 /**
  * The best evaluation after one more.
@@ -74,7 +58,7 @@ export interface Progress {
 
 /** Returns the first progress of a run: step 0, or that of its checkpoint. */
 export function firstProgress(
-  resume: TrainOptions["resume"],
+  resume: RunOptions["resume"],
   lossScale: LossScale = 1,
 ): Progress {
   const step = resume?.step ?? 0;
@@ -139,7 +123,7 @@ const RATE = 1e-3;
  * @throws {RangeError} when a schedule would rise, or the first rate is none.
  * @throws {TypeError} when the first rate is no number.
  */
-export function rateOf({ learningRate = RATE, steps, resume }: TrainOptions): RateOf {
+export function rateOf({ learningRate = RATE, steps, resume }: RunOptions): RateOf {
   if (typeof learningRate === "number") return () => learningRate;
   if (typeof learningRate === "object") {
     const { rate = RATE, schedule = "constant", warmup = 0, minRate = 0 } = learningRate;
@@ -162,149 +146,17 @@ export function rateOf({ learningRate = RATE, steps, resume }: TrainOptions): Ra
   return checked;
 }
 
-/**
- * What happens in a run, in order: one plan, steps and evaluations and checkpoints, one end. Only
- * `wait` may come before the plan.
- */
-export type TrainEvent =
-  | { readonly type: "plan"; readonly plan: Plan }
-  | {
-    readonly type: "step";
-    readonly step: number;
-    readonly loss: number;
-    readonly gradNorm: number;
-    readonly tokensPerSecond: number;
-    /** The learning rate of the step. */
-    readonly learningRate: number;
-    /** Factor by which the loss was multiplied. */
-    readonly lossScale: number;
-    /** Predictions of the step: tokens, or samples. */
-    readonly predictions: number;
-    /** Time that the step took. */
-    readonly seconds: number;
-    /** Actions of each worker in this step; empty unless the run is traced. */
-    readonly traces: readonly (readonly TracedAction[])[];
-  }
-  | {
-    /** A step whose gradients overflowed under the loss scale: no weight has changed. */
-    readonly type: "skip";
-    readonly step: number;
-    readonly loss: number;
-    readonly lossScale: number;
-    readonly nextLossScale: number;
-    readonly learningRate: number;
-    readonly predictions: number;
-    readonly seconds: number;
-    /** Actions of each worker, as in a taken step. */
-    readonly traces: readonly (readonly TracedAction[])[];
-  }
-  | {
-    /** A worker was lost, and the run continues from the last committed step. */
-    readonly type: "failure";
-    /** The next step that was taken. */
-    readonly step: number;
-    /** Id of the actor that failed first. */
-    readonly actor: string;
-    /** The failure, with its step and action. */
-    readonly reason: string;
-    /** When, in milliseconds since the epoch. */
-    readonly time: number;
-  }
-  | {
-    /** A worker was lost, and the run continues on the others, with the same bits. */
-    readonly type: "resize";
-    /** The next step that was taken. */
-    readonly step: number;
-    /** Reason of the move: a worker was lost. */
-    readonly cause: "lost";
-    /** Id of the actor that failed first. */
-    readonly actor: string;
-    /** When, in milliseconds since the epoch. */
-    readonly time: number;
-    /** Workers before. */
-    readonly from: number;
-    /** The pipelines that host the logical copies of the model, and their depth. */
-    readonly to: { readonly pipelines: number; readonly depth: number; readonly copies: number };
-    /** Bytes of weights and moments that were read from the workers that remain. */
-    readonly movedBytes: number;
-    /** Steps taken again: 1, or 0 if the step was committed or there was none. */
-    readonly retaken: number;
-    /** Seconds from the notice of the loss until the next step can begin. */
-    readonly seconds: number;
-  }
-  | {
-    /** The data has not answered for 30 s; the run continues when it does. */
-    readonly type: "wait";
-    /** The step that waits. */
-    readonly step: number;
-    /** Number of the missing micro-batch, from 0. */
-    readonly microBatch: number;
-  }
-  | {
-    readonly type: "evaluation";
-    readonly step: number;
-    readonly loss: number;
-    /** The best evaluation so far, this one included, where the run asks which it is. */
-    readonly best?: Best;
-  }
-  | {
-    /** A checkpoint has become whole; steps may have been taken since its own. */
-    readonly type: "checkpoint";
-    readonly step: number;
-    readonly path: string;
-    /** True if it is kept as the best so far. */
-    readonly isBest?: true;
-  }
-  | {
-    readonly type: "end";
-    /** True if `signal` ended the run before its last step. */
-    readonly isInterrupted: boolean;
-    /** True if `evaluation.patience` ended it before. */
-    readonly isStoppedEarly: boolean;
-    /**
-     * Best evaluation, if the run keeps track of it, and the folder of its checkpoint: null if it was
-     * not kept or is in another directory.
-     */
-    readonly best?: Pick<Best, "step" | "loss"> & { readonly checkpoint: string | null };
-    readonly device: DeviceName;
-    /** The names of the adapters, each once, of a device that has some. */
-    readonly adapter?: string;
-    /** Threads of each worker within an operation, of a device that can have several. */
-    readonly threads?: number;
-    /** The library of products in BF16, with its version. */
-    readonly matrix?: string;
-    /** The device, as {@linkcode openDevice} takes it. */
-    readonly choice: DeviceChoice;
-    readonly runtime: RuntimeName;
-    readonly schedule: string;
-    readonly workers: number;
-    readonly steps: number;
-    readonly seconds: number;
-    /** The most activations that each worker held, in units of Ma. */
-    readonly peakActivations: readonly number[];
-    /** The most weights that each worker held, in units of Mθ, one P-th of the model. */
-    readonly weightsHeld: readonly number[];
-    /** Bytes that each worker held, where they were counted. */
-    readonly memory: readonly StageMemory[] | undefined;
-    /** SHA-256 of all parameters' F32 bytes in the order of their names. */
-    readonly weightsHash: string;
-    /** The last checkpoint's folder. */
-    readonly checkpoint: string | null;
-    /** The trained weights by name; where workers have written them, read when they are asked for. */
-    readonly weights: ReadonlyMap<string, Float32Array>;
-  };
-
 /** A run with checked options, defaults and a compiled model. */
 export interface PreparedRun extends
   EngineOptions,
   Pick<
-    TrainOptions,
+    RunOptions,
     | ("steps" | "data" | "dropLast")
     | ("evaluation" | "resume" | "signal")
     // The configuration of checkpoints is encoded.
     | ("checkpoint" | "snapshots")
   >,
-  Required<Pick<TrainOptions, "announce" | "faults" | "retries" | "runtime">> {
+  Required<Pick<RunOptions, "announce" | "faults" | "retries" | "runtime">> {
   /** The fewest workers of a run that is moved. */
   readonly minWorkers: number;
   /** Micro-batches of one step, all data-parallel replicas together. */

@@ -15,12 +15,12 @@ import {
 import { bytesOfSource, readState, readTensor, type TensorSource } from "../checkpoints/tensors.ts";
 import { locateWeights, readWeights } from "../checkpoints/weights.ts";
 import { checkFinite } from "../gradients/commit.ts";
-import type { TrainOptions } from "../options/train_options.ts";
+import type { RunOptions } from "../options/train_options.ts";
 import type { CheckedOptions } from "../options/train_table.ts";
 import { isDataState } from "./data.ts";
 import type { Progress } from "./events.ts";
 
-type Resume = NonNullable<TrainOptions["resume"]>;
+type Resume = NonNullable<RunOptions["resume"]>;
 
 /** Expected size of a tensor: its elements, or its shape if known. */
 interface Expected {

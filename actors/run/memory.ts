@@ -11,6 +11,7 @@
  * @module
  */
 
+import type { ActorBytes, RunMemory, WorkerMemory } from "../options/train_events.ts";
 import type {
   DeviceName,
   ModelProgram,
@@ -46,7 +47,7 @@ import { formatEdge, parts, splitsBackward, WHOLE } from "../../schedules/intern
 import { PIECE_ELEMENTS } from "../checkpoints/tensors.ts";
 import { CHUNKS_IN_TRANSIT } from "../gradients/sync.ts";
 import { ISOLATE_BYTES, PROCESS_BYTES } from "../options/limits.ts";
-import type { RuntimeName, TrainOptions } from "../options/train_options.ts";
+import type { RunOptions, RuntimeName } from "../options/train_options.ts";
 import { copiesOf, linkedSchedule, type StageCopy } from "../pipeline/layout.ts";
 import { type CompiledStages, optionsOf, sumMemory } from "../pipeline/stage_copies.ts";
 import { UPDATE_POLICIES } from "../pipeline/step.ts";
@@ -151,14 +152,6 @@ function analyzedPeak(schedule: Schedule, worker: number): number {
   return peakActivations[worker]! * schedule.stages / schedule.workers;
 }
 
-/** Bytes of one worker. */
-export interface WorkerMemory extends StageMemory {
-  /** The worker, within a data-parallel replica: all replicas are alike. */
-  readonly worker: number;
-  /** True if it may hold less: then the order of messages decides how much. */
-  readonly isBound: boolean;
-}
-
 /** Bytes that a limit counts: those of the device, and the host's where the device has no own. */
 export function limitedBytes({ device, host }: StageMemory, name: DeviceName): number {
   return totalBytes(device) + (hasOwnMemory(name) ? 0 : totalBytes(host));
@@ -250,7 +243,7 @@ export function outputBytes(program: StageProgram, halves: number): number {
 interface StateMemoryOptions
   extends
     Pick<EngineOptions, "schedule">,
-    Pick<TrainOptions, "steps" | "snapshots" | "checkpoint" | "returnWeights"> {
+    Pick<RunOptions, "steps" | "snapshots" | "checkpoint" | "returnWeights"> {
   readonly compiled: CompiledRun;
   readonly runtime: RuntimeName;
   /** Failures that the run outlives. */
@@ -293,34 +286,6 @@ function planState(options: StateMemoryOptions, stepBytes: number): StateBytes {
     keptSteps: Math.min(all, Math.max(SNAPSHOT_STEPS * stepBytes, most)),
     state,
   };
-}
-
-/** Bytes of an actor beside the stages that it has. */
-export interface ActorBytes {
-  /** Values between the operations of a model while it runs, at most. */
-  readonly transient: number;
-  /** Compiled models, and what binds them to tensors. */
-  readonly sessions: number;
-  /** Activations that are under way, with the arrays in which their gradients come back. */
-  readonly messages: number;
-  /** Fields of micro-batches. */
-  readonly fields: number;
-  /** Gradients of copies that are being added. */
-  readonly sums: number;
-  /** Weights and moments: a snapshot in memory, and pieces that are read to be written or hashed. */
-  readonly state: number;
-  /** Deno, V8, and the library that computes. */
-  readonly runtime: number;
-}
-
-/** Bytes of a run beside the stages of its workers. */
-export interface RunMemory {
-  /** Bytes of each worker of a data-parallel replica; all replicas are equal. */
-  readonly workers: readonly ActorBytes[];
-  /** Bytes of the supervisor and its program. */
-  readonly supervisor: ActorBytes;
-  /** All that the run holds, stages included: what the system should see. */
-  readonly totalBytes: number;
 }
 
 /** Options that determine the memory of a run. */

@@ -5,6 +5,7 @@
  * @module
  */
 
+import type { WorkerMemory } from "../options/train_events.ts";
 import {
   assertMachineHolds,
   bestRecomputeInterval,
@@ -22,7 +23,7 @@ import { ISOLATE_BYTES } from "../options/limits.ts";
 import type { RuntimeName } from "../options/train_options.ts";
 import { type CompileOptions, compileRun, planRun } from "./compile.ts";
 import type { RunDevices } from "./devices.ts";
-import { type CompiledRun, limitedBytes, type WorkerMemory } from "./memory.ts";
+import { type CompiledRun, limitedBytes } from "./memory.ts";
 
 /** A change of a run, and how a user asks for it. */
 interface Change {

@@ -4,14 +4,15 @@
  * @module
  */
 
+import type { TrainEvent } from "../options/train_events.ts";
 import { BinaryWriter, WireType } from "@bufbuild/protobuf/wire";
 import { join } from "node:path";
 import process from "node:process";
 import { isAt } from "../checkpoints/lock.ts";
 import type { Metrics } from "../options/train_options.ts";
 import { type Gauge, openMeter } from "../runtime/isolate.ts";
-import type { TrainEvent } from "./events.ts";
 import { totalMemory } from "./memory.ts";
+import { EVENT_PREFIX } from "../run_folder/metrics_file.ts";
 import type { TrainingRun } from "./training_run.ts";
 
 /**
@@ -153,12 +154,6 @@ function tfRecord(data: Uint8Array): Uint8Array<ArrayBuffer> {
 /** Receiver of measurements for `train({ metrics })`; disposing of it closes its output. */
 export type Tracker = ((metrics: Metrics) => void) & Disposable;
 
-/** Prefix of file names by which TensorBoard finds them. */
-const PREFIX = "events.out.tfevents";
-
-/** The names of the files that {@linkcode tensorboard} makes. */
-export const EVENT_FILE = new RegExp(`^${RegExp.escape(PREFIX)}\\.\\d+\\.troupe\\.\\d+$`);
-
 /**
  * Writes the measurements of a run to a TensorBoard event file in a directory: `loss`, `grad_norm`,
  * `learning_rate`, `loss_scale`, `tokens_per_second`, `tokens`, `eval/loss`, `eval/perplexity`,
@@ -221,7 +216,7 @@ export function tensorboard(directory: string): Tracker {
 function makeFile(directory: string, seconds: number): [path: string, file: Deno.FsFile] {
   Deno.mkdirSync(directory, { recursive: true });
   for (;; seconds++) {
-    const path = join(directory, `${PREFIX}.${seconds}.troupe.${process.pid}`);
+    const path = join(directory, `${EVENT_PREFIX}.${seconds}.troupe.${process.pid}`);
     try {
       return [path, Deno.openSync(path, { write: true, createNew: true })];
     } catch (error) {

@@ -22,7 +22,7 @@ import { followedActions, refuseUnread } from "../../schedules/internal.ts";
 import { checkClaim, type Claim, lockFolder } from "../checkpoints/lock.ts";
 import { checkWritable, encodeConfig } from "../checkpoints/write.ts";
 import { checkSizes } from "../options/limits.ts";
-import { type TrainOptions } from "../options/train_options.ts";
+import type { RunOptions, TrainOptions } from "../options/train_options.ts";
 import { type CheckedOptions, readOptions } from "../options/train_table.ts";
 import { hostingRefusal } from "../pipeline/step.ts";
 import type { PlaceName } from "../runtime/mod.ts";
@@ -47,7 +47,7 @@ import type { PreparedRun } from "./events.ts";
  * @throws {RangeError} with the option.
  */
 function checkReduce(
-  { reduce, runtime, link, journal }: Pick<TrainOptions, "reduce" | "runtime" | "link" | "journal">,
+  { reduce, runtime, link, journal }: Pick<RunOptions, "reduce" | "runtime" | "link" | "journal">,
 ): void {
   if (reduce !== "mpi") return;
   const refuse = (rule: string, received: string) => {
@@ -224,8 +224,8 @@ interface ChosenSchedule {
 
 /** Options that choose the schedule. */
 type Choice =
-  & Pick<TrainOptions, "policy" | "scheduleOptions" | "recomputeInterval">
-  & Required<Pick<TrainOptions, "schedule" | "workers" | "microBatches">>;
+  & Pick<RunOptions, "policy" | "scheduleOptions" | "recomputeInterval">
+  & Required<Pick<RunOptions, "schedule" | "workers" | "microBatches">>;
 
 /**
  * Makes the schedule that is named, defined or given, and has its lists followed by the policy.
@@ -293,7 +293,7 @@ function checkSameSize(
 
 /** Returns the definition that reads the schedule options; your own lists read none. */
 function readerOf(
-  asked: NonNullable<TrainOptions["schedule"]>,
+  asked: NonNullable<RunOptions["schedule"]>,
 ): Pick<ScheduleDefinition, "name" | "reads"> {
   if (typeof asked === "string") return { ...findSchedule(asked), name: asked };
   if (isDefinition(asked)) return asked;
@@ -302,7 +302,7 @@ function readerOf(
 }
 
 function isDefinition(
-  asked: NonNullable<TrainOptions["schedule"]>,
+  asked: NonNullable<RunOptions["schedule"]>,
 ): asked is ScheduleDefinition {
   return typeof asked !== "string" && "create" in asked;
 }
@@ -328,7 +328,7 @@ const RECORDS = ["scheduleOptions", "optimizer", "learningRate", "link", "adapte
 /** Options with defaults and derived values. */
 type FilledOptions = CheckedOptions & Pick<PreparedRun, "rate" | "lossScale">;
 
-function fillOptions(given: TrainOptions): FilledOptions {
+function fillOptions(given: RunOptions): FilledOptions {
   const options = readOptions(given), { clip, precision } = options;
   const lossScale = options.lossScale ?? (precision === "fp16" ? "dynamic" : undefined);
   return { ...options, clip: clip || undefined, rate: rateOf(options), lossScale };
@@ -339,7 +339,7 @@ function fillOptions(given: TrainOptions): FilledOptions {
  *
  * @throws {RangeError} {@linkcode TypeError} {@linkcode SyntaxError} in one sentence for the user.
  */
-export async function prepareRun(options: TrainOptions): Promise<PreparedRun> {
+export async function prepareRun(options: RunOptions): Promise<PreparedRun> {
   const filled = fillOptions(options), { runtime, replicas, announce } = filled;
   checkReduce(filled);
   checkSizes(filled);
@@ -392,7 +392,7 @@ export async function prepareRun(options: TrainOptions): Promise<PreparedRun> {
 
 /** Returns the ranks of a run. With a journal, messages carry all weights to rank 0. */
 function rankedRun(
-  { mpi = {}, journal }: TrainOptions,
+  { mpi = {}, journal }: RunOptions,
   workers: number,
   device: DeviceName,
 ): PreparedRun["mpi"] {

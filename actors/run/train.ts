@@ -4,18 +4,21 @@
  * @module
  */
 
+import type { TrainEvent } from "../options/train_events.ts";
 import { claimFolder, lockFolder } from "../checkpoints/lock.ts";
-import type { TrainOptions } from "../options/train_options.ts";
+import type { Metrics, RunOptions, TrainOptions } from "../options/train_options.ts";
+import { type RunFacts, RunWriter } from "../run_folder/write.ts";
 import { watchHeap } from "../runtime/world.ts";
 import { FinishedMarker } from "./checkpoint_writer.ts";
 import { RunData } from "./data.ts";
-import type { TrainEvent } from "./events.ts";
 import { metricsOf, openTrainTelemetry } from "./metrics.ts";
 import { launchedRanks } from "../transports/mpi/library.ts";
+import { onInterrupt, placeRun, scriptFacts } from "./place_run.ts";
 import { abandonJob, checkShared, follow, isFollower, lead } from "./mpi_run.ts";
 import { optionFacts, prepareRun } from "./prepare.ts";
 import { WedgedError, WorkerLostError } from "./recovery.ts";
 import { assertWritten } from "./run_journal.ts";
+import type { PreparedRun } from "./events.ts";
 import { openRun } from "./training_run.ts";
 
 /**
@@ -122,13 +125,27 @@ export { NonFiniteError } from "../gradients/commit.ts";
  * ```
  */
 export async function* train(options: TrainOptions): AsyncGenerator<TrainEvent, void> {
+  yield* trainAs(options);
+}
+
+/**
+ * Trains a model as {@linkcode train} does.
+ *
+ * @param facts facts for `run.json` in the folder of the run. Default: those of a script.
+ */
+export async function* trainAs(
+  options: TrainOptions,
+  facts?: RunFacts,
+): AsyncGenerator<TrainEvent, void> {
   // A value that is not an object is refused with all options.
-  if (options?.runtime !== "mpi" || !launchedRanks()) return yield* trainHere(options);
-  const mpi = options.mpi ?? {}, facts = optionFacts(options);
-  if (isFollower()) return void await follow(mpi, facts);
-  await using _job = await lead(mpi, facts);
-  const { checkpoint } = options;
-  yield* trainHere(options, checkpoint && new FinishedMarker(checkpoint));
+  if (options?.runtime !== "mpi" || !launchedRanks()) {
+    return yield* trainHere(await placeRun(options), facts);
+  }
+  const mpi = options.mpi ?? {}, shared = optionFacts(options);
+  if (isFollower()) return void await follow(mpi, shared);
+  await using _job = await lead(mpi, shared);
+  const placed = await placeRun(options), { checkpoint } = placed;
+  yield* trainHere(placed, facts, checkpoint && new FinishedMarker(checkpoint));
 }
 
 /** Milliseconds between two looks at the lock of the checkpoint folder. */
@@ -136,9 +153,13 @@ const LOOK_MS = 1000;
 
 /** Trains as a process that leads its run. */
 async function* trainHere(
-  options: TrainOptions,
+  given: RunOptions,
+  facts?: RunFacts,
   marker?: FinishedMarker,
 ): AsyncGenerator<TrainEvent, void> {
+  const isInterruptible = given.out !== undefined && given.signal === undefined;
+  using interrupt = isInterruptible ? onInterrupt(given.announce ?? (() => {})) : undefined;
+  const options = interrupt ? { ...given, signal: interrupt.signal } : given;
   const prepared = await prepareRun(options);
   await using data = new RunData(prepared);
   const { checkpoint, resume, weights } = options, { announce } = prepared;
@@ -147,11 +168,17 @@ async function* trainHere(
   if (checkpoint) await claimFolder(checkpoint.directory, { ...checkpoint, resume, weights });
   await marker?.begin();
   await checkShared(prepared);
+  using files = openFiles(options, prepared, facts);
+  await files?.begin(prepared.plan);
   yield { type: "plan", plan: prepared.plan };
   using _heap = watchHeap();
   const run = await openRun(prepared, data);
   const closeData = () => data[Symbol.asyncDispose]();
-  const trackers = [options.metrics, openTrainTelemetry()].filter((track) => track !== undefined);
+  const trackers = [
+    files && ((metrics: Metrics) => files.metrics(metrics)),
+    options.metrics,
+    openTrainTelemetry(),
+  ].filter((track) => track !== undefined);
   const errors: unknown[] = [];
   let looked = performance.now();
   try {
@@ -167,6 +194,7 @@ async function* trainHere(
         folder?.renew(announce);
         looked = now;
       }
+      await files?.see(event);
       yield event;
     }
   } catch (error) {
@@ -182,4 +210,16 @@ async function* trainHere(
   }
   // Reported last, because closing writes to the journal.
   assertWritten(prepared.journal, run.progress.step, run.newest);
+}
+
+/** Opens the writer of the run's folder, if it has one. */
+function openFiles(
+  options: RunOptions,
+  { schedule, announce }: PreparedRun,
+  facts: RunFacts = scriptFacts(options),
+): RunWriter | undefined {
+  const { out: directory, resume, checkpoint } = options;
+  if (directory === undefined) return undefined;
+  const { overwrite } = checkpoint ?? {};
+  return new RunWriter({ directory, facts, schedule, resume, overwrite, announce });
 }

@@ -4,6 +4,7 @@
  * @module
  */
 
+import type { TrainEvent } from "../options/train_events.ts";
 import { delay } from "@std/async/delay";
 import { createHash } from "node:crypto";
 import type { Batch } from "../../kernels/mod.ts";
@@ -29,14 +30,7 @@ import { CheckpointWriter, finiteOnly } from "./checkpoint_writer.ts";
 import type { RunData } from "./data.ts";
 import { computedOn } from "./devices.ts";
 import type { Engine } from "./engine.ts";
-import {
-  firstProgress,
-  keptProgress,
-  nextBest,
-  nextProgress,
-  type Progress,
-  type TrainEvent,
-} from "./events.ts";
+import { firstProgress, keptProgress, nextBest, nextProgress, type Progress } from "./events.ts";
 import { openEngine } from "./pipeline.ts";
 import { type Recovery, type Resize, TooFewWorkersError } from "./recovery.ts";
 import type { PreparedRun } from "./events.ts";

@@ -19,7 +19,7 @@ import {
   parseTokenizer,
 } from "../../kernels/mod.ts";
 import { type CommandSyntax, COMMON_FLAGS, type FlagValues, withDefaults } from "../flag.ts";
-import { runPath } from "../run_files/run_folder.ts";
+import { runPath } from "../../actors/run_folder/folders.ts";
 import { inOneLine, print, printError, quoted } from "../terminal.ts";
 import { trainedOnnx } from "../train/onnx.ts";
 import { checkCount, type Command, defineCommand, ensure } from "./common.ts";

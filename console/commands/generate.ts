@@ -15,7 +15,7 @@ import {
 } from "../../kernels/mod.ts";
 import { readNumbers } from "../../actors/options/quantities.ts";
 import { type CommandSyntax, COMMON_FLAGS, DEVICE_FLAG, withDefaults } from "../flag.ts";
-import { runPath } from "../run_files/run_folder.ts";
+import { runPath } from "../../actors/run_folder/folders.ts";
 import { escapeControls, printError, writeAll } from "../terminal.ts";
 import { type Command, defineCommand, ensure } from "./common.ts";
 import {

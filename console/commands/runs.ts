@@ -10,16 +10,15 @@ import { commandLine } from "../../actors/options/limits.ts";
 import { formatTable } from "../../schedules/pictures/grid.ts";
 import { type CommandSyntax, COMMON_FLAGS } from "../flag.ts";
 import { CHART_FLAGS, readCurves, showLosses } from "../run_files/losses.ts";
+import { configurationDifferences, outcomes } from "../run_files/compare.ts";
 import {
-  configurationDifferences,
   isRun,
-  outcomes,
   readRun,
   type RunFolder,
   type RunSummary,
   summarizeRun,
-} from "../run_files/read.ts";
-import { runPath, RUNS_FOLDER } from "../run_files/run_folder.ts";
+} from "../../actors/run_folder/read.ts";
+import { runPath, RUNS_FOLDER } from "../../actors/run_folder/folders.ts";
 import { inOneLine, print, printError, terminalColumns } from "../terminal.ts";
 import { checkCount, type Command, defineCommand, ensure } from "./common.ts";
 

@@ -17,9 +17,9 @@ import {
   type TraceFacts,
   TROUPE_EVENT,
 } from "../run_files/chrome_trace.ts";
-import { RUN_FILES } from "../run_files/metrics_file.ts";
-import { readRun } from "../run_files/read.ts";
-import { runPath } from "../run_files/run_folder.ts";
+import { RUN_FILES } from "../../actors/run_folder/metrics_file.ts";
+import { readRun } from "../../actors/run_folder/read.ts";
+import { runPath } from "../../actors/run_folder/folders.ts";
 import {
   isCount,
   isTime,

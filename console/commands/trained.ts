@@ -33,7 +33,7 @@ import {
   type TokenizerName,
 } from "../../kernels/mod.ts";
 import { inputFileProblem, TOKENIZER_BYTES_MAX } from "../../kernels/internal.ts";
-import { meantRun } from "../run_files/run_folder.ts";
+import { meantRun } from "../../actors/run_folder/folders.ts";
 import { inOneLine, printError, quoted } from "../terminal.ts";
 import { ensure } from "./common.ts";
 

@@ -16,7 +16,8 @@ import {
 } from "../../schedules/mod.ts";
 import { parts } from "../../schedules/internal.ts";
 import { scheduleOf } from "../commands/schedule_flags.ts";
-import type { RunRecord } from "../run_files/metrics_file.ts";
+import type { RunRecord } from "../../actors/run_folder/metrics_file.ts";
+import { hashOf } from "../../actors/run_folder/write.ts";
 import type { TrainFlags } from "../train/flags.ts";
 import type { Span } from "./state.ts";
 
@@ -33,7 +34,8 @@ export function recordedSchedule(
     checkSizes({ workers, microBatches, replicas: plan.replicas });
     if (workers * microBatches > ACTIONS_MAX / 2) return undefined;
     const made = scheduleOf(flags);
-    const isSame = made.name === schedule.name && made.stages === plan.stages.length;
+    const isSame = made.name === schedule.name && made.stages === plan.stages.length &&
+      (made.lists && hashOf(made.lists)) === schedule.hash;
     return isSame ? made : undefined;
   } catch (error) {
     if (error instanceof RangeError || error instanceof TypeError) return undefined;

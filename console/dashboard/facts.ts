@@ -7,7 +7,7 @@
 import { commandLine, WORKERS_MAX } from "../../actors/options/limits.ts";
 import type { ActionKind, Schedule } from "../../schedules/mod.ts";
 import { inkOf } from "../../schedules/pictures/svg.ts";
-import type { RunRecord } from "../run_files/metrics_file.ts";
+import type { RunRecord } from "../../actors/run_folder/metrics_file.ts";
 import { shellWord } from "../train/data_files.ts";
 import type { FactTable, RunFacts } from "./state.ts";
 
@@ -20,7 +20,9 @@ function tablesOf(record: RunRecord): FactTable[] {
   const last = starts.at(-1), { environment } = last ?? {};
   return [
     tableOf("Run", {
-      command: last && commandLine("train", ...last.command.map(shellWord)),
+      ...last?.script === undefined
+        ? { command: last && commandLine("train", ...last.command.map(shellWord)) }
+        : { script: last.script },
       model: `${model}, ${count(plan.parameters)} parameters`,
       data: withHash(data),
       schedule: withHash(schedule),

@@ -4,15 +4,14 @@
  * @module
  */
 
+import type { TrainEvent } from "../../actors/options/train_events.ts";
 import { join } from "node:path";
 import type { Metrics } from "../../actors/options/train_options.ts";
-import type { TrainEvent } from "../../actors/run/events.ts";
-import { readMetrics, RUN_FILES, type RunRecord } from "../run_files/metrics_file.ts";
-import { readRun, type RunFolder } from "../run_files/read.ts";
+import { readMetrics, RUN_FILES, type RunRecord } from "../../actors/run_folder/metrics_file.ts";
+import { readRun, type RunFolder } from "../../actors/run_folder/read.ts";
 import { readTimeline } from "../run_files/timeline_file.ts";
-import { reasonOf, recordOf } from "../run_files/write.ts";
+import { reasonOf, recordOf, type RunFacts } from "../../actors/run_folder/write.ts";
 import { printError, quoted } from "../terminal.ts";
-import type { RunComponents } from "../train/parts.ts";
 import type { RunPlace, TrainRequest } from "../train/request.ts";
 import { recordedSchedule } from "./expected_timeline.ts";
 import { runFacts } from "./facts.ts";
@@ -144,7 +143,7 @@ const TRACE_EVERY_MS = 250;
 /** A run with a dashboard. */
 interface WatchedRun {
   readonly request: TrainRequest;
-  readonly parts: RunComponents;
+  readonly facts: RunFacts;
   /** Its folder, if it has one. */
   readonly place: RunPlace | undefined;
 }
@@ -204,10 +203,10 @@ export class RunDashboard implements AsyncDisposable {
   }
 
   #see(event: TrainEvent): void {
-    const { request: { flags: { steps }, schedule, checkpoint }, place } = this.#run;
+    const { request: { flags: { steps }, schedule, checkpoint }, facts, place } = this.#run;
     switch (event.type) {
       case "plan": {
-        const record = recordOf(this.#run, event.plan, undefined);
+        const record = recordOf({ facts, schedule, resume: checkpoint }, event.plan, undefined);
         const status = { status: "running", step: checkpoint?.step ?? 0, steps } as const;
         return this.#view.begin(runFacts(record, schedule, place?.directory), status);
       }

@@ -8,7 +8,7 @@ import type { Metrics } from "../../actors/options/train_options.ts";
 import type { TracedAction } from "../../actors/pipeline/step.ts";
 import { readStep, type WorkerTimeline } from "../../actors/run/timeline.ts";
 import type { Schedule } from "../../schedules/mod.ts";
-import type { RunEnd } from "../run_files/metrics_file.ts";
+import type { RunEnd } from "../../actors/run_folder/metrics_file.ts";
 import { ACTIONS_MAX, expectedSpans } from "./expected_timeline.ts";
 import type {
   EventView,

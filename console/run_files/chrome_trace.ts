@@ -11,10 +11,9 @@
  * @module
  */
 
+import type { Plan, TrainEvent } from "../../actors/options/train_events.ts";
 import type { TracedAction } from "../../actors/pipeline/step.ts";
 import type { Metrics } from "../../actors/options/train_options.ts";
-import type { TrainEvent } from "../../actors/run/events.ts";
-import type { Plan } from "../../actors/run/plan.ts";
 import { type Gap, readStep, type Span, type StepTimeline } from "../../actors/run/timeline.ts";
 import type { TracedRun } from "../../actors/planner/traced_profile.ts";
 import { realClock } from "../../actors/runtime/world.ts";

@@ -9,8 +9,8 @@ import { replaceFile } from "../../actors/checkpoints/write.ts";
 import { tickStep } from "../../schedules/pictures/grid.ts";
 import { escapeXml, round, text, title } from "../../schedules/pictures/svg.ts";
 import { inOneLine, print, printError, quoted, terminalColumns } from "../terminal.ts";
-import { readMetrics } from "./metrics_file.ts";
-import type { RunFolder } from "./read.ts";
+import { readMetrics } from "../../actors/run_folder/metrics_file.ts";
+import type { RunFolder } from "../../actors/run_folder/read.ts";
 
 /** A point of a curve: the mean loss around a step. */
 interface LossPoint {

@@ -8,16 +8,16 @@
  * @module
  */
 
+import type { TrainEvent } from "../../actors/options/train_events.ts";
 import { existsSync } from "node:fs";
 import * as v from "valibot";
 import { readSpan } from "../../actors/run/timeline.ts";
 import type { TracedAction } from "../../actors/pipeline/step.ts";
 import { arrayOf, integer, numberWhere, text } from "../../actors/options/file_schema.ts";
 import { WORKERS_MAX } from "../../actors/options/limits.ts";
-import type { TrainEvent } from "../../actors/run/events.ts";
 import { checkInputFile } from "../../kernels/internal.ts";
 import { inOneLine } from "../terminal.ts";
-import { LINE_BYTES_MAX, readJsonLines } from "./metrics_file.ts";
+import { LINE_BYTES_MAX, readJsonLines } from "../../actors/run_folder/metrics_file.ts";
 
 /** Options of a {@linkcode BoundedFile}. */
 interface BoundedFileOptions {

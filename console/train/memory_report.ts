@@ -4,14 +4,13 @@
  * @module
  */
 
-import {
-  type ActorBytes,
-  actorBytes,
-  type RunMemory,
-  totalMemory,
-  type WorkerMemory,
-} from "../../actors/run/memory.ts";
-import type { Plan } from "../../actors/run/plan.ts";
+import type {
+  ActorBytes,
+  Plan,
+  RunMemory,
+  WorkerMemory,
+} from "../../actors/options/train_events.ts";
+import { actorBytes, totalMemory } from "../../actors/run/memory.ts";
 import type { StageMemory } from "../../kernels/mod.ts";
 import { totalBytes } from "../../kernels/internal.ts";
 import { formatTable } from "../../schedules/pictures/grid.ts";

@@ -41,6 +41,7 @@ export function runOptions(
     optimizer: optimizer.value.options({ beta1, beta2, momentum, weightDecay }),
     supervisor: supervisor.isBuiltIn ? undefined : specOf(supervisor),
     resume: checkpoint,
+    out: undefined,
     checkpoint: undefined,
     evaluation: undefined,
   };

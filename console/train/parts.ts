@@ -25,7 +25,8 @@ import { shellWord } from "./data_files.ts";
 import { INHERITED_FLAGS, noteReads, refuseUnread, sizesOfFlags } from "./flags.ts";
 import { isOnnxFile, onnxModel } from "./onnx.ts";
 import type { TrainRequest } from "./request.ts";
-import type { KeptComponent, KeptComponents } from "../run_files/run_folder.ts";
+import type { KeptComponent, KeptComponents } from "../../actors/run_folder/metrics_file.ts";
+import type { RunFacts } from "../../actors/run_folder/write.ts";
 
 /** Kinds of parts of a run. Each has a flag of the same name. */
 const RUN_COMPONENTS = ["model", "data", "optimizer", "supervisor"] as const;
@@ -41,6 +42,22 @@ export function keptComponents(parts: RunComponents): KeptComponents {
     RUN_COMPONENTS.map((kind) => parts[kind]).filter(({ isBuiltIn }) => !isBuiltIn)
       .map(({ kind, name, from, integrity }) => [kind, { name, from, integrity }]),
   );
+}
+
+/** Returns the facts of a run for its `run.json`. */
+export function factsOf(
+  { typed, flags, files, tokenizer }: TrainRequest,
+  components: RunComponents,
+): RunFacts {
+  const parts = keptComponents(components), { name, value } = components.data;
+  const hash = (files.tokens ?? files.text)?.sha256 ?? parts.data?.integrity ?? value.sha256;
+  return {
+    flags,
+    command: typed,
+    parts,
+    data: { name, ...hash !== undefined && { hash } },
+    ...tokenizer && { tokenizer: tokenizer.content },
+  };
 }
 
 /**

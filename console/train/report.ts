@@ -4,14 +4,12 @@
  * @module
  */
 
+import type { CoreShare, Plan, TrainEvent } from "../../actors/options/train_events.ts";
 import { commandLine } from "../../actors/options/limits.ts";
 import type { Task } from "../../actors/registry/task.ts";
-import type { CoreShare } from "../../actors/run/devices.ts";
-import type { TrainEvent } from "../../actors/run/events.ts";
-import type { Plan } from "../../actors/run/plan.ts";
 import { openProgress, print, printError } from "../terminal.ts";
 import { openMemoryReport } from "./memory_report.ts";
-import type { KeptComponents } from "../run_files/run_folder.ts";
+import type { KeptComponents } from "../../actors/run_folder/metrics_file.ts";
 
 /** Prints the events of a run. Disposing restores the terminal. */
 export type Report = ((event: TrainEvent) => void) & Disposable;

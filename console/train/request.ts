@@ -5,9 +5,8 @@
  * @module
  */
 
-import { existsSync } from "node:fs";
 import { basename, dirname, resolve } from "node:path";
-import { folderEntries, stepFolder, stepFolders } from "../../actors/checkpoints/format.ts";
+import { stepFolder } from "../../actors/checkpoints/format.ts";
 import { DECODERS } from "../../actors/checkpoints/hugging_face.ts";
 import { goesOnIn } from "../../actors/checkpoints/lock.ts";
 import type { Checkpoint } from "../../actors/checkpoints/format.ts";
@@ -29,7 +28,8 @@ import {
   readKeptFlags,
   TYPED_ONLY,
 } from "../parse.ts";
-import { type KeptComponents, makeRunFolder, meantRun, runPath } from "../run_files/run_folder.ts";
+import { makeRunFolder, refuseBranch, runToResume } from "../../actors/run_folder/folders.ts";
+import type { KeptComponents } from "../../actors/run_folder/metrics_file.ts";
 import { inOneLine, printError, quoted } from "../terminal.ts";
 import {
   checkSameFiles,
@@ -385,19 +385,6 @@ function checkWeights(path: string): void {
   if (inputFileProblem(path) !== "a folder") checkFile("weights", path);
 }
 
-/** The path of the run to resume from; a folder without a checkpoint begins one. */
-function runToResume(named: string): string {
-  const path = runPath(named);
-  if (existsSync(path)) return path;
-  throw new RangeError(
-    `Cannot resume from ${
-      quoted(named)
-    }: it must be a run's folder, its name below runs/ or an empty folder, received none${
-      meantRun(named)
-    }`,
-  );
-}
-
 /** Returns the folder of a run, also for the folder of one of its checkpoints. */
 const runFolder = (path: string) => stepFolder(basename(path)) ? dirname(path) : path;
 
@@ -421,26 +408,13 @@ export async function placeOf(
   model: string,
   made: DisposableStack,
 ): Promise<RunPlace | undefined> {
-  const { out, checkpoint, flags: { json } } = request;
+  const { out, checkpoint, flags: { json, overwrite, resume } } = request;
   if (out === undefined) {
     return json ? undefined : { directory: made.use(makeRunFolder(model)).path, isInPlace: false };
   }
   const isInPlace = checkpoint !== undefined && goesOnIn(out, { resume: checkpoint });
-  if (isInPlace) await refuseBranch(request, out);
+  if (isInPlace && !overwrite) await refuseBranch(resume!, checkpoint, out);
   return { directory: out, isInPlace };
-}
-
-/** A run that goes back to an earlier step would leave the later ones of the other beside its own. */
-async function refuseBranch(
-  { flags: { resume, overwrite }, checkpoint }: TrainRequest,
-  out: string,
-): Promise<void> {
-  if (overwrite || !stepFolder(basename(resume!))) return;
-  const { step, kind } = stepFolders(await folderEntries(out))[0]!;
-  if (step <= checkpoint!.step || kind === "unfinished") return;
-  throw new RangeError(
-    `Cannot resume from ${resume}: it must be the newest checkpoint of its folder, received one before step ${step}; name another folder with --out, or remove the later ones with --overwrite`,
-  );
 }
 
 /**

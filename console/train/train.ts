@@ -7,7 +7,7 @@
 import { join } from "node:path";
 import { replaceFile } from "../../actors/checkpoints/write.ts";
 import { tensorboard, type Tracker } from "../../actors/run/metrics.ts";
-import { train } from "../../actors/run/train.ts";
+import { trainAs } from "../../actors/run/train.ts";
 import type { TrainOptions } from "../../actors/options/train_options.ts";
 import { type Metrics, type MpiRunOptions } from "../../actors/options/train_options.ts";
 import { TRAIN } from "../../actors/options/train_table.ts";
@@ -18,13 +18,12 @@ import type { CommandContext } from "../command.ts";
 import { optionsOfFlags } from "../flag.ts";
 import { answersItself, rawArguments } from "../parse.ts";
 import { TraceFile } from "../run_files/chrome_trace.ts";
-import { RUN_FILES } from "../run_files/metrics_file.ts";
+import { RUN_FILES } from "../../actors/run_folder/metrics_file.ts";
 import { openTimeline, type TimelineFile } from "../run_files/timeline_file.ts";
-import { RunWriter } from "../run_files/write.ts";
 import { inOneLine, print, printError } from "../terminal.ts";
 import { TRAIN_FLAGS, TRAIN_SYNTAX, type TrainFlags } from "./flags.ts";
 import { isTraced, runOptions } from "./options.ts";
-import { importComponents, keptComponents, type RunComponents, taskOf } from "./parts.ts";
+import { factsOf, importComponents, keptComponents, type RunComponents, taskOf } from "./parts.ts";
 import { consoleReport, jsonReport, printDone } from "./report.ts";
 import {
   checkpointConfig,
@@ -144,33 +143,30 @@ async function trainAsAsked(
   const parts = await importComponents(request), task = await taskOf(request, parts);
   using made = new DisposableStack();
   const place = await placeOf(request, parts.model.value.name, made);
-  using files = place && new RunWriter({ place, request, parts, announce: printError });
+  const facts = factsOf(request, parts);
   using report = flags.json
     ? jsonReport(flags.memory, keptComponents(parts))
     : consoleReport(flags.steps, task.unit, flags.memory);
   using trace = traceOf(flags), log = openEventLog(flags, place?.directory, printError);
   await using dashboard = flags.dashboard
-    ? new (await import("../dashboard/follow.ts")).RunDashboard({ request, parts, place })
+    ? new (await import("../dashboard/follow.ts")).RunDashboard({ request, facts, place })
     : undefined;
   const metrics = (measured: Metrics) => {
-    files?.metrics(measured);
     trace?.measured(measured);
     log?.(measured);
     dashboard?.metrics(measured);
   };
   let timeline: TimelineFile | undefined;
   const options = optionsOf(request, task, parts, place?.directory);
-  const events = train({ ...options, metrics, signal, system });
+  const events = trainAs({ ...options, metrics, signal, system }, facts);
   for await (const event of dashboard?.watch(events) ?? events) {
     if (event.type === "wait") continue; // announced
     trace?.see(event);
     if (event.type === "plan") {
-      await files?.begin(event.plan);
       if (place && isTraced(flags)) timeline = made.use(timelineOf(request, place));
       begin("the step under way");
       if (start) printError(start);
     }
-    await files?.see(event);
     timeline?.see(event);
     report(event);
     if (event.type !== "end") continue;
@@ -240,9 +236,9 @@ function optionsOf(
         ...{ every, batches: heldOut(), atStart: !flags.json },
       }
       : undefined,
+    out: directory,
     checkpoint: directory === undefined ? undefined : {
       ...optionsOfFlags(TRAIN.checkpoint.fields, flags),
-      directory,
       config,
     },
     // JSON output does not include them.

@@ -1,8 +1,8 @@
 /** Small training runs for the tests, with results to compare bit for bit. */
 
+import type { TrainEvent } from "../../actors/options/train_events.ts";
 import assert from "node:assert/strict";
 import { train } from "../../actors/run/train.ts";
-import type { TrainEvent } from "../../actors/run/events.ts";
 import type { TrainOptions } from "../../actors/options/train_options.ts";
 import { gpt2, type Gpt2Config, type TokenBatch, tokenBatches } from "../../kernels/mod.ts";
 import { substream } from "../../kernels/random.ts";

@@ -7,7 +7,7 @@ import { HANG_LIMIT_MS } from "../hang_limit.ts";
 import { inOneLine, printError } from "../../console/terminal.ts";
 import { trainCommand } from "../../console/train/train.ts";
 import { troupe } from "../../console/mod.ts";
-import { RUN_FILES } from "../../console/run_files/metrics_file.ts";
+import { RUN_FILES } from "../../actors/run_folder/metrics_file.ts";
 import { namesIn } from "../in_folder.ts";
 
 /** The repository. */

@@ -1,8 +1,8 @@
 /** Runs of a small GPT: all numbers of a run, to compare bit for bit with the serial loop. */
 
+import type { TrainEvent } from "../../../actors/options/train_events.ts";
 import assert from "node:assert/strict";
 import { train } from "../../../actors/run/train.ts";
-import type { TrainEvent } from "../../../actors/run/events.ts";
 import type { TrainOptions } from "../../../actors/options/train_options.ts";
 import { gpt2 } from "../../../kernels/mod.ts";
 import { createSchedule, type ScheduleOptions } from "../../../schedules/mod.ts";

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { readCheckpoint } from "../../../actors/checkpoints/read.ts";
 import { train } from "../../../actors/run/train.ts";
-import type { TrainOptions } from "../../../actors/options/train_options.ts";
+import type { RunOptions } from "../../../actors/options/train_options.ts";
 import { workerInits } from "../../../actors/run/engine.ts";
 import { prepareRun } from "../../../actors/run/prepare.ts";
 import { gpt2 } from "../../../kernels/mod.ts";
@@ -24,13 +24,13 @@ const twoAdapters = (name: string, test: (folder: string) => Promise<void>) =>
 
 const WEBGPU = { workers: 2, device: "webgpu", steps: 1 } as const;
 
-const prepared = (options: Partial<TrainOptions>) =>
+const prepared = (options: Partial<RunOptions>) =>
   prepareRun({ ...WEBGPU, model: RINGS, microBatches: 2, data: [], ...options });
 
 twoAdapters(
   "workers compute on the adapters of a run in turn, where each has a process",
   async () => {
-    const adaptersOf = async (options: Partial<TrainOptions>) =>
+    const adaptersOf = async (options: Partial<RunOptions>) =>
       workerInits(await prepared(options), "process", undefined)
         .map(({ device }) => device.adapter?.index);
     assert.deepEqual(await adaptersOf({ adapters: [1, 0], replicas: 2 }), [1, 0, 1, 0]);

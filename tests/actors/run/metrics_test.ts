@@ -1,12 +1,12 @@
 /** Metrics of a run: a record for each step and evaluation, and TensorBoard event files. */
 
+import type { TrainEvent } from "../../../actors/options/train_events.ts";
 import assert from "node:assert/strict";
 import { join } from "node:path";
 import { BinaryReader, WireType } from "@bufbuild/protobuf/wire";
 import type { Metrics, TrainOptions } from "../../../actors/options/train_options.ts";
 import { tensorboard } from "../../../actors/run/metrics.ts";
 import { train } from "../../../actors/run/train.ts";
-import type { TrainEvent } from "../../../actors/run/events.ts";
 import { crc32c } from "../../../actors/run/metrics.ts";
 import { totalBytes } from "../../../kernels/stage/memory.ts";
 import { folderTest, namesIn } from "../../in_folder.ts";

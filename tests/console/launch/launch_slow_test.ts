@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { join } from "node:path";
 import { readCheckpoint } from "../../../actors/checkpoints/read.ts";
 import { readFinished } from "../../../actors/checkpoints/markers.ts";
-import { readRecord } from "../../../console/run_files/read.ts";
+import { readRecord } from "../../../actors/run_folder/read.ts";
 import { once } from "../../actors/runs.ts";
 import { isThere, type Launcher, LAUNCHERS, mpiTest } from "../../actors/runtime/mpi/launchers.ts";
 import { folderTest, inFolder } from "../../in_folder.ts";

@@ -12,9 +12,9 @@ import {
   readMetrics,
   RUN_FILES,
   type RunRecord,
-} from "../../../console/run_files/metrics_file.ts";
-import { readRun, summarizeRun } from "../../../console/run_files/read.ts";
-import { makeRunFolder, nextRunFolder } from "../../../console/run_files/run_folder.ts";
+} from "../../../actors/run_folder/metrics_file.ts";
+import { readRun, summarizeRun } from "../../../actors/run_folder/read.ts";
+import { makeRunFolder, nextRunFolder } from "../../../actors/run_folder/folders.ts";
 import { folderTest, namesIn } from "../../in_folder.ts";
 import { jsonLines, printedHere, refusalHere, runHere } from "../command.ts";
 import { assertRefusals, assertSentences } from "../refusals.ts";

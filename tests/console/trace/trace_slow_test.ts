@@ -1,5 +1,6 @@
 /** Traces in Chrome's format, of runs and of schedules on paper, and the timelines of runs. */
 
+import type { TrainEvent } from "../../../actors/options/train_events.ts";
 import { type Schema, Validator } from "@cfworker/json-schema";
 import assert from "node:assert/strict";
 import { join } from "node:path";
@@ -7,7 +8,6 @@ import type { Metrics, TrainOptions } from "../../../actors/options/train_option
 import { readStep } from "../../../actors/run/timeline.ts";
 import type { TracedAction } from "../../../actors/pipeline/step.ts";
 import { train } from "../../../actors/run/train.ts";
-import type { TrainEvent } from "../../../actors/run/events.ts";
 import { scheduleCommand } from "../../../console/commands/schedule.ts";
 import { TraceFile, type TraceFileOptions } from "../../../console/run_files/chrome_trace.ts";
 import { openTrace, summarizeTrace } from "../../../console/commands/trace.ts";

@@ -2,7 +2,7 @@ import { atDepth } from "../../depth.ts";
 import assert from "node:assert/strict";
 import { join } from "node:path";
 import { train } from "../../../actors/run/train.ts";
-import { EVENT_FILE } from "../../../actors/run/metrics.ts";
+import { EVENT_FILE } from "../../../actors/run_folder/metrics_file.ts";
 import { nativeLibraryPath } from "../../../kernels/devices/cpu/ort_library.ts";
 import { gpt2, heldOutBatches, tokenBatches } from "../../../kernels/mod.ts";
 import { folderTest, namesIn } from "../../in_folder.ts";

@@ -1,13 +1,15 @@
 /**
- * Numbered folders for runs without `--out`.
+ * Folders of runs: names below `runs/`, numbers for runs without `--out`, and the run to resume.
  *
  * @module
  */
 
 import { existsSync } from "node:fs";
-import { join, parse } from "node:path";
-import { lstat } from "../../actors/checkpoints/lock.ts";
-import { suggest } from "../../actors/options/option.ts";
+import { basename, join, parse, resolve } from "node:path";
+import { folderEntries, stepFolder, stepFolders } from "../checkpoints/format.ts";
+import { goesOnIn, lstat } from "../checkpoints/lock.ts";
+import { quoted } from "../options/file_schema.ts";
+import { suggest } from "../options/option.ts";
 
 /** Parent of run folders, relative to the working directory. */
 export const RUNS_FOLDER = "runs";
@@ -122,17 +124,43 @@ function removeEmpty(folder: string): void {
   }
 }
 
-/** A module of the user in a checkpoint. It is shown and compared, but never imported. */
-export interface KeptComponent {
-  /** Name or specifier. */
-  readonly name: string;
-  /** URL of the module. */
-  readonly from: string;
-  /** Hash of its modules. */
-  readonly integrity: string;
+/**
+ * Returns the path of the run to resume; a folder without a checkpoint starts one.
+ *
+ * @param out folder of the run that resumes it: if it is the named one, it need not exist yet.
+ * @throws {RangeError} when there is none.
+ */
+export function runToResume(named: string, out?: string): string {
+  const path = runPath(named),
+    places = [named, join(RUNS_FOLDER, named)].map((one) => resolve(one));
+  if (existsSync(path)) return path;
+  if (out !== undefined && places.includes(resolve(out))) return out;
+  throw new RangeError(
+    `Cannot resume from ${
+      quoted(named)
+    }: it must be a run's folder, its name below runs/ or an empty folder, received none${
+      meantRun(named)
+    }`,
+  );
 }
 
-/** Modules of the user, by kind. */
-export type KeptComponents = {
-  readonly [kind in "model" | "data" | "optimizer" | "supervisor"]?: KeptComponent;
-};
+/**
+ * Refuses to resume from an earlier checkpoint of a folder in the same folder, where the later ones
+ * would remain among those of the run.
+ *
+ * @param named the folder of a run, or of one of its checkpoints.
+ * @param out folder of the run that resumes it.
+ * @throws {RangeError} naming the checkpoint.
+ */
+export async function refuseBranch(
+  named: string,
+  resume: { readonly step: number; readonly path?: string },
+  out: string,
+): Promise<void> {
+  if (!stepFolder(basename(named)) || !goesOnIn(out, { resume })) return;
+  const { step, kind } = stepFolders(await folderEntries(out))[0]!;
+  if (step <= resume.step || kind === "unfinished") return;
+  throw new RangeError(
+    `Cannot resume from ${named}: it must be the newest checkpoint of its folder, received one before step ${step}; name another folder with --out, or remove the later ones with --overwrite`,
+  );
+}

@@ -1,5 +1,5 @@
 /**
- * Reads the folders of runs, summarizes and compares them.
+ * Reads the folders of runs, and summarizes them.
  *
  * @module
  */
@@ -12,9 +12,9 @@ import {
   type StepFolder,
   stepFolder,
   stepFolders,
-} from "../../actors/checkpoints/format.ts";
-import { isInUse } from "../../actors/checkpoints/lock.ts";
-import { parseRecord } from "../../actors/checkpoints/markers.ts";
+} from "../checkpoints/format.ts";
+import { isInUse } from "../checkpoints/lock.ts";
+import { parseRecord } from "../checkpoints/markers.ts";
 import {
   arrayOf,
   checkData,
@@ -23,15 +23,14 @@ import {
   numberWhere,
   objectOf,
   oneOf,
+  quoted,
   text,
-} from "../../actors/options/file_schema.ts";
-import { COUNT_MAX, WORKERS_MAX } from "../../actors/options/limits.ts";
+} from "../options/file_schema.ts";
+import { inOneLine } from "../runtime/types.ts";
+import { COUNT_MAX, WORKERS_MAX } from "../options/limits.ts";
 import { checkInputFile } from "../../kernels/internal.ts";
-import { currentName } from "../flag.ts";
-import { inOneLine, quoted } from "../terminal.ts";
-import { TRAIN_FLAGS } from "../train/flags.ts";
 import { readMetrics, RUN_FILES, RUN_FORMAT, RUN_VERSION, type RunRecord } from "./metrics_file.ts";
-import { meantRun, runPath } from "./run_folder.ts";
+import { meantRun, runPath } from "./folders.ts";
 
 /** Limit of a run.json: a plan of some thousand stages. */
 const BYTES_MAX = 2 ** 24;
@@ -67,7 +66,13 @@ const PLAN = objectOf({
   stages: arrayOf(STAGE, 1, STAGES_MAX),
 });
 
-const START = { afterStep: STEP, from: v.optional(TEXT), command: TEXTS, environment: VALUES };
+const START = {
+  afterStep: STEP,
+  from: v.optional(TEXT),
+  command: TEXTS,
+  script: v.optional(TEXT),
+  environment: VALUES,
+};
 
 const END = { reason: oneOf(["finished", "stopped early", "interrupted"]), step: STEP };
 
@@ -119,7 +124,7 @@ export function readRecord(directory: string, isAnyVersion = false): RunRecord |
 export interface RunFolder {
   /** Path of the folder. */
   readonly path: string;
-  /** Content of `run.json`; undefined for a run of Troupe 0.1 or of a script. */
+  /** Content of `run.json`; undefined for a run of Troupe 0.1, or of a script without `out`. */
   readonly record: RunRecord | undefined;
   /** Folders of its complete checkpoints, the newest first. */
   readonly checkpoints: readonly StepFolder[];
@@ -170,7 +175,7 @@ const noRun = (named: string, must: string, cause?: unknown) =>
   new RangeError(`Cannot read the run ${quoted(named)}: it must be ${must}`, { cause });
 
 /** Reads the configuration in the newest checkpoint, for a run without `run.json`. */
-function readConfig({ path, checkpoints }: RunFolder): Readonly<Record<string, unknown>> {
+export function readConfig({ path, checkpoints }: RunFolder): Readonly<Record<string, unknown>> {
   const [newest] = checkpoints;
   if (!newest) return {};
   const file = join(path, newest.name, "config.json");
@@ -250,71 +255,4 @@ function measure(path: string) {
     ...bestEvalLoss !== undefined && { bestEvalLoss },
     ...tokensPerSecond !== undefined && { tokensPerSecond },
   };
-}
-
-/** A row of a table: a name and the value of each run. */
-type Row = readonly [name: string, ...values: string[]];
-
-/** Limits of rows and of characters of a value, as files may be of any size. */
-const ROWS_MAX = 200, VALUE_MAX = 40;
-
-/** Flags of places, which do not define a run. */
-const PLACES = ["out", "resume", "overwrite", "journal", "trace", "config"];
-
-/** Returns the differences between runs in flags, data, schedule and environment. */
-export function configurationDifferences(runs: readonly RunFolder[]): Row[] {
-  const facts = runs.map(factsOf), names = new Set(facts.flatMap((one) => [...one.keys()]));
-  return [...names].map((name): Row => [name, ...facts.map((one) => one.get(name) ?? "–")])
-    .filter(([, first, ...others]) => others.some((other) => other !== first))
-    .slice(0, ROWS_MAX);
-}
-
-/** Returns the results of runs. */
-export function outcomes(runs: readonly RunFolder[]): Row[] {
-  const all = runs.map(summarizeRun);
-  const row = (name: string, read: (one: typeof all[number]) => unknown): Row => [
-    name,
-    ...all.map((one) => shown(read(one))),
-  ];
-  const fixed = (value: number | undefined, digits: number) => value?.toFixed(digits);
-  return [
-    row("state", ({ state }) => state),
-    row("parameters", ({ parameters }) => parameters?.toLocaleString("en-US")),
-    row("steps", ({ steps, asked }) => asked === undefined ? steps : `${steps}/${asked}`),
-    row("loss", ({ loss }) => fixed(loss, 4)),
-    row("best held-out loss", ({ bestEvalLoss }) => fixed(bestEvalLoss, 4)),
-    row("tokens/s", ({ tokensPerSecond }) => fixed(tokensPerSecond, 0)),
-  ];
-}
-
-/** Returns the configuration of a run by name. */
-function factsOf(run: RunFolder): ReadonlyMap<string, string> {
-  const { record } = run;
-  if (!record) {
-    const { flags, run: others } = readConfig(run);
-    return new Map(flat("", { ...asRecord(flags), ...asRecord(others) }));
-  }
-  const { flags, data, schedule, starts } = record;
-  const own = Object.fromEntries(
-    Object.entries(flags).filter(([name]) => !PLACES.includes(name)),
-  );
-  return new Map([
-    ...flat("", own),
-    ...flat("data ", data),
-    ...flat("schedule ", schedule),
-    ...flat("", asRecord(starts.at(-1)?.environment)),
-  ]);
-}
-
-const asRecord = (value: unknown): object => isObject(value) ? value : {};
-
-const flat = (prefix: string, values: object): [string, string][] =>
-  Object.entries(values).map(([name, value]) => [
-    inOneLine(prefix + currentName(name, TRAIN_FLAGS)),
-    shown(value),
-  ]);
-
-function shown(value: unknown): string {
-  const text = inOneLine(typeof value === "string" ? value : JSON.stringify(value) ?? "–");
-  return text.length > VALUE_MAX ? `${text.slice(0, VALUE_MAX - 1)}…` : text;
 }

@@ -5,22 +5,20 @@
  * @module
  */
 
+import type { Plan, TrainEvent } from "../options/train_events.ts";
 import { createHash } from "node:crypto";
 import { join } from "node:path";
-import { lstat } from "../../actors/checkpoints/lock.ts";
-import { removeIfThere, replaceFile } from "../../actors/checkpoints/write.ts";
-import type { Metrics } from "../../actors/options/train_options.ts";
-import type { TrainEvent } from "../../actors/run/events.ts";
-import { EVENT_FILE } from "../../actors/run/metrics.ts";
-import type { Plan } from "../../actors/run/plan.ts";
+import { type Claim, goesOnIn, lstat } from "../checkpoints/lock.ts";
+import { removeIfThere, replaceFile } from "../checkpoints/write.ts";
+import type { Metrics } from "../options/train_options.ts";
 import about from "../../deno.json" with { type: "json" };
 import { ORT_VERSION } from "../../kernels/internal.ts";
 import { formatCsv, type Schedule } from "../../schedules/mod.ts";
-import { keptComponents, type RunComponents } from "../train/parts.ts";
-import type { RunPlace, TrainRequest } from "../train/request.ts";
 import {
   continueMetrics,
   createMetrics,
+  EVENT_FILE,
+  type KeptComponents,
   type MetricsFile,
   RUN_FILES,
   RUN_FORMAT,
@@ -32,11 +30,31 @@ import {
 } from "./metrics_file.ts";
 import { readRecord } from "./read.ts";
 
+/** Facts for `run.json` that only the caller of a run knows. */
+export interface RunFacts {
+  /** Values of flags, or of the options of a script by the names of their flags. */
+  readonly flags: RunRecord["flags"];
+  /** Arguments of `troupe train` as typed; none of a script. */
+  readonly command: readonly string[];
+  /** Path of the script. */
+  readonly script?: string;
+  /** Modules of the user. */
+  readonly parts?: KeptComponents;
+  /** Training data. */
+  readonly data: RunRecord["data"];
+  /** Content of the tokenizer's file. */
+  readonly tokenizer?: Uint8Array;
+}
+
 /** A run whose files are written. */
-interface WrittenRun {
-  readonly place: RunPlace;
-  readonly request: TrainRequest;
-  readonly parts: RunComponents;
+export interface WrittenRun {
+  readonly directory: string;
+  readonly facts: RunFacts;
+  readonly schedule: Pick<Schedule, "name" | "lists">;
+  /** Checkpoint from which the run continues. */
+  readonly resume?: Claim["resume"];
+  /** True if the files of another run are replaced. */
+  readonly overwrite?: boolean | undefined;
   /** Receives messages about files that cannot be written during the run. */
   readonly announce: (line: string) => void;
 }
@@ -53,27 +71,23 @@ export class RunWriter implements Disposable {
   #metrics: MetricsFile | undefined;
   #isRemoved = false;
 
-  /**
-   * Checks the folder. Nothing is written before {@linkcode RunWriter.begin}.
-   *
-   * @throws {RangeError} {@linkcode SyntaxError} when the folder has files of something else, or of
-   * another version.
-   */
+  /** Makes a writer; nothing is written before {@linkcode RunWriter.begin}. */
   constructor(run: WrittenRun) {
     this.#run = run;
-    this.#directory = run.place.directory;
+    this.#directory = run.directory;
     this.#recordPath = join(this.#directory, RUN_FILES.record);
-    checkOwn(run);
   }
 
-  /** Starts or resumes the run, whose folder is locked. */
+  /** Starts or resumes the run, whose folder is locked and claimed. */
   async begin(plan: Plan): Promise<void> {
-    const { place: { isInPlace }, announce } = this.#run, directory = this.#directory;
-    checkOwn(this.#run);
+    const { resume, announce } = this.#run, directory = this.#directory;
+    const isInPlace = goesOnIn(directory, { resume });
+    checkRunFiles(this.#run);
     const before = isInPlace ? readRecord(directory) : undefined;
     this.#record = recordOf(this.#run, plan, before);
     try {
-      if (isInPlace) this.#metrics = resumeMetrics(this.#run); // first, since it may be invalid
+      // First, since it may be invalid.
+      if (isInPlace) this.#metrics = resumeMetrics(directory, resume!.step, announce);
       else await removeFiles(directory);
       await this.#write();
       this.#metrics ??= createMetrics(join(directory, RUN_FILES.metrics), announce);
@@ -112,10 +126,10 @@ export class RunWriter implements Disposable {
   }
 
   async #write(): Promise<void> {
-    const { request: { tokenizer } } = this.#run;
+    const { facts: { tokenizer } } = this.#run;
     await replaceFile(Deno, this.#recordPath, JSON.stringify(this.#record, null, 2) + "\n");
     if (!tokenizer) return;
-    await replaceFile(Deno, join(this.#directory, RUN_FILES.tokenizer), tokenizer.content);
+    await replaceFile(Deno, join(this.#directory, RUN_FILES.tokenizer), tokenizer);
   }
 
   #tryToWrite(): Promise<void> {
@@ -135,10 +149,17 @@ export function reasonOf(
 
 const now = () => new Date().toISOString();
 
-/** Checks that files to be replaced or continued are those of a run, not others of the same name. */
-function checkOwn({ place: { directory, isInPlace }, request: { flags } }: WrittenRun): void {
+/**
+ * Checks that files to be replaced or continued are those of a run, not others of the same name.
+ *
+ * @throws {RangeError} {@linkcode SyntaxError} when the folder has files of something else, or of
+ * another version.
+ */
+export function checkRunFiles(
+  { directory, resume, overwrite }: Pick<WrittenRun, "directory" | "resume" | "overwrite">,
+): void {
   // Overwritten files may have another version.
-  const record = readRecord(directory, flags.overwrite && !isInPlace);
+  const record = readRecord(directory, overwrite && !goesOnIn(directory, { resume }));
   for (const name of Object.values(RUN_FILES)) {
     const path = join(directory, name), there = lstat(path);
     if (!there || (there.isFile && record)) continue;
@@ -162,44 +183,46 @@ async function removeFiles(directory: string): Promise<void> {
 }
 
 function resumeMetrics(
-  { place: { directory }, announce, request: { checkpoint } }: WrittenRun,
+  directory: string,
+  afterStep: number,
+  announce: (line: string) => void,
 ): MetricsFile | undefined {
   const path = join(directory, RUN_FILES.metrics);
-  return lstat(path) && continueMetrics(path, checkpoint!.step, announce);
+  return lstat(path) && continueMetrics(path, afterStep, announce);
 }
 
 /** Makes the record of a run that starts, or resumes with the record `before`. */
 export function recordOf(
-  { request, parts }: Pick<WrittenRun, "request" | "parts">,
+  { facts, schedule, resume }: Pick<WrittenRun, "facts" | "schedule" | "resume">,
   plan: Plan,
   before: RunRecord | undefined,
 ): RunRecord {
-  const { typed, flags, files, schedule, checkpoint } = request, at = now();
+  const { flags, command, script, parts = {}, data } = facts, at = now();
   const start: RunStart = {
     at,
-    afterStep: checkpoint?.step ?? 0,
-    ...checkpoint && { from: checkpoint.path },
-    command: typed,
+    afterStep: resume?.step ?? 0,
+    ...resume?.path !== undefined && { from: resume.path },
+    command,
+    ...script !== undefined && { script },
     environment: environmentOf(plan),
   };
   const [first, ...later] = [...before?.starts ?? [], start];
-  const own = keptComponents(parts), file = files.tokens ?? files.text;
-  const dataHash = file?.sha256 ?? own.data?.integrity ?? parts.data.value.sha256;
   return {
     format: RUN_FORMAT,
     version: RUN_VERSION,
     model: plan.model,
     started: before?.started ?? at,
     flags,
-    ...Object.keys(own).length > 0 && { parts: own },
-    data: { name: parts.data.name, ...dataHash !== undefined && { hash: dataHash } },
+    ...Object.keys(parts).length > 0 && { parts },
+    data,
     schedule: { name: schedule.name, ...schedule.lists && { hash: hashOf(schedule.lists) } },
     plan,
     starts: [first!, ...later.slice(-(STARTS_MAX - 1))],
   };
 }
 
-function hashOf(lists: NonNullable<Schedule["lists"]>): string {
+/** Returns the hash of action lists. */
+export function hashOf(lists: NonNullable<Schedule["lists"]>): string {
   const hash = createHash("sha256");
   for (const list of lists) hash.update(formatCsv([list]));
   return hash.digest("hex");

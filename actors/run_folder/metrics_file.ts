@@ -8,14 +8,12 @@
  * @module
  */
 
+import type { Plan, TrainEvent } from "../options/train_events.ts";
 import { dirname, join } from "node:path";
-import { isAt } from "../../actors/checkpoints/lock.ts";
-import type { Metrics } from "../../actors/options/train_options.ts";
-import type { TrainEvent } from "../../actors/run/events.ts";
-import type { Plan } from "../../actors/run/plan.ts";
-import { isObject } from "../../actors/options/file_schema.ts";
-import { inOneLine, quoted } from "../terminal.ts";
-import type { KeptComponents } from "./run_folder.ts";
+import { isAt } from "../checkpoints/lock.ts";
+import type { Metrics } from "../options/train_options.ts";
+import { isObject, quoted } from "../options/file_schema.ts";
+import { inOneLine } from "../runtime/types.ts";
 
 /** Maximum bytes of a line: records are flat, with a number for each of some thousand workers. */
 export const LINE_BYTES_MAX: number = 2 ** 20;
@@ -218,6 +216,12 @@ export const RUN_FILES = {
   onnx: "trained.onnx",
 } as const;
 
+/** Prefix of file names by which TensorBoard finds them. */
+export const EVENT_PREFIX = "events.out.tfevents";
+
+/** Names of the files that `tensorboard()` makes. */
+export const EVENT_FILE = new RegExp(`^${RegExp.escape(EVENT_PREFIX)}\\.\\d+\\.troupe\\.\\d+$`);
+
 /** Machine and versions of a run. */
 export interface RunEnvironment {
   /** Version of Troupe. */
@@ -249,8 +253,10 @@ export interface RunStart {
   readonly afterStep: number;
   /** Path of that checkpoint. */
   readonly from?: string;
-  /** Arguments of `troupe train` as typed. */
+  /** Arguments of `troupe train` as typed; none of a script. */
   readonly command: readonly string[];
+  /** Path of the script that called `train()`. */
+  readonly script?: string;
   readonly environment: RunEnvironment;
 }
 
@@ -269,6 +275,21 @@ export interface RunEnd {
   /** Best evaluation and its checkpoint, if requested. */
   readonly best?: (TrainEvent & { readonly type: "end" })["best"] & object;
 }
+
+/** A module of the user in a checkpoint. It is shown and compared, but never imported. */
+export interface KeptComponent {
+  /** Name or specifier. */
+  readonly name: string;
+  /** URL of the module. */
+  readonly from: string;
+  /** Hash of its modules. */
+  readonly integrity: string;
+}
+
+/** Modules of the user, by kind. */
+export type KeptComponents = {
+  readonly [kind in "model" | "data" | "optimizer" | "supervisor"]?: KeptComponent;
+};
 
 /** Content of `run.json`. Paths in it are shown, but never opened. */
 export interface RunRecord {

@@ -1,0 +1,95 @@
+/**
+ * The folder of a run of a script: finds the run to resume, and the facts for `run.json`.
+ *
+ * @module
+ */
+
+import { basename, dirname } from "node:path";
+import { fileURLToPath } from "node:url";
+import { stepFolder } from "../checkpoints/format.ts";
+import { locateCheckpoint } from "../checkpoints/read.ts";
+import type { Options } from "../options/option.ts";
+import type { RunOptions, TrainOptions } from "../options/train_options.ts";
+import { readOptions, TRAIN } from "../options/train_table.ts";
+import { refuseBranch, runToResume } from "../run_folder/folders.ts";
+import { checkRunFiles, type RunFacts } from "../run_folder/write.ts";
+
+/**
+ * Finds the checkpoint that `resume` names, and sets the folder of checkpoints to `out`.
+ *
+ * @throws {TypeError} {@linkcode RangeError} {@linkcode SyntaxError} in one sentence for the user.
+ */
+export async function placeRun(options: TrainOptions): Promise<RunOptions> {
+  const { resume: named, checkpoint, announce, out: given } = readOptions(options);
+  if (typeof named !== "string" && given === undefined) return options as RunOptions;
+  const { overwrite, directory } = checkpoint ?? {};
+  let resume: RunOptions["resume"], out = given;
+  if (typeof named === "string") {
+    const path = runToResume(named, out);
+    if (directory === undefined) out ??= stepFolder(basename(path)) ? dirname(path) : path;
+    resume = await locateCheckpoint(path, announce);
+    if (!resume) announce(`There is no checkpoint in ${path}: starting at step 1.`);
+    else if (!overwrite) await refuseBranch(path, resume, out ?? directory!);
+  } else resume = named;
+  if (out === undefined) return { ...options, resume } as RunOptions;
+  checkRunFiles({ directory: out, resume, overwrite });
+  return { ...options, out, resume, checkpoint: { ...checkpoint, directory: out } };
+}
+
+/** Returns the facts of a run of a script for its `run.json`. */
+export function scriptFacts(options: RunOptions): RunFacts {
+  const { kind: optimizer = "adamw" } = options.optimizer ?? {};
+  return {
+    flags: { ...valuesOfFlags(TRAIN, readOptions(options)), optimizer },
+    command: [],
+    script: fileURLToPath(Deno.mainModule),
+    data: { name: "script" },
+  };
+}
+
+/** Returns the values of options by the names of their flags, without paths. */
+function valuesOfFlags(table: Options, options: object): Readonly<Record<string, unknown>> {
+  const given = options as Readonly<Record<string, unknown>>;
+  const values = Object.entries(table).map(([option, { flag, fields }]) => {
+    const value = given[option];
+    if (value === undefined || typeof value === "function") return {};
+    if (fields && typeof value === "object") return valuesOfFlags(fields, value!);
+    const name = option === "learningRate" ? "lr" : flag?.isPath ? undefined : flag?.name;
+    if (name === undefined) return {};
+    if (typeof value === "number") return { [name]: value / (flag?.factor ?? 1) };
+    return { [name]: option === "schedule" ? nameOf(value) : value };
+  });
+  return Object.assign({}, ...values);
+}
+
+const nameOf = (schedule: unknown) =>
+  typeof schedule === "string" ? schedule : (schedule as { readonly name: string }).name;
+
+/** Milliseconds within which signals count as one: a terminal and a parent may both send it. */
+const SAME_SIGNAL_MS = 1000;
+
+/** A signal that Ctrl-C aborts; disposing of it restores the system's reaction to Ctrl-C. */
+export interface Interrupt extends Disposable {
+  readonly signal: AbortSignal;
+}
+
+/** Aborts on the first SIGINT or SIGTERM, and ends the program on the next one. */
+export function onInterrupt(announce: (line: string) => void): Interrupt {
+  const controller = new AbortController();
+  const names: Deno.Signal[] = Deno.build.os === "windows" ? ["SIGINT"] : ["SIGINT", "SIGTERM"];
+  let first: number | undefined;
+  const interrupt = () => {
+    first ??= performance.now();
+    if (performance.now() - first > SAME_SIGNAL_MS) Deno.exit(130);
+    if (controller.signal.aborted) return;
+    controller.abort();
+    announce("Finishing the step under way; press Ctrl-C again to end immediately.");
+  };
+  for (const name of names) Deno.addSignalListener(name, interrupt);
+  return {
+    signal: controller.signal,
+    [Symbol.dispose]() {
+      for (const name of names) Deno.removeSignalListener(name, interrupt);
+    },
+  };
+}

@@ -42,7 +42,7 @@ export function scriptFacts(options: RunOptions): RunFacts {
   return {
     flags: { ...valuesOfFlags(TRAIN, readOptions(options)), optimizer },
     command: [],
-    script: fileURLToPath(Deno.mainModule),
+    script: Deno.mainModule.startsWith("file:") ? fileURLToPath(Deno.mainModule) : Deno.mainModule,
     data: { name: "script" },
   };
 }

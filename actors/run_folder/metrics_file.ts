@@ -255,7 +255,7 @@ export interface RunStart {
   readonly from?: string;
   /** Arguments of `troupe train` as typed; none of a script. */
   readonly command: readonly string[];
-  /** Path of the script that called `train()`. */
+  /** Path, or URL, of the script that called `train()`. */
   readonly script?: string;
   readonly environment: RunEnvironment;
 }

@@ -36,7 +36,7 @@ export interface RunFacts {
   readonly flags: RunRecord["flags"];
   /** Arguments of `troupe train` as typed; none of a script. */
   readonly command: readonly string[];
-  /** Path of the script. */
+  /** Path of the script, or its URL. */
   readonly script?: string;
   /** Modules of the user. */
   readonly parts?: KeptComponents;

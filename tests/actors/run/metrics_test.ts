@@ -26,7 +26,8 @@ Deno.test("each step and evaluation is measured once, before its event, with wha
   const learningRate = { rate: 0.01, schedule: "constant", warmup: 2 } as const;
   const measured: Metrics[] = [], before = Date.now(), { rss } = Deno.memoryUsage();
   const metrics = (one: Metrics) => void measured.push(one);
-  const { events, plan, end } = await run({ evaluation, learningRate, metrics, offload: true });
+  const options = { schedule: "1f1b", offload: true } as const;
+  const { events, plan, end } = await run({ evaluation, learningRate, metrics, ...options });
   const names = measured.map(({ type, step }) => `${type} ${step}`);
   assert.deepEqual(names, ["evaluation 0", "step 1", "step 2", "evaluation 2"]);
   assert.deepEqual(measured.map(({ tokens }) => tokens), [0, TOKENS, 2 * TOKENS, 2 * TOKENS]);

@@ -15,8 +15,11 @@ export {
   type ActorSpec,
   type Checkpoint,
   createSystem,
+  defineModel,
   hashWeights,
+  loadModel,
   NonFiniteError,
+  predict,
   readCheckpoint,
   train,
   type TrainEvent,
@@ -24,6 +27,7 @@ export {
 } from "./actors/mod.ts";
 
 export {
+  accuracy,
   type Batch,
   bytesTokenizer,
   digitBatches,
@@ -42,6 +46,7 @@ export {
   type Model,
   openDevice,
   openPredictor,
+  readCsv,
   rowCount,
   shuffledOrder,
   splitTokens,
@@ -65,7 +70,6 @@ export {
   formatGrid,
   formatSvg,
   I,
-  parseCsv,
   type Schedule,
   scheduleNames,
   type ScheduleOptions,

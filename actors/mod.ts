@@ -4,12 +4,22 @@
  * @module
  */
 
+export type { Batches, Data, DataSource } from "./options/data_source.ts";
+export {
+  type BuiltModel,
+  defineModel,
+  type ModelComponent,
+  type ModelOptions,
+  type OpenedData,
+  type Trained,
+} from "./options/model_definition.ts";
 export type {
   ActorBytes,
   Best,
   CoreShare,
   Plan,
   RunMemory,
+  RuntimeName,
   StagePlan,
   TrainEvent,
   WorkerMemory,
@@ -36,14 +46,10 @@ export type { GradientSquares } from "./gradients/commit.ts";
 export type { ReduceOptions, SyncStrategy, TieEnd } from "./gradients/sync.ts";
 export type { SnapshotPlace } from "./options/option.ts";
 export type {
-  Batches,
-  Data,
-  DataSource,
   Metrics,
   MpiRunOptions,
   ReduceChoice,
   RunJournal,
-  RuntimeName,
   TrainOptions,
 } from "./options/train_options.ts";
 export type { StageCopy } from "./pipeline/layout.ts";
@@ -83,27 +89,22 @@ export {
   worker as PIPELINE_WORKER,
 } from "./registry/built_in_models.ts";
 export {
-  type BuiltModel,
   type ComponentTypes,
   type DataComponent,
   type DataOptions,
   defineData,
-  defineModel,
   defineOptimizer,
   findComponent,
   type FoundComponent,
   importComponent,
   type ImportedComponent,
-  type ModelComponent,
-  type ModelOptions,
-  type OpenedData,
   type OptimizerComponent,
   type OptimizerSettings,
-  type Trained,
 } from "./registry/component.ts";
 export { openRegistry, type Registry, type Verified } from "./registry/registry.ts";
 export { type Component, COMPONENT_KINDS, type ComponentKind } from "./registry/registry_file.ts";
 export { openTask, type Task, type TaskOptions } from "./registry/task.ts";
+export { type LoadedModel, loadModel, predict } from "./run/load_model.ts";
 export { tensorboard, type Tracker } from "./run/metrics.ts";
 export { NonFiniteError, train } from "./run/train.ts";
 export { type ActorFactory, type Handlers, OTHERS } from "./runtime/actor.ts";

@@ -20,7 +20,7 @@ import {
   formatSvg,
   type ScheduleOptions,
   withLists,
-} from "../mod.ts";
+} from "@troupe/troupe";
 
 /** 1F1B with up to 2(D-1-s) forwards on worker s before its first backward. */
 export const eager = defineSchedule({

@@ -8,9 +8,9 @@
  */
 // deno-lint-ignore-file no-console -- the output of the script
 
-import { digitBatches, loadDigits, shuffledOrder, train } from "../mod.ts";
-import type { Layer, LayerGraph, Model, Value } from "../mod.ts";
-import { attention, convolution, crossEntropy, layerNorm, linear } from "../kernels/mod.ts";
+import { digitBatches, loadDigits, shuffledOrder, train } from "@troupe/troupe";
+import type { Layer, LayerGraph, Model, Value } from "@troupe/troupe";
+import { attention, convolution, crossEntropy, layerNorm, linear } from "@troupe/troupe/kernels";
 
 const [steps = "200", device = "auto"] = Deno.args;
 const samples = 4, longest = 8, patches = 16, encoderWidth = 32, decoderWidth = 96;

@@ -7,7 +7,7 @@
  */
 // deno-lint-ignore-file no-console -- the output of the script
 
-import { type Layer, type LayerGraph, type Model, train, type Value } from "../mod.ts";
+import { type Layer, type LayerGraph, type Model, train, type Value } from "@troupe/troupe";
 
 const [steps = "300", device = "auto"] = Deno.args;
 const samples = 32, width = 32, inner = 64;

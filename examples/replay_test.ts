@@ -6,8 +6,8 @@
  */
 
 import assert from "node:assert/strict";
-import { type ActorFactory, type ActorRef, type ActorSpec, createSystem } from "../mod.ts";
-import { beginJournal, replayInbox, simulationTest } from "../testing.ts";
+import { type ActorFactory, type ActorRef, type ActorSpec, createSystem } from "@troupe/troupe";
+import { beginJournal, replayInbox, simulationTest } from "@troupe/troupe/testing";
 
 type Adding = { type: "Add"; from: number; value: number } | { type: "Sum" };
 type Sending = { to: ActorRef<Adding>; from: number; value: number };

@@ -5,9 +5,9 @@
  */
 // deno-lint-ignore-file no-console -- the output of the script
 
-import { bytesTokenizer, generateText, gpt2, loadText, openDevice } from "../mod.ts";
-import { heldOutBatches, rowCount, shuffledOrder, splitTokens, tokenBatches } from "../mod.ts";
-import { train } from "../mod.ts";
+import { bytesTokenizer, generateText, gpt2, loadText, openDevice } from "@troupe/troupe";
+import { heldOutBatches, rowCount, shuffledOrder, splitTokens, tokenBatches } from "@troupe/troupe";
+import { train } from "@troupe/troupe";
 
 const [steps = "600", device = "auto"] = Deno.args;
 const config = { layers: 4, hidden: 128, heads: 4, seq: 64, vocab: 256, tie: false };

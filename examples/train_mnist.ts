@@ -5,8 +5,15 @@
  */
 // deno-lint-ignore-file no-console -- the output of the script
 
-import { digitBatches, loadDigits, mlp, mlpLogits, openDevice, openPredictor } from "../mod.ts";
-import { shuffledOrder, train } from "../mod.ts";
+import {
+  digitBatches,
+  loadDigits,
+  mlp,
+  mlpLogits,
+  openDevice,
+  openPredictor,
+} from "@troupe/troupe";
+import { shuffledOrder, train } from "@troupe/troupe";
 
 const [steps = "200", device = "auto"] = Deno.args;
 const config = { inputs: 784, hidden: 128, layers: 2, classes: 10 };

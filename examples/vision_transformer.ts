@@ -6,8 +6,15 @@
  */
 // deno-lint-ignore-file no-console -- the output of the script
 
-import { digitBatches, type Layer, loadDigits, type Model, shuffledOrder, train } from "../mod.ts";
-import { attention, convolution, crossEntropy, layerNorm, linear } from "../kernels/mod.ts";
+import {
+  digitBatches,
+  type Layer,
+  loadDigits,
+  type Model,
+  shuffledOrder,
+  train,
+} from "@troupe/troupe";
+import { attention, convolution, crossEntropy, layerNorm, linear } from "@troupe/troupe/kernels";
 
 const [steps = "200", device = "auto"] = Deno.args;
 const samples = 16, width = 48, tokens = 16, heads = 4, classes = 10;

@@ -72,6 +72,7 @@ export { type FoundAdapters, webgpuAdapters } from "./devices/webgpu/adapters.ts
 export { assertInput, nameError } from "./errors.ts";
 export { elementCount, ELEMENTS_MAX, sameShape } from "./graph/shapes.ts";
 export { checkGpt2, gpt2Ties } from "./layers/gpt2.ts";
+export { measureSamples, withLossAndMetrics } from "./layers/metrics.ts";
 export { fieldProblem, hasDropout, initialValues, modelFields, openDraws } from "./layers/layer.ts";
 export { llamaSizes, llamaTies } from "./layers/llama.ts";
 export { resnetLogits } from "./layers/resnet.ts";

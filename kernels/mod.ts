@@ -64,6 +64,13 @@ export {
   tokenBatches,
   type TokenBatchOptions,
 } from "./data/token_batches.ts";
+export {
+  Dataset,
+  type DatasetBatches,
+  readCsv,
+  readJsonLines,
+  type TableSchema,
+} from "./data/table.ts";
 export type { Documents } from "./data/documents.ts";
 export {
   type KnownTokens,
@@ -139,6 +146,7 @@ export {
   type XavierOptions,
   xavierUniform,
 } from "./layers/helpers.ts";
+export { accuracy, f1Score } from "./layers/metrics.ts";
 export {
   type AnyLayer,
   buildLayer,
@@ -150,8 +158,10 @@ export {
   type MaskBox,
   type MaskPlace,
   type MaskSpec,
+  type Metric,
   type Model,
   type ParameterSpec,
+  type SampleTerm,
   type Slice,
   type SliceContext,
   type TensorSpec,
@@ -198,6 +208,7 @@ export {
   sample,
   type SampleOptions,
 } from "./stage/generate.ts";
+export { openModel } from "./stage/predictor.ts";
 export {
   ADAMW_DEFAULTS,
   type AdamWOptions,

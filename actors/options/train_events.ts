@@ -6,7 +6,9 @@
 
 import type { DeviceChoice, DeviceName, StageMemory } from "../../kernels/mod.ts";
 import type { TracedAction } from "../pipeline/step.ts";
-import type { RuntimeName } from "./train_options.ts";
+
+/** Place of the actors: Deno workers or processes, one isolate, no actors, or ranks of MPI. */
+export type RuntimeName = "workers" | "local" | "serial" | "mpi";
 
 /** Cores, and who computes on them. */
 export interface CoreShare {
@@ -132,6 +134,8 @@ export type TrainEvent =
     readonly predictions: number;
     /** Time that the step took. */
     readonly seconds: number;
+    /** Metrics of the model over the micro-batches of the step, before its update. */
+    readonly metrics?: Readonly<Record<string, number>>;
     /** Actions of each worker in this step; empty unless the run is traced. */
     readonly traces: readonly (readonly TracedAction[])[];
   }
@@ -194,6 +198,8 @@ export type TrainEvent =
     readonly type: "evaluation";
     readonly step: number;
     readonly loss: number;
+    /** Metrics of the model over the held-out micro-batches. */
+    readonly metrics?: Readonly<Record<string, number>>;
     /** The best evaluation so far, this one included, where the run asks which it is. */
     readonly best?: Best;
   }

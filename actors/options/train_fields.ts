@@ -40,6 +40,7 @@ import {
   type Words,
 } from "./option.ts";
 import { readBacklog, readLimit, readNumbers } from "./quantities.ts";
+import type { ModelComponent } from "./model_definition.ts";
 import type { MpiRunOptions, RunJournal, TrainOptions } from "./train_options.ts";
 
 export type CheckpointOptions = NonNullable<TrainOptions["checkpoint"]>;
@@ -78,6 +79,12 @@ export const MODEL = record<Model>(
     ...{ samples: count, withSamples: callback, withSlices: callback },
     ...{ length: count, withLength: callback },
   },
+  open,
+);
+
+export const MODEL_DEFINITION = record<ModelComponent>(
+  { name: text, build: callback },
+  { loss: callback, metrics: anyObject, version: text },
   open,
 );
 

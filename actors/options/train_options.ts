@@ -28,68 +28,10 @@ import type { SupervisorMessage, WorkerMessage } from "../pipeline/protocol.ts";
 import type { SupervisorInit } from "../pipeline/supervisor_state.ts";
 import type { WorkerFault, WorkerInit } from "../pipeline/worker_state.ts";
 import type { ActorSpec, PlaceName, System, Transport } from "../runtime/mod.ts";
+import type { Data } from "./data_source.ts";
+import type { RuntimeName, TrainEvent } from "./train_events.ts";
+import type { ModelComponent } from "./model_definition.ts";
 import type { SnapshotPlace } from "./option.ts";
-
-/** Micro-batches in order. */
-export type Batches = Iterable<Batch> | AsyncIterable<Batch>;
-
-/**
- * Micro-batches that can start at any number, so that a resumed run does not make the earlier ones
- * again.
- *
- * @example Rows by number, and random rows with a state
- * ```ts
- * import type { DataSource } from "@troupe/troupe/actors";
- * import assert from "node:assert/strict";
- *
- * const rows: DataSource = {
- *   *from(microBatch) {
- *     for (let i = microBatch; i < 100; i++) yield { row: Int32Array.of(i) };
- *   },
- * };
- * const walk = (at = 0): DataSource => ({
- *   *from(_, state = 0) {
- *     for (at = state as number;;) yield { at: Int32Array.of(at = (7 * at + 3) % 101) };
- *   },
- *   state: () => at,
- * });
- *
- * const first = (data: DataSource, state?: unknown) => [...data.from(2, state) as never][0];
- * assert.deepEqual(first(rows), { row: Int32Array.of(2) });
- * ```
- */
-export interface DataSource {
-  /**
-   * Returns the micro-batches from number `microBatch`, in global order: 0 is the first of step 1.
-   * It may be called more than once, because the first micro-batch is checked before the run.
-   *
-   * @param state The result of {@linkcode DataSource.state} after `microBatch` micro-batches, parsed
-   * from JSON; undefined without a checkpoint.
-   */
-  from(microBatch: number, state?: unknown): Batches;
-  /**
-   * Returns the state that `from` needs besides the number, as a JSON value of at most 65,536
-   * characters. It is called after the last micro-batch of a step is taken and before the next one;
-   * a checkpoint after that step keeps the state.
-   */
-  state?(): unknown;
-}
-
-/**
- * Micro-batches in global order. A resumed run makes and drops those of an iterable that earlier
- * steps have used.
- */
-export type Data = Batches | DataSource;
-
-/** Returns whether data can start at any micro-batch. */
-export const isSource = (data: Data): data is DataSource =>
-  typeof (data as Partial<DataSource>)?.from === "function";
-
-/** Returns whether a value can be iterated. */
-export const isIterable = (data: unknown): data is Batches => {
-  const { [Symbol.iterator]: sync, [Symbol.asyncIterator]: async } = Object(data);
-  return typeof sync === "function" || typeof async === "function";
-};
 
 /** Measurements of a step, of a skipped step, or of an evaluation. */
 export interface Metrics {
@@ -117,19 +59,21 @@ export interface Metrics {
   readonly evalLoss?: number;
   /** `Math.exp(evalLoss)`. */
   readonly perplexity?: number;
+  /** Metrics of the model by name: of the step's micro-batches, or of those held out. */
+  readonly metrics?: Readonly<Record<string, number>>;
   /** Bytes of each worker, on device and host, if they are counted. */
   readonly memory?: readonly number[];
   /** Resident memory of this program in bytes, without the processes that it started. */
   readonly rss: number;
 }
 
-/** Place of the actors: Deno workers or processes, one isolate, no actors, or ranks of MPI. */
-export type RuntimeName = "workers" | "local" | "serial" | "mpi";
-
 /** Options of `train()`. */
 export interface TrainOptions {
-  /** Model to train. */
-  readonly model: Model;
+  /**
+   * Model to train, or its definition: then `data.samples` fixes the samples of a micro-batch, and
+   * {@linkcode loadModel} takes the same definition.
+   */
+  readonly model: Model | ModelComponent;
   /**
    * Micro-batches in global order: the first `microBatches` are those of step 1. A resumed run calls
    * `from` with the first micro-batch that it needs; of an iterable it makes and drops the earlier
@@ -137,8 +81,10 @@ export interface TrainOptions {
    * that takes longer than 30 s.
    */
   readonly data: Data;
-  /** Optimizer steps of the whole run, including those before a resume. */
-  readonly steps: number;
+  /** Optimizer steps of the whole run, including those before a resume. Must be given without `epochs`. */
+  readonly steps?: number;
+  /** Times that the run reads the data, whose `length` must be known, in whole steps. */
+  readonly epochs?: number | undefined;
   /** Micro-batches of one step, N. Default 4. */
   readonly microBatches?: number;
   /** Workers of the pipeline, D. Default 1. */
@@ -375,12 +321,29 @@ export interface TrainOptions {
    * trackers. An error that it throws ends the run.
    */
   readonly metrics?: ((metrics: Metrics) => void) | undefined;
+  /** Called with each step, before its event reaches the loop. It may be asynchronous. */
+  readonly onStep?: ((event: TrainEvent & { readonly type: "step" }) => unknown) | undefined;
+  /** Called with each evaluation, as `onStep`. */
+  readonly onEvaluation?:
+    | ((event: TrainEvent & { readonly type: "evaluation" }) => unknown)
+    | undefined;
+  /** Called with each checkpoint, as `onStep`. */
+  readonly onCheckpoint?:
+    | ((event: TrainEvent & { readonly type: "checkpoint" }) => unknown)
+    | undefined;
+  /**
+   * Prints the progress to standard error: a bar with steps, loss, metrics, samples per second and
+   * the time left on a terminal, otherwise a line for each twelfth of the steps. Default false.
+   */
+  readonly progress?: boolean | undefined;
   /** Called with notices for the user: the device and the reason for it, downloads, and waits. */
   readonly announce?: (line: string) => void;
 }
 
 /** Options of a run whose folder is known and whose checkpoint is found. */
 export interface RunOptions extends TrainOptions {
+  readonly model: Model;
+  readonly steps: number;
   readonly resume?: Exclude<TrainOptions["resume"], string>;
   readonly checkpoint?:
     | (NonNullable<TrainOptions["checkpoint"]> & { readonly directory: string })

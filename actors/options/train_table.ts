@@ -4,10 +4,12 @@
  * @module
  */
 
+import { type Data, isIterable } from "./data_source.ts";
 import {
   DEVICE_NAMES,
   type DeviceSpec,
   type LearningRate,
+  type Model,
   PRECISIONS,
   RECOMPUTE_POLICIES,
   type StateOf,
@@ -68,6 +70,7 @@ import {
   lossScale,
   mapByName,
   MODEL,
+  MODEL_DEFINITION,
   MPI_FIELDS,
   ofRate,
   open,
@@ -77,9 +80,8 @@ import {
   SCHEDULE_FIELDS,
   scheduleName,
 } from "./train_fields.ts";
+import type { ModelComponent } from "./model_definition.ts";
 import {
-  type Data,
-  isIterable,
   type MpiRunOptions,
   type RunJournal,
   type RunOptions,
@@ -92,7 +94,12 @@ import {
  * keeps of them.
  */
 export const TRAIN = {
-  model: { schema: MODEL, isRequired: true },
+  model: {
+    schema: byValue<Model | ModelComponent>((value) =>
+      has(value ?? {}, "build") ? MODEL_DEFINITION : MODEL
+    ),
+    isRequired: true,
+  },
   data: {
     schema: ofKind<Data>(
       "an iterable, or an async one, of micro-batches, or an object with from",
@@ -111,23 +118,20 @@ export const TRAIN = {
   },
   steps: {
     schema: count,
-    isRequired: true,
-    synonyms: {
-      ...meaning(
-        "steps was meant, the optimizer steps of the whole run",
-        "maxIters maxSteps iterations iters numSteps trainSteps totalSteps",
-      ),
-      ...meaning(
-        "steps was meant: an epoch has its samples divided by those of a step",
-        "epochs epoch numEpochs maxEpochs numTrainEpochs",
-      ),
-    },
+    synonyms: meaning(
+      "steps was meant, the optimizer steps of the whole run",
+      "maxIters maxSteps iterations iters numSteps trainSteps totalSteps",
+    ),
     flag: {
       name: "steps",
       aliases: ["max_iters", "max_steps"],
       default: 600,
       help: "optimizer steps of the whole run",
     },
+  },
+  epochs: {
+    schema: count,
+    synonyms: meaning("epochs was meant", "epoch numEpochs maxEpochs numTrainEpochs"),
   },
   microBatches: {
     schema: count,
@@ -598,9 +602,16 @@ export const TRAIN = {
   metrics: {
     schema: callback,
     synonyms: meaning(
-      "metrics was meant, or the events of train()",
-      "callback callbacks onStep onEvent logger logInterval loggingSteps verbose",
+      "metrics was meant, or onStep, onEvaluation, onCheckpoint, or the events of train()",
+      "callback callbacks onEvent logger logInterval loggingSteps",
     ),
+  },
+  onStep: { schema: callback },
+  onEvaluation: { schema: callback },
+  onCheckpoint: { schema: callback },
+  progress: {
+    schema: trueOrFalse,
+    synonyms: meaning("progress was meant", "verbose progressBar showProgress disableTqdm"),
   },
   announce: { schema: callback, default: () => {} },
 } as const satisfies OptionTable<TrainOptions>;
@@ -646,6 +657,13 @@ export type CheckedOptions = Filled<RunOptions, typeof TRAIN>;
 export function readOptions<O extends TrainOptions>(options: O): Filled<O, typeof TRAIN> {
   check(OPTIONS, options, { cannot: "Cannot train", table: TRAIN });
   const { isolation, system, transport, checkpoint, evaluation, out, resume } = options;
+  if ((options.steps === undefined) === (options.epochs === undefined)) {
+    throw new TypeError(
+      options.steps === undefined
+        ? "Cannot train: steps must be given, or epochs, received undefined"
+        : "Cannot train: steps must be left out beside epochs, received both",
+    );
+  }
   const { directory } = checkpoint ?? {}, isPlaced = out ?? (typeof resume === "string");
   if (directory !== undefined && out !== undefined && directory !== out) {
     throw new TypeError(

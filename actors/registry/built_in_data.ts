@@ -4,6 +4,7 @@
  * @module
  */
 
+import { type OpenedData } from "../options/model_definition.ts";
 import {
   type Batch,
   type BatchPlan,
@@ -44,7 +45,7 @@ import {
   tokensIn,
 } from "../../kernels/internal.ts";
 import type { Digits } from "../../kernels/mod.ts";
-import { type DataComponent, type DataOptions, defineData, type OpenedData } from "./component.ts";
+import { type DataComponent, type DataOptions, defineData } from "./component.ts";
 
 /** Sizes of a digit; its pixels are stored row by row. */
 const SIZES = { inputs: DIGIT_PIXELS, channels: 1, height: 28, width: 28 };

@@ -4,6 +4,7 @@
  * @module
  */
 
+import { defineModel, type ModelComponent, type Trained } from "../options/model_definition.ts";
 import {
   ADAMW_DEFAULTS,
   type Batch,
@@ -36,13 +37,7 @@ import { pipelineWorker, WORKER_MESSAGES } from "../pipeline/worker.ts";
 import type { WorkerInit } from "../pipeline/worker_state.ts";
 import type { Context, Message } from "../runtime/mod.ts";
 import type { ActorDefinition, Schema } from "../sandbox/define.ts";
-import {
-  defineModel,
-  defineOptimizer,
-  type ModelComponent,
-  type OptimizerComponent,
-  type Trained,
-} from "./component.ts";
+import { defineOptimizer, type OptimizerComponent } from "./component.ts";
 
 /** Generates a sample, or explains why there is none. */
 async function sampleText(

@@ -6,20 +6,14 @@
 
 import * as v from "valibot";
 import type {
-  AnyLayer,
-  Batch,
-  DeviceChoice,
   FileTokenizer,
   KnownTokens,
-  Model,
   PartialOptimizer,
-  Predictor,
-  Tie,
   Tokenizer,
   TokenizerName,
 } from "../../kernels/mod.ts";
 import { checkData, objectOf } from "../options/file_schema.ts";
-import type { Data } from "../options/train_options.ts";
+import type { ModelComponent, OpenedData } from "../options/model_definition.ts";
 import { PROTOCOL_VERSION, type SupervisorMessage } from "../pipeline/protocol.ts";
 import type { SupervisorInit } from "../pipeline/supervisor_state.ts";
 import type { Message } from "../runtime/mod.ts";
@@ -67,21 +61,6 @@ export interface DataOptions {
   readonly announce: (line: string) => void;
 }
 
-/** Opened data. */
-export interface OpenedData {
-  /**
-   * Micro-batches in global order, from step 1. A resumed run skips those of earlier steps, or calls
-   * `from` if the data has it.
-   */
-  readonly batches: Data;
-  /** Returns held-out micro-batches of `microBatch` samples. Default: none are held out. */
-  heldOut?(microBatch: number): readonly Batch[];
-  /** Sizes for the model: `vocab` of tokens, `inputs` and `classes` of samples. */
-  readonly sizes?: Readonly<Record<string, number>>;
-  /** Tokenizer of its text. */
-  readonly tokenizer?: Tokenizer | FileTokenizer;
-}
-
 /**
  * Data exported by a module as `data`, and named by a registry or the module's specifier:
  * `troupe train --data jsr:@you/data`.
@@ -126,120 +105,6 @@ export interface DataComponent {
  * ```
  */
 export function defineData(component: DataComponent): DataComponent {
-  return component;
-}
-
-/** Options of a model: sizes from the flags of `troupe train`, and those of the data. */
-export interface ModelOptions<Size extends string = string> {
-  /** Blocks, or hidden layers. */
-  readonly layers: number;
-  /** Width of the layers. */
-  readonly hidden: number;
-  /** Attention heads. */
-  readonly heads: number;
-  /** Experts of a mixture, if given. */
-  readonly experts?: number | undefined;
-  /** Attention heads of keys and values, if given. */
-  readonly keyValueHeads?: number | undefined;
-  /** Inner width of a feed-forward network, if given. */
-  readonly intermediate?: number | undefined;
-  /** Base of the angles of rotary positions, if given. */
-  readonly ropeTheta?: number | undefined;
-  /** Constant added to the mean square in a norm, if given. */
-  readonly normEpsilon?: number | undefined;
-  /** Tokens of a sample. */
-  readonly seq: number;
-  /** Number of token ids, if given. */
-  readonly vocab: number | undefined;
-  /** True if the head shares the weight of the token embedding. */
-  readonly tie: boolean;
-  /** Layers of the head, each with a slice of the vocabulary. Default 1. */
-  readonly headSlices?: number | undefined;
-  /** Dropout probability in training. Default 0. */
-  readonly dropout?: number | undefined;
-  /** Samples of a micro-batch. */
-  readonly microBatch: number;
-  /** Sizes of the data: at least those that the model requires. */
-  readonly data: Readonly<Record<Size, number>>;
-}
-
-/** A model with its configuration for checkpoints and its report. */
-export interface BuiltModel extends Model {
-  /** Fields for a checkpoint's `config.json`; `architecture` defaults to the name. */
-  readonly config?: Readonly<Record<string, unknown>>;
-  /** The layers with a predicting last layer, for {@linkcode openPredictor}. */
-  readonly predicting?: readonly AnyLayer[];
-  /** Converts a micro-batch of the data to the fields of the layers. */
-  fieldsOf?(batch: Batch): Batch;
-  /** Returns an ONNX file with trained weights, if the model comes from an ONNX file. */
-  onnx?(weights: ReadonlyMap<string, Float32Array>): Uint8Array;
-  /** Returns a report of the trained model, which is printed after a run. */
-  show?(trained: Trained): Promise<string | undefined>;
-}
-
-/** A finished run, for the report of its model. */
-export interface Trained {
-  /** Weights by name. */
-  readonly weights: ReadonlyMap<string, Float32Array>;
-  /** Device of the run. */
-  readonly device: DeviceChoice;
-  /** Training data. */
-  readonly data: OpenedData;
-  /** Seed of the run. */
-  readonly seed: number;
-  /** Opens layers with a predicting last layer and the trained weights; closed after the report. */
-  predict(layers: readonly AnyLayer[], ties?: readonly Tie[]): Promise<Predictor>;
-}
-
-/**
- * A model exported by a module as `model`, and named by a registry or the module's specifier:
- * `troupe train --model jsr:@you/model`.
- *
- * @typeParam Size the required sizes of its data, such as `vocab` of tokens, or `inputs` and
- * `classes` of samples.
- */
-export interface ModelComponent<Size extends string = string> {
-  /** Name: letters, digits, `.`, `_` and `-`. */
-  readonly name: string;
-  /** Version, for readers. */
-  readonly version: string;
-  /** Required sizes of its data; data without them is refused. */
-  readonly sizes?: readonly Size[];
-  /** Default data. Without it, `--data` is required. */
-  readonly data?: string;
-  /** True if its documents are pairs: the `ids` that it reads, then the `targets` that it writes. */
-  readonly readsPairs?: true;
-  /**
-   * Builds the model for micro-batches of `microBatch` samples.
-   *
-   * @throws {RangeError} when the sizes are not supported.
-   */
-  build(options: ModelOptions<Size>): BuiltModel | Promise<BuiltModel>;
-}
-
-/**
- * Types a model component. A package that does not import Troupe can export the plain object.
- *
- * @example
- * ```ts
- * import { defineModel } from "@troupe/troupe/actors";
- * import { mlp } from "@troupe/troupe/kernels";
- * import assert from "node:assert/strict";
- *
- * export const model = defineModel({
- *   name: "shallow",
- *   version: "1.0.0",
- *   sizes: ["inputs", "classes"],
- *   data: "mnist",
- *   build: ({ hidden, microBatch, data: { inputs, classes } }) =>
- *     mlp({ inputs, hidden, layers: 1, classes }, microBatch),
- * });
- * assert.equal(model.data, "mnist");
- * ```
- */
-export function defineModel<const Size extends string = never>(
-  component: ModelComponent<Size>,
-): ModelComponent<Size> {
   return component;
 }
 

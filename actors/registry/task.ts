@@ -4,19 +4,20 @@
  * @module
  */
 
-import { type Batch, type DeviceChoice, openDevice, openPredictor } from "../../kernels/mod.ts";
-import { fieldProblem, hasDropout, modelFields } from "../../kernels/internal.ts";
-import { anything, callback, check, listOf } from "../options/option.ts";
-import { type Batches, type Data, isIterable, isSource } from "../options/train_options.ts";
-import { DataWatch, nameDataError } from "../run/data.ts";
+import { type Batches, type Data, isIterable, isSource } from "../options/data_source.ts";
 import {
+  buildModel,
   type BuiltModel,
-  type DataComponent,
-  type DataOptions,
+  checkDataSizes,
   type ModelComponent,
   type ModelOptions,
   type OpenedData,
-} from "./component.ts";
+} from "../options/model_definition.ts";
+import { type Batch, type DeviceChoice, openDevice, openPredictor } from "../../kernels/mod.ts";
+import { fieldProblem, hasDropout, modelFields } from "../../kernels/internal.ts";
+import { anything, callback, check, listOf } from "../options/option.ts";
+import { DataWatch, nameDataError } from "../run/data.ts";
+import { type DataComponent, type DataOptions } from "./component.ts";
 
 /** Options of a model and its data. */
 export interface TaskOptions extends Omit<ModelOptions, "data">, DataOptions {}
@@ -84,15 +85,8 @@ export async function openTask(
     { sizes = {}, heldOut, tokenizer } = opened;
   const name = "heldOut of the data, such as (microBatch) => [batch],";
   if (heldOut !== undefined) check(callback, heldOut, { cannot, name });
-  const missing = (model.sizes ?? []).filter((size) => sizes[size] === undefined);
-  if (missing.length > 0) {
-    throw new RangeError(
-      `${cannot}: the data must have the sizes ${missing.join(" and ")}, received ${
-        Object.keys(sizes).join(" and ") || "none"
-      }`,
-    );
-  }
-  const built = await model.build({ ...options, data: sizes });
+  checkDataSizes(cannot, model, sizes);
+  const built = await buildModel(model, { ...options, data: sizes });
   if (!Array.isArray(built?.layers)) {
     throw new TypeError(`${cannot}: build must return a model with layers, received none`);
   }

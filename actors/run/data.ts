@@ -4,10 +4,10 @@
  * @module
  */
 
+import { type Batches, type Data, isIterable, isSource } from "../options/data_source.ts";
 import type { TrainEvent } from "../options/train_events.ts";
 import type { Batch } from "../../kernels/mod.ts";
 import { type BatchCheck, batchCheck, nameError } from "../../kernels/internal.ts";
-import { type Batches, type Data, isIterable, isSource } from "../options/train_options.ts";
 import type { PreparedRun } from "./events.ts";
 
 /** State of the data after some micro-batches. */

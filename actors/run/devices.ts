@@ -4,10 +4,10 @@
  * @module
  */
 
-import type { CoreShare } from "../options/train_events.ts";
+import type { CoreShare, RuntimeName } from "../options/train_events.ts";
 import { assertThreads, hasThreads, needsProcess, resolveDevices } from "../../kernels/internal.ts";
 import type { DeviceChoice, DeviceName } from "../../kernels/mod.ts";
-import type { RunOptions, RuntimeName } from "../options/train_options.ts";
+import type { RunOptions } from "../options/train_options.ts";
 import type { PlaceName } from "../runtime/mod.ts";
 import { launchedRanks } from "../transports/mpi/library.ts";
 

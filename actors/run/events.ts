@@ -5,7 +5,7 @@
  */
 
 import type { Best, Plan } from "../options/train_events.ts";
-import { learningRateAt } from "../../kernels/mod.ts";
+import { learningRateAt, type Model } from "../../kernels/mod.ts";
 import {
   firstLossScale,
   type LossScale,
@@ -173,6 +173,8 @@ export interface PreparedRun extends
   readonly returnsWeights: boolean;
   /** The learning rate of each step. */
   readonly rate: RateOf;
+  /** Metrics that the model returns with its losses. */
+  readonly metrics: Model["metrics"];
   /** Summary of the run. */
   readonly plan: Plan;
 }

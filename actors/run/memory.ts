@@ -11,7 +11,7 @@
  * @module
  */
 
-import type { ActorBytes, RunMemory, WorkerMemory } from "../options/train_events.ts";
+import type { ActorBytes, RunMemory, RuntimeName, WorkerMemory } from "../options/train_events.ts";
 import type {
   DeviceName,
   ModelProgram,
@@ -47,7 +47,7 @@ import { formatEdge, parts, splitsBackward, WHOLE } from "../../schedules/intern
 import { PIECE_ELEMENTS } from "../checkpoints/tensors.ts";
 import { CHUNKS_IN_TRANSIT } from "../gradients/sync.ts";
 import { ISOLATE_BYTES, PROCESS_BYTES } from "../options/limits.ts";
-import type { RunOptions, RuntimeName } from "../options/train_options.ts";
+import type { RunOptions } from "../options/train_options.ts";
 import { copiesOf, linkedSchedule, type StageCopy } from "../pipeline/layout.ts";
 import { type CompiledStages, optionsOf, sumMemory } from "../pipeline/stage_copies.ts";
 import { UPDATE_POLICIES } from "../pipeline/step.ts";

@@ -5,7 +5,7 @@
  * @module
  */
 
-import type { WorkerMemory } from "../options/train_events.ts";
+import type { RuntimeName, WorkerMemory } from "../options/train_events.ts";
 import {
   assertMachineHolds,
   bestRecomputeInterval,
@@ -20,7 +20,6 @@ import {
 import { type DeviceChoice, deviceLimits, type DeviceName } from "../../kernels/mod.ts";
 import { type Schedule, scheduleDefinitions } from "../../schedules/mod.ts";
 import { ISOLATE_BYTES } from "../options/limits.ts";
-import type { RuntimeName } from "../options/train_options.ts";
 import { type CompileOptions, compileRun, planRun } from "./compile.ts";
 import type { RunDevices } from "./devices.ts";
 import { type CompiledRun, limitedBytes } from "./memory.ts";

@@ -30,8 +30,9 @@ export function metricsOf(run: TrainingRun, event: TrainEvent): Metrics | undefi
     tokens: run.progress.predictions,
     rss: Deno.memoryUsage().rss,
   };
+  const own = "metrics" in event && event.metrics && { metrics: event.metrics };
   if (event.type === "evaluation") {
-    return { type: event.type, ...common, evalLoss: loss, perplexity: Math.exp(loss) };
+    return { type: event.type, ...common, evalLoss: loss, perplexity: Math.exp(loss), ...own };
   }
   const { type, learningRate, lossScale, predictions, seconds } = event, { memory } = run;
   return {
@@ -42,6 +43,7 @@ export function metricsOf(run: TrainingRun, event: TrainEvent): Metrics | undefi
     learningRate,
     lossScale,
     tokensPerSecond: predictions / seconds,
+    ...own,
     ...memory && { memory: memory.map((held) => totalMemory([held])) },
   };
 }
@@ -71,7 +73,7 @@ interface Scalar {
  */
 export function scalarsOf(metrics: Metrics): Scalar[] {
   const { loss, gradNorm, learningRate, lossScale, tokensPerSecond, tokens } = metrics;
-  const { evalLoss, perplexity, rss, memory = [] } = metrics;
+  const { evalLoss, perplexity, rss, memory = [], metrics: own = {}, type } = metrics;
   const scalars: readonly (Omit<Scalar, "value"> & { readonly value: number | undefined })[] = [
     { name: "loss", value: loss },
     { name: "grad_norm", value: gradNorm },
@@ -81,6 +83,10 @@ export function scalarsOf(metrics: Metrics): Scalar[] {
     { name: "tokens", value: tokens, unit: "{token}" },
     { name: "eval/loss", value: evalLoss },
     { name: "eval/perplexity", value: perplexity },
+    ...Object.entries(own).map(([name, value]) => ({
+      name: type === "evaluation" ? `eval/${name}` : name,
+      value,
+    })),
     { name: "memory/program", value: rss, unit: "By" },
     ...memory.map((value, worker) => ({ name: "memory/worker", value, unit: "By", worker })),
   ];

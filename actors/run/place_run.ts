@@ -1,5 +1,5 @@
 /**
- * The folder of a run of a script: finds the run to resume, and the facts for `run.json`.
+ * Options that a script leaves to the run: its model, steps and folder, and the facts for `run.json`.
  *
  * @module
  */
@@ -8,6 +8,9 @@ import { basename, dirname } from "node:path";
 import { fileURLToPath } from "node:url";
 import { stepFolder } from "../checkpoints/format.ts";
 import { locateCheckpoint } from "../checkpoints/read.ts";
+import type { Model } from "../../kernels/mod.ts";
+import { isSource } from "../options/data_source.ts";
+import { buildModel, checkDataSizes, scriptModelOptions } from "../options/model_definition.ts";
 import type { Options } from "../options/option.ts";
 import type { RunOptions, TrainOptions } from "../options/train_options.ts";
 import { readOptions, TRAIN } from "../options/train_table.ts";
@@ -15,13 +18,17 @@ import { refuseBranch, runToResume } from "../run_folder/folders.ts";
 import { checkRunFiles, type RunFacts } from "../run_folder/write.ts";
 
 /**
- * Finds the checkpoint that `resume` names, and sets the folder of checkpoints to `out`.
+ * Builds a model from its definition, counts the steps of epochs, finds the checkpoint that `resume`
+ * names, and sets the folder of checkpoints to `out`.
  *
  * @throws {TypeError} {@linkcode RangeError} {@linkcode SyntaxError} in one sentence for the user.
  */
 export async function placeRun(options: TrainOptions): Promise<RunOptions> {
   const { resume: named, checkpoint, announce, out: given } = readOptions(options);
-  if (typeof named !== "string" && given === undefined) return options as RunOptions;
+  const { epochs: _, ...others } = options;
+  const sized = { ...others, steps: stepsOf(options), model: await modelOf(options) };
+  const kept = { config: keptData(options) };
+  if (typeof named !== "string" && given === undefined) return sized as RunOptions;
   const { overwrite, directory } = checkpoint ?? {};
   let resume: RunOptions["resume"], out = given;
   if (typeof named === "string") {
@@ -31,9 +38,47 @@ export async function placeRun(options: TrainOptions): Promise<RunOptions> {
     if (!resume) announce(`There is no checkpoint in ${path}: starting at step 1.`);
     else if (!overwrite) await refuseBranch(path, resume, out ?? directory!);
   } else resume = named;
-  if (out === undefined) return { ...options, resume } as RunOptions;
+  if (out === undefined) return { ...sized, resume } as RunOptions;
   checkRunFiles({ directory: out, resume, overwrite });
-  return { ...options, out, resume, checkpoint: { ...checkpoint, directory: out } };
+  return { ...sized, out, resume, checkpoint: { ...kept, ...checkpoint, directory: out } };
+}
+
+/** Returns the steps of a run: as given, or the whole steps of its epochs. */
+function stepsOf({ steps, epochs, data, microBatches = 4, replicas = 1 }: TrainOptions): number {
+  if (epochs === undefined) return steps!;
+  const { length } = isSource(data) ? data : {}, ofStep = microBatches * replicas;
+  const count = Math.floor(epochs * (length ?? 0) / ofStep);
+  if (count >= 1) return count;
+  throw new RangeError(
+    `Cannot train: epochs must have a step at least, of ${
+      microBatches * replicas
+    } micro-batches, received ${
+      length === undefined ? "data without a length" : `${epochs} of ${length} micro-batches`
+    }`,
+  );
+}
+
+/** Returns the model of a run, built for the samples of its data. */
+async function modelOf({ model, data }: TrainOptions): Promise<Model> {
+  if (!("build" in model)) return model;
+  const { samples, sizes } = isSource(data) ? data : {};
+  const cannot = `Cannot train ${model.name}`;
+  if (samples !== undefined) {
+    checkDataSizes(cannot, model, sizes);
+    return await buildModel(model, scriptModelOptions(samples, sizes));
+  }
+  throw new TypeError(
+    `${cannot}: its data must have from and samples, received ${
+      isSource(data) ? "no samples" : "an iterable"
+    }`,
+  );
+}
+
+/** Returns what checkpoints keep of the data, for `loadModel()`. */
+function keptData({ model, data }: TrainOptions): Readonly<Record<string, unknown>> {
+  if (!("build" in model) || !isSource(data)) return {};
+  const { sizes = {}, classes = {} } = data;
+  return { architecture: model.name, sizes, classes };
 }
 
 /** Returns the facts of a run of a script for its `run.json`. */
@@ -42,9 +87,15 @@ export function scriptFacts(options: RunOptions): RunFacts {
   return {
     flags: { ...valuesOfFlags(TRAIN, readOptions(options)), optimizer },
     command: [],
-    script: Deno.mainModule.startsWith("file:") ? fileURLToPath(Deno.mainModule) : Deno.mainModule,
+    script: scriptPath(),
     data: { name: "script" },
   };
+}
+
+/** Returns the path of the program, or its URL if it is not a file. */
+function scriptPath(): string {
+  const { mainModule = "a worker" } = Deno;
+  return mainModule.startsWith("file:") ? fileURLToPath(mainModule) : mainModule;
 }
 
 /** Returns the values of options by the names of their flags, without paths. */

@@ -384,6 +384,7 @@ export async function prepareRun(options: RunOptions): Promise<PreparedRun> {
     journal,
     isSharded: checkpoint !== undefined && mpi !== undefined && !mpi.gather,
     returnsWeights: filled.returnWeights,
+    metrics: options.model.metrics,
     isTraced: filled.trace,
     minWorkers: filled.minWorkers ?? 1,
     freezes: filled.failover === "resize" && runtime !== "serial",

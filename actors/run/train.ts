@@ -172,6 +172,9 @@ async function* trainHere(
   await files?.begin(prepared.plan);
   yield { type: "plan", plan: prepared.plan };
   using _heap = watchHeap();
+  using progress = options.progress
+    ? (await import("./terminal.ts")).openRunProgress(options.steps)
+    : undefined;
   const run = await openRun(prepared, data);
   const closeData = () => data[Symbol.asyncDispose]();
   const trackers = [
@@ -195,6 +198,8 @@ async function* trainHere(
         looked = now;
       }
       await files?.see(event);
+      progress?.(event);
+      await callBack(options, event);
       yield event;
     }
   } catch (error) {
@@ -210,6 +215,13 @@ async function* trainHere(
   }
   // Reported last, because closing writes to the journal.
   assertWritten(prepared.journal, run.progress.step, run.newest);
+}
+
+/** Calls the callback of an event, if there is one. */
+async function callBack(options: RunOptions, event: TrainEvent): Promise<void> {
+  if (event.type === "step") await options.onStep?.(event);
+  else if (event.type === "evaluation") await options.onEvaluation?.(event);
+  else if (event.type === "checkpoint") await options.onCheckpoint?.(event);
 }
 
 /** Opens the writer of the run's folder, if it has one. */

@@ -8,7 +8,7 @@ import type { TrainEvent } from "../options/train_events.ts";
 import { delay } from "@std/async/delay";
 import { createHash } from "node:crypto";
 import type { Batch } from "../../kernels/mod.ts";
-import { elementCount } from "../../kernels/internal.ts";
+import { elementCount, measureSamples } from "../../kernels/internal.ts";
 import { bytesOf, hashWeights } from "../checkpoints/format.ts";
 import {
   type FileKind,
@@ -264,7 +264,8 @@ export class TrainingRun {
   #endStep({ request, outcome, seconds }: TakenStep): TrainEvent {
     const { schedule, lossScale: scaling, model } = this.#prepared, { lossScale } = this.#progress;
     const { predictions, learningRate } = request, { isCommitted, updates, traces } = outcome;
-    const step = this.#progress.step + 1, loss = meanLoss(outcome.losses, predictions);
+    const { losses, metrics } = this.#measure(outcome.losses, predictions);
+    const step = this.#progress.step + 1, loss = meanLoss(losses, predictions);
     if (!isCommitted) {
       const what = `take step ${step}: loss and gradients`;
       const how = { isScaled: scaling !== undefined, isLost: schedule.updates !== "flush" };
@@ -282,7 +283,18 @@ export class TrainingRun {
       return { type: "skip", ...common, nextLossScale, traces };
     }
     const gradNorm = meanNorm(updates), tokensPerSecond = predictions / seconds;
-    return { type: "step", ...common, gradNorm, tokensPerSecond, traces };
+    return {
+      type: "step",
+      ...common,
+      gradNorm,
+      tokensPerSecond,
+      ...metrics && { metrics },
+      traces,
+    };
+  }
+
+  #measure(outputs: readonly Float32Array[], predictions: number) {
+    return measureSamples(outputs, this.#prepared.metrics, predictions);
   }
 
   /**
@@ -293,16 +305,18 @@ export class TrainingRun {
    */
   async #evaluate(isCounted = true): Promise<TrainEvent> {
     const batches = this.#data.heldOut, { step } = this.#progress;
-    const losses = await this.#engine.evaluate(batches);
-    const loss = meanLoss(losses, this.#countPredictions(batches));
+    const predictions = this.#countPredictions(batches);
+    const outputs = await this.#engine.evaluate(batches);
+    const { losses, metrics } = this.#measure(outputs, predictions);
+    const loss = meanLoss(losses, predictions), measured = metrics && { metrics };
     if (!Number.isFinite(loss)) {
       const what = `evaluate after step ${step}: the loss`;
       assertFiniteData(this.#prepared.model, batches, what, loss);
     }
-    if (!isCounted || !this.#asksForBest()) return { type: "evaluation", step, loss };
+    if (!isCounted || !this.#asksForBest()) return { type: "evaluation", step, loss, ...measured };
     const best = nextBest(this.#progress.best, { step, loss });
     this.#progress = { ...this.#progress, best };
-    return { type: "evaluation", step, loss, ...best && { best } };
+    return { type: "evaluation", step, loss, ...measured, ...best && { best } };
   }
 
   #asksForBest(): boolean {

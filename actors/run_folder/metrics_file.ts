@@ -359,7 +359,7 @@ function openRegular(path: string): Deno.FsFile | undefined {
 
 /** Returns the finite numbers of a record. */
 function metricsOf(record: Readonly<Record<string, unknown>>, path: string): Metrics {
-  const { type, step, memory } = record;
+  const { type, step, memory, metrics } = record;
   if (!TYPES.includes(type) || !Number.isSafeInteger(step) || (step as number) < 0) {
     throw new SyntaxError(
       `Cannot read ${inOneLine(path)}: each line must have a type (${
@@ -369,10 +369,12 @@ function metricsOf(record: Readonly<Record<string, unknown>>, path: string): Met
   }
   const isMemory = Array.isArray(memory) && memory.length <= WORKERS_MAX &&
     memory.every(Number.isFinite);
-  const numbers = Object.entries(record).filter(([, value]) => Number.isFinite(value));
+  const numbersOf = (values: object) =>
+    Object.fromEntries(Object.entries(values).filter(([, value]) => Number.isFinite(value)));
   return {
-    ...Object.fromEntries(numbers),
+    ...numbersOf(record),
     type,
+    ...isObject(metrics) && { metrics: numbersOf(metrics) },
     ...isMemory && { memory },
   } as unknown as Metrics;
 }

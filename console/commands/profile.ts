@@ -5,6 +5,7 @@
  * @module
  */
 
+import { buildModel, type BuiltModel } from "../../actors/options/model_definition.ts";
 import { existsSync } from "node:fs";
 import { WORKERS_MAX } from "../../actors/options/limits.ts";
 import { suggest } from "../../actors/options/option.ts";
@@ -21,7 +22,6 @@ import { type MeterOptions, openMeter } from "../../actors/planner/measure.ts";
 import type { Profile } from "../../actors/planner/profile.ts";
 import { profileOfTrace } from "../../actors/planner/traced_profile.ts";
 import { findComponent, importComponent } from "../../actors/registry/component.ts";
-import type { BuiltModel } from "../../actors/registry/component.ts";
 import { isolationFor } from "../../actors/run/devices.ts";
 import { gpt2, PRECISIONS, RECOMPUTE_POLICIES } from "../../kernels/mod.ts";
 import { resolveDevice, resolveDevices } from "../../kernels/internal.ts";
@@ -189,7 +189,7 @@ async function findModel(flags: ProfileFlags, given: GivenProfileFlags): Promise
   const data = { ...DATA_SIZES, ...vocab !== undefined && { vocab } };
   const read = new Set<unknown>();
   const build = async (microBatch: number) =>
-    await part.build(noteReads({ ...sizes, data, microBatch }, read));
+    await buildModel(part, noteReads({ ...sizes, data, microBatch }, read));
   await build(1);
   if (found.isBuiltIn) refuseUnread(`Cannot measure ${part.name}`, given, read);
   const isRead = (option: string) => !found.isBuiltIn || read.has(option);

@@ -10,6 +10,7 @@ import { tickStep } from "../../schedules/pictures/grid.ts";
 import { escapeXml, round, text, title } from "../../schedules/pictures/svg.ts";
 import { inOneLine, print, printError, quoted, terminalColumns } from "../terminal.ts";
 import { readMetrics } from "../../actors/run_folder/metrics_file.ts";
+import type { Metrics } from "../../actors/options/train_options.ts";
 import type { RunFolder } from "../../actors/run_folder/read.ts";
 
 /** A point of a curve: the mean loss around a step. */
@@ -23,6 +24,8 @@ interface LossPoint {
 interface LossCurves {
   /** Name of the folder. */
   readonly name: string;
+  /** The metric in place of the loss. */
+  readonly metric?: string | undefined;
   /** Losses of the steps. */
   readonly training: readonly LossPoint[];
   /** Losses of the held-out data. */
@@ -38,21 +41,27 @@ const isDrawable = (loss: number | undefined): loss is number => Math.abs(loss ?
 /**
  * Reads the curves of a run. With many steps, each point is a mean.
  *
- * @throws {RangeError} when the run has no losses.
+ * @param metric name of a metric of the model, in place of the loss.
+ * @throws {RangeError} when the run has no losses, or no such metric.
  */
-export function readCurves({ path }: RunFolder): LossCurves {
+export function readCurves({ path }: RunFolder, metric?: string): LossCurves {
   const training = openCurve(), heldOut = openCurve();
-  for (const { metrics: { type, step, loss, evalLoss } } of readMetrics(path)) {
-    if (type === "step" && isDrawable(loss)) training.add({ step, loss });
-    if (isDrawable(evalLoss)) heldOut.add({ step, loss: evalLoss });
+  const valueOf = ({ type, loss, evalLoss, metrics }: Metrics) =>
+    metric !== undefined ? metrics?.[metric] : type === "evaluation" ? evalLoss : loss;
+  for (const { metrics } of readMetrics(path)) {
+    const { type, step } = metrics, value = valueOf(metrics);
+    if (!isDrawable(value) || type === "skip") continue;
+    (type === "evaluation" ? heldOut : training).add({ step, loss: value });
   }
   const curves = { training: training.points(), heldOut: heldOut.points() };
   if (curves.training.length + curves.heldOut.length === 0) {
     throw new RangeError(
-      `Cannot draw the run ${quoted(path)}: its metrics.jsonl must have losses, received none`,
+      `Cannot draw the run ${quoted(path)}: its metrics.jsonl must have ${
+        metric === undefined ? "losses" : `the metric ${quoted(metric)}`
+      }, received none`,
     );
   }
-  return { name: basename(resolve(path)), ...curves };
+  return { name: basename(resolve(path)), metric, ...curves };
 }
 
 /**
@@ -110,8 +119,11 @@ const GRID = ["#d9dce1", "#3a3f48"] as const;
 const PLOT = { left: 72, top: 62, width: 600, height: 300 };
 const LINE_HEIGHT = 18, NAME_MAX = 80;
 
-/** Kinds of losses. */
-const KINDS = ["loss", "held-out loss"] as const;
+/** Returns the kinds of curves: of the steps, and of held-out data. */
+const kindsOf = (runs: readonly LossCurves[]) => {
+  const [what] = measuredIn(runs);
+  return [what, `held-out ${what}`] as const;
+};
 
 /** Number of points up to which dots are drawn. */
 const FEW = 64;
@@ -124,7 +136,8 @@ const DARK_STYLE = [PAGE, INK, GRID, ...LINES].map(([light, dark]) =>
 /** Draws the losses of runs as SVG. */
 export function drawLosses(runs: readonly LossCurves[]): string {
   const names = runs.map(({ name }) => inOneLine(name));
-  const heading = `Loss of ${names.join(", ")}`;
+  const [what, unit] = measuredIn(runs);
+  const heading = `${what[0]!.toUpperCase()}${what.slice(1)} of ${names.join(", ")}`;
   const all = runs.flatMap(({ training, heldOut }) => [...training, ...heldOut]);
   const x = axisOf(all.map(({ step }) => step), PLOT.width, 8, 1);
   const y = axisOf(all.map(({ loss }) => loss), PLOT.height, 6);
@@ -160,7 +173,7 @@ export function drawLosses(runs: readonly LossCurves[]): string {
       ];
     }),
     text(PLOT.width / 2, PLOT.height + 34, "optimizer step", { anchor: "middle" }),
-    text(0, -16, "loss (nats a prediction)", {}),
+    text(0, -16, unit, {}),
     ...curves,
     `</g>`,
     ...legend.flatMap(({ name, colour, kind }, i) => [
@@ -170,6 +183,12 @@ export function drawLosses(runs: readonly LossCurves[]): string {
     `</svg>\n`,
   ].join("\n");
 }
+
+/** Returns the name of what curves show, and the same with its unit. */
+const measuredIn = ([first]: readonly LossCurves[]): readonly [string, string] =>
+  first?.metric === undefined
+    ? ["loss", "loss (nats a prediction)"]
+    : [inOneLine(first.metric), inOneLine(first.metric)];
 
 /** Returns an axis with round ends around values. */
 function axisOf(values: readonly number[], pixels: number, most: number, stepMin = 0) {
@@ -196,7 +215,7 @@ function legendOf(runs: readonly LossCurves[], names: readonly string[]) {
     runs.some(({ training }) => training.length > 0),
     runs.some(({ heldOut }) => heldOut.length > 0),
   ];
-  const kinds = KINDS.map((name, kind) => ({ name, kind, colour: colourOf(kind) }));
+  const kinds = kindsOf(runs).map((name, kind) => ({ name, kind, colour: colourOf(kind) }));
   if (runs.length === 1) return kinds.filter(({ kind }) => has[kind]);
   const all = names.map((name, run) => ({
     name: `${run + 1}: ${name}`,
@@ -218,7 +237,7 @@ function describe(runs: readonly LossCurves[], names: readonly string[]): string
       if (!first || !last) return [];
       const from = `${first.loss.toFixed(3)} at step ${Math.round(first.step)}`;
       const to = `${last.loss.toFixed(3)} at step ${Math.round(last.step)}`;
-      return `${names[nth]}: ${KINDS[kind]} from ${from} to ${to}`;
+      return `${names[nth]}: ${kindsOf(runs)[kind]} from ${from} to ${to}`;
     })
   ).join("; ");
 }
@@ -263,7 +282,7 @@ export function textChart(runs: readonly LossCurves[], columns: number): string[
   }
   const [from, to] = [first, last].map((step) => `${Math.round(step)}`) as [string, string];
   return [
-    "loss (nats a prediction)",
+    measuredIn(runs)[1],
     ...grid.map((cells, row) =>
       `${labels[row]!.padStart(margin)} ${labels[row] ? "┤" : "│"}${cells.join("")}`.trimEnd()
     ),
@@ -285,6 +304,12 @@ function rangeOf(points: readonly LossPoint[], of: keyof LossPoint): [number, nu
 
 /** Flags of commands with charts. */
 export const CHART_FLAGS = {
+  metric: {
+    kind: "text",
+    value: "NAME",
+    otherwise: "the loss",
+    help: "draw a metric of the model, such as accuracy",
+  },
   out: {
     kind: "path",
     value: "FILE.svg",

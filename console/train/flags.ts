@@ -4,10 +4,10 @@
  * @module
  */
 
+import { DEFAULT_SIZES, type ModelOptions } from "../../actors/options/model_definition.ts";
 import type { Option } from "../../actors/options/option.ts";
 import { readStepRange } from "../../actors/options/quantities.ts";
 import { TRAIN } from "../../actors/options/train_table.ts";
-import type { ModelOptions } from "../../actors/registry/component.ts";
 import { builtInNames } from "../../actors/registry/registry.ts";
 import { GPT2_MAX } from "../../kernels/internal.ts";
 import { COST_FLAGS, SCHEDULE_FLAGS, SCHEDULE_OPTIONS } from "../commands/schedule_flags.ts";
@@ -45,7 +45,7 @@ export const MODEL_FLAGS = {
     kind: "integer",
     aliases: ["n_layer", "num_hidden_layers"],
     maximum: GPT2_MAX.layers,
-    default: 4,
+    default: DEFAULT_SIZES.layers,
     help:
       "transformer blocks (t5: of encoder and decoder each), hidden layers of the mlp, or resolutions of resnet and unet",
   },
@@ -53,14 +53,14 @@ export const MODEL_FLAGS = {
     kind: "integer",
     aliases: ["n_embd", "hidden_size"],
     maximum: GPT2_MAX.hidden,
-    default: 128,
+    default: DEFAULT_SIZES.hidden,
     help: "width of the layers; of resnet and unet, channels of the coarsest resolution",
   },
   heads: {
     kind: "integer",
     aliases: ["n_head", "num_attention_heads"],
     maximum: GPT2_MAX.heads,
-    default: 4,
+    default: DEFAULT_SIZES.heads,
     help: "attention heads",
   },
   "kv-heads": {
@@ -97,7 +97,7 @@ export const MODEL_FLAGS = {
     kind: "integer",
     aliases: ["block_size", "max_position_embeddings"],
     maximum: GPT2_MAX.seq,
-    default: 64,
+    default: DEFAULT_SIZES.seq,
     help: "tokens of a sample",
   },
   vocab: {

@@ -4,13 +4,13 @@
  * @module
  */
 
+import { type ModelComponent } from "../../actors/options/model_definition.ts";
 import { createHash } from "node:crypto";
 import { basename } from "node:path";
 import type { Checkpoint } from "../../actors/checkpoints/format.ts";
 import type { TensorSource } from "../../actors/checkpoints/tensors.ts";
 import { readTensor } from "../../actors/checkpoints/tensors.ts";
 import { suggest } from "../../actors/options/option.ts";
-import type { ModelComponent } from "../../actors/registry/component.ts";
 import {
   type Batch,
   fromOnnx,

@@ -5,6 +5,7 @@
  * @module
  */
 
+import { type ModelComponent } from "../../actors/options/model_definition.ts";
 import { resolve } from "node:path";
 import { pathToFileURL } from "node:url";
 import { commandLine } from "../../actors/options/limits.ts";
@@ -15,7 +16,6 @@ import {
   type FoundComponent,
   importComponent,
   type ImportedComponent,
-  type ModelComponent,
 } from "../../actors/registry/component.ts";
 import { openTask, type Task } from "../../actors/registry/task.ts";
 import { decodeLengths } from "../../kernels/internal.ts";
@@ -90,12 +90,14 @@ export async function taskOf(request: TrainRequest, { model, data }: RunComponen
     : flags.tokenizer as TokenizerName | undefined;
   const read = new Set<unknown>(), { value: built } = model, { value: opened } = data;
   const typed = Object.fromEntries(Object.entries(flags).filter(([name]) => given.includes(name)));
-  const build: ModelComponent["build"] = async (options) => {
-    const made = await built.build(noteReads(options, read));
+  const build: ModelComponent["build"] = (options) => {
+    const made = built.build(noteReads(options, read));
     // A user's part may read its options later, when a layer is built.
-    const isRead = (model.isBuiltIn || onnx) && data.isBuiltIn;
-    if (isRead) refuseUnread(`Cannot train ${built.name}`, typed, read);
-    return made;
+    if (!(model.isBuiltIn || onnx) || !data.isBuiltIn) return made;
+    return Promise.resolve(made).then((done) => {
+      refuseUnread(`Cannot train ${built.name}`, typed, read);
+      return done;
+    });
   };
   const open: DataComponent["open"] = (options) => opened.open(noteReads(options, read));
   const modelComponent = Object.create(built, { build: { value: build } });

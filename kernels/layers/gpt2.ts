@@ -32,8 +32,8 @@ import {
   type MaskPlace,
   type Model,
   type Tie,
-  withLoss,
 } from "./layer.ts";
+import { withLoss } from "./metrics.ts";
 
 /** Sizes of the head of a GPT-2. */
 type HeadSizes = Pick<Gpt2Config, "hidden" | "seq" | "vocab" | "tie" | "headSlices">;

@@ -189,8 +189,10 @@ export class LayerGraph extends Graph {
     return value;
   }
 
-  /** Declares a field of the micro-batch, such as token ids or targets. */
+  /** Declares a field of the micro-batch, such as token ids or targets; it may be read again. */
   batch(name: string, shape: readonly number[], dtype: DType = "f32"): Value {
+    const known = this.fields.find(({ spec }) => spec.name === name);
+    if (known?.spec.dtype === dtype && sameShape(known.spec.shape, shape)) return known.value;
     const value = this.input(`batch.${name}`, shape, dtype);
     this.fields.push({ spec: { name, shape, dtype }, value });
     return value;
@@ -378,13 +380,15 @@ export type AnyLayer = Layer<Handed, Handed>;
 /** Two parameters that share one value: the full names of the trained one and of its alias. */
 export type Tie = readonly [canonical: string, alias: string];
 
-/** Replaces the last of some layers by a layer that returns the loss of each sample. */
-export function withLoss(
-  layers: readonly Layer[],
-  lossOf: (g: LayerGraph, output: Value) => Value,
-): Layer[] {
-  const last = layers.at(-1)!;
-  return [...layers.slice(0, -1), { ...last, build: (g, x) => lossOf(g, last.build(g, x)) }];
+/** Returns a number of each sample, f32 [samples], from the output of a model. */
+export type SampleTerm = (g: LayerGraph, output: Value) => Value;
+
+/** A metric: sums over all samples, and the value that follows from them. */
+export interface Metric {
+  /** Terms that are summed over all samples, by name. They must be finite, as losses must. */
+  readonly terms: Readonly<Record<string, SampleTerm>>;
+  /** Returns its value from the sums of the terms and the number of predictions. */
+  value(sums: Readonly<Record<string, number>>, predictions: number): number;
 }
 
 /** A model to train: layers in order, and the number of predictions of a micro-batch. */
@@ -419,6 +423,8 @@ export interface Model {
    * @throws {RangeError} when the tokens are not divisible by `slices`.
    */
   readonly withSlices?: (slices: number) => readonly AnyLayer[];
+  /** Metrics whose terms the last layer returns after the loss of each sample. */
+  readonly metrics?: Readonly<Record<string, Metric | SampleTerm>> | undefined;
 }
 
 /**

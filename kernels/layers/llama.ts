@@ -23,8 +23,8 @@ import {
   type LayerGraph,
   type Model,
   type Tie,
-  withLoss,
 } from "./layer.ts";
+import { withLoss } from "./metrics.ts";
 
 /** The sizes of a Llama. */
 export interface LlamaConfig {

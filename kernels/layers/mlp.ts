@@ -8,7 +8,8 @@ import { countTargets } from "../batch.ts";
 import { checkPositive } from "../errors.ts";
 import type { Value } from "../graph/value.ts";
 import { checkModelSizes } from "../precision.ts";
-import { checkDropout, type Layer, type LayerGraph, type Model, withLoss } from "./layer.ts";
+import { checkDropout, type Layer, type LayerGraph, type Model } from "./layer.ts";
+import { withLoss } from "./metrics.ts";
 
 /** The sizes of an MLP. */
 export interface MlpConfig {

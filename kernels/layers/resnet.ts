@@ -12,7 +12,8 @@ import { countTargets } from "../batch.ts";
 import { assertInput, checkPositive } from "../errors.ts";
 import type { Value } from "../graph/value.ts";
 import { convolution, crossEntropy, groupNorm, kaimingNormal, linear } from "./helpers.ts";
-import { type Layer, type LayerGraph, type Model, withLoss } from "./layer.ts";
+import { type Layer, type LayerGraph, type Model } from "./layer.ts";
+import { withLoss } from "./metrics.ts";
 
 /** The pictures and sizes of a network of convolutions. */
 export interface PictureConfig {

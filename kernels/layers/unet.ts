@@ -9,7 +9,8 @@
 
 import type { Value } from "../graph/value.ts";
 import { convolution, kaimingNormal, meanSquaredError } from "./helpers.ts";
-import { type Layer, type LayerGraph, type Model, withLoss } from "./layer.ts";
+import { type Layer, type LayerGraph, type Model } from "./layer.ts";
+import { withLoss } from "./metrics.ts";
 import { normalised, type PictureConfig, residualBlock, wayDown } from "./resnet.ts";
 
 /**

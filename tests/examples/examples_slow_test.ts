@@ -54,7 +54,7 @@ Deno.test("examples are short, are run here or as tests, and import the package 
     const lines = text.split("\n").length - 1, limit = LINES_MAX[name] ?? 120;
     assert.ok(lines <= limit, `${name} has ${lines} lines, at most ${limit} are allowed`);
     for (const [, from] of text.matchAll(/\bfrom "([^"]+)"/g)) {
-      assert.match(from!, /^(\.\.\/(kernels\/)?mod\.ts|\.\.\/testing\.ts|node:[\w/]+)$/, name);
+      assert.match(from!, /^(@troupe\/troupe(\/\w+)?|node:[\w/]+)$/, name);
     }
   }
 });

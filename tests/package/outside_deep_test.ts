@@ -7,9 +7,18 @@ import assert from "node:assert/strict";
 import { basename, join } from "node:path";
 import { pathToFileURL } from "node:url";
 import { PAGES } from "../../docs/build.ts";
+import { HANG_LIMIT_MS } from "../hang_limit.ts";
+import { ENVIRONMENT } from "../console/command.ts";
 import { inFolder } from "../in_folder.ts";
 import { filesBelow, ROOT } from "../repository.ts";
-import { block, copyRepository, deno, writeFiles } from "./packages.ts";
+import {
+  block,
+  copyRepository,
+  deno,
+  type Environment,
+  flowersCsv,
+  writeFiles,
+} from "./packages.ts";
 
 /** Arguments that make an example short. */
 const argumentsOf = (name: string, own: string): readonly string[] => {
@@ -53,17 +62,10 @@ for await (
 }
 `;
 
-/** A script of the repository as a stranger has it. */
-const asStranger = (text: string) =>
-  text.replaceAll(
-    /"\.\.\/(?:(\w+)\/mod|mod|(testing))\.ts"/g,
-    (_, room, testing) => `"${["@troupe/troupe", room ?? testing].filter(Boolean).join("/")}"`,
-  );
-
 async function scriptsOf(): Promise<Record<string, string>> {
   const scripts: Record<string, string> = { "tokenizer.ts": TOKENIZER };
   for (const path of EXAMPLES) {
-    scripts[path] = asStranger(await Deno.readTextFile(join(ROOT, "examples", path)));
+    scripts[path] = await Deno.readTextFile(join(ROOT, "examples", path));
   }
   for (const page of PAGES.flatMap(([, paths]) => paths)) {
     const text = await Deno.readTextFile(join(ROOT, page));
@@ -78,7 +80,11 @@ Deno.test("every example and every script of the documents checks and runs in a 
   inFolder(async (folder) => {
     await copyRepository(folder);
     const own = join(folder, "own"), scripts = await scriptsOf(), names = Object.keys(scripts);
-    await writeFiles(own, { ...scripts, "deno.json": await block("README.md", "json") });
+    await writeFiles(own, {
+      ...scripts,
+      "flowers.csv": flowersCsv(),
+      "deno.json": await block("README.md", "json"),
+    });
     assert.ok(names.length >= 25, `${names}`);
     const env = { JSR_URL: "http://127.0.0.1:9/", TMPDIR: folder };
     await deno(own, ["check", ...names], env);
@@ -86,4 +92,42 @@ Deno.test("every example and every script of the documents checks and runs in a 
     for (const name of names.filter((name) => !UNRUN.includes(name))) {
       await deno(own, ["run", "-A", name, ...argumentsOf(name, own)], env);
     }
+  }));
+
+/** Runs a script until a text is printed, and then presses Ctrl-C; returns its exit code. */
+async function interrupted(own: string, script: string, text: RegExp, env: Environment) {
+  const child = new Deno.Command(Deno.execPath(), {
+    ...{ args: ["run", "-A", script], cwd: own, env: { ...ENVIRONMENT, ...env }, stdout: "piped" },
+    signal: AbortSignal.timeout(HANG_LIMIT_MS),
+  }).spawn();
+  let printed = "";
+  for await (const part of child.stdout.pipeThrough(new TextDecoderStream())) {
+    const wasThere = text.test(printed);
+    printed += part;
+    if (!wasThere && text.test(printed)) child.kill("SIGINT");
+  }
+  return (await child.status).code;
+}
+
+Deno.test("README's script saves its run at Ctrl-C, and resumes it by name with the same bits", () =>
+  inFolder(async (folder) => {
+    await copyRepository(folder);
+    const script = (await block("README.md", "ts")).replace("epochs: 10", "epochs: 100");
+    const files = { "flowers.ts": script, "flowers.csv": flowersCsv() };
+    const env = { JSR_URL: "http://127.0.0.1:9/" };
+    const runIn = async (name: string, isInterrupted: boolean) => {
+      const own = join(folder, name);
+      await writeFiles(own, { ...files, "deno.json": await block("README.md", "json") });
+      if (isInterrupted) {
+        assert.equal(await interrupted(own, "flowers.ts", /after step 20:/, env), 130);
+      }
+      const { stdout } = await deno(own, ["run", "-A", "flowers.ts"], env);
+      assert.match(stdout, /\nsetosa\n$/);
+      return JSON.parse(await Deno.readTextFile(join(own, "runs/flowers/run.json")));
+    };
+    const whole = await runIn("whole", false), resumed = await runIn("resumed", true);
+    assert.deepEqual([whole.starts.length, resumed.starts.length], [1, 2]);
+    const { afterStep } = resumed.starts[1];
+    assert.ok(afterStep >= 20 && afterStep < whole.end.step, `interrupted after ${afterStep}`);
+    assert.equal(resumed.end.weightsHash, whole.end.weightsHash);
   }));

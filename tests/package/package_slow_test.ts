@@ -9,6 +9,7 @@ import {
   block,
   deno,
   type Environment,
+  flowersCsv,
   freshCache,
   makeWorkspace,
   openJsr,
@@ -26,16 +27,23 @@ const BYTES_MAX = 5 << 20;
 /** Makes a folder with README's script in it, and a text. */
 async function ownFolder(parent: string): Promise<string> {
   const own = join(parent, "own");
-  await writeFiles(own, { "rings.ts": await block("README.md", "ts") });
+  const script = await block("README.md", "ts");
+  assert.ok(script.trimEnd().split("\n").length <= 40, "README's script has at most 40 lines");
+  await writeFiles(own, { "flowers.ts": script, "flowers.csv": flowersCsv() });
   return own;
 }
 
-/** Runs the script, which ends and has learnt. */
+/** Runs the script, which ends, has learnt, and has a run that the command knows. */
 async function runScript(own: string, env: Environment): Promise<void> {
-  const { stdout } = await deno(own, ["run", "-A", "rings.ts"], env);
-  const losses = stdout.trim().split("\n").map((line) => line.split(" ").map(Number));
-  assert.deepEqual(losses.map(([step]) => step), [50, 100, 150, 200]);
-  assert.ok(losses.at(-1)![1]! < 0.2, stdout);
+  const { stdout } = await deno(own, ["run", "-A", "flowers.ts"], env);
+  const held = [...stdout.matchAll(/^after step \d+: held-out loss .* accuracy (\S+)$/gm)];
+  assert.equal(held.length, 6, stdout);
+  assert.ok(Number(held.at(-1)![1]) > 0.9, stdout);
+  assert.match(stdout, /\nsetosa\n$/);
+  const again = await deno(own, ["run", "-A", "flowers.ts"], env);
+  assert.match(again.stdout, /\nsetosa\n$/, "a run at its end is continued, too");
+  const plot = await deno(own, [...COMMAND, "plot", "flowers", "--metric", "accuracy"], env);
+  assert.match(plot.stdout, /^accuracy\n/);
 }
 
 const COMMAND = ["run", "-A", "jsr:@troupe/troupe/cli"];
@@ -96,7 +104,7 @@ Deno.test("the published package", (t) =>
       assert.deepEqual([program, args[0]], ["deno", "add"]);
       await deno(own, args, env);
       if (IS_DEEP) {
-        await deno(own, ["check", "rings.ts"], env);
+        await deno(own, ["check", "flowers.ts"], env);
       }
       await runScript(own, env);
     });
@@ -114,7 +122,7 @@ Deno.test("the script of README and the command run beside a copy of the reposit
       "--steps",
       "1",
       "--text",
-      "rings.ts",
+      "flowers.ts",
       "--isolation",
       "process",
     ];

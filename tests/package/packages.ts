@@ -224,3 +224,13 @@ export async function openNpm(folder: string): Promise<Served> {
     return Response.json({ name, "dist-tags": { latest: version }, versions });
   });
 }
+
+/** The table that README's script reads: three kinds of flowers, by two sizes. */
+export function flowersCsv(): string {
+  const kinds = ["setosa", "versicolor", "virginica"];
+  const rows = Array.from({ length: 240 }, (_, i) => {
+    const petal = 1.5 + 2 * (i % 3) + 0.5 * Math.sin(i), sepal = 5 + Math.cos(i * i);
+    return `${petal.toFixed(2)},${sepal.toFixed(2)},${kinds[i % 3]}`;
+  });
+  return ["petal,sepal,species", ...rows, ""].join("\n");
+}

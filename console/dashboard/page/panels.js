@@ -86,6 +86,11 @@ export function showFigures({ run, metrics, evaluations, status, traces, workers
       short(held?.evalLoss),
       held ? `perplexity ${short(held.perplexity)} at step ${whole(held.step)}` : "",
     ],
+    ...Object.entries(last?.metrics ?? {}).map(([name, value]) => /** @type {const} */ ([
+      capital(name),
+      short(value),
+      held?.metrics ? `held out ${short(held.metrics[name])} at step ${whole(held.step)}` : "",
+    ])),
     [`${capital(run?.unit)} a second`, whole(last?.tokensPerSecond)],
     ["Step time", duration(perStep === undefined ? undefined : 1000 * perStep)],
     [

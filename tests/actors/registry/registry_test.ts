@@ -1,5 +1,6 @@
 /** Names of actors and components in files of the user, and converted data. */
 
+import { type Batches, isSource } from "../../../actors/options/data_source.ts";
 import assert from "node:assert/strict";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
@@ -9,7 +10,6 @@ import {
   removeComponent,
 } from "../../../actors/registry/registry.ts";
 import { mapData } from "../../../actors/registry/task.ts";
-import { type Batches, isSource } from "../../../actors/options/train_options.ts";
 import { packageVersion } from "../../../actors/registry/registry_file.ts";
 import { hashGraph } from "../../../actors/sandbox/modules.ts";
 import type { Batch } from "../../../kernels/mod.ts";

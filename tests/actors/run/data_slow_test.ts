@@ -1,7 +1,8 @@
 /** The data of a run: its kinds, its start position, and errors in it. */
 
+import type { Data, DataSource } from "../../../actors/options/data_source.ts";
 import assert from "node:assert/strict";
-import type { Data, DataSource, TrainOptions } from "../../../actors/options/train_options.ts";
+import type { TrainOptions } from "../../../actors/options/train_options.ts";
 import {
   type DataOptions,
   findComponent,

@@ -6,7 +6,7 @@ import { runInNewContext } from "node:vm";
 import { createSystem } from "../../../actors/transports/system.ts";
 import { limitedBytes } from "../../../actors/run/memory.ts";
 import { train } from "../../../actors/run/train.ts";
-import type { TrainOptions } from "../../../actors/options/train_options.ts";
+import type { RunOptions } from "../../../actors/options/train_options.ts";
 import { compileRun } from "../../../actors/run/compile.ts";
 import { askOrFail } from "../../../actors/run/pipeline.ts";
 import { assertDevicesHold } from "../../../actors/run/memory_limit.ts";
@@ -32,7 +32,7 @@ import { analyze, createSchedule, withLists } from "../../../schedules/mod.ts";
 import { scheduleMemory } from "../../../schedules/analysis/memory.ts";
 import { batchesOf, outcome, type Sizes, SMALL } from "../runs.ts";
 
-type Options = Partial<TrainOptions>;
+type Options = Partial<RunOptions>;
 
 const DEEP: Sizes = { ...SMALL, layers: 6, hidden: 16, seq: 8, microBatches: 4 };
 

@@ -9,6 +9,7 @@ import { readRecord, readRun, summarizeRun } from "../../../actors/run_folder/re
 import { train } from "../../../actors/run/train.ts";
 import { parseCsv, scheduleFromLists } from "../../../schedules/mod.ts";
 import { recordedSchedule } from "../../../console/dashboard/expected_timeline.ts";
+import { followRun } from "../../../console/dashboard/follow.ts";
 import { folderTest, namesIn } from "../../in_folder.ts";
 import { printedHere } from "../../console/command.ts";
 import { trained } from "../runs.ts";
@@ -42,6 +43,9 @@ folderTest("a script's run has the files of a command's", async (folder) => {
   const summary = summarizeRun(await readRun(out));
   assert.deepEqual([summary.state, summary.steps, summary.asked], ["finished", 4, 4]);
   assert.match(await printedHere("plot", out), /optimizer step/);
+  const page = JSON.stringify((await followRun(out)).all());
+  assert.match(page, /"status":"finished"/);
+  assert.match(page, /\["script","[^"]*"\]/, "a script has no command that repeats it");
   const other = join(folder, "other");
   await trained(run({ out: other, steps: 3 }));
   assert.match(await printedHere("compare", out, other), /^steps +4\/4 +3\/3$/m);

@@ -320,3 +320,12 @@ folderTest("a picture that cannot be drawn or written is refused", async (folder
   await writeRun(join(folder, "run"), falling(3));
   await assertRefusals("pictures", refusalHere, { FOLDER: folder });
 });
+
+folderTest("a metric of the model is drawn in place of the loss", async (folder) => {
+  const metrics = falling(4).map((one) => ({ ...one, metrics: { accuracy: 1 / one.step } }));
+  const run = await readRun(await writeRun(join(folder, "run"), metrics));
+  const svg = drawLosses([readCurves(run, "accuracy")]);
+  assert.match(svg, /<title>Accuracy of run<.*: accuracy from 1.000 at step 1 to 0.250 at step 4/);
+  assert.match(await printedHere("plot", run.path, "--metric", "accuracy"), /^accuracy\n 1.000 ┤/);
+  assert.throws(() => readCurves(run, "f1"), /must have the metric "f1", received none/);
+});

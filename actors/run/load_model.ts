@@ -1,0 +1,167 @@
+/**
+ * Trained models, opened for predictions.
+ *
+ * @module
+ */
+
+import {
+  type Batch,
+  compileModel,
+  openDevice,
+  openModel,
+  type Predictor,
+} from "../../kernels/mod.ts";
+import { measureSamples, resolveDevice } from "../../kernels/internal.ts";
+import { readCheckpoint } from "../checkpoints/read.ts";
+import { readWeights } from "../checkpoints/weights.ts";
+import { meanLoss } from "../gradients/commit.ts";
+import {
+  buildModel,
+  type ModelComponent,
+  scriptModelOptions,
+} from "../options/model_definition.ts";
+import type { TrainOptions } from "../options/train_options.ts";
+import { runToResume } from "../run_folder/folders.ts";
+
+/** A trained model. Disposing of it closes its device. */
+export interface LoadedModel extends Disposable {
+  /** Names of the classes of the fields that are categories, if the run's data had them. */
+  readonly classes: Readonly<Record<string, readonly string[]>>;
+  /**
+   * Returns the output of the model for any number of samples, one after another. Fields that it
+   * does not read are ignored.
+   *
+   * @throws {RangeError} when a field is missing or has another size.
+   */
+  predict(input: Batch): Promise<Float32Array>;
+  /**
+   * Returns the mean loss and the metrics of samples.
+   *
+   * @throws {TypeError} when the definition has no loss.
+   */
+  evaluate(
+    batches: Iterable<Batch>,
+  ): Promise<{ readonly loss: number; readonly metrics?: Readonly<Record<string, number>> }>;
+}
+
+/**
+ * Opens a trained model.
+ *
+ * @param definition of the model, as for `train()`; with a `loss` beside `build`.
+ * @param run folder of a run, its name below `runs/`, a safetensors file, or weights by name.
+ * @param options the device, by default `auto` as in training, and the sizes of the data for the
+ * definition, by default those in the run's checkpoint.
+ * @throws {RangeError} when there is no such run, or it has no checkpoint.
+ * @throws {TypeError} when a weight is missing.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { defineModel, loadModel } from "@troupe/troupe/actors";
+ *
+ * const definition = defineModel({
+ *   name: "line",
+ *   build: ({ microBatch }) => [{
+ *     name: "f",
+ *     build: (g) => g.gemm(g.batch("x", [microBatch, 1]), g.parameter("slope", [1, 1])),
+ *   }],
+ *   loss: (g, y) => g.reshape(y, [-1]),
+ * });
+ * const weights = new Map([["f.slope", Float32Array.of(3)]]);
+ * using line = await loadModel(definition, weights, { device: "reference" });
+ * assert.deepEqual(await line.predict({ x: Float32Array.of(1, 2) }), Float32Array.of(3, 6));
+ * ```
+ */
+export async function loadModel(
+  definition: ModelComponent,
+  run: string | ReadonlyMap<string, Float32Array>,
+  options: {
+    readonly device?: TrainOptions["device"];
+    readonly sizes?: Readonly<Record<string, number>>;
+  } = {},
+): Promise<LoadedModel> {
+  const { device = "auto", sizes } = options;
+  const { weights, kept } = await weightsOf(definition, run, sizes), { name, loss } = definition;
+  const classes = (kept.classes ?? {}) as LoadedModel["classes"];
+  const modelFor = (samples: number) => buildModel(definition, optionsOf(samples, sizes, kept));
+  const { ties, predictions: each } = await modelFor(1), choice = await resolveDevice(device);
+  const opened = await openDevice(choice.name, choice);
+  const layersOf = async (samples: number) => {
+    const model = await modelFor(samples);
+    if (model.predicting) return model.predicting;
+    throw new TypeError(
+      `Cannot load ${name}: it must have a loss beside build, or predicting layers, received neither`,
+    );
+  };
+  let losses: Promise<Predictor> | undefined;
+  try {
+    const predict = await openModel(opened, layersOf, weights, ties);
+    return {
+      classes,
+      predict,
+      async evaluate(batches) {
+        if (!loss) {
+          throw new TypeError(`Cannot evaluate ${name}: it must have a loss, received none`);
+        }
+        losses ??= openModel(opened, async (one) => (await modelFor(one)).layers, weights, ties);
+        const outputs: Float32Array[] = [];
+        let count = 0;
+        for (const batch of batches) {
+          const output = await (await losses)(batch);
+          const [own] = measureSamples([output], definition.metrics, 1).losses;
+          count += typeof each === "number" ? each * own!.length : each(batch);
+          outputs.push(output);
+        }
+        const { losses: all, metrics } = measureSamples(outputs, definition.metrics, count);
+        return { loss: meanLoss(all, count), ...metrics && { metrics } };
+      },
+      [Symbol.dispose]: () => opened.close(),
+    };
+  } catch (error) {
+    opened.close();
+    throw error;
+  }
+}
+
+/**
+ * Returns the output of a trained model for some samples: {@linkcode loadModel} for a single
+ * prediction.
+ *
+ * @throws as {@linkcode loadModel} and {@linkcode LoadedModel.predict}.
+ */
+export async function predict(
+  definition: ModelComponent,
+  run: Parameters<typeof loadModel>[1],
+  input: Batch,
+  options: Parameters<typeof loadModel>[2] = {},
+): Promise<Float32Array> {
+  using model = await loadModel(definition, run, options);
+  return await model.predict(input);
+}
+
+/** Sizes of the data for a definition. */
+type Sizes = Readonly<Record<string, number>> | undefined;
+
+/** Configuration of a checkpoint, with the sizes and classes of the data. */
+type Kept = Readonly<Record<string, unknown>>;
+
+const optionsOf = (samples: number, sizes: Sizes, { sizes: own }: Kept) =>
+  scriptModelOptions(samples, sizes ?? own as Sizes);
+
+async function weightsOf(
+  definition: ModelComponent,
+  run: string | ReadonlyMap<string, Float32Array>,
+  sizes: Sizes,
+): Promise<{ readonly weights: ReadonlyMap<string, Float32Array>; readonly kept: Kept }> {
+  if (typeof run !== "string") return { weights: run, kept: {} };
+  if (run.endsWith(".safetensors")) {
+    const model = await buildModel(definition, optionsOf(1, sizes, {})), { ties } = model;
+    const { parameters } = compileModel(model, "none");
+    return { weights: await readWeights(run, parameters, ties), kept: {} };
+  }
+  const path = runToResume(run), checkpoint = await readCheckpoint(path);
+  if (checkpoint) return { weights: checkpoint.state.weights, kept: checkpoint.config };
+  throw new RangeError(
+    `Cannot load ${definition.name}: ${path} must have a checkpoint, received none`,
+  );
+}

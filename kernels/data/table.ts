@@ -1,0 +1,322 @@
+/**
+ * Tables of samples: CSV, TSV and JSON lines, with a schema that says which columns are a field of
+ * micro-batches.
+ *
+ * CSV has the form of RFC 4180. No library reads it, because users must link each library of JSR in
+ * their configuration.
+ *
+ * @module
+ */
+
+import type { Batch } from "../batch.ts";
+import { assertInput } from "../errors.ts";
+import { batchRows, type SeekableBatches, shuffledOrder } from "./token_batches.ts";
+
+/** Fields of micro-batches by name, each from columns of a table. */
+export type TableSchema = {
+  readonly [field: string]:
+    /** Numbers of some columns, f32. */
+    | { readonly numbers: readonly string[] }
+    /** The class of a text, i32. Default of `classes`: the different texts, sorted. */
+    | { readonly category: string; readonly classes?: readonly string[] }
+    /** Ids of a text, i32: the first `length`; if there are fewer, −1 follows (no loss). */
+    | {
+      readonly text: string;
+      readonly encode: (text: string) => ArrayLike<number>;
+      readonly length: number;
+    };
+};
+
+type TableField = TableSchema[string];
+
+/** A row of a table: its values by column, as texts or as JSON has them. */
+type TableRow = Readonly<Record<string, unknown>>;
+
+/** Micro-batches of a dataset, for `train({ data })`. */
+export interface DatasetBatches {
+  /** Yields the micro-batches from number `microBatch`, without end. */
+  readonly from: SeekableBatches<Batch>["from"];
+  /** Samples of a micro-batch. */
+  readonly samples: number;
+  /** Micro-batches of an epoch; the last may be a part, which the next epoch completes. */
+  readonly length: number;
+  /** Numbers of a field, or its classes, by field. */
+  readonly sizes: Readonly<Record<string, number>>;
+  /** Names of the classes of each field that is a category. */
+  readonly classes: Readonly<Record<string, readonly string[]>>;
+}
+
+/**
+ * Samples with random access. All orders and parts are functions of a seed, so a resumed run gets
+ * the same samples.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { Dataset } from "@troupe/troupe/kernels";
+ *
+ * const schema = { point: { numbers: ["x", "y"] }, label: { category: "colour" } };
+ * const rows = [{ x: 1, y: 2, colour: "red" }, { x: 3, y: 4, colour: "blue" }];
+ * const dataset = Dataset.of(rows, schema);
+ * assert.deepEqual(dataset.classes, { label: ["blue", "red"] });
+ * assert.deepEqual(dataset.row(0), { point: Float32Array.of(1, 2), label: Int32Array.of(1) });
+ * const { samples, length, sizes } = dataset.batches({ samples: 1 });
+ * assert.deepEqual([samples, length, sizes], [1, 2, { point: 2, label: 2 }]);
+ * assert.deepEqual(dataset.encode([{ x: 5, y: 6 }]), { point: Float32Array.of(5, 6) });
+ * ```
+ */
+export class Dataset {
+  /** Number of samples. */
+  readonly length: number;
+  /** Names of the classes of each field that is a category. */
+  readonly classes: Readonly<Record<string, readonly string[]>>;
+  readonly #schema: TableSchema;
+  readonly #read: (row: number) => Batch;
+
+  private constructor(
+    length: number,
+    schema: TableSchema,
+    classes: Dataset["classes"],
+    read: (row: number) => Batch,
+  ) {
+    this.length = length;
+    this.#schema = schema;
+    this.classes = classes;
+    this.#read = read;
+  }
+
+  /**
+   * Makes a dataset of rows.
+   *
+   * @throws {RangeError} when there is no row, or a value does not fit its field; it names the row.
+   */
+  static of(rows: readonly Readonly<Record<string, unknown>>[], schema: TableSchema): Dataset {
+    assertInput(rows.length > 0, "read a table", "it must have a row at least", "none");
+    const classes = Object.fromEntries(
+      Object.entries(schema).flatMap(([name, field]) =>
+        "category" in field ? [[name, field.classes ?? classesIn(rows, field.category)]] : []
+      ),
+    );
+    const { length } = rows, columns: Record<string, Float32Array> = {};
+    rows.forEach((row, i) => {
+      const fields = Object.entries(encodeRow(row, schema, classes, `row ${i + 1}`));
+      for (const [name, values] of fields as [string, Float32Array][]) {
+        const { constructor: Column } = values as { constructor: unknown };
+        columns[name] ??= new (Column as Float32ArrayConstructor)(length * values.length);
+        columns[name].set(values, i * values.length);
+      }
+    });
+    const sizes = Object.entries(columns).map(([name, all]) =>
+      [name, all, all.length / length] as const
+    );
+    const read = (row: number) =>
+      Object.fromEntries(
+        sizes.map(([name, all, size]) => [name, all.subarray(row * size, (row + 1) * size)]),
+      );
+    return new Dataset(length, schema, classes, read);
+  }
+
+  /** Returns the fields of a sample. */
+  row(number: number): Batch {
+    return this.#read(number);
+  }
+
+  /** Returns the same samples, changed by a function of their fields and number. */
+  map(change: (row: Batch, number: number) => Batch): Dataset {
+    const { length, classes } = this, schema = this.#schema;
+    return new Dataset(length, schema, classes, (row) => change(this.#read(row), row));
+  }
+
+  /**
+   * Splits the samples into two parts at random, by a seed.
+   *
+   * @param share of the samples for validation. Default 0.1; each part has at least one.
+   */
+  split(share = 0.1, seed = 1): { readonly train: Dataset; readonly validation: Dataset } {
+    const isShare = share > 0 && share < 1 && this.length >= 2;
+    assertInput(isShare, "split a dataset", "the share must be above 0 and below 1", share);
+    const order = shuffledOrder(this.length, seed), { length, classes } = this;
+    const count = Math.min(length - 1, Math.max(1, Math.round(share * length)));
+    const part = (from: number, size: number) =>
+      new Dataset(size, this.#schema, classes, (row) => this.#read(order(from + row)));
+    return { validation: part(0, count), train: part(count, length - count) };
+  }
+
+  /**
+   * Returns the micro-batches of `train()`: without end, each epoch in another order, which is a
+   * function of the seed and the epoch.
+   */
+  batches({ samples, seed = 1 }: { samples: number; seed?: number }): DatasetBatches {
+    const order = shuffledOrder(this.length, seed);
+    const rows = batchRows(this.length, { microBatch: samples, microBatches: 1, order });
+    const join = (numbers: readonly number[]) => this.#join(numbers);
+    return {
+      *from(microBatch) {
+        for (const numbers of rows.from(microBatch)) yield join(numbers);
+      },
+      samples,
+      length: this.length / samples,
+      sizes: this.#sizes(),
+      classes: this.classes,
+    };
+  }
+
+  /** Returns the samples in order, in whole micro-batches, for `evaluation.batches`. */
+  inOrder(samples: number): Batch[] {
+    const count = Math.floor(this.length / samples);
+    return Array.from(
+      { length: count },
+      (_, batch) => this.#join(Array.from({ length: samples }, (_, i) => batch * samples + i)),
+    );
+  }
+
+  /**
+   * Encodes new rows as one micro-batch, such as the input of a prediction. Fields whose columns are
+   * missing are left out.
+   */
+  encode(rows: readonly Readonly<Record<string, unknown>>[]): Batch {
+    const known = Object.entries(this.#schema)
+      .filter(([, field]) => columnsOf(field).every((column) => column in (rows[0] ?? {})));
+    const schema = Object.fromEntries(known);
+    return joinRows(rows.map((row, i) => encodeRow(row, schema, this.classes, `row ${i + 1}`)));
+  }
+
+  #join(numbers: readonly number[]): Batch {
+    return joinRows(numbers.map((number) => this.#read(number)));
+  }
+
+  #sizes(): Readonly<Record<string, number>> {
+    const first = this.#read(0);
+    return Object.fromEntries(
+      Object.entries(first).map((
+        [name, { length }],
+      ) => [name, this.classes[name]?.length ?? length]),
+    );
+  }
+}
+
+const columnsOf = (field: TableField): readonly string[] =>
+  "numbers" in field ? field.numbers : ["category" in field ? field.category : field.text];
+
+const classesIn = (rows: readonly TableRow[], column: string) =>
+  [...new Set(rows.map((row) => String(row[column])))].sort();
+
+function encodeRow(
+  row: TableRow,
+  schema: TableSchema,
+  classes: Dataset["classes"],
+  where: string,
+): Batch {
+  const valueOf = (column: string, must: string, isValid: (value: unknown) => boolean) => {
+    const value = row[column];
+    const name = `${must} in the column ${JSON.stringify(column)} of ${where}`;
+    assertInput(value !== undefined && isValid(value), "read a table", name, `${value}`);
+    return value;
+  };
+  const fields = Object.entries(schema).map(([name, field]) => {
+    if ("numbers" in field) {
+      const isNumber = (value: unknown) => value !== "" && Number.isFinite(Number(value));
+      const numbers = field.numbers.map((column) =>
+        Number(valueOf(column, "there must be a number", isNumber))
+      );
+      return [name, Float32Array.from(numbers)] as const;
+    }
+    if ("category" in field) {
+      const known = classes[name]!, must = `there must be one of ${known.slice(0, 9).join(", ")}`;
+      const isKnown = (value: unknown) => known.includes(String(value));
+      return [name, Int32Array.of(known.indexOf(String(valueOf(field.category, must, isKnown))))];
+    }
+    const text = valueOf(field.text, "there must be a text", (value) => typeof value === "string");
+    const ids = new Int32Array(field.length).fill(-1);
+    ids.set(Array.from(field.encode(text as string)).slice(0, field.length));
+    return [name, ids] as const;
+  });
+  return Object.fromEntries(fields);
+}
+
+/** Joins the fields of samples, in order. */
+function joinRows(rows: readonly Batch[]): Batch {
+  const [first] = rows;
+  assertInput(first !== undefined, "make a micro-batch", "it must have a sample", "none");
+  return Object.fromEntries(
+    Object.entries(first!).map(([name, { length, constructor }]) => {
+      const all = new (constructor as Float32ArrayConstructor)(rows.length * length);
+      rows.forEach((row, i) => all.set(row[name] as Float32Array, i * length));
+      return [name, all];
+    }),
+  );
+}
+
+/**
+ * Reads a CSV file, whose first line has the names of the columns; a TSV file if the name ends in
+ * `.tsv`.
+ *
+ * @throws {RangeError} when a row has another number of values, or a value does not fit its field.
+ */
+export async function readCsv(path: string, schema: TableSchema): Promise<Dataset> {
+  const separator = path.endsWith(".tsv") ? "\t" : ",";
+  const [names, ...rows] = parseRows(await Deno.readTextFile(path), separator);
+  assertInput(names !== undefined, `read ${path}`, "it must have a line of names", "none");
+  const named = rows.map((values, i) => {
+    const must = `row ${i + 1} must have ${names!.length} values`;
+    assertInput(values.length === names!.length, `read ${path}`, must, values.length);
+    return Object.fromEntries(values.map((value, column) => [names![column]!, value]));
+  });
+  return Dataset.of(named, schema);
+}
+
+/** Reads a file of JSON lines, each an object. */
+export async function readJsonLines(path: string, schema: TableSchema): Promise<Dataset> {
+  const lines = (await Deno.readTextFile(path)).split("\n");
+  const rows = lines.flatMap((line, i) => {
+    if (line.trim() === "") return [];
+    try {
+      return [Object(JSON.parse(line)) as TableRow];
+    } catch (cause) {
+      const { message } = cause as Error;
+      throw new SyntaxError(`Cannot read ${path}: line ${i + 1} must be JSON, received ${message}`);
+    }
+  });
+  return Dataset.of(rows, schema);
+}
+
+/**
+ * Splits CSV into rows of values (RFC 4180). Values may be quoted; empty lines are left out.
+ *
+ * @throws {SyntaxError} when a quoted value does not end, or text follows it.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ *
+ * const rows = parseRows('\ufeffa,b\r\n"x, ""y""",2\n\n', ",");
+ * assert.deepEqual(rows, [["a", "b"], ['x, "y"', "2"]]);
+ * assert.throws(() => parseRows('a\n"x', ","), /line 2 must end/);
+ * ```
+ */
+export function parseRows(text: string, separator: string): string[][] {
+  const value = new RegExp(
+    `(?:"([^"]*(?:""[^"]*)*)"|([^"\\r\\n${separator}][^\\r\\n${separator}]*|))(${separator}|\\r?\\n|$)`,
+    "y",
+  );
+  const rows: string[][] = [];
+  let row: string[] = [], at = text.startsWith("\ufeff") ? 1 : 0;
+  while (at < text.length) {
+    value.lastIndex = at;
+    const found = value.exec(text);
+    if (!found) {
+      const line = text.slice(0, at).split("\n").length;
+      throw new SyntaxError(
+        `Cannot read CSV: the quoted value in line ${line} must end before the next value`,
+      );
+    }
+    const [all, quoted, plain, end] = found;
+    row.push(quoted?.replaceAll('""', '"') ?? plain!);
+    at += all.length;
+    if (end === separator && at < text.length) continue;
+    if (end === separator) row.push("");
+    if (row.length > 1 || row[0] !== "" || quoted !== undefined) rows.push(row);
+    row = [];
+  }
+  return rows;
+}

@@ -1,0 +1,135 @@
+/**
+ * Losses of models, and metrics beside them, such as accuracy.
+ *
+ * [Note: sums of metrics] The last layer returns for each sample its loss, then the terms of its
+ * metrics, without gradients. So they travel with the loss under every schedule, and weights keep
+ * their bits. Terms are added in FP64, in the order of micro-batches and of samples in them.
+ *
+ * @module
+ */
+
+import { sameShape } from "../graph/shapes.ts";
+import type { Value } from "../graph/value.ts";
+import {
+  type AnyLayer,
+  type Handed,
+  isValue,
+  type Layer,
+  type LayerGraph,
+  type Metric,
+  type Model,
+  type SampleTerm,
+} from "./layer.ts";
+
+type Metrics = NonNullable<Model["metrics"]>;
+
+const metricOf = (metric: Metric | SampleTerm): Metric =>
+  typeof metric === "function"
+    ? { terms: { term: metric }, value: ({ term }, predictions) => term! / predictions }
+    : metric;
+
+const termsOf = (metrics: Metrics) =>
+  Object.entries(metrics).flatMap(([name, metric]) =>
+    Object.entries(metricOf(metric).terms).map(([term, of]) => ({ name, term, of }))
+  );
+
+/**
+ * Returns the term that is 1 for samples whose class has the highest logit, otherwise 0. Its mean is
+ * the accuracy.
+ *
+ * @param field of the micro-batch with the class of each sample, i32 [samples].
+ */
+export function accuracy(field: string): SampleTerm {
+  return (g, logits) => g.cast(g.equal(...classes(g, logits, field)), "f32");
+}
+
+/** Returns the F1 score of a class: 2·TP ÷ (2·TP + FP + FN); 0 if it is neither there nor predicted. */
+export function f1Score(field: string, positive = 1): Metric {
+  const is = (g: LayerGraph, of: Value) => g.cast(g.equal(of, g.int64([positive])), "f32");
+  return {
+    terms: {
+      both: (g, logits) => {
+        const [predicted, actual] = classes(g, logits, field);
+        return g.mul(is(g, predicted), is(g, actual));
+      },
+      predicted: (g, logits) => is(g, classes(g, logits, field)[0]),
+      actual: (g, logits) => is(g, classes(g, logits, field)[1]),
+    },
+    value: ({ both, predicted, actual }) => both === 0 ? 0 : 2 * both! / (predicted! + actual!),
+  };
+}
+
+/** Returns the predicted and the actual class of each sample. */
+function classes(g: LayerGraph, logits: Value, field: string): [predicted: Value, actual: Value] {
+  const actual = g.batch(field, [logits.shape[0]!], "i32");
+  return [g.argMax(logits, 1, false), g.cast(actual, "i64")];
+}
+
+/** Replaces the last of some layers by a layer that returns the loss of each sample. */
+export function withLoss(
+  layers: readonly Layer[],
+  lossOf: (g: LayerGraph, output: Value) => Value,
+): Layer[] {
+  const last = layers.at(-1)!;
+  return [...layers.slice(0, -1), { ...last, build: (g, x) => lossOf(g, last.build(g, x)) }];
+}
+
+/**
+ * Replaces the last of some layers by a layer that returns the loss of each sample and, after it, the
+ * terms of the metrics.
+ */
+export function withLossAndMetrics(
+  layers: readonly AnyLayer[],
+  lossOf: SampleTerm,
+  metrics: Metrics = {},
+): AnyLayer[] {
+  const last = layers.at(-1)!, terms = termsOf(metrics);
+  const build = (g: LayerGraph, x: Handed | undefined): Value => {
+    const output = last.build(g, x);
+    if (!isValue(output)) throw new TypeError("the output of a model must be one value");
+    const loss = lossOf(g, output), samples = loss.shape[0]!;
+    if (terms.length === 0) return loss;
+    const columns = terms.map(({ name, of }) => {
+      const term = of(g, output);
+      if (term.dtype === "f32" && sameShape(term.shape, loss.shape)) return g.stopGradient(term);
+      throw new TypeError(
+        `the metric "${name}" must be a number of each sample, f32 [${loss.shape}], received ${term.dtype} [${term.shape}]`,
+      );
+    });
+    const rows = [loss, ...columns].map((column) => g.reshape(column, [samples, 1]));
+    return g.reshape(g.concat(rows, 1), [-1]);
+  };
+  return [...layers.slice(0, -1), { ...last, build }];
+}
+
+/** Losses and metrics of some micro-batches. */
+interface MeasuredSamples {
+  /** The loss of each sample, by micro-batch. */
+  readonly losses: readonly Float32Array[];
+  /** The value of each metric, by name; undefined without metrics. */
+  readonly metrics: Readonly<Record<string, number>> | undefined;
+}
+
+/** Reads the losses and the metrics that {@linkcode withLossAndMetrics} returns. */
+export function measureSamples(
+  outputs: readonly Float32Array[],
+  metrics: Metrics | undefined,
+  predictions: number,
+): MeasuredSamples {
+  const terms = termsOf(metrics ?? {}), stride = terms.length + 1;
+  if (stride === 1) return { losses: outputs, metrics: undefined };
+  const sums: Record<string, Record<string, number>> = {};
+  for (const { name, term } of terms) (sums[name] ??= {})[term] = 0;
+  const losses = outputs.map((output) => {
+    const own = new Float32Array(output.length / stride);
+    for (let sample = 0; sample < own.length; sample++) {
+      own[sample] = output[sample * stride]!;
+      terms.forEach(({ name, term }, i) => sums[name]![term]! += output[sample * stride + i + 1]!);
+    }
+    return own;
+  });
+  const values = Object.entries(metrics!).map(([name, metric]) =>
+    [name, metricOf(metric).value(sums[name]!, predictions)] as const
+  );
+  return { losses, metrics: Object.fromEntries(values) };
+}

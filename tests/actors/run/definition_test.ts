@@ -1,0 +1,207 @@
+/** A definition of a model: trained with metrics, evaluated, and opened for predictions. */
+
+import assert from "node:assert/strict";
+import { join } from "node:path";
+import {
+  buildModel,
+  defineModel,
+  scriptModelOptions,
+} from "../../../actors/options/model_definition.ts";
+import type { TrainOptions } from "../../../actors/options/train_options.ts";
+import { loadModel, predict } from "../../../actors/run/load_model.ts";
+import { readMetrics } from "../../../actors/run_folder/metrics_file.ts";
+import { accuracy, Dataset, encodeSafetensors, f1Score, type Layer } from "../../../kernels/mod.ts";
+import { folderTest } from "../../in_folder.ts";
+import { eventsOf, trained } from "../runs.ts";
+
+const ROWS = Array.from({ length: 48 }, (_, i) => {
+  const [x, y] = [Math.sin(i * i), Math.cos(3 * i)];
+  return { x, y, side: x * y > 0.1 ? "in" : "out" };
+});
+const TABLE = Dataset.of(ROWS, {
+  point: { numbers: ["x", "y"] },
+  side: { category: "side" },
+});
+const DATA = TABLE.batches({ samples: 4 });
+
+const dense = (name: string, samples: number, inputs: number, outputs: number): Layer => ({
+  name,
+  build: (g, x) => {
+    const weight = g.parameter("weight", [inputs, outputs], { kind: "normal", deviation: 0.5 });
+    return g.gemm(x ?? g.batch("point", [samples, inputs]), weight, g.parameter("bias", [outputs]));
+  },
+});
+
+const GELU: Layer = { name: "gelu", build: (g, x) => g.gelu(x!) };
+
+const PLAIN = defineModel({
+  name: "sides",
+  sizes: ["point", "side"],
+  build: ({ microBatch, data: { point, side } }) => [
+    dense("a", microBatch, point, 8),
+    GELU,
+    dense("b", microBatch, 8, side),
+  ],
+  loss: (g, y) => g.crossEntropy(y, g.batch("side", [y.shape[0]!], "i32")),
+});
+
+const MODEL = defineModel({
+  ...PLAIN,
+  metrics: {
+    accuracy: accuracy("side"),
+    f1: f1Score("side"),
+    score: (g, y) => g.sum(y, [1], false), // it has a gradient, which must not count
+  },
+});
+
+const HOW = { microBatches: 2, device: "reference", runtime: "local", learningRate: 0.05 } as const;
+
+const run = (options: Partial<TrainOptions> = {}) =>
+  trained({ model: MODEL, data: DATA, steps: 6, ...HOW, ...options } as TrainOptions);
+
+const metricsOf = async (options: Partial<TrainOptions>) =>
+  eventsOf((await run(options)).events, "step").map(({ metrics }) => metrics);
+
+Deno.test("metrics leave the bits of training as they are, under any schedule", async () => {
+  const plain = await run({ model: PLAIN }), own = await metricsOf({});
+  assert.deepEqual((await run()).bits, plain.bits);
+  assert.equal(own.length, 6);
+  const others = [
+    { runtime: "serial" },
+    { workers: 2, schedule: "1f1b" },
+    { workers: 2, schedule: "zb-h1" },
+    { workers: 2, schedule: "message-driven" },
+  ] as const;
+  for (const options of others) {
+    assert.deepEqual((await run(options)).bits, plain.bits, JSON.stringify(options));
+    assert.deepEqual(await metricsOf(options), own, JSON.stringify(options));
+  }
+  const halved = {
+    workers: 2,
+    schedule: "chimera",
+    microBatches: 4,
+    scheduleOptions: { scale: "halving" },
+  };
+  assert.deepEqual(
+    (await run({ ...halved, model: PLAIN } as never)).bits,
+    (await run(halved as never)).bits,
+    "half micro-batches",
+  );
+});
+
+folderTest("metrics are those of the weights before the step, by hand", async (folder) => {
+  const out = join(folder, "sides"), batches = TABLE.inOrder(4);
+  const { end, events } = await run({ out, evaluation: { every: 6, batches } });
+  const [evaluation] = eventsOf(events, "evaluation");
+  using model = await loadModel(MODEL, out, { device: "reference" });
+  const { point, side } = TABLE.inOrder(48)[0]! as { point: Float32Array; side: Int32Array };
+  const logits = await model.predict({ point }),
+    predicted = Array.from(side, (_, i) => +(logits[2 * i]! < logits[2 * i + 1]!));
+  const count = (is: (predicted: number, actual: number) => boolean) =>
+    predicted.filter((one, i) => is(one, side[i]!)).length;
+  const both = count((a, b) => a === 1 && b === 1);
+  const f1 = 2 * both / (count((a) => a === 1) + count((_, b) => b === 1));
+  const score = logits.reduce((sum, one) => sum + one, 0) / 48, own = evaluation!.metrics!;
+  assert.deepEqual([own.accuracy, own.f1], [count((a, b) => a === b) / 48, f1]);
+  assert.ok(Math.abs(own.score! - score) < 1e-6, `${own.score} and ${score}`);
+  const { loss, metrics } = await model.evaluate(batches);
+  assert.deepEqual([loss, metrics], [evaluation!.loss, evaluation!.metrics]);
+  assert.deepEqual(model.classes, { side: ["in", "out"] });
+  const lines = Array.from(readMetrics(out), ({ metrics }) => metrics);
+  assert.deepEqual(lines.at(-1)!.metrics, evaluation!.metrics);
+  assert.deepEqual(lines[0]!.metrics, eventsOf(events, "step")[0]!.metrics);
+  assert.equal(end.steps, 6);
+});
+
+folderTest(
+  "a prediction is that of the training graph, for any number of samples",
+  async (folder) => {
+    const out = join(folder, "sides"), { end } = await run({ out });
+    const file = join(folder, "sides.safetensors"), sizes = { point: 2, side: 2 };
+    const { layers } = await buildModel(MODEL, scriptModelOptions(1, sizes));
+    assert.equal(layers.length, 3);
+    const shapes: Record<string, number[]> = {
+      ...{ "a.weight": [2, 8], "a.bias": [8], "b.weight": [8, 2], "b.bias": [2] },
+    };
+    const tensors = Array.from(
+      end.weights,
+      ([name, data]) => [name, { dtype: "F32", shape: shapes[name]!, data }] as const,
+    );
+    await Deno.writeFile(file, encodeSafetensors(new Map(tensors)));
+    const options = { device: "reference", sizes } as const;
+    const { point } = TABLE.inOrder(48)[0]! as { point: Float32Array };
+    using byName = await loadModel(MODEL, out, { device: "reference" });
+    using byFile = await loadModel(MODEL, file, options);
+    using byMap = await loadModel(MODEL, end.weights, options);
+    const many = new Float32Array(2 * 600).map((_, i) => point[i % 96]!);
+    const all = await byName.predict({ point: many });
+    assert.equal(all.length, 1200);
+    for (const model of [byName, byFile, byMap]) {
+      for (const [from, count] of [[0, 1], [5, 3], [255, 300], [40, 8]] as const) {
+        const part = await model.predict({ point: many.subarray(2 * from, 2 * (from + count)) });
+        assert.deepEqual(part, all.slice(2 * from, 2 * (from + count)), `${count} samples`);
+      }
+    }
+    const [first] = await predict(MODEL, out, { point: many.subarray(0, 2) }, options);
+    assert.equal(first, all[0]);
+    await assert.rejects(byName.predict({}), /must have the field "point", received none/);
+    await assert.rejects(
+      byName.predict({ point: new Float32Array(3) }),
+      /2 values for each sample/,
+    );
+    await assert.rejects(loadModel(MODEL, join(folder, "none")), /must be a run's folder/);
+    await Deno.mkdir(join(folder, "empty"));
+    await assert.rejects(loadModel(MODEL, join(folder, "empty")), /must have a checkpoint/);
+  },
+);
+
+Deno.test("epochs are counted in whole steps of the data", async () => {
+  const stepsOf = async (options: Partial<TrainOptions>) =>
+    (await trained({ model: MODEL, data: DATA, ...HOW, ...options })).end.steps;
+  assert.equal(await stepsOf({ epochs: 1 }), 6);
+  assert.equal(await stepsOf({ epochs: 2, microBatches: 5 }), 4, "24 micro-batches");
+  const refused = (options: object, message: RegExp) =>
+    assert.rejects(trained({ model: MODEL, data: DATA, ...HOW, ...options } as never), { message });
+  await refused({}, /^Cannot train: steps must be given, or epochs, received undefined$/);
+  await refused({ epochs: 1, steps: 2 }, /steps must be left out beside epochs/);
+  await refused({ epochs: 1, microBatches: 100 }, /a step at least, of 100 .* received 1 of 12/);
+  await refused({ epochs: 1, data: { from: DATA.from, samples: 4 } }, /data without a length$/);
+  await refused(
+    { steps: 1, data: DATA.from(0) },
+    /must have from and samples, received an iterable/,
+  );
+});
+
+folderTest("a run on a table resumes within an epoch, with the same bits", async (folder) => {
+  const out = join(folder, "sides"), whole = await run({ steps: 8 });
+  const controller = new AbortController(), { signal } = controller;
+  const onStep = ({ step }: { step: number }) => step === 4 && controller.abort();
+  assert.equal((await run({ steps: 8, out, signal, onStep })).end.steps, 4);
+  const resumed = await run({ steps: 8, resume: out });
+  assert.equal(resumed.end.weightsHash, whole.end.weightsHash);
+  const metricsOf = (events: typeof whole.events) => eventsOf(events, "step").slice(-4);
+  assert.deepEqual(
+    metricsOf(resumed.events).map(({ metrics }) => metrics),
+    metricsOf(whole.events).map(({ metrics }) => metrics),
+  );
+});
+
+Deno.test("callbacks get the events of the loop, and one that fails ends the run", async () => {
+  const seen: string[] = [];
+  const note = (event: { type: string; step: number }) => seen.push(`${event.type} ${event.step}`);
+  const evaluation = { every: 2, batches: TABLE.inOrder(4) };
+  await run({ steps: 2, evaluation, onStep: note, onEvaluation: note });
+  assert.deepEqual(seen, ["step 1", "step 2", "evaluation 2"]);
+  const fail = () => Promise.reject(new Error("the tracker is gone"));
+  await assert.rejects(run({ onStep: fail }), /the tracker is gone/);
+});
+
+Deno.test("a metric that is no number of each sample is refused with its name", async () => {
+  const metrics = { mean: (g: never, y: never) => (g as { mean(y: never): never }).mean(y) };
+  await assert.rejects(run({ model: { ...PLAIN, metrics } as never }), {
+    message: /the metric "mean" must be a number of each sample, f32 \[4\], received f32 \[\]/,
+  });
+  await assert.rejects(run({ model: { name: "x", build: () => [] } as never }), {
+    message: /^Cannot build x: build must return a model with layers, or there must be a loss/,
+  });
+});

@@ -181,7 +181,7 @@ const own = (threads: number, matrix?: MatrixLibrary): FusedRewrites => ({
 
 /**
  * aᵀ·b with a transposed first: the product would transpose it for each 128 columns of b. This pays for
- * its pass over memory if a is narrower than b: `deno task bench weight-gradients` compares both.
+ * its pass over memory unless a is wider than b: `deno task bench weight-gradients` compares both.
  */
 const weightGradient: Rewrite = (write, node) => {
   const [a, ...others] = node.input as [string, ...string[]];
@@ -240,7 +240,7 @@ function rewriteProducts(graph: GraphProto, threads: number): void {
     if (rounded.has(node.input[0]!)) return isSupported(node) ? undefined : separateSum;
     if (threads > 1 || node.opType !== "Gemm" || intOf(node, "transA", 0) !== 1) return undefined;
     const own = columnsOf(node.input[0]), result = columnsOf(node.output[0]);
-    return own && result && own < result ? weightGradient : undefined;
+    return own && result && own <= result ? weightGradient : undefined;
   });
 }
 

@@ -15,6 +15,7 @@ import { DEVICES_SYNTAX, devicesCommand } from "./commands/devices.ts";
 import { EXPLORE_SYNTAX, exploreCommand } from "./commands/explore.ts";
 import { EXPORT_SYNTAX, exportCommand } from "./commands/export.ts";
 import { GENERATE_SYNTAX, generateCommand } from "./commands/generate.ts";
+import { JOIN_SYNTAX, joinCommand, NATS_SYNTAX, natsCommand } from "./commands/hosts.ts";
 import { JOURNAL_SYNTAX, journalCommand } from "./commands/journal.ts";
 import { planCommand } from "./commands/plan.ts";
 import { PLAN_SYNTAX } from "./commands/plan_flags.ts";
@@ -50,6 +51,8 @@ const TRAIN = { run: trainCommand, module: TRAIN_MODULE };
 const COMMANDS: readonly Command[] = [
   { syntax: TRAIN_SYNTAX, run: trainCommand },
   { syntax: LAUNCH_SYNTAX, run: launchCommand },
+  { syntax: JOIN_SYNTAX, run: joinCommand },
+  { syntax: NATS_SYNTAX, run: natsCommand },
   { syntax: GENERATE_SYNTAX, run: generateCommand },
   { syntax: EXPORT_SYNTAX, run: exportCommand },
   { syntax: RUNS_SYNTAX, run: runsCommand },

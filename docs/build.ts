@@ -27,6 +27,7 @@ export const PAGES: readonly (readonly [group: string, paths: readonly string[]]
     "docs/memory.md",
     "docs/gpu.md",
     "docs/many_hosts.md",
+    "docs/nats.md",
     "docs/failures.md",
     "docs/registry.md",
     "docs/own_actor.md",

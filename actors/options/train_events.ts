@@ -7,8 +7,8 @@
 import type { DeviceChoice, DeviceName, StageMemory } from "../../kernels/mod.ts";
 import type { TracedAction } from "../pipeline/step.ts";
 
-/** Place of the actors: Deno workers or processes, one isolate, no actors, or ranks of MPI. */
-export type RuntimeName = "workers" | "local" | "serial" | "mpi";
+/** Place of the actors: Deno workers or processes, one isolate, no actors, ranks of MPI, or hosts. */
+export type RuntimeName = "workers" | "local" | "serial" | "mpi" | "nats";
 
 /** Cores, and who computes on them. */
 export interface CoreShare {

@@ -60,7 +60,21 @@ const decay = number(
 );
 
 /** Timers of JavaScript serve no longer times. */
-export const DELAY_MAX_MS = 2 ** 31 - 1;
+const DELAY_MAX_MS = 2 ** 31 - 1;
+
+/** Milliseconds that a timer can wait. */
+export const delayMs = number(
+  `a number above 0 and at most ${DELAY_MAX_MS}`,
+  (value) => value > 0 && value <= DELAY_MAX_MS,
+);
+
+/** The flag of such an option: seconds. */
+export const SECONDS = {
+  kind: "integer",
+  value: "SECONDS",
+  factor: 1000,
+  maximum: 2_000_000, // a timer counts to 2^31 ms
+} as const;
 
 export const mapByName = objectOf<never>("a Map by name", (value) => value instanceof Map);
 export const anyObject = objectOf<never>("an object", () => true);
@@ -215,6 +229,47 @@ export const MPI_FIELDS = {
     },
   },
 } as const satisfies OptionTable<MpiRunOptions>;
+
+export const NATS_FIELDS = {
+  url: {
+    schema: text,
+    isRequired: true,
+    flag: { name: "nats", value: "URL", help: "server of NATS where the hosts of a run meet" },
+  },
+  credentials: {
+    schema: text,
+    isRequired: true,
+    flag: {
+      name: "nats-creds",
+      isPath: true,
+      value: "FILE",
+      help: "credentials of the run's leader; see troupe nats creds",
+    },
+  },
+  run: {
+    schema: text,
+    isRequired: true,
+    flag: { name: "run-name", value: "NAME", help: "name under which hosts join the run" },
+  },
+  joinMs: {
+    schema: delayMs,
+    flag: {
+      ...SECONDS,
+      name: "join-timeout",
+      otherwise: "30",
+      help: "time within which a host for each worker must join",
+    },
+  },
+  timeoutMs: {
+    schema: delayMs,
+    flag: {
+      ...SECONDS,
+      name: "host-timeout",
+      otherwise: "10",
+      help: "time after which a silent host is lost",
+    },
+  },
+} as const satisfies OptionTable<NonNullable<TrainOptions["nats"]>>;
 
 export const JOURNAL_FIELDS = {
   path: {

@@ -171,6 +171,19 @@ export interface TrainOptions {
   readonly runtime?: RuntimeName;
   /** Options of `runtime: "mpi"`. */
   readonly mpi?: MpiRunOptions | undefined;
+  /** Options of `runtime: "nats"`, which must be given there. */
+  readonly nats?: {
+    /** URL of the server. */
+    readonly url: string;
+    /** Path of the leader's credentials. */
+    readonly credentials: string;
+    /** Name of the run, as in its credentials. */
+    readonly run: string;
+    /** Time within which a host for each worker must join, in milliseconds. Default 30,000. */
+    readonly joinMs?: number | undefined;
+    /** Time after which a silent host is lost, in milliseconds. Default 10,000. */
+    readonly timeoutMs?: number | undefined;
+  } | undefined;
   /** Activations that the backward recomputes. Default `none`. */
   readonly recompute?: Recompute;
   /**

@@ -61,7 +61,7 @@ import {
   CHECKPOINT_FIELDS,
   type CheckpointOptions,
   count,
-  DELAY_MAX_MS,
+  delayMs,
   deviceNames,
   EVALUATION_FIELDS,
   type EvaluationOptions,
@@ -72,6 +72,7 @@ import {
   MODEL,
   MODEL_DEFINITION,
   MPI_FIELDS,
+  NATS_FIELDS,
   ofRate,
   open,
   optimizer,
@@ -79,6 +80,7 @@ import {
   RATE_FIELDS,
   SCHEDULE_FIELDS,
   scheduleName,
+  SECONDS,
 } from "./train_fields.ts";
 import type { ModelComponent } from "./model_definition.ts";
 import {
@@ -381,11 +383,15 @@ export const TRAIN = {
     },
   },
   runtime: {
-    schema: oneOf("workers", "local", "serial", "mpi"),
+    schema: oneOf("workers", "local", "serial", "mpi", "nats"),
     default: "workers",
     flag: { name: "runtime", help: "where actors run" },
   },
   mpi: { schema: recordOf<MpiRunOptions>(MPI_FIELDS), fields: MPI_FIELDS },
+  nats: {
+    schema: recordOf<NonNullable<TrainOptions["nats"]>>(NATS_FIELDS),
+    fields: NATS_FIELDS,
+  },
   isolation: {
     schema: text,
     flag: {
@@ -428,17 +434,11 @@ export const TRAIN = {
     },
   },
   stallMs: {
-    schema: number(
-      `a number above 0 and at most ${DELAY_MAX_MS}`,
-      (value) => value > 0 && value <= DELAY_MAX_MS,
-    ),
+    schema: delayMs,
     default: 60_000,
     flag: {
+      ...SECONDS,
       name: "stall-timeout",
-      kind: "integer",
-      value: "SECONDS",
-      factor: 1000,
-      maximum: 2_000_000, // a timer counts to 2^31 ms
       default: 60,
       help: "time without activity of any worker after which the run counts as stalled",
     },

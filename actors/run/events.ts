@@ -14,8 +14,8 @@ import {
 } from "../gradients/commit.ts";
 import { check, fromZero } from "../options/option.ts";
 import type { MpiRunOptions, RunOptions } from "../options/train_options.ts";
-import type { PlaceName } from "../runtime/mod.ts";
-import type { EngineOptions } from "./engine.ts";
+import type { PlaceName, Transport } from "../runtime/mod.ts";
+import type { Engine, EngineOptions } from "./engine.ts";
 import type { OpenJournal } from "./run_journal.ts";
 
 /**
@@ -146,6 +146,16 @@ export function rateOf({ learningRate = RATE, steps, resume }: RunOptions): Rate
   return checked;
 }
 
+/** The hosts of a run, on which its workers live. */
+export interface RunHosts extends AsyncDisposable {
+  /** The transport to them. */
+  readonly transport: Transport;
+  /** Waits for a host for each of `workers`. @throws {Error} when there is none. */
+  gather(workers: number): Promise<void>;
+  /** Returns an engine between whose steps hosts leave that want to. */
+  releasing(engine: Engine): Engine;
+}
+
 /** A run with checked options, defaults and a compiled model. */
 export interface PreparedRun extends
   EngineOptions,
@@ -169,6 +179,10 @@ export interface PreparedRun extends
   readonly isolation: PlaceName;
   /** The rank of each worker, where they live on ranks of MPI, and how those are reached. */
   readonly mpi: (MpiRunOptions & { readonly ranks: readonly number[] }) | undefined;
+  /** Where the hosts of the run meet. */
+  readonly nats: RunOptions["nats"];
+  /** Those hosts, once they have joined. */
+  readonly lent?: RunHosts;
   /** True if the last event has the weights also where no checkpoint holds them. */
   readonly returnsWeights: boolean;
   /** The learning rate of each step. */

@@ -325,15 +325,18 @@ async function openOn(
   onLost: RecoveryOptions["onLost"],
   onResize: Hosts["onResize"],
 ): Promise<Recovery> {
-  const { runtime, model: { parameters }, checkpoint } = prepared, isSerial = runtime === "serial";
+  const { runtime, model: { parameters }, checkpoint, lent } = prepared,
+    isSerial = runtime === "serial";
   const isolate = runtime === "local" ? "local" : prepared.isolation;
   const shapes = stateShapes(parameters, prepared);
   let opened = 0;
   const openOf = (run: PreparedRun) => async (state: StateOf<TensorSource>) => {
     if (isSerial) return await openSerial(prepared);
     const nth = opened++, fault = prepared.faults[nth];
+    await lent?.gather(run.replicas * run.schedule.workers);
     const hosted = { ...await withJournal(run, nth), state: readable(isolate, state) };
-    return await openPipeline(hosted, isolate, fault);
+    const engine = await openPipeline(hosted, isolate, fault);
+    return lent ? lent.releasing(engine) : engine;
   };
   const hosts = new MovingHosts(prepared, openOf, prepared.minWorkers, onResize);
   return await Recovery.open((state) => hosts.start(state), {
@@ -400,10 +403,14 @@ function hostedOn<R extends EngineOptions>(run: R, layout: HostLayout): R {
   return { ...run, hosted, schedule: schedule!, replicas, model, stage, isTraced: false };
 }
 
-/** Returns a state that workers can read: permissions cannot name a path with a comma. */
+/**
+ * Returns a state that workers can read: permissions cannot name a path with a comma, and hosts have
+ * none of the leader's files.
+ */
 function readable(isolate: PlaceName, state: StateOf<TensorSource>): StateOf<TensorSource> {
   const sources = [...state.weights.values(), ...state.moments.values()];
-  const isRefused = (source: TensorSource) => "path" in source && source.path.includes(",");
+  const isRefused = (source: TensorSource) =>
+    "path" in source && (isolate === "nats" || source.path.includes(","));
   return isolate !== "local" && sources.some(isRefused) ? readState(state) : state;
 }
 

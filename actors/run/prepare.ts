@@ -35,6 +35,7 @@ import { firstState } from "./first_state.ts";
 import { type CompiledRun, planRunMemory, skipTrafficNote } from "./memory.ts";
 import { assertDevicesHold, assertMemory } from "./memory_limit.ts";
 import { rankMap } from "./mpi_run.ts";
+import { checkHosts } from "./nats_run.ts";
 import { describePlan } from "./plan.ts";
 import type { Facts } from "./program_facts.ts";
 
@@ -343,10 +344,11 @@ export async function prepareRun(options: RunOptions): Promise<PreparedRun> {
   const filled = fillOptions(options), { runtime, replicas, announce } = filled;
   checkReduce(filled);
   checkSizes(filled);
+  const nats = runtime === "nats" ? checkHosts(filled) : undefined;
   const chosen = chooseSchedule(filled), { schedule } = chosen;
   const servable = compileServable(filled, schedule), workers = replicas * schedule.workers;
   const devices = await runDevices(options, runtime, workers), [device] = devices;
-  const isolation = runtime === "mpi"
+  const isolation = runtime === "mpi" || runtime === "nats"
     ? runtime
     : isolationFor(runtime, filled.isolation, device.name);
   const compiled = planRun(servable, schedule, device.name), { predictions } = options.model;
@@ -366,6 +368,7 @@ export async function prepareRun(options: RunOptions): Promise<PreparedRun> {
     ...filled,
     ...chosen,
     mpi,
+    nats,
     microBatches: replicas * schedule.microBatches,
     predictionsOf: typeof predictions === "number" ? () => predictions : predictions,
     halves,

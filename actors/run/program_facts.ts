@@ -18,14 +18,18 @@ const ROOMS = ["actors", "kernels", "schedules"];
 
 /** Returns facts that all ranks must have in common before the job starts. */
 export function programFacts(): Facts {
-  const main = unlessDenied(() => hashOfFile(Deno.mainModule)),
-    modules = unlessDenied(hashOfModules);
+  const main = unlessDenied(() => hashOfFile(Deno.mainModule));
+  return { ...packageFacts(), ...main && { "the hash of the program": main } };
+}
+
+/** Returns the facts that do not depend on the program. */
+export function packageFacts(): Facts {
+  const modules = unlessDenied(hashOfModules);
   return {
     "the version of Troupe": about.version,
     "the version of Deno": Deno.version.deno,
     "the version of the messages": String(PROTOCOL_VERSION),
     ...modules && { "the hash of Troupe's modules": modules },
-    ...main && { "the hash of the program": main },
   };
 }
 

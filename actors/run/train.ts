@@ -15,6 +15,7 @@ import { metricsOf, openTrainTelemetry } from "./metrics.ts";
 import { launchedRanks } from "../transports/mpi/library.ts";
 import { onInterrupt, placeRun, scriptFacts } from "./place_run.ts";
 import { abandonJob, checkShared, follow, isFollower, lead } from "./mpi_run.ts";
+import { gatherHosts } from "./nats_run.ts";
 import { optionFacts, prepareRun } from "./prepare.ts";
 import { WedgedError, WorkerLostError } from "./recovery.ts";
 import { assertWritten } from "./run_journal.ts";
@@ -175,7 +176,11 @@ async function* trainHere(
   using progress = options.progress
     ? (await import("./terminal.ts")).openRunProgress(options.steps)
     : undefined;
-  const run = await openRun(prepared, data);
+  await using lent = await gatherHosts(prepared);
+  const run = await openRun(
+    lent ? { ...prepared, transport: lent.transport, lent } : prepared,
+    data,
+  );
   const closeData = () => data[Symbol.asyncDispose]();
   const trackers = [
     files && ((metrics: Metrics) => files.metrics(metrics)),

@@ -272,23 +272,24 @@ interface WorkerConnector extends PeerConnector {
 /**
  * Serves this worker's isolate.
  *
- * @param connect creates the connector from the additional data of the orders.
+ * @param connect creates the connector from the additional data of the orders. Absent: all frames
+ * go through the root.
  */
-export function serveWorker(connect: (more: unknown) => WorkerConnector): void {
+export function serveWorker(connect?: (more: unknown) => WorkerConnector): void {
   const scope = globalThis as unknown as WorkerScope;
   scope.onmessage = ({ data: { root, heartbeat, more } }) => {
     const channel = new PortChannel(root, (frame) => isolate.receive(frame));
-    const peers = connect(more);
+    const peers = connect?.(more);
     const isolate = serveIsolate({
       send: (frame, transfer) => channel.send(frame, transfer),
       drain() {
         channel.drain();
-        peers.drain();
+        peers?.drain();
         return undefined;
       },
       heartbeat,
       peers,
-      collectives: peers.collectives,
+      collectives: peers?.collectives,
     });
     channel.listen();
   };

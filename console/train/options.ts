@@ -37,6 +37,7 @@ export function runOptions(
       configuration: { train: args },
       program: program === undefined ? [] : [program],
     },
+    nats: flags.runtime === "nats" ? given.nats : undefined,
     trace: isTraced(flags),
     optimizer: optimizer.value.options({ beta1, beta2, momentum, weightDecay }),
     supervisor: supervisor.isBuiltIn ? undefined : specOf(supervisor),

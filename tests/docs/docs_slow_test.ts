@@ -36,6 +36,7 @@ const NOT_RUN: readonly (readonly [command: RegExp, why: string])[] = [
     /^deno (add|unlink) |^deno run -A jsr:/,
     "needs a registry: tests/package/package_slow_test.ts has one",
   ],
+  [/^nats-server |--runtime nats|troupe join /, "needs NATS: tests/actors/run/nats_slow_test.ts"],
   [/^mpirun |troupe launch /, "needs MPI: tests/console/launch and tests/actors/runtime/mpi"],
   [
     /--device webgpu|^export VK_/,

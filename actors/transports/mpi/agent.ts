@@ -1,6 +1,5 @@
 /**
- * The agent of a rank: starts isolates for the root, each in a thread of this process, forwards
- * frames between root and isolates, and reports when an isolate ends.
+ * The agent of a rank, and the connections between isolates of different ranks.
  *
  * [Note: ranks and isolates] Ranks exist from the start to the end of a job; isolates are started
  * and ended on them. So an isolate that does not stop can be ended without its rank.
@@ -11,12 +10,11 @@
 import type {
   Collectives,
   Invitation,
-  OpenTransport,
   PeerConnector,
   PeerReceiver,
   PeerSender,
-  RemoteIsolate,
 } from "../../runtime/transport.ts";
+import { Agent, type AgentOrder, type AgentReport } from "../agent.ts";
 import { openWorkers } from "../worker.ts";
 import { type Comm, type FrameChannel, openFrames } from "./comm.ts";
 
@@ -116,40 +114,18 @@ export class MpiConnector implements PeerConnector {
 }
 
 /** An order from the root to the agent of a rank. */
-export type AgentOrder =
-  | { readonly kind: "start"; readonly isolate: number; readonly boot: unknown }
-  | { readonly kind: "frame"; readonly isolate: number; readonly frame: unknown }
-  | { readonly kind: "close" | "kill" | "abandon"; readonly isolate: number }
+export type RankOrder =
+  | AgentOrder
   /** Isolates on these ranks will add arrays. */
   | { readonly kind: "group"; readonly groups: readonly GroupRanks[] };
 
-/** A report from an agent to the root. */
-export type AgentReport =
-  | { readonly kind: "frame"; readonly isolate: number; readonly frame: unknown }
-  | { readonly kind: "gone"; readonly isolate: number; readonly cause: string }
-  | { readonly kind: "ended"; readonly isolate: number }
-  /** The isolate has been active. */
-  | { readonly kind: "alive"; readonly isolate: number };
-
-/**
- * Minimum milliseconds between two activity checks. With many ranks the interval is longer, so that
- * rank 0 gets at most about a thousand reports per second.
- */
-const LOOK_MS = 250;
-
 /** Manages the isolates of a rank. */
-export class RankAgent {
+export class RankAgent extends Agent {
   readonly #comm: Comm;
-  readonly #tell: (report: AgentReport) => void;
-  readonly #workers: OpenTransport;
-  readonly #isolates = new Map<number, RemoteIsolate>();
-  #timer: ReturnType<typeof setInterval> | undefined;
 
   /** @param tell sends a report to the root. */
   constructor(comm: Comm, tell: (report: AgentReport) => void) {
-    this.#comm = comm;
-    this.#tell = tell;
-    this.#workers = openWorkers({
+    const workers = openWorkers({
       module: new URL("./rank_entry.ts", import.meta.url),
       more: (isolate) => {
         const port = comm.join(isolate);
@@ -157,57 +133,13 @@ export class RankAgent {
         return { value, transfer: [port] };
       },
     });
+    super(workers, { tell, leave: comm.leave, size: comm.size });
+    this.#comm = comm;
   }
 
-  /**
-   * Executes an order from the root.
-   *
-   * @param transfer buffers that move, if the root is in this process.
-   */
-  receive(order: AgentOrder, transfer: readonly Transferable[] = []): void {
-    if (order.kind === "group") return this.#comm.group(order.groups);
-    if (order.kind === "start") return this.#start(order.isolate, order.boot, transfer);
-    const isolate = this.#isolates.get(order.isolate);
-    if (order.kind === "frame") isolate?.send(order.frame, transfer);
-    else isolate?.[order.kind]?.();
-  }
-
-  /** Receives all pending frames of its isolates. */
-  drain(): void {
-    this.#workers.drain?.();
-  }
-
-  #start(number: number, boot: unknown, transfer: readonly Transferable[]): void {
-    const isolate = this.#workers.start({
-      isolate: number,
-      memoryLimitMb: undefined,
-      boot,
-      transfer: transfer as readonly ArrayBuffer[],
-      receive: (frame) => this.#tell({ kind: "frame", isolate: number, frame }),
-    });
-    this.#isolates.set(number, isolate);
-    this.#timer ??= setInterval(() => this.#look(), Math.max(LOOK_MS, this.#comm.size));
-    this.#await(number, isolate);
-  }
-
-  async #await(number: number, { gone, ended }: RemoteIsolate): Promise<void> {
-    const cause = await gone;
-    // Frames to other isolates are on their way before any isolate learns that this one is gone.
-    await this.#comm.leave(number);
-    this.#tell({ kind: "gone", isolate: number, cause });
-    await ended;
-    this.#isolates.delete(number);
-    if (this.#isolates.size === 0) {
-      clearInterval(this.#timer);
-      this.#timer = undefined;
-    }
-    this.#tell({ kind: "ended", isolate: number });
-  }
-
-  #look(): void {
-    for (const [isolate, one] of this.#isolates) {
-      if (one.isAlive?.()) this.#tell({ kind: "alive", isolate });
-    }
+  override receive(order: RankOrder, transfer: readonly Transferable[] = []): void {
+    if (order.kind === "group") this.#comm.group(order.groups);
+    else super.receive(order, transfer);
   }
 }
 

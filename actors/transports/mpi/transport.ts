@@ -4,13 +4,9 @@
  * @module
  */
 
-import type {
-  OpenTransport,
-  RemoteIsolate,
-  StartRequest,
-  Transport,
-} from "../../runtime/transport.ts";
-import { type AgentOrder, type AgentReport, RankAgent } from "./agent.ts";
+import type { OpenTransport, Transport } from "../../runtime/transport.ts";
+import { type AgentReport, Enlisted, startByAgent } from "../agent.ts";
+import { RankAgent, type RankOrder } from "./agent.ts";
 import { type Comm, openComm } from "./comm.ts";
 import { launchedRanks } from "./library.ts";
 import type { GroupRanks } from "./transfers.ts";
@@ -36,8 +32,7 @@ interface JobOptions {
 class RootSide {
   readonly #comm: Comm;
   readonly #agent: RankAgent;
-  readonly #enlisted = new Map<number, (report: AgentReport) => void>();
-  #isolates = AGENT;
+  readonly enlisted = new Enlisted();
 
   constructor(comm: Comm, agent: RankAgent) {
     this.#comm = comm;
@@ -45,21 +40,9 @@ class RootSide {
   }
 
   /** Sends an order to the agent of a rank. */
-  order(rank: number, order: AgentOrder, transfer: readonly Transferable[] = []): void {
+  order(rank: number, order: RankOrder, transfer: readonly Transferable[] = []): void {
     if (rank === 0) this.#agent.receive(order, transfer);
     else this.#comm.frames.send({ rank, isolate: AGENT }, order, transfer);
-  }
-
-  /** Returns a number that is unique in the job for a new isolate; `report` gets its reports. */
-  enlist(report: (report: AgentReport) => void): number {
-    this.#enlisted.set(++this.#isolates, report);
-    return this.#isolates;
-  }
-
-  /** Passes a report to the handler of its isolate. */
-  report(one: AgentReport): void {
-    this.#enlisted.get(one.isolate)?.(one);
-    if (one.kind === "ended") this.#enlisted.delete(one.isolate);
   }
 
   /** Receives all pending frames. */
@@ -91,8 +74,8 @@ export async function openJob(options: JobOptions = {}) {
     facts,
     joinMs,
     receive(frame) {
-      if (comm.rank === 0) return root.report(frame as AgentReport);
-      const order = frame as AgentOrder | { readonly kind: "over" };
+      if (comm.rank === 0) return root.enlisted.report(frame as AgentReport);
+      const order = frame as RankOrder | { readonly kind: "over" };
       if (order.kind === "over") over.resolve();
       else agent.receive(order);
     },
@@ -103,7 +86,7 @@ export async function openJob(options: JobOptions = {}) {
   });
   const { rank, size, version, frames } = comm;
   const agent = new RankAgent(comm, (report) => {
-    if (rank === 0) root.report(report);
+    if (rank === 0) root.enlisted.report(report);
     else frames.send({ rank: 0, isolate: AGENT }, report, []);
   });
   const root = new RootSide(comm, agent);
@@ -153,43 +136,17 @@ export function mpiTransport(
         for (let rank = 0; rank < job.size; rank++) job.root.order(rank, { kind: "group", groups });
       }
       return {
-        start: (request) => startIsolate(job, rankOf(started++), request),
+        start(request) {
+          const rank = rankOf(started++), { root } = job;
+          const order = (one: RankOrder, transfer?: readonly Transferable[]) =>
+            root.order(rank, one, transfer);
+          return startByAgent(order, root.enlisted, request);
+        },
         drain() {
           job.root.drain();
           return undefined;
         },
       };
-    },
-  };
-}
-
-/** Starts an isolate on a rank. */
-function startIsolate(
-  { root }: Job,
-  rank: number,
-  { boot, transfer, receive }: StartRequest,
-): RemoteIsolate {
-  const gone = Promise.withResolvers<string>(), ended = Promise.withResolvers<void>();
-  let sawActivity = true;
-  const isolate = root.enlist((report) => {
-    if (report.kind === "frame") receive(report.frame);
-    else if (report.kind === "gone") gone.resolve(report.cause);
-    else if (report.kind === "ended") ended.resolve();
-    else sawActivity = true;
-  });
-  root.order(rank, { kind: "start", isolate, boot }, transfer);
-  const order = (kind: "close" | "kill" | "abandon") => root.order(rank, { kind, isolate });
-  return {
-    send: (frame, transfer) => root.order(rank, { kind: "frame", isolate, frame }, transfer),
-    close: () => order("close"),
-    kill: () => order("kill"),
-    abandon: () => order("abandon"),
-    gone: gone.promise,
-    ended: ended.promise,
-    isAlive() {
-      const did = sawActivity;
-      sawActivity = false;
-      return did;
     },
   };
 }

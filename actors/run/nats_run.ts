@@ -1,0 +1,100 @@
+/**
+ * A run on hosts that meet at a server of NATS: this process leads it, and has the data.
+ *
+ * @module
+ */
+
+import type { TrainOptions } from "../options/train_options.ts";
+import { joinRun } from "../transports/nats/host.ts";
+import type { MeetingPlace } from "../transports/nats/connection.ts";
+import { isRunName } from "../transports/nats/credentials.ts";
+import { Leader } from "../transports/nats/leader.ts";
+import type { Engine } from "./engine.ts";
+import type { PreparedRun, RunHosts } from "./events.ts";
+import { packageFacts } from "./program_facts.ts";
+
+/** Default time within which hosts join, in milliseconds. */
+export const JOIN_MS = 30_000;
+
+/** Default time after which a silent host is lost, in milliseconds. */
+const TIMEOUT_MS = 10_000;
+
+/** Options of a run on hosts. */
+type HostsOptions = NonNullable<TrainOptions["nats"]>;
+
+/**
+ * Refuses options that hosts cannot serve.
+ *
+ * @throws {TypeError} {@linkcode RangeError} naming the option.
+ */
+export function checkHosts(
+  { nats, journal, system }: Pick<TrainOptions, "nats" | "journal" | "system">,
+): HostsOptions {
+  const refuse = (must: string, received: unknown): never => {
+    throw new TypeError(`Cannot train with runtime nats: ${must}, received ${received}`);
+  };
+  if (!nats) return refuse("nats must say where hosts meet", "none");
+  if (!isRunName(nats.run)) {
+    refuse("the name of the run must be letters, digits, - and _", JSON.stringify(nats.run));
+  }
+  if (journal ?? system) refuse("there must be no journal and no given system", "one");
+  return nats;
+}
+
+/**
+ * Waits until a host for each worker has joined a run.
+ *
+ * @throws {Error} when the server cannot be reached, or too few hosts join in time.
+ */
+export async function gatherHosts(
+  { nats, replicas, schedule, announce, signal }: PreparedRun,
+): Promise<RunHosts | undefined> {
+  if (!nats) return undefined;
+  const { joinMs = JOIN_MS, timeoutMs = TIMEOUT_MS } = nats, workers = replicas * schedule.workers;
+  const leader = await Leader.open({ ...nats, timeoutMs, facts: packageFacts(), announce });
+  announce(`waiting for ${workers} hosts to join the run ${nats.run} at ${nats.url}`);
+  const there = await leader.gather(workers, joinMs, signal);
+  if (there < workers && !signal?.aborted) {
+    await leader[Symbol.asyncDispose]();
+    throw tooFew(workers, joinMs, there);
+  }
+  return {
+    transport: leader.transport,
+    async gather(workers) {
+      const there = await leader.gather(workers, joinMs, signal);
+      if (there === 0) throw tooFew(1, joinMs, there);
+      if (there < workers) announce(`${workers} workers share ${there} hosts`);
+    },
+    releasing(engine) {
+      const step = engine.step.bind(engine);
+      return Object.assign(engine, {
+        async step(request: Parameters<Engine["step"]>[0]) {
+          const outcome = await step(request);
+          leader.release();
+          return outcome;
+        },
+      });
+    },
+    [Symbol.asyncDispose]: () => leader[Symbol.asyncDispose](),
+  };
+}
+
+/** Another attempt may succeed: EX_TEMPFAIL of sysexits.h. */
+const tooFew = (workers: number, joinMs: number, there: number) =>
+  Object.assign(
+    new Error(
+      `Cannot train: ${workers} hosts must join within ${joinMs / 1000} s, received ${there}`,
+    ),
+    { exitCode: 75 },
+  );
+
+/** Options of {@linkcode lendHost}. */
+interface LendOptions extends MeetingPlace {
+  readonly joinMs?: number | undefined;
+  readonly signal?: AbortSignal | undefined;
+  readonly announce: (line: string) => void;
+}
+
+/** Lends the threads of this process to a run until it is over, or `signal` makes it leave. */
+export const lendHost = ({ joinMs = JOIN_MS, ...options }: LendOptions): Promise<void> =>
+  joinRun({ ...options, joinMs, facts: packageFacts() });

@@ -1,0 +1,113 @@
+/**
+ * The connection of a member of a run to the server of NATS.
+ *
+ * @module
+ */
+
+import { messageOf } from "../../runtime/failure.ts";
+import { LEADER, type Member, readCredentials, subjectOf } from "./credentials.ts";
+import { CONTROL } from "./link.ts";
+
+/** Where a run meets, and as whom this process joins it. */
+export interface MeetingPlace {
+  /** URL of the server: `nats://` or `tls://`. */
+  readonly url: string;
+  /** Path of the credentials. */
+  readonly credentials: string;
+  /** The name of the run. */
+  readonly run: string;
+}
+
+/** Handles what a connection hears. */
+export interface Hearing {
+  /** Handles a message of a member. */
+  readonly hear: (from: number, message: Uint8Array) => void;
+  /** Called when the connection was lost and is there again. */
+  readonly reconnected: () => void;
+  /** Called when it is closed for good, for example because the server refuses the credentials. */
+  readonly closed: (error: Error) => void;
+}
+
+/** Milliseconds between two beats, and between two attempts to reconnect. */
+export const BEAT_MS = 250;
+
+/** An open connection. */
+export type Connection = Awaited<ReturnType<typeof connectMember>>;
+
+/**
+ * Connects to the server.
+ *
+ * @throws {TypeError} when the credentials cannot be used.
+ * @throws {Error} when the server cannot be reached, or refuses them.
+ */
+export async function connectMember(place: MeetingPlace, { hear, reconnected, closed }: Hearing) {
+  const { url, credentials, run } = place, member = await readCredentials(credentials, run);
+  const nats = await connectTo(url, member);
+  const { number } = member, from = number === LEADER ? "*" : LEADER;
+  let isConnected = true;
+  nats.subscribe(subjectOf(run, from, number), {
+    callback(error, message) {
+      // Without a permission there are no messages: closing tells why.
+      if (error) return void nats.close().then(() => closed(error));
+      hear(Number(message.subject.split(".")[2]), message.data);
+    },
+  });
+  const watch = async () => {
+    for await (const { type } of nats.status()) {
+      if (type === "disconnect") isConnected = false;
+      if (type !== "reconnect") continue;
+      isConnected = true;
+      reconnected();
+    }
+  };
+  watch();
+  nats.closed().then((error) => error && closed(error));
+  const publish = (to: number, message: Uint8Array) => {
+    if (isConnected) nats.publish(subjectOf(run, number, to), message);
+  };
+  return {
+    number,
+    /** Maximum bytes of a message. */
+    maxBytes: nats.info!.max_payload,
+    /** Publishes a message to a member, which is lost while the server is away. */
+    publish,
+    /** Publishes a record. */
+    say: (to: number, record: object) => publish(to, encodeControl(record)),
+    /** Closes the connection after all messages are published. */
+    close: () => nats.isClosed() ? Promise.resolve() : nats.drain(),
+  };
+}
+
+async function connectTo(url: string, { bytes }: Member) {
+  const { connect, credsAuthenticator } = await import("@nats-io/transport-node");
+  try {
+    return await connect({
+      servers: url,
+      authenticator: credsAuthenticator(bytes),
+      ...url.startsWith("tls:") && { tls: {} },
+      maxReconnectAttempts: -1,
+      reconnectTimeWait: BEAT_MS,
+      reconnectJitter: BEAT_MS,
+    });
+  } catch (error) {
+    throw new Error(
+      `Cannot join the run: ${url} must be a server of NATS that accepts the credentials, received ${
+        JSON.stringify(messageOf(error))
+      }`,
+      { cause: error },
+    );
+  }
+}
+
+function encodeControl(record: object): Uint8Array {
+  return new Uint8Array([CONTROL, ...new TextEncoder().encode(JSON.stringify(record))]);
+}
+
+/** Reads a record. @throws {SyntaxError} when a message is none. */
+export function decodeControl(message: Uint8Array): Record<string, unknown> {
+  const record = JSON.parse(new TextDecoder().decode(message.subarray(1)));
+  if (message[0] !== CONTROL || Object(record) !== record) {
+    throw new SyntaxError("a message is no record");
+  }
+  return record;
+}

@@ -1,0 +1,9 @@
+/**
+ * Entry module of an isolate's worker on a host; all its frames go by the leader.
+ *
+ * @module
+ */
+
+import { serveWorker } from "../serve.ts";
+
+serveWorker();

@@ -1,0 +1,303 @@
+/**
+ * The leader of a run on hosts that meet at a server of NATS: it admits hosts, starts isolates on
+ * them, and notices when one is lost.
+ *
+ * All frames go by the leader, which checks them. So what one host says can harm no other, and a
+ * host that is lost is lost for all at the same time.
+ *
+ * @module
+ */
+
+import { messageOf } from "../../runtime/failure.ts";
+import type { OpenTransport, StartRequest, Transport } from "../../runtime/transport.ts";
+import { type AgentOrder, Enlisted, startByAgent } from "../agent.ts";
+import { flush, Outbox, receiveFrames } from "../stream.ts";
+import {
+  BEAT_MS,
+  type Connection,
+  connectMember,
+  decodeControl,
+  type MeetingPlace,
+} from "./connection.ts";
+import { LEADER } from "./credentials.ts";
+import { CONTROL, Link, linkOf } from "./link.ts";
+import { checkReport } from "./sound.ts";
+
+/** Facts that the leader and its hosts must have in common, by name. */
+export type HostFacts = Readonly<Record<string, string>>;
+
+/** What leader and hosts say to each other besides frames. */
+export type Control =
+  | { readonly type: "hello"; readonly session: number; readonly facts: HostFacts }
+  | {
+    readonly type: "welcome";
+    readonly session: number;
+    readonly link: number;
+    /** URL of the folder of Troupe's modules at the leader. */
+    readonly base: string;
+    readonly timeoutMs: number;
+  }
+  | { readonly type: "refused"; readonly why: string }
+  /** The host wants to leave. */
+  | { readonly type: "leave"; readonly link: number }
+  /** The run is over for the host: it has ended, or goes on without it for a reason. */
+  | { readonly type: "over"; readonly link: number; readonly why?: string };
+
+/** URL of the folder of Troupe's modules. */
+export const BASE: string = new URL(".", new URL("../../../deno.json", import.meta.url)).href;
+
+/** Options of {@linkcode Leader.open}. */
+export interface LeaderOptions extends MeetingPlace {
+  readonly facts: HostFacts;
+  /** Time after which a silent host is lost, in milliseconds. */
+  readonly timeoutMs: number;
+  /** Reports in words which hosts join, leave and are lost. */
+  readonly announce: (line: string) => void;
+}
+
+/** Maximum bytes of a frame of a host. */
+const FRAME_MAX = 2 ** 31;
+
+const JOINED_ANEW = "it has joined anew";
+
+/** A host that has joined. */
+interface Host {
+  readonly number: number;
+  readonly session: number;
+  readonly link: Link;
+  readonly outbox: Outbox;
+  /** Numbers of its isolates in their systems, by their numbers here. */
+  readonly isolates: Map<number, number>;
+  /** Beats since its last message. */
+  quiet: number;
+  isLeaving: boolean;
+}
+
+/** The leader of a run. */
+export class Leader {
+  readonly #options: LeaderOptions;
+  readonly #enlisted = new Enlisted();
+  readonly #hosts = new Map<number, Host>();
+  /** Excluded hosts, with the reason of each. */
+  readonly #excluded = new Map<number, string>();
+  #connection!: Connection;
+  #links = 0;
+  #timer: ReturnType<typeof setInterval> | undefined;
+  #change = Promise.withResolvers<void>();
+  #failure: Error | undefined;
+
+  private constructor(options: LeaderOptions) {
+    this.#options = options;
+  }
+
+  /** Connects to the server. @throws {Error} as {@linkcode connectMember}. */
+  static async open(options: LeaderOptions): Promise<Leader> {
+    const leader = new Leader(options);
+    const connection = leader.#connection = await connectMember(options, {
+      hear: (from, message) => leader.#hear(from, message),
+      reconnected: () => leader.#reconnected(),
+      closed: (error) => leader.#closed(error),
+    });
+    if (connection.number !== LEADER) {
+      await connection.close();
+      throw new TypeError(
+        `Cannot lead the run ${options.run}: ${options.credentials} must be the credentials of its leader, received those of host ${connection.number}`,
+      );
+    }
+    leader.#timer = setInterval(() => leader.#beat(), BEAT_MS);
+    return leader;
+  }
+
+  /** The transport to the hosts: an isolate starts on a host that has the fewest. */
+  readonly transport: Transport = {
+    name: "nats",
+    sharesMemory: false,
+    canKill: false,
+    limitsMemory: false,
+    open: (): OpenTransport => ({
+      start: (request) => this.#start(request),
+      drain: () => flush([...this.#hosts.values()].map(({ outbox }) => outbox)),
+    }),
+  };
+
+  /** Waits until `count` hosts are there, at most `joinMs`; returns how many are. */
+  async gather(count: number, joinMs: number, signal?: AbortSignal): Promise<number> {
+    let isLate = signal?.aborted ?? false;
+    const stop = () => {
+      isLate = true;
+      this.#changed();
+    };
+    const timer = setTimeout(stop, joinMs);
+    signal?.addEventListener("abort", stop, { once: true });
+    while (this.#available().length < count && !isLate && !this.#failure) {
+      await this.#change.promise;
+    }
+    clearTimeout(timer);
+    signal?.removeEventListener("abort", stop);
+    if (this.#failure) throw this.#failure;
+    return this.#available().length;
+  }
+
+  /** Lets the hosts leave that want to; called between steps. */
+  release(): void {
+    for (const host of this.#hosts.values()) {
+      if (host.isLeaving) this.#lose(host, "it has left the run", {});
+    }
+  }
+
+  /** Ends the run on all hosts. */
+  async [Symbol.asyncDispose](): Promise<void> {
+    clearInterval(this.#timer);
+    for (const { number, link } of this.#hosts.values()) {
+      this.#say(number, { type: "over", link: link.number });
+      link.close();
+    }
+    await this.#connection.close();
+  }
+
+  #available(): Host[] {
+    return [...this.#hosts.values()].filter(({ isLeaving }) => !isLeaving);
+  }
+
+  #start(request: StartRequest) {
+    const [host] = this.#available().sort((a, b) => a.isolates.size - b.isolates.size);
+    if (!host) throw new Error("Cannot start a worker: there must be a host, received none");
+    const { outbox, isolates } = host;
+    const order = (one: AgentOrder, transfer: readonly Transferable[] = []) =>
+      outbox.post(one, transfer as readonly ArrayBuffer[]);
+    const isolate = startByAgent(order, this.#enlisted, request);
+    isolates.set(isolate.number, request.isolate);
+    isolate.ended.then(() => isolates.delete(isolate.number));
+    return isolate;
+  }
+
+  #say(to: number, control: Control): void {
+    this.#connection.say(to, control);
+  }
+
+  /** Handles a message of a host; one that is not sound excludes it. */
+  #hear(from: number, message: Uint8Array): void {
+    if (this.#excluded.has(from)) return this.#refuse(from);
+    try {
+      if (message[0] === CONTROL) return this.#hearControl(from, decodeControl(message));
+      const host = this.#hosts.get(from), link = linkOf(message);
+      if (host?.link.number !== link) {
+        return this.#say(from, { type: "over", link, why: "the run does not know it" });
+      }
+      host.quiet = 0;
+      host.link.hear(message);
+    } catch (error) {
+      this.#exclude(from, messageOf(error));
+    }
+  }
+
+  #hearControl(from: number, control: Record<string, unknown>): void {
+    const { type, session, facts, link } = control, host = this.#hosts.get(from);
+    if (type === "leave") {
+      if (host?.link.number !== link) return;
+      host!.isLeaving = true;
+      if (host!.isolates.size === 0) this.release();
+      return;
+    }
+    if (type !== "hello" || !Number.isSafeInteger(session)) {
+      throw new RangeError(`it has sent ${JSON.stringify(String(type).slice(0, 40))}`);
+    }
+    const problem = differenceOf(this.#options.facts, Object(facts));
+    if (problem !== undefined) return this.#say(from, { type: "refused", why: problem });
+    if (host && host.session !== session) this.#lose(host, JOINED_ANEW, { why: JOINED_ANEW });
+    const welcomed = this.#hosts.get(from) ?? this.#admit(from, session as number);
+    this.#say(from, {
+      type: "welcome",
+      session: session as number,
+      link: welcomed.link.number,
+      base: BASE,
+      timeoutMs: this.#options.timeoutMs,
+    });
+  }
+
+  #admit(number: number, session: number): Host {
+    const publish = (message: Uint8Array) => this.#connection.publish(number, message);
+    // Links of an earlier leader of the run have other numbers.
+    this.#links ||= crypto.getRandomValues(new Uint16Array(1))[0]! * 2 ** 15;
+    const link = new Link(++this.#links, publish, this.#connection.maxBytes), outbox = new Outbox();
+    outbox.attach(link);
+    const isolates = new Map<number, number>();
+    const host = { number, session, link, outbox, isolates, quiet: 0, isLeaving: false };
+    const receive = (report: unknown) => {
+      if (this.#hosts.get(number) !== host) return;
+      checkReport(report, isolates);
+      this.#enlisted.report(report);
+    };
+    receiveFrames(link, receive, FRAME_MAX).catch((error) => {
+      if (this.#hosts.get(number) === host) this.#exclude(number, messageOf(error));
+    });
+    this.#hosts.set(number, host);
+    this.#options.announce(`host ${number} has joined`);
+    this.#changed();
+    return host;
+  }
+
+  /** Ends a host for the whole run: it has sent what no host sends. */
+  #exclude(number: number, why: string): void {
+    this.#excluded.set(number, why);
+    const host = this.#hosts.get(number);
+    if (host) this.#lose(host, `it was excluded: ${why}`);
+    this.#refuse(number);
+  }
+
+  #refuse(number: number): void {
+    const why = `host ${number} was excluded: ${this.#excluded.get(number)}`;
+    this.#say(number, { type: "refused", why });
+  }
+
+  /** @param last what the host is told besides that the run is over for it. */
+  #lose(host: Host, why: string, last?: { readonly why?: string }): void {
+    const { number, link, isolates } = host;
+    if (last) this.#say(number, { type: "over", link: link.number, ...last });
+    this.#hosts.delete(number);
+    link.close();
+    this.#options.announce(`host ${number} is lost: ${why}`);
+    for (const isolate of isolates.keys()) {
+      this.#enlisted.report({ kind: "gone", isolate, cause: why });
+      this.#enlisted.report({ kind: "ended", isolate });
+    }
+    this.#changed();
+  }
+
+  #beat(): void {
+    const { timeoutMs } = this.#options;
+    for (const host of this.#hosts.values()) {
+      host.link.beat();
+      // Beats are counted, as a process that was stopped or was busy has heard none meanwhile.
+      if (++host.quiet * BEAT_MS <= timeoutMs) continue;
+      const why = `it was silent for ${timeoutMs / 1000} s`;
+      this.#lose(host, why, { why });
+    }
+  }
+
+  #reconnected(): void {
+    for (const host of this.#hosts.values()) {
+      host.quiet = 0;
+      host.link.resend();
+    }
+  }
+
+  #closed(error: Error): void {
+    this.#failure ??= new Error(`Cannot continue: the server has closed: ${error.message}`);
+    for (const host of this.#hosts.values()) this.#lose(host, this.#failure.message);
+    this.#changed();
+  }
+
+  #changed(): void {
+    this.#change.resolve();
+    this.#change = Promise.withResolvers();
+  }
+}
+
+/** Returns the first fact that differs, in words. */
+function differenceOf(own: HostFacts, other: HostFacts): string | undefined {
+  const name = Object.keys({ ...own, ...other }).find((name) => own[name] !== other[name]);
+  if (name === undefined) return undefined;
+  const shown = (value: unknown) => String(value ?? "none").slice(0, 100);
+  return `${name} must be that of the leader, ${shown(own[name])}, received ${shown(other[name])}`;
+}

@@ -1,0 +1,191 @@
+/**
+ * A link between the leader of a run and one of its hosts: a stream of bytes over messages of NATS,
+ * each of which may be lost.
+ *
+ * [Note: lost messages] NATS delivers a message at most once: what is sent while the far end or the
+ * server is away is lost, and so is what a slow consumer does not take. So the pieces of a link are
+ * numbered, and kept until the far end has them. The far end asks for the first one that it misses,
+ * and all pieces from there on are sent again. A piece is never skipped.
+ *
+ * [Note: credit] At most {@linkcode WINDOW_BYTES} are on their way: a server disconnects a client
+ * that lets more wait than it may.
+ *
+ * @module
+ */
+
+import { Ring } from "../../runtime/mailbox.ts";
+import type { FrameSink, FrameSource } from "../stream.ts";
+
+/** The kinds of messages, as their first byte. */
+export const PIECE = 0, BEAT = 1, CONTROL = 2;
+
+/** Bytes before the contents of a piece: kind, link, number of the piece, pieces received. */
+const HEAD_BYTES = 13;
+
+/** Bytes of a beat: kind, link, pieces sent, pieces received, and whether one is missing. */
+const BEAT_BYTES = 14;
+
+/** Maximum number of bytes that the far end has not confirmed. */
+const WINDOW_BYTES = 2 ** 22;
+
+/** Bytes after which the far end is told at once that they have arrived. */
+const CONFIRM_BYTES = WINDOW_BYTES / 4;
+
+/** Returns the number of the link that a piece or beat belongs to. */
+export const linkOf = (message: Uint8Array): number => numbers(message).getUint32(1);
+
+const numbers = ({ buffer, byteOffset, byteLength }: Uint8Array) =>
+  new DataView(buffer, byteOffset, byteLength);
+
+/** One end of a link; both ends have the same number. */
+export class Link implements FrameSink, FrameSource {
+  readonly #number: number;
+  readonly #publish: (message: Uint8Array<ArrayBuffer>) => void;
+  readonly #pieceBytes: number;
+  /** Pieces that the far end has not confirmed, from number `#confirmed` on. */
+  readonly #kept = new Ring<Uint8Array<ArrayBuffer>>();
+  #confirmed = 0;
+  #keptBytes = 0;
+  /** Contents that have arrived and were not read. */
+  readonly #arrived = new Ring<Uint8Array>();
+  #rest: Uint8Array | undefined;
+  #received = 0;
+  /** Bytes that have arrived since the last confirmation. */
+  #unconfirmed = 0;
+  #isMissing = false;
+  #isClosed = false;
+  #change = Promise.withResolvers<void>();
+
+  /**
+   * @param number the number of the link.
+   * @param publish sends a message to the far end; it may be lost.
+   * @param maxBytes maximum size of a message.
+   */
+  constructor(
+    number: number,
+    publish: (message: Uint8Array<ArrayBuffer>) => void,
+    maxBytes: number,
+  ) {
+    this.#number = number;
+    this.#publish = publish;
+    this.#pieceBytes = Math.min(maxBytes, CONFIRM_BYTES) - HEAD_BYTES;
+  }
+
+  /** The number of the link. */
+  get number(): number {
+    return this.#number;
+  }
+
+  /** Sends some of the bytes, when the far end has taken earlier ones; returns how many. */
+  async write(bytes: Uint8Array): Promise<number> {
+    while (this.#keptBytes >= WINDOW_BYTES && !this.#isClosed) await this.#change.promise;
+    if (this.#isClosed) throw new Deno.errors.BrokenPipe("the link was closed");
+    const contents = bytes.subarray(0, this.#pieceBytes);
+    const piece = new Uint8Array(HEAD_BYTES + contents.length);
+    piece.set(contents, HEAD_BYTES);
+    const view = numbers(piece);
+    view.setUint8(0, PIECE);
+    view.setUint32(1, this.#number);
+    view.setUint32(5, this.#confirmed + this.#kept.length);
+    this.#kept.push(piece);
+    this.#keptBytes += piece.length;
+    this.#send(piece);
+    return contents.length;
+  }
+
+  /** Reads bytes that have arrived; null when the link is closed. */
+  async read(into: Uint8Array): Promise<number | null> {
+    while (!this.#isClosed) {
+      const first = this.#rest ?? this.#arrived.shift();
+      if (first) {
+        const count = Math.min(first.length, into.length);
+        into.set(first.subarray(0, count));
+        this.#rest = count < first.length ? first.subarray(count) : undefined;
+        return count;
+      }
+      await this.#change.promise;
+    }
+    return null;
+  }
+
+  /**
+   * Handles a piece or a beat of the far end.
+   *
+   * @throws {RangeError} when no far end has sent it.
+   */
+  hear(message: Uint8Array): void {
+    const view = numbers(message), isPiece = view.getUint8(0) === PIECE;
+    const isWhole = isPiece ? message.length > HEAD_BYTES : message.length === BEAT_BYTES;
+    if (!isWhole) throw new RangeError(`a message has ${message.length} bytes`);
+    const [number, confirmed] = [view.getUint32(5), view.getUint32(9)];
+    this.#confirm(confirmed);
+    if (isPiece && number === this.#received) return this.#take(message.slice(HEAD_BYTES));
+    if (number > this.#received) this.#askAgain();
+    // The order of a link is kept, so what was asked for arrives before a later question.
+    if (!isPiece && view.getUint8(13) === 1) this.resend();
+  }
+
+  /** Says how many pieces were sent and received; called regularly. */
+  beat(): void {
+    const beat = new Uint8Array(BEAT_BYTES), view = numbers(beat);
+    view.setUint8(0, BEAT);
+    view.setUint32(1, this.#number);
+    view.setUint32(5, this.#confirmed + this.#kept.length);
+    view.setUint32(9, this.#received);
+    view.setUint8(13, Number(this.#isMissing));
+    this.#unconfirmed = 0;
+    this.#publish(beat);
+  }
+
+  /** Sends all pieces again that the far end has not confirmed. */
+  resend(): void {
+    for (let i = 0; i < this.#kept.length; i++) this.#send(this.#kept.at(i)!);
+  }
+
+  /** Does nothing: the leader ends a link. */
+  closeWrite(): Promise<void> {
+    return Promise.resolve();
+  }
+
+  /** Closes the link; what was not read is lost. */
+  close(): void {
+    this.#isClosed = true;
+    this.#changed();
+  }
+
+  #send(piece: Uint8Array<ArrayBuffer>): void {
+    numbers(piece).setUint32(9, this.#received);
+    this.#publish(piece);
+  }
+
+  #take(contents: Uint8Array): void {
+    this.#received++;
+    this.#isMissing = false;
+    this.#unconfirmed += contents.length;
+    this.#arrived.push(contents);
+    this.#changed();
+    if (this.#unconfirmed >= CONFIRM_BYTES) this.beat();
+  }
+
+  /** Asks once for the missing piece; beats repeat the question until it arrives. */
+  #askAgain(): void {
+    if (this.#isMissing) return;
+    this.#isMissing = true;
+    this.beat();
+  }
+
+  #confirm(received: number): void {
+    if (received > this.#confirmed + this.#kept.length) {
+      throw new RangeError(`it has received ${received} pieces, of ${this.#kept.length} more`);
+    }
+    for (; this.#confirmed < received; this.#confirmed++) {
+      this.#keptBytes -= this.#kept.shift()!.length;
+    }
+    this.#changed();
+  }
+
+  #changed(): void {
+    this.#change.resolve();
+    this.#change = Promise.withResolvers();
+  }
+}

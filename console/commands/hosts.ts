@@ -1,0 +1,141 @@
+/**
+ * `troupe join` lends this machine to a run that meets at a server of NATS; `troupe nats creds`
+ * writes what the server and the members of such a run need.
+ *
+ * @module
+ */
+
+import { join } from "node:path";
+import { JOIN_MS, lendHost } from "../../actors/run/nats_run.ts";
+import { isRunName, makeCredentials } from "../../actors/transports/nats/credentials.ts";
+import { type CommandSyntax, COMMON_FLAGS } from "../flag.ts";
+import { inOneLine, print, printError, quoted } from "../terminal.ts";
+import { checkCount, checkWord, type Command, defineCommand, ensure } from "./common.ts";
+
+const RUN_NAME = {
+  kind: "text",
+  value: "NAME",
+  otherwise: "must be said",
+  help: "name of the run: letters, digits, - and _",
+} as const;
+
+const JOIN_FLAGS = {
+  "run-name": RUN_NAME,
+  "nats-creds": {
+    kind: "path",
+    value: "FILE",
+    otherwise: "must be said",
+    help: "credentials of this host, which troupe nats creds has written",
+  },
+  "join-timeout": {
+    kind: "integer",
+    value: "SECONDS",
+    maximum: 2_000_000, // a timer counts to 2^31 ms
+    default: JOIN_MS / 1000,
+    help: "time within which the run must answer",
+  },
+  ...COMMON_FLAGS,
+} as const;
+
+/** The declaration of `troupe join`. */
+export const JOIN_SYNTAX: CommandSyntax = {
+  name: "join",
+  summary: "lends this machine to a run of --runtime nats",
+  usage: ["URL --run-name NAME --nats-creds FILE [--join-timeout SECONDS]"],
+  about: [
+    "Joins the run NAME at the server URL, and computes for it until it is over. It needs no data and",
+    "no files of the run, but the same version of Troupe and Deno, and a CPU of the same kind.",
+    "It runs what the leader of the run sends, so join only a run that you trust.",
+  ],
+  groups: [{ flags: JOIN_FLAGS }],
+  notes: [
+    "On Ctrl-C or SIGTERM it leaves after the step under way.",
+    "",
+    "Exit codes: 0 the run is over, or this host has left; 2 bad input; 1 refused by the run; 75 the",
+    "run is lost: join again.",
+  ],
+};
+
+/** Runs `troupe join`; returns the exit code. */
+export const joinCommand: Command = defineCommand(
+  JOIN_SYNTAX,
+  JOIN_FLAGS,
+  { takesWords: true, needsArguments: true },
+  async ({ words, flags }, { begin, signal }) => {
+    checkCount("join", "addresses of a server", words.length, [1]);
+    const { "run-name": run, "nats-creds": credentials, "join-timeout": seconds } = flags;
+    checkRunName("join", run);
+    ensure(credentials, "Cannot join: --nats-creds must name a file, received none");
+    begin("");
+    await lendHost({
+      ...{ url: words[0]!, run, credentials, signal, announce: printError },
+      joinMs: seconds === undefined ? JOIN_MS : 1000 * seconds,
+    });
+    return 0;
+  },
+);
+
+function checkRunName(cannot: string, name: string | undefined): asserts name is string {
+  ensure(
+    name !== undefined && isRunName(name),
+    `Cannot ${cannot}: --run-name must be letters, digits, - and _, received ${
+      name === undefined ? "none" : quoted(name)
+    }`,
+  );
+}
+
+const CREDS_FLAGS = {
+  "run-name": RUN_NAME,
+  hosts: { kind: "integer", maximum: 4096, default: 8, help: "hosts that may join the run" },
+  listen: {
+    kind: "text",
+    value: "ADDRESS:PORT",
+    default: "127.0.0.1:4222",
+    help: "where the server listens; 0.0.0.0:4222 is every network of its machine",
+  },
+  out: { kind: "path", value: "DIR", default: "nats", help: "folder of the files" },
+  ...COMMON_FLAGS,
+} as const;
+
+/** The declaration of `troupe nats`. */
+export const NATS_SYNTAX: CommandSyntax = {
+  name: "nats",
+  summary: "writes the configuration of a server of NATS, and credentials of a run's hosts",
+  usage: ["creds --run-name NAME [--hosts N] [--listen ADDRESS:PORT] [--out DIR]"],
+  about: [
+    "Writes DIR/server.conf for nats-server, DIR/leader.creds for troupe train --runtime nats, and",
+    "DIR/host-1.creds and so on, one for each troupe join. Keep them secret, and give each host its",
+    "own: it may publish under its own number only.",
+  ],
+  words: ["creds"],
+  groups: [{ flags: CREDS_FLAGS }],
+  notes: ["Exit codes: 0 written; 1 they cannot be written; 2 bad input."],
+};
+
+/** Runs `troupe nats`; returns the exit code. */
+export const natsCommand: Command = defineCommand(
+  NATS_SYNTAX,
+  CREDS_FLAGS,
+  { takesWords: true, needsArguments: true },
+  async ({ words, flags }, { begin }) => {
+    checkCount("write credentials", "words", words.length, [1]);
+    checkWord("nats", words[0]!, ["creds"], "creds");
+    const { "run-name": run, hosts = 8, listen = "127.0.0.1:4222", out = "nats" } = flags;
+    checkRunName("write credentials", run);
+    const isAddress = /^[\w.:[\]-]+:\d{1,5}$/.test(listen);
+    const must = "--listen must be an address and a port, such as 0.0.0.0:4222";
+    ensure(isAddress, `Cannot write credentials: ${must}, received ${quoted(listen)}`);
+    begin();
+    const { server, members } = await makeCredentials(run, hosts, listen);
+    await Deno.mkdir(out, { recursive: true, mode: 0o700 });
+    const write = async (name: string, contents: Uint8Array) => {
+      await Deno.writeFile(join(out, name), contents, { createNew: true, mode: 0o600 });
+    };
+    await write("server.conf", new TextEncoder().encode(server));
+    for (const [number, credentials] of members.entries()) {
+      await write(number === 0 ? "leader.creds" : `host-${number}.creds`, credentials);
+    }
+    print(inOneLine(`server.conf, leader.creds and ${hosts} of hosts are in ${out}`));
+    return 0;
+  },
+);

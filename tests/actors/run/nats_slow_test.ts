@@ -1,0 +1,141 @@
+/** Runs on hosts that meet at a server of NATS have the bits of serial runs, whoever is lost. */
+
+import assert from "node:assert/strict";
+import type { TrainOptions } from "../../../actors/options/train_options.ts";
+import { train } from "../../../actors/run/train.ts";
+import { gpt2 } from "../../../kernels/mod.ts";
+import { inFolder, namesIn } from "../../in_folder.ts";
+import { testNeeding } from "../../needs.ts";
+import { NATS, RUN, TestServer } from "../runtime/nats/server.ts";
+import { thrownBy } from "../runtime/harness.ts";
+import { batchesOf, eventsOf, once, outcome, type Sizes, SMALL } from "../runs.ts";
+
+const SIZES: Sizes = { ...SMALL, hidden: 16, seq: 8, microBatches: 4, steps: 10 };
+
+const LAYOUT = { device: "native", schedule: "1f1b", workers: 2, replicas: 2 } as const;
+
+const serial = once((_name) => outcome(SIZES, { ...LAYOUT, runtime: "serial" }));
+
+const natsOf = (server: TestServer, timeoutMs: number) => ({
+  ...{ url: server.url, credentials: server.credentials(0), run: RUN },
+  ...{ joinMs: 60_000, timeoutMs },
+});
+
+/** Trains on the hosts of a server; returns what was said too. */
+async function onHosts(
+  server: TestServer,
+  options: Partial<TrainOptions>,
+  onStep: (step: number) => void = () => {},
+) {
+  const said: string[] = [];
+  const run = await outcome(SIZES, {
+    ...LAYOUT,
+    runtime: "nats",
+    nats: natsOf(server, 2500),
+    announce: (line) => said.push(line),
+    metrics: (measured) => measured.type === "step" && onStep(measured.step),
+    ...options,
+  });
+  return { ...run, said };
+}
+
+testNeeding(
+  NATS,
+  "nats: a run on hosts has the bits of a serial run, and the leader has its checkpoints",
+  () =>
+    inFolder(async (directory) => {
+      await using server = await TestServer.start(4);
+      const hosts = [1, 2, 3, 4].map((number) => server.host(number));
+      const checkpoint = { directory, every: 3, config: {} };
+      const { bits } = await onHosts(server, { checkpoint, failover: "restart" });
+      assert.deepEqual(bits, (await serial("")).bits);
+      assert.deepEqual(
+        await Promise.allSettled(hosts).then((ends) => ends.map((end) => end.status)),
+        [
+          ...Array(4).fill("fulfilled"),
+        ],
+      );
+      assert.ok((await namesIn(`${directory}/step-00000003`)).includes("model.safetensors"));
+    }),
+);
+
+testNeeding(
+  NATS,
+  "nats: hosts that are killed or stopped change no bit, and a spare takes their place",
+  async () => {
+    await using server = await TestServer.start(5);
+    const processes = [1, 2].map((number) => server.hostProcess(number));
+    const threads = [3, 4].map((number) => server.host(number));
+    try {
+      const { bits, events, said } = await onHosts(server, { failover: "resize" }, (step) => {
+        if (step === 1) threads.push(server.host(5));
+        if (step === 2) processes[0]!.kill("SIGKILL");
+        if (step === 4) processes[1]!.kill("SIGSTOP");
+      });
+      assert.deepEqual(bits, (await serial("")).bits);
+      assert.deepEqual(said.filter((line) => line.includes(" is lost: ")).sort(), [
+        "host 1 is lost: it was silent for 2.5 s",
+        "host 2 is lost: it was silent for 2.5 s",
+      ]);
+      assert.equal(eventsOf(events, "failure").length + eventsOf(events, "resize").length, 2);
+      await Promise.all(threads);
+    } finally {
+      processes[1]!.kill("SIGKILL");
+      for (const one of processes) await one.status;
+    }
+  },
+);
+
+testNeeding(NATS, "nats: a server that is killed and started again changes no bit", async () => {
+  await using server = await TestServer.start(4);
+  const hosts = [1, 2, 3, 4].map((number) => server.host(number));
+  let again: Promise<void> | undefined;
+  const { bits, events } = await onHosts(server, { nats: natsOf(server, 20_000) }, (step) => {
+    if (step === 2) again = server.kill().then(() => server.begin());
+  });
+  assert.deepEqual(bits, (await serial("")).bits);
+  assert.deepEqual(eventsOf(events, "failure"), []);
+  await again;
+  await Promise.all(hosts);
+});
+
+testNeeding(
+  NATS,
+  "nats: a host that leaves does so between steps, and no step is retaken",
+  async () => {
+    await using server = await TestServer.start(4);
+    const leaving = new AbortController();
+    const hosts = [1, 2, 3, 4].map((number) =>
+      server.host(number, number === 2 ? leaving.signal : undefined)
+    );
+    const { bits, said, events } = await onHosts(server, { failover: "resize" }, (step) => {
+      if (step === 1) leaving.abort();
+    });
+    const [resize, ...others] = eventsOf(events, "resize");
+    assert.deepEqual(bits, (await serial("")).bits);
+    assert.deepEqual([resize?.from, resize?.retaken, others], [4, 0, []]);
+    assert.ok(said.includes("host 2 is lost: it has left the run"));
+    await Promise.all(hosts);
+  },
+);
+
+testNeeding(
+  NATS,
+  "nats: too few hosts, and options that hosts cannot serve, are refused",
+  async () => {
+    await using server = await TestServer.start(1);
+    const few = { ...natsOf(server, 1000), joinMs: 100 };
+    const error = await thrownBy(onHosts(server, { nats: few })) as Error & { exitCode?: number };
+    assert.match(error.message, /^Cannot train: 4 hosts must join within 0\.1 s, received 0$/);
+    assert.equal(error.exitCode, 75);
+    const data = batchesOf(SIZES), model = gpt2(SIZES, SIZES.microBatch);
+    const refused = (options: Partial<TrainOptions>) =>
+      thrownBy(
+        train({ model, data, steps: 1, microBatches: 4, ...LAYOUT, runtime: "nats", ...options })
+          .next(),
+      );
+    assert.match((await refused({})).message, /: nats must say where hosts meet, received none$/);
+    const nats = { ...few, run: "a.b" };
+    assert.match((await refused({ nats })).message, /must be letters, digits, - and _, received/);
+  },
+);

@@ -1,0 +1,76 @@
+/** What a host may say: it speaks for its own isolates only. */
+
+import assert from "node:assert/strict";
+import { checkReport } from "../../../../actors/transports/nats/sound.ts";
+
+/** The host has isolate 3 of the system, as its first one. */
+const ISOLATES = new Map([[1, 3]]);
+const OWN = { id: "mine", isolate: 3, serial: 1 }, OTHER = { id: "other", isolate: 4, serial: 1 };
+const SUPERVISOR = { id: "supervisor", isolate: 0, serial: 1 };
+/** The first isolate that isolate 3, or 4, has started. */
+const CHILD = 3 * 65_536 + 1, OTHERS_CHILD = 4 * 65_536 + 1;
+
+const say = (from: unknown, more: object = {}) => ({
+  ...{ kind: "message", to: SUPERVISOR, from, lane: "data", message: { type: "Done" } },
+  ...more,
+});
+const reason = { actor: "mine", kind: "throw", error: { name: "Error", message: "", stack: "" } };
+
+const SOUND: readonly unknown[] = [
+  say(OWN),
+  say(OWN, { lane: "control", replyTo: { isolate: 3, ask: 1 } }),
+  { kind: "forward", to: 4, frame: say(OWN, { to: OTHER }), transfer: [] },
+  { kind: "watch", ref: OTHER, by: 3 },
+  { kind: "down", ref: OWN, reason },
+  { kind: "done", reason: "stopped" },
+  { kind: "kill", isolate: CHILD, why: "it does not stop" },
+  { kind: "stop", ref: OTHER, drain: false },
+];
+
+const FORGED: readonly unknown[] = [
+  say(OTHER),
+  say(SUPERVISOR),
+  say(OWN, { lane: "fast" }),
+  say(OWN, { message: "Done" }),
+  say(OWN, { replyTo: { isolate: 4, ask: 1 } }),
+  { kind: "forward", to: 4, frame: say(OTHER), transfer: [] },
+  { kind: "forward", to: 4, frame: { kind: "forward", to: 5, frame: say(OWN) }, transfer: [] },
+  { kind: "forward", to: 4, frame: { kind: "launch", ref: OTHER }, transfer: [] },
+  { kind: "watch", ref: OTHER, by: 4 },
+  { kind: "down", ref: OTHER, reason },
+  { kind: "ended", parent: SUPERVISOR, child: OTHER, reason: "stopped" },
+  { kind: "done", reason: "broken" },
+  { kind: "kill", isolate: 4, why: "forged" },
+  { kind: "kill", isolate: OTHERS_CHILD, why: "forged" },
+  { kind: "stop", ref: SUPERVISOR, drain: false },
+  { kind: "invite", to: 4, address: {}, transfer: [] },
+  { kind: "isolate-gone", isolate: 4, reason },
+  { kind: "subscribe", subscription: {} },
+  { kind: "boot" },
+  null,
+  undefined,
+  "message",
+];
+
+Deno.test("nats: a host speaks for its own isolates only", () => {
+  const check = (report: unknown) => checkReport(report, ISOLATES);
+  const of = (frame: unknown, isolate = 1) => ({ kind: "frame", isolate, frame });
+  for (const frame of SOUND) {
+    check(of(frame));
+    assert.throws(() => check(of(frame, 2)), RangeError);
+  }
+  for (const frame of FORGED) {
+    assert.throws(() => check(of(frame)), RangeError, JSON.stringify(frame));
+  }
+  for (const kind of ["alive", "ended"]) check({ kind, isolate: 1 });
+  check({ kind: "gone", isolate: 1, cause: "it has ended" });
+  for (
+    const report of [null, {}, { kind: "gone", isolate: 1 }, {
+      kind: "gone",
+      isolate: 2,
+      cause: "",
+    }]
+  ) {
+    assert.throws(() => check(report), RangeError);
+  }
+});

@@ -229,6 +229,8 @@ export interface PolicyRule<O extends ScheduleOptions = ScheduleOptions>
   injectionLimit(options: O): number;
   /** Most micro-batches of a stage between I and W; whole backwards unless given. */
   weightBacklog?(options: O): number;
+  /** What the limit of activations counts; micro-batches unless given. */
+  limitBy?(options: O): ScheduleOptions["limitBy"];
   /** Bounds of the peak of a worker; up to `injectionLimit` unless given. */
   peak?(worker: number, options: O): PeakBounds;
   /** Makes a policy for a worker and one step. */
@@ -299,6 +301,7 @@ function buildSchedule<O extends ScheduleOptions>(
     return Object.freeze({
       ...shared,
       ...weightBacklog > 0 && { weightBacklog },
+      ...rule.limitBy?.(options) === "bytes" && { limitBy: "bytes" as const },
       injectionLimit: rule.injectionLimit(options),
       ...peaks && { peaks },
       policy: (worker: number) => rule.policy(checkWorker(worker, workers), options),

@@ -96,6 +96,8 @@ export interface Schedule {
    * backwards are whole.
    */
   readonly weightBacklog?: number;
+  /** `bytes` if limits count the bytes of micro-batches, in those of the largest. */
+  readonly limitBy?: "bytes";
   /** The time at which weights change. */
   readonly updates: WeightUpdates;
   /** For each worker, the versions of its weights that it keeps; 1 unless updates are early. */

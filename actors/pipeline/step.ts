@@ -265,6 +265,8 @@ export interface PlanOptions {
   readonly model: Pick<StageProgram, "programs">;
   /** Keys dropout, with the step and the micro-batch. */
   readonly seed: number;
+  /** Where limits count bytes: the activations of a micro-batch as a part of those of the largest. */
+  readonly sizeOf?: ((batch: Batch) => number) | undefined;
 }
 
 /** Plans one step after another. */
@@ -282,9 +284,10 @@ export function openStepPlanner(options: PlanOptions): StepPlanner {
   let steps = 0;
   return {
     next(request) {
-      const { microBatches } = request;
+      const { microBatches } = request, shared = shareStep(options, microBatches.length);
       return {
-        ...shareStep(options, microBatches.length),
+        ...shared,
+        ...sizedPolicies(options, microBatches, shared),
         lossScales: microBatches.map((batch) => policy.lossScale(request, predictionsOf(batch))),
         updates: policy.localUpdates(request, schedule, steps++),
         ...dropoutOf(options, request),
@@ -292,6 +295,21 @@ export function openStepPlanner(options: PlanOptions): StepPlanner {
     },
     drained: () => void (steps = 0),
   };
+}
+
+/** Returns the policies of a step whose limits count bytes; no field if they count micro-batches. */
+function sizedPolicies(
+  { schedule, scheduleOptions, sizeOf, hosted }: PlanOptions,
+  microBatches: readonly Batch[],
+  { shares }: StepShares,
+): Pick<StepShares, "policies"> {
+  if (!sizeOf || hosted) return {};
+  const policies = shares.flatMap(({ first, pipeOf: { length } }) => {
+    const sizes = microBatches.slice(first, first + length).map(sizeOf);
+    const options = { ...scheduleOptions, microBatches: length, sizes };
+    return schedule.placement.map((_, worker) => policyData(schedule, options, worker));
+  });
+  return { policies };
 }
 
 /** Returns the key of the dropout of a step; no field if there is no dropout. */

@@ -5,6 +5,7 @@
  */
 
 import {
+  type Batch,
   compileModel,
   type DeviceName,
   type Model,
@@ -12,16 +13,20 @@ import {
   type StageOptions,
 } from "../../kernels/mod.ts";
 import {
+  activationBytes,
   checkStageOptions,
   completeOptimizer,
   cutIntoStages,
   ELEMENTS_MAX,
+  haveLengths,
   readLayout,
+  slicesOf,
 } from "../../kernels/internal.ts";
 import { type LayerTimes, partitionForSchedule, type Schedule } from "../../schedules/mod.ts";
 import { halvesOf, recomputedStages, splitsBackward } from "../../schedules/internal.ts";
 import type { RunOptions } from "../options/train_options.ts";
 import { pipelineCount } from "../pipeline/layout.ts";
+import { optionsOf } from "../pipeline/stage_copies.ts";
 import { mostTied, trainedTies } from "./engine.ts";
 import { type CompiledRun, planWorkers } from "./memory.ts";
 
@@ -84,6 +89,8 @@ export function compileRun(
     addends: copies * mostTied(trainedTies(model)),
     ...bucketSize && { bucketSize },
     ...recomputeInterval && { recomputeInterval },
+    // Each worker has its own number.
+    ...options.lengths && schedule.limitBy && { longestSlots: 1 },
   };
   for (const program of programs) checkStageOptions(program, stage);
   return planRun({ model, programs, stage, halves, recomputed }, schedule, device);
@@ -105,6 +112,23 @@ function estimatedTimes({ programs, layers }: ModelProgram): LayerTimes {
       slices.reduce((sum, one) => sum + programs[one]!.cost[kind], 0)
     );
   return { forward: costOf("forward"), backward: costOf("backward") };
+}
+
+/**
+ * Returns a function that finds the activations of a micro-batch as a part of those of the longest, in the
+ * stage where that is most; undefined if limits count micro-batches.
+ */
+export function sizeFinder(compiled: CompiledRun): ((batch: Batch) => number) | undefined {
+  const { model, programs, stage: { longestSlots }, halves } = compiled;
+  if (longestSlots === undefined || !model.lengths) return undefined;
+  const held = programs.map((program, s) =>
+    activationBytes(program, optionsOf(compiled, s)).perLength!
+  );
+  const sizes = model.lengths.map((_, i) =>
+    Math.max(...held.map((bytes) => bytes[i]! / bytes[0]!))
+  );
+  const fields = slicesOf(model).map((layers) => layers.flatMap(({ program }) => program.fields));
+  return (batch) => sizes[fields.findIndex((own) => haveLengths(own, batch, halves))]!;
 }
 
 /** A compiled run with the memory that it takes on a device. */

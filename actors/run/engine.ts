@@ -296,8 +296,15 @@ export function workerInits(
   const ties = tieEnds(programs, trainedTies(model));
   const shared = sharedRows(options, isolate, programs, copies[0]!.length);
   const { isFlushed } = UPDATE_POLICIES[schedule.updates], recomputed = recomputedStages(schedule);
-  const stageOf = (worker: number) =>
-    isFlushed ? options.stage : { ...options.stage, versions: schedule.weightVersions[worker]! };
+  const stageOf = (worker: number) => {
+    const { longestSlots } = options.stage;
+    const most = longestSlots && schedule.peaks?.[worker % schedule.workers]?.most;
+    return {
+      ...options.stage,
+      ...most && { longestSlots: most },
+      ...!isFlushed && { versions: schedule.weightVersions[worker]! },
+    };
+  };
   return Array.from({ length: replicas * schedule.workers }, (_, worker): WorkerInit => ({
     worker,
     replica: Math.floor(worker / schedule.workers),

@@ -27,7 +27,7 @@ import { type CheckedOptions, readOptions } from "../options/train_table.ts";
 import { hostingRefusal } from "../pipeline/step.ts";
 import type { PlaceName } from "../runtime/mod.ts";
 import { tidyRendezvousFolders } from "../transports/rendezvous.ts";
-import { compileRun, planRun } from "./compile.ts";
+import { compileRun, planRun, sizeFinder } from "./compile.ts";
 import { assertRanksHold, computedOn, isolationFor, runDevices, shareCores } from "./devices.ts";
 import { transportTo } from "./engine.ts";
 import { rateOf } from "./events.ts";
@@ -373,6 +373,7 @@ export async function prepareRun(options: RunOptions): Promise<PreparedRun> {
     predictionsOf: typeof predictions === "number" ? () => predictions : predictions,
     halves,
     model,
+    sizeOf: sizeFinder(compiled),
     state,
     plan: describePlan(compiled, schedule, {
       ...{ runtime, replicas },

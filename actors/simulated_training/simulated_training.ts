@@ -17,10 +17,12 @@ import {
 import { type StageState, valuesForm } from "../../kernels/internal.ts";
 import {
   createSchedule,
+  type ElasticOptions,
   type Schedule,
   scheduleNames,
   type ScheduleOptions,
   type SkipEdge,
+  withPolicy,
 } from "../../schedules/mod.ts";
 import { halvesOf, splitsBackward, withEdges } from "../../schedules/internal.ts";
 import { hashWeights } from "../checkpoints/format.ts";
@@ -57,6 +59,8 @@ export interface SimulatedTrainingOptions {
   readonly pauseEvery?: number;
   /** Options of the schedule. */
   readonly options?: Partial<ScheduleOptions>;
+  /** Limits of lists whose later actions may run early; they are followed strictly unless given. */
+  readonly elastic?: ElasticOptions;
   /** True for samples of four lengths, in turn. Default false. */
   readonly lengths?: boolean;
   /**
@@ -127,7 +131,9 @@ export function assertSerial(weightsHash: string, expected: string): void {
 function optionsOf(plan: SimulatedTrainingOptions): SimulatedEngineOptions {
   const { workers = 4, microBatches = 8, sync = "end", clip } = plan;
   const scheduleOptions: ScheduleOptions = { ...plan.options, workers, microBatches };
-  const chain = createSchedule(plan.schedule, scheduleOptions);
+  const named = createSchedule(plan.schedule, scheduleOptions), { elastic } = plan;
+  const { activationLimit, weightBacklog } = elastic ?? {};
+  const chain = elastic ? withPolicy(named, "elastic", activationLimit, weightBacklog) : named;
   const schedule = plan.edges ? withEdges(chain, plan.edges) : chain;
   assertTrainable(schedule);
   const { replicas = UPDATE_POLICIES[schedule.updates].isFlushed ? 2 : 1 } = plan;
@@ -150,6 +156,7 @@ function optionsOf(plan: SimulatedTrainingOptions): SimulatedEngineOptions {
     replicas,
     halves,
     predictionsOf: () => SAMPLES,
+    ...schedule.limitBy && { sizeOf: ({ rows }) => rows!.length / (SAMPLES * WIDTH) },
     devices: [{ name: "reference" }],
     kernels: FAKE_KERNELS,
     stage: {

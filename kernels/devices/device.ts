@@ -129,7 +129,7 @@ export interface Device {
   read<A extends HostArray>(tensor: Tensor, into?: A): Promise<A>;
   /** Sets every element to zero. */
   zero(tensor: Tensor): void;
-  /** Frees memory from `alloc`; views are not freed. */
+  /** Frees memory from `alloc`, with its views and the runs that are bound to it. */
   free(tensor: Tensor): void;
   /**
    * Compiles an ONNX model given as protobuf bytes.

@@ -133,12 +133,9 @@ class EngineDevice<Block> extends TensorMemory<Block> implements Device {
   }
 
   #kernel(program: Program<Block>, signature: Signature): Kernel {
-    const bound = new Set<BoundProgram>();
+    const bound = new Set<() => void>();
     const gate = new CloseGuard(() => {
-      for (const each of bound) {
-        each.release();
-        this.#ownBytes -= each.ownBytes ?? 0;
-      }
+      for (const unbind of bound) unbind();
       program.release();
       this.#kernels.delete(kernel);
       this.#gate.leave();
@@ -159,7 +156,13 @@ class EngineDevice<Block> extends TensorMemory<Block> implements Device {
           });
         };
         const boundProgram = program.bind(place("input", inputs), place("output", outputs));
-        bound.add(boundProgram);
+        const known = [bound, ...[...allocations].map(({ unbind }) => unbind)];
+        const unbind = () => {
+          for (const all of known) all.delete(unbind);
+          boundProgram.release();
+          this.#ownBytes -= boundProgram.ownBytes ?? 0;
+        };
+        for (const all of known) all.add(unbind);
         this.#ownBytes += boundProgram.ownBytes ?? 0;
         return this.#run(boundProgram, [...allocations], gate);
       },

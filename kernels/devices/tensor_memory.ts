@@ -48,6 +48,8 @@ export interface Allocation<Block> {
   live: boolean;
   /** Runs in flight that use it. It is released when it is freed and unused. */
   users: number;
+  /** Free the programs that are bound to it, when it is released. */
+  readonly unbind: Set<() => void>;
 }
 
 /** The place of a tensor in an allocation. */
@@ -90,7 +92,7 @@ export abstract class TensorMemory<Block> {
     }
     const byteLength = elementCount(checkShape(shape)) * DTYPE_BYTES[dtype];
     const block = this.#store.allocate(byteLength);
-    const allocation = { block, byteLength, live: true, users: 0 };
+    const allocation = { block, byteLength, live: true, users: 0, unbind: new Set<() => void>() };
     const tensor = { dtype, shape: [...shape] };
     this.#owners.set(tensor, allocation);
     this.#regions.set(tensor, { allocation, byteOffset: 0, byteLength });
@@ -155,8 +157,10 @@ export abstract class TensorMemory<Block> {
     }
   }
 
-  #releaseUnused({ live, users, block }: Allocation<Block>): void {
-    if (!live && users === 0) this.#store.release(block);
+  #releaseUnused({ live, users, block, unbind }: Allocation<Block>): void {
+    if (live || users > 0) return;
+    for (const one of unbind) one();
+    this.#store.release(block);
   }
 
   /** See {@linkcode Device.write}. */

@@ -259,6 +259,11 @@ export interface ActivationOptions {
    * keeps the values that the layers save.
    */
   readonly recomputeInterval?: number;
+  /**
+   * Micro-batches of the longest samples that fit in the memory of all that are in flight: shorter ones
+   * then take memory of their size. Unless given, each takes that of the longest.
+   */
+  readonly longestSlots?: number;
 }
 
 /** Tensors by port, or by the key of a value. */
@@ -381,12 +386,18 @@ export function allocateShared(
   return { ports, lengths: overlay(device, sets) };
 }
 
+/** The views of a device with another way to allocate. */
+export const allocatorOf = (device: Allocator, alloc: Allocator["alloc"]): Allocator => ({
+  hasFreeViews: device.hasFreeViews,
+  view: (...range) => device.view(...range),
+  alloc,
+});
+
 /** Calls functions that allocate, only one of whose results is used at a time, on the same memory. */
 function overlay<T>(device: Allocator, calls: readonly ((device: Allocator) => T)[]): T[] {
   if (calls.length === 1) return [calls[0]!(device)];
-  const view: Allocator["view"] = (...range) => device.view(...range);
   const allOf = (call: (typeof calls)[number], alloc: Allocator["alloc"]) =>
-    call({ hasFreeViews: device.hasFreeViews, view, alloc });
+    call(allocatorOf(device, alloc));
   const segments = calls.map((call) => {
     const specs: SharedSpec[] = [];
     allOf(call, (dtype, shape) => {
@@ -528,7 +539,7 @@ function sharedGradients(
 }
 
 /** What determines the memory of one micro-batch, or of one slice of it. */
-interface MemoryParts {
+export interface MemoryParts {
   readonly parts: StageParts;
   readonly options: ActivationOptions;
   readonly shared: SharedActivations;
@@ -536,12 +547,15 @@ interface MemoryParts {
 
 /**
  * Allocates the memory of one micro-batch, or one slice of it, that is not shared: the same memory for
- * all lengths, one result each.
+ * all lengths, one result each; with `longestSlots` that of one length.
  */
-export const allocateActivations = (device: Allocator, memory: MemoryParts, slice = 0) =>
-  allocateLengths(device, memory, slice, forwardValues);
+export function allocateActivations(device: Allocator, memory: MemoryParts, slice = 0) {
+  const isOwn = memory.options.longestSlots !== undefined;
+  const parts = isOwn ? { ...memory.parts, lengths: undefined } : memory.parts;
+  return allocateLengths(device, { ...memory, parts }, slice, forwardValues);
+}
 
-/** Allocates the memory of one backward in the same way. */
+/** Allocates the memory of one backward: the same for all lengths, one result each. */
 export const allocateBackward = (device: Allocator, memory: MemoryParts, slice = 0) =>
   allocateLengths(device, memory, slice, backwardValues);
 

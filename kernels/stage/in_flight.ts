@@ -10,7 +10,9 @@
  * are bound once for each pair of memory and context.
  *
  * [Note: lengths in flight] Where samples have several lengths, a micro-batch of any length takes the
- * memory of one of the longest samples. Runs are bound once for each memory and length.
+ * memory of one of the longest samples. Runs are bound once for each memory and length. With
+ * `longestSlots` it takes memory of its own length; if the sum would pass that of so many of the longest,
+ * free memory of other lengths goes first, with its runs.
  *
  * @module
  */
@@ -28,12 +30,14 @@ import {
   allocateBackward,
   allocateContext,
   allocateShared,
+  allocatorOf,
   type BackwardValues,
   gradientsOf,
   type Ports,
   segmentsOf,
   type SharedActivations,
 } from "./activations.ts";
+import { bytesOfLengths } from "./memory.ts";
 import type { StageOptions } from "./options.ts";
 import type { ParameterStore } from "./parameters.ts";
 
@@ -234,8 +238,10 @@ interface BoundSlot extends Slot {
 
 /** The memory of one micro-batch or slice, and its runs. */
 interface Place {
-  /** For each length, the same memory. */
+  /** For each length, the same memory; that of one length if each has its own. */
   readonly memory: readonly Activations[];
+  /** The tensors that were allocated for it. */
+  readonly tensors: readonly Tensor[];
   /** Runs by context, and by version of the weights and length. */
   readonly slots: Map<SharedContext, BoundSlot[]>;
   /** Key of the micro-batch that uses the memory. */
@@ -300,7 +306,7 @@ export class InFlight {
     return new Set([...this.#live.values()].map(({ version }) => version));
   }
 
-  /** Bytes of all activations, including free ones. */
+  /** The most bytes of all activations so far, including free ones. */
   get bytes(): number {
     return this.#places.bytes;
   }
@@ -317,7 +323,7 @@ export class InFlight {
    */
   begin(microBatch: number, version: number, dropout?: DropoutKey, length = 0): Slot {
     const slice = microBatch % this.#slices, context = this.#contexts.begin(microBatch);
-    const place = this.#places.take(slice);
+    const place = this.#places.take(slice, length);
     place.dropout = dropout;
     const one = { place, context, version, length };
     this.#live.set(microBatch, one);
@@ -383,40 +389,61 @@ function openPlaces(
   { slices, compiled, slicing, lengths, skips, parameters, lossScale }: InFlightParts,
   options: StageOptions,
 ) {
+  const { longestSlots } = options, isOwn = lengths !== undefined && longestSlots !== undefined;
+  const kindOf = (slice: number, length: number) => isOwn ? length : slice;
+  /** Free memory by slice, or by length if each has its own. */
   const free: Place[][] = slices.map(() => []),
     freeBackwards = slices.map((): BackwardPlace[] => []);
-  let bytes = 0;
+  let bytes = 0, own = 0, peak = 0;
   const counted = <T>(allocate: () => T): T => {
     const held = device.allocatedBytes, result = allocate();
     bytes += device.allocatedBytes - held;
+    peak = Math.max(peak, bytes);
     return result;
   };
   const parts = { slices, skips, lengths };
   const shared = counted(() => allocateShared(device, parts, options));
   const memory = { parts, options, shared };
   const prepareMasks = openMasks(device, slices, shared, slicing);
+  const sizes = isOwn ? bytesOfLengths(device.hasFreeViews, memory) : [];
+  const most = (longestSlots ?? 0) * (sizes[0] ?? 0);
+  const allocate = (kind: number): Place => {
+    for (const [length, places] of isOwn ? free.entries() : []) {
+      while (places.length > 0 && own + sizes[kind]! > most) {
+        counted(() => places.pop()!.tensors.forEach((tensor) => device.free(tensor)));
+        own -= sizes[length]!;
+      }
+    }
+    own += sizes[kind] ?? 0;
+    const tensors: Tensor[] = [];
+    const allocator = allocatorOf(device, (dtype, shape) => {
+      const tensor = device.alloc(dtype, shape);
+      tensors.push(tensor);
+      return tensor;
+    });
+    const held = counted(() => allocateActivations(allocator, memory, kind));
+    return { memory: held, tensors, slots: new Map(), dropout: undefined };
+  };
   return {
     get bytes() {
-      return bytes;
+      return peak;
     },
-    take: (slice: number): Place =>
-      free[slice]!.pop() ?? {
-        memory: counted(() => allocateActivations(device, memory, slice)),
-        slots: new Map(),
-        dropout: undefined,
-      },
+    take(slice: number, length: number): Place {
+      const kind = kindOf(slice, length);
+      return free[kind]!.pop() ?? allocate(kind);
+    },
     /** Prefers memory to which the slot is bound, to bind few. */
     takeBackward(slice: number, { backwards }: BoundSlot): BackwardPlace {
       const all = freeBackwards[slice]!, known = all.findLastIndex((one) => backwards.has(one));
       return all.splice(known, 1)[0] ?? counted(() => allocateBackward(device, memory, slice));
     },
-    give(slice: number, { place, backward }: Live): void {
-      free[slice]!.push(place);
+    give(slice: number, { place, backward, length }: Live): void {
+      free[kindOf(slice, length)]!.push(place);
       if (backward) freeBackwards[slice]!.push(backward);
     },
     allocateContext: () => counted(() => allocateContext(device, parts, options)),
     bind: (slice: number, { place, context, version, length }: Live): BoundSlot => ({
-      ...bindSlot(compiled[slice + length]!, place.memory[length]!, options, {
+      ...bindSlot(compiled[slice + length]!, place.memory[isOwn ? 0 : length]!, options, {
         parameters: parameters[version]!,
         lossScale,
         context: context.ports,

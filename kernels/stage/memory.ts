@@ -29,6 +29,7 @@ import {
   allocateContext,
   allocateShared,
   checkInterval,
+  type MemoryParts,
 } from "./activations.ts";
 import { checkStageOptions, type StageOptions } from "./options.ts";
 import { type Allocator, type FlatState, tensorsOf } from "./parameters.ts";
@@ -116,7 +117,36 @@ interface ActivationBytes {
   readonly perSlice?: readonly Pick<ActivationBytes, "perMicroBatch" | "perBackward">[];
   /** With sliced sequences, bytes that the slices of a micro-batch share. */
   readonly perContext?: number;
+  /** With `longestSlots`, `perMicroBatch` of each length. */
+  readonly perLength?: readonly number[];
 }
+
+/** Counts the bytes that would be allocated. */
+class ByteCounter implements Allocator {
+  readonly hasFreeViews: boolean;
+  bytes = 0;
+
+  constructor(hasFreeViews: boolean) {
+    this.hasFreeViews = hasFreeViews;
+  }
+
+  alloc(dtype: Tensor["dtype"], shape: readonly number[]): Tensor {
+    this.bytes += elementCount(shape) * DTYPE_BYTES[dtype];
+    return { dtype, shape };
+  }
+
+  view({ dtype }: Tensor, _offset: number, shape: readonly number[]): Tensor {
+    return { dtype, shape };
+  }
+}
+
+/** Returns the bytes of the activations of a micro-batch of each length. */
+export const bytesOfLengths = (hasFreeViews: boolean, memory: MemoryParts): number[] =>
+  memory.parts.slices.map((_, length) => {
+    const counter = new ByteCounter(hasFreeViews);
+    allocateActivations(counter, memory, length);
+    return counter.bytes;
+  });
 
 /**
  * Returns the bytes of the activations of a stage as {@linkcode openStage} allocates them: fields of
@@ -143,23 +173,15 @@ export function activationBytes(
   { hasFreeViews = true, ...options }: ActivationOptions & PlannedDevice,
 ): ActivationBytes {
   checkInterval(options.recomputeInterval);
-  let bytes = 0;
-  const counter: Allocator = {
-    hasFreeViews,
-    alloc(dtype, shape) {
-      bytes += elementCount(shape) * DTYPE_BYTES[dtype];
-      return { dtype, shape };
-    },
-    view: ({ dtype }, _, shape) => ({ dtype, shape }),
-  };
+  const counter = new ByteCounter(hasFreeViews);
   const slices = slicesOf(program), { skips, lengths } = program;
   const parts = { slices, skips, lengths };
   const memory = { parts, options, shared: allocateShared(counter, parts, options) };
-  const shared = bytes;
+  const shared = counter.bytes;
   const bytesOfCall = (allocate: () => unknown): number => {
-    const before = bytes;
+    const before = counter.bytes;
     allocate();
-    return bytes - before;
+    return counter.bytes - before;
   };
   const perSlice = (lengths ? [0] : [...slices.keys()]).map((slice) => ({
     perMicroBatch: bytesOfCall(() => allocateActivations(counter, memory, slice)),
@@ -167,8 +189,10 @@ export function activationBytes(
   }));
   const perContext = bytesOfCall(() => allocateContext(counter, parts, options));
   const perBackward = perSlice.reduce((sum, one) => sum + one.perBackward, 0);
-  const all = { perMicroBatch: bytes - shared - perBackward, perBackward, shared };
-  return program.slicing ? { ...all, perSlice, perContext } : all;
+  const all = { perMicroBatch: counter.bytes - shared - perBackward, perBackward, shared };
+  if (program.slicing) return { ...all, perSlice, perContext };
+  const hasLengths = lengths !== undefined && options.longestSlots !== undefined;
+  return hasLengths ? { ...all, perLength: bytesOfLengths(hasFreeViews, memory) } : all;
 }
 
 /** Largest numbers of slices in flight; a whole sequence is one slice. */

@@ -32,7 +32,7 @@ function decide(options: ScheduleOptions): Decided {
   const { workers, microBatches, chunks = 1, pipelineLimit, limitBy = "count" } = options;
   const { order = workers > 1 ? "bfw" : "fifo", activationLimit } = options;
   const { weightBacklog = order === "bfw" ? WEIGHT_BACKLOG : 0 } = options;
-  const sizes = limitBy === "bytes" ? options.sizes : undefined, isSized = sizes !== undefined;
+  const isSized = limitBy === "bytes", sizes = isSized ? options.sizes : undefined;
   const backlog = weightBacklog === "all" ? microBatches : weightBacklog;
   const shared = { order, chunks, weightBacklog: Math.min(backlog, microBatches), sizes };
   if (isByMessage(order)) {
@@ -120,6 +120,7 @@ export const messageDriven = defineSchedule({
   },
   injectionLimit: (options) => decide(options).inFlight,
   weightBacklog: (options) => decide(options).weightBacklog,
+  limitBy: ({ limitBy }) => limitBy,
   // With fifo and backward-first the first worker starts with a forward of every micro-batch that may
   // be in flight. Else all of these may pass before the first backward comes back, or each may be
   // back before the next one comes. The last of a chain of workers has its backwards at once.

@@ -4,7 +4,14 @@ import type { TrainEvent } from "../../actors/options/train_events.ts";
 import assert from "node:assert/strict";
 import { train } from "../../actors/run/train.ts";
 import type { TrainOptions } from "../../actors/options/train_options.ts";
-import { gpt2, type Gpt2Config, type TokenBatch, tokenBatches } from "../../kernels/mod.ts";
+import {
+  type Batch,
+  gpt2,
+  type Gpt2Config,
+  type TokenBatch,
+  tokenBatches,
+} from "../../kernels/mod.ts";
+import { lengthsOf } from "../../kernels/batch.ts";
 import { substream } from "../../kernels/random.ts";
 import type { Schedule } from "../../schedules/mod.ts";
 
@@ -33,6 +40,26 @@ export function batchesOf(sizes: Sizes, count = sizes.microBatches * sizes.steps
   const tokens = Int32Array.from({ length }, () => (generator.next() >>> 0) % vocab);
   const cut = { seq, microBatch, microBatches: 1, steps: count };
   return [...tokenBatches({ ...cut, tokens, vocabularySize: vocab })];
+}
+
+/** The first tokens of each sample. */
+export const shortened = ({ microBatch, seq }: Sizes, batch: Batch, length: number): Batch =>
+  Object.fromEntries(
+    Object.entries(batch).map(([name, values]) => {
+      const rows = Array.from(
+        { length: microBatch },
+        (_, row) => [...values.subarray(row * seq, row * seq + length)] as number[],
+      );
+      return [name, Int32Array.from(rows.flat())];
+    }),
+  );
+
+/** Micro-batches of all lengths, in no order. */
+export function unequalBatches(sizes: Sizes, count: number): Batch[] {
+  const all = lengthsOf(sizes.seq);
+  return batchesOf(sizes, count).map((batch, i) =>
+    shortened(sizes, batch, all[3 * i % all.length]!)
+  );
 }
 
 type EventOf<T extends TrainEvent["type"]> = Extract<TrainEvent, { type: T }>;

@@ -6,7 +6,7 @@
 
 import assert from "node:assert/strict";
 import { analyze, type Schedule, scheduleDefinitions } from "../../../schedules/mod.ts";
-import { atDepth } from "../../depth.ts";
+import { atDepth, IS_DEEP } from "../../depth.ts";
 import { batchesOf, LARGE, type Sizes } from "../runs.ts";
 import { inLanes } from "../../lanes.ts";
 import {
@@ -15,6 +15,7 @@ import {
   DELAYS,
   openOracle,
   type Options,
+  READINESS,
   scheduleOf,
   TINY,
   type Trained,
@@ -73,6 +74,23 @@ function assertHeld(schedule: Schedule, replicas: number, { end }: Trained, what
   assert.equal(peaks[0], most, what);
   assert.equal(peaks.at(-1), 1, what);
 }
+
+/** Places of workers; deep tests run each policy on each of them. */
+const READY_ON: readonly Options[] = [
+  { runtime: "local", link: DELAYS },
+  { runtime: "workers", link: DELAYS },
+  { runtime: "workers", isolation: "process" },
+];
+
+Deno.test("every hint and limit has the bits of one serial run, in an isolate, threads and processes", async () => {
+  const oracle = openOracle(TINY);
+  const cases = READINESS.flatMap((one, i) =>
+    READY_ON.filter((_, place) => i % 3 === place || IS_DEEP).map((how) => [one, how] as const)
+  );
+  await inLanes(cases, async ([one, how]) => {
+    await oracle("readiness", { workers: 2, schedule: "message-driven", ...one }, how);
+  });
+});
 
 /** Sums over 512 rows are long enough for a different order of additions to change the bits. */
 const LONG: Options[] = [

@@ -4,31 +4,17 @@
  */
 
 import assert from "node:assert/strict";
-import { type Batch, mlp } from "../../../kernels/mod.ts";
-import { lengthsOf } from "../../../kernels/batch.ts";
-import { batchesOf, type Sizes } from "../runs.ts";
+import { mlp } from "../../../kernels/mod.ts";
+import { batchesOf, shortened, type Sizes, unequalBatches } from "../runs.ts";
 import { inLanes } from "../../lanes.ts";
 import { assertRefused, DELAYS, openOracle, type Options, TINY, trained } from "./trained.ts";
 
 const SIZES: Sizes = { ...TINY, layers: 2, seq: 16, tie: true };
 
-/** The first tokens of each sample. */
-const shortened = (batch: Batch, length: number): Batch =>
-  Object.fromEntries(
-    Object.entries(batch).map(([name, values]) => {
-      const rows = Array.from({ length: SIZES.microBatch }, (_, row) =>
-        [...values.subarray(row * SIZES.seq, row * SIZES.seq + length)] as number[]);
-      return [name, Int32Array.from(rows.flat())];
-    }),
-  );
+const DATA = unequalBatches(SIZES, 64),
+  LENGTHS: Options = { lengths: true, data: DATA, workers: 2 };
 
-/** Micro-batches of all lengths, in no order. */
-const lengthsIn = (count: number): Batch[] => {
-  const all = lengthsOf(SIZES.seq);
-  return batchesOf(SIZES, count).map((batch, i) => shortened(batch, all[3 * i % all.length]!));
-};
-
-const DATA = lengthsIn(64), LENGTHS: Options = { lengths: true, data: DATA, workers: 2 };
+const BY_BYTES: Options = { schedule: "message-driven", scheduleOptions: { limitBy: "bytes" } };
 
 const CASES: readonly (readonly [what: string, shared: Options, how?: Options])[] = [
   ["message-driven", { schedule: "message-driven" }],
@@ -38,6 +24,11 @@ const CASES: readonly (readonly [what: string, shared: Options, how?: Options])[
   }],
   ["in threads", { schedule: "message-driven" }, { runtime: "workers" }],
   ["in processes", { schedule: "message-driven" }, { runtime: "workers", isolation: "process" }],
+  ["by bytes", BY_BYTES],
+  ["by bytes, two stages on each worker", {
+    ...{ schedule: "message-driven", recomputeInterval: 1 },
+    scheduleOptions: { chunks: 2, limitBy: "bytes", order: "bf" },
+  }],
   ["in two replicas", { schedule: "1f1b", replicas: 2 }, { sync: "eager", bucketSize: 200 }],
   ["split, recomputed", { schedule: "zb-h1" }, { recomputeInterval: 1, recompute: "full" }],
   ["in halves", { schedule: "chimera", scheduleOptions: { scale: "halving" } }],
@@ -63,6 +54,28 @@ Deno.test("workers hold for lengths what the plan says, byte by byte, which is t
   }
 });
 
+Deno.test("limits in bytes hold more of the short samples in the memory of as many long ones", async () => {
+  const held = async (limitBy: "bytes" | "count") => {
+    const run = {
+      ...LENGTHS,
+      ...BY_BYTES,
+      scheduleOptions: { limitBy },
+      steps: 8,
+      microBatches: 8,
+    };
+    const { plan, end } = await trained(SIZES, { ...run, runtime: "local", link: DELAYS });
+    for (const [worker, { device }] of end.memory!.entries()) {
+      const planned = plan.memory[worker]!.device, { activations: most } = planned;
+      assert.ok(device.activations <= most, `worker ${worker}: ${device.activations} of ${most}`);
+      assert.deepEqual({ ...device, activations: most }, planned);
+    }
+    return [end.peakActivations[0]!, plan.memory[0]!.device.activations] as const;
+  };
+  const [[few, overlaid], [many, own]] = [await held("count"), await held("bytes")];
+  assert.ok(few === 2 && many > 2, `${few} and ${many} micro-batches at a time`);
+  assert.ok(own <= overlaid, `${own} bytes, not ${overlaid}`);
+});
+
 Deno.test("a worker that fails among lengths is started again, and the weights have the same bits", async () => {
   const fault = { worker: 1, afterActions: 11, kind: "throw" } as const;
   const run = { ...LENGTHS, schedule: "message-driven" };
@@ -76,7 +89,10 @@ Deno.test("lengths that cannot be are refused before anything runs", async () =>
       ...LENGTHS,
       model: mlp({ inputs: 2, hidden: 4, layers: 2, classes: 3 }, 2),
     },
-    "a length that is no eighth": { ...LENGTHS, data: [shortened(batchesOf(SIZES, 1)[0]!, 9)] },
+    "a length that is no eighth": {
+      ...LENGTHS,
+      data: [shortened(SIZES, batchesOf(SIZES, 1)[0]!, 9)],
+    },
     "lengths that nothing says": { ...LENGTHS, lengths: false },
   });
 });

@@ -5,7 +5,12 @@ import assert from "node:assert/strict";
 import { train } from "../../../actors/run/train.ts";
 import type { TrainOptions } from "../../../actors/options/train_options.ts";
 import { gpt2 } from "../../../kernels/mod.ts";
-import { createSchedule, type ScheduleOptions } from "../../../schedules/mod.ts";
+import {
+  createSchedule,
+  parseCsv,
+  scheduleFromLists,
+  type ScheduleOptions,
+} from "../../../schedules/mod.ts";
 import { assertSentences } from "../../console/refusals.ts";
 import { batchesOf, groupingOf, once, type Sizes, SMALL } from "../runs.ts";
 
@@ -33,6 +38,26 @@ export const VARIANTS: Readonly<Record<string, readonly Partial<ScheduleOptions>
   chimera: [{}, { scale: "doubling" }, { scale: "halving" }],
   "message-driven": [{ order: "fifo" }, { order: "backward-first", pipelineLimit: 3 }],
 };
+
+/** A list that no rule makes: forwards out of order, and one backward in two parts on each worker. */
+const HINT = "0F0,0F2,0F1,0B0,0I1,0F3,0W1,0B2,0B3\n1F0,1F2,1I0,1F1,1W0,1B1,1F3,1B2,1B3";
+
+/** BF, BFW and lists as hints on two workers: M from D to 2D, K from 0 to all, two stages on a worker. */
+export const READINESS: readonly Options[] = [
+  { scheduleOptions: { order: "bf", activationLimit: 3 } },
+  { scheduleOptions: { weightBacklog: 0, activationLimit: 4 } },
+  { scheduleOptions: { weightBacklog: 1 } },
+  { scheduleOptions: { weightBacklog: "all", activationLimit: 4 } },
+  { scheduleOptions: { chunks: 2, activationLimit: 3 } },
+  { scheduleOptions: { chunks: 2, activationLimit: 2, weightBacklog: "all" } },
+  { schedule: "zb-v", policy: "elastic", scheduleOptions: { activationLimit: 3 } },
+  { schedule: "gpipe", policy: "elastic", scheduleOptions: { weightBacklog: 1 } },
+  {
+    schedule: scheduleFromLists("mine", parseCsv(HINT)),
+    policy: "elastic",
+    scheduleOptions: { weightBacklog: "all" },
+  },
+];
 
 /** Result of a run. */
 export interface Trained {

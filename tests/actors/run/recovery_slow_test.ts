@@ -30,15 +30,19 @@ const drawer = (name: string) => {
 /** Faults of some kinds, each at a random moment; the same one twice in a row would end the run. */
 function faultsOf(kinds: readonly WorkerFault["kind"][], schedule: string, run = 0): WorkerFault[] {
   const draw = drawer(`faults ${kinds} ${schedule} ${run}`);
-  const actions = (schedule === "1f1b" ? SNAPSHOT : PAUSE) * ACTIONS_A_STEP;
+  const actions = (schedule.startsWith("pipedream") ? PAUSE : SNAPSHOT) * ACTIONS_A_STEP;
   const first = draw(2);
   return kinds.map((kind, i) => ({ kind, worker: (first + i) % 2, afterActions: draw(actions) }));
 }
+
+/** Two stages on each worker, whose backwards for the weights may wait for the end of a step. */
+const V = { chunks: 2, activationLimit: 4, weightBacklog: "all" } as const;
 
 /** Without flushes lost steps are repeated from the last point at which the pipe was empty. */
 function optionsOf(schedule: string): Partial<TrainOptions> {
   const options = { schedule, device: "native", workers: 2, retries: 1000 } as const;
   if (schedule === "1f1b") return options;
+  if (schedule === "message-driven") return { ...options, scheduleOptions: V };
   return { ...options, evaluation: { every: PAUSE, batches: batchesOf(SIZES, 2) } };
 }
 
@@ -61,7 +65,7 @@ async function failuresOf(schedule: string, options: Partial<TrainOptions>): Pro
 const THROWS = Array<"throw">(5).fill("throw");
 const RUNS = atDepth(2, 8), MOMENTS = RUNS * THROWS.length;
 
-for (const schedule of ["1f1b", "pipedream", "pipedream-2bw"]) {
+for (const schedule of [...atDepth([], ["1f1b"]), "message-driven", "pipedream", "pipedream-2bw"]) {
   Deno.test(`workers of ${schedule} that throw at ${MOMENTS} random moments change no bit of the run`, async () => {
     const lines: string[] = [], announce = (line: string) => void lines.push(line);
     await sideBySide(Array.from({ length: RUNS }, async (_, run) => {
@@ -97,6 +101,7 @@ Deno.test("processes that end by exit, memory or an endless loop change no bit o
 
 /** Trains, and ends one of `all` in two random steps: immediately, and in a step after a snapshot. */
 async function endedFromOutside<T>(
+  schedule: string,
   all: () => readonly T[],
   end: (one: T) => void,
   options: Partial<TrainOptions>,
@@ -120,7 +125,7 @@ async function endedFromOutside<T>(
         yield batch;
       }
     };
-    const failures = await failuresOf("1f1b", { ...options, data: data() });
+    const failures = await failuresOf(schedule, { ...options, data: data() });
     timers.forEach((timer) => clearTimeout(timer));
     failed += failures.length;
   }));
@@ -141,7 +146,7 @@ Deno.test("worker threads that are terminated from outside change no bit of the 
     }
   };
   try {
-    await endedFromOutside(() => [...living], (worker) => worker.terminate(), {});
+    await endedFromOutside("1f1b", () => [...living], (worker) => worker.terminate(), {});
   } finally {
     globalThis.Worker = Original;
   }
@@ -154,7 +159,7 @@ testNeeding(
   "processes that are killed by kill -9 change no bit of the run, and none is left",
   async () => {
     const kill = (id: number) => Deno.kill(id, "SIGKILL");
-    await endedFromOutside(startedProcesses, kill, { isolation: "process" });
+    await endedFromOutside("message-driven", startedProcesses, kill, { isolation: "process" });
     assert.deepEqual(startedProcesses(), []);
   },
 );

@@ -11,7 +11,7 @@ import { follow, isFollower, lead, rankTransport } from "../../../../actors/run/
 import type { Batch } from "../../../../kernels/mod.ts";
 import { atDepth, IS_DEEP } from "../../../depth.ts";
 import { inFolder, namesIn } from "../../../in_folder.ts";
-import { outcome, type Sizes, trained } from "../../runs.ts";
+import { outcome, type Sizes, trained, unequalBatches } from "../../runs.ts";
 import { B, batch, RINGS } from "../../run/own_layers.ts";
 import { runContract } from "../contract.ts";
 import { CROSSINGS } from "../contract/isolates.ts";
@@ -59,6 +59,12 @@ const CHIMERA: Run = { schedule: "chimera", workers: 2, replicas: 2, steps: 2 };
 
 const SCHEDULES: readonly Run[] = [
   { schedule: "message-driven", workers: 4, steps: 2 },
+  // Two stages on each rank, and samples of different lengths.
+  {
+    ...{ schedule: "message-driven", workers: 2, replicas: 2, steps: 1, lengths: true },
+    data: unequalBatches(SIZES, 8),
+    scheduleOptions: { chunks: 2, weightBacklog: "all", activationLimit: 4, limitBy: "bytes" },
+  },
   ...atDepth<Run[]>([], [
     { schedule: "zb-v", workers: 2, replicas: 2 },
     { schedule: "1f1b", workers: 4 },

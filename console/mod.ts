@@ -19,6 +19,7 @@ import { JOIN_SYNTAX, joinCommand, NATS_SYNTAX, natsCommand } from "./commands/h
 import { JOURNAL_SYNTAX, journalCommand } from "./commands/journal.ts";
 import { planCommand } from "./commands/plan.ts";
 import { PLAN_SYNTAX } from "./commands/plan_flags.ts";
+import { PLAYGROUND_SYNTAX, playgroundCommand } from "./commands/playground.ts";
 import { PROFILE_SYNTAX, profileCommand } from "./commands/profile.ts";
 import { REPLAY_SYNTAX, replayCommand } from "./commands/replay.ts";
 import {
@@ -60,6 +61,7 @@ const COMMANDS: readonly Command[] = [
   { syntax: COMPARE_SYNTAX, run: compareCommand },
   { syntax: DASHBOARD_SYNTAX, run: dashboardCommand },
   { syntax: SCHEDULE_SYNTAX, run: printSchedule },
+  { syntax: PLAYGROUND_SYNTAX, run: playgroundCommand },
   { syntax: PROFILE_SYNTAX, run: profileCommand },
   { syntax: PLAN_SYNTAX, run: planCommand },
   { syntax: EXPLORE_SYNTAX, run: exploreCommand },

@@ -8,6 +8,7 @@
 import { dirname, join, posix } from "node:path";
 import { fileURLToPath } from "node:url";
 import { marked } from "npm:marked@18.2.1";
+import { buildPlayground, BUILT } from "../console/playground/build.ts";
 import { opsPage } from "./ops.ts";
 
 const ROOT = fileURLToPath(new URL("..", import.meta.url));
@@ -42,6 +43,9 @@ export const PAGES: readonly (readonly [group: string, paths: readonly string[]]
 /** The folder of the public symbols in the site. */
 const API = "api";
 
+/** The page to play with schedules in the site. */
+const PLAYGROUND = "playground.html";
+
 /** Returns the path of a page in the site. */
 const htmlOf = (path: string) =>
   path === "README.md" ? "index.html" : path.replace(/\.md$/, ".html").toLowerCase();
@@ -72,6 +76,7 @@ export async function buildSite(out: string): Promise<void> {
     await Deno.mkdir(dirname(join(out, path)), { recursive: true });
     await Deno.copyFile(join(ROOT, path), join(out, path));
   }
+  await Deno.writeTextFile(join(out, PLAYGROUND), await buildPlayground());
   await describeSymbols(join(out, API));
 }
 
@@ -130,7 +135,9 @@ function page(path: string, titles: ReadonlyMap<string, string>, body: string): 
 <nav aria-label="Pages">${list.join("\n")}
 <h2>Reference</h2><ul><li><a href="${
     linkTo(path, `${API}/index.html`)
-  }">Every public symbol</a></li></ul></nav>
+  }">Every public symbol</a></li><li><a href="${
+    linkTo(path, PLAYGROUND)
+  }">Playground of schedules</a></li></ul></nav>
 <main>${body}</main>
 </html>
 `;
@@ -140,6 +147,7 @@ if (import.meta.main) {
   const [out = "site"] = Deno.args;
   await Deno.writeTextFile(join(ROOT, "docs/ops.md"), await opsPage());
   await buildSite(out);
+  await Deno.copyFile(join(out, PLAYGROUND), BUILT); // for the package
   // deno-lint-ignore no-console -- a script says where its result is
   console.log(join(out, "index.html"));
 }

@@ -48,6 +48,8 @@ export interface Execution {
  * outputs at the end. A slice of a micro-batch takes an equal part of its time, and so does its
  * message.
  *
+ * @param timed Times of all actions that were simulated or measured, which are then those of the
+ * execution.
  * @throws {RangeError} if a cost is not usable.
  *
  * @example
@@ -62,7 +64,11 @@ export interface Execution {
  * deepStrictEqual([...timeline.starts[0] ?? []], [0, 1, 4, 7]);
  * ```
  */
-export function execute(schedule: ListedSchedule, costs: Costs = {}): Execution {
+export function execute(
+  schedule: ListedSchedule,
+  costs: Costs = {},
+  timed?: Timeline,
+): Execution {
   const board = new Board(schedule, stageTimes(schedule, costs));
   const { lists, workers } = schedule;
   const starts = lists.map((list) => new Float64Array(list.length));
@@ -73,9 +79,10 @@ export function execute(schedule: ListedSchedule, costs: Costs = {}): Execution 
   while (runnable.length > 0) {
     const worker = runnable.pop()!, list = lists[worker]!;
     for (let index = ran[worker]!; index < list.length; index++) {
-      const start = Math.max(free[worker]!, board.inputsAt(worker, index));
-      if (start === Infinity) break;
-      const end = start + board.duration(worker, index);
+      const earliest = Math.max(free[worker]!, board.inputsAt(worker, index));
+      if (earliest === Infinity) break;
+      const start = timed ? timed.starts[worker]![index]! : earliest;
+      const end = timed ? timed.ends[worker]![index]! : start + board.duration(worker, index);
       starts[worker]![index] = start;
       ends[worker]![index] = end;
       free[worker] = end;

@@ -3,8 +3,10 @@
  * skipped, each by its name. Such tests are in files whose names end in `_alone_test.ts`.
  */
 
-import { testNeeding } from "./needs.ts";
 import assert from "node:assert/strict";
+import { delay } from "@std/async/delay";
+import { HANG_LIMIT_MS } from "./hang_limit.ts";
+import { testNeeding } from "./needs.ts";
 import { npmPackageFolder } from "../kernels/mod.ts";
 
 /** Where Debian's package puts it. */
@@ -12,6 +14,9 @@ const CHROMIUM = "/usr/bin/chromium";
 
 /** Not among the imports of the package: whoever uses it would fetch it. */
 const PLAYWRIGHT = { name: "playwright-core", version: "1.65.1", megabytes: 14 };
+
+/** Finds accessibility problems of a page. */
+export const AXE = { name: "axe-core", version: "4.14.1", megabytes: 3 };
 
 /** What tests use of playwright's `Page`; its documentation says what each does. */
 export interface Page {
@@ -79,7 +84,7 @@ async function openPage(fn: (page: Page) => Promise<void>): Promise<void> {
     page.on("pageerror", (error) => complaints.push(String(error)));
     page.on("request", (request) => {
       const { protocol, hostname } = new URL(request.url());
-      const isOwn = hostname === "127.0.0.1" || ["data:", "blob:"].includes(protocol);
+      const isOwn = hostname === "127.0.0.1" || ["data:", "blob:", "file:"].includes(protocol);
       if (!isOwn) complaints.push(`a request to ${request.url()}`);
     });
     await fn(page);
@@ -87,4 +92,13 @@ async function openPage(fn: (page: Page) => Promise<void>): Promise<void> {
     await browser.close();
   }
   assert.deepEqual(complaints, [], "of the page: on its console, or what it asks others for");
+}
+
+/** Waits until a script is true on the page; the page itself must not evaluate text. */
+export async function until(page: Page, script: string): Promise<void> {
+  const began = performance.now();
+  while (!await page.evaluate<boolean>(script)) {
+    assert.ok(performance.now() - began < HANG_LIMIT_MS, `${script} never became true`);
+    await delay(50);
+  }
 }

@@ -161,12 +161,7 @@ export function serveDashboard(view: Pick<RunView, "all" | "updates">, port: num
   return {
     /** Address of the page. */
     url: `http://${HOST}:${(server.addr as Deno.NetAddr).port}/${token}/`,
-    /** Waits until the signal is aborted. */
-    stay: (signal: AbortSignal): Promise<void> =>
-      new Promise((resolve) => {
-        if (signal.aborted) resolve();
-        signal.addEventListener("abort", () => resolve(), { once: true });
-      }),
+    stay,
     async [Symbol.asyncDispose](): Promise<void> {
       stopUpdates();
       const updates = view.updates();
@@ -178,6 +173,36 @@ export function serveDashboard(view: Pick<RunView, "all" | "updates">, port: num
     },
   };
 }
+
+/**
+ * Serves one page that has all its parts and no secrets, until it is disposed of.
+ *
+ * @param port 0 selects a free port.
+ * @throws {RangeError} when the port is taken.
+ */
+export function servePage(page: string, port: number) {
+  const more = { "content-security-policy": "frame-ancestors 'none'" }; // the page has its own
+  const server = listen(
+    port,
+    ({ method, url }) =>
+      method === "GET" && URL.parse(url)?.pathname === "/"
+        ? answer(200, "text/html; charset=utf-8", page, more)
+        : answer(404, TEXT, "Not found.\n"),
+  );
+  return {
+    /** Address of the page. */
+    url: `http://${HOST}:${(server.addr as Deno.NetAddr).port}/`,
+    stay,
+    [Symbol.asyncDispose]: () => server.shutdown(),
+  };
+}
+
+/** Waits until the signal is aborted. */
+const stay = (signal: AbortSignal): Promise<void> =>
+  new Promise((resolve) => {
+    if (signal.aborted) resolve();
+    signal.addEventListener("abort", () => resolve(), { once: true });
+  });
 
 const TEXT = "text/plain; charset=utf-8";
 
@@ -206,7 +231,7 @@ function listen(port: number, handler: Deno.ServeHandler): Deno.HttpServer {
       ? "allowed for this program"
       : undefined;
     if (!why) throw error;
-    throw new RangeError(`Cannot serve the dashboard: its port must be ${why}, received ${port}`);
+    throw new RangeError(`Cannot serve the page: its port must be ${why}, received ${port}`);
   }
 }
 

@@ -63,6 +63,8 @@ export interface Analysis {
 /**
  * Executes a schedule on paper and measures it.
  *
+ * @param timed Times of its lists that were simulated or measured; they follow from the costs unless
+ * given.
  * @throws {RangeError} if the schedule deadlocks (`validate` says why), or a cost is not usable.
  *
  * @example The bubbles of 1F1B
@@ -76,9 +78,9 @@ export interface Analysis {
  * deepStrictEqual(analysis.peakActivations, [4, 3, 2, 1]);
  * ```
  */
-export function analyze(schedule: Schedule, costs: Costs = {}): Analysis {
+export function analyze(schedule: Schedule, costs: Costs = {}, timed?: Timeline): Analysis {
   const listed = withLists(schedule, costs);
-  const execution = execute(listed, costs);
+  const execution = execute(listed, costs, timed);
   const { timeline: { starts, ends, makespan }, ran } = execution;
   const stuck = listed.lists.findIndex((list, worker) => ran[worker]! < list.length);
   if (stuck >= 0) {

@@ -14,6 +14,7 @@ import { DASHBOARD_SYNTAX } from "../../console/commands/dashboard.ts";
 import { type CommandSyntax, flagsOf } from "../../console/flag.ts";
 import { parseArguments } from "../../console/parse.ts";
 import { PLAN_SYNTAX } from "../../console/commands/plan_flags.ts";
+import { PLAYGROUND_SYNTAX } from "../../console/commands/playground.ts";
 import { PROFILE_SYNTAX } from "../../console/commands/profile.ts";
 import { LAUNCH_SYNTAX } from "../../console/launch/flags.ts";
 import { TRAIN_SYNTAX } from "../../console/train/flags.ts";
@@ -46,8 +47,8 @@ const NOT_RUN: readonly (readonly [command: RegExp, why: string])[] = [
   [/jsr:@you\//, "names a package that is the reader's"],
   [/^deno (test|run) .*\b(examples|tests)\//, "is run by tests/examples, or a test of this suite"],
   [
-    /troupe dashboard |examples\/browser\/serve/,
-    "serves until Ctrl-C: tests/console/dashboard, tests/examples",
+    /troupe (dashboard |playground)|examples\/browser\/serve/,
+    "serves until Ctrl-C: tests/console/dashboard, tests/console/playground, tests/examples",
   ],
   [/troupe profile check$/, "measures for minutes, on a machine that is left alone"],
   [/bench\/papers/, "takes half a minute: tests/bench tests its figures"],
@@ -173,7 +174,8 @@ Deno.test("the commands of README and the guides run", async () => {
 });
 
 const SYNTAXES: readonly CommandSyntax[] = [
-  ...[ACTORS_SYNTAX, DASHBOARD_SYNTAX, LAUNCH_SYNTAX, PLAN_SYNTAX, PROFILE_SYNTAX, TRAIN_SYNTAX],
+  ...[ACTORS_SYNTAX, DASHBOARD_SYNTAX, LAUNCH_SYNTAX, PLAN_SYNTAX, PLAYGROUND_SYNTAX],
+  ...[PROFILE_SYNTAX, TRAIN_SYNTAX],
 ];
 
 Deno.test("the flags of commands that are not run are those of their commands", () => {

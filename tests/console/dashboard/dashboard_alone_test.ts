@@ -2,10 +2,9 @@
 
 import assert from "node:assert/strict";
 import { join } from "node:path";
-import { delay } from "@std/async/delay";
 import { processesFrom } from "../../../console/train/memory_report.ts";
 import { npmPackageFolder } from "../../../kernels/mod.ts";
-import { type Page, pageTest } from "../../browser.ts";
+import { AXE, type Page, pageTest, until } from "../../browser.ts";
 import { HANG_LIMIT_MS } from "../../hang_limit.ts";
 import { inFolder, printedHere, TINY_MODEL } from "../command.ts";
 import { Running, TRAIN } from "../running.ts";
@@ -17,18 +16,6 @@ async function openRun(page: Page, flags: string, out: string): Promise<Running>
   await run.printed("stderr", /Dashboard: \S+\n/);
   await page.goto(/Dashboard: (\S+)/.exec(run.stderr)![1]!);
   return run;
-}
-
-/** Finds accessibility problems of a page. */
-const AXE = { name: "axe-core", version: "4.14.1", megabytes: 3 };
-
-/** Waits until a script is true on the page; the page itself must not evaluate text. */
-async function until(page: Page, script: string): Promise<void> {
-  const began = performance.now();
-  while (!await page.evaluate<boolean>(script)) {
-    assert.ok(performance.now() - began < HANG_LIMIT_MS, `${script} never became true`);
-    await delay(50);
-  }
 }
 
 /** Reads the number of drawn points of the loss from its description. */

@@ -64,7 +64,7 @@ Deno.test("the page is served only under its path and address, for reading", asy
   assert.throws(
     () => serveDashboard(new RunView(), own),
     new RangeError(
-      `Cannot serve the dashboard: its port must be free, received ${port}`,
+      `Cannot serve the page: its port must be free, received ${port}`,
     ),
   );
 });

@@ -1,0 +1,367 @@
+/**
+ * What the playground shows of a schedule: its actions and bubbles with their causes, the critical
+ * path, and its measures. Computed in a web worker.
+ *
+ * @module
+ */
+
+import { KINDS } from "../../../schedules/action_list.ts";
+import { violationError } from "../../../schedules/internal.ts";
+import { hostTable } from "../../../schedules/schedule.ts";
+import {
+  type Action,
+  type Analysis,
+  analyze,
+  bubbles,
+  createSchedule,
+  findSchedule,
+  formatAction,
+  formatCsv,
+  formatSvg,
+  liveActivations,
+  modelOfCosts,
+  parseAction,
+  parseCsv,
+  type Schedule,
+  scheduleFromLists,
+  simulateStep,
+  type Timeline,
+  validate,
+  withLists,
+  withPolicy,
+  withRecomputation,
+} from "../../../schedules/mod.ts";
+import { costsOf, optionsOf, OWN, type Settings, type Shared, type Side } from "./settings.ts";
+
+/** Causes of bubbles. */
+export const CAUSES = [
+  ["start", "before its first action"],
+  ["forward", "waits for a forward"],
+  ["gradient", "waits for a gradient"],
+  ["message", "waits for a message on its way"],
+  ["held", "its input is there: an order or a limit holds it back"],
+  ["end", "after its last action"],
+] as const;
+
+const CAUSE = Object.fromEntries(CAUSES.map(([name], i) => [name, i])) as Readonly<
+  Record<(typeof CAUSES)[number][0], number>
+>;
+
+/** Bubbles of a worker, cut where their cause changes: an entry for each. */
+export interface Gaps {
+  /** Indices in {@linkcode CAUSES}. */
+  readonly cause: number[];
+  readonly from: number[];
+  readonly to: number[];
+  /** What waits for what. */
+  readonly text: string[];
+}
+
+/** A row of the timeline, in columns, which pass quickly from the web worker to the page. */
+export interface Row {
+  /** The actions as a row of CSV. */
+  readonly actions: string;
+  readonly starts: Float64Array;
+  readonly ends: Float64Array;
+  /** 1 for each action on the critical path. */
+  readonly critical: Uint8Array;
+  readonly gaps: Gaps;
+  /** Activations from each time on. */
+  readonly times: number[];
+  readonly live: number[];
+  readonly peak: number;
+}
+
+/** A schedule as it is drawn. */
+export interface Picture {
+  readonly name: string;
+  readonly workers: number;
+  readonly stages: number;
+  readonly pipelines: number;
+  /** For each micro-batch, its pipeline. */
+  readonly pipelineOf: readonly number[];
+  readonly makespan: number;
+  readonly bubbleRatio: number;
+  readonly rows: readonly Row[];
+  /** Share of all workers' time, by cause. */
+  readonly causes: readonly number[];
+  /** Most weights of a worker, in 1/D of the model. */
+  readonly weights: number;
+  readonly messages: number;
+  /** Actions, messages and their time on the critical path, from its start. */
+  readonly critical: {
+    readonly path: readonly (readonly [worker: number, from: number, to: number])[];
+    readonly counts: Readonly<Record<string, number>>;
+  };
+  readonly notes: readonly string[];
+}
+
+const OWN_NAME = "own lists";
+
+/** The action of a worker, by index. */
+type Place = readonly [worker: number, index: number];
+
+/**
+ * Analyzes the schedule of a side.
+ *
+ * @param found is called with each result of a search as soon as it is there.
+ * @throws {RangeError} if the schedule cannot serve the settings.
+ * @throws {SyntaxError} if own lists cannot be read.
+ */
+export function analyzeSide(
+  shared: Shared,
+  side: Side,
+  found?: (analysis: Analysis) => void,
+): Analysis {
+  const costs = costsOf(shared), { jitter: amount, seed } = shared, { elastic } = side.switches;
+  const made = makeSchedule(shared, side, found);
+  if (side.timed) return analyze(made, {}, side.timed);
+  const { activationLimit, weightBacklog } = side.numbers;
+  const isElastic = elastic && made.lists !== undefined;
+  const schedule = isElastic ? withPolicy(made, "elastic", activationLimit, weightBacklog) : made;
+  if (amount === 0 && !isElastic) return analyze(schedule, costs);
+  const step = simulateStep({
+    ...modelOfCosts(schedule, costs),
+    ...amount > 0 && { jitter: { law: "around", amount, seed } },
+  });
+  return analyze(step.schedule, costs, step.timeline);
+}
+
+function makeSchedule(
+  shared: Shared,
+  side: Side,
+  found?: (analysis: Analysis) => void,
+): Schedule {
+  const { schedule: name, switches: { recompute: isRecomputed = false }, csv } = side;
+  if (name === OWN) {
+    if (!csv) {
+      throw new RangeError("Paste lists or drop a file: a row for each worker, such as 0F0,0B0");
+    }
+    const own = scheduleFromLists(OWN_NAME, parseCsv(csv));
+    const fatal = validate(own).filter(({ reason }) => reason !== "descending");
+    if (fatal.length > 0) throw violationError(own, fatal);
+    return own;
+  }
+  const { reads = [] } = findSchedule(name),
+    costs = costsOf(shared),
+    options = optionsOf(shared, side);
+  const isAhead = reads.includes("recomputeAhead");
+  const schedule = createSchedule(name, {
+    ...options,
+    ...reads.includes("costs") && { costs },
+    ...isAhead && isRecomputed && { recomputeAhead: true },
+    ...reads.includes("found") && found &&
+      { found: (one) => found(analyze({ ...one, name }, costs)) },
+  });
+  if (!isRecomputed || isAhead) return schedule;
+  return withRecomputation(schedule.lists ? schedule : withLists(schedule, costs));
+}
+
+/** Returns a function that finds the action which gives an input of another. */
+function producersOf({ schedule: { lists, stages, microBatches }, execution }: Analysis) {
+  const cuts = Math.max(1, ...lists.map((list) => list.cuts));
+  const cellOf = (output: number, stage: number, microBatch: number, part: number) =>
+    ((output * stages + stage) * microBatches + microBatch) * cuts + part;
+  const hosts = new Int32Array(3 * stages * microBatches * cuts), indices = new Int32Array(hosts);
+  lists.forEach((list, worker) => {
+    for (let index = 0; index < list.length; index++) {
+      for (let part = list.startOf(index); part < list.startOf(index + 1); part++) {
+        const kind = KINDS[list.kindAt(part)]!;
+        if (kind === "W") continue;
+        const microBatch = list.microBatchAt(part), stage = list.stageAt(part);
+        const cell = cellOf(OUTPUT[kind], stage, microBatch, list.indexAt(part));
+        [hosts[cell], indices[cell]] = [worker, index];
+      }
+    }
+  });
+  return (worker: number, index: number): Place | undefined => {
+    const input = execution.lastInput(worker, index);
+    if (!input) return undefined;
+    const { kind, stage, microBatch, part } = input;
+    const cell = cellOf(OUTPUT[kind], stage, microBatch, part?.index ?? 0);
+    return [hosts[cell]!, indices[cell]!];
+  };
+}
+
+/** Outputs of actions by kind: both backwards give a gradient. */
+const OUTPUT = { F: 0, B: 1, I: 1, R: 2 } as const;
+
+const both = (action: Action) => action.overlap ? [action, action.overlap] : [action];
+
+/** Rounding errors of sums of times, as a part of the step. */
+const EPSILON = 1e-9;
+
+/** Returns the actions of the critical path, from its start. */
+function criticalPath(analysis: Analysis, producerOf: ReturnType<typeof producersOf>): Place[] {
+  const { execution: { timeline: { starts, ends } }, makespan } = analysis;
+  const last = ends.findIndex((own) => (own.at(-1) ?? 0) >= makespan);
+  const path: Place[] = [];
+  let at: Place | undefined = last < 0 ? undefined : [last, ends[last]!.length - 1];
+  while (at) {
+    path.push(at);
+    const [worker, index] = at, start = starts[worker]![index]!;
+    const isFree = index === 0 || ends[worker]![index - 1]! < start - EPSILON * makespan;
+    const before: Place | undefined = index > 0 ? [worker, index - 1] : undefined;
+    at = isFree ? producerOf(worker, index) ?? before : before;
+  }
+  return path.reverse();
+}
+
+/** Returns the bubbles of a worker, cut where their cause changes. */
+function gapsOf(analysis: Analysis, worker: number, producerOf: ReturnType<typeof producersOf>) {
+  const { execution: { timeline: { starts, ends } }, makespan } = analysis;
+  const gaps: Gaps = { cause: [], from: [], to: [], text: [] };
+  const add = (cause: number, from: number, to: number, text: string) => {
+    if (to - from <= EPSILON * makespan) return;
+    gaps.cause.push(cause);
+    gaps.from.push(from);
+    gaps.to.push(to);
+    gaps.text.push(text);
+  };
+  let index = 0;
+  for (const { start, end, before, waitsFor } of bubbles(analysis, worker)) {
+    if (!before) {
+      add(CAUSE.end, start, end, "after its last action");
+      continue;
+    }
+    while (starts[worker]![index]! < end) index++;
+    const producer = producerOf(worker, index), name = formatAction(before);
+    const text = waitsFor ? `${name} waits for ${formatAction(waitsFor)}` : `${name} waits`;
+    const given = producer ? ends[producer[0]]![producer[1]]! : start;
+    const made = Math.min(end, Math.max(start, given));
+    const isSent = producer !== undefined && producer[0] !== worker;
+    const cause = index === 0
+      ? CAUSE.start
+      : waitsFor && "FR".includes(waitsFor.kind)
+      ? CAUSE.forward
+      : CAUSE.gradient;
+    add(cause, start, made, text);
+    add(isSent && given >= start ? CAUSE.message : CAUSE.held, made, end, text);
+  }
+  return gaps;
+}
+
+/** Returns the messages between workers: outputs whose receiver is elsewhere. */
+function messagesOf({ schedule }: Analysis): number {
+  const { lists, stages, pipelineOf } = schedule, hosts = hostTable(schedule);
+  let count = 0;
+  lists.forEach((list, worker) => {
+    for (let part = 0; part < list.partCount; part++) {
+      const kind = KINDS[list.kindAt(part)]!, stage = list.stageAt(part);
+      const next = kind === "F" ? stage + 1 : "BI".includes(kind) ? stage - 1 : -1;
+      if (next < 0 || next >= stages) continue;
+      if (hosts[pipelineOf[list.microBatchAt(part)]! * stages + next] !== worker) count++;
+    }
+  });
+  return count;
+}
+
+function rowOf(
+  analysis: Analysis,
+  worker: number,
+  path: readonly Place[],
+  producerOf: ReturnType<typeof producersOf>,
+): Row {
+  const { schedule: { lists }, execution: { timeline: { starts, ends } } } = analysis;
+  const list = lists[worker]!, critical = new Uint8Array(list.length);
+  for (const [on, index] of path) if (on === worker) critical[index] = 1;
+  const live = [...liveActivations(analysis, worker)];
+  return {
+    ...{ actions: String(list), starts: starts[worker]!, ends: ends[worker]!, critical },
+    gaps: gapsOf(analysis, worker, producerOf),
+    times: live.map(({ time }) => time),
+    live: live.map((one) => one.live),
+    peak: analysis.peakActivations[worker]!,
+  };
+}
+
+/** Makes the picture of an analysis. */
+export function pictureOf(analysis: Analysis): Picture {
+  const { schedule, makespan, execution: { timeline: { starts, ends } } } = analysis;
+  const producerOf = producersOf(analysis), path = criticalPath(analysis, producerOf);
+  const rows = schedule.lists.map((_, worker) => rowOf(analysis, worker, path, producerOf));
+  const causes = CAUSES.map(() => 0), all = schedule.workers * makespan || 1;
+  for (const { gaps } of rows) {
+    gaps.cause.forEach((cause, i) => causes[cause]! += (gaps.to[i]! - gaps.from[i]!) / all);
+  }
+  const counts: Record<string, number> = {};
+  path.forEach(([worker, index], i) => {
+    const names = both(schedule.lists[worker]!.at(index)!).map(({ kind }) => kind);
+    if (i > 0 && path[i - 1]![0] !== worker) names.push("message" as Action["kind"]);
+    for (const name of names) counts[name] = (counts[name] ?? 0) + 1;
+  });
+  const [warning] = schedule.name === OWN_NAME ? validate(schedule) : [];
+  return {
+    ...{ name: schedule.name, workers: schedule.workers, stages: schedule.stages, makespan },
+    ...{ pipelines: Math.max(0, ...schedule.pipelineOf) + 1, pipelineOf: schedule.pipelineOf },
+    ...{ rows, causes, bubbleRatio: analysis.bubbleRatio, messages: messagesOf(analysis) },
+    weights: Math.max(...analysis.weights),
+    critical: {
+      path: path.map(([worker, i]) => [worker, starts[worker]![i]!, ends[worker]![i]!] as const),
+      counts,
+    },
+    notes: [
+      ...warning ? [`Troupe cannot train with it: ${warning.message}`] : [],
+      ...schedule.updates === "flush"
+        ? []
+        : ["Asynchronous: without flushes, the bubbles at both ends of the step are filled"],
+    ],
+  };
+}
+
+/** Formats a side as a file. */
+export function exportSide(
+  { shared, sides }: Settings,
+  side: number,
+  format: "svg" | "csv",
+): string {
+  const analysis = analyzeSide(shared, sides[side]!);
+  return format === "svg" ? formatSvg(analysis) : formatCsv(analysis.schedule.lists);
+}
+
+/** An event of a trace. */
+interface TraceEvent {
+  readonly ph?: string;
+  readonly name?: string;
+  readonly pid?: number;
+  readonly tid?: number;
+  readonly ts?: number;
+  readonly dur?: number;
+  readonly args?: { readonly step?: number };
+}
+
+/**
+ * Reads the last complete step of the first replica of a trace that `troupe train --trace` or
+ * `troupe schedule --format trace` wrote. Times are in milliseconds.
+ *
+ * @throws {RangeError} if it has no actions.
+ * @throws {SyntaxError} if it is not a trace.
+ */
+export function readTrace(text: string): { readonly csv: string; readonly timed: Timeline } {
+  const events: TraceEvent[] = JSON.parse(text.trim().replace(/,?\s*\]?$/, "]"));
+  const steps = new Map<
+    number,
+    Map<number, { name: string; from: number; to: number }[]>
+  >();
+  for (const { ph, name = "", pid, tid = 0, ts = 0, dur = 0, args } of events) {
+    if (ph !== "X" || pid !== 1 || !/^\d+[FBIWR]\d/.test(name)) continue;
+    const workers = steps.get(args?.step ?? 0) ?? new Map();
+    steps.set(args?.step ?? 0, workers);
+    workers.set(tid, [...workers.get(tid) ?? [], { name, from: ts / 1e3, to: (ts + dur) / 1e3 }]);
+  }
+  const most = Math.max(0, ...Array.from(steps.values(), ({ size }) => size));
+  const last = [...steps.values()].findLast(({ size }) => size === most);
+  if (!last) {
+    throw new RangeError("Cannot read the trace: it must have actions of workers, received none");
+  }
+  const rows = [...last].sort(([a], [b]) => a - b).map(([, row]) =>
+    row.sort((a, b) => a.from - b.from)
+  );
+  const began = Math.min(...rows.map(([first]) => first!.from));
+  const timesOf = (of: "from" | "to") =>
+    rows.map((row) => Float64Array.from(row, (one) => one[of] - began));
+  const starts = timesOf("from"), ends = timesOf("to");
+  const makespan = Math.max(...ends.map((own) => own.at(-1)!));
+  const csv = formatCsv(rows.map((row) => row.map(({ name }) => parseAction(name))));
+  return { csv, timed: { starts, ends, makespan } };
+}

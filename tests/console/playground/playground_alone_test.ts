@@ -1,0 +1,172 @@
+/** The playground in a browser, opened from disk. */
+
+import assert from "node:assert/strict";
+import { join } from "node:path";
+import { pathToFileURL } from "node:url";
+import { buildPlayground } from "../../../console/playground/build.ts";
+import { npmPackageFolder } from "../../../kernels/mod.ts";
+import { scheduleNames } from "../../../schedules/mod.ts";
+import { AXE, type Page, pageTest, until } from "../../browser.ts";
+import { inFolder, printedHere } from "../command.ts";
+
+/** Opens the page with a state. */
+async function open(page: Page, url: string, link: string): Promise<void> {
+  await page.goto("about:blank");
+  await page.goto(`${url}#${link}`);
+  await until(page, `document.querySelector("#status").textContent !== ""`);
+}
+
+/** Returns the actions of each worker on one side, with their times. */
+const wordsOf = (page: Page, side: string) =>
+  page.evaluate<string[][]>(`[...document.querySelectorAll("#${side}-panel ol")].map((list) =>
+    [...list.children].map(({ dataset }) => dataset)
+      .filter(({ name }) => /^\\d/.test(name)).map(({ name, from, to }) =>
+        name + " " + Number(from).toFixed(6) + " " + Number(to).toFixed(6)))`);
+
+interface TraceEvent {
+  readonly ph: string;
+  readonly cat?: string;
+  readonly name: string;
+  readonly tid: number;
+  readonly ts: number;
+  readonly dur: number;
+}
+
+/** Returns the actions of each worker that `troupe schedule` prints, with their times. */
+async function printedActions(name: string): Promise<string[][]> {
+  const size = ["--workers", "4", "--micro-batches", "8"];
+  const events: TraceEvent[] = JSON.parse(
+    await printedHere("schedule", name, ...size, "--format", "trace"),
+  );
+  const workers: string[][] = [];
+  for (const { ph, name, tid, ts, dur } of events) {
+    if (ph !== "X" || !/^\d+[FBIWR]\d/.test(name)) continue;
+    const when = `${(ts / 1e3).toFixed(6)} ${((ts + dur) / 1e3).toFixed(6)}`;
+    for (const one of name.split("&")) (workers[tid] ??= []).push(`${one} ${when}`);
+  }
+  return workers;
+}
+
+async function drawAll(page: Page, url: string): Promise<void> {
+  for (const name of scheduleNames()) {
+    await open(page, url, `a.schedule=${name}`);
+    await page.click("#a-panel summary");
+    await until(page, `document.querySelector("#a-panel ol") !== null`);
+    const { makespan, bubbleRatio } = JSON.parse(
+      await printedHere(
+        "schedule",
+        name,
+        "--workers",
+        "4",
+        "--micro-batches",
+        "8",
+        "--format",
+        "json",
+      ),
+    );
+    assert.deepEqual(await wordsOf(page, "a"), await printedActions(name), name);
+    const cells = await page.evaluate<string[]>(
+      `[...document.querySelectorAll("#measures td:last-child")].map((one) => one.textContent)`,
+    );
+    assert.deepEqual(cells.slice(0, 2), [
+      String(Number(makespan.toFixed(3))),
+      `${(100 * bubbleRatio).toFixed(1)} %`,
+    ], name);
+  }
+}
+
+const LINK = "workers=6&microBatches=12&send=0.2&jitter=0.1&a.schedule=chimera&a.scale=halving&" +
+  "b.schedule=message-driven&b.order=bf";
+
+async function keepState(page: Page, url: string): Promise<void> {
+  await open(page, url, "");
+  const slide = (id: string, to: number) =>
+    page.evaluate(`(() => {
+      const slider = document.querySelector("#${id}").previousElementSibling;
+      slider.value = ${to};
+      slider.dispatchEvent(new Event("input"));
+    })()`);
+  const pick = (id: string, to: string) =>
+    page.evaluate(`(() => {
+      const select = document.querySelector("#${id}");
+      select.value = "${to}";
+      select.dispatchEvent(new Event("change"));
+    })()`);
+  for (
+    const [id, to] of [["workers", 6], ["microBatches", 12], ["send", 0.2], [
+      "jitter",
+      0.1,
+    ]] as const
+  ) {
+    await slide(id, to);
+  }
+  await pick("a-schedule", "chimera");
+  await pick("a-scale", "halving");
+  await pick("b-schedule", "message-driven");
+  await pick("b-order", "bf");
+  await until(page, `location.hash === "#${LINK}"`);
+  const shown = async () => {
+    for (const side of ["a", "b"]) await page.click(`#${side}-panel summary`);
+    await until(page, `document.querySelectorAll("ol").length === 12`);
+    return [await wordsOf(page, "a"), await wordsOf(page, "b")];
+  };
+  const before = await shown();
+  await open(page, url, LINK);
+  assert.deepEqual(await shown(), before);
+  await page.evaluate(`performance.clearMeasures()`);
+  for (let i = 0; i < 20; i++) {
+    await slide("forward", 0.5 + i / 20);
+    await until(page, `performance.getEntriesByName("redraw").length > ${i}`);
+  }
+}
+
+async function useIt(page: Page, url: string): Promise<void> {
+  await open(page, url, "a.schedule=1f1b&b.schedule=own&b.lists=0F0_0B0!1F0_1B0");
+  await page.evaluate(`document.querySelector("#a-panel .timeline").focus()`);
+  await page.keyboard.press("ArrowRight");
+  const chosen = () => page.textContent("#a-panel .chosen");
+  assert.equal(
+    await chosen(),
+    "worker 0: 0F0, forward of stage 0, micro-batch 0, from 0 to 1, on the critical path",
+  );
+  await page.keyboard.press("ArrowDown");
+  assert.equal(
+    await chosen(),
+    "worker 1: bubble from 0 to 1: before its first action (1F0 waits for 0F0)",
+  );
+  await page.fill("#b-lists", "0F0,0B0\n1F0");
+  await until(page, `document.querySelector("#b-panel .error").hidden === false`);
+  assert.match((await page.textContent("#b-panel .error"))!, /^Cannot .* 1B0/);
+  await page.fill("#b-lists", "0F0,0B0\n1F0,1B0");
+  await until(page, `document.querySelector("#b-panel .error").hidden`);
+  const svg = await page.evaluate<string>(`new Promise((resolve) => {
+    URL.createObjectURL = (blob) => (blob.text().then(resolve), "blob:none");
+    HTMLAnchorElement.prototype.click = () => {};
+    document.querySelector('[aria-label="Save as SVG, schedule A"]').click();
+  })`);
+  const size = ["--workers", "4", "--micro-batches", "8"];
+  assert.equal(svg, await printedHere("schedule", "1f1b", ...size, "--format", "svg"));
+  await page.click("#second");
+  assert.equal(await page.evaluate(`document.querySelectorAll(".panel").length`), 1);
+  await page.click("#second");
+  await page.evaluate(await Deno.readTextFile(new URL("axe.min.js", await npmPackageFolder(AXE))));
+  for (const [colorScheme, width] of [["light", 360], ["dark", 1280]] as const) {
+    await page.emulateMedia({ colorScheme });
+    await page.setViewportSize({ width, height: 800 });
+    const wrong = await page.evaluate<unknown[]>(`axe.run().then(({ violations }) =>
+      violations.map(({ id, nodes }) => [id, nodes.map(({ html }) => html)]))`);
+    assert.deepEqual(wrong, [], `${colorScheme}, ${width} pixels`);
+    assert.equal(await page.evaluate("document.documentElement.scrollWidth"), width);
+  }
+}
+
+pageTest(
+  "the playground opens from disk, draws every schedule as the command does, keeps its state in " +
+    "the link, is accessible, and asks nobody for anything",
+  (page) =>
+    inFolder(async (folder) => {
+      const file = join(folder, "playground.html");
+      await Deno.writeTextFile(file, await buildPlayground());
+      for (const act of [drawAll, keepState, useIt]) await act(page, pathToFileURL(file).href);
+    }),
+);

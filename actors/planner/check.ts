@@ -8,9 +8,12 @@
  * @module
  */
 
+import { cpus } from "node:os";
+import { delay } from "@std/async/delay";
 import type { DeviceName, Model } from "../../kernels/mod.ts";
 import { resolveDevice } from "../../kernels/internal.ts";
 import { parts as partsOf } from "../../schedules/internal.ts";
+import { uniform } from "../../schedules/simulator/model.ts";
 import type { TrainOptions } from "../options/train_options.ts";
 import type { StepOutcome } from "../pipeline/step.ts";
 import { isolationFor } from "../run/devices.ts";
@@ -174,11 +177,17 @@ interface Configuration {
     & Required<Pick<TrainOptions, "schedule" | "workers">>
     & Pick<
       TrainOptions,
-      "scheduleOptions" | "replicas" | "recomputeInterval" | "recompute" | "layout" | "sync"
+      | "scheduleOptions"
+      | "microBatches"
+      | "replicas"
+      | "recomputeInterval"
+      | "recompute"
+      | "layout"
+      | "sync"
     >;
 }
 
-/** Micro-batches of a step. */
+/** Micro-batches of a step unless given. */
 const MICRO_BATCHES = 8;
 
 const run = (
@@ -222,6 +231,76 @@ export const configurationsFor = (cores: number): readonly Configuration[] =>
     workersOf(options) <= cores
   );
 
+/** Values that held-out configurations are drawn from; the first of each is that of calibration. */
+const DRAWN = {
+  schedule: [
+    "1f1b",
+    "gpipe",
+    "zb-h1",
+    "message-driven",
+    "chimera",
+    "hanayo",
+    "interleaved",
+    "zb-v",
+  ],
+  workers: [2, 1, 4],
+  microBatches: [8, 4, 12, 16],
+  microBatch: [4, 1, 2, 3],
+  replicas: [1, 2],
+  recomputeInterval: [0, 1, 2],
+  layout: ["even", "E,1|3,H", "E,3|1,H"],
+} as const;
+
+/** Number of drawn configurations, and the fewest values in which each differs from calibration. */
+const DRAWN_COUNT = 16, DIFFERENT_MIN = 2;
+
+/**
+ * Draws configurations that no cost was fitted to: the same ones for the same seed and cores. Cuts are
+ * of a model of four layers, for two workers with one stage each.
+ */
+export function drawConfigurations(seed: number, cores: number): Configuration[] {
+  const drawn = new Map<string, Configuration>();
+  for (let draw = 0; drawn.size < DRAWN_COUNT; draw++) {
+    const index = mapFields(DRAWN, ({ length }, name) => {
+      const microBatch = Object.keys(DRAWN).indexOf(name);
+      return Math.floor(length * uniform(seed, 0, { kind: "F", microBatch }, draw));
+    });
+    const pick = <K extends keyof typeof DRAWN>(name: K): (typeof DRAWN)[K][number] =>
+      DRAWN[name][index[name]]!;
+    const schedule = pick("schedule"), workers = pick("workers"), replicas = pick("replicas");
+    const isPlain = workers === 2 &&
+      ["1f1b", "gpipe", "zb-h1", "message-driven"].includes(schedule);
+    const isServed = workers % 2 === 0 || ["1f1b", "gpipe"].includes(schedule);
+    const different = Object.values(index).filter((at) => at > 0).length;
+    if (different < DIFFERENT_MIN || !isServed || workers * replicas > cores) continue;
+    if (index.layout > 0 && !isPlain) continue;
+    const one = run(schedule, workers, pick("microBatch"), {
+      microBatches: pick("microBatches"),
+      ...replicas > 1 && { replicas },
+      ...index.recomputeInterval > 0 && { recomputeInterval: pick("recomputeInterval") },
+      ...index.layout > 0 && { layout: pick("layout") },
+    });
+    drawn.set(nameOf(one), one);
+  }
+  return [...drawn.values()];
+}
+
+/** Share of the machine that other programs may use during a check. */
+export const OTHERS_LOAD_MAX = 0.05;
+
+/** Returns the share of all cores that is used while this program waits for some milliseconds. */
+export async function othersLoad(ms: number): Promise<number> {
+  const read = () =>
+    cpus().reduce(({ idle, all }, { times }) => ({
+      idle: idle + times.idle,
+      all: all + times.user + times.nice + times.sys + times.idle + times.irq,
+    }), { idle: 0, all: 0 });
+  const before = read();
+  await delay(ms);
+  const after = read(), all = after.all - before.all;
+  return all > 0 ? 1 - (after.idle - before.idle) / all : 0;
+}
+
 /** Returns the workers of all replicas. */
 const workersOf = ({ workers, replicas = 1 }: Configuration["options"]): number =>
   workers * replicas;
@@ -229,9 +308,10 @@ const workersOf = ({ workers, replicas = 1 }: Configuration["options"]): number 
 /** Formats a configuration, such as `1f1b D=2 B=4 layout E,3|1,H`. */
 export function nameOf({ microBatch, options }: Configuration): string {
   const { schedule, workers, replicas, recomputeInterval, recompute, layout } = options;
-  const { pipelineLimit } = options.scheduleOptions ?? {};
+  const { pipelineLimit } = options.scheduleOptions ?? {}, { microBatches } = options;
   return [
     `${schedule} D=${workers} B=${microBatch}`,
+    ...microBatches === undefined ? [] : [`N=${microBatches}`],
     ...replicas === undefined ? [] : [`W=${replicas}`],
     ...pipelineLimit === undefined ? [] : [`limit ${pipelineLimit}`],
     ...recompute === undefined ? [] : [`recompute ${recompute}`],
@@ -341,9 +421,9 @@ const runOptions = (
   { microBatch, options }: Configuration,
   { modelOf, device }: CheckOptions,
 ) => ({
+  microBatches: MICRO_BATCHES,
   ...options,
   model: modelOf(microBatch),
-  microBatches: MICRO_BATCHES,
   device,
   runtime: "workers" as const,
   trace: true,

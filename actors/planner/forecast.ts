@@ -131,10 +131,18 @@ function backwardsOf(schedule: Schedule) {
 /** Options of schedules that the planner varies. */
 type VariedOptions = Pick<
   ScheduleOptions,
-  "chunks" | "waves" | "slices" | "pipelines" | "scale" | "pipelineLimit" | "order"
+  | "chunks"
+  | "waves"
+  | "slices"
+  | "pipelines"
+  | "scale"
+  | "pipelineLimit"
+  | "order"
+  | "activationLimit"
+  | "weightBacklog"
 >;
 
-/** A configuration of a run on all devices. */
+/** A configuration of a run. */
 export interface Candidate {
   /** Name of the schedule. */
   readonly schedule: string;
@@ -164,6 +172,8 @@ export interface Candidate {
 export interface PlanSpace {
   /** Workers of all replicas together, P. */
   readonly devices: number;
+  /** True to try fewer of them, too. Default false. */
+  readonly takesFewer?: boolean | undefined;
   /** Samples of a step of all replicas together. */
   readonly batch: number;
   /** Layers of the model; each stage has at least one. */
@@ -201,35 +211,33 @@ export function divisorsOf(number: number): number[] {
   return [...low, ...high];
 }
 
+/** Most devices of which every smaller number is tried. */
+const EVERY_COUNT_MAX = 16;
+
+/** Returns the numbers of devices to try, the most first. */
+function countsOf({ devices, takesFewer = false }: Pick<PlanSpace, "devices" | "takesFewer">) {
+  if (!takesFewer) return [devices];
+  return devices <= EVERY_COUNT_MAX
+    ? Array.from({ length: devices }, (_, i) => devices - i)
+    : [1, 7 / 8, 3 / 4, 1 / 2].map((share) => Math.floor(share * devices));
+}
+
 /**
  * Returns all sizes with D·W devices and W·B·N samples.
  *
  * @throws {RangeError} when no allowed depth leaves replicas that divide the batch.
  */
 export function sizesOf(space: Omit<PlanSpace, "recompute" | "precision">): Sizes[] {
-  const { devices, batch, layers } = space;
-  const depths = divisorsOf(devices)
-    .filter((depth) => depth <= layers && (space.workers?.includes(depth) ?? true));
+  const { devices, batch } = space, depths = depthsOf(space, devices);
+  const sizes = countsOf(space).flatMap((count) => sizesOn(space, count));
+  if (sizes.length > 0) return sizes;
   if (depths.length === 0) {
     throw new RangeError(
-      `Cannot plan for ${devices} devices: the workers of a pipeline must divide them and be at most the ${layers} layers of the model, received ${
+      `Cannot plan for ${devices} devices: the workers of a pipeline must divide them and be at most the ${space.layers} layers of the model, received ${
         space.workers?.join(", ") ?? "none"
       }`,
     );
   }
-  const sizes = depths.flatMap((workers) => {
-    const replicas = devices / workers, samples = batch / replicas;
-    if (!Number.isInteger(samples)) return [];
-    return divisorsOf(samples)
-      .filter((microBatch) => space.microBatch?.includes(microBatch) ?? true)
-      .map((microBatch) => ({
-        workers,
-        replicas,
-        microBatch,
-        microBatches: samples / microBatch,
-      }));
-  });
-  if (sizes.length > 0) return sizes;
   const least = Math.min(...depths.map((depth) => devices / depth));
   const fixed = space.microBatch === undefined
     ? ""
@@ -241,21 +249,65 @@ export function sizesOf(space: Omit<PlanSpace, "recompute" | "precision">): Size
   );
 }
 
+type SizedSpace = Omit<PlanSpace, "recompute" | "precision">;
+
+const depthsOf = ({ layers, workers }: SizedSpace, devices: number): number[] =>
+  divisorsOf(devices).filter((depth) => depth <= layers && (workers?.includes(depth) ?? true));
+
+/** Returns all sizes with this number of devices. */
+function sizesOn(space: SizedSpace, devices: number): Sizes[] {
+  return depthsOf(space, devices).flatMap((workers) => {
+    const replicas = devices / workers, samples = space.batch / replicas;
+    if (!Number.isInteger(samples)) return [];
+    return divisorsOf(samples)
+      .filter((microBatch) => space.microBatch?.includes(microBatch) ?? true)
+      .map((microBatch) => ({
+        ...{ workers, replicas, microBatch, microBatches: samples / microBatch },
+      }));
+  });
+}
+
+/** Values of K of BFW: with more, a step is less than 1 % shorter. */
+const BACKLOGS = [1, 2] as const;
+
+/** Returns the options to try with message-driven: limits of what is in flight, or of activations. */
+function messageDrivenVariants(workers: number, microBatches: number): VariedOptions[] {
+  const limits = [
+    ...new Set(
+      [workers, Math.ceil(1.5 * workers), 2 * workers - 1].map((limit) =>
+        Math.min(limit, microBatches)
+      ),
+    ),
+  ];
+  const ofReady = limits.flatMap((activationLimit) =>
+    [1, 2].flatMap((chunks): VariedOptions[] => [
+      { order: "bf", chunks, activationLimit },
+      ...BACKLOGS.map((weightBacklog) =>
+        ({ order: "bfw", chunks, activationLimit, weightBacklog }) as const
+      ),
+    ])
+  );
+  return [
+    ...limits.map((pipelineLimit) => ({ order: "fifo", pipelineLimit }) as const),
+    ...ofReady,
+  ];
+}
+
 /** Returns the options to try with a schedule. */
 function variantsOf(name: string, workers: number, microBatches: number): VariedOptions[] {
+  if (name === "message-driven") return messageDrivenVariants(workers, microBatches);
   const { reads = [] } = findSchedule(name);
   const upTo = (most: number, from = 1) =>
     Array.from({ length: most - from + 1 }, (_, i) => i + from);
   const limits = [workers, Math.ceil(1.5 * workers), 2 * workers - 1]
     .map((limit) => Math.min(limit, microBatches));
-  const choices: { readonly [Name in keyof VariedOptions]: readonly VariedOptions[Name][] } = {
+  const choices: { readonly [Name in keyof VariedOptions]?: readonly VariedOptions[Name][] } = {
     chunks: upTo(CHUNKS_MAX, 2),
     waves: upTo(WAVES_MAX),
     slices: [2, 4],
     pipelines: upTo(PIPELINES_MAX).filter((f) => (workers / 2) % f === 0),
     scale: microBatches > workers ? ["direct", "doubling", "halving"] : ["direct"],
     pipelineLimit: [...new Set(limits)],
-    order: ["fifo", "bfw"],
   };
   let variants: VariedOptions[] = [{}];
   for (const [option, values] of Object.entries(choices)) {

@@ -110,6 +110,8 @@ function describeCandidate(candidate: Candidate): string {
 const WORDS: Readonly<Record<string, string>> = {
   pipelines: "f ",
   pipelineLimit: "limit ",
+  activationLimit: "M ",
+  weightBacklog: "K ",
   order: "",
   scale: "",
 };
@@ -134,12 +136,16 @@ interface PlanCounts {
   readonly tooLong: number;
   /** Simulated candidates. */
   readonly simulated: number;
+  /** Candidates for which no time was left. */
+  readonly untried: number;
 }
 
 /** Result of the planner. */
 export interface RunPlan {
   /** The best runs in order, with one variant of each, such as one number of chunks. */
   readonly best: readonly CandidateRun[];
+  /** Number of the first of these that are equal within the spread; 1 without one. */
+  readonly equal: number;
   readonly counts: PlanCounts;
   /** Reasons against candidates, the most frequent first. */
   readonly refusals: readonly string[];
@@ -151,6 +157,15 @@ interface PlanLimits {
   readonly memoryLimitBytes?: number | undefined;
   /** Number of wanted runs. Default 10. */
   readonly count?: number | undefined;
+  /**
+   * Relative spread of the profile: runs whose times overlap with the shortest within it are equal,
+   * and ordered by memory, then by their schedules' order in the space. Default 0.
+   */
+  readonly spread?: number | undefined;
+  /** Returns true when the search has to end with the best so far. */
+  readonly isOver?: (() => boolean) | undefined;
+  /** Receives the number of candidates that have bounds, or of plans that are decided, of all. */
+  readonly progress?: ((what: "bounds" | "plans", done: number, all: number) => void) | undefined;
   /** Receives the current plan whenever a shorter run is found. */
   readonly found?: ((plan: RunPlan) => void) | undefined;
 }
@@ -195,7 +210,14 @@ class PlanSearch {
   readonly #skeletons = new Map<string, Schedule | RangeError>();
   readonly #found = new Map<string, CandidateRun>();
   readonly #refusals = new Map<string, number>();
-  readonly #counts = { candidates: 0, unserved: 0, tooLarge: 0, tooLong: 0, simulated: 0 };
+  readonly #counts = {
+    candidates: 0,
+    unserved: 0,
+    tooLarge: 0,
+    tooLong: 0,
+    simulated: 0,
+    untried: 0,
+  };
   #fastest: CandidateRun | undefined;
 
   constructor(
@@ -210,28 +232,64 @@ class PlanSearch {
   run(): RunPlan {
     const all = candidatesOf(this.space);
     this.#counts.candidates = all.length;
-    const bounded = all.flatMap((candidate) => this.#bound(candidate) ?? [])
-      .sort((a, b) => a.leastMs - b.leastMs);
-    const large: Bounded[] = [];
+    const large: Bounded[] = [], bounded: Bounded[] = [];
+    // One plan soon, for those who end the search early.
+    let begun = 0;
+    for (; begun < all.length && this.#found.size === 0; begun++) {
+      const one = this.#bound(all[begun]!);
+      if (one && !this.#fits(one)) large.push(one);
+    }
+    for (; begun < all.length && !this.#isOver; begun++) {
+      this.limits.progress?.("bounds", begun, all.length);
+      bounded.push(...[this.#bound(all[begun]!)].filter((one) => one !== undefined));
+    }
+    bounded.sort((a, b) => a.leastMs - b.leastMs);
+    this.#counts.untried = all.length - begun;
     for (const [index, one] of bounded.entries()) {
       if (one.leastMs > this.#worstWanted() * (1 + SAME)) {
         this.#counts.tooLong = bounded.length - index;
         break;
       }
-      if (one.leastBytes > this.#limit || !this.#simulate(one.candidate)) large.push(one);
+      if (this.#isOver) {
+        this.#counts.untried += bounded.length - index;
+        break;
+      }
+      this.limits.progress?.("plans", index, bounded.length);
+      if (!this.#fits(one)) large.push(one);
     }
     this.#counts.tooLarge = large.length;
     if (this.#found.size === 0) throw this.#nothing(large);
     return this.#planOf(this.#tuned());
   }
 
-  #planOf(best: readonly CandidateRun[]): RunPlan {
-    const [first] = best;
+  #planOf(ranked: readonly CandidateRun[]): RunPlan {
+    const { spread = 0 } = this.limits, { stepMs: leastMs } = ranked[0]!;
+    const isEqual = (run: CandidateRun) => run.stepMs * (1 - spread) < leastMs * (1 + spread);
+    const rankOf = ({ schedule }: CandidateRun) => this.space.schedules.indexOf(schedule);
+    const equal = spread === 0 ? [ranked[0]!] : ranked.filter(isEqual)
+      .sort((a, b) => a.peakBytes - b.peakBytes || rankOf(a) - rankOf(b) || a.stepMs - b.stepMs);
+    const best = [...equal, ...ranked.filter((run) => !equal.includes(run))], [first] = best;
     return {
-      best: best.map((one) => one === first ? one : { ...one, reason: whyLonger(one, first!) }),
+      best: best.map((one, index) => {
+        if (index === 0) return one;
+        const reason = index < equal.length
+          ? `nothing: equal within ±${(100 * spread).toFixed(1)} %`
+          : whyLonger(one, first!);
+        return { ...one, reason };
+      }),
+      equal: equal.length,
       counts: { ...this.#counts },
       refusals: this.#reasons(),
     };
+  }
+
+  get #isOver(): boolean {
+    return this.limits.isOver?.() ?? false;
+  }
+
+  /** Simulates a candidate; returns false if it does not fit. */
+  #fits({ leastBytes, candidate }: Bounded): boolean {
+    return leastBytes <= this.#limit && this.#simulate(candidate);
   }
 
   /** Number of runs to predict with varied durations, which may change their order. */
@@ -322,11 +380,17 @@ class PlanSearch {
     return undefined;
   }
 
-  /** Returns the best runs with tuned buckets, k and cuts, and with varied durations. */
+  /**
+   * Returns the best runs with tuned buckets, k and cuts, and with varied durations; as they are if
+   * there is no time left, since times with and without varied durations do not compare.
+   */
   #tuned(): CandidateRun[] {
-    return this.#ranked().slice(0, this.#finalists)
-      .map((run) => this.#cut(this.#tunedStepEnd(run)))
-      .sort(byTime).slice(0, this.#count);
+    const ranked = this.#ranked().slice(0, this.#finalists), tuned: CandidateRun[] = [];
+    for (const run of ranked) {
+      if (this.#isOver) return ranked.slice(0, this.#count);
+      tuned.push(this.#cut(this.#tunedStepEnd(run)));
+    }
+    return tuned.sort(byTime).slice(0, this.#count);
   }
 
   /** Predicts a run with varied durations, and with a better cut if there is one. */

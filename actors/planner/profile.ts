@@ -391,6 +391,15 @@ export function readProfile(path: string): Profile {
 const RANKS = 100;
 
 /**
+ * Returns the relative spread of the measurements: half the distance between the 10th and the 90th
+ * percentile, in medians; 0 if it is not known.
+ */
+export function spreadOf({ spread = [] }: Pick<Profile, "spread">): number {
+  const shares = spread.map(({ p10Ms, medianMs, p90Ms }) => (p90Ms - p10Ms) / (2 * medianMs));
+  return shares.length === 0 ? 0 : median(shares);
+}
+
+/**
  * Returns the variation of durations: quantiles of duration ÷ mean, over all actions.
  *
  * @param groups milliseconds of equal actions.

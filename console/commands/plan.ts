@@ -7,7 +7,7 @@
 import { commandLine } from "../../actors/options/limits.ts";
 import { openForecast, type PlanSpace } from "../../actors/planner/forecast.ts";
 import { afterLosses, type RemainingRun } from "../../actors/planner/losses.ts";
-import { type Profile, readProfile } from "../../actors/planner/profile.ts";
+import { type Profile, readProfile, spreadOf } from "../../actors/planner/profile.ts";
 import { planRuns, type RunPlan } from "../../actors/planner/plan.ts";
 import { BUCKET_SIZE, completeOptimizer } from "../../kernels/internal.ts";
 import { scheduleDefinitions } from "../../schedules/mod.ts";
@@ -117,6 +117,7 @@ function planOf(
   });
   const space: PlanSpace = {
     devices,
+    takesFewer: true,
     batch,
     layers: task.model.layers.length,
     schedules: flags.schedules ?? SCHEDULES,
@@ -133,11 +134,31 @@ function planOf(
   };
   const found = (plan: RunPlan) => soFar(facts, plan);
   const { count } = flags, { layers: { length } } = task.model;
-  const plan = planRuns(space, forecast, { memoryLimitBytes, count, found });
+  const plan = planRuns(space, forecast, {
+    ...{ memoryLimitBytes, count, found, spread: spreadOf(profile) },
+    ...flags["time-limit"] !== undefined && untilOver(flags["time-limit"]),
+  });
   const after = losses > 0
     ? afterLosses(plan.best[0]!, forecast, { layers: length, batch, losses })
     : [];
   return { plan, facts, after };
+}
+
+/** Milliseconds between two lines of progress. */
+const PROGRESS_MS = 2000;
+
+/** Ends a search after some seconds, and prints its progress. */
+function untilOver(seconds: number) {
+  const began = performance.now();
+  let shownAt = began;
+  return {
+    isOver: () => performance.now() - began > 1000 * seconds,
+    progress(what: string, done: number, all: number) {
+      if (performance.now() - shownAt < PROGRESS_MS) return;
+      shownAt = performance.now();
+      printError(`${what}: ${done} of ${all}`);
+    },
+  };
 }
 
 /** Bucket sizes that are tried besides that of the device. */

@@ -131,6 +131,12 @@ const CHOICE_FLAGS = {
 
 /** Flags of the output. */
 const SHOWING_FLAGS = {
+  "time-limit": {
+    kind: "integer",
+    value: "SECONDS",
+    otherwise: "none",
+    help: "end the search with the best so far, and print progress",
+  },
   count: { kind: "integer", value: "K", maximum: 1000, default: 10, help: "number of plans" },
   format: {
     kind: "choice",
@@ -169,10 +175,11 @@ export const PLAN_SYNTAX: CommandSyntax = {
   summary: "finds the schedule, depth, replicas and micro-batch that train a model fastest",
   usage: ["--profile FILE --batch B [flags]", "--profile FILE --batch B --emit [RANK] [flags]"],
   about: [
-    "Tries each schedule with each depth D and D·W = P, each micro-batch B, chunks, waves, slices,",
-    "pipelines, limits and ways to recompute. Plans that cannot fit or be among the best are not simulated.",
+    "Tries each schedule with each depth D and D·W = P (and fewer devices), each micro-batch B, chunks,",
+    "waves, slices, pipelines, limits and ways to recompute. Plans that cannot fit or be among the best are not simulated.",
     "For the best plans, buckets and k of the all-reduce are tried too, and the fastest layout by the",
-    "profile (up to 16 stages, 128 layers and 1024 forwards). The same profile gives the same plan.",
+    "profile (up to 16 stages, 128 layers and 1024 forwards). Plans whose times overlap within the profile's",
+    "spread are equal; the least memory comes first. The same profile gives the same plan.",
   ],
   groups: [
     {

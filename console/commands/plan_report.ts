@@ -16,9 +16,11 @@ import { percent } from "./common.ts";
 function trainArguments(model: readonly string[], candidate: Candidate): string[] {
   const { schedule, options, workers, replicas, microBatch, microBatches } = candidate;
   const { recompute, precision, bucketSize, coarsening, layout } = candidate;
-  const { pipelineLimit, ...others } = options;
+  const others = Object.entries(options).map(([name, value]) =>
+    [name.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`), value] as const
+  );
   const flags: Record<string, string | number | undefined> = {
-    ...{ schedule, "pipeline-limit": pipelineLimit, ...others, workers, replicas },
+    ...{ schedule, ...Object.fromEntries(others), workers, replicas },
     ...{ "micro-batch-size": microBatch, "micro-batches": microBatches },
     recompute: recompute === "none" ? undefined : recompute,
     precision: precision === "fp32" ? undefined : precision,
@@ -54,6 +56,7 @@ export function planRecord(facts: PlanFacts, plan: RunPlan): object {
   return {
     ...{ format: "troupe-plan", version: 1, model, devices, batch, memoryLimitBytes, profile },
     searched: plan.counts,
+    equal: plan.equal,
     plans: plan.best.map((run, index) => runRecord(model, run, index + 1)),
     refused: plan.refusals,
     notes: factNotes(facts),
@@ -86,7 +89,7 @@ export function planLines(facts: PlanFacts, plan: RunPlan): string[] {
   const all = [...new Set(best.flatMap(({ notes }) => notes))];
   const others = all.filter((note) => !note.startsWith("scaled"));
   const scaled = all.length - others.length;
-  const { candidates, unserved, tooLarge, tooLong, simulated } = counts;
+  const { candidates, unserved, tooLarge, tooLong, simulated, untried } = counts;
   const notes = [
     ...scaled > 0
       ? [`${scaled} costs are scaled from sizes that were not measured; --format json lists them`]
@@ -99,7 +102,12 @@ export function planLines(facts: PlanFacts, plan: RunPlan): string[] {
     "",
     ...formatTable([HEAD, ...best.map(rowOf)], { left: [1, 6, 11] }),
     "",
-    `${candidates} candidates: ${simulated} simulated; ${tooLong} too long at best, ${tooLarge} too large, ${unserved} not served.`,
+    `${candidates} candidates: ${simulated} simulated; ${tooLong} too long at best, ${tooLarge} too large, ${unserved} not served${
+      untried > 0 ? `, ${untried} not tried within the time limit` : ""
+    }.`,
+    ...plan.equal > 1
+      ? [`Plans 1 to ${plan.equal} are equal within the profile's spread: least memory first.`]
+      : [],
     ...notes.map((note) => `note: ${note}`),
     "",
     "The best:",

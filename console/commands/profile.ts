@@ -15,7 +15,10 @@ import {
   type CheckResult,
   checkResult,
   configurationsFor,
+  drawConfigurations,
   isNear,
+  OTHERS_LOAD_MAX,
+  othersLoad,
   type StepParts,
 } from "../../actors/planner/check.ts";
 import { type MeterOptions, openMeter } from "../../actors/planner/measure.ts";
@@ -119,6 +122,13 @@ const MEASURING = {
     value: "FILE",
     help: "do not measure: take costs from a trace of troupe train --trace",
   },
+  seed: {
+    kind: "integer",
+    value: "N",
+    minimum: 0,
+    otherwise: "a fixed list",
+    help: "check: draws the configurations",
+  },
   json: { kind: "switch", help: "print the profile as JSON; check: one object a line" },
 } as const;
 
@@ -131,14 +141,19 @@ type ProfileFlags = FlagValues<typeof PROFILE_FLAGS>;
 export const PROFILE_SYNTAX: CommandSyntax = {
   name: "profile",
   summary: "measures the costs of layers, messages and steps on this machine",
-  usage: ["--out FILE [flags]", "--from-trace FILE --out FILE [flags]", "check [--json] [flags]"],
+  usage: [
+    "--out FILE [flags]",
+    "--from-trace FILE --out FILE [flags]",
+    "check [--seed N] [--json] [flags]",
+  ],
   about: [
     "Measures the time of each kind of layer for one micro-batch while 1, 2, 4 … workers compute at",
     "the same time, the latency and bandwidth of messages, the optimizer, and the start and end of a",
     "step. Predictions are made from this file.",
     "",
     "check predicts and measures the steps of some runs: 12 or more configurations of",
-    "schedules, workers, sizes of a micro-batch, recomputation and uneven stages.",
+    "schedules, workers, sizes of a micro-batch, recomputation and uneven stages; with --seed, 16 that are",
+    "drawn. While other programs use more than 5 % of the machine, it ends: not calibrated.",
   ],
   words: ["check"],
   groups: [
@@ -149,7 +164,7 @@ export const PROFILE_SYNTAX: CommandSyntax = {
     "Other programs slow down the measurement: close them.",
     "",
     "Exit codes: 0 done, for check: median error within 5 %, each within 10 % or its measured spread,",
-    "whichever is larger; 1 a check with larger errors, or a failure; 2 bad input.",
+    "whichever is larger; 1 a check with larger errors or without calibration, or a failure; 2 bad input.",
   ],
 };
 
@@ -250,7 +265,7 @@ export const profileCommand: Command = defineCommand(
   async ({ words, flags: given }, context) => {
     const [word, ...more] = words, flags = withDefaults(PROFILE_FLAGS, given);
     if (word === "check" && more.length === 0) {
-      refuseOthers("check", ["device", "workers", "json"], given);
+      refuseOthers("check", ["device", "workers", "json", "seed"], given);
       return await check(flags, context);
     }
     const subcommand = inOneLine(`profile ${words.join(" ")}`);
@@ -259,6 +274,10 @@ export const profileCommand: Command = defineCommand(
       `Cannot run "${subcommand}": it must be check, or flags alone${
         suggest(`${word}`, PROFILE_SYNTAX.words!)
       }`,
+    );
+    ensure(
+      flags.seed === undefined,
+      `Cannot make a profile: --seed must come with check, received ${flags.seed} alone`,
     );
     ensure(
       flags.out !== undefined || flags.json,
@@ -408,13 +427,23 @@ const CHECKED = { layers: 4, hidden: 256, heads: 4, seq: 64, vocab: 512 };
 /** Most workers that are checked. */
 const CHECKED_WORKERS_MAX = 4;
 
+/** Milliseconds for which the load of other programs is measured. */
+const LOAD_MS = 1000;
+
 /** Predicts and measures steps. */
 async function check(flags: ProfileFlags, { begin }: Context): Promise<number> {
   const workers = Math.min(workersOf(flags), CHECKED_WORKERS_MAX);
   begin();
+  const load = await othersLoad(LOAD_MS);
+  if (load > OTHERS_LOAD_MAX) {
+    printError(`not calibrated: other programs use ${percent(load)} of this machine`);
+    return 1;
+  }
   const steps: CheckedStep[] = [];
   const checked = checkProfile({
-    configurations: configurationsFor(workers),
+    configurations: flags.seed === undefined
+      ? configurationsFor(workers)
+      : drawConfigurations(flags.seed, workers),
     modelOf: (microBatch) => gpt2(CHECKED, microBatch),
     device: (await resolveDevice(flags.device, printError)).name,
     announce: printError,

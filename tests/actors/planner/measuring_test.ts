@@ -1,10 +1,12 @@
 /** Costs from measured probes and steps, and the check of predictions. */
 
+import { chooseSchedule } from "../../../actors/run/prepare.ts";
 import assert from "node:assert/strict";
 import {
   checkResult,
   checkStep,
   configurationsFor,
+  drawConfigurations,
   isNear,
   meanParts,
   measuredParts,
@@ -341,4 +343,24 @@ Deno.test("the parts of a traced step add up to it", () => {
   assert.equal(busyMs + dispatchMs + messageMs + bubbleMs + closingMs, 16);
   assert.deepEqual(parts.actions, { "0B": 2, "0F": 2, "1B": 1.5, "1F": 2 });
   assert.equal(meanParts([parts, { ...parts, busyMs: parts.busyMs + 2 }]).busyMs, busyMs + 1);
+});
+
+Deno.test("held-out configurations follow from their seed, and differ from calibration in two values", () => {
+  const names = (seed: number, cores = 4) => drawConfigurations(seed, cores).map(nameOf);
+  assert.deepEqual(names(1), names(1));
+  assert.notDeepEqual(names(1), names(2));
+  const all = [1, 2, 3].flatMap((seed) => drawConfigurations(seed, 4));
+  for (const word of ["zb-h1", "N=16", "B=3", "W=2", "recompute-interval 2", "layout E,1|3,H"]) {
+    assert.ok(all.some((one) => nameOf(one).includes(word)), word);
+  }
+  for (const { microBatch, options } of [...all, ...drawConfigurations(4, 2)]) {
+    const { schedule, workers, microBatches, replicas, recomputeInterval, layout } = options;
+    const others = [microBatch !== 4, schedule !== "1f1b", workers !== 2, microBatches !== 8];
+    const more = [replicas, recomputeInterval, layout].map((one) => one !== undefined);
+    assert.ok([...others, ...more].filter(Boolean).length >= 2);
+    chooseSchedule({ schedule, workers, microBatches: microBatches!, scheduleOptions: {} });
+  }
+  for (const { options: { workers, replicas = 1 } } of drawConfigurations(5, 2)) {
+    assert.ok(workers * replicas <= 2);
+  }
 });

@@ -383,3 +383,65 @@ Deno.test("thousands of devices are planned with few simulations", () => {
   equal(plan.best.length, 5);
   ok(plan.best.every(({ workers, replicas }) => workers * replicas === 2048));
 });
+
+Deno.test("message-driven is tried in all orders, with limits of activations and of the backlog", () => {
+  const options = candidatesOf({ ...SMALL, schedules: ["message-driven"], workers: [4] })
+    .map(({ options }) => options);
+  const values = (name: keyof typeof options[number]) => new Set(options.map((one) => one[name]));
+  deepEqual(values("order"), new Set(["fifo", "bf", "bfw"]));
+  deepEqual(values("chunks"), new Set([undefined, 1, 2]));
+  deepEqual(values("weightBacklog"), new Set([undefined, 1, 2]));
+  ok(values("activationLimit").size > 2);
+});
+
+Deno.test("with fewer devices a plan is never slower, and one that leaves some idle can win", () => {
+  const workers = [1, 2, 4], odd: PlanSpace = { ...SMALL, devices: 5, workers };
+  throws(() => planRuns(odd, syntheticForecast()), /must be a multiple of the replicas/);
+  const { best: [first] } = planRuns({ ...odd, takesFewer: true }, syntheticForecast());
+  const { best: [four] } = planRuns({ ...SMALL, workers }, syntheticForecast());
+  equal(first!.stepMs, four!.stepMs);
+  equal(first!.workers * first!.replicas, 4);
+  deepEqual(
+    new Set(
+      sizesOf({ ...SMALL, devices: 64, takesFewer: true, layers: 96 })
+        .map(({ workers, replicas }) => workers * replicas),
+    ),
+    new Set([64, 56, 48, 32]),
+  );
+});
+
+Deno.test("a search that is over has the best so far, and says how many were not tried", () => {
+  const whole = planRuns(SMALL, syntheticForecast()), { counts } = whole;
+  for (const calls of [0, 1, 40, candidatesOf(SMALL).length + 3]) {
+    let left = calls;
+    const found: number[] = [], shares = { bounds: [0], plans: [0] };
+    const plan = planRuns(SMALL, syntheticForecast(), {
+      isOver: () => left-- <= 0,
+      found: ({ best }) => found.push(best[0]!.stepMs),
+      progress: (what, done, all) => shares[what].push(done / all),
+    });
+    equal(plan.best[0]!.stepMs, found.at(-1));
+    ok(plan.best[0]!.stepMs >= whole.best[0]!.stepMs);
+    const { candidates, unserved, tooLarge, tooLong, simulated, untried } = plan.counts;
+    equal(unserved + tooLarge + tooLong + simulated + untried, candidates);
+    equal(untried > 0, true, `${calls}`);
+    for (const all of Object.values(shares)) deepEqual(all, all.toSorted((a, b) => a - b));
+  }
+  equal(counts.untried, 0);
+});
+
+Deno.test("runs whose times overlap within the spread are equal: least memory, then the simpler", () => {
+  const count = 40, { best } = planRuns(SMALL, syntheticForecast(), { count });
+  for (const spread of [0.005, 0.05]) {
+    const plan = planRuns(SMALL, syntheticForecast(), { count, spread });
+    const most = best[0]!.stepMs * (1 + spread) / (1 - spread);
+    const expected = best.filter(({ stepMs }) => stepMs < most);
+    equal(plan.equal, expected.length);
+    equal(plan.best[0]!.peakBytes, Math.min(...expected.map(({ peakBytes }) => peakBytes)));
+    for (const [i, run] of plan.best.slice(1, plan.equal).entries()) {
+      ok(run.peakBytes >= plan.best[i]!.peakBytes);
+      ok(/^nothing: equal within ±/.test(run.reason!), run.reason);
+    }
+    ok(plan.best.slice(plan.equal).every(({ stepMs }) => stepMs >= most));
+  }
+});

@@ -13,6 +13,8 @@ import { scheduleOf } from "./plan.ts";
 
 /** A planned run after some losses. */
 export interface RemainingRun {
+  /** Rank of the plan, from 1. */
+  readonly rank: number;
   /** Workers that are lost. */
   readonly losses: number;
   /** Workers that remain. */
@@ -29,26 +31,29 @@ export interface RemainingRun {
 }
 
 /**
- * Predicts a planned run without losses, and after each number of losses up to a limit. A run without
- * copies of its stages never moves, so it has no layouts with fewer workers.
+ * Predicts the best planned run that other workers can host: without losses, and after each number of
+ * losses up to a limit. A run without copies of its stages never moves, so it has no layouts with fewer
+ * workers.
  *
+ * @param best planned runs, the best first.
  * @param layers of the model.
  * @param batch samples of a step of all replicas together.
- * @throws {RangeError} when its copies cannot be hosted by other workers.
+ * @throws {RangeError} when other workers can host the copies of none.
  */
 export function afterLosses(
-  planned: CandidateRun,
+  best: readonly CandidateRun[],
   forecast: Forecast,
   { layers, batch, losses }: { readonly layers: number; readonly batch: number; losses: number },
 ): RemainingRun[] {
+  const refusals = best.map((run) => hostingRefusal(scheduleOf(run)));
+  const rank = 1 + refusals.indexOf(undefined), planned = best[rank - 1];
+  if (!planned) throw new RangeError(refusals[0]);
   const { workers, replicas, microBatches, options } = planned, schedule = scheduleOf(planned);
-  const refusal = hostingRefusal(schedule);
-  if (refusal) throw new RangeError(refusal);
   const copies = replicas * pipelineCount(schedule);
   const scheduleOptions = { ...options, workers, microBatches };
   const moved = { ...candidateOf(planned), bucketSize: undefined, layout: undefined };
   const remaining = (lost: number, layout: HostLayout, run: CandidateRun, on: Schedule) => ({
-    ...{ losses: lost, workers: workers * replicas - lost, layout, copies, run },
+    ...{ rank, losses: lost, workers: workers * replicas - lost, layout, copies, run },
     speed: run.samplesPerSecond / planned.samplesPerSecond,
     canMove: copiesOf(on, layout.pipelines)
       .every((held) => new Set(held.map(({ worker }) => worker)).size > 1),

@@ -88,8 +88,8 @@ function emitted({ best }: RunPlan, { model }: PlanFacts, rank: number): string 
 }
 
 /**
- * Makes the plan, and with `--lose` what remains of the best one. Values that are not given are those
- * of the profile.
+ * Makes the plan, and with `--lose` what remains of the best one that can move. Values that are not
+ * given are those of the profile.
  */
 function planOf(
   flags: PlanFlags,
@@ -139,7 +139,7 @@ function planOf(
     ...flags["time-limit"] !== undefined && untilOver(flags["time-limit"]),
   });
   const after = losses > 0
-    ? afterLosses(plan.best[0]!, forecast, { layers: length, batch, losses })
+    ? afterLosses(plan.best, forecast, { layers: length, batch, losses })
     : [];
   return { plan, facts, after };
 }

@@ -147,13 +147,15 @@ function memoryWords(memoryBytes: readonly number[], peakBytes: number): string 
 /** Returns what remains after losses, for `--format json`; no field if none were asked for. */
 export function lossRecords(after: readonly RemainingRun[]): object {
   if (after.length === 0) return {};
-  const afterLosses = after.map(({ losses, workers, layout, copies, run, speed, canMove }) => {
-    const { stepMs, samplesPerSecond, memoryBytes, peakBytes } = run;
-    return {
-      ...{ losses, workers, ...layout, copies, stepMs, samplesPerSecond, speed },
-      ...{ memoryBytes, peakBytes, nextLoss: nextLoss(canMove) },
-    };
-  });
+  const afterLosses = after.map(
+    ({ rank, losses, workers, layout, copies, run, speed, canMove }) => {
+      const { stepMs, samplesPerSecond, memoryBytes, peakBytes } = run;
+      return {
+        ...{ rank, losses, workers, ...layout, copies, stepMs, samplesPerSecond, speed },
+        ...{ memoryBytes, peakBytes, nextLoss: nextLoss(canMove) },
+      };
+    },
+  );
   return { afterLosses };
 }
 
@@ -179,7 +181,7 @@ export function lossLines(
   const alone = "each stage is on one worker, whose loss restarts all workers";
   return [
     "",
-    "The best with --failover resize, after losses:",
+    `Plan ${after[0]!.rank}, the best that --failover resize can move, after losses:`,
     ...formatTable([LOSS_HEAD, ...rows], { left: [8] }),
     ...after[0]!.canMove ? [] : [`note: ${alone}`],
     ...large ? [`note: with ${large.losses} lost, a worker is above the memory limit`] : [],

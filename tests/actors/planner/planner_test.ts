@@ -233,16 +233,18 @@ Deno.test("a reason names a part by which the step is longer", () => {
   ok(seen.size >= 3, [...seen].join());
 });
 
-/** The best plan with a schedule, and what remains of it after losses. */
-function remaining(schedule: string, workers: number, losses: number) {
+/** What remains after losses of the best plans with each of some schedules, in order. */
+function remaining(schedules: readonly string[], workers: number, losses: number) {
   const forecast = syntheticForecast(), few = { microBatch: [1], recompute: ["none"] } as const;
-  const space = { ...SMALL, ...few, schedules: [schedule], workers: [workers] };
-  const [best] = planRuns(space, forecast).best;
-  return afterLosses(best!, forecast, { layers: LAYERS, batch: SMALL.batch, losses });
+  const best = schedules.flatMap((schedule) => {
+    const space = { ...SMALL, ...few, schedules: [schedule], workers: [workers] };
+    return planRuns(space, forecast).best.slice(0, 1);
+  });
+  return afterLosses(best, forecast, { layers: LAYERS, batch: SMALL.batch, losses });
 }
 
 Deno.test("after losses a plan has the layouts of failover, with their speed and memory", () => {
-  const after = remaining("1f1b", 2, 3), [full, three, two, one] = after;
+  const after = remaining(["1f1b"], 2, 3), [full, three, two, one] = after;
   const shape = after.map(({ workers, layout, copies, canMove }) =>
     [workers, layout.pipelines, layout.depth, copies, canMove] as const
   );
@@ -262,8 +264,13 @@ Deno.test("after losses a plan has the layouts of failover, with their speed and
 });
 
 Deno.test("a plan whose stages have no copies never moves, and one without flushes is refused", () => {
-  deepEqual(remaining("1f1b", 4, 2).map(({ losses, canMove }) => [losses, canMove]), [[0, false]]);
-  throws(() => remaining("pipedream", 4, 1), {
+  deepEqual(remaining(["1f1b"], 4, 2).map(({ losses, canMove }) => [losses, canMove]), [[
+    0,
+    false,
+  ]]);
+  const [{ rank }] = remaining(["pipedream", "1f1b"], 2, 1) as [{ rank: number }];
+  equal(rank, 2, "the best that can move");
+  throws(() => remaining(["pipedream"], 4, 1), {
     message:
       "Cannot move a run to other workers: the schedule must have a flush, received pipedream",
   });

@@ -268,8 +268,8 @@ Deno.test("a plan whose stages have no copies never moves, and one without flush
     0,
     false,
   ]]);
-  const [{ rank }] = remaining(["pipedream", "1f1b"], 2, 1) as [{ rank: number }];
-  equal(rank, 2, "the best that can move");
+  const [full] = remaining(["pipedream", "1f1b"], 2, 1);
+  equal(full!.rank, 2, "the best that can move");
   throws(() => remaining(["pipedream"], 4, 1), {
     message:
       "Cannot move a run to other workers: the schedule must have a flush, received pipedream",

@@ -22,6 +22,7 @@ import {
   sumsOf,
 } from "./all_reduce.ts";
 import type { GradientSquares } from "./commit.ts";
+import { type CopyDigest, digestOf, NO_DIGEST } from "./digests.ts";
 
 /** Options of the all-reduce. */
 export interface ReduceOptions {
@@ -53,6 +54,8 @@ interface SyncOptions extends ReduceOptions {
   /** For each stage, its tied parameters. */
   readonly ties: readonly (readonly TieEnd[])[];
   readonly dtype: "f32" | "f16";
+  /** True to report the digests of all sums. */
+  readonly digests?: boolean | undefined;
 }
 
 /** A copy of a stage, with access to its gradients. */
@@ -167,6 +170,16 @@ class CopySync {
     return true;
   }
 
+  /** Returns the digest of all sums, read bucket by bucket. */
+  async digest(): Promise<CopyDigest> {
+    const { stage, rank, kernels } = this.copy;
+    let digest = NO_DIGEST;
+    for (const { offset, length } of kernels.buckets) {
+      digest = digestOf(await kernels.readGradients(offset, length), digest);
+    }
+    return { stage, rank, digest };
+  }
+
   /** Sums of squares of the gradients, each tied parameter once. */
   async squares() {
     const aliases = new Set(this.ties.filter(({ place }) => place > 0).map(({ name }) => name));
@@ -246,7 +259,7 @@ interface SyncPorts {
   /** Requests a call of {@linkcode GradientSync.stepBucket} in a later step of the actor. */
   wake(): void;
   /** Reports that every copy has its sums. */
-  reduced(squares: GradientSquares): void;
+  reduced(squares: GradientSquares, digests: readonly CopyDigest[]): void;
 }
 
 /** A bucket of the parameters of a stage. */
@@ -261,6 +274,7 @@ export class GradientSync {
   readonly #options: SyncOptions;
   readonly #ports: SyncPorts;
   readonly #squares = new Map<string, number>();
+  readonly #digests: CopyDigest[] = [];
   #copiesMissing: number;
   #bucketsMissing: number;
   #isCommitted = false;
@@ -384,6 +398,7 @@ export class GradientSync {
     if (one.copy.rank === 0) {
       for (const [name, sum] of await one.squares()) this.#squares.set(name, sum);
     }
-    if (--this.#copiesMissing === 0) this.#ports.reduced(this.#squares);
+    if (this.#options.digests) this.#digests.push(await one.digest());
+    if (--this.#copiesMissing === 0) this.#ports.reduced(this.#squares, this.#digests);
   }
 }

@@ -288,6 +288,15 @@ export interface TrainOptions {
   /** The fewest workers of a run that is moved; with fewer it ends with a checkpoint. Default 1. */
   readonly minWorkers?: number | undefined;
   /**
+   * Verification of results. `sums` compares the sums of gradients of all copies before each commit,
+   * and weights and moments every fourth step. `actions` also compares what is sent with what arrives,
+   * and runs some forwards again. A step in doubt is taken again; a worker that is wrong twice is
+   * excluded, if the run can move. Default none.
+   */
+  readonly verify?: "none" | "sums" | "actions" | undefined;
+  /** With `actions`, one forward in this many runs again. Default 4. */
+  readonly verifyEvery?: number | undefined;
+  /**
    * Place of the snapshot from which a run continues when a worker fails: memory, every 10 steps, or
    * disk, every 100 steps, in the folder of checkpoints or a temporary folder, removed at the
    * end. Default: memory up to 256 MiB, otherwise disk if the program may write. There is none

@@ -425,6 +425,14 @@ export const TRAIN = {
       help: "fewest workers after a resize; with fewer the run ends with a checkpoint",
     },
   },
+  verify: {
+    schema: oneOf("none", "sums", "actions"),
+    flag: { name: "verify", otherwise: "none", help: "compare copies, or also what is sent" },
+  },
+  verifyEvery: {
+    schema: integer(1, COUNT_MAX),
+    flag: { name: "verify-every", otherwise: "4", help: "with actions, run 1 forward in N again" },
+  },
   snapshots: {
     schema: oneOf(...SNAPSHOT_PLACES),
     flag: {

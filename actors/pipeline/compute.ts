@@ -11,6 +11,7 @@
 import { sliceBatch } from "../../kernels/internal.ts";
 import { type Action, formatAction } from "../../schedules/mod.ts";
 import { cutInto, endsBackward, parts, takeOffers } from "../../schedules/internal.ts";
+import { digestOfValues } from "../gradients/digests.ts";
 import type { Handlers } from "../runtime/mod.ts";
 import type { Arrival } from "./arrivals.ts";
 import { sourceCount } from "./layout.ts";
@@ -93,10 +94,29 @@ async function forward(worker: Worker, copy: OpenCopy, action: Action, age: numb
   const run = copies.forward(copy, action, tensor, fields, into, age, dropout);
   const { output, isLoss } = await run;
   measure(worker);
+  if (runsAgain(worker, round, action)) {
+    const first = digestOfValues(output);
+    copies.drop(copy, microBatch);
+    const again = await copies.forward(copy, action, tensor, fields, into, age, dropout);
+    if (digestOfValues(again.output) !== first) {
+      const what = `the forward of stage ${stage} had another result when it ran again`;
+      worker.doubts.push({ what, worker: worker.init.worker });
+    }
+  }
   if (tensor) arrivals.keepReturn(action, tensor);
   if (!isLoss) return sendActivation(worker, copy, action, output, fields, false);
   const losses = output as Float32Array;
   send(worker, { type: "Loss", round, microBatch: globalId, ...part && { part }, losses });
+}
+
+/** Returns whether a forward runs again: another micro-batch of a stage in each step. */
+function runsAgain(
+  { init: { verification } }: Worker,
+  round: number,
+  { stage, microBatch, part }: Action,
+): boolean {
+  if (verification?.mode !== "actions" || part) return false;
+  return (round + stage + microBatch) % verification.every === 0;
 }
 
 async function backward(worker: Worker, copy: OpenCopy, action: Action): Promise<void> {

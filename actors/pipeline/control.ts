@@ -19,6 +19,9 @@ import {
   type Supervisor,
 } from "./supervisor_state.ts";
 
+/** The lane of orders to workers. */
+const CONTROL = { lane: "control" } as const;
+
 /** The longest time for an answer in the control lane, in milliseconds. */
 const REPORT_TIMEOUT_MS = 1000;
 
@@ -65,7 +68,8 @@ export function workerDownHandlers(
     },
     WorkerDown({ down }) {
       const { steps, state, gone } = supervisor;
-      const lost = lossOf(down, steps.length > 0 ? currentActivity(supervisor) : undefined);
+      const when = steps.length > 0 ? currentActivity(supervisor) : undefined;
+      const lost = lossOf(down, when, supervisor.excluded);
       gone.add(workers.findIndex(({ id }) => id === down.ref.id));
       if (lost.kind === "exit" && canFreeze(supervisor)) {
         if (state !== "freezing") return freeze(supervisor, lost);
@@ -181,5 +185,29 @@ export function controlHandlers(
       }
     },
     Written: ({ worker, outcome }) => supervisor.takeWritten!(worker, outcome),
+  };
+}
+
+/** The handlers of questions about results: digests of all copies, and the end of a worker. */
+export function verifyHandlers(supervisor: Supervisor): Partial<Handlers<SupervisorMessage>> {
+  const { ctx, workers, replies } = supervisor;
+  return {
+    Compare() {
+      const isFrozen = supervisor.state === "frozen", reply = replies.defer(isFrozen);
+      if (!isFrozen) supervisor.state = "saving";
+      supervisor.pause = "a comparison";
+      const alive = [...workers.keys()].filter((worker) => !supervisor.gone.has(worker));
+      supervisor.takeDigests = gather(alive, (digests) => {
+        if (!isFrozen) supervisor.state = "idle";
+        reply(digests.flat());
+      });
+      for (const worker of alive) ctx.send(workers[worker]!, { type: "Digest" }, CONTROL);
+    },
+    Digested: ({ worker, digests }) => supervisor.takeDigests!(worker, digests),
+    Exclude({ worker, why }) {
+      replies.defer();
+      supervisor.excluded = why;
+      ctx.stop(workers[worker]!);
+    },
   };
 }

@@ -115,50 +115,56 @@ export const PROTOCOL_VERSION = 10;
 
 /** The messages between workers, which an emulated link may delay. */
 export type PeerMessage =
-  /**
-   * Brings the output of the stage before with the micro-batch's fields, or the named values of an
-   * earlier stage. F runs after the last of these messages.
-   */
-  | {
-    readonly type: "Activation";
-    readonly stage: number;
-    readonly microBatch: number;
-    /** The part of the micro-batch; absent if it is for all parts, as in an evaluation. */
-    readonly part?: Part;
-    readonly tensor: StageValues;
-    readonly fields: Batch;
-    readonly isEvaluation: boolean;
+  & {
+    /** The digest of its arrays at the sender; absent unless what is sent is verified. */
+    readonly checksum?: number;
   }
-  /**
-   * Brings the gradient of the output of stage `stage`, or of a part of it; or the gradient
-   * of its named values, from the next stage that uses them.
-   */
-  | {
-    readonly type: "Gradient";
-    readonly stage: number;
-    readonly microBatch: number;
-    readonly part?: Part;
-    readonly tensor: StageValues;
-  }
-  /** Brings a part of the all-reduce of stage `stage` to its copy `rank`. */
-  | {
-    readonly type: "ReducePart";
-    readonly round: number;
-    readonly stage: number;
-    readonly rank: number;
-    readonly part: ReduceMessage;
-  }
-  /** Brings the gradient of another parameter of a tie, for `name` in copy `rank` of stage `stage`. */
-  | {
-    readonly type: "TieGradient";
-    readonly round: number;
-    readonly stage: number;
-    readonly rank: number;
-    readonly name: string;
-    /** Its place among the tied parameters; absent if there are two. */
-    readonly from?: number;
-    readonly values: MessageArray;
-  };
+  & (
+    /**
+     * Brings the output of the stage before with the micro-batch's fields, or the named values of an
+     * earlier stage. F runs after the last of these messages.
+     */
+    | {
+      readonly type: "Activation";
+      readonly stage: number;
+      readonly microBatch: number;
+      /** The part of the micro-batch; absent if it is for all parts, as in an evaluation. */
+      readonly part?: Part;
+      readonly tensor: StageValues;
+      readonly fields: Batch;
+      readonly isEvaluation: boolean;
+    }
+    /**
+     * Brings the gradient of the output of stage `stage`, or of a part of it; or the gradient
+     * of its named values, from the next stage that uses them.
+     */
+    | {
+      readonly type: "Gradient";
+      readonly stage: number;
+      readonly microBatch: number;
+      readonly part?: Part;
+      readonly tensor: StageValues;
+    }
+    /** Brings a part of the all-reduce of stage `stage` to its copy `rank`. */
+    | {
+      readonly type: "ReducePart";
+      readonly round: number;
+      readonly stage: number;
+      readonly rank: number;
+      readonly part: ReduceMessage;
+    }
+    /** Brings the gradient of another parameter of a tie, for `name` in copy `rank` of stage `stage`. */
+    | {
+      readonly type: "TieGradient";
+      readonly round: number;
+      readonly stage: number;
+      readonly rank: number;
+      readonly name: string;
+      /** Its place among the tied parameters; absent if there are two. */
+      readonly from?: number;
+      readonly values: MessageArray;
+    }
+  );
 
 /** The messages to a worker of the pipeline. */
 export type WorkerMessage =
@@ -214,6 +220,8 @@ export type WorkerMessage =
    * dropped, a committed one is ended. Then only its state can be read. The answer is Frozen.
    */
   | { readonly type: "Freeze" }
+  /** Asks for the digests of weights and moments; the answer is Digested. */
+  | { readonly type: "Digest" }
   /** Runs the remaining backwards, as no more steps begin; the answer is Drained. */
   | { readonly type: "Drain" }
   /** To itself: steps one bucket. */
@@ -272,6 +280,10 @@ export type SupervisorMessage =
   | { readonly type: "Drain" }
   /** Asks for the losses of micro-batches, without training on them. */
   | { readonly type: "Evaluate"; readonly microBatches: readonly Batch[] }
+  /** Asks for the digests of all weights and moments; the reply has one for each copy. */
+  | { readonly type: "Compare" }
+  /** Ends a worker whose results were wrong, as if it were lost. */
+  | { readonly type: "Exclude"; readonly worker: number; readonly why: string }
   /** Asks for weights and moments of the whole model; the reply is a {@linkcode StageState}. */
   | { readonly type: "Save" }
   /** Asks for parts of weights and moments; the reply is a Float32Array. */
@@ -286,6 +298,16 @@ export type SupervisorMessage =
     readonly orders: readonly { readonly worker: number; readonly order: ShardOrder }[];
     /** Optimizer steps done. */
     readonly step: number;
+  }
+  /** Brings the digests of the weights and moments of a worker. */
+  | {
+    readonly type: "Digested";
+    readonly worker: number;
+    readonly digests: readonly {
+      readonly stage: number;
+      readonly rank: number;
+      readonly digest: number;
+    }[];
   }
   /** Reports a survivor whose state no longer changes. */
   | { readonly type: "Frozen"; readonly worker: number }
@@ -310,9 +332,26 @@ export type SupervisorMessage =
   /** Reports that a micro-batch of a replica has left the pipeline, so that another may enter. */
   | { readonly type: "Credit"; readonly replica: number }
   /** Brings the vote of a copy of a stage that has all its gradients. */
-  | { readonly type: "GradientsReady"; readonly stage: number; readonly isSafe: boolean }
+  | {
+    readonly type: "GradientsReady";
+    readonly stage: number;
+    readonly isSafe: boolean;
+    /** What was found wrong since its last report. */
+    readonly doubts?: readonly { readonly what: string; readonly worker?: number }[];
+  }
   /** Reports a worker that has all sums, with sums of squares by parameter from first copies. */
-  | { readonly type: "Reduced"; readonly squares: GradientSquares }
+  | {
+    readonly type: "Reduced";
+    readonly squares: GradientSquares;
+    /** The digests of its sums; empty unless they are verified. */
+    readonly digests?: readonly {
+      readonly stage: number;
+      readonly rank: number;
+      readonly digest: number;
+    }[];
+    /** What was found wrong since its last report. */
+    readonly doubts?: readonly { readonly what: string; readonly worker?: number }[];
+  }
   /** Reports that a worker has stepped all its buckets for a step, or dropped its gradients. */
   | {
     readonly type: "StepDone";

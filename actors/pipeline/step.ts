@@ -25,6 +25,7 @@ import {
 } from "../../schedules/mod.ts";
 import { followList, halvesOf, hostedSchedule, type HostLayout } from "../../schedules/internal.ts";
 import type { GradientSquares } from "../gradients/commit.ts";
+import type { CopyDigest } from "../gradients/digests.ts";
 import { pipelineCount } from "./layout.ts";
 
 /** The policy of a worker: its actions, or the name by which every isolate makes its schedule. */
@@ -71,8 +72,28 @@ export interface StepRequest {
   readonly lossScale: number;
 }
 
+/** A result that was wrong, found by the verification of a step. */
+export interface Doubt {
+  /** What was wrong, for reports. */
+  readonly what: string;
+  /** The worker that computed it; absent if it may also have changed in transit. */
+  readonly worker?: number;
+}
+
+/** How results are verified. */
+export interface Verification {
+  /** `sums` compares copies; `actions` also checks what is sent, and runs forwards again. */
+  readonly mode: "sums" | "actions";
+  /** One forward in this many runs again. */
+  readonly every: number;
+}
+
 /** The outcome of a step. */
 export interface StepOutcome {
+  /** The digests of the sums of all copies, if they are verified. */
+  readonly digests?: readonly CopyDigest[];
+  /** What else was found wrong: the step was not committed. */
+  readonly doubts?: readonly Doubt[];
   /** For each micro-batch, the loss of each of its samples. */
   readonly losses: readonly Float32Array[];
   /**

@@ -5,6 +5,7 @@
  */
 
 import { areFinite } from "../gradients/commit.ts";
+import { unequalCopies } from "../gradients/digests.ts";
 import type { Handlers } from "../runtime/mod.ts";
 import type { SupervisorMessage } from "./protocol.ts";
 import {
@@ -35,7 +36,10 @@ export function commitHandlers(
     const { request: { lossScale, update, learningRate }, decision } = step;
     const outcome = decision!.decide(areFinite(allLosses(step), []), lossScale);
     supervisor.state = outcome ? "ending" : "deciding";
-    if (outcome?.isCommitted === false) return broadcast(supervisor, { type: "Abort" });
+    const isWrong = step.doubts.length > 0 || unequalCopies(step.digests).length > 0;
+    if (outcome && (!outcome.isCommitted || isWrong)) {
+      return broadcast(supervisor, { type: "Abort" });
+    }
     reduce(step);
     if (!outcome) return;
     step.isCommitted = true;
@@ -43,14 +47,17 @@ export function commitHandlers(
     broadcast(supervisor, { type: "Commit", update, learningRate, gradientScale });
   };
   return {
-    GradientsReady({ stage, isSafe }) {
+    GradientsReady({ stage, isSafe, doubts = [] }) {
       const step = running();
+      step.doubts.push(...doubts);
       step.decision!.vote(stage, isSafe);
       if (step.decision!.hasAllVotes) decide(step);
       else reduce(step);
     },
-    Reduced({ squares }) {
+    Reduced({ squares, digests = [], doubts = [] }) {
       const step = running();
+      step.digests.push(...digests);
+      step.doubts.push(...doubts);
       step.decision!.addSquares(squares);
       if (supervisor.state === "deciding") decide(step);
     },

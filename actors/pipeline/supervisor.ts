@@ -7,7 +7,7 @@
  */
 
 import type { ActorFactory, ActorRef, ActorSpec, Context, Handlers } from "../runtime/mod.ts";
-import { controlHandlers, workerDownHandlers } from "./control.ts";
+import { controlHandlers, verifyHandlers, workerDownHandlers } from "./control.ts";
 import {
   guarded,
   type StateTable,
@@ -37,6 +37,8 @@ const QUESTIONS: readonly SupervisorMessage["type"][] = [
   "Drain",
   "Evaluate",
   "Save",
+  "Compare",
+  "Exclude",
   "Fetch",
   "Write",
 ];
@@ -47,15 +49,15 @@ const FLOW = ["Loss", "Credit"] as const;
 /** The states of a supervisor whose steps end with a flush. */
 export const FLUSHED_SUPERVISOR: StateTable<SupervisorState, SupervisorMessage> = {
   starting: [...ALWAYS, "Start", "Ready"],
-  idle: [...ALWAYS, "RunStep", "Evaluate", "Save", "Fetch", "Write"],
+  idle: [...ALWAYS, "RunStep", "Evaluate", "Save", "Compare", "Exclude", "Fetch", "Write"],
   stepping: [...ALWAYS, ...FLOW, "GradientsReady", "Reduced"],
   deciding: [...ALWAYS, "Reduced"],
   ending: [...ALWAYS, "Reduced", "StepDone"],
   draining: [],
   evaluating: [...ALWAYS, "Loss"],
-  saving: [...ALWAYS, "Saved", "Fetched", "Written"],
+  saving: [...ALWAYS, "Saved", "Digested", "Fetched", "Written"],
   freezing: [...ALWAYS, "Frozen"],
-  frozen: [...ALWAYS, "Fetch", "Fetched"],
+  frozen: [...ALWAYS, "Compare", "Digested", "Fetch", "Fetched"],
   lost: [],
 };
 
@@ -89,6 +91,7 @@ function supervisorHandlers(supervisor: Supervisor): Handlers<SupervisorMessage>
     SUPERVISOR_MESSAGES,
     {
       ...controlHandlers(supervisor),
+      ...verifyHandlers(supervisor),
       ...flowHandlers(supervisor),
       ...(isFlushed ? commitHandlers : drainHandlers)(supervisor),
       ...workerDownHandlers(supervisor),

@@ -12,11 +12,13 @@ import type { Batch, Slicing, StageMemory, StageProgram } from "../../kernels/mo
 import type { StageState } from "../../kernels/internal.ts";
 import type { WeightUpdates } from "../../schedules/mod.ts";
 import { areFinite, CommitDecision } from "../gradients/commit.ts";
+import type { CopyDigest } from "../gradients/digests.ts";
 import { CHUNKS_IN_TRANSIT } from "../gradients/sync.ts";
 import { CompactingMap } from "../runtime/actor.ts";
 import type { ActorRef, ActorSpec, Context, Down, PlaceName, Reply } from "../runtime/mod.ts";
 import type { SupervisorMessage, WorkerLost, WorkerMessage, WriteOutcome } from "./protocol.ts";
 import {
+  type Doubt,
   type StepOutcome,
   type StepPlan,
   type StepRequest,
@@ -185,10 +187,14 @@ export class PendingReplies {
 }
 
 /** Returns the loss of a worker that has ended. @param when The activity at that time: `step 4`. */
-export function lossOf({ ref, reason }: Down, when: string | undefined): WorkerLost {
+export function lossOf(
+  { ref, reason }: Down,
+  when: string | undefined,
+  excluded?: string,
+): WorkerLost {
   const during = when === undefined ? "" : ` in ${when}`;
   if (reason === "stopped") {
-    const message = `${ref.id} failed${during}: it must run to the end, and stopped`;
+    const message = excluded ?? `${ref.id} failed${during}: it must run to the end, and stopped`;
     return { worker: ref.id, kind: "exit", message, isWedged: false };
   }
   const { actor, handling, error, kind } = reason;
@@ -213,6 +219,8 @@ export interface SupervisorInit extends InFlightOptions {
   readonly clip?: number | undefined;
   /** True if the survivors of a lost worker freeze, so that their state can be read. */
   readonly freezes?: boolean | undefined;
+  /** True if the sums of all copies are compared before a commit. */
+  readonly verifies?: boolean | undefined;
 }
 
 /** A step in progress. */
@@ -230,6 +238,9 @@ export interface StepRecord {
   /** The sums of squares of each update that stages have made by themselves. */
   readonly updates: Map<string, number>[];
   readonly traces: (readonly TracedAction[])[];
+  /** The digests of the sums of all copies, and what else was found wrong. */
+  readonly digests: CopyDigest[];
+  readonly doubts: Doubt[];
   /** True once its Begin was sent. */
   hasBegun: boolean;
   isCommitted: boolean;
@@ -246,7 +257,7 @@ interface PeakUsage {
 
 /** Opens the record of a requested step. */
 export function openStepRecord(
-  { workers, updates, eagerStages, clip, freezes }: SupervisorInit,
+  { workers, updates, eagerStages, clip, freezes, verifies }: SupervisorInit,
   asked: Pick<StepRecord, "round" | "request" | "plan" | "reply" | "first">,
 ): StepRecord {
   const copies = workers[0]!.copies.map(({ length }) => length);
@@ -257,11 +268,12 @@ export function openStepRecord(
     decision: isFlushed
       ? new CommitDecision({
         ...{ copies, workers: workers.length, eagerStages, clip },
-        waitsForSums: freezes,
+        waitsForSums: freezes || verifies,
       })
       : undefined,
     updates: [],
     traces: workers.map(() => []),
+    ...{ digests: [], doubts: [] },
     hasBegun: false,
     isCommitted: false,
     endsMissing: workers.length,
@@ -299,7 +311,8 @@ export function allLosses({ request: { step, microBatches }, losses }: StepRecor
 
 /** Returns the outcome of a step that all workers have ended. */
 export function outcomeOf(step: StepRecord, held: PeakUsage): StepOutcome {
-  const { traces, decision } = step, losses = allLosses(step);
+  const { traces, decision, digests, doubts } = step, losses = allLosses(step);
+  const verified = digests.length + doubts.length > 0 ? { digests, doubts } : {};
   if (!decision) {
     const { updates } = step;
     return { losses, updates, isCommitted: areFinite(losses, updates), ...held, traces };
@@ -308,7 +321,8 @@ export function outcomeOf(step: StepRecord, held: PeakUsage): StepOutcome {
   const unscaled = [...decision.squares].map(([name, sum]) =>
     [name, sum / lossScale ** 2] as const
   );
-  return { losses, updates: isCommitted ? [new Map(unscaled)] : [], isCommitted, ...held, traces };
+  const updates = isCommitted ? [new Map(unscaled)] : [];
+  return { losses, updates, isCommitted, ...held, traces, ...verified };
 }
 
 /**
@@ -371,6 +385,9 @@ export interface Supervisor {
   /** The receivers of the answers of workers to the current question. */
   takeReady?: Take<undefined>;
   takeState?: Take<StageState>;
+  takeDigests?: Take<readonly CopyDigest[]>;
+  /** Why a worker was ended. */
+  excluded?: string;
   takeFetched?: (values: Float32Array<ArrayBuffer>) => void;
   takeWritten?: Take<WriteOutcome>;
   drained?: () => void;

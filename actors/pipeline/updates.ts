@@ -26,7 +26,9 @@ import {
   reportStep,
   runReadyActions,
   send,
+  sendToPeer,
   stepOf,
+  takeDoubts,
   type Worker,
 } from "./worker_state.ts";
 
@@ -126,7 +128,7 @@ export class CommittedUpdates implements WeightUpdater {
   /** Votes on the step when a copy has all its gradients. */
   async #vote({ kernels, stage }: OpenCopy): Promise<void> {
     const isSafe = await kernels.checkGradients(mostAddends(this.#worker));
-    send(this.#worker, { type: "GradientsReady", stage, isSafe });
+    send(this.#worker, { type: "GradientsReady", stage, isSafe, ...takeDoubts(this.#worker) });
     if (this.#end!.backwardsMissing.values().some((missing) => missing > 0)) return;
     this.#worker.state = "reducing";
   }
@@ -184,7 +186,7 @@ function addByNetwork(
 }
 
 function openStepSync(worker: Worker, round: number): GradientSync {
-  const { ctx, init, copies, link, peers } = worker;
+  const { ctx, init, copies, peers } = worker;
   const holderOf = (stage: number, rank: number) =>
     peers!.workers[init.copies[stage]![rank]!.worker]!;
   return new GradientSync(copies.all, {
@@ -192,20 +194,25 @@ function openStepSync(worker: Worker, round: number): GradientSync {
     size: init.copies[0]!.length,
     ties: init.ties,
     dtype: init.stage.precision === "fp16" ? "f16" : "f32",
+    digests: init.verification && init.copies[0]!.length > 1,
   }, {
     sendPart(stage, rank, part) {
       if (init.reduce.algorithm === "collective") return addByNetwork(worker, round, stage, part);
       const message = { type: "ReducePart", round, stage, rank, part } as const;
       const { values } = part;
-      link.send(holderOf(stage, rank), message, values ? { transfer: [values.buffer] } : {});
+      const transfer = values ? { transfer: [values.buffer] } : {};
+      sendToPeer(worker, holderOf(stage, rank), message, transfer);
     },
     sendTie(stage, rank, name, values, from) {
       const own = { type: "TieGradient", round, rank, stage, name, values } as const;
       const message = { ...own, ...from !== undefined && { from } };
-      link.send(holderOf(stage, rank), message, { transfer: [values.buffer] });
+      sendToPeer(worker, holderOf(stage, rank), message, { transfer: [values.buffer] });
     },
     wake: () => ctx.send(ctx.self, { type: "StepBucket" }),
-    reduced: (squares) => send(worker, { type: "Reduced", squares }),
+    reduced(squares, digests) {
+      const found = { ...digests.length > 0 && { digests }, ...takeDoubts(worker) };
+      send(worker, { type: "Reduced", squares, ...found });
+    },
   });
 }
 

@@ -23,6 +23,7 @@ import { formatAction } from "../../schedules/mod.ts";
 import { type ShardOrder, writeShard } from "../checkpoints/read.ts";
 import { type HeldState, parameterOf } from "../checkpoints/tensors.ts";
 import { assertFinite, NonFiniteError } from "../gradients/commit.ts";
+import { type CopyDigest, digestOf, NO_DIGEST } from "../gradients/digests.ts";
 import type { ActorFactory, ActorSpec, Context, Handlers } from "../runtime/mod.ts";
 import { Arrivals } from "./arrivals.ts";
 import { inputHandlers, type WeightUpdater } from "./compute.ts";
@@ -40,6 +41,7 @@ import { UPDATE_POLICIES } from "./step.ts";
 import { CommittedUpdates, LocalUpdates } from "./updates.ts";
 import {
   Activity,
+  checkArrival,
   measure,
   send,
   withoutStates,
@@ -72,6 +74,19 @@ function controlHandlers(worker: Worker): Partial<Handlers<WorkerMessage>> {
       for (const { kernels } of copies.all) parts.push(await ctx.busy(() => kernels.save()));
       const state = joinStates(parts);
       send(worker, { type: "Saved", worker: init.worker, state }, moved(state));
+    },
+    async Digest() {
+      const digests: CopyDigest[] = [];
+      for (const { stage, rank, kernels } of copies.all) {
+        const { weights, moments } = await ctx.busy(() => kernels.save());
+        const all = [...weights.values(), ...moments.values()];
+        digests.push({
+          stage,
+          rank,
+          digest: all.reduce((sum, one) => digestOf(one, sum), NO_DIGEST),
+        });
+      }
+      send(worker, { type: "Digested", worker: init.worker, digests });
     },
     async Fetch({ stage, parts }) {
       const values = await ctx.busy(() => copyOf(worker, stage).kernels.read(parts));
@@ -127,11 +142,11 @@ const PARTS = ["ReducePart", "TieGradient"] as const;
 /** The states of a worker whose steps end with a flush. */
 export const FLUSHED_WORKER: StateTable<WorkerState, WorkerMessage> = {
   connecting: [...ALWAYS, "Connect"],
-  idle: [...ALWAYS, ...INPUTS, ...PARTS, "Begin", "Save", "Fetch", "Write", "Freeze"],
+  idle: [...ALWAYS, ...INPUTS, ...PARTS, "Begin", "Save", "Digest", "Fetch", "Write", "Freeze"],
   computing: [...ALWAYS, ...INPUTS, ...PARTS, "Gradient", "Dispatch", "Reduce", "Freeze"],
   reducing: [...ALWAYS, ...PARTS, "Reduce", "Commit", "Abort", "Freeze"],
   committing: [...ALWAYS, ...PARTS, "StepBucket", "Freeze"],
-  frozen: ["Report", "Fetch"],
+  frozen: ["Report", "Digest", "Fetch"],
 };
 
 /** The states of a worker that steps its weights by itself. */
@@ -152,14 +167,18 @@ export const WORKER_MESSAGES: readonly WorkerMessage["type"][] = [
 /** The handlers of a worker; each refuses its message in states that do not take it. */
 function workerHandlers(worker: Worker, updater: WeightUpdater): Handlers<WorkerMessage> {
   const { link, init } = worker, { isFlushed } = UPDATE_POLICIES[init.updates];
+  const inputs: Partial<Handlers<WorkerMessage>> = {
+    ...inputHandlers(worker, updater),
+    ...updater.handlers,
+  };
   const handlers: Handlers<WorkerMessage> = guarded(
     "worker",
     isFlushed ? FLUSHED_WORKER : UNFLUSHED_WORKER,
     () => worker.state,
     WORKER_MESSAGES,
     {
-      ...inputHandlers(worker, updater),
-      ...updater.handlers,
+      ...inputs,
+      ...init.verification?.mode === "actions" && checkedInputs(worker, inputs),
       ...controlHandlers(worker),
       OnLink: ({ message, arrivesAt }) => void link.receive(message, arrivesAt),
       async LinkDue() {
@@ -171,6 +190,21 @@ function workerHandlers(worker: Worker, updater: WeightUpdater): Handlers<Worker
     ["frozen"],
   );
   return handlers;
+}
+
+/** Returns the handlers of messages from other workers, which first check what has arrived. */
+function checkedInputs(
+  worker: Worker,
+  inputs: Partial<Handlers<WorkerMessage>>,
+): Partial<Handlers<WorkerMessage>> {
+  const types = ["Activation", "Gradient", ...PARTS] as const;
+  return Object.fromEntries(types.map((type) => {
+    const handle = inputs[type] as (message: PeerMessage) => void | Promise<void>;
+    return [type, (message: PeerMessage) => {
+      checkArrival(worker, message);
+      return handle(message);
+    }];
+  }));
 }
 
 /** The spec of a worker, in any isolate. */
@@ -225,6 +259,7 @@ async function openWorker(ctx: Context<WorkerMessage>, whole: WorkerInit): Promi
     ready: [],
     early: [],
     isDispatching: false,
+    doubts: [],
     peak: { activations: 0, weights: 0 },
   };
   measure(worker);

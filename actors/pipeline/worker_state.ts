@@ -9,8 +9,9 @@ import { keyed } from "../../kernels/internal.ts";
 import type { Action, SkipEdge, StepPolicy, WeightUpdates } from "../../schedules/mod.ts";
 import { Readiness } from "../../schedules/internal.ts";
 import type { GradientSquares } from "../gradients/commit.ts";
+import { digestOf, digestOfValues } from "../gradients/digests.ts";
 import type { ReduceOptions, TieEnd } from "../gradients/sync.ts";
-import type { ActorRef, Context } from "../runtime/mod.ts";
+import type { ActorRef, Context, SendOptions } from "../runtime/mod.ts";
 import type { Arrival, Arrivals } from "./arrivals.ts";
 import { routesOf, type StageCopy } from "./layout.ts";
 import type { EmulatedLink, LinkOptions } from "./links.ts";
@@ -24,6 +25,7 @@ import {
   sumMemory,
 } from "./stage_copies.ts";
 import {
+  type Doubt,
   listsOf,
   type LocalUpdates,
   type MicroBatchShare,
@@ -109,6 +111,10 @@ export interface WorkerInit {
   readonly ties: readonly (readonly TieEnd[])[];
   /** A link whose delays are emulated for messages to other workers. */
   readonly link?: LinkOptions | undefined;
+  /** How results are verified; they are not unless given. */
+  readonly verification?:
+    | { readonly mode: "sums" | "actions"; readonly every: number }
+    | undefined;
   /** True to report the times of actions and of their inputs. */
   readonly isTraced: boolean;
   /** A failure to inject. */
@@ -232,6 +238,8 @@ export interface Worker {
   early: (readonly [Action, Arrival])[];
   /** True while a Dispatch is in transit. */
   isDispatching: boolean;
+  /** What was found wrong since the last report. */
+  doubts: Doubt[];
   /** Peaks of activations and weights, in units of Ma and Mθ: one P-th of the model. */
   readonly peak: { activations: number; weights: number };
 }
@@ -280,22 +288,50 @@ export function send(
   ctx.send(peers!.supervisor, message, options);
 }
 
+/** Takes what was found wrong since the last report, for a message. */
+export function takeDoubts(worker: Worker): { readonly doubts?: readonly Doubt[] } {
+  const { doubts } = worker;
+  worker.doubts = [];
+  return doubts.length > 0 ? { doubts } : {};
+}
+
+/** Sends a message to another worker, with its checksum if what is sent is verified. */
+export function sendToPeer(
+  { init, link }: Worker,
+  to: ActorRef<WorkerMessage>,
+  message: PeerMessage,
+  options: SendOptions,
+): void {
+  const isVerified = init.verification?.mode === "actions";
+  link.send(to, isVerified ? { ...message, checksum: checksumOf(message) } : message, options);
+}
+
+function checksumOf(message: PeerMessage): number {
+  if ("tensor" in message) return digestOfValues(message.tensor);
+  const values = message.type === "ReducePart" ? message.part.values : message.values;
+  return values ? digestOf(values) : 0;
+}
+
+/** Notes a message whose arrays are not those that were sent. */
+export function checkArrival(worker: Worker, message: PeerMessage): void {
+  const { checksum, type, stage } = message;
+  if (checksum === undefined || checksum === checksumOf(message)) return;
+  worker.doubts.push({ what: `a ${type} to stage ${stage} changed on its way` });
+}
+
 /** A message with arrays to a stage. */
 type StageMessage = Extract<PeerMessage, { tensor: StageValues }>;
 
 /** Sends a message to the worker that holds a stage in a pipeline. */
-function sendToStage(
-  { init, peers, link, activity }: Worker,
-  pipe: number,
-  message: StageMessage,
-): void {
+function sendToStage(from: Worker, pipe: number, message: StageMessage): void {
+  const { init, peers, activity } = from;
   const { worker } = init.copies[message.stage]!.find((copy) =>
     copy.replica === init.replica && copy.pipe === pipe
   )!;
   // Noted before it is sent: the receiver may take the core from the sender at once.
   activity.noteSend();
   const transfer = Object.values(keyed(message.tensor)).map(({ buffer }) => buffer);
-  link.send(peers!.workers[worker]!, message, { transfer });
+  sendToPeer(from, peers!.workers[worker]!, message, { transfer });
 }
 
 /** Sends the outputs of a stage to the stages that use them; the next one gets the fields, too. */

@@ -44,6 +44,7 @@ import {
   type StepOutcome,
   type StepRequest,
   UPDATE_POLICIES,
+  type Verification,
 } from "../pipeline/step.ts";
 import type { KernelModule } from "../pipeline/stage_copies.ts";
 import type { SupervisorInit } from "../pipeline/supervisor_state.ts";
@@ -65,6 +66,12 @@ export interface Engine {
   step(request: StepRequest): Promise<StepOutcome>;
   /** The losses of micro-batches, without training on them. */
   evaluate(microBatches: readonly Batch[]): Promise<readonly Float32Array[]>;
+  /**
+   * Compares weights and moments of all copies, if results are verified.
+   *
+   * @throws {WorkerLostError} when they differ.
+   */
+  compare?(): Promise<void>;
   /** Returns weights and moments of the whole model. */
   save(): Promise<StageState>;
   /** The same, read from who holds them while no step is under way; absent where `save` must do. */
@@ -109,6 +116,10 @@ export interface EngineOptions extends PlanOptions {
   readonly link?: LinkOptions | undefined;
   /** True if the survivors of a lost worker freeze, so that the run moves to them. */
   readonly freezes?: boolean | undefined;
+  /** How results are verified; they are not unless given. */
+  readonly verification?: Verification | undefined;
+  /** Reports in words that a step is taken again, because its results are in doubt. */
+  readonly onDoubt?: ((line: string) => void) | undefined;
   /** Custom supervisor. */
   readonly supervisor?: ActorSpec<SupervisorInit, SupervisorMessage> | undefined;
   /** Custom pipeline worker. */
@@ -328,6 +339,7 @@ export function workerInits(
     ties,
     link,
     isTraced: options.isTraced,
+    verification: options.verification,
     kernels: options.kernels,
     fault,
   }));

@@ -15,6 +15,7 @@
 import type { StateOf } from "../../kernels/mod.ts";
 import type { StageState } from "../../kernels/internal.ts";
 import { type HeldState, readState, type TensorSource } from "../checkpoints/tensors.ts";
+import { type CopyDigest, unequalCopies } from "../gradients/digests.ts";
 import { eagerStages } from "../gradients/sync.ts";
 import { chooseLayout, type HostLayout } from "../../schedules/internal.ts";
 import { copiesOf, pipelineCount } from "../pipeline/layout.ts";
@@ -55,6 +56,7 @@ import {
   WorkerLostError,
 } from "./recovery.ts";
 import { openSerial } from "./serial.ts";
+import { COMPARE_EVERY, Verifier } from "./verify.ts";
 
 /** Calls that wait for an actor of a system, and the failure of the system. */
 interface Waiting {
@@ -167,6 +169,9 @@ class PipelineEngine implements Engine {
   readonly #system: System;
   readonly #supervisor: ActorRef<SupervisorMessage>;
   readonly #watch: StallWatch;
+  readonly #verifier: Verifier | undefined;
+  /** True if no step has been taken since all copies were compared. */
+  #isCompared = true;
   /** Steps that are waited for; any other question counts as `ahead` of them. */
   #waiting = 0;
 
@@ -176,6 +181,11 @@ class PipelineEngine implements Engine {
     this.ahead = policy.stepsAhead(schedule);
     this.#options = options;
     this.#planner = openStepPlanner(options);
+    this.#verifier = options.verification && new Verifier({
+      copies: copiesOf(schedule, options.replicas),
+      exclude: (worker, why) => this.#exclude(worker, why),
+      onDoubt: options.onDoubt,
+    });
     if (!observer && (!options.system || options.freezes)) {
       this.held = heldByStages(
         options,
@@ -191,6 +201,7 @@ class PipelineEngine implements Engine {
       updates: schedule.updates,
       clip,
       freezes: options.freezes && this.held !== undefined,
+      verifies: options.verification !== undefined,
       ...worker && { worker },
     };
     const system = options.system ?? createSystem({
@@ -218,8 +229,39 @@ class PipelineEngine implements Engine {
     }
   }
 
-  step(request: StepRequest): Promise<StepOutcome> {
-    return this.#ask({ type: "RunStep", request, plan: this.#planner.next(request) });
+  async step(request: StepRequest): Promise<StepOutcome> {
+    const take = () =>
+      this.#ask<StepOutcome>({ type: "RunStep", request, plan: this.#planner.next(request) });
+    if (!this.#verifier) return await take();
+    const outcome = await this.#verifier.step(request.step, take);
+    this.#isCompared = false;
+    if (request.update % COMPARE_EVERY === 0) await this.compare();
+    return outcome;
+  }
+
+  async compare(): Promise<void> {
+    const copies = copiesOf(this.#options.schedule, this.#options.replicas);
+    if (this.#isCompared || copies[0]!.length === 1) return;
+    const wrong = unequalCopies(await this.#ask<CopyDigest[]>({ type: "Compare" }));
+    this.#isCompared = true;
+    if (wrong.length === 0) return;
+    const workers = wrong.map(({ stage, rank }) => `worker-${copies[stage]![rank]!.worker}`);
+    const must = `weights and moments of stage ${wrong[0]!.stage} must be equal in all copies`;
+    const message = `Cannot trust the state: ${must}, received others on ${
+      [...new Set(workers)].join(" and ")
+    }`;
+    throw new WorkerLostError({ worker: workers[0]!, kind: "exit", message, isWedged: false });
+  }
+
+  async #exclude(worker: number, why: string): Promise<void> {
+    const { schedule, replicas, freezes } = this.#options;
+    const isNeeded = copiesOf(schedule, replicas).some((copies) =>
+      copies.every((copy) => copy.worker === worker)
+    );
+    if (!freezes || isNeeded) {
+      throw new Error(`Cannot continue: the run must be able to move to other workers; ${why}`);
+    }
+    await this.#ask({ type: "Exclude", worker, why });
   }
 
   async drain(): Promise<void> {
@@ -334,7 +376,8 @@ async function openOn(
     if (isSerial) return await openSerial(prepared);
     const nth = opened++, fault = prepared.faults[nth];
     await lent?.gather(run.replicas * run.schedule.workers);
-    const hosted = { ...await withJournal(run, nth), state: readable(isolate, state) };
+    const own = { state: readable(isolate, state), onDoubt: prepared.announce };
+    const hosted = { ...await withJournal(run, nth), ...own };
     const engine = await openPipeline(hosted, isolate, fault);
     return lent ? lent.releasing(engine) : engine;
   };

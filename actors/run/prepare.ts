@@ -24,7 +24,8 @@ import { checkWritable, encodeConfig } from "../checkpoints/write.ts";
 import { checkSizes } from "../options/limits.ts";
 import type { RunOptions, TrainOptions } from "../options/train_options.ts";
 import { type CheckedOptions, readOptions } from "../options/train_table.ts";
-import { hostingRefusal } from "../pipeline/step.ts";
+import { pipelineCount } from "../pipeline/layout.ts";
+import { hostingRefusal, type Verification } from "../pipeline/step.ts";
 import type { PlaceName } from "../runtime/mod.ts";
 import { tidyRendezvousFolders } from "../transports/rendezvous.ts";
 import { compileRun, planRun, sizeFinder } from "./compile.ts";
@@ -347,6 +348,7 @@ export async function prepareRun(options: RunOptions): Promise<PreparedRun> {
   const nats = runtime === "nats" ? checkHosts(filled) : undefined;
   const chosen = chooseSchedule(filled), { schedule } = chosen;
   const servable = compileServable(filled, schedule), workers = replicas * schedule.workers;
+  const verification = verificationOf(schedule, filled);
   const devices = await runDevices(options, runtime, workers), [device] = devices;
   const isolation = runtime === "mpi" || runtime === "nats"
     ? runtime
@@ -392,6 +394,7 @@ export async function prepareRun(options: RunOptions): Promise<PreparedRun> {
     isTraced: filled.trace,
     minWorkers: filled.minWorkers ?? 1,
     freezes: filled.failover === "resize" && runtime !== "serial",
+    verification,
   };
 }
 
@@ -441,6 +444,30 @@ function assertMovable(
   const refusal = hostingRefusal(schedule);
   if (refusal) throw new RangeError(refusal);
   if (journal ?? system) refuse("there must be no journal and no given system", "one");
+}
+
+/**
+ * Returns how results are verified.
+ *
+ * @throws {RangeError} when there is nothing to verify, or a wrong result has already reached weights.
+ */
+function verificationOf(
+  schedule: Schedule,
+  { verify: mode = "none", verifyEvery, runtime, replicas }: FilledOptions,
+): Verification | undefined {
+  const refuse = (must: string, received: string): never => {
+    throw new RangeError(`Cannot verify results: ${must}, received ${received}`);
+  };
+  if (verifyEvery !== undefined && mode !== "actions") {
+    refuse("verifyEvery must come with verify actions", mode);
+  }
+  if (mode === "none") return undefined;
+  if (runtime === "serial") refuse("the runtime must have actors", runtime);
+  if (schedule.updates !== "flush") refuse("the schedule must have a flush", schedule.name);
+  if (mode === "sums" && replicas * pipelineCount(schedule) === 1) {
+    refuse("verify sums must have copies to compare", "one of each stage");
+  }
+  return { mode, every: verifyEvery ?? 4 };
 }
 
 /** Refuses a supervisor or workers of the user's where there are none, or none that are replayed. */

@@ -585,6 +585,7 @@ export class Recovery implements Pick<Engine, "ahead" | "drain" | "step" | "eval
     }
     const began = performance.now(), from = hosts.layout(), { held } = this.#opened!;
     const move = async () => {
+      await this.#opened!.compare?.();
       const state = await gatherState(held!);
       await this.#closeOpened();
       return this.#opened = await hosts.open(remains.workers, state);
@@ -629,7 +630,12 @@ export class Recovery implements Pick<Engine, "ahead" | "drain" | "step" | "eval
 
   /** The same for a call that needs an empty pipe, which repeated steps may have filled. */
   #whenDrained<T>(run: (engine: Engine) => Promise<T>): Promise<T> {
-    return this.#getOn(async (engine) => (await engine.drain(), await run(engine)));
+    return this.#getOn(async (engine) => {
+      await engine.drain();
+      // A state that is kept is one that can be trusted.
+      await engine.compare?.();
+      return await run(engine);
+    });
   }
 
   /** Drops the logged steps, which take too many bytes. */

@@ -217,6 +217,8 @@ export class FakeStage implements StageKernels {
   readonly #live = new Map<number, InFlight>();
   /** Ranges of gradients that were read to be summed, and were not written. */
   readonly #away = new Map<number, number>();
+  /** Ranges whose sum was written, which may be read without another. */
+  readonly #summed = new Set<number>();
   /** For each micro-batch in slices, its shared values. */
   readonly #contexts = new Map<number, SliceContext>();
   readonly #slices: number;
@@ -417,6 +419,7 @@ export class FakeStage implements StageKernels {
   zeroGradients(): void {
     this.#gradients.fill(0);
     this.#away.clear();
+    this.#summed.clear();
   }
 
   checkGradients(copies: number): Promise<boolean> {
@@ -434,13 +437,14 @@ export class FakeStage implements StageKernels {
   }
 
   readGradients(offset: number, length: number): Promise<MessageArray> {
-    this.#away.set(offset, length);
+    if (!this.#summed.has(offset)) this.#away.set(offset, length);
     return Promise.resolve(this.#gradients.slice(offset, offset + length));
   }
 
   writeGradients(offset: number, values: Float32Array | Float16Array): void {
     checkLength("a sum", values, this.#away.get(offset) ?? values.length);
     this.#away.delete(offset);
+    this.#summed.add(offset);
     this.#gradients.set(values, offset);
   }
 

@@ -19,7 +19,14 @@ export {
 } from "./compile/programs.ts";
 export { skipEdges } from "./compile/skip_edges.ts";
 export { modelsOfLengths } from "./compile/slices.ts";
-export { DIGIT_PIXELS, DIGITS_SHA256, STRING_VOCABULARY } from "./data/digits.ts";
+export {
+  DIGIT_PIXELS,
+  DIGITS_SHA256,
+  noisyDigitBatches,
+  STRING_VOCABULARY,
+  stringBatches,
+  type StringTask,
+} from "./data/digits.ts";
 export { sampleLengths, tokensIn } from "./data/documents.ts";
 export {
   checkInputFile,

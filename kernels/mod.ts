@@ -22,19 +22,7 @@ export {
   type StageProgram,
   type StageSkip,
 } from "./compile/programs.ts";
-export {
-  type DigitBatch,
-  digitBatches,
-  type Digits,
-  loadDigits,
-  type Noise,
-  type NoisyDigitBatch,
-  noisyDigitBatches,
-  type StringBatch,
-  stringBatches,
-  type StringOptions,
-  type StringTask,
-} from "./data/digits.ts";
+export { type DigitBatch, digitBatches, type Digits, loadDigits } from "./data/digits.ts";
 export type { KnownFile, ReadableDisk } from "./data/files.ts";
 export { type Announce, type NpmPackage, npmPackageFolder } from "./data/npm_packages.ts";
 export {
@@ -64,13 +52,7 @@ export {
   tokenBatches,
   type TokenBatchOptions,
 } from "./data/token_batches.ts";
-export {
-  Dataset,
-  type DatasetBatches,
-  readCsv,
-  readJsonLines,
-  type TableSchema,
-} from "./data/table.ts";
+export { Dataset, type TableSchema } from "./data/table.ts";
 export type { Documents } from "./data/documents.ts";
 export {
   type KnownTokens,
@@ -161,7 +143,6 @@ export {
   type Metric,
   type Model,
   type ParameterSpec,
-  type SampleTerm,
   type Slice,
   type SliceContext,
   type TensorSpec,
@@ -203,12 +184,10 @@ export {
   generate,
   type GenerateOptions,
   generateText,
-  openPredictor,
-  type Predictor,
   sample,
   type SampleOptions,
 } from "./stage/generate.ts";
-export { openModel } from "./stage/predictor.ts";
+export { openPredictor, type Predictor } from "./stage/predictor.ts";
 export {
   ADAMW_DEFAULTS,
   type AdamWOptions,

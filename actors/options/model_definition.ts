@@ -12,7 +12,6 @@ import type {
   Metric,
   Model,
   Predictor,
-  SampleTerm,
   Tie,
   Tokenizer,
 } from "../../kernels/mod.ts";
@@ -116,12 +115,12 @@ export interface ModelComponent<Size extends string = string> {
    * Returns the loss of each sample, f32 [samples], from the output of the last layer. Then `build`
    * returns layers without a loss, which predict as they are.
    */
-  readonly loss?: SampleTerm;
+  readonly loss?: Metric["terms"][string];
   /**
    * Metrics beside `loss`, by name: a number of each sample, whose mean over predictions is reported,
    * or sums of such numbers.
    */
-  readonly metrics?: Readonly<Record<string, Metric | SampleTerm>>;
+  readonly metrics?: Readonly<Record<string, Metric | Metric["terms"][string]>>;
   /** True if its documents are pairs: the `ids` that it reads, then the `targets` that it writes. */
   readonly readsPairs?: true;
   /**

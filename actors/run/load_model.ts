@@ -8,11 +8,12 @@ import {
   type Batch,
   compileModel,
   openDevice,
-  openModel,
+  openPredictor,
   type Predictor,
 } from "../../kernels/mod.ts";
 import { measureSamples, resolveDevice } from "../../kernels/internal.ts";
-import { readCheckpoint } from "../checkpoints/read.ts";
+import { locateCheckpoint } from "../checkpoints/read.ts";
+import { readTensors } from "../checkpoints/tensors.ts";
 import { readWeights } from "../checkpoints/weights.ts";
 import { meanLoss } from "../gradients/commit.ts";
 import {
@@ -95,7 +96,7 @@ export async function loadModel(
   };
   let losses: Promise<Predictor> | undefined;
   try {
-    const predict = await openModel(opened, layersOf, weights, ties);
+    const predict = await openPredictor(opened, layersOf, weights, ties);
     return {
       classes,
       predict,
@@ -103,7 +104,12 @@ export async function loadModel(
         if (!loss) {
           throw new TypeError(`Cannot evaluate ${name}: it must have a loss, received none`);
         }
-        losses ??= openModel(opened, async (one) => (await modelFor(one)).layers, weights, ties);
+        losses ??= openPredictor(
+          opened,
+          async (one) => (await modelFor(one)).layers,
+          weights,
+          ties,
+        );
         const outputs: Float32Array[] = [];
         let count = 0;
         for (const batch of batches) {
@@ -159,8 +165,10 @@ async function weightsOf(
     const { parameters } = compileModel(model, "none");
     return { weights: await readWeights(run, parameters, ties), kept: {} };
   }
-  const path = runToResume(run), checkpoint = await readCheckpoint(path);
-  if (checkpoint) return { weights: checkpoint.state.weights, kept: checkpoint.config };
+  const path = runToResume(run), checkpoint = await locateCheckpoint(path); // without moments
+  if (checkpoint) {
+    return { weights: readTensors(checkpoint.state.weights), kept: checkpoint.config };
+  }
   throw new RangeError(
     `Cannot load ${definition.name}: ${path} must have a checkpoint, received none`,
   );

@@ -267,21 +267,23 @@ export function openProgress(steps: number, unit: string): Progress {
   };
 }
 
+/** Formats metrics, each with its name. */
+export const metricTexts = (metrics: Readonly<Record<string, number>> = {}): string[] =>
+  Object.entries(metrics).map(([name, value]) => `${name} ${value.toFixed(3)}`);
+
 /** Shows the events of a run of a script. Disposing removes the status line. */
 export function openRunProgress(steps: number): ((event: TrainEvent) => void) & Disposable {
   const progress = openProgress(steps, "samples"), dispose = () => progress[Symbol.dispose]();
-  const textOf = (metrics: Readonly<Record<string, number>> = {}) =>
-    Object.entries(metrics).map(([name, value]) => `${name} ${value.toFixed(3)}`);
   const show = (event: TrainEvent) => {
     switch (event.type) {
       case "step": {
         const { step, loss, tokensPerSecond, seconds, metrics } = event;
         const perSecond = `${(1 / seconds).toFixed(1)} steps/s`;
-        return progress.step(step, loss, tokensPerSecond, [...textOf(metrics), perSecond]);
+        return progress.step(step, loss, tokensPerSecond, [...metricTexts(metrics), perSecond]);
       }
       case "evaluation": {
         const { step, loss, metrics } = event;
-        const held = [`held-out loss ${loss.toFixed(3)}`, ...textOf(metrics)];
+        const held = [`held-out loss ${loss.toFixed(3)}`, ...metricTexts(metrics)];
         return print(`after step ${step}: ${held.join("  ")}`);
       }
       case "checkpoint":

@@ -7,7 +7,7 @@
 import type { CoreShare, Plan, TrainEvent } from "../../actors/options/train_events.ts";
 import { commandLine } from "../../actors/options/limits.ts";
 import type { Task } from "../../actors/registry/task.ts";
-import { openProgress, print, printError } from "../terminal.ts";
+import { metricTexts, openProgress, print, printError } from "../terminal.ts";
 import { openMemoryReport } from "./memory_report.ts";
 import type { KeptComponents } from "../../actors/run_folder/metrics_file.ts";
 
@@ -27,15 +27,17 @@ export function jsonReport(withMemory = false, parts: KeptComponents = {}): Repo
       case "plan":
         return void memory?.begin(event.plan);
       case "step": {
-        const { step, loss, gradNorm, tokensPerSecond } = event;
-        return printJson({ step, loss, gradNorm, tokensPerSecond });
+        const { step, loss, gradNorm, tokensPerSecond, metrics } = event;
+        return printJson({ step, loss, gradNorm, tokensPerSecond, metrics });
       }
       case "skip": {
         const { step, loss, lossScale, nextLossScale } = event;
         return printJson({ step, loss, skipped: true, lossScale, nextLossScale });
       }
       case "evaluation":
-        return printJson({ step: event.step, evalLoss: event.loss, best: event.best });
+        return printJson({
+          ...{ step: event.step, evalLoss: event.loss, metrics: event.metrics, best: event.best },
+        });
       case "resize": {
         const { type, ...how } = event;
         return printJson({ [type]: true, ...how });
@@ -98,7 +100,12 @@ export function consoleReport(steps: number, unit: Task["unit"], withMemory = fa
       case "plan":
         return [...planLines(event.plan), ...memory?.begin(event.plan) ?? []].forEach(printLine);
       case "step":
-        return progress.step(event.step, event.loss, event.tokensPerSecond);
+        return progress.step(
+          event.step,
+          event.loss,
+          event.tokensPerSecond,
+          metricTexts(event.metrics),
+        );
       case "skip":
         return print(
           `step ${event.step} skipped: gradients overflowed at loss scale ${event.lossScale}; the next scale is ${event.nextLossScale}`,
@@ -129,11 +136,13 @@ export function consoleReport(steps: number, unit: Task["unit"], withMemory = fa
   });
 }
 
-function evaluationLine({ step, loss, best }: TrainEvent & { type: "evaluation" }): string {
+function evaluationLine(event: TrainEvent & { type: "evaluation" }): string {
+  const { step, loss, metrics, best } = event;
   const before = best && best.step < step
     ? `; ${best.loss.toFixed(3)} after step ${best.step} stays best`
     : "";
-  return `after step ${step}: held-out loss ${loss.toFixed(3)}${before}`;
+  const held = [`held-out loss ${loss.toFixed(3)}`, ...metricTexts(metrics)].join("  ");
+  return `after step ${step}: ${held}${before}`;
 }
 
 /** Formats the best evaluation, its checkpoint, and whether training stopped early. */

@@ -59,7 +59,6 @@ export const STRING_VOCABULARY: number = ZERO + 10;
  * @example
  * ```ts
  * import assert from "node:assert/strict";
- * import { stringBatches } from "@troupe/troupe/kernels";
  *
  * const plan = { microBatch: 1, microBatches: 1 };
  * const [batch] = stringBatches({ task: "sort", seq: 8, seed: 1 }, plan);
@@ -233,7 +232,6 @@ export interface Noise {
  * @example
  * ```ts
  * import assert from "node:assert/strict";
- * import { noisyDigitBatches } from "@troupe/troupe/kernels";
  *
  * const digits = { images: new Float32Array(2 * DIGIT_PIXELS), labels: Int32Array.of(3, 1) };
  * const cut = (microBatch: number) =>

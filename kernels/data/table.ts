@@ -10,7 +10,7 @@
 
 import type { Batch } from "../batch.ts";
 import { assertInput } from "../errors.ts";
-import { batchRows, type SeekableBatches, shuffledOrder } from "./token_batches.ts";
+import { batchRows, shuffledOrder } from "./token_batches.ts";
 
 /** Fields of micro-batches by name, each from columns of a table. */
 export type TableSchema = {
@@ -31,20 +31,6 @@ type TableField = TableSchema[string];
 
 /** A row of a table: its values by column, as texts or as JSON has them. */
 type TableRow = Readonly<Record<string, unknown>>;
-
-/** Micro-batches of a dataset, for `train({ data })`. */
-export interface DatasetBatches {
-  /** Yields the micro-batches from number `microBatch`, without end. */
-  readonly from: SeekableBatches<Batch>["from"];
-  /** Samples of a micro-batch. */
-  readonly samples: number;
-  /** Micro-batches of an epoch; the last may be a part, which the next epoch completes. */
-  readonly length: number;
-  /** Numbers of a field, or its classes, by field. */
-  readonly sizes: Readonly<Record<string, number>>;
-  /** Names of the classes of each field that is a category. */
-  readonly classes: Readonly<Record<string, readonly string[]>>;
-}
 
 /**
  * Samples with random access. All orders and parts are functions of a seed, so a resumed run gets
@@ -116,6 +102,41 @@ export class Dataset {
     return new Dataset(length, schema, classes, read);
   }
 
+  /**
+   * Reads a CSV file, whose first line has the names of the columns; a TSV file if the name ends in
+   * `.tsv`.
+   *
+   * @throws {RangeError} when a row has another number of values, or a value does not fit its field.
+   */
+  static async readCsv(path: string, schema: TableSchema): Promise<Dataset> {
+    const separator = path.endsWith(".tsv") ? "\t" : ",";
+    const [names, ...rows] = parseRows(await Deno.readTextFile(path), separator);
+    assertInput(names !== undefined, `read ${path}`, "it must have a line of names", "none");
+    const named = rows.map((values, i) => {
+      const must = `row ${i + 1} must have ${names!.length} values`;
+      assertInput(values.length === names!.length, `read ${path}`, must, values.length);
+      return Object.fromEntries(values.map((value, column) => [names![column]!, value]));
+    });
+    return Dataset.of(named, schema);
+  }
+
+  /** Reads a file of JSON lines, each an object. */
+  static async readJsonLines(path: string, schema: TableSchema): Promise<Dataset> {
+    const lines = (await Deno.readTextFile(path)).split("\n");
+    const rows = lines.flatMap((line, i) => {
+      if (line.trim() === "") return [];
+      try {
+        return [Object(JSON.parse(line)) as TableRow];
+      } catch (cause) {
+        const { message } = cause as Error;
+        throw new SyntaxError(
+          `Cannot read ${path}: line ${i + 1} must be JSON, received ${message}`,
+        );
+      }
+    });
+    return Dataset.of(rows, schema);
+  }
+
   /** Returns the fields of a sample. */
   row(number: number): Batch {
     return this.#read(number);
@@ -146,7 +167,18 @@ export class Dataset {
    * Returns the micro-batches of `train()`: without end, each epoch in another order, which is a
    * function of the seed and the epoch.
    */
-  batches({ samples, seed = 1 }: { samples: number; seed?: number }): DatasetBatches {
+  batches({ samples, seed = 1 }: { samples: number; seed?: number }): {
+    /** Yields the micro-batches from a number on, without end. */
+    from(microBatch: number): Generator<Batch, void>;
+    /** Samples of a micro-batch. */
+    readonly samples: number;
+    /** Micro-batches of an epoch; the last may be a part, which the next epoch completes. */
+    readonly length: number;
+    /** Numbers of a field, or its classes, by field. */
+    readonly sizes: Readonly<Record<string, number>>;
+    /** Names of the classes of each field that is a category. */
+    readonly classes: Readonly<Record<string, readonly string[]>>;
+  } {
     const order = shuffledOrder(this.length, seed);
     const rows = batchRows(this.length, { microBatch: samples, microBatches: 1, order });
     const join = (numbers: readonly number[]) => this.#join(numbers);
@@ -245,39 +277,6 @@ function joinRows(rows: readonly Batch[]): Batch {
       return [name, all];
     }),
   );
-}
-
-/**
- * Reads a CSV file, whose first line has the names of the columns; a TSV file if the name ends in
- * `.tsv`.
- *
- * @throws {RangeError} when a row has another number of values, or a value does not fit its field.
- */
-export async function readCsv(path: string, schema: TableSchema): Promise<Dataset> {
-  const separator = path.endsWith(".tsv") ? "\t" : ",";
-  const [names, ...rows] = parseRows(await Deno.readTextFile(path), separator);
-  assertInput(names !== undefined, `read ${path}`, "it must have a line of names", "none");
-  const named = rows.map((values, i) => {
-    const must = `row ${i + 1} must have ${names!.length} values`;
-    assertInput(values.length === names!.length, `read ${path}`, must, values.length);
-    return Object.fromEntries(values.map((value, column) => [names![column]!, value]));
-  });
-  return Dataset.of(named, schema);
-}
-
-/** Reads a file of JSON lines, each an object. */
-export async function readJsonLines(path: string, schema: TableSchema): Promise<Dataset> {
-  const lines = (await Deno.readTextFile(path)).split("\n");
-  const rows = lines.flatMap((line, i) => {
-    if (line.trim() === "") return [];
-    try {
-      return [Object(JSON.parse(line)) as TableRow];
-    } catch (cause) {
-      const { message } = cause as Error;
-      throw new SyntaxError(`Cannot read ${path}: line ${i + 1} must be JSON, received ${message}`);
-    }
-  });
-  return Dataset.of(rows, schema);
 }
 
 /**

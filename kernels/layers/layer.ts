@@ -380,13 +380,13 @@ export type AnyLayer = Layer<Handed, Handed>;
 /** Two parameters that share one value: the full names of the trained one and of its alias. */
 export type Tie = readonly [canonical: string, alias: string];
 
-/** Returns a number of each sample, f32 [samples], from the output of a model. */
-export type SampleTerm = (g: LayerGraph, output: Value) => Value;
-
 /** A metric: sums over all samples, and the value that follows from them. */
 export interface Metric {
-  /** Terms that are summed over all samples, by name. They must be finite, as losses must. */
-  readonly terms: Readonly<Record<string, SampleTerm>>;
+  /**
+   * Terms that are summed over all samples, by name: finite numbers of each sample, f32 [samples],
+   * from the output of the model.
+   */
+  readonly terms: { readonly [name: string]: (g: LayerGraph, output: Value) => Value };
   /** Returns its value from the sums of the terms and the number of predictions. */
   value(sums: Readonly<Record<string, number>>, predictions: number): number;
 }
@@ -424,7 +424,7 @@ export interface Model {
    */
   readonly withSlices?: (slices: number) => readonly AnyLayer[];
   /** Metrics whose terms the last layer returns after the loss of each sample. */
-  readonly metrics?: Readonly<Record<string, Metric | SampleTerm>> | undefined;
+  readonly metrics?: Readonly<Record<string, Metric | Metric["terms"][string]>> | undefined;
 }
 
 /**

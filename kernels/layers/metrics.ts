@@ -18,10 +18,11 @@ import {
   type LayerGraph,
   type Metric,
   type Model,
-  type SampleTerm,
 } from "./layer.ts";
 
 type Metrics = NonNullable<Model["metrics"]>;
+
+type SampleTerm = Metric["terms"][string];
 
 const metricOf = (metric: Metric | SampleTerm): Metric =>
   typeof metric === "function"
@@ -39,7 +40,7 @@ const termsOf = (metrics: Metrics) =>
  *
  * @param field of the micro-batch with the class of each sample, i32 [samples].
  */
-export function accuracy(field: string): SampleTerm {
+export function accuracy(field: string): Metric["terms"][string] {
   return (g, logits) => g.cast(g.equal(...classes(g, logits, field)), "f32");
 }
 

@@ -1,5 +1,5 @@
 /**
- * Text generation with a trained decoder, and predictions of any trained layers.
+ * Text generation with a trained decoder.
  *
  * [Note: a window that moves] When the oldest token leaves the context all others change their
  * positions, and with them all keys and values. The cache is then computed anew, from the tokens that
@@ -10,20 +10,16 @@
  */
 
 import { delay } from "@std/async/delay";
-import type { Batch } from "../batch.ts";
-import { compileModel } from "../compile/compile_model.ts";
 import type { Tokenizer } from "../data/tokenizer.ts";
 import type { FileTokenizer } from "../data/tokenizer_json.ts";
 import type { Device, Tensor } from "../devices/device.ts";
 import { refusal } from "../errors.ts";
 import type { CachedDecoder, CachedLayer } from "../layers/decoder.ts";
 import { cachedGpt2, type Gpt2Config } from "../layers/gpt2.ts";
-import { type AnyLayer, LayerGraph, type Tie } from "../layers/layer.ts";
+import { LayerGraph, type Tie } from "../layers/layer.ts";
 import { cachedLlama, type LlamaConfig } from "../layers/llama.ts";
 import { encodeModel } from "../onnx/encode.ts";
 import { substream } from "../random.ts";
-import { openStage } from "./stage.ts";
-import { withAliases } from "./state.ts";
 
 /** The fewest rows for which models are compiled, besides one row. */
 const ROWS_MIN = 16;
@@ -400,53 +396,4 @@ export async function generateText(
   const prompt = [...await tokenizer.encode(options.prompt)];
   const added = await Array.fromAsync(generate(device, { ...options, prompt }));
   return await tokenizer.decode([...prompt, ...added]);
-}
-
-/** Computes the output of the last layer for one micro-batch. */
-export type Predictor = (fields: Batch) => Promise<Float32Array>;
-
-/**
- * Binds layers and their weights to a device.
- *
- * @param layers as for training, but the last returns outputs instead of a loss:
- * {@linkcode gpt2Logits}, {@linkcode mlpLogits}.
- * @param ties of the layers' parameters; `weights` may omit the aliases.
- * @throws {TypeError} when a weight is missing.
- *
- * @example
- * ```ts
- * import assert from "node:assert/strict";
- * import { type Layer, openPredictor, openReference } from "@troupe/troupe/kernels";
- *
- * const double: Layer = {
- *   name: "double",
- *   build: (g) => g.mul(g.batch("x", [2]), g.parameter("factor", [1])),
- * };
- * const device = await openReference();
- * const weights = new Map([["double.factor", Float32Array.of(2)]]);
- * const predict = await openPredictor(device, [double], weights);
- * assert.deepEqual(await predict({ x: Float32Array.of(3, 4) }), Float32Array.of(6, 8));
- * device.close();
- * ```
- */
-export async function openPredictor(
-  device: Device,
-  layers: readonly AnyLayer[],
-  weights: ReadonlyMap<string, Float32Array>,
-  ties: readonly Tie[] = [],
-): Promise<Predictor> {
-  // With the policy "full" a forward saves no activations.
-  const model = compileModel({ name: "predictor", layers, predictions: 1, ties }, "full", {
-    endsWithLoss: false,
-  });
-  const stage = await openStage(device, model, {
-    optimizer: { kind: "sgd", momentum: 0, weightDecay: 0 },
-    backward: "never",
-  });
-  stage.load(withAliases({ weights, moments: new Map() }, ties));
-  return async (fields) => {
-    const { output } = await stage.forward(0, undefined, fields);
-    stage.drop(0);
-    return output as Float32Array; // The program is fp32.
-  };
 }

@@ -1,5 +1,5 @@
 /**
- * Predictions for any number of samples.
+ * Predictions of trained layers.
  *
  * @module
  */
@@ -10,41 +10,76 @@ import type { Device } from "../devices/device.ts";
 import { assertInput } from "../errors.ts";
 import { elementCount } from "../graph/shapes.ts";
 import type { AnyLayer, Tie } from "../layers/layer.ts";
-import { openPredictor, type Predictor } from "./generate.ts";
+import { openStage } from "./stage.ts";
+import { withAliases } from "./state.ts";
 
 /** Limit of samples in one computation. */
 const SAMPLES_MAX = 256;
 
+/** Computes the output of the last layer for one micro-batch. */
+export type Predictor = (fields: Batch) => Promise<Float32Array>;
+
 /**
- * Opens a model whose layers return predictions, for micro-batches of any number of samples.
+ * Binds layers and their weights to a device.
  *
- * Samples are computed in powers of two: the model is compiled for each of them when it is first
- * needed, and missing samples are 0. The result of a sample does not depend on the others. Calls may
- * overlap; they are answered in order.
+ * With a function of the number of samples, a prediction may have any number: samples are computed in
+ * powers of two, the model is compiled for each of them when it is first needed, and missing samples
+ * are 0. The result of a sample does not depend on the others. Calls may overlap; they are answered in
+ * order.
  *
- * @param layersOf returns the layers for a number of samples.
- * @param weights by name; those of aliases of `ties` may be left out.
+ * @param layers as for training, but the last returns outputs instead of a loss:
+ * {@linkcode gpt2Logits}, {@linkcode mlpLogits}; or a function of the number of samples.
+ * @param ties of the layers' parameters; `weights` may omit the aliases.
  * @throws {TypeError} when a weight is missing.
  *
  * @example
  * ```ts
  * import assert from "node:assert/strict";
- * import { openModel, openReference } from "@troupe/troupe/kernels";
+ * import { type Layer, openPredictor, openReference } from "@troupe/troupe/kernels";
  *
- * const device = await openReference(), weights = new Map([["f.factor", Float32Array.of(2)]]);
- * const predict = await openModel(device, (samples) => [{
- *   name: "f",
+ * const double = (samples: number): Layer => ({
+ *   name: "double",
  *   build: (g) => g.mul(g.batch("x", [samples, 1]), g.parameter("factor", [1])),
- * }], weights);
- * assert.deepEqual(await predict({ x: Float32Array.of(1, 2, 3) }), Float32Array.of(2, 4, 6));
+ * });
+ * const device = await openReference();
+ * const weights = new Map([["double.factor", Float32Array.of(2)]]);
+ * const two = await openPredictor(device, [double(2)], weights);
+ * assert.deepEqual(await two({ x: Float32Array.of(3, 4) }), Float32Array.of(6, 8));
+ * const any = await openPredictor(device, (samples) => [double(samples)], weights);
+ * assert.deepEqual(await any({ x: Float32Array.of(1, 2, 3) }), Float32Array.of(2, 4, 6));
  * device.close();
  * ```
  */
-export async function openModel(
+export async function openPredictor(
+  device: Device,
+  layers:
+    | readonly AnyLayer[]
+    | ((samples: number) => readonly AnyLayer[] | Promise<readonly AnyLayer[]>),
+  weights: ReadonlyMap<string, Float32Array>,
+  ties: readonly Tie[] = [],
+): Promise<Predictor> {
+  if (typeof layers === "function") return await openForSamples(device, layers, weights, ties);
+  // With the policy "full" a forward saves no activations.
+  const model = compileModel({ name: "predictor", layers, predictions: 1, ties }, "full", {
+    endsWithLoss: false,
+  });
+  const stage = await openStage(device, model, {
+    optimizer: { kind: "sgd", momentum: 0, weightDecay: 0 },
+    backward: "never",
+  });
+  stage.load(withAliases({ weights, moments: new Map() }, ties));
+  return async (fields) => {
+    const { output } = await stage.forward(0, undefined, fields);
+    stage.drop(0);
+    return output as Float32Array; // The program is fp32.
+  };
+}
+
+async function openForSamples(
   device: Device,
   layersOf: (samples: number) => readonly AnyLayer[] | Promise<readonly AnyLayer[]>,
   weights: ReadonlyMap<string, Float32Array>,
-  ties: readonly Tie[] = [],
+  ties: readonly Tie[],
 ): Promise<Predictor> {
   const layers = await layersOf(1), opened = new Map<number, Promise<Predictor>>();
   const model = compileModel({ name: "predictor", layers, predictions: 1, ties }, "full", {

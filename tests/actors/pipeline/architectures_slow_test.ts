@@ -9,11 +9,11 @@ import {
   fromOnnx,
   layersOnnx,
   llama,
-  stringBatches,
   t5,
   unet,
   unetPictures,
 } from "../../../kernels/mod.ts";
+import { stringBatches } from "../../../kernels/data/digits.ts";
 import { initialValues } from "../../../kernels/layers/layer.ts";
 import { createSchedule, withRecomputation } from "../../../schedules/mod.ts";
 import { atDepth } from "../../depth.ts";

@@ -2,57 +2,16 @@
 
 import assert from "node:assert/strict";
 import { join } from "node:path";
-import {
-  buildModel,
-  defineModel,
-  scriptModelOptions,
-} from "../../../actors/options/model_definition.ts";
+import { defineData } from "../../../actors/registry/component.ts";
+import { openTask } from "../../../actors/registry/task.ts";
+import { buildModel, scriptModelOptions } from "../../../actors/options/model_definition.ts";
 import type { TrainOptions } from "../../../actors/options/train_options.ts";
 import { loadModel, predict } from "../../../actors/run/load_model.ts";
 import { readMetrics } from "../../../actors/run_folder/metrics_file.ts";
-import { accuracy, Dataset, encodeSafetensors, f1Score, type Layer } from "../../../kernels/mod.ts";
+import { encodeSafetensors } from "../../../kernels/mod.ts";
 import { folderTest } from "../../in_folder.ts";
 import { eventsOf, trained } from "../runs.ts";
-
-const ROWS = Array.from({ length: 48 }, (_, i) => {
-  const [x, y] = [Math.sin(i * i), Math.cos(3 * i)];
-  return { x, y, side: x * y > 0.1 ? "in" : "out" };
-});
-const TABLE = Dataset.of(ROWS, {
-  point: { numbers: ["x", "y"] },
-  side: { category: "side" },
-});
-const DATA = TABLE.batches({ samples: 4 });
-
-const dense = (name: string, samples: number, inputs: number, outputs: number): Layer => ({
-  name,
-  build: (g, x) => {
-    const weight = g.parameter("weight", [inputs, outputs], { kind: "normal", deviation: 0.5 });
-    return g.gemm(x ?? g.batch("point", [samples, inputs]), weight, g.parameter("bias", [outputs]));
-  },
-});
-
-const GELU: Layer = { name: "gelu", build: (g, x) => g.gelu(x!) };
-
-const PLAIN = defineModel({
-  name: "sides",
-  sizes: ["point", "side"],
-  build: ({ microBatch, data: { point, side } }) => [
-    dense("a", microBatch, point, 8),
-    GELU,
-    dense("b", microBatch, 8, side),
-  ],
-  loss: (g, y) => g.crossEntropy(y, g.batch("side", [y.shape[0]!], "i32")),
-});
-
-const MODEL = defineModel({
-  ...PLAIN,
-  metrics: {
-    accuracy: accuracy("side"),
-    f1: f1Score("side"),
-    score: (g, y) => g.sum(y, [1], false), // it has a gradient, which must not count
-  },
-});
+import { DATA, MODEL, PLAIN, TABLE } from "./sides.ts";
 
 const HOW = { microBatches: 2, device: "reference", runtime: "local", learningRate: 0.05 } as const;
 
@@ -184,6 +143,25 @@ folderTest("a run on a table resumes within an epoch, with the same bits", async
     metricsOf(resumed.events).map(({ metrics }) => metrics),
     metricsOf(whole.events).map(({ metrics }) => metrics),
   );
+});
+
+Deno.test("the command trains a definition as a script does", async () => {
+  const sizes = { layers: 4, hidden: 128, heads: 4, seq: 64, vocab: undefined, tie: false };
+  const options = { ...sizes, microBatch: 4, microBatches: 2, replicas: 1, steps: 6, seed: 1 };
+  const data = defineData({
+    ...{ name: "points", version: "1" },
+    open: ({ microBatch }) => ({
+      batches: TABLE.batches({ samples: microBatch }),
+      sizes: DATA.sizes,
+    }),
+  });
+  const none = { tokenizer: undefined, file: undefined, announce: () => {} };
+  const task = await openTask(MODEL, data, { ...options, ...none });
+  const [command, script] = [await run({ model: task.model, data: task.data }), await run()];
+  assert.deepEqual(command.bits, script.bits);
+  const metricsOf = ({ events }: typeof command) =>
+    eventsOf(events, "step").map(({ metrics }) => metrics);
+  assert.deepEqual(metricsOf(command), metricsOf(script));
 });
 
 Deno.test("callbacks get the events of the loop, and one that fails ends the run", async () => {

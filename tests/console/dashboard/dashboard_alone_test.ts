@@ -4,6 +4,9 @@ import assert from "node:assert/strict";
 import { join } from "node:path";
 import { processesFrom } from "../../../console/train/memory_report.ts";
 import { npmPackageFolder } from "../../../kernels/mod.ts";
+import { readMetrics } from "../../../actors/run_folder/metrics_file.ts";
+import { DATA, MODEL, TABLE } from "../../actors/run/sides.ts";
+import { trained } from "../../actors/runs.ts";
 import { AXE, type Page, pageTest, until } from "../../browser.ts";
 import { HANG_LIMIT_MS } from "../../hang_limit.ts";
 import { inFolder, printedHere, TINY_MODEL } from "../command.ts";
@@ -151,10 +154,29 @@ async function readPage(page: Page, folder: string): Promise<void> {
   assert.equal((await run.end(HANG_LIMIT_MS)).code, 0);
 }
 
+/** The run of a script: its metrics are among the figures. */
+async function readScript(page: Page, folder: string): Promise<void> {
+  const out = join(folder, "script"), evaluation = { every: 3, batches: TABLE.inOrder(4) };
+  await trained({
+    ...{ model: MODEL, data: DATA, epochs: 1, out, evaluation },
+    ...{ device: "reference", runtime: "local" },
+  });
+  const shown = new Running(["run", "-A", "cli.ts", "dashboard", out]);
+  await shown.printed("stdout", /Dashboard: \S+\n/);
+  await page.goto(/Dashboard: (\S+)/.exec(shown.stdout)![1]!);
+  await until(page, isStatus("finished"));
+  const { accuracy } = [...readMetrics(out)].at(-1)!.metrics.metrics!;
+  const figures = (await page.textContent("#figures"))!;
+  const [, held] = /Accuracy *[\d.]+ *held out ([\d.]+) at step 3/.exec(figures) ?? [];
+  assert.ok(Math.abs(Number(held) - accuracy!) < 1e-3, `${accuracy}: ${figures}`);
+  shown.interrupt("process");
+  await shown.end(HANG_LIMIT_MS);
+}
+
 pageTest(
   "the page follows a run, shows a lost worker, and is accessible",
   (page) =>
     inFolder(async (folder) => {
-      for (const show of [followRun, loseWorker, readPage]) await show(page, folder);
+      for (const show of [followRun, loseWorker, readPage, readScript]) await show(page, folder);
     }),
 );

@@ -6,11 +6,12 @@ import {
   digitBatches,
   loadDigits,
   noisyDigitBatches,
+  stringBatches,
+  type StringTask,
 } from "../../../kernels/data/digits.ts";
 import { batchRows, shuffledOrder } from "../../../kernels/data/token_batches.ts";
 import { loadText, TEXT_NAMES, type TextName } from "../../../kernels/data/texts.ts";
 import { splitBatch } from "../../../kernels/batch.ts";
-import { stringBatches, type StringTask } from "../../../kernels/mod.ts";
 import fc from "../../fast_check.ts";
 import { assertRefused } from "../graph/refused.ts";
 

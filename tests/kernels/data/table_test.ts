@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { join } from "node:path";
-import { Dataset, readCsv, readJsonLines } from "../../../kernels/mod.ts";
+import { Dataset } from "../../../kernels/mod.ts";
 import { parseRows } from "../../../kernels/data/table.ts";
 import { folderTest } from "../../in_folder.ts";
 
@@ -28,9 +28,9 @@ folderTest("CSV, TSV and JSON lines are the same table", async (folder) => {
   const lines = '{"x":1,"y":-25,"colour":"red, dark","note":"say \\"hi\\""}\n' +
     '{"x":3,"y":4,"colour":"blue","note":""}\n';
   const tables = [
-    await readCsv(await write("a.csv", csv), SCHEMA),
-    await readCsv(await write("a.tsv", tsv), SCHEMA),
-    await readJsonLines(await write("a.jsonl", lines), SCHEMA),
+    await Dataset.readCsv(await write("a.csv", csv), SCHEMA),
+    await Dataset.readCsv(await write("a.tsv", tsv), SCHEMA),
+    await Dataset.readJsonLines(await write("a.jsonl", lines), SCHEMA),
   ];
   for (const table of tables) {
     assert.deepEqual(table.classes, { label: ["blue", "red, dark"] });

@@ -17,6 +17,9 @@ const moving = { steps: 2, mayMove: true };
 
 const PLANS: Readonly<Record<string, SimulatedTrainingOptions>> = {
   "2×2": { ...moving, schedule: "1f1b", workers: 2, microBatches: 2, replicas: 2 },
+  "2×2, message-driven": {
+    ...{ ...moving, schedule: "message-driven", workers: 2, microBatches: 4, replicas: 2 },
+  },
   "Chimera 4": { ...moving, schedule: "chimera", workers: 4, microBatches: 4, replicas: 1 },
   "3×2, message-driven, with clipping": {
     ...{ ...moving, schedule: "message-driven", workers: 2, microBatches: 4, replicas: 3, clip: 1 },

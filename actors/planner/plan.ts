@@ -162,8 +162,11 @@ interface PlanLimits {
    * and ordered by memory, then by their schedules' order in the space. Default 0.
    */
   readonly spread?: number | undefined;
-  /** Returns true when the search has to end with the best so far. */
-  readonly isOver?: (() => boolean) | undefined;
+  /**
+   * Returns the share of the time that is used: the search ends at 1 with the best so far. Bounds take
+   * at most half of it, and simulations leave a tenth for tuning.
+   */
+  readonly used?: (() => number) | undefined;
   /** Receives the number of candidates that have bounds, or of plans that are decided, of all. */
   readonly progress?: ((what: "bounds" | "plans", done: number, all: number) => void) | undefined;
   /** Receives the current plan whenever a shorter run is found. */
@@ -196,6 +199,9 @@ export function planRuns(
  * negligible: such a batch needs larger micro-batches.
  */
 const MICRO_BATCHES_MAX = 1024;
+
+/** Shares of the time after which no more candidates are bounded, and simulated. */
+const BOUNDS_SHARE = 0.5, PLANS_SHARE = 0.9;
 
 /** Limit of reported reasons. */
 const REFUSALS_MAX = 20;
@@ -230,7 +236,7 @@ class PlanSearch {
   }
 
   run(): RunPlan {
-    const all = candidatesOf(this.space);
+    const all = this.#inOrder(candidatesOf(this.space));
     this.#counts.candidates = all.length;
     const large: Bounded[] = [], bounded: Bounded[] = [];
     // One plan soon, for those who end the search early.
@@ -239,7 +245,7 @@ class PlanSearch {
       const one = this.#bound(all[begun]!);
       if (one && !this.#fits(one)) large.push(one);
     }
-    for (; begun < all.length && !this.#isOver; begun++) {
+    for (; begun < all.length && !this.#isOver(BOUNDS_SHARE); begun++) {
       this.limits.progress?.("bounds", begun, all.length);
       bounded.push(...[this.#bound(all[begun]!)].filter((one) => one !== undefined));
     }
@@ -250,7 +256,7 @@ class PlanSearch {
         this.#counts.tooLong = bounded.length - index;
         break;
       }
-      if (this.#isOver) {
+      if (this.#isOver(PLANS_SHARE)) {
         this.#counts.untried += bounded.length - index;
         break;
       }
@@ -283,8 +289,15 @@ class PlanSearch {
     };
   }
 
-  get #isOver(): boolean {
-    return this.limits.isOver?.() ?? false;
+  #isOver(share = 1): boolean {
+    return (this.limits.used?.() ?? 0) >= share;
+  }
+
+  /** Returns candidates with slices, which take the longest to compile, last if time is short. */
+  #inOrder(all: readonly Candidate[]): readonly Candidate[] {
+    if (!this.limits.used) return all;
+    const isSliced = ({ options: { slices = 1 } }: Candidate) => slices > 1;
+    return [...all.filter((one) => !isSliced(one)), ...all.filter(isSliced)];
   }
 
   /** Simulates a candidate; returns false if it does not fit. */
@@ -387,7 +400,7 @@ class PlanSearch {
   #tuned(): CandidateRun[] {
     const ranked = this.#ranked().slice(0, this.#finalists), tuned: CandidateRun[] = [];
     for (const run of ranked) {
-      if (this.#isOver) return ranked.slice(0, this.#count);
+      if (this.#isOver()) return ranked.slice(0, this.#count);
       tuned.push(this.#cut(this.#tunedStepEnd(run)));
     }
     return tuned.sort(byTime).slice(0, this.#count);

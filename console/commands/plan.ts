@@ -152,7 +152,7 @@ function untilOver(seconds: number) {
   const began = performance.now();
   let shownAt = began;
   return {
-    isOver: () => performance.now() - began > 1000 * seconds,
+    used: () => (performance.now() - began) / (1000 * seconds),
     progress(what: string, done: number, all: number) {
       if (performance.now() - shownAt < PROGRESS_MS) return;
       shownAt = performance.now();

@@ -423,7 +423,7 @@ Deno.test("a search that is over has the best so far, and says how many were not
     let left = calls;
     const found: number[] = [], shares = { bounds: [0], plans: [0] };
     const plan = planRuns(SMALL, syntheticForecast(), {
-      isOver: () => left-- <= 0,
+      used: () => left-- <= 0 ? 1 : 0,
       found: ({ best }) => found.push(best[0]!.stepMs),
       progress: (what, done, all) => shares[what].push(done / all),
     });

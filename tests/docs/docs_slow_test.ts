@@ -11,6 +11,7 @@ import { buildSite, PAGES } from "../../docs/build.ts";
 import { opsPage } from "../../docs/ops.ts";
 import { ACTORS_SYNTAX } from "../../console/commands/actors.ts";
 import { DASHBOARD_SYNTAX } from "../../console/commands/dashboard.ts";
+import { JOIN_SYNTAX } from "../../console/commands/hosts.ts";
 import { type CommandSyntax, flagsOf } from "../../console/flag.ts";
 import { parseArguments } from "../../console/parse.ts";
 import { PLAN_SYNTAX } from "../../console/commands/plan_flags.ts";
@@ -174,8 +175,8 @@ Deno.test("the commands of README and the guides run", async () => {
 });
 
 const SYNTAXES: readonly CommandSyntax[] = [
-  ...[ACTORS_SYNTAX, DASHBOARD_SYNTAX, LAUNCH_SYNTAX, PLAN_SYNTAX, PLAYGROUND_SYNTAX],
-  ...[PROFILE_SYNTAX, TRAIN_SYNTAX],
+  ...[ACTORS_SYNTAX, DASHBOARD_SYNTAX, JOIN_SYNTAX, LAUNCH_SYNTAX, PLAN_SYNTAX],
+  ...[PLAYGROUND_SYNTAX, PROFILE_SYNTAX, TRAIN_SYNTAX],
 ];
 
 Deno.test("the flags of commands that are not run are those of their commands", () => {

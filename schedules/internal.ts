@@ -15,6 +15,12 @@ export { followList, isOffered, takeOffers } from "./policies.ts";
 export { chooseLayout, hostedSchedule, type HostLayout } from "./hosted.ts";
 export { splitsBackward, withEdges } from "./schedule.ts";
 export { readScenario, SCENARIO_LAWS } from "./simulator/scenarios.ts";
-export { ASSUMED, chooseTrial, mailboxCandidates, readCandidate } from "./simulator/trials.ts";
+export {
+  ASSUMED,
+  chooseTrial,
+  mailboxCandidates,
+  readCandidate,
+  scheduleCandidates,
+} from "./simulator/trials.ts";
 export { formatEdge } from "./skip_edges.ts";
 export { violationError } from "./validate.ts";

@@ -17,6 +17,7 @@ import {
   readCandidate,
   readScenario,
   SCENARIO_LAWS,
+  scheduleCandidates,
 } from "../../schedules/internal.ts";
 import {
   type Costs,
@@ -85,6 +86,39 @@ export function choiceOf(
     flags: { ...limit && { "pipeline-limit": limit }, ...hint && { order: hint }, jitter },
     told: choiceText(trials),
   };
+}
+
+/** Flags in place of `--schedule auto`, and the reason. */
+export interface ScheduleChoice {
+  readonly flags: Readonly<Record<string, string | number>>;
+  readonly told: string;
+}
+
+/**
+ * Ranks the schedules that `--schedule auto` tries, the shortest simulated step first. The result
+ * depends on the flags and the profile only.
+ */
+export function rankSchedules(
+  { jitter = ASSUMED.jitter, profile }: AutoFlags,
+  size: Pick<ScheduleOptions, "workers" | "microBatches">,
+  costs: Costs,
+): ScheduleChoice[] {
+  const trials = tryCandidates(scheduleCandidates(size), size, {
+    costs: { ...costs, ...profile !== undefined && costsOfProfile(readProfile(profile)) },
+    scenarios: [`above:${jitter}`],
+  });
+  const [known] = trials, by = profile === undefined ? "costs of flags" : "costs of the profile";
+  return trials.toSorted((a, b) => a.mean - b.mean).map((trial) => {
+    const { listed = "message-driven", options, mean, count, send, scenario } = trial;
+    const { order, chunks, activationLimit } = options ?? {};
+    const own = { order, chunks, "activation-limit": activationLimit };
+    const flags = given({ schedule: listed, ...own }) as ScheduleChoice["flags"];
+    const shown = Object.entries(flags).map(([name, value]) => `--${name} ${value}`).join(" ");
+    const told = `${shown}: of ${trials.length} the fastest that the model and the memory allow, a ` +
+      `simulated step of ${mean.toFixed(1)} (1f1b: ${known!.mean.toFixed(1)}), the mean of ${count} ` +
+      `with ${by}, ${scenario} and messages of ${send}`;
+    return { flags: { ...flags, jitter }, told };
+  });
 }
 
 /** Describes the chosen flags, the reason, and the conditions. */
@@ -316,16 +350,27 @@ export const COST_FLAGS = {
 
 const { workers, schedule, policy, layout, scheduleOptions } = TRAIN;
 
+const PROFILE = {
+  kind: "path",
+  value: "FILE",
+  help: "costs of actions by troupe profile --out FILE",
+} as const;
+
 /** The options of `train()` that choose the schedule. */
 export const SCHEDULE_OPTIONS = { workers, schedule, policy, layout, scheduleOptions } as const;
 
 /** The schedule of a run, and its parameters. */
 export const SCHEDULE_FLAGS = {
   workers: flagOf(workers),
-  schedule: flagOf(schedule),
+  schedule: {
+    ...flagOf(schedule),
+    choices: [...scheduleNames(), "auto"],
+    help: "order of actions; see troupe schedule list; auto: the fastest by simulation that fits",
+  },
   "schedule-file": { kind: "path", value: "CSV", help: "action lists, a row for each worker" },
   policy: flagOf(policy),
   layout: flagOf(layout),
+  profile: { ...PROFILE, help: `auto: ${PROFILE.help}` },
   ...PARAMETER_FLAGS,
 } as const;
 
@@ -346,14 +391,16 @@ export function scheduleOptionsOf(flags: ScheduleParameters): Partial<ScheduleOp
   const named = flags["schedule-file"] ? undefined : flags.schedule;
   const recomputes = flags["recompute-ahead"] && named !== undefined &&
     findSchedule(named).reads?.includes("recomputeAhead");
+  const isChosen = flags.jitter !== undefined && named !== undefined &&
+    !findSchedule(named).reads?.includes("costs");
   const { recomputeAhead: _, ...parameters } = optionsOfFlags(SCHEDULE_FIELDS, flags);
   return {
     ...parameters,
     pipelineLimit: decided(flags["pipeline-limit"]),
     order: decided(flags.order),
     ...recomputes && { recomputeAhead: true },
-    // With a jitter, costs only served to choose the limit and the order.
-    costs: named === "message-driven" && flags.jitter !== undefined ? undefined : costsOf(flags),
+    // With a jitter, costs only served to choose the schedule, or its limit and order.
+    costs: isChosen ? undefined : costsOf(flags),
   };
 }
 
@@ -446,7 +493,7 @@ const VARYING_FLAGS = {
     otherwise: "--send, or 0.2",
     help: "times of a message, each with each scenario",
   },
-  profile: { kind: "path", value: "FILE", help: "costs of actions by troupe profile --out FILE" },
+  profile: PROFILE,
 } as const;
 
 const FLAGS = {

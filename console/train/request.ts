@@ -17,7 +17,13 @@ import { inputFileProblem } from "../../kernels/internal.ts";
 import type { Schedule } from "../../schedules/mod.ts";
 import { checkFile } from "../command.ts";
 import { readScheduleFile } from "../commands/schedule.ts";
-import { choiceOf, costsOf, scheduleOf } from "../commands/schedule_flags.ts";
+import {
+  choiceOf,
+  costsOf,
+  rankSchedules,
+  type ScheduleChoice,
+  scheduleOf,
+} from "../commands/schedule_flags.ts";
 import { TOKENIZER_FILE, type TokenizerFile } from "../commands/trained.ts";
 import { currentName, DASHBOARD_FLAGS, withDefaults } from "../flag.ts";
 import {
@@ -57,7 +63,7 @@ import { isOnnxFile, type OnnxFile, readOnnxFile, sizesOfOnnx } from "./onnx.ts"
 const WRITTEN = ["trace", "journal"] as const;
 
 const DATA = ["text", "tokens", "token-lengths"] as const;
-const READ = [...DATA, "schedule-file", "tokenizer", "weights", "config"] as const;
+const READ = [...DATA, "schedule-file", "tokenizer", "weights", "config", "profile"] as const;
 
 /**
  * Makes sure that no file is written that the run reads, and none twice.
@@ -218,6 +224,8 @@ export interface TrainRequest {
   readonly onnx: OnnxFile | undefined;
   /** The schedule: that of `--schedule-file`, or the named one. */
   readonly schedule: Schedule;
+  /** With `--schedule auto`: what may be in place of the choice, the fastest first. */
+  readonly choices: readonly ScheduleChoice[];
   /** Micro-batches of a step of each data-parallel replica. */
   readonly microBatches: number;
   /** Checkpoint from which the run continues. */
@@ -235,10 +243,14 @@ export interface TrainRequest {
  * names.
  *
  * @param typed the arguments of the command.
+ * @param chosen Flags in place of `--schedule auto`; the fastest choice unless given.
  *
  * @throws {TypeError} {@linkcode RangeError} {@linkcode SyntaxError} in one sentence for the user.
  */
-export async function readTrainFlags(typed: readonly string[]): Promise<TrainRequest> {
+export async function readTrainFlags(
+  typed: readonly string[],
+  chosen?: ScheduleChoice,
+): Promise<TrainRequest> {
   const { config, args } = withConfig(typed);
   const asIs = parseFlags(args, TRAIN_FLAGS);
   checkTogether(asIs);
@@ -261,9 +273,10 @@ export async function readTrainFlags(typed: readonly string[]): Promise<TrainReq
   const ofOnnx = onnx && sizesOfOnnx(onnx, { ...inherited, ...given });
   const said = { ...inherited, ...ofWeights, ...ofOnnx, ...given, ...sizes };
   const wanted = withDefaults(TRAIN_FLAGS, said);
-  const choice = fromFile ? undefined : mailboxOf(wanted);
-  const asked = { ...wanted, ...choice?.flags };
-  if (choice) tell(`message-driven: ${choice.told}`);
+  const choices = chosen || wanted.schedule !== "auto" ? [] : choicesOf(wanted, checkpoint);
+  const choice = fromFile ? undefined : chosen ?? choices[0] ?? mailboxOf(wanted);
+  const asked: TrainFlags = { ...wanted, ...choice?.flags };
+  if (choice) tell(choice.told);
   const before = checkpoint
     ? { ...checkpoint, doing: "resume from" } as const
     : config?.checkpoint &&
@@ -286,12 +299,7 @@ export async function readTrainFlags(typed: readonly string[]): Promise<TrainReq
     ? `Resuming from ${checkpoint.path}, after step ${checkpoint.step}.`
     : resume && `There is no checkpoint in ${resume}: starting at step 1.`;
   const out = flags.out ?? (resume === undefined ? undefined : runFolder(resume));
-  const depends = schedule.updates !== "flush" && flags["checkpoint-every"] !== undefined;
-  if (config?.checkpoint && out === undefined && flags.json && depends) {
-    throw new TypeError(
-      `Cannot repeat the run of ${config.path}: --out must say where its checkpoints go, on which the bits of ${schedule.name} depend, received none`,
-    );
-  }
+  refuseWithoutPlace(config, flags, schedule, out);
   return {
     args: [...args, ...Object.entries(first).map(([name, value]) => `--${name}=${value}`)],
     typed,
@@ -302,6 +310,7 @@ export async function readTrainFlags(typed: readonly string[]): Promise<TrainReq
     onnx,
     before,
     schedule,
+    choices,
     microBatches: schedule.microBatches,
     checkpoint,
     start: [...told, ...start ? [start] : []].join("\n") || undefined,
@@ -309,11 +318,45 @@ export async function readTrainFlags(typed: readonly string[]): Promise<TrainReq
   };
 }
 
+/** Refuses to repeat a run whose bits depend on checkpoints that have no place. */
+function refuseWithoutPlace(
+  config: ConfigFile | undefined,
+  flags: TrainFlags,
+  schedule: Schedule,
+  out: string | undefined,
+): void {
+  const depends = schedule.updates !== "flush" && flags["checkpoint-every"] !== undefined;
+  if (config?.checkpoint && out === undefined && flags.json && depends) {
+    throw new TypeError(
+      `Cannot repeat the run of ${config.path}: --out must say where its checkpoints go, on which the bits of ${schedule.name} depend, received none`,
+    );
+  }
+}
+
 /** Returns the choices that a simulation of the schedule makes. */
 function mailboxOf(flags: TrainFlags) {
   const { workers, "micro-batches": microBatches } = flags;
   checkSizes({ workers, microBatches, replicas: flags.replicas });
-  return choiceOf(flags.schedule, flags, { workers, microBatches }, costsOf(flags));
+  const choice = choiceOf(flags.schedule, flags, { workers, microBatches }, costsOf(flags));
+  return choice && { ...choice, told: `message-driven: ${choice.told}` };
+}
+
+/** Flags that `--schedule auto` chooses. */
+const CHOSEN = ["schedule", "order", "chunks", "activation-limit", "jitter"];
+
+/** Returns the choices for `--schedule auto`; a resumed run keeps that of its checkpoint. */
+function choicesOf(flags: TrainFlags, kept: KeptRun | undefined): readonly ScheduleChoice[] {
+  const { workers, "micro-batches": microBatches, replicas } = flags;
+  const run = Object.entries((kept?.config.run ?? {}) as Values);
+  const args = run.filter(([name]) => CHOSEN.includes(name)).map(([name, value]) =>
+    `--${name}=${value}`
+  );
+  if (args.some((arg) => arg.startsWith("--schedule="))) {
+    const same = parseFlags(args, TRAIN_FLAGS) as ScheduleChoice["flags"];
+    return [{ flags: same, told: `${args.join(" ")}: as before` }];
+  }
+  checkSizes({ workers, microBatches, replicas });
+  return rankSchedules(flags, { workers, microBatches }, costsOf(flags));
 }
 
 /** Refuses flags that exclude each other. */

@@ -7,6 +7,8 @@
 import { join } from "node:path";
 import { replaceFile } from "../../actors/checkpoints/write.ts";
 import { tensorboard, type Tracker } from "../../actors/run/metrics.ts";
+import { compileRun } from "../../actors/run/compile.ts";
+import { limitedBytes } from "../../actors/run/memory.ts";
 import { trainAs } from "../../actors/run/train.ts";
 import type { TrainOptions } from "../../actors/options/train_options.ts";
 import { type Metrics, type MpiRunOptions } from "../../actors/options/train_options.ts";
@@ -139,8 +141,7 @@ async function trainAsAsked(
   args: readonly string[],
   { begin, signal, system }: CommandContext,
 ): Promise<number> {
-  const request = await readTrainFlags(args), { flags, start } = request;
-  const parts = await importComponents(request), task = await taskOf(request, parts);
+  const { request, parts, task } = await readRun(args), { flags, start } = request;
   using made = new DisposableStack();
   const place = await placeOf(request, parts.model.value.name, made);
   const facts = factsOf(request, parts);
@@ -189,6 +190,35 @@ async function trainAsAsked(
     await dashboard.stay(signal);
   }
   return 0;
+}
+
+/** Reads the flags, and of the choices for `--schedule auto` takes the first that the run can hold. */
+async function readRun(args: readonly string[]) {
+  let request = await readTrainFlags(args);
+  const { choices } = request;
+  for (let i = 0;;) {
+    const parts = await importComponents(request), task = await taskOf(request, parts);
+    if (choices.length < 2 || canHold(request, parts, task)) return { request, parts, task };
+    if (++i === choices.length) {
+      throw new RangeError(
+        `Cannot choose a schedule: one of ${choices.length} must fit the layers of the model and --memory-limit, received none that does`,
+      );
+    }
+    request = await readTrainFlags(args, choices[i]);
+  }
+}
+
+/** Returns whether the model has layers for all stages of a schedule, and workers the memory. */
+function canHold(request: TrainRequest, parts: RunComponents, { model }: Task): boolean {
+  const options = runOptions(request, parts), { schedule } = request;
+  try {
+    const { memory } = compileRun({ ...options, model }, schedule);
+    const { memoryLimitBytes = Infinity } = options;
+    return memory.every((one) => limitedBytes(one, "native") <= memoryLimitBytes);
+  } catch (error) {
+    if (error instanceof RangeError) return false;
+    throw error;
+  }
 }
 
 function traceOf(flags: TrainRequest["flags"]) {

@@ -158,7 +158,8 @@ export function tryCandidates(
   const size = { workers, microBatches };
   const { costs = {}, sends = [costs.send ?? ASSUMED.send] } = options;
   const scenarios = (options.scenarios ?? [`above:${ASSUMED.jitter}`]).map(scenarioOf);
-  const all = [{ name: "1f1b", listed: "1f1b" }, ...candidates];
+  const known = "1f1b", others = candidates.filter(({ name }) => name !== known);
+  const all = [{ name: known, listed: known }, ...others];
   const actions = 2 * size.workers * size.microBatches * all.length;
   const most = Math.max(1, Math.min(DRAWS, Math.floor(ACTIONS_MAX / actions)));
   const { draws: count = most, seed = 0 } = options;
@@ -263,6 +264,24 @@ export type AskedMailbox =
     /** The hint. */
     readonly order?: MailboxOrder | "auto" | undefined;
   };
+
+/** What `--schedule auto` compares with 1F1B. */
+const SCHEDULES = "bfw bfw:1.5D bfw:2D zb-h1 zb-h2 bfw-v bfw-v:1.5D bfw-v:2D zb-v v-half v-min"
+  .split(" ");
+
+/** The candidates for `--schedule auto` that can serve so many workers and micro-batches. */
+export function scheduleCandidates(
+  size: Pick<ScheduleOptions, "workers" | "microBatches">,
+): Candidate[] {
+  return SCHEDULES.map((name) => readCandidate(name, size.workers)!).filter((one) => {
+    try {
+      return scheduleOf(one, size, undefined) !== undefined;
+    } catch (error) {
+      if (error instanceof RangeError) return false;
+      throw error;
+    }
+  });
+}
 
 /**
  * The candidates for what is `auto`: limits of 1, 1 1/4, 1 1/2, 1 3/4 and 2 times the workers, at most

@@ -213,6 +213,7 @@ Deno.test("jitter shows how fast candidates are in each scenario, and auto choos
   const rows = run(`jitter ${SIZE} --draws 4`).output.split("\n");
   assert.match(rows[0]!, /^schedule +scenario +send +speedup +deviation +least +mean time +peak +/);
   assert.match(rows[1]!, /^1f1b +above:0.5 +0.2 +1.000 +0.000 +1.000/);
+  assert.equal(record(`jitter ${SIZE} --candidates 1f1b,bfw --draws 1`).length, 2);
   const [, limit, order] = /^--pipeline-limit (\d+) --order (\S+): /.exec(rows.at(-2)!)!;
   const lists = (flags: string) => run(`message-driven ${SIZE} ${flags} --format csv`).output;
   const chosen = lists(`--pipeline-limit ${limit} --order ${order}`);

@@ -2,6 +2,7 @@
 
 import assert from "node:assert/strict";
 import { basename, join } from "node:path";
+import { readCheckpoint } from "../../../actors/checkpoints/read.ts";
 import { readTrainFlags } from "../../../console/train/request.ts";
 import { folderTest, namesIn } from "../../in_folder.ts";
 import {
@@ -277,6 +278,41 @@ folderTest("a run on lists continues with them, or a named schedule", async (fol
   await Deno.writeTextFile(file, "0F0,0B0,0F1,0B1\n1F0,1B0,1F1,1B1\n");
   await refuses([...resume, ...lists], /with SHA-256 /);
 });
+
+folderTest(
+  "--schedule auto fits the layers and the memory, and a resumed run keeps it",
+  async (folder) => {
+    const tokens = await writeTokens(folder, someTokens(2000)), out = join(folder, "run");
+    const base = words`--layers 2 --hidden 32 --heads 2 --seq 32 --vocab 256 --micro-batch-size 2
+    --micro-batches 8 --workers 2 --device reference --tokens ${tokens} --steps 1`;
+    const flagsOf = async (run: string) => {
+      const { schedule, order, chunks, ["activation-limit"]: limit } = (await readCheckpoint(run))!
+        .config.run as Record<string, unknown>;
+      return { schedule, order, chunks, "activation-limit": limit };
+    };
+    const said = (flags: Record<string, unknown>) =>
+      Object.entries(flags).flatMap(([name, value]) =>
+        value === undefined ? [] : [`--${name}=${value}`]
+      );
+    const first = await trainHere([...base, "--schedule", "auto", "--out", join(folder, "free")]);
+    const free = await flagsOf(join(folder, "free"));
+    const refused = await refusal([...base, ...said(free), "--memory-limit", "1KiB"]);
+    const [, mebibytes] = /received (?:up to )?([\d.]+) MiB/.exec(refused)!;
+    const limit = Math.floor(0.98 * Number(mebibytes) * 2 ** 20);
+    const bounded = [...base, "--schedule", "auto", "--memory-limit", `${limit}`];
+    const { lines } = await trainHere([...bounded, "--out", out]);
+    const chosen = await flagsOf(out);
+    assert.notDeepEqual(chosen, free);
+    assert.equal(lines.at(-1)!.weightsHash, first.last.weightsHash);
+    const resume =
+      words`--resume ${out} --tokens ${tokens} --device reference --workers 2 --steps 2`;
+    const { stderr } = await trainSaying([...resume, "--micro-batches", "8", "--schedule", "auto"]);
+    assert.match(stderr, /: as before$/m);
+    assert.deepEqual(await flagsOf(out), chosen);
+    const none = [...base, "--schedule", "auto", "--memory-limit", "1KiB"];
+    assert.match(await refusal(none), /one of \d+ must fit the layers .* received none that does/);
+  },
+);
 
 const QKV = "transformer.h.0.attn.c_attn.weight";
 type Tensors = Parameters<Parameters<typeof forgeTensors>[2]>[0];

@@ -87,6 +87,21 @@ Deno.test("--pipeline-limit auto and --order auto are chosen once by simulation,
   });
 });
 
+Deno.test("--schedule auto is the fastest in a simulation, message-driven or a list, and saved as its flags", async () => {
+  const given = words`--schedule auto --workers 4 --micro-batches 16`;
+  const { flags, args, start = "", choices } = await readTrainFlags(given);
+  assert.equal(flags.schedule, "message-driven");
+  assert.match(start, /^--schedule message-driven --order bfw .*: of 12 the fastest that .*1f1b/);
+  assert.deepEqual(new Set(choices.map(({ flags }) => flags.schedule)).size, 7);
+  const again = await readTrainFlags(args);
+  assert.deepEqual([again.flags, again.start, again.choices], [flags, undefined, []]);
+  // Where almost nothing varies and messages take no time, a list is better.
+  const calm = await readTrainFlags([...given, "--jitter", "0.001", "--send", "0"]);
+  assert.match(calm.flags.schedule, /^zb-/);
+  const few = await readTrainFlags(words`--schedule auto --workers 1 --micro-batches 1`);
+  assert.equal(few.schedule.workers, 1);
+});
+
 Deno.test("a resumed run inherits the flags that its numbers depend on, not those of its execution", async () => {
   const given = "--replicas 2 --clip 1 --precision fp16 --loss-scale dynamic --reduce fast --tie " +
     "--drop-last --sync eager --bucket-size 64 --coarsening 2 --memory --offload --policy list " +

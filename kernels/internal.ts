@@ -57,7 +57,7 @@ export {
 } from "./data/token_file.ts";
 export { bytesTokenizerJson, gpt2TokenizerJson } from "./data/tokenizer.ts";
 export { TOKENIZER_BYTES_MAX } from "./data/tokenizer_json.ts";
-export { bf16Instructions } from "./devices/cpu/onednn.ts";
+export { bf16Instructions, cpuFlags } from "./devices/cpu/onednn.ts";
 export { ORT_VERSION } from "./devices/cpu/ort_library.ts";
 export { DTYPE_BYTES, HOST_ARRAYS } from "./devices/device.ts";
 export {

@@ -4,6 +4,7 @@
  * @module
  */
 
+import { cpuFlags } from "../../kernels/internal.ts";
 import type { TrainOptions } from "../options/train_options.ts";
 import { joinRun } from "../transports/nats/host.ts";
 import type { MeetingPlace } from "../transports/nats/connection.ts";
@@ -11,7 +12,7 @@ import { isRunName } from "../transports/nats/credentials.ts";
 import { Leader } from "../transports/nats/leader.ts";
 import type { Engine } from "./engine.ts";
 import type { PreparedRun, RunHosts } from "./events.ts";
-import { packageFacts } from "./program_facts.ts";
+import { type Facts, packageFacts } from "./program_facts.ts";
 
 /** Default time within which hosts join, in milliseconds. */
 export const JOIN_MS = 30_000;
@@ -41,6 +42,16 @@ export function checkHosts(
   return nats;
 }
 
+/** Instructions by which libraries of kernels choose how to add. */
+const VECTORS = /^(avx|fma|amx|sve|asimd)/;
+
+/** Returns facts that the leader and the hosts of a run must have in common. */
+export function hostFacts(): Facts {
+  const vectors = [...cpuFlags() ?? []].filter((flag) => VECTORS.test(flag)).sort();
+  const cpu = [Deno.build.arch, ...vectors].join(" ");
+  return { ...packageFacts(), "the vector instructions of the CPU": cpu };
+}
+
 /**
  * Waits until a host for each worker has joined a run.
  *
@@ -51,7 +62,7 @@ export async function gatherHosts(
 ): Promise<RunHosts | undefined> {
   if (!nats) return undefined;
   const { joinMs = JOIN_MS, timeoutMs = TIMEOUT_MS } = nats, workers = replicas * schedule.workers;
-  const leader = await Leader.open({ ...nats, timeoutMs, facts: packageFacts(), announce });
+  const leader = await Leader.open({ ...nats, timeoutMs, facts: hostFacts(), announce });
   announce(`waiting for ${workers} hosts to join the run ${nats.run} at ${nats.url}`);
   const there = await leader.gather(workers, joinMs, signal);
   if (there < workers && !signal?.aborted) {
@@ -97,4 +108,4 @@ interface LendOptions extends MeetingPlace {
 
 /** Lends the threads of this process to a run until it is over, or `signal` makes it leave. */
 export const lendHost = ({ joinMs = JOIN_MS, ...options }: LendOptions): Promise<void> =>
-  joinRun({ ...options, joinMs, facts: packageFacts() });
+  joinRun({ ...options, joinMs, facts: hostFacts() });

@@ -44,7 +44,7 @@ export const JOIN_SYNTAX: CommandSyntax = {
   usage: ["URL --run-name NAME --nats-creds FILE [--join-timeout SECONDS]"],
   about: [
     "Joins the run NAME at the server URL, and computes for it until it is over. It needs no data and",
-    "no files of the run, but the same version of Troupe and Deno, and a CPU of the same kind.",
+    "no files of the run, but the same versions of Troupe and Deno, and a CPU of the same kind.",
     "It runs what the leader of the run sends, so join only a run that you trust.",
   ],
   groups: [{ flags: JOIN_FLAGS }],

@@ -88,16 +88,21 @@ const SYMBOLS = {
 /** Instructions for BF16, by their names in `/proc/cpuinfo`. */
 const INSTRUCTIONS = { avx512_bf16: "AVX512-BF16", amx_bf16: "AMX", bf16: "BF16 of ARM" } as const;
 
-/** Returns the instructions for BF16 of this machine's CPU; undefined if the system does not say. */
-export function bf16Instructions(): string[] | undefined {
-  let text: string;
+/** Returns the flags of this machine's CPU; undefined if the system does not say. */
+export function cpuFlags(): ReadonlySet<string> | undefined {
   try {
-    text = Deno.readTextFileSync("/proc/cpuinfo");
+    const text = Deno.readTextFileSync("/proc/cpuinfo");
+    return new Set(/^(?:flags|Features)\s*:(.*)$/m.exec(text)?.[1]?.trim().split(/\s+/));
   } catch {
     return undefined;
   }
-  const flags = new Set(/^(?:flags|Features)\s*:(.*)$/m.exec(text)?.[1]?.trim().split(/\s+/));
-  return Object.entries(INSTRUCTIONS).flatMap(([flag, name]) => flags.has(flag) ? [name] : []);
+}
+
+/** Returns the instructions for BF16 of this machine's CPU; undefined if the system does not say. */
+export function bf16Instructions(): string[] | undefined {
+  const flags = cpuFlags();
+  return flags &&
+    Object.entries(INSTRUCTIONS).flatMap(([flag, name]) => flags.has(flag) ? [name] : []);
 }
 
 /**

@@ -1,7 +1,7 @@
 /** Servers of NATS on loopback, and hosts of runs that meet there. */
 
 import { join } from "node:path";
-import { packageFacts } from "../../../../actors/run/program_facts.ts";
+import { hostFacts } from "../../../../actors/run/nats_run.ts";
 import { makeCredentials } from "../../../../actors/transports/nats/credentials.ts";
 import { joinRun } from "../../../../actors/transports/nats/host.ts";
 import { Leader, type LeaderOptions } from "../../../../actors/transports/nats/leader.ts";
@@ -18,7 +18,7 @@ export const RUN = "test-run";
 export class TestServer implements AsyncDisposable {
   readonly url: string;
   /** What hosts of the run must have in common with its leader. */
-  readonly facts = packageFacts();
+  readonly facts = hostFacts();
   readonly #folder: string;
   #process: Deno.ChildProcess | undefined;
 

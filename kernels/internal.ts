@@ -82,6 +82,15 @@ export { checkGpt2, gpt2Ties } from "./layers/gpt2.ts";
 export { measureSamples, withLossAndMetrics } from "./layers/metrics.ts";
 export { fieldProblem, hasDropout, initialValues, modelFields, openDraws } from "./layers/layer.ts";
 export { llamaSizes, llamaTies } from "./layers/llama.ts";
+export {
+  checkLora,
+  isLora,
+  loraNames,
+  type LoraOptions,
+  loraScale,
+  loraTargets,
+  withLora,
+} from "./layers/lora.ts";
 export { resnetLogits } from "./layers/resnet.ts";
 export { t5Sizes, t5Ties } from "./layers/t5.ts";
 export { F16_MAX, GPT2_MAX } from "./precision.ts";

@@ -384,6 +384,10 @@ export const T5: ModelFamily<T5Shape> = {
   parameters: (config) => compileModel(t5({ ...config, seq: 1 }, 1), "none").parameters,
 };
 
+/** Returns whether the weight of a dense layer is [in, out], as transformers' `Conv1D` has it. */
+export const isConv1D = ({ architecture }: Pick<DecoderFormat, "architecture">, weight: string) =>
+  architecture === "gpt2" && !weight.startsWith("lm_head.");
+
 /** The families that are trained and generated from. */
 export const DECODERS: readonly DecoderFormat[] = [GPT2, LLAMA];
 

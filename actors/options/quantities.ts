@@ -4,6 +4,7 @@
  * @module
  */
 
+import type { LoraOptions } from "../../kernels/internal.ts";
 import type { LinkOptions } from "../pipeline/links.ts";
 import { COUNT_MAX, THREADS_MAX } from "./limits.ts";
 
@@ -76,6 +77,29 @@ export const readBacklog = (text: string): number | "all" | undefined =>
 /** Reads the threads of a worker; `auto` is its share of the cores. */
 export const readThreads = (text: string): number | "auto" | undefined =>
   readCountOrAuto(text, THREADS_MAX);
+
+/** Reads the settings of an adapter: `rank=8,alpha=16,target=c_attn,c_proj`. */
+export function readLora(text: string): LoraOptions | undefined {
+  const values: Record<string, string[]> = {};
+  let last: string[] = [];
+  for (const one of text.split(",")) {
+    const [key = "", value] = one.split("=", 2);
+    if (value === undefined) last.push(one);
+    else if (Object.hasOwn(values, key)) return undefined;
+    else values[key] = last = [value];
+  }
+  const { rank = [], alpha, target = [], ...more } = values;
+  const isRight = [rank, alpha ?? rank].every(({ length }) => length === 1) &&
+    /^[1-9]\d{0,4}$/.test(rank[0]!) && target.length > 0 && target.every((name) => name !== "") &&
+    Object.keys(more).length === 0;
+  const scaled = alpha && readPositive(alpha[0]!);
+  if (!isRight || (alpha && scaled === undefined)) return undefined;
+  return { rank: Number(rank[0]), ...scaled && { alpha: scaled }, target };
+}
+
+/** Writes the settings of an adapter as {@linkcode readLora} reads them. */
+export const formatLora = ({ rank, alpha = rank, target }: LoraOptions): string =>
+  `rank=${rank},alpha=${alpha},target=${target.join(",")}`;
 
 /** Reads a range of steps, both ends included: `10`, `100-200` or `100-`. */
 export function readStepRange(text: string): { first: number; last: number } | undefined {

@@ -15,7 +15,7 @@ import {
   type PartialOptimizer,
   type SgdOptions,
 } from "../../kernels/mod.ts";
-import { DEVICE_SPECS } from "../../kernels/internal.ts";
+import { DEVICE_SPECS, type LoraOptions } from "../../kernels/internal.ts";
 import { scheduleNames, type ScheduleOptions } from "../../schedules/mod.ts";
 import { SCALE_MAX } from "../gradients/commit.ts";
 import { COUNT_MAX } from "./limits.ts";
@@ -39,7 +39,7 @@ import {
   trueOrFalse,
   type Words,
 } from "./option.ts";
-import { readBacklog, readLimit, readNumbers } from "./quantities.ts";
+import { readBacklog, readLimit, readLora, readNumbers } from "./quantities.ts";
 import type { ModelComponent } from "./model_definition.ts";
 import type { MpiRunOptions, RunJournal, TrainOptions } from "./train_options.ts";
 
@@ -478,3 +478,39 @@ export const SCHEDULE_FIELDS = {
   costs: { schema: anyObject },
   edges: { schema: listOf(anyObject) },
 } as const satisfies OptionTable<Omit<ScheduleOptions, "found">>;
+
+/** Settings and folder of an adapter. */
+export const ADAPTER_OPTIONS = {
+  lora: {
+    schema: record<LoraOptions>(
+      { rank: count, target: listOf(text, 1) },
+      { alpha: aboveZero },
+      {
+        words: {
+          ...meaning("rank was meant", "r loraR loraRank"),
+          ...meaning("alpha was meant", "loraAlpha"),
+          ...meaning("target was meant", "targets targetModules"),
+        },
+      },
+    ),
+    isInherited: true,
+    synonyms: meaning("lora was meant", "peft peftConfig loraConfig"),
+    flag: {
+      name: "lora",
+      value: "rank=R,…",
+      read: (text: string) => readLora(text) && text,
+      must: "a rank and names of dense layers such as rank=8,alpha=16,target=c_attn,c_proj",
+      otherwise: "none: all weights are trained",
+      help: "train an adapter of rank R; all other weights are frozen",
+    },
+  },
+  adapter: {
+    schema: text,
+    flag: {
+      name: "adapter",
+      isPath: true,
+      value: "DIR",
+      help: "first values of --lora: a folder in PEFT's format, which also sets --lora",
+    },
+  },
+} as const;

@@ -277,6 +277,21 @@ export interface TrainOptions {
   readonly signal?: AbortSignal;
   /** Returns whether a parameter keeps its initial values. Default: none does. */
   readonly frozen?: (name: string) => boolean;
+  /**
+   * Trains an adapter and freezes all other parameters: each dense layer whose name is or ends in a
+   * `target`, such as `c_attn`, gets α/r·BA added to its weight (LoRA, Hu et al. 2021). `alpha` is
+   * `rank` by default. A depends on the seed, B begins with zeros. Default: none.
+   */
+  readonly lora?: {
+    readonly rank: number;
+    readonly alpha?: number | undefined;
+    readonly target: readonly string[];
+  } | undefined;
+  /**
+   * Folder of an adapter in PEFT's format, from which training begins: its A and B, and its settings
+   * if `lora` is not given. Default: none.
+   */
+  readonly adapter?: string | undefined;
   /** Number of failures of each worker within ten minutes that a run survives. Default 3. */
   readonly retries?: number;
   /**

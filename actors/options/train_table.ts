@@ -57,6 +57,7 @@ import {
 } from "./quantities.ts";
 import {
   aboveZero,
+  ADAPTER_OPTIONS,
   anyObject,
   CHECKPOINT_FIELDS,
   type CheckpointOptions,
@@ -268,6 +269,7 @@ export const TRAIN = {
       help: "fp16: factor of the loss",
     },
   },
+  ...ADAPTER_OPTIONS,
   reduce: {
     schema: oneOf("deterministic", "fast", "mpi"),
     default: "deterministic",

@@ -14,6 +14,7 @@ import {
 } from "../../kernels/mod.ts";
 import {
   activationBytes,
+  checkLora,
   checkStageOptions,
   completeOptimizer,
   cutIntoStages,
@@ -21,6 +22,7 @@ import {
   haveLengths,
   readLayout,
   slicesOf,
+  withLora,
 } from "../../kernels/internal.ts";
 import { type LayerTimes, partitionForSchedule, type Schedule } from "../../schedules/mod.ts";
 import { halvesOf, recomputedStages, splitsBackward } from "../../schedules/internal.ts";
@@ -41,6 +43,7 @@ export type CompileOptions = Pick<
   | "bucketSize"
   | "optimizer"
   | "frozen"
+  | "lora"
   | "replicas"
   | "layout"
   | "lengths"
@@ -63,13 +66,14 @@ export function compileRun(
   compile: typeof compileModel = compileModel,
 ): CompiledRun {
   const { recompute = "none", precision = "fp32", frozen, bucketSize, recomputeInterval } = options;
+  const { lora } = options, given = lora ? withLora(options.model, lora) : options.model;
   if (options.lengths && schedule.slices) {
     throw new RangeError(
       `Cannot train with the schedule ${schedule.name}: it cuts sequences into slices, so lengths must be false, received true`,
     );
   }
   const halves = halvesOf(schedule);
-  const source = halves === 2 ? halved(options.model, schedule) : options.model;
+  const source = halves === 2 ? halved(given, schedule) : given;
   const compiled = compile(source, recompute, {
     precision,
     slices: schedule.slices,
@@ -77,6 +81,7 @@ export function compileRun(
     elementsMax: ELEMENTS_MAX,
     ...frozen && { frozen },
   });
+  if (lora) checkLora(compiled.parameters, given.ties ?? [], lora);
   const model = laidOut(compiled, schedule, options.layout);
   const programs = cutIntoStages(model, schedule.stages);
   const recomputed = recomputedStages(schedule);

@@ -4,14 +4,16 @@
  * @module
  */
 
-import type { ModelProgram, OptimizerOptions, StateOf } from "../../kernels/mod.ts";
+import type { ModelParameter, ModelProgram, OptimizerOptions, StateOf } from "../../kernels/mod.ts";
 import {
   completeOptimizer,
   elementCount,
+  isLora,
   MOMENTS,
   sameShape,
   type StageState,
 } from "../../kernels/internal.ts";
+import { locateAdapter } from "../checkpoints/peft.ts";
 import { bytesOfSource, readState, readTensor, type TensorSource } from "../checkpoints/tensors.ts";
 import { locateWeights, readWeights } from "../checkpoints/weights.ts";
 import { checkFinite } from "../gradients/commit.ts";
@@ -133,25 +135,48 @@ export async function firstState(
   { model, resume, weights = model.weights, seed, ...options }: CheckedOptions,
   workersRead: boolean,
 ): Promise<StateOf<TensorSource>> {
-  const { optimizer, journal, system } = options;
+  const { optimizer, journal, system, lora, adapter } = options;
   // Messages must tell all that happened where a journal is written, or the system is another's.
   const isTold = journal !== undefined || system !== undefined;
   if (resume) {
+    checkSameLora(lora, resume);
     checkResume({ parameters }, completeOptimizer(optimizer), resume);
     return isTold || !workersRead ? readState(resume.state) : resume.state;
   }
-  const moments = new Map();
-  if (typeof weights === "string") {
-    const read = workersRead && !isTold ? locateWeights : readWeights;
-    return { weights: await read(weights, parameters, ties), moments };
-  }
-  if (weights) {
-    checkTensors("weights", parameters, weights);
-    return { weights, moments };
-  }
-  const drawn = parameters.map(({ name, spec }) => {
+  const moments = new Map(), own = parameters.filter(({ name }) => lora && isLora(name));
+  const sourceOf = ({ name, spec }: ModelParameter): TensorSource => {
     const source: TensorSource = { kind: "drawn", spec, name, seed };
-    return [name, isTold ? readTensor(source) : source] as const;
-  });
-  return { weights: new Map(drawn), moments };
+    return isTold ? readTensor(source) : source;
+  };
+  const given = await givenWeights();
+  if (given && own.length === 0) return { weights: given, moments };
+  const drawn = parameters.map((one) => [one.name, given?.get(one.name) ?? sourceOf(one)] as const);
+  const placed = adapter === undefined ? [] : await locateAdapter(adapter, own);
+  const read = Array.from(
+    placed,
+    ([name, place]) => [name, isTold || !workersRead ? readTensor(place) : place] as const,
+  );
+  return { weights: new Map([...drawn, ...read]), moments };
+
+  async function givenWeights(): Promise<ReadonlyMap<string, TensorSource> | undefined> {
+    if (typeof weights === "string") {
+      const read = workersRead && !isTold ? locateWeights : readWeights;
+      return await read(weights, parameters.filter((one) => !own.includes(one)), ties);
+    }
+    // Weights of an adapted model may begin another run.
+    const isExpected = (one: ModelParameter) => !own.includes(one) || weights!.has(one.name);
+    if (weights) checkTensors("weights", parameters.filter(isExpected), weights);
+    return weights;
+  }
+}
+
+/** Refuses other settings of an adapter than those of its checkpoint. */
+function checkSameLora(lora: CheckedOptions["lora"], { config }: Resume): void {
+  const kept = config?.lora;
+  if (!lora || kept === undefined) return;
+  const [wanted, received] = [kept, lora].map((one) => JSON.stringify(one));
+  if (wanted === received) return;
+  throw new RangeError(
+    `Cannot resume: lora must be ${wanted}, as in the checkpoint, received ${received}`,
+  );
 }

@@ -22,6 +22,7 @@ import { followedActions, refuseUnread } from "../../schedules/internal.ts";
 import { checkClaim, type Claim, lockFolder } from "../checkpoints/lock.ts";
 import { checkWritable, encodeConfig } from "../checkpoints/write.ts";
 import { checkSizes } from "../options/limits.ts";
+import { readAdapterConfig } from "../checkpoints/peft.ts";
 import type { RunOptions, TrainOptions } from "../options/train_options.ts";
 import { type CheckedOptions, readOptions } from "../options/train_table.ts";
 import { pipelineCount } from "../pipeline/layout.ts";
@@ -325,7 +326,9 @@ export function optionFacts(options: TrainOptions): Facts {
 }
 
 /** The options that are records of words and numbers. */
-const RECORDS = ["scheduleOptions", "optimizer", "learningRate", "link", "adapters", "faults"];
+const RECORDS = [
+  ...["scheduleOptions", "optimizer", "learningRate", "link", "adapters", "faults", "lora"],
+];
 
 /** Options with defaults and derived values. */
 type FilledOptions = CheckedOptions & Pick<PreparedRun, "rate" | "lossScale">;
@@ -333,7 +336,11 @@ type FilledOptions = CheckedOptions & Pick<PreparedRun, "rate" | "lossScale">;
 function fillOptions(given: RunOptions): FilledOptions {
   const options = readOptions(given), { clip, precision } = options;
   const lossScale = options.lossScale ?? (precision === "fp16" ? "dynamic" : undefined);
-  return { ...options, clip: clip || undefined, rate: rateOf(options), lossScale };
+  const { adapter } = options;
+  const asked = options.lora ?? (adapter === undefined ? undefined : readAdapterConfig(adapter));
+  const lora = asked &&
+    { rank: asked.rank, alpha: asked.alpha ?? asked.rank, target: asked.target };
+  return { ...options, clip: clip || undefined, rate: rateOf(options), lossScale, lora };
 }
 
 /**
@@ -487,9 +494,9 @@ function refuseOwnActors({ runtime, journal, supervisor, worker }: FilledOptions
 async function openOutputs(
   { runtime, isolation, announce, ...options }: FilledOptions & { readonly isolation: PlaceName },
 ): Promise<Pick<PreparedRun, "checkpoint" | "journal">> {
+  const { resume, weights, lora } = options, { config = {} } = options.checkpoint ?? {};
   const checkpoint = options.checkpoint &&
-    { ...options.checkpoint, config: encodeConfig({ config: {}, ...options.checkpoint }.config) };
-  const { resume, weights } = options;
+    { ...options.checkpoint, config: { ...encodeConfig(config), ...lora && { lora } } };
   if (checkpoint) await checkDirectory({ ...checkpoint, resume, weights });
   if (runtime === "workers") transportTo(isolation, options)?.check?.();
   tidyRendezvousFolders();

@@ -4,7 +4,8 @@
  * @module
  */
 
-import { DECODERS, writeModelFolder } from "../../actors/checkpoints/hugging_face.ts";
+import { DECODERS, isConv1D, writeModelFolder } from "../../actors/checkpoints/hugging_face.ts";
+import { writeAdapter } from "../../actors/checkpoints/peft.ts";
 import type { Checkpoint } from "../../actors/checkpoints/format.ts";
 import type { TensorSource } from "../../actors/checkpoints/tensors.ts";
 import { readTensor } from "../../actors/checkpoints/tensors.ts";
@@ -21,12 +22,15 @@ import {
 import { type CommandSyntax, COMMON_FLAGS, type FlagValues, withDefaults } from "../flag.ts";
 import { runPath } from "../../actors/run_folder/folders.ts";
 import { inOneLine, print, printError, quoted } from "../terminal.ts";
+import { keptWeights } from "../train/data_files.ts";
 import { trainedOnnx } from "../train/onnx.ts";
 import { checkCount, type Command, defineCommand, ensure } from "./common.ts";
 import {
+  ADAPTER_FLAG,
   findCheckpoint,
   findDecoderFolder,
   findTrainedDecoder,
+  merged,
   readTokenizerFile,
   TOKENIZER_FILE,
   TOKENIZER_FLAG,
@@ -37,13 +41,14 @@ import {
   trainedDecoder,
   type TrainedMlp,
   trainedMlp,
+  withAdapter,
 } from "./trained.ts";
 
 const FLAGS = {
   format: {
     kind: "choice",
-    choices: ["hf", "onnx"],
-    help: "hf: a folder for transformers; onnx: one file with the whole model",
+    choices: ["hf", "onnx", "peft"],
+    help: "hf: a folder for transformers; onnx: one file with the whole model; peft: an adapter",
   },
   model: {
     kind: "path",
@@ -52,6 +57,8 @@ const FLAGS = {
     help: "onnx: the file that a run with --model FILE.onnx trained",
   },
   out: { kind: "path", value: "PATH", help: "the new folder, or file" },
+  adapter: ADAPTER_FLAG,
+  merge: { kind: "switch", help: "hf, onnx: add the adapter to the weights of the model" },
   dtype: {
     kind: "choice",
     choices: ["f32", "f16", "bf16"],
@@ -70,7 +77,11 @@ const FLAGS = {
 export const EXPORT_SYNTAX: CommandSyntax = {
   name: "export",
   summary: "writes a trained model in the format of another program",
-  usage: ["RUN --format hf --out DIR", "RUN --format onnx [--model FILE.onnx] --out FILE.onnx"],
+  usage: [
+    "RUN --format hf [--merge] --out DIR",
+    "RUN --format onnx [--model FILE.onnx] --out FILE.onnx",
+    "RUN --format peft --out DIR",
+  ],
   about: [
     "RUN is the folder of a run or its name below runs/, for its newest checkpoint; the folder of one",
     "checkpoint; or a folder of Hugging Face with a GPT-2 or a Llama.",
@@ -98,15 +109,54 @@ type ExportFlags = FlagValues<typeof FLAGS>;
  */
 async function findForHuggingFace(
   run: string,
-  { dtype, tokenizer }: ExportFlags,
+  flags: ExportFlags,
 ): Promise<Found> {
-  const model = await findTrainedDecoder("export", "RUN", run);
+  const { dtype, tokenizer } = flags;
+  const model = await adapted(await findTrainedDecoder("export", "RUN", run), flags);
   const { path, config, weights, format } = model;
   const source = tokenizer === undefined ? model.tokenizer : tokenizerSource(tokenizer);
   const { ends, files } = await describeTokenizer(source, config.seq);
   const { dropout, bos = ends?.bos, eos = ends?.eos } = model;
   const exported = { config, weights, dtype: DTYPES[dtype], dropout, bos, eos, files };
   return { path, write: (out, signal) => writeModelFolder(format, out, exported, signal) };
+}
+
+/**
+ * Returns a decoder without an adapter: merged if that is asked for.
+ *
+ * @throws {TypeError} if the decoder has an adapter that is not merged, or none to merge.
+ */
+async function adapted(
+  found: TrainedDecoder,
+  { adapter, merge = false }: Pick<ExportFlags, "adapter" | "merge">,
+): Promise<TrainedDecoder> {
+  const model = adapter === undefined ? found : await withAdapter(found, adapter);
+  const has = model.adapter !== undefined, { path } = model;
+  const refusal = has
+    ? "its adapter must be merged (--merge) or exported alone (--format peft)"
+    : "it must have an adapter for --merge";
+  ensure(has === merge, `Cannot export ${path}: ${refusal}, received ${has ? "neither" : "none"}`);
+  return merged(model);
+}
+
+/** Finds the adapter of a run, to be written as a folder of PEFT's format. */
+async function findForPeft(run: string, { adapter, merge }: ExportFlags): Promise<Found> {
+  const folder = await findDecoderFolder(run);
+  const checkpoint = folder ? undefined : await findCheckpoint("export", "RUN", run);
+  const found = folder ?? trainedDecoder("export", checkpoint!), { path, format } = found;
+  const model = adapter === undefined ? found : await withAdapter(found, adapter);
+  ensure(!merge, "Cannot export: --merge must come with --format hf or onnx, received peft");
+  ensure(
+    model.adapter,
+    `Cannot export ${path}: its run must have trained an adapter, received none`,
+  );
+  const { lora, parameters, weights } = model.adapter;
+  const exported = {
+    ...{ lora, parameters, weights },
+    isTransposed: parameters.some(({ name }) => isConv1D(format, name)),
+    base: checkpoint ? keptWeights(checkpoint.config) : path,
+  };
+  return { path, write: (out, signal) => writeAdapter(out, exported, signal) };
 }
 
 /** Returns the files of a tokenizer by name, and the tokens that begin and end a text. */
@@ -138,14 +188,17 @@ const encode = (json: unknown): Uint8Array =>
  * @throws {RangeError} if the model cannot be exported, or is too large for such a file.
  * @throws {TypeError} if the run trained an ONNX file that `--model` does not name.
  */
-async function findForOnnx(run: string, { model: file }: ExportFlags): Promise<Found> {
+async function findForOnnx(run: string, flags: ExportFlags): Promise<Found> {
+  const { model: file } = flags;
   const folder = await findDecoderFolder(run);
   const checkpoint = folder ? undefined : await findCheckpoint("export", "RUN", run);
   if (checkpoint?.config.architecture === "onnx") {
     const { path } = checkpoint, bytes = trainedOnnx(checkpoint, file);
     return { path, write: (out, signal) => writeNewFile(out, [bytes()], signal) };
   }
-  const model = folder ?? modelOf(checkpoint!), { weights, path } = model, onnx = onnxOf(model);
+  const found = folder ?? modelOf(checkpoint!), isDecoder = found.architecture !== "mlp";
+  const model = isDecoder ? await adapted(found, flags) : found;
+  const { weights, path } = model, onnx = onnxOf(model);
   const refusal =
     `Cannot export ${path}: --model must be left out, as its run trained no ONNX file`;
   ensure(file === undefined, `${refusal}, received ${quoted(file)}`);
@@ -178,6 +231,7 @@ function onnxOf(model: TrainedDecoder | TrainedMlp): OnnxFile {
 const FORMATS = {
   hf: { makes: "folder", find: findForHuggingFace },
   onnx: { makes: "file", find: findForOnnx },
+  peft: { makes: "folder", find: findForPeft },
 } as const;
 
 /** Flags of one format. */

@@ -19,11 +19,14 @@ import { runPath } from "../../actors/run_folder/folders.ts";
 import { escapeControls, printError, writeAll } from "../terminal.ts";
 import { type Command, defineCommand, ensure } from "./common.ts";
 import {
+  ADAPTER_FLAG,
   findTrainedDecoder,
+  merged,
   openTokenizer,
   TOKENIZER_FLAG,
   tokenizerSource,
   type TrainedDecoder,
+  withAdapter,
 } from "./trained.ts";
 
 /** Tokens to print. */
@@ -81,6 +84,7 @@ const FLAGS = {
     value: "RUN",
     help: "folder or name of a run, folder of a checkpoint, or folder of Hugging Face",
   },
+  adapter: ADAPTER_FLAG,
   prompt: { kind: "text", value: "TEXT", default: "The ", help: "text to continue" },
   tokens: {
     kind: "integer",
@@ -143,7 +147,9 @@ export const generateCommand: Command = defineCommand(
   async ({ flags: given }, { begin, signal }) => {
     const flags = withDefaults(FLAGS, given), { from, tokens, temperature, seed, slide } = flags;
     ensure(from !== undefined, "Cannot generate: --from must name a checkpoint's folder");
-    const trained = await findTrainedDecoder("generate", "--from", runPath(from));
+    const found = await findTrainedDecoder("generate", "--from", runPath(from));
+    const { adapter } = flags,
+      trained = merged(adapter ? await withAdapter(found, adapter) : found);
     const { architecture, config } = trained, weights = readTensors(trained.weights);
     ensure(
       slide <= config.seq,

@@ -12,14 +12,23 @@ import {
   type DecoderFormat,
   decoderOf,
   DECODERS,
+  isConv1D,
   isTransformersConfig,
   parseConfig,
   readConfigJson,
 } from "../../actors/checkpoints/hugging_face.ts";
 import type { Checkpoint } from "../../actors/checkpoints/format.ts";
+import {
+  adapterParameters,
+  locateAdapter,
+  mergeAdapter,
+  readAdapterConfig,
+} from "../../actors/checkpoints/peft.ts";
 import { locateCheckpoint } from "../../actors/checkpoints/read.ts";
-import { locateWeights } from "../../actors/checkpoints/weights.ts";
-import type { TensorSource } from "../../actors/checkpoints/tensors.ts";
+import { locateWeights, type NamedShape } from "../../actors/checkpoints/weights.ts";
+import { readTensors, type TensorSource } from "../../actors/checkpoints/tensors.ts";
+import { check } from "../../actors/options/option.ts";
+import { TRAIN } from "../../actors/options/train_table.ts";
 import { checkTensors } from "../../actors/run/first_state.ts";
 import {
   bytesTokenizer,
@@ -32,7 +41,7 @@ import {
   type Tokenizer,
   type TokenizerName,
 } from "../../kernels/mod.ts";
-import { inputFileProblem, TOKENIZER_BYTES_MAX } from "../../kernels/internal.ts";
+import { inputFileProblem, type LoraOptions, TOKENIZER_BYTES_MAX } from "../../kernels/internal.ts";
 import { meantRun } from "../../actors/run_folder/folders.ts";
 import { inOneLine, printError, quoted } from "../terminal.ts";
 import { ensure } from "./common.ts";
@@ -107,6 +116,14 @@ export const TOKENIZER_FLAG = {
   help: "tokenizer of texts: bytes, gpt2, or a tokenizer.json or a folder with one",
 } as const;
 
+/** The flag of an adapter that is merged into a base model. */
+export const ADAPTER_FLAG = {
+  kind: "path",
+  value: "DIR",
+  otherwise: "that of the run",
+  help: "adapter of the model: a folder in PEFT's format",
+} as const;
+
 /** Returns the tokenizer that a value of the flag names. */
 export function tokenizerSource(value: string): TokenizerSource {
   if (value === "bytes" || value === "gpt2") return value;
@@ -179,6 +196,14 @@ export async function openTokenizer(
   return await parseTokenizer(content, inOneLine(path));
 }
 
+/** An adapter of a decoder. */
+export interface TrainedAdapter {
+  readonly lora: LoraOptions;
+  readonly parameters: readonly NamedShape[];
+  /** The sources of A and B by name. */
+  readonly weights: ReadonlyMap<string, TensorSource>;
+}
+
 /** A trained decoder. */
 export interface TrainedDecoder {
   readonly architecture: DecoderFormat["architecture"];
@@ -188,6 +213,8 @@ export interface TrainedDecoder {
   readonly config: DecoderConfig;
   /** The sources of the weights by name; read them with `readTensors`. */
   readonly weights: ReadonlyMap<string, TensorSource>;
+  /** Its adapter, which is not part of the weights. */
+  readonly adapter?: TrainedAdapter | undefined;
   /** The share of values that training dropped. */
   readonly dropout: number;
   readonly tokenizer: TokenizerSource;
@@ -237,6 +264,51 @@ export async function findDecoderFolder(path: string): Promise<TrainedDecoder | 
   };
 }
 
+/** Returns the parameters of an adapter of a decoder. */
+const parametersOf = (format: DecoderFormat, config: DecoderConfig, lora: LoraOptions) =>
+  adapterParameters(format.parameters(config), lora, (name) => isConv1D(format, name));
+
+/**
+ * Returns a decoder with the adapter of a folder of PEFT.
+ *
+ * @throws {TypeError} {@linkcode RangeError} {@linkcode SyntaxError} in one sentence for the user.
+ */
+export async function withAdapter(model: TrainedDecoder, folder: string): Promise<TrainedDecoder> {
+  const { format, config, path, adapter } = model, received = quoted(folder);
+  const refusal =
+    `Cannot adapt ${path}: its run must have trained no adapter, received ${received}`;
+  ensure(adapter === undefined, `${refusal} beside one`, RangeError);
+  const lora = readAdapterConfig(folder), parameters = parametersOf(format, config, lora);
+  const weights = await locateAdapter(folder, parameters);
+  return { ...model, adapter: { lora, parameters, weights } };
+}
+
+/** Returns a decoder with its adapter merged into its weights. */
+export function merged({ adapter, ...model }: TrainedDecoder): TrainedDecoder {
+  if (!adapter) return model;
+  const { format, config, weights } = model, isTurned = (name: string) => isConv1D(format, name);
+  const parameters = format.parameters(config), { lora, weights: own } = adapter;
+  return { ...model, weights: mergeAdapter(parameters, weights, own, lora, isTurned) };
+}
+
+/**
+ * Returns the weights of a run with its adapter merged into them; undefined if it has one and is of no
+ * decoder.
+ *
+ * @param about configuration of the model.
+ */
+export function mergedWeights(
+  about: Readonly<Record<string, unknown>>,
+  lora: LoraOptions | undefined,
+  weights: ReadonlyMap<string, Float32Array>,
+): ReadonlyMap<string, Float32Array> | undefined {
+  if (!lora) return weights;
+  const format = DECODERS.find(({ architecture }) => architecture === about.architecture);
+  const isTurned = (name: string) => isConv1D(format!, name);
+  const parameters = format?.parameters(about as unknown as DecoderConfig);
+  return parameters && readTensors(mergeAdapter(parameters, weights, weights, lora, isTurned));
+}
+
 /**
  * Returns the format of the decoder of a `config.json`.
  *
@@ -275,7 +347,23 @@ export function trainedDecoder(
   );
   const config = configOf(doing, checkpoint, format), tokenizer = tokenizerOf(doing, checkpoint);
   const dropout = shareOf((about.flags as { dropout?: unknown } | undefined)?.dropout);
-  return { architecture: format.architecture, format, path, config, weights, dropout, tokenizer };
+  const lora = loraOf(checkpoint), own = lora && parametersOf(format, config, lora);
+  const isOwn = new Set(own?.map(({ name }) => name));
+  const [base, adapter] = [false, true].map((wanted) =>
+    new Map([...weights].filter(([name]) => isOwn.has(name) === wanted))
+  ) as [Map<string, TensorSource>, Map<string, TensorSource>];
+  return {
+    ...{ architecture: format.architecture, format, path, config, dropout, tokenizer },
+    weights: base,
+    ...lora && { adapter: { lora, parameters: own!, weights: adapter } },
+  };
+}
+
+/** Returns the settings of the adapter that a run trained. */
+function loraOf({ path, config: { lora } }: Checkpoint<TensorSource>): LoraOptions | undefined {
+  if (lora === undefined) return undefined;
+  check(TRAIN.lora.schema, lora, { cannot: `Cannot read ${path}`, name: "lora" });
+  return lora as LoraOptions;
 }
 
 /** Returns the share of dropout in a file; 0 for an invalid one. */
@@ -301,16 +389,18 @@ const NUMBERS = ["ropeTheta", "normEpsilon"];
  */
 function configOf(
   doing: Doing,
-  { path, config, state, shapes }: Checkpoint<TensorSource>,
+  checkpoint: Checkpoint<TensorSource>,
   format: DecoderFormat,
 ): DecoderConfig {
+  const { path, config, state, shapes } = checkpoint, lora = loraOf(checkpoint);
   const more = OPTIONAL_SIZES[format.architecture]!.filter((name) => config[name] !== undefined);
   const { tie = false } = config, names = [...DECODER_SIZES, ...more];
   const sizes = sizesOf(doing, { path, config }, names);
   const refusal = `Cannot ${doing} from ${path}: its tie must be true or false`;
   ensure(typeof tie === "boolean", `${refusal}, received ${quoted(tie)}`, RangeError);
   const known = { ...sizes, tie } as unknown as DecoderConfig;
-  checkTensors("weights", format.parameters(known), state.weights, shapes.weights);
+  const all = [...format.parameters(known), ...lora ? parametersOf(format, known, lora) : []];
+  checkTensors("weights", all, state.weights, shapes.weights);
   return known;
 }
 

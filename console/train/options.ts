@@ -5,6 +5,7 @@
  */
 
 import { type TrainOptions } from "../../actors/options/train_options.ts";
+import { readLora } from "../../actors/options/quantities.ts";
 import { TRAIN } from "../../actors/options/train_table.ts";
 import { PROTOCOL_VERSION } from "../../actors/pipeline/protocol.ts";
 import { packageActor } from "../../actors/sandbox/host.ts";
@@ -27,6 +28,7 @@ export function runOptions(
   const { beta1, beta2, momentum, "weight-decay": weightDecay, journal } = flags;
   return {
     ...given,
+    lora: flags.lora === undefined ? undefined : readLora(flags.lora),
     schedule,
     microBatches,
     scheduleOptions: scheduleOptionsOf(flags),

@@ -12,7 +12,9 @@ import { goesOnIn } from "../../actors/checkpoints/lock.ts";
 import type { Checkpoint } from "../../actors/checkpoints/format.ts";
 import { locateCheckpoint } from "../../actors/checkpoints/read.ts";
 import type { TensorSource } from "../../actors/checkpoints/tensors.ts";
+import { readAdapterConfig } from "../../actors/checkpoints/peft.ts";
 import { checkSizes } from "../../actors/options/limits.ts";
+import { formatLora } from "../../actors/options/quantities.ts";
 import { inputFileProblem } from "../../kernels/internal.ts";
 import type { Schedule } from "../../schedules/mod.ts";
 import { checkFile } from "../command.ts";
@@ -266,9 +268,7 @@ export async function readTrainFlags(
   const checkpoint = resume === undefined ? undefined : await locateCheckpoint(resume, tell);
   const { takenBack } = rawArguments(args, TRAIN_FLAGS);
   const inherited = checkpoint ? inheritedFlags(checkpoint, takenBack) : {};
-  const ofWeights = checkpoint || given.weights === undefined || !isDecoder(given.model)
-    ? {}
-    : await sizesOfWeights(given.weights, given, takenBack);
+  const ofWeights = checkpoint ? {} : await flagsOfWeights(given, takenBack);
   const onnx = isOnnxFile(given.model) ? readOnnxFile(given.model!) : undefined;
   const ofOnnx = onnx && sizesOfOnnx(onnx, { ...inherited, ...given });
   const said = { ...inherited, ...ofWeights, ...ofOnnx, ...given, ...sizes };
@@ -422,6 +422,19 @@ function firstSteps(
 /** Returns whether a folder of Hugging Face's may say the sizes of a model. */
 const isDecoder = (name: string | undefined): boolean =>
   name === undefined || DECODERS.some(({ model }) => model === name);
+
+/** Returns the flags that the folders of weights and of an adapter set. */
+async function flagsOfWeights(
+  given: GivenTrainFlags,
+  takenBack: readonly string[],
+): Promise<GivenTrainFlags> {
+  const { weights, adapter, model } = given;
+  const hasSizes = weights !== undefined && isDecoder(model);
+  return {
+    ...hasSizes && await sizesOfWeights(weights, given, takenBack),
+    ...adapter !== undefined && { lora: formatLora(readAdapterConfig(adapter)) },
+  };
+}
 
 /** Weights are a file, or in a folder that is looked into when they are read. */
 function checkWeights(path: string): void {

@@ -21,6 +21,7 @@ import { optionsOfFlags } from "../flag.ts";
 import { answersItself, rawArguments } from "../parse.ts";
 import { TraceFile } from "../run_files/chrome_trace.ts";
 import { RUN_FILES } from "../../actors/run_folder/metrics_file.ts";
+import { mergedWeights } from "../commands/trained.ts";
 import { openTimeline, type TimelineFile } from "../run_files/timeline_file.ts";
 import { inOneLine, print, printError } from "../terminal.ts";
 import { TRAIN_FLAGS, TRAIN_SYNTAX, type TrainFlags } from "./flags.ts";
@@ -178,7 +179,10 @@ async function trainAsAsked(
         if (!flags.json) print(`model ${inOneLine(path)}`);
       }
       begin(); // nothing is left to finish: Ctrl-C ends at once
-      const shown = flags.json ? undefined : await task.show(event.weights, event.choice);
+      const weights = flags.json
+        ? undefined
+        : mergedWeights(task.config, options.lora, event.weights);
+      const shown = weights && await task.show(weights, event.choice);
       if (shown !== undefined) print(`\n${shown}`);
     }
     // Who started ranks reads their last line, whatever is above it.

@@ -1,0 +1,115 @@
+/** Adapters: what they train, and that every pipeline has the bits of the serial run. */
+
+import assert from "node:assert/strict";
+import { readCheckpoint } from "../../../actors/checkpoints/read.ts";
+import type { TrainOptions } from "../../../actors/options/train_options.ts";
+import { compileModel, gpt2 } from "../../../kernels/mod.ts";
+import { initialValues, isLora } from "../../../kernels/internal.ts";
+import { folderTest } from "../../in_folder.ts";
+import { batchesOf, type Outcome, outcome, type Sizes, SMALL, trained } from "../runs.ts";
+
+const SIZES: Sizes = { ...SMALL, hidden: 16, seq: 8, vocab: 32, microBatches: 4, steps: 3 };
+const LORA = { rank: 2, alpha: 4, target: ["c_attn", "mlp.c_proj"] };
+
+const run = (options: Partial<TrainOptions> = {}, sizes = SIZES): Promise<Outcome> =>
+  outcome(sizes, {
+    lora: LORA,
+    device: "native",
+    runtime: "serial",
+    learningRate: 0.01,
+    ...options,
+  });
+
+/** The weights of a run by name, those of adapters or the others. */
+const weightsOf = ({ end }: Outcome, areOwn: boolean) =>
+  new Map([...end.weights].filter(([name]) => isLora(name) === areOwn));
+
+Deno.test("only the adapter is trained, and its first step has the loss of the base model", async () => {
+  const adapted = await run(), base = await run({ lora: undefined });
+  assert.equal(adapted.bits.losses[0], base.bits.losses[0], "B begins with zeros");
+  assert.notEqual(adapted.bits.losses[1], base.bits.losses[1]);
+  for (const { name, spec } of compileModel(gpt2(SIZES, 1), "none").parameters) {
+    assert.deepEqual(adapted.end.weights.get(name), initialValues(spec, name, 1), name);
+  }
+  const own = weightsOf(adapted, true);
+  assert.equal(own.size, 2 * 2 * SIZES.layers);
+  for (const [name, values] of own) assert.ok(values.every((value) => value !== 0), name);
+});
+
+Deno.test("every pipeline trains an adapter to the bits of the serial run", async () => {
+  const { bits } = await run();
+  for (const schedule of ["1f1b", "zb-h1", "message-driven"]) {
+    // On four workers the stages of embedding and head have nothing to train.
+    for (const workers of [2, 4]) {
+      const found = await run({ runtime: "local", schedule, workers });
+      assert.deepEqual(found.bits, bits, `${schedule}, ${workers} workers`);
+    }
+  }
+  const more: Partial<TrainOptions>[] = [
+    { schedule: "chimera", workers: 4 },
+    { schedule: "seq1f1b", workers: 2, scheduleOptions: { slices: 2 } },
+    { schedule: "1f1b", workers: 4, replicas: 2, sync: "eager", clip: 0.01, precision: "fp16" },
+    { schedule: "pipedream", workers: 2 },
+    { schedule: "1f1b", workers: 2, recompute: "full", offload: true },
+    { workers: 2, faults: [{ worker: 1, afterActions: 12, kind: "throw" }] },
+  ];
+  for (const options of more) {
+    const serial = await run({ ...options, faults: [] }),
+      local = await run({ ...options, runtime: "local" });
+    assert.deepEqual(local.bits, serial.bits, JSON.stringify(options));
+  }
+});
+
+folderTest(
+  "a run with an adapter resumes with its bits, and with no other settings",
+  async (directory) => {
+    const whole = await run(), checkpoint = { directory };
+    await run({ steps: 1, checkpoint, runtime: "local", workers: 2, schedule: "zb-h1" });
+    const resume = await readCheckpoint(directory);
+    assert.deepEqual(resume!.config.lora, LORA);
+    const rest = await run({ resume, runtime: "local", workers: 4, schedule: "1f1b" });
+    assert.equal(rest.bits.hash, whole.bits.hash);
+    await assert.rejects(run({ resume, lora: { ...LORA, alpha: 2 } }), /lora must be .*"alpha":4/);
+    await assert.rejects(run({ resume, lora: undefined }), /each must be a parameter of the model/);
+  },
+);
+
+Deno.test("weights of a base model, also with an adapter, begin a run of an adapter", async () => {
+  const first = await run({ steps: 1 }), base = weightsOf(first, false);
+  const again = await run({ steps: 1, weights: base, seed: 2 });
+  assert.deepEqual(weightsOf(again, false), base);
+  assert.notDeepEqual(weightsOf(again, true), weightsOf(first, true), "A depends on the seed");
+  const both = await run({ steps: 1, weights: first.end.weights, learningRate: 0 });
+  assert.deepEqual(both.end.weights, first.end.weights);
+});
+
+Deno.test("an update has the gradient of the weight that it is added to", async () => {
+  // One step of plain SGD on B moves W + BA as one on W would, projected on A: ΔB = ΔW·Aᵀ.
+  const optimizer = { kind: "sgd", momentum: 0, weightDecay: 0 } as const, learningRate = 1;
+  const how = { optimizer, learningRate, runtime: "serial", device: "reference" } as const;
+  const config = { ...SIZES, steps: 1, microBatches: 1 }, data = batchesOf(config);
+  const options = {
+    model: gpt2(config, config.microBatch),
+    data,
+    steps: 1,
+    microBatches: 1,
+    ...how,
+  };
+  const name = "transformer.h.1.mlp.c_proj", [inputs, outputs, rank, scale] = [64, 16, 2, 2];
+  const whole = await trained(options);
+  const { end } = await trained({ ...options, lora: { rank, alpha: 4, target: ["mlp.c_proj"] } });
+  const weights = compileModel(options.model, "none").parameters;
+  const { spec } = weights.find((one) => one.name === `${name}.weight`)!;
+  const before = initialValues(spec, `${name}.weight`, 1),
+    after = whole.end.weights.get(`${name}.weight`)!;
+  const [a, b] = ["A", "B"].map((factor) => end.weights.get(`${name}.lora_${factor}.weight`)!);
+  for (let o = 0; o < outputs; o++) {
+    for (let k = 0; k < rank; k++) {
+      let sum = 0;
+      for (let i = 0; i < inputs; i++) {
+        sum += (after[i * outputs + o]! - before[i * outputs + o]!) * a![k * inputs + i]!;
+      }
+      assert.ok(Math.abs(b![o * rank + k]! - scale * sum) < 1e-6, `B[${o},${k}]`);
+    }
+  }
+});

@@ -114,9 +114,11 @@ export function rankSchedules(
     const own = { order, chunks, "activation-limit": activationLimit };
     const flags = given({ schedule: listed, ...own }) as ScheduleChoice["flags"];
     const shown = Object.entries(flags).map(([name, value]) => `--${name} ${value}`).join(" ");
-    const told = `${shown}: of ${trials.length} the fastest that the model and the memory allow, a ` +
-      `simulated step of ${mean.toFixed(1)} (1f1b: ${known!.mean.toFixed(1)}), the mean of ${count} ` +
-      `with ${by}, ${scenario} and messages of ${send}`;
+    const [fastest, usual] = [mean, known!.mean].map((one) => one.toFixed(1));
+    const told =
+      `${shown}: of ${trials.length} the fastest that the model and the memory allow, a simulated ` +
+      `step of ${fastest} (1f1b: ${usual}), the mean of ${count} with ${by}, ${scenario} and ` +
+      `messages of ${send}`;
     return { flags: { ...flags, jitter }, told };
   });
 }

@@ -69,7 +69,7 @@ async function scriptsOf(): Promise<Record<string, string>> {
   }
   for (const page of PAGES.flatMap(([, paths]) => paths)) {
     const text = await Deno.readTextFile(join(ROOT, page));
-    for (const [n, [, code]] of [...text.matchAll(/^```ts\n(.*?)^```/gms)].entries()) {
+    for (const [n, [, code]] of [...text.matchAll(/^```ts(?: ignore)?\n(.*?)^```/gms)].entries()) {
       scripts[`${basename(page, ".md")}_${n}.ts`] = code!;
     }
   }

@@ -69,7 +69,7 @@ export async function writeFiles(
 /** Returns the first block of a language on a page. */
 export async function block(page: string, language: string): Promise<string> {
   const text = await Deno.readTextFile(join(ROOT, page));
-  const [, code] = new RegExp(`^\`\`\`${language}\n(.*?)^\`\`\``, "ms").exec(text) ?? [];
+  const [, code] = new RegExp(`^\`\`\`${language}\\b.*?\n(.*?)^\`\`\``, "ms").exec(text) ?? [];
   assert.ok(code, `${page} must have a block of ${language}`);
   return code;
 }

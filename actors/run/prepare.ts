@@ -494,7 +494,7 @@ function refuseOwnActors({ runtime, journal, supervisor, worker }: FilledOptions
 async function openOutputs(
   { runtime, isolation, announce, ...options }: FilledOptions & { readonly isolation: PlaceName },
 ): Promise<Pick<PreparedRun, "checkpoint" | "journal">> {
-  const { resume, weights, lora } = options, { config = {} } = options.checkpoint ?? {};
+  const { resume, weights, lora } = options, { config } = { config: {}, ...options.checkpoint };
   const checkpoint = options.checkpoint &&
     { ...options.checkpoint, config: { ...encodeConfig(config), ...lora && { lora } } };
   if (checkpoint) await checkDirectory({ ...checkpoint, resume, weights });

@@ -60,7 +60,7 @@ const CHIMERA: Run = { schedule: "chimera", workers: 2, replicas: 2, steps: 2 };
 const SCHEDULES: readonly Run[] = [
   { schedule: "message-driven", workers: 4, steps: 2 },
   // Two stages on each rank, and samples of different lengths.
-  ...atDepth([], [{
+  ...atDepth<Partial<TrainOptions>[]>([], [{
     ...{ schedule: "message-driven", workers: 2, replicas: 2, steps: 1, lengths: true },
     data: unequalBatches(SIZES, 8),
     scheduleOptions: { chunks: 2, weightBacklog: "all", activationLimit: 4, limitBy: "bytes" },

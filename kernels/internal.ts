@@ -106,7 +106,13 @@ export {
 export type { GradientSums } from "./stage/gradients.ts";
 export type { BackwardKind } from "./stage/in_flight.ts";
 export { activationBytes, planMemory, type SliceSlots, totalBytes } from "./stage/memory.ts";
-export { checkStageOptions, completeOptimizer, MOMENTS } from "./stage/options.ts";
+export {
+  AVERAGE,
+  checkStageOptions,
+  completeOptimizer,
+  groupOf,
+  momentsOf,
+} from "./stage/options.ts";
 export { type Bucket, BUCKET_SIZE, flatLength, type FlatRange } from "./stage/parameters.ts";
 export { type ForwardResult, openStage, planLibrary, Stage } from "./stage/stage.ts";
 export { type StageState, withAliases } from "./stage/state.ts";

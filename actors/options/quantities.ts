@@ -4,6 +4,7 @@
  * @module
  */
 
+import type { AdamWOptions } from "../../kernels/mod.ts";
 import type { LoraOptions } from "../../kernels/internal.ts";
 import type { LinkOptions } from "../pipeline/links.ts";
 import { COUNT_MAX, THREADS_MAX } from "./limits.ts";
@@ -100,6 +101,24 @@ export function readLora(text: string): LoraOptions | undefined {
 /** Writes the settings of an adapter as {@linkcode readLora} reads them. */
 export const formatLora = ({ rank, alpha = rank, target }: LoraOptions): string =>
   `rank=${rank},alpha=${alpha},target=${target.join(",")}`;
+
+/** Settings of parameters by name, from `*.bias:rate=2,decay=0;*.wte.*:frozen`. */
+export function readGroups(text: string): NonNullable<AdamWOptions["groups"]> | undefined {
+  const groups = text.split(";").map((one) => {
+    const [match = "", settings = "", ...more] = one.split(":");
+    const [group] = /^[^,]+(,[^,]+)*$/.test(settings) && more.length === 0 ? [settings] : [];
+    const entries = group?.split(",").map((setting) => {
+      const [name, value, ...rest] = setting.split("=");
+      if (setting === "frozen") return ["frozen", true] as const;
+      const number = rest.length === 0 ? readFromZero(value ?? "") : undefined;
+      const key = { rate: "rate", decay: "weightDecay" }[name!];
+      return number === undefined || key === undefined ? undefined : [key, number] as const;
+    });
+    const isRight = match !== "" && entries?.every((entry) => entry !== undefined);
+    return isRight ? { match, ...Object.fromEntries(entries!) } : undefined;
+  });
+  return groups.every((group) => group !== undefined) ? groups : undefined;
+}
 
 /** Reads a range of steps, both ends included: `10`, `100-200` or `100-`. */
 export function readStepRange(text: string): { first: number; last: number } | undefined {

@@ -39,7 +39,7 @@ import {
   trueOrFalse,
   type Words,
 } from "./option.ts";
-import { readBacklog, readLimit, readLora, readNumbers } from "./quantities.ts";
+import { readBacklog, readGroups, readLimit, readLora, readNumbers } from "./quantities.ts";
 import type { ModelComponent } from "./model_definition.ts";
 import type { MpiRunOptions, RunJournal, TrainOptions } from "./train_options.ts";
 
@@ -113,19 +113,37 @@ const OPTIMIZER_WORDS: Words = {
   ...meaning("epsilon was meant", "eps"),
 };
 
+/** Settings of every optimizer. */
+const SHARED = {
+  groups: listOf(
+    record<NonNullable<AdamWOptions["groups"]>[number]>(
+      { match: text },
+      { rate: fromZero, weightDecay: fromZero, frozen: trueOrFalse },
+      { words: meaning("rate was meant, a factor of the learning rate", "lr learningRate") },
+    ),
+    1,
+  ),
+  ema: decay,
+};
+
 const OPTIMIZERS: Readonly<Record<string, Schema<PartialOptimizer>>> = {
   adamw: record<Partial<AdamWOptions>>({}, {
     ...{ kind: oneOf("adamw"), beta1: decay, beta2: decay },
-    ...{ epsilon: aboveZero, weightDecay: fromZero },
+    ...{ epsilon: aboveZero, weightDecay: fromZero, ...SHARED },
   }, { words: OPTIMIZER_WORDS }),
   sgd: record<Partial<SgdOptions> & { kind: "sgd" }>(
     { kind: oneOf("sgd") },
-    { momentum: fromZero, weightDecay: fromZero },
+    { momentum: fromZero, weightDecay: fromZero, ...SHARED },
+    { words: OPTIMIZER_WORDS },
+  ),
+  lion: record<Partial<Omit<AdamWOptions, "kind" | "epsilon">> & { kind: "lion" }>(
+    { kind: oneOf("lion") },
+    { beta1: decay, beta2: decay, weightDecay: fromZero, ...SHARED },
     { words: OPTIMIZER_WORDS },
   ),
 };
 
-const optimizerKind = record<{ kind: string }>({ kind: oneOf("adamw", "sgd") }, {}, open);
+const optimizerKind = record<{ kind: string }>({ kind: oneOf("adamw", "sgd", "lion") }, {}, open);
 
 export const optimizer = byValue((value) => {
   const { kind = "adamw" } = (value ?? {}) as { readonly kind?: string };
@@ -185,11 +203,40 @@ export const OPTIMIZER_FIELDS = {
   momentum: { schema: decay, flag: { name: "momentum", default: 0.9, help: "SGD's momentum" } },
   beta1: {
     schema: decay,
-    flag: { name: "beta1", aliases: ["adam_beta1"], default: 0.9, help: "AdamW's first beta" },
+    flag: {
+      name: "beta1",
+      aliases: ["adam_beta1"],
+      default: 0.9,
+      help: "first beta of AdamW and Lion",
+    },
   },
   beta2: {
     schema: decay,
-    flag: { name: "beta2", aliases: ["adam_beta2"], default: 0.999, help: "AdamW's second beta" },
+    flag: {
+      name: "beta2",
+      aliases: ["adam_beta2"],
+      default: 0.999,
+      help: "second beta of AdamW and Lion, for which 0.99 is usual",
+    },
+  },
+  ema: {
+    schema: decay,
+    flag: {
+      name: "ema",
+      otherwise: "none",
+      help: "decay of an average of the weights, such as 0.999; --eval-ema evaluates it",
+    },
+  },
+  groups: {
+    schema: text,
+    flag: {
+      name: "param-groups",
+      value: "NAME:rate=F,…;…",
+      read: (given: string) => readGroups(given) && given,
+      must: "names with * and settings such as *.bias:rate=2,decay=0;*.wte.*:frozen",
+      otherwise: "none",
+      help: "factors of the learning rate, weight decay, and frozen parameters by name",
+    },
   },
 } as const satisfies Options;
 
@@ -353,6 +400,10 @@ export const EVALUATION_FIELDS = {
     },
   },
   batches: { schema: listOf(anyObject, 1), isRequired: true },
+  ema: {
+    schema: trueOrFalse,
+    flag: { name: "eval-ema", help: "evaluate the average of the weights (--ema)" },
+  },
   atStart: { schema: trueOrFalse },
   patience: {
     schema: count,

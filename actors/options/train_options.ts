@@ -188,7 +188,8 @@ export interface TrainOptions {
   readonly recompute?: Recompute;
   /**
    * Default: AdamW with betas 0.9 and 0.999, ε 1e-8 and weight decay 0.01, which are also the
-   * defaults of omitted settings. Those of `{ kind: "sgd" }` are momentum 0 and weight decay 0.
+   * defaults of omitted settings. Those of `{ kind: "sgd" }` are momentum 0 and weight decay 0, and
+   * those of `{ kind: "lion" }` betas 0.9 and 0.99 and weight decay 0.
    */
   readonly optimizer?: PartialOptimizer;
   /**
@@ -227,6 +228,10 @@ export interface TrainOptions {
      * false.
      */
     readonly atStart?: boolean;
+    /**
+     * Evaluates the average of the weights that `optimizer.ema` makes. Default false.
+     */
+    readonly ema?: boolean | undefined;
     /**
      * Ends the run after this number of successive evaluations without a new best one. Default:
      * unlimited.

@@ -205,6 +205,7 @@ export const TRAIN = {
         "adam adamw adamwTorch",
       ),
       ...meaning(`{ kind: "sgd", momentum, weightDecay } was meant`, "sgd momentum"),
+      ...meaning(`{ kind: "lion", beta1, beta2, weightDecay } was meant`, "lion"),
     },
     fields: OPTIMIZER_FIELDS,
   },
@@ -304,6 +305,7 @@ export const TRAIN = {
     words: {
       ...meaning(ofRate("linear"), "linear"),
       ...meaning(ofRate("cosine"), "cosine cosineAnnealing cosineWithRestarts"),
+      ...meaning(ofRate("one-cycle"), "oneCycle oneCycleLR"),
       ...meaning(ofRate("constant"), "constant constantWithWarmup"),
       ...meaning("interleaved was meant", "Interleaved1F1B ScheduleInterleaved1F1B"),
       ...meaning("1f1b was meant", "oneFOneB Schedule1F1B pipeDreamFlush"),
@@ -686,6 +688,11 @@ export function readOptions<O extends TrainOptions>(options: O): Filled<O, typeo
   if (checkpoint?.keepBest && !evaluation) {
     throw new TypeError(
       "Cannot train: evaluation must be given where checkpoint.keepBest is true, received none",
+    );
+  }
+  if (evaluation?.ema && options.optimizer?.ema === undefined) {
+    throw new TypeError(
+      "Cannot train: optimizer.ema must be given where evaluation.ema is true, received none",
     );
   }
   if (transport && system) {

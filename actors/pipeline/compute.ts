@@ -149,7 +149,14 @@ async function evaluate(
   if (!all) return;
   const { tensor, fields } = all;
   const { output, isLoss } = await ctx.busy(() =>
-    copies.forward(copy, { microBatch }, tensor, fields, undefined, 0)
+    copies.forward(
+      copy,
+      { microBatch },
+      tensor,
+      fields,
+      undefined,
+      worker.init.stage.average ? -1 : 0,
+    )
   );
   copies.drop(copy, microBatch);
   if (!isLoss) return sendActivation(worker, copy, { microBatch }, output, fields, true);

@@ -13,7 +13,7 @@ import {
   type Precision,
   type Recompute,
 } from "../../kernels/mod.ts";
-import { formatLayout, partition } from "../../kernels/internal.ts";
+import { formatLayout, momentsOf, partition } from "../../kernels/internal.ts";
 import { heldBytes } from "../../schedules/analysis/memory.ts";
 import {
   findSchedule,
@@ -545,7 +545,7 @@ const sumOf = (a: LeastLayer, b: LeastLayer): LeastLayer =>
  * Returns the minimum bytes of each trained element: its value and gradient (in fp16 also the fp32
  * copy), and the optimizer's state.
  */
-const bytesOfParameter = ({ kind }: OptimizerOptions): number => 8 + (kind === "adamw" ? 8 : 4);
+const bytesOfParameter = (options: OptimizerOptions): number => 8 + 4 * momentsOf(options).length;
 
 /** A predicted candidate. */
 export interface CandidateRun extends Candidate {

@@ -149,6 +149,13 @@ export const sgd: OptimizerComponent = defineOptimizer({
   options: ({ momentum, weightDecay }) => ({ kind: "sgd", momentum, weightDecay }),
 });
 
+/** Lion. */
+export const lion: OptimizerComponent = defineOptimizer({
+  name: "lion",
+  version: "1",
+  options: ({ beta1, beta2, weightDecay }) => ({ kind: "lion", beta1, beta2, weightDecay }),
+});
+
 /** A residual network. */
 export const resnetModel: ModelComponent<"height" | "width" | "channels" | "classes"> = defineModel(
   {

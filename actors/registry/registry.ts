@@ -54,7 +54,7 @@ const BUILT_IN: readonly Component[] = [
     text: "text",
     tokens: "tokens",
   }),
-  ...builtIn("optimizer", "./built_in_models.ts", { adamw: "adamw", sgd: "sgd" }),
+  ...builtIn("optimizer", "./built_in_models.ts", { adamw: "adamw", sgd: "sgd", lion: "lion" }),
   ...builtIn("supervisor", "./built_in_models.ts", { pipeline: "supervisor" }),
 ];
 

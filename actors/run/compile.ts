@@ -10,16 +10,19 @@ import {
   type DeviceName,
   type Model,
   type ModelProgram,
+  type OptimizerOptions,
   type StageOptions,
 } from "../../kernels/mod.ts";
 import {
   activationBytes,
+  assertInput,
   checkLora,
   checkStageOptions,
   completeOptimizer,
   cutIntoStages,
   ELEMENTS_MAX,
   haveLengths,
+  groupOf,
   readLayout,
   slicesOf,
   withLora,
@@ -44,6 +47,7 @@ export type CompileOptions = Pick<
   | "optimizer"
   | "frozen"
   | "lora"
+  | "evaluation"
   | "replicas"
   | "layout"
   | "lengths"
@@ -65,7 +69,8 @@ export function compileRun(
   device?: DeviceName,
   compile: typeof compileModel = compileModel,
 ): CompiledRun {
-  const { recompute = "none", precision = "fp32", frozen, bucketSize, recomputeInterval } = options;
+  const { recompute = "none", precision = "fp32", bucketSize, recomputeInterval } = options;
+  const optimizer = completeOptimizer(options.optimizer), frozen = frozenBy(optimizer, options);
   const { lora } = options, given = lora ? withLora(options.model, lora) : options.model;
   if (options.lengths && schedule.slices) {
     throw new RangeError(
@@ -87,18 +92,34 @@ export function compileRun(
   const recomputed = recomputedStages(schedule);
   const copies = pipelineCount(schedule) * (options.replicas ?? 1);
   const stage: StageOptions = {
-    optimizer: completeOptimizer(options.optimizer),
+    optimizer,
     backward: splitsBackward(schedule) ? "split" : "whole",
     precision,
     offload: options.offload ?? false,
     addends: copies * mostTied(trainedTies(model)),
     ...bucketSize && { bucketSize },
+    ...options.evaluation?.ema && { average: true },
     ...recomputeInterval && { recomputeInterval },
     // Each worker has its own number.
     ...options.lengths && schedule.limitBy && { longestSlots: 1 },
   };
   for (const program of programs) checkStageOptions(program, stage);
   return planRun({ model, programs, stage, halves, recomputed }, schedule, device);
+}
+
+/** Returns whether a parameter is frozen, by itself or with its group; undefined if none is. */
+function frozenBy(
+  optimizer: OptimizerOptions,
+  { frozen, model: { ties = [] } }: Pick<CompileOptions, "frozen" | "model">,
+): CompileOptions["frozen"] {
+  const { groups } = optimizer;
+  if (!groups) return frozen;
+  for (const tie of ties) {
+    const [one, other] = tie.map((name) => groupOf(optimizer, name));
+    assertInput(one === other, "train", "groups must not part tied parameters", tie.join(" and "));
+  }
+  return (name) =>
+    (frozen?.(name) ?? false) || (groups[groupOf(optimizer, name) ?? -1]?.frozen ?? false);
 }
 
 /** A model with the stages that a layout says. */

@@ -19,7 +19,7 @@ import {
   cutIntoStages,
   flatLength,
   hasFreeViews,
-  MOMENTS,
+  momentsOf,
   type StageState,
   withAliases,
 } from "../../kernels/internal.ts";
@@ -171,7 +171,7 @@ export function stateShapes(
   parameters: readonly Pick<ModelParameter, "name" | "shape" | "isFrozen">[],
   { stage, kernels }: Pick<EngineOptions, "stage" | "kernels">,
 ): HeldState["shapes"] {
-  const moments = kernels?.moments ?? MOMENTS[stage.optimizer.kind];
+  const moments = kernels?.moments ?? momentsOf(stage.optimizer);
   const trained = parameters.filter(({ isFrozen }) => !isFrozen);
   const optimizer: Shapes = new Map(
     trained.flatMap(({ name, shape }) =>

@@ -6,10 +6,11 @@
 
 import type { ModelParameter, ModelProgram, OptimizerOptions, StateOf } from "../../kernels/mod.ts";
 import {
+  AVERAGE,
   completeOptimizer,
   elementCount,
   isLora,
-  MOMENTS,
+  momentsOf,
   sameShape,
   type StageState,
 } from "../../kernels/internal.ts";
@@ -37,7 +38,7 @@ interface Expected {
  */
 function checkResume(
   { parameters }: Pick<ModelProgram, "parameters">,
-  { kind }: OptimizerOptions,
+  optimizer: OptimizerOptions,
   resume: Resume,
 ): void {
   const { step, state, shapes } = resume;
@@ -45,10 +46,10 @@ function checkResume(
     throw new RangeError(`Cannot resume: step must be a whole number from 0, received ${step}`);
   }
   const moments = parameters.filter(({ isFrozen }) => !isFrozen).flatMap(({ name, shape }) =>
-    MOMENTS[kind].map((moment) => ({ name: `${name}.${moment}`, shape }))
+    momentsOf(optimizer).map((moment) => ({ name: `${name}.${moment}`, shape }))
   );
   checkTensors("weights", parameters, state.weights, shapes?.weights);
-  checkTensors(`moments of ${kind}`, moments, state.moments, shapes?.moments);
+  checkTensors(`moments of ${optimizer.kind}`, moments, state.moments, shapes?.moments);
   checkValues(valuesOf(state));
   checkProgress(resume);
 }
@@ -143,20 +144,29 @@ export async function firstState(
     checkResume({ parameters }, completeOptimizer(optimizer), resume);
     return isTold || !workersRead ? readState(resume.state) : resume.state;
   }
-  const moments = new Map(), own = parameters.filter(({ name }) => lora && isLora(name));
+  const own = parameters.filter(({ name }) => lora && isLora(name));
   const sourceOf = ({ name, spec }: ModelParameter): TensorSource => {
     const source: TensorSource = { kind: "drawn", spec, name, seed };
     return isTold ? readTensor(source) : source;
   };
   const given = await givenWeights();
-  if (given && own.length === 0) return { weights: given, moments };
+  if (given && own.length === 0) return begun(given);
   const drawn = parameters.map((one) => [one.name, given?.get(one.name) ?? sourceOf(one)] as const);
   const placed = adapter === undefined ? [] : await locateAdapter(adapter, own);
   const read = Array.from(
     placed,
     ([name, place]) => [name, isTold || !workersRead ? readTensor(place) : place] as const,
   );
-  return { weights: new Map([...drawn, ...read]), moments };
+  return begun(new Map([...drawn, ...read]));
+
+  /** Averages of the weights begin with these. */
+  function begun(weights: ReadonlyMap<string, TensorSource>): StateOf<TensorSource> {
+    const averaged = optimizer?.ema === undefined
+      ? []
+      : parameters.filter(({ isFrozen }) => !isFrozen);
+    const moments = averaged.map(({ name }) => [`${name}.${AVERAGE}`, weights.get(name)!] as const);
+    return { weights, moments: new Map(moments) };
+  }
 
   async function givenWeights(): Promise<ReadonlyMap<string, TensorSource> | undefined> {
     if (typeof weights === "string") {

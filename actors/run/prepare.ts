@@ -427,6 +427,11 @@ function compileServable(options: FilledOptions, schedule: Schedule): CompiledRu
   refuseOwnActors(options);
   assertRecomputable(schedule, options);
   const compiled = compileRun(options, schedule);
+  if (options.evaluation?.ema && schedule.updates !== "flush") {
+    throw new RangeError(
+      `Cannot evaluate averages: the schedule must have a flush, received ${schedule.name}`,
+    );
+  }
   assertServable(schedule, { ...options, ties: compiled.model.ties.length });
   if (options.failover === "resize") assertMovable(schedule, options);
   return compiled;

@@ -180,7 +180,7 @@ class SerialEngine implements Engine {
         undefined,
         fields,
         undefined,
-        0,
+        this.#options.stage.average ? -1 : 0,
       );
       losses.push(output as Float32Array);
       copies.drop(whole, 0);

@@ -5,7 +5,7 @@
  */
 
 import { type TrainOptions } from "../../actors/options/train_options.ts";
-import { readLora } from "../../actors/options/quantities.ts";
+import { readGroups, readLora } from "../../actors/options/quantities.ts";
 import { TRAIN } from "../../actors/options/train_table.ts";
 import { PROTOCOL_VERSION } from "../../actors/pipeline/protocol.ts";
 import { packageActor } from "../../actors/sandbox/host.ts";
@@ -25,7 +25,8 @@ export function runOptions(
   program?: string,
 ): Omit<TrainOptions, "model" | "data"> {
   const given = optionsOfFlags(TRAIN, flags) as unknown as Omit<TrainOptions, "model" | "data">;
-  const { beta1, beta2, momentum, "weight-decay": weightDecay, journal } = flags;
+  const { beta1, beta2, momentum, "weight-decay": weightDecay, journal, ema } = flags;
+  const groups = flags["param-groups"];
   return {
     ...given,
     lora: flags.lora === undefined ? undefined : readLora(flags.lora),
@@ -41,7 +42,11 @@ export function runOptions(
     },
     nats: flags.runtime === "nats" ? given.nats : undefined,
     trace: isTraced(flags),
-    optimizer: optimizer.value.options({ beta1, beta2, momentum, weightDecay }),
+    optimizer: {
+      ...optimizer.value.options({ beta1, beta2, momentum, weightDecay }),
+      ...ema !== undefined && { ema },
+      ...groups !== undefined && { groups: readGroups(groups) },
+    },
     supervisor: supervisor.isBuiltIn ? undefined : specOf(supervisor),
     resume: checkpoint,
     out: undefined,

@@ -66,7 +66,8 @@ const bytesOf = (tensors: Iterable<Tensor>) =>
 
 /** Counts the bytes of a stage; those of its activations are given. */
 export function countMemory(resident: Resident, activations: number): StageMemory {
-  const { precision, store, optimizer: { scalars, visitors, gradient }, norms, sums } = resident;
+  const { precision, store, optimizer: { scalars, visitors, gradient, rest }, norms, sums } =
+    resident;
   const frozen = resident.frozen.reduce((sum, { shape }) => sum + elementCount(shape), 0);
   const masters = store.master ? [store.master] : [];
   const onDevice = (states: readonly FlatState[]) =>
@@ -75,7 +76,8 @@ export function countMemory(resident: Resident, activations: number): StageMemor
     states.reduce((sum, state) => "values" in state ? sum + 4 * state.length : sum, 0);
   return {
     device: {
-      weights: bytesOf(tensorsOf(store.versions)) + frozen * DTYPE_BYTES[storageDtype(precision)],
+      weights: bytesOf(tensorsOf([...store.versions, ...store.average ? [store.average] : []])) +
+        frozen * DTYPE_BYTES[storageDtype(precision)],
       gradients: bytesOf(tensorsOf([store.gradients])),
       master: onDevice(masters),
       moments: onDevice(store.moments),
@@ -86,7 +88,8 @@ export function countMemory(resident: Resident, activations: number): StageMemor
         ...sums ? [sums.term, ...tensorsOf(sums.sums ? [sums.sums] : [])] : [],
       ]),
       other: bytesOf([
-        ...[...scalars.values()].flatMap((tensors) => Object.values(tensors)),
+        ...scalars.flatMap(({ tensors }) => Object.values(tensors)),
+        ...rest ? [rest] : [],
         norms.sums.all,
         ...norms.tops ? [norms.tops.all] : [],
         resident.lossScale,

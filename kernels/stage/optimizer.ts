@@ -1,5 +1,5 @@
 /**
- * AdamW and SGD with momentum, run on the device bucket by bucket, in place.
+ * AdamW, Lion and SGD with momentum, run on the device bucket by bucket, in place.
  *
  * [Note: one step for many tensors] Where a bucket is several tensors, a run joins them, steps all of
  * their elements together, and splits the result: a GPU takes about 10 µs for an operation of any small
@@ -15,6 +15,7 @@ import { encodeModel, type Port } from "../onnx/encode.ts";
 import { type AdamWOptions, MOMENTS, type OptimizerOptions, type SgdOptions } from "./options.ts";
 import {
   type Bucket,
+  type FlatRange,
   type FlatTensor,
   type ParameterStore,
   piecesOf,
@@ -59,6 +60,31 @@ const sgd = ({ momentum }: SgdOptions): StepRule => (g, { w, d, scale, moments: 
   return { weight: g.sub(w, g.mul(velocity, scalar("rate"))), moments: [velocity] };
 };
 
+/** The direction has the sign of the moment moved towards the gradient; the moment moves by 1 − β₂. */
+const lion = ({ beta1, beta2 }: Pick<AdamWOptions, "beta1" | "beta2">): StepRule => (g, inputs) => {
+  const { w, d, scale, moments: [m], scalar } = inputs, gradient = g.mul(d, scale);
+  const moved = (beta: number) =>
+    g.add(g.mul(m!, g.scalar(beta)), g.mul(gradient, g.scalar(1 - beta)));
+  const change = g.mul(g.sign(moved(beta1)), scalar("rate"));
+  return { weight: g.sub(g.mul(w, scalar("decay")), change), moments: [moved(beta2)] };
+};
+
+/** Returns the rule of an optimizer. */
+function ruleOf(options: OptimizerOptions): StepRule {
+  if (options.kind === "sgd") return sgd(options);
+  return options.kind === "lion" ? lion(options) : adamw(options);
+}
+
+/** Encodes one step of averages of the weights: e ← e + (1 − d)·(w − e), with the factor as `rest`. */
+function averageModel(lengths: readonly number[]): Uint8Array {
+  const g = new Graph(), rest = g.input("rest", []);
+  const made = lengths.map((length, i) => {
+    const [w, e] = ["w", "e"].map((array) => g.input(`${array}.${i}`, [length])) as [Value, Value];
+    return { name: `e'.${i}`, value: g.add(e, g.mul(g.sub(w, e), rest)) };
+  });
+  return encodeModel(g, g.inputs.map((value) => ({ name: value.name, value })), made);
+}
+
 /** The tensors that one run steps: the lengths of those of weights and gradients, and of states. */
 export interface StepShape {
   /** Weights and gradients as the models read them. */
@@ -80,7 +106,7 @@ export function stepModel(
   options: OptimizerOptions,
   isMixed: boolean,
 ): Uint8Array {
-  const g = new Graph(), rule = options.kind === "adamw" ? adamw(options) : sgd(options);
+  const g = new Graph(), rule = ruleOf(options);
   const joined = (array: string, parts: readonly number[], dtype: "f16" | "f32" = "f32") => {
     const values = namesOf(array, parts).map((name, i) => g.input(name, [parts[i]!], dtype));
     return values.length === 1 ? values[0]! : g.concat(values, 0);
@@ -114,14 +140,18 @@ export function scalarValues(
   learningRate: number,
   gradientScale: number,
   isDecayed: boolean,
+  group?: number,
 ): Record<string, number> {
-  const decay = isDecayed ? options.weightDecay : 0, scale = gradientScale;
-  if (options.kind === "sgd") return { scale, decay, rate: learningRate };
+  const { rate: factor = 1, weightDecay = options.weightDecay } = options.groups?.[group ?? -1] ??
+    {};
+  const decay = isDecayed ? weightDecay : 0, scale = gradientScale, rate = learningRate * factor;
+  if (options.kind === "sgd") return { scale, decay, rate };
+  if (options.kind === "lion") return { scale, decay: 1 - rate * decay, rate };
   const correction = Math.sqrt(1 - options.beta2 ** step);
   return {
     scale,
-    decay: 1 - learningRate * decay,
-    rate: learningRate * correction / (1 - options.beta1 ** step),
+    decay: 1 - rate * decay,
+    rate: rate * correction / (1 - options.beta1 ** step),
     epsilon: options.epsilon * correction,
   };
 }
@@ -144,10 +174,17 @@ export interface Optimizer {
   stepBucket(index: number): Promise<void>;
 }
 
+/** Scalars of a step for some buckets. */
+interface StepScalars extends Omit<Bucket, keyof FlatRange> {
+  readonly tensors: Readonly<Record<string, Tensor>>;
+}
+
 /** The memory of an optimizer besides the flat arrays. */
 export interface OptimizerMemory {
-  /** Scalars of a step, for buckets with and without weight decay. */
-  readonly scalars: ReadonlyMap<boolean, Readonly<Record<string, Tensor>>>;
+  /** Scalars of a step, for buckets of each group with and without weight decay. */
+  readonly scalars: readonly StepScalars[];
+  /** Part of the distance by which averages of the weights move. */
+  readonly rest?: Tensor;
   /** Temporary copies of offloaded states of a bucket. */
   readonly visitors: readonly Tensor[];
   /** FP16 gradients of a bucket, widened and scaled. */
@@ -178,16 +215,19 @@ export function allocateOptimizer(
   options: OptimizerOptions,
 ): OptimizerMemory {
   const names = Object.keys(scalarValues(options, 1, 0, 1, true));
-  const scalars = new Map([true, false].map((isDecayed) => [
-    isDecayed,
-    Object.fromEntries(names.map((name) => [name, device.alloc("f32", [])])),
-  ]));
+  const scalars = [undefined, ...options.groups?.keys() ?? []].flatMap((group) =>
+    [true, false].map((isDecayed) => ({
+      ...{ group, isDecayed },
+      tensors: Object.fromEntries(names.map((name) => [name, device.alloc("f32", [])])),
+    }))
+  );
   const longest = store.buckets.reduce((most, { length }) => Math.max(most, length), 0);
   const bucket = () => device.alloc("f32", [longest]);
   return {
     scalars,
     visitors: statesOf(store).filter((state) => "values" in state).map(bucket),
     ...store.master && { gradient: bucket() },
+    ...options.ema !== undefined && { rest: device.alloc("f32", []) },
   };
 }
 
@@ -223,11 +263,12 @@ export async function openOptimizer(
     await Promise.all(
       stepShapes(store).entries().map(async ([key, shape]) => {
         const model = stepModel(shape, options, store.master !== undefined);
-        return [key, await device.compile(model)] as const;
+        const average = memory.rest && await device.compile(averageModel(shape.states));
+        return [key, { step: await device.compile(model), average }] as const;
       }),
     ),
   );
-  const { scalars } = memory;
+  const { scalars, rest } = memory;
   const bindSteps = (from: number, to: number) =>
     store.buckets.map((bucket) => {
       const kernel = kernels.get(JSON.stringify(shapeOf(store, bucket)))!;
@@ -240,8 +281,9 @@ export async function openOptimizer(
       const key = `${from} ${to}`;
       steps = bound.get(key) ?? bindSteps(from, to);
       bound.set(key, steps);
-      for (const [isDecayed, tensors] of scalars) {
-        const values = scalarValues(options, step, learningRate, gradientScale, isDecayed);
+      if (rest) device.write(rest, Float32Array.of(1 - options.ema!));
+      for (const { isDecayed, group, tensors } of scalars) {
+        const values = scalarValues(options, step, learningRate, gradientScale, isDecayed, group);
         for (const [name, value] of Object.entries(values)) {
           device.write(tensors[name]!, Float32Array.of(value));
         }
@@ -255,12 +297,12 @@ export async function openOptimizer(
 function bindStep(
   device: Device,
   store: ParameterStore,
-  { scalars, visitors, gradient }: OptimizerMemory,
+  { scalars, visitors, gradient, rest: factor }: OptimizerMemory,
   bucket: Bucket,
-  kernel: Kernel,
+  kernels: { readonly step: Kernel; readonly average: Kernel | undefined },
   versions: { readonly from: number; readonly to: number },
 ): Run {
-  const { master, gradients } = store, { offset, length, isDecayed } = bucket;
+  const { master, gradients } = store, { offset, length, isDecayed, group } = bucket;
   const partsOf = (flat: FlatTensor) =>
     piecesOf(store, bucket).map((piece) => viewFlat(device, flat, piece.offset, [piece.length]));
   const visits: { rest: Float32Array; visitor: Tensor }[] = [];
@@ -273,17 +315,18 @@ function bindStep(
   });
   const stored = partsOf(store.versions[versions.to]!);
   const w = master ? states[0]! : partsOf(store.versions[versions.from]!);
-  const own = master ? states.slice(1) : states;
+  const all = master ? states.slice(1) : states, own = factor ? all.slice(0, -1) : all;
+  const { tensors } = scalars.find((one) => one.isDecayed === isDecayed && one.group === group)!;
   const named = (array: string, tensors: readonly Tensor[]) =>
     Object.fromEntries(namesOf(array, tensors).map((name, i) => [name, tensors[i]!]));
   const moments = (suffix: string) =>
     Object.assign({}, ...own.map((tensors, i) => named(`m${i}${suffix}`, tensors)));
-  const run = kernel.bind(
+  const step = kernels.step.bind(
     {
       ...named("w", w),
       ...named("d", partsOf(gradients)),
       ...moments(""),
-      ...scalars.get(isDecayed),
+      ...tensors,
     },
     {
       ...named("w'", master ? w : stored),
@@ -291,10 +334,26 @@ function bindStep(
       ...gradient && { "d'": device.view(gradient, 0, [length]), ...named("h'", stored) },
     },
   );
+  const run = factor && kernels.average ? runBoth() : step;
   if (visits.length === 0) return run;
   return async () => {
     for (const { rest, visitor } of visits) device.write(visitor, rest);
     await run();
     for (const { rest, visitor } of visits) await device.read(visitor, rest);
   };
+
+  /** The step, and then the average of its weights. */
+  function runBoth(): Run {
+    const averages = all.at(-1)!,
+      numbered = (array: string, tensors: readonly Tensor[]) =>
+        Object.fromEntries(tensors.map((tensor, i) => [`${array}.${i}`, tensor]));
+    const average = kernels.average!.bind(
+      { ...numbered("w", master ? w : stored), ...numbered("e", averages), rest: factor! },
+      numbered("e'", averages),
+    );
+    return async () => {
+      await step();
+      await average();
+    };
+  }
 }

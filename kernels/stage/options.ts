@@ -12,19 +12,29 @@ import type { SumOptions } from "./gradients.ts";
 import { flatLength } from "./parameters.ts";
 
 /** Schedules of the learning rate after the warm-up. */
-export const LEARNING_RATE_SCHEDULES = ["constant", "linear", "cosine"] as const;
+export const LEARNING_RATE_SCHEDULES = ["constant", "linear", "cosine", "one-cycle"] as const;
+
+/** Of one cycle: the highest rate over the first one, that over the last one, and the rise's share. */
+const CYCLE = { first: 25, last: 25e4, rise: 0.3 } as const;
 
 /** Learning rate over a run. */
 export interface LearningRate {
   /** The highest rate. */
   readonly rate: number;
-  /** After the warm-up: constant, or a decrease to `minRate`, linear or along half a cosine. */
+  /**
+   * After the warm-up: constant, or a decrease to `minRate`, linear or along half a cosine. One cycle,
+   * as PyTorch's `OneCycleLR`: along half a cosine up from a 25th of the rate, and down.
+   */
   readonly schedule: (typeof LEARNING_RATE_SCHEDULES)[number];
-  /** Steps of the linear warm-up from zero; its last step has the full rate. */
+  /**
+   * Steps of the linear warm-up from zero, or of the rise of one cycle; the last one has the full
+   * rate. 0 for one cycle: 0.3 of all steps.
+   */
   readonly warmup: number;
   /**
    * Rate at the end of a linear or cosine decrease. As in PyTorch the first step after the warm-up
-   * has the full rate, so the last step is one decrement above this. Default 0.
+   * has the full rate, so the last step is one decrement above this. The last step of one cycle has
+   * this rate, or a 250,000th of the highest if it is 0. Default 0.
    */
   readonly minRate?: number | undefined;
   /** Number of steps of the run. */
@@ -50,6 +60,12 @@ export function learningRateAt(
   { rate, schedule, warmup, minRate = 0, steps }: LearningRate,
   step: number,
 ): number {
+  if (schedule === "one-cycle") {
+    const rise = (warmup || CYCLE.rise * steps) - 1, at = step - 1, isUp = at <= rise;
+    const [from, to] = isUp ? [rate / CYCLE.first, rate] : [rate, minRate || rate / CYCLE.last];
+    const progress = isUp ? (rise > 0 ? at / rise : 1) : (at - rise) / (steps - 1 - rise);
+    return to + (from - to) * 0.5 * (1 + Math.cos(Math.PI * Math.min(1, progress)));
+  }
   if (step <= warmup) return rate * step / warmup;
   if (schedule === "constant") return rate;
   const progress = (step - warmup - 1) / Math.max(1, steps - warmup);
@@ -69,6 +85,24 @@ export interface AdamWOptions {
   readonly epsilon: number;
   /** Decoupled weight decay, for tensors with two or more dimensions only. Default 0.01. */
   readonly weightDecay: number;
+  /**
+   * Settings of the parameters whose full name is `match`, in which `*` stands for any characters; of
+   * several groups the first one counts. `rate` is a factor of the learning rate, `weightDecay` applies
+   * to all tensors of the group, and `frozen` ones keep their initial values. Default: none.
+   */
+  readonly groups?:
+    | readonly {
+      readonly match: string;
+      readonly rate?: number | undefined;
+      readonly weightDecay?: number | undefined;
+      readonly frozen?: boolean | undefined;
+    }[]
+    | undefined;
+  /**
+   * Decay of an exponential moving average of the weights, which begins with the first ones: a moment
+   * with the name `ema`, which evaluations can use. Default: none.
+   */
+  readonly ema?: number | undefined;
 }
 
 /** PyTorch's defaults of AdamW. */
@@ -81,7 +115,7 @@ export const ADAMW_DEFAULTS: AdamWOptions = {
 };
 
 /** SGD with momentum as in PyTorch: v ← μ·v + g + λ·w, w ← w − η·v. */
-export interface SgdOptions {
+export interface SgdOptions extends Pick<AdamWOptions, "groups" | "ema"> {
   /** The optimizer. */
   readonly kind: "sgd";
   /** Decay of the velocity, μ. Default 0. */
@@ -93,11 +127,20 @@ export interface SgdOptions {
 /** PyTorch's defaults of SGD: no momentum and no weight decay. */
 export const SGD_DEFAULTS: SgdOptions = { kind: "sgd", momentum: 0, weightDecay: 0 };
 
-/** An optimizer and its settings, as plain data. */
-export type OptimizerOptions = AdamWOptions | SgdOptions;
+/**
+ * An optimizer and its settings, as plain data. Lion (Chen et al. 2023) is w ← w·(1 − ηλ) − η·sign(β₁·m
+ * + (1 − β₁)·g), m ← β₂·m + (1 − β₂)·g; its defaults are 0.9, 0.99 and no weight decay.
+ */
+export type OptimizerOptions =
+  | AdamWOptions
+  | SgdOptions
+  | Omit<AdamWOptions, "kind" | "epsilon"> & { readonly kind: "lion" };
 
 /** Optimizer options with optional settings; without `kind` it is AdamW. */
-export type PartialOptimizer = Partial<AdamWOptions> | Partial<SgdOptions> & { kind: "sgd" };
+export type PartialOptimizer =
+  | Partial<AdamWOptions>
+  | Partial<SgdOptions> & { kind: "sgd" }
+  | Partial<Omit<AdamWOptions, "kind" | "epsilon">> & { kind: "lion" };
 
 /**
  * Fills in {@linkcode ADAMW_DEFAULTS} or {@linkcode SGD_DEFAULTS} for settings that are not given.
@@ -112,14 +155,37 @@ export type PartialOptimizer = Partial<AdamWOptions> | Partial<SgdOptions> & { k
  */
 export function completeOptimizer(given: PartialOptimizer = {}): OptimizerOptions {
   const settings = Object.fromEntries(Object.entries(given).filter(([, one]) => one !== undefined));
-  return { ...given.kind === "sgd" ? SGD_DEFAULTS : ADAMW_DEFAULTS, ...settings };
+  const { kind = "adamw" } = given;
+  return { ...DEFAULTS[kind], ...settings } as OptimizerOptions;
 }
+
+const DEFAULTS = {
+  adamw: ADAMW_DEFAULTS,
+  sgd: SGD_DEFAULTS,
+  lion: { kind: "lion", beta1: 0.9, beta2: 0.99, weightDecay: 0 },
+} as const;
 
 /** Names of the moments of each optimizer, as in PyTorch's state dictionaries. */
 export const MOMENTS = {
   adamw: ["exp_avg", "exp_avg_sq"],
   sgd: ["momentum_buffer"],
+  lion: ["exp_avg"],
 } as const;
+
+/** The moment with the average of the weights. */
+export const AVERAGE = "ema";
+
+/** Returns the names of the moments of an optimizer. */
+export const momentsOf = ({ kind, ema }: OptimizerOptions): readonly string[] =>
+  ema === undefined ? MOMENTS[kind] : [...MOMENTS[kind], AVERAGE];
+
+/** Returns the index of the group of a parameter, by its full name; undefined if it is in none. */
+export function groupOf({ groups = [] }: OptimizerOptions, name: string): number | undefined {
+  const index = groups.findIndex(({ match }) =>
+    new RegExp(`^${match.split("*").map(RegExp.escape).join(".*")}$`, "s").test(name)
+  );
+  return index < 0 ? undefined : index;
+}
 
 /** Options of {@linkcode openStage}. */
 export interface StageOptions extends ActivationOptions, SumOptions {
@@ -135,6 +201,8 @@ export interface StageOptions extends ActivationOptions, SumOptions {
   readonly offload?: boolean;
   /** Versions of the weights that are kept for micro-batches in flight. Default 1. */
   readonly versions?: number;
+  /** True if forwards can use the average of the weights, `ema` of the optimizer. */
+  readonly average?: boolean;
 }
 
 /**

@@ -199,6 +199,8 @@ interface Parameter {
 export interface Bucket extends FlatRange {
   /** True if weight decay applies. */
   readonly isDecayed: boolean;
+  /** Index of the group of its parameters; absent if they are in none. */
+  readonly group?: number | undefined;
 }
 
 /** The flat arrays of a stage. */
@@ -219,6 +221,8 @@ export interface ParameterStore {
   readonly master?: FlatState;
   /** All moments of the optimizer. */
   readonly moments: readonly FlatState[];
+  /** Weights that evaluations read in place of the newest ones. */
+  readonly average?: FlatTensor;
 }
 
 /** Options of a stage's parameters. */
@@ -233,6 +237,12 @@ interface StoreOptions {
   readonly offload?: boolean;
   /** Versions of the weights. Default 1. */
   readonly versions?: number;
+  /** True to allocate averages of the weights. */
+  readonly average?: boolean | undefined;
+  /** Returns the group of a parameter and whether its weights decay. Default: by dimensions. */
+  readonly place?: (
+    spec: { name: string; shape: readonly number[] },
+  ) => Omit<Bucket, keyof FlatRange>;
 }
 
 /** Default number of elements of a bucket: the fastest piece for AdamW on a CPU. */
@@ -286,35 +296,52 @@ export function createParameters(
   options: StoreOptions,
 ): ParameterStore {
   const { bucketSize = BUCKET_SIZE, precision = "fp32", offload = false } = options;
-  const decayed = specs.filter(({ shape }) => shape.length >= 2);
-  const rest = specs.filter(({ shape }) => shape.length < 2);
-  const border = flatLength(decayed), total = border + flatLength(rest);
-  const places = placesOf([...decayed, ...rest]);
+  const sections = sectionsOf(specs, options.place), total = flatLength(specs);
+  const places = placesOf(sections.flatMap((section) => section.specs));
   const own = places.map(({ offset, shape }) => ({ offset, length: flatLength([{ shape }]) }));
   const ranges = device.hasFreeViews ? [{ offset: 0, length: total }] : own;
   const dtype = storageDtype(precision), allocate = () => allocateFlat(device, dtype, ranges);
   const versions = Array.from({ length: options.versions ?? 1 }, allocate);
+  const average = options.average ? allocate() : undefined;
   const gradients = allocate();
   const state = () => offload ? hostState(total) : allocateFlat(device, "f32", ranges);
   const bucketsOf = device.hasFreeViews ? cutBuckets : groupBuckets(own);
   return {
     parameters: places.map(({ name, shape, offset }) => {
       const view = (array: FlatTensor) => viewFlat(device, array, offset, shape);
-      return { name, shape, weights: versions.map(view), gradient: view(gradients) };
+      const weights = [...versions, ...average ? [average] : []].map(view);
+      return { name, shape, weights, gradient: view(gradients) };
     }),
     ranges: new Map(
       places.map(({ name, shape, offset }) => [name, { offset, length: elementCount(shape) }]),
     ),
-    buckets: [
-      ...bucketsOf(0, border, bucketSize, true),
-      ...bucketsOf(border, total, bucketSize, false),
-    ],
+    buckets: sections.flatMap(({ from, to, kind }) =>
+      bucketsOf(from, to, bucketSize).map((range) => ({ ...range, ...kind }))
+    ),
+    ...average && { average },
     weights: versions[0]!,
     versions,
     gradients,
     ...precision === "fp16" && { master: state() },
     moments: Array.from({ length: options.moments }, state),
   };
+}
+
+/** Cuts parameters into sections with equal settings: by group, and those with decay first. */
+function sectionsOf(
+  specs: readonly { name: string; shape: readonly number[] }[],
+  place: StoreOptions["place"] = ({ shape }) => ({ isDecayed: shape.length >= 2 }),
+) {
+  const byKind = Map.groupBy(specs, (spec) => {
+    const { group = -1, isDecayed } = place(spec);
+    return 2 * group + (isDecayed ? 0 : 1);
+  });
+  let to = 0;
+  return [...byKind].sort(([a], [b]) => a - b).map(([, own]) => {
+    const from = to;
+    to += flatLength(own);
+    return { from, to, kind: place(own[0]!), specs: own };
+  });
 }
 
 /** Returns the offset of each parameter. */
@@ -327,23 +354,23 @@ function placesOf(specs: readonly { name: string; shape: readonly number[] }[]) 
   });
 }
 
-type Buckets = (from: number, to: number, size: number, isDecayed: boolean) => Bucket[];
+type Buckets = (from: number, to: number, size: number) => FlatRange[];
 
 /** Cuts a range into buckets of one size; the last may be smaller. */
-const cutBuckets: Buckets = (from, to, size, isDecayed) =>
+const cutBuckets: Buckets = (from, to, size) =>
   Array.from({ length: Math.ceil((to - from) / size) }, (_, i) => {
     const offset = from + i * size;
-    return { offset, length: Math.min(size, to - offset), isDecayed };
+    return { offset, length: Math.min(size, to - offset) };
   });
 
 /** Groups whole parameters into buckets: one, or more if they fit. */
-const groupBuckets = (own: readonly FlatRange[]): Buckets => (from, to, size, isDecayed) => {
-  const buckets: Bucket[] = [];
+const groupBuckets = (own: readonly FlatRange[]): Buckets => (from, to, size) => {
+  const buckets: FlatRange[] = [];
   for (const { offset, length } of own.filter(({ offset }) => offset >= from && offset < to)) {
     const last = buckets.at(-1);
     if (last && last.length + length <= size) {
       buckets[buckets.length - 1] = { ...last, length: last.length + length };
-    } else buckets.push({ offset, length, isDecayed });
+    } else buckets.push({ offset, length });
   }
   return buckets;
 };

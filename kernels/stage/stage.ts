@@ -44,7 +44,7 @@ import {
 } from "./in_flight.ts";
 import { countMemory, planResident, type StageMemory } from "./memory.ts";
 import { openOptimizer, type Optimizer, stepModel, stepShapes } from "./optimizer.ts";
-import { checkStageOptions, MOMENTS, type StageOptions } from "./options.ts";
+import { AVERAGE, checkStageOptions, momentsOf, type StageOptions } from "./options.ts";
 import {
   type Bucket,
   partOf,
@@ -99,6 +99,8 @@ export class Stage {
   readonly #parts: StageParts;
   readonly #versions: WeightVersions;
   readonly #bounds: ReadonlyMap<string, Bounds>;
+  /** True if the averages that forwards can use are those of the last step. */
+  #isAveraged = false;
   /** The `again` whose outputs the shared activations hold now. */
   #fresh: readonly Run[] | undefined;
 
@@ -146,7 +148,8 @@ export class Stage {
    * @param fields the micro-batch; fields that no layer of the stage reads are ignored.
    * @param into arrays for the output, such as buffers that were returned empty.
    * @param age version of the weights for F and the backward: 0 for the newest, 1 for those before
-   * the last update; older ones are kept only for micro-batches in flight.
+   * the last update; older ones are kept only for micro-batches in flight. −1 for the average of the
+   * weights, if the stage has it.
    * @param dropout key of the dropout masks in F and the backward; without it there is no dropout.
    * @throws {TypeError} when a field is missing.
    * @throws {RangeError} when the micro-batch is already in flight, an array has a wrong length or
@@ -174,13 +177,26 @@ export class Stage {
     const { inFlight, slices, compiled, compile } = this.#parts;
     const length = this.#parts.lengthOf(input, fields);
     compiled[length] ??= await compile(slices[length]!);
-    const slot = inFlight.begin(microBatch, this.#versions.at(age), dropout, length);
+    const version = age < 0 ? await this.#average() : this.#versions.at(age);
+    const slot = inFlight.begin(microBatch, version, dropout, length);
     try {
       return await this.#compute(slot, input, fields, into);
     } catch (error) {
       this.drop(microBatch); // No backward can follow.
       throw error;
     }
+  }
+
+  /** Copies averages to where forwards read them; returns their version of the weights. */
+  async #average(): Promise<number> {
+    const { device, resident: { store } } = this.#parts, { average, ranges, versions } = store;
+    if (!average) return this.#versions.newest;
+    for (const [name, { offset, length }] of this.#isAveraged ? [] : ranges) {
+      const values = await this.read([{ name: `${name}.${AVERAGE}`, from: 0, to: length }]);
+      writeFlat(device, average, offset, toStorage(average.dtype, values));
+    }
+    this.#isAveraged = true;
+    return versions.length;
   }
 
   async #compute(
@@ -295,6 +311,7 @@ export class Stage {
   beginStep(step: number, learningRate: number, gradientScale: number): void {
     const { inFlight, optimizer } = this.#parts, from = this.#versions.newest;
     const to = this.#versions.advance(inFlight.versions);
+    this.#isAveraged = false;
     optimizer.begin(step, learningRate, gradientScale, { from, to });
   }
 
@@ -327,7 +344,7 @@ export class Stage {
   }
 
   #find(name: string) {
-    return findTensor(this.#parts.resident.store, this.#parts.options.optimizer.kind, name);
+    return findTensor(this.#parts.resident.store, this.#parts.options.optimizer, name);
   }
 
   #tensor(name: string) {
@@ -344,6 +361,7 @@ export class Stage {
    */
   write(name: string, values: Float32Array, from?: number): void {
     const { device, resident: { store: { parameters, master } }, frozen } = this.#parts;
+    this.#isAveraged = false;
     if (frozen.tensors.has(name)) return frozen.write(name, values, from);
     const { state, range: { offset, length } } = this.#tensor(name);
     if (state === undefined) {
@@ -387,7 +405,7 @@ export class Stage {
     }
     for (const [name, { length }] of store.ranges) {
       weights.set(name, await read(name, length));
-      for (const moment of MOMENTS[options.optimizer.kind]) {
+      for (const moment of momentsOf(options.optimizer)) {
         moments.set(`${name}.${moment}`, await read(`${name}.${moment}`, length));
       }
     }
@@ -439,7 +457,8 @@ export async function openStage(
     slicing: program.slicing,
     lengths: program.lengths,
     skips: program.skips,
-    parameters: store.versions.map((_, i) => parameterPorts(layers, store, frozen.tensors, i)),
+    parameters: [...store.versions, ...store.average ? [store.average] : []]
+      .map((_, i) => parameterPorts(layers, store, frozen.tensors, i)),
     lossScale: resident.lossScale,
   }, options);
   const layout = { slices, compiled, compile, lengthOf };

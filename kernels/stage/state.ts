@@ -17,7 +17,14 @@ import type { Tie } from "../layers/layer.ts";
 import { type Precision, storageDtype, toStorage } from "../precision.ts";
 import { allocateNorms, allocateSums, type NormMemory, type SumMemory } from "./gradients.ts";
 import { allocateOptimizer, type OptimizerMemory } from "./optimizer.ts";
-import { MOMENTS, type OptimizerOptions, type StageOptions } from "./options.ts";
+import {
+  AVERAGE,
+  groupOf,
+  MOMENTS,
+  momentsOf,
+  type OptimizerOptions,
+  type StageOptions,
+} from "./options.ts";
 import {
   type Allocator,
   createParameters,
@@ -83,14 +90,20 @@ export interface Resident {
 export function allocateResident(
   device: Allocator,
   layers: readonly NamedProgram[],
-  { optimizer, bucketSize, offload = false, versions = 1, ...adding }: StageOptions,
+  { optimizer, bucketSize, offload = false, versions = 1, average, ...adding }: StageOptions,
 ): Resident {
   const precision = precisionOf(layers), parameters = parametersOf(layers);
   const store = createParameters(device, parameters.filter(({ frozen }) => !frozen), {
-    moments: MOMENTS[optimizer.kind].length,
+    moments: momentsOf(optimizer).length,
     precision,
     offload,
     versions,
+    average,
+    place({ name, shape }) {
+      const group = groupOf(optimizer, name), own = optimizer.groups?.[group ?? -1];
+      const isDecayed = own?.weightDecay !== undefined || shape.length >= 2;
+      return { isDecayed, ...group !== undefined && { group } };
+    },
     ...bucketSize && { bucketSize },
   });
   return {
@@ -139,7 +152,7 @@ export type StageState = StateOf<Float32Array>;
  * ```
  */
 export function withAliases<T>({ weights, moments }: StateOf<T>, ties: readonly Tie[]): StateOf<T> {
-  const suffixes = Object.values(MOMENTS).flat().map((moment) => `.${moment}`);
+  const suffixes = [...Object.values(MOMENTS).flat(), AVERAGE].map((moment) => `.${moment}`);
   const added = (values: ReadonlyMap<string, T>, endings: readonly string[]) => {
     const pairs = ties.flatMap(([canonical, alias]) =>
       endings.map((ending) => [alias + ending, values.get(canonical + ending)] as const)
@@ -152,18 +165,18 @@ export function withAliases<T>({ weights, moments }: StateOf<T>, ties: readonly 
 /**
  * Returns the range of a weight or moment, and the flat state of a moment.
  *
- * @param optimizer names the moments.
+ * @param optimizer has the moments.
  * @returns undefined if there is no trained weight, or moment of one, with this name.
  */
 export function findTensor(
   { ranges, moments }: ParameterStore,
-  optimizer: OptimizerOptions["kind"],
+  optimizer: OptimizerOptions,
   name: string,
 ): { readonly range: FlatRange; readonly state?: FlatState } | undefined {
   const weight = ranges.get(name);
   if (weight) return { range: weight };
   const dot = name.lastIndexOf("."), range = ranges.get(name.slice(0, dot));
-  const index = (MOMENTS[optimizer] as readonly string[]).indexOf(name.slice(dot + 1));
+  const index = momentsOf(optimizer).indexOf(name.slice(dot + 1));
   return range && index >= 0 ? { state: moments[index]!, range } : undefined;
 }
 

@@ -1,0 +1,99 @@
+/** Lion, groups of parameters and averages of weights in whole runs. */
+
+import assert from "node:assert/strict";
+import { readCheckpoint } from "../../../actors/checkpoints/read.ts";
+import type { TrainOptions } from "../../../actors/options/train_options.ts";
+import { compileModel, gpt2 } from "../../../kernels/mod.ts";
+import { initialValues } from "../../../kernels/internal.ts";
+import { folderTest } from "../../in_folder.ts";
+import { batchesOf, eventsOf, outcome, type Sizes, SMALL } from "../runs.ts";
+
+const SIZES: Sizes = { ...SMALL, hidden: 16, seq: 8, vocab: 32, microBatches: 4, steps: 4 };
+
+const OPTIMIZER = {
+  kind: "lion",
+  weightDecay: 0.1,
+  ema: 0.6,
+  groups: [{ match: "*.wpe.weight", frozen: true }, {
+    match: "*.ln_*",
+    rate: 0.5,
+    weightDecay: 0.2,
+  }],
+} as const;
+
+const HELD_OUT = batchesOf({ ...SIZES, steps: 1 }, 3);
+
+const EVALUATION = { every: 2, batches: HELD_OUT, ema: true, atStart: true };
+
+async function run(options: Partial<TrainOptions> = {}) {
+  const found = await outcome(SIZES, {
+    ...{ optimizer: OPTIMIZER, evaluation: EVALUATION, learningRate: 0.01, clip: 0.5 },
+    ...{ device: "native", runtime: "serial" },
+    ...options,
+  });
+  const losses = eventsOf(found.events, "evaluation").map(({ step, loss }) => [step, loss]);
+  return { ...found, bits: { ...found.bits, evaluations: losses } };
+}
+
+Deno.test("groups and averages have the bits of the serial run, and frozen weights stay", async () => {
+  const { bits, end } = await run();
+  assert.equal(bits.evaluations.length, 3);
+  const name = "transformer.wpe.weight";
+  const { spec } = compileModel(gpt2(SIZES, 1), "none").parameters.find((one) =>
+    one.name === name
+  )!;
+  assert.deepEqual(end.weights.get(name), initialValues(spec, name, 1));
+  for (const schedule of ["1f1b", "zb-h1", "message-driven"]) {
+    const found = await run({ runtime: "local", workers: 2, schedule });
+    assert.deepEqual(found.bits, bits, schedule);
+  }
+  const more: Partial<TrainOptions>[] = [
+    { replicas: 2, precision: "fp16" },
+    { schedule: "chimera", offload: true },
+    { bucketSize: 100, sync: "eager-opt" },
+    { faults: [{ worker: 1, afterActions: 14, kind: "throw" }] },
+    { optimizer: { ...OPTIMIZER, kind: "adamw" } },
+  ];
+  for (const options of more) {
+    const serial = await run({ ...options, workers: 2, faults: [] });
+    const local = await run({ ...options, runtime: "local", workers: 2 });
+    assert.deepEqual(local.bits, serial.bits, JSON.stringify(options));
+  }
+});
+
+folderTest(
+  "an evaluation of averages is that of a model with them, also after a resume",
+  async (directory) => {
+    const whole = await run(), checkpoint = { directory };
+    await run({ steps: 2, checkpoint, runtime: "local", workers: 2, schedule: "1f1b" });
+    const resume = (await readCheckpoint(directory))!, { weights, moments } = resume.state;
+    const averages = new Map(
+      Array.from(weights, ([name, own]) => [name, moments.get(`${name}.ema`) ?? own]),
+    );
+    const plain = { every: 9, batches: HELD_OUT, atStart: true };
+    const same = await run({ weights: averages, steps: 1, evaluation: plain });
+    assert.equal(same.bits.evaluations[0]![1], whole.bits.evaluations[1]![1]);
+    const newest = await run({ weights, steps: 1, evaluation: plain });
+    assert.notEqual(newest.bits.evaluations[0]![1], whole.bits.evaluations[1]![1]);
+    const rest = await run({ resume, runtime: "local", workers: 3, schedule: "zb-h1" });
+    assert.equal(rest.bits.hash, whole.bits.hash);
+    assert.deepEqual(rest.bits.evaluations.at(-1), whole.bits.evaluations.at(-1));
+    const { ema: _, ...without } = OPTIMIZER;
+    await assert.rejects(run({ resume, optimizer: without, evaluation: plain }), /moments of lion/);
+  },
+);
+
+Deno.test("averages and groups that do not fit are refused", async () => {
+  const { ema: _, ...without } = OPTIMIZER;
+  await assert.rejects(
+    run({ optimizer: without }),
+    /optimizer.ema must be given where evaluation.ema/,
+  );
+  await assert.rejects(run({ schedule: "pipedream", clip: 0 }), /schedule must have a flush/);
+  const data = batchesOf(SIZES), model = gpt2({ ...SIZES, tie: true }, SIZES.microBatch);
+  const optimizer = { groups: [{ match: "lm_head.*", rate: 2 }] };
+  await assert.rejects(
+    run({ model, data, optimizer, evaluation: undefined }),
+    /not part tied parameters/,
+  );
+});

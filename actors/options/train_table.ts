@@ -669,35 +669,23 @@ export type CheckedOptions = Filled<RunOptions, typeof TRAIN>;
 export function readOptions<O extends TrainOptions>(options: O): Filled<O, typeof TRAIN> {
   check(OPTIONS, options, { cannot: "Cannot train", table: TRAIN });
   const { isolation, system, transport, checkpoint, evaluation, out, resume } = options;
-  if ((options.steps === undefined) === (options.epochs === undefined)) {
-    throw new TypeError(
-      options.steps === undefined
-        ? "Cannot train: steps must be given, or epochs, received undefined"
-        : "Cannot train: steps must be left out beside epochs, received both",
-    );
-  }
-  const { directory } = checkpoint ?? {}, isPlaced = out ?? (typeof resume === "string");
-  if (directory !== undefined && out !== undefined && directory !== out) {
-    throw new TypeError(
-      "Cannot train: checkpoint.directory must be left out beside out, received both",
-    );
-  }
-  if (checkpoint && directory === undefined && !isPlaced) {
-    throw new TypeError("Cannot train: checkpoint.directory must be given, received undefined");
-  }
-  if (checkpoint?.keepBest && !evaluation) {
-    throw new TypeError(
-      "Cannot train: evaluation must be given where checkpoint.keepBest is true, received none",
-    );
-  }
-  if (evaluation?.ema && options.optimizer?.ema === undefined) {
-    throw new TypeError(
-      "Cannot train: optimizer.ema must be given where evaluation.ema is true, received none",
-    );
-  }
-  if (transport && system) {
-    throw new TypeError("Cannot train: transport must be given to the system, received beside one");
-  }
+  const { directory } = checkpoint ?? {};
+  const hasSteps = options.steps !== undefined, hasEpochs = options.epochs !== undefined;
+  const ensure = (is: unknown, must: string, received: string) => {
+    if (!is) throw new TypeError(`Cannot train: ${must}, received ${received}`);
+  };
+  ensure(hasSteps || hasEpochs, "steps must be given, or epochs", "undefined");
+  ensure(!hasSteps || !hasEpochs, "steps must be left out beside epochs", "both");
+  const isOne = directory === undefined || out === undefined || directory === out;
+  ensure(isOne, "checkpoint.directory must be left out beside out", "both");
+  const isPlaced = (directory ?? out) !== undefined || typeof resume === "string";
+  ensure(!checkpoint || isPlaced, "checkpoint.directory must be given", "undefined");
+  const { keepBest } = checkpoint ?? {}, { ema } = options.optimizer ?? {};
+  const best = "evaluation must be given where checkpoint.keepBest is true";
+  ensure(!keepBest || evaluation, best, "none");
+  const average = "optimizer.ema must be given where evaluation.ema is true";
+  ensure(!evaluation?.ema || ema !== undefined, average, "none");
+  ensure(!transport || !system, "transport must be given to the system", "beside one");
   checkTransports("Cannot train:", transport ?? []);
   if (isolation !== undefined) {
     const names = knownTransports(options).map(({ name }) => name);

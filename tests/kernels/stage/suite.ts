@@ -223,11 +223,16 @@ function update(options: OptimizerOptions, step: number, rate: number, decay: nu
       moments[0] = options.momentum * moments[0]! + g + decay * w;
       return w - rate * moments[0]!;
     }
-    const { beta1, beta2, epsilon } = options;
+    const { beta1, beta2 } = options;
+    if (options.kind === "lion") {
+      const sign = Math.sign(beta1 * moments[0]! + (1 - beta1) * g);
+      moments[0] = beta2 * moments[0]! + (1 - beta2) * g;
+      return w * (1 - rate * decay) - rate * sign;
+    }
     moments[0] = beta1 * moments[0]! + (1 - beta1) * g;
     moments[1] = beta2 * moments[1]! + (1 - beta2) * g * g;
     const first = moments[0]! / (1 - beta1 ** step), second = moments[1]! / (1 - beta2 ** step);
-    return w * (1 - rate * decay) - rate * first / (Math.sqrt(second) + epsilon);
+    return w * (1 - rate * decay) - rate * first / (Math.sqrt(second) + options.epsilon);
   };
 }
 

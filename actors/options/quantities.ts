@@ -102,22 +102,22 @@ export function readLora(text: string): LoraOptions | undefined {
 export const formatLora = ({ rank, alpha = rank, target }: LoraOptions): string =>
   `rank=${rank},alpha=${alpha},target=${target.join(",")}`;
 
-/** Settings of parameters by name, from `*.bias:rate=2,decay=0;*.wte.*:frozen`. */
+/** Reads settings of parameters by name: `*.bias:rate=2,decay=0;*.wte.*:frozen`. */
 export function readGroups(text: string): NonNullable<AdamWOptions["groups"]> | undefined {
   const groups = text.split(";").map((one) => {
     const [match = "", settings = "", ...more] = one.split(":");
-    const [group] = /^[^,]+(,[^,]+)*$/.test(settings) && more.length === 0 ? [settings] : [];
-    const entries = group?.split(",").map((setting) => {
-      const [name, value, ...rest] = setting.split("=");
-      if (setting === "frozen") return ["frozen", true] as const;
-      const number = rest.length === 0 ? readFromZero(value ?? "") : undefined;
-      const key = { rate: "rate", decay: "weightDecay" }[name!];
-      return number === undefined || key === undefined ? undefined : [key, number] as const;
-    });
-    const isRight = match !== "" && entries?.every((entry) => entry !== undefined);
-    return isRight ? { match, ...Object.fromEntries(entries!) } : undefined;
+    const entries = settings.split(",").map(readSetting);
+    const isRight = match !== "" && more.length === 0 && entries.every((entry) => entry);
+    return isRight ? { match, ...Object.fromEntries(entries as [string, unknown][]) } : undefined;
   });
   return groups.every((group) => group !== undefined) ? groups : undefined;
+}
+
+function readSetting(text: string): readonly [name: string, value: number | true] | undefined {
+  if (text === "frozen") return ["frozen", true];
+  const [, name, digits = ""] = /^(rate|decay)=([^=]+)$/.exec(text) ?? [];
+  const number = readFromZero(digits);
+  return number === undefined ? undefined : [name === "decay" ? "weightDecay" : "rate", number];
 }
 
 /** Reads a range of steps, both ends included: `10`, `100-200` or `100-`. */

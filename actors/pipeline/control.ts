@@ -38,7 +38,7 @@ async function reportStall<M extends Message>(
   stallMs: number,
 ): Promise<WorkerLost> {
   const timeoutMs = Math.min(REPORT_TIMEOUT_MS, stallMs);
-  const options = { lane: "control", timeoutMs } as const;
+  const options = { ...CONTROL, timeoutMs };
   const reports = await Promise.all(
     workers.map((worker) =>
       ctx.ask<{ readonly type: "Report" }, WorkerReport>(worker, { type: "Report" }, options)
@@ -107,7 +107,7 @@ function freeze(supervisor: Supervisor, lost: WorkerLost): void {
     replies.failAll({ ...lost, remains, isInStep: supervisor.steps.length > 0 });
   };
   for (const [w, worker] of workers.entries()) {
-    if (!gone.has(w)) ctx.send(worker, { type: "Freeze" }, { lane: "control" });
+    if (!gone.has(w)) ctx.send(worker, { type: "Freeze" }, CONTROL);
   }
 }
 
@@ -155,7 +155,7 @@ export function controlHandlers(
         goIdle();
         reply(state, moved(state));
       });
-      for (const worker of first) ctx.send(workers[worker]!, { type: "Save" }, { lane: "control" });
+      for (const worker of first) ctx.send(workers[worker]!, { type: "Save" }, CONTROL);
     },
     Saved: ({ worker, state }) => supervisor.takeState!(worker, state),
     Fetch(message) {
@@ -169,7 +169,7 @@ export function controlHandlers(
       };
       const copies = init.workers[0]!.copies[message.stage]!;
       const { worker } = copies.find((copy) => !supervisor.gone.has(copy.worker))!;
-      ctx.send(workers[worker]!, message, { lane: "control" });
+      ctx.send(workers[worker]!, message, CONTROL);
     },
     Fetched: ({ values }) => supervisor.takeFetched!(values),
     Write({ orders, step }) {
@@ -181,7 +181,7 @@ export function controlHandlers(
         reply(outcomes);
       });
       for (const { worker, order } of orders) {
-        ctx.send(workers[worker]!, { type: "Write", order, step }, { lane: "control" });
+        ctx.send(workers[worker]!, { type: "Write", order, step }, CONTROL);
       }
     },
     Written: ({ worker, outcome }) => supervisor.takeWritten!(worker, outcome),

@@ -261,24 +261,22 @@ function sizesOn(space: SizedSpace, devices: number): Sizes[] {
     if (!Number.isInteger(samples)) return [];
     return divisorsOf(samples)
       .filter((microBatch) => space.microBatch?.includes(microBatch) ?? true)
-      .map((microBatch) => ({
-        ...{ workers, replicas, microBatch, microBatches: samples / microBatch },
-      }));
+      .map((microBatch) => ({ workers, replicas, microBatch, microBatches: samples / microBatch }));
   });
 }
 
 /** Values of K of BFW: with more, a step is less than 1 % shorter. */
 const BACKLOGS = [1, 2] as const;
 
-/** Returns the options to try with message-driven: limits of what is in flight, or of activations. */
+/** Returns the limits to try of micro-batches in flight, or of activations. */
+function limitsOf(workers: number, microBatches: number): number[] {
+  const limits = [workers, Math.ceil(1.5 * workers), 2 * workers - 1];
+  return [...new Set(limits.map((limit) => Math.min(limit, microBatches)))];
+}
+
+/** Returns the options to try with message-driven. */
 function messageDrivenVariants(workers: number, microBatches: number): VariedOptions[] {
-  const limits = [
-    ...new Set(
-      [workers, Math.ceil(1.5 * workers), 2 * workers - 1].map((limit) =>
-        Math.min(limit, microBatches)
-      ),
-    ),
-  ];
+  const limits = limitsOf(workers, microBatches);
   const ofReady = limits.flatMap((activationLimit) =>
     [1, 2].flatMap((chunks): VariedOptions[] => [
       { order: "bf", chunks, activationLimit },
@@ -299,15 +297,13 @@ function variantsOf(name: string, workers: number, microBatches: number): Varied
   const { reads = [] } = findSchedule(name);
   const upTo = (most: number, from = 1) =>
     Array.from({ length: most - from + 1 }, (_, i) => i + from);
-  const limits = [workers, Math.ceil(1.5 * workers), 2 * workers - 1]
-    .map((limit) => Math.min(limit, microBatches));
   const choices: { readonly [Name in keyof VariedOptions]?: readonly VariedOptions[Name][] } = {
     chunks: upTo(CHUNKS_MAX, 2),
     waves: upTo(WAVES_MAX),
     slices: [2, 4],
     pipelines: upTo(PIPELINES_MAX).filter((f) => (workers / 2) % f === 0),
     scale: microBatches > workers ? ["direct", "doubling", "halving"] : ["direct"],
-    pipelineLimit: [...new Set(limits)],
+    pipelineLimit: limitsOf(workers, microBatches),
   };
   let variants: VariedOptions[] = [{}];
   for (const [option, values] of Object.entries(choices)) {

@@ -247,7 +247,8 @@ class PlanSearch {
     }
     for (; begun < all.length && !this.#isOver(BOUNDS_SHARE); begun++) {
       this.limits.progress?.("bounds", begun, all.length);
-      bounded.push(...[this.#bound(all[begun]!)].filter((one) => one !== undefined));
+      const one = this.#bound(all[begun]!);
+      if (one) bounded.push(one);
     }
     bounded.sort((a, b) => a.leastMs - b.leastMs);
     this.#counts.untried = all.length - begun;

@@ -136,48 +136,44 @@ export async function firstState(
   { model, resume, weights = model.weights, seed, ...options }: CheckedOptions,
   workersRead: boolean,
 ): Promise<StateOf<TensorSource>> {
-  const { optimizer, journal, system, lora, adapter } = options;
-  // Messages must tell all that happened where a journal is written, or the system is another's.
-  const isTold = journal !== undefined || system !== undefined;
+  const { optimizer, lora, adapter } = options;
+  // Messages must contain all values if a journal is written, or the system is another's.
+  const isSent = options.journal !== undefined || options.system !== undefined;
+  const isRead = isSent || !workersRead;
   if (resume) {
     checkSameLora(lora, resume);
     checkResume({ parameters }, completeOptimizer(optimizer), resume);
-    return isTold || !workersRead ? readState(resume.state) : resume.state;
+    return isRead ? readState(resume.state) : resume.state;
   }
   const own = parameters.filter(({ name }) => lora && isLora(name));
+  const base = parameters.filter((one) => !own.includes(one));
+  const given = typeof weights === "string"
+    ? await (isRead ? readWeights : locateWeights)(weights, base, ties)
+    : weights;
+  // Weights of an adapted model may begin another run.
+  const expected = [...base, ...own.filter(({ name }) => given?.has(name))];
+  if (weights && typeof weights !== "string") checkTensors("weights", expected, weights);
+  const placed = adapter === undefined ? undefined : await locateAdapter(adapter, own);
   const sourceOf = ({ name, spec }: ModelParameter): TensorSource => {
-    const source: TensorSource = { kind: "drawn", spec, name, seed };
-    return isTold ? readTensor(source) : source;
+    const place = placed?.get(name), drawn = { kind: "drawn", spec, name, seed } as const;
+    if (place) return isRead ? readTensor(place) : place;
+    return given?.get(name) ?? (isSent ? readTensor(drawn) : drawn);
   };
-  const given = await givenWeights();
-  if (given && own.length === 0) return begun(given);
-  const drawn = parameters.map((one) => [one.name, given?.get(one.name) ?? sourceOf(one)] as const);
-  const placed = adapter === undefined ? [] : await locateAdapter(adapter, own);
-  const read = Array.from(
-    placed,
-    ([name, place]) => [name, isTold || !workersRead ? readTensor(place) : place] as const,
-  );
-  return begun(new Map([...drawn, ...read]));
+  const first = given && own.length === 0
+    ? given
+    : new Map(parameters.map((one) => [one.name, sourceOf(one)]));
+  return { weights: first, moments: firstAverages(parameters, optimizer, first) };
+}
 
-  /** Averages of the weights begin with these. */
-  function begun(weights: ReadonlyMap<string, TensorSource>): StateOf<TensorSource> {
-    const averaged = optimizer?.ema === undefined
-      ? []
-      : parameters.filter(({ isFrozen }) => !isFrozen);
-    const moments = averaged.map(({ name }) => [`${name}.${AVERAGE}`, weights.get(name)!] as const);
-    return { weights, moments: new Map(moments) };
-  }
-
-  async function givenWeights(): Promise<ReadonlyMap<string, TensorSource> | undefined> {
-    if (typeof weights === "string") {
-      const read = workersRead && !isTold ? locateWeights : readWeights;
-      return await read(weights, parameters.filter((one) => !own.includes(one)), ties);
-    }
-    // Weights of an adapted model may begin another run.
-    const isExpected = (one: ModelParameter) => !own.includes(one) || weights!.has(one.name);
-    if (weights) checkTensors("weights", parameters.filter(isExpected), weights);
-    return weights;
-  }
+/** Returns the first averages of the weights, which are the weights. */
+function firstAverages(
+  parameters: readonly ModelParameter[],
+  optimizer: CheckedOptions["optimizer"],
+  weights: ReadonlyMap<string, TensorSource>,
+): Map<string, TensorSource> {
+  if (optimizer?.ema === undefined) return new Map();
+  const trained = parameters.filter(({ isFrozen }) => !isFrozen);
+  return new Map(trained.map(({ name }) => [`${name}.${AVERAGE}`, weights.get(name)!]));
 }
 
 /** Refuses other settings of an adapter than those of its checkpoint. */

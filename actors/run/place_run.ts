@@ -50,9 +50,7 @@ function stepsOf({ steps, epochs, data, microBatches = 4, replicas = 1 }: TrainO
   const count = Math.floor(epochs * (length ?? 0) / ofStep);
   if (count >= 1) return count;
   throw new RangeError(
-    `Cannot train: epochs must have a step at least, of ${
-      microBatches * replicas
-    } micro-batches, received ${
+    `Cannot train: epochs must have a step at least, of ${ofStep} micro-batches, received ${
       length === undefined ? "data without a length" : `${epochs} of ${length} micro-batches`
     }`,
   );

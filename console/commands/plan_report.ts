@@ -5,6 +5,7 @@
  */
 
 import { commandLine, WORKERS_MAX } from "../../actors/options/limits.ts";
+import { SCHEDULE_FIELDS } from "../../actors/options/train_fields.ts";
 import type { Candidate, CandidateRun } from "../../actors/planner/forecast.ts";
 import type { RemainingRun } from "../../actors/planner/losses.ts";
 import { type RunPlan, scheduleWords } from "../../actors/planner/plan.ts";
@@ -17,7 +18,7 @@ function trainArguments(model: readonly string[], candidate: Candidate): string[
   const { schedule, options, workers, replicas, microBatch, microBatches } = candidate;
   const { recompute, precision, bucketSize, coarsening, layout } = candidate;
   const others = Object.entries(options).map(([name, value]) =>
-    [name.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`), value] as const
+    [SCHEDULE_FIELDS[name as keyof typeof options].flag.name, value] as const
   );
   const flags: Record<string, string | number | undefined> = {
     ...{ schedule, ...Object.fromEntries(others), workers, replicas },

@@ -10,6 +10,7 @@ import { type Fetching, watchFetches } from "../kernels/internal.ts";
 
 export { quoted } from "../actors/options/file_schema.ts";
 export {
+  evaluationText,
   metricTexts,
   openProgress,
   type Output,

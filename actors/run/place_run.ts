@@ -4,9 +4,7 @@
  * @module
  */
 
-import { basename, dirname } from "node:path";
 import { fileURLToPath } from "node:url";
-import { stepFolder } from "../checkpoints/format.ts";
 import { locateCheckpoint } from "../checkpoints/read.ts";
 import type { Model } from "../../kernels/mod.ts";
 import { isSource } from "../options/data_source.ts";
@@ -14,7 +12,7 @@ import { buildModel, checkDataSizes, scriptModelOptions } from "../options/model
 import type { Options } from "../options/option.ts";
 import type { RunOptions, TrainOptions } from "../options/train_options.ts";
 import { readOptions, TRAIN } from "../options/train_table.ts";
-import { refuseBranch, runToResume } from "../run_folder/folders.ts";
+import { refuseBranch, runFolder, runToResume } from "../run_folder/folders.ts";
 import { checkRunFiles, type RunFacts } from "../run_folder/write.ts";
 
 /**
@@ -33,7 +31,7 @@ export async function placeRun(options: TrainOptions): Promise<RunOptions> {
   let resume: RunOptions["resume"], out = given;
   if (typeof named === "string") {
     const path = runToResume(named, out);
-    if (directory === undefined) out ??= stepFolder(basename(path)) ? dirname(path) : path;
+    if (directory === undefined) out ??= runFolder(path);
     resume = await locateCheckpoint(path, announce);
     if (!resume) announce(`There is no checkpoint in ${path}: starting at step 1.`);
     else if (!overwrite) await refuseBranch(path, resume, out ?? directory!);

@@ -271,6 +271,12 @@ export function openProgress(steps: number, unit: string): Progress {
 export const metricTexts = (metrics: Readonly<Record<string, number>> = {}): string[] =>
   Object.entries(metrics).map(([name, value]) => `${name} ${value.toFixed(3)}`);
 
+/** Formats an evaluation. */
+export const evaluationText = (
+  { step, loss, metrics }: TrainEvent & { readonly type: "evaluation" },
+): string =>
+  `after step ${step}: ${[`held-out loss ${loss.toFixed(3)}`, ...metricTexts(metrics)].join("  ")}`;
+
 /** Shows the events of a run of a script. Disposing removes the status line. */
 export function openRunProgress(steps: number): ((event: TrainEvent) => void) & Disposable {
   const progress = openProgress(steps, "samples"), dispose = () => progress[Symbol.dispose]();
@@ -281,11 +287,8 @@ export function openRunProgress(steps: number): ((event: TrainEvent) => void) & 
         const perSecond = `${(1 / seconds).toFixed(1)} steps/s`;
         return progress.step(step, loss, tokensPerSecond, [...metricTexts(metrics), perSecond]);
       }
-      case "evaluation": {
-        const { step, loss, metrics } = event;
-        const held = [`held-out loss ${loss.toFixed(3)}`, ...metricTexts(metrics)];
-        return print(`after step ${step}: ${held.join("  ")}`);
-      }
+      case "evaluation":
+        return print(evaluationText(event));
       case "checkpoint":
         return print(`checkpoint ${event.path}`);
       case "end":

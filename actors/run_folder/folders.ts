@@ -5,7 +5,7 @@
  */
 
 import { existsSync } from "node:fs";
-import { basename, join, parse, resolve } from "node:path";
+import { basename, dirname, join, parse, resolve } from "node:path";
 import { folderEntries, stepFolder, stepFolders } from "../checkpoints/format.ts";
 import { goesOnIn, lstat } from "../checkpoints/lock.ts";
 import { quoted } from "../options/file_schema.ts";
@@ -143,6 +143,10 @@ export function runToResume(named: string, out?: string): string {
     }`,
   );
 }
+
+/** Returns the folder of a run, also for the folder of one of its checkpoints. */
+export const runFolder = (path: string): string =>
+  stepFolder(basename(path)) ? dirname(path) : path;
 
 /**
  * Refuses to resume from an earlier checkpoint of a folder in the same folder, where the later ones

@@ -94,5 +94,19 @@ export const readSomeOf =
     return names.every((name) => choices.includes(name)) ? names : undefined;
   };
 
+/** Serves a page until a signal ends it; returns the exit code. */
+export async function serveUntilSignal(
+  name: string,
+  server: AsyncDisposable & { readonly url: string; stay(signal: AbortSignal): Promise<void> },
+  { begin, signal = new AbortController().signal }: Context,
+): Promise<number> {
+  await using page = server;
+  begin();
+  begin(""); // Ctrl-C closes the page; no message is needed
+  print(`${name}: ${page.url}`);
+  await page.stay(signal);
+  return 130;
+}
+
 /** Formats a share with one decimal. */
 export const percent = (share: number): string => `${(100 * share).toFixed(1)} %`;

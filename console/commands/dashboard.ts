@@ -10,8 +10,8 @@ import {
   DASHBOARD_COMMAND_FLAGS,
   withDefaults,
 } from "../flag.ts";
-import { print, quoted } from "../terminal.ts";
-import { type Command, defineCommand, ensure } from "./common.ts";
+import { quoted } from "../terminal.ts";
+import { type Command, defineCommand, ensure, serveUntilSignal } from "./common.ts";
 
 const FLAGS = { ...DASHBOARD_COMMAND_FLAGS, ...COMMON_FLAGS } as const;
 
@@ -34,7 +34,7 @@ export const dashboardCommand: Command = defineCommand(
   DASHBOARD_SYNTAX,
   FLAGS,
   { needsArguments: true, takesWords: true, isStrict: true },
-  async ({ words, flags }, { begin, signal = new AbortController().signal }) => {
+  async ({ words, flags }, context) => {
     const received = quoted(words.join(" "));
     ensure(
       words.length === 1,
@@ -43,11 +43,7 @@ export const dashboardCommand: Command = defineCommand(
     const { followRun } = await import("../dashboard/follow.ts");
     const { serveDashboard } = await import("../dashboard/serve.ts");
     const { port } = withDefaults(FLAGS, flags);
-    await using dashboard = serveDashboard(await followRun(words[0]!), port);
-    begin();
-    begin(""); // Ctrl-C closes the page; no message is needed
-    print(`Dashboard: ${dashboard.url}`);
-    await dashboard.stay(signal);
-    return 130;
+    const server = serveDashboard(await followRun(words[0]!), port);
+    return await serveUntilSignal("Dashboard", server, context);
   },
 );

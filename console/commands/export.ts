@@ -130,7 +130,7 @@ async function adapted(
   found: TrainedDecoder,
   { adapter, merge = false }: Pick<ExportFlags, "adapter" | "merge">,
 ): Promise<TrainedDecoder> {
-  const model = adapter === undefined ? found : await withAdapter(found, adapter);
+  const model = await withAdapter(found, adapter);
   const has = model.adapter !== undefined, { path } = model;
   const refusal = has
     ? "its adapter must be merged (--merge) or exported alone (--format peft)"
@@ -144,7 +144,7 @@ async function findForPeft(run: string, { adapter, merge }: ExportFlags): Promis
   const folder = await findDecoderFolder(run);
   const checkpoint = folder ? undefined : await findCheckpoint("export", "RUN", run);
   const found = folder ?? trainedDecoder("export", checkpoint!), { path, format } = found;
-  const model = adapter === undefined ? found : await withAdapter(found, adapter);
+  const model = await withAdapter(found, adapter);
   ensure(!merge, "Cannot export: --merge must come with --format hf or onnx, received peft");
   ensure(
     model.adapter,

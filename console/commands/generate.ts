@@ -148,8 +148,7 @@ export const generateCommand: Command = defineCommand(
     const flags = withDefaults(FLAGS, given), { from, tokens, temperature, seed, slide } = flags;
     ensure(from !== undefined, "Cannot generate: --from must name a checkpoint's folder");
     const found = await findTrainedDecoder("generate", "--from", runPath(from));
-    const { adapter } = flags,
-      trained = merged(adapter ? await withAdapter(found, adapter) : found);
+    const trained = merged(await withAdapter(found, flags.adapter));
     const { architecture, config } = trained, weights = readTensors(trained.weights);
     ensure(
       slide <= config.seq,

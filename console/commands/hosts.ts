@@ -6,9 +6,10 @@
  */
 
 import { join } from "node:path";
+import { SECONDS } from "../../actors/options/train_fields.ts";
 import { JOIN_MS, lendHost } from "../../actors/run/nats_run.ts";
 import { isRunName, makeCredentials } from "../../actors/transports/nats/credentials.ts";
-import { type CommandSyntax, COMMON_FLAGS } from "../flag.ts";
+import { type CommandSyntax, COMMON_FLAGS, withDefaults } from "../flag.ts";
 import { inOneLine, print, printError, quoted } from "../terminal.ts";
 import { checkCount, checkWord, type Command, defineCommand, ensure } from "./common.ts";
 
@@ -28,9 +29,9 @@ const JOIN_FLAGS = {
     help: "credentials of this host, which troupe nats creds has written",
   },
   "join-timeout": {
-    kind: "integer",
-    value: "SECONDS",
-    maximum: 2_000_000, // a timer counts to 2^31 ms
+    kind: SECONDS.kind,
+    value: SECONDS.value,
+    maximum: SECONDS.maximum,
     default: JOIN_MS / 1000,
     help: "time within which the run must answer",
   },
@@ -61,7 +62,8 @@ export const joinCommand: Command = defineCommand(
   JOIN_SYNTAX,
   JOIN_FLAGS,
   { takesWords: true, needsArguments: true },
-  async ({ words, flags }, { begin, signal }) => {
+  async ({ words, flags: given }, { begin, signal }) => {
+    const flags = withDefaults(JOIN_FLAGS, given);
     checkCount("join", "addresses of a server", words.length, [1]);
     const { "run-name": run, "nats-creds": credentials, "join-timeout": seconds } = flags;
     checkRunName("join", run);
@@ -69,7 +71,7 @@ export const joinCommand: Command = defineCommand(
     begin("");
     await lendHost({
       ...{ url: words[0]!, run, credentials, signal, announce: printError },
-      joinMs: seconds === undefined ? JOIN_MS : 1000 * seconds,
+      joinMs: 1000 * seconds,
     });
     return 0;
   },
@@ -118,9 +120,9 @@ export const natsCommand: Command = defineCommand(
   CREDS_FLAGS,
   { takesWords: true, needsArguments: true },
   async ({ words, flags }, { begin }) => {
+    const { "run-name": run, hosts, listen, out } = withDefaults(CREDS_FLAGS, flags);
     checkCount("write credentials", "words", words.length, [1]);
     checkWord("nats", words[0]!, ["creds"], "creds");
-    const { "run-name": run, hosts = 8, listen = "127.0.0.1:4222", out = "nats" } = flags;
     checkRunName("write credentials", run);
     const isAddress = /^[\w.:[\]-]+:\d{1,5}$/.test(listen);
     const must = "--listen must be an address and a port, such as 0.0.0.0:4222";

@@ -10,8 +10,7 @@ import {
   DASHBOARD_COMMAND_FLAGS,
   withDefaults,
 } from "../flag.ts";
-import { print } from "../terminal.ts";
-import { type Command, defineCommand } from "./common.ts";
+import { type Command, defineCommand, serveUntilSignal } from "./common.ts";
 
 const FLAGS = { ...DASHBOARD_COMMAND_FLAGS, ...COMMON_FLAGS } as const;
 
@@ -33,15 +32,11 @@ export const playgroundCommand: Command = defineCommand(
   PLAYGROUND_SYNTAX,
   FLAGS,
   { needsArguments: false, takesWords: false, isStrict: true },
-  async ({ flags }, { begin, signal = new AbortController().signal }) => {
+  async ({ flags }, context) => {
     const { playgroundPage } = await import("../playground/build.ts");
     const { servePage } = await import("../dashboard/serve.ts");
     const { port } = withDefaults(FLAGS, flags);
-    await using server = servePage(await playgroundPage(), port);
-    begin();
-    begin(""); // Ctrl-C ends the page; no message is needed
-    print(`Playground: ${server.url}`);
-    await server.stay(signal);
-    return 130;
+    const server = servePage(await playgroundPage(), port);
+    return await serveUntilSignal("Playground", server, context);
   },
 );

@@ -269,11 +269,15 @@ const parametersOf = (format: DecoderFormat, config: DecoderConfig, lora: LoraOp
   adapterParameters(format.parameters(config), lora, (name) => isConv1D(format, name));
 
 /**
- * Returns a decoder with the adapter of a folder of PEFT.
+ * Returns a decoder with the adapter of a folder of PEFT, or as it is without a folder.
  *
  * @throws {TypeError} {@linkcode RangeError} {@linkcode SyntaxError} in one sentence for the user.
  */
-export async function withAdapter(model: TrainedDecoder, folder: string): Promise<TrainedDecoder> {
+export async function withAdapter(
+  model: TrainedDecoder,
+  folder: string | undefined,
+): Promise<TrainedDecoder> {
+  if (folder === undefined) return model;
   const { format, config, path, adapter } = model, received = quoted(folder);
   const refusal =
     `Cannot adapt ${path}: its run must have trained no adapter, received ${received}`;

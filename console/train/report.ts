@@ -7,7 +7,7 @@
 import type { CoreShare, Plan, TrainEvent } from "../../actors/options/train_events.ts";
 import { commandLine } from "../../actors/options/limits.ts";
 import type { Task } from "../../actors/registry/task.ts";
-import { metricTexts, openProgress, print, printError } from "../terminal.ts";
+import { evaluationText, metricTexts, openProgress, print, printError } from "../terminal.ts";
 import { openMemoryReport } from "./memory_report.ts";
 import type { KeptComponents } from "../../actors/run_folder/metrics_file.ts";
 
@@ -137,12 +137,11 @@ export function consoleReport(steps: number, unit: Task["unit"], withMemory = fa
 }
 
 function evaluationLine(event: TrainEvent & { type: "evaluation" }): string {
-  const { step, loss, metrics, best } = event;
+  const { step, best } = event;
   const before = best && best.step < step
     ? `; ${best.loss.toFixed(3)} after step ${best.step} stays best`
     : "";
-  const held = [`held-out loss ${loss.toFixed(3)}`, ...metricTexts(metrics)].join("  ");
-  return `after step ${step}: ${held}${before}`;
+  return evaluationText(event) + before;
 }
 
 /** Formats the best evaluation, its checkpoint, and whether training stopped early. */

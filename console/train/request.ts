@@ -36,7 +36,7 @@ import {
   readKeptFlags,
   TYPED_ONLY,
 } from "../parse.ts";
-import { makeRunFolder, refuseBranch, runToResume } from "../../actors/run_folder/folders.ts";
+import { makeRunFolder, refuseBranch, runFolder, runToResume } from "../../actors/run_folder/folders.ts";
 import type { KeptComponents } from "../../actors/run_folder/metrics_file.ts";
 import { inOneLine, printError, quoted } from "../terminal.ts";
 import {
@@ -440,9 +440,6 @@ async function flagsOfWeights(
 function checkWeights(path: string): void {
   if (inputFileProblem(path) !== "a folder") checkFile("weights", path);
 }
-
-/** Returns the folder of a run, also for the folder of one of its checkpoints. */
-const runFolder = (path: string) => stepFolder(basename(path)) ? dirname(path) : path;
 
 /** The folder of a run. */
 export interface RunPlace {

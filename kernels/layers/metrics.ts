@@ -67,13 +67,8 @@ function classes(g: LayerGraph, logits: Value, field: string): [predicted: Value
 }
 
 /** Replaces the last of some layers by a layer that returns the loss of each sample. */
-export function withLoss(
-  layers: readonly Layer[],
-  lossOf: (g: LayerGraph, output: Value) => Value,
-): Layer[] {
-  const last = layers.at(-1)!;
-  return [...layers.slice(0, -1), { ...last, build: (g, x) => lossOf(g, last.build(g, x)) }];
-}
+export const withLoss = (layers: readonly Layer[], lossOf: SampleTerm): Layer[] =>
+  withLossAndMetrics(layers, lossOf) as Layer[];
 
 /**
  * Replaces the last of some layers by a layer that returns the loss of each sample and, after it, the

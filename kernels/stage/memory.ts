@@ -265,12 +265,7 @@ export function planResident(
   program: StageProgram,
   { hasFreeViews = true, ...options }: StageOptions & PlannedDevice,
 ): Resident {
-  const counter: Allocator = {
-    hasFreeViews,
-    alloc: (dtype, shape) => ({ dtype, shape }),
-    view: ({ dtype }, _, shape) => ({ dtype, shape }),
-  };
-  return allocateResident(counter, layersOf(program), options);
+  return allocateResident(new ByteCounter(hasFreeViews), layersOf(program), options);
 }
 
 /**

@@ -5,7 +5,8 @@
  */
 
 import type { Batch } from "../batch.ts";
-import { compileModel } from "../compile/compile_model.ts";
+import { compileModel, type ModelProgram } from "../compile/compile_model.ts";
+
 import type { Device } from "../devices/device.ts";
 import { assertInput } from "../errors.ts";
 import { elementCount } from "../graph/shapes.ts";
@@ -59,10 +60,21 @@ export async function openPredictor(
   ties: readonly Tie[] = [],
 ): Promise<Predictor> {
   if (typeof layers === "function") return await openForSamples(device, layers, weights, ties);
-  // With the policy "full" a forward saves no activations.
-  const model = compileModel({ name: "predictor", layers, predictions: 1, ties }, "full", {
+  return await openCompiled(device, compilePredictor(layers, ties), weights, ties);
+}
+
+/** Compiles layers; with the policy "full" a forward saves no activations. */
+const compilePredictor = (layers: readonly AnyLayer[], ties: readonly Tie[]) =>
+  compileModel({ name: "predictor", layers, predictions: 1, ties }, "full", {
     endsWithLoss: false,
   });
+
+async function openCompiled(
+  device: Device,
+  model: ModelProgram,
+  weights: ReadonlyMap<string, Float32Array>,
+  ties: readonly Tie[],
+): Promise<Predictor> {
   const stage = await openStage(device, model, {
     optimizer: { kind: "sgd", momentum: 0, weightDecay: 0 },
     backward: "never",
@@ -81,10 +93,8 @@ async function openForSamples(
   weights: ReadonlyMap<string, Float32Array>,
   ties: readonly Tie[],
 ): Promise<Predictor> {
-  const layers = await layersOf(1), opened = new Map<number, Promise<Predictor>>();
-  const model = compileModel({ name: "predictor", layers, predictions: 1, ties }, "full", {
-    endsWithLoss: false,
-  });
+  const model = compilePredictor(await layersOf(1), ties);
+  const first = openCompiled(device, model, weights, ties), opened = new Map([[1, first]]);
   const fields = model.programs.flatMap((program) => program.fields);
   const sizes = new Map(fields.map(({ name, shape }) => [name, elementCount(shape)]));
   const predictorOf = (samples: number) =>
@@ -92,7 +102,7 @@ async function openForSamples(
       samples,
       async () => await openPredictor(device, await layersOf(samples), weights, ties),
     );
-  await predictorOf(1);
+  await first;
   const predict = async (input: Batch): Promise<Float32Array> => {
     const samples = countSamples(input, sizes), outputs: Float32Array[] = [];
     for (let from = 0; from < samples; from += SAMPLES_MAX) {

@@ -42,8 +42,12 @@ const NARROW = 520;
 
 const ACTION_NAME = /^(\d+)([FBIWR])(\d+)(\+\d+|\.[01]|s\d+)?/;
 
-/** @type {Readonly<Record<string, string>>} */
-const KINDS = {
+/**
+ * Names of the kinds of actions.
+ *
+ * @type {Readonly<Record<string, string>>}
+ */
+export const KINDS = {
   F: "forward",
   B: "backward",
   I: "backward for the input",

@@ -7,17 +7,10 @@
 import { shortNumber } from "../../../schedules/pictures/grid.ts";
 import { setText } from "../../dashboard/page/elements.js";
 import { listenToPointers, openRange } from "../../dashboard/page/pointer.js";
+import { KINDS } from "../../dashboard/page/timeline.js";
 import { type Chosen, draw, layOut, readTheme, type Scene, spanAt } from "./draw.ts";
 import { CAUSES, type Picture } from "./play.ts";
 import { type Box, type Gap, type Spans, spansOf } from "./spans.ts";
-
-const KINDS = {
-  F: "forward",
-  B: "backward",
-  I: "backward for the input",
-  W: "backward for the weights",
-  R: "recomputation",
-} as const;
 
 /** Zoom factor of a key. */
 const ZOOM = 1.5;

@@ -229,7 +229,7 @@ export interface PolicyRule<O extends ScheduleOptions = ScheduleOptions>
   injectionLimit(options: O): number;
   /** Most micro-batches of a stage between I and W; whole backwards unless given. */
   weightBacklog?(options: O): number;
-  /** What the limit of activations counts; micro-batches unless given. */
+  /** Unit of the limit of activations; micro-batches unless given. */
   limitBy?(options: O): ScheduleOptions["limitBy"];
   /** Bounds of the peak of a worker; up to `injectionLimit` unless given. */
   peak?(worker: number, options: O): PeakBounds;

@@ -63,7 +63,7 @@ export interface ModelOptions<Size extends string = string> {
   readonly dropout?: number | undefined;
   /** Samples of a micro-batch. */
   readonly microBatch: number;
-  /** Sizes of the data: at least those that the model requires. */
+  /** Sizes of the data, with all that the model requires. */
   readonly data: Readonly<Record<Size, number>>;
 }
 

@@ -309,7 +309,7 @@ export interface TrainOptions {
   readonly minWorkers?: number | undefined;
   /**
    * Verification of results. `sums` compares the sums of gradients of all copies before each commit,
-   * and weights and moments every fourth step. `actions` also compares what is sent with what arrives,
+   * and weights and moments every fourth step. `actions` also checks messages between workers,
    * and runs some forwards again. A step in doubt is taken again; a worker that is wrong twice is
    * excluded, if the run can move. Default none.
    */
@@ -374,8 +374,9 @@ export interface TrainOptions {
     | ((event: TrainEvent & { readonly type: "checkpoint" }) => unknown)
     | undefined;
   /**
-   * Prints the progress to standard error: a bar with steps, loss, metrics, samples per second and
-   * the time left on a terminal, otherwise a line for each twelfth of the steps. Default false.
+   * Prints the progress: on a terminal a bar with steps, loss, metrics, samples per second and the
+   * time left (standard error), otherwise a line for each twelfth of the steps (standard output).
+   * Default false.
    */
   readonly progress?: boolean | undefined;
   /** Called with notices for the user: the device and the reason for it, downloads, and waits. */

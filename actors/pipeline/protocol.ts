@@ -116,7 +116,7 @@ export const PROTOCOL_VERSION = 10;
 /** The messages between workers, which an emulated link may delay. */
 export type PeerMessage =
   & {
-    /** The digest of its arrays at the sender; absent unless what is sent is verified. */
+    /** The digest of its arrays at the sender; absent unless messages are verified. */
     readonly checksum?: number;
   }
   & (
@@ -336,7 +336,7 @@ export type SupervisorMessage =
     readonly type: "GradientsReady";
     readonly stage: number;
     readonly isSafe: boolean;
-    /** What was found wrong since its last report. */
+    /** Errors that were found since its last report. */
     readonly doubts?: readonly { readonly what: string; readonly worker?: number }[];
   }
   /** Reports a worker that has all sums, with sums of squares by parameter from first copies. */
@@ -349,7 +349,7 @@ export type SupervisorMessage =
       readonly rank: number;
       readonly digest: number;
     }[];
-    /** What was found wrong since its last report. */
+    /** Errors that were found since its last report. */
     readonly doubts?: readonly { readonly what: string; readonly worker?: number }[];
   }
   /** Reports that a worker has stepped all its buckets for a step, or dropped its gradients. */

@@ -74,15 +74,15 @@ export interface StepRequest {
 
 /** A result that was wrong, found by the verification of a step. */
 export interface Doubt {
-  /** What was wrong, for reports. */
+  /** Description of the error, for reports. */
   readonly what: string;
   /** The worker that computed it; absent if it may also have changed in transit. */
   readonly worker?: number;
 }
 
-/** How results are verified. */
+/** Options of the verification of results. */
 export interface Verification {
-  /** `sums` compares copies; `actions` also checks what is sent, and runs forwards again. */
+  /** `sums` compares copies; `actions` also checks messages, and runs forwards again. */
   readonly mode: "sums" | "actions";
   /** One forward in this many runs again. */
   readonly every: number;
@@ -92,7 +92,7 @@ export interface Verification {
 export interface StepOutcome {
   /** The digests of the sums of all copies, if they are verified. */
   readonly digests?: readonly CopyDigest[];
-  /** What else was found wrong: the step was not committed. */
+  /** Other errors that were found: the step was not committed. */
   readonly doubts?: readonly Doubt[];
   /** For each micro-batch, the loss of each of its samples. */
   readonly losses: readonly Float32Array[];
@@ -286,7 +286,7 @@ export interface PlanOptions {
   readonly model: Pick<StageProgram, "programs">;
   /** Keys dropout, with the step and the micro-batch. */
   readonly seed: number;
-  /** Where limits count bytes: the activations of a micro-batch as a part of those of the largest. */
+  /** Returns the activations of a micro-batch as a part of those of the largest, if limits count bytes. */
   readonly sizeOf?: ((batch: Batch) => number) | undefined;
 }
 

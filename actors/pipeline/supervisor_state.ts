@@ -238,7 +238,7 @@ export interface StepRecord {
   /** The sums of squares of each update that stages have made by themselves. */
   readonly updates: Map<string, number>[];
   readonly traces: (readonly TracedAction[])[];
-  /** The digests of the sums of all copies, and what else was found wrong. */
+  /** The digests of the sums of all copies, and other errors that were found. */
   readonly digests: CopyDigest[];
   readonly doubts: Doubt[];
   /** True once its Begin was sent. */
@@ -386,7 +386,7 @@ export interface Supervisor {
   takeReady?: Take<undefined>;
   takeState?: Take<StageState>;
   takeDigests?: Take<readonly CopyDigest[]>;
-  /** Why a worker was ended. */
+  /** Reason why a worker was ended. */
   excluded?: string;
   takeFetched?: (values: Float32Array<ArrayBuffer>) => void;
   takeWritten?: Take<WriteOutcome>;

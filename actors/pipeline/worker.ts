@@ -192,7 +192,7 @@ function workerHandlers(worker: Worker, updater: WeightUpdater): Handlers<Worker
   return handlers;
 }
 
-/** Returns the handlers of messages from other workers, which first check what has arrived. */
+/** Returns the handlers of messages from other workers, which first check their arrays. */
 function checkedInputs(
   worker: Worker,
   inputs: Partial<Handlers<WorkerMessage>>,

@@ -111,7 +111,7 @@ export interface WorkerInit {
   readonly ties: readonly (readonly TieEnd[])[];
   /** A link whose delays are emulated for messages to other workers. */
   readonly link?: LinkOptions | undefined;
-  /** How results are verified; they are not unless given. */
+  /** Options of the verification; results are not verified unless given. */
   readonly verification?:
     | { readonly mode: "sums" | "actions"; readonly every: number }
     | undefined;
@@ -238,7 +238,7 @@ export interface Worker {
   early: (readonly [Action, Arrival])[];
   /** True while a Dispatch is in transit. */
   isDispatching: boolean;
-  /** What was found wrong since the last report. */
+  /** Errors that were found since the last report. */
   doubts: Doubt[];
   /** Peaks of activations and weights, in units of Ma and Mθ: one P-th of the model. */
   readonly peak: { activations: number; weights: number };
@@ -288,14 +288,14 @@ export function send(
   ctx.send(peers!.supervisor, message, options);
 }
 
-/** Takes what was found wrong since the last report, for a message. */
+/** Takes the errors that were found since the last report, for a message. */
 export function takeDoubts(worker: Worker): { readonly doubts?: readonly Doubt[] } {
   const { doubts } = worker;
   worker.doubts = [];
   return doubts.length > 0 ? { doubts } : {};
 }
 
-/** Sends a message to another worker, with its checksum if what is sent is verified. */
+/** Sends a message to another worker, with its checksum if messages are verified. */
 export function sendToPeer(
   { init, link }: Worker,
   to: ActorRef<WorkerMessage>,
@@ -312,7 +312,7 @@ function checksumOf(message: PeerMessage): number {
   return values ? digestOf(values) : 0;
 }
 
-/** Notes a message whose arrays are not those that were sent. */
+/** Notes a message whose arrays have changed since they were sent. */
 export function checkArrival(worker: Worker, message: PeerMessage): void {
   const { checksum, type, stage } = message;
   if (checksum === undefined || checksum === checksumOf(message)) return;

@@ -239,7 +239,7 @@ class PlanSearch {
     const all = this.#inOrder(candidatesOf(this.space));
     this.#counts.candidates = all.length;
     const large: Bounded[] = [], bounded: Bounded[] = [];
-    // One plan soon, for those who end the search early.
+    // The first plan is found soon, in case the search is ended early.
     let begun = 0;
     for (; begun < all.length && this.#found.size === 0; begun++) {
       const one = this.#bound(all[begun]!);

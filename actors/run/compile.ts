@@ -107,7 +107,7 @@ export function compileRun(
   return planRun({ model, programs, stage, halves, recomputed }, schedule, device);
 }
 
-/** Returns whether a parameter is frozen, by itself or with its group; undefined if none is. */
+/** Returns a function that says whether a parameter is frozen, alone or with its group. */
 function frozenBy(
   optimizer: OptimizerOptions,
   { frozen, model: { ties = [] } }: Pick<CompileOptions, "frozen" | "model">,

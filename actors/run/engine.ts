@@ -116,7 +116,7 @@ export interface EngineOptions extends PlanOptions {
   readonly link?: LinkOptions | undefined;
   /** True if the survivors of a lost worker freeze, so that the run moves to them. */
   readonly freezes?: boolean | undefined;
-  /** How results are verified; they are not unless given. */
+  /** Options of the verification; results are not verified unless given. */
   readonly verification?: Verification | undefined;
   /** Reports in words that a step is taken again, because its results are in doubt. */
   readonly onDoubt?: ((line: string) => void) | undefined;

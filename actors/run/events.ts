@@ -179,9 +179,9 @@ export interface PreparedRun extends
   readonly isolation: PlaceName;
   /** The rank of each worker, where they live on ranks of MPI, and how those are reached. */
   readonly mpi: (MpiRunOptions & { readonly ranks: readonly number[] }) | undefined;
-  /** Where the hosts of the run meet. */
+  /** The meeting place of the run's hosts. */
   readonly nats: RunOptions["nats"];
-  /** Those hosts, once they have joined. */
+  /** The hosts that have joined. */
   readonly lent?: RunHosts;
   /** True if the last event has the weights also where no checkpoint holds them. */
   readonly returnsWeights: boolean;

@@ -70,9 +70,9 @@ import {
 } from "./recovery.ts";
 
 /**
- * The most micro-batches of one copy of a stage that have activations at a time. Where backwards are
- * split, also those that wait for their W; of sequences in slices those of each slice, and
- * micro-batches of which a slice has activations.
+ * Returns the most micro-batches of one copy of a stage that have activations at a time. If backwards
+ * are split, it also returns how many wait for their W; with slices, the numbers of each slice, and of
+ * micro-batches with activations of any slice.
  *
  * @param pipe the replica of the pipeline within a data-parallel one.
  */

@@ -632,7 +632,7 @@ export class Recovery implements Pick<Engine, "ahead" | "drain" | "step" | "eval
   #whenDrained<T>(run: (engine: Engine) => Promise<T>): Promise<T> {
     return this.#getOn(async (engine) => {
       await engine.drain();
-      // A state that is kept is one that can be trusted.
+      // Only a verified state is kept.
       await engine.compare?.();
       return await run(engine);
     });

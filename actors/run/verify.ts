@@ -2,7 +2,7 @@
  * The verification of steps: results that are in doubt are taken again, and a worker whose results are
  * wrong twice is excluded.
  *
- * [Note: which one is wrong] Steps are deterministic: a worker that computes correctly has the same
+ * [Note: the wrong copy] Steps are deterministic: a worker that computes correctly has the same
  * digests whenever a step is taken. So among the digests of a stage in all tries of a step, the most
  * frequent one is right, also if there are two copies only.
  *
@@ -81,7 +81,7 @@ export class Verifier {
   }
 }
 
-/** Returns what was found wrong in a step that was not committed, in words. */
+/** Describes the errors that were found in a step that was not committed. */
 function doubtsOf({ digests = [], doubts = [] }: StepOutcome): string[] {
   const stages = new Set(unequalCopies(digests).map(({ stage }) => stage));
   const unequal = Array.from(stages, (stage) => `the copies of stage ${stage} have unequal sums`);

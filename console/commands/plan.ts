@@ -88,8 +88,8 @@ function emitted({ best }: RunPlan, { model }: PlanFacts, rank: number): string 
 }
 
 /**
- * Makes the plan, and with `--lose` what remains of the best one that can move. Values that are not
- * given are those of the profile.
+ * Makes the plan, and with `--lose` the remains of the best plan that can move. Missing values come
+ * from the profile.
  */
 function planOf(
   flags: PlanFlags,

@@ -41,8 +41,7 @@ export async function buildPlayground(): Promise<string> {
 export const BUILT = new URL("./built.html", import.meta.url);
 
 /**
- * Returns the page: of a published package the one that was built before, of a checkout one that is
- * built now.
+ * Returns the page: a published package contains it, a checkout builds it now.
  */
 export async function playgroundPage(): Promise<string> {
   if (BUILT.protocol === "file:") return await buildPlayground();

@@ -36,7 +36,12 @@ import {
   readKeptFlags,
   TYPED_ONLY,
 } from "../parse.ts";
-import { makeRunFolder, refuseBranch, runFolder, runToResume } from "../../actors/run_folder/folders.ts";
+import {
+  makeRunFolder,
+  refuseBranch,
+  runFolder,
+  runToResume,
+} from "../../actors/run_folder/folders.ts";
 import type { KeptComponents } from "../../actors/run_folder/metrics_file.ts";
 import { inOneLine, printError, quoted } from "../terminal.ts";
 import {

@@ -1,9 +1,8 @@
 /**
  * Memory for the activations of a stage: kept for each micro-batch from F to B, or shared.
  *
- * [Note: memory of a backward] Where the backward is split, W reads gradients and other values that I
- * has computed. They are in memory of their own, which a micro-batch takes at its I and gives back at
- * its W: with M micro-batches in flight and at most K between I and W there are M and K of each.
+ * [Note: memory of a backward] If the backward is split, W reads gradients and other values that I has
+ * computed. They are in separate memory, which a micro-batch takes at its I and gives back at its W: with M micro-batches in flight and at most K between I and W there are M and K of each.
  *
  * [Note: recompute interval] With an interval `ac`, the layers of a stage form segments of `ac`, and
  * a micro-batch keeps only the input of each segment. Everything else that a backward reads is in
@@ -538,7 +537,7 @@ function sharedGradients(
   });
 }
 
-/** What determines the memory of one micro-batch, or of one slice of it. */
+/** Parts of a stage that determine the memory of one micro-batch, or of one slice of it. */
 export interface MemoryParts {
   readonly parts: StageParts;
   readonly options: ActivationOptions;

@@ -11,8 +11,8 @@
  *
  * [Note: lengths in flight] Where samples have several lengths, a micro-batch of any length takes the
  * memory of one of the longest samples. Runs are bound once for each memory and length. With
- * `longestSlots` it takes memory of its own length; if the sum would pass that of so many of the longest,
- * free memory of other lengths goes first, with its runs.
+ * `longestSlots` it takes memory for its length. If the sum would exceed the memory of that number of
+ * longest samples, free memory of other lengths is released first, with its runs.
  *
  * @module
  */

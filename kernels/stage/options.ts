@@ -86,7 +86,7 @@ export interface AdamWOptions {
   /** Decoupled weight decay, for tensors with two or more dimensions only. Default 0.01. */
   readonly weightDecay: number;
   /**
-   * Settings of the parameters whose full name is `match`, in which `*` stands for any characters; of
+   * Settings of the parameters whose full name is `match`, in which `*` matches any characters; of
    * several groups the first one counts. `rate` is a factor of the learning rate, `weightDecay` applies
    * to all tensors of the group, and `frozen` ones keep their initial values. Default: none.
    */

@@ -265,11 +265,11 @@ export type AskedMailbox =
     readonly order?: MailboxOrder | "auto" | undefined;
   };
 
-/** What `--schedule auto` compares with 1F1B. */
+/** Names of the candidates that `--schedule auto` compares with 1F1B. */
 const SCHEDULES = "bfw bfw:1.5D bfw:2D zb-h1 zb-h2 bfw-v bfw-v:1.5D bfw-v:2D zb-v v-half v-min"
   .split(" ");
 
-/** The candidates for `--schedule auto` that can serve so many workers and micro-batches. */
+/** Returns the candidates for `--schedule auto` that serve these workers and micro-batches. */
 export function scheduleCandidates(
   size: Pick<ScheduleOptions, "workers" | "microBatches">,
 ): Candidate[] {

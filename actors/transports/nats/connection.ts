@@ -8,7 +8,7 @@ import { messageOf } from "../../runtime/failure.ts";
 import { LEADER, type Member, readCredentials, subjectOf } from "./credentials.ts";
 import { CONTROL } from "./link.ts";
 
-/** Where a run meets, and as whom this process joins it. */
+/** The meeting place of a run, and the credentials of this process. */
 export interface MeetingPlace {
   /** URL of the server: `nats://` or `tls://`. */
   readonly url: string;
@@ -47,7 +47,7 @@ export async function connectMember(place: MeetingPlace, { hear, reconnected, cl
   let isConnected = true;
   nats.subscribe(subjectOf(run, from, number), {
     callback(error, message) {
-      // Without a permission there are no messages: closing tells why.
+      // Without a permission there are no messages: the connection is closed with the reason.
       if (error) return void nats.close().then(() => closed(error));
       hear(Number(message.subject.split(".")[2]), message.data);
     },

@@ -2,8 +2,8 @@
  * Credentials of the members of a run: member 0 is its leader, the others are its hosts.
  *
  * [Note: who speaks] A message of NATS names no sender. So the subject does,
- * `troupe.RUN.FROM.TO`, and the server lets a member publish only under its own FROM, and hear only
- * what is for itself.
+ * `troupe.RUN.FROM.TO`, and the server lets a member publish only under its own FROM, and receive only
+ * messages to itself.
  *
  * @module
  */
@@ -13,7 +13,7 @@ import { messageOf } from "../../runtime/failure.ts";
 /** The leader's number among the members of a run. */
 export const LEADER = 0;
 
-/** Returns the subject of messages between two members; `*` stands for any. */
+/** Returns the subject of messages between two members; `*` matches any. */
 export const subjectOf = (run: string, from: number | "*", to: number | "*"): string =>
   `troupe.${run}.${from}.${to}`;
 

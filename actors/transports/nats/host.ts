@@ -23,7 +23,7 @@ export interface HostOptions extends MeetingPlace {
   readonly announce: (line: string) => void;
 }
 
-/** A host waits for a silent leader this many times as long as the leader for a silent host. */
+/** Factor by which a host waits longer for a silent leader than the leader for a silent host. */
 const PATIENCE = 6;
 
 /** Of a run that is lost another attempt may succeed: EX_TEMPFAIL of sysexits.h. */

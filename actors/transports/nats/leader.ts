@@ -2,8 +2,8 @@
  * The leader of a run on hosts that meet at a server of NATS: it admits hosts, starts isolates on
  * them, and notices when one is lost.
  *
- * All frames go by the leader, which checks them. So what one host says can harm no other, and a
- * host that is lost is lost for all at the same time.
+ * All frames pass the leader, which checks them. So no host can harm another, and all hosts learn of
+ * a lost one at the same time.
  *
  * @module
  */
@@ -26,7 +26,7 @@ import { checkReport } from "./sound.ts";
 /** Facts that the leader and its hosts must have in common, by name. */
 export type HostFacts = Readonly<Record<string, string>>;
 
-/** What leader and hosts say to each other besides frames. */
+/** Messages between leader and hosts besides frames. */
 export type Control =
   | { readonly type: "hello"; readonly session: number; readonly facts: HostFacts }
   | {
@@ -40,7 +40,7 @@ export type Control =
   | { readonly type: "refused"; readonly why: string }
   /** The host wants to leave. */
   | { readonly type: "leave"; readonly link: number }
-  /** The run is over for the host: it has ended, or goes on without it for a reason. */
+  /** The run is over for the host: it has ended, or continues without the host for a reason. */
   | { readonly type: "over"; readonly link: number; readonly why?: string };
 
 /** URL of the folder of Troupe's modules. */
@@ -175,7 +175,7 @@ export class Leader {
     this.#connection.say(to, control);
   }
 
-  /** Handles a message of a host; one that is not sound excludes it. */
+  /** Handles a message of a host; an invalid message excludes the host. */
   #hear(from: number, message: Uint8Array): void {
     if (this.#excluded.has(from)) return this.#refuse(from);
     try {
@@ -237,7 +237,7 @@ export class Leader {
     return host;
   }
 
-  /** Ends a host for the whole run: it has sent what no host sends. */
+  /** Ends a host for the whole run, because it has sent an invalid message. */
   #exclude(number: number, why: string): void {
     this.#excluded.set(number, why);
     const host = this.#hosts.get(number);
@@ -250,7 +250,7 @@ export class Leader {
     this.#say(number, { type: "refused", why });
   }
 
-  /** @param last what the host is told besides that the run is over for it. */
+  /** @param last fields of the last message to the host; absent if none is sent. */
   #lose(host: Host, why: string, last?: { readonly why?: string }): void {
     const { number, link, isolates } = host;
     if (last) this.#say(number, { type: "over", link: link.number, ...last });

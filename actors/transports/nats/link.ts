@@ -2,10 +2,10 @@
  * A link between the leader of a run and one of its hosts: a stream of bytes over messages of NATS,
  * each of which may be lost.
  *
- * [Note: lost messages] NATS delivers a message at most once: what is sent while the far end or the
- * server is away is lost, and so is what a slow consumer does not take. So the pieces of a link are
- * numbered, and kept until the far end has them. The far end asks for the first one that it misses,
- * and all pieces from there on are sent again. A piece is never skipped.
+ * [Note: lost messages] NATS delivers a message at most once: messages are lost while the far end or
+ * the server is away, and if a consumer is slow. So the pieces of a link are numbered, and kept until
+ * the far end has them. The far end asks for the first missing piece, and all pieces from there on are
+ * sent again. A piece is never skipped.
  *
  * [Note: credit] At most {@linkcode WINDOW_BYTES} are on their way: a server disconnects a client
  * that lets more wait than it may.
@@ -28,7 +28,7 @@ const BEAT_BYTES = 14;
 /** Maximum number of bytes that the far end has not confirmed. */
 const WINDOW_BYTES = 2 ** 22;
 
-/** Bytes after which the far end is told at once that they have arrived. */
+/** Bytes whose arrival is confirmed immediately. */
 const CONFIRM_BYTES = WINDOW_BYTES / 4;
 
 /** Returns the number of the link that a piece or beat belongs to. */
@@ -121,7 +121,7 @@ export class Link implements FrameSink, FrameSource {
     this.#confirm(confirmed);
     if (isPiece && number === this.#received) return this.#take(message.slice(HEAD_BYTES));
     if (number > this.#received) this.#askAgain();
-    // The order of a link is kept, so what was asked for arrives before a later question.
+    // A link keeps its order, so the pieces arrive before the far end asks again.
     if (!isPiece && view.getUint8(13) === 1) this.resend();
   }
 
@@ -147,7 +147,7 @@ export class Link implements FrameSink, FrameSource {
     return Promise.resolve();
   }
 
-  /** Closes the link; what was not read is lost. */
+  /** Closes the link; unread bytes are lost. */
   close(): void {
     this.#isClosed = true;
     this.#changed();

@@ -16,7 +16,7 @@ export interface Chosen {
   readonly span: Box | Gap;
 }
 
-/** What is drawn, and how. */
+/** A picture and how it is drawn. */
 export interface Scene {
   readonly picture: Picture;
   readonly spans: readonly Spans[];

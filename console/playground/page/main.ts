@@ -60,7 +60,7 @@ function redraw(since?: number): void {
   fill(byId("measures"), measuresOf(pictures()));
 }
 
-/** Takes new settings and computes what they change. */
+/** Takes new settings and computes the sides that they change. */
 function change(to: Settings, rebuilt: readonly number[] = []): void {
   const before = settings;
   settings = to;

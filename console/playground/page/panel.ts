@@ -36,8 +36,8 @@ function startWorker(): Worker {
 }
 
 /**
- * Opens a web worker that computes only the newest request: older ones that wait are dropped, and one
- * that takes long, such as a search, is ended.
+ * Opens a web worker that computes only the newest request. Waiting requests are dropped, and a long
+ * computation, such as a search, is ended.
  */
 function openComputer(answered: (answer: Answer) => void) {
   let worker: Worker | undefined, running: Request | undefined, next: Request | undefined;
@@ -109,7 +109,7 @@ const download = (name: string, blob: Blob) => {
   setTimeout(() => URL.revokeObjectURL(url), 60_000);
 };
 
-/** What the page gives a side. */
+/** Functions of the page that a side calls. */
 export interface PageOfPanel {
   settings(): Settings;
   /** Changes the side; its controls are made again unless one of them has changed it. */

@@ -53,7 +53,7 @@ export interface Gaps {
   readonly cause: number[];
   readonly from: number[];
   readonly to: number[];
-  /** What waits for what. */
+  /** The action that waits, and its input. */
   readonly text: string[];
 }
 

@@ -135,7 +135,7 @@ export function concerns({ schedule, switches }: Side, name: string): boolean {
   return limits || schedule !== OWN && (findSchedule(schedule).reads?.includes(name) ?? false);
 }
 
-/** Reads a number of a link; what is not within its limits becomes the default. */
+/** Reads a number of a link; the default if it is not within its limits. */
 function numberIn(text: string | null, { least, most, otherwise }: NumberField) {
   const value = Number(text ?? NaN);
   return value >= least && value <= most ? value : otherwise;

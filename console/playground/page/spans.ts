@@ -1,5 +1,5 @@
 /**
- * The actions and bubbles of a picture, as they are drawn and described.
+ * The actions and bubbles of a picture, in the form that is drawn and described.
  *
  * @module
  */
@@ -20,7 +20,7 @@ export interface Box extends Range {
   readonly pipeline: number;
   /** Its micro-batch, with its part. */
   readonly label: string;
-  /** Its number among those that overlap, and their count. */
+  /** Its number among overlapping actions, and their count. */
   readonly lane: number;
   readonly lanes: number;
   readonly isCritical: boolean;

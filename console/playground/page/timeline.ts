@@ -68,7 +68,7 @@ function fit(pen: CanvasRenderingContext2D, width: number, height: number): void
   pen.setTransform(sharp, 0, 0, sharp, 0, 0);
 }
 
-/** How all timelines are drawn. */
+/** Appearance of all timelines. */
 export interface Look extends Pick<Scene, "colors" | "isCriticalShown"> {
   /** The end of the time axis. */
   readonly end: number;
@@ -78,7 +78,7 @@ export interface Look extends Pick<Scene, "colors" | "isCriticalShown"> {
  * Opens a timeline.
  *
  * @param place contains the canvas.
- * @param words receives the description of what is selected.
+ * @param words receives the description of the selection.
  */
 export function openTimeline(place: HTMLElement, words: HTMLElement) {
   const canvas = place.querySelector("canvas")!, pen = canvas.getContext("2d")!;

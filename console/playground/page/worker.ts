@@ -7,7 +7,7 @@
 import { analyzeSide, exportSide, type Picture, pictureOf } from "./play.ts";
 import type { Settings } from "./settings.ts";
 
-/** What the page asks: a picture, or a file. */
+/** A request of the page for a picture or a file. */
 export interface Request {
   readonly id: number;
   readonly settings: Settings;

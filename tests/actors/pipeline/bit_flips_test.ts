@@ -1,4 +1,4 @@
-/** Bits that change: which verification finds them, after how many steps, and what it costs the run. */
+/** Changed bits are found by the verification that promises it, within its steps. */
 
 import assert from "node:assert/strict";
 import { hashWeights } from "../../../actors/checkpoints/format.ts";

@@ -233,7 +233,7 @@ Deno.test("a reason names a part by which the step is longer", () => {
   ok(seen.size >= 3, [...seen].join());
 });
 
-/** What remains after losses of the best plans with each of some schedules, in order. */
+/** Plans after losses, of the best run with each of some schedules, in order. */
 function remaining(schedules: readonly string[], workers: number, losses: number) {
   const forecast = syntheticForecast(), few = { microBatch: [1], recompute: ["none"] } as const;
   const best = schedules.flatMap((schedule) => {

@@ -1,4 +1,4 @@
-/** Adapters: what they train, and that every pipeline has the bits of the serial run. */
+/** Adapters train only their own weights, with the bits of the serial run in every pipeline. */
 
 import assert from "node:assert/strict";
 import { readCheckpoint } from "../../../actors/checkpoints/read.ts";

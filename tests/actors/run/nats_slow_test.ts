@@ -1,4 +1,4 @@
-/** Runs on hosts that meet at a server of NATS have the bits of serial runs, whoever is lost. */
+/** Runs on hosts that meet at a server of NATS have the bits of serial runs, also after losses. */
 
 import assert from "node:assert/strict";
 import type { TrainOptions } from "../../../actors/options/train_options.ts";
@@ -21,7 +21,7 @@ const natsOf = (server: TestServer, timeoutMs: number) => ({
   ...{ joinMs: 60_000, timeoutMs },
 });
 
-/** Trains on the hosts of a server; returns what was said too. */
+/** Trains on the hosts of a server; returns the announced lines, too. */
 async function onHosts(
   server: TestServer,
   options: Partial<TrainOptions>,

@@ -27,7 +27,7 @@ const dense = (name: string, samples: number, inputs: number, outputs: number): 
 
 const GELU: Layer = { name: "gelu", build: (g, x) => g.gelu(x!) };
 
-/** Tells the sides apart. */
+/** Classifies points by their side. */
 export const PLAIN = defineModel({
   name: "sides",
   sizes: ["point", "side"],

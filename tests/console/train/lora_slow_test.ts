@@ -45,7 +45,7 @@ async function adapted(folder: string): Promise<{ run: string; adapter: string }
   return { run, adapter };
 }
 
-/** As PEFT's documentation of `LoraConfig` and of the format of checkpoints has it. */
+/** The layout of PEFT's documentation of `LoraConfig` and of the format of checkpoints. */
 const CONFIG = {
   alpha_pattern: {},
   base_model_name_or_path: BASE,

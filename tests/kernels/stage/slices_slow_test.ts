@@ -123,7 +123,7 @@ for (const name of ISOLATE_DEVICES) {
       const received = await trainSlices(stages, tokens, slices, kind, KEY);
       const what = `${policy}, ${kind}, interval ${interval}`;
       assertSameBits(received, expected ??= received, what);
-      // With every W at once, one backward at a time has memory.
+      // If each W follows its I immediately, one backward at a time has memory.
       const most = kind === "split" ? 2 : 1;
       const slots = { slices: [2, 2, 2], backwards: [most, most, most], contexts: 2 };
       const planned = planMemory(program, { ...options, optimizer: ADAMW_DEFAULTS, slots });

@@ -17,7 +17,7 @@ export const RUN = "test-run";
 /** A server with the credentials of one run. */
 export class TestServer implements AsyncDisposable {
   readonly url: string;
-  /** What hosts of the run must have in common with its leader. */
+  /** Facts that the hosts of the run must have in common with its leader. */
   readonly facts = hostFacts();
   readonly #folder: string;
   #process: Deno.ChildProcess | undefined;
@@ -27,7 +27,7 @@ export class TestServer implements AsyncDisposable {
     this.url = url;
   }
 
-  /** Starts a server, in a folder of its own and on a port that is free. */
+  /** Starts a server in a separate folder, on a free port. */
   static async start(hosts: number, run = RUN): Promise<TestServer> {
     const listener = Deno.listen({ hostname: "127.0.0.1", port: 0 }), { port } = listener.addr;
     listener.close();

@@ -1,4 +1,4 @@
-/** What a host may say: it speaks for its own isolates only. */
+/** A host may speak for its own isolates only. */
 
 import assert from "node:assert/strict";
 import { checkReport } from "../../../../actors/transports/nats/sound.ts";

@@ -104,7 +104,7 @@ export function rankSchedules(
   costs: Costs,
 ): ScheduleChoice[] {
   const trials = tryCandidates(scheduleCandidates(size), size, {
-    costs: { ...costs, ...profile !== undefined && costsOfProfile(readProfile(profile)) },
+    costs: costsWith(profile, costs),
     scenarios: [`above:${jitter}`],
   });
   const [known] = trials, by = profile === undefined ? "costs of flags" : "costs of the profile";
@@ -149,12 +149,16 @@ export function trialsOf(flags: ScheduleFlags, size: ScheduleOptions): Trial[] {
     candidates ?? mailboxCandidates({ ...size, pipelineLimit, order, activationLimit }),
     { workers: size.workers, microBatches: size.microBatches },
     {
-      costs: { ...costs, ...profile !== undefined && costsOfProfile(readProfile(profile)) },
+      costs: costsWith(profile, costs),
       ...{ edges, slowWorker, draws, seed, sends },
       scenarios: scenarios ?? [`above:${jitter}`],
     },
   );
 }
+
+/** Returns the costs, with those of a profile if there is one. */
+const costsWith = (profile: string | undefined, costs: Costs): Costs =>
+  profile === undefined ? costs : { ...costs, ...costsOfProfile(readProfile(profile)) };
 
 /** The costs of a profile in those of a forward. */
 function costsOfProfile({ layers }: Profile): Costs {

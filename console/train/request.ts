@@ -5,8 +5,7 @@
  * @module
  */
 
-import { basename, dirname, resolve } from "node:path";
-import { stepFolder } from "../../actors/checkpoints/format.ts";
+import { resolve } from "node:path";
 import { DECODERS } from "../../actors/checkpoints/hugging_face.ts";
 import { goesOnIn } from "../../actors/checkpoints/lock.ts";
 import type { Checkpoint } from "../../actors/checkpoints/format.ts";

@@ -4,6 +4,7 @@
  * @module
  */
 
+import type { NodeConnectionOptions } from "@nats-io/transport-node";
 import { messageOf } from "../../runtime/failure.ts";
 import { LEADER, type Member, readCredentials, subjectOf } from "./credentials.ts";
 import { CONTROL } from "./link.ts";
@@ -78,10 +79,31 @@ export async function connectMember(place: MeetingPlace, { hear, reconnected, cl
   };
 }
 
+/**
+ * Connects to a server with options of the library.
+ *
+ * The library gives a socket up by removing its listeners. A socket whose error is still to be
+ * told would then end the process, for example after a server that refuses credentials resets the
+ * connection. So a socket keeps its listeners.
+ */
+export async function connectServer(options: NodeConnectionOptions) {
+  const { connect } = await import("@nats-io/transport-node");
+  const { NodeTransport } = await import("@nats-io/transport-node/lib/node_transport.js");
+  const { prototype } = NodeTransport;
+  setUp ??= prototype.setupHandlers;
+  prototype.setupHandlers = function () {
+    setUp!.call(this);
+    this.socket.removeAllListeners = () => this.socket;
+  };
+  return await connect(options);
+}
+
+let setUp: (() => void) | undefined;
+
 async function connectTo(url: string, { bytes }: Member) {
-  const { connect, credsAuthenticator } = await import("@nats-io/transport-node");
+  const { credsAuthenticator } = await import("@nats-io/transport-node");
   try {
-    return await connect({
+    return await connectServer({
       servers: url,
       authenticator: credsAuthenticator(bytes),
       ...url.startsWith("tls:") && { tls: {} },

@@ -1,11 +1,12 @@
 /** A stranger gets nothing at a server of NATS, and a host can harm itself only. */
 
 import assert from "node:assert/strict";
-import { connect, credsAuthenticator } from "@nats-io/transport-node";
+import { credsAuthenticator } from "@nats-io/transport-node";
 import type { Message } from "../../../../actors/runtime/mod.ts";
 import { encodeFrame } from "../../../../actors/transports/codec.ts";
 import { framePieces, joined } from "../../../../actors/transports/stream.ts";
 import { createSystem } from "../../../../actors/transports/system.ts";
+import { connectServer } from "../../../../actors/transports/nats/connection.ts";
 import { BEAT, CONTROL, PIECE } from "../../../../actors/transports/nats/link.ts";
 import { substream } from "../../../../kernels/random.ts";
 import { atDepth } from "../../../depth.ts";
@@ -17,7 +18,7 @@ import { NATS, RUN, TestServer } from "./server.ts";
 /** Connects as a program of a stranger with the credentials of a host. */
 async function stranger(server: TestServer, number: number) {
   const bytes = await Deno.readFile(server.credentials(number));
-  return await connect({ servers: server.url, authenticator: credsAuthenticator(bytes) });
+  return await connectServer({ servers: server.url, authenticator: credsAuthenticator(bytes) });
 }
 
 /** Waits for what the server sends; nothing for 20 s is a failure. */
@@ -40,7 +41,7 @@ testNeeding(
     const theirs = await Deno.readFile(other.credentials(1));
     for (const authenticator of [undefined, credsAuthenticator(theirs)]) {
       const options = { servers: server.url, ...authenticator && { authenticator } };
-      assert.match((await thrownBy(connect(options))).message, /authorization/i);
+      assert.match((await thrownBy(connectServer(options))).message, /authorization/i);
     }
     const place = { url: server.url, credentials: other.credentials(0) };
     assert.match((await thrownBy(server.lead(place))).message, /accepts the credentials, received/);

@@ -54,9 +54,12 @@ export const shortened = ({ microBatch, seq }: Sizes, batch: Batch, length: numb
     }),
   );
 
-/** Micro-batches of all lengths, in no order. */
-export function unequalBatches(sizes: Sizes, count: number): Batch[] {
-  const all = lengthsOf(sizes.seq);
+/** Micro-batches of these lengths, in no order. */
+export function unequalBatches(
+  sizes: Sizes,
+  count: number,
+  all: readonly number[] = lengthsOf(sizes.seq),
+): Batch[] {
   return batchesOf(sizes, count).map((batch, i) =>
     shortened(sizes, batch, all[3 * i % all.length]!)
   );

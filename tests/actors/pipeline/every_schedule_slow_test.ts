@@ -31,8 +31,8 @@ const EVEN = ["chimera", "chimera-greedy", "dualpipe"];
 
 /** All schedules run on four workers; the other places run some. */
 const PLACES = [
-  { workers: 2, replicas: 2, tie: true, every: atDepth(8, 1) },
-  { workers: 3, replicas: 1, microBatches: 6, every: atDepth(7, 1) },
+  { workers: 2, replicas: 2, tie: true, every: atDepth(12, 1) },
+  { workers: 3, replicas: 1, microBatches: 6, every: atDepth(11, 1) },
   { workers: 4, replicas: 1, microBatches: 8, tie: true, every: 1, steps: atDepth(1, 3) },
   ...atDepth([], [{ workers: 4, replicas: 2, microBatches: 8, tie: true, every: 1 }]),
 ];

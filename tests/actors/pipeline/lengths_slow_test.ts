@@ -6,12 +6,14 @@
 import assert from "node:assert/strict";
 import { mlp } from "../../../kernels/mod.ts";
 import { batchesOf, shortened, type Sizes, unequalBatches } from "../runs.ts";
+import { atDepth } from "../../depth.ts";
 import { inLanes } from "../../lanes.ts";
 import { assertRefused, DELAYS, openOracle, type Options, TINY, trained } from "./trained.ts";
 
 const SIZES: Sizes = { ...TINY, layers: 2, seq: 16, tie: true };
 
-const DATA = unequalBatches(SIZES, 64),
+/** Each length costs a compilation on each stage. */
+const DATA = unequalBatches(SIZES, 64, atDepth([4, 6, 10, 16], undefined)),
   LENGTHS: Options = { lengths: true, data: DATA, workers: 2 };
 
 const BY_BYTES: Options = { schedule: "message-driven", scheduleOptions: { limitBy: "bytes" } };

@@ -25,14 +25,8 @@ const STEPS = ["--steps", "12"];
 /** Registers a test for a launcher, with a folder for checkpoints. */
 const test = (
   name: string,
-  fn: (launcher: Launcher, out: string, isSmoke: boolean) => Promise<void>,
-  options?: { readonly each: boolean },
-) =>
-  mpiTest(
-    name,
-    (launcher, isSmoke) => inFolder((folder) => fn(launcher, join(folder, "out"), isSmoke)),
-    options,
-  );
+  fn: (launcher: Launcher, out: string) => Promise<void>,
+) => mpiTest(name, (launcher) => inFolder((folder) => fn(launcher, join(folder, "out"))));
 
 /** The hash of the undisturbed run. */
 const unharmed = once(async (_: string) =>
@@ -70,26 +64,25 @@ async function hostFlags(out: string): Promise<string[]> {
 
 test(
   "a job whose ranks are killed overwrites another run, and ends with the bits of the undisturbed one",
-  async (launcher, out, isSmoke) => {
+  async (launcher, out) => {
     // The other run has a later step than this one reaches.
     await trainHere([...SMALL_JOB.slice(1), "--steps", "16", "--seed", "2", "--out", out]);
-    const hosts = isSmoke ? [] : await hostFlags(out), flags = [mpiFlag(launcher), ...hosts, "--"];
+    const flags = [mpiFlag(launcher), ...await hostFlags(out), "--"];
     const job = new Launched([...flags, ...SMALL_JOB, ...STEPS, "--out", out, "--overwrite"]);
     // Before MPI_Init.
-    if (!isSmoke) Deno.kill(await job.process(isRank(1)), "SIGKILL");
+    Deno.kill(await job.process(isRank(1)), "SIGKILL");
     await signal(job, 6, isRank(0));
     const outcome = await job.end(), { stderr } = outcome;
     await assertUnharmed(outcome);
     const finished = (await readFinished(out))!;
     assert.deepEqual([finished.step, finished.weightsHash], [12, await unharmed("")]);
     const first = /^(Rank 1|The job|Process \d+).*; continuing from the beginning \(restart/m;
-    if (!isSmoke) assert.match(stderr, first);
+    assert.match(stderr, first);
     // On several hosts hydra reports a signal as an exit code.
     assert.match(stderr, /^Rank 0 on \S+ .*(signal 9\)|exit code 9); continuing from step [46] /m);
     assert.match(stderr, /^Resuming from \S+, after step [46]\.$/m);
     assert.equal(readRecord(out)!.starts.length, 2);
   },
-  { each: true },
 );
 
 test(

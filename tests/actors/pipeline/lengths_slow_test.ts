@@ -13,7 +13,7 @@ import { assertRefused, DELAYS, openOracle, type Options, TINY, trained } from "
 const SIZES: Sizes = { ...TINY, layers: 2, seq: 16, tie: true };
 
 /** Each length costs a compilation on each stage. */
-const DATA = unequalBatches(SIZES, 64, atDepth([4, 6, 10, 16], undefined)),
+const DATA = unequalBatches(SIZES, 64, atDepth([16, 6, 4, 10], undefined)),
   LENGTHS: Options = { lengths: true, data: DATA, workers: 2 };
 
 const BY_BYTES: Options = { schedule: "message-driven", scheduleOptions: { limitBy: "bytes" } };

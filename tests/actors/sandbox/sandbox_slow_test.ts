@@ -4,12 +4,18 @@ import assert from "node:assert/strict";
 import { existsSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
-import { type ActorRef, type Ask, type System } from "../../../actors/runtime/mod.ts";
+import type { ActorRef, Ask, System } from "../../../actors/runtime/mod.ts";
 import { createSystem } from "../../../actors/transports/system.ts";
 import { hashModule } from "../../../actors/sandbox/modules.ts";
 import { packageActor, type SandboxOptions } from "../../../actors/sandbox/host.ts";
 import type { Permissions } from "../../../actors/sandbox/define.ts";
 import { showLines } from "../../../actors/sandbox/start.ts";
+import { random } from "../../../actors/simulation/strategies.ts";
+import { replayInbox } from "../../../actors/simulation/replay_actor.ts";
+import { simulate } from "../../../actors/simulation/simulate.ts";
+import type { World } from "../../../actors/simulation/run.ts";
+import { writeJournal } from "../../../actors/simulation/journal_writer.ts";
+import { parseJournal } from "../../../actors/simulation/journal.ts";
 import { folderTest, inFolder } from "../../in_folder.ts";
 import { childProcesses } from "../child_processes.ts";
 import { failureOf, until, withSystem } from "../runtime/harness.ts";
@@ -348,5 +354,35 @@ for (const [flags, isHeld] of Object.entries(WORKERS)) {
     assert.deepEqual({ isWorker, read }, { isWorker: true, read: `NotCapable: ${capable}` });
     assert.match(`${ended}`, /^the worker of "hostile" has ended: one step must take at most/);
     assert.match(`${npm}`, /^TypeError: /);
+  });
+}
+
+/** Actors of packages under a virtual clock, and their journals. */
+
+type Counter = { type: "Add"; by: number } | { type: "Read" } & Ask<number>;
+
+const FROM = import.meta.resolve("./fixtures/counter.ts");
+
+for (const permissions of [{}, "inherit"] as const) {
+  const how = permissions === "inherit" ? "that is trusted" : "in a sandbox";
+  folderTest(`an actor ${how} runs the same again, and its inbox replays`, async (folder) => {
+    const spec = packageActor<number, Counter>({ from: FROM, permissions });
+    const scenario = async ({ system }: World) => {
+      const counter = system.spawn(spec, 40, { id: "counter" });
+      system.send(counter, { type: "Add", by: 2 });
+      await assert.rejects(system.ask(counter, { type: "Add", by: "2" } as never), TypeError);
+      assert.equal(await system.ask(counter, { type: "Read" }), 42);
+    };
+    const path = `${folder}/run.jsonl`;
+    const pen = await writeJournal({ path, seed: 3, payloads: true });
+    const run = await simulate({ seed: 3, strategy: random(), ...pen }, scenario);
+    pen.close();
+    assert.equal(run.failure, undefined);
+    const again = await simulate({ seed: 3, strategy: random() }, scenario);
+    assert.equal(again.hash, run.hash);
+    // Its messages and what its process said are in the journal: no process is started.
+    const journal = parseJournal(await Deno.readTextFile(path));
+    const { steps, compared } = await replayInbox(spec, journal, { id: "counter" });
+    assert.ok(steps >= 4 && compared >= 2, `${steps} ${compared}`);
   });
 }

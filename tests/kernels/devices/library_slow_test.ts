@@ -4,9 +4,15 @@ import assert from "node:assert/strict";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { nativeLibraryPath } from "../../../kernels/devices/cpu/ort_library.ts";
+import { openNative } from "../../../kernels/devices/cpu/native.ts";
+import { openReference } from "../../../kernels/devices/reference.ts";
+import { openWasm } from "../../../kernels/devices/cpu/wasm.ts";
 import { type Outcome, ROOT, runProgram } from "../../console/command.ts";
 import { inFolder } from "../../in_folder.ts";
+import { atDepth } from "../../depth.ts";
 import { addBeside, changeBit, editedCache } from "../files/edited_cache_helper.ts";
+import { testBits, testGradients, testOperators } from "./operators.ts";
+import { preparing } from "./webgpu/preparing.ts";
 
 const runDeno = (...args: readonly string[]): Promise<Outcome> => runProgram(Deno.execPath(), args);
 
@@ -100,3 +106,17 @@ Deno.test("a wasm binary that is changed is not run, and a whole one is", () =>
     const { stdout } = await opened();
     assert.match(stdout, /^Cannot use npm:onnxruntime-web@1\.30\.0: its files [^\n]+\n$/);
   }));
+
+const NATIVE = { name: "native", open: () => openNative() };
+const WASM = { name: "wasm", open: openWasm, runs: atDepth(2, 20) };
+const REWRITING = { name: "rewriting", open: async () => preparing(await openReference()) };
+
+for (const tested of [NATIVE, WASM, REWRITING]) {
+  testOperators(tested);
+  testGradients(tested);
+}
+
+testBits(NATIVE);
+const THREADS = { name: "native (2 threads)", open: () => openNative({ threads: 2 }) };
+testBits({ ...THREADS, cases: atDepth(2, Infinity) });
+testBits(WASM);

@@ -4,7 +4,6 @@
  */
 
 import assert from "node:assert/strict";
-import fc from "../../fast_check.ts";
 import {
   ADAMW_DEFAULTS,
   type AnyLayer,
@@ -26,6 +25,7 @@ import type { DropoutKey } from "../../../kernels/layers/dropout.ts";
 import { isValue } from "../../../kernels/layers/layer.ts";
 import { planMemory } from "../../../kernels/stage/memory.ts";
 import type { StageOptions } from "../../../kernels/stage/options.ts";
+import fc from "../../fast_check.ts";
 import { atDepth } from "../../depth.ts";
 import { ISOLATE_DEVICES } from "../../devices.ts";
 import { preparing } from "../devices/webgpu/preparing.ts";
@@ -37,6 +37,8 @@ import {
   sharedDevices,
   train,
 } from "./stage_runs.ts";
+import { assertTrains, testPytorch } from "./pytorch.ts";
+import { testFrozen, testLengths, testSteps } from "./suite.ts";
 
 const open = sharedDevices(ISOLATE_DEVICES);
 
@@ -214,3 +216,18 @@ Deno.test("random models with records and skip edges have the bits of one stage,
     { numRuns: atDepth(25, 1000) },
   );
 });
+
+/** Stages on every device that an isolate may open. */
+
+for (const name of ISOLATE_DEVICES) {
+  const device = () => open(name);
+  testPytorch(name, device);
+  testFrozen(name, device);
+  testLengths(name, device);
+  for (const precision of PRECISIONS) testSteps(name, device, precision);
+}
+
+const STEPS = atDepth(10, 30);
+
+Deno.test(`${STEPS} steps of a tied and clipped GPT-2 on three stages have PyTorch's losses and norms`, () =>
+  assertTrains(open("native"), "gpt2_tied", 3, STEPS));

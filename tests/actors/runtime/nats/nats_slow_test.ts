@@ -1,13 +1,24 @@
 /** Actors on hosts that meet at a server of NATS behave as elsewhere. */
 
-import { IS_DEEP } from "../../../depth.ts";
+import assert from "node:assert/strict";
+import { credsAuthenticator } from "@nats-io/transport-node";
+import type { Message } from "../../../../actors/runtime/mod.ts";
+import { encodeFrame } from "../../../../actors/transports/codec.ts";
+import { framePieces, joined } from "../../../../actors/transports/stream.ts";
+import { createSystem } from "../../../../actors/transports/system.ts";
+import { connectServer } from "../../../../actors/transports/nats/connection.ts";
+import { BEAT, CONTROL, PIECE } from "../../../../actors/transports/nats/link.ts";
+import { substream } from "../../../../kernels/random.ts";
+import { atDepth, IS_DEEP } from "../../../depth.ts";
 import { testNeeding } from "../../../needs.ts";
 import { runContract } from "../contract.ts";
 import { CROSSINGS, ISOLATE_ENDS } from "../contract/isolates.ts";
 import { MESSAGES } from "../contract/messages.ts";
 import { STOPS } from "../contract/stops.ts";
 import { type Place, register } from "../contract/suite.ts";
-import { NATS, TestServer } from "./server.ts";
+import { thrownBy } from "../harness.ts";
+import { RECORDER } from "../players.ts";
+import { NATS, RUN, TestServer } from "./server.ts";
 
 if (NATS.isThere) {
   const server = await TestServer.start(2), leader = await server.lead();
@@ -27,3 +38,178 @@ if (NATS.isThere) {
     },
   });
 } else testNeeding(NATS, "actors on hosts behave as elsewhere", () => {});
+
+/** A stranger gets nothing at a server of NATS, and a host can harm itself only. */
+
+/** Connects as a program of a stranger with the credentials of a host. */
+async function stranger(server: TestServer, number: number) {
+  const bytes = await Deno.readFile(server.credentials(number));
+  return await connectServer({ servers: server.url, authenticator: credsAuthenticator(bytes) });
+}
+
+/** Waits for what the server sends; nothing for 20 s is a failure. */
+async function soon(isDone: () => boolean): Promise<void> {
+  for (let looks = 0; !isDone(); looks++) {
+    assert.ok(looks < 2000, "nothing more has come");
+    await new Promise((resolve) => setTimeout(resolve, 10));
+  }
+}
+
+const encode = (record: unknown) =>
+  new Uint8Array([CONTROL, ...new TextEncoder().encode(JSON.stringify(record))]);
+
+testNeeding(
+  NATS,
+  "nats: without credentials, or with those of another run, none connects",
+  async () => {
+    await using server = await TestServer.start(1);
+    await using other = await TestServer.start(1);
+    const theirs = await Deno.readFile(other.credentials(1));
+    for (const authenticator of [undefined, credsAuthenticator(theirs)]) {
+      const options = { servers: server.url, ...authenticator && { authenticator } };
+      assert.match((await thrownBy(connectServer(options))).message, /authorization/i);
+    }
+    const place = { url: server.url, credentials: other.credentials(0) };
+    assert.match((await thrownBy(server.lead(place))).message, /accepts the credentials, received/);
+    assert.match(
+      (await thrownBy(server.lead({ run: "another" }))).message,
+      /^Cannot use .*0\.creds: it must be of the run another, received those of test-run$/,
+    );
+    assert.match(
+      (await thrownBy(server.lead({ credentials: server.credentials(1) }))).message,
+      /must be the credentials of its leader, received those of host 1$/,
+    );
+  },
+);
+
+testNeeding(NATS, "nats: a host can neither speak for another nor hear it", async () => {
+  await using server = await TestServer.start(2);
+  const said: string[] = [];
+  await using leader = await server.lead({ announce: (line) => said.push(line) });
+  const nats = await stranger(server, 2), refused: string[] = [];
+  const watch = async () => {
+    for await (const status of nats.status()) {
+      if (status.type === "error") refused.push(status.error.message);
+    }
+  };
+  watch();
+  const hello = encode({ type: "hello", session: 1, facts: {} });
+  nats.publish(`troupe.${RUN}.1.0`, hello);
+  for (const subject of [`troupe.${RUN}.*.0`, `troupe.${RUN}.0.1`, "troupe.>", ">"]) {
+    nats.subscribe(subject, { callback: () => {} });
+  }
+  await soon(() => refused.length === 5);
+  assert.deepEqual(said, []);
+  assert.equal(await leader.gather(1, 10), 0);
+  await nats.close();
+});
+
+testNeeding(
+  NATS,
+  "nats: another version, program or CPU is refused with the difference",
+  async () => {
+    await using server = await TestServer.start(1);
+    await using _leader = await server.lead();
+    for (const name of ["the version of Deno", "the vector instructions of the CPU"]) {
+      const { message } = await thrownBy(
+        server.host(1, undefined, { ...server.facts, [name]: "x" }),
+      );
+      const start = `Cannot join the run test-run: ${name} must be that of the leader, `;
+      assert.ok(message.startsWith(start) && message.endsWith(", received x"), message);
+    }
+  },
+);
+
+/** Reports that no agent sends. */
+const REPORTS: readonly unknown[] = [
+  { kind: "gone", isolate: 1, cause: "of another host" },
+  { kind: "frame", isolate: 1, frame: { kind: "done", reason: "stopped" } },
+  { kind: "frame", isolate: 2 ** 40, frame: { kind: "kill", isolate: 1, why: "" } },
+  { kind: "alive" },
+  null,
+  [1, 2],
+];
+
+/** Returns a forged or truncated message of a host with a link. */
+function forged(link: number, seed: number): Uint8Array {
+  const generator = substream(seed, "forgery"),
+    next = (below: number) => (generator.next() >>> 0) % below;
+  const piece = (contents: Uint8Array) => {
+    const message = new Uint8Array(13 + contents.length), view = new DataView(message.buffer);
+    view.setUint8(0, PIECE);
+    view.setUint32(1, link);
+    message.set(contents, 13);
+    return message;
+  };
+  const bytes = Uint8Array.from({ length: 16 + next(100) }, () => next(256));
+  const beat = new Uint8Array(14);
+  beat[0] = BEAT;
+  new DataView(beat.buffer).setUint32(1, link);
+  const report = joined(framePieces(REPORTS[seed % REPORTS.length], []));
+  switch (seed % 8) {
+    case 0:
+      return piece(bytes);
+    case 1:
+      return piece(report);
+    case 2:
+      return beat.subarray(0, next(14));
+    case 3:
+      new DataView(beat.buffer).setUint32(9, 1 + next(2 ** 31));
+      return beat;
+    case 4:
+      return encode({ type: bytes.join() });
+    case 5:
+      return encode({ type: "hello", session: "1" }).subarray(0, next(20));
+    case 6:
+      return new Uint8Array([CONTROL, ...bytes]);
+    default: {
+      const head = Float64Array.of(8, 1, 2 ** 50);
+      return piece(joined([new Uint8Array(head.buffer), encodeFrame({}, []).body.slice()]));
+    }
+  }
+}
+
+const FORGED = atDepth(64, 500);
+
+testNeeding(
+  NATS,
+  `nats: each of ${FORGED} forged or truncated messages excludes its host only`,
+  async () => {
+    await using server = await TestServer.start(FORGED + 1);
+    const said: string[] = [];
+    const leader = await server.lead({ announce: (line) => said.push(line) });
+    const honest = server.host(FORGED + 1);
+    await leader.gather(1, 60_000);
+    {
+      await using system = createSystem({ transport: leader.transport });
+      const at = { id: "recorder", isolate: "nats" };
+      const recorder = system.spawn(RECORDER, undefined, at);
+      await system.ask(recorder, { type: "Read" });
+      for (let number = 1; number <= FORGED; number++) {
+        const nats = await stranger(server, number), heard: Record<string, unknown>[] = [];
+        nats.subscribe(`troupe.${RUN}.0.${number}`, {
+          callback: (_, { data }) => {
+            if (data[0] === CONTROL) {
+              heard.push(JSON.parse(new TextDecoder().decode(data.slice(1))));
+            }
+          },
+        });
+        const to = `troupe.${RUN}.${number}.0`, facts = server.facts;
+        nats.publish(to, encode({ type: "hello", session: number, facts }));
+        await soon(() => heard.some(({ type }) => type === "welcome"));
+        nats.publish(to, forged(heard[0]!["link"] as number, number));
+        await soon(() => heard.some(({ type }) => type === "refused"));
+        nats.publish(to, encode({ type: "hello", session: number + 1, facts }));
+        await soon(() => heard.filter(({ type }) => type === "refused").length === 2);
+        await nats.close();
+        assert.match(said.at(-1)!, new RegExp(`^host ${number} is lost: it was excluded: `));
+      }
+      const read: Message[] = await system.ask(recorder, { type: "Read" });
+      assert.deepEqual(read, []);
+    }
+    const lost = said.filter((line) => line.includes(" is lost: "));
+    assert.equal(lost.length, FORGED);
+    await leader[Symbol.asyncDispose]();
+    await honest;
+  },
+);

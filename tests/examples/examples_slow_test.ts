@@ -25,6 +25,10 @@ const RUNS: Readonly<Record<string, readonly [args: readonly string[], printed: 
     ["run", "-A", "examples/multimodal.ts", "40", "native"],
     /^0 patches, encoder.0, .*\n1 .*projector, .*, head\n20 [\d.]+\n40 1\.\d+\n$/,
   ],
+  "attention_residuals.ts": [
+    ["run", "-A", "examples/attention_residuals.ts", "20", "native"],
+    /^1 (0\.[56]\d+ \w{64})\n2 \1\n4 \1\n$/,
+  ],
   "custom_schedule.ts": [
     ["run", "-A", "examples/custom_schedule.ts"],
     /^eager-1f1b: time 36, [^]*\n1f1b: time 41, [^]*\ndrawn in \S+\.svg\n$/,
@@ -32,7 +36,11 @@ const RUNS: Readonly<Record<string, readonly [args: readonly string[], printed: 
 };
 
 /** The most lines of each. */
-const LINES_MAX: Readonly<Record<string, number>> = { "train_gpt.ts": 50, "multimodal.ts": 100 };
+const LINES_MAX: Readonly<Record<string, number>> = {
+  "train_gpt.ts": 50,
+  "multimodal.ts": 100,
+  "attention_residuals.ts": 60,
+};
 
 const scripts = () =>
   [...Deno.readDirSync(join(ROOT, "examples"))].map(({ name }) => name)

@@ -34,8 +34,12 @@ function giving(name: string, index: number, output: (g: LayerGraph) => Value): 
 
 const embedding = (g: LayerGraph) => linear(g, g.batch("points", [samples, 2]), { outputs: width });
 const head = (g: LayerGraph) =>
-  g.crossEntropy(linear(g, mixture(g, depth + 1), { outputs: 2 }), g.batch("inside", [samples], "i32"));
-const block = (i: number) => (g: LayerGraph) => linear(g, g.tanh(mixture(g, i)), { outputs: width });
+  g.crossEntropy(
+    linear(g, mixture(g, depth + 1), { outputs: 2 }),
+    g.batch("inside", [samples], "i32"),
+  );
+const block = (i: number) => (g: LayerGraph) =>
+  linear(g, g.tanh(mixture(g, i)), { outputs: width });
 const blocks = Array.from({ length: depth }, (_, i) => giving(`block ${i}`, i + 1, block(i + 1)));
 const layers = [giving("embedding", 0, embedding), ...blocks, { name: "head", build: head }];
 const model: Model = { name: "attention-residuals", layers, predictions: samples };
@@ -44,7 +48,10 @@ const model: Model = { name: "attention-residuals", layers, predictions: samples
 const data = Array.from({ length: 4 * Number(steps) }, (_, b) => {
   const points = Float32Array.from({ length: 2 * samples }, (_, i) => Math.sin(b + 7.3 * i * i));
   const isInside = (x: number, y: number) => Number(Math.abs(Math.hypot(x, y) - 0.7) < 0.25);
-  const inside = Array.from({ length: samples }, (_, i) => isInside(points[2 * i]!, points[2 * i + 1]!));
+  const inside = Array.from(
+    { length: samples },
+    (_, i) => isInside(points[2 * i]!, points[2 * i + 1]!),
+  );
   return { points, inside: Int32Array.from(inside) };
 });
 

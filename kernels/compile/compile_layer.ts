@@ -349,7 +349,7 @@ function differentiate(
   layer: AnyLayer,
   isLoss: boolean,
 ) {
-  const { index, count } = g.slice, isLastSlice = index === count - 1;
+  const { index, count } = g.part, isLastSlice = index === count - 1;
   const ends = outputs.filter(({ spec }) => spec.hasGradient).map(({ spec: { name }, value }) => {
     if (isLoss) {
       const seed = g.input(PORTS.lossScale, []);

@@ -151,7 +151,7 @@ export function attention(
   const keys = g.context(`keys${label}`, position(byHead(g, k, keyValueHeads)));
   const values = g.context(`values${label}`, byHead(g, v, keyValueHeads));
   const repeat = (some: readonly Value[]) => some.map((one) => repeatHeads(g, one, heads));
-  const { mask, bias, scale, dropout = 0 } = options, { count } = g.slice;
+  const { mask, bias, scale, dropout = 0 } = options, { count } = g.part;
   let mixed: Value;
   const isPlain = causal && !mask && !bias && scale === undefined;
   const must = "it must be causal, with no mask, bias or scale";
@@ -366,7 +366,7 @@ export function rotary(
 ): Value {
   const [tokens, width] = x.shape.slice(-2) as [number, number], half = width / 2;
   assertInput(Number.isInteger(half), "turn by positions", "the width must be even", width);
-  const first = positions ? 0 : g.slice.index * tokens, rows = positions?.count ?? tokens;
+  const first = positions ? 0 : g.part.index * tokens, rows = positions?.count ?? tokens;
   const table = (turn: (angle: number) => number) => {
     const angles = Float32Array.from(
       { length: rows * half },

@@ -259,7 +259,7 @@ function embedding(config: Sizes, microBatchSize: number, tokensOfSample: number
 
 /** Returns the rows of a table for the tokens of a slice, or of a shorter sample. */
 function slicePositions(g: LayerGraph, table: Value, tokens: number): Value {
-  const { index } = g.slice;
+  const { index } = g.part;
   if (tokens === table.shape[0]) return table;
   const own = Int32Array.from({ length: tokens }, (_, i) => index * tokens + i);
   return g.gather(table, g.constant(own, [tokens], "i32"));
@@ -290,7 +290,7 @@ function addResidual(
 
 /** Adds causal self-attention to the residual stream. */
 function attention(g: LayerGraph, x: Value, config: Gpt2Config, microBatchSize: number): Value {
-  const { hidden, heads, seq, dropout = 0 } = config, slices = g.slice.count;
+  const { hidden, heads, seq, dropout = 0 } = config, slices = g.part.count;
   const tokens = seq / slices, rows = microBatchSize * tokens, width = hidden / heads;
   const qkv = linear(g, layerNorm(g, x, { name: "ln_1" }), "attn.c_attn", 3 * hidden);
   const [q, k, v] = g.split(qkv, 1, 3).map((part) =>

@@ -120,7 +120,7 @@ export class LayerGraph extends Graph {
   /** Values from earlier layers, by name. */
   readonly takes: Map<string, Value> = new Map();
   /** The slice of the sequence that it computes. */
-  readonly slice: Slice;
+  readonly part: Slice;
   readonly #given: GivenValues;
 
   /**
@@ -130,7 +130,7 @@ export class LayerGraph extends Graph {
    */
   constructor(slice: Slice = { index: 0, count: 1 }, given: GivenValues = new Map()) {
     super();
-    this.slice = slice;
+    this.part = slice;
     this.#given = given;
   }
 
@@ -228,7 +228,7 @@ export class LayerGraph extends Graph {
     const nameOf = (number: number) => `${MASK_PREFIX}${number}`;
     const name = nameOf(this.masks.length), { shape } = x;
     const value = this.input(name, shape);
-    const whole = this.slice.count > 1 && place
+    const whole = this.part.count > 1 && place
       ? { of: nameOf(place.number), ...place.box && { box: place.box } }
       : {};
     this.masks.push({ spec: { name, dtype: "f32", shape, probability, ...whole }, value });
@@ -257,7 +257,7 @@ export class LayerGraph extends Graph {
    * ```
    */
   context(name: string, value: Value): readonly Value[] {
-    const { index, count } = this.slice;
+    const { index, count } = this.part;
     if (count === 1) return [value];
     const past = Array.from(
       { length: index },

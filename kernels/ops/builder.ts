@@ -207,14 +207,14 @@ export class Builder extends NodeGraph {
    * default the first ones). Negative numbers count from the end; numbers beyond an end are limited
    * to it.
    */
-  declare readonly cut: (a: Value, starts: Ints, ends: Ints, axes?: Ints, steps?: Ints) => Value;
+  declare readonly slice: (a: Value, starts: Ints, ends: Ints, axes?: Ints, steps?: Ints) => Value;
   /** Repeats the whole tensor along each axis. */
   declare readonly tile: (a: Value, repeats: Ints) => Value;
   /**
    * The lower or upper triangle of the last two axes, including the diagonal that is `diagonal`
    * places to the right of the main diagonal; 0 elsewhere.
    */
-  declare readonly triangle: (a: Value, which: "lower" | "upper", diagonal?: number) => Value;
+  declare readonly trilu: (a: Value, which: "lower" | "upper", diagonal?: number) => Value;
   /**
    * Rearranges [n, c, h, w] to [n, c/b², h·b, w·b]: channels become blocks of b × b places. The
    * channels of a block are consecutive in the mode "CRD", as in PyTorch's pixel shuffle, but not
@@ -290,14 +290,14 @@ export class Builder extends NodeGraph {
   /** ln Σ e^a over axes, all by default. */
   declare readonly logSumExp: Reduction;
   /** Product over axes, all by default. */
-  declare readonly product: Reduction;
+  declare readonly prod: Reduction;
   /** Index of the first maximum along an axis, as i64. */
   declare readonly argMax: (a: Value, axis: number, keep?: boolean) => Value;
   /**
    * Cumulative sums along an axis; without the element itself if `exclusive`, from the end if
    * `reverse`.
    */
-  declare readonly cumulativeSum: (
+  declare readonly cumsum: (
     a: Value,
     axis: number,
     options?: { exclusive?: boolean; reverse?: boolean },
@@ -435,15 +435,15 @@ export const METHOD_SIGNATURES = `
   hardSigmoid(a: real, alpha?, beta?)  selu(a: real, alpha?, gamma?)
   gelu(a: real, approximate?)  clip(a: real, low?, high?)
   reshape(a, shape: list)  expand(a, shape)  flatten(a, axis?)  transpose(a, permutation)
-  split(a, axis: place, parts)  concat(values, axis)  cut(a, starts, ends, axes?, steps?)
-  tile(a, repeats)  triangle(a, which, diagonal?)  depthToSpace(a, block, mode?: layout)
+  split(a, axis: place, parts)  concat(values, axis)  slice(a, starts, ends, axes?, steps?)
+  tile(a, repeats)  trilu(a, which, diagonal?)  depthToSpace(a, block, mode?: layout)
   gather(table, indices, axis?: place)  gatherElements(a, indices, axis: place)
   gatherND(a, indices)  scatterElements(base, indices, updates, axis: place, reduction?)
   scatterND(base, indices, updates, reduction?)  scatterAdd(base, indices, updates)
   scatterAddColumns(base, columns, updates)  oneHot(indices, size, options?)
   matmul(a, b, options?)  gemm(a, b, c?, options?)  einsum(equation, operands)
-  sum|mean|sumOfSquares|max|min|sumOfAbsolutes|norm|logSumExp|product(a, axes?, keep?)
-  argMax(a, axis: place, keep?)  cumulativeSum(a, axis: place, options?)
+  sum|mean|sumOfSquares|max|min|sumOfAbsolutes|norm|logSumExp|prod(a, axes?, keep?)
+  argMax(a, axis: place, keep?)  cumsum(a, axis: place, options?)
   softmax|logSoftmax(a: real, axis?: place)  crossEntropy(logits, targets)
   conv|convTranspose(x, weight, bias?, options?)  maxPool|averagePool(x, kernel, options?)
   globalAveragePool|globalMaxPool(x)  upsample(x: value, factors)  resize(x, sizes, options?)

@@ -50,13 +50,13 @@ function putBack(
 ): Value {
   const count = dy.shape[axis]!;
   if (step < 0) {
-    const backwards = g.cut(dy, [-1], [-Infinity], [axis], [-1]);
+    const backwards = g.slice(dy, [-1], [-Infinity], [axis], [-1]);
     return putBack(g, backwards, axis, { start: start + (count - 1) * step, step: -step, size });
   }
   const spread = () =>
     padded(g, g.reshape(dy, dy.shape.toSpliced(axis + 1, 0, 1)), axis + 1, 0, step);
   const whole = step === 1 ? dy : g.reshape(spread(), dy.shape.with(axis, count * step));
-  const fitting = g.cut(whole, [0], [size - start], [axis]);
+  const fitting = g.slice(whole, [0], [size - start], [axis]);
   return padded(g, fitting, axis, start, size);
 }
 
@@ -93,7 +93,7 @@ const slice: Op = {
   read: (call) => {
     const starts = neededNumbers(call, 1), ends = neededNumbers(call, 2);
     const axes = constantNumbers(call, 3), steps = constantNumbers(call, 4);
-    return call.g.cut(operand(call, 0), starts, ends, axes, steps);
+    return call.g.slice(operand(call, 0), starts, ends, axes, steps);
   },
 };
 
@@ -251,7 +251,7 @@ export const MOVES: Ops = {
     read: (call) => {
       const which = numberOf(call, "upper", 1) === 1 ? "upper" : "lower", x = operand(call, 0);
       checkMade("a matrix", elementCount(x.shape.slice(-2)));
-      return call.g.triangle(x, which, constantNumbers(call, 1)?.[0] ?? 0);
+      return call.g.trilu(x, which, constantNumbers(call, 1)?.[0] ?? 0);
     },
   },
   DepthToSpace: {
@@ -326,7 +326,7 @@ export const MOVE_METHODS: Methods = {
   },
   concat: (g, values, axis) =>
     one(g, MOVES, "Concat", values, { axis: positiveAxis(axis, values[0]!.shape.length) }),
-  cut: (g, a, starts, ends, axes = starts.map((_, i) => i), steps = starts.map(() => 1)) => {
+  slice: (g, a, starts, ends, axes = starts.map((_, i) => i), steps = starts.map(() => 1)) => {
     const isWhole = [starts, ends, steps].every(({ length }) => length === axes.length);
     const must = `each of ${axes.length} axes must have a start, an end and a step other than 0`;
     const received = `[${starts}], [${ends}] and [${steps}]`;
@@ -354,7 +354,7 @@ export const MOVE_METHODS: Methods = {
     const repeated = g.expand(apart, pairs((i) => [repeats[i]!, a.shape[i]!]));
     return g.reshape(repeated, a.shape.map((size, i) => size * repeats[i]!));
   },
-  triangle: (g, a, which, diagonal = 0) => {
+  trilu: (g, a, which, diagonal = 0) => {
     const [rows, columns] = a.shape.slice(-2) as [number, number];
     const isKept = Uint8Array.from({ length: rows * columns }, (_, i) => {
       const right = i % columns - Math.floor(i / columns);

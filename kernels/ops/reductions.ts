@@ -169,7 +169,7 @@ export const REDUCTIONS: Ops = {
     logSumExp,
     slope((g, dy, x, y, node) => g.mul(kept(g, dy, node), g.exp(g.sub(x, kept(g, y, node))))),
   ),
-  ReduceProd: { read: readAs((g, ...given) => g.product(...given)) },
+  ReduceProd: { read: readAs((g, ...given) => g.prod(...given)) },
   ReduceL1: { read: readAs((g, ...given) => g.sumOfAbsolutes(...given)) },
   ReduceLogSum: { read: readAs((g, ...given) => g.log(g.sum(...given))) },
   ArgMax: {
@@ -206,7 +206,7 @@ export const REDUCTIONS: Ops = {
     read: (call) => {
       const [axis = 0] = constantNumbers(call, 1) ?? [];
       const options = { exclusive: isSet(call, "exclusive"), reverse: isSet(call, "reverse") };
-      return call.g.cumulativeSum(operand(call, 0), axis, options);
+      return call.g.cumsum(operand(call, 0), axis, options);
     },
   },
 };
@@ -239,7 +239,7 @@ export const REDUCTION_METHODS: Methods = {
   sumOfAbsolutes: (g, a, axes, keep) => g.sum(g.abs(a), axes, keep),
   norm: reduced("ReduceL2", (g, a) => g.abs(a)),
   logSumExp: reduced("ReduceLogSumExp"),
-  product: (g, a, axes = a.shape.map((_, i) => i), keep = false) => {
+  prod: (g, a, axes = a.shape.map((_, i) => i), keep = false) => {
     const at = axes.map((axis) => positiveAxis(axis, a.shape.length));
     const whole = at.reduce((result, axis) => productAlong(g, result, axis), a);
     return g.reshape(whole, reducedShape(a.shape, at, keep));
@@ -249,7 +249,7 @@ export const REDUCTION_METHODS: Methods = {
       axis: positiveAxis(axis, a.shape.length),
       keepdims: +keep,
     }),
-  cumulativeSum: (g, a, axis, { exclusive = false, reverse = false } = {}) => {
+  cumsum: (g, a, axis, { exclusive = false, reverse = false } = {}) => {
     const at = BigInt64Array.of(BigInt(positiveAxis(axis, a.shape.length)));
     return one(g, REDUCTIONS, "CumSum", [a, g.constant(at, [], "i64")], {
       exclusive: +exclusive,

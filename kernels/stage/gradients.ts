@@ -143,7 +143,7 @@ function piecesModel(lengths: readonly number[], dtype: PieceType): Uint8Array {
     const all = isLong ? own[0]! : g.concat(own.length === 1 ? [...own, ...own] : own, 0);
     const matrix = g.cast(g.reshape(all, [rows, isLong ? length / rows : length]), "f32");
     const whole = (each: Value, join: (rows: Value) => Value) =>
-      isLong ? g.reshape(join(each), [1]) : g.cut(each, [0], [own.length]);
+      isLong ? g.reshape(join(each), [1]) : g.slice(each, [0], [own.length]);
     sums.push(whole(g.sumOfSquares(matrix, [1]), (each) => g.sum(each)));
     if (dtype === "f32") continue;
     const top = largest(g, g.mul(matrix, matrix), [rows], [g.int64([1])]);

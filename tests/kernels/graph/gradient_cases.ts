@@ -120,11 +120,11 @@ export const CASES: Readonly<Record<string, readonly Case[]>> = {
     on([M, [3, 1]], (g, a, b) => g.exp(g.concat([a, b], -1))),
   ],
   Slice: [
-    grown(M, (g, a) => g.cut(a, [1], [-1], [1])),
-    grown(M, (g, a) => g.cut(a, [0, 1], [2, 100], [0, 1], [1, 2])),
-    grown(M, (g, a) => g.cut(a, [-1], [-100], [1], [-1])),
-    grown([2, 7], (g, a) => g.cut(a, [5], [0], [1], [-2])),
-    grown([2, 7], (g, a) => g.cut(a, [1], [6], [1], [3])),
+    grown(M, (g, a) => g.slice(a, [1], [-1], [1])),
+    grown(M, (g, a) => g.slice(a, [0, 1], [2, 100], [0, 1], [1, 2])),
+    grown(M, (g, a) => g.slice(a, [-1], [-100], [1], [-1])),
+    grown([2, 7], (g, a) => g.slice(a, [5], [0], [1], [-2])),
+    grown([2, 7], (g, a) => g.slice(a, [1], [6], [1], [3])),
   ],
   Where: [
     on([M, [4]], (g, a, b) => g.where(g.greater(floats(g, [4], 1, -1, 1, -1), g.scalar(0)), a, b)),
@@ -140,9 +140,9 @@ export const CASES: Readonly<Record<string, readonly Case[]>> = {
   ReduceL2: [one((g, a) => g.norm(a, [0, 1])), one((g, a) => g.norm(a, [1], true))],
   ReduceLogSumExp: [one((g, a) => g.logSumExp(a, [1])), one((g, a) => g.logSumExp(a, [0], true))],
   CumSum: [
-    grown(M, (g, a) => g.cumulativeSum(a, 1)),
-    grown(M, (g, a) => g.cumulativeSum(a, 0, { exclusive: true })),
-    grown(M, (g, a) => g.cumulativeSum(a, -1, { exclusive: true, reverse: true })),
+    grown(M, (g, a) => g.cumsum(a, 1)),
+    grown(M, (g, a) => g.cumsum(a, 0, { exclusive: true })),
+    grown(M, (g, a) => g.cumsum(a, -1, { exclusive: true, reverse: true })),
   ],
   MatMul: [
     ...products({}, [[4], [2, 4, 5]], [[2, 3, 4], [4]], [[4], [4]], [[2, 1, 3, 4], [5, 4, 2]]),

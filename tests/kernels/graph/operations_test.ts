@@ -19,12 +19,12 @@ type Made = readonly [
 
 const cut = (start: number, end: number, step: number, ...values: readonly number[]): Made => [
   [6],
-  (g, x) => g.cut(x, [start], [end], [0], [step]),
+  (g, x) => g.slice(x, [start], [end], [0], [step]),
   values,
 ];
 const triangle = (side: "lower" | "upper", diagonal: number, ...values: number[]): Made => [
   [3, 3],
-  (g, x) => g.triangle(x, side, diagonal),
+  (g, x) => g.trilu(x, side, diagonal),
   values,
 ];
 const oneHot = (axis: number, result: readonly number[], ...values: number[]): Made => [
@@ -58,7 +58,7 @@ const MADE: Readonly<Record<string, readonly Made[]>> = {
     cut(-1, -100, -2, 5, 3, 1),
     cut(4, 0, -3, 4, 1),
     cut(100, 2, -1, 5, 4, 3),
-    [[2, 3], (g, x) => g.cut(x, [0, -1], [1, 9]), [2], [1, 1]],
+    [[2, 3], (g, x) => g.slice(x, [0, -1], [1, 9]), [2], [1, 1]],
   ],
   "a tiled tensor repeats along each axis": [
     [
@@ -72,7 +72,7 @@ const MADE: Readonly<Record<string, readonly Made[]>> = {
     triangle("lower", 0, 0, 0, 0, 3, 4, 0, 6, 7, 8),
     triangle("upper", 1, 0, 1, 2, 0, 0, 5, 0, 0, 0),
     triangle("lower", -1, 0, 0, 0, 3, 0, 0, 6, 7, 0),
-    [[2, 2], (g, x) => g.triangle(g.less(x, g.scalar(9)), "lower"), [1, 0, 1, 1]],
+    [[2, 2], (g, x) => g.trilu(g.less(x, g.scalar(9)), "lower"), [1, 0, 1, 1]],
   ],
   "channels become blocks of places in both of ONNX's orders": [
     [[1, 8, 1, 1], (g, x) => g.depthToSpace(x, 2, "CRD"), count(8)],
@@ -184,11 +184,11 @@ Deno.test("reshapes to an open size and to a matrix have the gradient of the ten
 
 Deno.test("a cut of all elements returns the tensor itself", () => {
   const g = new Graph(), x = g.input("x", [2]);
-  assert.equal(g.cut(x, [0], [2]), x);
+  assert.equal(g.slice(x, [0], [2]), x);
 });
 
 Deno.test("a product has a gradient if one of its elements is zero", async () => {
-  const g = new Graph(), x = g.input("x", [2, 5]), y = g.product(x, [1]);
+  const g = new Graph(), x = g.input("x", [2, 5]), y = g.prod(x, [1]);
   const [dx] = addGradients(g, [[y, g.constant(Float32Array.of(1, 1), [2])]], [x]);
   const given = { x: [0, 2, 3, 4, 5, 1, 2, 3, 4, 5] };
   assert.deepEqual(await computed(g, y, given), [0, 120]);
@@ -347,7 +347,7 @@ Deno.test("operands that do not fit are refused when the operation is added", ()
     (g, x, w) => g.concat([x, w], 1),
     (g, x) => g.split(x, 1, [1, 1])[0]!,
     (g, x) => g.split(x, 1, 2)[0]!,
-    (g, x) => g.cut(x, [0], [1], [4]),
+    (g, x) => g.slice(x, [0], [1], [4]),
     (g, x) => g.reshape(x, [2, 3, 7, 7]),
     (g, x) => g.expand(x, [7, 8]),
     (g, x) => g.transpose(x, [0, 1, 2, 2]),

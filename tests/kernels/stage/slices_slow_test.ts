@@ -179,7 +179,7 @@ Deno.test("a model that cannot be cut into slices is refused by name", () => {
   };
   const whole = own((g) => g.sum(g.mul(g.batch("x", [4, 2]), g.parameter("w", [2])), [1]));
   const grown = own((g) => {
-    const { index, count } = g.slice, x = g.batch("x", [4 / count, 2]);
+    const { index, count } = g.part, x = g.batch("x", [4 / count, 2]);
     return g.sum(g.gemm(x, g.parameter("w", [2, index + 1])), [1]);
   });
   const refusals = [

@@ -1,4 +1,4 @@
-/** Memory of a run: planned before it, counted during it, refused beyond a limit, not growing. */
+/** Memory of a run: planned before it, counted during it, refused beyond a limit, not growing. */ import { atDepth } from "../../depth.ts";
 
 import assert from "node:assert/strict";
 import { GCProfiler, setFlagsFromString } from "node:v8";
@@ -337,8 +337,7 @@ function promotedPart(profiler: GCProfiler): number {
 
 for (
   const options of [
-    { schedule: "1f1b" },
-    { schedule: "gpipe", policy: "elastic" },
+    ...atDepth([], [{ schedule: "1f1b" }, { schedule: "gpipe", policy: "elastic" as const }]),
     { schedule: "message-driven" },
     { schedule: "pipedream-2bw" },
   ] as const

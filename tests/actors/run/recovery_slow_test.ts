@@ -63,7 +63,7 @@ async function failuresOf(schedule: string, options: Partial<TrainOptions>): Pro
 
 /** Faults of one run: a worker that fails often waits ever longer before it starts again. */
 const THROWS = Array<"throw">(5).fill("throw");
-const RUNS = atDepth(2, 8), MOMENTS = RUNS * THROWS.length;
+const RUNS = atDepth(1, 8), MOMENTS = RUNS * THROWS.length;
 
 for (const schedule of [...atDepth([], ["1f1b"]), "message-driven", "pipedream", "pipedream-2bw"]) {
   Deno.test(`workers of ${schedule} that throw at ${MOMENTS} random moments change no bit of the run`, async () => {

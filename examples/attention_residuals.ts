@@ -1,7 +1,6 @@
 /**
- * Attention Residuals: each block reads a mixture of the outputs of all layers before it, with weights
- * that it learns. Earlier outputs travel along skip edges, so a pipeline of any depth ends with the
- * weights of the serial run, bit for bit:
+ * Attention Residuals: each block reads a learnt mixture of the outputs of all earlier layers, which
+ * travel along skip edges. A pipeline of any depth has the weights of the serial run, bit for bit:
  *
  *     deno run -A examples/attention_residuals.ts [STEPS] [DEVICE]
  */
@@ -22,37 +21,32 @@ function mixture(g: LayerGraph, count: number): Value {
   return outputs.map((v, i) => g.mul(weights[i]!, v)).reduce((sum, v) => g.add(sum, v));
 }
 
-/** A layer whose output all later layers read. */
-function giving(name: string, index: number, output: (g: LayerGraph) => Value): Layer {
-  const build = (g: LayerGraph) => {
-    const y = output(g);
-    g.give(`output ${index}`, y);
+/** The embedding of points, or a block: all later layers read its output. */
+const layer = (i: number): Layer => ({
+  name: i === 0 ? "embedding" : `block ${i}`,
+  build(g) {
+    const x = i === 0 ? g.batch("points", [samples, 2]) : g.tanh(mixture(g, i));
+    const y = linear(g, x, { outputs: width });
+    g.give(`output ${i}`, y);
     return y;
-  };
-  return { name, build };
+  },
+});
+
+function head(g: LayerGraph): Value {
+  const logits = linear(g, mixture(g, depth + 1), { outputs: 2 });
+  return g.crossEntropy(logits, g.batch("inside", [samples], "i32"));
 }
 
-const embedding = (g: LayerGraph) => linear(g, g.batch("points", [samples, 2]), { outputs: width });
-const head = (g: LayerGraph) =>
-  g.crossEntropy(
-    linear(g, mixture(g, depth + 1), { outputs: 2 }),
-    g.batch("inside", [samples], "i32"),
-  );
-const block = (i: number) => (g: LayerGraph) =>
-  linear(g, g.tanh(mixture(g, i)), { outputs: width });
-const blocks = Array.from({ length: depth }, (_, i) => giving(`block ${i}`, i + 1, block(i + 1)));
-const layers = [giving("embedding", 0, embedding), ...blocks, { name: "head", build: head }];
+const blocks = Array.from({ length: depth + 1 }, (_, i) => layer(i));
+const layers = [...blocks, { name: "head", build: head }];
 const model: Model = { name: "attention-residuals", layers, predictions: samples };
 
-/** Points of a square, and whether they are inside a ring. */
+/** Points of a square, and whether they are inside a circle. */
 const data = Array.from({ length: 4 * Number(steps) }, (_, b) => {
   const points = Float32Array.from({ length: 2 * samples }, (_, i) => Math.sin(b + 7.3 * i * i));
-  const isInside = (x: number, y: number) => Number(Math.abs(Math.hypot(x, y) - 0.7) < 0.25);
-  const inside = Array.from(
-    { length: samples },
-    (_, i) => isInside(points[2 * i]!, points[2 * i + 1]!),
-  );
-  return { points, inside: Int32Array.from(inside) };
+  const radius = (i: number) => Math.hypot(points[2 * i]!, points[2 * i + 1]!);
+  const inside = Int32Array.from({ length: samples }, (_, i) => Number(radius(i) < 0.8));
+  return { points, inside };
 });
 
 for (const workers of [1, 2, 4]) {

@@ -27,7 +27,7 @@ const RUNS: Readonly<Record<string, readonly [args: readonly string[], printed: 
   ],
   "attention_residuals.ts": [
     ["run", "-A", "examples/attention_residuals.ts", "20", "native"],
-    /^1 (0\.[56]\d+ \w{64})\n2 \1\n4 \1\n$/,
+    /^1 (0\.[45]\d+ \w{64})\n2 \1\n4 \1\n$/,
   ],
   "custom_schedule.ts": [
     ["run", "-A", "examples/custom_schedule.ts"],

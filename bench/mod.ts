@@ -1,9 +1,10 @@
 /**
  * What Troupe claims of its speed, measured here and now.
  *
- *     deno task bench [section …] [--rounds 3] [--json | --markdown]
+ *     deno task bench [section …] [--rounds 3] [--emulate-load none,lengths:4] [--json | --markdown]
  *
  * Sections are the keys of `SECTIONS`; all of them unless some are named.
+ * `--emulate-load` names the scenarios of `readiness`, as `--scenario` of `troupe schedule jitter`.
  * `--rounds` lets nothing be measured more often, for a first look: then the figures say little.
  * Every figure that is compared with another is taken in the same run, interleaved with it. The
  * exit code does not depend on the figures: a machine that is busy fails targets for no fault of the
@@ -24,6 +25,7 @@ import { nanoGptBench } from "./nanogpt.ts";
 import { overlapBench } from "./overlap.ts";
 import { gpt2Bench, peersBench } from "./peers.ts";
 import { pipelineBench } from "./pipeline.ts";
+import { readinessBench } from "./readiness.ts";
 import { isMet, machineText, markdown, type Row, table, thisMachine } from "./report.ts";
 import { scalingBench } from "./scaling.ts";
 import { simulationBench } from "./simulation.ts";
@@ -32,7 +34,7 @@ import { threadsBench } from "./threads.ts";
 import { limitRounds } from "./timing.ts";
 import { tracingBench } from "./tracing.ts";
 
-const SECTIONS: Readonly<Record<string, () => Promise<Row[]>>> = {
+const SECTIONS: Readonly<Record<string, (load?: string) => Promise<Row[]>>> = {
   kernels: kernelsBench,
   "weight-gradients": weightGradientsBench,
   gpu: gpuBench,
@@ -51,15 +53,16 @@ const SECTIONS: Readonly<Record<string, () => Promise<Row[]>>> = {
   steady: steadyBench,
   tracing: tracingBench,
   simulation: simulationBench,
+  readiness: readinessBench,
 };
 
 const MODEL =
   "Where nothing else is said: GPT-2 with 4 layers, hidden 256, 4 heads, 128 tokens, vocabulary 1024; " +
   "4 samples a micro-batch; one thread a device";
 
-async function run(name: string): Promise<Row[]> {
+async function run(name: string, load: string | undefined): Promise<Row[]> {
   try {
-    return await SECTIONS[name]!();
+    return await SECTIONS[name]!(load);
   } catch (error) {
     return [{ name, unit: "", note: error instanceof Error ? error.message : String(error) }];
   }
@@ -67,9 +70,8 @@ async function run(name: string): Promise<Row[]> {
 
 /** Runs the sections that the arguments name, or all. */
 async function main(args: string[]): Promise<number> {
-  const { json, markdown: isMarkdown, rounds, _: named, ...unknown } = parseArgs(args, {
-    boolean: ["json", "markdown"],
-  });
+  const parsed = parseArgs(args, { boolean: ["json", "markdown"], string: ["emulate-load"] });
+  const { json, markdown: isMarkdown, rounds, "emulate-load": load, _: named, ...unknown } = parsed;
   const wrong = [...named.filter((name) => !(name in SECTIONS)), ...Object.keys(unknown)];
   if (wrong.length > 0) {
     const known = Object.keys(SECTIONS).join(", ");
@@ -87,7 +89,7 @@ async function main(args: string[]): Promise<number> {
   const sections = new Map<string, Row[]>();
   for (const name of named.length > 0 ? named.map(String) : Object.keys(SECTIONS)) {
     printError(`measuring ${name} …`);
-    sections.set(name, await run(name));
+    sections.set(name, await run(name, load));
   }
   if (json) {
     const rows = [...sections].flatMap(([section, found]) =>

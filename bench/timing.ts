@@ -138,6 +138,9 @@ export function limitRounds(most: number): void {
   roundsMax = most;
 }
 
+/** Returns the rounds of a measurement within the limit. */
+export const roundsWithin = (rounds: number): number => Math.min(rounds, roundsMax);
+
 /** Most runs for each counted round. */
 const TRIES = 2;
 

@@ -357,7 +357,7 @@ export class FakeStage implements StageKernels {
     gradient: StageValues | undefined,
     lossScale: number,
     into?: StageValues,
-  ) {
+  ): Promise<StageValues | undefined> {
     const one = this.#live.get(key);
     if (!one) throw refused(kind, `${key} must have had its F here`, "it had none");
     if (kind === "W" ? !one.gradients : one.gradients) {

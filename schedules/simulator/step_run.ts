@@ -70,7 +70,7 @@ export class StepRun {
   readonly #model: StepModel;
   readonly #schedule: Schedule;
   readonly #stages: readonly StageModel[];
-  readonly #durations: readonly Float64Array[];
+  readonly #duration: (worker: number, action: Action) => number;
   readonly #readiness: Readiness;
   readonly #draws: Draws;
   readonly #channels: Channels;
@@ -88,7 +88,7 @@ export class StepRun {
     this.#model = model;
     this.#schedule = schedule;
     this.#stages = stages;
-    this.#durations = durationsOf(model);
+    this.#duration = actionTimes(model);
     this.#readiness = new Readiness({ ...schedule, hosts: hostTable(schedule) }, schedule.lists);
     this.#draws = drawsOf(jitter);
     this.#channels = new Channels(network, schedule.workers);
@@ -172,28 +172,6 @@ export class StepRun {
 
   #at(time: number, then: () => void): void {
     this.#queue.add(time, { worker: -1, arrived: undefined, sentMs: time, then });
-  }
-
-  #duration(worker: number, action: Action): number {
-    const { slices = 1 } = this.#schedule, { overlapMs, slowdowns } = this.#model;
-    const isOverlap = action.overlap !== undefined && overlapMs !== undefined;
-    let duration = isOverlap ? overlapMs / slices * this.#draws.duration(action, worker) : 0;
-    for (const part of isOverlap ? [] : parts(action)) {
-      duration += this.#wholeDuration(worker, part) / (part.part ?? WHOLE).count;
-    }
-    return duration * (slowdowns?.[worker] ?? 1);
-  }
-
-  /** The duration of a part for a whole micro-batch, with its load and draws. */
-  #wholeDuration(worker: number, part: Action): number {
-    const { kind, stage, microBatch } = part, load = this.#model.loads?.[microBatch];
-    const factorOf = (kind: "F" | "I" | "W") =>
-      (load?.[kind] ?? 1) * this.#draws.duration({ ...part, kind }, worker);
-    const base = this.#durations[KIND[kind]]![stage]!;
-    if (kind !== "B") return base * factorOf(kind === "R" ? "F" : kind);
-    const input = this.#durations[KIND.I]![stage]!, weight = this.#durations[KIND.W]![stage]!;
-    const share = input + weight === 0 ? 0.5 : input / (input + weight);
-    return base * (share * factorOf("I") + (1 - share) * factorOf("W"));
   }
 
   /** Ends the activity of a worker: sends its outputs and starts its next activity. */
@@ -287,6 +265,31 @@ export class StepRun {
 /** Returns true if all workers follow their lists strictly. */
 export function followsLists(schedule: Schedule): schedule is ListedSchedule {
   return schedule.lists !== undefined && (schedule.listPolicy?.name ?? "list") === "list";
+}
+
+/** Returns a function that finds the time of an action on a worker, with its loads and draws. */
+export function actionTimes(model: StepModel): (worker: number, action: Action) => number {
+  const { schedule: { slices = 1 }, overlapMs, slowdowns, loads } = model;
+  const durations = durationsOf(model), draws = drawsOf(model.jitter);
+  /** The duration of a part for a whole micro-batch. */
+  const wholeOf = (worker: number, part: Action): number => {
+    const { kind, stage, microBatch } = part, load = loads?.[microBatch];
+    const factorOf = (kind: "F" | "I" | "W") =>
+      (load?.[kind] ?? 1) * draws.duration({ ...part, kind }, worker);
+    const base = durations[KIND[kind]]![stage]!;
+    if (kind !== "B") return base * factorOf(kind === "R" ? "F" : kind);
+    const input = durations[KIND.I]![stage]!, weight = durations[KIND.W]![stage]!;
+    const share = input + weight === 0 ? 0.5 : input / (input + weight);
+    return base * (share * factorOf("I") + (1 - share) * factorOf("W"));
+  };
+  return (worker, action) => {
+    const isOverlap = action.overlap !== undefined && overlapMs !== undefined;
+    let duration = isOverlap ? overlapMs / slices * draws.duration(action, worker) : 0;
+    for (const part of isOverlap ? [] : parts(action)) {
+      duration += wholeOf(worker, part) / (part.part ?? WHOLE).count;
+    }
+    return duration * (slowdowns?.[worker] ?? 1);
+  };
 }
 
 /** For each kind of action and each stage, the duration for a whole micro-batch. */

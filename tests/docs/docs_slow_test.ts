@@ -172,7 +172,7 @@ Deno.test("the flags of commands that are not run are those of their commands", 
       if (READ.includes(path) && isRun(command) || line === undefined) continue;
       const [name, ...args] = line.replaceAll(/["']/g, "").split(" -- ")[0]!.split(/ +/);
       const syntax = SYNTAXES.find((one) => one.name === name);
-      // Commands with words of their own read them in deep, where they run.
+      // Without a list of flags here, a command is checked in deep, where it runs.
       if (!syntax && isRun(command)) continue;
       assert.ok(syntax, `${path}: ${command}`);
       assert.doesNotThrow(

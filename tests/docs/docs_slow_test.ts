@@ -86,16 +86,11 @@ function shrunk(command: string): string {
   return `${few.replace(SIZES, "")} --layers 4${SMALL} --micro-batch-size 2`;
 }
 
-/**
- * The same in less time: a training that is not the first of its page has its actors in one isolate,
- * and models that are not made small are not evaluated.
- */
+/** Saves time: a training that is not the first of its page has its actors in one isolate. */
 function quickened(command: string, nth: number): string {
-  if (IS_DEEP || !command.startsWith("train ") || /--(journal|runtime|help)/.test(command)) {
-    return command;
-  }
-  const isLarge = /--model (llama|t5|unet|resnet) |--data sotu/.test(command);
-  return `${command}${nth > 0 || isLarge ? " --runtime local" : ""}${isLarge ? " --json" : ""}`;
+  const isSlow = nth > 0 && command.startsWith("train ") &&
+    !/--(journal|runtime|help)/.test(command);
+  return isSlow && !IS_DEEP ? `${command} --runtime local` : command;
 }
 
 /** The commands of a page, in order. */

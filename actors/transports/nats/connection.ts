@@ -82,9 +82,9 @@ export async function connectMember(place: MeetingPlace, { hear, reconnected, cl
 /**
  * Connects to a server with options of the library.
  *
- * The library gives a socket up by removing its listeners. A socket whose error is still to be
- * told would then end the process, for example after a server that refuses credentials resets the
- * connection. So a socket keeps its listeners.
+ * The library removes the listeners of a socket that it destroys. An error that the socket emits
+ * later, for example because a server that refuses the credentials resets the connection, would then
+ * end the process. Therefore sockets keep their listeners.
  */
 export async function connectServer(options: NodeConnectionOptions) {
   const { connect } = await import("@nats-io/transport-node");

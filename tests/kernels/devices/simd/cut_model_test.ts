@@ -63,6 +63,7 @@ Deno.test("programs share the memory between their parts, also when another need
     const small = await bound(3);
     await small.run();
     const before = await small.read(), large = await bound(5000);
+    await large.run();
     const guards = Array.from({ length: 99 }, (_, i) => tensorOf(device, [64], Array(64).fill(i)));
     await small.run();
     for (const [i, guard] of guards.entries()) {

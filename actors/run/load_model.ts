@@ -5,23 +5,33 @@
  */
 
 import {
+  type AnyLayer,
   type Batch,
   compileModel,
   openDevice,
   openPredictor,
   type Predictor,
 } from "../../kernels/mod.ts";
-import { measureSamples, resolveDevice } from "../../kernels/internal.ts";
+import {
+  type LoraOptions,
+  measureSamples,
+  resolveDevice,
+  withLora,
+} from "../../kernels/internal.ts";
 import { locateCheckpoint } from "../checkpoints/read.ts";
 import { readTensors } from "../checkpoints/tensors.ts";
 import { readWeights } from "../checkpoints/weights.ts";
 import { meanLoss } from "../gradients/commit.ts";
 import {
   buildModel,
+  type BuiltModel,
+  checkDataSizes,
   type ModelComponent,
   scriptModelOptions,
 } from "../options/model_definition.ts";
+import { check } from "../options/option.ts";
 import type { TrainOptions } from "../options/train_options.ts";
+import { TRAIN } from "../options/train_table.ts";
 import { runToResume } from "../run_folder/folders.ts";
 
 /** A trained model. Disposing of it closes its device. */
@@ -84,7 +94,9 @@ export async function loadModel(
   const { device = "auto", sizes } = options;
   const { weights, kept } = await weightsOf(definition, run, sizes), { name, loss } = definition;
   const classes = (kept.classes ?? {}) as LoadedModel["classes"];
-  const modelFor = (samples: number) => buildModel(definition, optionsOf(samples, sizes, kept));
+  checkDataSizes(`Cannot load ${name}`, definition, optionsOf(1, sizes, kept).data);
+  const modelFor = async (samples: number) =>
+    adapted(await buildModel(definition, optionsOf(samples, sizes, kept)), kept);
   const { ties, predictions: each } = await modelFor(1), choice = await resolveDevice(device);
   const opened = await openDevice(choice.name, choice);
   const layersOf = async (samples: number) => {
@@ -153,6 +165,19 @@ type Kept = Readonly<Record<string, unknown>>;
 
 const optionsOf = (samples: number, sizes: Sizes, { sizes: own }: Kept) =>
   scriptModelOptions(samples, sizes ?? own as Sizes);
+
+/** Returns a model with the adapter that its run trained. */
+function adapted(model: BuiltModel, { lora }: Kept): BuiltModel {
+  if (lora === undefined) return model;
+  check(TRAIN.lora.schema, lora, { cannot: `Cannot load ${model.name}`, name: "lora" });
+  const withAdapter = (layers: readonly AnyLayer[]) =>
+    withLora({ ...model, layers }, lora as LoraOptions).layers;
+  const { layers, predicting } = model;
+  return {
+    ...{ ...model, layers: withAdapter(layers) },
+    ...predicting && { predicting: withAdapter(predicting) },
+  };
+}
 
 async function weightsOf(
   definition: ModelComponent,

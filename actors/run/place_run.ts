@@ -24,8 +24,11 @@ import { checkRunFiles, type RunFacts } from "../run_folder/write.ts";
 export async function placeRun(options: TrainOptions): Promise<RunOptions> {
   const { resume: named, checkpoint, announce, out: given } = readOptions(options);
   const { epochs: _, ...others } = options;
-  const sized = { ...others, steps: stepsOf(options), model: await modelOf(options) };
-  const kept = { config: keptData(options) };
+  const kept = keptData(options), config = { ...kept, ...checkpoint?.config };
+  const sized = {
+    ...{ ...others, steps: stepsOf(options), model: await modelOf(options) },
+    ...kept && checkpoint && { checkpoint: { ...checkpoint, config } },
+  };
   if (typeof named !== "string" && given === undefined) return sized as RunOptions;
   const { overwrite, directory } = checkpoint ?? {};
   let resume: RunOptions["resume"], out = given;
@@ -38,7 +41,7 @@ export async function placeRun(options: TrainOptions): Promise<RunOptions> {
   } else resume = named;
   if (out === undefined) return { ...sized, resume } as RunOptions;
   checkRunFiles({ directory: out, resume, overwrite });
-  return { ...sized, out, resume, checkpoint: { ...kept, ...checkpoint, directory: out } };
+  return { ...sized, out, resume, checkpoint: { ...checkpoint, config, directory: out } };
 }
 
 /** Returns the steps of a run: as given, or the whole steps of its epochs. */
@@ -70,9 +73,9 @@ async function modelOf({ model, data }: TrainOptions): Promise<Model> {
   );
 }
 
-/** Returns what checkpoints keep of the data, for `loadModel()`. */
-function keptData({ model, data }: TrainOptions): Readonly<Record<string, unknown>> {
-  if (!("build" in model) || !isSource(data)) return {};
+/** Returns what checkpoints keep of the data of a definition, for `loadModel()`. */
+function keptData({ model, data }: TrainOptions): Readonly<Record<string, unknown>> | undefined {
+  if (!("build" in model) || !isSource(data)) return undefined;
   const { sizes = {}, classes = {} } = data;
   return { architecture: model.name, sizes, classes };
 }

@@ -6,7 +6,6 @@
 
 import type { Batch } from "../batch.ts";
 import { compileModel, type ModelProgram } from "../compile/compile_model.ts";
-
 import type { Device } from "../devices/device.ts";
 import { assertInput } from "../errors.ts";
 import { elementCount } from "../graph/shapes.ts";
@@ -17,7 +16,7 @@ import { withAliases } from "./state.ts";
 /** Limit of samples in one computation. */
 const SAMPLES_MAX = 256;
 
-/** Computes the output of the last layer for one micro-batch. */
+/** Computes the output of the last layer. Calls may overlap; they are answered in order. */
 export type Predictor = (fields: Batch) => Promise<Float32Array>;
 
 /**
@@ -25,8 +24,7 @@ export type Predictor = (fields: Batch) => Promise<Float32Array>;
  *
  * With a function of the number of samples, a prediction may have any number: samples are computed in
  * powers of two, the model is compiled for each of them when it is first needed, and missing samples
- * are 0. The result of a sample does not depend on the others. Calls may overlap; they are answered in
- * order.
+ * are 0. The result of a sample does not depend on the others.
  *
  * @param layers as for training, but the last returns outputs instead of a loss:
  * {@linkcode gpt2Logits}, {@linkcode mlpLogits}; or a function of the number of samples.
@@ -59,8 +57,16 @@ export async function openPredictor(
   weights: ReadonlyMap<string, Float32Array>,
   ties: readonly Tie[] = [],
 ): Promise<Predictor> {
-  if (typeof layers === "function") return await openForSamples(device, layers, weights, ties);
-  return await openCompiled(device, compilePredictor(layers, ties), weights, ties);
+  const predict = typeof layers === "function"
+    ? await openForSamples(device, layers, weights, ties)
+    : await openCompiled(device, compilePredictor(layers, ties), weights, ties);
+  // A stage computes one micro-batch after another, but requests to a server overlap.
+  let before: Promise<unknown> = Promise.resolve();
+  return (input) => {
+    const output = before.then(() => predict(input));
+    before = output.catch(() => {});
+    return output;
+  };
 }
 
 /** Compiles layers; with the policy "full" a forward saves no activations. */
@@ -103,7 +109,7 @@ async function openForSamples(
       async () => await openPredictor(device, await layersOf(samples), weights, ties),
     );
   await first;
-  const predict = async (input: Batch): Promise<Float32Array> => {
+  return async (input) => {
     const samples = countSamples(input, sizes), outputs: Float32Array[] = [];
     for (let from = 0; from < samples; from += SAMPLES_MAX) {
       const count = Math.min(SAMPLES_MAX, samples - from);
@@ -121,13 +127,6 @@ async function openForSamples(
       at += output.length;
     }
     return all;
-  };
-  // A stage computes one micro-batch after another, but requests to a server overlap.
-  let before: Promise<unknown> = Promise.resolve();
-  return (input) => {
-    const output = before.then(() => predict(input));
-    before = output.catch(() => {});
-    return output;
   };
 }
 

@@ -8,7 +8,7 @@ import { buildModel, scriptModelOptions } from "../../../actors/options/model_de
 import type { TrainOptions } from "../../../actors/options/train_options.ts";
 import { loadModel, predict } from "../../../actors/run/load_model.ts";
 import { readMetrics } from "../../../actors/run_folder/metrics_file.ts";
-import { encodeSafetensors } from "../../../kernels/mod.ts";
+import { encodeSafetensors, openPredictor, openReference } from "../../../kernels/mod.ts";
 import { folderTest } from "../../in_folder.ts";
 import { eventsOf, trained } from "../runs.ts";
 import { DATA, MODEL, PLAIN, TABLE } from "./sides.ts";
@@ -113,6 +113,60 @@ folderTest(
     await assert.rejects(loadModel(MODEL, join(folder, "empty")), /must have a checkpoint/);
   },
 );
+
+folderTest(
+  "checkpoints keep the sizes of the data, without a folder of the run",
+  async (folder) => {
+    const { point } = TABLE.inOrder(4)[0]! as { point: Float32Array },
+      sizes = { point: 2, side: 2 };
+    const reference = { device: "reference" } as const;
+    const saved = async (
+      name: string,
+      options: Partial<TrainOptions> & { config?: Record<string, unknown> } = {},
+    ) => {
+      const { config, ...others } = options, directory = join(folder, name);
+      const { end } = await run({ ...others, checkpoint: { directory, ...config && { config } } });
+      return [directory, end.weights] as const;
+    };
+    const [directory, weights] = await saved("kept", { config: { note: "mine", classes: {} } });
+    using model = await loadModel(MODEL, directory, reference);
+    using byMap = await loadModel(MODEL, weights, { ...reference, sizes });
+    assert.deepEqual(await model.predict({ point }), await byMap.predict({ point }));
+    assert.deepEqual(model.classes, {}, "the script's own fields of config.json are kept");
+    const { layers } = await buildModel(MODEL, scriptModelOptions(4, sizes));
+    const [old] = await saved("old", { model: { name: "sides", layers, predictions: 4 } });
+    await assert.rejects(loadModel(MODEL, old, reference), {
+      name: "RangeError",
+      message: "Cannot load sides: the data must have the sizes point and side, received none",
+    });
+    using byGiven = await loadModel(MODEL, old, { ...reference, sizes });
+    assert.equal((await byGiven.predict({ point })).length, 8);
+  },
+);
+
+folderTest("a run that trained an adapter is opened with it", async (folder) => {
+  const out = join(folder, "adapted"), batches = TABLE.inOrder(4);
+  const lora = { rank: 2, alpha: 8, target: ["a"] }, evaluation = { every: 6, batches };
+  const { events } = await run({ out, lora, evaluation });
+  using model = await loadModel(MODEL, out, { device: "reference" });
+  const { loss, metrics } = await model.evaluate(batches);
+  const [own] = eventsOf(events, "evaluation");
+  assert.deepEqual([loss, metrics], [own!.loss, own!.metrics]);
+});
+
+Deno.test("predictions that overlap are answered in order, of fixed layers too", async () => {
+  const { end } = await run(), sizes = { point: 2, side: 2 };
+  const { predicting } = await buildModel(MODEL, scriptModelOptions(4, sizes));
+  const device = await openReference();
+  const fixed = await openPredictor(device, predicting!, end.weights);
+  const inputs = TABLE.inOrder(4).map(({ point }) => ({ point: point! }));
+  const alone: Float32Array[] = [];
+  for (const input of inputs) alone.push(await fixed(input));
+  const wrong = fixed({}).catch(({ message }) => message);
+  assert.deepEqual(await Promise.all(inputs.map(fixed)), alone);
+  assert.match(await wrong, /point/);
+  device.close();
+});
 
 Deno.test("epochs are counted in whole steps of the data", async () => {
   const stepsOf = async (options: Partial<TrainOptions>) =>

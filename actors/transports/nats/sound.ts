@@ -41,7 +41,7 @@ function isSoundFrame(frame: unknown, own: number): boolean {
   switch (kind) {
     case "forward":
       return isNumber(fields["to"]) && Array.isArray(fields["transfer"]) &&
-        isSoundForOthers(fields["frame"], own);
+        (isSoundForOthers(fields["frame"], own) || isSoundSubscription(fields, own));
     case "start":
       return startedBy(own, isolate) && isSoundLaunch(fields["launch"], isolate as number) &&
         Array.isArray(fields["transfer"]);
@@ -58,6 +58,13 @@ function isSoundFrame(frame: unknown, own: number): boolean {
     default:
       return isSoundForOthers(frame, own);
   }
+}
+
+/** Returns whether isolate `own` forwards a subscription, to an isolate that it has started. */
+function isSoundSubscription({ to, frame }: Fields, own: number): boolean {
+  const { kind, subscription } = Object(frame) as Fields;
+  return kind === "subscribe" && startedBy(own, to) &&
+    (subscription === undefined || isRecord(subscription));
 }
 
 /** Returns whether isolate `own` may send a frame to other isolates. */

@@ -43,7 +43,7 @@ const SPAWNS = [
   [{ capacity: 1.5 }, /RangeError: Cannot spawn "x": capacity must be a positive integer/],
   [
     { isolate: "thread" },
-    /RangeError: .* local, worker(, process)? or (process|tcp|mpi), received thread/,
+    /RangeError: .* local, worker(, process)? or (process|tcp|mpi|nats), received thread/,
   ],
   [{ memoryLimitMb: NaN }, /RangeError: Cannot spawn "x": memoryLimitMb must be a positive/],
   [{ isolate: "process", memoryLimitMb: 0.5 }, /RangeError: .* integer, received 0\.5$/],

@@ -16,10 +16,17 @@ const say = (from: unknown, more: object = {}) => ({
 });
 const reason = { actor: "mine", kind: "throw", error: { name: "Error", message: "", stack: "" } };
 
+/** Tells an isolate which events to report. */
+const subscribe = (to: number, subscription: unknown = { slowStepMs: 20 }) => ({
+  ...{ kind: "forward", to, frame: { kind: "subscribe", subscription }, transfer: [] },
+});
+
 const SOUND: readonly unknown[] = [
   say(OWN),
   say(OWN, { lane: "control", replyTo: { isolate: 3, ask: 1 } }),
   { kind: "forward", to: 4, frame: say(OWN, { to: OTHER }), transfer: [] },
+  subscribe(CHILD),
+  subscribe(CHILD, undefined),
   { kind: "watch", ref: OTHER, by: 3 },
   { kind: "down", ref: OWN, reason },
   { kind: "done", reason: "stopped" },
@@ -36,6 +43,9 @@ const FORGED: readonly unknown[] = [
   { kind: "forward", to: 4, frame: say(OTHER), transfer: [] },
   { kind: "forward", to: 4, frame: { kind: "forward", to: 5, frame: say(OWN) }, transfer: [] },
   { kind: "forward", to: 4, frame: { kind: "launch", ref: OTHER }, transfer: [] },
+  subscribe(4),
+  subscribe(OTHERS_CHILD),
+  subscribe(CHILD, 20),
   { kind: "watch", ref: OTHER, by: 4 },
   { kind: "down", ref: OTHER, reason },
   { kind: "ended", parent: SUPERVISOR, child: OTHER, reason: "stopped" },

@@ -1,6 +1,6 @@
 /**
- * Tables of samples: CSV, TSV and JSON lines, with a schema that says which columns are a field of
- * micro-batches.
+ * Tables of samples: CSV, TSV, JSON lines and images in folders, with a schema that says which columns
+ * are a field of micro-batches.
  *
  * CSV has the form of RFC 4180. No library reads it, because users must link each library of JSR in
  * their configuration.
@@ -8,8 +8,10 @@
  * @module
  */
 
+import { dirname, isAbsolute, join } from "node:path";
 import type { Batch } from "../batch.ts";
 import { assertInput } from "../errors.ts";
+import { checkScale, decodeImage, imagesIn, openDecoders, scaleImages } from "./images.ts";
 import { batchRows, shuffledOrder } from "./token_batches.ts";
 
 /** Fields of micro-batches by name, each from columns of a table. */
@@ -24,6 +26,16 @@ export type TableSchema = {
       readonly text: string;
       readonly encode: (text: string) => ArrayLike<number>;
       readonly length: number;
+    }
+    /**
+     * Values of PNG or JPEG images, f32, channel after channel: paths of files, or their bytes. They are
+     * from 0 to 1, less the `mean` of their channel (default 0), divided by its `std` (default 1).
+     */
+    | {
+      readonly image: string;
+      readonly size: readonly [channels: number, height: number, width: number];
+      readonly mean?: readonly number[];
+      readonly std?: readonly number[];
     };
 };
 
@@ -74,6 +86,8 @@ export class Dataset {
   /**
    * Makes a dataset of rows.
    *
+   * Images need one of the functions that read files first, which open their decoders.
+   *
    * @throws {RangeError} when there is no row, or a value does not fit its field; it names the row.
    */
   static of(rows: readonly Readonly<Record<string, unknown>>[], schema: TableSchema): Dataset {
@@ -83,6 +97,7 @@ export class Dataset {
         "category" in field ? [[name, field.classes ?? classesIn(rows, field.category)]] : []
       ),
     );
+    for (const field of Object.values(schema)) if ("image" in field) checkScale(field);
     const { length } = rows, columns: Record<string, Float32Array> = {};
     rows.forEach((row, i) => {
       const fields = Object.entries(encodeRow(row, schema, classes, `row ${i + 1}`));
@@ -95,10 +110,12 @@ export class Dataset {
     const sizes = Object.entries(columns).map(([name, all]) =>
       [name, all, all.length / length] as const
     );
-    const read = (row: number) =>
-      Object.fromEntries(
-        sizes.map(([name, all, size]) => [name, all.subarray(row * size, (row + 1) * size)]),
+    const read = (row: number) => {
+      const own = sizes.map(([name, all, size]) =>
+        [name, all.subarray(row * size, (row + 1) * size)] as const
       );
+      return scaled(Object.fromEntries(own), schema);
+    };
     return new Dataset(length, schema, classes, read);
   }
 
@@ -117,7 +134,7 @@ export class Dataset {
       assertInput(values.length === names!.length, `read ${path}`, must, values.length);
       return Object.fromEntries(values.map((value, column) => [names![column]!, value]));
     });
-    return Dataset.of(named, schema);
+    return await Dataset.#below(dirname(path), named, schema);
   }
 
   /** Reads a file of JSON lines, each an object. */
@@ -134,7 +151,31 @@ export class Dataset {
         );
       }
     });
-    return Dataset.of(rows, schema);
+    return await Dataset.#below(dirname(path), rows, schema);
+  }
+
+  /**
+   * Reads PNG and JPEG files in the sub-folders of a folder: rows have the columns `file`, the path,
+   * and `folder`, the name of the sub-folder. Both are sorted by name.
+   *
+   * @throws {RangeError} when a file is damaged, or of another size; it names the file.
+   */
+  static async readImages(folder: string, schema: TableSchema): Promise<Dataset> {
+    return await Dataset.#below(".", imagesIn(folder), schema);
+  }
+
+  /** Makes a dataset of rows whose paths of images are below a folder. */
+  static async #below(folder: string, rows: readonly TableRow[], schema: TableSchema) {
+    const images = Object.values(schema).flatMap((field) => "image" in field ? [field.image] : []);
+    if (images.length === 0) return Dataset.of(rows, schema);
+    await openDecoders();
+    const found = rows.map((row) => {
+      const paths = images.filter((column) => typeof row[column] === "string");
+      const resolve = (path: string) => isAbsolute(path) ? path : join(folder, path);
+      const resolved = paths.map((column) => [column, resolve(row[column] as string)]);
+      return { ...row, ...Object.fromEntries(resolved) };
+    });
+    return Dataset.of(found, schema);
   }
 
   /** Returns the fields of a sample. */
@@ -210,7 +251,8 @@ export class Dataset {
     const known = Object.entries(this.#schema)
       .filter(([, field]) => columnsOf(field).every((column) => column in (rows[0] ?? {})));
     const schema = Object.fromEntries(known);
-    return joinRows(rows.map((row, i) => encodeRow(row, schema, this.classes, `row ${i + 1}`)));
+    const all = rows.map((row, i) => encodeRow(row, schema, this.classes, `row ${i + 1}`));
+    return scaled(joinRows(all), schema);
   }
 
   #join(numbers: readonly number[]): Batch {
@@ -228,7 +270,18 @@ export class Dataset {
 }
 
 const columnsOf = (field: TableField): readonly string[] =>
-  "numbers" in field ? field.numbers : ["category" in field ? field.category : field.text];
+  "numbers" in field
+    ? field.numbers
+    : ["category" in field ? field.category : "image" in field ? field.image : field.text];
+
+/** Returns fields with images as numbers that models read. */
+const scaled = (fields: Batch, schema: TableSchema): Batch =>
+  Object.fromEntries(
+    Object.entries(fields).map(([name, values]) => {
+      const field = schema[name]!;
+      return [name, "image" in field ? scaleImages(values as Uint8Array, field) : values];
+    }),
+  );
 
 const classesIn = (rows: readonly TableRow[], column: string) =>
   [...new Set(rows.map((row) => String(row[column])))].sort();
@@ -247,7 +300,8 @@ function encodeRow(
   };
   const fields = Object.entries(schema).map(([name, field]) => {
     if ("numbers" in field) {
-      const isNumber = (value: unknown) => value !== "" && Number.isFinite(Number(value));
+      const isNumber = (value: unknown) =>
+        String(value ?? "").trim() !== "" && Number.isFinite(Number(value));
       const numbers = field.numbers.map((column) =>
         Number(valueOf(column, "there must be a number", isNumber))
       );
@@ -257,6 +311,9 @@ function encodeRow(
       const known = classes[name]!, must = `there must be one of ${known.slice(0, 9).join(", ")}`;
       const isKnown = (value: unknown) => known.includes(String(value));
       return [name, Int32Array.of(known.indexOf(String(valueOf(field.category, must, isKnown))))];
+    }
+    if ("image" in field) {
+      return [name, decodeImage(row[field.image], field, where)] as const;
     }
     const text = valueOf(field.text, "there must be a text", (value) => typeof value === "string");
     const ids = new Int32Array(field.length).fill(-1);

@@ -4,6 +4,7 @@
  *     deno task bench [section …] [--rounds 3] [--emulate-load none,lengths:4] [--json | --markdown]
  *
  * Sections are the keys of `SECTIONS`; all of them unless some are named.
+ * `papers` alone prints the figures of three papers beside predictions; nothing is measured.
  * `--emulate-load` names the scenarios of `readiness`, as `--scenario` of `troupe schedule jitter`.
  * `--rounds` lets nothing be measured more often, for a first look: then the figures say little.
  * Every figure that is compared with another is taken in the same run, interleaved with it. The
@@ -24,6 +25,7 @@ import { mpiBench, mpiRanksBench } from "./mpi.ts";
 import { nanoGptBench } from "./nanogpt.ts";
 import { overlapBench } from "./overlap.ts";
 import { gpt2Bench, peersBench } from "./peers.ts";
+import { papersText } from "./papers/mod.ts";
 import { pipelineBench } from "./pipeline.ts";
 import { readinessBench } from "./readiness.ts";
 import { isMet, machineText, markdown, type Row, table, thisMachine } from "./report.ts";
@@ -70,11 +72,16 @@ async function run(name: string, load: string | undefined): Promise<Row[]> {
 
 /** Runs the sections that the arguments name, or all. */
 async function main(args: string[]): Promise<number> {
+  if (args.includes("papers")) {
+    if (args.length === 1) print(papersText());
+    else printError(`Cannot measure: papers must be alone, received ${args.join(" ")}`);
+    return args.length === 1 ? 0 : 2;
+  }
   const parsed = parseArgs(args, { boolean: ["json", "markdown"], string: ["emulate-load"] });
   const { json, markdown: isMarkdown, rounds, "emulate-load": load, _: named, ...unknown } = parsed;
   const wrong = [...named.filter((name) => !(name in SECTIONS)), ...Object.keys(unknown)];
   if (wrong.length > 0) {
-    const known = Object.keys(SECTIONS).join(", ");
+    const known = [...Object.keys(SECTIONS), "papers"].join(", ");
     printError(`Cannot measure: a section must be one of ${known}, received ${wrong[0]}`);
     return 2;
   }

@@ -2,7 +2,7 @@
  * Prints the figures of the papers on Chimera, Hanayo and AxoNN beside the predictions for their
  * machines, the analytic models beside the simulator, and the source of every figure of a machine:
  *
- *     deno run -A bench/papers/mod.ts
+ *     deno task bench papers
  *
  * It takes about ten seconds.
  *
@@ -10,7 +10,6 @@
  */
 
 import { formatTable } from "../../schedules/pictures/grid.ts";
-import { print } from "../../console/terminal.ts";
 import figures from "./figures.json" with { type: "json" };
 import models from "./models.json" with { type: "json" };
 import { configurationOf, type Noted, predict, type Value } from "./predict.ts";
@@ -161,7 +160,8 @@ function describeFacts(): string[] {
   ];
 }
 
-if (import.meta.main) {
+/** Returns the tables of all figures, of the models and of the machines. */
+export function papersText(): string {
   const parts = [describeRows(FIGURES.map(predicted)), describeModels(), describeFacts()];
-  print(parts.map((lines) => lines.join("\n")).join("\n\n"));
+  return parts.map((lines) => lines.join("\n")).join("\n\n");
 }

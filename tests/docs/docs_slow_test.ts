@@ -53,7 +53,6 @@ const NOT_RUN: readonly (readonly [command: RegExp, why: string])[] = [
     "serves until Ctrl-C: tests/console/dashboard, tests/console/playground, tests/examples",
   ],
   [/troupe profile check$/, "measures for minutes, on a machine that is left alone"],
-  [/bench\/papers/, "takes half a minute: tests/bench tests its figures"],
   [/^deno doc |^deno publish/, "is run by tests/package"],
 ];
 

@@ -1,7 +1,6 @@
 /** The schedule: the stages of each worker, and the actions of each worker in one step. */
 
-import { type Action, parts } from "./action.ts";
-import type { ActionList } from "./action_list.ts";
+import { type ActionList, KIND } from "./action_list.ts";
 import { listPolicies, type ListPolicy, type StepPolicy } from "./policies.ts";
 import { checkEdges, type SkipEdge } from "./skip_edges.ts";
 
@@ -242,10 +241,13 @@ export function withPolicy(
 /** Returns true if workers run backwards for the input and for the weights as two actions. */
 export function splitsBackward({ lists = [], listPolicy, weightBacklog }: Schedule): boolean {
   if ((listPolicy?.weightBacklog ?? weightBacklog ?? 0) > 0) return true;
-  return lists.some((list) => [...list].some((action) => parts(action).some(isOfWeights)));
+  return lists.some((list) => {
+    for (let part = 0; part < list.partCount; part++) {
+      if (list.kindAt(part) === KIND.W) return true;
+    }
+    return false;
+  });
 }
-
-const isOfWeights = ({ kind }: Action) => kind === "W";
 
 /** The same schedule with a policy for its lists. */
 export function followedBy(schedule: ListedSchedule, listPolicy: ListPolicy): Schedule {

@@ -347,6 +347,11 @@ interface ForecastStep {
 /** Predicts candidates. Each method throws a RangeError with the reason if a candidate cannot run. */
 export interface Forecast {
   /**
+   * Returns the least milliseconds of a step that share the work of a replica evenly among its workers: a
+   * lower bound for any schedule. Without it, candidates are bounded by their schedules only.
+   */
+  leastWorkMs?(candidate: Candidate): number;
+  /**
    * Returns a model whose costs are at most those of {@linkcode Forecast.step}. The schedule may have
    * another number of micro-batches.
    */
@@ -385,6 +390,8 @@ type LeastLayer = Omit<FoundCost, "recomputeMs"> & Pick<LayerFacts, "parameters"
 interface LeastModel {
   readonly costs: readonly number[];
   readonly layers: readonly LeastLayer[];
+  /** Minimum milliseconds of all layers, forward and backward. */
+  readonly workMs: number;
   /** First layers of the stages, by the number of stages. */
   readonly starts: Map<number, readonly number[]>;
 }
@@ -418,11 +425,17 @@ export function openForecast(profile: Profile, options: ForecastOptions): Foreca
     const how = { device, transport, replicas, coarsening, clip, microBatch, draws };
     return predictRun(profile, { schedule, compiled: compiledRun(candidate, schedule), ...how });
   };
+  const leastOf = (candidate: Candidate) => {
+    const { microBatch, options: { scale } } = candidate, halves = scale === "halving" ? 2 : 1;
+    return { halves, model: leastModel({ ...candidate, microBatch: microBatch / halves }) };
+  };
   return {
+    leastWorkMs(candidate) {
+      const { microBatches, workers } = candidate, { halves, model } = leastOf(candidate);
+      return microBatches * halves * model.workMs / workers;
+    },
     least(candidate, schedule) {
-      const { microBatch, options: { scale }, replicas } = candidate;
-      const halves = scale === "halving" ? 2 : 1;
-      const model = leastModel({ ...candidate, microBatch: microBatch / halves });
+      const { replicas } = candidate, { halves, model } = leastOf(candidate);
       const starts = model.starts.get(schedule.stages) ?? partition(model.costs, schedule.stages);
       model.starts.set(schedule.stages, starts);
       const once = costs.once(replicas * schedule.workers);
@@ -528,7 +541,12 @@ function openLeast(
       .reduce((all, slice) =>
         all.map((one, i) => ({ ...sumOf(one, slice[i]!), parameters: one.parameters }))
       );
-    const made = { costs: program.costs, layers, starts: new Map() };
+    const workMs = layers.reduce(
+      (ms, { forwardMs, backwardMs, inputMs, weightMs }) =>
+        ms + forwardMs + Math.min(backwardMs, inputMs + weightMs),
+      0,
+    );
+    const made = { costs: program.costs, layers, workMs, starts: new Map() };
     known.set(key, made);
     return made;
   };

@@ -1,10 +1,11 @@
 /**
  * The planner: finds the runs of a model on given devices with the shortest steps.
  *
- * [Note: skipped simulations] Every candidate has a lower bound of its time and bytes, which depends
- * on the placement of stages but not on the order. Candidates are simulated in order of that bound,
- * until it exceeds the time of the last wanted run: no later candidate can be better. So the result
- * is that of an exhaustive search.
+ * [Note: skipped simulations] Every candidate has two lower bounds of its time: its work, shared evenly
+ * by the workers, which needs no schedule; and one that depends on the placement of stages, but not on
+ * the order. Candidates get the second bound in order of the first, and are simulated in order of the
+ * larger one, until it exceeds the time of the last wanted run: no later candidate can be better. So
+ * the result is that of an exhaustive search.
  *
  * @module
  */
@@ -173,12 +174,21 @@ interface PlanLimits {
   readonly found?: ((plan: RunPlan) => void) | undefined;
 }
 
-/** A candidate with its lower bounds. */
+/** A candidate with the lower bound of its time so far. */
 interface Bounded {
   readonly candidate: Candidate;
+  /** Place in the space. */
+  readonly index: number;
   readonly leastMs: number;
+}
+
+/** A candidate with all lower bounds. */
+interface Placed extends Bounded {
   readonly leastBytes: number;
 }
+
+/** Order of simulations. */
+const byBound = (a: Bounded, b: Bounded): number => a.leastMs - b.leastMs || a.index - b.index;
 
 /**
  * Searches a space for the runs with the shortest steps. Equal steps are ordered by memory, then by
@@ -238,35 +248,52 @@ class PlanSearch {
   run(): RunPlan {
     const all = this.#inOrder(candidatesOf(this.space));
     this.#counts.candidates = all.length;
-    const large: Bounded[] = [], bounded: Bounded[] = [];
+    const large: Placed[] = [], bounded: Bounded[] = [];
     // The first plan is found soon, in case the search is ended early.
     let begun = 0;
     for (; begun < all.length && this.#found.size === 0; begun++) {
-      const one = this.#bound(all[begun]!);
+      const one = this.#placed(this.#bounded(all[begun]!, begun));
       if (one && !this.#fits(one)) large.push(one);
     }
     for (; begun < all.length && !this.#isOver(BOUNDS_SHARE); begun++) {
       this.limits.progress?.("bounds", begun, all.length);
-      const one = this.#bound(all[begun]!);
+      const one = this.#bounded(all[begun]!, begun);
       if (one) bounded.push(one);
     }
-    bounded.sort((a, b) => a.leastMs - b.leastMs);
     this.#counts.untried = all.length - begun;
-    for (const [index, one] of bounded.entries()) {
-      if (one.leastMs > this.#worstWanted() * (1 + SAME)) {
-        this.#counts.tooLong = bounded.length - index;
-        break;
-      }
-      if (this.#isOver(PLANS_SHARE)) {
-        this.#counts.untried += bounded.length - index;
-        break;
-      }
-      this.limits.progress?.("plans", index, bounded.length);
-      if (!this.#fits(one)) large.push(one);
-    }
+    this.#searchIn(bounded.sort(byBound), large);
     this.#counts.tooLarge = large.length;
     if (this.#found.size === 0) throw this.#nothing(large);
     return this.#planOf(this.#tuned());
+  }
+
+  /** Simulates candidates in order of their bounds, and collects those that do not fit. */
+  #searchIn(bounded: readonly Bounded[], large: Placed[]): void {
+    const placed: Placed[] = []; // the shortest last
+    let begun = 0;
+    for (;;) {
+      const next = bounded[begun], shortest = placed.at(-1);
+      const first = shortest && (!next || byBound(shortest, next) < 0) ? shortest : next;
+      const left = placed.length + bounded.length - begun;
+      if (!first) return;
+      if (first.leastMs > this.#worstWanted() * (1 + SAME)) {
+        this.#counts.tooLong = left;
+        return;
+      }
+      if (this.#isOver(PLANS_SHARE)) {
+        this.#counts.untried += left;
+        return;
+      }
+      this.limits.progress?.("plans", bounded.length - left, bounded.length);
+      if (first === shortest) {
+        placed.pop();
+        if (!this.#fits(shortest)) large.push(shortest);
+        continue;
+      }
+      begun++;
+      const one = this.#placed(next);
+      if (one) placed.splice(placeIn(placed, one), 0, one);
+    }
   }
 
   #planOf(ranked: readonly CandidateRun[]): RunPlan {
@@ -302,7 +329,7 @@ class PlanSearch {
   }
 
   /** Simulates a candidate; returns false if it does not fit. */
-  #fits({ leastBytes, candidate }: Bounded): boolean {
+  #fits({ leastBytes, candidate }: Placed): boolean {
     return leastBytes <= this.#limit && this.#simulate(candidate);
   }
 
@@ -328,7 +355,8 @@ class PlanSearch {
     return ranked;
   }
 
-  #bound(candidate: Candidate): Bounded | undefined {
+  /** Returns a candidate with the bound that needs no schedule. */
+  #bounded(candidate: Candidate, index: number): Bounded | undefined {
     return this.#served(() => {
       const { microBatches } = candidate;
       if (microBatches > MICRO_BATCHES_MAX) {
@@ -336,24 +364,36 @@ class PlanSearch {
           `Cannot plan: micro-batches of a replica must be at most ${MICRO_BATCHES_MAX}, received up to ${this.space.batch}`,
         );
       }
+      return { candidate, index, leastMs: this.forecast.leastWorkMs?.(candidate) ?? 0 };
+    });
+  }
+
+  /** Returns a candidate with the bounds by its placement. */
+  #placed(bounded: Bounded | undefined): Placed | undefined {
+    return bounded && this.#served(() => {
+      const { candidate, leastMs } = bounded;
       const model = this.forecast.least(candidate, this.#skeleton(candidate));
-      const leastMs = leastStepMs(model, microBatches);
-      return { candidate, leastMs, leastBytes: leastBytes(model) };
+      return {
+        ...bounded,
+        leastMs: Math.max(leastMs, leastStepMs(model, candidate.microBatches)),
+        leastBytes: leastBytes(model),
+      };
     });
   }
 
   /** Returns a schedule with the same placement, with few micro-batches if possible. */
   #skeleton(candidate: Candidate): Schedule {
     const { schedule, options, workers, microBatches } = candidate;
-    for (const few of [workers, 2 * workers]) {
-      if (few >= microBatches) break;
-      const key = JSON.stringify([schedule, options, workers, few]);
-      const known = this.#skeletons.get(key) ??
-        orRefusal(() => scheduleOf({ ...candidate, microBatches: few }));
-      this.#skeletons.set(key, known);
-      if (!(known instanceof RangeError)) return known;
+    const few = [workers, 2 * workers].filter((count) => count < microBatches);
+    let made: Schedule | RangeError | undefined;
+    for (const count of [...few, microBatches]) {
+      const key = JSON.stringify([schedule, options, workers, count]);
+      made = this.#skeletons.get(key) ??
+        orRefusal(() => scheduleOf({ ...candidate, microBatches: count }));
+      this.#skeletons.set(key, made);
+      if (!(made instanceof RangeError)) return made;
     }
-    return scheduleOf(candidate);
+    throw made;
   }
 
   /** Returns the reasons against candidates, the most frequent first. */
@@ -450,7 +490,7 @@ class PlanSearch {
   }
 
   /** Returns the error for a search without a result. */
-  #nothing(large: readonly Bounded[]): RangeError {
+  #nothing(large: readonly Placed[]): RangeError {
     const { devices, batch } = this.space;
     let least: { candidate: Candidate; bytes: number } | undefined;
     for (const { candidate, leastBytes } of large.toSorted((a, b) => a.leastBytes - b.leastBytes)) {
@@ -485,6 +525,17 @@ function orRefusal<T>(make: () => T): T | RangeError {
     if (error instanceof RangeError) return error;
     throw error;
   }
+}
+
+/** Returns the index before which a candidate is inserted into others, of which the shortest is last. */
+function placeIn(placed: readonly Placed[], one: Placed): number {
+  let low = 0, high = placed.length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (byBound(placed[middle]!, one) > 0) low = middle + 1;
+    else high = middle;
+  }
+  return low;
 }
 
 /** Minimum relative gain of a bucket size, a k or a layout. */

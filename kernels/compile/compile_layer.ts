@@ -8,12 +8,13 @@
  * @module
  */
 
-import type { DType } from "../devices/device.ts";
+import { createHash } from "node:crypto";
+import type { DType, HostArray } from "../devices/device.ts";
 import { nameError } from "../errors.ts";
 import { addGradients, dependentValues } from "../ops/autodiff.ts";
 import { isZeros, zeros } from "../ops/op.ts";
 import type { Graph } from "../ops/graph.ts";
-import { type Node, sliceNodes, type Value } from "../graph/value.ts";
+import { type Attribute, type Node, sliceNodes, type Value } from "../graph/value.ts";
 import {
   type AnyLayer,
   buildLayer,
@@ -177,8 +178,9 @@ export interface OpenLayer {
    * Derives its backward and encodes its models.
    *
    * @param isLastUse returns whether no later layer takes a value that it takes.
+   * @param known programs by the form of their layers; equal layers share one, which is compiled once.
    */
-  compile(isLastUse: (name: string) => boolean): LayerProgram;
+  compile(isLastUse: (name: string) => boolean, known?: Map<string, LayerProgram>): LayerProgram;
 }
 
 /** Builds the forward graph of a layer. */
@@ -195,12 +197,13 @@ export function openLayer(
     gives: new Map(skips.map(({ spec }) => [spec.name.slice("skip.".length), spec])),
     takes: [...forward.g.takes.keys()],
     forward,
-    compile: (isLastUse) =>
-      writeModels(
-        { ...forward, inputs: inputs.map((one) => withUse(one, isLastUse)) },
-        layer,
-        options,
-      ),
+    compile(isLastUse, known = new Map()) {
+      const used = { ...forward, inputs: inputs.map((one) => withUse(one, isLastUse)) };
+      const form = formOf(used, options);
+      const program = known.get(form) ?? writeModels(used, layer, options);
+      known.set(form, program);
+      return program;
+    },
   };
 }
 
@@ -212,6 +215,43 @@ function withUse(
   const isAdded = spec.gradient && isSkip(spec.name) && !isLastUse(spec.name.slice("skip.".length));
   return { spec: isAdded ? { ...spec, gradient: "added" } : spec, value };
 }
+
+/**
+ * Returns a text that determines the program of a layer: its forward, of which the backward is a function,
+ * and the options. Names of values are unique in their graph.
+ */
+function formOf(
+  { g, inputs, outputs, parameters }: ForwardGraph,
+  { isLoss, recompute, precision }: LayerOptions,
+): string {
+  const constants = new Set<Value>();
+  const named = (value: Value) => {
+    if (value.data) constants.add(value);
+    return value.name;
+  };
+  const typed = ({ name, dtype, shape }: Value) => [name, dtype, shape];
+  const bound = (all: readonly Bound<unknown>[]) =>
+    all.map(({ spec, value }) => [spec, named(value)]);
+  const form = [
+    [isLoss, recompute, precision, g.part, g.inputs.map(typed)],
+    [inputs, outputs, parameters, g.fields, g.masks].map(bound),
+    g.contexts.map(({ name, past, value }) => [name, past.map(named), named(value)]),
+    g.nodes.map((node) => [
+      ...[node.op, node.domain, node.inputs.map(named), node.outputs.map(typed)],
+      ...[Object.entries(node.attributes).map(attributeText), g.stops.has(node)],
+    ]),
+  ];
+  const data = Array.from(constants, ({ data, ...value }) => [typed(value), hashOf(data!)]);
+  return JSON.stringify([form, data]);
+}
+
+/** JSON has neither −0 nor numbers that are not finite. */
+const attributeText = ([name, value]: readonly [string, Attribute]): string =>
+  typeof value === "object" && "float" in value
+    ? `${name} float ${Object.is(value.float, -0) ? "-0" : value.float}`
+    : `${name} ${typeof value} ${value}`;
+
+const hashOf = (data: HostArray): string => createHash("sha256").update(data).digest("base64");
 
 function writeModels(
   forward: ForwardGraph,

@@ -176,8 +176,9 @@ function* compileLayers(
     const all = (name: string) => stopped.has(name) || (frozen?.(name) ?? false);
     return yield* compileLayers({ layers, ties }, recompute, { ...options, frozen: all }, cut);
   }
+  const known = new Map<string, LayerProgram>();
   for (const [i, layer] of all.entries()) {
-    const compiled = opened[i]!.map((one) => one.compile((name) => lastUse.get(name) === i));
+    const compiled = opened[i]!.map((one) => one.compile((name) => lastUse.get(name) === i, known));
     yield { layer, compiled };
   }
 }
@@ -370,7 +371,7 @@ export function compileModel(
 ): ModelProgram {
   const { name, predictions, ties = [] } = model;
   const { elementsMax = Infinity, slices = 1, lengths = false } = options;
-  const programs: LayerProgram[] = [], indexOf = new Map<string, number>();
+  const programs: LayerProgram[] = [], indexOf = new Map<LayerProgram | string, number>();
   const layers: StageProgram["layers"][number][] = [];
   const parameters = new Map<string, ModelParameter>();
   const cut = slices > 1 ? cutModel(model, slices) : undefined;
@@ -383,9 +384,11 @@ export function compileModel(
     const compiled = [...own, ...shorter.map((one) => one.next().value?.compiled[0])];
     checkAlike(layer, compiled);
     const indices = compiled.map((one) => {
-      const key = fingerprint(one);
-      if (!indexOf.has(key)) indexOf.set(key, programs.push(one) - 1);
-      return indexOf.get(key)!;
+      const known = indexOf.get(one);
+      if (known !== undefined) return known;
+      const key = fingerprint(one), index = indexOf.get(key) ?? programs.push(one) - 1;
+      indexOf.set(key, index).set(one, index);
+      return index;
     });
     const { name, block } = layer;
     if (program.masks && layers.some((other) => other.name === name)) {

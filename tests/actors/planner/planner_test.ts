@@ -52,11 +52,20 @@ function stepModelOf(candidate: Candidate, schedule: Schedule): StepModel {
 }
 
 /** Returns a forecast that predicts by simulation and records its calls. */
-function syntheticForecast(): Forecast & { readonly simulated: Candidate[] } {
-  const simulated: Candidate[] = [];
+function syntheticForecast(): Forecast & Readonly<Record<"placed" | "simulated", Candidate[]>> {
+  const simulated: Candidate[] = [], placed: Candidate[] = [];
   return {
     simulated,
-    least: stepModelOf,
+    placed,
+    leastWorkMs({ microBatch, microBatches, recompute, workers }) {
+      const again = { none: 0, cheap: 0.1, full: 1 }[recompute];
+      const layersMs = LAYERS * (LAYER_MS * microBatch + MICRO_BATCH_MS);
+      return microBatches * (3 + again) * layersMs / workers;
+    },
+    least(candidate, schedule) {
+      placed.push(candidate);
+      return stepModelOf(candidate, schedule);
+    },
     bytes: (candidate, schedule) => simulateStep(stepModelOf(candidate, schedule)).peakBytes,
     step(candidate, schedule) {
       simulated.push(candidate);
@@ -208,6 +217,17 @@ Deno.test("most candidates are never simulated, and the same profile gives the s
   deepEqual(planRuns(SMALL, syntheticForecast(), { count: 3 }), one);
   const { candidates, unserved, tooLarge, tooLong, simulated } = one.counts;
   equal(unserved + tooLarge + tooLong + simulated, candidates);
+});
+
+Deno.test("the bound by work saves placements and changes no plan", () => {
+  for (const memoryLimitBytes of [Infinity, 12_000]) {
+    const limits = { count: 3, memoryLimitBytes };
+    const all = syntheticForecast(), few = syntheticForecast();
+    const { best } = planRuns(SMALL, { ...all, leastWorkMs: () => 0 }, limits);
+    deepEqual(planRuns(SMALL, few, limits).best, best);
+    ok(few.placed.length < 0.8 * all.placed.length, `${few.placed.length} of ${all.placed.length}`);
+    ok(few.simulated.length <= all.simulated.length);
+  }
 });
 
 Deno.test("a reason names a part by which the step is longer", () => {

@@ -175,6 +175,41 @@ Deno.test("a parameter before a stopped gradient is frozen, and no other one", (
   assert.deepEqual(frozenOf(tied, undefined, [["first.weight", "head.weight"]]), ["a.weight"]);
 });
 
+/** Layers that differ in one thing; the first two are equal. */
+const ALIKE: readonly ((g: LayerGraph, x: Value) => Value)[] = [
+  (g, x) => g.mul(x, 2),
+  (g, x) => g.mul(x, 2),
+  (g, x) => g.mul(x, 3),
+  (g, x) => g.mul(x, g.constant(new Float32Array(WIDTH).fill(2), [WIDTH])),
+  (g, x) => g.mul(x, g.constant(new Float32Array(WIDTH).fill(-2), [WIDTH])),
+  (g, x) => g.mul(2, x),
+  (g, x) => g.mul(g.stopGradient(x), 2),
+  (g, x) => g.mul(g.node("Identity", [x], [x.shape])[0]!, 2),
+  (g, x) => g.mul(x, g.batch("y", [WIDTH])),
+  (g, x) => g.mul(x, g.batch("z", [WIDTH])),
+  (g, x) => g.dropout(x, 0.1),
+  (g, x) => g.dropout(x, 0.2),
+  ...[0, -0, 0.5, Infinity, -Infinity].map((alpha) => (g: LayerGraph, x: Value) =>
+    g.leakyRelu(x, alpha)
+  ),
+  ...[0, 1].map((value) => (g: LayerGraph, x: Value) =>
+    g.mul(x, g.parameter("own", [WIDTH], { kind: "constant", value }))
+  ),
+  (g, x) => (g.give("early", x), g.mul(x, 2)),
+  (g, x) => g.mul(g.add(x, g.take("early")), 2),
+];
+
+Deno.test("layers share a program if they differ in nothing, and only then", () => {
+  const layers = ALIKE.map((make, i) =>
+    build(`layer ${i}`, (g, x) => g.mul(make(g, x as Value), g.parameter("weight", [WIDTH])))
+  );
+  const { programs, layers: [_, ...all] } = compile(first, ...layers, loss);
+  const shared = all.slice(0, -1).map(({ program }) => program);
+  assert.equal(shared[0], shared[1]);
+  assert.equal(new Set(shared).size, ALIKE.length - 1);
+  assert.equal(programs.length, ALIKE.length + 1);
+});
+
 Deno.test("layers that do not fit together are refused by name", () =>
   assertRefused(
     "models_of_layers",

@@ -6,6 +6,7 @@
 
 import { fileURLToPath } from "node:url";
 import { locateCheckpoint } from "../checkpoints/read.ts";
+import { encodeConfig } from "../checkpoints/write.ts";
 import type { Model } from "../../kernels/mod.ts";
 import { isSource } from "../options/data_source.ts";
 import { buildModel, checkDataSizes, scriptModelOptions } from "../options/model_definition.ts";
@@ -24,7 +25,8 @@ import { checkRunFiles, type RunFacts } from "../run_folder/write.ts";
 export async function placeRun(options: TrainOptions): Promise<RunOptions> {
   const { resume: named, checkpoint, announce, out: given } = readOptions(options);
   const { epochs: _, ...others } = options;
-  const kept = keptData(options), config = { ...kept, ...checkpoint?.config };
+  const kept = keptData(options), own = checkpoint?.config ?? {};
+  const config = kept ? { ...kept, ...encodeConfig(own) } : own;
   const sized = {
     ...{ ...others, steps: stepsOf(options), model: await modelOf(options) },
     ...kept && checkpoint && { checkpoint: { ...checkpoint, config } },

@@ -103,9 +103,16 @@ export {
   stageBorder,
   stageValues,
 } from "./stage/activations.ts";
-export type { GradientSums } from "./stage/gradients.ts";
+export { F32_SQUARES_MAX, type GradientSums } from "./stage/gradients.ts";
 export type { BackwardKind } from "./stage/in_flight.ts";
-export { activationBytes, planMemory, type SliceSlots, totalBytes } from "./stage/memory.ts";
+export { jobParameter, type JobShare, type JobStage, openJobs, shareOf } from "./stage/jobs.ts";
+export {
+  activationBytes,
+  planMemory,
+  type SliceSlots,
+  sumMemory,
+  totalBytes,
+} from "./stage/memory.ts";
 export {
   AVERAGE,
   checkStageOptions,

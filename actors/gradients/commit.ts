@@ -13,7 +13,13 @@
  */
 
 import type { Batch, ModelProgram, TensorPart } from "../../kernels/mod.ts";
-import { elementCount, type StageState } from "../../kernels/internal.ts";
+import {
+  elementCount,
+  F32_SQUARES_MAX,
+  jobParameter,
+  type JobShare,
+  type StageState,
+} from "../../kernels/internal.ts";
 import type { Schedule } from "../../schedules/mod.ts";
 
 /** Sums of squares of gradients, by full name of the parameter. */
@@ -132,6 +138,30 @@ export class CommitDecision {
     return { isCommitted: true, gradientScale: factor / lossScale };
   }
 }
+
+/**
+ * Returns the factors of the gradients of jobs, each of which is committed by itself; null for a job
+ * whose losses or gradients are not finite.
+ *
+ * @param squares of the parameters of all jobs.
+ */
+export function jobScales(
+  jobs: readonly JobShare[],
+  losses: readonly Float32Array[],
+  squares: GradientSquares,
+  clip: number | undefined,
+): (number | null)[] {
+  return jobs.map(({ name, first, count }) => {
+    const own = squaresOfJob(name, squares);
+    const isSafe = areFinite(losses.slice(first, first + count), []) &&
+      own.values().every((sum) => sum <= F32_SQUARES_MAX);
+    return isSafe ? clipFactor(clip, own, 1) : null;
+  });
+}
+
+/** Returns the sums of squares of a job. */
+export const squaresOfJob = (job: string, squares: GradientSquares): GradientSquares =>
+  new Map([...squares].filter(([name]) => name.startsWith(jobParameter(job, ""))));
 
 /** A factor of the loss, or `dynamic` to find it while training. */
 export type LossScale = number | "dynamic";

@@ -123,6 +123,8 @@ export type TrainEvent =
   | {
     readonly type: "step";
     readonly step: number;
+    /** The job whose step it is, if the run has jobs. */
+    readonly job?: string;
     readonly loss: number;
     readonly gradNorm: number;
     readonly tokensPerSecond: number;
@@ -210,6 +212,19 @@ export type TrainEvent =
     readonly path: string;
     /** True if it is kept as the best so far. */
     readonly isBest?: true;
+  }
+  | {
+    /** A job has ended; other jobs may continue. */
+    readonly type: "job";
+    readonly job: string;
+    /** Its last step. */
+    readonly step: number;
+    /** `weightsHash` of a run with this job only. */
+    readonly weightsHash: string;
+    /** Its folder in PEFT's format; null without `out`. */
+    readonly adapter: string | null;
+    /** A and B of its adapter, by name. */
+    readonly weights: ReadonlyMap<string, Float32Array>;
   }
   | {
     readonly type: "end";

@@ -18,6 +18,7 @@ import {
 import { DEVICE_SPECS, type LoraOptions } from "../../kernels/internal.ts";
 import { scheduleNames, type ScheduleOptions } from "../../schedules/mod.ts";
 import { SCALE_MAX } from "../gradients/commit.ts";
+import { type Data, isIterable } from "./data_source.ts";
 import { COUNT_MAX } from "./limits.ts";
 import {
   anything,
@@ -30,10 +31,12 @@ import {
   meaning,
   number,
   objectOf,
+  ofKind,
   oneOf,
   type Options,
   type OptionTable,
   record,
+  recordOf,
   type Schema,
   text,
   trueOrFalse,
@@ -530,20 +533,50 @@ export const SCHEDULE_FIELDS = {
   edges: { schema: listOf(anyObject) },
 } as const satisfies OptionTable<Omit<ScheduleOptions, "found">>;
 
-/** Settings and folder of an adapter. */
+/** Training data. */
+export const batches = ofKind<Data>(
+  "an iterable, or an async one, of micro-batches, or an object with from",
+  (value) =>
+    typeof value === "object" && value !== null && (isIterable(value) || has(value, "from")),
+);
+
+/** A constant rate, a schedule, or a function of the step. */
+export const learningRate = byType(
+  "function",
+  callback,
+  byType("number", fromZero, recordOf<Partial<LearningRate>>(RATE_FIELDS)),
+);
+
+const lora = record<LoraOptions>(
+  { rank: count, target: listOf(text, 1) },
+  { alpha: aboveZero },
+  {
+    words: {
+      ...meaning("rank was meant", "r loraR loraRank"),
+      ...meaning("alpha was meant", "loraAlpha"),
+      ...meaning("target was meant", "targets targetModules"),
+    },
+  },
+);
+
+/** Most jobs of a run. */
+const JOBS_MAX = 8;
+
+/** Settings and folder of an adapter, or of several. */
 export const ADAPTER_OPTIONS = {
-  lora: {
-    schema: record<LoraOptions>(
-      { rank: count, target: listOf(text, 1) },
-      { alpha: aboveZero },
-      {
-        words: {
-          ...meaning("rank was meant", "r loraR loraRank"),
-          ...meaning("alpha was meant", "loraAlpha"),
-          ...meaning("target was meant", "targets targetModules"),
-        },
-      },
+  jobs: {
+    schema: listOf(
+      record<NonNullable<TrainOptions["jobs"]>[number]>({ name: text, data: batches }, {
+        ...{ lora, adapter: text, learningRate, seed: integer(Number.MIN_SAFE_INTEGER) },
+        ...{ steps: count, start: count },
+      }),
+      1,
+      JOBS_MAX,
     ),
+    synonyms: meaning("jobs was meant, one for each adapter", "adapters loras tasks"),
+  },
+  lora: {
+    schema: lora,
     isInherited: true,
     synonyms: meaning("lora was meant", "peft peftConfig loraConfig"),
     flag: {

@@ -39,6 +39,8 @@ export interface Metrics {
   readonly type: "step" | "skip" | "evaluation";
   /** The step, from 1; 0 for an evaluation before the first. */
   readonly step: number;
+  /** The job whose step it is, if the run has jobs. */
+  readonly job?: string;
   /** Time in milliseconds since the epoch. */
   readonly time: number;
   /** Seconds since this program started or resumed the run. */
@@ -78,9 +80,9 @@ export interface TrainOptions {
    * Micro-batches in global order: the first `microBatches` are those of step 1. A resumed run calls
    * `from` with the first micro-batch that it needs; of an iterable it makes and drops the earlier
    * ones. Each micro-batch is copied, so its buffers can be reused. The event `wait` reports data
-   * that takes longer than 30 s.
+   * that takes longer than 30 s. Must be given without `jobs`.
    */
-  readonly data: Data;
+  readonly data?: Data;
   /** Optimizer steps of the whole run, including those before a resume. Must be given without `epochs`. */
   readonly steps?: number;
   /** Times that the run reads the data, whose `length` must be known, in whole steps. */
@@ -240,7 +242,7 @@ export interface TrainOptions {
   } | undefined;
   /**
    * Folder of this run only, for its checkpoints, `run.json` and `metrics.jsonl`: `troupe plot`,
-   * `compare` and `dashboard` read it. Without `signal`, the first Ctrl-C or SIGTERM ends the run
+   * `compare` and `dashboard` read it. With `jobs` it gets a folder in PEFT's format for each job. Without `signal`, the first Ctrl-C or SIGTERM ends the run
    * after the steps in progress, with a checkpoint; another one ends the program. Default: that of
    * `resume` by name, otherwise none.
    */
@@ -297,6 +299,31 @@ export interface TrainOptions {
    * if `lora` is not given. Default: none.
    */
   readonly adapter?: string | undefined;
+  /**
+   * At most 8 jobs, each of which trains an adapter with its own data. Their micro-batches share one
+   * pipeline of frozen weights. Each job has the losses and the adapter that it has when trained alone
+   * with the same options, bit for bit. A job that fails does not end the others; its error ends the
+   * run.
+   */
+  readonly jobs?:
+    | readonly {
+      /** Name of its events, and of its folder in `out`. */
+      readonly name: string;
+      readonly data: Data;
+      /** Default: that of the run. */
+      readonly lora?: TrainOptions["lora"];
+      /** Folder of an adapter in PEFT's format, from which it begins. Default: none. */
+      readonly adapter?: string | undefined;
+      /** Default: that of the run. */
+      readonly learningRate?: TrainOptions["learningRate"];
+      /** Seed of its A and of its dropout. Default: that of the run. */
+      readonly seed?: number | undefined;
+      /** Default: that of the run. */
+      readonly steps?: number | undefined;
+      /** Step of the run in which it begins. Default 1. */
+      readonly start?: number | undefined;
+    }[]
+    | undefined;
   /** Number of failures of each worker within ten minutes that a run survives. Default 3. */
   readonly retries?: number;
   /**
@@ -386,6 +413,7 @@ export interface TrainOptions {
 /** Options of a run whose folder is known and whose checkpoint is found. */
 export interface RunOptions extends TrainOptions {
   readonly model: Model;
+  readonly data: Data;
   readonly steps: number;
   readonly resume?: Exclude<TrainOptions["resume"], string>;
   readonly checkpoint?:

@@ -4,11 +4,9 @@
  * @module
  */
 
-import { type Data, isIterable } from "./data_source.ts";
 import {
   DEVICE_NAMES,
   type DeviceSpec,
-  type LearningRate,
   type Model,
   PRECISIONS,
   RECOMPUTE_POLICIES,
@@ -37,7 +35,6 @@ import {
   meaning,
   number,
   objectOf,
-  ofKind,
   oneOf,
   type OptionTable,
   record,
@@ -59,6 +56,7 @@ import {
   aboveZero,
   ADAPTER_OPTIONS,
   anyObject,
+  batches,
   CHECKPOINT_FIELDS,
   type CheckpointOptions,
   count,
@@ -68,6 +66,7 @@ import {
   type EvaluationOptions,
   has,
   JOURNAL_FIELDS,
+  learningRate,
   lossScale,
   mapByName,
   MODEL,
@@ -104,12 +103,7 @@ export const TRAIN = {
     isRequired: true,
   },
   data: {
-    schema: ofKind<Data>(
-      "an iterable, or an async one, of micro-batches, or an object with from",
-      (value) =>
-        typeof value === "object" && value !== null &&
-        (isIterable(value) || has(value, "from")),
-    ),
+    schema: batches,
     isRequired: true,
     synonyms: {
       ...meaning(
@@ -176,11 +170,7 @@ export const TRAIN = {
     },
   },
   learningRate: {
-    schema: byType(
-      "function",
-      callback,
-      byType("number", fromZero, recordOf<Partial<LearningRate>>(RATE_FIELDS)),
-    ),
+    schema: learningRate,
     isInherited: true,
     synonyms: {
       ...meaning("learningRate was meant", "lr maxLr peakLr baseLr rate stepSize"),

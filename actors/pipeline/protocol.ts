@@ -192,6 +192,8 @@ export type WorkerMessage =
     readonly updates?: LocalUpdates | undefined;
     /** The key of its dropout; absent without dropout. */
     readonly dropout?: StepDropout | undefined;
+    /** The parts of jobs; absent if the run has none. */
+    readonly jobs?: StepRequest["jobs"];
   }
   /** Brings a micro-batch to stage 0. Its fields travel with the activations to the last stage. */
   | {
@@ -212,6 +214,8 @@ export type WorkerMessage =
     readonly update: number;
     readonly learningRate: number;
     readonly gradientScale: number;
+    /** For each job of the step, the factor of its gradients, or null if it is not stepped. */
+    readonly jobs?: readonly (number | null)[] | undefined;
   }
   /** Ends the step on all workers without a change of weights. */
   | { readonly type: "Abort" }

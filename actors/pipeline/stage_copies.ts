@@ -20,7 +20,6 @@ import type {
   Device,
   DropoutKey,
   Slicing,
-  StageMemory,
   StageOptions,
   StageProgram,
   StageSkip,
@@ -30,7 +29,9 @@ import type {
 import {
   type BackwardKind,
   type ForwardResult,
+  type JobStage,
   joinSlices,
+  openJobs,
   openStage,
   sliceBatch,
   sliceOf,
@@ -44,32 +45,34 @@ import type { StageCopy } from "./layout.ts";
 import { cut, join, joinPassed, mapValues } from "./links.ts";
 
 /** The kernels of a stage, as the actors use them. */
-export type StageKernels = Pick<
-  Stage,
-  | "isLast"
-  | "liveActivations"
-  | "weightVersions"
-  | "buckets"
-  | "memory"
-  | "forward"
-  | "backward"
-  | "recompute"
-  | "drop"
-  | "rangeOf"
-  | "zeroGradients"
-  | "sums"
-  | "checkGradients"
-  | "gradientSquares"
-  | "readGradients"
-  | "writeGradients"
-  | "beginStep"
-  | "stepBucket"
-  | "optimize"
-  | "load"
-  | "write"
-  | "read"
-  | "save"
->;
+export type StageKernels =
+  & Pick<
+    Stage,
+    | "isLast"
+    | "liveActivations"
+    | "weightVersions"
+    | "buckets"
+    | "memory"
+    | "forward"
+    | "backward"
+    | "recompute"
+    | "drop"
+    | "rangeOf"
+    | "zeroGradients"
+    | "sums"
+    | "checkGradients"
+    | "gradientSquares"
+    | "readGradients"
+    | "writeGradients"
+    | "beginStep"
+    | "stepBucket"
+    | "optimize"
+    | "load"
+    | "write"
+    | "read"
+    | "save"
+  >
+  & Partial<Pick<JobStage, "beginJobs" | "scaleJobs">>;
 
 /** Opens the kernels of a stage on a device. */
 type OpenStage = (
@@ -150,7 +153,9 @@ export async function openCopies(
   const all: OpenCopy[] = [];
   for (const { copy, program, isRecomputed, state } of inits) {
     const own = isRecomputed ? withRecomputation(options, program) : options;
-    const kernels = await open(device, program, own);
+    const { jobs } = program;
+    const kernels =
+      await (jobs ? openJobs(device, { ...program, jobs }, own) : open(device, program, own));
     // On a device without free views, writing a piece of a tensor copies all of it.
     const most = device.hasFreeViews ? PIECE_ELEMENTS : Infinity;
     eachTensor(state, (name, values, from) => kernels.write(name, values, from), most);
@@ -291,19 +296,4 @@ export function joinStates(parts: readonly StageState[]): StageState {
 export function moved({ weights, moments }: StageState): { transfer: ArrayBuffer[] } {
   const arrays = [...weights.values(), ...moments.values()];
   return { transfer: arrays.map(({ buffer }) => buffer as ArrayBuffer) };
-}
-
-/** Adds the memory of several stages. */
-export function sumMemory(stages: readonly StageMemory[]): StageMemory {
-  const add = <T extends object>(parts: readonly T[]): T =>
-    Object.fromEntries(
-      Object.keys(parts[0]!).map((key) => [
-        key,
-        parts.reduce((sum, part) => sum + (part as Record<string, number>)[key]!, 0),
-      ]),
-    ) as T;
-  return {
-    device: add(stages.map(({ device }) => device)),
-    host: add(stages.map(({ host }) => host)),
-  };
 }

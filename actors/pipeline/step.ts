@@ -11,6 +11,7 @@
  */
 
 import type { Batch, DropoutKey, StageMemory, StageProgram } from "../../kernels/mod.ts";
+import { shareOf } from "../../kernels/internal.ts";
 import {
   type Action,
   ActionList,
@@ -70,6 +71,19 @@ export interface StepRequest {
   readonly learningRate: number;
   /** The factor of the loss that keeps FP16 gradients from vanishing. */
   readonly lossScale: number;
+  /** The parts of jobs, each with its own optimizer step; absent if the run has no jobs. */
+  readonly jobs?:
+    | readonly (Pick<StepRequest, "update" | "learningRate" | "predictions"> & {
+      /** The job. */
+      readonly name: string;
+      /** Global id of its first micro-batch; the others follow. */
+      readonly first: number;
+      /** Number of its micro-batches. */
+      readonly count: number;
+      /** Key of its dropout, apart from micro-batches. */
+      readonly dropout: StepDropout;
+    })[]
+    | undefined;
 }
 
 /** A result that was wrong, found by the verification of a step. */
@@ -309,7 +323,10 @@ export function openStepPlanner(options: PlanOptions): StepPlanner {
       return {
         ...shared,
         ...sizedPolicies(options, microBatches, shared),
-        lossScales: microBatches.map((batch) => policy.lossScale(request, predictionsOf(batch))),
+        lossScales: microBatches.map((batch, m) => {
+          const { predictions } = request.jobs ? shareOf(request.jobs, m) : request;
+          return policy.lossScale({ ...request, predictions }, predictionsOf(batch));
+        }),
         updates: policy.localUpdates(request, schedule, steps++),
         ...dropoutOf(options, request),
       };

@@ -4,7 +4,7 @@
  * @module
  */
 
-import { areFinite } from "../gradients/commit.ts";
+import { areFinite, jobScales } from "../gradients/commit.ts";
 import { unequalCopies } from "../gradients/digests.ts";
 import type { Handlers } from "../runtime/mod.ts";
 import type { SupervisorMessage } from "./protocol.ts";
@@ -33,8 +33,9 @@ export function commitHandlers(
   };
   /** Commits or aborts, once the decision is known. */
   const decide = (step: StepRecord) => {
-    const { request: { lossScale, update, learningRate }, decision } = step;
-    const outcome = decision!.decide(areFinite(allLosses(step), []), lossScale);
+    const { request: { lossScale, update, learningRate, jobs }, decision } = step;
+    const losses = allLosses(step);
+    const outcome = decision!.decide(jobs !== undefined || areFinite(losses, []), lossScale);
     supervisor.state = outcome ? "ending" : "deciding";
     const isWrong = step.doubts.length > 0 || unequalCopies(step.digests).length > 0;
     if (outcome && (!outcome.isCommitted || isWrong)) {
@@ -43,8 +44,10 @@ export function commitHandlers(
     reduce(step);
     if (!outcome) return;
     step.isCommitted = true;
-    const { gradientScale } = outcome;
-    broadcast(supervisor, { type: "Commit", update, learningRate, gradientScale });
+    const { gradientScale } = outcome, { clip } = init;
+    const scales = jobs && jobScales(jobs, losses, decision!.squares, clip);
+    const commit = { update, learningRate, gradientScale, ...scales && { jobs: scales } };
+    broadcast(supervisor, { type: "Commit", ...commit });
   };
   return {
     GradientsReady({ stage, isSafe, doubts = [] }) {

@@ -268,7 +268,7 @@ export function openStepRecord(
     decision: isFlushed
       ? new CommitDecision({
         ...{ copies, workers: workers.length, eagerStages, clip },
-        waitsForSums: freezes || verifies,
+        waitsForSums: freezes || verifies || asked.request.jobs !== undefined,
       })
       : undefined,
     updates: [],
@@ -454,7 +454,7 @@ export function credit(supervisor: Supervisor, replica: number): void {
 
 /** Begins a step, before its first micro-batch. */
 function begin({ ctx, init, workers }: Supervisor, step: StepRecord): void {
-  const { round, plan: { shares, policies, lossScales, updates, dropout } } = step;
+  const { round, request, plan: { shares, policies, lossScales, updates, dropout } } = step;
   step.hasBegun = true;
   for (const [w, worker] of workers.entries()) {
     const share = shares[init.workers[w]!.replica]!, { first, pipeOf } = share;
@@ -466,6 +466,7 @@ function begin({ ctx, init, workers }: Supervisor, step: StepRecord): void {
       lossScales: lossScales.slice(first, first + pipeOf.length),
       updates,
       ...dropout && { dropout },
+      ...request.jobs && { jobs: request.jobs },
     }, { lane: "control" });
   }
 }

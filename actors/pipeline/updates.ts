@@ -73,8 +73,9 @@ export class CommittedUpdates implements WeightUpdater {
       ),
     ReducePart: (part) => this.#receivePart(part),
     TieGradient: (part) => this.#receivePart(part),
-    Commit: ({ update, learningRate, gradientScale }) => {
+    Commit: ({ update, learningRate, gradientScale, jobs }) => {
       this.#worker.state = "committing";
+      for (const { kernels } of this.#worker.copies.all) kernels.scaleJobs?.(jobs ?? []);
       this.#end!.sync.commit(update, learningRate, gradientScale);
       if (this.#end!.sync.isStepped) this.#endStep();
     },
@@ -112,7 +113,8 @@ export class CommittedUpdates implements WeightUpdater {
 
   async #begin(message: Begin): Promise<void> {
     const worker = this.#worker, early = this.#early, { init, copies } = worker;
-    const { round, share, policy = init.policy } = message;
+    const { round, share, policy = init.policy, jobs = [] } = message;
+    for (const { kernels } of copies.all) kernels.beginJobs?.(jobs);
     const countOf = ({ pipe }: OpenCopy) => share.pipeOf.filter((one) => one === pipe).length;
     const backwardsMissing = new Map(copies.all.map((copy) => [copy, countOf(copy)]));
     this.#end = { round, sync: openStepSync(worker, round), backwardsMissing };

@@ -5,7 +5,7 @@
  */
 
 import type { Batch, DeviceChoice, Slicing, StageOptions, StageValues } from "../../kernels/mod.ts";
-import { keyed } from "../../kernels/internal.ts";
+import { keyed, sumMemory } from "../../kernels/internal.ts";
 import type { Action, SkipEdge, StepPolicy, WeightUpdates } from "../../schedules/mod.ts";
 import { Readiness } from "../../schedules/internal.ts";
 import type { GradientSquares } from "../gradients/commit.ts";
@@ -22,7 +22,6 @@ import {
   type MicroBatchPart,
   type OpenCopy,
   type StageCopies,
-  sumMemory,
 } from "./stage_copies.ts";
 import {
   type Doubt,

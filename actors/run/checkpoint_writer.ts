@@ -5,10 +5,11 @@
  * @module
  */
 
+import { createHash } from "node:crypto";
 import type { Best, TrainEvent } from "../options/train_events.ts";
 import type { StateOf } from "../../kernels/mod.ts";
 import { elementCount } from "../../kernels/internal.ts";
-import { type Disk, removeOld, removeUnfinished } from "../checkpoints/format.ts";
+import { bytesOf, type Disk, removeOld, removeUnfinished } from "../checkpoints/format.ts";
 import {
   type Finished,
   hashConfig,
@@ -18,7 +19,7 @@ import {
   writeFinished,
 } from "../checkpoints/markers.ts";
 import { writeShards, type WrittenShard } from "../checkpoints/read.ts";
-import type { HeldState, PlacedTensor } from "../checkpoints/tensors.ts";
+import { type HeldState, type PlacedTensor, readPieces } from "../checkpoints/tensors.ts";
 import { writeHeld, type WrittenCheckpoint } from "../checkpoints/write.ts";
 import { assertFinite } from "../gradients/commit.ts";
 import type { RunOptions } from "../options/train_options.ts";
@@ -178,6 +179,30 @@ export function finiteOnly(state: HeldState, step: number): HeldState {
       return values;
     },
   };
+}
+
+/**
+ * Reads moments, and weights with their hash.
+ *
+ * @param names of those to read, in order.
+ * @param keptAs returns the name of a weight among those that are returned; undefined to leave it out.
+ */
+export async function readHashed(
+  state: HeldState,
+  names: { readonly moments: readonly string[]; readonly weights: readonly string[] },
+  keptAs: (name: string) => string | undefined,
+): Promise<{ readonly hash: string; readonly weights: Map<string, Float32Array> }> {
+  const weights = new Map<string, Float32Array>(), hash = createHash("sha256");
+  for await (const _ of readPieces(state, "optimizer", names.moments));
+  let at = 0;
+  for await (const { name, values, isLast } of readPieces(state, "model", names.weights)) {
+    const kept = keptAs(name), length = elementCount(state.shapes.model.get(name)!);
+    hash.update(bytesOf(values));
+    if (kept === undefined) continue;
+    weights.getOrInsertComputed(kept, () => new Float32Array(length)).set(values, at);
+    at = isLast ? 0 : at + values.length;
+  }
+  return { hash: hash.digest("hex"), weights };
 }
 
 /** Returns a state, and a promise that resolves when all of it has been read once. */

@@ -23,6 +23,8 @@ import {
   ELEMENTS_MAX,
   groupOf,
   haveLengths,
+  isLora,
+  jobParameter,
   readLayout,
   slicesOf,
   withLora,
@@ -33,6 +35,7 @@ import type { RunOptions } from "../options/train_options.ts";
 import { pipelineCount } from "../pipeline/layout.ts";
 import { optionsOf } from "../pipeline/stage_copies.ts";
 import { mostTied, trainedTies } from "./engine.ts";
+import type { RunJob } from "./events.ts";
 import { type CompiledRun, planWorkers } from "./memory.ts";
 
 /** Options of the compilation. */
@@ -52,6 +55,35 @@ export type CompileOptions = Pick<
   | "layout"
   | "lengths"
 >;
+
+/**
+ * Compiles a model with the adapters of jobs, once for each setting: the parameters of an adapter have
+ * the name of its job in front of their own.
+ *
+ * @throws as {@linkcode compileRun}.
+ */
+export function compileJobs(
+  options: CompileOptions,
+  jobs: readonly RunJob[],
+  schedule: Schedule,
+): CompiledRun {
+  const settings = jobs.map(({ lora }) => JSON.stringify(lora)), each = [...new Set(settings)];
+  const runs = each.map((one) =>
+    compileRun({ ...options, lora: jobs[settings.indexOf(one)]!.lora }, schedule)
+  );
+  const variants = runs.map(({ model }) => model), [first] = runs as [CompiledRun];
+  const variantOf = settings.map((one) => each.indexOf(one));
+  const parameters = jobs.flatMap(({ name }, i) =>
+    variants[variantOf[i]!]!.parameters.filter((one) => isLora(one.name))
+      .map((one) => ({ ...one, name: jobParameter(name, one.name) }))
+  );
+  const model: ModelProgram = {
+    ...first.model,
+    parameters: [...first.model.parameters.filter(({ name }) => !isLora(name)), ...parameters],
+    jobs: { names: jobs.map(({ name }) => name), variantOf, variants },
+  };
+  return { ...first, model, programs: cutIntoStages(model, schedule.stages) };
+}
 
 /**
  * Compiles a model for a schedule.

@@ -194,13 +194,16 @@ export class RunData {
   #drawn: Promise<IteratorResult<Step, void> | undefined> | undefined;
   #isClosed = false;
 
-  /** @throws {TypeError} when a held-out micro-batch does not fit the model. */
-  constructor(prepared: PreparedRun) {
+  /**
+   * @param watch of several data, of which one is asked at a time.
+   * @throws {TypeError} when a held-out micro-batch does not fit the model.
+   */
+  constructor(prepared: PreparedRun, watch = new DataWatch(prepared.announce)) {
     const { data, evaluation, resume, steps, dropLast = false, signal } = prepared;
     const { model, halves, microBatches, announce } = prepared;
     const { data: kept } = (resume?.config?.["progress"] ?? {}) as { readonly data?: DataState };
     const check = batchCheck(model, halves), done = resume?.step ?? 0;
-    const watch = this.watch = new DataWatch(announce);
+    this.watch = watch;
     this.heldOut = (evaluation?.batches ?? []).map((batch, i) =>
       takeBatch(batch, `evaluation.batches[${i}]`, check)
     );

@@ -19,6 +19,8 @@ import {
   cutIntoStages,
   flatLength,
   hasFreeViews,
+  isLora,
+  jobParameter,
   momentsOf,
   type StageState,
   withAliases,
@@ -141,10 +143,17 @@ export interface EngineOptions extends PlanOptions {
 }
 
 /** The parameters of a stage under their full names. */
-export function stageParameters({ layers, programs }: StageProgram): ParameterSpec[] {
-  return layers.flatMap(({ prefix, program }) =>
+export function stageParameters({ layers, programs, jobs }: StageProgram): ParameterSpec[] {
+  const all = layers.flatMap(({ prefix, program }) =>
     programs[program]!.parameters.map(({ name, ...spec }) => ({ ...spec, name: prefix + name }))
   );
+  if (!jobs) return all;
+  const { names, variants, variantOf } = jobs, isOwn = ({ name }: ParameterSpec) => isLora(name);
+  const own = names.flatMap((job, i) =>
+    stageParameters(variants[variantOf[i]!]!).filter(isOwn)
+      .map((spec) => ({ ...spec, name: jobParameter(job, spec.name) }))
+  );
+  return [...all.filter((spec) => !isOwn(spec)), ...own];
 }
 
 /** Full names of a stage's parameters. */

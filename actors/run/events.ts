@@ -4,16 +4,22 @@
  * @module
  */
 
-import type { Best, Plan } from "../options/train_events.ts";
+import type { Best, Plan, TrainEvent } from "../options/train_events.ts";
 import { learningRateAt, type Model } from "../../kernels/mod.ts";
+import { type LoraOptions, measureSamples } from "../../kernels/internal.ts";
 import {
+  assertFiniteData,
+  assertScaled,
   firstLossScale,
   type LossScale,
   type LossScaleState,
+  meanLoss,
+  meanNorm,
   nextLossScale,
 } from "../gradients/commit.ts";
 import { check, fromZero } from "../options/option.ts";
 import type { MpiRunOptions, RunOptions } from "../options/train_options.ts";
+import type { StepOutcome, StepRequest } from "../pipeline/step.ts";
 import type { PlaceName, Transport } from "../runtime/mod.ts";
 import type { Engine, EngineOptions } from "./engine.ts";
 import type { OpenJournal } from "./run_journal.ts";
@@ -146,6 +152,28 @@ export function rateOf({ learningRate = RATE, steps, resume }: RunOptions): Rate
   return checked;
 }
 
+/** A step that has ended. */
+export interface TakenStep {
+  readonly request: StepRequest;
+  readonly outcome: StepOutcome;
+  /** Time to its end from its beginning, or from the end of the step before if that is later. */
+  readonly seconds: number;
+}
+
+/** A job with its defaults. */
+export interface RunJob
+  extends Required<Pick<NonNullable<RunOptions["jobs"]>[number], "name" | "data">> {
+  readonly lora: LoraOptions;
+  readonly adapter: string | undefined;
+  readonly seed: number;
+  readonly steps: number;
+  /** The step of the run in which it begins. */
+  readonly start: number;
+  readonly rate: RateOf;
+  /** Micro-batches of its steps. */
+  readonly microBatches: number;
+}
+
 /** The hosts of a run, on which its workers live. */
 export interface RunHosts extends AsyncDisposable {
   /** The transport to them. */
@@ -162,7 +190,7 @@ export interface PreparedRun extends
   Pick<
     RunOptions,
     | ("steps" | "data" | "dropLast")
-    | ("evaluation" | "resume" | "signal")
+    | ("evaluation" | "resume" | "signal" | "out")
     // The configuration of checkpoints is encoded.
     | ("checkpoint" | "snapshots")
   >,
@@ -187,8 +215,46 @@ export interface PreparedRun extends
   readonly returnsWeights: boolean;
   /** The learning rate of each step. */
   readonly rate: RateOf;
+  /** Its jobs, if it has any. */
+  readonly jobs: readonly RunJob[] | undefined;
   /** Metrics that the model returns with its losses. */
   readonly metrics: Model["metrics"];
   /** Summary of the run. */
   readonly plan: Plan;
+}
+
+/**
+ * Returns the event of a step, or of the part of a job in it.
+ *
+ * @param scale the loss scale before it.
+ * @throws {NonFiniteError} when the step was not taken and the loss scale cannot be the reason.
+ */
+export function stepEvent(
+  { schedule, lossScale: scaling, model, metrics: own }: PreparedRun,
+  step: number,
+  { request, outcome, seconds }: TakenStep,
+  scale: LossScaleState,
+): TrainEvent & { readonly type: "step" | "skip" } {
+  const { predictions, learningRate, lossScale } = request;
+  const { isCommitted, updates, traces } = outcome;
+  const { losses, metrics } = measureSamples(outcome.losses, own, predictions);
+  const loss = meanLoss(losses, predictions);
+  const common = { step, loss, learningRate, lossScale, predictions, seconds };
+  if (!isCommitted) {
+    const what = `take step ${step}: loss and gradients`;
+    const how = { isScaled: scaling !== undefined, isLost: schedule.updates !== "flush" };
+    assertFiniteData(model, request.microBatches, what, loss, how);
+    assertScaled(schedule, scaling, scale, step, loss);
+    const { scale: next } = nextLossScale(scaling ?? 1, scale, false);
+    return { type: "skip", ...common, nextLossScale: next, traces };
+  }
+  const gradNorm = meanNorm(updates), tokensPerSecond = predictions / seconds;
+  return {
+    type: "step",
+    ...common,
+    gradNorm,
+    tokensPerSecond,
+    ...metrics && { metrics },
+    traces,
+  };
 }

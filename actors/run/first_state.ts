@@ -10,6 +10,7 @@ import {
   completeOptimizer,
   elementCount,
   isLora,
+  jobParameter,
   momentsOf,
   sameShape,
   type StageState,
@@ -21,7 +22,7 @@ import { checkFinite } from "../gradients/commit.ts";
 import type { RunOptions } from "../options/train_options.ts";
 import type { CheckedOptions } from "../options/train_table.ts";
 import { isDataState } from "./data.ts";
-import type { Progress } from "./events.ts";
+import type { Progress, RunJob } from "./events.ts";
 
 type Resume = NonNullable<RunOptions["resume"]>;
 
@@ -163,6 +164,28 @@ export async function firstState(
     ? given
     : new Map(parameters.map((one) => [one.name, sourceOf(one)]));
   return { weights: first, moments: firstAverages(parameters, optimizer, first) };
+}
+
+/** Returns the same for jobs: each adapter begins as in a run with this job only. */
+export async function firstJobStates(
+  { jobs: programs }: ModelProgram,
+  jobs: readonly RunJob[],
+  options: CheckedOptions,
+  workersRead: boolean,
+): Promise<StateOf<TensorSource>> {
+  const weights = new Map<string, TensorSource>(), moments = new Map<string, TensorSource>();
+  const { variants, variantOf } = programs!;
+  for (const [i, { name, lora, adapter, seed }] of jobs.entries()) {
+    const program = variants[variantOf[i]!]!;
+    const own = await firstState(program, { ...options, lora, adapter, seed }, workersRead);
+    const base = await firstState(program, { ...options, lora }, workersRead);
+    for (const [key, source] of base.weights) if (!isLora(key)) weights.set(key, source);
+    for (const [key, source] of own.weights) {
+      if (isLora(key)) weights.set(jobParameter(name, key), source);
+    }
+    for (const [key, source] of own.moments) moments.set(jobParameter(name, key), source);
+  }
+  return { weights, moments };
 }
 
 /** Returns the first averages of the weights, which are the weights. */

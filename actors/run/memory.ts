@@ -35,6 +35,7 @@ import {
   planMemory,
   type SliceSlots,
   stageBorder,
+  sumMemory,
   totalBytes,
 } from "../../kernels/internal.ts";
 import {
@@ -49,7 +50,7 @@ import { CHUNKS_IN_TRANSIT } from "../gradients/sync.ts";
 import { ISOLATE_BYTES, PROCESS_BYTES } from "../options/limits.ts";
 import type { RunOptions } from "../options/train_options.ts";
 import { copiesOf, linkedSchedule, type StageCopy } from "../pipeline/layout.ts";
-import { type CompiledStages, optionsOf, sumMemory } from "../pipeline/stage_copies.ts";
+import { type CompiledStages, optionsOf } from "../pipeline/stage_copies.ts";
 import { UPDATE_POLICIES } from "../pipeline/step.ts";
 import type { PlaceName } from "../runtime/mod.ts";
 

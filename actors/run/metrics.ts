@@ -38,6 +38,7 @@ export function metricsOf(run: TrainingRun, event: TrainEvent): Metrics | undefi
   return {
     type,
     ...common,
+    ...type === "step" && event.job !== undefined && { job: event.job },
     loss,
     ...type === "step" && { gradNorm: event.gradNorm },
     learningRate,

@@ -15,6 +15,7 @@ import type { RunOptions, TrainOptions } from "../options/train_options.ts";
 import { readOptions, TRAIN } from "../options/train_table.ts";
 import { refuseBranch, runFolder, runToResume } from "../run_folder/folders.ts";
 import { checkRunFiles, type RunFacts } from "../run_folder/write.ts";
+import { withJobs } from "./jobs.ts";
 
 /**
  * Builds a model from its definition, counts the steps of epochs, finds the checkpoint that `resume`
@@ -22,7 +23,20 @@ import { checkRunFiles, type RunFacts } from "../run_folder/write.ts";
  *
  * @throws {TypeError} {@linkcode RangeError} {@linkcode SyntaxError} in one sentence for the user.
  */
-export async function placeRun(options: TrainOptions): Promise<RunOptions> {
+export async function placeRun(given: TrainOptions): Promise<RunOptions> {
+  return given?.jobs ? await placeJobs(given) : await placeOne(given as DataOptions);
+}
+
+/** Options of a run with data, which are read before that is used. */
+type DataOptions = TrainOptions & Pick<RunOptions, "data">;
+
+/** The same for jobs, whose adapters alone are written to `out`. */
+async function placeJobs(given: TrainOptions): Promise<RunOptions> {
+  const options = withJobs(given), { out, ...others } = options;
+  return { ...await placeOne(others), ...out !== undefined && { out } };
+}
+
+async function placeOne(options: DataOptions): Promise<RunOptions> {
   const { resume: named, checkpoint, announce, out: given } = readOptions(options);
   const { epochs: _, ...others } = options;
   const kept = keptData(options), own = checkpoint?.config ?? {};
@@ -47,7 +61,7 @@ export async function placeRun(options: TrainOptions): Promise<RunOptions> {
 }
 
 /** Returns the steps of a run: as given, or the whole steps of its epochs. */
-function stepsOf({ steps, epochs, data, microBatches = 4, replicas = 1 }: TrainOptions): number {
+function stepsOf({ steps, epochs, data, microBatches = 4, replicas = 1 }: DataOptions): number {
   if (epochs === undefined) return steps!;
   const { length } = isSource(data) ? data : {}, ofStep = microBatches * replicas;
   const count = Math.floor(epochs * (length ?? 0) / ofStep);
@@ -60,7 +74,7 @@ function stepsOf({ steps, epochs, data, microBatches = 4, replicas = 1 }: TrainO
 }
 
 /** Returns the model of a run, built for the samples of its data. */
-async function modelOf({ model, data }: TrainOptions): Promise<Model> {
+async function modelOf({ model, data }: DataOptions): Promise<Model> {
   if (!("build" in model)) return model;
   const { samples, sizes } = isSource(data) ? data : {};
   const cannot = `Cannot train ${model.name}`;
@@ -76,7 +90,7 @@ async function modelOf({ model, data }: TrainOptions): Promise<Model> {
 }
 
 /** Returns what checkpoints keep of the data of a definition, for `loadModel()`. */
-function keptData({ model, data }: TrainOptions): Readonly<Record<string, unknown>> | undefined {
+function keptData({ model, data }: DataOptions): Readonly<Record<string, unknown>> | undefined {
   if (!("build" in model) || !isSource(data)) return undefined;
   const { sizes = {}, classes = {} } = data;
   return { architecture: model.name, sizes, classes };

@@ -29,11 +29,12 @@ import { pipelineCount } from "../pipeline/layout.ts";
 import { hostingRefusal, type Verification } from "../pipeline/step.ts";
 import type { PlaceName } from "../runtime/mod.ts";
 import { tidyRendezvousFolders } from "../transports/rendezvous.ts";
-import { compileRun, planRun, sizeFinder } from "./compile.ts";
+import { compileJobs, compileRun, planRun, sizeFinder } from "./compile.ts";
 import { assertRanksHold, computedOn, isolationFor, runDevices, shareCores } from "./devices.ts";
 import { transportTo } from "./engine.ts";
 import { rateOf } from "./events.ts";
-import { firstState } from "./first_state.ts";
+import { firstJobStates, firstState } from "./first_state.ts";
+import { assertShareable, fillJobs, mostJobs } from "./jobs.ts";
 import { type CompiledRun, planRunMemory, skipTrafficNote } from "./memory.ts";
 import { assertDevicesHold, assertMemory } from "./memory_limit.ts";
 import { rankMap } from "./mpi_run.ts";
@@ -331,7 +332,9 @@ const RECORDS = [
 ];
 
 /** Options with defaults and derived values. */
-type FilledOptions = CheckedOptions & Pick<PreparedRun, "rate" | "lossScale">;
+type FilledOptions =
+  & Omit<CheckedOptions, "jobs">
+  & Pick<PreparedRun, "rate" | "lossScale" | "jobs">;
 
 function fillOptions(given: RunOptions): FilledOptions {
   const options = readOptions(given), { clip, precision } = options;
@@ -340,7 +343,15 @@ function fillOptions(given: RunOptions): FilledOptions {
   const asked = options.lora ?? (adapter === undefined ? undefined : readAdapterConfig(adapter));
   const lora = asked &&
     { rank: asked.rank, alpha: asked.alpha ?? asked.rank, target: asked.target };
-  return { ...options, clip: clip || undefined, rate: rateOf(options), lossScale, lora };
+  const rate = rateOf(options), jobs = fillJobs(options);
+  return {
+    ...options,
+    clip: clip || undefined,
+    rate,
+    lossScale,
+    lora: jobs ? undefined : lora,
+    jobs,
+  };
 }
 
 /**
@@ -349,11 +360,13 @@ function fillOptions(given: RunOptions): FilledOptions {
  * @throws {RangeError} {@linkcode TypeError} {@linkcode SyntaxError} in one sentence for the user.
  */
 export async function prepareRun(options: RunOptions): Promise<PreparedRun> {
-  const filled = fillOptions(options), { runtime, replicas, announce } = filled;
+  const filled = fillOptions(options), { runtime, replicas, announce, jobs } = filled;
+  const microBatches = filled.microBatches * (jobs ? mostJobs(jobs) : 1);
   checkReduce(filled);
-  checkSizes(filled);
+  checkSizes({ ...filled, microBatches });
   const nats = runtime === "nats" ? checkHosts(filled) : undefined;
-  const chosen = chooseSchedule(filled), { schedule } = chosen;
+  const chosen = chooseSchedule({ ...filled, microBatches }), { schedule } = chosen;
+  if (jobs) assertShareable(schedule);
   const servable = compileServable(filled, schedule), workers = replicas * schedule.workers;
   const verification = verificationOf(schedule, filled);
   const devices = await runDevices(options, runtime, workers), [device] = devices;
@@ -369,7 +382,11 @@ export async function prepareRun(options: RunOptions): Promise<PreparedRun> {
   assertMemory(options.memoryLimitBytes, run);
   assertDevicesHold(run);
   // Ranks that share no folder are sent what rank 0 has read.
-  const state = await firstState(model, filled, runtime !== "mpi" || !options.mpi?.gather);
+  const workersRead = runtime !== "mpi" || !options.mpi?.gather, { jobs: _, ...checked } = filled;
+  const state =
+    await (jobs
+      ? firstJobStates(model, jobs, checked, workersRead)
+      : firstState(model, checked, workersRead));
   const { checkpoint, journal } = await openOutputs({ ...filled, isolation });
   const isRanked = runtime === "mpi" && !options.system;
   const mpi = isRanked ? rankedRun(options, workers, device.name) : undefined;
@@ -426,7 +443,8 @@ function compileServable(options: FilledOptions, schedule: Schedule): CompiledRu
   }
   refuseOwnActors(options);
   assertRecomputable(schedule, options);
-  const compiled = compileRun(options, schedule);
+  const { jobs } = options;
+  const compiled = jobs ? compileJobs(options, jobs, schedule) : compileRun(options, schedule);
   if (options.evaluation?.ema && schedule.updates !== "flush") {
     throw new RangeError(
       `Cannot evaluate averages: the schedule must have a flush, received ${schedule.name}`,

@@ -12,6 +12,7 @@ import { watchHeap } from "../runtime/world.ts";
 import { FinishedMarker } from "./checkpoint_writer.ts";
 import { RunData } from "./data.ts";
 import { metricsOf, openTrainTelemetry } from "./metrics.ts";
+import { Jobs } from "./jobs.ts";
 import { launchedRanks } from "../transports/mpi/library.ts";
 import { onInterrupt, placeRun, scriptFacts } from "./place_run.ts";
 import { abandonJob, checkShared, follow, isFollower, lead } from "./mpi_run.ts";
@@ -162,7 +163,7 @@ async function* trainHere(
   using interrupt = isInterruptible ? onInterrupt(given.announce ?? (() => {})) : undefined;
   const options = interrupt ? { ...given, signal: interrupt.signal } : given;
   const prepared = await prepareRun(options);
-  await using data = new RunData(prepared);
+  await using data = prepared.jobs ? new Jobs(prepared) : new RunData(prepared);
   const { checkpoint, resume, weights } = options, { announce } = prepared;
   yield* data.watch.until(data.begin());
   using folder = checkpoint && lockFolder(checkpoint.directory);
@@ -235,8 +236,8 @@ function openFiles(
   { schedule, announce }: PreparedRun,
   facts: RunFacts = scriptFacts(options),
 ): RunWriter | undefined {
-  const { out: directory, resume, checkpoint } = options;
-  if (directory === undefined) return undefined;
+  const { out: directory, resume, checkpoint, jobs } = options;
+  if (directory === undefined || jobs) return undefined;
   const { overwrite } = checkpoint ?? {};
   return new RunWriter({ directory, facts, schedule, resume, overwrite, announce });
 }

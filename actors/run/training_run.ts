@@ -6,43 +6,36 @@
 
 import type { TrainEvent } from "../options/train_events.ts";
 import { delay } from "@std/async/delay";
-import { createHash } from "node:crypto";
 import type { Batch } from "../../kernels/mod.ts";
-import { elementCount, measureSamples } from "../../kernels/internal.ts";
-import { bytesOf, hashWeights } from "../checkpoints/format.ts";
+import { measureSamples } from "../../kernels/internal.ts";
+import { hashWeights } from "../checkpoints/format.ts";
 import {
   type FileKind,
   type HeldState,
-  readPieces,
   readTensors,
   type TensorSource,
 } from "../checkpoints/tensors.ts";
-import {
-  allSkipped,
-  assertFiniteData,
-  assertScaled,
-  meanLoss,
-  meanNorm,
-} from "../gradients/commit.ts";
+import { allSkipped, assertFiniteData, meanLoss } from "../gradients/commit.ts";
 import type { WorkerLost } from "../pipeline/protocol.ts";
-import type { StepOutcome, StepRequest } from "../pipeline/step.ts";
-import { CheckpointWriter, finiteOnly } from "./checkpoint_writer.ts";
+import type { StepRequest } from "../pipeline/step.ts";
+import { CheckpointWriter, finiteOnly, readHashed } from "./checkpoint_writer.ts";
 import type { RunData } from "./data.ts";
 import { computedOn } from "./devices.ts";
 import type { Engine } from "./engine.ts";
-import { firstProgress, keptProgress, nextBest, nextProgress, type Progress } from "./events.ts";
+import {
+  firstProgress,
+  keptProgress,
+  nextBest,
+  nextProgress,
+  type Progress,
+  stepEvent,
+  type TakenStep,
+} from "./events.ts";
+import { Jobs } from "./jobs.ts";
 import { openEngine } from "./pipeline.ts";
 import { type Recovery, type Resize, TooFewWorkersError } from "./recovery.ts";
 import type { PreparedRun } from "./events.ts";
 import { assertWritten } from "./run_journal.ts";
-
-/** A step that has ended. */
-interface TakenStep {
-  readonly request: StepRequest;
-  readonly outcome: StepOutcome;
-  /** Time to its end from its beginning, or from the end of the step before if that is later. */
-  readonly seconds: number;
-}
 
 /**
  * Takes the requested steps. It asks for a request when the engine has room for its step: without
@@ -105,7 +98,7 @@ interface LastWeights {
  *
  * @throws {WorkerLostError} when its workers cannot be started.
  */
-export async function openRun(prepared: PreparedRun, data: RunData): Promise<TrainingRun> {
+export async function openRun(prepared: PreparedRun, data: RunData | Jobs): Promise<TrainingRun> {
   const began = performance.now(), failures: Failures = [];
   const onLost = ({ worker: actor, message: reason }: WorkerLost) =>
     void failures.push({ type: "failure", actor, reason, time: Date.now() });
@@ -121,7 +114,7 @@ export class TrainingRun {
   readonly began: number;
   readonly #prepared: PreparedRun;
   readonly #engine: Recovery;
-  readonly #data: RunData;
+  readonly #data: RunData | Jobs;
   readonly #failures: Failures;
   readonly #writer: CheckpointWriter | undefined;
   readonly #first: Progress;
@@ -132,7 +125,7 @@ export class TrainingRun {
   constructor(
     prepared: PreparedRun,
     engine: Recovery,
-    data: RunData,
+    data: RunData | Jobs,
     failures: Failures,
     began: number,
   ) {
@@ -190,12 +183,14 @@ export class TrainingRun {
 
   async *#events(): AsyncGenerator<TrainEvent, void> {
     const { evaluation, runtime, signal, journal } = this.#prepared, writer = this.#writer;
+    const jobs = this.#data instanceof Jobs ? this.#data : undefined;
     const pausesAfter = (step: number) => this.#evaluatesAfter(step) || this.#savesAfter(step);
     if (evaluation?.atStart) yield await this.#evaluate(false);
     for await (const taken of pipelinedSteps(this.#engine, this.#requests(), pausesAfter)) {
-      const event = this.#endStep(taken), { step } = this.#progress;
+      const events = this.#endStep(taken), { step } = this.#progress;
       for (const one of this.#failures.splice(0)) yield { step, ...one };
-      yield event;
+      yield* events;
+      if (jobs) yield* jobs.ended((read) => this.#engine.read(read));
       if (writer) yield* await writer.soFar();
       if (this.#evaluatesAfter(step)) yield await this.#evaluate();
       if (writer && this.#savesAfter(step)) {
@@ -206,6 +201,7 @@ export class TrainingRun {
       if (signal && ["local", "serial"].includes(runtime)) await delay(0);
     }
     if (writer) yield* await writer.ended();
+    if (jobs) yield* jobs.close((read) => this.#engine.read(read));
     this.#assertTrained();
     // Once more if the folder is removed meanwhile; the writer fails the second time.
     for (let written: TrainEvent[] = []; writer && written.length === 0; yield* written) {
@@ -224,9 +220,12 @@ export class TrainingRun {
     const { steps, rate, signal, journal } = this.#prepared;
     const mustEnd = () => signal?.aborted || journal?.ended.aborted || this.#isOutOfPatience();
     for (let next = this.#progress.step + 1; next <= steps && !mustEnd(); next++) {
-      const microBatches = await this.#data.next();
-      if (!microBatches) return;
+      const taken = await this.#data.next();
+      if (!taken) return;
       const { step, update, lossScale } = this.#progress;
+      const { jobs, microBatches } = "jobs" in taken
+        ? taken
+        : { jobs: undefined, microBatches: taken };
       yield {
         step: next,
         // Some of the steps before it may not have ended.
@@ -235,6 +234,7 @@ export class TrainingRun {
         predictions: this.#countPredictions(microBatches),
         learningRate: rate(next),
         lossScale: lossScale.scale,
+        ...jobs && { jobs },
       };
     }
   }
@@ -260,37 +260,22 @@ export class TrainingRun {
     return (isDue || keepBest === true && this.#progress.best?.step === step) && step < steps;
   }
 
-  /** @throws {NonFiniteError} when the step was not taken and the loss scale cannot be the reason. */
-  #endStep({ request, outcome, seconds }: TakenStep): TrainEvent {
-    const { schedule, lossScale: scaling, model } = this.#prepared, { lossScale } = this.#progress;
-    const { predictions, learningRate } = request, { isCommitted, updates, traces } = outcome;
-    const { losses, metrics } = this.#measure(outcome.losses, predictions);
-    const step = this.#progress.step + 1, loss = meanLoss(losses, predictions);
-    if (!isCommitted) {
-      const what = `take step ${step}: loss and gradients`;
-      const how = { isScaled: scaling !== undefined, isLost: schedule.updates !== "flush" };
-      assertFiniteData(model, request.microBatches, what, loss, how);
-      assertScaled(schedule, scaling, lossScale, step, loss);
-    }
+  /** @throws as {@linkcode stepEvent}. */
+  #endStep(taken: TakenStep): Iterable<TrainEvent> {
+    const { step, lossScale } = this.#progress, data = this.#data;
+    const events = data instanceof Jobs
+      ? data.steps(taken)
+      : [stepEvent(this.#prepared, step + 1, taken, lossScale)];
+    this.#note(taken);
+    return events;
+  }
+
+  /** Notes the progress of a step, and what its workers hold. */
+  #note({ request: { predictions }, outcome }: TakenStep): void {
+    const { isCommitted, peakActivations, weights: weightsHeld, memory } = outcome;
     const taken = { isTaken: isCommitted, predictions };
-    this.#progress = nextProgress(this.#progress, taken, scaling);
-    const { peakActivations, weights: weightsHeld, memory } = outcome;
+    this.#progress = nextProgress(this.#progress, taken, this.#prepared.lossScale);
     this.#usage = { peakActivations, weightsHeld, memory };
-    const { lossScale: scale } = request;
-    const common = { step, loss, learningRate, lossScale: scale, predictions, seconds };
-    if (!isCommitted) {
-      const nextLossScale = this.#progress.lossScale.scale;
-      return { type: "skip", ...common, nextLossScale, traces };
-    }
-    const gradNorm = meanNorm(updates), tokensPerSecond = predictions / seconds;
-    return {
-      type: "step",
-      ...common,
-      gradNorm,
-      tokensPerSecond,
-      ...metrics && { metrics },
-      traces,
-    };
   }
 
   #measure(outputs: readonly Float32Array[], predictions: number) {
@@ -361,19 +346,13 @@ export class TrainingRun {
     const { returnsWeights } = this.#prepared;
     return await this.#engine.read(async (state) => {
       const finite = finiteOnly(state, this.#progress.step);
-      const weights = new Map<string, Float32Array>(), hash = createHash("sha256");
-      for await (const _ of readPieces(finite, "optimizer", namesOf(state, "optimizer")));
-      let at = 0;
-      for await (const piece of readPieces(finite, "model", namesOf(state, "model"))) {
-        const { name, values, isLast } = piece;
-        hash.update(bytesOf(values));
-        if (!returnsWeights) continue;
-        const shape = state.shapes.model.get(name)!;
-        weights.getOrInsertComputed(name, () => new Float32Array(elementCount(shape)))
-          .set(values, at);
-        at = isLast ? 0 : at + values.length;
-      }
-      return { hash: hash.digest("hex"), weights: returnsWeights ? weights : undefined };
+      const moments = namesOf(state, "optimizer"), names = namesOf(state, "model");
+      const { hash, weights } = await readHashed(
+        finite,
+        { moments, weights: names },
+        (name) => returnsWeights ? name : undefined,
+      );
+      return { hash, weights: returnsWeights ? weights : undefined };
     });
   }
 

@@ -431,6 +431,8 @@ export class TraceFile implements Disposable {
       }
       case "wait":
         return [];
+      case "job":
+        return [moment(`${event.job} ended`, event.type, now(), { step: event.step })];
       case "end":
         return [moment("end", event.type, now(), { steps: event.steps, seconds: event.seconds })];
     }

@@ -340,6 +340,10 @@ export interface ModelProgram extends StageProgram {
   readonly costs: readonly number[];
   /** For each stage the index of its first layer, if a layout defines it. */
   readonly starts?: readonly number[];
+  /** Jobs whose adapters share its frozen weights. */
+  readonly jobs?: Omit<NonNullable<StageProgram["jobs"]>, "variants"> & {
+    readonly variants: readonly ModelProgram[];
+  };
 }
 
 /**

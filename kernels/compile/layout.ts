@@ -260,7 +260,8 @@ const FLOPS_PER_BYTE = 16;
  * @throws {RangeError} when the model has fewer layers than `stages`.
  */
 export function cutIntoStages(model: ModelProgram, stages: number): StageProgram[] {
-  const starts = startsOf(model, stages), skips = skipsOf(model, starts);
+  const starts = startsOf(model, stages), skips = skipsOf(model, starts), { jobs } = model;
+  const variants = jobs?.variants.map((variant) => cutIntoStages({ ...variant, starts }, stages));
   return starts.map((start, i) => {
     const layers = model.layers.slice(start, starts[i + 1] ?? model.layers.length);
     const used = [
@@ -278,6 +279,7 @@ export function cutIntoStages(model: ModelProgram, stages: number): StageProgram
       ...model.slicing && { slicing: model.slicing },
       ...model.lengths && { lengths: model.lengths },
       ...skips[i]!.length > 0 && { skips: skips[i]! },
+      ...jobs && { jobs: { ...jobs, variants: variants!.map((programs) => programs[i]!) } },
     };
   });
 }

@@ -318,6 +318,15 @@ export interface StageProgram {
   readonly lengths?: readonly number[];
   /** Values that cross its border besides the outputs of consecutive stages. */
   readonly skips?: readonly StageSkip[];
+  /** Jobs whose adapters share its frozen weights; the program itself is then the first variant. */
+  readonly jobs?: {
+    /** Names of the jobs. */
+    readonly names: readonly string[];
+    /** For each job, its program. */
+    readonly variantOf: readonly number[];
+    /** Programs with different adapters. */
+    readonly variants: readonly StageProgram[];
+  };
 }
 
 /** A layer, the prefix of its parameters' names, and its block. */

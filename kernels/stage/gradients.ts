@@ -238,7 +238,7 @@ export async function openGradientNorms(
  * Largest sum of squares of each copy for which the squares of the copies' sum, and its elements, stay
  * finite: half of the largest f32, with the rest for rounding.
  */
-const F32_SQUARES_MAX = F32_MAX / 2;
+export const F32_SQUARES_MAX = F32_MAX / 2;
 
 /** Largest error of an addition of FP16 numbers: half of the largest spacing. */
 const F16_ROUNDING = 16;

@@ -288,6 +288,8 @@ export class InFlight {
   readonly #places: ReturnType<typeof openPlaces>;
   readonly #contexts: ReturnType<typeof openContexts>;
   #live = new Map<number, Live>();
+  /** The `again` whose outputs the shared activations hold now. */
+  fresh: readonly Run[] | undefined;
 
   /** Allocates the memory that all micro-batches of a stage share; none is in flight. */
   constructor(device: Device, parts: InFlightParts, options: StageOptions) {

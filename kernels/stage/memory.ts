@@ -254,10 +254,37 @@ export function planMemory(
     readonly slots: number | SliceSlots;
   },
 ): StageMemory {
-  checkStageOptions(program, options);
-  const bytes = activationBytes(program, { ...options, hasFreeViews });
-  const resident = planResident(program, { ...options, hasFreeViews });
-  return countMemory(resident, bytes.shared + bytesInFlight(bytes, slots));
+  const { jobs: { variants, variantOf } = { variants: [program], variantOf: [0] } } = program;
+  const plans = variants.map((variant) => {
+    checkStageOptions(variant, options);
+    const bytes = activationBytes(variant, { ...options, hasFreeViews });
+    const resident = planResident(variant, { ...options, hasFreeViews });
+    return { resident, activations: bytes.shared + bytesInFlight(bytes, slots) };
+  });
+  return sumMemory(variantOf.map((variant, job) => {
+    const { resident, activations } = plans[variant]!;
+    // Jobs of one program share activations, and all share frozen weights.
+    const isFirst = variantOf.indexOf(variant) === job;
+    return countMemory(
+      job === 0 ? resident : { ...resident, frozen: [] },
+      isFirst ? activations : 0,
+    );
+  }));
+}
+
+/** Adds the memory of several stages. */
+export function sumMemory(stages: readonly StageMemory[]): StageMemory {
+  const add = <T extends object>(parts: readonly T[]): T =>
+    Object.fromEntries(
+      Object.keys(parts[0]!).map((key) => [
+        key,
+        parts.reduce((sum, part) => sum + (part as Record<string, number>)[key]!, 0),
+      ]),
+    ) as T;
+  return {
+    device: add(stages.map(({ device }) => device)),
+    host: add(stages.map(({ host }) => host)),
+  };
 }
 
 /** Describes the tensors that a stage allocates at the start, without memory. */

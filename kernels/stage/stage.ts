@@ -15,7 +15,7 @@ import {
   slicesOf,
   type StageProgram,
 } from "../compile/programs.ts";
-import type { Device, Kernel, MessageArray, Run, StageValues } from "../devices/device.ts";
+import type { Device, Kernel, MessageArray, StageValues } from "../devices/device.ts";
 import type { IntermediateBytes } from "../devices/cpu/parts.ts";
 import { type DeviceName, DEVICES } from "../devices/table.ts";
 import { elementCount } from "../graph/shapes.ts";
@@ -74,7 +74,7 @@ export interface ForwardResult {
 }
 
 /** Parts of a stage. */
-interface StageParts {
+export interface StageParts {
   readonly device: Device;
   /** Layers of each slice or length of a sequence; one entry for a whole one. */
   readonly slices: readonly (readonly NamedProgram[])[];
@@ -88,7 +88,10 @@ interface StageParts {
   readonly optimizer: Optimizer;
   readonly norms: GradientNorms;
   readonly sums: GradientSums | undefined;
+  /** Shared by the stages of several adapters. */
   readonly inFlight: InFlight;
+  /** The first of its versions of the weights among those of all stages that share activations. */
+  readonly first: number;
   readonly options: StageOptions;
 }
 
@@ -101,8 +104,6 @@ export class Stage {
   readonly #bounds: ReadonlyMap<string, Bounds>;
   /** True if the averages that forwards can use are those of the last step. */
   #isAveraged = false;
-  /** The `again` whose outputs the shared activations hold now. */
-  #fresh: readonly Run[] | undefined;
 
   /** Use {@linkcode openStage}. */
   constructor(parts: StageParts) {
@@ -118,9 +119,14 @@ export class Stage {
     return this.#parts.slices[0]!.at(-1)!.program.isLoss;
   }
 
+  /** Its activations, which stages of several jobs share. */
+  get inFlight(): InFlight {
+    return this.#parts.inFlight;
+  }
+
   /** Number of micro-batches whose activations are in memory. */
   get liveActivations(): number {
-    return this.#parts.inFlight.count;
+    return this.inFlight.count;
   }
 
   /** Number of weight versions in use: the newest, and those of micro-batches in flight. */
@@ -178,7 +184,7 @@ export class Stage {
     const length = this.#parts.lengthOf(input, fields);
     compiled[length] ??= await compile(slices[length]!);
     const version = age < 0 ? await this.#average() : this.#versions.at(age);
-    const slot = inFlight.begin(microBatch, version, dropout, length);
+    const slot = inFlight.begin(microBatch, this.#parts.first + version, dropout, length);
     try {
       return await this.#compute(slot, input, fields, into);
     } catch (error) {
@@ -208,9 +214,10 @@ export class Stage {
     const { device } = this.#parts;
     writeValues(device, slot.inputs, input);
     for (const [name, tensor] of Object.entries(slot.fields)) device.write(tensor, fields[name]!);
-    this.#fresh = undefined;
+    const { inFlight } = this.#parts;
+    inFlight.fresh = undefined;
     for (const run of slot.forward) await run();
-    this.#fresh = slot.fresh;
+    inFlight.fresh = slot.fresh;
     const output = await readValues(device, slot.outputs, into);
     return { output, isLoss: this.isLast };
   }
@@ -224,11 +231,11 @@ export class Stage {
    * @throws {RangeError} when the micro-batch has no activations here.
    */
   async recompute(microBatch: number): Promise<void> {
-    const { fresh } = this.#parts.inFlight.slotOf(microBatch);
-    if (this.#fresh === fresh) return;
-    this.#fresh = undefined;
+    const { inFlight } = this.#parts, { fresh } = inFlight.slotOf(microBatch);
+    if (inFlight.fresh === fresh) return;
+    inFlight.fresh = undefined;
     for (const run of fresh) await run();
-    this.#fresh = fresh;
+    inFlight.fresh = fresh;
   }
 
   /** Drops the activations of a micro-batch without a backward, as in an evaluation. */
@@ -261,11 +268,11 @@ export class Stage {
     }
     for (const { again, overwrites, runs } of segments[kind]) {
       // Activations that F or I has just computed are not recomputed.
-      const isFresh = this.#fresh === again;
+      const isFresh = inFlight.fresh === again;
       const missing = isFresh && kind === "W" ? [] : [...isFresh ? [] : again, ...overwrites];
-      this.#fresh = undefined;
+      inFlight.fresh = undefined;
       for (const run of [...missing, ...runs]) await run();
-      this.#fresh = again;
+      inFlight.fresh = again;
     }
     if (kind !== "I") this.drop(microBatch);
     if (kind === "W" || Object.keys(leaving).length === 0) return undefined;
@@ -424,7 +431,8 @@ export class Stage {
 
   /** Bytes that the stage holds, now and at its peak; equal to {@linkcode planMemory}. */
   get memory(): StageMemory {
-    return countMemory(this.#parts.resident, this.#parts.inFlight.bytes);
+    const { resident, inFlight, first } = this.#parts;
+    return countMemory(resident, first === 0 ? inFlight.bytes : 0);
   }
 }
 
@@ -441,29 +449,60 @@ export async function openStage(
   program: StageProgram,
   options: StageOptions,
 ): Promise<Stage> {
+  const [parts] = await openParts(device, program, options, 1);
+  return new Stage(parts!);
+}
+
+/**
+ * Opens the parts of stages of one program that share frozen weights, kernels and activations. Each has
+ * its own trained parameters.
+ *
+ * @param shared Frozen weights of a stage with the same ones. Default: new ones.
+ */
+export async function openParts(
+  device: Device,
+  program: StageProgram,
+  options: StageOptions,
+  count: number,
+  shared?: FrozenWeights,
+): Promise<readonly StageParts[]> {
   checkStageOptions(program, options);
   const slices = slicesOf(program), layers = slices[0]!, compiled: StageLayer[][] = [];
   const compile = layerCompiler(device, options),
     lengthOf = program.lengths ? lengthFinder(program) : () => 0;
   if (!program.lengths) { for (const one of slices) compiled.push(await compile(one)); }
-  const resident = allocateResident(device, layers, options), { store } = resident;
-  const frozen = openFrozen(device, resident.frozen, resident.precision);
-  const optimizer = await openOptimizer(device, store, options.optimizer, resident.optimizer);
-  const norms = await openGradientNorms(device, store, resident.norms);
-  const sums = resident.sums && openGradientSums(device, store, resident.sums);
+  const residents = Array.from({ length: count }, () => allocateResident(device, layers, options));
+  const [{ lossScale, frozen: fixed, precision }] = residents as [Resident];
+  const frozen = shared ?? openFrozen(device, fixed, precision);
+  const versionsOf = ({ store: { versions, average } }: Resident) =>
+    versions.length + (average ? 1 : 0);
   const inFlight = new InFlight(device, {
     slices,
     compiled,
     slicing: program.slicing,
     lengths: program.lengths,
     skips: program.skips,
-    parameters: [...store.versions, ...store.average ? [store.average] : []]
-      .map((_, i) => parameterPorts(layers, store, frozen.tensors, i)),
-    lossScale: resident.lossScale,
+    parameters: residents.flatMap((one) =>
+      Array.from(
+        { length: versionsOf(one) },
+        (_, i) => parameterPorts(layers, one.store, frozen.tensors, i),
+      )
+    ),
+    lossScale,
   }, options);
-  const layout = { slices, compiled, compile, lengthOf };
-  const state = { device, resident, frozen, optimizer, norms, sums, inFlight, options };
-  return new Stage({ ...state, ...layout });
+  const layout = { slices, compiled, compile, lengthOf }, all: StageParts[] = [];
+  for (const [i, own] of residents.entries()) {
+    const { store } = own;
+    const optimizer = await openOptimizer(device, store, options.optimizer, own.optimizer);
+    const norms = await openGradientNorms(device, store, own.norms);
+    const sums = own.sums && openGradientSums(device, store, own.sums);
+    // Frozen weights are counted once.
+    const counted = shared || i > 0 ? { frozen: [] } : {};
+    const resident = { ...own, lossScale, ...counted }, first = i * versionsOf(own);
+    const state = { device, resident, frozen, optimizer, norms, sums, inFlight, first, options };
+    all.push({ ...state, ...layout });
+  }
+  return all;
 }
 
 /**
@@ -579,7 +618,7 @@ export function planLibrary(
     sessions += SESSION_BYTES + SESSION_COPIES * model.byteLength;
   };
   const { hasFreeViews } = DEVICES[device];
-  for (const stage of stages) {
+  for (const stage of stages.flatMap((one) => one.jobs?.variants ?? [one])) {
     for (const program of stage.programs) {
       const { overwrites, ...models } = modelsToCompile(program, options);
       for (const model of [...Object.values(models), ...overwrites]) add(model);

@@ -1,10 +1,15 @@
 /** Adapters train only their own weights, with the bits of the serial run in every pipeline. */
 
 import assert from "node:assert/strict";
+import { join } from "node:path";
+import { readAdapterConfig } from "../../../actors/checkpoints/peft.ts";
 import { readCheckpoint } from "../../../actors/checkpoints/read.ts";
+import type { TrainEvent } from "../../../actors/options/train_events.ts";
 import type { TrainOptions } from "../../../actors/options/train_options.ts";
+import { train } from "../../../actors/run/train.ts";
 import { compileModel, gpt2 } from "../../../kernels/mod.ts";
 import { initialValues, isLora } from "../../../kernels/internal.ts";
+import { atDepth } from "../../depth.ts";
 import { folderTest } from "../../in_folder.ts";
 import { batchesOf, type Outcome, outcome, type Sizes, SMALL, trained } from "../runs.ts";
 
@@ -113,3 +118,97 @@ Deno.test("an update has the gradient of the weight that it is added to", async 
     }
   }
 });
+
+const JOB_SIZES: Sizes = { ...SIZES, layers: 1, microBatches: 2, steps: 30, dropout: 0.1 };
+const BASE = new Map(
+  compileModel(gpt2(JOB_SIZES, 1), "none").parameters.map(({ name, spec }) =>
+    [name, initialValues(spec, name, 9)] as const
+  ),
+);
+const COMMON = {
+  model: gpt2(JOB_SIZES, JOB_SIZES.microBatch),
+  weights: BASE,
+  microBatches: 2,
+  clip: 0.03,
+  device: atDepth("reference", "native"),
+} as const;
+
+/** Jobs that begin and end in different steps, with two settings of adapters. */
+function jobsOf(count: number) {
+  const all = batchesOf(JOB_SIZES), loras = [LORA, { rank: 3, target: ["c_attn"] }];
+  return Array.from({ length: count }, (_, j) => ({
+    ...{ name: `job-${j}`, data: all.slice(3 * j, 3 * j + 10), lora: loras[j % 2]! },
+    ...{ steps: 2 + j % 3, start: 1 + j % 4, learningRate: 0.01 * (j + 1), seed: j },
+  }));
+}
+
+type Jobs = ReturnType<typeof jobsOf>;
+
+/** The bits of each job, alone in a serial run. */
+async function alone(jobs: Jobs): Promise<Map<string, Outcome["bits"]>> {
+  const bits = new Map<string, Outcome["bits"]>();
+  for (const { name, start: _, ...own } of jobs) {
+    bits.set(name, (await trained({ ...COMMON, ...own, runtime: "serial" })).bits);
+  }
+  return bits;
+}
+
+/** The bits of jobs that are trained together, and the failure of the run. */
+async function together(options: Omit<TrainOptions, "model">) {
+  const losses: Record<string, number[]> = {}, norms: Record<string, number[]> = {};
+  const bits = new Map<string, Outcome["bits"]>(), adapters: TrainEvent[] = [];
+  let failure: Error | undefined;
+  try {
+    for await (const event of train({ ...COMMON, runtime: "local", workers: 2, ...options })) {
+      if (event.type === "step") {
+        (losses[event.job!] ??= []).push(event.loss);
+        (norms[event.job!] ??= []).push(event.gradNorm);
+      }
+      if (event.type !== "job") continue;
+      const { job, weightsHash: hash } = event;
+      bits.set(job, { losses: losses[job]!, norms: norms[job]!, hash });
+      adapters.push(event);
+    }
+  } catch (error) {
+    failure = error as Error;
+  }
+  return { bits, adapters, failure };
+}
+
+const sorted = <T>(map: ReadonlyMap<string, T>) => new Map([...map].sort());
+
+Deno.test("jobs on one pipeline of threads have the bits that each has alone", async () => {
+  const jobs = jobsOf(atDepth(2, 8)), bits = await alone(jobs);
+  const cases: Partial<TrainOptions>[] = ["zb-h1", "1f1b", "message-driven"].flatMap((schedule) => [
+    { runtime: "workers", schedule },
+    { runtime: "local", schedule, recompute: "full", offload: true },
+    { runtime: "workers", isolation: "process", schedule },
+    { schedule, faults: [{ worker: 1, afterActions: 40, kind: "throw" }] },
+  ]);
+  for (const options of cases.slice(0, atDepth(1, Infinity))) {
+    const found = await together({ jobs, ...options });
+    assert.equal(found.failure, undefined);
+    assert.deepEqual(sorted(found.bits), bits, JSON.stringify(options));
+  }
+});
+
+folderTest(
+  "a job that fails leaves the bits of the others, whose adapters are folders",
+  async (out) => {
+    const [first, last] = jobsOf(2) as [Jobs[number], Jobs[number]];
+    const wild = { ...first, name: "wild", steps: 4, learningRate: 1e30 };
+    const short = { ...first, data: first.data.slice(0, 3) }, others = [short, last];
+    const bits = await alone(others), found = await together({ jobs: [wild, ...others], out });
+    assert.deepEqual(sorted(found.bits), bits, "the last step of a job may be smaller");
+    assert.match(`${found.failure}`, /^Error: Cannot train the job wild: cannot take step [23]: /);
+    const event = found.adapters.at(-1), { lora } = last;
+    assert.ok(event?.type === "job" && event.adapter === join(out, "job-1"));
+    assert.deepEqual(readAdapterConfig(event.adapter), { ...lora, alpha: 3 });
+    const again = { ...last, name: "again", start: 1, adapter: event.adapter, learningRate: 0 };
+    const { adapters: [same] } = await together({ jobs: [again] });
+    assert.ok(same?.type === "job");
+    assert.deepEqual(same.weights, event.weights);
+    const refused = together({ jobs: others, out });
+    assert.match(`${(await refused).failure}`, /the folder of a job must be new, received/);
+  },
+);

@@ -18,6 +18,40 @@ const HANAYO = createSchedule("hanayo", SIZE);
 /** Options as JSON, each with its error message; long messages by start and end. */
 const REFUSED: readonly [Record<string, unknown>, string][] = refused as never;
 
+const JOB = { name: "one", data: batches(), lora: { rank: 1, target: ["dense"] } };
+
+/** The same for runs of jobs. */
+const JOBS: typeof REFUSED = [
+  [{ data: batches() }, "RangeError: Cannot train jobs: data must be left out, received object"],
+  [{ jobs: 3 }, "TypeError: …jobs must be an array of 1 or more, received 3"],
+  [{ jobs: [] }, "RangeError: …jobs must be an array of 1 or more…"],
+  [{ jobs: new Array(9).fill(JOB) }, "RangeError: …jobs must be an array of at most 8…"],
+  [{ jobs: [{ ...JOB, step: 3 }] }, "TypeError: …every option of jobs[0] must be known…"],
+  [{ jobs: [JOB, JOB] }, "RangeError: …names must differ, received one twice"],
+  [
+    { jobs: [{ ...JOB, name: "../one" }] },
+    'RangeError: …a name must be that of a folder, received "../one"',
+  ],
+  [{ jobs: [{ ...JOB, lora: undefined }] }, "RangeError: …lora must be given…"],
+  [{ steps: undefined }, "RangeError: …steps must be given, of the run or of each job…"],
+  [
+    { jobs: [JOB, { ...JOB, name: "two", start: 3 }] },
+    "RangeError: …a job must run in each step, received none before two begins in step 3",
+  ],
+  [{ progress: true }, "RangeError: …progress must be left out, received boolean"],
+  [{ replicas: 2 }, "RangeError: …replicas must be 1, received 2"],
+  [{ runtime: "serial" }, "RangeError: …runtime must be workers or local, received serial"],
+  [{ precision: "fp16" }, "RangeError: …precision must be fp32, received fp16"],
+  [
+    { schedule: "chimera", workers: 2 },
+    "RangeError: …the schedule must have a flush and one pipeline, received chimera",
+  ],
+  [
+    { jobs: [{ ...JOB, lora: { rank: 1, target: ["none"] } }] },
+    'RangeError: …each target of lora must be the end of the name of a dense layer, received "none"',
+  ],
+];
+
 /** The same for options that JSON cannot express. */
 const MORE: typeof REFUSED = [
   [{ transport: [], system: createSystem() }, "TypeError: …transport must be given to the system…"],
@@ -26,6 +60,10 @@ const MORE: typeof REFUSED = [
     "RangeError: …must be unused, received process",
   ],
   [{ steps: undefined }, "TypeError: …steps must be given…"],
+  ...JOBS.map(([options, refusal]): typeof REFUSED[number] => [
+    { data: undefined, jobs: [JOB], ...options },
+    refusal,
+  ]),
   [{ steps: NaN }, "RangeError: …steps must be a positive integer, received NaN"],
   [{ clip: NaN }, "RangeError: …clip must be a number from 0, received NaN"],
   [{ learningRate: NaN }, "RangeError: …learningRate must be a number from 0…"],

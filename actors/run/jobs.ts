@@ -1,0 +1,299 @@
+/**
+ * Jobs: adapters that are trained together on one pipeline of frozen weights.
+ *
+ * A step of the run has the micro-batches of all jobs that run in it, one job after the other. Each job
+ * has its own data, steps, learning rate, clipping and commit, so its bits are those of a run alone.
+ *
+ * @module
+ */
+
+import { join } from "node:path";
+import type { Batch } from "../../kernels/mod.ts";
+import {
+  assertInput,
+  isLora,
+  jobParameter,
+  type JobShare,
+  nameError,
+} from "../../kernels/internal.ts";
+import type { Schedule } from "../../schedules/mod.ts";
+import { halvesOf } from "../../schedules/internal.ts";
+import { lstat } from "../checkpoints/lock.ts";
+import { isConv1D } from "../checkpoints/hugging_face.ts";
+import { readAdapterConfig, writeAdapter } from "../checkpoints/peft.ts";
+import type { HeldState } from "../checkpoints/tensors.ts";
+import { firstLossScale, jobScales, squaresOfJob } from "../gradients/commit.ts";
+import type { TrainEvent } from "../options/train_events.ts";
+import type { RunOptions, TrainOptions } from "../options/train_options.ts";
+import { readOptions } from "../options/train_table.ts";
+import { pipelineCount } from "../pipeline/layout.ts";
+import { finiteOnly, readHashed } from "./checkpoint_writer.ts";
+import { DataWatch, RunData } from "./data.ts";
+import { type PreparedRun, rateOf, type RunJob, stepEvent, type TakenStep } from "./events.ts";
+
+const CANNOT = "train jobs";
+
+/** Options that belong to each job, or that runs of jobs do not have. */
+const LEFT_OUT = [
+  ...["data", "epochs", "adapter", "frozen", "lossScale", "lengths", "progress"],
+  ...["evaluation", "checkpoint", "resume", "journal", "system", "supervisor", "worker"],
+] as const;
+
+/** The values of options that runs of jobs can have. */
+const ALLOWED: Readonly<Record<string, readonly unknown[]>> = {
+  runtime: ["workers", "local"],
+  replicas: [1],
+  precision: ["fp32"],
+  verify: ["none"],
+  failover: ["restart"],
+};
+
+/** Names of jobs are names of folders. */
+const NAME = /^\w[\w.-]{0,63}$/;
+
+/**
+ * Checks the jobs of a run, and returns its options with all its steps.
+ *
+ * @throws {TypeError} {@linkcode RangeError} with the first option that is not that of a run of jobs.
+ */
+export function withJobs(given: TrainOptions): TrainOptions & Pick<RunOptions, "data"> {
+  const known = Array.isArray(given.jobs) ? given.jobs as NonNullable<TrainOptions["jobs"]> : [];
+  const [first] = known, steps = given.steps ?? first?.steps ?? 1;
+  const options = readOptions({ ...given, data: first?.data ?? [], steps, epochs: undefined });
+  for (const name of LEFT_OUT) {
+    assertInput(given[name] === undefined, CANNOT, `${name} must be left out`, typeof given[name]);
+  }
+  for (const [name, values] of Object.entries(ALLOWED)) {
+    const value = options[name as keyof typeof options] ?? values[0];
+    assertInput(values.includes(value), CANNOT, `${name} must be ${values.join(" or ")}`, value);
+  }
+  const jobs = known.map((job) => {
+    const { name, start = 1, steps = given.steps! } = job, own = { ...job, start, steps };
+    assertInput(NAME.test(name), CANNOT, "a name must be that of a folder", JSON.stringify(name));
+    const isOne = known.filter((one) => one.name === name).length === 1;
+    assertInput(isOne, CANNOT, "names must differ", `${name} twice`);
+    const isLong = steps !== undefined;
+    assertInput(
+      isLong,
+      CANNOT,
+      "steps must be given, of the run or of each job",
+      `none of ${name}`,
+    );
+    const has = (job.lora ?? job.adapter ?? given.lora) !== undefined;
+    assertInput(has, CANNOT, "lora must be given, of the run or of each job", `none of ${name}`);
+    const folder = given.out === undefined ? undefined : join(given.out, name);
+    assertInput(!folder || !lstat(folder), CANNOT, "the folder of a job must be new", `${folder}`);
+    return own;
+  });
+  let end = 0;
+  for (const { name, start, steps } of jobs.toSorted((a, b) => a.start - b.start)) {
+    const must = "a job must run in each step";
+    assertInput(start <= end + 1, CANNOT, must, `none before ${name} begins in step ${start}`);
+    end = Math.max(end, start - 1 + steps);
+  }
+  return { ...given, jobs, data: first!.data, steps: end };
+}
+
+/** Fills in the options of jobs that are those of the run. */
+export function fillJobs(
+  { jobs, ...run }: RunOptions & { readonly microBatches: number; readonly seed: number },
+): readonly RunJob[] | undefined {
+  return jobs?.map((job) => {
+    const { name, data, adapter, seed = run.seed, steps = 1, start = 1 } = job;
+    const kept = job.lora ?? (adapter === undefined ? run.lora! : readAdapterConfig(adapter));
+    const lora = { rank: kept.rank, alpha: kept.alpha ?? kept.rank, target: kept.target };
+    const { learningRate = run.learningRate } = job, { microBatches } = run;
+    const rate = rateOf({ ...run, steps, ...learningRate !== undefined && { learningRate } });
+    return { ...{ name, data, lora, adapter, seed }, ...{ steps, start, rate, microBatches } };
+  });
+}
+
+/** Returns whether a job runs in a step of the run. */
+const runsIn = ({ start, steps }: Pick<RunJob, "start" | "steps">, step: number): boolean =>
+  step >= start && step < start + steps;
+
+/** Returns the most jobs that run in one step. */
+export const mostJobs = (jobs: readonly RunJob[]): number =>
+  Math.max(...jobs.map(({ start }) => jobs.filter((job) => runsIn(job, start)).length));
+
+/** Refuses a schedule that would add the gradients of a job in another order than alone. */
+export function assertShareable(schedule: Schedule): void {
+  const { updates, name } = schedule;
+  const isOne = updates === "flush" && pipelineCount(schedule) === 1 && halvesOf(schedule) === 1;
+  assertInput(isOne, CANNOT, "the schedule must have a flush and one pipeline", name);
+}
+
+/** Reads the state that the workers hold. */
+type Read = <T>(use: (state: HeldState) => Promise<T>) => Promise<T>;
+
+/** A job of a run in progress. */
+interface RunningJob {
+  readonly job: RunJob;
+  readonly data: RunData;
+  /** Steps that are done. */
+  step: number;
+  /** `ended`: its event is due. */
+  state: "running" | "ended" | "closed";
+}
+
+/** The jobs of a run, with their data. */
+export class Jobs {
+  /** Reports micro-batches that do not come in time. */
+  readonly watch: DataWatch;
+  readonly heldOut: readonly Batch[] = [];
+  readonly state = undefined;
+  readonly #prepared: PreparedRun;
+  readonly #jobs: readonly RunningJob[];
+  readonly #errors: Error[] = [];
+  #step = 0;
+
+  /** Makes the jobs of a run before its first step. */
+  constructor(prepared: PreparedRun) {
+    this.#prepared = prepared;
+    this.watch = new DataWatch(prepared.announce);
+    this.#jobs = prepared.jobs!.map((job) => {
+      const data = new RunData({ ...prepared, ...job }, this.watch);
+      return { job, data, step: 0, state: "running" };
+    });
+  }
+
+  /** Draws the first step of each job, so that errors come now. */
+  async begin(): Promise<void> {
+    for (const { data } of this.#jobs) await data.begin();
+  }
+
+  /**
+   * Returns the micro-batches of the next step in which a job runs, and the parts of the jobs; undefined
+   * after the last one.
+   */
+  async next(): Promise<
+    { readonly microBatches: readonly Batch[]; readonly jobs: readonly JobShare[] } | undefined
+  > {
+    const microBatches: Batch[] = [], jobs: JobShare[] = [], { predictionsOf } = this.#prepared;
+    while (jobs.length === 0) {
+      const step = ++this.#step;
+      if (step > this.#prepared.steps) return undefined;
+      for (const one of this.#jobs) {
+        const { job: { name, rate, seed }, state } = one;
+        if (state !== "running" || !runsIn(one.job, step)) continue;
+        const batches = await this.#draw(one), next = one.step + 1;
+        if (!batches) continue;
+        jobs.push({
+          ...{ name, first: microBatches.length, count: batches.length },
+          predictions: batches.reduce((sum, batch) => sum + predictionsOf(batch), 0),
+          ...{ update: next, learningRate: rate(next), dropout: { seed, step: next } },
+        });
+        microBatches.push(...batches);
+      }
+    }
+    return { microBatches, jobs };
+  }
+
+  /** Draws the micro-batches of the next step of a job; undefined if it has ended. */
+  async #draw(one: RunningJob): Promise<readonly Batch[] | undefined> {
+    try {
+      const batches = await one.data.next();
+      if (!batches) one.state = "ended";
+      return batches;
+    } catch (error) {
+      this.#fail(one, error);
+      return undefined;
+    }
+  }
+
+  #fail(one: RunningJob, error: unknown): void {
+    one.state = "closed";
+    this.#errors.push(nameError(`Cannot train the job ${one.job.name}`, error));
+  }
+
+  /** Yields the events of the jobs of a step. A job whose step cannot be committed fails. */
+  *steps({ request, outcome, seconds }: TakenStep): Generator<TrainEvent, void> {
+    const { losses, updates: [squares = new Map()] } = outcome, { jobs = [] } = request;
+    const scales = jobScales(jobs, losses, squares, this.#prepared.clip);
+    for (const [i, { name, first, count, predictions, learningRate }] of jobs.entries()) {
+      const one = this.#jobs.find(({ job }) => job.name === name)!, end = first + count;
+      const microBatches = request.microBatches.slice(first, end);
+      const own = {
+        losses: losses.slice(first, end),
+        updates: [squaresOfJob(name, squares)],
+        isCommitted: scales[i] !== null,
+        // The actions of all jobs are those of one step.
+        traces: i === 0 ? outcome.traces : [],
+      };
+      const taken = {
+        request: { ...request, microBatches, predictions, learningRate },
+        outcome: { ...outcome, ...own },
+        seconds,
+      };
+      try {
+        const event = stepEvent(this.#prepared, ++one.step, taken, firstLossScale(1));
+        if (one.step === one.job.steps) one.state = "ended";
+        if (event.type === "step") yield { ...event, job: name };
+      } catch (error) {
+        this.#fail(one, error);
+      }
+    }
+  }
+
+  /** Writes the adapters of the jobs that have ended, and yields their events. */
+  async *ended(read: Read): AsyncGenerator<TrainEvent, void> {
+    for (const one of this.#jobs.filter(({ state }) => state === "ended")) {
+      one.state = "closed";
+      try {
+        yield await this.#end(one, read);
+      } catch (error) {
+        this.#fail(one, error);
+      }
+    }
+  }
+
+  /**
+   * Ends the jobs that still run.
+   *
+   * @throws {Error} the first failure of a job, with later ones as its `suppressed`.
+   */
+  async *close(read: Read): AsyncGenerator<TrainEvent, void> {
+    for (const one of this.#jobs) if (one.state === "running" && one.step > 0) one.state = "ended";
+    yield* this.ended(read);
+    const [first, ...suppressed] = this.#errors;
+    if (first) throw Object.assign(first, suppressed.length > 0 ? { suppressed } : {});
+  }
+
+  async #end({ job, step }: RunningJob, read: Read): Promise<TrainEvent> {
+    const { name, lora } = job, { out, model } = this.#prepared;
+    const { hash, weights } = await read((state) => readAdapter(finiteOnly(state, step), name));
+    const adapter = out === undefined ? null : join(out, name);
+    if (adapter !== null) {
+      const shapes = new Map(model.parameters.map((one) => [one.name, one.shape]));
+      const shapeOf = (parameter: string) => shapes.get(jobParameter(name, parameter))!;
+      const parameters = [...weights.keys()].map((one) => ({ name: one, shape: shapeOf(one) }));
+      // A square weight does not say which of its sides is the input.
+      const isTransposed = parameters.some(({ name: own, shape: [, inputs] }) => {
+        const weight = own.replace(/lora_A\.weight$/, "weight"), shape = shapes.get(weight);
+        if (!shape) return false;
+        const [rows, columns] = shape;
+        return rows === columns
+          ? isConv1D({ architecture: model.name as "gpt2" }, weight)
+          : rows === inputs;
+      });
+      await writeAdapter(adapter, { lora, parameters, weights, isTransposed });
+    }
+    return { type: "job", job: name, step, weightsHash: hash, adapter, weights };
+  }
+
+  /** Closes the data of all jobs. */
+  async [Symbol.asyncDispose](): Promise<void> {
+    for (const { data } of this.#jobs) await data[Symbol.asyncDispose]();
+  }
+}
+
+/** Reads the adapter of a job, and the hash that all weights of a run with this job only have. */
+function readAdapter(state: HeldState, job: string): ReturnType<typeof readHashed> {
+  const { model, optimizer } = state.shapes, prefix = jobParameter(job, "");
+  const isOwn = (name: string) => name.startsWith(prefix);
+  const bare = (name: string) => isOwn(name) ? name.slice(prefix.length) : name;
+  const names = [...model.keys()].filter((name) => isOwn(name) || !isLora(name));
+  const weights = names.sort((a, b) => bare(a) < bare(b) ? -1 : 1);
+  const moments = [...optimizer.keys()].filter((name) => isOwn(name));
+  return readHashed(state, { moments, weights }, (name) => isOwn(name) ? bare(name) : undefined);
+}

@@ -31,8 +31,6 @@ import { finiteOnly, readHashed } from "./checkpoint_writer.ts";
 import { DataWatch, RunData } from "./data.ts";
 import { type PreparedRun, rateOf, type RunJob, stepEvent, type TakenStep } from "./events.ts";
 
-const CANNOT = "train jobs";
-
 /** Options that belong to each job, or that runs of jobs do not have. */
 const LEFT_OUT = [
   ...["data", "epochs", "adapter", "frozen", "lossScale", "lengths", "progress"],
@@ -60,35 +58,36 @@ export function withJobs(given: TrainOptions): TrainOptions & Pick<RunOptions, "
   const known = Array.isArray(given.jobs) ? given.jobs as NonNullable<TrainOptions["jobs"]> : [];
   const [first] = known, steps = given.steps ?? first?.steps ?? 1;
   const options = readOptions({ ...given, data: first?.data ?? [], steps, epochs: undefined });
+  const ensure = (is: boolean, must: string, received: unknown) =>
+    assertInput(is, "train jobs", must, received);
   for (const name of LEFT_OUT) {
-    assertInput(given[name] === undefined, CANNOT, `${name} must be left out`, typeof given[name]);
+    ensure(given[name] === undefined, `${name} must be left out`, typeof given[name]);
   }
   for (const [name, values] of Object.entries(ALLOWED)) {
     const value = options[name as keyof typeof options] ?? values[0];
-    assertInput(values.includes(value), CANNOT, `${name} must be ${values.join(" or ")}`, value);
+    ensure(values.includes(value), `${name} must be ${values.join(" or ")}`, value);
   }
-  const jobs = known.map((job) => {
-    const { name, start = 1, steps = given.steps! } = job, own = { ...job, start, steps };
-    assertInput(NAME.test(name), CANNOT, "a name must be that of a folder", JSON.stringify(name));
-    const isOne = known.filter((one) => one.name === name).length === 1;
-    assertInput(isOne, CANNOT, "names must differ", `${name} twice`);
-    const isLong = steps !== undefined;
-    assertInput(
-      isLong,
-      CANNOT,
-      "steps must be given, of the run or of each job",
-      `none of ${name}`,
+  const jobs = known.map((job, i) => {
+    const { name, data, start = 1, steps = given.steps! } = job, none = `none of ${name}`;
+    ensure(NAME.test(name), "a name must be that of a folder", JSON.stringify(name));
+    const before = known.slice(0, i), isRead = before.some((one) => one.data === data);
+    ensure(before.every((one) => one.name !== name), "names must differ", `${name} twice`);
+    ensure(
+      !isRead || !("next" in data),
+      "an iterator must be the data of one job",
+      `that of ${name}`,
     );
+    ensure(steps !== undefined, "steps must be given, of the run or of each job", none);
     const has = (job.lora ?? job.adapter ?? given.lora) !== undefined;
-    assertInput(has, CANNOT, "lora must be given, of the run or of each job", `none of ${name}`);
+    ensure(has, "lora must be given, of the run or of each job", none);
     const folder = given.out === undefined ? undefined : join(given.out, name);
-    assertInput(!folder || !lstat(folder), CANNOT, "the folder of a job must be new", `${folder}`);
-    return own;
+    ensure(!folder || !lstat(folder), "the folder of a job must be new", `${folder}`);
+    return { ...job, start, steps };
   });
   let end = 0;
   for (const { name, start, steps } of jobs.toSorted((a, b) => a.start - b.start)) {
-    const must = "a job must run in each step";
-    assertInput(start <= end + 1, CANNOT, must, `none before ${name} begins in step ${start}`);
+    const none = `none before ${name} begins in step ${start}`;
+    ensure(start <= end + 1, "a job must run in each step", none);
     end = Math.max(end, start - 1 + steps);
   }
   return { ...given, jobs, data: first!.data, steps: end };
@@ -120,7 +119,7 @@ export const mostJobs = (jobs: readonly RunJob[]): number =>
 export function assertShareable(schedule: Schedule): void {
   const { updates, name } = schedule;
   const isOne = updates === "flush" && pipelineCount(schedule) === 1 && halvesOf(schedule) === 1;
-  assertInput(isOne, CANNOT, "the schedule must have a flush and one pipeline", name);
+  assertInput(isOne, "train jobs", "the schedule must have a flush and one pipeline", name);
 }
 
 /** Reads the state that the workers hold. */
@@ -267,14 +266,11 @@ export class Jobs {
       const shapes = new Map(model.parameters.map((one) => [one.name, one.shape]));
       const shapeOf = (parameter: string) => shapes.get(jobParameter(name, parameter))!;
       const parameters = [...weights.keys()].map((one) => ({ name: one, shape: shapeOf(one) }));
-      // A square weight does not say which of its sides is the input.
       const isTransposed = parameters.some(({ name: own, shape: [, inputs] }) => {
-        const weight = own.replace(/lora_A\.weight$/, "weight"), shape = shapes.get(weight);
-        if (!shape) return false;
-        const [rows, columns] = shape;
-        return rows === columns
-          ? isConv1D({ architecture: model.name as "gpt2" }, weight)
-          : rows === inputs;
+        const [rows, columns] = shapes.get(own.replace("lora_A.", "")) ?? [];
+        // A square weight does not say which of its sides is the input.
+        const isKnown = rows !== columns, architecture = model.name as "gpt2";
+        return isKnown ? rows === inputs : isConv1D({ architecture }, own);
       });
       await writeAdapter(adapter, { lora, parameters, weights, isTransposed });
     }

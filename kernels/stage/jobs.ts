@@ -9,9 +9,8 @@
  * @module
  */
 
-import type { Batch } from "../batch.ts";
 import type { StageProgram } from "../compile/programs.ts";
-import type { Device, StageValues } from "../devices/device.ts";
+import type { Device } from "../devices/device.ts";
 import type { DropoutKey } from "../layers/dropout.ts";
 import { type StageMemory, sumMemory } from "./memory.ts";
 import type { StageOptions } from "./options.ts";
@@ -100,12 +99,7 @@ export class JobStage extends Stage {
   }
 
   override forward(
-    microBatch: number,
-    input: StageValues | undefined,
-    fields: Batch,
-    into?: StageValues,
-    age?: number,
-    dropout?: DropoutKey,
+    ...[microBatch, input, fields, into, age, dropout]: Parameters<Stage["forward"]>
   ): Promise<ForwardResult> {
     const { first, dropout: own } = this.#shareOf(microBatch), stage = this.#stageOf(microBatch);
     const key = dropout && { ...dropout, ...own, microBatch: dropout.microBatch - first };
@@ -121,9 +115,8 @@ export class JobStage extends Stage {
   }
 
   override backward(
-    microBatch: number,
-    ...rest: Tail<Parameters<Stage["backward"]>>
-  ): Promise<StageValues | undefined> {
+    ...[microBatch, ...rest]: Parameters<Stage["backward"]>
+  ): ReturnType<Stage["backward"]> {
     return this.#stageOf(microBatch).backward(microBatch, ...rest);
   }
 
@@ -196,8 +189,6 @@ export class JobStage extends Stage {
     return stage ? { stage, name: name.slice(end + 1) } : { stage: any!, name };
   }
 }
-
-type Tail<T extends unknown[]> = T extends [unknown, ...infer Rest] ? Rest : never;
 
 /**
  * Opens the stage of several jobs.

@@ -29,13 +29,17 @@ const JOBS: typeof REFUSED = [
   [{ jobs: [{ ...JOB, step: 3 }] }, "TypeError: …every option of jobs[0] must be known…"],
   [{ jobs: [JOB, JOB] }, "RangeError: …names must differ, received one twice"],
   [
+    { jobs: [{ ...JOB, data: batches() }].flatMap((one) => [one, { ...one, name: "two" }]) },
+    "RangeError: …an iterator must be the data of one job, received that of two",
+  ],
+  [
     { jobs: [{ ...JOB, name: "../one" }] },
     'RangeError: …a name must be that of a folder, received "../one"',
   ],
   [{ jobs: [{ ...JOB, lora: undefined }] }, "RangeError: …lora must be given…"],
   [{ steps: undefined }, "RangeError: …steps must be given, of the run or of each job…"],
   [
-    { jobs: [JOB, { ...JOB, name: "two", start: 3 }] },
+    { jobs: [JOB, { ...JOB, data: batches(), name: "two", start: 3 }] },
     "RangeError: …a job must run in each step, received none before two begins in step 3",
   ],
   [{ progress: true }, "RangeError: …progress must be left out, received boolean"],

@@ -167,25 +167,25 @@ export type TrainEvent =
     readonly time: number;
   }
   | {
-    /** A worker was lost, and the run continues on the others, with the same bits. */
+    /** Workers were lost or have joined, and the run continues on others, with the same bits. */
     readonly type: "resize";
     /** The next step that was taken. */
     readonly step: number;
-    /** Reason of the move: a worker was lost. */
-    readonly cause: "lost";
-    /** Id of the actor that failed first. */
-    readonly actor: string;
+    /** Reason of the move. */
+    readonly cause: "lost" | "joined";
+    /** Id of the actor that failed first; absent if workers have joined. */
+    readonly actor?: string;
     /** When, in milliseconds since the epoch. */
     readonly time: number;
     /** Workers before. */
     readonly from: number;
     /** The pipelines that host the logical copies of the model, and their depth. */
     readonly to: { readonly pipelines: number; readonly depth: number; readonly copies: number };
-    /** Bytes of weights and moments that were read from the workers that remain. */
+    /** Bytes of weights and moments that were read from the workers before. */
     readonly movedBytes: number;
     /** Steps taken again: 1, or 0 if the step was committed or there was none. */
     readonly retaken: number;
-    /** Seconds from the notice of the loss until the next step can begin. */
+    /** Seconds from the notice until the next step can begin. */
     readonly seconds: number;
   }
   | {

@@ -324,12 +324,16 @@ export interface TrainOptions {
       readonly start?: number | undefined;
     }[]
     | undefined;
-  /** Number of failures of each worker within ten minutes that a run survives. Default 3. */
+  /**
+   * Number of failures of each worker within ten minutes after which it starts again. Default 3.
+   */
   readonly retries?: number;
   /**
-   * Reaction to the loss of a worker: all workers restart from the last snapshot (`restart`, default),
-   * or the run moves to the workers that remain, with the same bits, and takes at most one step again
-   * (`resize`). A resize does not count as one of `retries`.
+   * Reaction to the loss of a worker: all workers restart from the last snapshot (`restart`), or the
+   * run continues from the memory of the others, with the same bits, and takes at most one step again
+   * (`resize`). A lost thread or process is replaced up to `retries` times, a lost host if another has
+   * joined; otherwise the run moves to the workers that remain. Default: `resize` where each stage has
+   * copies and the run can move, otherwise `restart`.
    */
   readonly failover?: "restart" | "resize" | undefined;
   /** The fewest workers of a run that is moved; with fewer it ends with a checkpoint. Default 1. */

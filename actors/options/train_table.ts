@@ -407,7 +407,7 @@ export const TRAIN = {
     schema: oneOf("restart", "resize"),
     flag: {
       name: "failover",
-      otherwise: "restart",
+      otherwise: "resize; restart if the run cannot move",
       help: "after the loss of a worker restart all, or move the run to the others",
     },
   },

@@ -72,6 +72,7 @@ export function workerDownHandlers(
       const lost = lossOf(down, when, supervisor.excluded);
       gone.add(workers.findIndex(({ id }) => id === down.ref.id));
       if (lost.kind === "exit" && canFreeze(supervisor)) {
+        if (state === "frozen") return loseFrozen(supervisor, lost);
         if (state !== "freezing") return freeze(supervisor, lost);
         return supervisor.takeFrozen!(-1);
       }
@@ -84,7 +85,7 @@ export function workerDownHandlers(
 
 /** Returns whether the survivors of a lost worker hold every stage and can be frozen. */
 function canFreeze({ init, gone, state }: Supervisor): boolean {
-  if (!init.freezes || state === "starting" || state === "frozen") return false;
+  if (!init.freezes || state === "starting") return false;
   return init.workers[0]!.copies.every((copies) => copies.some(({ worker }) => !gone.has(worker)));
 }
 
@@ -95,6 +96,8 @@ function canFreeze({ init, gone, state }: Supervisor): boolean {
 function freeze(supervisor: Supervisor, lost: WorkerLost): void {
   const { ctx, workers, gone, replies, held } = supervisor, frozen = new Set<number>();
   supervisor.state = "freezing";
+  // Answers to earlier questions may come after the loss of their workers.
+  supervisor.takeFetched = supervisor.takeDigests = () => {};
   supervisor.takeFrozen = (worker) => {
     frozen.add(worker);
     if (workers.some((_, w) => !gone.has(w) && !frozen.has(w))) return;
@@ -109,6 +112,12 @@ function freeze(supervisor: Supervisor, lost: WorkerLost): void {
   for (const [w, worker] of workers.entries()) {
     if (!gone.has(w)) ctx.send(worker, { type: "Freeze" }, CONTROL);
   }
+}
+
+/** Answers a question to frozen workers of which one is lost; the others still hold every stage. */
+function loseFrozen({ workers, gone, steps, replies }: Supervisor, lost: WorkerLost): void {
+  const isInStep = steps.some(({ isCommitted }) => !isCommitted);
+  replies.failAll({ ...lost, remains: { workers: workers.length - gone.size }, isInStep });
 }
 
 /** Evaluates micro-batches, which enter the first pipeline of the first replica. */
@@ -163,15 +172,17 @@ export function controlHandlers(
       const reply = replies.defer(isFrozen);
       if (!isFrozen) supervisor.state = "saving";
       supervisor.pause = "a save";
-      supervisor.takeFetched = (values) => {
+      const nth = ++supervisor.fetches;
+      supervisor.takeFetched = (values, answered) => {
+        if (answered !== nth) return;
         if (!isFrozen) goIdle();
         reply(values, { transfer: [values.buffer] });
       };
       const copies = init.workers[0]!.copies[message.stage]!;
       const { worker } = copies.find((copy) => !supervisor.gone.has(copy.worker))!;
-      ctx.send(workers[worker]!, message, CONTROL);
+      ctx.send(workers[worker]!, { ...message, nth }, CONTROL);
     },
-    Fetched: ({ values }) => supervisor.takeFetched!(values),
+    Fetched: ({ values, nth }) => supervisor.takeFetched!(values, nth),
     Write({ orders, step }) {
       const reply = replies.defer();
       supervisor.state = "saving";

@@ -111,7 +111,7 @@ export function guarded<M extends Message, S extends string>(
 }
 
 /** Version of these messages. */
-export const PROTOCOL_VERSION = 10;
+export const PROTOCOL_VERSION = 11;
 
 /** The messages between workers, which an emulated link may delay. */
 export type PeerMessage =
@@ -251,6 +251,8 @@ export interface Fetch {
   readonly stage: number;
   /** The parts, in the order of the answer. */
   readonly parts: readonly TensorPart[];
+  /** The number of the question, which its answer repeats. */
+  readonly nth?: number;
 }
 
 /** The result of writing a shard. */
@@ -320,7 +322,11 @@ export type SupervisorMessage =
   /** Brings the weights and moments of a worker. */
   | { readonly type: "Saved"; readonly worker: number; readonly state: StageState }
   /** Brings the requested parts of weights and moments. */
-  | { readonly type: "Fetched"; readonly values: Float32Array<ArrayBuffer> }
+  | {
+    readonly type: "Fetched";
+    readonly values: Float32Array<ArrayBuffer>;
+    readonly nth?: number | undefined;
+  }
   /** Reports that a worker has written its weights and moments, or has failed to. */
   | { readonly type: "Written"; readonly worker: number; readonly outcome: WriteOutcome }
   /** Brings the loss of each sample of a micro-batch, by its global id. */
@@ -385,6 +391,8 @@ export interface WorkerLost {
   readonly kind: Failure["kind"];
   /** True if it exists but does not answer: only a process can then be ended. */
   readonly isWedged: boolean;
+  /** True if it was ended because its results were wrong. */
+  readonly isExcluded?: boolean;
   /** The surviving part of the pipeline; absent unless it holds every stage. */
   readonly remains?: Remains | undefined;
   /** True if a step was in progress. */

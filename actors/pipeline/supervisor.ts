@@ -188,6 +188,7 @@ function openSupervisor(
     state: "starting",
     pause: "the start",
     round: 0,
+    fetches: 0,
     steps: [],
     flow: emptyFlow(init),
   };

@@ -149,6 +149,8 @@ export function gather<T>(
 ): Take<T> {
   const parts = new Map<number, T>();
   return (worker, part) => {
+    // A worker that is lost may have answered an earlier question.
+    if (!workers.includes(worker)) return;
     parts.set(worker, part);
     if (parts.size === workers.length) done(workers.map((one) => parts.get(one)!));
   };
@@ -195,7 +197,8 @@ export function lossOf(
   const during = when === undefined ? "" : ` in ${when}`;
   if (reason === "stopped") {
     const message = excluded ?? `${ref.id} failed${during}: it must run to the end, and stopped`;
-    return { worker: ref.id, kind: "exit", message, isWedged: false };
+    const isExcluded = excluded !== undefined;
+    return { worker: ref.id, kind: "exit", message, isWedged: false, isExcluded };
   }
   const { actor, handling, error, kind } = reason;
   const doing = handling ? ` while handling ${handling}` : "";
@@ -388,7 +391,9 @@ export interface Supervisor {
   takeDigests?: Take<readonly CopyDigest[]>;
   /** Reason why a worker was ended. */
   excluded?: string;
-  takeFetched?: (values: Float32Array<ArrayBuffer>) => void;
+  takeFetched?: (values: Float32Array<ArrayBuffer>, nth: number | undefined) => void;
+  /** The number of fetches so far. */
+  fetches: number;
   takeWritten?: Take<WriteOutcome>;
   drained?: () => void;
   evaluation?: Evaluation;

@@ -88,9 +88,9 @@ function controlHandlers(worker: Worker): Partial<Handlers<WorkerMessage>> {
       }
       send(worker, { type: "Digested", worker: init.worker, digests });
     },
-    async Fetch({ stage, parts }) {
+    async Fetch({ stage, parts, nth }) {
       const values = await ctx.busy(() => copyOf(worker, stage).kernels.read(parts));
-      send(worker, { type: "Fetched", values }, { transfer: [values.buffer] });
+      send(worker, { type: "Fetched", values, nth }, { transfer: [values.buffer] });
     },
     async Write({ order, step }) {
       const outcome = await ctx.busy(() => write(worker, order, step));

@@ -180,6 +180,8 @@ export interface RunHosts extends AsyncDisposable {
   readonly transport: Transport;
   /** Waits for a host for each of `workers`. @throws {Error} when there is none. */
   gather(workers: number): Promise<void>;
+  /** Returns the number of hosts that are there. */
+  available(): number;
   /** Returns an engine between whose steps hosts leave that want to. */
   releasing(engine: Engine): Engine;
 }

@@ -76,6 +76,7 @@ export async function gatherHosts(
       if (there === 0) throw tooFew(1, joinMs, there);
       if (there < workers) announce(`${workers} workers share ${there} hosts`);
     },
+    available: () => leader.available,
     releasing(engine) {
       const step = engine.step.bind(engine);
       return Object.assign(engine, {

@@ -17,12 +17,9 @@ import type { StageState } from "../../kernels/internal.ts";
 import { type HeldState, readState, type TensorSource } from "../checkpoints/tensors.ts";
 import { type CopyDigest, unequalCopies } from "../gradients/digests.ts";
 import { eagerStages } from "../gradients/sync.ts";
-import { chooseLayout, type HostLayout } from "../../schedules/internal.ts";
-import { copiesOf, pipelineCount } from "../pipeline/layout.ts";
+import { copiesOf } from "../pipeline/layout.ts";
 import type { Answer, Stalled, SupervisorMessage, WriteOutcome } from "../pipeline/protocol.ts";
 import {
-  type HostedRun,
-  hostShares,
   openStepPlanner,
   type StepOutcome,
   type StepPlanner,
@@ -48,13 +45,8 @@ import {
 } from "./engine.ts";
 import { rankTransport } from "./mpi_run.ts";
 import type { PreparedRun } from "./events.ts";
-import {
-  type Hosts,
-  openSnapshots,
-  Recovery,
-  type RecoveryOptions,
-  WorkerLostError,
-} from "./recovery.ts";
+import { type Hosts, MovingHosts } from "./hosts.ts";
+import { openSnapshots, Recovery, type RecoveryOptions, WorkerLostError } from "./recovery.ts";
 import { openSerial } from "./serial.ts";
 import { COMPARE_EVERY, Verifier } from "./verify.ts";
 
@@ -381,7 +373,8 @@ async function openOn(
     const engine = await openPipeline(hosted, isolate, fault);
     return lent ? lent.releasing(engine) : engine;
   };
-  const hosts = new MovingHosts(prepared, openOf, prepared.minWorkers, onResize);
+  const { minWorkers } = prepared, available = lent && (() => lent.available());
+  const hosts = new MovingHosts(prepared, openOf, { minWorkers, onResize, available });
   return await Recovery.open((state) => hosts.start(state), {
     ...prepared,
     retries: isSerial ? 0 : prepared.retries,
@@ -391,59 +384,6 @@ async function openOn(
     onLost,
     ...prepared.freezes && { hosts },
   });
-}
-
-/** The hosts of a run, fewer with each loss. */
-export class MovingHosts<R extends EngineOptions> implements Hosts {
-  readonly minWorkers: number;
-  readonly onResize: Hosts["onResize"];
-  readonly #run: R;
-  readonly #openOf: (run: R) => (state: StateOf<TensorSource>) => Promise<Engine>;
-  #current: R;
-  #layout: HostLayout;
-
-  /** @param openOf returns how a run opens its engine. */
-  constructor(
-    run: R,
-    openOf: (run: R) => (state: StateOf<TensorSource>) => Promise<Engine>,
-    minWorkers = 1,
-    onResize: Hosts["onResize"] = () => {},
-  ) {
-    this.minWorkers = minWorkers;
-    this.onResize = onResize;
-    this.#run = this.#current = run;
-    this.#openOf = openOf;
-    this.#layout = { pipelines: run.replicas, depth: run.schedule.workers };
-  }
-
-  /** Opens an engine for the present layout. */
-  start(state: StateOf<TensorSource>): Promise<Engine> {
-    return this.#openOf(this.#current)(state);
-  }
-
-  layout(): HostLayout & { readonly copies: number } {
-    const { replicas, schedule } = this.#run;
-    return { ...this.#layout, copies: replicas * pipelineCount(schedule) };
-  }
-
-  open(workers: number, state: StateOf<TensorSource>): Promise<Engine> {
-    const { replicas, schedule: { microBatches }, model: { layers } } = this.#run;
-    const needs = { replicas, microBatches, layers: layers.length, workers };
-    this.#layout = chooseLayout(needs);
-    this.#current = hostedOn(this.#run, this.#layout);
-    return this.start(state);
-  }
-}
-
-/**
- * Returns a run whose copies other pipelines host. Traces would name other workers. The layout and the
- * buckets that were asked for belong to stages of another size; neither changes a bit.
- */
-function hostedOn<R extends EngineOptions>(run: R, layout: HostLayout): R {
-  const hosted: HostedRun = { ...run, layout }, replicas = layout.pipelines;
-  const [schedule] = hostShares(hosted, run.replicas * run.schedule.microBatches).schedules;
-  const { starts: _starts, ...model } = run.model, { bucketSize: _size, ...stage } = run.stage;
-  return { ...run, hosted, schedule: schedule!, replicas, model, stage, isTraced: false };
 }
 
 /**

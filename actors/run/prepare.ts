@@ -368,7 +368,7 @@ export async function prepareRun(options: RunOptions): Promise<PreparedRun> {
   const chosen = chooseSchedule({ ...filled, microBatches }), { schedule } = chosen;
   if (jobs) assertShareable(schedule);
   const servable = compileServable(filled, schedule), workers = replicas * schedule.workers;
-  const verification = verificationOf(schedule, filled);
+  const freezes = canMove(schedule, filled), verification = verificationOf(schedule, filled);
   const devices = await runDevices(options, runtime, workers), [device] = devices;
   const isolation = runtime === "mpi" || runtime === "nats"
     ? runtime
@@ -417,7 +417,7 @@ export async function prepareRun(options: RunOptions): Promise<PreparedRun> {
     metrics: options.model.metrics,
     isTraced: filled.trace,
     minWorkers: filled.minWorkers ?? 1,
-    freezes: filled.failover === "resize" && runtime !== "serial",
+    freezes,
     verification,
   };
 }
@@ -451,29 +451,37 @@ function compileServable(options: FilledOptions, schedule: Schedule): CompiledRu
     );
   }
   assertServable(schedule, { ...options, ties: compiled.model.ties.length });
-  if (options.failover === "resize") assertMovable(schedule, options);
   return compiled;
 }
 
 /**
- * Refuses runs that would have other bits on other workers, or whose state cannot be read from them.
+ * Returns whether a run moves to other workers when one is lost: by default where stages have copies.
  *
- * @throws {RangeError} naming the first option that is in the way.
+ * @throws {RangeError} naming the first option that is in the way of a move that was asked for.
  */
-function assertMovable(
+function canMove(schedule: Schedule, options: FilledOptions): boolean {
+  const { failover, runtime, replicas, supervisor, worker, jobs } = options;
+  if (failover === "restart") return false;
+  const refusal = movingRefusal(schedule, options), isAsked = failover === "resize";
+  if (isAsked && refusal !== undefined) throw new RangeError(refusal);
+  const isUseful = replicas * pipelineCount(schedule) > 1 && !(supervisor ?? worker ?? jobs);
+  return refusal === undefined && runtime !== "serial" && (isAsked || isUseful);
+}
+
+/** Returns why a run would have other bits on other workers, or its state cannot be read from them. */
+function movingRefusal(
   schedule: Schedule,
   { runtime, reduce, journal, system }: FilledOptions,
-): void {
-  const refuse = (must: string, received: unknown): never => {
-    throw new RangeError(`Cannot move a run to other workers: ${must}, received ${received}`);
-  };
-  if (runtime === "mpi") refuse("the runtime must not be mpi, whose jobs restart", runtime);
+): string | undefined {
+  const refusal = (must: string, received: string) =>
+    `Cannot move a run to other workers: ${must}, received ${received}`;
+  if (runtime === "mpi") return refusal("the runtime must not be mpi, whose jobs restart", runtime);
   if (reduce !== "deterministic") {
-    refuse("reduce must be deterministic: other sums depend on the workers", reduce);
+    return refusal("reduce must be deterministic: other sums depend on the workers", reduce);
   }
-  const refusal = hostingRefusal(schedule);
-  if (refusal) throw new RangeError(refusal);
-  if (journal ?? system) refuse("there must be no journal and no given system", "one");
+  const other = hostingRefusal(schedule);
+  if (other !== undefined || !(journal ?? system)) return other;
+  return refusal("there must be no journal and no given system", "one");
 }
 
 /**

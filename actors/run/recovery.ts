@@ -43,7 +43,7 @@ import type { StepOutcome, StepRequest } from "../pipeline/step.ts";
 import { countRestarts, type Restarts } from "../runtime/restarts.ts";
 import { closeRendezvousFolder, lockTemporaryFolder } from "../transports/rendezvous.ts";
 import type { Engine } from "./engine.ts";
-import type { HostLayout } from "../../schedules/internal.ts";
+import { type Hosts, type ResizeCause, TooFewWorkersError } from "./hosts.ts";
 
 /** Limit of the bytes of logged steps that a newer snapshot has made unnecessary. */
 export const KEPT_BYTES = 2 ** 24;
@@ -379,44 +379,6 @@ export interface RecoveryOptions extends RetryOptions {
   readonly hosts?: Hosts | undefined;
 }
 
-/** A move of a run to the workers that remain, as the event `resize` reports it. */
-export interface Resize {
-  readonly from: number;
-  readonly to: HostLayout & { readonly copies: number };
-  readonly movedBytes: number;
-  readonly retaken: number;
-  readonly seconds: number;
-}
-
-/** Moves the copies of a run to the workers that remain. */
-export interface Hosts {
-  /** The fewest workers. */
-  readonly minWorkers: number;
-  /** Opens an engine for a number of workers. */
-  open(workers: number, state: StateOf<TensorSource>): Promise<Engine>;
-  /** Returns the present layout, and the number of logical copies. */
-  layout(): Resize["to"];
-  /** Gets each move. */
-  readonly onResize: (lost: WorkerLost, resize: Resize) => void;
-}
-
-/** Fewer workers remain than the run must have. */
-export class TooFewWorkersError extends Error {
-  /** Identifies the error across copies of the class. */
-  override readonly name = "TooFewWorkersError";
-  /** Exit code for the program: another attempt may succeed (EX_TEMPFAIL of sysexits.h). */
-  readonly exitCode = 75;
-
-  /** Makes an error with the loss, and the numbers of workers. */
-  constructor(lost: WorkerLost, minWorkers: number) {
-    super(
-      `Cannot continue: there must be ${minWorkers} workers, received ${
-        lost.remains!.workers
-      }; ${lost.message}`,
-    );
-  }
-}
-
 /** Notes where a state that was read has been saved: from now on the workers can restart from there. */
 type Kept = (state: StateOf<TensorSource>) => void;
 
@@ -439,6 +401,8 @@ export class Recovery implements Pick<Engine, "ahead" | "drain" | "step" | "eval
   /** The engine that must be closed. */
   #opened: Engine | undefined;
   #ahead = 0;
+  /** The most workers: an excluded one does not come back. */
+  #mostWorkers = Infinity;
 
   private constructor(
     open: (state: StateOf<TensorSource>) => Promise<Engine>,
@@ -478,6 +442,7 @@ export class Recovery implements Pick<Engine, "ahead" | "drain" | "step" | "eval
 
   /** Trains on the micro-batches of one step, and logs them until the next snapshot. */
   async step(request: StepRequest): Promise<StepOutcome> {
+    if (this.#options.hosts?.available) await this.#grow(this.#options.hosts);
     const outcome = await this.#getOn((engine) => engine.step(request), true), log = this.#log;
     this.#newest = undefined;
     if (this.#options.retries === 0) return outcome;
@@ -564,7 +529,7 @@ export class Recovery implements Pick<Engine, "ahead" | "drain" | "step" | "eval
   #recover(error: unknown): void {
     if (!(error instanceof WorkerLostError)) throw error;
     const { hosts } = this.#options, { lost } = error;
-    if (hosts && lost.remains) return this.#resize(hosts, lost, lost.remains);
+    if (hosts && lost.remains) return this.#shrink(hosts, error, lost.remains);
     const waitMs = this.#retries.failed(error);
     if (this.#log.areLost) {
       throw new WorkerLostError({ ...error.lost, message: `${TOO_MANY}; ${error.message}` });
@@ -576,30 +541,75 @@ export class Recovery implements Pick<Engine, "ahead" | "drain" | "step" | "eval
     this.#current.catch(() => {});
   }
 
-  /** Moves the run to the survivors. If another worker is lost meanwhile, all restart. */
-  #resize(hosts: Hosts, lost: WorkerLost, remains: Remains): void {
-    if (remains.workers < hosts.minWorkers) {
+  /** Moves the run to the survivors, and to others in the place of lost workers. */
+  #shrink(hosts: Hosts, error: WorkerLostError, remains: Remains): void {
+    const { lost } = error, workers = this.#workersAfter(hosts, error, remains.workers);
+    if (workers < hosts.minWorkers) {
       // The step is the answer; the next question meets the same loss.
       if (remains.committed) return;
       throw new TooFewWorkersError(lost, hosts.minWorkers);
     }
-    const began = performance.now(), from = hosts.layout(), { held } = this.#opened!;
+    const why = { cause: "lost", actor: lost.worker, message: lost.message } as const;
+    this.#move(hosts, workers, why, lost.isInStep && !remains.committed ? 1 : 0);
+  }
+
+  /** Returns the workers after a loss: where a lost one can start again, it may fail `retries` times. */
+  #workersAfter(hosts: Hosts, error: WorkerLostError, remaining: number): number {
+    if (error.lost.isExcluded) return this.#mostWorkers = remaining;
+    if (hosts.available) return Math.max(remaining, Math.min(hosts.available(), this.#mostWorkers));
+    try {
+      this.#retries.failed(error);
+      return hosts.workers;
+    } catch {
+      return remaining;
+    }
+  }
+
+  /** Moves the run to more workers if others have joined. */
+  async #grow(hosts: Hosts): Promise<void> {
+    await this.#outlive(() => {});
+    const workers = Math.min(hosts.available!(), this.#mostWorkers);
+    if (!hosts.isFasterOn(workers)) return;
+    this.#move(hosts, workers, { cause: "joined", message: "workers have joined" }, 0);
+  }
+
+  /** Moves the run. The state is in memory until the new workers are ready, also if some are lost. */
+  #move(
+    hosts: Hosts,
+    workers: number,
+    { message, ...cause }: ResizeCause & { readonly message: string },
+    retaken: number,
+  ): void {
+    const began = performance.now(), from = hosts.workers, { held } = this.#opened!;
     const move = async () => {
       await this.#opened!.compare?.();
       const state = await gatherState(held!);
       await this.#closeOpened();
-      return this.#opened = await hosts.open(remains.workers, state);
+      return await this.#openOn(hosts, workers, state);
     };
-    this.#options.announce(`${lost.message}; the run continues on ${remains.workers} workers`);
+    this.#options.announce(`${message}; the run continues on ${workers} workers`);
     this.#current = move();
     this.#current.then(() =>
-      hosts.onResize(lost, {
-        from: from.pipelines * from.depth,
+      hosts.onResize(cause, {
+        from,
         to: hosts.layout(),
         movedBytes: bytesOfState(this.#options.shapes),
-        retaken: lost.isInStep && !remains.committed ? 1 : 0,
+        retaken,
         seconds: (performance.now() - began) / 1000,
       }), () => {});
+  }
+
+  /** Opens an engine on workers, and on others if one of them is lost at the start. */
+  async #openOn(hosts: Hosts, workers: number, state: StateOf<TensorSource>): Promise<Engine> {
+    try {
+      return this.#opened = await hosts.open(workers, state);
+    } catch (error) {
+      if (!(error instanceof WorkerLostError) || this.#closing.signal.aborted) throw error;
+      const { lost: { kind, isWedged } } = error, fewer = workers - 1;
+      const others = hosts.available ? fewer : this.#workersAfter(hosts, error, fewer);
+      if (kind !== "exit" || isWedged || others < Math.max(1, hosts.minWorkers)) throw error;
+      return await this.#openOn(hosts, others, state);
+    }
   }
 
   /**

@@ -33,7 +33,8 @@ import {
 } from "./events.ts";
 import { Jobs } from "./jobs.ts";
 import { openEngine } from "./pipeline.ts";
-import { type Recovery, type Resize, TooFewWorkersError } from "./recovery.ts";
+import { type Resize, type ResizeCause, TooFewWorkersError } from "./hosts.ts";
+import type { Recovery } from "./recovery.ts";
 import type { PreparedRun } from "./events.ts";
 import { assertWritten } from "./run_journal.ts";
 
@@ -102,8 +103,8 @@ export async function openRun(prepared: PreparedRun, data: RunData | Jobs): Prom
   const began = performance.now(), failures: Failures = [];
   const onLost = ({ worker: actor, message: reason }: WorkerLost) =>
     void failures.push({ type: "failure", actor, reason, time: Date.now() });
-  const onResize = ({ worker: actor }: WorkerLost, resize: Resize) =>
-    void failures.push({ type: "resize", cause: "lost", actor, time: Date.now(), ...resize });
+  const onResize = (cause: ResizeCause, resize: Resize) =>
+    void failures.push({ type: "resize", ...cause, time: Date.now(), ...resize });
   const engine = await openEngine(prepared, onLost, onResize);
   return new TrainingRun(prepared, engine, data, failures, began);
 }

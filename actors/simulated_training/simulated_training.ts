@@ -32,9 +32,11 @@ import { REFUSAL } from "../pipeline/protocol.ts";
 import type { KernelModule } from "../pipeline/stage_copies.ts";
 import { type StepOutcome, type StepRequest, UPDATE_POLICIES } from "../pipeline/step.ts";
 import { type Engine, type EngineOptions, stateShapes } from "../run/engine.ts";
-import { MovingHosts, openPipeline } from "../run/pipeline.ts";
+import { MovingHosts } from "../run/hosts.ts";
+import { openPipeline } from "../run/pipeline.ts";
 import { assertServable, assertTrainable } from "../run/prepare.ts";
 import { openSnapshots, Recovery, WorkerLostError } from "../run/recovery.ts";
+import type { SupervisorView } from "../pipeline/supervisor.ts";
 import { TRAINING_ACTORS } from "../run/run_journal.ts";
 import { openSerial } from "../run/serial.ts";
 import type { Scenario, World } from "../simulation/run.ts";
@@ -76,6 +78,8 @@ export interface SimulatedTrainingOptions {
   readonly mayLose?: boolean;
   /** True if the run moves to the workers that remain when one is lost. Default false. */
   readonly mayMove?: boolean;
+  /** The step, from 1, from which on others join in the place of lost workers. Default: none join. */
+  readonly joinBefore?: number;
 }
 
 /** Values of a sample between layers, and weights of a layer. */
@@ -120,12 +124,10 @@ export function prepareSimulation(plan: SimulatedTrainingOptions): PreparedSimul
   return { options, requests: requestsOf(plan, options) };
 }
 
-/** Checks that the weights are equal to those of serial training. */
-export function assertSerial(weightsHash: string, expected: string): void {
-  if (weightsHash === expected) return;
-  throw new Error(
-    `Cannot end: the weights must be the serial ${expected}, received ${weightsHash}`,
-  );
+/** Checks that the weights, or the losses, are equal to those of serial training. */
+export function assertSerial(hash: string, expected: string, what = "weights"): void {
+  if (hash === expected) return;
+  throw new Error(`Cannot end: the ${what} must be the serial ${expected}, received ${hash}`);
 }
 
 function optionsOf(plan: SimulatedTrainingOptions): SimulatedEngineOptions {
@@ -279,8 +281,14 @@ export interface SimulatedTrainingResult {
   readonly weightsHash?: string;
   /** The loss of a worker, if there are no weights. */
   readonly lost?: string;
-  /** For each move to other workers, the steps that were taken again. */
+  /** For each loss after which the run has moved, the steps that were taken again. */
   readonly retaken?: readonly number[];
+  /** Moves to workers that have joined. */
+  readonly joins?: number;
+  /** Restarts of all workers. */
+  readonly restarts?: number;
+  /** Commits of steps, those of repeated steps included. */
+  readonly commits?: number;
 }
 
 /** Runs steps, and returns those that changed weights: committed ones, or without flushes all. */
@@ -292,6 +300,7 @@ async function perform(
 ) {
   const { isFlushed } = UPDATE_POLICIES[schedule.updates];
   const begun: Promise<StepOutcome>[] = [], taken: StepRequest[] = [];
+  const losses: StepOutcome["losses"][] = [];
   for (const request of requests) {
     const ending = engine.step(request);
     // Without flushes a step may end together with later ones, so failures are handled at the end.
@@ -304,11 +313,17 @@ async function perform(
   }
   await engine.drain();
   for (const [i, ending] of begun.entries()) {
-    if ((await ending).isCommitted || !isFlushed) taken.push(requests[i]!);
+    const outcome = await ending;
+    losses.push(outcome.losses);
+    if (outcome.isCommitted || !isFlushed) taken.push(requests[i]!);
   }
   const { weights } = await engine.save();
-  return { taken, weightsHash: hashWeights(weights) };
+  return { taken, weightsHash: hashWeights(weights), lossesHash: hashLosses(losses) };
 }
+
+/** Returns the hash of the losses of some steps. */
+const hashLosses = (steps: readonly StepOutcome["losses"][]): string =>
+  hashWeights(new Map(steps.flat().map((one, i) => [`${i}`.padStart(9, "0"), one])));
 
 /** Trains without actors and returns the hash of all weights, which every order must have. */
 export async function trainSerially(plan: SimulatedTrainingOptions): Promise<string> {
@@ -316,9 +331,9 @@ export async function trainSerially(plan: SimulatedTrainingOptions): Promise<str
   return (await perform(requests, engine, options, plan.pauseEvery)).weightsHash;
 }
 
-/** Prepared simulated training, with the hashes of serial training by the steps taken. */
+/** Prepared simulated training, with the results of serial training by the steps taken. */
 interface Recalled extends PreparedSimulation {
-  readonly expected: Map<string, Promise<string>>;
+  readonly expected: Map<string, ReturnType<typeof perform>>;
 }
 
 /** Consecutive runs mostly have the same options. */
@@ -327,14 +342,14 @@ const recalled = new WeakMap<SimulatedTrainingOptions, Recalled>();
 const recall = (plan: SimulatedTrainingOptions): Recalled =>
   recalled.getOrInsertComputed(plan, () => ({ ...prepareSimulation(plan), expected: new Map() }));
 
-async function expectedHash(
+async function expectedOf(
   { options, expected }: Recalled,
   taken: readonly StepRequest[],
-  pauseEvery: number | undefined,
-): Promise<string> {
+  pauseEvery?: number,
+): ReturnType<typeof perform> {
   const serial = async () => {
     const engine = await openSerial(options);
-    return (await perform(taken, engine, options, pauseEvery)).weightsHash;
+    return await perform(taken, engine, options, pauseEvery);
   };
   return await expected.getOrInsertComputed(taken.map(({ step }) => step).join(), serial);
 }
@@ -370,8 +385,8 @@ export const simulatedTraining: Scenario<SimulatedTrainingResult, SimulatedTrain
       const engine = await opening;
       addInvariants(world, options);
       const { taken, weightsHash } = await perform(requests, engine, options, plan.pauseEvery);
-      const expected = await expectedHash(prepared, taken, plan.pauseEvery);
-      assertSerial(weightsHash, expected);
+      const expected = await expectedOf(prepared, taken, plan.pauseEvery);
+      assertSerial(weightsHash, expected.weightsHash);
       return { weightsHash };
     } catch (error) {
       if (plan.mayLose && isLoss(error)) return { lost: error.message };
@@ -476,31 +491,50 @@ function canSimulate(plan: SimulatedTrainingOptions): boolean {
   }
 }
 
-/** Trains on fewer workers after each loss, with the weights of serial training. */
+/** Trains on fewer workers after each loss, with the losses and weights of serial training. */
 async function trainMoving(
   world: World<SimulatedTrainingOptions>,
   prepared: Recalled,
 ): Promise<SimulatedTrainingResult> {
-  const { options, requests } = prepared, retaken: number[] = [];
+  const { options, requests } = prepared, { joinBefore = Infinity } = world.configuration;
+  const retaken: number[] = [];
+  let begun = 0, joins = 0, restarts = 0, commits = 0, wasCommitted = false;
+  world.invariant("commits are counted", ({ actor, state }) => {
+    if (actor !== "supervisor") return;
+    const isCommitted = state<SupervisorView>(actor)?.isCommitted ?? false;
+    commits += Number(isCommitted && !wasCommitted);
+    wasCommitted = isCommitted;
+  });
   const hosts = new MovingHosts<EngineOptions>(
     { ...options, system: world.system, freezes: true },
     (run) => (state) => openPipeline({ ...run, state }, "local"),
-    1,
-    (_, resize) => void retaken.push(resize.retaken),
+    {
+      minWorkers: 1,
+      available: () => begun < joinBefore ? 0 : Infinity,
+      onResize({ cause }, resize) {
+        if (cause === "lost") retaken.push(resize.retaken);
+        else joins++;
+      },
+    },
   );
   const shapes = stateShapes(options.model.parameters, options);
   const opening = Recovery.open((state) => hosts.start(state), {
     ...{ hosts, shapes, state: options.state, retries: 3, canKill: false, announce: () => {} },
     snapshots: openSnapshots("memory", undefined, shapes),
+    onLost: () => void restarts++,
   });
   opening.catch(() => {});
   await world.settle();
-  const engine = await opening, taken: StepRequest[] = [];
+  const engine = await opening, taken: StepRequest[] = [], losses: StepOutcome["losses"][] = [];
   for (const request of requests) {
-    if ((await engine.step(request)).isCommitted) taken.push(request);
+    begun++;
+    const outcome = await engine.step(request);
+    losses.push(outcome.losses);
+    if (outcome.isCommitted) taken.push(request);
   }
   const { weights } = await engine.read((state) => gatherState(state));
-  const weightsHash = hashWeights(weights);
-  assertSerial(weightsHash, await expectedHash(prepared, taken, undefined));
-  return { weightsHash, retaken };
+  const weightsHash = hashWeights(weights), expected = await expectedOf(prepared, taken);
+  assertSerial(weightsHash, expected.weightsHash);
+  assertSerial(hashLosses(losses), expected.lossesHash, "losses");
+  return { weightsHash, retaken, joins, restarts, commits };
 }

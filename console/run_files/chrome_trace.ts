@@ -426,8 +426,8 @@ export class TraceFile implements Disposable {
       }
       case "resize": {
         const { type, step, actor, from, time, to: { pipelines, depth } } = event;
-        const how = { step, from, pipelines, depth };
-        return [moment(`${actor} lost`, type, momentOf(this.#facts, time), how)];
+        const how = { step, from, pipelines, depth }, what = actor ? `${actor} lost` : "joined";
+        return [moment(what, type, momentOf(this.#facts, time), how)];
       }
       case "wait":
         return [];

@@ -161,6 +161,15 @@ export type TimelineRecord =
   /** A lost worker, a checkpoint, or a resumption after a step. */
   | Exclude<v.InferOutput<typeof LINE>, { readonly type: "step" }>;
 
+/** Returns the loss of a worker that an event reports, also if the run has moved to others. */
+export function lossIn(event: TrainEvent) {
+  if (event.type === "failure") return event;
+  if (event.type !== "resize" || event.actor === undefined) return undefined;
+  const { step, time, actor, to: { pipelines, depth } } = event;
+  const reason = `lost; the run continued on ${pipelines * depth} workers`;
+  return { type: "failure", step, time, actor, reason } as const;
+}
+
 /** The timeline of a running run. */
 export type TimelineFile = ReturnType<typeof openTimeline>;
 
@@ -216,7 +225,8 @@ export function openTimeline(options: TimelineOptions) {
     /** Adds an event of the run. */
     see(event: TrainEvent): void {
       if (event.type === "step" || event.type === "skip") addStep(event.step, event.traces);
-      if (event.type === "failure") add(event);
+      const loss = lossIn(event);
+      if (loss) add(loss);
       if (event.type === "checkpoint") {
         add({ type: event.type, step: event.step, time: Date.now() });
       }

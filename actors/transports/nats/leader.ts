@@ -135,6 +135,11 @@ export class Leader {
     clearTimeout(timer);
     signal?.removeEventListener("abort", stop);
     if (this.#failure) throw this.#failure;
+    return this.available;
+  }
+
+  /** The number of hosts that are there and do not want to leave. */
+  get available(): number {
     return this.#available().length;
   }
 

@@ -5,7 +5,8 @@ import { hashWeights } from "../../../actors/checkpoints/format.ts";
 import { gatherState } from "../../../actors/checkpoints/tensors.ts";
 import { digestOf } from "../../../actors/gradients/digests.ts";
 import { type EngineOptions, stateShapes } from "../../../actors/run/engine.ts";
-import { MovingHosts, openPipeline } from "../../../actors/run/pipeline.ts";
+import { MovingHosts } from "../../../actors/run/hosts.ts";
+import { openPipeline } from "../../../actors/run/pipeline.ts";
 import { openSnapshots, Recovery } from "../../../actors/run/recovery.ts";
 import {
   prepareSimulation,
@@ -45,7 +46,8 @@ async function trainWith(
   };
   const open = (run: EngineOptions) => (state: EngineOptions["state"]) =>
     openPipeline({ ...run, state }, "local");
-  const hosts = new MovingHosts(run, open, 1, () => react("moved"));
+  const onResize = () => react("moved");
+  const hosts = new MovingHosts(run, open, { minWorkers: 1, onResize, available: undefined });
   const shapes = stateShapes(options.model.parameters, options);
   const engine = await Recovery.open((state) => hosts.start(state), {
     ...{ shapes, state: options.state, retries: 3, canKill: false, announce: () => {} },
@@ -58,6 +60,8 @@ async function trainWith(
       await engine.step(request);
     }
     const { weights } = await engine.read((state) => gatherState(state));
+    const hasMoved = reactions.some((one) => one.startsWith("moved"));
+    assert.equal(hosts.workers < plan.workers! * plan.replicas!, hasMoved);
     return { isRight: hashWeights(weights) === await trainSerially(plan), reactions };
   } finally {
     await engine.close();

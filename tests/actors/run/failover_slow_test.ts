@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import type { TrainOptions } from "../../../actors/options/train_options.ts";
 import { train } from "../../../actors/run/train.ts";
 import { gpt2 } from "../../../kernels/mod.ts";
-import { atDepth } from "../../depth.ts";
+import { atDepth, IS_DEEP } from "../../depth.ts";
 import { folderTest, namesIn } from "../../in_folder.ts";
 import { batchesOf, eventsOf, once, outcome, type Sizes, SMALL } from "../runs.ts";
 
@@ -30,6 +30,8 @@ const RUNS: Readonly<Record<string, readonly [Partial<TrainOptions>, number, rea
     "Chimera": [{ schedule: "chimera" }, 1, [5]],
   };
 
+const deepTest = IS_DEEP ? Deno.test : () => {};
+
 const serial = once((name) => outcome(SIZES, { ...RUN, ...RUNS[name]![0], runtime: "serial" }));
 
 for (const [name, [options, depth, moments]] of Object.entries(RUNS)) {
@@ -46,21 +48,49 @@ for (const [name, [options, depth, moments]] of Object.entries(RUNS)) {
   }
 }
 
-Deno.test("a second loss, of the only copies of a stage, restarts the workers that remained", async () => {
+Deno.test("a lost worker is replaced until its retries end, and a loss of the only copies restarts all", async () => {
   const evaluation = { every: 1, batches: batchesOf(SIZES, 2) };
   const options = { ...RUN, schedule: "1f1b", replicas: 2, evaluation, retries: 1 } as const;
   const faults = [
     { worker: 1, afterActions: 9, kind: "exit" },
+    { worker: 1, afterActions: 9, kind: "exit" },
     { worker: 0, afterActions: 30, kind: "exit" },
   ] as const;
   const run = await outcome(SIZES, { ...options, faults });
-  assert.deepEqual(eventsOf(run.events, "resize").map(({ from, to }) => [from, to.depth]), [[
-    4,
-    3,
-  ]]);
+  const depths = eventsOf(run.events, "resize").map(({ from, to }) => [from, to.depth]);
+  assert.deepEqual(depths, [[4, 2], [4, 3]]);
   assert.deepEqual(eventsOf(run.events, "failure").map(({ actor }) => actor), ["worker-0"]);
   assert.deepEqual(run.bits, (await outcome(SIZES, { ...options, runtime: "serial" })).bits);
 });
+
+/** Losses in a row, of each worker in turn, some in the middle of a step. */
+const STORM = 100;
+
+deepTest(
+  `${STORM} losses in a row change no bit, and memory grows by less than 2 MiB each`,
+  async () => {
+    const sizes = { ...SIZES, steps: 2 * STORM }, rss: number[] = [];
+    const faults = Array.from(
+      { length: STORM },
+      (_, n) => ({ worker: n % 4, afterActions: 5 + n % 30, kind: "exit" } as const),
+    );
+    const announce = (line: string) =>
+      void (line.includes("the run continues on 4") && rss.push(Deno.memoryUsage().rss / 2 ** 20));
+    const options = { ...RUN, schedule: "1f1b", replicas: 2, retries: STORM, announce } as const;
+    const run = await outcome(sizes, { ...options, faults });
+    const serial = await outcome(sizes, { ...options, runtime: "serial" });
+    assert.deepEqual(run.bits, serial.bits);
+    const moves = eventsOf(run.events, "resize");
+    const again = moves.reduce((sum, { retaken }) => sum + retaken, 0);
+    const mean = (from: number) =>
+      rss.slice(from, from + 25).reduce((sum, one) => sum + one / 25, 0);
+    const growth = (mean(75) - mean(25)) / 50;
+    // deno-lint-ignore no-console -- the counts of the deep tier
+    console.log(`${moves.length} moves, ${again} steps taken again, ${growth} MiB each`);
+    assert.equal(moves.length + eventsOf(run.events, "failure").length, STORM);
+    assert.ok(growth < 2, rss.join());
+  },
+);
 
 Deno.test("a lost stage without a copy restarts all workers", async () => {
   const options = { ...RUN, schedule: "1f1b", retries: 1 } as const;

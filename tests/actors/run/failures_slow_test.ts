@@ -120,7 +120,7 @@ Deno.test("a run that ends, is left early, or outlives a worker leaves its syste
 Deno.test("workers behind a foreign transport have the serial bits, and a run outlives them", async () => {
   const sizes = { ...SMALL, microBatches: 4 };
   const options = { schedule: "chimera", workers: 2, device: "native" } as const;
-  const tcp = { isolation: "tcp", transport: TCP_TRANSPORT } as const;
+  const tcp = { isolation: "tcp", transport: TCP_TRANSPORT, failover: "restart" } as const;
   const faults = [{ worker: 1, afterActions: 9, kind: "exit" }] as const;
   const run = await outcome(sizes, { ...options, ...tcp, faults });
   const [lost, ...others] = eventsOf(run.events, "failure");

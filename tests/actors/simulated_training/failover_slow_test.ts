@@ -6,71 +6,121 @@ import {
   type SimulatedTrainingOptions,
 } from "../../../actors/simulated_training/simulated_training.ts";
 import type { Fault } from "../../../actors/simulation/faults.ts";
+import type { SimulateOptions } from "../../../actors/simulation/run.ts";
 import { simulate } from "../../../actors/simulation/simulate.ts";
 import { pos } from "../../../actors/simulation/strategies.ts";
 import { substream } from "../../../kernels/random.ts";
-import { atDepth } from "../../depth.ts";
-
-const KINDS = ["crash-before", "crash-amid", "crash-after"] as const;
+import { atDepth, IS_DEEP } from "../../depth.ts";
 
 const moving = { steps: 2, mayMove: true };
 
 const PLANS: Readonly<Record<string, SimulatedTrainingOptions>> = {
+  "1×2": { ...moving, schedule: "1f1b", workers: 2, microBatches: 2, replicas: 1 },
   "2×2": { ...moving, schedule: "1f1b", workers: 2, microBatches: 2, replicas: 2 },
   "2×2, message-driven": {
     ...{ ...moving, schedule: "message-driven", workers: 2, microBatches: 4, replicas: 2 },
+  },
+  "2×2, joined": {
+    ...{ ...moving, schedule: "1f1b", workers: 2, microBatches: 2, replicas: 2 },
+    ...{ steps: 3, joinBefore: 2 },
   },
   "Chimera 4": { ...moving, schedule: "chimera", workers: 4, microBatches: 4, replicas: 1 },
   "3×2, message-driven, with clipping": {
     ...{ ...moving, schedule: "message-driven", workers: 2, microBatches: 4, replicas: 3, clip: 1 },
   },
   "2×4": { ...moving, schedule: "1f1b", workers: 4, microBatches: 8, replicas: 2 },
+  "2×4, message-driven": {
+    ...{ ...moving, schedule: "message-driven", workers: 4, microBatches: 8, replicas: 2 },
+  },
 };
 
-/** Runs with faults, and returns the steps that each move takes again. */
-async function movesOf(configuration: SimulatedTrainingOptions, seed: number, faults: Fault[]) {
+/** Runs with faults, and returns its moves, restarts and commits. */
+async function runWith(
+  configuration: SimulatedTrainingOptions,
+  seed: number,
+  faults: readonly Fault[],
+  onStep?: SimulateOptions<unknown>["onStep"],
+) {
   const { value, failure } = await simulate(
-    { seed, strategy: pos(), faults, configuration },
+    { seed, strategy: pos(), faults, configuration, ...onStep && { onStep } },
     simulatedTraining,
   );
   assert.equal(failure, undefined, JSON.stringify({ seed, faults, failure }));
-  return value!.retaken!;
+  const { retaken, joins, restarts, commits } = value!;
+  assert.ok(retaken!.every((count) => count <= 1), `${retaken}`);
+  // Without a restart each step is committed once.
+  assert.ok(restarts! > 0 || commits === configuration.steps, `${commits} commits, ${faults}`);
+  const moves = retaken!.length, again = retaken!.filter(Boolean).length;
+  return { moves, joins: joins!, again, restarts: restarts! };
 }
 
-for (const [name, plan] of Object.entries(PLANS)) {
-  const runs = atDepth(60, Infinity), seconds = atDepth(20, 1000);
-  const workers = plan.workers! * plan.replicas!;
-  const crash = (step: number, worker: number, n: number): Fault => {
-    const kind = KINDS[n % 3]!;
-    const target = `worker-${worker}`;
-    return { step, kind, target, ...kind === "crash-amid" && { sends: 1 + n % 2 } };
+/** Adds up the results of runs, and prints them in the deep tier. */
+function tally(name: string) {
+  const sums = { runs: 0, moves: 0, joins: 0, again: 0, restarts: 0 };
+  return {
+    sums,
+    add(one: Awaited<ReturnType<typeof runWith>>): void {
+      sums.runs++;
+      for (const key of ["moves", "joins", "again", "restarts"] as const) sums[key] += one[key];
+    },
+    print(): void {
+      // deno-lint-ignore no-console -- the counts of the deep tier
+      if (IS_DEEP) console.log(`${name}: ${JSON.stringify(sums)}`);
+    },
   };
+}
+
+/** Crashes before a message, after its first and second send, and after it. */
+const CRASHES = [
+  { kind: "crash-before" },
+  { kind: "crash-amid", sends: 1 },
+  { kind: "crash-amid", sends: 2 },
+  { kind: "crash-after" },
+] as const;
+
+for (const [name, plan] of Object.entries(PLANS)) {
+  const runs = atDepth(24, Infinity), seconds = atDepth(10, 450);
+  const canMove = plan.schedule === "chimera" || plan.replicas! > 1;
 
   Deno.test(`${name}: a worker that crashes at any message changes no bit, and one step is retaken at most`, async () => {
-    const { steps } = await simulate(
-      { seed: 1, strategy: pos(), configuration: plan },
-      simulatedTraining,
-    );
-    const all = 3 * workers * steps, count = Math.min(runs, all);
-    let moves = 0;
+    const handled: { actor: string; type: string }[] = [], { sums, add, print } = tally(name);
+    await runWith(plan, 1, [], (step) => void handled.push(step));
+    const faultsAt = (isMeant: (type: string) => boolean) =>
+      handled.flatMap(({ actor: target, type }, step) =>
+        target.startsWith("worker-") && isMeant(type)
+          ? CRASHES.map((crash): Fault => ({ step, target, ...crash }))
+          : []
+      );
+    const faults = faultsAt(() => true), count = Math.min(runs, faults.length);
+    // A worker may be lost after its answer was sent.
+    const reads = count < faults.length ? faultsAt((type) => type === "Fetch") : [];
+    for (const fault of reads) add(await runWith(plan, 1, [fault]));
     for (let i = 0; i < count; i++) {
-      const step = Math.floor(i * all / count / (3 * workers));
-      const faults = [crash(step, i % workers, Math.floor(i / workers))];
-      const retaken = await movesOf(plan, 1, faults);
-      assert.ok(retaken.length <= 1 && retaken.every((count) => count <= 1), `${retaken}`);
-      moves += retaken.length;
+      // Each kind in turn, also if some are left out.
+      const fault =
+        faults[(Math.floor(i * faults.length / count / 4) * 4 + i % 4) % faults.length]!;
+      const run = await runWith(plan, 1, [fault]);
+      assert.ok(run.moves + run.restarts <= 1, JSON.stringify(fault));
+      add(run);
     }
-    assert.ok(moves > 0);
+    print();
+    assert.ok(canMove ? sums.moves > sums.runs / 2 : sums.moves === 0 && sums.restarts > 0);
+    assert.equal(sums.joins > 0, plan.joinBefore !== undefined);
   });
 
   Deno.test(`${name}: ${seconds} second crashes during a move change no bit`, async () => {
-    const generator = substream(7, name);
+    const generator = substream(7, name), { add, print } = tally(`${name}, twice`);
     const draw = (below: number) => (generator.next() >>> 0) % below;
+    const crash = (step: number, worker: number): Fault => ({
+      ...{ step, target: `worker-${worker}` },
+      ...CRASHES[draw(CRASHES.length)]!,
+    });
+    const workers = plan.workers! * plan.replicas!;
     for (let seed = 0; seed < seconds; seed++) {
-      const first = crash(draw(200), draw(workers), draw(6));
-      const second = crash(first.step + draw(60), draw(workers - 1), draw(6));
-      const retaken = await movesOf(plan, seed, [first, second]);
-      assert.ok(retaken.every((count) => count <= 1), `${retaken}`);
+      const first = crash(draw(200), draw(workers));
+      const second = crash(first.step + draw(60), draw(workers - 1));
+      add(await runWith(plan, seed, [first, second]));
     }
+    print();
   });
 }

@@ -342,6 +342,20 @@ function stepOf(step: number, actions = 4): TrainEvent & { type: "step" } {
 
 const FAILURE = { type: "failure", step: 3, actor: "worker-1", reason: "gone", time: 5 } as const;
 
+/** The move of a run to three workers. */
+const RESIZE = {
+  type: "resize",
+  cause: "lost",
+  actor: "worker-1",
+  step: 4,
+  time: 6,
+  from: 4,
+  to: { pipelines: 1, depth: 3, copies: 2 },
+  movedBytes: 8,
+  retaken: 1,
+  seconds: 1,
+} as const;
+
 /** Registers a test of a timeline. */
 const timelineTest = (
   name: string,
@@ -367,11 +381,14 @@ timelineTest("a timeline has the steps and the events of a run", (path, open) =>
   assert.deepEqual(first!.record, { type: "step", step: 1, traces: stepOf(1).traces });
   timeline.see(stepOf(2));
   timeline.see(FAILURE);
-  const [second, third] = readTimeline(path, first!.end);
+  timeline.see(RESIZE);
+  const [second, third, fourth] = readTimeline(path, first!.end);
   assert.equal(second!.record.step, 2);
   assert.deepEqual(third!.record, FAILURE);
+  const reason = "lost; the run continued on 3 workers";
+  assert.deepEqual(fourth!.record, { ...FAILURE, step: 4, time: 6, reason });
   Deno.writeTextFileSync(path, '{"type":"ste', { append: true });
-  assert.equal([...readTimeline(path)].length, 3, "a line that is being written is not read yet");
+  assert.equal([...readTimeline(path)].length, 4, "a line that is being written is not read yet");
 });
 
 timelineTest("a resumed run removes later steps from its timeline", (path, open) => {

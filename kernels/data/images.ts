@@ -11,6 +11,7 @@ import { Buffer } from "node:buffer";
 import { createRequire } from "node:module";
 import { fileURLToPath } from "node:url";
 import { inflateSync } from "node:zlib";
+import type { HostArray } from "../devices/device.ts";
 import { assertInput, checkPositive, refusal } from "../errors.ts";
 import { pinnedPackage } from "./npm_packages.ts";
 
@@ -167,6 +168,31 @@ export function decodeImage(image: unknown, { size }: ImageScale, where: string)
     for (let i = 0; i < pixels; i++) values[channel * pixels + i] = data[4 * i + channel]!;
   }
   return values;
+}
+
+/** A change of an image: rows and columns that it is moved by, and whether it is flipped then. */
+export interface ImageMove {
+  readonly down: number;
+  readonly right: number;
+  readonly isFlipped: boolean;
+}
+
+/** Moves an image, with zeros where nothing was, and flips it left to right. */
+export function moveImage<T extends HostArray>(
+  values: T,
+  [channels, height, width]: ImageScale["size"],
+  { down, right, isFlipped }: ImageMove,
+): T {
+  const moved = new (values.constructor as new (length: number) => T)(values.length);
+  for (let row = 0; row < channels * height; row++) {
+    const y = row % height - down;
+    if (y < 0 || y >= height) continue;
+    for (let column = 0; column < width; column++) {
+      const x = (isFlipped ? width - 1 - column : column) - right;
+      if (x >= 0 && x < width) moved[row * width + column] = values[(row - down) * width + x]!;
+    }
+  }
+  return moved;
 }
 
 /** Scales the values of images to 0 … 1, and then by the mean and the deviation of each channel. */

@@ -27,10 +27,10 @@ export interface NpmPackage {
   /** Approximate size on disk with its dependencies, in MB. */
   readonly megabytes: number;
   /**
-   * A JSON file that may be imported from it, if its `package.json` may not; its folder is then
-   * used as the package's folder.
+   * A file that may be imported from it, if its `package.json` may not; its folder is then used as
+   * the package's folder.
    */
-  readonly json?: string;
+  readonly file?: string;
 }
 
 /** Receives one line for the user before a download. */
@@ -120,10 +120,11 @@ function bytesBelow(folder: string): number {
 /** Largest number of starts of a child process. */
 const MAX_STARTS = 5;
 
-async function locate({ name, version, json = "package.json" }: NpmPackage, flags: string[]) {
+async function locate({ name, version, file = "package.json" }: NpmPackage, flags: string[]) {
   // The import makes Deno find the package, and fetch it if allowed; it runs no code.
-  const manifest = JSON.stringify(`npm:${name}@${version}/${json}`);
-  const code = `import ${manifest} with { type: "json" };
+  const manifest = JSON.stringify(`npm:${name}@${version}/${file}`);
+  const type = file.endsWith(".json") ? "json" : "text";
+  const code = `import ${type} from ${manifest} with { type: "${type}" };
     console.log(import.meta.resolve(${manifest}));`;
   // The child needs no permission: Deno reads the cache and the registry.
   const common = ["--quiet", "--no-prompt", "--no-lock", "--no-config", "--node-modules-dir=none"];

@@ -1,6 +1,6 @@
 /**
- * Tables of samples: CSV, TSV, JSON lines and images in folders, with a schema that says which columns
- * are a field of micro-batches.
+ * Tables of samples: CSV, TSV, JSON lines, Parquet and images in folders, with a schema that says which
+ * columns are a field of micro-batches.
  *
  * CSV has the form of RFC 4180. No library reads it, because users must link each library of JSR in
  * their configuration.
@@ -9,9 +9,20 @@
  */
 
 import { dirname, isAbsolute, join } from "node:path";
+import { uniformInt } from "pure-rand/distribution/uniformInt";
 import type { Batch } from "../batch.ts";
 import { assertInput } from "../errors.ts";
-import { checkScale, decodeImage, imagesIn, openDecoders, scaleImages } from "./images.ts";
+import { elementCount } from "../graph/shapes.ts";
+import { substream } from "../random.ts";
+import {
+  checkScale,
+  decodeImage,
+  imagesIn,
+  moveImage,
+  openDecoders,
+  scaleImages,
+} from "./images.ts";
+import { parquetRows } from "./parquet.ts";
 import { batchRows, shuffledOrder } from "./token_batches.ts";
 
 /** Fields of micro-batches by name, each from columns of a table. */
@@ -41,6 +52,9 @@ export type TableSchema = {
 
 type TableField = TableSchema[string];
 
+/** Returns the fields of a sample, changed at random if they are of an epoch. */
+type ReadRow = (row: number, epoch?: number) => Batch;
+
 /** A row of a table: its values by column, as texts or as JSON has them. */
 type TableRow = Readonly<Record<string, unknown>>;
 
@@ -69,13 +83,13 @@ export class Dataset {
   /** Names of the classes of each field that is a category. */
   readonly classes: Readonly<Record<string, readonly string[]>>;
   readonly #schema: TableSchema;
-  readonly #read: (row: number) => Batch;
+  readonly #read: ReadRow;
 
   private constructor(
     length: number,
     schema: TableSchema,
     classes: Dataset["classes"],
-    read: (row: number) => Batch,
+    read: ReadRow,
   ) {
     this.length = length;
     this.#schema = schema;
@@ -155,6 +169,16 @@ export class Dataset {
   }
 
   /**
+   * Reads the columns of the schema in a Parquet file.
+   *
+   * @throws {Error} when a column is missing, the file is damaged, or a value does not fit its field.
+   */
+  static async readParquet(path: string, schema: TableSchema): Promise<Dataset> {
+    const columns = [...new Set(Object.values(schema).flatMap(columnsOf))];
+    return await Dataset.#below(dirname(path), await parquetRows(path, columns), schema);
+  }
+
+  /**
    * Reads PNG and JPEG files in the sub-folders of a folder: rows have the columns `file`, the path,
    * and `folder`, the name of the sub-folder. Both are sorted by name.
    *
@@ -186,7 +210,49 @@ export class Dataset {
   /** Returns the same samples, changed by a function of their fields and number. */
   map(change: (row: Batch, number: number) => Batch): Dataset {
     const { length, classes } = this, schema = this.#schema;
-    return new Dataset(length, schema, classes, (row) => change(this.#read(row), row));
+    return new Dataset(
+      length,
+      schema,
+      classes,
+      (row, epoch) => change(this.#read(row, epoch), row),
+    );
+  }
+
+  /**
+   * Returns the same samples, whose images are moved and flipped at random in the micro-batches of
+   * {@linkcode batches}, and as they are elsewhere. The draws are a function of the seed, the epoch and
+   * the number of the sample, so fields that are changed by one seed are moved alike.
+   *
+   * @param options `padding`: most pixels that an image is moved by in each direction, with zeros beside
+   * it. Default 0. `flip`: flips half of them left to right. `size`: channels, height and width of a
+   * field that is no image in the schema.
+   */
+  augment(
+    field: string,
+    { padding = 0, flip = false, seed = 1, size }: {
+      readonly padding?: number;
+      readonly flip?: boolean;
+      readonly seed?: number;
+      readonly size?: readonly [channels: number, height: number, width: number];
+    },
+  ): Dataset {
+    const cannot = `augment ${field}`, of = this.#schema[field], { length, classes } = this;
+    const known = size ?? (of && "image" in of ? of.size : undefined);
+    const isPadding = Number.isSafeInteger(padding) && padding >= 0 && padding < 2 ** 16;
+    assertInput(isPadding, cannot, "padding must be a whole number from 0", padding);
+    assertInput(Number.isSafeInteger(seed), cannot, "the seed must be an integer", seed);
+    const found = this.#read(0)[field]?.length;
+    const fits = known !== undefined && elementCount(known) === found;
+    assertInput(fits, cannot, "it must have an image of `size`", `${known} and ${found} values`);
+    return new Dataset(length, this.#schema, classes, (row, epoch) => {
+      const sample = this.#read(row, epoch);
+      if (epoch === undefined) return sample;
+      const random = substream(seed, `augment ${epoch} ${row}`);
+      const [down, right] = [0, 1].map(() => uniformInt(random, -padding, padding));
+      const isFlipped = uniformInt(random, 0, 1) === 1 && flip;
+      const move = { down: down!, right: right!, isFlipped };
+      return { ...sample, [field]: moveImage(sample[field]!, known!, move) };
+    });
   }
 
   /**
@@ -200,7 +266,12 @@ export class Dataset {
     const order = shuffledOrder(this.length, seed), { length, classes } = this;
     const count = Math.min(length - 1, Math.max(1, Math.round(share * length)));
     const part = (from: number, size: number) =>
-      new Dataset(size, this.#schema, classes, (row) => this.#read(order(from + row)));
+      new Dataset(
+        size,
+        this.#schema,
+        classes,
+        (row, epoch) => this.#read(order(from + row), epoch),
+      );
     return { validation: part(0, count), train: part(count, length - count) };
   }
 
@@ -221,8 +292,10 @@ export class Dataset {
     readonly classes: Readonly<Record<string, readonly string[]>>;
   } {
     const order = shuffledOrder(this.length, seed);
-    const rows = batchRows(this.length, { microBatch: samples, microBatches: 1, order });
-    const join = (numbers: readonly number[]) => this.#join(numbers);
+    const plan = { microBatch: samples, microBatches: 1, order: (row: number) => row };
+    const rows = batchRows(this.length, plan);
+    const join = (numbers: readonly number[]) =>
+      joinRows(numbers.map((row) => this.#read(order(row), Math.floor(row / this.length))));
     return {
       *from(microBatch) {
         for (const numbers of rows.from(microBatch)) yield join(numbers);
@@ -239,7 +312,8 @@ export class Dataset {
     const count = Math.floor(this.length / samples);
     return Array.from(
       { length: count },
-      (_, batch) => this.#join(Array.from({ length: samples }, (_, i) => batch * samples + i)),
+      (_, batch) =>
+        joinRows(Array.from({ length: samples }, (_, i) => this.#read(batch * samples + i))),
     );
   }
 
@@ -253,10 +327,6 @@ export class Dataset {
     const schema = Object.fromEntries(known);
     const all = rows.map((row, i) => encodeRow(row, schema, this.classes, `row ${i + 1}`));
     return scaled(joinRows(all), schema);
-  }
-
-  #join(numbers: readonly number[]): Batch {
-    return joinRows(numbers.map((number) => this.#read(number)));
   }
 
   #sizes(): Readonly<Record<string, number>> {

@@ -1,11 +1,11 @@
-/** Tables: CSV, TSV, JSON lines and images with a schema, shuffled, split and cut into micro-batches. */
+/** Tables: CSV, TSV, JSON lines, Parquet and images with a schema, shuffled, split and cut into micro-batches. */
 
 import assert from "node:assert/strict";
 import { createRequire } from "node:module";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { crc32, deflateSync } from "node:zlib";
-import { Dataset } from "../../../kernels/mod.ts";
+import { Dataset, type TableSchema } from "../../../kernels/mod.ts";
 import { npmPackageFolder } from "../../../kernels/data/npm_packages.ts";
 import { parseRows } from "../../../kernels/data/table.ts";
 import { folderTest } from "../../in_folder.ts";
@@ -103,6 +103,161 @@ Deno.test("a split has each row once, and keeps changes of rows and classes", ()
   assert.deepEqual(doubled.split(0.25, 5).validation.inOrder(5), validation.inOrder(5));
   assert.notDeepEqual(doubled.split(0.25, 6).validation.inOrder(5), validation.inOrder(5));
   assert.throws(() => numbered(1).split(), /share must be/);
+});
+
+/**
+ * A file of pyarrow 25 in two groups of rows: x [1, 3, 5] (INT64), y [-25, 4, 0.5], colour [red, blue,
+ * red] and note [hi, "", long], compressed by Zstandard.
+ */
+const PARQUET = Uint8Array.fromBase64([
+  "UEFSMRUEFSAVMkwVBBUAEgAAKLUv/SAQgQAAAQAAAAAAAAADAAAAAAAAABUAFRIVJCwVBBUQFQYVBhwAAAAotS/9IAlJ",
+  "AAACAAAABAEBAwIVBBUgFTJMFQQVABIAACi1L/0gEIEAAAAAAAAAADnAAAAAAAAAEEAVABUSFSQsFQQVEBUGFQYcAAAA",
+  "KLUv/SAJSQAAAgAAAAQBAQMCFQQVHhUwTBUEFQASAAAotS/9IA95AAADAAAAcmVkBAAAAGJsdWUVABUSFSQsFQQVEBUG",
+  "FQYcAAAAKLUv/SAJSQAAAgAAAAQBAQMCFQQVFBUmTBUEFQASAAAotS/9IApRAAACAAAAaGkAAAAAFQAVEhUkLBUEFRAV",
+  "BhUGHAAAACi1L/0gCUkAAAIAAAAEAQEDAhUEFRAVIkwVAhUAEgAAKLUv/SAIQQAABQAAAAAAAAAVABUSFSQsFQIVEBUG",
+  "FQYcAAAAKLUv/SAJSQAAAgAAAAIBAQIAFQQVEBUiTBUCFQASAAAotS/9IAhBAAAAAAAAAADgPxUAFRIVJCwVAhUQFQYV",
+  "BhwAAAAotS/9IAlJAAACAAAAAgEBAgAVBBUOFSBMFQIVABIAACi1L/0gBzkAAAMAAAByZWQVABUSFSQsFQIVEBUGFQYc",
+  "AAAAKLUv/SAJSQAAAgAAAAIBAQIAFQQVEBUiTBUCFQASAAAotS/9IAhBAAAEAAAAbG9uZxUAFRIVJCwVAhUQFQYVBhwA",
+  "AAAotS/9IAlJAAACAAAAAgEBAgAVBBlcNQAYBnNjaGVtYRUIABUEJQIYAXgAFQolAhgBeQAVDCUCGAZjb2xvdXIlAEwc",
+  "AAAAFQwlAhgEbm90ZSUATBwAAAAWBhksGUwmABwVBBk1AAYQGRgBeBUMFgQWdBaYASZWJggpLBUEFQAVAgAVABUQFQIA",
+  "PCkGGSYABAAAACYAHBUKGTUABhAZGAF5FQwWBBZ0FpgBJu4BJqABKSwVBBUAFQIAFQAVEBUCADwpBhkmAAQAAAAmABwV",
+  "DBk1AAYQGRgGY29sb3VyFQwWBBZyFpYBJoQDJrgCKSwVBBUAFQIAFQAVEBUCADwWDhkGGSYABAAAACYAHBUMGTUABhAZ",
+  "GARub3RlFQwWBBZoFowBJpAEJs4DKSwVBBUAFQIAFQAVEBUCADwWBBkGGSYABAAAABbCAxYEJggW0gQAGUwmABwVBBk1",
+  "AAYQGRgBeBUMFgIWZBaIASaYBSbaBCksFQQVABUCABUAFRAVAgA8KQYZJgACAAAAJgAcFQoZNQAGEBkYAXkVDBYCFmQW",
+  "iAEmoAYm4gUpLBUEFQAVAgAVABUQFQIAPCkGGSYAAgAAACYAHBUMGTUABhAZGAZjb2xvdXIVDBYCFmIWhgEmpgcm6gYp",
+  "LBUEFQAVAgAVABUQFQIAPBYGGQYZJgACAAAAJgAcFQwZNQAGEBkYBG5vdGUVDBYCFmQWiAEmrggm8AcpLBUEFQAVAgAV",
+  "ABUQFQIAPBYIGQYZJgACAAAAFo4DFgIm2gQWngQAKCBwYXJxdWV0LWNwcC1hcnJvdyB2ZXJzaW9uIDI1LjAuMRlMHAAA",
+  "HAAAHAAAHAAAAGMCAABQQVIx",
+].join(""));
+
+/** The same file with other bytes from a place on. */
+function parquetWith(at: number, ...values: number[]): Uint8Array {
+  const bytes = PARQUET.slice();
+  bytes.set(values, at < 0 ? bytes.length + at : at);
+  return bytes;
+}
+
+folderTest(
+  "a Parquet file is the table of its columns, and a hostile one is refused",
+  async (folder) => {
+    const path = join(folder, "a.parquet");
+    const read = async (bytes: Uint8Array, schema: TableSchema = SCHEMA) => {
+      await Deno.writeFile(path, bytes);
+      return await Dataset.readParquet(path, schema);
+    };
+    const table = await read(PARQUET);
+    assert.deepEqual(table.classes, { label: ["blue", "red"] });
+    assert.deepEqual(table.inOrder(3), [{
+      point: Float32Array.of(1, -25, 3, 4, 5, 0.5),
+      label: Int32Array.of(1, 0, 1),
+      words: Int32Array.of(104, 105, -1, -1, -1, -1, 108, 111, 110),
+    }]);
+    const find = (...values: number[]) =>
+      PARQUET.findIndex((_, at) => values.every((value, i) => PARQUET[at + i] === value));
+    // The number of rows, 3, and that of values of the first page, 2, as they are in the file.
+    const rows = find(0x16, 6, 0x19, 0x2c) + 1, values = find(0x2c, 0x15, 4) + 2;
+    const large = [0xfe, 0xff, 0xff, 0xff, 0x0f], size = PARQUET.length;
+    const longer = new Uint8Array([
+      ...PARQUET.subarray(0, rows),
+      ...large,
+      ...PARQUET.subarray(rows + 1),
+    ]);
+    const footer = new DataView(longer.buffer), at = longer.length - 8;
+    footer.setUint32(at, footer.getUint32(at, true) + large.length - 1, true);
+    const damaged = /it must be an undamaged Parquet file, received /;
+    const cases: [bytes: Uint8Array, message: RegExp, schema?: TableSchema][] = [
+      [new Uint8Array(), /a Parquet file, received 0 bytes/],
+      [PARQUET.subarray(0, 100), /a Parquet file, received 100 bytes/],
+      [parquetWith(-1, 0), /a Parquet file, received/],
+      [PARQUET.subarray(5), /a page must have at most 268435456 bytes/],
+      [parquetWith(-8, 255, 255, 255, 127), damaged],
+      [parquetWith(size - 300, 255, 255, 255, 255, 255), damaged],
+      [longer, /there must be at most 1000000, received 2147483647/],
+      [parquetWith(values, 0x7e), /the column x must have a value of each row, received 63 of 2/],
+      [
+        parquetWith(7, ...large),
+        /at most 268435456 bytes, and a key in each, received 2147483647 bytes/,
+      ],
+      [parquetWith(7, 4), damaged],
+      [PARQUET, /columns must include z, received x, y, colour, note/, { z: { numbers: ["z"] } }],
+      [PARQUET, /a number in the column "colour" of row 1, received red/, {
+        z: { numbers: ["colour"] },
+      }],
+    ];
+    for (const [i, [bytes, message, schema]] of cases.entries()) {
+      await assert.rejects(
+        read(bytes, schema),
+        ({ message: text }) => /^Cannot read /.test(text) && message.test(text),
+        `case ${i}`,
+      );
+    }
+  },
+);
+
+Deno.test("images are moved and flipped by seed, epoch and row, the same after a resume", () => {
+  const size = [1, 2, 3] as const, columns = ["a", "b", "c", "d", "e", "f"];
+  const rows = Array.from(
+    { length: 6 },
+    (_, row) => Object.fromEntries(columns.map((name, i) => [name, 10 * row + i + 1])),
+  );
+  const plain = Dataset.of(rows, { pixels: { numbers: columns } });
+  const moved = plain.augment("pixels", { padding: 1, flip: true, size });
+  const take = (data: Dataset, from: number, count: number) => {
+    const batches = data.batches({ samples: 1, seed: 2 }).from(from);
+    return Array.from(
+      { length: count },
+      () => [...batches.next().value!["pixels"] as Float32Array],
+    );
+  };
+  const [changed, same] = [take(moved, 0, 60), take(plain, 0, 60)];
+  const seen = new Set<string>();
+  for (const [i, image] of changed.entries()) {
+    const found = [-1, 0, 1].flatMap((down) =>
+      [-1, 0, 1].flatMap((right) =>
+        [false, true].filter((isFlipped) =>
+          image.every((value, at) => {
+            const y = Math.floor(at / 3) - down, x = (isFlipped ? 2 - at % 3 : at % 3) - right;
+            return value === (y >= 0 && y < 2 && x >= 0 && x < 3 ? same[i]![3 * y + x]! : 0);
+          })
+        ).map((isFlipped) => `${down} ${right} ${isFlipped}`)
+      )
+    );
+    assert.ok(found.length > 0, `image ${i}: ${image}`);
+    seen.add(found[0]!);
+  }
+  assert.ok(seen.size > 14, `${seen.size} of 18 changes`);
+  assert.deepEqual(
+    take(moved, 31, 20),
+    changed.slice(31, 51),
+    "resumed at a row of the sixth epoch",
+  );
+  assert.deepEqual(moved.inOrder(6), plain.inOrder(6), "not in an evaluation");
+  assert.deepEqual(moved.row(1), plain.row(1));
+  // The bits are a promise.
+  assert.deepEqual(changed.slice(0, 2), [[2, 1, 0, 5, 4, 0], [0, 34, 35, 0, 0, 0]]);
+  const other = plain.augment("pixels", { padding: 1, flip: true, size, seed: 2 });
+  assert.notDeepEqual(take(other, 0, 6), changed.slice(0, 6));
+  const { train } = moved.map(({ pixels }) => ({ pixels: pixels!, copy: pixels! })).split(0.2);
+  const { pixels, copy } = train.batches({ samples: 4 }).from(0).next().value!;
+  assert.deepEqual(pixels, copy);
+  const channels = plain.augment("pixels", { padding: 1, size: [2, 1, 3] });
+  for (const [a, b, c, d, e, f] of take(channels, 0, 20)) {
+    assert.deepEqual([a, b, c].map((one) => one === 0), [d, e, f].map((one) => one === 0));
+  }
+  const refused: [string, Parameters<Dataset["augment"]>[1], RegExp][] = [
+    [
+      "other",
+      { size },
+      /^Cannot augment other: it must have an image of `size`, received 1,2,3 and/,
+    ],
+    ["pixels", {}, /received undefined and 6 values/],
+    ["pixels", { size: [3, 2, 3] }, /received 3,2,3 and 6 values/],
+    ["pixels", { size, padding: -1 }, /padding must be a whole number from 0, received -1/],
+    ["pixels", { size, seed: 0.5 }, /the seed must be an integer, received 0.5/],
+  ];
+  for (const [field, options, message] of refused) {
+    assert.throws(() => plain.augment(field, options), { name: "RangeError", message });
+  }
 });
 
 const jpegJs = async () => {

@@ -2,6 +2,7 @@
  * What Troupe claims of its speed, measured here and now.
  *
  *     deno task bench [section …] [--rounds 3] [--emulate-load none,lengths:4] [--json | --markdown]
+ *     deno task bench plans [--runs 60] [--seed 1]
  *
  * Sections are the keys of `SECTIONS`; all of them unless some are named.
  * `papers` alone prints the figures of three papers beside predictions; nothing is measured.
@@ -27,6 +28,7 @@ import { overlapBench } from "./overlap.ts";
 import { gpt2Bench, peersBench } from "./peers.ts";
 import { papersText } from "./papers/mod.ts";
 import { pipelineBench } from "./pipeline.ts";
+import { plansBench } from "./plans.ts";
 import { readinessBench } from "./readiness.ts";
 import { isMet, machineText, markdown, type Row, table, thisMachine } from "./report.ts";
 import { scalingBench } from "./scaling.ts";
@@ -36,7 +38,14 @@ import { threadsBench } from "./threads.ts";
 import { limitRounds } from "./timing.ts";
 import { tracingBench } from "./tracing.ts";
 
-const SECTIONS: Readonly<Record<string, (load?: string) => Promise<Row[]>>> = {
+/** Flags of single sections. */
+interface SectionFlags {
+  readonly load: string | undefined;
+  readonly runs: number | undefined;
+  readonly seed: number | undefined;
+}
+
+const SECTIONS: Readonly<Record<string, (flags: SectionFlags) => Promise<Row[]>>> = {
   kernels: kernelsBench,
   "weight-gradients": weightGradientsBench,
   gpu: gpuBench,
@@ -55,16 +64,17 @@ const SECTIONS: Readonly<Record<string, (load?: string) => Promise<Row[]>>> = {
   steady: steadyBench,
   tracing: tracingBench,
   simulation: simulationBench,
-  readiness: readinessBench,
+  readiness: ({ load }) => readinessBench(load),
+  plans: plansBench,
 };
 
 const MODEL =
   "Where nothing else is said: GPT-2 with 4 layers, hidden 256, 4 heads, 128 tokens, vocabulary 1024; " +
   "4 samples a micro-batch; one thread a device";
 
-async function run(name: string, load: string | undefined): Promise<Row[]> {
+async function run(name: string, flags: SectionFlags): Promise<Row[]> {
   try {
-    return await SECTIONS[name]!(load);
+    return await SECTIONS[name]!(flags);
   } catch (error) {
     return [{ name, unit: "", note: error instanceof Error ? error.message : String(error) }];
   }
@@ -78,25 +88,25 @@ async function main(args: string[]): Promise<number> {
     return args.length === 1 ? 0 : 2;
   }
   const parsed = parseArgs(args, { boolean: ["json", "markdown"], string: ["emulate-load"] });
-  const { json, markdown: isMarkdown, rounds, "emulate-load": load, _: named, ...unknown } = parsed;
+  const { json, markdown: isMarkdown, _: named, ...valued } = parsed;
+  const { rounds, runs, seed, "emulate-load": load, ...unknown } = valued;
   const wrong = [...named.filter((name) => !(name in SECTIONS)), ...Object.keys(unknown)];
   if (wrong.length > 0) {
     const known = [...Object.keys(SECTIONS), "papers"].join(", ");
     printError(`Cannot measure: a section must be one of ${known}, received ${wrong[0]}`);
     return 2;
   }
-  if (rounds !== undefined) {
-    if (!Number.isInteger(rounds) || rounds < 1) {
-      printError(`Cannot measure: --rounds must be a whole number from 1, received ${rounds}`);
-      return 2;
-    }
-    limitRounds(rounds);
+  for (const [name, count] of Object.entries({ rounds, runs, seed })) {
+    if (count === undefined || Number.isInteger(count) && count >= 1) continue;
+    printError(`Cannot measure: --${name} must be a whole number from 1, received ${count}`);
+    return 2;
   }
+  if (rounds !== undefined) limitRounds(rounds);
   const before = await thisMachine();
   const sections = new Map<string, Row[]>();
   for (const name of named.length > 0 ? named.map(String) : Object.keys(SECTIONS)) {
     printError(`measuring ${name} …`);
-    sections.set(name, await run(name, load));
+    sections.set(name, await run(name, { load, runs, seed }));
   }
   if (json) {
     const rows = [...sections].flatMap(([section, found]) =>

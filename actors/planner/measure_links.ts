@@ -118,10 +118,9 @@ const RATE = 1e-5;
 export async function openMeasuredRun(options: MeasuredOptions): Promise<MeasuredRun> {
   const prepared = await prepareRun({ ...options, data: [], steps: 1 });
   const engine = await openPipeline(prepared, prepared.isolation);
-  // In a run with halves, the prepared model takes half a micro-batch.
-  const fields = drawBatch(
-    prepared.halves === 1 ? prepared.model : compileModel(options.model, "none"),
-  );
+  // In a run with halves or slices, the prepared model takes a part of a micro-batch.
+  const { halves, model } = prepared, isWhole = halves === 1 && !model.slicing;
+  const fields = drawBatch(isWhole ? model : compileModel(options.model, "none"));
   let taken = 0;
   return {
     async step(microBatches = prepared.microBatches) {

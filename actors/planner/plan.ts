@@ -98,7 +98,7 @@ function busyWords(run: CandidateRun, best: CandidateRun): string {
 const milliseconds = (ms: number) => `${ms < 10 ? ms.toPrecision(2) : Math.round(ms)} ms`;
 
 /** Describes a candidate. */
-function describeCandidate(candidate: Candidate): string {
+export function describeCandidate(candidate: Candidate): string {
   const { workers, replicas, microBatch, recompute, precision } = candidate;
   return [
     `${scheduleWords(candidate)}, D ${workers}, W ${replicas}, B ${microBatch}`,

@@ -171,7 +171,7 @@ const COARSENINGS = [1, 2, 8];
 const NAMED_ONLY = ["search", "chimera-greedy", "chimera-wave", "pipedream", "pipedream-2bw"];
 
 /** Schedules that are tried by default. */
-const SCHEDULES = scheduleDefinitions.map(({ name }) => name)
+export const SCHEDULES: readonly string[] = scheduleDefinitions.map(({ name }) => name)
   .filter((name) => !NAMED_ONLY.includes(name));
 
 /** Returns a name if the profile has it. */

@@ -2,10 +2,12 @@ import assert from "node:assert/strict";
 import type { TracedAction } from "../../actors/pipeline/step.ts";
 import { openFmaLoop } from "../../bench/fma_peak.ts";
 import { lostMs } from "../../bench/pipeline.ts";
-import { exponentOf, openTriad } from "../../bench/timing.ts";
+import { drawPlans, plansBench, spaceOf } from "../../bench/plans.ts";
+import { exponentOf, limitRounds, openTriad } from "../../bench/timing.ts";
 import { FIGURES, isMiss, predicted } from "../../bench/papers/mod.ts";
 import { machineOf, MODELS, SYSTEMS } from "../../bench/papers/setups.ts";
 import { bestPlan, simulatePlan } from "../../bench/papers/simulate.ts";
+import { IS_DEEP } from "../depth.ts";
 
 /** Actions, one behind the other: their names and when they began and ended. */
 const trace = (...actions: readonly [name: string, start: number, end: number][]) =>
@@ -43,6 +45,30 @@ Deno.test("the triad computes the right numbers", async () => {
 Deno.test("loops of FMAs compute the right numbers", async () => {
   // They look at their own results; a processor may lack the instruction.
   for (const precision of ["fp32", "bf16"] as const) (await openFmaLoop(precision))?.run();
+});
+
+Deno.test("plans are drawn by the seed, one of each schedule in turn, and have the samples of a step", () => {
+  const space = spaceOf(2), plans = drawPlans(space, 4, 1);
+  assert.deepEqual(drawPlans(space, 2, 1), plans.slice(0, 2));
+  assert.notDeepEqual(drawPlans(space, 2, 2), plans.slice(0, 2));
+  assert.equal(new Set(plans.map(({ schedule }) => schedule)).size, 4);
+  for (const { workers, replicas, microBatch, microBatches } of plans) {
+    assert.ok(workers * replicas <= 2);
+    assert.equal(replicas * microBatch * microBatches, space.batch);
+  }
+});
+
+Deno.test("the planner's choice is measured beside the best of random plans", {
+  ignore: !IS_DEEP,
+}, async () => {
+  limitRounds(1);
+  const [ratio, choice, first, second, all, ...more] = await plansBench({ runs: 2 });
+  assert.deepEqual([ratio!.name, more], ["choice ÷ best measured", []]);
+  assert.match(ratio!.note!, /^(not )?equal within the profile's ±/);
+  assert.match(choice!.name, /^choice: /);
+  const [own, ...best] = [choice, first, second].map((row) => row!.measured!.median);
+  assert.ok(Math.abs(ratio!.measured!.median - own! / Math.min(...best)) < 1e-9);
+  assert.equal(all!.name, "predicted ÷ measured, 2 plans");
 });
 
 /** Figures of the papers, beside their predictions. */

@@ -25,6 +25,7 @@ import {
   besideActions,
   linkOf,
   openLink,
+  openMeasuredRun,
   overheadsOf,
   reduceMs,
 } from "../../../actors/planner/measure_links.ts";
@@ -38,7 +39,7 @@ import {
   variationOf,
 } from "../../../actors/planner/profile.ts";
 import { createSystem } from "../../../actors/transports/system.ts";
-import { ADAMW_DEFAULTS, compileModel, mlp, type Model, t5 } from "../../../kernels/mod.ts";
+import { ADAMW_DEFAULTS, compileModel, gpt2, mlp, type Model, t5 } from "../../../kernels/mod.ts";
 import { cutIntoStages } from "../../../kernels/compile/layout.ts";
 
 const mlpFacts: LayerFacts = {
@@ -362,5 +363,21 @@ Deno.test("held-out configurations follow from their seed, and differ from calib
   }
   for (const { options: { workers, replicas = 1 } } of drawConfigurations(5, 2)) {
     assert.ok(workers * replicas <= 2);
+  }
+});
+
+Deno.test("runs with slices or halves take steps on whole micro-batches", async () => {
+  const model = gpt2({ layers: 1, hidden: 8, heads: 2, seq: 4, vocab: 8 }, 2);
+  const ways = [{ schedule: "seq1f1b", slices: 2 }, {
+    schedule: "chimera",
+    scale: "halving",
+  }] as const;
+  for (const { schedule, ...scheduleOptions } of ways) {
+    const size = { workers: 2, microBatches: 4 };
+    const place = { device: "reference", runtime: "local" } as const;
+    await using run = await openMeasuredRun({
+      ...{ ...place, ...size, schedule, scheduleOptions, model },
+    });
+    assert.ok((await run.step()).ms > 0);
   }
 });

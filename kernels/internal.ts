@@ -93,6 +93,7 @@ export {
 } from "./layers/lora.ts";
 export { resnetLogits } from "./layers/resnet.ts";
 export { t5Sizes, t5Ties } from "./layers/t5.ts";
+export { unetPictures } from "./layers/unet.ts";
 export { F16_MAX, GPT2_MAX } from "./precision.ts";
 export { substream } from "./random.ts";
 export {

@@ -39,12 +39,10 @@ export {
 export { loadText, type TextStream, textStream } from "./data/texts.ts";
 export {
   type BatchPlan,
-  batchRows,
   groupedOrder,
   heldOutBatches,
   rowCount,
   type RowOrder,
-  rowsNeeded,
   type SeekableBatches,
   shuffledOrder,
   splitTokens,
@@ -151,9 +149,10 @@ export {
 } from "./layers/layer.ts";
 export { llama, type LlamaConfig, llamaLogits } from "./layers/llama.ts";
 export { mlp, type MlpConfig, mlpLogits } from "./layers/mlp.ts";
+export { gru, lstm, type RecurrentOptions } from "./layers/recurrent.ts";
 export { type PictureConfig, resnet, type ResNetConfig } from "./layers/resnet.ts";
 export { t5, type T5Config, t5Logits } from "./layers/t5.ts";
-export { unet, unetPictures } from "./layers/unet.ts";
+export { unet } from "./layers/unet.ts";
 export { encodeModel, type Port } from "./onnx/encode.ts";
 export {
   gpt2Onnx,

@@ -4,9 +4,11 @@
  * @module
  */
 
-import { createHash } from "node:crypto";
 import { xoroshiro128plusFromState } from "pure-rand/generator/xoroshiro128plus";
 import type { RandomGenerator as PureRandomGenerator } from "pure-rand/types/RandomGenerator";
+import { builtin } from "./builtin.ts";
+
+const { createHash } = builtin("node:crypto");
 
 /** A generator of random 32-bit integers, from npm's `pure-rand`. */
 export type RandomGenerator = PureRandomGenerator;

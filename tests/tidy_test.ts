@@ -113,6 +113,14 @@ function circleIn(imports: ReadonlyMap<string, readonly string[]>): string[] {
   return path === undefined ? [] : walk.slice(walk.indexOf(path));
 }
 
+Deno.test("kernels, which pages load, look up Node's modules instead of importing them", () => {
+  const alone = ["kernels/data/tokenizer_worker.ts", "kernels/devices/cpu/build_simd.ts"];
+  for (const [path, text] of SOURCES) {
+    if (!path.startsWith("kernels/") || alone.includes(path)) continue;
+    assert.doesNotMatch(text, /^import (?!type ).* "node:|^} from "node:/m, path);
+  }
+});
+
 Deno.test("only tests import cli.ts", () => {
   for (const [path, text] of SOURCES) {
     if (path.startsWith("tests/")) continue;

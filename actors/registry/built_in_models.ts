@@ -23,9 +23,8 @@ import {
   type T5Config,
   t5Logits,
   unet,
-  unetPictures,
 } from "../../kernels/mod.ts";
-import { llamaSizes, resnetLogits, t5Ties } from "../../kernels/internal.ts";
+import { llamaSizes, resnetLogits, t5Ties, unetPictures } from "../../kernels/internal.ts";
 import {
   PROTOCOL_VERSION,
   type SupervisorMessage,

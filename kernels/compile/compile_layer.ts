@@ -8,7 +8,7 @@
  * @module
  */
 
-import { createHash } from "node:crypto";
+import { builtin } from "../builtin.ts";
 import type { DType, HostArray } from "../devices/device.ts";
 import { nameError } from "../errors.ts";
 import { addGradients, dependentValues } from "../ops/autodiff.ts";
@@ -251,7 +251,12 @@ const attributeText = ([name, value]: readonly [string, Attribute]): string =>
     ? `${name} float ${Object.is(value.float, -0) ? "-0" : value.float}`
     : `${name} ${typeof value} ${value}`;
 
-const hashOf = (data: HostArray): string => createHash("sha256").update(data).digest("base64");
+/** Returns the hash of a constant; a page, which has no synchronous hash, takes its bytes. */
+function hashOf(data: HostArray): string {
+  const { createHash } = builtin("node:crypto");
+  if (createHash === undefined) return new TextDecoder("latin1").decode(data);
+  return createHash("sha256").update(data).digest("base64");
+}
 
 function writeModels(
   forward: ForwardGraph,

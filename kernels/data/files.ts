@@ -4,8 +4,10 @@
  * @module
  */
 
-import { createHash } from "node:crypto";
 import { assertInput, refusal } from "../errors.ts";
+import { builtin } from "../builtin.ts";
+
+const { createHash } = builtin("node:crypto");
 
 /** Names of files that are not regular, by field of {@linkcode Deno.FileInfo}. */
 const OTHERS = {

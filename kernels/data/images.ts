@@ -7,13 +7,16 @@
  * @module
  */
 
-import { Buffer } from "node:buffer";
-import { createRequire } from "node:module";
-import { fileURLToPath } from "node:url";
-import { inflateSync } from "node:zlib";
+import type { Buffer } from "node:buffer";
+import { builtin } from "../builtin.ts";
 import type { HostArray } from "../devices/device.ts";
 import { assertInput, checkPositive, refusal } from "../errors.ts";
 import { pinnedPackage } from "./npm_packages.ts";
+
+const { createRequire } = builtin("node:module");
+const { fileURLToPath } = builtin("node:url");
+const { inflateSync } = builtin("node:zlib");
+const { Buffer: NodeBuffer } = builtin("node:buffer");
 
 /** The size of images, and how their values are scaled. */
 export interface ImageScale {
@@ -123,7 +126,7 @@ function checkPixels(bytes: Buffer, { height, width, channels }: ImageHeader): v
     if (isData) parts.push(bytes.subarray(at + 8, at + 8 + length));
   }
   const wanted = height * (1 + Math.ceil(width * bits / 8));
-  const found = inflateSync(Buffer.concat(parts), { maxOutputLength: wanted }).length;
+  const found = inflateSync(NodeBuffer.concat(parts), { maxOutputLength: wanted }).length;
   if (found !== wanted) throw new RangeError(`${found} of ${wanted} bytes`);
 }
 
@@ -140,7 +143,8 @@ export function decodeImage(image: unknown, { size }: ImageScale, where: string)
   const { bytes: inside = image } = Object(image), isPath = typeof image === "string";
   const cannot = `read ${isPath ? image : `the image of ${where}`}`;
   assertInput(isPath || inside instanceof Uint8Array, cannot, "it must be a path or bytes", inside);
-  const bytes = Buffer.from(isPath ? Deno.readFileSync(image) : inside), found = headerOf(bytes);
+  const bytes = NodeBuffer.from(isPath ? Deno.readFileSync(image) : inside),
+    found = headerOf(bytes);
   assertInput(found !== undefined, cannot, "it must be a PNG or JPEG image", "other bytes");
   const [channels, height, width] = size, { isPng } = found!;
   const isColour = found.channels === 3 || found.channels === 4;

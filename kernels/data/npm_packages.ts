@@ -14,9 +14,11 @@
  * @module
  */
 
-import { createHash } from "node:crypto";
-import { join } from "node:path";
-import { fileURLToPath } from "node:url";
+import { builtin } from "../builtin.ts";
+
+const { createHash } = builtin("node:crypto");
+const { join } = builtin("node:path");
+const { fileURLToPath } = builtin("node:url");
 
 /** An exact version of an npm package. */
 export interface NpmPackage {

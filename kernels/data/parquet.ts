@@ -4,9 +4,12 @@
  * @module
  */
 
-import { brotliDecompressSync, gunzipSync, type ZlibOptions, zstdDecompressSync } from "node:zlib";
+import type { ZlibOptions } from "node:zlib";
+import { builtin } from "../builtin.ts";
 import { assertInput, nameError, refusal } from "../errors.ts";
 import { pinnedPackage } from "./npm_packages.ts";
+
+const { brotliDecompressSync, gunzipSync, zstdDecompressSync } = builtin("node:zlib");
 
 const HYPARQUET = {
   name: "hyparquet",

@@ -301,6 +301,7 @@ export interface LoadedTensor extends SafetensorsInfo {
  * Reads a file, each tensor directly into the memory that `place` returns for it: by default a new
  * buffer; `undefined` skips the tensor.
  *
+ * @param path of the file, or its bytes, such as a page fetches.
  * @throws {SyntaxError} when the header violates the format.
  * @throws {RangeError} when sizes or offsets disagree with each other or with the file.
  * @throws {TypeError} when the path is not a regular file.
@@ -325,13 +326,33 @@ export interface LoadedTensor extends SafetensorsInfo {
  * ```
  */
 export async function readSafetensors(
-  path: string,
+  path: string | Uint8Array,
   place: PlaceTensor = (_name, _info, bytes) => new Uint8Array(bytes),
 ): Promise<{ tensors: Map<string, LoadedTensor>; metadata: SafetensorsMetadata }> {
+  if (typeof path !== "string") return await readOpenSafetensors(fileOf(path), "the bytes", place);
   checkInputFile(path);
   using file = await Deno.open(path);
   return await readOpenSafetensors(file, path, place);
 }
+
+/** Returns bytes as an open file. */
+function fileOf(bytes: Uint8Array): SafetensorsFile {
+  let at = 0;
+  return {
+    stat: () => Promise.resolve({ size: bytes.length }),
+    seek: (offset) => Promise.resolve(at = Number(offset)),
+    read(into) {
+      const part = bytes.subarray(at, at + into.length);
+      into.set(part);
+      at += part.length;
+      return Promise.resolve(part.length || null);
+    },
+    [Symbol.dispose]() {},
+  };
+}
+
+/** `Deno.SeekMode.Start`, which pages do not have. */
+const FROM_START: Deno.SeekMode = 0;
 
 /** Calls `place`, with the name of the tensor in errors of failed allocations. */
 function placed(
@@ -369,7 +390,7 @@ export async function readOpenSafetensors(
   path: string,
   place: PlaceTensor,
 ): Promise<{ tensors: Map<string, LoadedTensor>; metadata: SafetensorsMetadata }> {
-  await file.seek(0, Deno.SeekMode.Start);
+  await file.seek(0, FROM_START);
   const { dataStart, entries, metadata } = await readHeader(file, path);
   const tensors = new Map<string, LoadedTensor>();
   for (const { name, dtype, shape, begin, end } of entries) {
@@ -378,7 +399,7 @@ export async function readOpenSafetensors(
     if (data === undefined) continue;
     const cannot = `place tensor ${show(name)} of ${path}`;
     assertInput(data.length === bytes, cannot, `its memory must be ${bytes} bytes`, data.length);
-    await file.seek(dataStart + begin, Deno.SeekMode.Start);
+    await file.seek(dataStart + begin, FROM_START);
     if (!await readFull(file, data)) {
       const must = `tensor ${show(name)} must end at byte ${dataStart + end}`;
       throw refusal(`read ${path}`, must, "a file that was truncated during the read");

@@ -8,9 +8,9 @@
  * @module
  */
 
-import { dirname, isAbsolute, join } from "node:path";
 import { uniformInt } from "pure-rand/distribution/uniformInt";
 import type { Batch } from "../batch.ts";
+import { builtin } from "../builtin.ts";
 import { assertInput } from "../errors.ts";
 import { elementCount } from "../graph/shapes.ts";
 import { substream } from "../random.ts";
@@ -24,6 +24,8 @@ import {
 } from "./images.ts";
 import { parquetRows } from "./parquet.ts";
 import { batchRows, shuffledOrder } from "./token_batches.ts";
+
+const { dirname, isAbsolute, join } = builtin("node:path");
 
 /** Fields of micro-batches by name, each from columns of a table. */
 export type TableSchema = {

@@ -155,7 +155,6 @@ export const mapBatches = <T, U>(
  * @example
  * ```ts
  * import assert from "node:assert/strict";
- * import { batchRows } from "@troupe/troupe/kernels";
  *
  * const plan = { microBatch: 2, microBatches: 2, steps: 1, fromStep: 2 };
  * assert.deepEqual([...batchRows(9, plan)], [[4, 5], [6, 7]]);
@@ -183,7 +182,7 @@ export function batchRows(rows: number, plan: BatchPlan): SeekableBatches<number
  * @example
  * ```ts
  * import assert from "node:assert/strict";
- * import { rowsNeeded, shuffledOrder } from "@troupe/troupe/kernels";
+ * import { shuffledOrder } from "@troupe/troupe/kernels";
  *
  * const plan = { microBatch: 2, microBatches: 4, steps: 10 };
  * assert.equal(rowsNeeded(plan), 80);

@@ -5,7 +5,8 @@
  * @module
  */
 
-import { Worker } from "node:worker_threads";
+import type { Worker } from "node:worker_threads";
+import { builtin } from "../builtin.ts";
 import type { Tokens } from "./token_file.ts";
 import type { Tokenizer } from "./tokenizer.ts";
 import type { TokenizerAnswer, TokenizerQuestion } from "./tokenizer_worker.ts";
@@ -109,6 +110,7 @@ export async function parseTokenizer(
 type Opened = "vocabularySize" | "bos" | "eos" | "ends";
 
 function startWorker(workerData: Uint8Array): Worker {
+  const { Worker } = builtin("node:worker_threads");
   // Workers of node:worker_threads do not keep a program alive, but do not accept https URLs.
   const entry = encodeURIComponent(JSON.stringify(import.meta.resolve("./tokenizer_worker.ts")));
   return new Worker(new URL(`data:text/javascript,await import(${entry})`), { workerData });

@@ -10,10 +10,12 @@
  * @module
  */
 
-import { createHash } from "node:crypto";
 import { RANDOM_MAX, RANDOM_VALUES, randomKernels } from "../devices/cpu/simd.ts";
 import { elementCount } from "../graph/shapes.ts";
 import type { MaskBox, MaskSpec, Slice } from "./layer.ts";
+import { builtin } from "../builtin.ts";
+
+const { createHash } = builtin("node:crypto");
 
 /** The key of a micro-batch's dropout masks. */
 export interface DropoutKey {

@@ -1,4 +1,4 @@
-/** The page of examples/browser in Chromium, with a model that was trained and exported. */
+/** Models in Chromium: the page of examples/browser, and that of the guide to scripts. */
 
 import assert from "node:assert/strict";
 import { join } from "node:path";
@@ -8,6 +8,10 @@ import { type Page, pageTest } from "../browser.ts";
 import { troupe } from "../../console/mod.ts";
 import { inFolder, ROOT, TINY } from "../console/command.ts";
 import { quietly } from "../package/commands_entry.ts";
+import { deno, writeFiles } from "../package/packages.ts";
+import { defineModel } from "../../actors/options/model_definition.ts";
+import { loadModel } from "../../actors/run/load_model.ts";
+import { trained as trainedHere } from "../actors/runs.ts";
 
 /** Serves the page with a model while `use` looks at it. */
 async function served(model: string, use: (url: string) => Promise<void>): Promise<void> {
@@ -133,5 +137,115 @@ pageTest(
           assert.equal(status, 404, path);
         }
       });
+    }),
+);
+
+const CONFIG = `--config=${join(ROOT, "deno.json")}`;
+
+/** Returns the scripts of the guide by name. */
+async function scripts(): Promise<Record<string, string>> {
+  const text = await Deno.readTextFile(join(ROOT, "docs/script.md"));
+  const blocks = text.matchAll(/^```ts ignore\n\/\/ (\w+\.ts)\n(.*?)^```/gms);
+  return Object.fromEntries(Array.from(blocks, ([, name, code]) => [name!, code!]));
+}
+
+/** Serves the files of a folder on this machine. */
+function folderServer(folder: string) {
+  const types = { html: "text/html", js: "text/javascript" } as Readonly<Record<string, string>>;
+  return Deno.serve({ hostname: "127.0.0.1", port: 0, onListen() {} }, async (request) => {
+    const name = new URL(request.url).pathname.slice(1) || "index.html";
+    const body = await Deno.readFile(join(folder, name)).catch(() => null);
+    const type = types[name.split(".").at(-1)!] ?? "application/octet-stream";
+    return new Response(body, { status: body ? 200 : 404, headers: { "content-type": type } });
+  });
+}
+
+/** Makes sure that two predictions are the same within a tolerance. */
+function assertNear(received: ArrayLike<number>, expected: Float32Array, tolerance: number): void {
+  assert.equal(received.length, expected.length);
+  const most = Math.max(...expected.map((one, i) => Math.abs(one - received[i]!)));
+  assert.ok(most <= tolerance, `${most}`);
+}
+
+type Row = Readonly<Record<"petal" | "sepal", number>>;
+
+pageTest(
+  "the server and the page of the guide predict what the training graph computes",
+  (page) =>
+    inFolder(async (folder) => {
+      await writeFiles(folder, {
+        ...await scripts(),
+        "index.html": `<!DOCTYPE html><link rel="icon" href="data:,"><body></body>
+        <script type="module" src="page.js"></script>`,
+      });
+      const { layersOf } = await import(`file://${folder}/layers.ts`);
+      const flowers = defineModel({
+        name: "flowers",
+        build: ({ microBatch }) => layersOf(microBatch),
+        loss: (g, y) => g.crossEntropy(y, g.batch("species", [y.shape[0]!], "i32")),
+      });
+      const features = Float32Array.from({ length: 8 }, (_, i) => Math.sin(i));
+      const data = {
+        ...{ samples: 4, sizes: {} },
+        *from() {
+          for (;;) yield { features, species: Int32Array.of(0, 1, 2, 0) };
+        },
+      };
+      const out = join(folder, "runs", "flowers"),
+        how = { device: "reference", workers: 1 } as const;
+      await trainedHere({ model: flowers, data, steps: 3, out, runtime: "local", ...how });
+      using model = await loadModel(flowers, out, { device: "reference" });
+      const expectedOf = (rows: readonly Row[]) =>
+        model.predict({
+          features: Float32Array.from(rows.flatMap((one) => [one.petal, one.sepal])),
+        });
+
+      const code = await Deno.readTextFile(join(folder, "server.ts"));
+      await Deno.writeTextFile(join(folder, "server.ts"), code.replace("port: 8000", "port: 0"));
+      const run = ["run", "-A", "--no-lock", "--no-check", CONFIG, "server.ts"];
+      const server = new Deno.Command(Deno.execPath(), {
+        ...{ args: run, cwd: folder, stderr: "piped", env: { NO_COLOR: "1" } },
+      }).spawn();
+      try {
+        for await (const line of server.stderr.pipeThrough(new TextDecoderStream())) {
+          const [url] = /http:\/\/127\S+/.exec(line) ?? assert.fail(line);
+          const ask = (rows: unknown) => fetch(url, { method: "POST", body: JSON.stringify(rows) });
+          const asked = Array.from(
+            { length: 8 },
+            (_, i): Row[] => Array.from({ length: i % 3 + 1 }, (_, j) => ({ petal: i, sepal: j })),
+          );
+          const refused = ask("no rows");
+          const answers = asked.map(async (rows) => await (await ask(rows)).json());
+          for (const [i, answer] of (await Promise.all(answers)).entries()) {
+            assertNear(answer, await expectedOf(asked[i]!), 1e-6);
+          }
+          const { status, body } = await refused;
+          await body?.cancel();
+          assert.equal(status, 400);
+          break;
+        }
+      } finally {
+        server.kill();
+        await server.status;
+      }
+
+      const [step] = await Array.fromAsync(Deno.readDir(out)).then((all) =>
+        all.filter(({ name }) => name.startsWith("step-"))
+      );
+      await Deno.copyFile(
+        join(out, step!.name, "model.safetensors"),
+        join(folder, "model.safetensors"),
+      );
+      const wasm = "ort-wasm-simd-threaded.wasm";
+      await Deno.copyFile(
+        new URL(import.meta.resolve(`onnxruntime-web/${wasm}`)),
+        join(folder, wasm),
+      );
+      await deno(folder, ["bundle", "--platform=browser", CONFIG, "page.ts", "-o", "page.js"]);
+      await using files = folderServer(folder);
+      await page.goto(`http://127.0.0.1:${files.addr.port}/`);
+      await page.waitForFunction(`document.body.textContent.trim() !== ""`);
+      const scores = (await page.textContent("body"))!.trim().split(" ").map(Number);
+      assertNear(scores, await expectedOf([{ petal: 1.5, sepal: 5 }]), 1e-5);
     }),
 );

@@ -12,8 +12,10 @@
  * @module
  */
 
-import { fileURLToPath } from "node:url";
 import { type PinnedFiles, pinnedPackage } from "../../data/npm_packages.ts";
+import { builtin } from "../../builtin.ts";
+
+const { fileURLToPath } = builtin("node:url");
 
 /** A pointer to an object of the C API. */
 export type Handle = Deno.PointerObject;

@@ -4,7 +4,6 @@
  * @module
  */
 
-import { inflateRawSync } from "node:zlib";
 import { fromBinary } from "@bufbuild/protobuf";
 import { elementCount, sameShape } from "../../graph/shapes.ts";
 import { type FusedOp, MICROSOFT, TROUPE, type ValueType } from "../../graph/value.ts";
@@ -13,6 +12,9 @@ import { ModelProtoSchema, type NodeProto } from "../../onnx/onnx_pb.ts";
 import { floatOf, intOf } from "../../onnx/signature.ts";
 import { type CutModel, cutModel, type PartCall } from "./cut_model.ts";
 import { KERNELS_MODULE } from "./simd_module.ts";
+import { builtin } from "../../builtin.ts";
+
+const { inflateRawSync } = builtin("node:zlib");
 
 /** The address of an array in the memory. */
 type Address = number;
@@ -43,6 +45,14 @@ export const kernelsModule = (): Uint8Array<ArrayBuffer> =>
   new Uint8Array(inflateRawSync(Uint8Array.fromBase64(KERNELS_MODULE)));
 
 let module: WebAssembly.Module | undefined;
+
+/** Compiles the kernels asynchronously, as pages must. */
+export async function compileKernels(): Promise<void> {
+  if (module) return;
+  const packed = new Blob([Uint8Array.fromBase64(KERNELS_MODULE)]).stream();
+  const unpacked = packed.pipeThrough(new DecompressionStream("deflate-raw"));
+  module = await WebAssembly.compile(await new Response(unpacked).arrayBuffer());
+}
 
 /**
  * Instantiates the kernels over a memory.

@@ -14,7 +14,7 @@ import { type Device, DTYPE_BYTES } from "../device.ts";
 import { type BoundProgram, hostDevice, type Program } from "../engine.ts";
 import { LOG_FATAL, OPTIMIZATION_LEVEL } from "./ort_library.ts";
 import { compileParts, type PartEngine, type Placed, placed, SharedMemory } from "./parts.ts";
-import { cutAtSimd, loadKernels, type SimdCall, type SimdKernels } from "./simd.ts";
+import { compileKernels, cutAtSimd, loadKernels, type SimdCall, type SimdKernels } from "./simd.ts";
 import {
   allocateBlock,
   allocateBytes,
@@ -149,7 +149,8 @@ async function compileProgram(
 
 /**
  * Opens ONNX Runtime's WebAssembly build as a device, with a separate heap of up to 4 GB and one
- * thread. The heap is garbage collected once the device is closed and no longer referenced.
+ * thread. The heap is garbage collected once the device is closed and no longer referenced. In a page,
+ * `ort-wasm-simd-threaded.wasm` of onnxruntime-web must lie beside the script.
  *
  * @throws {Error} when the module cannot be loaded.
  *
@@ -167,6 +168,7 @@ async function compileProgram(
  * ```
  */
 export async function openWasm(): Promise<Device> {
+  await compileKernels();
   const { ort, memory } = await loadOrtModule();
   check(ort, ort._OrtInit(1, LOG_FATAL) === 0);
   const runOptions = created(ort, ort._OrtCreateRunOptions(LOG_FATAL, 0, false, 0));

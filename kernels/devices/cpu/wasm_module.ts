@@ -119,11 +119,26 @@ let compiled: Promise<{ factory: Factory; module: WebAssembly.Module }> | undefi
 
 /** Compiles the module once per isolate; each device has an instance, and so a heap. */
 async function compile(): Promise<{ factory: Factory; module: WebAssembly.Module }> {
+  const source = "Deno" in globalThis ? await readModule() : await fetchModule();
+  const { default: factory } = await import("onnxruntime-web/ort-wasm-simd-threaded.mjs");
+  return { factory: factory as Factory, module: await WebAssembly.compile(source) };
+}
+
+const FILE = "ort-wasm-simd-threaded.wasm";
+
+async function readModule(): Promise<BufferSource> {
   const script = import.meta.resolve("onnxruntime-web/ort-wasm-simd-threaded.mjs");
   checkPackage(PACKAGE, new URL("../", script));
-  const bytes = await Deno.readFile(new URL("ort-wasm-simd-threaded.wasm", script));
-  const { default: factory } = await import("onnxruntime-web/ort-wasm-simd-threaded.mjs");
-  return { factory: factory as Factory, module: await WebAssembly.compile(bytes) };
+  return await Deno.readFile(new URL(FILE, script));
+}
+
+/** Fetches the module from beside the script of a page. */
+async function fetchModule(): Promise<BufferSource> {
+  const url = new URL(FILE, import.meta.url), response = await fetch(url);
+  if (response.ok) return await response.arrayBuffer();
+  throw new Error(
+    `Cannot open the wasm device: ${url} must be the file of onnxruntime-web ${ORT_VERSION}, received status ${response.status}`,
+  );
 }
 
 async function instantiate(): Promise<OrtInstance> {
@@ -132,17 +147,20 @@ async function instantiate(): Promise<OrtInstance> {
     throw error;
   }));
   let memory: WebAssembly.Memory | undefined;
-  const ort = await factory({
+  const { promise: failed, reject } = Promise.withResolvers<never>();
+  const made = factory({
     numThreads: 1,
     instantiateWasm(imports, receive) {
       memory = Object.values(imports).flatMap((one) => Object.values(one)).find((one) =>
         one instanceof WebAssembly.Memory
       );
-      receive(new WebAssembly.Instance(module, imports), module);
+      // Asynchronously, as pages must.
+      WebAssembly.instantiate(module, imports)
+        .then((instance) => receive(instance, module)).catch(reject);
       return {};
     },
   });
-  return { ort, memory: memory! };
+  return { ort: await Promise.race([made, failed]), memory: memory! };
 }
 
 /**

@@ -210,13 +210,13 @@ interface AdapterOptions {
   readonly isHardwareOnly?: boolean;
 }
 
-const isLinux = Deno.build.os === "linux";
+const isLinux = () => Deno.build.os === "linux";
 
 /** Device files; without one of these Linux has no GPU. */
 const GPU_FILES = ["dri", "nvidiactl", "dxg", "nvmap", "kgsl-3d0", "mali0"];
 
 /** Returns whether there may be a GPU. */
-const mayHaveGpu = () => !isLinux || GPU_FILES.some((name) => exists(`/dev/${name}`));
+const mayHaveGpu = () => !isLinux() || GPU_FILES.some((name) => exists(`/dev/${name}`));
 
 function exists(path: string): boolean {
   try {
@@ -251,8 +251,8 @@ export async function webgpuAdapters(options: AdapterOptions = {}): Promise<Foun
   const { announce, isHardwareOnly = false } = options;
   if (isHardwareOnly && !mayHaveGpu()) return NONE;
   checkPermission();
-  const manifests = isLinux ? (hasVulkan() ? driverManifests() : []) : undefined;
-  const drivers = isLinux ? namedDrivers() : undefined;
+  const manifests = isLinux() ? (hasVulkan() ? driverManifests() : []) : undefined;
+  const drivers = isLinux() ? namedDrivers() : undefined;
   if (manifests?.length === 0) return { ...NONE, drivers };
   const library = options.library ?? await nativeLibraryPath(announce);
   const key = JSON.stringify([library, isHardwareOnly, manifests]);

@@ -7,7 +7,9 @@
  * @module
  */
 
-import { join } from "node:path";
+import { builtin } from "../../builtin.ts";
+
+const { join } = builtin("node:path");
 
 /** Kind of an adapter. */
 export type AdapterKind = "discrete" | "integrated" | "virtual" | "software" | "other";

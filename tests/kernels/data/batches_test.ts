@@ -1,13 +1,16 @@
 /** The rows of micro-batches, shuffled or in order, and data that starts anywhere. */
 
 import assert from "node:assert/strict";
-import { rowCount, splitTokens } from "../../../kernels/data/token_batches.ts";
+import {
+  batchRows,
+  rowCount,
+  rowsNeeded,
+  splitTokens,
+} from "../../../kernels/data/token_batches.ts";
 import {
   type BatchPlan,
-  batchRows,
   digitBatches,
   type Digits,
-  rowsNeeded,
   type SeekableBatches,
   shuffledOrder,
   tokenBatches,

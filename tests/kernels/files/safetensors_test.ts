@@ -106,13 +106,23 @@ Deno.test("tensors are in the order of their names, aligned to their elements, a
 Deno.test("tensors are read directly into the given memory, or skipped", async () => {
   const data = Float32Array.of(1, 2, 3);
   const bytes = encodeSafetensors(
-    new Map(["a", "b", "c"].map((name) => [name, { dtype: "F32", shape: [3], data }] as const)),
+    new Map(["a", "b", "c"].map((name) => {
+      const own = name === "b" ? data : data.map((one) => -one);
+      return [name, { dtype: "F32", shape: [3], data: own }] as const;
+    })),
   );
   const bucket = new Float32Array(new SharedArrayBuffer(32));
   const place = (name: string) => name === "b" ? new Uint8Array(bucket.buffer, 8, 12) : undefined;
   const { tensors } = await withFile(bytes, (path) => readSafetensors(path, place));
   assert.deepEqual([...tensors.keys()], ["b"]);
   assert.deepEqual([...bucket], [0, 0, 1, 2, 3, 0, 0, 0]);
+  bucket.fill(0);
+  await readSafetensors(bytes, place);
+  assert.deepEqual([...bucket], [0, 0, 1, 2, 3, 0, 0, 0], "of bytes");
+  await assert.rejects(
+    readSafetensors(bytes.subarray(0, 100)),
+    /^RangeError: Cannot read the bytes/,
+  );
   await assert.rejects(
     withFile(bytes, (path) => readSafetensors(path, () => new Uint8Array(11))),
     /^RangeError: Cannot place tensor "a" of .* must be 12 bytes, received 11$/,

@@ -10,6 +10,7 @@ import {
   embedding,
   gpt2,
   groupNorm,
+  gru,
   type Initializer,
   kaimingNormal,
   kaimingUniform,
@@ -17,6 +18,7 @@ import {
   layerNorm,
   linear,
   llama,
+  lstm,
   meanSquaredError,
   type Model,
   rmsNorm,
@@ -85,6 +87,9 @@ const HELPERS: Readonly<Record<string, (g: LayerGraph, inputs: Inputs) => Value>
   "crossEntropy with smoothing": (g, { logits, targets }) =>
     crossEntropy(g, logits!, targets!, { smoothing: 0.1 }),
   meanSquaredError: (g, { x, target }) => meanSquaredError(g, x!, target!),
+  "lstm of two layers": (g, { x }) => lstm(g, x!, { hidden: 4, layers: 2 }),
+  "gru of two layers": (g, { x }) => gru(g, x!, { hidden: 4, layers: 2 }),
+  "gru without biases": (g, { x }) => gru(g, x!, { hidden: 2, bias: false }),
 };
 
 const open = sharedDevices(ISOLATE_DEVICES);
@@ -166,6 +171,8 @@ Deno.test("operands of helpers that do not fit are refused", () => {
     () => crossEntropy(g, x, y),
     () => crossEntropy(g, x, x, { smoothing: 1.1 }),
     () => meanSquaredError(g, x, y),
+    () => lstm(g, g.input("z", [2, 3]), { hidden: 2 }),
+    () => gru(g, x, { hidden: 2, layers: 0 }),
   ];
   return assertRefused("helpers", refused.map((call) => [call, call]));
 });

@@ -211,8 +211,9 @@ async function findLibrary(announce: (line: string) => void): Promise<string> {
       }, received ${platform}`,
     );
   }
-  const { folder } = await pinnedPackage({ ...PACKAGE, ...library }, announce);
-  return fileURLToPath(new URL(library.file, folder));
+  const { file, ...pinned } = library; // `file` of a package is one to import
+  const { folder } = await pinnedPackage({ ...PACKAGE, ...pinned }, announce);
+  return fileURLToPath(new URL(file, folder));
 }
 
 /** Environment variable that the library reads with `getenv` when it creates its environment. */

@@ -341,11 +341,21 @@ export class GradientSync {
   /** Steps one bucket and returns it. */
   async stepBucket(): Promise<SteppedBucket> {
     this.#isAwake = false;
+    const stepped = await this.#step();
+    this.#wake();
+    return stepped;
+  }
+
+  /** Steps all remaining buckets; every sum is there. */
+  async stepAll(): Promise<void> {
+    while (!this.isStepped) await this.#step();
+  }
+
+  async #step(): Promise<SteppedBucket> {
     const { copy: { stage, kernels }, due } = this.#copies.find(({ due }) => due.length > 0)!;
     const bucket = due.shift()!;
     await kernels.stepBucket(bucket);
     this.#bucketsMissing--;
-    this.#wake();
     return { stage, bucket };
   }
 

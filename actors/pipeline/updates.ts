@@ -87,7 +87,10 @@ export class CommittedUpdates implements WeightUpdater {
     Freeze: async () => {
       const worker = this.#worker;
       // Commit waits for all sums, so the remaining buckets need no other worker.
-      while (worker.state === "committing") await this.#stepBucket();
+      if (worker.state === "committing") {
+        await this.#end!.sync.stepAll();
+        this.#endStep();
+      }
       worker.state = "frozen";
       send(worker, { type: "Frozen", worker: worker.init.worker });
     },

@@ -17,6 +17,7 @@ const RUNS: Readonly<Record<string, readonly [Partial<TrainOptions>, number, rea
   {
     "2×2 in threads": [{ schedule: "1f1b", replicas: 2 }, 3, atDepth([9], [0, 9, 20, 30])],
     "3×2, message-driven": [{ schedule: "message-driven", replicas: 3 }, 5, [15]],
+    "2×2 with many buckets": [{ schedule: "1f1b", replicas: 2, bucketSize: 100 }, 3, [21]],
     "2×2 in processes, zero bubble, without clipping": [
       { schedule: "zb-h1", replicas: 2, clip: 0, isolation: "process" },
       3,

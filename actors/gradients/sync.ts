@@ -56,6 +56,8 @@ interface SyncOptions extends ReduceOptions {
   readonly dtype: "f32" | "f16";
   /** True to report the digests of all sums. */
   readonly digests?: boolean | undefined;
+  /** The stages whose sums a buddy gets; its mirror has a rank after those of the copies. */
+  readonly mirrored?: ReadonlySet<number> | undefined;
 }
 
 /** A copy of a stage, with access to its gradients. */
@@ -110,7 +112,8 @@ class CopySync {
   constructor(copy: SyncedCopy, options: SyncOptions, send: SyncPorts["sendPart"]) {
     const { stage, rank, kernels } = copy, { buckets } = kernels, { coarsening, shared } = options;
     this.copy = copy;
-    this.ties = options.ties[stage]!;
+    // The sums that a mirror gets have all terms.
+    this.ties = rank < options.size ? options.ties[stage]! : [];
     this.#tiesMissing = this.ties.length;
     this.#tieTerms = new Map(
       this.ties.map(({ name, members }) => [name, members.map(() => undefined)]),
@@ -121,7 +124,7 @@ class CopySync {
     }));
     this.reducer = openReducer({
       ...options,
-      rank,
+      rank: Math.min(rank, options.size - 1),
       shared: shared[stage],
       sums: kernels.sums,
       chunks: this.#chunks.map(({ first, end }) => {
@@ -166,8 +169,13 @@ class CopySync {
     if (terms.some((term, i) => !term && i !== place)) return false;
     await sumsOf(kernels).add(kernels.rangeOf(name).offset, terms);
     if (--this.#tiesMissing > 0) return false;
-    for (const chunk of this.#chunks.keys()) this.offerChunk(chunk);
+    this.offerAll();
     return true;
+  }
+
+  /** Lets all buckets be stepped. */
+  offerAll(): void {
+    for (const chunk of this.#chunks.keys()) this.offerChunk(chunk);
   }
 
   /** Returns the digest of all sums, read bucket by bucket. */
@@ -258,6 +266,8 @@ interface SyncPorts {
   sendTie(stage: number, rank: number, name: string, values: MessageArray, from?: number): void;
   /** Requests a call of {@linkcode GradientSync.stepBucket} in a later step of the actor. */
   wake(): void;
+  /** Sends all sums of a stage to its buddy. */
+  sendMirror(stage: number, values: MessageArray): void;
   /** Reports that every copy has its sums. */
   reduced(squares: GradientSquares, digests: readonly CopyDigest[]): void;
 }
@@ -296,7 +306,8 @@ export class GradientSync {
 
   /** Starts the all-reduce of stages. */
   async reduce(stages: readonly number[]): Promise<void> {
-    for (const one of this.#copies.filter(({ copy }) => stages.includes(copy.stage))) {
+    const own = this.#copies.filter(({ copy }) => copy.rank < this.#options.size);
+    for (const one of own.filter(({ copy }) => stages.includes(copy.stage))) {
       one.isReducing = true;
       if (one.isSummed) await this.#sumsComplete(one);
       while (await one.startChunk(CHUNKS_IN_TRANSIT));
@@ -316,6 +327,15 @@ export class GradientSync {
     const one = this.#find(stage, rank);
     if (one.isSummed) await this.#tie(one, term);
     else one.earlyTies.push(term);
+  }
+
+  /** Handles the sums of a stage that is mirrored here. */
+  async receiveMirror(stage: number, values: MessageArray): Promise<void> {
+    const one = this.#find(stage, this.#options.size);
+    if (values.length > 0) one.copy.kernels.writeGradients(0, values);
+    one.offerAll();
+    this.#wake();
+    await this.#reduced(one);
   }
 
   /** Lets the optimizer step every bucket that has its sums. */
@@ -405,10 +425,16 @@ export class GradientSync {
 
   /** Notes that a copy has its sums; the first copy of a stage counts in the norm. */
   async #reduced(one: CopySync): Promise<void> {
-    if (one.copy.rank === 0) {
+    const { copy: { rank, stage, kernels } } = one, { size, digests, mirrored } = this.#options;
+    if (rank === 0) {
       for (const [name, sum] of await one.squares()) this.#squares.set(name, sum);
+      if (mirrored?.has(stage)) {
+        const all = kernels.buckets.reduce((sum, { length }) => sum + length, 0);
+        const sums = all > 0 ? await kernels.readGradients(0, all) : new Float32Array();
+        this.#ports.sendMirror(stage, sums);
+      }
     }
-    if (this.#options.digests) this.#digests.push(await one.digest());
+    if (digests && rank < size) this.#digests.push(await one.digest());
     if (--this.#copiesMissing === 0) this.#ports.reduced(this.#squares, this.#digests);
   }
 }

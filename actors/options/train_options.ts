@@ -336,6 +336,11 @@ export interface TrainOptions {
    * copies and the run can move, otherwise `restart`.
    */
   readonly failover?: "restart" | "resize" | undefined;
+  /**
+   * Mirrors stages that have one copy only: the next worker gets their summed gradients and steps a
+   * mirror of their weights and moments, so a run survives a loss from memory. Default false.
+   */
+  readonly buddy?: boolean | undefined;
   /** The fewest workers of a run that is moved; with fewer it ends with a checkpoint. Default 1. */
   readonly minWorkers?: number | undefined;
   /**

@@ -411,6 +411,10 @@ export const TRAIN = {
       help: "after the loss of a worker restart all, or move the run to the others",
     },
   },
+  buddy: {
+    schema: trueOrFalse,
+    flag: { name: "buddy", help: "workers mirror stages that have one copy only" },
+  },
   minWorkers: {
     schema: integer(1, WORKERS_MAX),
     flag: {

@@ -14,6 +14,7 @@ import {
   entryOf,
   Evaluation,
   gather,
+  holderOf,
   lossOf,
   outcomeOf,
   type Supervisor,
@@ -84,9 +85,10 @@ export function workerDownHandlers(
 }
 
 /** Returns whether the survivors of a lost worker hold every stage and can be frozen. */
-function canFreeze({ init, gone, state }: Supervisor): boolean {
+function canFreeze(supervisor: Supervisor): boolean {
+  const { init, state } = supervisor;
   if (!init.freezes || state === "starting") return false;
-  return init.workers[0]!.copies.every((copies) => copies.some(({ worker }) => !gone.has(worker)));
+  return init.workers[0]!.copies.every((_, s) => holderOf(supervisor, s) !== undefined);
 }
 
 /**
@@ -178,9 +180,7 @@ export function controlHandlers(
         if (!isFrozen) goIdle();
         reply(values, { transfer: [values.buffer] });
       };
-      const copies = init.workers[0]!.copies[message.stage]!;
-      const { worker } = copies.find((copy) => !supervisor.gone.has(copy.worker))!;
-      ctx.send(workers[worker]!, { ...message, nth }, CONTROL);
+      ctx.send(workers[holderOf(supervisor, message.stage)!]!, { ...message, nth }, CONTROL);
     },
     Fetched: ({ values, nth }) => supervisor.takeFetched!(values, nth),
     Write({ orders, step }) {

@@ -57,6 +57,20 @@ export function copiesOf(
   );
 }
 
+/**
+ * Returns for each stage the worker that mirrors it, its buddy: the next one, if one worker holds all
+ * copies of the stage; undefined if others have copies.
+ */
+export function buddiesOf(
+  copies: readonly (readonly StageCopy[])[],
+  workers: number,
+): readonly (number | undefined)[] {
+  return copies.map(([first, ...others]) => {
+    const isAlone = workers > 1 && others.every(({ worker }) => worker === first!.worker);
+    return isAlone ? (first!.worker + 1) % workers : undefined;
+  });
+}
+
 /** A compiled model. */
 export interface LinkedModel {
   readonly model: ModelProgram;

@@ -111,7 +111,7 @@ export function guarded<M extends Message, S extends string>(
 }
 
 /** Version of these messages. */
-export const PROTOCOL_VERSION = 11;
+export const PROTOCOL_VERSION = 12;
 
 /** The messages between workers, which an emulated link may delay. */
 export type PeerMessage =
@@ -152,6 +152,14 @@ export type PeerMessage =
       readonly stage: number;
       readonly rank: number;
       readonly part: ReduceMessage;
+    }
+    /** Brings the summed gradients of stage `stage` to its buddy, which steps a mirror of it. */
+    | {
+      readonly type: "Mirror";
+      readonly round: number;
+      readonly stage: number;
+      readonly rank: number;
+      readonly values: MessageArray;
     }
     /** Brings the gradient of another parameter of a tie, for `name` in copy `rank` of stage `stage`. */
     | {

@@ -66,7 +66,7 @@ export interface InFlightOptions {
  * ```
  */
 export function mailboxBound(
-  { held, copies, ties, halves, slicing, updates, link }: BoundedWorker,
+  { held, mirrors = [], copies, ties, halves, slicing, updates, link }: BoundedWorker,
   { injectionLimit, eagerStages }: InFlightOptions,
 ): number {
   const { isFlushed } = UPDATE_POLICIES[updates], early = eagerStages.length;
@@ -77,7 +77,7 @@ export function mailboxBound(
     const chunkParts = 2 * (copies[stage]!.length - 1);
     const others = ties[stage]!.reduce((count, { members }) => count + members.length - 1, 0);
     return sum + CHUNKS_IN_TRANSIT * chunkParts + others;
-  }, 0);
+  }, mirrors.length);
   const ending = isFlushed ? (early > 0 ? 2 : 1) * parts + early + 2 : 1;
   const own = 2 + (link ? 1 : 0);
   return own + (isFlushed && early === 0 ? Math.max(computing, ending) : computing + ending);
@@ -85,7 +85,7 @@ export function mailboxBound(
 
 /** The parts of a worker that determine its bound. */
 type BoundedWorker =
-  & Pick<WorkerInit, "copies" | "ties" | "halves" | "updates" | "link">
+  & Pick<WorkerInit, "mirrors" | "copies" | "ties" | "halves" | "updates" | "link">
   & {
     readonly held: readonly (
       & Pick<WorkerInit["held"][number], "copy">
@@ -420,6 +420,13 @@ export function stepOfRound({ steps }: Supervisor, round: number | undefined): S
 /** Returns the current activity, for reports. */
 export function currentActivity({ steps: [oldest], pause }: Supervisor): string {
   return oldest ? `step ${oldest.request.step}` : pause;
+}
+
+/** Returns a worker with the state of a stage, or undefined if all such workers are gone. */
+export function holderOf({ init, gone }: Supervisor, stage: number): number | undefined {
+  const { copies, buddies } = init.workers[0]!;
+  return [...copies[stage]!.map(({ worker }) => worker), buddies?.[stage]]
+    .find((worker) => worker !== undefined && !gone.has(worker));
 }
 
 /** Returns the worker of the first stage of a pipeline. */

@@ -73,6 +73,7 @@ export class CommittedUpdates implements WeightUpdater {
       ),
     ReducePart: (part) => this.#receivePart(part),
     TieGradient: (part) => this.#receivePart(part),
+    Mirror: (part) => this.#receivePart(part),
     Commit: ({ update, learningRate, gradientScale, jobs }) => {
       this.#worker.state = "committing";
       for (const { kernels } of this.#worker.copies.all) kernels.scaleJobs?.(jobs ?? []);
@@ -147,7 +148,9 @@ export class CommittedUpdates implements WeightUpdater {
     return this.#worker.activity.run(
       `reduce ${stage}`,
       () =>
-        part.type === "ReducePart"
+        part.type === "Mirror"
+          ? sync.receiveMirror(stage, part.values)
+          : part.type === "ReducePart"
           ? sync.receive(stage, rank, part.part)
           : sync.receiveTie(stage, rank, { from: undefined, ...part }),
       () => part.type === "ReducePart" ? { stage, chunk: part.part.chunk } : { stage },
@@ -157,7 +160,7 @@ export class CommittedUpdates implements WeightUpdater {
   /** Ends the step, in which all buckets were stepped or none. */
   #endStep(): void {
     const worker = this.#worker, [step] = worker.steps;
-    for (const { kernels } of worker.copies.all) kernels.zeroGradients();
+    for (const { kernels } of [...worker.copies.all, ...worker.mirrors]) kernels.zeroGradients();
     worker.steps = [];
     worker.policy = undefined;
     worker.state = "idle";
@@ -191,15 +194,17 @@ function addByNetwork(
 }
 
 function openStepSync(worker: Worker, round: number): GradientSync {
-  const { ctx, init, copies, peers } = worker;
+  const { ctx, init, copies, mirrors, peers } = worker, { buddies } = init;
   const holderOf = (stage: number, rank: number) =>
     peers!.workers[init.copies[stage]![rank]!.worker]!;
-  return new GradientSync(copies.all, {
+  const mirrored = new Set(buddies?.keys().filter((stage) => buddies[stage] !== undefined));
+  return new GradientSync([...copies.all, ...mirrors], {
     ...init.reduce,
     size: init.copies[0]!.length,
     ties: init.ties,
     dtype: init.stage.precision === "fp16" ? "f16" : "f32",
     digests: init.verification && init.copies[0]!.length > 1,
+    mirrored,
   }, {
     sendPart(stage, rank, part) {
       if (init.reduce.algorithm === "collective") return addByNetwork(worker, round, stage, part);
@@ -212,6 +217,11 @@ function openStepSync(worker: Worker, round: number): GradientSync {
       const own = { type: "TieGradient", round, rank, stage, name, values } as const;
       const message = { ...own, ...from !== undefined && { from } };
       sendToPeer(worker, holderOf(stage, rank), message, { transfer: [values.buffer] });
+    },
+    sendMirror(stage, values) {
+      const buddy = peers!.workers[buddies![stage]!]!, rank = init.copies[stage]!.length;
+      const message = { type: "Mirror", round, stage, rank, values } as const;
+      sendToPeer(worker, buddy, message, { transfer: [values.buffer] });
     },
     wake: () => ctx.send(ctx.self, { type: "StepBucket" }),
     reduced(squares, digests) {

@@ -100,8 +100,8 @@ function controlHandlers(worker: Worker): Partial<Handlers<WorkerMessage>> {
 }
 
 /** Returns a copy of a stage; all copies are equal. */
-function copyOf({ copies }: Worker, stage: number): OpenCopy {
-  const copy = copies.all.find((one) => one.stage === stage);
+function copyOf({ copies, mirrors }: Worker, stage: number): OpenCopy {
+  const copy = [...copies.all, ...mirrors].find((one) => one.stage === stage);
   if (copy) return copy;
   throw new RangeError(`Cannot read stage ${stage}: a copy of it must be held here`);
 }
@@ -137,7 +137,7 @@ const ALWAYS = ["Report", "OnLink", "LinkDue"] as const;
 const INPUTS = ["Inject", "Activation"] as const;
 
 /** Parts of all-reduces; late parts of an aborted step are dropped. */
-const PARTS = ["ReducePart", "TieGradient"] as const;
+const PARTS = ["ReducePart", "TieGradient", "Mirror"] as const;
 
 /** The states of a worker whose steps end with a flush. */
 export const FLUSHED_WORKER: StateTable<WorkerState, WorkerMessage> = {
@@ -249,6 +249,7 @@ async function openWorker(ctx: Context<WorkerMessage>, whole: WorkerInit): Promi
     ctx,
     init,
     copies: await openCopies(device, whole.held, init.stage, init.halves, open),
+    mirrors: (await openCopies(device, whole.mirrors ?? [], init.stage, init.halves, open)).all,
     arrivals: new Arrivals(),
     link: new EmulatedLink<PeerMessage>(ctx, init.link),
     activity: new Activity(ctx, init),

@@ -71,7 +71,9 @@ const PERFORM: Readonly<Record<WorkerFault["kind"], () => void>> = {
 /** Returns the same without initial weights and moments, which are not needed after loading. */
 export function withoutStates(init: WorkerInit): WorkerInit {
   const state = { weights: new Map(), moments: new Map() };
-  return { ...init, held: init.held.map((one) => ({ ...one, state })) };
+  const without = (copies: readonly CopyInit[]) => copies.map((one) => ({ ...one, state }));
+  const { held, mirrors } = init;
+  return { ...init, held: without(held), ...mirrors && { mirrors: without(mirrors) } };
 }
 
 /** The cut of the sequences into slices; undefined if they are not cut. */
@@ -90,6 +92,10 @@ export interface WorkerInit {
   readonly kernels?: KernelModule | undefined;
   /** The copies of stages that it holds. */
   readonly held: readonly CopyInit[];
+  /** The stages of another worker that it mirrors: it is their buddy. */
+  readonly mirrors?: readonly CopyInit[];
+  /** For each stage, its buddy, if it has one; absent if stages are not mirrored. */
+  readonly buddies?: readonly (number | undefined)[] | undefined;
   /** For each stage, all its copies. */
   readonly copies: readonly (readonly StageCopy[])[];
   /** The skip edges between all stages; none unless given. */
@@ -222,6 +228,8 @@ export interface Worker {
   readonly ctx: Context<WorkerMessage>;
   readonly init: WorkerInit;
   readonly copies: StageCopies;
+  /** The stages that it mirrors. */
+  readonly mirrors: readonly OpenCopy[];
   readonly arrivals: Arrivals;
   readonly link: EmulatedLink<PeerMessage>;
   readonly activity: Activity;
@@ -386,7 +394,7 @@ export function reportStep(
   { round }: StepInProgress,
   updates: readonly GradientSquares[],
 ): void {
-  const { init, copies, peak, activity } = worker;
+  const { init, copies, mirrors, peak, activity } = worker;
   send(worker, {
     type: "StepDone",
     round,
@@ -394,7 +402,7 @@ export function reportStep(
     updates,
     peakActivations: peak.activations,
     weights: peak.weights,
-    memory: sumMemory(copies.all.map(({ kernels }) => kernels.memory)),
+    memory: sumMemory([...copies.all, ...mirrors].map(({ kernels }) => kernels.memory)),
     trace: activity.takeTrace(),
   });
 }

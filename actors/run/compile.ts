@@ -32,7 +32,7 @@ import {
 import { type LayerTimes, partitionForSchedule, type Schedule } from "../../schedules/mod.ts";
 import { halvesOf, recomputedStages, splitsBackward } from "../../schedules/internal.ts";
 import type { RunOptions } from "../options/train_options.ts";
-import { pipelineCount } from "../pipeline/layout.ts";
+import { buddiesOf, copiesOf, pipelineCount } from "../pipeline/layout.ts";
 import { optionsOf } from "../pipeline/stage_copies.ts";
 import { mostTied, trainedTies } from "./engine.ts";
 import type { RunJob } from "./events.ts";
@@ -52,6 +52,7 @@ export type CompileOptions = Pick<
   | "lora"
   | "evaluation"
   | "replicas"
+  | "buddy"
   | "layout"
   | "lengths"
 >;
@@ -136,7 +137,10 @@ export function compileRun(
     ...options.lengths && schedule.limitBy && { longestSlots: 1 },
   };
   for (const program of programs) checkStageOptions(program, stage);
-  return planRun({ model, programs, stage, halves, recomputed }, schedule, device);
+  const mirrored = options.buddy
+    ? buddiesOf(copiesOf(schedule, options.replicas ?? 1), schedule.workers)
+    : [];
+  return planRun({ model, programs, stage, halves, recomputed, mirrored }, schedule, device);
 }
 
 /** Returns a function that says whether a parameter is frozen, alone or with its group. */

@@ -37,7 +37,7 @@ import {
 } from "../checkpoints/tensors.ts";
 import { NonFiniteError } from "../gradients/commit.ts";
 import type { SyncStrategy, TieEnd } from "../gradients/sync.ts";
-import { copiesOf, linkedSchedule } from "../pipeline/layout.ts";
+import { buddiesOf, copiesOf, linkedSchedule, type StageCopy } from "../pipeline/layout.ts";
 import type { LinkOptions } from "../pipeline/links.ts";
 import type { SupervisorMessage, WorkerMessage, WriteOutcome } from "../pipeline/protocol.ts";
 import {
@@ -118,6 +118,8 @@ export interface EngineOptions extends PlanOptions {
   readonly link?: LinkOptions | undefined;
   /** True if the survivors of a lost worker freeze, so that the run moves to them. */
   readonly freezes?: boolean | undefined;
+  /** True if a stage that one worker holds is mirrored by the next one. */
+  readonly buddy?: boolean | undefined;
   /** Options of the verification; results are not verified unless given. */
   readonly verification?: Verification | undefined;
   /** Reports in words that a step is taken again, because its results are in doubt. */
@@ -311,7 +313,8 @@ export function workerInits(
   const { model, schedule, scheduleOptions, replicas, devices, halves, reduce, link } = options;
   const programs = cutIntoStages(model, schedule.stages);
   const states = withAliases(options.state, model.ties);
-  const copies = copiesOf(schedule, replicas);
+  const copies = copiesOf(schedule, replicas), all = replicas * schedule.workers;
+  const buddies = options.buddy ? buddiesOf(copies, all) : undefined;
   const { edges } = linkedSchedule(schedule, { model, halves });
   const ties = tieEnds(programs, trainedTies(model));
   const shared = sharedRows(options, isolate, programs, copies[0]!.length);
@@ -325,14 +328,26 @@ export function workerInits(
       ...!isFlushed && { versions: schedule.weightVersions[worker]! },
     };
   };
-  return Array.from({ length: replicas * schedule.workers }, (_, worker): WorkerInit => ({
+  const initOf = (copy: StageCopy) => {
+    const program = programs[copy.stage]!, state = stateOf(program, states);
+    return {
+      copy,
+      program,
+      ...recomputed.has(copy.stage) && { isRecomputed: true as const },
+      state,
+    };
+  };
+  const mirrorsOn = (worker: number) =>
+    buddies!.flatMap((buddy, stage) => {
+      const { [stage]: own } = copies, rank = own!.length;
+      return buddy === worker ? [initOf({ ...own![0]!, rank, worker })] : [];
+    });
+  return Array.from({ length: all }, (_, worker): WorkerInit => ({
     worker,
     replica: Math.floor(worker / schedule.workers),
     device: devices[worker % devices.length]!,
-    held: copies.flat().filter((copy) => copy.worker === worker).map((copy) => {
-      const program = programs[copy.stage]!, state = stateOf(program, states);
-      return { copy, program, ...recomputed.has(copy.stage) && { isRecomputed: true }, state };
-    }),
+    held: copies.flat().filter((copy) => copy.worker === worker).map(initOf),
+    ...buddies && { mirrors: mirrorsOn(worker), buddies },
     copies,
     edges,
     pipelineWorkers: pipelineWorkers(schedule),

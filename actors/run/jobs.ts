@@ -44,6 +44,7 @@ const ALLOWED: Readonly<Record<string, readonly unknown[]>> = {
   precision: ["fp32"],
   verify: ["none"],
   failover: ["restart"],
+  buddy: [false],
 };
 
 /** Names of jobs are names of folders. */

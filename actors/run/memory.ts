@@ -170,24 +170,31 @@ export function totalMemory(memory: readonly StageMemory[]): number {
  * its own.
  */
 export function planWorkers(
-  compiled: CompiledStages & { readonly halves: 1 | 2 },
+  compiled: CompiledStages & Pick<CompiledRun, "halves" | "mirrored">,
   schedule: Schedule,
   device: DeviceName | undefined,
 ): WorkerMemory[] {
   const { programs, halves } = compiled;
   return schedule.placement.map((held, worker) => {
     const versions = schedule.weightVersions[worker] ?? 1;
-    const stages = held.map(({ stage, pipeline }) =>
+    const planStage = (stage: number, slots: number | SliceSlots) =>
       planMemory(programs[stage]!, {
         ...optionsOf(compiled, stage),
         hasFreeViews: device === undefined || hasFreeViews(device),
         versions,
-        slots: withHalves(slotsOf(schedule, worker, stage, pipeline), halves),
-      })
+        slots: withHalves(slots, halves),
+      });
+    const stages = held.map(({ stage, pipeline }) =>
+      planStage(stage, slotsOf(schedule, worker, stage, pipeline))
     );
-    return { worker, isBound: isBound(schedule, worker), ...sumMemory(stages) };
+    const mirrors = mirrorsOn(compiled, worker).map((stage) => planStage(stage, 0));
+    return { worker, isBound: isBound(schedule, worker), ...sumMemory([...stages, ...mirrors]) };
   });
 }
+
+/** Returns the stages that a worker mirrors. */
+const mirrorsOn = ({ mirrored = [] }: Pick<CompiledRun, "mirrored">, worker: number): number[] =>
+  mirrored.flatMap((one, stage) => one === worker ? [stage] : []);
 
 /** Gives each half of a micro-batch a slot; slices already have slots. */
 function withHalves(slots: ReturnType<typeof slotsOf>, halves: number): typeof slots {
@@ -343,10 +350,15 @@ const fieldBytes = (compiled: CompiledRun): number =>
 function planActor(options: RunMemoryOptions, worker: number): ActorBytes {
   const { compiled, schedule, devices, runtime, isolation } = options;
   const { programs, halves } = compiled, { name } = devices[worker % devices.length]!;
-  const held = schedule.placement[worker]!;
-  const libraries = held.map(({ stage }) =>
+  const held = schedule.placement[worker]!, mirrors = mirrorsOn(compiled, worker);
+  const libraries = [...held.map(({ stage }) => stage), ...mirrors].map((stage) =>
     planLibrary([programs[stage]!], optionsOf(compiled, stage), name)
   );
+  // Sums come from one worker while those of the own stages go to another.
+  const mirrorBytes = [
+    ...mirrors,
+    ...held.flatMap(({ stage }) => compiled.mirrored?.[stage] === undefined ? [] : [stage]),
+  ].reduce((sum, stage) => sum + gradientBytes(programs[stage]!, compiled.stage), 0);
   let slots = 0, messages = 0;
   for (const { stage, pipeline } of held) {
     const most = countSlots(slotsOf(schedule, worker, stage, pipeline));
@@ -359,7 +371,7 @@ function planActor(options: RunMemoryOptions, worker: number): ActorBytes {
     sessions: libraries.reduce((sum, { sessions }) => sum + sessions, 0),
     messages,
     fields: slots * fieldBytes(compiled),
-    sums: held.reduce((sum, { stage }) => sum + chunkBytes(options, stage), 0),
+    sums: held.reduce((sum, { stage }) => sum + chunkBytes(options, stage), mirrorBytes),
     state: 0,
     runtime: runtime === "local" ? 0 : placeBytes(isolation, libraryBytes(name)),
   };
@@ -478,6 +490,8 @@ export interface CompiledRun extends CompiledStages {
   readonly model: ModelProgram;
   /** Runs of the kernels for each micro-batch. */
   readonly halves: 1 | 2;
+  /** For each stage the worker that mirrors it, if one does; empty if stages are not mirrored. */
+  readonly mirrored?: readonly (number | undefined)[];
   /** Planned memory of each worker of a data-parallel replica. */
   readonly memory: readonly WorkerMemory[];
 }

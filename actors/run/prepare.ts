@@ -25,7 +25,7 @@ import { checkSizes } from "../options/limits.ts";
 import { readAdapterConfig } from "../checkpoints/peft.ts";
 import type { RunOptions, TrainOptions } from "../options/train_options.ts";
 import { type CheckedOptions, readOptions } from "../options/train_table.ts";
-import { pipelineCount } from "../pipeline/layout.ts";
+import { buddiesOf, copiesOf, pipelineCount } from "../pipeline/layout.ts";
 import { hostingRefusal, type Verification } from "../pipeline/step.ts";
 import type { PlaceName } from "../runtime/mod.ts";
 import { tidyRendezvousFolders } from "../transports/rendezvous.ts";
@@ -460,12 +460,30 @@ function compileServable(options: FilledOptions, schedule: Schedule): CompiledRu
  * @throws {RangeError} naming the first option that is in the way of a move that was asked for.
  */
 function canMove(schedule: Schedule, options: FilledOptions): boolean {
-  const { failover, runtime, replicas, supervisor, worker, jobs } = options;
+  const { failover, runtime, replicas, supervisor, worker, jobs, buddy } = options;
+  if (buddy) assertMirrorable(schedule, options);
   if (failover === "restart") return false;
-  const refusal = movingRefusal(schedule, options), isAsked = failover === "resize";
+  const refusal = movingRefusal(schedule, options), isAsked = failover === "resize" || buddy;
   if (isAsked && refusal !== undefined) throw new RangeError(refusal);
   const isUseful = replicas * pipelineCount(schedule) > 1 && !(supervisor ?? worker ?? jobs);
   return refusal === undefined && runtime !== "serial" && (isAsked || isUseful);
+}
+
+/** Refuses mirrors of stages where none has one copy only, or where the run could not move to them. */
+function assertMirrorable(
+  schedule: Schedule,
+  { failover, replicas, runtime, supervisor, worker }: FilledOptions,
+): void {
+  const refuse = (must: string, received: string): never => {
+    throw new RangeError(`Cannot mirror stages: ${must}, received ${received}`);
+  };
+  if (runtime === "serial") refuse("the runtime must have actors", runtime);
+  if (failover === "restart") refuse("failover must be resize", failover);
+  if (supervisor ?? worker) refuse("there must be no actors of your own", "some");
+  const all = replicas * schedule.workers;
+  if (all === 1) refuse("there must be another worker", "one worker");
+  if (buddiesOf(copiesOf(schedule, replicas), all).some((one) => one !== undefined)) return;
+  refuse("a stage must have one copy only", `${replicas * pipelineCount(schedule)} of each`);
 }
 
 /** Returns why a run would have other bits on other workers, or its state cannot be read from them. */

@@ -437,7 +437,9 @@ export class FakeStage implements StageKernels {
   }
 
   readGradients(offset: number, length: number): Promise<MessageArray> {
-    if (!this.#summed.has(offset)) this.#away.set(offset, length);
+    // All of them are read for a mirror, not to be summed.
+    const isAll = length === this.#gradients.length;
+    if (!isAll && !this.#summed.has(offset)) this.#away.set(offset, length);
     return Promise.resolve(this.#gradients.slice(offset, offset + length));
   }
 

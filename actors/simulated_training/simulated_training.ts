@@ -78,6 +78,8 @@ export interface SimulatedTrainingOptions {
   readonly mayLose?: boolean;
   /** True if the run moves to the workers that remain when one is lost. Default false. */
   readonly mayMove?: boolean;
+  /** True if a stage that one worker holds is mirrored by the next one. Default false. */
+  readonly buddy?: boolean;
   /** The step, from 1, from which on others join in the place of lost workers. Default: none join. */
   readonly joinBefore?: number;
 }
@@ -506,7 +508,7 @@ async function trainMoving(
     wasCommitted = isCommitted;
   });
   const hosts = new MovingHosts<EngineOptions>(
-    { ...options, system: world.system, freezes: true },
+    { ...options, system: world.system, freezes: true, buddy: world.configuration.buddy },
     (run) => (state) => openPipeline({ ...run, state }, "local"),
     {
       minWorkers: 1,

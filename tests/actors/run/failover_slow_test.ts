@@ -29,11 +29,23 @@ const RUNS: Readonly<Record<string, readonly [Partial<TrainOptions>, number, rea
       [15],
     ],
     "Chimera": [{ schedule: "chimera" }, 1, [5]],
+    "1×4 with buddies, message-driven": [
+      { schedule: "message-driven", workers: 4, buddy: true },
+      3,
+      atDepth([15], [0, 9, 15, 20]),
+    ],
+    "1×2 with buddies, in processes": [
+      { schedule: "1f1b", buddy: true, isolation: "process", clip: 0 },
+      1,
+      [9],
+    ],
   };
 
 const deepTest = IS_DEEP ? Deno.test : () => {};
 
-const serial = once((name) => outcome(SIZES, { ...RUN, ...RUNS[name]![0], runtime: "serial" }));
+const serial = once((name) =>
+  outcome(SIZES, { ...RUN, ...RUNS[name]![0], runtime: "serial", buddy: false })
+);
 
 for (const [name, [options, depth, moments]] of Object.entries(RUNS)) {
   for (const afterActions of moments) {
@@ -118,6 +130,21 @@ folderTest("with fewer workers than --min-workers a run ends with a checkpoint",
   });
   assert.ok((await namesIn(folder)).includes("step-00000001"));
 });
+
+/** Stages that nothing can mirror. */
+const ALONE: Readonly<Record<string, Partial<TrainOptions>>> = {
+  "a stage must have one copy only, received 2 of each": { replicas: 2 },
+  "there must be another worker, received one worker": { workers: 1 },
+  "failover must be resize, received restart": { failover: "restart" },
+};
+
+for (const [sentence, options] of Object.entries(ALONE)) {
+  Deno.test(`refused with buddies: ${sentence}`, async () => {
+    await assert.rejects(outcome(SIZES, { ...RUN, schedule: "1f1b", buddy: true, ...options }), {
+      message: `Cannot mirror stages: ${sentence}`,
+    });
+  });
+}
 
 /** What would have other bits, or cannot be read. */
 const REFUSED: Readonly<Record<string, Partial<TrainOptions>>> = {

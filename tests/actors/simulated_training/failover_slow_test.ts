@@ -24,6 +24,16 @@ const PLANS: Readonly<Record<string, SimulatedTrainingOptions>> = {
     ...{ ...moving, schedule: "1f1b", workers: 2, microBatches: 2, replicas: 2 },
     ...{ steps: 3, joinBefore: 2 },
   },
+  "1×4, buddy": {
+    ...{ ...moving, schedule: "1f1b", workers: 4, microBatches: 4, replicas: 1, buddy: true },
+  },
+  "1×4, message-driven, buddy": {
+    ...{ ...moving, schedule: "message-driven", workers: 4, microBatches: 4, replicas: 1 },
+    buddy: true,
+  },
+  "2×2, buddy": {
+    ...{ ...moving, schedule: "1f1b", workers: 2, microBatches: 2, replicas: 2, buddy: true },
+  },
   "Chimera 4": { ...moving, schedule: "chimera", workers: 4, microBatches: 4, replicas: 1 },
   "3×2, message-driven, with clipping": {
     ...{ ...moving, schedule: "message-driven", workers: 2, microBatches: 4, replicas: 3, clip: 1 },
@@ -80,7 +90,7 @@ const CRASHES = [
 
 for (const [name, plan] of Object.entries(PLANS)) {
   const runs = atDepth(24, Infinity), seconds = atDepth(10, 450);
-  const canMove = plan.schedule === "chimera" || plan.replicas! > 1;
+  const canMove = plan.buddy || plan.schedule === "chimera" || plan.replicas! > 1;
 
   Deno.test(`${name}: a worker that crashes at any message changes no bit, and one step is retaken at most`, async () => {
     const handled: { actor: string; type: string }[] = [], { sums, add, print } = tally(name);

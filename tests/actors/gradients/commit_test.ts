@@ -128,6 +128,7 @@ async function sentBy(algorithm: ReduceAlgorithm): Promise<number[][]> {
   }, {
     sendPart: (stage, _, { chunk }) => void sent[stage]!.push(chunk),
     sendTie: () => assert.fail(),
+    sendMirror: () => assert.fail(),
     wake: () => assert.fail(),
     reduced: () => assert.fail(),
   });

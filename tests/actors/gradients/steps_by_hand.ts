@@ -151,6 +151,7 @@ async function commit(
         const to = layout[stage]![rank]!.worker;
         events.push(() => syncs[to]!.receiveTie(stage, rank, { name, values: moved, from }));
       },
+      sendMirror() {},
       wake: () => void events.push(async () => void await syncs[worker]!.stepBucket()),
       reduced: (found) => void squares.push(...found),
     })

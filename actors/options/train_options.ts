@@ -391,6 +391,12 @@ export interface TrainOptions {
   /** Records every message and step of the actors. Default: no journal. */
   readonly journal?: RunJournal | undefined;
   /**
+   * Steps of which the file `black-box` in the folder of the run has what actors were sent, at most
+   * 64 MiB. Default: 100 for runs of `troupe train` on threads, processes or in one isolate; the others
+   * have none. 0: none.
+   */
+  readonly blackBox?: number | undefined;
+  /**
    * Actor system of the run, such as a simulated one, for one run at a time. Default: a new one.
    */
   readonly system?: System | undefined;

@@ -134,8 +134,10 @@ export interface EngineOptions extends PlanOptions {
   readonly stallMs: number;
   /** Whether to report when each action ran. */
   readonly isTraced: boolean;
-  /** Writes the journal of the run. */
+  /** Writes the journal or the black box of the run. */
   readonly observer?: ObserverSpec | undefined;
+  /** The journal, for which messages must carry all values. */
+  readonly journal?: unknown;
   /** Additional transports of a new system. */
   readonly transport?: Transport | readonly Transport[] | undefined;
   /** Actor system of the run, which the run does not end. Default: a new one. */
@@ -398,8 +400,7 @@ function sharedRows(
   programs: readonly StageProgram[],
   copies: number,
 ): (SharedArrayBuffer | undefined)[] {
-  const { stage, observer: journal } = options;
-  const isShared = sharesRows({ ...options, journal }, isolate, copies);
+  const { stage } = options, isShared = sharesRows(options, isolate, copies);
   const elementBytes = stage.precision === "fp16" ? 2 : 4;
   return programs.map((program) => {
     if (!isShared) return undefined;

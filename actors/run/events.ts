@@ -22,7 +22,7 @@ import type { MpiRunOptions, RunOptions } from "../options/train_options.ts";
 import type { StepOutcome, StepRequest } from "../pipeline/step.ts";
 import type { PlaceName, Transport } from "../runtime/mod.ts";
 import type { Engine, EngineOptions } from "./engine.ts";
-import type { OpenJournal } from "./run_journal.ts";
+import type { OpenBlackBox, OpenJournal } from "./run_journal.ts";
 
 /**
  * The best evaluation after one more.
@@ -205,6 +205,8 @@ export interface PreparedRun extends
   readonly lossScale: LossScale | undefined;
   /** The open journal. */
   readonly journal: OpenJournal | undefined;
+  /** The open black box. */
+  readonly box?: OpenBlackBox | undefined;
   /** Isolation of each worker. */
   readonly isolation: PlaceName;
   /** The rank of each worker, where they live on ranks of MPI, and how those are reached. */

@@ -397,8 +397,13 @@ function readable(isolate: PlaceName, state: StateOf<TensorSource>): StateOf<Ten
   return isolate !== "local" && sources.some(isRefused) ? readState(state) : state;
 }
 
-/** Returns a run with the journal of the `nth` start of its workers. A given system has its own. */
+/**
+ * Returns a run with the journal or black box of the `nth` start of its workers. A given system has
+ * its own.
+ */
 async function withJournal(prepared: PreparedRun, nth: number): Promise<PreparedRun> {
-  if (prepared.system) return prepared;
-  return { ...prepared, observer: await prepared.journal?.begin(prepared, nth) };
+  const { system, journal, box, hosted } = prepared;
+  if (system) return prepared;
+  const observer = await journal?.begin(prepared, nth);
+  return { ...prepared, observer: observer ?? box?.begin(nth, hosted !== undefined) };
 }

@@ -1,15 +1,21 @@
 /**
- * The journal of a training run: every message and step of its actors.
+ * The journal of a training run, with every message and step of its actors, and its black box, with
+ * the last ones.
  *
  * @module
  */
 
-import type { DeviceChoice } from "../../kernels/mod.ts";
+import { join } from "node:path";
+import type { DeviceChoice, ModelProgram } from "../../kernels/mod.ts";
+import { cutIntoStages } from "../../kernels/internal.ts";
+import type { Schedule } from "../../schedules/mod.ts";
 import { SUPERVISOR } from "../pipeline/supervisor.ts";
 import { WORKER } from "../pipeline/worker.ts";
 import type { ObserverSpec } from "../runtime/mod.ts";
-import { beginJournal } from "../simulation/journal_writer.ts";
-import type { RunJournal } from "../options/train_options.ts";
+import { beginJournal, packageVersion } from "../simulation/journal_writer.ts";
+import type { RunJournal, RunOptions } from "../options/train_options.ts";
+import { BLACK_BOX, type BoxFacts, layOut, makeBox } from "./black_box.ts";
+import { outputBytes } from "./memory.ts";
 
 /** Facts about a run in the header of its journal. */
 interface JournaledRun {
@@ -110,4 +116,111 @@ async function checkWritable(path: string): Promise<void> {
       { cause },
     );
   }
+}
+
+/** The black box of a run. */
+export interface OpenBlackBox {
+  /**
+   * Begins the file of the `nth` time, from 0, that the run starts its workers. The file of a loss is
+   * kept beside it.
+   *
+   * @param isMoved True if the workers are others than the options say, which no replay can repeat.
+   */
+  begin(nth: number, isMoved: boolean): ObserverSpec | undefined;
+  /** Removes the file, as the run has ended well. */
+  remove(): void;
+}
+
+/** A run that may have a black box. */
+type BoxedRun = Pick<RunOptions, "out" | "blackBox" | "link" | "system" | "resume" | "announce"> & {
+  readonly model: ModelProgram;
+  readonly schedule: Schedule;
+  readonly runtime: string;
+  readonly reduce: string;
+  readonly replicas: number;
+  readonly halves: number;
+  readonly journal: unknown;
+};
+
+/** Steps of a black box unless given. */
+const BOX_STEPS = 100;
+
+/**
+ * Opens the black box of a run; by default only where it can be replayed and there is a folder.
+ *
+ * @param args Arguments of `troupe train` that repeat the run; undefined for a script.
+ * @throws {RangeError} when one is asked for that could not be replayed.
+ */
+export function openBlackBox(run: BoxedRun, args: readonly string[] | undefined) {
+  const { out, blackBox, schedule, runtime, reduce, link, journal, system, replicas, resume } = run;
+  const problem = [
+    [args, "the run must be one of troupe train, which repeats it", "a script"],
+    [out !== undefined, "the run must have a folder", "none"],
+    [["workers", "local"].includes(runtime), "the runtime must be workers or local", runtime],
+    [schedule.updates === "flush", "the schedule must have a flush", schedule.name],
+    [reduce === "deterministic", "reduce must be deterministic", reduce],
+    [
+      !(link ?? journal ?? system),
+      "there must be no emulated link, journal or given system",
+      "one",
+    ],
+  ].find(([isMet]) => !isMet);
+  if (blackBox && problem) {
+    throw new RangeError(`Cannot keep a black box: ${problem[1]}, received ${problem[2]}`);
+  }
+  if (problem || blackBox === 0) return undefined;
+  const workers = replicas * schedule.workers, announce = run.announce ?? (() => {});
+  const facts = { workers, after: resume?.step ?? 0, steps: blackBox ?? BOX_STEPS, train: args! };
+  return blackBoxAt(join(out!, BLACK_BOX), { package: packageVersion, ...facts }, announce, {
+    asked: blackBox,
+    stepBytes: bytesOfStep(run),
+  });
+}
+
+function blackBoxAt(
+  path: string,
+  facts: BoxFacts,
+  announce: (line: string) => void,
+  { asked, stepBytes }: { readonly asked: number | undefined; readonly stepBytes: number },
+): OpenBlackBox {
+  const layout = layOut(path, facts);
+  if (asked && layout.slotBytes < stepBytes) {
+    announce(
+      `The black box has room for ${layout.slotBytes} bytes of a step of each worker, which gets up to ${stepBytes}; a replay computes the others again`,
+    );
+  }
+  return {
+    begin(nth, isMoved) {
+      try {
+        if (nth > 0) Deno.renameSync(path, `${path}.lost`);
+        if (isMoved) return undefined;
+        makeBox(layout, facts);
+        return {
+          module: new URL("./black_box.ts", import.meta.url).href,
+          export: "openBoxRecorder",
+          init: layout,
+        };
+      } catch (error) {
+        announce(`Cannot write ${path}: ${(error as Error).message}; the run has no black box`);
+      }
+    },
+    remove() {
+      try {
+        Deno.removeSync(path);
+      } catch {
+        // It was removed, or could not be written.
+      }
+    },
+  };
+}
+
+/** Returns the most bytes that a worker gets from others in a step, until gradients are added. */
+function bytesOfStep({ model, schedule, halves }: BoxedRun): number {
+  const programs = cutIntoStages(model, schedule.stages);
+  const bytes = programs.map((program) => outputBytes(program, halves));
+  return schedule.microBatches * Math.max(
+    ...schedule.placement.map((held) =>
+      held.reduce((sum, { stage }) => sum + bytes[stage]! + (bytes[stage - 1] ?? 0), 0)
+    ),
+  );
 }

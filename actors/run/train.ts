@@ -19,7 +19,7 @@ import { abandonJob, checkShared, follow, isFollower, lead } from "./mpi_run.ts"
 import { gatherHosts } from "./nats_run.ts";
 import { optionFacts, prepareRun } from "./prepare.ts";
 import { WedgedError, WorkerLostError } from "./recovery.ts";
-import { assertWritten } from "./run_journal.ts";
+import { assertWritten, openBlackBox } from "./run_journal.ts";
 import type { PreparedRun } from "./events.ts";
 import { openRun } from "./training_run.ts";
 
@@ -163,6 +163,7 @@ async function* trainHere(
   using interrupt = isInterruptible ? onInterrupt(given.announce ?? (() => {})) : undefined;
   const options = interrupt ? { ...given, signal: interrupt.signal } : given;
   const prepared = await prepareRun(options);
+  const box = openBlackBox({ ...options, ...prepared }, facts?.repeated);
   await using data = prepared.jobs ? new Jobs(prepared) : new RunData(prepared);
   const { checkpoint, resume, weights } = options, { announce } = prepared;
   yield* data.watch.until(data.begin());
@@ -179,7 +180,7 @@ async function* trainHere(
     : undefined;
   await using lent = await gatherHosts(prepared);
   const run = await openRun(
-    lent ? { ...prepared, transport: lent.transport, lent } : prepared,
+    { ...prepared, box, ...lent && { transport: lent.transport, lent } },
     data,
   );
   const closeData = () => data[Symbol.asyncDispose]();
@@ -218,6 +219,7 @@ async function* trainHere(
     // A checkpoint that has begun becomes whole, however the run ends.
     const closing = [() => run.written(), () => run.close(), closeData, () => marker?.end()];
     await closeAll(errors, closing);
+    box?.remove();
   }
   // Reported last, because closing writes to the journal.
   assertWritten(prepared.journal, run.progress.step, run.newest);

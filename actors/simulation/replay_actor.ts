@@ -17,6 +17,7 @@ import type {
 } from "../runtime/mod.ts";
 import { handlersOf } from "../runtime/spawning.ts";
 import { turn } from "../runtime/steps.ts";
+import type { Effect } from "../runtime/observer.ts";
 import type { Outcome } from "../runtime/wire.ts";
 import { substream } from "../runtime/world.ts";
 import { digestOf } from "./digest.ts";
@@ -37,6 +38,15 @@ interface Init {
 
 /** A factory of any actor. */
 type AnyFactory = ActorFactory<unknown, Message>;
+
+/** The recorded run of an actor. */
+interface Recorded {
+  readonly seed: number;
+  /** Returns the message of a step. */
+  readonly messageOf: (step: StepRecord) => unknown;
+  /** Gets each effect. Without it, effects must be the recorded ones. */
+  readonly onEffect?: ((effect: Effect) => void) | undefined;
+}
 
 /** An actor that handles recorded messages, without other actors. */
 class ReplayedActor {
@@ -62,19 +72,29 @@ class ReplayedActor {
   #mismatch: ReplayError | undefined;
 
   constructor(
-    private readonly journal: Journal,
+    private readonly recorded: Recorded,
     private readonly factory: AnyFactory,
     first: StepRecord,
     private readonly hangMs: number,
   ) {
-    this.#self = (payloadOf(journal, first) as Init).self;
+    this.#self = (recorded.messageOf(first) as Init).self;
+  }
+
+  /** The activity that the actor set in the last step. */
+  get activity(): string {
+    return this.#activity;
+  }
+
+  /** The error that its handler has thrown. */
+  get error(): unknown {
+    return this.#thrown?.error;
   }
 
   /** Handles the message of a step and compares the effects. */
   async play(step: StepRecord): Promise<void> {
     this.#step = step;
     this.#did = this.#read = 0;
-    const message = payloadOf(this.journal, step) as Message;
+    const message = this.recorded.messageOf(step) as Message;
     setRunningActor(step.actor);
     if (step.type.startsWith("answer:")) this.#answer(message);
     else this.#begin(step, message);
@@ -113,6 +133,7 @@ class ReplayedActor {
   #compare(): void {
     const { did, name = "", state } = this.#step;
     if (this.#mismatch) throw this.#mismatch;
+    if (this.recorded.onEffect) return;
     if (this.#did < did.length) {
       throw this.#differs(quote(did[this.#did]), `${this.#thrown?.error || "nothing more"}`);
     }
@@ -129,8 +150,9 @@ class ReplayedActor {
   }
 
   /** Compares an effect of the actor with the recorded one. */
-  #does(...effect: Parameters<typeof describeEffect>): void {
-    const received = describeEffect(...effect), expected = this.#step.did[this.#did++];
+  #does(effect: Effect): void {
+    if (this.recorded.onEffect) return this.recorded.onEffect(effect);
+    const received = describeEffect(effect), expected = this.#step.did[this.#did++];
     if (received === expected) this.compared++;
     else this.#differs(quote(expected), quote(received));
   }
@@ -151,13 +173,14 @@ class ReplayedActor {
   }
 
   #nextReading(): number {
+    if (this.recorded.onEffect) return 0;
     const { reads = [] } = this.#step, reading = reads[this.#read++];
     if (reading !== undefined) return reading;
     throw this.#differs(`${reads.length} readings of the clock`, "one more");
   }
 
   #draw(label: string): number {
-    const { header: { seed } } = this.journal, name = `${this.#self.id}\0${label}`;
+    const { seed } = this.recorded, name = `${this.#self.id}\0${label}`;
     return this.#streams.getOrInsertComputed(label, () => substream(seed, name))();
   }
 
@@ -308,13 +331,58 @@ export async function replayInbox<I, M extends Message>(
   const { trusted = [], hangMs = HANG_MS } = options,
     restoreGlobals = forbidGlobals(trusted, () => {});
   try {
-    const replayed = new ReplayedActor(read, factory as unknown as AnyFactory, first, hangMs);
+    const recorded = {
+      seed: read.header.seed,
+      messageOf: (step: StepRecord) => payloadOf(read, step),
+    };
+    const replayed = new ReplayedActor(recorded, factory as unknown as AnyFactory, first, hangMs);
     for (const step of steps) {
       await replayed.play(step);
       options.onStep?.(step);
     }
     const { compared, states } = replayed;
     return { actor: id, steps: steps.length, compared, states };
+  } finally {
+    restoreGlobals();
+  }
+}
+
+/** A message to an actor that plays alone. */
+export interface PlayedMessage {
+  /** Id of the sender, and number of its earlier messages to this actor. */
+  readonly from: string;
+  readonly message: Message;
+}
+
+/**
+ * Creates an actor and lets it handle messages without other actors, up to the first error.
+ *
+ * @param messages The first one is its init.
+ * @param onEffect Gets each effect.
+ * @param onStep Gets each message after it was handled, and the activity of the actor.
+ * @returns the error that a handler has thrown, if any.
+ */
+export async function playAlone(
+  factory: AnyFactory,
+  messages: readonly PlayedMessage[],
+  { trusted, hangMs }: Required<Pick<InboxOptions, "trusted" | "hangMs">>,
+  onEffect: (effect: Effect) => void,
+  onStep: (played: PlayedMessage, activity: string) => void,
+): Promise<unknown> {
+  const actor = (messages[0]!.message as unknown as Init).self.id;
+  const steps = messages.map(({ from, message: { type } }, n): StepRecord => ({
+    ...{ n, actor, from, type, isolate: 0, t: 0, payload: "", did: [], chain: "", hash: "" },
+  }));
+  const messageOf = ({ n }: StepRecord) => messages[n]!.message;
+  const restoreGlobals = forbidGlobals(trusted, () => {});
+  try {
+    const recorded = { seed: 0, messageOf, onEffect };
+    const alone = new ReplayedActor(recorded, factory, steps[0]!, hangMs);
+    for (const step of steps) {
+      await alone.play(step);
+      onStep(messages[step.n]!, alone.activity);
+      if (alone.error !== undefined) return alone.error;
+    }
   } finally {
     restoreGlobals();
   }

@@ -6,6 +6,7 @@
 
 import { join } from "node:path";
 import { commandLine } from "../../actors/options/limits.ts";
+import { isBlackBox } from "../../actors/run/black_box.ts";
 import { TRAINING_ACTORS } from "../../actors/run/run_journal.ts";
 import type { ActorSpec, Message } from "../../actors/runtime/mod.ts";
 import type { SimulatedTrainingOptions } from "../../actors/simulated_training/simulated_training.ts";
@@ -19,6 +20,7 @@ import type { Fault } from "../../actors/simulation/faults.ts";
 import { type Journal, readJournal } from "../../actors/simulation/journal.ts";
 import { replayInbox } from "../../actors/simulation/replay_actor.ts";
 import { replayJournal, type ReplayOptions } from "../../actors/simulation/replay.ts";
+import { simulate } from "../../actors/simulation/simulate.ts";
 import type { StepRecord } from "../../actors/simulation/recorder.ts";
 import { checkInputFile } from "../../kernels/internal.ts";
 import { scheduleNames } from "../../schedules/mod.ts";
@@ -38,6 +40,7 @@ import { TRAIN_FLAGS } from "../train/flags.ts";
 import { defineCommand, ensure } from "./common.ts";
 import { describeEnds } from "./journal.ts";
 import { singleActorFactory } from "./replay_actor.ts";
+import { type BoxedWorker, replayWorker } from "./replay_box.ts";
 
 const { text, tokens, weights, tokenizer, model, data, optimizer, supervisor, resume } =
   TRAIN_FLAGS;
@@ -63,6 +66,9 @@ const OWN: readonly string[] = [
   "memory-limit",
   "trace-steps",
   "log",
+  "black-box",
+  "failover",
+  "min-workers",
   ...Object.keys(DASHBOARD_FLAGS),
   "help",
   "version",
@@ -143,6 +149,13 @@ export const replayCommand = (
     { needsArguments: true, subject: "a JOURNAL" },
     async ({ words: [path = ""], flags }, { begin }) => {
       checkInputFile(path);
+      if (isBlackBox(path)) {
+        const boxed = boxedWorker(path, flags, train);
+        begin();
+        const [outcome, isSame] = await replayWorker(boxed);
+        print(outcome);
+        return isSame ? 0 : 1;
+      }
       const journal = await readJournal(path), { actor, until } = flags;
       const replay = actor === undefined
         ? await wholeRun({ journal, path, flags, signal: context.signal, train })
@@ -185,6 +198,33 @@ async function oneActor(journal: Journal, id: string, module?: string): Promise<
     const options = { id, trusted: TRUSTED, hangMs: HANG_MS, onStep };
     const { steps, compared, states } = await replayInbox(actor, journal, options);
     return `${id}: ${steps} messages, ${compared} doings and ${states} states as recorded`;
+  };
+}
+
+/** Returns how a worker of a black box is replayed. */
+function boxedWorker(path: string, flags: ReplayFlags, train: TrainProgram): BoxedWorker {
+  const { actor, module, until } = flags;
+  ensure(actor, "Cannot replay a black box: --actor must name a worker, received none");
+  ensure(
+    module === undefined && until === undefined,
+    "Cannot replay a black box: --module and --until must be left out, received one",
+  );
+  const limits = { trusted: TRUSTED, hangMs: HANG_MS };
+  return {
+    ...{ path, actor, limits, mayHaveChanged: flags["code-changed"] ?? false },
+    argumentsOf: (recorded, isResumed) => [
+      ...replayedArguments(recorded, flags, path, isResumed).filter((one) =>
+        !one.startsWith("--retries=")
+      ),
+      "--retries=0",
+    ],
+    async rerun(args, signal, options) {
+      const { failure } = await simulate(
+        { ...options, ...limits, digests: false },
+        async ({ system }) => void await train.run(args, { begin: () => {}, signal, system }),
+      );
+      return failure?.message;
+    },
   };
 }
 
@@ -300,6 +340,7 @@ async function replayTraining(
  * @param recorded its arguments.
  * @param named the flags of this command line.
  * @param journal the path of the journal, for messages.
+ * @param isResumed false if the recorded checkpoint is not read.
  * @throws {TypeError} if the run read a file that is not named.
  * @throws {RangeError} if a file is named that the run did not read, or a flag is invalid.
  */
@@ -307,6 +348,7 @@ export function replayedArguments(
   recorded: readonly string[],
   named: NamedFiles,
   journal: string,
+  isResumed = true,
 ): string[] {
   const { flags: raw, takenBack, limit } = readRecorded(recorded, named["memory-limit"]);
   const args = Object.entries(raw)
@@ -316,7 +358,7 @@ export function replayedArguments(
   // The config of a checkpoint of 0.1.0 has no clip, and its run clips nothing.
   if (raw.clip === undefined && raw.resume === undefined) args.push("--clip=0");
   for (const name of Object.keys(NAMED_FLAGS) as (keyof NamedFiles)[]) {
-    if (name === "memory-limit") continue;
+    if (name === "memory-limit" || name === "resume" && !isResumed) continue;
     const isInput = TRAIN_FLAGS[name].kind === "path" || isModule(name, raw[name]);
     const then = isInput ? raw[name] : undefined, now = named[name];
     if (then === undefined && now === undefined) continue;

@@ -46,7 +46,7 @@ export function keptComponents(parts: RunComponents): KeptComponents {
 
 /** Returns the facts of a run for its `run.json`. */
 export function factsOf(
-  { typed, flags, files, tokenizer }: TrainRequest,
+  { typed, args, flags, files, tokenizer }: TrainRequest,
   components: RunComponents,
 ): RunFacts {
   const parts = keptComponents(components), { name, value } = components.data;
@@ -54,6 +54,7 @@ export function factsOf(
   return {
     flags,
     command: typed,
+    repeated: args,
     parts,
     data: { name, ...hash !== undefined && { hash } },
     ...tokenizer && { tokenizer: tokenizer.content },

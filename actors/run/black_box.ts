@@ -1,0 +1,527 @@
+/**
+ * The black box of a run: a file of bounded size that has what each actor was last sent, also after
+ * `kill -9`, because each message is written before its actor handles it.
+ *
+ * [Note: layout] A head, a ring of records for each actor, and two slots for each worker. A record has
+ * 24 bytes: segment, sender, type, number and digest of a message, and the bytes that are kept of it.
+ * Segment g of a worker ends with its g-th StepDone. The messages of segment g are in slot g mod 2,
+ * each behind its record; when the segment ends, its records move to the ring.
+ *
+ * @module
+ */
+
+import { crc32 } from "node:zlib";
+import { SUPERVISOR_MESSAGES } from "../pipeline/supervisor.ts";
+import { WORKER_MESSAGES } from "../pipeline/worker.ts";
+import type { Effect, ObservedActor, ObservedMessage, Observer } from "../runtime/observer.ts";
+import type { Message } from "../runtime/mod.ts";
+import { VIEWS } from "../transports/codec.ts";
+
+/** Name of the file in the folder of a run. */
+export const BLACK_BOX = "black-box";
+
+/** Most bytes of a file. */
+const BOX_BYTES = 64 * 2 ** 20;
+
+/** The first bytes of a file, with the version of its format. */
+const MAGIC = "troupebb1\n";
+
+/** Offsets in the head: of {@linkcode BoxStart}, of the length of the facts, and of the facts. */
+const START_AT = 16, LENGTH_AT = 32, FACTS_AT = 36;
+
+/** The unit of sizes, so that parts do not share pages. */
+const PAGE = 4096;
+
+/** Bytes of a record, and of a record with its check in front of a message. */
+const RECORD = 24, ENTRY = 28;
+
+/** Most bytes of all rings, and the records of a step for which they have room. */
+const RING_BYTES = 2 ** 24, STEP_RECORDS = 256;
+
+/** Buffers of at least this many bytes are written as they are, and the most bytes of all others. */
+const LARGE_BYTES = 4096, SMALL_BYTES = 2 ** 16;
+
+/** Facts about a run in the head of its black box. */
+export interface BoxFacts {
+  /** Version of the package. */
+  readonly package: string;
+  /** Arguments of `troupe train` that repeat the run. */
+  readonly train: readonly string[];
+  /** The step after which the run began. */
+  readonly after: number;
+  /** Workers of all replicas. */
+  readonly workers: number;
+  /** Steps whose records are kept. */
+  readonly steps: number;
+}
+
+/** Where the parts of a file are. */
+export interface BoxLayout {
+  readonly path: string;
+  /** Records of a ring. */
+  readonly records: number;
+  /** The offset of the rings, and bytes of a slot. */
+  readonly ringsAt: number;
+  readonly slotBytes: number;
+  readonly workers: number;
+  /** Bytes of the file. */
+  readonly bytes: number;
+}
+
+/** Lays out a file of at most {@linkcode BOX_BYTES}. */
+export function layOut(path: string, facts: BoxFacts): BoxLayout {
+  const { workers, steps } = facts,
+    actors = workers + 1,
+    up = (bytes: number) => Math.ceil(bytes / PAGE) * PAGE;
+  const ringsAt = up(FACTS_AT + new TextEncoder().encode(JSON.stringify(facts)).length);
+  const records = Math.min(steps * STEP_RECORDS, Math.floor(RING_BYTES / RECORD / actors));
+  const slotsAt = ringsAt + up(actors * records * RECORD);
+  const slotBytes = Math.floor((BOX_BYTES - slotsAt) / 2 / workers / PAGE) * PAGE;
+  return { path, records, ringsAt, slotBytes, workers, bytes: slotsAt + 2 * workers * slotBytes };
+}
+
+const ringAt = ({ ringsAt, records }: BoxLayout, actor: number) =>
+  ringsAt + actor * records * RECORD;
+
+const slotAt = ({ bytes, workers, slotBytes }: BoxLayout, actor: number, segment: number) =>
+  bytes - 2 * workers * slotBytes + (2 * (actor - 1) + segment % 2) * slotBytes;
+
+/** Makes an empty file. @throws {Error} when it cannot be written. */
+export function makeBox(layout: BoxLayout, facts: BoxFacts): void {
+  using file = Deno.openSync(layout.path, { write: true, create: true, truncate: true });
+  const text = new TextEncoder().encode(JSON.stringify(facts)), head = new Uint8Array(FACTS_AT);
+  new TextEncoder().encodeInto(MAGIC, head);
+  new DataView(head.buffer).setUint32(LENGTH_AT, text.length, true);
+  writeAll(file, head);
+  writeAll(file, text);
+  file.truncateSync(layout.bytes);
+}
+
+function writeAll(file: Deno.FsFile, bytes: Uint8Array): void {
+  for (let done = 0; done < bytes.length;) done += file.writeSync(bytes.subarray(done));
+}
+
+/** Types of messages by their number in a record; 0 is any other. */
+const TYPES: readonly string[] = [
+  ...new Set(["", "init", "finish", ...SUPERVISOR_MESSAGES, ...WORKER_MESSAGES]),
+];
+const TYPE_NUMBERS = new Map(TYPES.map((type, number) => [type, number]));
+
+/** The number of a sender outside the run. */
+const OUTSIDE = 0xffff;
+
+/** Returns the number of an actor: 0 is the supervisor, n + 1 is `worker-n`. */
+export function actorNumber(id: string): number {
+  if (id === "supervisor") return 0;
+  return id.startsWith("worker-") ? Number(id.slice("worker-".length)) + 1 : OUTSIDE;
+}
+
+/** Returns the id of the actor with a number. */
+export const actorId = (number: number): string =>
+  number === OUTSIDE ? "outside" : number === 0 ? "supervisor" : `worker-${number - 1}`;
+
+/** Messages with values that are equal whenever the run is repeated. */
+const COMPARED: ReadonlySet<string> = new Set([
+  ...["Inject", "Activation", "Gradient", "ReducePart", "TieGradient", "Loss"],
+]);
+
+/** Keys of values that depend on the attempt. */
+const UNSTABLE: ReadonlySet<string> = new Set(["round", "checksum"]);
+
+/** The digest of a message, in words: of its arrays, and of what names it; 0 if it is not compared. */
+export type MessageDigest = readonly [values: number, name: number];
+
+const NOT_COMPARED: MessageDigest = [0, 0];
+
+/** A message without its arrays. */
+class Content {
+  /** The arrays in order, and their bytes. */
+  readonly arrays: ArrayBufferView[] = [];
+  readonly bytes: Uint8Array[] = [];
+  /** The message with numbers in place of arrays, as JSON; undefined if it has no such form. */
+  readonly rest: unknown;
+  readonly digest: MessageDigest = NOT_COMPARED;
+  #name: number;
+  #isPlain = true;
+
+  constructor(message: Message) {
+    const { type, isEvaluation, round } = message as Message & Record<string, unknown>;
+    this.#name = TYPE_NUMBERS.get(type) ?? 0;
+    if (!COMPARED.has(type) && !PLAYED.has(type)) return;
+    const rest = this.#take(message, true);
+    this.rest = this.#isPlain ? rest : undefined;
+    // The losses of an evaluation have no round.
+    const isCompared = COMPARED.has(type) && this.bytes.length > 0 && !isEvaluation &&
+      (type !== "Loss" || round !== undefined);
+    if (!isCompared) return;
+    this.digest = [this.bytes.reduce((sum, bytes) => crc32(bytes, sum), 0) | 0, this.#name | 1];
+  }
+
+  /** @param isNamed True if the value is part of the name of the message. */
+  #take(value: unknown, isNamed: boolean): unknown {
+    if (typeof value === "number") {
+      if (isNamed) this.#add(value + 1);
+      const isZero = Object.is(value, -0);
+      return Number.isFinite(value) && !isZero ? value : { $: isZero ? "-0" : `${value}` };
+    }
+    if (typeof value === "string") {
+      if (isNamed) { for (let i = 0; i < value.length; i++) this.#add(value.charCodeAt(i)); }
+      return value;
+    }
+    if (typeof value !== "object" || value === null) return value;
+    if (ArrayBuffer.isView(value)) {
+      const { buffer, byteOffset, byteLength } = value;
+      this.bytes.push(new Uint8Array(buffer, byteOffset, byteLength));
+      return { $: this.arrays.push(value) - 1 };
+    }
+    if (Array.isArray(value)) return value.map((item) => this.#take(item, isNamed));
+    if (Object.getPrototypeOf(value) !== Object.prototype) this.#isPlain = false;
+    const rest: Record<string, unknown> = {};
+    for (const key in value) {
+      const item = (value as Record<string, unknown>)[key];
+      rest[key] = this.#take(item, isNamed && !UNSTABLE.has(key));
+    }
+    return rest;
+  }
+
+  #add(word: number): void {
+    this.#name = Math.imul(this.#name, 0x01000193) ^ word;
+  }
+}
+
+/** Returns the digest of a message. */
+export const digestOfMessage = (message: Message): MessageDigest => new Content(message).digest;
+
+/** Returns the arrays in a message, in order. */
+export const arraysOf = (message: Message): readonly ArrayBufferView[] =>
+  new Content(message).arrays;
+
+/** Messages to a worker that take part in steps; the others ask for its state, or have it written. */
+export const PLAYED: ReadonlySet<string> = new Set([
+  ...["Begin", "Inject", "Activation", "Gradient", "Dispatch", "Reduce", "ReducePart"],
+  ...["TieGradient", "Commit", "Abort", "StepBucket", "Freeze"],
+]);
+
+/** Records what one actor is sent. */
+class ActorRecords {
+  readonly #layout: BoxLayout;
+  readonly #actor: number;
+  readonly #file: Deno.FsFile;
+  /** Records of the segment, in the order of the ring. */
+  readonly #records: Uint8Array<ArrayBuffer>;
+  readonly #entry = new DataView(new ArrayBuffer(SMALL_BYTES));
+  #segment = 0;
+  /** The step of segment 0. */
+  #start: number | undefined;
+  #count = 0;
+  /** Records in the ring before, and bytes in the slot. */
+  #before = 0;
+  #used = 0;
+
+  constructor(layout: BoxLayout, actor: number) {
+    this.#layout = layout;
+    this.#actor = actor;
+    this.#file = Deno.openSync(layout.path, { write: true });
+    this.#records = new Uint8Array(layout.records * RECORD);
+    this.#goToSlot();
+  }
+
+  /** Records a message. */
+  add({ from, nth, message }: ObservedMessage): void {
+    const content = new Content(message), [values, name] = content.digest, entry = this.#entry;
+    const isPlayed = this.#actor !== 0 && PLAYED.has(message.type);
+    const small = isPlayed ? encodeInto(new Uint8Array(entry.buffer, ENTRY), content) : 0;
+    const large = small > 0 ? content.bytes.filter(isLarge) : [];
+    const bytes = large.reduce((sum, { length }) => sum + length, small);
+    // Some room is for small messages, without which the others could not be played.
+    const { slotBytes } = this.#layout, room = bytes < LARGE_BYTES ? slotBytes : slotBytes * 7 / 8;
+    const kept = this.#used + ENTRY + bytes <= room ? bytes : 0;
+    entry.setUint32(0, this.#segment + 1, true);
+    entry.setUint16(4, actorNumber(from.id), true);
+    entry.setUint16(6, TYPE_NUMBERS.get(message.type) ?? 0, true);
+    entry.setUint32(8, nth, true);
+    entry.setInt32(12, values, true);
+    entry.setInt32(16, name, true);
+    entry.setUint32(20, kept, true);
+    const record = new Uint8Array(entry.buffer, 0, RECORD), { records } = this.#layout;
+    this.#records.set(record, (this.#before + this.#count++) % records * RECORD);
+    if (this.#actor === 0 || this.#used + ENTRY + kept > slotBytes) return;
+    entry.setUint32(RECORD, checkOf(record), true);
+    writeAll(this.#file, new Uint8Array(entry.buffer, 0, ENTRY + (kept > 0 ? small : 0)));
+    if (kept > 0) large.forEach((array) => writeAll(this.#file, array));
+    this.#used += ENTRY + kept;
+  }
+
+  /** Begins a step, whose messages are those of the next segment; the first has begun. */
+  begin(step: number): void {
+    if (this.#start !== undefined) this.end();
+    if (this.#start === step - this.#segment) return;
+    // A step that is taken again has another segment.
+    this.#start = step - this.#segment;
+    this.#file.seekSync(START_AT, Deno.SeekMode.Start);
+    writeAll(this.#file, new Uint8Array(Float64Array.of(this.#start, this.#segment + 1).buffer));
+  }
+
+  /** Ends a segment. */
+  end(): void {
+    const { records } = this.#layout, count = Math.min(this.#count, records);
+    const end = this.#before + this.#count, from = (end - count) % records, to = end % records;
+    if (count > 0 && from < to) this.#write(from, to);
+    else if (count > 0) {
+      this.#write(from, records);
+      this.#write(0, to);
+    }
+    this.#before = end;
+    this.#count = 0;
+    this.#segment++;
+    this.#goToSlot();
+  }
+
+  close(): void {
+    this.#file.close();
+  }
+
+  #write(from: number, to: number): void {
+    const at = ringAt(this.#layout, this.#actor) + from * RECORD;
+    this.#file.seekSync(at, Deno.SeekMode.Start);
+    writeAll(this.#file, this.#records.subarray(from * RECORD, to * RECORD));
+  }
+
+  #goToSlot(): void {
+    this.#used = 0;
+    if (this.#actor === 0) return;
+    const at = slotAt(this.#layout, this.#actor, this.#segment);
+    this.#file.seekSync(at, Deno.SeekMode.Start);
+  }
+}
+
+const checkOf = (record: Uint8Array) => crc32(record, 1);
+
+const isLarge = ({ length }: Uint8Array) => length >= LARGE_BYTES;
+
+/** Kinds of arrays in the order of their numbers, and bytes of the length of the JSON in front of it. */
+const KINDS = VIEWS.map(({ prototype }) => prototype as object), HEAD = 4;
+
+/**
+ * Encodes a message: its JSON with kinds and sizes of its arrays, then the small ones. The large ones
+ * follow.
+ *
+ * @returns the number of bytes; 0 if there is not enough room, or the message has no JSON.
+ */
+function encodeInto(target: Uint8Array, { rest, arrays, bytes }: Content): number {
+  if (rest === undefined) return 0;
+  const kinds = arrays.map((
+    array,
+  ) => [KINDS.indexOf(Object.getPrototypeOf(array)), array.byteLength]);
+  const text = JSON.stringify([rest, kinds]), small = bytes.filter((one) => !isLarge(one));
+  const room = HEAD + 3 * text.length + small.reduce((sum, { length }) => sum + length, 0);
+  if (room > target.length) return 0;
+  const { written } = ENCODER.encodeInto(text, target.subarray(HEAD));
+  new DataView(target.buffer, target.byteOffset).setUint32(0, written, true);
+  return small.reduce((at, one) => (target.set(one, at), at + one.length), HEAD + written);
+}
+
+const ENCODER = new TextEncoder();
+
+/**
+ * Opens the recorder of an isolate.
+ *
+ * @param layout a {@linkcode BoxLayout}.
+ */
+export function openBoxRecorder(_isolate: number, layout: unknown): Observer {
+  const box = layout as BoxLayout, actors = new Map<number, ActorRecords>();
+  const ended = new Set<number>();
+  let isOff = false;
+  const attempt = (write: () => void) => {
+    try {
+      if (!isOff) write();
+    } catch {
+      isOff = true; // such as a full disk: the run needs no black box
+    }
+  };
+  return {
+    begins({ ref }: ObservedActor, message: ObservedMessage) {
+      const number = actorNumber(ref.id);
+      if (!(number <= box.workers)) return;
+      attempt(() => {
+        const actor = actors.getOrInsertComputed(number, () => new ActorRecords(box, number));
+        const { type, request } = message.message as Message & { request?: { step: number } };
+        if (type === "RunStep") actor.begin(request!.step);
+        actor.add(message);
+      });
+    },
+    did({ ref }: ObservedActor, { kind, value }: Effect) {
+      const { type } = (value ?? {}) as Partial<Message>;
+      if (kind === "send" && type === "StepDone") ended.add(actorNumber(ref.id));
+    },
+    ends({ ref }: ObservedActor) {
+      if (ended.size === 0 || !ended.delete(actorNumber(ref.id))) return;
+      attempt(() => actors.get(actorNumber(ref.id))?.end());
+    },
+    closes: () => actors.forEach((actor) => actor.close()),
+  };
+}
+
+/** What an actor was sent. */
+export interface BoxRecord {
+  readonly segment: number;
+  readonly from: string;
+  readonly type: string;
+  /** Number of earlier messages from there. */
+  readonly nth: number;
+  readonly digest: MessageDigest;
+  /** The message, if it was kept. */
+  readonly message: Message | undefined;
+}
+
+/** The content of a black box. */
+export interface BlackBox {
+  readonly facts: BoxFacts;
+  /** The step of segment 0, and the first segment for which that is right; none if no step has begun. */
+  readonly start: { readonly step: number; readonly since: number } | undefined;
+  /** Records of earlier segments, by actor. */
+  readonly records: ReadonlyMap<string, readonly BoxRecord[]>;
+  /** All records of the last two segments, by worker, in order. */
+  readonly last: ReadonlyMap<string, readonly BoxRecord[]>;
+}
+
+/** Returns whether a file begins as a black box does. */
+export function isBlackBox(path: string): boolean {
+  using file = Deno.openSync(path);
+  const head = new Uint8Array(MAGIC.length);
+  return file.readSync(head) === head.length && new TextDecoder().decode(head) === MAGIC;
+}
+
+/**
+ * Reads a black box, which may come from an untrusted source.
+ *
+ * @throws {SyntaxError} when it is none, or a part is missing or changed.
+ */
+export function readBlackBox(path: string): BlackBox {
+  const refuse = (must: string, received: unknown) =>
+    new SyntaxError(`Cannot read the black box ${path}: ${must}, received ${received}`);
+  const { size } = Deno.statSync(path);
+  if (size < FACTS_AT || size > BOX_BYTES) {
+    throw refuse(`it must have ${FACTS_AT} to ${BOX_BYTES} bytes`, size);
+  }
+  const bytes = Deno.readFileSync(path), view = new DataView(bytes.buffer);
+  const text = bytes.subarray(FACTS_AT, FACTS_AT + view.getUint32(LENGTH_AT, true));
+  const facts = readFacts(text);
+  if (!facts) throw refuse("its head must hold the facts of a run", "other bytes");
+  const layout = layOut(path, facts), { workers, records: count } = layout;
+  if (layout.bytes !== size) throw refuse(`it must have ${layout.bytes} bytes`, size);
+  const records = new Map<string, BoxRecord[]>(), last = new Map<string, BoxRecord[]>();
+  for (let actor = 0; actor <= workers; actor++) {
+    const ring = Array.from({ length: count }, (_, i) => {
+      const at = ringAt(layout, actor) + i * RECORD;
+      if (view.getUint32(at, true) === 0) return [];
+      const record = readRecord(view, at, workers);
+      if (!record) throw refuse("its records must be as they were written", "other bytes");
+      return [record];
+    }).flat();
+    records.set(actorId(actor), ring);
+    if (actor === 0) continue;
+    const slots = [0, 1].map((slot) => {
+      const at = slotAt(layout, actor, slot);
+      return readSlot(bytes.subarray(at, at + layout.slotBytes), slot, workers);
+    });
+    last.set(
+      actorId(actor),
+      slots.sort(([a], [b]) => (a?.segment ?? -1) - (b?.segment ?? -1)).flat(),
+    );
+  }
+  const [step, since] = new Float64Array(bytes.slice(START_AT, LENGTH_AT).buffer);
+  if (!Number.isSafeInteger(step) || !Number.isSafeInteger(since)) {
+    throw refuse("its first step must be a whole number", step);
+  }
+  return {
+    facts,
+    start: since === 0 ? undefined : { step: step!, since: since! - 1 },
+    records,
+    last,
+  };
+}
+
+/** Limits of what a head may say. */
+const MAX_ARGUMENTS = 256, MAX_ARGUMENT_LENGTH = 4096, MAX_WORKERS = 1024;
+
+/** Returns the facts of a head; undefined for invalid ones. */
+function readFacts(text: Uint8Array): BoxFacts | undefined {
+  try {
+    const facts = JSON.parse(new TextDecoder().decode(text)) as BoxFacts;
+    const isCount = (value: number, most = Number.MAX_SAFE_INTEGER) =>
+      Number.isSafeInteger(value) && value >= 0 && value <= most;
+    const { package: version, train, after, workers, steps } = facts;
+    const isRight = typeof version === "string" && train.length <= MAX_ARGUMENTS &&
+      train.every((one) => typeof one === "string" && one.length <= MAX_ARGUMENT_LENGTH) &&
+      isCount(after) && isCount(workers, MAX_WORKERS) && workers > 0 && isCount(steps) && steps > 0;
+    return isRight ? facts : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+/** Returns a record without its message; undefined if it is invalid. */
+function readRecord(view: DataView, at: number, workers: number): BoxRecord | undefined {
+  const from = view.getUint16(at + 4, true), type = TYPES[view.getUint16(at + 6, true)];
+  if (type === undefined || from > workers && from !== OUTSIDE) return undefined;
+  return {
+    segment: view.getUint32(at, true) - 1,
+    from: actorId(from),
+    type,
+    nth: view.getUint32(at + 8, true),
+    digest: [view.getInt32(at + 12, true), view.getInt32(at + 16, true)],
+    message: undefined,
+  };
+}
+
+/** Reads the messages of a segment, up to the first that is not whole: the kill may have torn it. */
+function readSlot(slot: Uint8Array, parity: number, workers: number): BoxRecord[] {
+  const view = new DataView(slot.buffer, slot.byteOffset, slot.length), found: BoxRecord[] = [];
+  for (let at = 0; at + ENTRY <= slot.length;) {
+    const check = checkOf(slot.slice(at, at + RECORD)), kept = view.getUint32(at + 20, true);
+    const record = check === view.getUint32(at + RECORD, true) && readRecord(view, at, workers);
+    if (!record || record.segment !== (found[0]?.segment ?? record.segment)) break;
+    if (record.segment % 2 !== parity || at + ENTRY + kept > slot.length) break;
+    const message = kept > 0 ? decode(slot.slice(at + ENTRY, at + ENTRY + kept)) : undefined;
+    if (kept > 0 && !isSame(record, message)) break;
+    found.push({ ...record, message });
+    at += ENTRY + kept;
+  }
+  return found;
+}
+
+function isSame({ type, digest }: BoxRecord, message: Message | undefined): boolean {
+  return message?.type === type &&
+    digestOfMessage(message).every((word, i) => word === digest[i]);
+}
+
+/** Returns an encoded message; undefined if it is not whole. */
+function decode(bytes: Uint8Array<ArrayBuffer>): Message | undefined {
+  try {
+    let at = HEAD + new DataView(bytes.buffer).getUint32(0, true);
+    const text = new TextDecoder().decode(bytes.subarray(HEAD, at));
+    const [, kinds] = JSON.parse(text) as [unknown, [kind: number, size: number][]];
+    const isSmall = ([, size]: [number, number]) => size < LARGE_BYTES, arrays: unknown[] = [];
+    for (
+      const [i, [kind, size]] of [...kinds.entries()].sort(([i, a], [j, b]) =>
+        +isSmall(b) - +isSmall(a) || i - j
+      )
+    ) {
+      const View = VIEWS[kind] as Uint8ArrayConstructor;
+      arrays[i] = new View(bytes.slice(at, at += size).buffer);
+    }
+    const [message] = JSON.parse(
+      text,
+      (_, item) =>
+        !item || typeof item !== "object" || !Object.hasOwn(item, "$")
+          ? item
+          : typeof item.$ === "number"
+          ? arrays[item.$]
+          : Number(item.$),
+    ) as [Message];
+    return at === bytes.length ? message : undefined;
+  } catch {
+    return undefined;
+  }
+}

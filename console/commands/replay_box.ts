@@ -1,0 +1,276 @@
+/**
+ * Replays one worker of a black box. The program runs again from the newest checkpoint, which gives
+ * the worker its state; then the worker alone gets the messages that the black box has.
+ *
+ * @module
+ */
+
+import { dirname, join } from "node:path";
+import { folderEntries, stepFolders } from "../../actors/checkpoints/format.ts";
+import {
+  actorNumber,
+  arraysOf,
+  type BlackBox,
+  type BoxRecord,
+  digestOfMessage,
+  type MessageDigest,
+  PLAYED,
+  readBlackBox,
+} from "../../actors/run/black_box.ts";
+import type { Message } from "../../actors/runtime/mod.ts";
+import { packageVersion } from "../../actors/simulation/journal_writer.ts";
+import type { StepRecord } from "../../actors/simulation/recorder.ts";
+import { playAlone, type PlayedMessage } from "../../actors/simulation/replay_actor.ts";
+import type { SimulateOptions } from "../../actors/simulation/run.ts";
+import { ensure } from "./common.ts";
+import { singleActorFactory } from "./replay_actor.ts";
+
+/** Runs the recorded program again in one isolate, until `signal` ends it; returns its failure. */
+export type Rerun = (
+  args: readonly string[],
+  signal: AbortSignal,
+  options: Pick<SimulateOptions<undefined>, "onMessage" | "onStep">,
+) => Promise<string | undefined>;
+
+/** A worker to replay. */
+export interface BoxedWorker {
+  readonly path: string;
+  readonly actor: string;
+  readonly mayHaveChanged: boolean;
+  /** Returns the arguments that repeat the run without its checkpoint, or with the user's. */
+  readonly argumentsOf: (recorded: readonly string[], isResumed: boolean) => readonly string[];
+  readonly rerun: Rerun;
+  readonly limits: { readonly trusted: readonly string[]; readonly hangMs: number };
+}
+
+/** Messages that are shown. */
+const SHOWN = 12;
+
+/** A message of the program that runs again. */
+type Repeated = PlayedMessage & { readonly step: number; readonly digest: MessageDigest };
+
+/** What the program did when it ran again. */
+class Rerunner {
+  /** Digests of values by actor, step and name of the message. */
+  readonly values = new Map<string, Set<number>>();
+  /** The messages to the worker. */
+  readonly messages: Repeated[] = [];
+  readonly #segments = new Map<string, number>();
+  #step = 0;
+  #last: readonly [Message, MessageDigest] | undefined;
+
+  constructor(private readonly worker: string) {}
+
+  /**
+   * Runs to the end of a step.
+   *
+   * @param keeps whether the messages to the worker are kept.
+   */
+  async run(rerun: Rerun, args: readonly string[], from: number, to: number, keeps: boolean) {
+    const ending = new AbortController();
+    this.#step = from + 1;
+    this.#segments.clear();
+    return await rerun(args, ending.signal, {
+      onMessage: (_, received) => {
+        const message = received as Message & { readonly request?: { readonly step: number } };
+        this.#last = [keeps ? structuredClone(message) : message, digestOfMessage(message)];
+        if (message.type === "RunStep") this.#step = message.request!.step;
+        if (message.type === "RunStep" && this.#step >= to) ending.abort();
+      },
+      onStep: (step) => this.#add(step, keeps),
+    });
+  }
+
+  #add({ actor, from, did }: StepRecord, keeps: boolean): void {
+    const [message, digest] = this.#last!, isWorker = actor !== "supervisor";
+    const ended = this.#segments.get(actor) ?? this.#step;
+    // A worker is in its next step when it has ended one.
+    const step = isWorker ? ended : this.#step;
+    this.values.getOrInsertComputed(keyOf(actor, step, digest), () => new Set()).add(digest[0]);
+    if (keeps && actor === this.worker) {
+      const sender = from.slice(0, from.lastIndexOf("#"));
+      this.messages.push({ from: sender, message, step, digest });
+    }
+    if (!isWorker) return;
+    const isEnd = did.some((one) => one.startsWith("send supervisor StepDone"));
+    this.#segments.set(actor, isEnd ? step + 1 : step);
+  }
+}
+
+const keyOf = (actor: string, step: number, digest: MessageDigest) =>
+  `${actor} ${step} ${digest[1]}`;
+
+/**
+ * Replays a worker.
+ *
+ * @returns the outcome as text, and whether all was as recorded.
+ * @throws {RangeError} when the black box has no such worker, or no step had begun.
+ */
+export async function replayWorker(boxed: BoxedWorker): Promise<[text: string, isSame: boolean]> {
+  const { actor, path, limits } = boxed, box = readBlackBox(path), { start } = box;
+  checkRun(box, boxed);
+  const records = box.last.get(actor)!.filter(({ segment }) =>
+    segment >= (start?.since ?? Infinity)
+  );
+  ensure(start && records.length > 0, `Cannot replay ${actor}: a step must have begun`, RangeError);
+  const from = start.step + records[0]!.segment - 1, to = start.step + records.at(-1)!.segment;
+  const again = new Rerunner(actor), failure = await repeatSteps(boxed, box, again, from, to);
+  const { messages, computed, missing } = messagesTo(records, again.messages, start.step);
+  ensure(
+    messages.length > 2,
+    `Cannot replay ${actor}: the run must begin again; ${failure}`,
+    Error,
+  );
+  const answers = new Answers(actor, recordsOf(box)), shown: string[] = [];
+  const factory = await singleActorFactory(messages[0]!.message);
+  const error = await playAlone(factory!, messages, limits, ({ to, value }) => {
+    const { step } = messages[shown.length]!;
+    answers.add(to?.id, step, value as Message);
+  }, ({ from, message }, activity) => {
+    const { step } = messages[shown.length]!,
+      does = activity === "" ? "" : `, which ran ${activity}`;
+    shown.push(`step ${step}: ${message.type} from ${from}${does}`);
+  });
+  const different = differenceOf(box, again);
+  const kept = computed === 0 ? "all kept" : `${computed} of them computed again`;
+  const lines = [
+    ...shown.slice(2).slice(-SHOWN),
+    `${actor}: ${shown.length - 2} messages of steps ${
+      from + 1
+    } to ${to}, ${kept}; ${answers.same} answers as recorded`,
+    ...error === undefined ? [] : [`At the last message it fails: ${error}`],
+    ...answers.notFinite ? [`The first value that is not finite is in ${answers.notFinite}`] : [],
+    ...answers.different ? [`Different from the record: ${answers.different}`] : [],
+    ...missing ? [`Not kept, and not the same when computed again: ${missing}`] : [],
+    different ?? "What the other actors sent is the same when computed again.",
+  ];
+  return [lines.join("\n"), !answers.different && !missing && !different];
+}
+
+function checkRun({ facts, last }: BlackBox, { actor, mayHaveChanged }: BoxedWorker): void {
+  const workers = [...last.keys()], { package: version } = facts;
+  ensure(
+    last.has(actor),
+    `Cannot replay a black box: --actor must be one of ${workers.join(", ")}, received ${actor}`,
+    RangeError,
+  );
+  ensure(
+    mayHaveChanged || version === packageVersion,
+    `Cannot replay a black box: its package version must be ${packageVersion}, received ${version}`,
+    RangeError,
+  );
+}
+
+/** Runs the program from the newest checkpoint to the end of step `to`; returns its failure. */
+async function repeatSteps(
+  { path, argumentsOf, rerun }: BoxedWorker,
+  { facts: { train, after } }: BlackBox,
+  again: Rerunner,
+  from: number,
+  to: number,
+): Promise<string | undefined> {
+  const folder = dirname(path), temporary = await Deno.makeTempDir();
+  const argumentsIn = (name: string, resume: string | undefined) => [
+    ...argumentsOf(train, resume === undefined && after > 0),
+    ...resume === undefined ? [] : [`--resume=${resume}`],
+    `--out=${join(temporary, name)}`,
+  ];
+  try {
+    const [checkpoint] = stepFolders(await folderEntries(folder)).filter(({ kind, step }) =>
+      kind === "whole" && step <= from
+    );
+    const at = checkpoint?.step ?? after;
+    let resume = checkpoint && join(folder, checkpoint.name);
+    if (at < from) {
+      const failure = await again.run(rerun, argumentsIn("before", resume), at, from, false);
+      ensure(!failure, `Cannot repeat steps ${at + 1} to ${from}: ${failure}`, Error);
+      resume = join(temporary, "before");
+    }
+    return await again.run(rerun, argumentsIn("after", resume), from, to, true);
+  } finally {
+    await Deno.remove(temporary, { recursive: true });
+  }
+}
+
+/** Returns whether a message has its values: of sums in memory that threads share it has none. */
+const hasValues = ({ type, message }: BoxRecord) =>
+  type !== "ReducePart" || (message as Message & { part: { values?: unknown } }).part.values;
+
+/**
+ * Returns the messages to play, up to the first that was not kept and is not the same when it is
+ * computed again.
+ */
+function messagesTo(records: readonly BoxRecord[], again: readonly Repeated[], start: number) {
+  const rest = [...again], messages: Repeated[] = [];
+  const take = (fits: (one: Repeated) => boolean) => {
+    const index = rest.findIndex(fits);
+    return index < 0 ? [] : rest.splice(index, 1);
+  };
+  const typed = (type: string, at?: number) => ({ message, step }: Repeated) =>
+    message.type === type && (at === undefined || at === step);
+  messages.push(...take(typed("init")), ...take(typed("Connect")));
+  let computed = 0;
+  for (const record of records) {
+    const { type, digest, from, message } = record, step = start + record.segment;
+    if (!PLAYED.has(type) || message && !hasValues(record)) continue;
+    const [twin] = take((one) =>
+      typed(type, step)(one) && one.from === from && one.digest[1] === digest[1]
+    );
+    if (message) messages.push({ from, message, step, digest });
+    else if (twin?.digest[0] === digest[0]) computed += messages.push(twin!) && 1;
+    else return { messages, computed, missing: `${type} from ${from} in step ${step}` };
+    const isShared = records.some((one) => one.segment === record.segment && !hasValues(one));
+    if (type !== "Reduce" || !isShared) continue;
+    for (let part; ([part] = take(typed("ReducePart", step)), part); computed++) {
+      messages.push(part);
+    }
+  }
+  return { messages, computed };
+}
+
+/** Returns all records of values, with their receivers. */
+function recordsOf({ records, last, start }: BlackBox) {
+  return [...records, ...last].flatMap(([actor, own]) =>
+    own.filter(({ digest, segment }) => digest[1] !== 0 && segment >= start!.since)
+      .map((record) => ({ actor, record, step: start!.step + record.segment }))
+  );
+}
+
+/** Returns the first recorded message whose values differ from those computed again. */
+function differenceOf(box: BlackBox, { values }: Rerunner): string | undefined {
+  const different = recordsOf(box).filter(({ actor, record: { digest }, step }) =>
+    values.get(keyOf(actor, step, digest))?.has(digest[0]) === false
+  ).sort((a, b) => a.step - b.step || actorNumber(a.actor) - actorNumber(b.actor));
+  const [first] = different;
+  return first &&
+    `${different.length} messages differ from those computed again; the first is ${first.record.type} from ${first.record.from} to ${first.actor} in step ${first.step}`;
+}
+
+/** Compares what a worker sends with what others have received. */
+class Answers {
+  same = 0;
+  different: string | undefined;
+  notFinite: string | undefined;
+  readonly #recorded = new Map<string, Set<number>>();
+
+  constructor(worker: string, records: ReturnType<typeof recordsOf>) {
+    for (const { actor, record: { from, digest }, step } of records) {
+      if (from !== worker) continue;
+      const key = keyOf(actor, step, digest);
+      this.#recorded.getOrInsertComputed(key, () => new Set()).add(digest[0]);
+    }
+  }
+
+  add(to: string | undefined, step: number, message: Message | undefined): void {
+    if (to === undefined || typeof message?.type !== "string") return;
+    const digest = digestOfMessage(message), name = `${message.type} to ${to} in step ${step}`;
+    if (digest[1] === 0) return;
+    const isFinite = arraysOf(message).every((array) =>
+      !(array instanceof Float32Array) || array.every(Number.isFinite)
+    );
+    if (!isFinite) this.notFinite ??= name;
+    const recorded = this.#recorded.get(keyOf(to, step, digest));
+    if (recorded?.has(digest[0])) this.same++;
+    else if (recorded) this.different ??= name;
+  }
+}

@@ -452,12 +452,7 @@ export const TRAIN = {
   journal: { schema: recordOf<RunJournal>(JOURNAL_FIELDS), fields: JOURNAL_FIELDS },
   blackBox: {
     schema: integer(0, COUNT_MAX),
-    flag: {
-      name: "black-box",
-      value: "STEPS",
-      otherwise: "100 in the folder of a run; 0 for none",
-      help: "keep what actors were sent last, to replay one of them after a crash",
-    },
+    flag: { name: "black-box", otherwise: "100", help: "steps kept to replay after a crash" },
   },
   recompute: {
     schema: oneOf(...RECOMPUTE_POLICIES),

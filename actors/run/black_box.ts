@@ -147,14 +147,14 @@ class Content {
   constructor(message: Message) {
     const { type, isEvaluation, round } = message as Message & Record<string, unknown>;
     this.#name = TYPE_NUMBERS.get(type) ?? 0;
-    if (!COMPARED.has(type) && !PLAYED.has(type)) return;
+    if (!COMPARED.has(type) && (!PLAYED.has(type) || BARE.has(type))) return;
     const rest = this.#take(message, true);
     this.rest = this.#isPlain ? rest : undefined;
     // The losses of an evaluation have no round.
     const isCompared = COMPARED.has(type) && this.bytes.length > 0 && !isEvaluation &&
       (type !== "Loss" || round !== undefined);
     if (!isCompared) return;
-    this.digest = [this.bytes.reduce((sum, bytes) => crc32(bytes, sum), 0) | 0, this.#name | 1];
+    this.digest = [this.bytes.reduce((sum, bytes) => crc32(bytes, sum), 0) | 0, this.#name || 1];
   }
 
   /** @param isNamed True if the value is part of the name of the message. */
@@ -202,6 +202,9 @@ export const PLAYED: ReadonlySet<string> = new Set([
   ...["TieGradient", "Commit", "Abort", "StepBucket", "Freeze"],
 ]);
 
+/** Messages without values, of which the record is enough. */
+const BARE: ReadonlySet<string> = new Set(["Dispatch", "StepBucket", "Abort", "Freeze"]);
+
 /** Records what one actor is sent. */
 class ActorRecords {
   readonly #layout: BoxLayout;
@@ -229,7 +232,7 @@ class ActorRecords {
   /** Records a message. */
   add({ from, nth, message }: ObservedMessage): void {
     const content = new Content(message), [values, name] = content.digest, entry = this.#entry;
-    const isPlayed = this.#actor !== 0 && PLAYED.has(message.type);
+    const { type } = message, isPlayed = this.#actor !== 0 && PLAYED.has(type) && !BARE.has(type);
     const small = isPlayed ? encodeInto(new Uint8Array(entry.buffer, ENTRY), content) : 0;
     const large = small > 0 ? content.bytes.filter(isLarge) : [];
     const bytes = large.reduce((sum, { length }) => sum + length, small);
@@ -238,7 +241,7 @@ class ActorRecords {
     const kept = this.#used + ENTRY + bytes <= room ? bytes : 0;
     entry.setUint32(0, this.#segment + 1, true);
     entry.setUint16(4, actorNumber(from.id), true);
-    entry.setUint16(6, TYPE_NUMBERS.get(message.type) ?? 0, true);
+    entry.setUint16(6, TYPE_NUMBERS.get(type) ?? 0, true);
     entry.setUint32(8, nth, true);
     entry.setInt32(12, values, true);
     entry.setInt32(16, name, true);
@@ -485,7 +488,7 @@ function readSlot(slot: Uint8Array, parity: number, workers: number): BoxRecord[
     if (record.segment % 2 !== parity || at + ENTRY + kept > slot.length) break;
     const message = kept > 0 ? decode(slot.slice(at + ENTRY, at + ENTRY + kept)) : undefined;
     if (kept > 0 && !isSame(record, message)) break;
-    found.push({ ...record, message });
+    found.push({ ...record, message: BARE.has(record.type) ? { type: record.type } : message });
     at += ENTRY + kept;
   }
   return found;

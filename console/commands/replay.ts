@@ -106,7 +106,7 @@ type ReplayFlags = GivenFlags<typeof REPLAY_FLAGS>;
 export const REPLAY_SYNTAX: CommandSyntax = {
   name: "replay",
   summary: "repeats a recorded run and compares every step",
-  usage: ["JOURNAL [flags]"],
+  usage: ["JOURNAL [flags]", "BLACK-BOX --actor ID [flags]"],
   about: [
     "Repeats a recorded run and compares every message, state and hash with the journal.",
   ],

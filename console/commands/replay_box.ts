@@ -73,7 +73,7 @@ class Rerunner {
     return await rerun(args, ending.signal, {
       onMessage: (_, received) => {
         const message = received as Message & { readonly request?: { readonly step: number } };
-        this.#last = [keeps ? structuredClone(message) : message, digestOfMessage(message)];
+        this.#last = [keeps ? structuredClone(message) : message, digestOf(message)];
         if (message.type === "RunStep") this.#step = message.request!.step;
         if (message.type === "RunStep" && this.#step >= to) ending.abort();
       },
@@ -96,6 +96,15 @@ class Rerunner {
     this.#segments.set(actor, isEnd ? step + 1 : step);
   }
 }
+
+/** Returns the digest of a message; NaNs may have other bits whenever they are computed. */
+const digestOf = (message: Message): MessageDigest =>
+  isFinite(message) ? digestOfMessage(message) : [0, 0];
+
+const isFinite = (message: Message): boolean =>
+  arraysOf(message).every((array) =>
+    !(array instanceof Float32Array) || array.every(Number.isFinite)
+  );
 
 const keyOf = (actor: string, step: number, digest: MessageDigest) =>
   `${actor} ${step} ${digest[1]}`;
@@ -209,21 +218,26 @@ function messagesTo(records: readonly BoxRecord[], again: readonly Repeated[], s
   const typed = (type: string, at?: number) => ({ message, step }: Repeated) =>
     message.type === type && (at === undefined || at === step);
   messages.push(...take(typed("init")), ...take(typed("Connect")));
-  let computed = 0;
+  let computed = 0, round: unknown;
+  /** Adds a message that was computed again, in the recorded round: the attempts are counted anew. */
+  const compute = ({ message, ...one }: Repeated) => {
+    const isOfRound = "round" in message && round !== undefined;
+    messages.push({ ...one, message: isOfRound ? { ...message, round } as Message : message });
+    computed++;
+  };
   for (const record of records) {
     const { type, digest, from, message } = record, step = start + record.segment;
     if (!PLAYED.has(type) || message && !hasValues(record)) continue;
     const [twin] = take((one) =>
       typed(type, step)(one) && one.from === from && one.digest[1] === digest[1]
     );
+    if (type === "Begin") round = (message as { round?: number } | undefined)?.round;
     if (message) messages.push({ from, message, step, digest });
-    else if (twin?.digest[0] === digest[0]) computed += messages.push(twin!) && 1;
+    else if (twin?.digest[0] === digest[0]) compute(twin!);
     else return { messages, computed, missing: `${type} from ${from} in step ${step}` };
     const isShared = records.some((one) => one.segment === record.segment && !hasValues(one));
     if (type !== "Reduce" || !isShared) continue;
-    for (let part; ([part] = take(typed("ReducePart", step)), part); computed++) {
-      messages.push(part);
-    }
+    for (let part; ([part] = take(typed("ReducePart", step)), part);) compute(part);
   }
   return { messages, computed };
 }
@@ -263,12 +277,9 @@ class Answers {
 
   add(to: string | undefined, step: number, message: Message | undefined): void {
     if (to === undefined || typeof message?.type !== "string") return;
-    const digest = digestOfMessage(message), name = `${message.type} to ${to} in step ${step}`;
+    const digest = digestOf(message), name = `${message.type} to ${to} in step ${step}`;
+    if (!isFinite(message)) this.notFinite ??= name;
     if (digest[1] === 0) return;
-    const isFinite = arraysOf(message).every((array) =>
-      !(array instanceof Float32Array) || array.every(Number.isFinite)
-    );
-    if (!isFinite) this.notFinite ??= name;
     const recorded = this.#recorded.get(keyOf(to, step, digest));
     if (recorded?.has(digest[0])) this.same++;
     else if (recorded) this.different ??= name;

@@ -2,9 +2,12 @@
 
 import { digestOf } from "../../../actors/simulation/digest.ts";
 import assert from "node:assert/strict";
+import { Buffer } from "node:buffer";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
+import { crc32 } from "node:zlib";
 import { delay } from "@std/async/delay";
+import { arraysOf, digestOfMessage, readBlackBox } from "../../../actors/run/black_box.ts";
 import { decodePayload, encodePayload } from "../../../actors/simulation/payload_codec.ts";
 import { readJournal } from "../../../testing.ts";
 import { checksummed, type Forged, recordsOf } from "../../actors/simulation/forged.ts";
@@ -360,3 +363,96 @@ folderTest(
     await refused(/must need at most 4294967296 bytes/, huge, ...alone);
   },
 );
+
+/** The black box of a run whose weights become infinite in step 1. */
+async function boxIn(folder: string): Promise<string> {
+  const out = join(folder, "run"), how = words`--workers 2 --replicas 2 --steps 9 --out ${out}`;
+  const { code } = await runHere(["train", ...TINY, ...how, ...words`--lr 1e30 --clip 0`]);
+  assert.equal(code, 1);
+  return join(out, "black-box");
+}
+
+/** Changes a bit of the first activation that worker 1 has received, as a fault of memory does. */
+function withFlippedBit(path: string): Buffer {
+  const received = readBlackBox(path).last.get("worker-1")!;
+  // The digests of evaluations are 0.
+  const record = received.find(({ type, digest }) => type === "Activation" && digest[1] !== 0)!;
+  const { buffer } = arraysOf(record.message!)[0]!, file = Buffer.from(Deno.readFileSync(path));
+  const words = (...values: number[]) => Buffer.from(Int32Array.from(values).buffer);
+  const at = file.indexOf(Buffer.from(buffer)),
+    head = file.lastIndexOf(words(...record.digest), at) - 12;
+  file[at + 3]! ^= 8; // in the exponent
+  new Uint8Array(buffer)[3]! ^= 8;
+  words(...digestOfMessage(record.message!)).copy(file, head + 12);
+  words(crc32(file.subarray(head, head + 24), 1)).copy(file, head + 24);
+  return file;
+}
+
+folderTest("a black box tells where the first value is that is not finite", async (folder) => {
+  const box = await boxIn(folder);
+  for (const worker of ["worker-1", "worker-3"]) {
+    const said = await troupe(0, "replay", box, "--actor", worker);
+    assert.match(said, /\nstep 2: Abort from supervisor\n/);
+    assert.match(said, /\nThe first value that is not finite is in Loss to supervisor in step 2\n/);
+    assert.match(said, /\nWhat the other actors sent is the same when computed again\.\n$/);
+  }
+});
+
+folderTest("a black box that was cut or changed is refused in a sentence", async (folder) => {
+  const box = await boxIn(folder), bytes = await Deno.readFile(box), bad = join(folder, "bad");
+  const { facts } = readBlackBox(box);
+  assert.ok(bytes.length <= 2 ** 26);
+  const replaced = (at: number, value: number) => bytes.with(at, value);
+  const version = new TextDecoder("latin1").decode(bytes.subarray(0, 4096)).indexOf(facts.package);
+  for (
+    const [changed, sentence] of [
+      [bytes.subarray(0, 20), /it must have 36 to 67108864 bytes, received 20/],
+      [bytes.subarray(0, -1), /it must have \d+ bytes, received \d+/],
+      [replaced(36, 0), /its head must hold the facts of a run, received other bytes/],
+      [replaced(23, 0x7f), /its first step must be a whole number, received /],
+      [replaced(version, 0x39), /its package version must be .*, received 9/],
+      // A record of the supervisor, who is the first, from another worker than those of the run.
+      [replaced(4096 + 4, 9), /its records must be as they were written, received other bytes/],
+    ] as const
+  ) {
+    await Deno.writeFile(bad, changed);
+    await refusedHere(["replay", bad, "--actor", "worker-1"], sentence);
+  }
+  await refusedHere(["replay", box, "--actor", "worker-9"], /must be one of worker-0, .* worker-9/);
+  await refusedHere(["replay", box], /--actor must name a worker, received none/);
+});
+
+folderTest("a worker of a killed program replays, and a changed bit is found", async (folder) => {
+  const out = join(folder, "run"), copied = join(folder, "copied"), box = join(copied, "black-box");
+  const run = new Running([...TRAIN, ...TINY, ...words`--workers 2 --steps 99999 --out ${out}`]);
+  await run.printed("stdout", /step 1\//);
+  run.kill();
+  await run.end(HANG_LIMIT_MS);
+  await Deno.mkdir(copied);
+  await Deno.copyFile(join(out, "black-box"), box);
+  const said = await troupe(0, "replay", box, "--actor", "worker-1");
+  assert.match(
+    said,
+    /\nworker-1: \d+ messages of steps \d+ to \d+, all kept; [1-9]\d* answers as /,
+  );
+  assert.match(said, /\nWhat the other actors sent is the same when computed again\.\n$/);
+  await Deno.writeFile(box, withFlippedBit(box));
+  const flipped = await troupe(1, "replay", box, "--actor", "worker-1");
+  assert.match(
+    flipped,
+    /\nDifferent from the record: (Loss to supervisor|Gradient to worker-0) in /,
+  );
+  assert.match(
+    flipped,
+    /\n1 messages differ .* the first is Activation from worker-0 to worker-1 /,
+  );
+});
+
+folderTest("a run that ends well leaves no black box", async (folder) => {
+  const out = join(folder, "run"), refuse = (...args: string[]) => ["train", ...TINY, ...args];
+  await troupe(0, "train", ...RUN, "--out", out);
+  assert.ok(!Array.from(Deno.readDirSync(out)).some(({ name }) => name === "black-box"));
+  const box = words`--black-box 5 --steps 1`, cannot = /^Cannot keep a black box: the /;
+  await refusedHere(refuse(...box, ...words`--runtime serial --out ${out}2`), cannot);
+  await refusedHere(refuse(...box, ...words`--schedule pipedream --out ${out}2`), cannot);
+});

@@ -392,8 +392,7 @@ export interface TrainOptions {
   readonly journal?: RunJournal | undefined;
   /**
    * Steps of which the file `black-box` in the folder of the run has what actors were sent, at most
-   * 64 MiB. Default: 100 for runs of `troupe train` on threads, processes or in one isolate; the others
-   * have none. 0: none.
+   * 64 MiB, for runs of `troupe train` on threads, processes or in one isolate. Default 0: none.
    */
   readonly blackBox?: number | undefined;
   /**

@@ -142,11 +142,8 @@ type BoxedRun = Pick<RunOptions, "out" | "blackBox" | "link" | "system" | "resum
   readonly journal: unknown;
 };
 
-/** Steps of a black box unless given. */
-const BOX_STEPS = 100;
-
 /**
- * Opens the black box of a run; by default only where it can be replayed and there is a folder.
+ * Opens the black box of a run, if one is asked for.
  *
  * @param args Arguments of `troupe train` that repeat the run; undefined for a script.
  * @throws {RangeError} when one is asked for that could not be replayed.
@@ -168,11 +165,10 @@ export function openBlackBox(run: BoxedRun, args: readonly string[] | undefined)
   if (blackBox && problem) {
     throw new RangeError(`Cannot keep a black box: ${problem[1]}, received ${problem[2]}`);
   }
-  if (problem || blackBox === 0) return undefined;
+  if (!blackBox) return undefined;
   const workers = replicas * schedule.workers, announce = run.announce ?? (() => {});
-  const facts = { workers, after: resume?.step ?? 0, steps: blackBox ?? BOX_STEPS, train: args! };
+  const facts = { workers, after: resume?.step ?? 0, steps: blackBox, train: args! };
   return blackBoxAt(join(out!, BLACK_BOX), { package: packageVersion, ...facts }, announce, {
-    asked: blackBox,
     stepBytes: bytesOfStep(run),
   });
 }
@@ -181,10 +177,10 @@ function blackBoxAt(
   path: string,
   facts: BoxFacts,
   announce: (line: string) => void,
-  { asked, stepBytes }: { readonly asked: number | undefined; readonly stepBytes: number },
+  { stepBytes }: { readonly stepBytes: number },
 ): OpenBlackBox {
   const layout = layOut(path, facts);
-  if (asked && layout.slotBytes < stepBytes) {
+  if (layout.slotBytes < stepBytes) {
     announce(
       `The black box has room for ${layout.slotBytes} bytes of a step of each worker, which gets up to ${stepBytes}; a replay computes the others again`,
     );

@@ -367,7 +367,8 @@ folderTest(
 /** The black box of a run whose weights become infinite in step 1. */
 async function boxIn(folder: string): Promise<string> {
   const out = join(folder, "run"), how = words`--workers 2 --replicas 2 --steps 9 --out ${out}`;
-  const { code } = await runHere(["train", ...TINY, ...how, ...words`--lr 1e30 --clip 0`]);
+  const failing = words`--lr 1e30 --clip 0 --black-box 100`;
+  const { code } = await runHere(["train", ...TINY, ...how, ...failing]);
   assert.equal(code, 1);
   return join(out, "black-box");
 }
@@ -425,7 +426,7 @@ folderTest("a black box that was cut or changed is refused in a sentence", async
 folderTest("a worker of a killed program replays, and a changed bit is found", async (folder) => {
   const out = join(folder, "run"), moved = join(folder, "moved"), box = join(moved, "black-box");
   const how = words`--workers 2 --replicas 2 --steps 99999 --checkpoint-every 10 --out ${out}`;
-  const run = new Running([...TRAIN, ...TINY, ...how]);
+  const run = new Running([...TRAIN, ...TINY, ...how, "--black-box=20"]);
   await run.printed("stdout", /after step 50:/);
   run.kill();
   await run.end(HANG_LIMIT_MS);
@@ -451,7 +452,7 @@ folderTest("a worker of a killed program replays, and a changed bit is found", a
 
 folderTest("a run that ends well leaves no black box", async (folder) => {
   const out = join(folder, "run"), refuse = (...args: string[]) => ["train", ...TINY, ...args];
-  await troupe(0, "train", ...RUN, "--out", out);
+  await troupe(0, "train", ...RUN, "--out", out, "--black-box=5");
   assert.ok(!Array.from(Deno.readDirSync(out)).some(({ name }) => name === "black-box"));
   const box = words`--black-box 5 --steps 1`, cannot = /^Cannot keep a black box: the /;
   await refusedHere(refuse(...box, ...words`--runtime serial --out ${out}2`), cannot);

@@ -113,12 +113,31 @@ Deno.test("eager-opt starts early only where each worker has idle time after the
 const BUCKETS = 5, LENGTH = 3;
 
 /** A copy of a stage with some buckets; no optimizer step runs on it. */
-function copyOf(stage: number): SyncedCopy {
+function copyOf(stage: number, rank = 0): SyncedCopy {
   const offsets = Array.from({ length: BUCKETS }, (_, i) => i * LENGTH);
   const buckets = offsets.map((offset) => ({ offset, length: LENGTH }));
   const readGradients = (_: number, length: number) => Promise.resolve(new Float32Array(length));
-  return { stage, rank: 0, kernels: { buckets, readGradients } as never };
+  const own = { gradientSquares: () => [], writeGradients() {} };
+  return { stage, rank, kernels: { buckets, readGradients, ...own } as never };
 }
+
+Deno.test("the sums of a worker are there once those that it mirrors are, too", async () => {
+  const said: string[] = [];
+  const sync = new GradientSync([copyOf(0), copyOf(1, 1)], {
+    ...{ algorithm: "direct", coarsening: 1, size: 1, shared: [], ties: [[], []], dtype: "f32" },
+    mirrored: new Set([0]),
+  }, {
+    sendPart: () => assert.fail(),
+    sendTie: () => assert.fail(),
+    sendMirror: (stage, { length }) => void said.push(`${length} sums of stage ${stage}`),
+    wake() {},
+    reduced: () => void said.push("reduced"),
+  });
+  await sync.reduce([0]);
+  assert.deepEqual(said, ["15 sums of stage 0"]);
+  await sync.receiveMirror(1, new Float32Array(BUCKETS * LENGTH));
+  assert.deepEqual(said, ["15 sums of stage 0", "reduced"]);
+});
 
 /** Returns the chunks sent for each stage when only the all-reduce of stage 1 runs and is abandoned. */
 async function sentBy(algorithm: ReduceAlgorithm): Promise<number[][]> {

@@ -20,7 +20,8 @@ import type { BootFrame, Frame, LaunchFrame, SwitchFrame, UpFrame } from "./wire
 
 /**
  * Starts an isolate. It counts as gone if a frame cannot be sent to it, or if its transport fails
- * to end it or does not report its end within a limit. Frames that arrive later are ignored.
+ * to end it or does not report its end within a limit. Later frames are ignored, and the addresses in
+ * them declined, which may be open ports.
  *
  * @param limitMs maximum time until its end is reported, in milliseconds.
  * @throws the error of the transport if the isolate cannot be started.
@@ -32,9 +33,13 @@ function startGuarded(
 ): RemoteIsolate {
   const gone = Promise.withResolvers<string>(), ended = Promise.withResolvers<void>();
   let isGone = false;
+  const ignore = (frame: unknown) => {
+    const { kind, address } = frame as { readonly kind: string; readonly address?: unknown };
+    if (kind === "invite" || kind === "accept") transport.decline?.(address);
+  };
   const remote = transport.start({
     ...request,
-    receive: (frame) => isGone || request.receive(frame),
+    receive: (frame) => isGone ? ignore(frame) : request.receive(frame),
   });
   const lose = (cause: string) => {
     isGone = true;
@@ -56,7 +61,7 @@ function startGuarded(
     gone: gone.promise,
     ended: ended.promise,
     send(frame, transfer) {
-      if (isGone) return;
+      if (isGone) return ignore(frame);
       try {
         remote.send(frame, transfer);
       } catch (error) {

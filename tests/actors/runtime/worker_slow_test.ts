@@ -98,6 +98,27 @@ Deno.test("a transport that cannot report an end has reported one", () => {
   });
 });
 
+Deno.test("an isolate that is gone gets nothing, and the addresses that it still sends are declined", () => {
+  const declined: unknown[] = [], gone = Promise.resolve("lost");
+  let late = () => {};
+  const transport: Transport = {
+    ...WORKER_TRANSPORT,
+    name: "broken",
+    open: () => ({
+      decline: (address) => void declined.push(address),
+      start({ receive }) {
+        late = () => receive({ kind: "invite", to: 1, address: "late", transfer: [] });
+        return { send() {}, close() {}, kill() {}, gone, ended: gone.then(() => {}) };
+      },
+    }),
+  };
+  return withSystem({ transport, stopGraceMs }, async (system) => {
+    await failureOf(system, system.spawn(RECORDER, undefined, { id: "far", ...place }));
+    late();
+    assert.deepEqual(declined, ["late"]);
+  });
+});
+
 const BROKEN: Record<string, (whole: RemoteIsolate) => Partial<RemoteIsolate>> = {
   "never tells of an end": () => ({ gone: never() }),
   "never ends": () => ({ ended: never() }),

@@ -140,7 +140,7 @@ export class CommitDecision {
 }
 
 /**
- * Returns the factors of the gradients of jobs, each of which is committed by itself; null for a job
+ * Returns the factor of the gradients of each job, which is committed alone; null for a job
  * whose losses or gradients are not finite.
  *
  * @param squares of the parameters of all jobs.

@@ -55,7 +55,7 @@ export interface BoxFacts {
   readonly steps: number;
 }
 
-/** Where the parts of a file are. */
+/** Offsets and sizes of the parts of a file. */
 export interface BoxLayout {
   readonly path: string;
   /** Records of a ring. */
@@ -365,7 +365,7 @@ export function openBoxRecorder(_isolate: number, layout: unknown): Observer {
   };
 }
 
-/** What an actor was sent. */
+/** A message that an actor received. */
 export interface BoxRecord {
   readonly segment: number;
   readonly from: string;

@@ -185,7 +185,7 @@ export function finiteOnly(state: HeldState, step: number): HeldState {
  * Reads moments, and weights with their hash.
  *
  * @param names of those to read, in order.
- * @param keptAs returns the name of a weight among those that are returned; undefined to leave it out.
+ * @param keptAs returns the name of a weight in the result; undefined to leave it out.
  */
 export async function readHashed(
   state: HeldState,

@@ -59,7 +59,7 @@ export type CompileOptions = Pick<
 
 /**
  * Compiles a model with the adapters of jobs, once for each setting: the parameters of an adapter have
- * the name of its job in front of their own.
+ * the name of its job as prefix.
  *
  * @throws as {@linkcode compileRun}.
  */

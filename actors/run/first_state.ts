@@ -174,12 +174,12 @@ export async function firstJobStates(
   workersRead: boolean,
 ): Promise<StateOf<TensorSource>> {
   const weights = new Map<string, TensorSource>(), moments = new Map<string, TensorSource>();
-  const { variants, variantOf } = programs!;
+  const { variants, variantOf } = programs!, [{ lora: any }] = jobs as [RunJob];
+  const base = await firstState(variants[variantOf[0]!]!, { ...options, lora: any }, workersRead);
+  for (const [key, source] of base.weights) if (!isLora(key)) weights.set(key, source);
   for (const [i, { name, lora, adapter, seed }] of jobs.entries()) {
     const program = variants[variantOf[i]!]!;
     const own = await firstState(program, { ...options, lora, adapter, seed }, workersRead);
-    const base = await firstState(program, { ...options, lora }, workersRead);
-    for (const [key, source] of base.weights) if (!isLora(key)) weights.set(key, source);
     for (const [key, source] of own.weights) {
       if (isLora(key)) weights.set(jobParameter(name, key), source);
     }

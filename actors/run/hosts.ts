@@ -34,7 +34,7 @@ export interface Hosts {
   readonly workers: number;
   /** Returns the workers that could be there now; absent where lost ones can start again. */
   readonly available?: (() => number) | undefined;
-  /** Returns whether the run is faster on so many workers. */
+  /** Returns whether the run is faster on that number of workers. */
   isFasterOn(workers: number): boolean;
   /** Opens an engine for a number of workers. */
   open(workers: number, state: StateOf<TensorSource>): Promise<Engine>;
@@ -85,7 +85,7 @@ export class MovingHosts<R extends EngineOptions> implements Hosts {
     this.available = available && (() => Math.min(all, available()));
     this.#run = this.#current = run;
     this.#openOf = openOf;
-    this.#layout = { pipelines: run.replicas, depth: run.schedule.workers };
+    this.#layout = this.#layoutOn(all);
   }
 
   /** Opens an engine for the present layout. */

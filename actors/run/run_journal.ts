@@ -150,6 +150,7 @@ type BoxedRun = Pick<RunOptions, "out" | "blackBox" | "link" | "system" | "resum
  */
 export function openBlackBox(run: BoxedRun, args: readonly string[] | undefined) {
   const { out, blackBox, schedule, runtime, reduce, link, journal, system, replicas, resume } = run;
+  if (!blackBox) return undefined;
   const problem = [
     [args, "the run must be one of troupe train, which repeats it", "a script"],
     [out !== undefined, "the run must have a folder", "none"],
@@ -162,22 +163,20 @@ export function openBlackBox(run: BoxedRun, args: readonly string[] | undefined)
       "one",
     ],
   ].find(([isMet]) => !isMet);
-  if (blackBox && problem) {
+  if (problem) {
     throw new RangeError(`Cannot keep a black box: ${problem[1]}, received ${problem[2]}`);
   }
-  if (!blackBox) return undefined;
   const workers = replicas * schedule.workers, announce = run.announce ?? (() => {});
   const facts = { workers, after: resume?.step ?? 0, steps: blackBox, train: args! };
-  return blackBoxAt(join(out!, BLACK_BOX), { package: packageVersion, ...facts }, announce, {
-    stepBytes: bytesOfStep(run),
-  });
+  const path = join(out!, BLACK_BOX), all = { package: packageVersion, ...facts };
+  return blackBoxAt(path, all, announce, bytesOfStep(run));
 }
 
 function blackBoxAt(
   path: string,
   facts: BoxFacts,
   announce: (line: string) => void,
-  { stepBytes }: { readonly stepBytes: number },
+  stepBytes: number,
 ): OpenBlackBox {
   const layout = layOut(path, facts);
   if (layout.slotBytes < stepBytes) {

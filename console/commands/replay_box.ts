@@ -49,7 +49,7 @@ const SHOWN = 12;
 /** A message of the program that runs again. */
 type Repeated = PlayedMessage & { readonly step: number; readonly digest: MessageDigest };
 
-/** What the program did when it ran again. */
+/** The messages of the program that runs again. */
 class Rerunner {
   /** Digests of values by actor, step and name of the message. */
   readonly values = new Map<string, Set<number>>();

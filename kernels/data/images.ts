@@ -88,7 +88,7 @@ export function checkScale({ size, mean = [], std = [] }: ImageScale): void {
   }
 }
 
-/** What the first bytes of a file say of the image. */
+/** Format and size of an image, by the first bytes of its file. */
 interface ImageHeader {
   readonly isPng: boolean;
   readonly channels: number;

@@ -4,7 +4,7 @@
  * Each job has its own parameters, gradients and moments, and its own micro-batches in a step.
  * Its kernels run on the same values in the same order as those of a run with this job only, so its
  * bits are the same. To the actors this is one stage: its gradients are those of all jobs, one job after
- * the other, and its parameters have the name of their job in front of their own.
+ * the other, and the names of its parameters begin with that of their job.
  *
  * @module
  */

@@ -150,7 +150,7 @@ async function compileProgram(
 /**
  * Opens ONNX Runtime's WebAssembly build as a device, with a separate heap of up to 4 GB and one
  * thread. The heap is garbage collected once the device is closed and no longer referenced. In a page,
- * `ort-wasm-simd-threaded.wasm` of onnxruntime-web must lie beside the script.
+ * `ort-wasm-simd-threaded.wasm` of onnxruntime-web must be beside the script.
  *
  * @throws {Error} when the module cannot be loaded.
  *

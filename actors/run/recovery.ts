@@ -103,9 +103,18 @@ class StepLog {
     }
   }
 
-  /** Takes the steps from a position on again. */
-  async repeat(engine: Engine, position: number): Promise<void> {
-    for (const request of this.#steps.slice(position - this.#dropped)) {
+  /** Returns the steps from a position on. */
+  since(position: number): readonly (StepRequest | "drained")[] {
+    return this.#steps.slice(position - this.#dropped);
+  }
+
+  /**
+   * Takes the steps from a position on again.
+   *
+   * @param first those that were logged before; a newer checkpoint may have dropped them since.
+   */
+  async repeat(engine: Engine, position: number, first: ReturnType<StepLog["since"]>) {
+    for (const request of [...first, ...this.since(position + first.length)]) {
       if (request === "drained") {
         await engine.drain();
         continue;
@@ -514,8 +523,8 @@ export class Recovery implements Pick<Engine, "ahead" | "drain" | "step" | "eval
   /** Starts all workers and repeats the logged steps. */
   async #start(): Promise<Engine> {
     const { state, at } = this.#snapshot ?? { state: this.#base!, at: this.#log.start };
-    const engine = this.#opened = await this.#open(state);
-    await this.#log.repeat(engine, at);
+    const steps = this.#log.since(at), engine = this.#opened = await this.#open(state);
+    await this.#log.repeat(engine, at, steps);
     return engine;
   }
 

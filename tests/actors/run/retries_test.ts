@@ -39,11 +39,13 @@ interface How extends Partial<RetryOptions> {
   readonly ahead?: number;
   readonly writes?: boolean;
   readonly snapshots?: SnapshotPlace;
+  /** The start of the workers during which the checkpoint that was read becomes whole. */
+  readonly wholeIn?: number;
 }
 
 /** Opens a recovering engine over engines that fail at given calls, counted from 1 for each kind of call. */
 async function scripted(fails: Fails, options: How = {}, error = () => lost()) {
-  const { ahead = 0, writes: isSharded, snapshots: place, ...retry } = options;
+  const { ahead = 0, writes: isSharded, snapshots: place, wholeIn, ...retry } = options;
   const calls: string[] = [], lines: string[] = [], counts = new Map<Call, number>();
   const call = (name: Call, more = "") => {
     const count = (counts.get(name) ?? 0) + 1;
@@ -58,9 +60,11 @@ async function scripted(fails: Fails, options: How = {}, error = () => lost()) {
   };
   const shapes = place ? held.shapes : { model: new Map(), optimizer: new Map() };
   const states: StateOf<TensorSource>[] = [];
+  let whole = () => {};
   const open = async (state: StateOf<TensorSource>): Promise<Engine> => {
     states.push(state);
     await call("open", state === STATE ? "" : "+");
+    if (counts.get("open") === wholeIn) whole();
     return {
       ...place && { held },
       ...isSharded && { write: () => call("write").then(() => []) },
@@ -83,7 +87,6 @@ async function scripted(fails: Fails, options: How = {}, error = () => lost()) {
     const [from, to = from] = steps.split("-").map(parseFloat) as [number, number?];
     for (let step = from; step <= to!; step++) await engine.step(request(step, length));
   };
-  let whole = () => {};
   const DO: Record<string, () => Promise<unknown>> = {
     save: () => engine.read((state) => gatherState(state)),
     evaluate: () => engine.evaluate([]),

@@ -61,14 +61,8 @@ import {
   stageParameters,
   stateShapes,
 } from "./engine.ts";
-import {
-  bytesOfState,
-  KEPT_BYTES,
-  overheadBytes,
-  SNAPSHOT_EVERY,
-  SNAPSHOT_STEPS,
-  snapshotPlace,
-} from "./recovery.ts";
+import { bytesOfState, SNAPSHOT_EVERY, SNAPSHOT_STEPS, snapshotPlace } from "./recovery.ts";
+import { KEPT_BYTES, overheadBytes } from "./step_log.ts";
 
 /**
  * Returns the most micro-batches of one copy of a stage that have activations at a time. If backwards

@@ -17,7 +17,7 @@ import {
   stageBytes,
   totalMemory,
 } from "../../../actors/run/memory.ts";
-import { KEPT_BYTES, overheadBytes } from "../../../actors/run/recovery.ts";
+import { KEPT_BYTES, overheadBytes } from "../../../actors/run/step_log.ts";
 import {
   type Adapter,
   type DeviceChoice,

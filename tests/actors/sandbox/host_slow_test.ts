@@ -304,12 +304,12 @@ Deno.test("timers fire, those with a key replace each other, and a sandbox may s
     const self = { call: "send", to: { "~ref": 0 }, message: { type: "Mine" } };
     await say(turn(after(1), after(2, "a"), after(3, "a"), self));
     await eventually(() => got.length === 6);
-    const heard = got.slice(3).map((frame) => (frame as { message?: unknown }).message);
-    assert.deepEqual(heard, [
-      { type: "Mine" },
-      { type: "Tick", n: 1, friend },
-      { type: "Tick", n: 3, friend },
-    ]);
+    const heard = got.slice(3).map((frame) => (frame as { message: Message }).message);
+    // A timer may fire before a message that the actor sends to itself.
+    const isMine = ({ type }: Message) => type === "Mine";
+    assert.deepEqual(heard.filter(isMine), [{ type: "Mine" }]);
+    const ticks = heard.filter((message) => !isMine(message));
+    assert.deepEqual(ticks, [1, 3].map((n) => ({ type: "Tick", n, friend })));
   }));
 
 Deno.test("a type that a receiver does not know is a dead letter, and its receiver keeps running", () =>

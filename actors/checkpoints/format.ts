@@ -7,7 +7,7 @@
 import { createHash } from "node:crypto";
 import { join } from "node:path";
 import type { StateOf } from "../../kernels/mod.ts";
-import { ELEMENTS_MAX } from "../../kernels/internal.ts";
+import { AVERAGE, ELEMENTS_MAX } from "../../kernels/internal.ts";
 import {
   type FileKind,
   openPieces,
@@ -137,13 +137,23 @@ export const FORMAT = 1;
 /** Version of the layout with shards. */
 export const SHARDED_FORMAT = 2;
 
-/** Kinds of tensor files. */
+/** Kinds of tensors. */
 export const KINDS: readonly FileKind[] = ["model", "optimizer"];
 
+/**
+ * Files of tensors. `ema` has the averages of the weights by the names of the weights, so that it is
+ * read as they are; runs without averages have none.
+ */
+export type TensorFile = FileKind | typeof AVERAGE;
+
+/** All files of tensors. */
+export const TENSOR_FILES: readonly TensorFile[] = [...KINDS, AVERAGE];
+
 /** The most bytes of all files of a kind: two moments of each parameter, and the tensors' headers. */
-export const TENSOR_BYTES_MAX: Readonly<Record<FileKind, number>> = {
+export const TENSOR_BYTES_MAX: Readonly<Record<TensorFile, number>> = {
   model: 4 * ELEMENTS_MAX + 2 ** 27,
   optimizer: 8 * ELEMENTS_MAX + 2 ** 27,
+  [AVERAGE]: 4 * ELEMENTS_MAX + 2 ** 27,
 };
 
 /** The most bytes of the other files. */
@@ -154,19 +164,19 @@ export const BYTES_MAX = {
 } as const;
 
 /** The file of all tensors of a kind. */
-export const fileName = (kind: FileKind): string => `${kind}.safetensors`;
+export const fileName = (kind: TensorFile): string => `${kind}.safetensors`;
 
 /** The file that says which shard each tensor is in. */
-export const indexName = (kind: FileKind): string => `${fileName(kind)}.index.json`;
+export const indexName = (kind: TensorFile): string => `${fileName(kind)}.index.json`;
 
 /** The file of the `nth` of `count` shards, counted from 1. */
-export function shardName(kind: FileKind, nth: number, count: number): string {
+export function shardName(kind: TensorFile, nth: number, count: number): string {
   const [n, all] = [nth, count].map((number) => String(number).padStart(5, "0"));
   return `${kind}-${n}-of-${all}.safetensors`;
 }
 
 /** The names of all shards of a kind. */
-export const shardNames = (kind: FileKind, count: number): string[] =>
+export const shardNames = (kind: TensorFile, count: number): string[] =>
   Array.from({ length: count }, (_, i) => shardName(kind, i + 1, count));
 
 /** Entry of a file in a manifest. */

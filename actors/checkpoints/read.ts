@@ -5,7 +5,7 @@
  */
 
 import { basename, join, resolve } from "node:path";
-import { repeatedKey } from "../../kernels/internal.ts";
+import { AVERAGE, repeatedKey } from "../../kernels/internal.ts";
 import {
   BYTES_MAX,
   type Checkpoint,
@@ -14,7 +14,6 @@ import {
   folderEntries,
   FORMAT,
   indexName,
-  KINDS,
   type Manifest,
   type ManifestEntry,
   SHARDED_FORMAT,
@@ -23,26 +22,30 @@ import {
   stepFolder,
   stepFolders,
   TENSOR_BYTES_MAX,
+  TENSOR_FILES,
+  type TensorFile,
 } from "./format.ts";
 import { openInput, parseRecord, readBytes, readWhole, type StepSource } from "./markers.ts";
 import {
-  type FileKind,
+  averageOf,
   type HeldState,
   locateFloats,
   type PlacedTensor,
   readFloats,
   type ReadTensors,
   type TensorsOf,
+  withAverages,
 } from "./tensors.ts";
 import {
   type NewFiles,
   newFiles,
   type PlacedFile,
-  placedIn,
+  placedState,
   writeFolder,
   writeJson,
-  writeTensors,
+  writeState,
   type WrittenCheckpoint,
+  type WrittenFiles,
 } from "./write.ts";
 
 /**
@@ -55,20 +58,40 @@ async function readShards<T>(
   source: StepSource,
   read: ReadTensors<T>,
 ): Promise<{ readonly weights: TensorsOf<T>; readonly moments: TensorsOf<T> }> {
-  const count = countShards(source);
+  const count = countShards(source),
+    readFile = (file: TensorFile) => readKind(source, file, count, read);
   return {
-    weights: await readKind(source, "model", count, read),
-    moments: await readKind(source, "optimizer", count, read),
+    weights: await readFile("model"),
+    moments: await readMoments(source, indexName(AVERAGE), readFile),
+  };
+}
+
+/** Reads moments; those of a run with averages are in two files, or in the shards of two. */
+async function readMoments<T>(
+  { manifest }: StepSource,
+  averages: string,
+  read: (file: TensorFile) => Promise<TensorsOf<T>>,
+): Promise<TensorsOf<T>> {
+  const moments = await read("optimizer");
+  if (!Object.hasOwn(manifest.files ?? {}, averages)) return moments;
+  const { values, shapes } = await read(AVERAGE);
+  return {
+    values: withAverages(moments.values, values),
+    shapes: withAverages(moments.shapes, shapes),
   };
 }
 
 /** Counts the shards and checks that the manifest names exactly their files before any is opened. */
 function countShards({ path, manifest }: StepSource): number {
   const files = manifest.files ?? {}, names = Object.keys(files);
-  // Two of each shard, the two indexes and the config.
-  const count = (names.length - 3) / 2;
+  const always = names.filter((name) => !name.startsWith(AVERAGE));
+  // Two of each shard, the two indexes and the config. Shards without averages have no file of them.
+  const count = (always.length - 3) / 2;
   const known = Number.isInteger(count) && count > 0
-    ? ["config.json", ...KINDS.flatMap((kind) => [indexName(kind), ...shardNames(kind, count)])]
+    ? [
+      "config.json",
+      ...TENSOR_FILES.flatMap((file) => [indexName(file), ...shardNames(file, count)]),
+    ]
     : [];
   const stranger = names.find((name) => !known.includes(name));
   if (stranger !== undefined) {
@@ -78,15 +101,13 @@ function countShards({ path, manifest }: StepSource): number {
       } among ${names.length}`,
     );
   }
-  for (const kind of KINDS) {
-    const bytes = shardNames(kind, count).reduce(
-      (sum, name) => sum + Number(files[name]?.bytes),
-      0,
-    );
-    if (bytes <= TENSOR_BYTES_MAX[kind]) continue;
+  for (const file of TENSOR_FILES) {
+    const shards = shardNames(file, count).filter((name) => file !== AVERAGE || files[name]);
+    const bytes = shards.reduce((sum, name) => sum + Number(files[name]?.bytes), 0);
+    if (bytes <= TENSOR_BYTES_MAX[file]) continue;
     throw new SyntaxError(
-      `Cannot read the checkpoint ${path}: the shards of its ${kind} must be at most ${
-        TENSOR_BYTES_MAX[kind]
+      `Cannot read the checkpoint ${path}: the shards of its ${file} must be at most ${
+        TENSOR_BYTES_MAX[file]
       } bytes, received ${bytes}`,
     );
   }
@@ -95,7 +116,7 @@ function countShards({ path, manifest }: StepSource): number {
 
 async function readKind<T>(
   source: StepSource,
-  kind: FileKind,
+  kind: TensorFile,
   count: number,
   read: ReadTensors<T>,
 ): Promise<TensorsOf<T>> {
@@ -107,6 +128,7 @@ async function readKind<T>(
   );
   const values = new Map<string, T>(), shapes = new Map<string, readonly number[]>();
   for (const name of shardNames(kind, count)) {
+    if (kind === AVERAGE && !source.manifest.files?.[name]) continue;
     const shard = await readWhole(source, name, TENSOR_BYTES_MAX[kind], read);
     for (const [tensor, value] of shard.values) {
       const where = index.get(tensor);
@@ -122,7 +144,7 @@ async function readKind<T>(
 
 function disagrees(
   { path }: StepSource,
-  kind: FileKind,
+  kind: TensorFile,
   tensor: string,
   said: unknown,
   found: string,
@@ -215,6 +237,25 @@ export async function locateCheckpoint(
   return await newestOf(path, announce, Deno, locateFloats);
 }
 
+/**
+ * Returns a checkpoint with the averages of the weights in place of the weights; frozen ones stay.
+ *
+ * @throws {RangeError} when it has no averages.
+ */
+export function averaged<T>(checkpoint: Checkpoint<T>): Checkpoint<T> {
+  const { state: { weights, moments }, path } = checkpoint;
+  if (!weights.keys().some((name) => moments.has(averageOf(name)))) {
+    throw new RangeError(
+      `Cannot read averages from ${path}: its run must have made them (ema), received none`,
+    );
+  }
+  const averages = Array.from(weights, ([name, own]): [string, T] => [
+    name,
+    moments.get(averageOf(name)) ?? own,
+  ]);
+  return { ...checkpoint, state: { moments, weights: new Map(averages) } };
+}
+
 /** Limit of attempts to read a folder that another program changes. */
 const MAX_LOOKS = 10;
 
@@ -278,10 +319,12 @@ async function readStep<T>(
     join(path, "config.json"),
     await readWhole(folder, "config.json", BYTES_MAX["config.json"], readBytes),
   );
+  const readFile = (file: TensorFile) =>
+    readWhole(folder, fileName(file), TENSOR_BYTES_MAX[file], read);
   const { weights, moments } = manifest.format === FORMAT
     ? {
-      weights: await readWhole(folder, fileName("model"), TENSOR_BYTES_MAX.model, read),
-      moments: await readWhole(folder, fileName("optimizer"), TENSOR_BYTES_MAX.optimizer, read),
+      weights: await readFile("model"),
+      moments: await readMoments(folder, fileName(AVERAGE), readFile),
     }
     : await readShards(folder, read);
   return {
@@ -329,7 +372,7 @@ export interface ShardOrder {
 }
 
 /** Files of a written shard. */
-export type WrittenShard = Readonly<Record<FileKind, PlacedFile>>;
+export type WrittenShard = WrittenFiles;
 
 /**
  * Writes the shard of one worker.
@@ -347,24 +390,22 @@ export async function writeShard(
       throw failure = error;
     });
   using files = newFiles(Deno, folder);
-  const write = async (kind: FileKind) => {
-    const name = shardName(kind, nth, count);
-    try {
-      const file = await writeTensors(files, name, { ...state, read }, kind, true);
-      await files.sync();
-      return file;
-    } catch (cause) {
-      throw failure ?? new Error(
-        `Cannot write ${
-          join(folder, name)
-        }: its disk must have room and let itself be written to, received ${
-          (cause as Error).message
-        }; the checkpoints before it stay`,
-        { cause },
-      );
-    }
-  };
-  return { model: await write("model"), optimizer: await write("optimizer") };
+  let name = "";
+  try {
+    const nameOf = (file: TensorFile) => name = shardName(file, nth, count);
+    const written = await writeState(files, { ...state, read }, nameOf, true);
+    await files.sync();
+    return written;
+  } catch (cause) {
+    throw failure ?? new Error(
+      `Cannot write ${
+        join(folder, name)
+      }: its disk must have room and let itself be written to, received ${
+        (cause as Error).message
+      }; the checkpoints before it stay`,
+      { cause },
+    );
+  }
 }
 
 /**
@@ -387,8 +428,9 @@ export async function writeShards(
     shards = await write(resolve(folder)).catch((error) => {
       throw failure = error;
     });
-    for (const kind of KINDS) {
-      const written = shards.map((shard) => shard[kind]);
+    for (const kind of TENSOR_FILES) {
+      const written = shards.flatMap((shard) => shard[kind] ?? []);
+      if (written.length === 0) continue;
       for (const file of written) {
         await checkSeen(folder, file);
         files[file.name] = { bytes: file.bytes, sha256: file.sha256 };
@@ -401,8 +443,7 @@ export async function writeShards(
   const path = await writeFolder(directory, step, Deno, fill).catch((error) => {
     throw failure ?? error;
   });
-  const state = (kind: FileKind) => placedIn(path, shards.map((shard) => shard[kind]));
-  return { path, state: { weights: state("model"), moments: state("optimizer") } };
+  return { path, state: placedState(path, shards) };
 }
 
 /** Checks that a file of another host is visible in this folder. */

@@ -19,6 +19,7 @@ import {
   type TensorPart,
 } from "../../kernels/mod.ts";
 import {
+  AVERAGE,
   decodeFloats,
   elementCount,
   initialValues,
@@ -124,6 +125,18 @@ function* cutParts(
 
 /** The parameter of a moment, `h.0.w` of `h.0.w.exp_avg`. */
 export const parameterOf = (moment: string): string => moment.slice(0, moment.lastIndexOf("."));
+
+/** Returns the name of the average of a weight. */
+export const averageOf = (weight: string): string => `${weight}.${AVERAGE}`;
+
+/** Returns moments together with averages, which have the names of their weights. */
+export function withAverages<T>(
+  moments: ReadonlyMap<string, T>,
+  averages: ReadonlyMap<string, T>,
+): Map<string, T> {
+  const named = Array.from(averages, ([name, one]): [string, T] => [averageOf(name), one]);
+  return new Map([...moments, ...named]);
+}
 
 /** Returns a state in memory as a readable state. @param shapes Shapes of its parameters. */
 export function heldValues({ weights, moments }: StageState, shapes: Shapes): HeldState {

@@ -7,7 +7,7 @@
 import { createHash } from "node:crypto";
 import { basename, dirname, join, resolve } from "node:path";
 import type { ModelParameter, StateOf } from "../../kernels/mod.ts";
-import { layoutSafetensors, type StageState } from "../../kernels/internal.ts";
+import { AVERAGE, layoutSafetensors, type StageState } from "../../kernels/internal.ts";
 import {
   bytesOf,
   type Disk,
@@ -18,14 +18,17 @@ import {
   type ManifestEntry,
   replacedName,
   stepName,
+  type TensorFile,
   unfinishedName,
 } from "./format.ts";
 import {
+  averageOf,
   type FileKind,
   type HeldState,
   heldValues,
   type PlacedTensor,
   readPieces,
+  withAverages,
 } from "./tensors.ts";
 
 /**
@@ -171,6 +174,64 @@ export async function writeTensors(
     }
   }
   return { ...await files.write(name, parts()), name, tensors };
+}
+
+/** The state of a file, whose tensors of a kind it has. */
+interface FileState {
+  readonly state: HeldState;
+  readonly kind: FileKind;
+}
+
+/** Returns the state of each file: averages are in one as if they were the weights. */
+function statesByFile(state: HeldState): Map<TensorFile, FileState> {
+  const { shapes, holderOf, read } = state;
+  const averages = new Map<string, readonly number[]>(), optimizer = new Map(shapes.optimizer);
+  for (const [name, shape] of shapes.model) {
+    if (optimizer.delete(averageOf(name))) averages.set(name, shape);
+  }
+  const states = new Map<TensorFile, FileState>([
+    ["model", { state, kind: "model" }],
+    ["optimizer", { state: { ...state, shapes: { ...shapes, optimizer } }, kind: "optimizer" }],
+  ]);
+  if (averages.size === 0) return states;
+  const own: HeldState = {
+    shapes: { model: averages, optimizer: new Map() },
+    holderOf: (name) => holderOf(averageOf(name)),
+    read: (parts) => read(parts.map((part) => ({ ...part, name: averageOf(part.name) }))),
+  };
+  return states.set(AVERAGE, { state: own, kind: "model" });
+}
+
+/** Written files of tensors; `ema` where there are averages. */
+export type WrittenFiles =
+  & Readonly<Record<FileKind, PlacedFile>>
+  & { readonly [AVERAGE]?: PlacedFile };
+
+/**
+ * Writes the files of a state.
+ *
+ * @param nameOf Returns the name of a file.
+ */
+export async function writeState(
+  files: NewFiles,
+  state: HeldState,
+  nameOf: (file: TensorFile) => string,
+  isHashed = false,
+): Promise<WrittenFiles> {
+  const written: Partial<Record<TensorFile, PlacedFile>> = {};
+  for (const [file, { state: own, kind }] of statesByFile(state)) {
+    written[file] = await writeTensors(files, nameOf(file), own, kind, isHashed);
+  }
+  return written as WrittenFiles;
+}
+
+/** Returns a written state, when its folder has its final name. */
+export function placedState(path: string, shards: readonly WrittenFiles[]): StateOf<PlacedTensor> {
+  const placed = (file: TensorFile) => placedIn(path, shards.flatMap((one) => one[file] ?? []));
+  return {
+    weights: placed("model"),
+    moments: withAverages(placed("optimizer"), placed(AVERAGE)),
+  };
 }
 
 /** Writes JSON to a new file. */
@@ -405,29 +466,29 @@ export async function writeHeld(
   },
   disk: Disk = Deno,
 ): Promise<WrittenCheckpoint> {
-  let failure: unknown;
-  const written = new Map<FileKind, PlacedFile>();
+  let failure: unknown, written: WrittenFiles;
   const read: HeldState["read"] = (parts) =>
     state.read(parts).catch((error) => {
       throw failure = error;
     });
-  const write = async (files: NewFiles, kind: FileKind) => {
-    const file = await writeTensors(files, fileName(kind), { ...state, read }, kind);
-    written.set(kind, file);
-    return { bytes: file.bytes, sha256: file.sha256 };
-  };
   const path = await writeFolder(directory, step, disk, async (files) => {
-    const entries = {
-      [fileName("model")]: await write(files, "model"),
-      [fileName("optimizer")]: await write(files, "optimizer"),
-      "config.json": await writeJson(files, "config.json", config),
+    written = await writeState(files, { ...state, read }, fileName);
+    const entries = Object.values(written).map((
+      { name, bytes, sha256 },
+    ): [string, ManifestEntry] => [
+      name,
+      { bytes, sha256 },
+    ]);
+    const configEntry = await writeJson(files, "config.json", config);
+    return {
+      format: FORMAT,
+      step,
+      files: { ...Object.fromEntries(entries), "config.json": configEntry },
     };
-    return { format: FORMAT, step, files: entries };
   }).catch((error) => {
     throw failure ?? error;
   });
-  const placed = (kind: FileKind) => placedIn(path, [written.get(kind)!]);
-  return { path, state: { weights: placed("model"), moments: placed("optimizer") } };
+  return { path, state: placedState(path, [written!]) };
 }
 
 /** Returns the places of the tensors of some files, when their folder has its final name. */

@@ -18,7 +18,7 @@ import {
   resolveDevice,
   withLora,
 } from "../../kernels/internal.ts";
-import { locateCheckpoint } from "../checkpoints/read.ts";
+import { averaged, locateCheckpoint } from "../checkpoints/read.ts";
 import { readTensors } from "../checkpoints/tensors.ts";
 import { readWeights } from "../checkpoints/weights.ts";
 import { meanLoss } from "../gradients/commit.ts";
@@ -60,9 +60,10 @@ export interface LoadedModel extends Disposable {
  *
  * @param definition of the model, as for `train()`; with a `loss` beside `build`.
  * @param run folder of a run, its name below `runs/`, a safetensors file, or weights by name.
- * @param options the device, by default `auto` as in training, and the sizes of the data for the
- * definition, by default those in the run's checkpoint.
- * @throws {RangeError} when there is no such run, or it has no checkpoint.
+ * @param options the device, by default `auto` as in training, the sizes of the data for the
+ * definition, by default those in the run's checkpoint, and whether the averages of the weights
+ * (`optimizer.ema`) take their place, by default not. A checkpoint's `ema.safetensors` has them, too.
+ * @throws {RangeError} when there is no such run, or it has no checkpoint or no averages.
  * @throws {TypeError} when a weight is missing.
  *
  * @example
@@ -89,10 +90,11 @@ export async function loadModel(
   options: {
     readonly device?: TrainOptions["device"];
     readonly sizes?: Readonly<Record<string, number>>;
+    readonly ema?: boolean;
   } = {},
 ): Promise<LoadedModel> {
-  const { device = "auto", sizes } = options;
-  const { weights, kept } = await weightsOf(definition, run, sizes), { name, loss } = definition;
+  const { device = "auto", sizes, ema = false } = options, { name, loss } = definition;
+  const { weights, kept } = await weightsOf(definition, run, sizes, ema);
   const classes = (kept.classes ?? {}) as LoadedModel["classes"];
   checkDataSizes(`Cannot load ${name}`, definition, optionsOf(1, sizes, kept).data);
   const modelFor = async (samples: number) =>
@@ -183,7 +185,12 @@ async function weightsOf(
   definition: ModelComponent,
   run: string | ReadonlyMap<string, Float32Array>,
   sizes: Sizes,
+  ema: boolean,
 ): Promise<{ readonly weights: ReadonlyMap<string, Float32Array>; readonly kept: Kept }> {
+  const cannot = `Cannot load ${definition.name}`;
+  if (ema && (typeof run !== "string" || run.endsWith(".safetensors"))) {
+    throw new RangeError(`${cannot}: run must be a run's folder or name where ema is true`);
+  }
   if (typeof run !== "string") return { weights: run, kept: {} };
   if (run.endsWith(".safetensors")) {
     const model = await buildModel(definition, optionsOf(1, sizes, {})), { ties } = model;
@@ -191,10 +198,7 @@ async function weightsOf(
     return { weights: await readWeights(run, parameters, ties), kept: {} };
   }
   const path = runToResume(run), checkpoint = await locateCheckpoint(path); // without moments
-  if (checkpoint) {
-    return { weights: readTensors(checkpoint.state.weights), kept: checkpoint.config };
-  }
-  throw new RangeError(
-    `Cannot load ${definition.name}: ${path} must have a checkpoint, received none`,
-  );
+  if (!checkpoint) throw new RangeError(`${cannot}: ${path} must have a checkpoint, received none`);
+  const { state, config: kept } = ema ? averaged(checkpoint) : checkpoint;
+  return { weights: readTensors(state.weights), kept };
 }

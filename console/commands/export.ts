@@ -27,6 +27,7 @@ import { trainedOnnx } from "../train/onnx.ts";
 import { checkCount, type Command, defineCommand, ensure } from "./common.ts";
 import {
   ADAPTER_FLAG,
+  EMA_FLAG,
   findCheckpoint,
   findDecoderFolder,
   findTrainedDecoder,
@@ -58,6 +59,7 @@ const FLAGS = {
   },
   out: { kind: "path", value: "PATH", help: "the new folder, or file" },
   adapter: ADAPTER_FLAG,
+  ema: EMA_FLAG,
   merge: { kind: "switch", help: "hf, onnx: add the adapter to the weights of the model" },
   dtype: {
     kind: "choice",
@@ -112,7 +114,7 @@ async function findForHuggingFace(
   flags: ExportFlags,
 ): Promise<Found> {
   const { dtype, tokenizer } = flags;
-  const model = await adapted(await findTrainedDecoder("export", "RUN", run), flags);
+  const model = await adapted(await findTrainedDecoder("export", "RUN", run, flags.ema), flags);
   const { path, config, weights, format } = model;
   const source = tokenizer === undefined ? model.tokenizer : tokenizerSource(tokenizer);
   const { ends, files } = await describeTokenizer(source, config.seq);
@@ -140,9 +142,9 @@ async function adapted(
 }
 
 /** Finds the adapter of a run, to be written as a folder of PEFT's format. */
-async function findForPeft(run: string, { adapter, merge }: ExportFlags): Promise<Found> {
-  const folder = await findDecoderFolder(run);
-  const checkpoint = folder ? undefined : await findCheckpoint("export", "RUN", run);
+async function findForPeft(run: string, { adapter, merge, ema }: ExportFlags): Promise<Found> {
+  const folder = await findDecoderFolder(run, ema);
+  const checkpoint = folder ? undefined : await findCheckpoint("export", "RUN", run, ema);
   const found = folder ?? trainedDecoder("export", checkpoint!), { path, format } = found;
   const model = await withAdapter(found, adapter);
   ensure(!merge, "Cannot export: --merge must come with --format hf or onnx, received peft");
@@ -190,8 +192,8 @@ const encode = (json: unknown): Uint8Array =>
  */
 async function findForOnnx(run: string, flags: ExportFlags): Promise<Found> {
   const { model: file } = flags;
-  const folder = await findDecoderFolder(run);
-  const checkpoint = folder ? undefined : await findCheckpoint("export", "RUN", run);
+  const folder = await findDecoderFolder(run, flags.ema);
+  const checkpoint = folder ? undefined : await findCheckpoint("export", "RUN", run, flags.ema);
   if (checkpoint?.config.architecture === "onnx") {
     const { path } = checkpoint, bytes = trainedOnnx(checkpoint, file);
     return { path, write: (out, signal) => writeNewFile(out, [bytes()], signal) };

@@ -20,6 +20,7 @@ import { escapeControls, printError, writeAll } from "../terminal.ts";
 import { type Command, defineCommand, ensure } from "./common.ts";
 import {
   ADAPTER_FLAG,
+  EMA_FLAG,
   findTrainedDecoder,
   merged,
   openTokenizer,
@@ -85,6 +86,7 @@ const FLAGS = {
     help: "folder or name of a run, folder of a checkpoint, or folder of Hugging Face",
   },
   adapter: ADAPTER_FLAG,
+  ema: EMA_FLAG,
   prompt: { kind: "text", value: "TEXT", default: "The ", help: "text to continue" },
   tokens: {
     kind: "integer",
@@ -147,7 +149,7 @@ export const generateCommand: Command = defineCommand(
   async ({ flags: given }, { begin, signal }) => {
     const flags = withDefaults(FLAGS, given), { from, tokens, temperature, seed, slide } = flags;
     ensure(from !== undefined, "Cannot generate: --from must name a checkpoint's folder");
-    const found = await findTrainedDecoder("generate", "--from", runPath(from));
+    const found = await findTrainedDecoder("generate", "--from", runPath(from), flags.ema);
     const trained = merged(await withAdapter(found, flags.adapter));
     const { architecture, config } = trained, weights = readTensors(trained.weights);
     ensure(

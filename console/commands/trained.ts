@@ -24,7 +24,7 @@ import {
   mergeAdapter,
   readAdapterConfig,
 } from "../../actors/checkpoints/peft.ts";
-import { locateCheckpoint } from "../../actors/checkpoints/read.ts";
+import { averaged, locateCheckpoint } from "../../actors/checkpoints/read.ts";
 import { locateWeights, type NamedShape } from "../../actors/checkpoints/weights.ts";
 import { readTensors, type TensorSource } from "../../actors/checkpoints/tensors.ts";
 import { check } from "../../actors/options/option.ts";
@@ -53,15 +53,17 @@ type Doing = "generate" | "export";
  * Finds a checkpoint: the newest complete one of a run, or the named one.
  *
  * @param flag that names the folder, for messages.
- * @throws {RangeError} if there is none.
+ * @param ema True for the averages of the weights.
+ * @throws {RangeError} if there is none, or it has no averages.
  */
 export async function findCheckpoint(
   doing: Doing,
   flag: string,
   path: string,
+  ema = false,
 ): Promise<Checkpoint<TensorSource>> {
   const checkpoint = await locateCheckpoint(path, printError);
-  if (checkpoint) return checkpoint;
+  if (checkpoint) return ema ? averaged(checkpoint) : checkpoint;
   const more = inputFileProblem(path) === "a folder"
     ? "; a folder of Hugging Face has a config.json next to its weights"
     : meantRun(path);
@@ -122,6 +124,12 @@ export const ADAPTER_FLAG = {
   value: "DIR",
   otherwise: "that of the run",
   help: "adapter of the model: a folder in PEFT's format",
+} as const;
+
+/** The flag of averages of the weights. */
+export const EMA_FLAG = {
+  kind: "switch",
+  help: "take the averages of the weights (train --ema) in place of the weights",
 } as const;
 
 /** Returns the tokenizer that a value of the flag names. */
@@ -229,15 +237,17 @@ export interface TrainedDecoder {
  * of Hugging Face. Its weights are checked, but not read.
  *
  * @param flag that names the folder, for messages.
+ * @param ema True for the averages of the weights.
  * @throws {TypeError} {@linkcode RangeError} {@linkcode SyntaxError} in one sentence for the user.
  */
 export async function findTrainedDecoder(
   doing: Doing,
   flag: string,
   path: string,
+  ema?: boolean,
 ): Promise<TrainedDecoder> {
-  return await findDecoderFolder(path) ??
-    trainedDecoder(doing, await findCheckpoint(doing, flag, path));
+  return await findDecoderFolder(path, ema) ??
+    trainedDecoder(doing, await findCheckpoint(doing, flag, path, ema));
 }
 
 /**
@@ -245,11 +255,18 @@ export async function findTrainedDecoder(
  *
  * @throws {TypeError} {@linkcode RangeError} {@linkcode SyntaxError} in one sentence for the user.
  */
-export async function findDecoderFolder(path: string): Promise<TrainedDecoder | undefined> {
+export async function findDecoderFolder(
+  path: string,
+  ema = false,
+): Promise<TrainedDecoder | undefined> {
   const file = join(path, "config.json");
   if (inputFileProblem(file) !== undefined) return undefined;
   const json = readConfigJson(path);
   if (!isTransformersConfig(json)) return undefined;
+  ensure(
+    !ema,
+    `Cannot read averages from ${path}: it must be a run with --ema, received a model of transformers`,
+  );
   const format = formatOf(json, file), config = parseConfig(format, json, file);
   return {
     architecture: format.architecture,

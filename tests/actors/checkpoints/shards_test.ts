@@ -22,21 +22,28 @@ const NAMES = ["a.weight", "b.weight", "c.weight", "d.weight"];
 const SHAPE = [2, 3];
 const PARAMETERS = NAMES.map((name) => ({ name, shape: SHAPE }));
 
-function stateOf(seed: number) {
+/** @param averaged Weights of which there are averages. */
+function stateOf(seed: number, averaged: readonly string[] = []) {
   const values = (n: number) => new Float32Array(6).map((_, i) => seed + n + i / 8);
   return {
     weights: new Map(NAMES.map((name, n) => [name, values(n)])),
-    moments: new Map(
-      NAMES.flatMap((name, n) =>
+    moments: new Map([
+      ...NAMES.flatMap((name, n) =>
         ["", "_sq"].map((more, i) => [`${name}.exp_avg${more}`, values(i ? n : -n)] as const)
       ),
-    ),
+      ...averaged.map((name) => [`${name}.ema`, values(100 + NAMES.indexOf(name))] as const),
+    ]),
   };
 }
 
 /** Returns the part of such a state that one worker holds. */
-function heldOf(seed: number, names: readonly string[]): HeldState {
-  const { weights, moments } = stateOf(seed), shapes = new Map(names.map((name) => [name, SHAPE]));
+function heldOf(
+  seed: number,
+  names: readonly string[],
+  averaged: readonly string[] = [],
+): HeldState {
+  const { weights, moments } = stateOf(seed, averaged),
+    shapes = new Map(names.map((name) => [name, SHAPE]));
   const own = <T>(tensors: Map<string, T>, nameOf: (key: string) => string) =>
     new Map([...tensors].filter(([key]) => shapes.has(nameOf(key))));
   return heldValues(
@@ -46,14 +53,14 @@ function heldOf(seed: number, names: readonly string[]): HeldState {
 }
 
 /** Writes a checkpoint from two workers, each with half of the state. */
-const write = (directory: string, step: number) =>
+const write = (directory: string, step: number, averaged: readonly string[] = []) =>
   writeShards(
     directory,
     { step, config: { by: "two" } },
     (folder) =>
       Promise.all([1, 2].map((nth) => {
         const names = NAMES.slice(2 * nth - 2, 2 * nth);
-        return writeShard({ folder, nth, count: 2 }, heldOf(step, names));
+        return writeShard({ folder, nth, count: 2 }, heldOf(step, names, averaged));
       })),
   );
 
@@ -89,6 +96,25 @@ folderTest(
     }
   },
 );
+
+folderTest("averages have files of their own, in the shards that have some", async (folder) => {
+  const averaged = ["c.weight", "d.weight"], { moments } = stateOf(3, averaged);
+  const { path, state: placed } = await write(folder, 3, averaged);
+  const files = (await namesIn(path)).filter((name) => name.startsWith("ema"));
+  const [shard, index] = ["ema-00002-of-00002.safetensors", "ema.safetensors.index.json"];
+  assert.deepEqual(files, [shard, index]);
+  const { state } = (await readCheckpoint(folder))!, sorted = new Map([...moments].sort());
+  for (const found of [state, readState(placed)]) {
+    assert.deepEqual(new Map([...found.moments].sort()), sorted);
+  }
+  const read = await readWeights(join(path, index!), PARAMETERS.slice(2));
+  assert.deepEqual(read.get("d.weight"), moments.get("d.weight.ema"));
+  await forge(path, { manifest: (files) => delete files[shard!] });
+  await assert.rejects(
+    readCheckpoint(folder),
+    /tensor "c.weight" must be where ema.*received it in no shard/,
+  );
+});
 
 /** Edits of a checkpoint's files: of the manifest, of an index, or of a shard. */
 interface Forgery {

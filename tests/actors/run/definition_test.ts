@@ -8,7 +8,12 @@ import { buildModel, scriptModelOptions } from "../../../actors/options/model_de
 import type { TrainOptions } from "../../../actors/options/train_options.ts";
 import { loadModel, predict } from "../../../actors/run/load_model.ts";
 import { readMetrics } from "../../../actors/run_folder/metrics_file.ts";
-import { encodeSafetensors, openPredictor, openReference } from "../../../kernels/mod.ts";
+import {
+  encodeSafetensors,
+  openPredictor,
+  openReference,
+  readSafetensors,
+} from "../../../kernels/mod.ts";
 import { folderTest } from "../../in_folder.ts";
 import { eventsOf, trained } from "../runs.ts";
 import { DATA, MODEL, PLAIN, TABLE } from "./sides.ts";
@@ -141,6 +146,36 @@ folderTest(
     });
     using byGiven = await loadModel(MODEL, old, { ...reference, sizes });
     assert.equal((await byGiven.predict({ point })).length, 8);
+  },
+);
+
+folderTest(
+  "the averages of a run are opened as its weights are, and are a file",
+  async (folder) => {
+    const out = join(folder, "averaged"), batches = TABLE.inOrder(4), reference = "reference";
+    const evaluation = { every: 6, batches, ema: true };
+    const optimizer = { ema: 0.5, groups: [{ match: "a.bias", frozen: true }] };
+    const { events } = await run({ out, optimizer, evaluation });
+    const step = join(out, "step-00000006"), file = join(step, "ema.safetensors");
+    const [own] = eventsOf(events, "evaluation"), device = { device: reference } as const;
+    using averages = await loadModel(MODEL, out, { ...device, ema: true });
+    using weights = await loadModel(MODEL, out, device);
+    assert.equal((await averages.evaluate(batches)).loss, own!.loss);
+    assert.notEqual((await weights.evaluate(batches)).loss, own!.loss);
+    const { tensors } = await readSafetensors(file);
+    assert.deepEqual([...tensors.keys()].sort(), ["a.weight", "b.bias", "b.weight"]);
+    for (const source of [file, new Map()]) {
+      await assert.rejects(
+        loadModel(MODEL, source, { ema: true }),
+        /must be a run's folder or name/,
+      );
+    }
+    const plain = join(folder, "plain");
+    await run({ out: plain });
+    await assert.rejects(
+      loadModel(MODEL, plain, { ema: true }),
+      /^RangeError: Cannot read averages from .*: its run must have made them \(ema\), received none$/,
+    );
   },
 );
 

@@ -116,7 +116,7 @@ folderTest("a named tokenizer is exported with a model without one", async (fold
 folderTest("a run is exported in both formats and generates the same text", async (folder) => {
   const run = join(folder, "run"), hf = join(folder, "hf"), onnx = join(folder, "made", "a.onnx");
   const how = ["--steps", "5", "--lr", "0.01", "--head-slices", "3", "--dropout", "0.25"];
-  await trainHere([...TINY, ...how, "--out", run]);
+  await trainHere([...TINY, ...how, "--ema", "0.5", "--out", run]);
   const said = await printedHere("export", run, "--format", "onnx", "--out", onnx);
   assert.match(said, /^.*step-00000005 is exported to .*a\.onnx\n$/);
   assert.deepEqual(await namesIn(join(folder, "made")), ["a.onnx"]);
@@ -125,6 +125,14 @@ folderTest("a run is exported in both formats and generates the same text", asyn
     ...["config.json", "generation_config.json", "model.safetensors"],
     ...["tokenizer.json", "tokenizer_config.json"],
   ]);
+  const averaged = await exportTo("hf", run, join(folder, "averaged"), "--ema");
+  const [exported, averages] = await Promise.all(
+    [join(averaged, "model.safetensors"), join(run, "step-00000005", "ema.safetensors")].map(
+      async (path) => (await readSafetensors(path)).tensors,
+    ),
+  );
+  assert.ok(exported!.has("transformer.ln_f.bias"));
+  assert.deepEqual(exported!.get("transformer.ln_f.bias"), averages!.get("transformer.ln_f.bias"));
   const tensors = new Map<string, SafetensorsInfo>(), weights = join(hf, "model.safetensors");
   const { metadata } = await readSafetensors(weights, (name, info) => void tensors.set(name, info));
   assert.deepEqual(metadata, { format: "pt" });

@@ -32,7 +32,8 @@ const DEVICE = ["--device", "reference"];
 async function alphabetIn(folder: string): Promise<string[]> {
   const text = join(folder, "text.txt"), run = join(folder, "run");
   await Deno.writeTextFile(text, "abc".repeat(70));
-  await trainHere([...TINY, "--text", text, "--steps", "30", "--lr", "0.03", "--out", run]);
+  const how = words`--steps 30 --lr 0.03 --ema 0.999999 --out ${run}`;
+  await trainHere([...TINY, "--text", text, ...how]);
   return ["generate", "--from", run, ...DEVICE];
 }
 
@@ -52,6 +53,7 @@ folderTest("a text is continued with the most likely or with random tokens", asy
       ["--temperature 5 --top-k 1000 --top-p 1", drawn],
     ] as const
   ) assert.equal(await made(flags), expected, flags);
+  assert.notEqual(await made("--temperature 0 --ema"), greedy, "the averages have learned nothing");
   for (const flags of ["5 --seed 2", "5 --top-k 3", "1"]) {
     assert.notEqual(await made(`--temperature ${flags}`), drawn, flags);
   }
@@ -106,6 +108,7 @@ folderTest("a model of Hugging Face needs a tokenizer for text", async (folder) 
   const ids = ["--ids", "7,8", "--tokens", "30", "--temperature", "0"];
   assert.match(await printedHere(...from, ...DEVICE, ...ids), /^7,8(,\d+){30}\n$/);
   await refusedHere(from, /it has no tokenizer, so --tokenizer must name one/);
+  await refusedHere([...from, "--ema"], /it must be a run with --ema, received a model of/);
   const noFile =
     /must be bytes, gpt2, or a tokenizer.json that can be read, received .* \(no such file\)/;
   await refusedHere([...from, "--tokenizer", folder], noFile);

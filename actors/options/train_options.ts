@@ -303,7 +303,7 @@ export interface TrainOptions {
    * At most 8 jobs, each of which trains an adapter with its own data. Their micro-batches share one
    * pipeline of frozen weights. Each job has the losses and the adapter that it has when trained alone
    * with the same options, bit for bit. A job that fails does not end the others; its error ends the
-   * run.
+   * run. A run that resumes a checkpoint of jobs may leave some out, and others may begin in it.
    */
   readonly jobs?:
     | readonly {

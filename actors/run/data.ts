@@ -221,8 +221,8 @@ export class RunData {
   }
 
   /** State of the data after the steps that were asked for, as a checkpoint keeps it. */
-  get state(): DataState | undefined {
-    return this.#state;
+  get kept(): { readonly data?: DataState } {
+    return this.#state === undefined ? {} : { data: this.#state };
   }
 
   /** Draws the next step, if there is one, before it is asked for, so that errors come now. */

@@ -172,6 +172,18 @@ export interface RunJob
   readonly rate: RateOf;
   /** Micro-batches of its steps. */
   readonly microBatches: number;
+  /** Its progress in the checkpoint that the run resumes; undefined if it has none. */
+  readonly kept: KeptJob | undefined;
+}
+
+/** Progress of a job in a checkpoint. */
+export interface KeptJob extends Pick<RunJob, "lora"> {
+  /** Steps that are done. */
+  readonly step: number;
+  /** True if it has no more data, or has failed. */
+  readonly isOver: boolean;
+  /** State of its data. */
+  readonly data?: unknown;
 }
 
 /** The hosts of a run, on which its workers live. */

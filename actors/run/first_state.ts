@@ -16,7 +16,13 @@ import {
   type StageState,
 } from "../../kernels/internal.ts";
 import { locateAdapter } from "../checkpoints/peft.ts";
-import { bytesOfSource, readState, readTensor, type TensorSource } from "../checkpoints/tensors.ts";
+import {
+  bytesOfSource,
+  parameterOf,
+  readState,
+  readTensor,
+  type TensorSource,
+} from "../checkpoints/tensors.ts";
 import { locateWeights, readWeights } from "../checkpoints/weights.ts";
 import { checkFinite } from "../gradients/commit.ts";
 import type { RunOptions } from "../options/train_options.ts";
@@ -166,18 +172,34 @@ export async function firstState(
   return { weights: first, moments: firstAverages(parameters, optimizer, first) };
 }
 
-/** Returns the same for jobs: each adapter begins as in a run with this job only. */
+/**
+ * Returns the same for jobs: each adapter begins as in a run with this job only, unless the checkpoint
+ * of the run has it.
+ */
 export async function firstJobStates(
-  { jobs: programs }: ModelProgram,
+  { jobs: programs, parameters }: ModelProgram,
   jobs: readonly RunJob[],
-  options: CheckedOptions,
+  given: CheckedOptions,
   workersRead: boolean,
 ): Promise<StateOf<TensorSource>> {
+  const { resume, optimizer } = given, options = { ...given, resume: undefined };
   const weights = new Map<string, TensorSource>(), moments = new Map<string, TensorSource>();
   const { variants, variantOf } = programs!, [{ lora: any }] = jobs as [RunJob];
-  const base = await firstState(variants[variantOf[0]!]!, { ...options, lora: any }, workersRead);
-  for (const [key, source] of base.weights) if (!isLora(key)) weights.set(key, source);
-  for (const [i, { name, lora, adapter, seed }] of jobs.entries()) {
+  if (resume) {
+    const prefixes = jobs.filter(({ kept }) => kept).map(({ name }) => jobParameter(name, ""));
+    const isKept = (key: string) =>
+      !isLora(key) && !isLora(parameterOf(key)) ||
+      prefixes.some((prefix) => key.startsWith(prefix));
+    for (const [key, source] of resume.state.weights) if (isKept(key)) weights.set(key, source);
+    for (const [key, source] of resume.state.moments) if (isKept(key)) moments.set(key, source);
+    const expected = parameters.filter(({ name }) => isKept(name)), state = { weights, moments };
+    checkResume({ parameters: expected }, completeOptimizer(optimizer), { ...resume, state });
+  } else {
+    const base = await firstState(variants[variantOf[0]!]!, { ...options, lora: any }, workersRead);
+    for (const [key, source] of base.weights) if (!isLora(key)) weights.set(key, source);
+  }
+  for (const [i, { name, lora, adapter, seed, kept }] of jobs.entries()) {
+    if (kept) continue;
     const program = variants[variantOf[i]!]!;
     const own = await firstState(program, { ...options, lora, adapter, seed }, workersRead);
     for (const [key, source] of own.weights) {

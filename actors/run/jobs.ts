@@ -28,13 +28,20 @@ import type { RunOptions, TrainOptions } from "../options/train_options.ts";
 import { readOptions } from "../options/train_table.ts";
 import { pipelineCount } from "../pipeline/layout.ts";
 import { finiteOnly, readHashed } from "./checkpoint_writer.ts";
-import { DataWatch, RunData } from "./data.ts";
-import { type PreparedRun, rateOf, type RunJob, stepEvent, type TakenStep } from "./events.ts";
+import { DataWatch, isDataState, RunData } from "./data.ts";
+import {
+  type KeptJob,
+  type PreparedRun,
+  rateOf,
+  type RunJob,
+  stepEvent,
+  type TakenStep,
+} from "./events.ts";
 
 /** Options that belong to each job, or that runs of jobs do not have. */
 const LEFT_OUT = [
   ...["data", "epochs", "adapter", "frozen", "lossScale", "lengths", "progress"],
-  ...["evaluation", "checkpoint", "resume", "journal", "system", "supervisor", "worker"],
+  ...["evaluation", "journal", "system", "supervisor", "worker"],
 ] as const;
 
 /** The values of options that runs of jobs can have. */
@@ -82,16 +89,72 @@ export function withJobs(given: TrainOptions): TrainOptions & Pick<RunOptions, "
     const has = (job.lora ?? job.adapter ?? given.lora) !== undefined;
     ensure(has, "lora must be given, of the run or of each job", none);
     const folder = given.out === undefined ? undefined : join(given.out, name);
-    ensure(!folder || !lstat(folder), "the folder of a job must be new", `${folder}`);
+    const isFree = !folder || !lstat(folder) || given.resume !== undefined && isAdapter(folder);
+    ensure(isFree, "the folder of a job must be new", `${folder}`);
     return { ...job, start, steps };
   });
-  let end = 0;
-  for (const { name, start, steps } of jobs.toSorted((a, b) => a.start - b.start)) {
+  const inOrder = jobs.toSorted((a, b) => a.start - b.start);
+  // Jobs that have ended before a resumed run may be left out.
+  let end = given.resume === undefined ? 0 : inOrder[0]!.start - 1;
+  for (const { name, start, steps } of inOrder) {
     const none = `none before ${name} begins in step ${start}`;
     ensure(start <= end + 1, "a job must run in each step", none);
     end = Math.max(end, start - 1 + steps);
   }
   return { ...given, jobs, data: first!.data, steps: end };
+}
+
+/** Returns whether a folder has an adapter, which a resumed run may replace. */
+function isAdapter(folder: string): boolean {
+  try {
+    return readAdapterConfig(folder).rank > 0;
+  } catch {
+    return false;
+  }
+}
+
+/** Progress of jobs in a checkpoint: steps of the run, and each job by its name. */
+interface KeptJobs {
+  readonly step: number;
+  readonly each: Readonly<Record<string, KeptJob>>;
+}
+
+/** Returns the jobs of a checkpoint. */
+const keptJobs = ({ step, config }: NonNullable<RunOptions["resume"]>): KeptJobs =>
+  (config?.["progress"] as { readonly jobs?: KeptJobs })?.jobs ?? { step, each: {} };
+
+/**
+ * Returns the progress of a job; undefined if it has not begun.
+ *
+ * @throws {RangeError} when the checkpoint has another job of this name, or none of a job that should
+ * have begun.
+ */
+function keptJob(
+  { name, lora, start, steps }: Pick<RunJob, "name" | "lora" | "start" | "steps">,
+  resume: NonNullable<RunOptions["resume"]>,
+): KeptJob | undefined {
+  const { step: at, each } = keptJobs(resume);
+  const kept = Object.hasOwn(each, name) ? each[name]! : undefined;
+  const done = Math.max(0, Math.min(steps, at + 1 - start));
+  const ensure = (is: boolean, must: string, received: unknown) =>
+    assertInput(is, `resume the job ${name}`, must, JSON.stringify(received));
+  ensure(Number.isSafeInteger(at) && at >= 0, "the checkpoint must have its step", at);
+  if (kept === undefined) {
+    ensure(done === 0, `it must be in the checkpoint, or begin after step ${at}`, start);
+    return undefined;
+  }
+  const { step, isOver, lora: own, data } = Object(kept) as KeptJob;
+  const isSame = isOver ? step <= done : step === done;
+  ensure(isSame, `its start and steps must fit its ${step} steps before step ${at + 1}`, {
+    ...{ start, steps },
+  });
+  ensure(JSON.stringify(own) === JSON.stringify(lora), `lora must be ${JSON.stringify(own)}`, lora);
+  ensure(
+    data === undefined || isDataState(data),
+    "the state of its data must be that of a run",
+    data,
+  );
+  return kept;
 }
 
 /** Fills in the options of jobs that are those of the run. */
@@ -104,7 +167,10 @@ export function fillJobs(
     const lora = { rank: kept.rank, alpha: kept.alpha ?? kept.rank, target: kept.target };
     const { learningRate = run.learningRate } = job, { microBatches } = run;
     const rate = rateOf({ ...run, steps, ...learningRate !== undefined && { learningRate } });
-    return { ...{ name, data, lora, adapter, seed }, ...{ steps, start, rate, microBatches } };
+    return {
+      ...{ name, data, lora, adapter, seed, steps, start, rate, microBatches },
+      kept: run.resume && keptJob({ name, lora, steps, start }, run.resume),
+    };
   });
 }
 
@@ -132,6 +198,8 @@ interface RunningJob {
   readonly data: RunData;
   /** Steps that are done. */
   step: number;
+  /** True if it has no more data, or has failed. */
+  isOver: boolean;
   /** `ended`: its event is due. */
   state: "running" | "ended" | "closed";
 }
@@ -141,7 +209,6 @@ export class Jobs {
   /** Reports micro-batches that do not come in time. */
   readonly watch: DataWatch;
   readonly heldOut: readonly Batch[] = [];
-  readonly state = undefined;
   readonly #prepared: PreparedRun;
   readonly #jobs: readonly RunningJob[];
   readonly #errors: Error[] = [];
@@ -151,15 +218,30 @@ export class Jobs {
   constructor(prepared: PreparedRun) {
     this.#prepared = prepared;
     this.watch = new DataWatch(prepared.announce);
+    const { resume } = prepared;
+    if (resume) this.#step = keptJobs(resume).step;
     this.#jobs = prepared.jobs!.map((job) => {
-      const data = new RunData({ ...prepared, ...job }, this.watch);
-      return { job, data, step: 0, state: "running" };
+      const { kept: { step, isOver, data: state } = { step: 0, isOver: false }, steps } = job;
+      const from = resume && { ...resume, step, config: { progress: { data: state } } };
+      const data = new RunData({ ...prepared, ...job, resume: from }, this.watch);
+      return { job, data, step, isOver, state: isOver || step === steps ? "closed" : "running" };
     });
+  }
+
+  /** Progress of the jobs, as a checkpoint keeps it. */
+  get kept(): { readonly jobs: KeptJobs } {
+    const each = this.#jobs.map((
+      { job: { name, lora }, data, step, isOver },
+    ): [string, KeptJob] => [
+      name,
+      { step, isOver, lora, ...data.kept },
+    ]);
+    return { jobs: { step: this.#step, each: Object.fromEntries(each) } };
   }
 
   /** Draws the first step of each job, so that errors come now. */
   async begin(): Promise<void> {
-    for (const { data } of this.#jobs) await data.begin();
+    for (const { data, state } of this.#jobs) if (state === "running") await data.begin();
   }
 
   /**
@@ -193,8 +275,10 @@ export class Jobs {
   async #draw(one: RunningJob): Promise<readonly Batch[] | undefined> {
     try {
       const batches = await one.data.next();
-      if (!batches) one.state = "ended";
-      return batches;
+      if (batches) return batches;
+      one.state = "ended";
+      one.isOver = !this.#prepared.signal?.aborted;
+      return undefined;
     } catch (error) {
       this.#fail(one, error);
       return undefined;
@@ -203,6 +287,7 @@ export class Jobs {
 
   #fail(one: RunningJob, error: unknown): void {
     one.state = "closed";
+    one.isOver = true;
     this.#errors.push(nameError(`Cannot train the job ${one.job.name}`, error));
   }
 
@@ -260,10 +345,12 @@ export class Jobs {
   }
 
   async #end({ job, step }: RunningJob, read: Read): Promise<TrainEvent> {
-    const { name, lora } = job, { out, model } = this.#prepared;
+    const { name, lora } = job, { out, model, resume } = this.#prepared;
     const { hash, weights } = await read((state) => readAdapter(finiteOnly(state, step), name));
     const adapter = out === undefined ? null : join(out, name);
     if (adapter !== null) {
+      // A resumed run replaces what it wrote before.
+      if (resume && isAdapter(adapter)) await Deno.remove(adapter, { recursive: true });
       const shapes = new Map(model.parameters.map((one) => [one.name, one.shape]));
       const shapeOf = (parameter: string) => shapes.get(jobParameter(name, parameter))!;
       const parameters = [...weights.keys()].map((one) => ({ name: one, shape: shapeOf(one) }));

@@ -30,10 +30,11 @@ export async function placeRun(given: TrainOptions): Promise<RunOptions> {
 /** Options of a run with data, which are read before that is used. */
 type DataOptions = TrainOptions & Pick<RunOptions, "data">;
 
-/** The same for jobs, whose adapters alone are written to `out`. */
+/** The same for jobs, whose adapters are written to `out`, and their checkpoints if there are some. */
 async function placeJobs(given: TrainOptions): Promise<RunOptions> {
-  const options = withJobs(given), { out, ...others } = options;
-  return { ...await placeOne(others), ...out !== undefined && { out } };
+  const { out, checkpoint, ...others } = withJobs(given), { directory = out } = checkpoint ?? {};
+  const placed = { ...others, ...checkpoint && { checkpoint: { ...checkpoint, directory } } };
+  return { ...await placeOne(placed), ...out !== undefined && { out } };
 }
 
 async function placeOne(options: DataOptions): Promise<RunOptions> {

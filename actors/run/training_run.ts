@@ -318,11 +318,11 @@ export class TrainingRun {
 
   /** Begins a checkpoint; shards are written to their end. The last checkpoint must have ended. */
   async #save(writer: CheckpointWriter): Promise<void> {
-    const progress = this.#progress, { step } = progress, data = this.#data.state;
+    const progress = this.#progress, { step } = progress;
     const { checkpoint, devices, lossScale, isSharded } = this.#prepared;
     const config = {
       ...checkpoint?.config,
-      progress: { ...keptProgress(progress, lossScale), ...data !== undefined && { data } },
+      progress: { ...keptProgress(progress, lossScale), ...this.#data.kept },
       computedOn: computedOn(devices),
     };
     const best = checkpoint?.keepBest ? progress.best : undefined;

@@ -103,6 +103,8 @@ folderTest("averages have files of their own, in the shards that have some", asy
   const files = (await namesIn(path)).filter((name) => name.startsWith("ema"));
   const [shard, index] = ["ema-00002-of-00002.safetensors", "ema.safetensors.index.json"];
   assert.deepEqual(files, [shard, index]);
+  const moved = await Deno.readTextFile(join(path, "optimizer.safetensors.index.json"));
+  assert.doesNotMatch(moved, /ema/, "averages are in one file");
   const { state } = (await readCheckpoint(folder))!, sorted = new Map([...moments].sort());
   for (const found of [state, readState(placed)]) {
     assert.deepEqual(new Map([...found.moments].sort()), sorted);

@@ -212,3 +212,49 @@ folderTest(
     assert.match(`${(await refused).failure}`, /the folder of a job must be new, received/);
   },
 );
+
+folderTest(
+  "jobs resume with the bits that each has alone; some leave, and others join",
+  async (out) => {
+    const jobs = jobsOf(3),
+      [, second, third] = jobs,
+      late = { ...jobs[0]!, name: "late", start: 5 };
+    const bits = await alone([...jobs, late]), controller = new AbortController();
+    const common = {
+      ...COMMON,
+      runtime: "local",
+      workers: 2,
+      out,
+      checkpoint: { every: 1 },
+    } as const;
+    for await (const event of train({ ...common, jobs, signal: controller.signal })) {
+      if (event.type === "step" && event.job === "job-2") controller.abort();
+    }
+    assert.deepEqual(readAdapterConfig(join(out, "job-2")), LORA, "of an interrupted job");
+    const resumed = (jobs: readonly Jobs[number][]) =>
+      together({ ...common, resume: out, schedule: "zb-h1", jobs: jobs as Jobs });
+    for (
+      const [refused, why] of [
+        [{ ...second!, lora: { ...second!.lora, alpha: 7 } }, /job-1: lora must be .*"alpha":3/],
+        [
+          { ...second!, start: 1 },
+          /its start and steps must fit its 2 steps before step 4, received/,
+        ],
+        [{ ...late, start: 3 }, /it must be in the checkpoint, or begin after step 3, received/],
+      ] as const
+    ) assert.match(`${(await resumed([refused])).failure}`, why);
+    const found = await resumed([second!, third!, late]);
+    assert.equal(found.failure, undefined);
+    for (const [name, { hash, losses }] of found.bits) {
+      assert.deepEqual([name, hash], [name, bits.get(name)!.hash]);
+      assert.deepEqual(losses, bits.get(name)!.losses.slice(-losses.length));
+    }
+    assert.deepEqual([...found.bits.keys()].sort(), ["job-1", "job-2", "late"]);
+    const event = found.adapters.find((one) => one.type === "job" && one.job === "job-2");
+    assert.ok(event?.type === "job");
+    const again = { ...third!, name: "again", start: 1, adapter: event.adapter!, learningRate: 0 };
+    const { adapters: [same] } = await together({ jobs: [again] });
+    assert.ok(same?.type === "job");
+    assert.deepEqual(same.weights, event.weights, "the folder has the last weights");
+  },
+);

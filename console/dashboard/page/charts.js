@@ -7,6 +7,7 @@
 import { byId, colorOf, element, NONE, setText, short, whole } from "./elements.js";
 
 /** @import { State } from "./state.js" */
+/** @import { EventView } from "../state.ts" */
 /** @import uPlotModule from "uplot" */
 
 /**
@@ -132,18 +133,26 @@ function openChart(chart) {
   let plot;
   /** @type {(number | null | undefined)[][]} */
   let data = [[], ...chart.curves.map(() => [])], isZoomed = false;
+  /** @type {readonly EventView[]} */
+  let failures = [];
+  const take = (/** @type {State} */ state) => {
+    data = chart.columns(state);
+    failures = state.events.filter(({ kind }) => kind === "failure");
+  };
   const describe = () => {
     const at = plot?.cursor.idx ?? undefined;
     setText(caption, describeAt(chart, data, at));
     const [steps = []] = data;
     const name = `${chart.what} by step, ${whole(steps.length)} points.`;
-    place.setAttribute("aria-label", `${name} ${caption.textContent}`);
+    const lost = failures.map(({ step }) => ` Failure after step ${whole(step)}.`).join("");
+    place.setAttribute("aria-label", `${name}${lost} ${caption.textContent}`);
   };
   const make = () => {
     plot?.destroy();
     plot = undefined;
     if (data[0]?.length) {
-      const handlers = { onCursor: describe, onZoom: () => isZoomed = true };
+      const onDraw = (/** @type {uPlotModule} */ plot) => drawFailures(plot, failures);
+      const handlers = { onCursor: describe, onZoom: () => isZoomed = true, onDraw };
       plot = new UPlot(optionsOf(chart, place, handlers), aligned(data), place);
     }
     place.classList.toggle("empty", !plot);
@@ -158,7 +167,7 @@ function openChart(chart) {
   return {
     /** @param {State} state */
     draw(state) {
-      data = chart.columns(state);
+      take(state);
       if (!plot) return make();
       // A zoomed chart keeps its range.
       plot.setData(aligned(data), !isZoomed);
@@ -167,7 +176,7 @@ function openChart(chart) {
     },
     /** @param {State} [state] */
     restyle(state) {
-      if (state) data = chart.columns(state);
+      if (state) take(state);
       make();
     },
   };
@@ -210,10 +219,10 @@ const sizeOf = (place) => ({ width: place.clientWidth, height: place.clientHeigh
 /**
  * @param {Chart} chart
  * @param {HTMLElement} place
- * @param {{ onCursor: () => void, onZoom: () => void }} handlers
+ * @param {{ onCursor: () => void, onZoom: () => void, onDraw: (plot: uPlotModule) => void }} handlers
  * @returns {uPlotModule.Options}
  */
-function optionsOf({ id, axis: title, curves }, place, { onCursor, onZoom }) {
+function optionsOf({ id, axis: title, curves }, place, { onCursor, onZoom, onDraw }) {
   const axis = {
     stroke: colorOf("--muted"),
     grid: { stroke: colorOf("--grid"), width: 1 },
@@ -246,8 +255,34 @@ function optionsOf({ id, axis: title, curves }, place, { onCursor, onZoom }) {
         points: { show: hasPoints || isAlone, size: 5, fill: colorOf(name) },
       })),
     ],
-    hooks: { setCursor: [onCursor], setSelect: [({ select }) => select.width > 0 && onZoom()] },
+    hooks: {
+      setCursor: [onCursor],
+      setSelect: [({ select }) => select.width > 0 && onZoom()],
+      draw: [onDraw],
+    },
   };
+}
+
+/**
+ * Draws a dashed line at the step of each failure.
+ *
+ * @param {uPlotModule} plot
+ * @param {readonly EventView[]} failures
+ */
+function drawFailures(plot, failures) {
+  const { ctx, bbox: { left, top, width, height } } = plot;
+  ctx.save();
+  ctx.strokeStyle = colorOf("--bad");
+  ctx.setLineDash([4, 4]);
+  for (const { step } of failures) {
+    const x = Math.round(plot.valToPos(step, "x", true));
+    if (x < left || x > left + width) continue;
+    ctx.beginPath();
+    ctx.moveTo(x, top);
+    ctx.lineTo(x, top + height);
+    ctx.stroke();
+  }
+  ctx.restore();
 }
 
 /**

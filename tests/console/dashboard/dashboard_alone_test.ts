@@ -103,6 +103,17 @@ async function loseWorker(page: Page, folder: string): Promise<void> {
   assert.match((await page.textContent("#events"))!, /worker-\d .*SIGKILL/);
   assert.match((await page.textContent("#actors .restarted"))!, /restarted once/);
   assert.match((await page.textContent("#workers tr.restarted td:last-child"))!, /^1$/);
+  const marks = `(() => {
+    const canvas = document.querySelector("#loss canvas"), { width, height } = canvas;
+    const { data } = canvas.getContext("2d").getImageData(0, 0, width, height);
+    const isRed = (at) => data[at + 3] > 99 && data[at] > 150 && data[at + 1] < 60;
+    return Array.from({ length: width * height }, (_, i) => 4 * i).filter(isRed).length;
+  })()`;
+  assert.ok(await page.evaluate<number>(marks) > 20, "the loss has a red line at the failure");
+  assert.match(
+    await page.evaluate<string>("document.querySelector('#loss').ariaLabel"),
+    / Failure after step \d/,
+  );
   const points = await page.evaluate<number>(POINTS);
   await until(page, `${POINTS} > ${points}`);
   run.interrupt("process");

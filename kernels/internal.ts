@@ -115,11 +115,13 @@ export {
   totalBytes,
 } from "./stage/memory.ts";
 export {
+  type AdafactorOptions,
   AVERAGE,
   checkStageOptions,
   completeOptimizer,
   groupOf,
   momentsOf,
+  stateCount,
 } from "./stage/options.ts";
 export { type Bucket, BUCKET_SIZE, flatLength, type FlatRange } from "./stage/parameters.ts";
 export { type ForwardResult, openStage, planLibrary, Stage } from "./stage/stage.ts";

@@ -126,6 +126,10 @@ function* cutParts(
 /** The parameter of a moment, `h.0.w` of `h.0.w.exp_avg`. */
 export const parameterOf = (moment: string): string => moment.slice(0, moment.lastIndexOf("."));
 
+/** Returns whether a moment has means of squares. */
+export const areSquares = (moment: string): boolean =>
+  /\.(exp_avg_sq|row_var|col_var|variance)$/.test(moment);
+
 /** Returns the name of the average of a weight. */
 export const averageOf = (weight: string): string => `${weight}.${AVERAGE}`;
 
@@ -138,14 +142,21 @@ export function withAverages<T>(
   return new Map([...moments, ...named]);
 }
 
-/** Returns a state in memory as a readable state. @param shapes Shapes of its parameters. */
+/**
+ * Returns a state in memory as a readable state.
+ *
+ * @param shapes Shapes of its parameters, and of moments with other ones.
+ */
 export function heldValues({ weights, moments }: StageState, shapes: Shapes): HeldState {
   const all = new Map([...weights, ...moments]), names = [...all.keys()];
   return {
     shapes: {
       model: new Map(Array.from(weights.keys(), (name) => [name, shapes.get(name)!])),
       optimizer: new Map(
-        Array.from(moments.keys(), (name) => [name, shapes.get(parameterOf(name))!]),
+        Array.from(moments.keys(), (name) => [
+          name,
+          (shapes.get(name) ?? shapes.get(parameterOf(name)))!,
+        ]),
       ),
     },
     holderOf: (name) => names.indexOf(name),
@@ -478,7 +489,7 @@ export async function hashPart(
 }
 
 function checkKeepable(path: string, name: string, values: Float32Array): void {
-  const least = name.endsWith(".exp_avg_sq") ? 0 : -Infinity;
+  const least = areSquares(name) ? 0 : -Infinity;
   const wrong = values.find((value) => !Number.isFinite(value) || value < least);
   if (wrong === undefined) return;
   const must = Number.isFinite(wrong)

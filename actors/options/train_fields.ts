@@ -15,7 +15,7 @@ import {
   type PartialOptimizer,
   type SgdOptions,
 } from "../../kernels/mod.ts";
-import { DEVICE_SPECS, type LoraOptions } from "../../kernels/internal.ts";
+import { type AdafactorOptions, DEVICE_SPECS, type LoraOptions } from "../../kernels/internal.ts";
 import { scheduleNames, type ScheduleOptions } from "../../schedules/mod.ts";
 import { SCALE_MAX } from "../gradients/commit.ts";
 import { type Data, isIterable } from "./data_source.ts";
@@ -56,6 +56,7 @@ export const lossScale = number(
   `a positive number, at most ${SCALE_MAX}`,
   (value) => value > 0 && value <= SCALE_MAX,
 );
+const belowZero = number("a negative number", (value) => value < 0 && value > -Infinity);
 const decay = number(
   "a number from 0 and below 1",
   (value) => value >= 0 && value < 1,
@@ -144,9 +145,21 @@ const OPTIMIZERS: Readonly<Record<string, Schema<PartialOptimizer>>> = {
     { beta1: decay, beta2: decay, weightDecay: fromZero, ...SHARED },
     { words: OPTIMIZER_WORDS },
   ),
+  adafactor: record<Partial<Omit<AdafactorOptions, "kind">> & { kind: "adafactor" }>(
+    { kind: oneOf("adafactor") },
+    {
+      ...{ epsilon: aboveZero, clipThreshold: aboveZero, weightDecay: fromZero, ...SHARED },
+      beta2Decay: belowZero,
+    },
+    { words: OPTIMIZER_WORDS },
+  ),
 };
 
-const optimizerKind = record<{ kind: string }>({ kind: oneOf("adamw", "sgd", "lion") }, {}, open);
+const optimizerKind = record<{ kind: string }>(
+  { kind: oneOf("adamw", "sgd", "lion", "adafactor") },
+  {},
+  open,
+);
 
 export const optimizer = byValue((value) => {
   const { kind = "adamw" } = (value ?? {}) as { readonly kind?: string };

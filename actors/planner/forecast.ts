@@ -13,7 +13,7 @@ import {
   type Precision,
   type Recompute,
 } from "../../kernels/mod.ts";
-import { formatLayout, momentsOf, partition } from "../../kernels/internal.ts";
+import { formatLayout, partition, stateCount } from "../../kernels/internal.ts";
 import { heldBytes } from "../../schedules/analysis/memory.ts";
 import {
   findSchedule,
@@ -559,7 +559,9 @@ const sumOf = (a: LeastLayer, b: LeastLayer): LeastLayer =>
  * Returns the minimum bytes of each trained element: its value and gradient (in fp16 also the fp32
  * copy), and the optimizer's state.
  */
-const bytesOfParameter = (options: OptimizerOptions): number => 8 + 4 * momentsOf(options).length;
+const bytesOfParameter = ({ kind, ema }: OptimizerOptions): number =>
+  // The moments of rows and columns are far smaller than the weights.
+  8 + 4 * (kind === "adafactor" ? Number(ema !== undefined) : stateCount({ kind, ema }));
 
 /** A predicted candidate. */
 export interface CandidateRun extends Candidate {

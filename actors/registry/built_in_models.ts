@@ -155,6 +155,13 @@ export const lion: OptimizerComponent = defineOptimizer({
   options: ({ beta1, beta2, weightDecay }) => ({ kind: "lion", beta1, beta2, weightDecay }),
 });
 
+/** Adafactor. */
+export const adafactor: OptimizerComponent = defineOptimizer({
+  name: "adafactor",
+  version: "1",
+  options: ({ weightDecay }) => ({ kind: "adafactor", weightDecay }),
+});
+
 /** A residual network. */
 export const resnetModel: ModelComponent<"height" | "width" | "channels" | "classes"> = defineModel(
   {

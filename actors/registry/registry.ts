@@ -54,7 +54,9 @@ const BUILT_IN: readonly Component[] = [
     text: "text",
     tokens: "tokens",
   }),
-  ...builtIn("optimizer", "./built_in_models.ts", { adamw: "adamw", sgd: "sgd", lion: "lion" }),
+  ...builtIn("optimizer", "./built_in_models.ts", {
+    ...{ adamw: "adamw", sgd: "sgd", lion: "lion", adafactor: "adafactor" },
+  }),
   ...builtIn("supervisor", "./built_in_models.ts", { pipeline: "supervisor" }),
 ];
 

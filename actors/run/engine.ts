@@ -184,11 +184,12 @@ export function stateShapes(
   parameters: readonly Pick<ModelParameter, "name" | "shape" | "isFrozen">[],
   { stage, kernels }: Pick<EngineOptions, "stage" | "kernels">,
 ): HeldState["shapes"] {
-  const moments = kernels?.moments ?? momentsOf(stage.optimizer);
+  const moments = (shape: readonly number[]) =>
+    kernels?.moments.map((name) => ({ name, shape })) ?? momentsOf(stage.optimizer, shape);
   const trained = parameters.filter(({ isFrozen }) => !isFrozen);
   const optimizer: Shapes = new Map(
     trained.flatMap(({ name, shape }) =>
-      moments.map((moment) => [`${name}.${moment}`, shape] as const)
+      moments(shape).map((moment) => [`${name}.${moment.name}`, moment.shape] as const)
     ),
   );
   return { model: new Map(parameters.map(({ name, shape }) => [name, shape])), optimizer };

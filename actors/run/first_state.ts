@@ -17,6 +17,7 @@ import {
 } from "../../kernels/internal.ts";
 import { locateAdapter } from "../checkpoints/peft.ts";
 import {
+  areSquares,
   bytesOfSource,
   parameterOf,
   readState,
@@ -53,7 +54,7 @@ function checkResume(
     throw new RangeError(`Cannot resume: step must be a whole number from 0, received ${step}`);
   }
   const moments = parameters.filter(({ isFrozen }) => !isFrozen).flatMap(({ name, shape }) =>
-    momentsOf(optimizer).map((moment) => ({ name: `${name}.${moment}`, shape }))
+    momentsOf(optimizer, shape).map((moment) => ({ ...moment, name: `${name}.${moment.name}` }))
   );
   checkTensors("weights", parameters, state.weights, shapes?.weights);
   checkTensors(`moments of ${optimizer.kind}`, moments, state.moments, shapes?.moments);
@@ -73,7 +74,7 @@ function valuesOf({ weights, moments }: StateOf<TensorSource>): StageState {
 function checkValues(state: StageState): void {
   checkFinite(state, "Cannot resume");
   for (const [name, values] of state.moments) {
-    if (!name.endsWith(".exp_avg_sq") || values.every((value) => value >= 0)) continue;
+    if (!areSquares(name) || values.every((value) => value >= 0)) continue;
     throw new RangeError(
       `Cannot resume: means of squares must be at least 0, received a negative one in "${name}"`,
     );

@@ -597,7 +597,8 @@ export class Recovery implements Pick<Engine, "ahead" | "drain" | "step" | "eval
   async #gather(engine: Engine): Promise<HeldState> {
     this.#newest ??= await engine.save();
     this.#rebase(this.#newest, this.#log.end);
-    return heldValues(this.#newest, this.#options.shapes.model);
+    const { model, optimizer } = this.#options.shapes;
+    return heldValues(this.#newest, new Map([...model, ...optimizer]));
   }
 
   /** Makes a state the base of later restarts. @param at position of the step after it. */

@@ -1,5 +1,5 @@
 /**
- * AdamW, Lion and SGD with momentum, run on the device bucket by bucket, in place.
+ * AdamW, Lion, Adafactor and SGD with momentum, run on the device bucket by bucket, in place.
  *
  * [Note: one step for many tensors] Where a bucket is several tensors, a run joins them, steps all of
  * their elements together, and splits the result: a GPU takes about 10 µs for an operation of any small
@@ -10,9 +10,16 @@
 
 import type { Device, Kernel, Run, Tensor } from "../devices/device.ts";
 import { Graph } from "../ops/graph.ts";
+import { elementCount } from "../graph/shapes.ts";
 import { TROUPE, type Value } from "../graph/value.ts";
 import { encodeModel, type Port } from "../onnx/encode.ts";
-import { type AdamWOptions, MOMENTS, type OptimizerOptions, type SgdOptions } from "./options.ts";
+import {
+  type AdafactorOptions,
+  type AdamWOptions,
+  type OptimizerOptions,
+  type SgdOptions,
+  stateCount,
+} from "./options.ts";
 import {
   type Bucket,
   type FlatRange,
@@ -69,28 +76,57 @@ const lion = ({ beta1, beta2 }: Pick<AdamWOptions, "beta1" | "beta2">): StepRule
   return { weight: g.sub(g.mul(w, scalar("decay")), change), moments: [moved(beta2)] };
 };
 
+/** PyTorch's smallest mean of squared gradients, of f32. */
+const LEAST_SQUARE = 2 ** -23;
+
+/** Adafactor of a whole parameter. */
+const adafactor = ({ epsilon, clipThreshold }: AdafactorOptions): StepRule => (g, inputs) => {
+  const { w, d, scale, moments: [rows, columns], scalar } = inputs, { shape } = w;
+  const gradient = g.mul(d, scale), squares = g.mul(gradient, gradient);
+  const moved = (mean: Value, next: Value) => g.add(mean, g.mul(g.sub(next, mean), scalar("mix")));
+  const rms = (x: Value) => g.sqrt(g.mean(g.mul(x, x)));
+  const next = [moved(rows!, columns ? g.mean(squares, [-1], false) : squares)];
+  let mean = next[0]!;
+  if (columns) {
+    next.push(moved(columns, g.mean(squares, [-2], false)));
+    const row = g.reshape(next[0]!, [...shape.slice(0, -1), 1]);
+    const column = g.reshape(next[1]!, [...shape.slice(0, -2), 1, shape.at(-1)!]);
+    mean = g.div(g.mul(row, column), g.maximum(g.mean(row, [-2], true), g.scalar(LEAST_SQUARE)));
+  }
+  const root = g.sqrt(g.maximum(mean, g.scalar(LEAST_SQUARE ** 2))), update = g.div(gradient, root);
+  const rate = g.mul(scalar("rate"), g.maximum(rms(w), g.scalar(epsilon)));
+  const clip = g.maximum(g.mul(rms(update), g.scalar(1 / clipThreshold)), g.scalar(1));
+  const change = g.mul(update, g.div(rate, clip));
+  return { weight: g.sub(g.mul(w, scalar("decay")), change), moments: next };
+};
+
 /** Returns the rule of an optimizer. */
 function ruleOf(options: OptimizerOptions): StepRule {
   if (options.kind === "sgd") return sgd(options);
+  if (options.kind === "adafactor") return adafactor(options);
   return options.kind === "lion" ? lion(options) : adamw(options);
 }
 
 /** Encodes one step of averages of the weights: e ← e + (1 − d)·(w − e), with the factor as `rest`. */
-function averageModel(lengths: readonly number[]): Uint8Array {
+function averageModel(shapes: readonly Shape[]): Uint8Array {
   const g = new Graph(), rest = g.input("rest", []);
-  const made = lengths.map((length, i) => {
-    const [w, e] = ["w", "e"].map((array) => g.input(`${array}.${i}`, [length])) as [Value, Value];
+  const made = shapes.map((shape, i) => {
+    const [w, e] = ["w", "e"].map((array) => g.input(`${array}.${i}`, shape)) as [Value, Value];
     return { name: `e'.${i}`, value: g.add(e, g.mul(g.sub(w, e), rest)) };
   });
   return encodeModel(g, g.inputs.map((value) => ({ name: value.name, value })), made);
 }
 
-/** The tensors that one run steps: the lengths of those of weights and gradients, and of states. */
+type Shape = readonly number[];
+
+/** The shapes of the tensors that one run steps. */
 export interface StepShape {
   /** Weights and gradients as the models read them. */
-  readonly stored: readonly number[];
-  /** Master and moments; one tensor where they are on the host. */
-  readonly states: readonly number[];
+  readonly stored: readonly Shape[];
+  /** Master and averages; one tensor where they are on the host. */
+  readonly states: readonly Shape[];
+  /** Each moment but the average. */
+  readonly moments: readonly (readonly Shape[])[];
 }
 
 /** Names the tensors of an array: `w`, or `w.0`, `w.1` and so on. */
@@ -102,22 +138,24 @@ const namesOf = (array: string, { length }: readonly unknown[]): string[] =>
  * gradients: so their memory is allocated and counted by us.
  */
 export function stepModel(
-  { stored, states: lengths }: StepShape,
+  { stored, states: lengths, moments: given }: StepShape,
   options: OptimizerOptions,
   isMixed: boolean,
 ): Uint8Array {
   const g = new Graph(), rule = ruleOf(options);
-  const joined = (array: string, parts: readonly number[], dtype: "f16" | "f32" = "f32") => {
-    const values = namesOf(array, parts).map((name, i) => g.input(name, [parts[i]!], dtype));
+  const joined = (array: string, parts: readonly Shape[], dtype: "f16" | "f32" = "f32") => {
+    const values = namesOf(array, parts).map((name, i) => g.input(name, parts[i]!, dtype));
     return values.length === 1 ? values[0]! : g.concat(values, 0);
   };
-  const apart = (array: string, value: Value, parts: readonly number[]): Port[] => {
-    const values = parts.length === 1 ? [value] : g.split(value, 0, parts);
+  const apart = (array: string, value: Value, parts: readonly Shape[]): Port[] => {
+    const values = parts.length === 1
+      ? [value]
+      : g.split(value, 0, parts.map(([length]) => length!));
     return namesOf(array, parts).map((name, i) => ({ name, value: values[i]! }));
   };
   const weights = isMixed ? lengths : stored;
   const w = joined("w", weights), sum = joined("d", stored, isMixed ? "f16" : "f32");
-  const states = MOMENTS[options.kind].map((_, i) => joined(`m${i}`, lengths));
+  const states = given.map((parts, i) => joined(`m${i}`, parts));
   const scalars = new Map(
     Object.keys(scalarValues(options, 1, 0, 1, true)).map((name) => [name, g.input(name, [])]),
   );
@@ -128,7 +166,7 @@ export function stepModel(
   const { weight, moments } = rule(g, { w, ...own, moments: states, scalar });
   return encodeModel(g, g.inputs.map((value) => ({ name: value.name, value })), [
     ...apart("w'", weight, weights),
-    ...moments.flatMap((value, i) => apart(`m${i}'`, value, lengths)),
+    ...moments.flatMap((value, i) => apart(`m${i}'`, value, given[i]!)),
     ...isMixed ? [{ name: "d'", value: own.d }, ...apart("h'", g.cast(weight, "f16"), stored)] : [],
   ]);
 }
@@ -147,6 +185,10 @@ export function scalarValues(
   const decay = isDecayed ? weightDecay : 0, scale = gradientScale, rate = learningRate * factor;
   if (options.kind === "sgd") return { scale, decay, rate };
   if (options.kind === "lion") return { scale, decay: 1 - rate * decay, rate };
+  if (options.kind === "adafactor") {
+    const mix = step ** options.beta2Decay;
+    return { scale, decay: 1 - rate * decay, rate: Math.min(rate, 1 / Math.sqrt(step)), mix };
+  }
   const correction = Math.sqrt(1 - options.beta2 ** step);
   return {
     scale,
@@ -195,16 +237,26 @@ export interface OptimizerMemory {
 const statesOf = ({ master, moments }: ParameterStore) => master ? [master, ...moments] : moments;
 
 /** Returns what the run of a bucket steps. */
-function shapeOf(store: ParameterStore, bucket: Bucket): StepShape {
-  const stored = piecesOf(store, bucket).map(({ length }) => length);
+function shapeOf(store: ParameterStore, bucket: Bucket, { kind }: OptimizerOptions): StepShape {
+  const { whole } = bucket, count = stateCount({ kind });
+  if (whole) {
+    const own = whole.moments.slice(0, count).filter((moment) => moment !== undefined);
+    const stored = [whole.shape];
+    return { stored, states: stored, moments: own.map(({ shape }) => [shape]) };
+  }
+  const stored = piecesOf(store, bucket).map(({ length }) => [length]);
   const isOffloaded = statesOf(store).some((state) => "values" in state);
-  return { stored, states: isOffloaded ? [bucket.length] : stored };
+  const states = isOffloaded ? [[bucket.length]] : stored;
+  return { stored, states, moments: Array.from({ length: count }, () => states) };
 }
 
 /** Returns the shapes of all steps, each once: a model is compiled for each. */
-export const stepShapes = (store: ParameterStore): Map<string, StepShape> =>
+export const stepShapes = (
+  store: ParameterStore,
+  options: OptimizerOptions,
+): Map<string, StepShape> =>
   new Map(store.buckets.map((bucket) => {
-    const shape = shapeOf(store, bucket);
+    const shape = shapeOf(store, bucket, options);
     return [JSON.stringify(shape), shape];
   }));
 
@@ -261,7 +313,7 @@ export async function openOptimizer(
 ): Promise<Optimizer> {
   const kernels = new Map(
     await Promise.all(
-      stepShapes(store).entries().map(async ([key, shape]) => {
+      stepShapes(store, options).entries().map(async ([key, shape]) => {
         const model = stepModel(shape, options, store.master !== undefined);
         const average = memory.rest && await device.compile(averageModel(shape.states));
         return [key, { step: await device.compile(model), average }] as const;
@@ -271,7 +323,7 @@ export async function openOptimizer(
   const { scalars, rest } = memory;
   const bindSteps = (from: number, to: number) =>
     store.buckets.map((bucket) => {
-      const kernel = kernels.get(JSON.stringify(shapeOf(store, bucket)))!;
+      const kernel = kernels.get(JSON.stringify(shapeOf(store, bucket, options)))!;
       return bindStep(device, store, memory, bucket, kernel, { from, to });
     });
   let steps = bindSteps(0, 0);
@@ -293,6 +345,53 @@ export async function openOptimizer(
   };
 }
 
+/** A tensor in a flat array. */
+interface Place extends FlatRange {
+  readonly shape: Shape;
+}
+
+/** Returns the parts of a bucket in a flat array: a whole parameter, or a piece of each tensor. */
+function partsOf(
+  device: Device,
+  store: ParameterStore,
+  bucket: Bucket,
+  flat: FlatTensor,
+  place = placeOf(bucket),
+): Tensor[] {
+  if (place) return [viewFlat(device, flat, place.offset, place.shape)];
+  const pieces = piecesOf(store, bucket);
+  return pieces.map(({ offset, length }) => viewFlat(device, flat, offset, [length]));
+}
+
+/** Returns the place of a bucket that is a whole parameter. */
+const placeOf = ({ whole, offset }: Bucket): Place | undefined =>
+  whole && { offset, length: elementCount(whole.shape), shape: whole.shape };
+
+/**
+ * Returns the tensors of each state of a bucket, and the parts of offloaded states that visit the
+ * device.
+ */
+function statesOfBucket(
+  device: Device,
+  store: ParameterStore,
+  visitors: readonly Tensor[],
+  bucket: Bucket,
+) {
+  const { whole } = bucket, visits: { rest: Float32Array; visitor: Tensor }[] = [];
+  const places = whole && [...store.master ? [placeOf(bucket)] : [], ...whole.moments];
+  const states = statesOf(store).flatMap((state, i) => {
+    const place = places?.[i];
+    if (places && !place) return []; // a moment that this parameter does not have
+    if (!("values" in state)) return [partsOf(device, store, bucket, state, place)];
+    const { offset, length, shape = [length] }: Partial<Place> & FlatRange = place ?? bucket;
+    const rest = state.values.subarray(offset, offset + length);
+    const visitor = device.view(visitors[i]!, 0, shape);
+    visits.push({ rest, visitor });
+    return [[visitor]];
+  });
+  return { states, visits };
+}
+
 /** Binds the step of a bucket; offloaded states are copied to the device and back. */
 function bindStep(
   device: Device,
@@ -302,36 +401,30 @@ function bindStep(
   kernels: { readonly step: Kernel; readonly average: Kernel | undefined },
   versions: { readonly from: number; readonly to: number },
 ): Run {
-  const { master, gradients } = store, { offset, length, isDecayed, group } = bucket;
-  const partsOf = (flat: FlatTensor) =>
-    piecesOf(store, bucket).map((piece) => viewFlat(device, flat, piece.offset, [piece.length]));
-  const visits: { rest: Float32Array; visitor: Tensor }[] = [];
-  const states = statesOf(store).map((state, i) => {
-    if (!("values" in state)) return partsOf(state);
-    const rest = state.values.subarray(offset, offset + length);
-    const visitor = device.view(visitors[i]!, 0, [length]);
-    visits.push({ rest, visitor });
-    return [visitor];
-  });
-  const stored = partsOf(store.versions[versions.to]!);
-  const w = master ? states[0]! : partsOf(store.versions[versions.from]!);
-  const all = master ? states.slice(1) : states, own = factor ? all.slice(0, -1) : all;
+  const { master, gradients } = store, { isDecayed, group } = bucket;
+  const { states, visits } = statesOfBucket(device, store, visitors, bucket);
+  const stored = partsOf(device, store, bucket, store.versions[versions.to]!);
+  const w = master ? states[0]! : partsOf(device, store, bucket, store.versions[versions.from]!);
+  const all = master ? states.slice(1) : states, stepped = factor ? all.slice(0, -1) : all;
   const { tensors } = scalars.find((one) => one.isDecayed === isDecayed && one.group === group)!;
   const named = (array: string, tensors: readonly Tensor[]) =>
     Object.fromEntries(namesOf(array, tensors).map((name, i) => [name, tensors[i]!]));
   const moments = (suffix: string) =>
-    Object.assign({}, ...own.map((tensors, i) => named(`m${i}${suffix}`, tensors)));
+    Object.assign({}, ...stepped.map((tensors, i) => named(`m${i}${suffix}`, tensors)));
   const step = kernels.step.bind(
     {
       ...named("w", w),
-      ...named("d", partsOf(gradients)),
+      ...named("d", partsOf(device, store, bucket, gradients)),
       ...moments(""),
       ...tensors,
     },
     {
       ...named("w'", master ? w : stored),
       ...moments("'"),
-      ...gradient && { "d'": device.view(gradient, 0, [length]), ...named("h'", stored) },
+      ...gradient && {
+        "d'": device.view(gradient, 0, placeOf(bucket)?.shape ?? [bucket.length]),
+        ...named("h'", stored),
+      },
     },
   );
   const run = factor && kernels.average ? runBoth() : step;

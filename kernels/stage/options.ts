@@ -130,17 +130,31 @@ export const SGD_DEFAULTS: SgdOptions = { kind: "sgd", momentum: 0, weightDecay:
 /**
  * An optimizer and its settings, as plain data. Lion (Chen et al. 2023) is w ← w·(1 − ηλ) − η·sign(β₁·m
  * + (1 − β₁)·g), m ← β₂·m + (1 − β₂)·g; its defaults are 0.9, 0.99 and no weight decay.
+ *
+ * Adafactor (Shazeer and Stern, 2018) is that of PyTorch. Of tensors with two or more dimensions it
+ * keeps the means of squared gradients of rows and of columns only, whose decay at step t is 1 −
+ * t^`beta2Decay` (−0.8). An update has a root mean square of at most `clipThreshold` (1), times the
+ * learning rate, at most 1/√t, times that of the weights, at least `epsilon` (1e-3).
  */
 export type OptimizerOptions =
   | AdamWOptions
   | SgdOptions
-  | Omit<AdamWOptions, "kind" | "epsilon"> & { readonly kind: "lion" };
+  | Omit<AdamWOptions, "kind" | "epsilon"> & { readonly kind: "lion" }
+  | Omit<AdamWOptions, "kind" | "beta1" | "beta2"> & {
+    readonly kind: "adafactor";
+    readonly beta2Decay: number;
+    readonly clipThreshold: number;
+  };
+
+/** The options of Adafactor. */
+export type AdafactorOptions = Extract<OptimizerOptions, { readonly kind: "adafactor" }>;
 
 /** Optimizer options with optional settings; without `kind` it is AdamW. */
 export type PartialOptimizer =
   | Partial<AdamWOptions>
   | Partial<SgdOptions> & { kind: "sgd" }
-  | Partial<Omit<AdamWOptions, "kind" | "epsilon">> & { kind: "lion" };
+  | Partial<Omit<AdamWOptions, "kind" | "epsilon">> & { kind: "lion" }
+  | Partial<Extract<OptimizerOptions, { kind: "adafactor" }>> & { kind: "adafactor" };
 
 /**
  * Fills in {@linkcode ADAMW_DEFAULTS} or {@linkcode SGD_DEFAULTS} for settings that are not given.
@@ -163,6 +177,9 @@ const DEFAULTS = {
   adamw: ADAMW_DEFAULTS,
   sgd: SGD_DEFAULTS,
   lion: { kind: "lion", beta1: 0.9, beta2: 0.99, weightDecay: 0 },
+  adafactor: {
+    ...{ kind: "adafactor", beta2Decay: -0.8, epsilon: 1e-3, clipThreshold: 1, weightDecay: 0 },
+  },
 } as const;
 
 /** Names of the moments of each optimizer, as in PyTorch's state dictionaries. */
@@ -170,14 +187,41 @@ export const MOMENTS = {
   adamw: ["exp_avg", "exp_avg_sq"],
   sgd: ["momentum_buffer"],
   lion: ["exp_avg"],
+  adafactor: ["row_var", "col_var", "variance"],
 } as const;
 
 /** The moment with the average of the weights. */
 export const AVERAGE = "ema";
 
-/** Returns the names of the moments of an optimizer. */
-export const momentsOf = ({ kind, ema }: OptimizerOptions): readonly string[] =>
-  ema === undefined ? MOMENTS[kind] : [...MOMENTS[kind], AVERAGE];
+/** Shape of a tensor. */
+type Shape = readonly number[];
+
+/** A moment of a parameter, which is a part of the optimizer's state of this index. */
+export interface Moment {
+  readonly name: string;
+  readonly shape: Shape;
+  readonly index: number;
+}
+
+/** Returns the moments that an optimizer keeps of a parameter. */
+export function momentsOf({ kind, ema }: OptimizerOptions, shape: Shape): readonly Moment[] {
+  const average = { name: AVERAGE, shape, index: stateCount({ kind }) };
+  const averages = ema === undefined ? [] : [average];
+  if (kind !== "adafactor") {
+    return [...MOMENTS[kind].map((name, index) => ({ name, shape, index })), ...averages];
+  }
+  if (shape.length < 2) return [{ name: "variance", shape, index: 0 }, ...averages];
+  const columns = [...shape.slice(0, -2), shape.at(-1)!];
+  return [
+    { name: "row_var", shape: shape.slice(0, -1), index: 0 },
+    { name: "col_var", shape: columns, index: 1 },
+    ...averages,
+  ];
+}
+
+/** Returns the number of states of an optimizer, each with a moment of every parameter, or of some. */
+export const stateCount = ({ kind, ema }: Pick<OptimizerOptions, "kind" | "ema">): number =>
+  (kind === "adafactor" ? 2 : MOMENTS[kind].length) + (ema === undefined ? 0 : 1);
 
 /** Returns the index of the group of a parameter, by its full name; undefined if it is in none. */
 export function groupOf({ groups = [] }: OptimizerOptions, name: string): number | undefined {

@@ -201,6 +201,18 @@ export interface Bucket extends FlatRange {
   readonly isDecayed: boolean;
   /** Index of the group of its parameters; absent if they are in none. */
   readonly group?: number | undefined;
+  /** The parameter that it is, where the optimizer steps each as a whole. */
+  readonly whole?: WholeParameter | undefined;
+}
+
+/** Shape of a parameter, and the place and shape of each of its moments in their states. */
+interface WholeParameter {
+  readonly shape: readonly number[];
+  readonly moments: readonly (MomentPlace | undefined)[];
+}
+
+interface MomentPlace extends FlatRange {
+  readonly shape: readonly number[];
 }
 
 /** The flat arrays of a stage. */
@@ -221,14 +233,19 @@ export interface ParameterStore {
   readonly master?: FlatState;
   /** All moments of the optimizer. */
   readonly moments: readonly FlatState[];
+  /** Ranges of the parameters in each of them, where they are not those of the weights. */
+  readonly momentRanges: readonly (ReadonlyMap<string, FlatRange> | undefined)[];
   /** Weights that evaluations read in place of the newest ones. */
   readonly average?: FlatTensor;
 }
 
 /** Options of a stage's parameters. */
 interface StoreOptions {
-  /** Number of moments of the optimizer: AdamW 2, SGD with momentum 1. */
-  readonly moments: number;
+  /**
+   * Number of moments of the optimizer, AdamW 2, SGD with momentum 1; or the shape of each moment of a
+   * parameter, which is then stepped as a whole.
+   */
+  readonly moments: number | ((shape: readonly number[]) => (readonly number[] | undefined)[]);
   /** Elements of a bucket. Default {@linkcode BUCKET_SIZE}. */
   readonly bucketSize?: number;
   /** Storage of weights and gradients. Default fp32. */
@@ -304,8 +321,18 @@ export function createParameters(
   const versions = Array.from({ length: options.versions ?? 1 }, allocate);
   const average = options.average ? allocate() : undefined;
   const gradients = allocate();
-  const state = () => offload ? hostState(total) : allocateFlat(device, "f32", ranges);
-  const bucketsOf = device.hasFreeViews ? cutBuckets : groupBuckets(own);
+  const state = (of: readonly FlatRange[] = ranges) =>
+    offload ? hostState(lengthOf(of)) : allocateFlat(device, "f32", of);
+  const wholes = typeof options.moments === "number"
+    ? undefined
+    : wholeParameters(places, options.moments);
+  const isWhole = wholes !== undefined;
+  const bucketsOf = isWhole || !device.hasFreeViews ? groupBuckets(own, isWhole) : cutBuckets;
+  const momentStates = wholes?.states.map((all) => {
+    const own = all.filter(({ length }) => length > 0);
+    const isOne = device.hasFreeViews && own.length > 0;
+    return state(isOne ? [{ offset: 0, length: lengthOf(own) }] : own);
+  });
   return {
     parameters: places.map(({ name, shape, offset }) => {
       const view = (array: FlatTensor) => viewFlat(device, array, offset, shape);
@@ -316,14 +343,52 @@ export function createParameters(
       places.map(({ name, shape, offset }) => [name, { offset, length: elementCount(shape) }]),
     ),
     buckets: sections.flatMap(({ from, to, kind }) =>
-      bucketsOf(from, to, bucketSize).map((range) => ({ ...range, ...kind }))
+      bucketsOf(from, to, bucketSize).map((range) => {
+        const whole = wholes?.parameters.get(range.offset);
+        return { ...range, ...kind, ...whole && { whole } };
+      })
     ),
     ...average && { average },
     weights: versions[0]!,
     versions,
     gradients,
     ...precision === "fp16" && { master: state() },
-    moments: Array.from({ length: options.moments }, state),
+    moments: momentStates ?? Array.from({ length: options.moments as number }, () => state()),
+    momentRanges: wholes?.ranges ?? [],
+  };
+}
+
+/** Returns the end of ranges that follow each other. */
+const lengthOf = (ranges: readonly FlatRange[]): number =>
+  ranges.reduce((end, { offset, length }) => Math.max(end, offset + length), 0);
+
+/** Lays out the moments of parameters in states, for steps of whole parameters. */
+function wholeParameters(
+  places: readonly { name: string; shape: readonly number[]; offset: number }[],
+  shapesOf: Exclude<StoreOptions["moments"], number>,
+) {
+  const shapes = places.map(({ shape }) => shapesOf(shape)), count = shapes[0]?.length ?? 0;
+  const states = Array.from(
+    { length: count },
+    (_, i) => placesOf(places.map(({ name }, p) => ({ name, shape: shapes[p]![i] ?? [0] }))),
+  );
+  const rangeOf = ({ offset, shape }: { offset: number; shape: readonly number[] }) => ({
+    ...{ offset, length: elementCount(shape) },
+  });
+  const parameters = new Map(
+    places.map(({ offset, shape }, p): [number, WholeParameter] => [offset, {
+      shape,
+      moments: states.map((own, i) =>
+        shapes[p]![i] && { ...rangeOf(own[p]!), shape: own[p]!.shape }
+      ),
+    }]),
+  );
+  return {
+    parameters,
+    states: states.map((own) =>
+      own.map(({ offset, shape }) => ({ offset, length: flatLength([{ shape }]) }))
+    ),
+    ranges: states.map((own) => new Map(own.map((place) => [place.name, rangeOf(place)]))),
   };
 }
 
@@ -363,12 +428,12 @@ const cutBuckets: Buckets = (from, to, size) =>
     return { offset, length: Math.min(size, to - offset) };
   });
 
-/** Groups whole parameters into buckets: one, or more if they fit. */
-const groupBuckets = (own: readonly FlatRange[]): Buckets => (from, to, size) => {
+/** Groups whole parameters into buckets: one, or more if they fit and may be stepped together. */
+const groupBuckets = (own: readonly FlatRange[], isWhole: boolean): Buckets => (from, to, size) => {
   const buckets: FlatRange[] = [];
   for (const { offset, length } of own.filter(({ offset }) => offset >= from && offset < to)) {
     const last = buckets.at(-1);
-    if (last && last.length + length <= size) {
+    if (last && !isWhole && last.length + length <= size) {
       buckets[buckets.length - 1] = { ...last, length: last.length + length };
     } else buckets.push({ offset, length });
   }

@@ -410,10 +410,11 @@ export class Stage {
     for (const [name, { shape }] of frozen.tensors) {
       weights.set(name, await read(name, elementCount(shape)));
     }
-    for (const [name, { length }] of store.ranges) {
-      weights.set(name, await read(name, length));
-      for (const moment of momentsOf(options.optimizer)) {
-        moments.set(`${name}.${moment}`, await read(`${name}.${moment}`, length));
+    for (const { name, shape } of store.parameters) {
+      weights.set(name, await read(name, elementCount(shape)));
+      for (const moment of momentsOf(options.optimizer, shape)) {
+        const full = `${name}.${moment.name}`;
+        moments.set(full, await read(full, elementCount(moment.shape)));
       }
     }
     return { weights, moments };
@@ -624,7 +625,7 @@ export function planLibrary(
       for (const model of [...Object.values(models), ...overwrites]) add(model);
     }
     const { store, norms: { pieces } } = planResident(stage, { ...options, hasFreeViews });
-    for (const shape of stepShapes(store).values()) {
+    for (const shape of stepShapes(store, options.optimizer).values()) {
       add(stepModel(shape, options.optimizer, store.master !== undefined));
     }
     // These models have a few operations and no intermediate value except a piece in FP32.

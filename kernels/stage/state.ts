@@ -20,10 +20,12 @@ import { allocateOptimizer, type OptimizerMemory } from "./optimizer.ts";
 import {
   AVERAGE,
   groupOf,
+  type Moment,
   MOMENTS,
   momentsOf,
   type OptimizerOptions,
   type StageOptions,
+  stateCount,
 } from "./options.ts";
 import {
   type Allocator,
@@ -94,7 +96,12 @@ export function allocateResident(
 ): Resident {
   const precision = precisionOf(layers), parameters = parametersOf(layers);
   const store = createParameters(device, parameters.filter(({ frozen }) => !frozen), {
-    moments: momentsOf(optimizer).length,
+    moments: optimizer.kind === "adafactor"
+      ? (shape) => {
+        const own = momentsOf(optimizer, shape), count = stateCount(optimizer);
+        return Array.from({ length: count }, (_, i) => own.find(({ index }) => index === i)?.shape);
+      }
+      : stateCount(optimizer),
     precision,
     offload,
     versions,
@@ -169,15 +176,19 @@ export function withAliases<T>({ weights, moments }: StateOf<T>, ties: readonly 
  * @returns undefined if there is no trained weight, or moment of one, with this name.
  */
 export function findTensor(
-  { ranges, moments }: ParameterStore,
+  { parameters, ranges, moments, momentRanges }: ParameterStore,
   optimizer: OptimizerOptions,
   name: string,
 ): { readonly range: FlatRange; readonly state?: FlatState } | undefined {
   const weight = ranges.get(name);
   if (weight) return { range: weight };
-  const dot = name.lastIndexOf("."), range = ranges.get(name.slice(0, dot));
-  const index = momentsOf(optimizer).indexOf(name.slice(dot + 1));
-  return range && index >= 0 ? { state: moments[index]!, range } : undefined;
+  const dot = name.lastIndexOf("."), own = name.slice(0, dot);
+  const range = ranges.get(own), isMoment = (one: Moment) => one.name === name.slice(dot + 1);
+  if (!range) return undefined;
+  const { shape } = parameters.find((one) => one.name === own)!;
+  const index = momentsOf(optimizer, shape).find(isMoment)?.index;
+  if (index === undefined) return undefined;
+  return { state: moments[index]!, range: momentRanges[index]?.get(own) ?? range };
 }
 
 /** The versions of a stage's weights, of which only the first has been written at the start. */

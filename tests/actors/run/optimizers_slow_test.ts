@@ -5,6 +5,8 @@ import { readCheckpoint } from "../../../actors/checkpoints/read.ts";
 import type { TrainOptions } from "../../../actors/options/train_options.ts";
 import { compileModel, gpt2 } from "../../../kernels/mod.ts";
 import { initialValues } from "../../../kernels/internal.ts";
+import { join } from "node:path";
+import { atDepth } from "../../depth.ts";
 import { folderTest } from "../../in_folder.ts";
 import { batchesOf, eventsOf, outcome, type Sizes, SMALL } from "../runs.ts";
 
@@ -20,6 +22,8 @@ const OPTIMIZER = {
     weightDecay: 0.2,
   }],
 } as const;
+
+const ADAFACTOR = { ...OPTIMIZER, kind: "adafactor" } as const;
 
 const HELD_OUT = batchesOf({ ...SIZES, steps: 1 }, 3);
 
@@ -53,9 +57,17 @@ Deno.test("groups and averages have the bits of the serial run, and frozen weigh
     { bucketSize: 100, sync: "eager-opt" },
     { faults: [{ worker: 1, afterActions: 14, kind: "throw" }] },
     { optimizer: { ...OPTIMIZER, kind: "adamw" } },
+    { optimizer: ADAFACTOR, replicas: 2, precision: "fp16", schedule: "1f1b", bucketSize: 100 },
+    { optimizer: ADAFACTOR, schedule: "chimera", offload: true, sync: "eager-opt" },
+    {
+      optimizer: ADAFACTOR,
+      schedule: "1f1b",
+      buddy: true,
+      faults: [{ worker: 1, afterActions: 14, kind: "throw" }],
+    },
   ];
-  for (const options of more) {
-    const serial = await run({ ...options, workers: 2, faults: [] });
+  for (const options of more.slice(0, atDepth(-1, Infinity))) {
+    const serial = await run({ ...options, workers: 2, faults: [], buddy: false });
     const local = await run({ ...options, runtime: "local", workers: 2 });
     assert.deepEqual(local.bits, serial.bits, JSON.stringify(options));
   }
@@ -75,6 +87,16 @@ folderTest(
     assert.equal(same.bits.evaluations[0]![1], whole.bits.evaluations[1]![1]);
     const newest = await run({ weights, steps: 1, evaluation: plain });
     assert.notEqual(newest.bits.evaluations[0]![1], whole.bits.evaluations[1]![1]);
+    const factored = {
+      optimizer: ADAFACTOR,
+      checkpoint: { directory: join(directory, "factored") },
+    };
+    const { bits } = await run({ ...factored, steps: 2, runtime: "local", workers: 2 });
+    const half = (await readCheckpoint(factored.checkpoint.directory))!;
+    assert.deepEqual(half.shapes.moments.get("transformer.wte.weight.col_var"), [SIZES.hidden]);
+    const ended = await run({ ...factored, resume: half, checkpoint: undefined });
+    assert.equal(ended.bits.hash, (await run({ optimizer: ADAFACTOR })).bits.hash);
+    assert.notEqual(bits.hash, ended.bits.hash);
     const rest = await run({ resume, runtime: "local", workers: 3, schedule: "zb-h1" });
     assert.equal(rest.bits.hash, whole.bits.hash);
     assert.deepEqual(rest.bits.evaluations.at(-1), whole.bits.evaluations.at(-1));

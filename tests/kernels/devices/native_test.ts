@@ -146,8 +146,9 @@ Deno.test("small blocks, and those for which there is no place, are in no memory
 });
 
 Deno.test("AdamW is our kernel's where all arrays are in its memory, and only then", () => {
-  const memory = new KernelMemory(), length = LARGE / 4;
-  const model = stepModel({ stored: [length], states: [length] }, ADAMW_DEFAULTS, false);
+  const memory = new KernelMemory(), length = LARGE / 4, stored = [[length]];
+  const shape = { stored, states: stored, moments: [stored, stored] };
+  const model = stepModel(shape, ADAMW_DEFAULTS, false);
   const { inputs, outputs } = readSignature(model), bindOwn = adamwOf(model, memory)!;
   const place = (border: ModelPort, isOwn: boolean) => {
     const byteLength = border.shape.length === 0 ? 4 : LARGE;
@@ -161,7 +162,7 @@ Deno.test("AdamW is our kernel's where all arrays are in its memory, and only th
     if (shape.length > 0) assert.equal(bindOwn(all(inputs, name), all(outputs, name)), undefined);
   }
   assert.equal(adamwOf(square([length]), memory), undefined);
-  const mixed = stepModel({ stored: [length], states: [length] }, ADAMW_DEFAULTS, true);
+  const mixed = stepModel(shape, ADAMW_DEFAULTS, true);
   assert.equal(adamwOf(mixed, memory), undefined, "mixed precision");
   const { graph, ...rest } = fromBinary(ModelProtoSchema, model), [node] = graph!.node;
   const twice = toBinary(ModelProtoSchema, { ...rest, graph: { ...graph!, node: [node!, node!] } });

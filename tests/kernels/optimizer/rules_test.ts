@@ -70,6 +70,60 @@ Deno.test("Lion steps by the sign of the moment moved towards the gradient", asy
   }
 });
 
+/** PyTorch's Adafactor of one tensor, in f64; `mean` has the means of squares before and after. */
+function adafactor(
+  { w, g, mean: [rows, columns], step, rate, shape: [height = 1, width = 1] }: {
+    readonly w: Float32Array;
+    readonly g: Float32Array;
+    readonly mean: readonly (Float32Array | undefined)[];
+    readonly step: number;
+    readonly rate: number;
+    readonly shape: readonly number[];
+  },
+) {
+  const rms = (values: ArrayLike<number>) =>
+    Math.sqrt(Array.from(values).reduce((sum, one) => sum + one * one, 0) / values.length);
+  const mix = step ** -0.8, moved = (mean: number, next: number) => mean + mix * (next - mean);
+  const isFactored = columns !== undefined;
+  const meanOf = (count: number, at: (i: number) => number) =>
+    Array.from({ length: count }, (_, i) => g[at(i)]! ** 2).reduce((a, b) => a + b) / count;
+  const next = [
+    Array.from(
+      rows!,
+      (one, i) => moved(one, isFactored ? meanOf(width, (j) => i * width + j) : g[i]! ** 2),
+    ),
+    Array.from(columns ?? [], (one, j) => moved(one, meanOf(height, (i) => i * width + j))),
+  ] as const;
+  const all = next[0].reduce((a, b) => a + b) / next[0].length;
+  const update = Array.from(g, (one, i) => {
+    const mean = isFactored
+      ? next[0][Math.floor(i / width)]! * next[1][i % width]! / all
+      : next[0][i]!;
+    return one / Math.sqrt(mean);
+  });
+  const factor = Math.min(rate, step ** -0.5) * Math.max(1e-3, rms(w)) /
+    Math.max(1, rms(update) / 0.9);
+  const kept = 1 - rate * (isFactored ? 0.1 : 0);
+  return { next, weights: Array.from(w, (one, i) => one * kept - factor * update[i]!) };
+}
+
+Deno.test("Adafactor keeps means of rows and columns, and bounds updates", async () => {
+  const options = completeOptimizer({ kind: "adafactor", weightDecay: 0.1, clipThreshold: 0.9 });
+  const rate = 0.8, { gradients, states } = await stepTwice(options, rate);
+  for (const { name, shape } of PROGRAM.parameters) {
+    const moments = shape.length > 1 ? ["row_var", "col_var"] : ["variance"];
+    for (const [i, all] of gradients.entries()) {
+      const read = (at: number) =>
+        moments.map((moment) => states[at]!.moments.get(`${name}.${moment}`));
+      const w = states[i]!.weights.get(name)!, g = all.get(name)!;
+      const { next, weights } = adafactor({ ...{ w, g, shape, rate }, mean: read(i), step: i + 1 });
+      assertNear(states[i + 1]!.weights.get(name)!, weights, name);
+      for (const [k, found] of read(i + 1).entries()) assertNear(found!, next[k]!, `${name}, ${k}`);
+    }
+  }
+  assert.equal(states[0]!.moments.size, 2 + 4, "means of two biases and two weights");
+});
+
 Deno.test("a group has its rate and its decay, also of biases, and the first that matches counts", async () => {
   const groups: AdamWOptions["groups"] = [
     { match: "*.0.bias", rate: 3, weightDecay: 0.5 },

@@ -18,7 +18,11 @@ import { cutIntoStages } from "../../../kernels/compile/layout.ts";
 import { F16_MAX } from "../../../kernels/precision.ts";
 import { openGradientNorms } from "../../../kernels/stage/gradients.ts";
 import { openOptimizer } from "../../../kernels/stage/optimizer.ts";
-import type { OptimizerOptions, StageOptions } from "../../../kernels/stage/options.ts";
+import {
+  completeOptimizer,
+  type OptimizerOptions,
+  type StageOptions,
+} from "../../../kernels/stage/options.ts";
 import { planMemory, totalBytes } from "../../../kernels/stage/memory.ts";
 import { splitBatch } from "../../../kernels/batch.ts";
 import { substream } from "../../../kernels/random.ts";
@@ -204,6 +208,7 @@ const WAYS: readonly (readonly [Recompute, { dropout?: number }, Partial<StageOp
   ["none", {}, { addends: 3 }],
   ["full", {}, { optimizer: SGD, offload: true }],
   ["none", {}, { backward: "split", recomputeInterval: 2 }],
+  ["none", {}, { optimizer: completeOptimizer({ kind: "adafactor", ema: 0.5 }) }],
 ];
 
 /** Registers the test of the bytes of a stage: a device's kernels must take none when they are bound. */
@@ -216,8 +221,11 @@ export function testPlannedMemory(name: string, open: OpenDevice, test: Register
   });
 }
 
+/** Optimizers that step each number alone. */
+type FlatOptimizer = Exclude<OptimizerOptions, { readonly kind: "adafactor" }>;
+
 /** PyTorch's rule for one number, in f64. */
-function update(options: OptimizerOptions, step: number, rate: number, decay: number) {
+function update(options: FlatOptimizer, step: number, rate: number, decay: number) {
   return (w: number, g: number, moments: number[]): number => {
     if (options.kind === "sgd") {
       moments[0] = options.momentum * moments[0]! + g + decay * w;
@@ -237,7 +245,7 @@ function update(options: OptimizerOptions, step: number, rate: number, decay: nu
 }
 
 /** Steps of the optimizer whose gradients have another factor each, as clipping and loss scales give. */
-async function assertFollowsRule(device: Device, options: OptimizerOptions, precision: Precision) {
+async function assertFollowsRule(device: Device, options: FlatOptimizer, precision: Precision) {
   const shapes = { weight: [40, 50], bias: [50] };
   const specs = Object.entries(shapes).map(([name, shape]) => ({ name, shape }));
   const moments = options.kind === "adamw" ? 2 : 1;

@@ -58,8 +58,8 @@ async function readShards<T>(
   source: StepSource,
   read: ReadTensors<T>,
 ): Promise<{ readonly weights: TensorsOf<T>; readonly moments: TensorsOf<T> }> {
-  const count = countShards(source),
-    readFile = (file: TensorFile) => readKind(source, file, count, read);
+  const count = countShards(source);
+  const readFile = (file: TensorFile) => readKind(source, file, count, read);
   return {
     weights: await readFile("model"),
     moments: await readMoments(source, indexName(AVERAGE), readFile),

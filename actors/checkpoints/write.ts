@@ -471,20 +471,12 @@ export async function writeHeld(
     state.read(parts).catch((error) => {
       throw failure = error;
     });
-  const path = await writeFolder(directory, step, disk, async (files) => {
-    written = await writeState(files, { ...state, read }, fileName);
-    const entries = Object.values(written).map((
-      { name, bytes, sha256 },
-    ): [string, ManifestEntry] => [
-      name,
-      { bytes, sha256 },
-    ]);
-    const configEntry = await writeJson(files, "config.json", config);
-    return {
-      format: FORMAT,
-      step,
-      files: { ...Object.fromEntries(entries), "config.json": configEntry },
-    };
+  const path = await writeFolder(directory, step, disk, async (made) => {
+    written = await writeState(made, { ...state, read }, fileName);
+    const files: Record<string, ManifestEntry> = {};
+    for (const { name, bytes, sha256 } of Object.values(written)) files[name] = { bytes, sha256 };
+    files["config.json"] = await writeJson(made, "config.json", config);
+    return { format: FORMAT, step, files };
   }).catch((error) => {
     throw failure ?? error;
   });

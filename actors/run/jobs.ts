@@ -18,6 +18,7 @@ import {
 } from "../../kernels/internal.ts";
 import type { Schedule } from "../../schedules/mod.ts";
 import { halvesOf } from "../../schedules/internal.ts";
+import { stepFolder } from "../checkpoints/format.ts";
 import { lstat } from "../checkpoints/lock.ts";
 import { isConv1D } from "../checkpoints/hugging_face.ts";
 import { readAdapterConfig, writeAdapter } from "../checkpoints/peft.ts";
@@ -77,7 +78,8 @@ export function withJobs(given: TrainOptions): TrainOptions & Pick<RunOptions, "
   }
   const jobs = known.map((job, i) => {
     const { name, data, start = 1, steps = given.steps! } = job, none = `none of ${name}`;
-    ensure(NAME.test(name), "a name must be that of a folder", JSON.stringify(name));
+    const isName = NAME.test(name) && !stepFolder(name);
+    ensure(isName, "a name must be that of a folder", JSON.stringify(name));
     const before = known.slice(0, i), isRead = before.some((one) => one.data === data);
     ensure(before.every((one) => one.name !== name), "names must differ", `${name} twice`);
     ensure(
@@ -134,7 +136,7 @@ function keptJob(
   resume: NonNullable<RunOptions["resume"]>,
 ): KeptJob | undefined {
   const { step: at, each } = keptJobs(resume);
-  const kept = Object.hasOwn(each, name) ? each[name]! : undefined;
+  const kept = Object.hasOwn(Object(each), name) ? each[name]! : undefined;
   const done = Math.max(0, Math.min(steps, at + 1 - start));
   const ensure = (is: boolean, must: string, received: unknown) =>
     assertInput(is, `resume the job ${name}`, must, JSON.stringify(received));
@@ -145,15 +147,11 @@ function keptJob(
   }
   const { step, isOver, lora: own, data } = Object(kept) as KeptJob;
   const isSame = isOver ? step <= done : step === done;
-  ensure(isSame, `its start and steps must fit its ${step} steps before step ${at + 1}`, {
-    ...{ start, steps },
-  });
+  const must = `its start and steps must fit its ${step} steps before step ${at + 1}`;
+  ensure(isSame, must, { start, steps });
   ensure(JSON.stringify(own) === JSON.stringify(lora), `lora must be ${JSON.stringify(own)}`, lora);
-  ensure(
-    data === undefined || isDataState(data),
-    "the state of its data must be that of a run",
-    data,
-  );
+  const isState = data === undefined || isDataState(data);
+  ensure(isState, "the state of its data must be that of a run", data);
   return kept;
 }
 
@@ -230,13 +228,11 @@ export class Jobs {
 
   /** Progress of the jobs, as a checkpoint keeps it. */
   get kept(): { readonly jobs: KeptJobs } {
-    const each = this.#jobs.map((
-      { job: { name, lora }, data, step, isOver },
-    ): [string, KeptJob] => [
-      name,
-      { step, isOver, lora, ...data.kept },
-    ]);
-    return { jobs: { step: this.#step, each: Object.fromEntries(each) } };
+    const each: Record<string, KeptJob> = {};
+    for (const { job: { name, lora }, data, step, isOver } of this.#jobs) {
+      each[name] = { step, isOver, lora, ...data.kept };
+    }
+    return { jobs: { step: this.#step, each } };
   }
 
   /** Draws the first step of each job, so that errors come now. */
@@ -349,7 +345,7 @@ export class Jobs {
     const { hash, weights } = await read((state) => readAdapter(finiteOnly(state, step), name));
     const adapter = out === undefined ? null : join(out, name);
     if (adapter !== null) {
-      // A resumed run replaces what it wrote before.
+      // A resumed run replaces its adapter.
       if (resume && isAdapter(adapter)) await Deno.remove(adapter, { recursive: true });
       const shapes = new Map(model.parameters.map((one) => [one.name, one.shape]));
       const shapeOf = (parameter: string) => shapes.get(jobParameter(name, parameter))!;

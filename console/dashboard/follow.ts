@@ -9,7 +9,7 @@ import { join } from "node:path";
 import type { Metrics } from "../../actors/options/train_options.ts";
 import { readMetrics, RUN_FILES, type RunRecord } from "../../actors/run_folder/metrics_file.ts";
 import { readRun, type RunFolder } from "../../actors/run_folder/read.ts";
-import { lossIn, readTimeline } from "../run_files/timeline_file.ts";
+import { changeIn, readTimeline } from "../run_files/timeline_file.ts";
 import { reasonOf, recordOf, type RunFacts } from "../../actors/run_folder/write.ts";
 import { printError, quoted } from "../terminal.ts";
 import type { RunPlace, TrainRequest } from "../train/request.ts";
@@ -214,8 +214,8 @@ export class RunDashboard implements AsyncDisposable {
         return this.#addTrace(event);
       case "failure":
       case "resize": {
-        const loss = lossIn(event);
-        return loss && this.#view.addEvent(eventView(loss));
+        const change = changeIn(event);
+        return change && this.#view.addEvent(eventView(change));
       }
       case "checkpoint":
         return this.#view.addEvent(eventView({ ...event, time: Date.now() }, event.path));

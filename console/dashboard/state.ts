@@ -19,7 +19,7 @@ export interface Updates {
   readonly metrics?: Tail<Metrics>;
   /** Losses on held-out data, thinned out if there are many. */
   readonly evaluations?: Tail<Metrics>;
-  /** The last failures, checkpoints and resumptions. */
+  /** The last failures, joined workers, checkpoints and resumptions. */
   readonly events?: Tail<EventView>;
   /** Memory and restarts of each worker. */
   readonly workers?: readonly WorkerView[];
@@ -138,7 +138,7 @@ export interface WorkerView {
 /** An event of a run. */
 export interface EventView {
   /** Kind. */
-  readonly kind: "failure" | "checkpoint" | "resumed";
+  readonly kind: "failure" | "joined" | "checkpoint" | "resumed";
   /** Last step before the event. */
   readonly step: number;
   /** Time in milliseconds since the epoch. */

@@ -111,6 +111,7 @@ export function endedStatus(reason: RunEnd["reason"]): Pick<StatusView, "status"
 /** An event of a run or its timeline. */
 type Reported =
   | { readonly type: "failure"; step: number; time: number; actor: string; reason: string }
+  | { readonly type: "joined"; step: number; time: number; reason: string }
   | { readonly type: "checkpoint" | "resumed"; step: number; time: number };
 
 /**
@@ -120,6 +121,7 @@ type Reported =
  */
 export function eventView(event: Reported, text = ""): EventView {
   const { type: kind, step, time } = event;
+  if (event.type === "joined") return { kind, step, time, text: event.reason };
   if (event.type !== "failure") return { kind, step, time, text };
   const [number] = /\d+$/.exec(event.actor) ?? [];
   return {

@@ -147,6 +147,7 @@ const EVENT = { step: COUNT, time: TIME };
 const LINE = v.variant("type", [
   v.object({ type: v.literal("step"), ...EVENT, traces: arrayOf(v.array(TRACED), 0, WORKERS_MAX) }),
   v.object({ type: v.literal("failure"), ...EVENT, actor: v.string(), reason: v.string() }),
+  v.object({ type: v.literal("joined"), ...EVENT, reason: v.string() }),
   v.object({ type: v.picklist(["checkpoint", "resumed"]), ...EVENT }),
 ]);
 
@@ -158,16 +159,17 @@ export type TimelineRecord =
     readonly step: number;
     readonly traces: readonly (readonly TracedAction[])[];
   }
-  /** A lost worker, a checkpoint, or a resumption after a step. */
+  /** A lost worker, workers that joined, a checkpoint, or a resumption after a step. */
   | Exclude<v.InferOutput<typeof LINE>, { readonly type: "step" }>;
 
-/** Returns the loss of a worker that an event reports, also if the run has moved to others. */
-export function lossIn(event: TrainEvent) {
+/** Returns the change of workers that an event reports: a loss, or workers that joined. */
+export function changeIn(event: TrainEvent) {
   if (event.type === "failure") return event;
-  if (event.type !== "resize" || event.actor === undefined) return undefined;
+  if (event.type !== "resize") return undefined;
   const { step, time, actor, to: { pipelines, depth } } = event;
-  const reason = `lost; the run continued on ${pipelines * depth} workers`;
-  return { type: "failure", step, time, actor, reason } as const;
+  const reason = `the run continued on ${pipelines * depth} workers`;
+  if (actor === undefined) return { type: "joined", step, time, reason } as const;
+  return { type: "failure", step, time, actor, reason: `lost; ${reason}` } as const;
 }
 
 /** The timeline of a running run. */
@@ -225,8 +227,8 @@ export function openTimeline(options: TimelineOptions) {
     /** Adds an event of the run. */
     see(event: TrainEvent): void {
       if (event.type === "step" || event.type === "skip") addStep(event.step, event.traces);
-      const loss = lossIn(event);
-      if (loss) add(loss);
+      const change = changeIn(event);
+      if (change) add(change);
       if (event.type === "checkpoint") {
         add({ type: event.type, step: event.step, time: Date.now() });
       }

@@ -258,12 +258,17 @@ export function showActors({ run, workers, events, status }) {
 }
 
 /** @type {Readonly<Record<EventView["kind"], string>>} */
-const EVENTS = { failure: "Failure ·", checkpoint: "Checkpoint ·", resumed: "Resumed after" };
+const EVENTS = {
+  failure: "Failure ·",
+  joined: "Joined ·",
+  checkpoint: "Checkpoint ·",
+  resumed: "Resumed after",
+};
 
 const CLOCK = new Intl.DateTimeFormat("en-GB", { timeStyle: "medium" });
 
 /**
- * Shows failures, checkpoints and resumptions, the newest first.
+ * Shows failures, joined workers, checkpoints and resumptions, the newest first.
  *
  * @param {State} state
  */

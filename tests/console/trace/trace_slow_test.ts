@@ -382,13 +382,17 @@ timelineTest("a timeline has the steps and the events of a run", (path, open) =>
   timeline.see(stepOf(2));
   timeline.see(FAILURE);
   timeline.see(RESIZE);
-  const [second, third, fourth] = readTimeline(path, first!.end);
+  const { actor: _, ...joined } = RESIZE;
+  timeline.see(joined);
+  const [second, third, fourth, fifth] = readTimeline(path, first!.end);
   assert.equal(second!.record.step, 2);
   assert.deepEqual(third!.record, FAILURE);
   const reason = "lost; the run continued on 3 workers";
   assert.deepEqual(fourth!.record, { ...FAILURE, step: 4, time: 6, reason });
+  const how = { step: 4, time: 6, reason: "the run continued on 3 workers" };
+  assert.deepEqual(fifth!.record, { type: "joined", ...how });
   Deno.writeTextFileSync(path, '{"type":"ste', { append: true });
-  assert.equal([...readTimeline(path)].length, 4, "a line that is being written is not read yet");
+  assert.equal([...readTimeline(path)].length, 5, "a line that is being written is not read yet");
 });
 
 timelineTest("a resumed run removes later steps from its timeline", (path, open) => {

@@ -19,8 +19,10 @@ import { F16_MAX } from "../../../kernels/precision.ts";
 import { openGradientNorms } from "../../../kernels/stage/gradients.ts";
 import { openOptimizer } from "../../../kernels/stage/optimizer.ts";
 import {
+  type AdamWOptions,
   completeOptimizer,
   type OptimizerOptions,
+  type SgdOptions,
   type StageOptions,
 } from "../../../kernels/stage/options.ts";
 import { planMemory, totalBytes } from "../../../kernels/stage/memory.ts";
@@ -56,8 +58,8 @@ export const STAGES = 6;
 export const BATCHES = drawTokens(4, SAMPLES * CONFIG.seq, CONFIG.vocab);
 
 /** SGD that decays. */
-export const SGD: OptimizerOptions = { kind: "sgd", momentum: 0.9, weightDecay: 0.1 };
-const ADAMW: OptimizerOptions = { ...ADAMW_DEFAULTS, beta2: 0.95, weightDecay: 0.1 };
+export const SGD: SgdOptions = { kind: "sgd", momentum: 0.9, weightDecay: 0.1 };
+const ADAMW: AdamWOptions = { ...ADAMW_DEFAULTS, beta2: 0.95, weightDecay: 0.1 };
 
 /** The whole stages 0, 3 and 4 (block 1), and weights here and there. */
 export const isFrozen = (name: string) =>

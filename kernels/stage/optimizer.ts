@@ -84,7 +84,10 @@ const adafactor = ({ epsilon, clipThreshold }: AdafactorOptions): StepRule => (g
   const { w, d, scale, moments: [rows, columns], scalar } = inputs, { shape } = w;
   const gradient = g.mul(d, scale), squares = g.mul(gradient, gradient);
   const moved = (mean: Value, next: Value) => g.add(mean, g.mul(g.sub(next, mean), scalar("mix")));
-  const rms = (x: Value) => g.sqrt(g.mean(g.mul(x, x)));
+  const count = elementCount(shape);
+  const rms = (x: Value) => g.sqrt(g.mul(g.sumOfSquares(x), g.scalar(1 / count)));
+  // Of a copy with a row of zeros: a GPU may then write the weights over those that it has read.
+  const copied = g.concat([w, g.expand(g.scalar(0), [1, ...shape.slice(1)])], 0);
   const next = [moved(rows!, columns ? g.mean(squares, [-1], false) : squares)];
   let mean = next[0]!;
   if (columns) {
@@ -94,7 +97,7 @@ const adafactor = ({ epsilon, clipThreshold }: AdafactorOptions): StepRule => (g
     mean = g.div(g.mul(row, column), g.maximum(g.mean(row, [-2], true), g.scalar(LEAST_SQUARE)));
   }
   const root = g.sqrt(g.maximum(mean, g.scalar(LEAST_SQUARE ** 2))), update = g.div(gradient, root);
-  const rate = g.mul(scalar("rate"), g.maximum(rms(w), g.scalar(epsilon)));
+  const rate = g.mul(scalar("rate"), g.maximum(rms(copied), g.scalar(epsilon)));
   const clip = g.maximum(g.mul(rms(update), g.scalar(1 / clipThreshold)), g.scalar(1));
   const change = g.mul(update, g.div(rate, clip));
   return { weight: g.sub(g.mul(w, scalar("decay")), change), moments: next };

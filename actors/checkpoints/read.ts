@@ -41,9 +41,10 @@ import {
   newFiles,
   type PlacedFile,
   placedState,
+  statesByFile,
   writeFolder,
   writeJson,
-  writeState,
+  writeTensors,
   type WrittenCheckpoint,
   type WrittenFiles,
 } from "./write.ts";
@@ -390,22 +391,24 @@ export async function writeShard(
       throw failure = error;
     });
   using files = newFiles(Deno, folder);
-  let name = "";
-  try {
-    const nameOf = (file: TensorFile) => name = shardName(file, nth, count);
-    const written = await writeState(files, { ...state, read }, nameOf, true);
-    await files.sync();
-    return written;
-  } catch (cause) {
-    throw failure ?? new Error(
-      `Cannot write ${
-        join(folder, name)
-      }: its disk must have room and let itself be written to, received ${
-        (cause as Error).message
-      }; the checkpoints before it stay`,
-      { cause },
-    );
+  const written: Partial<Record<TensorFile, PlacedFile>> = {};
+  for (const [file, own, kind] of statesByFile({ ...state, read })) {
+    const name = shardName(file, nth, count);
+    try {
+      written[file] = await writeTensors(files, name, own, kind, true);
+      await files.sync();
+    } catch (cause) {
+      throw failure ?? new Error(
+        `Cannot write ${
+          join(folder, name)
+        }: its disk must have room and let itself be written to, received ${
+          (cause as Error).message
+        }; the checkpoints before it stay`,
+        { cause },
+      );
+    }
   }
+  return written as WrittenFiles;
 }
 
 /**

@@ -177,53 +177,32 @@ export async function writeTensors(
 }
 
 /** The state of a file, whose tensors of a kind it has. */
-interface FileState {
-  readonly state: HeldState;
-  readonly kind: FileKind;
-}
+type FileState = readonly [file: TensorFile, state: HeldState, kind: FileKind];
 
 /** Returns the state of each file: averages are in one as if they were the weights. */
-function statesByFile(state: HeldState): Map<TensorFile, FileState> {
+export function statesByFile(state: HeldState): readonly FileState[] {
   const { shapes, holderOf, read } = state;
   const averages = new Map<string, readonly number[]>(), optimizer = new Map(shapes.optimizer);
   for (const [name, shape] of shapes.model) {
     if (optimizer.delete(averageOf(name))) averages.set(name, shape);
   }
-  const states = new Map<TensorFile, FileState>([
-    ["model", { state, kind: "model" }],
-    ["optimizer", { state: { ...state, shapes: { ...shapes, optimizer } }, kind: "optimizer" }],
-  ]);
+  const states: readonly FileState[] = [
+    ["model", state, "model"],
+    ["optimizer", { ...state, shapes: { ...shapes, optimizer } }, "optimizer"],
+  ];
   if (averages.size === 0) return states;
   const own: HeldState = {
     shapes: { model: averages, optimizer: new Map() },
     holderOf: (name) => holderOf(averageOf(name)),
     read: (parts) => read(parts.map((part) => ({ ...part, name: averageOf(part.name) }))),
   };
-  return states.set(AVERAGE, { state: own, kind: "model" });
+  return [...states, [AVERAGE, own, "model"]];
 }
 
 /** Written files of tensors; `ema` where there are averages. */
 export type WrittenFiles =
   & Readonly<Record<FileKind, PlacedFile>>
   & { readonly [AVERAGE]?: PlacedFile };
-
-/**
- * Writes the files of a state.
- *
- * @param nameOf Returns the name of a file.
- */
-export async function writeState(
-  files: NewFiles,
-  state: HeldState,
-  nameOf: (file: TensorFile) => string,
-  isHashed = false,
-): Promise<WrittenFiles> {
-  const written: Partial<Record<TensorFile, PlacedFile>> = {};
-  for (const [file, { state: own, kind }] of statesByFile(state)) {
-    written[file] = await writeTensors(files, nameOf(file), own, kind, isHashed);
-  }
-  return written as WrittenFiles;
-}
 
 /** Returns a written state, when its folder has its final name. */
 export function placedState(path: string, shards: readonly WrittenFiles[]): StateOf<PlacedTensor> {
@@ -466,21 +445,24 @@ export async function writeHeld(
   },
   disk: Disk = Deno,
 ): Promise<WrittenCheckpoint> {
-  let failure: unknown, written: WrittenFiles;
+  let failure: unknown;
+  const written: Partial<Record<TensorFile, PlacedFile>> = {};
   const read: HeldState["read"] = (parts) =>
     state.read(parts).catch((error) => {
       throw failure = error;
     });
   const path = await writeFolder(directory, step, disk, async (made) => {
-    written = await writeState(made, { ...state, read }, fileName);
     const files: Record<string, ManifestEntry> = {};
-    for (const { name, bytes, sha256 } of Object.values(written)) files[name] = { bytes, sha256 };
+    for (const [file, own, kind] of statesByFile({ ...state, read })) {
+      const placed = written[file] = await writeTensors(made, fileName(file), own, kind);
+      files[placed.name] = { bytes: placed.bytes, sha256: placed.sha256 };
+    }
     files["config.json"] = await writeJson(made, "config.json", config);
     return { format: FORMAT, step, files };
   }).catch((error) => {
     throw failure ?? error;
   });
-  return { path, state: placedState(path, [written!]) };
+  return { path, state: placedState(path, [written as WrittenFiles]) };
 }
 
 /** Returns the places of the tensors of some files, when their folder has its final name. */

@@ -155,11 +155,8 @@ const OPTIMIZERS: Readonly<Record<string, Schema<PartialOptimizer>>> = {
   ),
 };
 
-const optimizerKind = record<{ kind: string }>(
-  { kind: oneOf("adamw", "sgd", "lion", "adafactor") },
-  {},
-  open,
-);
+const kinds = oneOf(...Object.keys(OPTIMIZERS));
+const optimizerKind = record<{ kind: string }>({ kind: kinds }, {}, open);
 
 export const optimizer = byValue((value) => {
   const { kind = "adamw" } = (value ?? {}) as { readonly kind?: string };

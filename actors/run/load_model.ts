@@ -197,7 +197,7 @@ async function weightsOf(
     const { parameters } = compileModel(model, "none");
     return { weights: await readWeights(run, parameters, ties), kept: {} };
   }
-  const path = runToResume(run), checkpoint = await locateCheckpoint(path); // without moments
+  const path = runToResume(run), checkpoint = await locateCheckpoint(path);
   if (!checkpoint) throw new RangeError(`${cannot}: ${path} must have a checkpoint, received none`);
   const { state, config: kept } = ema ? averaged(checkpoint) : checkpoint;
   return { weights: readTensors(state.weights), kept };

@@ -70,7 +70,7 @@ export class StepLog {
   /**
    * Takes the steps from a position on again.
    *
-   * @param first those that were logged before; a newer checkpoint may have dropped them since.
+   * @param first Steps from the position on, if a newer checkpoint may have dropped them from the log.
    */
   async repeat(engine: Engine, position: number, first: ReturnType<StepLog["since"]>) {
     for (const request of [...first, ...this.since(position + first.length)]) {

@@ -26,6 +26,7 @@ import {
   type FlatTensor,
   type ParameterStore,
   piecesOf,
+  type ShapedRange,
   viewFlat,
 } from "./parameters.ts";
 
@@ -86,7 +87,7 @@ const adafactor = ({ epsilon, clipThreshold }: AdafactorOptions): StepRule => (g
   const moved = (mean: Value, next: Value) => g.add(mean, g.mul(g.sub(next, mean), scalar("mix")));
   const count = elementCount(shape);
   const rms = (x: Value) => g.sqrt(g.mul(g.sumOfSquares(x), g.scalar(1 / count)));
-  // Of a copy with a row of zeros: a GPU may then write the weights over those that it has read.
+  // A copy with a row of zeros: then a GPU may write the new weights over the old ones.
   const copied = g.concat([w, g.expand(g.scalar(0), [1, ...shape.slice(1)])], 0);
   const next = [moved(rows!, columns ? g.mean(squares, [-1], false) : squares)];
   let mean = next[0]!;
@@ -348,11 +349,6 @@ export async function openOptimizer(
   };
 }
 
-/** A tensor in a flat array. */
-interface Place extends FlatRange {
-  readonly shape: Shape;
-}
-
 /** Returns the parts of a bucket in a flat array: a whole parameter, or a piece of each tensor. */
 function partsOf(
   device: Device,
@@ -367,7 +363,7 @@ function partsOf(
 }
 
 /** Returns the place of a bucket that is a whole parameter. */
-const placeOf = ({ whole, offset }: Bucket): Place | undefined =>
+const placeOf = ({ whole, offset }: Bucket): ShapedRange | undefined =>
   whole && { offset, length: elementCount(whole.shape), shape: whole.shape };
 
 /**
@@ -386,7 +382,7 @@ function statesOfBucket(
     const place = places?.[i];
     if (places && !place) return []; // a moment that this parameter does not have
     if (!("values" in state)) return [partsOf(device, store, bucket, state, place)];
-    const { offset, length, shape = [length] }: Partial<Place> & FlatRange = place ?? bucket;
+    const { offset, length, shape = [length] }: FlatRange & Partial<ShapedRange> = place ?? bucket;
     const rest = state.values.subarray(offset, offset + length);
     const visitor = device.view(visitors[i]!, 0, shape);
     visits.push({ rest, visitor });

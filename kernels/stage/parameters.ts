@@ -31,6 +31,12 @@ export interface FlatRange {
   readonly length: number;
 }
 
+/** A range with the shape of its tensor. */
+export interface ShapedRange extends FlatRange {
+  /** The shape. */
+  readonly shape: readonly number[];
+}
+
 /** A range with a separate tensor. */
 export interface FlatPart extends FlatRange {
   /** The tensor. */
@@ -193,6 +199,8 @@ interface Parameter {
   readonly weights: readonly Tensor[];
   /** The sum of its gradients in this step. */
   readonly gradient: Tensor;
+  /** Places of its moments, where they have other shapes: it is stepped as a whole. */
+  readonly moments?: readonly (ShapedRange | undefined)[] | undefined;
 }
 
 /** The unit of an optimizer step. */
@@ -205,14 +213,10 @@ export interface Bucket extends FlatRange {
   readonly whole?: WholeParameter | undefined;
 }
 
-/** Shape of a parameter, and the place and shape of each of its moments in their states. */
+/** Shape of a parameter, and the places of its moments in their states. */
 interface WholeParameter {
   readonly shape: readonly number[];
-  readonly moments: readonly (MomentPlace | undefined)[];
-}
-
-interface MomentPlace extends FlatRange {
-  readonly shape: readonly number[];
+  readonly moments: readonly (ShapedRange | undefined)[];
 }
 
 /** The flat arrays of a stage. */
@@ -233,8 +237,6 @@ export interface ParameterStore {
   readonly master?: FlatState;
   /** All moments of the optimizer. */
   readonly moments: readonly FlatState[];
-  /** Ranges of the parameters in each of them, where they are not those of the weights. */
-  readonly momentRanges: readonly (ReadonlyMap<string, FlatRange> | undefined)[];
   /** Weights that evaluations read in place of the newest ones. */
   readonly average?: FlatTensor;
 }
@@ -337,7 +339,8 @@ export function createParameters(
     parameters: places.map(({ name, shape, offset }) => {
       const view = (array: FlatTensor) => viewFlat(device, array, offset, shape);
       const weights = [...versions, ...average ? [average] : []].map(view);
-      return { name, shape, weights, gradient: view(gradients) };
+      const { moments } = wholes?.parameters.get(offset) ?? {};
+      return { name, shape, weights, gradient: view(gradients), ...moments && { moments } };
     }),
     ranges: new Map(
       places.map(({ name, shape, offset }) => [name, { offset, length: elementCount(shape) }]),
@@ -354,7 +357,6 @@ export function createParameters(
     gradients,
     ...precision === "fp16" && { master: state() },
     moments: momentStates ?? Array.from({ length: options.moments as number }, () => state()),
-    momentRanges: wholes?.ranges ?? [],
   };
 }
 
@@ -372,23 +374,20 @@ function wholeParameters(
     { length: count },
     (_, i) => placesOf(places.map(({ name }, p) => ({ name, shape: shapes[p]![i] ?? [0] }))),
   );
-  const rangeOf = ({ offset, shape }: { offset: number; shape: readonly number[] }) => ({
-    ...{ offset, length: elementCount(shape) },
+  const placed = ({ offset, shape }: Omit<ShapedRange, "length">): ShapedRange => ({
+    ...{ offset, length: elementCount(shape), shape },
   });
   const parameters = new Map(
-    places.map(({ offset, shape }, p): [number, WholeParameter] => [offset, {
-      shape,
-      moments: states.map((own, i) =>
-        shapes[p]![i] && { ...rangeOf(own[p]!), shape: own[p]!.shape }
-      ),
-    }]),
+    places.map(({ offset, shape }, p): [number, WholeParameter] => {
+      const moments = states.map((own, i) => shapes[p]![i] && placed(own[p]!));
+      return [offset, { shape, moments }];
+    }),
   );
   return {
     parameters,
     states: states.map((own) =>
       own.map(({ offset, shape }) => ({ offset, length: flatLength([{ shape }]) }))
     ),
-    ranges: states.map((own) => new Map(own.map((place) => [place.name, rangeOf(place)]))),
   };
 }
 

@@ -176,7 +176,7 @@ export function withAliases<T>({ weights, moments }: StateOf<T>, ties: readonly 
  * @returns undefined if there is no trained weight, or moment of one, with this name.
  */
 export function findTensor(
-  { parameters, ranges, moments, momentRanges }: ParameterStore,
+  { parameters, ranges, moments }: ParameterStore,
   optimizer: OptimizerOptions,
   name: string,
 ): { readonly range: FlatRange; readonly state?: FlatState } | undefined {
@@ -185,10 +185,10 @@ export function findTensor(
   const dot = name.lastIndexOf("."), own = name.slice(0, dot);
   const range = ranges.get(own), isMoment = (one: Moment) => one.name === name.slice(dot + 1);
   if (!range) return undefined;
-  const { shape } = parameters.find((one) => one.name === own)!;
+  const { shape, moments: places } = parameters.find((one) => one.name === own)!;
   const index = momentsOf(optimizer, shape).find(isMoment)?.index;
   if (index === undefined) return undefined;
-  return { state: moments[index]!, range: momentRanges[index]?.get(own) ?? range };
+  return { state: moments[index]!, range: places?.[index] ?? range };
 }
 
 /** The versions of a stage's weights, of which only the first has been written at the start. */

@@ -227,20 +227,3 @@ export function formatAction(action: Action): string {
 export function isPlain({ kind, second, part, overlap }: Action): boolean {
   return [second, part, overlap].every((field) => field === undefined) && kind !== "R";
 }
-
-/** Characters shown by {@linkcode quote}. */
-const SHOWN_MAX = 80;
-
-/**
- * Quotes a text on one line: control characters as JSON writes them, the end cut off if it is long.
- *
- * @example
- * ```ts
- * import { strictEqual } from "node:assert/strict";
- *
- * strictEqual(quote("0F0\n"), '"0F0\\n"');
- * ```
- */
-export function quote(text: string): string {
-  return JSON.stringify(text.length > SHOWN_MAX ? `${text.slice(0, SHOWN_MAX)}…` : text);
-}

@@ -1,6 +1,7 @@
 /** The action list: the actions of one worker in one step, as packed integers behind a typed view. */
 
 import { type Action, type ActionKind, formatAction, WHOLE } from "./action.ts";
+import { refusal } from "./errors.ts";
 
 /**
  * The relation of a part of a list to the part before: it starts a new action, is the second
@@ -189,12 +190,8 @@ class Packer {
     this.#push(bits | (join << JOIN_SHIFT), microBatch, cut);
     if (second !== undefined) this.#push(bits | (JOIN.plus << JOIN_SHIFT), second, cut);
     if (overlap === undefined) return;
-    if (join !== JOIN.none) {
-      throw new RangeError(
-        `Cannot pack ${formatAction(action)}: an overlap must be of two actions, received three`,
-      );
-    }
-    this.add(overlap, JOIN.overlap);
+    if (join === JOIN.none) return this.add(overlap, JOIN.overlap);
+    throw refusal(`pack ${formatAction(action)}`, "an overlap must be of two actions", "three");
   }
 
   finish() {
@@ -222,10 +219,8 @@ class Packer {
 
 function checkNumber(name: string, value: number, limit: number): void {
   if (Number.isInteger(value) && value >= 0 && value < limit) return;
-  throw new RangeError(
-    `Cannot pack an action: its ${name} must be a whole number from 0 to ${limit - 1}, ` +
-      `received ${value}`,
-  );
+  const must = `its ${name} must be a whole number from 0 to ${limit - 1}`;
+  throw refusal("pack an action", must, value);
 }
 
 /** A plain part of an action: the numbers that {@linkcode ActionList} packs. */

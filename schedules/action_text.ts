@@ -1,7 +1,8 @@
 /** Action lists as CSV, also as PyTorch reads them: a row for each rank, computation only. */
 
-import { type Action, type ActionKind, formatAction, isPlain, parts, quote } from "./action.ts";
+import { type Action, type ActionKind, formatAction, isPlain, parts } from "./action.ts";
 import { ActionList } from "./action_list.ts";
+import { assertInput, quote, refusal } from "./errors.ts";
 
 const PLAIN = /^(\d+)([FBIWR])(\d+)(?:\+(\d+)|\.(\d+)(?:\/(\d+))?)?$/;
 /** An overlap as PyTorch writes it. */
@@ -112,11 +113,8 @@ export function parseCsv(text: string): ActionList[] {
   const rows = text.replace(/^\uFEFF?(#.*\n)?/, "").split("\n", ROWS_MAX + 1)
     .map((row) => row.replace(/\r$/, ""));
   while (rows.at(-1) === "") rows.pop();
-  if (rows.length > ROWS_MAX) {
-    throw new RangeError(
-      `Cannot parse action lists: the CSV must have at most ${ROWS_MAX} rows, received more`,
-    );
-  }
+  const must = `the CSV must have at most ${ROWS_MAX} rows`;
+  assertInput(rows.length <= ROWS_MAX, "parse action lists", must, "more");
   if (rows.length === 0 || (rows.length === 1 && rows[0]?.trim() === "")) {
     throw new SyntaxError(
       "Cannot parse action lists: the CSV must have a row for each worker, received no row",
@@ -167,6 +165,9 @@ export function formatTorchCsv(lists: Iterable<Iterable<Action>>): string {
   return text;
 }
 
+/** The operation in refusals of lists that PyTorch cannot express. */
+const WRITE = "write lists for PyTorch";
+
 function formatTorchAction(action: Action): string {
   if (isPlain(action)) return formatAction(action);
   const [first, second, ...more] = parts(action);
@@ -174,10 +175,9 @@ function formatTorchAction(action: Action): string {
   if (first && second && more.length === 0 && kinds === "BF" && [first, second].every(isPlain)) {
     return `(${formatAction(first)};${formatAction(second)})OVERLAP_F_B`;
   }
-  throw refusal(
-    "each action must be one of a whole micro-batch, or an overlap of a forward and a backward",
-    formatAction(action),
-  );
+  const must =
+    "each action must be one of a whole micro-batch, or an overlap of a forward and a backward";
+  throw refusal(WRITE, must, formatAction(action));
 }
 
 function checkPlaces(rows: readonly (readonly Action[])[]): void {
@@ -185,10 +185,8 @@ function checkPlaces(rows: readonly (readonly Action[])[]): void {
   for (const [worker, row] of rows.entries()) {
     for (const { stage } of row.flatMap(parts)) {
       const known = workerOf.get(stage) ?? worker;
-      if (known !== worker) {
-        const received = `stage ${stage} on workers ${known} and ${worker}`;
-        throw refusal("each stage must be on one worker", received);
-      }
+      const received = `stage ${stage} on workers ${known} and ${worker}`;
+      assertInput(known === worker, WRITE, "each stage must be on one worker", received);
       workerOf.set(stage, worker);
     }
   }
@@ -201,9 +199,5 @@ function checkLosses(rows: readonly (readonly Action[])[]): void {
   const late = losses.findIndex(({ microBatch }, i) => microBatch !== i);
   if (late < 0) return;
   const received = `${formatAction(losses[late]!)} as number ${late}`;
-  throw refusal("the last stage must take micro-batches in order", received);
-}
-
-function refusal(must: string, received: string): RangeError {
-  return new RangeError(`Cannot write lists for PyTorch: ${must}, received ${received}`);
+  throw refusal(WRITE, "the last stage must take micro-batches in order", received);
 }

@@ -1,5 +1,6 @@
 /** Costs of the actions of a schedule: durations for each stage, and times of messages. */
 
+import { assertInput, refusal } from "./errors.ts";
 import { pipelineWorkers, type Schedule } from "./schedule.ts";
 import { type SkipRoute, skipRoutes } from "./skip_edges.ts";
 
@@ -35,6 +36,9 @@ export interface Costs {
    */
   readonly skip?: number | readonly number[] | undefined;
 }
+
+/** The operation in refusals of costs. */
+const USE = "use these costs";
 
 /** The durations of each stage of one schedule. */
 export interface StageTimes {
@@ -97,11 +101,9 @@ function backwardParts(
   weight ??= whole.map((time, s) => time - input![s]!);
   for (let s = 0; s < whole.length; s++) {
     const [b, i, w] = [whole[s]!, input[s]!, weight[s]!];
-    if (i >= 0 && w >= 0 && Math.abs(b - i - w) <= 1e-9 * b) continue;
-    throw new RangeError(
-      `Cannot use these costs: backward must be the sum of input and weight, ` +
-        `received ${b}, ${i} and ${w} for stage ${s}`,
-    );
+    const isSum = i >= 0 && w >= 0 && Math.abs(b - i - w) <= 1e-9 * b;
+    const received = `${b}, ${i} and ${w} for stage ${s}`;
+    assertInput(isSum, USE, "backward must be the sum of input and weight", received);
   }
   return { backward: whole, input, weight };
 }
@@ -150,26 +152,20 @@ export function skipTimes(
   if (edges === undefined) return [];
   const given = typeof skip === "object" ? skip : edges.map(({ from }) => skip ?? send[from]!);
   for (const time of given) checkCost("skip", time);
-  if (given.length === edges.length) return [...given];
-  throw new RangeError(
-    `Cannot use these costs: skip must be of the ${edges.length} skip edges of ${name}, ` +
-      `received ${given.length}`,
-  );
+  const must = `skip must be of the ${edges.length} skip edges of ${name}`;
+  assertInput(given.length === edges.length, USE, must, given.length);
+  return [...given];
 }
 
 function slicesOfStage(schedule: Schedule, name: string, cost: readonly number[]): number {
   for (const time of cost) checkCost(name, time);
   const slices = cost.length / schedule.stages;
   if (Number.isInteger(slices) && slices > 0) return slices;
-  throw new RangeError(
-    `Cannot use these costs: the length of ${name} must be a multiple of the ` +
-      `${schedule.stages} stages of ${schedule.name}, received ${cost.length}`,
-  );
+  const of = `the ${schedule.stages} stages of ${schedule.name}`;
+  throw refusal(USE, `the length of ${name} must be a multiple of ${of}`, cost.length);
 }
 
 function checkCost(name: string, cost: number): void {
-  if (Number.isFinite(cost) && cost >= 0) return;
-  throw new RangeError(
-    `Cannot use these costs: ${name} must be a finite number, at least 0, received ${cost}`,
-  );
+  const isCost = Number.isFinite(cost) && cost >= 0;
+  assertInput(isCost, USE, `${name} must be a finite number, at least 0`, cost);
 }

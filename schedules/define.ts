@@ -1,8 +1,9 @@
 /** Definitions of schedules: options, placements, closed forms, and the rules that make lists. */
 
-import type { Action } from "./action.ts";
+import type { Action, ActionKind } from "./action.ts";
 import { ActionList } from "./action_list.ts";
 import type { Costs } from "./costs.ts";
+import { assertInput } from "./errors.ts";
 import { checkWorker, listPolicies, type MailboxOrder, type StepPolicy } from "./policies.ts";
 import type {
   ListedSchedule,
@@ -314,20 +315,13 @@ function buildSchedule<O extends ScheduleOptions>(
 
 function checkSize(name: string, place: Place, workers: number, microBatches: number): void {
   const { stages, pipelineCount = 1, slices = 1 } = place;
-  if (Math.max(workers, stages * pipelineCount) > COPIES_MAX) {
-    throw new RangeError(
-      `Cannot make the schedule ${name}: workers, and stages of all its pipelines, must be at ` +
-        `most ${COPIES_MAX}, received ${workers} and ${stages} times ${pipelineCount}`,
-    );
-  }
-  if (stages * microBatches * slices > COMPUTED_MAX) {
-    throw new RangeError(
-      `Cannot make the schedule ${name}: stages times micro-batches must be at most ` +
-        `${COMPUTED_MAX}, received ${stages} times ${microBatches}${
-          slices > 1 ? `, in ${slices} slices each` : ""
-        }`,
-    );
-  }
+  const cannot = `make the schedule ${name}`, cut = slices > 1 ? `, in ${slices} slices each` : "";
+  const fewCopies = `workers, and stages of all its pipelines, must be at most ${COPIES_MAX}`;
+  const copies = `${workers} and ${stages} times ${pipelineCount}`;
+  assertInput(Math.max(workers, stages * pipelineCount) <= COPIES_MAX, cannot, fewCopies, copies);
+  const fewCells = `stages times micro-batches must be at most ${COMPUTED_MAX}`;
+  const cells = `${stages} times ${microBatches}${cut}`;
+  assertInput(stages * microBatches * slices <= COMPUTED_MAX, cannot, fewCells, cells);
 }
 
 function placementTable(name: string, place: Place, workers: number): readonly PlacedStage[][] {
@@ -335,12 +329,8 @@ function placementTable(name: string, place: Place, workers: number): readonly P
   for (let pipeline = 0; pipeline < (place.pipelineCount ?? 1); pipeline++) {
     for (let stage = 0; stage < place.stages; stage++) {
       const worker = place.workerOf(stage, pipeline), held = table[worker];
-      if (held === undefined) {
-        throw new RangeError(
-          `Cannot place ${name}: the worker of stage ${stage} of replica ${pipeline} must be from ` +
-            `0 to ${workers - 1}, received ${worker}`,
-        );
-      }
+      const must = `the worker of stage ${stage} of replica ${pipeline} must be from`;
+      assertInput(held !== undefined, `place ${name}`, `${must} 0 to ${workers - 1}`, worker);
       held.push({ stage, pipeline });
     }
   }
@@ -597,12 +587,34 @@ export function roundsOf(workers: number, count: number): number {
   return Math.max(1, Math.floor(count / workers));
 }
 
-/** The micro-batch, and the turn of the chunk from 0, of the k-th forward or backward of a worker. */
-export function virtualStep(k: number, options: ScheduleOptions) {
-  const { chunks = 2 } = options, size = perRound(options);
+/** Makes the k-th action of a kind of a worker with several chunks; backwards take the last chunk first. */
+export function chunkedAction(
+  kind: ActionKind,
+  worker: number,
+  k: number,
+  options: ScheduleOptions,
+): Action {
+  const { workers, chunks = 2 } = options, size = perRound(options);
   const inRound = k % (size * chunks), round = (k - inRound) / (size * chunks);
-  return { microBatch: round * size + k % size, turn: Math.floor(inRound / size) };
+  const turn = Math.floor(inRound / size), chunk = kind === "F" ? turn : chunks - 1 - turn;
+  return { kind, stage: chunk * workers + worker, microBatch: round * size + k % size };
 }
+
+/** Yields `count` forwards, and as many backwards in turn with them from the forward `warmUp` on. */
+export function* inTurn(
+  count: number,
+  warmUp: number,
+  make: (kind: "F" | "B", k: number) => Action,
+): Iterable<Action> {
+  for (let k = 0; k < count + warmUp; k++) {
+    if (k < count) yield make("F", k);
+    if (k >= warmUp) yield make("B", k - warmUp);
+  }
+}
+
+/** Returns true if a forward and the two parts of a backward take equal times. */
+export const isEqual = ({ forward, input, weight }: UniformCosts): boolean =>
+  forward === input && input === weight;
 
 /**
  * Stage s on worker s mod P, for orders of rounds.

@@ -2,6 +2,7 @@
 
 import type { Action } from "./action.ts";
 import { ActionList, KIND, partAt } from "./action_list.ts";
+import { assertInput, refusal } from "./errors.ts";
 import { listPolicies } from "./policies.ts";
 import type { ListedSchedule, PlacedStage, Schedule } from "./schedule.ts";
 
@@ -95,19 +96,13 @@ function forwardHosts(
   for (const list of lists) {
     for (let part = 0; part < list.partCount; part++) if (list.kindAt(part) === KIND.F) forwards++;
   }
-  if (forwards < stages * microBatches * slices) {
-    throw new RangeError(
-      `Cannot place the schedule ${name}: each of ${microBatches} micro-batches must have a ` +
-        `forward of each of ${stages} stages${slices > 1 ? ` and ${slices} slices` : ""}, ` +
-        `${stages * microBatches * slices} in all, received ${forwards}`,
-    );
-  }
+  const cannot = `place the schedule ${name}`, all = stages * microBatches * slices;
+  const of = `each of ${stages} stages${slices > 1 ? ` and ${slices} slices` : ""}`;
+  const must = `each of ${microBatches} micro-batches must have a forward of ${of}, ${all} in all`;
+  assertInput(forwards >= all, cannot, must, forwards);
   const hosts = Array.from({ length: microBatches }, () => new Int32Array(stages).fill(-1));
   const refuse = (stage: number, microBatch: number, received: string): never => {
-    throw new RangeError(
-      `Cannot place the schedule ${name}: ${stage}F${microBatch} must be on exactly one list, ` +
-        `received ${received}`,
-    );
+    throw refusal(cannot, `${stage}F${microBatch} must be on exactly one list`, received);
   };
   lists.forEach((list, worker) => {
     for (let part = 0; part < list.partCount; part++) {

@@ -35,7 +35,6 @@ export {
   type LiveActivations,
   liveActivations,
 } from "./analysis/analyze.ts";
-export { type ComparedWith, compareSchedules, type Comparison } from "./analysis/compare.ts";
 export {
   type MemoryBudget,
   type MemoryCosts,
@@ -53,7 +52,13 @@ export {
   type SchedulePartition,
 } from "./analysis/partition.ts";
 export { withRecomputation } from "./analysis/recomputation.ts";
-export { formatComparison, longestBubbles } from "./analysis/report.ts";
+export {
+  type ComparedWith,
+  compareSchedules,
+  type Comparison,
+  formatComparison,
+  longestBubbles,
+} from "./analysis/report.ts";
 export { type SkipTraffic, skipTraffic } from "./analysis/skip_memory.ts";
 export { smallerSchedule } from "./built_in/last_step.ts";
 export {

@@ -2,6 +2,7 @@
 
 import { type Action, endsBackward, formatAction, parts } from "./action.ts";
 import { ActionList, activationChanges, KIND, peakOf } from "./action_list.ts";
+import { assertInput, refusal } from "./errors.ts";
 
 /**
  * Returns true if `ready` has all offers that an action needs.
@@ -42,10 +43,8 @@ export function takeOffers(ready: Action[], action: Action): void {
   for (const part of parts(action)) {
     const offers = offersFor(ready, part);
     if (offers.length === 0) {
-      throw new RangeError(
-        `Cannot run ${formatAction(action)}: ${formatAction(part)} must be offered, received ` +
-          `[${ready.map(formatAction).join(", ")}]`,
-      );
+      const received = `[${ready.map(formatAction).join(", ")}]`, must = "must be offered";
+      throw refusal(`run ${formatAction(action)}`, `${formatAction(part)} ${must}`, received);
     }
     for (const offer of offers) {
       const isKept = offer.part === undefined && !endsBackward(part);
@@ -144,12 +143,8 @@ export interface ElasticOptions {
 export function elasticPolicy(hint: ActionList, options: ElasticOptions = {}): StepPolicy {
   const { weightBacklog } = options, list = weightBacklog ? splitBackwards(hint) : hint;
   const needed = peakOf(list), { activationLimit = needed } = options;
-  if (!(activationLimit >= needed)) {
-    throw new RangeError(
-      `Cannot make an elastic policy: activationLimit must be at least ${needed}, what the list ` +
-        `itself needs, received ${activationLimit}`,
-    );
-  }
+  const must = `activationLimit must be at least ${needed}, what the list itself needs`;
+  assertInput(activationLimit >= needed, "make an elastic policy", must, activationLimit);
   const limit = activationLimit * list.slices, changes = activationChanges(list);
   const actions = [...list], memory = actions.map((_, index) => memoryOf(list, changes, index));
   const lanes = openLanes(list), isGiven = new Uint8Array(list.length);
@@ -291,20 +286,16 @@ export function listPolicy(list: ActionList): StepPolicy {
   return policy;
 }
 
-/** A policy that follows lists, as plain data. */
-export interface ListPolicy {
+/**
+ * A policy that follows lists, as plain data. An elastic one has at least the peak of a list as its
+ * limit of activations.
+ */
+export interface ListPolicy extends ElasticOptions {
   /**
    * Only the head ({@linkcode listPolicy}), or a later action if the head is not ready
    * ({@linkcode elasticPolicy}).
    */
   readonly name: "list" | "elastic";
-  /**
-   * Elastic: the most (stage, micro-batch) activations of a worker; at least, and unless given, the
-   * peak of its list.
-   */
-  readonly activationLimit?: number | undefined;
-  /** Elastic: the most micro-batches of a stage between I and W; as the list says unless given. */
-  readonly weightBacklog?: number | undefined;
 }
 
 /**
@@ -353,14 +344,16 @@ export function listPolicies(
 
 /** Returns the worker. @throws {RangeError} if it does not exist. */
 export function checkWorker(worker: number, workers: number): number {
-  if (Number.isInteger(worker) && worker >= 0 && worker < workers) return worker;
-  throw new RangeError(
-    `Cannot make a policy: the worker must be from 0 to ${workers - 1}, received ${worker}`,
-  );
+  const isWorker = Number.isInteger(worker) && worker >= 0 && worker < workers;
+  assertInput(isWorker, "make a policy", `the worker must be from 0 to ${workers - 1}`, worker);
+  return worker;
 }
 
 /** The hint of a message-driven worker: which of the actions that are ready runs first. */
 export type MailboxOrder = "fifo" | "backward-first" | "bf" | "bfw";
+
+/** All hints. */
+export const MAILBOX_ORDERS: readonly MailboxOrder[] = ["fifo", "backward-first", "bf", "bfw"];
 
 /** A stage of a worker, with the next micro-batch of each kind; all before it have been returned. */
 interface Progress {

@@ -1,6 +1,7 @@
 /** The schedule: the stages of each worker, and the actions of each worker in one step. */
 
 import { type ActionList, KIND } from "./action_list.ts";
+import { assertInput, refusal } from "./errors.ts";
 import { listPolicies, type ListPolicy, type StepPolicy } from "./policies.ts";
 import { checkEdges, type SkipEdge } from "./skip_edges.ts";
 
@@ -25,12 +26,8 @@ export function edgesOfParts(
 ): SkipEdge[] {
   checkEdges(edges, parts);
   const each = stages / parts;
-  if (!Number.isInteger(each)) {
-    throw new RangeError(
-      `Cannot use skip edges between ${parts} parts of the model: the stages must be a multiple of ` +
-        `them, received ${stages}`,
-    );
-  }
+  const cannot = `use skip edges between ${parts} parts of the model`;
+  assertInput(Number.isInteger(each), cannot, "the stages must be a multiple of them", stages);
   return edges.map((edge) => ({
     ...edge,
     from: (edge.from + 1) * each - 1,
@@ -220,20 +217,12 @@ export function withPolicy(
   activationLimit?: number,
   weightBacklog?: number,
 ): Schedule {
-  const { lists } = schedule;
-  if (lists === undefined) {
-    throw new RangeError(
-      `Cannot use the policy ${name}: the schedule must have lists, received ${schedule.name}`,
-    );
-  }
+  const { lists } = schedule, cannot = `use the policy ${name}`;
+  if (!lists) throw refusal(cannot, "the schedule must have lists", schedule.name);
   const policy = { name, ...weightBacklog !== undefined && { weightBacklog } };
   if (activationLimit === undefined) return followedBy({ ...schedule, lists }, policy);
-  if (!(activationLimit > 0)) {
-    throw new RangeError(
-      `Cannot use the policy ${name}: activationLimit must be a number above 0, ` +
-        `received ${activationLimit}`,
-    );
-  }
+  const must = "activationLimit must be a number above 0";
+  assertInput(activationLimit > 0, cannot, must, activationLimit);
   const limit = activationParts(schedule, activationLimit);
   return followedBy({ ...schedule, lists }, { ...policy, activationLimit: limit });
 }

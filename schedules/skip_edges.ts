@@ -1,6 +1,7 @@
 /** Skip edges: values that go beyond the next stage, and the routes that they and their gradients take. */
 
 import type { ActionKind } from "./action.ts";
+import { assertInput } from "./errors.ts";
 
 /** A value that a stage uses in addition to the output of the stage before. */
 export interface SkipEdge {
@@ -40,23 +41,19 @@ export function formatEdge({ from, to }: SkipEdge): string {
 export function checkEdges(edges: readonly SkipEdge[], stages: number): void {
   for (const edge of edges) {
     const { from, to, bytes = 0 } = edge;
-    const refuse = (must: string, received: string | number): never => {
-      throw new RangeError(
-        `Cannot use the skip edge ${formatEdge(edge)}: ${must}, received ${received}`,
-      );
-    };
+    const check = (holds: boolean, must: string, received: string | number) =>
+      assertInput(holds, `use the skip edge ${formatEdge(edge)}`, must, received);
     for (const stage of [from, ...to]) {
-      if (Number.isInteger(stage) && stage >= 0 && stage < stages) continue;
-      refuse(`its stages must be whole numbers from 0 to ${stages - 1}`, stage);
+      const isStage = Number.isInteger(stage) && stage >= 0 && stage < stages;
+      check(isStage, `its stages must be whole numbers from 0 to ${stages - 1}`, stage);
     }
-    if (to.length === 0) refuse("a stage must use its value", "none");
-    const early = to.find((stage) => stage <= from);
-    if (early === from) refuse("its value must go to another stage", early);
-    if (early !== undefined) refuse("its value must go to a later stage", circle(from, early));
+    check(to.length > 0, "a stage must use its value", "none");
+    const early = to.find((stage) => stage <= from) ?? Infinity;
+    check(early !== from, "its value must go to another stage", early);
+    check(early > from, "its value must go to a later stage", circle(from, early));
     const isAscending = to.every((stage, i) => i === 0 || stage > to[i - 1]!);
-    if (!isAscending) refuse("the stages that use its value must ascend", to.join("+"));
-    const isSize = bytes >= 0 && bytes < Infinity;
-    if (!isSize) refuse("its bytes must be a finite number from 0", bytes);
+    check(isAscending, "the stages that use its value must ascend", to.join("+"));
+    check(bytes >= 0 && bytes < Infinity, "its bytes must be a finite number from 0", bytes);
   }
 }
 

@@ -1,5 +1,7 @@
 /** A queue of events by time, with events of one moment in the order in which they were added. */
 
+import { assertInput } from "./errors.ts";
+
 /** Events by time, in a binary heap. */
 export class TimeQueue<T> {
   readonly #times: number[] = [];
@@ -42,9 +44,7 @@ export class TimeQueue<T> {
    */
   take(): { time: number; items: T[] } {
     const time = this.nextTime, items: T[] = [];
-    if (time === undefined) {
-      throw new RangeError("Cannot take an event: the queue must hold one, received none");
-    }
+    assertInput(time !== undefined, "take an event", "the queue must hold one", "none");
     while (this.#times[0] === time) items.push(this.#takeFirst());
     return { time, items };
   }

@@ -10,6 +10,7 @@ import {
   type PackedPart,
   partAt,
 } from "./action_list.ts";
+import { refusal } from "./errors.ts";
 import { type AwaitedInput, execute, type Execution } from "./execute.ts";
 import { hostTable, type ListedSchedule } from "./schedule.ts";
 import { formatEdge } from "./skip_edges.ts";
@@ -203,10 +204,8 @@ export function violationError(
   violations: readonly Violation[],
 ): RangeError {
   const more = violations.length > 5 ? `; and ${violations.length - 5} more` : "";
-  return new RangeError(
-    `Cannot run the schedule ${name}: its lists must be complete and in order, received ` +
-      violations.slice(0, 5).map(({ message }) => message).join("; ") + more,
-  );
+  const received = violations.slice(0, 5).map(({ message }) => message).join("; ") + more;
+  return refusal(`run the schedule ${name}`, "its lists must be complete and in order", received);
 }
 
 /** Completed actions of a part of a (stage, micro-batch), as bits: `DONE[KIND.B]`. */

@@ -25,7 +25,7 @@ import {
   type WorkerTimes,
 } from "../../schedules/mod.ts";
 import { halvesOf, splitsBackward } from "../../schedules/internal.ts";
-import { reduceHalf } from "../../schedules/simulator/network.ts";
+import { reduceHalf } from "../../schedules/simulator/step_end.ts";
 import { pipelineCount } from "../pipeline/layout.ts";
 import { compileRun } from "../run/compile.ts";
 import { type CompiledRun, limitedBytes } from "../run/memory.ts";

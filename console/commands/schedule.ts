@@ -45,7 +45,7 @@ import {
   formatTable,
   shortNumber,
 } from "../../schedules/pictures/grid.ts";
-import { formatTrialsSvg } from "../../schedules/pictures/trials_svg.ts";
+import { formatTrialsSvg } from "../../schedules/pictures/svg.ts";
 import type { CommandContext } from "../command.ts";
 import type { GivenFlags } from "../flag.ts";
 import { answersItself, helpOf } from "../parse.ts";

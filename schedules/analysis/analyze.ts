@@ -3,6 +3,7 @@
 import type { Action } from "../action.ts";
 import { type ActionList, activationChanges, KINDS, peakOf } from "../action_list.ts";
 import { type Costs, stageTimes } from "../costs.ts";
+import { assertInput, refusal } from "../errors.ts";
 import { type AwaitedInput, execute, type Execution, type Timeline } from "../execute.ts";
 import { hostTable, type ListedSchedule, pipelineWorkers, type Schedule } from "../schedule.ts";
 import { withLists } from "../simulator/simulate.ts";
@@ -83,12 +84,9 @@ export function analyze(schedule: Schedule, costs: Costs = {}, timed?: Timeline)
   const execution = execute(listed, costs, timed);
   const { timeline: { starts, ends, makespan }, ran } = execution;
   const stuck = listed.lists.findIndex((list, worker) => ran[worker]! < list.length);
-  if (stuck >= 0) {
-    throw new RangeError(
-      `Cannot analyze the schedule ${schedule.name}: every action must be able to run, ` +
-        `received a deadlock at action ${ran[stuck]} of worker ${stuck}`,
-    );
-  }
+  const deadlock = `a deadlock at action ${ran[stuck]} of worker ${stuck}`;
+  const cannot = `analyze the schedule ${schedule.name}`;
+  assertInput(stuck < 0, cannot, "every action must be able to run", deadlock);
   const busy = starts.map((own, worker) =>
     own.reduce((sum, start, i) => sum + (ends[worker]![i]! - start), 0)
   );
@@ -120,9 +118,7 @@ export function analyze(schedule: Schedule, costs: Costs = {}, timed?: Timeline)
 function listOf({ lists, workers }: ListedSchedule, worker: number, purpose: string): ActionList {
   const list = lists[worker];
   if (list !== undefined) return list;
-  throw new RangeError(
-    `Cannot list ${purpose}: the worker must be from 0 to ${workers - 1}, received ${worker}`,
-  );
+  throw refusal(`list ${purpose}`, `the worker must be from 0 to ${workers - 1}`, worker);
 }
 
 /** The actions of a worker with their times. */

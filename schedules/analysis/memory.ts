@@ -2,6 +2,7 @@
 
 import { type ActionList, KIND } from "../action_list.ts";
 import { type Cost, stageShares } from "../costs.ts";
+import { assertInput, refusal } from "../errors.ts";
 import type { ListedSchedule, Schedule } from "../schedule.ts";
 import { recomputedStages } from "./recomputation.ts";
 import { bytesOf, freedAt, levelsOf, peakOfSkips, type SkipLevels } from "./skip_memory.ts";
@@ -85,12 +86,9 @@ export function stageMemories(schedule: Schedule, bytes: MemoryCosts): StageMemo
   const recomputed = recomputedStages(schedule);
   return Array.from({ length: schedule.stages }, (_, stage) => {
     const all = activations[stage]!, keptBytes = recomputed.has(stage) ? kept[stage]! : all;
-    if (keptBytes > all || freed[stage]! > all) {
-      throw new RangeError(
-        `Cannot use these bytes: what is kept or freed of the activations must be at most ` +
-          `${all} for stage ${stage}, received ${Math.max(keptBytes, freed[stage]!)}`,
-      );
-    }
+    const most = Math.max(keptBytes, freed[stage]!), atMost = `at most ${all} for stage ${stage}`;
+    const must = `what is kept or freed of the activations must be ${atMost}`;
+    assertInput(most <= all, "use these bytes", must, most);
     return {
       weightBytes: weights[stage]!,
       gradientBytes: gradients[stage]!,
@@ -236,12 +234,8 @@ export function scheduleMemory(
   schedule: ListedSchedule,
   stages: readonly StageMemory[],
 ): WorkerBytes[] {
-  if (stages.length !== schedule.stages) {
-    throw new RangeError(
-      `Cannot count the memory of ${schedule.name}: the bytes must be of ${schedule.stages} ` +
-        `stages, received ${stages.length}`,
-    );
-  }
+  const must = `the bytes must be of ${schedule.stages} stages`, count = stages.length;
+  assertInput(count === schedule.stages, `count the memory of ${schedule.name}`, must, count);
   const memoryOf = (stage: number) => stages[stage];
   const skips = levelsOf(schedule, bytesOf(schedule.edges ?? []));
   return schedule.placement.map((copies, worker) => {
@@ -341,11 +335,10 @@ export function memoryWithin(
   const { worker, bytes: most } = fullestWorker(workers.map(({ peak }) => peak));
   if (most <= limitBytes) return workers;
   const { peak, activations } = workers[worker]!;
-  throw new RangeError(
-    `Cannot make the schedule ${schedule.name}: each worker must need at most ` +
-      `${inMiB(limitBytes)}, received ${inMiB(most)} on worker ${worker}, ` +
-      `${inMiB(peak - activations)} of it for weights, gradients and optimizer`,
-  );
+  const fixed = `${inMiB(peak - activations)} of it for weights, gradients and optimizer`;
+  const must = `each worker must need at most ${inMiB(limitBytes)}`;
+  const received = `${inMiB(most)} on worker ${worker}, ${fixed}`;
+  throw refusal(`make the schedule ${schedule.name}`, must, received);
 }
 
 /**

@@ -1,5 +1,6 @@
 /** Formulas of the papers on AxoNN, Chimera and Hanayo, as printed and corrected. */
 
+import { assertInput } from "../errors.ts";
 import type { Schedule } from "../schedule.ts";
 import { type Analysis, analyze } from "./analyze.ts";
 
@@ -54,8 +55,12 @@ export function rabenseifnerMs(bytes: number, copies: number, link: LinkModel): 
 
 /** Checks a number of a model. @throws {RangeError} unless `isServed`. */
 function checkModel(name: string, value: number, isServed: boolean, must: string): void {
-  if (isServed && Number.isFinite(value)) return;
-  throw new RangeError(`Cannot use the model: ${name} must be ${must}, received ${value}`);
+  assertInput(
+    isServed && Number.isFinite(value),
+    "use the model",
+    `${name} must be ${must}`,
+    value,
+  );
 }
 
 /**

@@ -12,6 +12,7 @@
 
 import { type ActionList, KIND, KINDS, partAt } from "../action_list.ts";
 import type { Costs } from "../costs.ts";
+import { assertInput, refusal } from "../errors.ts";
 import { type AwaitedInput, execute, type Execution } from "../execute.ts";
 import type { ListedSchedule, Schedule } from "../schedule.ts";
 import { withLists } from "../simulator/simulate.ts";
@@ -157,6 +158,11 @@ interface LayerSums {
   readonly skips: readonly LayerSkip[];
 }
 
+/** The operation in refusals of times. */
+const CUT = "cut the model";
+
+const isTime = (value: number) => value >= 0 && value < Infinity;
+
 /**
  * Adds up the times of layers.
  *
@@ -169,16 +175,10 @@ export function layerSums(times: LayerTimes): LayerSums {
   const kinds = { forward, backward, input, weight, recompute: times.recompute ?? forward };
   const send = times.send ?? forward.map(() => 0);
   for (const [name, values] of Object.entries({ ...kinds, send })) {
-    if (values.length !== forward.length) {
-      throw new RangeError(
-        `Cannot cut the model: ${name} must be of ${forward.length} layers, received ${values.length}`,
-      );
-    }
+    const must = `${name} must be of ${forward.length} layers`;
+    assertInput(values.length === forward.length, CUT, must, values.length);
     for (const value of values) {
-      if (value >= 0 && value < Infinity) continue;
-      throw new RangeError(
-        `Cannot cut the model: ${name} must be finite numbers from 0, received ${value}`,
-      );
+      assertInput(isTime(value), CUT, `${name} must be finite numbers from 0`, value);
     }
   }
   const sums = Object.values(kinds).map((values) => {
@@ -189,10 +189,8 @@ export function layerSums(times: LayerTimes): LayerSums {
   const { skips = [] } = times;
   checkEdges(skips, forward.length);
   for (const { send = 0 } of skips) {
-    if (send >= 0 && send < Infinity) continue;
-    throw new RangeError(
-      `Cannot cut the model: the time of a skip edge must be a finite number from 0, received ${send}`,
-    );
+    const must = "the time of a skip edge must be a finite number from 0";
+    assertInput(isTime(send), CUT, must, send);
   }
   return { count: forward.length, sums, send: Float64Array.from(send), skips };
 }
@@ -390,11 +388,8 @@ export function partitionForSchedule(
   work: number = WORK_MAX,
 ): SchedulePartition {
   const layers = layerSums(times), { stages } = schedule;
-  if (layers.count < stages) {
-    throw new RangeError(
-      `Cannot cut the model into ${stages} stages: it must have as many layers, received ${layers.count}`,
-    );
-  }
+  const cannot = `cut the model into ${stages} stages`;
+  assertInput(layers.count >= stages, cannot, "it must have as many layers", layers.count);
   const even = evenCut(layers, stages), hasSkips = layers.skips.length > 0;
   const problem: CutProblem = { layers, stages, fits, work: hasSkips ? work / 2 : work };
   const cut = (problem: CutProblem, first: Starts) =>
@@ -481,10 +476,8 @@ function search(schedule: ListedSchedule, problem: CutProblem, first: Starts): S
     const bounds = paths.values().map(({ rest }) => rest[0]!);
     return { ...best, isExact, atLeast: isExact ? best.makespan : Math.max(...bounds) };
   }
-  throw new RangeError(
-    `Cannot cut the model into ${stages} stages of ${schedule.name}: a cut must fit, received none ` +
-      `that does`,
-  );
+  const cannot = `cut the model into ${stages} stages of ${schedule.name}`;
+  throw refusal(cannot, "a cut must fit", "none that does");
 }
 
 /** A cut that was executed. */

@@ -2,6 +2,7 @@
 
 import { type Action, formatAction, parts, R } from "../action.ts";
 import { ActionList, KIND } from "../action_list.ts";
+import { assertInput, refusal } from "../errors.ts";
 import { listPolicies } from "../policies.ts";
 import type { ListedSchedule, Schedule } from "../schedule.ts";
 
@@ -63,17 +64,14 @@ export function withRecomputation(
   stages: (stage: number) => boolean = () => true,
 ): ListedSchedule {
   const { lists, name, listPolicy } = schedule;
-  const refuse = (must: string, received: string): never => {
-    throw new RangeError(
-      `Cannot put recomputations into the schedule ${name}: ${must}, received ${received}`,
-    );
-  };
-  if (!lists) return refuse("it must have lists", "a policy");
+  const cannot = `put recomputations into the schedule ${name}`;
+  if (!lists) throw refusal(cannot, "it must have lists", "a policy");
   const all = lists.flatMap((list) => [...list]);
-  if (recomputedStages(schedule).size > 0) refuse("it must have none", "some");
+  assertInput(recomputedStages(schedule).size === 0, cannot, "it must have none", "some");
   const cut = all.find(({ part }) => part !== undefined);
-  if (cut) refuse("its actions must be of whole micro-batches", formatAction(cut));
-  if (all.some(({ overlap }) => overlap)) refuse("no action may overlap another", "some that do");
+  if (cut) throw refusal(cannot, "its actions must be of whole micro-batches", formatAction(cut));
+  const overlaps = all.some(({ overlap }) => overlap !== undefined);
+  assertInput(!overlaps, cannot, "no action may overlap another", "some that do");
   const distant = new Set<number>();
   for (const { action, next } of followedActions(schedule)) {
     const isAtOnce = next?.microBatch === action.microBatch;

@@ -1,4 +1,4 @@
-/** Chimera: pipelines in both directions over the same workers, each with a copy of the model. */
+/** Chimera and GEMS: pipelines in both directions over the same workers, each with a copy of the model. */
 
 import { B, F } from "../action.ts";
 import {
@@ -16,6 +16,7 @@ import {
   type SlottedAction,
   type UniformCosts,
 } from "../define.ts";
+import { assertInput } from "../errors.ts";
 import { withOrders } from "../from_lists.ts";
 import { greedyOrder } from "../search/greedy.ts";
 import { workloadOf } from "../search/limits.ts";
@@ -184,11 +185,9 @@ function checkChimera(name: string, options: ScheduleOptions): void {
   const divisors = perWorker(half, (i) => i + 1).filter((f) => half % f === 0);
   const must = `a divisor of half the workers, so one of ${divisors.join(", ")}`;
   requireOption(name, "pipelines", pipelines, divisors.includes(pipelines), must);
-  if (["direct", "doubling", "halving"].includes(scale)) return;
-  throw new RangeError(
-    `Cannot make the schedule ${name}: scale must be direct, doubling or halving, ` +
-      `received "${scale}"`,
-  );
+  const isKnown = ["direct", "doubling", "halving"].includes(scale);
+  const scales = "scale must be direct, doubling or halving";
+  assertInput(isKnown, `make the schedule ${name}`, scales, `"${scale}"`);
 }
 
 /**
@@ -216,3 +215,35 @@ export const chimeraGreedy = defineMade(
     return withOrders(base, "chimera-greedy", orders);
   },
 );
+
+/**
+ * GEMS (Jain et al. 2020, "GEMS: GPU-Enabled Memory-Aware Model-Parallelism System for Distributed
+ * DNN Training"), as the paper on Chimera describes it in section 2: even micro-batches run on the
+ * down copy, odd ones on the up copy.
+ */
+export const gems = defineSchedule({
+  name: "gems",
+  reads: [],
+  summary: "two copies of the model, one activation on each worker, mostly idle",
+  // The idle time holds for tB >= tF: the forward wave of each micro-batch follows the backward wave
+  // of the one before, so T = D·tF + N·D·tB + (N - 1)tF.
+  closedForm({ workers, microBatches }, { forward, backward }) {
+    const idle = (workers - 1) * (forward + microBatches * backward);
+    return formOf(workers, {
+      ...backward >= forward && { idle },
+      peak: () => 1,
+      weights: () => 2,
+    });
+  },
+  place: ({ workers, microBatches }) => ({
+    ...bidirectional({ workers, microBatches }),
+    pipelineOf: (microBatch) => microBatch % 2,
+  }),
+  *order(worker, { workers, microBatches }) {
+    for (let m = 0; m < microBatches; m++) {
+      const stage = m % 2 === 0 ? worker : workers - 1 - worker;
+      yield F(stage, m);
+      yield B(stage, m);
+    }
+  },
+});

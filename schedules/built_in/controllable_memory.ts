@@ -6,9 +6,9 @@ import {
   defineMade,
   defineSchedule,
   formOf,
+  isEqual,
   requireFull,
   type ScheduleDefinition,
-  type UniformCosts,
   wave,
 } from "../define.ts";
 import { withOrders } from "../from_lists.ts";
@@ -244,8 +244,6 @@ function actionsOf(at: Uint8Array, near: number, far: number, isFarFirst: boolea
   }
   return [...order, ...weights];
 }
-
-const isEqual = ({ forward, input, weight }: UniformCosts) => forward === input && input === weight;
 
 /** Defines the schedule of a block on a V: the shortest of its orders, the first of equal ones. */
 function defineBlock(

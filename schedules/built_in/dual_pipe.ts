@@ -2,9 +2,11 @@
 
 import { type Action, B, F, I, overlap, W } from "../action.ts";
 import {
+  bidirectional,
   type ClosedForm,
   defineSchedule,
   formOf,
+  isEqual,
   requireOption,
   type UniformCosts,
   wave,
@@ -75,7 +77,7 @@ function dualIdle(gaps: number, costs: UniformCosts): Pick<ClosedForm, "idle" | 
   const { forward, backward, input, weight, overlap } = costs;
   const published = gaps * (overlap + backward - 3 * weight);
   if (overlap !== forward + backward) {
-    return forward === input && input === weight ? { idleAtMost: published } : {};
+    return isEqual(costs) ? { idleAtMost: published } : {};
   }
   if (input <= forward) return { idle: gaps * (2 * forward + Math.max(0, input - weight)) };
   return { idleAtMost: Math.max(published, gaps * 2 * input) };
@@ -101,12 +103,8 @@ export const dualPipe = defineSchedule({
     const must = `even and at least ${2 * workers} for ${workers} workers`;
     const holds = microBatches % 2 === 0 && microBatches >= 2 * workers;
     requireOption("dualpipe", "microBatches", microBatches, holds, must);
-    return {
-      stages: workers,
-      pipelineCount: 2,
-      workerOf: (stage, pipeline) => pipeline === 0 ? stage : workers - 1 - stage,
-      pipelineOf: (microBatch) => microBatch < microBatches / 2 ? 0 : 1,
-    };
+    const pipelineOf = (microBatch: number) => microBatch < microBatches / 2 ? 0 : 1;
+    return { ...bidirectional({ workers, microBatches }), pipelineOf };
   },
   order(worker, { workers, microBatches }) {
     const toOutside = Math.min(worker, workers - 1 - worker);

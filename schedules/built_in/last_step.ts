@@ -8,6 +8,7 @@ import {
   type ScheduleDefinition,
   type ScheduleOptions,
 } from "../define.ts";
+import { assertInput } from "../errors.ts";
 import { withOrders } from "../from_lists.ts";
 import { followedBy, type Schedule, withEdges } from "../schedule.ts";
 import { greedyOrder, type Strategy } from "../search/greedy.ts";
@@ -50,12 +51,9 @@ export function smallerSchedule(
   microBatches: number,
   definition?: ScheduleDefinition,
 ): Schedule {
-  if (!Number.isSafeInteger(microBatches) || microBatches < 0) {
-    throw new RangeError(
-      `Cannot make a smaller schedule: microBatches must be a whole number from 0, received ` +
-        `${microBatches}`,
-    );
-  }
+  const isCount = Number.isSafeInteger(microBatches) && microBatches >= 0;
+  const must = "microBatches must be a whole number from 0";
+  assertInput(isCount, "make a smaller schedule", must, microBatches);
   const { name, listPolicy, edges } = schedule;
   if (microBatches === schedule.microBatches) return schedule;
   const known = definition ?? (scheduleNames().includes(name) ? findSchedule(name) : undefined);

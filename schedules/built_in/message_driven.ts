@@ -9,7 +9,8 @@ import {
   type ScheduleOptions,
   wave,
 } from "../define.ts";
-import { type MailboxOrder, readinessPolicy } from "../policies.ts";
+import { assertInput } from "../errors.ts";
+import { MAILBOX_ORDERS, type MailboxOrder, readinessPolicy } from "../policies.ts";
 
 /** Options of a message-driven schedule, all decided. */
 interface Decided {
@@ -48,37 +49,27 @@ function decide(options: ScheduleOptions): Decided {
 
 const isByMessage = (order: MailboxOrder) => order === "fifo" || order === "backward-first";
 
-const ORDERS: readonly MailboxOrder[] = ["fifo", "backward-first", "bf", "bfw"];
-
 /** Refuses options that contradict each other. */
 function checkOptions(options: ScheduleOptions): void {
   const { activationLimit = 1, chunks = 1, weightBacklog = 0, microBatches, sizes = [] } = options;
   const { order } = decide(options);
-  const must = (name: string, must: string, received: unknown) => {
-    throw new RangeError(
-      `Cannot make the schedule message-driven: ${name} must be ${must}, received ${received}`,
-    );
-  };
-  if (!(activationLimit >= 1)) must("activationLimit", "at least 1", activationLimit);
-  if (!ORDERS.includes(order)) must("order", "fifo, backward-first, bf or bfw", `"${order}"`);
-  requireOption("message-driven", "chunks", chunks, chunks <= 2, "1, or 2 for a V");
-  if (isByMessage(order) && chunks > 1) must("chunks", "1 with fifo and backward-first", chunks);
-  if (order !== "bfw" && weightBacklog !== 0) {
-    must("weightBacklog", `0 with ${order}, which runs whole backwards`, weightBacklog);
-  }
-  if (weightBacklog !== "all") {
-    requireOption(
-      "message-driven",
-      "weightBacklog",
-      weightBacklog,
-      weightBacklog >= 0,
-      "at least 0",
-    );
-  }
-  if (sizes.length > 0 && sizes.length !== microBatches) {
-    must("sizes", `one for each of ${microBatches} micro-batches`, sizes.length);
-  }
-  if (!sizes.every((size) => size > 0 && size <= 1)) must("sizes", "above 0, at most 1", sizes);
+  const name = "message-driven";
+  const check = (holds: boolean, must: string, received: unknown) =>
+    assertInput(holds, `make the schedule ${name}`, must, received);
+  check(activationLimit >= 1, "activationLimit must be at least 1", activationLimit);
+  const orders = "order must be fifo, backward-first, bf or bfw";
+  check(MAILBOX_ORDERS.includes(order), orders, `"${order}"`);
+  requireOption(name, "chunks", chunks, chunks <= 2, "1, or 2 for a V");
+  const isStraight = !isByMessage(order) || chunks === 1;
+  check(isStraight, "chunks must be 1 with fifo and backward-first", chunks);
+  const none = `weightBacklog must be 0 with ${order}, which runs whole backwards`;
+  check(order === "bfw" || weightBacklog === 0, none, weightBacklog);
+  const backlog = weightBacklog === "all" ? microBatches : weightBacklog;
+  requireOption(name, "weightBacklog", backlog, backlog >= 0, "at least 0");
+  const areAll = sizes.length === 0 || sizes.length === microBatches;
+  check(areAll, `sizes must be one for each of ${microBatches} micro-batches`, sizes.length);
+  const areShares = sizes.every((size) => size > 0 && size <= 1);
+  check(areShares, "sizes must be above 0, at most 1", sizes);
 }
 
 /**

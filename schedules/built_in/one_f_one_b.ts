@@ -1,16 +1,18 @@
-/** 1F1B (DAPPLE) and interleaved 1F1B: enough forwards to fill the pipeline, then one of each. */
+/** 1F1B (DAPPLE), interleaved and asynchronous: enough forwards to fill the pipeline, then one of each. */
 
-import { type Action, B, F } from "../action.ts";
+import type { Action, ActionKind } from "../action.ts";
 import {
+  chunkedAction,
   type ClosedForm,
   defineSchedule,
   formOf,
+  inTurn,
   linear,
   perRound,
   placeRounds,
+  requireFull,
   type ScheduleOptions,
   type UniformCosts,
-  virtualStep,
 } from "../define.ts";
 
 /**
@@ -35,44 +37,33 @@ export const interleaved = defineSchedule({
     });
   },
   place: (options) => placeRounds("interleaved", options),
-  *order(worker, options): Iterable<Action> {
-    const { workers, microBatches, chunks = 2 } = options;
-    const total = microBatches * chunks;
+  order(worker, options) {
+    const { workers, microBatches, chunks = 2 } = options, total = microBatches * chunks;
     const fill = 2 * (workers - 1 - worker) + (chunks - 1) * perRound(options);
-    const warmUp = Math.min(total, fill);
-    for (let k = 0; k < total + warmUp; k++) {
-      if (k < total) {
-        const { turn, microBatch } = virtualStep(k, options);
-        yield F(turn * workers + worker, microBatch);
-      }
-      if (k >= warmUp) {
-        const { turn, microBatch } = virtualStep(k - warmUp, options);
-        yield B((chunks - 1 - turn) * workers + worker, microBatch);
-      }
-    }
+    const make = (kind: ActionKind, k: number) => chunkedAction(kind, worker, k, options);
+    return inTurn(total, Math.min(total, fill), make);
   },
 });
 
 /** The order of worker s: min(N, D-1-s) forwards, then pairs of F and B, then backwards. */
-export function* oneFOneBOrder(
+export function oneFOneBOrder(
   worker: number,
   { workers, microBatches }: ScheduleOptions,
 ): Iterable<Action> {
   const warmUp = Math.min(microBatches, workers - 1 - worker);
-  for (let m = 0; m < microBatches + warmUp; m++) {
-    if (m < microBatches) yield F(worker, m);
-    if (m >= warmUp) yield B(worker, m - warmUp);
-  }
+  return inTurn(microBatches, warmUp, (kind, microBatch) => ({ kind, stage: worker, microBatch }));
 }
 
 /** For any tF, tB, D and N: the time of GPipe with min(N, D - s) activations on worker s. */
-export function oneFOneBForm(
+function oneFOneBForm(
   { workers, microBatches }: ScheduleOptions,
   { forward, backward }: UniformCosts,
+  weights = (_worker: number) => 1,
 ): ClosedForm {
   return formOf(workers, {
     idle: (workers - 1) * (forward + backward),
     peak: (s) => Math.min(microBatches, workers - s),
+    weights,
   });
 }
 
@@ -87,7 +78,45 @@ export const oneFOneB = defineSchedule({
   aliases: ["dapple"],
   reads: [],
   summary: "one forward, one backward in turn; D - s activations on worker s",
-  closedForm: oneFOneBForm,
+  closedForm: (options, costs) => oneFOneBForm(options, costs),
   place: linear,
+  order: oneFOneBOrder,
+});
+
+/**
+ * PipeDream (Narayanan et al. 2019, "PipeDream: Generalized Pipeline Parallelism for DNN Training",
+ * sections 3.2 and 3.3): an optimizer step after every backward. A forward uses the newest weights;
+ * its backward uses the same version, which is kept until then.
+ */
+export const pipeDream = defineSchedule({
+  name: "pipedream",
+  reads: [],
+  summary: "asynchronous: no flush, an update for each micro-batch, D - s weight versions",
+  updates: "every-backward",
+  weightVersions: (worker, { workers }) => workers - worker,
+  // Time and activations are those of a step that starts with an empty pipeline and drains it, such
+  // as before a checkpoint. Between two drains there is no idle time, and worker s keeps a version of
+  // its weights for each of the D - s micro-batches in flight.
+  closedForm: (options, costs) => oneFOneBForm(options, costs, (s) => options.workers - s),
+  place: linear,
+  order: oneFOneBOrder,
+});
+
+/**
+ * PipeDream-2BW (Narayanan et al. 2021, "Memory-Efficient Pipeline-Parallel DNN Training", section
+ * 3.1): an optimizer step for every N >= D micro-batches, from gradients that are one step old; two
+ * versions of the weights are enough.
+ */
+export const pipeDream2bw = defineSchedule({
+  name: "pipedream-2bw",
+  reads: [],
+  summary: "asynchronous: no flush, an update for N micro-batches, two weight versions",
+  updates: "double-buffered",
+  weightVersions: () => 2,
+  closedForm: (options, costs) => oneFOneBForm(options, costs, () => 2),
+  place(options) {
+    requireFull("pipedream-2bw", options);
+    return linear(options);
+  },
   order: oneFOneBOrder,
 });

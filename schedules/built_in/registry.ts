@@ -1,21 +1,18 @@
 /** The schedules of this package by name. */
 
-import { quote } from "../action.ts";
 import { refuseUnread, type ScheduleDefinition, type ScheduleOptions } from "../define.ts";
+import { quote, refusal } from "../errors.ts";
 import type { Schedule } from "../schedule.ts";
 import { defineSearch } from "../search/search.ts";
-import { chimera, chimeraGreedy } from "./chimera.ts";
+import { chimera, chimeraGreedy, gems } from "./chimera.ts";
 import { vHalf, vMin } from "./controllable_memory.ts";
 import { dualPipe, dualPipeV } from "./dual_pipe.ts";
-import { gems } from "./gems.ts";
 import { gpipe, loopedBfs } from "./gpipe.ts";
 import { chimeraWave, hanayo } from "./hanayo.ts";
 import { messageDriven } from "./message_driven.ts";
-import { interleaved, oneFOneB } from "./one_f_one_b.ts";
-import { pipeDream, pipeDream2bw } from "./pipedream.ts";
+import { interleaved, oneFOneB, pipeDream, pipeDream2bw } from "./one_f_one_b.ts";
 import { seq1f1b, seqZeroBubble, slimPipe, teraPipe } from "./sliced.ts";
-import { interleavedZeroBubble, zeroBubbleH1, zeroBubbleH2 } from "./zero_bubble.ts";
-import { zeroBubbleV } from "./zero_bubble_v.ts";
+import { interleavedZeroBubble, zeroBubbleH1, zeroBubbleH2, zeroBubbleV } from "./zero_bubble.ts";
 
 const byRule: readonly ScheduleDefinition[] = [
   gpipe,
@@ -100,10 +97,8 @@ export function findSchedule(name: string): ScheduleDefinition {
     definition.name === name || definition.aliases?.includes(name)
   );
   if (found !== undefined) return found;
-  throw new RangeError(
-    `Cannot make a schedule: its name must be one of ${scheduleNames().join(", ")}, ` +
-      `received ${quote(name)}`,
-  );
+  const must = `its name must be one of ${scheduleNames().join(", ")}`;
+  throw refusal("make a schedule", must, quote(name));
 }
 
 /**

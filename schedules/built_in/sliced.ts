@@ -1,9 +1,10 @@
 /** Schedules over slices of the sequence: Seq1F1B, its zero-bubble form, SlimPipe and TeraPipe. */
 
-import { type Action, B, F, I, sliced, W } from "../action.ts";
+import { type Action, type ActionKind, B, F, sliced } from "../action.ts";
 import {
   defineSchedule,
   formOf,
+  inTurn,
   linear,
   type Place,
   placeRounds,
@@ -11,25 +12,23 @@ import {
   roundsOf,
   type ScheduleOptions,
 } from "../define.ts";
-
-/** Makes a plain action: `F`, `B`, `I` or `W`. */
-type Make = (stage: number, microBatch: number) => Action;
+import { zeroBubbleOrder } from "./zero_bubble.ts";
 
 /** An action of a slice; of the whole micro-batch if there is one slice. */
 function sliceOf(action: Action, slice: number, { slices = 1 }: ScheduleOptions): Action {
   return slices === 1 ? action : sliced(action, slice, slices);
 }
 
-/** The k-th forward of a stage: the slices of a micro-batch in order. */
-function forwardOf(stage: number, k: number, options: ScheduleOptions): Action {
+/**
+ * Returns a function that makes the k-th action of a kind of a stage. Forwards take the slices of a
+ * micro-batch in order, backwards the last slice first.
+ */
+function makerOf(stage: number, options: ScheduleOptions) {
   const { slices = 1 } = options;
-  return sliceOf(F(stage, Math.floor(k / slices)), k % slices, options);
-}
-
-/** The k-th backward of a stage, made by `make`: the last slice of a micro-batch first. */
-function backwardOf(stage: number, k: number, make: Make, options: ScheduleOptions): Action {
-  const { slices = 1 } = options;
-  return sliceOf(make(stage, Math.floor(k / slices)), slices - 1 - k % slices, options);
+  return (kind: ActionKind, k: number): Action => {
+    const slice = kind === "F" ? k % slices : slices - 1 - k % slices;
+    return sliceOf({ kind, stage, microBatch: Math.floor(k / slices) }, slice, options);
+  };
 }
 
 /** One stage for each worker, and micro-batches cut into slices. */
@@ -61,13 +60,9 @@ export const seq1f1b = defineSchedule({
     });
   },
   place: placeSliced,
-  *order(worker, options) {
+  order(worker, options) {
     const { microBatches, slices = 1 } = options;
-    const all = microBatches * slices, warmUp = warmUpOf(worker, options);
-    for (let k = 0; k < all + warmUp; k++) {
-      if (k < all) yield forwardOf(worker, k, options);
-      if (k >= warmUp) yield backwardOf(worker, k - warmUp, B, options);
-    }
+    return inTurn(microBatches * slices, warmUpOf(worker, options), makerOf(worker, options));
   },
 });
 
@@ -91,21 +86,10 @@ export const seqZeroBubble = defineSchedule({
     requireFull("seq1f1b-zb", options);
     return placeSliced(options);
   },
-  *order(worker, options) {
-    const { workers, microBatches, slices = 1 } = options;
-    const all = microBatches * slices, held = workers + slices - 1;
-    let [forwards, inputs, weights] = [0, 0, 0];
-    while (forwards < held - worker) yield forwardOf(worker, forwards++, options);
-    while (forwards < all) {
-      yield backwardOf(worker, inputs++, I, options);
-      if (forwards - weights >= held) yield backwardOf(worker, weights++, W, options);
-      yield forwardOf(worker, forwards++, options);
-    }
-    while (inputs < all) {
-      yield backwardOf(worker, inputs++, I, options);
-      yield backwardOf(worker, weights++, W, options);
-    }
-    while (weights < all) yield backwardOf(worker, weights++, W, options);
+  order(worker, options) {
+    const { workers, microBatches, slices = 1 } = options, held = workers + slices - 1;
+    const limits = { warmUp: held - worker, held, count: microBatches * slices };
+    return zeroBubbleOrder(limits, makerOf(worker, options));
   },
 });
 
@@ -186,13 +170,13 @@ export const slimPipe = defineSchedule({
       };
     return { ...placeRounds("slimpipe", options, shared), slices };
   },
-  *order(worker, options): Iterable<Action> {
+  order(worker, options) {
     const { microBatches, chunks = 2, slices = 1 } = options;
-    const all = microBatches * slices * chunks, warmUp = slimPipeWarmUp(worker, options);
-    for (let k = 0; k < all + warmUp; k++) {
-      if (k < all) yield slimPipeForward(worker, k, options);
-      if (k >= warmUp) yield slimPipeBackward(worker, k - warmUp, options);
-    }
+    return inTurn(
+      microBatches * slices * chunks,
+      slimPipeWarmUp(worker, options),
+      (kind, k) => (kind === "F" ? slimPipeForward : slimPipeBackward)(worker, k, options),
+    );
   },
 });
 
@@ -212,9 +196,8 @@ export const teraPipe = defineSchedule({
       peak: () => microBatches,
     }),
   place: placeSliced,
-  *order(worker, options) {
-    const { microBatches, slices = 1 } = options;
-    for (let k = 0; k < microBatches * slices; k++) yield forwardOf(worker, k, options);
-    for (let k = 0; k < microBatches * slices; k++) yield backwardOf(worker, k, B, options);
+  order(worker, options) {
+    const { microBatches, slices = 1 } = options, all = microBatches * slices;
+    return inTurn(all, all, makerOf(worker, options));
   },
 });

@@ -1,15 +1,18 @@
-/** ZB-H1 and ZB-H2, plain and interleaved: split backwards, with W at times that would be idle. */
+/** ZB-H1 (also interleaved), ZB-H2 and ZB-V: split backwards, with W at times that would be idle. */
 
-import { type Action, F, I, W } from "../action.ts";
+import { type Action, type ActionKind, F, I, W } from "../action.ts";
 import {
+  chunkedAction,
   defineSchedule,
   formOf,
+  isEqual,
   linear,
   perRound,
   placeRounds,
   requireFull,
   requireOption,
-  virtualStep,
+  type ScheduleOptions,
+  wave,
 } from "../define.ts";
 
 /**
@@ -35,21 +38,13 @@ export const interleavedZeroBubble = defineSchedule({
   },
   place: (options) => placeRounds("interleaved-zb", options),
   *order(worker, options): Iterable<Action> {
-    const { workers, microBatches, chunks = 2 } = options;
-    const total = microBatches * chunks;
+    const { workers, microBatches, chunks = 2 } = options, total = microBatches * chunks;
     const fill = workers - 1 - worker + (chunks - 1) * perRound(options);
     const warmUp = Math.min(total, fill), late = warmUp + worker;
-    const backward = (k: number) => {
-      const { turn, microBatch } = virtualStep(k, options);
-      return [(chunks - 1 - turn) * workers + worker, microBatch] as const;
-    };
     for (let k = 0; k < total + late; k++) {
-      if (k < total) {
-        const { turn, microBatch } = virtualStep(k, options);
-        yield F(turn * workers + worker, microBatch);
-      }
-      if (k >= warmUp && k < total + warmUp) yield I(...backward(k - warmUp));
-      if (k >= late) yield W(...backward(k - late));
+      if (k < total) yield chunkedAction("F", worker, k, options);
+      if (k >= warmUp && k < total + warmUp) yield chunkedAction("I", worker, k - warmUp, options);
+      if (k >= late) yield chunkedAction("W", worker, k - late, options);
     }
   },
 });
@@ -57,20 +52,22 @@ export const interleavedZeroBubble = defineSchedule({
 /**
  * The order of a worker: `warmUp` forwards; then in turn I, a W if the worker holds `held`
  * activations, and F; after the last forward I and W in turn, then the remaining W.
+ *
+ * @param make Makes the k-th action of a kind; there are `count` of each.
  */
-function* zeroBubbleOrder(
-  worker: number,
-  { warmUp, held, microBatches }: { warmUp: number; held: number; microBatches: number },
+export function* zeroBubbleOrder(
+  { warmUp, held, count }: { warmUp: number; held: number; count: number },
+  make: (kind: ActionKind, k: number) => Action,
 ): Iterable<Action> {
   let [forwards, inputs, weights] = [0, 0, 0];
-  while (forwards < Math.min(warmUp, microBatches)) yield F(worker, forwards++);
-  while (forwards < microBatches) {
-    yield I(worker, inputs++);
-    if (forwards - weights >= held) yield W(worker, weights++);
-    yield F(worker, forwards++);
+  while (forwards < Math.min(warmUp, count)) yield make("F", forwards++);
+  while (forwards < count) {
+    yield make("I", inputs++);
+    if (forwards - weights >= held) yield make("W", weights++);
+    yield make("F", forwards++);
   }
-  while (inputs < microBatches) yield* [I(worker, inputs++), W(worker, weights++)];
-  while (weights < microBatches) yield W(worker, weights++);
+  while (inputs < count) yield* [make("I", inputs++), make("W", weights++)];
+  while (weights < count) yield make("W", weights++);
 }
 
 /**
@@ -92,8 +89,10 @@ export const zeroBubbleH1 = defineSchedule({
     requireFull("zb-h1", options);
     return linear(options);
   },
-  order: (worker, { workers, microBatches }) =>
-    zeroBubbleOrder(worker, { warmUp: workers - worker, held: workers, microBatches }),
+  order(stage, { workers, microBatches }) {
+    const limits = { warmUp: workers - stage, held: workers, count: microBatches };
+    return zeroBubbleOrder(limits, (kind, microBatch) => ({ kind, stage, microBatch }));
+  },
 });
 
 /**
@@ -107,12 +106,14 @@ export const zeroBubbleH2 = defineSchedule({
   // For any durations and N >= 2D-1. At equal durations a worker is never idle between its first and
   // last action. The workers still start one after the other, which costs (D-1)tF, so H2 gains over
   // H1 only if the next step may start without a barrier.
-  closedForm: ({ workers }, { forward, input, weight }) =>
-    formOf(workers, {
+  closedForm(options, costs) {
+    const { workers } = options, { forward, input, weight } = costs;
+    return formOf(workers, {
       idle: (workers - 1) * Math.max(forward, input - forward, forward + input - 2 * weight),
-      ...forward === input && input === weight && { idleLocal: 0 },
+      ...isEqual(costs) && { idleLocal: 0 },
       peak: () => 2 * workers - 1,
-    }),
+    });
+  },
   place(options) {
     const { workers, microBatches } = options;
     const least = 2 * workers - 1;
@@ -120,10 +121,73 @@ export const zeroBubbleH2 = defineSchedule({
     requireOption("zb-h2", "microBatches", microBatches, microBatches >= least, must);
     return linear(options);
   },
-  order: (worker, { workers, microBatches }) =>
-    zeroBubbleOrder(worker, {
-      warmUp: 2 * (workers - worker) - 1,
-      held: 2 * workers - 1,
-      microBatches,
-    }),
+  order(stage, { workers, microBatches: count }) {
+    const limits = { warmUp: 2 * (workers - stage) - 1, held: 2 * workers - 1, count };
+    return zeroBubbleOrder(limits, (kind, microBatch) => ({ kind, stage, microBatch }));
+  },
+});
+
+/** Counts the actions of the two stages of a worker; `a` is the stage nearer to the input. */
+function vStages(worker: number, workers: number) {
+  const next = { Fa: 0, Fb: 0, Ia: 0, Ib: 0, Wa: 0, Wb: 0 };
+  const a = worker, b = 2 * workers - 1 - worker;
+  return {
+    next,
+    Fa: () => F(a, next.Fa++),
+    Fb: () => F(b, next.Fb++),
+    Ia: () => I(a, next.Ia++),
+    Ib: () => I(b, next.Ib++),
+    Wa: () => W(a, next.Wa++),
+    Wb: () => W(b, next.Wb++),
+  };
+}
+
+/** The order of a worker for at least 2P-1 micro-batches, which fill the pipeline. */
+function* fullOrder(worker: number, { workers, microBatches }: ScheduleOptions): Iterable<Action> {
+  const { next, Fa, Fb, Ia, Ib, Wa, Wb } = vStages(worker, workers);
+  const below = workers - worker, total = Math.max(microBatches, 2 * workers - 1);
+  for (let i = 0; i < 2 * below - 1; i++) yield Fa();
+  for (let i = 0; i < worker; i++) yield* [Fb(), Fa()];
+  for (let i = 0; i < below; i++) yield* [Fb(), Ib(), Wb()];
+  while (next.Fa < total || next.Fb < total) {
+    if (next.Fa < total) yield Fa();
+    yield* [Ia(), Wa()];
+    if (next.Fb < total) yield Fb();
+    yield* [Ib(), Wb()];
+  }
+  for (let i = 0; i < worker; i++) yield* [Ia(), Ib()];
+  for (let i = 0; i < below; i++) yield* [Ia(), Wa()];
+  while (next.Wb < total) yield Wb();
+  while (next.Wa < total) yield Wa();
+}
+
+/**
+ * ZB-V (Qi et al. 2024, "Zero Bubble Pipeline Parallelism", section 6): stages r and 2P-1-r on worker
+ * r, so that the loss is on worker 0. The order of fewer than 2P-1 micro-batches is that of 2P-1
+ * without the missing ones, as in PyTorch's ZBVZeroBubble.
+ */
+export const zeroBubbleV = defineSchedule({
+  name: "zb-v",
+  reads: [],
+  summary: "split backward, two stages on each worker in a V: no bubbles with D activations",
+  // The idle time holds for tF = tI = tW. If N >= 2P-1, there is none between a worker's first and
+  // last action, and the workers start one stage after the other; each missing micro-batch adds two
+  // stages once the start no longer hides them. The peak, P activations on every worker, holds for
+  // N >= 2P-1, and is an upper bound for fewer.
+  closedForm({ workers, microBatches }, costs) {
+    const isFull = microBatches >= 2 * workers - 1;
+    const stages = Math.max(workers - 1, 4 * (workers - 1) - 2 * (microBatches - 1));
+    return formOf(workers, {
+      ...isEqual(costs) && { idle: stages * costs.forward / 2 },
+      ...isEqual(costs) && isFull && { idleLocal: 0 },
+      ...isFull && { peak: () => workers },
+      peakAtMost: Math.min(workers, microBatches),
+    });
+  },
+  place: (options) => wave({ ...options, waves: 1 }),
+  *order(worker, options): Iterable<Action> {
+    for (const action of fullOrder(worker, options)) {
+      if (action.microBatch < options.microBatches) yield action;
+    }
+  },
 });

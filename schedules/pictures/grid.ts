@@ -2,6 +2,7 @@
 
 import { type Action, formatAction } from "../action.ts";
 import { type Analysis, timedActions } from "../analysis/analyze.ts";
+import { assertInput } from "../errors.ts";
 
 /** The step between ticks: 1, 2 or 5 times a power of ten, so that at most `most` ticks fit. */
 export function tickStep(range: number, most: number): number {
@@ -56,11 +57,8 @@ const BACKGROUNDS = { F: 117, B: 214, I: 78, W: 176, R: 153, overlap: 229 } as c
  */
 export function formatGrid(analysis: Analysis, options: GridOptions = {}): string {
   const { columns = 120, color = false } = options;
-  if (!(columns >= COLUMNS_MIN)) {
-    throw new RangeError(
-      `Cannot draw a timeline: the columns must be at least ${COLUMNS_MIN}, received ${columns}`,
-    );
-  }
+  const must = `the columns must be at least ${COLUMNS_MIN}`;
+  assertInput(columns >= COLUMNS_MIN, "draw a timeline", must, columns);
   const { schedule: { workers }, makespan } = analysis;
   const names = Array.from({ length: workers }, (_, w) => `worker ${w}`.padEnd(nameWidth(workers)));
   const scale = columnsPerTime(analysis);

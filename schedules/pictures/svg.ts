@@ -1,8 +1,10 @@
-/** SVG pictures of a schedule: the timeline, and the memory below it. */
+/** SVG pictures: the timeline of a schedule with the memory below it, and trials of several. */
 
 import { type Action, type ActionKind, formatAction, parts } from "../action.ts";
 import { type Analysis, liveActivations, timedActions } from "../analysis/analyze.ts";
-import { shortNumber, ticks } from "./grid.ts";
+import { assertInput } from "../errors.ts";
+import type { Trial } from "../simulator/trials.ts";
+import { shortNumber, ticks, tickStep } from "./grid.ts";
 
 /** A colour and the colour of text that is legible on it. */
 interface Ink {
@@ -286,27 +288,19 @@ interface Canvas {
 export function formatSvg(analysis: Analysis): string {
   const { schedule } = analysis;
   const actions = schedule.lists.reduce((sum, list) => sum + list.length, 0);
-  if (actions > ACTIONS_MAX) {
-    throw new RangeError(
-      `Cannot draw the schedule ${schedule.name}: it must have at most ${ACTIONS_MAX} actions, ` +
-        `received ${actions}`,
-    );
-  }
+  const must = `it must have at most ${ACTIONS_MAX} actions`;
+  assertInput(actions <= ACTIONS_MAX, `draw the schedule ${schedule.name}`, must, actions);
   const canvas = layOut(analysis);
   const rows = schedule.lists.map((_, worker) => drawWorker(canvas, worker));
   const width = MARGIN.left + canvas.width + MARGIN.right;
   const memoryTop = canvas.height + MEMORY_GAP;
   const height = MARGIN.top + memoryTop + MEMORY_HEIGHT + MARGIN.bottom;
-  return [
-    `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${round(width)} ${round(height)}" ` +
-    `width="${round(width)}" height="${round(height)}" class="troupe-schedule" ` +
-    `font-family="Helvetica, Arial, sans-serif" font-size="11" fill="#000000" ` +
-    `role="graphics-document">`,
+  const names = [
     title(`${schedule.name}: ${factsOf(analysis)}`),
     `<desc>A row for each worker with a box for each action, and below it the live activations of ` +
     `each worker over time.</desc>`,
-    DARK,
-    `<rect class="paper" width="100%" height="100%" fill="#ffffff"/>`,
+  ];
+  return pictureOf(width, height, names, [
     `<g transform="translate(0 10)">`,
     drawHeading(analysis, MARGIN.left),
     `</g>`,
@@ -317,6 +311,20 @@ export function formatSvg(analysis: Analysis): string {
     `<g transform="translate(${MARGIN.left} ${MARGIN.top + memoryTop})">`,
     drawMemory(analysis, canvas.scale),
     `</g>`,
+  ]);
+}
+
+/** Returns a whole picture: its names for screen readers, and what it draws. */
+function pictureOf(width: number, height: number, names: string[], pieces: string[]): string {
+  return [
+    `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${round(width)} ${round(height)}" ` +
+    `width="${round(width)}" height="${round(height)}" class="troupe-schedule" ` +
+    `font-family="Helvetica, Arial, sans-serif" font-size="11" fill="#000000" ` +
+    `role="graphics-document">`,
+    ...names,
+    DARK,
+    `<rect class="paper" width="100%" height="100%" fill="#ffffff"/>`,
+    ...pieces,
     `</svg>\n`,
   ].join("\n");
 }
@@ -403,4 +411,59 @@ function drawTimeAxis({ analysis: { makespan }, scale, width, height }: Canvas):
   }
   pieces.push(text(width / 2, height + 31, "time", { anchor: "middle" }));
   return pieces.join("\n");
+}
+
+/** The margins of a picture of trials, and its height without them. */
+const AROUND = { top: 36, right: 150, bottom: 58, left: 52 }, HEIGHT = 320;
+const COLUMN_WIDTH = 84;
+/** The least distance between two names of lines. */
+const NAME_HEIGHT = 14;
+
+/**
+ * Draws how many times as fast as 1F1B each candidate is in each scenario, with each time of messages:
+ * one line for each candidate, its name at its end.
+ */
+export function formatTrialsSvg(trials: readonly Trial[]): string {
+  const names = [...new Set(trials.map(({ name }) => name))];
+  const columns = trials.filter(({ name }) => name === names[0]);
+  const means = trials.map(({ speedup }) => speedup.mean);
+  const low = Math.min(...means), high = Math.max(...means), range = Math.max(high - low, 0.1);
+  const step = tickStep(range, 8), from = Math.floor(low / step) * step;
+  const y = (speedup: number) => HEIGHT * (1 - (speedup - from) / (low + range - from));
+  const x = (column: number) => (column + 0.5) * COLUMN_WIDTH;
+  const width = columns.length * COLUMN_WIDTH;
+  const pieces = [axisLine(0, 0, 0, HEIGHT), axisLine(0, HEIGHT, width, HEIGHT)];
+  for (let level = from; level <= low + range + 1e-9; level += step) {
+    pieces.push(axisLine(-4, y(level), 0, y(level)));
+    pieces.push(text(-8, y(level), shortNumber(level), { anchor: "end" }));
+  }
+  columns.forEach(({ scenario, send }, column) => {
+    pieces.push(text(x(column), HEIGHT + 16, scenario, { anchor: "middle", size: 10 }));
+    pieces.push(text(x(column), HEIGHT + 30, `send ${send}`, { anchor: "middle", size: 10 }));
+  });
+  const lines = names.map((name, nth) => {
+    const own = trials.filter((trial) => trial.name === name).map(({ speedup }) => speedup.mean);
+    const position = { stage: nth, stages: names.length, pipeline: 0, pipelines: 1 };
+    return { name, own, stroke: inkOf("B", position).fill };
+  });
+  for (const { name, own, stroke } of lines) {
+    const points = own.map((speedup, column) => `${round(x(column))},${round(y(speedup))}`);
+    pieces.push(
+      `<polyline points="${points.join(" ")}" fill="none" stroke="${stroke}" stroke-width="2">` +
+        title(`${name}: ${own.map((one) => one.toFixed(2)).join(", ")}`) + `</polyline>`,
+    );
+  }
+  let above = -Infinity;
+  for (const { name, own, stroke } of lines.toSorted((a, b) => b.own.at(-1)! - a.own.at(-1)!)) {
+    above = Math.max(above + NAME_HEIGHT, y(own.at(-1)!));
+    pieces.push(text(x(columns.length - 1) + 8, above, name, { fill: stroke }));
+  }
+  const height = AROUND.top + Math.max(HEIGHT + AROUND.bottom, above + NAME_HEIGHT);
+  const caption = "times as fast as 1F1B";
+  return pictureOf(AROUND.left + width + AROUND.right, height, [title(caption)], [
+    text(8, 16, caption, { size: 14, weight: "bold" }),
+    `<g transform="translate(${AROUND.left} ${AROUND.top})">`,
+    ...pieces,
+    `</g>`,
+  ]);
 }

@@ -3,6 +3,7 @@
 import type { Action } from "../action.ts";
 import { KIND } from "../action_list.ts";
 import { Dependencies } from "../dependencies.ts";
+import { assertInput } from "../errors.ts";
 import { TimeQueue } from "../time_queue.ts";
 import type { Workload } from "./limits.ts";
 
@@ -95,11 +96,8 @@ class Greedy {
     });
     hosts.forEach((worker, copy) => {
       const room = this.#deeper[copy]! + 1, limit = strategy.limits[worker]!;
-      if (limit >= room) return;
-      throw new RangeError(
-        `Cannot schedule worker ${worker}: its limit of activations must be at least ${room}, ` +
-          `one for each of its stages, received ${limit}`,
-      );
+      const must = `its limit of activations must be at least ${room}, one for each of its stages`;
+      assertInput(limit >= room, `schedule worker ${worker}`, must, limit);
     });
     for (let m = 0; m < microBatches; m++) {
       this.#forwards[this.#dependencies.hostOf(0, m)]?.push({ stage: 0, microBatch: m });

@@ -12,6 +12,7 @@ import {
   type ScheduleOption,
   type ScheduleOptions,
 } from "../define.ts";
+import { assertInput } from "../errors.ts";
 import { withOrders } from "../from_lists.ts";
 import { edgesOfParts, type ListedSchedule, type Schedule, withEdges } from "../schedule.ts";
 import { exactOrder } from "./exact.ts";
@@ -196,26 +197,20 @@ export function defineSearch(given: readonly ScheduleDefinition[]): ScheduleDefi
   }, (options) => search(given, options));
 }
 
-function search(given: readonly ScheduleDefinition[], options: ScheduleOptions): ListedSchedule {
+function search(rules: readonly ScheduleDefinition[], options: ScheduleOptions): ListedSchedule {
   const { workers, microBatches, costs = {} } = options;
   const { activationLimit: activations = workers, weightLimit: weights = 1 } = options;
   const { recomputeAhead: isRecomputed = false, found } = options;
-  if (workers * microBatches > COMPUTED_MAX) {
-    throw new RangeError(
-      `Cannot make the schedule search: workers times microBatches must be at most ` +
-        `${COMPUTED_MAX}, received ${workers} times ${microBatches}`,
-    );
-  }
+  const cannot = "make the schedule search", size = `${workers} times ${microBatches}`;
+  const small = `workers times microBatches must be at most ${COMPUTED_MAX}`;
+  assertInput(workers * microBatches <= COMPUTED_MAX, cannot, small, size);
   const limits: Limits = { costs, activations, weights, isRecomputed, found };
-  const all = [...givenSchedules(given, options, limits), ...greedySchedules(options, limits)]
+  const all = [...givenSchedules(rules, options, limits), ...greedySchedules(options, limits)]
     .sort((a, b) => a.makespan - b.makespan);
   const [first] = all;
-  if (first === undefined) {
-    throw new RangeError(
-      `Cannot make the schedule search: the limits must leave room for some schedule, ` +
-        `received activationLimit ${activations} and weightLimit ${weights}`,
-    );
-  }
+  const given = `activationLimit ${activations} and weightLimit ${weights}`;
+  const room = "the limits must leave room for some schedule";
+  assertInput(first !== undefined, cannot, room, given);
   const best = distinct(all).slice(0, IMPROVED).flatMap((one) => improved(one, limits))
     .reduce(shorter, first);
   const { schedule } = exact(options, limits, best);

@@ -1,11 +1,11 @@
 /** The input of a simulated step, with its checks and random draws, and its result. */
 
-import {} from "../action.ts";
 import type { Action } from "../action.ts";
 import { KIND } from "../action_list.ts";
 import type { MemoryCurve, StageMemory } from "../analysis/memory.ts";
 import { recomputedStages } from "../analysis/recomputation.ts";
 import { type Costs, skipTimes, stageTimes } from "../costs.ts";
+import { assertInput } from "../errors.ts";
 import type { Timeline } from "../execute.ts";
 import type { ListedSchedule, Schedule } from "../schedule.ts";
 
@@ -286,15 +286,12 @@ function checkLink(where: string, link: Link | undefined): void {
 }
 
 function require(name: string, value: number | undefined, { isMet, must }: Bound): void {
-  if (value === undefined || isMet(value)) return;
-  throw new RangeError(`Cannot simulate: ${name} must be ${must}, received ${value}`);
+  assertInput(value === undefined || isMet(value), "simulate", `${name} must be ${must}`, value);
 }
 
 function requireLength(name: string, received: number, wanted: number): void {
-  if (received === wanted) return;
-  throw new RangeError(
-    `Cannot simulate: ${name} must have ${wanted} entries, received ${received}`,
-  );
+  const must = `${name} must have ${wanted} entries`;
+  assertInput(received === wanted, "simulate", must, received);
 }
 
 /** Random factors of an action of a worker: of its duration, and of the message after it. */

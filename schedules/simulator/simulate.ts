@@ -3,6 +3,7 @@
 import { eachLevel, heldBytes, type MemoryCurve } from "../analysis/memory.ts";
 import { bytesOf, comeByTimes, freedBy } from "../analysis/skip_memory.ts";
 import type { Costs } from "../costs.ts";
+import { assertInput } from "../errors.ts";
 import { withOrders } from "../from_lists.ts";
 import type { ListedSchedule, Schedule } from "../schedule.ts";
 import { stageRoutes } from "../skip_edges.ts";
@@ -42,12 +43,9 @@ export function simulateStep(model: StepModel): SimulatedStep {
   const run = new StepRun(model), { workers } = run, { name } = model.schedule;
   run.run();
   const stuck = workers.findIndex(({ policy }) => !policy.done);
-  if (stuck >= 0) {
-    throw new RangeError(
-      `Cannot simulate ${name}: the policy of worker ${stuck} must end the ` +
-        `step, received no action from it after ${workers[stuck]!.starts.length} actions`,
-    );
-  }
+  const received = `no action from it after ${workers[stuck]?.starts.length} actions`;
+  const must = `the policy of worker ${stuck} must end the step`;
+  assertInput(stuck < 0, `simulate ${name}`, must, received);
   const schedule = followsLists(model.schedule)
     ? model.schedule
     : withOrders(model.schedule, name, workers.map(({ taken = [] }) => taken));

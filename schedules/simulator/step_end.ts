@@ -16,7 +16,27 @@
 import type { Action } from "../action.ts";
 import type { Schedule } from "../schedule.ts";
 import type { Link, StageModel, StepEndModel, StepEndSpan, StepModel } from "./model.ts";
-import { reduceHalf } from "./network.ts";
+
+/**
+ * Half of an all-reduce: its latency and transfer time. Reduce-scatter and all-gather cost the same.
+ * With p ranks, c the largest power of two up to p, and n bytes, each half costs: `direct` α + (p−1)/p·nβ, `ring`
+ * (p−1)α + (p−1)/p·nβ, `rabenseifner` log₂c·α + (c−1)/c·nβ, and α + nβ more where p is not c.
+ */
+export function reduceHalf(
+  algorithm: "direct" | "ring" | "rabenseifner",
+  ranks: number,
+  bytes: number,
+  { latencyMs, bytesPerMs = Infinity }: Link,
+): { readonly latencyMs: number; readonly transferMs: number } {
+  if (ranks === 1) return { latencyMs: 0, transferMs: 0 };
+  const core = 2 ** Math.floor(Math.log2(ranks)), fold = ranks === core ? 0 : 1;
+  const [rounds, share] = {
+    direct: [1, (ranks - 1) / ranks] as const,
+    ring: [ranks - 1, (ranks - 1) / ranks] as const,
+    rabenseifner: [Math.log2(core) + fold, (core - 1) / core + fold] as const,
+  }[algorithm];
+  return { latencyMs: rounds * latencyMs, transferMs: share * bytes / bytesPerMs };
+}
 
 /** A copy of a stage on a worker. */
 interface Copy {

@@ -10,8 +10,14 @@ import { type StepPolicy, takeOffers } from "../policies.ts";
 import { hostTable, type ListedSchedule, type Schedule } from "../schedule.ts";
 import type { SkipRoute } from "../skip_edges.ts";
 import { TimeQueue } from "../time_queue.ts";
-import { type Draws, drawsOf, type StageModel, type StepEndSpan, type StepModel } from "./model.ts";
-import { Channels } from "./network.ts";
+import {
+  type Draws,
+  drawsOf,
+  type Network,
+  type StageModel,
+  type StepEndSpan,
+  type StepModel,
+} from "./model.ts";
 import {
   CommittedEnd,
   type EndPorts,
@@ -61,6 +67,49 @@ export class SimulatedWorker {
   constructor(policy: StepPolicy, taken: Action[] | undefined) {
     this.policy = policy;
     this.taken = taken;
+  }
+}
+
+/** The channels of a network, each with one message after the other, and the time at which it is free. */
+class Channels {
+  readonly #network: Network | undefined;
+  readonly #workers: number;
+  readonly #free = new Map<number, number>();
+
+  constructor(network: Network | undefined, workers: number) {
+    this.#network = network;
+    this.#workers = workers;
+  }
+
+  /**
+   * Sends a message to another worker, after all earlier messages of its channel.
+   *
+   * @param latencyFactor A factor of its latency.
+   * @returns the end of sending, and the arrival.
+   */
+  send(now: number, from: number, to: number, bytes: number, latencyFactor: number) {
+    const network = this.#network;
+    if (network === undefined) return { sentMs: now, arrivesMs: now };
+    const isLocal = this.#node(from) === this.#node(to);
+    const { latencyMs, bytesPerMs } = isLocal ? network.local ?? network.link : network.link;
+    const latency = latencyMs * latencyFactor;
+    if (bytesPerMs === undefined) return { sentMs: now, arrivesMs: now + latency };
+    const channel = this.#channel(from, to, isLocal);
+    const sentMs = Math.max(now, this.#free.get(channel) ?? 0) + bytes / bytesPerMs;
+    this.#free.set(channel, sentMs);
+    return { sentMs, arrivesMs: sentMs + latency };
+  }
+
+  #node(worker: number): number {
+    return Math.floor(worker / (this.#network?.nodeSize ?? 1));
+  }
+
+  /** The number of a channel: channels of pairs come first, then those of workers, then of nodes. */
+  #channel(from: number, to: number, isLocal: boolean): number {
+    const { sharing = "pair" } = this.#network ?? {}, workers = this.#workers;
+    if (sharing === "pair") return from * workers + to;
+    const ofWorker = workers * workers + from;
+    return sharing === "worker" || isLocal ? ofWorker : -1 - this.#node(from);
   }
 }
 

@@ -5,7 +5,8 @@ import { messageDriven } from "../built_in/message_driven.ts";
 import { createSchedule } from "../built_in/registry.ts";
 import type { Cost, Costs } from "../costs.ts";
 import type { ScheduleOptions } from "../define.ts";
-import type { MailboxOrder } from "../policies.ts";
+import { assertInput, refusal } from "../errors.ts";
+import { MAILBOX_ORDERS, type MailboxOrder } from "../policies.ts";
 import {
   type ListedSchedule,
   pipelineWorkers,
@@ -180,9 +181,7 @@ export function tryCandidates(
 function scenarioOf(text: string): Scenario {
   const scenario = readScenario(text);
   if (scenario) return scenario;
-  throw new RangeError(
-    `Cannot try schedules: a scenario must be a law and its amounts, received ${text}`,
-  );
+  throw refusal("try schedules", "a scenario must be a law and its amounts", text);
 }
 
 function tryOne(
@@ -247,13 +246,10 @@ function peaksOf(schedule: ListedSchedule, sizes: readonly number[] | undefined)
 
 function slowdownsOf(workers: number, slow: TrialOptions["slowWorker"]): number[] {
   const { worker, factor } = slow ?? { worker: 0, factor: 1 };
-  if (worker >= 0 && worker < workers) return new Array(workers).fill(1).with(worker, factor);
-  throw new RangeError(
-    `Cannot simulate a slow worker: it must be from 0 to ${workers - 1}, received ${worker}`,
-  );
+  const isWorker = worker >= 0 && worker < workers, must = `it must be from 0 to ${workers - 1}`;
+  assertInput(isWorker, "simulate a slow worker", must, worker);
+  return new Array(workers).fill(1).with(worker, factor);
 }
-
-const ORDERS: readonly MailboxOrder[] = ["fifo", "backward-first", "bf", "bfw"];
 
 /** Options of a message-driven schedule, some of which are `auto`: chosen by trials. */
 export type AskedMailbox =
@@ -304,7 +300,7 @@ export function mailboxCandidates(asked: AskedMailbox): Candidate[] {
   const limits = pipelineLimit === "auto"
     ? [4, 5, 6, 7, 8].map((quarters) => Math.min(most, Math.ceil(workers * quarters / 4)))
     : [pipelineLimit];
-  const orders = order === "auto" ? ORDERS : [order];
+  const orders = order === "auto" ? MAILBOX_ORDERS : [order];
   return [...new Set(limits)].flatMap((limit) =>
     orders.map((order) => ({
       name: `${order}:${limit}`,

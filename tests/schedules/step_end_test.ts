@@ -1,4 +1,4 @@
-import { reduceHalf } from "../../schedules/simulator/network.ts";
+import { reduceHalf } from "../../schedules/simulator/step_end.ts";
 import { alike } from "./cases.ts";
 import assert from "node:assert/strict";
 import {

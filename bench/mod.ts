@@ -23,7 +23,7 @@ import { lengthsBench } from "./lengths.ts";
 import { memoryBench } from "./memory.ts";
 import { messagesBench } from "./messages.ts";
 import { mpiBench, mpiRanksBench } from "./mpi.ts";
-import { nanoGptBench } from "./nanogpt.ts";
+import { nanoGptBench, precisionsBench } from "./nanogpt.ts";
 import { overlapBench } from "./overlap.ts";
 import { gpt2Bench, peersBench } from "./peers.ts";
 import { papersText } from "./papers/mod.ts";
@@ -58,6 +58,7 @@ const SECTIONS: Readonly<Record<string, (flags: SectionFlags) => Promise<Row[]>>
   threads: threadsBench,
   gpt2: gpt2Bench,
   nanogpt: nanoGptBench,
+  precisions: precisionsBench,
   memory: memoryBench,
   scaling: scalingBench,
   lengths: lengthsBench,
@@ -103,20 +104,15 @@ async function main(args: string[]): Promise<number> {
   }
   if (rounds !== undefined) limitRounds(rounds);
   const before = await thisMachine();
-  const sections = new Map<string, Row[]>();
-  for (const name of named.length > 0 ? named.map(String) : Object.keys(SECTIONS)) {
-    printError(`measuring ${name} …`);
-    sections.set(name, await run(name, { load, runs, seed }));
+  if (!json) print(`${machineText(before)}\n${MODEL}\n`);
+  const all: object[] = [];
+  for (const section of named.length > 0 ? named.map(String) : Object.keys(SECTIONS)) {
+    printError(`measuring ${section} …`);
+    const rows = await run(section, { load, runs, seed });
+    all.push(...rows.map((row) => ({ section, ...row, isMet: isMet(row) })));
+    if (!json) print(`${(isMarkdown ? markdown : table)(section, rows)}\n`);
   }
-  if (json) {
-    const rows = [...sections].flatMap(([section, found]) =>
-      found.map((row) => ({ section, ...row, isMet: isMet(row) }))
-    );
-    print(JSON.stringify({ machine: before, model: MODEL, rows }, undefined, 2));
-    return 0;
-  }
-  print(`${machineText(before)}\n${MODEL}\n`);
-  print(isMarkdown ? markdown(sections) : table(sections));
+  if (json) print(JSON.stringify({ machine: before, model: MODEL, rows: all }, undefined, 2));
   return 0;
 }
 

@@ -1,6 +1,7 @@
 /**
- * Trains nanoGPT's `shakespeare_char` with its settings for a CPU in Troupe and in PyTorch, with the
- * same first weights, micro-batches and learning rates.
+ * Trains character models in Troupe and in PyTorch, with the same first weights, micro-batches and
+ * learning rates: nanoGPT's `shakespeare_char` with its settings for a CPU, and the GPT of the other
+ * benchmarks in FP32 and BF16.
  *
  * nanoGPT has no biases: those of Troupe are 0 and frozen, and PyTorch has none. Its GELU is exact;
  * here both use the approximation by tanh.
@@ -13,15 +14,34 @@ import { uniformInt } from "pure-rand/distribution/uniformInt";
 import { train } from "../actors/run/train.ts";
 import { heldOutBatches, learningRateAt, loadText, type TokenBatch } from "../kernels/mod.ts";
 import { substream } from "../kernels/random.ts";
-import { openTorch, type PeerTask } from "./peers.ts";
+import { openTorch, type PeerTask, type TorchPrecision } from "./peers.ts";
 import { type Row, rowMaker, valueRow } from "./report.ts";
 import { interleave } from "./timing.ts";
-import { benchModel, firstWeights, type Workload } from "./workload.ts";
+import { benchModel, firstWeights, SMALL, type Workload } from "./workload.ts";
 
-const STEPS = 2000;
-const LAYERS = { layers: 4, hidden: 128, heads: 4, seq: 64 } as const;
-const MICRO_BATCH = 12;
-const RATE = { rate: 1e-3, minRate: 1e-4, schedule: "cosine", warmup: 100, steps: STEPS } as const;
+/** Settings of a training run that both libraries take. */
+interface Settings {
+  readonly steps: number;
+  /** All but the vocabulary, which is that of the text. */
+  readonly layers: Omit<Workload["config"], "vocab">;
+  readonly microBatch: number;
+  readonly warmup: number;
+}
+
+const NANO_GPT: Settings = {
+  steps: 2000,
+  layers: { layers: 4, hidden: 128, heads: 4, seq: 64 },
+  microBatch: 12,
+  warmup: 100,
+};
+const { vocab: _, ...SMALL_LAYERS } = SMALL.config;
+const PRECISIONS: Settings = {
+  steps: 200,
+  layers: SMALL_LAYERS,
+  microBatch: SMALL.microBatch,
+  warmup: 20,
+};
+
 const OPTIMIZER = { beta2: 0.99, weightDecay: 0.1 } as const;
 const CLIP = 1;
 
@@ -37,18 +57,18 @@ const TEXT = "moby-dick";
 
 const isBias = (name: string) => name.endsWith(".bias");
 
-type Task = PeerTask & Required<Pick<PeerTask, "batches" | "heldOut">>;
+type Task = PeerTask & Required<Pick<PeerTask, "batches" | "heldOut" | "rates">>;
 
 /** Returns the model, and micro-batches of characters: the first nine tenths of the text train. */
-async function openTask(): Promise<Task> {
+async function openTask({ steps, layers, microBatch, warmup }: Settings): Promise<Task> {
   const characters = [...await loadText(TEXT)], vocabulary = [...new Set(characters)].sort();
   const idOf = new Map(vocabulary.map((character, id) => [character, id]));
   const tokens = Uint16Array.from(characters, (character) => idOf.get(character)!);
-  const config = { ...LAYERS, vocab: vocabulary.length, tie: true }, { seq } = config;
+  const config = { ...layers, vocab: vocabulary.length, tie: true }, { seq } = config;
   const split = Math.floor(0.9 * tokens.length), random = substream(1, "nanoGPT offsets");
-  const batches = Array.from({ length: STEPS }, (): TokenBatch => {
-    const ids = new Int32Array(MICRO_BATCH * seq), targets = ids.slice();
-    for (let row = 0; row < MICRO_BATCH; row++) {
+  const batches = Array.from({ length: steps }, (): TokenBatch => {
+    const ids = new Int32Array(microBatch * seq), targets = ids.slice();
+    for (let row = 0; row < microBatch; row++) {
       const at = uniformInt(random, 0, split - seq - 1);
       ids.set(tokens.subarray(at, at + seq), row * seq);
       targets.set(tokens.subarray(at + 1, at + seq + 1), row * seq);
@@ -57,10 +77,11 @@ async function openTask(): Promise<Task> {
   });
   const heldOut = heldOutBatches({
     ...{ tokens: tokens.subarray(split), seq, vocabularySize: config.vocab },
-    ...{ microBatch: MICRO_BATCH, count: HELD_OUT },
+    ...{ microBatch, count: HELD_OUT },
   });
-  const rates = batches.map((_, i) => learningRateAt(RATE, i + 1));
-  const workload: Workload = { config, microBatch: MICRO_BATCH };
+  const rate = { rate: 1e-3, minRate: 1e-4, schedule: "cosine", warmup, steps } as const;
+  const rates = batches.map((_, i) => learningRateAt(rate, i + 1));
+  const workload: Workload = { config, microBatch };
   const how = { optimizer: OPTIMIZER, clip: CLIP, lacks: isBias };
   return { workload, microBatches: 1, batches, heldOut, rates, ...how };
 }
@@ -74,16 +95,18 @@ interface Trainer extends AsyncDisposable {
   readonly evaluate: () => Promise<number>;
 }
 
-async function openTroupe({ workload, batches, heldOut }: Task) {
+async function openTroupe(task: Task, precision: TorchPrecision = "fp32"): Promise<Trainer> {
+  const { workload, batches, heldOut, rates } = task;
   const events = train({
     model: benchModel(workload),
     data: batches,
-    steps: STEPS,
+    steps: batches.length,
     microBatches: 1,
+    precision,
     device: "native",
     runtime: "local",
     weights: firstWeights(workload),
-    learningRate: RATE,
+    learningRate: (step) => rates[step - 1]!,
     optimizer: { kind: "adamw", ...OPTIMIZER },
     clip: CLIP,
     frozen: isBias,
@@ -98,7 +121,7 @@ async function openTroupe({ workload, batches, heldOut }: Task) {
   };
   await until("plan");
   return {
-    note: "native, one worker, local, one thread",
+    note: `native, ${precision}, one worker, local, one thread`,
     async step() {
       const start = performance.now(), { loss } = await until("step");
       return { ms: performance.now() - start, loss };
@@ -108,12 +131,10 @@ async function openTroupe({ workload, batches, heldOut }: Task) {
   };
 }
 
-/** The compared programs; the first is Troupe. */
-const TRAINERS: Readonly<
-  Record<string, (task: Task) => Promise<Trainer>>
-> = {
-  "Troupe": openTroupe,
-  "PyTorch": (task) => openTorch(1, task),
+/** The compared programs. */
+const TRAINERS = {
+  Troupe: openTroupe,
+  PyTorch: (task: Task, precision?: TorchPrecision) => openTorch(1, task, precision),
 };
 
 const meanOf = (values: readonly number[]) =>
@@ -121,7 +142,7 @@ const meanOf = (values: readonly number[]) =>
 
 /** Trains in turns, some steps of each program in a round. */
 export async function nanoGptBench(): Promise<Row[]> {
-  const task = await openTask(), cases: Record<string, () => Promise<number>> = {};
+  const task = await openTask(NANO_GPT), cases: Record<string, () => Promise<number>> = {};
   await using stack = new AsyncDisposableStack();
   const runs: { name: string; note: string; losses: number[]; curve: number[] }[] = [];
   for (const [name, open] of Object.entries(TRAINERS)) {
@@ -139,7 +160,7 @@ export async function nanoGptBench(): Promise<Row[]> {
       return sum;
     };
   }
-  const options = { rounds: STEPS / ROUND_STEPS, warmup: 0, isAlone: false };
+  const options = { rounds: NANO_GPT.steps / ROUND_STEPS, warmup: 0, isAlone: false };
   const rounds = await interleave(cases, options), row = rowMaker(rounds);
   const [ours, ...others] = runs as [typeof runs[0], ...typeof runs];
   return [
@@ -163,4 +184,22 @@ export async function nanoGptBench(): Promise<Row[]> {
       return valueRow(`after ${end} steps: held-out loss`, "", [loss], { note: note.join("; ") });
     }),
   ];
+}
+
+/** Returns how far the losses of each step in BF16 are from those in FP32, in Troupe and in PyTorch. */
+export async function precisionsBench(): Promise<Row[]> {
+  const task = await openTask(PRECISIONS), rows: Row[] = [];
+  for (const [name, open] of Object.entries(TRAINERS)) {
+    await using fp32 = await open(task, "fp32");
+    await using bf16 = await open(task, "bf16");
+    const apart: number[] = [];
+    for (const _ of task.batches) {
+      const { loss: exact } = await fp32.step(), { loss } = await bf16.step();
+      apart.push(100 * Math.abs(loss - exact) / exact);
+    }
+    rows.push(valueRow(`${name}: loss of a step in BF16, from FP32`, "%", apart, {
+      note: `mean of ${apart.length} steps: ${meanOf(apart).toFixed(3)} %; ${bf16.note}`,
+    }));
+  }
+  return rows;
 }

@@ -170,31 +170,24 @@ function cells(row: Row): string[] {
 
 const HEAD = ["", "median", "lowest–highest", "target", "", ""];
 
-/** Formats sections of rows as text. */
-export function table(sections: ReadonlyMap<string, readonly Row[]>): string {
-  const bodies = [...sections].map(([title, rows]) => [title, rows.map(cells)] as const);
-  const all = [HEAD, ...bodies.flatMap(([, rows]) => rows)];
-  const [head, ...lines] = formatTable(all, { left: [0, 4, 5] });
-  const shown = bodies.flatMap(([title, rows]) => [title, ...lines.splice(0, rows.length)]);
-  return [head, ...shown].join("\n");
+/** Formats the rows of a section as text. */
+export function table(section: string, rows: readonly Row[]): string {
+  const [head, ...lines] = formatTable([HEAD, ...rows.map(cells)], { left: [0, 4, 5] });
+  return [head, section, ...lines].join("\n");
 }
 
-/** Formats sections of rows as the Markdown tables of BENCHMARKS.md. */
-export function markdown(sections: ReadonlyMap<string, readonly Row[]>): string {
-  const tables = [...sections].map(([title, rows]) => {
-    const lines = rows.map((row) => {
-      const [name, median, range, target, met, note] = cells(row);
-      return [
-        name!.trim().replace(/^(\w+: )? {2}/, "$1… "),
-        median!,
-        range!,
-        `${target} ${met}`.trim(),
-        note!,
-      ];
-    });
-    return `### ${title}\n\n${
-      markdownTable([["measured", "median", "lowest–highest", "target", ""], ...lines])
-    }`;
+/** Formats the rows of a section as a Markdown table of BENCHMARKS.md. */
+export function markdown(section: string, rows: readonly Row[]): string {
+  const lines = rows.map((row) => {
+    const [name, median, range, target, met, note] = cells(row);
+    return [
+      name!.trim().replace(/^(\w+: )? {2}/, "$1… "),
+      median!,
+      range!,
+      `${target} ${met}`.trim(),
+      note!,
+    ];
   });
-  return tables.join("\n");
+  const head = ["measured", "median", "lowest–highest", "target", ""];
+  return `### ${section}\n\n${markdownTable([head, ...lines])}`;
 }

@@ -5,9 +5,17 @@
  */
 
 export { joinSlices, sliceBatch, sliceOf, splitBatch } from "./batch.ts";
-export { type BatchCheck, batchCheck } from "./compile/compile_model.ts";
-export { cutIntoStages, formatLayout, partition, readLayout, startsOf } from "./compile/layout.ts";
+export { type BatchCheck, batchCheck, modelsOfLengths } from "./compile/compile_model.ts";
 export {
+  cutIntoStages,
+  formatLayout,
+  partition,
+  readLayout,
+  skipEdges,
+  startsOf,
+} from "./compile/layout.ts";
+export {
+  fieldBounds,
   haveLengths,
   inputsOf,
   isSkip,
@@ -17,8 +25,6 @@ export {
   slicesOf,
   valuesForm,
 } from "./compile/programs.ts";
-export { skipEdges } from "./compile/skip_edges.ts";
-export { modelsOfLengths } from "./compile/slices.ts";
 export {
   DIGIT_PIXELS,
   DIGITS_SHA256,

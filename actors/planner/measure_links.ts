@@ -7,12 +7,12 @@
 import { type Batch, compileModel, mlp, type Model, type ModelProgram } from "../../kernels/mod.ts";
 import {
   elementCount,
+  fieldBounds,
   initialValues,
   type StageState,
   substream,
   withAliases,
 } from "../../kernels/internal.ts";
-import { fieldBounds } from "../../kernels/stage/field_bounds.ts";
 import { createSchedule, simulateStep } from "../../schedules/mod.ts";
 import type { RunOptions } from "../options/train_options.ts";
 import type { StepOutcome } from "../pipeline/step.ts";

@@ -10,7 +10,7 @@
 
 import { builtin } from "../builtin.ts";
 import type { DType, HostArray } from "../devices/device.ts";
-import { nameError } from "../errors.ts";
+import { assertInput, nameError, refusal } from "../errors.ts";
 import { addGradients, dependentValues } from "../ops/autodiff.ts";
 import { isZeros, zeros } from "../ops/op.ts";
 import type { Graph } from "../ops/graph.ts";
@@ -95,9 +95,8 @@ function buildForward(
   const y = buildLayer(layer, g, handed && inputsLike(g, handed.map(computed)));
   if (isLoss && !(isValue(y) && y.shape.length === 1 && y.dtype === "f32")) {
     const received = isValue(y) ? `${y.dtype} [${y.shape}]` : "a record";
-    throw new RangeError(
-      `Cannot compile the last layer "${layer.name}": it must return the loss of each sample, f32 [samples], received ${received}`,
-    );
+    const must = "it must return the loss of each sample, f32 [samples]";
+    throw refusal(`compile the last layer "${layer.name}"`, must, received);
   }
   const parameters = g.parameters.map(({ spec, value }) => ({
     spec: frozen?.(spec.name) ? { ...spec, frozen: true as const } : spec,
@@ -119,13 +118,9 @@ function buildForward(
         : value,
     ] as const
   );
-  if (made.length === 0) {
-    throw new TypeError(
-      `Cannot compile the layer ${
-        JSON.stringify(layer.name)
-      }: it must hand on a value or give one, received neither`,
-    );
-  }
+  const cannot = `compile the layer ${JSON.stringify(layer.name)}`;
+  const hands = "it must hand on a value or give one";
+  assertInput(made.length > 0, cannot, hands, "neither", TypeError);
   checkUse(layer, g, inputs, made.map(([, value]) => value));
   const dependent = dependentValues(
     g,
@@ -157,12 +152,9 @@ function checkUse(
   const read = new Set([...made, ...g.nodes.flatMap((node) => node.inputs)]);
   const unused = inputs.find(({ spec, value }) => spec.name !== "x" && !read.has(value));
   if (!unused) return;
-  const value = JSON.stringify(unused.spec.name.slice(unused.spec.name.indexOf(".") + 1));
-  throw new TypeError(
-    `Cannot compile the layer ${JSON.stringify(name)}: it must use ${value}, which it ${
-      isSkip(unused.spec.name) ? "takes" : "is handed"
-    }, received no use of it`,
-  );
+  const key = unused.spec.name, value = JSON.stringify(key.slice(key.indexOf(".") + 1));
+  const must = `it must use ${value}, which it ${isSkip(key) ? "takes" : "is handed"}`;
+  throw refusal(`compile the layer ${JSON.stringify(name)}`, must, "no use of it", TypeError);
 }
 
 /** A layer whose forward graph is built. */

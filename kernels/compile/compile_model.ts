@@ -4,9 +4,9 @@
  * @module
  */
 
-import { type Batch, lengthsOf } from "../batch.ts";
+import { type Batch, lengthsOf, type Slicing } from "../batch.ts";
 import { dependentValues, passesGradient, sourcesOf } from "../ops/autodiff.ts";
-import { assertInput } from "../errors.ts";
+import { assertInput, refusal } from "../errors.ts";
 import { elementCount } from "../graph/shapes.ts";
 import type { Node, NodeGraph, Value } from "../graph/value.ts";
 import { gpt2, type Gpt2Config } from "../layers/gpt2.ts";
@@ -15,11 +15,11 @@ import {
   checkTies,
   fieldProblem,
   type Model,
+  modelFields,
   NotGivenError,
   type Tie,
 } from "../layers/layer.ts";
 import { llama, type LlamaConfig } from "../layers/llama.ts";
-import { boundsProblem, fieldBounds } from "../stage/field_bounds.ts";
 import {
   type CompileOptions,
   type ForwardGraph,
@@ -28,15 +28,20 @@ import {
   openLayer,
 } from "./compile_layer.ts";
 import {
+  boundsProblem,
+  fieldBounds,
   haveLengths,
   isSkip,
   type LayerProgram,
+  outputsOf,
   type OutputSpec,
   type Recompute,
   slicesOf,
   type StageProgram,
 } from "./programs.ts";
-import { type CutModel, cutModel, modelsOfLengths } from "./slices.ts";
+
+/** The operation in refusals of models. */
+const COMPILE = "compile model";
 
 /** Describes the problem of a micro-batch; undefined if there is none. */
 export type BatchCheck = (batch: Batch) => string | undefined;
@@ -161,12 +166,9 @@ function* compileLayers(
   });
   for (const [i, [{ gives }]] of opened.entries()) {
     const unused = [...gives.keys()].find((name) => !lastUse.has(name));
-    if (unused === undefined) continue;
-    throw new TypeError(
-      `Cannot compile model: a later layer must take ${JSON.stringify(unused)}, which the layer ${
-        named(all[i]!)
-      } gives, received none that does`,
-    );
+    const wanted = `${JSON.stringify(unused)}, which the layer ${named(all[i]!)} gives`;
+    const must = `a later layer must take ${wanted}`;
+    assertInput(unused === undefined, COMPILE, must, "none that does", TypeError);
   }
   const ends = gradientEnds(all, opened.map((one) => one.at(-1)!.forward), endsWithLoss);
   const trained = new Set(ends.trained.map(canonical));
@@ -218,15 +220,14 @@ function gradientEnds(
       if (differentiable[i]!.has(value)) trained.push(prefixOf(layers[i]!) + name);
       else if (isStopped) stopped.push(prefixOf(layers[i]!) + name);
       else {
-        const end = endOf(forwards, unstopped, i, value);
-        throw new TypeError(
-          `Cannot train layer ${named(layers[i]!)}: ` +
-            (end
-              ? `a gradient must come to its parameter "${name}", received none through ${end.op} of layer ${
-                named(layers[end.layer]!)
-              }; where that is wanted, write g.stopGradient(x) or freeze the parameter`
-              : `the result must depend on every parameter, received "${name}" unused`),
-        );
+        const end = endOf(forwards, unstopped, i, value),
+          cannot = `train layer ${named(layers[i]!)}`;
+        const uses = "the result must depend on every parameter";
+        if (!end) throw refusal(cannot, uses, `"${name}" unused`, TypeError);
+        const advice = "where that is wanted, write g.stopGradient(x) or freeze the parameter";
+        const received = `none through ${end.op} of layer ${named(layers[end.layer]!)}; ${advice}`;
+        const must = `a gradient must come to its parameter "${name}"`;
+        throw refusal(cannot, must, received, TypeError);
       }
     }
   }
@@ -306,10 +307,82 @@ function circleError(
   if (maker < 0) return cause;
   const circle = [...layers.slice(user, maker + 1), layers[user]!].map(named);
   const shown = circle.length > 6 ? [...circle.slice(0, 3), "…", ...circle.slice(-2)] : circle;
-  return new RangeError(
-    `Cannot compile model: the layer ${named(layers[user]!)} must not take ${
-      JSON.stringify(error.value)
-    } from a later one, received a circle: ${shown.join(" → ")}`,
+  const taken = JSON.stringify(error.value), received = `a circle: ${shown.join(" → ")}`;
+  const must = `the layer ${named(layers[user]!)} must not take ${taken} from a later one`;
+  return refusal(COMPILE, must, received);
+}
+
+/** The layers of a model with sliced sequences. */
+interface CutModel {
+  /** The layers; each is compiled for every slice. */
+  readonly layers: readonly AnyLayer[];
+  readonly slicing: Slicing;
+  /**
+   * Checks the programs of a layer for all slices.
+   *
+   * @throws {TypeError} with the name of the layer, when they differ where they must not.
+   */
+  check(layer: AnyLayer, slices: readonly LayerProgram[]): void;
+}
+
+/**
+ * Cuts the sequences of a model.
+ *
+ * @throws {TypeError} when its samples are not sequences, or their number is unknown.
+ * @throws {RangeError} when their tokens are not divisible by `slices`.
+ */
+function cutModel(
+  model: Pick<Model, "name" | "layers" | "samples" | "withSlices">,
+  slices: number,
+): CutModel {
+  const { name, samples, withSlices } = model;
+  if (!withSlices || samples === undefined) {
+    const lacks = withSlices ? "samples" : "withSlices";
+    const must = "the model must have sequences, and say so with withSlices and samples";
+    const received = `${name} without ${lacks}`;
+    throw new TypeError(
+      `Cannot cut sequences into ${slices} slices: ${must}; received ${received}`,
+    );
+  }
+  const whole = new Map(modelFields(model).map((spec) => [spec.name, spec]));
+  return {
+    layers: withSlices(slices),
+    slicing: { slices, samples },
+    check(layer, compiled) {
+      const cannot = `cut the layer ${named(layer)} into ${slices} slices`;
+      const shared = compiled.map((program) =>
+        JSON.stringify([program.parameters, outputsOf(program), program.isLoss])
+      );
+      if (new Set(shared).size > 1) {
+        const must = "its parameters and its output must be alike in all slices";
+        throw new TypeError(`Cannot ${cannot}: ${must}`);
+      }
+      for (const { name, shape } of compiled.flatMap(({ fields }) => fields)) {
+        const all = whole.get(name)?.shape;
+        const isCut = all !== undefined && elementCount(shape) * slices === elementCount(all);
+        const must = `of its field "${name}" each slice must have one part of ${slices}`;
+        assertInput(isCut, cannot, must, `[${shape}] of [${all ?? ""}]`, TypeError);
+      }
+    },
+  };
+}
+
+/**
+ * Returns a model for each of its lengths, the longest first.
+ *
+ * @throws {TypeError} when its samples are not sequences, or their length is unknown.
+ */
+export function modelsOfLengths<M extends Pick<Model, "name" | "length" | "withLength">>(
+  model: M,
+): readonly (M | Model)[] {
+  const { name, length, withLength } = model;
+  if (length !== undefined && withLength) {
+    return [model, ...lengthsOf(length).slice(1).map(withLength)];
+  }
+  const must = "the model must have sequences, and say so with withLength and length";
+  const received = `${name} without ${withLength ? "length" : "withLength"}`;
+  throw new TypeError(
+    `Cannot train on samples of different lengths: ${must}; received ${received}`,
   );
 }
 
@@ -394,20 +467,15 @@ export function compileModel(
       return index;
     });
     const { name, block } = layer;
-    if (program.masks && layers.some((other) => other.name === name)) {
-      throw new TypeError(
-        `Cannot compile model: names of layers with dropout must be unique, received "${name}" twice`,
-      );
-    }
+    const isNew = !program.masks || layers.every((other) => other.name !== name);
+    const unique = "names of layers with dropout must be unique";
+    assertInput(isNew, COMPILE, unique, `"${name}" twice`, TypeError);
     const place = { name, ...block && { block }, prefix, program: indices[0]! };
     layers.push({ ...place, ...cut && { slices: indices }, ...lengths && { lengths: indices } });
     for (const spec of program.parameters) {
       const name = prefix + spec.name;
-      if (parameters.has(name)) {
-        throw new TypeError(
-          `Cannot compile model: names of parameters must be unique, received "${name}" twice`,
-        );
-      }
+      const must = "names of parameters must be unique";
+      assertInput(!parameters.has(name), COMPILE, must, `"${name}" twice`, TypeError);
       elements = checkElements(name, spec.shape, elements, elementsMax);
       parameters.set(name, { name, shape: spec.shape, spec, isFrozen: spec.frozen ?? false });
     }
@@ -447,16 +515,16 @@ function checkElements(
   before: number,
   most: number,
 ): number {
-  const own = elementCount(shape), elements = before + own;
-  if (own > most) {
-    throw new RangeError(
-      `Cannot hold the parameter "${name}": it must have at most ${most} elements, received shape [${shape}]`,
-    );
-  }
-  if (elements <= most) return elements;
-  throw new RangeError(
-    `Cannot hold the model: its parameters must be at most ${most} numbers, received more up to "${name}"`,
+  const own = elementCount(shape), elements = before + own, few = `at most ${most} elements`;
+  assertInput(
+    own <= most,
+    `hold the parameter "${name}"`,
+    `it must have ${few}`,
+    `shape [${shape}]`,
   );
+  const must = `its parameters must be at most ${most} numbers`;
+  assertInput(elements <= most, "hold the model", must, `more up to "${name}"`);
+  return elements;
 }
 
 /** Returns a text that is equal for layers with the same computation and initialization. */

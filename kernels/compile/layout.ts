@@ -1,5 +1,6 @@
 /**
- * The layout notation for the layers of each stage, and cuts of a model into stages.
+ * The layout notation for the layers of each stage, cuts of a model into stages, and the values that
+ * cross them by name.
  *
  * `E,4|4|4|3,H` are four stages. `E` is the embedding (a layer of that name), `H` the head (a layer
  * of that name; in a sliced head each slice is an `H`), and a number counts the blocks of a
@@ -10,9 +11,18 @@
  * @module
  */
 
+import { DTYPE_BYTES } from "../devices/device.ts";
+import { assertInput, refusal } from "../errors.ts";
+import { elementCount } from "../graph/shapes.ts";
 import type { ModelProgram } from "./compile_model.ts";
-import type { StageProgram } from "./programs.ts";
-import { skipsOf, skipValues } from "./skip_edges.ts";
+import {
+  inputsOf,
+  isSkip,
+  layersOf,
+  outputsOf,
+  type StageProgram,
+  type StageSkip,
+} from "./programs.ts";
 
 /** A sign of the notation, and the share of it that a layer is. */
 interface Share {
@@ -102,34 +112,28 @@ export function readLayout(
   layers: StageProgram["layers"],
   stages: number,
 ): number[] {
-  const refuse = `Cannot use the layout ${JSON.stringify(layout.slice(0, 200))}`;
+  const cannot = `use the layout ${JSON.stringify(layout.slice(0, 200))}`;
   const said = layout.split("|").map((stage) =>
-    stage.split(",").map((piece) => readPiece(piece.trim(), refuse))
+    stage.split(",").map((piece) => readPiece(piece.trim(), cannot))
   );
-  if (said.length !== stages) {
-    throw new RangeError(
-      `${refuse}: the number of its stages must be that of the schedule, ${stages}, received ${said.length}`,
-    );
-  }
+  const must = `the number of its stages must be that of the schedule, ${stages}`;
+  assertInput(said.length === stages, cannot, must, said.length);
   const shares = sharesOf(layers), starts = startsOfLayout(said, shares);
   if (starts) return starts;
   const most = Math.round(1 / Math.min(...shares.map(({ part }) => part)));
   const all = written(piecesOf(shares)), received = written(joined(said.flat()));
-  throw new RangeError(
-    all === received
-      ? `${refuse}: every number must be a whole number of layers, of which a block has ${most}, received a number that cuts a layer`
-      : `${refuse}: its stages must have all that the model has in order, ${all}, received ${received}`,
-  );
+  const whole = `every number must be a whole number of layers, of which a block has ${most}`;
+  assertInput(all !== received, cannot, whole, "a number that cuts a layer");
+  throw refusal(cannot, `its stages must have all that the model has in order, ${all}`, received);
 }
 
-function readPiece(piece: string, refuse: string): Piece {
+function readPiece(piece: string, cannot: string): Piece {
   if (piece === "E" || piece === "H") return piece;
   const count = /^(?:\d{1,6}(?:\.\d{1,6})?|\.\d{1,6})$/.test(piece) ? Number(piece) : 0;
   if (count > 0) return count;
-  throw new SyntaxError(
-    `${refuse}: each stage must have E, H and numbers above 0 with commas between them, such as ` +
-      `E,4|4|3,H, received ${JSON.stringify(piece.slice(0, 50))}`,
-  );
+  const must = "each stage must have E, H and numbers above 0 with commas between them";
+  const received = JSON.stringify(piece.slice(0, 50));
+  throw refusal(cannot, `${must}, such as E,4|4|3,H`, received, SyntaxError);
 }
 
 /** Returns the index of the first layer of each stage; undefined if the pieces are not all layers. */
@@ -183,9 +187,8 @@ type MoreCost = (first: number, end: number) => number;
 
 function evenest(costs: readonly number[], parts: number, more: MoreCost): number[] {
   if (!Number.isSafeInteger(parts) || parts < 1 || parts > costs.length) {
-    throw new RangeError(
-      `Cannot cut the model into ${parts} stages: the number of stages must be between 1 and its ${costs.length} layers`,
-    );
+    const must = `the number of stages must be between 1 and its ${costs.length} layers`;
+    throw new RangeError(`Cannot cut the model into ${parts} stages: ${must}`);
   }
   const { least } = cut(costs, parts, more, Math.max);
   return cut(costs, parts, more, (sum, part) => part <= least ? sum + part ** 2 : Infinity).starts;
@@ -225,6 +228,97 @@ function cut(
   const starts: number[] = [];
   for (let n = costs.length; cuts.length > 0;) starts.unshift(n = cuts.pop()![n]!);
   return { least: figures.at(-1)!, starts };
+}
+
+/** A value given by name that is used in other stages than its own. */
+interface SkipEdge {
+  /** Its key, `skip.NAME`. */
+  readonly key: string;
+  /** The stage that makes it. */
+  readonly from: number;
+  /** Other stages that use it, in order. */
+  readonly to: readonly number[];
+  /** True if its gradient is sent back. */
+  readonly hasGradient: boolean;
+  /** Bytes of the value. */
+  readonly bytes: number;
+}
+
+/**
+ * Returns the values of a model that are sent between stages by name.
+ *
+ * @param starts for each stage the index of its first layer.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { compileModel, type Layer } from "@troupe/troupe/kernels";
+ *
+ * const layers: Layer[] = [
+ *   {
+ *     name: "first",
+ *     build(g) {
+ *       const x = g.mul(g.batch("x", [2]), g.parameter("a", [1]));
+ *       g.give("early", x);
+ *       return x;
+ *     },
+ *   },
+ *   { name: "second", build: (g, x) => g.tanh(g.mul(x!, g.parameter("a", [1]))) },
+ *   { name: "last", build: (g, x) => g.add(x!, g.take("early")) },
+ * ];
+ * const program = compileModel({ name: "three", layers, predictions: 2 }, "none");
+ * assert.deepEqual(skipEdges(program, [0, 1, 2]), [
+ *   { key: "skip.early", hasGradient: true, bytes: 8, from: 0, to: [2] },
+ * ]);
+ * assert.deepEqual(skipEdges(program, [0]), []); // within a stage nothing travels
+ * ```
+ */
+export function skipEdges(model: StageProgram, starts: readonly number[]): SkipEdge[] {
+  const stageOf = (layer: number) => starts.findLastIndex((start) => start <= layer);
+  return skipValues(model).flatMap(({ maker, users, travels: _, ...value }): SkipEdge[] => {
+    const from = stageOf(maker),
+      to = [...new Set(users.map(stageOf))].filter((one) => one !== from);
+    return to.length > 0 ? [{ ...value, from, to }] : [];
+  });
+}
+
+/**
+ * Returns the values that layers of a model give by name, with the layer that makes each, the layers
+ * that take it, in order, and the bytes that are sent over one edge in both directions (`travels`).
+ */
+function skipValues(model: StageProgram) {
+  const layers = layersOf(model);
+  return layers.flatMap(({ program }, maker) =>
+    outputsOf(program).filter(({ name }) => isSkip(name)).map(
+      ({ name: key, hasGradient, dtype, shape }) => {
+        const bytes = elementCount(shape) * DTYPE_BYTES[dtype];
+        const users = layers.flatMap(({ program }, user) =>
+          inputsOf(program).some(({ name }) => name === key) ? [user] : []
+        );
+        return { key, maker, users, hasGradient, bytes, travels: hasGradient ? 2 * bytes : bytes };
+      },
+    )
+  );
+}
+
+/** Returns, by stage, the values that cross its border by name. */
+function skipsOf(model: StageProgram, starts: readonly number[]): StageSkip[][] {
+  const edges = skipEdges(model, starts);
+  return starts.map((_, stage) =>
+    edges.flatMap(({ key, from, to, hasGradient }): StageSkip[] => {
+      if (stage !== from && !to.includes(stage)) return [];
+      const isMaker = stage === from;
+      const next = to.find((user) => user > stage);
+      const before = to.findLast((user) => user < stage) ?? from;
+      return [{
+        key,
+        ...!isMaker && { from },
+        to: isMaker ? to : [],
+        ...hasGradient && next !== undefined && { gradientFrom: next },
+        ...hasGradient && !isMaker && { gradientTo: before },
+      }];
+    })
+  );
 }
 
 /**

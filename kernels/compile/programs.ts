@@ -4,13 +4,17 @@
  * @module
  */
 
+import { fromBinary } from "@bufbuild/protobuf";
 import type { Slicing } from "../batch.ts";
-import type { DType } from "../devices/device.ts";
+import type { DType, HostArray } from "../devices/device.ts";
 import type { Graph } from "../ops/graph.ts";
 import { elementCount, sameShape } from "../graph/shapes.ts";
-import { type Node, sliceNodes, type Value } from "../graph/value.ts";
+import { type Node, sliceNodes, TROUPE, type Value } from "../graph/value.ts";
 import { isDropout, type MaskSpec, type ParameterSpec, type TensorSpec } from "../layers/layer.ts";
 import type { Port } from "../onnx/encode.ts";
+import { valueTypes } from "../onnx/lower.ts";
+import { ModelProtoSchema } from "../onnx/onnx_pb.ts";
+import { intOf } from "../onnx/signature.ts";
 import type { Precision } from "../precision.ts";
 
 /** An input of a layer, by its key: `x`, `x.NAME` of a record, `skip.NAME` of a skip edge. */
@@ -373,3 +377,49 @@ export const haveLengths = (
 /** Returns the storage type of a stage. */
 export const precisionOf = (layers: readonly NamedProgram[]): Precision =>
   layers[0]?.program.precision ?? "fp32";
+
+/**
+ * The smallest and the largest integer that a field may hold. Devices treat others differently: some refuse
+ * them, a GPU reads another row silently.
+ */
+export type Bounds = readonly [least: number, most: number];
+
+/**
+ * Returns the bounds of a layer's fields by name, derived from its operations: rows of a table,
+ * negative ones counted from its end, and classes, with −1 for none.
+ */
+export function fieldBounds({ fields, models }: LayerProgram): Map<string, Bounds> {
+  const bounds = new Map<string, Bounds>();
+  // Most layers read no such field, and decoding a model takes time.
+  if (!fields.some(({ dtype }) => dtype === "i32" || dtype === "i64")) return bounds;
+  const graph = fromBinary(ModelProtoSchema, models.forward).graph!;
+  const types = valueTypes(graph);
+  const names = new Map(fields.map(({ name }) => [PORTS.field(name), name]));
+  for (const node of graph.node) {
+    const reshaped = node.opType === "Reshape" ? names.get(node.input[0]!) : undefined;
+    if (reshaped !== undefined) names.set(node.output[0]!, reshaped);
+    const field = names.get(node.input[1] ?? ""), shape = types.get(node.input[0] ?? "")?.shape;
+    if (field === undefined || !shape) continue;
+    if (node.opType === "Gather") {
+      const rows = shape[intOf(node, "axis", 0)]!;
+      bounds.set(field, [-rows, rows - 1]);
+    } else if (node.domain === TROUPE && node.opType === "CrossEntropy") {
+      bounds.set(field, [-1, shape[1]! - 1]);
+    }
+  }
+  return bounds;
+}
+
+/** Returns the problem of a field with a value out of bounds; undefined if all are within. */
+export function boundsProblem(
+  name: string,
+  values: HostArray,
+  [least, most]: Bounds,
+): string | undefined {
+  for (let i = 0; i < values.length; i++) {
+    if (values[i]! >= least && values[i]! <= most) continue;
+    return `the field "${name}" must hold whole numbers from ${least} to ${most}, received ${
+      values[i]
+    } at position ${i}`;
+  }
+}

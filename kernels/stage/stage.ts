@@ -9,6 +9,9 @@
 
 import type { Batch } from "../batch.ts";
 import {
+  type Bounds,
+  boundsProblem,
+  fieldBounds,
   haveLengths,
   type LayerProgram,
   type NamedProgram,
@@ -28,7 +31,6 @@ import {
   stageBorder,
   writeValues,
 } from "./activations.ts";
-import { type Bounds, boundsProblem, fieldBounds } from "./field_bounds.ts";
 import {
   type GradientNorms,
   type GradientSums,

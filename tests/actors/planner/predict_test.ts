@@ -8,7 +8,7 @@ import { concurrencyOf } from "../../../actors/planner/predict.ts";
 import { type LayerFacts, slicedFacts } from "../../../actors/planner/profile.ts";
 import { compileRun } from "../../../actors/run/compile.ts";
 import { ADAMW_DEFAULTS, compileModel, gpt2, type ModelProgram } from "../../../kernels/mod.ts";
-import { skipEdges } from "../../../kernels/compile/skip_edges.ts";
+import { skipEdges } from "../../../kernels/compile/layout.ts";
 import { startsOf } from "../../../kernels/compile/layout.ts";
 import { createSchedule, simulateStep, withRecomputation } from "../../../schedules/mod.ts";
 import { outcome, type Sizes, SMALL } from "../runs.ts";

@@ -4,9 +4,11 @@
  * @module
  */
 
-export type { Batches, Data, DataSource } from "./options/data_source.ts";
 export {
+  type Batches,
   type BuiltModel,
+  type Data,
+  type DataSource,
   defineModel,
   type ModelComponent,
   type ModelOptions,

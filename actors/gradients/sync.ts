@@ -21,8 +21,7 @@ import {
   type Reducer,
   sumsOf,
 } from "./all_reduce.ts";
-import type { GradientSquares } from "./commit.ts";
-import { type CopyDigest, digestOf, NO_DIGEST } from "./digests.ts";
+import { type CopyDigest, digestOf, type GradientSquares, NO_DIGEST } from "./commit.ts";
 
 /** Options of the all-reduce. */
 export interface ReduceOptions {

@@ -18,8 +18,8 @@ import {
 import { type AdafactorOptions, DEVICE_SPECS, type LoraOptions } from "../../kernels/internal.ts";
 import { scheduleNames, type ScheduleOptions } from "../../schedules/mod.ts";
 import { SCALE_MAX } from "../gradients/commit.ts";
-import { type Data, isIterable } from "./data_source.ts";
-import { COUNT_MAX } from "./limits.ts";
+import { type Data, isIterable, type ModelComponent } from "./model_definition.ts";
+import { COUNT_MAX, readBacklog, readGroups, readLimit, readLora, readNumbers } from "./limits.ts";
 import {
   anything,
   byType,
@@ -42,8 +42,6 @@ import {
   trueOrFalse,
   type Words,
 } from "./option.ts";
-import { readBacklog, readGroups, readLimit, readLora, readNumbers } from "./quantities.ts";
-import type { ModelComponent } from "./model_definition.ts";
 import type { MpiRunOptions, RunJournal, TrainOptions } from "./train_options.ts";
 
 export type CheckpointOptions = NonNullable<TrainOptions["checkpoint"]>;

@@ -28,9 +28,8 @@ import type { SupervisorMessage, WorkerMessage } from "../pipeline/protocol.ts";
 import type { SupervisorInit } from "../pipeline/supervisor_state.ts";
 import type { WorkerFault, WorkerInit } from "../pipeline/worker_state.ts";
 import type { ActorSpec, PlaceName, System, Transport } from "../runtime/mod.ts";
-import type { Data } from "./data_source.ts";
+import type { Data, ModelComponent } from "./model_definition.ts";
 import type { RuntimeName, TrainEvent } from "./train_events.ts";
-import type { ModelComponent } from "./model_definition.ts";
 import type { SnapshotPlace } from "./option.ts";
 
 /** Measurements of a step, of a skipped step, or of an evaluation. */

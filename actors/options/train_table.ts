@@ -19,7 +19,18 @@ import type { LinkOptions } from "../pipeline/links.ts";
 import type { WorkerFault } from "../pipeline/worker_state.ts";
 import { checkTransports } from "../runtime/checks.ts";
 import type { System } from "../runtime/mod.ts";
-import { COUNT_MAX, MICRO_BATCHES_MAX, THREADS_MAX, WORKERS_MAX } from "./limits.ts";
+import {
+  COUNT_MAX,
+  MICRO_BATCHES_MAX,
+  readFromZero,
+  readLink,
+  readLossScale,
+  readNumbers,
+  readSize,
+  readThreads,
+  THREADS_MAX,
+  WORKERS_MAX,
+} from "./limits.ts";
 import {
   anything,
   byType,
@@ -44,14 +55,6 @@ import {
   trueOrFalse,
   type Words,
 } from "./option.ts";
-import {
-  readFromZero,
-  readLink,
-  readLossScale,
-  readNumbers,
-  readSize,
-  readThreads,
-} from "./quantities.ts";
 import {
   aboveZero,
   ADAPTER_OPTIONS,

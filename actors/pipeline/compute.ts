@@ -11,11 +11,10 @@
 import { sliceBatch } from "../../kernels/internal.ts";
 import { type Action, formatAction } from "../../schedules/mod.ts";
 import { cutInto, endsBackward, parts, takeOffers } from "../../schedules/internal.ts";
-import { digestOfValues } from "../gradients/digests.ts";
+import { digestOfValues } from "../gradients/commit.ts";
 import type { Handlers } from "../runtime/mod.ts";
-import type { Arrival } from "./arrivals.ts";
+import { type Arrival, cut, mapValues } from "./links.ts";
 import { sourceCount } from "./layout.ts";
-import { cut, mapValues } from "./links.ts";
 import type { WorkerMessage } from "./protocol.ts";
 import type { OpenCopy } from "./stage_copies.ts";
 import {

@@ -25,8 +25,7 @@ import {
   type WeightUpdates,
 } from "../../schedules/mod.ts";
 import { followList, halvesOf, hostedSchedule, type HostLayout } from "../../schedules/internal.ts";
-import type { GradientSquares } from "../gradients/commit.ts";
-import type { CopyDigest } from "../gradients/digests.ts";
+import type { CopyDigest, GradientSquares } from "../gradients/commit.ts";
 import { pipelineCount } from "./layout.ts";
 
 /** The policy of a worker: its actions, or the name by which every isolate makes its schedule. */

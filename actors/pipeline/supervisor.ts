@@ -6,20 +6,45 @@
  * @module
  */
 
-import type { ActorFactory, ActorRef, ActorSpec, Context, Handlers } from "../runtime/mod.ts";
-import { controlHandlers, verifyHandlers, workerDownHandlers } from "./control.ts";
+import type { Batch } from "../../kernels/mod.ts";
+import { joinStates, moved } from "./stage_copies.ts";
+import { areFinite, jobScales, unequalCopies } from "../gradients/commit.ts";
+import type {
+  ActorFactory,
+  ActorRef,
+  ActorSpec,
+  Context,
+  Handlers,
+  Message,
+} from "../runtime/mod.ts";
 import {
   guarded,
   type StateTable,
   type SupervisorMessage,
+  type WorkerLost,
   type WorkerMessage,
+  type WorkerReport,
 } from "./protocol.ts";
 import { UPDATE_POLICIES } from "./step.ts";
-import { commitHandlers, drainHandlers, flowHandlers } from "./step_end.ts";
 import {
+  allLosses,
+  broadcast,
+  credit,
+  currentActivity,
   emptyFlow,
+  endFor,
+  entryOf,
+  Evaluation,
+  gather,
+  holderOf,
+  inject,
+  lossOf,
   mailboxBound,
+  openStepRecord,
+  outcomeOf,
   PendingReplies,
+  stepOfRound,
+  type StepRecord,
   type Supervisor,
   type SupervisorInit,
   type SupervisorState,
@@ -191,5 +216,331 @@ function openSupervisor(
     fetches: 0,
     steps: [],
     flow: emptyFlow(init),
+  };
+}
+
+/** The handlers of the end of steps with a flush. */
+function commitHandlers(
+  supervisor: Supervisor,
+): Partial<Handlers<SupervisorMessage>> {
+  const { init } = supervisor, running = () => supervisor.steps[0]!;
+  const reduce = ({ decision }: StepRecord) => {
+    const stages = decision!.startReducing();
+    if (stages.length > 0) broadcast(supervisor, { type: "Reduce", stages });
+  };
+  /** Commits or aborts, once the decision is known. */
+  const decide = (step: StepRecord) => {
+    const { request: { lossScale, update, learningRate, jobs }, decision } = step;
+    const losses = allLosses(step);
+    const outcome = decision!.decide(jobs !== undefined || areFinite(losses, []), lossScale);
+    supervisor.state = outcome ? "ending" : "deciding";
+    const isWrong = step.doubts.length > 0 || unequalCopies(step.digests).length > 0;
+    if (outcome && (!outcome.isCommitted || isWrong)) {
+      return broadcast(supervisor, { type: "Abort" });
+    }
+    reduce(step);
+    if (!outcome) return;
+    step.isCommitted = true;
+    const { gradientScale } = outcome, { clip } = init;
+    const scales = jobs && jobScales(jobs, losses, decision!.squares, clip);
+    const commit = { update, learningRate, gradientScale, ...scales && { jobs: scales } };
+    broadcast(supervisor, { type: "Commit", ...commit });
+  };
+  return {
+    GradientsReady({ stage, isSafe, doubts = [] }) {
+      const step = running();
+      step.doubts.push(...doubts);
+      step.decision!.vote(stage, isSafe);
+      if (step.decision!.hasAllVotes) decide(step);
+      else reduce(step);
+    },
+    Reduced({ squares, digests = [], doubts = [] }) {
+      const step = running();
+      step.digests.push(...digests);
+      step.doubts.push(...doubts);
+      step.decision!.addSquares(squares);
+      if (supervisor.state === "deciding") decide(step);
+    },
+    StepDone(message) {
+      const step = stepOfRound(supervisor, message.round);
+      if (!endFor(step, supervisor.held, message)) return;
+      supervisor.steps = [];
+      supervisor.flow = emptyFlow(init);
+      supervisor.state = "idle";
+      step.reply(outcomeOf(step, supervisor.held));
+    },
+  };
+}
+
+/** The handlers of the end of steps without flushes, and of the drain of the pipe. */
+function drainHandlers(
+  supervisor: Supervisor,
+): Partial<Handlers<SupervisorMessage>> {
+  const { init, workers, replies } = supervisor;
+  let isSent = false;
+  /** Sends Drain to all workers once the last step has begun. */
+  const drainWhenBegun = () => {
+    const { state, steps } = supervisor;
+    if (isSent || state !== "draining" || steps.some(({ hasBegun }) => !hasBegun)) return;
+    isSent = true;
+    broadcast(supervisor, { type: "Drain" });
+  };
+  return {
+    Credit({ replica }) {
+      credit(supervisor, replica);
+      drainWhenBegun();
+    },
+    StepDone(message) {
+      const step = stepOfRound(supervisor, message.round);
+      if (!endFor(step, supervisor.held, message)) return;
+      supervisor.steps = supervisor.steps.filter((one) => one !== step);
+      step.reply(outcomeOf(step, supervisor.held));
+    },
+    Drain() {
+      const reply = replies.defer();
+      if (supervisor.state === "idle") return reply(undefined);
+      let missing = workers.length;
+      supervisor.drained = () => {
+        if (--missing > 0) return;
+        supervisor.flow = emptyFlow(init);
+        supervisor.state = "idle";
+        reply(undefined);
+      };
+      isSent = false;
+      supervisor.state = "draining";
+      supervisor.pause = "a drain";
+      drainWhenBegun();
+    },
+    Drained: () => supervisor.drained!(),
+  };
+}
+
+/** Appends the losses of a slice to those of the slices before. */
+const addSlice = (before: Float32Array, losses: Float32Array): Float32Array =>
+  Float32Array.of(...before, ...losses);
+
+/** The handlers of micro-batches in the pipe. */
+export function flowHandlers(
+  supervisor: Supervisor,
+): Partial<Handlers<SupervisorMessage>> {
+  const { init, replies } = supervisor;
+  return {
+    RunStep({ request, plan }) {
+      const { flow: { known } } = supervisor, first = [...known], reply = replies.defer();
+      const asked = { round: ++supervisor.round, request, plan, reply, first };
+      supervisor.steps.push(openStepRecord(init, asked));
+      supervisor.state = "stepping";
+      for (const [replica, { pipeOf }] of plan.shares.entries()) known[replica]! += pipeOf.length;
+      for (const replica of plan.shares.keys()) inject(supervisor, replica);
+    },
+    Loss({ round, microBatch, part, losses }) {
+      if (supervisor.state === "evaluating") return supervisor.evaluation!.add(microBatch, losses);
+      const { losses: known } = stepOfRound(supervisor, round);
+      known[microBatch] = !part?.index ? losses : addSlice(known[microBatch]!, losses);
+    },
+    Credit: ({ replica }) => credit(supervisor, replica),
+  };
+}
+
+/** The lane of orders to workers. */
+const CONTROL = { lane: "control" } as const;
+
+/** The longest time for an answer in the control lane, in milliseconds. */
+const REPORT_TIMEOUT_MS = 1000;
+
+/**
+ * Asks every worker for the input that it waits for.
+ *
+ * @param when The stalled activity: `step 4`.
+ * @param stallMs The time without progress.
+ */
+async function reportStall<M extends Message>(
+  ctx: Context<M>,
+  workers: readonly ActorRef<{ readonly type: "Report" }>[],
+  when: string,
+  stallMs: number,
+): Promise<WorkerLost> {
+  const timeoutMs = Math.min(REPORT_TIMEOUT_MS, stallMs);
+  const options = { ...CONTROL, timeoutMs };
+  const reports = await Promise.all(
+    workers.map((worker) =>
+      ctx.ask<{ readonly type: "Report" }, WorkerReport>(worker, { type: "Report" }, options)
+        .catch(() => undefined)
+    ),
+  );
+  const lines = reports.map((report, w) =>
+    !report
+      ? `${workers[w]!.id} does not answer`
+      : `${workers[w]!.id} waits for ${report.waitsFor}, with [${report.ready}] ready`
+  );
+  const wedged = reports.findIndex((report) => !report), isWedged = wedged >= 0;
+  const message = `${when} stalled for ${stallMs} ms: ${lines.join("; ")}`;
+  return { worker: workers[Math.max(0, wedged)]!.id, kind: "exit", message, isWedged };
+}
+
+/** The handlers of lost workers. */
+function workerDownHandlers(
+  supervisor: Supervisor,
+): Partial<Handlers<SupervisorMessage>> {
+  const { ctx, workers, replies } = supervisor;
+  return {
+    async Stalled({ forMs }) {
+      const lost = await reportStall(ctx, workers, currentActivity(supervisor), forMs);
+      supervisor.state = "lost";
+      replies.failAll(lost);
+    },
+    WorkerDown({ down }) {
+      const { steps, state, gone } = supervisor;
+      const when = steps.length > 0 ? currentActivity(supervisor) : undefined;
+      const lost = lossOf(down, when, supervisor.excluded);
+      gone.add(workers.findIndex(({ id }) => id === down.ref.id));
+      if (lost.kind === "exit" && canFreeze(supervisor)) {
+        if (state === "frozen") return loseFrozen(supervisor, lost);
+        if (state !== "freezing") return freeze(supervisor, lost);
+        return supervisor.takeFrozen!(-1);
+      }
+      supervisor.state = "lost";
+      replies.failAll(lost);
+    },
+    Frozen: ({ worker }) => supervisor.takeFrozen!(worker),
+  };
+}
+
+/** Returns whether the survivors of a lost worker hold every stage and can be frozen. */
+function canFreeze(supervisor: Supervisor): boolean {
+  const { init, state } = supervisor;
+  if (!init.freezes || state === "starting") return false;
+  return init.workers[0]!.copies.every((_, s) => holderOf(supervisor, s) !== undefined);
+}
+
+/**
+ * Freezes the survivors, then answers all questions with the loss. If the step was committed, each of
+ * them has ended it, so its outcome is known.
+ */
+function freeze(supervisor: Supervisor, lost: WorkerLost): void {
+  const { ctx, workers, gone, replies, held } = supervisor, frozen = new Set<number>();
+  supervisor.state = "freezing";
+  // Answers to earlier questions may come after the loss of their workers.
+  supervisor.takeFetched = supervisor.takeDigests = () => {};
+  supervisor.takeFrozen = (worker) => {
+    frozen.add(worker);
+    if (workers.some((_, w) => !gone.has(w) && !frozen.has(w))) return;
+    supervisor.state = "frozen";
+    const step = supervisor.steps.find(({ isCommitted }) => isCommitted);
+    const remains = {
+      workers: workers.length - gone.size,
+      ...step && { committed: outcomeOf(step, held) },
+    };
+    replies.failAll({ ...lost, remains, isInStep: supervisor.steps.length > 0 });
+  };
+  for (const [w, worker] of workers.entries()) {
+    if (!gone.has(w)) ctx.send(worker, { type: "Freeze" }, CONTROL);
+  }
+}
+
+/** Answers a question to frozen workers of which one is lost; the others still hold every stage. */
+function loseFrozen({ workers, gone, steps, replies }: Supervisor, lost: WorkerLost): void {
+  const isInStep = steps.some(({ isCommitted }) => !isCommitted);
+  replies.failAll({ ...lost, remains: { workers: workers.length - gone.size }, isInStep });
+}
+
+/** Evaluates micro-batches, which enter the first pipeline of the first replica. */
+function evaluate(supervisor: Supervisor, microBatches: readonly Batch[]): void {
+  const { ctx, init, replies } = supervisor, reply = replies.defer();
+  supervisor.state = "evaluating";
+  supervisor.pause = "an evaluation";
+  const inject = (microBatch: number, fields: Batch) => {
+    const message = { type: "Inject", microBatch, fields, isEvaluation: true } as const;
+    ctx.send(entryOf(supervisor, 0, 0), message);
+  };
+  supervisor.evaluation = new Evaluation(microBatches, init.injectionLimit, inject, (losses) => {
+    supervisor.state = "idle";
+    reply(losses);
+  });
+}
+
+/** The handlers of questions while the pipe is empty. */
+function controlHandlers(
+  supervisor: Supervisor,
+): Partial<Handlers<SupervisorMessage>> {
+  const { ctx, init, workers, replies } = supervisor;
+  const goIdle = () => void (supervisor.state = "idle");
+  return {
+    Start() {
+      const reply = replies.defer();
+      supervisor.takeReady = gather([...workers.keys()], () => {
+        goIdle();
+        reply(undefined);
+      });
+      broadcast(supervisor, { type: "Connect", supervisor: ctx.self, workers });
+    },
+    Ready: ({ worker }) => supervisor.takeReady!(worker, undefined),
+    Evaluate: ({ microBatches }) => evaluate(supervisor, microBatches),
+    Save() {
+      const reply = replies.defer();
+      supervisor.state = "saving";
+      supervisor.pause = "a save";
+      // Copies of a stage are equal: the first one is enough.
+      const { copies } = init.workers[0]!;
+      const first = [...new Set(copies.map(([copy]) => copy!.worker))].sort((a, b) => a - b);
+      supervisor.takeState = gather(first, (parts) => {
+        const state = joinStates(parts);
+        goIdle();
+        reply(state, moved(state));
+      });
+      for (const worker of first) ctx.send(workers[worker]!, { type: "Save" }, CONTROL);
+    },
+    Saved: ({ worker, state }) => supervisor.takeState!(worker, state),
+    Fetch(message) {
+      const isFrozen = supervisor.state === "frozen";
+      const reply = replies.defer(isFrozen);
+      if (!isFrozen) supervisor.state = "saving";
+      supervisor.pause = "a save";
+      const nth = ++supervisor.fetches;
+      supervisor.takeFetched = (values, answered) => {
+        if (answered !== nth) return;
+        if (!isFrozen) goIdle();
+        reply(values, { transfer: [values.buffer] });
+      };
+      ctx.send(workers[holderOf(supervisor, message.stage)!]!, { ...message, nth }, CONTROL);
+    },
+    Fetched: ({ values, nth }) => supervisor.takeFetched!(values, nth),
+    Write({ orders, step }) {
+      const reply = replies.defer();
+      supervisor.state = "saving";
+      supervisor.pause = "a checkpoint";
+      supervisor.takeWritten = gather(orders.map(({ worker }) => worker), (outcomes) => {
+        goIdle();
+        reply(outcomes);
+      });
+      for (const { worker, order } of orders) {
+        ctx.send(workers[worker]!, { type: "Write", order, step }, CONTROL);
+      }
+    },
+    Written: ({ worker, outcome }) => supervisor.takeWritten!(worker, outcome),
+  };
+}
+
+/** The handlers of questions about results: digests of all copies, and the end of a worker. */
+function verifyHandlers(supervisor: Supervisor): Partial<Handlers<SupervisorMessage>> {
+  const { ctx, workers, replies } = supervisor;
+  return {
+    Compare() {
+      const isFrozen = supervisor.state === "frozen", reply = replies.defer(isFrozen);
+      if (!isFrozen) supervisor.state = "saving";
+      supervisor.pause = "a comparison";
+      const alive = [...workers.keys()].filter((worker) => !supervisor.gone.has(worker));
+      supervisor.takeDigests = gather(alive, (digests) => {
+        if (!isFrozen) supervisor.state = "idle";
+        reply(digests.flat());
+      });
+      for (const worker of alive) ctx.send(workers[worker]!, { type: "Digest" }, CONTROL);
+    },
+    Digested: ({ worker, digests }) => supervisor.takeDigests!(worker, digests),
+    Exclude({ worker, why }) {
+      replies.defer();
+      supervisor.excluded = why;
+      ctx.stop(workers[worker]!);
+    },
   };
 }

@@ -11,8 +11,7 @@
 import type { Batch, Slicing, StageMemory, StageProgram } from "../../kernels/mod.ts";
 import type { StageState } from "../../kernels/internal.ts";
 import type { WeightUpdates } from "../../schedules/mod.ts";
-import { areFinite, CommitDecision } from "../gradients/commit.ts";
-import type { CopyDigest } from "../gradients/digests.ts";
+import { areFinite, CommitDecision, type CopyDigest } from "../gradients/commit.ts";
 import { CHUNKS_IN_TRANSIT } from "../gradients/sync.ts";
 import { CompactingMap } from "../runtime/actor.ts";
 import type { ActorRef, ActorSpec, Context, Down, PlaceName, Reply } from "../runtime/mod.ts";

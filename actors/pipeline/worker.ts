@@ -22,12 +22,16 @@ import type { StageState } from "../../kernels/internal.ts";
 import { formatAction } from "../../schedules/mod.ts";
 import { type ShardOrder, writeShard } from "../checkpoints/read.ts";
 import { type HeldState, parameterOf } from "../checkpoints/tensors.ts";
-import { assertFinite, NonFiniteError } from "../gradients/commit.ts";
-import { type CopyDigest, digestOf, NO_DIGEST } from "../gradients/digests.ts";
+import {
+  assertFinite,
+  type CopyDigest,
+  digestOf,
+  NO_DIGEST,
+  NonFiniteError,
+} from "../gradients/commit.ts";
 import type { ActorFactory, ActorSpec, Context, Handlers } from "../runtime/mod.ts";
-import { Arrivals } from "./arrivals.ts";
+import { Arrivals, EmulatedLink } from "./links.ts";
 import { inputHandlers, type WeightUpdater } from "./compute.ts";
-import { EmulatedLink } from "./links.ts";
 import {
   guarded,
   type PeerMessage,

@@ -8,13 +8,11 @@ import type { Batch, DeviceChoice, Slicing, StageOptions, StageValues } from "..
 import { keyed, sumMemory } from "../../kernels/internal.ts";
 import type { Action, SkipEdge, StepPolicy, WeightUpdates } from "../../schedules/mod.ts";
 import { Readiness } from "../../schedules/internal.ts";
-import type { GradientSquares } from "../gradients/commit.ts";
-import { digestOf, digestOfValues } from "../gradients/digests.ts";
+import { digestOf, digestOfValues, type GradientSquares } from "../gradients/commit.ts";
 import type { ReduceOptions, TieEnd } from "../gradients/sync.ts";
 import type { ActorRef, Context, SendOptions } from "../runtime/mod.ts";
-import type { Arrival, Arrivals } from "./arrivals.ts";
+import type { Arrival, Arrivals, EmulatedLink, LinkOptions } from "./links.ts";
 import { routesOf, type StageCopy } from "./layout.ts";
-import type { EmulatedLink, LinkOptions } from "./links.ts";
 import type { PeerMessage, SupervisorMessage, WorkerMessage } from "./protocol.ts";
 import {
   type CopyInit,

@@ -4,11 +4,14 @@
  * @module
  */
 
-import { type Batches, type Data, isIterable, isSource } from "../options/data_source.ts";
 import {
+  type Batches,
   buildModel,
   type BuiltModel,
   checkDataSizes,
+  type Data,
+  isIterable,
+  isSource,
   type ModelComponent,
   type ModelOptions,
   type OpenedData,

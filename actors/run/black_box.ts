@@ -117,7 +117,7 @@ export function actorNumber(id: string): number {
 }
 
 /** Returns the id of the actor with a number. */
-export const actorId = (number: number): string =>
+const actorId = (number: number): string =>
   number === OUTSIDE ? "outside" : number === 0 ? "supervisor" : `worker-${number - 1}`;
 
 /** Messages with values that are equal whenever the run is repeated. */

@@ -4,7 +4,7 @@
  * @module
  */
 
-import { type Batches, type Data, isIterable, isSource } from "../options/data_source.ts";
+import { type Batches, type Data, isIterable, isSource } from "../options/model_definition.ts";
 import type { TrainEvent } from "../options/train_events.ts";
 import type { Batch } from "../../kernels/mod.ts";
 import { type BatchCheck, batchCheck, nameError } from "../../kernels/internal.ts";

@@ -32,7 +32,7 @@ import {
 import { check } from "../options/option.ts";
 import type { TrainOptions } from "../options/train_options.ts";
 import { TRAIN } from "../options/train_table.ts";
-import { runToResume } from "../run_folder/folders.ts";
+import { runToResume } from "../run_folder/read.ts";
 
 /** A trained model. Disposing of it closes its device. */
 export interface LoadedModel extends Disposable {

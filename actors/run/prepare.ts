@@ -29,7 +29,7 @@ import { buddiesOf, copiesOf, pipelineCount } from "../pipeline/layout.ts";
 import { hostingRefusal, type Verification } from "../pipeline/step.ts";
 import type { PlaceName } from "../runtime/mod.ts";
 import { tidyRendezvousFolders } from "../transports/rendezvous.ts";
-import { compileJobs, compileRun, planRun, sizeFinder } from "./compile.ts";
+import { compileJobs, compileRun, describePlan, planRun, sizeFinder } from "./compile.ts";
 import { assertRanksHold, computedOn, isolationFor, runDevices, shareCores } from "./devices.ts";
 import { transportTo } from "./engine.ts";
 import { rateOf } from "./events.ts";
@@ -39,7 +39,6 @@ import { type CompiledRun, planRunMemory, skipTrafficNote } from "./memory.ts";
 import { assertDevicesHold, assertMemory } from "./memory_limit.ts";
 import { rankMap } from "./mpi_run.ts";
 import { checkHosts } from "./nats_run.ts";
-import { describePlan } from "./plan.ts";
 import type { Facts } from "./program_facts.ts";
 
 import { openRunJournal } from "./run_journal.ts";

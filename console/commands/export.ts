@@ -20,7 +20,7 @@ import {
   parseTokenizer,
 } from "../../kernels/mod.ts";
 import { type CommandSyntax, COMMON_FLAGS, type FlagValues, withDefaults } from "../flag.ts";
-import { runPath } from "../../actors/run_folder/folders.ts";
+import { runPath } from "../../actors/run_folder/read.ts";
 import { inOneLine, print, printError, quoted } from "../terminal.ts";
 import { keptWeights } from "../train/data_files.ts";
 import { trainedOnnx } from "../train/onnx.ts";

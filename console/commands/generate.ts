@@ -13,9 +13,9 @@ import {
   textStream,
   type Tokenizer,
 } from "../../kernels/mod.ts";
-import { readNumbers } from "../../actors/options/quantities.ts";
+import { readNumbers } from "../../actors/options/limits.ts";
 import { type CommandSyntax, COMMON_FLAGS, DEVICE_FLAG, withDefaults } from "../flag.ts";
-import { runPath } from "../../actors/run_folder/folders.ts";
+import { runPath } from "../../actors/run_folder/read.ts";
 import { escapeControls, printError, writeAll } from "../terminal.ts";
 import { type Command, defineCommand, ensure } from "./common.ts";
 import {

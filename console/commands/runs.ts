@@ -15,10 +15,11 @@ import {
   isRun,
   readRun,
   type RunFolder,
+  runPath,
+  RUNS_FOLDER,
   type RunSummary,
   summarizeRun,
 } from "../../actors/run_folder/read.ts";
-import { runPath, RUNS_FOLDER } from "../../actors/run_folder/folders.ts";
 import { inOneLine, print, printError, terminalColumns } from "../terminal.ts";
 import { checkCount, type Command, defineCommand, ensure } from "./common.ts";
 

@@ -4,7 +4,7 @@
  * @module
  */
 
-import { readCost, readSize, readSizes, readSlowWorker } from "../../actors/options/quantities.ts";
+import { readCost, readSize, readSizes, readSlowWorker } from "../../actors/options/limits.ts";
 import { SCHEDULE_FIELDS } from "../../actors/options/train_fields.ts";
 import { TRAIN } from "../../actors/options/train_table.ts";
 import { inMiB } from "../../schedules/analysis/memory.ts";

@@ -18,8 +18,7 @@ import {
   TROUPE_EVENT,
 } from "../run_files/chrome_trace.ts";
 import { RUN_FILES } from "../../actors/run_folder/metrics_file.ts";
-import { readRun } from "../../actors/run_folder/read.ts";
-import { runPath } from "../../actors/run_folder/folders.ts";
+import { readRun, runPath } from "../../actors/run_folder/read.ts";
 import {
   isCount,
   isTime,

@@ -42,7 +42,7 @@ import {
   type TokenizerName,
 } from "../../kernels/mod.ts";
 import { inputFileProblem, type LoraOptions, TOKENIZER_BYTES_MAX } from "../../kernels/internal.ts";
-import { meantRun } from "../../actors/run_folder/folders.ts";
+import { meantRun } from "../../actors/run_folder/read.ts";
 import { inOneLine, printError, quoted } from "../terminal.ts";
 import { ensure } from "./common.ts";
 

@@ -10,7 +10,7 @@ import { folderEntries, stepFolder, stepFolders } from "../../actors/checkpoints
 import { claimFolder, lockFolder } from "../../actors/checkpoints/lock.ts";
 import { type CommandSyntax, COMMON_FLAGS, type FlagValues, withDefaults } from "../flag.ts";
 import { parseArguments } from "../parse.ts";
-import { makeRunFolder, nextRunFolder } from "../../actors/run_folder/folders.ts";
+import { makeRunFolder, nextRunFolder } from "../../actors/run_folder/read.ts";
 import { readTrainFlags, type TrainRequest } from "../train/request.ts";
 
 /** Every flag of `troupe launch`. */

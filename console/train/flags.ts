@@ -6,7 +6,7 @@
 
 import { DEFAULT_SIZES, type ModelOptions } from "../../actors/options/model_definition.ts";
 import type { Option } from "../../actors/options/option.ts";
-import { readStepRange } from "../../actors/options/quantities.ts";
+import { readStepRange } from "../../actors/options/limits.ts";
 import { TRAIN } from "../../actors/options/train_table.ts";
 import { builtInNames } from "../../actors/registry/registry.ts";
 import { GPT2_MAX } from "../../kernels/internal.ts";

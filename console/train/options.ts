@@ -5,7 +5,7 @@
  */
 
 import { type TrainOptions } from "../../actors/options/train_options.ts";
-import { readGroups, readLora } from "../../actors/options/quantities.ts";
+import { readGroups, readLora } from "../../actors/options/limits.ts";
 import { TRAIN } from "../../actors/options/train_table.ts";
 import { PROTOCOL_VERSION } from "../../actors/pipeline/protocol.ts";
 import { packageActor } from "../../actors/sandbox/host.ts";

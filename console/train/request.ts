@@ -12,8 +12,7 @@ import type { Checkpoint } from "../../actors/checkpoints/format.ts";
 import { locateCheckpoint } from "../../actors/checkpoints/read.ts";
 import type { TensorSource } from "../../actors/checkpoints/tensors.ts";
 import { readAdapterConfig } from "../../actors/checkpoints/peft.ts";
-import { checkSizes } from "../../actors/options/limits.ts";
-import { formatLora } from "../../actors/options/quantities.ts";
+import { checkSizes, formatLora } from "../../actors/options/limits.ts";
 import { inputFileProblem } from "../../kernels/internal.ts";
 import type { Schedule } from "../../schedules/mod.ts";
 import { checkFile } from "../command.ts";
@@ -40,7 +39,7 @@ import {
   refuseBranch,
   runFolder,
   runToResume,
-} from "../../actors/run_folder/folders.ts";
+} from "../../actors/run_folder/read.ts";
 import type { KeptComponents } from "../../actors/run_folder/metrics_file.ts";
 import { inOneLine, printError, quoted } from "../terminal.ts";
 import {

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { hashWeights } from "../../../actors/checkpoints/format.ts";
 import { gatherState } from "../../../actors/checkpoints/tensors.ts";
-import { digestOf } from "../../../actors/gradients/digests.ts";
+import { digestOf } from "../../../actors/gradients/commit.ts";
 import { type EngineOptions, stateShapes } from "../../../actors/run/engine.ts";
 import { MovingHosts } from "../../../actors/run/hosts.ts";
 import { openPipeline } from "../../../actors/run/pipeline.ts";

@@ -17,8 +17,8 @@ import {
 } from "../../../actors/pipeline/supervisor_state.ts";
 import { policyData, restorePolicy, UPDATE_POLICIES } from "../../../actors/pipeline/step.ts";
 import type { WorkerMessage } from "../../../actors/pipeline/protocol.ts";
-import { flowHandlers } from "../../../actors/pipeline/step_end.ts";
 import {
+  flowHandlers,
   FLUSHED_SUPERVISOR,
   pipelineSupervisor,
   SUPERVISOR_MESSAGES,

@@ -1,6 +1,6 @@
 /** Names of actors and components in files of the user, and converted data. */
 
-import { type Batches, isSource } from "../../../actors/options/data_source.ts";
+import { type Batches, isSource } from "../../../actors/options/model_definition.ts";
 import assert from "node:assert/strict";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";

@@ -1,6 +1,6 @@
 /** The data of a run: its kinds, its start position, and errors in it. */
 
-import type { Data, DataSource } from "../../../actors/options/data_source.ts";
+import type { Data, DataSource } from "../../../actors/options/model_definition.ts";
 import assert from "node:assert/strict";
 import type { TrainOptions } from "../../../actors/options/train_options.ts";
 import {

@@ -5,7 +5,7 @@ import { EXPLORE_SYNTAX } from "../../../console/commands/explore.ts";
 import { GENERATE_SYNTAX } from "../../../console/commands/generate.ts";
 import { REPLAY_SYNTAX } from "../../../console/commands/replay.ts";
 import { boundsOf, type CommandSyntax, flagsOf } from "../../../console/flag.ts";
-import * as quantities from "../../../actors/options/quantities.ts";
+import * as quantities from "../../../actors/options/limits.ts";
 import { PLAN_SYNTAX } from "../../../console/commands/plan_flags.ts";
 import { PROFILE_SYNTAX } from "../../../console/commands/profile.ts";
 import { bashCompletion } from "../../../console/completion.ts";

@@ -2,7 +2,7 @@
 
 /// <reference lib="deno.worker" />
 
-import { makeRunFolder } from "../../../actors/run_folder/folders.ts";
+import { makeRunFolder } from "../../../actors/run_folder/read.ts";
 
 self.onmessage = ({ data: { parent, count } }) => {
   const made = Array.from({ length: count }, () => makeRunFolder("gpt", parent).path);

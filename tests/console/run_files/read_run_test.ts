@@ -13,8 +13,12 @@ import {
   RUN_FILES,
   type RunRecord,
 } from "../../../actors/run_folder/metrics_file.ts";
-import { readRun, summarizeRun } from "../../../actors/run_folder/read.ts";
-import { makeRunFolder, nextRunFolder } from "../../../actors/run_folder/folders.ts";
+import {
+  makeRunFolder,
+  nextRunFolder,
+  readRun,
+  summarizeRun,
+} from "../../../actors/run_folder/read.ts";
 import { folderTest, namesIn } from "../../in_folder.ts";
 import { jsonLines, printedHere, refusalHere, runHere } from "../command.ts";
 import { assertRefusals, assertSentences } from "../refusals.ts";

@@ -5,6 +5,7 @@
  */
 
 import type { HostArray } from "./devices/device.ts";
+import { assertInput, refusal } from "./errors.ts";
 
 /** The named arrays of one micro-batch, one for each field that the layers read. */
 export type Batch = { readonly [field: string]: HostArray };
@@ -26,11 +27,9 @@ export type Batch = { readonly [field: string]: HostArray };
 export function countTargets(batch: Batch, field: string): number {
   const targets = batch[field];
   if (!targets) {
-    throw new TypeError(
-      `Cannot count predictions: the micro-batch must have the field "${field}", received [${
-        Object.keys(batch).join(", ")
-      }]`,
-    );
+    const must = `the micro-batch must have the field "${field}"`;
+    const received = `[${Object.keys(batch).join(", ")}]`;
+    throw refusal("count predictions", must, received, TypeError);
   }
   let count = 0;
   for (let i = 0; i < targets.length; i++) {
@@ -40,10 +39,10 @@ export function countTargets(batch: Batch, field: string): number {
   return count;
 }
 
-const badTarget = (field: string, i: number, value: number | bigint) =>
-  new RangeError(
-    `Cannot count predictions: "${field}" must hold classes, or −1 where nothing is predicted, received ${value} at position ${i}`,
-  );
+function badTarget(field: string, i: number, value: number | bigint): Error {
+  const must = `"${field}" must hold classes, or −1 where nothing is predicted`;
+  return refusal("count predictions", must, `${value} at position ${i}`);
+}
 
 /**
  * Cuts a micro-batch into `parts` equal parts along each field's leading elements. The parts share
@@ -65,10 +64,8 @@ const badTarget = (field: string, i: number, value: number | bigint) =>
  */
 export function splitBatch(batch: Batch, parts: number): Batch[] {
   for (const [name, { length }] of Object.entries(batch)) {
-    if (Number.isInteger(length / parts)) continue;
-    throw new RangeError(
-      `Cannot split the micro-batch: the field "${name}" must be divisible by ${parts}, received ${length} elements`,
-    );
+    const must = `the field "${name}" must be divisible by ${parts}`;
+    assertInput(length % parts === 0, "split the micro-batch", must, `${length} elements`);
   }
   return Array.from({ length: parts }, (_, i) =>
     Object.fromEntries(
@@ -109,11 +106,8 @@ export function sliceOf<A extends HostArray>(
   index: number,
 ): A {
   const size = array.length / (slices * samples);
-  if (!Number.isInteger(size)) {
-    throw new RangeError(
-      `Cannot cut an array: its length must be divisible by ${samples} samples of ${slices} slices, received ${array.length} elements`,
-    );
-  }
+  const must = `its length must be divisible by ${samples} samples of ${slices} slices`;
+  assertInput(Number.isInteger(size), "cut an array", must, `${array.length} elements`);
   const part = array.slice(0, samples * size) as A;
   for (let sample = 0; sample < samples; sample++) {
     const from = (sample * slices + index) * size;

@@ -337,12 +337,10 @@ function cutModel(
 ): CutModel {
   const { name, samples, withSlices } = model;
   if (!withSlices || samples === undefined) {
-    const lacks = withSlices ? "samples" : "withSlices";
     const must = "the model must have sequences, and say so with withSlices and samples";
-    const received = `${name} without ${lacks}`;
-    throw new TypeError(
-      `Cannot cut sequences into ${slices} slices: ${must}; received ${received}`,
-    );
+    const received = `${name} without ${withSlices ? "samples" : "withSlices"}`;
+    const cannot = `Cannot cut sequences into ${slices} slices`;
+    throw new TypeError(`${cannot}: ${must}; received ${received}`);
   }
   const whole = new Map(modelFields(model).map((spec) => [spec.name, spec]));
   return {
@@ -381,9 +379,8 @@ export function modelsOfLengths<M extends Pick<Model, "name" | "length" | "withL
   }
   const must = "the model must have sequences, and say so with withLength and length";
   const received = `${name} without ${withLength ? "length" : "withLength"}`;
-  throw new TypeError(
-    `Cannot train on samples of different lengths: ${must}; received ${received}`,
-  );
+  const cannot = "Cannot train on samples of different lengths";
+  throw new TypeError(`${cannot}: ${must}; received ${received}`);
 }
 
 /** A parameter of a model, with its full name. */
@@ -515,13 +512,9 @@ function checkElements(
   before: number,
   most: number,
 ): number {
-  const own = elementCount(shape), elements = before + own, few = `at most ${most} elements`;
-  assertInput(
-    own <= most,
-    `hold the parameter "${name}"`,
-    `it must have ${few}`,
-    `shape [${shape}]`,
-  );
+  const own = elementCount(shape), elements = before + own;
+  const few = `it must have at most ${most} elements`;
+  assertInput(own <= most, `hold the parameter "${name}"`, few, `shape [${shape}]`);
   const must = `its parameters must be at most ${most} numbers`;
   assertInput(elements <= most, "hold the model", must, `more up to "${name}"`);
   return elements;

@@ -149,12 +149,9 @@ export function decodeImage(image: unknown, { size }: ImageScale, where: string)
   const [channels, height, width] = size, { isPng } = found!;
   const isColour = found.channels === 3 || found.channels === 4;
   const fits = channels === 3 || (channels === 1 ? !isColour : found.channels === 4);
-  assertInput(
-    fits && found.height === height && found.width === width,
-    cannot,
-    `it must be an image of ${size.join(" × ")}`,
-    [found.channels, found.height, found.width].join(" × "),
-  );
+  const isSize = found.height === height && found.width === width;
+  const sizes = [found.channels, found.height, found.width].join(" × ");
+  assertInput(fits && isSize, cannot, `it must be an image of ${size.join(" × ")}`, sizes);
   const isPlain = !isPng || bytes[28] === 0;
   assertInput(isPlain, cannot, "it must be without interlacing", "Adam7");
   let data: Uint8Array;

@@ -15,6 +15,7 @@
  */
 
 import { builtin } from "../builtin.ts";
+import { refusal } from "../errors.ts";
 
 const { createHash } = builtin("node:crypto");
 const { join } = builtin("node:path");
@@ -84,10 +85,8 @@ export async function npmPackageFolder(
   using _ = watch?.({ ...npmPackage, cachedBytes: await cachedBytesOf(name) });
   const fetched = await locate(npmPackage, []);
   if (fetched.folder) return fetched.folder;
-  throw new Error(
-    `Cannot load npm:${name}@${version}: the npm registry must be reachable the first time, ` +
-      `received ${fetched.problem}`,
-  );
+  const must = "the npm registry must be reachable the first time";
+  throw refusal(`load npm:${name}@${version}`, must, fetched.problem, Error);
 }
 
 /** Returns a function that counts the bytes of a package, in any version, added to Deno's cache. */
@@ -202,10 +201,9 @@ export function checkPackage(
     received = (error as Error).message;
   }
   if (received === sha256) return { folder, paths };
-  throw new Error(
-    `Cannot use npm:${name}@${version}: its files must be those that were published, with the ` +
-      `SHA-256 ${sha256}, received ${received}; to fetch it again, remove ${fileURLToPath(root)}`,
-  );
+  const must = `its files must be those that were published, with the SHA-256 ${sha256}`;
+  const remedy = `to fetch it again, remove ${fileURLToPath(root)}`;
+  throw refusal(`use npm:${name}@${version}`, must, `${received}; ${remedy}`, Error);
 }
 
 function* pathsBelow(base: string, prefix = ""): Generator<string> {

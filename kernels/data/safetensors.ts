@@ -184,13 +184,8 @@ export async function readHeader(file: SafetensorsFile, path: string): Promise<H
   // As a double: lengths near 2^64 lose digits, but exceed every limit.
   const headerBytes = Number(new DataView(prefix.buffer).getBigUint64(0, true));
   const limit = Math.min(fileBytes - 8, MAX_HEADER_BYTES);
-  const received = `a header length of ${headerBytes}`;
-  assertInput(
-    headerBytes <= limit,
-    `read ${path}`,
-    `the header must be at most ${limit} bytes`,
-    received,
-  );
+  const must = `the header must be at most ${limit} bytes`;
+  assertInput(headerBytes <= limit, `read ${path}`, must, `a header length of ${headerBytes}`);
   const json = new Uint8Array(headerBytes);
   if (!await readFull(file, json)) {
     throw refusal(`read ${path}`, `the header must be ${headerBytes} bytes`, "fewer");

@@ -11,7 +11,8 @@
 import { uniformInt } from "pure-rand/distribution/uniformInt";
 import type { Batch } from "../batch.ts";
 import { builtin } from "../builtin.ts";
-import { assertInput } from "../errors.ts";
+import type { HostArray } from "../devices/device.ts";
+import { assertInput, refusal } from "../errors.ts";
 import { elementCount } from "../graph/shapes.ts";
 import { substream } from "../random.ts";
 import {
@@ -161,10 +162,8 @@ export class Dataset {
       try {
         return [Object(JSON.parse(line)) as TableRow];
       } catch (cause) {
-        const { message } = cause as Error;
-        throw new SyntaxError(
-          `Cannot read ${path}: line ${i + 1} must be JSON, received ${message}`,
-        );
+        const { message } = cause as Error, must = `line ${i + 1} must be JSON`;
+        throw refusal(`read ${path}`, must, message, SyntaxError);
       }
     });
     return await Dataset.#below(dirname(path), rows, schema);
@@ -211,13 +210,12 @@ export class Dataset {
 
   /** Returns the same samples, changed by a function of their fields and number. */
   map(change: (row: Batch, number: number) => Batch): Dataset {
-    const { length, classes } = this, schema = this.#schema;
-    return new Dataset(
-      length,
-      schema,
-      classes,
-      (row, epoch) => change(this.#read(row, epoch), row),
-    );
+    return this.#reading((row, epoch) => change(this.#read(row, epoch), row));
+  }
+
+  /** Returns a dataset of the same form, whose samples are read by another function. */
+  #reading(read: ReadRow, length: number = this.length): Dataset {
+    return new Dataset(length, this.#schema, this.classes, read);
   }
 
   /**
@@ -238,7 +236,7 @@ export class Dataset {
       readonly size?: readonly [channels: number, height: number, width: number];
     },
   ): Dataset {
-    const cannot = `augment ${field}`, of = this.#schema[field], { length, classes } = this;
+    const cannot = `augment ${field}`, of = this.#schema[field];
     const known = size ?? (of && "image" in of ? of.size : undefined);
     const isPadding = Number.isSafeInteger(padding) && padding >= 0 && padding < 2 ** 16;
     assertInput(isPadding, cannot, "padding must be a whole number from 0", padding);
@@ -246,7 +244,7 @@ export class Dataset {
     const found = this.#read(0)[field]?.length;
     const fits = known !== undefined && elementCount(known) === found;
     assertInput(fits, cannot, "it must have an image of `size`", `${known} and ${found} values`);
-    return new Dataset(length, this.#schema, classes, (row, epoch) => {
+    return this.#reading((row, epoch) => {
       const sample = this.#read(row, epoch);
       if (epoch === undefined) return sample;
       const random = substream(seed, `augment ${epoch} ${row}`);
@@ -265,15 +263,10 @@ export class Dataset {
   split(share = 0.1, seed = 1): { readonly train: Dataset; readonly validation: Dataset } {
     const isShare = share > 0 && share < 1 && this.length >= 2;
     assertInput(isShare, "split a dataset", "the share must be above 0 and below 1", share);
-    const order = shuffledOrder(this.length, seed), { length, classes } = this;
+    const { length } = this, order = shuffledOrder(length, seed);
     const count = Math.min(length - 1, Math.max(1, Math.round(share * length)));
     const part = (from: number, size: number) =>
-      new Dataset(
-        size,
-        this.#schema,
-        classes,
-        (row, epoch) => this.#read(order(from + row), epoch),
-      );
+      this.#reading((row, epoch) => this.#read(order(from + row), epoch), size);
     return { validation: part(0, count), train: part(count, length - count) };
   }
 
@@ -311,12 +304,10 @@ export class Dataset {
 
   /** Returns the samples in order, in whole micro-batches, for `evaluation.batches`. */
   inOrder(samples: number): Batch[] {
-    const count = Math.floor(this.length / samples);
-    return Array.from(
-      { length: count },
-      (_, batch) =>
-        joinRows(Array.from({ length: samples }, (_, i) => this.#read(batch * samples + i))),
-    );
+    const rowsOf = (batch: number) =>
+      Array.from({ length: samples }, (_, i) => this.#read(batch * samples + i));
+    const length = Math.floor(this.length / samples);
+    return Array.from({ length }, (_, batch) => joinRows(rowsOf(batch)));
   }
 
   /**
@@ -332,12 +323,9 @@ export class Dataset {
   }
 
   #sizes(): Readonly<Record<string, number>> {
-    const first = this.#read(0);
-    return Object.fromEntries(
-      Object.entries(first).map((
-        [name, { length }],
-      ) => [name, this.classes[name]?.length ?? length]),
-    );
+    const sizeOf = (name: string, { length }: HostArray) => this.classes[name]?.length ?? length;
+    const fields = Object.entries(this.#read(0));
+    return Object.fromEntries(fields.map(([name, values]) => [name, sizeOf(name, values)]));
   }
 }
 
@@ -384,9 +372,7 @@ function encodeRow(
       const isKnown = (value: unknown) => known.includes(String(value));
       return [name, Int32Array.of(known.indexOf(String(valueOf(field.category, must, isKnown))))];
     }
-    if ("image" in field) {
-      return [name, decodeImage(row[field.image], field, where)] as const;
-    }
+    if ("image" in field) return [name, decodeImage(row[field.image], field, where)];
     const text = valueOf(field.text, "there must be a text", (value) => typeof value === "string");
     const ids = new Int32Array(field.length).fill(-1);
     ids.set(Array.from(field.encode(text as string)).slice(0, field.length));
@@ -433,10 +419,8 @@ export function parseRows(text: string, separator: string): string[][] {
     value.lastIndex = at;
     const found = value.exec(text);
     if (!found) {
-      const line = text.slice(0, at).split("\n").length;
-      throw new SyntaxError(
-        `Cannot read CSV: the quoted value in line ${line} must end before the next value`,
-      );
+      const quotedIn = `the quoted value in line ${text.slice(0, at).split("\n").length}`;
+      throw new SyntaxError(`Cannot read CSV: ${quotedIn} must end before the next value`);
     }
     const [all, quoted, plain, end] = found;
     row.push(quoted?.replaceAll('""', '"') ?? plain!);

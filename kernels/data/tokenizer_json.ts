@@ -7,6 +7,7 @@
 
 import type { Worker } from "node:worker_threads";
 import { builtin } from "../builtin.ts";
+import { refusal } from "../errors.ts";
 import type { Tokens } from "./token_file.ts";
 import type { Tokenizer } from "./tokenizer.ts";
 import type { TokenizerAnswer, TokenizerQuestion } from "./tokenizer_worker.ts";
@@ -82,15 +83,12 @@ export async function parseTokenizer(
     if (answer && "value" in answer) return answer.value as T;
     close();
     if (answer) {
-      throw new SyntaxError(
-        `Cannot read ${path}: it must be a tokenizer.json of Hugging Face's tokenizers, received ${answer.problem}`,
-      );
+      const must = "it must be a tokenizer.json of Hugging Face's tokenizers";
+      throw refusal(`read ${path}`, must, answer.problem, SyntaxError);
     }
-    throw new RangeError(
-      `Cannot use ${path}: it must take at most ${
-        Math.ceil(ms / 1000)
-      } s for ${about}, received more; a regular expression of it may take exponential time`,
-    );
+    const must = `it must take at most ${Math.ceil(ms / 1000)} s for ${about}`;
+    const received = "more; a regular expression of it may take exponential time";
+    throw refusal(`use ${path}`, must, received);
   };
   const inTurn = <T>(about: string, length: number, question: TokenizerQuestion): Promise<T> => {
     const answer = last.then(() => ask<T>(about, textMsMax + length / CHARACTERS_PER_MS, question));

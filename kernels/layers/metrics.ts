@@ -88,9 +88,8 @@ export function withLossAndMetrics(
     const columns = terms.map(({ name, of }) => {
       const term = of(g, output);
       if (term.dtype === "f32" && sameShape(term.shape, loss.shape)) return g.stopGradient(term);
-      throw new TypeError(
-        `the metric "${name}" must be a number of each sample, f32 [${loss.shape}], received ${term.dtype} [${term.shape}]`,
-      );
+      const must = `must be a number of each sample, f32 [${loss.shape}]`;
+      throw new TypeError(`the metric "${name}" ${must}, received ${term.dtype} [${term.shape}]`);
     });
     const rows = [loss, ...columns].map((column) => g.reshape(column, [samples, 1]));
     return g.reshape(g.concat(rows, 1), [-1]);
@@ -98,20 +97,16 @@ export function withLossAndMetrics(
   return [...layers.slice(0, -1), { ...last, build }];
 }
 
-/** Losses and metrics of some micro-batches. */
-interface MeasuredSamples {
-  /** The loss of each sample, by micro-batch. */
-  readonly losses: readonly Float32Array[];
-  /** The value of each metric, by name; undefined without metrics. */
-  readonly metrics: Readonly<Record<string, number>> | undefined;
-}
-
-/** Reads the losses and the metrics that {@linkcode withLossAndMetrics} returns. */
+/**
+ * Reads the losses and the metrics that {@linkcode withLossAndMetrics} returns.
+ *
+ * @returns the loss of each sample, by micro-batch; the value of each metric, by name, if there are any.
+ */
 export function measureSamples(
   outputs: readonly Float32Array[],
   metrics: Metrics | undefined,
   predictions: number,
-): MeasuredSamples {
+) {
   const terms = termsOf(metrics ?? {}), stride = terms.length + 1;
   if (stride === 1) return { losses: outputs, metrics: undefined };
   const sums: Record<string, Record<string, number>> = {};

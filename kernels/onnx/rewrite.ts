@@ -120,9 +120,8 @@ export function rewriteNodes(
     typeOf(name) {
       const type = types.get(name);
       if (type) return type;
-      throw new Error(
-        `${old.opType} needs the shape of "${name}", which follows from an operation that is not known here`,
-      );
+      const origin = "which follows from an operation that is not known here";
+      throw new Error(`${old.opType} needs the shape of "${name}", ${origin}`);
     },
     node: (op, inputs, attributes = {}, output = newName()) =>
       push(old, op, inputs, attributes, [output])[0]!,

@@ -221,11 +221,8 @@ function checkEquation(
   const shapes = operands.slice(0, OPERANDS_MAX).map(({ shape }) => `[${shape}]`).join(" and ");
   const must =
     `its letters must name the axes of ${shapes}, each once in an operand and of one size`;
-  throw new SyntaxError(
-    `Cannot multiply by "${
-      equation.slice(0, 200)
-    }": ${must}, without "...", for at most ${OPERANDS_MAX} operands`,
-  );
+  const most = `without "...", for at most ${OPERANDS_MAX} operands`;
+  throw new SyntaxError(`Cannot multiply by "${equation.slice(0, 200)}": ${must}, ${most}`);
 }
 
 /** Methods that add products. */

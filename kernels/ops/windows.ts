@@ -431,12 +431,8 @@ function checkConvolution(
 ): void {
   const shapes = `[${x.shape}] and [${weight.shape}]`;
   const isImage = isImageShape(x.shape) && weight.shape.length === x.shape.length;
-  assertInput(
-    isImage,
-    what,
-    `x must be ${IMAGES} and the weight must have an equal number of axes`,
-    shapes,
-  );
+  const axes = `x must be ${IMAGES} and the weight must have an equal number of axes`;
+  assertInput(isImage, what, axes, shapes);
   const must = "channels must be those of the weight in each of the groups";
   assertInput(groups >= 1 && fits, what, must, `${shapes} in ${groups} groups`);
   const fitsBias = !bias || sameShape(bias.shape, [outputs]);

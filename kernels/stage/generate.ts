@@ -13,7 +13,7 @@ import { delay } from "@std/async/delay";
 import type { Tokenizer } from "../data/tokenizer.ts";
 import type { FileTokenizer } from "../data/tokenizer_json.ts";
 import type { Device, Tensor } from "../devices/device.ts";
-import { refusal } from "../errors.ts";
+import { assertInput, refusal } from "../errors.ts";
 import type { CachedDecoder, CachedLayer } from "../layers/decoder.ts";
 import { cachedGpt2, type Gpt2Config } from "../layers/gpt2.ts";
 import { LayerGraph, type Tie } from "../layers/layer.ts";
@@ -344,26 +344,16 @@ const DECODERS = { gpt2: cachedGpt2, llama: cachedLlama } as const;
  */
 export async function* generate(device: Device, options: GenerateOptions): AsyncGenerator<number> {
   const { architecture = "gpt2", weights, prompt, tokens, seed = 1, slide = 1 } = options;
-  if (!Object.hasOwn(DECODERS, architecture)) {
-    throw new RangeError(
-      `Cannot generate: architecture must be ${
-        Object.keys(DECODERS).join(" or ")
-      }, received ${architecture}`,
-    );
-  }
+  const known = `architecture must be ${Object.keys(DECODERS).join(" or ")}`;
+  assertInput(Object.hasOwn(DECODERS, architecture), "generate", known, architecture);
   const decoder = DECODERS[architecture](options.config), { seq, vocab } = decoder;
   const outside = prompt.findIndex((id) => !Number.isInteger(id) || id < 0 || id >= vocab);
-  if (prompt.length === 0 || outside >= 0) {
-    throw new RangeError(
-      `Cannot generate: the prompt must be one or more ids below ${vocab}, received ${
-        prompt.length === 0 ? "none" : `${prompt[outside]} at position ${outside}`
-      }`,
-    );
-  }
+  const received = outside < 0 ? "none" : `${prompt[outside]} at position ${outside}`;
+  const must = `the prompt must be one or more ids below ${vocab}`;
+  assertInput(prompt.length > 0 && outside < 0, "generate", must, received);
   checkSampling(options);
-  if (!(Number.isInteger(slide) && slide >= 1 && slide <= seq)) {
-    throw refusal("generate", `slide must be a whole number from 1 to ${seq}`, slide);
-  }
+  const isSlide = Number.isInteger(slide) && slide >= 1 && slide <= seq;
+  assertInput(isSlide, "generate", `slide must be a whole number from 1 to ${seq}`, slide);
   const generator = substream(seed, "generate");
   const context = [...prompt], model = await openDecoder(device, decoder, weights);
   try {

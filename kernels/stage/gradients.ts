@@ -9,6 +9,7 @@
  */
 
 import type { Device, DType, Kernel, MessageArray, Run, Tensor } from "../devices/device.ts";
+import { assertInput } from "../errors.ts";
 import { Graph } from "../ops/graph.ts";
 import { elementCount } from "../graph/shapes.ts";
 import type { Value } from "../graph/value.ts";
@@ -332,13 +333,10 @@ export function openGradientSums(
     borders,
     async add(offset, terms) {
       const { length } = terms.find((term) => term)!;
-      if (length > 0 && !(borders.includes(offset) && ends.has(offset + length))) {
-        throw new RangeError(
-          `Cannot add gradients: they must be those of whole parameters, received elements ${offset} to ${
-            offset + length
-          }`,
-        );
-      }
+      const areWhole = length === 0 || borders.includes(offset) && ends.has(offset + length);
+      const received = `elements ${offset} to ${offset + length}`;
+      const must = "they must be those of whole parameters";
+      assertInput(areWhole, "add gradients", must, received);
       for (const piece of pieces.filter((one) => isWithin(one, { offset, length }))) {
         const from = piece.offset - offset;
         const bring = (term: MessageArray | undefined): Operand => {

@@ -21,6 +21,7 @@ import type { Slicing } from "../batch.ts";
 import { type NamedProgram, PORTS, type StageSkip } from "../compile/programs.ts";
 import { RANDOM_MAX } from "../devices/cpu/simd.ts";
 import type { Device, Kernel, Run, Tensor } from "../devices/device.ts";
+import { assertInput } from "../errors.ts";
 import { elementCount } from "../graph/shapes.ts";
 import { type DropoutKey, openMask } from "../layers/dropout.ts";
 import {
@@ -467,11 +468,8 @@ function openContexts(slices: number, allocate: () => readonly Ports[]) {
     begin(number: number): SharedContext {
       const sequence = sequenceOf(number), slice = number % slices;
       const known = live.get(sequence), next = known?.begun ?? 0;
-      if (slice !== next) {
-        throw new RangeError(
-          `Cannot run F: slices of micro-batch ${sequence} must run in order, ${next} next, received ${slice}`,
-        );
-      }
+      const must = `slices of micro-batch ${sequence} must run in order, ${next} next`;
+      assertInput(slice === next, "run F", must, slice);
       const context = known ?? free.pop() ?? { ports: allocate(), begun: 0, live: 0 };
       context.begun++;
       context.live++;

@@ -5,7 +5,7 @@
  */
 
 import { layersOf, parametersOf, precisionOf, type StageProgram } from "../compile/programs.ts";
-import { checkPositive } from "../errors.ts";
+import { assertInput, checkPositive } from "../errors.ts";
 import type { Precision } from "../precision.ts";
 import { type ActivationOptions, checkInterval } from "./activations.ts";
 import type { SumOptions } from "./gradients.ts";
@@ -270,11 +270,8 @@ export function checkStageOptions(program: StageProgram, options: StageOptions):
   checkInterval(options.recomputeInterval);
   const layers = layersOf(program), compiled = precisionOf(layers);
   const { precision = compiled, bucketSize } = options;
-  if (precision !== compiled) {
-    throw new TypeError(
-      `Cannot open stage: precision must be that of its program, ${compiled}, received ${precision}`,
-    );
-  }
+  const must = `precision must be that of its program, ${compiled}`;
+  assertInput(precision === compiled, "open stage", must, precision, TypeError);
   if (bucketSize !== undefined) checkBucketSize(program, bucketSize);
 }
 
@@ -298,8 +295,7 @@ export function checkBucketSize(program: StageProgram, bucketSize: number): void
   checkPositive("open stage", { bucketSize });
   const trained = parametersOf(layersOf(program)).filter(({ frozen }) => !frozen);
   const elements = flatLength(trained);
-  if (trained.length === 0 || bucketSize <= elements) return;
-  throw new RangeError(
-    `Cannot open stage: bucketSize must be at most ${elements}, the elements of the stage, received ${bucketSize}`,
-  );
+  const fits = trained.length === 0 || bucketSize <= elements;
+  const must = `bucketSize must be at most ${elements}, the elements of the stage`;
+  assertInput(fits, "open stage", must, bucketSize);
 }

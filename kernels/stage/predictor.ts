@@ -140,12 +140,8 @@ function countSamples(input: Batch, sizes: ReadonlyMap<string, number>): number 
     return values!.length / size;
   });
   const isSame = counts.every((count) => count === counts[0]);
-  assertInput(
-    isSame,
-    "predict",
-    "all fields must have equal numbers of samples",
-    counts.join(", "),
-  );
+  const must = "all fields must have equal numbers of samples";
+  assertInput(isSame, "predict", must, counts.join(", "));
   return counts[0] ?? 1;
 }
 

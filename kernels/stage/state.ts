@@ -216,11 +216,8 @@ export class WeightVersions {
   at(age: number): number {
     const buffer = this.#written[age];
     if (buffer !== undefined) return buffer;
-    throw new RangeError(
-      `Cannot use old weights: they must be at most ${
-        this.#written.length - 1
-      } updates old, received ${age}`,
-    );
+    const must = `they must be at most ${this.#written.length - 1} updates old`;
+    throw refusal("use old weights", must, age);
   }
 
   /**

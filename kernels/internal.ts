@@ -33,7 +33,6 @@ export {
   stringBatches,
   type StringTask,
 } from "./data/digits.ts";
-export { sampleLengths, tokensIn } from "./data/documents.ts";
 export {
   checkInputFile,
   CSV_BYTES_MAX,
@@ -53,6 +52,7 @@ export {
   type SafetensorsFile,
 } from "./data/safetensors.ts";
 export { TEXT_SHA256, type TextName } from "./data/texts.ts";
+export { sampleLengths, tokensIn } from "./data/token_batches.ts";
 export {
   checkTokens,
   decodeLengths,

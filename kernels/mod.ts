@@ -39,6 +39,7 @@ export {
 export { loadText, type TextStream, textStream } from "./data/texts.ts";
 export {
   type BatchPlan,
+  type Documents,
   groupedOrder,
   heldOutBatches,
   rowCount,
@@ -51,7 +52,6 @@ export {
   type TokenBatchOptions,
 } from "./data/token_batches.ts";
 export { Dataset, type TableSchema } from "./data/table.ts";
-export type { Documents } from "./data/documents.ts";
 export {
   type KnownTokens,
   openTokenFile,

@@ -97,7 +97,6 @@ export function execute(
 /** The outputs of an execution and their times: the inputs of later actions. */
 class Board {
   readonly #lists: readonly ActionList[];
-  readonly #times: StageTimes;
   readonly #slices: number;
   readonly #dependencies: Dependencies;
   /** The time of each output; Infinity before. */
@@ -105,10 +104,9 @@ class Board {
   /** 1 for each cell whose input gradient came from an `I`. */
   readonly #isSplit: Uint8Array;
 
-  constructor(schedule: ListedSchedule, times: StageTimes) {
+  constructor(schedule: ListedSchedule, private readonly times: StageTimes) {
     const { lists, stages, microBatches, slices = 1 } = schedule;
     this.#lists = lists;
-    this.#times = times;
     this.#slices = slices;
     this.#dependencies = new Dependencies({ ...schedule, hosts: hostTable(schedule) }, lists);
     this.#given = new Float64Array(this.#dependencies.outputCount).fill(Infinity);
@@ -130,11 +128,11 @@ class Board {
   /** The time at which the i-th input of the last call arrives. */
   #arrival(i: number): number {
     const { edges, inputs } = this.#dependencies, edge = edges[i]!;
-    return this.#given[inputs[i]!]! + (edge < 0 ? 0 : this.#times.send[edge]! / this.#slices);
+    return this.#given[inputs[i]!]! + (edge < 0 ? 0 : this.times.send[edge]! / this.#slices);
   }
 
   duration(worker: number, index: number): number {
-    const list = this.#lists[worker]!, { durations, overlap } = this.#times;
+    const list = this.#lists[worker]!, { durations, overlap } = this.times;
     let sum = 0;
     for (let part = list.startOf(index), end = list.startOf(index + 1); part < end; part++) {
       if (overlap !== undefined && list.joinAt(part) === JOIN.overlap) {

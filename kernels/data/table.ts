@@ -85,19 +85,15 @@ export class Dataset {
   readonly length: number;
   /** Names of the classes of each field that is a category. */
   readonly classes: Readonly<Record<string, readonly string[]>>;
-  readonly #schema: TableSchema;
-  readonly #read: ReadRow;
 
   private constructor(
     length: number,
-    schema: TableSchema,
+    private readonly schema: TableSchema,
     classes: Dataset["classes"],
-    read: ReadRow,
+    private readonly read: ReadRow,
   ) {
     this.length = length;
-    this.#schema = schema;
     this.classes = classes;
-    this.#read = read;
   }
 
   /**
@@ -205,17 +201,17 @@ export class Dataset {
 
   /** Returns the fields of a sample. */
   row(number: number): Batch {
-    return this.#read(number);
+    return this.read(number);
   }
 
   /** Returns the same samples, changed by a function of their fields and number. */
   map(change: (row: Batch, number: number) => Batch): Dataset {
-    return this.#reading((row, epoch) => change(this.#read(row, epoch), row));
+    return this.#reading((row, epoch) => change(this.read(row, epoch), row));
   }
 
   /** Returns a dataset of the same form, whose samples are read by another function. */
   #reading(read: ReadRow, length: number = this.length): Dataset {
-    return new Dataset(length, this.#schema, this.classes, read);
+    return new Dataset(length, this.schema, this.classes, read);
   }
 
   /**
@@ -236,16 +232,16 @@ export class Dataset {
       readonly size?: readonly [channels: number, height: number, width: number];
     },
   ): Dataset {
-    const cannot = `augment ${field}`, of = this.#schema[field];
+    const cannot = `augment ${field}`, of = this.schema[field];
     const known = size ?? (of && "image" in of ? of.size : undefined);
     const isPadding = Number.isSafeInteger(padding) && padding >= 0 && padding < 2 ** 16;
     assertInput(isPadding, cannot, "padding must be a whole number from 0", padding);
     assertInput(Number.isSafeInteger(seed), cannot, "the seed must be an integer", seed);
-    const found = this.#read(0)[field]?.length;
+    const found = this.read(0)[field]?.length;
     const fits = known !== undefined && elementCount(known) === found;
     assertInput(fits, cannot, "it must have an image of `size`", `${known} and ${found} values`);
     return this.#reading((row, epoch) => {
-      const sample = this.#read(row, epoch);
+      const sample = this.read(row, epoch);
       if (epoch === undefined) return sample;
       const random = substream(seed, `augment ${epoch} ${row}`);
       const [down, right] = [0, 1].map(() => uniformInt(random, -padding, padding));
@@ -266,7 +262,7 @@ export class Dataset {
     const { length } = this, order = shuffledOrder(length, seed);
     const count = Math.min(length - 1, Math.max(1, Math.round(share * length)));
     const part = (from: number, size: number) =>
-      this.#reading((row, epoch) => this.#read(order(from + row), epoch), size);
+      this.#reading((row, epoch) => this.read(order(from + row), epoch), size);
     return { validation: part(0, count), train: part(count, length - count) };
   }
 
@@ -290,7 +286,7 @@ export class Dataset {
     const plan = { microBatch: samples, microBatches: 1, order: (row: number) => row };
     const rows = batchRows(this.length, plan);
     const join = (numbers: readonly number[]) =>
-      joinRows(numbers.map((row) => this.#read(order(row), Math.floor(row / this.length))));
+      joinRows(numbers.map((row) => this.read(order(row), Math.floor(row / this.length))));
     return {
       *from(microBatch) {
         for (const numbers of rows.from(microBatch)) yield join(numbers);
@@ -305,7 +301,7 @@ export class Dataset {
   /** Returns the samples in order, in whole micro-batches, for `evaluation.batches`. */
   inOrder(samples: number): Batch[] {
     const rowsOf = (batch: number) =>
-      Array.from({ length: samples }, (_, i) => this.#read(batch * samples + i));
+      Array.from({ length: samples }, (_, i) => this.read(batch * samples + i));
     const length = Math.floor(this.length / samples);
     return Array.from({ length }, (_, batch) => joinRows(rowsOf(batch)));
   }
@@ -315,7 +311,7 @@ export class Dataset {
    * missing are left out.
    */
   encode(rows: readonly Readonly<Record<string, unknown>>[]): Batch {
-    const known = Object.entries(this.#schema)
+    const known = Object.entries(this.schema)
       .filter(([, field]) => columnsOf(field).every((column) => column in (rows[0] ?? {})));
     const schema = Object.fromEntries(known);
     const all = rows.map((row, i) => encodeRow(row, schema, this.classes, `row ${i + 1}`));
@@ -324,7 +320,7 @@ export class Dataset {
 
   #sizes(): Readonly<Record<string, number>> {
     const sizeOf = (name: string, { length }: HostArray) => this.classes[name]?.length ?? length;
-    const fields = Object.entries(this.#read(0));
+    const fields = Object.entries(this.read(0));
     return Object.fromEntries(fields.map(([name, values]) => [name, sizeOf(name, values)]));
   }
 }

@@ -12,11 +12,8 @@ import { type Allocation, type BlockStore, TensorMemory } from "./tensor_memory.
 class CloseGuard {
   #inside = 0;
   #closed = false;
-  #release: () => void;
 
-  constructor(release: () => void) {
-    this.#release = release;
-  }
+  constructor(private readonly release: () => void) {}
 
   get closed(): boolean {
     return this.#closed;
@@ -27,13 +24,13 @@ class CloseGuard {
   }
 
   leave(): void {
-    if (--this.#inside === 0 && this.#closed) this.#release();
+    if (--this.#inside === 0 && this.#closed) this.release();
   }
 
   close(): void {
     if (this.#closed) return;
     this.#closed = true;
-    if (this.#inside === 0) this.#release();
+    if (this.#inside === 0) this.release();
   }
 }
 

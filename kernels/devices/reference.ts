@@ -9,6 +9,7 @@
  */
 
 import { fromBinary } from "@bufbuild/protobuf";
+import { refusal } from "../errors.ts";
 import { sameShape } from "../graph/shapes.ts";
 import { dtypeNumbered, type Settings, type ValueType } from "../graph/value.ts";
 import { lowerModel } from "../onnx/lower.ts";
@@ -29,6 +30,14 @@ export interface Step extends Settings {
   readonly outputs: readonly string[];
 }
 
+/** The field with the values of a constant, by its type. */
+const CONSTANT_FIELDS = {
+  f32: "floatData",
+  i64: "int64Data",
+  i32: "int32Data",
+  bool: "int32Data",
+} as const;
+
 /** A decoded model. */
 interface ReferenceModel {
   readonly constants: ReadonlyMap<string, NdArray>;
@@ -43,21 +52,18 @@ interface ReferenceModel {
 function readModel(bytes: Uint8Array): ReferenceModel {
   const { graph } = fromBinary(ModelProtoSchema, bytes);
   if (!graph) throw new Error("Cannot compile the model: it must hold a graph, received none");
-  return {
-    constants: new Map(
-      graph.initializer.map((tensor) => [tensor.name ?? "", readConstant(tensor)]),
-    ),
-    steps: graph.node.map(readStep),
-  };
+  const constants = graph.initializer.map((tensor) =>
+    [tensor.name ?? "", readConstant(tensor)] as const
+  );
+  return { constants: new Map(constants), steps: graph.node.map(readStep) };
 }
 
 function readStep(node: NodeProto): Step {
   const name = node.domain ? `${node.domain}.${node.opType}` : node.opType ?? "";
   const { shape, reference: operation } = opOf(node.opType, node.domain) ?? {};
   if (!shape || !operation) {
-    throw new Error(
-      `Cannot compile the model: its operations must be known to the reference device, received "${name}"`,
-    );
+    const must = "its operations must be known to the reference device";
+    throw refusal("compile the model", must, `"${name}"`, Error);
   }
   return {
     name: node.name || name,
@@ -72,24 +78,16 @@ function readStep(node: NodeProto): Step {
 function readConstant(tensor: TensorProto): NdArray {
   const dtype = dtypeNumbered(tensor.dataType);
   if (!dtype) {
-    throw new Error(
-      `Cannot compile the model: constant "${tensor.name}" must be of a known dtype, received ONNX type ${tensor.dataType}`,
-    );
+    const must = `constant "${tensor.name}" must be of a known dtype`;
+    throw refusal("compile the model", must, `ONNX type ${tensor.dataType}`, Error);
   }
   const shape = tensor.dims.map(Number);
   if (tensor.rawData?.length) return fromBytes(dtype, shape, new Uint8Array(tensor.rawData));
-  const fields = {
-    f32: "floatData",
-    i64: "int64Data",
-    i32: "int32Data",
-    bool: "int32Data",
-  } as const;
   if (dtype === "f16") {
-    throw new Error(
-      `Cannot compile the model: f16 constant "${tensor.name}" must be given as raw data`,
-    );
+    const what = `f16 constant "${tensor.name}"`;
+    throw new Error(`Cannot compile the model: ${what} must be given as raw data`);
   }
-  return ndArray({ dtype, shape }, [...tensor[fields[dtype]]].map(Number));
+  return ndArray({ dtype, shape }, [...tensor[CONSTANT_FIELDS[dtype]]].map(Number));
 }
 
 /**
@@ -140,12 +138,10 @@ function run(model: ReferenceModel, inputs: Bindings, outputs: Bindings): void {
   }
   for (const step of model.steps) compute(step, arrays);
   for (const output of outputs) {
-    const array = arrays.get(output.name);
-    if (!array || array.dtype !== output.dtype || !sameShape(array.shape, output.shape)) {
-      throw new Error(
-        `Cannot run the model: output "${output.name}" must be ${output.dtype} [${output.shape}], received ${array?.dtype} [${array?.shape}]`,
-      );
-    }
+    const array = arrays.get(output.name), received = `${array?.dtype} [${array?.shape}]`;
+    if (array?.dtype === output.dtype && sameShape(array.shape, output.shape)) continue;
+    const must = `output "${output.name}" must be ${output.dtype} [${output.shape}]`;
+    throw refusal("run the model", must, received, Error);
   }
   // Copies first: an output may be a view of an input that another output overwrites.
   const results = outputs.map(({ name }) => arrays.get(name)!)
@@ -169,11 +165,8 @@ function compute(step: Step, arrays: Map<string, NdArray>): void {
   const given = inputs as [NdArray, ...NdArray[]], { attributes, outputs: { length } } = step;
   const numbers = (place: number) => given[place] && [...given[place].values];
   const types = step.shape({ inputs: given, attributes, numbers, outputs: length });
-  if (!types) {
-    throw new Error(
-      `Cannot run ${step.name}: its settings must be known to the reference device`,
-    );
-  }
+  const known = "its settings must be known to the reference device";
+  if (!types) throw new Error(`Cannot run ${step.name}: ${known}`);
   const results = [step.operation(given, step, types as [ValueType, ...ValueType[]])].flat();
   step.outputs.forEach((name, i) => {
     if (name) arrays.set(name, results[i]!);

@@ -4,7 +4,7 @@
  * @module
  */
 
-import { refusal } from "../errors.ts";
+import { assertInput, refusal } from "../errors.ts";
 import { elementCount } from "../graph/shapes.ts";
 import { type DType, DTYPE_BYTES, HOST_ARRAYS, type HostArray, type Tensor } from "./device.ts";
 
@@ -61,16 +61,13 @@ interface Region<Block> {
 
 /** Tensors over the blocks of one store: the memory of a {@linkcode Device}. */
 export abstract class TensorMemory<Block> {
-  #store: BlockStore<Block>;
   /** Live tensors that `alloc` returned. */
   #owners = new Map<Tensor, Allocation<Block>>();
   /** Every tensor of this memory, views included. */
   #regions = new WeakMap<Tensor, Region<Block>>();
   #allocatedBytes = 0;
 
-  constructor(store: BlockStore<Block>) {
-    this.#store = store;
-  }
+  constructor(private store: BlockStore<Block>) {}
 
   /** Throws if the device was closed. */
   protected abstract assertOpen(): void;
@@ -83,15 +80,10 @@ export abstract class TensorMemory<Block> {
   /** See {@linkcode Device.alloc}. */
   alloc(dtype: DType, shape: readonly number[]): Tensor {
     this.assertOpen();
-    if (!Object.hasOwn(DTYPE_BYTES, dtype)) {
-      throw new TypeError(
-        `Cannot make a tensor: its dtype must be one of ${
-          Object.keys(DTYPE_BYTES).join(", ")
-        }, received ${dtype}`,
-      );
-    }
+    const must = `its dtype must be one of ${Object.keys(DTYPE_BYTES).join(", ")}`;
+    assertInput(Object.hasOwn(DTYPE_BYTES, dtype), "make a tensor", must, dtype, TypeError);
     const byteLength = elementCount(checkShape(shape)) * DTYPE_BYTES[dtype];
-    const block = this.#store.allocate(byteLength);
+    const block = this.store.allocate(byteLength);
     const allocation = { block, byteLength, live: true, users: 0, unbind: new Set<() => void>() };
     const tensor = { dtype, shape: [...shape] };
     this.#owners.set(tensor, allocation);
@@ -106,18 +98,14 @@ export abstract class TensorMemory<Block> {
     const count = elementCount(checkShape(shape));
     const available = elementCount(tensor.shape);
     if (!Number.isInteger(offset) || offset < 0 || offset + count > available) {
-      throw new RangeError(
-        `Cannot view ${count} elements at ${offset}: they must be within the tensor's ${available}`,
-      );
+      const must = `they must be within the tensor's ${available}`;
+      throw new RangeError(`Cannot view ${count} elements at ${offset}: ${must}`);
     }
     const { allocation, byteOffset } = this.region(tensor);
     const bytes = DTYPE_BYTES[tensor.dtype];
     const view = { dtype: tensor.dtype, shape: [...shape] };
-    this.#regions.set(view, {
-      allocation,
-      byteOffset: byteOffset + offset * bytes,
-      byteLength: count * bytes,
-    });
+    const place = { byteOffset: byteOffset + offset * bytes, byteLength: count * bytes };
+    this.#regions.set(view, { allocation, ...place });
     return view;
   }
 
@@ -129,12 +117,10 @@ export abstract class TensorMemory<Block> {
   protected region(tensor: Tensor): Region<Block> {
     this.assertOpen();
     const region = this.#regions.get(tensor);
-    if (!region?.allocation.live) {
-      throw new TypeError(
-        `Cannot use the tensor ${tensor.dtype} [${tensor.shape}]: it must be a live tensor of this device, received a freed or foreign one`,
-      );
-    }
-    return region;
+    if (region?.allocation.live) return region;
+    const cannot = `use the tensor ${tensor.dtype} [${tensor.shape}]`;
+    const must = "it must be a live tensor of this device";
+    throw refusal(cannot, must, "a freed or foreign one", TypeError);
   }
 
   /**
@@ -160,14 +146,14 @@ export abstract class TensorMemory<Block> {
   #releaseUnused({ live, users, block, unbind }: Allocation<Block>): void {
     if (live || users > 0) return;
     for (const one of unbind) one();
-    this.#store.release(block);
+    this.store.release(block);
   }
 
   /** See {@linkcode Device.write}. */
   write(tensor: Tensor, data: HostArray): void {
     const { allocation, byteOffset, byteLength } = this.region(tensor);
     checkHostArray("write", tensor, data);
-    if (byteLength > 0) this.#store.write(allocation.block, byteOffset, bytesOf(data));
+    if (byteLength > 0) this.store.write(allocation.block, byteOffset, bytesOf(data));
   }
 
   /** See {@linkcode Device.read}. */
@@ -175,14 +161,14 @@ export abstract class TensorMemory<Block> {
     const { allocation, byteOffset, byteLength } = this.region(tensor);
     const target = into ?? asHostArray(tensor.dtype, new Uint8Array(byteLength));
     checkHostArray("read", tensor, target);
-    if (byteLength > 0) await this.#store.read(allocation.block, byteOffset, bytesOf(target));
+    if (byteLength > 0) await this.store.read(allocation.block, byteOffset, bytesOf(target));
     return target as A;
   }
 
   /** See {@linkcode Device.zero}. */
   zero(tensor: Tensor): void {
     const { allocation, byteOffset, byteLength } = this.region(tensor);
-    if (byteLength > 0) this.#store.zero(allocation.block, byteOffset, byteLength);
+    if (byteLength > 0) this.store.zero(allocation.block, byteOffset, byteLength);
   }
 
   /** See {@linkcode Device.free}. */
@@ -219,14 +205,10 @@ function checkShape(shape: readonly number[]): readonly number[] {
 
 function checkHostArray(verb: "read" | "write", tensor: Tensor, data: HostArray): void {
   const count = elementCount(tensor.shape);
-  if (!holds(tensor.dtype, data)) {
-    throw new TypeError(
-      `Cannot ${verb} the tensor: the host array must be that of ${tensor.dtype}, received ${data.constructor.name}`,
-    );
-  }
-  if (data.length !== count) {
-    throw refusal(`${verb} the tensor`, `the host array must have ${count} elements`, data.length);
-  }
+  const cannot = `${verb} the tensor`, must = `the host array must be that of ${tensor.dtype}`;
+  assertInput(holds(tensor.dtype, data), cannot, must, data.constructor.name, TypeError);
+  const size = `the host array must have ${count} elements`;
+  assertInput(data.length === count, cannot, size, data.length);
 }
 
 /**
@@ -257,11 +239,8 @@ export function machineMemory(): number {
 export function assertMachineHolds(what: string, bytes: number): void {
   const held = machineMemory();
   if (bytes <= held) return;
-  throw new RangeError(
-    `${what}: it must fit into the ${gibibytes(held)} of this machine, received ${
-      gibibytes(bytes)
-    }`,
-  );
+  const must = `it must fit into the ${gibibytes(held)} of this machine`;
+  throw new RangeError(`${what}: ${must}, received ${gibibytes(bytes)}`);
 }
 
 const gibibytes = (bytes: number) => `${(bytes / 2 ** 30).toPrecision(3)} GiB`;

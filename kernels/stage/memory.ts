@@ -126,12 +126,9 @@ interface ActivationBytes {
 
 /** Counts the bytes that would be allocated. */
 class ByteCounter implements Allocator {
-  readonly hasFreeViews: boolean;
   bytes = 0;
 
-  constructor(hasFreeViews: boolean) {
-    this.hasFreeViews = hasFreeViews;
-  }
+  constructor(readonly hasFreeViews: boolean) {}
 
   alloc(dtype: Tensor["dtype"], shape: readonly number[]): Tensor {
     this.bytes += elementCount(shape) * DTYPE_BYTES[dtype];

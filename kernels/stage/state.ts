@@ -196,12 +196,8 @@ export class WeightVersions {
   /** Written buffers, the newest first. */
   #written = [0];
 
-  readonly #count: number;
-
   /** @param count number of buffers. */
-  constructor(count: number) {
-    this.#count = count;
-  }
+  constructor(private readonly count: number) {}
 
   /** Index of the buffer with the newest weights. */
   get newest(): number {
@@ -226,8 +222,8 @@ export class WeightVersions {
    * @throws {RangeError} when all are in use.
    */
   advance(inUse: ReadonlySet<number>): number {
-    if (this.#count === 1) return 0;
-    const written = this.#written, buffers = Array.from({ length: this.#count }, (_, i) => i);
+    if (this.count === 1) return 0;
+    const written = this.#written, buffers = Array.from({ length: this.count }, (_, i) => i);
     // The newest is kept as the version before the next; of the others the oldest is taken.
     const oldestFirst = [
       ...buffers.filter((one) => !written.includes(one)),
@@ -235,7 +231,7 @@ export class WeightVersions {
     ];
     const free = oldestFirst.find((one) => one !== written[0] && !inUse.has(one));
     if (free === undefined) {
-      throw refusal("update weights", `one of ${this.#count} versions must be free`, "all in use");
+      throw refusal("update weights", `one of ${this.count} versions must be free`, "all in use");
     }
     this.#written = [free, ...written.filter((one) => one !== free)];
     return free;

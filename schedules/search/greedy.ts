@@ -53,9 +53,7 @@ export function greedyOrder(workload: Workload, strategy: Strategy): Action[][] 
 }
 
 class Greedy {
-  readonly #load: Workload;
   readonly #dependencies: Dependencies;
-  readonly #strategy: Strategy;
   readonly #queue = new TimeQueue<Event>();
   readonly #forwards: Candidate[][];
   readonly #backwards: Candidate[][];
@@ -73,12 +71,10 @@ class Greedy {
   /** The time of each output, if skip edges bring inputs that are not the last to come. */
   readonly #given: Float64Array | undefined;
 
-  constructor(load: Workload, strategy: Strategy) {
+  constructor(private readonly load: Workload, private readonly strategy: Strategy) {
     const { workers, stages, hosts, microBatches, pipelineOf } = load;
     const lists = <T>() => Array.from({ length: workers }, (): T[] => []);
-    this.#load = load;
     this.#dependencies = new Dependencies(load);
-    this.#strategy = strategy;
     this.#forwards = lists();
     this.#backwards = lists();
     this.#weights = lists();
@@ -143,7 +139,7 @@ class Greedy {
       (a, b) => (b.stage - a.stage || rank(a) - rank(b) || a.microBatch - b.microBatch) < 0,
       (candidate) => this.#isAdmitted(worker, candidate),
     );
-    const { isForwardFirst } = this.#strategy;
+    const { isForwardFirst } = this.strategy;
     if (forward !== undefined && (isForwardFirst || backward === undefined)) {
       this.#run(worker, forward, 1, time);
     } else if (backward !== undefined) this.#run(worker, backward, -1, time);
@@ -151,19 +147,19 @@ class Greedy {
   }
 
   #isAdmitted(worker: number, { stage, microBatch }: Candidate): boolean {
-    const pipeline = this.#load.pipelineOf[microBatch]!;
-    const { limits, pipeLimit } = this.#strategy;
+    const pipeline = this.load.pipelineOf[microBatch]!;
+    const { limits, pipeLimit } = this.strategy;
     if (stage === 0 && this.#inFlight[pipeline]! >= pipeLimit) return false;
-    const reserved = this.#deeper[pipeline * this.#load.stages + stage]!;
+    const reserved = this.#deeper[pipeline * this.load.stages + stage]!;
     return this.#live[worker]! + 1 + reserved <= limits[worker]!;
   }
 
   /** Starts a forward (`change` is 1) or a backward (-1). */
   #run(worker: number, candidate: Candidate, change: 1 | -1, time: number): void {
-    const { stage, microBatch } = candidate, { isSplit } = this.#strategy;
+    const { stage, microBatch } = candidate, { isSplit } = this.strategy;
     const ready = (change > 0 ? this.#forwards : this.#backwards)[worker]!;
     ready.splice(ready.indexOf(candidate), 1);
-    if (stage === 0) this.#inFlight[this.#load.pipelineOf[microBatch]!]! += change;
+    if (stage === 0) this.#inFlight[this.load.pipelineOf[microBatch]!]! += change;
     if (change > 0 || !isSplit) this.#live[worker]! += change;
     const kind = change > 0 ? "F" : isSplit ? "I" : "B";
     this.#start(worker, { kind, stage, microBatch }, time);
@@ -173,17 +169,17 @@ class Greedy {
     const [candidate] = this.#weights[worker]!;
     if (candidate === undefined) return;
     const { stage, microBatch } = candidate;
-    const duration = this.#load.times.durations[KIND.W]?.[stage] ?? 0;
+    const duration = this.load.times.durations[KIND.W]?.[stage] ?? 0;
     const next = this.#arrivals[worker]?.[0] ?? Infinity;
     // A moment of idle time is better than a delay of an action that others wait for.
-    if (next - time < duration * this.#strategy.patience) return;
+    if (next - time < duration * this.strategy.patience) return;
     this.#weights[worker]?.shift();
     this.#live[worker]! -= 1;
     this.#start(worker, { kind: "W", stage, microBatch }, time);
   }
 
   #start(worker: number, action: Action, time: number): void {
-    const end = time + this.#load.times.durations[KIND[action.kind]]![action.stage]!;
+    const end = time + this.load.times.durations[KIND[action.kind]]![action.stage]!;
     this.#orders[worker]!.push(action);
     this.#isBusy[worker] = true;
     this.#queue.add(end, { worker });
@@ -209,7 +205,7 @@ class Greedy {
       const edge = edges[i]!;
       if (edge < 0) continue;
       const given = this.#given?.[inputs[i]!] ?? end;
-      arrival = Math.max(arrival, given + (this.#load.times.send[edge] ?? 0));
+      arrival = Math.max(arrival, given + (this.load.times.send[edge] ?? 0));
     }
     const arrivals = this.#arrivals[worker]!;
     const after = arrivals.findIndex((other) => other > arrival);

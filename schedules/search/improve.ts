@@ -114,7 +114,6 @@ export const DUST = 1e-9;
  * change the times before the first action that it shifts, so they are not computed again.
  */
 class TimedOrder {
-  readonly #tables: ActionTables;
   /** For each worker, the most live (stage, micro-batch) activations. */
   readonly #limits: readonly number[];
   #orders: readonly Int32Array[] = [];
@@ -131,9 +130,8 @@ class TimedOrder {
   readonly #free: Float64Array;
   readonly #left: Float64Array;
 
-  constructor(tables: ActionTables, limits: readonly number[]) {
+  constructor(private readonly tables: ActionTables, limits: readonly number[]) {
     const size = tables.durations.length, times = () => new Float64Array(size).fill(-1);
-    this.#tables = tables;
     this.#limits = limits;
     this.#indices = new Int32Array(size);
     this.#starts = times();
@@ -197,7 +195,7 @@ class TimedOrder {
    * them. Stops as soon as the remaining work of a worker cannot end within `most`.
    */
   #evaluate(from: number, most: number): number {
-    const { durations, waiting } = this.#tables;
+    const { durations, waiting } = this.tables;
     const starts = this.#triedStarts, ends = this.#triedEnds;
     let count = this.#keepBefore(from);
     const runnable = this.#orders.map((_, worker) => worker);
@@ -205,7 +203,7 @@ class TimedOrder {
       const order = this.#orders[worker]!;
       for (let i = this.#next[worker]!; i < order.length; i++) {
         const code = order[i]!;
-        const input = inputAt(this.#tables, code, ends);
+        const input = inputAt(this.tables, code, ends);
         if (input === Infinity) break;
         const start = Math.max(this.#free[worker]!, input);
         if (start + this.#left[worker]! > most + DUST) return Infinity;
@@ -234,7 +232,7 @@ class TimedOrder {
       while (kept > 0 && starts[order[kept - 1]!]! >= time) {
         const code = order[--kept]!;
         ends[code] = -1;
-        work += this.#tables.durations[code]!;
+        work += this.tables.durations[code]!;
       }
       this.#next[worker] = kept;
       this.#free[worker] = kept === 0 ? 0 : ends[order[kept - 1]!]!;
@@ -246,7 +244,7 @@ class TimedOrder {
 
   /** The input that an action waited for; -1 if it waited for its worker. */
   #heldUpBy(code: number): number {
-    const { inputs, sends, width } = this.#tables, start = this.#starts[code]!;
+    const { inputs, sends, width } = this.tables, start = this.#starts[code]!;
     for (let i = code * width; i < (code + 1) * width; i++) {
       const input = inputs[i]!;
       if (input >= 0 && this.#ends[input]! + sends[i]! === start) return input;
@@ -268,7 +266,7 @@ class TimedOrder {
         code = input;
         continue;
       }
-      const worker = this.#tables.workers[code]!;
+      const worker = this.tables.workers[code]!;
       this.#movesBefore(worker, index, moves);
       code = this.#orders[worker]![index - 1]!;
     }
@@ -314,7 +312,7 @@ class TimedOrder {
 
   /** Returns true if an action may overtake another: of another copy, or of an independent kind. */
   #mayOvertake(code: number, before: number): boolean {
-    const { copies } = this.#tables;
+    const { copies } = this.tables;
     if (copies[code] !== copies[before]) return true;
     const isSameCell = Math.floor(code / ACTION_KINDS) === Math.floor(before / ACTION_KINDS);
     return !isSameCell && code % ACTION_KINDS !== before % ACTION_KINDS;

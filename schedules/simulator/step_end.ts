@@ -160,10 +160,7 @@ function openWorker(copies: readonly Copy[]) {
 
 /** The end of a step with a flush. */
 export class CommittedEnd implements StepEnd {
-  readonly #model: StepModel;
-  readonly #closing: StepEndModel;
   readonly #replicas: number;
-  readonly #ports: EndPorts;
   readonly #groups: readonly Group[];
   readonly #workers: readonly ReturnType<typeof openWorker>[];
   /** The copy of a stage in a pipeline, at index `pipeline * stages + stage`. */
@@ -177,13 +174,14 @@ export class CommittedEnd implements StepEnd {
   #endsMissing: number;
   #supervisorFree = 0;
 
-  constructor(model: StepModel, closing: StepEndModel, ports: EndPorts) {
+  constructor(
+    private readonly model: StepModel,
+    private readonly closing: StepEndModel,
+    private readonly ports: EndPorts,
+  ) {
     const { schedule, replicas = 1, stages } = model;
-    this.#model = model;
-    this.#closing = closing;
     this.#replicas = replicas;
     this.#hasNoVote = closing.protocol === "ranks";
-    this.#ports = ports;
     this.#groups = stages.map((stage, index) => openGroup(index, stage, closing));
     this.#copies = placeCopies(schedule, this.#groups);
     this.#workers = schedule.placement.map((held) =>
@@ -197,28 +195,28 @@ export class CommittedEnd implements StepEnd {
 
   /** Copies without a micro-batch vote immediately. */
   begin(): void {
-    if (this.#hasNoVote && !this.#closing.isClipped) {
+    if (this.#hasNoVote && !this.closing.isClipped) {
       for (const worker of this.#workers) worker.isCommitted = true;
     }
     for (const copy of this.#copies) if (copy.missing === 0) this.#check(copy);
   }
 
   afterBackward({ stage, microBatch }: Action): void {
-    const { pipelineOf, stages } = this.#model.schedule;
+    const { pipelineOf, stages } = this.model.schedule;
     const copy = this.#copies[pipelineOf[microBatch]! * stages + stage]!;
     if (--copy.missing === 0) this.#check(copy);
   }
 
   #check(copy: Copy): void {
-    const { worker, group: { stage } } = copy, ms = this.#model.stages[stage]!.checkMs ?? 0;
-    this.#ports.work(worker, ms, { what: "check", stage, part: 0 }, () => {
+    const { worker, group: { stage } } = copy, ms = this.model.stages[stage]!.checkMs ?? 0;
+    this.ports.work(worker, ms, { what: "check", stage, part: 0 }, () => {
       this.#workers[worker]!.votesMissing--;
       this.#report(() => this.#vote(copy));
     });
   }
 
   #vote(copy: Copy): void {
-    const { group } = copy, { eagerStages = [], isClipped = false } = this.#closing;
+    const { group } = copy, { eagerStages = [], isClipped = false } = this.closing;
     const isEager = eagerStages.includes(group.stage);
     group.votesMissing--;
     if (--this.#votesMissing === 0) {
@@ -234,17 +232,17 @@ export class CommittedEnd implements StepEnd {
   /** Sends a message of a worker of each replica to the supervisor, which handles them in turn. */
   #report(then: () => void): void {
     if (this.#hasNoVote) return then();
-    const { handleMs = 0 } = this.#closing, { controlMs = 0 } = this.#model;
-    const heard = Math.max(this.#supervisorFree, this.#ports.now() + controlMs) +
+    const { handleMs = 0 } = this.closing, { controlMs = 0 } = this.model;
+    const heard = Math.max(this.#supervisorFree, this.ports.now() + controlMs) +
       handleMs * this.#replicas;
     this.#supervisorFree = heard;
-    this.#ports.at(heard, then);
+    this.ports.at(heard, then);
   }
 
   /** Sends a message of the supervisor to all workers. */
   #broadcast(then: () => void): void {
     if (this.#hasNoVote) return then();
-    this.#ports.at(this.#ports.now() + (this.#model.controlMs ?? 0), then);
+    this.ports.at(this.ports.now() + (this.model.controlMs ?? 0), then);
   }
 
   #reduce(groups: readonly Group[]): void {
@@ -258,7 +256,7 @@ export class CommittedEnd implements StepEnd {
   /** Starts the first chunks of a copy. */
   #start(copy: Copy): void {
     if (copy.started > 0) return;
-    const { chunksUnderWay = 2 } = this.#closing;
+    const { chunksUnderWay = 2 } = this.closing;
     while (this.#startChunk(copy, chunksUnderWay));
   }
 
@@ -266,10 +264,10 @@ export class CommittedEnd implements StepEnd {
     const { worker, group } = copy, { stage, chunks } = group;
     if (copy.started >= Math.min(most, chunks.length)) return false;
     const chunk = chunks[copy.started++]!;
-    const ms = this.#ranks(group) === 1 ? 0 : this.#closing.launchMs ?? 0;
-    this.#ports.work(worker, ms, { what: "launch", stage, part: chunk.index }, () => {
+    const ms = this.#ranks(group) === 1 ? 0 : this.closing.launchMs ?? 0;
+    this.ports.work(worker, ms, { what: "launch", stage, part: chunk.index }, () => {
       if (!this.#isLast(group, chunk)) return;
-      chunk.startMs = this.#ports.now();
+      chunk.startMs = this.ports.now();
       this.#transfer(group, chunk, () => this.#add(group, chunk));
     });
     return true;
@@ -288,20 +286,20 @@ export class CommittedEnd implements StepEnd {
 
   /** One half of an all-reduce: when the links of all copies are free, then a latency later. */
   #transfer(group: Group, chunk: Chunk, then: () => void): void {
-    const { algorithm = "direct", link = this.#model.network?.link ?? NO_TIME } = this.#closing;
+    const { algorithm = "direct", link = this.model.network?.link ?? NO_TIME } = this.closing;
     const { latencyMs, transferMs } = reduceHalf(algorithm, this.#ranks(group), chunk.bytes, link);
-    let start = this.#ports.now();
+    let start = this.ports.now();
     for (const { worker } of group.copies) start = Math.max(start, this.#linkFree[worker]!);
     for (const { worker } of group.copies) this.#linkFree[worker] = start + transferMs;
-    this.#ports.at(start + transferMs + latencyMs, then);
+    this.ports.at(start + transferMs + latencyMs, then);
   }
 
   /** Each rank adds its slice of the chunk, and the sums travel to all ranks. */
   #add(group: Group, chunk: Chunk): void {
-    const ranks = this.#ranks(group), { addBytesPerMs = Infinity } = this.#closing;
+    const ranks = this.#ranks(group), { addBytesPerMs = Infinity } = this.closing;
     const ms = (ranks - 1) / ranks * chunk.bytes / addBytesPerMs;
     for (const { worker } of group.copies) {
-      this.#ports.work(worker, ms, { what: "add", stage: group.stage, part: chunk.index }, () => {
+      this.ports.work(worker, ms, { what: "add", stage: group.stage, part: chunk.index }, () => {
         if (!this.#isLast(group, chunk)) return;
         this.#transfer(group, chunk, () => {
           for (const copy of group.copies) this.#takeSums(copy, chunk);
@@ -311,17 +309,17 @@ export class CommittedEnd implements StepEnd {
   }
 
   #takeSums(copy: Copy, { index, first, end, startMs }: Chunk): void {
-    const { group } = copy, worker = this.#workers[copy.worker]!, endMs = this.#ports.now();
+    const { group } = copy, worker = this.#workers[copy.worker]!, endMs = this.ports.now();
     if (this.#ranks(group) > 1) {
       const span = { what: "reduce", stage: group.stage, part: index, startMs, endMs } as const;
-      this.#ports.note(copy.worker, span);
+      this.ports.note(copy.worker, span);
     }
     copy.complete++;
     this.#startChunk(copy, Infinity);
     for (let bucket = first; bucket < end; bucket++) worker.due.push({ copy, bucket });
     this.#stepNext(copy.worker);
     if (copy.complete < group.chunks.length || --worker.sumsMissing > 0) return;
-    if (this.#closing.isClipped) this.#report(() => --this.#sumsMissing === 0 && this.#commit());
+    if (this.closing.isClipped) this.#report(() => --this.#sumsMissing === 0 && this.#commit());
   }
 
   #commit(): void {
@@ -341,9 +339,9 @@ export class CommittedEnd implements StepEnd {
     if (worker.isStepping || !worker.isCommitted || worker.due.length === 0) return;
     const { copy: { group }, bucket } = worker.due.shift()!;
     const { stage, buckets } = group;
-    const ms = bucketMs(this.#model.stages[stage]!, this.#closing, buckets[bucket]!);
+    const ms = bucketMs(this.model.stages[stage]!, this.closing, buckets[bucket]!);
     worker.isStepping = true;
-    this.#ports.work(index, ms, { what: "optimizer", stage, part: bucket }, () => {
+    this.ports.work(index, ms, { what: "optimizer", stage, part: bucket }, () => {
       worker.isStepping = false;
       if (--worker.bucketsMissing === 0) this.#endFor();
       else this.#stepNext(index);
@@ -351,7 +349,7 @@ export class CommittedEnd implements StepEnd {
   }
 
   #endFor(): void {
-    this.#report(() => --this.#endsMissing === 0 && this.#ports.ended());
+    this.#report(() => --this.#endsMissing === 0 && this.ports.ended());
   }
 }
 

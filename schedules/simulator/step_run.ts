@@ -72,14 +72,9 @@ export class SimulatedWorker {
 
 /** The channels of a network, each with one message after the other, and the time at which it is free. */
 class Channels {
-  readonly #network: Network | undefined;
-  readonly #workers: number;
   readonly #free = new Map<number, number>();
 
-  constructor(network: Network | undefined, workers: number) {
-    this.#network = network;
-    this.#workers = workers;
-  }
+  constructor(private readonly network: Network | undefined, private readonly workers: number) {}
 
   /**
    * Sends a message to another worker, after all earlier messages of its channel.
@@ -88,7 +83,7 @@ class Channels {
    * @returns the end of sending, and the arrival.
    */
   send(now: number, from: number, to: number, bytes: number, latencyFactor: number) {
-    const network = this.#network;
+    const network = this.network;
     if (network === undefined) return { sentMs: now, arrivesMs: now };
     const isLocal = this.#node(from) === this.#node(to);
     const { latencyMs, bytesPerMs } = isLocal ? network.local ?? network.link : network.link;
@@ -101,12 +96,12 @@ class Channels {
   }
 
   #node(worker: number): number {
-    return Math.floor(worker / (this.#network?.nodeSize ?? 1));
+    return Math.floor(worker / (this.network?.nodeSize ?? 1));
   }
 
   /** The number of a channel: channels of pairs come first, then those of workers, then of nodes. */
   #channel(from: number, to: number, isLocal: boolean): number {
-    const { sharing = "pair" } = this.#network ?? {}, workers = this.#workers;
+    const { sharing = "pair" } = this.network ?? {}, workers = this.workers;
     if (sharing === "pair") return from * workers + to;
     const ofWorker = workers * workers + from;
     return sharing === "worker" || isLocal ? ofWorker : -1 - this.#node(from);

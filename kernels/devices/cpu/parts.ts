@@ -64,19 +64,21 @@ export const placed =
 
 /** Memory that all programs of a device share for values between parts, as large as the largest needs. */
 export class SharedMemory<Block> {
-  readonly #engine: Pick<PartEngine<Block, never, never>, "allocate" | "free" | "addressOf">;
   #block: Block | undefined;
   #byteLength = 0;
   #wanted = 0;
   #last: Promise<void> = Promise.resolve();
 
-  constructor(engine: Pick<PartEngine<Block, never, never>, "allocate" | "free" | "addressOf">) {
-    this.#engine = engine;
-  }
+  constructor(
+    private readonly engine: Pick<
+      PartEngine<Block, never, never>,
+      "allocate" | "free" | "addressOf"
+    >,
+  ) {}
 
   /** Address; it changes when the memory grows. */
   get start(): number {
-    return this.#block === undefined ? 0 : this.#engine.addressOf(this.#block);
+    return this.#block === undefined ? 0 : this.engine.addressOf(this.#block);
   }
 
   /** Makes it at least this long, before the next run. */
@@ -97,12 +99,12 @@ export class SharedMemory<Block> {
   #grow(): void {
     if (this.#wanted <= this.#byteLength) return;
     this.free();
-    this.#block = this.#engine.allocate(this.#wanted);
+    this.#block = this.engine.allocate(this.#wanted);
     this.#byteLength = this.#wanted;
   }
 
   free(): void {
-    if (this.#block !== undefined) this.#engine.free(this.#block);
+    if (this.#block !== undefined) this.engine.free(this.#block);
     this.#block = undefined;
     this.#byteLength = 0;
   }

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import fc from "fast-check";
 import { groupedOrder, tokenBatches, type TokenBatchOptions } from "../../../kernels/mod.ts";
-import { type Documents, tokensIn } from "../../../kernels/data/documents.ts";
+import { type Documents, tokensIn } from "../../../kernels/data/token_batches.ts";
 
 const PLAN = { seq: 16, vocabularySize: 256, microBatch: 2, microBatches: 1 };
 

@@ -20,13 +20,20 @@ export function nameError(
   return new Kind(`${cannot}: ${explain(message.replace(/^Cannot /, "cannot "))}`, { cause });
 }
 
-/** Returns an error of input that is refused: "Cannot X: Y must be Z, received V". */
-export const refusal = (
+/**
+ * Returns an error of input that is refused: "Cannot X: Y must be Z, received V".
+ *
+ * @param received of an error the message is shown; it is the cause.
+ */
+export function refusal(
   cannot: string,
   must: string,
   received: unknown,
   Kind: ErrorConstructor = RangeError,
-): Error => new Kind(`Cannot ${cannot}: ${must}, received ${received}`);
+): Error {
+  const cause = received instanceof Error ? { cause: received } : undefined;
+  return new Kind(`Cannot ${cannot}: ${must}, received ${cause?.cause.message ?? received}`, cause);
+}
 
 /**
  * Checks that values are positive integers.

@@ -28,11 +28,11 @@ import {
   layoutSafetensors,
   llamaSizes,
   llamaTies,
-  repeatedKey,
+  refusal,
   t5Sizes,
 } from "../../kernels/internal.ts";
 import { BYTES_MAX } from "./format.ts";
-import { parseRecord } from "./markers.ts";
+import { parseUnique } from "./markers.ts";
 import { piecesOf, type TensorSource } from "./tensors.ts";
 import { HEAD_SLICE, type NamedShape } from "./weights.ts";
 import { type NewFiles, writeJson, writeNewFolder } from "./write.ts";
@@ -107,12 +107,7 @@ export const isTransformersConfig = (config: ConfigJson): boolean =>
 export function readConfigJson(folder: string): ConfigJson {
   const path = join(folder, CONFIG_FILE);
   checkInputFile(path, BYTES_MAX[CONFIG_FILE]);
-  const bytes = Deno.readFileSync(path), config = parseRecord(path, bytes);
-  const twice = repeatedKey(new TextDecoder().decode(bytes));
-  if (twice === undefined) return config;
-  throw new SyntaxError(
-    `Cannot read ${path}: its names must be unique, received ${shown(twice)} twice`,
-  );
+  return parseUnique(path, Deno.readFileSync(path));
 }
 
 /** Reads and checks values of a `config.json`. */
@@ -128,7 +123,7 @@ class ConfigReader {
   /** Refuses a value. */
   refuse(name: string, must: string, Kind: ErrorConstructor = RangeError): never {
     const received = Object.hasOwn(this.json, name) ? shown(this.json[name]) : "nothing";
-    throw new Kind(`Cannot read ${this.#path}: its ${name} must be ${must}, received ${received}`);
+    throw refusal(`read ${this.#path}`, `its ${name} must be ${must}`, received, Kind);
   }
 
   /** Requires values to be these, or left out. */
@@ -544,9 +539,6 @@ function encoded(name: string, values: Float32Array, dtype: FloatDType): Uint8Ar
   const bytes = encodeFloats(dtype, values);
   const lost = decodeFloats(dtype, bytes).findIndex((value) => !Number.isFinite(value));
   if (lost < 0) return bytes;
-  throw new RangeError(
-    `Cannot write ${name} in ${dtype}: its numbers must be among those of that type, received ${
-      values[lost]
-    }`,
-  );
+  const must = "its numbers must be among those of that type";
+  throw refusal(`write ${name} in ${dtype}`, must, values[lost]);
 }

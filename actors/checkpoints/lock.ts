@@ -10,6 +10,7 @@
  */
 
 import { basename, dirname, join, relative, resolve, sep } from "node:path";
+import { assertInput, refusal } from "../../kernels/internal.ts";
 import { folderEntries, type StepFolder, stepFolder, stepFolders } from "./format.ts";
 import { removeBest, removeFinished } from "./markers.ts";
 
@@ -97,12 +98,8 @@ function hold(directory: string, made: string[]): Deno.FsFile {
     if (file) giveUp(join(directory, NAME), file);
     removeEmpty(made);
     if (cause instanceof HeldError) throw inUse(directory, cause);
-    throw new RangeError(
-      `Cannot write checkpoints to ${directory}: it must let itself be locked, received ${
-        (cause as Error).message
-      }`,
-      { cause },
-    );
+    const must = "it must let itself be locked";
+    throw refusal(`write checkpoints to ${directory}`, must, cause);
   }
 }
 
@@ -285,9 +282,11 @@ export async function checkClaim(directory: string, claim: Claim): Promise<void>
   if (goesOnIn(directory, claim)) return;
   const newest = await newestIn(directory);
   if (!newest) return;
-  throw new RangeError(
-    `Cannot write checkpoints to ${directory}: the folder must have no checkpoints of another run, received one of step ${newest.step}; resume it with --resume ${directory}, remove what is there with --overwrite (in a script: resume, checkpoint.overwrite), or name another folder`,
-  );
+  const must = "the folder must have no checkpoints of another run";
+  const remedy = `resume it with --resume ${directory}, remove what is there with --overwrite ` +
+    "(in a script: resume, checkpoint.overwrite), or name another folder";
+  const received = `one of step ${newest.step}; ${remedy}`;
+  throw refusal(`write checkpoints to ${directory}`, must, received);
 }
 
 /**
@@ -310,11 +309,10 @@ export async function claimFolder(directory: string, claim: Claim): Promise<void
     // The oldest last: an interrupted removal leaves an earlier state without gaps.
     for (const { name } of later) await Deno.remove(join(directory, name), { recursive: true });
   } catch (cause) {
-    throw new RangeError(
-      `Cannot overwrite ${directory}: its checkpoints must let themselves be removed, received ${
-        (cause as Error).message
-      }`,
-      { cause },
+    throw refusal(
+      `overwrite ${directory}`,
+      "its checkpoints must let themselves be removed",
+      cause,
     );
   }
   await removeFinished(directory);
@@ -324,10 +322,9 @@ export async function claimFolder(directory: string, claim: Claim): Promise<void
 function checkWeights(directory: string, { resume, weights }: Claim): void {
   if (resume || typeof weights !== "string") return;
   const [name] = relative(real(directory), real(weights)).split(sep);
-  if (!stepFolder(name!)) return;
-  throw new RangeError(
-    `Cannot overwrite ${directory}: its checkpoints must not hold the weights to begin with, received ${weights}; name another folder for the checkpoints, or copy the weights out first`,
-  );
+  const must = "its checkpoints must not hold the weights to begin with";
+  const remedy = "name another folder for the checkpoints, or copy the weights out first";
+  assertInput(!stepFolder(name!), `overwrite ${directory}`, must, `${weights}; ${remedy}`);
 }
 
 /** Returns the newest folder of a step that is not empty and not unfinished. */

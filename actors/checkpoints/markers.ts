@@ -9,9 +9,9 @@
 
 import { createHash } from "node:crypto";
 import { join } from "node:path";
-import { checkInputFile } from "../../kernels/internal.ts";
+import { checkInputFile, refusal, repeatedKey } from "../../kernels/internal.ts";
 import { type Disk, type DiskFile, folderEntries, type Manifest, stepName } from "./format.ts";
-import { removeIfThere, replaceFile, syncFolder } from "./write.ts";
+import { diskError, removeIfThere, replaceFile, syncFolder } from "./write.ts";
 
 /** The folder of a step that is read. */
 export interface StepSource {
@@ -38,11 +38,9 @@ export async function readWhole<T>(
   const { size } = await file.stat();
   const received = size === bytes ? await hashOf(file) : `${size} bytes`;
   if (received !== sha256) {
-    throw new SyntaxError(
-      `Cannot read the checkpoint ${path}: ${name} must have the hash ${
-        shownHash(sha256)
-      } of its manifest, received ${received}; it is torn or was changed`,
-    );
+    const must = `${name} must have the hash ${shownHash(sha256)} of its manifest`;
+    const changed = `${received}; it is torn or was changed`;
+    throw refusal(`read the checkpoint ${path}`, must, changed, SyntaxError);
   }
   await file.seek(0, Deno.SeekMode.Start);
   return await read(file, full);
@@ -57,11 +55,7 @@ export async function openInput(disk: Disk, path: string, bytesMax: number): Pro
     if (disk === Deno) checkInputFile(path, bytesMax);
     return await disk.open(path);
   } catch (cause) {
-    const { message } = cause as Error;
-    throw new SyntaxError(
-      `Cannot read ${path}: a whole checkpoint must have this file, received ${message}`,
-      { cause },
-    );
+    throw refusal(`read ${path}`, "a whole checkpoint must have this file", cause, SyntaxError);
   }
 }
 
@@ -98,6 +92,18 @@ export function parseRecord(path: string, bytes: Uint8Array): Record<string, unk
   }
 }
 
+/**
+ * An object of JSON in which no name is twice.
+ *
+ * @throws {SyntaxError} as {@linkcode parseRecord}, or with the name.
+ */
+export function parseUnique(path: string, bytes: Uint8Array): Record<string, unknown> {
+  const record = parseRecord(path, bytes), twice = repeatedKey(new TextDecoder().decode(bytes));
+  if (twice === undefined) return record;
+  const received = `${JSON.stringify(twice.slice(0, 80))} twice`;
+  throw refusal(`read ${path}`, "its names must be unique", received, SyntaxError);
+}
+
 const NAME = "best.json";
 
 /** The most bytes of such a file that are read. */
@@ -132,14 +138,7 @@ export async function writeBest(
   try {
     await replaceFile(disk, join(directory, NAME), JSON.stringify(best, null, 2) + "\n");
   } catch (cause) {
-    throw new Error(
-      `Cannot write ${
-        join(directory, NAME)
-      }: its disk must have room and let itself be written to, received ${
-        (cause as Error).message
-      }; the checkpoints are whole`,
-      { cause },
-    );
+    throw diskError(join(directory, NAME), cause, "the checkpoints are whole");
   }
   return path;
 }
@@ -216,10 +215,7 @@ export async function writeFinished(directory: string, finished: Finished): Prom
 export async function removeFinished(directory: string): Promise<void> {
   const path = join(directory, FINISHED_NAME);
   const isRemoved = await removeIfThere(Deno, path).catch((cause) => {
-    throw new RangeError(
-      `Cannot train: ${path} must be a file that can be removed, received ${cause.message}`,
-      { cause },
-    );
+    throw refusal("train", `${path} must be a file that can be removed`, cause);
   });
   if (isRemoved) await syncFolder(Deno, directory);
 }

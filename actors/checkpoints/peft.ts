@@ -14,6 +14,7 @@ import {
   type LoraOptions,
   loraScale,
   loraTargets,
+  refusal,
 } from "../../kernels/internal.ts";
 import { BYTES_MAX } from "./format.ts";
 import { parseRecord } from "./markers.ts";
@@ -53,7 +54,7 @@ export function readAdapterConfig(folder: string): LoraOptions {
   const json = parseRecord(path, Deno.readFileSync(path));
   const refuse = (name: string, must: string, Kind: ErrorConstructor = RangeError): never => {
     const received = JSON.stringify(json[name])?.slice(0, 80) ?? "nothing";
-    throw new Kind(`Cannot read ${path}: its ${name} must be ${must}, received ${received}`);
+    throw refusal(`read ${path}`, `its ${name} must be ${must}`, received, Kind);
   };
   for (const [name, only] of Object.entries(FIXED)) {
     // Dropout of an adapter has no weights.

@@ -5,7 +5,7 @@
  */
 
 import { basename, join, resolve } from "node:path";
-import { AVERAGE, repeatedKey } from "../../kernels/internal.ts";
+import { assertInput, AVERAGE, refusal } from "../../kernels/internal.ts";
 import {
   BYTES_MAX,
   type Checkpoint,
@@ -25,7 +25,14 @@ import {
   TENSOR_FILES,
   type TensorFile,
 } from "./format.ts";
-import { openInput, parseRecord, readBytes, readWhole, type StepSource } from "./markers.ts";
+import {
+  openInput,
+  parseRecord,
+  parseUnique,
+  readBytes,
+  readWhole,
+  type StepSource,
+} from "./markers.ts";
 import {
   averageOf,
   type HeldState,
@@ -37,6 +44,7 @@ import {
   withAverages,
 } from "./tensors.ts";
 import {
+  diskError,
   type NewFiles,
   newFiles,
   type PlacedFile,
@@ -82,6 +90,13 @@ async function readMoments<T>(
   };
 }
 
+/** Returns the error of a checkpoint that is not as it must be. */
+const refused = (path: string, must: string, received: unknown) =>
+  refusal(`read the checkpoint ${path}`, must, received, SyntaxError);
+
+/** Quotes a name, which may be a stranger's. */
+const shownName = (name: string) => JSON.stringify(name.slice(0, 80));
+
 /** Counts the shards and checks that the manifest names exactly their files before any is opened. */
 function countShards({ path, manifest }: StepSource): number {
   const files = manifest.files ?? {}, names = Object.keys(files);
@@ -96,21 +111,14 @@ function countShards({ path, manifest }: StepSource): number {
     : [];
   const stranger = names.find((name) => !known.includes(name));
   if (stranger !== undefined) {
-    throw new SyntaxError(
-      `Cannot read the checkpoint ${path}: its manifest must name the files of one or more shards, received ${
-        JSON.stringify(stranger.slice(0, 80))
-      } among ${names.length}`,
-    );
+    const received = `${shownName(stranger)} among ${names.length}`;
+    throw refused(path, "its manifest must name the files of one or more shards", received);
   }
   for (const file of TENSOR_FILES) {
     const shards = shardNames(file, count).filter((name) => file !== AVERAGE || files[name]);
     const bytes = shards.reduce((sum, name) => sum + Number(files[name]?.bytes), 0);
-    if (bytes <= TENSOR_BYTES_MAX[file]) continue;
-    throw new SyntaxError(
-      `Cannot read the checkpoint ${path}: the shards of its ${file} must be at most ${
-        TENSOR_BYTES_MAX[file]
-      } bytes, received ${bytes}`,
-    );
+    const most = TENSOR_BYTES_MAX[file], must = `the shards of its ${file} must be at most ${most}`;
+    if (!(bytes <= most)) throw refused(path, `${must} bytes`, bytes);
   }
   return count;
 }
@@ -149,15 +157,9 @@ function disagrees(
   tensor: string,
   said: unknown,
   found: string,
-): SyntaxError {
-  const [name, where] = [tensor, String(said ?? "no shard")].map((text) =>
-    JSON.stringify(text.slice(0, 80))
-  );
-  return new SyntaxError(
-    `Cannot read the checkpoint ${path}: tensor ${name} must be where ${
-      indexName(kind)
-    } says, ${where}, received it in ${found}`,
-  );
+): Error {
+  const where = `where ${indexName(kind)} says, ${shownName(String(said ?? "no shard"))}`;
+  return refused(path, `tensor ${shownName(tensor)} must be ${where}`, `it in ${found}`);
 }
 
 /**
@@ -166,21 +168,12 @@ function disagrees(
  * @throws {SyntaxError} when the bytes are no index, or name a tensor twice.
  */
 export function parseIndex(path: string, bytes: Uint8Array): ReadonlyMap<string, unknown> {
-  const { weight_map: map } = parseRecord(path, bytes);
-  const twice = repeatedKey(new TextDecoder().decode(bytes));
-  if (twice !== undefined) {
-    throw new SyntaxError(
-      `Cannot read ${path}: its names must be unique, received ${
-        JSON.stringify(twice.slice(0, 80))
-      } twice`,
-    );
-  }
+  const { weight_map: map } = parseUnique(path, bytes);
   if (typeof map === "object" && map !== null && !Array.isArray(map)) {
     return new Map(Object.entries(map));
   }
-  throw new SyntaxError(
-    `Cannot read ${path}: it must have a weight_map from tensors to files, received ${typeof map}`,
-  );
+  const must = "it must have a weight_map from tensors to files";
+  throw refusal(`read ${path}`, must, typeof map, SyntaxError);
 }
 
 /**
@@ -245,11 +238,9 @@ export async function locateCheckpoint(
  */
 export function averaged<T>(checkpoint: Checkpoint<T>): Checkpoint<T> {
   const { state: { weights, moments }, path } = checkpoint;
-  if (!weights.keys().some((name) => moments.has(averageOf(name)))) {
-    throw new RangeError(
-      `Cannot read averages from ${path}: its run must have made them (ema), received none`,
-    );
-  }
+  const hasAverages = weights.keys().some((name) => moments.has(averageOf(name)));
+  const must = "its run must have made them (ema)";
+  assertInput(hasAverages, `read averages from ${path}`, must, "none");
   const averages = Array.from(weights, ([name, own]): [string, T] => [
     name,
     moments.get(averageOf(name)) ?? own,
@@ -268,10 +259,7 @@ async function newestOf<T>(
   looks = MAX_LOOKS,
 ): Promise<Checkpoint<T> | undefined> {
   const names = await folderEntries(path, disk).catch((cause) => {
-    throw new RangeError(
-      `Cannot read a checkpoint from ${path}: it must be a folder, received ${cause.message}`,
-      { cause },
-    );
+    throw refusal(`read a checkpoint from ${path}`, "it must be a folder", cause);
   });
   if (names.length === 0) return undefined;
   if (stepFolder(basename(resolve(path))) || names.includes("manifest.json")) {
@@ -343,19 +331,12 @@ async function readManifest(disk: Disk, path: string): Promise<Manifest> {
   const manifest = parseRecord(name, await readBytes(file)) as unknown as Partial<Manifest>;
   const { format, step } = manifest, formats: readonly unknown[] = [FORMAT, SHARDED_FORMAT];
   if (!formats.includes(format) || !Number.isSafeInteger(step) || step! < 0) {
-    throw new SyntaxError(
-      `Cannot read the checkpoint ${path}: its manifest must have format ${
-        formats.join(" or ")
-      } and a step, received ${JSON.stringify({ format, step }).slice(0, 80)}`,
-    );
+    const must = `its manifest must have format ${formats.join(" or ")} and a step`;
+    throw refused(path, must, JSON.stringify({ format, step }).slice(0, 80));
   }
   const named = stepFolder(basename(resolve(path)))?.step ?? step;
-  if (named !== step) {
-    throw new SyntaxError(
-      `Cannot read the checkpoint ${path}: its manifest must have step ${named}, received ${step}; it is torn or was changed`,
-    );
-  }
-  return manifest as Manifest;
+  if (named === step) return manifest as Manifest;
+  throw refused(path, `its manifest must have step ${named}`, `${step}; it is torn or was changed`);
 }
 
 /** Order to a worker to write its shard. */
@@ -398,14 +379,7 @@ export async function writeShard(
       written[file] = await writeTensors(files, name, own, kind, true);
       await files.sync();
     } catch (cause) {
-      throw failure ?? new Error(
-        `Cannot write ${
-          join(folder, name)
-        }: its disk must have room and let itself be written to, received ${
-          (cause as Error).message
-        }; the checkpoints before it stay`,
-        { cause },
-      );
+      throw failure ?? diskError(join(folder, name), cause, "the checkpoints before it stay");
     }
   }
   return written as WrittenFiles;
@@ -453,11 +427,8 @@ export async function writeShards(
 async function checkSeen(folder: string, { name, bytes }: PlacedFile): Promise<void> {
   const size = await Deno.stat(join(folder, name)).then(({ size }) => size, () => undefined);
   if (size === bytes) return;
-  throw new Error(
-    `${
-      size ?? "no"
-    } bytes of ${name} in place of ${bytes}: the folder must be one that all hosts share`,
-  );
+  const found = `${size ?? "no"} bytes of ${name} in place of ${bytes}`;
+  throw new Error(`${found}: the folder must be one that all hosts share`);
 }
 
 /** Returns Hugging Face's index: the bytes of all tensors, and the file of each tensor. */

@@ -27,6 +27,7 @@ import {
   readFull,
   readHeader,
   readOpenSafetensors,
+  refusal,
   type SafetensorsFile,
   type StageState,
 } from "../../kernels/internal.ts";
@@ -367,6 +368,8 @@ function readPlaced(source: PlacedTensor): Float32Array {
   return values;
 }
 
+const READABLE = "it must be readable by every worker that needs a part of it";
+
 function openPlaced({ path, at, bytes, sha256, dtype = "F32" }: PlacedTensor): Values {
   const hash = sha256 === undefined ? undefined : createHash("sha256");
   let found = 0;
@@ -374,12 +377,7 @@ function openPlaced({ path, at, bytes, sha256, dtype = "F32" }: PlacedTensor): V
     try {
       return read();
     } catch (cause) {
-      throw new Error(
-        `Cannot read ${path}: it must be readable by every worker that needs a part of it, received ${
-          (cause as Error).message
-        }`,
-        { cause },
-      );
+      throw refusal(`read ${path}`, READABLE, cause, Error);
     }
   };
   const file = attempt(() => {
@@ -403,11 +401,9 @@ function openPlaced({ path, at, bytes, sha256, dtype = "F32" }: PlacedTensor): V
       }),
     check() {
       if (found === bytes && hash?.digest("hex") === sha256) return;
-      throw new Error(
-        `Cannot read ${path}: the ${bytes} bytes from ${at} on must ${
-          sha256 === undefined ? "be there" : `have the hash ${sha256}`
-        }, received others; it was changed`,
-      );
+      const right = sha256 === undefined ? "be there" : `have the hash ${sha256}`;
+      const must = `the ${bytes} bytes from ${at} on must ${right}`;
+      throw refusal(`read ${path}`, must, "others; it was changed", Error);
     },
     [Symbol.dispose]: () => file.close(),
   };
@@ -495,9 +491,7 @@ function checkKeepable(path: string, name: string, values: Float32Array): void {
   const must = Number.isFinite(wrong)
     ? "means of squares must be at least 0"
     : "weights and moments must be finite";
-  throw new RangeError(
-    `Cannot use ${path}: ${must}, received ${wrong} in ${JSON.stringify(name)}`,
-  );
+  throw refusal(`use ${path}`, must, `${wrong} in ${JSON.stringify(name)}`);
 }
 
 /** Refuses other types than F32. @throws {TypeError} with the remedy. */
@@ -506,12 +500,10 @@ function checkF32(path: string, name: string, { dtype }: SafetensorsInfo): void 
 }
 
 /** Returns the error for a tensor whose dtype cannot be read. */
-export const wrongDType = (path: string, name: string, must: string, dtype: string): TypeError =>
-  new TypeError(
-    `Cannot read ${path}: tensor ${
-      JSON.stringify(name)
-    } must have dtype ${must}, received ${dtype}; convert the file to F32`,
-  );
+export function wrongDType(path: string, name: string, right: string, dtype: string): Error {
+  const must = `tensor ${JSON.stringify(name)} must have dtype ${right}`;
+  return refusal(`read ${path}`, must, `${dtype}; convert the file to F32`, TypeError);
+}
 
 const floatsOf = (data: Uint8Array): Float32Array =>
   new Float32Array(data.buffer, data.byteOffset, data.byteLength / 4);

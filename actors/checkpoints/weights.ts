@@ -13,6 +13,7 @@ import {
   isFloatDType,
   readFull,
   readHeader,
+  refusal,
   sameShape,
 } from "../../kernels/internal.ts";
 import { type ModelParameter, SAFETENSORS_DTYPE_BYTES, type Tie } from "../../kernels/mod.ts";
@@ -121,9 +122,8 @@ async function openEach<T>(
   }
   for (const { name } of parameters) {
     if (found.has(name)) continue;
-    const tied = name === "lm_head.weight"
-      ? "; is it of a model with tied embeddings (--tie)?"
-      : "";
+    const isHead = name === "lm_head.weight";
+    const tied = isHead ? "; is it of a model with tied embeddings (--tie)?" : "";
     throw new TypeError(`Cannot read weights from ${path}: it must hold "${name}"${tied}`);
   }
   return found;
@@ -133,21 +133,23 @@ async function openEach<T>(
 function finite(path: string, name: string, values: Float32Array): Float32Array {
   const wrong = values.find((value) => !Number.isFinite(value));
   if (wrong === undefined) return values;
-  throw new RangeError(
-    `Cannot read weights from ${path}: all must be finite, received ${wrong} in "${name}"`,
-  );
+  throw refused(path, "all must be finite", `${wrong} in "${name}"`);
 }
 
+/** Returns the error of weights that are not as they must be. */
+const refused = (path: string, must: string, received: string, Kind?: ErrorConstructor) =>
+  refusal(`read weights from ${path}`, must, received, Kind);
+
 const twice = (path: string, name: string) =>
-  new SyntaxError(
-    `Cannot read weights from ${path}: it must hold "${name}" once, received it twice`,
-  );
+  refused(path, `it must hold "${name}" once`, "it twice", SyntaxError);
 
 /** A file of weights, and the tensors that an index says it has. */
 interface WeightsFile {
   readonly file: string;
   readonly expects?: ReadonlySet<string>;
 }
+
+const SHARDS_BESIDE = "its shards must be safetensors files beside it";
 
 /** Name of a file in the folder of its index. */
 const SHARD = /^[\w-][\w.-]*\.safetensors$/;
@@ -161,11 +163,8 @@ async function filesOf(path: string): Promise<WeightsFile[]> {
   // The order of transformers: a folder may have both.
   if (inputFileProblem(file!) === undefined) return [{ file: file! }];
   if (inputFileProblem(index!) === undefined) return await shardsOf(path, index!);
-  throw new TypeError(
-    `Cannot read weights from ${path}: the folder must hold ${fileName("model")} or ${
-      indexName("model")
-    }, received neither; a checkpoint's own folder does (step-…)`,
-  );
+  const must = `the folder must hold ${fileName("model")} or ${indexName("model")}`;
+  throw refused(path, must, "neither; a checkpoint's own folder does (step-…)", TypeError);
 }
 
 async function shardsOf(folder: string, path: string): Promise<WeightsFile[]> {
@@ -173,11 +172,8 @@ async function shardsOf(folder: string, path: string): Promise<WeightsFile[]> {
   const shards = new Map<string, Set<string>>();
   for (const [tensor, name] of parseIndex(path, await Deno.readFile(path))) {
     if (typeof name !== "string" || !SHARD.test(name)) {
-      throw new SyntaxError(
-        `Cannot read ${path}: its shards must be safetensors files beside it, received ${
-          JSON.stringify(name).slice(0, 80)
-        }`,
-      );
+      const received = JSON.stringify(name).slice(0, 80);
+      throw refusal(`read ${path}`, SHARDS_BESIDE, received, SyntaxError);
     }
     shards.set(name, (shards.get(name) ?? new Set()).add(tensor));
   }
@@ -199,11 +195,9 @@ async function findParameters(
   const names = new Set(entries.map(({ name }) => name));
   const wrong = expects?.symmetricDifference(names).values().next().value;
   if (wrong !== undefined) {
-    throw new SyntaxError(
-      `Cannot read ${path}: it must hold the tensors that its index says, received ${
-        names.has(wrong) ? "also" : "no"
-      } ${JSON.stringify(wrong.slice(0, 80))}`,
-    );
+    const must = "it must hold the tensors that its index says";
+    const received = `${names.has(wrong) ? "also" : "no"} ${JSON.stringify(wrong.slice(0, 80))}`;
+    throw refusal(`read ${path}`, must, received, SyntaxError);
   }
   for (const { name, begin, ...info } of entries) {
     if (aliases.has(name) || (IGNORED.test(name) && !byName.has(name))) continue;
@@ -211,11 +205,8 @@ async function findParameters(
       .find((parameter) => parameter !== undefined);
     const found = own ? [own] : name === "lm_head.weight" ? slices : [];
     if (found.length === 0) {
-      throw new TypeError(
-        `Cannot read weights from ${path}: every tensor must be a parameter of the model, received ${
-          JSON.stringify(name)
-        }; is it a file of another model?`,
-      );
+      const received = `${JSON.stringify(name)}; is it a file of another model?`;
+      throw refused(path, "every tensor must be a parameter of the model", received, TypeError);
     }
     const { dtype } = info;
     if (!isFloatDType(dtype)) throw wrongDType(path, name, "F32, F16 or BF16", dtype);
@@ -253,7 +244,5 @@ function checkFit(
   const { shape } = parameter, [rows = 1] = shape, [given = 1, ...rest] = received;
   const isCut = parameter.name.endsWith("wpe.weight") && given > rows && given <= ROWS_MAX;
   if (sameShape(isCut ? [rows, ...rest] : received, shape)) return;
-  throw new RangeError(
-    `Cannot read weights from ${path}: "${name}" must have shape [${shape}], received [${received}]`,
-  );
+  throw refused(path, `"${name}" must have shape [${shape}]`, `[${received}]`);
 }

@@ -7,7 +7,13 @@
 import { createHash } from "node:crypto";
 import { basename, dirname, join, resolve } from "node:path";
 import type { ModelParameter, StateOf } from "../../kernels/mod.ts";
-import { AVERAGE, layoutSafetensors, type StageState } from "../../kernels/internal.ts";
+import {
+  assertInput,
+  AVERAGE,
+  layoutSafetensors,
+  refusal,
+  type StageState,
+} from "../../kernels/internal.ts";
 import {
   bytesOf,
   type Disk,
@@ -62,12 +68,8 @@ export async function checkWritable(directory: string): Promise<void> {
     const folder = await existingFolder(directory);
     await Deno.remove(await Deno.makeTempFile({ dir: folder, prefix: ".writable-" }));
   } catch (cause) {
-    throw new RangeError(
-      `Cannot write checkpoints to ${directory}: it must be a folder that can be written, received ${
-        (cause as Error).message
-      }`,
-      { cause },
-    );
+    const must = "it must be a folder that can be written";
+    throw refusal(`write checkpoints to ${directory}`, must, cause);
   }
 }
 
@@ -84,6 +86,19 @@ async function existingFolder(path: string): Promise<string> {
     return await existingFolder(there ? path : dirname(resolve(path)));
   }
 }
+
+/**
+ * Returns the error of a file or folder that cannot be written.
+ *
+ * @param left what there is then.
+ */
+export const diskError = (path: string, cause: unknown, left: string): Error =>
+  new Error(
+    `Cannot write ${path}: its disk must have room and let itself be written to, received ${
+      (cause as Error).message
+    }; ${left}`,
+    { cause },
+  );
 
 /** A file of tensors, with the place of each. */
 export interface PlacedFile extends ManifestEntry {
@@ -327,12 +342,7 @@ async function writeNew(
     await Deno.remove(temporary, { recursive: true }).catch(() => {});
     signal?.throwIfAborted();
     if (/^Cannot /.test((cause as Error).message)) throw cause; // what `fill` says in a sentence
-    throw new Error(
-      `Cannot write ${path}: its disk must have room and let itself be written to, received ${
-        (cause as Error).message
-      }; nothing is left there`,
-      { cause },
-    );
+    throw diskError(path, cause, "nothing is left there");
   }
 }
 
@@ -357,10 +367,8 @@ export async function checkNew(path: string, kind: "folder" | "file"): Promise<v
   const found = await Deno.lstat(path).then(() => "one that is", (error: Error) => {
     return error instanceof Deno.errors.NotFound ? undefined : error.message;
   });
-  if (found === undefined) return;
-  throw new RangeError(
-    `Cannot write ${path}: it must be a ${kind} that is not there yet, received ${found}; name another`,
-  );
+  const must = `it must be a ${kind} that is not there yet`;
+  assertInput(found === undefined, `write ${path}`, must, `${found}; name another`);
 }
 
 /**
@@ -503,12 +511,7 @@ export async function writeFolder(
     await replaceFolder(disk, temporary, target);
   } catch (cause) {
     await disk.remove(temporary, { recursive: true }).catch(() => {});
-    throw new Error(
-      `Cannot write the checkpoint ${target}: its disk must have room and let itself be written to, received ${
-        (cause as Error).message
-      }; the checkpoints before it stay`,
-      { cause },
-    );
+    throw diskError(`the checkpoint ${target}`, cause, "the checkpoints before it stay");
   }
   return target;
 }

@@ -8,6 +8,7 @@
  * @module
  */
 
+import { assertInput, refusal } from "../../kernels/internal.ts";
 import type { GradientSums, Stage } from "../../kernels/internal.ts";
 import {
   chooseFast,
@@ -224,11 +225,8 @@ class ChunkReduction {
 
   /** Reads this rank's gradients and sends the first messages. */
   async start(): Promise<void> {
-    if (this.#isStarted) {
-      throw new RangeError(
-        `Cannot start chunk ${this.#chunk}: a chunk must be started once, received it again`,
-      );
-    }
+    const isFirst = !this.#isStarted, must = "a chunk must be started once";
+    assertInput(isFirst, `start chunk ${this.#chunk}`, must, "it again");
     this.#isStarted = true;
     const { chunk: { offset, length }, size, sums } = this.#options;
     if (size === 1) return this.#complete();
@@ -342,8 +340,8 @@ class ChunkReduction {
     return values;
   }
 
-  #error(rule: string, received: string, Type: ErrorConstructor = RangeError): Error {
-    return new Type(`Cannot reduce chunk ${this.#chunk}: ${rule}, received ${received}`);
+  #error(must: string, received: string, Kind?: ErrorConstructor): Error {
+    return refusal(`reduce chunk ${this.#chunk}`, must, received, Kind);
   }
 }
 
@@ -393,11 +391,9 @@ export function openReducer(options: ReducerOptions): Reducer {
   checkOptions(options);
   const chunks = options.chunks.map((_, chunk) => new ChunkReduction(options, chunk));
   const at = (chunk: number): ChunkReduction => {
-    const found = chunks[chunk];
+    const found = chunks[chunk], received = `a reducer of ${chunks.length} chunks`;
     if (found) return found;
-    throw new RangeError(
-      `Cannot reduce chunk ${chunk}: the reducer must have it, received a reducer of ${chunks.length} chunks`,
-    );
+    throw refusal(`reduce chunk ${chunk}`, "the reducer must have it", received);
   };
   return {
     // Async, so that an unknown chunk rejects like every other refusal of a start.
@@ -410,38 +406,30 @@ export function openReducer(options: ReducerOptions): Reducer {
 function checkOptions(
   { rank, size, chunks, algorithm, dtype, shared, sums }: ReducerOptions,
 ): void {
-  const refuse = (rule: string, received: unknown) => {
-    throw new RangeError(`Cannot open a reducer: ${rule}, received ${received}`);
-  };
-  if (!Number.isSafeInteger(size) || size < 1) refuse("size must be a positive integer", size);
-  if (!Number.isSafeInteger(rank) || rank < 0 || rank >= size) {
-    refuse(`rank must be an integer from 0 to ${size - 1}`, rank);
-  }
+  const ensure = (is: boolean, must: string, received: unknown) =>
+    assertInput(is, "open a reducer", must, received);
+  const isCount = (value: number) => Number.isSafeInteger(value) && value >= 0;
+  ensure(isCount(size) && size > 0, "size must be a positive integer", size);
+  ensure(isCount(rank) && rank < size, `rank must be an integer from 0 to ${size - 1}`, rank);
   let end = 0;
   for (const { offset, length } of chunks.toSorted((a, b) => a.offset - b.offset)) {
-    if (![offset, length].every((value) => Number.isSafeInteger(value) && value >= 0)) {
-      refuse("offset and length of a chunk must be integers from 0", `${offset} and ${length}`);
-    }
-    if (length > 0 && offset < end) {
-      refuse(`a chunk must begin after the one before it, at ${end} or later`, offset);
-    }
+    const areCounts = isCount(offset) && isCount(length), isAfter = length === 0 || offset >= end;
+    const must = "offset and length of a chunk must be integers from 0";
+    ensure(areCounts, must, `${offset} and ${length}`);
+    ensure(isAfter, `a chunk must begin after the one before it, at ${end} or later`, offset);
     end = Math.max(end, offset + length);
   }
   const isCut = (at: number) => !sums || sums.borders.includes(at);
   for (const { offset, length } of chunks) {
-    if (isCut(offset) && isCut(offset + length)) continue;
-    refuse("a chunk that a device adds must be whole parameters", `${offset} and ${length}`);
+    const isWhole = isCut(offset) && isCut(offset + length), received = `${offset} and ${length}`;
+    ensure(isWhole, "a chunk that a device adds must be whole parameters", received);
   }
   if (!shared) return;
-  if (sums) refuse("memory must not be shared where a device adds", "both");
-  if (algorithm !== "direct") {
-    refuse("the algorithm must be direct where memory is shared", algorithm);
-  }
+  ensure(!sums, "memory must not be shared where a device adds", "both");
+  const isDirect = algorithm === "direct";
+  ensure(isDirect, "the algorithm must be direct where memory is shared", algorithm);
   const rowBytes = shared.byteLength / size, elementBytes = ARRAYS[dtype].BYTES_PER_ELEMENT;
-  if (rowBytes % elementBytes !== 0 || rowBytes < end * elementBytes) {
-    refuse(
-      `shared memory must hold ${size} equal rows of at least ${end} ${dtype} values`,
-      `${shared.byteLength} bytes`,
-    );
-  }
+  const holds = rowBytes % elementBytes === 0 && rowBytes >= end * elementBytes;
+  const must = `shared memory must hold ${size} equal rows of at least ${end} ${dtype} values`;
+  ensure(holds, must, `${shared.byteLength} bytes`);
 }

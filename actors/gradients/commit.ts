@@ -23,6 +23,7 @@ import {
   jobParameter,
   type JobShare,
   keyed,
+  refusal,
   type StageState,
 } from "../../kernels/internal.ts";
 import type { Schedule } from "../../schedules/mod.ts";
@@ -364,13 +365,11 @@ export function assertFinite(
  *
  * @throws {RangeError} with the first such number.
  */
-export function checkFinite({ weights, moments }: StageState, what: string): void {
+export function checkFinite({ weights, moments }: StageState, cannot: string): void {
   for (const [name, values] of [...weights, ...moments]) {
     const wrong = indexOfNonFinite(values);
     if (wrong === values.length) continue;
-    throw new RangeError(
-      `${what}: weights and moments must be finite, received ${values[wrong]} in "${name}"`,
-    );
+    throw refusal(cannot, "weights and moments must be finite", `${values[wrong]} in "${name}"`);
   }
 }
 

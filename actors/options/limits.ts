@@ -7,6 +7,7 @@
  * @module
  */
 
+import { assertInput } from "../../kernels/internal.ts";
 import type { AdamWOptions } from "../../kernels/mod.ts";
 import type { LoraOptions } from "../../kernels/internal.ts";
 import type { LinkOptions } from "../pipeline/links.ts";
@@ -88,10 +89,8 @@ export function checkSizes({ workers, microBatches, replicas }: RunSizes): void 
     ["workers times microBatches", workers, microBatches, COMPUTED_MAX],
   ] as const;
   for (const [what, one, other, most] of products) {
-    if (one * other <= most) continue;
-    throw new RangeError(
-      `Cannot train: ${what} must be at most ${most}, received ${one} times ${other}`,
-    );
+    const isFit = one * other <= most;
+    assertInput(isFit, "train", `${what} must be at most ${most}`, `${one} times ${other}`);
   }
 }
 

@@ -15,7 +15,7 @@ import type {
   Tie,
   Tokenizer,
 } from "../../kernels/mod.ts";
-import { withLossAndMetrics } from "../../kernels/internal.ts";
+import { assertInput, refusal, withLossAndMetrics } from "../../kernels/internal.ts";
 
 /** Opened data. */
 export interface OpenedData {
@@ -180,12 +180,8 @@ export function checkDataSizes(
   sizes: Readonly<Record<string, number>> = {},
 ): void {
   const missing = required.filter((size) => sizes[size] === undefined);
-  if (missing.length === 0) return;
-  throw new RangeError(
-    `${cannot}: the data must have the sizes ${missing.join(" and ")}, received ${
-      Object.keys(sizes).join(" and ") || "none"
-    }`,
-  );
+  const must = `the data must have the sizes ${missing.join(" and ")}`;
+  assertInput(missing.length === 0, cannot, must, Object.keys(sizes).join(" and ") || "none");
 }
 
 /**
@@ -216,11 +212,9 @@ function completeModel(
   if (!loss && "layers" in built) return built;
   const predicting = "layers" in built ? built.layers : built;
   if (!loss || !Array.isArray(predicting)) {
-    throw new TypeError(
-      `Cannot build ${name}: build must return ${
-        loss ? "layers beside a loss" : "a model with layers, or there must be a loss"
-      }, received ${loss ? typeof built : "layers only"}`,
-    );
+    const right = loss ? "layers beside a loss" : "a model with layers, or there must be a loss";
+    const received = loss ? typeof built : "layers only";
+    throw refusal(`build ${name}`, `build must return ${right}`, received, TypeError);
   }
   return {
     ...{ name, predictions: microBatch, samples: microBatch },

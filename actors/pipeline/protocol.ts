@@ -92,9 +92,8 @@ export function guarded<M extends Message, S extends string>(
   const states = Object.keys(table) as S[];
   const refuse = (type: M["type"]): never => {
     const right = states.filter((one) => table[one].includes(type)).join(" or ") || "another one";
-    throw new Error(
-      `${REFUSAL} ${type}: the ${who} must be ${right}, received it while ${state()}`,
-    );
+    const received = `it while ${state()}`;
+    throw new Error(`${REFUSAL} ${type}: the ${who} must be ${right}, received ${received}`);
   };
   const entries = types.map((type) => {
     const meaningful = new Set(states.filter((one) => table[one].includes(type)));

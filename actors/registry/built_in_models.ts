@@ -24,7 +24,13 @@ import {
   t5Logits,
   unet,
 } from "../../kernels/mod.ts";
-import { llamaSizes, resnetLogits, t5Ties, unetPictures } from "../../kernels/internal.ts";
+import {
+  assertInput,
+  llamaSizes,
+  resnetLogits,
+  t5Ties,
+  unetPictures,
+} from "../../kernels/internal.ts";
 import {
   PROTOCOL_VERSION,
   type SupervisorMessage,
@@ -79,11 +85,7 @@ export const llamaModel: ModelComponent<"vocab"> = defineModel({
   data: "sotu",
   build(options) {
     const { layers, hidden, heads, seq, vocab, tie, headSlices = 1, dropout, microBatch } = options;
-    if (headSlices > 1) {
-      throw new RangeError(
-        `Cannot build a Llama: its head must be in one slice, received ${headSlices}`,
-      );
-    }
+    assertInput(headSlices <= 1, "build a Llama", "its head must be in one slice", headSlices);
     const { keyValueHeads, intermediate, ropeTheta, normEpsilon, data } = options;
     const { dropout: _, ...config } = llamaSizes({
       ...{ layers, hidden, heads, seq, vocab: vocab ?? data.vocab, tie },

@@ -12,6 +12,7 @@ import type {
   Tokenizer,
   TokenizerName,
 } from "../../kernels/mod.ts";
+import { assertInput } from "../../kernels/internal.ts";
 import { checkData, objectOf } from "../options/file_schema.ts";
 import type { ModelComponent, OpenedData } from "../options/model_definition.ts";
 import { PROTOCOL_VERSION, type SupervisorMessage } from "../pipeline/protocol.ts";
@@ -194,10 +195,11 @@ export async function findComponent<K extends ComponentKind>(
   const found = { ...registry.find(kind, nameOrSpecifier), kind };
   if (found.isBuiltIn) return found;
   const { integrity, isIntact } = await registry.verify(found);
-  if (isIntact) return { ...found, integrity };
-  throw new RangeError(
-    `Cannot use ${found.name} as ${kind}: the modules of ${found.from} must have the hash in the registry, ${found.integrity}, received ${integrity}; if you trust them, add them again`,
-  );
+  const { name, from, integrity: known } = found;
+  const must = `the modules of ${from} must have the hash in the registry, ${known}`;
+  const received = `${integrity}; if you trust them, add them again`;
+  assertInput(isIntact, `use ${name} as ${kind}`, must, received);
+  return { ...found, integrity };
 }
 
 /**
@@ -253,8 +255,8 @@ const CHECKS: Readonly<Record<ComponentKind, (cannot: string, value: unknown) =>
 
 function checkSupervisor(cannot: string, value: unknown): void {
   checkDefinition(cannot, value);
-  if (value.protocol === PROTOCOL_VERSION) return;
-  throw new RangeError(
-    `${cannot}: its protocol must be version ${PROTOCOL_VERSION}, received ${value.protocol}`,
-  );
+  const must = `its protocol must be version ${PROTOCOL_VERSION}`, received = value.protocol;
+  if (received !== PROTOCOL_VERSION) {
+    throw new RangeError(`${cannot}: ${must}, received ${received}`);
+  }
 }

@@ -109,11 +109,8 @@ export class Registry {
     const all = this.list(kind), found = all.find(({ name }) => name === nameOrSpecifier);
     if (found) return found;
     const known = all.map(({ name }) => name), meant = suggest(nameOrSpecifier, known);
-    throw new RangeError(
-      `${cannot}: it must be a specifier or one of ${
-        known.join(", ") || "no names so far"
-      }${meant}`,
-    );
+    const names = known.join(", ") || "no names so far";
+    throw new RangeError(`${cannot}: it must be a specifier or one of ${names}${meant}`);
   }
 
   /**
@@ -223,11 +220,9 @@ export function checkNewComponent(
   checkName(cannot, name);
   const taken = openRegistry(folder).list().find((one) => one.name === name);
   if (taken && !replace) {
-    throw new RangeError(
-      `${cannot}: its name must be new, received that of ${
-        taken.isBuiltIn ? `Troupe's own ${taken.kind}` : taken.from
-      }; --replace replaces it`,
-    );
+    const known = taken.isBuiltIn ? `Troupe's own ${taken.kind}` : taken.from;
+    const received = `that of ${known}; --replace replaces it`;
+    throw new RangeError(`${cannot}: its name must be new, received ${received}`);
   }
   return resolveSpecifier(cannot, specifier, folderURL(folder));
 }
@@ -284,11 +279,8 @@ export async function removeComponent(name: string, folder: string = Deno.cwd())
   const registry = openRegistry(folder), { path } = registry;
   const found = registry.list().find((one) => one.name === name);
   if (path === undefined || !found || found.isBuiltIn) {
-    throw new RangeError(
-      `Cannot remove ${
-        JSON.stringify(name.slice(0, 100))
-      }: it must be a name in the registry's file`,
-    );
+    const shown = JSON.stringify(name.slice(0, 100));
+    throw new RangeError(`Cannot remove ${shown}: it must be a name in the registry's file`);
   }
   using _ = await lockFolderOf(path);
   await editEntry(path, name, undefined);

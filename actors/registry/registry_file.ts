@@ -113,11 +113,9 @@ export function resolveSpecifier(cannot: string, specifier: string, base: URL): 
   const isShort = specifier.length <= SPECIFIER_MAX && !/\p{Cc}/u.test(specifier);
   const url = isShort ? URL.parse(specifier, isRelative ? base : undefined) : null;
   if (url && PROTOCOLS.includes(url.protocol)) return isRelative ? url.href : specifier;
-  throw new TypeError(
-    `${cannot}: a specifier must start with ${
-      ["./", ...PROTOCOLS].join(", ")
-    } and have at most ${SPECIFIER_MAX} characters, received ${describeValue(specifier)}`,
-  );
+  const starts = ["./", ...PROTOCOLS].join(", "), most = `at most ${SPECIFIER_MAX} characters`;
+  const must = `a specifier must start with ${starts} and have ${most}`;
+  throw new TypeError(`${cannot}: ${must}, received ${describeValue(specifier)}`);
 }
 
 /**

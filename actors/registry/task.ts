@@ -17,7 +17,7 @@ import {
   type OpenedData,
 } from "../options/model_definition.ts";
 import { type Batch, type DeviceChoice, openDevice, openPredictor } from "../../kernels/mod.ts";
-import { fieldProblem, hasDropout, modelFields } from "../../kernels/internal.ts";
+import { assertInput, fieldProblem, hasDropout, modelFields } from "../../kernels/internal.ts";
 import { anything, callback, check, listOf } from "../options/option.ts";
 import { DataWatch, nameDataError } from "../run/data.ts";
 import { type DataComponent, type DataOptions } from "./component.ts";
@@ -83,21 +83,17 @@ export async function openTask(
   data: DataComponent,
   options: TaskOptions,
 ): Promise<Task> {
-  const cannot = `Cannot train ${model.name} on ${data.name}`;
+  const train = `train ${model.name} on ${data.name}`, cannot = `Cannot ${train}`;
   const opened = await data.open({ ...options, arePairs: model.readsPairs }),
     { sizes = {}, heldOut, tokenizer } = opened;
   const name = "heldOut of the data, such as (microBatch) => [batch],";
   if (heldOut !== undefined) check(callback, heldOut, { cannot, name });
-  checkDataSizes(cannot, model, sizes);
+  checkDataSizes(train, model, sizes);
   const built = await buildModel(model, { ...options, data: sizes });
-  if (!Array.isArray(built?.layers)) {
-    throw new TypeError(`${cannot}: build must return a model with layers, received none`);
-  }
-  if (options.dropout && !hasDropout(built)) {
-    throw new RangeError(
-      `${cannot}: dropout must be 0 since no layer of the model uses it, received ${options.dropout}`,
-    );
-  }
+  const isModel = Array.isArray(built?.layers), { dropout } = options;
+  assertInput(isModel, train, "build must return a model with layers", "none", TypeError);
+  const must = "dropout must be 0 since no layer of the model uses it";
+  assertInput(!dropout || hasDropout(built), train, must, dropout);
   const { fieldsOf, onnx } = built;
   const read = fieldsOf ? mapData(opened.batches, fieldsOf) : opened.batches;
   const batches = await checkedBatches(read, built, cannot, options);

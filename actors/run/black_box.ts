@@ -11,6 +11,7 @@
  */
 
 import { crc32 } from "node:zlib";
+import { refusal } from "../../kernels/internal.ts";
 import { SUPERVISOR_MESSAGES } from "../pipeline/supervisor.ts";
 import { WORKER_MESSAGES } from "../pipeline/worker.ts";
 import type { Effect, ObservedActor, ObservedMessage, Observer } from "../runtime/observer.ts";
@@ -402,7 +403,7 @@ export function isBlackBox(path: string): boolean {
  */
 export function readBlackBox(path: string): BlackBox {
   const refuse = (must: string, received: unknown) =>
-    new SyntaxError(`Cannot read the black box ${path}: ${must}, received ${received}`);
+    refusal(`read the black box ${path}`, must, received, SyntaxError);
   const { size } = Deno.statSync(path);
   if (size < FACTS_AT || size > BOX_BYTES) {
     throw refuse(`it must have ${FACTS_AT} to ${BOX_BYTES} bytes`, size);

@@ -32,6 +32,7 @@ import {
   isLora,
   jobParameter,
   readLayout,
+  refusal,
   slicesOf,
   startsOf,
   withLora,
@@ -112,11 +113,9 @@ export function compileRun(
   const { recompute = "none", precision = "fp32", bucketSize, recomputeInterval } = options;
   const optimizer = completeOptimizer(options.optimizer), frozen = frozenBy(optimizer, options);
   const { lora } = options, given = lora ? withLora(options.model, lora) : options.model;
-  if (options.lengths && schedule.slices) {
-    throw new RangeError(
-      `Cannot train with the schedule ${schedule.name}: it cuts sequences into slices, so lengths must be false, received true`,
-    );
-  }
+  const cannot = `train with the schedule ${schedule.name}`,
+    isCut = options.lengths && schedule.slices;
+  assertInput(!isCut, cannot, "it cuts sequences into slices, so lengths must be false", true);
   const halves = halvesOf(schedule);
   const source = halves === 2 ? halved(given, schedule) : given;
   const compiled = compile(source, recompute, {
@@ -211,15 +210,14 @@ export function planRun(
 
 /** The model for half a micro-batch. */
 function halved(model: Model, schedule: Schedule): Model {
-  const { samples, withSamples } = model;
-  const refuse = `Cannot train with the schedule ${schedule.name}: it halves micro-batches`;
+  const { name, samples, withSamples } = model, cannot = `train with the schedule ${schedule.name}`;
   if (samples === undefined || withSamples === undefined) {
-    throw new TypeError(
-      `${refuse}, so the model must have withSamples, received ${model.name} without it`,
-    );
+    const must = "it halves micro-batches, so the model must have withSamples";
+    throw refusal(cannot, must, `${name} without it`, TypeError);
   }
-  if (samples % 2 === 0) return withSamples(samples / 2);
-  throw new RangeError(`${refuse}, so their size must be even, received ${samples}`);
+  const must = "it halves micro-batches, so their size must be even";
+  assertInput(samples % 2 === 0, cannot, must, samples);
+  return withSamples(samples / 2);
 }
 
 /** Describes a run. */

@@ -7,7 +7,13 @@
 import { type Batches, type Data, isIterable, isSource } from "../options/model_definition.ts";
 import type { TrainEvent } from "../options/train_events.ts";
 import type { Batch } from "../../kernels/mod.ts";
-import { type BatchCheck, batchCheck, nameError } from "../../kernels/internal.ts";
+import {
+  assertInput,
+  type BatchCheck,
+  batchCheck,
+  nameError,
+  refusal,
+} from "../../kernels/internal.ts";
 import type { PreparedRun } from "./events.ts";
 
 /** State of the data after some micro-batches. */
@@ -136,11 +142,8 @@ const ARRAYS = [Float32Array, Float16Array, Int32Array, BigInt64Array, Uint8Arra
  */
 function takeBatch(batch: Batch, name: string, check: BatchCheck): Batch {
   if (typeof batch !== "object" || batch === null) {
-    throw new TypeError(
-      `Cannot train on ${name}: it must be a record of typed arrays, received ${
-        String(batch).slice(0, 100)
-      }`,
-    );
+    const received = String(batch).slice(0, 100);
+    throw refusal(`train on ${name}`, "it must be a record of typed arrays", received, TypeError);
   }
   const fields = Object.entries<unknown>(batch).map(([field, value]) => [field, ownValue(value)]);
   const own: Record<string, unknown> = Object.fromEntries(fields);
@@ -250,9 +253,8 @@ export class RunData {
     this.#drawn = undefined;
     if (!taken) return undefined;
     if (taken.done) {
-      throw new RangeError(
-        `Cannot run step ${this.#step}: the data must have micro-batches for every step, received too few`,
-      );
+      const must = "the data must have micro-batches for every step";
+      throw refusal(`run step ${this.#step}`, must, "too few");
     }
     // The model has learnt nothing from a step that is left out.
     if (taken.value.batches.length === 0) return undefined;
@@ -324,17 +326,16 @@ function beginAt(data: Data, { microBatches, done, kept: known }: DataOptions) {
     return { source: data as Batches, skipped: first, taken: first };
   }
   const { microBatches: taken = first, state: kept } = (data.state && known) ?? {};
-  const cannot = `Cannot begin the data at micro-batch ${taken}`;
+  const cannot = `begin the data at micro-batch ${taken}`;
   let source: Batches;
   try {
     source = data.from(taken, kept);
   } catch (cause) {
-    throw nameError(cannot, cause);
+    throw nameError(`Cannot ${cannot}`, cause);
   }
-  if (isIterable(source)) return { source, skipped: 0, taken };
-  throw new TypeError(
-    `${cannot}: from must return an iterable, or an async one, received ${typeof source}`,
-  );
+  const must = "from must return an iterable, or an async one";
+  assertInput(isIterable(source), cannot, must, typeof source, TypeError);
+  return { source, skipped: 0, taken };
 }
 
 /** Returns the state of data for a checkpoint after `taken` micro-batches. */

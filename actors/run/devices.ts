@@ -5,7 +5,14 @@
  */
 
 import type { CoreShare, RuntimeName } from "../options/train_events.ts";
-import { assertThreads, hasThreads, needsProcess, resolveDevices } from "../../kernels/internal.ts";
+import {
+  assertInput,
+  assertThreads,
+  hasThreads,
+  needsProcess,
+  refusal,
+  resolveDevices,
+} from "../../kernels/internal.ts";
 import type { DeviceChoice, DeviceName } from "../../kernels/mod.ts";
 import type { RunOptions } from "../options/train_options.ts";
 import type { PlaceName } from "../runtime/mod.ts";
@@ -98,11 +105,8 @@ export async function runDevices(
     const instead = isSimulated
       ? ", or of a journal a worker be replayed alone with --actor"
       : " or the runtime must be workers";
-    throw new RangeError(
-      `Cannot train ${where} on several adapters: a process can use one, so adapters must name one${instead}, received ${[
-        ...numbers,
-      ]}`,
-    );
+    const must = `a process can use one, so adapters must name one${instead}`;
+    throw refusal(`train ${where} on several adapters`, must, [...numbers]);
   }
   tellOfOtherBits(options, devices);
   return devices;
@@ -116,9 +120,8 @@ export function isolationFor(
 ): PlaceName {
   if (runtime !== "workers" || !needsProcess(device)) return isolation ?? "worker";
   if (isolation !== "worker") return isolation ?? "process";
-  throw new RangeError(
-    `Cannot train on ${device} in Deno workers: one isolate of a process can use the GPU, so isolation must be process, received worker`,
-  );
+  const must = "one isolate of a process can use the GPU, so isolation must be process";
+  throw refusal(`train on ${device} in Deno workers`, must, isolation);
 }
 
 /**
@@ -127,10 +130,10 @@ export function isolationFor(
  * @throws {RangeError} when they cannot.
  */
 export function assertRanksHold(ranks: readonly number[], device: DeviceName): void {
-  if (!needsProcess(device) || !isDoubled(ranks)) return;
-  throw new RangeError(
-    `Cannot train on ${device} with runtime mpi: one isolate of a process can use the GPU, so the map must give each worker a separate rank, received ${ranks}`,
-  );
+  const must =
+    "one isolate of a process can use the GPU, so the map must give each worker a separate rank";
+  const holds = !needsProcess(device) || !isDoubled(ranks);
+  assertInput(holds, `train on ${device} with runtime mpi`, must, ranks);
 }
 
 const isDoubled = (ranks: readonly number[]) => new Set(ranks).size < ranks.length;

@@ -6,7 +6,7 @@
 
 import type { Best, Plan, TrainEvent } from "../options/train_events.ts";
 import { learningRateAt, type Model } from "../../kernels/mod.ts";
-import { type LoraOptions, measureSamples } from "../../kernels/internal.ts";
+import { type LoraOptions, measureSamples, refusal } from "../../kernels/internal.ts";
 import {
   assertFiniteData,
   assertScaled,
@@ -136,11 +136,10 @@ export function rateOf({ learningRate = RATE, steps, resume }: RunOptions): Rate
     const most = schedule === "constant" ? 0 : rate;
     const all = { rate, schedule, warmup, minRate, steps };
     if (minRate <= most) return (step) => learningRateAt(all, step);
-    throw new RangeError(
-      `Cannot train: the learning rate at the end must be ${
-        schedule === "constant" ? "left out where it is constant" : `at most the first, ${rate}`
-      }, received ${minRate}`,
-    );
+    const right = schedule === "constant"
+      ? "left out where it is constant"
+      : `at most the first, ${rate}`;
+    throw refusal("train", `the learning rate at the end must be ${right}`, minRate);
   }
   const checked = (step: number) => {
     const rate = learningRate(step);

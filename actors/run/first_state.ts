@@ -6,12 +6,14 @@
 
 import type { ModelParameter, ModelProgram, OptimizerOptions, StateOf } from "../../kernels/mod.ts";
 import {
+  assertInput,
   AVERAGE,
   completeOptimizer,
   elementCount,
   isLora,
   jobParameter,
   momentsOf,
+  refusal,
   sameShape,
   type StageState,
 } from "../../kernels/internal.ts";
@@ -50,9 +52,8 @@ function checkResume(
   resume: Resume,
 ): void {
   const { step, state, shapes } = resume;
-  if (!Number.isSafeInteger(step) || step < 0) {
-    throw new RangeError(`Cannot resume: step must be a whole number from 0, received ${step}`);
-  }
+  const isStep = Number.isSafeInteger(step) && step >= 0;
+  assertInput(isStep, "resume", "step must be a whole number from 0", step);
   const moments = parameters.filter(({ isFrozen }) => !isFrozen).flatMap(({ name, shape }) =>
     momentsOf(optimizer, shape).map((moment) => ({ ...moment, name: `${name}.${moment.name}` }))
   );
@@ -72,14 +73,16 @@ function valuesOf({ weights, moments }: StateOf<TensorSource>): StageState {
 }
 
 function checkValues(state: StageState): void {
-  checkFinite(state, "Cannot resume");
+  checkFinite(state, "resume");
   for (const [name, values] of state.moments) {
-    if (!areSquares(name) || values.every((value) => value >= 0)) continue;
-    throw new RangeError(
-      `Cannot resume: means of squares must be at least 0, received a negative one in "${name}"`,
-    );
+    const isRight = !areSquares(name) || values.every((value) => value >= 0);
+    const must = "means of squares must be at least 0";
+    assertInput(isRight, "resume", must, `a negative one in "${name}"`);
   }
 }
+
+/** The probable reason of a refusal. */
+const OF_ANOTHER = "; are they of another model?";
 
 /** Checks that the tensors are exactly the expected ones, with their shapes. */
 export function checkTensors(
@@ -88,24 +91,20 @@ export function checkTensors(
   received: ReadonlyMap<string, TensorSource>,
   shapes?: ReadonlyMap<string, readonly number[]>,
 ): void {
+  const cannot = `train from these ${what}`;
   for (const { name, shape } of expected) {
     const values = received.get(name), known = shapes?.get(name);
     const count = elementCount(shape), length = values && bytesOfSource(values) / 4;
     if (length === count && (known === undefined || sameShape(known, shape))) continue;
     const must = shapes ? `shape [${shape}]` : `${count} values`;
     const found = known ? `[${known}]` : length ?? "none";
-    throw new RangeError(
-      `Cannot train from these ${what}: "${name}" must have ${must}, received ${found}; are they of another model?`,
-    );
+    throw refusal(cannot, `"${name}" must have ${must}`, `${found}${OF_ANOTHER}`);
   }
   const names = new Set(expected.map(({ name }) => name));
   const unknown = [...received.keys()].find((name) => !names.has(name));
   if (unknown === undefined) return;
-  throw new RangeError(
-    `Cannot train from these ${what}: each must be a parameter of the model, received ${
-      JSON.stringify(unknown)
-    }; are they of another model?`,
-  );
+  const found = JSON.stringify(unknown) + OF_ANOTHER;
+  throw refusal(cannot, "each must be a parameter of the model", found);
 }
 
 const isCount = (value: unknown, most: number): value is number =>
@@ -125,12 +124,8 @@ function checkProgress({ step, config }: Resume): void {
     scale > 0 &&
     isCount(predictions, Number.MAX_SAFE_INTEGER) && isCount(goodSteps, step) &&
     isCount(skipped, step) && (data === undefined || isDataState(data));
-  if (isRight) return;
-  throw new RangeError(
-    `Cannot resume: the progress of step ${step} must be that of a run, received ${
-      JSON.stringify(progress).slice(0, 200)
-    }`,
-  );
+  const received = JSON.stringify(progress).slice(0, 200);
+  assertInput(isRight, "resume", `the progress of step ${step} must be that of a run`, received);
 }
 
 /**
@@ -227,8 +222,6 @@ function checkSameLora(lora: CheckedOptions["lora"], { config }: Resume): void {
   const kept = config?.lora;
   if (!lora || kept === undefined) return;
   const [wanted, received] = [kept, lora].map((one) => JSON.stringify(one));
-  if (wanted === received) return;
-  throw new RangeError(
-    `Cannot resume: lora must be ${wanted}, as in the checkpoint, received ${received}`,
-  );
+  const must = `lora must be ${wanted}, as in the checkpoint`;
+  assertInput(wanted === received, "resume", must, received);
 }

@@ -15,6 +15,7 @@ import {
 import {
   type LoraOptions,
   measureSamples,
+  refusal,
   resolveDevice,
   withLora,
 } from "../../kernels/internal.ts";
@@ -96,7 +97,7 @@ export async function loadModel(
   const { device = "auto", sizes, ema = false } = options, { name, loss } = definition;
   const { weights, kept } = await weightsOf(definition, run, sizes, ema);
   const classes = (kept.classes ?? {}) as LoadedModel["classes"];
-  checkDataSizes(`Cannot load ${name}`, definition, optionsOf(1, sizes, kept).data);
+  checkDataSizes(`load ${name}`, definition, optionsOf(1, sizes, kept).data);
   const modelFor = async (samples: number) =>
     adapted(await buildModel(definition, optionsOf(samples, sizes, kept)), kept);
   const { ties, predictions: each } = await modelFor(1), choice = await resolveDevice(device);
@@ -104,9 +105,8 @@ export async function loadModel(
   const layersOf = async (samples: number) => {
     const model = await modelFor(samples);
     if (model.predicting) return model.predicting;
-    throw new TypeError(
-      `Cannot load ${name}: it must have a loss beside build, or predicting layers, received neither`,
-    );
+    const must = "it must have a loss beside build, or predicting layers";
+    throw refusal(`load ${name}`, must, "neither", TypeError);
   };
   let losses: Promise<Predictor> | undefined;
   try {
@@ -115,9 +115,7 @@ export async function loadModel(
       classes,
       predict,
       async evaluate(batches) {
-        if (!loss) {
-          throw new TypeError(`Cannot evaluate ${name}: it must have a loss, received none`);
-        }
+        if (!loss) throw refusal(`evaluate ${name}`, "it must have a loss", "none", TypeError);
         losses ??= openPredictor(
           opened,
           async (one) => (await modelFor(one)).layers,

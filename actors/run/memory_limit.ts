@@ -15,6 +15,7 @@ import {
   hasOwnMemory,
   largestValue,
   mebibytes,
+  refusal,
   totalBytes,
 } from "../../kernels/internal.ts";
 import { type DeviceChoice, deviceLimits, type DeviceName } from "../../kernels/mod.ts";
@@ -205,11 +206,11 @@ function assertTensors(run: PlacedRun): void {
     (compiled) => largestTensor(compiled, name).byteLength,
     "take a smaller model",
   );
-  throw new RangeError(
-    `Cannot train on ${where}: each tensor must fit into its largest buffer, ${
-      mebibytes(tensorBytes, Math.floor)
-    }, received ${mebibytes(tensor.byteLength)} for ${tensor.name}; ${advice}`,
-  );
+  const must = `each tensor must fit into its largest buffer, ${
+    mebibytes(tensorBytes, Math.floor)
+  }`;
+  const received = `${mebibytes(tensor.byteLength)} for ${tensor.name}; ${advice}`;
+  throw refusal(`train on ${where}`, must, received);
 }
 
 /** The workers of each device, those of all replicas. */
@@ -236,11 +237,8 @@ function assertAdapter(run: PlacedRun, device: DeviceChoice, workers: readonly n
     "take more adapters, a smaller micro-batch or a smaller model",
   );
   const who = workers.length === 1 ? `worker ${workers[0]}` : `workers ${workers.join(", ")}`;
-  throw new RangeError(
-    `Cannot train on ${where}: what its workers hold must fit into its memory, ${
-      mebibytes(limit, Math.floor)
-    }, received ${mebibytes(bytes)} for ${who}; ${advice}`,
-  );
+  const must = `what its workers hold must fit into its memory, ${mebibytes(limit, Math.floor)}`;
+  throw refusal(`train on ${where}`, must, `${mebibytes(bytes)} for ${who}; ${advice}`);
 }
 
 /** Refuses a run larger than this machine's memory, except GPU memory. */
@@ -278,9 +276,7 @@ export function assertMemory(limit: number | undefined, run: LargeRun): void {
     ({ memory }) => largest(memory, name)[1],
     "take more workers or a smaller micro-batch",
   );
-  throw new RangeError(
-    `Cannot train within the memory limit: each worker must need at most ${
-      mebibytes(limit)
-    }, received ${isBound ? "up to " : ""}${mebibytes(bytes)} on worker ${worker}; ${advice}`,
-  );
+  const must = `each worker must need at most ${mebibytes(limit)}`;
+  const received = `${isBound ? "up to " : ""}${mebibytes(bytes)} on worker ${worker}; ${advice}`;
+  throw refusal("train within the memory limit", must, received);
 }

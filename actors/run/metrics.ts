@@ -8,6 +8,7 @@ import type { TrainEvent } from "../options/train_events.ts";
 import { BinaryWriter, WireType } from "@bufbuild/protobuf/wire";
 import { join } from "node:path";
 import process from "node:process";
+import { refusal } from "../../kernels/internal.ts";
 import { isAt } from "../checkpoints/lock.ts";
 import type { Metrics } from "../options/train_options.ts";
 import { type Gauge, openMeter } from "../runtime/isolate.ts";
@@ -202,12 +203,8 @@ export function tensorboard(directory: string): Tracker {
       append(file, scalarsEvent(time, step, scalarsOf(metrics)));
       if (type === "evaluation") file.syncDataSync();
     } catch (cause) {
-      throw new Error(
-        `Cannot write events to ${directory}: its disk must have room and let itself be written to, received ${
-          (cause as Error).message
-        }`,
-        { cause },
-      );
+      const must = "its disk must have room and let itself be written to";
+      throw refusal(`write events to ${directory}`, must, cause, Error);
     }
   };
   return Object.assign(track, {

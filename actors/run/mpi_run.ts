@@ -4,6 +4,7 @@
  * @module
  */
 
+import { assertInput, refusal } from "../../kernels/internal.ts";
 import { delay } from "@std/async/delay";
 import { join as pathJoin, resolve } from "node:path";
 import { type Transport } from "../runtime/mod.ts";
@@ -20,6 +21,9 @@ import type { PreparedRun } from "./events.ts";
 /** Returns whether this process is known to be a rank that does not lead. */
 export const isFollower = (): boolean => (launchedRanks()?.rank ?? 0) > 0;
 
+/** The operation in refusals. */
+const TRAIN = "train with runtime mpi";
+
 /**
  * The rank of each worker.
  *
@@ -28,22 +32,15 @@ export const isFollower = (): boolean => (launchedRanks()?.rank ?? 0) > 0;
  */
 export function rankMap({ map }: MpiRunOptions, workers: number): readonly number[] {
   const launched = launchedRanks(), size = launched?.size ?? 1;
-  if (!launched) {
-    throw new RangeError(
-      `Cannot train with runtime mpi: it must be started by a launcher of MPI, such as mpirun -n ${workers}, received none`,
-    );
-  }
-  if (map === undefined && size !== workers) {
-    throw new RangeError(
-      `Cannot train with runtime mpi: there must be a rank for each of the ${workers} workers, or a map of them, received ${size} ranks`,
-    );
-  }
+  const ensure = (is: boolean, must: string, received: unknown) =>
+    assertInput(is, TRAIN, must, received);
+  const launcher = `a launcher of MPI, such as mpirun -n ${workers}`;
+  ensure(launched !== undefined, `it must be started by ${launcher}`, "none");
+  const each = `each of the ${workers} workers`, isFull = map !== undefined || size === workers;
+  ensure(isFull, `there must be a rank for ${each}, or a map of them`, `${size} ranks`);
   const ranks = map ?? Array.from({ length: workers }, (_, worker) => worker);
-  if (ranks.length !== workers || ranks.some((rank) => rank >= size)) {
-    throw new RangeError(
-      `Cannot train with runtime mpi: the map must give a rank below ${size} to each of the ${workers} workers, received ${ranks}`,
-    );
-  }
+  const fit = ranks.length === workers && ranks.every((rank) => rank < size);
+  ensure(fit, `the map must give a rank below ${size} to ${each}`, ranks);
   return ranks;
 }
 
@@ -172,11 +169,9 @@ export async function checkShared(
     const problems = await lookFrom(ranks, mpi, look);
     const nth = problems.findIndex((problem) => problem !== undefined);
     if (nth < 0) return;
-    throw new RangeError(
-      `Cannot train with runtime mpi: every rank must see the files of rank 0, as in a folder that all hosts share, received on rank ${
-        ranks[nth]
-      }: ${problems[nth]}; with --gather rank 0 reads and writes for all`,
-    );
+    const must = "every rank must see the files of rank 0, as in a folder that all hosts share";
+    const found = `on rank ${ranks[nth]}: ${problems[nth]}`;
+    throw refusal(TRAIN, must, `${found}; with --gather rank 0 reads and writes for all`);
   } finally {
     if (token) await Deno.remove(token).catch(() => {});
   }

@@ -4,7 +4,7 @@
  * @module
  */
 
-import { cpuFlags } from "../../kernels/internal.ts";
+import { cpuFlags, refusal } from "../../kernels/internal.ts";
 import type { TrainOptions } from "../options/train_options.ts";
 import { joinRun } from "../transports/nats/host.ts";
 import type { MeetingPlace } from "../transports/nats/connection.ts";
@@ -20,6 +20,8 @@ export const JOIN_MS = 30_000;
 /** Default time after which a silent host is lost, in milliseconds. */
 const TIMEOUT_MS = 10_000;
 
+const RUN_NAME = "the name of the run must be letters, digits, - and _";
+
 /** Options of a run on hosts. */
 type HostsOptions = NonNullable<TrainOptions["nats"]>;
 
@@ -31,14 +33,12 @@ type HostsOptions = NonNullable<TrainOptions["nats"]>;
 export function checkHosts(
   { nats, journal, system }: Pick<TrainOptions, "nats" | "journal" | "system">,
 ): HostsOptions {
-  const refuse = (must: string, received: unknown): never => {
-    throw new TypeError(`Cannot train with runtime nats: ${must}, received ${received}`);
-  };
-  if (!nats) return refuse("nats must say where hosts meet", "none");
-  if (!isRunName(nats.run)) {
-    refuse("the name of the run must be letters, digits, - and _", JSON.stringify(nats.run));
-  }
-  if (journal ?? system) refuse("there must be no journal and no given system", "one");
+  const refuse = (must: string, received: string) =>
+    refusal("train with runtime nats", must, received, TypeError);
+  if (!nats) throw refuse("nats must say where hosts meet", "none");
+  const name = JSON.stringify(nats.run);
+  if (!isRunName(nats.run)) throw refuse(RUN_NAME, name);
+  if (journal ?? system) throw refuse("there must be no journal and no given system", "one");
   return nats;
 }
 

@@ -4,6 +4,7 @@
  * @module
  */
 
+import { assertInput, refusal } from "../../kernels/internal.ts";
 import type { DeviceName } from "../../kernels/mod.ts";
 import {
   assertValid,
@@ -53,12 +54,11 @@ function checkReduce(
   { reduce, runtime, link, journal }: Pick<RunOptions, "reduce" | "runtime" | "link" | "journal">,
 ): void {
   if (reduce !== "mpi") return;
-  const refuse = (rule: string, received: string) => {
-    throw new RangeError(`Cannot train with reduce mpi: ${rule}, received ${received}`);
-  };
-  if (runtime !== "mpi") refuse("the runtime must be mpi", `${runtime}`);
-  if (link) refuse("no link must be emulated, as MPI has its own", "one");
-  if (journal) refuse("no journal must be written, as none can play the sums of MPI again", "one");
+  const cannot = "train with reduce mpi";
+  assertInput(runtime === "mpi", cannot, "the runtime must be mpi", runtime);
+  assertInput(!link, cannot, "no link must be emulated, as MPI has its own", "one");
+  const must = "no journal must be written, as none can play the sums of MPI again";
+  assertInput(!journal, cannot, must, "one");
 }
 
 /**
@@ -79,17 +79,14 @@ function checkReduce(
  * ```
  */
 export function assertTrainable(schedule: Schedule): void {
-  const { name, lists } = schedule;
-  if (schedule.updates !== "flush" && !isKnown(schedule)) {
-    throw new RangeError(
-      `Cannot train with the schedule ${name}: without a flush its lists, followed to the letter, and weight versions must be those of pipedream or pipedream-2bw, received others`,
-    );
-  }
+  const { name, lists } = schedule, cannot = `train with the schedule ${name}`;
+  const must = "without a flush its lists, followed to the letter, and weight versions must be " +
+    "those of pipedream or pipedream-2bw";
+  assertInput(schedule.updates === "flush" || isKnown(schedule), cannot, must, "others");
   if (lists) return assertValid(schedule as ListedSchedule);
-  if (scheduleNames().includes(name)) return;
-  throw new RangeError(
-    `Cannot train with the schedule ${name}: your schedule must have action lists, received a policy; make the lists with withLists`,
-  );
+  const received = "a policy; make the lists with withLists",
+    isOwn = !scheduleNames().includes(name);
+  assertInput(!isOwn, cannot, "your schedule must have action lists", received);
 }
 
 /** Returns whether a schedule without flushes is PipeDream or PipeDream-2BW by whatever name. */
@@ -128,33 +125,27 @@ export function assertRecomputable(
 ): void {
   const { name, listPolicy, slices = 1, microBatches } = schedule,
     counts = new Map<number, number>();
-  const refuse = (must: string, received: unknown): never => {
-    throw new RangeError(`Cannot train with the schedule ${name}: ${must}, received ${received}`);
-  };
+  const cannot = `train with the schedule ${name}`;
   for (const { action, next } of followedActions(schedule)) {
     const { kind, stage, microBatch, part } = action;
     if (kind !== "R") continue;
     counts.set(stage, (counts.get(stage) ?? 0) + 1);
     const isSame = next?.part?.index === part?.index && next?.part?.count === part?.count;
-    if (next?.microBatch === microBatch && isSame) continue;
-    refuse(
-      `what ${
-        formatAction(action)
-      } brings back must be read before anything else of its stage runs`,
-      next ? `${formatAction(next)} after it` : "nothing after it",
-    );
+    const isRead = next?.microBatch === microBatch && isSame, one = formatAction(action);
+    const must = `what ${one} brings back must be read before anything else of its stage runs`;
+    const received = next ? `${formatAction(next)} after it` : "nothing after it";
+    assertInput(isRead, cannot, must, received);
   }
   if (counts.size === 0) return;
   for (const [stage, count] of counts) {
-    if (count === microBatches * slices) continue;
     const each = slices > 1 ? `${microBatches * slices} slices` : `${microBatches} micro-batches`;
-    refuse(`each of ${each} must have an R of stage ${stage}, or none`, count);
+    const must = `each of ${each} must have an R of stage ${stage}, or none`;
+    assertInput(count === microBatches * slices, cannot, must, count);
   }
-  if (listPolicy?.name === "elastic") {
-    refuse("lists with R must be followed to the letter", "elastic");
-  }
-  if (recomputeInterval === undefined) return;
-  refuse("its R choose the recomputation, so recomputeInterval must be none", recomputeInterval);
+  const isElastic = listPolicy?.name === "elastic";
+  assertInput(!isElastic, cannot, "lists with R must be followed to the letter", "elastic");
+  const must = "its R choose the recomputation, so recomputeInterval must be none";
+  assertInput(recomputeInterval === undefined, cannot, must, recomputeInterval);
 }
 
 /** Options that need all workers to commit a step together. */
@@ -206,12 +197,8 @@ export function assertServable({ name, updates }: Schedule, options: CommitOptio
   };
   const given: Record<string, unknown> = { replicas, sync, clip, precision, lossScale, ties };
   for (const [option, value] of Object.entries(wanted)) {
-    if (given[option] === value) continue;
-    throw new RangeError(
-      `Cannot train with the schedule ${name}: it has no flush, so ${option} must be ${value}, received ${
-        given[option]
-      }`,
-    );
+    const must = `it has no flush, so ${option} must be ${value}`, received = given[option];
+    assertInput(received === value, `train with the schedule ${name}`, must, received);
   }
 }
 
@@ -261,19 +248,11 @@ export function chooseSchedule(
     : isDefinition(asked)
     ? asked.create(options)
     : asked;
-  if (made === asked && made.microBatches !== microBatches) {
-    throw new RangeError(
-      `Cannot train: the schedule must be for ${microBatches} micro-batches, received ${made.microBatches}`,
-    );
-  }
-  const schedule = policy
-    ? withPolicy(
-      made,
-      policy,
-      activationLimit,
-      weightBacklog === "all" ? microBatches : weightBacklog,
-    )
-    : made;
+  const isFit = made !== asked || made.microBatches === microBatches;
+  const must = `the schedule must be for ${microBatches} micro-batches`;
+  assertInput(isFit, "train", must, made.microBatches);
+  const backlog = weightBacklog === "all" ? microBatches : weightBacklog;
+  const schedule = policy ? withPolicy(made, policy, activationLimit, backlog) : made;
   assertTrainable(schedule);
   const scheduleDefinition = isDefinition(asked) ? asked : undefined;
   return { schedule, scheduleOptions: options, scheduleDefinition };
@@ -286,11 +265,9 @@ function checkSameSize(
 ): void {
   for (const name of ["workers", "microBatches"] as const) {
     const size = options[name];
-    if (size === undefined || size === sizes[name]) continue;
-    throw new RangeError(
-      `Cannot train: scheduleOptions.${name} must be ${sizes[name]}, as ${name} of the run, or ` +
-        `left out, received ${size}`,
-    );
+    const right = `${sizes[name]}, as ${name} of the run, or left out`;
+    const isRight = size === undefined || size === sizes[name];
+    assertInput(isRight, "train", `scheduleOptions.${name} must be ${right}`, size);
   }
 }
 
@@ -435,20 +412,15 @@ function rankedRun(
 /** Compiles the model for its schedule, if these options can serve both. */
 function compileServable(options: FilledOptions, schedule: Schedule): CompiledRun {
   const { runtime } = options;
-  if (options.journal && runtime === "serial") {
-    throw new RangeError(
-      "Cannot write a journal: the runtime must have actors, workers or local, received serial",
-    );
-  }
+  const isPlayed = runtime !== "serial" || !options.journal;
+  const must = "the runtime must have actors, workers or local";
+  assertInput(isPlayed, "write a journal", must, runtime);
   refuseOwnActors(options);
   assertRecomputable(schedule, options);
   const { jobs } = options;
   const compiled = jobs ? compileJobs(options, jobs, schedule) : compileRun(options, schedule);
-  if (options.evaluation?.ema && schedule.updates !== "flush") {
-    throw new RangeError(
-      `Cannot evaluate averages: the schedule must have a flush, received ${schedule.name}`,
-    );
-  }
+  const hasAverages = !options.evaluation?.ema || schedule.updates === "flush";
+  assertInput(hasAverages, "evaluate averages", "the schedule must have a flush", schedule.name);
   assertServable(schedule, { ...options, ties: compiled.model.ties.length });
   return compiled;
 }
@@ -462,10 +434,10 @@ function canMove(schedule: Schedule, options: FilledOptions): boolean {
   const { failover, runtime, replicas, supervisor, worker, jobs, buddy } = options;
   if (buddy) assertMirrorable(schedule, options);
   if (failover === "restart") return false;
-  const refusal = movingRefusal(schedule, options), isAsked = failover === "resize" || buddy;
-  if (isAsked && refusal !== undefined) throw new RangeError(refusal);
+  const reason = movingRefusal(schedule, options), isAsked = failover === "resize" || buddy;
+  if (isAsked && reason !== undefined) throw new RangeError(reason);
   const isUseful = replicas * pipelineCount(schedule) > 1 && !(supervisor ?? worker ?? jobs);
-  return refusal === undefined && runtime !== "serial" && (isAsked || isUseful);
+  return reason === undefined && runtime !== "serial" && (isAsked || isUseful);
 }
 
 /** Refuses mirrors of stages where none has one copy only, or where the run could not move to them. */
@@ -473,16 +445,14 @@ function assertMirrorable(
   schedule: Schedule,
   { failover, replicas, runtime, supervisor, worker }: FilledOptions,
 ): void {
-  const refuse = (must: string, received: string): never => {
-    throw new RangeError(`Cannot mirror stages: ${must}, received ${received}`);
-  };
-  if (runtime === "serial") refuse("the runtime must have actors", runtime);
-  if (failover === "restart") refuse("failover must be resize", failover);
-  if (supervisor ?? worker) refuse("there must be no actors of your own", "some");
-  const all = replicas * schedule.workers;
-  if (all === 1) refuse("there must be another worker", "one worker");
-  if (buddiesOf(copiesOf(schedule, replicas), all).some((one) => one !== undefined)) return;
-  refuse("a stage must have one copy only", `${replicas * pipelineCount(schedule)} of each`);
+  const cannot = "mirror stages", all = replicas * schedule.workers;
+  assertInput(runtime !== "serial", cannot, "the runtime must have actors", runtime);
+  assertInput(failover !== "restart", cannot, "failover must be resize", failover);
+  assertInput(!(supervisor ?? worker), cannot, "there must be no actors of your own", "some");
+  assertInput(all > 1, cannot, "there must be another worker", "one worker");
+  const isAlone = buddiesOf(copiesOf(schedule, replicas), all).some((one) => one !== undefined);
+  const received = `${replicas * pipelineCount(schedule)} of each`;
+  assertInput(isAlone, cannot, "a stage must have one copy only", received);
 }
 
 /** Returns why a run would have other bits on other workers, or its state cannot be read from them. */
@@ -490,15 +460,15 @@ function movingRefusal(
   schedule: Schedule,
   { runtime, reduce, journal, system }: FilledOptions,
 ): string | undefined {
-  const refusal = (must: string, received: string) =>
+  const refuse = (must: string, received: string) =>
     `Cannot move a run to other workers: ${must}, received ${received}`;
-  if (runtime === "mpi") return refusal("the runtime must not be mpi, whose jobs restart", runtime);
+  if (runtime === "mpi") return refuse("the runtime must not be mpi, whose jobs restart", runtime);
   if (reduce !== "deterministic") {
-    return refusal("reduce must be deterministic: other sums depend on the workers", reduce);
+    return refuse("reduce must be deterministic: other sums depend on the workers", reduce);
   }
   const other = hostingRefusal(schedule);
   if (other !== undefined || !(journal ?? system)) return other;
-  return refusal("there must be no journal and no given system", "one");
+  return refuse("there must be no journal and no given system", "one");
 }
 
 /**
@@ -510,32 +480,28 @@ function verificationOf(
   schedule: Schedule,
   { verify: mode = "none", verifyEvery, runtime, replicas }: FilledOptions,
 ): Verification | undefined {
-  const refuse = (must: string, received: string): never => {
-    throw new RangeError(`Cannot verify results: ${must}, received ${received}`);
-  };
-  if (verifyEvery !== undefined && mode !== "actions") {
-    refuse("verifyEvery must come with verify actions", mode);
-  }
+  const cannot = "verify results", isEach = verifyEvery === undefined || mode === "actions";
+  assertInput(isEach, cannot, "verifyEvery must come with verify actions", mode);
   if (mode === "none") return undefined;
-  if (runtime === "serial") refuse("the runtime must have actors", runtime);
-  if (schedule.updates !== "flush") refuse("the schedule must have a flush", schedule.name);
-  if (mode === "sums" && replicas * pipelineCount(schedule) === 1) {
-    refuse("verify sums must have copies to compare", "one of each stage");
-  }
+  const { name, updates } = schedule;
+  assertInput(runtime !== "serial", cannot, "the runtime must have actors", runtime);
+  assertInput(updates === "flush", cannot, "the schedule must have a flush", name);
+  const areCompared = mode !== "sums" || replicas * pipelineCount(schedule) > 1;
+  const must = "verify sums must have copies to compare";
+  assertInput(areCompared, cannot, must, "one of each stage");
   return { mode, every: verifyEvery ?? 4 };
 }
 
 /** Refuses a supervisor or workers of the user's where there are none, or none that are replayed. */
 function refuseOwnActors({ runtime, journal, supervisor, worker }: FilledOptions): void {
-  if (runtime === "serial" && (supervisor ?? worker)) {
-    throw new RangeError(
-      "Cannot train with a supervisor or workers of your own: the runtime must have actors, received serial",
-    );
-  }
-  if (!journal || ![supervisor, worker].some((spec) => spec?.argument)) return;
-  throw new RangeError(
-    "Cannot write a journal: supervisor and workers must be Troupe's own, or exports of a module, as those of a package are not replayed, received a package",
-  );
+  const cannot = "train with a supervisor or workers of your own";
+  const hasActors = runtime !== "serial" || !(supervisor ?? worker);
+  assertInput(hasActors, cannot, "the runtime must have actors", runtime);
+  const isPlayed = !journal || ![supervisor, worker].some((spec) => spec?.argument);
+  const must =
+    "supervisor and workers must be Troupe's own, or exports of a module, as those of a " +
+    "package are not replayed";
+  assertInput(isPlayed, "write a journal", must, "a package");
 }
 
 /** Makes sure that what the run will leave can be written, and that its processes can start. */

@@ -7,7 +7,7 @@
 
 import { join } from "node:path";
 import type { DeviceChoice, ModelProgram } from "../../kernels/mod.ts";
-import { cutIntoStages } from "../../kernels/internal.ts";
+import { cutIntoStages, refusal } from "../../kernels/internal.ts";
 import type { Schedule } from "../../schedules/mod.ts";
 import { SUPERVISOR } from "../pipeline/supervisor.ts";
 import { WORKER } from "../pipeline/worker.ts";
@@ -109,12 +109,7 @@ async function checkWritable(path: string): Promise<void> {
     // A run that is refused after this leaves nothing.
     if (!known) await Deno.remove(path);
   } catch (cause) {
-    throw new RangeError(
-      `Cannot write a journal to ${path}: it must be a file that can be written, received ${
-        (cause as Error).message
-      }`,
-      { cause },
-    );
+    throw refusal(`write a journal to ${path}`, "it must be a file that can be written", cause);
   }
 }
 
@@ -163,9 +158,7 @@ export function openBlackBox(run: BoxedRun, args: readonly string[] | undefined)
       "one",
     ],
   ].find(([isMet]) => !isMet);
-  if (problem) {
-    throw new RangeError(`Cannot keep a black box: ${problem[1]}, received ${problem[2]}`);
-  }
+  if (problem) throw refusal("keep a black box", `${problem[1]}`, problem[2]);
   const workers = replicas * schedule.workers, announce = run.announce ?? (() => {});
   const facts = { workers, after: resume?.step ?? 0, steps: blackBox, train: args! };
   const path = join(out!, BLACK_BOX), all = { package: packageVersion, ...facts };

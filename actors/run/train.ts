@@ -4,6 +4,7 @@
  * @module
  */
 
+import { assertInput, refusal } from "../../kernels/internal.ts";
 import { fileURLToPath } from "node:url";
 import { locateCheckpoint } from "../checkpoints/read.ts";
 import { encodeConfig } from "../checkpoints/write.ts";
@@ -305,28 +306,23 @@ function stepsOf({ steps, epochs, data, microBatches = 4, replicas = 1 }: DataOp
   if (epochs === undefined) return steps!;
   const { length } = isSource(data) ? data : {}, ofStep = microBatches * replicas;
   const count = Math.floor(epochs * (length ?? 0) / ofStep);
-  if (count >= 1) return count;
-  throw new RangeError(
-    `Cannot train: epochs must have a step at least, of ${ofStep} micro-batches, received ${
-      length === undefined ? "data without a length" : `${epochs} of ${length} micro-batches`
-    }`,
-  );
+  const found = `${epochs} of ${length} micro-batches`, must = "epochs must have a step at least";
+  const received = length === undefined ? "data without a length" : found;
+  assertInput(count >= 1, "train", `${must}, of ${ofStep} micro-batches`, received);
+  return count;
 }
 
 /** Returns the model of a run, built for the samples of its data. */
 async function modelOf({ model, data }: DataOptions): Promise<Model> {
   if (!("build" in model)) return model;
   const { samples, sizes } = isSource(data) ? data : {};
-  const cannot = `Cannot train ${model.name}`;
-  if (samples !== undefined) {
-    checkDataSizes(cannot, model, sizes);
-    return await buildModel(model, scriptModelOptions(samples, sizes));
+  if (samples === undefined) {
+    const received = isSource(data) ? "no samples" : "an iterable";
+    const must = "its data must have from and samples";
+    throw refusal(`train ${model.name}`, must, received, TypeError);
   }
-  throw new TypeError(
-    `${cannot}: its data must have from and samples, received ${
-      isSource(data) ? "no samples" : "an iterable"
-    }`,
-  );
+  checkDataSizes(`train ${model.name}`, model, sizes);
+  return await buildModel(model, scriptModelOptions(samples, sizes));
 }
 
 /** Returns what checkpoints keep of the data of a definition, for `loadModel()`. */

@@ -7,7 +7,7 @@
 import type { TrainEvent } from "../options/train_events.ts";
 import { delay } from "@std/async/delay";
 import type { Batch } from "../../kernels/mod.ts";
-import { measureSamples } from "../../kernels/internal.ts";
+import { assertInput, measureSamples, refusal } from "../../kernels/internal.ts";
 import { hashWeights } from "../checkpoints/format.ts";
 import {
   type FileKind,
@@ -243,10 +243,9 @@ export class TrainingRun {
   #countPredictions(microBatches: readonly Batch[]): number {
     const { predictionsOf } = this.#prepared;
     const count = microBatches.reduce((sum, batch) => sum + predictionsOf(batch), 0);
-    if (count > 0 && count < Infinity) return count;
-    throw new RangeError(
-      `Cannot train: the model's predictions of a step must be a positive number, received ${count}`,
-    );
+    const must = "the model's predictions of a step must be a positive number";
+    assertInput(count > 0 && count < Infinity, "train", must, count);
+    return count;
   }
 
   #evaluatesAfter(step: number): boolean {
@@ -397,9 +396,8 @@ export class TrainingRun {
       checkpoint: this.newest,
       get weights() {
         if (weights) return read ??= readTensors(weights);
-        throw new TypeError(
-          "Cannot give the weights: returnWeights must not be false, or there must be checkpoints, received neither",
-        );
+        const must = "returnWeights must not be false, or there must be checkpoints";
+        throw refusal("give the weights", must, "neither", TypeError);
       },
     };
   }

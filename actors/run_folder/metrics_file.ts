@@ -10,6 +10,7 @@
 
 import type { Plan, TrainEvent } from "../options/train_events.ts";
 import { dirname, join } from "node:path";
+import { refusal } from "../../kernels/internal.ts";
 import { isAt } from "../checkpoints/lock.ts";
 import type { Metrics } from "../options/train_options.ts";
 import { isObject, quoted } from "../options/file_schema.ts";
@@ -75,12 +76,10 @@ function parse(path: string, at: number, text: () => string): JsonLine["record"]
   throw wrong(path, at, quoted(value));
 }
 
-const wrong = (path: string, at: number, received: string) =>
-  new SyntaxError(
-    `Cannot read ${
-      inOneLine(path)
-    }: each line must be a JSON object, received ${received} at byte ${at}`,
-  );
+function wrong(path: string, at: number, received: string): Error {
+  const must = "each line must be a JSON object";
+  return refusal(`read ${inOneLine(path)}`, must, `${received} at byte ${at}`, SyntaxError);
+}
 
 /**
  * Creates the metrics file of a run.
@@ -361,11 +360,8 @@ function openRegular(path: string): Deno.FsFile | undefined {
 function metricsOf(record: Readonly<Record<string, unknown>>, path: string): Metrics {
   const { type, step, memory, metrics } = record;
   if (!TYPES.includes(type) || !Number.isSafeInteger(step) || (step as number) < 0) {
-    throw new SyntaxError(
-      `Cannot read ${inOneLine(path)}: each line must have a type (${
-        TYPES.join(", ")
-      }) and a step, received ${quoted(record)}`,
-    );
+    const must = `each line must have a type (${TYPES.join(", ")}) and a step`;
+    throw refusal(`read ${inOneLine(path)}`, must, quoted(record), SyntaxError);
   }
   const isMemory = Array.isArray(memory) && memory.length <= WORKERS_MAX &&
     memory.every(Number.isFinite);

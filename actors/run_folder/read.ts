@@ -30,7 +30,7 @@ import {
 } from "../options/file_schema.ts";
 import { inOneLine } from "../runtime/types.ts";
 import { COUNT_MAX, WORKERS_MAX } from "../options/limits.ts";
-import { checkInputFile } from "../../kernels/internal.ts";
+import { checkInputFile, refusal } from "../../kernels/internal.ts";
 import { readMetrics, RUN_FILES, RUN_FORMAT, RUN_VERSION, type RunRecord } from "./metrics_file.ts";
 
 /** Limit of a run.json: a plan of some thousand stages. */
@@ -148,19 +148,14 @@ export async function readRun(named: string): Promise<RunFolder> {
   });
   const checkpoints = checkpointsAmong(names), record = readRecord(path);
   if (names.includes(RUN_FILES.record) && !record) {
-    throw new SyntaxError(
-      `Cannot read ${
-        quoted(join(path, RUN_FILES.record))
-      }: it must be written by a run of Troupe, received another file`,
-    );
+    const file = quoted(join(path, RUN_FILES.record)),
+      must = "it must be written by a run of Troupe";
+    throw refusal(`read ${file}`, must, "another file", SyntaxError);
   }
   if (!isRun(names)) {
-    throw noRun(
-      named,
-      `a folder with run.json or checkpoints, received ${
-        names.length === 0 ? `no folder or an empty one${meantRun(named)}` : "other files"
-      }`,
-    );
+    const isNothing = names.length === 0;
+    const received = isNothing ? `no folder or an empty one${meantRun(named)}` : "other files";
+    throw noRun(named, `a folder with run.json or checkpoints, received ${received}`);
   }
   return { path, record, checkpoints, isRunning: isInUse(path) };
 }
@@ -328,12 +323,8 @@ export function makeRunFolder(
       [Symbol.dispose]: () => [path, ...isNew ? [parent] : []].forEach(removeEmpty),
     };
   } catch (cause) {
-    throw new RangeError(
-      `Cannot begin a run: ${parent} must be a writable folder, or --out must name another, received ${
-        (cause as Error).message
-      }`,
-      { cause },
-    );
+    const must = `${parent} must be a writable folder, or --out must name another`;
+    throw refusal("begin a run", must, cause);
   }
 }
 
@@ -382,13 +373,8 @@ export function runToResume(named: string, out?: string): string {
     places = [named, join(RUNS_FOLDER, named)].map((one) => resolve(one));
   if (existsSync(path)) return path;
   if (out !== undefined && places.includes(resolve(out))) return out;
-  throw new RangeError(
-    `Cannot resume from ${
-      quoted(named)
-    }: it must be a run's folder, its name below runs/ or an empty folder, received none${
-      meantRun(named)
-    }`,
-  );
+  const must = "it must be a run's folder, its name below runs/ or an empty folder";
+  throw refusal(`resume from ${quoted(named)}`, must, `none${meantRun(named)}`);
 }
 
 /** Returns the folder of a run, also for the folder of one of its checkpoints. */
@@ -411,7 +397,7 @@ export async function refuseBranch(
   if (!stepFolder(basename(named)) || !goesOnIn(out, { resume })) return;
   const { step, kind } = stepFolders(await folderEntries(out))[0]!;
   if (step <= resume.step || kind === "unfinished") return;
-  throw new RangeError(
-    `Cannot resume from ${named}: it must be the newest checkpoint of its folder, received one before step ${step}; name another folder with --out, or remove the later ones with --overwrite`,
-  );
+  const remedy = "name another folder with --out, or remove the later ones with --overwrite";
+  const must = "it must be the newest checkpoint of its folder";
+  throw refusal(`resume from ${named}`, must, `one before step ${step}; ${remedy}`);
 }

@@ -12,7 +12,7 @@ import { type Claim, goesOnIn, lstat } from "../checkpoints/lock.ts";
 import { removeIfThere, replaceFile } from "../checkpoints/write.ts";
 import type { Metrics } from "../options/train_options.ts";
 import about from "../../deno.json" with { type: "json" };
-import { ORT_VERSION } from "../../kernels/internal.ts";
+import { assertInput, ORT_VERSION, refusal } from "../../kernels/internal.ts";
 import { formatCsv, type Schedule } from "../../schedules/mod.ts";
 import {
   continueMetrics,
@@ -95,12 +95,8 @@ export class RunWriter implements Disposable {
       this.#metrics ??= createMetrics(join(directory, RUN_FILES.metrics), announce);
     } catch (cause) {
       if (cause instanceof SyntaxError) throw cause;
-      throw new Error(
-        `Cannot begin the run in ${directory}: its disk must be writable and have room, received ${
-          (cause as Error).message
-        }`,
-        { cause },
-      );
+      const must = "its disk must be writable and have room";
+      throw refusal(`begin the run in ${directory}`, must, cause, Error);
     }
   }
 
@@ -164,12 +160,11 @@ export function checkRunFiles(
   const record = readRecord(directory, overwrite && !goesOnIn(directory, { resume }));
   for (const name of Object.values(RUN_FILES)) {
     const path = join(directory, name), there = lstat(path);
-    if (!there || (there.isFile && record)) continue;
-    throw new RangeError(
-      `Cannot begin a run in ${directory}: ${name} in it must be written by a run, received ${
-        there.isFile ? "another file" : "no regular file"
-      }; name another folder with --out`,
-    );
+    const received = there?.isFile ? "another file" : "no regular file";
+    const isOwn = !there || there.isFile && record !== undefined;
+    const must = `${name} in it must be written by a run`,
+      remedy = "name another folder with --out";
+    assertInput(isOwn, `begin a run in ${directory}`, must, `${received}; ${remedy}`);
   }
 }
 

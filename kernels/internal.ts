@@ -5,6 +5,7 @@
  */
 
 export { joinSlices, sliceBatch, sliceOf, splitBatch } from "./batch.ts";
+export { builtin } from "./builtin.ts";
 export { type BatchCheck, batchCheck, modelsOfLengths } from "./compile/compile_model.ts";
 export {
   cutIntoStages,
@@ -45,7 +46,9 @@ export { type Fetching, watchFetches } from "./data/npm_packages.ts";
 export {
   decodeFloats,
   encodeFloats,
+  FROM_START,
   isFloatDType,
+  openBytes,
   readFull,
   readHeader,
   readOpenSafetensors,

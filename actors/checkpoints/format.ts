@@ -4,10 +4,8 @@
  * @module
  */
 
-import { createHash } from "node:crypto";
-import { join } from "node:path";
 import type { StateOf } from "../../kernels/mod.ts";
-import { AVERAGE, ELEMENTS_MAX } from "../../kernels/internal.ts";
+import { AVERAGE, builtin, ELEMENTS_MAX } from "../../kernels/internal.ts";
 import {
   type FileKind,
   openPieces,
@@ -15,6 +13,9 @@ import {
   type Shapes,
   type TensorSource,
 } from "./tensors.ts";
+
+const { createHash } = builtin("node:crypto");
+const { join } = builtin("node:path");
 
 /** An open file or folder; that of Deno is one. */
 export interface DiskFile extends Disposable, Pick<Deno.FsFile, "read" | "write" | "seek"> {

@@ -9,10 +9,11 @@
  * @module
  */
 
-import { basename, dirname, join, relative, resolve, sep } from "node:path";
-import { assertInput, refusal } from "../../kernels/internal.ts";
+import { assertInput, builtin, refusal } from "../../kernels/internal.ts";
 import { folderEntries, type StepFolder, stepFolder, stepFolders } from "./format.ts";
 import { removeBest, removeFinished } from "./markers.ts";
+
+const { basename, dirname, join, relative, resolve, sep } = builtin("node:path");
 
 const NAME = ".lock";
 

@@ -7,11 +7,12 @@
  * @module
  */
 
-import { createHash } from "node:crypto";
-import { join } from "node:path";
-import { checkInputFile, refusal, repeatedKey } from "../../kernels/internal.ts";
+import { builtin, checkInputFile, refusal, repeatedKey } from "../../kernels/internal.ts";
 import { type Disk, type DiskFile, folderEntries, type Manifest, stepName } from "./format.ts";
 import { diskError, removeIfThere, replaceFile, syncFolder } from "./write.ts";
+
+const { createHash } = builtin("node:crypto");
+const { join } = builtin("node:path");
 
 /** The folder of a step that is read. */
 export interface StepSource {

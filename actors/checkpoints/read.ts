@@ -4,8 +4,7 @@
  * @module
  */
 
-import { basename, join, resolve } from "node:path";
-import { assertInput, AVERAGE, refusal } from "../../kernels/internal.ts";
+import { assertInput, AVERAGE, builtin, refusal } from "../../kernels/internal.ts";
 import {
   BYTES_MAX,
   type Checkpoint,
@@ -56,6 +55,8 @@ import {
   type WrittenCheckpoint,
   type WrittenFiles,
 } from "./write.ts";
+
+const { basename, join, resolve } = builtin("node:path");
 
 /**
  * Reads all shards.

@@ -8,8 +8,6 @@
  * @module
  */
 
-import { createHash } from "node:crypto";
-import { resolve } from "node:path";
 import {
   type FloatDType,
   type ParameterSpec,
@@ -20,6 +18,7 @@ import {
 } from "../../kernels/mod.ts";
 import {
   AVERAGE,
+  builtin,
   decodeFloats,
   elementCount,
   initialValues,
@@ -31,6 +30,9 @@ import {
   type SafetensorsFile,
   type StageState,
 } from "../../kernels/internal.ts";
+
+const { createHash } = builtin("node:crypto");
+const { resolve } = builtin("node:path");
 
 /** Elements of a piece, 4 MiB: what a message costs is nothing beside it. */
 export const PIECE_ELEMENTS = 1 << 20;

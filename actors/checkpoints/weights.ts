@@ -4,16 +4,19 @@
  * @module
  */
 
-import { dirname, join, resolve } from "node:path";
 import {
+  builtin,
   checkInputFile,
   decodeFloats,
   elementCount,
+  FROM_START,
   inputFileProblem,
   isFloatDType,
+  openBytes,
   readFull,
   readHeader,
   refusal,
+  type SafetensorsFile,
   sameShape,
 } from "../../kernels/internal.ts";
 import { type ModelParameter, SAFETENSORS_DTYPE_BYTES, type Tie } from "../../kernels/mod.ts";
@@ -23,6 +26,8 @@ import { hashPart, type PlacedTensor, wrongDType } from "./tensors.ts";
 
 export { type Floats, readFloats } from "./tensors.ts";
 export { bytesOf, hashWeights } from "./format.ts";
+
+const { dirname, join, resolve } = builtin("node:path");
 
 /**
  * What files of Hugging Face's carry beside the parameters: causal masks, angles, the embedding of a T5
@@ -44,7 +49,7 @@ type Place = Pick<PlacedTensor, "path" | "at" | "bytes" | "dtype">;
  * become F32, exactly.
  *
  * @param path of a file, of an index of shards (`model.safetensors.index.json`), or of a folder that
- * has one of them.
+ * has one of them; or the URL of a file or of an index.
  * @throws {TypeError} when a parameter is missing, a tensor is unknown, or a dtype is none of
  * F32, F16 and BF16.
  * @throws {RangeError} when a shape differs, or a number is not finite.
@@ -52,7 +57,7 @@ type Place = Pick<PlacedTensor, "path" | "at" | "bytes" | "dtype">;
  * says.
  */
 export async function readWeights(
-  path: string,
+  path: string | URL,
   parameters: readonly NamedShape[],
   ties: readonly Tie[] = [],
 ): Promise<Map<string, Float32Array>> {
@@ -62,7 +67,7 @@ export async function readWeights(
     ties,
     async (file, { path, at, bytes, dtype = "F32" }, check) => {
       const data = new Uint8Array(bytes);
-      await file.seek(at, Deno.SeekMode.Start);
+      await file.seek(at, FROM_START);
       if (await readFull(file, data)) return check(decodeFloats(dtype, data));
       throw new RangeError(`Cannot read ${path}: it must have ${at + bytes} bytes, was cut`);
     },
@@ -101,20 +106,19 @@ export async function checkWeights(
 
 /** Finds all parameters in a file or in shards, and does something with the place of each. */
 async function openEach<T>(
-  path: string,
+  path: string | URL,
   parameters: readonly NamedShape[],
   ties: readonly Tie[],
   use: (
-    file: Deno.FsFile,
+    file: SafetensorsFile,
     place: Place,
     check: (values: Float32Array) => Float32Array,
   ) => Promise<T>,
 ): Promise<Map<string, T>> {
   const found = new Map<string, T>();
   for (const { file: name, expects } of await filesOf(path)) {
-    checkInputFile(name);
-    using file = await Deno.open(name);
-    const places = await findParameters(file, name, parameters, ties, expects);
+    using file = await openWeights(name);
+    const places = await findParameters(file, `${name}`, parameters, ties, expects);
     for (const [parameter, place] of places) {
       if (found.has(parameter)) throw twice(path, parameter);
       found.set(parameter, await use(file, place, (values) => finite(path, parameter, values)));
@@ -129,23 +133,45 @@ async function openEach<T>(
   return found;
 }
 
+async function openWeights(path: string | URL): Promise<SafetensorsFile> {
+  if (path instanceof URL) return openBytes(await fetchBytes(path));
+  checkInputFile(path);
+  return await Deno.open(path);
+}
+
+/**
+ * Fetches a file, such as a page reads.
+ *
+ * @throws {RangeError} with the reason.
+ */
+export async function fetchBytes(url: URL): Promise<Uint8Array> {
+  const response = await fetch(url).catch((error: Error) => error);
+  if (response instanceof Response && response.ok) {
+    return new Uint8Array(await response.arrayBuffer());
+  }
+  const isAnswer = response instanceof Response;
+  if (isAnswer) await response.body?.cancel();
+  const received = isAnswer ? `status ${response.status}` : response.message;
+  throw refusal(`read ${url}`, "it must be a file", received);
+}
+
 /** Checks that all values are finite; others would make the loss NaN. */
-function finite(path: string, name: string, values: Float32Array): Float32Array {
+function finite(path: string | URL, name: string, values: Float32Array): Float32Array {
   const wrong = values.find((value) => !Number.isFinite(value));
   if (wrong === undefined) return values;
   throw refused(path, "all must be finite", `${wrong} in "${name}"`);
 }
 
 /** Returns the error of weights that are not as they must be. */
-const refused = (path: string, must: string, received: string, Kind?: ErrorConstructor) =>
+const refused = (path: string | URL, must: string, received: string, Kind?: ErrorConstructor) =>
   refusal(`read weights from ${path}`, must, received, Kind);
 
-const twice = (path: string, name: string) =>
+const twice = (path: string | URL, name: string) =>
   refused(path, `it must hold "${name}" once`, "it twice", SyntaxError);
 
 /** A file of weights, and the tensors that an index says it has. */
 interface WeightsFile {
-  readonly file: string;
+  readonly file: string | URL;
   readonly expects?: ReadonlySet<string>;
 }
 
@@ -155,34 +181,36 @@ const SHARDS_BESIDE = "its shards must be safetensors files beside it";
 const SHARD = /^[\w-][\w.-]*\.safetensors$/;
 
 /** The files of weights that a path names. */
-async function filesOf(path: string): Promise<WeightsFile[]> {
-  if (inputFileProblem(path) !== "a folder") {
-    return path.endsWith(".index.json") ? await shardsOf(dirname(path), path) : [{ file: path }];
+async function filesOf(path: string | URL): Promise<WeightsFile[]> {
+  if (path instanceof URL || inputFileProblem(path) !== "a folder") {
+    return `${path}`.endsWith(".index.json") ? await shardsOf(path) : [{ file: path }];
   }
   const [file, index] = [fileName("model"), indexName("model")].map((name) => join(path, name));
   // The order of transformers: a folder may have both.
   if (inputFileProblem(file!) === undefined) return [{ file: file! }];
-  if (inputFileProblem(index!) === undefined) return await shardsOf(path, index!);
+  if (inputFileProblem(index!) === undefined) return await shardsOf(index!);
   const must = `the folder must hold ${fileName("model")} or ${indexName("model")}`;
   throw refused(path, must, "neither; a checkpoint's own folder does (step-…)", TypeError);
 }
 
-async function shardsOf(folder: string, path: string): Promise<WeightsFile[]> {
-  checkInputFile(path, BYTES_MAX.index);
-  const shards = new Map<string, Set<string>>();
-  for (const [tensor, name] of parseIndex(path, await Deno.readFile(path))) {
+async function shardsOf(path: string | URL): Promise<WeightsFile[]> {
+  const isFetched = path instanceof URL, shards = new Map<string, Set<string>>();
+  if (!isFetched) checkInputFile(path, BYTES_MAX.index);
+  const bytes = isFetched ? await fetchBytes(path) : await Deno.readFile(path);
+  for (const [tensor, name] of parseIndex(`${path}`, bytes)) {
     if (typeof name !== "string" || !SHARD.test(name)) {
       const received = JSON.stringify(name).slice(0, 80);
       throw refusal(`read ${path}`, SHARDS_BESIDE, received, SyntaxError);
     }
     shards.set(name, (shards.get(name) ?? new Set()).add(tensor));
   }
-  return Array.from(shards, ([name, expects]) => ({ file: join(folder, name), expects }));
+  const fileOf = (name: string) => isFetched ? new URL(name, path) : join(dirname(path), name);
+  return Array.from(shards, ([name, expects]) => ({ file: fileOf(name), expects }));
 }
 
 /** Finds parameters in an open file; each tensor is checked before it takes memory. */
 async function findParameters(
-  file: Deno.FsFile,
+  file: SafetensorsFile,
   path: string,
   parameters: readonly NamedShape[],
   ties: readonly Tie[],

@@ -4,12 +4,11 @@
  * @module
  */
 
-import { createHash } from "node:crypto";
-import { basename, dirname, join, resolve } from "node:path";
 import type { ModelParameter, StateOf } from "../../kernels/mod.ts";
 import {
   assertInput,
   AVERAGE,
+  builtin,
   layoutSafetensors,
   refusal,
   type StageState,
@@ -36,6 +35,9 @@ import {
   readPieces,
   withAverages,
 } from "./tensors.ts";
+
+const { createHash } = builtin("node:crypto");
+const { basename, dirname, join, resolve } = builtin("node:path");
 
 /**
  * What a checkpoint will keep of a configuration, so that it is no surprise at the end of a run.

@@ -6,9 +6,7 @@
  */
 
 import * as v from "valibot";
-import type { System, Transport } from "../runtime/mod.ts";
 import { inOneLine } from "../runtime/types.ts";
-import { transportsOf } from "../transports/system.ts";
 
 /** A schema. The message of an issue follows the name of the value: `must be …, received …`. */
 export type Schema<T = unknown> = v.GenericSchema<T>;
@@ -371,19 +369,6 @@ function distance(one: string, other: string): number {
     row = next;
   }
   return row[b.length]!;
-}
-
-/** Options that decide which transports a run knows. */
-export interface PlaceOptions {
-  readonly system?: System | undefined;
-  readonly transport?: Transport | readonly Transport[] | undefined;
-}
-
-/** The transports that a run can name: those of its system, or those of a new system. */
-export function knownTransports({ system, transport }: PlaceOptions): readonly Transport[] {
-  const own = system?.transports ?? [];
-  // In a simulated system every place is local, whatever its name.
-  return own.length > 0 ? own : transportsOf(transport);
 }
 
 /** The place of snapshots. */

@@ -19,6 +19,7 @@ import type { LinkOptions } from "../pipeline/links.ts";
 import type { WorkerFault } from "../pipeline/worker_state.ts";
 import { checkTransports } from "../runtime/checks.ts";
 import type { System } from "../runtime/mod.ts";
+import { knownTransports } from "../transports/system.ts";
 import {
   COUNT_MAX,
   MICRO_BATCHES_MAX,
@@ -41,7 +42,6 @@ import {
   fillIn,
   fromZero,
   integer,
-  knownTransports,
   listOf,
   meaning,
   number,

@@ -53,7 +53,7 @@ import type { SupervisorInit } from "../pipeline/supervisor_state.ts";
 import type { WorkerFault, WorkerInit } from "../pipeline/worker_state.ts";
 import type { ActorSpec, ObserverSpec, PlaceName, System, Transport } from "../runtime/mod.ts";
 import type { ReduceChoice } from "../options/train_options.ts";
-import { knownTransports, type PlaceOptions } from "../options/option.ts";
+import { knownTransports, type PlaceOptions } from "../transports/system.ts";
 
 /**
  * Takes optimizer steps. Calls must be awaited one after another, except steps when the engine runs

@@ -13,15 +13,25 @@ import {
   type Predictor,
 } from "../../kernels/mod.ts";
 import {
+  assertInput,
   type LoraOptions,
   measureSamples,
   refusal,
   resolveDevice,
   withLora,
 } from "../../kernels/internal.ts";
+import {
+  fileName,
+  FORMAT,
+  indexName,
+  SHARDED_FORMAT,
+  stepFolder,
+  stepName,
+} from "../checkpoints/format.ts";
+import { parseRecord } from "../checkpoints/markers.ts";
 import { averaged, locateCheckpoint } from "../checkpoints/read.ts";
 import { readTensors } from "../checkpoints/tensors.ts";
-import { readWeights } from "../checkpoints/weights.ts";
+import { fetchBytes, readWeights } from "../checkpoints/weights.ts";
 import { meanLoss } from "../gradients/commit.ts";
 import {
   buildModel,
@@ -30,9 +40,11 @@ import {
   type ModelComponent,
   scriptModelOptions,
 } from "../options/model_definition.ts";
+import { quoted } from "../options/file_schema.ts";
 import { check } from "../options/option.ts";
 import type { TrainOptions } from "../options/train_options.ts";
-import { TRAIN } from "../options/train_table.ts";
+import { ADAPTER_OPTIONS } from "../options/train_fields.ts";
+import { RUN_FILES } from "../run_folder/metrics_file.ts";
 import { runToResume } from "../run_folder/read.ts";
 
 /** A trained model. Disposing of it closes its device. */
@@ -60,9 +72,11 @@ export interface LoadedModel extends Disposable {
  * Opens a trained model.
  *
  * @param definition of the model, as for `train()`; with a `loss` beside `build`.
- * @param run folder of a run, its name below `runs/`, a safetensors file, or weights by name.
- * @param options the device, by default `auto` as in training, the sizes of the data for the
- * definition, by default those in the run's checkpoint, and whether the averages of the weights
+ * @param run folder of a run, its name below `runs/`, a safetensors file, the URL of such a folder or
+ * file, or weights by name. In a page texts are URLs, relative to it; the run has ended, or the folder
+ * of one of its checkpoints is named.
+ * @param options the device, by default `auto` as in training and `wasm` in a page, the sizes of the
+ * data for the definition, by default those in the run's checkpoint, and whether the averages of the weights
  * (`optimizer.ema`) take their place, by default not. A checkpoint's `ema.safetensors` has them, too.
  * @throws {RangeError} when there is no such run, or it has no checkpoint or no averages.
  * @throws {TypeError} when a weight is missing.
@@ -94,12 +108,11 @@ export async function loadModel(
     readonly ema?: boolean;
   } = {},
 ): Promise<LoadedModel> {
-  const { device = "auto", sizes, ema = false } = options, { name, loss } = definition;
+  const { device = isPage() ? "wasm" : "auto", sizes, ema = false } = options;
+  const { name, loss } = definition;
   const { weights, kept } = await weightsOf(definition, run, sizes, ema);
   const classes = (kept.classes ?? {}) as LoadedModel["classes"];
-  checkDataSizes(`load ${name}`, definition, optionsOf(1, sizes, kept).data);
-  const modelFor = async (samples: number) =>
-    adapted(await buildModel(definition, optionsOf(samples, sizes, kept)), kept);
+  const modelFor = (samples: number) => modelOf(definition, samples, sizes, kept);
   const { ties, predictions: each } = await modelFor(1), choice = await resolveDevice(device);
   const opened = await openDevice(choice.name, choice);
   const layersOf = async (samples: number) => {
@@ -163,13 +176,22 @@ type Sizes = Readonly<Record<string, number>> | undefined;
 /** Configuration of a checkpoint, with the sizes and classes of the data. */
 type Kept = Readonly<Record<string, unknown>>;
 
-const optionsOf = (samples: number, sizes: Sizes, { sizes: own }: Kept) =>
-  scriptModelOptions(samples, sizes ?? own as Sizes);
+/** Returns the model of a run for a number of samples. */
+async function modelOf(
+  definition: ModelComponent,
+  samples: number,
+  sizes: Sizes,
+  kept: Kept,
+): Promise<BuiltModel> {
+  const options = scriptModelOptions(samples, sizes ?? kept["sizes"] as Sizes);
+  checkDataSizes(`load ${definition.name}`, definition, options.data);
+  return adapted(await buildModel(definition, options), kept);
+}
 
 /** Returns a model with the adapter that its run trained. */
 function adapted(model: BuiltModel, { lora }: Kept): BuiltModel {
   if (lora === undefined) return model;
-  check(TRAIN.lora.schema, lora, { cannot: `Cannot load ${model.name}`, name: "lora" });
+  check(ADAPTER_OPTIONS.lora.schema, lora, { cannot: `Cannot load ${model.name}`, name: "lora" });
   const withAdapter = (layers: readonly AnyLayer[]) =>
     withLora({ ...model, layers }, lora as LoraOptions).layers;
   const { layers, predicting } = model;
@@ -185,18 +207,56 @@ async function weightsOf(
   sizes: Sizes,
   ema: boolean,
 ): Promise<{ readonly weights: ReadonlyMap<string, Float32Array>; readonly kept: Kept }> {
-  const cannot = `Cannot load ${definition.name}`;
-  if (ema && (typeof run !== "string" || run.endsWith(".safetensors"))) {
-    throw new RangeError(`${cannot}: run must be a run's folder or name where ema is true`);
-  }
+  const cannot = `load ${definition.name}`;
+  const url = typeof run === "string" ? urlOf(run) : undefined;
+  const isFolder = typeof run === "string" && !url && !run.endsWith(".safetensors");
+  const must = "run must be a run's folder or name where ema is true";
+  assertInput(!ema || isFolder, cannot, must, "weights");
   if (typeof run !== "string") return { weights: run, kept: {} };
-  if (run.endsWith(".safetensors")) {
-    const model = await buildModel(definition, optionsOf(1, sizes, {})), { ties } = model;
+  if (url || run.endsWith(".safetensors")) {
+    const { file, kept } = url ? await locateAt(cannot, url) : { file: run, kept: {} };
+    const model = await modelOf(definition, 1, sizes, kept);
     const { parameters } = compileModel(model, "none");
-    return { weights: await readWeights(run, parameters, ties), kept: {} };
+    return { weights: await readWeights(file, parameters, model.ties), kept };
   }
   const path = runToResume(run), checkpoint = await locateCheckpoint(path);
-  if (!checkpoint) throw new RangeError(`${cannot}: ${path} must have a checkpoint, received none`);
+  if (!checkpoint) throw refusal(cannot, `${path} must have a checkpoint`, "none");
   const { state, config: kept } = ema ? averaged(checkpoint) : checkpoint;
   return { weights: readTensors(state.weights), kept };
+}
+
+const isPage = () => !("Deno" in globalThis) && "location" in globalThis;
+
+/** Returns the URL of what is fetched: of everything in a page. */
+function urlOf(run: string): URL | undefined {
+  if (isPage()) return new URL(run, globalThis.location.href);
+  return /^https?:/.test(run) ? new URL(run) : undefined;
+}
+
+/**
+ * Locates weights at a URL: a safetensors file, or one in the folder of a checkpoint, or of a run, whose
+ * last step `run.json` has.
+ */
+async function locateAt(
+  cannot: string,
+  url: URL,
+): Promise<{ readonly file: URL; readonly kept: Kept }> {
+  if (url.pathname.endsWith(".safetensors")) return { file: url, kept: {} };
+  const read = async (name: string) => {
+    const file = new URL(name, folder);
+    return parseRecord(`${file}`, await fetchBytes(file));
+  };
+  let folder = new URL(`${url.pathname.replace(/\/$/, "")}/`, url);
+  if (!stepFolder(folder.pathname.split("/").at(-2)!)) {
+    const { end } = await read(RUN_FILES.record) as { readonly end?: { readonly step?: unknown } };
+    const must = `${url} must be a run that has ended, or the folder of a checkpoint (step-…)`;
+    assertInput(Number.isSafeInteger(end?.step), cannot, must, "a run without an end");
+    folder = new URL(`${stepName(Number(end!.step))}/`, folder);
+  }
+  const { format } = await read("manifest.json");
+  const isKnown = format === FORMAT || format === SHARDED_FORMAT;
+  const must = `${folder} must have a manifest of format ${FORMAT} or ${SHARDED_FORMAT}`;
+  assertInput(isKnown, cannot, must, quoted(format));
+  const name = format === FORMAT ? fileName("model") : indexName("model");
+  return { file: new URL(name, folder), kept: await read("config.json") };
 }

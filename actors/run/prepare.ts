@@ -4,7 +4,7 @@
  * @module
  */
 
-import { assertInput, refusal } from "../../kernels/internal.ts";
+import { assertInput } from "../../kernels/internal.ts";
 import type { DeviceName } from "../../kernels/mod.ts";
 import {
   assertValid,

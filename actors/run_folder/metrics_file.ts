@@ -9,12 +9,13 @@
  */
 
 import type { Plan, TrainEvent } from "../options/train_events.ts";
-import { dirname, join } from "node:path";
-import { refusal } from "../../kernels/internal.ts";
+import { builtin, refusal } from "../../kernels/internal.ts";
 import { isAt } from "../checkpoints/lock.ts";
 import type { Metrics } from "../options/train_options.ts";
 import { isObject, quoted } from "../options/file_schema.ts";
 import { inOneLine } from "../runtime/types.ts";
+
+const { dirname, join } = builtin("node:path");
 
 /** Maximum bytes of a line: records are flat, with a number for each of some thousand workers. */
 export const LINE_BYTES_MAX: number = 2 ** 20;

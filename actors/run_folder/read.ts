@@ -4,10 +4,7 @@
  * @module
  */
 
-import { existsSync } from "node:fs";
-import { suggest } from "../options/option.ts";
 import * as v from "valibot";
-import { basename, dirname, join, parse, resolve } from "node:path";
 import {
   BYTES_MAX as CONFIG_BYTES_MAX,
   folderEntries,
@@ -30,8 +27,12 @@ import {
 } from "../options/file_schema.ts";
 import { inOneLine } from "../runtime/types.ts";
 import { COUNT_MAX, WORKERS_MAX } from "../options/limits.ts";
-import { checkInputFile, refusal } from "../../kernels/internal.ts";
+import { builtin, checkInputFile, refusal } from "../../kernels/internal.ts";
+import { suggest } from "../options/option.ts";
 import { readMetrics, RUN_FILES, RUN_FORMAT, RUN_VERSION, type RunRecord } from "./metrics_file.ts";
+
+const { existsSync } = builtin("node:fs");
+const { basename, dirname, join, parse, resolve } = builtin("node:path");
 
 /** Limit of a run.json: a plan of some thousand stages. */
 const BYTES_MAX = 2 ** 24;

@@ -17,9 +17,22 @@ import { PROCESS_TRANSPORT } from "./process.ts";
 import { WORKER_TRANSPORT } from "./worker.ts";
 
 /** Returns the built-in transports (Deno workers and processes) and the registered ones. */
-export const transportsOf = (
+const transportsOf = (
   registered: Transport | readonly Transport[] = [],
 ): readonly Transport[] => [WORKER_TRANSPORT, PROCESS_TRANSPORT].concat(registered);
+
+/** Options that decide which transports a run knows. */
+export interface PlaceOptions {
+  readonly system?: System | undefined;
+  readonly transport?: Transport | readonly Transport[] | undefined;
+}
+
+/** The transports that a run can name: those of its system, or those of a new system. */
+export function knownTransports({ system, transport }: PlaceOptions): readonly Transport[] {
+  const own = system?.transports ?? [];
+  // In a simulated system every place is local, whatever its name.
+  return own.length > 0 ? own : transportsOf(transport);
+}
 
 /** Default of {@linkcode SystemOptions.stopGraceMs}. */
 const STOP_GRACE_MS = 5000;

@@ -324,14 +324,16 @@ export async function readSafetensors(
   path: string | Uint8Array,
   place: PlaceTensor = (_name, _info, bytes) => new Uint8Array(bytes),
 ): Promise<{ tensors: Map<string, LoadedTensor>; metadata: SafetensorsMetadata }> {
-  if (typeof path !== "string") return await readOpenSafetensors(fileOf(path), "the bytes", place);
+  if (typeof path !== "string") {
+    return await readOpenSafetensors(openBytes(path), "the bytes", place);
+  }
   checkInputFile(path);
   using file = await Deno.open(path);
   return await readOpenSafetensors(file, path, place);
 }
 
 /** Returns bytes as an open file. */
-function fileOf(bytes: Uint8Array): SafetensorsFile {
+export function openBytes(bytes: Uint8Array): SafetensorsFile {
   let at = 0;
   return {
     stat: () => Promise.resolve({ size: bytes.length }),
@@ -347,7 +349,7 @@ function fileOf(bytes: Uint8Array): SafetensorsFile {
 }
 
 /** `Deno.SeekMode.Start`, which pages do not have. */
-const FROM_START: Deno.SeekMode = 0;
+export const FROM_START: Deno.SeekMode = 0;
 
 /** Calls `place`, with the name of the tensor in errors of failed allocations. */
 function placed(

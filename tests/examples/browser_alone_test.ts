@@ -9,7 +9,6 @@ import { troupe } from "../../console/mod.ts";
 import { inFolder, ROOT, TINY } from "../console/command.ts";
 import { quietly } from "../package/commands_entry.ts";
 import { deno, writeFiles } from "../package/packages.ts";
-import { defineModel } from "../../actors/options/model_definition.ts";
 import { loadModel } from "../../actors/run/load_model.ts";
 import { trained as trainedHere } from "../actors/runs.ts";
 
@@ -178,12 +177,7 @@ pageTest(
         "index.html": `<!DOCTYPE html><link rel="icon" href="data:,"><body></body>
         <script type="module" src="page.js"></script>`,
       });
-      const { layersOf } = await import(`file://${folder}/layers.ts`);
-      const flowers = defineModel({
-        name: "flowers",
-        build: ({ microBatch }) => layersOf(microBatch),
-        loss: (g, y) => g.crossEntropy(y, g.batch("species", [y.shape[0]!], "i32")),
-      });
+      const { flowers } = await import(`file://${folder}/model.ts`);
       const features = Float32Array.from({ length: 8 }, (_, i) => Math.sin(i));
       const data = {
         ...{ samples: 4, sizes: {} },
@@ -229,23 +223,29 @@ pageTest(
         await server.status;
       }
 
-      const [step] = await Array.fromAsync(Deno.readDir(out)).then((all) =>
-        all.filter(({ name }) => name.startsWith("step-"))
-      );
-      await Deno.copyFile(
-        join(out, step!.name, "model.safetensors"),
-        join(folder, "model.safetensors"),
-      );
       const wasm = "ort-wasm-simd-threaded.wasm";
       await Deno.copyFile(
         new URL(import.meta.resolve(`onnxruntime-web/${wasm}`)),
         join(folder, wasm),
+      );
+      await Deno.writeTextFile(
+        join(folder, "page.ts"),
+        "\nObject.assign(globalThis, { flowers, loadModel });\n",
+        { append: true },
       );
       await deno(folder, ["bundle", "--platform=browser", CONFIG, "page.ts", "-o", "page.js"]);
       await using files = folderServer(folder);
       await page.goto(`http://127.0.0.1:${files.addr.port}/`);
       await page.waitForFunction(`document.body.textContent.trim() !== ""`);
       const scores = (await page.textContent("body"))!.trim().split(" ").map(Number);
-      assertNear(scores, await expectedOf([{ petal: 1.5, sepal: 5 }]), 1e-5);
+      const expected = await expectedOf([{ petal: 1.5, sepal: 5 }]);
+      assertNear(scores, expected, 1e-5);
+      const step = "runs/flowers/step-00000003";
+      for (const one of [step, `/${step}/`, `${step}/model.safetensors`]) {
+        const again = await page.evaluate<number[]>(`loadModel(flowers, ${JSON.stringify(one)})
+          .then((model) => model.predict({ features: Float32Array.of(1.5, 5) }))
+          .then((scores) => [...scores])`);
+        assertNear(again, expected, 1e-5);
+      }
     }),
 );

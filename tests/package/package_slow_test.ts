@@ -69,7 +69,7 @@ async function checkFiles(published: string): Promise<void> {
   assert.deepEqual([...top].sort(), [
     ...["ACTORS.md", "CHANGELOG.md", "LICENSE", "NOTICE.md", "README.md", "SIMULATION.md"],
     ...["actors/", "cli.ts", "console/", "deno.json", "docs/", "examples/", "kernels/", "lint/"],
-    ...["mod.ts", "schedules/", "testing.ts"],
+    ...["mod.ts", "predict.ts", "schedules/", "testing.ts"],
   ]);
   let bytes = 0;
   for (const path of files) bytes += (await Deno.stat(join(published, path))).size;

@@ -179,15 +179,71 @@ folderTest(
   },
 );
 
-folderTest("a run that trained an adapter is opened with it", async (folder) => {
-  const out = join(folder, "adapted"), batches = TABLE.inOrder(4);
-  const lora = { rank: 2, alpha: 8, target: ["a"] }, evaluation = { every: 6, batches };
-  const { events } = await run({ out, lora, evaluation });
-  using model = await loadModel(MODEL, out, { device: "reference" });
-  const { loss, metrics } = await model.evaluate(batches);
-  const [own] = eventsOf(events, "evaluation");
-  assert.deepEqual([loss, metrics], [own!.loss, own!.metrics]);
-});
+folderTest(
+  "a run that trained an adapter is opened with it, from its folder and at its URL",
+  async (folder) => {
+    const lora = { rank: 2, target: ["a"] }, reference = { device: "reference" } as const;
+    const evaluation = { every: 2, batches: TABLE.inOrder(4) };
+    const { events } = await run({ out: join(folder, "sides"), lora, evaluation, steps: 2 });
+    const { point } = TABLE.inOrder(4)[0]! as { point: Float32Array };
+    using local = await loadModel(MODEL, join(folder, "sides"), reference);
+    const { loss, metrics } = await local.evaluate(evaluation.batches);
+    const [own] = eventsOf(events, "evaluation");
+    assert.deepEqual([loss, metrics], [own!.loss, own!.metrics]);
+    const expected = await local.predict({ point }), step = "sides/step-00000002";
+    const read = (name: string) => Deno.readTextFile(join(folder, name));
+    const write = (name: string, value: unknown) =>
+      Deno.writeTextFile(join(folder, name), JSON.stringify(value));
+    await using server = Deno.serve(
+      { hostname: "127.0.0.1", port: 0, onListen() {} },
+      (request) =>
+        Deno.readFile(join(folder, new URL(request.url).pathname)).then(
+          (body) => new Response(body),
+          () => new Response("none", { status: 404 }),
+        ),
+    );
+    const at = (name: string) => `http://127.0.0.1:${server.addr.port}/${name}`;
+    const open = (name: string, options = {}) =>
+      loadModel(MODEL, at(name), { ...reference, ...options });
+    for (const name of ["sides", `${step}/`]) {
+      using model = await open(name);
+      assert.deepEqual(await model.predict({ point }), expected, name);
+    }
+    await assert.rejects(
+      open("other"),
+      /^RangeError: Cannot read .*other\/run.json: it must be a file/,
+    );
+    await assert.rejects(open("sides", { ema: true }), /must be a run's folder or name/);
+    await assert.rejects(
+      open(`${step}/model.safetensors`, { sizes: { point: 2, side: 2 } }),
+      /every tensor must be a parameter of the model, received "a.lora_A.weight"/,
+    );
+    await assert.rejects(open(`${step}/model.safetensors`), /must have the sizes point and side/);
+    const { end: _, ...record } = JSON.parse(await read("sides/run.json"));
+    await write("sides/run.json", record);
+    await assert.rejects(open("sides"), /Cannot load sides: .* must be a run that has ended/);
+
+    const { tensors } = await readSafetensors(join(folder, step, "model.safetensors"));
+    const names = [...tensors.keys()], shards = [names.slice(0, 2), names.slice(2)];
+    for (const [i, own] of shards.entries()) {
+      const shard = new Map(own.map((name) => {
+        const { shape, data: { buffer } } = tensors.get(name)!;
+        return [name, { dtype: "F32", shape, data: new Float32Array(buffer) }] as const;
+      }));
+      await Deno.writeFile(join(folder, step, `${i}.safetensors`), encodeSafetensors(shard));
+    }
+    const map = Object.fromEntries(
+      shards.flatMap((own, i) => own.map((n) => [n, `${i}.safetensors`])),
+    );
+    await write(`${step}/model.safetensors.index.json`, { weight_map: map });
+    await write(`${step}/manifest.json`, { format: 2, step: 2 });
+    await Deno.remove(join(folder, step, "model.safetensors"));
+    using sharded = await open(step);
+    assert.deepEqual(await sharded.predict({ point }), expected, "of shards");
+    await write(`${step}/manifest.json`, { format: 3, step: 2 });
+    await assert.rejects(open(step), /must have a manifest of format 1 or 2, received "3"/);
+  },
+);
 
 Deno.test("predictions that overlap are answered in order, of fixed layers too", async () => {
   const { end } = await run(), sizes = { point: 2, side: 2 };

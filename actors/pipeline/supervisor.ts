@@ -167,7 +167,7 @@ export const pipelineSupervisor: ActorFactory<SupervisorInit, SupervisorMessage>
   ctx,
   init,
 ): Handlers<SupervisorMessage> => {
-  const workers = spawnWorkers(ctx, init);
+  const workers = init.spawned ?? spawnWorkers(ctx, init);
   // Initial weights are not needed any more.
   const kept = { ...init, workers: init.workers.map(withoutStates) };
   const supervisor = openSupervisor(ctx, workers, kept);

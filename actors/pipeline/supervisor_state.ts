@@ -201,8 +201,10 @@ export function lossOf(
   }
   const { actor, handling, error, kind } = reason;
   const doing = handling ? ` while handling ${handling}` : "";
-  const message = `${actor} failed${during}${doing}: ${error.message}`;
-  return { worker: actor, kind, message, isWedged: false };
+  // The isolate that has ended may have another actor, too.
+  const worker = kind === "exit" ? ref.id : actor;
+  const message = `${worker} failed${during}${doing}: ${error.message}`;
+  return { worker, kind, message, isWedged: false };
 }
 
 /** The initial data of the supervisor. */
@@ -211,6 +213,8 @@ export interface SupervisorInit extends InFlightOptions {
   readonly workers: readonly WorkerInit[];
   /** The actor that replaces the built-in worker; it is trusted like the program. */
   readonly worker?: ActorSpec<WorkerInit, WorkerMessage>;
+  /** The workers, if they have been started in homes. */
+  readonly spawned?: readonly ActorRef<WorkerMessage>[];
   /** The place of the workers: in the isolate of the supervisor, or each in a new isolate. */
   readonly isolate: PlaceName;
   /** The limit of the JavaScript heap of each worker, in MiB; that of V8 unless given. */

@@ -17,7 +17,6 @@
  * @module
  */
 
-import { openDevice } from "../../kernels/mod.ts";
 import type { StageState } from "../../kernels/internal.ts";
 import { formatAction } from "../../schedules/mod.ts";
 import { type ShardOrder, writeShard } from "../checkpoints/read.ts";
@@ -43,6 +42,7 @@ import {
 import { joinStates, moved, openCopies, type OpenCopy, stageOpener } from "./stage_copies.ts";
 import { UPDATE_POLICIES } from "./step.ts";
 import { CommittedUpdates, LocalUpdates } from "./updates.ts";
+import { takeDevice } from "./worker_home.ts";
 import {
   Activity,
   checkArrival,
@@ -246,8 +246,8 @@ async function openWorker(ctx: Context<WorkerMessage>, whole: WorkerInit): Promi
   // Alone in its isolate, or in the run, the worker has nothing to do while a kernel computes.
   const isOnly = init.copies.flat().every(({ worker }) => worker === init.worker);
   const isBlocking = ctx.self.isolate !== 0 || isOnly;
-  const device = await openDevice(init.device.name, { ...init.device, isBlocking });
-  ctx.defer(() => device.close());
+  const { device, leave } = await takeDevice(init.device.name, { ...init.device, isBlocking });
+  ctx.defer(leave);
   const open = await stageOpener(init.kernels);
   const worker: Worker = {
     ctx,

@@ -86,8 +86,12 @@ export interface Engine {
    * @param step Optimizer steps done.
    */
   write?(folder: string, step: number): Promise<readonly WrittenShard[]>;
-  /** Frees devices and workers. */
-  close(): Promise<void>;
+  /**
+   * Frees devices and workers.
+   *
+   * @param isMoving True if another engine follows, in the isolates of this one.
+   */
+  close(isMoving?: boolean): Promise<void>;
 }
 
 /** Options of an engine. */

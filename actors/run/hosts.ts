@@ -36,6 +36,8 @@ export interface Hosts {
   readonly available?: (() => number) | undefined;
   /** Returns whether the run is faster on that number of workers. */
   isFasterOn(workers: number): boolean;
+  /** Begins to start isolates for workers, before {@linkcode Hosts.open}. */
+  readonly prepare?: ((workers: number) => void) | undefined;
   /** Opens an engine for a number of workers. */
   open(workers: number, state: StateOf<TensorSource>): Promise<Engine>;
   /** Returns the present layout, and the number of logical copies. */
@@ -65,6 +67,7 @@ export class TooFewWorkersError extends Error {
 export class MovingHosts<R extends EngineOptions> implements Hosts {
   readonly minWorkers: number;
   readonly available: Hosts["available"];
+  readonly prepare: Hosts["prepare"];
   readonly onResize: Hosts["onResize"];
   workers: number;
   readonly #all: number;
@@ -77,10 +80,14 @@ export class MovingHosts<R extends EngineOptions> implements Hosts {
   constructor(
     run: R,
     openOf: (run: R) => (state: StateOf<TensorSource>) => Promise<Engine>,
-    { minWorkers, onResize, available }: Pick<Hosts, "minWorkers" | "onResize" | "available">,
+    { minWorkers, onResize, available, prepare }: Pick<
+      Hosts,
+      "minWorkers" | "onResize" | "available" | "prepare"
+    >,
   ) {
     this.minWorkers = minWorkers;
     this.onResize = onResize;
+    this.prepare = prepare;
     const all = this.workers = this.#all = run.replicas * run.schedule.workers;
     this.available = available && (() => Math.min(all, available()));
     this.#run = this.#current = run;

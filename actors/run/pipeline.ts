@@ -49,6 +49,7 @@ import {
 } from "./engine.ts";
 import { rankTransport } from "./mpi_run.ts";
 import type { PreparedRun } from "./events.ts";
+import { Homes } from "./homes.ts";
 import { type Hosts, MovingHosts } from "./hosts.ts";
 import { openSnapshots, Recovery, type RecoveryOptions, WorkerLostError } from "./recovery.ts";
 import { openSerial } from "./serial.ts";
@@ -154,6 +155,40 @@ const START_MS = 30_000;
 /** A worker that is stopped has nothing to finish. */
 const STOP_GRACE_MS = 1000;
 
+const newSystem = ({ seed, observer, transport }: EngineOptions) =>
+  createSystem({
+    ...{ seed, stopGraceMs: STOP_GRACE_MS },
+    ...observer && { observer },
+    ...transport && { transport },
+  });
+
+const heapLimitOf = (options: EngineOptions, isolate: PlaceName) =>
+  transportTo(isolate, options)?.limitsMemory ? options.heapLimitMb : undefined;
+
+/** Returns whether the state of workers can be read piece by piece. */
+const isReadable = ({ observer, system, freezes }: EngineOptions) =>
+  !observer && (!system || freezes === true);
+
+function supervisorInit(
+  options: EngineOptions,
+  isolate: PlaceName,
+  fault: WorkerFault | undefined,
+): SupervisorInit {
+  const { schedule, sync, clip, worker, verification } = options;
+  return {
+    workers: workerInits(options, isolate, fault),
+    heapLimitMb: heapLimitOf(options, isolate),
+    isolate,
+    injectionLimit: UPDATE_POLICIES[schedule.updates].inFlight(schedule),
+    eagerStages: eagerStages(schedule, sync),
+    updates: schedule.updates,
+    clip,
+    freezes: options.freezes && isReadable(options),
+    verifies: verification !== undefined,
+    ...worker && { worker },
+  };
+}
+
 /** A supervisor with its workers. */
 class PipelineEngine implements Engine {
   readonly ahead: number;
@@ -165,15 +200,16 @@ class PipelineEngine implements Engine {
   readonly #supervisor: ActorRef<SupervisorMessage>;
   readonly #watch: StallWatch;
   readonly #verifier: Verifier | undefined;
+  readonly #homes: Homes | undefined;
   /** True if no step has been taken since all copies were compared. */
   #isCompared = true;
   /** Steps that are waited for; any other question counts as `ahead` of them. */
   #waiting = 0;
 
-  constructor(options: EngineOptions, isolate: PlaceName, fault: WorkerFault | undefined) {
-    const { schedule, sync, clip, worker, observer, transport, seed, stallMs } = options;
-    const policy = UPDATE_POLICIES[schedule.updates];
-    this.ahead = policy.stepsAhead(schedule);
+  constructor(options: EngineOptions, init: SupervisorInit, homes: Homes | undefined) {
+    const { schedule, stallMs } = options;
+    this.ahead = UPDATE_POLICIES[schedule.updates].stepsAhead(schedule);
+    this.#homes = homes;
     this.#options = options;
     this.#planner = openStepPlanner(options);
     this.#verifier = options.verification && new Verifier({
@@ -181,29 +217,13 @@ class PipelineEngine implements Engine {
       exclude: (worker, why) => this.#exclude(worker, why),
       onDoubt: options.onDoubt,
     });
-    if (!observer && (!options.system || options.freezes)) {
+    if (isReadable(options)) {
       this.held = heldByStages(
         options,
         (stage, parts) => this.#ask<Float32Array<ArrayBuffer>>({ type: "Fetch", stage, parts }),
       );
     }
-    const init: SupervisorInit = {
-      workers: workerInits(options, isolate, fault),
-      heapLimitMb: transportTo(isolate, options)?.limitsMemory ? options.heapLimitMb : undefined,
-      isolate,
-      injectionLimit: policy.inFlight(schedule),
-      eagerStages: eagerStages(schedule, sync),
-      updates: schedule.updates,
-      clip,
-      freezes: options.freezes && this.held !== undefined,
-      verifies: options.verification !== undefined,
-      ...worker && { worker },
-    };
-    const system = options.system ?? createSystem({
-      ...{ seed, stopGraceMs: STOP_GRACE_MS },
-      ...observer && { observer },
-      ...transport && { transport },
-    });
+    const system = options.system ?? homes?.system ?? newSystem(options);
     const place = { id: "supervisor", isolate: "local" };
     const supervisor = system.spawn(options.supervisor ?? SUPERVISOR, init, place);
     this.#watch = new StallWatch(system, stallMs, (forMs) => {
@@ -256,7 +276,9 @@ class PipelineEngine implements Engine {
     if (!freezes || isNeeded) {
       throw new Error(`Cannot continue: the run must be able to move to other workers; ${why}`);
     }
-    await this.#ask({ type: "Exclude", worker, why });
+    const excluded = this.#ask({ type: "Exclude", worker, why });
+    await this.#homes?.end(worker);
+    await excluded;
   }
 
   async drain(): Promise<void> {
@@ -278,10 +300,13 @@ class PipelineEngine implements Engine {
     return writtenShards(await this.#ask<WriteOutcome[]>({ type: "Write", orders, step }));
   }
 
-  close(): Promise<void> {
+  async close(isMoving = false): Promise<void> {
     this.#watch.close();
+    const homes = this.#homes;
     // A given system outlives the pipeline.
-    return this.#options.system ? this.#system.stop(this.#supervisor) : this.#system.stop();
+    if (this.#options.system || homes && isMoving) await this.#system.stop(this.#supervisor);
+    else await (homes ? homes.close() : this.#system.stop());
+    if (isMoving) await homes?.empty();
   }
 
   /** @throws {WorkerLostError} when a worker has failed or the pipeline has stalled. */
@@ -318,6 +343,7 @@ class PipelineEngine implements Engine {
  *
  * @param isolate place of the workers.
  * @param fault a failure that one of them simulates.
+ * @param homes isolates in which workers start.
  * @throws {RangeError} when the model has fewer layers than the schedule has stages.
  * @throws {WorkerLostError} when a worker has failed or the pipeline has stalled.
  */
@@ -325,8 +351,11 @@ export async function openPipeline(
   options: EngineOptions,
   isolate: PlaceName,
   fault?: WorkerFault,
+  homes?: Homes,
 ): Promise<Engine> {
-  const engine = new PipelineEngine(options, isolate, fault);
+  const whole = supervisorInit(options, isolate, fault);
+  const init = homes ? await homes.start(whole, Math.max(options.stallMs, START_MS)) : whole;
+  const engine = new PipelineEngine(options, init, homes);
   await engine.start();
   return engine;
 }
@@ -367,17 +396,25 @@ async function openOn(
   const isolate = runtime === "local" ? "local" : prepared.isolation;
   const shapes = stateShapes(parameters, prepared);
   let opened = 0;
+  const memoryLimitMb = heapLimitOf(prepared, isolate), open = () => newSystem(prepared);
+  const homes = outlivesMoves(prepared, isolate)
+    ? new Homes({ open, isolate, memoryLimitMb })
+    : undefined;
   const openOf = (run: PreparedRun) => async (state: StateOf<TensorSource>) => {
     if (isSerial) return await openSerial(prepared);
     const nth = opened++, fault = prepared.faults[nth];
     await lent?.gather(run.replicas * run.schedule.workers);
     const own = { state: readable(isolate, state), onDoubt: prepared.announce };
     const hosted = { ...await withJournal(run, nth), ...own };
-    const engine = await openPipeline(hosted, isolate, fault);
+    const engine = await openPipeline(hosted, isolate, fault, homes);
     return lent ? lent.releasing(engine) : engine;
   };
   const { minWorkers } = prepared, available = lent && (() => lent.available());
-  const hosts = new MovingHosts(prepared, openOf, { minWorkers, onResize, available });
+  const hosts = new MovingHosts(prepared, openOf, {
+    ...{ minWorkers, onResize, available },
+    // Hosts of other machines may have to join first.
+    ...!lent && homes && { prepare: (workers) => homes.prepare(workers) },
+  });
   return await Recovery.open((state) => hosts.start(state), {
     ...prepared,
     retries: isSerial ? 0 : prepared.retries,
@@ -388,6 +425,14 @@ async function openOn(
     ...prepared.freezes && { hosts },
   });
 }
+
+/**
+ * Returns whether isolates outlive a move. A black box belongs to one start of all workers, and a GPU
+ * to one process.
+ */
+const outlivesMoves = ({ freezes, system, box, devices }: PreparedRun, isolate: PlaceName) =>
+  freezes && isolate !== "local" && !system && !box &&
+  devices.every(({ name }) => name !== "webgpu");
 
 /**
  * Returns a state that workers can read: permissions cannot name a path with a comma, and hosts have

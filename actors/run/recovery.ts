@@ -420,10 +420,10 @@ export class Recovery implements Pick<Engine, "ahead" | "drain" | "step" | "eval
     this.#options.snapshots.close();
   }
 
-  async #closeOpened(): Promise<void> {
+  async #closeOpened(isMoving = false): Promise<void> {
     const opened = this.#opened;
     this.#opened = undefined;
-    await opened?.close();
+    await opened?.close(isMoving);
   }
 
   /** Starts all workers and repeats the logged steps. */
@@ -497,9 +497,10 @@ export class Recovery implements Pick<Engine, "ahead" | "drain" | "step" | "eval
   ): void {
     const began = performance.now(), from = hosts.workers, { held } = this.#opened!;
     const move = async () => {
+      hosts.prepare?.(workers);
       await this.#opened!.compare?.();
       const state = await gatherState(held!);
-      await this.#closeOpened();
+      await this.#closeOpened(true);
       return await this.#openOn(hosts, workers, state);
     };
     this.#options.announce(`${message}; the run continues on ${workers} workers`);

@@ -137,6 +137,11 @@ export interface Device {
    * @throws {Error} with the device's reason when it refuses the model.
    */
   compile(model: Uint8Array): Promise<Kernel>;
+  /**
+   * Frees all tensors and runs. Compiled models stay, and {@linkcode Device.compile} returns them
+   * again. Absent if the device cannot keep them.
+   */
+  clear?(): void;
   /** Frees everything. Using the device afterwards throws. */
   close(): void;
 }

@@ -4,7 +4,7 @@
  * @module
  */
 
-import { matchTensors, type ModelPort, readSignature, type Signature } from "../onnx/signature.ts";
+import { matchTensors, type ModelPort, readSignature } from "../onnx/signature.ts";
 import type { CopiedBytes, Device, Kernel, Run, Tensor } from "./device.ts";
 import { type Allocation, type BlockStore, TensorMemory } from "./tensor_memory.ts";
 
@@ -75,6 +75,9 @@ interface Engine<Block> extends BlockStore<Block> {
   close(): void;
 }
 
+const isEqual = (one: Uint8Array, other: Uint8Array) =>
+  one.length === other.length && one.every((byte, i) => byte === other[i]);
+
 /** Creates a {@linkcode Device} over an engine. */
 export function engineDevice<Block>(engine: Engine<Block>): Device {
   return new EngineDevice(engine);
@@ -84,7 +87,8 @@ class EngineDevice<Block> extends TensorMemory<Block> implements Device {
   readonly name: string;
   readonly hasFreeViews: boolean;
   #engine: Engine<Block>;
-  #kernels = new Set<Kernel>();
+  /** All compiled models; those that nothing uses can be returned again. */
+  #kernels = new Map<Kernel, { readonly model: Uint8Array; isIdle: boolean }>();
   /** Bytes that bindings allocated and have not freed. */
   #ownBytes = 0;
   /** Entered by every compiled model until it is freed. */
@@ -115,11 +119,16 @@ class EngineDevice<Block> extends TensorMemory<Block> implements Device {
 
   async compile(model: Uint8Array): Promise<Kernel> {
     this.assertOpen();
+    for (const [kernel, known] of this.#kernels) {
+      if (!known.isIdle || !isEqual(known.model, model)) continue;
+      known.isIdle = false;
+      return kernel;
+    }
     this.#gate.enter();
     try {
       const program = await this.#engine.compile(model);
       try {
-        return this.#kernel(program, readSignature(model));
+        return this.#kernel(program, model);
       } catch (error) {
         program.release();
         throw error;
@@ -129,7 +138,8 @@ class EngineDevice<Block> extends TensorMemory<Block> implements Device {
     }
   }
 
-  #kernel(program: Program<Block>, signature: Signature): Kernel {
+  #kernel(program: Program<Block>, model: Uint8Array): Kernel {
+    const signature = readSignature(model);
     const bound = new Set<() => void>();
     const gate = new CloseGuard(() => {
       for (const unbind of bound) unbind();
@@ -166,7 +176,7 @@ class EngineDevice<Block> extends TensorMemory<Block> implements Device {
       close: () => gate.close(),
     };
     this.#gate.enter();
-    this.#kernels.add(kernel);
+    this.#kernels.set(kernel, { model, isIdle: false });
     if (this.#gate.closed) kernel.close();
     return kernel;
   }
@@ -185,8 +195,13 @@ class EngineDevice<Block> extends TensorMemory<Block> implements Device {
     };
   }
 
+  clear(): void {
+    this.freeAll();
+    for (const known of this.#kernels.values()) known.isIdle = true;
+  }
+
   close(): void {
-    for (const kernel of [...this.#kernels]) kernel.close();
+    for (const kernel of [...this.#kernels.keys()]) kernel.close();
     this.#gate.close();
   }
 }

@@ -24,6 +24,9 @@ Deno.Command.prototype.spawn = function (): Deno.ChildProcess {
   return child;
 };
 
+/** Returns the number of processes that this test file has started so far. */
+export const startsSoFar = (): number => started.length;
+
 /**
  * Returns the ids of the living processes that this test file has started. With `--parallel`
  * each file has a thread, and processes are children of all threads.

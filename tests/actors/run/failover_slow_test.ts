@@ -5,6 +5,7 @@ import type { TrainOptions } from "../../../actors/options/train_options.ts";
 import { train } from "../../../actors/run/train.ts";
 import { gpt2 } from "../../../kernels/mod.ts";
 import { atDepth, IS_DEEP } from "../../depth.ts";
+import { startsSoFar } from "../child_processes.ts";
 import { folderTest, namesIn } from "../../in_folder.ts";
 import { batchesOf, eventsOf, once, outcome, type Sizes, SMALL } from "../runs.ts";
 
@@ -50,8 +51,11 @@ const serial = once((name) =>
 for (const [name, [options, depth, moments]] of Object.entries(RUNS)) {
   for (const afterActions of moments) {
     Deno.test(`${name}: a worker that exits after ${afterActions} actions changes no bit`, async () => {
-      const faults = [{ worker: 1, afterActions, kind: "exit" }] as const;
+      const faults = [{ worker: 1, afterActions, kind: "exit" }] as const, before = startsSoFar();
       const run = await outcome(SIZES, { ...RUN, ...options, faults });
+      const { workers = RUN.workers, replicas = 1 } = options, all = workers * replicas;
+      // Workers after the move live in the processes of survivors.
+      assert.equal(startsSoFar() - before, options.isolation === "process" ? all : 0);
       const [resize, ...others] = eventsOf(run.events, "resize");
       assert.deepEqual(run.bits, (await serial(name)).bits);
       assert.deepEqual(others, []);

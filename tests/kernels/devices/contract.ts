@@ -202,6 +202,25 @@ const KERNELS: Record<string, Check> = {
   },
 };
 
+/** The checks of devices whose memory is cleared. */
+const CLEAR: Record<string, Check> = {
+  async "keeps compiled kernels, and neither tensors nor runs, when it is cleared"(device) {
+    const models = [square([2]), square([3])];
+    const kernels = await Promise.all(models.map((model) => device.compile(model)));
+    const x = tensorOf(device, [2], [3, 4]), run = kernels[0]!.bind({ x }, { y: x });
+    device.clear!();
+    assert.equal(device.allocatedBytes, 0);
+    assert.throws(() => device.zero(x), /freed/);
+    await assert.rejects(run(), /freed/);
+    const again = [await device.compile(square([3])), await device.compile(square([3]))];
+    assert.equal(again[0], kernels[1]);
+    assert.ok(!kernels.includes(again[1]!), "a kernel that is in use is not returned again");
+    const y = tensorOf(device, [3], [1, 2, 3]);
+    await again[0]!.bind({ x: y }, { y })();
+    assert.deepEqual(await numbersOf(device, y), [1, 4, 9]);
+  },
+};
+
 /** The checks of endings. */
 const CLOSE: Record<string, Check> = {
   async "refuses every use after close"(device) {
@@ -256,7 +275,7 @@ export function testContract(
       for (const [sentence, check] of Object.entries({ ...MEMORY, ...KERNELS })) {
         await t.step(`the ${name} device ${sentence}`, async () => await check(device));
       }
-      for (const [sentence, check] of Object.entries(CLOSE)) {
+      for (const [sentence, check] of Object.entries({ ...CLEAR, ...CLOSE })) {
         await t.step(`the ${name} device ${sentence}`, () => use(check));
       }
       await t.step(`the ${name} device refuses tensors of another device`, () =>

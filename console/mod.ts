@@ -10,7 +10,12 @@ import { suggest } from "../actors/options/option.ts";
 import { formatTable } from "../schedules/pictures/grid.ts";
 import type { CommandContext } from "./command.ts";
 import { ACTORS_SYNTAX, actorsCommand } from "./commands/actors.ts";
-import { DASHBOARD_SYNTAX, dashboardCommand } from "./commands/dashboard.ts";
+import {
+  DASHBOARD_SYNTAX,
+  dashboardCommand,
+  PLAYGROUND_SYNTAX,
+  playgroundCommand,
+} from "./commands/dashboard.ts";
 import { DEVICES_SYNTAX, devicesCommand } from "./commands/devices.ts";
 import { EXPLORE_SYNTAX, exploreCommand } from "./commands/explore.ts";
 import { EXPORT_SYNTAX, exportCommand } from "./commands/export.ts";
@@ -19,7 +24,6 @@ import { JOIN_SYNTAX, joinCommand, NATS_SYNTAX, natsCommand } from "./commands/h
 import { JOURNAL_SYNTAX, journalCommand } from "./commands/journal.ts";
 import { planCommand } from "./commands/plan.ts";
 import { PLAN_SYNTAX } from "./commands/plan_flags.ts";
-import { PLAYGROUND_SYNTAX, playgroundCommand } from "./commands/playground.ts";
 import { PROFILE_SYNTAX, profileCommand } from "./commands/profile.ts";
 import { REPLAY_SYNTAX, replayCommand } from "./commands/replay.ts";
 import {

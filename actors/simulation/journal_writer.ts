@@ -9,8 +9,14 @@
 
 import about from "../../deno.json" with { type: "json" };
 import type { Observer, ObserverSpec } from "../runtime/observer.ts";
-import { Checksum, JOURNAL_VERSION, type JournalHeader, MAX_LINE_BYTES, sumIn } from "./journal.ts";
-import { encodePayload } from "./payload_codec.ts";
+import {
+  Checksum,
+  encodePayload,
+  JOURNAL_VERSION,
+  type JournalHeader,
+  MAX_LINE_BYTES,
+  sumIn,
+} from "./journal.ts";
 import { hashModules, Recorder, type StepRecord } from "./recorder.ts";
 
 /** Options of a {@linkcode JournalFile}. */

@@ -13,8 +13,7 @@ import { formatTable } from "../../schedules/pictures/grid.ts";
 import figures from "./figures.json" with { type: "json" };
 import models from "./models.json" with { type: "json" };
 import { configurationOf, type Noted, predict, type Value } from "./predict.ts";
-import { FACTS } from "./setups.ts";
-import { compareEquation1 } from "./simulate.ts";
+import { compareEquation1, FACTS } from "./simulate.ts";
 
 /** A figure of a paper. */
 interface Figure {

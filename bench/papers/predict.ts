@@ -20,18 +20,23 @@ import {
   printedOutputs,
   recomputedStepFlops,
 } from "../../schedules/analysis/paper_models.ts";
-import { edgeBytes, machineOf, MODELS, parametersOf, SYSTEMS, TASKS } from "./setups.ts";
 import {
   type AxonnPlan,
   axonnStep,
   bestPlan,
   BUCKET_SIZE,
   compareEquation1,
+  edgeBytes,
   type Equation1,
+  machineOf,
+  MODELS,
+  parametersOf,
   type Plan,
   simulatePlan,
   type Step,
   stepModel,
+  SYSTEMS,
+  TASKS,
 } from "./simulate.ts";
 
 /** A figure or a choice. */

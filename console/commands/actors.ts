@@ -167,10 +167,10 @@ export const actorsCommand: Command = defineCommand(
 
 function list({ kind, json }: Given): void {
   const parts = openRegistry().list(kind);
-  if (json) print(JSON.stringify(parts.map(({ lock: _, ...part }) => part)));
-  else {print(
-      showComponents(parts) || "No names so far: troupe actors add NAME SPECIFIER adds one.",
-    );}
+  const text = json
+    ? JSON.stringify(parts.map(({ lock: _, ...part }) => part))
+    : showComponents(parts) || "No names so far: troupe actors add NAME SPECIFIER adds one.";
+  print(text);
 }
 
 async function inspect(

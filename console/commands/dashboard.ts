@@ -1,5 +1,5 @@
 /**
- * `troupe dashboard`: serves the page of a run from its folder.
+ * `troupe dashboard` and `troupe playground`: serve a page, of a run from its folder or of schedules.
  *
  * @module
  */
@@ -45,5 +45,32 @@ export const dashboardCommand: Command = defineCommand(
     const { port } = withDefaults(FLAGS, flags);
     const server = serveDashboard(await followRun(words[0]!), port);
     return await serveUntilSignal("Dashboard", server, context);
+  },
+);
+
+/** The declaration of `troupe playground`. */
+export const PLAYGROUND_SYNTAX: CommandSyntax = {
+  name: "playground",
+  summary: "a page to play with schedules in a browser",
+  usage: ["[flags]"],
+  about: [
+    "The page computes, draws and compares two schedules while you change workers, micro-batches and",
+    "costs. It is served on this machine only, until Ctrl-C. deno task docs writes it as one file.",
+  ],
+  groups: [{ flags: FLAGS }],
+  notes: ["Exit codes: 2 bad input; 130 ended by a signal."],
+};
+
+/** Runs `troupe playground` until a signal ends it. */
+export const playgroundCommand: Command = defineCommand(
+  PLAYGROUND_SYNTAX,
+  FLAGS,
+  { needsArguments: false, takesWords: false, isStrict: true },
+  async ({ flags }, context) => {
+    const { playgroundPage } = await import("../playground/build.ts");
+    const { servePage } = await import("../dashboard/serve.ts");
+    const { port } = withDefaults(FLAGS, flags);
+    const server = servePage(await playgroundPage(), port);
+    return await serveUntilSignal("Playground", server, context);
   },
 );

@@ -21,8 +21,7 @@ import {
   SIZES,
 } from "../train/flags.ts";
 import { refuseOnnxFile } from "../train/onnx.ts";
-import { runOptions } from "../train/options.ts";
-import { importComponents, taskOf } from "../train/parts.ts";
+import { importComponents, runOptions, taskOf } from "../train/parts.ts";
 import { readTrainFlags } from "../train/request.ts";
 import { readSomeOf } from "./common.ts";
 import { SIZE_FLAG } from "./schedule_flags.ts";

@@ -1,15 +1,18 @@
 /**
- * The parts of a run, built in or from the user's modules, and the records of these modules in its
- * checkpoints: enough to recognize a module, but a record never imports one.
+ * The parts of a run and its options, as the flags say. The parts are built in or from the user's
+ * modules; the records of these modules in checkpoints are enough to recognize a module, but a record
+ * never imports one.
  *
  * @module
  */
 
-import { type ModelComponent } from "../../actors/options/model_definition.ts";
 import { resolve } from "node:path";
 import { pathToFileURL } from "node:url";
-import { commandLine } from "../../actors/options/limits.ts";
-import { builtInNames } from "../../actors/registry/registry.ts";
+import { commandLine, readGroups, readLora } from "../../actors/options/limits.ts";
+import type { ModelComponent } from "../../actors/options/model_definition.ts";
+import type { TrainOptions } from "../../actors/options/train_options.ts";
+import { TRAIN } from "../../actors/options/train_table.ts";
+import { PROTOCOL_VERSION } from "../../actors/pipeline/protocol.ts";
 import {
   type DataComponent,
   findComponent,
@@ -17,16 +20,20 @@ import {
   importComponent,
   type ImportedComponent,
 } from "../../actors/registry/component.ts";
+import { builtInNames } from "../../actors/registry/registry.ts";
 import { openTask, type Task } from "../../actors/registry/task.ts";
+import type { KeptComponent, KeptComponents } from "../../actors/run_folder/metrics_file.ts";
+import type { RunFacts } from "../../actors/run_folder/write.ts";
+import { packageActor } from "../../actors/sandbox/host.ts";
 import { decodeLengths } from "../../kernels/internal.ts";
 import { parseTokenizer, type TokenizerName } from "../../kernels/mod.ts";
+import { scheduleOptionsOf } from "../commands/schedule_flags.ts";
+import { optionsOfFlags } from "../flag.ts";
 import { inOneLine, printError, quoted } from "../terminal.ts";
 import { shellWord } from "./data_files.ts";
 import { INHERITED_FLAGS, noteReads, refuseUnread, sizesOfFlags } from "./flags.ts";
 import { isOnnxFile, onnxModel } from "./onnx.ts";
 import type { TrainRequest } from "./request.ts";
-import type { KeptComponent, KeptComponents } from "../../actors/run_folder/metrics_file.ts";
-import type { RunFacts } from "../../actors/run_folder/write.ts";
 
 /** Kinds of parts of a run. Each has a flag of the same name. */
 const RUN_COMPONENTS = ["model", "data", "optimizer", "supervisor"] as const;
@@ -209,3 +216,58 @@ function readKept(
     }`,
   );
 }
+
+/**
+ * The part of a run's options that the flags decide: all but the model and its data.
+ *
+ * @param program URL of the module that trains, which a journal wants to know.
+ */
+export function runOptions(
+  { args, flags, schedule, microBatches, checkpoint }: TrainRequest,
+  { optimizer, supervisor }: Pick<RunComponents, "optimizer" | "supervisor">,
+  program?: string,
+): Omit<TrainOptions, "model" | "data"> {
+  const given = optionsOfFlags(TRAIN, flags) as unknown as Omit<TrainOptions, "model" | "data">;
+  const { beta1, beta2, momentum, "weight-decay": weightDecay, journal, ema } = flags;
+  const groups = flags["param-groups"];
+  return {
+    ...given,
+    lora: flags.lora === undefined ? undefined : readLora(flags.lora),
+    schedule,
+    microBatches,
+    scheduleOptions: scheduleOptionsOf(flags),
+    learningRate: { ...given.learningRate as object, warmup: flags.warmup ?? 0 },
+    journal: journal === undefined ? undefined : {
+      ...given.journal,
+      path: journal,
+      configuration: { train: args },
+      program: program === undefined ? [] : [program],
+    },
+    nats: flags.runtime === "nats" ? given.nats : undefined,
+    trace: isTraced(flags),
+    optimizer: {
+      ...optimizer.value.options({ beta1, beta2, momentum, weightDecay }),
+      ...ema !== undefined && { ema },
+      ...groups !== undefined && { groups: readGroups(groups) },
+    },
+    supervisor: supervisor.isBuiltIn ? undefined : specOf(supervisor),
+    resume: checkpoint,
+    out: undefined,
+    checkpoint: undefined,
+    evaluation: undefined,
+  };
+}
+
+/** Returns whether workers tell when each action ran. */
+export const isTraced = ({ trace, dashboard }: TrainRequest["flags"]): boolean =>
+  trace !== undefined || dashboard === true;
+
+/** Returns the spec of an actor that the user has chosen, and so trusts. */
+const specOf = (
+  { from, export: exported, kind, integrity, lock }: RunComponents["supervisor"],
+): TrainOptions["supervisor"] =>
+  packageActor({
+    ...{ from, export: exported ?? kind, protocol: PROTOCOL_VERSION, permissions: "inherit" },
+    ...integrity !== undefined && { integrity },
+    ...lock !== undefined && { lock },
+  });

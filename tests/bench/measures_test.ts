@@ -5,8 +5,7 @@ import { lostMs } from "../../bench/pipeline.ts";
 import { drawPlans, plansBench, spaceOf } from "../../bench/plans.ts";
 import { exponentOf, limitRounds, openTriad } from "../../bench/timing.ts";
 import { FIGURES, isMiss, predicted } from "../../bench/papers/mod.ts";
-import { machineOf, MODELS, SYSTEMS } from "../../bench/papers/setups.ts";
-import { bestPlan, simulatePlan } from "../../bench/papers/simulate.ts";
+import { bestPlan, machineOf, MODELS, simulatePlan, SYSTEMS } from "../../bench/papers/simulate.ts";
 import { IS_DEEP } from "../depth.ts";
 
 /** Actions, one behind the other: their names and when they began and ended. */

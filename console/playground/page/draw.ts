@@ -7,8 +7,7 @@
 import { inkOf } from "../../../schedules/pictures/svg.ts";
 import { shortNumber, tickStep } from "../../../schedules/pictures/grid.ts";
 import { colorOf } from "../../dashboard/page/elements.js";
-import { CAUSES, type Picture } from "./play.ts";
-import type { Box, Gap, Range, Spans } from "./spans.ts";
+import { type Box, CAUSES, type Gap, type Picture, type Range, type Spans } from "./play.ts";
 
 /** A selected action or bubble. */
 export interface Chosen {

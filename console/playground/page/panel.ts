@@ -7,7 +7,7 @@
 import { findSchedule, scheduleNames } from "../../../schedules/mod.ts";
 import { shortNumber } from "../../../schedules/pictures/grid.ts";
 import { byId, element, fill, setText } from "../../dashboard/page/elements.js";
-import { CAUSES, type Picture, readTrace } from "./play.ts";
+import { CAUSES, type Picture, readTrace, type Spans } from "./play.ts";
 import {
   CHOICES,
   concerns,
@@ -19,7 +19,6 @@ import {
   SWITCHES,
   trainCommand,
 } from "./settings.ts";
-import type { Spans } from "./spans.ts";
 import { type Look, openTimeline } from "./timeline.ts";
 import type { Answer, Request } from "./worker.ts";
 
@@ -110,7 +109,7 @@ const download = (name: string, blob: Blob) => {
 };
 
 /** Functions of the page that a side calls. */
-export interface PageOfPanel {
+interface PageOfPanel {
   settings(): Settings;
   /** Changes the side; its controls are made again unless one of them has changed it. */
   change(side: Side, isOfControl?: boolean): void;

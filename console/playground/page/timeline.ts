@@ -9,8 +9,7 @@ import { setText } from "../../dashboard/page/elements.js";
 import { listenToPointers, openRange } from "../../dashboard/page/pointer.js";
 import { KINDS } from "../../dashboard/page/timeline.js";
 import { type Chosen, draw, layOut, readTheme, type Scene, spanAt } from "./draw.ts";
-import { CAUSES, type Picture } from "./play.ts";
-import { type Box, type Gap, type Spans, spansOf } from "./spans.ts";
+import { type Box, CAUSES, type Gap, type Picture, type Spans, spansOf } from "./play.ts";
 
 /** Zoom factor of a key. */
 const ZOOM = 1.5;

@@ -13,8 +13,7 @@ import {
   type PlanSpace,
   sizesOf,
 } from "../../../actors/planner/forecast.ts";
-import { afterLosses } from "../../../actors/planner/losses.ts";
-import { excessOf, planRuns, scheduleOf } from "../../../actors/planner/plan.ts";
+import { afterLosses, excessOf, planRuns, scheduleOf } from "../../../actors/planner/plan.ts";
 import {
   type Schedule,
   simulateStep,

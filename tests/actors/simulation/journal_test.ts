@@ -15,8 +15,7 @@ import {
   type World,
   writeJournal,
 } from "../../../testing.ts";
-import { parseJournal } from "../../../actors/simulation/journal.ts";
-import { decodePayload, encodePayload } from "../../../actors/simulation/payload_codec.ts";
+import { decodePayload, encodePayload, parseJournal } from "../../../actors/simulation/journal.ts";
 import { checksummed, journalOf, PLAYERS, realJournal, recordsOf, refusedLine } from "./forged.ts";
 import { type Any, GUARD, playRing, playSum, SUM, sum } from "./players.ts";
 

@@ -9,6 +9,7 @@ import {
   CAUSES,
   pictureOf,
   readTrace,
+  spansOf,
 } from "../../../console/playground/page/play.ts";
 import {
   formatLink,
@@ -16,7 +17,6 @@ import {
   START,
   trainCommand,
 } from "../../../console/playground/page/settings.ts";
-import { spansOf } from "../../../console/playground/page/spans.ts";
 import { TRAIN_SYNTAX } from "../../../console/train/flags.ts";
 import { formatCsv, scheduleNames } from "../../../schedules/mod.ts";
 

@@ -8,7 +8,7 @@ import { pathToFileURL } from "node:url";
 import { crc32 } from "node:zlib";
 import { delay } from "@std/async/delay";
 import { arraysOf, digestOfMessage, readBlackBox } from "../../../actors/run/black_box.ts";
-import { decodePayload, encodePayload } from "../../../actors/simulation/payload_codec.ts";
+import { decodePayload, encodePayload } from "../../../actors/simulation/journal.ts";
 import { readJournal } from "../../../testing.ts";
 import { checksummed, type Forged, recordsOf } from "../../actors/simulation/forged.ts";
 import { HANG_LIMIT_MS } from "../../hang_limit.ts";

@@ -3,8 +3,7 @@
 import assert from "node:assert/strict";
 import { join } from "node:path";
 import { readTrainFlags, rememberedFlags } from "../../../console/train/request.ts";
-import { runOptions } from "../../../console/train/options.ts";
-import { importComponents } from "../../../console/train/parts.ts";
+import { importComponents, runOptions } from "../../../console/train/parts.ts";
 import { replayedArguments } from "../../../console/commands/replay.ts";
 import { analyze } from "../../../schedules/mod.ts";
 import { folderTest } from "../../in_folder.ts";

@@ -1,7 +1,7 @@
 /** A host may speak for its own isolates only. */
 
 import assert from "node:assert/strict";
-import { checkReport } from "../../../../actors/transports/nats/sound.ts";
+import { checkReport } from "../../../../actors/transports/nats/leader.ts";
 
 /** The host has isolate 3 of the system, as its first one. */
 const ISOLATES = new Map([[1, 3]]);

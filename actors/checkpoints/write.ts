@@ -296,13 +296,7 @@ export async function writeNewFolder(
   fill: (files: NewFiles) => Promise<unknown>,
   signal?: AbortSignal,
 ): Promise<void> {
-  await writeNew(
-    path,
-    "folder",
-    fill,
-    signal,
-    (temporary, target) => Deno.rename(temporary, target),
-  );
+  await writeNew(path, "folder", fill, signal, Deno.rename);
 }
 
 /**
@@ -337,7 +331,7 @@ async function writeNew(
   try {
     await makeFolder(Deno, parent);
     await Deno.mkdir(temporary);
-    await fillFolder(temporary, fill, signal);
+    await fillFolder(Deno, temporary, fill, signal);
     await place(temporary, target);
     await syncFolder(Deno, parent);
   } catch (cause) {
@@ -349,14 +343,17 @@ async function writeNew(
 }
 
 async function fillFolder(
+  disk: Disk,
   folder: string,
   fill: (files: NewFiles) => Promise<unknown>,
-  signal: AbortSignal | undefined,
+  signal?: AbortSignal,
 ): Promise<void> {
-  using files = newFiles(Deno, folder, signal);
-  await fill(files);
-  await files.sync();
-  await syncFolder(Deno, folder);
+  {
+    using files = newFiles(disk, folder, signal);
+    await fill(files);
+    await files.sync();
+  }
+  await syncFolder(disk, folder);
 }
 
 /**
@@ -508,25 +505,16 @@ export async function writeFolder(
   try {
     await makeFolder(disk, resolve(directory));
     await disk.mkdir(temporary);
-    await fillCheckpoint(disk, temporary, fill);
-    await syncFolder(disk, temporary);
+    await fillFolder(disk, temporary, async (files) => {
+      const manifest = await fill(files, temporary);
+      // The manifest names only durable files.
+      await files.sync();
+      await writeJson(files, "manifest.json", manifest);
+    });
     await replaceFolder(disk, temporary, target);
   } catch (cause) {
     await disk.remove(temporary, { recursive: true }).catch(() => {});
     throw diskError(`the checkpoint ${target}`, cause, "the checkpoints before it stay");
   }
   return target;
-}
-
-/** Writes the files, and the manifest last, so that it names only durable files. */
-async function fillCheckpoint(
-  disk: Disk,
-  folder: string,
-  fill: (files: NewFiles, folder: string) => Promise<Manifest>,
-): Promise<void> {
-  using files = newFiles(disk, folder);
-  const manifest = await fill(files, folder);
-  await files.sync();
-  await writeJson(files, "manifest.json", manifest);
-  await files.sync();
 }

@@ -90,13 +90,13 @@ async function forward(worker: Worker, copy: OpenCopy, action: Action, age: numb
   const { tensor, fields } = arrivals.takeForward(action);
   const into = copy.kernels.isLast ? undefined : arrivals.takeBuffer(stage);
   const dropout = step.dropout && { ...step.dropout, microBatch: globalId };
-  const run = copies.forward(copy, action, tensor, fields, into, age, dropout);
-  const { output, isLoss } = await run;
+  const given = { input: tensor, fields, into, age, dropout };
+  const { output, isLoss } = await copies.forward(copy, action, given);
   measure(worker);
   if (runsAgain(worker, round, action)) {
     const first = digestOfValues(output);
     copies.drop(copy, microBatch);
-    const again = await copies.forward(copy, action, tensor, fields, into, age, dropout);
+    const again = await copies.forward(copy, action, given);
     if (digestOfValues(again.output) !== first) {
       const what = `the forward of stage ${stage} had another result when it ran again`;
       worker.doubts.push({ what, worker: worker.init.worker });
@@ -127,7 +127,7 @@ async function backward(worker: Worker, copy: OpenCopy, action: Action): Promise
   const isWhole = !part || slicingOf(worker.init) !== undefined;
   const into = kind === "W" || !isWhole ? undefined : arrivals.takeReturn(action);
   const lossScale = lossScales[microBatch - first]!;
-  const dx = await copies.backward(copy, action, gradient, lossScale, into);
+  const dx = await copies.backward(copy, action, { gradient, lossScale, into });
   if (gradient && isWhole) arrivals.keepBuffer(stage, gradient);
   if (stage > 0 && kind !== "W") sendGradient(worker, copy, action, dx ?? {});
 }
@@ -146,16 +146,9 @@ async function evaluate(
   const copy = copies.of(stage, 0), messages = sourceCount(copy);
   const all = arrivals.gather(`${stage}/${microBatch}`, arrival, messages);
   if (!all) return;
-  const { tensor, fields } = all;
+  const { tensor: input, fields } = all, age = worker.init.stage.average ? -1 : 0;
   const { output, isLoss } = await ctx.busy(() =>
-    copies.forward(
-      copy,
-      { microBatch },
-      tensor,
-      fields,
-      undefined,
-      worker.init.stage.average ? -1 : 0,
-    )
+    copies.forward(copy, { microBatch }, { input, fields, age })
   );
   copies.drop(copy, microBatch);
   if (!isLoss) return sendActivation(worker, copy, { microBatch }, output, fields, true);

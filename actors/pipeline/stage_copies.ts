@@ -46,32 +46,7 @@ import { cut, join, joinPassed, mapValues } from "./links.ts";
 
 /** The kernels of a stage, as the actors use them. */
 export type StageKernels =
-  & Pick<
-    Stage,
-    | "isLast"
-    | "liveActivations"
-    | "weightVersions"
-    | "buckets"
-    | "memory"
-    | "forward"
-    | "backward"
-    | "recompute"
-    | "drop"
-    | "rangeOf"
-    | "zeroGradients"
-    | "sums"
-    | "checkGradients"
-    | "gradientSquares"
-    | "readGradients"
-    | "writeGradients"
-    | "beginStep"
-    | "stepBucket"
-    | "optimize"
-    | "load"
-    | "write"
-    | "read"
-    | "save"
-  >
+  & Omit<Stage, "inFlight" | "gradients">
   & Partial<Pick<JobStage, "beginJobs" | "scaleJobs">>;
 
 /** Opens the kernels of a stage on a device. */
@@ -107,6 +82,28 @@ export interface OpenCopy extends StageCopy {
 
 /** A micro-batch, or a part of it. */
 export type MicroBatchPart = Pick<Action, "microBatch" | "part">;
+
+/** The input of a forward. */
+interface ForwardInput {
+  /** The output of the stage before; absent for the first stage. */
+  readonly input?: StageValues | undefined;
+  readonly fields: Batch;
+  /** Arrays for the output. */
+  readonly into?: StageValues | undefined;
+  /** The age of the weights in updates; -1 for their average. Default 0. */
+  readonly age?: number;
+  /** The key of dropout; without it no element is dropped. */
+  readonly dropout?: DropoutKey | undefined;
+}
+
+/** The input of a backward. */
+interface BackwardInput {
+  /** The gradient of the output; absent for the last stage, and for W. */
+  readonly gradient?: StageValues | undefined;
+  readonly lossScale: number;
+  /** Arrays for the gradient of the input. */
+  readonly into?: StageValues | undefined;
+}
 
 /** A copy of a stage before it is opened. */
 export interface CopyInit {
@@ -192,20 +189,11 @@ export class StageCopies {
     return this.all.reduce((sum, { kernels }) => sum + kernels.liveActivations, 0) / this.#runs;
   }
 
-  /**
-   * Runs F of a micro-batch or of one slice, with the weights as they were `age` updates ago. Losses
-   * of several slices are in the order of the slices.
-   *
-   * @param dropout The key of dropout; without it no element is dropped.
-   */
+  /** Runs F of a micro-batch or of one slice. Losses of several slices are in their order. */
   async forward(
     { kernels }: OpenCopy,
     { microBatch, part }: MicroBatchPart,
-    input: StageValues | undefined,
-    fields: Batch,
-    into: StageValues | undefined,
-    age: number,
-    dropout?: DropoutKey,
+    { input, fields, into, age = 0, dropout }: ForwardInput,
   ): Promise<ForwardResult> {
     const keys = this.#keysOf(microBatch, part), isOne = keys.length === 1;
     const outputs: StageValues[] = [], isLoss = kernels.isLast, halves = this.#halves;
@@ -238,9 +226,7 @@ export class StageCopies {
   async backward(
     { kernels }: OpenCopy,
     { kind, microBatch, part }: Action,
-    gradient: StageValues | undefined,
-    lossScale: number,
-    into: StageValues | undefined,
+    { gradient, lossScale, into }: BackwardInput,
   ): Promise<StageValues | undefined> {
     const keys = this.#keysOf(microBatch, part), isOne = keys.length === 1;
     const outputs: StageValues[] = [], inOrder = [...keys.entries()];

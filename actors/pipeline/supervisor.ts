@@ -16,6 +16,7 @@ import type {
   Context,
   Handlers,
   Message,
+  Reply,
 } from "../runtime/mod.ts";
 import {
   guarded,
@@ -220,9 +221,7 @@ function openSupervisor(
 }
 
 /** The handlers of the end of steps with a flush. */
-function commitHandlers(
-  supervisor: Supervisor,
-): Partial<Handlers<SupervisorMessage>> {
+function commitHandlers(supervisor: Supervisor): Partial<Handlers<SupervisorMessage>> {
   const { init } = supervisor, running = () => supervisor.steps[0]!;
   const reduce = ({ decision }: StepRecord) => {
     const stages = decision!.startReducing();
@@ -273,9 +272,7 @@ function commitHandlers(
 }
 
 /** The handlers of the end of steps without flushes, and of the drain of the pipe. */
-function drainHandlers(
-  supervisor: Supervisor,
-): Partial<Handlers<SupervisorMessage>> {
+function drainHandlers(supervisor: Supervisor): Partial<Handlers<SupervisorMessage>> {
   const { init, workers, replies } = supervisor;
   let isSent = false;
   /** Sends Drain to all workers once the last step has begun. */
@@ -320,9 +317,7 @@ const addSlice = (before: Float32Array, losses: Float32Array): Float32Array =>
   Float32Array.of(...before, ...losses);
 
 /** The handlers of micro-batches in the pipe. */
-export function flowHandlers(
-  supervisor: Supervisor,
-): Partial<Handlers<SupervisorMessage>> {
+export function flowHandlers(supervisor: Supervisor): Partial<Handlers<SupervisorMessage>> {
   const { init, replies } = supervisor;
   return {
     RunStep({ request, plan }) {
@@ -379,9 +374,7 @@ async function reportStall<M extends Message>(
 }
 
 /** The handlers of lost workers. */
-function workerDownHandlers(
-  supervisor: Supervisor,
-): Partial<Handlers<SupervisorMessage>> {
+function workerDownHandlers(supervisor: Supervisor): Partial<Handlers<SupervisorMessage>> {
   const { ctx, workers, replies } = supervisor;
   return {
     async Stalled({ forMs }) {
@@ -444,75 +437,70 @@ function loseFrozen({ workers, gone, steps, replies }: Supervisor, lost: WorkerL
   replies.failAll({ ...lost, remains: { workers: workers.length - gone.size }, isInStep });
 }
 
+/**
+ * Begins the answer to a question for an empty pipe, after which the supervisor is idle again. A frozen
+ * one stays so, and a loss does not answer its question.
+ *
+ * @param state its state until then.
+ */
+function beginPause(
+  supervisor: Supervisor,
+  pause: string,
+  state: SupervisorState = "saving",
+): Reply {
+  const isFrozen = supervisor.state === "frozen", reply = supervisor.replies.defer(isFrozen);
+  if (!isFrozen) supervisor.state = state;
+  supervisor.pause = pause;
+  return (value, options) => {
+    if (!isFrozen) supervisor.state = "idle";
+    reply(value, options);
+  };
+}
+
 /** Evaluates micro-batches, which enter the first pipeline of the first replica. */
 function evaluate(supervisor: Supervisor, microBatches: readonly Batch[]): void {
-  const { ctx, init, replies } = supervisor, reply = replies.defer();
-  supervisor.state = "evaluating";
-  supervisor.pause = "an evaluation";
+  const { ctx, init } = supervisor, reply = beginPause(supervisor, "an evaluation", "evaluating");
   const inject = (microBatch: number, fields: Batch) => {
     const message = { type: "Inject", microBatch, fields, isEvaluation: true } as const;
     ctx.send(entryOf(supervisor, 0, 0), message);
   };
-  supervisor.evaluation = new Evaluation(microBatches, init.injectionLimit, inject, (losses) => {
-    supervisor.state = "idle";
-    reply(losses);
-  });
+  supervisor.evaluation = new Evaluation(microBatches, init.injectionLimit, inject, reply);
 }
 
 /** The handlers of questions while the pipe is empty. */
-function controlHandlers(
-  supervisor: Supervisor,
-): Partial<Handlers<SupervisorMessage>> {
-  const { ctx, init, workers, replies } = supervisor;
-  const goIdle = () => void (supervisor.state = "idle");
+function controlHandlers(supervisor: Supervisor): Partial<Handlers<SupervisorMessage>> {
+  const { ctx, init, workers } = supervisor;
   return {
     Start() {
-      const reply = replies.defer();
-      supervisor.takeReady = gather([...workers.keys()], () => {
-        goIdle();
-        reply(undefined);
-      });
+      const reply = beginPause(supervisor, "the start", "starting");
+      supervisor.takeReady = gather([...workers.keys()], () => reply(undefined));
       broadcast(supervisor, { type: "Connect", supervisor: ctx.self, workers });
     },
     Ready: ({ worker }) => supervisor.takeReady!(worker, undefined),
     Evaluate: ({ microBatches }) => evaluate(supervisor, microBatches),
     Save() {
-      const reply = replies.defer();
-      supervisor.state = "saving";
-      supervisor.pause = "a save";
+      const reply = beginPause(supervisor, "a save");
       // Copies of a stage are equal: the first one is enough.
       const { copies } = init.workers[0]!;
       const first = [...new Set(copies.map(([copy]) => copy!.worker))].sort((a, b) => a - b);
       supervisor.takeState = gather(first, (parts) => {
         const state = joinStates(parts);
-        goIdle();
         reply(state, moved(state));
       });
       for (const worker of first) ctx.send(workers[worker]!, { type: "Save" }, CONTROL);
     },
     Saved: ({ worker, state }) => supervisor.takeState!(worker, state),
     Fetch(message) {
-      const isFrozen = supervisor.state === "frozen";
-      const reply = replies.defer(isFrozen);
-      if (!isFrozen) supervisor.state = "saving";
-      supervisor.pause = "a save";
-      const nth = ++supervisor.fetches;
+      const reply = beginPause(supervisor, "a save"), nth = ++supervisor.fetches;
       supervisor.takeFetched = (values, answered) => {
-        if (answered !== nth) return;
-        if (!isFrozen) goIdle();
-        reply(values, { transfer: [values.buffer] });
+        if (answered === nth) reply(values, { transfer: [values.buffer] });
       };
       ctx.send(workers[holderOf(supervisor, message.stage)!]!, { ...message, nth }, CONTROL);
     },
     Fetched: ({ values, nth }) => supervisor.takeFetched!(values, nth),
     Write({ orders, step }) {
-      const reply = replies.defer();
-      supervisor.state = "saving";
-      supervisor.pause = "a checkpoint";
-      supervisor.takeWritten = gather(orders.map(({ worker }) => worker), (outcomes) => {
-        goIdle();
-        reply(outcomes);
-      });
+      const reply = beginPause(supervisor, "a checkpoint");
+      supervisor.takeWritten = gather(orders.map(({ worker }) => worker), reply);
       for (const { worker, order } of orders) {
         ctx.send(workers[worker]!, { type: "Write", order, step }, CONTROL);
       }
@@ -526,14 +514,9 @@ function verifyHandlers(supervisor: Supervisor): Partial<Handlers<SupervisorMess
   const { ctx, workers, replies } = supervisor;
   return {
     Compare() {
-      const isFrozen = supervisor.state === "frozen", reply = replies.defer(isFrozen);
-      if (!isFrozen) supervisor.state = "saving";
-      supervisor.pause = "a comparison";
+      const reply = beginPause(supervisor, "a comparison");
       const alive = [...workers.keys()].filter((worker) => !supervisor.gone.has(worker));
-      supervisor.takeDigests = gather(alive, (digests) => {
-        if (!isFrozen) supervisor.state = "idle";
-        reply(digests.flat());
-      });
+      supervisor.takeDigests = gather(alive, (digests) => reply(digests.flat()));
       for (const worker of alive) ctx.send(workers[worker]!, { type: "Digest" }, CONTROL);
     },
     Digested: ({ worker, digests }) => supervisor.takeDigests!(worker, digests),

@@ -30,6 +30,7 @@ import {
   type StepDropout,
   type TracedAction,
   UPDATE_POLICIES,
+  type Verification,
 } from "./step.ts";
 
 /** A failure of one worker, as it begins its nth action of training. */
@@ -115,9 +116,7 @@ export interface WorkerInit {
   /** A link whose delays are emulated for messages to other workers. */
   readonly link?: LinkOptions | undefined;
   /** Options of the verification; results are not verified unless given. */
-  readonly verification?:
-    | { readonly mode: "sums" | "actions"; readonly every: number }
-    | undefined;
+  readonly verification?: Verification | undefined;
   /** True to report the times of actions and of their inputs. */
   readonly isTraced: boolean;
   /** A failure to inject. */

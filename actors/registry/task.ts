@@ -14,7 +14,6 @@ import {
   isSource,
   type ModelComponent,
   type ModelOptions,
-  type OpenedData,
 } from "../options/model_definition.ts";
 import { type Batch, type DeviceChoice, openDevice, openPredictor } from "../../kernels/mod.ts";
 import { assertInput, fieldProblem, hasDropout, modelFields } from "../../kernels/internal.ts";
@@ -112,7 +111,17 @@ export async function openTask(
       ...sizes.vocab !== undefined && { tokenizer: tokenizer?.name ?? "none" },
     },
     onnx,
-    show: (weights, device) => show(built, opened, options.seed, weights, device),
+    async show(weights, device) {
+      using stack = new DisposableStack();
+      return await built.show?.({
+        ...{ weights, device, data: opened, seed: options.seed },
+        predict: async (layers, ties) => {
+          const opened = await openDevice(device.name, device);
+          stack.defer(() => opened.close());
+          return await openPredictor(opened, layers, weights, ties);
+        },
+      });
+    },
   };
 }
 
@@ -160,24 +169,6 @@ async function* resume(
   } finally {
     await iterator.return?.();
   }
-}
-
-async function show(
-  model: BuiltModel,
-  data: OpenedData,
-  seed: number,
-  weights: ReadonlyMap<string, Float32Array>,
-  device: DeviceChoice,
-): Promise<string | undefined> {
-  using stack = new DisposableStack();
-  return await model.show?.({
-    ...{ weights, device, data, seed },
-    predict: async (layers, ties) => {
-      const opened = await openDevice(device.name, device);
-      stack.defer(() => opened.close());
-      return await openPredictor(opened, layers, weights, ties);
-    },
-  });
 }
 
 /** Converts each micro-batch; invalid data is returned for a later check. */

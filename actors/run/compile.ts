@@ -245,15 +245,8 @@ export function describePlan(
       held.some((one) => one.stage === stage) ? [worker] : []
     ),
     layers: namesOf(program.layers, model.layers),
-    parameters: program.layers.reduce(
-      (sum, { program: index }) =>
-        sum +
-        program.programs[index]!.parameters.reduce(
-          (count, { shape }) => count + elementCount(shape),
-          0,
-        ),
-      0,
-    ),
+    parameters: program.layers.flatMap(({ program: index }) => program.programs[index]!.parameters)
+      .reduce((sum, { shape }) => sum + elementCount(shape), 0),
     costShare: costOf(program) / total,
     activationBytes: bytesOfMicroBatch(activationBytes(program, optionsOf(compiled, stage))),
   }));

@@ -70,19 +70,7 @@ export interface ComputedOn {
  * threads; as `resolveDevices` otherwise.
  */
 export async function runDevices(
-  options: Pick<
-    RunOptions,
-    | "device"
-    | "adapters"
-    | "threads"
-    | "precision"
-    | "onednn"
-    | "isolation"
-    | "mpi"
-    | "system"
-    | "announce"
-    | "resume"
-  >,
+  options: RunOptions,
   runtime: RuntimeName,
   workers: number,
 ): Promise<RunDevices> {

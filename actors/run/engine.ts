@@ -377,11 +377,10 @@ export function workerInits(
 }
 
 /** Options that decide the place of gradient sums. */
-export interface RowOptions
-  extends Pick<EngineOptions, "reduce" | "link" | "system" | "devices" | "transport"> {
-  /** Options of a journal, for which messages must carry all values. */
-  readonly journal?: unknown;
-}
+export type RowOptions = Pick<
+  EngineOptions,
+  "reduce" | "link" | "system" | "devices" | "transport" | "journal"
+>;
 
 /**
  * Whether workers add the gradients of a stage's copies in memory that all of them see, where it is
@@ -405,11 +404,14 @@ function sharedRows(
   programs: readonly StageProgram[],
   copies: number,
 ): (SharedArrayBuffer | undefined)[] {
-  const { stage } = options, isShared = sharesRows(options, isolate, copies);
-  const elementBytes = stage.precision === "fp16" ? 2 : 4;
-  return programs.map((program) => {
-    if (!isShared) return undefined;
-    const trained = stageParameters(program).filter(({ frozen }) => !frozen);
-    return new SharedArrayBuffer(copies * flatLength(trained) * elementBytes);
-  });
+  const isShared = sharesRows(options, isolate, copies);
+  return programs.map((program) =>
+    isShared ? new SharedArrayBuffer(copies * gradientBytes(program, options.stage)) : undefined
+  );
+}
+
+/** Returns the bytes of the gradients of a stage. */
+export function gradientBytes(program: StageProgram, { precision }: StageOptions): number {
+  const trained = stageParameters(program).filter(({ frozen }) => !frozen);
+  return flatLength(trained) * (precision === "fp16" ? 2 : 4);
 }

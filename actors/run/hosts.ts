@@ -7,19 +7,17 @@
 import type { StateOf } from "../../kernels/mod.ts";
 import { chooseLayout, type HostLayout } from "../../schedules/internal.ts";
 import type { TensorSource } from "../checkpoints/tensors.ts";
+import type { TrainEvent } from "../options/train_events.ts";
 import { pipelineCount } from "../pipeline/layout.ts";
 import type { WorkerLost } from "../pipeline/protocol.ts";
 import { type HostedRun, hostShares } from "../pipeline/step.ts";
 import type { Engine, EngineOptions } from "./engine.ts";
 
 /** A move of a run to other workers, as the event `resize` reports it. */
-export interface Resize {
-  readonly from: number;
-  readonly to: HostLayout & { readonly copies: number };
-  readonly movedBytes: number;
-  readonly retaken: number;
-  readonly seconds: number;
-}
+export type Resize = Pick<
+  TrainEvent & { readonly type: "resize" },
+  "from" | "to" | "movedBytes" | "retaken" | "seconds"
+>;
 
 /** The reason of a move. */
 export type ResizeCause =
@@ -27,21 +25,16 @@ export type ResizeCause =
   | { readonly cause: "joined" };
 
 /** Moves the copies of a run to other workers. */
-export interface Hosts {
+export type Hosts = Omit<MovingHosts<EngineOptions>, "start">;
+
+/** Options of {@linkcode MovingHosts}. */
+interface HostsOptions {
   /** The fewest workers. */
   readonly minWorkers: number;
-  /** The present number of workers. */
-  readonly workers: number;
   /** Returns the workers that could be there now; absent where lost ones can start again. */
-  readonly available?: (() => number) | undefined;
-  /** Returns whether the run is faster on that number of workers. */
-  isFasterOn(workers: number): boolean;
-  /** Begins to start isolates for workers, before {@linkcode Hosts.open}. */
+  readonly available: (() => number) | undefined;
+  /** Begins to start isolates for workers, before the engine is opened. */
   readonly prepare?: ((workers: number) => void) | undefined;
-  /** Opens an engine for a number of workers. */
-  open(workers: number, state: StateOf<TensorSource>): Promise<Engine>;
-  /** Returns the present layout, and the number of logical copies. */
-  layout(): Resize["to"];
   /** Gets each move. */
   readonly onResize: (cause: ResizeCause, resize: Resize) => void;
 }
@@ -64,11 +57,12 @@ export class TooFewWorkersError extends Error {
 }
 
 /** The hosts of a run: fewer when some are lost, and more when others join, up to those of the run. */
-export class MovingHosts<R extends EngineOptions> implements Hosts {
+export class MovingHosts<R extends EngineOptions> implements HostsOptions {
   readonly minWorkers: number;
-  readonly available: Hosts["available"];
-  readonly prepare: Hosts["prepare"];
-  readonly onResize: Hosts["onResize"];
+  readonly available: HostsOptions["available"];
+  readonly prepare: HostsOptions["prepare"];
+  readonly onResize: HostsOptions["onResize"];
+  /** The present number of workers. */
   workers: number;
   readonly #all: number;
   readonly #run: R;
@@ -80,10 +74,7 @@ export class MovingHosts<R extends EngineOptions> implements Hosts {
   constructor(
     run: R,
     openOf: (run: R) => (state: StateOf<TensorSource>) => Promise<Engine>,
-    { minWorkers, onResize, available, prepare }: Pick<
-      Hosts,
-      "minWorkers" | "onResize" | "available" | "prepare"
-    >,
+    { minWorkers, onResize, available, prepare }: HostsOptions,
   ) {
     this.minWorkers = minWorkers;
     this.onResize = onResize;
@@ -100,17 +91,20 @@ export class MovingHosts<R extends EngineOptions> implements Hosts {
     return this.#openOf(this.#current)(state);
   }
 
-  layout(): HostLayout & { readonly copies: number } {
+  /** Returns the present layout, and the number of logical copies. */
+  layout(): Resize["to"] {
     const { replicas, schedule } = this.#run;
     return { ...this.#layout, copies: replicas * pipelineCount(schedule) };
   }
 
+  /** Returns whether the run is faster on that number of workers. */
   isFasterOn(workers: number): boolean {
     if (workers <= this.workers) return false;
     const { pipelines, depth } = this.#layoutOn(workers), now = this.#layout;
     return pipelines !== now.pipelines || depth !== now.depth;
   }
 
+  /** Opens an engine for a number of workers. */
   open(workers: number, state: StateOf<TensorSource>): Promise<Engine> {
     this.workers = workers;
     this.#layout = this.#layoutOn(workers);

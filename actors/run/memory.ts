@@ -24,7 +24,6 @@ import {
   BUCKET_SIZE,
   DTYPE_BYTES,
   elementCount,
-  flatLength,
   hasFreeViews,
   hasOwnMemory,
   isSkip,
@@ -56,9 +55,9 @@ import type { PlaceName } from "../runtime/mod.ts";
 
 import {
   type EngineOptions,
+  gradientBytes,
   type RowOptions,
   sharesRows,
-  stageParameters,
   stateShapes,
 } from "./engine.ts";
 import { bytesOfState, SNAPSHOT_EVERY, SNAPSHOT_STEPS, snapshotPlace } from "./recovery.ts";
@@ -230,15 +229,20 @@ export function stageBytes(
   });
 }
 
-/** Bytes of what a stage sends on for a micro-batch, to the next stage or to others. */
-export function outputBytes(program: StageProgram, halves: number): number {
-  const { programs, layers, slicing } = program;
-  const runs = halves * (slicing?.slices ?? 1);
+/**
+ * Bytes of what a stage sends on for a micro-batch, to the next stage or to others.
+ *
+ * @param counts Returns whether a value counts. Default: each does.
+ */
+export function outputBytes(
+  program: StageProgram,
+  halves: number,
+  counts: (name: string) => boolean = () => true,
+): number {
+  const { programs, layers, slicing } = program, runs = halves * (slicing?.slices ?? 1);
   if (programs[layers.at(-1)!.program]!.isLoss) return 0;
-  return stageBorder(program).outputs.reduce(
-    (sum, { dtype, shape }) => sum + runs * elementCount(shape) * DTYPE_BYTES[dtype],
-    0,
-  );
+  const outputs = stageBorder(program).outputs.filter(({ name }) => counts(name));
+  return outputs.reduce((sum, output) => sum + runs * bytesOf(output), 0);
 }
 
 /** Options that determine the memory of stages. */
@@ -387,11 +391,6 @@ function rowBytes({ compiled: { programs, stage }, ...options }: RunMemoryOption
   }, 0);
 }
 
-function gradientBytes(program: StageProgram, { precision }: CompiledRun["stage"]): number {
-  const trained = stageParameters(program).filter(({ frozen }) => !frozen);
-  return flatLength(trained) * (precision === "fp16" ? 2 : 4);
-}
-
 /** The chunks of an all-reduce under way for a copy of a stage: its own, the others' parts, the sum. */
 function chunkBytes(options: RunMemoryOptions, index: number): number {
   const { compiled: { programs, stage }, coarsening, schedule, replicas, isolation } = options;
@@ -460,22 +459,17 @@ const NAMED_MAX = 6;
 export function skipTrafficNote(compiled: CompiledRun, schedule: Schedule): string | undefined {
   const { edges = [] } = linkedSchedule(schedule, compiled), { programs, halves } = compiled;
   const bySkips = edges.reduce((sum, { to, bytes = 0 }) => sum + to.length * bytes, 0);
-  const handed = programs.slice(0, -1).reduce((sum, program) => {
-    const runs = halves * (program.slicing?.slices ?? 1);
-    const own = stageBorder(program).outputs.filter(({ name }) => !isSkip(name));
-    return own.reduce(
-      (bytes, { dtype, shape }) => bytes + runs * elementCount(shape) * DTYPE_BYTES[dtype],
-      sum,
-    );
-  }, 0);
+  const handed = programs.slice(0, -1).reduce(
+    (sum, program) => sum + outputBytes(program, halves, (name) => !isSkip(name)),
+    0,
+  );
   if (bySkips <= handed) return undefined;
   const named = edges.slice(0, NAMED_MAX).map(formatEdge);
   const more = edges.length > NAMED_MAX ? `, and ${edges.length - NAMED_MAX} more` : "";
-  return `This cut sends ${mebibytes(bySkips)} of a micro-batch over skip edges (${
-    named.join(", ")
-  }${more}), more than the ${
-    mebibytes(handed)
-  } that stages hand to the next; fewer stages, or another layout, may send less`;
+  const over = `over skip edges (${named.join(", ")}${more})`;
+  const than = `more than the ${mebibytes(handed)} that stages hand to the next`;
+  return `This cut sends ${mebibytes(bySkips)} of a micro-batch ${over}, ${than}; fewer stages, ` +
+    "or another layout, may send less";
 }
 
 /** A model, ready to be opened by workers. */

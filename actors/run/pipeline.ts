@@ -366,31 +366,11 @@ export async function openPipeline(
  * @param onLost gets each failure after which the run continues.
  */
 export async function openEngine(
-  prepared: PreparedRun,
+  run: PreparedRun,
   onLost?: RecoveryOptions["onLost"],
   onResize: Hosts["onResize"] = () => {},
 ): Promise<Recovery> {
-  const { mpi } = prepared;
-  if (!mpi) return await openOn(prepared, onLost, onResize);
-  const transport = await rankTransport(mpi, mpi.ranks, columnsOf(prepared, mpi.ranks));
-  return await openOn({ ...prepared, isolation: transport.name, transport }, onLost, onResize);
-}
-
-/** Returns for each stage the rank of each copy, if MPI adds their gradients. */
-function columnsOf(
-  { reduce, schedule, replicas }: PreparedRun,
-  ranks: readonly number[],
-): number[][] {
-  const copies = copiesOf(schedule, replicas);
-  if (reduce !== "mpi" || copies[0]!.length === 1) return [];
-  return copies.map((column) => column.map(({ worker }) => ranks[worker]!));
-}
-
-async function openOn(
-  prepared: PreparedRun,
-  onLost: RecoveryOptions["onLost"],
-  onResize: Hosts["onResize"],
-): Promise<Recovery> {
+  const prepared = run.mpi ? await onRanks(run, run.mpi) : run;
   const { runtime, model: { parameters }, checkpoint, lent } = prepared,
     isSerial = runtime === "serial";
   const isolate = runtime === "local" ? "local" : prepared.isolation;
@@ -424,6 +404,25 @@ async function openOn(
     onLost,
     ...prepared.freezes && { hosts },
   });
+}
+
+/** Returns a run with the transport to its ranks. */
+async function onRanks(
+  run: PreparedRun,
+  mpi: NonNullable<PreparedRun["mpi"]>,
+): Promise<PreparedRun> {
+  const transport = await rankTransport(mpi, mpi.ranks, columnsOf(run, mpi.ranks));
+  return { ...run, isolation: transport.name, transport };
+}
+
+/** Returns for each stage the rank of each copy, if MPI adds their gradients. */
+function columnsOf(
+  { reduce, schedule, replicas }: PreparedRun,
+  ranks: readonly number[],
+): number[][] {
+  const copies = copiesOf(schedule, replicas);
+  if (reduce !== "mpi" || copies[0]!.length === 1) return [];
+  return copies.map((column) => column.map(({ worker }) => ranks[worker]!));
 }
 
 /**

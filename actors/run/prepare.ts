@@ -164,6 +164,16 @@ interface CommitOptions {
   readonly ties: number;
 }
 
+/** Their values with a schedule without flushes. */
+const UNFLUSHED = {
+  replicas: 1,
+  sync: "end",
+  clip: "none",
+  precision: "fp32",
+  lossScale: 1,
+  ties: 0,
+} satisfies Record<keyof CommitOptions, unknown>;
+
 /**
  * Refuses what a schedule without flushes cannot serve. Its stages step their optimizers one by one,
  * while others still compute: there is no moment at which all gradients of a step are there, to be
@@ -186,18 +196,9 @@ interface CommitOptions {
  */
 export function assertServable({ name, updates }: Schedule, options: CommitOptions): void {
   if (updates === "flush") return;
-  const { replicas, sync, clip = "none", precision, lossScale = 1, ties } = options;
-  const wanted = {
-    replicas: 1,
-    sync: "end",
-    clip: "none",
-    precision: "fp32",
-    lossScale: 1,
-    ties: 0,
-  };
-  const given: Record<string, unknown> = { replicas, sync, clip, precision, lossScale, ties };
-  for (const [option, value] of Object.entries(wanted)) {
-    const must = `it has no flush, so ${option} must be ${value}`, received = given[option];
+  for (const [option, value] of Object.entries(UNFLUSHED)) {
+    const received = options[option as keyof CommitOptions] ?? value;
+    const must = `it has no flush, so ${option} must be ${value}`;
     assertInput(received === value, `train with the schedule ${name}`, must, received);
   }
 }

@@ -6,26 +6,18 @@
  */
 
 import { join } from "node:path";
-import type { DeviceChoice, ModelProgram } from "../../kernels/mod.ts";
 import { cutIntoStages, refusal } from "../../kernels/internal.ts";
-import type { Schedule } from "../../schedules/mod.ts";
 import { SUPERVISOR } from "../pipeline/supervisor.ts";
 import { WORKER } from "../pipeline/worker.ts";
 import type { ObserverSpec } from "../runtime/mod.ts";
 import { beginJournal, packageVersion } from "../simulation/journal_writer.ts";
 import type { RunJournal, RunOptions } from "../options/train_options.ts";
 import { BLACK_BOX, type BoxFacts, layOut, makeBox } from "./black_box.ts";
+import type { EngineOptions } from "./engine.ts";
 import { outputBytes } from "./memory.ts";
 
 /** Facts about a run in the header of its journal. */
-interface JournaledRun {
-  /** Seed of the runtime's own draws. */
-  readonly seed: number;
-  /** Name of the runtime. */
-  readonly runtime: string;
-  /** Devices. */
-  readonly devices: readonly [DeviceChoice, ...DeviceChoice[]];
-}
+type JournaledRun = Pick<EngineOptions, "seed" | "devices"> & { readonly runtime: string };
 
 /** The journal of a run that is written. */
 export interface OpenJournal {
@@ -127,15 +119,11 @@ export interface OpenBlackBox {
 }
 
 /** A run that may have a black box. */
-type BoxedRun = Pick<RunOptions, "out" | "blackBox" | "link" | "system" | "resume" | "announce"> & {
-  readonly model: ModelProgram;
-  readonly schedule: Schedule;
-  readonly runtime: string;
-  readonly reduce: string;
-  readonly replicas: number;
-  readonly halves: number;
-  readonly journal: unknown;
-};
+type BoxedRun =
+  & Pick<EngineOptions, "model" | "schedule" | "reduce" | "replicas" | "halves">
+  & Pick<EngineOptions, "link" | "system" | "journal">
+  & Pick<RunOptions, "out" | "blackBox" | "resume" | "announce">
+  & { readonly runtime: string };
 
 /**
  * Opens the black box of a run, if one is asked for.

@@ -159,29 +159,19 @@ class SerialEngine implements Engine {
     key: DropoutKey | undefined,
   ): Promise<Float32Array> {
     const copies = this.#copies, whole = this.#whole;
-    const { output } = await this.#trace.run(
-      `0F${id}`,
-      () => copies.forward(whole, { microBatch: m }, undefined, fields, undefined, 0, key),
-    );
+    const forward = () => copies.forward(whole, { microBatch: m }, { fields, dropout: key });
+    const { output } = await this.#trace.run(`0F${id}`, forward);
     const action = { kind: "B", stage: 0, microBatch: m } as const;
-    await this.#trace.run(
-      `0B${id}`,
-      () => copies.backward(whole, action, undefined, scale, undefined),
-    );
+    const backward = () => copies.backward(whole, action, { lossScale: scale });
+    await this.#trace.run(`0B${id}`, backward);
     return output as Float32Array;
   }
 
   async evaluate(microBatches: readonly Batch[]): Promise<Float32Array[]> {
     const losses = [], copies = this.#copies, whole = this.#whole;
+    const age = this.#options.stage.average ? -1 : 0;
     for (const fields of microBatches) {
-      const { output } = await copies.forward(
-        whole,
-        { microBatch: 0 },
-        undefined,
-        fields,
-        undefined,
-        this.#options.stage.average ? -1 : 0,
-      );
+      const { output } = await copies.forward(whole, { microBatch: 0 }, { fields, age });
       losses.push(output as Float32Array);
       copies.drop(whole, 0);
     }

@@ -164,7 +164,10 @@ function alignClocks(replica: readonly (readonly Span[])[]): (readonly Span[])[]
  * - `pause`: between two actions whose inputs had arrived: messages, the choice of the next;
  * - `idle`: no action was left, while others continued.
  */
-export type GapKind = "input" | "message" | "inject" | "reduce" | "optimizer" | "pause" | "idle";
+export type GapKind = typeof GAP_KINDS[number];
+
+/** All causes. */
+const GAP_KINDS = ["input", "message", "inject", "reduce", "optimizer", "pause", "idle"] as const;
 
 /** Some time in which a worker did nothing. */
 export interface Gap {
@@ -347,19 +350,11 @@ export function readStep(
   const all = lists.flat(), senderOf = lastSenders(flows);
   const start = all.reduce((least, span) => Math.min(least, span.start), Infinity);
   const end = all.reduce((most, span) => Math.max(most, span.end), -Infinity);
+  const sources = { start, end, senderOf, all }, isEmpty = all.length === 0;
   const workers = lists.map((spans, worker) =>
-    workerTimeline(
-      worker,
-      spans,
-      all.length === 0 ? [] : gapsOf(worker, spans, {
-        start,
-        end,
-        senderOf,
-        all,
-      }),
-    )
+    workerTimeline(worker, spans, isEmpty ? [] : gapsOf(worker, spans, sources))
   );
-  return all.length === 0 ? { start: 0, end: 0, workers, flows } : { start, end, workers, flows };
+  return isEmpty ? { start: 0, end: 0, workers, flows } : { start, end, workers, flows };
 }
 
 function lastSenders(flows: readonly Flow[]): Map<Span, Span> {
@@ -378,7 +373,7 @@ function workerTimeline(
 ): WorkerTimeline {
   const sum = (some: readonly (Span | Gap)[]) =>
     some.reduce((ms, { start, end }) => ms + end - start, 0);
-  const gapMs = (kind: GapKind) => sum(gaps.filter((gap) => gap.kind === kind));
+  const gapMs = GAP_KINDS.map((kind) => [kind, sum(gaps.filter((gap) => gap.kind === kind))]);
   return {
     worker,
     spans,
@@ -386,14 +381,6 @@ function workerTimeline(
     busyMs: sum(spans.filter(computes)),
     reduceMs: sum(spans.filter(({ kind }) => kind === "reduce")),
     optimizerMs: sum(spans.filter(({ kind }) => kind === "optimizer")),
-    gapMs: {
-      input: gapMs("input"),
-      message: gapMs("message"),
-      inject: gapMs("inject"),
-      reduce: gapMs("reduce"),
-      optimizer: gapMs("optimizer"),
-      pause: gapMs("pause"),
-      idle: gapMs("idle"),
-    },
+    gapMs: Object.fromEntries(gapMs),
   };
 }

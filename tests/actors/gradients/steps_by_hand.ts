@@ -110,16 +110,19 @@ async function computeGradients(
     });
     let x: StageValues | undefined, dy: StageValues | undefined;
     for (const { held, copy } of path) {
-      ({ output: x } = await held.forward(copy, { microBatch: m }, x, fields, undefined, 0));
+      ({ output: x } = await held.forward(copy, { microBatch: m }, { input: x, fields }));
     }
     losses.push(x as Float32Array);
     for (const { held, copy, stage } of path.toReversed()) {
       const kind = backward === "split" ? "I" : "B";
-      dy = await held.backward(copy, { kind, stage, microBatch: m }, dy, 1 / 64, undefined);
+      dy = await held.backward(copy, { kind, stage, microBatch: m }, {
+        gradient: dy,
+        lossScale: 1 / 64,
+      });
     }
     for (const { held, copy, stage } of backward === "split" ? path : []) {
       const action = { kind: "W", stage, microBatch: m } as const;
-      await held.backward(copy, action, undefined, 1 / 64, undefined);
+      await held.backward(copy, action, { lossScale: 1 / 64 });
     }
   }
   return losses;

@@ -30,7 +30,6 @@ import {
   type StepDropout,
   type TracedAction,
   UPDATE_POLICIES,
-  type Verification,
 } from "./step.ts";
 
 /** A failure of one worker, as it begins its nth action of training. */
@@ -116,7 +115,9 @@ export interface WorkerInit {
   /** A link whose delays are emulated for messages to other workers. */
   readonly link?: LinkOptions | undefined;
   /** Options of the verification; results are not verified unless given. */
-  readonly verification?: Verification | undefined;
+  readonly verification?:
+    | { readonly mode: "sums" | "actions"; readonly every: number }
+    | undefined;
   /** True to report the times of actions and of their inputs. */
   readonly isTraced: boolean;
   /** A failure to inject. */
